@@ -1,0 +1,59 @@
+# Compiler and linker flags, in two interface targets:
+#   cairn_flags         for everything that is compiled here: warnings, sanitizer, processor
+#   cairn_library_flags for the allocators' own sources on top of it
+
+add_library(cairn_flags INTERFACE)
+
+target_compile_options(cairn_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wpointer-arith -Wcast-align -Wcast-qual
+  -Wwrite-strings -Wundef -Wformat=2 -Wvla -Wimplicit-fallthrough
+  $<$<COMPILE_LANGUAGE:C>:-Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes>
+  $<$<COMPILE_LANGUAGE:C>:-Wold-style-definition>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+if(CAIRN_WERROR)
+  target_compile_options(cairn_flags INTERFACE -Werror)
+endif()
+if(CAIRN_NATIVE)
+  target_compile_options(cairn_flags INTERFACE -march=native)
+endif()
+
+# Debug builds keep some optimisation: the tests' loops are long.
+set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")
+
+if(CAIRN_SANITIZER)
+  if(NOT CAIRN_SANITIZER MATCHES "^(address|undefined|thread)$")
+    message(FATAL_ERROR "CAIRN_SANITIZER is '${CAIRN_SANITIZER}'; "
+                        "it can be address, undefined, thread or empty.")
+  endif()
+  target_compile_options(cairn_flags INTERFACE
+    -fsanitize=${CAIRN_SANITIZER} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(cairn_flags INTERFACE -fsanitize=${CAIRN_SANITIZER})
+endif()
+
+add_library(cairn_library_flags INTERFACE)
+target_link_libraries(cairn_library_flags INTERFACE cairn_flags)
+
+# -fno-builtin-*: the compiler must not turn our malloc and memset into a call of calloc, nor
+# drop a pair of allocation and free as without effect.
+# initial-exec: one load reaches the thread heap, and no __tls_get_addr, which may itself call
+# malloc; the library needs a few bytes of static TLS only, so it can still be dlopened.
+target_compile_options(cairn_library_flags INTERFACE
+  -fvisibility=hidden -ftls-model=initial-exec -fno-plt -fno-semantic-interposition
+  -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
+  -fno-builtin-aligned_alloc -fno-builtin-memalign -fno-builtin-posix_memalign)
+
+# cairn_shared_link_options(TARGET): link options of a shared library of ours.
+function(cairn_shared_link_options target)
+  target_link_options(${target} PRIVATE
+    LINKER:-z,now LINKER:-z,relro LINKER:-z,noexecstack LINKER:--as-needed)
+  # A sanitizer's runtime comes with the executable, so its symbols stay open here.
+  if(NOT CAIRN_SANITIZER)
+    target_link_options(${target} PRIVATE LINKER:-z,defs)
+  endif()
+  set(map ${PROJECT_SOURCE_DIR}/src/front/cairn.map)
+  if(EXISTS ${map})
+    target_link_options(${target} PRIVATE LINKER:--version-script=${map})
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
+  endif()
+endfunction()

@@ -1,0 +1,29 @@
+# Install rules: headers, libraries, the CMake package (cairn::cairn, cairn::malloc, each with
+# a -static twin), pkg-config files and the tools.
+include(CMakePackageConfigHelpers)
+
+get_property(libraries GLOBAL PROPERTY CAIRN_LIBRARIES)
+install(TARGETS ${libraries} EXPORT cairn)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ TYPE INCLUDE)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
+install(EXPORT cairn NAMESPACE cairn:: FILE cairn-targets.cmake DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/cairn-config.cmake
+  ${PROJECT_BINARY_DIR}/package/cairn-config.cmake COPYONLY)
+install(FILES
+  ${PROJECT_BINARY_DIR}/package/cairn-config.cmake
+  ${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
+  DESTINATION ${package_dir})
+
+# The .pc files find their prefix from where they lie, so an installed tree can be moved.
+file(RELATIVE_PATH pc_prefix
+  /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
+foreach(pc cairn cairn-malloc)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${pc}.pc.in ${PROJECT_BINARY_DIR}/package/${pc}.pc
+    @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/package/${pc}.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
