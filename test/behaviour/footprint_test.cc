@@ -1,0 +1,233 @@
+// What the heap costs and gives back, in resident memory.
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <vector>
+
+#include "subject.h"
+
+namespace {
+
+using subject::kGiB;
+using subject::kKiB;
+using subject::kMiB;
+using subject::rss_kib;
+
+// Each case runs in a child of its own, so that none inherits the heap of another.
+#define EXPECT_IN_CHILD(...) EXPECT_EQ(subject::in_child(40, __VA_ARGS__), "exit 0")
+
+void require_at_most(const char *what, long kib, size_t most_kib) {
+  if (kib <= static_cast<long>(most_kib)) return;
+  fprintf(stderr, "%s: %ld KiB, more than %zu KiB\n", what, kib, most_kib);
+  _exit(subject::kFailedExit);
+}
+
+// Ordinary activity: what a program does all the time, slow paths included.
+void ordinary_activity(double seconds) {
+  timespec start, now;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  unsigned state = 1;
+  std::vector<void *> slots(500);
+  do {
+    for (int i = 0; i < 2000; i++) {
+      state = state * 1664525 + 1013904223;
+      void *&slot = slots[state % slots.size()];
+      free(slot);
+      slot = malloc((state >> 8) % 3000);
+    }
+    free(malloc(200 * kKiB));
+    usleep(1000);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  } while (static_cast<double>(now.tv_sec - start.tv_sec) +
+               static_cast<double>(now.tv_nsec - start.tv_nsec) / 1e9 < seconds);
+  for (void *slot : slots) free(slot);
+}
+
+TEST(Footprint, LargeUntouchedBlocksAreLazy) {
+  EXPECT_IN_CHILD([] {
+    free(malloc(kMiB));
+    const long before = rss_kib();
+    void *blocks[] = {malloc(kGiB), calloc(1, kGiB), memalign(2 * kMiB, kGiB / 2),
+                      realloc(malloc(kMiB), kGiB), calloc(1, 3 * kMiB)};
+    for (void *block : blocks) REQUIRE(block != nullptr);
+    require_at_most("3.5 GiB untouched", rss_kib() - before, 4 * 1024);
+    for (void *block : blocks) free(block);
+  });
+}
+
+// Many blocks of a middling size, one byte written in each: their other pages stay away.
+TEST(Footprint, MiddlingUntouchedBlocksAreLazy) {
+  EXPECT_IN_CHILD([] {
+    const long before = rss_kib();
+    static void *blocks[1000];
+    for (void *&block : blocks) {
+      block = malloc(256 * kKiB);
+      *static_cast<char *>(block) = 1;
+    }
+    // 4 KiB each are touched. A part may be populated ahead: an eighth of the heap at most.
+    require_at_most("1000 blocks of 256 KiB, a page of each touched", rss_kib() - before,
+                    4000 + 250 * 1024 / 8 + 2048);
+    for (void *block : blocks) free(block);
+  });
+}
+
+TEST(Footprint, LargeFreeGivesBack) {
+  EXPECT_IN_CHILD([] {
+    ordinary_activity(0.05);
+    const long before = rss_kib();
+    for (size_t size : {512 * kMiB, 100 * kMiB, 3 * kMiB}) {
+      std::vector<void *> blocks;
+      for (size_t total = 0; total < 512 * kMiB; total += size) {
+        blocks.push_back(malloc(size));
+        memset(blocks.back(), 1, size);
+      }
+      REQUIRE(rss_kib() - before > 480 * 1024);
+      for (void *block : blocks) free(block);
+      require_at_most("at once after freeing 512 MiB", rss_kib() - before, 128 * 1024);
+    }
+    ordinary_activity(2.0);
+    require_at_most("2 s after freeing 512 MiB", rss_kib() - before, 16 * 1024);
+    malloc_trim(0);
+    require_at_most("512 MiB freed and trimmed", rss_kib() - before, 4 * 1024);
+  });
+}
+
+TEST(Footprint, TrimGivesSmallBlocksBack) {
+  EXPECT_IN_CHILD([] {
+    ordinary_activity(0.05);
+    malloc_trim(0);
+    const long before = rss_kib();
+    std::vector<void *> blocks(1500000);
+    unsigned state = 7;
+    for (void *&block : blocks) {
+      state = state * 1664525 + 1013904223;
+      const size_t size = (state >> 8) % 300;
+      block = malloc(size);
+      memset(block, 1, size);
+    }
+    REQUIRE(rss_kib() - before > 200 * 1024);
+    for (void *block : blocks) free(block);
+    std::vector<void *>().swap(blocks);
+    malloc_trim(0);
+    require_at_most("230 MiB of small blocks freed and trimmed", rss_kib() - before, 4 * 1024);
+  });
+}
+
+// What idle threads hold in caches comes back too, whoever trims.
+TEST(Footprint, TrimReachesIdleThreads) {
+  EXPECT_IN_CHILD([] {
+    static pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, 5);
+    const long before = rss_kib();
+    for (int i = 0; i < 4; i++) {
+      pthread_t thread;
+      REQUIRE(pthread_create(&thread, nullptr, [](void *) -> void * {
+        std::vector<void *> blocks(200000);
+        for (void *&block : blocks) memset(block = malloc(200), 1, 200);
+        for (void *block : blocks) free(block);
+        std::vector<void *>().swap(blocks);
+        pthread_barrier_wait(&barrier);
+        pause();
+        return nullptr;
+      }, nullptr) == 0);
+    }
+    pthread_barrier_wait(&barrier);
+    malloc_trim(0);
+    require_at_most("160 MiB freed by idle threads and trimmed", rss_kib() - before, 4 * 1024);
+  });
+}
+
+// Growing by realloc, every byte touched. Copying to a second block would double the peak.
+TEST(Footprint, ReallocDoesNotDoubleThePeak) {
+  struct {
+    size_t from, to, step;
+  } const growths[] = {{kMiB, 256 * kMiB, kMiB},
+                       {64 * kMiB, 512 * kMiB, 64 * kMiB},
+                       {300 * kKiB, 96 * kMiB, 300 * kKiB}};
+  for (const auto &growth : growths) {
+    EXPECT_IN_CHILD([growth] {
+      const long before = rss_kib();
+      char *block = static_cast<char *>(malloc(growth.from));
+      memset(block, 1, growth.from);
+      void *in_the_way[64];
+      size_t neighbours = 0;
+      for (size_t size = growth.from; size < growth.to; size += growth.step) {
+        block = static_cast<char *>(realloc(block, size + growth.step));
+        REQUIRE(block != nullptr);
+        memset(block + size, 1, growth.step);
+        if (neighbours < 64) in_the_way[neighbours++] = malloc(200 * kKiB);
+      }
+      const size_t live = growth.to / kKiB;
+      require_at_most("peak of growing by realloc", subject::peak_rss_kib() - before,
+                      live + live / 8 + 8 * 1024);
+      while (neighbours) free(in_the_way[--neighbours]);
+      free(block);
+    });
+  }
+}
+
+// A thousand threads that each allocated a little and now idle: at most 100 KiB each, stack and all.
+TEST(Footprint, IdleThreadsAreCheap) {
+  EXPECT_IN_CHILD([] {
+    constexpr int kThreads = 1000;
+    static pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, kThreads + 1);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 64 * kKiB);
+    const long before = rss_kib();
+    for (int i = 0; i < kThreads; i++) {
+      pthread_t thread;
+      REQUIRE(pthread_create(&thread, &attributes, [](void *) -> void * {
+        void *blocks[48];
+        for (size_t j = 0; j < 48; j++) {
+          const size_t size = 8 + j * 21;  // 8 to 995 bytes
+          memset(blocks[j] = malloc(size), 1, size);
+        }
+        for (size_t j = 0; j < 48; j += 2) free(blocks[j]);
+        pthread_barrier_wait(&barrier);
+        pause();
+        return nullptr;
+      }, nullptr) == 0);
+    }
+    pthread_barrier_wait(&barrier);
+    const long each = (rss_kib() - before) / kThreads;
+    require_at_most("an idle thread", each, 100);
+  });
+}
+
+// A steady state does not grow: the same load again and again, from changing threads.
+TEST(Footprint, SteadyLoadDoesNotGrow) {
+  EXPECT_IN_CHILD([] {
+    long after_first = 0;
+    for (int round = 0; round < 12; round++) {
+      pthread_t threads[4];
+      for (pthread_t &thread : threads) {
+        REQUIRE(pthread_create(&thread, nullptr, [](void *) -> void * {
+          std::vector<void *> blocks(20000);
+          unsigned state = 3;
+          for (int pass = 0; pass < 60000; pass++) {
+            state = state * 1664525 + 1013904223;
+            void *&slot = blocks[(state >> 4) % blocks.size()];
+            free(slot);
+            const size_t size = (state >> 12) % 700;
+            slot = malloc(size);
+            memset(slot, 1, size);
+          }
+          for (void *block : blocks) free(block);
+          return nullptr;
+        }, nullptr) == 0);
+      }
+      for (pthread_t thread : threads) pthread_join(thread, nullptr);
+      if (round == 2) after_first = subject::peak_rss_kib();
+    }
+    require_at_most("growth over ten equal rounds", subject::peak_rss_kib() - after_first,
+                    static_cast<size_t>(after_first) / 4 + 4096);
+  });
+}
+
+}  // namespace

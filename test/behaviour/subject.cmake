@@ -1,0 +1,82 @@
+# Tests of a whole process: the programs know nothing of Cairn and meet it only as their malloc.
+#
+# A program is run against one or more subjects:
+#   PRELOAD  unchanged, with libcairn-malloc.so in LD_PRELOAD
+#   STATIC   linked with libcairn-malloc.a
+#   SYSTEM   unchanged, with the system's malloc: shows that what we expect is what the libc does
+#
+# Sanitizer builds have none of these tests: there malloc is the sanitizer's, and its runtime takes
+# signals, address space and threads' ends for itself.
+#
+# CAIRN_TEST_PRELOAD may name any other malloc library, to see which tests another allocator fails.
+
+set(CAIRN_SUBJECT_DIR ${CMAKE_CURRENT_LIST_DIR})
+set(CAIRN_TEST_PRELOAD "" CACHE FILEPATH "Malloc library to test instead of our own")
+if(CAIRN_TEST_PRELOAD)
+  set(CAIRN_SUBJECT_LIBRARY ${CAIRN_TEST_PRELOAD})
+elseif(TARGET cairn-malloc)
+  set(CAIRN_SUBJECT_LIBRARY $<TARGET_FILE:cairn-malloc>)
+else()
+  set(CAIRN_SUBJECT_LIBRARY "")
+endif()
+
+# Options for every program: the compiler must not fold away the calls under test, and the
+# deliberate faults in them are no reason to warn.
+function(cairn_subject_options target)
+  if(TARGET cairn_flags)
+    target_link_libraries(${target} PRIVATE cairn_flags)
+  endif()
+  target_compile_options(${target} PRIVATE
+    -fno-builtin -O1 -g
+    -Wno-free-nonheap-object -Wno-use-after-free
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-mismatched-new-delete>
+    -Wno-alloc-size-larger-than -Wno-unused-result -Wno-deprecated-declarations)
+  target_include_directories(${target} PRIVATE ${CAIRN_SUBJECT_DIR})
+  target_compile_features(${target} PRIVATE cxx_std_17)
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+  target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+endfunction()
+
+# Every program here has a guard against hanging of its own; ctest's limit is the second line.
+function(cairn_subject_register test label environment)
+  set_tests_properties(${test} PROPERTIES
+    LABELS ${label} TIMEOUT 90 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+endfunction()
+
+# cairn_subject_test(<name> LABEL <label> SOURCES <file>... [SUBJECTS PRELOAD STATIC SYSTEM]
+#                    [SYSTEM_FILTER <gtest filter>] [ARGUMENTS <argument>...] [PLAIN])
+# SYSTEM_FILTER names the expectations that the system's malloc meets. PLAIN programs have a main
+# of their own and no GoogleTest.
+function(cairn_subject_test name)
+  cmake_parse_arguments(ARG "PLAIN" "LABEL;SYSTEM_FILTER" "SOURCES;SUBJECTS;ARGUMENTS" ${ARGN})
+  if(NOT ARG_SYSTEM_FILTER)
+    set(ARG_SYSTEM_FILTER "*")
+  endif()
+  set(runtime "")
+  if(NOT ARG_PLAIN)
+    list(APPEND ARG_SOURCES ${CAIRN_SUBJECT_DIR}/subject_main.cc)
+    set(runtime GTest::gmock GTest::gtest)
+  endif()
+
+  add_executable(${name} ${ARG_SOURCES})
+  cairn_subject_options(${name})
+  target_link_libraries(${name} PRIVATE ${runtime})
+
+  if(PRELOAD IN_LIST ARG_SUBJECTS AND CAIRN_SUBJECT_LIBRARY)
+    add_test(NAME ${ARG_LABEL}.${name}.preload COMMAND ${name} ${ARG_ARGUMENTS})
+    cairn_subject_register(${ARG_LABEL}.${name}.preload ${ARG_LABEL}
+      "LD_PRELOAD=${CAIRN_SUBJECT_LIBRARY};CAIRN_TEST_SUBJECT=${CAIRN_SUBJECT_LIBRARY}")
+  endif()
+  if(SYSTEM IN_LIST ARG_SUBJECTS)
+    add_test(NAME ${ARG_LABEL}.${name}.system COMMAND ${name} ${ARG_ARGUMENTS})
+    cairn_subject_register(${ARG_LABEL}.${name}.system ${ARG_LABEL}
+      "CAIRN_TEST_SUBJECT=system;GTEST_FILTER=${ARG_SYSTEM_FILTER}")
+  endif()
+  if(STATIC IN_LIST ARG_SUBJECTS AND TARGET cairn-malloc-static)
+    add_executable(${name}_static ${ARG_SOURCES})
+    cairn_subject_options(${name}_static)
+    target_link_libraries(${name}_static PRIVATE cairn-malloc-static ${runtime})
+    add_test(NAME ${ARG_LABEL}.${name}.static COMMAND ${name}_static ${ARG_ARGUMENTS})
+    cairn_subject_register(${ARG_LABEL}.${name}.static ${ARG_LABEL} "CAIRN_TEST_SUBJECT=self")
+  endif()
+endfunction()
