@@ -1,0 +1,37 @@
+# The short way to the common tasks. The build itself is CMake's: see CMakePresets.json.
+#   make run                  a real program under the system's malloc and under Cairn
+#   make run CMD="…"          the same for a command of yours; ROUNDS=N, RUN_FLAGS="--hardened"
+#   make test                 builds and runs every test
+#   make build                builds the release preset into build/release
+#   make install PREFIX=DIR   installs headers, libraries and tools
+#   make clean                removes build/
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+BUILD := build/release
+# Long enough to be measured, short enough to be watched: about a second a run.
+CMD ?= sqlite3 :memory: ".read tools/workloads/orders.sql"
+ROUNDS ?= 5
+
+.PHONY: build configure run test install clean
+
+build: configure
+	cmake --build $(BUILD) -j $(JOBS)
+
+configure: packages-build
+	@cmake --preset release --log-level=NOTICE >/dev/null
+
+packages-%:
+	@dev/install-packages $*
+
+run: configure packages-run
+	@cmake --build $(BUILD) -j $(JOBS) --target run_needs
+	@tools/bin/cairn run --rounds $(ROUNDS) $(RUN_FLAGS) -- $(CMD)
+
+test: build packages-run packages-test
+	@dev/run-tests $(BUILD) -j $(JOBS)
+
+install: build
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	rm -rf build

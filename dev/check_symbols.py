@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Checks that the shared libraries export exactly the names that are written down.
+
+usage: check_symbols.py BUILD [--update]
+
+dev/symbols/libcairn lists the prefixed names, which every library exports; dev/symbols/names
+those of libc and C++ that libcairn-malloc adds. --update writes the lists from the build, so that
+a change of the interface shows in the history.
+"""
+
+import pathlib
+import subprocess
+import sys
+
+LISTS = pathlib.Path(__file__).resolve().parent / "symbols"
+
+
+def exported(library):
+    text = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", str(library)],
+                          check=True, stdout=subprocess.PIPE, text=True).stdout
+    return {line.split()[0].split("@")[0] for line in text.splitlines() if line.split()[1] != "A"}
+
+
+def differences(library, expected, actual):
+    for name in sorted(actual - expected):
+        yield f"{library} exports {name}, which dev/symbols does not list"
+    for name in sorted(expected - actual):
+        yield f"{library} does not export {name}"
+
+
+def read_list(name):
+    return set((LISTS / name).read_text().split())
+
+
+def write_list(name, symbols):
+    LISTS.mkdir(exist_ok=True)
+    (LISTS / name).write_text("".join(f"{symbol}\n" for symbol in sorted(symbols)))
+
+
+def main(arguments):
+    update = arguments[1:] == ["--update"]
+    if len(arguments) < 1 or (len(arguments) > 1 and not update):
+        print(__doc__)
+        return 2
+    build = pathlib.Path(arguments[0])
+    if update:
+        prefixed = exported(build / "libcairn.so")
+        write_list("libcairn", prefixed)
+        write_list("names", exported(build / "libcairn-malloc.so") - prefixed)
+        return 0
+
+    prefixed, names = read_list("libcairn"), read_list("names")
+    problems = []
+    for suffix in ("", "-hardened"):
+        for base, expected in (("libcairn", prefixed), ("libcairn-malloc", prefixed | names)):
+            library = f"{base}{suffix}.so"
+            if suffix and not (build / library).exists():
+                continue  # this build has no hardened libraries
+            problems += differences(library, expected, exported(build / library))
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""dev/check_symbols.py on libraries made here."""
+
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+from unittest import mock
+
+import dev_path  # noqa: F401
+import check_symbols
+
+
+class CheckSymbolsTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.build = pathlib.Path(directory.name)
+        patch = mock.patch.object(check_symbols, "LISTS", self.build / "lists")
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.library("libcairn.so", "int cairn_a(void);", "int cairn_a(void) { return 1; }")
+        self.library("libcairn-malloc.so", "int cairn_a(void) { return 1; }",
+                     "int free_it(void) { return 2; }", "static int hidden = 3;")
+        self.assertEqual(self.check("--update"), (0, ""))
+
+    def library(self, name, *lines):
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o",
+                        str(self.build / name)], input="\n".join(lines), text=True, check=True)
+
+    def check(self, *arguments):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = check_symbols.main([str(self.build), *arguments])
+        return status, out.getvalue()
+
+    def test_update_writes_what_the_libraries_export(self):
+        self.assertEqual((self.build / "lists" / "libcairn").read_text(), "cairn_a\n")
+        self.assertEqual((self.build / "lists" / "names").read_text(), "free_it\n")
+        self.assertEqual(self.check(), (0, ""))
+
+    def test_name_too_many(self):
+        self.library("libcairn.so", "int cairn_a, helper;")
+        self.assertEqual(self.check(), (1, "libcairn.so exports helper, "
+                                           "which dev/symbols does not list\n"))
+
+    def test_name_too_few(self):
+        self.library("libcairn-malloc.so", "int cairn_a;")
+        self.assertEqual(self.check(), (1, "libcairn-malloc.so does not export free_it\n"))
+
+    def test_hardened_libraries_are_held_to_the_same_list(self):
+        self.library("libcairn-hardened.so", "int cairn_b;")
+        status, text = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("libcairn-hardened.so exports cairn_b", text)
+        self.assertIn("libcairn-hardened.so does not export cairn_a", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,57 @@
+"""cairn.compare: the order of the runs, medians and ratios."""
+
+import unittest
+
+import tool_path  # noqa: F401
+from cairn.compare import Side, compare_outputs, interleave, ratio
+from cairn.measure import Run
+
+
+def run(wall_s=1.0, status=0, signal=0, output=b"same"):
+    return Run(wall_s=wall_s, cpu_s=0.0, peak_rss_mib=1.0, faults=1, exit_code=status,
+               signal=signal, output=output, stderr_tail="")
+
+
+class CompareTest(unittest.TestCase):
+    def setUp(self):
+        self.theirs = Side("system")
+        self.ours = Side("Cairn", "library")
+
+    def test_rounds_alternate_their_order(self):
+        order = []
+        interleave((self.theirs, self.ours), 3, lambda side: order.append(side.name) or run())
+        self.assertEqual(order, ["system", "Cairn", "Cairn", "system", "system", "Cairn"])
+        self.assertEqual((len(self.theirs.runs), len(self.ours.runs)), (3, 3))
+
+    def test_stops_at_a_signal(self):
+        interleave((self.theirs, self.ours), 3,
+                   lambda side: run(signal=11 if side is self.ours else 0))
+        self.assertEqual((len(self.theirs.runs), len(self.ours.runs)), (1, 1))
+        self.assertIsNone(self.theirs.killed())
+        self.assertEqual(self.ours.killed().signal, 11)
+        self.assertEqual(self.ours.status(), 139)
+
+    def test_medians_and_ratio(self):
+        self.theirs.runs = [run(2.0), run(9.0), run(4.0)]
+        self.ours.runs = [run(3.0), run(1.0), run(2.0)]
+        self.assertEqual(self.theirs.median("wall_s"), 4.0)
+        self.assertEqual(self.theirs.half_range("wall_s"), 3.5)
+        self.assertEqual(ratio(self.ours, self.theirs, "wall_s"), 0.5)
+        self.assertIsNone(ratio(self.ours, self.theirs, "cpu_s"))
+
+    def test_one_failure_among_rounds_is_the_status(self):
+        self.ours.runs = [run(), run(status=3), run()]
+        self.assertEqual(self.ours.status(), 3)
+
+    def test_outputs(self):
+        self.theirs.runs = [run(), run()]
+        self.ours.runs = [run(), run()]
+        self.assertIn("the same in every run", compare_outputs(self.ours, self.theirs))
+        self.ours.runs = [run(output=b"other")] * 2
+        self.assertIn("differs between system and Cairn", compare_outputs(self.ours, self.theirs))
+        self.theirs.runs = [run(), run(output=b"third")]
+        self.assertIn("under the system's malloc too", compare_outputs(self.ours, self.theirs))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,101 @@
+"""cairn.measure and the program cairn-measure."""
+
+import os
+import pathlib
+import tempfile
+import time
+import unittest
+
+import tool_path  # noqa: F401
+from cairn.errors import UserError
+from cairn.measure import check_loads, measure, preload_value
+
+
+class MeasureTest(unittest.TestCase):
+    def test_peak_rss_is_the_commands_own(self):
+        ballast = bytearray(200 << 20)
+        for page in range(0, len(ballast), 4096):
+            ballast[page] = 1
+        run = measure(["true"])
+        self.assertLess(run.peak_rss_mib, 20)
+        self.assertEqual(len(ballast), 200 << 20)  # alive until here
+
+    def test_peak_rss_sees_memory_that_is_given_back(self):
+        run = measure(["/usr/bin/python3", "-S", "-c", "x = b'x' * (100 << 20); del x"])
+        self.assertGreater(run.peak_rss_mib, 100)
+        self.assertLess(run.peak_rss_mib, 150)
+
+    def test_peak_rss_is_of_the_largest_process_not_the_sum(self):
+        one = "/usr/bin/python3 -S -c 'x = b\"x\" * (50 << 20)'"
+        run = measure(["sh", "-c", f"{one}; {one} & wait"])
+        self.assertGreater(run.peak_rss_mib, 50)
+        self.assertLess(run.peak_rss_mib, 90)
+
+    def test_cpu_time_includes_children(self):
+        run = measure(["sh", "-c", "/usr/bin/python3 -S -c 'for i in range(10**7): pass'; :"])
+        self.assertGreater(run.cpu_s, 0.1)
+
+    def test_wall_time_includes_sleep(self):
+        start = time.monotonic()
+        run = measure(["sleep", "0.3"])
+        self.assertGreaterEqual(run.wall_s, 0.3)
+        self.assertLessEqual(run.wall_s, time.monotonic() - start)
+        self.assertLess(run.cpu_s, 0.2)
+
+    def test_exit_status(self):
+        run = measure(["sh", "-c", "exit 7"])
+        self.assertEqual((run.exit_code, run.signal, run.status), (7, 0, 7))
+
+    def test_signal(self):
+        run = measure(["sh", "-c", "echo farewell >&2; kill -ABRT $$"])
+        self.assertEqual((run.signal, run.status), (6, 134))
+        self.assertEqual(run.stderr_tail, "farewell\n")
+
+    def test_command_that_cannot_start(self):
+        with tempfile.TemporaryDirectory() as directory:
+            script = pathlib.Path(directory) / "script"
+            script.write_text("#!/no/such/interpreter\n")
+            script.chmod(0o755)
+            with self.assertRaisesRegex(UserError, "script: No such file or directory"):
+                measure([str(script)])
+
+    def test_output_is_compared_by_content(self):
+        self.assertEqual(measure(["echo", "a"]).output, measure(["printf", "a\\n"]).output)
+        self.assertNotEqual(measure(["echo", "a"]).output, measure(["echo", "b"]).output)
+
+    def test_standard_input(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"from a file")
+            file.flush()
+            self.assertEqual(measure(["cat"], stdin=file.name).output,
+                             measure(["printf", "from a file"]).output)
+        self.assertEqual(measure(["cat"]).output, measure(["true"]).output)
+
+    def test_library_is_preloaded(self):
+        library = os.environ["CAIRN_TEST_LIBRARY"]
+        script = ["sh", "-c", f"grep -q '{pathlib.Path(library).resolve()}' /proc/$$/maps"]
+        self.assertEqual(measure(script, library=library).exit_code, 0)
+        self.assertEqual(measure(script).exit_code, 1)
+
+
+class PreloadTest(unittest.TestCase):
+    def test_value(self):
+        self.assertEqual(preload_value(None, {}), "")
+        self.assertEqual(preload_value("/a/x.so", {}), "/a/x.so")
+        self.assertEqual(preload_value("/a/x.so", {"LD_PRELOAD": "b.so c.so"}),
+                         "/a/x.so:b.so:c.so")
+
+    def test_a_preloaded_cairn_is_not_the_systems_malloc(self):
+        self.assertEqual(preload_value(None, {"LD_PRELOAD": "/x/libcairn-malloc.so:b.so"}), "b.so")
+
+    def test_library_that_is_none(self):
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(b"no library")
+            file.flush()
+            with self.assertRaisesRegex(UserError, "cannot be preloaded"):
+                check_loads(file.name)
+        check_loads(os.environ["CAIRN_TEST_LIBRARY"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,77 @@
+"""cairn.program: which commands LD_PRELOAD reaches."""
+
+import pathlib
+import shutil
+import struct
+import tempfile
+import unittest
+from unittest import mock
+
+import tool_path  # noqa: F401
+from cairn import program
+from cairn.errors import UserError
+
+
+def elf(dynamic):
+    """The beginning of a 64-bit little-endian ELF file with one program header."""
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    struct.pack_into("<Q", header, 32, 64)
+    struct.pack_into("<HH", header, 54, 56, 1)
+    return bytes(header) + struct.pack("<I", program.PT_INTERP if dynamic else 1) + bytes(52)
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+
+    def file(self, name, content, mode=0o755):
+        path = self.directory / name
+        path.write_bytes(content)
+        path.chmod(mode)
+        return str(path)
+
+    def test_real_programs(self):
+        program.check_preloadable("ls")
+        program.check_preloadable(shutil.which("ls"))
+
+    def test_missing(self):
+        with self.assertRaisesRegex(UserError, "no such program"):
+            program.check_preloadable("no-such-program-here")
+
+    def test_not_executable(self):
+        with self.assertRaisesRegex(UserError, "not executable"):
+            program.check_preloadable(self.file("text", b"text", 0o644))
+
+    def test_static(self):
+        with self.assertRaisesRegex(UserError, "statically"):
+            program.check_preloadable(self.file("static", elf(dynamic=False)))
+        program.check_preloadable(self.file("dynamic", elf(dynamic=True)))
+
+    def test_script_of_a_static_interpreter(self):
+        interpreter = self.file("static", elf(dynamic=False))
+        outer = self.file("inner", b"#!" + interpreter.encode() + b" -x\n")
+        with self.assertRaisesRegex(UserError, "static is linked statically"):
+            program.check_preloadable(self.file("outer", b"#! " + outer.encode() + b"\nrest"))
+
+    def test_env_in_the_first_line(self):
+        self.assertEqual(program.interpreter_of_script(b"#!/usr/bin/env python3\n"), "python3")
+        self.assertEqual(program.interpreter_of_script(b"#!/usr/bin/env -S A=1 perl -w\n"), "perl")
+        self.assertEqual(program.interpreter_of_script(b"#!/bin/sh\n"), "/bin/sh")
+        self.assertIsNone(program.interpreter_of_script(b"plain text"))
+
+    def test_script_without_first_line(self):
+        program.check_preloadable(self.file("script", b"exit 0\n"))
+
+    def test_set_user_id(self):
+        path = self.file("privileged", elf(dynamic=True), 0o4755)
+        with mock.patch("os.getuid", return_value=pathlib.Path(path).stat().st_uid + 1):
+            with self.assertRaisesRegex(UserError, "gains privileges"):
+                program.check_preloadable(path)
+        program.check_preloadable(path)  # one's own set-user-ID program gains nothing
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,1 @@
+"""Cairn's command line tool."""

@@ -1,0 +1,40 @@
+"""Where Cairn's own compiled files lie, in a source tree and in an installation."""
+
+import os
+import pathlib
+
+from cairn.errors import UserError
+
+# In the source tree: tools/; installed: PREFIX/share/cairn.
+PACKAGE_PARENT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def _directories():
+    if PACKAGE_PARENT.name == "tools":
+        yield PACKAGE_PARENT.parent / "build" / "release"
+    else:
+        prefix = PACKAGE_PARENT.parent.parent
+        yield prefix / "libexec" / "cairn"
+        yield prefix / "lib"
+        yield prefix / "lib64"
+        yield from sorted((prefix / "lib").glob("*-linux-gnu"))
+
+
+def _find(name):
+    for directory in _directories():
+        if (directory / name).exists():
+            return directory / name
+    raise UserError(f"{name} is not there; looked in "
+                    + ", ".join(str(directory) for directory in _directories())
+                    + ". In the source tree, `make build` builds it.")
+
+
+def measure_program():
+    """The path of cairn-measure; CAIRN_MEASURE in the environment overrides it."""
+    override = os.environ.get("CAIRN_MEASURE")
+    return pathlib.Path(override) if override else _find("cairn-measure")
+
+
+def malloc_library(hardened=False):
+    """The path of the shared library that replaces malloc."""
+    return _find("libcairn-malloc-hardened.so" if hardened else "libcairn-malloc.so")
