@@ -1,0 +1,28 @@
+/* The end of the road: misuse by the caller dies with one line, our own broken invariants assert in debug builds.
+ *
+ * Messages are formatted without memory, locks or libc, so that they come out in any state of the process.
+ */
+#ifndef CAIRN_BASE_CHECK_H
+#define CAIRN_BASE_CHECK_H
+
+#include "base/compiler.h"
+
+#include <stdarg.h>
+
+/* Formats %s %p %zu %u %d %x %%, nothing else; always terminates. Returns the length written. */
+size_t format_text(char *buffer, size_t capacity_bytes, const char *format, ...) print_like(3, 4);
+size_t format_text_list(char *buffer, size_t capacity_bytes, const char *format, va_list arguments);
+
+/* One line "cairn: …" on stderr. */
+void report(const char *format, ...) print_like(1, 2);
+
+/* One line "cairn: …" on stderr, then abort: the caller broke the contract of a function. */
+_Noreturn void die(const char *format, ...) print_like(1, 2) cold;
+
+#define check_internal(condition)                                                                                      \
+    do {                                                                                                               \
+        if (config_debug && unlikely(!(condition)))                                                                    \
+            die("internal error: %s:%d: %s", __FILE__, __LINE__, #condition);                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,75 @@
+/* Compiler vocabulary and build-time configuration: the only place, with os/, where `#if` decides anything.
+ *
+ * Features are constants (`config_…`) that every build compiles; code says `if (config_debug)`, so no branch rots.
+ */
+#ifndef CAIRN_BASE_COMPILER_H
+#define CAIRN_BASE_COMPILER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef CAIRN_DEBUG
+#define CAIRN_DEBUG 0
+#endif
+#ifndef CAIRN_HARDENED
+#define CAIRN_HARDENED 0
+#endif
+
+#ifdef __cplusplus
+#define static_check(condition, text) static_assert(condition, text)
+#else
+#define static_check(condition, text) _Static_assert(condition, text)
+#endif
+
+enum {
+    config_debug = CAIRN_DEBUG,       /* verifiers and assertions on slow paths, fault injection */
+    config_hardened = CAIRN_HARDENED, /* see docs/SECURITY.md */
+};
+
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
+#define inline_always static inline __attribute__((always_inline))
+#define no_inline __attribute__((noinline))
+#define cold __attribute__((cold, noinline))
+#define api __attribute__((visibility("default")))
+#define cache_aligned __attribute__((aligned(64)))
+#define print_like(text, first) __attribute__((format(printf, text, first)))
+
+/* Keeps a constant address in a register, so that it is computed once and used as a base. */
+#define keep_in_register(variable) __asm__("" : "+r"(variable))
+
+#define countof(array) (sizeof(array) / sizeof((array)[0]))
+
+/* One pointer of static TLS, reachable in a single load: the library must be in the initial set or within the
+ * loader's surplus when opened late. */
+#define thread_local_word __thread __attribute__((tls_model("initial-exec")))
+
+/* A word that differs for all living threads and survives fork: the thread pointer. Never 0. */
+inline_always uintptr_t thread_identity(void)
+{
+    uintptr_t identity;
+#if defined(__x86_64__)
+    __asm__("mov %%fs:0, %0" : "=r"(identity));
+#elif defined(__aarch64__)
+    __asm__("mrs %0, tpidr_el0" : "=r"(identity));
+#else
+#error "Cairn knows x86-64 and aarch64"
+#endif
+    return identity;
+}
+
+#if defined(__SANITIZE_THREAD__)
+#define CAIRN_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CAIRN_TSAN 1
+#endif
+#endif
+#ifndef CAIRN_TSAN
+#define CAIRN_TSAN 0
+#endif
+enum { config_tsan = CAIRN_TSAN };
+
+#endif

@@ -1,0 +1,77 @@
+/* The futex lock: see lock.h. */
+#include "base/lock.h"
+
+#include "base/atomic.h"
+#include "base/check.h"
+#include "base/host.h"
+
+enum { FREE = 0, HELD = 1, WAITED = 2 };
+enum { SPIN_LIMIT = 100 };
+
+/* Ranks held by this thread, one bit each; only debug builds look. */
+static __thread uint32_t held_ranks;
+
+static bool try_take(struct lock *lock, uint32_t as)
+{
+    uint32_t expected = FREE;
+    return compare_swap_acq_rel(&lock->state, &expected, as); /* acquire: pairs with release in lock_release */
+}
+
+static void note_acquired(struct lock *lock)
+{
+    store_relaxed(&lock->owner, thread_identity());
+    if (config_debug) {
+        check_internal(held_ranks >> lock->rank == 0);
+        held_ranks |= 1u << lock->rank;
+    }
+}
+
+bool lock_acquire(struct lock *lock)
+{
+    for (int spins = 0; !try_take(lock, spins < SPIN_LIMIT ? HELD : WAITED); spins++) {
+        if (load_acquire(&lock->frozen))
+            return false;
+        pause_processor();
+        if (spins < SPIN_LIMIT)
+            continue;
+        uint32_t seen = HELD;
+        bool announced = compare_swap_acq_rel(&lock->state, &seen, (uint32_t)WAITED) || seen == WAITED;
+        /* The freezer sets `frozen` before it rewrites `state`: either we see it here, or it finds us asleep. */
+        if (announced && !load_acquire(&lock->frozen))
+            host_wait(&lock->state, WAITED);
+    }
+    note_acquired(lock);
+    return true;
+}
+
+void lock_release(struct lock *lock)
+{
+    if (config_debug)
+        held_ranks &= ~(1u << lock->rank);
+    store_relaxed(&lock->owner, (uintptr_t)0);
+    /* release: pairs with the acquire of the next holder */
+    if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
+        host_wake(&lock->state, 1);
+}
+
+bool lock_is_mine(const struct lock *lock) { return load_relaxed(&lock->owner) == thread_identity(); }
+
+void lock_freeze(struct lock *lock)
+{
+    lock->held_at_freeze = false;
+    if (lock_is_mine(lock))
+        lock->held_at_freeze = true;
+    else
+        while (!lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
+            pause_processor();
+    store_release(&lock->frozen, 1u);
+    if (exchange_acq_rel(&lock->state, (uint32_t)HELD) == WAITED)
+        host_wake(&lock->state, UINT32_MAX);
+}
+
+void lock_thaw(struct lock *lock)
+{
+    store_release(&lock->frozen, 0u);
+    if (!lock->held_at_freeze)
+        lock_release(lock);
+}

@@ -1,0 +1,35 @@
+/* Fault injection for tests: counts the calls of os/ that can fail and fails those that a plan names. Any thread may
+ * call; a plan is made while nothing else runs. Costs nothing in release builds.
+ */
+#include "base/atomic.h"
+#include "os/kernel.h"
+#include "os/os.h"
+
+static struct {
+    size_t seen;  /* atomic: calls since the plan was made */
+    size_t first; /* const while a plan runs */
+    size_t count; /* const while a plan runs; 0: none */
+    int error;    /* const while a plan runs; positive */
+} plan;
+
+bool fault_strikes(int *error)
+{
+    if (!config_debug)
+        return false;
+    size_t turn = fetch_add_relaxed(&plan.seen, (size_t)1);
+    if (turn - plan.first >= plan.count)
+        return false;
+    *error = -plan.error;
+    return true;
+}
+
+size_t os_fault_plan(size_t skip, size_t count, int error)
+{
+    size_t seen = load_relaxed(&plan.seen);
+    plan.count = 0;
+    plan.first = skip;
+    plan.error = error;
+    store_relaxed(&plan.seen, (size_t)0);
+    plan.count = count;
+    return seen;
+}

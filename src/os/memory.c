@@ -1,0 +1,96 @@
+/* Address space and memory: mmap and its kin. See os.h for the contract. No state but the page size. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* MREMAP_FIXED */
+#endif
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "os/kernel.h"
+#include "os/os.h"
+
+#include <sys/auxv.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA_ANON_NAME 0
+#endif
+
+static size_t page_size_bytes = 4096; /* atomic: os_init writes what the kernel says */
+
+size_t os_page_size(void) { return load_relaxed(&page_size_bytes); }
+
+void os_init(void)
+{
+    size_t size = getauxval(AT_PAGESZ);
+    if (is_power_of_two(size) && size >= 4096)
+        store_relaxed(&page_size_bytes, size);
+}
+
+static void *map(void *hint, size_t size_bytes, int protection, int flags)
+{
+    int error;
+    if (fault_strikes(&error))
+        return NULL;
+    long result = kernel_call(SYS_mmap, (long)hint, (long)size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags,
+                              -1, 0);
+    return kernel_failed(result) ? NULL : (void *)result;
+}
+
+void *os_reserve(size_t size_bytes) { return os_reserve_at(NULL, size_bytes); }
+
+void *os_reserve_at(void *hint, size_t size_bytes) { return map(hint, size_bytes, PROT_NONE, MAP_NORESERVE); }
+
+void *os_map(size_t size_bytes) { return map(NULL, size_bytes, PROT_READ | PROT_WRITE, 0); }
+
+static int call_on_range(long number, void *start, size_t size_bytes, long third)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    return (int)kernel_call(number, (long)start, (long)size_bytes, third, 0, 0, 0);
+}
+
+int os_commit(void *start, size_t size_bytes) { return os_protect(start, size_bytes, true); }
+
+int os_protect(void *start, size_t size_bytes, bool accessible)
+{
+    return call_on_range(SYS_mprotect, start, size_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+int os_unmap(void *start, size_t size_bytes) { return call_on_range(SYS_munmap, start, size_bytes, 0); }
+
+int os_purge(void *start, size_t size_bytes) { return call_on_range(SYS_madvise, start, size_bytes, MADV_DONTNEED); }
+
+int os_populate(void *start, size_t size_bytes)
+{
+    return call_on_range(SYS_madvise, start, size_bytes, MADV_POPULATE_WRITE);
+}
+
+int os_huge_pages(void *start, size_t size_bytes, bool wanted)
+{
+    return call_on_range(SYS_madvise, start, size_bytes, wanted ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+static int remap(void *start, size_t old_bytes, size_t new_bytes, long flags, void *destination)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    long result = kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags, (long)destination, 0);
+    return kernel_failed(result) ? (int)result : 0;
+}
+
+int os_resize(void *start, size_t old_bytes, size_t new_bytes) { return remap(start, old_bytes, new_bytes, 0, NULL); }
+
+int os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
+{
+    return remap(start, old_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, destination);
+}
+
+void os_name(void *start, size_t size_bytes, const char *name)
+{
+    kernel_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, (long)start, (long)size_bytes, (long)name, 0);
+}

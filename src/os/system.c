@@ -1,0 +1,141 @@
+/* The process and its surroundings: clock, entropy, environment, cgroup, stderr, futex, abort. Stateless. */
+#include "base/bits.h"
+#include "base/host.h"
+#include "os/kernel.h"
+#include "os/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+void host_write_error(const char *text, size_t length_bytes)
+{
+    while (length_bytes > 0) {
+        long written = kernel_call(SYS_write, STDERR_FILENO, (long)text, (long)length_bytes, 0, 0, 0);
+        if (written == -EINTR)
+            continue;
+        if (written <= 0)
+            return;
+        text += written;
+        length_bytes -= (size_t)written;
+    }
+}
+
+void host_wait(uint32_t *word, uint32_t seen)
+{
+    kernel_call(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, (long)seen, 0, 0, 0);
+}
+
+void host_wake(uint32_t *word, uint32_t waiters)
+{
+    long most = waiters > INT32_MAX ? INT32_MAX : (long)waiters;
+    kernel_call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, most, 0, 0, 0);
+}
+
+_Noreturn void host_abort(void) { abort(); }
+
+uint64_t os_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now); /* through the vDSO; cannot fail for this clock */
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t os_entropy(void)
+{
+    uint64_t value = 0;
+    if (kernel_call(SYS_getrandom, (long)&value, sizeof value, 1 /* GRND_NONBLOCK */, 0, 0, 0) == sizeof value)
+        return value;
+    /* The kernel's 16 random bytes for this process, stirred by the clock. */
+    const uint64_t *random = (const uint64_t *)getauxval(AT_RANDOM);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (random ? random[0] : 0) ^ ((uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u);
+}
+
+bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
+
+const char *os_environment(const char *name)
+{
+    if (environ == NULL)
+        return NULL; /* before libc is ready */
+    for (char **entry = environ; *entry; entry++) {
+        size_t i = 0;
+        while (name[i] && (*entry)[i] == name[i])
+            i++;
+        if (name[i] == '\0' && (*entry)[i] == '=')
+            return *entry + i + 1;
+    }
+    return NULL;
+}
+
+int os_read_file(const char *path, char *text, size_t capacity_bytes)
+{
+    long file = kernel_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (kernel_failed(file))
+        return (int)file;
+    size_t length = 0;
+    long got = 0;
+    while (length < capacity_bytes - 1) {
+        got = kernel_call(SYS_read, file, (long)(text + length), (long)(capacity_bytes - 1 - length), 0, 0, 0);
+        if (got == -EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        length += (size_t)got;
+    }
+    kernel_call(SYS_close, file, 0, 0, 0, 0, 0);
+    text[length] = '\0';
+    return kernel_failed(got) ? (int)got : (int)length;
+}
+
+static size_t read_limit(const char *path)
+{
+    char text[64];
+    if (os_read_file(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
+        return 0; /* no such file, or "max" */
+    uint64_t value = 0;
+    for (const char *digit = text; *digit >= '0' && *digit <= '9' && value < UINT64_MAX / 16; digit++)
+        value = value * 10 + (uint64_t)(*digit - '0');
+    return value > (uint64_t)1 << 46 ? 0 : (size_t)value; /* cgroup 1 writes nearly 2^63 for none */
+}
+
+/* The group's own path is joined to the mount point of cgroup 2, else of cgroup 1's memory controller; in a container
+ * with a cgroup namespace the path is "/" and the limit stands at the mount point. */
+size_t os_memory_limit(void)
+{
+    static const char *const tails[] = {"memory.max", "memory/memory.limit_in_bytes"};
+    char groups[2048];
+    char path[2304] = "/sys/fs/cgroup";
+    size_t length = 14;
+    if (os_read_file("/proc/self/cgroup", groups, sizeof groups) > 3 && groups[0] == '0')
+        for (const char *from = groups + 3; *from && *from != '\n' && length < sizeof path - 64; from++)
+            path[length++] = *from;
+    if (path[length - 1] != '/')
+        path[length++] = '/';
+    for (size_t i = 0; i < countof(tails); i++) {
+        size_t end = i == 0 ? length : 15;
+        for (const char *from = tails[i]; *from; from++)
+            path[end++] = *from;
+        path[end] = '\0';
+        size_t limit = read_limit(path);
+        if (limit == 0 && i == 0)
+            limit = read_limit("/sys/fs/cgroup/memory.max");
+        if (limit != 0)
+            return limit;
+    }
+    return 0;
+}
+
+void os_sleep_ms(unsigned milliseconds)
+{
+    struct timespec time = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+    kernel_call(SYS_nanosleep, (long)&time, 0, 0, 0, 0, 0);
+}

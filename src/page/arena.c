@@ -1,0 +1,125 @@
+/* The list of arenas and their reservation: see arena.h. */
+#include "page/arena.h"
+
+#include "base/bits.h"
+#include "os/os.h"
+#include "page/state.h"
+
+#include <errno.h>
+
+enum {
+    ARENA_LIMIT = 4096,
+    FIRST_PAGES = (64 << 20) >> PAGE_SHIFT,
+    SMALLEST_PAGES = (1 << 20) >> PAGE_SHIFT,
+    ATTEMPTS = 16, /* addresses tried when the kernel's choice collides in the page map */
+};
+
+/* Bounded by the bitmap, one bit a page, that must fit into a piece of metadata: 4 GiB. */
+static const size_t LARGEST_PAGES = (size_t)1 << 20;
+
+static struct arena *arenas[ARENA_LIMIT]; /* page lock: sorted by address */
+static size_t count;                      /* page lock */
+
+size_t arena_count(void) { return count; }
+
+struct arena *arena_at(size_t index) { return arenas[index]; }
+
+struct arena *arena_find(const void *address)
+{
+    size_t low = 0;
+    size_t high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (arenas[middle]->base <= (const char *)address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0 || arena_page(arenas[low - 1], address) >= arenas[low - 1]->pages)
+        return NULL;
+    return arenas[low - 1];
+}
+
+struct arena *arena_with_room(size_t pages)
+{
+    struct arena *best = NULL; /* the fullest that has room, so that the others stay whole */
+    for (size_t i = 0; i < count; i++) {
+        size_t room = arenas[i]->pages - arenas[i]->frontier;
+        if (room >= pages && (best == NULL || room < best->pages - best->frontier))
+            best = arenas[i];
+    }
+    return best;
+}
+
+/* Reserves and covers; tries other addresses when the page map has no place for the kernel's. */
+static char *reserve_covered(size_t size_bytes)
+{
+    char *hint = NULL;
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        char *base = os_reserve_at(hint, size_bytes);
+        if (base == NULL)
+            return NULL;
+        int error = page_map_cover(base, size_bytes);
+        if (error == 0)
+            return base;
+        os_unmap(base, size_bytes);
+        if (error != -EADDRINUSE)
+            return NULL;
+        /* Any other region will do: a step of 4 GiB through half of the root's reach. */
+        hint = (char *)(((uintptr_t)base & ~(((uintptr_t)1 << 42) - 1)) + ((uintptr_t)(attempt + 1) << 37));
+    }
+    return NULL;
+}
+
+static struct arena *arena_reserve(size_t pages)
+{
+    char *base = reserve_covered(pages << PAGE_SHIFT);
+    if (base == NULL)
+        return NULL;
+    struct arena *arena = meta_take(META_HOT, sizeof *arena);
+    uint64_t *dirty = arena ? meta_take(META_HOT, pages / 8 + sizeof(uint64_t)) : NULL;
+    if (dirty == NULL) {
+        os_unmap(base, pages << PAGE_SHIFT);
+        return NULL;
+    }
+    *arena = (struct arena){.base = base, .pages = pages, .dirty = dirty};
+    os_name(base, pages << PAGE_SHIFT, "cairn: arena");
+    if (pages_state.limits.huge_pages)
+        os_huge_pages(base, pages << PAGE_SHIFT, true);
+    return arena;
+}
+
+static int arena_insert(struct arena *arena)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return -EAGAIN;
+    bool room = count < ARENA_LIMIT;
+    if (room) {
+        size_t place = count++;
+        for (; place > 0 && arenas[place - 1]->base > arena->base; place--)
+            arenas[place] = arenas[place - 1];
+        arenas[place] = arena;
+        pages_state.reserved_pages += arena->pages;
+    }
+    lock_release(&pages_state.lock);
+    return room ? 0 : -ENOMEM;
+}
+
+int arena_add(size_t pages)
+{
+    size_t least = larger_of(align_up(pages, os_page_size() >> PAGE_SHIFT), SMALLEST_PAGES);
+    if (least > LARGEST_PAGES)
+        return -ENOMEM;
+    size_t step = larger_of(FIRST_PAGES, align_up(pages_state.reserved_pages / 4, FIRST_PAGES));
+    step = smaller_of(larger_of(step, least), LARGEST_PAGES);
+    struct arena *arena = NULL;
+    for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
+        arena = arena_reserve(step);
+        if (arena == NULL && step <= least)
+            return -ENOMEM;
+    }
+    int error = arena_insert(arena);
+    if (error != 0)
+        os_unmap(arena->base, arena->pages << PAGE_SHIFT); /* its metadata is lost: a few bytes, hardly ever */
+    return error;
+}

@@ -1,0 +1,90 @@
+/* Headers, and runs outside all arenas: huge blocks, and whatever is taken while the page lock is frozen for a fork.
+ *
+ * A header keeps its cold area for ever, so headers are recycled by its size. They lie densely: one that was never used
+ * has cost no memory.
+ */
+#include "base/bits.h"
+#include "os/os.h"
+#include "page/state.h"
+
+struct span *header_pop(unsigned cold_64)
+{
+    struct span *span = pages_state.headers[cold_64];
+    if (span)
+        pages_state.headers[cold_64] = span->next;
+    return span;
+}
+
+void header_push(struct span *span)
+{
+    span->tag = SPAN_NONE;
+    span->next = pages_state.headers[span->cold_64];
+    pages_state.headers[span->cold_64] = span;
+}
+
+struct span *header_make(unsigned cold_64)
+{
+    struct span *span = meta_take(META_HOT, sizeof *span);
+    if (span == NULL)
+        return NULL;
+    if (cold_64 != 0 && (span->links = meta_take(META_COLD, (size_t)cold_64 * 64)) == NULL)
+        return NULL; /* the header is lost: one cache line, when memory is out */
+    span->cold_64 = (uint8_t)cold_64;
+    span->tag = SPAN_NONE;
+    return span;
+}
+
+/* Maps with any alignment by cutting an aligned piece out of a larger reservation. */
+static char *map_aligned(size_t size_bytes, size_t alignment_bytes)
+{
+    if (alignment_bytes <= os_page_size())
+        return os_map(size_bytes);
+    char *start = os_reserve(size_bytes + alignment_bytes);
+    if (start == NULL)
+        return NULL;
+    char *run = (char *)align_up((uintptr_t)start, alignment_bytes);
+    size_t lead = (size_t)(run - start);
+    bool failed = os_commit(run, size_bytes) != 0;
+    if (failed) {
+        os_unmap(start, size_bytes + alignment_bytes);
+        return NULL;
+    }
+    if (lead > 0)
+        os_unmap(start, lead);
+    if (alignment_bytes - lead > 0)
+        os_unmap(run + size_bytes, alignment_bytes - lead);
+    return run;
+}
+
+struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64)
+{
+    size_t bytes = align_up(pages << PAGE_SHIFT, os_page_size());
+    struct span *span = NULL;
+    if (cold_64 == 0 && lock_acquire(&pages_state.lock)) {
+        span = header_pop(0);
+        lock_release(&pages_state.lock);
+    }
+    if (span == NULL)
+        span = header_make(cold_64);
+    if (span == NULL)
+        return NULL;
+    char *run = map_aligned(bytes, alignment_bytes);
+    if (run && page_map_cover(run, bytes) != 0) {
+        os_unmap(run, bytes);
+        run = NULL;
+    }
+    span->pages = run ? (uint32_t)pages : 0;
+    span->dirty_pages = 0;
+    span->base = run;
+    if (run)
+        return span;
+    defer(span);
+    return NULL;
+}
+
+void detached_give(struct span *span)
+{
+    os_unmap(span->base, align_up((size_t)span->pages << PAGE_SHIFT, os_page_size()));
+    span->pages = 0;
+    defer(span);
+}

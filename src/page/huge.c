@@ -1,0 +1,67 @@
+/* Huge blocks: one mapping each, so that growing them moves page tables, not bytes.
+ *
+ * Only the first page is in the page map. Threading: a span belongs to whoever owns the block; the counters are atomic.
+ */
+#include "base/bits.h"
+#include "os/os.h"
+#include "page/state.h"
+
+struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
+{
+    size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
+    if (pages > UINT32_MAX)
+        return NULL;
+    struct span *span = detached_take(pages, alignment_bytes, 0);
+    if (span == NULL)
+        return NULL;
+    span->zero = true;
+    span->tag = SPAN_HUGE;
+    page_map_set(span->base, 1, span);
+    fetch_add_relaxed(&pages_state.huge_pages, pages);
+    fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
+    return span;
+}
+
+void pages_give_huge(struct span *span)
+{
+    page_map_set(span->base, 1, NULL);
+    span->tag = SPAN_MOVING;
+    fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
+    fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
+    detached_give(span);
+}
+
+/* Moves the mapping to a larger place. The place is reserved and in the page map before anything moves, so that no
+ * failure leaves the block where free cannot find it. */
+static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
+{
+    char *place = os_reserve(new_bytes);
+    if (place == NULL)
+        return false;
+    if (page_map_cover(place, new_bytes) == 0) {
+        page_map_set(span->base, 1, NULL); /* first: once moved, the old address may be another thread's */
+        if (os_move(span->base, old_bytes, place, new_bytes) == 0) {
+            span->base = place;
+            page_map_set(place, 1, span);
+            return true;
+        }
+        page_map_set(span->base, 1, span);
+    }
+    os_unmap(place, new_bytes);
+    return false;
+}
+
+bool pages_resize_huge(struct span *span, size_t size_bytes)
+{
+    size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
+    size_t new_bytes = align_up(size_bytes, os_page_size());
+    if (new_bytes >> PAGE_SHIFT > UINT32_MAX)
+        return false;
+    bool in_place = os_resize(span->base, old_bytes, new_bytes) == 0;
+    /* Grown in place it may reach into a region that the page map does not know; only its first page needs to. */
+    if (!in_place && (new_bytes < old_bytes || !move(span, old_bytes, new_bytes)))
+        return false;
+    fetch_add_relaxed(&pages_state.huge_pages, (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
+    span->pages = (uint32_t)(new_bytes >> PAGE_SHIFT);
+    return true;
+}

@@ -1,0 +1,111 @@
+/* Looking at the page layer: statistics, a walk over all spans, the search behind a message, the verifier. */
+#include "base/bits.h"
+#include "base/check.h"
+#include "page/bins.h"
+#include "page/state.h"
+
+void pages_read_stats(struct page_stats *stats)
+{
+    *stats = (struct page_stats){
+        .reserved_bytes = load_relaxed(&pages_state.reserved_pages) << PAGE_SHIFT,
+        .committed_bytes = load_relaxed(&pages_state.committed_pages) << PAGE_SHIFT,
+        .free_bytes = load_relaxed(&pages_state.free_pages) << PAGE_SHIFT,
+        .dirty_bytes = load_relaxed(&pages_state.dirty_pages) << PAGE_SHIFT,
+        .huge_bytes = load_relaxed(&pages_state.huge_pages) << PAGE_SHIFT,
+        .huge_count = load_relaxed(&pages_state.huge_count),
+        .meta_bytes = meta_bytes(),
+        .purged_bytes = load_relaxed(&pages_state.purged_pages) << PAGE_SHIFT,
+    };
+}
+
+static size_t span_pages(const struct span *span)
+{
+    unsigned tag = load_relaxed(&span->tag);
+    return tag < SPAN_SLAB_TAGS ? pages_state.shapes[tag].pages : load_relaxed(&span->pages);
+}
+
+/* Calls `visit` for the spans of one arena that are in use. Pages without an entry are in transit and skipped singly;
+ * so is the inside of anything that changes while we walk. */
+static bool arena_each(struct arena *arena, span_visit *visit, void *context)
+{
+    size_t frontier = load_relaxed(&arena->frontier);
+    for (size_t page = 0; page < frontier;) {
+        char *start = arena->base + (page << PAGE_SHIFT);
+        struct span *span = page_map_find(start);
+        unsigned tag = load_relaxed(&span->tag);
+        size_t pages = tag == SPAN_NONE || tag == SPAN_MOVING ? 1 : larger_of(span_pages(span), 1);
+        bool used = tag < SPAN_SLAB_TAGS || tag == SPAN_LARGE;
+        if (used && !visit(span, start, context))
+            return false;
+        page += pages;
+    }
+    return true;
+}
+
+void pages_each(span_visit *visit, void *context)
+{
+    for (size_t i = 0; i < arena_count(); i++)
+        if (!arena_each(arena_at(i), visit, context))
+            return;
+}
+
+struct search {
+    const char *address;
+    struct span *found;
+    char *start;
+};
+
+static bool search_visit(struct span *span, char *start, void *context)
+{
+    struct search *search = context;
+    if (search->address < start)
+        return false;
+    if (search->address < start + (span_pages(span) << PAGE_SHIFT)) {
+        search->found = span;
+        search->start = start;
+    }
+    return search->found == NULL;
+}
+
+struct span *pages_search(const void *address, char **start)
+{
+    struct search search = {.address = address};
+    struct arena *arena = arena_find(address);
+    if (arena)
+        arena_each(arena, search_visit, &search);
+    *start = search.start;
+    return search.found;
+}
+
+static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_pages)
+{
+    bool after_free = false;
+    for (size_t page = 0; page < arena->frontier;) {
+        char *start = arena->base + (page << PAGE_SHIFT);
+        struct span *span = page_map_find(start);
+        bool is_free = span->tag == SPAN_FREE;
+        if (is_free) {
+            check_internal(!after_free && span->base == start && span->owner == 0);
+            check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) == span);
+            check_internal(span->dirty_pages == bitmap_count(arena->dirty, page, span->pages));
+            *free_pages += span->pages;
+            *dirty_pages += span->dirty_pages;
+        }
+        after_free = is_free;
+        page += span->tag == SPAN_NONE || span->tag == SPAN_MOVING ? 1 : span_pages(span);
+        check_internal(page <= arena->frontier);
+    }
+}
+
+void pages_verify(void)
+{
+    if (!config_debug || !lock_acquire(&pages_state.lock))
+        return;
+    size_t free_pages = 0;
+    size_t dirty_pages = 0;
+    for (size_t i = 0; i < arena_count(); i++)
+        arena_verify(arena_at(i), &free_pages, &dirty_pages);
+    check_internal(free_pages == pages_state.free_pages && dirty_pages == pages_state.dirty_pages);
+    check_internal(bins_verify() == free_pages);
+    lock_release(&pages_state.lock);
+}

@@ -1,0 +1,22 @@
+/* Metadata memory: small pieces that are never given back, from mappings that hold nothing else.
+ *
+ * Two regions: hot for headers, heaps and bitmaps, which are used at once, and cold for the slabs' link bytes, which
+ * stay untouched, and so without memory, until a block of the slab is freed. Pieces are dense, zero, and 64-byte
+ * aligned. A bump pointer moved by compare and swap: no lock, so it works in any state of a fork.
+ */
+#ifndef CAIRN_PAGE_META_H
+#define CAIRN_PAGE_META_H
+
+#include "base/compiler.h"
+
+enum meta_kind { META_HOT, META_COLD, META_KINDS };
+
+/* NULL when the system has no memory. At most META_CHUNK_BYTES. */
+void *meta_take(enum meta_kind kind, size_t size_bytes);
+
+/* Address space in use for metadata. */
+size_t meta_bytes(void);
+
+enum { META_CHUNK_BYTES = 256 * 1024 };
+
+#endif

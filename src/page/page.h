@@ -1,0 +1,86 @@
+/* The page layer: runs of pages for slabs, large blocks and the other allocators.
+ *
+ * Arenas are reserved without memory in growing steps and committed from their start upwards; what was handed out and
+ * came back is kept in two-level bins (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS 2004), split and merged in constant
+ * time by boundary tags in the page map. Free memory is purged above a cap, and what a whole decay interval did not
+ * need is purged at its end.
+ *
+ * Threading: any thread, one lock inside, never held over a system call. While another thread forks the lock is not to
+ * be had: then runs come from mappings of their own, and returned ones wait in a lock-free list.
+ * Failure: NULL or false, when the system has no memory.
+ */
+#ifndef CAIRN_PAGE_PAGE_H
+#define CAIRN_PAGE_PAGE_H
+
+#include "page/meta.h"
+#include "page/page_map.h"
+#include "page/span.h"
+
+/* What a slab of one size class needs; the array is the heap's, indexed by tag. */
+struct slab_shape {
+    uint16_t pages;   /* length of the run */
+    uint16_t cold_64; /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
+};
+
+enum { COLD_KINDS = 8 };
+
+struct page_limits {
+    uint64_t decay_ms;       /* memory that was free for so long goes back to the system */
+    size_t dirty_cap_bytes;  /* more free unpurged memory than this is purged at once */
+    size_t soft_limit_bytes; /* above this, free memory is purged before growth; 0 for none */
+    bool huge_pages;         /* ask for transparent huge pages in arenas */
+};
+
+struct page_stats {
+    size_t reserved_bytes;  /* address space of arenas */
+    size_t committed_bytes; /* of it readable and writable */
+    size_t free_bytes;      /* of those in no one's use */
+    size_t dirty_bytes;     /* of those not purged */
+    size_t huge_bytes;      /* mappings outside the arenas */
+    size_t huge_count;
+    size_t meta_bytes;
+    size_t purged_bytes;    /* in total, since the start */
+};
+
+void pages_init(const struct slab_shape *shapes, const struct page_limits *limits);
+
+/* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `limit` is 0 when the header and
+ * its cold area were never used before, else what it was. The owner word is the caller's to write, last. */
+struct span *pages_take_slab(unsigned tag);
+/* `base` is the run's first byte again, `owner` 0. */
+void pages_give_slab(struct span *span);
+
+/* One large block, aligned as asked (a power of two). `zero` in the span says whether it reads zero. */
+struct span *pages_take(size_t pages, size_t alignment_bytes);
+void pages_give(struct span *span);
+bool pages_extend(struct span *span, size_t pages); /* in place, into the free neighbour behind */
+void pages_shrink(struct span *span, size_t pages); /* gives the rest back */
+
+/* A mapping of its own, for what an arena should not hold. Resizing may move it. */
+struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
+void pages_give_huge(struct span *span);
+bool pages_resize_huge(struct span *span, size_t size_bytes); /* in place or by moving page tables */
+
+/* Purges all free memory but `keep_bytes`; true when something went back. */
+bool pages_trim(size_t keep_bytes);
+
+/* Purges what is due by age, cap and soft limit; cheap when nothing is. Called on slow paths, outside locks. */
+void pages_tick(void);
+
+void pages_read_stats(struct page_stats *stats);
+
+/* Every span in use within the arenas, with its first byte; stops when `visit` says false. Racy unless frozen. */
+typedef bool span_visit(struct span *span, char *start, void *context);
+void pages_each(span_visit *visit, void *context);
+
+/* The span in use that holds `address`, also in the middle of a large one; NULL if none. Slow, for messages. */
+struct span *pages_search(const void *address, char **start);
+
+/* Fork: see base/lock.h. */
+void pages_freeze(void);
+void pages_thaw(void);
+
+/* Checks every arena's tags, bins, counts and map entries; asserts. Takes the lock. */
+void pages_verify(void);
+
+#endif

@@ -1,0 +1,371 @@
+/* Taking and giving runs of pages: see page.h. Splitting and merging by boundary tags in the page map.
+ *
+ * Invariant: behind each arena's frontier the spans lie gapless, no two free ones side by side (those whose memory is
+ * being purged excepted); a free span's first and last pages map to it. pages_verify checks it.
+ */
+#include "page/page.h"
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/os.h"
+#include "page/bins.h"
+#include "page/state.h"
+
+#include <string.h>
+
+struct page_state pages_state = {.lock = {.rank = 1}};
+
+void pages_init(const struct slab_shape *shapes, const struct page_limits *limits)
+{
+    pages_state.shapes = shapes;
+    pages_state.limits = *limits;
+    store_relaxed(&pages_state.interval_start_ms, os_now_ms());
+}
+
+/* The page map's boundary tags of a span with one header: first and last page. */
+static void tag_ends(const struct span *span, struct span *value)
+{
+    page_map_set(span->base, 1, value);
+    page_map_set(span->base + ((size_t)(span->pages - 1) << PAGE_SHIFT), 1, value);
+}
+
+static void span_enter(struct span *span)
+{
+    span->tag = SPAN_FREE;
+    tag_ends(span, span);
+    bins_insert(span);
+    pages_state.free_pages += span->pages;
+    store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages + span->dirty_pages);
+}
+
+void span_withdraw(struct span *span)
+{
+    bins_remove(span);
+    tag_ends(span, NULL);
+    span->tag = SPAN_MOVING;
+    pages_state.free_pages -= span->pages;
+    store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
+    pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
+}
+
+static struct span *free_neighbour(const struct arena *arena, const char *page)
+{
+    if (page < arena->base || arena_page(arena, page) >= arena->frontier)
+        return NULL;
+    struct span *span = page_map_find(page);
+    return span->tag == SPAN_FREE ? span : NULL;
+}
+
+void span_release(struct arena *arena, struct span *span)
+{
+    struct span *left = free_neighbour(arena, span->base - PAGE_BYTES);
+    struct span *right = free_neighbour(arena, span->base + ((size_t)span->pages << PAGE_SHIFT));
+    if (left) {
+        span_withdraw(left);
+        span->base = left->base;
+        span->pages += left->pages;
+        span->dirty_pages += left->dirty_pages;
+        header_push(left);
+    }
+    if (right) {
+        span_withdraw(right);
+        span->pages += right->pages;
+        span->dirty_pages += right->dirty_pages;
+        header_push(right);
+    }
+    span_enter(span);
+}
+
+/* Lays a new free span over a committed range that is in no one's use. Page lock; a header is there. */
+static void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
+{
+    struct span *span = header_pop(0);
+    span->base = base;
+    span->pages = (uint32_t)pages;
+    span->dirty_pages = dirty_pages;
+    span_release(arena, span);
+}
+
+/* Takes a run out of the bins; what is left of its span goes back. Page lock, two headers there. NULL if none fits. */
+static char *carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
+{
+    struct span *span = bins_find(pages, alignment_pages);
+    if (span == NULL)
+        return NULL;
+    struct arena *arena = arena_find(span->base);
+    span_withdraw(span);
+    char *run = (char *)align_up((uintptr_t)span->base, alignment_pages << PAGE_SHIFT);
+    size_t lead = (size_t)(run - span->base) >> PAGE_SHIFT;
+    size_t tail = span->pages - lead - pages;
+    *dirty_pages = 0;
+    if (span->dirty_pages != 0)
+        *dirty_pages = bitmap_count(arena->dirty, arena_page(arena, run), pages);
+    size_t lead_dirty = 0;
+    if (lead > 0) {
+        lead_dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), lead);
+        range_release(arena, span->base, lead, lead_dirty);
+    }
+    if (tail > 0)
+        range_release(arena, run + (pages << PAGE_SHIFT), tail, span->dirty_pages - lead_dirty - *dirty_pages);
+    header_push(span);
+    return run;
+}
+
+void defer(struct span *span)
+{
+    span->next = load_relaxed(&pages_state.deferred);
+    while (!compare_swap_acq_rel(&pages_state.deferred, &span->next, span)) /* release: pairs with settle_deferred */
+        pause_processor();
+}
+
+/* Does what was deferred while the lock was frozen. Page lock. Returns the runs that lie in no arena, linked by `next`:
+ * unmap_list disposes of them once the lock is released. */
+static struct span *settle_deferred(void)
+{
+    if (likely(load_relaxed(&pages_state.deferred) == NULL))
+        return NULL;
+    struct span *span = exchange_acquire(&pages_state.deferred, (struct span *)NULL); /* pairs with defer */
+    struct span *unmap = NULL;
+    for (struct span *next; span; span = next) {
+        next = span->next;
+        struct arena *arena = arena_find(span->base);
+        if (span->pages == 0) {
+            header_push(span);
+        } else if (arena) {
+            if (span->dirty_pages != 0)
+                bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
+            span_release(arena, span);
+        } else {
+            span->next = unmap;
+            unmap = span;
+        }
+    }
+    return unmap;
+}
+
+static void unmap_list(struct span *span)
+{
+    for (struct span *next; span; span = next) {
+        next = span->next;
+        detached_give(span);
+    }
+}
+
+/* Makes headers for a list that ran empty. False when memory is out. */
+static bool refill_headers(unsigned cold_64, unsigned count)
+{
+    for (; count > 0; count--) {
+        struct span *span = header_make(cold_64);
+        if (span == NULL)
+            return false;
+        span->pages = 0;
+        defer(span); /* the next holder of the lock puts it into its list */
+    }
+    return true;
+}
+
+enum outcome { TAKEN, DETACHED, EXHAUSTED };
+
+/* Carves a run and pops its header, growing the arenas and the header lists as needed. */
+static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold_64, struct span **header)
+{
+    for (;;) {
+        if (!lock_acquire(&pages_state.lock))
+            return DETACHED;
+        struct span *unmap = settle_deferred();
+        struct span *spare = pages_state.headers[0];
+        bool spares = spare && spare->next && spare->next->next; /* carve needs two, the run may need one */
+        *header = spares ? header_pop(cold_64) : NULL;
+        size_t dirty_pages = 0;
+        char *run = *header ? carve(pages, alignment_pages, &dirty_pages) : NULL;
+        if (run) {
+            (*header)->base = run;
+            (*header)->dirty_pages = dirty_pages;
+        } else if (*header) {
+            header_push(*header);
+        }
+        lock_release(&pages_state.lock);
+        unmap_list(unmap);
+        if (run)
+            return TAKEN;
+        bool more = !spares              ? refill_headers(0, 8)
+                    : *header == NULL    ? refill_headers(cold_64, 1)
+                                         : pages_grow(pages + alignment_pages - 1);
+        if (!more)
+            return EXHAUSTED;
+    }
+}
+
+struct span *pages_take_slab(unsigned tag)
+{
+    const struct slab_shape *shape = &pages_state.shapes[tag];
+    struct span *span;
+    enum outcome outcome = take_run(shape->pages, 1, shape->cold_64, &span);
+    if (outcome == DETACHED)
+        span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64);
+    if (outcome == EXHAUSTED || span == NULL)
+        return NULL;
+    span->tag = (uint8_t)tag;
+    page_map_set(span->base, shape->pages, span);
+    return span;
+}
+
+struct span *pages_take(size_t pages, size_t alignment_bytes)
+{
+    if (pages > UINT32_MAX / 2)
+        return NULL;
+    struct span *span;
+    enum outcome outcome = take_run(pages, larger_of(alignment_bytes >> PAGE_SHIFT, 1), 0, &span);
+    if (outcome == DETACHED)
+        span = detached_take(pages, alignment_bytes, 0);
+    if (outcome == EXHAUSTED || span == NULL)
+        return NULL;
+    span->zero = span->dirty_pages == 0;
+    span->pages = (uint32_t)pages;
+    span->tag = SPAN_LARGE;
+    page_map_set(span->base, 1, span);
+    return span;
+}
+
+/* The run is in no one's use any more; all of it may have been written. */
+static void give(struct span *span)
+{
+    span->dirty_pages = span->pages;
+    defer(span);
+    if (!lock_acquire(&pages_state.lock))
+        return;
+    struct span *unmap = settle_deferred();
+    lock_release(&pages_state.lock);
+    unmap_list(unmap);
+    purge_excess();
+}
+
+void pages_give_slab(struct span *span)
+{
+    const struct slab_shape *shape = &pages_state.shapes[span->tag];
+    page_map_set(span->base, shape->pages, NULL);
+    span->pages = shape->pages;
+    span->cold_64 = (uint8_t)shape->cold_64;
+    span->tag = SPAN_MOVING;
+    give(span);
+}
+
+void pages_give(struct span *span)
+{
+    page_map_set(span->base, 1, NULL);
+    span->tag = SPAN_MOVING;
+    give(span);
+}
+
+bool pages_extend(struct span *span, size_t pages)
+{
+    size_t more = pages - span->pages;
+    if (!lock_acquire(&pages_state.lock))
+        return false;
+    struct arena *arena = arena_find(span->base);
+    char *end = span->base + ((size_t)span->pages << PAGE_SHIFT);
+    struct span *right = arena ? free_neighbour(arena, end) : NULL;
+    bool fits = right && right->pages >= more && (right->pages == more || pages_state.headers[0]);
+    if (fits) {
+        span_withdraw(right);
+        size_t dirty_pages = bitmap_count(arena->dirty, arena_page(arena, end), more);
+        if (right->pages > more)
+            range_release(arena, end + (more << PAGE_SHIFT), right->pages - more, right->dirty_pages - dirty_pages);
+        header_push(right);
+        span->pages = (uint32_t)pages;
+    }
+    lock_release(&pages_state.lock);
+    return fits;
+}
+
+void pages_shrink(struct span *span, size_t pages)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return; /* keeps what it has */
+    struct arena *arena = arena_find(span->base);
+    if (arena && pages_state.headers[0]) {
+        char *end = span->base + (pages << PAGE_SHIFT);
+        size_t rest = span->pages - pages;
+        bitmap_set(arena->dirty, arena_page(arena, end), rest);
+        span->pages = (uint32_t)pages;
+        range_release(arena, end, rest, rest);
+    }
+    lock_release(&pages_state.lock);
+    purge_excess();
+}
+
+/* Claims what lies behind an arena's frontier. NULL when no arena has room. */
+static struct arena *claim_frontier(size_t pages, size_t *first)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return NULL;
+    struct arena *arena = arena_with_room(pages);
+    if (arena) {
+        *first = arena->frontier;
+        arena->frontier += pages;
+    }
+    lock_release(&pages_state.lock);
+    return arena;
+}
+
+/* Commits a claim and puts it into the bins; a refused claim is given up. Returns whether it worked. */
+static bool commit_claim(struct arena *arena, size_t first, size_t pages)
+{
+    char *base = arena->base + (first << PAGE_SHIFT);
+    struct span *span = header_make(0);
+    bool committed = span && os_commit(base, pages << PAGE_SHIFT) == 0;
+    if (committed) {
+        span->base = base;
+        span->pages = (uint32_t)pages;
+        span->dirty_pages = 0;
+        fetch_add_relaxed(&pages_state.committed_pages, pages);
+        defer(span);
+        return true;
+    }
+    if (span) {
+        span->pages = 0;
+        defer(span);
+    }
+    if (lock_acquire(&pages_state.lock)) {
+        if (arena->frontier == first + pages)
+            arena->frontier = first;
+        else
+            arena->failed_pages += pages;
+        lock_release(&pages_state.lock);
+    }
+    return false;
+}
+
+bool pages_grow(size_t pages)
+{
+    enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
+    size_t granule = os_page_size() >> PAGE_SHIFT;
+    size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
+    if (limit != 0 && load_relaxed(&pages_state.committed_pages) - pages_state.free_pages + pages_state.dirty_pages + pages > limit)
+        purge_pages(pages_state.dirty_pages);
+    size_t needed = align_up(pages, granule);
+    size_t batch = larger_of(LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
+    batch = larger_of(align_up(batch, granule), needed);
+    for (;;) {
+        size_t first = 0;
+        struct arena *arena = claim_frontier(batch, &first);
+        if (arena == NULL && batch > needed) {
+            arena = claim_frontier(needed, &first);
+            batch = arena ? needed : batch;
+        }
+        if (arena == NULL) {
+            if (arena_add(batch) != 0 && (batch == needed || arena_add(batch = needed) != 0))
+                return false;
+        } else if (commit_claim(arena, first, batch)) {
+            return true;
+        } else if (batch == needed) {
+            return false;
+        } else {
+            batch = needed;
+        }
+    }
+}
+
+void pages_freeze(void) { lock_freeze(&pages_state.lock); }
+
+void pages_thaw(void) { lock_thaw(&pages_state.lock); }

@@ -1,0 +1,99 @@
+/* Giving memory back: by decay, above the cap, for the soft limit, and on demand.
+ *
+ * Decay follows the low-water mark: what stayed free and dirty through a whole interval was not needed in it and is
+ * purged at its end, by whichever thread passes next; a working set that comes and goes faster is left alone. No
+ * thread or signal of our own; an idle process keeps at most the cap.
+ *
+ * A span leaves the bins while its memory is purged, so the system call is made without the lock.
+ */
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/os.h"
+#include "page/bins.h"
+#include "page/state.h"
+
+/* Pages of one span that go back in one call; bounds how long a span is out of the bins. */
+enum { PURGE_STEP = (32 << 20) >> PAGE_SHIFT };
+
+/* Gives back the whole system pages within the span. Returns their number in map pages, and where they start. */
+static size_t purge_inside(const struct span *span, char **start)
+{
+    size_t granule = os_page_size();
+    uintptr_t from = align_up((uintptr_t)span->base, granule);
+    uintptr_t to = align_down((uintptr_t)span->base + ((size_t)span->pages << PAGE_SHIFT), granule);
+    *start = (char *)from;
+    if (to <= from || os_purge(*start, to - from) != 0)
+        return 0;
+    return (to - from) >> PAGE_SHIFT;
+}
+
+/* Takes one dirty span, purges it, puts it back. Returns the dirty pages purged, 0 when there is nothing to do. */
+static size_t purge_one(void)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return 0;
+    struct span *span = bins_longest_dirty();
+    if (span)
+        span_withdraw(span);
+    lock_release(&pages_state.lock);
+    if (span == NULL)
+        return 0;
+    char *start;
+    size_t cleaned = purge_inside(span, &start);
+    size_t before = span->dirty_pages;
+    if (!lock_acquire(&pages_state.lock)) {
+        span->dirty_pages = span->pages; /* as far as the bitmap knows */
+        defer(span);
+        return 0;
+    }
+    struct arena *arena = arena_find(span->base);
+    bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
+    span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
+    size_t purged = before - span->dirty_pages;
+    pages_state.purged_pages += purged;
+    span_release(arena, span);
+    lock_release(&pages_state.lock);
+    return purged;
+}
+
+size_t purge_pages(size_t pages)
+{
+    size_t purged = 0;
+    while (purged < pages) {
+        size_t step = purge_one();
+        if (step == 0)
+            break; /* nothing left, or the kernel refuses: the pages stay dirty, and usable */
+        purged += step;
+    }
+    return purged;
+}
+
+void purge_excess(void)
+{
+    size_t cap = pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT;
+    size_t dirty = load_relaxed(&pages_state.dirty_pages);
+    if (unlikely(dirty > cap))
+        purge_pages(dirty - cap + cap / 4); /* some more, so that the next give does not purge again */
+}
+
+void pages_tick(void)
+{
+    uint64_t decay = pages_state.limits.decay_ms;
+    uint64_t now = os_now_ms();
+    uint64_t start = load_relaxed(&pages_state.interval_start_ms);
+    if (likely(now - start < decay / 2 + 1))
+        return;
+    if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now) || !lock_acquire(&pages_state.lock))
+        return; /* another thread does it, or a fork is under way */
+    size_t unneeded = pages_state.dirty_low;
+    pages_state.dirty_low = pages_state.dirty_pages;
+    lock_release(&pages_state.lock);
+    purge_pages(unneeded);
+}
+
+bool pages_trim(size_t keep_bytes)
+{
+    size_t keep = keep_bytes >> PAGE_SHIFT;
+    size_t dirty = load_relaxed(&pages_state.dirty_pages);
+    return dirty > keep && purge_pages(dirty - keep) > 0;
+}

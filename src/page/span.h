@@ -1,0 +1,61 @@
+/* The span: a run of whole pages with one header, which lies outside the run.
+ *
+ * The header is one cache line, because a free of a small block reads nothing else of the heap's but it, the page map
+ * and one link byte. The same header serves free spans, slabs and large blocks; `tag` says which, and the unions name
+ * who uses which word. Headers live in metadata memory that holds headers only and is never given back, so that a stray
+ * pointer can read a stale header but never anything else.
+ *
+ * Threading: in a free span everything belongs to the page lock. In a slab everything but `owner` belongs to the slab's
+ * owner (see heap/slab.h); other threads read the fields that are constant while the slab lives.
+ */
+#ifndef CAIRN_PAGE_SPAN_H
+#define CAIRN_PAGE_SPAN_H
+
+#include "base/compiler.h"
+
+enum {
+    PAGE_SHIFT = 12, /* of the page map; the system's pages may be larger */
+    PAGE_BYTES = 1 << PAGE_SHIFT,
+};
+
+/* Values of `tag`; those below SPAN_SLAB_TAGS are slabs, and the tag is their size class. */
+enum {
+    SPAN_SLAB_TAGS = 128,
+    SPAN_NONE = 0xf0, /* nothing is here */
+    SPAN_FREE,        /* in the page layer's bins */
+    SPAN_MOVING,      /* free, but out of the bins while its memory is purged */
+    SPAN_LARGE,       /* one block, pages of an arena */
+    SPAN_HUGE,        /* one block, a mapping of its own */
+};
+
+struct span {
+    uintptr_t owner; /* atomic: slabs, see heap/slab.h; 0 in all other spans, so that it equals no heap */
+    char *base;      /* const while in use: first byte; of a slab one block before it, for slots count from 1 */
+    uint64_t inverse; /* slab, const: multiplying by it divides an offset by the block size */
+    union {
+        uint64_t limit; /* slab, atomic, owner writes: slots handed out at least once, plus 1 */
+        size_t dirty_pages; /* free, page lock: pages that may not read zero */
+        bool zero;          /* large, huge: every byte read zero when the span was taken */
+    };
+    uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
+    struct span *next; /* slab: owner, its list in the bin; free: page lock */
+    struct span *prev;
+    union {
+        uint32_t size_bytes; /* slab, const: of a block */
+        uint32_t pages;      /* all others: length of the run */
+    };
+    union {
+        uint8_t until;   /* slab, owner: frees until the slab needs attention */
+        uint8_t cold_64; /* all others, const: size of the cold area in units of 64 bytes */
+    };
+    uint8_t head;     /* slab, atomic, owner writes: first free slot */
+    uint8_t tag;      /* atomic, written by whoever owns the span */
+    uint8_t capacity; /* slab, const: number of slots */
+};
+
+static_check(sizeof(struct span) == 64, "a header is one cache line");
+static_check(offsetof(struct span, owner) == 0, "the page map reads it first");
+
+inline_always bool span_is_slab(const struct span *span) { return span->tag < SPAN_SLAB_TAGS; }
+
+#endif
