@@ -11,7 +11,10 @@ BUILD := build/release
 # Long enough to be measured, short enough to be watched: about a second a run.
 CMD ?= sqlite3 :memory: ".read tools/workloads/orders.sql"
 ROUNDS ?= 5
+RUN_NEEDS := cairn-measure cairn-malloc cairn-malloc-hardened
 
+# The package manager takes one caller at a time, and the builds are parallel by themselves.
+.NOTPARALLEL:
 .PHONY: build configure run test install clean
 
 build: configure
@@ -24,7 +27,7 @@ packages-%:
 	@dev/install-packages $*
 
 run: configure packages-run
-	@cmake --build $(BUILD) -j $(JOBS) --target run_needs
+	@cmake --build $(BUILD) -j $(JOBS) --target $(RUN_NEEDS)
 	@tools/bin/cairn run --rounds $(ROUNDS) $(RUN_FLAGS) -- $(CMD)
 
 test: build packages-run packages-test
