@@ -147,7 +147,7 @@ void limit_address_space(size_t more) {
 
 // Under a real limit: a handler that frees something lets operator new succeed.
 TEST(Operators, HandlerMakesRoom) {
-  EXPECT_EQ(subject::in_child(20, [] {
+  EXPECT_CHILD(20, [] {
     g_reserve = malloc(64 * kMiB);
     memset(g_reserve, 1, 64 * kMiB);
     limit_address_space(48 * kMiB);
@@ -161,12 +161,12 @@ TEST(Operators, HandlerMakesRoom) {
     REQUIRE(calls == 1);
     memset(block, 1, 60 * kMiB);
     ::operator delete(block);
-  }), "exit 0");
+  });
 }
 
 TEST(Operators, BadAllocUnderARealLimit) {
   for (size_t size : {size_t{48}, size_t{5000}, size_t{100000}, kMiB}) {
-    EXPECT_EQ(subject::in_child(25, [size] {
+    EXPECT_CHILD(25, [size] {
       limit_address_space(96 * kMiB);
       size_t counts[2] = {0, 0};
       for (size_t &count : counts) {
@@ -193,7 +193,7 @@ TEST(Operators, BadAllocUnderARealLimit) {
       // Nothing may be lost to the failure. Every byte of the limit should be had, bar overhead.
       REQUIRE(counts[0] * size > 32 * kMiB);
       REQUIRE(counts[1] >= counts[0] - counts[0] / 8);
-    }), "exit 0") << size;
+    }) << size;
   }
 }
 

@@ -117,6 +117,13 @@ std::string in_child(unsigned seconds, Body body) {
   return describe_status(status);
 }
 
+// In a GoogleTest case: runs the lambda in a child process, which has to end with 0.
+#define EXPECT_CHILD(seconds, ...)                                             \
+  if (const std::string child_end = subject::in_child(seconds, __VA_ARGS__);   \
+      child_end == "exit 0") {                                                 \
+  } else                                                                       \
+    ADD_FAILURE() << "the child ended with " << child_end << ' '
+
 struct Outcome {
   std::string end;  // as of in_child
   std::string out;

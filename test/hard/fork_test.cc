@@ -1,0 +1,316 @@
+// fork: from a storm of allocating threads, nested, against stdio, with atfork handlers that
+// allocate, and from a signal handler of a single-threaded program. Every child and every parent
+// has an alarm; a deadlock ends as "signal Alarm clock".
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "subject.h"
+
+namespace {
+
+using subject::kKiB;
+
+void wait_for_clean(pid_t child) {
+  int status = 0;
+  pid_t got;
+  while ((got = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
+  }
+  if (got == child && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  fprintf(stderr, "a forked child: %s\n", subject::describe_status(status).c_str());
+  _exit(subject::kFailedExit);
+}
+
+void exercise(unsigned seed, int operations) {
+  void *slots[200] = {};
+  size_t sizes[200] = {};
+  unsigned state = seed * 2654435761u + 1;
+  for (int i = 0; i < operations; i++) {
+    state = state * 1664525 + 1013904223;
+    const size_t at = (state >> 24) % 200;
+    if (slots[at]) REQUIRE(subject::holds(slots[at], std::min<size_t>(sizes[at], 64), seed));
+    free(slots[at]);
+    const unsigned kind = (state >> 4) % 64;
+    sizes[at] = kind == 0 ? 300 * kKiB : kind < 4 ? (state >> 10) % 40000 : (state >> 10) % 800;
+    slots[at] = kind == 9 ? calloc(1, sizes[at]) : malloc(sizes[at]);
+    REQUIRE(slots[at] != nullptr);
+    subject::fill(slots[at], std::min<size_t>(sizes[at], 64), seed);
+    if (kind == 10) {
+      slots[at] = realloc(slots[at], sizes[at] + 3000);
+      REQUIRE(slots[at] != nullptr);
+    }
+  }
+  for (void *slot : slots) free(slot);
+}
+
+// The storm: threads that allocate, free each other's blocks through a mailbox, and come and go.
+std::atomic<void *> g_mailbox[1024];
+
+void *storm(void *argument) {
+  unsigned state = static_cast<unsigned>(reinterpret_cast<uintptr_t>(argument)) + 1;
+  for (;;) {
+    for (int i = 0; i < 500; i++) {
+      state = state * 1664525 + 1013904223;
+      const size_t size = (state >> 28) == 0 ? 200 * kKiB : (state >> 12) % 2000 + 16;
+      char *block = static_cast<char *>(malloc(size));
+      REQUIRE(block != nullptr);
+      memset(block, static_cast<int>(size & 0xff), 16);
+      free(g_mailbox[(state >> 6) % 1024].exchange(block));
+    }
+    pthread_t short_lived;
+    if (pthread_create(&short_lived, nullptr, [](void *) -> void * {
+          free(g_mailbox[0].exchange(malloc(100)));
+          return nullptr;
+        }, nullptr) == 0) {
+      pthread_join(short_lived, nullptr);
+    }
+  }
+}
+
+void start_storm(int threads) {
+  for (int i = 0; i < threads; i++) {
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, storm,
+                           reinterpret_cast<void *>(static_cast<uintptr_t>(i))) == 0);
+  }
+}
+
+void *worker(void *seed) {
+  exercise(static_cast<unsigned>(reinterpret_cast<uintptr_t>(seed)), 3000);
+  return nullptr;
+}
+
+// What a child may do: go on as a program of its own.
+void live_on(int depth) {
+  alarm(20);
+  exercise(static_cast<unsigned>(depth), 2000);
+  for (auto &slot : g_mailbox) free(slot.exchange(nullptr));  // blocks of threads that are no more
+  pthread_t threads[3];
+  for (uintptr_t i = 0; i < 3; i++) {
+    REQUIRE(pthread_create(&threads[i], nullptr, worker, reinterpret_cast<void *>(i)) == 0);
+  }
+  if (depth > 0) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      live_on(depth - 1);
+      _exit(0);
+    }
+    wait_for_clean(child);
+  }
+  for (pthread_t thread : threads) pthread_join(thread, nullptr);
+  malloc_trim(0);
+  exercise(99, 2000);
+}
+
+TEST(Fork, FromAStormNested) {
+  EXPECT_CHILD(28, [] {
+    start_storm(4);
+    for (int i = 0; i < 60; i++) {
+      const pid_t child = fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        live_on(i % 4);
+        _exit(0);
+      }
+      exercise(static_cast<unsigned>(i), 500);
+      wait_for_clean(child);
+    }
+    _exit(0);
+  });
+}
+
+// Forked by all threads of the storm at once.
+TEST(Fork, FromManyThreadsAtOnce) {
+  EXPECT_CHILD(28, [] {
+    start_storm(2);
+    pthread_t threads[4];
+    for (pthread_t &thread : threads) {
+      REQUIRE(pthread_create(&thread, nullptr, [](void *) -> void * {
+        for (int i = 0; i < 40; i++) {
+          const pid_t child = fork();
+          REQUIRE(child >= 0);
+          if (child == 0) {
+            alarm(20);
+            exercise(5, 300);
+            _exit(0);
+          }
+          exercise(6, 300);
+          wait_for_clean(child);
+        }
+        return nullptr;
+      }, nullptr) == 0);
+    }
+    for (pthread_t thread : threads) pthread_join(thread, nullptr);
+    _exit(0);
+  });
+}
+
+// The memory of the parent's other threads is not lost to a child that goes on for long.
+TEST(Fork, ChildReusesWhatOtherThreadsHad) {
+  EXPECT_CHILD(28, [] {
+    static void *blocks[4][20000];
+    static pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, 5);
+    for (auto &own : blocks) {
+      pthread_t thread;
+      pthread_create(&thread, nullptr, [](void *mine) -> void * {
+        void **array = static_cast<void **>(mine);
+        for (int i = 0; i < 20000; i++) memset(array[i] = malloc(500), 1, 500);
+        pthread_barrier_wait(&barrier);
+        pause();
+        return nullptr;
+      }, own);
+    }
+    pthread_barrier_wait(&barrier);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      const long before = subject::rss_kib();
+      for (int round = 0; round < 20; round++) {
+        for (auto &own : blocks) {
+          for (void *&block : own) free(block);
+        }
+        for (auto &own : blocks) {
+          for (void *&block : own) memset(block = malloc(500), 2, 500);
+        }
+      }
+      const long grown = subject::rss_kib() - before;
+      if (grown > 48 * 1024) fprintf(stderr, "the child grew by %ld KiB\n", grown);
+      REQUIRE(grown <= 48 * 1024);  // one round, not reused, would be 40 MiB
+      for (auto &own : blocks) {
+        for (void *block : own) free(block);
+      }
+      malloc_trim(0);
+      if (subject::rss_kib() > before - 24 * 1024) {
+        fprintf(stderr, "the child: %ld KiB at fork, %ld all freed and trimmed\n", before,
+                subject::rss_kib());
+      }
+      REQUIRE(subject::rss_kib() <= before - 24 * 1024);
+      _exit(0);
+    }
+    wait_for_clean(child);
+    _exit(0);
+  });
+}
+
+// fork takes the lock of the list of streams; a thread that flushes all streams holds that lock and
+// waits for a stream, whose holder is inside malloc. An allocator that takes its locks before stdio
+// takes its own closes the circle.
+TEST(Fork, AgainstStdio) {
+  EXPECT_CHILD(28, [] {
+    static FILE *input;
+    input = tmpfile();
+    const std::string line(3000, 'x');
+    for (int i = 0; i < 300; i++) fprintf(input, "%s\n", line.substr(0, 10 + i * 9u).c_str());
+    auto read_lines = [](void *) -> void * {
+      for (;;) {
+        flockfile(input);
+        rewind(input);
+        // Reading grows the buffer by realloc while the stream is locked.
+        char *text = nullptr;
+        size_t capacity = 0;
+        for (int i = 0; i < 50 && getline(&text, &capacity, input) > 0; i++) {
+          free(text);
+          text = nullptr;
+          capacity = 0;
+        }
+        funlockfile(input);
+        free(text);
+      }
+    };
+    auto flush_all = [](void *) -> void * {
+      for (;;) fflush(nullptr);
+    };
+    auto open_close = [](void *) -> void * {
+      for (;;) {
+        FILE *null = fopen("/dev/null", "we");
+        fprintf(null, "%d", 5);
+        fclose(null);
+      }
+    };
+    pthread_t thread;
+    for (int i = 0; i < 2; i++) pthread_create(&thread, nullptr, read_lines, nullptr);
+    pthread_create(&thread, nullptr, flush_all, nullptr);
+    pthread_create(&thread, nullptr, open_close, nullptr);
+    for (int i = 0; i < 400; i++) {
+      const pid_t child = fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        alarm(10);
+        free(malloc(1000));
+        FILE *own = fopen("/dev/null", "we");
+        fprintf(own, "%s", "child");
+        fclose(own);
+        _exit(0);
+      }
+      wait_for_clean(child);
+    }
+    _exit(0);
+  });
+}
+
+int g_handler_runs;
+void allocate_in_handler() {
+  g_handler_runs++;
+  exercise(4, 200);
+  free(g_mailbox[1].exchange(malloc(5000)));
+}
+
+// Registered as early as a program can: before any constructor of a library has run, so these run
+// on the inner side of an allocator's own handlers.
+void register_early(int, char **, char **) {
+  pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
+}
+__attribute__((section(".preinit_array"), used)) void (*const g_register_early)(
+    int, char **, char **) = register_early;
+
+TEST(Fork, HandlersThatAllocate) {
+  EXPECT_CHILD(28, [] {
+    pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
+    start_storm(3);
+    for (int i = 0; i < 60; i++) {
+      const int runs_before = g_handler_runs;
+      const pid_t child = fork();
+      REQUIRE(child >= 0);
+      REQUIRE(g_handler_runs == runs_before + 4);  // prepare and this side, early and late
+      if (child == 0) {
+        live_on(1);
+        _exit(0);
+      }
+      wait_for_clean(child);
+    }
+    _exit(0);
+  });
+}
+
+// fork is async-signal-safe in a program of one thread; the signal arrives anywhere in malloc.
+TEST(Fork, InASignalHandlerOfOneThread) {
+  // A program of its own, since its early handlers above would allocate inside the signal handler.
+  const subject::Outcome outcome = subject::run_program({SIGNAL_FORK_PROGRAM});
+  EXPECT_EQ(outcome.end, "exit 0") << outcome.err;
+}
+
+// posix_spawn, vfork and system use the same machinery, partly without the handlers.
+TEST(Fork, SpawnFromAStorm) {
+  EXPECT_CHILD(28, [] {
+    start_storm(3);
+    for (int i = 0; i < 40; i++) {
+      REQUIRE(system("exit 3") == 3 << 8);
+      FILE *pipe = popen("echo here", "re");
+      char text[16] = "";
+      REQUIRE(fgets(text, sizeof text, pipe) && strcmp(text, "here\n") == 0);
+      REQUIRE(pclose(pipe) == 0);
+    }
+    _exit(0);
+  });
+}
+
+}  // namespace

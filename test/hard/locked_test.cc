@@ -1,0 +1,133 @@
+// Locked memory. Under mlockall(MCL_FUTURE) every mapping is locked and counts against
+// RLIMIT_MEMLOCK, reservations included, and MADV_DONTNEED is refused: memory does not become zero.
+
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "subject.h"
+
+namespace {
+
+using subject::kKiB;
+using subject::kMiB;
+
+// The privilege to lock more than the limit, which root has, is given up.
+void drop_lock_privilege() {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct data[2] = {};
+  REQUIRE(syscall(SYS_capget, &header, data) == 0);
+  data[CAP_IPC_LOCK / 32].effective &= ~(1u << (CAP_IPC_LOCK % 32));
+  data[CAP_IPC_LOCK / 32].permitted &= ~(1u << (CAP_IPC_LOCK % 32));
+  REQUIRE(syscall(SYS_capset, &header, data) == 0);
+}
+
+size_t locked_kib() { return static_cast<size_t>(subject::status_field("VmLck:")); }
+
+void require_zeroed_reuse() {
+  for (size_t size : {size_t{100}, size_t{3000}, size_t{40000}, 200 * kKiB, 2 * kMiB}) {
+    static void *blocks[100];
+    const size_t count = size > kMiB ? 2 : size > 10000 ? 20 : 100;
+    for (int round = 0; round < 3; round++) {
+      size_t had = 0;
+      while (had < count && (blocks[had] = malloc(size)) != nullptr) {
+        memset(blocks[had++], 0xff, size);
+      }
+      REQUIRE(had > 0 || errno == ENOMEM);
+      while (had) free(blocks[--had]);
+      malloc_trim(0);
+      while (had < count && (blocks[had] = calloc(1, size)) != nullptr) {
+        REQUIRE(subject::is_zero(blocks[had], size));
+        had++;
+      }
+      while (had) free(blocks[--had]);
+    }
+  }
+}
+
+// Without a limit: how much does the heap make the process lock? Its reservations count.
+TEST(Locked, TotalIsBounded) {
+  const std::string end = subject::in_child(25, [] {
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) _exit(77);
+    const size_t at_start = locked_kib();
+    void *blocks[1000];
+    for (size_t i = 0; i < 1000; i++) blocks[i] = malloc(i * 10);
+    require_zeroed_reuse();
+    fprintf(stderr, "locked: %zu KiB at first, %zu KiB later\n", at_start, locked_kib());
+    REQUIRE(locked_kib() <= 256 * 1024);
+    for (void *block : blocks) free(block);
+  });
+  if (end == "exit 77") GTEST_SKIP() << "mlockall is not permitted";
+  EXPECT_EQ(end, "exit 0");
+}
+
+// A small limit: small blocks can be had, then NULL and ENOMEM although the kernel says EAGAIN.
+void under_a_small_limit(size_t limit_bytes) {
+  const struct rlimit limit = {limit_bytes, limit_bytes};
+  REQUIRE(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+  drop_lock_privilege();
+  // What is mapped already need not count, only what comes.
+  REQUIRE(mlockall(MCL_FUTURE) == 0);
+  void *few[60];
+  for (size_t i = 0; i < 60; i++) {
+    const size_t size = i % 3 == 0 ? 16 : i % 3 == 1 ? 100 : 500;
+    few[i] = malloc(size);
+    REQUIRE(few[i] || (limit_bytes < kMiB && errno == ENOMEM));
+    if (few[i]) memset(few[i], 1, size);
+  }
+  require_zeroed_reuse();
+  static void *blocks[100000];
+  size_t count = 0, counts[2];
+  for (size_t &had : counts) {
+    errno = 0;
+    while (count < 100000 && (blocks[count] = malloc(3000)) != nullptr) {
+      memset(blocks[count++], 2, 3000);
+    }
+    REQUIRE(count < 100000 && errno == ENOMEM);
+    had = count;
+    while (count) free(blocks[--count]);
+  }
+  REQUIRE(counts[1] >= counts[0] - counts[0] / 8);
+  errno = 0;
+  REQUIRE(malloc(subject::kGiB) == nullptr && errno == ENOMEM);
+  for (void *block : few) free(block);
+}
+
+TEST(Locked, UnderASmallLimit) {
+  for (size_t limit : {4 * kKiB, 64 * kKiB, kMiB, 8 * kMiB}) {
+    EXPECT_CHILD(25, [limit] {
+      free(malloc(100));
+      under_a_small_limit(limit);
+    }) << limit;
+  }
+}
+
+// A new thread's first use, with its stack made before.
+TEST(Locked, NewThreadsFirstUse) {
+  EXPECT_CHILD(25, [] {
+    static pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, 2);
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, [](void *) -> void * {
+      pthread_barrier_wait(&barrier);
+      for (size_t size : {size_t{100}, size_t{5000}, size_t{300000}}) {
+        errno = 0;
+        void *block = calloc(1, size);
+        REQUIRE(block ? subject::is_zero(block, size) : errno == ENOMEM);
+        free(block);
+      }
+      return nullptr;
+    }, nullptr) == 0);
+    const struct rlimit limit = {64 * kKiB, 64 * kKiB};
+    REQUIRE(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    drop_lock_privilege();
+    REQUIRE(mlockall(MCL_FUTURE) == 0);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, nullptr);
+  });
+}
+
+}  // namespace

@@ -1,0 +1,119 @@
+// vm.overcommit_memory=2: the kernel promises no more memory than it has, so that every private
+// writable mapping counts in full, touched or not. A heap that reserves much of it does not start.
+//
+// The setting is the machine's, not a process's. As root it is set for the second that the test
+// takes and then restored, by a process of its own that outlives us even if we are killed.
+// CAIRN_TEST_KEEP_SYSCTL in the environment forbids that. A limit on the data segment, which counts
+// the same mappings, stands in for it in any case.
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <string>
+
+#include "subject.h"
+
+namespace {
+
+using subject::kKiB;
+using subject::kMiB;
+
+const char kSetting[] = "/proc/sys/vm/overcommit_memory";
+
+bool write_setting(const char *value) {
+  const int fd = open(kSetting, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool written = write(fd, value, 1) == 1;
+  close(fd);
+  return written;
+}
+
+size_t meminfo_kib(const char *field) {
+  char text[8192];
+  subject::read_file("/proc/meminfo", text, sizeof text);
+  const char *at = strstr(text, field);
+  return at ? strtoull(at + strlen(field), nullptr, 10) : 0;
+}
+
+class StrictOvercommit {
+ public:
+  StrictOvercommit() {
+    subject::read_file(kSetting, before_, sizeof before_);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return;
+    guard_ = fork();
+    if (guard_ == 0) {
+      // The pipe ends when the test ends, in whatever way.
+      close(ends[1]);
+      char byte;
+      signal(SIGINT, SIG_IGN);
+      signal(SIGTERM, SIG_IGN);
+      while (read(ends[0], &byte, 1) < 0 && errno == EINTR) {
+      }
+      write_setting(before_);
+      _exit(0);
+    }
+    close(ends[0]);
+    pipe_ = ends[1];
+    in_force_ = write_setting("2");
+  }
+  ~StrictOvercommit() {
+    close(pipe_);
+    waitpid(guard_, nullptr, 0);
+  }
+  bool in_force() const { return in_force_; }
+
+ private:
+  char before_[16] = "";
+  pid_t guard_ = -1;
+  int pipe_ = -1;
+  bool in_force_ = false;
+};
+
+TEST(Overcommit, Never) {
+  if (getenv("CAIRN_TEST_KEEP_SYSCTL")) GTEST_SKIP() << "CAIRN_TEST_KEEP_SYSCTL is set";
+  const size_t limit = meminfo_kib("CommitLimit:"), committed = meminfo_kib("Committed_AS:");
+  if (limit < committed + 2 * 1024 * 1024) {
+    GTEST_SKIP() << "the machine has promised too much already for others to be safe";
+  }
+  StrictOvercommit strict;
+  if (!strict.in_force()) {
+    GTEST_SKIP() << kSetting << " cannot be set here; see UnderADataLimit for the stand-in";
+  }
+  const subject::Outcome outcome = subject::run_program({SMALL_PROGRAM, "threads"});
+  EXPECT_EQ(outcome.end, "exit 0") << outcome.err;
+
+  // More than the machine can promise is refused in words, not by a signal.
+  EXPECT_CHILD(10, [limit] {
+    errno = 0;
+    REQUIRE(malloc(limit * kKiB + kMiB) == nullptr && errno == ENOMEM);
+    errno = 0;
+    REQUIRE(calloc(limit, kKiB) == nullptr && errno == ENOMEM);
+    void *block = malloc(100 * kMiB);
+    REQUIRE(block != nullptr);
+    free(block);
+    // fork needs the same promise once more.
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+  });
+}
+
+TEST(Overcommit, UnderADataLimit) {
+  for (const char *threads : {"threads", "alone"}) {
+    const subject::Outcome outcome =
+        subject::run_program({SMALL_PROGRAM, threads}, nullptr, 20, [] {
+          const struct rlimit limit = {64 * kMiB, 64 * kMiB};
+          REQUIRE(setrlimit(RLIMIT_DATA, &limit) == 0);
+        });
+    EXPECT_EQ(outcome.end, "exit 0") << outcome.err;
+  }
+}
+
+// What this very process, which has done next to nothing, has been promised.
+TEST(Overcommit, LittleIsPromisedAtStart) {
+  EXPECT_LT(subject::status_field("VmData:"), 32 * 1024);
+}
+
+}  // namespace

@@ -1,0 +1,77 @@
+// Use of the heap while the process ends: atexit handlers, destructors of static objects and of
+// functions, of the main thread's thread_local objects, with the other threads still at work or
+// gone. The way out is chosen by the argument: return, exit (from another thread), pthread_exit,
+// quick_exit.
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+void exercise() {
+  void *blocks[300];
+  for (size_t i = 0; i < 300; i++) {
+    blocks[i] = malloc(i * i / 4);
+    if (!blocks[i]) abort();
+    memset(blocks[i], 1, i * i / 4);
+  }
+  for (size_t i = 0; i < 300; i++) blocks[i] = realloc(blocks[i], i * 50 + 1);
+  for (void *block : blocks) free(block);
+  free(malloc(3000000));
+}
+
+struct Lasting {
+  std::vector<std::string> texts{1000, std::string(100, 'x')};
+  void *early = malloc(500);
+  ~Lasting() {
+    exercise();
+    free(early);
+  }
+};
+
+Lasting g_lasting;
+thread_local Lasting t_lasting;
+
+__attribute__((destructor)) void at_the_very_end() { exercise(); }
+
+void *storm(void *) {
+  if (t_lasting.texts.size() != 1000) abort();
+  for (;;) exercise();
+}
+
+void *leave(void *) {
+  exercise();
+  exit(0);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const std::string way = argc > 1 ? argv[1] : "return";
+  alarm(20);
+  atexit(exercise);
+  at_quick_exit(exercise);
+  if (t_lasting.texts.size() != 1000) abort();
+  if (way != "alone") {
+    for (int i = 0; i < 6; i++) {
+      pthread_t thread;
+      if (pthread_create(&thread, nullptr, storm, nullptr) != 0) return 1;
+    }
+  }
+  for (int i = 0; i < 5; i++) exercise();
+  if (way == "exit") {
+    pthread_t thread;
+    pthread_create(&thread, nullptr, leave, nullptr);
+    for (;;) exercise();
+  }
+  if (way == "quick_exit") quick_exit(0);
+  if (way == "alone") pthread_exit(nullptr);  // the last thread: exit(0) follows from it
+  return 0;
+}

@@ -1,0 +1,5 @@
+// A library with 64 bytes of static TLS, to use up what a process has left of it.
+
+int *tls_hog_touch(void);
+static __thread __attribute__((tls_model("initial-exec"), aligned(64))) int hog[16];
+int *tls_hog_touch(void) { return hog; }
