@@ -1,0 +1,59 @@
+// Linked wholly statically with libcairn-malloc.a and started by page_size_test with another page
+// size in its auxiliary vector. Prints the page size that it was told; does, between two calls of
+// getppid that its tracer looks for, what makes the heap reserve, commit, purge and unmap.
+
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void fail(const char *what, size_t value) {
+  fprintf(stderr, "page_program: %s %zu\n", what, value);
+  _exit(1);
+}
+
+int main(void) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  static void *blocks[3000];
+  syscall(SYS_getppid);
+  for (int round = 0; round < 3; round++) {
+    for (size_t i = 0; i < 3000; i++) {
+      const size_t size = i % 100 == 0 ? 700000 : i % 10 == 0 ? 40000 : i * 2;
+      blocks[i] = i % 3 ? malloc(size) : calloc(1, size);
+      if (!blocks[i]) fail("no block of", size);
+      if (i % 3 == 0 && size && ((char *)blocks[i])[size - 1] != 0) fail("not zero:", size);
+      memset(blocks[i], 1, size);
+    }
+    for (size_t i = 0; i < 3000; i += 10) {
+      blocks[i] = realloc(blocks[i], 90000 + i * 300);
+      if (!blocks[i]) fail("no realloc to", 90000 + i * 300);
+    }
+    for (size_t i = 0; i < 3000; i++) free(blocks[i]);
+    malloc_trim(0);
+    char *large = calloc(1, 30000001);
+    for (size_t at = 0; at < 30000001; at += 4096) {
+      if (large[at] != 0) fail("not zero at", at);
+      large[at] = 1;
+    }
+    large = realloc(large, 90000001);
+    if (!large || large[29999104] != 1) fail("lost by realloc", 0);
+    free(large);
+    malloc_trim(0);
+  }
+  syscall(SYS_getppid);
+  for (size_t size = 1; size < 1000000; size = size * 3 + 1) {
+    void *block = valloc(size);
+    if (!block || (uintptr_t)block % page != 0) fail("valloc is not on a page:", size);
+    free(block);
+    block = pvalloc(size);
+    if (!block || (uintptr_t)block % page != 0) fail("pvalloc is not on a page:", size);
+    if (malloc_usable_size(block) < (size + page - 1) / page * page) fail("pvalloc short:", size);
+    free(block);
+  }
+  printf("%zu\n", page);
+  return 0;
+}
