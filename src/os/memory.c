@@ -29,21 +29,19 @@ void os_init(void)
         store_relaxed(&page_size_bytes, size);
 }
 
-static void *map(void *hint, size_t size_bytes, int protection, int flags)
+static void *map(size_t size_bytes, int protection, int flags)
 {
     int error;
     if (fault_strikes(&error))
         return NULL;
-    long result = kernel_call(SYS_mmap, (long)hint, (long)size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags,
+    long result = kernel_call(SYS_mmap, 0, (long)size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags,
                               -1, 0);
     return kernel_failed(result) ? NULL : (void *)result;
 }
 
-void *os_reserve(size_t size_bytes) { return os_reserve_at(NULL, size_bytes); }
+void *os_reserve(size_t size_bytes) { return map(size_bytes, PROT_NONE, MAP_NORESERVE); }
 
-void *os_reserve_at(void *hint, size_t size_bytes) { return map(hint, size_bytes, PROT_NONE, MAP_NORESERVE); }
-
-void *os_map(size_t size_bytes) { return map(NULL, size_bytes, PROT_READ | PROT_WRITE, 0); }
+void *os_map(size_t size_bytes) { return map(size_bytes, PROT_READ | PROT_WRITE, 0); }
 
 static int call_on_range(long number, void *start, size_t size_bytes, long third)
 {
@@ -53,11 +51,12 @@ static int call_on_range(long number, void *start, size_t size_bytes, long third
     return (int)kernel_call(number, (long)start, (long)size_bytes, third, 0, 0, 0);
 }
 
-int os_commit(void *start, size_t size_bytes) { return os_protect(start, size_bytes, true); }
+int os_commit(void *start, size_t size_bytes) { return os_protect(start, size_bytes, OS_WRITE); }
 
-int os_protect(void *start, size_t size_bytes, bool accessible)
+int os_protect(void *start, size_t size_bytes, enum os_access access)
 {
-    return call_on_range(SYS_mprotect, start, size_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+    static const int protections[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE};
+    return call_on_range(SYS_mprotect, start, size_bytes, protections[access]);
 }
 
 int os_unmap(void *start, size_t size_bytes) { return call_on_range(SYS_munmap, start, size_bytes, 0); }

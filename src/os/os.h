@@ -14,7 +14,6 @@
 /* Address space and memory. */
 size_t os_page_size(void);                                      /* 4096 until os_init has asked */
 void *os_reserve(size_t size_bytes);                            /* address space without memory or permission */
-void *os_reserve_at(void *hint, size_t size_bytes);             /* the same, near `hint` if the kernel can */
 int os_commit(void *start, size_t size_bytes);                  /* reserved: now readable and writable, zero */
 void *os_map(size_t size_bytes);                                /* readable and writable, zero */
 int os_resize(void *start, size_t old_bytes, size_t new_bytes); /* of a mapping, in place */
@@ -23,7 +22,8 @@ int os_unmap(void *start, size_t size_bytes);
 int os_purge(void *start, size_t size_bytes);                   /* gives the memory back; zero when read again */
 int os_populate(void *start, size_t size_bytes);                /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes, bool wanted); /* transparent huge pages for this range */
-int os_protect(void *start, size_t size_bytes, bool accessible);
+enum os_access { OS_NONE, OS_READ, OS_WRITE }; /* OS_WRITE: read and write */
+int os_protect(void *start, size_t size_bytes, enum os_access access);
 void os_name(void *start, size_t size_bytes, const char *name); /* shown in /proc/self/maps where supported */
 
 /* The process and its surroundings. */

@@ -11,7 +11,6 @@ enum {
     ARENA_LIMIT = 4096,
     FIRST_PAGES = (64 << 20) >> PAGE_SHIFT,
     SMALLEST_PAGES = (1 << 20) >> PAGE_SHIFT,
-    ATTEMPTS = 16, /* addresses tried when the kernel's choice collides in the page map */
 };
 
 /* Bounded by the bitmap, one bit a page, that must fit into a piece of metadata: 4 GiB. */
@@ -51,32 +50,13 @@ struct arena *arena_with_room(size_t pages)
     return best;
 }
 
-/* Reserves and covers; tries other addresses when the page map has no place for the kernel's. */
-static char *reserve_covered(size_t size_bytes)
-{
-    char *hint = NULL;
-    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        char *base = os_reserve_at(hint, size_bytes);
-        if (base == NULL)
-            return NULL;
-        int error = page_map_cover(base, size_bytes);
-        if (error == 0)
-            return base;
-        os_unmap(base, size_bytes);
-        if (error != -EADDRINUSE)
-            return NULL;
-        /* Any other region will do: a step of 4 GiB through half of the root's reach. */
-        hint = (char *)(((uintptr_t)base & ~(((uintptr_t)1 << 42) - 1)) + ((uintptr_t)(attempt + 1) << 37));
-    }
-    return NULL;
-}
-
 static struct arena *arena_reserve(size_t pages)
 {
-    char *base = reserve_covered(pages << PAGE_SHIFT);
+    char *base = os_reserve(pages << PAGE_SHIFT);
     if (base == NULL)
         return NULL;
-    struct arena *arena = meta_take(META_HOT, sizeof *arena);
+    bool covered = page_map_cover(base, pages << PAGE_SHIFT) == 0;
+    struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     uint64_t *dirty = arena ? meta_take(META_HOT, pages / 8 + sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
         os_unmap(base, pages << PAGE_SHIFT);

@@ -6,6 +6,8 @@
 #include "os/os.h"
 #include "page/state.h"
 
+#include <string.h>
+
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
 {
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
@@ -64,4 +66,17 @@ bool pages_resize_huge(struct span *span, size_t size_bytes)
     fetch_add_relaxed(&pages_state.huge_pages, (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
     span->pages = (uint32_t)(new_bytes >> PAGE_SHIFT);
     return true;
+}
+
+void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes)
+{
+    enum { STEP_BYTES = 4 << 20 };
+    for (size_t done = 0; done < size_bytes; done += STEP_BYTES) {
+        size_t step = smaller_of(size_bytes - done, STEP_BYTES);
+        memcpy(destination->base + done, source->base + done, step);
+        char *from = (char *)align_up((uintptr_t)source->base + done, os_page_size());
+        char *to = (char *)align_down((uintptr_t)source->base + done + step, os_page_size());
+        if (size_bytes > 2 * (size_t)STEP_BYTES && to > from)
+            (void)os_purge(from, (size_t)(to - from)); /* refused, it only costs memory for a while */
+    }
 }

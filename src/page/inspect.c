@@ -77,6 +77,12 @@ struct span *pages_search(const void *address, char **start)
     return search.found;
 }
 
+bool pages_holds(const void *address)
+{
+    struct arena *arena = arena_find(address);
+    return arena && arena_page(arena, address) < load_relaxed(&arena->frontier);
+}
+
 static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_pages)
 {
     bool after_free = false;

@@ -42,10 +42,11 @@ struct page_stats {
     size_t purged_bytes;    /* in total, since the start */
 };
 
-void pages_init(const struct slab_shape *shapes, const struct page_limits *limits);
+void pages_init(const struct slab_shape *shapes);
+void pages_configure(const struct page_limits *limits); /* also later, to change them */
 
-/* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `limit` is 0 when the header and
- * its cold area were never used before, else what it was. The owner word is the caller's to write, last. */
+/* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `capacity` is 0 when the header and
+ * its cold area, which is zero then, never served a slab. The owner word is the caller's to write, last. */
 struct span *pages_take_slab(unsigned tag);
 /* `base` is the run's first byte again, `owner` 0. */
 void pages_give_slab(struct span *span);
@@ -75,6 +76,13 @@ void pages_each(span_visit *visit, void *context);
 
 /* The span in use that holds `address`, also in the middle of a large one; NULL if none. Slow, for messages. */
 struct span *pages_search(const void *address, char **start);
+
+/* Whether `address` lies in an arena's committed part. Lock-free. */
+bool pages_holds(const void *address);
+
+/* Copies the first bytes of one block to another, giving the source's memory back as it goes, so that a large move does
+ * not need both at once. The source reads anything afterwards. */
+void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes);
 
 /* Fork: see base/lock.h. */
 void pages_freeze(void);

@@ -1,47 +1,54 @@
 /* The page map's storage and its growth: see page_map.h. Leaves are made as regions come into use, and stay. */
 #include "page/page_map.h"
 
+#include "base/bits.h"
 #include "os/os.h"
 
 #include <errno.h>
 
 struct page_map page_map __attribute__((aligned(PAGE_BYTES))) = {.null_span = {.tag = SPAN_NONE}};
 
-static int claim_region(uintptr_t region)
+enum { LEAF_BYTES = REGION_PAGES * sizeof(uint64_t) };
+
+void page_map_init(void)
 {
-    uint8_t wanted = (uint8_t)(1 + (region >> 16));
-    uint8_t found = 0;
-    if (compare_swap_acq_rel(&page_map.claims[region % REGION_COUNT], &found, wanted) || found == wanted)
-        return 0;
-    return -EADDRINUSE;
+    /* Refused or not: nobody writes there. Read-only, it costs nothing under mlockall and RLIMIT_DATA. */
+    (void)os_protect(page_map.zero_leaf, sizeof page_map.zero_leaf, OS_READ);
 }
 
-static int make_leaf(uintptr_t region)
+static char *make_leaf(uintptr_t region)
 {
-    uint64_t *root = &page_map.root[region % REGION_COUNT];
-    if (load_acquire(root) != 0) /* pairs with the publication below */
-        return 0;
-    size_t bytes = REGION_PAGES * sizeof(uint64_t);
-    char *leaf = os_map(bytes);
+    uint64_t *root = &page_map.root[region];
+    uint64_t distance = load_acquire(root); /* pairs with the publication below */
+    if (distance != 0)
+        return (char *)page_map.zero_leaf + distance;
+    char *leaf = os_reserve(LEAF_BYTES);
     if (leaf == NULL)
-        return -ENOMEM;
-    uint64_t none = 0;
-    if (!compare_swap_acq_rel(root, &none, (uint64_t)(leaf - (char *)page_map.zero_leaf)))
-        os_unmap(leaf, bytes); /* another thread was first */
-    return 0;
+        return NULL;
+    uint64_t mine = (uint64_t)(leaf - (char *)page_map.zero_leaf);
+    if (os_protect(leaf, LEAF_BYTES, OS_READ) == 0 && compare_swap_acq_rel(root, &distance, mine))
+        return leaf;
+    os_unmap(leaf, LEAF_BYTES); /* refused, or another thread was first */
+    return distance != 0 ? (char *)page_map.zero_leaf + distance : NULL;
 }
 
 int page_map_cover(const void *start, size_t size_bytes)
 {
-    uintptr_t last = ((uintptr_t)start + size_bytes - 1) >> REGION_SHIFT;
-    if (last >> 22 != 0)
-        return -EADDRINUSE; /* beyond 48 bits */
-    for (uintptr_t region = (uintptr_t)start >> REGION_SHIFT; region <= last; region++) {
-        int error = claim_region(region);
-        if (error == 0)
-            error = make_leaf(region);
+    uintptr_t first = (uintptr_t)start >> PAGE_SHIFT;
+    uintptr_t last = ((uintptr_t)start + size_bytes - 1) >> PAGE_SHIFT;
+    if (last >> (48 - PAGE_SHIFT) != 0)
+        return -EADDRNOTAVAIL;
+    while (first <= last) {
+        char *leaf = make_leaf(first / REGION_PAGES);
+        if (leaf == NULL)
+            return -ENOMEM;
+        uintptr_t end = smaller_of(last + 1, align_up(first + 1, REGION_PAGES)); /* within this region */
+        size_t from = align_down(first % REGION_PAGES * sizeof(uint64_t), os_page_size());
+        size_t to = align_up(((end - 1) % REGION_PAGES + 1) * sizeof(uint64_t), os_page_size());
+        int error = os_protect(leaf + from, to - from, OS_WRITE);
         if (error != 0)
             return error;
+        first = end;
     }
     return 0;
 }

@@ -1,10 +1,12 @@
 /* From an address to the span that it lies in: a two-level table of offsets.
  *
- * span = map + zero_leaf[root[address / 64 MiB] + page], where a root entry of 0 stands for an all-zero leaf and a leaf
- * entry of 0 for the null span, whose owner is nobody. So a lookup never branches, and a foreign pointer finds the null
- * span. The root is indexed by bits 26..41 alone: regions whose addresses differ above bit 41 cannot both be covered,
- * page_map_cover refuses the second, and the page layer then asks the kernel for another address. A pointer that
- * differs only there finds the wrong span, and fails the test of its offset that every free makes.
+ * span = map + leaf(root[address / 4 GiB])[page], where a root entry of 0 stands for an all-zero leaf and a leaf entry
+ * of 0 for the null span, whose owner is nobody. So a lookup never branches, and a foreign pointer finds the null span.
+ * Bits 48 to 63 of the address are not looked at; a pointer that differs only there fails the test of its offset that
+ * every free makes.
+ *
+ * A leaf is 8 MiB of address space, readable, writable where an arena has pages, touched as they come into use; the
+ * all-zero leaf is made read-only at the start. Neither costs memory under mlockall.
  *
  * Entries: every page of a slab, the first and last page of a free span, the first page of a large or huge one.
  *
@@ -18,32 +20,35 @@
 #include "page/span.h"
 
 enum {
-    REGION_SHIFT = 26,
+    REGION_SHIFT = 32,
     REGION_COUNT = 1 << 16,
     REGION_PAGES = 1 << (REGION_SHIFT - PAGE_SHIFT),
 };
 
 struct page_map {
     struct span null_span;
-    uint64_t zero_leaf[REGION_PAGES]; /* const: never written, so it costs no memory */
-    uint64_t root[REGION_COUNT];      /* atomic: offset of the region's leaf from zero_leaf, 0 for none */
-    uint8_t claims[REGION_COUNT];     /* atomic: 1 + bits 42..47 of the region's address, 0 for none */
+    uint64_t root[REGION_COUNT]; /* atomic: distance of the region's leaf from zero_leaf, 0 for none */
+    uint64_t zero_leaf[REGION_PAGES] __attribute__((aligned(65536))); /* const: zero */
 };
 
-extern struct page_map page_map;
+extern internal struct page_map page_map;
 
+/* `map` is &page_map, in a register. The fences against the compiler keep it from trading additions, which the
+ * processor's addressing does for nothing, for instructions. */
 inline_always uint64_t *page_map_entry_in(char *map, uintptr_t address)
 {
-    uint64_t leaf = load_relaxed((uint64_t *)(void *)(map + offsetof(struct page_map, root)) +
-                                 (uint16_t)(address >> REGION_SHIFT));
-    uint64_t within = (address >> (PAGE_SHIFT - 3)) & ((uint64_t)(REGION_PAGES - 1) << 3);
-    return (uint64_t *)(void *)(map + offsetof(struct page_map, zero_leaf) + (leaf + within));
+    const uint64_t *root = (uint64_t *)(void *)(map + offsetof(struct page_map, root));
+    char *leaf = map + load_folded(&root[(uint16_t)(address >> REGION_SHIFT)]);
+    size_t page = (uint32_t)address >> PAGE_SHIFT;
+    keep_in_register(leaf);
+    keep_in_register(page);
+    return (uint64_t *)(void *)(leaf + offsetof(struct page_map, zero_leaf)) + page;
 }
 
 /* Offset of the span's header from the map itself; 0 is the null span. Always readable. */
 inline_always uint64_t page_map_offset(char *map, uintptr_t address)
 {
-    return load_relaxed(page_map_entry_in(map, address));
+    return load_folded(page_map_entry_in(map, address));
 }
 
 /* Never NULL: the null span for an address that is not ours. */
@@ -53,7 +58,10 @@ inline_always struct span *page_map_find(const void *address)
     return (struct span *)(void *)(map + page_map_offset(map, (uintptr_t)address));
 }
 
-/* Makes leaves for an address range. 0; -ENOMEM; -EADDRINUSE when the range collides with another region. */
+/* Makes the zero leaf read-only. */
+void page_map_init(void);
+
+/* Makes an address range's entries writable. 0 or a negative errno. */
 int page_map_cover(const void *start, size_t size_bytes);
 
 /* The range is covered. A NULL span clears. */

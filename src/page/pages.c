@@ -13,14 +13,19 @@
 
 #include <string.h>
 
-struct page_state pages_state = {.lock = {.rank = 1}};
+struct page_state pages_state = {
+    .lock = {.rank = 1},
+    .limits = {.decay_ms = 500, .dirty_cap_bytes = 64 << 20},
+};
 
-void pages_init(const struct slab_shape *shapes, const struct page_limits *limits)
+void pages_init(const struct slab_shape *shapes)
 {
+    page_map_init();
     pages_state.shapes = shapes;
-    pages_state.limits = *limits;
     store_relaxed(&pages_state.interval_start_ms, os_now_ms());
 }
+
+void pages_configure(const struct page_limits *limits) { pages_state.limits = *limits; }
 
 /* The page map's boundary tags of a span with one header: first and last page. */
 static void tag_ends(const struct span *span, struct span *value)

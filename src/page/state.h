@@ -9,7 +9,7 @@
 struct page_state {
     struct lock lock;
     const struct slab_shape *shapes; /* const after init */
-    struct page_limits limits;       /* const after init */
+    struct page_limits limits;       /* written at start, before there are threads */
     struct span *headers[COLD_KINDS]; /* page lock: unused headers, by the size of their cold area */
     size_t committed_pages;           /* atomic */
     size_t free_pages;                /* page lock: sum over free spans */

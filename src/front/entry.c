@@ -1,0 +1,96 @@
+/* Entry points: arguments and errno. See entry.h; no state. */
+#include "front/entry.h"
+
+#include "base/bits.h"
+#include "os/os.h"
+
+#include <errno.h>
+
+static cold void *no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+void *entry_malloc_slow(size_t size_bytes)
+{
+    void *block = malloc_slow(size_bytes);
+    return likely(block != NULL) ? block : no_memory();
+}
+
+void *entry_calloc(size_t count, size_t size_bytes)
+{
+    size_t total;
+    if (unlikely(__builtin_mul_overflow(count, size_bytes, &total)))
+        return no_memory();
+    void *block = heap_allocate_zeroed(total);
+    return likely(block != NULL) ? block : no_memory();
+}
+
+void *entry_realloc(void *pointer, size_t size_bytes)
+{
+    if (unlikely(pointer == NULL))
+        return entry_malloc(size_bytes);
+    if (unlikely(size_bytes == 0)) {
+        entry_free(pointer);
+        return NULL;
+    }
+    void *block = heap_resize(pointer, size_bytes);
+    return likely(block != NULL) ? block : no_memory();
+}
+
+void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes)
+{
+    size_t total;
+    if (unlikely(__builtin_mul_overflow(count, size_bytes, &total)))
+        return no_memory();
+    return entry_realloc(pointer, total);
+}
+
+void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
+{
+    if (likely(pointer != NULL))
+        heap_free_sized(pointer, size_bytes, alignment_bytes);
+}
+
+int entry_posix_memalign(void **result, size_t alignment_bytes, size_t size_bytes)
+{
+    if (!is_power_of_two(alignment_bytes) || alignment_bytes % sizeof(void *) != 0)
+        return EINVAL;
+    void *block = heap_allocate_aligned(size_bytes, alignment_bytes);
+    if (block == NULL)
+        return ENOMEM;
+    *result = block;
+    return 0;
+}
+
+void *entry_memalign(size_t alignment_bytes, size_t size_bytes)
+{
+    if (unlikely(alignment_bytes > SIZE_MAX / 2 + 1)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (unlikely(alignment_bytes == 0))
+        alignment_bytes = 1;
+    if (unlikely(!is_power_of_two(alignment_bytes)))
+        alignment_bytes = (size_t)2 << highest_bit(alignment_bytes);
+    void *block = heap_allocate_aligned(size_bytes, alignment_bytes);
+    return likely(block != NULL) ? block : no_memory();
+}
+
+void *entry_valloc(size_t size_bytes)
+{
+    heap_start(); /* for the page size */
+    return entry_memalign(os_page_size(), size_bytes);
+}
+
+void *entry_pvalloc(size_t size_bytes)
+{
+    heap_start();
+    size_t page = os_page_size();
+    if (size_bytes > SIZE_MAX - page)
+        return no_memory();
+    return entry_memalign(page, align_up(larger_of(size_bytes, 1), page));
+}
+
+size_t entry_usable_size(void *pointer) { return pointer ? heap_usable_size(pointer) : 0; }

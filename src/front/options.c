@@ -1,0 +1,144 @@
+/* Parsing options. No memory, no locale, no errno; bounds checked; see options.h. */
+#include "front/options.h"
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/os.h"
+
+struct text {
+    const char *start;
+    size_t length;
+};
+
+static bool text_is(struct text text, const char *word)
+{
+    size_t i = 0;
+    while (i < text.length && word[i] != '\0' && word[i] == text.start[i])
+        i++;
+    return i == text.length && word[i] == '\0';
+}
+
+/* Digits, nothing else. */
+static bool parse_number(struct text text, uint64_t *value)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < text.length; i++) {
+        char digit = text.start[i];
+        if (digit < '0' || digit > '9' || __builtin_mul_overflow(number, 10u, &number) ||
+            __builtin_add_overflow(number, (uint64_t)(digit - '0'), &number))
+            return false;
+    }
+    *value = number;
+    return text.length > 0;
+}
+
+/* A number of bytes, with K, M or G for powers of 1024. */
+static bool parse_bytes(struct text text, size_t *value)
+{
+    static const char units[] = "KMG";
+    unsigned shift = 0;
+    for (unsigned i = 0; i < 3 && text.length > 0; i++)
+        if (text.start[text.length - 1] == units[i])
+            shift = 10 * (i + 1);
+    if (shift != 0)
+        text.length--;
+    uint64_t number;
+    if (!parse_number(text, &number) || number > (uint64_t)PTRDIFF_MAX >> shift)
+        return false;
+    *value = (size_t)number << shift;
+    return true;
+}
+
+static bool parse_switch(struct text text, bool *value)
+{
+    bool on = text_is(text, "1") || text_is(text, "on") || text_is(text, "true");
+    bool off = text_is(text, "0") || text_is(text, "off") || text_is(text, "false");
+    if (on || off)
+        *value = on;
+    return on || off;
+}
+
+static bool parse_decay(struct options *options, struct text value)
+{
+    uint64_t decay;
+    if (!parse_number(value, &decay) || decay > UINT32_MAX)
+        return false;
+    options->pages.decay_ms = decay;
+    return true;
+}
+
+static bool parse_dirty_cap(struct options *options, struct text value)
+{
+    return parse_bytes(value, &options->pages.dirty_cap_bytes);
+}
+
+static bool parse_soft_limit(struct options *options, struct text value)
+{
+    if (!text_is(value, "cgroup"))
+        return parse_bytes(value, &options->pages.soft_limit_bytes);
+    size_t limit = os_memory_limit();
+    options->pages.soft_limit_bytes = limit - limit / 10; /* room for stacks, code and what is not ours */
+    return true;
+}
+
+static bool parse_huge_pages(struct options *options, struct text value)
+{
+    return parse_switch(value, &options->pages.huge_pages);
+}
+
+static bool parse_verbose(struct options *options, struct text value) { return parse_switch(value, &options->verbose); }
+
+static const struct {
+    const char *name;
+    bool (*parse)(struct options *options, struct text value);
+} keys[] = {
+    {"decay_ms", parse_decay},          {"dirty_cap", parse_dirty_cap}, {"soft_limit", parse_soft_limit},
+    {"huge_pages", parse_huge_pages}, {"verbose", parse_verbose},
+};
+
+static void warn(const char *what, struct text text, const char *source)
+{
+    char copy[64];
+    size_t length = smaller_of(text.length, sizeof copy - 1);
+    for (size_t i = 0; i < length; i++)
+        copy[i] = text.start[i];
+    copy[length] = '\0';
+    report("%s \"%s\" in %s, ignored", what, copy, source);
+}
+
+static void parse_item(struct options *options, struct text item, const char *source)
+{
+    size_t colon = 0;
+    while (colon < item.length && item.start[colon] != ':')
+        colon++;
+    struct text key = {item.start, colon};
+    struct text value = {item.start + smaller_of(colon + 1, item.length), 0};
+    value.length = (size_t)(item.start + item.length - value.start);
+    for (size_t i = 0; i < countof(keys); i++)
+        if (text_is(key, keys[i].name)) {
+            if (colon == item.length || !keys[i].parse(options, value))
+                warn("bad value of option", item, source);
+            return;
+        }
+    warn("unknown option", item, source);
+}
+
+void options_parse(struct options *options, const char *text, const char *source)
+{
+    while (*text != '\0') {
+        struct text item = {text, 0};
+        while (text[item.length] != '\0' && text[item.length] != ',')
+            item.length++;
+        if (item.length > 0)
+            parse_item(options, item, source);
+        text += item.length;
+        text += *text == ',';
+    }
+}
+
+void options_report(const struct options *options)
+{
+    report("options: decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,verbose:%u",
+           (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes, options->pages.soft_limit_bytes,
+           options->pages.huge_pages, options->verbose);
+}

@@ -1,0 +1,29 @@
+/* Start and end of the library: options are read when constructors run, before the program's own where the loader lets
+ * us. Blocks may be asked for long before: the heap starts by itself, with the built-in limits.
+ */
+#include "cairn/heap.h"
+#include "front/options.h"
+#include "heap/heap.h"
+#include "os/os.h"
+
+static struct options options = {
+    .pages = {.decay_ms = 500, .dirty_cap_bytes = (size_t)64 << 20},
+}; /* const after the constructor */
+
+__attribute__((constructor(101))) static void start(void)
+{
+    if (&cairn_options != NULL && cairn_options != NULL)
+        options_parse(&options, cairn_options, "cairn_options");
+    const char *environment = os_is_secure() ? NULL : os_environment("CAIRN_OPTIONS");
+    if (environment)
+        options_parse(&options, environment, "CAIRN_OPTIONS");
+    heap_configure(&options.pages);
+    if (options.verbose)
+        options_report(&options);
+}
+
+__attribute__((destructor(101))) static void stop(void)
+{
+    if (options.verbose)
+        cairn_malloc_stats();
+}

@@ -1,0 +1,79 @@
+/* The slow half of malloc: other sizes, empty lists, first calls, ended threads. The fast half is fast.h. */
+#include "base/check.h"
+#include "heap/heap.h"
+#include "heap/large.h"
+
+#include <string.h>
+
+static void *take_small(struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->bins[class].current;
+    void *block = slab_pop(slab);
+    if (likely(block != NULL))
+        return block;
+    slab = heap_refill(heap, class);
+    return slab ? slab_pop(slab) : NULL;
+}
+
+/* Medium slabs are counted exactly while they are current, so that an empty one is noticed. */
+static void *take_medium(struct heap *heap, unsigned class)
+{
+    void *block = take_small(heap, class);
+    struct span *slab = heap->bins[class].current;
+    if (block && slab->until++ == 0)
+        heap_unspare(heap, slab);
+    return block;
+}
+
+static void *take_block(struct heap *heap, unsigned class)
+{
+    return class < SMALL_CLASSES ? take_small(heap, class) : take_medium(heap, class);
+}
+
+/* A block of the class for a thread whatever its state. */
+static no_inline void *allocate_class(unsigned class)
+{
+    struct heap *heap = thread_heap;
+    if (unlikely(heap == &no_heap)) {
+        heap = heap_enter();
+        if (heap == NULL) {
+            heap = heap_borrow();
+            if (heap == NULL)
+                return NULL;
+            void *block = take_block(heap, class);
+            heap_return(heap);
+            return block;
+        }
+    }
+    return take_block(heap, class);
+}
+
+void *malloc_slow(size_t size_bytes)
+{
+    if (likely(size_bytes <= SMALL_MAX))
+        return allocate_class(small_class(size_bytes));
+    if (likely(size_bytes <= MEDIUM_MAX))
+        return allocate_class(medium_class(size_bytes));
+    bool zero;
+    return large_allocate(size_bytes, PAGE_BYTES, &zero);
+}
+
+void *heap_allocate_zeroed(size_t size_bytes)
+{
+    bool zero = false;
+    void *block = size_bytes <= MEDIUM_MAX ? malloc_fast(size_bytes, malloc_slow) : large_allocate(size_bytes, PAGE_BYTES, &zero);
+    if (block && !zero)
+        memset(block, 0, size_bytes);
+    return block;
+}
+
+void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
+{
+    if (alignment_bytes <= 16)
+        return malloc_fast(size_bytes, malloc_slow);
+    unsigned class = class_of_aligned(size_bytes, alignment_bytes);
+    if (class < CLASS_COUNT)
+        return allocate_class(class);
+    bool zero;
+    return large_allocate(larger_of(size_bytes, MEDIUM_MAX + 1), alignment_bytes, &zero);
+}

@@ -1,0 +1,13 @@
+/* From a pointer that a caller claims to be a block to what it is; dies when it is none. */
+#ifndef CAIRN_HEAP_CHECKED_H
+#define CAIRN_HEAP_CHECKED_H
+
+#include "heap/slab.h"
+
+/* The slot of a block in use within its slab. */
+unsigned checked_slot(const void *pointer, struct span *slab, const char *operation);
+
+/* The span of a block in use, slab or large. */
+struct span *checked_span(const void *pointer, const char *operation);
+
+#endif

@@ -1,0 +1,67 @@
+/* The whole fast path: malloc of a small block and free of an own block, checks included.
+ *
+ * malloc: the thread heap's table, indexed by size, names the current slab of the size's class; its list gives the slot
+ * freed last; the list's next head comes from the slot's link byte, which becomes "live". An empty list falls through
+ * to the slots never used.
+ * free: page map -> header -> owned by this thread's heap? -> slot number by one multiplication, which also tells
+ * interior pointers -> link byte still "live"? -> push.
+ *
+ * No null tests: before a thread's first call and after its end `thread_heap` points at a table of empty slabs, and the
+ * page map answers with the null span for whatever is not ours. No locks, no atomics: only the owner writes here what
+ * is written here. What other threads may read (limit, links) is accessed by relaxed atomics, which cost nothing.
+ * Everything else is in heap.c behind one jump. dev/ counts the instructions of both paths in the built library.
+ */
+#ifndef CAIRN_HEAP_FAST_H
+#define CAIRN_HEAP_FAST_H
+
+#include "heap/slab.h"
+#include "heap/thread_heap.h"
+
+void *malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
+void free_slow(void *pointer, struct span *span);         /* another thread's block, a large one, or none of ours */
+void free_attend(struct span *slab);                      /* the slab's count of frees ran out */
+void free_reject(uint64_t slot, struct span *slab);       /* misuse: dies; `slot` as slab_slot computed it */
+
+/* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path nothing. */
+inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
+{
+    struct heap *heap = thread_heap;
+    if (unlikely(size_bytes > SMALL_MAX))
+        return slow(size_bytes);
+    struct span *slab = heap->table[(size_bytes + 7) / 8];
+    uint32_t slot = slab->head;
+    if (likely(slot != LINK_END)) {
+        uint8_t *links = slab->links;
+        slab->head = load_folded(&links[LINKS_AT + slot]);
+        store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
+        return slab->base + slot * slab->size_bytes;
+    }
+    slot = (uint32_t)slab->limit;
+    if (unlikely(slot > slab->capacity))
+        return slow(size_bytes);
+    store_relaxed(&slab->limit, (uint64_t)(slot + 1));
+    return slab->base + slot * slab->size_bytes;
+}
+
+inline_always void free_fast(void *pointer)
+{
+    char *map = (char *)&page_map;
+    keep_in_register(map);
+    struct span *slab = (struct span *)(void *)(map + page_map_offset(map, (uintptr_t)pointer));
+    if (unlikely(load_folded(&slab->owner) != (uintptr_t)thread_heap)) {
+        free_slow(pointer, slab);
+        return;
+    }
+    uint64_t slot = slab_slot(slab, pointer);
+    uint8_t *links = slab->links;
+    if (unlikely(slot >= load_folded(&slab->limit) || load_folded(&links[LINKS_AT + slot]) != LINK_LIVE)) {
+        free_reject(slot, slab);
+        return;
+    }
+    store_relaxed(&links[LINKS_AT + slot], slab->head);
+    slab->head = (uint8_t)slot;
+    if (unlikely(--slab->until == 0))
+        free_attend(slab);
+}
+
+#endif

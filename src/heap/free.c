@@ -1,0 +1,104 @@
+/* The slow half of free: blocks of other threads, large ones, counts that ran out, and everything that is not a block.
+ */
+#include "base/check.h"
+#include "heap/checked.h"
+#include "heap/heap.h"
+#include "heap/large.h"
+#include "heap/remote.h"
+
+/* Misuse: finds out what the pointer is, says it and dies. */
+static _Noreturn cold void reject(const void *pointer, const char *operation)
+{
+    char *start;
+    struct span *span = pages_search(pointer, &start);
+    const char *address = pointer;
+    if (span && span_is_slab(span)) {
+        size_t size = span->size_bytes;
+        size_t offset = (size_t)(address - start);
+        size_t slot = offset / size + 1;
+        if (slot > span->capacity)
+            die("%s of %p, which is not a Cairn block", operation, pointer);
+        if (offset % size != 0)
+            die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size,
+                (void *)(start + offset - offset % size));
+        if (slot >= span->limit)
+            die("%s of %p, which is not a Cairn block", operation, pointer);
+        die("double free of %p (%zu-byte block)", pointer, size);
+    }
+    if (span) {
+        size_t size = (size_t)span->pages << PAGE_SHIFT;
+        die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size, (void *)start);
+    }
+    if (pages_holds(pointer))
+        die("double free of %p (its memory is free)", pointer);
+    die("%s of %p, which is not a Cairn block", operation, pointer);
+}
+
+/* Undoes slab_slot as far as the arithmetic allows: exact for every address that a program can have. */
+void free_reject(uint64_t slot, struct span *slab)
+{
+    unsigned twos = lowest_bit(slab->size_bytes);
+    unsigned lost = INVERSE_SHIFT - twos;
+    uint64_t product = rotate_right(slot, 64 - INVERSE_SHIFT);
+    int64_t offset = (int64_t)(product * (slab->size_bytes >> twos)) >> lost;
+    reject(slab->base + offset, "free");
+}
+
+void free_attend(struct span *slab) { heap_attend(thread_heap, slab); }
+
+/* The slot of a block in use; dies for anything else. `owner_too` also looks for frees that were not collected. */
+unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
+{
+    uint64_t slot = slab_slot(slab, pointer);
+    if (unlikely(slot >= load_relaxed(&slab->limit)))
+        reject(pointer, operation);
+    if (unlikely(load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE ||
+                 slab_remotely_freed(slab, (unsigned)slot))) {
+        if (operation[0] == 'f')
+            die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+        die("%s of freed block %p (%u-byte block)", operation, pointer, slab->size_bytes);
+    }
+    return (unsigned)slot;
+}
+
+/* The owner's free of a block in a slab that is full, or has remote frees waiting. */
+static void free_tagged(void *pointer, struct heap *heap, struct span *slab)
+{
+    if ((load_relaxed(&slab->owner) & ~(uintptr_t)OWNER_FULL) != (uintptr_t)heap)
+        heap_drain(heap); /* so that the coming frees are fast again; may also retire other slabs, never this one */
+    unsigned slot = checked_slot(pointer, slab, "free");
+    slab_push(slab, slot);
+    if ((load_relaxed(&slab->owner) & OWNER_FULL) != 0)
+        heap_list(heap, slab);
+    if (--slab->until == 0)
+        heap_attend(heap, slab);
+}
+
+void free_slow(void *pointer, struct span *span)
+{
+    if (likely(span_is_slab(span))) {
+        struct heap *heap = slab_heap(span);
+        if (heap == thread_heap)
+            free_tagged(pointer, heap, span);
+        else if (likely(heap != NULL))
+            remote_free(pointer, heap, span);
+        else
+            reject(pointer, "free"); /* the slab is just being given back */
+        return;
+    }
+    if (likely(pointer == NULL))
+        return;
+    if (unlikely((span->tag != SPAN_LARGE && span->tag != SPAN_HUGE) || span->base != pointer))
+        reject(pointer, "free");
+    large_free(span);
+}
+
+struct span *checked_span(const void *pointer, const char *operation)
+{
+    struct span *span = page_map_find(pointer);
+    if (span_is_slab(span))
+        checked_slot(pointer, span, operation);
+    else if ((span->tag != SPAN_LARGE && span->tag != SPAN_HUGE) || span->base != pointer)
+        reject(pointer, operation);
+    return span;
+}

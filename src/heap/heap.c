@@ -1,0 +1,99 @@
+/* The heap's start, its part in fork, trim and statistics. */
+#include "base/check.h"
+#include "heap/heap.h"
+#include "os/os.h"
+
+enum { NOT_STARTED, STARTING, STARTED };
+
+static uint32_t started; /* atomic */
+static struct slab_shape shapes[CLASS_COUNT];
+
+static void before_fork(void) { pages_freeze(); }
+
+static void after_fork_in_parent(void) { pages_thaw(); }
+
+static void after_fork_in_child(void)
+{
+    pages_thaw();
+    heaps_after_fork();
+}
+
+void heap_start(void)
+{
+    if (likely(load_acquire(&started) == STARTED)) /* pairs with the release below */
+        return;
+    uint32_t expected = NOT_STARTED;
+    if (!compare_swap_acq_rel(&started, &expected, (uint32_t)STARTING)) {
+        while (load_acquire(&started) != STARTED)
+            pause_processor();
+        return;
+    }
+    os_init();
+    size_classes_init();
+    for (unsigned i = 0; i < CLASS_COUNT; i++)
+        shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64};
+    pages_init(shapes);
+    heap_watch_threads();
+    store_release(&started, (uint32_t)STARTED);
+    /* May allocate, so it comes last. */
+    (void)os_fork_register(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+void heap_configure(const struct page_limits *limits)
+{
+    heap_start();
+    pages_configure(limits);
+}
+
+bool heap_release(size_t keep_bytes)
+{
+    if (thread_heap != &no_heap)
+        heap_trim(thread_heap);
+    return pages_trim(keep_bytes);
+}
+
+static bool count_span(struct span *span, char *start, void *context)
+{
+    (void)start;
+    struct heap_stats *stats = context;
+    if (span_is_slab(span)) {
+        const struct size_class *class = &size_classes[span->tag];
+        size_t live = slab_live(span);
+        for (unsigned i = 0; i < REMOTE_WORDS; i++)
+            live -= count_bits(load_relaxed(&slab_remote(span)->words[i]));
+        stats->live_blocks += live;
+        stats->live_bytes += live * class->size_bytes;
+        stats->slab_bytes += (size_t)class->pages << PAGE_SHIFT;
+    } else {
+        stats->live_blocks++;
+        stats->live_bytes += (size_t)span->pages << PAGE_SHIFT;
+        stats->large_blocks++;
+        stats->large_bytes += (size_t)span->pages << PAGE_SHIFT;
+    }
+    return true;
+}
+
+static void count_heap(struct heap *heap, void *context)
+{
+    (void)heap;
+    ((struct heap_stats *)context)->heaps++;
+}
+
+void heap_read_stats(struct heap_stats *stats)
+{
+    *stats = (struct heap_stats){0};
+    pages_read_stats(&stats->pages);
+    pages_each(count_span, stats);
+    heaps_each(count_heap, stats);
+    stats->live_blocks += stats->pages.huge_count;
+    stats->live_bytes += stats->pages.huge_bytes;
+    stats->large_blocks += stats->pages.huge_count;
+    stats->large_bytes += stats->pages.huge_bytes;
+}
+
+void heap_verify_all(void)
+{
+    if (thread_heap != &no_heap)
+        heap_verify(thread_heap);
+    pages_verify();
+}

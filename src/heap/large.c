@@ -1,0 +1,72 @@
+/* Large blocks: see large.h. The page layer does the work; here stands which of its two kinds a block becomes.
+ *
+ * Runs of an arena are cheap to get and to give (no system call while the dirty cap lasts) and pack to a page; mappings
+ * grow by moving page tables. So a block is a run up to HUGE_MIN_BYTES, but one that has to move while it grows becomes
+ * a mapping from GROWING_MIN_BYTES, with some address space to spare: it is likely to grow on.
+ */
+#include "heap/large.h"
+
+#include "os/os.h"
+
+enum {
+    HUGE_MIN_BYTES = 32 << 20,
+    HUGE_ALIGNMENT_BYTES = 4 << 20, /* an arena would have to hold the slack */
+    GROWING_MIN_BYTES = 256 << 10,
+};
+
+static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }
+
+void *large_allocate(size_t size_bytes, size_t alignment_bytes, bool *zero)
+{
+    if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
+        size_bytes + alignment_bytes > PTRDIFF_MAX)
+        return NULL;
+    pages_tick();
+    struct span *span;
+    if (size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES)
+        span = pages_map_huge(size_bytes, alignment_bytes);
+    else
+        span = pages_take(pages_for(size_bytes), alignment_bytes);
+    if (span == NULL)
+        return NULL;
+    *zero = span->zero;
+    return span->base;
+}
+
+void large_free(struct span *span)
+{
+    if (span->tag == SPAN_HUGE)
+        pages_give_huge(span);
+    else
+        pages_give(span);
+    pages_tick();
+}
+
+void *large_resize(struct span *span, size_t size_bytes)
+{
+    if (size_bytes <= MEDIUM_MAX || size_bytes > PTRDIFF_MAX)
+        return NULL;
+    size_t pages = pages_for(size_bytes);
+    if (span->tag == SPAN_HUGE) {
+        bool keeps = pages <= span->pages && pages >= span->pages - span->pages / 4;
+        if (!keeps && !pages_resize_huge(span, size_bytes + (pages > span->pages ? size_bytes / 8 : 0)) &&
+            (pages < span->pages || !pages_resize_huge(span, size_bytes)))
+            return pages <= span->pages ? span->base : NULL;
+        return span->base;
+    }
+    if (pages < span->pages)
+        pages_shrink(span, pages);
+    else if (pages > span->pages && !pages_extend(span, pages))
+        return NULL;
+    return span->base;
+}
+
+struct span *large_allocate_growing(size_t size_bytes)
+{
+    if (size_bytes < GROWING_MIN_BYTES)
+        return pages_take(pages_for(size_bytes), PAGE_BYTES);
+    if (size_bytes > PTRDIFF_MAX / 2)
+        return NULL;
+    struct span *span = pages_map_huge(size_bytes + size_bytes / 8, PAGE_BYTES);
+    return span ? span : pages_map_huge(size_bytes, PAGE_BYTES);
+}

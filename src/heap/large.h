@@ -1,0 +1,18 @@
+/* Blocks above MEDIUM_MAX: runs of pages of an arena, and above HUGE_MIN_BYTES mappings of their own. */
+#ifndef CAIRN_HEAP_LARGE_H
+#define CAIRN_HEAP_LARGE_H
+
+#include "heap/size_class.h"
+#include "page/page.h"
+
+/* NULL when memory is out. `*zero` says that the block reads zero. */
+void *large_allocate(size_t size_bytes, size_t alignment_bytes, bool *zero);
+void large_free(struct span *span);
+
+/* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is not possible. */
+void *large_resize(struct span *span, size_t size_bytes);
+
+/* A new block for one that grows and has to move: one that will grow cheaply again. */
+struct span *large_allocate_growing(size_t size_bytes);
+
+#endif

@@ -1,0 +1,10 @@
+/* Frees of blocks that belong to another thread's heap. */
+#ifndef CAIRN_HEAP_REMOTE_H
+#define CAIRN_HEAP_REMOTE_H
+
+#include "heap/thread_heap.h"
+
+/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Any thread, lock-free. */
+void remote_free(void *pointer, struct heap *heap, struct span *slab);
+
+#endif

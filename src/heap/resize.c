@@ -1,0 +1,66 @@
+/* realloc, usable size, sized free: what starts from a block that exists. */
+#include "base/check.h"
+#include "heap/checked.h"
+#include "heap/heap.h"
+#include "heap/large.h"
+
+#include <string.h>
+
+static size_t span_block_bytes(const struct span *span)
+{
+    return span_is_slab(span) ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
+}
+
+/* To a new block of its own span, from a large one: neither needs copying through the other's memory twice. */
+static void *move_large(struct span *old, size_t size_bytes)
+{
+    struct span *fresh = large_allocate_growing(size_bytes);
+    if (fresh == NULL)
+        return NULL;
+    pages_move_bytes(fresh, old, (size_t)old->pages << PAGE_SHIFT);
+    large_free(old);
+    return fresh->base;
+}
+
+void *heap_resize(void *pointer, size_t size_bytes)
+{
+    struct span *span = checked_span(pointer, "realloc");
+    size_t old_bytes = span_block_bytes(span);
+    if (span_is_slab(span)) {
+        if (size_bytes <= MEDIUM_MAX && class_of_size(size_bytes) == span->tag)
+            return pointer;
+    } else if (size_bytes > MEDIUM_MAX) {
+        void *block = large_resize(span, size_bytes);
+        if (block || size_bytes > PTRDIFF_MAX)
+            return block;
+        return move_large(span, size_bytes);
+    }
+    void *block = malloc_fast(size_bytes, malloc_slow);
+    if (block == NULL)
+        return NULL;
+    memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
+    free_fast(pointer);
+    return block;
+}
+
+size_t heap_usable_size(const void *pointer)
+{
+    return span_block_bytes(checked_span(pointer, "malloc_usable_size"));
+}
+
+void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
+{
+    struct span *span = page_map_find(pointer);
+    bool matches;
+    if (span_is_slab(span))
+        matches = class_of_aligned(size_bytes, alignment_bytes) == span->tag;
+    else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
+        matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT && size_bytes <= span_block_bytes(span);
+    else
+        matches = true; /* no block at all: free says so */
+    if (unlikely(!matches)) {
+        checked_span(pointer, "free");
+        die("free_sized of %p with size %zu (%zu-byte block)", pointer, size_bytes, span_block_bytes(span));
+    }
+    free_fast(pointer);
+}

@@ -1,0 +1,88 @@
+/* The table of size classes: see size_class.h. */
+#include "heap/size_class.h"
+
+#include "base/check.h"
+#include "heap/slab.h"
+
+struct size_class size_classes[CLASS_COUNT];
+
+static size_t size_of(unsigned class)
+{
+    if (class < 8)
+        return 16 * (class + 1);
+    if (class < SMALL_CLASSES)
+        return (size_t)(8 + (class % 8) + 1) << (4 + (class - 8) / 8);
+    unsigned step = class - SMALL_CLASSES;
+    return (size_t)(16 + (step % 16) + 1) << (6 + step / 16);
+}
+
+/* The longest run that a slab of the class may have: short for small blocks, which fill it soon; eight blocks at
+ * least. */
+static size_t longest_run(size_t size_bytes)
+{
+    if (size_bytes <= 128)
+        return 16 << 10;
+    if (size_bytes <= SMALL_MAX)
+        return 32 << 10;
+    return larger_of(64 << 10, align_up(8 * size_bytes, PAGE_BYTES));
+}
+
+/* Chooses the run with the least waste: its tail, and the header that it needs. */
+static void choose_run(struct size_class *class)
+{
+    size_t size = class->size_bytes;
+    size_t least_num = SIZE_MAX;
+    size_t least_den = 1;
+    for (size_t pages = 1; pages * PAGE_BYTES <= longest_run(size); pages++) {
+        size_t bytes = pages * PAGE_BYTES;
+        size_t capacity = smaller_of(bytes / size, CAPACITY_MAX);
+        if (capacity < 8)
+            continue;
+        size_t waste = bytes - capacity * size + sizeof(struct span);
+        if (least_num == SIZE_MAX || waste * least_den < least_num * bytes) {
+            least_num = waste;
+            least_den = bytes;
+            class->pages = (uint16_t)pages;
+            class->capacity = (uint8_t)capacity;
+        }
+    }
+}
+
+/* The inverse of an odd number modulo 2^64. Newton's iteration doubles the correct bits, from 5: Hacker's Delight,
+ * 2nd edition, section 10-16. */
+static uint64_t odd_inverse(uint64_t odd)
+{
+    uint64_t inverse = (odd * 3) ^ 2;
+    for (int i = 0; i < 4; i++)
+        inverse *= 2 - odd * inverse;
+    return inverse;
+}
+
+void size_classes_init(void)
+{
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        struct size_class *class = &size_classes[i];
+        class->size_bytes = (uint32_t)size_of(i);
+        choose_run(class);
+        class->cold_64 = (uint8_t)slab_cold_64(class->capacity);
+        unsigned twos = lowest_bit(class->size_bytes);
+        class->inverse = odd_inverse(class->size_bytes >> twos) << (INVERSE_SHIFT - twos);
+        check_internal(class_of_size(class->size_bytes) == i && class->capacity >= 8);
+    }
+    for (unsigned i = 0; i < TABLE_COUNT; i++) {
+        struct size_class *class = &size_classes[small_class(8 * (size_t)i)];
+        class->table_last = (uint8_t)i;
+        if (class->table_first == 0 && class != size_classes)
+            class->table_first = (uint8_t)i;
+    }
+}
+
+unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes)
+{
+    if (alignment_bytes > PAGE_BYTES || size_bytes > MEDIUM_MAX)
+        return CLASS_COUNT;
+    unsigned class = class_of_size(align_up(larger_of(size_bytes, 1), alignment_bytes));
+    while (class < CLASS_COUNT && size_classes[class].size_bytes % alignment_bytes != 0)
+        class++;
+    return class;
+}

@@ -1,0 +1,65 @@
+/* Size classes: 16-byte steps to 128, then 8 a doubling to 1 KiB, then 16 a doubling to 32 KiB.
+ *
+ * Spacing and slab lengths: docs/decisions/0002-size-classes.md. All sizes are multiples of 16, so every block is
+ * 16-byte aligned; a block size that is a multiple of a power of two up to a page is aligned to it, because slabs start
+ * on pages. The table is filled once at the start and constant from then on; the mappings are pure.
+ */
+#ifndef CAIRN_HEAP_SIZE_CLASS_H
+#define CAIRN_HEAP_SIZE_CLASS_H
+
+#include "base/bits.h"
+
+enum {
+    SMALL_MAX = 1024,   /* found through the thread heap's table, by size in units of 8 bytes */
+    MEDIUM_MAX = 32768, /* the largest slab block */
+    SMALL_CLASSES = 32,
+    CLASS_COUNT = SMALL_CLASSES + 80,
+    TABLE_COUNT = SMALL_MAX / 8 + 1,
+    CAPACITY_MAX = 254, /* a link is a byte: 1..254 are slots, 0 is "live", 255 ends a list */
+    INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
+};
+
+struct size_class {
+    uint32_t size_bytes;
+    uint16_t pages;      /* of a slab */
+    uint8_t capacity;    /* of a slab */
+    uint8_t cold_64;     /* metadata of a slab beside its header, in units of 64 bytes */
+    uint8_t table_first; /* of the thread heap's table, small classes only */
+    uint8_t table_last;
+    uint64_t inverse;    /* see slot_of in fast.h */
+};
+
+extern struct size_class size_classes[CLASS_COUNT];
+
+void size_classes_init(void);
+
+/* `size_bytes` at most SMALL_MAX; 0 counts as 1. */
+inline_always unsigned small_class(size_t size_bytes)
+{
+    if (size_bytes <= 16)
+        return 0;
+    size_t last = size_bytes - 1;
+    if (size_bytes <= 128)
+        return (unsigned)(last / 16);
+    unsigned top = highest_bit(last);
+    return 8 * (top - 6) + ((unsigned)(last >> (top - 3)) & 7);
+}
+
+/* `size_bytes` above SMALL_MAX, at most MEDIUM_MAX. */
+inline_always unsigned medium_class(size_t size_bytes)
+{
+    size_t last = size_bytes - 1;
+    unsigned top = highest_bit(last);
+    return SMALL_CLASSES + 16 * (top - 10) + ((unsigned)(last >> (top - 4)) & 15);
+}
+
+inline_always unsigned class_of_size(size_t size_bytes)
+{
+    return size_bytes <= SMALL_MAX ? small_class(size_bytes) : medium_class(size_bytes);
+}
+
+/* The class whose blocks hold `size_bytes` at every multiple of `alignment_bytes`, a power of two up to a page;
+ * CLASS_COUNT when only a large block does. */
+unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes);
+
+#endif

@@ -1,0 +1,94 @@
+/* Making, collecting, rebuilding and verifying slabs: see slab.h. */
+#include "heap/slab.h"
+
+#include "base/check.h"
+
+#include <string.h>
+
+struct span *slab_make(struct heap *heap, unsigned class)
+{
+    const struct size_class *shape = &size_classes[class];
+    struct span *slab = pages_take_slab(class);
+    if (slab == NULL)
+        return NULL;
+    /* A header that served a slab before has link bytes of then; those of a new one are zero and stay untouched. */
+    if (slab->capacity != 0)
+        memset(slab->links, 0, (size_t)shape->cold_64 * 64);
+    slab->base -= shape->size_bytes;
+    slab->inverse = shape->inverse;
+    store_relaxed(&slab->limit, (uint64_t)1);
+    slab->size_bytes = shape->size_bytes;
+    slab->until = 0;
+    slab->head = LINK_END;
+    slab->capacity = shape->capacity;
+    store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in block_of_slab */
+    return slab;
+}
+
+void slab_retire(struct span *slab)
+{
+    store_relaxed(&slab->owner, (uintptr_t)0);
+    slab->base = slab_start(slab);
+    pages_give_slab(slab);
+}
+
+unsigned slab_collect(struct span *slab)
+{
+    struct remote *remote = slab_remote(slab);
+    unsigned collected = 0;
+    uintptr_t words = 0;
+    for (unsigned i = 0; i < REMOTE_WORDS; i++) {
+        if (load_relaxed(&remote->words[i]) == 0)
+            continue;
+        uint64_t bits = exchange_acquire(&remote->words[i], (uint64_t)0); /* pairs with fetch_or in remote_free */
+        words++;
+        for (; bits != 0; bits &= bits - 1) {
+            unsigned slot = i * 64 + lowest_bit(bits);
+            if (unlikely(*slab_link(slab, slot) != LINK_LIVE))
+                die("double free of %p (%u-byte block)", (void *)slab_block(slab, slot), slab->size_bytes);
+            slab_push(slab, slot);
+            collected++;
+        }
+    }
+    if (words != 0)
+        fetch_sub_acq_rel(&slab->owner, words << OWNER_POST_SHIFT);
+    return collected;
+}
+
+unsigned slab_live(const struct span *slab)
+{
+    unsigned handed_out = (unsigned)load_relaxed(&slab->limit) - 1;
+    unsigned live = 0;
+    for (unsigned slot = 1; slot <= handed_out; slot++)
+        live += *slab_link(slab, slot) == LINK_LIVE;
+    return live;
+}
+
+void slab_rebuild(struct span *slab, struct heap *heap)
+{
+    struct remote *remote = slab_remote(slab);
+    unsigned handed_out = (unsigned)slab->limit - 1;
+    slab->head = LINK_END;
+    for (unsigned slot = handed_out; slot > 0; slot--) {
+        if ((remote->words[slot / 64] >> slot % 64 & 1) != 0)
+            *slab_link(slab, slot) = LINK_END; /* freed remotely: free, whatever else */
+        if (*slab_link(slab, slot) != LINK_LIVE)
+            slab_push(slab, slot);
+    }
+    memset(remote, 0, sizeof *remote);
+    store_release(&slab->owner, (uintptr_t)heap);
+}
+
+void slab_verify(const struct span *slab)
+{
+    if (!config_debug)
+        return;
+    unsigned limit = (unsigned)load_relaxed(&slab->limit);
+    check_internal(limit >= 1 && limit - 1 <= slab->capacity);
+    unsigned listed = 0;
+    for (unsigned slot = slab->head; slot != LINK_END; slot = *slab_link(slab, slot)) {
+        check_internal(slot != LINK_LIVE && slot < limit);
+        check_internal(++listed <= slab->capacity);
+    }
+    check_internal(listed + slab_live(slab) == limit - 1);
+}

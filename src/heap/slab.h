@@ -1,0 +1,131 @@
+/* The slab: a run of pages cut into equal slots, with all that is known of them outside the run.
+ *
+ * Free slots form a LIFO list of slot numbers, one link byte a slot, kept in the header's cold area: the block freed
+ * last is still in the cache and is handed out first, and a block in use holds nothing of ours. A link byte is 0 while
+ * its slot is in use (or was never handed out), so one byte tells a double free. Slots never handed out are not in the
+ * list: `limit` counts up through them, and neither their memory nor their link bytes are touched before.
+ *
+ * Invariants, of a slab that no other thread has blocks to free in (slab_verify):
+ *   live + listed == limit - 1, listed == length of the list from head == non-zero link bytes;
+ *   when the slab is not current, until == live + remote bits set.
+ *
+ * Remote frees: each slot has a bit in the remote words. The freeing thread sets it; whoever turns a word from zero to
+ * non-zero must also count itself into the owner word, and post the slab to its heap's mailbox unless it is QUEUED
+ * already. Touching the owner word is the poster's last action on the slab, so the owner may retire the slab only when
+ * the count of posts equals the count of words it collected (their difference stands in the owner word) and it is not
+ * QUEUED. A thread that finds the word non-zero touches nothing after its bit. See remote.c for the argument.
+ *
+ * Which operations may run together: the owner's with remote frees of other threads; remote frees with one another.
+ * Owner here is whoever holds the heap: its thread, or the thread that borrowed an orphan.
+ */
+#ifndef CAIRN_HEAP_SLAB_H
+#define CAIRN_HEAP_SLAB_H
+
+#include "heap/size_class.h"
+#include "page/page.h"
+
+enum {
+    LINK_LIVE = 0,
+    LINK_END = 255,
+    LINKS_AT = 64, /* in the cold area: behind the remote line, which other threads write */
+};
+
+/* The owner word: the heap, tags in the low bits, in the upper 16 posts minus collected words. All tags and the
+ * difference clear: the owner's free takes the fast path. */
+enum {
+    OWNER_FULL = 1,    /* no free slot, in no list: its next free puts it into one. Owner writes. */
+    OWNER_QUEUED = 2,  /* in the mailbox, or about to be. Poster sets, owner clears when it takes it out. */
+    OWNER_POST_SHIFT = 48,
+};
+#define OWNER_POST ((uintptr_t)1 << OWNER_POST_SHIFT)
+#define OWNER_HEAP_MASK ((OWNER_POST - 1) & ~(uintptr_t)63)
+
+enum { REMOTE_WORDS = 4 };
+
+/* First line of the cold area. */
+struct remote {
+    uint64_t words[REMOTE_WORDS]; /* atomic: bit a slot, set by the freeing thread, collected by the owner */
+    struct span *mail_next;       /* poster, until the slab is in the mailbox; then owner */
+};
+
+static_check(sizeof(struct remote) <= LINKS_AT, "the remote line is one line");
+static_check(CAPACITY_MAX < REMOTE_WORDS * 64, "a bit for each slot from 1");
+
+inline_always unsigned slab_cold_64(unsigned capacity)
+{
+    return (unsigned)align_up(LINKS_AT + capacity + 1, 64) / 64;
+}
+static_check((LINKS_AT + CAPACITY_MAX + 1 + 63) / 64 < COLD_KINDS, "the page layer knows the cold area's size");
+
+inline_always struct remote *slab_remote(const struct span *slab) { return (struct remote *)(void *)slab->links; }
+
+inline_always uint8_t *slab_link(const struct span *slab, unsigned slot) { return &slab->links[LINKS_AT + slot]; }
+
+inline_always char *slab_block(const struct span *slab, unsigned slot)
+{
+    return slab->base + (size_t)slot * slab->size_bytes;
+}
+
+inline_always char *slab_start(const struct span *slab) { return slab->base + slab->size_bytes; }
+
+inline_always struct heap *slab_heap(const struct span *slab)
+{
+    return (struct heap *)(load_relaxed(&slab->owner) & OWNER_HEAP_MASK);
+}
+
+/* Number of the slot at `address`, 1 up; a number of at least `limit` when no block that was ever handed out starts
+ * there. One multiplication: for a block size odd * 2^k, `inverse` is the inverse of odd, shifted so that a multiple of
+ * the size becomes its quotient after the rotation, and anything else a number beyond every quotient (Hacker's Delight,
+ * section 10-17). The test does not see the address's bits 53 to 63; see docs/SECURITY.md. */
+inline_always uint64_t slab_slot(const struct span *slab, const void *address)
+{
+    return rotate_right((uint64_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->inverse, INVERSE_SHIFT);
+}
+
+inline_always bool slab_remotely_freed(const struct span *slab, unsigned slot)
+{
+    return (load_acquire(&slab_remote(slab)->words[slot / 64]) >> slot % 64 & 1) != 0;
+}
+
+/* A new slab of the class for `heap`; NULL when memory is out. */
+struct span *slab_make(struct heap *heap, unsigned class);
+
+/* Gives an empty slab's pages back. */
+void slab_retire(struct span *slab);
+
+/* Puts the slot into the list of free ones; the owner's, and the slot is in use. */
+inline_always void slab_push(struct span *slab, unsigned slot)
+{
+    *slab_link(slab, slot) = slab->head;
+    slab->head = (uint8_t)slot;
+}
+
+/* Takes a free slot: from the list, else one never used. NULL when there is none. */
+inline_always void *slab_pop(struct span *slab)
+{
+    unsigned slot = slab->head;
+    if (slot != LINK_END) {
+        uint8_t *link = slab_link(slab, slot);
+        slab->head = *link;
+        *link = LINK_LIVE;
+        return slab_block(slab, slot);
+    }
+    slot = (unsigned)slab->limit;
+    if (slot > slab->capacity)
+        return NULL;
+    store_relaxed(&slab->limit, (uint64_t)slot + 1);
+    return slab_block(slab, slot);
+}
+
+/* Moves remotely freed slots into the list. Returns their number. */
+unsigned slab_collect(struct span *slab);
+
+/* Blocks in use, those freed remotely but not collected among them. */
+unsigned slab_live(const struct span *slab);
+
+/* After a fork, in the child: makes a list of whatever slots are free, in whatever state another thread left them. */
+void slab_rebuild(struct span *slab, struct heap *heap);
+
+void slab_verify(const struct span *slab);
+
+#endif

@@ -1,0 +1,377 @@
+/* Heaps: their slabs, their life between threads, their mailbox. See thread_heap.h. */
+#include "heap/thread_heap.h"
+
+#include "base/check.h"
+#include "heap/heap.h"
+#include "os/os.h"
+
+/* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap. */
+enum { SPARE_MAX_BYTES = 512 << 10 };
+
+static struct span empty_slab = {.limit = 1, .head = LINK_END, .tag = SPAN_NONE}; /* const: never written */
+
+const struct heap no_heap = {.table = {[0 ... TABLE_COUNT - 1] = &empty_slab}};
+
+thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
+
+static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
+static struct heap *all_heaps;              /* atomic: stack that only grows */
+static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
+
+/* Bins. */
+
+static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
+
+static void set_current(struct heap *heap, unsigned class, struct span *slab)
+{
+    heap->bins[class].current = slab;
+    if (is_small(class))
+        for (unsigned i = size_classes[class].table_first; i <= size_classes[class].table_last; i++)
+            heap->table[i] = slab;
+}
+
+static void bin_append(struct bin *bin, struct span *slab)
+{
+    slab->next = NULL;
+    slab->prev = bin->last;
+    if (bin->last)
+        bin->last->next = slab;
+    else
+        bin->first = slab;
+    bin->last = slab;
+}
+
+static void bin_remove(struct bin *bin, struct span *slab)
+{
+    if (slab->next)
+        slab->next->prev = slab->prev;
+    else
+        bin->last = slab->prev;
+    if (slab->prev)
+        slab->prev->next = slab->next;
+    else
+        bin->first = slab->next;
+}
+
+/* No poster is still on its way to the slab, and none has left bits: see slab.h. */
+static bool is_settled(const struct span *slab, const struct heap *heap)
+{
+    return (load_acquire(&slab->owner) & ~(uintptr_t)OWNER_FULL) == (uintptr_t)heap;
+}
+
+static bool is_full(const struct span *slab) { return (load_relaxed(&slab->owner) & OWNER_FULL) != 0; }
+
+/* A slab of a bin's list is empty now. One that is not settled stays in the list: the post that is still to come brings
+ * it back here, or it is used again. */
+static void retire_listed(struct heap *heap, struct span *slab)
+{
+    if (!is_settled(slab, heap))
+        return;
+    bin_remove(&heap->bins[slab->tag], slab);
+    slab_retire(slab);
+}
+
+void heap_list(struct heap *heap, struct span *slab)
+{
+    fetch_and_acq_rel(&slab->owner, ~(uintptr_t)OWNER_FULL);
+    bin_append(&heap->bins[slab->tag], slab);
+}
+
+static size_t slab_bytes(const struct span *slab) { return (size_t)size_classes[slab->tag].pages << PAGE_SHIFT; }
+
+/* While a small slab is current its count only has to stay above zero; a medium one's is exact. */
+static void make_current(struct heap *heap, struct span *slab)
+{
+    if (is_small(slab->tag))
+        slab->until = UINT8_MAX;
+    else if (slab->until == 0)
+        heap->spare_bytes += slab_bytes(slab);
+    set_current(heap, slab->tag, slab);
+}
+
+void heap_unspare(struct heap *heap, const struct span *slab) { heap->spare_bytes -= slab_bytes(slab); }
+
+void heap_attend(struct heap *heap, struct span *slab)
+{
+    struct bin *bin = &heap->bins[slab->tag];
+    if (bin->current != slab) {
+        retire_listed(heap, slab);
+        return;
+    }
+    if (is_small(slab->tag)) {
+        slab->until = UINT8_MAX;
+        return;
+    }
+    heap->spare_bytes += slab_bytes(slab);
+    if (heap->spare_bytes > SPARE_MAX_BYTES && is_settled(slab, heap)) {
+        heap_unspare(heap, slab);
+        set_current(heap, slab->tag, &empty_slab);
+        slab_retire(slab);
+    }
+}
+
+/* The current slab has neither a free slot nor an unused one. */
+static void leave_current(struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->bins[class].current;
+    if (slab == &empty_slab)
+        return;
+    slab->until = slab->capacity;
+    fetch_or_acq_rel(&slab->owner, (uintptr_t)OWNER_FULL);
+    set_current(heap, class, &empty_slab);
+}
+
+struct span *heap_refill(struct heap *heap, unsigned class)
+{
+    struct bin *bin = &heap->bins[class];
+    leave_current(heap, class);
+    if (load_relaxed(&heap->mailbox) != NULL)
+        heap_drain(heap);
+    struct span *slab = bin->first;
+    if (slab) {
+        bin_remove(bin, slab);
+    } else {
+        pages_tick();
+        slab = slab_make(heap, class);
+        if (slab == NULL)
+            return NULL;
+    }
+    make_current(heap, slab);
+    return slab;
+}
+
+/* Puts the current slab aside with an exact count: into the list, among the full, or back to the pages. */
+static void put_aside(struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->bins[class].current;
+    if (slab == &empty_slab)
+        return;
+    set_current(heap, class, &empty_slab);
+    if (!is_small(class) && slab->until == 0)
+        heap_unspare(heap, slab);
+    unsigned live = slab_live(slab);
+    slab->until = (uint8_t)live;
+    if (live == slab->capacity) {
+        fetch_or_acq_rel(&slab->owner, (uintptr_t)OWNER_FULL);
+        return;
+    }
+    bin_append(&heap->bins[class], slab);
+    if (live == 0)
+        retire_listed(heap, slab);
+}
+
+void heap_trim(struct heap *heap)
+{
+    heap_drain(heap);
+    for (unsigned class = 0; class < CLASS_COUNT; class++) {
+        put_aside(heap, class);
+        for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
+            next = slab->next;
+            if (slab->until == 0)
+                retire_listed(heap, slab);
+        }
+    }
+    heap_verify(heap);
+}
+
+/* Mailbox. */
+
+static void collect(struct heap *heap, struct span *slab)
+{
+    unsigned collected = slab_collect(slab);
+    struct bin *bin = &heap->bins[slab->tag];
+    if (bin->current == slab) {
+        if (!is_small(slab->tag) && collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0)
+            heap_attend(heap, slab);
+        return;
+    }
+    slab->until = (uint8_t)(slab->until - collected);
+    if (is_full(slab) && collected != 0)
+        heap_list(heap, slab);
+    if (slab->until == 0 && !is_full(slab))
+        retire_listed(heap, slab);
+}
+
+void heap_drain(struct heap *heap)
+{
+    struct span *slab = exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in post() */
+    while (slab) {
+        struct span *next = slab_remote(slab)->mail_next;
+        /* From here on a new post enters the slab again; collecting comes after, so nothing is missed. */
+        fetch_and_acq_rel(&slab->owner, ~(uintptr_t)OWNER_QUEUED);
+        collect(heap, slab);
+        slab = next;
+    }
+}
+
+/* Life. */
+
+static struct heap *heap_make(void)
+{
+    struct heap *heap = meta_take(META_HOT, sizeof *heap);
+    if (heap == NULL)
+        return NULL;
+    for (unsigned class = 0; class < CLASS_COUNT; class++)
+        set_current(heap, class, &empty_slab);
+    store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
+    heap->next = load_relaxed(&all_heaps);
+    while (!compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
+        pause_processor();
+    return heap;
+}
+
+/* Other threads' fast paths may have stopped anywhere: only the link bytes and remote bits are trusted. */
+static bool rebuild_visit(struct span *span, char *start, void *context)
+{
+    (void)start;
+    struct heap *heap = context;
+    if (!span_is_slab(span) || slab_heap(span) != heap)
+        return true;
+    slab_rebuild(span, heap);
+    unsigned live = slab_live(span);
+    span->until = (uint8_t)live;
+    if (live == span->capacity)
+        fetch_or_acq_rel(&span->owner, (uintptr_t)OWNER_FULL);
+    else
+        bin_append(&heap->bins[span->tag], span);
+    return true;
+}
+
+static void heap_rebuild(struct heap *heap)
+{
+    heap->broken = false;
+    store_relaxed(&heap->mailbox, (struct span *)NULL);
+    for (unsigned class = 0; class < CLASS_COUNT; class++) {
+        set_current(heap, class, &empty_slab);
+        heap->bins[class].first = heap->bins[class].last = NULL;
+    }
+    heap->spare_bytes = 0;
+    pages_each(rebuild_visit, heap);
+    heap_trim(heap);
+}
+
+/* Orphan to BUSY. Acquire: pairs with the release of whoever held it before. */
+static bool try_hold(struct heap *heap)
+{
+    uint32_t expected = HEAP_ORPHAN;
+    if (load_relaxed(&heap->state) != HEAP_ORPHAN || !compare_swap_seq_cst(&heap->state, &expected, (uint32_t)HEAP_BUSY))
+        return false;
+    fetch_sub_relaxed(&orphan_count, (size_t)1);
+    if (unlikely(heap->broken))
+        heap_rebuild(heap);
+    return true;
+}
+
+void heap_return(struct heap *heap)
+{
+    do {
+        heap_drain(heap);
+        fetch_add_relaxed(&orphan_count, (size_t)1);
+        store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
+        /* A poster between our drain and the store saw a heap that was held and went away; we look again. */
+    } while (load_seq_cst(&heap->mailbox) != NULL && try_hold(heap));
+}
+
+void heap_tend_orphan(struct heap *heap)
+{
+    if (try_hold(heap))
+        heap_return(heap);
+}
+
+struct heap *heap_borrow(void)
+{
+    if (load_relaxed(&orphan_count) != 0)
+        for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+            if (try_hold(heap))
+                return heap;
+    heap_start();
+    return heap_make();
+}
+
+static void thread_end(void *value)
+{
+    struct heap *heap = value;
+    if (thread_heap != heap)
+        return;
+    thread_ended = true;
+    thread_heap = (struct heap *)(uintptr_t)&no_heap;
+    heap_trim(heap);
+    heap_return(heap);
+}
+
+void heap_watch_threads(void) { (void)os_thread_end_register(thread_end); }
+
+struct heap *heap_enter(void)
+{
+    if (thread_ended)
+        return NULL;
+    struct heap *heap = heap_borrow();
+    if (heap == NULL)
+        return NULL;
+    store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
+    thread_heap = heap;
+    /* May allocate, which now works. Refused, the thread's heap is never adopted: its blocks stay valid. */
+    (void)os_thread_end_arm(heap);
+    return heap;
+}
+
+void heaps_each(heap_visit *visit, void *context)
+{
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        visit(heap, context);
+}
+
+/* Posts of other threads may have stopped half-way: what the remote words say is what counts. */
+static bool repost_visit(struct span *span, char *start, void *context)
+{
+    (void)start;
+    struct heap *heap = context;
+    if (!span_is_slab(span) || slab_heap(span) != heap)
+        return true;
+    struct remote *remote = slab_remote(span);
+    uintptr_t words = 0;
+    for (unsigned i = 0; i < REMOTE_WORDS; i++)
+        words += remote->words[i] != 0;
+    uintptr_t owner = (uintptr_t)heap | (span->owner & OWNER_FULL) | words << OWNER_POST_SHIFT;
+    if (words != 0) {
+        owner |= OWNER_QUEUED;
+        remote->mail_next = heap->mailbox;
+        heap->mailbox = span;
+    }
+    if (span->owner != owner) /* a write would copy the page */
+        span->owner = owner;
+    return true;
+}
+
+void heaps_after_fork(void)
+{
+    size_t orphans = 0;
+    for (struct heap *heap = all_heaps; heap; heap = heap->next) {
+        store_relaxed(&heap->mailbox, (struct span *)NULL);
+        if (heap == thread_heap)
+            continue;
+        heap->broken = true;
+        store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
+        orphans++;
+    }
+    store_relaxed(&orphan_count, orphans);
+    if (thread_heap != &no_heap)
+        pages_each(repost_visit, thread_heap);
+}
+
+void heap_verify(struct heap *heap)
+{
+    if (!config_debug)
+        return;
+    for (unsigned class = 0; class < CLASS_COUNT; class++) {
+        struct bin *bin = &heap->bins[class];
+        check_internal(bin->current == &empty_slab || slab_heap(bin->current) == heap);
+        struct span *prev = NULL;
+        for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
+            check_internal(slab->prev == prev && slab->tag == class && slab_heap(slab) == heap && !is_full(slab));
+            check_internal(slab->until == slab_live(slab));
+            slab_verify(slab);
+        }
+        check_internal(bin->last == prev);
+    }
+}

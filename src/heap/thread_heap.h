@@ -1,0 +1,83 @@
+/* The thread heap: the slabs that one thread allocates from, and the life of heaps between threads.
+ *
+ * A heap is ACTIVE (a thread's own), ORPHAN (its thread has ended) or BUSY (borrowed for a moment by a thread that frees
+ * into it, or that allocates after its own heap is gone). Heaps are made when none can be adopted, and never given
+ * back, so that a pointer to one stays valid for ever; a new thread adopts an orphan whole, with all its slabs.
+ *
+ * Mailbox: a lock-free stack of slabs that hold remote frees. Pushed by any thread, emptied at once by the holder, so
+ * there is no ABA. A poster that finds the heap an orphan tries to borrow it and empties the mailbox itself; the thread
+ * that ends sets ORPHAN first and looks into the mailbox again after, both sequentially consistent, so one of the two
+ * sees the other, and no post is left behind.
+ */
+#ifndef CAIRN_HEAP_THREAD_HEAP_H
+#define CAIRN_HEAP_THREAD_HEAP_H
+
+#include "heap/slab.h"
+
+/* The slabs of one class. All fields: holder of the heap. */
+struct bin {
+    struct span *current; /* allocated from; the empty slab when there is none */
+    struct span *first;   /* slabs with free slots, longest waiting first: frees have time to gather in them */
+    struct span *last;
+};
+
+enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY };
+
+struct heap {
+    struct span *table[TABLE_COUNT]; /* holder: current slab by size in units of 8 bytes */
+    struct bin bins[CLASS_COUNT];
+    size_t spare_bytes;              /* holder: sum over medium slabs that are current and empty */
+    bool broken;                     /* written by the child of a fork: lists must be rebuilt before use */
+    struct heap *next;               /* const after it is listed: all heaps */
+    uint32_t state;                  /* atomic: enum heap_state */
+    struct span *mailbox __attribute__((aligned(64))); /* atomic: see above; on a line of its own */
+};
+
+static_check(_Alignof(struct heap) >= 64, "the owner word has room for tags");
+
+/* This thread's heap: never NULL. Equals no_heap() before the first call and after the thread's end. */
+extern internal thread_local_word struct heap *thread_heap;
+
+/* Stands for none: its table leads to the empty slab, it is never written. */
+extern internal const struct heap no_heap;
+
+/* Registers the end of threads; once, at the start. */
+void heap_watch_threads(void);
+
+/* This thread's heap, made or adopted if need be; NULL when memory is out or the thread has ended. */
+struct heap *heap_enter(void);
+
+/* For a thread that has none: a heap for one operation. NULL when memory is out. Pairs with heap_return. */
+struct heap *heap_borrow(void);
+void heap_return(struct heap *heap);
+
+/* After a post: empties the mailbox if no thread holds the heap. */
+void heap_tend_orphan(struct heap *heap);
+
+/* Collects from all slabs in the mailbox. The holder's. */
+void heap_drain(struct heap *heap);
+
+/* A slab of the class with a slot to take; NULL when memory is out. The holder's. */
+struct span *heap_refill(struct heap *heap, unsigned class);
+
+/* A slab's count of frees ran out: it is empty, or current. The holder's. */
+void heap_attend(struct heap *heap, struct span *slab);
+
+/* A block was taken from an empty medium slab that was kept. */
+void heap_unspare(struct heap *heap, const struct span *slab);
+
+/* The first free of a full slab: into the list of its class. */
+void heap_list(struct heap *heap, struct span *slab);
+
+/* Gives back what this heap keeps without need. The holder's. */
+void heap_trim(struct heap *heap);
+
+/* Fork, in the child: all heaps but this thread's become orphans to be rebuilt. */
+void heaps_after_fork(void);
+
+typedef void heap_visit(struct heap *heap, void *context);
+void heaps_each(heap_visit *visit, void *context);
+
+void heap_verify(struct heap *heap);
+
+#endif
