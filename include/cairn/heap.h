@@ -27,6 +27,8 @@
 
 #ifdef __cplusplus
 extern "C" {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* a struct and a function of one name, as libc has them */
 #endif
 
 #define CAIRN_API __attribute__((visibility("default")))
@@ -111,6 +113,7 @@ extern const char *cairn_options __attribute__((weak));
 #undef CAIRN_ALLOCATES
 
 #ifdef __cplusplus
+#pragma GCC diagnostic pop
 }
 #endif
 #endif

@@ -17,7 +17,7 @@ size_t format_text_list(char *buffer, size_t capacity_bytes, const char *format,
 void report(const char *format, ...) print_like(1, 2);
 
 /* One line "cairn: …" on stderr, then abort: the caller broke the contract of a function. */
-_Noreturn void die(const char *format, ...) print_like(1, 2) cold;
+no_return void die(const char *format, ...) print_like(1, 2) cold;
 
 #define check_internal(condition)                                                                                      \
     do {                                                                                                               \

@@ -32,6 +32,7 @@ enum {
 
 #define inline_always static inline __attribute__((always_inline))
 #define no_inline __attribute__((noinline))
+#define no_return __attribute__((noreturn))
 #define cold __attribute__((cold, noinline))
 #define api __attribute__((visibility("default")))
 #define internal __attribute__((visibility("hidden"))) /* on declarations of data, so that no GOT is asked */

@@ -7,6 +7,6 @@
 void host_write_error(const char *text, size_t length_bytes); /* stderr, best effort, errno kept */
 void host_wait(uint32_t *word, uint32_t seen);                /* returns when *word != seen, or at any time */
 void host_wake(uint32_t *word, uint32_t waiters);             /* wakes at most so many */
-_Noreturn void host_abort(void);
+no_return void host_abort(void);
 
 #endif

@@ -88,7 +88,7 @@ inline_always bool slab_remotely_freed(const struct span *slab, unsigned slot)
 }
 
 /* A new slab of the class for `heap`; NULL when memory is out. */
-struct span *slab_make(struct heap *heap, unsigned class);
+struct span *slab_make(struct heap *heap, unsigned size_class);
 
 /* Gives an empty slab's pages back. */
 void slab_retire(struct span *slab);

@@ -33,7 +33,7 @@ struct heap {
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above; on a line of its own */
 };
 
-static_check(_Alignof(struct heap) >= 64, "the owner word has room for tags");
+static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
 
 /* This thread's heap: never NULL. Equals no_heap() before the first call and after the thread's end. */
 extern internal thread_local_word struct heap *thread_heap;
@@ -58,7 +58,7 @@ void heap_tend_orphan(struct heap *heap);
 void heap_drain(struct heap *heap);
 
 /* A slab of the class with a slot to take; NULL when memory is out. The holder's. */
-struct span *heap_refill(struct heap *heap, unsigned class);
+struct span *heap_refill(struct heap *heap, unsigned size_class);
 
 /* A slab's count of frees ran out: it is empty, or current. The holder's. */
 void heap_attend(struct heap *heap, struct span *slab);
