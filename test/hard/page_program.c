@@ -2,7 +2,6 @@
 // size in its auxiliary vector. Prints the page size that it was told; does, between two calls of
 // getppid that its tracer looks for, what makes the heap reserve, commit, purge and unmap.
 
-#define _GNU_SOURCE
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
