@@ -158,7 +158,7 @@ class RealProgramTest(unittest.TestCase):
             variables["LD_DEBUG_OUTPUT"] = str(log / "process")
         return variables
 
-    def run_program(self, argv, allocator, *, input=b"", cwd=None, env=None, timeout=60,
+    def run_program(self, argv, allocator, *, input=b"", cwd=None, env=None, timeout=100,
                     user=None, expect_programs=(), status=0):
         """Runs argv to its end and returns what it wrote. Fails unless it ends with `status` and,
         on Cairn, unless all its processes ran on Cairn, `expect_programs` among them."""
