@@ -35,7 +35,7 @@ enum {
 #define no_return __attribute__((noreturn))
 #define cold __attribute__((cold, noinline))
 #define api __attribute__((visibility("default")))
-#define internal __attribute__((visibility("hidden"))) /* on declarations of data, so that no GOT is asked */
+#define hidden_data __attribute__((visibility("hidden"))) /* on declarations, so that no GOT is asked */
 #define cache_aligned __attribute__((aligned(64)))
 #define print_like(text, first) __attribute__((format(printf, text, first)))
 

@@ -36,10 +36,10 @@ struct heap {
 static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
 
 /* This thread's heap: never NULL. Equals no_heap() before the first call and after the thread's end. */
-extern internal thread_local_word struct heap *thread_heap;
+extern hidden_data thread_local_word struct heap *thread_heap;
 
 /* Stands for none: its table leads to the empty slab, it is never written. */
-extern internal const struct heap no_heap;
+extern hidden_data const struct heap no_heap;
 
 /* Registers the end of threads; once, at the start. */
 void heap_watch_threads(void);

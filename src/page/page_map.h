@@ -31,7 +31,7 @@ struct page_map {
     uint64_t zero_leaf[REGION_PAGES] __attribute__((aligned(65536))); /* const: zero */
 };
 
-extern internal struct page_map page_map;
+extern hidden_data struct page_map page_map;
 
 /* `map` is &page_map, in a register. The fences against the compiler keep it from trading additions, which the
  * processor's addressing does for nothing, for instructions. */
