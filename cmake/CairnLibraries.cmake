@@ -10,11 +10,8 @@
 function(cairn_add_libraries suffix hardened)
   cmake_parse_arguments(arg "" "" "CORE;NAMES" ${ARGN})
   cairn_add_objects(cairn_core${suffix} ${hardened} ${arg_CORE})
-  cairn_add_library(cairn${suffix} cairn${suffix} cairn_core${suffix})
-  if(NOT arg_NAMES)
-    return() # not written yet
-  endif()
   cairn_add_objects(cairn_names${suffix} ${hardened} ${arg_NAMES})
+  cairn_add_library(cairn${suffix} cairn${suffix} cairn_core${suffix})
   cairn_add_library(cairn-malloc${suffix} malloc${suffix}
                     cairn_core${suffix} cairn_names${suffix})
 
