@@ -7,6 +7,7 @@
 #include "os/kernel.h"
 #include "os/os.h"
 
+#include <errno.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 
@@ -29,13 +30,25 @@ void os_init(void)
         store_relaxed(&page_size_bytes, size);
 }
 
+/* ThreadSanitizer must see the call, or it takes what threads did at the address before it was unmapped for races with
+ * what is done there now. */
+static void *map_seen(size_t size_bytes, int protection, int flags)
+{
+    int saved = errno;
+    void *start = mmap(NULL, size_bytes, protection, flags, -1, 0);
+    errno = saved;
+    return start == MAP_FAILED ? NULL : start;
+}
+
 static void *map(size_t size_bytes, int protection, int flags)
 {
     int error;
     if (fault_strikes(&error))
         return NULL;
-    long result = kernel_call(SYS_mmap, 0, (long)size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags,
-                              -1, 0);
+    flags |= MAP_PRIVATE | MAP_ANONYMOUS;
+    if (config_tsan)
+        return map_seen(size_bytes, protection, flags);
+    long result = kernel_call(SYS_mmap, 0, (long)size_bytes, protection, flags, -1, 0);
     return kernel_failed(result) ? NULL : (void *)result;
 }
 
