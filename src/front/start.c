@@ -1,5 +1,6 @@
 /* Start and end of the library: options are read when constructors run, before the program's own where the loader lets
- * us. Blocks may be asked for long before: the heap starts by itself, with the built-in limits.
+ * us. Blocks may be asked for long before: the heap starts by itself, with the built-in limits. A program that asks for
+ * none pays for none of it.
  */
 #include "cairn/heap.h"
 #include "front/options.h"
@@ -7,7 +8,7 @@
 #include "os/os.h"
 
 static struct options options = {
-    .pages = {.decay_ms = 500, .dirty_cap_bytes = (size_t)64 << 20},
+    .pages = {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20},
 }; /* const after the constructor */
 
 __attribute__((constructor(101))) static void start(void)
@@ -17,7 +18,7 @@ __attribute__((constructor(101))) static void start(void)
     const char *environment = os_is_secure() ? NULL : os_environment("CAIRN_OPTIONS");
     if (environment)
         options_parse(&options, environment, "CAIRN_OPTIONS");
-    heap_configure(&options.pages);
+    pages_configure(&options.pages); /* the heap starts when the first block is asked for */
     if (options.verbose)
         options_report(&options);
 }

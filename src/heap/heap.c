@@ -39,12 +39,6 @@ void heap_start(void)
     (void)os_fork_register(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-void heap_configure(const struct page_limits *limits)
-{
-    heap_start();
-    pages_configure(limits);
-}
-
 bool heap_release(size_t keep_bytes)
 {
     if (thread_heap != &no_heap)
@@ -57,7 +51,7 @@ static bool count_span(struct span *span, char *start, void *context)
     (void)start;
     struct heap_stats *stats = context;
     if (span_is_slab(span)) {
-        const struct size_class *class = &size_classes[span->tag];
+        const struct size_class *class = &size_classes[slab_class(span)];
         size_t live = slab_live(span);
         for (unsigned i = 0; i < REMOTE_WORDS; i++)
             live -= count_bits(load_relaxed(&slab_remote(span)->words[i]));

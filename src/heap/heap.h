@@ -26,9 +26,8 @@ struct heap_stats {
 };
 void heap_read_stats(struct heap_stats *stats);
 
-/* Before the first block, or later to change the limits. Idempotent, any thread. */
+/* Before the first block; idempotent, any thread. */
 void heap_start(void);
-void heap_configure(const struct page_limits *limits);
 
 void heap_verify_all(void);
 

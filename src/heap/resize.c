@@ -27,7 +27,7 @@ void *heap_resize(void *pointer, size_t size_bytes)
     struct span *span = checked_span(pointer, "realloc");
     size_t old_bytes = span_block_bytes(span);
     if (span_is_slab(span)) {
-        if (size_bytes <= MEDIUM_MAX && class_of_size(size_bytes) == span->tag)
+        if (size_bytes <= MEDIUM_MAX && class_of_size(size_bytes) == slab_class(span))
             return pointer;
     } else if (size_bytes > MEDIUM_MAX) {
         void *block = large_resize(span, size_bytes);
@@ -53,7 +53,7 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
     struct span *span = page_map_find(pointer);
     bool matches;
     if (span_is_slab(span))
-        matches = class_of_aligned(size_bytes, alignment_bytes) == span->tag;
+        matches = class_of_aligned(size_bytes, alignment_bytes) == slab_class(span);
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
         matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT && size_bytes <= span_block_bytes(span);
     else

@@ -8,7 +8,7 @@
 /* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap. */
 enum { SPARE_MAX_BYTES = 512 << 10 };
 
-static struct span empty_slab = {.limit = 1, .head = LINK_END, .tag = SPAN_NONE}; /* const: never written */
+static struct span empty_slab = {.limit = 1, .head = LINK_END}; /* const: never written */
 
 const struct heap no_heap = {.table = {[0 ... TABLE_COUNT - 1] = &empty_slab}};
 
@@ -67,45 +67,45 @@ static void retire_listed(struct heap *heap, struct span *slab)
 {
     if (!is_settled(slab, heap))
         return;
-    bin_remove(&heap->bins[slab->tag], slab);
+    bin_remove(&heap->bins[slab_class(slab)], slab);
     slab_retire(slab);
 }
 
 void heap_list(struct heap *heap, struct span *slab)
 {
     fetch_and_acq_rel(&slab->owner, ~(uintptr_t)OWNER_FULL);
-    bin_append(&heap->bins[slab->tag], slab);
+    bin_append(&heap->bins[slab_class(slab)], slab);
 }
 
-static size_t slab_bytes(const struct span *slab) { return (size_t)size_classes[slab->tag].pages << PAGE_SHIFT; }
+static size_t slab_bytes(const struct span *slab) { return (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT; }
 
 /* While a small slab is current its count only has to stay above zero; a medium one's is exact. */
 static void make_current(struct heap *heap, struct span *slab)
 {
-    if (is_small(slab->tag))
+    if (is_small(slab_class(slab)))
         slab->until = UINT8_MAX;
     else if (slab->until == 0)
         heap->spare_bytes += slab_bytes(slab);
-    set_current(heap, slab->tag, slab);
+    set_current(heap, slab_class(slab), slab);
 }
 
 void heap_unspare(struct heap *heap, const struct span *slab) { heap->spare_bytes -= slab_bytes(slab); }
 
 void heap_attend(struct heap *heap, struct span *slab)
 {
-    struct bin *bin = &heap->bins[slab->tag];
+    struct bin *bin = &heap->bins[slab_class(slab)];
     if (bin->current != slab) {
         retire_listed(heap, slab);
         return;
     }
-    if (is_small(slab->tag)) {
+    if (is_small(slab_class(slab))) {
         slab->until = UINT8_MAX;
         return;
     }
     heap->spare_bytes += slab_bytes(slab);
     if (heap->spare_bytes > SPARE_MAX_BYTES && is_settled(slab, heap)) {
         heap_unspare(heap, slab);
-        set_current(heap, slab->tag, &empty_slab);
+        set_current(heap, slab_class(slab), &empty_slab);
         slab_retire(slab);
     }
 }
@@ -179,9 +179,9 @@ void heap_trim(struct heap *heap)
 static void collect(struct heap *heap, struct span *slab)
 {
     unsigned collected = slab_collect(slab);
-    struct bin *bin = &heap->bins[slab->tag];
+    struct bin *bin = &heap->bins[slab_class(slab)];
     if (bin->current == slab) {
-        if (!is_small(slab->tag) && collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0)
+        if (!is_small(slab_class(slab)) && collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0)
             heap_attend(heap, slab);
         return;
     }
@@ -233,7 +233,7 @@ static bool rebuild_visit(struct span *span, char *start, void *context)
     if (live == span->capacity)
         fetch_or_acq_rel(&span->owner, (uintptr_t)OWNER_FULL);
     else
-        bin_append(&heap->bins[span->tag], span);
+        bin_append(&heap->bins[slab_class(span)], span);
     return true;
 }
 
@@ -368,7 +368,7 @@ void heap_verify(struct heap *heap)
         check_internal(bin->current == &empty_slab || slab_heap(bin->current) == heap);
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
-            check_internal(slab->prev == prev && slab->tag == class && slab_heap(slab) == heap && !is_full(slab));
+            check_internal(slab->prev == prev && slab_class(slab) == class && slab_heap(slab) == heap && !is_full(slab));
             check_internal(slab->until == slab_live(slab));
             slab_verify(slab);
         }

@@ -17,7 +17,7 @@ struct span *header_pop(unsigned cold_64)
 
 void header_push(struct span *span)
 {
-    span->tag = SPAN_NONE;
+    store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
     span->next = pages_state.headers[span->cold_64];
     pages_state.headers[span->cold_64] = span;
 }
@@ -30,7 +30,7 @@ struct span *header_make(unsigned cold_64)
     if (cold_64 != 0 && (span->links = meta_take(META_COLD, (size_t)cold_64 * 64)) == NULL)
         return NULL; /* the header is lost: one cache line, when memory is out */
     span->cold_64 = (uint8_t)cold_64;
-    span->tag = SPAN_NONE;
+    store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
     return span;
 }
 

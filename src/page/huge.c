@@ -17,7 +17,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     if (span == NULL)
         return NULL;
     span->zero = true;
-    span->tag = SPAN_HUGE;
+    store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set(span->base, 1, span);
     fetch_add_relaxed(&pages_state.huge_pages, pages);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
@@ -27,7 +27,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
 void pages_give_huge(struct span *span)
 {
     page_map_set(span->base, 1, NULL);
-    span->tag = SPAN_MOVING;
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
     detached_give(span);

@@ -21,7 +21,7 @@ void pages_read_stats(struct page_stats *stats)
 static size_t span_pages(const struct span *span)
 {
     unsigned tag = load_relaxed(&span->tag);
-    return tag < SPAN_SLAB_TAGS ? pages_state.shapes[tag].pages : load_relaxed(&span->pages);
+    return tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages : load_relaxed(&span->pages);
 }
 
 /* Calls `visit` for the spans of one arena that are in use. Pages without an entry are in transit and skipped singly;
@@ -34,7 +34,7 @@ static bool arena_each(struct arena *arena, span_visit *visit, void *context)
         struct span *span = page_map_find(start);
         unsigned tag = load_relaxed(&span->tag);
         size_t pages = tag == SPAN_NONE || tag == SPAN_MOVING ? 1 : larger_of(span_pages(span), 1);
-        bool used = tag < SPAN_SLAB_TAGS || tag == SPAN_LARGE;
+        bool used = tag >= SPAN_LARGE;
         if (used && !visit(span, start, context))
             return false;
         page += pages;

@@ -16,7 +16,7 @@
 #include "page/page_map.h"
 #include "page/span.h"
 
-/* What a slab of one size class needs; the array is the heap's, indexed by tag. */
+/* What a slab of one size class needs; the array is the heap's, by class. */
 struct slab_shape {
     uint16_t pages;   /* length of the run */
     uint16_t cold_64; /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
@@ -47,7 +47,7 @@ void pages_configure(const struct page_limits *limits); /* also later, to change
 
 /* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `capacity` is 0 when the header and
  * its cold area, which is zero then, never served a slab. The owner word is the caller's to write, last. */
-struct span *pages_take_slab(unsigned tag);
+struct span *pages_take_slab(unsigned class);
 /* `base` is the run's first byte again, `owner` 0. */
 void pages_give_slab(struct span *span);
 

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-struct page_map page_map __attribute__((aligned(PAGE_BYTES))) = {.null_span = {.tag = SPAN_NONE}};
+struct page_map page_map __attribute__((aligned(PAGE_BYTES)));
 
 enum { LEAF_BYTES = REGION_PAGES * sizeof(uint64_t) };
 

@@ -15,7 +15,7 @@
 
 struct page_state pages_state = {
     .lock = {.rank = 1},
-    .limits = {.decay_ms = 500, .dirty_cap_bytes = 64 << 20},
+    .limits = {.decay_ms = 1000, .dirty_cap_bytes = 64 << 20},
 };
 
 void pages_init(const struct slab_shape *shapes)
@@ -36,7 +36,7 @@ static void tag_ends(const struct span *span, struct span *value)
 
 static void span_enter(struct span *span)
 {
-    span->tag = SPAN_FREE;
+    store_relaxed(&span->tag, (uint8_t)SPAN_FREE);
     tag_ends(span, span);
     bins_insert(span);
     pages_state.free_pages += span->pages;
@@ -47,7 +47,7 @@ void span_withdraw(struct span *span)
 {
     bins_remove(span);
     tag_ends(span, NULL);
-    span->tag = SPAN_MOVING;
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     pages_state.free_pages -= span->pages;
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
     pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
@@ -58,7 +58,7 @@ static struct span *free_neighbour(const struct arena *arena, const char *page)
     if (page < arena->base || arena_page(arena, page) >= arena->frontier)
         return NULL;
     struct span *span = page_map_find(page);
-    return span->tag == SPAN_FREE ? span : NULL;
+    return load_relaxed(&span->tag) == SPAN_FREE ? span : NULL; /* in use, its owner may write it just now */
 }
 
 void span_release(struct arena *arena, struct span *span)
@@ -201,16 +201,16 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
     }
 }
 
-struct span *pages_take_slab(unsigned tag)
+struct span *pages_take_slab(unsigned class)
 {
-    const struct slab_shape *shape = &pages_state.shapes[tag];
+    const struct slab_shape *shape = &pages_state.shapes[class];
     struct span *span;
     enum outcome outcome = take_run(shape->pages, 1, shape->cold_64, &span);
     if (outcome == DETACHED)
         span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
-    span->tag = (uint8_t)tag;
+    span->tag = (uint8_t)(SPAN_SLAB + class);
     page_map_set(span->base, shape->pages, span);
     return span;
 }
@@ -227,7 +227,7 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
         return NULL;
     span->zero = span->dirty_pages == 0;
     span->pages = (uint32_t)pages;
-    span->tag = SPAN_LARGE;
+    store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     page_map_set(span->base, 1, span);
     return span;
 }
@@ -247,18 +247,18 @@ static void give(struct span *span)
 
 void pages_give_slab(struct span *span)
 {
-    const struct slab_shape *shape = &pages_state.shapes[span->tag];
+    const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
     page_map_set(span->base, shape->pages, NULL);
     span->pages = shape->pages;
     span->cold_64 = (uint8_t)shape->cold_64;
-    span->tag = SPAN_MOVING;
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     give(span);
 }
 
 void pages_give(struct span *span)
 {
     page_map_set(span->base, 1, NULL);
-    span->tag = SPAN_MOVING;
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     give(span);
 }
 

@@ -70,7 +70,8 @@ size_t purge_pages(size_t pages)
 
 void purge_excess(void)
 {
-    size_t cap = pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT;
+    size_t used = load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages);
+    size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used / 1);
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
     if (unlikely(dirty > cap))
         purge_pages(dirty - cap + cap / 4); /* some more, so that the next give does not purge again */

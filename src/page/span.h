@@ -18,14 +18,14 @@ enum {
     PAGE_BYTES = 1 << PAGE_SHIFT,
 };
 
-/* Values of `tag`; those below SPAN_SLAB_TAGS are slabs, and the tag is their size class. */
+/* Values of `tag`. Zero is nothing, so that the null span needs no initialiser. */
 enum {
-    SPAN_SLAB_TAGS = 128,
-    SPAN_NONE = 0xf0, /* nothing is here */
-    SPAN_FREE,        /* in the page layer's bins */
-    SPAN_MOVING,      /* free, but out of the bins while its memory is purged */
-    SPAN_LARGE,       /* one block, pages of an arena */
-    SPAN_HUGE,        /* one block, a mapping of its own */
+    SPAN_NONE,
+    SPAN_FREE,    /* in the page layer's bins */
+    SPAN_MOVING,  /* free, but out of the bins while its memory is purged */
+    SPAN_LARGE,   /* one block, pages of an arena */
+    SPAN_HUGE,    /* one block, a mapping of its own */
+    SPAN_SLAB = 16, /* and up: a slab of size class tag - SPAN_SLAB */
 };
 
 struct span {
@@ -56,6 +56,7 @@ struct span {
 static_check(sizeof(struct span) == 64, "a header is one cache line");
 static_check(offsetof(struct span, owner) == 0, "the page map reads it first");
 
-inline_always bool span_is_slab(const struct span *span) { return span->tag < SPAN_SLAB_TAGS; }
+inline_always bool span_is_slab(const struct span *span) { return span->tag >= SPAN_SLAB; }
+inline_always unsigned slab_class(const struct span *slab) { return slab->tag - (unsigned)SPAN_SLAB; }
 
 #endif
