@@ -47,7 +47,7 @@ void pages_configure(const struct page_limits *limits); /* also later, to change
 
 /* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `capacity` is 0 when the header and
  * its cold area, which is zero then, never served a slab. The owner word is the caller's to write, last. */
-struct span *pages_take_slab(unsigned class);
+struct span *pages_take_slab(unsigned class_index);
 /* `base` is the run's first byte again, `owner` 0. */
 void pages_give_slab(struct span *span);
 
