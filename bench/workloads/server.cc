@@ -1,0 +1,243 @@
+// Servers: threads that allocate what other threads free. The shape of `larson` follows Larson and
+// Krishnan, "Memory allocation for long-running server applications", ISMM 1998; the rest are the
+// field's usual shapes.
+#include <atomic>
+#include <sched.h>
+
+#include "support.h"
+#include "workload.h"
+
+namespace bench
+{
+namespace
+{
+
+unsigned server_threads(Run &run)
+{
+    const unsigned preferred = processors() < 2 ? 2 : processors() > 16 ? 16 : processors();
+    return run.threads(preferred);
+}
+
+// A session's blocks outlive the thread that made them: every generation of threads takes over the
+// slots of its neighbour's predecessor.
+struct Session {
+    void **slots;
+    Sizes *sizes;
+    size_t operations;
+    uint64_t seed;
+};
+
+constexpr size_t kSlots = 5000; // of a session
+
+void *serve(void *argument)
+{
+    Session *session = static_cast<Session *>(argument);
+    Random random(session->seed);
+    for (size_t i = 0; i < session->operations; i++) {
+        void *&slot = session->slots[random.below(kSlots)];
+        free(slot);
+        slot = allocate_touched((*session->sizes)[random.next()]);
+    }
+    return nullptr;
+}
+
+void larson(Run &run)
+{
+    constexpr size_t kGenerations = 8;
+    constexpr unsigned kThreadsMost = 64;
+    unsigned threads = server_threads(run);
+    threads = threads > kThreadsMost ? kThreadsMost : threads;
+    const size_t operations = run.scaled(50000);
+    Sizes sizes(8, kKiB, Sizes::kUniform);
+    MappedArray<void *> slots(kSlots * threads);
+    const unsigned busy = threads < processors() ? threads : processors();
+    uint64_t seed = 0;
+    run.time_passes(static_cast<double>(kGenerations * threads * operations) / busy, [&] {
+        return time_ns([&] {
+            for (size_t generation = 0; generation < kGenerations; generation++) {
+                Session sessions[kThreadsMost];
+                pthread_t handles[kThreadsMost];
+                for (unsigned i = 0; i < threads; i++) {
+                    void **own = &slots[(i + generation) % threads * kSlots];
+                    sessions[i] = {own, &sizes, operations, seed++};
+                    handles[i] = start_thread(serve, &sessions[i]);
+                }
+                for (unsigned i = 0; i < threads; i++) {
+                    join(handles[i]);
+                }
+            }
+        });
+    });
+    for (void *block : slots) {
+        free(block);
+    }
+}
+
+// A queue of one producer and one consumer, bounded.
+class Queue
+{
+  public:
+    bool push(void *block)
+    {
+        const size_t head = head_.load(std::memory_order_relaxed);
+        if (head - tail_.load(std::memory_order_acquire) == kCapacity) { // pairs with pop's release
+            return false;
+        }
+        items_[head % kCapacity] = block;
+        head_.store(head + 1, std::memory_order_release);
+        return true;
+    }
+
+    void *pop()
+    {
+        const size_t tail = tail_.load(std::memory_order_relaxed);
+        if (tail == head_.load(std::memory_order_acquire)) { // pairs with push's release
+            return nullptr;
+        }
+        void *block = items_[tail % kCapacity];
+        tail_.store(tail + 1, std::memory_order_release);
+        return block;
+    }
+
+  private:
+    static constexpr size_t kCapacity = 1024;
+    alignas(64) std::atomic<size_t> head_; // written by the producer
+    alignas(64) std::atomic<size_t> tail_; // written by the consumer
+    alignas(64) void *items_[kCapacity];
+};
+
+// Pairs of threads, one of which allocates and the other frees.
+void one_direction(Run &run)
+{
+    const unsigned pairs = (server_threads(run) + 1) / 2;
+    const size_t count = run.scaled(500000 / pairs);
+    Sizes sizes(16, 512, Sizes::kUniform);
+    MappedArray<Queue> queues(pairs);
+    Team team(2 * pairs);
+    run.time_passes(static_cast<double>(count * pairs), [&] {
+        return team.run([&](unsigned index) {
+            Queue &queue = queues[index / 2];
+            if (index % 2 == 0) {
+                for (size_t i = 0; i < count; i++) {
+                    void *block = allocate_touched(sizes[i]);
+                    while (!queue.push(block)) {
+                        sched_yield();
+                    }
+                }
+                return;
+            }
+            for (size_t i = 0; i < count;) {
+                void *block = queue.pop();
+                if (block == nullptr) {
+                    sched_yield();
+                    continue;
+                }
+                free(block);
+                i++;
+            }
+        });
+    });
+}
+
+// Every thread allocates for a random other one, and frees what the others sent to it.
+void many_directions(Run &run)
+{
+    const unsigned threads = run.threads(4);
+    const size_t count = run.scaled(200000);
+    Sizes sizes(16, 512, Sizes::kUniform);
+    MappedArray<Queue> queues(threads * threads); // [from * threads + to]
+    MappedArray<std::atomic<unsigned>> senders(1);
+    Team team(threads);
+    run.time_passes(static_cast<double>(count * threads), [&] {
+        senders[0].store(threads);
+        return team.processor_ns(team.run([&](unsigned self) {
+            Random random(self);
+            const auto receive = [&] {
+                for (unsigned from = 0; from < threads; from++) {
+                    while (void *block = queues[from * threads + self].pop()) {
+                        free(block);
+                    }
+                }
+            };
+            for (size_t i = 0; i < count; i++) {
+                const unsigned to = static_cast<unsigned>(random.below(threads));
+                void *block = allocate_touched(sizes[i]);
+                while (!queues[self * threads + to].push(block)) {
+                    receive();
+                    sched_yield();
+                }
+                if (i % 64 == 0) {
+                    receive();
+                }
+            }
+            senders[0].fetch_sub(1); // after its last push
+            while (senders[0].load() != 0) {
+                receive();
+                sched_yield();
+            }
+            receive();
+        }));
+    });
+}
+
+constexpr size_t kLeft = 32; // blocks that a short thread leaves to its starter
+
+struct Short {
+    Sizes *sizes;
+    uint64_t seed;
+    void *left[kLeft];
+};
+
+void *live_shortly(void *argument)
+{
+    Short *self = static_cast<Short *>(argument);
+    for (size_t i = 0; i < kLeft; i++) {
+        void *own = allocate_touched((*self->sizes)[self->seed + 2 * i]);
+        self->left[i] = allocate_touched((*self->sizes)[self->seed + 2 * i + 1]);
+        free(own);
+    }
+    return nullptr;
+}
+
+// Short threads, four at a time; the operation is a thread.
+void thread_churn(Run &run)
+{
+    constexpr size_t kAtOnce = 4;
+    const size_t groups = run.scaled(100);
+    Sizes sizes(16, 2 * kKiB, Sizes::kDoublings);
+    uint64_t seed = 0;
+    run.time_passes(static_cast<double>(groups * kAtOnce), [&] {
+        return time_ns([&] {
+            for (size_t group = 0; group < groups; group++) {
+                Short shorts[kAtOnce];
+                pthread_t handles[kAtOnce];
+                for (size_t i = 0; i < kAtOnce; i++) {
+                    shorts[i].sizes = &sizes;
+                    shorts[i].seed = 97 * seed++;
+                    handles[i] = start_thread(live_shortly, &shorts[i]);
+                }
+                for (size_t i = 0; i < kAtOnce; i++) {
+                    join(handles[i]);
+                    for (void *block : shorts[i].left) {
+                        free(block);
+                    }
+                }
+            }
+        });
+    });
+}
+
+const Workload kRows[] = {
+    {"larson", "field", "server: blocks outlive their thread", "warm_ns", "peak_rss", 512, larson},
+    {"one-direction", "field", "producer/consumer, one direction", "warm_ns", "peak_rss", 256,
+     one_direction},
+    {"many-directions", "field", "producer/consumer, 4 threads", "warm_ns", "peak_rss", 256,
+     many_directions},
+    {"thread-churn", "field", "short threads (a thread)", "warm_ns", "peak_rss", 256, thread_churn},
+};
+
+} // namespace
+
+const WorkloadTable kServer = {kRows, sizeof kRows / sizeof kRows[0]};
+
+} // namespace bench

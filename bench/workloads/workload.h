@@ -1,0 +1,104 @@
+// What a workload is and what it has at hand.
+//
+// A workload is one row of the benchmark: a function that uses malloc and free in one pattern and
+// reports figures. It runs alone in a fresh process; which allocator serves it is decided by
+// whoever starts the process (LD_PRELOAD), so nothing here knows any allocator.
+//
+// Everything that a workload keeps for its own book-keeping lies in mappings of its own
+// (MappedArray), filled before the clock starts: the allocator under test serves the pattern only.
+#ifndef CAIRN_BENCH_WORKLOAD_H
+#define CAIRN_BENCH_WORKLOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+namespace bench
+{
+
+constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
+
+struct Options {
+    double seconds = 1.0; // of warm passes
+    double scale = 1.0;   // of all counts and sizes of working sets; 1 is the documented size
+    unsigned threads = 0; // 0: what the workload thinks right
+    uint64_t nodes = 0;   // of the lists of group B; 0: ten million
+};
+
+// The state of one run: options in, figures out.
+class Run
+{
+  public:
+    explicit Run(const Options &options) : options_(options) {}
+
+    // A count at the scale of this run, at least `least`.
+    size_t scaled(size_t count, size_t least = 1) const;
+    // The number of threads: what was asked for, else `preferred`.
+    unsigned threads(unsigned preferred) const;
+    uint64_t nodes() const;
+
+    // A result; names and units are constants, which outlive the run.
+    void figure(const char *name, double value, const char *unit);
+    // The same for one that this machine cannot give.
+    void not_available(const char *name, const char *unit);
+
+    // Calls `pass`, which does `operations` operations and returns the nanoseconds they took, once
+    // cold and then until the time is used up, and reports cold_ns and warm_ns (the median of the
+    // warm passes) an operation.
+    template <class Pass> void time_passes(double operations, Pass pass);
+
+    // Prints the figures, one line each: name, value, unit, separated by tabs.
+    void print() const;
+
+  private:
+    static constexpr int kPassesMost = 2000, kFiguresMost = 32;
+
+    struct Figure {
+        const char *name, *unit;
+        double value;
+        bool available;
+    };
+
+    bool wants_more(int passes, double spent_ns) const;
+    void report_passes(double operations, double cold_ns, int passes);
+
+    const Options options_;
+    Figure figures_[kFiguresMost];
+    int figure_count_ = 0;
+    double pass_ns_[kPassesMost];
+};
+
+template <class Pass> void Run::time_passes(double operations, Pass pass)
+{
+    const double cold_ns = pass();
+    double spent_ns = 0;
+    int passes = 0;
+    do {
+        pass_ns_[passes] = pass();
+        spent_ns += pass_ns_[passes];
+        passes++;
+    } while (wants_more(passes, spent_ns));
+    report_passes(operations, cold_ns, passes);
+}
+
+struct Workload {
+    const char *name;
+    const char *group;
+    const char *title;
+    const char *time;   // the figure that is compared as the row's time; "" when there is none
+    const char *memory; // the one compared as its memory; "peak_rss" is measured from outside
+    unsigned need_mib;  // more than the row takes under any allocator known, at scale 1
+    void (*run)(Run &);
+};
+
+struct WorkloadTable {
+    const Workload *first;
+    size_t count;
+};
+
+extern const WorkloadTable kWriteupA, kWriteupB, kWriteupC, kWriteupD, kServer, kSharing, kPatterns,
+    kMemory, kReturned, kStartUp, kScaling;
+
+} // namespace bench
+
+#endif
