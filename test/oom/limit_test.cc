@@ -1,0 +1,105 @@
+// The kernel itself refuses: the workloads under limits of address space from nearly nothing to
+// plenty, and again once the limit is gone.
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "oom/holder.h"
+
+namespace {
+
+using oom::Holder;
+using oom::kKiB;
+using oom::kMiB;
+using oom::Workload;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kOwnsAddressSpace = true; // a sanitizer's runtime, which needs some for itself
+#elif defined(__has_feature)
+constexpr bool kOwnsAddressSpace =
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kOwnsAddressSpace = false;
+#endif
+
+size_t address_space_bytes()
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    size_t pages = 0;
+    if (file == nullptr || fscanf(file, "%zu", &pages) != 1)
+        abort();
+    fclose(file);
+    return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+void set_limit(int resource, size_t bytes)
+{
+    rlimit limit;
+    if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0)
+        abort();
+    limit.rlim_cur = std::min<rlim_t>(bytes, limit.rlim_max);
+    if (setrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0)
+        abort();
+}
+
+// Returns the number of failures that the workload met under the limit.
+size_t run_limited(const Workload &workload, size_t room_bytes)
+{
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        Holder holder;
+        const size_t now = address_space_bytes();
+        set_limit(RLIMIT_AS, now + room_bytes);
+        workload.run(holder);
+        holder.check_all();
+        const size_t failures = holder.failures();
+        set_limit(RLIMIT_AS, RLIM_INFINITY);
+        Holder afterwards;
+        workload.run(afterwards);
+        if (afterwards.failures() != 0)
+            afterwards.fail("failures without a limit", afterwards.failures());
+        holder.check_all();
+        holder.drop_all();
+        afterwards.drop_all();
+        if (write(ends[1], &failures, sizeof failures) != sizeof failures)
+            _exit(2);
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t failures = 0;
+    const ssize_t got = read(ends[0], &failures, sizeof failures);
+    close(ends[0]);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        << workload.name << ": status " << status << " with " << room_bytes << " bytes of room";
+    EXPECT_EQ(got, static_cast<ssize_t>(sizeof failures));
+    return failures;
+}
+
+class Limit : public testing::TestWithParam<Workload>
+{
+};
+
+TEST_P(Limit, AddressSpaceIsScarce)
+{
+    if (kOwnsAddressSpace)
+        GTEST_SKIP() << "the sanitizer's runtime would meet the limit too";
+    EXPECT_GT(run_limited(GetParam(), 64 * kKiB), 0u) << "the limit has no effect";
+    for (size_t room = 512 * kKiB; room < 200 * kMiB && !HasFailure(); room = room * 4 / 3)
+        run_limited(GetParam(), room);
+    EXPECT_EQ(run_limited(GetParam(), size_t{4096} * kMiB), 0u);
+}
+
+// Without Threads: a thread's stack is under the limit as well.
+INSTANTIATE_TEST_SUITE_P(Workloads, Limit,
+                         testing::ValuesIn(oom::kWorkloads,
+                                           oom::kWorkloads + std::size(oom::kWorkloads) - 1),
+                         [](const auto &each) { return each.param.name; });
+
+} // namespace
