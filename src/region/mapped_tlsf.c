@@ -1,0 +1,50 @@
+/* A TLSF heap of a fixed size over one mapping of its own, and what the core asks of libc.
+ *
+ * The mapping is the heap's for its life: no more is ever asked for, none given back before the
+ * end. State: none beside the heap. Threading: as the heap; new and delete from any thread.
+ */
+#include "os/os.h"
+#include "region/tlsf_fault.h"
+#include "region/tlsf_host.h"
+#include "region/tlsf_region.h"
+
+#include "base/check.h"
+
+#include <errno.h>
+
+enum { HUGE_PAGES_FROM_BYTES = 2 << 20 };
+
+static_check(TLSF_EBUSY == EBUSY && TLSF_EINVAL == EINVAL && TLSF_EFBIG == EFBIG,
+             "the core's error numbers are libc's");
+
+cold void tlsf_note_no_memory(void) { errno = ENOMEM; }
+cold void tlsf_note_invalid(void) { errno = EINVAL; }
+
+api struct cairn_tlsf *cairn_tlsf_new(size_t size)
+{
+    os_init();
+    size_t page = os_page_size();
+    if (size == 0)
+        size = CAIRN_TLSF_NEW_BYTES;
+    void *memory = size <= BLOCK_MOST_BYTES ? os_map(align_up(size, page)) : NULL;
+    if (memory == NULL) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    size = align_up(size, page);
+    os_name(memory, size, "cairn tlsf");
+    if (size >= HUGE_PAGES_FROM_BYTES)
+        (void)os_huge_pages(memory, size, true);
+    struct cairn_tlsf *heap = cairn_tlsf_init(memory, size);
+    heap->mapped_bytes = size;
+    return heap;
+}
+
+api void cairn_tlsf_delete(struct cairn_tlsf *heap)
+{
+    if (heap == NULL)
+        return;
+    if (heap->magic != TLSF_MAGIC || heap->mapped_bytes == 0)
+        die("TLSF delete of %p, which is not a heap of cairn_tlsf_new", (void *)heap);
+    (void)os_unmap(heap, heap->mapped_bytes);
+}
