@@ -34,7 +34,7 @@ import time
 import unittest
 
 # The whole test must end by itself before ctest's timeout, so that servers are torn down.
-TEST_SECONDS = 150
+TEST_SECONDS = 270
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 HERE = pathlib.Path(__file__).parent
@@ -158,7 +158,7 @@ class RealProgramTest(unittest.TestCase):
             variables["LD_DEBUG_OUTPUT"] = str(log / "process")
         return variables
 
-    def run_program(self, argv, allocator, *, input=b"", cwd=None, env=None, timeout=100,
+    def run_program(self, argv, allocator, *, input=b"", cwd=None, env=None, timeout=120,
                     user=None, expect_programs=(), status=0):
         """Runs argv to its end and returns what it wrote. Fails unless it ends with `status` and,
         on Cairn, unless all its processes ran on Cairn, `expect_programs` among them."""
