@@ -1,6 +1,7 @@
 # The short way to the common tasks. The build itself is CMake's: see CMakePresets.json.
 #   make run                  a real program under the system's malloc and under Cairn
 #   make run CMD="…"          the same for a command of yours; ROUNDS=N, RUN_FLAGS="--hardened"
+#   make bench                every allocator found against every row; BENCH_FLAGS="--quick"
 #   make test                 builds and runs every test
 #   make build                builds the release preset into build/release
 #   make install PREFIX=DIR   installs headers, libraries and tools
@@ -15,7 +16,7 @@ RUN_NEEDS := cairn-measure cairn-malloc cairn-malloc-hardened
 
 # The package manager takes one caller at a time, and the builds are parallel by themselves.
 .NOTPARALLEL:
-.PHONY: build configure run test install clean
+.PHONY: build configure run bench test install clean
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -29,6 +30,9 @@ packages-%:
 run: configure packages-run
 	@cmake --build $(BUILD) -j $(JOBS) --target $(RUN_NEEDS)
 	@tools/bin/cairn run --rounds $(ROUNDS) $(RUN_FLAGS) -- $(CMD)
+
+bench: packages-build packages-run
+	@tools/bin/cairn bench $(BENCH_FLAGS)
 
 test: build packages-run packages-test
 	@dev/run-tests $(BUILD) -j $(JOBS)

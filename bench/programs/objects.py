@@ -14,8 +14,8 @@ import sys
 def records(count, x=12345):
     for number in range(count):
         x = (x * 1103515245 + 12345) % 2 ** 31
-        yield {"id": number, "name": f"name {x % 5003}", "tags": [f"t{x % k}" for k in (7, 31, 101)],
-               "value": x / 7}
+        yield {"id": number, "name": f"name {x % 5003}", "value": x / 7,
+               "tags": [f"t{x % k}" for k in (7, 31, 101)]}
 
 
 def one_round(count):

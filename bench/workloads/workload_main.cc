@@ -2,8 +2,8 @@
 //
 //   cairn-workloads --list
 //       one line a workload: name, group, title, time figure, memory figure, need in MiB
-//   cairn-workloads [--seconds S] [--scale F] [--threads N] [--nodes N] NAME
-//       its results, one line each: name, value, unit
+//   cairn-workloads [--seconds S] [--scale F] [--threads N] [--nodes N] [--output FILE] NAME
+//       its results, one line each: name, value, unit; to the file if one is given
 //
 // Fields are separated by tabs. The first line of results, "allocator", is the file that malloc
 // comes from, so that a preload that did not happen is noticed.
@@ -117,7 +117,7 @@ void list()
 {
     fprintf(stderr, "usage: cairn-workloads --list\n"
                     "       cairn-workloads [--seconds S] [--scale F] [--threads N] [--nodes N] "
-                    "NAME\n");
+                    "[--output FILE] NAME\n");
     exit(2);
 }
 
@@ -142,8 +142,10 @@ int main(int argc, char **argv)
     static const option kLong[] = {
         {"list", no_argument, nullptr, 'l'},        {"seconds", required_argument, nullptr, 's'},
         {"scale", required_argument, nullptr, 'f'}, {"threads", required_argument, nullptr, 't'},
-        {"nodes", required_argument, nullptr, 'n'}, {nullptr, 0, nullptr, 0}};
+        {"nodes", required_argument, nullptr, 'n'}, {"output", required_argument, nullptr, 'o'},
+        {nullptr, 0, nullptr, 0}};
     bench::Options options;
+    const char *output = nullptr;
     for (int key; (key = getopt_long(argc, argv, "", kLong, nullptr)) != -1;) {
         switch (key) {
         case 'l':
@@ -161,6 +163,9 @@ int main(int argc, char **argv)
         case 'n':
             options.nodes = static_cast<uint64_t>(positive(optarg, 1e12));
             break;
+        case 'o':
+            output = optarg;
+            break;
         default:
             usage();
         }
@@ -175,6 +180,10 @@ int main(int argc, char **argv)
     }
     static bench::Run run(options); // too large for a stack frame
     workload->run(run);
+    if (output != nullptr && freopen(output, "w", stdout) == nullptr) {
+        perror(output);
+        return 1;
+    }
     run.print();
-    return 0;
+    return fflush(stdout) == 0 ? 0 : 1;
 }

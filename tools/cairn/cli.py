@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cairn import compare, files, measure, program, report
+from cairn import bench_command, compare, files, measure, program, report
 from cairn.errors import UserError
 
 app = typer.Typer(add_completion=False, help="Tools around Cairn's memory allocators.",
@@ -86,6 +86,9 @@ def run(
     for sentence in report.remarks(theirs, ours, output_seen=not show_output):
         out.print(sentence, markup=False, soft_wrap=True)
     raise typer.Exit(ours.status() or theirs.status())
+
+
+app.command()(bench_command.bench)
 
 
 def main():

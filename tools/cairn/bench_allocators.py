@@ -1,0 +1,114 @@
+"""The allocators that a benchmark compares: the system's, Cairn's builds and the peers."""
+
+import hashlib
+import pathlib
+import subprocess
+from dataclasses import dataclass
+from typing import Optional
+
+from cairn import measure
+from cairn.errors import UserError
+
+SYSTEM = "system"
+OURS = "cairn"
+API = "cairn-api"  # Cairn's own names instead of libc's; for the micro-benchmarks only
+
+# name, file, Debian package
+PACKAGED = (
+    ("jemalloc", "libjemalloc.so.2", "libjemalloc2"),
+    ("mimalloc", "libmimalloc.so.2", "libmimalloc2.0"),
+    ("tcmalloc", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+)
+LIBRARY_DIRECTORIES = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+
+
+@dataclass(frozen=True)
+class Allocator:
+    name: str
+    library: Optional[pathlib.Path]  # what is preloaded; None: nothing
+    version: str = ""
+
+    @property
+    def is_ours(self):
+        """Ours are compared with the best peer; they are none."""
+        return self.name.startswith(OURS)
+
+
+def _command_output(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def package_version(package):
+    return _command_output("dpkg-query", "-W", "-f", "${Version}", package)
+
+
+def _fingerprint(path):
+    with path.open("rb") as file:
+        return "sha256 " + hashlib.file_digest(file, "sha256").hexdigest()[:12]
+
+
+def _find_file(name):
+    for pattern in LIBRARY_DIRECTORIES:
+        for directory in sorted(pathlib.Path("/").glob(pattern.lstrip("/"))):
+            if (directory / name).exists():
+                return directory / name
+    return None
+
+
+def _parse_peer(text):
+    name, separator, path = text.partition("=")
+    if not separator or not name or not path:
+        raise UserError(f"--peer {text}: write NAME=/path/library.so")
+    if name.startswith(OURS) or name == SYSTEM:
+        raise UserError(f"--peer {text}: the name {name} is taken")
+    library = pathlib.Path(path).resolve()
+    if not library.is_file():
+        raise UserError(f"--peer {text}: no such file")
+    return Allocator(name, library, _fingerprint(library))
+
+
+def libc_version():
+    return _command_output("getconf", "GNU_LIBC_VERSION")
+
+
+def find_all(build, commit, peers):
+    """All allocators of this machine in a fixed order, and sentences on those not found."""
+    found = [Allocator(SYSTEM, None, libc_version())]
+    missing = []
+    for name, file in ((OURS, "libcairn-malloc.so"),
+                       (OURS + "-hardened", "libcairn-malloc-hardened.so")):
+        library = build / file
+        if library.exists():
+            found.append(Allocator(name, library.resolve(), commit))
+        else:
+            missing.append(f"{name}: {library} is not built")
+    for name, file, package in PACKAGED:
+        library = _find_file(file)
+        if library:
+            found.append(Allocator(name, library, package_version(package)))
+        else:
+            missing.append(f"{name}: {file} is not installed (Debian package {package})")
+    for text in peers:
+        peer = _parse_peer(text)
+        if any(peer.name == other.name for other in found):
+            raise UserError(f"--peer {text}: there is a {peer.name} already; choose another name")
+        found.append(peer)
+    for allocator in found:
+        if allocator.library:
+            measure.check_loads(allocator.library)
+    return found, missing
+
+
+def choose(found, names):
+    """The allocators of these names, in the order of `found`."""
+    if not names:
+        return found
+    known = {allocator.name for allocator in found}
+    for name in names:
+        if name not in known:
+            raise UserError(f"--allocators: {name} is not there; there are "
+                            + ", ".join(sorted(known)))
+    return [allocator for allocator in found if allocator.name in names]

@@ -1,0 +1,90 @@
+"""The goals for Cairn that the benchmark's own rows decide, with what was measured."""
+
+from dataclasses import dataclass
+
+from cairn.bench_allocators import OURS, SYSTEM
+
+SLOWER_THAN_BEST_MOST = 1.05
+FLAT_MOST = 1.15
+
+
+@dataclass(frozen=True)
+class Goal:
+    text: str
+    measured: str
+    met: bool
+
+
+def _worst(results, ratio_of, groups):
+    """(ratio, row name) of the highest of the rows with a time in these groups, or None."""
+    ratios = ((ratio_of(row), row.name) for row in results.rows
+              if row.group in groups and row.time)
+    return max(((value, name) for value, name in ratios if value is not None), default=None)
+
+
+def _over_system(results, row, figure):
+    ours, theirs = (results.median(row, name, figure) for name in (OURS, SYSTEM))
+    return ours / theirs if ours and theirs else None
+
+
+def _time_goals(results):
+    groups = ("A", "C", "D")
+    timed = [row for row in results.rows if not row.name.startswith("a-memory")]
+    names = {row.name for row in timed}
+    for text, limit, ratio_of in (
+            ("every row of A, C and D: time over glibc's", 0.8,
+             lambda row: _over_system(results, row.name, row.time)),
+            ("every row of A, C and D: time over the best peer's", SLOWER_THAN_BEST_MOST,
+             lambda row: results.ratio(row.name, OURS, row.time))):
+        worst = _worst(results, lambda row, of=ratio_of: of(row) if row.name in names else None,
+                       groups)
+        if worst:
+            yield Goal(f"{text} at most {limit}", f"worst {worst[0]:.2f} ({worst[1]})",
+                       worst[0] <= limit)
+    for row, limit in (("b-uncontended", 0.45), ("b-contended", 0.25)):
+        ratio = _over_system(results, row, "total_ms")
+        if ratio:
+            yield Goal(f"{row}: total over glibc's at most {limit}", f"{ratio:.2f}",
+                       ratio <= limit)
+
+
+LIMITS = (
+    # row, figure, most, what
+    ("b-uncontended", "rss_per_payload", 1.03, "RSS over payload of the live rounds"),
+    ("b-contended", "rss_per_payload", 1.03, "RSS over payload of the live rounds"),
+    ("a-memory-1-64", "bytes_per_byte", 1.21, "memory per byte asked"),
+    ("a-memory-mixed", "bytes_per_byte", 1.05, "memory per byte asked"),
+    ("a-memory-1k-31k", "bytes_per_byte", 1.04, "memory per byte asked"),
+    ("a-memory-70k-970k", "bytes_per_byte", 1.005, "memory per byte asked"),
+    ("returned", "after_2s_kib", 16 * 1024, "KiB above the start after 2 s"),
+    ("returned", "after_trim_kib", 4 * 1024, "KiB above the start after malloc_trim(0)"),
+    ("start-up", "start_over_libc_ms", 0.3, "ms over glibc"),
+    ("start-up", "start_over_libc_kib", 256, "KiB over glibc"),
+)
+
+
+def _limit_goals(results):
+    for row, figure, most, what in LIMITS:
+        value = results.median(row, OURS, figure)
+        if value is not None:
+            yield Goal(f"{row}: {what} at most {most}", f"{value:.4g}", value <= most)
+
+
+def _scaling_goals(results):
+    medians = {}
+    for row in results.rows:
+        if row.name.startswith("threads-"):
+            value = results.median(row.name, OURS, row.time)
+            if value:
+                medians[row.name] = value
+    if len(medians) > 1:
+        ratio = max(medians.values()) / min(medians.values())
+        yield Goal(f"time per operation over 1 to 64 threads: most over least at most {FLAT_MOST}",
+                   f"{ratio:.2f} ({max(medians, key=medians.get)})", ratio <= FLAT_MOST)
+
+
+def check(results):
+    """The goals that these results say something about."""
+    if OURS not in results.names():
+        return []
+    return [*_time_goals(results), *_limit_goals(results), *_scaling_goals(results)]
