@@ -26,11 +26,13 @@ function(cairn_subject_options target)
   if(TARGET cairn_flags)
     target_link_libraries(${target} PRIVATE cairn_flags)
   endif()
-  target_compile_options(${target} PRIVATE
-    -fno-builtin -O1 -g
-    -Wno-free-nonheap-object -Wno-use-after-free
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-mismatched-new-delete>
-    -Wno-alloc-size-larger-than -Wno-unused-result -Wno-deprecated-declarations)
+  target_compile_options(${target} PRIVATE -fno-builtin -O1 -g
+    -Wno-unused-result -Wno-deprecated-declarations)
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE
+      -Wno-free-nonheap-object -Wno-use-after-free -Wno-alloc-size-larger-than
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-mismatched-new-delete>)
+  endif()
   target_include_directories(${target} PRIVATE ${CAIRN_SUBJECT_DIR})
   target_compile_features(${target} PRIVATE cxx_std_17)
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE)

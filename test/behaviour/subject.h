@@ -108,7 +108,8 @@ std::string in_child(unsigned seconds, Body body) {
   pid_t child = fork();
   if (child == 0) {
     alarm(seconds);
-    body();
+    // What is thrown ends the child here; it must not go on with the caller's work.
+    [&body]() noexcept { body(); }();
     _exit(0);
   }
   int status = 0;

@@ -385,7 +385,8 @@ TEST(Misuse, FreeOfPointersNearTheHeap) {
   for (size_t distance : {size_t{1} << 32, size_t{1} << 36, size_t{1} << 40, size_t{1} << 47,
                           size_t{1} << 48, size_t{1} << 63}) {
     for (char *pointer : {opaque(block) + distance, opaque(block) - distance}) {
-      EXPECT_FAULT(free(pointer), Eq(foreign(pointer)));
+      EXPECT_FAULT(free(pointer), Eq(foreign(pointer))) << hex(pointer) << ", beside "
+                                                        << hex(block);
     }
   }
   // Units that no block lies in: some unit of the neighbourhood is free, some are other blocks'.
