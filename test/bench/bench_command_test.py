@@ -1,0 +1,141 @@
+"""`cairn bench` from outside, as a user starts it, on rows that take milliseconds."""
+
+import csv
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bin" / "cairn"
+BUILD = pathlib.Path(os.environ["CAIRN_BUILD"])
+LIBRARY = BUILD / "libcairn-malloc.so"
+OURS_AND_SYSTEM = ("--allocators", "system,cairn")
+
+
+def bench(*arguments):
+    return subprocess.run([str(TOOL), "bench", "--no-build", *map(str, arguments)],
+                          capture_output=True, text=True, timeout=200, check=False,
+                          env={**os.environ, "COLUMNS": "200"})
+
+
+def read_csv(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
+    return facts, list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+class ReportTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # pylint: disable-next=consider-using-with
+        cls.directory = tempfile.TemporaryDirectory(prefix="cairn-bench-test-")
+        cls.out = pathlib.Path(cls.directory.name) / "report"
+        cls.result = bench("--quick", "--rounds", 3, "--rows", "a-c*,d-4-bytes,threads-?",
+                           *OURS_AND_SYSTEM, "--out", cls.out, "--nodes", 1000,
+                           "--peer", f"twin={LIBRARY}", "--allocators", "twin")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.directory.cleanup()
+
+    def test_succeeds(self):
+        self.assertEqual(self.result.returncode, 0, self.result.stderr)
+        self.assertIn("Geomeans", self.result.stdout)
+        self.assertIn("report.html", self.result.stdout)
+
+    def test_summary_has_every_row_and_allocator(self):
+        facts, lines = read_csv(self.out / "results.csv")
+        for key in ("commit", "processor", "kernel", "compiler", "libc", "allocator twin"):
+            self.assertTrue(facts.get(key), key)
+        compared = [line for line in lines if line["aspect"] == "time"]
+        self.assertEqual({line["row"] for line in compared},
+                         {"a-cycle", "a-calloc", "a-churn", "d-4-bytes", "threads-1", "threads-2",
+                          "threads-4", "threads-8"})
+        for line in compared:
+            self.assertEqual(line["runs"], "3")
+            self.assertGreater(float(line["median"]), 0)
+            self.assertLessEqual(float(line["first_quartile"]), float(line["third_quartile"]))
+            self.assertGreater(float(line["ratio_to_best_peer"]), 0)
+        self.assertEqual({line["allocator"] for line in compared}, {"system", "cairn", "twin"})
+
+    def test_best_peer_has_ratio_one_and_ours_is_no_peer(self):
+        _, lines = read_csv(self.out / "results.csv")
+        for row in ("a-cycle", "threads-4"):
+            ratios = {line["allocator"]: float(line["ratio_to_best_peer"]) for line in lines
+                      if line["row"] == row and line["aspect"] == "time"}
+            self.assertEqual(min(ratios["system"], ratios["twin"]), 1)
+
+    def test_every_run_is_written_and_the_order_is_shuffled(self):
+        _, lines = read_csv(self.out / "runs.csv")
+        memory = [(line["round"], line["row"], line["allocator"]) for line in lines
+                  if line["figure"] == "peak_rss"]
+        self.assertEqual(len(memory), 3 * 8 * 3)
+        self.assertEqual(len(set(memory)), len(memory))
+        orders = [tuple(allocator for number, row, allocator in memory
+                        if (number, row) == (str(n), name))
+                  for n in (1, 2, 3) for name in ("a-cycle", "a-calloc", "a-churn", "threads-1")]
+        self.assertGreater(len(set(orders)), 2)
+
+    def test_rows_that_we_lose_come_first(self):
+        text = (self.out / "report.md").read_text(encoding="utf-8")
+        section = text.partition("## Time")[2].partition("\n## ")[0]
+        ratios = [float(match) for match in re.findall(r"\| (\d+\.\d+) \|$", section, re.M)]
+        self.assertEqual(len(ratios), 8)
+        self.assertEqual(ratios, sorted(ratios, reverse=True))
+
+    def test_page_needs_no_other_file(self):
+        text = (self.out / "report.html").read_text(encoding="utf-8")
+        self.assertIn("a-churn", text)
+        self.assertEqual(re.findall(r"<(?:script|link)", text), [])
+        self.assertEqual([source[:22] for source in re.findall(r'src="([^"]*)"', text)],
+                         ["data:image/png;base64,"] * len(list(self.out.glob("*.png"))))
+
+    def test_plots(self):
+        names = sorted(path.name for path in self.out.glob("*.png"))
+        if importlib.util.find_spec("matplotlib"):
+            self.assertEqual(names, ["memory.png", "overview.png", "threads.png", "time.png"])
+            for name in names:
+                self.assertEqual((self.out / name).read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        else:
+            self.assertEqual(names, [])
+            self.assertIn("no plots: matplotlib is not installed", self.result.stderr)
+
+
+class ErrorsTest(unittest.TestCase):
+    def assert_refused(self, result, text):
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn(text, result.stderr)
+        self.assertNotIn("Traceback", result.stderr)
+
+    def test_errors(self):
+        self.assert_refused(bench("--rows", "no-such-row"), "no row or group matches")
+        self.assert_refused(bench("--allocators", "dlmalloc"), "dlmalloc is not there")
+        self.assert_refused(bench("--peer", "fast"), "write NAME=/path/library.so")
+        self.assert_refused(bench("--peer", "fast=/nowhere.so"), "no such file")
+        self.assert_refused(bench("--peer", f"cairn={LIBRARY}"), "is taken")
+        self.assert_refused(bench("--memory", "100000"), "are available")
+        self.assert_refused(bench("--rounds", "0"), "--rounds")
+        self.assert_refused(bench("--rows", "a-cycle", "--out", "/proc/nothing"), "--out")
+        self.assert_refused(bench("--rows", "heap-8g", "--memory", "1"), "every row is skipped")
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            self.assert_refused(bench("--rows", "a-cycle", "--peer", f"empty={file.name}"),
+                                "cannot be preloaded")
+
+    def test_allocator_that_is_not_in_effect_is_noticed(self):
+        innocent = next(pathlib.Path("/").glob("usr/lib*/*-linux-gnu/libm.so.6"))
+        with tempfile.TemporaryDirectory() as out:
+            self.assert_refused(bench("--rows", "a-cycle", "--out", out, "--quick", "--peer",
+                                      f"mathematics={innocent}"), "malloc came from")
+
+    def test_list(self):
+        result = bench("--list", "--rows", "B")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("b-contended", result.stdout)
+        self.assertNotIn("a-cycle", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

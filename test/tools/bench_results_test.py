@@ -1,0 +1,154 @@
+"""cairn.bench_results, bench_report and bench_goals: what is made of the samples."""
+
+import math
+import types
+import unittest
+
+import tool_path  # noqa: F401
+from cairn import bench_goals, bench_report
+from cairn.bench_allocators import Allocator
+from cairn.bench_results import MEMORY, TIME, Results
+from cairn.bench_rows import Figure, Row, Settings
+
+FAST = Row("fast", "A", "title", "warm_ns", "peak_rss")
+SLOW = Row("slow", "D", "title", "warm_ns", "peak_rss")
+FACT = Row("fact", "D", "title", "", "")
+ALLOCATORS = [Allocator("system", None), Allocator("cairn", None), Allocator("other", None)]
+
+
+def results_of(samples, rows=(FAST, SLOW, FACT)):
+    """`samples`: {(row, allocator): [(time, memory)…]}"""
+    results = Results(rows, ALLOCATORS)
+    for (row, allocator), values in samples.items():
+        for number, (time, memory) in enumerate(values, 1):
+            results.add(number, row, allocator, {"warm_ns": Figure(time, "ns"),
+                                                 "peak_rss": Figure(memory, "MiB")})
+    return results
+
+
+class ResultsTest(unittest.TestCase):
+    def setUp(self):
+        self.results = results_of({
+            ("fast", "system"): [(10, 5), (30, 5), (20, 5)],
+            ("fast", "other"): [(40, 4)] * 3,
+            ("fast", "cairn"): [(10, 8)] * 3,
+            ("slow", "system"): [(100, 5)] * 3,
+            ("slow", "other"): [(50, 5)] * 3,
+            ("slow", "cairn"): [(100, 5.5)] * 3})
+
+    def test_median_and_quartiles(self):
+        self.assertEqual(self.results.median("fast", "system", "warm_ns"), 20)
+        self.assertEqual(self.results.quartiles("fast", "system", "warm_ns"), (15, 25))
+        self.assertIsNone(self.results.median("fact", "system", "warm_ns"))
+
+    def test_best_peer_is_never_ours(self):
+        self.assertEqual(self.results.best_peer("fast", "warm_ns"), (20, "system"))
+        self.assertEqual(self.results.ratio("fast", "cairn", "warm_ns"), 0.5)
+        self.assertEqual(self.results.ratio("slow", "cairn", "warm_ns"), 2)
+
+    def test_geomean(self):
+        value, rows = self.results.geomean("cairn", TIME)
+        self.assertAlmostEqual(value, math.sqrt(0.5 * 2))
+        self.assertEqual(rows, 2)
+        self.assertAlmostEqual(self.results.geomean("other", TIME)[0], math.sqrt(2 * 1))
+        self.assertEqual(self.results.geomean("cairn", TIME, "A"), (0.5, 1))
+        self.assertIsNone(self.results.geomean("cairn", TIME, "B"))
+
+    def test_geomeans_are_over_the_same_rows(self):
+        self.results.fail("fast", "other", "crashed")
+        self.assertEqual(self.results.geomean("cairn", TIME), (2, 1))
+        self.assertEqual(self.results.geomean("system", TIME), (2, 1))
+
+    def test_failed_runs_do_not_count(self):
+        self.results.fail("slow", "other", "crashed")
+        self.results.fail("slow", "other", "later")
+        self.assertEqual(self.results.failures["slow", "other"], "crashed")
+        self.assertEqual(self.results.best_peer("slow", "warm_ns"), (100, "system"))
+
+    def test_worst_first(self):
+        self.assertEqual([row.name for row in self.results.sorted_rows(TIME)], ["slow", "fast"])
+        self.assertEqual([row.name for row in self.results.sorted_rows(MEMORY)], ["fast", "slow"])
+
+    def test_losing(self):
+        self.assertEqual([(row.name, ratio) for row, ratio in self.results.losing(TIME)],
+                         [("slow", 2)])
+        # slow: 10 % more, but that is half a MiB
+        self.assertEqual([(row.name, ratio) for row, ratio in self.results.losing(MEMORY)],
+                         [("fast", 2)])
+
+    def test_zero_has_no_ratio(self):
+        results = results_of({("fast", "system"): [(0, 1)], ("fast", "cairn"): [(1, 1)]})
+        self.assertIsNone(results.ratio("fast", "cairn", "warm_ns"))
+
+    def test_unavailable(self):
+        self.results.add(1, "fast", "cairn", {"cycles": Figure(None, "")})
+        self.assertIsNone(self.results.median("fast", "cairn", "cycles"))
+        self.assertEqual(bench_report.cell(self.results, "fast", "cairn", "cycles"), "n/a")
+
+
+class ReportTest(unittest.TestCase):
+    def session(self, results, skipped=None):
+        return types.SimpleNamespace(results=results, skipped=skipped or {}, rounds_done=3,
+                                     interrupted=False, settings=Settings(), remarks=lambda: [])
+
+    def test_numbers(self):
+        for value, unit, text in ((0, "ns", "0 ns"), (3.456, "ns", "3.46 ns"),
+                                  (12345, "ns", "12.35 µs"), (2.5e9, "ns", "2.50 s"),
+                                  (2048, "KiB", "2.00 MiB"), (0.5, "", "0.500"),
+                                  (12345, "", "12,345")):
+            self.assertEqual(bench_report.with_unit(value, unit), text)
+
+    def test_cells(self):
+        results = results_of({("fast", "system"): [(10, 5), (30, 5), (20, 5)]})
+        self.assertEqual(bench_report.cell(results, "fast", "system", "warm_ns"), "20.00 ns ±25%")
+        self.assertEqual(bench_report.cell(results, "fast", "other", "warm_ns"), "-")
+        results.fail("fast", "other", "crashed")
+        self.assertEqual(bench_report.cell(results, "fast", "other", "warm_ns"), "failed")
+
+    def test_losing_table_is_first_and_failures_are_told(self):
+        results = results_of({("fast", "system"): [(10, 5)], ("fast", "cairn"): [(20, 5)],
+                              ("slow", "system"): [(10, 5)], ("slow", "cairn"): [(40, 5)]})
+        results.fail("fast", "other", "killed | by a signal")
+        text = bench_report.markdown(self.session(results, {"rust": "no cargo"}), {"kernel": "6"})
+        titles = [line for line in text.splitlines() if line.startswith("## ")]
+        self.assertEqual(titles[0], "## Rows that Cairn loses")
+        self.assertIn("## Failed and skipped", titles)
+        self.assertIn("| slow | time | 40.00 ns | system | 10.00 ns | 4.00 |", text)
+        self.assertLess(text.index("| slow | time"), text.index("| fast | time"))
+        self.assertIn("killed \\| by a signal", text)
+        self.assertIn("| rust | skipped | no cargo |", text)
+        self.assertIn("| kernel | 6 |", text)
+
+
+class GoalsTest(unittest.TestCase):
+    def test_time(self):
+        results = results_of({("fast", "system"): [(100, 1)], ("fast", "other"): [(80, 1)],
+                              ("fast", "cairn"): [(79, 1)], ("slow", "system"): [(100, 1)],
+                              ("slow", "other"): [(60, 1)], ("slow", "cairn"): [(70, 1)]})
+        found = {goal.text: goal for goal in bench_goals.check(results)}
+        over_system = found["every row of A, C and D: time over glibc's at most 0.8"]
+        self.assertEqual((over_system.measured, over_system.met), ("worst 0.79 (fast)", True))
+        over_best = found["every row of A, C and D: time over the best peer's at most 1.05"]
+        self.assertEqual((over_best.measured, over_best.met), ("worst 1.17 (slow)", False))
+
+    def test_limits(self):
+        row = Row("returned", "memory", "", "", "after_2s_kib")
+        results = Results([row], ALLOCATORS)
+        results.add(1, "returned", "cairn", {"after_2s_kib": Figure(16384, "KiB"),
+                                             "after_trim_kib": Figure(4097, "KiB")})
+        self.assertEqual([goal.met for goal in bench_goals.check(results)], [True, False])
+
+    def test_scaling(self):
+        rows = [Row(f"threads-{count}", "scaling", "", "warm_ns", "") for count in (1, 2, 64)]
+        results = Results(rows, ALLOCATORS)
+        for row, value in zip(rows, (10, 11, 12)):
+            results.add(1, row.name, "cairn", {"warm_ns": Figure(value, "ns")})
+        goal, = bench_goals.check(results)
+        self.assertEqual((goal.measured, goal.met), ("1.20 (threads-64)", False))
+
+    def test_nothing_without_cairn(self):
+        self.assertEqual(bench_goals.check(Results([FAST], ALLOCATORS[:1])), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

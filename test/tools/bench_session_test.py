@@ -1,0 +1,139 @@
+"""cairn.bench_session and bench_rows: the order of the runs, failures, selection of rows."""
+
+import pathlib
+import unittest
+
+import tool_path  # noqa: F401
+from cairn.bench_allocators import Allocator
+from cairn.bench_rows import (Figure, Row, RunFailed, Settings, Unit, WorkloadUnit,
+                              check_served_by, micro_figures, micro_row_name,
+                              parse_workload_output, select)
+from cairn.bench_session import Session
+from cairn.errors import UserError
+
+SYSTEM, CAIRN = Allocator("system", None), Allocator("cairn", pathlib.Path("/lib/cairn.so"))
+
+
+class FakeUnit(Unit):
+    def __init__(self, name, log, fails_under=None, reason=None):
+        self.rows = (Row(name, "fake", "", "warm_ns", ""),)
+        self.log, self.fails_under, self.reason = log, fails_under, reason
+
+    def skip_reason(self, settings):
+        return self.reason
+
+    def run(self, allocator, settings):
+        self.log.append((self.rows[0].name, allocator.name))
+        if allocator.name == self.fails_under:
+            raise RunFailed("killed")
+        return {self.rows[0].name: {"warm_ns": Figure(float(len(self.log)), "ns")}}
+
+
+class SessionTest(unittest.TestCase):
+    def setUp(self):
+        self.log = []
+
+    def session(self, *units):
+        return Session(units, [SYSTEM, CAIRN], Settings(), seed=1)
+
+    def test_rounds_are_interleaved_and_the_warm_up_is_not_recorded(self):
+        session = self.session(FakeUnit("a", self.log), FakeUnit("b", self.log))
+        session.run(3)
+        self.assertEqual(len(self.log), 4 * 4)
+        self.assertEqual([row for row, _ in self.log], ["a", "a", "b", "b"] * 4)
+        for at in range(0, len(self.log), 2):
+            self.assertEqual({name for _, name in self.log[at:at + 2]}, {"system", "cairn"})
+        self.assertEqual(len(session.results.values("a", "cairn", "warm_ns")), 3)
+        self.assertGreater(min(session.results.values("a", "cairn", "warm_ns")), 4)
+        self.assertEqual(session.rounds_done, 3)
+
+    def test_order_is_shuffled_and_reproducible(self):
+        self.session(FakeUnit("a", self.log)).run(20)
+        first = list(self.log)
+        self.log.clear()
+        self.session(FakeUnit("a", self.log)).run(20)
+        self.assertEqual(first, self.log)
+        self.assertEqual({first[at][1] for at in range(0, len(first), 2)}, {"system", "cairn"})
+
+    def test_failure_is_recorded_and_not_repeated(self):
+        session = self.session(FakeUnit("a", self.log, fails_under="cairn"))
+        session.run(3)
+        self.assertEqual(self.log.count(("a", "cairn")), 1)
+        self.assertEqual(session.results.failures, {("a", "cairn"): "killed"})
+        self.assertEqual(len(session.results.values("a", "system", "warm_ns")), 3)
+
+    def test_skipped(self):
+        session = self.session(FakeUnit("a", self.log, reason="not here"))
+        session.run(1)
+        self.assertEqual((session.skipped, self.log), ({"a": "not here"}, []))
+
+    def test_deadline_allows_at_least_one_round(self):
+        session = self.session(FakeUnit("a", self.log))
+        session.run(1000000, deadline_s=1e-9)
+        self.assertEqual(session.rounds_done, 1)
+
+    def test_interrupt_keeps_what_is_done(self):
+        def interrupt(done):
+            if done == 2:
+                raise KeyboardInterrupt
+        session = self.session(FakeUnit("a", self.log))
+        session.run(5, on_round=interrupt)
+        self.assertTrue(session.interrupted)
+        self.assertEqual(session.rounds_done, 2)
+
+
+class RowsTest(unittest.TestCase):
+    def test_output_of_a_workload(self):
+        served_by, figures = parse_workload_output(
+            "allocator\t/lib/libc.so.6\t\nwarm_ns\t3.5\tns\ncycles\tnot available\t\n")
+        self.assertEqual(served_by, "/lib/libc.so.6")
+        self.assertEqual(figures, {"warm_ns": Figure(3.5, "ns"), "cycles": Figure(None, "")})
+        with self.assertRaises(RunFailed):
+            parse_workload_output("")
+
+    def test_wrong_allocator_is_an_error(self):
+        check_served_by("/lib/x86_64-linux-gnu/libc.so.6", SYSTEM)
+        with self.assertRaises(UserError):
+            check_served_by("/lib/libjemalloc.so.2", SYSTEM)
+        own = pathlib.Path(__file__)
+        check_served_by(str(own), Allocator("cairn", own))
+        with self.assertRaises(UserError):
+            check_served_by("/lib/x86_64-linux-gnu/libc.so.6", Allocator("cairn", own))
+
+    def test_select(self):
+        units = [FakeUnit(name, []) for name in ("a-one", "a-two", "b-one")]
+        self.assertEqual(select(units, []), units)
+        self.assertEqual(select(units, ["fake"]), units)
+        self.assertEqual(select(units, ["a-*"]), units[:2])
+        self.assertEqual(select(units, ["b-one", "a-o?e"]), [units[0], units[2]])
+        with self.assertRaisesRegex(UserError, "c-one"):
+            select(units, ["a-*", "c-one"])
+
+    def test_nodes_fit_the_memory(self):
+        unit = WorkloadUnit(Row("b-contended", "B", "", "total_ms", "peak_rss", 0))
+        self.assertEqual(unit.nodes(Settings(memory_mib=8192)), 100_000_000)
+        self.assertIsNone(unit.remark(Settings(memory_mib=8192)))
+        self.assertLess(unit.nodes(Settings(memory_mib=4096)), 70_000_000)
+        self.assertIn("--memory 6.2 allows", unit.remark(Settings(memory_mib=4096)))
+        self.assertEqual(unit.nodes(Settings(nodes=5000)), 5000)
+        other = WorkloadUnit(Row("a-cycle", "A", "", "warm_ns", "peak_rss", 64))
+        self.assertEqual(other.nodes(Settings()), 0)
+
+    def test_rows_that_need_too_much_are_skipped(self):
+        unit = WorkloadUnit(Row("heap-8g", "scaling", "", "warm_ns", "peak_rss", 12800))
+        self.assertIn("12.5 GiB", unit.skip_reason(Settings(memory_mib=4096)))
+        self.assertIsNone(unit.skip_reason(Settings(memory_mib=16384)))
+        self.assertIn("--quick", unit.skip_reason(Settings(memory_mib=16384, quick=True)))
+
+    def test_micro(self):
+        self.assertEqual(micro_row_name("remote_free/64/real_time"), "micro-remote-free-64")
+        self.assertEqual(micro_figures({"name": "malloc_free/8", "cpu_time": 5, "real_time": 6}),
+                         {"cpu_ns": Figure(5, "ns"), "real_ns": Figure(6, "ns")})
+        batch = micro_figures({"name": "malloc_free_1000/8", "cpu_time": 5000.0,
+                               "real_time": 6000.0, "items_per_second": 1000 / 5e-6})
+        self.assertAlmostEqual(batch["cpu_ns"].value, 5)
+        self.assertAlmostEqual(batch["real_ns"].value, 6)
+
+
+if __name__ == "__main__":
+    unittest.main()
