@@ -1,0 +1,50 @@
+/* What the frame allocators share: their memory, their descriptors, and how they fail.
+ *
+ * Descriptors (of allocators, blocks and chunks) lie in metadata memory, apart from the blocks that they
+ * describe, and are recycled by kind but never given back: a stale handle can read an old descriptor, never
+ * anything else. The lists are lock-free stacks, so they work in any state of a fork.
+ *
+ * Runs come from the page layer, marked SPAN_FRAME there, so that the heap's free takes none of them for a block.
+ *
+ * Threading: any thread. Failure: NULL, and errno is the caller's (frame_no_memory).
+ */
+#ifndef CAIRN_FRAME_FRAME_H
+#define CAIRN_FRAME_FRAME_H
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "base/check.h"
+#include "base/memory_marks.h"
+#include "os/os.h"
+#include "page/page.h"
+
+/* In use by a frame allocator: `tag` of such a span, which is neither a slab nor a block of the heap's. */
+enum { SPAN_FRAME = SPAN_HUGE + 1 };
+
+enum cell_kind { CELL_STACK, CELL_STACK_BLOCK, CELL_FIFO, CELL_RING, CELL_RING_CHUNK, CELL_KINDS };
+
+enum {
+    CELL_BYTES = 320,        /* the largest descriptor; all kinds take the same */
+    FRAME_DECAY_MS = 500,    /* what an allocator did not need for so long goes back */
+    FRAME_NAME_BYTES = 24,   /* of an allocator's name, its end included */
+};
+
+/* A descriptor: its contents are those it was given back with, or zero. NULL when memory is out. */
+void *cell_take(enum cell_kind kind);
+void cell_give(enum cell_kind kind, void *cell);
+
+/* A run of pages: readable and writable, contents undefined. */
+struct span *run_take(size_t size_bytes, size_t alignment_bytes);
+void run_give(struct span *span);
+inline_always size_t run_bytes(const struct span *span) { return (size_t)span->pages << PAGE_SHIFT; }
+
+/* Whether allocators made now check every block: debug builds, and any build under a memory checker. */
+bool frame_checked(void);
+
+/* Sets errno to ENOMEM; returns NULL. And EINVAL. */
+void *frame_no_memory(void) cold;
+void *frame_invalid(void) cold;
+
+void frame_copy_name(char *to, const char *name, const char *otherwise);
+
+#endif

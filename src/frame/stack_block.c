@@ -1,0 +1,257 @@
+/* The blocks of a stack: where its memory comes from and when it goes back. See cairn/stack.h and stack_state.h.
+ *
+ * A block grows from its start in steps of an eighth, so that a growing stack looks here seldom and has little memory
+ * that it does not use. Steps of a large stack are faulted in at once: page faults one by one cost more than all else.
+ *
+ * Memory goes back by what was reached: `limit` rises with use and falls to the position when an interval ends; what lay
+ * above it through a whole interval was not needed and goes. Trim does the same at once.
+ */
+#include "frame/stack_state.h"
+
+enum {
+    FIRST_BYTES = 64 << 10,
+    SMALLEST_RANGE_BYTES = 1 << 20,
+    LARGEST_RANGE_BYTES = 1 << 30, /* unless one allocation needs more */
+    RANGE_GROWTH = 8,
+    LEAST_STEP = 16 << 10,
+    MOST_STEP = 4 << 20,
+    POPULATE_FROM = 1 << 20, /* a block of this size is likely to be used to the end of its step */
+};
+
+static struct stack_block *block_of_pages(void)
+{
+    struct span *span = run_take(FIRST_BYTES, PAGE_BYTES);
+    struct stack_block *block = span ? cell_take(CELL_STACK_BLOCK) : NULL;
+    if (block) {
+        size_t bytes = run_bytes(span);
+        *block = (struct stack_block){
+            .base = span->base, .reserved = bytes, .committed = bytes, .span = span};
+    } else if (span) {
+        run_give(span);
+    }
+    return block;
+}
+
+/* As large as wanted, where the address space allows. */
+static struct stack_block *block_of_range(size_t wanted, size_t needed, const char *name)
+{
+    size_t granule = os_page_size();
+    needed = align_up(needed, granule);
+    wanted = align_up(larger_of(wanted, needed), granule);
+    struct stack_block *block = cell_take(CELL_STACK_BLOCK);
+    if (block == NULL)
+        return NULL;
+    char *base = os_reserve(wanted);
+    while (base == NULL && wanted > needed) {
+        wanted = larger_of(align_up(wanted / 4, granule), needed);
+        base = os_reserve(wanted);
+    }
+    if (base == NULL) {
+        cell_give(CELL_STACK_BLOCK, block);
+        return NULL;
+    }
+    os_name(base, wanted, name);
+    *block = (struct stack_block){.base = base, .reserved = wanted};
+    return block;
+}
+
+static void block_free(struct stack_block *block)
+{
+    if (block->span) {
+        if (block->committed < block->reserved) /* a checked stack took the access away */
+            (void)os_protect(block->base, block->reserved, OS_WRITE);
+        run_give(block->span);
+    } else {
+        mark_defined(block->base, block->reserved);
+        os_unmap(block->base, block->reserved);
+    }
+    cell_give(CELL_STACK_BLOCK, block);
+}
+
+void stack_free_blocks(struct stack *stack)
+{
+    for (struct stack_block *block = stack->first, *newer; block; block = newer) {
+        newer = block->newer;
+        block_free(block);
+    }
+    stack->first = stack->current = NULL;
+}
+
+static size_t bytes_before(const struct stack_block *block)
+{
+    size_t bytes = 0;
+    for (block = block->older; block; block = block->older)
+        bytes += block->limit;
+    return bytes;
+}
+
+/* Raises a block's limit to at least `needed` bytes. False when it ends before, or memory or the maximum does. */
+static bool block_raise(struct stack *stack, struct stack_block *block, size_t needed)
+{
+    if (needed <= block->limit)
+        return true;
+    size_t before = smaller_of(bytes_before(block), stack->max_bytes);
+    size_t most = smaller_of(block->reserved, stack->max_bytes - before);
+    if (needed > most)
+        return false;
+    size_t step = smaller_of(larger_of(block->limit / 8, LEAST_STEP), MOST_STEP);
+    size_t target = smaller_of(align_up(larger_of(needed, block->limit + step), os_page_size()), most);
+    if (target > block->committed) {
+        char *from = block->base + block->committed;
+        if (os_commit(from, target - block->committed) != 0) {
+            target = align_up(needed, os_page_size());
+            if (target > block->committed && os_commit(from, target - block->committed) != 0)
+                return false;
+        }
+        block->committed = larger_of(block->committed, target);
+    }
+    if (target > block->resident) {
+        if (target >= POPULATE_FROM) /* refused, the pages come one by one */
+            (void)os_populate(block->base + block->resident, target - block->resident);
+        block->resident = target;
+    }
+    if (stack->checked)
+        mark_inaccessible(block->base + block->limit, target - block->limit);
+    block->limit = target;
+    return true;
+}
+
+/* Takes a spare block out of the chain. */
+static void drop_spare(struct stack *stack, struct stack_block *block)
+{
+    if (block->older)
+        block->older->newer = block->newer;
+    else
+        stack->first = block->newer;
+    if (block->newer)
+        block->newer->older = block->older;
+    block_free(block);
+}
+
+static struct stack_block *new_block(struct stack *stack, size_t needed)
+{
+    struct stack_block *last = stack->current;
+    struct stack_block *block = NULL;
+    if (last == NULL && stack->first_reserve != 0)
+        block = block_of_range(stack->first_reserve, needed, stack->name);
+    else if (last == NULL && needed <= FIRST_BYTES)
+        block = block_of_pages();
+    else
+        block = block_of_range(
+            larger_of(smaller_of(last ? last->reserved : 0, LARGEST_RANGE_BYTES / RANGE_GROWTH) * RANGE_GROWTH,
+                      SMALLEST_RANGE_BYTES),
+            needed, stack->name);
+    if (block == NULL)
+        return NULL;
+    block->older = last;
+    if (last) {
+        block->newer = last->newer;
+        last->newer = block;
+    } else {
+        block->newer = stack->first;
+        stack->first = block;
+    }
+    if (block->newer)
+        block->newer->older = block;
+    return block;
+}
+
+/* The next block with room for `needed` bytes: a spare one, or a new one. */
+static struct stack_block *next_block(struct stack *stack, size_t needed)
+{
+    struct stack_block *spare = stack->current ? stack->current->newer : stack->first;
+    if (spare && spare->reserved >= needed)
+        return spare;
+    struct stack_block *block = new_block(stack, needed);
+    if (block && spare && spare->reserved < block->reserved)
+        drop_spare(stack, spare); /* it would only be passed over again */
+    return block;
+}
+
+bool stack_make_room(struct stack *stack, size_t size, size_t align)
+{
+    if (size > PTRDIFF_MAX / 2 || align > PTRDIFF_MAX / 2)
+        return false;
+    stack_tick(stack);
+    struct stack_block *current = stack->current;
+    if (current) {
+        size_t end = align_up(stack_position(stack), align) + size - (uintptr_t)current->base;
+        if (block_raise(stack, current, end)) {
+            stack_set_position(stack, stack_position(stack));
+            return true;
+        }
+    }
+    size_t needed = size + (align > PAGE_BYTES ? align : 0);
+    struct stack_block *block = next_block(stack, needed);
+    if (block == NULL || !block_raise(stack, block, needed))
+        return false; /* a block stays as a spare */
+    if (current)
+        current->left_at = stack_position(stack);
+    stack->head.frame->serial |= SERIAL_POP_SLOWLY; /* its pop has to find the way back */
+    stack->current = block;
+    stack_set_position(stack, (uintptr_t)block->base);
+    return true;
+}
+
+/* Gives back the memory of a block from `keep` bytes on. Returns how much that was. */
+static size_t block_purge(struct stack_block *block, size_t keep)
+{
+    keep = align_up(keep, os_page_size());
+    if (keep >= block->resident || os_purge(block->base + keep, block->resident - keep) != 0)
+        return 0;
+    size_t purged = block->resident - keep;
+    block->resident = keep;
+    block->limit = smaller_of(block->limit, keep);
+    return purged;
+}
+
+size_t stack_give_back(struct stack *stack, size_t keep)
+{
+    struct stack_block *block = stack->current;
+    if (block == NULL)
+        return 0;
+    size_t used = align_up(stack_position(stack) - (uintptr_t)block->base, os_page_size());
+    size_t kept = smaller_of(keep, block->resident - smaller_of(used, block->resident));
+    size_t given = block_purge(block, used + kept);
+    keep -= kept;
+    for (struct stack_block *spare = block->newer, *newer; spare; spare = newer) {
+        newer = spare->newer;
+        kept = smaller_of(keep, spare->resident);
+        keep -= kept;
+        if (kept == 0) {
+            given += spare->resident;
+            drop_spare(stack, spare);
+        } else {
+            given += block_purge(spare, kept);
+        }
+    }
+    stack_set_position(stack, stack_position(stack));
+    return given;
+}
+
+/* An interval has ended: what lies above the limits was not needed in it. */
+static void end_interval(struct stack *stack)
+{
+    struct stack_block *block = stack->current;
+    block_purge(block, block->limit);
+    block->limit = align_up(stack_position(stack) - (uintptr_t)block->base, os_page_size());
+    for (struct stack_block *spare = block->newer, *newer; spare; spare = newer) {
+        newer = spare->newer;
+        if (spare->limit == 0)
+            drop_spare(stack, spare);
+        else
+            block_purge(spare, spare->limit);
+    }
+    for (struct stack_block *spare = block->newer; spare; spare = spare->newer)
+        spare->limit = 0;
+    stack_set_position(stack, stack_position(stack));
+}
+
+void stack_tick(struct stack *stack)
+{
+    uint64_t now = os_now_ms();
+    if (likely(now - stack->interval_start_ms < FRAME_DECAY_MS) || stack->current == NULL)
+        return;
+    stack->interval_start_ms = now;
+    end_interval(stack);
+}
