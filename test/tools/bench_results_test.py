@@ -59,6 +59,13 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(self.results.geomean("cairn", TIME), (2, 1))
         self.assertEqual(self.results.geomean("system", TIME), (2, 1))
 
+    def test_allocator_of_one_group_does_not_narrow_the_others(self):
+        self.results.allocators.append(Allocator("cairn-api", None))
+        self.results.add(1, "fast", "cairn-api", {"warm_ns": Figure(30, "ns")})
+        self.assertEqual(self.results.geomean("cairn", TIME)[1], 2)
+        self.assertIsNone(self.results.geomean("cairn-api", TIME))
+        self.assertEqual(self.results.geomean("cairn-api", TIME, "A"), (1.5, 1))
+
     def test_failed_runs_do_not_count(self):
         self.results.fail("slow", "other", "crashed")
         self.results.fail("slow", "other", "later")

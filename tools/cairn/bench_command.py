@@ -1,6 +1,7 @@
 """`cairn bench`: the command line of the benchmark."""
 
 import pathlib
+import sys
 from typing import List, Optional
 
 import typer
@@ -20,7 +21,9 @@ QUICK_SECONDS = 110  # of the two minutes that --quick promises, the rest is for
 FULL_ROUNDS, QUICK_ROUNDS = 5, 3
 SEED = 20240607
 
-out = Console(highlight=False)
+PIPED_COLUMNS = 120  # where the output is no terminal, whose width would decide
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_COLUMNS)
 err = Console(stderr=True, highlight=False)
 
 

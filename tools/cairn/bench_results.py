@@ -93,21 +93,25 @@ class Results:
         return found
 
     def common_rows(self, aspect, group=None):
-        """The rows that all allocators have a ratio in, so that their geomeans compare."""
+        """The rows that all allocators have a ratio in, so that their geomeans compare. One that
+        is measured in some groups only, such as Cairn's own names, does not narrow the others."""
+        measured = {(row, name) for row, name, _ in self.samples} | set(self.failures)
+        rows = {row for row, _ in measured}
         everywhere = None
         for allocator in self.names():
-            names = set(self.ratios(allocator, aspect, group))
-            if names:  # an allocator for micro-benchmarks only has none elsewhere
+            if all((row, allocator) in measured for row in rows):
+                names = set(self.ratios(allocator, aspect, group))
                 everywhere = names if everywhere is None else everywhere & names
         return everywhere or set()
 
     def geomean(self, allocator, aspect, group=None):
-        """(geomean of the ratios over the common rows, number of rows), or None."""
+        """(geomean of the ratios over the common rows, number of rows); None unless the allocator
+        has them all."""
         ratios = self.ratios(allocator, aspect, group)
-        common = [ratios[name] for name in self.common_rows(aspect, group) if name in ratios]
-        if not common:
+        common = self.common_rows(aspect, group)
+        if not common or not common <= set(ratios):
             return None
-        return math.exp(statistics.fmean(map(math.log, common))), len(common)
+        return math.exp(statistics.fmean(math.log(ratios[name]) for name in common)), len(common)
 
     def sorted_rows(self, aspect):
         """The rows that have the aspect, the subject's worst first; then those without a ratio."""
