@@ -1,0 +1,77 @@
+// Bit arithmetic and bitmap ranges.
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+extern "C" {
+#include "base/bits.h"
+}
+
+namespace {
+
+TEST(Bits, PowersOfTwo)
+{
+    EXPECT_FALSE(is_power_of_two(0));
+    for (unsigned shift = 0; shift < 64; shift++) {
+        const size_t power = size_t{1} << shift;
+        EXPECT_TRUE(is_power_of_two(power));
+        EXPECT_EQ(is_power_of_two(power + 1), power == 1);
+        EXPECT_EQ(lowest_bit(power), shift);
+        EXPECT_EQ(highest_bit(power), shift);
+        EXPECT_EQ(highest_bit(power | (power - 1)), shift);
+        EXPECT_EQ(count_bits(power - 1), shift);
+    }
+}
+
+TEST(Bits, Alignment)
+{
+    EXPECT_EQ(align_up(0, 16), 0u);
+    EXPECT_EQ(align_up(1, 16), 16u);
+    EXPECT_EQ(align_up(16, 16), 16u);
+    EXPECT_EQ(align_down(31, 16), 16u);
+    for (size_t value = 0; value < 300; value++) {
+        for (size_t alignment = 1; alignment <= 128; alignment *= 2) {
+            EXPECT_EQ(align_up(value, alignment), (value + alignment - 1) / alignment * alignment);
+            EXPECT_EQ(align_down(value, alignment), value / alignment * alignment);
+        }
+    }
+}
+
+TEST(Bits, RotationAndOrder)
+{
+    EXPECT_EQ(rotate_right(1, 1), uint64_t{1} << 63);
+    EXPECT_EQ(rotate_right(0xf0, 4), 0xfu);
+    EXPECT_EQ(rotate_right(rotate_right(0x123456789abcdefu, 15), 64 - 15), 0x123456789abcdefu);
+    EXPECT_EQ(smaller_of(2, 3), 2u);
+    EXPECT_EQ(larger_of(2, 3), 3u);
+}
+
+// Random ranges against a vector of booleans: within a word, whole words, across several, empty.
+TEST(Bits, BitmapRanges)
+{
+    constexpr size_t kBits = 64 * 7;
+    uint64_t words[kBits / 64] = {};
+    std::vector<bool> model(kBits);
+    std::mt19937 random(5);
+    for (int round = 0; round < 20000; round++) {
+        const size_t first = random() % kBits;
+        const size_t count = random() % 4 == 0 ? 64 * (random() % 3) : random() % 200;
+        const size_t taken = std::min(count, kBits - first);
+        const bool value = random() % 2 == 0;
+        if (value)
+            bitmap_set(words, first, taken);
+        else
+            bitmap_clear(words, first, taken);
+        std::fill_n(model.begin() + static_cast<ptrdiff_t>(first), taken, value);
+        const size_t from = random() % kBits;
+        const size_t length = random() % (kBits - from + 1);
+        const auto start = model.begin() + static_cast<ptrdiff_t>(from);
+        ASSERT_EQ(bitmap_count(words, from, length),
+                  static_cast<size_t>(
+                      std::count(start, start + static_cast<ptrdiff_t>(length), true)));
+    }
+}
+
+} // namespace

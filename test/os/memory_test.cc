@@ -1,0 +1,172 @@
+// Address space and memory as the kernel gives it.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "os/os.h"
+}
+
+namespace {
+
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+
+bool all_bytes_are(const char *start, size_t size, char value)
+{
+    for (size_t i = 0; i < size; i++)
+        if (start[i] != value)
+            return false;
+    return true;
+}
+
+// Pages of a range that are in memory.
+size_t resident(char *start, size_t size)
+{
+    std::vector<unsigned char> pages(size / kPage);
+    EXPECT_EQ(mincore(start, size, pages.data()), 0);
+    size_t count = 0;
+    for (unsigned char page : pages)
+        count += page & 1;
+    return count;
+}
+
+TEST(Memory, PageSizeIsTheKernels)
+{
+    os_init();
+    EXPECT_EQ(os_page_size(), kPage);
+    os_init();
+    EXPECT_EQ(os_page_size(), kPage);
+}
+
+TEST(Memory, MappedMemoryIsZeroAndWritable)
+{
+    char *start = static_cast<char *>(os_map(16 * kPage));
+    ASSERT_NE(start, nullptr);
+    EXPECT_TRUE(all_bytes_are(start, 16 * kPage, 0));
+    memset(start, 1, 16 * kPage);
+    EXPECT_EQ(os_unmap(start, 16 * kPage), 0);
+}
+
+TEST(MemoryDeathTest, ReservedIsNotUsableBeforeCommit)
+{
+    char *start = static_cast<char *>(os_reserve(16 * kPage));
+    ASSERT_NE(start, nullptr);
+    volatile char *first = start;
+    EXPECT_DEATH(*first = 1, "");
+    ASSERT_EQ(os_commit(start + kPage, kPage), 0);
+    EXPECT_TRUE(all_bytes_are(start + kPage, kPage, 0));
+    start[kPage] = 1;
+    EXPECT_DEATH(first[2 * kPage] = 1, "");
+    EXPECT_EQ(os_unmap(start, 16 * kPage), 0);
+    EXPECT_DEATH(first[kPage] = 1, "");
+}
+
+TEST(MemoryDeathTest, ProtectionChanges)
+{
+    char *start = static_cast<char *>(os_map(kPage));
+    ASSERT_NE(start, nullptr);
+    start[0] = 7;
+    volatile char *first = start;
+    ASSERT_EQ(os_protect(start, kPage, OS_READ), 0);
+    EXPECT_EQ(*first, 7);
+    EXPECT_DEATH(*first = 1, "");
+    ASSERT_EQ(os_protect(start, kPage, OS_NONE), 0);
+    EXPECT_DEATH(_exit(*first), "");
+    ASSERT_EQ(os_protect(start, kPage, OS_WRITE), 0);
+    *first = 8;
+    EXPECT_EQ(os_unmap(start, kPage), 0);
+}
+
+TEST(Memory, PurgedMemoryIsGoneAndZero)
+{
+    char *start = static_cast<char *>(os_map(8 * kPage));
+    ASSERT_NE(start, nullptr);
+    memset(start, 3, 8 * kPage);
+    EXPECT_EQ(resident(start, 8 * kPage), 8u);
+    ASSERT_EQ(os_purge(start + kPage, 4 * kPage), 0);
+    EXPECT_EQ(resident(start, 8 * kPage), 4u);
+    EXPECT_TRUE(all_bytes_are(start, kPage, 3));
+    EXPECT_TRUE(all_bytes_are(start + kPage, 4 * kPage, 0));
+    EXPECT_TRUE(all_bytes_are(start + 5 * kPage, 3 * kPage, 3));
+    EXPECT_EQ(os_unmap(start, 8 * kPage), 0);
+}
+
+TEST(Memory, PopulateFaultsIn)
+{
+    char *start = static_cast<char *>(os_map(8 * kPage));
+    ASSERT_NE(start, nullptr);
+    EXPECT_EQ(resident(start, 8 * kPage), 0u);
+    const int error = os_populate(start, 8 * kPage);
+    if (error == -EINVAL)
+        GTEST_SKIP() << "the kernel is older than 5.14";
+    EXPECT_EQ(error, 0);
+    EXPECT_EQ(resident(start, 8 * kPage), 8u);
+    EXPECT_EQ(os_unmap(start, 8 * kPage), 0);
+}
+
+TEST(Memory, ResizesInPlaceOnlyWhereThereIsRoom)
+{
+    char *start = static_cast<char *>(os_map(8 * kPage));
+    ASSERT_NE(start, nullptr);
+    memset(start, 4, 8 * kPage);
+    ASSERT_EQ(os_resize(start, 8 * kPage, 2 * kPage), 0);
+    ASSERT_EQ(os_resize(start, 2 * kPage, 6 * kPage), 0);
+    EXPECT_TRUE(all_bytes_are(start, 2 * kPage, 4));
+    EXPECT_TRUE(all_bytes_are(start + 2 * kPage, 4 * kPage, 0));
+    // The first half cannot grow over the second, which is in use.
+    ASSERT_EQ(os_protect(start + 3 * kPage, 3 * kPage, OS_READ), 0);
+    EXPECT_EQ(os_resize(start, 3 * kPage, 5 * kPage), -ENOMEM);
+    EXPECT_TRUE(all_bytes_are(start, 2 * kPage, 4));
+    EXPECT_EQ(os_unmap(start, 6 * kPage), 0);
+}
+
+TEST(Memory, MovesWithItsContents)
+{
+    char *from = static_cast<char *>(os_map(4 * kPage));
+    char *to = static_cast<char *>(os_reserve(8 * kPage));
+    ASSERT_TRUE(from && to);
+    memset(from, 5, 4 * kPage);
+    ASSERT_EQ(os_move(from, 4 * kPage, to, 8 * kPage), 0);
+    EXPECT_TRUE(all_bytes_are(to, 4 * kPage, 5));
+    EXPECT_TRUE(all_bytes_are(to + 4 * kPage, 4 * kPage, 0));
+    unsigned char page;
+    EXPECT_NE(mincore(from, kPage, &page), 0) << "the old place is still mapped";
+    EXPECT_EQ(os_unmap(to, 8 * kPage), 0);
+}
+
+TEST(Memory, FailureIsReturnedAndErrnoIsLeftAlone)
+{
+    errno = 12345;
+    EXPECT_EQ(os_map(size_t{1} << 60), nullptr);
+    EXPECT_EQ(os_reserve(size_t{1} << 60), nullptr);
+    char *odd = reinterpret_cast<char *>(1);
+    EXPECT_EQ(os_commit(odd, kPage), -EINVAL);
+    EXPECT_EQ(os_unmap(odd, kPage), -EINVAL);
+    EXPECT_EQ(os_purge(odd, kPage), -EINVAL);
+    EXPECT_LT(os_resize(odd, kPage, 2 * kPage), 0);
+    EXPECT_LT(os_move(odd, kPage, odd, kPage), 0);
+    EXPECT_EQ(errno, 12345);
+}
+
+TEST(Memory, HugePagesAndNamesAreWishes)
+{
+    char *start = static_cast<char *>(os_map(8 * kPage));
+    ASSERT_NE(start, nullptr);
+    for (bool wanted : {true, false}) {
+        const int error = os_huge_pages(start, 8 * kPage, wanted);
+        EXPECT_TRUE(error == 0 || error == -EINVAL) << error; // a kernel without them says EINVAL
+    }
+    errno = 12345;
+    os_name(start, 8 * kPage, "cairn: test");
+    EXPECT_EQ(errno, 12345);
+    start[0] = 1;
+    EXPECT_EQ(os_unmap(start, 8 * kPage), 0);
+}
+
+} // namespace

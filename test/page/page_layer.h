@@ -1,0 +1,59 @@
+// The page layer as its unit tests need it: started, with slab shapes of its own, without a heap.
+#pragma once
+
+#include <string.h>
+#include <unistd.h>
+
+#include <utility>
+
+extern "C" {
+#include "os/os.h"
+#include "page/arena.h"
+#include "page/bins.h"
+#include "page/page.h"
+#include "page/state.h"
+}
+
+namespace page_layer {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr slab_shape kShapes[] = {{1, 2}, {4, 5}, {10, 7}};
+
+inline void start()
+{
+    static const bool started = [] {
+        os_init();
+        pages_init(kShapes);
+        return true;
+    }();
+    (void)started;
+}
+
+inline void configure(uint64_t decay_ms, size_t dirty_cap_bytes, size_t soft_limit_bytes = 0)
+{
+    const page_limits limits = {decay_ms, dirty_cap_bytes, soft_limit_bytes, false};
+    pages_configure(&limits);
+}
+
+inline page_stats stats()
+{
+    page_stats stats;
+    pages_read_stats(&stats);
+    return stats;
+}
+
+inline size_t bytes_of(const struct span *span) { return size_t{span->pages} << PAGE_SHIFT; }
+
+inline char *end_of(const struct span *span) { return span->base + bytes_of(span); }
+
+inline void fill(const struct span *span, char value) { memset(span->base, value, bytes_of(span)); }
+
+inline bool reads(const char *start, size_t size, char value)
+{
+    for (size_t i = 0; i < size; i++)
+        if (start[i] != value)
+            return false;
+    return true;
+}
+
+} // namespace page_layer

@@ -1,0 +1,130 @@
+// The page map: what is set is found, everything else is the null span.
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "page/page_layer.h"
+
+namespace {
+
+constexpr uintptr_t kRegion = uintptr_t{1} << REGION_SHIFT;
+
+// Only the map is touched at these addresses, which no mapping of this process has.
+char *address(uintptr_t value) { return reinterpret_cast<char *>(value); }
+
+class PageMap : public testing::Test
+{
+protected:
+    void SetUp() override { page_layer::start(); }
+};
+
+TEST_F(PageMap, ForeignAddressesFindTheNullSpan)
+{
+    int local = 0;
+    for (const void *pointer :
+         {static_cast<const void *>(nullptr), static_cast<const void *>(&local),
+          static_cast<const void *>(address(1)), static_cast<const void *>(address(0x5000)),
+          static_cast<const void *>(address(UINTPTR_MAX)),
+          static_cast<const void *>(address(uintptr_t{1} << 47)),
+          static_cast<const void *>(address(0xffff800000000000u))}) {
+        EXPECT_EQ(page_map_find(pointer), &page_map.null_span) << pointer;
+    }
+    EXPECT_EQ(page_map.null_span.tag, SPAN_NONE);
+    EXPECT_EQ(page_map.null_span.owner, 0u);
+}
+
+TEST_F(PageMap, FindsWhatWasSetAndNothingBeside)
+{
+    char *start = address(0x10 * kRegion + 0x123000);
+    struct span *span = header_make(0);
+    ASSERT_NE(span, nullptr);
+    ASSERT_EQ(page_map_cover(start, 8 * PAGE_BYTES), 0);
+    EXPECT_EQ(page_map_find(start), &page_map.null_span);
+    page_map_set(start + PAGE_BYTES, 3, span);
+    EXPECT_EQ(page_map_find(start + PAGE_BYTES - 1), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start + PAGE_BYTES), span);
+    EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES - 1), span);
+    EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES), &page_map.null_span);
+    page_map_set(start + 2 * PAGE_BYTES, 1, nullptr);
+    EXPECT_EQ(page_map_find(start + PAGE_BYTES), span);
+    EXPECT_EQ(page_map_find(start + 2 * PAGE_BYTES), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start + 3 * PAGE_BYTES), span);
+    page_map_set(start, 8, nullptr);
+}
+
+TEST_F(PageMap, RunsCrossRegions)
+{
+    char *start = address(0x21 * kRegion - 2 * PAGE_BYTES);
+    struct span *span = header_make(0);
+    ASSERT_EQ(page_map_cover(start, 4 * PAGE_BYTES), 0);
+    page_map_set(start, 4, span);
+    for (size_t page = 0; page < 4; page++)
+        EXPECT_EQ(page_map_find(start + page * PAGE_BYTES), span);
+    EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start - 1), &page_map.null_span);
+    page_map_set(start, 4, nullptr);
+}
+
+TEST_F(PageMap, LastPagesOfARegionAndOfTheAddressSpace)
+{
+    struct span *span = header_make(0);
+    char *last = address((uintptr_t{1} << 48) - PAGE_BYTES);
+    ASSERT_EQ(page_map_cover(last, PAGE_BYTES), 0);
+    page_map_set(last, 1, span);
+    EXPECT_EQ(page_map_find(last + PAGE_BYTES - 1), span);
+    page_map_set(last, 1, nullptr);
+    EXPECT_EQ(page_map_cover(last, PAGE_BYTES + 1), -EADDRNOTAVAIL);
+    EXPECT_EQ(page_map_cover(address(uintptr_t{1} << 52), PAGE_BYTES), -EADDRNOTAVAIL);
+}
+
+TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    char *start = address(0x33 * kRegion);
+    for (size_t call = 0; call < 3; call++) {
+        os_fault_plan(call, 1, ENOMEM);
+        EXPECT_NE(page_map_cover(start, PAGE_BYTES), 0) << call;
+        os_fault_plan(0, 0, 0);
+        EXPECT_EQ(page_map_find(start), &page_map.null_span);
+    }
+    ASSERT_EQ(page_map_cover(start, PAGE_BYTES), 0);
+    struct span *span = header_make(0);
+    page_map_set(start, 1, span);
+    EXPECT_EQ(page_map_find(start), span);
+    page_map_set(start, 1, nullptr);
+}
+
+TEST_F(PageMap, ThreadsMakeLeavesTogether)
+{
+    constexpr size_t kThreads = 8;
+    std::vector<std::thread> threads;
+    std::vector<struct span *> spans;
+    for (size_t i = 0; i < kThreads; i++)
+        spans.push_back(header_make(0));
+    for (size_t i = 0; i < kThreads; i++)
+        threads.emplace_back([i, &spans] {
+            for (uintptr_t region = 0x100; region < 0x140; region++) {
+                char *mine = address(region * kRegion + i * PAGE_BYTES);
+                ASSERT_EQ(page_map_cover(mine, PAGE_BYTES), 0);
+                page_map_set(mine, 1, spans[i]);
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    for (uintptr_t region = 0x100; region < 0x140; region++)
+        for (size_t i = 0; i < kThreads; i++)
+            ASSERT_EQ(page_map_find(address(region * kRegion + i * PAGE_BYTES)), spans[i]);
+}
+
+TEST(PageMapDeathTest, TheZeroLeafIsReadOnly)
+{
+    page_layer::start();
+    volatile uint64_t *entry = page_map.zero_leaf;
+    EXPECT_DEATH(*entry = 1, "");
+}
+
+} // namespace
