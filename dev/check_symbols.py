@@ -23,9 +23,9 @@ def exported(library):
 
 def differences(library, expected, actual):
     for name in sorted(actual - expected):
-        yield f"{library} exports {name}, which dev/symbols does not list"
+        yield f"{name} is exported and not listed", library
     for name in sorted(expected - actual):
-        yield f"{library} does not export {name}"
+        yield f"{name} is listed and not exported", library
 
 
 def read_list(name):
@@ -50,15 +50,18 @@ def main(arguments):
         return 0
 
     prefixed, names = read_list("libcairn"), read_list("names")
-    problems = []
+    problems = {}  # what is wrong: in which libraries
     for suffix in ("", "-hardened"):
         for base, expected in (("libcairn", prefixed), ("libcairn-malloc", prefixed | names)):
             library = f"{base}{suffix}.so"
             if suffix and not (build / library).exists():
                 continue  # this build has no hardened libraries
-            problems += differences(library, expected, exported(build / library))
-    for problem in problems:
-        print(problem)
+            for problem, where in differences(library, expected, exported(build / library)):
+                problems.setdefault(problem, []).append(where)
+    for problem, libraries in problems.items():
+        print(f"{problem}: {', '.join(libraries)}")
+    if problems:
+        print("check_symbols: a name that belongs to the interface is listed by --update")
     return 1 if problems else 0
 
 
