@@ -1,0 +1,337 @@
+// Runs of pages: split, merged, grown and shrunk by boundary tags; what is known to be zero; and
+// the way round the lock while another thread forks.
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "page/page_layer.h"
+
+namespace {
+
+using page_layer::bytes_of;
+using page_layer::end_of;
+using page_layer::kMiB;
+using page_layer::reads;
+
+class Pages : public testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        page_layer::start();
+        page_layer::configure(1000000, size_t{1} << 40); // nothing is purged by itself
+    }
+    void TearDown() override { pages_verify(); }
+
+    static struct span *take(size_t pages, size_t alignment = PAGE_BYTES)
+    {
+        struct span *span = pages_take(pages, alignment);
+        EXPECT_NE(span, nullptr);
+        return span;
+    }
+
+    // Runs side by side, out of one free run, so that the neighbours are known.
+    static std::vector<struct span *> take_adjacent(size_t count, size_t pages)
+    {
+        pages_give(take(count * pages));
+        std::vector<struct span *> spans;
+        for (size_t i = 0; i < count; i++)
+            spans.push_back(take(pages));
+        std::sort(spans.begin(), spans.end(),
+                  [](const struct span *a, const struct span *b) { return a->base < b->base; });
+        for (size_t i = 1; i < count; i++)
+            EXPECT_EQ(end_of(spans[i - 1]), spans[i]->base);
+        return spans;
+    }
+};
+
+TEST_F(Pages, TakenRunsAreDistinctMappedAndWritable)
+{
+    std::vector<struct span *> spans;
+    for (size_t pages = 1; pages <= 600; pages = pages * 2 + 1) {
+        struct span *span = take(pages);
+        EXPECT_EQ(span->pages, pages);
+        EXPECT_EQ(span->tag, SPAN_LARGE);
+        EXPECT_EQ(span->owner, 0u);
+        EXPECT_EQ(page_map_find(span->base), span);
+        page_layer::fill(span, static_cast<char>(spans.size() + 1));
+        spans.push_back(span);
+    }
+    for (size_t i = 0; i < spans.size(); i++)
+        EXPECT_TRUE(reads(spans[i]->base, bytes_of(spans[i]), static_cast<char>(i + 1)));
+    pages_verify();
+    for (struct span *span : spans)
+        pages_give(span);
+}
+
+TEST_F(Pages, FreeNeighboursMergeInEveryOrder)
+{
+    std::vector<size_t> order = {0, 1, 2, 3};
+    do {
+        const auto spans = take_adjacent(4, 5);
+        char *start = spans[0]->base;
+        const size_t free_before = page_layer::stats().free_bytes;
+        for (size_t index : order) {
+            pages_give(spans[index]);
+            pages_verify(); // no two free runs side by side
+        }
+        EXPECT_EQ(page_layer::stats().free_bytes, free_before + 20 * PAGE_BYTES);
+        struct span *merged = page_map_find(start);
+        if (merged->tag == SPAN_FREE && merged->base == start) {
+            EXPECT_GE(merged->pages, 20u);
+        }
+    } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_F(Pages, WhatIsLeftOfARunGoesBack)
+{
+    pages_give(take(64));
+    const page_stats before = page_layer::stats();
+    struct span *span = take(9);
+    EXPECT_EQ(page_layer::stats().free_bytes, before.free_bytes - 9 * PAGE_BYTES);
+    EXPECT_EQ(page_layer::stats().committed_bytes, before.committed_bytes);
+    pages_give(span);
+    EXPECT_EQ(page_layer::stats().free_bytes, before.free_bytes);
+}
+
+TEST_F(Pages, AlignmentIsCutOut)
+{
+    std::vector<struct span *> spans;
+    for (size_t alignment = PAGE_BYTES; alignment <= 4 * kMiB; alignment *= 2) {
+        struct span *span = take(3, alignment);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(span->base) % alignment, 0u);
+        EXPECT_EQ(span->pages, 3u);
+        spans.push_back(span);
+        pages_verify();
+    }
+    for (struct span *span : spans)
+        pages_give(span);
+}
+
+TEST_F(Pages, MoreThanAHeaderCountsIsRefused)
+{
+    EXPECT_EQ(pages_take(size_t{1} << 40, PAGE_BYTES), nullptr);
+    EXPECT_EQ(pages_take(size_t{1} << 30, PAGE_BYTES), nullptr); // more than an arena may have
+}
+
+// Zero knowledge.
+
+TEST_F(Pages, FreshMemoryIsKnownToBeZero)
+{
+    pages_trim(0);
+    struct span *span = take(700);
+    ASSERT_TRUE(span->zero);
+    EXPECT_TRUE(reads(span->base, bytes_of(span), 0));
+    page_layer::fill(span, 1);
+    pages_give(span);
+}
+
+TEST_F(Pages, UsedMemoryIsNotTakenForZero)
+{
+    struct span *span = take(30);
+    page_layer::fill(span, 1);
+    pages_give(span);
+    for (int i = 0; i < 100; i++) {
+        struct span *again = take(1 + static_cast<size_t>(i) % 40);
+        if (again->zero) {
+            EXPECT_TRUE(reads(again->base, bytes_of(again), 0));
+        }
+        page_layer::fill(again, 2);
+        pages_give(again);
+    }
+}
+
+TEST_F(Pages, PurgedMemoryIsKnownToBeZeroAgain)
+{
+    struct span *span = take(50);
+    page_layer::fill(span, 1);
+    pages_give(span);
+    EXPECT_GT(page_layer::stats().dirty_bytes, 0u);
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(page_layer::stats().dirty_bytes, 0u);
+    span = take(50);
+    EXPECT_TRUE(span->zero);
+    EXPECT_TRUE(reads(span->base, bytes_of(span), 0));
+    pages_give(span);
+}
+
+TEST_F(Pages, ARunThatIsPartlyDirtyIsNotZero)
+{
+    const auto spans = take_adjacent(4, 8);
+    for (struct span *span : spans)
+        pages_give(span);
+    pages_trim(0);
+    struct span *one = take(8); // dirty within a clean run
+    page_layer::fill(one, 1);
+    char *inside = one->base;
+    pages_give(one);
+    struct span *whole = take(32);
+    if (whole->base <= inside && inside < end_of(whole)) {
+        EXPECT_FALSE(whole->zero);
+    }
+    EXPECT_TRUE(!whole->zero || reads(whole->base, bytes_of(whole), 0));
+    pages_give(whole);
+}
+
+// In place.
+
+TEST_F(Pages, GrowsIntoAFreeNeighbour)
+{
+    const auto spans = take_adjacent(3, 10);
+    page_layer::fill(spans[0], 5);
+    EXPECT_FALSE(pages_extend(spans[0], 11)) << "the neighbour is in use";
+    pages_give(spans[1]);
+    ASSERT_TRUE(pages_extend(spans[0], 14));
+    EXPECT_EQ(spans[0]->pages, 14u);
+    pages_verify();
+    EXPECT_FALSE(pages_extend(spans[0], 21)) << "more than is free";
+    ASSERT_TRUE(pages_extend(spans[0], 20)) << "all that is free";
+    EXPECT_EQ(end_of(spans[0]), spans[2]->base);
+    EXPECT_TRUE(reads(spans[0]->base, 10 * PAGE_BYTES, 5));
+    page_layer::fill(spans[0], 6);
+    pages_verify();
+    pages_give(spans[0]);
+    pages_give(spans[2]);
+}
+
+TEST_F(Pages, ShrinksAndGivesTheRestBack)
+{
+    const auto spans = take_adjacent(2, 20);
+    page_layer::fill(spans[0], 5);
+    const size_t free_before = page_layer::stats().free_bytes;
+    pages_shrink(spans[0], 3);
+    EXPECT_EQ(spans[0]->pages, 3u);
+    EXPECT_EQ(page_layer::stats().free_bytes, free_before + 17 * PAGE_BYTES);
+    EXPECT_TRUE(reads(spans[0]->base, 3 * PAGE_BYTES, 5));
+    pages_verify();
+    ASSERT_TRUE(pages_extend(spans[0], 20)) << "its own rest";
+    pages_give(spans[0]);
+    pages_give(spans[1]);
+}
+
+TEST_F(Pages, ARestThatWasUsedIsNotZero)
+{
+    struct span *span = take(20);
+    page_layer::fill(span, 5);
+    pages_shrink(span, 3);
+    struct span *rest = take(17);
+    EXPECT_TRUE(!rest->zero || reads(rest->base, bytes_of(rest), 0));
+    pages_give(rest);
+    pages_give(span);
+}
+
+// Slabs.
+
+TEST_F(Pages, SlabsAreMappedOnEveryPageAndKeepTheirColdArea)
+{
+    for (unsigned size_class = 0; size_class < 3; size_class++) {
+        const slab_shape &shape = page_layer::kShapes[size_class];
+        struct span *slab = pages_take_slab(size_class);
+        ASSERT_NE(slab, nullptr);
+        EXPECT_TRUE(span_is_slab(slab));
+        EXPECT_EQ(slab_class(slab), size_class);
+        EXPECT_EQ(slab->capacity, 0) << "a new header";
+        for (size_t page = 0; page < shape.pages; page++)
+            EXPECT_EQ(page_map_find(slab->base + page * PAGE_BYTES), slab);
+        EXPECT_TRUE(reads(reinterpret_cast<char *>(slab->links), shape.cold_64 * 64, 0));
+        pages_verify();
+        char *base = slab->base;
+        slab->capacity = 9;
+        pages_give_slab(slab);
+        EXPECT_FALSE(span_is_slab(page_map_find(base)));
+        pages_verify();
+    }
+}
+
+TEST_F(Pages, RandomOperationsKeepTheInvariants)
+{
+    std::mt19937 random(3);
+    std::vector<struct span *> spans;
+    for (int round = 0; round < 4000; round++) {
+        const size_t choice = random() % 10;
+        const size_t index = spans.empty() ? 0 : random() % spans.size();
+        const size_t pages = 1 + random() % (random() % 8 == 0 ? 800 : 40);
+        if (spans.empty() || (choice < 5 && spans.size() < 200)) {
+            struct span *span = take(pages, size_t{PAGE_BYTES} << random() % 4);
+            ASSERT_TRUE(!span->zero || reads(span->base, bytes_of(span), 0));
+            page_layer::fill(span, 1);
+            spans.push_back(span);
+        } else if (choice < 8) {
+            pages_give(spans[index]);
+            spans[index] = spans.back();
+            spans.pop_back();
+        } else if (pages < spans[index]->pages) {
+            pages_shrink(spans[index], pages);
+        } else if (pages > spans[index]->pages && pages_extend(spans[index], pages)) {
+            page_layer::fill(spans[index], 2);
+        }
+        if (round % 500 == 0)
+            pages_trim(random() % kMiB);
+        if (round % 20 == 0)
+            pages_verify();
+    }
+    for (struct span *span : spans)
+        pages_give(span);
+    pages_verify();
+    EXPECT_EQ(page_layer::stats().free_bytes, page_layer::stats().committed_bytes);
+}
+
+// While another thread forks.
+
+TEST_F(Pages, RunsAreMappedApartWhileTheLockIsFrozen)
+{
+    struct span *before = take(6);
+    page_layer::fill(before, 4);
+    const page_stats stats = page_layer::stats();
+    pages_freeze();
+    struct span *run = nullptr;
+    struct span *slab = nullptr;
+    std::thread([&] {
+        run = pages_take(5, 64 * PAGE_BYTES);
+        slab = pages_take_slab(1);
+        EXPECT_FALSE(pages_extend(before, 7));
+        pages_shrink(before, 2);
+        EXPECT_EQ(before->pages, 6u) << "it keeps what it has";
+        pages_give(before); // waits in the list of deferred ones
+        pages_tick();
+        pages_trim(0);
+    }).join();
+    pages_thaw();
+    ASSERT_TRUE(run && slab);
+    EXPECT_EQ(arena_find(run->base), nullptr);
+    EXPECT_EQ(arena_find(slab->base), nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(run->base) % (64 * PAGE_BYTES), 0u);
+    EXPECT_TRUE(run->zero && reads(run->base, 5 * PAGE_BYTES, 0));
+    EXPECT_EQ(page_map_find(run->base), run);
+    for (size_t page = 0; page < 4; page++)
+        EXPECT_EQ(page_map_find(slab->base + page * PAGE_BYTES), slab);
+    EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes) << "not settled yet";
+    pages_give(take(1)); // settles
+    EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes + 6 * PAGE_BYTES);
+    pages_verify();
+    char *places[] = {run->base, slab->base};
+    pages_give(run);
+    pages_give_slab(slab);
+    for (char *place : places)
+        EXPECT_EQ(page_map_find(place), &page_map.null_span);
+    EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes + 6 * PAGE_BYTES)
+        << "a mapping of its own is no page of an arena";
+}
+
+TEST_F(Pages, RunsMappedApartMayBeGivenBackWhileFrozenToo)
+{
+    pages_freeze();
+    std::thread([] {
+        struct span *run = pages_take(5, PAGE_BYTES);
+        ASSERT_NE(run, nullptr);
+        page_layer::fill(run, 1);
+        pages_give(run);
+    }).join();
+    pages_thaw();
+    pages_give(take(1));
+}
+
+} // namespace

@@ -1,0 +1,179 @@
+// Giving memory back: cap, decay by low-water mark, soft limit, trim, and a kernel that refuses.
+// What counts as gone is what mincore says.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "page/page_layer.h"
+
+namespace {
+
+using page_layer::configure;
+using page_layer::kMiB;
+
+constexpr uint64_t kNever = 1000000;
+constexpr size_t kNoCap = size_t{1} << 40;
+
+size_t dirty() { return page_layer::stats().dirty_bytes; }
+
+// A run of memory that was written.
+struct span *used(size_t bytes)
+{
+    struct span *span = pages_take(bytes >> PAGE_SHIFT, PAGE_BYTES);
+    EXPECT_NE(span, nullptr);
+    page_layer::fill(span, 1);
+    return span;
+}
+
+size_t resident(char *start, size_t bytes)
+{
+    std::vector<unsigned char> pages(bytes / os_page_size());
+    EXPECT_EQ(mincore(start, bytes, pages.data()), 0);
+    size_t count = 0;
+    for (unsigned char page : pages)
+        count += page & 1;
+    return count * os_page_size();
+}
+
+class Purge : public testing::Test
+{
+protected:
+    void SetUp() override
+    {
+        page_layer::start();
+        configure(kNever, kNoCap);
+    }
+    void TearDown() override
+    {
+        configure(kNever, kNoCap);
+        pages_trim(0);
+        pages_verify();
+    }
+};
+
+TEST_F(Purge, TrimGivesBackAllButWhatIsKept)
+{
+    struct span *span = used(16 * kMiB);
+    char *start = span->base;
+    pages_give(span);
+    EXPECT_EQ(dirty(), 16 * kMiB);
+    EXPECT_EQ(resident(start, 16 * kMiB), 16 * kMiB);
+    EXPECT_FALSE(pages_trim(16 * kMiB));
+    EXPECT_EQ(dirty(), 16 * kMiB);
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(dirty(), 0u);
+    EXPECT_EQ(resident(start, 16 * kMiB), 0u);
+    EXPECT_FALSE(pages_trim(0)) << "nothing is left to give";
+    EXPECT_GE(page_layer::stats().purged_bytes, 16 * kMiB);
+}
+
+TEST_F(Purge, ManySmallRunsAreTrimmedToo)
+{
+    std::vector<struct span *> spans;
+    for (size_t i = 0; i < 400; i++)
+        spans.push_back(used(5 * PAGE_BYTES));
+    for (size_t i = 0; i < spans.size(); i += 2)
+        pages_give(spans[i]);
+    EXPECT_EQ(dirty(), 200u * 5 * PAGE_BYTES);
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(dirty(), 0u);
+    for (size_t i = 1; i < spans.size(); i += 2) {
+        EXPECT_TRUE(page_layer::reads(spans[i]->base, 5 * PAGE_BYTES, 1)) << "it was in use";
+        pages_give(spans[i]);
+    }
+}
+
+TEST_F(Purge, TheCapHolds)
+{
+    configure(kNever, 4 * kMiB);
+    std::vector<struct span *> spans;
+    for (int i = 0; i < 20; i++)
+        spans.push_back(used(kMiB));
+    for (struct span *span : spans)
+        pages_give(span);
+    // Nothing is in use any more, so that the cap alone counts.
+    EXPECT_LE(dirty(), 4 * kMiB);
+    EXPECT_GT(dirty(), 0u) << "below the cap memory is kept for the next user";
+}
+
+TEST_F(Purge, MemoryThatWasNotNeededDecays)
+{
+    configure(40, kNoCap);
+    pages_give(used(8 * kMiB));
+    for (int i = 0; i < 8 && dirty() > 0; i++) {
+        os_sleep_ms(30);
+        pages_tick();
+    }
+    EXPECT_EQ(dirty(), 0u);
+}
+
+TEST_F(Purge, MemoryInTurnoverIsLeftAlone)
+{
+    configure(40, kNoCap);
+    pages_give(used(8 * kMiB));
+    const size_t purged = page_layer::stats().purged_bytes;
+    for (int i = 0; i < 40; i++) {
+        struct span *span = used(8 * kMiB); // all of it, again and again
+        pages_give(span);
+        os_sleep_ms(5);
+        pages_tick();
+    }
+    EXPECT_EQ(page_layer::stats().purged_bytes, purged);
+}
+
+TEST_F(Purge, ATickBeforeItsTimeDoesNothing)
+{
+    configure(kNever, kNoCap);
+    pages_give(used(2 * kMiB));
+    for (int i = 0; i < 1000; i++)
+        pages_tick();
+    EXPECT_EQ(dirty(), 2 * kMiB);
+}
+
+TEST_F(Purge, GrowthBeyondTheSoftLimitPurgesFirst)
+{
+    pages_trim(0);
+    // Free memory in pieces that do not fit the next request.
+    std::vector<struct span *> spans;
+    for (size_t i = 0; i < 64; i++)
+        spans.push_back(used(64 * PAGE_BYTES));
+    for (size_t i = 0; i < spans.size(); i += 2)
+        pages_give(spans[i]);
+    ASSERT_GE(dirty(), 8 * kMiB);
+    const size_t committed = page_layer::stats().committed_bytes;
+    configure(kNever, kNoCap, committed / 2);
+    struct span *span = used(page_layer::stats().free_bytes + kMiB);
+    EXPECT_LT(dirty(), kMiB) << "it grew, and kept what it could have given back";
+    pages_give(span);
+    for (size_t i = 1; i < spans.size(); i += 2)
+        pages_give(spans[i]);
+}
+
+TEST_F(Purge, ARefusedPurgeLosesNothing)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    pages_give(used(4 * kMiB));
+    for (int error : {EPERM, ENOMEM, EAGAIN}) {
+        os_fault_plan(0, SIZE_MAX / 2, error);
+        EXPECT_FALSE(pages_trim(0));
+        os_fault_plan(0, 0, 0);
+        EXPECT_EQ(dirty(), 4 * kMiB);
+        pages_verify();
+        struct span *again = used(4 * kMiB);
+        EXPECT_EQ(dirty(), 0u) << "its pages serve again";
+        pages_give(again);
+    }
+    configure(kNever, kMiB);
+    os_fault_plan(0, SIZE_MAX / 2, EPERM);
+    pages_give(used(kMiB)); // above the cap, and the purge is refused
+    os_fault_plan(0, 0, 0);
+    pages_verify();
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(dirty(), 0u);
+}
+
+} // namespace
