@@ -13,7 +13,7 @@ namespace
 void threads(Run &run, unsigned count)
 {
     constexpr size_t kSlots = 1000;
-    const size_t operations = run.scaled(1000000, 64) / count;
+    const size_t operations = run.scaled(8000000, 64) / count;
     Sizes sizes(16, 512, Sizes::kDoublings);
     MappedArray<void *> slots(kSlots * count);
     Team team(count);

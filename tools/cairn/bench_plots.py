@@ -77,7 +77,7 @@ def ratios(pyplot, results, aspect, path):
                          **_marker(results, name))
     axes.axvline(1, color="#444444", linewidth=0.9)
     axes.set_xscale("log")
-    axes.set_xticks([0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50])
+    axes.set_xticks([0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000])
     axes.get_xaxis().set_major_formatter(lambda value, _: f"{value:g}")
     axes.get_xaxis().set_minor_formatter(lambda value, _: "")
     every = [value for name in results.names() for value in results.ratios(name, aspect).values()]
