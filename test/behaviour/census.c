@@ -34,7 +34,8 @@ static unsigned long long status_field(const char *field, int base) {
   unsigned long long value = ~0ull;
   FILE *status = fopen("/proc/self/status", "re");
   while (status && fgets(line, sizeof line, status)) {
-    if (strncmp(line, field, strlen(field)) == 0) value = strtoull(line + strlen(field), NULL, base);
+    const size_t length = strlen(field);
+    if (strncmp(line, field, length) == 0) value = strtoull(line + length, NULL, base);
   }
   if (status) fclose(status);
   return value;

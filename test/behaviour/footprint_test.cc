@@ -54,7 +54,7 @@ TEST(Footprint, LargeUntouchedBlocksAreLazy) {
     void *blocks[] = {malloc(kGiB), calloc(1, kGiB), memalign(2 * kMiB, kGiB / 2),
                       realloc(malloc(kMiB), kGiB), calloc(1, 3 * kMiB)};
     for (void *block : blocks) REQUIRE(block != nullptr);
-    // The first megabyte of one is copied, and the last may lie where blocks have been: 3 MiB to clear.
+    // The first megabyte of one is copied; the last may lie where blocks have been: 3 MiB to clear.
     require_at_most("3.5 GiB untouched", rss_kib() - before, 8 * 1024);
     for (void *block : blocks) free(block);
   });
@@ -172,7 +172,7 @@ TEST(Footprint, ReallocDoesNotDoubleThePeak) {
   }
 }
 
-// A thousand threads that each allocated a little and now idle: at most 100 KiB each, stack and all.
+// A thousand threads that each allocated a little and now idle: at most 100 KiB each, with stack.
 TEST(Footprint, IdleThreadsAreCheap) {
   EXPECT_IN_CHILD([] {
     constexpr int kThreads = 1000;

@@ -13,7 +13,7 @@ char *early_library_constructor_blocks[EARLY_BLOCKS];
 
 static int first_answer(void) { return 42; }
 
-static int (*resolve_answer(void))(void) {
+__attribute__((used)) static int (*resolve_answer(void))(void) {
   early_allocate(early_library_resolver_blocks);
   return first_answer;
 }

@@ -24,7 +24,7 @@ __attribute__((section(".preinit_array"), used)) static void (*const preinit_ent
     int, char **, char **) = preinit;
 
 static int program_answer_found(void) { return 43; }
-static int (*resolve_program_answer(void))(void) {
+__attribute__((used)) static int (*resolve_program_answer(void))(void) {
   early_allocate(resolver_blocks);
   return program_answer_found;
 }

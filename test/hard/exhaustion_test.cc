@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Exhaustion{RLIMIT_DATA, 3 * kMiB, 128 * kMiB}),
     [](const testing::TestParamInfo<Exhaustion> &of) { return name_of(of.param); });
 
-// A limit of nothing at all beyond what is mapped: the blocks in hand can still be freed and reused.
+// A limit below what is mapped already: the blocks in hand can still be freed and reused.
 TEST(Exhaustion, ByALimitBelowTheUse) {
   EXPECT_CHILD(20, [] {
     static void *blocks[2000];

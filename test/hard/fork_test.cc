@@ -209,7 +209,9 @@ TEST(Fork, AgainstStdio) {
     static FILE *input;
     input = tmpfile();
     const std::string line(3000, 'x');
-    for (int i = 0; i < 300; i++) fprintf(input, "%s\n", line.substr(0, 10 + i * 9u).c_str());
+    for (size_t i = 0; i < 300; i++) {
+      fprintf(input, "%s\n", line.substr(0, 10 + i * 9).c_str());
+    }
     auto read_lines = [](void *) -> void * {
       for (;;) {
         flockfile(input);

@@ -2,8 +2,8 @@
 // its own malloc, and closes it again while threads that used it live on and end.
 //
 // usage: late_load LIBRARY PREFIX (TLS_HOG | -)
-// LIBRARY's functions are PREFIX + malloc and so on. With TLS_HOG, a library with 64 bytes of static
-// TLS, as many copies of it are loaded first as leave 64 bytes free.
+// LIBRARY's functions are PREFIX + malloc and so on. With TLS_HOG, a library with 64 bytes of
+// static TLS, as many copies of it are loaded first as leave 64 bytes free.
 
 #include <dlfcn.h>
 #include <pthread.h>

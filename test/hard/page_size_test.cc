@@ -1,9 +1,9 @@
 // The page size is read at run time: the same binary runs where pages have 16 or 64 KiB.
 //
-// Such a kernel is not at hand, so a tracer changes the AT_PAGESZ that the kernel has put on the new
-// program's stack, before its first instruction. The program is wholly static (the dynamic linker
-// would refuse its libraries). From then on the kernel's pages are smaller than the program thinks,
-// which harms nobody who keeps to whole pages; that it does is seen from its system calls.
+// Such a kernel is not at hand, so a tracer changes the AT_PAGESZ that the kernel has put on the
+// new program's stack, before its first instruction. The program is wholly static (the dynamic
+// linker would refuse its libraries). From then on the kernel's pages are smaller than the program
+// thinks, which harms nobody who keeps to whole pages; that it does is seen from its system calls.
 
 #include <elf.h>
 #include <gtest/gtest.h>

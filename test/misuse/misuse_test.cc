@@ -332,7 +332,8 @@ thread_local char t_local[64] = "local";
 
 TEST(Misuse, FreeOfForeignPointers) {
   char on_stack[64] = "stack";
-  void *mapped = mmap(nullptr, 4 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *mapped = mmap(nullptr, 4 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                      0);
   auto far = [](uintptr_t address) { return reinterpret_cast<void *>(opaque(address)); };
   struct {
     const char *name;
@@ -391,8 +392,8 @@ TEST(Misuse, FreeOfPointersNearTheHeap) {
   }
   // Units that no block lies in: some unit of the neighbourhood is free, some are other blocks'.
   for (int unit = -2000; unit <= 2000; unit += 50) {
-    char *pointer = reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(block) & ~uintptr_t{0xffff}) +
-                    unit * 65536 + 7;
+    const uintptr_t base = reinterpret_cast<uintptr_t>(block) & ~uintptr_t{0xffff};
+    char *pointer = reinterpret_cast<char *>(base) + unit * 65536 + 7;
     EXPECT_FAULT(free(pointer), testing::ContainsRegex("^cairn: [^\n]*" + hex(pointer) +
                                                        "[^\n]*\n$"));
   }

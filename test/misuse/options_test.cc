@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Options, Known,
 
 // Very long, and not ended as it should be: a line of warning at most, no crash.
 TEST(Options, OfAnyLength) {
-  for (size_t length : {100, 1000, 5000, 60000}) {
+  for (size_t length : {size_t{100}, size_t{1000}, size_t{5000}, size_t{60000}}) {
     const subject::Outcome outcome = run_with(std::string(length, 'x'));
     EXPECT_EQ(outcome.end, "exit 0") << length;
     EXPECT_EQ(lines_of(outcome.err), 1) << length;
