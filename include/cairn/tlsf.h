@@ -58,7 +58,8 @@
 extern "C" {
 #endif
 
-#define CAIRN_TLSF_ALLOCATES(...) __attribute__((malloc, warn_unused_result, alloc_size(__VA_ARGS__)))
+/* Not "malloc": the memory is also the caller's under its own name. */
+#define CAIRN_TLSF_ALLOCATES(...) __attribute__((warn_unused_result, alloc_size(__VA_ARGS__)))
 
 typedef struct cairn_tlsf cairn_tlsf;
 
@@ -72,7 +73,7 @@ enum {
 
 /* A heap over `size` bytes at `memory`, any alignment, which stay the caller's and have to outlive
  * the heap; there is nothing to end. The heap's own structure is taken from them: 256 bytes and 256
- * for every power of two from 512 to `size` (3.25 KiB for 1 MiB). NULL with errno EINVAL when it
+ * for each power of two from 512 to `size` (3.25 KiB for 1 MiB). NULL with errno EINVAL when it
  * does not fit. Cost: constant; the memory beyond the structure is not touched but at its ends. */
 CAIRN_API cairn_tlsf *cairn_tlsf_init(void *memory, size_t size);
 
@@ -88,7 +89,8 @@ enum { CAIRN_TLSF_NEW_BYTES = 1 << 20 };
 CAIRN_API void cairn_tlsf_delete(cairn_tlsf *heap);
 
 /* Adds a region of memory, at any address. 0; EINVAL when it is too small or overlaps what the heap
- * has; EFBIG when it is larger than the heap is prepared for. 40 bytes of it are not usable. */
+ * has; EFBIG when it is larger than the heap is prepared for. 32 bytes of it, and
+ * what alignment to 16 takes, hold no blocks. */
 CAIRN_API int cairn_tlsf_add(cairn_tlsf *heap, void *memory, size_t size);
 
 /* Takes back a region by the address that it was added with. 0; EBUSY when blocks of it are in use;

@@ -32,7 +32,7 @@ inline_always struct used used_block(const struct cairn_tlsf *heap, const void *
     if (unlikely(!place_is_within(heap, used.at)))
         die_of_pointer(heap, pointer, verb);
     used.word = block_at(heap, used.at)->word;
-    if (unlikely(!word_matches(used.word, used.at, 0, BLOCK_FREE)))
+    if (unlikely(!word_matches(used.word, used.at, 0, BLOCK_FREE | BLOCK_END)))
         die_of_pointer(heap, pointer, verb);
     used.size_bytes = word_size(used.word);
     place end = used.at + (place)used.size_bytes;
@@ -64,6 +64,18 @@ inline_always void occupy(struct cairn_tlsf *heap, place at, size_t size_bytes, 
     block_at(heap, at)->word = word_of(at, size_bytes, flags);
 }
 
+/* The free block in front of one whose word says that there is one. */
+inline_always place previous_of(struct cairn_tlsf *heap, place at, size_t *size_bytes)
+{
+    *size_bytes = *block_footer(block_at(heap, at));
+    place previous = at - (place)*size_bytes;
+    if (unlikely(!place_is_within(heap, previous) ||
+                 !word_matches(block_at(heap, previous)->word, previous, BLOCK_FREE, BLOCK_FREE) ||
+                 word_size(block_at(heap, previous)->word) != *size_bytes))
+        die_of_boundary_tag(heap, at);
+    return previous;
+}
+
 /* Makes a block free, merged with its neighbours. `word` is its own, `behind` the next block. */
 inline_always void release(struct cairn_tlsf *heap, place at, uint64_t word, struct block *behind)
 {
@@ -72,13 +84,10 @@ inline_always void release(struct cairn_tlsf *heap, place at, uint64_t word, str
     place end = at + (place)size;
     heap->free_bytes += size;
     if (word & BLOCK_PREVIOUS_FREE) {
-        size_t previous = *block_footer(block);
-        place previous_at = at - (place)previous;
-        if (unlikely(!place_is_within(heap, previous_at) || list_size(heap, previous_at) != previous))
-            die_of_boundary_tag(heap, at);
-        list_unlink(heap, previous_at, previous);
+        size_t previous;
         block->word = word | BLOCK_FREE; /* inside of a block from now on: see tlsf_block.h */
-        at = previous_at;
+        at = previous_of(heap, at, &previous);
+        list_unlink(heap, at, previous);
         size += previous;
     }
     uint64_t next = behind->word;
@@ -224,10 +233,8 @@ static cold void *slide(struct cairn_tlsf *heap, const struct used *used, size_t
     if (!(used->word & BLOCK_PREVIOUS_FREE))
         return NULL;
     struct block *block = block_at(heap, used->at);
-    size_t previous = *block_footer(block);
-    place at = used->at - (place)previous;
-    if (!place_is_within(heap, at) || list_size(heap, at) != previous)
-        die_of_boundary_tag(heap, used->at);
+    size_t previous;
+    place at = previous_of(heap, used->at, &previous);
     bool behind_free = word_is_free(used->behind->word);
     size_t behind = behind_free ? word_size(used->behind->word) : 0;
     size_t all = previous + used->size_bytes + behind;

@@ -7,9 +7,9 @@
  * A block starts at its word, 8 bytes before a multiple of 16, and ends where the next one's word
  * starts: sizes count the word, are multiples of 16, and at least 32. A free block keeps its list's
  * links at the start of its memory and its size in the last 8 bytes, where the block behind finds
- * it (the boundary tag). A region ends in a word of a block of size 0, always in use.
+ * it (the boundary tag). A region ends in a word of size 0, END, never free.
  *
- * The word: bits 0 to 23 are a tag, made from the block's place; then FREE and PREVIOUS_FREE; from
+ * The word: bits 0 to 23 are a tag, made from the block's place; then FREE, PREVIOUS_FREE, END; from
  * bit 28 on the size in grains. Whoever runs over the end of a block meets the tag first. Copied
  * headers have the tag of another place. What was a word once and now lies inside of a block is
  * either overwritten or says FREE, for a block is freed before it is merged: so a stale pointer
@@ -48,6 +48,7 @@ enum {
     BLOCK_TAG_BITS = 24,
     BLOCK_FREE = 1 << 24,
     BLOCK_PREVIOUS_FREE = 1 << 25,
+    BLOCK_END = 1 << 26, /* the end word of a region */
     BLOCK_SIZE_SHIFT = 28,
 };
 
@@ -73,12 +74,13 @@ struct cairn_tlsf {
     size_t free_bytes;       /* in free blocks */
     size_t least_free_bytes; /* since the start */
     size_t used_blocks;
-    size_t largest_bytes; /* const: of a block that the heads reach */
-    uint64_t magic;       /* const */
+    size_t largest_bytes;    /* const: of a block that the heads reach */
+    uint64_t magic;          /* const */
     uint32_t second[TLSF_FIRST_LEVELS_MOST]; /* bit s: head[32 f + s] is not 0 */
     place regions;        /* the list of regions, newest first */
     size_t total_bytes;   /* of all regions' blocks */
-    size_t region_count;
+    uint32_t region_count;
+    uint32_t levels;       /* const: first levels that have heads */
     uint64_t mapped_bytes; /* const after init: size of the own mapping; 0: the caller's memory */
     uint64_t reserved[4];  /* 0 */
     place head[];          /* by class; as many as largest_bytes needs */

@@ -81,7 +81,7 @@ static const char *check_free_block(const struct cairn_tlsf *heap, place at, siz
 /* A word within a region; `flag` is what it must say of the block in front. */
 static const char *check_word(uint64_t word, place at, size_t left_bytes, unsigned flag)
 {
-    if (!word_is_block(word, at))
+    if (!word_matches(word, at, 0, BLOCK_END))
         return "the tag of a block is wrong";
     if (word_size(word) < BLOCK_LEAST_BYTES || word_size(word) > left_bytes)
         return "the size of a block is wrong";
@@ -112,7 +112,7 @@ static const char *check_region(const struct cairn_tlsf *heap, place region, str
     }
     count->total_bytes += region_at(heap, region)->size_bytes;
     count->regions++;
-    bool sound = block_at(heap, end)->word == (tag_of(end) | flag);
+    bool sound = block_at(heap, end)->word == word_of(end, 0, BLOCK_END | flag);
     return sound ? NULL : "the end word of a region is wrong";
 }
 
@@ -133,16 +133,16 @@ static const char *check_regions(const struct cairn_tlsf *heap, struct count *co
 }
 
 /* One list: its blocks are free, of its class, and linked back. At most `most` of them. */
-static const char *check_list(const struct cairn_tlsf *heap, unsigned class, size_t most,
+static const char *check_list(const struct cairn_tlsf *heap, unsigned size_class, size_t most,
                               size_t *blocks)
 {
     place prev = 0;
-    for (place at = heap->head[class]; at != 0; at = block_at(heap, at)->next) {
+    for (place at = heap->head[size_class]; at != 0; at = block_at(heap, at)->next) {
         if (!place_is_within(heap, at) || *blocks == most)
             return "a list is broken";
         struct block *block = block_at(heap, at);
         if (!word_matches(block->word, at, BLOCK_FREE, BLOCK_FREE) ||
-            tlsf_class_of(word_size(block->word)) != class)
+            tlsf_class_of(word_size(block->word)) != size_class)
             return "a list holds what does not belong there";
         if (prev != 0 && block->prev != prev)
             return "a list does not lead back";
@@ -154,29 +154,28 @@ static const char *check_list(const struct cairn_tlsf *heap, unsigned class, siz
 
 static const char *check_lists(const struct cairn_tlsf *heap, const struct count *count)
 {
-    unsigned classes = (tlsf_class_of(heap->largest_bytes) | (TLSF_SECOND_LEVELS - 1)) + 1;
+    unsigned classes = heap->levels * TLSF_SECOND_LEVELS;
     size_t blocks = 0;
-    for (unsigned class = 0; class < classes; class ++) {
-        unsigned first = class >> TLSF_SECOND_BITS;
-        bool marked = heap->second[first] >> (class & (TLSF_SECOND_LEVELS - 1)) & 1;
-        if (marked != (heap->head[class] != 0) ||
+    for (unsigned size_class = 0; size_class < classes; size_class++) {
+        unsigned first = size_class >> TLSF_SECOND_BITS;
+        bool marked = heap->second[first] >> (size_class & (TLSF_SECOND_LEVELS - 1)) & 1;
+        if (marked != (heap->head[size_class] != 0) ||
             (heap->first >> first & 1) != (heap->second[first] != 0))
             return "a bitmap is wrong";
-        const char *fault = check_list(heap, class, count->free_blocks, &blocks);
+        const char *fault = check_list(heap, size_class, count->free_blocks, &blocks);
         if (fault)
             return fault;
     }
-    for (unsigned first = classes >> TLSF_SECOND_BITS; first < 64; first++)
-        if (heap->first >> first & 1)
-            return "a bitmap is wrong";
+    if (heap->first >> 1 >> (heap->levels - 1) != 0)
+        return "a bitmap is wrong";
     return blocks == count->free_blocks ? NULL : "a free block is in no list";
 }
 
 api const char *cairn_tlsf_check(const struct cairn_tlsf *heap)
 {
     struct count count = {0};
-    if (heap->magic != TLSF_MAGIC || heap->largest_bytes < BLOCK_LEAST_BYTES ||
-        heap->largest_bytes > BLOCK_MOST_BYTES)
+    if (heap->magic != TLSF_MAGIC || heap->levels == 0 || heap->levels > TLSF_FIRST_LEVELS_MOST ||
+        heap->largest_bytes + TLSF_GRAIN_BYTES != tlsf_class_floor(heap->levels * TLSF_SECOND_LEVELS))
         return "there is no heap";
     const char *fault = check_regions(heap, &count);
     if (!fault)

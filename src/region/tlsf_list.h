@@ -18,16 +18,16 @@ enum {
     TLSF_LAST_PROBES = 32, /* when there is no larger one: the request fails otherwise */
 };
 
-inline_always void list_mark(struct cairn_tlsf *heap, unsigned class)
+inline_always void list_mark(struct cairn_tlsf *heap, unsigned size_class)
 {
-    heap->second[class >> TLSF_SECOND_BITS] |= 1u << (class & (TLSF_SECOND_LEVELS - 1));
-    heap->first |= (uint64_t)1 << (class >> TLSF_SECOND_BITS);
+    heap->second[size_class >> TLSF_SECOND_BITS] |= 1u << (size_class & (TLSF_SECOND_LEVELS - 1));
+    heap->first |= (uint64_t)1 << (size_class >> TLSF_SECOND_BITS);
 }
 
-inline_always void list_unmark(struct cairn_tlsf *heap, unsigned class)
+inline_always void list_unmark(struct cairn_tlsf *heap, unsigned size_class)
 {
-    unsigned first = class >> TLSF_SECOND_BITS;
-    heap->second[first] &= ~(1u << (class & (TLSF_SECOND_LEVELS - 1)));
+    unsigned first = size_class >> TLSF_SECOND_BITS;
+    heap->second[first] &= ~(1u << (size_class & (TLSF_SECOND_LEVELS - 1)));
     if (heap->second[first] == 0)
         heap->first &= ~((uint64_t)1 << first);
 }
@@ -35,32 +35,32 @@ inline_always void list_unmark(struct cairn_tlsf *heap, unsigned class)
 /* Makes [at, at + size) a free block. The word behind it is the caller's to change. */
 inline_always void list_link(struct cairn_tlsf *heap, place at, size_t size_bytes)
 {
-    unsigned class = tlsf_class_of(size_bytes);
+    unsigned size_class = tlsf_class_of(size_bytes);
     struct block *block = block_at(heap, at);
-    place head = heap->head[class];
+    place head = heap->head[size_class];
     block->word = word_of(at, size_bytes, BLOCK_FREE);
     block->next = head;
     *block_footer(block_at(heap, at + (place)size_bytes)) = size_bytes;
     if (head != 0)
         block_at(heap, head)->prev = at;
     else
-        list_mark(heap, class);
-    heap->head[class] = at;
+        list_mark(heap, size_class);
+    heap->head[size_class] = at;
 }
 
 /* Takes a free block out of its class's list. */
 inline_always void list_unlink(struct cairn_tlsf *heap, place at, size_t size_bytes)
 {
-    unsigned class = tlsf_class_of(size_bytes);
+    unsigned size_class = tlsf_class_of(size_bytes);
     const struct block *block = block_at(heap, at);
     place next = block->next;
     if (unlikely(next != 0 && !place_is_within(heap, next)))
         die_of_free_block(heap, at);
-    if (heap->head[class] == at) {
+    if (heap->head[size_class] == at) {
         __builtin_prefetch(block_at(heap, next)); /* the next request of the class looks at it */
-        heap->head[class] = next;
+        heap->head[size_class] = next;
         if (next == 0)
-            list_unmark(heap, class);
+            list_unmark(heap, size_class);
         return;
     }
     place prev = block->prev;
@@ -84,10 +84,10 @@ inline_always size_t list_size(struct cairn_tlsf *heap, place at)
 }
 
 /* The first of at most `probes` blocks of the class that is large enough; 0 if none is. */
-inline_always place list_probe(struct cairn_tlsf *heap, unsigned class, size_t size_bytes,
+inline_always place list_probe(struct cairn_tlsf *heap, unsigned size_class, size_t size_bytes,
                                unsigned probes)
 {
-    place at = heap->head[class];
+    place at = heap->head[size_class];
     for (; at != 0 && probes > 0; probes--) {
         if (list_size(heap, at) >= size_bytes)
             return at;
@@ -103,16 +103,16 @@ inline_always place list_probe(struct cairn_tlsf *heap, unsigned class, size_t s
  * that could be found in constant time. */
 inline_always place list_find(struct cairn_tlsf *heap, size_t size_bytes)
 {
-    unsigned class = tlsf_class_of(size_bytes);
-    place at = list_probe(heap, class, size_bytes, TLSF_PROBES);
+    unsigned size_class = tlsf_class_of(size_bytes);
+    place at = list_probe(heap, size_class, size_bytes, TLSF_PROBES);
     if (likely(at != 0))
         return at;
-    unsigned first = class >> TLSF_SECOND_BITS;
-    uint32_t seconds = heap->second[first] & (~1u << (class & (TLSF_SECOND_LEVELS - 1)));
+    unsigned first = size_class >> TLSF_SECOND_BITS;
+    uint32_t seconds = heap->second[first] & (~1u << (size_class & (TLSF_SECOND_LEVELS - 1)));
     if (seconds == 0) {
         uint64_t firsts = heap->first & (~(uint64_t)1 << first);
         if (firsts == 0)
-            return list_probe(heap, class, size_bytes, TLSF_LAST_PROBES);
+            return list_probe(heap, size_class, size_bytes, TLSF_LAST_PROBES);
         first = lowest_bit(firsts);
         seconds = heap->second[first];
     }

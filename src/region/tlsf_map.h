@@ -37,10 +37,10 @@ inline_always unsigned tlsf_class_of(size_t size_bytes)
 }
 
 /* The smallest size in a class: every block of the class has at least it. */
-inline_always size_t tlsf_class_floor(unsigned class)
+inline_always size_t tlsf_class_floor(unsigned size_class)
 {
-    unsigned first = class >> TLSF_SECOND_BITS;
-    size_t second = class & (TLSF_SECOND_LEVELS - 1);
+    unsigned first = size_class >> TLSF_SECOND_BITS;
+    size_t second = size_class & (TLSF_SECOND_LEVELS - 1);
     if (first == 0)
         return second * TLSF_GRAIN_BYTES;
     return (TLSF_SECOND_LEVELS + second) << (first + TLSF_LINEAR_BITS - 1 - TLSF_SECOND_BITS);

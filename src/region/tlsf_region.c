@@ -44,28 +44,42 @@ static void region_enter(struct cairn_tlsf *heap, struct region *region, size_t 
     heap->free_bytes += block_bytes;
     place first = region_first(at);
     place end = first + (place)block_bytes;
-    block_at(heap, end)->word = word_of(end, 0, BLOCK_PREVIOUS_FREE);
+    block_at(heap, end)->word = word_of(end, 0, BLOCK_END | BLOCK_PREVIOUS_FREE);
     list_link(heap, first, block_bytes);
     cover(heap, first, end);
 }
 
-/* Bytes of the heap structure whose heads reach blocks of that size. */
-static size_t heap_bytes(size_t largest_bytes)
+/* The heap structure with so many first levels, and the largest block that their heads reach. */
+static size_t heap_bytes(unsigned levels)
 {
-    size_t classes = ((size_t)tlsf_class_of(largest_bytes) | (TLSF_SECOND_LEVELS - 1)) + 1;
-    return sizeof(struct cairn_tlsf) + classes * sizeof(place);
+    return sizeof(struct cairn_tlsf) + levels * TLSF_SECOND_LEVELS * sizeof(place);
+}
+
+static size_t largest_within(unsigned levels)
+{
+    return tlsf_class_floor(levels * TLSF_SECOND_LEVELS) - TLSF_GRAIN_BYTES;
+}
+
+/* The first levels that a heap needs over so many bytes, which hold its structure, too. */
+static unsigned levels_for(size_t size_bytes, size_t largest_region)
+{
+    unsigned levels = 1;
+    while (levels < TLSF_FIRST_LEVELS_MOST && (largest_within(levels) < largest_region ||
+                                               largest_within(levels) + heap_bytes(levels) <
+                                                   size_bytes))
+        levels++;
+    return levels;
 }
 
 api struct cairn_tlsf *cairn_tlsf_init_for(void *memory, size_t size, size_t largest_region)
 {
     uintptr_t given = (uintptr_t)memory;
     uintptr_t start = align_up(given, HEAP_ALIGNMENT_BYTES);
-    size_t largest = smaller_of(larger_of(size, largest_region), BLOCK_MOST_BYTES);
-    largest = larger_of(align_down(largest, TLSF_GRAIN_BYTES), BLOCK_LEAST_BYTES);
-    size_t lost = start - given + heap_bytes(largest);
+    unsigned levels = levels_for(size, largest_region);
+    size_t lost = start - given + heap_bytes(levels);
     uintptr_t region = given + lost;
     size_t block_bytes = size > lost ? region_fit(&region, size - lost) : 0;
-    if (memory == NULL || block_bytes == 0 || block_bytes > BLOCK_MOST_BYTES) {
+    if (memory == NULL || block_bytes == 0 || block_bytes > largest_within(levels)) {
         tlsf_note_invalid();
         return NULL;
     }
@@ -73,7 +87,8 @@ api struct cairn_tlsf *cairn_tlsf_init_for(void *memory, size_t size, size_t lar
     for (uint64_t *word = (uint64_t *)heap; word < (uint64_t *)region; word++)
         *word = 0;
     heap->magic = TLSF_MAGIC;
-    heap->largest_bytes = largest;
+    heap->levels = levels;
+    heap->largest_bytes = largest_within(levels);
     heap->low = region_first(place_of(heap, (void *)region));
     region_enter(heap, (struct region *)region, block_bytes);
     heap->least_free_bytes = heap->free_bytes;
@@ -82,13 +97,13 @@ api struct cairn_tlsf *cairn_tlsf_init_for(void *memory, size_t size, size_t lar
 
 api struct cairn_tlsf *cairn_tlsf_init(void *memory, size_t size)
 {
-    return cairn_tlsf_init_for(memory, size, size);
+    return cairn_tlsf_init_for(memory, size, 0);
 }
 
 static bool overlaps(const struct cairn_tlsf *heap, uintptr_t start, size_t size_bytes)
 {
     uintptr_t own = (uintptr_t)heap;
-    if (start < own + heap_bytes(heap->largest_bytes) && own < start + size_bytes)
+    if (start < own + heap_bytes(heap->levels) && own < start + size_bytes)
         return true;
     for (place at = heap->regions; at != 0; at = region_at(heap, at)->next) {
         uintptr_t other = own + (uintptr_t)at;

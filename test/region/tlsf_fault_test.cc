@@ -1,0 +1,212 @@
+// Misuse of a TLSF heap: one fault a case, the exact message, found at the first call that can.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "region/tlsf_arena.h"
+
+namespace {
+
+using testing::Eq;
+using tlsf_test::Arena;
+using tlsf_test::hex;
+using tlsf_test::kMiB;
+
+#define EXPECT_FAULT(statement, message)                                                           \
+    EXPECT_EXIT(statement, testing::KilledBySignal(SIGABRT), Eq(std::string(message) + "\n"))
+
+class TlsfFault : public testing::Test
+{
+  protected:
+    TlsfFault() : heap_(kMiB)
+    {
+        for (char *&block : blocks_)
+            block = static_cast<char *>(cairn_tlsf_alloc(heap_, 40));
+    }
+
+    std::string no_block(const char *verb, const void *pointer)
+    {
+        return std::string("cairn: TLSF ") + verb + " of " + hex(pointer) +
+               ", which is not a block of heap " + hex(heap_.get());
+    }
+    std::string overrun(const void *pointer)
+    {
+        return "cairn: TLSF block " + hex(pointer) +
+               " (40-byte block) was overrun: the header behind it is gone";
+    }
+
+    Arena heap_;
+    char *blocks_[8];
+};
+
+TEST_F(TlsfFault, DoubleFree)
+{
+    cairn_tlsf_free(heap_, blocks_[1]);
+    EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[1]),
+                 "cairn: TLSF double free of " + hex(blocks_[1]) + " (40-byte block)");
+}
+
+TEST_F(TlsfFault, DoubleFreeAfterTheBlockMergedWithThoseAroundIt)
+{
+    for (int order = 0; order < 2; order++) {
+        cairn_tlsf_free(heap_, blocks_[order ? 6 : 1]);
+        cairn_tlsf_free(heap_, blocks_[order ? 4 : 3]);
+        cairn_tlsf_free(heap_, blocks_[order ? 5 : 2]);
+    }
+    for (int i = 1; i <= 6; i++)
+        EXPECT_EXIT(cairn_tlsf_free(heap_, blocks_[i]), testing::KilledBySignal(SIGABRT),
+                    "^cairn: TLSF double free of " + hex(blocks_[i]) + " \\([0-9]+-byte block\\)\n$");
+}
+
+TEST_F(TlsfFault, FreeOfABlockThatIsInsideOfALargerOneNow)
+{
+    cairn_tlsf_free(heap_, blocks_[1]);
+    cairn_tlsf_free(heap_, blocks_[2]);
+    ASSERT_EQ(cairn_tlsf_alloc(heap_, 88), blocks_[1]);
+    EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[2]),
+                 "cairn: TLSF double free of " + hex(blocks_[2]) + " (40-byte block)");
+    memset(blocks_[1], 'x', 88);
+    EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[2]), no_block("free", blocks_[2]));
+}
+
+TEST_F(TlsfFault, InteriorPointer)
+{
+    memset(blocks_[1], 0x11, 40);
+    for (int offset : {1, 8, 16, 32})
+        EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[1] + offset),
+                     no_block("free", blocks_[1] + offset));
+}
+
+TEST_F(TlsfFault, ForeignPointers)
+{
+    static int variable;
+    Arena other(kMiB);
+    void *others = cairn_tlsf_alloc(other, 40);
+    void *const pointers[] = {&variable, heap_.get(), heap_.memory() + 64, others,
+                              heap_.memory() + kMiB, reinterpret_cast<void *>(16),
+                              reinterpret_cast<void *>(UINTPTR_MAX - 15)};
+    for (void *pointer : pointers)
+        EXPECT_FAULT(cairn_tlsf_free(heap_, pointer), no_block("free", pointer));
+}
+
+TEST_F(TlsfFault, ACopiedHeaderIsNoHeader)
+{
+    memcpy(blocks_[3] + 8, blocks_[1] - 8, 8);
+    EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[3] + 16), no_block("free", blocks_[3] + 16));
+}
+
+TEST_F(TlsfFault, OtherVerbsOnAFreedBlock)
+{
+    cairn_tlsf_free(heap_, blocks_[1]);
+    const std::string tail = " of freed block " + hex(blocks_[1]) + " (40-byte block)";
+    EXPECT_FAULT((void)!cairn_tlsf_realloc(heap_, blocks_[1], 50), "cairn: TLSF realloc" + tail);
+    EXPECT_FAULT(cairn_tlsf_resize(heap_, blocks_[1], 50), "cairn: TLSF resize" + tail);
+    EXPECT_FAULT(cairn_tlsf_usable(heap_, blocks_[1]), "cairn: TLSF usable size" + tail);
+}
+
+TEST_F(TlsfFault, OtherVerbsOnNoBlock)
+{
+    char *no = blocks_[1] + 16;
+    memset(blocks_[1], 0, 40);
+    EXPECT_FAULT((void)!cairn_tlsf_realloc(heap_, no, 50), no_block("realloc", no));
+    EXPECT_FAULT(cairn_tlsf_resize(heap_, no, 50), no_block("resize", no));
+    EXPECT_FAULT(cairn_tlsf_usable(heap_, no), no_block("usable size", no));
+}
+
+// However short the overrun, and whatever is written: what equals the header harms nobody.
+TEST_F(TlsfFault, OverrunOfTheNextHeader)
+{
+    for (size_t length = 1; length <= 8; length++) {
+        for (int value : {0, 0xff, 0x61}) {
+            const auto overrun_and_free = [&] {
+                char before[8];
+                memcpy(before, blocks_[1] + 40, 8);
+                memset(blocks_[1] + 40, value, length);
+                if (memcmp(before, blocks_[1] + 40, length) == 0)
+                    blocks_[1][40] = static_cast<char>(~before[0]);
+                cairn_tlsf_free(heap_, blocks_[1]);
+            };
+            EXPECT_FAULT(overrun_and_free(), overrun(blocks_[1]));
+        }
+    }
+}
+
+TEST_F(TlsfFault, AnOverrunIsAlsoFoundByTheNeighbour)
+{
+    memset(blocks_[1], 0, 41);
+    EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[2]), no_block("free", blocks_[2]));
+}
+
+TEST_F(TlsfFault, OverrunFoundByRealloc)
+{
+    memset(blocks_[1], 0, 48);
+    EXPECT_FAULT((void)!cairn_tlsf_realloc(heap_, blocks_[1], 100), overrun(blocks_[1]));
+}
+
+TEST_F(TlsfFault, OverrunOfTheEndOfARegion)
+{
+    cairn_tlsf_stats stats = tlsf_test::stats(heap_);
+    char *last = static_cast<char *>(cairn_tlsf_alloc(heap_, stats.largest_request_bytes));
+    last[stats.largest_request_bytes] = static_cast<char>(~last[stats.largest_request_bytes]);
+    EXPECT_EXIT(cairn_tlsf_free(heap_, last), testing::KilledBySignal(SIGABRT),
+                "^cairn: TLSF block " + hex(last) + " \\([0-9]+-byte block\\) was overrun: the "
+                                                    "header behind it is gone\n$");
+}
+
+// The top bytes of a header, which an underrun meets, hold the size.
+TEST_F(TlsfFault, UnderrunOfTheOwnHeader)
+{
+    blocks_[1][-1] = 1;
+    EXPECT_EXIT(cairn_tlsf_free(heap_, blocks_[1]), testing::KilledBySignal(SIGABRT),
+                "^cairn: TLSF block " + hex(blocks_[1]) + " \\([0-9]+-byte block\\) was overrun");
+}
+
+TEST_F(TlsfFault, AWriteIntoFreedMemoryThatMeetsTheLinks)
+{
+    cairn_tlsf_free(heap_, blocks_[1]);
+    cairn_tlsf_free(heap_, blocks_[3]);
+    memset(blocks_[3], 'x', 40);
+    EXPECT_FAULT((void)!cairn_tlsf_alloc(heap_, 40),
+                 "cairn: TLSF free block " + hex(blocks_[3]) + " was written to");
+}
+
+TEST_F(TlsfFault, AWriteIntoFreedMemoryFoundWhenItsNeighbourMerges)
+{
+    cairn_tlsf_free(heap_, blocks_[1]);
+    cairn_tlsf_free(heap_, blocks_[3]); // head of the list; blocks_[1] has a predecessor
+    const auto link_and_free = [&](int link, int neighbour) {
+        memset(blocks_[1] + 8 * link, 0x18, 8);
+        cairn_tlsf_free(heap_, blocks_[neighbour]);
+    };
+    for (int link : {0, 1})
+        for (int neighbour : {0, 2})
+            EXPECT_FAULT(link_and_free(link, neighbour),
+                         "cairn: TLSF free block " + hex(blocks_[1]) + " was written to");
+}
+
+TEST_F(TlsfFault, AWriteIntoFreedMemoryThatMeetsTheBoundaryTag)
+{
+    cairn_tlsf_free(heap_, blocks_[1]);
+    for (size_t value : {size_t{0}, size_t{16}, size_t{96}, SIZE_MAX}) {
+        memcpy(blocks_[1] + 32, &value, 8);
+        EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[2]), "cairn: TLSF free memory in front of block " +
+                                                             hex(blocks_[2]) + " was written to");
+    }
+}
+
+TEST_F(TlsfFault, AWalkMeetsDamage)
+{
+    memset(blocks_[1], 0, 48);
+    const auto visit = [](void *, size_t, bool, void *) { return true; };
+    EXPECT_FAULT(cairn_tlsf_walk(heap_, visit, nullptr),
+                 "cairn: TLSF heap " + hex(heap_.get()) + " is damaged at " + hex(blocks_[2]));
+}
+
+TEST_F(TlsfFault, DeleteOfAHeapOverTheCallersMemory)
+{
+    EXPECT_FAULT(cairn_tlsf_delete(heap_), "cairn: TLSF delete of " + hex(heap_.get()) +
+                                               ", which is not a heap of cairn_tlsf_new");
+}
+
+} // namespace

@@ -1,0 +1,132 @@
+// TLSF's set-up, and regions added and removed.
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "region/tlsf_arena.h"
+
+namespace {
+
+using tlsf_test::Arena;
+using tlsf_test::fault;
+using tlsf_test::kKiB;
+using tlsf_test::kMiB;
+using tlsf_test::stats;
+
+TEST(TlsfRegion, EveryAlignmentOfTheMemoryServes)
+{
+    for (size_t shift = 0; shift < 130; shift++) {
+        Arena heap(16 * kKiB, shift);
+        ASSERT_NE(heap.get(), nullptr) << shift;
+        ASSERT_EQ(fault(heap), "");
+        ASSERT_NE(cairn_tlsf_alloc(heap, 10000), nullptr);
+        ASSERT_EQ(fault(heap), "");
+    }
+}
+
+TEST(TlsfRegion, EverySizeServesOrIsRefused)
+{
+    std::vector<char> memory(20 * kKiB + 8);
+    size_t least = 0;
+    for (size_t size = 0; size < 20 * kKiB; size++) {
+        memory[size] = 42; // a guard behind
+        errno = 0;
+        cairn_tlsf *heap = cairn_tlsf_init(memory.data(), size);
+        ASSERT_TRUE(heap != nullptr || least == 0) << size;
+        ASSERT_EQ(errno, heap ? 0 : EINVAL);
+        if (heap) {
+            least = least ? least : size;
+            const size_t most = stats(heap).largest_request_bytes;
+            ASSERT_NE(cairn_tlsf_alloc(heap, most), nullptr);
+            ASSERT_EQ(fault(heap), "");
+        }
+        ASSERT_EQ(memory[size], 42);
+    }
+    EXPECT_LT(least, 1024u);
+    EXPECT_EQ(cairn_tlsf_init(nullptr, 4096), nullptr);
+}
+
+TEST(TlsfRegion, TheStructureTakesWhatTheHeaderSays)
+{
+    Arena heap(kMiB);
+    EXPECT_EQ(kMiB - stats(heap).total_bytes, 256u + 12 * 256 + 32);
+}
+
+TEST(TlsfRegion, AddedMemoryServes)
+{
+    Arena heap(16 * kKiB);
+    std::vector<char> more(16 * kKiB);
+    EXPECT_EQ(cairn_tlsf_alloc(heap, 15 * kKiB), nullptr);
+    ASSERT_EQ(cairn_tlsf_add(heap, more.data(), more.size()), 0);
+    EXPECT_EQ(fault(heap), "");
+    char *block = static_cast<char *>(cairn_tlsf_alloc(heap, 15 * kKiB));
+    ASSERT_NE(block, nullptr);
+    EXPECT_TRUE(block > more.data() && block < more.data() + more.size());
+    EXPECT_EQ(cairn_tlsf_remove(heap, more.data()), EBUSY);
+    cairn_tlsf_free(heap, block);
+    EXPECT_EQ(cairn_tlsf_remove(heap, more.data()), 0);
+    EXPECT_EQ(fault(heap), "");
+    EXPECT_EQ(cairn_tlsf_alloc(heap, 15 * kKiB), nullptr);
+    EXPECT_EQ(cairn_tlsf_remove(heap, more.data()), EINVAL);
+}
+
+TEST(TlsfRegion, ARemovedRegionsPointersAreForeign)
+{
+    Arena heap(16 * kKiB);
+    std::vector<char> more(32 * kKiB);
+    ASSERT_EQ(cairn_tlsf_add(heap, more.data(), 16 * kKiB), 0);
+    void *block = cairn_tlsf_alloc(heap, 15 * kKiB);
+    cairn_tlsf_free(heap, block);
+    ASSERT_EQ(cairn_tlsf_remove(heap, more.data()), 0);
+    EXPECT_DEATH(cairn_tlsf_free(heap, block), "which is not a block of heap");
+}
+
+TEST(TlsfRegion, NeighbouringRegionsDoNotMerge)
+{
+    alignas(16) static char memory[64 * kKiB];
+    cairn_tlsf *heap = cairn_tlsf_init_for(memory, 16 * kKiB, 64 * kKiB);
+    ASSERT_EQ(cairn_tlsf_add(heap, memory + 32 * kKiB, 16 * kKiB), 0);
+    ASSERT_EQ(cairn_tlsf_add(heap, memory + 16 * kKiB, 16 * kKiB), 0);
+    ASSERT_EQ(cairn_tlsf_add(heap, memory + 48 * kKiB, 16 * kKiB), 0);
+    EXPECT_EQ(stats(heap).regions, 4u);
+    EXPECT_LE(stats(heap).largest_request_bytes, 16 * kKiB);
+    EXPECT_EQ(fault(heap), "");
+    EXPECT_EQ(cairn_tlsf_remove(heap, memory + 32 * kKiB), 0);
+    EXPECT_EQ(fault(heap), "");
+    EXPECT_EQ(stats(heap).regions, 3u);
+}
+
+TEST(TlsfRegion, OverlapsAndTheOwnMemoryAreRefused)
+{
+    alignas(16) static char memory[64 * kKiB];
+    cairn_tlsf *heap = cairn_tlsf_init(memory + 16 * kKiB, 16 * kKiB);
+    ASSERT_EQ(cairn_tlsf_add(heap, memory + 40 * kKiB, 8 * kKiB), 0);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory + 8 * kKiB, 9 * kKiB), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory + 20 * kKiB, kKiB), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory + 31 * kKiB, 2 * kKiB), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory + 36 * kKiB, 16 * kKiB), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory + 47 * kKiB, 2 * kKiB), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, nullptr, 16 * kKiB), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory, SIZE_MAX), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory, 63), EINVAL);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory, 64), 0);
+    EXPECT_EQ(cairn_tlsf_add(heap, memory + 64, 16 * kKiB - 64), 0);
+    EXPECT_EQ(fault(heap), "");
+    EXPECT_EQ(cairn_tlsf_remove(heap, memory + 16 * kKiB), EINVAL);
+}
+
+TEST(TlsfRegion, ARegionLargerThanPreparedForIsRefused)
+{
+    std::vector<char> more(kMiB);
+    Arena small(16 * kKiB);
+    EXPECT_EQ(cairn_tlsf_add(small, more.data(), more.size()), EFBIG);
+    EXPECT_EQ(fault(small), "");
+    Arena memory(16 * kKiB);
+    cairn_tlsf *prepared = cairn_tlsf_init_for(memory.memory(), 16 * kKiB, kMiB);
+    ASSERT_EQ(cairn_tlsf_add(prepared, more.data(), more.size()), 0);
+    EXPECT_NE(cairn_tlsf_alloc(prepared, 1000 * kKiB), nullptr);
+    EXPECT_EQ(fault(prepared), "");
+}
+
+} // namespace
