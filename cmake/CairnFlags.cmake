@@ -55,7 +55,9 @@ target_compile_options(cairn_library_flags INTERFACE
 # cairn_shared_link_options(TARGET): link options of a shared library of ours.
 function(cairn_shared_link_options target)
   target_link_options(${target} PRIVATE
-    LINKER:-z,now LINKER:-z,relro LINKER:-z,noexecstack LINKER:--as-needed)
+    LINKER:-z,now LINKER:-z,relro LINKER:-z,noexecstack LINKER:--as-needed
+    # Threads' ends and fork call back into the library: dlclose must leave it where it is.
+    LINKER:-z,nodelete)
   # A sanitizer's runtime comes with the executable, so its symbols stay open here.
   if(NOT CAIRN_SANITIZER)
     target_link_options(${target} PRIVATE LINKER:-z,defs)

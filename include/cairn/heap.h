@@ -103,7 +103,8 @@ CAIRN_API int cairn_mallopt(int parameter, int value);
 /* A table of the heap's state on stderr. */
 CAIRN_API void cairn_malloc_stats(void);
 
-/* The heap's state as XML on `stream`. `options` must be 0. 0; -1 with errno EINVAL, or what writing said. */
+/* The heap's state as XML on `stream`, in glibc's elements. `options` must be 0, else EINVAL is returned; 0 on success, -1
+ * with errno when writing failed. */
 CAIRN_API int cairn_malloc_info(int options, FILE *stream);
 
 /* Options, "key:value,…", that a program gives itself by defining this symbol; the variable CAIRN_OPTIONS in the

@@ -11,6 +11,9 @@ enum { SPIN_LIMIT = 100 };
 /* Ranks held by this thread, one bit each; only debug builds look. */
 static __thread uint32_t held_ranks;
 
+/* Set while this thread takes, holds or releases a lock: a signal handler that forks may stand anywhere within. */
+static __thread uint32_t engaged;
+
 static bool try_take(struct lock *lock, uint32_t as)
 {
     uint32_t expected = FREE;
@@ -28,9 +31,12 @@ static void note_acquired(struct lock *lock)
 
 bool lock_acquire(struct lock *lock)
 {
+    store_relaxed(&engaged, engaged + 1);
     for (int spins = 0; !try_take(lock, spins < SPIN_LIMIT ? HELD : WAITED); spins++) {
-        if (load_acquire(&lock->frozen))
+        if (load_acquire(&lock->frozen)) {
+            store_relaxed(&engaged, engaged - 1);
             return false;
+        }
         pause_processor();
         if (spins < SPIN_LIMIT)
             continue;
@@ -52,18 +58,20 @@ void lock_release(struct lock *lock)
     /* release: pairs with the acquire of the next holder */
     if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
         host_wake(&lock->state, 1);
+    store_relaxed(&engaged, engaged - 1);
 }
 
 bool lock_is_mine(const struct lock *lock) { return load_relaxed(&lock->owner) == thread_identity(); }
 
 void lock_freeze(struct lock *lock)
 {
-    lock->held_at_freeze = false;
-    if (lock_is_mine(lock))
-        lock->held_at_freeze = true;
-    else
-        while (!lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
-            pause_processor();
+    /* Interrupted between taking the lock and noting it, or between forgetting and releasing it: nobody is noted, and in
+     * a program of one thread, the only kind that may fork in a handler, nobody else can be meant. */
+    bool interrupted = engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
+    bool held = interrupted || lock_is_mine(lock);
+    while (!held && !lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
+        pause_processor();
+    lock->held_at_freeze = held;
     store_release(&lock->frozen, 1u);
     if (exchange_acq_rel(&lock->state, (uint32_t)HELD) == WAITED)
         host_wake(&lock->state, UINT32_MAX);

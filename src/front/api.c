@@ -92,28 +92,33 @@ api void cairn_malloc_stats(void)
            stats.pages.huge_count, stats.pages.meta_bytes, stats.pages.purged_bytes, stats.heaps);
 }
 
+/* glibc's elements, whose readers look for `system` and `total`, with ours beside them. */
 api int cairn_malloc_info(int options, FILE *stream)
 {
-    if (options != 0) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (options != 0)
+        return EINVAL;
     struct heap_stats stats;
     heap_read_stats(&stats);
+    size_t system = stats.pages.committed_bytes + stats.pages.huge_bytes;
+    size_t reserved = stats.pages.reserved_bytes + stats.pages.huge_bytes;
     int written = fprintf(stream,
-                          "<malloc version=\"cairn-1\">\n"
-                          "  <heaps count=\"%zu\"/>\n"
-                          "  <blocks count=\"%zu\" bytes=\"%zu\"/>\n"
-                          "  <large count=\"%zu\" bytes=\"%zu\"/>\n"
-                          "  <slabs bytes=\"%zu\"/>\n"
-                          "  <arenas reserved=\"%zu\" committed=\"%zu\" free=\"%zu\" dirty=\"%zu\"/>\n"
-                          "  <mappings count=\"%zu\" bytes=\"%zu\"/>\n"
-                          "  <metadata bytes=\"%zu\"/>\n"
-                          "  <purged bytes=\"%zu\"/>\n"
+                          "<malloc version=\"1\">\n"
+                          "<heaps count=\"%zu\"/>\n"
+                          "<blocks count=\"%zu\" size=\"%zu\"/>\n"
+                          "<large count=\"%zu\" size=\"%zu\"/>\n"
+                          "<slabs size=\"%zu\"/>\n"
+                          "<purged size=\"%zu\"/>\n"
+                          "<metadata size=\"%zu\"/>\n"
+                          "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n"
+                          "<total type=\"dirty\" count=\"0\" size=\"%zu\"/>\n"
+                          "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
+                          "<system type=\"current\" size=\"%zu\"/>\n"
+                          "<aspace type=\"total\" size=\"%zu\"/>\n"
+                          "<aspace type=\"mprotect\" size=\"%zu\"/>\n"
                           "</malloc>\n",
                           stats.heaps, stats.live_blocks, stats.live_bytes, stats.large_blocks, stats.large_bytes,
-                          stats.slab_bytes, stats.pages.reserved_bytes, stats.pages.committed_bytes,
-                          stats.pages.free_bytes, stats.pages.dirty_bytes, stats.pages.huge_count,
-                          stats.pages.huge_bytes, stats.pages.meta_bytes, stats.pages.purged_bytes);
+                          stats.slab_bytes, stats.pages.purged_bytes, stats.pages.meta_bytes, stats.pages.free_bytes,
+                          stats.pages.dirty_bytes, stats.pages.huge_count, stats.pages.huge_bytes, system, reserved,
+                          system);
     return written < 0 ? -1 : 0;
 }

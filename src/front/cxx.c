@@ -12,6 +12,9 @@ typedef void new_handler(void);
 extern new_handler *get_new_handler(void) __asm__("_ZSt15get_new_handlerv") __attribute__((weak));
 extern void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv") __attribute__((weak));
 
+/* In nothrow.cc: false when the handler threw. */
+bool call_handler(new_handler *handler) __asm__("cairn_internal_call_handler");
+
 struct nothrow; /* std::nothrow_t */
 
 /* [new.delete.single]: call the handler and try again, until there is none. */
@@ -21,7 +24,10 @@ static cold void *new_failing(size_t size, size_t alignment, bool throws)
         new_handler *handler = get_new_handler ? get_new_handler() : NULL;
         if (handler == NULL)
             break;
-        handler();
+        if (throws)
+            handler();
+        else if (!call_handler(handler))
+            return NULL;
         void *block = heap_allocate_aligned(size, alignment);
         if (block)
             return block;

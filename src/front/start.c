@@ -11,6 +11,8 @@ static struct options options = {
     .pages = {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20},
 }; /* const after the constructor */
 
+const char front_is_linked = 1;
+
 __attribute__((constructor(101))) static void start(void)
 {
     if (&cairn_options != NULL && cairn_options != NULL)

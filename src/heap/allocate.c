@@ -54,17 +54,21 @@ void *malloc_slow(size_t size_bytes)
         return allocate_class(small_class(size_bytes));
     if (likely(size_bytes <= MEDIUM_MAX))
         return allocate_class(medium_class(size_bytes));
-    bool zero;
-    return large_allocate(size_bytes, PAGE_BYTES, &zero);
+    struct span *span = large_allocate(size_bytes, PAGE_BYTES);
+    return span ? span->base : NULL;
 }
 
 void *heap_allocate_zeroed(size_t size_bytes)
 {
-    bool zero = false;
-    void *block = size_bytes <= MEDIUM_MAX ? malloc_fast(size_bytes, malloc_slow) : large_allocate(size_bytes, PAGE_BYTES, &zero);
-    if (block && !zero)
-        memset(block, 0, size_bytes);
-    return block;
+    if (size_bytes <= MEDIUM_MAX) {
+        void *block = malloc_fast(size_bytes, malloc_slow);
+        return block ? memset(block, 0, size_bytes) : NULL;
+    }
+    struct span *span = large_allocate(size_bytes, PAGE_BYTES);
+    if (span == NULL)
+        return NULL;
+    pages_clear(span, size_bytes);
+    return span->base;
 }
 
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
@@ -74,6 +78,6 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     unsigned class = class_of_aligned(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
         return allocate_class(class);
-    bool zero;
-    return large_allocate(larger_of(size_bytes, MEDIUM_MAX + 1), alignment_bytes, &zero);
+    struct span *span = large_allocate(larger_of(size_bytes, MEDIUM_MAX + 1), alignment_bytes);
+    return span ? span->base : NULL;
 }

@@ -19,6 +19,7 @@
 
 void *malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
 void free_slow(void *pointer, struct span *span);         /* another thread's block, a large one, or none of ours */
+void free_foreign(void *pointer);                         /* misuse: no address of ours, dies */
 void free_attend(struct span *slab);                      /* the slab's count of frees ran out */
 void free_reject(uint64_t slot, struct span *slab);       /* misuse: dies; `slot` as slab_slot computed it */
 
@@ -47,6 +48,10 @@ inline_always void free_fast(void *pointer)
 {
     char *map = (char *)&page_map;
     keep_in_register(map);
+    if (unlikely(!page_map_reaches((uintptr_t)pointer))) {
+        free_foreign(pointer);
+        return;
+    }
     struct span *slab = (struct span *)(void *)(map + page_map_offset(map, (uintptr_t)pointer));
     if (unlikely(load_folded(&slab->owner) != (uintptr_t)thread_heap)) {
         free_slow(pointer, slab);
@@ -58,6 +63,7 @@ inline_always void free_fast(void *pointer)
         free_reject(slot, slab);
         return;
     }
+    keep_in_register(slot); /* both uses of the link byte address it directly */
     store_relaxed(&links[LINKS_AT + slot], slab->head);
     slab->head = (uint8_t)slot;
     if (unlikely(--slab->until == 0))

@@ -30,13 +30,18 @@ static _Noreturn cold void reject(const void *pointer, const char *operation)
         die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size, (void *)start);
     }
     if (pages_holds(pointer))
-        die("double free of %p (its memory is free)", pointer);
+        die(operation[0] == 'f' ? "double %s of %p (its memory is free)" : "%s of freed block %p (its memory is free)",
+            operation, pointer);
     die("%s of %p, which is not a Cairn block", operation, pointer);
 }
+
+void free_foreign(void *pointer) { reject(pointer, "free"); }
 
 /* Undoes slab_slot as far as the arithmetic allows: exact for every address that a program can have. */
 void free_reject(uint64_t slot, struct span *slab)
 {
+    if (unlikely(!span_is_slab(slab)))
+        return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word has its value */
     unsigned twos = lowest_bit(slab->size_bytes);
     unsigned lost = INVERSE_SHIFT - twos;
     uint64_t product = rotate_right(slot, 64 - INVERSE_SHIFT);
@@ -46,10 +51,11 @@ void free_reject(uint64_t slot, struct span *slab)
 
 void free_attend(struct span *slab) { heap_attend(thread_heap, slab); }
 
-/* The slot of a block in use; dies for anything else. `owner_too` also looks for frees that were not collected. */
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
     uint64_t slot = slab_slot(slab, pointer);
+    if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity)
+        return (unsigned)slot;
     if (unlikely(slot >= load_relaxed(&slab->limit)))
         reject(pointer, operation);
     if (unlikely(load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE ||

@@ -14,7 +14,7 @@ static void after_fork_in_parent(void) { pages_thaw(); }
 
 static void after_fork_in_child(void)
 {
-    pages_thaw();
+    pages_thaw_in_child();
     heaps_after_fork();
 }
 

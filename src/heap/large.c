@@ -6,6 +6,8 @@
  */
 #include "heap/large.h"
 
+#include "base/bits.h"
+
 #include "os/os.h"
 
 enum {
@@ -16,21 +18,15 @@ enum {
 
 static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }
 
-void *large_allocate(size_t size_bytes, size_t alignment_bytes, bool *zero)
+struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
 {
     if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
         size_bytes + alignment_bytes > PTRDIFF_MAX)
         return NULL;
     pages_tick();
-    struct span *span;
     if (size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES)
-        span = pages_map_huge(size_bytes, alignment_bytes);
-    else
-        span = pages_take(pages_for(size_bytes), alignment_bytes);
-    if (span == NULL)
-        return NULL;
-    *zero = span->zero;
-    return span->base;
+        return pages_map_huge(size_bytes, alignment_bytes);
+    return pages_take(pages_for(size_bytes), alignment_bytes);
 }
 
 void large_free(struct span *span)
@@ -59,6 +55,14 @@ void *large_resize(struct span *span, size_t size_bytes)
     else if (pages > span->pages && !pages_extend(span, pages))
         return NULL;
     return span->base;
+}
+
+bool large_matches(const struct span *span, size_t size_bytes)
+{
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    size_t spare = span->tag == SPAN_HUGE ? bytes / 4 + PAGE_BYTES : 0;
+    size_t least = larger_of(size_bytes, MEDIUM_MAX + 1);
+    return size_bytes <= bytes && align_up(least, os_page_size()) + spare >= bytes;
 }
 
 struct span *large_allocate_growing(size_t size_bytes)

@@ -5,12 +5,15 @@
 #include "heap/size_class.h"
 #include "page/page.h"
 
-/* NULL when memory is out. `*zero` says that the block reads zero. */
-void *large_allocate(size_t size_bytes, size_t alignment_bytes, bool *zero);
+/* NULL when memory is out. */
+struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 void large_free(struct span *span);
 
 /* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is not possible. */
 void *large_resize(struct span *span, size_t size_bytes);
+
+/* Whether a block of this size may have this span; exact but for mappings that grew, which have room to spare. */
+bool large_matches(const struct span *span, size_t size_bytes);
 
 /* A new block for one that grows and has to move: one that will grow cheaply again. */
 struct span *large_allocate_growing(size_t size_bytes);

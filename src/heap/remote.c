@@ -41,8 +41,8 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
     unsigned slot = checked_slot(pointer, slab, "free");
     uint64_t bit = (uint64_t)1 << slot % 64;
     uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64], bit); /* pairs with the exchange in collect */
-    if (unlikely((old & bit) != 0))
+    if (unlikely((old & bit) != 0 && !slab_is_frozen(slab)))
         die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
-    if (old == 0)
+    if (old == 0 && !slab_is_frozen(slab))
         post(heap, slab);
 }

@@ -55,7 +55,7 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
     if (span_is_slab(span))
         matches = class_of_aligned(size_bytes, alignment_bytes) == slab_class(span);
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
-        matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT && size_bytes <= span_block_bytes(span);
+        matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT && large_matches(span, size_bytes);
     else
         matches = true; /* no block at all: free says so */
     if (unlikely(!matches)) {

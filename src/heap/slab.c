@@ -1,4 +1,4 @@
-/* Making, collecting, rebuilding and verifying slabs: see slab.h. */
+/* Making, collecting and verifying slabs: see slab.h. */
 #include "heap/slab.h"
 
 #include "base/check.h"
@@ -62,21 +62,6 @@ unsigned slab_live(const struct span *slab)
     for (unsigned slot = 1; slot <= handed_out; slot++)
         live += *slab_link(slab, slot) == LINK_LIVE;
     return live;
-}
-
-void slab_rebuild(struct span *slab, struct heap *heap)
-{
-    struct remote *remote = slab_remote(slab);
-    unsigned handed_out = (unsigned)slab->limit - 1;
-    slab->head = LINK_END;
-    for (unsigned slot = handed_out; slot > 0; slot--) {
-        if ((remote->words[slot / 64] >> slot % 64 & 1) != 0)
-            *slab_link(slab, slot) = LINK_END; /* freed remotely: free, whatever else */
-        if (*slab_link(slab, slot) != LINK_LIVE)
-            slab_push(slab, slot);
-    }
-    memset(remote, 0, sizeof *remote);
-    store_release(&slab->owner, (uintptr_t)heap);
 }
 
 void slab_verify(const struct span *slab)

@@ -76,7 +76,8 @@ inline_always struct heap *slab_heap(const struct span *slab)
 /* Number of the slot at `address`, 1 up; a number of at least `limit` when no block that was ever handed out starts
  * there. One multiplication: for a block size odd * 2^k, `inverse` is the inverse of odd, shifted so that a multiple of
  * the size becomes its quotient after the rotation, and anything else a number beyond every quotient (Hacker's Delight,
- * section 10-17). The test does not see the address's bits 53 to 63; see docs/SECURITY.md. */
+ * section 10-17). The arithmetic is modulo 2^(64 - INVERSE_SHIFT + k), at least 2^53; differences of addresses that the
+ * page map reaches are below 2^47. */
 inline_always uint64_t slab_slot(const struct span *slab, const void *address)
 {
     return rotate_right((uint64_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->inverse, INVERSE_SHIFT);
@@ -122,9 +123,6 @@ unsigned slab_collect(struct span *slab);
 
 /* Blocks in use, those freed remotely but not collected among them. */
 unsigned slab_live(const struct span *slab);
-
-/* After a fork, in the child: makes a list of whatever slots are free, in whatever state another thread left them. */
-void slab_rebuild(struct span *slab, struct heap *heap);
 
 void slab_verify(const struct span *slab);
 

@@ -17,6 +17,7 @@ thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
 static struct heap *all_heaps;              /* atomic: stack that only grows */
 static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
+uint32_t heap_generation;                   /* written in the child of a fork, before it has threads */
 
 /* Bins. */
 
@@ -213,41 +214,12 @@ static struct heap *heap_make(void)
         return NULL;
     for (unsigned class = 0; class < CLASS_COUNT; class++)
         set_current(heap, class, &empty_slab);
+    heap->generation = heap_generation;
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
     heap->next = load_relaxed(&all_heaps);
     while (!compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
         pause_processor();
     return heap;
-}
-
-/* Other threads' fast paths may have stopped anywhere: only the link bytes and remote bits are trusted. */
-static bool rebuild_visit(struct span *span, char *start, void *context)
-{
-    (void)start;
-    struct heap *heap = context;
-    if (!span_is_slab(span) || slab_heap(span) != heap)
-        return true;
-    slab_rebuild(span, heap);
-    unsigned live = slab_live(span);
-    span->until = (uint8_t)live;
-    if (live == span->capacity)
-        fetch_or_acq_rel(&span->owner, (uintptr_t)OWNER_FULL);
-    else
-        bin_append(&heap->bins[slab_class(span)], span);
-    return true;
-}
-
-static void heap_rebuild(struct heap *heap)
-{
-    heap->broken = false;
-    store_relaxed(&heap->mailbox, (struct span *)NULL);
-    for (unsigned class = 0; class < CLASS_COUNT; class++) {
-        set_current(heap, class, &empty_slab);
-        heap->bins[class].first = heap->bins[class].last = NULL;
-    }
-    heap->spare_bytes = 0;
-    pages_each(rebuild_visit, heap);
-    heap_trim(heap);
 }
 
 /* Orphan to BUSY. Acquire: pairs with the release of whoever held it before. */
@@ -257,8 +229,6 @@ static bool try_hold(struct heap *heap)
     if (load_relaxed(&heap->state) != HEAP_ORPHAN || !compare_swap_seq_cst(&heap->state, &expected, (uint32_t)HEAP_BUSY))
         return false;
     fetch_sub_relaxed(&orphan_count, (size_t)1);
-    if (unlikely(heap->broken))
-        heap_rebuild(heap);
     return true;
 }
 
@@ -345,18 +315,16 @@ static bool repost_visit(struct span *span, char *start, void *context)
 
 void heaps_after_fork(void)
 {
-    size_t orphans = 0;
-    for (struct heap *heap = all_heaps; heap; heap = heap->next) {
-        store_relaxed(&heap->mailbox, (struct span *)NULL);
-        if (heap == thread_heap)
-            continue;
-        heap->broken = true;
-        store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
-        orphans++;
-    }
-    store_relaxed(&orphan_count, orphans);
-    if (thread_heap != &no_heap)
-        pages_each(repost_visit, thread_heap);
+    heap_generation++;
+    struct heap *own = thread_heap == &no_heap ? NULL : thread_heap;
+    store_relaxed(&orphan_count, (size_t)0);
+    store_relaxed(&all_heaps, own);
+    if (own == NULL)
+        return;
+    own->generation = heap_generation;
+    own->next = NULL;
+    store_relaxed(&own->mailbox, (struct span *)NULL);
+    pages_each(repost_visit, own);
 }
 
 void heap_verify(struct heap *heap)

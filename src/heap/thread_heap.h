@@ -27,7 +27,7 @@ struct heap {
     struct span *table[TABLE_COUNT]; /* holder: current slab by size in units of 8 bytes */
     struct bin bins[CLASS_COUNT];
     size_t spare_bytes;              /* holder: sum over medium slabs that are current and empty */
-    bool broken;                     /* written by the child of a fork: lists must be rebuilt before use */
+    uint32_t generation;             /* const after init, but see heaps_after_fork: of the process that uses it */
     struct heap *next;               /* const after it is listed: all heaps */
     uint32_t state;                  /* atomic: enum heap_state */
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above; on a line of its own */
@@ -43,6 +43,13 @@ extern hidden_data const struct heap no_heap;
 
 /* Registers the end of threads; once, at the start. */
 void heap_watch_threads(void);
+
+/* Gives thread_heap its initial value where the dynamic linker has not done so yet. */
+inline_always void heap_set_up_thread(void)
+{
+    if (thread_heap == NULL)
+        thread_heap = (struct heap *)(uintptr_t)&no_heap;
+}
 
 /* This thread's heap, made or adopted if need be; NULL when memory is out or the thread has ended. */
 struct heap *heap_enter(void);
@@ -72,8 +79,19 @@ void heap_list(struct heap *heap, struct span *slab);
 /* Gives back what this heap keeps without need. The holder's. */
 void heap_trim(struct heap *heap);
 
-/* Fork, in the child: all heaps but this thread's become orphans to be rebuilt. */
+/* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied the pages one after
+ * another, so what the child sees of them is of different instants: lists may contradict pointers that the program
+ * holds. They are frozen: nothing is allocated from them again, their blocks stay valid, and a free of one is taken
+ * without the checks that their state could fail falsely. This thread's own heap goes on. */
 void heaps_after_fork(void);
+
+extern hidden_data uint32_t heap_generation; /* counts forks on the way to this process */
+
+inline_always bool slab_is_frozen(const struct span *slab)
+{
+    struct heap *heap = slab_heap(slab);
+    return heap != NULL && heap->generation != heap_generation;
+}
 
 typedef void heap_visit(struct heap *heap, void *context);
 void heaps_each(heap_visit *visit, void *context);

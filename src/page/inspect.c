@@ -67,9 +67,32 @@ static bool search_visit(struct span *span, char *start, void *context)
     return search->found == NULL;
 }
 
+/* A block outside the arenas is in the page map by its first page alone: looks backwards for it. */
+static struct span *search_mapping(uintptr_t address, char **start)
+{
+    char *map = (char *)&page_map;
+    uintptr_t page = address >> PAGE_SHIFT;
+    while (page_map_reaches(page << PAGE_SHIFT)) {
+        if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0) {
+            page = align_down(page, REGION_PAGES) - 1; /* an empty region at once; below the first it wraps, and ends */
+            continue;
+        }
+        if (page_map_offset(map, page << PAGE_SHIFT) != 0) {
+            struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
+            *start = (char *)(page << PAGE_SHIFT);
+            bool inside = span->tag == SPAN_HUGE && address - (page << PAGE_SHIFT) < (uintptr_t)span->pages << PAGE_SHIFT;
+            return inside ? span : NULL;
+        }
+        page--;
+    }
+    return NULL;
+}
+
 struct span *pages_search(const void *address, char **start)
 {
     struct search search = {.address = address};
+    if (!arena_find(address))
+        return search_mapping((uintptr_t)address, start);
     struct arena *arena = arena_find(address);
     if (arena)
         arena_each(arena, search_visit, &search);

@@ -1,56 +1,87 @@
-/* The bump allocator for metadata: see meta.h. */
+/* The bump allocator for metadata: see meta.h.
+ *
+ * A chunk's cursor moves by fetch_add alone; whoever moves it past the end brings a new chunk, and the rest of the old
+ * one is lost. When the system gives no more mappings, pages that lie free in an arena serve as chunks, so that freed
+ * memory can be used again while a limit is reached.
+ */
 #include "page/meta.h"
 
 #include "base/atomic.h"
 #include "base/bits.h"
-#include "base/check.h"
 #include "os/os.h"
+#include "page/state.h"
 
-/* A chunk is aligned to its size, so the cursor alone tells where its chunk ends; a cursor at a multiple of the chunk
- * size stands for an exhausted chunk. */
-static uintptr_t cursors[META_KINDS]; /* atomic: next free byte; 0 before the first chunk */
-static size_t total_bytes;            /* atomic */
+struct chunk {
+    char *start;       /* const after init */
+    size_t size_bytes; /* const after init */
+    size_t used_bytes; /* atomic: may exceed the size */
+};
 
-static char *map_chunk(void)
+static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
+static size_t total_bytes;               /* atomic */
+
+/* At least `least` bytes, as many as the system gives. */
+static char *map_chunk(size_t least, size_t *size_bytes)
 {
-    char *start = os_reserve(2 * META_CHUNK_BYTES);
+    least = align_up(least, larger_of(os_page_size(), PAGE_BYTES));
+    for (size_t size = larger_of(META_CHUNK_BYTES, least);; size = larger_of(size / 8, least)) {
+        char *start = os_map(align_up(size, os_page_size()));
+        if (start) {
+            os_name(start, size, "cairn: metadata");
+            *size_bytes = size;
+            return start;
+        }
+        if (size <= least)
+            break;
+    }
+    *size_bytes = least;
+    return pages_steal(least >> PAGE_SHIFT);
+}
+
+/* The hot chunk's descriptor is its first line; the cold one's must not touch cold memory. */
+static struct chunk *make_chunk(enum meta_kind kind, size_t least)
+{
+    struct chunk *chunk = kind == META_COLD ? meta_take(META_HOT, sizeof *chunk) : NULL;
+    if (kind == META_COLD && chunk == NULL)
+        return NULL;
+    size_t size_bytes;
+    char *start = map_chunk(least + 64, &size_bytes);
     if (start == NULL)
         return NULL;
-    char *chunk = (char *)align_up((uintptr_t)start, META_CHUNK_BYTES);
-    size_t before = (size_t)(chunk - start);
-    if (before > 0)
-        os_unmap(start, before);
-    if (before < META_CHUNK_BYTES)
-        os_unmap(chunk + META_CHUNK_BYTES, META_CHUNK_BYTES - before);
-    if (os_commit(chunk, META_CHUNK_BYTES) == 0) {
-        os_name(chunk, META_CHUNK_BYTES, "cairn: metadata");
-        fetch_add_relaxed(&total_bytes, (size_t)META_CHUNK_BYTES);
-        return chunk;
+    size_t used = 0;
+    if (kind == META_HOT) {
+        chunk = (struct chunk *)(void *)start;
+        used = 64;
     }
-    os_unmap(chunk, META_CHUNK_BYTES);
-    return NULL;
+    *chunk = (struct chunk){start, size_bytes, used};
+    return chunk;
 }
 
 void *meta_take(enum meta_kind kind, size_t size_bytes)
 {
     size_bytes = align_up(size_bytes, 64);
-    check_internal(size_bytes <= META_CHUNK_BYTES);
-    uintptr_t cursor = load_acquire(&cursors[kind]);
+    struct chunk *chunk = load_acquire(&chunks[kind]); /* pairs with the publication below */
     for (;;) {
-        uintptr_t room = -cursor % META_CHUNK_BYTES;
-        if (size_bytes <= room) {
-            if (compare_swap_acq_rel(&cursors[kind], &cursor, cursor + size_bytes))
-                return (void *)cursor;
-            continue;
+        if (chunk) {
+            size_t at = fetch_add_relaxed(&chunk->used_bytes, size_bytes);
+            if (at + size_bytes <= chunk->size_bytes)
+                return chunk->start + at;
         }
-        char *chunk = map_chunk();
-        if (chunk == NULL)
+        struct chunk *fresh = make_chunk(kind, size_bytes);
+        if (fresh == NULL)
             return NULL;
-        if (compare_swap_acq_rel(&cursors[kind], &cursor, (uintptr_t)chunk + size_bytes))
-            return chunk;
-        os_unmap(chunk, META_CHUNK_BYTES); /* another thread brought one meanwhile */
-        fetch_sub_relaxed(&total_bytes, (size_t)META_CHUNK_BYTES);
+        if (compare_swap_acq_rel(&chunks[kind], &chunk, fresh)) {
+            fetch_add_relaxed(&total_bytes, fresh->size_bytes);
+            chunk = fresh;
+        }
+        /* else another thread brought one meanwhile; ours is lost, at most once for each of its chunks */
     }
+}
+
+void meta_forget_chunks(void)
+{
+    for (int kind = 0; kind < META_KINDS; kind++)
+        store_relaxed(&chunks[kind], (struct chunk *)NULL);
 }
 
 size_t meta_bytes(void) { return load_relaxed(&total_bytes); }

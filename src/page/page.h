@@ -54,6 +54,7 @@ void pages_give_slab(struct span *span);
 /* One large block, aligned as asked (a power of two). `zero` in the span says whether it reads zero. */
 struct span *pages_take(size_t pages, size_t alignment_bytes);
 void pages_give(struct span *span);
+void pages_clear(struct span *span, size_t size_bytes); /* makes it read zero, touching only what does not */
 bool pages_extend(struct span *span, size_t pages); /* in place, into the free neighbour behind */
 void pages_shrink(struct span *span, size_t pages); /* gives the rest back */
 
@@ -87,6 +88,7 @@ void pages_move_bytes(struct span *destination, struct span *source, size_t size
 /* Fork: see base/lock.h. */
 void pages_freeze(void);
 void pages_thaw(void);
+void pages_thaw_in_child(void); /* and forgets what other threads were about to do */
 
 /* Checks every arena's tags, bins, counts and map entries; asserts. Takes the lock. */
 void pages_verify(void);

@@ -2,8 +2,7 @@
  *
  * span = map + leaf(root[address / 4 GiB])[page], where a root entry of 0 stands for an all-zero leaf and a leaf entry
  * of 0 for the null span, whose owner is nobody. So a lookup never branches, and a foreign pointer finds the null span.
- * Bits 48 to 63 of the address are not looked at; a pointer that differs only there fails the test of its offset that
- * every free makes.
+ * Addresses beyond 47 bits are not user space; the fast path tells them by one compare, page_map_find likewise.
  *
  * A leaf is 8 MiB of address space, readable, writable where an arena has pages, touched as they come into use; the
  * all-zero leaf is made read-only at the start. Neither costs memory under mlockall.
@@ -21,7 +20,7 @@
 
 enum {
     REGION_SHIFT = 32,
-    REGION_COUNT = 1 << 16,
+    REGION_COUNT = 1 << (47 - REGION_SHIFT),
     REGION_PAGES = 1 << (REGION_SHIFT - PAGE_SHIFT),
 };
 
@@ -38,14 +37,16 @@ extern hidden_data struct page_map page_map;
 inline_always uint64_t *page_map_entry_in(char *map, uintptr_t address)
 {
     const uint64_t *root = (uint64_t *)(void *)(map + offsetof(struct page_map, root));
-    char *leaf = map + load_folded(&root[(uint16_t)(address >> REGION_SHIFT)]);
+    char *leaf = map + load_folded(&root[address >> REGION_SHIFT]);
     size_t page = (uint32_t)address >> PAGE_SHIFT;
     keep_in_register(leaf);
     keep_in_register(page);
     return (uint64_t *)(void *)(leaf + offsetof(struct page_map, zero_leaf)) + page;
 }
 
-/* Offset of the span's header from the map itself; 0 is the null span. Always readable. */
+inline_always bool page_map_reaches(uintptr_t address) { return address >> REGION_SHIFT < REGION_COUNT; }
+
+/* Offset of the span's header from the map itself; 0 is the null span. Readable for every address that the map reaches. */
 inline_always uint64_t page_map_offset(char *map, uintptr_t address)
 {
     return load_folded(page_map_entry_in(map, address));
@@ -55,6 +56,8 @@ inline_always uint64_t page_map_offset(char *map, uintptr_t address)
 inline_always struct span *page_map_find(const void *address)
 {
     char *map = (char *)&page_map;
+    if (unlikely(!page_map_reaches((uintptr_t)address)))
+        return &page_map.null_span;
     return (struct span *)(void *)(map + page_map_offset(map, (uintptr_t)address));
 }
 

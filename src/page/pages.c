@@ -299,6 +299,32 @@ void pages_shrink(struct span *span, size_t pages)
     purge_excess();
 }
 
+void pages_clear(struct span *span, size_t size_bytes)
+{
+    enum { WORDS = 16 };
+    size_t pages = (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT;
+    if (span->zero)
+        return;
+    uint64_t dirty[WORDS];
+    for (size_t done = 0; done < pages;) {
+        size_t first = done;
+        size_t step = smaller_of(pages - done, (WORDS - 1) * 64);
+        struct arena *arena = NULL;
+        if (lock_acquire(&pages_state.lock)) {
+            arena = arena_find(span->base);
+            size_t page = arena_page(arena, span->base) + done;
+            first = page / 64 * 64;
+            for (size_t i = 0; i < WORDS && first + 64 * i < page + step; i++)
+                dirty[i] = arena->dirty[first / 64 + i];
+            first = page - first;
+            lock_release(&pages_state.lock);
+        }
+        for (size_t i = 0; i < step; i++, done++)
+            if (arena == NULL || (dirty[(first + i) / 64] >> (first + i) % 64 & 1) != 0)
+                memset(span->base + (done << PAGE_SHIFT), 0, PAGE_BYTES);
+    }
+}
+
 /* Claims what lies behind an arena's frontier. NULL when no arena has room. */
 static struct arena *claim_frontier(size_t pages, size_t *first)
 {
@@ -371,6 +397,46 @@ bool pages_grow(size_t pages)
     }
 }
 
-void pages_freeze(void) { lock_freeze(&pages_state.lock); }
+char *pages_steal(size_t pages)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return NULL;
+    char *stolen = NULL;
+    struct span *span = bins_find(pages + 1, 1); /* something stays, so that no header is needed or left over */
+    if (span) {
+        struct arena *arena = arena_find(span->base);
+        span_withdraw(span);
+        span->pages -= (uint32_t)pages;
+        span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
+        span_enter(span);
+        stolen = span->base + ((size_t)span->pages << PAGE_SHIFT);
+    }
+    lock_release(&pages_state.lock);
+    if (stolen)
+        memset(stolen, 0, pages << PAGE_SHIFT);
+    return stolen;
+}
+
+void pages_freeze(void)
+{
+    lock_freeze(&pages_state.lock);
+    if (pages_state.lock.held_at_freeze)
+        return; /* in a signal handler, in the middle of something */
+    /* What is deferred from now on is other threads' and lost to the child; what was before is not. */
+    struct span *unmap = settle_deferred();
+    for (struct span *next; unmap; unmap = next) {
+        next = unmap->next;
+        defer(unmap);
+    }
+}
 
 void pages_thaw(void) { lock_thaw(&pages_state.lock); }
+
+void pages_thaw_in_child(void)
+{
+    if (!pages_state.lock.held_at_freeze) {
+        store_relaxed(&pages_state.deferred, (struct span *)NULL);
+        meta_forget_chunks();
+    }
+    lock_thaw(&pages_state.lock);
+}

@@ -1,0 +1,23 @@
+/* Use before the dynamic linker has finished: an IFUNC resolver of the program or of a library may allocate while the
+ * program is still being relocated, when thread-local storage reads zero, not yet the initial values.
+ *
+ * The linker calls our own resolver at the end of this library's relocation, which is before that of the program; it
+ * gives the thread-local word its value. The linker later lays the initial values over it; what was allocated until then
+ * stays valid and is freed as another thread's.
+ */
+#include "heap/thread_heap.h"
+
+static void nothing(void) {}
+
+typedef void resolved(void);
+
+__attribute__((used, no_sanitize("address", "thread", "undefined"))) static resolved *resolve_early(void)
+{
+    heap_set_up_thread();
+    return nothing;
+}
+
+static void early(void) __attribute__((ifunc("resolve_early")));
+
+/* The reference that makes the linker resolve it. */
+resolved *const front_early = early;
