@@ -84,7 +84,7 @@ void malloc_free_1000(benchmark::State &state)
             api_free(block);
         }
     }
-    state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * blocks.size()));
+    state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(blocks.size()));
 }
 BENCHMARK(malloc_free_1000)->Arg(8)->Arg(64)->Arg(512)->Arg(4096);
 
@@ -174,7 +174,7 @@ void remote_free(benchmark::State &state)
         state.ResumeTiming();
         helper.free_all();
     }
-    state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * blocks.size()));
+    state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(blocks.size()));
 }
 BENCHMARK(remote_free)->Arg(16)->Arg(64)->Arg(1024)->UseRealTime();
 

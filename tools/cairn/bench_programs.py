@@ -63,9 +63,9 @@ class RedisUnit(Unit):
         library = allocator.library or libc_path()
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as directory:
             socket = f"{directory}/socket"
-            server = ["timeout", "-k", "2", str(settings.timeout_s), "redis-server", "--port", "0",
-                      "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir",
-                      directory, "--daemonize", "no"]
+            server = ["timeout", "--foreground", "-k", "2", str(settings.timeout_s),
+                      "redis-server", "--port", "0", "--unixsocket", socket, "--save", "",
+                      "--appendonly", "no", "--dir", directory, "--daemonize", "no"]
             outcome = []
             thread = threading.Thread(
                 target=lambda: outcome.append(measure.measure(server, library)))

@@ -67,8 +67,9 @@ class RunFailed(Exception):
 
 def run_measured(command, library, settings):
     """measure.measure under a time limit; raises RunFailed unless the command ended well."""
-    run = measure.measure(["timeout", "-k", "2", str(settings.timeout_s), *map(str, command)],
-                          library)
+    # In the foreground, or the terminal's interrupt would end this tool and leave the run behind.
+    limit = ["timeout", "--foreground", "-k", "2", str(settings.timeout_s)]
+    run = measure.measure([*limit, *map(str, command)], library)
     if run.status == 124:
         raise RunFailed(f"not done after {settings.timeout_s} s")
     if run.status:
