@@ -6,12 +6,14 @@
 // bytes, built and freed. Warm rounds: the first round, which pays the page faults, is not timed here; `Cold` is one
 // round of its own. "rss/payload" is the growth of the resident set while the list lives, divided by its bytes.
 #include <benchmark/benchmark.h>
+#include <cairn/fifo.h>
 #include <cairn/scope.h>
 #include <cairn/stack.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 namespace {
 
@@ -102,6 +104,113 @@ void ScopeOfNodes(benchmark::State &state) {
   per_node(state, nodes);
 }
 BENCHMARK(ScopeOfNodes)->Arg(8)->Arg(64);
+
+Node *build_on(cairn_fifo *fifo, size_t nodes) {
+  Node *list = nullptr;
+  Node **tail = &list;
+  for (size_t i = 0; i < nodes; i++) {
+    auto *node = static_cast<Node *>(cairn_fifo_alloc(fifo, sizeof(Node), alignof(Node)));
+    *tail = node;
+    tail = &node->next;
+  }
+  *tail = nullptr;
+  return list;
+}
+
+void free_on(cairn_fifo *fifo, Node *list) {
+  while (list) {
+    Node *next = list->next;
+    cairn_fifo_free(fifo, list);
+    list = next;
+  }
+}
+
+void FifoList(benchmark::State &state) {
+  cairn_fifo *fifo = cairn_fifo_new(nullptr);
+  size_t before = resident_bytes();
+  Node *list = build_on(fifo, kNodes);
+  double grown = static_cast<double>(resident_bytes() - before);
+  free_on(fifo, list);
+  const bool frees = state.range(0) != 0;
+  for (auto _ : state) {
+    if (frees) state.PauseTiming();
+    list = build_on(fifo, kNodes);
+    benchmark::DoNotOptimize(list);
+    if (frees)
+      state.ResumeTiming();
+    else
+      state.PauseTiming();
+    free_on(fifo, list);
+    if (!frees) state.ResumeTiming();
+  }
+  state.counters["rss/payload"] = grown / static_cast<double>(kNodes * sizeof(Node));
+  per_node(state, kNodes);
+  cairn_fifo_delete(fifo);
+}
+BENCHMARK(FifoList)->ArgName("frees")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->MinTime(1);
+
+void FifoQueue(benchmark::State &state) {
+  const auto depth = static_cast<size_t>(state.range(0));
+  cairn_fifo *fifo = cairn_fifo_new(nullptr);
+  std::vector<void *> queue(depth);
+  for (void *&object : queue) object = cairn_fifo_alloc(fifo, 8, 8);
+  size_t at = 0;
+  for (auto _ : state) {
+    cairn_fifo_free(fifo, queue[at]);
+    queue[at] = cairn_fifo_alloc(fifo, 8, 8);
+    at = at + 1 == depth ? 0 : at + 1;
+  }
+  for (void *object : queue) cairn_fifo_free(fifo, object);
+  cairn_fifo_delete(fifo);
+}
+BENCHMARK(FifoQueue)->Arg(1)->Arg(1000);
+
+// What the queue above costs without an allocator.
+void QueueLimit(benchmark::State &state) {
+  const auto depth = static_cast<size_t>(state.range(0));
+  std::vector<void *> queue(depth);
+  std::vector<void *> blocks(depth);
+  size_t at = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(queue[at]);
+    queue[at] = blocks[at];
+    at = at + 1 == depth ? 0 : at + 1;
+  }
+}
+BENCHMARK(QueueLimit)->Arg(1000);
+
+// One object in 4096 outlives the others.
+void FifoSurvivors(benchmark::State &state) {
+  cairn_fifo *fifo = cairn_fifo_new(nullptr);
+  constexpr size_t kObjects = 8'000'000;
+  std::vector<void *> window(1000), survivors;
+  survivors.reserve(kObjects / 4096 + 1);
+  double grown = 0;
+  for (auto _ : state) {
+    size_t before = resident_bytes();
+    for (size_t i = 0; i < kObjects; i++) {
+      void *&place = window[i % window.size()];
+      cairn_fifo_free(fifo, place);
+      place = cairn_fifo_alloc(fifo, 8, 8);
+      if (i % 4096 == 0) {
+        survivors.push_back(place);
+        place = nullptr;
+      }
+    }
+    grown = static_cast<double>(resident_bytes() - before);
+    for (void *&object : window) {
+      cairn_fifo_free(fifo, object);
+      object = nullptr;
+    }
+    for (void *object : survivors) cairn_fifo_free(fifo, object);
+    survivors.clear();
+    cairn_fifo_trim(fifo, 0);
+  }
+  state.counters["rss_MiB"] = grown / 1048576;
+  per_node(state, kObjects);
+  cairn_fifo_delete(fifo);
+}
+BENCHMARK(FifoSurvivors)->Unit(benchmark::kMillisecond);
 
 void MallocList(benchmark::State &state) {
   for (auto _ : state) {

@@ -1,0 +1,75 @@
+/* Frees of a FIFO's objects by other threads, and its end by the last of them: the protocol stands in fifo_state.h.
+ *
+ * Freed objects are linked by their first word, which is theirs no more; the list is only ever emptied as a whole, so a
+ * compare and swap cannot mistake one list for another.
+ */
+#include "frame/fifo_state.h"
+
+static void **link_of(struct fifo *fifo, void *pointer, bool queues)
+{
+    if (likely(!fifo->checked))
+        return pointer;
+    return queues ? fifo_checked_queue(fifo, pointer) : fifo_checked_link(pointer);
+}
+
+static void push(struct fifo *fifo, void *pointer)
+{
+    void **link = link_of(fifo, pointer, true);
+    void *head = load_relaxed(&fifo->remote);
+    do {
+        store_relaxed(link, head);
+        /* release: pairs with the exchange of whoever drains, which also reads the link */
+    } while (!compare_swap_acq_rel(&fifo->remote, &head, pointer));
+}
+
+/* Frees what is there. Returns how many that were. */
+static size_t drain(struct fifo *fifo)
+{
+    size_t count = 0;
+    void *pointer = exchange_acq_rel(&fifo->remote, (void *)NULL); /* acquire: pairs with push */
+    while (pointer) {
+        void *next = load_relaxed(link_of(fifo, pointer, false));
+        fifo_end_object(fifo, pointer, true);
+        pointer = next;
+        count++;
+    }
+    return count;
+}
+
+/* As the drainer of a closed FIFO, with `held` of pending its own: until nothing is pending, or nothing is left. */
+static void drain_to_end(struct fifo *fifo, size_t held)
+{
+    for (;;) {
+        size_t count = drain(fifo) + held;
+        held = 0;
+        if (fifo->busy == 0) {
+            fifo_destroy(fifo);
+            return;
+        }
+        /* acquire, release: the next drainer, or this one's next turn, sees all before */
+        if (count != 0 && fetch_sub_acq_rel(&fifo->pending, count) == count)
+            return;
+        if (count == 0)
+            pause_processor(); /* somebody is between its count and its push */
+    }
+}
+
+void fifo_free_remotely(struct fifo *fifo, void *pointer)
+{
+    if (unlikely((uintptr_t)pointer % GROUP_BYTES != 0 && !group_is_of(group_at((uintptr_t)pointer), fifo)))
+        die("fifo \"%s\": free of %p, which is not an object of it", fifo->name, pointer);
+    bool drains = fetch_add_acq_rel(&fifo->pending, (size_t)1) == 0;
+    push(fifo, pointer);
+    if (drains)
+        drain_to_end(fifo, 0);
+}
+
+void fifo_collect(struct fifo *fifo)
+{
+    if (likely(load_relaxed(&fifo->remote) == NULL))
+        return;
+    size_t count = drain(fifo);
+    fetch_sub_acq_rel(&fifo->pending, count); /* the owner keeps its 1 */
+}
+
+void fifo_hand_over(struct fifo *fifo) { drain_to_end(fifo, 1); }

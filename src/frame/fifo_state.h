@@ -1,0 +1,180 @@
+/* The FIFO's inside: see cairn/fifo.h for what it does. Internal to frame/.
+ *
+ * Position, limit and owner of the public head are 0 while the FIFO is checked or closed: then the inline functions
+ * take their slow paths, and the truth is in the private fields.
+ *
+ * A page's live count is biased while the page is being filled, so that no free finds it at 0; `made` replaces the bias
+ * when the page is left. So allocation counts in the FIFO's own cache line, and free has one test.
+ *
+ * Invariants (fifo_verify): of a segment that is neither current nor free, live_pages is the number of its pages with
+ * live > 0, and not 0; of a free one all counts are 0; group->busy is its number of segments that are not free; the
+ * FIFO's `busy` is the sum of those plus its large objects.
+ *
+ * Threading: everything is the owner thread's but `remote` and `pending`. Those are for any_thread_free:
+ *
+ *   who             does
+ *   freeing thread  pending += 1 (acquire, release); pushes the object (release). When pending was 0 it drains.
+ *   drainer         takes all (exchange, acquire), frees them, pending -= their number; ends at 0.
+ *   owner           holds 1 of pending until close, so that it is the drainer; at close it drains and gives that 1 up.
+ *
+ * A freeing thread that saw pending > 0 touches nothing after its push: the object keeps the FIFO alive until then. The
+ * drainer of a closed FIFO ends it when nothing is busy: then no object is left, so nobody else can come. There is
+ * always at most one drainer: it is who moved pending from 0, or the owner, until it has brought it back to 0. Its
+ * writes are seen by the next one through pending.
+ */
+#ifndef CAIRN_FRAME_FIFO_STATE_H
+#define CAIRN_FRAME_FIFO_STATE_H
+
+#include "cairn/fifo.h"
+#include "frame/frame.h"
+
+enum {
+    GROUP_BYTES = CAIRN_FIFO_GROUP_BYTES,
+    SEGMENT_BYTES = 64 << 10,
+    SEGMENT_PAGES = SEGMENT_BYTES >> PAGE_SHIFT,
+    GROUP_SEGMENTS = GROUP_BYTES / SEGMENT_BYTES,
+    FIFO_GRANULE = 8,
+    SMALL_OBJECT_BYTES = 16 << 10, /* at most; larger ones take whole segments */
+    RUN_OBJECT_BYTES = 1 << 20,    /* at most; larger ones take a mapping */
+    CURRENT_BIAS = 1 << 30,
+    CANDIDATES = 4,
+};
+
+enum segment_state { SEGMENT_EMPTY, SEGMENT_SPARE, SEGMENT_CURRENT, SEGMENT_RETIRED, SEGMENT_RUN };
+
+struct fifo_segment {
+    struct fifo_segment *next; /* owner: towards the colder end of its list */
+    struct fifo_segment *prev;
+    uint8_t state;       /* owner */
+    uint8_t live_pages;  /* owner: pages with live objects, the page being filled not counted */
+    uint8_t run;         /* owner, SEGMENT_RUN: number of segments; 0 in those behind the first */
+    bool returned;       /* owner: its dead pages went back */
+};
+
+struct fifo_group {
+    struct cairn_fifo_group head;
+    uint8_t back[CAIRN_FIFO_PAGES]; /* owner: pages back to the start of the object that reaches in; 0: none */
+    struct fifo_group *next;        /* owner */
+    struct fifo_group *prev;
+    size_t reserved;                /* const while in use: bytes */
+    size_t committed;               /* owner: bytes */
+    uintptr_t large;                /* const while in use: the one large object; 0: segments */
+    uint32_t free_mask;             /* owner: segments that are spare or empty */
+    uint32_t busy;                  /* owner: segments that are not */
+    struct fifo_segment segments[GROUP_SEGMENTS];
+};
+
+static_check(sizeof(struct fifo_group) <= PAGE_BYTES, "a group's header is its first page");
+static_check(GROUP_SEGMENTS == 32, "segments fit a mask");
+
+struct segment_list {
+    struct fifo_segment *hottest; /* owner */
+    struct fifo_segment *coldest;
+    size_t count;
+};
+
+struct fifo {
+    cairn_fifo head;                  /* first; what the inline functions know */
+    void *owner;                      /* owner: thread pointer */
+    struct fifo_segment *current;     /* owner; NULL between segments */
+    uintptr_t held_position;          /* owner: the position while disarmed */
+    uintptr_t held_limit;
+    struct fifo_group *groups;        /* owner: newest first */
+    struct segment_list spare;        /* owner: free, with memory */
+    struct segment_list empty;        /* owner: free, without */
+    struct fifo_segment *candidates[CANDIDATES]; /* owner: nearly dead, newest first */
+    size_t group_count;               /* owner */
+    size_t busy;                      /* owner: segments and large objects that are not free */
+    size_t busy_bytes;                /* owner */
+    size_t spare_low;                 /* owner: least spare segments since the interval began */
+    size_t max_bytes;                 /* const */
+    uint64_t interval_start_ms;       /* owner */
+    void *remote;                     /* atomic: see above; objects linked by their first word */
+    size_t pending;                   /* atomic: see above */
+    bool any_thread_free;             /* const */
+    bool checked;                     /* const */
+    bool closed;                      /* owner */
+    char name[FRAME_NAME_BYTES];      /* const */
+};
+
+static_check(sizeof(struct fifo) <= CELL_BYTES, "a FIFO is one descriptor");
+
+inline_always struct fifo_group *group_at(uintptr_t address)
+{
+    return (struct fifo_group *)(address & ~(CAIRN_FIFO_GROUP_BYTES - 1));
+}
+
+inline_always struct fifo_group *group_of(const struct fifo_segment *segment) { return group_at((uintptr_t)segment); }
+
+inline_always size_t segment_index(const struct fifo_segment *segment)
+{
+    return (size_t)(segment - group_of(segment)->segments);
+}
+
+inline_always uintptr_t segment_end(const struct fifo_segment *segment)
+{
+    return (uintptr_t)group_of(segment) + (segment_index(segment) + 1) * SEGMENT_BYTES;
+}
+
+/* The first segment is shorter by the group's header. */
+inline_always uintptr_t segment_start(const struct fifo_segment *segment)
+{
+    uintptr_t start = (uintptr_t)group_of(segment) + segment_index(segment) * SEGMENT_BYTES;
+    return segment_index(segment) == 0 ? start + PAGE_BYTES : start;
+}
+
+inline_always size_t page_index(uintptr_t address) { return address >> PAGE_SHIFT & (CAIRN_FIFO_PAGES - 1); }
+
+inline_always struct fifo_segment *segment_at(uintptr_t address)
+{
+    return &group_at(address)->segments[page_index(address) / SEGMENT_PAGES];
+}
+
+inline_always bool group_is_of(const struct fifo_group *group, const struct fifo *fifo)
+{
+    return group->head.tag == ((uintptr_t)fifo ^ (uintptr_t)group);
+}
+
+/* Segments. Take gives one with memory, or `count` adjoining ones; NULL when memory is out or the maximum reached. Give
+ * is for dead ones. */
+struct fifo_segment *segment_take(struct fifo *fifo);
+struct fifo_segment *segment_take_run(struct fifo *fifo, size_t count);
+void segment_give(struct fifo *fifo, struct fifo_segment *segment);
+
+/* A segment's last page was left; a page of one died that is not being filled. Both may give dead pages back. */
+void segment_was_filled(struct fifo *fifo, struct fifo_segment *segment);
+void segment_page_died(struct fifo *fifo, struct fifo_segment *segment, size_t page);
+
+/* A mapping of its own. */
+void *large_object_make(struct fifo *fifo, size_t size, size_t align);
+void large_object_end(struct fifo *fifo, struct fifo_group *group);
+
+void fifo_tick(struct fifo *fifo);
+size_t fifo_give_back(struct fifo *fifo, size_t keep);
+void fifo_free_groups(struct fifo *fifo);
+
+/* Ends an object: on the owner's thread, or the drainer's; `queued` by another thread's free. */
+void fifo_end_object(struct fifo *fifo, void *pointer, bool queued);
+/* Ends the whole FIFO. */
+void fifo_destroy(struct fifo *fifo);
+
+/* any_thread_free. */
+void fifo_free_remotely(struct fifo *fifo, void *pointer);
+void fifo_collect(struct fifo *fifo);
+void fifo_hand_over(struct fifo *fifo);
+
+/* Checked FIFOs: an object between a header and a canary, inside a plain object. The plain object of an end. */
+enum { FIFO_HEADER_BYTES = 32, FIFO_CANARY_BYTES = 16 };
+void *fifo_checked_lay(void *plain, size_t size, size_t align);
+void *fifo_checked_end(struct fifo *fifo, void *pointer, bool queued);
+void fifo_checked_verify(struct fifo *fifo, void *pointer, size_t size);
+void **fifo_checked_queue(struct fifo *fifo, void *pointer); /* freed by another thread: its link */
+void **fifo_checked_link(void *pointer);                      /* once more */
+inline_always size_t fifo_checked_bytes(size_t size, size_t align)
+{
+    return larger_of(align, FIFO_HEADER_BYTES) + size + FIFO_CANARY_BYTES;
+}
+
+void fifo_verify(const struct fifo *fifo);
+
+#endif
