@@ -1,0 +1,62 @@
+// What the heap's unit tests share: its internals as C++ sees them, and the heap of this thread.
+#pragma once
+
+#include <pthread.h>
+#include <string.h>
+
+extern "C" {
+#include "base/atomic.h"
+#include "heap/checked.h"
+#include "heap/heap.h"
+#include "heap/large.h"
+#include "heap/remote.h"
+#include "heap/thread_heap.h"
+#include "os/os.h"
+}
+
+namespace heap_layer {
+
+constexpr size_t kKiB = 1024;
+constexpr size_t kMiB = 1024 * kKiB;
+
+inline void *allocate(size_t size) { return malloc_fast(size, malloc_slow); }
+
+// The span that a block lies in.
+inline struct span *span_of(const void *block) { return page_map_find(block); }
+
+// This thread's heap, made if need be.
+inline struct heap *own_heap()
+{
+    free_fast(allocate(1));
+    return thread_heap;
+}
+
+inline void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
+
+inline void verify()
+{
+    heap_verify_all();
+    heaps_each(verify_heap, nullptr);
+}
+
+inline heap_stats stats()
+{
+    heap_stats stats;
+    heap_read_stats(&stats);
+    return stats;
+}
+
+// Runs `body` on a thread of its own, to its end.
+template <typename Body> void in_thread(Body body)
+{
+    pthread_t thread;
+    const auto run = [](void *argument) -> void * {
+        (*static_cast<Body *>(argument))();
+        return nullptr;
+    };
+    if (pthread_create(&thread, nullptr, run, &body) != 0)
+        abort();
+    pthread_join(thread, nullptr);
+}
+
+} // namespace heap_layer

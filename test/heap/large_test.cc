@@ -1,0 +1,132 @@
+// Large blocks: which kind a size becomes, and resizing without a copy.
+
+#include <gtest/gtest.h>
+
+#include "heap/heap_layer.h"
+
+namespace {
+
+using heap_layer::kKiB;
+using heap_layer::kMiB;
+
+class Large : public testing::Test
+{
+protected:
+    void SetUp() override { heap_start(); }
+    void TearDown() override { pages_verify(); }
+
+    static struct span *take(size_t size, size_t alignment = PAGE_BYTES)
+    {
+        struct span *span = large_allocate(size, alignment);
+        EXPECT_NE(span, nullptr);
+        EXPECT_GE(size_t{span->pages} << PAGE_SHIFT, size);
+        return span;
+    }
+};
+
+TEST_F(Large, RunsAreForTheMiddleMappingsForTheTop)
+{
+    for (size_t size : {MEDIUM_MAX + size_t{1}, 100 * kKiB, 5 * kMiB}) {
+        struct span *span = take(size);
+        EXPECT_EQ(span->tag, SPAN_LARGE) << size;
+        EXPECT_LT((size_t{span->pages} << PAGE_SHIFT) - size, size_t{PAGE_BYTES});
+        large_free(span);
+    }
+    for (size_t size : {40 * kMiB, 300 * kMiB}) {
+        struct span *span = take(size);
+        EXPECT_EQ(span->tag, SPAN_HUGE) << size;
+        large_free(span);
+    }
+    EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
+}
+
+TEST_F(Large, AlignmentIsKept)
+{
+    for (size_t alignment = PAGE_BYTES; alignment <= 64 * kMiB; alignment *= 2) {
+        struct span *span = take(50 * kKiB, alignment);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(span->base) % alignment, 0u);
+        large_free(span);
+    }
+}
+
+TEST_F(Large, WhatCannotBeIsRefused)
+{
+    EXPECT_EQ(large_allocate(SIZE_MAX, PAGE_BYTES), nullptr);
+    EXPECT_EQ(large_allocate(SIZE_MAX / 2 + 1, PAGE_BYTES), nullptr);
+    EXPECT_EQ(large_allocate(SIZE_MAX / 2 - 10, PAGE_BYTES), nullptr);
+    EXPECT_EQ(large_allocate(PAGE_BYTES, SIZE_MAX / 2 + 1), nullptr);
+    EXPECT_EQ(large_allocate(SIZE_MAX / 4, SIZE_MAX / 4 + 1), nullptr);
+}
+
+TEST_F(Large, ARunResizesInPlaceWhereItsNeighbourIsFree)
+{
+    struct span *span = take(kMiB);
+    char *base = span->base;
+    memset(base, 3, kMiB);
+    EXPECT_EQ(large_resize(span, 200 * kKiB), base);
+    EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, 200 * kKiB);
+    EXPECT_EQ(large_resize(span, kMiB), base) << "its own rest is free";
+    EXPECT_EQ(large_resize(span, MEDIUM_MAX), nullptr) << "that is a slab's";
+    EXPECT_EQ(large_resize(span, SIZE_MAX / 2 + 1), nullptr);
+    for (size_t i = 0; i < 200 * kKiB; i++)
+        ASSERT_EQ(base[i], 3);
+    large_free(span);
+}
+
+TEST_F(Large, AMappingGrowsWithoutACopyAndShrinks)
+{
+    struct span *span = take(40 * kMiB);
+    memset(span->base, 4, 40 * kMiB);
+    ASSERT_NE(large_resize(span, 100 * kMiB), nullptr);
+    EXPECT_GE(size_t{span->pages} << PAGE_SHIFT, 100 * kMiB);
+    EXPECT_EQ(page_map_find(span->base), span);
+    for (size_t i = 0; i < 40 * kMiB; i += 512)
+        ASSERT_EQ(span->base[i], 4);
+    char *base = span->base;
+    EXPECT_EQ(large_resize(span, 99 * kMiB), base);
+    EXPECT_EQ(large_resize(span, 3 * kMiB), base);
+    EXPECT_LT(size_t{span->pages} << PAGE_SHIFT, 5 * kMiB) << "it keeps memory that it does not need";
+    EXPECT_EQ(base[3 * kMiB - 1], 4);
+    large_free(span);
+}
+
+TEST_F(Large, ABlockThatMovesWhileItGrowsBecomesAMapping)
+{
+    struct span *small = large_allocate_growing(100 * kKiB);
+    struct span *big = large_allocate_growing(kMiB);
+    ASSERT_TRUE(small && big);
+    EXPECT_EQ(small->tag, SPAN_LARGE);
+    EXPECT_EQ(big->tag, SPAN_HUGE);
+    EXPECT_GT(size_t{big->pages} << PAGE_SHIFT, kMiB) << "room for the next step";
+    EXPECT_EQ(large_allocate_growing(SIZE_MAX), nullptr);
+    large_free(small);
+    large_free(big);
+}
+
+TEST_F(Large, SizesThatMatchASpan)
+{
+    for (size_t size : {33 * kKiB, 100 * kKiB + 1, 5 * kMiB, 40 * kMiB}) {
+        struct span *span = take(size);
+        EXPECT_TRUE(large_matches(span, size));
+        EXPECT_FALSE(large_matches(span, size + 2 * PAGE_BYTES));
+        EXPECT_FALSE(large_matches(span, size * 2));
+        large_free(span);
+    }
+}
+
+TEST_F(Large, RefusedMemoryIsNull)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    for (size_t size : {100 * kMiB, 25 * kMiB}) {
+        const heap_stats before = heap_layer::stats();
+        os_fault_plan(0, SIZE_MAX / 2, EPERM);
+        EXPECT_EQ(large_allocate(size, PAGE_BYTES), nullptr);
+        EXPECT_EQ(large_allocate_growing(size), nullptr);
+        os_fault_plan(0, 0, 0);
+        EXPECT_EQ(heap_layer::stats().large_bytes, before.large_bytes);
+        large_free(take(size));
+    }
+}
+
+} // namespace

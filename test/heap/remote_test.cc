@@ -1,0 +1,191 @@
+// Frees of other threads' blocks: who posts, who collects, and that no slab is lost or given up
+// too early. The model tests storm this; here each step is made to happen.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "heap/heap_layer.h"
+
+namespace {
+
+using heap_layer::allocate;
+using heap_layer::in_thread;
+using heap_layer::kKiB;
+using heap_layer::span_of;
+
+class Remote : public testing::Test
+{
+protected:
+    void SetUp() override { heap_ = heap_layer::own_heap(); }
+    void TearDown() override { heap_layer::verify(); }
+
+    struct heap *heap_ = nullptr;
+};
+
+TEST_F(Remote, TheFirstInAWordPosts)
+{
+    char *first = static_cast<char *>(allocate(200));
+    char *second = static_cast<char *>(allocate(200));
+    struct span *slab = span_of(first);
+    ASSERT_EQ(span_of(second), slab);
+    ASSERT_EQ(heap_->mailbox, nullptr);
+    in_thread([&] { free_fast(first); });
+    EXPECT_EQ(heap_->mailbox, slab);
+    EXPECT_TRUE(slab->owner & OWNER_QUEUED);
+    EXPECT_EQ(slab->owner >> OWNER_POST_SHIFT, 1u);
+    EXPECT_TRUE(slab_remotely_freed(slab, static_cast<unsigned>(slab_slot(slab, first))));
+    const uintptr_t owner = slab->owner;
+    in_thread([&] { free_fast(second); });
+    EXPECT_EQ(slab->owner, owner) << "the second has nothing to post";
+    heap_drain(heap_);
+    EXPECT_EQ(heap_->mailbox, nullptr);
+    EXPECT_EQ(slab->owner, reinterpret_cast<uintptr_t>(heap_));
+}
+
+TEST_F(Remote, ASlabIsQueuedOnce)
+{
+    std::vector<void *> blocks; // more than 64 slots, so several words of one slab
+    for (int i = 0; i < 150; i++)
+        blocks.push_back(allocate(16));
+    in_thread([&] {
+        for (void *block : blocks)
+            free_fast(block);
+    });
+    size_t queued = 0;
+    for (struct span *slab = heap_->mailbox; slab; slab = slab_remote(slab)->mail_next)
+        ASSERT_LT(queued++, 8u) << "a cycle";
+    EXPECT_GE(queued, 1u);
+    heap_drain(heap_);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// A full slab is in no list: the free of another thread brings it back.
+TEST_F(Remote, AFullSlabServesAgain)
+{
+    std::vector<void *> blocks;
+    struct span *slab = nullptr;
+    for (int i = 0; i < 2000; i++) {
+        blocks.push_back(allocate(512));
+        slab = slab ? slab : span_of(blocks[0]);
+    }
+    ASSERT_TRUE(slab->owner & OWNER_FULL);
+    in_thread([&] { free_fast(blocks[0]); });
+    std::vector<void *> more;
+    bool back = false;
+    for (int i = 0; i < 200 && !back; i++) {
+        more.push_back(allocate(512));
+        back = more.back() == blocks[0];
+    }
+    EXPECT_TRUE(back);
+    for (size_t i = 1; i < blocks.size(); i++)
+        free_fast(blocks[i]);
+    for (void *block : more)
+        free_fast(block);
+}
+
+TEST_F(Remote, AnEmptiedSlabIsGivenBack)
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 3000; i++)
+        blocks.push_back(allocate(1000));
+    const size_t slab_bytes = heap_layer::stats().slab_bytes;
+    in_thread([&] {
+        for (void *block : blocks)
+            free_fast(block);
+    });
+    heap_trim(heap_);
+    EXPECT_LT(heap_layer::stats().slab_bytes, slab_bytes / 50);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+TEST_F(Remote, AnOrphansMailIsCollectedByTheFreer)
+{
+    std::vector<void *> blocks;
+    struct heap *other = nullptr;
+    in_thread([&] {
+        for (int i = 0; i < 1000; i++)
+            blocks.push_back(allocate(300));
+        other = thread_heap;
+    });
+    ASSERT_NE(other, heap_);
+    ASSERT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
+    for (void *block : blocks)
+        free_fast(block);
+    EXPECT_EQ(other->mailbox, nullptr) << "nobody else would collect it";
+    EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// Many threads free into the slabs of one that keeps allocating from them.
+TEST_F(Remote, FreesRaceWithTheOwner)
+{
+    constexpr size_t kSlots = 512;
+    std::vector<std::atomic<void *>> slots(kSlots);
+    std::atomic<bool> stop{false};
+    std::atomic<size_t> freed{0};
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < 4; i++)
+        threads.emplace_back([&, i] {
+            for (size_t at = i * 37; !stop; at = (at + 1) % kSlots)
+                if (void *block = slots[at % kSlots].exchange(nullptr)) {
+                    memset(block, 0xee, 40);
+                    free_fast(block);
+                    freed++;
+                }
+        });
+    for (size_t round = 0; freed < 50000 && round < 50000000; round++) {
+        void *block = allocate(40 + round % 3 * 50);
+        memset(block, 0x11, 40);
+        free_fast(slots[round * 7 % kSlots].exchange(block));
+    }
+    stop = true;
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_GE(freed, 50000u);
+    for (auto &slot : slots)
+        free_fast(slot.exchange(nullptr));
+    heap_trim(heap_);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// Misuse.
+
+TEST(RemoteDeathTest, DoubleFreesAreSeenWhateverTheThreads)
+{
+    void *block = allocate(48);
+    void *other = allocate(48);
+    const auto twice_by_another = [&] {
+        in_thread([&] {
+            free_fast(block);
+            free_fast(block);
+        });
+    };
+    const auto by_two_threads = [&] {
+        in_thread([&] { free_fast(block); });
+        in_thread([&] { free_fast(block); });
+    };
+    const auto owner_then_other = [&] {
+        free_fast(block);
+        in_thread([&] { free_fast(block); });
+    };
+    const auto other_then_owner = [&] {
+        in_thread([&] { free_fast(block); });
+        free_fast(block);
+    };
+    const auto interior_by_another = [&] {
+        in_thread([&] { free_fast(static_cast<char *>(block) + 16); });
+    };
+    const char *message = "double free of 0x[0-9a-f]+ \\(48-byte block\\)";
+    EXPECT_DEATH(twice_by_another(), message);
+    EXPECT_DEATH(by_two_threads(), message);
+    EXPECT_DEATH(owner_then_other(), message);
+    EXPECT_DEATH(other_then_owner(), message);
+    EXPECT_DEATH(interior_by_another(), "interior pointer 0x[0-9a-f]+ \\(48-byte block at 0x");
+    free_fast(block);
+    free_fast(other);
+}
+
+} // namespace

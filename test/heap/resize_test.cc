@@ -1,0 +1,200 @@
+// realloc, usable size, sized free.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "heap/heap_layer.h"
+
+namespace {
+
+using heap_layer::allocate;
+using heap_layer::kKiB;
+using heap_layer::kMiB;
+using heap_layer::span_of;
+
+char *filled(size_t size)
+{
+    char *block = static_cast<char *>(allocate(size));
+    for (size_t i = 0; i < size; i++)
+        block[i] = static_cast<char>(i * 7 + 1);
+    return block;
+}
+
+bool holds(const char *block, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (block[i] != static_cast<char>(i * 7 + 1))
+            return false;
+    return true;
+}
+
+TEST(Resize, FromEverySizeToEveryOther)
+{
+    const size_t sizes[] = {1, 16, 17, 100, 1024, 1025, 5 * kKiB, 32 * kKiB, 32 * kKiB + 1,
+                            100 * kKiB, 300 * kKiB, 2 * kMiB, 33 * kMiB};
+    for (size_t from : sizes)
+        for (size_t to : sizes) {
+            char *block = filled(from);
+            char *moved = static_cast<char *>(heap_resize(block, to));
+            ASSERT_NE(moved, nullptr) << from << " to " << to;
+            EXPECT_GE(heap_usable_size(moved), to);
+            EXPECT_TRUE(holds(moved, std::min(from, to))) << from << " to " << to;
+            memset(moved, 1, to);
+            free_fast(moved);
+        }
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    heap_layer::verify();
+}
+
+TEST(Resize, WithinItsClassABlockStays)
+{
+    char *block = filled(1000);
+    EXPECT_EQ(heap_resize(block, 961), block);
+    EXPECT_EQ(heap_resize(block, 1024), block);
+    free_fast(block);
+}
+
+TEST(Resize, ShrinkingGivesMemoryBack)
+{
+    char *block = filled(20 * kMiB);
+    const size_t before = heap_layer::stats().live_bytes;
+    block = static_cast<char *>(heap_resize(block, 50 * kKiB));
+    EXPECT_LT(heap_layer::stats().live_bytes + 19 * kMiB, before);
+    EXPECT_TRUE(holds(block, 50 * kKiB));
+    block = static_cast<char *>(heap_resize(block, 10));
+    EXPECT_LE(heap_layer::stats().live_bytes, 16u);
+    EXPECT_TRUE(holds(block, 10));
+    free_fast(block);
+}
+
+TEST(Resize, ALargeBlockGrowsIntoFreeMemoryBehindIt)
+{
+    char *block = filled(100 * kKiB);
+    char *behind = static_cast<char *>(allocate(100 * kKiB));
+    if (behind == block + 100 * kKiB) {
+        free_fast(behind);
+        EXPECT_EQ(heap_resize(block, 150 * kKiB), block);
+    } else {
+        free_fast(behind);
+    }
+    EXPECT_TRUE(holds(block, 100 * kKiB));
+    free_fast(block);
+}
+
+TEST(Resize, GrowthBySmallStepsMovesSeldom)
+{
+    size_t moves = 0;
+    char *block = filled(kMiB);
+    char *in_the_way = static_cast<char *>(allocate(kMiB));
+    for (size_t size = kMiB; size < 30 * kMiB; size += 64 * kKiB) {
+        char *grown = static_cast<char *>(heap_resize(block, size));
+        ASSERT_NE(grown, nullptr);
+        moves += grown != block;
+        block = grown;
+    }
+    EXPECT_LE(moves, 60u);
+    EXPECT_TRUE(holds(block, kMiB));
+    free_fast(block);
+    free_fast(in_the_way);
+}
+
+TEST(Resize, AFailedOneKeepsTheBlock)
+{
+    for (size_t size : {size_t{100}, 10 * kKiB, kMiB, 33 * kMiB}) {
+        char *block = filled(size);
+        EXPECT_EQ(heap_resize(block, SIZE_MAX), nullptr);
+        EXPECT_EQ(heap_resize(block, SIZE_MAX / 2 + 1), nullptr);
+        EXPECT_EQ(heap_resize(block, size_t{1} << 47), nullptr);
+        EXPECT_TRUE(holds(block, size));
+        free_fast(block);
+    }
+}
+
+TEST(Resize, UsableBytesAreUsable)
+{
+    std::vector<std::pair<char *, size_t>> blocks;
+    for (size_t size = 0; size < 3 * kMiB; size = size * 5 / 4 + 1) {
+        char *block = static_cast<char *>(allocate(size));
+        const size_t usable = heap_usable_size(block);
+        EXPECT_GE(usable, size);
+        memset(block, static_cast<int>(blocks.size()), usable);
+        blocks.emplace_back(block, usable);
+    }
+    for (size_t i = 0; i < blocks.size(); i++) {
+        const auto [block, usable] = blocks[i];
+        for (size_t at = 0; at < usable; at++)
+            ASSERT_EQ(block[at], static_cast<char>(i)) << "another block wrote here";
+        free_fast(block);
+    }
+}
+
+TEST(Resize, SizedFreeTakesEverySizeThatWasAskedFor)
+{
+    for (size_t size = 0; size < 40 * kMiB; size = size * 9 / 8 + 1)
+        heap_free_sized(allocate(size), size, 1);
+    for (size_t alignment = 8; alignment <= 8 * kMiB; alignment *= 2)
+        for (size_t size : {size_t{0}, size_t{1}, size_t{300}, 20 * kKiB, 70 * kKiB})
+            heap_free_sized(heap_allocate_aligned(size, alignment), size, alignment);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    heap_layer::verify();
+}
+
+TEST(Resize, SizedFreeAfterResize)
+{
+    for (size_t size : {size_t{10}, size_t{2000}, 100 * kKiB, 5 * kMiB, 40 * kMiB, 4 * kMiB, 33 * kKiB}) {
+        void *block = heap_resize(filled(100 * kKiB), size);
+        ASSERT_NE(block, nullptr);
+        heap_free_sized(block, size, 1);
+        block = heap_resize(filled(40 * kMiB), size);
+        ASSERT_NE(block, nullptr);
+        heap_free_sized(block, size, 1);
+    }
+}
+
+// Misuse.
+
+TEST(ResizeDeathTest, FreedAndInteriorAndForeignPointers)
+{
+    char *block = filled(40);
+    const auto resize_freed = [&] {
+        free_fast(block);
+        (void)heap_resize(block, 100);
+    };
+    EXPECT_EXIT(resize_freed(), testing::KilledBySignal(SIGABRT),
+                "^cairn: realloc of freed block 0x[0-9a-f]+ \\(48-byte block\\)\n$");
+    EXPECT_EXIT((void)heap_resize(block + 4, 100), testing::KilledBySignal(SIGABRT),
+                "^cairn: realloc of interior pointer 0x[0-9a-f]+ \\(48-byte block at 0x");
+    int local = 0;
+    EXPECT_EXIT((void)heap_resize(&local, 100), testing::KilledBySignal(SIGABRT),
+                "^cairn: realloc of 0x[0-9a-f]+, which is not a Cairn block\n$");
+    EXPECT_EXIT((void)heap_usable_size(block + 4), testing::KilledBySignal(SIGABRT),
+                "^cairn: malloc_usable_size of interior pointer");
+    free_fast(block);
+}
+
+TEST(ResizeDeathTest, SizedFreeWithAWrongSize)
+{
+    for (size_t size : {size_t{40}, 3 * kKiB, 100 * kKiB, 33 * kMiB}) {
+        void *block = allocate(size);
+        for (size_t wrong : {size / 2, size * 2, size_t{0}})
+            EXPECT_EXIT(heap_free_sized(block, wrong, 1), testing::KilledBySignal(SIGABRT),
+                        "^cairn: free_sized of 0x[0-9a-f]+ with size " + std::to_string(wrong) +
+                            " \\([0-9]+-byte block\\)\n$")
+                << size;
+        free_fast(block);
+    }
+}
+
+TEST(ResizeDeathTest, SizedFreeTwice)
+{
+    void *block = allocate(40);
+    const auto twice = [&] {
+        heap_free_sized(block, 40, 1);
+        heap_free_sized(block, 40, 1);
+    };
+    EXPECT_EXIT(twice(), testing::KilledBySignal(SIGABRT), "double free of");
+    free_fast(block);
+}
+
+} // namespace

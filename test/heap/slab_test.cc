@@ -1,0 +1,187 @@
+// The slab by itself: slots handed out and taken back, remote bits collected, headers reused.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "heap/heap_layer.h"
+
+namespace {
+
+struct heap *heap_of_test()
+{
+    alignas(64) static struct heap heap; // nobody else's: its address is all that the slab knows
+    return &heap;
+}
+
+class Slab : public testing::TestWithParam<unsigned>
+{
+protected:
+    void SetUp() override
+    {
+        heap_start();
+        slab_ = slab_make(heap_of_test(), GetParam());
+        ASSERT_NE(slab_, nullptr);
+    }
+
+    const struct size_class &shape() const { return size_classes[GetParam()]; }
+
+    std::vector<char *> take_all()
+    {
+        std::vector<char *> blocks;
+        while (void *block = slab_pop(slab_))
+            blocks.push_back(static_cast<char *>(block));
+        return blocks;
+    }
+
+    void push(const char *block) { slab_push(slab_, slot(block)); }
+    unsigned slot(const char *block) const { return static_cast<unsigned>(slab_slot(slab_, block)); }
+
+    struct span *slab_ = nullptr;
+};
+
+TEST_P(Slab, IsEmptyAtFirst)
+{
+    EXPECT_EQ(slab_live(slab_), 0u);
+    EXPECT_EQ(slab_->capacity, shape().capacity);
+    EXPECT_EQ(slab_heap(slab_), heap_of_test());
+    EXPECT_EQ(slab_class(slab_), GetParam());
+    slab_verify(slab_);
+    slab_retire(slab_);
+}
+
+TEST_P(Slab, HandsOutEverySlotOnce)
+{
+    const std::vector<char *> blocks = take_all();
+    EXPECT_EQ(blocks.size(), shape().capacity);
+    EXPECT_EQ(std::set<char *>(blocks.begin(), blocks.end()).size(), blocks.size());
+    for (char *block : blocks) {
+        EXPECT_EQ(page_map_find(block), slab_);
+        EXPECT_EQ(page_map_find(block + shape().size_bytes - 1), slab_);
+        memset(block, 1, shape().size_bytes);
+        EXPECT_EQ(slab_block(slab_, slot(block)), block);
+    }
+    EXPECT_EQ(slab_live(slab_), shape().capacity);
+    EXPECT_EQ(slab_pop(slab_), nullptr);
+    slab_verify(slab_);
+    slab_retire(slab_);
+}
+
+TEST_P(Slab, TheBlockFreedLastComesFirst)
+{
+    const std::vector<char *> blocks = take_all();
+    push(blocks[3]);
+    push(blocks[6]);
+    slab_verify(slab_);
+    EXPECT_EQ(slab_live(slab_), blocks.size() - 2);
+    EXPECT_EQ(slab_pop(slab_), blocks[6]);
+    EXPECT_EQ(slab_pop(slab_), blocks[3]);
+    EXPECT_EQ(slab_pop(slab_), nullptr);
+    slab_retire(slab_);
+}
+
+TEST_P(Slab, RandomTakingAndGivingKeepsTheCounts)
+{
+    std::mt19937 random(GetParam());
+    std::vector<char *> live;
+    for (int round = 0; round < 3000; round++) {
+        if (random() % 2 == 0) {
+            if (void *block = slab_pop(slab_)) {
+                EXPECT_EQ(std::count(live.begin(), live.end(), block), 0);
+                live.push_back(static_cast<char *>(block));
+            } else {
+                EXPECT_EQ(live.size(), shape().capacity);
+            }
+        } else if (!live.empty()) {
+            std::swap(live[random() % live.size()], live.back());
+            push(live.back());
+            live.pop_back();
+        }
+        ASSERT_EQ(slab_live(slab_), live.size());
+        slab_verify(slab_);
+    }
+    slab_retire(slab_);
+}
+
+TEST_P(Slab, RemoteFreesAreCollected)
+{
+    const std::vector<char *> blocks = take_all();
+    std::set<char *> freed;
+    for (size_t i = 0; i < blocks.size(); i += 3) {
+        const unsigned at = slot(blocks[i]);
+        EXPECT_FALSE(slab_remotely_freed(slab_, at));
+        uint64_t *word = &slab_remote(slab_)->words[at / 64];
+        if (*word == 0)
+            slab_->owner += OWNER_POST; // as the first poster of the word does
+        *word |= uint64_t{1} << at % 64;
+        EXPECT_TRUE(slab_remotely_freed(slab_, at));
+        freed.insert(blocks[i]);
+    }
+    EXPECT_EQ(slab_collect(slab_), freed.size());
+    EXPECT_EQ(slab_->owner, reinterpret_cast<uintptr_t>(heap_of_test())) << "posts and words differ";
+    EXPECT_EQ(slab_live(slab_), blocks.size() - freed.size());
+    slab_verify(slab_);
+    EXPECT_EQ(slab_collect(slab_), 0u);
+    while (void *block = slab_pop(slab_))
+        EXPECT_EQ(freed.erase(static_cast<char *>(block)), 1u);
+    EXPECT_TRUE(freed.empty());
+    slab_retire(slab_);
+}
+
+TEST_P(Slab, AReusedHeaderStartsClean)
+{
+    for (int round = 0; round < 20; round++) {
+        for (char *block : take_all())
+            if (round % 2 == 0)
+                push(block);
+        slab_verify(slab_);
+        slab_retire(slab_);
+        slab_ = slab_make(heap_of_test(), GetParam());
+        ASSERT_NE(slab_, nullptr);
+        EXPECT_EQ(slab_live(slab_), 0u);
+        for (unsigned i = 0; i <= shape().capacity; i++)
+            ASSERT_EQ(*slab_link(slab_, i), LINK_LIVE) << "a link byte of its last life";
+        slab_verify(slab_);
+    }
+    slab_retire(slab_);
+    pages_verify();
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, Slab, testing::Values(0u, 1u, 7u, 20u, 31u, 32u, 63u, 111u));
+
+TEST(SlabDeathTest, CollectingAFreeSlotIsADoubleFree)
+{
+    heap_start();
+    struct span *slab = slab_make(heap_of_test(), 2);
+    ASSERT_NE(slab, nullptr);
+    ASSERT_NE(slab_pop(slab), nullptr);
+    slab_push(slab, 1);
+    slab_remote(slab)->words[0] = 2;
+    slab->owner += OWNER_POST;
+    EXPECT_DEATH(slab_collect(slab), "double free of 0x[0-9a-f]+ \\(48-byte block\\)");
+}
+
+TEST(SlabDeathTest, TheVerifierFindsABrokenList)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "the verifier runs in debug builds";
+    heap_start();
+    struct span *slab = slab_make(heap_of_test(), 2);
+    for (int i = 0; i < 4; i++)
+        ASSERT_NE(slab_pop(slab), nullptr);
+    slab_push(slab, 2);
+    slab_push(slab, 3);
+    slab_verify(slab);
+    const auto with_link = [slab](unsigned slot, uint8_t value) {
+        *slab_link(slab, slot) = value;
+        slab_verify(slab);
+    };
+    EXPECT_DEATH(with_link(2, 3), "internal error") << "a cycle";
+    EXPECT_DEATH(with_link(2, 60), "internal error") << "a slot that was never handed out";
+    EXPECT_DEATH(with_link(3, LINK_END), "internal error") << "a free slot that is in no list";
+}
+
+} // namespace

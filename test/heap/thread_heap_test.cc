@@ -1,0 +1,212 @@
+// Thread heaps: made, ended, adopted, borrowed; their bins, their spare slabs, their trim.
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <set>
+#include <vector>
+
+#include "heap/heap_layer.h"
+
+namespace {
+
+using heap_layer::allocate;
+using heap_layer::in_thread;
+using heap_layer::kKiB;
+using heap_layer::own_heap;
+using heap_layer::span_of;
+
+class ThreadHeap : public testing::Test
+{
+protected:
+    void SetUp() override { own_heap(); }
+    void TearDown() override { heap_layer::verify(); }
+};
+
+TEST_F(ThreadHeap, AThreadHasNoneBeforeItsFirstBlock)
+{
+    in_thread([] {
+        EXPECT_EQ(thread_heap, &no_heap);
+        free_fast(nullptr);
+        EXPECT_EQ(thread_heap, &no_heap);
+        void *block = allocate(100);
+        EXPECT_NE(thread_heap, &no_heap);
+        EXPECT_EQ(load_relaxed(&thread_heap->state), uint32_t{HEAP_ACTIVE});
+        free_fast(block);
+    });
+}
+
+TEST_F(ThreadHeap, FreeingAloneNeedsNone)
+{
+    void *block = allocate(100);
+    in_thread([block] {
+        free_fast(block);
+        EXPECT_EQ(thread_heap, &no_heap);
+    });
+}
+
+TEST_F(ThreadHeap, AnEndedThreadsHeapIsAdoptedWholeByTheNext)
+{
+    struct heap *first = nullptr;
+    void *block = nullptr;
+    in_thread([&] {
+        block = allocate(100);
+        first = thread_heap;
+    });
+    EXPECT_EQ(load_relaxed(&first->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_EQ(slab_heap(span_of(block)), first) << "its blocks stay its own";
+    in_thread([&] {
+        void *mine = allocate(100);
+        EXPECT_EQ(thread_heap, first);
+        EXPECT_EQ(span_of(mine), span_of(block)) << "the slab with room is used on";
+        free_fast(block); // its own now: the fast path
+        free_fast(mine);
+    });
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+TEST_F(ThreadHeap, ThreadsInTurnNeedOneHeap)
+{
+    const size_t before = heap_layer::stats().heaps;
+    for (int i = 0; i < 200; i++)
+        in_thread([] { free_fast(allocate(50)); });
+    EXPECT_LE(heap_layer::stats().heaps, before + 1);
+}
+
+// A block in a destructor that runs after ours.
+pthread_key_t late_key;
+
+void allocate_late(void *round)
+{
+    const uintptr_t turn = reinterpret_cast<uintptr_t>(round);
+    for (size_t size : {size_t{10}, 5 * kKiB, 200 * kKiB}) {
+        void *block = allocate(size);
+        ASSERT_NE(block, nullptr);
+        memset(block, 1, size);
+        free_fast(block);
+    }
+    if (turn > 1)
+        pthread_setspecific(late_key, reinterpret_cast<void *>(turn - 1));
+}
+
+TEST_F(ThreadHeap, AThreadThatEndsMayAllocateAndFree)
+{
+    ASSERT_EQ(pthread_key_create(&late_key, allocate_late), 0);
+    const size_t before = heap_layer::stats().heaps;
+    for (int i = 0; i < 50; i++)
+        in_thread([] {
+            free_fast(allocate(10));
+            pthread_setspecific(late_key, reinterpret_cast<void *>(uintptr_t{4}));
+        });
+    EXPECT_LE(heap_layer::stats().heaps, before + 1) << "a heap was left behind";
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    pthread_key_delete(late_key);
+}
+
+TEST_F(ThreadHeap, ABorrowedHeapIsNobodyElses)
+{
+    struct heap *heap = heap_borrow();
+    ASSERT_NE(heap, nullptr);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_BUSY});
+    struct heap *second = heap_borrow();
+    ASSERT_NE(second, nullptr);
+    EXPECT_NE(heap, second);
+    in_thread([&] {
+        free_fast(allocate(1));
+        EXPECT_NE(thread_heap, heap);
+        EXPECT_NE(thread_heap, second);
+    });
+    heap_return(second);
+    heap_return(heap);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
+}
+
+// Slabs.
+
+TEST_F(ThreadHeap, ASlabWithRoomIsUsedBeforeANewOne)
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 4000; i++)
+        blocks.push_back(allocate(64));
+    const size_t slab_bytes = heap_layer::stats().slab_bytes;
+    for (size_t i = 0; i < blocks.size(); i += 2)
+        free_fast(blocks[i]);
+    for (size_t i = 0; i < blocks.size(); i += 2)
+        blocks[i] = allocate(64);
+    EXPECT_EQ(heap_layer::stats().slab_bytes, slab_bytes);
+    heap_layer::verify();
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+TEST_F(ThreadHeap, EmptySlabsGoBack)
+{
+    for (size_t size : {size_t{16}, size_t{1000}, 3 * kKiB, 30 * kKiB}) {
+        heap_trim(thread_heap);
+        const size_t before = heap_layer::stats().slab_bytes;
+        std::vector<void *> blocks;
+        for (int i = 0; i < 2000; i++)
+            blocks.push_back(allocate(size));
+        for (void *block : blocks)
+            free_fast(block);
+        heap_layer::verify();
+        EXPECT_LE(heap_layer::stats().slab_bytes, before + 600 * kKiB) << size;
+        heap_trim(thread_heap);
+        EXPECT_LE(heap_layer::stats().slab_bytes, before) << size;
+    }
+}
+
+TEST_F(ThreadHeap, AnEmptyMediumSlabIsKeptForTheNextBlock)
+{
+    void *block = allocate(20 * kKiB);
+    struct span *slab = span_of(block);
+    free_fast(block);
+    EXPECT_EQ(slab_heap(slab), thread_heap) << "it was given back at once";
+    block = allocate(20 * kKiB);
+    EXPECT_EQ(span_of(block), slab);
+    free_fast(block);
+}
+
+TEST_F(ThreadHeap, SpareSlabsAreBounded)
+{
+    for (unsigned i = SMALL_CLASSES; i < CLASS_COUNT; i++)
+        free_fast(allocate(size_classes[i].size_bytes));
+    EXPECT_LE(thread_heap->spare_bytes, 700 * kKiB);
+    EXPECT_LE(heap_layer::stats().slab_bytes, thread_heap->spare_bytes + 100 * kKiB);
+    heap_trim(thread_heap);
+    EXPECT_EQ(thread_heap->spare_bytes, 0u);
+}
+
+TEST_F(ThreadHeap, AnIdleHeapCostsLittle)
+{
+    in_thread([] {
+        const size_t before = heap_layer::stats().slab_bytes;
+        for (size_t size = 1; size < 2 * kKiB; size *= 2)
+            free_fast(allocate(size));
+        EXPECT_LE(heap_layer::stats().slab_bytes, before + 400 * kKiB);
+    });
+    EXPECT_LE(heap_layer::stats().slab_bytes, 100 * kKiB) << "an ended thread's slabs are gone";
+}
+
+TEST(ThreadHeapDeathTest, TheVerifierFindsAWrongCount)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "the verifier runs in debug builds";
+    struct heap *heap = own_heap();
+    std::vector<void *> blocks;
+    for (int i = 0; i < 600; i++)
+        blocks.push_back(allocate(64));
+    free_fast(blocks[0]); // its slab is listed now
+    struct span *slab = span_of(blocks[0]);
+    heap_verify(heap);
+    const auto broken = [&] {
+        slab->until++;
+        heap_verify(heap);
+    };
+    EXPECT_DEATH(broken(), "internal error");
+    for (size_t i = 1; i < blocks.size(); i++)
+        free_fast(blocks[i]);
+    heap_trim(heap);
+}
+
+} // namespace
