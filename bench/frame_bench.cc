@@ -7,12 +7,16 @@
 // round of its own. "rss/payload" is the growth of the resident set while the list lives, divided by its bytes.
 #include <benchmark/benchmark.h>
 #include <cairn/fifo.h>
+#include <cairn/ring.h>
 #include <cairn/scope.h>
 #include <cairn/stack.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -211,6 +215,95 @@ void FifoSurvivors(benchmark::State &state) {
   cairn_fifo_delete(fifo);
 }
 BENCHMARK(FifoSurvivors)->Unit(benchmark::kMillisecond);
+
+Node *build_on(cairn_ring *ring, size_t nodes) {
+  Node *list = nullptr;
+  for (size_t i = 0; i < nodes; i++) {
+    auto *node = static_cast<Node *>(cairn_ring_alloc(ring, sizeof(Node), alignof(Node)));
+    node->next = list;
+    list = node;
+  }
+  return list;
+}
+
+void RingFrames(benchmark::State &state) {
+  const auto nodes = static_cast<size_t>(state.range(0));
+  cairn_ring *ring = cairn_ring_new(nullptr);
+  for (auto _ : state) {
+    cairn_ring_open(ring);
+    benchmark::DoNotOptimize(build_on(ring, nodes));
+    cairn_ring_release(cairn_ring_seal(ring));
+  }
+  per_node(state, nodes);
+  cairn_ring_delete(ring);
+}
+BENCHMARK(RingFrames)->Arg(8)->Arg(64);
+
+// One thread makes frames, another walks their lists and releases them. They are handed over through an array; each
+// side publishes its place once in 64 frames, so that the handing over itself costs little.
+struct Handover {
+  static constexpr size_t kPlaces = 4096, kStep = 64;
+  cairn_frame frames[kPlaces];
+  alignas(64) std::atomic<size_t> made{0};
+  alignas(64) std::atomic<size_t> taken{0};
+  alignas(64) std::atomic<bool> over{false};
+};
+
+void consume(Handover &handover) {
+  size_t at = 0;
+  for (;;) {
+    size_t end = handover.made.load(std::memory_order_acquire);
+    if (at == end) {
+      if (handover.over.load(std::memory_order_acquire) && at == handover.made.load()) return;
+      std::this_thread::yield();
+      continue;
+    }
+    for (; at < end; at++) cairn_ring_release(handover.frames[at % Handover::kPlaces]);
+    handover.taken.store(at, std::memory_order_release);
+  }
+}
+
+void RingTwoThreads(benchmark::State &state) {
+  const auto nodes = static_cast<size_t>(state.range(0));
+  cairn_ring *ring = cairn_ring_new(nullptr);
+  auto handover = std::make_unique<Handover>();
+  std::thread consumer([&] { consume(*handover); });
+  size_t made = 0;
+  for (auto _ : state) {
+    cairn_ring_open(ring);
+    benchmark::DoNotOptimize(build_on(ring, nodes));
+    handover->frames[made % Handover::kPlaces] = cairn_ring_seal(ring);
+    if (++made % Handover::kStep == 0) {
+      handover->made.store(made, std::memory_order_release);
+      while (made - handover->taken.load(std::memory_order_acquire) > Handover::kPlaces - Handover::kStep)
+        std::this_thread::yield();
+    }
+  }
+  handover->made.store(made, std::memory_order_release);
+  handover->over.store(true, std::memory_order_release);
+  consumer.join();
+  per_node(state, nodes);
+  cairn_ring_delete(ring);
+}
+BENCHMARK(RingTwoThreads)->Arg(8)->Arg(64)->UseRealTime();
+
+// The list of the write-up: built in one frame; released, it leaves warm chunks for the next.
+void RingList(benchmark::State &state) {
+  cairn_ring *ring = cairn_ring_new(nullptr);
+  for (int round = 0; round < 1; round++) {
+    cairn_ring_open(ring);
+    build_on(ring, kNodes);
+    cairn_ring_release(cairn_ring_seal(ring));
+  }
+  for (auto _ : state) {
+    cairn_ring_open(ring);
+    benchmark::DoNotOptimize(build_on(ring, kNodes));
+    cairn_ring_release(cairn_ring_seal(ring));
+  }
+  per_node(state, kNodes);
+  cairn_ring_delete(ring);
+}
+BENCHMARK(RingList)->Unit(benchmark::kMillisecond)->MinTime(1);
 
 void MallocList(benchmark::State &state) {
   for (auto _ : state) {
