@@ -1,0 +1,212 @@
+/* Pool: objects of one size, got and put back in any order, in about a nanosecond each.
+ *
+ * Objects lie gapless in slabs, power-of-two runs of pages, behind a table that has one byte and one
+ * bit for each of them; an object itself holds nothing of the pool's, in use or not, so 8-byte
+ * objects cost 8 bytes and a bit more, and content survives put until the next get (do not rely on
+ * it). Free objects are kept last in first out in a magazine, an array of pointers; the slabs are
+ * visited for many at a time. Slabs whose objects are all back go back to the page layer but for
+ * one.
+ *
+ * Algorithm: slabs and magazines after J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001;
+ * the object's number by multiplication with the inverse of its size, Warren, "Hacker's Delight",
+ * section 10-17.
+ *
+ *     CAIRN_POOL(session, struct session);     defines session_pool_new, _get, _put
+ *
+ *     cairn_pool *sessions = session_pool_new(NULL);
+ *     struct session *session = session_pool_get(sessions);
+ *     if (session == NULL)
+ *         return ENOMEM;
+ *     …
+ *     session_pool_put(sessions, session);
+ *     cairn_pool_delete(sessions);
+ *
+ * Threads: a pool is used by one thread at a time. A pool made with `shared` may be used by any
+ * thread at any time: get and put take a lock then, and a thread in a hurry attaches a magazine of
+ * its own, which needs the lock once for many objects. An object may be put by another thread than
+ * got it, if the program orders the two.
+ *
+ * Failure: NULL with errno ENOMEM when memory or `max_objects` is out; EINVAL for arguments that no
+ * pool can have. Success keeps errno.
+ *
+ * Misuse: a second put, a pointer into an object, and a pointer that is no object of the pool end
+ * the process with one line on stderr, always; see docs/MESSAGES-region.md. (Two threads that put
+ * the same object at the same instant may both pass.)
+ *
+ * Cost: get and put together less than 2 ns while the magazine has objects and room; one in some
+ * hundred visits slabs, and the system when memory grows.
+ *
+ * fork: the child has the objects as they were. The lock of a shared pool is held over the fork.
+ * What other threads' magazines hold is lost to the child until the pool is deleted. A pool that is
+ * not shared must not be in use by another thread at that moment.
+ */
+#ifndef CAIRN_POOL_H
+#define CAIRN_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cairn/allocator.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cairn_pool cairn_pool;
+
+/* All zero, or no options: the defaults. */
+struct cairn_pool_options {
+    const char *name;   /* shown in statistics; kept by reference */
+    size_t max_objects; /* no more at a time, rounded up to whole slabs; 0: as memory lasts */
+    bool shared;        /* any thread may use the pool at any time */
+};
+typedef struct cairn_pool_options cairn_pool_options;
+
+/* A pool of objects of `object_size` bytes, 1 to 64 MiB, at multiples of `align`, a power of two up
+ * to 2 MiB; 0 stands for the largest power of two that divides the size, up to 16. Sizes are
+ * rounded up to whole alignments. */
+CAIRN_API cairn_pool *cairn_pool_new(size_t object_size, size_t align,
+                                     const cairn_pool_options *options);
+
+/* Ends the pool, its magazines, and all objects, also those in use. NULL is ignored. */
+CAIRN_API void cairn_pool_delete(cairn_pool *pool);
+
+/* An object, contents undefined. */
+static inline void *cairn_pool_get(cairn_pool *pool) __attribute__((warn_unused_result));
+
+/* Gives an object back. NULL is ignored. Keeps errno. */
+static inline void cairn_pool_put(cairn_pool *pool, void *object);
+
+/* Gives all slabs without objects in use back, also that which is kept. What attached magazines
+ * hold stays. Returns the bytes that went. */
+CAIRN_API size_t cairn_pool_trim(cairn_pool *pool);
+
+/* Calls `visit` for every object in use, by slab, until it says false. The visitor gets and puts
+ * nothing; of a shared pool nobody does meanwhile. */
+typedef bool cairn_pool_visit(void *object, void *context);
+CAIRN_API void cairn_pool_walk(cairn_pool *pool, cairn_pool_visit *visit, void *context);
+
+struct cairn_pool_stats {
+    const char *name;
+    size_t object_bytes; /* of one, rounded up to its alignment */
+    size_t live_objects; /* in use, or in attached magazines */
+    size_t free_objects; /* the rest of those in slabs */
+    size_t slabs;
+    size_t slab_bytes; /* memory of all slabs together */
+};
+CAIRN_API void cairn_pool_read_stats(cairn_pool *pool, struct cairn_pool_stats *stats);
+
+/* Verifies the pool's invariants: NULL when all hold, else which one does not. */
+CAIRN_API const char *cairn_pool_check(cairn_pool *pool);
+
+/* ---- magazines ---------------------------------------------------------------------------- */
+
+/* A magazine of a thread's own on a shared pool: get and put without a lock, most of the time. Used
+ * by one thread at a time; detached before the thread ends, else its objects stay unused until the
+ * pool is deleted. NULL with errno ENOMEM. */
+typedef struct cairn_pool_magazine cairn_pool_magazine;
+
+CAIRN_API cairn_pool_magazine *cairn_pool_attach(cairn_pool *pool);
+CAIRN_API void cairn_pool_detach(cairn_pool_magazine *magazine);
+static inline void *cairn_pool_magazine_get(cairn_pool_magazine *magazine)
+    __attribute__((warn_unused_result));
+static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine, void *object);
+
+/* ---- typed, and as an allocator ------------------------------------------------------------ */
+
+/* Functions of one type's pool: noun_pool_new(options), noun_pool_get(pool), noun_pool_put(pool,
+ * object). The pool is a plain cairn_pool for everything else. */
+#define CAIRN_POOL(noun, type)                                                                     \
+    static inline cairn_pool *noun##_pool_new(const cairn_pool_options *options)                   \
+    {                                                                                              \
+        return cairn_pool_new(sizeof(type), __alignof__(type), options);                           \
+    }                                                                                              \
+    static inline type *noun##_pool_get(cairn_pool *pool)                                          \
+    {                                                                                              \
+        return (type *)cairn_pool_get(pool);                                                       \
+    }                                                                                              \
+    static inline void noun##_pool_put(cairn_pool *pool, type *object)                             \
+    {                                                                                              \
+        cairn_pool_put(pool, object);                                                              \
+    }                                                                                              \
+    typedef type noun##_pool_object /* ends in the macro's semicolon */
+
+/* See cairn/allocator.h. Requests of up to the object's size and alignment are met with one. */
+CAIRN_API struct cairn_allocator cairn_pool_allocator(cairn_pool *pool);
+
+/* ---- the fast paths, inline; what follows is not for direct use --------------------------- */
+
+enum { CAIRN_POOL_RECENT = 64, CAIRN_POOL_RECENT_SHIFT = 16, CAIRN_POOL_NUMBER_SHIFT = 16 };
+
+/* In `recent`: no slab. No address has a small distance from it, not even NULL. */
+#define CAIRN_POOL_NONE (((uintptr_t)1 << 47) - 1)
+
+struct cairn_pool_entry {
+    void *object;         /* free */
+    unsigned char *state; /* its byte in its slab: 1 when it is in use, else 0 */
+};
+
+/* The start of a magazine, and so of a pool, which starts with its own. See pool_layout.h. */
+struct cairn_pool_view {
+    struct cairn_pool_entry *top;        /* owner: above the object that is got next */
+    struct cairn_pool_entry *limit;      /* const: `top` when the magazine is full */
+    uint64_t inverse;                    /* const: see below */
+    uint64_t numbers;                    /* const: objects in a slab have smaller numbers */
+    uintptr_t recent[CAIRN_POOL_RECENT]; /* atomic: first objects of slabs, by address */
+};
+
+/* Everything that the inline paths leave over: refill and flush, shared pools, slabs that are not
+ * in `recent`, NULL, misuse. */
+CAIRN_API void *cairn_pool_get_slowly(cairn_pool_magazine *magazine);
+CAIRN_API void cairn_pool_put_slowly(cairn_pool_magazine *magazine, void *object);
+
+static inline void *cairn_pool_magazine_get(cairn_pool_magazine *magazine)
+{
+    struct cairn_pool_view *view = (struct cairn_pool_view *)magazine;
+    struct cairn_pool_entry *top = view->top - 1;
+    void *object = top->object; /* under the lowest entry lies one without an object */
+    if (__builtin_expect(object == NULL, 0))
+        return cairn_pool_get_slowly(magazine);
+    *top->state = 1;
+    view->top = top;
+    return object;
+}
+
+/* The distance from its slab's first object, times the inverse of the object's size, is the
+ * object's number; from any other address the product is a number beyond all. The states lie in
+ * front of the first object, downwards. */
+static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine, void *object)
+{
+    struct cairn_pool_view *view = (struct cairn_pool_view *)magazine;
+    uintptr_t address = (uintptr_t)object;
+    uintptr_t first = __atomic_load_n(
+        &view->recent[(address >> CAIRN_POOL_RECENT_SHIFT) % CAIRN_POOL_RECENT], __ATOMIC_RELAXED);
+    uint64_t product = (uint64_t)(address - first) * view->inverse;
+    uint64_t number = product >> CAIRN_POOL_NUMBER_SHIFT | product << (64 - CAIRN_POOL_NUMBER_SHIFT);
+    unsigned char *state = (unsigned char *)(first - 1 - number);
+    struct cairn_pool_entry *top = view->top;
+    if (__builtin_expect(number >= view->numbers || *state != 1 || top == view->limit, 0)) {
+        cairn_pool_put_slowly(magazine, object);
+        return;
+    }
+    *state = 0;
+    top->object = object;
+    top->state = state;
+    view->top = top + 1;
+}
+
+static inline void *cairn_pool_get(cairn_pool *pool)
+{
+    return cairn_pool_magazine_get((cairn_pool_magazine *)pool);
+}
+
+static inline void cairn_pool_put(cairn_pool *pool, void *object)
+{
+    cairn_pool_magazine_put((cairn_pool_magazine *)pool, object);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

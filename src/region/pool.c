@@ -1,0 +1,73 @@
+/* What the pool's inline get and put leave over. See pool_layout.h for structures, invariants and
+ * threading, cairn/pool.h for the inline paths.
+ *
+ * put's object is looked up in full here: the slab by masking the pointer, whether it is the pool's
+ * by the page map, the object's number, its state. Not here: slabs (pool_depot.c), making and
+ * ending pools (pool_set_up.c).
+ */
+#include "region/pool_layout.h"
+
+#include <errno.h>
+
+static void *no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+static void *magazine_pop(struct cairn_pool_magazine *magazine)
+{
+    if (magazine_count(magazine) == 0 && !depot_refill(magazine))
+        return no_memory();
+    struct cairn_pool_entry *top = --magazine->view.top;
+    *top->state = OBJECT_LIVE;
+    return top->object;
+}
+
+/* The state byte of a live object; dies if it is none. */
+static uint8_t *live_state(struct cairn_pool *pool, void *object)
+{
+    if (!is_ours(pool, object))
+        die_of_object(pool, object);
+    struct pool_slab *slab = slab_of(pool, object);
+    uint64_t number = number_of(pool, slab, object);
+    if (number >= pool->own.view.numbers || *state_of(pool, slab, number) != OBJECT_LIVE)
+        die_of_object(pool, object);
+    return state_of(pool, slab, number);
+}
+
+static void magazine_push(struct cairn_pool_magazine *magazine, void *object, uint8_t *state)
+{
+    if (magazine->view.top == magazine->view.limit)
+        depot_flush(magazine, (magazine_count(magazine) + 1) / 2);
+    *state = OBJECT_FREE;
+    *magazine->view.top++ = (struct cairn_pool_entry){object, state};
+}
+
+/* A shared pool's own magazine stands for the common one. */
+static struct cairn_pool_magazine *behind(struct cairn_pool_magazine *magazine)
+{
+    struct cairn_pool *pool = magazine->pool;
+    return pool->shared && magazine == &pool->own ? pool->common : magazine;
+}
+
+api void *cairn_pool_get_slowly(struct cairn_pool_magazine *magazine)
+{
+    struct cairn_pool *pool = magazine->pool;
+    pool_lock(pool);
+    void *object = magazine_pop(behind(magazine));
+    pool_unlock(pool);
+    return object;
+}
+
+api void cairn_pool_put_slowly(struct cairn_pool_magazine *magazine, void *object)
+{
+    struct cairn_pool *pool = magazine->pool;
+    if (object == NULL)
+        return;
+    uint8_t *state = live_state(pool, object);
+    store_relaxed(recent_of(magazine, object), (uintptr_t)slab_first(pool, slab_of(pool, object)));
+    pool_lock(pool);
+    magazine_push(behind(magazine), object, state);
+    pool_unlock(pool);
+}

@@ -1,0 +1,20 @@
+/* The messages of a pool's misuse; see docs/MESSAGES-region.md. No state. */
+#include "base/check.h"
+#include "region/pool_layout.h"
+
+cold no_return void die_of_object(const struct cairn_pool *pool, const void *object)
+{
+    if (is_ours(pool, object)) {
+        struct pool_slab *slab = slab_of(pool, object);
+        const char *first = slab_first(pool, slab);
+        size_t distance = (uintptr_t)object - (uintptr_t)first;
+        if (distance < pool->capacity * pool->stride_bytes) {
+            const void *start = first + distance / pool->stride_bytes * pool->stride_bytes;
+            if (start != object)
+                die("pool put of interior pointer %p (%zu-byte object at %p)", object,
+                    pool->stride_bytes, start);
+            die("pool double put of %p (%zu-byte object)", object, pool->stride_bytes);
+        }
+    }
+    die("pool put of %p, which is not an object of pool %p", object, (const void *)pool);
+}
