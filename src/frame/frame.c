@@ -50,7 +50,7 @@ struct span *run_take(size_t size_bytes, size_t alignment_bytes)
     size_t pages = align_up(size_bytes, granule) >> PAGE_SHIFT;
     struct span *span = pages_take(pages, larger_of(alignment_bytes, granule));
     if (span)
-        store_relaxed(&span->tag, (uint8_t)SPAN_FRAME);
+        store_relaxed(&span->tag, (uint8_t)SPAN_RUN);
     return span;
 }
 

@@ -4,7 +4,7 @@
  * describe, and are recycled by kind but never given back: a stale handle can read an old descriptor, never
  * anything else. The lists are lock-free stacks, so they work in any state of a fork.
  *
- * Runs come from the page layer, marked SPAN_FRAME there, so that the heap's free takes none of them for a block.
+ * Runs come from the page layer, marked SPAN_RUN there, so that the heap's free takes none of them for a block.
  *
  * Threading: any thread. Failure: NULL, and errno is the caller's (frame_no_memory).
  */
@@ -17,9 +17,6 @@
 #include "base/memory_marks.h"
 #include "os/os.h"
 #include "page/page.h"
-
-/* In use by a frame allocator: `tag` of such a span, which is neither a slab nor a block of the heap's. */
-enum { SPAN_FRAME = SPAN_HUGE + 1 };
 
 enum cell_kind { CELL_STACK, CELL_STACK_BLOCK, CELL_FIFO, CELL_RING, CELL_RING_CHUNK, CELL_KINDS };
 

@@ -63,6 +63,10 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 void pages_give_huge(struct span *span);
 bool pages_resize_huge(struct span *span, size_t size_bytes); /* in place or by moving page tables */
 
+/* Cuts a large or huge span in two: `span` keeps its first `pages`, the rest, which is returned, is a span like it. The
+ * page map is the caller's to set. NULL when memory is out; nothing has changed then. */
+struct span *pages_split(struct span *span, size_t pages, bool huge);
+
 /* Purges all free memory but `keep_bytes`; true when something went back. */
 bool pages_trim(size_t keep_bytes);
 

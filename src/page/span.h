@@ -25,6 +25,8 @@ enum {
     SPAN_MOVING,  /* free, but out of the bins while its memory is purged */
     SPAN_LARGE,   /* one block, pages of an arena */
     SPAN_HUGE,    /* one block, a mapping of its own */
+    SPAN_RUN,     /* large, but of another allocator than the heap: no block of it */
+    SPAN_RUN_HUGE, /* huge, likewise */
     SPAN_SLAB = 16, /* and up: a slab of size class tag - SPAN_SLAB */
 };
 
