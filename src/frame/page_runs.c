@@ -173,9 +173,11 @@ static bool resize_run(struct span *span, size_t bytes)
     bool resized;
     if (is_huge(span)) {
         page_map_set(span->base, old_pages, NULL);
-        resized = pages_resize_huge(span, bytes) && (span->base != NULL);
-        if (resized && page_map_cover(span->base, bytes) != 0)
-            die("pages: no memory to note %p", (void *)span->base);
+        resized = pages_resize_huge(span, bytes);
+        if (resized && page_map_cover(span->base, bytes) != 0) { /* grown in place into a new region */
+            (void)pages_resize_huge(span, old_pages << PAGE_SHIFT);
+            resized = false;
+        }
     } else if (pages > old_pages) {
         resized = pages_extend(span, pages);
     } else {

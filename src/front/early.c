@@ -3,9 +3,11 @@
  *
  * The linker calls our own resolver at the end of this library's relocation, which is before that of the program; it
  * gives the thread-local word its value. The linker later lays the initial values over it; what was allocated until then
- * stays valid and is freed as another thread's.
+ * stays valid and is freed as another thread's. Programs that contain Cairn statically are relocated last: their own
+ * resolvers and those of their libraries cannot allocate.
  */
 #include "heap/thread_heap.h"
+#include "os/os.h"
 
 static void nothing(void) {}
 
@@ -13,7 +15,8 @@ typedef void resolved(void);
 
 __attribute__((used, no_sanitize("address", "thread", "undefined"))) static resolved *resolve_early(void)
 {
-    heap_set_up_thread();
+    if (os_has_thread_pointer())
+        heap_set_up_thread();
     return nothing;
 }
 

@@ -54,8 +54,8 @@ void free_attend(struct span *slab) { heap_attend(thread_heap, slab); }
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
     uint64_t slot = slab_slot(slab, pointer);
-    if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity)
-        return (unsigned)slot;
+    if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity && !slab_remotely_freed(slab, (unsigned)slot))
+        return (unsigned)slot; /* its other state is not to be trusted */
     if (unlikely(slot >= load_relaxed(&slab->limit)))
         reject(pointer, operation);
     if (unlikely(load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE ||

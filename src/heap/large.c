@@ -13,7 +13,7 @@
 enum {
     HUGE_MIN_BYTES = 32 << 20,
     HUGE_ALIGNMENT_BYTES = 4 << 20, /* an arena would have to hold the slack */
-    GROWING_MIN_BYTES = 256 << 10,
+    GROWING_MIN_BYTES = 8 << 20,
 };
 
 static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }
@@ -50,11 +50,8 @@ void *large_resize(struct span *span, size_t size_bytes)
             return pages <= span->pages ? span->base : NULL;
         return span->base;
     }
-    if (pages < span->pages)
-        pages_shrink(span, pages);
-    else if (pages > span->pages && !pages_extend(span, pages))
-        return NULL;
-    return span->base;
+    bool in_place = pages == span->pages || (pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages));
+    return in_place ? span->base : NULL;
 }
 
 bool large_matches(const struct span *span, size_t size_bytes)

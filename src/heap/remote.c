@@ -36,13 +36,29 @@ static void post(struct heap *heap, struct span *slab)
         heap_tend_orphan(heap);
 }
 
+/* A frozen slab has no owner to collect; once every slot was freed in this process its pages go back. Whoever finds
+ * it so and takes the owner word away does it; the header stays readable for those who come too late. */
+static void retire_frozen(struct heap *heap, struct span *slab)
+{
+    unsigned freed = 0;
+    for (unsigned i = 0; i < REMOTE_WORDS; i++)
+        freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
+    uintptr_t owner = load_relaxed(&slab->owner);
+    if (freed == slab->capacity && (owner & OWNER_HEAP_MASK) == (uintptr_t)heap &&
+        compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
+        slab_retire(slab);
+}
+
 void remote_free(void *pointer, struct heap *heap, struct span *slab)
 {
+    bool frozen = slab_is_frozen(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
     uint64_t bit = (uint64_t)1 << slot % 64;
     uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64], bit); /* pairs with the exchange in collect */
-    if (unlikely((old & bit) != 0 && !slab_is_frozen(slab)))
+    if (unlikely((old & bit) != 0))
         die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
-    if (old == 0 && !slab_is_frozen(slab))
+    if (unlikely(frozen))
+        retire_frozen(heap, slab);
+    else if (old == 0)
         post(heap, slab);
 }

@@ -5,6 +5,8 @@
 #include "heap/heap.h"
 #include "os/os.h"
 
+#include <string.h>
+
 /* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap. */
 enum { SPARE_MAX_BYTES = 512 << 10 };
 
@@ -291,14 +293,21 @@ void heaps_each(heap_visit *visit, void *context)
         visit(heap, context);
 }
 
-/* Posts of other threads may have stopped half-way: what the remote words say is what counts. */
+/* Posts of other threads may have stopped half-way. In own slabs what the remote words say is what counts; in frozen ones
+ * they begin anew, for the frees of this process. */
 static bool repost_visit(struct span *span, char *start, void *context)
 {
     (void)start;
     struct heap *heap = context;
-    if (!span_is_slab(span) || slab_heap(span) != heap)
+    struct heap *found = span_is_slab(span) ? slab_heap(span) : NULL;
+    if (found == NULL)
         return true;
     struct remote *remote = slab_remote(span);
+    if (found != heap) {
+        if ((span->owner & ~(uintptr_t)OWNER_FULL) != (uintptr_t)found)
+            memset(remote, 0, sizeof *remote);
+        return true;
+    }
     uintptr_t words = 0;
     for (unsigned i = 0; i < REMOTE_WORDS; i++)
         words += remote->words[i] != 0;
@@ -319,11 +328,11 @@ void heaps_after_fork(void)
     struct heap *own = thread_heap == &no_heap ? NULL : thread_heap;
     store_relaxed(&orphan_count, (size_t)0);
     store_relaxed(&all_heaps, own);
-    if (own == NULL)
-        return;
-    own->generation = heap_generation;
-    own->next = NULL;
-    store_relaxed(&own->mailbox, (struct span *)NULL);
+    if (own) {
+        own->generation = heap_generation;
+        own->next = NULL;
+        store_relaxed(&own->mailbox, (struct span *)NULL);
+    }
     pages_each(repost_visit, own);
 }
 

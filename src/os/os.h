@@ -37,6 +37,7 @@ int os_read_file(const char *path, char *text, size_t capacity_bytes); /* length
 void os_sleep_ms(unsigned milliseconds);
 
 /* Threads and fork. */
+bool os_has_thread_pointer(void); /* false in the resolvers of a static program: thread-local words are not there yet */
 typedef void os_thread_end(void *value);
 int os_thread_end_register(os_thread_end *handler);  /* once a process; 0 or a negative errno */
 int os_thread_end_arm(void *value);                  /* this thread's end calls the handler with `value` */

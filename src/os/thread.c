@@ -13,6 +13,17 @@
 static pthread_key_t end_key; /* const after os_thread_end_register */
 static bool end_key_made;     /* const after os_thread_end_register */
 
+bool os_has_thread_pointer(void)
+{
+    uintptr_t pointer = 0;
+#if defined(__x86_64__)
+    kernel_call(SYS_arch_prctl, 0x1003 /* ARCH_GET_FS */, (long)&pointer, 0, 0, 0, 0);
+#else
+    pointer = thread_identity();
+#endif
+    return pointer != 0;
+}
+
 int os_thread_end_register(os_thread_end *handler)
 {
     int error;

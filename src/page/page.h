@@ -56,7 +56,7 @@ struct span *pages_take(size_t pages, size_t alignment_bytes);
 void pages_give(struct span *span);
 void pages_clear(struct span *span, size_t size_bytes); /* makes it read zero, touching only what does not */
 bool pages_extend(struct span *span, size_t pages); /* in place, into the free neighbour behind */
-void pages_shrink(struct span *span, size_t pages); /* gives the rest back */
+bool pages_shrink(struct span *span, size_t pages); /* gives the rest back */
 
 /* A mapping of its own, for what an arena should not hold. Resizing may move it. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);

@@ -283,12 +283,13 @@ bool pages_extend(struct span *span, size_t pages)
     return fits;
 }
 
-void pages_shrink(struct span *span, size_t pages)
+bool pages_shrink(struct span *span, size_t pages)
 {
     if (!lock_acquire(&pages_state.lock))
-        return; /* keeps what it has */
+        return false;
     struct arena *arena = arena_find(span->base);
-    if (arena && pages_state.headers[0]) {
+    bool can = arena && pages_state.headers[0];
+    if (can) {
         char *end = span->base + (pages << PAGE_SHIFT);
         size_t rest = span->pages - pages;
         bitmap_set(arena->dirty, arena_page(arena, end), rest);
@@ -297,6 +298,7 @@ void pages_shrink(struct span *span, size_t pages)
     }
     lock_release(&pages_state.lock);
     purge_excess();
+    return can;
 }
 
 void pages_clear(struct span *span, size_t size_bytes)

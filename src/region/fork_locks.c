@@ -1,47 +1,67 @@
-/* The list of locks that fork has to hold: see fork_locks.h.
+/* The locks and the list of those that fork has to hold: see fork_locks.h.
  *
- * Invariant: the list is complete and whole whenever its own lock, `list_lock`, is free. The fork
- * handlers hold that first, then every lock of the list; nobody else holds two of them.
- * Handlers are registered with the first watch, and stay.
+ * Invariant: the list is whole whenever its own lock, that of `list`, is free. The fork handlers take
+ * that first, then every lock of the list; nobody else holds two, so the order does not matter.
+ * Handlers are registered with the first watch and stay.
  */
 #include "region/fork_locks.h"
 
 #include "base/atomic.h"
+#include "base/host.h"
 #include "os/os.h"
 
-enum { LIST_RANK = 0 };
+enum { FREE = 0, HELD = 1, WAITED = 2 };
+enum { SPIN_LIMIT = 100 };
 
-static struct fork_lock list = {.lock = {.rank = LIST_RANK}, .next = &list, .prev = &list};
+static struct fork_lock list = {.next = &list, .prev = &list};
 static bool registered; /* lock: list */
-
-static void before_fork(void)
-{
-    lock_freeze(&list.lock);
-    for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
-        lock_freeze(&entry->lock);
-}
-
-static void after_fork(void)
-{
-    for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
-        lock_thaw(&entry->lock);
-    lock_thaw(&list.lock);
-}
 
 void fork_lock_acquire(struct fork_lock *lock)
 {
-    /* Frozen: another thread forks just now, which takes as long as the kernel needs to copy the
-     * process. There is nothing else to do meanwhile. */
-    while (!lock_acquire(&lock->lock))
-        os_sleep_ms(1);
+    uint32_t seen = FREE;
+    for (int spins = 0; spins < SPIN_LIMIT; spins++, seen = FREE) {
+        if (compare_swap_acq_rel(&lock->state, &seen, (uint32_t)HELD)) /* acquire: with release */
+            return;
+        pause_processor();
+    }
+    /* acquire: pairs with fork_lock_release */
+    while (exchange_acq_rel(&lock->state, (uint32_t)WAITED) != FREE)
+        host_wait(&lock->state, WAITED);
 }
 
-void fork_lock_release(struct fork_lock *lock) { lock_release(&lock->lock); }
+void fork_lock_release(struct fork_lock *lock)
+{
+    /* release: pairs with the next holder's acquire */
+    if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
+        host_wake(&lock->state, 1);
+}
+
+static void before_fork(void)
+{
+    fork_lock_acquire(&list);
+    for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
+        fork_lock_acquire(entry);
+}
+
+static void in_parent(void)
+{
+    for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
+        fork_lock_release(entry);
+    fork_lock_release(&list);
+}
+
+/* The waiters are in the parent. */
+static void in_child(void)
+{
+    for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
+        store_release(&entry->state, (uint32_t)FREE);
+    store_release(&list.state, (uint32_t)FREE);
+}
 
 int fork_lock_watch(struct fork_lock *lock)
 {
     fork_lock_acquire(&list);
-    int error = registered ? 0 : os_fork_register(before_fork, after_fork, after_fork);
+    int error = registered ? 0 : os_fork_register(before_fork, in_parent, in_child);
     registered = error == 0;
     if (error == 0) {
         lock->next = &list;

@@ -15,7 +15,6 @@ enum {
     SLAB_LEAST_OBJECTS = 8,
     MAGAZINE_BYTES = 256 << 10, /* objects in a magazine are at most so much memory, or 4 */
     MAGAZINE_LEAST = 4,
-    POOL_RANK = 1, /* below that of the page layer, which is asked for slabs under the lock */
 };
 
 static_check((size_t)OBJECT_MOST_BYTES * SLAB_LEAST_OBJECTS * 2 <= UINT32_MAX, "offsets fit");
@@ -129,7 +128,6 @@ api struct cairn_pool *cairn_pool_new(size_t object_size, size_t align,
     struct cairn_pool *pool = (struct cairn_pool *)(void *)span->base;
     *pool = (struct cairn_pool){
         .shared = options->shared,
-        .lock = {.lock = {.rank = POOL_RANK}},
         .stride_bytes = align_up(object_size, align),
         .align_bytes = align,
         .name = options->name,

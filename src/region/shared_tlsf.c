@@ -8,8 +8,6 @@
 #include "region/tlsf_host.h"
 #include "region/tlsf_region.h"
 
-enum { SHARED_RANK = 1 };
-
 struct cairn_tlsf_shared {
     struct fork_lock lock;
     struct cairn_tlsf *heap; /* const; what it leads to: lock */
@@ -20,7 +18,7 @@ api struct cairn_tlsf_shared *cairn_tlsf_share(struct cairn_tlsf *heap)
     struct cairn_tlsf_shared *shared = cairn_tlsf_alloc(heap, sizeof *shared);
     if (shared == NULL)
         return NULL;
-    *shared = (struct cairn_tlsf_shared){.lock = {.lock = {.rank = SHARED_RANK}}, .heap = heap};
+    *shared = (struct cairn_tlsf_shared){.heap = heap};
     if (fork_lock_watch(&shared->lock) != 0) {
         cairn_tlsf_free(heap, shared);
         tlsf_note_no_memory();
