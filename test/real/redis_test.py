@@ -108,7 +108,7 @@ class RedisTest(preload.RealProgramTest):
     def benchmark(self, tests, requests=REQUESTS, keys=1000):
         """redis-benchmark itself runs on Cairn as well: two threads, many connections."""
         self.run_program([self.benchmark_path, "-s", self.socket, "-t", tests, "-n", requests,
-                          "-r", keys, "-d", VALUE_BYTES, "-c", "50", "-P", PIPELINE, "--threads", "2",
+                          "-r", keys, "-d", VALUE_BYTES, "-c", 50, "-P", PIPELINE, "--threads", "2",
                           "-q"], CAIRN)
 
     @staticmethod
