@@ -341,6 +341,18 @@ static struct arena *claim_frontier(size_t pages, size_t *first)
     return arena;
 }
 
+/* A claim that could not be committed; lost when others came behind it. */
+static void return_frontier(struct arena *arena, size_t first, size_t pages)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return;
+    if (arena->frontier == first + pages)
+        arena->frontier = first;
+    else
+        arena->failed_pages += pages;
+    lock_release(&pages_state.lock);
+}
+
 /* Commits a claim and puts it into the bins; a refused claim is given up. Returns whether it worked. */
 static bool commit_claim(struct arena *arena, size_t first, size_t pages)
 {
@@ -359,13 +371,7 @@ static bool commit_claim(struct arena *arena, size_t first, size_t pages)
         span->pages = 0;
         defer(span);
     }
-    if (lock_acquire(&pages_state.lock)) {
-        if (arena->frontier == first + pages)
-            arena->frontier = first;
-        else
-            arena->failed_pages += pages;
-        lock_release(&pages_state.lock);
-    }
+    return_frontier(arena, first, pages);
     return false;
 }
 
@@ -374,8 +380,10 @@ bool pages_grow(size_t pages)
     enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
     size_t granule = os_page_size() >> PAGE_SHIFT;
     size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
-    if (limit != 0 && load_relaxed(&pages_state.committed_pages) - pages_state.free_pages + pages_state.dirty_pages + pages > limit)
-        purge_pages(pages_state.dirty_pages);
+    size_t resident = load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages) +
+                      load_relaxed(&pages_state.dirty_pages);
+    if (limit != 0 && resident + pages > limit)
+        purge_pages(SIZE_MAX);
     size_t needed = align_up(pages, granule);
     size_t batch = larger_of(LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
     batch = larger_of(align_up(batch, granule), needed);
@@ -399,12 +407,13 @@ bool pages_grow(size_t pages)
     }
 }
 
-char *pages_steal(size_t pages)
+/* From the tail of a free span; something stays of it, so that no header is needed or left over. */
+static char *steal_free(size_t pages)
 {
     if (!lock_acquire(&pages_state.lock))
         return NULL;
     char *stolen = NULL;
-    struct span *span = bins_find(pages + 1, 1); /* something stays, so that no header is needed or left over */
+    struct span *span = bins_find(pages + 1, 1);
     if (span) {
         struct arena *arena = arena_find(span->base);
         span_withdraw(span);
@@ -417,6 +426,22 @@ char *pages_steal(size_t pages)
     if (stolen)
         memset(stolen, 0, pages << PAGE_SHIFT);
     return stolen;
+}
+
+char *pages_steal(size_t pages)
+{
+    char *stolen = steal_free(pages);
+    size_t first;
+    struct arena *arena = stolen ? NULL : claim_frontier(pages, &first);
+    if (arena == NULL)
+        return stolen;
+    char *base = arena->base + (first << PAGE_SHIFT);
+    if (os_commit(base, pages << PAGE_SHIFT) == 0) {
+        fetch_add_relaxed(&pages_state.committed_pages, pages);
+        return base;
+    }
+    return_frontier(arena, first, pages);
+    return NULL;
 }
 
 void pages_freeze(void)

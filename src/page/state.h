@@ -43,8 +43,8 @@ void detached_give(struct span *span);
 void span_release(struct arena *arena, struct span *span);
 void span_withdraw(struct span *span);
 
-/* Pages of free spans for metadata, when the system has none: zero, never given back. NULL when no span has them, or
- * while the lock is frozen. */
+/* Pages of an arena for metadata, when the system has none: zero, never given back. NULL when no arena has them, or while
+ * the lock is frozen. */
 char *pages_steal(size_t pages);
 
 /* Commits more of an arena, at least `pages`; no lock held. False when memory is out. */
