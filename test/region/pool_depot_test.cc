@@ -1,0 +1,132 @@
+// Slabs made, emptied, kept and given back; several threads on one pool.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "region/pool_holder.h"
+#include "region/tlsf_arena.h"
+
+extern "C" {
+#include "page/page.h"
+}
+
+namespace {
+
+using pool_test::fault;
+using pool_test::Pool;
+using pool_test::stats;
+using tlsf_test::Random;
+
+TEST(PoolDepot, EmptySlabsGoBackButForOne)
+{
+    Pool pool(64, 64);
+    std::vector<void *> objects;
+    for (int i = 0; i < 20000; i++)
+        objects.push_back(cairn_pool_get(pool));
+    EXPECT_GE(stats(pool).slabs, 20u);
+    for (void *object : objects)
+        cairn_pool_put(pool, object);
+    EXPECT_LE(stats(pool).slabs, 3u); // the magazine's objects are in one or two
+    EXPECT_EQ(fault(pool), "");
+    const size_t slabs = stats(pool).slabs;
+    EXPECT_EQ(cairn_pool_trim(pool), 65536u * slabs);
+    EXPECT_EQ(stats(pool).slabs, 0u);
+    EXPECT_EQ(cairn_pool_trim(pool), 0u);
+}
+
+TEST(PoolDepot, ASurvivorKeepsItsSlabOnly)
+{
+    Pool pool(64, 64);
+    std::vector<void *> objects;
+    for (int i = 0; i < 20000; i++)
+        objects.push_back(cairn_pool_get(pool));
+    for (size_t i = 0; i < objects.size(); i++)
+        if (i != 10000)
+            cairn_pool_put(pool, objects[i]);
+    cairn_pool_trim(pool);
+    EXPECT_EQ(stats(pool).slabs, 1u);
+    EXPECT_EQ(stats(pool).live_objects, 1u);
+    EXPECT_EQ(fault(pool), "");
+}
+
+TEST(PoolDepot, MemoryComesFromThePageLayerAndGoesBack)
+{
+    struct page_stats before, during, after;
+    pages_read_stats(&before);
+    {
+        Pool pool(1000, 8);
+        for (int i = 0; i < 5000; i++)
+            ASSERT_NE(cairn_pool_get(pool), nullptr);
+        pages_read_stats(&during);
+    }
+    pages_read_stats(&after);
+    const auto used = [](const page_stats &stats) {
+        return stats.committed_bytes - stats.free_bytes;
+    };
+    EXPECT_GE(used(during) - used(before), 5000u * 1000);
+    EXPECT_EQ(used(after), used(before));
+}
+
+// Each thread gets objects, marks them, hands half of them to the next thread, which puts them.
+void relay(bool attached)
+{
+    constexpr int kThreads = 8;
+    constexpr int kRounds = 200;
+    constexpr size_t kBatch = 100;
+    Pool pool(40, 8, true);
+    std::atomic<std::vector<void *> *> boxes[kThreads] = {};
+    std::vector<std::thread> threads;
+    std::atomic<int> faults{0};
+    for (int self = 0; self < kThreads; self++)
+        threads.emplace_back([&, self] {
+            auto *magazine = attached ? cairn_pool_attach(pool)
+                                      : reinterpret_cast<cairn_pool_magazine *>(pool.get());
+            for (int round = 0; round < kRounds; round++) {
+                auto *batch = new std::vector<void *>;
+                for (size_t i = 0; i < kBatch; i++) {
+                    void *object = cairn_pool_magazine_get(magazine);
+                    memset(object, self, 40);
+                    batch->push_back(object);
+                }
+                for (void *object : *batch)
+                    for (int i = 0; i < 40; i++)
+                        faults += static_cast<char *>(object)[i] != self;
+                batch = boxes[(self + 1) % kThreads].exchange(batch, std::memory_order_acq_rel);
+                if (batch)
+                    for (void *object : *batch)
+                        cairn_pool_magazine_put(magazine, object);
+                delete batch;
+            }
+            if (attached)
+                cairn_pool_detach(magazine);
+        });
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_EQ(faults, 0);
+    for (auto &box : boxes) {
+        for (void *object : *box.load())
+            cairn_pool_put(pool, object);
+        delete box.load();
+    }
+    EXPECT_EQ(fault(pool), "");
+    EXPECT_EQ(stats(pool).live_objects, 0u);
+}
+
+TEST(PoolDepot, ThreadsShareAPoolThroughItsLock) { relay(false); }
+TEST(PoolDepot, ThreadsShareAPoolThroughTheirMagazines) { relay(true); }
+
+TEST(PoolDepot, WhatAThreadLeftInItsMagazineGoesWithThePool)
+{
+    Pool pool(40, 8, true);
+    std::thread([&] {
+        auto *magazine = cairn_pool_attach(pool);
+        cairn_pool_magazine_put(magazine, cairn_pool_magazine_get(magazine));
+    }).join();
+    EXPECT_EQ(fault(pool), "");
+}
+
+} // namespace

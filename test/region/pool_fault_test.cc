@@ -1,0 +1,118 @@
+// Misuse of a pool: one fault a case, the exact message.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cairn/heap.h"
+#include "region/pool_holder.h"
+
+namespace {
+
+using pool_test::hex;
+using pool_test::Pool;
+using pool_test::stats;
+using testing::Eq;
+
+class PoolFaultSizes : public testing::TestWithParam<size_t>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PoolFaultSizes,
+                         testing::Values(1, 8, 24, 48, 1000, 4096, 65536, 131072, 1 << 20, 3 << 20));
+
+TEST_P(PoolFaultSizes, DoublePutAndInteriorPointers)
+{
+    Pool pool(GetParam(), 0);
+    auto *first = static_cast<char *>(cairn_pool_get(pool));
+    auto *second = static_cast<char *>(cairn_pool_get(pool));
+    cairn_pool_put(pool, first);
+    const size_t stride = stats(pool).object_bytes;
+    const std::string size = std::to_string(stride) + "-byte object";
+    EXPECT_EXIT(cairn_pool_put(pool, first), testing::KilledBySignal(SIGABRT),
+                Eq("cairn: pool double put of " + hex(first) + " (" + size + ")\n"));
+    for (size_t offset : {size_t{1}, stride / 2, stride - 1})
+        if (offset > 0 && offset < stride) {
+            EXPECT_EXIT(cairn_pool_put(pool, second + offset), testing::KilledBySignal(SIGABRT),
+                        Eq("cairn: pool put of interior pointer " + hex(second + offset) + " (" +
+                           size + " at " + hex(second) + ")\n"));
+        }
+}
+
+std::string foreign(cairn_pool *pool, const void *pointer)
+{
+    return "cairn: pool put of " + hex(pointer) + ", which is not an object of pool " + hex(pool) +
+           "\n";
+}
+
+TEST(PoolFault, ForeignPointers)
+{
+    static char variable[64];
+    char local[64];
+    Pool pool(48, 16);
+    Pool other(48, 16);
+    void *object = cairn_pool_get(pool);
+    void *others = cairn_pool_get(other);
+    void *heaps = cairn_malloc(48);
+    void *large = cairn_malloc(1 << 20);
+    auto *base = reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(object) & ~uintptr_t{0xffff});
+    void *const pointers[] = {variable,
+                              local,
+                              others,
+                              heaps,
+                              large,
+                              pool.get(),
+                              base,
+                              base + 64,
+                              base - 16,
+                              reinterpret_cast<void *>(1),
+                              reinterpret_cast<void *>(48),
+                              reinterpret_cast<void *>(uintptr_t{1} << 46),
+                              static_cast<char *>(object) + (size_t{1} << 37) * 48,
+                              reinterpret_cast<void *>(UINTPTR_MAX)};
+    for (void *pointer : pointers)
+        EXPECT_EXIT(cairn_pool_put(pool, pointer), testing::KilledBySignal(SIGABRT),
+                    Eq(foreign(pool, pointer)));
+    cairn_pool_put(pool, object); // from now on the pool's fast path knows the slab
+    for (void *pointer : pointers)
+        EXPECT_EXIT(cairn_pool_put(pool, pointer), testing::KilledBySignal(SIGABRT),
+                    Eq(foreign(pool, pointer)));
+    cairn_free(heaps);
+    cairn_free(large);
+}
+
+TEST(PoolFault, ObjectsOfASlabThatHasGone)
+{
+    Pool pool(48, 16);
+    void *object = cairn_pool_get(pool);
+    cairn_pool_put(pool, object);
+    ASSERT_GT(cairn_pool_trim(pool), 0u);
+    EXPECT_EXIT(cairn_pool_put(pool, object), testing::KilledBySignal(SIGABRT),
+                Eq(foreign(pool, object)));
+}
+
+TEST(PoolFault, DoublePutOfAnObjectThatIsBackInItsSlab)
+{
+    Pool pool(48, 16);
+    std::vector<void *> objects;
+    for (int i = 0; i < 1000; i++)
+        objects.push_back(cairn_pool_get(pool));
+    void *kept = cairn_pool_get(pool);
+    for (void *object : objects)
+        cairn_pool_put(pool, object);
+    for (size_t i : {size_t{0}, size_t{500}, size_t{999}})
+        EXPECT_EXIT(cairn_pool_put(pool, objects[i]), testing::KilledBySignal(SIGABRT),
+                    "^cairn: pool (double put of|put of " + hex(objects[i]) + ", which is not)");
+    cairn_pool_put(pool, kept);
+}
+
+// The heap does not take a pool's object, nor a slab's first byte, for a block of its own.
+TEST(PoolFault, FreeOfAnObject)
+{
+    Pool pool(65536, 4096);
+    void *object = cairn_pool_get(pool);
+    EXPECT_DEATH(cairn_free(object), "cairn: ");
+}
+
+} // namespace

@@ -1,0 +1,144 @@
+// The pool's get and put: objects of all shapes, reuse, exhaustion. Misuse: pool_fault_test.cc.
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "region/pool_holder.h"
+
+namespace {
+
+using pool_test::fault;
+using pool_test::Pool;
+using pool_test::stats;
+
+struct Shape {
+    size_t size;
+    size_t align;
+};
+
+class PoolShapes : public testing::TestWithParam<Shape>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PoolShapes,
+    testing::Values(Shape{1, 1}, Shape{1, 0}, Shape{3, 1}, Shape{8, 8}, Shape{16, 16}, Shape{24, 8},
+                    Shape{40, 64}, Shape{48, 16}, Shape{100, 4}, Shape{1000, 8}, Shape{4096, 4096},
+                    Shape{5000, 16}, Shape{65536, 16}, Shape{8, 65536}, Shape{131072, 131072},
+                    Shape{100000, 1 << 20}, Shape{1 << 20, 2 << 20}, Shape{3 << 20, 1 << 18}),
+    [](const auto &shape) {
+        return std::to_string(shape.param.size) + "_aligned_" + std::to_string(shape.param.align);
+    });
+
+TEST_P(PoolShapes, ObjectsAreAlignedDistinctAndKeepTheirContent)
+{
+    Pool pool(GetParam().size, GetParam().align);
+    const size_t align = GetParam().align ? GetParam().align : 1;
+    const size_t count = GetParam().size > 4096 ? 50 : 3000;
+    std::vector<unsigned char *> objects;
+    for (size_t i = 0; i < count; i++) {
+        auto *object = static_cast<unsigned char *>(cairn_pool_get(pool));
+        ASSERT_NE(object, nullptr);
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(object) % align, 0u);
+        memset(object, static_cast<int>(i * 7), GetParam().size);
+        objects.push_back(object);
+    }
+    EXPECT_EQ(fault(pool), "");
+    EXPECT_EQ(stats(pool).live_objects, count);
+    EXPECT_EQ(stats(pool).object_bytes % align, 0u);
+    for (size_t i = 0; i < count; i++) {
+        ASSERT_EQ(objects[i][0], static_cast<unsigned char>(i * 7));
+        ASSERT_EQ(objects[i][GetParam().size - 1], static_cast<unsigned char>(i * 7));
+    }
+    EXPECT_EQ(std::set<unsigned char *>(objects.begin(), objects.end()).size(), count);
+    for (size_t i = 0; i < count; i += 2)
+        cairn_pool_put(pool, objects[i]);
+    EXPECT_EQ(fault(pool), "");
+    for (size_t i = 1; i < count; i += 2)
+        cairn_pool_put(pool, objects[i]);
+    EXPECT_EQ(fault(pool), "");
+    EXPECT_EQ(stats(pool).live_objects, 0u);
+    cairn_pool_trim(pool);
+    EXPECT_EQ(stats(pool).slabs, 0u);
+    EXPECT_EQ(fault(pool), "");
+}
+
+TEST_P(PoolShapes, TheWalkShowsTheLiveObjects)
+{
+    Pool pool(GetParam().size, GetParam().align);
+    std::set<void *> live;
+    for (int i = 0; i < 300; i++) {
+        void *object = cairn_pool_get(pool);
+        if (i % 3 == 0)
+            cairn_pool_put(pool, object);
+        else
+            live.insert(object);
+    }
+    std::set<void *> seen;
+    const auto collect = [](void *object, void *context) {
+        return static_cast<std::set<void *> *>(context)->insert(object).second;
+    };
+    cairn_pool_walk(pool, collect, &seen);
+    EXPECT_EQ(seen, live);
+}
+
+TEST(Pool, TheObjectPutLastIsGotFirst)
+{
+    Pool pool(48, 16);
+    void *first = cairn_pool_get(pool);
+    void *second = cairn_pool_get(pool);
+    cairn_pool_put(pool, first);
+    cairn_pool_put(pool, second);
+    EXPECT_EQ(cairn_pool_get(pool), second);
+    EXPECT_EQ(cairn_pool_get(pool), first);
+}
+
+TEST(Pool, FreshObjectsLieSideBySide)
+{
+    Pool pool(48, 16);
+    auto *last = static_cast<char *>(cairn_pool_get(pool));
+    for (int i = 0; i < 90; i++) {
+        auto *next = static_cast<char *>(cairn_pool_get(pool));
+        ASSERT_EQ(next, last + 48);
+        last = next;
+    }
+}
+
+TEST(Pool, PutAndTheMagazineBothKeepContentAndErrno)
+{
+    Pool pool(48, 16);
+    void *object = cairn_pool_get(pool);
+    memset(object, 'x', 48);
+    errno = 77;
+    cairn_pool_put(pool, object);
+    cairn_pool_put(pool, nullptr);
+    EXPECT_EQ(cairn_pool_get(pool), object);
+    EXPECT_EQ(errno, 77);
+    EXPECT_EQ(static_cast<char *>(object)[47], 'x');
+}
+
+TEST(Pool, AMaximumIsKeptAndIsNotSticky)
+{
+    cairn_pool_options options = {};
+    options.max_objects = 1;
+    cairn_pool *pool = cairn_pool_new(32 << 10, 16, &options);
+    std::vector<void *> objects;
+    errno = 0;
+    while (void *object = cairn_pool_get(pool))
+        objects.push_back(object);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(stats(pool).slabs, 1u);
+    EXPECT_EQ(objects.size(), stats(pool).live_objects);
+    cairn_pool_put(pool, objects.back());
+    EXPECT_EQ(cairn_pool_get(pool), objects.back());
+    EXPECT_EQ(cairn_pool_get(pool), nullptr);
+    EXPECT_EQ(fault(pool), "");
+    cairn_pool_delete(pool);
+}
+
+} // namespace
