@@ -39,7 +39,7 @@ static void span_enter(struct span *span)
     store_relaxed(&span->tag, (uint8_t)SPAN_FREE);
     tag_ends(span, span);
     bins_insert(span);
-    pages_state.free_pages += span->pages;
+    store_relaxed(&pages_state.free_pages, pages_state.free_pages + span->pages);
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages + span->dirty_pages);
 }
 
@@ -48,7 +48,7 @@ void span_withdraw(struct span *span)
     bins_remove(span);
     tag_ends(span, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
-    pages_state.free_pages -= span->pages;
+    store_relaxed(&pages_state.free_pages, pages_state.free_pages - span->pages);
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
     pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
 }
