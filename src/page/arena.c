@@ -79,7 +79,7 @@ static int arena_insert(struct arena *arena)
         for (; place > 0 && arenas[place - 1]->base > arena->base; place--)
             arenas[place] = arenas[place - 1];
         arenas[place] = arena;
-        pages_state.reserved_pages += arena->pages;
+        store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
     }
     lock_release(&pages_state.lock);
     return room ? 0 : -ENOMEM;
@@ -90,7 +90,7 @@ int arena_add(size_t pages)
     size_t least = larger_of(align_up(pages, os_page_size() >> PAGE_SHIFT), SMALLEST_PAGES);
     if (least > LARGEST_PAGES)
         return -ENOMEM;
-    size_t step = larger_of(FIRST_PAGES, align_up(pages_state.reserved_pages / 4, FIRST_PAGES));
+    size_t step = larger_of(FIRST_PAGES, align_up(load_relaxed(&pages_state.reserved_pages) / 4, FIRST_PAGES));
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
     struct arena *arena = NULL;
     for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {

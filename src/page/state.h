@@ -18,7 +18,7 @@ struct page_state {
     size_t purged_pages;              /* page lock: in total */
     size_t huge_pages;                /* atomic: pages of huge blocks */
     size_t huge_count;                /* atomic */
-    size_t reserved_pages;            /* page lock */
+    size_t reserved_pages;            /* page lock; read as a hint without it */
     uint64_t interval_start_ms;       /* atomic */
     struct span *deferred;            /* atomic: stack, see defer() */
 };
