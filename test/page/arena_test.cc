@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <thread>
+#include <vector>
 
 #include "page/page_layer.h"
 
@@ -98,6 +100,22 @@ TEST_F(Arena, RefusedReservationsShrink)
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(arena_count(), count);
     EXPECT_EQ(arena_add(3), 0);
+}
+
+TEST_F(Arena, ThreadsAddTogether)
+{
+    const size_t before = arena_count();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([] {
+            for (int round = 0; round < 5; round++)
+                EXPECT_EQ(arena_add(1), 0);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    ASSERT_EQ(arena_count(), before + 20);
+    for (size_t i = 1; i < arena_count(); i++)
+        EXPECT_LT(arena_at(i - 1)->base, arena_at(i)->base);
 }
 
 TEST(ArenaDeathTest, ReservedMemoryIsNotUsable)

@@ -71,13 +71,14 @@ TEST_F(PageMap, RunsCrossRegions)
 TEST_F(PageMap, LastPagesOfARegionAndOfTheAddressSpace)
 {
     struct span *span = header_make(0);
-    char *last = address((uintptr_t{1} << 48) - PAGE_BYTES);
+    char *last = address(REGION_COUNT * kRegion - PAGE_BYTES);
     ASSERT_EQ(page_map_cover(last, PAGE_BYTES), 0);
     page_map_set(last, 1, span);
     EXPECT_EQ(page_map_find(last + PAGE_BYTES - 1), span);
     page_map_set(last, 1, nullptr);
     EXPECT_EQ(page_map_cover(last, PAGE_BYTES + 1), -EADDRNOTAVAIL);
     EXPECT_EQ(page_map_cover(address(uintptr_t{1} << 52), PAGE_BYTES), -EADDRNOTAVAIL);
+    EXPECT_EQ(page_map_find(address(REGION_COUNT * kRegion)), &page_map.null_span);
 }
 
 TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
