@@ -1,16 +1,10 @@
-// Pools made and ended: arguments, layout, exhaustion of the system at every call.
+// Pools made and ended: arguments, layout, the typed form. A system that refuses: pool_oom_test.cc.
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <vector>
 
 #include "region/pool_holder.h"
-
-extern "C" {
-#include "os/os.h"
-#include "page/page.h"
-}
 
 namespace {
 
@@ -72,61 +66,6 @@ TEST(PoolSetUp, TheNameIsKept)
     cairn_pool *pool = cairn_pool_new(48, 16, &options);
     EXPECT_STREQ(stats(pool).name, "sessions");
     cairn_pool_delete(pool);
-}
-
-// One life of a pool. True when nothing failed; whatever fails, all else goes on.
-bool life()
-{
-    cairn_pool_options options = {};
-    options.shared = true;
-    errno = 0;
-    cairn_pool *pool = cairn_pool_new(100000, 16, &options);
-    if (pool == nullptr) {
-        EXPECT_EQ(errno, ENOMEM);
-        return false;
-    }
-    bool failed = false;
-    cairn_pool_magazine *magazine = cairn_pool_attach(pool);
-    failed |= magazine == nullptr;
-    std::vector<void *> objects;
-    for (int i = 0; i < 200; i++) {
-        errno = 0;
-        void *object = magazine && i % 2 ? cairn_pool_magazine_get(magazine) : cairn_pool_get(pool);
-        if (object) {
-            *static_cast<char *>(object) = 1;
-            objects.push_back(object);
-        } else {
-            EXPECT_EQ(errno, ENOMEM);
-            failed = true;
-        }
-    }
-    for (void *object : objects)
-        cairn_pool_put(pool, object);
-    EXPECT_EQ(fault(pool), "");
-    cairn_pool_detach(magazine);
-    EXPECT_EQ(stats(pool).live_objects, 0u);
-    cairn_pool_delete(pool);
-    return !failed;
-}
-
-TEST(PoolSetUp, AnySystemCallMayFail)
-{
-    if (!config_debug)
-        GTEST_SKIP() << "faults are injected in debug builds only";
-    ASSERT_TRUE(life());
-    int struck = 0;
-    for (size_t count : {size_t{1}, size_t{2}, SIZE_MAX / 2}) {
-        for (size_t skip = 0; skip < 60; skip++) {
-            pages_trim(0);
-            os_fault_plan(skip, count, ENOMEM);
-            struck += !life();
-            os_fault_plan(0, 0, 0);
-            ASSERT_TRUE(life()) << "after failure " << skip;
-            if (HasFailure())
-                return;
-        }
-    }
-    EXPECT_GT(struck, 10);
 }
 
 } // namespace

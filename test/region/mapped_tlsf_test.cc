@@ -1,0 +1,85 @@
+// A TLSF heap over a mapping of its own: the fixed pool of 1 MiB, its end, and a system that refuses.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "region/tlsf_arena.h"
+
+extern "C" {
+#include "os/os.h"
+}
+
+namespace {
+
+using tlsf_test::fault;
+using tlsf_test::kMiB;
+using tlsf_test::stats;
+
+bool is_mapped(void *address)
+{
+    unsigned char state;
+    return mincore(address, 1, &state) == 0;
+}
+
+TEST(MappedTlsf, OneMebibyteByDefault)
+{
+    cairn_tlsf *heap = cairn_tlsf_new(0);
+    ASSERT_NE(heap, nullptr);
+    EXPECT_EQ(fault(heap), "");
+    EXPECT_GT(stats(heap).total_bytes, kMiB - 4096);
+    EXPECT_LT(stats(heap).total_bytes, kMiB);
+    void *block = cairn_tlsf_alloc(heap, kMiB - 4096);
+    ASSERT_NE(block, nullptr);
+    memset(block, 1, kMiB - 4096);
+    EXPECT_EQ(cairn_tlsf_alloc(heap, 4096), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    cairn_tlsf_delete(heap);
+    EXPECT_FALSE(is_mapped(heap));
+}
+
+TEST(MappedTlsf, AnySize)
+{
+    for (size_t size : {size_t{1}, size_t{4096}, size_t{5000}, 3 * kMiB, 64 * kMiB, 1024 * kMiB}) {
+        cairn_tlsf *heap = cairn_tlsf_new(size);
+        ASSERT_NE(heap, nullptr) << size;
+        EXPECT_EQ(fault(heap), "");
+        EXPECT_NE(cairn_tlsf_alloc(heap, size / 2), nullptr);
+        cairn_tlsf_delete(heap);
+    }
+    cairn_tlsf_delete(nullptr);
+}
+
+TEST(MappedTlsf, WhatTheSystemRefusesIsEnomem)
+{
+    for (size_t size : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 40}) {
+        errno = 0;
+        EXPECT_EQ(cairn_tlsf_new(size), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+    }
+}
+
+TEST(MappedTlsf, AnySystemCallMayFail)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds only";
+    int refused = 0;
+    for (size_t skip = 0; skip < 6; skip++) {
+        errno = 0;
+        os_fault_plan(skip, 1, EAGAIN);
+        cairn_tlsf *heap = cairn_tlsf_new(4 * kMiB);
+        os_fault_plan(0, 0, 0);
+        refused += heap == nullptr;
+        ASSERT_EQ(errno, heap ? 0 : ENOMEM);
+        if (heap) {
+            EXPECT_NE(cairn_tlsf_alloc(heap, kMiB), nullptr);
+            EXPECT_EQ(fault(heap), "");
+        }
+        cairn_tlsf_delete(heap);
+    }
+    EXPECT_GE(refused, 1);
+}
+
+} // namespace

@@ -1,0 +1,136 @@
+// TLSF with its lock: threads beside each other, and fork in the middle of them.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "region/tlsf_arena.h"
+
+extern "C" {
+#include "os/os.h"
+}
+
+namespace {
+
+using tlsf_test::Arena;
+using tlsf_test::fault;
+using tlsf_test::kKiB;
+using tlsf_test::kMiB;
+using tlsf_test::Random;
+using tlsf_test::stats;
+
+TEST(SharedTlsf, TheLockIsABlockOfTheHeap)
+{
+    Arena heap(64 * kKiB);
+    cairn_tlsf_shared *shared = cairn_tlsf_share(heap);
+    ASSERT_NE(shared, nullptr);
+    EXPECT_EQ(stats(heap).used_blocks, 1u);
+    void *block = cairn_tlsf_shared_alloc(shared, 100);
+    EXPECT_EQ(cairn_tlsf_shared_usable(shared, block), 104u);
+    EXPECT_EQ(cairn_tlsf_shared_resize(shared, block, 200), block);
+    block = cairn_tlsf_shared_realloc(shared, block, 300);
+    ASSERT_NE(block, nullptr);
+    void *aligned = cairn_tlsf_shared_memalign(shared, 256, 10);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(aligned) % 256, 0u);
+    cairn_tlsf_stats now;
+    cairn_tlsf_shared_read_stats(shared, &now);
+    EXPECT_EQ(now.used_blocks, 3u);
+    cairn_tlsf_shared_free(shared, block);
+    cairn_tlsf_shared_free(shared, aligned);
+    EXPECT_EQ(cairn_tlsf_unshare(shared), heap.get());
+    EXPECT_EQ(stats(heap).used_blocks, 0u);
+    EXPECT_EQ(fault(heap), "");
+}
+
+TEST(SharedTlsf, AFullHeapCannotBeShared)
+{
+    Arena heap(64 * kKiB);
+    ASSERT_NE(cairn_tlsf_alloc(heap, stats(heap).largest_request_bytes), nullptr);
+    errno = 0;
+    EXPECT_EQ(cairn_tlsf_share(heap), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+}
+
+// Random operations on blocks whose bytes all say whose they are.
+void storm(cairn_tlsf_shared *shared, uint64_t seed, const std::atomic<bool> &stop, size_t steps)
+{
+    Random random(seed);
+    struct Block {
+        char *start;
+        size_t size;
+    };
+    std::vector<Block> blocks;
+    const char mark = static_cast<char>(seed);
+    for (size_t step = 0; step < steps && !stop; step++) {
+        if (blocks.size() < 20 && random.below(2)) {
+            const size_t size = random.below(2000);
+            auto *start = static_cast<char *>(cairn_tlsf_shared_alloc(shared, size));
+            if (start) {
+                memset(start, mark, size);
+                blocks.push_back({start, size});
+            }
+        } else if (!blocks.empty()) {
+            std::swap(blocks[random.below(blocks.size())], blocks.back());
+            for (size_t i = 0; i < blocks.back().size; i++)
+                if (blocks.back().start[i] != mark)
+                    abort();
+            cairn_tlsf_shared_free(shared, blocks.back().start);
+            blocks.pop_back();
+        }
+    }
+    for (const Block &block : blocks)
+        cairn_tlsf_shared_free(shared, block.start);
+}
+
+TEST(SharedTlsf, ThreadsFarAboveTheCores)
+{
+    Arena heap(256 * kKiB);
+    cairn_tlsf_shared *shared = cairn_tlsf_share(heap);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < 16; i++)
+        threads.emplace_back([&, i] { storm(shared, i + 1, stop, 4000); });
+    for (auto &thread : threads)
+        thread.join();
+    cairn_tlsf_unshare(shared);
+    EXPECT_EQ(fault(heap), "");
+    EXPECT_EQ(stats(heap).used_blocks, 0u);
+}
+
+// A child forked amid the storm has a whole heap and a free lock.
+TEST(SharedTlsf, ForkAmidTheStorm)
+{
+    Arena heap(256 * kKiB);
+    cairn_tlsf_shared *shared = cairn_tlsf_share(heap);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < 4; i++)
+        threads.emplace_back([&, i] { storm(shared, i + 1, stop, SIZE_MAX); });
+    for (int i = 0; i < 100; i++) {
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            alarm(20);
+            if (cairn_tlsf_check(heap) != nullptr)
+                _exit(1);
+            for (int k = 0; k < 50; k++)
+                cairn_tlsf_shared_free(shared, cairn_tlsf_shared_alloc(shared, 500));
+            _exit(cairn_tlsf_check(heap) == nullptr ? 0 : 2);
+        }
+        int status;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_EQ(status, 0) << "child " << i;
+    }
+    stop = true;
+    for (auto &thread : threads)
+        thread.join();
+    cairn_tlsf_unshare(shared);
+    EXPECT_EQ(fault(heap), "");
+}
+
+} // namespace
