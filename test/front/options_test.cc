@@ -1,0 +1,184 @@
+// Options: every key, values in and out of bounds, and whatever else an environment may hold.
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <random>
+#include <string>
+
+extern "C" {
+#include "front/options.h"
+#include "os/os.h"
+}
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+struct Parsed {
+    struct options options;
+    std::string warnings;
+};
+
+// The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
+Parsed parse(const std::string &text)
+{
+    Parsed parsed = {{{77, 78, 79, false}, false}, ""};
+    const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
+    memcpy(copy.get(), text.c_str(), text.size() + 1);
+    testing::internal::CaptureStderr();
+    errno = 4321;
+    options_parse(&parsed.options, copy.get(), "TEST");
+    EXPECT_EQ(errno, 4321);
+    parsed.warnings = testing::internal::GetCapturedStderr();
+    return parsed;
+}
+
+bool is_unchanged(const struct options &options)
+{
+    return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
+           options.pages.soft_limit_bytes == 79 && !options.pages.huge_pages && !options.verbose;
+}
+
+TEST(Options, EveryKeyHasItsField)
+{
+    const Parsed parsed =
+        parse("decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,verbose:1");
+    EXPECT_EQ(parsed.warnings, "");
+    EXPECT_EQ(parsed.options.pages.decay_ms, 250u);
+    EXPECT_EQ(parsed.options.pages.dirty_cap_bytes, 32 * kMiB);
+    EXPECT_EQ(parsed.options.pages.soft_limit_bytes, 2048 * kMiB);
+    EXPECT_TRUE(parsed.options.pages.huge_pages);
+    EXPECT_TRUE(parsed.options.verbose);
+}
+
+TEST(Options, NothingIsFine)
+{
+    for (const char *text : {"", ",", ",,,"}) {
+        const Parsed parsed = parse(text);
+        EXPECT_EQ(parsed.warnings, "");
+        EXPECT_TRUE(is_unchanged(parsed.options));
+    }
+}
+
+TEST(Options, TheLaterOneWins)
+{
+    EXPECT_EQ(parse("decay_ms:1,decay_ms:2").options.pages.decay_ms, 2u);
+    EXPECT_EQ(parse("decay_ms:1,decay_ms:x").options.pages.decay_ms, 1u);
+}
+
+TEST(Options, Bytes)
+{
+    const auto cap = [](const char *value) {
+        const Parsed parsed = parse(std::string("dirty_cap:") + value);
+        EXPECT_EQ(parsed.warnings, "") << value;
+        return parsed.options.pages.dirty_cap_bytes;
+    };
+    EXPECT_EQ(cap("0"), 0u);
+    EXPECT_EQ(cap("12345"), 12345u);
+    EXPECT_EQ(cap("7K"), 7u * 1024);
+    EXPECT_EQ(cap("7M"), 7 * kMiB);
+    EXPECT_EQ(cap("7G"), 7 * 1024 * kMiB);
+    EXPECT_EQ(cap("9223372036854775807"), size_t{PTRDIFF_MAX});
+    EXPECT_EQ(cap("8589934591G"), size_t{8589934591} << 30);
+}
+
+TEST(Options, Switches)
+{
+    for (const char *on : {"1", "on", "true"})
+        EXPECT_TRUE(parse(std::string("verbose:") + on).options.verbose) << on;
+    for (const char *off : {"0", "off", "false"}) {
+        EXPECT_FALSE(parse(std::string("verbose:1,verbose:") + off).options.verbose) << off;
+    }
+}
+
+TEST(Options, TheSoftLimitOfTheCgroup)
+{
+    const size_t limit = os_memory_limit();
+    const Parsed parsed = parse("soft_limit:cgroup");
+    EXPECT_EQ(parsed.warnings, "");
+    EXPECT_LE(parsed.options.pages.soft_limit_bytes, limit);
+    EXPECT_EQ(parsed.options.pages.soft_limit_bytes == 0, limit == 0);
+}
+
+TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
+{
+    const std::string long_key(500, 'k');
+    for (const std::string &item :
+         {std::string("unknown:1"), std::string("decay_ms"), std::string("decay_ms:"),
+          std::string("decay_ms:-1"), std::string("decay_ms:1 "), std::string(" decay_ms:1"),
+          std::string("decay_ms:0x10"), std::string("decay_ms:4294967296"),
+          std::string("decay_ms:99999999999999999999999"), std::string("decay_m:1"),
+          std::string("decay_mss:1"), std::string("Decay_ms:1"), std::string("dirty_cap:M"),
+          std::string("dirty_cap:1KM"), std::string("dirty_cap:1k"), std::string("dirty_cap:1.5M"),
+          std::string("dirty_cap:9223372036854775808"), std::string("dirty_cap:8589934592G"),
+          std::string("soft_limit:cgroups"), std::string("soft_limit:"),
+          std::string("huge_pages:2"), std::string("huge_pages:yes"), std::string("verbose:On"),
+          std::string("verbose"), std::string(":"), std::string(":1"), std::string("verbose::1"),
+          long_key, long_key + ":1", "verbose:" + long_key}) {
+        const Parsed parsed = parse(item);
+        EXPECT_TRUE(is_unchanged(parsed.options)) << item;
+        EXPECT_EQ(parsed.warnings.rfind("cairn: ", 0), 0u) << item;
+        EXPECT_EQ(std::count(parsed.warnings.begin(), parsed.warnings.end(), '\n'), 1) << item;
+        EXPECT_NE(parsed.warnings.find(item.substr(0, 60)), std::string::npos) << parsed.warnings;
+        EXPECT_NE(parsed.warnings.find(" in TEST, ignored"), std::string::npos);
+    }
+}
+
+TEST(Options, ABadItemDoesNotSpoilItsNeighbours)
+{
+    const Parsed parsed = parse("what,decay_ms:5,dirty_cap:?,soft_limit:6,");
+    EXPECT_EQ(parsed.options.pages.decay_ms, 5u);
+    EXPECT_EQ(parsed.options.pages.dirty_cap_bytes, 78u);
+    EXPECT_EQ(parsed.options.pages.soft_limit_bytes, 6u);
+    EXPECT_EQ(std::count(parsed.warnings.begin(), parsed.warnings.end(), '\n'), 2);
+}
+
+// Random texts of the characters that mean something, and of any bytes. Every item is either taken
+// or warned about.
+TEST(Options, RandomTexts)
+{
+    std::mt19937 random(6);
+    const std::string words[] = {"decay_ms", "dirty_cap", "soft_limit", "huge_pages", "verbose",
+                                 ":",        ",",         "1",          "0",          "K",
+                                 "M",        "on",        "cgroup",     "9",          "%s%n"};
+    for (int round = 0; round < 3000; round++) {
+        std::string text;
+        for (size_t i = random() % 20; i > 0; i--) {
+            if (random() % 8 == 0)
+                text += static_cast<char>(1 + random() % 255);
+            else
+                text += words[random() % std::size(words)];
+        }
+        ptrdiff_t items = 0;
+        for (size_t at = 0; at < text.size(); at++)
+            items += text[at] != ',' && (at == 0 || text[at - 1] == ',');
+        const Parsed parsed = parse(text);
+        const ptrdiff_t warnings =
+            std::count(parsed.warnings.begin(), parsed.warnings.end(), '\n') -
+            std::count(text.begin(), text.end(), '\n'); // those that the warnings quote
+        ASSERT_LE(warnings, items) << text;
+        ASSERT_LE(parsed.options.pages.decay_ms, UINT32_MAX) << text;
+        ASSERT_LE(parsed.options.pages.dirty_cap_bytes, size_t{PTRDIFF_MAX}) << text;
+    }
+}
+
+TEST(Options, TheReportCanBeParsedAgain)
+{
+    Parsed first = parse("decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,verbose:1");
+    testing::internal::CaptureStderr();
+    options_report(&first.options);
+    std::string line = testing::internal::GetCapturedStderr();
+    const std::string head = "cairn: options: ";
+    ASSERT_EQ(line.rfind(head, 0), 0u) << line;
+    line = line.substr(head.size(), line.size() - head.size() - 1);
+    const Parsed second = parse(line);
+    EXPECT_EQ(second.warnings, "");
+    EXPECT_EQ(second.options.pages.decay_ms, 250u);
+    EXPECT_EQ(second.options.pages.dirty_cap_bytes, 32 * kMiB);
+    EXPECT_EQ(second.options.pages.soft_limit_bytes, 2048 * kMiB);
+    EXPECT_TRUE(second.options.pages.huge_pages && second.options.verbose);
+}
+
+} // namespace
