@@ -103,7 +103,7 @@ TEST(Api, TrimSaysWhetherSomethingWentBack)
     memset(block, 1, 5 * kMiB);
     cairn_free(block);
     EXPECT_GE(cairn_mallinfo2().keepcost, 5 * kMiB);
-    EXPECT_EQ(cairn_malloc_trim(cairn_mallinfo2().keepcost), 0);
+    EXPECT_EQ(cairn_malloc_trim(SIZE_MAX), 0) << "all of it may stay";
     EXPECT_EQ(cairn_malloc_trim(0), 1);
     EXPECT_EQ(cairn_mallinfo2().keepcost, 0u);
     EXPECT_EQ(cairn_malloc_trim(0), 0);
