@@ -17,7 +17,7 @@ static void *move_large(struct span *old, size_t size_bytes)
     struct span *fresh = large_allocate_growing(size_bytes);
     if (fresh == NULL)
         return NULL;
-    pages_move_bytes(fresh, old, (size_t)old->pages << PAGE_SHIFT);
+    pages_move_bytes(fresh, old, smaller_of((size_t)old->pages << PAGE_SHIFT, size_bytes));
     large_free(old);
     return fresh->base;
 }

@@ -111,6 +111,28 @@ TEST(Resize, AFailedOneKeepsTheBlock)
     }
 }
 
+// A shrink that cannot be done in place moves, and must not bring more along than there is room.
+TEST(Resize, AShrinkThatMovesCopiesNoMoreThanFits)
+{
+    char *block = filled(3 * kMiB);
+    char *others[8];
+    pages_freeze(); // as if another thread forked: no run can be split
+    heap_layer::in_thread([&] {
+        for (char *&other : others)
+            other = filled(40 * kKiB);
+        block = static_cast<char *>(heap_resize(block, 40 * kKiB));
+    });
+    pages_thaw();
+    ASSERT_NE(block, nullptr);
+    EXPECT_TRUE(holds(block, 40 * kKiB));
+    free_fast(block);
+    for (char *other : others) {
+        EXPECT_TRUE(holds(other, 40 * kKiB)) << "overwritten";
+        free_fast(other);
+    }
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
 TEST(Resize, UsableBytesAreUsable)
 {
     std::vector<std::pair<char *, size_t>> blocks;
