@@ -1,0 +1,184 @@
+// TLSF's promise counted: the worst cases of its operations stepped through an instruction at a
+// time, and compared with what cairn/tlsf.h states. The child builds a heap for each case, stops,
+// makes the one call, and stops again; the parent steps in between.
+//
+// Only where the library is built as it is shipped: optimised, without sanitizer or verifiers.
+
+#include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <functional>
+
+#include "region/tlsf_arena.h"
+
+extern "C" {
+#include "region/tlsf_list.h"
+}
+
+namespace {
+
+using tlsf_test::Arena;
+using tlsf_test::kMiB;
+using tlsf_test::Random;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+constexpr bool kShipped = false;
+#else
+constexpr bool kShipped = !config_debug;
+#endif
+
+constexpr int kRefused = -1;
+
+// Instructions from one SIGUSR1 that the child raises to the next.
+long steps_between_signals(pid_t child)
+{
+    int status;
+    long steps = 0;
+    if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
+        return kRefused;
+    for (;; steps++) {
+        if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0 ||
+            waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
+            return kRefused;
+        if (WSTOPSIG(status) == SIGUSR1)
+            return steps;
+    }
+}
+
+long measure(const std::function<void()> &call)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+        raise(SIGUSR1);
+        call();
+        raise(SIGUSR1);
+        _exit(0);
+    }
+    const long steps = steps_between_signals(child);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    return steps;
+}
+
+// What `call` costs more than nothing. It happens in a child: the heap here stays as it is.
+long count(const std::function<void()> &call)
+{
+    const long with = measure(call);
+    const long without = measure([] {});
+    return with < 0 || without < 0 ? kRefused : with - without;
+}
+
+class TlsfCost : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!kShipped)
+            GTEST_SKIP() << "counted in release builds only";
+        if (measure([] {}) == kRefused)
+            GTEST_SKIP() << "single-stepping is refused here";
+    }
+
+    char *take(size_t size)
+    {
+        void *block = cairn_tlsf_alloc(heap_, size);
+        EXPECT_NE(block, nullptr);
+        return static_cast<char *>(block);
+    }
+
+    void fill()
+    {
+        while (size_t size = tlsf_test::stats(heap_).largest_request_bytes)
+            take(size);
+    }
+
+    Arena heap_{8 * kMiB};
+};
+
+// As many blocks of the class are looked at as ever are, the last of them serves, is taken from
+// amid its list and split, and the rest goes to a list that has blocks already.
+TEST_F(TlsfCost, AllocAtItsWorst)
+{
+    constexpr size_t kFloor = 65536 - 8;
+    std::vector<char *> small;
+    for (unsigned i = 0; i < TLSF_LAST_PROBES; i++) {
+        small.push_back(take(kFloor));
+        take(16);
+    }
+    char *fitting = take(kFloor + 1024);
+    take(16);
+    char *rest = take(504);
+    take(16);
+    fill();
+    cairn_tlsf_free(heap_, rest);
+    cairn_tlsf_free(heap_, small.back());
+    cairn_tlsf_free(heap_, fitting);
+    for (size_t i = 0; i + 1 < small.size(); i++)
+        cairn_tlsf_free(heap_, small[i]);
+    void *found = nullptr;
+    const long cost = count([&] { found = cairn_tlsf_alloc(heap_, kFloor + 512); });
+    EXPECT_EQ(cairn_tlsf_alloc(heap_, kFloor + 512), fitting);
+    EXPECT_GT(cost, 100);
+    EXPECT_LE(cost, CAIRN_TLSF_ALLOC_INSTRUCTIONS);
+    RecordProperty("instructions", static_cast<int>(cost));
+    printf("alloc at its worst: %ld instructions\n", cost);
+}
+
+// The blocks on both sides are free, each amid its list; the merged block's list has blocks.
+TEST_F(TlsfCost, FreeAtItsWorst)
+{
+    char *large = take(328);
+    take(16);
+    char *others[3];
+    for (char *&other : others) {
+        other = take(104);
+        take(16);
+    }
+    char *before = take(104);
+    char *block = take(104);
+    char *behind = take(104);
+    take(16);
+    for (char *freed : {large, others[0], before, others[1], behind, others[2]})
+        cairn_tlsf_free(heap_, freed);
+    const long cost = count([&] { cairn_tlsf_free(heap_, block); });
+    cairn_tlsf_free(heap_, block);
+    EXPECT_EQ(take(328), before);
+    EXPECT_GT(cost, 50);
+    EXPECT_LE(cost, CAIRN_TLSF_FREE_INSTRUCTIONS);
+    printf("free at its worst: %ld instructions\n", cost);
+}
+
+// What random operations meet stays below.
+TEST_F(TlsfCost, RandomOperationsStayBelow)
+{
+    Random random(3);
+    std::vector<char *> blocks(3000);
+    long most_alloc = 0;
+    long most_free = 0;
+    long sum = 0;
+    constexpr int kCounted = 300;
+    for (int step = 0; step < 30000; step++) {
+        char *&block = blocks[random.below(blocks.size())];
+        const size_t size = random.between(16, 4096);
+        if (step >= 30000 - kCounted) {
+            const long cost = block ? count([&] { cairn_tlsf_free(heap_, block); })
+                                    : count([&] { (void)!cairn_tlsf_alloc(heap_, size); });
+            (block ? most_free : most_alloc) = std::max(block ? most_free : most_alloc, cost);
+            sum += cost;
+        }
+        if (block)
+            cairn_tlsf_free(heap_, block);
+        block = block ? nullptr : take(size);
+    }
+    EXPECT_LE(most_alloc, CAIRN_TLSF_ALLOC_INSTRUCTIONS);
+    EXPECT_LE(most_free, CAIRN_TLSF_FREE_INSTRUCTIONS);
+    printf("random: alloc at most %ld, free at most %ld, mean %ld instructions\n", most_alloc,
+           most_free, sum / kCounted);
+}
+
+} // namespace
