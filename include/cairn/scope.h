@@ -98,7 +98,7 @@ static inline void *t_alloc_array(size_t count, size_t size, size_t align)
 {
     size_t total;
     if (__builtin_mul_overflow(count, size, &total))
-        total = SIZE_MAX;
+        return cairn_thread_stack_alloc(SIZE_MAX, align);
     void *block = t_alloc_aligned(total, align);
     return block ? __builtin_memset(block, 0, total) : block;
 }

@@ -1,0 +1,149 @@
+// Frees by other threads: while the owner goes on, and after it closed the FIFO.
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "cairn/fifo.h"
+#include "frame/frame_kit.h"
+
+namespace {
+
+using namespace frame_kit;
+
+struct Message {
+    size_t size;
+    uint64_t tag;
+};
+
+// A queue between threads; null ends a consumer.
+class Queue {
+  public:
+    void put(Message *message)
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        messages_.push_back(message);
+        ready_.notify_one();
+    }
+    Message *get()
+    {
+        std::unique_lock<std::mutex> guard(mutex_);
+        ready_.wait(guard, [&] { return !messages_.empty(); });
+        Message *message = messages_.front();
+        messages_.pop_front();
+        return message;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable ready_;
+    std::deque<Message *> messages_;
+};
+
+Message *make_message(cairn_fifo *fifo, size_t size, uint64_t tag)
+{
+    auto *message = static_cast<Message *>(cairn_fifo_alloc(fifo, sizeof(Message) + size, alignof(Message)));
+    if (message != nullptr) {
+        *message = {size, tag};
+        paint(message + 1, size, tag);
+    }
+    return message;
+}
+
+void consume(cairn_fifo *fifo, Queue &queue)
+{
+    while (Message *message = queue.get()) {
+        ASSERT_TRUE(is_painted(message + 1, message->size, message->tag));
+        cairn_fifo_free(fifo, message);
+    }
+}
+
+void produce_and_consume(size_t consumers, bool close_first)
+{
+    cairn_fifo_options options = {};
+    options.any_thread_free = true;
+    cairn_fifo *fifo = cairn_fifo_new(&options);
+    Queue queue;
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < consumers; i++)
+        threads.emplace_back([&] { consume(fifo, queue); });
+    Random random(consumers);
+    std::vector<Message *> held;
+    for (uint64_t i = 0; i < 20000; i++) {
+        Message *message = make_message(fifo, random.size(i % 1000 == 0 ? 100 * kKiB : 2000), i);
+        ASSERT_NE(message, nullptr);
+        if (close_first)
+            held.push_back(message);
+        else
+            queue.put(message);
+        if (i % 7 == 0)
+            cairn_fifo_free(fifo, make_message(fifo, 100, i));
+    }
+    if (close_first) {
+        cairn_fifo_close(fifo);
+        for (Message *message : held)
+            queue.put(message);
+    }
+    for (size_t i = 0; i < consumers; i++)
+        queue.put(nullptr);
+    for (std::thread &thread : threads)
+        thread.join();
+    if (!close_first) {
+        EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+    }
+}
+
+TEST(FifoRemote, OneConsumer) { produce_and_consume(1, false); }
+TEST(FifoRemote, ManyConsumers) { produce_and_consume(16, false); }
+TEST(FifoRemote, ClosedBeforeTheFrees) { produce_and_consume(8, true); }
+
+TEST(FifoRemote, ClosedWhileFreesAreUnderWay)
+{
+    for (int round = 0; round < 200; round++) {
+        cairn_fifo_options options = {};
+        options.any_thread_free = true;
+        cairn_fifo *fifo = cairn_fifo_new(&options);
+        std::vector<Message *> messages;
+        for (uint64_t i = 0; i < 64; i++)
+            messages.push_back(make_message(fifo, 500, i));
+        std::vector<std::thread> threads;
+        for (size_t part = 0; part < 4; part++)
+            threads.emplace_back([&, part] {
+                for (size_t i = part; i < messages.size(); i += 4)
+                    cairn_fifo_free(fifo, messages[i]);
+            });
+        cairn_fifo_close(fifo);
+        for (std::thread &thread : threads)
+            thread.join();
+    }
+}
+
+TEST(FifoRemote, TheOwnersThreadMayFreeAfterClose)
+{
+    cairn_fifo_options options = {};
+    options.any_thread_free = true;
+    cairn_fifo *fifo = cairn_fifo_new(&options);
+    Message *first = make_message(fifo, 100, 1);
+    Message *second = make_message(fifo, 100, 2);
+    cairn_fifo_close(fifo);
+    cairn_fifo_free(fifo, first);
+    in_thread([&] { cairn_fifo_free(fifo, second); });
+}
+
+TEST(FifoRemoteDeathTest, ForeignPointer)
+{
+    cairn_fifo_options options = {};
+    options.any_thread_free = true;
+    cairn_fifo *fifo = cairn_fifo_new(&options);
+    cairn_fifo *other = cairn_fifo_new(&options);
+    Message *message = make_message(other, 100, 1);
+    EXPECT_DEATH_LINE(in_thread([&] { cairn_fifo_free(fifo, message); }),
+                      "fifo \"fifo\": free of " + hex(message) + ", which is not an object of it");
+    cairn_fifo_free(other, message);
+    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+    EXPECT_EQ(cairn_fifo_delete(other), 0);
+}
+
+} // namespace

@@ -1,0 +1,159 @@
+// A stack's blocks: growth from block to block, one reserved range, memory that goes back, refusals of the system.
+
+#include <vector>
+
+#include "cairn/stack.h"
+#include "frame/frame_kit.h"
+
+namespace {
+
+using namespace frame_kit;
+
+cairn_stack_stats stats(cairn_stack *stack)
+{
+    cairn_stack_stats result;
+    cairn_stack_read_stats(stack, &result);
+    return result;
+}
+
+void fill(cairn_stack *stack, size_t bytes)
+{
+    for (size_t done = 0; done < bytes; done += 4000) {
+        void *block = cairn_stack_alloc(stack, 4000, 8);
+        ASSERT_NE(block, nullptr);
+        memset(block, 1, 4000);
+    }
+}
+
+TEST(StackBlock, BlocksGrowEightfold)
+{
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    EXPECT_EQ(stats(stack).blocks, 0u);
+    cairn_stack_alloc(stack, 8, 8);
+    EXPECT_EQ(stats(stack).blocks, 1u);
+    EXPECT_EQ(stats(stack).reserved_bytes, 64 * kKiB);
+    fill(stack, 20 * kMiB);
+    EXPECT_EQ(stats(stack).blocks, 4u);
+    cairn_stack_delete(stack);
+}
+
+TEST(StackBlock, AReservedRangeIsOneBlock)
+{
+    cairn_stack_options options = {};
+    options.reserve = 256 * kMiB;
+    cairn_stack *stack = cairn_stack_new(&options);
+    fill(stack, 100 * kMiB);
+    EXPECT_EQ(stats(stack).blocks, 1u);
+    EXPECT_EQ(stats(stack).reserved_bytes, 256 * kMiB);
+    cairn_stack_delete(stack);
+}
+
+TEST(StackBlock, AFrameMayBeginInOneBlockAndEndInAnother)
+{
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    std::vector<cairn_mark> marks;
+    for (int i = 0; i < 40; i++) {
+        marks.push_back(cairn_stack_push(stack));
+        fill(stack, 100 * kKiB);
+    }
+    EXPECT_GE(stats(stack).blocks, 3u);
+    for (size_t i = marks.size(); i-- > 0;) {
+        cairn_stack_pop(stack, marks[i]);
+        ASSERT_EQ(stats(stack).frames, i);
+    }
+    EXPECT_EQ(stats(stack).used_bytes, 0u);
+    cairn_stack_delete(stack);
+}
+
+TEST(StackBlock, TrimKeepsWhatIsAsked)
+{
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    size_t before = resident_bytes();
+    cairn_mark mark = cairn_stack_push(stack);
+    fill(stack, 100 * kMiB);
+    cairn_stack_pop(stack, mark);
+    if (measures_memory()) {
+        EXPECT_GT(resident_bytes(), before + 90 * kMiB);
+        EXPECT_GT(cairn_stack_trim(stack, 10 * kMiB), 80 * kMiB);
+        EXPECT_LT(resident_bytes(), before + 11 * kMiB);
+    }
+    cairn_stack_trim(stack, 0);
+    EXPECT_LT(stats(stack).resident_bytes, 64 * kKiB);
+    if (measures_memory()) {
+        EXPECT_LT(resident_bytes(), before + kMiB);
+    }
+    fill(stack, 10 * kMiB);
+    cairn_stack_delete(stack);
+}
+
+TEST(StackBlock, UnneededMemoryGoesBackUnderALongFrame)
+{
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    cairn_stack_push(stack); // lives for ever
+    cairn_mark mark = cairn_stack_push(stack);
+    fill(stack, 50 * kMiB);
+    cairn_stack_pop(stack, mark);
+    size_t full = stats(stack).resident_bytes;
+    for (int interval = 0; interval < 3; interval++) {
+        os_sleep_ms(FRAME_DECAY_MS + 50);
+        for (int i = 0; i < CAIRN_STACK_PUSH_TICK; i++) {
+            mark = cairn_stack_push(stack);
+            fill(stack, 16 * kKiB);
+            cairn_stack_pop(stack, mark);
+        }
+    }
+    if (measures_memory()) {
+        EXPECT_GT(full, 50 * kMiB);
+    }
+    EXPECT_LT(stats(stack).resident_bytes, 512 * kKiB);
+    cairn_stack_delete(stack);
+}
+
+TEST(StackBlock, NeededMemoryStays)
+{
+    if (frame_checked())
+        GTEST_SKIP() << "checked stacks take the access to ended frames away";
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    for (int interval = 0; interval < 3; interval++) {
+        for (int i = 0; i < 3; i++) {
+            cairn_mark mark = cairn_stack_push(stack);
+            fill(stack, 5 * kMiB);
+            cairn_stack_pop(stack, mark);
+        }
+        EXPECT_GT(stats(stack).resident_bytes, 5 * kMiB);
+        os_sleep_ms(FRAME_DECAY_MS + 50);
+    }
+    cairn_stack_delete(stack);
+}
+
+TEST(StackBlock, EveryRefusalOfTheSystemIsSurvived)
+{
+    for_each_failure([] {
+        cairn_stack *stack = cairn_stack_new(nullptr);
+        if (stack == nullptr)
+            return false;
+        bool worked = true;
+        std::vector<cairn_mark> marks;
+        for (int i = 0; i < 10; i++) {
+            marks.push_back(cairn_stack_push(stack));
+            auto *block = static_cast<char *>(cairn_stack_alloc(stack, 300 * kKiB, 8));
+            if (block != nullptr)
+                memset(block, 1, 300 * kKiB);
+            else
+                EXPECT_EQ(errno, ENOMEM);
+            worked = worked && block != nullptr && marks.back().frame != nullptr;
+        }
+        while (!marks.empty()) {
+            cairn_stack_pop(stack, marks.back());
+            marks.pop_back();
+        }
+        EXPECT_EQ(stats(stack).used_bytes, 0u);
+        cairn_stack_trim(stack, 0);
+        end_failures();
+        EXPECT_NE(cairn_stack_alloc(stack, 100 * kKiB, 8), nullptr);
+        cairn_stack_delete(stack);
+        return worked;
+    });
+}
+
+} // namespace

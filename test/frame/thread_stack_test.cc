@@ -1,0 +1,227 @@
+// The thread's own stack: scopes and their ends, the t_ functions, threads that come and go.
+
+#include <csetjmp>
+#include <stdexcept>
+#include <vector>
+
+#include "cairn/scope.h"
+#include "frame/frame_kit.h"
+
+namespace {
+
+using namespace frame_kit;
+
+size_t used()
+{
+    cairn_stack_stats stats;
+    cairn_stack_read_stats(cairn_thread_stack(), &stats);
+    return stats.used_bytes;
+}
+
+TEST(Scope, EndsWithItsBlock)
+{
+    size_t before = used();
+    for (int i = 0; i < 1000; i++) {
+        t_scope;
+        EXPECT_NE(t_alloc(1000), nullptr);
+        if (i % 3 == 0)
+            continue;
+        t_scope; // a second one in the same block
+        EXPECT_NE(t_alloc(100), nullptr);
+    }
+    EXPECT_EQ(used(), before);
+}
+
+int leaves_early(int how)
+{
+    t_scope;
+    int *numbers = t_new(int, 100);
+    for (int i = 0; i < 100; i++) {
+        t_scope;
+        t_alloc(64);
+        if (i == how)
+            return numbers[i];
+    }
+    return -1;
+}
+
+TEST(Scope, EndsOnReturn)
+{
+    size_t before = used();
+    EXPECT_EQ(leaves_early(5), 0);
+    EXPECT_EQ(leaves_early(500), -1);
+    EXPECT_EQ(used(), before);
+}
+
+void throws(int depth)
+{
+    t_scope;
+    t_alloc(5000);
+    if (depth == 0)
+        throw std::runtime_error("far enough");
+    throws(depth - 1);
+}
+
+TEST(Scope, EndsWhenAnExceptionPasses)
+{
+    size_t before = used();
+    EXPECT_THROW(throws(50), std::runtime_error);
+    EXPECT_EQ(used(), before);
+}
+
+jmp_buf back;
+void jumps(int depth);
+void (*volatile jumps_again)(int) = jumps; // the compiler sees no end of it otherwise
+
+void jumps(int depth)
+{
+    t_scope;
+    t_alloc(5000);
+    if (depth > 0)
+        jumps_again(depth - 1);
+    else
+        longjmp(back, 1);
+}
+
+__attribute__((noinline)) void jumps_and_lands()
+{
+    if (setjmp(back) == 0)
+        jumps_again(20);
+}
+
+void survives_jump()
+{
+    t_scope;
+    jumps_and_lands();
+    EXPECT_NE(t_alloc(10), nullptr);
+}
+
+TEST(Scope, LongjmpOverScopesIsSurvived)
+{
+    size_t before = used();
+    testing::internal::CaptureStderr();
+    survives_jump();
+    std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said, frame_checked() ? "cairn: stack \"thread\": pop of an outer frame ends 21 inner ones\n" : "");
+    EXPECT_EQ(used(), before);
+}
+
+TEST(ThreadStack, NewIsZeroAndAligned)
+{
+    t_scope;
+    memset(t_alloc(4096), 0xff, 4096);
+    {
+        t_scope;
+        memset(t_alloc(4096), 0xff, 4096);
+    }
+    struct alignas(64) Line {
+        char bytes[64];
+    };
+    Line *lines = t_new(Line, 10);
+    EXPECT_TRUE(is_aligned(lines, 64));
+    for (char byte : lines[9].bytes)
+        EXPECT_EQ(byte, 0);
+    EXPECT_TRUE(is_aligned(t_alloc(1), alignof(max_align_t)));
+    EXPECT_TRUE(is_aligned(t_new_raw(Line, 2), 64));
+    errno = 0;
+    EXPECT_EQ(t_new(Line, SIZE_MAX / 2), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST(ThreadStack, Strings)
+{
+    t_scope;
+    EXPECT_STREQ(t_strdup("cairn"), "cairn");
+    EXPECT_STREQ(t_strdup(""), "");
+    EXPECT_STREQ(t_strndup("cairn", 3), "cai");
+    EXPECT_STREQ(t_strndup("cairn", 30), "cairn");
+    const char unterminated[3] = {'a', 'b', 'c'};
+    EXPECT_STREQ(t_strndup(unterminated, 3), "abc");
+    EXPECT_STREQ(t_printf("%d %s", 42, "stones"), "42 stones");
+    std::string longer(5000, 'x');
+    EXPECT_EQ(t_printf("<%s>", longer.c_str()), "<" + longer + ">");
+    for (int width = 120; width < 136; width++)
+        EXPECT_EQ(strlen(t_printf("%*d", width, 7)), static_cast<size_t>(width));
+    int numbers[3] = {1, 2, 3};
+    auto *copy = static_cast<int *>(t_dup(numbers, sizeof numbers));
+    EXPECT_EQ(copy[2], 3);
+}
+
+TEST(ThreadStack, ReallocGrows)
+{
+    t_scope;
+    char *text = static_cast<char *>(t_alloc(10));
+    paint(text, 10, 1);
+    for (size_t size = 10; size < kMiB; size *= 2) {
+        text = static_cast<char *>(t_realloc(text, size, 2 * size));
+        ASSERT_TRUE(is_painted(text, 10, 1));
+    }
+    EXPECT_NE(t_realloc(nullptr, 0, 10), nullptr);
+}
+
+TEST(ThreadStack, EveryThreadHasItsOwnAndItsEndGivesItBack)
+{
+    size_t before = resident_bytes();
+    for (int round = 0; round < 200; round++)
+        in_thread([] {
+            t_scope;
+            memset(t_alloc(2 * kMiB), 1, 2 * kMiB);
+            for (int i = 0; i < 100; i++) {
+                t_scope;
+                EXPECT_NE(t_alloc(100), nullptr);
+            }
+        });
+    if (measures_memory()) {
+        EXPECT_LT(resident_bytes(), before + 8 * kMiB);
+    }
+}
+
+TEST(ThreadStack, ManyThreadsAtOnce)
+{
+    std::vector<std::thread> threads;
+    for (uint64_t id = 0; id < 32; id++)
+        threads.emplace_back([id] {
+            for (uint64_t i = 0; i < 300; i++) {
+                t_scope;
+                size_t size = 1 + i * 37 % 5000;
+                void *block = t_alloc(size);
+                paint(block, size, id * 1000 + i);
+                std::this_thread::yield();
+                ASSERT_TRUE(is_painted(block, size, id * 1000 + i));
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+TEST(ThreadStackDeathTest, PopOfAnotherThreadsMark)
+{
+    cairn_mark mark = t_push();
+    EXPECT_DEATH_LINE(in_thread([&] { t_pop(mark); }),
+                      "stack \"thread\": used by a thread that does not own it");
+    EXPECT_DEATH_LINE(in_thread([&] {
+                          t_scope;
+                          t_pop(mark);
+                      }),
+                      "stack \"thread\": pop with a mark that is not open");
+    t_pop(mark);
+    EXPECT_DEATH_LINE(t_pop(mark), "stack \"thread\": pop without a push");
+}
+
+TEST(ThreadStack, EveryRefusalOfTheSystemIsSurvived)
+{
+    for_each_failure([] {
+        bool worked = true;
+        in_thread([&] {
+            t_scope;
+            for (int i = 0; i < 5; i++) {
+                t_scope;
+                worked = t_alloc(100 * kKiB) != nullptr && worked;
+                worked = t_printf("%d", i) != nullptr && worked;
+            }
+        });
+        return worked;
+    });
+}
+
+} // namespace
