@@ -11,6 +11,8 @@ target_compile_options(cairn_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes>
   $<$<COMPILE_LANGUAGE:C>:-Wold-style-definition>
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual>)
+# Default in C++14 and later, but for clang before 19.
+target_compile_options(cairn_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsized-deallocation>)
 if(CAIRN_WERROR)
   target_compile_options(cairn_flags INTERFACE -Werror)
 endif()
