@@ -13,7 +13,8 @@
 static pthread_key_t end_key; /* const after os_thread_end_register */
 static bool end_key_made;     /* const after os_thread_end_register */
 
-bool os_has_thread_pointer(void)
+/* A sanitizer's runtime is not there yet either. */
+__attribute__((no_sanitize("address", "thread", "undefined"))) bool os_has_thread_pointer(void)
 {
     uintptr_t pointer = 0;
 #if defined(__x86_64__)
