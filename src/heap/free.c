@@ -54,8 +54,11 @@ void free_attend(struct span *slab) { heap_attend(thread_heap, slab); }
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
     uint64_t slot = slab_slot(slab, pointer);
-    if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity && !slab_remotely_freed(slab, (unsigned)slot))
-        return (unsigned)slot; /* its other state is not to be trusted */
+    if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity) {
+        slab_begin_frozen(slab);
+        if (!slab_remotely_freed(slab, (unsigned)slot))
+            return (unsigned)slot; /* its other state is not to be trusted */
+    }
     if (unlikely(slot >= load_relaxed(&slab->limit)))
         reject(pointer, operation);
     if (unlikely(load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE ||
@@ -67,15 +70,12 @@ unsigned checked_slot(const void *pointer, struct span *slab, const char *operat
     return (unsigned)slot;
 }
 
-/* The owner's free of a block in a slab that is full, or has remote frees waiting. */
+/* The owner's free of a block in a slab that has remote frees waiting. */
 static void free_tagged(void *pointer, struct heap *heap, struct span *slab)
 {
-    if ((load_relaxed(&slab->owner) & ~(uintptr_t)OWNER_FULL) != (uintptr_t)heap)
-        heap_drain(heap); /* so that the coming frees are fast again; may also retire other slabs, never this one */
+    heap_drain(heap); /* so that the coming frees are fast again; may also retire other slabs, never this one */
     unsigned slot = checked_slot(pointer, slab, "free");
     slab_push(slab, slot);
-    if ((load_relaxed(&slab->owner) & OWNER_FULL) != 0)
-        heap_list(heap, slab);
     if (--slab->until == 0)
         heap_attend(heap, slab);
 }

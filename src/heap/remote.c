@@ -36,6 +36,22 @@ static void post(struct heap *heap, struct span *slab)
         heap_tend_orphan(heap);
 }
 
+/* The remote words of a frozen slab begin anew in each process: what they held was another process's. */
+void slab_begin_frozen(struct span *slab)
+{
+    enum { BUSY = UINT32_MAX };
+    struct remote *remote = slab_remote(slab);
+    uint32_t seen = load_acquire(&remote->generation); /* pairs with the release below */
+    while (seen != heap_generation) {
+        if (seen != BUSY && compare_swap_acq_rel(&remote->generation, &seen, (uint32_t)BUSY)) {
+            for (unsigned i = 0; i < REMOTE_WORDS; i++)
+                store_relaxed(&remote->words[i], (uint64_t)0);
+            store_release(&remote->generation, heap_generation);
+        }
+        seen = load_acquire(&remote->generation);
+    }
+}
+
 /* A frozen slab has no owner to collect; once every slot was freed in this process its pages go back. Whoever finds
  * it so and takes the owner word away does it; the header stays readable for those who come too late. */
 static void retire_frozen(struct heap *heap, struct span *slab)
@@ -52,6 +68,8 @@ static void retire_frozen(struct heap *heap, struct span *slab)
 void remote_free(void *pointer, struct heap *heap, struct span *slab)
 {
     bool frozen = slab_is_frozen(slab);
+    if (unlikely(frozen))
+        slab_begin_frozen(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
     uint64_t bit = (uint64_t)1 << slot % 64;
     uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64], bit); /* pairs with the exchange in collect */

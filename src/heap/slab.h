@@ -7,7 +7,8 @@
  *
  * Invariants, of a slab that no other thread has blocks to free in (slab_verify):
  *   live + listed == limit - 1, listed == length of the list from head == non-zero link bytes;
- *   when the slab is not current, until == live + remote bits set.
+ *   in its bin's list: until == live, remote bits not collected among them;
+ *   full, in no list:  until == slab_patience - slots freed since it was full; at 0 it enters the list.
  *
  * Remote frees: each slot has a bit in the remote words. The freeing thread sets it; whoever turns a word from zero to
  * non-zero must also count itself into the owner word, and post the slab to its heap's mailbox unless it is QUEUED
@@ -30,11 +31,10 @@ enum {
     LINKS_AT = 64, /* in the cold area: behind the remote line, which other threads write */
 };
 
-/* The owner word: the heap, tags in the low bits, in the upper 16 posts minus collected words. All tags and the
- * difference clear: the owner's free takes the fast path. */
+/* The owner word: the heap, a tag in the low bits, in the upper 16 posts minus collected words. Tag and difference clear:
+ * the owner's free takes the fast path. */
 enum {
-    OWNER_FULL = 1,    /* no free slot, in no list: its next free puts it into one. Owner writes. */
-    OWNER_QUEUED = 2,  /* in the mailbox, or about to be. Poster sets, owner clears when it takes it out. */
+    OWNER_QUEUED = 1, /* in the mailbox, or about to be. Poster sets, owner clears when it takes it out. */
     OWNER_POST_SHIFT = 48,
 };
 #define OWNER_POST ((uintptr_t)1 << OWNER_POST_SHIFT)
@@ -46,6 +46,7 @@ enum { REMOTE_WORDS = 4 };
 struct remote {
     uint64_t words[REMOTE_WORDS]; /* atomic: bit a slot, set by the freeing thread, collected by the owner */
     struct span *mail_next;       /* poster, until the slab is in the mailbox; then owner */
+    uint32_t generation;          /* atomic: of the process whose frees the words of a frozen slab hold */
 };
 
 static_check(sizeof(struct remote) <= LINKS_AT, "the remote line is one line");
@@ -67,6 +68,19 @@ inline_always char *slab_block(const struct span *slab, unsigned slot)
 }
 
 inline_always char *slab_start(const struct span *slab) { return slab->base + slab->size_bytes; }
+
+/* A slab that ran full waits outside its bin's list until so many of its slots were freed: a slab with one free slot is
+ * not worth going back to. Bounds the free slots out of reach to a sixteenth. */
+inline_always uint8_t slab_patience(const struct span *slab) { return (uint8_t)(1 + slab->capacity / 16); }
+
+/* Such a slab is linked to itself. */
+inline_always bool slab_is_waiting(const struct span *slab) { return slab->next == slab; }
+
+inline_always void slab_wait(struct span *slab)
+{
+    slab->until = slab_patience(slab);
+    slab->next = slab;
+}
 
 inline_always struct heap *slab_heap(const struct span *slab)
 {

@@ -5,8 +5,6 @@
 #include "heap/heap.h"
 #include "os/os.h"
 
-#include <string.h>
-
 /* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap. */
 enum { SPARE_MAX_BYTES = 512 << 10 };
 
@@ -59,10 +57,8 @@ static void bin_remove(struct bin *bin, struct span *slab)
 /* No poster is still on its way to the slab, and none has left bits: see slab.h. */
 static bool is_settled(const struct span *slab, const struct heap *heap)
 {
-    return (load_acquire(&slab->owner) & ~(uintptr_t)OWNER_FULL) == (uintptr_t)heap;
+    return load_acquire(&slab->owner) == (uintptr_t)heap;
 }
-
-static bool is_full(const struct span *slab) { return (load_relaxed(&slab->owner) & OWNER_FULL) != 0; }
 
 /* A slab of a bin's list is empty now. One that is not settled stays in the list: the post that is still to come brings
  * it back here, or it is used again. */
@@ -74,10 +70,13 @@ static void retire_listed(struct heap *heap, struct span *slab)
     slab_retire(slab);
 }
 
-void heap_list(struct heap *heap, struct span *slab)
+/* Into the list of its class, with `live` blocks in use. */
+static void list(struct heap *heap, struct span *slab, unsigned live)
 {
-    fetch_and_acq_rel(&slab->owner, ~(uintptr_t)OWNER_FULL);
+    slab->until = (uint8_t)live;
     bin_append(&heap->bins[slab_class(slab)], slab);
+    if (live == 0)
+        retire_listed(heap, slab);
 }
 
 static size_t slab_bytes(const struct span *slab) { return (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT; }
@@ -98,7 +97,10 @@ void heap_attend(struct heap *heap, struct span *slab)
 {
     struct bin *bin = &heap->bins[slab_class(slab)];
     if (bin->current != slab) {
-        retire_listed(heap, slab);
+        if (slab_is_waiting(slab))
+            list(heap, slab, slab->capacity - (unsigned)slab_patience(slab));
+        else
+            retire_listed(heap, slab);
         return;
     }
     if (is_small(slab_class(slab))) {
@@ -119,8 +121,7 @@ static void leave_current(struct heap *heap, unsigned class)
     struct span *slab = heap->bins[class].current;
     if (slab == &empty_slab)
         return;
-    slab->until = slab->capacity;
-    fetch_or_acq_rel(&slab->owner, (uintptr_t)OWNER_FULL);
+    slab_wait(slab);
     set_current(heap, class, &empty_slab);
 }
 
@@ -153,14 +154,10 @@ static void put_aside(struct heap *heap, unsigned class)
     if (!is_small(class) && slab->until == 0)
         heap_unspare(heap, slab);
     unsigned live = slab_live(slab);
-    slab->until = (uint8_t)live;
-    if (live == slab->capacity) {
-        fetch_or_acq_rel(&slab->owner, (uintptr_t)OWNER_FULL);
-        return;
-    }
-    bin_append(&heap->bins[class], slab);
-    if (live == 0)
-        retire_listed(heap, slab);
+    if (live == slab->capacity)
+        slab_wait(slab);
+    else
+        list(heap, slab, live);
 }
 
 void heap_trim(struct heap *heap)
@@ -182,17 +179,20 @@ void heap_trim(struct heap *heap)
 static void collect(struct heap *heap, struct span *slab)
 {
     unsigned collected = slab_collect(slab);
-    struct bin *bin = &heap->bins[slab_class(slab)];
-    if (bin->current == slab) {
+    if (heap->bins[slab_class(slab)].current == slab) {
         if (!is_small(slab_class(slab)) && collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0)
             heap_attend(heap, slab);
-        return;
+    } else if (slab_is_waiting(slab)) {
+        unsigned freed = slab_patience(slab) - (unsigned)slab->until + collected;
+        if (freed < slab_patience(slab))
+            slab->until = (uint8_t)(slab->until - collected);
+        else
+            list(heap, slab, slab->capacity - freed);
+    } else {
+        slab->until = (uint8_t)(slab->until - collected);
+        if (slab->until == 0)
+            retire_listed(heap, slab);
     }
-    slab->until = (uint8_t)(slab->until - collected);
-    if (is_full(slab) && collected != 0)
-        heap_list(heap, slab);
-    if (slab->until == 0 && !is_full(slab))
-        retire_listed(heap, slab);
 }
 
 void heap_drain(struct heap *heap)
@@ -293,25 +293,18 @@ void heaps_each(heap_visit *visit, void *context)
         visit(heap, context);
 }
 
-/* Posts of other threads may have stopped half-way. In own slabs what the remote words say is what counts; in frozen ones
- * they begin anew, for the frees of this process. */
+/* Posts of other threads may have stopped half-way: what the remote words say is what counts. */
 static bool repost_visit(struct span *span, char *start, void *context)
 {
     (void)start;
     struct heap *heap = context;
-    struct heap *found = span_is_slab(span) ? slab_heap(span) : NULL;
-    if (found == NULL)
+    if (!span_is_slab(span) || slab_heap(span) != heap)
         return true;
     struct remote *remote = slab_remote(span);
-    if (found != heap) {
-        if ((span->owner & ~(uintptr_t)OWNER_FULL) != (uintptr_t)found)
-            memset(remote, 0, sizeof *remote);
-        return true;
-    }
     uintptr_t words = 0;
     for (unsigned i = 0; i < REMOTE_WORDS; i++)
         words += remote->words[i] != 0;
-    uintptr_t owner = (uintptr_t)heap | (span->owner & OWNER_FULL) | words << OWNER_POST_SHIFT;
+    uintptr_t owner = (uintptr_t)heap | words << OWNER_POST_SHIFT;
     if (words != 0) {
         owner |= OWNER_QUEUED;
         remote->mail_next = heap->mailbox;
@@ -332,8 +325,8 @@ void heaps_after_fork(void)
         own->generation = heap_generation;
         own->next = NULL;
         store_relaxed(&own->mailbox, (struct span *)NULL);
+        pages_each(repost_visit, own);
     }
-    pages_each(repost_visit, own);
 }
 
 void heap_verify(struct heap *heap)
@@ -345,7 +338,7 @@ void heap_verify(struct heap *heap)
         check_internal(bin->current == &empty_slab || slab_heap(bin->current) == heap);
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
-            check_internal(slab->prev == prev && slab_class(slab) == class && slab_heap(slab) == heap && !is_full(slab));
+            check_internal(slab->prev == prev && slab_class(slab) == class && slab_heap(slab) == heap);
             check_internal(slab->until == slab_live(slab));
             slab_verify(slab);
         }

@@ -67,14 +67,11 @@ void heap_drain(struct heap *heap);
 /* A slab of the class with a slot to take; NULL when memory is out. The holder's. */
 struct span *heap_refill(struct heap *heap, unsigned size_class);
 
-/* A slab's count of frees ran out: it is empty, or current. The holder's. */
+/* A slab's count of frees ran out: it is empty, or full no more, or current. The holder's. */
 void heap_attend(struct heap *heap, struct span *slab);
 
 /* A block was taken from an empty medium slab that was kept. */
 void heap_unspare(struct heap *heap, const struct span *slab);
-
-/* The first free of a full slab: into the list of its class. */
-void heap_list(struct heap *heap, struct span *slab);
 
 /* Gives back what this heap keeps without need. The holder's. */
 void heap_trim(struct heap *heap);
@@ -82,7 +79,7 @@ void heap_trim(struct heap *heap);
 /* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied the pages one after
  * another, so what the child sees of them is of different instants: lists may contradict pointers that the program
  * holds. They are frozen: nothing is allocated from them again, their blocks stay valid, and a free of one is taken
- * without the checks that their state could fail falsely. This thread's own heap goes on. */
+ * without the checks that their state could fail falsely: a second free in this process still dies. This thread's own heap goes on. */
 void heaps_after_fork(void);
 
 extern hidden_data uint32_t heap_generation; /* counts forks on the way to this process */
