@@ -41,7 +41,7 @@ int main(void)
     for (unsigned cycle = 0; cycle < CYCLES; cycle++) {
         struct command **slot = &pending[cycle * 7 % PENDING];
         cairn_tlsf_free(heap, *slot); // done with; NULL at first
-        *slot = command_new(heap, cycle * 37 % 6000);
+        *slot = command_new(heap, cycle * 37 % 4000);
         dropped += *slot == NULL;
     }
 

@@ -27,7 +27,7 @@ static struct pool_slab *slab_make(struct cairn_pool *pool)
 {
     if (pool->slabs >= pool->slabs_most)
         return NULL;
-    struct span *span = pages_take(pool->slab_bytes >> PAGE_SHIFT, pool->slab_bytes);
+    struct span *span = run_take(pool->slab_bytes, pool->slab_bytes);
     if (span == NULL)
         return NULL;
     struct pool_slab *slab = (struct pool_slab *)(void *)span->base;

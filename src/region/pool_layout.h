@@ -6,10 +6,9 @@
  *     ^ base   ^ base + 64                                     ^ base + first
  *
  * The states lie in front of the first object, downwards, so that both are found from its address.
- * The first object never lies at the base, which alone the heap would take for a block of its own.
  * The run's span, which the page map finds by the base, names the pool in its `next`: so a pointer
- * is known to be of this pool before anything near it is read. A small table (`recent`) of slabs lately found
- * saves put the page map.
+ * is known to be of this pool before anything near it is read. A small table (`recent`) of slabs
+ * lately found saves put the page map.
  *
  * An object is live (in use), in a magazine, or in its slab. The state byte says LIVE or not; the
  * bit is set when the object is in its slab. An entry of a magazine is the object and the place of
@@ -152,6 +151,15 @@ inline_always bool is_ours(const struct cairn_pool *pool, const void *object)
 inline_always uint32_t magazine_count(const struct cairn_pool_magazine *magazine)
 {
     return (uint32_t)(magazine->view.top - magazine->entries);
+}
+
+/* Pages of the page layer, marked as no block of the heap. NULL when memory is out. */
+inline_always struct span *run_take(size_t size_bytes, size_t align_bytes)
+{
+    struct span *span = pages_take(size_bytes >> PAGE_SHIFT, align_bytes);
+    if (span)
+        store_relaxed(&span->tag, (uint8_t)SPAN_RUN);
+    return span;
 }
 
 /* The depot, pool_depot.c. The lock is held when the pool is shared. */

@@ -81,7 +81,7 @@ static void magazine_init(struct cairn_pool *pool, struct cairn_pool_magazine *m
 /* The pool's lock is not needed by who makes the pool. */
 static struct cairn_pool_magazine *magazine_make(struct cairn_pool *pool)
 {
-    struct span *span = pages_take(1, PAGE_BYTES);
+    struct span *span = run_take(PAGE_BYTES, PAGE_BYTES);
     if (span == NULL)
         return NULL;
     struct cairn_pool_magazine *magazine = (struct cairn_pool_magazine *)(void *)span->base;
@@ -122,7 +122,7 @@ api struct cairn_pool *cairn_pool_new(size_t object_size, size_t align,
         return NULL;
     }
     os_init();
-    struct span *span = pages_take(1, PAGE_BYTES);
+    struct span *span = run_take(PAGE_BYTES, PAGE_BYTES);
     if (span == NULL)
         return no_memory();
     struct cairn_pool *pool = (struct cairn_pool *)(void *)span->base;
