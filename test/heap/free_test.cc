@@ -39,18 +39,23 @@ TEST(Free, EveryKindOfBlockInAnyOrder)
     heap_layer::verify();
 }
 
-// A full slab's first free goes the slow way and lists the slab; the next take the fast one.
-TEST(Free, TheFirstFreeListsAFullSlab)
+// A full slab waits outside its list until a sixteenth of its slots is free.
+TEST(Free, AFullSlabIsListedWhenItsPatienceEnds)
 {
     std::vector<void *> blocks;
     for (int i = 0; i < 1000; i++)
         blocks.push_back(allocate(64));
     struct span *slab = span_of(blocks[0]);
-    ASSERT_TRUE(slab->owner & OWNER_FULL);
-    free_fast(blocks[0]);
-    EXPECT_EQ(slab->owner, reinterpret_cast<uintptr_t>(thread_heap));
+    ASSERT_TRUE(slab_is_waiting(slab));
+    size_t patience = slab_patience(slab);
+    for (size_t i = 0; i < patience; i++) {
+        EXPECT_TRUE(slab_is_waiting(slab));
+        free_fast(blocks[i]);
+    }
+    EXPECT_FALSE(slab_is_waiting(slab));
+    EXPECT_EQ(slab->until, slab->capacity - patience);
     heap_layer::verify();
-    for (size_t i = 1; i < blocks.size(); i++)
+    for (size_t i = patience; i < blocks.size(); i++)
         free_fast(blocks[i]);
     heap_layer::verify();
 }
