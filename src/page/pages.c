@@ -210,7 +210,7 @@ struct span *pages_take_slab(unsigned class)
         span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
-    span->tag = (uint8_t)(SPAN_SLAB + class);
+    store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
     page_map_set(span->base, shape->pages, span);
     return span;
 }
