@@ -93,11 +93,11 @@ TEST_F(Large, AMappingGrowsWithoutACopyAndShrinks)
 TEST_F(Large, ABlockThatMovesWhileItGrowsBecomesAMapping)
 {
     struct span *small = large_allocate_growing(100 * kKiB);
-    struct span *big = large_allocate_growing(kMiB);
+    struct span *big = large_allocate_growing(20 * kMiB);
     ASSERT_TRUE(small && big);
     EXPECT_EQ(small->tag, SPAN_LARGE);
     EXPECT_EQ(big->tag, SPAN_HUGE);
-    EXPECT_GT(size_t{big->pages} << PAGE_SHIFT, kMiB) << "room for the next step";
+    EXPECT_GT(size_t{big->pages} << PAGE_SHIFT, 20 * kMiB) << "room for the next step";
     EXPECT_EQ(large_allocate_growing(SIZE_MAX), nullptr);
     large_free(small);
     large_free(big);
