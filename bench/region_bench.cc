@@ -1,5 +1,5 @@
-// The goals of the region allocators: TLSF in 64 MiB with blocks of 16 to 4096 bytes, the fixed pool
-// of 1 MiB, and the pool of objects, beside the C library's malloc where that can do the same.
+// The goals of the region allocators: TLSF in 64 MiB with blocks of 16 to 4096 bytes, the fixed
+// pool of 1 MiB, and the pool of objects, beside the C library's malloc where that can do the same.
 //
 //   build/release/bench/cairn-region-bench --benchmark_repetitions=9
 //
@@ -17,7 +17,8 @@
 #include <cstring>
 #include <vector>
 
-namespace {
+namespace
+{
 
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kHeap = 64 * kMiB;
@@ -41,9 +42,9 @@ class Random
 
 void per_operation(benchmark::State &state, double operations)
 {
-    state.counters["ns"] = benchmark::Counter(
-        operations * 1e-9,
-        benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+    state.counters["ns"] =
+        benchmark::Counter(operations * 1e-9, benchmark::Counter::kIsIterationInvariantRate |
+                                                  benchmark::Counter::kInvert);
 }
 
 // 64 MiB of touched memory, aligned to huge pages and with them if asked for.
@@ -255,8 +256,12 @@ void TlsfShift(benchmark::State &state)
     }
     state.counters["percent"] = sum / 5;
 }
-BENCHMARK(TlsfShift)->ArgNames({"from", "to"})->Args({16, 4096})->Args({2048, 4096})
-    ->Args({4096, 8192})->Iterations(1);
+BENCHMARK(TlsfShift)
+    ->ArgNames({"from", "to"})
+    ->Args({16, 4096})
+    ->Args({2048, 4096})
+    ->Args({4096, 8192})
+    ->Iterations(1);
 
 // The workloads of a public 1 MiB pool: cycles of one size, of mixed sizes, 1000 blocks at a time
 // freed in the same order and in reverse.
@@ -321,9 +326,9 @@ template <class Get, class Put> void pairs(benchmark::State &state, Get get, Put
                 put(object);
         }
     }
-    state.counters["ns/pair"] = benchmark::Counter(
-        static_cast<double>(count) * 1e-9,
-        benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+    state.counters["ns/pair"] = benchmark::Counter(static_cast<double>(count) * 1e-9,
+                                                   benchmark::Counter::kIsIterationInvariantRate |
+                                                       benchmark::Counter::kInvert);
 }
 
 void Pool(benchmark::State &state)

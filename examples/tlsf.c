@@ -49,9 +49,10 @@ int main(void)
     cairn_tlsf_walk(heap, count_used, &used);
     struct cairn_tlsf_stats stats;
     cairn_tlsf_read_stats(heap, &stats);
-    printf("%u cycles, %u commands dropped; %zu of %zu bytes in use in %zu blocks, %zu at the most\n",
-           CYCLES, dropped, used, stats.total_bytes, stats.used_blocks,
-           stats.total_bytes - stats.least_free_bytes);
+    printf(
+        "%u cycles, %u commands dropped; %zu of %zu bytes in use in %zu blocks, %zu at the most\n",
+        CYCLES, dropped, used, stats.total_bytes, stats.used_blocks,
+        stats.total_bytes - stats.least_free_bytes);
 
     for (size_t i = 0; i < PENDING; i++)
         cairn_tlsf_free(heap, pending[i]);

@@ -1,7 +1,7 @@
 /* Pool: objects of one size, got and put back in any order, in about a nanosecond each.
  *
- * Objects lie gapless in slabs, power-of-two runs of pages, behind a table that has one byte and one
- * bit for each of them; an object itself holds nothing of the pool's, in use or not, so 8-byte
+ * Objects lie gapless in slabs, power-of-two runs of pages, behind a table that has one byte and
+ * one bit for each of them; an object itself holds nothing of the pool's, in use or not, so 8-byte
  * objects cost 8 bytes and a bit more, and content survives put until the next get (do not rely on
  * it). Free objects are kept last in first out in a magazine, an array of pointers; the slabs are
  * visited for many at a time. Slabs whose objects are all back go back to the page layer but for
@@ -122,10 +122,7 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine, void *
     {                                                                                              \
         return cairn_pool_new(sizeof(type), __alignof__(type), options);                           \
     }                                                                                              \
-    static inline type *noun##_pool_get(cairn_pool *pool)                                          \
-    {                                                                                              \
-        return (type *)cairn_pool_get(pool);                                                       \
-    }                                                                                              \
+    static inline type *noun##_pool_get(cairn_pool *pool) { return (type *)cairn_pool_get(pool); } \
     static inline void noun##_pool_put(cairn_pool *pool, type *object)                             \
     {                                                                                              \
         cairn_pool_put(pool, object);                                                              \
@@ -183,7 +180,8 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine, void *
     uintptr_t first = __atomic_load_n(
         &view->recent[(address >> CAIRN_POOL_RECENT_SHIFT) % CAIRN_POOL_RECENT], __ATOMIC_RELAXED);
     uint64_t product = (uint64_t)(address - first) * view->inverse;
-    uint64_t number = product >> CAIRN_POOL_NUMBER_SHIFT | product << (64 - CAIRN_POOL_NUMBER_SHIFT);
+    uint64_t number = product >> CAIRN_POOL_NUMBER_SHIFT | product
+                                                               << (64 - CAIRN_POOL_NUMBER_SHIFT);
     unsigned char *state = (unsigned char *)(first - 1 - number);
     struct cairn_pool_entry *top = view->top;
     if (__builtin_expect(number >= view->numbers || *state != 1 || top == view->limit, 0)) {

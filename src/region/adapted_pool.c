@@ -37,7 +37,9 @@ static void free_object(void *pool, void *pointer, size_t size)
 
 api struct cairn_allocator cairn_pool_allocator(struct cairn_pool *pool)
 {
-    enum { CAPABILITIES = CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_FREES_TOGETHER | CAIRN_ONE_SIZE };
+    enum {
+        CAPABILITIES = CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_FREES_TOGETHER | CAIRN_ONE_SIZE
+    };
     static const struct cairn_allocator_operations operations = {
         .alloc = alloc,
         .resize = resize,

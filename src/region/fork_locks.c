@@ -1,8 +1,8 @@
 /* The locks and the list of those that fork has to hold: see fork_locks.h.
  *
- * Invariant: the list is whole whenever its own lock, that of `list`, is free. The fork handlers take
- * that first, then every lock of the list; nobody else holds two, so the order does not matter.
- * Handlers are registered with the first watch and stay.
+ * Invariant: the list is whole whenever its own lock, that of `list`, is free. The fork handlers
+ * take that first, then every lock of the list; nobody else holds two, so the order does not
+ * matter. Handlers are registered with the first watch and stay.
  */
 #include "region/fork_locks.h"
 

@@ -6,8 +6,8 @@
  * thread holds, and so must find none of these there. A thread that holds one takes no other of
  * them, nothing of lower rank than the page layer's, and makes no system call but the page layer's.
  *
- * A waiting thread waits until the fork is over. If it holds a lock meanwhile that fork itself takes
- * (stdio's), neither goes on: so the public headers ask not to.
+ * A waiting thread waits until the fork is over. If it holds a lock meanwhile that fork itself
+ * takes (stdio's), neither goes on: so the public headers ask not to.
  */
 #ifndef CAIRN_REGION_FORK_LOCKS_H
 #define CAIRN_REGION_FORK_LOCKS_H
@@ -20,7 +20,8 @@ struct fork_lock {
     struct fork_lock *prev; /* lock: the list's */
 };
 
-/* From now on fork holds the lock. Its memory stays until it is unwatched. 0 or a negative errno. */
+/* From now on fork holds the lock. Its memory stays until it is unwatched. 0 or a negative errno.
+ */
 int fork_lock_watch(struct fork_lock *lock);
 void fork_lock_unwatch(struct fork_lock *lock);
 

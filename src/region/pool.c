@@ -15,10 +15,11 @@ static void *no_memory(void)
     return NULL;
 }
 
+/* NULL when no object is in a slab. */
 static void *magazine_pop(struct cairn_pool_magazine *magazine)
 {
     if (magazine_count(magazine) == 0 && !depot_refill(magazine))
-        return no_memory();
+        return NULL;
     struct cairn_pool_entry *top = --magazine->view.top;
     *top->state = OBJECT_LIVE;
     return top->object;
@@ -54,10 +55,16 @@ static struct cairn_pool_magazine *behind(struct cairn_pool_magazine *magazine)
 api void *cairn_pool_get_slowly(struct cairn_pool_magazine *magazine)
 {
     struct cairn_pool *pool = magazine->pool;
-    pool_lock(pool);
-    void *object = magazine_pop(behind(magazine));
-    pool_unlock(pool);
-    return object;
+    for (;;) {
+        pool_lock(pool);
+        void *object = magazine_pop(behind(magazine));
+        bool may_grow = object == NULL && depot_may_grow(pool);
+        pool_unlock(pool);
+        if (object != NULL)
+            return object;
+        if (!may_grow || !depot_grow(pool))
+            return no_memory();
+    }
 }
 
 api void cairn_pool_put_slowly(struct cairn_pool_magazine *magazine, void *object)

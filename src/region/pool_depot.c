@@ -23,10 +23,9 @@ static void list_remove(struct slab_list *link)
     link->prev->next = link->next;
 }
 
+/* A new slab, all its objects in it. Without the lock: nobody knows it yet. */
 static struct pool_slab *slab_make(struct cairn_pool *pool)
 {
-    if (pool->slabs >= pool->slabs_most)
-        return NULL;
     struct span *span = run_take(pool->slab_bytes, pool->slab_bytes);
     if (span == NULL)
         return NULL;
@@ -40,12 +39,31 @@ static struct pool_slab *slab_make(struct cairn_pool *pool)
         size_t number = i * (pool->stride_bytes / pool->unit_bytes);
         slab_bits(slab)[number / 64] |= (uint64_t)1 << number % 64;
     }
-    list_insert(pool->partial.prev, &slab->partial);
-    list_insert(&pool->every, &slab->every);
-    pool->slabs++;
-    pool->free_slabs++;
-    pool->free_objects += pool->capacity;
     return slab;
+}
+
+bool depot_may_grow(struct cairn_pool *pool)
+{
+    if (pool->slabs + pool->coming_slabs >= pool->slabs_most)
+        return false;
+    pool->coming_slabs++;
+    return true;
+}
+
+bool depot_grow(struct cairn_pool *pool)
+{
+    struct pool_slab *slab = slab_make(pool);
+    pool_lock(pool);
+    pool->coming_slabs--;
+    if (slab) {
+        list_insert(pool->partial.prev, &slab->partial);
+        list_insert(&pool->every, &slab->every);
+        pool->slabs++;
+        pool->free_slabs++;
+        pool->free_objects += pool->capacity;
+    }
+    pool_unlock(pool);
+    return slab != NULL;
 }
 
 /* No put may find the slab any more. A slab is up to several entries wide. */
@@ -69,8 +87,22 @@ static void slab_end(struct cairn_pool *pool, struct pool_slab *slab)
     magazine_forget(&pool->own, pool, slab);
     for (struct cairn_pool_magazine *other = pool->magazines; other; other = other->next)
         magazine_forget(other, pool, slab);
-    slab->span->next = NULL;
-    pages_give(slab->span);
+    slab->every.next = pool->ended;
+    pool->ended = &slab->every;
+}
+
+void pool_unlock(struct cairn_pool *pool)
+{
+    struct slab_list *ended = pool->ended;
+    pool->ended = NULL;
+    if (pool->shared)
+        fork_lock_release(&pool->lock);
+    for (struct slab_list *next; ended; ended = next) {
+        next = ended->next;
+        struct span *span = slab_from(ended, every)->span;
+        span->next = NULL;
+        pages_give(span);
+    }
 }
 
 /* Moves objects of one slab into the magazine, in rising order, until that has `most`. */
@@ -89,8 +121,8 @@ static void slab_claim(struct cairn_pool *pool, struct pool_slab *slab,
         *word &= *word - 1;
         slab->free_count--;
         pool->free_objects--;
-        *magazine->view.top++ = (struct cairn_pool_entry){object_at(pool, slab, number),
-                                                          state_of(pool, slab, number)};
+        *magazine->view.top++ =
+            (struct cairn_pool_entry){object_at(pool, slab, number), state_of(pool, slab, number)};
     }
     if (slab->free_count == 0)
         list_remove(&slab->partial);
@@ -100,11 +132,12 @@ bool depot_refill(struct cairn_pool_magazine *magazine)
 {
     struct cairn_pool *pool = magazine->pool;
     uint32_t most = (uint32_t)(magazine->view.limit - magazine->entries + 1) / 2;
-    if (pool->partial.next == &pool->partial && slab_make(pool) == NULL)
+    if (pool->partial.next == &pool->partial)
         return false;
     while (magazine_count(magazine) < most && pool->partial.next != &pool->partial)
         slab_claim(pool, slab_from(pool->partial.next, partial), magazine, most);
-    struct cairn_pool_entry *low = magazine->entries; /* turned round: the lowest address is got first */
+    /* Turned round, so that the lowest address is got first. */
+    struct cairn_pool_entry *low = magazine->entries;
     for (struct cairn_pool_entry *high = magazine->view.top - 1; low < high; low++, high--) {
         struct cairn_pool_entry swapped = *low;
         *low = *high;

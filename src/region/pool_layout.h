@@ -39,11 +39,11 @@ enum { MAGAZINE_MOST = 192, BITS_AT = 64 /* in the slab */ };
 
 struct cairn_pool_magazine {
     struct cairn_pool_view view;
-    struct cairn_pool *pool; /* const */
-    struct span *span;       /* const: its page; NULL for the pool's own */
-    struct cairn_pool_magazine *next;     /* pool's lock: attached ones */
-    struct cairn_pool_magazine *prev;     /* pool's lock */
-    struct cairn_pool_entry bottom;       /* const: no object, so that get needs no other test */
+    struct cairn_pool *pool;          /* const */
+    struct span *span;                /* const: its page; NULL for the pool's own */
+    struct cairn_pool_magazine *next; /* pool's lock: attached ones */
+    struct cairn_pool_magazine *prev; /* pool's lock */
+    struct cairn_pool_entry bottom;   /* const: no object, so that get needs no other test */
     struct cairn_pool_entry entries[MAGAZINE_MOST]; /* owner */
 };
 
@@ -58,7 +58,7 @@ struct slab_list {
 };
 
 #define slab_from(link, member)                                                                    \
-    ((struct pool_slab *)(void *)((char *)(link) - offsetof(struct pool_slab, member)))
+    ((struct pool_slab *)(void *)((char *)(link)-offsetof(struct pool_slab, member)))
 
 struct pool_slab {
     struct slab_list partial; /* in the pool's `partial` when free_count is not 0 */
@@ -83,14 +83,16 @@ struct cairn_pool {
     size_t slabs_most;              /* const */
     const char *name;               /* const */
     struct span *span;              /* const: this page */
-    struct fork_lock lock;              /* used and watched when the pool is shared */
-    struct cairn_pool_magazine *common; /* lock; of a shared pool: for the plain get and put */
+    struct fork_lock lock;          /* used and watched when the pool is shared */
+    struct cairn_pool_magazine *common;    /* lock; of a shared pool: for the plain get and put */
     struct cairn_pool_magazine *magazines; /* lock: attached ones, `common` among them */
-    struct slab_list partial;           /* lock: an empty slab stands last */
-    struct slab_list every;             /* lock */
-    size_t slabs;                       /* lock */
-    size_t free_slabs;                  /* lock */
-    size_t free_objects;                /* lock: sum of free_count */
+    struct slab_list partial;              /* lock: an empty slab stands last */
+    struct slab_list every;                /* lock */
+    size_t slabs;                          /* lock */
+    size_t coming_slabs;                   /* lock: being made */
+    struct slab_list *ended; /* lock: to be given back by pool_unlock; linked by `next` */
+    size_t free_slabs;       /* lock */
+    size_t free_objects;     /* lock: sum of free_count */
 };
 
 static_check(offsetof(struct cairn_pool, own) == 0, "the inline paths cast");
@@ -106,13 +108,14 @@ inline_always char *slab_first(const struct cairn_pool *pool, struct pool_slab *
     return (char *)slab + pool->first;
 }
 
-/* The number of an object in its slab: below view.numbers for the start of one, else anything above.
- * A number is one stride; but a stride may have at most NUMBER_SHIFT factors 2, so one with more
- * counts several units, and only every so many-th number is an object's.
+/* The number of an object in its slab: below view.numbers for the start of one, else anything
+ * above. A number is one stride; but a stride may have at most NUMBER_SHIFT factors 2, so one with
+ * more counts several units, and only every so many-th number is an object's.
  *
  * For a unit of odd * 2^k bytes, `inverse` is the odd part's inverse modulo 2^64, times
- * 2^(NUMBER_SHIFT - k): n units become n * 2^NUMBER_SHIFT, and what is no multiple has low bits set,
- * which the rotation brings to the top. Exact for distances below 2^48, and so for all addresses. */
+ * 2^(NUMBER_SHIFT - k): n units become n * 2^NUMBER_SHIFT, and what is no multiple has low bits
+ * set, which the rotation brings to the top. Exact for distances below 2^48, and so for all
+ * addresses. */
 inline_always uint64_t number_of(const struct cairn_pool *pool, struct pool_slab *slab,
                                  const void *object)
 {
@@ -162,11 +165,14 @@ inline_always struct span *run_take(size_t size_bytes, size_t align_bytes)
     return span;
 }
 
-/* The depot, pool_depot.c. The lock is held when the pool is shared. */
-bool depot_refill(struct cairn_pool_magazine *magazine);
+/* The depot, pool_depot.c. With the lock, when the pool is shared: */
+bool depot_refill(struct cairn_pool_magazine *magazine); /* false: no object is in a slab */
 void depot_flush(struct cairn_pool_magazine *magazine, uint32_t count);
 size_t depot_trim(struct cairn_pool *pool);
 void depot_end(struct cairn_pool *pool);
+bool depot_may_grow(struct cairn_pool *pool); /* true: depot_grow must follow */
+/* Without it, as the system may have to be asked: */
+bool depot_grow(struct cairn_pool *pool);
 
 /* Dies: `object` was put and is no live object of the pool. pool_fault.c. */
 no_return void die_of_object(const struct cairn_pool *pool, const void *object);
@@ -177,10 +183,7 @@ inline_always void pool_lock(struct cairn_pool *pool)
         fork_lock_acquire(&pool->lock);
 }
 
-inline_always void pool_unlock(struct cairn_pool *pool)
-{
-    if (pool->shared)
-        fork_lock_release(&pool->lock);
-}
+/* Also gives back the slabs that ended under the lock: the page layer may ask the system. */
+void pool_unlock(struct cairn_pool *pool);
 
 #endif

@@ -152,11 +152,13 @@ api void cairn_pool_delete(struct cairn_pool *pool)
         return;
     if (pool->shared)
         fork_lock_unwatch(&pool->lock);
+    pool_lock(pool);
+    depot_end(pool);
+    pool_unlock(pool);
     for (struct cairn_pool_magazine *next, *magazine = pool->magazines; magazine; magazine = next) {
         next = magazine->next;
         pages_give(magazine->span);
     }
-    depot_end(pool);
     pages_give(pool->span);
 }
 

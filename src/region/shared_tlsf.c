@@ -1,8 +1,8 @@
 /* TLSF with a lock: each call is the heap's own between acquire and release.
  *
- * The structure lies in a block of the heap. The lock is held for the bounded time of one operation,
- * over no system call; it is watched for fork. Threading: any thread, any operation beside any
- * other, but for unshare.
+ * The structure lies in a block of the heap. The lock is held for the bounded time of one
+ * operation, over no system call; it is watched for fork. Threading: any thread, any operation
+ * beside any other, but for unshare.
  */
 #include "region/fork_locks.h"
 #include "region/tlsf_host.h"

@@ -9,10 +9,10 @@
  * links at the start of its memory and its size in the last 8 bytes, where the block behind finds
  * it (the boundary tag). A region ends in a word of size 0, END, never free.
  *
- * The word: bits 0 to 23 are a tag, made from the block's place; then FREE, PREVIOUS_FREE, END; from
- * bit 28 on the size in grains. Whoever runs over the end of a block meets the tag first. Copied
- * headers have the tag of another place. What was a word once and now lies inside of a block is
- * either overwritten or says FREE, for a block is freed before it is merged: so a stale pointer
+ * The word: bits 0 to 23 are a tag, made from the block's place; then FREE, PREVIOUS_FREE, END;
+ * from bit 28 on the size in grains. Whoever runs over the end of a block meets the tag first.
+ * Copied headers have the tag of another place. What was a word once and now lies inside of a block
+ * is either overwritten or says FREE, for a block is freed before it is merged: so a stale pointer
  * never finds a block in use, and its free is told as the double free that it is.
  *
  * Places are offsets in bytes from the heap structure, also those of other regions: nothing here is
@@ -59,14 +59,15 @@ static_check(TLSF_SIZE_BITS - 4 + BLOCK_SIZE_SHIFT == 64, "the size takes the re
 
 /* In front of a region's first block. */
 struct region {
-    place next;      /* const but for add and remove of its neighbour in the list; 0 at its end */
-    uint64_t unused; /* keeps the first block's memory aligned */
+    place next;        /* const but for add and remove of its neighbour in the list; 0 at its end */
+    uint64_t unused;   /* keeps the first block's memory aligned */
     size_t size_bytes; /* const: of the blocks between this header and the end word */
 };
 
 static_check(sizeof(struct region) % TLSF_GRAIN_BYTES == BLOCK_WORD_BYTES, "blocks are aligned");
 
-/* All fields: whoever uses the heap, one thread at a time. What an operation touches comes first. */
+/* All fields: whoever uses the heap, one thread at a time. What an operation touches comes first.
+ */
 struct cairn_tlsf {
     uint64_t first;          /* bit f: second[f] is not 0 */
     place low;               /* const but for add: no word lies below */
@@ -74,11 +75,11 @@ struct cairn_tlsf {
     size_t free_bytes;       /* in free blocks */
     size_t least_free_bytes; /* since the start */
     size_t used_blocks;
-    size_t largest_bytes;    /* const: of a block that the heads reach */
-    uint64_t magic;          /* const */
+    size_t largest_bytes;                    /* const: of a block that the heads reach */
+    uint64_t magic;                          /* const */
     uint32_t second[TLSF_FIRST_LEVELS_MOST]; /* bit s: head[32 f + s] is not 0 */
-    place regions;        /* the list of regions, newest first */
-    size_t total_bytes;   /* of all regions' blocks */
+    place regions;                           /* the list of regions, newest first */
+    size_t total_bytes;                      /* of all regions' blocks */
     uint32_t region_count;
     uint32_t levels;       /* const: first levels that have heads */
     uint64_t mapped_bytes; /* const after init: size of the own mapping; 0: the caller's memory */
@@ -107,7 +108,8 @@ inline_always bool place_is_within(const struct cairn_tlsf *heap, place at)
            ((uint64_t)at & (TLSF_GRAIN_BYTES - 1)) == BLOCK_WORD_BYTES;
 }
 
-/* Multiplication by 2^64 / golden ratio, its upper bits: neighbouring places differ in many bits. */
+/* Multiplication by 2^64 / golden ratio, its upper bits: neighbouring places differ in many bits.
+ */
 inline_always uint64_t tag_of(place at)
 {
     return (uint64_t)at * 0x9e3779b97f4a7c15u >> (64 - BLOCK_TAG_BITS);

@@ -175,7 +175,8 @@ api const char *cairn_tlsf_check(const struct cairn_tlsf *heap)
 {
     struct count count = {0};
     if (heap->magic != TLSF_MAGIC || heap->levels == 0 || heap->levels > TLSF_FIRST_LEVELS_MOST ||
-        heap->largest_bytes + TLSF_GRAIN_BYTES != tlsf_class_floor(heap->levels * TLSF_SECOND_LEVELS))
+        heap->largest_bytes + TLSF_GRAIN_BYTES !=
+            tlsf_class_floor(heap->levels * TLSF_SECOND_LEVELS))
         return "there is no heap";
     const char *fault = check_regions(heap, &count);
     if (!fault)

@@ -14,8 +14,8 @@
 #include "region/tlsf_fault.h"
 
 enum {
-    TLSF_PROBES = 4,       /* of a class whose blocks may be too small, before a larger one is cut */
-    TLSF_LAST_PROBES = 8,  /* when there is no larger one: the request fails otherwise */
+    TLSF_PROBES = 4,      /* of a class whose blocks may be too small, before a larger one is cut */
+    TLSF_LAST_PROBES = 8, /* when there is no larger one: the request fails otherwise */
 };
 
 inline_always void list_mark(struct cairn_tlsf *heap, unsigned size_class)

@@ -7,9 +7,9 @@
  * Invariants, threading: tlsf_block.h. The list of regions is walked by add, remove and inspection
  * only, never by allocation.
  */
+#include "region/tlsf_region.h"
 #include "region/tlsf_host.h"
 #include "region/tlsf_list.h"
-#include "region/tlsf_region.h"
 
 enum { HEAP_ALIGNMENT_BYTES = 64 };
 
@@ -64,9 +64,9 @@ static size_t largest_within(unsigned levels)
 static unsigned levels_for(size_t size_bytes, size_t largest_region)
 {
     unsigned levels = 1;
-    while (levels < TLSF_FIRST_LEVELS_MOST && (largest_within(levels) < largest_region ||
-                                               largest_within(levels) + heap_bytes(levels) <
-                                                   size_bytes))
+    while (levels < TLSF_FIRST_LEVELS_MOST &&
+           (largest_within(levels) < largest_region ||
+            largest_within(levels) + heap_bytes(levels) < size_bytes))
         levels++;
     return levels;
 }

@@ -6,7 +6,8 @@
 
 #include "region/pool_holder.h"
 
-namespace {
+namespace
+{
 
 using pool_test::Pool;
 using pool_test::stats;

@@ -7,7 +7,8 @@
 
 #include "region/tlsf_arena.h"
 
-namespace {
+namespace
+{
 
 using tlsf_test::Arena;
 using tlsf_test::fault;
@@ -32,9 +33,8 @@ class AdaptedTlsf : public testing::TestWithParam<bool>
     cairn_tlsf_shared *shared_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Forms, AdaptedTlsf, testing::Bool(), [](const auto &form) {
-    return form.param ? "Shared" : "Plain";
-});
+INSTANTIATE_TEST_SUITE_P(Forms, AdaptedTlsf, testing::Bool(),
+                         [](const auto &form) { return form.param ? "Shared" : "Plain"; });
 
 TEST_P(AdaptedTlsf, AllocResizeFree)
 {

@@ -12,7 +12,8 @@ extern "C" {
 #include "region/fork_locks.h"
 }
 
-namespace {
+namespace
+{
 
 TEST(ForkLocks, ExcludeEachOther)
 {

@@ -104,7 +104,4 @@ static int run(void)
 }
 
 void _start(void);
-ENTRY void _start(void)
-{
-    end(run());
-}
+ENTRY void _start(void) { end(run()); }

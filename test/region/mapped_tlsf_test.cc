@@ -1,4 +1,5 @@
-// A TLSF heap over a mapping of its own: the fixed pool of 1 MiB, its end, and a system that refuses.
+// A TLSF heap over a mapping of its own: the fixed pool of 1 MiB, its end, and a system that
+// refuses.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -12,7 +13,8 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 using tlsf_test::fault;
 using tlsf_test::kMiB;

@@ -8,7 +8,8 @@
 #include "cairn/heap.h"
 #include "region/pool_holder.h"
 
-namespace {
+namespace
+{
 
 using pool_test::hex;
 using pool_test::Pool;
@@ -20,7 +21,8 @@ class PoolFaultSizes : public testing::TestWithParam<size_t>
 };
 
 INSTANTIATE_TEST_SUITE_P(Sizes, PoolFaultSizes,
-                         testing::Values(1, 8, 24, 48, 1000, 4096, 65536, 131072, 1 << 20, 3 << 20));
+                         testing::Values(1, 8, 24, 48, 1000, 4096, 65536, 131072, 1 << 20,
+                                         3 << 20));
 
 TEST_P(PoolFaultSizes, DoublePutAndInteriorPointers)
 {

@@ -8,7 +8,8 @@
 
 #include "cairn/pool.h"
 
-namespace pool_test {
+namespace pool_test
+{
 
 // Ends with its scope.
 class Pool

@@ -10,7 +10,8 @@ extern "C" {
 #include "region/pool_layout.h"
 }
 
-namespace {
+namespace
+{
 
 using pool_test::fault;
 using pool_test::Pool;

@@ -9,7 +9,8 @@
 #include "region/pool_holder.h"
 #include "region/tlsf_arena.h"
 
-namespace {
+namespace
+{
 
 using pool_test::fault;
 using pool_test::Pool;

@@ -15,7 +15,8 @@ extern "C" {
 #include "page/page.h"
 }
 
-namespace {
+namespace
+{
 
 using pool_test::fault;
 using pool_test::stats;

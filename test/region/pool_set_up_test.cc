@@ -6,7 +6,8 @@
 
 #include "region/pool_holder.h"
 
-namespace {
+namespace
+{
 
 using pool_test::fault;
 using pool_test::Pool;
@@ -14,8 +15,8 @@ using pool_test::stats;
 
 TEST(PoolSetUp, ArgumentsThatNoPoolCanHave)
 {
-    const size_t bad[][2] = {{0, 16},       {48, 3},         {48, 48},          {48, 4 << 20},
-                             {0, 0},        {SIZE_MAX, 16},  {(64 << 20) + 1, 16}};
+    const size_t bad[][2] = {
+        {0, 16}, {48, 3}, {48, 48}, {48, 4 << 20}, {0, 0}, {SIZE_MAX, 16}, {(64 << 20) + 1, 16}};
     for (const auto &pair : bad) {
         errno = 0;
         EXPECT_EQ(cairn_pool_new(pair[0], pair[1], nullptr), nullptr);

@@ -10,7 +10,8 @@
 
 #include "region/pool_holder.h"
 
-namespace {
+namespace
+{
 
 using pool_test::fault;
 using pool_test::Pool;

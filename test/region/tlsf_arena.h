@@ -10,7 +10,8 @@
 
 #include "cairn/tlsf.h"
 
-namespace tlsf_test {
+namespace tlsf_test
+{
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;

@@ -19,7 +19,8 @@ extern "C" {
 #include "region/tlsf_list.h"
 }
 
-namespace {
+namespace
+{
 
 using tlsf_test::Arena;
 using tlsf_test::kMiB;

@@ -6,7 +6,8 @@
 
 #include "region/tlsf_arena.h"
 
-namespace {
+namespace
+{
 
 using testing::Eq;
 using tlsf_test::Arena;
@@ -56,7 +57,8 @@ TEST_F(TlsfFault, DoubleFreeAfterTheBlockMergedWithThoseAroundIt)
     }
     for (int i = 1; i <= 6; i++)
         EXPECT_EXIT(cairn_tlsf_free(heap_, blocks_[i]), testing::KilledBySignal(SIGABRT),
-                    "^cairn: TLSF double free of " + hex(blocks_[i]) + " \\([0-9]+-byte block\\)\n$");
+                    "^cairn: TLSF double free of " + hex(blocks_[i]) +
+                        " \\([0-9]+-byte block\\)\n$");
 }
 
 TEST_F(TlsfFault, FreeOfABlockThatIsInsideOfALargerOneNow)
@@ -83,8 +85,12 @@ TEST_F(TlsfFault, ForeignPointers)
     static int variable;
     Arena other(kMiB);
     void *others = cairn_tlsf_alloc(other, 40);
-    void *const pointers[] = {&variable, heap_.get(), heap_.memory() + 64, others,
-                              heap_.memory() + kMiB, reinterpret_cast<void *>(16),
+    void *const pointers[] = {&variable,
+                              heap_.get(),
+                              heap_.memory() + 64,
+                              others,
+                              heap_.memory() + kMiB,
+                              reinterpret_cast<void *>(16),
                               reinterpret_cast<void *>(UINTPTR_MAX - 15)};
     for (void *pointer : pointers)
         EXPECT_FAULT(cairn_tlsf_free(heap_, pointer), no_block("free", pointer));
@@ -150,8 +156,9 @@ TEST_F(TlsfFault, OverrunOfTheEndOfARegion)
     char *last = static_cast<char *>(cairn_tlsf_alloc(heap_, stats.largest_request_bytes));
     last[stats.largest_request_bytes] = static_cast<char>(~last[stats.largest_request_bytes]);
     EXPECT_EXIT(cairn_tlsf_free(heap_, last), testing::KilledBySignal(SIGABRT),
-                "^cairn: TLSF block " + hex(last) + " \\([0-9]+-byte block\\) was overrun: the "
-                                                    "header behind it is gone\n$");
+                "^cairn: TLSF block " + hex(last) +
+                    " \\([0-9]+-byte block\\) was overrun: the "
+                    "header behind it is gone\n$");
 }
 
 // The top bytes of a header, which an underrun meets, hold the size.
@@ -190,8 +197,9 @@ TEST_F(TlsfFault, AWriteIntoFreedMemoryThatMeetsTheBoundaryTag)
     cairn_tlsf_free(heap_, blocks_[1]);
     for (size_t value : {size_t{0}, size_t{16}, size_t{96}, SIZE_MAX}) {
         memcpy(blocks_[1] + 32, &value, 8);
-        EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[2]), "cairn: TLSF free memory in front of block " +
-                                                             hex(blocks_[2]) + " was written to");
+        EXPECT_FAULT(cairn_tlsf_free(heap_, blocks_[2]),
+                     "cairn: TLSF free memory in front of block " + hex(blocks_[2]) +
+                         " was written to");
     }
 }
 

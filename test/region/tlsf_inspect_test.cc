@@ -11,7 +11,8 @@ extern "C" {
 #include "region/tlsf_region.h"
 }
 
-namespace {
+namespace
+{
 
 using tlsf_test::Arena;
 using tlsf_test::fault;
@@ -145,11 +146,13 @@ TEST_F(TlsfDamage, IsNamed)
     const unsigned list = tlsf_class_of(48);
     EXPECT_EQ(damaged([&] { raw()->magic++; }), "there is no heap");
     EXPECT_EQ(damaged([&] { header(2)->word ^= 1; }), "the tag of a block is wrong");
-    EXPECT_EQ(damaged([&] { header(0)->word += uint64_t{1} << 60; }), "the size of a block is wrong");
+    EXPECT_EQ(damaged([&] { header(0)->word += uint64_t{1} << 60; }),
+              "the size of a block is wrong");
     EXPECT_EQ(damaged([&] { header(0)->word ^= BLOCK_PREVIOUS_FREE; }),
               "a block is wrong about the one in front of it");
     EXPECT_EQ(damaged([&] { header(2)->word |= BLOCK_FREE; }), "two free blocks are neighbours");
-    EXPECT_EQ(damaged([&] { blocks_[1][32]++; }), "the boundary tag of a free block is not its size");
+    EXPECT_EQ(damaged([&] { blocks_[1][32]++; }),
+              "the boundary tag of a free block is not its size");
     EXPECT_EQ(damaged([&] { header(1)->prev++; }), "a free block is not in its list");
     EXPECT_EQ(damaged([&] { header(1)->next = header(3)->prev; }), "a list does not lead back");
     EXPECT_EQ(damaged([&] { header(1)->next = place_of(heap_, header(0)); }),

@@ -8,7 +8,8 @@
 
 #include "region/tlsf_arena.h"
 
-namespace {
+namespace
+{
 
 using tlsf_test::Arena;
 using tlsf_test::fault;
@@ -116,8 +117,8 @@ class Model
         const size_t size = random_size();
         const bool aligned = random_.below(8) == 0;
         const size_t align = aligned ? size_t{1} << random_.below(13) : 16;
-        void *pointer = aligned ? cairn_tlsf_memalign(heap_, align, size)
-                                : cairn_tlsf_alloc(heap_, size);
+        void *pointer =
+            aligned ? cairn_tlsf_memalign(heap_, align, size) : cairn_tlsf_alloc(heap_, size);
         if (!pointer) {
             failures_++;
             ASSERT_TRUE(aligned || stats(heap_).largest_request_bytes < size);
@@ -209,7 +210,10 @@ void run(cairn_tlsf *heap, uint64_t seed, size_t size_most, bool must_fail)
 
 TEST_P(TlsfModel, SmallBlocksWithRoom) { run(Arena(512 * kKiB), GetParam(), 100, false); }
 
-TEST_P(TlsfModel, MixedBlocksOnTheEdgeOfExhaustion) { run(Arena(64 * kKiB), GetParam(), 2000, true); }
+TEST_P(TlsfModel, MixedBlocksOnTheEdgeOfExhaustion)
+{
+    run(Arena(64 * kKiB), GetParam(), 2000, true);
+}
 
 TEST_P(TlsfModel, SeveralRegions)
 {

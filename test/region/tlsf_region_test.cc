@@ -6,7 +6,8 @@
 
 #include "region/tlsf_arena.h"
 
-namespace {
+namespace
+{
 
 using tlsf_test::Arena;
 using tlsf_test::fault;

@@ -12,7 +12,8 @@ extern "C" {
 #include "region/tlsf_map.h"
 }
 
-namespace {
+namespace
+{
 
 using tlsf_test::Arena;
 using tlsf_test::fault;
@@ -178,7 +179,8 @@ TEST(Tlsf, ExhaustionIsNullWithEnomemAndPasses)
 TEST(Tlsf, SizesBeyondTheHeapAndOverflowsAreRefused)
 {
     Arena heap(64 * kKiB);
-    const volatile size_t sizes[] = {64 * kKiB, size_t{1} << 40, PTRDIFF_MAX, SIZE_MAX - 16, SIZE_MAX};
+    const volatile size_t sizes[] = {64 * kKiB, size_t{1} << 40, PTRDIFF_MAX, SIZE_MAX - 16,
+                                     SIZE_MAX};
     char *block = take(heap, 100);
     for (size_t size : sizes) {
         errno = 0;
