@@ -9,7 +9,8 @@ extern "C" {
 #include "base/bits.h"
 }
 
-namespace {
+namespace
+{
 
 TEST(Bits, PowersOfTwo)
 {
@@ -68,9 +69,9 @@ TEST(Bits, BitmapRanges)
         const size_t from = random() % kBits;
         const size_t length = random() % (kBits - from + 1);
         const auto start = model.begin() + static_cast<ptrdiff_t>(from);
-        ASSERT_EQ(bitmap_count(words, from, length),
-                  static_cast<size_t>(
-                      std::count(start, start + static_cast<ptrdiff_t>(length), true)));
+        ASSERT_EQ(
+            bitmap_count(words, from, length),
+            static_cast<size_t>(std::count(start, start + static_cast<ptrdiff_t>(length), true)));
     }
 }
 

@@ -10,7 +10,8 @@ extern "C" {
 #include "base/check.h"
 }
 
-namespace {
+namespace
+{
 
 print_like(1, 2) std::string formatted(const char *format, ...)
 {
@@ -55,7 +56,8 @@ TEST(Check, NeverWritesBeyondTheBuffer)
 TEST(CheckDeathTest, DieSaysOneLineAndAborts)
 {
     EXPECT_EXIT(die("double fault of %p (%u-byte block)", reinterpret_cast<void *>(0x10), 48u),
-                testing::KilledBySignal(SIGABRT), "^cairn: double fault of 0x10 \\(48-byte block\\)\n");
+                testing::KilledBySignal(SIGABRT),
+                "^cairn: double fault of 0x10 \\(48-byte block\\)\n");
 }
 
 TEST(CheckDeathTest, AnOverlongLineIsCut)
@@ -80,8 +82,7 @@ TEST(CheckDeathTest, InternalChecksAreForDebugBuilds)
     if (config_debug) {
         EXPECT_EXIT(check_internal(1 + 1 == 3), testing::KilledBySignal(SIGABRT),
                     "internal error: .*check_test.cc:[0-9]+: 1 \\+ 1 == 3");
-    }
-    else
+    } else
         check_internal(1 + 1 == 3);
 }
 

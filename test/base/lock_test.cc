@@ -12,7 +12,8 @@ extern "C" {
 #include "base/lock.h"
 }
 
-namespace {
+namespace
+{
 
 TEST(Lock, ExcludesOtherThreads)
 {

@@ -10,7 +10,8 @@
 
 #include "cairn/heap.h"
 
-namespace {
+namespace
+{
 
 constexpr size_t kMiB = size_t{1} << 20;
 

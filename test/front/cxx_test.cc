@@ -12,7 +12,8 @@
 
 #include "cairn/heap.h"
 
-namespace {
+namespace
+{
 
 constexpr std::align_val_t k256{256};
 

@@ -7,7 +7,8 @@
 
 extern "C" void (*const front_early)(void);
 
-namespace {
+namespace
+{
 
 using heap_layer::allocate;
 using heap_layer::in_thread;

@@ -10,7 +10,8 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 constexpr int kErrno = 4321;
 constexpr size_t kBeyond = SIZE_MAX / 2 + 1;
@@ -103,7 +104,8 @@ TEST(Entry, ReallocToNothingFrees)
 TEST(Entry, OddAlignments)
 {
     void *block = nullptr;
-    for (size_t bad : {size_t{0}, size_t{1}, size_t{2}, size_t{4}, size_t{12}, size_t{24}, SIZE_MAX}) {
+    for (size_t bad :
+         {size_t{0}, size_t{1}, size_t{2}, size_t{4}, size_t{12}, size_t{24}, SIZE_MAX}) {
         EXPECT_EQ(with_errno([&] { return entry_posix_memalign(&block, bad, 8); }), EINVAL) << bad;
         EXPECT_EQ(errno, kErrno);
         EXPECT_EQ(block, nullptr);
@@ -151,7 +153,8 @@ TEST(Entry, RefusalsOfTheKernelAreEnomem)
         os_fault_plan(0, SIZE_MAX / 2, error);
         expect_failure(with_errno([] { return entry_malloc(size_t{90} << 20); }), "malloc");
         expect_failure(with_errno([] { return entry_calloc(9, size_t{10} << 20); }), "calloc");
-        expect_failure(with_errno([=] { return entry_realloc(kept, size_t{90} << 20); }), "realloc");
+        expect_failure(with_errno([=] { return entry_realloc(kept, size_t{90} << 20); }),
+                       "realloc");
         expect_failure(with_errno([] { return entry_memalign(64, size_t{90} << 20); }), "memalign");
         expect_failure(with_errno([] { return entry_valloc(size_t{90} << 20); }), "valloc");
         expect_failure(with_errno([] { return entry_pvalloc(size_t{90} << 20); }), "pvalloc");

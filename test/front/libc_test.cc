@@ -25,7 +25,8 @@ void free_sized(void *block, size_t size);
 void free_aligned_sized(void *block, size_t alignment, size_t size);
 }
 
-namespace {
+namespace
+{
 
 TEST(Libc, EveryNameIsOurs)
 {

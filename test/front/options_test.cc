@@ -12,7 +12,8 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 constexpr size_t kMiB = size_t{1} << 20;
 
@@ -43,8 +44,7 @@ bool is_unchanged(const struct options &options)
 
 TEST(Options, EveryKeyHasItsField)
 {
-    const Parsed parsed =
-        parse("decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,verbose:1");
+    const Parsed parsed = parse("decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,verbose:1");
     EXPECT_EQ(parsed.warnings, "");
     EXPECT_EQ(parsed.options.pages.decay_ms, 250u);
     EXPECT_EQ(parsed.options.pages.dirty_cap_bytes, 32 * kMiB);
@@ -105,18 +105,36 @@ TEST(Options, TheSoftLimitOfTheCgroup)
 TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
 {
     const std::string long_key(500, 'k');
-    for (const std::string &item :
-         {std::string("unknown:1"), std::string("decay_ms"), std::string("decay_ms:"),
-          std::string("decay_ms:-1"), std::string("decay_ms:1 "), std::string(" decay_ms:1"),
-          std::string("decay_ms:0x10"), std::string("decay_ms:4294967296"),
-          std::string("decay_ms:99999999999999999999999"), std::string("decay_m:1"),
-          std::string("decay_mss:1"), std::string("Decay_ms:1"), std::string("dirty_cap:M"),
-          std::string("dirty_cap:1KM"), std::string("dirty_cap:1k"), std::string("dirty_cap:1.5M"),
-          std::string("dirty_cap:9223372036854775808"), std::string("dirty_cap:8589934592G"),
-          std::string("soft_limit:cgroups"), std::string("soft_limit:"),
-          std::string("huge_pages:2"), std::string("huge_pages:yes"), std::string("verbose:On"),
-          std::string("verbose"), std::string(":"), std::string(":1"), std::string("verbose::1"),
-          long_key, long_key + ":1", "verbose:" + long_key}) {
+    for (const std::string &item : {std::string("unknown:1"),
+                                    std::string("decay_ms"),
+                                    std::string("decay_ms:"),
+                                    std::string("decay_ms:-1"),
+                                    std::string("decay_ms:1 "),
+                                    std::string(" decay_ms:1"),
+                                    std::string("decay_ms:0x10"),
+                                    std::string("decay_ms:4294967296"),
+                                    std::string("decay_ms:99999999999999999999999"),
+                                    std::string("decay_m:1"),
+                                    std::string("decay_mss:1"),
+                                    std::string("Decay_ms:1"),
+                                    std::string("dirty_cap:M"),
+                                    std::string("dirty_cap:1KM"),
+                                    std::string("dirty_cap:1k"),
+                                    std::string("dirty_cap:1.5M"),
+                                    std::string("dirty_cap:9223372036854775808"),
+                                    std::string("dirty_cap:8589934592G"),
+                                    std::string("soft_limit:cgroups"),
+                                    std::string("soft_limit:"),
+                                    std::string("huge_pages:2"),
+                                    std::string("huge_pages:yes"),
+                                    std::string("verbose:On"),
+                                    std::string("verbose"),
+                                    std::string(":"),
+                                    std::string(":1"),
+                                    std::string("verbose::1"),
+                                    long_key,
+                                    long_key + ":1",
+                                    "verbose:" + long_key}) {
         const Parsed parsed = parse(item);
         EXPECT_TRUE(is_unchanged(parsed.options)) << item;
         EXPECT_EQ(parsed.warnings.rfind("cairn: ", 0), 0u) << item;

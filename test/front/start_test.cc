@@ -15,7 +15,8 @@ extern "C" {
 extern "C" const char *cairn_options;
 const char *cairn_options = "decay_ms:1234,dirty_cap:5M";
 
-namespace {
+namespace
+{
 
 // What this program, started again with the environment and asked for one case, writes on stderr.
 std::string errors_of(const std::string &environment)
@@ -25,8 +26,8 @@ std::string errors_of(const std::string &environment)
     if (length < 0)
         return "no /proc";
     path[length] = '\0';
-    const std::string command = environment + " '" + path +
-                                "' --gtest_filter=Start.ReadsTheLinkedOptions 2>&1 >/dev/null";
+    const std::string command =
+        environment + " '" + path + "' --gtest_filter=Start.ReadsTheLinkedOptions 2>&1 >/dev/null";
     FILE *pipe = popen(command.c_str(), "r");
     std::string text;
     for (int c; pipe && (c = fgetc(pipe)) != EOF;)

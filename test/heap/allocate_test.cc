@@ -7,7 +7,8 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 using heap_layer::allocate;
 using heap_layer::kKiB;
@@ -60,7 +61,8 @@ TEST(Allocate, TheBlockFreedLastComesNext)
 
 TEST(Allocate, ZeroedMemoryIsZeroAfterUse)
 {
-    for (size_t size : {size_t{0}, size_t{1}, size_t{100}, 3 * kKiB, 40 * kKiB, 600 * kKiB, 35 * kMiB}) {
+    for (size_t size :
+         {size_t{0}, size_t{1}, size_t{100}, 3 * kKiB, 40 * kKiB, 600 * kKiB, 35 * kMiB}) {
         for (int round = 0; round < 4; round++) {
             char *block = static_cast<char *>(heap_allocate_zeroed(size));
             ASSERT_NE(block, nullptr);

@@ -6,7 +6,8 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 using heap_layer::allocate;
 using heap_layer::in_thread;
@@ -64,7 +65,7 @@ TEST(Free, AFullSlabIsListedWhenItsPatienceEnds)
 
 class FreeDeathTest : public testing::TestWithParam<size_t>
 {
-protected:
+  protected:
     void SetUp() override
     {
         block_ = static_cast<char *>(allocate(GetParam()));
@@ -111,9 +112,9 @@ TEST(FreeForeignDeathTest, WhatIsNoBlock)
     static int in_data;
     int on_stack = 0;
     for (void *pointer :
-         {static_cast<void *>(&in_data), static_cast<void *>(&on_stack), reinterpret_cast<void *>(8),
-          reinterpret_cast<void *>(0x7fff12345678), reinterpret_cast<void *>(uintptr_t{1} << 62),
-          reinterpret_cast<void *>(~uintptr_t{15})}) {
+         {static_cast<void *>(&in_data), static_cast<void *>(&on_stack),
+          reinterpret_cast<void *>(8), reinterpret_cast<void *>(0x7fff12345678),
+          reinterpret_cast<void *>(uintptr_t{1} << 62), reinterpret_cast<void *>(~uintptr_t{15})}) {
         EXPECT_EXIT(free_fast(pointer), testing::KilledBySignal(SIGABRT),
                     "^cairn: free of 0x[0-9a-f]+, which is not a Cairn block\n$")
             << pointer;
@@ -124,8 +125,8 @@ TEST(FreeForeignDeathTest, ABlocksAddressWithOtherUpperBits)
 {
     void *block = allocate(48);
     for (unsigned bit = 48; bit < 64; bit++) {
-        void *odd = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(block) |
-                                             uintptr_t{1} << bit);
+        void *odd =
+            reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(block) | uintptr_t{1} << bit);
         EXPECT_EXIT(free_fast(odd), testing::KilledBySignal(SIGABRT), "^cairn: ") << bit;
     }
     free_fast(block);

@@ -14,7 +14,8 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace heap_layer {
+namespace heap_layer
+{
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;

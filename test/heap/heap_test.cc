@@ -1,4 +1,5 @@
-// The heap as a whole: its start, its sums, what it gives back, and its life in the child of a fork.
+// The heap as a whole: its start, its sums, what it gives back, and its life in the child of a
+// fork.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,7 +11,8 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 using heap_layer::allocate;
 using heap_layer::in_thread;

@@ -4,14 +4,15 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 using heap_layer::kKiB;
 using heap_layer::kMiB;
 
 class Large : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override { heap_start(); }
     void TearDown() override { pages_verify(); }
 
@@ -85,7 +86,8 @@ TEST_F(Large, AMappingGrowsWithoutACopyAndShrinks)
     char *base = span->base;
     EXPECT_EQ(large_resize(span, 99 * kMiB), base);
     EXPECT_EQ(large_resize(span, 3 * kMiB), base);
-    EXPECT_LT(size_t{span->pages} << PAGE_SHIFT, 5 * kMiB) << "it keeps memory that it does not need";
+    EXPECT_LT(size_t{span->pages} << PAGE_SHIFT, 5 * kMiB)
+        << "it keeps memory that it does not need";
     EXPECT_EQ(base[3 * kMiB - 1], 4);
     large_free(span);
 }

@@ -9,7 +9,8 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 using heap_layer::allocate;
 using heap_layer::in_thread;
@@ -18,7 +19,7 @@ using heap_layer::span_of;
 
 class Remote : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override { heap_ = heap_layer::own_heap(); }
     void TearDown() override { heap_layer::verify(); }
 

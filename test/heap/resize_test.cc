@@ -6,7 +6,8 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 using heap_layer::allocate;
 using heap_layer::kKiB;
@@ -31,8 +32,9 @@ bool holds(const char *block, size_t size)
 
 TEST(Resize, FromEverySizeToEveryOther)
 {
-    const size_t sizes[] = {1, 16, 17, 100, 1024, 1025, 5 * kKiB, 32 * kKiB, 32 * kKiB + 1,
-                            100 * kKiB, 300 * kKiB, 2 * kMiB, 33 * kMiB};
+    const size_t sizes[] = {1,          16,       17,        100,           1024,
+                            1025,       5 * kKiB, 32 * kKiB, 32 * kKiB + 1, 100 * kKiB,
+                            300 * kKiB, 2 * kMiB, 33 * kMiB};
     for (size_t from : sizes)
         for (size_t to : sizes) {
             char *block = filled(from);
@@ -164,7 +166,8 @@ TEST(Resize, SizedFreeTakesEverySizeThatWasAskedFor)
 
 TEST(Resize, SizedFreeAfterResize)
 {
-    for (size_t size : {size_t{10}, size_t{2000}, 100 * kKiB, 5 * kMiB, 40 * kMiB, 4 * kMiB, 33 * kKiB}) {
+    for (size_t size :
+         {size_t{10}, size_t{2000}, 100 * kKiB, 5 * kMiB, 40 * kMiB, 4 * kMiB, 33 * kKiB}) {
         void *block = heap_resize(filled(100 * kKiB), size);
         ASSERT_NE(block, nullptr);
         heap_free_sized(block, size, 1);

@@ -9,11 +9,12 @@ extern "C" {
 #include "heap/slab.h"
 }
 
-namespace {
+namespace
+{
 
 class SizeClass : public testing::Test
 {
-protected:
+  protected:
     static void SetUpTestSuite() { size_classes_init(); }
 };
 
@@ -70,7 +71,8 @@ TEST_F(SizeClass, SlabsHoldWhatTheirShapeSays)
         EXPECT_LE(size_t{shape.capacity} * shape.size_bytes, size_t{shape.pages} << PAGE_SHIFT);
         EXPECT_GE(size_t{shape.cold_64} * 64, size_t{LINKS_AT} + shape.capacity + 1);
         EXPECT_LT(shape.cold_64, COLD_KINDS);
-        const size_t wasted = (size_t{shape.pages} << PAGE_SHIFT) - shape.capacity * shape.size_bytes;
+        const size_t wasted =
+            (size_t{shape.pages} << PAGE_SHIFT) - shape.capacity * shape.size_bytes;
         EXPECT_LE(wasted * 8, size_t{shape.pages} << PAGE_SHIFT) << shape.size_bytes;
     }
 }

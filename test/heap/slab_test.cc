@@ -9,7 +9,8 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 struct heap *heap_of_test()
 {
@@ -19,7 +20,7 @@ struct heap *heap_of_test()
 
 class Slab : public testing::TestWithParam<unsigned>
 {
-protected:
+  protected:
     void SetUp() override
     {
         heap_start();
@@ -38,7 +39,10 @@ protected:
     }
 
     void push(const char *block) { slab_push(slab_, slot(block)); }
-    unsigned slot(const char *block) const { return static_cast<unsigned>(slab_slot(slab_, block)); }
+    unsigned slot(const char *block) const
+    {
+        return static_cast<unsigned>(slab_slot(slab_, block));
+    }
 
     struct span *slab_ = nullptr;
 };
@@ -121,7 +125,8 @@ TEST_P(Slab, RemoteFreesAreCollected)
         freed.insert(blocks[i]);
     }
     EXPECT_EQ(slab_collect(slab_), freed.size());
-    EXPECT_EQ(slab_->owner, reinterpret_cast<uintptr_t>(heap_of_test())) << "posts and words differ";
+    EXPECT_EQ(slab_->owner, reinterpret_cast<uintptr_t>(heap_of_test()))
+        << "posts and words differ";
     EXPECT_EQ(slab_live(slab_), blocks.size() - freed.size());
     slab_verify(slab_);
     EXPECT_EQ(slab_collect(slab_), 0u);

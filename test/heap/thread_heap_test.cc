@@ -8,7 +8,8 @@
 
 #include "heap/heap_layer.h"
 
-namespace {
+namespace
+{
 
 using heap_layer::allocate;
 using heap_layer::in_thread;
@@ -18,7 +19,7 @@ using heap_layer::span_of;
 
 class ThreadHeap : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override { own_heap(); }
     void TearDown() override { heap_layer::verify(); }
 };
@@ -96,7 +97,8 @@ TEST_F(ThreadHeap, AThreadThatEndsMayAllocateAndFree)
     for (int i = 0; i < 50; i++)
         in_thread([] {
             free_fast(allocate(10));
-            pthread_setspecific(late_key, reinterpret_cast<void *>(uintptr_t{3})); // below PTHREAD_DESTRUCTOR_ITERATIONS
+            pthread_setspecific(late_key, reinterpret_cast<void *>(
+                                              uintptr_t{3})); // below PTHREAD_DESTRUCTOR_ITERATIONS
         });
     EXPECT_LE(heap_layer::stats().heaps, before + 1) << "a heap was left behind";
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);

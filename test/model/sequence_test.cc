@@ -13,7 +13,8 @@ extern "C" {
 #include "heap/heap.h"
 }
 
-namespace {
+namespace
+{
 
 using model::kMiB;
 using model::Shadow;

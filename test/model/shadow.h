@@ -23,7 +23,8 @@
 #include <algorithm>
 #include <vector>
 
-namespace model {
+namespace model
+{
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;
@@ -38,13 +39,13 @@ inline uint64_t mix(uint64_t value) // the finaliser of MurmurHash3
 
 class Random
 {
-public:
+  public:
     explicit Random(uint64_t seed) : state_(seed) {}
     uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
     size_t below(size_t limit) { return static_cast<size_t>(next() % limit); }
     bool one_in(size_t count) { return below(count) == 0; }
 
-private:
+  private:
     uint64_t state_;
 };
 
@@ -131,7 +132,7 @@ inline bool is_zero(const char *address, size_t size)
 
 class Shadow
 {
-public:
+  public:
     // At most `most_blocks` blocks of `most_bytes` in total.
     Shadow(uint64_t seed, size_t most_blocks, size_t most_bytes)
         : seed_(seed), random_(seed), most_blocks_(most_blocks), most_bytes_(most_bytes)
@@ -216,7 +217,7 @@ public:
         abort();
     }
 
-private:
+  private:
     static constexpr int kErrno = 4321; // no call sets it
 
     size_t pick() { return random_.below(blocks_.size()); }
@@ -228,7 +229,8 @@ private:
         if (choice < 550)
             size = random_.below(kKiB + 1);
         else if (choice < 700) // at the borders of classes and kinds
-            size = (size_t{8} << random_.below(20)) / 8 * (8 + random_.below(8)) + random_.below(3) - 1;
+            size = (size_t{8} << random_.below(20)) / 8 * (8 + random_.below(8)) +
+                   random_.below(3) - 1;
         else if (choice < 890)
             size = random_.below((size_t{64} << random_.below(10)) + 1);
         else if (choice < 970)

@@ -15,12 +15,13 @@
 
 #include "model/shadow.h"
 
-namespace model {
+namespace model
+{
 
 // Blocks on their way to a lane. Bounded, without memory of its own.
 class Queue
 {
-public:
+  public:
     bool push(const Block &block)
     {
         pthread_mutex_lock(&mutex_);
@@ -41,7 +42,7 @@ public:
         return some;
     }
 
-private:
+  private:
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     std::array<Block, 64> blocks_;
     size_t count_ = 0;
@@ -55,7 +56,7 @@ inline void start_thread(pthread_t *thread, void *(*body)(void *), void *argumen
 
 class Lanes
 {
-public:
+  public:
     Lanes(uint64_t seed, size_t count, size_t most_blocks, size_t most_bytes)
         : end_(std::chrono::steady_clock::now() + std::chrono::seconds(12))
     {
@@ -92,7 +93,7 @@ public:
     size_t threads_run() const { return threads_run_; }
     size_t handed_over() const { return handed_over_; }
 
-private:
+  private:
     struct Lane {
         Lane(Lanes *all, uint64_t seed, size_t most_blocks, size_t most_bytes)
             : lanes(all), shadow(seed, most_blocks, most_bytes)

@@ -1,4 +1,5 @@
-// A program that meets failures: it takes what it gets, keeps what it has, and knows the difference.
+// A program that meets failures: it takes what it gets, keeps what it has, and knows the
+// difference.
 //
 // Owns: blocks with contents, and the workloads that the tests in this directory run, each a row of
 // calls in which every one may fail. What may never be: another errno than ENOMEM, a block that
@@ -12,7 +13,8 @@
 
 #include "model/shadow.h"
 
-namespace oom {
+namespace oom
+{
 
 using model::kKiB;
 using model::kMiB;
@@ -20,13 +22,16 @@ using model::opaque;
 
 class Holder
 {
-public:
+  public:
     Holder() { blocks_.reserve(4096); }
 
     size_t failures() const { return failures_; }
     size_t count() const { return blocks_.size(); }
 
-    void take(size_t size) { keep(size, 16, call([&] { return cairn_malloc(size); })); }
+    void take(size_t size)
+    {
+        keep(size, 16, call([&] { return cairn_malloc(size); }));
+    }
 
     void take_zero(size_t size)
     {
@@ -106,7 +111,7 @@ public:
         _exit(1);
     }
 
-private:
+  private:
     static constexpr int kErrno = 4321;
 
     struct Block {

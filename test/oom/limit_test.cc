@@ -7,7 +7,8 @@
 
 #include "oom/holder.h"
 
-namespace {
+namespace
+{
 
 using oom::Holder;
 using oom::kKiB;

@@ -14,7 +14,8 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 using oom::Holder;
 using oom::Workload;
@@ -77,7 +78,7 @@ bool attempt_in_child(const Workload &workload, size_t skip, size_t count, int e
 
 class Sweep : public testing::TestWithParam<Workload>
 {
-protected:
+  protected:
     void SetUp() override
     {
         if (!config_debug)

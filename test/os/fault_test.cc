@@ -11,11 +11,12 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 class Fault : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         page_ = static_cast<char *>(os_map(os_page_size()));

@@ -13,7 +13,8 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 

@@ -1,7 +1,7 @@
 // Clock, entropy, environment, files, the cgroup's limit, and the calls that base/ relies on.
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -17,11 +17,12 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 class TemporaryFile
 {
-public:
+  public:
     explicit TemporaryFile(const std::string &text)
     {
         const int file = mkstemp(path_);
@@ -32,7 +33,7 @@ public:
     ~TemporaryFile() { unlink(path_); }
     const char *path() const { return path_; }
 
-private:
+  private:
     char path_[64] = "/tmp/cairn-system-test-XXXXXX";
 };
 

@@ -12,7 +12,8 @@ extern "C" {
 #include "os/os.h"
 }
 
-namespace {
+namespace
+{
 
 // Written by a thread that ends, read after it was joined.
 std::string ends;

@@ -9,11 +9,12 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 class Arena : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override { page_layer::start(); }
 
     // The arena that the last call added: the one that was not there.

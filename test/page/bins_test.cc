@@ -9,11 +9,12 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 class Bins : public testing::Test
 {
-protected:
+  protected:
     ~Bins() override
     {
         while (!spans_.empty())

@@ -7,11 +7,12 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 class Header : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         page_layer::start();

@@ -6,14 +6,15 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 using page_layer::kMiB;
 using page_layer::reads;
 
 class Huge : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override { page_layer::start(); }
 };
 

@@ -7,7 +7,8 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 using Spans = std::map<char *, struct span *>;
 
@@ -26,7 +27,7 @@ Spans walk()
 
 class Inspect : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         page_layer::start();
@@ -46,8 +47,8 @@ TEST_F(Inspect, TheWalkSeesExactlyWhatIsInUse)
             ASSERT_NE(span, nullptr);
             model.emplace(span->base, span);
         } else {
-            const auto place = std::next(model.begin(),
-                                         static_cast<ptrdiff_t>(random() % model.size()));
+            const auto place =
+                std::next(model.begin(), static_cast<ptrdiff_t>(random() % model.size()));
             if (span_is_slab(place->second))
                 pages_give_slab(place->second);
             else

@@ -9,7 +9,8 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 TEST(Meta, PiecesAreZeroAlignedAndDense)
 {

@@ -14,7 +14,8 @@ extern "C" {
 #include "page/state.h"
 }
 
-namespace page_layer {
+namespace page_layer
+{
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr slab_shape kShapes[] = {{1, 2}, {4, 5}, {10, 7}};

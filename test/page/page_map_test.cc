@@ -8,7 +8,8 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 constexpr uintptr_t kRegion = uintptr_t{1} << REGION_SHIFT;
 
@@ -17,7 +18,7 @@ char *address(uintptr_t value) { return reinterpret_cast<char *>(value); }
 
 class PageMap : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override { page_layer::start(); }
 };
 

@@ -9,7 +9,8 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 using page_layer::bytes_of;
 using page_layer::end_of;
@@ -18,7 +19,7 @@ using page_layer::reads;
 
 class Pages : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         page_layer::start();

@@ -9,7 +9,8 @@
 
 #include "page/page_layer.h"
 
-namespace {
+namespace
+{
 
 using page_layer::configure;
 using page_layer::kMiB;
@@ -40,7 +41,7 @@ size_t resident(char *start, size_t bytes)
 
 class Purge : public testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         page_layer::start();
