@@ -172,12 +172,11 @@ static bool resize_run(struct span *span, size_t bytes)
     size_t old_pages = span->pages;
     bool resized;
     if (is_huge(span)) {
+        if (page_map_cover(span->base, bytes) != 0) /* first: in place it may grow into a new region */
+            return false;
         page_map_set(span->base, old_pages, NULL);
+        page_map_set(span->base, 1, span);
         resized = pages_resize_huge(span, bytes);
-        if (resized && page_map_cover(span->base, bytes) != 0) { /* grown in place into a new region */
-            (void)pages_resize_huge(span, old_pages << PAGE_SHIFT);
-            resized = false;
-        }
     } else if (pages > old_pages) {
         resized = pages_extend(span, pages);
     } else {

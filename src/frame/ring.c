@@ -71,6 +71,7 @@ static bool try_restart(struct ring *ring)
 static no_inline bool prepare(struct ring *ring)
 {
     struct ring_chunk *chunk = ring->current;
+    ring_tick(ring);
     if (chunk && (try_restart(ring) || (ring->issued < CHUNK_FRAMES && ring->held_position < chunk_end(chunk))))
         return true;
     chunk = chunk_take(ring, 1);

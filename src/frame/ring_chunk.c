@@ -127,7 +127,7 @@ size_t ring_give_back(struct ring *ring, size_t keep_bytes)
     return given;
 }
 
-static void ring_tick(struct ring *ring)
+void ring_tick(struct ring *ring)
 {
     uint64_t now = os_now_ms();
     if (likely(now - ring->interval_start_ms < FRAME_DECAY_MS))

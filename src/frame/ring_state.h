@@ -117,6 +117,7 @@ void chunk_clear_frame(struct ring_chunk *chunk, uint32_t index);
 
 size_t ring_give_back(struct ring *ring, size_t keep_bytes);
 void ring_collect(struct ring *ring);
+void ring_tick(struct ring *ring); /* gives back what an interval did not need, when one has passed */
 void ring_close(struct ring *ring);
 
 #endif

@@ -21,6 +21,8 @@ struct Payload {
 // A bag between threads that gives in random order.
 class Bag {
   public:
+    // Keeps so many back, that there is something to choose from, until it is ended.
+    explicit Bag(size_t keeps = 50) : keeps_(keeps) {}
     void put(Payload *payload)
     {
         std::lock_guard<std::mutex> guard(mutex_);
@@ -37,7 +39,7 @@ class Bag {
     Payload *get(Random &random)
     {
         std::unique_lock<std::mutex> guard(mutex_);
-        ready_.wait(guard, [&] { return ended_ || payloads_.size() > 50; });
+        ready_.wait(guard, [&] { return ended_ || payloads_.size() > keeps_; });
         if (payloads_.empty())
             return nullptr;
         std::swap(payloads_[random.below(payloads_.size())], payloads_.back());
@@ -51,6 +53,7 @@ class Bag {
     std::condition_variable ready_;
     std::vector<Payload *> payloads_;
     bool ended_ = false;
+    const size_t keeps_;
 };
 
 Payload *make_payload(cairn_ring *ring, size_t size, uint64_t tag)
@@ -141,11 +144,11 @@ TEST(RingThreads, EachThreadItsOwnRingAllReleaseForAll)
             Random random(id + 1);
             for (int i = 0; i < 3000; i++) {
                 bag.put(make_payload(ring, random.size(1000), random.next()));
-                if (i > 60)
-                    if (Payload *payload = bag.get(random)) {
-                        ASSERT_TRUE(is_painted(payload + 1, payload->size, payload->tag));
-                        cairn_ring_release(payload->frame);
-                    }
+                Payload *payload = i > 60 ? bag.get(random) : nullptr;
+                if (payload != nullptr) {
+                    ASSERT_TRUE(is_painted(payload + 1, payload->size, payload->tag));
+                    cairn_ring_release(payload->frame);
+                }
             }
             cairn_ring_delete(ring);
         });
@@ -160,7 +163,7 @@ TEST(RingThreads, BackpressureEndsWithReleases)
     cairn_ring_options options = {};
     options.max_bytes = 512 * kKiB;
     cairn_ring *ring = cairn_ring_new(&options);
-    Bag bag;
+    Bag bag(0); // what it kept back could hold every chunk
     std::thread consumer([&bag] { consume(bag, 1); });
     for (uint64_t i = 0; i < 20000; i++) {
         Payload *payload;

@@ -118,7 +118,7 @@ TEST(Ring, AFrameMaySpanManyChunks)
         paint(large, 5 * kMiB, 1);
         cairn_frame frame = cairn_ring_seal(ring.get());
         cairn_frame small = make_frame(ring, 100);
-        EXPECT_GT(stats(ring).chunks, 3u);
+        EXPECT_GE(stats(ring).chunks, 3u);
         for (size_t i = 0; i < blocks.size(); i++)
             ASSERT_TRUE(is_painted(blocks[i], 1000, i));
         ASSERT_TRUE(is_painted(large, 5 * kMiB, 1));
@@ -165,7 +165,7 @@ TEST(Ring, MaximumIsBackpressure)
                 break;
         }
         EXPECT_EQ(errno, ENOMEM);
-        EXPECT_GT(frames.size(), 240u);
+        EXPECT_GT(frames.size(), 180u); // a chunk may be half full from the round before
         EXPECT_LT(frames.size(), 264u);
         for (cairn_frame frame : frames)
             cairn_ring_release(frame);

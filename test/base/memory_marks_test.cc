@@ -1,0 +1,48 @@
+// Marks for memory checkers: they are found when they are there, and cost nothing when not.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+extern "C" {
+#include "base/memory_marks.h"
+}
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kAddressSanitizer = true;
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
+
+TEST(MemoryMarks, AddressSanitizerIsFound)
+{
+    if (kAddressSanitizer) {
+        EXPECT_TRUE(memory_marks_active());
+    }
+    EXPECT_EQ(memory_marks_active(), memory_marks_active());
+}
+
+TEST(MemoryMarks, MemoryIsUsableAgain)
+{
+    alignas(64) static char block[256];
+    mark_inaccessible(block, sizeof block);
+    mark_undefined(block, 128);
+    memset(block, 1, 128);
+    mark_defined(block, sizeof block);
+    EXPECT_EQ(block[127], 1);
+    EXPECT_EQ(block[255], 0);
+}
+
+TEST(MemoryMarksDeathTest, InaccessibleMemoryIsReported)
+{
+    if (!kAddressSanitizer)
+        GTEST_SKIP() << "needs AddressSanitizer";
+    alignas(64) static char block[64];
+    mark_inaccessible(block, sizeof block);
+    EXPECT_DEATH(static_cast<volatile char *>(block)[8] = 1, "use-after-poison");
+    mark_defined(block, sizeof block);
+}
+
+} // namespace

@@ -1,0 +1,237 @@
+// Pages for programs: mapping, giving any part back, remapping, zero bytes, threads, misuse.
+
+#include <sys/wait.h>
+
+#include <vector>
+
+#include "cairn/pages.h"
+#include "frame/frame_kit.h"
+
+namespace {
+
+using namespace frame_kit;
+
+constexpr size_t kPage = 4096;
+
+char *map(size_t size, size_t align = kPage, unsigned flags = 0)
+{
+    return static_cast<char *>(cairn_pages_map(size, align, flags));
+}
+
+bool all_zero(const char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] != 0)
+            return false;
+    return true;
+}
+
+TEST(Pages, SizesAndAlignments)
+{
+    std::vector<std::pair<char *, size_t>> runs;
+    for (size_t size : {size_t{1}, kPage, 3 * kPage + 1, kMiB, 40 * kMiB})
+        for (size_t align = 1; align <= 16 * kMiB; align *= 4) {
+            char *run = map(size, align);
+            ASSERT_NE(run, nullptr);
+            ASSERT_TRUE(is_aligned(run, align < kPage ? kPage : align));
+            run[0] = run[size - 1] = 1;
+            runs.emplace_back(run, size);
+        }
+    for (auto [run, size] : runs)
+        EXPECT_EQ(cairn_pages_unmap(run, size), 0);
+}
+
+TEST(Pages, RefusesWhatCannotBe)
+{
+    for (size_t size : {SIZE_MAX, size_t{PTRDIFF_MAX}, size_t{1} << 50}) {
+        errno = 0;
+        EXPECT_EQ(map(size), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+    }
+    errno = 0;
+    EXPECT_EQ(map(10, 5000), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+}
+
+TEST(Pages, ZeroIsZeroAlsoWhenUsedBefore)
+{
+    for (size_t size : {kPage, 10 * kPage, 50 * kMiB})
+        for (int round = 0; round < 3; round++) {
+            char *run = map(size, kPage, CAIRN_PAGES_ZERO | (round ? CAIRN_PAGES_POPULATE : 0));
+            ASSERT_TRUE(all_zero(run, size));
+            memset(run, 1, size);
+            EXPECT_EQ(cairn_pages_unmap(run, size), 0);
+        }
+}
+
+TEST(Pages, AnyPartCanGo)
+{
+    for (size_t pages : {size_t{64}, 40 * kMiB / kPage}) { // a run of an arena, and a mapping of its own
+        char *run = map(pages * kPage);
+        for (size_t i = 0; i < pages; i++)
+            paint(run + i * kPage, 64, i);
+        EXPECT_EQ(cairn_pages_unmap(run + 10 * kPage, 5 * kPage), 0); // the middle
+        EXPECT_EQ(cairn_pages_unmap(run, 2 * kPage), 0);              // the start
+        EXPECT_EQ(cairn_pages_unmap(run + (pages - 3) * kPage, 3 * kPage), 0);
+        std::vector<char *> others;
+        for (int i = 0; i < 20; i++) {
+            others.push_back(map(kPage));
+            memset(others.back(), 0xff, kPage);
+        }
+        for (size_t i = 2; i < pages - 3; i++)
+            if (i < 10 || i >= 15) {
+                ASSERT_TRUE(is_painted(run + i * kPage, 64, i)) << i;
+            }
+        EXPECT_EQ(cairn_pages_unmap(run + 2 * kPage, 8 * kPage), 0);
+        EXPECT_EQ(cairn_pages_unmap(run + 15 * kPage, (pages - 18) * kPage), 0);
+        for (char *other : others)
+            EXPECT_EQ(cairn_pages_unmap(other, kPage), 0);
+    }
+    pages_verify();
+}
+
+TEST(Pages, OneUnmapEndsSeveralPartsSideBySide)
+{
+    char *run = map(16 * kPage);
+    memset(run, 1, 16 * kPage);
+    EXPECT_EQ(cairn_pages_unmap(run + 4 * kPage, kPage), 0);
+    char *again = map(kPage);
+    if (again == run + 4 * kPage) { // most likely
+        EXPECT_EQ(cairn_pages_unmap(run, 16 * kPage), 0);
+    } else {
+        EXPECT_EQ(cairn_pages_unmap(run, 4 * kPage), 0);
+        EXPECT_EQ(cairn_pages_unmap(run + 5 * kPage, 11 * kPage), 0);
+        EXPECT_EQ(cairn_pages_unmap(again, kPage), 0);
+    }
+    pages_verify();
+}
+
+TEST(Pages, RemapKeepsContents)
+{
+    char *run = nullptr;
+    size_t old_size = 0;
+    for (size_t size : {kPage, 3 * kPage, 100 * kPage, 50 * kMiB, 80 * kMiB, 45 * kMiB, 2 * kMiB, kPage}) {
+        run = static_cast<char *>(cairn_pages_remap(run, old_size, size, kPage, CAIRN_PAGES_ZERO));
+        ASSERT_NE(run, nullptr);
+        for (size_t i = 0; i < size; i += kPage) {
+            ASSERT_EQ(run[i + 7], i < old_size ? static_cast<char>(i / kPage) : 0) << size;
+            run[i + 7] = static_cast<char>(i / kPage);
+        }
+        old_size = size;
+    }
+    EXPECT_EQ(cairn_pages_remap(run, kPage, SIZE_MAX / 4, kPage, 0), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(cairn_pages_unmap(run, kPage), 0);
+}
+
+TEST(Pages, PartsCanBeRemapped)
+{
+    char *run = map(10 * kPage);
+    for (size_t i = 0; i < 10; i++)
+        paint(run + i * kPage, 64, i);
+    char *moved = static_cast<char *>(cairn_pages_remap(run + 3 * kPage, 2 * kPage, 20 * kPage, kPage, 0));
+    ASSERT_NE(moved, nullptr);
+    EXPECT_TRUE(is_painted(moved + kPage, 64, 4));
+    EXPECT_TRUE(is_painted(run + 9 * kPage, 64, 9));
+    EXPECT_EQ(cairn_pages_unmap(run, 3 * kPage), 0);
+    EXPECT_EQ(cairn_pages_unmap(run + 5 * kPage, 5 * kPage), 0);
+    EXPECT_EQ(cairn_pages_unmap(moved, 20 * kPage), 0);
+}
+
+TEST(Pages, PurgeGivesBack)
+{
+    size_t before = resident_bytes();
+    char *run = map(30 * kMiB);
+    memset(run, 1, 30 * kMiB);
+    EXPECT_EQ(cairn_pages_unmap(run, 30 * kMiB), 0);
+    cairn_pages_purge(0);
+    if (measures_memory()) {
+        EXPECT_LT(resident_bytes(), before + 2 * kMiB);
+    }
+    EXPECT_FALSE(cairn_pages_purge(0));
+}
+
+TEST(Pages, ThreadsNeverShareAPage)
+{
+    std::vector<std::thread> threads;
+    for (uint64_t id = 0; id < 16; id++)
+        threads.emplace_back([id] {
+            Random random(id + 1);
+            for (int i = 0; i < 2000; i++) {
+                size_t size = random.below(4) ? kPage : kPage * (1 + random.below(20));
+                char *run = map(size);
+                ASSERT_NE(run, nullptr);
+                paint(run, 64, id);
+                paint(run + size - 64, 64, id + 1);
+                std::this_thread::yield();
+                ASSERT_TRUE(is_painted(run, 64, id));
+                ASSERT_TRUE(is_painted(run + size - 64, 64, id + 1));
+                ASSERT_EQ(cairn_pages_unmap(run, size), 0);
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    pages_verify();
+}
+
+TEST(Pages, ChildOfForkHasThem)
+{
+    char *run = map(10 * kPage);
+    paint(run, 64, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = is_painted(run, 64, 1) && cairn_pages_unmap(run, 10 * kPage) == 0 && map(kPage) != nullptr;
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(cairn_pages_unmap(run, 10 * kPage), 0);
+}
+
+TEST(Pages, EveryRefusalOfTheSystemIsSurvived)
+{
+    for_each_failure([] {
+        bool worked = true;
+        std::vector<std::pair<char *, size_t>> runs;
+        for (size_t size : {kPage, 100 * kPage, 10 * kMiB, 40 * kMiB}) {
+            char *run = map(size);
+            worked = worked && run != nullptr;
+            if (run != nullptr)
+                runs.emplace_back(run, size);
+        }
+        for (auto &[run, size] : runs) {
+            void *moved = cairn_pages_remap(run, size, 2 * size, kPage, 0);
+            worked = worked && moved != nullptr;
+            if (moved != nullptr) {
+                run = static_cast<char *>(moved);
+                size *= 2;
+            }
+            run[size - 1] = 1;
+        }
+        end_failures();
+        for (auto &[run, size] : runs)
+            EXPECT_EQ(cairn_pages_unmap(run, size), 0);
+        cairn_pages_purge(0);
+        return worked;
+    });
+}
+
+TEST(PagesDeathTest, UnmapOfWhatIsNotMapped)
+{
+    char *run = map(10 * kPage);
+    static char foreign[1];
+    auto line = [](const void *pointer) {
+        return "pages: unmap of " + hex(pointer) + ", which is not mapped by cairn_pages_map";
+    };
+    auto *page = reinterpret_cast<char *>(align_down(reinterpret_cast<uintptr_t>(foreign), kPage));
+    EXPECT_DEATH_LINE(cairn_pages_unmap(foreign, 1), line(page));
+    EXPECT_DEATH_LINE(cairn_pages_unmap(nullptr, kPage), line(nullptr));
+    EXPECT_EQ(cairn_pages_unmap(run + 5 * kPage, kPage), 0);
+    EXPECT_DEATH_LINE(cairn_pages_unmap(run + 5 * kPage, kPage), line(run + 5 * kPage));
+    EXPECT_DEATH_LINE(cairn_pages_remap(run + 5 * kPage, kPage, 2 * kPage, kPage, 0), line(run + 5 * kPage));
+    EXPECT_EQ(cairn_pages_unmap(run, 5 * kPage), 0);
+    EXPECT_EQ(cairn_pages_unmap(run + 6 * kPage, 4 * kPage), 0);
+}
+
+} // namespace

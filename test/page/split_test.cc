@@ -1,0 +1,54 @@
+// Cutting spans in use: both parts live on, and are given back each by itself.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+extern "C" {
+#include "os/os.h"
+#include "page/page.h"
+}
+
+namespace {
+
+TEST(Split, BothPartsAreSpansOfTheirOwn)
+{
+    os_init();
+    struct span *first = pages_take(10, PAGE_BYTES);
+    ASSERT_NE(first, nullptr);
+    char *base = first->base;
+    memset(base, 1, 10 * PAGE_BYTES);
+    struct span *rest = pages_split(first, 4, false);
+    ASSERT_NE(rest, nullptr);
+    page_map_set(rest->base, 1, rest);
+    EXPECT_EQ(rest->base, base + 4 * PAGE_BYTES);
+    EXPECT_EQ(rest->pages, 6u);
+    EXPECT_EQ(first->pages, 4u);
+    EXPECT_EQ(rest->tag, first->tag);
+    pages_give(first);
+    EXPECT_EQ(rest->base[0], 1);
+    pages_give(rest);
+    pages_verify();
+}
+
+TEST(Split, HugeSpansAreCounted)
+{
+    struct page_stats before;
+    pages_read_stats(&before);
+    struct span *first = pages_map_huge(40 << 20, PAGE_BYTES);
+    ASSERT_NE(first, nullptr);
+    struct span *rest = pages_split(first, 100, true);
+    ASSERT_NE(rest, nullptr);
+    page_map_set(rest->base, 1, rest);
+    struct page_stats now;
+    pages_read_stats(&now);
+    EXPECT_EQ(now.huge_count, before.huge_count + 2);
+    pages_give_huge(first);
+    rest->base[0] = 1;
+    pages_give_huge(rest);
+    pages_read_stats(&now);
+    EXPECT_EQ(now.huge_count, before.huge_count);
+    EXPECT_EQ(now.huge_bytes, before.huge_bytes);
+}
+
+} // namespace
