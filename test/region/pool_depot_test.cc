@@ -1,6 +1,8 @@
 // Slabs made, emptied, kept and given back; several threads on one pool.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -119,6 +121,52 @@ void relay(bool attached)
 
 TEST(PoolDepot, ThreadsShareAPoolThroughItsLock) { relay(false); }
 TEST(PoolDepot, ThreadsShareAPoolThroughTheirMagazines) { relay(true); }
+
+// A child forked amid gets and puts has a whole pool and a free lock.
+TEST(PoolDepot, ForkAmidTheStorm)
+{
+    Pool pool(3000, 8, true);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < 4; i++)
+        threads.emplace_back([&, i] {
+            Random random(i);
+            std::vector<void *> objects(300);
+            while (!stop) {
+                void *&object = objects[random.below(objects.size())];
+                if (object)
+                    cairn_pool_put(pool, object);
+                object = object ? nullptr : cairn_pool_get(pool);
+            }
+            for (void *object : objects)
+                cairn_pool_put(pool, object);
+        });
+    for (int i = 0; i < 30; i++) {
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            alarm(20);
+            if (cairn_pool_check(pool) != nullptr)
+                _exit(2);
+            std::vector<void *> objects;
+            for (int k = 0; k < 500; k++)
+                objects.push_back(cairn_pool_get(pool));
+            for (void *object : objects)
+                cairn_pool_put(pool, object);
+            const size_t slabs = stats(pool).slabs;
+            cairn_pool_trim(pool);
+            _exit(stats(pool).slabs > slabs);
+        }
+        int status;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_EQ(status, 0) << "child " << i;
+    }
+    stop = true;
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_EQ(fault(pool), "");
+    EXPECT_EQ(stats(pool).live_objects, 0u);
+}
 
 TEST(PoolDepot, WhatAThreadLeftInItsMagazineGoesWithThePool)
 {
