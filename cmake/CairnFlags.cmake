@@ -25,9 +25,9 @@ set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")
 
 if(CAIRN_SANITIZER)
-  if(NOT CAIRN_SANITIZER MATCHES "^(address|undefined|thread)$")
-    message(FATAL_ERROR "CAIRN_SANITIZER is '${CAIRN_SANITIZER}'; "
-                        "it can be address, undefined, thread or empty.")
+  if(NOT CAIRN_SANITIZER MATCHES "^(address|undefined|address,undefined|thread)$")
+    message(FATAL_ERROR "CAIRN_SANITIZER is '${CAIRN_SANITIZER}'; it can be address, undefined, "
+                        "both as address,undefined, thread or empty.")
   endif()
   target_compile_options(cairn_flags INTERFACE
     -fsanitize=${CAIRN_SANITIZER} -fno-sanitize-recover=all -fno-omit-frame-pointer)

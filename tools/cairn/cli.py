@@ -49,7 +49,8 @@ def run(
         None, show_default=False,
         help="File that every run reads as its standard input; without it, nothing."),
     show_output: bool = typer.Option(
-        False, "--show-output", help="Let the program write to the terminal; its output is not compared then."),
+        False, "--show-output",
+        help="Let the program write to the terminal; its output is not compared then."),
 ):
     """Run a program on the system's malloc and on Cairn, and compare time and memory.
 
