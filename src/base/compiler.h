@@ -24,7 +24,7 @@
 
 enum {
     config_debug = CAIRN_DEBUG,       /* verifiers and assertions on slow paths, fault injection */
-    config_hardened = CAIRN_HARDENED, /* see docs/SECURITY.md */
+    config_hardened = CAIRN_HARDENED, /* reserved for the hardened build; decides nothing yet */
 };
 
 #define likely(condition) __builtin_expect(!!(condition), 1)
