@@ -1,0 +1,73 @@
+/* Scopes and stacks: a word count whose intermediate strings end with their scope. */
+#include <cairn/scope.h>
+
+#include <stdio.h>
+#include <string.h>
+
+struct word {
+    struct word *next;
+    const char *text;
+    int count;
+};
+
+/* Named t_…: what it returns is memory of the caller's frame. */
+static struct word *t_count_words(const char *text)
+{
+    struct word *words = NULL;
+    while (*text) {
+        size_t length = strcspn(text, " ");
+        struct word *word = words;
+        while (word && (strncmp(word->text, text, length) != 0 || word->text[length] != '\0'))
+            word = word->next;
+        if (word == NULL) {
+            word = t_new(struct word, 1);
+            *word = (struct word){.next = words, .text = t_strndup(text, length)};
+            words = word;
+        }
+        word->count++;
+        text += length;
+        text += strspn(text, " ");
+    }
+    return words;
+}
+
+static int most_frequent(const char *text, char *answer, size_t capacity)
+{
+    t_scope; /* all that is allocated below ends with this function */
+    const struct word *best = NULL;
+    for (const struct word *word = t_count_words(text); word; word = word->next)
+        if (best == NULL || word->count > best->count)
+            best = word;
+    if (best == NULL)
+        return 0;
+    snprintf(answer, capacity, "%s", t_printf("%s: %d times", best->text, best->count));
+    return best->count;
+}
+
+int main(void)
+{
+    char answer[64];
+    for (int round = 0; round < 100000; round++)
+        if (most_frequent("a stone on a stone on a cairn", answer, sizeof answer) != 3)
+            return 1;
+    puts(answer);
+
+    /* A stack of one's own, in one reserved range, with a limit. */
+    cairn_stack *stack = cairn_stack_new(
+        &(cairn_stack_options){.reserve = 1 << 30, .max_bytes = 64 << 20, .name = "example"});
+    if (stack == NULL)
+        return 1;
+    cairn_mark mark = cairn_stack_push(stack);
+    size_t size = 16;
+    char *text = cairn_stack_alloc(stack, size, 1);
+    while (text && size < 32 << 20) { /* the newest block grows where it lies */
+        char *grown = cairn_stack_realloc(stack, text, size, 2 * size, 1);
+        if (grown != text)
+            return 1;
+        size *= 2;
+    }
+    cairn_stack_pop(stack, mark);
+    cairn_stack_trim(stack, 0);
+    cairn_stack_delete(stack);
+    return strcmp(answer, "a: 3 times") != 0;
+}
