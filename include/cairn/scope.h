@@ -103,19 +103,19 @@ static inline void *t_alloc_array(size_t count, size_t size, size_t align)
     return block ? __builtin_memset(block, 0, total) : block;
 }
 
-/* An array of `count` values of a type, all zero; and one that is not set. */
-#define t_new(type, count) ((type *)t_alloc_array((count), sizeof(type), CAIRN_ALIGNOF(type)))
-#define t_new_raw(type, count)                                                                     \
-    ((type *)cairn_scope_alloc_raw((count), sizeof(type), CAIRN_ALIGNOF(type)))
-
-/* For t_new_raw. */
-static inline void *cairn_scope_alloc_raw(size_t count, size_t size, size_t align)
+/* The same, contents undefined. */
+static inline void *t_alloc_array_raw(size_t count, size_t size, size_t align)
 {
     size_t total;
     if (__builtin_mul_overflow(count, size, &total))
         total = SIZE_MAX;
     return t_alloc_aligned(total, align);
 }
+
+/* An array of `count` values of a type, all zero; and one that is not set. */
+#define t_new(type, count) ((type *)t_alloc_array((count), sizeof(type), CAIRN_ALIGNOF(type)))
+#define t_new_raw(type, count)                                                                     \
+    ((type *)t_alloc_array_raw((count), sizeof(type), CAIRN_ALIGNOF(type)))
 
 /* The block, of the newest frame, at a new size: in place where it is the newest, else moved. For blocks of t_alloc and
  * types of no larger alignment. NULL as `pointer` allocates. */
