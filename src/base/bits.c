@@ -29,11 +29,20 @@ static inline void clear_mask(uint64_t *word, uint64_t mask, size_t *total)
     *word &= ~mask;
 }
 
-static inline void count_mask(uint64_t *word, uint64_t mask, size_t *total) { *total += count_bits(*word & mask); }
+static inline void count_mask(uint64_t *word, uint64_t mask, size_t *total)
+{
+    *total += count_bits(*word & mask);
+}
 
-void bitmap_set(uint64_t *words, size_t first, size_t count) { visit_range(words, first, count, set_mask); }
+void bitmap_set(uint64_t *words, size_t first, size_t count)
+{
+    visit_range(words, first, count, set_mask);
+}
 
-void bitmap_clear(uint64_t *words, size_t first, size_t count) { visit_range(words, first, count, clear_mask); }
+void bitmap_clear(uint64_t *words, size_t first, size_t count)
+{
+    visit_range(words, first, count, clear_mask);
+}
 
 size_t bitmap_count(const uint64_t *words, size_t first, size_t count)
 {

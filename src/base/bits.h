@@ -4,15 +4,24 @@
 
 #include "base/compiler.h"
 
-inline_always bool is_power_of_two(size_t value) { return value != 0 && (value & (value - 1)) == 0; }
+inline_always bool is_power_of_two(size_t value)
+{
+    return value != 0 && (value & (value - 1)) == 0;
+}
 
 /* `alignment` is a power of two; the caller has excluded overflow. */
-inline_always size_t align_up(size_t value, size_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
+inline_always size_t align_up(size_t value, size_t alignment)
+{
+    return (value + alignment - 1) & ~(alignment - 1);
+}
 inline_always size_t align_down(size_t value, size_t alignment) { return value & ~(alignment - 1); }
 
 /* `value` is not zero. */
 inline_always unsigned lowest_bit(uint64_t value) { return (unsigned)__builtin_ctzll(value); }
-inline_always unsigned highest_bit(uint64_t value) { return 63u - (unsigned)__builtin_clzll(value); }
+inline_always unsigned highest_bit(uint64_t value)
+{
+    return 63u - (unsigned)__builtin_clzll(value);
+}
 inline_always unsigned count_bits(uint64_t value) { return (unsigned)__builtin_popcountll(value); }
 
 inline_always uint64_t rotate_right(uint64_t value, unsigned count)

@@ -1,6 +1,8 @@
-/* The end of the road: misuse by the caller dies with one line, our own broken invariants assert in debug builds.
+/* The end of the road: misuse by the caller dies with one line, our own broken invariants assert in
+ * debug builds.
  *
- * Messages are formatted without memory, locks or libc, so that they come out in any state of the process.
+ * Messages are formatted without memory, locks or libc, so that they come out in any state of the
+ * process.
  */
 #ifndef CAIRN_BASE_CHECK_H
 #define CAIRN_BASE_CHECK_H
@@ -19,10 +21,10 @@ void report(const char *format, ...) print_like(1, 2);
 /* One line "cairn: …" on stderr, then abort: the caller broke the contract of a function. */
 no_return void die(const char *format, ...) print_like(1, 2) cold;
 
-#define check_internal(condition)                                                                                      \
-    do {                                                                                                               \
-        if (config_debug && unlikely(!(condition)))                                                                    \
-            die("internal error: %s:%d: %s", __FILE__, __LINE__, #condition);                                          \
+#define check_internal(condition)                                                                  \
+    do {                                                                                           \
+        if (config_debug && unlikely(!(condition)))                                                \
+            die("internal error: %s:%d: %s", __FILE__, __LINE__, #condition);                      \
     } while (0)
 
 #endif

@@ -1,6 +1,8 @@
-/* Compiler vocabulary and build-time configuration: the only place, with os/, where `#if` decides anything.
+/* Compiler vocabulary and build-time configuration: the only place, with os/, where `#if` decides
+ * anything.
  *
- * Features are constants (`config_…`) that every build compiles; code says `if (config_debug)`, so no branch rots.
+ * Features are constants (`config_…`) that every build compiles; code says `if (config_debug)`, so
+ * no branch rots.
  */
 #ifndef CAIRN_BASE_COMPILER_H
 #define CAIRN_BASE_COMPILER_H
@@ -27,16 +29,17 @@ enum {
     config_hardened = CAIRN_HARDENED, /* reserved for the hardened build; decides nothing yet */
 };
 
-#define likely(condition) __builtin_expect(!!(condition), 1)
+#define likely(condition)   __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
 
 #define inline_always static inline __attribute__((always_inline))
-#define no_inline __attribute__((noinline))
-#define no_return __attribute__((noreturn))
-#define cold __attribute__((cold, noinline))
-#define api __attribute__((visibility("default")))
-#define hidden_data __attribute__((visibility("hidden"))) /* on declarations, so that no GOT is asked */
-#define cache_aligned __attribute__((aligned(64)))
+#define no_inline     __attribute__((noinline))
+#define no_return     __attribute__((noreturn))
+#define cold          __attribute__((cold, noinline))
+#define api           __attribute__((visibility("default")))
+#define hidden_data                                                                                \
+    __attribute__((visibility("hidden"))) /* on declarations, so that no GOT is asked */
+#define cache_aligned           __attribute__((aligned(64)))
 #define print_like(text, first) __attribute__((format(printf, text, first)))
 
 /* Keeps a constant address in a register, so that it is computed once and used as a base. */
@@ -44,8 +47,8 @@ enum {
 
 #define countof(array) (sizeof(array) / sizeof((array)[0]))
 
-/* One pointer of static TLS, reachable in a single load: the library must be in the initial set or within the
- * loader's surplus when opened late. */
+/* One pointer of static TLS, reachable in a single load: the library must be in the initial set or
+ * within the loader's surplus when opened late. */
 #define thread_local_word __thread __attribute__((tls_model("initial-exec")))
 
 /* A word that differs for all living threads and survives fork: the thread pointer. Never 0. */

@@ -11,13 +11,15 @@ enum { SPIN_LIMIT = 100 };
 /* Ranks held by this thread, one bit each; only debug builds look. */
 static __thread uint32_t held_ranks;
 
-/* Set while this thread takes, holds or releases a lock: a signal handler that forks may stand anywhere within. */
+/* Set while this thread takes, holds or releases a lock: a signal handler that forks may stand
+ * anywhere within. */
 static __thread uint32_t engaged;
 
 static bool try_take(struct lock *lock, uint32_t as)
 {
     uint32_t expected = FREE;
-    return compare_swap_acq_rel(&lock->state, &expected, as); /* acquire: pairs with release in lock_release */
+    return compare_swap_acq_rel(&lock->state, &expected,
+                                as); /* acquire: pairs with release in lock_release */
 }
 
 static void note_acquired(struct lock *lock)
@@ -41,8 +43,10 @@ bool lock_acquire(struct lock *lock)
         if (spins < SPIN_LIMIT)
             continue;
         uint32_t seen = HELD;
-        bool announced = compare_swap_acq_rel(&lock->state, &seen, (uint32_t)WAITED) || seen == WAITED;
-        /* The freezer sets `frozen` before it rewrites `state`: either we see it here, or it finds us asleep. */
+        bool announced =
+            compare_swap_acq_rel(&lock->state, &seen, (uint32_t)WAITED) || seen == WAITED;
+        /* The freezer sets `frozen` before it rewrites `state`: either we see it here, or it finds
+         * us asleep. */
         if (announced && !load_acquire(&lock->frozen))
             host_wait(&lock->state, WAITED);
     }
@@ -61,15 +65,21 @@ void lock_release(struct lock *lock)
     store_relaxed(&engaged, engaged - 1);
 }
 
-bool lock_is_mine(const struct lock *lock) { return load_relaxed(&lock->owner) == thread_identity(); }
+bool lock_is_mine(const struct lock *lock)
+{
+    return load_relaxed(&lock->owner) == thread_identity();
+}
 
 void lock_freeze(struct lock *lock)
 {
-    /* Interrupted between taking the lock and noting it, or between forgetting and releasing it: nobody is noted, and in
-     * a program of one thread, the only kind that may fork in a handler, nobody else can be meant. */
-    bool interrupted = engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
+    /* Interrupted between taking the lock and noting it, or between forgetting and releasing it:
+     * nobody is noted, and in a program of one thread, the only kind that may fork in a handler,
+     * nobody else can be meant. */
+    bool interrupted =
+        engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
     bool held = interrupted || lock_is_mine(lock);
-    while (!held && !lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
+    while (!held &&
+           !lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
         pause_processor();
     lock->held_at_freeze = held;
     store_release(&lock->frozen, 1u);

@@ -17,21 +17,23 @@ enum {
     MEMCHECK_DEFINED,
 };
 
-/* The sequence that Valgrind's translator knows; the processor only rotates a register full circle. Returns 0
- * outside of Valgrind. */
+/* The sequence that Valgrind's translator knows; the processor only rotates a register full circle.
+ * Returns 0 outside of Valgrind. */
 static uintptr_t valgrind_request(uintptr_t request, uintptr_t first, uintptr_t second)
 {
     volatile uintptr_t arguments[6] = {request, first, second};
     uintptr_t result = 0;
 #if defined(__x86_64__)
-    __asm__ volatile("rolq $3, %%rdi; rolq $13, %%rdi; rolq $61, %%rdi; rolq $51, %%rdi; xchgq %%rbx, %%rbx"
-                     : "+d"(result)
-                     : "a"(arguments)
-                     : "cc", "memory");
+    __asm__ volatile(
+        "rolq $3, %%rdi; rolq $13, %%rdi; rolq $61, %%rdi; rolq $51, %%rdi; xchgq %%rbx, %%rbx"
+        : "+d"(result)
+        : "a"(arguments)
+        : "cc", "memory");
 #elif defined(__aarch64__)
     register uintptr_t x3 __asm__("x3") = result;
     register volatile uintptr_t *x4 __asm__("x4") = arguments;
-    __asm__ volatile("ror x12, x12, #3; ror x12, x12, #13; ror x12, x12, #51; ror x12, x12, #61; orr x10, x10, x10"
+    __asm__ volatile("ror x12, x12, #3; ror x12, x12, #13; ror x12, x12, #51; ror x12, x12, #61; "
+                     "orr x10, x10, x10"
                      : "+r"(x3)
                      : "r"(x4)
                      : "cc", "memory");

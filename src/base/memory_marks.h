@@ -2,9 +2,9 @@
  * client requests.
  *
  * Both are found at run time, so one build of the library serves programs with and without them:
- * AddressSanitizer by its runtime's symbols, which are weak references here; Valgrind by its request
- * sequence, which is a no-op on the processor. An allocator asks memory_marks_active() when it is
- * made and then takes its checked way; nothing of this is on a fast path.
+ * AddressSanitizer by its runtime's symbols, which are weak references here; Valgrind by its
+ * request sequence, which is a no-op on the processor. An allocator asks memory_marks_active() when
+ * it is made and then takes its checked way; nothing of this is on a fast path.
  *
  * Threading: any thread; the answer never changes while the process lives.
  */

@@ -31,7 +31,10 @@ api int cairn_posix_memalign(void **result, size_t alignment, size_t size)
     return entry_posix_memalign(result, alignment, size);
 }
 
-api void *cairn_aligned_alloc(size_t alignment, size_t size) { return entry_memalign(alignment, size); }
+api void *cairn_aligned_alloc(size_t alignment, size_t size)
+{
+    return entry_memalign(alignment, size);
+}
 api void *cairn_memalign(size_t alignment, size_t size) { return entry_memalign(alignment, size); }
 api void *cairn_valloc(size_t size) { return entry_valloc(size); }
 api void *cairn_pvalloc(size_t size) { return entry_pvalloc(size); }
@@ -70,8 +73,9 @@ api struct cairn_mallinfo cairn_mallinfo(void)
 
 api int cairn_mallopt(int parameter, int value)
 {
-    static const int known[] = {M_MXFAST,       M_TRIM_THRESHOLD, M_TOP_PAD,    M_MMAP_THRESHOLD, M_MMAP_MAX,
-                                M_CHECK_ACTION, M_PERTURB,        M_ARENA_TEST, M_ARENA_MAX};
+    static const int known[] = {M_MXFAST,         M_TRIM_THRESHOLD, M_TOP_PAD,
+                                M_MMAP_THRESHOLD, M_MMAP_MAX,       M_CHECK_ACTION,
+                                M_PERTURB,        M_ARENA_TEST,     M_ARENA_MAX};
     (void)value;
     for (size_t i = 0; i < countof(known); i++)
         if (parameter == known[i])
@@ -83,13 +87,14 @@ api void cairn_malloc_stats(void)
 {
     struct heap_stats stats;
     heap_read_stats(&stats);
-    report("%zu bytes in %zu blocks in use, %zu of them in %zu large blocks", stats.live_bytes, stats.live_blocks,
-           stats.large_bytes, stats.large_blocks);
+    report("%zu bytes in %zu blocks in use, %zu of them in %zu large blocks", stats.live_bytes,
+           stats.live_blocks, stats.large_bytes, stats.large_blocks);
     report("%zu bytes reserved, %zu committed, %zu in slabs, %zu free, %zu of them not purged",
-           stats.pages.reserved_bytes, stats.pages.committed_bytes, stats.slab_bytes, stats.pages.free_bytes,
-           stats.pages.dirty_bytes);
-    report("%zu bytes in %zu own mappings, %zu metadata, %zu purged so far, %zu thread heaps", stats.pages.huge_bytes,
-           stats.pages.huge_count, stats.pages.meta_bytes, stats.pages.purged_bytes, stats.heaps);
+           stats.pages.reserved_bytes, stats.pages.committed_bytes, stats.slab_bytes,
+           stats.pages.free_bytes, stats.pages.dirty_bytes);
+    report("%zu bytes in %zu own mappings, %zu metadata, %zu purged so far, %zu thread heaps",
+           stats.pages.huge_bytes, stats.pages.huge_count, stats.pages.meta_bytes,
+           stats.pages.purged_bytes, stats.heaps);
 }
 
 /* glibc's elements, whose readers look for `system` and `total`, with ours beside them. */
@@ -116,9 +121,9 @@ api int cairn_malloc_info(int options, FILE *stream)
                           "<aspace type=\"total\" size=\"%zu\"/>\n"
                           "<aspace type=\"mprotect\" size=\"%zu\"/>\n"
                           "</malloc>\n",
-                          stats.heaps, stats.live_blocks, stats.live_bytes, stats.large_blocks, stats.large_bytes,
-                          stats.slab_bytes, stats.pages.purged_bytes, stats.pages.meta_bytes, stats.pages.free_bytes,
-                          stats.pages.dirty_bytes, stats.pages.huge_count, stats.pages.huge_bytes, system, reserved,
-                          system);
+                          stats.heaps, stats.live_blocks, stats.live_bytes, stats.large_blocks,
+                          stats.large_bytes, stats.slab_bytes, stats.pages.purged_bytes,
+                          stats.pages.meta_bytes, stats.pages.free_bytes, stats.pages.dirty_bytes,
+                          stats.pages.huge_count, stats.pages.huge_bytes, system, reserved, system);
     return written < 0 ? -1 : 0;
 }

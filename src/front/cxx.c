@@ -1,8 +1,9 @@
-/* C++'s operators new and delete, in C under their mangled names (Itanium C++ ABI, section 5.1), so that a C program
- * needs no C++ library.
+/* C++'s operators new and delete, in C under their mangled names (Itanium C++ ABI, section 5.1), so
+ * that a C program needs no C++ library.
  *
- * The two functions of the C++ library that a failing new needs are found when the program has one: the weak references
- * are null otherwise. Compiled with -fexceptions, for the handler may throw through these frames.
+ * The two functions of the C++ library that a failing new needs are found when the program has one:
+ * the weak references are null otherwise. Compiled with -fexceptions, for the handler may throw
+ * through these frames.
  */
 #include "base/check.h"
 #include "front/entry.h"
@@ -57,35 +58,43 @@ static void *new_aligned(size_t size, size_t alignment, bool throws)
     return likely(block != NULL) ? block : new_failing(size, alignment, throws);
 }
 
-#define define_new(single, array, parameters, body)                                                                    \
-    void *single parameters __asm__(#single);                                                                          \
-    void *array parameters __asm__(#array);                                                                            \
-    api void *single parameters { return body; }                                                                       \
+#define define_new(single, array, parameters, body)                                                \
+    void *single parameters __asm__(#single);                                                      \
+    void *array parameters __asm__(#array);                                                        \
+    api void *single parameters { return body; }                                                   \
     api void *array parameters { return body; }
 
-#define define_delete(single, array, parameters, body)                                                                 \
-    void single parameters __asm__(#single);                                                                           \
-    void array parameters __asm__(#array);                                                                             \
-    api void single parameters { body; }                                                                               \
+#define define_delete(single, array, parameters, body)                                             \
+    void single parameters __asm__(#single);                                                       \
+    void array parameters __asm__(#array);                                                         \
+    api void single parameters { body; }                                                           \
     api void array parameters { body; }
 
 #define unused __attribute__((unused))
 
 define_new(_Znwm, _Znam, (size_t size), malloc_fast(size, new_slow))
-define_new(_ZnwmRKSt9nothrow_t, _ZnamRKSt9nothrow_t, (size_t size, unused const struct nothrow *tag),
-           malloc_fast(size, new_slow_nothrow))
-define_new(_ZnwmSt11align_val_t, _ZnamSt11align_val_t, (size_t size, size_t alignment),
-           new_aligned(size, alignment, true))
-define_new(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnamSt11align_val_tRKSt9nothrow_t,
-           (size_t size, size_t alignment, unused const struct nothrow *tag), new_aligned(size, alignment, false))
+    define_new(_ZnwmRKSt9nothrow_t, _ZnamRKSt9nothrow_t,
+               (size_t size, unused const struct nothrow *tag), malloc_fast(size, new_slow_nothrow))
+        define_new(_ZnwmSt11align_val_t, _ZnamSt11align_val_t, (size_t size, size_t alignment),
+                   new_aligned(size, alignment, true))
+            define_new(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnamSt11align_val_tRKSt9nothrow_t,
+                       (size_t size, size_t alignment, unused const struct nothrow *tag),
+                       new_aligned(size, alignment, false))
 
-define_delete(_ZdlPv, _ZdaPv, (void *pointer), entry_free(pointer))
-define_delete(_ZdlPvRKSt9nothrow_t, _ZdaPvRKSt9nothrow_t, (void *pointer, unused const struct nothrow *tag),
-              entry_free(pointer))
-define_delete(_ZdlPvm, _ZdaPvm, (void *pointer, size_t size), entry_free_sized(pointer, size, 1))
-define_delete(_ZdlPvSt11align_val_t, _ZdaPvSt11align_val_t, (void *pointer, unused size_t alignment),
-              entry_free(pointer))
-define_delete(_ZdlPvmSt11align_val_t, _ZdaPvmSt11align_val_t, (void *pointer, size_t size, size_t alignment),
-              entry_free_sized(pointer, size, alignment))
-define_delete(_ZdlPvSt11align_val_tRKSt9nothrow_t, _ZdaPvSt11align_val_tRKSt9nothrow_t,
-              (void *pointer, unused size_t alignment, unused const struct nothrow *tag), entry_free(pointer))
+                define_delete(_ZdlPv, _ZdaPv, (void *pointer), entry_free(pointer))
+                    define_delete(_ZdlPvRKSt9nothrow_t, _ZdaPvRKSt9nothrow_t,
+                                  (void *pointer, unused const struct nothrow *tag),
+                                  entry_free(pointer))
+                        define_delete(_ZdlPvm, _ZdaPvm, (void *pointer, size_t size),
+                                      entry_free_sized(pointer, size, 1))
+                            define_delete(_ZdlPvSt11align_val_t, _ZdaPvSt11align_val_t,
+                                          (void *pointer, unused size_t alignment),
+                                          entry_free(pointer))
+                                define_delete(_ZdlPvmSt11align_val_t, _ZdaPvmSt11align_val_t,
+                                              (void *pointer, size_t size, size_t alignment),
+                                              entry_free_sized(pointer, size, alignment))
+                                    define_delete(_ZdlPvSt11align_val_tRKSt9nothrow_t,
+                                                  _ZdaPvSt11align_val_tRKSt9nothrow_t,
+                                                  (void *pointer, unused size_t alignment,
+                                                   unused const struct nothrow *tag),
+                                                  entry_free(pointer))

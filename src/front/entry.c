@@ -6,7 +6,8 @@
 
 #include <errno.h>
 
-/* A static program must get the constructor with the entry points: an archive's member is linked only when named. */
+/* A static program must get the constructor with the entry points: an archive's member is linked
+ * only when named. */
 extern const char front_is_linked;
 extern void (*const front_early)(void);
 __attribute__((used)) static const void *const linked[] = {&front_is_linked, &front_early};

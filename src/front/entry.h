@@ -1,4 +1,5 @@
-/* The entry points' bodies, shared by their cairn_ and their libc names: arguments checked, errno set.
+/* The entry points' bodies, shared by their cairn_ and their libc names: arguments checked, errno
+ * set.
  *
  * Inline, so that the fast paths start at the symbol; the heap below knows nothing of errno.
  */
@@ -10,7 +11,10 @@
 /* malloc_slow with errno. */
 void *entry_malloc_slow(size_t size_bytes);
 
-inline_always void *entry_malloc(size_t size_bytes) { return malloc_fast(size_bytes, entry_malloc_slow); }
+inline_always void *entry_malloc(size_t size_bytes)
+{
+    return malloc_fast(size_bytes, entry_malloc_slow);
+}
 inline_always void entry_free(void *pointer) { free_fast(pointer); }
 
 void *entry_calloc(size_t count, size_t size_bytes);

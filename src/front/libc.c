@@ -1,7 +1,7 @@
 /* libc's names. The whole family must come from one object, or a program would mix two heaps.
  *
- * __libc_malloc and kin are glibc's internal names, which some programs and preloaded libraries call past the public
- * ones.
+ * __libc_malloc and kin are glibc's internal names, which some programs and preloaded libraries
+ * call past the public ones.
  */
 #include "base/check.h"
 #include "cairn/heap.h"
@@ -24,7 +24,10 @@ api void free(void *pointer) { entry_free(pointer); }
 api void *calloc(size_t count, size_t size) { return entry_calloc(count, size); }
 api void *realloc(void *pointer, size_t size) { return entry_realloc(pointer, size); }
 
-api void *reallocarray(void *pointer, size_t count, size_t size) { return entry_reallocarray(pointer, count, size); }
+api void *reallocarray(void *pointer, size_t count, size_t size)
+{
+    return entry_reallocarray(pointer, count, size);
+}
 api void free_sized(void *pointer, size_t size) { entry_free_sized(pointer, size, 1); }
 
 api void free_aligned_sized(void *pointer, size_t alignment, size_t size)

@@ -1,7 +1,8 @@
-/* The one thing that C cannot say: a new handler may throw, and operator new(nothrow) must then return null.
+/* The one thing that C cannot say: a new handler may throw, and operator new(nothrow) must then
+ * return null.
  *
- * The C++ runtime's symbols are weak, so that a C program needs no C++ library; without one there is no handler, and
- * this is never called.
+ * The C++ runtime's symbols are weak, so that a C program needs no C++ library; without one there
+ * is no handler, and this is never called.
  */
 __asm__(".weak __cxa_begin_catch\n"
         ".weak __cxa_end_catch\n"

@@ -77,7 +77,8 @@ static bool parse_soft_limit(struct options *options, struct text value)
     if (!text_is(value, "cgroup"))
         return parse_bytes(value, &options->pages.soft_limit_bytes);
     size_t limit = os_memory_limit();
-    options->pages.soft_limit_bytes = limit - limit / 10; /* room for stacks, code and what is not ours */
+    options->pages.soft_limit_bytes =
+        limit - limit / 10; /* room for stacks, code and what is not ours */
     return true;
 }
 
@@ -86,14 +87,18 @@ static bool parse_huge_pages(struct options *options, struct text value)
     return parse_switch(value, &options->pages.huge_pages);
 }
 
-static bool parse_verbose(struct options *options, struct text value) { return parse_switch(value, &options->verbose); }
+static bool parse_verbose(struct options *options, struct text value)
+{
+    return parse_switch(value, &options->verbose);
+}
 
 static const struct {
     const char *name;
     bool (*parse)(struct options *options, struct text value);
 } keys[] = {
-    {"decay_ms", parse_decay},          {"dirty_cap", parse_dirty_cap}, {"soft_limit", parse_soft_limit},
-    {"huge_pages", parse_huge_pages}, {"verbose", parse_verbose},
+    {"decay_ms", parse_decay},        {"dirty_cap", parse_dirty_cap},
+    {"soft_limit", parse_soft_limit}, {"huge_pages", parse_huge_pages},
+    {"verbose", parse_verbose},
 };
 
 static void warn(const char *what, struct text text, const char *source)
@@ -139,6 +144,6 @@ void options_parse(struct options *options, const char *text, const char *source
 void options_report(const struct options *options)
 {
     report("options: decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,verbose:%u",
-           (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes, options->pages.soft_limit_bytes,
-           options->pages.huge_pages, options->verbose);
+           (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
+           options->pages.soft_limit_bytes, options->pages.huge_pages, options->verbose);
 }

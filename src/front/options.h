@@ -1,4 +1,5 @@
-/* The options: "key:value,…" from the program (cairn_options) and the environment (CAIRN_OPTIONS); later wins. */
+/* The options: "key:value,…" from the program (cairn_options) and the environment (CAIRN_OPTIONS);
+ * later wins. */
 #ifndef CAIRN_FRONT_OPTIONS_H
 #define CAIRN_FRONT_OPTIONS_H
 
@@ -9,8 +10,8 @@ struct options {
     bool verbose; /* settings at the start and statistics at the end, on stderr */
 };
 
-/* Applies one text; each key or value that is not understood gives one warning line and changes nothing. `source`
- * names the text in warnings. */
+/* Applies one text; each key or value that is not understood gives one warning line and changes
+ * nothing. `source` names the text in warnings. */
 void options_parse(struct options *options, const char *text, const char *source);
 
 void options_report(const struct options *options);

@@ -1,6 +1,6 @@
-/* Start and end of the library: options are read when constructors run, before the program's own where the loader lets
- * us. Blocks may be asked for long before: the heap starts by itself, with the built-in limits. A program that asks for
- * none pays for none of it.
+/* Start and end of the library: options are read when constructors run, before the program's own
+ * where the loader lets us. Blocks may be asked for long before: the heap starts by itself, with
+ * the built-in limits. A program that asks for none pays for none of it.
  */
 #include "cairn/heap.h"
 #include "front/options.h"

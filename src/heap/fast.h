@@ -1,15 +1,16 @@
 /* The whole fast path: malloc of a small block and free of an own block, checks included.
  *
- * malloc: the thread heap's table, indexed by size, names the current slab of the size's class; its list gives the slot
- * freed last; the list's next head comes from the slot's link byte, which becomes "live". An empty list falls through
- * to the slots never used.
- * free: page map -> header -> owned by this thread's heap? -> slot number by one multiplication, which also tells
- * interior pointers -> link byte still "live"? -> push.
+ * malloc: the thread heap's table, indexed by size, names the current slab of the size's class; its
+ * list gives the slot freed last; the list's next head comes from the slot's link byte, which
+ * becomes "live". An empty list falls through to the slots never used. free: page map -> header ->
+ * owned by this thread's heap? -> slot number by one multiplication, which also tells interior
+ * pointers -> link byte still "live"? -> push.
  *
- * No null tests: before a thread's first call and after its end `thread_heap` points at a table of empty slabs, and the
- * page map answers with the null span for whatever is not ours. No locks, no atomics: only the owner writes here what
- * is written here. What other threads may read (limit, links) is accessed by relaxed atomics, which cost nothing.
- * Everything else is in heap.c behind one jump. dev/ counts the instructions of both paths in the built library.
+ * No null tests: before a thread's first call and after its end `thread_heap` points at a table of
+ * empty slabs, and the page map answers with the null span for whatever is not ours. No locks, no
+ * atomics: only the owner writes here what is written here. What other threads may read (limit,
+ * links) is accessed by relaxed atomics, which cost nothing. Everything else is in heap.c behind
+ * one jump. dev/ counts the instructions of both paths in the built library.
  */
 #ifndef CAIRN_HEAP_FAST_H
 #define CAIRN_HEAP_FAST_H
@@ -17,13 +18,17 @@
 #include "heap/slab.h"
 #include "heap/thread_heap.h"
 
-void *malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
-void free_slow(void *pointer, struct span *span);         /* another thread's block, a large one, or none of ours */
-void free_foreign(void *pointer);                         /* misuse: no address of ours, dies */
-void free_attend(struct span *slab);                      /* the slab's count of frees ran out */
-void free_reject(uint64_t slot, struct span *slab);       /* misuse: dies; `slot` as slab_slot computed it */
+void *
+malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
+void free_slow(void *pointer,
+               struct span *span);   /* another thread's block, a large one, or none of ours */
+void free_foreign(void *pointer);    /* misuse: no address of ours, dies */
+void free_attend(struct span *slab); /* the slab's count of frees ran out */
+void free_reject(uint64_t slot,
+                 struct span *slab); /* misuse: dies; `slot` as slab_slot computed it */
 
-/* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path nothing. */
+/* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path
+ * nothing. */
 inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
 {
     struct heap *heap = thread_heap;
@@ -59,7 +64,8 @@ inline_always void free_fast(void *pointer)
     }
     uint64_t slot = slab_slot(slab, pointer);
     uint8_t *links = slab->links;
-    if (unlikely(slot >= load_folded(&slab->limit) || load_folded(&links[LINKS_AT + slot]) != LINK_LIVE)) {
+    if (unlikely(slot >= load_folded(&slab->limit) ||
+                 load_folded(&links[LINKS_AT + slot]) != LINK_LIVE)) {
         free_reject(slot, slab);
         return;
     }

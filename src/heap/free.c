@@ -1,4 +1,5 @@
-/* The slow half of free: blocks of other threads, large ones, counts that ran out, and everything that is not a block.
+/* The slow half of free: blocks of other threads, large ones, counts that ran out, and everything
+ * that is not a block.
  */
 #include "base/check.h"
 #include "heap/checked.h"
@@ -27,21 +28,25 @@ static _Noreturn cold void reject(const void *pointer, const char *operation)
     }
     if (span) {
         size_t size = (size_t)span->pages << PAGE_SHIFT;
-        die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size, (void *)start);
+        die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size,
+            (void *)start);
     }
     if (pages_holds(pointer))
-        die(operation[0] == 'f' ? "double %s of %p (its memory is free)" : "%s of freed block %p (its memory is free)",
+        die(operation[0] == 'f' ? "double %s of %p (its memory is free)"
+                                : "%s of freed block %p (its memory is free)",
             operation, pointer);
     die("%s of %p, which is not a Cairn block", operation, pointer);
 }
 
 void free_foreign(void *pointer) { reject(pointer, "free"); }
 
-/* Undoes slab_slot as far as the arithmetic allows: exact for every address that a program can have. */
+/* Undoes slab_slot as far as the arithmetic allows: exact for every address that a program can
+ * have. */
 void free_reject(uint64_t slot, struct span *slab)
 {
     if (unlikely(!span_is_slab(slab)))
-        return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word has its value */
+        return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
+                   has its value */
     unsigned twos = lowest_bit(slab->size_bytes);
     unsigned lost = INVERSE_SHIFT - twos;
     uint64_t product = rotate_right(slot, 64 - INVERSE_SHIFT);
@@ -73,7 +78,8 @@ unsigned checked_slot(const void *pointer, struct span *slab, const char *operat
 /* The owner's free of a block in a slab that has remote frees waiting. */
 static void free_tagged(void *pointer, struct heap *heap, struct span *slab)
 {
-    heap_drain(heap); /* so that the coming frees are fast again; may also retire other slabs, never this one */
+    heap_drain(heap); /* so that the coming frees are fast again; may also retire other slabs, never
+                         this one */
     unsigned slot = checked_slot(pointer, slab, "free");
     slab_push(slab, slot);
     if (--slab->until == 0)

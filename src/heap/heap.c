@@ -1,6 +1,6 @@
 /* The heap's start, its part in fork, trim and statistics. */
-#include "base/check.h"
 #include "heap/heap.h"
+#include "base/check.h"
 #include "os/os.h"
 
 enum { NOT_STARTED, STARTING, STARTED };
@@ -57,7 +57,7 @@ static bool count_span(struct span *span, char *start, void *context)
             live -= count_bits(load_relaxed(&slab_remote(span)->words[i]));
         stats->live_blocks += live;
         stats->live_bytes += live * class->size_bytes;
-        stats->slab_bytes += (size_t)class->pages << PAGE_SHIFT;
+        stats->slab_bytes += (size_t) class->pages << PAGE_SHIFT;
     } else {
         stats->live_blocks++;
         stats->live_bytes += (size_t)span->pages << PAGE_SHIFT;

@@ -1,7 +1,9 @@
-/* The general heap, as front/ uses it: every entry point without its libc name. errno is not touched here.
+/* The general heap, as front/ uses it: every entry point without its libc name. errno is not
+ * touched here.
  *
- * Allocating functions return NULL when memory is out or the size is beyond PTRDIFF_MAX. Freeing functions die on
- * misuse, see docs/MESSAGES.md. Any thread, any time, also before constructors and after a thread's end.
+ * Allocating functions return NULL when memory is out or the size is beyond PTRDIFF_MAX. Freeing
+ * functions die on misuse, see docs/MESSAGES.md. Any thread, any time, also before constructors and
+ * after a thread's end.
  */
 #ifndef CAIRN_HEAP_HEAP_H
 #define CAIRN_HEAP_HEAP_H
@@ -10,19 +12,21 @@
 
 void *heap_allocate_zeroed(size_t size_bytes);
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes); /* a power of two */
-void *heap_resize(void *pointer, size_t size_bytes);                    /* neither NULL nor 0; the block stays on failure */
-size_t heap_usable_size(const void *pointer);                           /* not NULL */
-void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes); /* as asked for when allocated */
-bool heap_release(size_t keep_bytes); /* gives free memory back; true when some went */
+void *heap_resize(void *pointer,
+                  size_t size_bytes);         /* neither NULL nor 0; the block stays on failure */
+size_t heap_usable_size(const void *pointer); /* not NULL */
+void heap_free_sized(void *pointer, size_t size_bytes,
+                     size_t alignment_bytes); /* as asked for when allocated */
+bool heap_release(size_t keep_bytes);         /* gives free memory back; true when some went */
 
 struct heap_stats {
     struct page_stats pages;
-    size_t live_bytes;  /* in blocks in use, as their sizes were rounded */
+    size_t live_bytes; /* in blocks in use, as their sizes were rounded */
     size_t live_blocks;
     size_t large_bytes; /* of those, in large and huge blocks */
     size_t large_blocks;
-    size_t slab_bytes;  /* pages of slabs */
-    size_t heaps;       /* thread heaps, orphans among them */
+    size_t slab_bytes; /* pages of slabs */
+    size_t heaps;      /* thread heaps, orphans among them */
 };
 void heap_read_stats(struct heap_stats *stats);
 

@@ -1,8 +1,10 @@
-/* Large blocks: see large.h. The page layer does the work; here stands which of its two kinds a block becomes.
+/* Large blocks: see large.h. The page layer does the work; here stands which of its two kinds a
+ * block becomes.
  *
- * Runs of an arena are cheap to get and to give (no system call while the dirty cap lasts) and pack to a page; mappings
- * grow by moving page tables. So a block is a run up to HUGE_MIN_BYTES, but one that has to move while it grows becomes
- * a mapping from GROWING_MIN_BYTES, with some address space to spare: it is likely to grow on.
+ * Runs of an arena are cheap to get and to give (no system call while the dirty cap lasts) and pack
+ * to a page; mappings grow by moving page tables. So a block is a run up to HUGE_MIN_BYTES, but one
+ * that has to move while it grows becomes a mapping from GROWING_MIN_BYTES, with some address space
+ * to spare: it is likely to grow on.
  */
 #include "heap/large.h"
 
@@ -45,12 +47,14 @@ void *large_resize(struct span *span, size_t size_bytes)
     size_t pages = pages_for(size_bytes);
     if (span->tag == SPAN_HUGE) {
         bool keeps = pages <= span->pages && pages >= span->pages - span->pages / 4;
-        if (!keeps && !pages_resize_huge(span, size_bytes + (pages > span->pages ? size_bytes / 8 : 0)) &&
+        if (!keeps &&
+            !pages_resize_huge(span, size_bytes + (pages > span->pages ? size_bytes / 8 : 0)) &&
             (pages < span->pages || !pages_resize_huge(span, size_bytes)))
             return pages <= span->pages ? span->base : NULL;
         return span->base;
     }
-    bool in_place = pages == span->pages || (pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages));
+    bool in_place = pages == span->pages ||
+                    (pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages));
     return in_place ? span->base : NULL;
 }
 

@@ -1,4 +1,5 @@
-/* Blocks above MEDIUM_MAX: runs of pages of an arena, and above HUGE_MIN_BYTES mappings of their own. */
+/* Blocks above MEDIUM_MAX: runs of pages of an arena, and above HUGE_MIN_BYTES mappings of their
+ * own. */
 #ifndef CAIRN_HEAP_LARGE_H
 #define CAIRN_HEAP_LARGE_H
 
@@ -9,10 +10,12 @@
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 void large_free(struct span *span);
 
-/* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is not possible. */
+/* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is
+ * not possible. */
 void *large_resize(struct span *span, size_t size_bytes);
 
-/* Whether a block of this size may have this span; exact but for mappings that grew, which have room to spare. */
+/* Whether a block of this size may have this span; exact but for mappings that grew, which have
+ * room to spare. */
 bool large_matches(const struct span *span, size_t size_bytes);
 
 /* A new block for one that grows and has to move: one that will grow cheaply again. */

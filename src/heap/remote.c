@@ -1,18 +1,20 @@
 /* Remote free: one atomic OR in the common case, a post to the owner for the first in a word.
  *
- * Protocol and its argument. Let W be a word of the slab's remote bits, D the difference in the owner word.
- *   free:    (1) old = OR(W, bit)      (2) if old == 0: D += 1 and set QUEUED, in one CAS   (3) if it was not QUEUED: push
- *   collect: (a) clear QUEUED after popping the slab   (b) for each W != 0: bits = XCHG(W, 0)   (c) D -= words with bits
- * No bit is lost: a free whose OR comes before (b) is in the exchanged bits, or in those of an earlier free of the same
- *   word, which makes the post. One whose OR comes after (b) finds 0 and posts; its CAS comes after (a), so it finds
- *   QUEUED clear, unless yet another post set it again and pushes.
- * No slab is retired under a poster: each turn of a W from zero adds exactly one to D, in (2), and each exchange of bits
- *   takes exactly one away. So D == 0 only if every free that got past (1) with old == 0 is also past (2). D may
- *   be negative for a while: collected, but (2) still to come. QUEUED clear says that none stands before its push (3).
- *   Frees with old != 0 do not touch the slab after (1); the block that they free keeps the slab from being empty until
- *   its bit is collected, which is after (1).
- * A double free is seen at once: by (1) when the bit is set, by the link byte when the owner has the block in its list.
- *   Two frees of one block at the very same time, one of them the owner's, are seen when the bit is collected.
+ * Protocol and its argument. Let W be a word of the slab's remote bits, D the difference in the
+ * owner word. free:    (1) old = OR(W, bit)      (2) if old == 0: D += 1 and set QUEUED, in one CAS
+ * (3) if it was not QUEUED: push collect: (a) clear QUEUED after popping the slab   (b) for each W
+ * != 0: bits = XCHG(W, 0)   (c) D -= words with bits No bit is lost: a free whose OR comes before
+ * (b) is in the exchanged bits, or in those of an earlier free of the same word, which makes the
+ * post. One whose OR comes after (b) finds 0 and posts; its CAS comes after (a), so it finds QUEUED
+ * clear, unless yet another post set it again and pushes. No slab is retired under a poster: each
+ * turn of a W from zero adds exactly one to D, in (2), and each exchange of bits takes exactly one
+ * away. So D == 0 only if every free that got past (1) with old == 0 is also past (2). D may be
+ * negative for a while: collected, but (2) still to come. QUEUED clear says that none stands before
+ * its push (3). Frees with old != 0 do not touch the slab after (1); the block that they free keeps
+ * the slab from being empty until its bit is collected, which is after (1). A double free is seen
+ * at once: by (1) when the bit is set, by the link byte when the owner has the block in its list.
+ *   Two frees of one block at the very same time, one of them the owner's, are seen when the bit is
+ * collected.
  */
 #include "heap/remote.h"
 
@@ -29,14 +31,16 @@ static void post(struct heap *heap, struct span *slab)
         struct span *first = load_relaxed(&heap->mailbox);
         do
             slab_remote(slab)->mail_next = first;
-        while (!compare_swap_seq_cst(&heap->mailbox, &first, slab)); /* release: pairs with the exchange in heap_drain */
+        while (!compare_swap_seq_cst(&heap->mailbox, &first,
+                                     slab)); /* release: pairs with the exchange in heap_drain */
     }
     /* The slab may be gone now; heaps never are. */
     if (unlikely(load_seq_cst(&heap->state) == HEAP_ORPHAN))
         heap_tend_orphan(heap);
 }
 
-/* The remote words of a frozen slab begin anew in each process: what they held was another process's. */
+/* The remote words of a frozen slab begin anew in each process: what they held was another
+ * process's. */
 void slab_begin_frozen(struct span *slab)
 {
     enum { BUSY = UINT32_MAX };
@@ -52,8 +56,9 @@ void slab_begin_frozen(struct span *slab)
     }
 }
 
-/* A frozen slab has no owner to collect; once every slot was freed in this process its pages go back. Whoever finds
- * it so and takes the owner word away does it; the header stays readable for those who come too late. */
+/* A frozen slab has no owner to collect; once every slot was freed in this process its pages go
+ * back. Whoever finds it so and takes the owner word away does it; the header stays readable for
+ * those who come too late. */
 static void retire_frozen(struct heap *heap, struct span *slab)
 {
     unsigned freed = 0;
@@ -72,7 +77,8 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
         slab_begin_frozen(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
     uint64_t bit = (uint64_t)1 << slot % 64;
-    uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64], bit); /* pairs with the exchange in collect */
+    uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64],
+                                    bit); /* pairs with the exchange in collect */
     if (unlikely((old & bit) != 0))
         die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
     if (unlikely(frozen))

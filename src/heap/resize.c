@@ -11,7 +11,8 @@ static size_t span_block_bytes(const struct span *span)
     return span_is_slab(span) ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
 }
 
-/* To a new block of its own span, from a large one: neither needs copying through the other's memory twice. */
+/* To a new block of its own span, from a large one: neither needs copying through the other's
+ * memory twice. */
 static void *move_large(struct span *old, size_t size_bytes)
 {
     struct span *fresh = large_allocate_growing(size_bytes);
@@ -55,12 +56,14 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
     if (span_is_slab(span))
         matches = class_of_aligned(size_bytes, alignment_bytes) == slab_class(span);
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
-        matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT && large_matches(span, size_bytes);
+        matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT &&
+                  large_matches(span, size_bytes);
     else
         matches = true; /* no block at all: free says so */
     if (unlikely(!matches)) {
         checked_span(pointer, "free");
-        die("free_sized of %p with size %zu (%zu-byte block)", pointer, size_bytes, span_block_bytes(span));
+        die("free_sized of %p with size %zu (%zu-byte block)", pointer, size_bytes,
+            span_block_bytes(span));
     }
     free_fast(pointer);
 }

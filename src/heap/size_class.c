@@ -16,8 +16,8 @@ static size_t size_of(unsigned class)
     return (size_t)(16 + (step % 16) + 1) << (6 + step / 16);
 }
 
-/* The longest run that a slab of the class may have: short for small blocks, which fill it soon; eight blocks at
- * least. */
+/* The longest run that a slab of the class may have: short for small blocks, which fill it soon;
+ * eight blocks at least. */
 static size_t longest_run(size_t size_bytes)
 {
     if (size_bytes <= 128)
@@ -48,8 +48,8 @@ static void choose_run(struct size_class *class)
     }
 }
 
-/* The inverse of an odd number modulo 2^64. Newton's iteration doubles the correct bits, from 5: Hacker's Delight,
- * 2nd edition, section 10-16. */
+/* The inverse of an odd number modulo 2^64. Newton's iteration doubles the correct bits, from 5:
+ * Hacker's Delight, 2nd edition, section 10-16. */
 static uint64_t odd_inverse(uint64_t odd)
 {
     uint64_t inverse = (odd * 3) ^ 2;
@@ -83,6 +83,6 @@ unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes)
         return CLASS_COUNT;
     unsigned class = class_of_size(align_up(larger_of(size_bytes, 1), alignment_bytes));
     while (class < CLASS_COUNT && size_classes[class].size_bytes % alignment_bytes != 0)
-        class++;
+        class ++;
     return class;
 }

@@ -1,8 +1,9 @@
 /* Size classes: 16-byte steps to 128, then 8 a doubling to 1 KiB, then 16 a doubling to 32 KiB.
  *
- * Spacing and slab lengths: docs/decisions/0002-size-classes.md. All sizes are multiples of 16, so every block is
- * 16-byte aligned; a block size that is a multiple of a power of two up to a page is aligned to it, because slabs start
- * on pages. The table is filled once at the start and constant from then on; the mappings are pure.
+ * Spacing and slab lengths: docs/decisions/0002-size-classes.md. All sizes are multiples of 16, so
+ * every block is 16-byte aligned; a block size that is a multiple of a power of two up to a page is
+ * aligned to it, because slabs start on pages. The table is filled once at the start and constant
+ * from then on; the mappings are pure.
  */
 #ifndef CAIRN_HEAP_SIZE_CLASS_H
 #define CAIRN_HEAP_SIZE_CLASS_H
@@ -26,7 +27,7 @@ struct size_class {
     uint8_t cold_64;     /* metadata of a slab beside its header, in units of 64 bytes */
     uint8_t table_first; /* of the thread heap's table, small classes only */
     uint8_t table_last;
-    uint64_t inverse;    /* see slot_of in fast.h */
+    uint64_t inverse; /* see slot_of in fast.h */
 };
 
 extern struct size_class size_classes[CLASS_COUNT];
@@ -58,8 +59,8 @@ inline_always unsigned class_of_size(size_t size_bytes)
     return size_bytes <= SMALL_MAX ? small_class(size_bytes) : medium_class(size_bytes);
 }
 
-/* The class whose blocks hold `size_bytes` at every multiple of `alignment_bytes`, a power of two up to a page;
- * CLASS_COUNT when only a large block does. */
+/* The class whose blocks hold `size_bytes` at every multiple of `alignment_bytes`, a power of two
+ * up to a page; CLASS_COUNT when only a large block does. */
 unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes);
 
 #endif

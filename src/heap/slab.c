@@ -11,7 +11,8 @@ struct span *slab_make(struct heap *heap, unsigned class)
     struct span *slab = pages_take_slab(class);
     if (slab == NULL)
         return NULL;
-    /* A header that served a slab before has link bytes of then; those of a new one are zero and stay untouched. */
+    /* A header that served a slab before has link bytes of then; those of a new one are zero and
+     * stay untouched. */
     if (slab->capacity != 0)
         memset(slab->links, 0, (size_t)shape->cold_64 * 64);
     slab->base -= shape->size_bytes;
@@ -40,12 +41,14 @@ unsigned slab_collect(struct span *slab)
     for (unsigned i = 0; i < REMOTE_WORDS; i++) {
         if (load_relaxed(&remote->words[i]) == 0)
             continue;
-        uint64_t bits = exchange_acquire(&remote->words[i], (uint64_t)0); /* pairs with fetch_or in remote_free */
+        uint64_t bits = exchange_acquire(&remote->words[i],
+                                         (uint64_t)0); /* pairs with fetch_or in remote_free */
         words++;
         for (; bits != 0; bits &= bits - 1) {
             unsigned slot = i * 64 + lowest_bit(bits);
             if (unlikely(*slab_link(slab, slot) != LINK_LIVE))
-                die("double free of %p (%u-byte block)", (void *)slab_block(slab, slot), slab->size_bytes);
+                die("double free of %p (%u-byte block)", (void *)slab_block(slab, slot),
+                    slab->size_bytes);
             slab_push(slab, slot);
             collected++;
         }

@@ -1,23 +1,27 @@
 /* The slab: a run of pages cut into equal slots, with all that is known of them outside the run.
  *
- * Free slots form a LIFO list of slot numbers, one link byte a slot, kept in the header's cold area: the block freed
- * last is still in the cache and is handed out first, and a block in use holds nothing of ours. A link byte is 0 while
- * its slot is in use (or was never handed out), so one byte tells a double free. Slots never handed out are not in the
- * list: `limit` counts up through them, and neither their memory nor their link bytes are touched before.
+ * Free slots form a LIFO list of slot numbers, one link byte a slot, kept in the header's cold
+ * area: the block freed last is still in the cache and is handed out first, and a block in use
+ * holds nothing of ours. A link byte is 0 while its slot is in use (or was never handed out), so
+ * one byte tells a double free. Slots never handed out are not in the list: `limit` counts up
+ * through them, and neither their memory nor their link bytes are touched before.
  *
  * Invariants, of a slab that no other thread has blocks to free in (slab_verify):
  *   live + listed == limit - 1, listed == length of the list from head == non-zero link bytes;
  *   in its bin's list: until == live, remote bits not collected among them;
- *   full, in no list:  until == slab_patience - slots freed since it was full; at 0 it enters the list.
+ *   full, in no list:  until == slab_patience - slots freed since it was full; at 0 it enters the
+ * list.
  *
- * Remote frees: each slot has a bit in the remote words. The freeing thread sets it; whoever turns a word from zero to
- * non-zero must also count itself into the owner word, and post the slab to its heap's mailbox unless it is QUEUED
- * already. Touching the owner word is the poster's last action on the slab, so the owner may retire the slab only when
- * the count of posts equals the count of words it collected (their difference stands in the owner word) and it is not
- * QUEUED. A thread that finds the word non-zero touches nothing after its bit. See remote.c for the argument.
+ * Remote frees: each slot has a bit in the remote words. The freeing thread sets it; whoever turns
+ * a word from zero to non-zero must also count itself into the owner word, and post the slab to its
+ * heap's mailbox unless it is QUEUED already. Touching the owner word is the poster's last action
+ * on the slab, so the owner may retire the slab only when the count of posts equals the count of
+ * words it collected (their difference stands in the owner word) and it is not QUEUED. A thread
+ * that finds the word non-zero touches nothing after its bit. See remote.c for the argument.
  *
- * Which operations may run together: the owner's with remote frees of other threads; remote frees with one another.
- * Owner here is whoever holds the heap: its thread, or the thread that borrowed an orphan.
+ * Which operations may run together: the owner's with remote frees of other threads; remote frees
+ * with one another. Owner here is whoever holds the heap: its thread, or the thread that borrowed
+ * an orphan.
  */
 #ifndef CAIRN_HEAP_SLAB_H
 #define CAIRN_HEAP_SLAB_H
@@ -31,22 +35,24 @@ enum {
     LINKS_AT = 64, /* in the cold area: behind the remote line, which other threads write */
 };
 
-/* The owner word: the heap, a tag in the low bits, in the upper 16 posts minus collected words. Tag and difference clear:
- * the owner's free takes the fast path. */
+/* The owner word: the heap, a tag in the low bits, in the upper 16 posts minus collected words. Tag
+ * and difference clear: the owner's free takes the fast path. */
 enum {
-    OWNER_QUEUED = 1, /* in the mailbox, or about to be. Poster sets, owner clears when it takes it out. */
+    OWNER_QUEUED =
+        1, /* in the mailbox, or about to be. Poster sets, owner clears when it takes it out. */
     OWNER_POST_SHIFT = 48,
 };
-#define OWNER_POST ((uintptr_t)1 << OWNER_POST_SHIFT)
+#define OWNER_POST      ((uintptr_t)1 << OWNER_POST_SHIFT)
 #define OWNER_HEAP_MASK ((OWNER_POST - 1) & ~(uintptr_t)63)
 
 enum { REMOTE_WORDS = 4 };
 
 /* First line of the cold area. */
 struct remote {
-    uint64_t words[REMOTE_WORDS]; /* atomic: bit a slot, set by the freeing thread, collected by the owner */
+    uint64_t words[REMOTE_WORDS]; /* atomic: bit a slot, set by the freeing thread, collected by the
+                                     owner */
     struct span *mail_next;       /* poster, until the slab is in the mailbox; then owner */
-    uint32_t generation;          /* atomic: of the process whose frees the words of a frozen slab hold */
+    uint32_t generation; /* atomic: of the process whose frees the words of a frozen slab hold */
 };
 
 static_check(sizeof(struct remote) <= LINKS_AT, "the remote line is one line");
@@ -56,11 +62,18 @@ inline_always unsigned slab_cold_64(unsigned capacity)
 {
     return (unsigned)align_up(LINKS_AT + capacity + 1, 64) / 64;
 }
-static_check((LINKS_AT + CAPACITY_MAX + 1 + 63) / 64 < COLD_KINDS, "the page layer knows the cold area's size");
+static_check((LINKS_AT + CAPACITY_MAX + 1 + 63) / 64 < COLD_KINDS,
+             "the page layer knows the cold area's size");
 
-inline_always struct remote *slab_remote(const struct span *slab) { return (struct remote *)(void *)slab->links; }
+inline_always struct remote *slab_remote(const struct span *slab)
+{
+    return (struct remote *)(void *)slab->links;
+}
 
-inline_always uint8_t *slab_link(const struct span *slab, unsigned slot) { return &slab->links[LINKS_AT + slot]; }
+inline_always uint8_t *slab_link(const struct span *slab, unsigned slot)
+{
+    return &slab->links[LINKS_AT + slot];
+}
 
 inline_always char *slab_block(const struct span *slab, unsigned slot)
 {
@@ -69,9 +82,13 @@ inline_always char *slab_block(const struct span *slab, unsigned slot)
 
 inline_always char *slab_start(const struct span *slab) { return slab->base + slab->size_bytes; }
 
-/* A slab that ran full waits outside its bin's list until so many of its slots were freed: a slab with one free slot is
- * not worth going back to. Bounds the free slots out of reach to a sixteenth. */
-inline_always uint8_t slab_patience(const struct span *slab) { return (uint8_t)(1 + slab->capacity / 16); }
+/* A slab that ran full waits outside its bin's list until so many of its slots were freed: a slab
+ * with one free slot is not worth going back to. Bounds the free slots out of reach to a sixteenth.
+ */
+inline_always uint8_t slab_patience(const struct span *slab)
+{
+    return (uint8_t)(1 + slab->capacity / 16);
+}
 
 /* Such a slab is linked to itself. */
 inline_always bool slab_is_waiting(const struct span *slab) { return slab->next == slab; }
@@ -87,14 +104,16 @@ inline_always struct heap *slab_heap(const struct span *slab)
     return (struct heap *)(load_relaxed(&slab->owner) & OWNER_HEAP_MASK);
 }
 
-/* Number of the slot at `address`, 1 up; a number of at least `limit` when no block that was ever handed out starts
- * there. One multiplication: for a block size odd * 2^k, `inverse` is the inverse of odd, shifted so that a multiple of
- * the size becomes its quotient after the rotation, and anything else a number beyond every quotient (Hacker's Delight,
- * section 10-17). The arithmetic is modulo 2^(64 - INVERSE_SHIFT + k), at least 2^53; differences of addresses that the
- * page map reaches are below 2^47. */
+/* Number of the slot at `address`, 1 up; a number of at least `limit` when no block that was ever
+ * handed out starts there. One multiplication: for a block size odd * 2^k, `inverse` is the inverse
+ * of odd, shifted so that a multiple of the size becomes its quotient after the rotation, and
+ * anything else a number beyond every quotient (Hacker's Delight, section 10-17). The arithmetic is
+ * modulo 2^(64 - INVERSE_SHIFT + k), at least 2^53; differences of addresses that the page map
+ * reaches are below 2^47. */
 inline_always uint64_t slab_slot(const struct span *slab, const void *address)
 {
-    return rotate_right((uint64_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->inverse, INVERSE_SHIFT);
+    return rotate_right((uint64_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->inverse,
+                        INVERSE_SHIFT);
 }
 
 inline_always bool slab_remotely_freed(const struct span *slab, unsigned slot)

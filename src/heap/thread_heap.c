@@ -17,7 +17,7 @@ thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
 static struct heap *all_heaps;              /* atomic: stack that only grows */
 static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
-uint32_t heap_generation;                   /* written in the child of a fork, before it has threads */
+uint32_t heap_generation; /* written in the child of a fork, before it has threads */
 
 /* Bins. */
 
@@ -60,8 +60,8 @@ static bool is_settled(const struct span *slab, const struct heap *heap)
     return load_acquire(&slab->owner) == (uintptr_t)heap;
 }
 
-/* A slab of a bin's list is empty now. One that is not settled stays in the list: the post that is still to come brings
- * it back here, or it is used again. */
+/* A slab of a bin's list is empty now. One that is not settled stays in the list: the post that is
+ * still to come brings it back here, or it is used again. */
 static void retire_listed(struct heap *heap, struct span *slab)
 {
     if (!is_settled(slab, heap))
@@ -79,7 +79,10 @@ static void list(struct heap *heap, struct span *slab, unsigned live)
         retire_listed(heap, slab);
 }
 
-static size_t slab_bytes(const struct span *slab) { return (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT; }
+static size_t slab_bytes(const struct span *slab)
+{
+    return (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT;
+}
 
 /* While a small slab is current its count only has to stay above zero; a medium one's is exact. */
 static void make_current(struct heap *heap, struct span *slab)
@@ -91,7 +94,10 @@ static void make_current(struct heap *heap, struct span *slab)
     set_current(heap, slab_class(slab), slab);
 }
 
-void heap_unspare(struct heap *heap, const struct span *slab) { heap->spare_bytes -= slab_bytes(slab); }
+void heap_unspare(struct heap *heap, const struct span *slab)
+{
+    heap->spare_bytes -= slab_bytes(slab);
+}
 
 void heap_attend(struct heap *heap, struct span *slab)
 {
@@ -144,7 +150,8 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     return slab;
 }
 
-/* Puts the current slab aside with an exact count: into the list, among the full, or back to the pages. */
+/* Puts the current slab aside with an exact count: into the list, among the full, or back to the
+ * pages. */
 static void put_aside(struct heap *heap, unsigned class)
 {
     struct span *slab = heap->bins[class].current;
@@ -163,7 +170,7 @@ static void put_aside(struct heap *heap, unsigned class)
 void heap_trim(struct heap *heap)
 {
     heap_drain(heap);
-    for (unsigned class = 0; class < CLASS_COUNT; class++) {
+    for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         put_aside(heap, class);
         for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
             next = slab->next;
@@ -180,7 +187,8 @@ static void collect(struct heap *heap, struct span *slab)
 {
     unsigned collected = slab_collect(slab);
     if (heap->bins[slab_class(slab)].current == slab) {
-        if (!is_small(slab_class(slab)) && collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0)
+        if (!is_small(slab_class(slab)) && collected != 0 &&
+            (slab->until = (uint8_t)(slab->until - collected)) == 0)
             heap_attend(heap, slab);
     } else if (slab_is_waiting(slab)) {
         unsigned freed = slab_patience(slab) - (unsigned)slab->until + collected;
@@ -197,10 +205,12 @@ static void collect(struct heap *heap, struct span *slab)
 
 void heap_drain(struct heap *heap)
 {
-    struct span *slab = exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in post() */
+    struct span *slab =
+        exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in post() */
     while (slab) {
         struct span *next = slab_remote(slab)->mail_next;
-        /* From here on a new post enters the slab again; collecting comes after, so nothing is missed. */
+        /* From here on a new post enters the slab again; collecting comes after, so nothing is
+         * missed. */
         fetch_and_acq_rel(&slab->owner, ~(uintptr_t)OWNER_QUEUED);
         collect(heap, slab);
         slab = next;
@@ -214,12 +224,13 @@ static struct heap *heap_make(void)
     struct heap *heap = meta_take(META_HOT, sizeof *heap);
     if (heap == NULL)
         return NULL;
-    for (unsigned class = 0; class < CLASS_COUNT; class++)
+    for (unsigned class = 0; class < CLASS_COUNT; class ++)
         set_current(heap, class, &empty_slab);
     heap->generation = heap_generation;
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
     heap->next = load_relaxed(&all_heaps);
-    while (!compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
+    while (
+        !compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
         pause_processor();
     return heap;
 }
@@ -228,7 +239,8 @@ static struct heap *heap_make(void)
 static bool try_hold(struct heap *heap)
 {
     uint32_t expected = HEAP_ORPHAN;
-    if (load_relaxed(&heap->state) != HEAP_ORPHAN || !compare_swap_seq_cst(&heap->state, &expected, (uint32_t)HEAP_BUSY))
+    if (load_relaxed(&heap->state) != HEAP_ORPHAN ||
+        !compare_swap_seq_cst(&heap->state, &expected, (uint32_t)HEAP_BUSY))
         return false;
     fetch_sub_relaxed(&orphan_count, (size_t)1);
     return true;
@@ -240,7 +252,8 @@ void heap_return(struct heap *heap)
         heap_drain(heap);
         fetch_add_relaxed(&orphan_count, (size_t)1);
         store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
-        /* A poster between our drain and the store saw a heap that was held and went away; we look again. */
+        /* A poster between our drain and the store saw a heap that was held and went away; we look
+         * again. */
     } while (load_seq_cst(&heap->mailbox) != NULL && try_hold(heap));
 }
 
@@ -282,7 +295,8 @@ struct heap *heap_enter(void)
         return NULL;
     store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
     thread_heap = heap;
-    /* May allocate, which now works. Refused, the thread's heap is never adopted: its blocks stay valid. */
+    /* May allocate, which now works. Refused, the thread's heap is never adopted: its blocks stay
+     * valid. */
     (void)os_thread_end_arm(heap);
     return heap;
 }
@@ -333,12 +347,13 @@ void heap_verify(struct heap *heap)
 {
     if (!config_debug)
         return;
-    for (unsigned class = 0; class < CLASS_COUNT; class++) {
+    for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         struct bin *bin = &heap->bins[class];
         check_internal(bin->current == &empty_slab || slab_heap(bin->current) == heap);
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
-            check_internal(slab->prev == prev && slab_class(slab) == class && slab_heap(slab) == heap);
+            check_internal(slab->prev == prev && slab_class(slab) == class &&
+                           slab_heap(slab) == heap);
             check_internal(slab->until == slab_live(slab));
             slab_verify(slab);
         }

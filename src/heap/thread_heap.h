@@ -1,13 +1,15 @@
 /* The thread heap: the slabs that one thread allocates from, and the life of heaps between threads.
  *
- * A heap is ACTIVE (a thread's own), ORPHAN (its thread has ended) or BUSY (borrowed for a moment by a thread that frees
- * into it, or that allocates after its own heap is gone). Heaps are made when none can be adopted, and never given
- * back, so that a pointer to one stays valid for ever; a new thread adopts an orphan whole, with all its slabs.
+ * A heap is ACTIVE (a thread's own), ORPHAN (its thread has ended) or BUSY (borrowed for a moment
+ * by a thread that frees into it, or that allocates after its own heap is gone). Heaps are made
+ * when none can be adopted, and never given back, so that a pointer to one stays valid for ever; a
+ * new thread adopts an orphan whole, with all its slabs.
  *
- * Mailbox: a lock-free stack of slabs that hold remote frees. Pushed by any thread, emptied at once by the holder, so
- * there is no ABA. A poster that finds the heap an orphan tries to borrow it and empties the mailbox itself; the thread
- * that ends sets ORPHAN first and looks into the mailbox again after, both sequentially consistent, so one of the two
- * sees the other, and no post is left behind.
+ * Mailbox: a lock-free stack of slabs that hold remote frees. Pushed by any thread, emptied at once
+ * by the holder, so there is no ABA. A poster that finds the heap an orphan tries to borrow it and
+ * empties the mailbox itself; the thread that ends sets ORPHAN first and looks into the mailbox
+ * again after, both sequentially consistent, so one of the two sees the other, and no post is left
+ * behind.
  */
 #ifndef CAIRN_HEAP_THREAD_HEAP_H
 #define CAIRN_HEAP_THREAD_HEAP_H
@@ -17,7 +19,7 @@
 /* The slabs of one class. All fields: holder of the heap. */
 struct bin {
     struct span *current; /* allocated from; the empty slab when there is none */
-    struct span *first;   /* slabs with free slots, longest waiting first: frees have time to gather in them */
+    struct span *first;   /* slabs with free slots, longest waiting first: frees gather in them */
     struct span *last;
 };
 
@@ -26,16 +28,16 @@ enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY };
 struct heap {
     struct span *table[TABLE_COUNT]; /* holder: current slab by size in units of 8 bytes */
     struct bin bins[CLASS_COUNT];
-    size_t spare_bytes;              /* holder: sum over medium slabs that are current and empty */
-    uint32_t generation;             /* const after init, but see heaps_after_fork: of the process that uses it */
-    struct heap *next;               /* const after it is listed: all heaps */
-    uint32_t state;                  /* atomic: enum heap_state */
+    size_t spare_bytes; /* holder: sum over medium slabs that are current and empty */
+    uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
+    struct heap *next;   /* const after it is listed: all heaps */
+    uint32_t state;      /* atomic: enum heap_state */
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above; on a line of its own */
 };
 
 static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
 
-/* This thread's heap: never NULL. Equals no_heap() before the first call and after the thread's end. */
+/* This thread's heap: never NULL. no_heap before the first call and after the thread's end. */
 extern hidden_data thread_local_word struct heap *thread_heap;
 
 /* Stands for none: its table leads to the empty slab, it is never written. */
@@ -51,10 +53,12 @@ inline_always void heap_set_up_thread(void)
         thread_heap = (struct heap *)(uintptr_t)&no_heap;
 }
 
-/* This thread's heap, made or adopted if need be; NULL when memory is out or the thread has ended. */
+/* This thread's heap, made or adopted if need be; NULL when memory is out or the thread has ended.
+ */
 struct heap *heap_enter(void);
 
-/* For a thread that has none: a heap for one operation. NULL when memory is out. Pairs with heap_return. */
+/* For a thread that has none: a heap for one operation. NULL when memory is out. Pairs with
+ * heap_return. */
 struct heap *heap_borrow(void);
 void heap_return(struct heap *heap);
 
@@ -76,10 +80,11 @@ void heap_unspare(struct heap *heap, const struct span *slab);
 /* Gives back what this heap keeps without need. The holder's. */
 void heap_trim(struct heap *heap);
 
-/* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied the pages one after
- * another, so what the child sees of them is of different instants: lists may contradict pointers that the program
- * holds. They are frozen: nothing is allocated from them again, their blocks stay valid, and a free of one is taken
- * without the checks that their state could fail falsely: a second free in this process still dies. This thread's own heap goes on. */
+/* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied
+ * the pages one after another, so what the child sees of them is of different instants: lists may
+ * contradict pointers that the program holds. They are frozen: nothing is allocated from them
+ * again, their blocks stay valid, and a free of one is taken without the checks that their state
+ * could fail falsely: a second free in this process still dies. This thread's own heap goes on. */
 void heaps_after_fork(void);
 
 extern hidden_data uint32_t heap_generation; /* counts forks on the way to this process */

@@ -1,5 +1,6 @@
-/* Fault injection for tests: counts the calls of os/ that can fail and fails those that a plan names. Any thread may
- * call; a plan is made while nothing else runs. Costs nothing in release builds.
+/* Fault injection for tests: counts the calls of os/ that can fail and fails those that a plan
+ * names. Any thread may call; a plan is made while nothing else runs. Costs nothing in release
+ * builds.
  */
 #include "base/atomic.h"
 #include "os/kernel.h"

@@ -1,4 +1,5 @@
-/* System calls without libc: the return value is the kernel's, a negative errno on failure. Only for os/.
+/* System calls without libc: the return value is the kernel's, a negative errno on failure. Only
+ * for os/.
  *
  * Source of the conventions: syscall(2), "Architecture calling conventions".
  */
@@ -32,14 +33,21 @@ inline_always long kernel_call(long number, long a, long b, long c, long d, long
     register long x3 __asm__("x3") = d;
     register long x4 __asm__("x4") = e;
     register long x5 __asm__("x5") = f;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    __asm__ volatile("svc 0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
     return x0;
 }
 #endif
 
-inline_always bool kernel_failed(long result) { return (unsigned long)result > (unsigned long)-4096L; }
+inline_always bool kernel_failed(long result)
+{
+    return (unsigned long)result > (unsigned long)-4096L;
+}
 
-/* True when the plan of os_fault_plan says that this call fails; then *error is its negative errno. */
+/* True when the plan of os_fault_plan says that this call fails; then *error is its negative errno.
+ */
 bool fault_strikes(int *error);
 
 #endif

@@ -1,4 +1,5 @@
-/* Address space and memory: mmap and its kin. See os.h for the contract. No state but the page size. */
+/* Address space and memory: mmap and its kin. See os.h for the contract. No state but the page
+ * size. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MREMAP_FIXED */
 #endif
@@ -15,7 +16,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 #ifndef PR_SET_VMA
-#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA           0x53564d41
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 
@@ -30,8 +31,8 @@ void os_init(void)
         store_relaxed(&page_size_bytes, size);
 }
 
-/* ThreadSanitizer must see the call, or it takes what threads did at the address before it was unmapped for races with
- * what is done there now. */
+/* ThreadSanitizer must see the call, or it takes what threads did at the address before it was
+ * unmapped for races with what is done there now. */
 static void *map_seen(size_t size_bytes, int protection, int flags)
 {
     int saved = errno;
@@ -72,9 +73,15 @@ int os_protect(void *start, size_t size_bytes, enum os_access access)
     return call_on_range(SYS_mprotect, start, size_bytes, protections[access]);
 }
 
-int os_unmap(void *start, size_t size_bytes) { return call_on_range(SYS_munmap, start, size_bytes, 0); }
+int os_unmap(void *start, size_t size_bytes)
+{
+    return call_on_range(SYS_munmap, start, size_bytes, 0);
+}
 
-int os_purge(void *start, size_t size_bytes) { return call_on_range(SYS_madvise, start, size_bytes, MADV_DONTNEED); }
+int os_purge(void *start, size_t size_bytes)
+{
+    return call_on_range(SYS_madvise, start, size_bytes, MADV_DONTNEED);
+}
 
 int os_populate(void *start, size_t size_bytes)
 {
@@ -91,11 +98,15 @@ static int remap(void *start, size_t old_bytes, size_t new_bytes, long flags, vo
     int error;
     if (fault_strikes(&error))
         return error;
-    long result = kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags, (long)destination, 0);
+    long result = kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags,
+                              (long)destination, 0);
     return kernel_failed(result) ? (int)result : 0;
 }
 
-int os_resize(void *start, size_t old_bytes, size_t new_bytes) { return remap(start, old_bytes, new_bytes, 0, NULL); }
+int os_resize(void *start, size_t old_bytes, size_t new_bytes)
+{
+    return remap(start, old_bytes, new_bytes, 0, NULL);
+}
 
 int os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
 {
@@ -104,5 +115,6 @@ int os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
 
 void os_name(void *start, size_t size_bytes, const char *name)
 {
-    kernel_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, (long)start, (long)size_bytes, (long)name, 0);
+    kernel_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, (long)start, (long)size_bytes,
+                (long)name, 0);
 }

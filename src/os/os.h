@@ -1,10 +1,13 @@
-/* The operating system, as little of it as an allocator needs: the only layer that makes system calls.
+/* The operating system, as little of it as an allocator needs: the only layer that makes system
+ * calls.
  *
- * Calls go to the kernel directly, not through libc: errno is never touched, no call is a cancellation point, and all
- * of it works before libc is ready and in any signal context. Functions return a pointer or NULL, or 0 or a negative
- * errno. Sizes and addresses of mappings are multiples of os_page_size(). No locks, no state but what os_init finds.
+ * Calls go to the kernel directly, not through libc: errno is never touched, no call is a
+ * cancellation point, and all of it works before libc is ready and in any signal context. Functions
+ * return a pointer or NULL, or 0 or a negative errno. Sizes and addresses of mappings are multiples
+ * of os_page_size(). No locks, no state but what os_init finds.
  *
- * Fault injection (debug builds): os_fault_plan makes the n-th coming call fail, for the tests in test/oom.
+ * Fault injection (debug builds): os_fault_plan makes the n-th coming call fail, for the tests in
+ * test/oom.
  */
 #ifndef CAIRN_OS_OS_H
 #define CAIRN_OS_OS_H
@@ -12,39 +15,45 @@
 #include "base/compiler.h"
 
 /* Address space and memory. */
-size_t os_page_size(void);                                      /* 4096 until os_init has asked */
-void *os_reserve(size_t size_bytes);                            /* address space without memory or permission */
-int os_commit(void *start, size_t size_bytes);                  /* reserved: now readable and writable, zero */
-void *os_map(size_t size_bytes);                                /* readable and writable, zero */
+size_t os_page_size(void);                     /* 4096 until os_init has asked */
+void *os_reserve(size_t size_bytes);           /* address space without memory or permission */
+int os_commit(void *start, size_t size_bytes); /* reserved: now readable and writable, zero */
+void *os_map(size_t size_bytes);               /* readable and writable, zero */
 int os_resize(void *start, size_t old_bytes, size_t new_bytes); /* of a mapping, in place */
-int os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes); /* replaces what is there */
+int os_move(void *start, size_t old_bytes, void *destination,
+            size_t new_bytes); /* replaces what is there */
 int os_unmap(void *start, size_t size_bytes);
-int os_purge(void *start, size_t size_bytes);                   /* gives the memory back; zero when read again */
-int os_populate(void *start, size_t size_bytes);                /* faults pages in at once, where the kernel can */
-int os_huge_pages(void *start, size_t size_bytes, bool wanted); /* transparent huge pages for this range */
+int os_purge(void *start, size_t size_bytes);    /* gives the memory back; zero when read again */
+int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
+int os_huge_pages(void *start, size_t size_bytes,
+                  bool wanted);                /* transparent huge pages for this range */
 enum os_access { OS_NONE, OS_READ, OS_WRITE }; /* OS_WRITE: read and write */
 int os_protect(void *start, size_t size_bytes, enum os_access access);
-void os_name(void *start, size_t size_bytes, const char *name); /* shown in /proc/self/maps where supported */
+void os_name(void *start, size_t size_bytes,
+             const char *name); /* shown in /proc/self/maps where supported */
 
 /* The process and its surroundings. */
-void os_init(void);                      /* page size and kernel facts; idempotent, any thread */
-uint64_t os_now_ms(void);                /* monotonic, coarse */
+void os_init(void);       /* page size and kernel facts; idempotent, any thread */
+uint64_t os_now_ms(void); /* monotonic, coarse */
 uint64_t os_entropy(void);
-bool os_is_secure(void);                 /* set-uid and kin: the environment is not to be trusted */
+bool os_is_secure(void); /* set-uid and kin: the environment is not to be trusted */
 const char *os_environment(const char *name);
-size_t os_memory_limit(void);            /* of the cgroup, 0 when there is none */
-int os_read_file(const char *path, char *text, size_t capacity_bytes); /* length, or a negative errno */
+size_t os_memory_limit(void); /* of the cgroup, 0 when there is none */
+int os_read_file(const char *path, char *text,
+                 size_t capacity_bytes); /* length, or a negative errno */
 void os_sleep_ms(unsigned milliseconds);
 
 /* Threads and fork. */
-bool os_has_thread_pointer(void); /* false in the resolvers of a static program: thread-local words are not there yet */
+bool os_has_thread_pointer(
+    void); /* false in the resolvers of a static program: thread-local words are not there yet */
 typedef void os_thread_end(void *value);
-int os_thread_end_register(os_thread_end *handler);  /* once a process; 0 or a negative errno */
-int os_thread_end_arm(void *value);                  /* this thread's end calls the handler with `value` */
+int os_thread_end_register(os_thread_end *handler); /* once a process; 0 or a negative errno */
+int os_thread_end_arm(void *value); /* this thread's end calls the handler with `value` */
 int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
 
-/* Fault injection: the `skip`-th call from now on and `count - 1` after it fail with -error; count 0 ends the plan. In
- * release builds this does nothing. Returns the number of calls seen since the last plan. */
+/* Fault injection: the `skip`-th call from now on and `count - 1` after it fail with -error; count
+ * 0 ends the plan. In release builds this does nothing. Returns the number of calls seen since the
+ * last plan. */
 size_t os_fault_plan(size_t skip, size_t count, int error);
 
 #endif

@@ -1,4 +1,5 @@
-/* The process and its surroundings: clock, entropy, environment, cgroup, stderr, futex, abort. Stateless. */
+/* The process and its surroundings: clock, entropy, environment, cgroup, stderr, futex, abort.
+ * Stateless. */
 #include "base/bits.h"
 #include "base/host.h"
 #include "os/kernel.h"
@@ -18,7 +19,8 @@ extern char **environ;
 void host_write_error(const char *text, size_t length_bytes)
 {
     while (length_bytes > 0) {
-        long written = kernel_call(SYS_write, STDERR_FILENO, (long)text, (long)length_bytes, 0, 0, 0);
+        long written =
+            kernel_call(SYS_write, STDERR_FILENO, (long)text, (long)length_bytes, 0, 0, 0);
         if (written == -EINTR)
             continue;
         if (written <= 0)
@@ -51,7 +53,8 @@ uint64_t os_now_ms(void)
 uint64_t os_entropy(void)
 {
     uint64_t value = 0;
-    if (kernel_call(SYS_getrandom, (long)&value, sizeof value, 1 /* GRND_NONBLOCK */, 0, 0, 0) == sizeof value)
+    if (kernel_call(SYS_getrandom, (long)&value, sizeof value, 1 /* GRND_NONBLOCK */, 0, 0, 0) ==
+        sizeof value)
         return value;
     /* The kernel's 16 random bytes for this process, stirred by the clock. */
     const uint64_t *random = (const uint64_t *)getauxval(AT_RANDOM);
@@ -84,7 +87,8 @@ int os_read_file(const char *path, char *text, size_t capacity_bytes)
     size_t length = 0;
     long got = 0;
     while (length < capacity_bytes - 1) {
-        got = kernel_call(SYS_read, file, (long)(text + length), (long)(capacity_bytes - 1 - length), 0, 0, 0);
+        got = kernel_call(SYS_read, file, (long)(text + length),
+                          (long)(capacity_bytes - 1 - length), 0, 0, 0);
         if (got == -EINTR)
             continue;
         if (got <= 0)
@@ -102,13 +106,15 @@ static size_t read_limit(const char *path)
     if (os_read_file(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
         return 0; /* no such file, or "max" */
     uint64_t value = 0;
-    for (const char *digit = text; *digit >= '0' && *digit <= '9' && value < UINT64_MAX / 16; digit++)
+    for (const char *digit = text; *digit >= '0' && *digit <= '9' && value < UINT64_MAX / 16;
+         digit++)
         value = value * 10 + (uint64_t)(*digit - '0');
     return value > (uint64_t)1 << 46 ? 0 : (size_t)value; /* cgroup 1 writes nearly 2^63 for none */
 }
 
-/* The group's own path is joined to the mount point of cgroup 2, else of cgroup 1's memory controller; in a container
- * with a cgroup namespace the path is "/" and the limit stands at the mount point. */
+/* The group's own path is joined to the mount point of cgroup 2, else of cgroup 1's memory
+ * controller; in a container with a cgroup namespace the path is "/" and the limit stands at the
+ * mount point. */
 size_t os_memory_limit(void)
 {
     static const char *const tails[] = {"memory.max", "memory/memory.limit_in_bytes"};
@@ -116,7 +122,8 @@ size_t os_memory_limit(void)
     char path[2304] = "/sys/fs/cgroup";
     size_t length = 14;
     if (os_read_file("/proc/self/cgroup", groups, sizeof groups) > 3 && groups[0] == '0')
-        for (const char *from = groups + 3; *from && *from != '\n' && length < sizeof path - 64; from++)
+        for (const char *from = groups + 3; *from && *from != '\n' && length < sizeof path - 64;
+             from++)
             path[length++] = *from;
     if (path[length - 1] != '/')
         path[length++] = '/';

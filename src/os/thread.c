@@ -1,8 +1,9 @@
 /* Thread ends and fork, through pthread keys and atfork handlers: libc alone knows of both.
  *
- * The key's destructor runs at the thread's end, among those of the program; it may be armed again while they run, and
- * then is called again in the next of PTHREAD_DESTRUCTOR_ITERATIONS rounds. pthread_setspecific may allocate for high
- * key numbers, so a thread has its heap before it is armed.
+ * The key's destructor runs at the thread's end, among those of the program; it may be armed again
+ * while they run, and then is called again in the next of PTHREAD_DESTRUCTOR_ITERATIONS rounds.
+ * pthread_setspecific may allocate for high key numbers, so a thread has its heap before it is
+ * armed.
  */
 #include "os/kernel.h"
 #include "os/os.h"

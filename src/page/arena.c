@@ -90,7 +90,8 @@ int arena_add(size_t pages)
     size_t least = larger_of(align_up(pages, os_page_size() >> PAGE_SHIFT), SMALLEST_PAGES);
     if (least > LARGEST_PAGES)
         return -ENOMEM;
-    size_t step = larger_of(FIRST_PAGES, align_up(load_relaxed(&pages_state.reserved_pages) / 4, FIRST_PAGES));
+    size_t step = larger_of(FIRST_PAGES,
+                            align_up(load_relaxed(&pages_state.reserved_pages) / 4, FIRST_PAGES));
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
     struct arena *arena = NULL;
     for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
@@ -100,6 +101,7 @@ int arena_add(size_t pages)
     }
     int error = arena_insert(arena);
     if (error != 0)
-        os_unmap(arena->base, arena->pages << PAGE_SHIFT); /* its metadata is lost: a few bytes, hardly ever */
+        os_unmap(arena->base,
+                 arena->pages << PAGE_SHIFT); /* its metadata is lost: a few bytes, hardly ever */
     return error;
 }

@@ -15,7 +15,7 @@ enum {
 enum { CLEAN, DIRTY, SETS };
 
 static struct {
-    uint64_t filled[WORD_COUNT]; /* page lock: bin has members */
+    uint64_t filled[WORD_COUNT];   /* page lock: bin has members */
     struct span *heads[BIN_COUNT]; /* page lock */
 } sets[SETS];
 
@@ -84,7 +84,8 @@ static struct span *find_in(unsigned set, size_t pages, size_t alignment_pages)
     for (; bin < BIN_COUNT; bin = next_filled(set, bin + 1)) {
         struct span *best = NULL;
         unsigned probes = 0;
-        for (struct span *span = sets[set].heads[bin]; span && probes < PROBE_LIMIT; span = span->next, probes++)
+        for (struct span *span = sets[set].heads[bin]; span && probes < PROBE_LIMIT;
+             span = span->next, probes++)
             if (fits(span, pages, alignment_pages) && (best == NULL || span->pages < best->pages))
                 best = span;
         if (best)
@@ -119,7 +120,8 @@ size_t bins_verify(void)
                 check_internal(bin_of(span->pages) == bin && set_of(span) == set);
                 pages += span->pages;
             }
-            check_internal((sets[set].heads[bin] != NULL) == (sets[set].filled[bin / 64] >> bin % 64 & 1));
+            check_internal((sets[set].heads[bin] != NULL) ==
+                           (sets[set].filled[bin / 64] >> bin % 64 & 1));
         }
     return pages;
 }

@@ -1,7 +1,8 @@
 /* Free spans by length: segregated lists found through a bitmap, after TLSF.
  *
- * Lengths below 64 pages have a list each, longer ones share 16 lists a doubling. Two sets of lists: spans with memory
- * (dirty) and spans without (clean); memory that is there already is used first. The caller holds the page lock.
+ * Lengths below 64 pages have a list each, longer ones share 16 lists a doubling. Two sets of
+ * lists: spans with memory (dirty) and spans without (clean); memory that is there already is used
+ * first. The caller holds the page lock.
  */
 #ifndef CAIRN_PAGE_BINS_H
 #define CAIRN_PAGE_BINS_H
@@ -11,8 +12,8 @@
 void bins_insert(struct span *span);
 void bins_remove(struct span *span);
 
-/* A free span that holds `pages` pages at a multiple of `alignment_pages`, the best fit that a bounded search finds;
- * it stays in its list. NULL if none. */
+/* A free span that holds `pages` pages at a multiple of `alignment_pages`, the best fit that a
+ * bounded search finds; it stays in its list. NULL if none. */
 struct span *bins_find(size_t pages, size_t alignment_pages);
 
 /* One of the longest spans with memory, NULL if none has any. */

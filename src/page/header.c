@@ -1,7 +1,8 @@
-/* Headers, and runs outside all arenas: huge blocks, and whatever is taken while the page lock is frozen for a fork.
+/* Headers, and runs outside all arenas: huge blocks, and whatever is taken while the page lock is
+ * frozen for a fork.
  *
- * A header keeps its cold area for ever, so headers are recycled by its size. They lie densely: one that was never used
- * has cost no memory.
+ * A header keeps its cold area for ever, so headers are recycled by its size. They lie densely: one
+ * that was never used has cost no memory.
  */
 #include "base/bits.h"
 #include "os/os.h"

@@ -1,6 +1,7 @@
 /* Huge blocks: one mapping each, so that growing them moves page tables, not bytes.
  *
- * Only the first page is in the page map. Threading: a span belongs to whoever owns the block; the counters are atomic.
+ * Only the first page is in the page map. Threading: a span belongs to whoever owns the block; the
+ * counters are atomic.
  */
 #include "base/bits.h"
 #include "os/os.h"
@@ -33,15 +34,16 @@ void pages_give_huge(struct span *span)
     detached_give(span);
 }
 
-/* Moves the mapping to a larger place. The place is reserved and in the page map before anything moves, so that no
- * failure leaves the block where free cannot find it. */
+/* Moves the mapping to a larger place. The place is reserved and in the page map before anything
+ * moves, so that no failure leaves the block where free cannot find it. */
 static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
 {
     char *place = os_reserve(new_bytes);
     if (place == NULL)
         return false;
     if (page_map_cover(place, new_bytes) == 0) {
-        page_map_set(span->base, 1, NULL); /* first: once moved, the old address may be another thread's */
+        page_map_set(span->base, 1,
+                     NULL); /* first: once moved, the old address may be another thread's */
         if (os_move(span->base, old_bytes, place, new_bytes) == 0) {
             span->base = place;
             page_map_set(place, 1, span);
@@ -60,10 +62,12 @@ bool pages_resize_huge(struct span *span, size_t size_bytes)
     if (new_bytes >> PAGE_SHIFT > UINT32_MAX)
         return false;
     bool in_place = os_resize(span->base, old_bytes, new_bytes) == 0;
-    /* Grown in place it may reach into a region that the page map does not know; only its first page needs to. */
+    /* Grown in place it may reach into a region that the page map does not know; only its first
+     * page needs to. */
     if (!in_place && (new_bytes < old_bytes || !move(span, old_bytes, new_bytes)))
         return false;
-    fetch_add_relaxed(&pages_state.huge_pages, (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
+    fetch_add_relaxed(&pages_state.huge_pages,
+                      (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
     span->pages = (uint32_t)(new_bytes >> PAGE_SHIFT);
     return true;
 }
@@ -77,6 +81,7 @@ void pages_move_bytes(struct span *destination, struct span *source, size_t size
         char *from = (char *)align_up((uintptr_t)source->base + done, os_page_size());
         char *to = (char *)align_down((uintptr_t)source->base + done + step, os_page_size());
         if (size_bytes > 2 * (size_t)STEP_BYTES && to > from)
-            (void)os_purge(from, (size_t)(to - from)); /* refused, it only costs memory for a while */
+            (void)os_purge(from,
+                           (size_t)(to - from)); /* refused, it only costs memory for a while */
     }
 }

@@ -1,4 +1,5 @@
-/* Looking at the page layer: statistics, a walk over all spans, the search behind a message, the verifier. */
+/* Looking at the page layer: statistics, a walk over all spans, the search behind a message, the
+ * verifier. */
 #include "base/bits.h"
 #include "base/check.h"
 #include "page/bins.h"
@@ -21,11 +22,12 @@ void pages_read_stats(struct page_stats *stats)
 static size_t span_pages(const struct span *span)
 {
     unsigned tag = load_relaxed(&span->tag);
-    return tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages : load_relaxed(&span->pages);
+    return tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages
+                            : load_relaxed(&span->pages);
 }
 
-/* Calls `visit` for the spans of one arena that are in use. Pages without an entry are in transit and skipped singly;
- * so is the inside of anything that changes while we walk. */
+/* Calls `visit` for the spans of one arena that are in use. Pages without an entry are in transit
+ * and skipped singly; so is the inside of anything that changes while we walk. */
 static bool arena_each(struct arena *arena, span_visit *visit, void *context)
 {
     size_t frontier = load_relaxed(&arena->frontier);
@@ -74,13 +76,15 @@ static struct span *search_mapping(uintptr_t address, char **start)
     uintptr_t page = address >> PAGE_SHIFT;
     while (page_map_reaches(page << PAGE_SHIFT)) {
         if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0) {
-            page = align_down(page, REGION_PAGES) - 1; /* an empty region at once; below the first it wraps, and ends */
+            page = align_down(page, REGION_PAGES) -
+                   1; /* an empty region at once; below the first it wraps, and ends */
             continue;
         }
         if (page_map_offset(map, page << PAGE_SHIFT) != 0) {
             struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
             *start = (char *)(page << PAGE_SHIFT);
-            bool inside = span->tag == SPAN_HUGE && address - (page << PAGE_SHIFT) < (uintptr_t)span->pages << PAGE_SHIFT;
+            bool inside = span->tag == SPAN_HUGE &&
+                          address - (page << PAGE_SHIFT) < (uintptr_t)span->pages << PAGE_SHIFT;
             return inside ? span : NULL;
         }
         page--;
@@ -115,7 +119,8 @@ static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_
         bool is_free = span->tag == SPAN_FREE;
         if (is_free) {
             check_internal(!after_free && span->base == start && span->owner == 0);
-            check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) == span);
+            check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) ==
+                           span);
             check_internal(span->dirty_pages == bitmap_count(arena->dirty, page, span->pages));
             *free_pages += span->pages;
             *dirty_pages += span->dirty_pages;

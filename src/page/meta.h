@@ -1,8 +1,8 @@
 /* Metadata memory: small pieces that are never given back, from mappings that hold nothing else.
  *
- * Two regions: hot for headers, heaps and bitmaps, which are used at once, and cold for the slabs' link bytes, which
- * stay untouched, and so without memory, until a block of the slab is freed. Pieces are dense, zero, and 64-byte
- * aligned. Lock-free, so it works in any state of a fork.
+ * Two regions: hot for headers, heaps and bitmaps, which are used at once, and cold for the slabs'
+ * link bytes, which stay untouched, and so without memory, until a block of the slab is freed.
+ * Pieces are dense, zero, and 64-byte aligned. Lock-free, so it works in any state of a fork.
  */
 #ifndef CAIRN_PAGE_META_H
 #define CAIRN_PAGE_META_H
@@ -14,7 +14,8 @@ enum meta_kind { META_HOT, META_COLD, META_KINDS };
 /* NULL when the system has no memory. */
 void *meta_take(enum meta_kind kind, size_t size_bytes);
 
-/* In the child of a fork: other threads may have moved the cursors while the kernel copied page after page. */
+/* In the child of a fork: other threads may have moved the cursors while the kernel copied page
+ * after page. */
 void meta_forget_chunks(void);
 
 /* Address space in use for metadata. */

@@ -1,13 +1,13 @@
 /* The page layer: runs of pages for slabs, large blocks and the other allocators.
  *
- * Arenas are reserved without memory in growing steps and committed from their start upwards; what was handed out and
- * came back is kept in two-level bins (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS 2004), split and merged in constant
- * time by boundary tags in the page map. Free memory is purged above a cap, and what a whole decay interval did not
- * need is purged at its end.
+ * Arenas are reserved without memory in growing steps and committed from their start upwards; what
+ * was handed out and came back is kept in two-level bins (TLSF: Masmano, Ripoll, Crespo and Real,
+ * ECRTS 2004), split and merged in constant time by boundary tags in the page map. Free memory is
+ * purged above a cap, and what a whole decay interval did not need is purged at its end.
  *
- * Threading: any thread, one lock inside, never held over a system call. While another thread forks the lock is not to
- * be had: then runs come from mappings of their own, and returned ones wait in a lock-free list.
- * Failure: NULL or false, when the system has no memory.
+ * Threading: any thread, one lock inside, never held over a system call. While another thread forks
+ * the lock is not to be had: then runs come from mappings of their own, and returned ones wait in a
+ * lock-free list. Failure: NULL or false, when the system has no memory.
  */
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
@@ -39,54 +39,62 @@ struct page_stats {
     size_t huge_bytes;      /* mappings outside the arenas */
     size_t huge_count;
     size_t meta_bytes;
-    size_t purged_bytes;    /* in total, since the start */
+    size_t purged_bytes; /* in total, since the start */
 };
 
 void pages_init(const struct slab_shape *shapes);
 void pages_configure(const struct page_limits *limits); /* also later, to change them */
 
-/* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `capacity` is 0 when the header and
- * its cold area, which is zero then, never served a slab. The owner word is the caller's to write, last. */
+/* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `capacity` is
+ * 0 when the header and its cold area, which is zero then, never served a slab. The owner word is
+ * the caller's to write, last. */
 struct span *pages_take_slab(unsigned class_index);
 /* `base` is the run's first byte again, `owner` 0. */
 void pages_give_slab(struct span *span);
 
-/* One large block, aligned as asked (a power of two). `zero` in the span says whether it reads zero. */
+/* One large block, aligned as asked (a power of two). `zero` in the span says whether it reads
+ * zero. */
 struct span *pages_take(size_t pages, size_t alignment_bytes);
 void pages_give(struct span *span);
-void pages_clear(struct span *span, size_t size_bytes); /* makes it read zero, touching only what does not */
+void pages_clear(struct span *span,
+                 size_t size_bytes); /* makes it read zero, touching only what does not */
 bool pages_extend(struct span *span, size_t pages); /* in place, into the free neighbour behind */
 bool pages_shrink(struct span *span, size_t pages); /* gives the rest back */
 
 /* A mapping of its own, for what an arena should not hold. Resizing may move it. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 void pages_give_huge(struct span *span);
-bool pages_resize_huge(struct span *span, size_t size_bytes); /* in place or by moving page tables */
+bool pages_resize_huge(struct span *span,
+                       size_t size_bytes); /* in place or by moving page tables */
 
-/* Cuts a large or huge span in two: `span` keeps its first `pages`, the rest, which is returned, is a span like it. The
- * page map is the caller's to set. NULL when memory is out; nothing has changed then. */
+/* Cuts a large or huge span in two: `span` keeps its first `pages`, the rest, which is returned, is
+ * a span like it. The page map is the caller's to set. NULL when memory is out; nothing has changed
+ * then. */
 struct span *pages_split(struct span *span, size_t pages, bool huge);
 
 /* Purges all free memory but `keep_bytes`; true when something went back. */
 bool pages_trim(size_t keep_bytes);
 
-/* Purges what is due by age, cap and soft limit; cheap when nothing is. Called on slow paths, outside locks. */
+/* Purges what is due by age, cap and soft limit; cheap when nothing is. Called on slow paths,
+ * outside locks. */
 void pages_tick(void);
 
 void pages_read_stats(struct page_stats *stats);
 
-/* Every span in use within the arenas, with its first byte; stops when `visit` says false. Racy unless frozen. */
+/* Every span in use within the arenas, with its first byte; stops when `visit` says false. Racy
+ * unless frozen. */
 typedef bool span_visit(struct span *span, char *start, void *context);
 void pages_each(span_visit *visit, void *context);
 
-/* The span in use that holds `address`, also in the middle of a large one; NULL if none. Slow, for messages. */
+/* The span in use that holds `address`, also in the middle of a large one; NULL if none. Slow, for
+ * messages. */
 struct span *pages_search(const void *address, char **start);
 
 /* Whether `address` lies in an arena's committed part. Lock-free. */
 bool pages_holds(const void *address);
 
-/* Copies the first bytes of one block to another, giving the source's memory back as it goes, so that a large move does
- * not need both at once. The source reads anything afterwards. */
+/* Copies the first bytes of one block to another, giving the source's memory back as it goes, so
+ * that a large move does not need both at once. The source reads anything afterwards. */
 void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes);
 
 /* Fork: see base/lock.h. */

@@ -1,4 +1,5 @@
-/* The page map's storage and its growth: see page_map.h. Leaves are made as regions come into use, and stay. */
+/* The page map's storage and its growth: see page_map.h. Leaves are made as regions come into use,
+ * and stay. */
 #include "page/page_map.h"
 
 #include "base/bits.h"
@@ -12,7 +13,8 @@ enum { LEAF_BYTES = REGION_PAGES * sizeof(uint64_t) };
 
 void page_map_init(void)
 {
-    /* Refused or not: nobody writes there. Read-only, it costs nothing under mlockall and RLIMIT_DATA. */
+    /* Refused or not: nobody writes there. Read-only, it costs nothing under mlockall and
+     * RLIMIT_DATA. */
     (void)os_protect(page_map.zero_leaf, sizeof page_map.zero_leaf, OS_READ);
 }
 
@@ -42,7 +44,8 @@ int page_map_cover(const void *start, size_t size_bytes)
         char *leaf = make_leaf(first / REGION_PAGES);
         if (leaf == NULL)
             return -ENOMEM;
-        uintptr_t end = smaller_of(last + 1, align_up(first + 1, REGION_PAGES)); /* within this region */
+        uintptr_t end =
+            smaller_of(last + 1, align_up(first + 1, REGION_PAGES)); /* within this region */
         size_t from = align_down(first % REGION_PAGES * sizeof(uint64_t), os_page_size());
         size_t to = align_up(((end - 1) % REGION_PAGES + 1) * sizeof(uint64_t), os_page_size());
         int error = os_protect(leaf + from, to - from, OS_WRITE);

@@ -1,7 +1,9 @@
-/* Taking and giving runs of pages: see page.h. Splitting and merging by boundary tags in the page map.
+/* Taking and giving runs of pages: see page.h. Splitting and merging by boundary tags in the page
+ * map.
  *
- * Invariant: behind each arena's frontier the spans lie gapless, no two free ones side by side (those whose memory is
- * being purged excepted); a free span's first and last pages map to it. pages_verify checks it.
+ * Invariant: behind each arena's frontier the spans lie gapless, no two free ones side by side
+ * (those whose memory is being purged excepted); a free span's first and last pages map to it.
+ * pages_verify checks it.
  */
 #include "page/page.h"
 
@@ -58,7 +60,9 @@ static struct span *free_neighbour(const struct arena *arena, const char *page)
     if (page < arena->base || arena_page(arena, page) >= arena->frontier)
         return NULL;
     struct span *span = page_map_find(page);
-    return load_relaxed(&span->tag) == SPAN_FREE ? span : NULL; /* in use, its owner may write it just now */
+    return load_relaxed(&span->tag) == SPAN_FREE
+               ? span
+               : NULL; /* in use, its owner may write it just now */
 }
 
 void span_release(struct arena *arena, struct span *span)
@@ -81,7 +85,8 @@ void span_release(struct arena *arena, struct span *span)
     span_enter(span);
 }
 
-/* Lays a new free span over a committed range that is in no one's use. Page lock; a header is there. */
+/* Lays a new free span over a committed range that is in no one's use. Page lock; a header is
+ * there. */
 static void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
 {
     struct span *span = header_pop(0);
@@ -91,7 +96,8 @@ static void range_release(struct arena *arena, char *base, size_t pages, size_t 
     span_release(arena, span);
 }
 
-/* Takes a run out of the bins; what is left of its span goes back. Page lock, two headers there. NULL if none fits. */
+/* Takes a run out of the bins; what is left of its span goes back. Page lock, two headers there.
+ * NULL if none fits. */
 static char *carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
 {
     struct span *span = bins_find(pages, alignment_pages);
@@ -111,7 +117,8 @@ static char *carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
         range_release(arena, span->base, lead, lead_dirty);
     }
     if (tail > 0)
-        range_release(arena, run + (pages << PAGE_SHIFT), tail, span->dirty_pages - lead_dirty - *dirty_pages);
+        range_release(arena, run + (pages << PAGE_SHIFT), tail,
+                      span->dirty_pages - lead_dirty - *dirty_pages);
     header_push(span);
     return run;
 }
@@ -119,17 +126,19 @@ static char *carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
 void defer(struct span *span)
 {
     span->next = load_relaxed(&pages_state.deferred);
-    while (!compare_swap_acq_rel(&pages_state.deferred, &span->next, span)) /* release: pairs with settle_deferred */
+    while (!compare_swap_acq_rel(&pages_state.deferred, &span->next,
+                                 span)) /* release: pairs with settle_deferred */
         pause_processor();
 }
 
-/* Does what was deferred while the lock was frozen. Page lock. Returns the runs that lie in no arena, linked by `next`:
- * unmap_list disposes of them once the lock is released. */
+/* Does what was deferred while the lock was frozen. Page lock. Returns the runs that lie in no
+ * arena, linked by `next`: unmap_list disposes of them once the lock is released. */
 static struct span *settle_deferred(void)
 {
     if (likely(load_relaxed(&pages_state.deferred) == NULL))
         return NULL;
-    struct span *span = exchange_acquire(&pages_state.deferred, (struct span *)NULL); /* pairs with defer */
+    struct span *span =
+        exchange_acquire(&pages_state.deferred, (struct span *)NULL); /* pairs with defer */
     struct span *unmap = NULL;
     for (struct span *next; span; span = next) {
         next = span->next;
@@ -172,14 +181,16 @@ static bool refill_headers(unsigned cold_64, unsigned count)
 enum outcome { TAKEN, DETACHED, EXHAUSTED };
 
 /* Carves a run and pops its header, growing the arenas and the header lists as needed. */
-static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold_64, struct span **header)
+static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold_64,
+                             struct span **header)
 {
     for (;;) {
         if (!lock_acquire(&pages_state.lock))
             return DETACHED;
         struct span *unmap = settle_deferred();
         struct span *spare = pages_state.headers[0];
-        bool spares = spare && spare->next && spare->next->next; /* carve needs two, the run may need one */
+        bool spares =
+            spare && spare->next && spare->next->next; /* carve needs two, the run may need one */
         *header = spares ? header_pop(cold_64) : NULL;
         size_t dirty_pages = 0;
         char *run = *header ? carve(pages, alignment_pages, &dirty_pages) : NULL;
@@ -193,9 +204,9 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         unmap_list(unmap);
         if (run)
             return TAKEN;
-        bool more = !spares              ? refill_headers(0, 8)
-                    : *header == NULL    ? refill_headers(cold_64, 1)
-                                         : pages_grow(pages + alignment_pages - 1);
+        bool more = !spares           ? refill_headers(0, 8)
+                    : *header == NULL ? refill_headers(cold_64, 1)
+                                      : pages_grow(pages + alignment_pages - 1);
         if (!more)
             return EXHAUSTED;
     }
@@ -275,7 +286,8 @@ bool pages_extend(struct span *span, size_t pages)
         span_withdraw(right);
         size_t dirty_pages = bitmap_count(arena->dirty, arena_page(arena, end), more);
         if (right->pages > more)
-            range_release(arena, end + (more << PAGE_SHIFT), right->pages - more, right->dirty_pages - dirty_pages);
+            range_release(arena, end + (more << PAGE_SHIFT), right->pages - more,
+                          right->dirty_pages - dirty_pages);
         header_push(right);
         span->pages = (uint32_t)pages;
     }
@@ -353,7 +365,8 @@ static void return_frontier(struct arena *arena, size_t first, size_t pages)
     lock_release(&pages_state.lock);
 }
 
-/* Commits a claim and puts it into the bins; a refused claim is given up. Returns whether it worked. */
+/* Commits a claim and puts it into the bins; a refused claim is given up. Returns whether it
+ * worked. */
 static bool commit_claim(struct arena *arena, size_t first, size_t pages)
 {
     char *base = arena->base + (first << PAGE_SHIFT);
@@ -380,12 +393,14 @@ bool pages_grow(size_t pages)
     enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
     size_t granule = os_page_size() >> PAGE_SHIFT;
     size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
-    size_t resident = load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages) +
+    size_t resident = load_relaxed(&pages_state.committed_pages) -
+                      load_relaxed(&pages_state.free_pages) +
                       load_relaxed(&pages_state.dirty_pages);
     if (limit != 0 && resident + pages > limit)
         purge_pages(SIZE_MAX);
     size_t needed = align_up(pages, granule);
-    size_t batch = larger_of(LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
+    size_t batch = larger_of(
+        LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
     batch = larger_of(align_up(batch, granule), needed);
     for (;;) {
         size_t first = 0;
@@ -449,7 +464,8 @@ void pages_freeze(void)
     lock_freeze(&pages_state.lock);
     if (pages_state.lock.held_at_freeze)
         return; /* in a signal handler, in the middle of something */
-    /* What is deferred from now on is other threads' and lost to the child; what was before is not. */
+    /* What is deferred from now on is other threads' and lost to the child; what was before is not.
+     */
     struct span *unmap = settle_deferred();
     for (struct span *next; unmap; unmap = next) {
         next = unmap->next;

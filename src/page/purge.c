@@ -1,8 +1,9 @@
 /* Giving memory back: by decay, above the cap, for the soft limit, and on demand.
  *
- * Decay follows the low-water mark: what stayed free and dirty through a whole interval was not needed in it and is
- * purged at its end, by whichever thread passes next; a working set that comes and goes faster is left alone. No
- * thread or signal of our own; an idle process keeps at most the cap.
+ * Decay follows the low-water mark: what stayed free and dirty through a whole interval was not
+ * needed in it and is purged at its end, by whichever thread passes next; a working set that comes
+ * and goes faster is left alone. No thread or signal of our own; an idle process keeps at most the
+ * cap.
  *
  * A span leaves the bins while its memory is purged, so the system call is made without the lock.
  */
@@ -15,7 +16,8 @@
 /* Pages of one span that go back in one call; bounds how long a span is out of the bins. */
 enum { PURGE_STEP = (32 << 20) >> PAGE_SHIFT };
 
-/* Gives back the whole system pages within the span. Returns their number in map pages, and where they start. */
+/* Gives back the whole system pages within the span. Returns their number in map pages, and where
+ * they start. */
 static size_t purge_inside(const struct span *span, char **start)
 {
     size_t granule = os_page_size();
@@ -27,7 +29,8 @@ static size_t purge_inside(const struct span *span, char **start)
     return (to - from) >> PAGE_SHIFT;
 }
 
-/* Takes one dirty span, purges it, puts it back. Returns the dirty pages purged, 0 when there is nothing to do. */
+/* Takes one dirty span, purges it, puts it back. Returns the dirty pages purged, 0 when there is
+ * nothing to do. */
 static size_t purge_one(void)
 {
     if (!lock_acquire(&pages_state.lock))
@@ -70,11 +73,13 @@ size_t purge_pages(size_t pages)
 
 void purge_excess(void)
 {
-    size_t used = load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages);
+    size_t used =
+        load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages);
     size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used / 1);
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
     if (unlikely(dirty > cap))
-        purge_pages(dirty - cap + cap / 4); /* some more, so that the next give does not purge again */
+        purge_pages(dirty - cap +
+                    cap / 4); /* some more, so that the next give does not purge again */
 }
 
 void pages_tick(void)
@@ -84,7 +89,8 @@ void pages_tick(void)
     uint64_t start = load_relaxed(&pages_state.interval_start_ms);
     if (likely(now - start < decay / 2 + 1))
         return;
-    if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now) || !lock_acquire(&pages_state.lock))
+    if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now) ||
+        !lock_acquire(&pages_state.lock))
         return; /* another thread does it, or a fork is under way */
     size_t unneeded = pages_state.dirty_low;
     pages_state.dirty_low = pages_state.dirty_pages;

@@ -1,12 +1,14 @@
 /* The span: a run of whole pages with one header, which lies outside the run.
  *
- * The header is one cache line, because a free of a small block reads nothing else of the heap's but it, the page map
- * and one link byte. The same header serves free spans, slabs and large blocks; `tag` says which, and the unions name
- * who uses which word. Headers live in metadata memory that holds headers only and is never given back, so that a stray
- * pointer can read a stale header but never anything else.
+ * The header is one cache line, because a free of a small block reads nothing else of the heap's
+ * but it, the page map and one link byte. The same header serves free spans, slabs and large
+ * blocks; `tag` says which, and the unions name who uses which word. Headers live in metadata
+ * memory that holds headers only and is never given back, so that a stray pointer can read a stale
+ * header but never anything else.
  *
- * Threading: in a free span everything belongs to the page lock. In a slab everything but `owner` belongs to the slab's
- * owner (see heap/slab.h); other threads read the fields that are constant while the slab lives.
+ * Threading: in a free span everything belongs to the page lock. In a slab everything but `owner`
+ * belongs to the slab's owner (see heap/slab.h); other threads read the fields that are constant
+ * while the slab lives.
  */
 #ifndef CAIRN_PAGE_SPAN_H
 #define CAIRN_PAGE_SPAN_H
@@ -21,21 +23,21 @@ enum {
 /* Values of `tag`. Zero is nothing, so that the null span needs no initialiser. */
 enum {
     SPAN_NONE,
-    SPAN_FREE,    /* in the page layer's bins */
-    SPAN_MOVING,  /* free, but out of the bins while its memory is purged */
-    SPAN_LARGE,   /* one block, pages of an arena */
-    SPAN_HUGE,    /* one block, a mapping of its own */
-    SPAN_RUN,     /* large, but of another allocator than the heap: no block of it */
-    SPAN_RUN_HUGE, /* huge, likewise */
+    SPAN_FREE,      /* in the page layer's bins */
+    SPAN_MOVING,    /* free, but out of the bins while its memory is purged */
+    SPAN_LARGE,     /* one block, pages of an arena */
+    SPAN_HUGE,      /* one block, a mapping of its own */
+    SPAN_RUN,       /* large, but of another allocator than the heap: no block of it */
+    SPAN_RUN_HUGE,  /* huge, likewise */
     SPAN_SLAB = 16, /* and up: a slab of size class tag - SPAN_SLAB */
 };
 
 struct span {
-    uintptr_t owner; /* atomic: slabs, see heap/slab.h; 0 in all other spans, so that it equals no heap */
-    char *base;      /* const while in use: first byte; of a slab one block before it, for slots count from 1 */
+    uintptr_t owner;  /* atomic: slabs, see heap/slab.h; 0 in all others, so that it equals no heap */
+    char *base;       /* const in use: first byte; of a slab one block before, slots count from 1 */
     uint64_t inverse; /* slab, const: multiplying by it divides an offset by the block size */
     union {
-        uint64_t limit; /* slab, atomic, owner writes: slots handed out at least once, plus 1 */
+        uint64_t limit;     /* slab, atomic, owner writes: slots handed out at least once, plus 1 */
         size_t dirty_pages; /* free, page lock: pages that may not read zero */
         bool zero;          /* large, huge: every byte read zero when the span was taken */
     };
@@ -59,6 +61,9 @@ static_check(sizeof(struct span) == 64, "a header is one cache line");
 static_check(offsetof(struct span, owner) == 0, "the page map reads it first");
 
 inline_always bool span_is_slab(const struct span *span) { return span->tag >= SPAN_SLAB; }
-inline_always unsigned slab_class(const struct span *slab) { return slab->tag - (unsigned)SPAN_SLAB; }
+inline_always unsigned slab_class(const struct span *slab)
+{
+    return slab->tag - (unsigned)SPAN_SLAB;
+}
 
 #endif

@@ -1,5 +1,5 @@
-/* Cutting a span in use in two, for an owner that gives parts of it back: see page.h. The owner has the span; only the
- * header comes from shared state.
+/* Cutting a span in use in two, for an owner that gives parts of it back: see page.h. The owner has
+ * the span; only the header comes from shared state.
  */
 #include "base/bits.h"
 #include "page/state.h"

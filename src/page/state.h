@@ -10,47 +10,51 @@ struct page_state {
     struct lock lock;
     const struct slab_shape *shapes; /* const after init */
     struct page_limits limits;       /* written at start, before there are threads */
-    struct span *headers[COLD_KINDS]; /* page lock: unused headers, by the size of their cold area */
-    size_t committed_pages;           /* atomic */
-    size_t free_pages;                /* page lock; read as a hint without it: sum over free spans */
-    size_t dirty_pages;               /* page lock; read as a hint without it: sum of dirty_pages over free spans */
-    size_t dirty_low;                 /* page lock: lowest dirty_pages since the last interval began */
-    size_t purged_pages;              /* page lock: in total */
-    size_t huge_pages;                /* atomic: pages of huge blocks */
-    size_t huge_count;                /* atomic */
-    size_t reserved_pages;            /* page lock; read as a hint without it */
-    uint64_t interval_start_ms;       /* atomic */
-    struct span *deferred;            /* atomic: stack, see defer() */
+    struct span
+        *headers[COLD_KINDS]; /* page lock: unused headers, by the size of their cold area */
+    size_t committed_pages;   /* atomic */
+    size_t free_pages;        /* page lock; read as a hint without it: sum over free spans */
+    size_t
+        dirty_pages;  /* page lock; read as a hint without it: sum of dirty_pages over free spans */
+    size_t dirty_low; /* page lock: lowest dirty_pages since the last interval began */
+    size_t purged_pages;        /* page lock: in total */
+    size_t huge_pages;          /* atomic: pages of huge blocks */
+    size_t huge_count;          /* atomic */
+    size_t reserved_pages;      /* page lock; read as a hint without it */
+    uint64_t interval_start_ms; /* atomic */
+    struct span *deferred;      /* atomic: stack, see defer() */
 };
 
 extern struct page_state pages_state;
 
-/* Headers. Page lock; pop gives NULL when the list is empty. header_make runs without the lock; NULL when out of
- * memory. */
+/* Headers. Page lock; pop gives NULL when the list is empty. header_make runs without the lock;
+ * NULL when out of memory. */
 struct span *header_pop(unsigned cold_64);
 void header_push(struct span *span);
 struct span *header_make(unsigned cold_64);
 
-/* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages). Lock-free. */
+/* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages).
+ * Lock-free. */
 void defer(struct span *span);
 
 /* A header and a mapping of its own, for huge blocks and while the lock is frozen. No lock held. */
 struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64);
 void detached_give(struct span *span);
 
-/* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into the bins; and takes
- * a free span out of them, so that its neighbours leave it alone. Page lock. */
+/* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
+ * the bins; and takes a free span out of them, so that its neighbours leave it alone. Page lock. */
 void span_release(struct arena *arena, struct span *span);
 void span_withdraw(struct span *span);
 
-/* Pages of an arena for metadata, when the system has none: zero, never given back. NULL when no arena has them, or while
- * the lock is frozen. */
+/* Pages of an arena for metadata, when the system has none: zero, never given back. NULL when no
+ * arena has them, or while the lock is frozen. */
 char *pages_steal(size_t pages);
 
 /* Commits more of an arena, at least `pages`; no lock held. False when memory is out. */
 bool pages_grow(size_t pages);
 
-/* Purges up to `pages` dirty pages, the longest spans first. No lock held. Returns the number purged. */
+/* Purges up to `pages` dirty pages, the longest spans first. No lock held. Returns the number
+ * purged. */
 size_t purge_pages(size_t pages);
 
 /* Purges what is above the cap; for the end of a give. No lock held. */
