@@ -30,8 +30,7 @@ enum {
 
 struct page_map {
     struct span null_span;
-    uint64_t
-        root[REGION_COUNT]; /* atomic: distance of the region's leaf from zero_leaf, 0 for none */
+    uint64_t root[REGION_COUNT]; /* atomic: from zero_leaf to the region's leaf; 0 for none */
     uint64_t zero_leaf[REGION_PAGES] __attribute__((aligned(65536))); /* const: zero */
 };
 

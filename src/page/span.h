@@ -33,7 +33,7 @@ enum {
 };
 
 struct span {
-    uintptr_t owner;  /* atomic: slabs, see heap/slab.h; 0 in all others, so that it equals no heap */
+    uintptr_t owner;  /* atomic: slabs, see heap/slab.h; 0 in all others: it equals no heap */
     char *base;       /* const in use: first byte; of a slab one block before, slots count from 1 */
     uint64_t inverse; /* slab, const: multiplying by it divides an offset by the block size */
     union {

@@ -8,15 +8,13 @@
 
 struct page_state {
     struct lock lock;
-    const struct slab_shape *shapes; /* const after init */
-    struct page_limits limits;       /* written at start, before there are threads */
-    struct span
-        *headers[COLD_KINDS]; /* page lock: unused headers, by the size of their cold area */
-    size_t committed_pages;   /* atomic */
-    size_t free_pages;        /* page lock; read as a hint without it: sum over free spans */
-    size_t
-        dirty_pages;  /* page lock; read as a hint without it: sum of dirty_pages over free spans */
-    size_t dirty_low; /* page lock: lowest dirty_pages since the last interval began */
+    const struct slab_shape *shapes;  /* const after init */
+    struct page_limits limits;        /* written at start, before there are threads */
+    struct span *headers[COLD_KINDS]; /* page lock: unused ones, by the size of their cold area */
+    size_t committed_pages;           /* atomic */
+    size_t free_pages;          /* page lock; read as a hint without it: sum over free spans */
+    size_t dirty_pages;         /* page lock, read without as a hint: sum over free spans */
+    size_t dirty_low;           /* page lock: lowest dirty_pages since the last interval began */
     size_t purged_pages;        /* page lock: in total */
     size_t huge_pages;          /* atomic: pages of huge blocks */
     size_t huge_count;          /* atomic */
