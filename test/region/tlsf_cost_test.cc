@@ -102,8 +102,13 @@ class TlsfCost : public testing::Test
 };
 
 // As many blocks of the class are looked at as ever are, the last of them serves, is taken from
-// amid its list and split, and the rest goes to a list that has blocks already.
-TEST_F(TlsfCost, AllocAtItsWorst)
+// amid its list and split. The rest goes to a list that has blocks already, or is the first.
+class TlsfCostOfRest : public TlsfCost, public testing::WithParamInterface<bool>
+{
+};
+INSTANTIATE_TEST_SUITE_P(ListHasBlocks, TlsfCostOfRest, testing::Bool());
+
+TEST_P(TlsfCostOfRest, AllocAtItsWorst)
 {
     constexpr size_t kFloor = 65536 - 8;
     std::vector<char *> small;
@@ -116,7 +121,8 @@ TEST_F(TlsfCost, AllocAtItsWorst)
     char *rest = take(504);
     take(16);
     fill();
-    cairn_tlsf_free(heap_, rest);
+    if (GetParam())
+        cairn_tlsf_free(heap_, rest);
     cairn_tlsf_free(heap_, small.back());
     cairn_tlsf_free(heap_, fitting);
     for (size_t i = 0; i + 1 < small.size(); i++)
@@ -152,6 +158,23 @@ TEST_F(TlsfCost, FreeAtItsWorst)
     EXPECT_GT(cost, 50);
     EXPECT_LE(cost, CAIRN_TLSF_FREE_INSTRUCTIONS);
     printf("free at its worst: %ld instructions\n", cost);
+}
+
+// The blocks on both sides are the only ones of their powers of two, whose bits go out, and so is
+// the merged one.
+TEST_F(TlsfCost, FreeThatChangesEveryBitmap)
+{
+    char *before = take(600);
+    char *block = take(9000);
+    char *behind = take(2500);
+    fill();
+    cairn_tlsf_free(heap_, before);
+    cairn_tlsf_free(heap_, behind);
+    const long cost = count([&] { cairn_tlsf_free(heap_, block); });
+    cairn_tlsf_free(heap_, block);
+    EXPECT_EQ(take(12000), before);
+    EXPECT_LE(cost, CAIRN_TLSF_FREE_INSTRUCTIONS);
+    printf("free that changes every bitmap: %ld instructions\n", cost);
 }
 
 // What random operations meet stays below.
