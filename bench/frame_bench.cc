@@ -1,10 +1,12 @@
 // The goals of the frame allocators, in nanoseconds an operation, beside the C library's malloc.
 //
-//   build/release/bench/frame_bench --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
+//   build/release/bench/frame_bench --benchmark_repetitions=9
+//   --benchmark_report_aggregates_only=true
 //
-// The lists are those of a public comparison of allocators (write-up B of the project's notes): 100 million nodes of 8
-// bytes, built and freed. Warm rounds: the first round, which pays the page faults, is not timed here; `Cold` is one
-// round of its own. "rss/payload" is the growth of the resident set while the list lives, divided by its bytes.
+// The lists are those of a public comparison of allocators (write-up B of the project's notes): 100
+// million nodes of 8 bytes, built and freed. Warm rounds: the first round, which pays the page
+// faults, is not timed here; `Cold` is one round of its own. "rss/payload" is the growth of the
+// resident set while the list lives, divided by its bytes.
 #include <benchmark/benchmark.h>
 #include <cairn/fifo.h>
 #include <cairn/ring.h>
@@ -19,310 +21,341 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace
+{
 
 constexpr size_t kNodes = 100'000'000;
 
 struct Node {
-  Node *next;
+    Node *next;
 };
 
-size_t resident_bytes() {
-  unsigned long size = 0, resident = 0;
-  if (FILE *file = fopen("/proc/self/statm", "r")) {
-    if (fscanf(file, "%lu %lu", &size, &resident) != 2) resident = 0;
-    fclose(file);
-  }
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+size_t resident_bytes()
+{
+    unsigned long size = 0, resident = 0;
+    if (FILE *file = fopen("/proc/self/statm", "r")) {
+        if (fscanf(file, "%lu %lu", &size, &resident) != 2)
+            resident = 0;
+        fclose(file);
+    }
+    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-void per_node(benchmark::State &state, size_t nodes) {
-  state.counters["ns/node"] = benchmark::Counter(
-      static_cast<double>(nodes) * 1e-9,
-      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+void per_node(benchmark::State &state, size_t nodes)
+{
+    state.counters["ns/node"] = benchmark::Counter(static_cast<double>(nodes) * 1e-9,
+                                                   benchmark::Counter::kIsIterationInvariantRate |
+                                                       benchmark::Counter::kInvert);
 }
 
-Node *build_on(cairn_stack *stack, size_t nodes) {
-  Node *list = nullptr;
-  for (size_t i = 0; i < nodes; i++) {
-    auto *node = static_cast<Node *>(cairn_stack_alloc(stack, sizeof(Node), alignof(Node)));
-    node->next = list;
-    list = node;
-  }
-  return list;
+Node *build_on(cairn_stack *stack, size_t nodes)
+{
+    Node *list = nullptr;
+    for (size_t i = 0; i < nodes; i++) {
+        auto *node = static_cast<Node *>(cairn_stack_alloc(stack, sizeof(Node), alignof(Node)));
+        node->next = list;
+        list = node;
+    }
+    return list;
 }
 
-void StackList(benchmark::State &state) {
-  cairn_stack *stack = cairn_stack_new(nullptr);
-  size_t before = resident_bytes();
-  cairn_mark mark = cairn_stack_push(stack);
-  build_on(stack, kNodes);
-  double grown = static_cast<double>(resident_bytes() - before);
-  cairn_stack_pop(stack, mark);
-  for (auto _ : state) {
-    mark = cairn_stack_push(stack);
-    benchmark::DoNotOptimize(build_on(stack, kNodes));
+void StackList(benchmark::State &state)
+{
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    size_t before = resident_bytes();
+    cairn_mark mark = cairn_stack_push(stack);
+    build_on(stack, kNodes);
+    double grown = static_cast<double>(resident_bytes() - before);
     cairn_stack_pop(stack, mark);
-  }
-  cairn_stack_trim(stack, 0);
-  state.counters["rss/payload"] = grown / static_cast<double>(kNodes * sizeof(Node));
-  state.counters["left_MiB"] = (static_cast<double>(resident_bytes()) - static_cast<double>(before)) / 1048576;
-  per_node(state, kNodes);
-  cairn_stack_delete(stack);
+    for (auto _ : state) {
+        mark = cairn_stack_push(stack);
+        benchmark::DoNotOptimize(build_on(stack, kNodes));
+        cairn_stack_pop(stack, mark);
+    }
+    cairn_stack_trim(stack, 0);
+    state.counters["rss/payload"] = grown / static_cast<double>(kNodes * sizeof(Node));
+    state.counters["left_MiB"] =
+        (static_cast<double>(resident_bytes()) - static_cast<double>(before)) / 1048576;
+    per_node(state, kNodes);
+    cairn_stack_delete(stack);
 }
 BENCHMARK(StackList)->Unit(benchmark::kMillisecond)->MinTime(1);
 
-void StackListCold(benchmark::State &state) {
-  for (auto _ : state) {
-    cairn_stack *stack = cairn_stack_new(nullptr);
-    benchmark::DoNotOptimize(build_on(stack, kNodes));
-    cairn_stack_delete(stack);
-  }
-  per_node(state, kNodes);
+void StackListCold(benchmark::State &state)
+{
+    for (auto _ : state) {
+        cairn_stack *stack = cairn_stack_new(nullptr);
+        benchmark::DoNotOptimize(build_on(stack, kNodes));
+        cairn_stack_delete(stack);
+    }
+    per_node(state, kNodes);
 }
 BENCHMARK(StackListCold)->Unit(benchmark::kMillisecond)->Iterations(1);
 
-void StackPushPop(benchmark::State &state) {
-  cairn_stack *stack = cairn_stack_new(nullptr);
-  for (auto _ : state) {
-    cairn_mark mark = cairn_stack_push(stack);
-    benchmark::ClobberMemory();
-    cairn_stack_pop(stack, mark);
-  }
-  cairn_stack_delete(stack);
+void StackPushPop(benchmark::State &state)
+{
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    for (auto _ : state) {
+        cairn_mark mark = cairn_stack_push(stack);
+        benchmark::ClobberMemory();
+        cairn_stack_pop(stack, mark);
+    }
+    cairn_stack_delete(stack);
 }
 BENCHMARK(StackPushPop);
 
-void ScopeOfNodes(benchmark::State &state) {
-  const auto nodes = static_cast<size_t>(state.range(0));
-  for (auto _ : state) {
-    t_scope;
-    Node *list = nullptr;
-    for (size_t i = 0; i < nodes; i++) {
-      auto *node = static_cast<Node *>(t_alloc_aligned(sizeof(Node), alignof(Node)));
-      node->next = list;
-      list = node;
+void ScopeOfNodes(benchmark::State &state)
+{
+    const auto nodes = static_cast<size_t>(state.range(0));
+    for (auto _ : state) {
+        t_scope;
+        Node *list = nullptr;
+        for (size_t i = 0; i < nodes; i++) {
+            auto *node = static_cast<Node *>(t_alloc_aligned(sizeof(Node), alignof(Node)));
+            node->next = list;
+            list = node;
+        }
+        benchmark::DoNotOptimize(list);
     }
-    benchmark::DoNotOptimize(list);
-  }
-  per_node(state, nodes);
+    per_node(state, nodes);
 }
 BENCHMARK(ScopeOfNodes)->Arg(8)->Arg(64);
 
-Node *build_on(cairn_fifo *fifo, size_t nodes) {
-  Node *list = nullptr;
-  Node **tail = &list;
-  for (size_t i = 0; i < nodes; i++) {
-    auto *node = static_cast<Node *>(cairn_fifo_alloc(fifo, sizeof(Node), alignof(Node)));
-    *tail = node;
-    tail = &node->next;
-  }
-  *tail = nullptr;
-  return list;
+Node *build_on(cairn_fifo *fifo, size_t nodes)
+{
+    Node *list = nullptr;
+    Node **tail = &list;
+    for (size_t i = 0; i < nodes; i++) {
+        auto *node = static_cast<Node *>(cairn_fifo_alloc(fifo, sizeof(Node), alignof(Node)));
+        *tail = node;
+        tail = &node->next;
+    }
+    *tail = nullptr;
+    return list;
 }
 
-void free_on(cairn_fifo *fifo, Node *list) {
-  while (list) {
-    Node *next = list->next;
-    cairn_fifo_free(fifo, list);
-    list = next;
-  }
+void free_on(cairn_fifo *fifo, Node *list)
+{
+    while (list) {
+        Node *next = list->next;
+        cairn_fifo_free(fifo, list);
+        list = next;
+    }
 }
 
-void FifoList(benchmark::State &state) {
-  cairn_fifo *fifo = cairn_fifo_new(nullptr);
-  size_t before = resident_bytes();
-  Node *list = build_on(fifo, kNodes);
-  double grown = static_cast<double>(resident_bytes() - before);
-  free_on(fifo, list);
-  const bool frees = state.range(0) != 0;
-  for (auto _ : state) {
-    if (frees) state.PauseTiming();
-    list = build_on(fifo, kNodes);
-    benchmark::DoNotOptimize(list);
-    if (frees)
-      state.ResumeTiming();
-    else
-      state.PauseTiming();
+void FifoList(benchmark::State &state)
+{
+    cairn_fifo *fifo = cairn_fifo_new(nullptr);
+    size_t before = resident_bytes();
+    Node *list = build_on(fifo, kNodes);
+    double grown = static_cast<double>(resident_bytes() - before);
     free_on(fifo, list);
-    if (!frees) state.ResumeTiming();
-  }
-  state.counters["rss/payload"] = grown / static_cast<double>(kNodes * sizeof(Node));
-  per_node(state, kNodes);
-  cairn_fifo_delete(fifo);
+    const bool frees = state.range(0) != 0;
+    for (auto _ : state) {
+        if (frees)
+            state.PauseTiming();
+        list = build_on(fifo, kNodes);
+        benchmark::DoNotOptimize(list);
+        if (frees)
+            state.ResumeTiming();
+        else
+            state.PauseTiming();
+        free_on(fifo, list);
+        if (!frees)
+            state.ResumeTiming();
+    }
+    state.counters["rss/payload"] = grown / static_cast<double>(kNodes * sizeof(Node));
+    per_node(state, kNodes);
+    cairn_fifo_delete(fifo);
 }
 BENCHMARK(FifoList)->ArgName("frees")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->MinTime(1);
 
-void FifoQueue(benchmark::State &state) {
-  const auto depth = static_cast<size_t>(state.range(0));
-  cairn_fifo *fifo = cairn_fifo_new(nullptr);
-  std::vector<void *> queue(depth);
-  for (void *&object : queue) object = cairn_fifo_alloc(fifo, 8, 8);
-  size_t at = 0;
-  for (auto _ : state) {
-    cairn_fifo_free(fifo, queue[at]);
-    queue[at] = cairn_fifo_alloc(fifo, 8, 8);
-    at = at + 1 == depth ? 0 : at + 1;
-  }
-  for (void *object : queue) cairn_fifo_free(fifo, object);
-  cairn_fifo_delete(fifo);
+void FifoQueue(benchmark::State &state)
+{
+    const auto depth = static_cast<size_t>(state.range(0));
+    cairn_fifo *fifo = cairn_fifo_new(nullptr);
+    std::vector<void *> queue(depth);
+    for (void *&object : queue)
+        object = cairn_fifo_alloc(fifo, 8, 8);
+    size_t at = 0;
+    for (auto _ : state) {
+        cairn_fifo_free(fifo, queue[at]);
+        queue[at] = cairn_fifo_alloc(fifo, 8, 8);
+        at = at + 1 == depth ? 0 : at + 1;
+    }
+    for (void *object : queue)
+        cairn_fifo_free(fifo, object);
+    cairn_fifo_delete(fifo);
 }
 BENCHMARK(FifoQueue)->Arg(1)->Arg(1000);
 
 // What the queue above costs without an allocator.
-void QueueLimit(benchmark::State &state) {
-  const auto depth = static_cast<size_t>(state.range(0));
-  std::vector<void *> queue(depth);
-  std::vector<void *> blocks(depth);
-  size_t at = 0;
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(queue[at]);
-    queue[at] = blocks[at];
-    at = at + 1 == depth ? 0 : at + 1;
-  }
+void QueueLimit(benchmark::State &state)
+{
+    const auto depth = static_cast<size_t>(state.range(0));
+    std::vector<void *> queue(depth);
+    std::vector<void *> blocks(depth);
+    size_t at = 0;
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(queue[at]);
+        queue[at] = blocks[at];
+        at = at + 1 == depth ? 0 : at + 1;
+    }
 }
 BENCHMARK(QueueLimit)->Arg(1000);
 
 // One object in 4096 outlives the others.
-void FifoSurvivors(benchmark::State &state) {
-  cairn_fifo *fifo = cairn_fifo_new(nullptr);
-  constexpr size_t kObjects = 8'000'000;
-  std::vector<void *> window(1000), survivors;
-  survivors.reserve(kObjects / 4096 + 1);
-  double grown = 0;
-  for (auto _ : state) {
-    size_t before = resident_bytes();
-    for (size_t i = 0; i < kObjects; i++) {
-      void *&place = window[i % window.size()];
-      cairn_fifo_free(fifo, place);
-      place = cairn_fifo_alloc(fifo, 8, 8);
-      if (i % 4096 == 0) {
-        survivors.push_back(place);
-        place = nullptr;
-      }
+void FifoSurvivors(benchmark::State &state)
+{
+    cairn_fifo *fifo = cairn_fifo_new(nullptr);
+    constexpr size_t kObjects = 8'000'000;
+    std::vector<void *> window(1000), survivors;
+    survivors.reserve(kObjects / 4096 + 1);
+    double grown = 0;
+    for (auto _ : state) {
+        size_t before = resident_bytes();
+        for (size_t i = 0; i < kObjects; i++) {
+            void *&place = window[i % window.size()];
+            cairn_fifo_free(fifo, place);
+            place = cairn_fifo_alloc(fifo, 8, 8);
+            if (i % 4096 == 0) {
+                survivors.push_back(place);
+                place = nullptr;
+            }
+        }
+        grown = static_cast<double>(resident_bytes() - before);
+        for (void *&object : window) {
+            cairn_fifo_free(fifo, object);
+            object = nullptr;
+        }
+        for (void *object : survivors)
+            cairn_fifo_free(fifo, object);
+        survivors.clear();
+        cairn_fifo_trim(fifo, 0);
     }
-    grown = static_cast<double>(resident_bytes() - before);
-    for (void *&object : window) {
-      cairn_fifo_free(fifo, object);
-      object = nullptr;
-    }
-    for (void *object : survivors) cairn_fifo_free(fifo, object);
-    survivors.clear();
-    cairn_fifo_trim(fifo, 0);
-  }
-  state.counters["rss_MiB"] = grown / 1048576;
-  per_node(state, kObjects);
-  cairn_fifo_delete(fifo);
+    state.counters["rss_MiB"] = grown / 1048576;
+    per_node(state, kObjects);
+    cairn_fifo_delete(fifo);
 }
 BENCHMARK(FifoSurvivors)->Unit(benchmark::kMillisecond);
 
-Node *build_on(cairn_ring *ring, size_t nodes) {
-  Node *list = nullptr;
-  for (size_t i = 0; i < nodes; i++) {
-    auto *node = static_cast<Node *>(cairn_ring_alloc(ring, sizeof(Node), alignof(Node)));
-    node->next = list;
-    list = node;
-  }
-  return list;
+Node *build_on(cairn_ring *ring, size_t nodes)
+{
+    Node *list = nullptr;
+    for (size_t i = 0; i < nodes; i++) {
+        auto *node = static_cast<Node *>(cairn_ring_alloc(ring, sizeof(Node), alignof(Node)));
+        node->next = list;
+        list = node;
+    }
+    return list;
 }
 
-void RingFrames(benchmark::State &state) {
-  const auto nodes = static_cast<size_t>(state.range(0));
-  cairn_ring *ring = cairn_ring_new(nullptr);
-  for (auto _ : state) {
-    cairn_ring_open(ring);
-    benchmark::DoNotOptimize(build_on(ring, nodes));
-    cairn_ring_release(cairn_ring_seal(ring));
-  }
-  per_node(state, nodes);
-  cairn_ring_delete(ring);
+void RingFrames(benchmark::State &state)
+{
+    const auto nodes = static_cast<size_t>(state.range(0));
+    cairn_ring *ring = cairn_ring_new(nullptr);
+    for (auto _ : state) {
+        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(build_on(ring, nodes));
+        cairn_ring_release(cairn_ring_seal(ring));
+    }
+    per_node(state, nodes);
+    cairn_ring_delete(ring);
 }
 BENCHMARK(RingFrames)->Arg(8)->Arg(64);
 
-// One thread makes frames, another walks their lists and releases them. They are handed over through an array; each
-// side publishes its place once in 64 frames, so that the handing over itself costs little.
+// One thread makes frames, another walks their lists and releases them. They are handed over
+// through an array; each side publishes its place once in 64 frames, so that the handing over
+// itself costs little.
 struct Handover {
-  static constexpr size_t kPlaces = 4096, kStep = 64;
-  cairn_frame frames[kPlaces];
-  alignas(64) std::atomic<size_t> made{0};
-  alignas(64) std::atomic<size_t> taken{0};
-  alignas(64) std::atomic<bool> over{false};
+    static constexpr size_t kPlaces = 4096, kStep = 64;
+    cairn_frame frames[kPlaces];
+    alignas(64) std::atomic<size_t> made{0};
+    alignas(64) std::atomic<size_t> taken{0};
+    alignas(64) std::atomic<bool> over{false};
 };
 
-void consume(Handover &handover) {
-  size_t at = 0;
-  for (;;) {
-    size_t end = handover.made.load(std::memory_order_acquire);
-    if (at == end) {
-      if (handover.over.load(std::memory_order_acquire) && at == handover.made.load()) return;
-      std::this_thread::yield();
-      continue;
+void consume(Handover &handover)
+{
+    size_t at = 0;
+    for (;;) {
+        size_t end = handover.made.load(std::memory_order_acquire);
+        if (at == end) {
+            if (handover.over.load(std::memory_order_acquire) && at == handover.made.load())
+                return;
+            std::this_thread::yield();
+            continue;
+        }
+        for (; at < end; at++)
+            cairn_ring_release(handover.frames[at % Handover::kPlaces]);
+        handover.taken.store(at, std::memory_order_release);
     }
-    for (; at < end; at++) cairn_ring_release(handover.frames[at % Handover::kPlaces]);
-    handover.taken.store(at, std::memory_order_release);
-  }
 }
 
-void RingTwoThreads(benchmark::State &state) {
-  const auto nodes = static_cast<size_t>(state.range(0));
-  cairn_ring *ring = cairn_ring_new(nullptr);
-  auto handover = std::make_unique<Handover>();
-  std::thread consumer([&] { consume(*handover); });
-  size_t made = 0;
-  for (auto _ : state) {
-    cairn_ring_open(ring);
-    benchmark::DoNotOptimize(build_on(ring, nodes));
-    handover->frames[made % Handover::kPlaces] = cairn_ring_seal(ring);
-    if (++made % Handover::kStep == 0) {
-      handover->made.store(made, std::memory_order_release);
-      while (made - handover->taken.load(std::memory_order_acquire) > Handover::kPlaces - Handover::kStep)
-        std::this_thread::yield();
+void RingTwoThreads(benchmark::State &state)
+{
+    const auto nodes = static_cast<size_t>(state.range(0));
+    cairn_ring *ring = cairn_ring_new(nullptr);
+    auto handover = std::make_unique<Handover>();
+    std::thread consumer([&] { consume(*handover); });
+    size_t made = 0;
+    for (auto _ : state) {
+        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(build_on(ring, nodes));
+        handover->frames[made % Handover::kPlaces] = cairn_ring_seal(ring);
+        if (++made % Handover::kStep == 0) {
+            handover->made.store(made, std::memory_order_release);
+            while (made - handover->taken.load(std::memory_order_acquire) >
+                   Handover::kPlaces - Handover::kStep)
+                std::this_thread::yield();
+        }
     }
-  }
-  handover->made.store(made, std::memory_order_release);
-  handover->over.store(true, std::memory_order_release);
-  consumer.join();
-  per_node(state, nodes);
-  cairn_ring_delete(ring);
+    handover->made.store(made, std::memory_order_release);
+    handover->over.store(true, std::memory_order_release);
+    consumer.join();
+    per_node(state, nodes);
+    cairn_ring_delete(ring);
 }
 BENCHMARK(RingTwoThreads)->Arg(8)->Arg(64)->UseRealTime();
 
 // The list of the write-up: built in one frame; released, it leaves warm chunks for the next.
-void RingList(benchmark::State &state) {
-  cairn_ring *ring = cairn_ring_new(nullptr);
-  for (int round = 0; round < 1; round++) {
-    cairn_ring_open(ring);
-    build_on(ring, kNodes);
-    cairn_ring_release(cairn_ring_seal(ring));
-  }
-  for (auto _ : state) {
-    cairn_ring_open(ring);
-    benchmark::DoNotOptimize(build_on(ring, kNodes));
-    cairn_ring_release(cairn_ring_seal(ring));
-  }
-  per_node(state, kNodes);
-  cairn_ring_delete(ring);
+void RingList(benchmark::State &state)
+{
+    cairn_ring *ring = cairn_ring_new(nullptr);
+    for (int round = 0; round < 1; round++) {
+        cairn_ring_open(ring);
+        build_on(ring, kNodes);
+        cairn_ring_release(cairn_ring_seal(ring));
+    }
+    for (auto _ : state) {
+        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(build_on(ring, kNodes));
+        cairn_ring_release(cairn_ring_seal(ring));
+    }
+    per_node(state, kNodes);
+    cairn_ring_delete(ring);
 }
 BENCHMARK(RingList)->Unit(benchmark::kMillisecond)->MinTime(1);
 
-void MallocList(benchmark::State &state) {
-  for (auto _ : state) {
-    Node *list = nullptr;
-    for (size_t i = 0; i < kNodes / 10; i++) {
-      auto *node = static_cast<Node *>(malloc(sizeof(Node)));
-      node->next = list;
-      list = node;
+void MallocList(benchmark::State &state)
+{
+    for (auto _ : state) {
+        Node *list = nullptr;
+        for (size_t i = 0; i < kNodes / 10; i++) {
+            auto *node = static_cast<Node *>(malloc(sizeof(Node)));
+            node->next = list;
+            list = node;
+        }
+        while (list) {
+            Node *next = list->next;
+            free(list);
+            list = next;
+        }
     }
-    while (list) {
-      Node *next = list->next;
-      free(list);
-      list = next;
-    }
-  }
-  per_node(state, kNodes / 10);
+    per_node(state, kNodes / 10);
 }
 BENCHMARK(MallocList)->Unit(benchmark::kMillisecond);
 
-}  // namespace
+} // namespace
 
 BENCHMARK_MAIN();

@@ -1,4 +1,5 @@
-// Cairn under the standard containers: a stack frame's memory for a computation, a FIFO for a queue.
+// Cairn under the standard containers: a stack frame's memory for a computation, a FIFO for a
+// queue.
 #include <cairn/cairn.hpp>
 
 #include <cstdio>
@@ -8,7 +9,8 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace
+{
 
 long sum_of_squares(int count)
 {

@@ -46,7 +46,8 @@ int main(void)
         first = line->next;
         waiting--;
         written += strlen(line->text);
-        if (line->number % 5000 == 0) { /* a survivor holds a page or two, not its neighbours' memory */
+        if (line->number % 5000 ==
+            0) { /* a survivor holds a page or two, not its neighbours' memory */
             line->next = kept;
             kept = line;
         } else {

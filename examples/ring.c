@@ -1,4 +1,5 @@
-/* A ring: the main thread builds messages, workers consume and release them, in whatever order they finish. */
+/* A ring: the main thread builds messages, workers consume and release them, in whatever order they
+ * finish. */
 #include <cairn/ring.h>
 
 #include <pthread.h>
@@ -81,7 +82,8 @@ static struct message *build(cairn_ring *ring, int number)
 
 int main(void)
 {
-    cairn_ring *ring = cairn_ring_new(&(cairn_ring_options){.max_bytes = 1 << 20, .name = "messages"});
+    cairn_ring *ring =
+        cairn_ring_new(&(cairn_ring_options){.max_bytes = 1 << 20, .name = "messages"});
     if (ring == NULL)
         return 1;
     pthread_t workers[WORKERS];

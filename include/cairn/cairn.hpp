@@ -1,5 +1,5 @@
-// Cairn in C++ 17: its allocators as std::pmr::memory_resource and as STL allocator, frames and scopes as objects.
-// Header only, over the C functions.
+// Cairn in C++ 17: its allocators as std::pmr::memory_resource and as STL allocator, frames and
+// scopes as objects. Header only, over the C functions.
 //
 //     cairn::frame frame(stack);                              // ends with the block
 //     cairn::resource memory(cairn_stack_allocator(stack));
@@ -8,8 +8,8 @@
 //     cairn::scope scope;                                     // the thread's own stack, as t_scope
 //     std::vector<int, cairn::allocator<int>> squares(cairn_stack_allocator(cairn_thread_stack()));
 //
-// Containers must be gone before the frame of their memory ends: declare them after it. What a frame's allocator hands
-// out is not destroyed with the frame, only its memory ends.
+// Containers must be gone before the frame of their memory ends: declare them after it. What a
+// frame's allocator hands out is not destroyed with the frame, only its memory ends.
 //
 // Failure: std::bad_alloc, where the C function gives NULL. Threads: as the allocator below.
 #ifndef CAIRN_HPP
@@ -30,10 +30,12 @@
 #include <type_traits>
 #include <utility>
 
-namespace cairn {
+namespace cairn
+{
 
 // A memory resource over any allocator; equal to another exactly if both are over the same one.
-class resource final : public std::pmr::memory_resource {
+class resource final : public std::pmr::memory_resource
+{
   public:
     explicit resource(cairn_allocator from) noexcept : from_(from) {}
     cairn_allocator get() const noexcept { return from_; }
@@ -61,13 +63,15 @@ class resource final : public std::pmr::memory_resource {
 };
 
 // An STL allocator over any allocator; it moves with its container.
-template <class T> class allocator {
+template <class T> class allocator
+{
   public:
     using value_type = T;
     using propagate_on_container_move_assignment = std::true_type;
     using propagate_on_container_swap = std::true_type;
 
-    allocator(cairn_allocator from) noexcept : from_(from) {} // implicit, so that {stack allocator} will do
+    allocator(cairn_allocator from) noexcept
+        : from_(from) {} // implicit, so that {stack allocator} will do
     template <class U> allocator(const allocator<U> &other) noexcept : from_(other.get()) {}
 
     T *allocate(std::size_t count)
@@ -133,7 +137,8 @@ inline ring_ptr make_ring(const cairn_ring_options &options = {})
 }
 
 // A frame of a stack, from here to the end of the block.
-class frame {
+class frame
+{
   public:
     explicit frame(cairn_stack *stack) : stack_(stack), mark_(cairn_stack_push(stack))
     {
@@ -150,7 +155,8 @@ class frame {
 };
 
 // A frame of the thread's own stack, as t_scope.
-class scope {
+class scope
+{
   public:
     scope() : mark_(t_push())
     {
@@ -166,7 +172,8 @@ class scope {
 };
 
 // One hold on a sealed frame of a ring; released with the object.
-class ring_hold {
+class ring_hold
+{
   public:
     ring_hold() noexcept = default;
     explicit ring_hold(cairn_frame frame) noexcept : frame_(frame) {}
@@ -184,10 +191,7 @@ class ring_hold {
         if (frame_.chunk != nullptr)
             cairn_ring_retain(frame_, 1);
     }
-    ring_hold &operator=(const ring_hold &other) noexcept
-    {
-        return *this = ring_hold(other);
-    }
+    ring_hold &operator=(const ring_hold &other) noexcept { return *this = ring_hold(other); }
     ~ring_hold() { cairn_ring_release(frame_); }
 
   private:

@@ -1,7 +1,9 @@
-/* FIFO allocator: for objects that die about in the order in which they were made, such as queued messages.
+/* FIFO allocator: for objects that die about in the order in which they were made, such as queued
+ * messages.
  *
- * Allocation moves a position, free decrements a count: no header an object, no list, nothing of the object is touched.
- * Any order of frees is right; the nearer to first in, first out, the less memory is held.
+ * Allocation moves a position, free decrements a count: no header an object, no list, nothing of
+ * the object is touched. Any order of frees is right; the nearer to first in, first out, the less
+ * memory is held.
  *
  *     cairn_fifo *fifo = cairn_fifo_new(NULL);
  *     struct message *message = cairn_fifo_alloc(fifo, sizeof *message, _Alignof(struct message));
@@ -9,25 +11,28 @@
  *     cairn_fifo_free(fifo, message);
  *     cairn_fifo_close(fifo);
  *
- * Algorithm: segments of 64 KiB are filled from start to end; each page of one has a count of live objects that began in
- * it, kept in a page at the start of the 2 MiB group in which the segment lies, where a mask of the address finds it. An
- * emptied segment is the next to be filled, while it is in cache. Region allocation with live counts; the idea of
- * linear pages freed when all their content is comes from Intersec's FIFO pools.
+ * Algorithm: segments of 64 KiB are filled from start to end; each page of one has a count of live
+ * objects that began in it, kept in a page at the start of the 2 MiB group in which the segment
+ * lies, where a mask of the address finds it. An emptied segment is the next to be filled, while it
+ * is in cache. Region allocation with live counts; the idea of linear pages freed when all their
+ * content is comes from Intersec's FIFO pools.
  *
- * Memory: an object costs its size rounded up to a multiple of 8. Objects above 16 KiB take segments of their own, above
- * 1 MiB a mapping of their own. A few survivors do not hold their segment: once the others have moved on, its wholly
- * dead pages go back to the system. Empty segments that were not needed for half a second go back, too; the clock is
- * looked at when segments change. cairn_fifo_trim gives back at once. An idle FIFO keeps what it has.
+ * Memory: an object costs its size rounded up to a multiple of 8. Objects above 16 KiB take
+ * segments of their own, above 1 MiB a mapping of their own. A few survivors do not hold their
+ * segment: once the others have moved on, its wholly dead pages go back to the system. Empty
+ * segments that were not needed for half a second go back, too; the clock is looked at when
+ * segments change. cairn_fifo_trim gives back at once. An idle FIFO keeps what it has.
  *
- * Threads: a FIFO belongs to the thread that made it, or adopted it last; with `any_thread_free` other threads may free,
- * which costs them one or two atomic operations, and the owner collects as it allocates.
- * Fork: the child's thread owns the FIFOs that it owned in the parent. Frees that other threads were doing at the time
- * of the fork may be lost in the child: their objects stay.
+ * Threads: a FIFO belongs to the thread that made it, or adopted it last; with `any_thread_free`
+ * other threads may free, which costs them one or two atomic operations, and the owner collects as
+ * it allocates. Fork: the child's thread owns the FIFOs that it owned in the parent. Frees that
+ * other threads were doing at the time of the fork may be lost in the child: their objects stay.
  *
- * Failure: NULL with errno ENOMEM, and everything stays as it was; also for alignments above 2 MiB. EINVAL for an
- * alignment that is no power of two. Misuse dies with one line (docs/MESSAGES.md): a pointer that is not the FIFO's as
- * far as its group tells, a free more than a page has objects, a thread that does not own it. Debug builds, and every
- * build under AddressSanitizer or Valgrind, find every double free and every write outside of an object.
+ * Failure: NULL with errno ENOMEM, and everything stays as it was; also for alignments above 2 MiB.
+ * EINVAL for an alignment that is no power of two. Misuse dies with one line (docs/MESSAGES.md): a
+ * pointer that is not the FIFO's as far as its group tells, a free more than a page has objects, a
+ * thread that does not own it. Debug builds, and every build under AddressSanitizer or Valgrind,
+ * find every double free and every write outside of an object.
  */
 #ifndef CAIRN_FIFO_H
 #define CAIRN_FIFO_H
@@ -38,14 +43,16 @@
 extern "C" {
 #endif
 
-#define CAIRN_FIFO_GROUP_BYTES ((uintptr_t)1 << 21)
-#define CAIRN_FIFO_PAGE_SHIFT 12
-#define CAIRN_FIFO_PAGES 512
+#define CAIRN_FIFO_GROUP_BYTES  ((uintptr_t)1 << 21)
+#define CAIRN_FIFO_PAGE_SHIFT   12
+#define CAIRN_FIFO_PAGES        512
 #define CAIRN_FIFO_INLINE_ALIGN 4096
 
-/* The part of a FIFO that the inline functions work on; not for other use. Owner thread writes all of it. */
+/* The part of a FIFO that the inline functions work on; not for other use. Owner thread writes all
+ * of it. */
 typedef struct cairn_fifo {
-    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow path */
+    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow
+                           path */
     uintptr_t limit;    /* end of the current page; 0 likewise */
     void *owner;        /* atomic: its thread pointer; NULL while every free takes the slow path */
     uint64_t made;      /* objects begun in the current page */
@@ -53,13 +60,14 @@ typedef struct cairn_fifo {
 
 /* The start of a group. */
 struct cairn_fifo_group {
-    uintptr_t tag;                  /* const while in use: address of the FIFO, exclusive or that of the group */
-    int32_t live[CAIRN_FIFO_PAGES]; /* owner: live objects that began in each page; the current page has a bias */
+    uintptr_t tag; /* const while in use: address of the FIFO, exclusive or that of the group */
+    int32_t live[CAIRN_FIFO_PAGES]; /* owner: live objects that began in each page; the current page
+                                       has a bias */
 };
 
 typedef struct cairn_fifo_options {
-    size_t max_bytes;     /* most that live and dead objects may hold, in whole segments; 0: no limit */
-    const char *name;     /* for messages, at most 23 bytes are kept; NULL: "fifo" */
+    size_t max_bytes; /* most that live and dead objects may hold, in whole segments; 0: no limit */
+    const char *name; /* for messages, at most 23 bytes are kept; NULL: "fifo" */
     bool any_thread_free; /* any thread may free */
 } cairn_fifo_options;
 
@@ -76,19 +84,21 @@ CAIRN_API cairn_fifo *cairn_fifo_new(const cairn_fifo_options *options);
 /* Ends the FIFO: 0; or EBUSY when it has live objects, and then nothing happened. NULL gives 0. */
 CAIRN_API int cairn_fifo_delete(cairn_fifo *fifo);
 
-/* Ends the FIFO with its last free, at once if there is no object. Nothing may be allocated any more; frees go on as
- * before. NULL is ignored. */
+/* Ends the FIFO with its last free, at once if there is no object. Nothing may be allocated any
+ * more; frees go on as before. NULL is ignored. */
 CAIRN_API void cairn_fifo_close(cairn_fifo *fifo);
 
-/* The object at a new size: in place when it is the newest, else moved. `align` is that of the object. NULL as `pointer`
- * allocates. On failure the object stays as it was. */
-CAIRN_API void *cairn_fifo_realloc(cairn_fifo *fifo, void *pointer, size_t old_size, size_t new_size,
-                                   size_t align);
+/* The object at a new size: in place when it is the newest, else moved. `align` is that of the
+ * object. NULL as `pointer` allocates. On failure the object stays as it was. */
+CAIRN_API void *cairn_fifo_realloc(cairn_fifo *fifo, void *pointer, size_t old_size,
+                                   size_t new_size, size_t align);
 
-/* Gives all empty segments but `keep` bytes back, and the dead pages of all others; returns how many bytes went. */
+/* Gives all empty segments but `keep` bytes back, and the dead pages of all others; returns how
+ * many bytes went. */
 CAIRN_API size_t cairn_fifo_trim(cairn_fifo *fifo, size_t keep);
 
-/* The calling thread owns the FIFO from now on. The last owner must have stopped using it before. */
+/* The calling thread owns the FIFO from now on. The last owner must have stopped using it before.
+ */
 CAIRN_API void cairn_fifo_adopt(cairn_fifo *fifo);
 
 CAIRN_API void cairn_fifo_read_stats(const cairn_fifo *fifo, cairn_fifo_stats *stats);
@@ -100,8 +110,8 @@ CAIRN_API void *cairn_fifo_alloc_slow(cairn_fifo *fifo, size_t size, size_t alig
 CAIRN_API void cairn_fifo_free_slow(cairn_fifo *fifo, void *pointer);
 CAIRN_API void cairn_fifo_end_page(cairn_fifo *fifo, void *pointer);
 
-/* An object; size 0 counts as 1. Contents are undefined. Alignment: a power of two to 2 MiB. About a nanosecond; inline
- * when `align` is a constant. */
+/* An object; size 0 counts as 1. Contents are undefined. Alignment: a power of two to 2 MiB. About
+ * a nanosecond; inline when `align` is a constant. */
 static inline void *cairn_fifo_alloc(cairn_fifo *fifo, size_t size, size_t align)
 {
     if (__builtin_constant_p(align) && align <= CAIRN_FIFO_INLINE_ALIGN && align != 0 &&
@@ -110,7 +120,8 @@ static inline void *cairn_fifo_alloc(cairn_fifo *fifo, size_t size, size_t align
         if (align > 8)
             start = (start + align - 1) & ~(uintptr_t)(align - 1);
         size_t rounded = (size + 7) & ~(size_t)7;
-        /* Position and limit are both 0, or the limit is a multiple of `align` and not below `start`. */
+        /* Position and limit are both 0, or the limit is a multiple of `align` and not below
+         * `start`. */
         if (__builtin_expect(rounded - 1 < fifo->limit - start &&
                                  fifo->owner == __builtin_thread_pointer(),
                              1)) {
@@ -122,7 +133,8 @@ static inline void *cairn_fifo_alloc(cairn_fifo *fifo, size_t size, size_t align
     return cairn_fifo_alloc_slow(fifo, size, align);
 }
 
-/* Ends an object of this FIFO. NULL is ignored. About a nanosecond; more when a page or segment ends with it. */
+/* Ends an object of this FIFO. NULL is ignored. About a nanosecond; more when a page or segment
+ * ends with it. */
 static inline void cairn_fifo_free(cairn_fifo *fifo, void *pointer)
 {
     if (pointer == NULL)
@@ -137,13 +149,14 @@ static inline void cairn_fifo_free(cairn_fifo *fifo, void *pointer)
         cairn_fifo_free_slow(fifo, pointer);
         return;
     }
-    if (__builtin_expect(--group->live[address >> CAIRN_FIFO_PAGE_SHIFT & (CAIRN_FIFO_PAGES - 1)] <= 0,
-                         0))
+    if (__builtin_expect(
+            --group->live[address >> CAIRN_FIFO_PAGE_SHIFT & (CAIRN_FIFO_PAGES - 1)] <= 0, 0))
         cairn_fifo_end_page(fifo, pointer);
 }
 
 /* `count` elements of `size` bytes; a product that overflows fails with ENOMEM. */
-static inline void *cairn_fifo_alloc_array(cairn_fifo *fifo, size_t count, size_t size, size_t align)
+static inline void *cairn_fifo_alloc_array(cairn_fifo *fifo, size_t count, size_t size,
+                                           size_t align)
 {
     size_t total;
     if (__builtin_mul_overflow(count, size, &total))

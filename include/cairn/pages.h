@@ -1,22 +1,25 @@
 /* Pages: runs of whole pages, with a cache of free ones in front of the system.
  *
- * For buffers, page caches and other allocators: what mmap and munmap do, without a system call while the cache lasts,
- * and with knowledge of which memory reads zero already.
+ * For buffers, page caches and other allocators: what mmap and munmap do, without a system call
+ * while the cache lasts, and with knowledge of which memory reads zero already.
  *
  *     char *buffer = cairn_pages_map(65536, 4096, CAIRN_PAGES_ZERO);
  *     …
  *     cairn_pages_unmap(buffer, 65536);
  *
- * Algorithm: two-level bins of free runs with boundary tags (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS 2004), the
- * same page layer that the general heap stands on; single pages in a few shared places in front of it, taken and put by
- * an atomic exchange. Runs from 32 MiB are mappings of their own.
+ * Algorithm: two-level bins of free runs with boundary tags (TLSF: Masmano, Ripoll, Crespo and
+ * Real, ECRTS 2004), the same page layer that the general heap stands on; single pages in a few
+ * shared places in front of it, taken and put by an atomic exchange. Runs from 32 MiB are mappings
+ * of their own.
  *
- * Sizes are in bytes, rounded up to whole pages of the system; a page is at least 4096 bytes. Freed memory goes back to
- * the system by the rules of the heap: above a cap, and after a while (docs/OPTIONS.md).
+ * Sizes are in bytes, rounded up to whole pages of the system; a page is at least 4096 bytes. Freed
+ * memory goes back to the system by the rules of the heap: above a cap, and after a while
+ * (docs/OPTIONS.md).
  *
  * Threads: any, at any time. Fork: the child has all runs of the parent.
- * Failure: NULL with errno ENOMEM, and everything stays as it was. Misuse, such as an unmap of what is not mapped, dies
- * with one line (docs/MESSAGES.md). Cost: a cached page some tens of nanoseconds, other runs about twice that.
+ * Failure: NULL with errno ENOMEM, and everything stays as it was. Misuse, such as an unmap of what
+ * is not mapped, dies with one line (docs/MESSAGES.md). Cost: a cached page some tens of
+ * nanoseconds, other runs about twice that.
  */
 #ifndef CAIRN_PAGES_H
 #define CAIRN_PAGES_H
@@ -33,16 +36,17 @@ enum {
     CAIRN_PAGES_POPULATE = 1 << 2, /* with memory now, not at the first touch */
 };
 
-/* A run of at least `size` bytes at a multiple of `align`, a power of two; below a page counts as a page. Readable and
- * writable. EINVAL for an alignment that is no power of two. */
+/* A run of at least `size` bytes at a multiple of `align`, a power of two; below a page counts as a
+ * page. Readable and writable. EINVAL for an alignment that is no power of two. */
 CAIRN_API void *cairn_pages_map(size_t size, size_t align, unsigned flags);
 
-/* Ends the pages that hold the range, which may be any part of one run, or of several that lie side by side. 0; or
- * ENOMEM when a run had to be cut and there was no memory to note that: then the rest of the range is still mapped. */
+/* Ends the pages that hold the range, which may be any part of one run, or of several that lie side
+ * by side. 0; or ENOMEM when a run had to be cut and there was no memory to note that: then the
+ * rest of the range is still mapped. */
 CAIRN_API int cairn_pages_unmap(void *pointer, size_t size);
 
-/* The range at a new size, with its contents, moved where it has to be; `flags` and `align` are for what is new. NULL as
- * `pointer` maps. */
+/* The range at a new size, with its contents, moved where it has to be; `flags` and `align` are for
+ * what is new. NULL as `pointer` maps. */
 CAIRN_API void *cairn_pages_remap(void *pointer, size_t old_size, size_t new_size, size_t align,
                                   unsigned flags);
 

@@ -1,7 +1,8 @@
 /* Ring allocator: frames made by one thread and released by any, in any order, without a lock.
  *
- * The owner opens a frame, allocates in it, seals it and hands it to whoever consumes it; the last release of a frame
- * ends all its memory. Allocation is a bump of a pointer, without atomic operations; release is one atomic operation.
+ * The owner opens a frame, allocates in it, seals it and hands it to whoever consumes it; the last
+ * release of a frame ends all its memory. Allocation is a bump of a pointer, without atomic
+ * operations; release is one atomic operation.
  *
  *     // owner                                              // worker
  *     cairn_frame frame = cairn_ring_open(ring);
@@ -13,23 +14,25 @@
  *                                                           …
  *                                                           cairn_ring_release(job->frame);
  *
- * Algorithm: chunks of 64 KiB to 2 MiB are filled from start to end; each has a bitmap with a bit a frame, which the
- * release clears, and a count of bitmap words that are not clear yet; who brings that to zero pushes the chunk to a
- * stack that the owner empties by exchange. A frame that outgrows its chunk goes on in the next, with a bit in each. The
- * frame stack with release from any thread is that of Intersec's ring pools, without their lock.
+ * Algorithm: chunks of 64 KiB to 2 MiB are filled from start to end; each has a bitmap with a bit a
+ * frame, which the release clears, and a count of bitmap words that are not clear yet; who brings
+ * that to zero pushes the chunk to a stack that the owner empties by exchange. A frame that
+ * outgrows its chunk goes on in the next, with a bit in each. The frame stack with release from any
+ * thread is that of Intersec's ring pools, without their lock.
  *
- * Memory: a chunk whose frames are all released is filled next, the current one from its start, so small frames stay in
- * cache. Chunks that were not needed for half a second go back to the system; the clock is looked at when chunks change.
- * One frame that is not released holds its chunks.
+ * Memory: a chunk whose frames are all released is filled next, the current one from its start, so
+ * small frames stay in cache. Chunks that were not needed for half a second go back to the system;
+ * the clock is looked at when chunks change. One frame that is not released holds its chunks.
  *
- * Threads: all but retain and release belong to the thread that made the ring, or adopted it last. Handles are values.
- * Fork: the child's thread owns the rings that it owned in the parent. Frames held by other threads stay unreleased in
- * the child.
+ * Threads: all but retain and release belong to the thread that made the ring, or adopted it last.
+ * Handles are values. Fork: the child's thread owns the rings that it owned in the parent. Frames
+ * held by other threads stay unreleased in the child.
  *
- * Failure: NULL with errno ENOMEM when memory is out or `max_bytes` is reached, which is backpressure: it works again
- * after releases. EINVAL for an alignment that is no power of two. Misuse dies with one line (docs/MESSAGES.md), always:
- * open while a frame is open, allocation or seal while none is, a second release of a frame, a thread that does not own
- * the ring. Debug builds, and every build under AddressSanitizer or Valgrind, also find uses of released frames.
+ * Failure: NULL with errno ENOMEM when memory is out or `max_bytes` is reached, which is
+ * backpressure: it works again after releases. EINVAL for an alignment that is no power of two.
+ * Misuse dies with one line (docs/MESSAGES.md), always: open while a frame is open, allocation or
+ * seal while none is, a second release of a frame, a thread that does not own the ring. Debug
+ * builds, and every build under AddressSanitizer or Valgrind, also find uses of released frames.
  */
 #ifndef CAIRN_RING_H
 #define CAIRN_RING_H
@@ -40,9 +43,11 @@
 extern "C" {
 #endif
 
-/* The part of a ring that the inline functions work on; not for other use. Owner thread writes all of it. */
+/* The part of a ring that the inline functions work on; not for other use. Owner thread writes all
+ * of it. */
 typedef struct cairn_ring {
-    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow path */
+    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow
+                           path */
     uintptr_t limit;    /* of inline allocation, a multiple of 4096; 0 likewise */
 } cairn_ring;
 
@@ -63,47 +68,51 @@ typedef struct cairn_checkpoint {
 } cairn_checkpoint;
 
 typedef struct cairn_ring_options {
-    size_t max_bytes; /* most that live frames and the chunk being filled may hold, in whole chunks; 0: no limit */
+    size_t max_bytes; /* most that live frames and the chunk being filled may hold, in whole chunks;
+                         0: no limit */
     const char *name; /* for messages, at most 23 bytes are kept; NULL: "ring" */
 } cairn_ring_options;
 
 typedef struct cairn_ring_stats {
-    size_t chunk_bytes;   /* in chunks that hold frames or are being filled */
-    size_t spare_bytes;   /* in free chunks that are kept */
-    uint64_t sealed;      /* frames, since the start */
-    size_t chunks;        /* that hold frames or are being filled */
+    size_t chunk_bytes; /* in chunks that hold frames or are being filled */
+    size_t spare_bytes; /* in free chunks that are kept */
+    uint64_t sealed;    /* frames, since the start */
+    size_t chunks;      /* that hold frames or are being filled */
 } cairn_ring_stats;
 
 /* A new ring, owned by the calling thread. NULL as `options` is all zero. NULL with ENOMEM. */
 CAIRN_API cairn_ring *cairn_ring_new(const cairn_ring_options *options);
 
-/* Ends the ring with the last release of its frames, which may be now. No frame may be open. NULL is ignored. */
+/* Ends the ring with the last release of its frames, which may be now. No frame may be open. NULL
+ * is ignored. */
 CAIRN_API void cairn_ring_delete(cairn_ring *ring);
 
-/* Opens a frame, to which allocations go until it is sealed. The handle may be stored in it and used from the seal on.
- * All zero with ENOMEM: none was opened. */
+/* Opens a frame, to which allocations go until it is sealed. The handle may be stored in it and
+ * used from the seal on. All zero with ENOMEM: none was opened. */
 CAIRN_API cairn_frame cairn_ring_open(cairn_ring *ring);
 
 /* Ends the making of the open frame; its handle again. It needs one release from now on. */
 CAIRN_API cairn_frame cairn_ring_seal(cairn_ring *ring);
 
-/* The frame needs `more` more releases. For who holds one, before handing it on: a frame for n consumers is retained
- * with n - 1. Any thread, the owner also while the frame is open. */
+/* The frame needs `more` more releases. For who holds one, before handing it on: a frame for n
+ * consumers is retained with n - 1. Any thread, the owner also while the frame is open. */
 CAIRN_API void cairn_ring_retain(cairn_frame frame, unsigned more);
 
 /* Gives one hold on the frame up; the last one ends it. Any thread. A frame all zero is ignored. */
 CAIRN_API void cairn_ring_release(cairn_frame frame);
 
-/* The current point; the rewind to it ends what was allocated since: in the frame that was open then, or, when none
- * was, the frame opened since. 0; or EBUSY when a frame was sealed since, for that has escaped, and nothing happened. A
- * checkpoint that a rewind to an earlier one has undone dies. */
+/* The current point; the rewind to it ends what was allocated since: in the frame that was open
+ * then, or, when none was, the frame opened since. 0; or EBUSY when a frame was sealed since, for
+ * that has escaped, and nothing happened. A checkpoint that a rewind to an earlier one has undone
+ * dies. */
 CAIRN_API cairn_checkpoint cairn_ring_checkpoint(cairn_ring *ring);
 CAIRN_API int cairn_ring_rewind(cairn_ring *ring, cairn_checkpoint checkpoint);
 
 /* Gives all free chunks but `keep` bytes back; returns how many bytes went. */
 CAIRN_API size_t cairn_ring_trim(cairn_ring *ring, size_t keep);
 
-/* The calling thread owns the ring from now on. The last owner must have stopped using it before. */
+/* The calling thread owns the ring from now on. The last owner must have stopped using it before.
+ */
 CAIRN_API void cairn_ring_adopt(cairn_ring *ring);
 
 CAIRN_API void cairn_ring_read_stats(cairn_ring *ring, cairn_ring_stats *stats);
@@ -116,8 +125,8 @@ CAIRN_API void *cairn_ring_alloc_slow(cairn_ring *ring, size_t size, size_t alig
 
 #define CAIRN_RING_INLINE_ALIGN 4096
 
-/* A block in the open frame; size 0 counts as 1. Contents are undefined. Alignment: any power of two. Under a
- * nanosecond; inline when `align` is a constant. */
+/* A block in the open frame; size 0 counts as 1. Contents are undefined. Alignment: any power of
+ * two. Under a nanosecond; inline when `align` is a constant. */
 static inline void *cairn_ring_alloc(cairn_ring *ring, size_t size, size_t align)
 {
     if (__builtin_constant_p(align) && align <= CAIRN_RING_INLINE_ALIGN && align != 0 &&
@@ -126,7 +135,8 @@ static inline void *cairn_ring_alloc(cairn_ring *ring, size_t size, size_t align
         if (align > 8)
             start = (start + align - 1) & ~(uintptr_t)(align - 1);
         size_t rounded = (size + 7) & ~(size_t)7;
-        /* Position and limit are both 0, or the limit is a multiple of `align` and not below `start`. */
+        /* Position and limit are both 0, or the limit is a multiple of `align` and not below
+         * `start`. */
         if (__builtin_expect(rounded - 1 < ring->limit - start, 1)) {
             ring->position = start + rounded;
             return (void *)start;
@@ -135,14 +145,16 @@ static inline void *cairn_ring_alloc(cairn_ring *ring, size_t size, size_t align
     return cairn_ring_alloc_slow(ring, size, align);
 }
 
-/* The same, all zero; and for `count` elements of `size` bytes, where a product that overflows fails with ENOMEM. */
+/* The same, all zero; and for `count` elements of `size` bytes, where a product that overflows
+ * fails with ENOMEM. */
 static inline void *cairn_ring_alloc_zero(cairn_ring *ring, size_t size, size_t align)
 {
     void *block = cairn_ring_alloc(ring, size, align);
     return block ? __builtin_memset(block, 0, size) : block;
 }
 
-static inline void *cairn_ring_alloc_array(cairn_ring *ring, size_t count, size_t size, size_t align)
+static inline void *cairn_ring_alloc_array(cairn_ring *ring, size_t count, size_t size,
+                                           size_t align)
 {
     size_t total;
     if (__builtin_mul_overflow(count, size, &total))

@@ -10,18 +10,22 @@
  *         …
  *     }   // both end here, whichever way the scope is left
  *
- * Every thread has a stack (cairn/stack.h), made at its first use and given back at its end. t_scope opens a frame on
- * it that ends with the enclosing block: on return, break, goto, and in C++ (and in C compiled with -fexceptions) when
- * an exception passes. After a longjmp over scopes the end of an outer one ends the inner ones.
+ * Every thread has a stack (cairn/stack.h), made at its first use and given back at its end.
+ * t_scope opens a frame on it that ends with the enclosing block: on return, break, goto, and in
+ * C++ (and in C compiled with -fexceptions) when an exception passes. After a longjmp over scopes
+ * the end of an outer one ends the inner ones.
  *
- * The convention: a function that returns memory of its caller's frame, or allocates in it, is itself named t_…; every
- * other function that calls one opens a t_scope first. dev/check_t_scope.py finds functions that do neither.
+ * The convention: a function that returns memory of its caller's frame, or allocates in it, is
+ * itself named t_…; every other function that calls one opens a t_scope first. dev/check_t_scope.py
+ * finds functions that do neither.
  *
- * A frame belongs to one scope: a coroutine or fiber that changes threads must not keep one open meanwhile.
+ * A frame belongs to one scope: a coroutine or fiber that changes threads must not keep one open
+ * meanwhile.
  *
- * Failure: NULL with errno ENOMEM. A t_scope that could not open its frame lets allocations go to the enclosing one.
- * Cost: a frame about two nanoseconds, an allocation about one, inline. Threads: each its own, no lock.
- * Fork: the child has the forking thread's stack as it was; those of the others stay in memory unused.
+ * Failure: NULL with errno ENOMEM. A t_scope that could not open its frame lets allocations go to
+ * the enclosing one. Cost: a frame about two nanoseconds, an allocation about one, inline. Threads:
+ * each its own, no lock. Fork: the child has the forking thread's stack as it was; those of the
+ * others stay in memory unused.
  */
 #ifndef CAIRN_SCOPE_H
 #define CAIRN_SCOPE_H
@@ -38,12 +42,13 @@ extern "C" {
 #define CAIRN_ALIGNOF _Alignof
 #endif
 
-/* This thread's stack; before its first use one of which every allocation takes the slow path. Written by the library
- * only. */
+/* This thread's stack; before its first use one of which every allocation takes the slow path.
+ * Written by the library only. */
 CAIRN_API extern __thread cairn_stack *cairn_thread_stack_word
     __attribute__((tls_model("initial-exec")));
 
-/* This thread's stack, for the functions of cairn/stack.h; NULL with ENOMEM. The library deletes it. */
+/* This thread's stack, for the functions of cairn/stack.h; NULL with ENOMEM. The library deletes
+ * it. */
 CAIRN_API cairn_stack *cairn_thread_stack(void);
 
 /* The slow halves of the functions below. */
@@ -70,7 +75,7 @@ static inline void t_pop(cairn_mark mark) { cairn_stack_pop(cairn_thread_stack_w
 /* For t_scope. */
 static inline void cairn_scope_end(cairn_mark *mark) { t_pop(*mark); }
 
-#define CAIRN_SCOPE_JOIN(a, b) a##b
+#define CAIRN_SCOPE_JOIN(a, b)   a##b
 #define CAIRN_SCOPE_NAME(number) CAIRN_SCOPE_JOIN(cairn_scope_, number)
 
 /* A declaration: opens a frame that ends with the enclosing block. */
@@ -117,8 +122,8 @@ static inline void *t_alloc_array_raw(size_t count, size_t size, size_t align)
 #define t_new_raw(type, count)                                                                     \
     ((type *)t_alloc_array_raw((count), sizeof(type), CAIRN_ALIGNOF(type)))
 
-/* The block, of the newest frame, at a new size: in place where it is the newest, else moved. For blocks of t_alloc and
- * types of no larger alignment. NULL as `pointer` allocates. */
+/* The block, of the newest frame, at a new size: in place where it is the newest, else moved. For
+ * blocks of t_alloc and types of no larger alignment. NULL as `pointer` allocates. */
 static inline void *t_realloc(void *pointer, size_t old_size, size_t new_size)
 {
     return cairn_thread_stack_realloc(pointer, old_size, new_size, CAIRN_ALIGNOF(max_align_t));
@@ -152,7 +157,7 @@ static inline char *t_strdup(const char *string)
 }
 
 /* What printf would write, as a string in the newest frame. */
-#define t_printf(...) cairn_thread_stack_printf(__VA_ARGS__)
+#define t_printf(...)                cairn_thread_stack_printf(__VA_ARGS__)
 #define t_vprintf(format, arguments) cairn_thread_stack_vprintf(format, arguments)
 
 #ifdef __cplusplus

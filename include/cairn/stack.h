@@ -1,7 +1,8 @@
 /* Stack allocator: memory that ends in the reverse order of its making, a frame at a time.
  *
- * A push opens a frame, allocations go to the newest frame, the pop of its mark ends them all at once. Allocation moves
- * a position and compares it with a limit, inline; blocks lie side by side. Frames nest as deep as memory lasts.
+ * A push opens a frame, allocations go to the newest frame, the pop of its mark ends them all at
+ * once. Allocation moves a position and compares it with a limit, inline; blocks lie side by side.
+ * Frames nest as deep as memory lasts.
  *
  *     cairn_stack *stack = cairn_stack_new(NULL);
  *     cairn_mark mark = cairn_stack_push(stack);
@@ -12,24 +13,27 @@
  *
  * For the current thread's own stack and frames that end with a C scope see cairn/scope.h.
  *
- * Algorithm: a bump pointer over a chain of blocks: 64 KiB first, then ranges of reserved address space, each eight
- * times the last, that are made usable from their start upwards as they are needed. Mark and release is as old as the
- * Burroughs machines; Hanson, "Fast allocation and deallocation of memory based on object lifetimes", 1990, has it in
- * this form.
+ * Algorithm: a bump pointer over a chain of blocks: 64 KiB first, then ranges of reserved address
+ * space, each eight times the last, that are made usable from their start upwards as they are
+ * needed. Mark and release is as old as the Burroughs machines; Hanson, "Fast allocation and
+ * deallocation of memory based on object lifetimes", 1990, has it in this form.
  *
- * Memory: a frame costs 16 bytes, a block its size rounded up to a multiple of 8. What the stack did not reach for half a second goes back to the system, also while an
- * outer frame lives on; a push in 64 looks at the clock, and so does whatever grows or shrinks the stack by a step.
+ * Memory: a frame costs 16 bytes, a block its size rounded up to a multiple of 8. What the stack
+ * did not reach for half a second goes back to the system, also while an outer frame lives on; a
+ * push in 64 looks at the clock, and so does whatever grows or shrinks the stack by a step.
  * cairn_stack_trim gives back at once. An idle stack keeps what it has.
  *
- * Threads: a stack belongs to the thread that made it, or adopted it last. Only that thread may use it.
- * Fork: the child's thread owns the stacks that it owned in the parent. Those of other threads stay as they were; the
- * child may adopt and delete them if their owners were not using them at the time of the fork.
- * longjmp and exceptions over frames: the next pop of an outer frame ends the inner ones, too.
+ * Threads: a stack belongs to the thread that made it, or adopted it last. Only that thread may use
+ * it. Fork: the child's thread owns the stacks that it owned in the parent. Those of other threads
+ * stay as they were; the child may adopt and delete them if their owners were not using them at the
+ * time of the fork. longjmp and exceptions over frames: the next pop of an outer frame ends the
+ * inner ones, too.
  *
- * Failure: NULL with errno ENOMEM, and everything stays as it was. EINVAL for an alignment that is no power of two.
- * Misuse dies with one line (docs/MESSAGES.md), always: a pop without its push, an allocation while sealed, a realloc of
- * an outer frame's block, use by a thread that does not own the stack. Debug builds, and every build under
- * AddressSanitizer or Valgrind, also find writes outside of blocks and uses of ended frames.
+ * Failure: NULL with errno ENOMEM, and everything stays as it was. EINVAL for an alignment that is
+ * no power of two. Misuse dies with one line (docs/MESSAGES.md), always: a pop without its push, an
+ * allocation while sealed, a realloc of an outer frame's block, use by a thread that does not own
+ * the stack. Debug builds, and every build under AddressSanitizer or Valgrind, also find writes
+ * outside of blocks and uses of ended frames.
  */
 #ifndef CAIRN_STACK_H
 #define CAIRN_STACK_H
@@ -52,9 +56,11 @@ typedef struct cairn_mark {
     uint64_t serial;
 } cairn_mark;
 
-/* The part of a stack that the inline functions work on; not for other use. Owner thread writes all of it. */
+/* The part of a stack that the inline functions work on; not for other use. Owner thread writes all
+ * of it. */
 typedef struct cairn_stack {
-    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow path */
+    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow
+                           path */
     uintptr_t limit;    /* of inline allocation, a multiple of 4096; 0 likewise */
     struct cairn_stack_frame *frame; /* the newest */
     void *owner;                     /* its thread pointer */
@@ -62,17 +68,18 @@ typedef struct cairn_stack {
 } cairn_stack;
 
 typedef struct cairn_stack_options {
-    size_t reserve;   /* address space of the first block, in bytes: all of the stack in one piece; 0: 64 KiB, growing */
+    size_t reserve; /* address space of the first block, in bytes: all of the stack in one piece; 0:
+                       64 KiB, growing */
     size_t max_bytes; /* most that the stack may hold, rounded up to whole pages; 0: no limit */
     const char *name; /* for messages, at most 23 bytes are kept; NULL: "stack" */
 } cairn_stack_options;
 
 typedef struct cairn_stack_stats {
-    size_t used_bytes;      /* in frames, with what alignment and the ends of blocks took */
-    size_t resident_bytes;  /* of memory, at most */
-    size_t reserved_bytes;  /* of address space */
+    size_t used_bytes;     /* in frames, with what alignment and the ends of blocks took */
+    size_t resident_bytes; /* of memory, at most */
+    size_t reserved_bytes; /* of address space */
     size_t blocks;
-    size_t frames;          /* open ones */
+    size_t frames; /* open ones */
 } cairn_stack_stats;
 
 /* A new stack, owned by the calling thread. NULL as `options` is all zero. NULL with ENOMEM. */
@@ -81,18 +88,20 @@ CAIRN_API cairn_stack *cairn_stack_new(const cairn_stack_options *options);
 /* Ends the stack with all its frames. NULL is ignored. */
 CAIRN_API void cairn_stack_delete(cairn_stack *stack);
 
-/* Ends all frames and all blocks, those made before the first push too; the memory is kept as after pops. */
+/* Ends all frames and all blocks, those made before the first push too; the memory is kept as after
+ * pops. */
 CAIRN_API void cairn_stack_reset(cairn_stack *stack);
 
-/* Nothing can be allocated in the newest frame until it is unsealed. New frames can be pushed above it and used. */
+/* Nothing can be allocated in the newest frame until it is unsealed. New frames can be pushed above
+ * it and used. */
 CAIRN_API void cairn_stack_seal(cairn_stack *stack);
 CAIRN_API void cairn_stack_unseal(cairn_stack *stack);
 
 /* Gives all unused memory but `keep` bytes back to the system; returns how many bytes went. */
 CAIRN_API size_t cairn_stack_trim(cairn_stack *stack, size_t keep);
 
-/* The calling thread owns the stack from now on. The last owner must have stopped using it before, as seen through
- * whatever handed the stack over. */
+/* The calling thread owns the stack from now on. The last owner must have stopped using it before,
+ * as seen through whatever handed the stack over. */
 CAIRN_API void cairn_stack_adopt(cairn_stack *stack);
 
 CAIRN_API void cairn_stack_read_stats(const cairn_stack *stack, cairn_stack_stats *stats);
@@ -107,9 +116,10 @@ CAIRN_API void *cairn_stack_alloc_slow(cairn_stack *stack, size_t size, size_t a
 CAIRN_API void *cairn_stack_realloc_slow(cairn_stack *stack, void *pointer, size_t old_size,
                                          size_t new_size, size_t align);
 
-/* Alignments up to this, known at compile time, are for the inline path; one push in so many looks at the clock. */
+/* Alignments up to this, known at compile time, are for the inline path; one push in so many looks
+ * at the clock. */
 #define CAIRN_STACK_INLINE_ALIGN 4096
-#define CAIRN_STACK_PUSH_TICK 64
+#define CAIRN_STACK_PUSH_TICK    64
 
 /* The inline half of push: whether it could, without a look at the owner. */
 static inline bool cairn_stack_push_inline(cairn_stack *stack, cairn_mark *mark)
@@ -131,14 +141,13 @@ static inline bool cairn_stack_push_inline(cairn_stack *stack, cairn_mark *mark)
     return true;
 }
 
-/* Opens a frame. When memory is out the mark is all zero and errno ENOMEM: allocations then go to the frame before, and
- * the pop of such a mark does nothing. */
+/* Opens a frame. When memory is out the mark is all zero and errno ENOMEM: allocations then go to
+ * the frame before, and the pop of such a mark does nothing. */
 static inline cairn_mark cairn_stack_push(cairn_stack *stack)
 {
     cairn_mark mark;
-    if (__builtin_expect(stack->owner == __builtin_thread_pointer() &&
-                             cairn_stack_push_inline(stack, &mark),
-                         1))
+    if (__builtin_expect(
+            stack->owner == __builtin_thread_pointer() && cairn_stack_push_inline(stack, &mark), 1))
         return mark;
     return cairn_stack_push_slow(stack);
 }
@@ -156,7 +165,8 @@ static inline void cairn_stack_pop(cairn_stack *stack, cairn_mark mark)
     stack->frame = mark.frame->previous;
 }
 
-/* The inline half of alloc: the block, or NULL when it takes the slow half; without a look at the owner. */
+/* The inline half of alloc: the block, or NULL when it takes the slow half; without a look at the
+ * owner. */
 static inline void *cairn_stack_alloc_inline(cairn_stack *stack, size_t size, size_t align)
 {
     if (!__builtin_constant_p(align) || align > CAIRN_STACK_INLINE_ALIGN || align == 0 ||
@@ -166,15 +176,16 @@ static inline void *cairn_stack_alloc_inline(cairn_stack *stack, size_t size, si
     if (align > 8)
         start = (start + align - 1) & ~(uintptr_t)(align - 1);
     size_t rounded = (size + 7) & ~(size_t)7;
-    /* Position and limit are both 0, or the limit is a multiple of `align` and not below `start`. */
+    /* Position and limit are both 0, or the limit is a multiple of `align` and not below `start`.
+     */
     if (__builtin_expect(rounded - 1 >= stack->limit - start, 0))
         return NULL;
     stack->position = start + rounded;
     return (void *)start;
 }
 
-/* A block in the newest frame; size 0 counts as 1. Contents are undefined. Alignment: any power of two. About a
- * nanosecond; inline when `align` is a constant. */
+/* A block in the newest frame; size 0 counts as 1. Contents are undefined. Alignment: any power of
+ * two. About a nanosecond; inline when `align` is a constant. */
 static inline void *cairn_stack_alloc(cairn_stack *stack, size_t size, size_t align)
 {
     if (__builtin_expect(stack->owner == __builtin_thread_pointer(), 1)) {
@@ -209,8 +220,9 @@ static inline void *cairn_stack_alloc_array_zero(cairn_stack *stack, size_t coun
     return block ? __builtin_memset(block, 0, count * size) : block;
 }
 
-/* The block, which must be of the newest frame, at a new size: in place when it is the newest block or shrinks, else
- * moved. `align` is that of the block. NULL as `pointer` allocates. On failure the block stays as it was. */
+/* The block, which must be of the newest frame, at a new size: in place when it is the newest block
+ * or shrinks, else moved. `align` is that of the block. NULL as `pointer` allocates. On failure the
+ * block stays as it was. */
 static inline void *cairn_stack_realloc(cairn_stack *stack, void *pointer, size_t old_size,
                                         size_t new_size, size_t align)
 {

@@ -1,10 +1,14 @@
-/* The FIFO's slow paths and its life: see cairn/fifo.h for what it does, fifo_state.h for its invariants. */
+/* The FIFO's slow paths and its life: see cairn/fifo.h for what it does, fifo_state.h for its
+ * invariants. */
 #include "frame/fifo_state.h"
 
 #include <errno.h>
 #include <string.h>
 
-static inline struct fifo *fifo_of(const cairn_fifo *head) { return (struct fifo *)(uintptr_t)head; }
+static inline struct fifo *fifo_of(const cairn_fifo *head)
+{
+    return (struct fifo *)(uintptr_t)head;
+}
 
 static inline void check_owner(const struct fifo *fifo)
 {
@@ -37,7 +41,7 @@ static void set_position(struct fifo *fifo, uintptr_t at, uintptr_t limit)
 /* Other threads that free read it, so it is atomic. */
 static void set_owner(struct fifo *fifo, void *owner)
 {
-    fifo->owner = owner;
+    store_relaxed(&fifo->owner, owner);
     store_relaxed(&fifo->head.owner, disarmed(fifo) ? NULL : owner);
 }
 
@@ -67,7 +71,8 @@ void fifo_verify(const struct fifo *fifo)
         check_internal(group_is_of(group, fifo));
         groups++;
         busy += group->large ? 1 : group->busy;
-        check_internal(group->large != 0 || group->busy == GROUP_SEGMENTS - count_bits(group->free_mask));
+        check_internal(group->large != 0 ||
+                       group->busy == GROUP_SEGMENTS - count_bits(group->free_mask));
         for (size_t i = 0; i < GROUP_SEGMENTS && group->large == 0; i++)
             verify_segment(fifo, group, i);
     }
@@ -117,7 +122,8 @@ static void leave_page(struct fifo *fifo)
     int32_t *live = &group_at(page_start)->head.live[page_index(page_start)];
     *live -= CURRENT_BIAS - (int32_t)fifo->head.made;
     if (unlikely(*live < 0))
-        die("fifo \"%s\": more frees than objects in the page of %p", fifo->name, (void *)page_start);
+        die("fifo \"%s\": more frees than objects in the page of %p", fifo->name,
+            (void *)page_start);
     if (*live > 0)
         segment->live_pages++;
 }
@@ -156,8 +162,8 @@ static void cross(struct fifo *fifo, uintptr_t start, uintptr_t end)
     begin_page(fifo, end);
 }
 
-/* Where the next object that does not fit into the current page may start: in a later page, in the same segment again
- * when that is empty, or in another. False when memory is out. */
+/* Where the next object that does not fit into the current page may start: in a later page, in the
+ * same segment again when that is empty, or in another. False when memory is out. */
 static bool move_on(struct fifo *fifo, uintptr_t start, size_t size)
 {
     struct fifo_segment *segment = fifo->current;
@@ -235,7 +241,9 @@ api void *cairn_fifo_alloc_slow(cairn_fifo *head, size_t size, size_t align)
     void *object;
     if (unlikely(fifo->checked)) {
         bool sane = size <= PTRDIFF_MAX / 2 && align <= GROUP_BYTES;
-        object = sane ? alloc_plain(fifo, fifo_checked_bytes(size, align), larger_of(align, FIFO_HEADER_BYTES)) : NULL;
+        object = sane ? alloc_plain(fifo, fifo_checked_bytes(size, align),
+                                    larger_of(align, FIFO_HEADER_BYTES))
+                      : NULL;
         object = object ? fifo_checked_lay(object, size, align) : NULL;
     } else {
         object = alloc_plain(fifo, size, align);
@@ -303,7 +311,8 @@ void fifo_end_object(struct fifo *fifo, void *pointer, bool queued)
     if (fifo->checked)
         pointer = fifo_checked_end(fifo, pointer, queued);
     uintptr_t address = (uintptr_t)pointer;
-    if (unlikely(address % GROUP_BYTES == 0)) { /* aligned to 2 MiB: the group's header lies before */
+    if (unlikely(address % GROUP_BYTES ==
+                 0)) { /* aligned to 2 MiB: the group's header lies before */
         struct fifo_group *group = find_group(fifo, address);
         if (group == NULL || group->large != address)
             die_foreign(fifo, pointer);
@@ -322,7 +331,7 @@ api void cairn_fifo_free_slow(cairn_fifo *head, void *pointer)
     struct fifo *fifo = fifo_of(head);
     if (pointer == NULL)
         return;
-    bool own = fifo->owner == __builtin_thread_pointer();
+    bool own = load_relaxed(&fifo->owner) == __builtin_thread_pointer();
     if (fifo->any_thread_free && (!own || fifo->closed)) {
         fifo_free_remotely(fifo, pointer);
         return;
@@ -355,7 +364,8 @@ static bool resize_in_place(struct fifo *fifo, void *pointer, size_t old_size, s
     return new_size <= old_size;
 }
 
-api void *cairn_fifo_realloc(cairn_fifo *head, void *pointer, size_t old_size, size_t new_size, size_t align)
+api void *cairn_fifo_realloc(cairn_fifo *head, void *pointer, size_t old_size, size_t new_size,
+                             size_t align)
 {
     struct fifo *fifo = fifo_of(head);
     if (pointer == NULL)
@@ -425,7 +435,8 @@ api void cairn_fifo_close(cairn_fifo *head)
     fifo_give_back(fifo, 0);
     fifo->closed = true;
     set_position(fifo, 0, 0);
-    set_owner(fifo, fifo->owner); /* frees take the slow path from now on, where the end is noticed */
+    set_owner(fifo,
+              fifo->owner); /* frees take the slow path from now on, where the end is noticed */
     if (fifo->any_thread_free)
         fifo_hand_over(fifo);
     else
@@ -484,5 +495,6 @@ api struct cairn_allocator cairn_fifo_allocator(cairn_fifo *fifo)
         .capabilities = CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_ANY_THREAD_FREE,
         .name = "fifo",
     };
-    return (struct cairn_allocator){fifo, fifo_of(fifo)->any_thread_free ? &any_thread : &own_thread};
+    return (struct cairn_allocator){fifo,
+                                    fifo_of(fifo)->any_thread_free ? &any_thread : &own_thread};
 }

@@ -1,4 +1,5 @@
-/* Checked FIFOs: each object between a header, which tells live from dead, and a canary. See fifo_state.h. */
+/* Checked FIFOs: each object between a header, which tells live from dead, and a canary. See
+ * fifo_state.h. */
 #include "frame/fifo_state.h"
 
 #include <string.h>
@@ -7,13 +8,19 @@ struct checked_header {
     uint32_t offset; /* of the object within the plain one */
     uint32_t state;  /* atomic: LIVE, QUEUED by another thread's free, or DEAD */
     size_t size;
-    void *link;      /* while queued */
+    void *link; /* while queued */
     uint64_t unused;
 };
 
 static_check(sizeof(struct checked_header) == FIFO_HEADER_BYTES, "right before the object");
 
-enum { LIVE = 0x11feca00, QUEUED = 0x7feeca00, DEAD = 0xdeadca, CANARY_BYTE = 0xca, DEAD_BYTE = 0xdd };
+enum {
+    LIVE = 0x11feca00,
+    QUEUED = 0x7feeca00,
+    DEAD = 0xdeadca,
+    CANARY_BYTE = 0xca,
+    DEAD_BYTE = 0xdd
+};
 
 void *fifo_checked_lay(void *plain, size_t size, size_t align)
 {
@@ -34,11 +41,13 @@ static void verify_canary(struct fifo *fifo, void *pointer, const struct checked
     mark_defined(canary, FIFO_CANARY_BYTES);
     for (size_t i = 0; i < FIFO_CANARY_BYTES; i++)
         if (canary[i] != CANARY_BYTE)
-            die("fifo \"%s\": write past the end of %p (%zu-byte object)", fifo->name, pointer, header->size);
+            die("fifo \"%s\": write past the end of %p (%zu-byte object)", fifo->name, pointer,
+                header->size);
 }
 
 /* The header of an object in use; `next` is the state it goes to. */
-static struct checked_header *claim(struct fifo *fifo, void *pointer, uint32_t expected, uint32_t next)
+static struct checked_header *claim(struct fifo *fifo, void *pointer, uint32_t expected,
+                                    uint32_t next)
 {
     struct checked_header *header = (struct checked_header *)pointer - 1;
     mark_defined(header, sizeof *header);
@@ -50,7 +59,10 @@ static struct checked_header *claim(struct fifo *fifo, void *pointer, uint32_t e
     return header;
 }
 
-void **fifo_checked_queue(struct fifo *fifo, void *pointer) { return &claim(fifo, pointer, LIVE, QUEUED)->link; }
+void **fifo_checked_queue(struct fifo *fifo, void *pointer)
+{
+    return &claim(fifo, pointer, LIVE, QUEUED)->link;
+}
 
 void **fifo_checked_link(void *pointer) { return &((struct checked_header *)pointer - 1)->link; }
 
@@ -72,8 +84,8 @@ void fifo_checked_verify(struct fifo *fifo, void *pointer, size_t size)
     struct checked_header *header = claim(fifo, pointer, LIVE, LIVE);
     verify_canary(fifo, pointer, header);
     if (header->size != larger_of(size, 1))
-        die("fifo \"%s\": realloc of %p with old size %zu (%zu-byte object)", fifo->name, pointer, size,
-            header->size);
+        die("fifo \"%s\": realloc of %p with old size %zu (%zu-byte object)", fifo->name, pointer,
+            size, header->size);
     mark_inaccessible((char *)pointer + header->size, FIFO_CANARY_BYTES);
     mark_inaccessible(header, sizeof *header);
 }

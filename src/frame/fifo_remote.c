@@ -1,7 +1,8 @@
-/* Frees of a FIFO's objects by other threads, and its end by the last of them: the protocol stands in fifo_state.h.
+/* Frees of a FIFO's objects by other threads, and its end by the last of them: the protocol stands
+ * in fifo_state.h.
  *
- * Freed objects are linked by their first word, which is theirs no more; the list is only ever emptied as a whole, so a
- * compare and swap cannot mistake one list for another.
+ * Freed objects are linked by their first word, which is theirs no more; the list is only ever
+ * emptied as a whole, so a compare and swap cannot mistake one list for another.
  */
 #include "frame/fifo_state.h"
 
@@ -36,7 +37,8 @@ static size_t drain(struct fifo *fifo)
     return count;
 }
 
-/* As the drainer of a closed FIFO, with `held` of pending its own: until nothing is pending, or nothing is left. */
+/* As the drainer of a closed FIFO, with `held` of pending its own: until nothing is pending, or
+ * nothing is left. */
 static void drain_to_end(struct fifo *fifo, size_t held)
 {
     for (;;) {
@@ -56,7 +58,8 @@ static void drain_to_end(struct fifo *fifo, size_t held)
 
 void fifo_free_remotely(struct fifo *fifo, void *pointer)
 {
-    if (unlikely((uintptr_t)pointer % GROUP_BYTES != 0 && !group_is_of(group_at((uintptr_t)pointer), fifo)))
+    if (unlikely((uintptr_t)pointer % GROUP_BYTES != 0 &&
+                 !group_is_of(group_at((uintptr_t)pointer), fifo)))
         die("fifo \"%s\": free of %p, which is not an object of it", fifo->name, pointer);
     bool drains = fetch_add_acq_rel(&fifo->pending, (size_t)1) == 0;
     push(fifo, pointer);

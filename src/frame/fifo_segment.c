@@ -1,8 +1,10 @@
-/* The memory of a FIFO: groups, their segments, and when they go back. See cairn/fifo.h and fifo_state.h.
+/* The memory of a FIFO: groups, their segments, and when they go back. See cairn/fifo.h and
+ * fifo_state.h.
  *
- * A segment that died is filled next, while it is in cache; the coldest go back when an interval passed without need of
- * them. Dead pages of a segment go back when it is nearly dead and others became so after it: in plain first in, first
- * out a segment dies soon after it is nearly dead, and nothing is worth doing.
+ * A segment that died is filled next, while it is in cache; the coldest go back when an interval
+ * passed without need of them. Dead pages of a segment go back when it is nearly dead and others
+ * became so after it: in plain first in, first out a segment dies soon after it is nearly dead, and
+ * nothing is worth doing.
  */
 #include "frame/fifo_state.h"
 
@@ -119,7 +121,8 @@ static bool occupy(struct fifo *fifo, struct fifo_segment *first, size_t count)
     if (!group_commit(group, segment_end(first + count - 1) - (uintptr_t)group))
         return false;
     for (struct fifo_segment *segment = first; segment < first + count; segment++) {
-        if (segment->state == SEGMENT_EMPTY && fifo->group_count > 1) /* else the pages come one by one */
+        if (segment->state == SEGMENT_EMPTY &&
+            fifo->group_count > 1) /* else the pages come one by one */
             (void)os_populate((void *)(segment_end(segment) - SEGMENT_BYTES), SEGMENT_BYTES);
         list_remove(list_of(fifo, segment), segment);
         group->free_mask &= ~((uint32_t)1 << segment_index(segment));
@@ -146,7 +149,8 @@ struct fifo_segment *segment_take(struct fifo *fifo)
     }
     if (!occupy(fifo, segment, 1))
         return NULL;
-    __builtin_memset(&group_of(segment)->back[segment_index(segment) * SEGMENT_PAGES], 0, SEGMENT_PAGES);
+    __builtin_memset(&group_of(segment)->back[segment_index(segment) * SEGMENT_PAGES], 0,
+                     SEGMENT_PAGES);
     segment->state = SEGMENT_CURRENT;
     return segment;
 }
@@ -203,7 +207,8 @@ void segment_give(struct fifo *fifo, struct fifo_segment *segment)
     for (size_t i = 0; i < count; i++, segment++) {
         forget_candidate(fifo, segment);
         segment->state = segment->returned ? SEGMENT_EMPTY : SEGMENT_SPARE;
-        /* A checked FIFO uses the longest dead first, so that stale pointers find no new objects. */
+        /* A checked FIFO uses the longest dead first, so that stale pointers find no new objects.
+         */
         list_add(list_of(fifo, segment), segment, !fifo->checked);
         group->free_mask |= (uint32_t)1 << segment_index(segment);
     }
@@ -212,7 +217,8 @@ void segment_give(struct fifo *fifo, struct fifo_segment *segment)
     fifo->busy_bytes -= count * SEGMENT_BYTES;
 }
 
-/* No object lives in the page, nor does the one that reaches into it; the group's header does not count as dead. */
+/* No object lives in the page, nor does the one that reaches into it; the group's header does not
+ * count as dead. */
 static bool page_is_dead(const struct fifo_group *group, size_t page)
 {
     return page != 0 && group->head.live[page] == 0 &&
@@ -277,7 +283,8 @@ void segment_page_died(struct fifo *fifo, struct fifo_segment *segment, size_t p
 void *large_object_make(struct fifo *fifo, size_t size, size_t align)
 {
     size_t offset = larger_of(align, PAGE_BYTES);
-    if (align > GROUP_BYTES || size > PTRDIFF_MAX / 2 || fifo->busy_bytes + offset + size > fifo->max_bytes)
+    if (align > GROUP_BYTES || size > PTRDIFF_MAX / 2 ||
+        fifo->busy_bytes + offset + size > fifo->max_bytes)
         return NULL;
     fifo_tick(fifo);
     struct fifo_group *group = group_map(fifo, offset + size);
@@ -308,7 +315,8 @@ static void group_drop(struct fifo *fifo, struct fifo_group *group)
     group_unlink(fifo, group);
 }
 
-/* Gives the coldest spare segment back, with its whole group when nothing of that is in use. Returns the bytes. */
+/* Gives the coldest spare segment back, with its whole group when nothing of that is in use.
+ * Returns the bytes. */
 static size_t give_coldest(struct fifo *fifo)
 {
     struct fifo_segment *segment = fifo->spare.coldest;

@@ -1,26 +1,30 @@
 /* The FIFO's inside: see cairn/fifo.h for what it does. Internal to frame/.
  *
- * Position, limit and owner of the public head are 0 while the FIFO is checked or closed: then the inline functions
- * take their slow paths, and the truth is in the private fields.
+ * Position, limit and owner of the public head are 0 while the FIFO is checked or closed: then the
+ * inline functions take their slow paths, and the truth is in the private fields.
  *
- * A page's live count is biased while the page is being filled, so that no free finds it at 0; `made` replaces the bias
- * when the page is left. So allocation counts in the FIFO's own cache line, and free has one test.
+ * A page's live count is biased while the page is being filled, so that no free finds it at 0;
+ * `made` replaces the bias when the page is left. So allocation counts in the FIFO's own cache
+ * line, and free has one test.
  *
- * Invariants (fifo_verify): of a segment that is neither current nor free, live_pages is the number of its pages with
- * live > 0, and not 0; of a free one all counts are 0; group->busy is its number of segments that are not free; the
- * FIFO's `busy` is the sum of those plus its large objects.
+ * Invariants (fifo_verify): of a segment that is neither current nor free, live_pages is the number
+ * of its pages with live > 0, and not 0; of a free one all counts are 0; group->busy is its number
+ * of segments that are not free; the FIFO's `busy` is the sum of those plus its large objects.
  *
- * Threading: everything is the owner thread's but `remote` and `pending`. Those are for any_thread_free:
+ * Threading: everything is the owner thread's but `remote` and `pending`. Those are for
+ * any_thread_free:
  *
  *   who             does
- *   freeing thread  pending += 1 (acquire, release); pushes the object (release). When pending was 0 it drains.
- *   drainer         takes all (exchange, acquire), frees them, pending -= their number; ends at 0.
- *   owner           holds 1 of pending until close, so that it is the drainer; at close it drains and gives that 1 up.
+ *   freeing thread  pending += 1 (acquire, release); pushes the object (release). When pending was
+ * 0 it drains. drainer         takes all (exchange, acquire), frees them, pending -= their number;
+ * ends at 0. owner           holds 1 of pending until close, so that it is the drainer; at close it
+ * drains and gives that 1 up.
  *
- * A freeing thread that saw pending > 0 touches nothing after its push: the object keeps the FIFO alive until then. The
- * drainer of a closed FIFO ends it when nothing is busy: then no object is left, so nobody else can come. There is
- * always at most one drainer: it is who moved pending from 0, or the owner, until it has brought it back to 0. Its
- * writes are seen by the next one through pending.
+ * A freeing thread that saw pending > 0 touches nothing after its push: the object keeps the FIFO
+ * alive until then. The drainer of a closed FIFO ends it when nothing is busy: then no object is
+ * left, so nobody else can come. There is always at most one drainer: it is who moved pending from
+ * 0, or the owner, until it has brought it back to 0. Its writes are seen by the next one through
+ * pending.
  */
 #ifndef CAIRN_FRAME_FIFO_STATE_H
 #define CAIRN_FRAME_FIFO_STATE_H
@@ -45,22 +49,23 @@ enum segment_state { SEGMENT_EMPTY, SEGMENT_SPARE, SEGMENT_CURRENT, SEGMENT_RETI
 struct fifo_segment {
     struct fifo_segment *next; /* owner: towards the colder end of its list */
     struct fifo_segment *prev;
-    uint8_t state;       /* owner */
-    uint8_t live_pages;  /* owner: pages with live objects, the page being filled not counted */
-    uint8_t run;         /* owner, SEGMENT_RUN: number of segments; 0 in those behind the first */
-    bool returned;       /* owner: its dead pages went back */
+    uint8_t state;      /* owner */
+    uint8_t live_pages; /* owner: pages with live objects, the page being filled not counted */
+    uint8_t run;        /* owner, SEGMENT_RUN: number of segments; 0 in those behind the first */
+    bool returned;      /* owner: its dead pages went back */
 };
 
 struct fifo_group {
     struct cairn_fifo_group head;
-    uint8_t back[CAIRN_FIFO_PAGES]; /* owner: pages back to the start of the object that reaches in; 0: none */
+    uint8_t back[CAIRN_FIFO_PAGES]; /* owner: pages back to the start of the object that reaches in;
+                                       0: none */
     struct fifo_group *next;        /* owner */
     struct fifo_group *prev;
-    size_t reserved;                /* const while in use: bytes */
-    size_t committed;               /* owner: bytes */
-    uintptr_t large;                /* const while in use: the one large object; 0: segments */
-    uint32_t free_mask;             /* owner: segments that are spare or empty */
-    uint32_t busy;                  /* owner: segments that are not */
+    size_t reserved;    /* const while in use: bytes */
+    size_t committed;   /* owner: bytes */
+    uintptr_t large;    /* const while in use: the one large object; 0: segments */
+    uint32_t free_mask; /* owner: segments that are spare or empty */
+    uint32_t busy;      /* owner: segments that are not */
     struct fifo_segment segments[GROUP_SEGMENTS];
 };
 
@@ -74,27 +79,27 @@ struct segment_list {
 };
 
 struct fifo {
-    cairn_fifo head;                  /* first; what the inline functions know */
-    void *owner;                      /* owner: thread pointer */
-    struct fifo_segment *current;     /* owner; NULL between segments */
-    uintptr_t held_position;          /* owner: the position while disarmed */
+    cairn_fifo head;              /* first; what the inline functions know */
+    void *owner;                  /* atomic, owner writes: thread pointer */
+    struct fifo_segment *current; /* owner; NULL between segments */
+    uintptr_t held_position;      /* owner: the position while disarmed */
     uintptr_t held_limit;
-    struct fifo_group *groups;        /* owner: newest first */
-    struct segment_list spare;        /* owner: free, with memory */
-    struct segment_list empty;        /* owner: free, without */
+    struct fifo_group *groups;                   /* owner: newest first */
+    struct segment_list spare;                   /* owner: free, with memory */
+    struct segment_list empty;                   /* owner: free, without */
     struct fifo_segment *candidates[CANDIDATES]; /* owner: nearly dead, newest first */
-    size_t group_count;               /* owner */
-    size_t busy;                      /* owner: segments and large objects that are not free */
-    size_t busy_bytes;                /* owner */
-    size_t spare_low;                 /* owner: least spare segments since the interval began */
-    size_t max_bytes;                 /* const */
-    uint64_t interval_start_ms;       /* owner */
-    void *remote;                     /* atomic: see above; objects linked by their first word */
-    size_t pending;                   /* atomic: see above */
-    bool any_thread_free;             /* const */
-    bool checked;                     /* const */
-    bool closed;                      /* owner */
-    char name[FRAME_NAME_BYTES];      /* const */
+    size_t group_count;                          /* owner */
+    size_t busy;                 /* owner: segments and large objects that are not free */
+    size_t busy_bytes;           /* owner */
+    size_t spare_low;            /* owner: least spare segments since the interval began */
+    size_t max_bytes;            /* const */
+    uint64_t interval_start_ms;  /* owner */
+    void *remote;                /* atomic: see above; objects linked by their first word */
+    size_t pending;              /* atomic: see above */
+    bool any_thread_free;        /* const */
+    bool checked;                /* const */
+    bool closed;                 /* owner */
+    char name[FRAME_NAME_BYTES]; /* const */
 };
 
 static_check(sizeof(struct fifo) <= CELL_BYTES, "a FIFO is one descriptor");
@@ -104,7 +109,10 @@ inline_always struct fifo_group *group_at(uintptr_t address)
     return (struct fifo_group *)(address & ~(CAIRN_FIFO_GROUP_BYTES - 1));
 }
 
-inline_always struct fifo_group *group_of(const struct fifo_segment *segment) { return group_at((uintptr_t)segment); }
+inline_always struct fifo_group *group_of(const struct fifo_segment *segment)
+{
+    return group_at((uintptr_t)segment);
+}
 
 inline_always size_t segment_index(const struct fifo_segment *segment)
 {
@@ -123,7 +131,10 @@ inline_always uintptr_t segment_start(const struct fifo_segment *segment)
     return segment_index(segment) == 0 ? start + PAGE_BYTES : start;
 }
 
-inline_always size_t page_index(uintptr_t address) { return address >> PAGE_SHIFT & (CAIRN_FIFO_PAGES - 1); }
+inline_always size_t page_index(uintptr_t address)
+{
+    return address >> PAGE_SHIFT & (CAIRN_FIFO_PAGES - 1);
+}
 
 inline_always struct fifo_segment *segment_at(uintptr_t address)
 {
@@ -135,13 +146,14 @@ inline_always bool group_is_of(const struct fifo_group *group, const struct fifo
     return group->head.tag == ((uintptr_t)fifo ^ (uintptr_t)group);
 }
 
-/* Segments. Take gives one with memory, or `count` adjoining ones; NULL when memory is out or the maximum reached. Give
- * is for dead ones. */
+/* Segments. Take gives one with memory, or `count` adjoining ones; NULL when memory is out or the
+ * maximum reached. Give is for dead ones. */
 struct fifo_segment *segment_take(struct fifo *fifo);
 struct fifo_segment *segment_take_run(struct fifo *fifo, size_t count);
 void segment_give(struct fifo *fifo, struct fifo_segment *segment);
 
-/* A segment's last page was left; a page of one died that is not being filled. Both may give dead pages back. */
+/* A segment's last page was left; a page of one died that is not being filled. Both may give dead
+ * pages back. */
 void segment_was_filled(struct fifo *fifo, struct fifo_segment *segment);
 void segment_page_died(struct fifo *fifo, struct fifo_segment *segment, size_t page);
 
@@ -163,13 +175,14 @@ void fifo_free_remotely(struct fifo *fifo, void *pointer);
 void fifo_collect(struct fifo *fifo);
 void fifo_hand_over(struct fifo *fifo);
 
-/* Checked FIFOs: an object between a header and a canary, inside a plain object. The plain object of an end. */
+/* Checked FIFOs: an object between a header and a canary, inside a plain object. The plain object
+ * of an end. */
 enum { FIFO_HEADER_BYTES = 32, FIFO_CANARY_BYTES = 16 };
 void *fifo_checked_lay(void *plain, size_t size, size_t align);
 void *fifo_checked_end(struct fifo *fifo, void *pointer, bool queued);
 void fifo_checked_verify(struct fifo *fifo, void *pointer, size_t size);
 void **fifo_checked_queue(struct fifo *fifo, void *pointer); /* freed by another thread: its link */
-void **fifo_checked_link(void *pointer);                      /* once more */
+void **fifo_checked_link(void *pointer);                     /* once more */
 inline_always size_t fifo_checked_bytes(size_t size, size_t align)
 {
     return larger_of(align, FIFO_HEADER_BYTES) + size + FIFO_CANARY_BYTES;

@@ -3,9 +3,9 @@
 
 #include <errno.h>
 
-/* A free descriptor's first word links it. The head holds its address, a multiple of 64 below 2^48, and in the other
- * 22 bits a number that every change of the head makes new: a descriptor that was taken and given back meanwhile does
- * not pass for the unchanged list. */
+/* A free descriptor's first word links it. The head holds its address, a multiple of 64 below 2^48,
+ * and in the other 22 bits a number that every change of the head makes new: a descriptor that was
+ * taken and given back meanwhile does not pass for the unchanged list. */
 static uintptr_t heads[CELL_KINDS] cache_aligned; /* atomic */
 
 enum { TAG_STEP = 1 };
@@ -25,7 +25,8 @@ void *cell_take(enum cell_kind kind)
     uintptr_t head = load_acquire(&heads[kind]); /* pairs with the release in cell_give */
     while ((head & ~TAG_MASK) != 0) {
         uintptr_t *cell = (uintptr_t *)(head & ~TAG_MASK);
-        /* May be another's by now; then the exchange fails. Descriptors stay mapped, so reading it is safe. */
+        /* May be another's by now; then the exchange fails. Descriptors stay mapped, so reading it
+         * is safe. */
         uintptr_t next = load_relaxed(cell);
         if (compare_swap_acq_rel(&heads[kind], &head, next | next_tag(head)))
             return cell;

@@ -1,10 +1,12 @@
 /* What the frame allocators share: their memory, their descriptors, and how they fail.
  *
- * Descriptors (of allocators, blocks and chunks) lie in metadata memory, apart from the blocks that they
- * describe, and are recycled by kind but never given back: a stale handle can read an old descriptor, never
- * anything else. The lists are lock-free stacks, so they work in any state of a fork.
+ * Descriptors (of allocators, blocks and chunks) lie in metadata memory, apart from the blocks that
+ * they describe, and are recycled by kind but never given back: a stale handle can read an old
+ * descriptor, never anything else. The lists are lock-free stacks, so they work in any state of a
+ * fork.
  *
- * Runs come from the page layer, marked SPAN_RUN there, so that the heap's free takes none of them for a block.
+ * Runs come from the page layer, marked SPAN_RUN there, so that the heap's free takes none of them
+ * for a block.
  *
  * Threading: any thread. Failure: NULL, and errno is the caller's (frame_no_memory).
  */
@@ -21,9 +23,9 @@
 enum cell_kind { CELL_STACK, CELL_STACK_BLOCK, CELL_FIFO, CELL_RING, CELL_RING_CHUNK, CELL_KINDS };
 
 enum {
-    CELL_BYTES = 320,        /* the largest descriptor; all kinds take the same */
-    FRAME_DECAY_MS = 500,    /* what an allocator did not need for so long goes back */
-    FRAME_NAME_BYTES = 24,   /* of an allocator's name, its end included */
+    CELL_BYTES = 320,      /* the largest descriptor; all kinds take the same */
+    FRAME_DECAY_MS = 500,  /* what an allocator did not need for so long goes back */
+    FRAME_NAME_BYTES = 24, /* of an allocator's name, its end included */
 };
 
 /* A descriptor: its contents are those it was given back with, or zero. NULL when memory is out. */
@@ -33,9 +35,13 @@ void cell_give(enum cell_kind kind, void *cell);
 /* A run of pages: readable and writable, contents undefined. */
 struct span *run_take(size_t size_bytes, size_t alignment_bytes);
 void run_give(struct span *span);
-inline_always size_t run_bytes(const struct span *span) { return (size_t)span->pages << PAGE_SHIFT; }
+inline_always size_t run_bytes(const struct span *span)
+{
+    return (size_t)span->pages << PAGE_SHIFT;
+}
 
-/* Whether allocators made now check every block: debug builds, and any build under a memory checker. */
+/* Whether allocators made now check every block: debug builds, and any build under a memory
+ * checker. */
 bool frame_checked(void);
 
 /* Sets errno to ENOMEM; returns NULL. And EINVAL. */

@@ -1,9 +1,9 @@
-/* Pages for programs: see cairn/pages.h. Runs of the page layer, each page of them in the page map, so that any part
- * can be found again.
+/* Pages for programs: see cairn/pages.h. Runs of the page layer, each page of them in the page map,
+ * so that any part can be found again.
  *
- * Single pages wait in a few places in front of the page layer, each emptied and filled by one exchange, so there is no
- * list to break and nothing to lock. A thread begins at a place of its own. A waiting page is tagged SPAN_MOVING: its
- * second unmap finds no run there.
+ * Single pages wait in a few places in front of the page layer, each emptied and filled by one
+ * exchange, so there is no list to break and nothing to lock. A thread begins at a place of its
+ * own. A waiting page is tagged SPAN_MOVING: its second unmap finds no run there.
  */
 #include "cairn/pages.h"
 
@@ -33,7 +33,8 @@ static struct span *take_waiting(void)
     for (int i = 0; i < LOOKED_AT; i++) {
         if (load_relaxed(&place[i]) == NULL)
             continue;
-        struct span *span = exchange_acq_rel(&place[i], (struct span *)NULL); /* pairs with put_waiting */
+        struct span *span =
+            exchange_acq_rel(&place[i], (struct span *)NULL); /* pairs with put_waiting */
         if (span)
             return span;
     }
@@ -165,14 +166,16 @@ api int cairn_pages_unmap(void *pointer, size_t size)
     return 0;
 }
 
-/* The whole of a run at a new size, in place or, for a mapping of its own, moved with its page tables. */
+/* The whole of a run at a new size, in place or, for a mapping of its own, moved with its page
+ * tables. */
 static bool resize_run(struct span *span, size_t bytes)
 {
     size_t pages = bytes >> PAGE_SHIFT;
     size_t old_pages = span->pages;
     bool resized;
     if (is_huge(span)) {
-        if (page_map_cover(span->base, bytes) != 0) /* first: in place it may grow into a new region */
+        if (page_map_cover(span->base, bytes) !=
+            0) /* first: in place it may grow into a new region */
             return false;
         page_map_set(span->base, old_pages, NULL);
         page_map_set(span->base, 1, span);
@@ -207,7 +210,8 @@ static void *resize(void *pointer, size_t old_size, size_t new_size, bool may_mo
     return span->base;
 }
 
-api void *cairn_pages_remap(void *pointer, size_t old_size, size_t new_size, size_t align, unsigned flags)
+api void *cairn_pages_remap(void *pointer, size_t old_size, size_t new_size, size_t align,
+                            unsigned flags)
 {
     if (pointer == NULL)
         return cairn_pages_map(new_size, align, flags);
@@ -220,7 +224,8 @@ api void *cairn_pages_remap(void *pointer, size_t old_size, size_t new_size, siz
     if (moved == NULL)
         return NULL;
     memcpy(moved, pointer, smaller_of(old_size, new_size));
-    (void)cairn_pages_unmap(pointer, old_size); /* what cannot be cut stays mapped: the copy is made */
+    (void)cairn_pages_unmap(pointer,
+                            old_size); /* what cannot be cut stays mapped: the copy is made */
     return moved;
 }
 
@@ -259,7 +264,8 @@ api struct cairn_allocator cairn_pages_allocator(void)
         .alloc = allocator_alloc,
         .resize = allocator_resize,
         .free = allocator_free,
-        .capabilities = CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
+        .capabilities =
+            CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
         .name = "pages",
     };
     return (struct cairn_allocator){NULL, &operations};

@@ -5,7 +5,10 @@
 
 enum { LOOK_LEAST_BYTES = 4 << 10, LOOK_MOST_BYTES = 64 << 10, CHECKED_GAP_BYTES = 16 };
 
-static inline struct ring *ring_of(const cairn_ring *head) { return (struct ring *)(uintptr_t)head; }
+static inline struct ring *ring_of(const cairn_ring *head)
+{
+    return (struct ring *)(uintptr_t)head;
+}
 
 static inline void check_owner(const struct ring *ring)
 {
@@ -13,7 +16,10 @@ static inline void check_owner(const struct ring *ring)
         die("ring \"%s\": used by a thread that does not own it", ring->name);
 }
 
-static inline uintptr_t chunk_end(const struct ring_chunk *chunk) { return chunk_base(chunk) + chunk_bytes(chunk); }
+static inline uintptr_t chunk_end(const struct ring_chunk *chunk)
+{
+    return chunk_base(chunk) + chunk_bytes(chunk);
+}
 
 static inline uintptr_t position(const struct ring *ring)
 {
@@ -49,8 +55,9 @@ api cairn_ring *cairn_ring_new(const cairn_ring_options *options)
 
 api void cairn_ring_adopt(cairn_ring *head) { ring_of(head)->owner = __builtin_thread_pointer(); }
 
-/* The current chunk again from its start, when all its frames are released: every few KiB while that succeeds, for
- * then they stay in cache; seldom when it fails, for then other threads write what it reads. */
+/* The current chunk again from its start, when all its frames are released: every few KiB while
+ * that succeeds, for then they stay in cache; seldom when it fails, for then other threads write
+ * what it reads. */
 static bool try_restart(struct ring *ring)
 {
     struct ring_chunk *chunk = ring->current;
@@ -72,7 +79,8 @@ static no_inline bool prepare(struct ring *ring)
 {
     struct ring_chunk *chunk = ring->current;
     ring_tick(ring);
-    if (chunk && (try_restart(ring) || (ring->issued < CHUNK_FRAMES && ring->held_position < chunk_end(chunk))))
+    if (chunk && (try_restart(ring) ||
+                  (ring->issued < CHUNK_FRAMES && ring->held_position < chunk_end(chunk))))
         return true;
     chunk = chunk_take(ring, 1);
     if (chunk == NULL)
@@ -189,7 +197,8 @@ api void *cairn_ring_alloc_slow(cairn_ring *head, size_t size, size_t align)
 static bool give_extra_hold(struct ring_chunk *chunk, uint32_t index)
 {
     uint32_t *extra = &chunk->retains[index];
-    uint32_t holds = load_acquire(extra); /* pairs with the release of a hold: the last sees all before */
+    uint32_t holds =
+        load_acquire(extra); /* pairs with the release of a hold: the last sees all before */
     while (holds > 0)
         if (compare_swap_acq_rel(extra, &holds, holds - 1))
             return true;
@@ -200,7 +209,8 @@ static inline struct ring_chunk *check_frame(cairn_frame frame, const char *oper
 {
     struct ring_chunk *chunk = frame.chunk;
     if (unlikely(load_relaxed(&chunk->generation) != frame.generation))
-        die("ring: %s of frame %u of chunk %p, which is released already", operation, frame.index, frame.chunk);
+        die("ring: %s of frame %u of chunk %p, which is released already", operation, frame.index,
+            frame.chunk);
     return chunk;
 }
 
@@ -288,7 +298,8 @@ api int cairn_ring_rewind(cairn_ring *head, cairn_checkpoint checkpoint)
         }
         return 0;
     }
-    bool there = ring->open && ring->opened == checkpoint.opened && in_open_frame(ring, checkpoint.chunk) &&
+    bool there = ring->open && ring->opened == checkpoint.opened &&
+                 in_open_frame(ring, checkpoint.chunk) &&
                  (checkpoint.chunk != ring->current || checkpoint.position <= position(ring));
     if (!there)
         die("ring \"%s\": rewind to a checkpoint that is undone", ring->name);

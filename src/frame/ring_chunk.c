@@ -1,5 +1,5 @@
-/* The chunks of a ring: the concurrent half, and where their memory comes from and goes. The protocol and the argument
- * for it stand in ring_state.h.
+/* The chunks of a ring: the concurrent half, and where their memory comes from and goes. The
+ * protocol and the argument for it stand in ring_state.h.
  */
 #include "frame/ring_state.h"
 
@@ -89,7 +89,8 @@ void chunk_retire(struct ring *ring, struct ring_chunk *chunk, uint32_t issued)
     uint32_t clear = 1 + CHUNK_WORDS - full; /* the owner's one, and the words never given out of */
     if (given != 0) {
         uint64_t before = fetch_and_acq_rel(&chunk->words[full], given);
-        clear -= (before & given) != 0; /* else its releases are all done, and it is clear by this */
+        clear -=
+            (before & given) != 0; /* else its releases are all done, and it is clear by this */
     }
     if (fetch_sub_acq_rel(&chunk->unfinished, clear) == clear)
         chunk_keep(ring, chunk);
@@ -99,7 +100,8 @@ void ring_collect(struct ring *ring)
 {
     if (load_relaxed(&ring->returned) == NULL)
         return;
-    struct ring_chunk *chunk = exchange_acq_rel(&ring->returned, (struct ring_chunk *)NULL); /* pairs with the push */
+    struct ring_chunk *chunk =
+        exchange_acq_rel(&ring->returned, (struct ring_chunk *)NULL); /* pairs with the push */
     for (struct ring_chunk *next; chunk; chunk = next) {
         next = load_relaxed(&chunk->next);
         chunk_keep(ring, chunk);
@@ -170,7 +172,8 @@ static struct ring_chunk *make_chunk(struct ring *ring, size_t bytes)
         return NULL;
     }
     chunk->ring = ring;
-    if (chunk->span->zero && ring->out_bytes >= POPULATE_FROM) /* refused, the pages come one by one */
+    if (chunk->span->zero &&
+        ring->out_bytes >= POPULATE_FROM) /* refused, the pages come one by one */
         (void)os_populate(chunk->span->base, chunk_bytes(chunk));
     return chunk;
 }

@@ -1,9 +1,13 @@
-/* The stack's slow paths and its life: see cairn/stack.h for what it does, stack_state.h for its invariants. */
+/* The stack's slow paths and its life: see cairn/stack.h for what it does, stack_state.h for its
+ * invariants. */
 #include "frame/stack_state.h"
 
 #include <string.h>
 
-static inline struct stack *stack_of(const cairn_stack *head) { return (struct stack *)(uintptr_t)head; }
+static inline struct stack *stack_of(const cairn_stack *head)
+{
+    return (struct stack *)(uintptr_t)head;
+}
 
 static inline void check_owner(const struct stack *stack)
 {
@@ -29,15 +33,18 @@ void stack_verify(const struct stack *stack)
         check_internal(block->newer == NULL || block->newer->older == block);
         if (block == stack->current)
             break;
-        check_internal(block->left_at <= block_end(block) && block_holds(block, block->left_at - 1));
+        check_internal(block->left_at <= block_end(block) &&
+                       block_holds(block, block->left_at - 1));
     }
     if (stack->current == NULL)
         return;
     uintptr_t position = stack_position(stack);
-    check_internal(position >= (uintptr_t)stack->current->base && position <= block_end(stack->current));
+    check_internal(position >= (uintptr_t)stack->current->base &&
+                   position <= block_end(stack->current));
     const struct stack_block *block = stack->current;
     uintptr_t above = position;
-    for (const struct cairn_stack_frame *frame = stack->head.frame; frame != &stack->base; frame = frame->previous) {
+    for (const struct cairn_stack_frame *frame = stack->head.frame; frame != &stack->base;
+         frame = frame->previous) {
         while (!block_holds(block, (uintptr_t)frame)) {
             block = block->older;
             check_internal(block != NULL);
@@ -71,7 +78,8 @@ api cairn_stack *cairn_stack_new(const cairn_stack_options *options)
     return &stack->head;
 }
 
-/* Ends what lies above `start`, which is in the current block: everything newer is ended already. */
+/* Ends what lies above `start`, which is in the current block: everything newer is ended already.
+ */
 static void end_from(struct stack *stack, uintptr_t start)
 {
     if (stack->checked)
@@ -174,7 +182,8 @@ static size_t frames_above(const struct stack *stack, cairn_mark mark)
     if (stack->head.frame == &stack->base)
         die("stack \"%s\": pop without a push", stack->name);
     size_t above = 0;
-    for (const struct cairn_stack_frame *frame = stack->head.frame; frame != &stack->base; frame = frame->previous) {
+    for (const struct cairn_stack_frame *frame = stack->head.frame; frame != &stack->base;
+         frame = frame->previous) {
         if (frame == mark.frame && (frame->serial & ~SERIAL_FLAGS) == mark.serial)
             return above;
         above++;
@@ -235,7 +244,8 @@ static void check_frame_of(const struct stack *stack, const void *pointer)
         bool holds_frame = stack->head.frame != &stack->base && block_holds(block, frame);
         if (block_holds(block, address) && address < above) {
             if (outer || (holds_frame && address < frame))
-                die("stack \"%s\": realloc of %p, which is of an outer frame", stack->name, pointer);
+                die("stack \"%s\": realloc of %p, which is of an outer frame", stack->name,
+                    pointer);
             return;
         }
         outer |= holds_frame;
@@ -276,7 +286,8 @@ static void *resize(struct stack *stack, void *pointer, size_t old_size, size_t 
     return pointer;
 }
 
-api void *cairn_stack_realloc_slow(cairn_stack *head, void *pointer, size_t old_size, size_t new_size, size_t align)
+api void *cairn_stack_realloc_slow(cairn_stack *head, void *pointer, size_t old_size,
+                                   size_t new_size, size_t align)
 {
     if (pointer == NULL)
         return cairn_stack_alloc_slow(head, new_size, align);
@@ -308,13 +319,15 @@ api void cairn_stack_read_stats(const cairn_stack *head, cairn_stack_stats *stat
     for (const struct stack_block *block = stack->first; block; block = block->newer) {
         uintptr_t base = (uintptr_t)block->base;
         if (used)
-            stats->used_bytes += (block == stack->current ? stack_position(stack) : block->left_at) - base;
+            stats->used_bytes +=
+                (block == stack->current ? stack_position(stack) : block->left_at) - base;
         used = used && block != stack->current;
         stats->resident_bytes += block->resident;
         stats->reserved_bytes += block->reserved;
         stats->blocks++;
     }
-    for (const struct cairn_stack_frame *frame = head->frame; frame != &stack->base; frame = frame->previous)
+    for (const struct cairn_stack_frame *frame = head->frame; frame != &stack->base;
+         frame = frame->previous)
         stats->frames++;
 }
 

@@ -1,10 +1,13 @@
-/* The blocks of a stack: where its memory comes from and when it goes back. See cairn/stack.h and stack_state.h.
+/* The blocks of a stack: where its memory comes from and when it goes back. See cairn/stack.h and
+ * stack_state.h.
  *
- * A block grows from its start in steps of an eighth, so that a growing stack looks here seldom and has little memory
- * that it does not use. Steps of a large stack are faulted in at once: page faults one by one cost more than all else.
+ * A block grows from its start in steps of an eighth, so that a growing stack looks here seldom and
+ * has little memory that it does not use. Steps of a large stack are faulted in at once: page
+ * faults one by one cost more than all else.
  *
- * Memory goes back by what was reached: `limit` rises with use and falls to the position when an interval ends; what lay
- * above it through a whole interval was not needed and goes. Trim does the same at once.
+ * Memory goes back by what was reached: `limit` rises with use and falls to the position when an
+ * interval ends; what lay above it through a whole interval was not needed and goes. Trim does the
+ * same at once.
  */
 #include "frame/stack_state.h"
 
@@ -85,7 +88,8 @@ static size_t bytes_before(const struct stack_block *block)
     return bytes;
 }
 
-/* Raises a block's limit to at least `needed` bytes. False when it ends before, or memory or the maximum does. */
+/* Raises a block's limit to at least `needed` bytes. False when it ends before, or memory or the
+ * maximum does. */
 static bool block_raise(struct stack *stack, struct stack_block *block, size_t needed)
 {
     if (needed <= block->limit)
@@ -95,7 +99,8 @@ static bool block_raise(struct stack *stack, struct stack_block *block, size_t n
     if (needed > most)
         return false;
     size_t step = smaller_of(larger_of(block->limit / 8, LEAST_STEP), MOST_STEP);
-    size_t target = smaller_of(align_up(larger_of(needed, block->limit + step), os_page_size()), most);
+    size_t target =
+        smaller_of(align_up(larger_of(needed, block->limit + step), os_page_size()), most);
     if (target > block->committed) {
         char *from = block->base + block->committed;
         if (os_commit(from, target - block->committed) != 0) {
@@ -138,7 +143,8 @@ static struct stack_block *new_block(struct stack *stack, size_t needed)
         block = block_of_pages();
     else
         block = block_of_range(
-            larger_of(smaller_of(last ? last->reserved : 0, LARGEST_RANGE_BYTES / RANGE_GROWTH) * RANGE_GROWTH,
+            larger_of(smaller_of(last ? last->reserved : 0, LARGEST_RANGE_BYTES / RANGE_GROWTH) *
+                          RANGE_GROWTH,
                       SMALLEST_RANGE_BYTES),
             needed, stack->name);
     if (block == NULL)

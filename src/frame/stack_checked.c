@@ -1,9 +1,10 @@
-/* Checked stacks: what debug builds, AddressSanitizer and Valgrind see of a stack's blocks. See stack_state.h.
+/* Checked stacks: what debug builds, AddressSanitizer and Valgrind see of a stack's blocks. See
+ * stack_state.h.
  *
- * Each block lies between canaries: before it a header that links it to the block before and holds its size, behind it
- * at least 16 bytes. Both are verified when the block ends or is resized. Ended memory is filled, marked inaccessible
- * to the checkers, and in debug builds its whole pages lose their access rights, so that a dangling pointer faults.
- * Nothing here is fast.
+ * Each block lies between canaries: before it a header that links it to the block before and holds
+ * its size, behind it at least 16 bytes. Both are verified when the block ends or is resized. Ended
+ * memory is filled, marked inaccessible to the checkers, and in debug builds its whole pages lose
+ * their access rights, so that a dangling pointer faults. Nothing here is fast.
  */
 #include "frame/stack_state.h"
 
@@ -62,7 +63,8 @@ static void verify(const struct stack *stack, struct stack_checked_block *header
     mark_defined(block + header->size, tail_bytes(header->size));
     for (size_t i = 0; i < tail_bytes(header->size); i++)
         if ((unsigned char)block[header->size + i] != CANARY_BYTE)
-            die("stack \"%s\": write past the end of %p (%zu-byte block)", stack->name, block, header->size);
+            die("stack \"%s\": write past the end of %p (%zu-byte block)", stack->name, block,
+                header->size);
 }
 
 void *stack_checked_resize(struct stack *stack, void *pointer, size_t old_size, size_t new_size)
@@ -70,8 +72,8 @@ void *stack_checked_resize(struct stack *stack, void *pointer, size_t old_size, 
     struct stack_checked_block *header = (struct stack_checked_block *)pointer - 1;
     verify(stack, header);
     if (header->size != old_size)
-        die("stack \"%s\": realloc of %p with old size %zu (%zu-byte block)", stack->name, pointer, old_size,
-            header->size);
+        die("stack \"%s\": realloc of %p with old size %zu (%zu-byte block)", stack->name, pointer,
+            old_size, header->size);
     bool newest = header == stack->newest && !stack->sealed &&
                   (uintptr_t)pointer + old_size + tail_bytes(old_size) == stack_position(stack);
     bool fits = new_size <= old_size;
@@ -81,7 +83,8 @@ void *stack_checked_resize(struct stack *stack, void *pointer, size_t old_size, 
     }
     if (fits) {
         size_t larger = larger_of(old_size, new_size);
-        mark_undefined((char *)pointer + smaller_of(old_size, new_size), larger - smaller_of(old_size, new_size));
+        mark_undefined((char *)pointer + smaller_of(old_size, new_size),
+                       larger - smaller_of(old_size, new_size));
         mark_undefined((char *)pointer + new_size, tail_bytes(new_size));
         if (newest)
             stack_set_position(stack, (uintptr_t)pointer + new_size + tail_bytes(new_size));

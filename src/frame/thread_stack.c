@@ -1,8 +1,9 @@
 /* The stack that every thread has: see cairn/scope.h.
  *
- * The thread's word points at its stack; before the first use and after the thread's end at a stack that belongs to
- * nobody, so the fast paths have no null test. The stack is deleted at the thread's end, by a pthread key of our own;
- * what other destructors allocate later makes a new one, which goes in the next round of destructors.
+ * The thread's word points at its stack; before the first use and after the thread's end at a stack
+ * that belongs to nobody, so the fast paths have no null test. The stack is deleted at the thread's
+ * end, by a pthread key of our own; what other destructors allocate later makes a new one, which
+ * goes in the next round of destructors.
  */
 #include "cairn/scope.h"
 
@@ -13,9 +14,11 @@
 #include <stdio.h>
 
 static struct cairn_stack_frame nothing;
-static struct stack no_stack = {.head.frame = &nothing, .name = "thread"}; /* const: no owner, so nothing writes it */
+static struct stack no_stack = {.head.frame = &nothing,
+                                .name = "thread"}; /* const: no owner, so nothing writes it */
 
-api __thread cairn_stack *cairn_thread_stack_word __attribute__((tls_model("initial-exec"))) = &no_stack.head;
+api __thread cairn_stack *cairn_thread_stack_word __attribute__((tls_model("initial-exec"))) =
+    &no_stack.head;
 
 static pthread_key_t end_key;
 static pthread_once_t end_once = PTHREAD_ONCE_INIT;
@@ -38,7 +41,8 @@ api cairn_stack *cairn_thread_stack(void)
     cairn_stack *stack = cairn_stack_new(&(cairn_stack_options){.name = "thread"});
     if (stack == NULL)
         return NULL;
-    /* Unknown to the thread's end it would leak; then rather no stack. Without a key (all are in use) it does leak. */
+    /* Unknown to the thread's end it would leak; then rather no stack. Without a key (all are in
+     * use) it does leak. */
     if (end_key_made && pthread_setspecific(end_key, stack) != 0) {
         cairn_stack_delete(stack);
         return frame_no_memory();

@@ -8,7 +8,8 @@ extern "C" {
 #include "base/memory_marks.h"
 }
 
-namespace {
+namespace
+{
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kAddressSanitizer = true;

@@ -17,7 +17,8 @@ class ScopeTest(unittest.TestCase):
                          [(3, "f", "t_strdup")])
 
     def test_a_scope_before_it(self):
-        self.assertEqual(found("void f(void) { t_scope; t_alloc(8); if (x) { t_new(int, 3); } }"), [])
+        text = "void f(void) { t_scope; t_alloc(8); if (x) { t_new(int, 3); } }"
+        self.assertEqual(found(text), [])
 
     def test_a_scope_after_it(self):
         self.assertEqual(found("void f(void) { t_alloc(8); t_scope; t_alloc(8); }"),
@@ -33,21 +34,23 @@ class ScopeTest(unittest.TestCase):
 
     def test_a_function_that_is_named_so(self):
         self.assertEqual(found("char *t_join(const char *a) { return t_strdup(a); }"), [])
-        self.assertEqual(found("static inline\nstruct word *t_words(void)\n{ return t_new(struct word, 1); }"),
-                         [])
+        text = "static inline\nstruct word *t_words(void)\n{ return t_new(struct word, 1); }"
+        self.assertEqual(found(text), [])
 
     def test_a_scope_counts_for_its_function_only(self):
         self.assertEqual(found("void f(void) { t_scope; }\nvoid g(void) { t_alloc(8); }"),
                          [(2, "g", "t_alloc")])
 
     def test_cplusplus(self):
-        text = "namespace n {\nclass c {\n int m() const { cairn::scope s; t_alloc(1); return 1; }\n" \
+        text = "namespace n {\nclass c {\n" \
+               " int m() const { cairn::scope s; t_alloc(1); return 1; }\n" \
                " int k() { return *t_new(int, 1); }\n};\n}"
         self.assertEqual(found(text), [(4, "k", "t_new")])
 
     def test_comments_strings_and_members_are_no_calls(self):
-        self.assertEqual(found('void f(void) { /* t_alloc(8) */ puts("t_alloc(8)"); // t_new(int, 1)\n'
-                               ' p->t_alloc(8); }'), [])
+        text = 'void f(void) { /* t_alloc(8) */ puts("t_alloc(8)"); // t_new(int, 1)\n' \
+               ' p->t_alloc(8); }'
+        self.assertEqual(found(text), [])
         self.assertEqual(found("#define twice(x) t_dup(x, 2)\nvoid *t_alloc(size_t size);\n"), [])
 
     def test_the_excuse(self):

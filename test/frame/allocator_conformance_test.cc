@@ -12,11 +12,13 @@
 #include "cairn/tlsf.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
-// Each subject holds an allocator with room for some MiB; kMostSize and kMostAlign are what it must be able to.
+// Each subject holds an allocator with room for some MiB; kMostSize and kMostAlign are what it must
+// be able to.
 struct StackSubject {
     static constexpr size_t kMostSize = kMiB, kMostAlign = 64 * kKiB;
     cairn_stack *stack = cairn_stack_new(nullptr);
@@ -69,18 +71,22 @@ struct PoolSubject {
     ~PoolSubject() { cairn_pool_delete(pool); }
 };
 
-template <class Subject> class AllocatorConformance : public testing::Test {
+template <class Subject> class AllocatorConformance : public testing::Test
+{
   protected:
     Subject subject_;
     cairn_allocator allocator_ = subject_.get();
     Random random_{7};
 
     bool can(unsigned what) const { return cairn_allocator_can(allocator_, what); }
-    size_t random_size() { return random_.size(Subject::kMostSize > 20000 ? 20000 : Subject::kMostSize); }
+    size_t random_size()
+    {
+        return random_.size(Subject::kMostSize > 20000 ? 20000 : Subject::kMostSize);
+    }
 };
 
-using Subjects = testing::Types<StackSubject, FifoSubject, SharedFifoSubject, RingSubject, PagesSubject, TlsfSubject,
-                                PoolSubject>;
+using Subjects = testing::Types<StackSubject, FifoSubject, SharedFifoSubject, RingSubject,
+                                PagesSubject, TlsfSubject, PoolSubject>;
 TYPED_TEST_SUITE(AllocatorConformance, Subjects);
 
 TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)
@@ -92,7 +98,8 @@ TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)
     std::vector<Block> blocks;
     for (int i = 0; i < 300; i++) {
         Block block = {nullptr, this->random_size()};
-        size_t align = this->random_.align(static_cast<unsigned>(__builtin_ctzll(TypeParam::kMostAlign) % 13));
+        size_t align =
+            this->random_.align(static_cast<unsigned>(__builtin_ctzll(TypeParam::kMostAlign) % 13));
         block.pointer = cairn_allocator_alloc(this->allocator_, block.size, align);
         ASSERT_NE(block.pointer, nullptr);
         ASSERT_TRUE(is_aligned(block.pointer, align));
@@ -159,7 +166,8 @@ TYPED_TEST(AllocatorConformance, ResizeStaysInPlaceOrSaysNo)
     void *block = cairn_allocator_alloc(this->allocator_, size, 8);
     paint(block, size, 1);
     errno = 77;
-    for (size_t next : {size_t{150}, size_t{50}, size_t{0}, size_t{100}, size_t{100000}, SIZE_MAX, size_t{PTRDIFF_MAX}}) {
+    for (size_t next : {size_t{150}, size_t{50}, size_t{0}, size_t{100}, size_t{100000}, SIZE_MAX,
+                        size_t{PTRDIFF_MAX}}) {
         void *resized = cairn_allocator_resize(this->allocator_, block, size, next);
         size_t kept = resized != nullptr && next < size ? next : size;
         ASSERT_TRUE(is_painted(block, kept, 1));
@@ -216,9 +224,6 @@ TYPED_TEST(AllocatorConformance, AnyThreadWhereItSaysSo)
     }
 }
 
-TYPED_TEST(AllocatorConformance, HasAName)
-{
-    EXPECT_STRNE(this->allocator_.operations->name, "");
-}
+TYPED_TEST(AllocatorConformance, HasAName) { EXPECT_STRNE(this->allocator_.operations->name, ""); }
 
 } // namespace

@@ -12,7 +12,8 @@
 
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -31,8 +32,9 @@ TEST(Resource, PmrContainersOnEveryAllocator)
     cairn::fifo_ptr fifo = cairn::make_fifo();
     cairn::ring_ptr ring = cairn::make_ring();
     cairn_ring_open(ring.get());
-    for (cairn_allocator from : {cairn_stack_allocator(stack.get()), cairn_fifo_allocator(fifo.get()),
-                                 cairn_ring_allocator(ring.get()), cairn_pages_allocator()}) {
+    for (cairn_allocator from :
+         {cairn_stack_allocator(stack.get()), cairn_fifo_allocator(fifo.get()),
+          cairn_ring_allocator(ring.get()), cairn_pages_allocator()}) {
         cairn::resource memory(from);
         std::pmr::vector<std::pmr::string> strings(&memory);
         for (int i = 0; i < 300; i++)
@@ -95,7 +97,8 @@ TEST(Scope, ObjectsEndWithTheirBlock)
     cairn_stack_read_stats(cairn_thread_stack(), &before);
     try {
         cairn::scope scope;
-        std::vector<int, cairn::allocator<int>> squares(cairn_stack_allocator(cairn_thread_stack()));
+        std::vector<int, cairn::allocator<int>> squares(
+            cairn_stack_allocator(cairn_thread_stack()));
         for (int i = 0; i < 100; i++)
             squares.push_back(i * i);
         cairn::frame frame(cairn_thread_stack());

@@ -3,11 +3,13 @@
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
-class FifoCheckedDeathTest : public testing::Test {
+class FifoCheckedDeathTest : public testing::Test
+{
   protected:
     void SetUp() override
     {
@@ -53,14 +55,16 @@ TEST_F(FifoCheckedDeathTest, WritePastTheEnd)
 TEST_F(FifoCheckedDeathTest, InteriorPointer)
 {
     memset(object_, 0, 24);
-    EXPECT_DEATH_LINE(cairn_fifo_free(fifo_, object_ + 8),
-                      "fifo \"fifo\": free of " + hex(object_ + 8) + ", which is not an object of it");
+    EXPECT_DEATH_LINE(cairn_fifo_free(fifo_, object_ + 8), "fifo \"fifo\": free of " +
+                                                               hex(object_ + 8) +
+                                                               ", which is not an object of it");
 }
 
 TEST_F(FifoCheckedDeathTest, ReallocWithAWrongSize)
 {
     EXPECT_DEATH_LINE(cairn_fifo_realloc(fifo_, object_, 32, 64, 8),
-                      "fifo \"fifo\": realloc of " + hex(object_) + " with old size 32 (24-byte object)");
+                      "fifo \"fifo\": realloc of " + hex(object_) +
+                          " with old size 32 (24-byte object)");
 }
 
 } // namespace

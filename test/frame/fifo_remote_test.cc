@@ -9,7 +9,8 @@
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -19,7 +20,8 @@ struct Message {
 };
 
 // A queue between threads; null ends a consumer.
-class Queue {
+class Queue
+{
   public:
     void put(Message *message)
     {
@@ -44,7 +46,8 @@ class Queue {
 
 Message *make_message(cairn_fifo *fifo, size_t size, uint64_t tag)
 {
-    auto *message = static_cast<Message *>(cairn_fifo_alloc(fifo, sizeof(Message) + size, alignof(Message)));
+    auto *message =
+        static_cast<Message *>(cairn_fifo_alloc(fifo, sizeof(Message) + size, alignof(Message)));
     if (message != nullptr) {
         *message = {size, tag};
         paint(message + 1, size, tag);

@@ -5,7 +5,8 @@
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 

@@ -10,7 +10,8 @@
 
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -230,7 +231,8 @@ TEST(FifoDeathTest, DoubleFreeThatTheAccountingShows)
     cairn_fifo_free(fifo.get(), object);
     for (void *neighbour : {keeps, more[0], more[1]}) // all that began in its page
         cairn_fifo_free(fifo.get(), neighbour);
-    EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), object), "fifo \"mine\": double free of " + hex(object));
+    EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), object),
+                      "fifo \"mine\": double free of " + hex(object));
     for (size_t i = 2; i < more.size(); i++)
         cairn_fifo_free(fifo.get(), more[i]);
 }
@@ -264,7 +266,8 @@ TEST(FifoDeathTest, InteriorOfALargeObject)
         GTEST_SKIP() << "checked FIFOs look at the object's header first";
     auto *object = static_cast<char *>(cairn_fifo_alloc(fifo.get(), 100 * kKiB, 8));
     EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), object + 8),
-                      "fifo \"fifo\": free of " + hex(object + 8) + ", which is not an object of it");
+                      "fifo \"fifo\": free of " + hex(object + 8) +
+                          ", which is not an object of it");
     cairn_fifo_free(fifo.get(), object);
 }
 
@@ -276,7 +279,10 @@ struct Shadow {
     uint64_t tag;
 };
 
-void check(const Shadow &shadow) { ASSERT_TRUE(is_painted(shadow.object, shadow.size, shadow.tag)); }
+void check(const Shadow &shadow)
+{
+    ASSERT_TRUE(is_painted(shadow.object, shadow.size, shadow.tag));
+}
 
 void random_use(uint64_t seed)
 {
@@ -287,8 +293,8 @@ void random_use(uint64_t seed)
     for (int i = 0; i < 20000; i++) {
         size_t dice = random.below(100);
         if (dice < 50 || live.empty()) {
-            Shadow shadow = {nullptr, random.size(seed % 4 == 0 ? 2 * kMiB : 30 * kKiB), random.align(dice < 2 ? 17 : 6),
-                             random.next()};
+            Shadow shadow = {nullptr, random.size(seed % 4 == 0 ? 2 * kMiB : 30 * kKiB),
+                             random.align(dice < 2 ? 17 : 6), random.next()};
             shadow.object = cairn_fifo_alloc(fifo.get(), shadow.size, shadow.align);
             ASSERT_NE(shadow.object, nullptr);
             ASSERT_TRUE(is_aligned(shadow.object, shadow.align));
@@ -297,7 +303,8 @@ void random_use(uint64_t seed)
         } else if (dice < 53) {
             Shadow &shadow = live[random.below(live.size())];
             size_t size = random.size(30 * kKiB);
-            void *moved = cairn_fifo_realloc(fifo.get(), shadow.object, shadow.size, size, shadow.align);
+            void *moved =
+                cairn_fifo_realloc(fifo.get(), shadow.object, shadow.size, size, shadow.align);
             ASSERT_NE(moved, nullptr);
             ASSERT_TRUE(is_painted(moved, size < shadow.size ? size : shadow.size, shadow.tag));
             ASSERT_TRUE(is_aligned(moved, shadow.align));

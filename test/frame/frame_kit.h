@@ -1,4 +1,5 @@
-// What the tests of the frame allocators share: patterns that show a foreign write, random numbers, faults.
+// What the tests of the frame allocators share: patterns that show a foreign write, random numbers,
+// faults.
 #ifndef TEST_FRAME_FRAME_KIT_H
 #define TEST_FRAME_FRAME_KIT_H
 
@@ -17,14 +18,16 @@ extern "C" {
 #include "frame/frame.h"
 }
 
-namespace frame_kit {
+namespace frame_kit
+{
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;
 
 // The statement ends by SIGABRT with exactly this line, but for its "cairn: ", on stderr.
 #define EXPECT_DEATH_LINE(statement, line)                                                         \
-    EXPECT_EXIT(statement, testing::KilledBySignal(SIGABRT), testing::Eq("cairn: " + std::string(line) + "\n"))
+    EXPECT_EXIT(statement, testing::KilledBySignal(SIGABRT),                                       \
+                testing::Eq("cairn: " + std::string(line) + "\n"))
 
 inline std::string hex(const void *pointer)
 {
@@ -55,7 +58,8 @@ inline bool is_painted(const void *block, size_t size, uint64_t tag)
     return true;
 }
 
-class Random {
+class Random
+{
   public:
     explicit Random(uint64_t seed) : state_(seed * 2 + 1) {}
     uint64_t next()
@@ -99,7 +103,8 @@ inline size_t resident_bytes()
 // Sanitizers keep shadow memory, and debug builds canaries: measured sizes say nothing there.
 inline bool measures_memory() { return !frame_checked() && !config_tsan; }
 
-// Ends the failures of for_each_failure within its body, which then may look whether everything works again.
+// Ends the failures of for_each_failure within its body, which then may look whether everything
+// works again.
 inline size_t &failing_calls_seen()
 {
     static size_t seen;
@@ -112,8 +117,9 @@ inline void end_failures()
         failing_calls_seen() = seen;
 }
 
-// Runs `body` with all system calls of the allocator failing from the first on, from the second on, …, until it gets by
-// without a failing one. The body must work, or say false and leave everything usable. Debug builds only.
+// Runs `body` with all system calls of the allocator failing from the first on, from the second on,
+// …, until it gets by without a failing one. The body must work, or say false and leave everything
+// usable. Debug builds only.
 template <class Body> void for_each_failure(Body body)
 {
     if (!config_debug)

@@ -7,7 +7,8 @@
 #include "cairn/pages.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -66,7 +67,8 @@ TEST(Pages, ZeroIsZeroAlsoWhenUsedBefore)
 
 TEST(Pages, AnyPartCanGo)
 {
-    for (size_t pages : {size_t{64}, 40 * kMiB / kPage}) { // a run of an arena, and a mapping of its own
+    for (size_t pages :
+         {size_t{64}, 40 * kMiB / kPage}) { // a run of an arena, and a mapping of its own
         char *run = map(pages * kPage);
         for (size_t i = 0; i < pages; i++)
             paint(run + i * kPage, 64, i);
@@ -110,7 +112,8 @@ TEST(Pages, RemapKeepsContents)
 {
     char *run = nullptr;
     size_t old_size = 0;
-    for (size_t size : {kPage, 3 * kPage, 100 * kPage, 50 * kMiB, 80 * kMiB, 45 * kMiB, 2 * kMiB, kPage}) {
+    for (size_t size :
+         {kPage, 3 * kPage, 100 * kPage, 50 * kMiB, 80 * kMiB, 45 * kMiB, 2 * kMiB, kPage}) {
         run = static_cast<char *>(cairn_pages_remap(run, old_size, size, kPage, CAIRN_PAGES_ZERO));
         ASSERT_NE(run, nullptr);
         for (size_t i = 0; i < size; i += kPage) {
@@ -129,7 +132,8 @@ TEST(Pages, PartsCanBeRemapped)
     char *run = map(10 * kPage);
     for (size_t i = 0; i < 10; i++)
         paint(run + i * kPage, 64, i);
-    char *moved = static_cast<char *>(cairn_pages_remap(run + 3 * kPage, 2 * kPage, 20 * kPage, kPage, 0));
+    char *moved =
+        static_cast<char *>(cairn_pages_remap(run + 3 * kPage, 2 * kPage, 20 * kPage, kPage, 0));
     ASSERT_NE(moved, nullptr);
     EXPECT_TRUE(is_painted(moved + kPage, 64, 4));
     EXPECT_TRUE(is_painted(run + 9 * kPage, 64, 9));
@@ -180,7 +184,8 @@ TEST(Pages, ChildOfForkHasThem)
     paint(run, 64, 1);
     pid_t child = fork();
     if (child == 0) {
-        bool good = is_painted(run, 64, 1) && cairn_pages_unmap(run, 10 * kPage) == 0 && map(kPage) != nullptr;
+        bool good = is_painted(run, 64, 1) && cairn_pages_unmap(run, 10 * kPage) == 0 &&
+                    map(kPage) != nullptr;
         _exit(good ? 0 : 1);
     }
     int status = -1;
@@ -229,7 +234,8 @@ TEST(PagesDeathTest, UnmapOfWhatIsNotMapped)
     EXPECT_DEATH_LINE(cairn_pages_unmap(nullptr, kPage), line(nullptr));
     EXPECT_EQ(cairn_pages_unmap(run + 5 * kPage, kPage), 0);
     EXPECT_DEATH_LINE(cairn_pages_unmap(run + 5 * kPage, kPage), line(run + 5 * kPage));
-    EXPECT_DEATH_LINE(cairn_pages_remap(run + 5 * kPage, kPage, 2 * kPage, kPage, 0), line(run + 5 * kPage));
+    EXPECT_DEATH_LINE(cairn_pages_remap(run + 5 * kPage, kPage, 2 * kPage, kPage, 0),
+                      line(run + 5 * kPage));
     EXPECT_EQ(cairn_pages_unmap(run, 5 * kPage), 0);
     EXPECT_EQ(cairn_pages_unmap(run + 6 * kPage, 4 * kPage), 0);
 }

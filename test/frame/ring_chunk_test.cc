@@ -1,4 +1,5 @@
-// The ring between threads: one owner, many that release in any order; the owner gone with frames alive.
+// The ring between threads: one owner, many that release in any order; the owner gone with frames
+// alive.
 
 #include <condition_variable>
 #include <memory>
@@ -8,7 +9,8 @@
 #include "cairn/ring.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -19,7 +21,8 @@ struct Payload {
 };
 
 // A bag between threads that gives in random order.
-class Bag {
+class Bag
+{
   public:
     // Keeps so many back, that there is something to choose from, until it is ended.
     explicit Bag(size_t keeps = 50) : keeps_(keeps) {}
@@ -61,7 +64,8 @@ Payload *make_payload(cairn_ring *ring, size_t size, uint64_t tag)
     cairn_frame frame = cairn_ring_open(ring);
     if (frame.chunk == nullptr)
         return nullptr;
-    auto *payload = static_cast<Payload *>(cairn_ring_alloc(ring, sizeof(Payload) + size, alignof(Payload)));
+    auto *payload =
+        static_cast<Payload *>(cairn_ring_alloc(ring, sizeof(Payload) + size, alignof(Payload)));
     if (payload == nullptr) { // the maximum, in the middle of a frame
         cairn_ring_release(cairn_ring_seal(ring));
         return nullptr;
@@ -90,7 +94,8 @@ void produce_and_consume(size_t consumers, int frames, unsigned holds, bool dele
         threads.emplace_back([&bag, i] { consume(bag, i + 1); });
     Random random(consumers);
     for (int i = 0; i < frames; i++) {
-        Payload *payload = make_payload(ring, random.size(i % 500 == 0 ? 300 * kKiB : 2000), random.next());
+        Payload *payload =
+            make_payload(ring, random.size(i % 500 == 0 ? 300 * kKiB : 2000), random.next());
         ASSERT_NE(payload, nullptr);
         cairn_ring_retain(payload->frame, holds - 1);
         for (unsigned hold = 0; hold < holds; hold++)

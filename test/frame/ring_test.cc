@@ -1,5 +1,5 @@
-// The ring on one thread: frames, chunks, checkpoints, limits, misuse, and random use against a shadow. Threads are in
-// ring_chunk_test.cc.
+// The ring on one thread: frames, chunks, checkpoints, limits, misuse, and random use against a
+// shadow. Threads are in ring_chunk_test.cc.
 
 #include "cairn/ring.h"
 
@@ -10,7 +10,8 @@
 
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -143,9 +144,9 @@ TEST(Ring, RetainedFramesNeedAllReleases)
         ASSERT_TRUE(is_painted(block, 100, 1));
     }
     cairn_ring_release(frame);
-    EXPECT_DEATH_LINE(cairn_ring_release(frame),
-                      "ring: frame " + std::to_string(frame.index) + " of chunk " + hex(frame.chunk) +
-                          " is released already");
+    EXPECT_DEATH_LINE(cairn_ring_release(frame), "ring: frame " + std::to_string(frame.index) +
+                                                     " of chunk " + hex(frame.chunk) +
+                                                     " is released already");
 }
 
 TEST(Ring, MaximumIsBackpressure)
@@ -312,7 +313,8 @@ TEST(RingDeathTest, OpenWhileOpen)
     Ring ring = make();
     cairn_ring_open(ring.get());
     EXPECT_DEATH_LINE(cairn_ring_open(ring.get()), "ring \"ring\": open while a frame is open");
-    EXPECT_DEATH_LINE(cairn_ring_delete(ring.get()), "ring \"ring\": deleted while a frame is open");
+    EXPECT_DEATH_LINE(cairn_ring_delete(ring.get()),
+                      "ring \"ring\": deleted while a frame is open");
     cairn_ring_release(cairn_ring_seal(ring.get()));
 }
 
@@ -321,9 +323,11 @@ TEST(RingDeathTest, AllocationAndSealWhileNoneIsOpen)
     cairn_ring_options options = {};
     options.name = "mine";
     Ring ring = make(options);
-    EXPECT_DEATH_LINE(cairn_ring_alloc(ring.get(), 8, 8), "ring \"mine\": allocation while no frame is open");
+    EXPECT_DEATH_LINE(cairn_ring_alloc(ring.get(), 8, 8),
+                      "ring \"mine\": allocation while no frame is open");
     cairn_ring_release(make_frame(ring, 8));
-    EXPECT_DEATH_LINE(cairn_ring_alloc(ring.get(), 8, 8), "ring \"mine\": allocation while no frame is open");
+    EXPECT_DEATH_LINE(cairn_ring_alloc(ring.get(), 8, 8),
+                      "ring \"mine\": allocation while no frame is open");
     EXPECT_DEATH_LINE(cairn_ring_seal(ring.get()), "ring \"mine\": seal while no frame is open");
 }
 
@@ -338,10 +342,13 @@ TEST(RingDeathTest, SecondRelease)
     cairn_ring_release(other);
     for (int i = 0; i < 100; i++) // the chunk is filled anew
         cairn_ring_release(make_frame(ring, 4000));
-    EXPECT_DEATH_LINE(cairn_ring_release(frame), "ring: release of " + place + ", which is released already");
-    EXPECT_DEATH_LINE(cairn_ring_retain(frame, 1), "ring: retain of " + place + ", which is released already");
+    EXPECT_DEATH_LINE(cairn_ring_release(frame),
+                      "ring: release of " + place + ", which is released already");
+    EXPECT_DEATH_LINE(cairn_ring_retain(frame, 1),
+                      "ring: retain of " + place + ", which is released already");
     ring.reset();
-    EXPECT_DEATH_LINE(cairn_ring_release(frame), "ring: release of " + place + ", which is released already");
+    EXPECT_DEATH_LINE(cairn_ring_release(frame),
+                      "ring: release of " + place + ", which is released already");
 }
 
 TEST(RingDeathTest, WrongThread)
@@ -364,11 +371,13 @@ TEST(RingDeathTest, UndoneCheckpoint)
     cairn_ring_alloc(ring.get(), 100, 8);
     cairn_checkpoint second = cairn_ring_checkpoint(ring.get());
     EXPECT_EQ(cairn_ring_rewind(ring.get(), first), 0);
-    EXPECT_DEATH_LINE(cairn_ring_rewind(ring.get(), second), "ring \"ring\": rewind to a checkpoint that is undone");
+    EXPECT_DEATH_LINE(cairn_ring_rewind(ring.get(), second),
+                      "ring \"ring\": rewind to a checkpoint that is undone");
     cairn_ring_release(cairn_ring_seal(ring.get()));
 }
 
-// Random use against a shadow: frames of all sizes, released in any order, some retained, some rewound.
+// Random use against a shadow: frames of all sizes, released in any order, some retained, some
+// rewound.
 struct ShadowBlock {
     void *block;
     size_t size;

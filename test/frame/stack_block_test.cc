@@ -1,11 +1,13 @@
-// A stack's blocks: growth from block to block, one reserved range, memory that goes back, refusals of the system.
+// A stack's blocks: growth from block to block, one reserved range, memory that goes back, refusals
+// of the system.
 
 #include <vector>
 
 #include "cairn/stack.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 

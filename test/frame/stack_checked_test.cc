@@ -3,14 +3,16 @@
 #include "cairn/stack.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
 // AddressSanitizer's marks make every such access end at once, in its own words.
 bool finds_itself() { return frame_checked() && !memory_marks_active(); }
 
-class StackCheckedDeathTest : public testing::Test {
+class StackCheckedDeathTest : public testing::Test
+{
   protected:
     void SetUp() override
     {
@@ -39,7 +41,8 @@ TEST_F(StackCheckedDeathTest, WritePastTheEnd)
                 block[size] = 0;
                 cairn_stack_pop(stack_, mark_);
             },
-            "stack \"stack\": write past the end of " + hex(block) + " (" + std::to_string(size) + "-byte block)");
+            "stack \"stack\": write past the end of " + hex(block) + " (" + std::to_string(size) +
+                "-byte block)");
     }
 }
 
@@ -59,7 +62,8 @@ TEST_F(StackCheckedDeathTest, ReallocWithAWrongSize)
 {
     void *block = cairn_stack_alloc(stack_, 24, 8);
     EXPECT_DEATH_LINE(cairn_stack_realloc(stack_, block, 32, 64, 8),
-                      "stack \"stack\": realloc of " + hex(block) + " with old size 32 (24-byte block)");
+                      "stack \"stack\": realloc of " + hex(block) +
+                          " with old size 32 (24-byte block)");
 }
 
 TEST_F(StackCheckedDeathTest, EndedFramesCannotBeRead)
@@ -69,7 +73,8 @@ TEST_F(StackCheckedDeathTest, EndedFramesCannotBeRead)
     memset(small, 1, 24);
     cairn_stack_pop(stack_, mark_);
     EXPECT_EQ(small[0], 0xdd);
-    EXPECT_EXIT(static_cast<volatile char *>(large)[50 * kKiB] = 1, testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_EXIT(static_cast<volatile char *>(large)[50 * kKiB] = 1,
+                testing::KilledBySignal(SIGSEGV), "");
 }
 
 TEST(StackChecked, MemoryOfEndedFramesServesAgain)

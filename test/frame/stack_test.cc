@@ -10,7 +10,8 @@
 
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -74,7 +75,8 @@ TEST(Stack, SizeZeroIsABlockOfItsOwn)
 TEST(Stack, RefusesWhatCannotBe)
 {
     Stack stack = make();
-    for (size_t size : {SIZE_MAX, SIZE_MAX - 7, SIZE_MAX - 4096, size_t{PTRDIFF_MAX}, size_t{PTRDIFF_MAX} + 1}) {
+    for (size_t size :
+         {SIZE_MAX, SIZE_MAX - 7, SIZE_MAX - 4096, size_t{PTRDIFF_MAX}, size_t{PTRDIFF_MAX} + 1}) {
         errno = 0;
         EXPECT_EQ(cairn_stack_alloc(stack.get(), size, 8), nullptr);
         EXPECT_EQ(errno, ENOMEM);
@@ -219,7 +221,8 @@ TEST(Stack, SealHoldsForItsFrameOnly)
         cairn_stack_pop(stack.get(), innermost);
         cairn_stack_pop(stack.get(), inner);
         EXPECT_EQ(used(stack), before);
-        EXPECT_DEATH_LINE(cairn_stack_alloc(stack.get(), 8, 8), "stack \"stack\": allocation while sealed");
+        EXPECT_DEATH_LINE(cairn_stack_alloc(stack.get(), 8, 8),
+                          "stack \"stack\": allocation while sealed");
     }
     cairn_stack_unseal(stack.get());
     EXPECT_NE(cairn_stack_alloc(stack.get(), 8, 8), nullptr);
@@ -260,7 +263,9 @@ TEST(Stack, LongjmpOverFramesIsSurvived)
         testing::internal::CaptureStderr();
         cairn_stack_pop(stack.get(), mark);
         EXPECT_EQ(testing::internal::GetCapturedStderr(),
-                  frame_checked() ? "cairn: stack \"stack\": pop of an outer frame ends 10 inner ones\n" : "");
+                  frame_checked()
+                      ? "cairn: stack \"stack\": pop of an outer frame ends 10 inner ones\n"
+                      : "");
         EXPECT_EQ(frames(stack), 0u);
         EXPECT_EQ(used(stack), 0u);
     }
@@ -367,7 +372,8 @@ TEST(StackDeathTest, WrongThread)
     EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_reset(stack.get()); }), line);
 }
 
-// Random use against a shadow: every live block keeps its contents, every frame ends exactly its blocks.
+// Random use against a shadow: every live block keeps its contents, every frame ends exactly its
+// blocks.
 struct ShadowBlock {
     char *block;
     size_t size;
@@ -379,7 +385,8 @@ struct ShadowFrame {
     size_t first;
 };
 
-class Model {
+class Model
+{
   public:
     explicit Model(uint64_t seed) : random_(seed), stack_(make()) {}
 
@@ -436,7 +443,8 @@ class Model {
         size_t first = frames_.empty() ? 0 : frames_.back().first;
         if (first == blocks_.size())
             return;
-        size_t which = random_.below(2) ? blocks_.size() - 1 : first + random_.below(blocks_.size() - first);
+        size_t which =
+            random_.below(2) ? blocks_.size() - 1 : first + random_.below(blocks_.size() - first);
         ShadowBlock &block = blocks_[which];
         size_t size = random_.size(400 * kKiB);
         auto *moved = static_cast<char *>(

@@ -7,7 +7,8 @@
 #include "cairn/scope.h"
 #include "frame/frame_kit.h"
 
-namespace {
+namespace
+{
 
 using namespace frame_kit;
 
@@ -102,7 +103,9 @@ TEST(Scope, LongjmpOverScopesIsSurvived)
     testing::internal::CaptureStderr();
     survives_jump();
     std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(said, frame_checked() ? "cairn: stack \"thread\": pop of an outer frame ends 21 inner ones\n" : "");
+    EXPECT_EQ(said, frame_checked()
+                        ? "cairn: stack \"thread\": pop of an outer frame ends 21 inner ones\n"
+                        : "");
     EXPECT_EQ(used(), before);
 }
 

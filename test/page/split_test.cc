@@ -9,7 +9,8 @@ extern "C" {
 #include "page/page.h"
 }
 
-namespace {
+namespace
+{
 
 TEST(Split, BothPartsAreSpansOfTheirOwn)
 {
