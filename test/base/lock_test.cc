@@ -91,6 +91,31 @@ TEST(Lock, FreezeSendsWaitersAway)
     }
 }
 
+// A thread that was woken by a release and then sent away by a freeze must not take the wake-up
+// along that others sleep for.
+TEST(Lock, FreezeLosesNoWakeUp)
+{
+    alarm(60); // lost, the second waiter sleeps for ever
+    for (int round = 0; round < 20; round++) {
+        struct lock lock = {};
+        ASSERT_TRUE(lock_acquire(&lock));
+        std::vector<std::thread> waiters;
+        for (int i = 0; i < 2; i++)
+            waiters.emplace_back([&] {
+                if (lock_acquire(&lock))
+                    lock_release(&lock);
+            });
+        usleep(20000); // both sleep now
+        lock_release(&lock);
+        lock_freeze(&lock); // most often before the one that was woken comes to it
+        usleep(5000);
+        lock_thaw(&lock);
+        for (std::thread &waiter : waiters)
+            waiter.join();
+    }
+    alarm(0);
+}
+
 TEST(Lock, TwoForksAtOnceTakeTurns)
 {
     struct lock lock = {};
