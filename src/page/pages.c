@@ -187,6 +187,7 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
     for (;;) {
         if (!lock_acquire(&pages_state.lock))
             return DETACHED;
+        size_t freezes = pages_state.freezes;
         struct span *unmap = settle_deferred();
         struct span *spare = pages_state.headers[0];
         bool spares =
@@ -207,7 +208,8 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         bool more = !spares           ? refill_headers(0, 8)
                     : *header == NULL ? refill_headers(cold_64, 1)
                                       : pages_grow(pages + alignment_pages - 1);
-        if (!more)
+        /* What failed because another thread forked meanwhile is no lack of memory. */
+        if (!more && !load_acquire(&pages_state.lock.frozen) && load_relaxed(&pages_state.freezes) == freezes)
             return EXHAUSTED;
     }
 }
@@ -462,6 +464,7 @@ char *pages_steal(size_t pages)
 void pages_freeze(void)
 {
     lock_freeze(&pages_state.lock);
+    store_relaxed(&pages_state.freezes, pages_state.freezes + 1);
     if (pages_state.lock.held_at_freeze)
         return; /* in a signal handler, in the middle of something */
     /* What is deferred from now on is other threads' and lost to the child; what was before is not.

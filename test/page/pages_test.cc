@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 #include <vector>
@@ -320,6 +321,31 @@ TEST_F(Pages, RunsAreMappedApartWhileTheLockIsFrozen)
         EXPECT_EQ(page_map_find(place), &page_map.null_span);
     EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes + 6 * PAGE_BYTES)
         << "a mapping of its own is no page of an arena";
+}
+
+// Growth that meets a fork half-way is not out of memory.
+TEST_F(Pages, GrowthDuringForksDoesNotFail)
+{
+    std::atomic<bool> done{false};
+    std::thread grower([&] {
+        std::vector<struct span *> spans;
+        for (int i = 0; i < 1500; i++) { // each more than one step of growth; never touched
+            struct span *span = pages_take(1100, PAGE_BYTES);
+            EXPECT_NE(span, nullptr);
+            if (span == nullptr)
+                break;
+            spans.push_back(span);
+        }
+        done = true;
+        for (struct span *span : spans)
+            pages_give(span);
+    });
+    while (!done) {
+        pages_freeze();
+        pages_thaw();
+        usleep(20);
+    }
+    grower.join();
 }
 
 TEST_F(Pages, RunsMappedApartMayBeGivenBackWhileFrozenToo)
