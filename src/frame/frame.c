@@ -22,6 +22,7 @@ static uintptr_t next_tag(uintptr_t head)
 
 void *cell_take(enum cell_kind kind)
 {
+    pages_start();
     uintptr_t head = load_acquire(&heads[kind]); /* pairs with the release in cell_give */
     while ((head & ~TAG_MASK) != 0) {
         uintptr_t *cell = (uintptr_t *)(head & ~TAG_MASK);

@@ -26,12 +26,12 @@ static _Noreturn cold void reject(const void *pointer, const char *operation)
             die("%s of %p, which is not a Cairn block", operation, pointer);
         die("double free of %p (%zu-byte block)", pointer, size);
     }
-    if (span) {
+    if (span && span->tag != SPAN_RUN && span->tag != SPAN_RUN_HUGE) {
         size_t size = (size_t)span->pages << PAGE_SHIFT;
         die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size,
             (void *)start);
     }
-    if (pages_holds(pointer))
+    if (span == NULL && pages_holds(pointer))
         die(operation[0] == 'f' ? "double %s of %p (its memory is free)"
                                 : "%s of freed block %p (its memory is free)",
             operation, pointer);

@@ -8,16 +8,6 @@ enum { NOT_STARTED, STARTING, STARTED };
 static uint32_t started; /* atomic */
 static struct slab_shape shapes[CLASS_COUNT];
 
-static void before_fork(void) { pages_freeze(); }
-
-static void after_fork_in_parent(void) { pages_thaw(); }
-
-static void after_fork_in_child(void)
-{
-    pages_thaw_in_child();
-    heaps_after_fork();
-}
-
 void heap_start(void)
 {
     if (likely(load_acquire(&started) == STARTED)) /* pairs with the release below */
@@ -33,10 +23,10 @@ void heap_start(void)
     for (unsigned i = 0; i < CLASS_COUNT; i++)
         shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64};
     pages_init(shapes);
+    pages_on_fork(heaps_after_fork);
     heap_watch_threads();
     store_release(&started, (uint32_t)STARTED);
-    /* May allocate, so it comes last. */
-    (void)os_fork_register(before_fork, after_fork_in_parent, after_fork_in_child);
+    pages_start();
 }
 
 bool heap_release(size_t keep_bytes)

@@ -28,7 +28,7 @@ enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY };
 struct heap {
     struct span *table[TABLE_COUNT]; /* holder: current slab by size in units of 8 bytes */
     struct bin bins[CLASS_COUNT];
-    size_t spare_bytes; /* holder: sum over medium slabs that are current and empty */
+    size_t spare_bytes;  /* holder: sum over medium slabs that are current and empty */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
     struct heap *next;   /* const after it is listed: all heaps */
     uint32_t state;      /* atomic: enum heap_state */

@@ -42,6 +42,13 @@ struct page_stats {
     size_t purged_bytes; /* in total, since the start */
 };
 
+/* Makes fork safe: registers the layer with libc, once. May allocate, so no lock is held and the
+ * heap is ready. Whoever takes pages calls it before: the heap, and the allocators beside it. */
+void pages_start(void);
+
+/* In the child of a fork, after this layer is whole again. Before pages_start. */
+void pages_on_fork(void (*in_child)(void));
+
 void pages_init(const struct slab_shape *shapes);
 void pages_configure(const struct page_limits *limits); /* also later, to change them */
 

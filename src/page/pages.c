@@ -27,6 +27,26 @@ void pages_init(const struct slab_shape *shapes)
     store_relaxed(&pages_state.interval_start_ms, os_now_ms());
 }
 
+static void (*on_fork)(void); /* const after the heap's start */
+
+void pages_on_fork(void (*in_child)(void)) { on_fork = in_child; }
+
+static void after_fork_in_child(void)
+{
+    pages_thaw_in_child();
+    if (on_fork)
+        on_fork();
+}
+
+void pages_start(void)
+{
+    static bool started; /* atomic */
+    if (likely(load_relaxed(&started)) || exchange_acq_rel(&started, true))
+        return;
+    os_init();
+    (void)os_fork_register(pages_freeze, pages_thaw, after_fork_in_child);
+}
+
 void pages_configure(const struct page_limits *limits) { pages_state.limits = *limits; }
 
 /* The page map's boundary tags of a span with one header: first and last page. */
@@ -209,7 +229,8 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
                     : *header == NULL ? refill_headers(cold_64, 1)
                                       : pages_grow(pages + alignment_pages - 1);
         /* What failed because another thread forked meanwhile is no lack of memory. */
-        if (!more && !load_acquire(&pages_state.lock.frozen) && load_relaxed(&pages_state.freezes) == freezes)
+        if (!more && !load_acquire(&pages_state.lock.frozen) &&
+            load_relaxed(&pages_state.freezes) == freezes)
             return EXHAUSTED;
     }
 }

@@ -159,6 +159,7 @@ inline_always uint32_t magazine_count(const struct cairn_pool_magazine *magazine
 /* Pages of the page layer, marked as no block of the heap. NULL when memory is out. */
 inline_always struct span *run_take(size_t size_bytes, size_t align_bytes)
 {
+    pages_start();
     struct span *span = pages_take(size_bytes >> PAGE_SHIFT, align_bytes);
     if (span)
         store_relaxed(&span->tag, (uint8_t)SPAN_RUN);
