@@ -44,7 +44,8 @@ class LayersTest(unittest.TestCase):
         self.assertEqual(len(check({"include/cairn/x.h": '#include "base/bits.h"\n'})), 1)
 
     def test_unknown_layer(self):
-        self.assertEqual(check({"src/misc/x.h": ""}), ["src/misc/x.h:1: layers: src/misc is no layer"])
+        self.assertEqual(
+            check({"src/misc/x.h": ""}), ["src/misc/x.h:1: layers: src/misc is no layer"])
 
     def test_source_file(self):
         self.assertEqual(check({"test/heap/x_test.cc": '# include "../src/x.c"\n'}),
