@@ -51,6 +51,13 @@ enum {
  * within the loader's surplus when opened late. */
 #define thread_local_word __thread __attribute__((tls_model("initial-exec")))
 
+/* User space ends here. */
+#if defined(__aarch64__)
+enum { ADDRESS_BITS = 48 };
+#else
+enum { ADDRESS_BITS = 47 };
+#endif
+
 /* A word that differs for all living threads and survives fork: the thread pointer. Never 0. */
 inline_always uintptr_t thread_identity(void)
 {

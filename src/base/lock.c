@@ -83,8 +83,8 @@ void lock_freeze(struct lock *lock)
         pause_processor();
     lock->held_at_freeze = held;
     store_release(&lock->frozen, 1u);
-    /* Whatever the state says: a thread that a release woke may find the lock frozen and go away, and there is nobody
-     * then but us to wake the next. */
+    /* Whatever the state says: a thread that a release woke may find the lock frozen and go away,
+     * and there is nobody then but us to wake the next. */
     exchange_acq_rel(&lock->state, (uint32_t)HELD);
     host_wake(&lock->state, UINT32_MAX);
 }

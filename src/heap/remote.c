@@ -43,11 +43,11 @@ static void post(struct heap *heap, struct span *slab)
  * process's. */
 void slab_begin_frozen(struct span *slab)
 {
-    enum { BUSY = UINT32_MAX };
     struct remote *remote = slab_remote(slab);
-    uint32_t seen = load_acquire(&remote->generation); /* pairs with the release below */
+    uint32_t busy = heap_generation | (uint32_t)1 << 31; /* a parent's says nothing here */
+    uint32_t seen = load_acquire(&remote->generation);   /* pairs with the release below */
     while (seen != heap_generation) {
-        if (seen != BUSY && compare_swap_acq_rel(&remote->generation, &seen, (uint32_t)BUSY)) {
+        if (seen != busy && compare_swap_acq_rel(&remote->generation, &seen, busy)) {
             for (unsigned i = 0; i < REMOTE_WORDS; i++)
                 store_relaxed(&remote->words[i], (uint64_t)0);
             store_release(&remote->generation, heap_generation);

@@ -105,3 +105,86 @@ int arena_add(size_t pages)
                  arena->pages << PAGE_SHIFT); /* its metadata is lost: a few bytes, hardly ever */
     return error;
 }
+
+/* Claims what lies behind an arena's frontier. NULL when no arena has room. */
+struct arena *arena_claim(size_t pages, size_t *first)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return NULL;
+    struct arena *arena = arena_with_room(pages);
+    if (arena) {
+        *first = arena->frontier;
+        arena->frontier += pages;
+    }
+    lock_release(&pages_state.lock);
+    return arena;
+}
+
+/* A claim that could not be committed; lost when others came behind it. */
+void arena_return(struct arena *arena, size_t first, size_t pages)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return;
+    if (arena->frontier == first + pages)
+        arena->frontier = first;
+    else
+        arena->failed_pages += pages;
+    lock_release(&pages_state.lock);
+}
+
+/* Commits a claim and puts it into the bins; a refused claim is given up. Returns whether it
+ * worked. */
+static bool commit_claim(struct arena *arena, size_t first, size_t pages)
+{
+    char *base = arena->base + (first << PAGE_SHIFT);
+    struct span *span = header_make(0);
+    bool committed = span && os_commit(base, pages << PAGE_SHIFT) == 0;
+    if (committed) {
+        span->base = base;
+        span->pages = (uint32_t)pages;
+        span->dirty_pages = 0;
+        fetch_add_relaxed(&pages_state.committed_pages, pages);
+        defer(span);
+        return true;
+    }
+    if (span) {
+        span->pages = 0;
+        defer(span);
+    }
+    arena_return(arena, first, pages);
+    return false;
+}
+
+bool pages_grow(size_t pages)
+{
+    enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
+    size_t granule = os_page_size() >> PAGE_SHIFT;
+    size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
+    size_t resident = load_relaxed(&pages_state.committed_pages) -
+                      load_relaxed(&pages_state.free_pages) +
+                      load_relaxed(&pages_state.dirty_pages);
+    if (limit != 0 && resident + pages > limit)
+        purge_pages(SIZE_MAX);
+    size_t needed = align_up(pages, granule);
+    size_t batch = larger_of(
+        LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
+    batch = larger_of(align_up(batch, granule), needed);
+    for (;;) {
+        size_t first = 0;
+        struct arena *arena = arena_claim(batch, &first);
+        if (arena == NULL && batch > needed) {
+            arena = arena_claim(needed, &first);
+            batch = arena ? needed : batch;
+        }
+        if (arena == NULL) {
+            if (arena_add(batch) != 0 && (batch == needed || arena_add(batch = needed) != 0))
+                return false;
+        } else if (commit_claim(arena, first, batch)) {
+            return true;
+        } else if (batch == needed) {
+            return false;
+        } else {
+            batch = needed;
+        }
+    }
+}

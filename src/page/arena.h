@@ -33,6 +33,12 @@ struct arena *arena_with_room(size_t pages);
  * negative errno. */
 int arena_add(size_t pages);
 
+/* Takes pages behind an arena's frontier, not committed yet: where they start in *first. NULL when
+ * no arena has room. arena_return undoes it; the pages are lost when others came behind. Both take
+ * the page lock. */
+struct arena *arena_claim(size_t pages, size_t *first);
+void arena_return(struct arena *arena, size_t first, size_t pages);
+
 /* All arenas, by address. */
 size_t arena_count(void);
 struct arena *arena_at(size_t index);

@@ -38,7 +38,7 @@ int page_map_cover(const void *start, size_t size_bytes)
 {
     uintptr_t first = (uintptr_t)start >> PAGE_SHIFT;
     uintptr_t last = ((uintptr_t)start + size_bytes - 1) >> PAGE_SHIFT;
-    if (last >> (47 - PAGE_SHIFT) != 0)
+    if (last >> (ADDRESS_BITS - PAGE_SHIFT) != 0)
         return -EADDRNOTAVAIL;
     while (first <= last) {
         char *leaf = make_leaf(first / REGION_PAGES);

@@ -2,8 +2,8 @@
  *
  * span = map + leaf(root[address / 4 GiB])[page], where a root entry of 0 stands for an all-zero
  * leaf and a leaf entry of 0 for the null span, whose owner is nobody. So a lookup never branches,
- * and a foreign pointer finds the null span. Addresses beyond 47 bits are not user space; the fast
- * path tells them by one compare, page_map_find likewise.
+ * and a foreign pointer finds the null span. Addresses beyond ADDRESS_BITS are not user space; the
+ * fast path tells them by one compare, page_map_find likewise.
  *
  * A leaf is 8 MiB of address space, readable, writable where an arena has pages, touched as they
  * come into use; the all-zero leaf is made read-only at the start. Neither costs memory under
@@ -24,7 +24,7 @@
 
 enum {
     REGION_SHIFT = 32,
-    REGION_COUNT = 1 << (47 - REGION_SHIFT),
+    REGION_COUNT = 1 << (ADDRESS_BITS - REGION_SHIFT),
     REGION_PAGES = 1 << (REGION_SHIFT - PAGE_SHIFT),
 };
 

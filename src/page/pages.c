@@ -362,89 +362,6 @@ void pages_clear(struct span *span, size_t size_bytes)
     }
 }
 
-/* Claims what lies behind an arena's frontier. NULL when no arena has room. */
-static struct arena *claim_frontier(size_t pages, size_t *first)
-{
-    if (!lock_acquire(&pages_state.lock))
-        return NULL;
-    struct arena *arena = arena_with_room(pages);
-    if (arena) {
-        *first = arena->frontier;
-        arena->frontier += pages;
-    }
-    lock_release(&pages_state.lock);
-    return arena;
-}
-
-/* A claim that could not be committed; lost when others came behind it. */
-static void return_frontier(struct arena *arena, size_t first, size_t pages)
-{
-    if (!lock_acquire(&pages_state.lock))
-        return;
-    if (arena->frontier == first + pages)
-        arena->frontier = first;
-    else
-        arena->failed_pages += pages;
-    lock_release(&pages_state.lock);
-}
-
-/* Commits a claim and puts it into the bins; a refused claim is given up. Returns whether it
- * worked. */
-static bool commit_claim(struct arena *arena, size_t first, size_t pages)
-{
-    char *base = arena->base + (first << PAGE_SHIFT);
-    struct span *span = header_make(0);
-    bool committed = span && os_commit(base, pages << PAGE_SHIFT) == 0;
-    if (committed) {
-        span->base = base;
-        span->pages = (uint32_t)pages;
-        span->dirty_pages = 0;
-        fetch_add_relaxed(&pages_state.committed_pages, pages);
-        defer(span);
-        return true;
-    }
-    if (span) {
-        span->pages = 0;
-        defer(span);
-    }
-    return_frontier(arena, first, pages);
-    return false;
-}
-
-bool pages_grow(size_t pages)
-{
-    enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
-    size_t granule = os_page_size() >> PAGE_SHIFT;
-    size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
-    size_t resident = load_relaxed(&pages_state.committed_pages) -
-                      load_relaxed(&pages_state.free_pages) +
-                      load_relaxed(&pages_state.dirty_pages);
-    if (limit != 0 && resident + pages > limit)
-        purge_pages(SIZE_MAX);
-    size_t needed = align_up(pages, granule);
-    size_t batch = larger_of(
-        LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
-    batch = larger_of(align_up(batch, granule), needed);
-    for (;;) {
-        size_t first = 0;
-        struct arena *arena = claim_frontier(batch, &first);
-        if (arena == NULL && batch > needed) {
-            arena = claim_frontier(needed, &first);
-            batch = arena ? needed : batch;
-        }
-        if (arena == NULL) {
-            if (arena_add(batch) != 0 && (batch == needed || arena_add(batch = needed) != 0))
-                return false;
-        } else if (commit_claim(arena, first, batch)) {
-            return true;
-        } else if (batch == needed) {
-            return false;
-        } else {
-            batch = needed;
-        }
-    }
-}
-
 /* From the tail of a free span; something stays of it, so that no header is needed or left over. */
 static char *steal_free(size_t pages)
 {
@@ -470,7 +387,7 @@ char *pages_steal(size_t pages)
 {
     char *stolen = steal_free(pages);
     size_t first;
-    struct arena *arena = stolen ? NULL : claim_frontier(pages, &first);
+    struct arena *arena = stolen ? NULL : arena_claim(pages, &first);
     if (arena == NULL)
         return stolen;
     char *base = arena->base + (first << PAGE_SHIFT);
@@ -478,7 +395,7 @@ char *pages_steal(size_t pages)
         fetch_add_relaxed(&pages_state.committed_pages, pages);
         return base;
     }
-    return_frontier(arena, first, pages);
+    arena_return(arena, first, pages);
     return NULL;
 }
 

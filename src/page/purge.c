@@ -75,7 +75,7 @@ void purge_excess(void)
 {
     size_t used =
         load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages);
-    size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used / 1);
+    size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used);
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
     if (unlikely(dirty > cap))
         purge_pages(dirty - cap +

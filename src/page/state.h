@@ -21,7 +21,7 @@ struct page_state {
     size_t reserved_pages;      /* page lock; read as a hint without it */
     uint64_t interval_start_ms; /* atomic */
     struct span *deferred;      /* atomic: stack, see defer() */
-    size_t freezes;                   /* page lock; read without it too: how often the lock was frozen for a fork */
+    size_t freezes;             /* page lock, read without: how often it was frozen for a fork */
 };
 
 extern struct page_state pages_state;

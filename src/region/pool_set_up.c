@@ -17,7 +17,7 @@ enum {
     MAGAZINE_LEAST = 4,
 };
 
-static_check((size_t)OBJECT_MOST_BYTES * SLAB_LEAST_OBJECTS * 2 <= UINT32_MAX, "offsets fit");
+static_check((size_t)OBJECT_MOST_BYTES *SLAB_LEAST_OBJECTS * 2 <= UINT32_MAX, "offsets fit");
 
 static void *no_memory(void)
 {

@@ -261,6 +261,17 @@ TEST(Exhaustion, FromManyThreads) {
   });
 }
 
+void require_normal(const size_t (&sizes)[4]) {
+  for (size_t size : sizes) {
+    void *block = calloc(1, size);
+    REQUIRE(block && subject::is_zero(block, size));
+    free(block);
+  }
+  void *block = malloc(kGiB);
+  REQUIRE(block != nullptr);
+  free(block);
+}
+
 // The count of mappings exhausted. Pages of changing protection cannot be merged, so each is one.
 TEST(Exhaustion, OfMappings) {
   EXPECT_CHILD(28, [] {
@@ -314,15 +325,7 @@ TEST(Exhaustion, OfMappings) {
     set_limit(RLIMIT_AS, RLIM_INFINITY);
     munmap(field, length);
 
-    // Back to normal.
-    for (size_t size : sizes) {
-      void *block = calloc(1, size);
-      REQUIRE(block && subject::is_zero(block, size));
-      free(block);
-    }
-    void *block = malloc(kGiB);
-    REQUIRE(block != nullptr);
-    free(block);
+    require_normal(sizes);
   });
 }
 
