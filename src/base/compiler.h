@@ -45,6 +45,13 @@ enum {
 /* Keeps a constant address in a register, so that it is computed once and used as a base. */
 #define keep_in_register(variable) __asm__("" : "+r"(variable))
 
+/* An alias has its target's attributes, which gcc checks. */
+#if __has_attribute(copy)
+#define copy_attributes(name) __attribute__((copy(name)))
+#else
+#define copy_attributes(name)
+#endif
+
 #define countof(array) (sizeof(array) / sizeof((array)[0]))
 
 /* One pointer of static TLS, reachable in a single load: the library must be in the initial set or

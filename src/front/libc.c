@@ -10,7 +10,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#define alias_of(name) __attribute__((alias(#name), visibility("default"), copy(name)))
+#define alias_of(name) __attribute__((alias(#name), visibility("default"))) copy_attributes(name)
 
 static_check(sizeof(struct mallinfo2) == sizeof(struct cairn_mallinfo2), "one layout, two names");
 static_check(sizeof(struct mallinfo) == sizeof(struct cairn_mallinfo), "one layout, two names");
