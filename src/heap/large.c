@@ -15,7 +15,7 @@
 enum {
     HUGE_MIN_BYTES = 32 << 20,
     HUGE_ALIGNMENT_BYTES = 4 << 20, /* an arena would have to hold the slack */
-    GROWING_MIN_BYTES = 8 << 20,
+    GROWING_MIN_BYTES = 2 << 20,
 };
 
 static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }

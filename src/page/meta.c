@@ -45,7 +45,7 @@ static struct chunk *make_chunk(enum meta_kind kind, size_t least)
     if (kind == META_COLD && chunk == NULL)
         return NULL;
     size_t size_bytes;
-    char *start = map_chunk(least + 64, &size_bytes);
+    char *start = map_chunk(kind == META_HOT ? least + 64 : least, &size_bytes);
     if (start == NULL)
         return NULL;
     size_t used = 0;
