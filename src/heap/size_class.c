@@ -82,7 +82,8 @@ unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes)
     if (alignment_bytes > PAGE_BYTES || size_bytes > MEDIUM_MAX)
         return CLASS_COUNT;
     unsigned class = class_of_size(align_up(larger_of(size_bytes, 1), alignment_bytes));
-    while (class < CLASS_COUNT && size_classes[class].size_bytes % alignment_bytes != 0)
+    /* By arithmetic, not by the table: this may be the first call of all. */
+    while (class < CLASS_COUNT && size_of(class) % alignment_bytes != 0)
         class ++;
     return class;
 }
