@@ -127,8 +127,6 @@ void arena_return(struct arena *arena, size_t first, size_t pages)
         return;
     if (arena->frontier == first + pages)
         arena->frontier = first;
-    else
-        arena->failed_pages += pages;
     lock_release(&pages_state.lock);
 }
 

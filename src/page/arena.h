@@ -15,12 +15,10 @@
 #include "page/span.h"
 
 struct arena {
-    char *base;          /* const after init */
-    size_t pages;        /* const after init: reserved */
-    size_t frontier;     /* page lock: pages committed or being committed */
-    size_t failed_pages; /* page lock: of those, lost because the commit failed and others came
-                            behind */
-    uint64_t *dirty;     /* page lock: bit a page, set when it may not read zero */
+    char *base;      /* const after init */
+    size_t pages;    /* const after init: reserved */
+    size_t frontier; /* page lock: pages committed or being committed */
+    uint64_t *dirty; /* page lock: bit a page, set when it may not read zero */
 };
 
 /* Which of the arenas holds an address; NULL if none. Page lock. */
