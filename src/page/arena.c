@@ -106,51 +106,62 @@ int arena_add(size_t pages)
     return error;
 }
 
-/* Claims what lies behind an arena's frontier. NULL when no arena has room. */
-struct arena *arena_claim(size_t pages, size_t *first)
+/* No page is lost to a refusal or to a fork, since the frontier moves only once the system has
+ * agreed. Two threads may commit the same pages; that harms nobody, one of them moves the frontier,
+ * the other tries again behind it. */
+char *arena_commit(size_t pages, int *error)
 {
-    if (!lock_acquire(&pages_state.lock))
-        return NULL;
-    struct arena *arena = arena_with_room(pages);
-    if (arena) {
-        *first = arena->frontier;
-        arena->frontier += pages;
+    for (;;) {
+        *error = -EAGAIN;
+        if (!lock_acquire(&pages_state.lock))
+            return NULL;
+        struct arena *arena = arena_with_room(pages);
+        size_t first = arena ? arena->frontier : 0;
+        lock_release(&pages_state.lock);
+        *error = -ENOSPC;
+        if (arena == NULL)
+            return NULL;
+        char *base = arena->base + (first << PAGE_SHIFT);
+        *error = os_commit(base, pages << PAGE_SHIFT);
+        if (*error != 0)
+            return NULL;
+        *error = -EAGAIN;
+        if (!lock_acquire(&pages_state.lock))
+            return NULL;
+        bool ours = arena->frontier == first;
+        if (ours)
+            arena->frontier += pages;
+        lock_release(&pages_state.lock);
+        if (ours) {
+            fetch_add_relaxed(&pages_state.committed_pages, pages);
+            return base;
+        }
     }
-    lock_release(&pages_state.lock);
-    return arena;
 }
 
-/* A claim that could not be committed; lost when others came behind it. */
-void arena_return(struct arena *arena, size_t first, size_t pages)
+/* Commits pages and gives them to the bins. 0 or a negative errno, -ENOSPC when no arena has room.
+ */
+static int grow_by(size_t pages)
 {
-    if (!lock_acquire(&pages_state.lock))
-        return;
-    if (arena->frontier == first + pages)
-        arena->frontier = first;
-    lock_release(&pages_state.lock);
-}
-
-/* Commits a claim and puts it into the bins; a refused claim is given up. Returns whether it
- * worked. */
-static bool commit_claim(struct arena *arena, size_t first, size_t pages)
-{
-    char *base = arena->base + (first << PAGE_SHIFT);
     struct span *span = header_make(0);
-    bool committed = span && os_commit(base, pages << PAGE_SHIFT) == 0;
-    if (committed) {
-        span->base = base;
-        span->pages = (uint32_t)pages;
-        span->dirty_pages = 0;
-        fetch_add_relaxed(&pages_state.committed_pages, pages);
-        defer(span);
-        return true;
-    }
-    if (span) {
-        span->pages = 0;
-        defer(span);
-    }
-    arena_return(arena, first, pages);
-    return false;
+    if (span == NULL)
+        return -ENOMEM;
+    int error = 0;
+    char *base = arena_commit(pages, &error);
+    span->base = base;
+    span->pages = base ? (uint32_t)pages : 0; /* none: back to the list of headers */
+    span->dirty_pages = 0;
+    defer(span);
+    return base ? 0 : error;
+}
+
+/* The same, with a new arena where there is no room. */
+static int grow_anew(size_t pages)
+{
+    int error = grow_by(pages);
+    while (error == -ENOSPC && (error = arena_add(pages)) == 0)
+        error = grow_by(pages);
+    return error;
 }
 
 bool pages_grow(size_t pages)
@@ -167,22 +178,6 @@ bool pages_grow(size_t pages)
     size_t batch = larger_of(
         LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
     batch = larger_of(align_up(batch, granule), needed);
-    for (;;) {
-        size_t first = 0;
-        struct arena *arena = arena_claim(batch, &first);
-        if (arena == NULL && batch > needed) {
-            arena = arena_claim(needed, &first);
-            batch = arena ? needed : batch;
-        }
-        if (arena == NULL) {
-            if (arena_add(batch) != 0 && (batch == needed || arena_add(batch = needed) != 0))
-                return false;
-        } else if (commit_claim(arena, first, batch)) {
-            return true;
-        } else if (batch == needed) {
-            return false;
-        } else {
-            batch = needed;
-        }
-    }
+    return grow_by(batch) == 0 || grow_by(needed) == 0 || grow_anew(batch) == 0 ||
+           grow_anew(needed) == 0;
 }

@@ -17,7 +17,7 @@
 struct arena {
     char *base;      /* const after init */
     size_t pages;    /* const after init: reserved */
-    size_t frontier; /* page lock: pages committed or being committed */
+    size_t frontier; /* page lock: pages in use or in the bins; committed */
     uint64_t *dirty; /* page lock: bit a page, set when it may not read zero */
 };
 
@@ -31,11 +31,10 @@ struct arena *arena_with_room(size_t pages);
  * negative errno. */
 int arena_add(size_t pages);
 
-/* Takes pages behind an arena's frontier, not committed yet: where they start in *first. NULL when
- * no arena has room. arena_return undoes it; the pages are lost when others came behind. Both take
- * the page lock. */
-struct arena *arena_claim(size_t pages, size_t *first);
-void arena_return(struct arena *arena, size_t first, size_t pages);
+/* Commits pages behind an arena's frontier and moves it: they are the caller's, and zero. NULL with
+ * a negative errno in *error: -ENOSPC when no arena has room, -EAGAIN while frozen for a fork.
+ * Takes the page lock. */
+char *arena_commit(size_t pages, int *error);
 
 /* All arenas, by address. */
 size_t arena_count(void);

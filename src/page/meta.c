@@ -20,22 +20,21 @@ struct chunk {
 static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
 static size_t total_bytes;               /* atomic */
 
-/* At least `least` bytes, as many as the system gives. */
+/* At least `least` bytes, as many as there are. Pages of an arena never go back to it, so they too
+ * are taken many at a time: single ones would divide it for good. */
 static char *map_chunk(size_t least, size_t *size_bytes)
 {
     least = align_up(least, larger_of(os_page_size(), PAGE_BYTES));
     for (size_t size = larger_of(META_CHUNK_BYTES, least);; size = larger_of(size / 8, least)) {
+        *size_bytes = size;
         char *start = os_map(align_up(size, os_page_size()));
-        if (start) {
+        if (start)
             os_name(start, size, "cairn: metadata");
-            *size_bytes = size;
+        else
+            start = pages_steal(size >> PAGE_SHIFT);
+        if (start || size <= least)
             return start;
-        }
-        if (size <= least)
-            break;
     }
-    *size_bytes = least;
-    return pages_steal(least >> PAGE_SHIFT);
 }
 
 /* The hot chunk's descriptor is its first line; the cold one's must not touch cold memory. */

@@ -385,18 +385,9 @@ static char *steal_free(size_t pages)
 
 char *pages_steal(size_t pages)
 {
-    char *stolen = steal_free(pages);
-    size_t first;
-    struct arena *arena = stolen ? NULL : arena_claim(pages, &first);
-    if (arena == NULL)
-        return stolen;
-    char *base = arena->base + (first << PAGE_SHIFT);
-    if (os_commit(base, pages << PAGE_SHIFT) == 0) {
-        fetch_add_relaxed(&pages_state.committed_pages, pages);
-        return base;
-    }
-    arena_return(arena, first, pages);
-    return NULL;
+    int error = 0;
+    char *fresh = arena_commit(pages, &error);
+    return fresh ? fresh : steal_free(pages);
 }
 
 void pages_freeze(void)

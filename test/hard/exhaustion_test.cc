@@ -239,13 +239,15 @@ TEST(Exhaustion, InANewThreadsFirstMalloc) {
   });
 }
 
-// Exhausted from many threads at once, while others free.
+// Exhausted from many threads at once, while others free. All threads have their stacks by then.
 TEST(Exhaustion, FromManyThreads) {
   EXPECT_CHILD(28, [] {
-    set_limit(RLIMIT_AS, in_use(RLIMIT_AS) + 6 * 9 * kMiB + 128 * kMiB);
+    static pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, 7);
     pthread_t threads[6];
     for (pthread_t &thread : threads) {
       REQUIRE(pthread_create(&thread, nullptr, [](void *) -> void * {
+        pthread_barrier_wait(&barrier);
         for (int round = 0; round < 6; round++) {
           size_t count;
           Block *chain = exhaust(round % 2 ? 700 : 60000, &count);
@@ -254,6 +256,8 @@ TEST(Exhaustion, FromManyThreads) {
         return nullptr;
       }, nullptr) == 0);
     }
+    set_limit(RLIMIT_AS, in_use(RLIMIT_AS) + 128 * kMiB);
+    pthread_barrier_wait(&barrier);
     for (pthread_t thread : threads) pthread_join(thread, nullptr);
     void *block = malloc(20 * kMiB);
     REQUIRE(block != nullptr);
