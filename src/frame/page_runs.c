@@ -82,7 +82,7 @@ static struct span *map_span(size_t bytes, size_t align)
         store_relaxed(&span->tag, (uint8_t)SPAN_RUN);
         return span;
     }
-    pages_tick();
+    pages_tick(NULL);
     span = pages_take(bytes >> PAGE_SHIFT, align);
     if (span)
         enter(span, SPAN_RUN);

@@ -8,7 +8,7 @@
 
 static void *take_small(struct heap *heap, unsigned class)
 {
-    struct span *slab = heap->bins[class].current;
+    struct span *slab = heap->current[class];
     void *block = slab_pop(slab);
     if (likely(block != NULL))
         return block;
@@ -20,7 +20,7 @@ static void *take_small(struct heap *heap, unsigned class)
 static void *take_medium(struct heap *heap, unsigned class)
 {
     void *block = take_small(heap, class);
-    struct span *slab = heap->bins[class].current;
+    struct span *slab = heap->current[class];
     if (block && slab->until++ == 0)
         heap_unspare(heap, slab);
     return block;
@@ -49,13 +49,28 @@ static no_inline void *allocate_class(unsigned class)
     return take_block(heap, class);
 }
 
+/* The usual way of a medium block: the current slab has a free slot. */
+static void *allocate_medium(unsigned class)
+{
+    struct heap *heap = thread_heap;
+    struct span *slab = heap->current[class];
+    void *block = slab_pop(slab);
+    if (unlikely(block == NULL))
+        return allocate_class(class);
+    if (slab->until++ == 0)
+        heap_unspare(heap, slab);
+    return block;
+}
+
 void *malloc_slow(size_t size_bytes)
 {
     if (likely(size_bytes <= SMALL_MAX))
         return allocate_class(small_class(size_bytes));
     if (likely(size_bytes <= MEDIUM_MAX))
-        return allocate_class(medium_class(size_bytes));
-    struct span *span = large_allocate(size_bytes, PAGE_BYTES);
+        return allocate_medium(medium_class(size_bytes));
+    struct span *span = large_allocate_kept(size_bytes);
+    if (span == NULL)
+        span = large_allocate(size_bytes, PAGE_BYTES);
     return span ? span->base : NULL;
 }
 

@@ -1,10 +1,9 @@
 /* The whole fast path: malloc of a small block and free of an own block, checks included.
  *
- * malloc: the thread heap's table, indexed by size, names the current slab of the size's class; its
- * list gives the slot freed last; the list's next head comes from the slot's link byte, which
- * becomes "live". An empty list falls through to the slots never used. free: page map -> header ->
- * owned by this thread's heap? -> slot number by one multiplication, which also tells interior
- * pointers -> link byte still "live"? -> push.
+ * malloc: size -> class -> the class's current slab; its list gives the slot freed last; the list's
+ * next head comes from the slot's link byte, which becomes "live". An empty list falls through to
+ * the slots never used. free: page map -> header -> owned by this thread's heap? -> slot number by
+ * one multiplication, which also tells interior pointers -> link byte still "live"? -> push.
  *
  * No null tests: before a thread's first call and after its end `thread_heap` points at a table of
  * empty slabs, and the page map answers with the null span for whatever is not ours. No locks, no
@@ -34,34 +33,37 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
     struct heap *heap = thread_heap;
     if (unlikely(size_bytes > SMALL_MAX))
         return slow(size_bytes);
-    struct span *slab = heap->table[(size_bytes + 7) / 8];
-    uint32_t slot = slab->head;
+    struct span *slab = heap->current[heap->small_class[size_bytes]];
+    size_t slot = slab->head;
     if (likely(slot != LINK_END)) {
+        void *block = slab->top;
         uint8_t *links = slab->links;
-        slab->head = load_folded(&links[LINKS_AT + slot]);
+        uint32_t next = load_folded(&links[LINKS_AT + slot]);
+        keep_in_register(links); /* both uses of the link byte address it directly */
         store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
-        return slab->base + slot * slab->size_bytes;
+        slab->head = (uint8_t)next;
+        slab->top = slab->base + next * slab->size_bytes;
+        return block;
     }
-    slot = (uint32_t)slab->limit;
-    if (unlikely(slot > slab->capacity))
+    uint32_t fresh = (uint32_t)slab->limit;
+    if (unlikely(fresh > slab->capacity))
         return slow(size_bytes);
-    store_relaxed(&slab->limit, (uint64_t)(slot + 1));
-    return slab->base + slot * slab->size_bytes;
+    store_relaxed(&slab->limit, (uint64_t)fresh + 1);
+    return slab->base + fresh * slab->size_bytes;
 }
 
 inline_always void free_fast(void *pointer)
 {
-    char *map = (char *)&page_map;
-    keep_in_register(map);
     if (unlikely(!page_map_reaches((uintptr_t)pointer))) {
         free_foreign(pointer);
         return;
     }
-    struct span *slab = (struct span *)(void *)(map + page_map_offset(map, (uintptr_t)pointer));
+    struct span *slab = page_map_find_reached((uintptr_t)pointer);
     if (unlikely(load_folded(&slab->owner) != (uintptr_t)thread_heap)) {
         free_slow(pointer, slab);
         return;
     }
+    slab->top = pointer; /* early: one register less; what rejects the pointer takes it back */
     uint64_t slot = slab_slot(slab, pointer);
     uint8_t *links = slab->links;
     if (unlikely(slot >= load_folded(&slab->limit) ||

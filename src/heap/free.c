@@ -47,6 +47,7 @@ void free_reject(uint64_t slot, struct span *slab)
     if (unlikely(!span_is_slab(slab)))
         return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
                    has its value */
+    slab->top = slab_block(slab, slab->head); /* a handler of the abort may allocate */
     unsigned twos = lowest_bit(slab->size_bytes);
     unsigned lost = INVERSE_SHIFT - twos;
     uint64_t product = rotate_right(slot, 64 - INVERSE_SHIFT);

@@ -33,6 +33,7 @@ bool heap_release(size_t keep_bytes)
 {
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
+    (void)heaps_empty_run_caches();
     return pages_trim(keep_bytes);
 }
 

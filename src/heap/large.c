@@ -9,7 +9,7 @@
 #include "heap/large.h"
 
 #include "base/bits.h"
-
+#include "heap/thread_heap.h"
 #include "os/os.h"
 
 enum {
@@ -25,19 +25,33 @@ struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
     if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
         size_bytes + alignment_bytes > PTRDIFF_MAX)
         return NULL;
-    pages_tick();
+    heaps_tick();
     if (size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES)
         return pages_map_huge(size_bytes, alignment_bytes);
-    return pages_take(pages_for(size_bytes), alignment_bytes);
+    struct span *span = pages_take(pages_for(size_bytes), alignment_bytes);
+    if (unlikely(span == NULL) && heaps_empty_run_caches())
+        span = pages_take(pages_for(size_bytes), alignment_bytes);
+    return span;
+}
+
+struct span *large_allocate_kept(size_t size_bytes)
+{
+    struct heap *heap = thread_heap;
+    if (size_bytes > RUN_CACHE_MAX_PAGES * PAGE_BYTES || heap == &no_heap)
+        return NULL;
+    return run_cache_take(&heap->runs, pages_for(size_bytes));
 }
 
 void large_free(struct span *span)
 {
+    struct heap *heap = thread_heap;
     if (span->tag == SPAN_HUGE)
         pages_give_huge(span);
-    else
+    else if (unlikely(heap == &no_heap))
         pages_give(span);
-    pages_tick();
+    else if (run_cache_put(&heap->runs, span))
+        return; /* nothing changed for the pages: no time to ask for */
+    heaps_tick();
 }
 
 void *large_resize(struct span *span, size_t size_bytes)

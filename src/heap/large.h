@@ -10,6 +10,9 @@
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 void large_free(struct span *span);
 
+/* Likewise, aligned to a page, one that this thread freed just now; NULL when there is none. */
+struct span *large_allocate_kept(size_t size_bytes);
+
 /* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is
  * not possible. */
 void *large_resize(struct span *span, size_t size_bytes);

@@ -69,12 +69,6 @@ void size_classes_init(void)
         class->inverse = odd_inverse(class->size_bytes >> twos) << (INVERSE_SHIFT - twos);
         check_internal(class_of_size(class->size_bytes) == i && class->capacity >= 8);
     }
-    for (unsigned i = 0; i < TABLE_COUNT; i++) {
-        struct size_class *class = &size_classes[small_class(8 * (size_t)i)];
-        class->table_last = (uint8_t)i;
-        if (class->table_first == 0 && class != size_classes)
-            class->table_first = (uint8_t)i;
-    }
 }
 
 unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes)

@@ -11,22 +11,19 @@
 #include "base/bits.h"
 
 enum {
-    SMALL_MAX = 1024,   /* found through the thread heap's table, by size in units of 8 bytes */
+    SMALL_MAX = 1024,   /* the thread heap tells their classes by a table */
     MEDIUM_MAX = 32768, /* the largest slab block */
     SMALL_CLASSES = 32,
     CLASS_COUNT = SMALL_CLASSES + 80,
-    TABLE_COUNT = SMALL_MAX / 8 + 1,
     CAPACITY_MAX = 254, /* a link is a byte: 1..254 are slots, 0 is "live", 255 ends a list */
     INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
 };
 
 struct size_class {
     uint32_t size_bytes;
-    uint16_t pages;      /* of a slab */
-    uint8_t capacity;    /* of a slab */
-    uint8_t cold_64;     /* metadata of a slab beside its header, in units of 64 bytes */
-    uint8_t table_first; /* of the thread heap's table, small classes only */
-    uint8_t table_last;
+    uint16_t pages;   /* of a slab */
+    uint8_t capacity; /* of a slab */
+    uint8_t cold_64;  /* metadata of a slab beside its header, in units of 64 bytes */
     uint64_t inverse; /* see slot_of in fast.h */
 };
 

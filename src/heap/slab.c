@@ -74,6 +74,7 @@ void slab_verify(const struct span *slab)
     unsigned limit = (unsigned)load_relaxed(&slab->limit);
     check_internal(limit >= 1 && limit - 1 <= slab->capacity);
     unsigned listed = 0;
+    check_internal(slab->head == LINK_END || slab->top == slab_block(slab, slab->head));
     for (unsigned slot = slab->head; slot != LINK_END; slot = *slab_link(slab, slot)) {
         check_internal(slot != LINK_LIVE && slot < limit);
         check_internal(++listed <= slab->capacity);

@@ -3,11 +3,13 @@
  * Free slots form a LIFO list of slot numbers, one link byte a slot, kept in the header's cold
  * area: the block freed last is still in the cache and is handed out first, and a block in use
  * holds nothing of ours. A link byte is 0 while its slot is in use (or was never handed out), so
- * one byte tells a double free. Slots never handed out are not in the list: `limit` counts up
- * through them, and neither their memory nor their link bytes are touched before.
+ * one byte tells a double free. The block of the first free slot is kept at hand: to compute it is
+ * what the next allocation would wait for. Slots never handed out are not in the list: `limit`
+ * counts up through them, and neither their memory nor their link bytes are touched before.
  *
  * Invariants, of a slab that no other thread has blocks to free in (slab_verify):
  *   live + listed == limit - 1, listed == length of the list from head == non-zero link bytes;
+ *   top == the block of slot head, unless that is the end;
  *   in its bin's list: until == live, remote bits not collected among them;
  *   full, in no list:  until == slab_patience - slots freed since it was full; at 0 it enters the
  * list.
@@ -53,6 +55,7 @@ struct remote {
                                      owner */
     struct span *mail_next;       /* poster, until the slab is in the mailbox; then owner */
     uint32_t generation; /* atomic: of the process whose frees the words of a frozen slab hold */
+    struct span *prev;   /* owner: in the bin's list; its place is here for want of one */
 };
 
 static_check(sizeof(struct remote) <= LINKS_AT, "the remote line is one line");
@@ -69,6 +72,8 @@ inline_always struct remote *slab_remote(const struct span *slab)
 {
     return (struct remote *)(void *)slab->links;
 }
+
+inline_always struct span **slab_prev(struct span *slab) { return &slab_remote(slab)->prev; }
 
 inline_always uint8_t *slab_link(const struct span *slab, unsigned slot)
 {
@@ -132,6 +137,7 @@ inline_always void slab_push(struct span *slab, unsigned slot)
 {
     *slab_link(slab, slot) = slab->head;
     slab->head = (uint8_t)slot;
+    slab->top = slab_block(slab, slot);
 }
 
 /* Takes a free slot: from the list, else one never used. NULL when there is none. */
@@ -140,9 +146,11 @@ inline_always void *slab_pop(struct span *slab)
     unsigned slot = slab->head;
     if (slot != LINK_END) {
         uint8_t *link = slab_link(slab, slot);
+        void *block = slab->top;
         slab->head = *link;
+        slab->top = slab_block(slab, slab->head);
         *link = LINK_LIVE;
-        return slab_block(slab, slot);
+        return block;
     }
     slot = (unsigned)slab->limit;
     if (slot > slab->capacity)

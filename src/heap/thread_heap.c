@@ -10,7 +10,7 @@ enum { SPARE_MAX_BYTES = 512 << 10 };
 
 static struct span empty_slab = {.limit = 1, .head = LINK_END}; /* const: never written */
 
-const struct heap no_heap = {.table = {[0 ... TABLE_COUNT - 1] = &empty_slab}};
+const struct heap no_heap = {.current = {[0 ... CLASS_COUNT - 1] = &empty_slab}};
 
 thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 
@@ -23,18 +23,10 @@ uint32_t heap_generation; /* written in the child of a fork, before it has threa
 
 static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
 
-static void set_current(struct heap *heap, unsigned class, struct span *slab)
-{
-    heap->bins[class].current = slab;
-    if (is_small(class))
-        for (unsigned i = size_classes[class].table_first; i <= size_classes[class].table_last; i++)
-            heap->table[i] = slab;
-}
-
 static void bin_append(struct bin *bin, struct span *slab)
 {
     slab->next = NULL;
-    slab->prev = bin->last;
+    *slab_prev(slab) = bin->last;
     if (bin->last)
         bin->last->next = slab;
     else
@@ -44,12 +36,13 @@ static void bin_append(struct bin *bin, struct span *slab)
 
 static void bin_remove(struct bin *bin, struct span *slab)
 {
+    struct span *prev = *slab_prev(slab);
     if (slab->next)
-        slab->next->prev = slab->prev;
+        *slab_prev(slab->next) = prev;
     else
-        bin->last = slab->prev;
-    if (slab->prev)
-        slab->prev->next = slab->next;
+        bin->last = prev;
+    if (prev)
+        prev->next = slab->next;
     else
         bin->first = slab->next;
 }
@@ -91,7 +84,7 @@ static void make_current(struct heap *heap, struct span *slab)
         slab->until = UINT8_MAX;
     else if (slab->until == 0)
         heap->spare_bytes += slab_bytes(slab);
-    set_current(heap, slab_class(slab), slab);
+    heap->current[slab_class(slab)] = slab;
 }
 
 void heap_unspare(struct heap *heap, const struct span *slab)
@@ -101,8 +94,7 @@ void heap_unspare(struct heap *heap, const struct span *slab)
 
 void heap_attend(struct heap *heap, struct span *slab)
 {
-    struct bin *bin = &heap->bins[slab_class(slab)];
-    if (bin->current != slab) {
+    if (heap->current[slab_class(slab)] != slab) {
         if (slab_is_waiting(slab))
             list(heap, slab, slab->capacity - (unsigned)slab_patience(slab));
         else
@@ -116,7 +108,7 @@ void heap_attend(struct heap *heap, struct span *slab)
     heap->spare_bytes += slab_bytes(slab);
     if (heap->spare_bytes > SPARE_MAX_BYTES && is_settled(slab, heap)) {
         heap_unspare(heap, slab);
-        set_current(heap, slab_class(slab), &empty_slab);
+        heap->current[slab_class(slab)] = &empty_slab;
         slab_retire(slab);
     }
 }
@@ -124,11 +116,11 @@ void heap_attend(struct heap *heap, struct span *slab)
 /* The current slab has neither a free slot nor an unused one. */
 static void leave_current(struct heap *heap, unsigned class)
 {
-    struct span *slab = heap->bins[class].current;
+    struct span *slab = heap->current[class];
     if (slab == &empty_slab)
         return;
     slab_wait(slab);
-    set_current(heap, class, &empty_slab);
+    heap->current[class] = &empty_slab;
 }
 
 struct span *heap_refill(struct heap *heap, unsigned class)
@@ -141,8 +133,10 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     if (slab) {
         bin_remove(bin, slab);
     } else {
-        pages_tick();
+        heaps_tick();
         slab = slab_make(heap, class);
+        if (unlikely(slab == NULL) && heaps_empty_run_caches())
+            slab = slab_make(heap, class);
         if (slab == NULL)
             return NULL;
     }
@@ -154,10 +148,10 @@ struct span *heap_refill(struct heap *heap, unsigned class)
  * pages. */
 static void put_aside(struct heap *heap, unsigned class)
 {
-    struct span *slab = heap->bins[class].current;
+    struct span *slab = heap->current[class];
     if (slab == &empty_slab)
         return;
-    set_current(heap, class, &empty_slab);
+    heap->current[class] = &empty_slab;
     if (!is_small(class) && slab->until == 0)
         heap_unspare(heap, slab);
     unsigned live = slab_live(slab);
@@ -170,6 +164,7 @@ static void put_aside(struct heap *heap, unsigned class)
 void heap_trim(struct heap *heap)
 {
     heap_drain(heap);
+    run_cache_empty(&heap->runs);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         put_aside(heap, class);
         for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
@@ -186,7 +181,7 @@ void heap_trim(struct heap *heap)
 static void collect(struct heap *heap, struct span *slab)
 {
     unsigned collected = slab_collect(slab);
-    if (heap->bins[slab_class(slab)].current == slab) {
+    if (heap->current[slab_class(slab)] == slab) {
         if (!is_small(slab_class(slab)) && collected != 0 &&
             (slab->until = (uint8_t)(slab->until - collected)) == 0)
             heap_attend(heap, slab);
@@ -225,7 +220,9 @@ static struct heap *heap_make(void)
     if (heap == NULL)
         return NULL;
     for (unsigned class = 0; class < CLASS_COUNT; class ++)
-        set_current(heap, class, &empty_slab);
+        heap->current[class] = &empty_slab;
+    for (size_t size = 0; size <= SMALL_MAX; size++)
+        heap->small_class[size] = (uint8_t)small_class(size);
     heap->generation = heap_generation;
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
     heap->next = load_relaxed(&all_heaps);
@@ -301,6 +298,22 @@ struct heap *heap_enter(void)
     return heap;
 }
 
+static void age_runs(void)
+{
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        run_cache_age(&heap->runs);
+}
+
+void heaps_tick(void) { pages_tick(age_runs); }
+
+bool heaps_empty_run_caches(void)
+{
+    bool any = false;
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        any = run_cache_empty(&heap->runs) || any;
+    return any;
+}
+
 void heaps_each(heap_visit *visit, void *context)
 {
     for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
@@ -349,10 +362,11 @@ void heap_verify(struct heap *heap)
         return;
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         struct bin *bin = &heap->bins[class];
-        check_internal(bin->current == &empty_slab || slab_heap(bin->current) == heap);
+        struct span *current = heap->current[class];
+        check_internal(current == &empty_slab || slab_heap(current) == heap);
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
-            check_internal(slab->prev == prev && slab_class(slab) == class &&
+            check_internal(*slab_prev(slab) == prev && slab_class(slab) == class &&
                            slab_heap(slab) == heap);
             check_internal(slab->until == slab_live(slab));
             slab_verify(slab);

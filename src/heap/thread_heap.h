@@ -14,20 +14,22 @@
 #ifndef CAIRN_HEAP_THREAD_HEAP_H
 #define CAIRN_HEAP_THREAD_HEAP_H
 
+#include "heap/run_cache.h"
 #include "heap/slab.h"
 
-/* The slabs of one class. All fields: holder of the heap. */
+/* The slabs of one class that are not allocated from. All fields: holder of the heap. */
 struct bin {
-    struct span *current; /* allocated from; the empty slab when there is none */
-    struct span *first;   /* slabs with free slots, longest waiting first: frees gather in them */
+    struct span *first; /* slabs with free slots, longest waiting first: frees gather in them */
     struct span *last;
 };
 
 enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY };
 
 struct heap {
-    struct span *table[TABLE_COUNT]; /* holder: current slab by size in units of 8 bytes */
+    struct span *current[CLASS_COUNT];  /* holder: allocated from; the empty slab when none is */
+    uint8_t small_class[SMALL_MAX + 1]; /* const: by size; here, for an address at hand */
     struct bin bins[CLASS_COUNT];
+    struct run_cache runs;
     size_t spare_bytes;  /* holder: sum over medium slabs that are current and empty */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
     struct heap *next;   /* const after it is listed: all heaps */
@@ -40,7 +42,7 @@ static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags")
 /* This thread's heap: never NULL. no_heap before the first call and after the thread's end. */
 extern hidden_data thread_local_word struct heap *thread_heap;
 
-/* Stands for none: its table leads to the empty slab, it is never written. */
+/* Stands for none: everything in it leads to the empty slab, it is never written. */
 extern hidden_data const struct heap no_heap;
 
 /* Registers the end of threads; once, at the start. */
@@ -79,6 +81,12 @@ void heap_unspare(struct heap *heap, const struct span *slab);
 
 /* Gives back what this heap keeps without need. The holder's. */
 void heap_trim(struct heap *heap);
+
+/* What is due by age: pages_tick, and the runs that all threads keep. Any thread. */
+void heaps_tick(void);
+
+/* Empties the caches of runs of all threads; whether there was anything. Any thread. */
+bool heaps_empty_run_caches(void);
 
 /* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied
  * the pages one after another, so what the child sees of them is of different instants: lists may

@@ -72,7 +72,6 @@ static bool search_visit(struct span *span, char *start, void *context)
 /* A block outside the arenas is in the page map by its first page alone: looks backwards for it. */
 static struct span *search_mapping(uintptr_t address, char **start)
 {
-    char *map = (char *)&page_map;
     uintptr_t page = address >> PAGE_SHIFT;
     while (page_map_reaches(page << PAGE_SHIFT)) {
         if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0) {
@@ -80,7 +79,7 @@ static struct span *search_mapping(uintptr_t address, char **start)
                    1; /* an empty region at once; below the first it wraps, and ends */
             continue;
         }
-        if (page_map_offset(map, page << PAGE_SHIFT) != 0) {
+        if (page_map_holds(page << PAGE_SHIFT)) {
             struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
             *start = (char *)(page << PAGE_SHIFT);
             bool inside = span->tag == SPAN_HUGE &&

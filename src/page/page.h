@@ -82,9 +82,9 @@ struct span *pages_split(struct span *span, size_t pages, bool huge);
 /* Purges all free memory but `keep_bytes`; true when something went back. */
 bool pages_trim(size_t keep_bytes);
 
-/* Purges what is due by age, cap and soft limit; cheap when nothing is. Called on slow paths,
- * outside locks. */
-void pages_tick(void);
+/* Purges what is due by age; cheap when nothing is. Called on slow paths, outside locks. `before`
+ * is called when a decay interval has ended, once for each. */
+void pages_tick(void (*before)(void));
 
 void pages_read_stats(struct page_stats *stats);
 

@@ -9,13 +9,11 @@
 
 struct page_map page_map __attribute__((aligned(PAGE_BYTES)));
 
-enum { LEAF_BYTES = REGION_PAGES * sizeof(uint64_t) };
-
 void page_map_init(void)
 {
     /* Refused or not: nobody writes there. Read-only, it costs nothing under mlockall and
      * RLIMIT_DATA. */
-    (void)os_protect(page_map.zero_leaf, sizeof page_map.zero_leaf, OS_READ);
+    (void)os_protect(page_map.entries, sizeof page_map.entries, OS_READ);
 }
 
 static char *make_leaf(uintptr_t region)
@@ -23,15 +21,15 @@ static char *make_leaf(uintptr_t region)
     uint64_t *root = &page_map.root[region];
     uint64_t distance = load_acquire(root); /* pairs with the publication below */
     if (distance != 0)
-        return (char *)page_map.zero_leaf + distance;
+        return (char *)&page_map + distance;
     char *leaf = os_reserve(LEAF_BYTES);
     if (leaf == NULL)
         return NULL;
-    uint64_t mine = (uint64_t)(leaf - (char *)page_map.zero_leaf);
+    uint64_t mine = (uint64_t)(leaf - (char *)&page_map);
     if (os_protect(leaf, LEAF_BYTES, OS_READ) == 0 && compare_swap_acq_rel(root, &distance, mine))
         return leaf;
     os_unmap(leaf, LEAF_BYTES); /* refused, or another thread was first */
-    return distance != 0 ? (char *)page_map.zero_leaf + distance : NULL;
+    return distance != 0 ? (char *)&page_map + distance : NULL;
 }
 
 int page_map_cover(const void *start, size_t size_bytes)
@@ -48,7 +46,8 @@ int page_map_cover(const void *start, size_t size_bytes)
             smaller_of(last + 1, align_up(first + 1, REGION_PAGES)); /* within this region */
         size_t from = align_down(first % REGION_PAGES * sizeof(uint64_t), os_page_size());
         size_t to = align_up(((end - 1) % REGION_PAGES + 1) * sizeof(uint64_t), os_page_size());
-        int error = os_protect(leaf + from, to - from, OS_WRITE);
+        int error =
+            os_protect(leaf + offsetof(struct page_map, entries) + from, to - from, OS_WRITE);
         if (error != 0)
             return error;
         first = end;
@@ -58,8 +57,9 @@ int page_map_cover(const void *start, size_t size_bytes)
 
 void page_map_set(const void *start, size_t pages, struct span *span)
 {
-    char *map = (char *)&page_map;
-    uint64_t value = span ? (uint64_t)((char *)span - map) : 0;
-    for (uintptr_t address = (uintptr_t)start; pages > 0; pages--, address += PAGE_BYTES)
-        store_relaxed(page_map_entry_in(map, address), value);
+    for (uintptr_t address = (uintptr_t)start; pages > 0; pages--, address += PAGE_BYTES) {
+        char *leaf = page_map_leaf(address);
+        uint64_t value = span ? (uint64_t)((char *)span - leaf) : 0;
+        store_relaxed(page_map_entry(leaf, address), value);
+    }
 }

@@ -1,13 +1,14 @@
 /* From an address to the span that it lies in: a two-level table of offsets.
  *
- * span = map + leaf(root[address / 4 GiB])[page], where a root entry of 0 stands for an all-zero
- * leaf and a leaf entry of 0 for the null span, whose owner is nobody. So a lookup never branches,
- * and a foreign pointer finds the null span. Addresses beyond ADDRESS_BITS are not user space; the
- * fast path tells them by one compare, page_map_find likewise.
+ * leaf = map + root[address / 4 GiB]; span = leaf + leaf[page]. A root entry of 0 leads to the
+ * all-zero leaf, which the map itself is; a leaf entry of 0 to the null span that stands first in
+ * every leaf and whose owner is nobody. So a lookup never branches, and a foreign pointer finds a
+ * null span. Addresses beyond ADDRESS_BITS are not user space; the fast path tells them by one
+ * compare, page_map_find likewise.
  *
- * A leaf is 8 MiB of address space, readable, writable where an arena has pages, touched as they
- * come into use; the all-zero leaf is made read-only at the start. Neither costs memory under
- * mlockall.
+ * A leaf is 8 MiB of address space and a little, readable, writable where an arena has pages,
+ * touched as they come into use; the all-zero leaf is made read-only at the start. Neither costs
+ * memory under mlockall.
  *
  * Entries: every page of a slab, the first and last page of a free span, the first page of a large
  * or huge one.
@@ -30,22 +31,32 @@ enum {
 
 struct page_map {
     struct span null_span;
-    uint64_t root[REGION_COUNT]; /* atomic: from zero_leaf to the region's leaf; 0 for none */
-    uint64_t zero_leaf[REGION_PAGES] __attribute__((aligned(65536))); /* const: zero */
+    uint64_t root[REGION_COUNT]; /* atomic: from the map to the region's leaf; 0 for none */
+    uint64_t entries[REGION_PAGES] __attribute__((aligned(65536))); /* const: zero */
 };
+
+/* A leaf has the map's shape, so that the map can serve as one; its root is not used. */
+enum { LEAF_BYTES = sizeof(struct page_map) };
 
 extern hidden_data struct page_map page_map;
 
-/* `map` is &page_map, in a register. The fences against the compiler keep it from trading
- * additions, which the processor's addressing does for nothing, for instructions. */
-inline_always uint64_t *page_map_entry_in(char *map, uintptr_t address)
+/* The fences against the compiler keep it from trading additions, which the processor's addressing
+ * does for nothing, for instructions. */
+inline_always char *page_map_leaf(uintptr_t address)
 {
+    char *map = (char *)&page_map;
+    keep_in_register(map);
     const uint64_t *root = (uint64_t *)(void *)(map + offsetof(struct page_map, root));
-    char *leaf = map + load_folded(&root[address >> REGION_SHIFT]);
+    map += load_folded(&root[address >> REGION_SHIFT]);
+    keep_in_register(map);
+    return map;
+}
+
+inline_always uint64_t *page_map_entry(char *leaf, uintptr_t address)
+{
     size_t page = (uint32_t)address >> PAGE_SHIFT;
-    keep_in_register(leaf);
     keep_in_register(page);
-    return (uint64_t *)(void *)(leaf + offsetof(struct page_map, zero_leaf)) + page;
+    return (uint64_t *)(void *)(leaf + offsetof(struct page_map, entries)) + page;
 }
 
 inline_always bool page_map_reaches(uintptr_t address)
@@ -53,20 +64,24 @@ inline_always bool page_map_reaches(uintptr_t address)
     return address >> REGION_SHIFT < REGION_COUNT;
 }
 
-/* Offset of the span's header from the map itself; 0 is the null span. Readable for every address
- * that the map reaches. */
-inline_always uint64_t page_map_offset(char *map, uintptr_t address)
+/* For an address that the map reaches. */
+inline_always struct span *page_map_find_reached(uintptr_t address)
 {
-    return load_folded(page_map_entry_in(map, address));
+    char *leaf = page_map_leaf(address);
+    return (struct span *)(void *)(leaf + load_folded(page_map_entry(leaf, address)));
 }
 
-/* Never NULL: the null span for an address that is not ours. */
+/* Never NULL: a null span for an address that is not ours. */
 inline_always struct span *page_map_find(const void *address)
 {
-    char *map = (char *)&page_map;
-    if (unlikely(!page_map_reaches((uintptr_t)address)))
-        return &page_map.null_span;
-    return (struct span *)(void *)(map + page_map_offset(map, (uintptr_t)address));
+    return likely(page_map_reaches((uintptr_t)address)) ? page_map_find_reached((uintptr_t)address)
+                                                        : &page_map.null_span;
+}
+
+/* Whether the address has an entry. */
+inline_always bool page_map_holds(uintptr_t address)
+{
+    return load_relaxed(page_map_entry(page_map_leaf(address), address)) != 0;
 }
 
 /* Makes the zero leaf read-only. */

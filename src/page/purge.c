@@ -82,16 +82,19 @@ void purge_excess(void)
                     cap / 4); /* some more, so that the next give does not purge again */
 }
 
-void pages_tick(void)
+void pages_tick(void (*before)(void))
 {
     uint64_t decay = pages_state.limits.decay_ms;
     uint64_t now = os_now_ms();
     uint64_t start = load_relaxed(&pages_state.interval_start_ms);
     if (likely(now - start < decay / 2 + 1))
         return;
-    if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now) ||
-        !lock_acquire(&pages_state.lock))
-        return; /* another thread does it, or a fork is under way */
+    if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now))
+        return; /* another thread does it */
+    if (before)
+        before();
+    if (!lock_acquire(&pages_state.lock))
+        return; /* a fork is under way */
     size_t unneeded = pages_state.dirty_low;
     pages_state.dirty_low = pages_state.dirty_pages;
     lock_release(&pages_state.lock);

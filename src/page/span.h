@@ -25,6 +25,7 @@ enum {
     SPAN_NONE,
     SPAN_FREE,      /* in the page layer's bins */
     SPAN_MOVING,    /* free, but out of the bins while its memory is purged */
+    SPAN_KEPT,      /* one freed block that its thread will use again, see heap/run_cache.h */
     SPAN_LARGE,     /* one block, pages of an arena */
     SPAN_HUGE,      /* one block, a mapping of its own */
     SPAN_RUN,       /* large, but of another allocator than the heap: no block of it */
@@ -43,7 +44,10 @@ struct span {
     };
     uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
     struct span *next; /* slab: owner, its list in the bin; free: page lock */
-    struct span *prev;
+    union {
+        struct span *prev; /* free: page lock */
+        void *top;         /* slab, owner: the block of `head`, while that is a slot */
+    };
     union {
         uint32_t size_bytes; /* slab, const: of a block */
         uint32_t pages;      /* all others: length of the run */

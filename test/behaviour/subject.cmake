@@ -42,7 +42,7 @@ endfunction()
 # Every program here has a guard against hanging of its own; ctest's limit is the second line.
 function(cairn_subject_register test label environment)
   set_tests_properties(${test} PROPERTIES
-    LABELS ${label} TIMEOUT 90 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+    LABELS ${label} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endfunction()
 
 # cairn_subject_test(<name> LABEL <label> SOURCES <file>... [SUBJECTS PRELOAD STATIC SYSTEM]

@@ -111,7 +111,7 @@ void live_on(int depth) {
 }
 
 TEST(Fork, FromAStormNested) {
-  EXPECT_CHILD(28, [] {
+  EXPECT_CHILD(100, [] {
     start_storm(4);
     for (int i = 0; i < 60; i++) {
       const pid_t child = fork();
@@ -129,7 +129,7 @@ TEST(Fork, FromAStormNested) {
 
 // Forked by all threads of the storm at once.
 TEST(Fork, FromManyThreadsAtOnce) {
-  EXPECT_CHILD(28, [] {
+  EXPECT_CHILD(100, [] {
     start_storm(2);
     pthread_t threads[4];
     for (pthread_t &thread : threads) {
@@ -155,7 +155,7 @@ TEST(Fork, FromManyThreadsAtOnce) {
 
 // The memory of the parent's other threads is not lost to a child that goes on for long.
 TEST(Fork, ChildReusesWhatOtherThreadsHad) {
-  EXPECT_CHILD(28, [] {
+  EXPECT_CHILD(100, [] {
     static void *blocks[4][20000];
     static pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, 5);
@@ -205,7 +205,7 @@ TEST(Fork, ChildReusesWhatOtherThreadsHad) {
 // waits for a stream, whose holder is inside malloc. An allocator that takes its locks before stdio
 // takes its own closes the circle.
 TEST(Fork, AgainstStdio) {
-  EXPECT_CHILD(28, [] {
+  EXPECT_CHILD(100, [] {
     static FILE *input;
     input = tmpfile();
     const std::string line(3000, 'x');
@@ -275,7 +275,7 @@ __attribute__((section(".preinit_array"), used)) void (*const g_register_early)(
     int, char **, char **) = register_early;
 
 TEST(Fork, HandlersThatAllocate) {
-  EXPECT_CHILD(28, [] {
+  EXPECT_CHILD(100, [] {
     pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
     start_storm(3);
     for (int i = 0; i < 60; i++) {
@@ -302,7 +302,7 @@ TEST(Fork, InASignalHandlerOfOneThread) {
 
 // posix_spawn, vfork and system use the same machinery, partly without the handlers.
 TEST(Fork, SpawnFromAStorm) {
-  EXPECT_CHILD(28, [] {
+  EXPECT_CHILD(100, [] {
     start_storm(3);
     for (int i = 0; i < 40; i++) {
       REQUIRE(system("exit 3") == 3 << 8);

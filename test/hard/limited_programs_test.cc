@@ -61,7 +61,7 @@ void run_under(int resource, size_t bytes) {
     GTEST_SKIP() << program.name << " is not installed";
   }
   const subject::Outcome outcome =
-      subject::run_program(program.command, nullptr, 25, [resource, bytes] {
+      subject::run_program(program.command, nullptr, 100, [resource, bytes] {
         const struct rlimit limit = {bytes, bytes};
         REQUIRE(setrlimit(resource, &limit) == 0);
       });

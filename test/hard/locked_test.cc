@@ -98,7 +98,7 @@ void under_a_small_limit(size_t limit_bytes) {
 
 TEST(Locked, UnderASmallLimit) {
   for (size_t limit : {4 * kKiB, 64 * kKiB, kMiB, 8 * kMiB}) {
-    EXPECT_CHILD(25, [limit] {
+    EXPECT_CHILD(100, [limit] {
       free(malloc(100));
       under_a_small_limit(limit);
     }) << limit;
@@ -107,7 +107,7 @@ TEST(Locked, UnderASmallLimit) {
 
 // A new thread's first use, with its stack made before.
 TEST(Locked, NewThreadsFirstUse) {
-  EXPECT_CHILD(25, [] {
+  EXPECT_CHILD(100, [] {
     static pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, 2);
     pthread_t thread;

@@ -103,7 +103,7 @@ TEST(Overcommit, Never) {
 TEST(Overcommit, UnderADataLimit) {
   for (const char *threads : {"threads", "alone"}) {
     const subject::Outcome outcome =
-        subject::run_program({SMALL_PROGRAM, threads}, nullptr, 20, [] {
+        subject::run_program({SMALL_PROGRAM, threads}, nullptr, 100, [] {
           const struct rlimit limit = {64 * kMiB, 64 * kMiB};
           REQUIRE(setrlimit(RLIMIT_DATA, &limit) == 0);
         });

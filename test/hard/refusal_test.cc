@@ -130,7 +130,7 @@ TEST_P(RefusalFromTheStart, NothingFails) {
   if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
   for (int error : kErrors) {
     const subject::Outcome outcome =
-        subject::run_program({SMALL_PROGRAM, "threads"}, nullptr, 25,
+        subject::run_program({SMALL_PROGRAM, "threads"}, nullptr, 100,
                              [error] { refuse(GetParam().call, error); });
     EXPECT_EQ(outcome.end, "exit 0") << strerrorname_np(error) << ": " << outcome.err;
   }
@@ -152,7 +152,7 @@ TEST(Refusal, OfReservationsFromTheStart) {
   // The libc reserves thread stacks and its own arenas the same way, so there are no threads here.
   for (int error : kErrors) {
     const subject::Outcome outcome = subject::run_program(
-        {SMALL_PROGRAM}, nullptr, 25, [error] { refuse_reservations(error); });
+        {SMALL_PROGRAM}, nullptr, 100, [error] { refuse_reservations(error); });
     EXPECT_TRUE(outcome.end == "exit 0" ||
                 outcome.err == "small_program: malloc failed (errno 12)\n" ||
                 outcome.err == "small_program: calloc failed (errno 12)\n")
@@ -167,7 +167,7 @@ TEST_P(Refusal, InTheMiddle) {
   // The heap cannot grow without these.
   const bool may_fail = call == SYS_mmap || call == SYS_mprotect;
   for (int error : kErrors) {
-    EXPECT_CHILD(25, [=] {
+    EXPECT_CHILD(100, [=] {
       static void *blocks[3000];
       size_t size_of[4] = {100, 3000, 50000, 300 * kKiB};
       for (size_t i = 0; i < 3000; i++) {
@@ -206,7 +206,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Refusal, FreedMemoryServesWithoutMmap) {
   if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
   for (int error : kErrors) {
-    EXPECT_CHILD(20, [error] {
+    EXPECT_CHILD(100, [error] {
       static void *blocks[20000];
       for (void *&block : blocks) memset(block = malloc(500), 1, 500);
       refuse(SYS_mmap, error);

@@ -91,7 +91,7 @@ void run_threads(int count, void *(*body)(void *)) {
 }
 
 TEST(ThreadEnd, DestructorsThatRearm) {
-  EXPECT_CHILD(25, [] {
+  EXPECT_CHILD(100, [] {
     for (int i = kKeys / 2; i < kKeys; i++) pthread_key_create(&g_keys[i], destroy);
     run_threads(400, armed_thread);
     const long settled = subject::rss_kib();
@@ -106,7 +106,7 @@ TEST(ThreadEnd, DestructorsThatRearm) {
 
 // A thread whose first use of the heap is in a destructor.
 TEST(ThreadEnd, FirstUseInADestructor) {
-  EXPECT_CHILD(25, [] {
+  EXPECT_CHILD(100, [] {
     static pthread_key_t key;
     pthread_key_create(&key, [](void *) {
       void *block = malloc(1000);
@@ -156,7 +156,7 @@ TEST(ThreadEnd, HundredThousandShortThreads) {
 
 // Blocks of a thread that has gone are blocks like any other: realloc, usable size, free.
 TEST(ThreadEnd, BlocksOutliveTheirThread) {
-  EXPECT_CHILD(20, [] {
+  EXPECT_CHILD(100, [] {
     static std::vector<void *> blocks(20000);
     for (int round = 0; round < 5; round++) {
       pthread_t thread;

@@ -49,20 +49,6 @@ TEST_F(SizeClass, WasteIsBounded)
     }
 }
 
-TEST_F(SizeClass, TheTableHoldsEveryClassOnce)
-{
-    std::vector<unsigned> table(TABLE_COUNT, CLASS_COUNT);
-    for (unsigned i = 0; i < SMALL_CLASSES; i++) {
-        for (unsigned at = size_classes[i].table_first; at <= size_classes[i].table_last; at++) {
-            ASSERT_LT(at, unsigned{TABLE_COUNT});
-            ASSERT_EQ(table[at], unsigned{CLASS_COUNT}) << "claimed twice: " << at;
-            table[at] = i;
-        }
-    }
-    for (size_t size = 0; size <= SMALL_MAX; size++)
-        ASSERT_EQ(table[(size + 7) / 8], class_of_size(size)) << size;
-}
-
 TEST_F(SizeClass, SlabsHoldWhatTheirShapeSays)
 {
     for (const struct size_class &shape : size_classes) {

@@ -27,7 +27,7 @@ TEST_F(Huge, IsZeroMappedAndCounted)
     EXPECT_TRUE(span->zero);
     EXPECT_GE(page_layer::bytes_of(span), 33 * kMiB + 1);
     EXPECT_EQ(page_map_find(span->base), span);
-    EXPECT_EQ(page_map_find(span->base + PAGE_BYTES), &page_map.null_span);
+    EXPECT_EQ(page_map_find(span->base + PAGE_BYTES)->tag, SPAN_NONE);
     EXPECT_EQ(arena_find(span->base), nullptr);
     EXPECT_TRUE(reads(span->base, page_layer::bytes_of(span), 0));
     page_stats now = page_layer::stats();
@@ -35,7 +35,7 @@ TEST_F(Huge, IsZeroMappedAndCounted)
     EXPECT_EQ(now.huge_bytes - before.huge_bytes, page_layer::bytes_of(span));
     char *base = span->base;
     pages_give_huge(span);
-    EXPECT_EQ(page_map_find(base), &page_map.null_span);
+    EXPECT_EQ(page_map_find(base)->tag, SPAN_NONE);
     now = page_layer::stats();
     EXPECT_EQ(now.huge_count, before.huge_count);
     EXPECT_EQ(now.huge_bytes, before.huge_bytes);

@@ -31,7 +31,7 @@ TEST_F(PageMap, ForeignAddressesFindTheNullSpan)
           static_cast<const void *>(address(UINTPTR_MAX)),
           static_cast<const void *>(address(uintptr_t{1} << 47)),
           static_cast<const void *>(address(0xffff800000000000u))}) {
-        EXPECT_EQ(page_map_find(pointer), &page_map.null_span) << pointer;
+        EXPECT_EQ(page_map_find(pointer)->tag, SPAN_NONE) << pointer;
     }
     EXPECT_EQ(page_map.null_span.tag, SPAN_NONE);
     EXPECT_EQ(page_map.null_span.owner, 0u);
@@ -43,15 +43,15 @@ TEST_F(PageMap, FindsWhatWasSetAndNothingBeside)
     struct span *span = header_make(0);
     ASSERT_NE(span, nullptr);
     ASSERT_EQ(page_map_cover(start, 8 * PAGE_BYTES), 0);
-    EXPECT_EQ(page_map_find(start), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start)->tag, SPAN_NONE);
     page_map_set(start + PAGE_BYTES, 3, span);
-    EXPECT_EQ(page_map_find(start + PAGE_BYTES - 1), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start + PAGE_BYTES - 1)->tag, SPAN_NONE);
     EXPECT_EQ(page_map_find(start + PAGE_BYTES), span);
     EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES - 1), span);
-    EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES)->tag, SPAN_NONE);
     page_map_set(start + 2 * PAGE_BYTES, 1, nullptr);
     EXPECT_EQ(page_map_find(start + PAGE_BYTES), span);
-    EXPECT_EQ(page_map_find(start + 2 * PAGE_BYTES), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start + 2 * PAGE_BYTES)->tag, SPAN_NONE);
     EXPECT_EQ(page_map_find(start + 3 * PAGE_BYTES), span);
     page_map_set(start, 8, nullptr);
 }
@@ -64,8 +64,8 @@ TEST_F(PageMap, RunsCrossRegions)
     page_map_set(start, 4, span);
     for (size_t page = 0; page < 4; page++)
         EXPECT_EQ(page_map_find(start + page * PAGE_BYTES), span);
-    EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES), &page_map.null_span);
-    EXPECT_EQ(page_map_find(start - 1), &page_map.null_span);
+    EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES)->tag, SPAN_NONE);
+    EXPECT_EQ(page_map_find(start - 1)->tag, SPAN_NONE);
     page_map_set(start, 4, nullptr);
 }
 
@@ -79,7 +79,7 @@ TEST_F(PageMap, LastPagesOfARegionAndOfTheAddressSpace)
     page_map_set(last, 1, nullptr);
     EXPECT_EQ(page_map_cover(last, PAGE_BYTES + 1), -EADDRNOTAVAIL);
     EXPECT_EQ(page_map_cover(address(uintptr_t{1} << 52), PAGE_BYTES), -EADDRNOTAVAIL);
-    EXPECT_EQ(page_map_find(address(REGION_COUNT * kRegion)), &page_map.null_span);
+    EXPECT_EQ(page_map_find(address(REGION_COUNT * kRegion))->tag, SPAN_NONE);
 }
 
 TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
@@ -91,7 +91,7 @@ TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
         os_fault_plan(call, 1, ENOMEM);
         EXPECT_NE(page_map_cover(start, PAGE_BYTES), 0) << call;
         os_fault_plan(0, 0, 0);
-        EXPECT_EQ(page_map_find(start), &page_map.null_span);
+        EXPECT_EQ(page_map_find(start)->tag, SPAN_NONE);
     }
     ASSERT_EQ(page_map_cover(start, PAGE_BYTES), 0);
     struct span *span = header_make(0);
@@ -125,7 +125,7 @@ TEST_F(PageMap, ThreadsMakeLeavesTogether)
 TEST(PageMapDeathTest, TheZeroLeafIsReadOnly)
 {
     page_layer::start();
-    volatile uint64_t *entry = page_map.zero_leaf;
+    volatile uint64_t *entry = page_map.entries;
     EXPECT_DEATH(*entry = 1, "");
 }
 

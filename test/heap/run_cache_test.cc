@@ -1,0 +1,127 @@
+// Kept runs: exact lengths only, one a place, emptied by anybody, gone when old.
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "heap/heap_layer.h"
+
+namespace
+{
+
+using heap_layer::kKiB;
+
+class RunCache : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        heap_layer::own_heap();
+        (void)heaps_empty_run_caches();
+    }
+    void TearDown() override
+    {
+        (void)heaps_empty_run_caches();
+        pages_verify();
+    }
+
+    static struct span *run(size_t pages) { return pages_take(pages, PAGE_BYTES); }
+
+    struct run_cache cache_ = {};
+};
+
+TEST_F(RunCache, ARunServesItsOwnLengthOnly)
+{
+    struct span *span = run(10);
+    ASSERT_NE(span, nullptr);
+    EXPECT_TRUE(run_cache_put(&cache_, span));
+    EXPECT_EQ(span->tag, SPAN_KEPT);
+    EXPECT_EQ(run_cache_take(&cache_, 9), nullptr);
+    EXPECT_EQ(run_cache_take(&cache_, 11), nullptr);
+    EXPECT_EQ(run_cache_take(&cache_, 10 + RUN_CACHE_PLACES), nullptr);
+    EXPECT_EQ(run_cache_take(&cache_, 10), span);
+    EXPECT_EQ(span->tag, SPAN_LARGE);
+    EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
+    pages_give(span);
+}
+
+TEST_F(RunCache, ANewcomerSendsTheOneBeforeBack)
+{
+    const size_t free_before = heap_layer::stats().pages.free_bytes;
+    struct span *first = run(10);
+    struct span *second = run(10 + RUN_CACHE_PLACES);
+    EXPECT_TRUE(run_cache_put(&cache_, first));
+    EXPECT_FALSE(run_cache_put(&cache_, second));
+    EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
+    EXPECT_TRUE(run_cache_empty(&cache_));
+    EXPECT_FALSE(run_cache_empty(&cache_));
+    EXPECT_GE(heap_layer::stats().pages.free_bytes, free_before);
+}
+
+TEST_F(RunCache, LongRunsAreNotKept)
+{
+    EXPECT_FALSE(run_cache_put(&cache_, run(RUN_CACHE_MAX_PAGES + 1)));
+    EXPECT_FALSE(run_cache_empty(&cache_));
+}
+
+TEST_F(RunCache, TheSecondAgingGivesARunBackUnlessItWasUsed)
+{
+    (void)run_cache_put(&cache_, run(10));
+    run_cache_age(&cache_);
+    struct span *span = run_cache_take(&cache_, 10);
+    ASSERT_NE(span, nullptr) << "one aging took it";
+    (void)run_cache_put(&cache_, span);
+    run_cache_age(&cache_);
+    run_cache_age(&cache_);
+    EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
+}
+
+TEST_F(RunCache, AFreedLargeBlockIsTheNextOneAndCountsAsFree)
+{
+    void *block = malloc_slow(100 * kKiB);
+    memset(block, 0x5a, 100 * kKiB);
+    free_fast(block);
+    EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
+    EXPECT_EQ(malloc_slow(100 * kKiB), block);
+    free_fast(block);
+    auto *zeroed = static_cast<unsigned char *>(heap_allocate_zeroed(100 * kKiB));
+    for (size_t i = 0; i < 100 * kKiB; i++)
+        ASSERT_EQ(zeroed[i], 0) << i;
+    free_fast(zeroed);
+}
+
+TEST_F(RunCache, TrimReachesTheCacheOfAnIdleThread)
+{
+    free_fast(malloc_slow(200 * kKiB));
+    std::thread([] { EXPECT_TRUE(heaps_empty_run_caches()); }).join();
+    EXPECT_FALSE(heaps_empty_run_caches());
+}
+
+TEST_F(RunCache, OwnersAndThievesNeverShareARun)
+{
+    constexpr int kThreads = 4, kRounds = 20000;
+    std::vector<std::thread> owners;
+    for (int i = 0; i < kThreads; i++)
+        owners.emplace_back([i] {
+            for (int round = 0; round < kRounds; round++) {
+                auto *block = static_cast<volatile int *>(malloc_slow((40 + round % 3 * 4) * kKiB));
+                *block = i;
+                if (round % 16 == i)
+                    (void)heaps_empty_run_caches();
+                ASSERT_EQ(*block, i);
+                free_fast(const_cast<int *>(block));
+            }
+        });
+    for (std::thread &owner : owners)
+        owner.join();
+}
+
+TEST(RunCacheDeathTest, ASecondFreeOfAKeptRun)
+{
+    void *block = heap_layer::own_heap() ? malloc_slow(100 * heap_layer::kKiB) : nullptr;
+    free_fast(block);
+    EXPECT_DEATH(free_fast(block), "cairn: double free of 0x[0-9a-f]+ \\(its memory is free\\)");
+}
+
+} // namespace
