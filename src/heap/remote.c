@@ -19,14 +19,17 @@
 #include "heap/remote.h"
 
 #include "base/check.h"
+#include "base/test_delay.h"
 #include "heap/checked.h"
 
 /* (2) and (3). */
 static void post(struct heap *heap, struct span *slab)
 {
+    test_delay();
     uintptr_t owner = load_relaxed(&slab->owner);
     while (!compare_swap_acq_rel(&slab->owner, &owner, (owner + OWNER_POST) | OWNER_QUEUED))
         pause_processor();
+    test_delay();
     if ((owner & OWNER_QUEUED) == 0) {
         struct span *first = load_relaxed(&heap->mailbox);
         do
@@ -34,6 +37,7 @@ static void post(struct heap *heap, struct span *slab)
         while (!compare_swap_seq_cst(&heap->mailbox, &first,
                                      slab)); /* release: pairs with the exchange in heap_drain */
     }
+    test_delay();
     /* The slab may be gone now; heaps never are. */
     if (unlikely(load_seq_cst(&heap->state) == HEAP_ORPHAN))
         heap_tend_orphan(heap);

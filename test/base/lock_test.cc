@@ -117,8 +117,9 @@ TEST(Lock, FreezeLosesNoWakeUp)
 }
 
 // Two threads on their way to sleep when a third freezes: the one announces itself late, then looks
-// and goes away; the other looked before and is just about to wait. The announcement must fail, else
-// the other sleeps on a frozen lock. Played here by one thread, step by step: test/proof found it.
+// and goes away; the other looked before and is just about to wait. The announcement must fail,
+// else the other sleeps on a frozen lock. Played here by one thread, step by step: the model of the
+// lock in test/proof found it.
 TEST(Lock, ALateAnnouncementPutsNobodyToSleep)
 {
     struct lock lock = {};
