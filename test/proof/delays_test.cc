@@ -43,7 +43,7 @@ class Delays : public testing::TestWithParam<uint64_t>
 TEST_P(Delays, RemoteFreesMeetRetiringAndAdoption)
 {
     model::Lanes lanes(GetParam(), 6, 60, 2 * model::kMiB);
-    lanes.start(40, 300);
+    lanes.start(25, 200);
     lanes.join();
     model::Shadow all(GetParam(), 1 << 16, SIZE_MAX);
     lanes.collect(all);
