@@ -3,6 +3,7 @@
 #   make run CMD="…"          the same for a command of yours; ROUNDS=N, RUN_FLAGS="--hardened"
 #   make bench                every allocator found against every row; BENCH_FLAGS="--quick"
 #   make test                 builds and runs every test
+#   make prove                checks the models of the concurrent protocols: docs/PROOFS.md
 #   make build                builds the release preset into build/release
 #   make install PREFIX=DIR   installs headers, libraries and tools
 #   make clean                removes build/
@@ -16,7 +17,7 @@ RUN_NEEDS := cairn-measure cairn-malloc cairn-malloc-hardened
 
 # The package manager takes one caller at a time, and the builds are parallel by themselves.
 .NOTPARALLEL:
-.PHONY: build configure run bench test install clean
+.PHONY: build configure run bench test prove install clean
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -36,6 +37,9 @@ bench: packages-build packages-run
 
 test: build packages-run packages-test
 	@dev/run-tests $(BUILD) -j $(JOBS)
+
+prove: packages-build packages-prove
+	@dev/prove --jobs $(JOBS)
 
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)

@@ -4,8 +4,9 @@
 #include "base/atomic.h"
 #include "base/check.h"
 #include "base/host.h"
+#include "base/test_delay.h"
 
-enum { FREE = 0, HELD = 1, WAITED = 2 };
+enum { FREE = 0, HELD = 1, WAITED = 2, FROZEN = 3 };
 enum { SPIN_LIMIT = 100 };
 
 /* Ranks held by this thread, one bit each; only debug builds look. */
@@ -40,15 +41,16 @@ bool lock_acquire(struct lock *lock)
             return false;
         }
         pause_processor();
+        test_delay();
         if (spins < SPIN_LIMIT)
             continue;
+        /* Not while it is frozen: the state is another one then, for the compare and swap here as
+         * for the kernel's comparison. */
         uint32_t seen = HELD;
-        bool announced =
-            compare_swap_acq_rel(&lock->state, &seen, (uint32_t)WAITED) || seen == WAITED;
-        /* The freezer sets `frozen` before it rewrites `state`: either we see it here, or it finds
-         * us asleep. */
-        if (announced && !load_acquire(&lock->frozen))
+        if (compare_swap_acq_rel(&lock->state, &seen, (uint32_t)WAITED) || seen == WAITED) {
+            test_delay();
             host_wait(&lock->state, WAITED);
+        }
     }
     note_acquired(lock);
     return true;
@@ -83,15 +85,18 @@ void lock_freeze(struct lock *lock)
         pause_processor();
     lock->held_at_freeze = held;
     store_release(&lock->frozen, 1u);
+    test_delay();
     /* Whatever the state says: a thread that a release woke may find the lock frozen and go away,
      * and there is nobody then but us to wake the next. */
-    exchange_acq_rel(&lock->state, (uint32_t)HELD);
+    exchange_acq_rel(&lock->state, (uint32_t)FROZEN);
     host_wake(&lock->state, UINT32_MAX);
 }
 
 void lock_thaw(struct lock *lock)
 {
     store_release(&lock->frozen, 0u);
-    if (!lock->held_at_freeze)
+    if (lock->held_at_freeze)
+        store_release(&lock->state, (uint32_t)HELD);
+    else
         lock_release(lock);
 }

@@ -4,7 +4,9 @@
  * Tricky", mutex 3. Ranks: a thread takes locks in rising rank only; debug builds check it. Fork:
  * the forking thread holds the lock over clone(), but libc takes its stdio locks in between, which
  * a thread that waits here may hold. So nobody ever waits for a frozen lock: lock_acquire returns
- * false and the caller takes its lock-free way round. Not recursive, not fair, no system call
+ * false and the caller takes its lock-free way round. A state of its own says so: were it that of a
+ * held lock, a thread that announces itself late, and then goes away, would let another one fall
+ * asleep that announced itself before the freeze. Not recursive, not fair, no system call
  * unless contended.
  */
 #ifndef CAIRN_BASE_LOCK_H
@@ -13,7 +15,7 @@
 #include "base/compiler.h"
 
 struct lock {
-    uint32_t state;      /* atomic: 0 free, 1 held, 2 held and waited for */
+    uint32_t state;      /* atomic: 0 free, 1 held, 2 held and waited for, 3 frozen */
     uint32_t frozen;     /* atomic, written by the holder: 1 between lock_freeze and lock_thaw */
     uintptr_t owner;     /* atomic, written by the holder: its thread identity, 0 when free */
     uint32_t rank;       /* const after init, below 32 */

@@ -6,6 +6,8 @@
  */
 #include "frame/fifo_state.h"
 
+#include "base/test_delay.h"
+
 static void **link_of(struct fifo *fifo, void *pointer, bool queues)
 {
     if (likely(!fifo->checked))
@@ -44,6 +46,7 @@ static void drain_to_end(struct fifo *fifo, size_t held)
     for (;;) {
         size_t count = drain(fifo) + held;
         held = 0;
+        test_delay();
         if (fifo->busy == 0) {
             fifo_destroy(fifo);
             return;
@@ -62,7 +65,9 @@ void fifo_free_remotely(struct fifo *fifo, void *pointer)
                  !group_is_of(group_at((uintptr_t)pointer), fifo)))
         die("fifo \"%s\": free of %p, which is not an object of it", fifo->name, pointer);
     bool drains = fetch_add_acq_rel(&fifo->pending, (size_t)1) == 0;
+    test_delay();
     push(fifo, pointer);
+    test_delay();
     if (drains)
         drain_to_end(fifo, 0);
 }

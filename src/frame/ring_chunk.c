@@ -3,6 +3,8 @@
  */
 #include "frame/ring_state.h"
 
+#include "base/test_delay.h"
+
 #include <string.h>
 
 enum { POPULATE_FROM = 1 << 20, DEAD_BYTE = 0xdd };
@@ -62,6 +64,7 @@ static void chunk_return(struct ring_chunk *chunk)
     struct ring *ring = chunk->ring;
     struct ring_chunk *head = load_acquire(&ring->returned); /* pairs with ring_close */
     do {
+        test_delay();
         if (head == CHUNKS_CLOSED) {
             chunk_free(chunk);
             count_remaining(ring, -1);
@@ -78,6 +81,8 @@ void chunk_clear_frame(struct ring_chunk *chunk, uint32_t index)
     uint64_t before = fetch_and_acq_rel(&chunk->words[index / 64], ~bit);
     if (unlikely((before & bit) == 0))
         die("ring: frame %u of chunk %p is released already", index, (void *)chunk);
+    if (before == bit)
+        test_delay();
     if (before == bit && fetch_sub_acq_rel(&chunk->unfinished, (uint32_t)1) == 1)
         chunk_return(chunk);
 }
@@ -92,6 +97,7 @@ void chunk_retire(struct ring *ring, struct ring_chunk *chunk, uint32_t issued)
         clear -=
             (before & given) != 0; /* else its releases are all done, and it is clear by this */
     }
+    test_delay();
     if (fetch_sub_acq_rel(&chunk->unfinished, clear) == clear)
         chunk_keep(ring, chunk);
 }
@@ -212,5 +218,6 @@ void ring_close(struct ring *ring)
         chunk_keep(ring, chunk);
     }
     ring_give_back(ring, 0);
+    test_delay();
     count_remaining(ring, (intptr_t)ring->out_count);
 }

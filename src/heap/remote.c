@@ -19,14 +19,17 @@
 #include "heap/remote.h"
 
 #include "base/check.h"
+#include "base/test_delay.h"
 #include "heap/checked.h"
 
 /* (2) and (3). */
 static void post(struct heap *heap, struct span *slab)
 {
+    test_delay();
     uintptr_t owner = load_relaxed(&slab->owner);
     while (!compare_swap_acq_rel(&slab->owner, &owner, (owner + OWNER_POST) | OWNER_QUEUED))
         pause_processor();
+    test_delay();
     if ((owner & OWNER_QUEUED) == 0) {
         struct span *first = load_relaxed(&heap->mailbox);
         do
@@ -34,6 +37,7 @@ static void post(struct heap *heap, struct span *slab)
         while (!compare_swap_seq_cst(&heap->mailbox, &first,
                                      slab)); /* release: pairs with the exchange in heap_drain */
     }
+    test_delay();
     /* The slab may be gone now; heaps never are. */
     if (unlikely(load_seq_cst(&heap->state) == HEAP_ORPHAN))
         heap_tend_orphan(heap);
@@ -58,12 +62,14 @@ void slab_begin_frozen(struct span *slab)
 
 /* A frozen slab has no owner to collect; once every slot was freed in this process its pages go
  * back. Whoever finds it so and takes the owner word away does it; the header stays readable for
- * those who come too late. */
+ * those who come too late. The words are counted by atomic operations that change nothing: of two
+ * threads that free the last slots of two words, loads could show each of them the other word as it
+ * was before, and the slab would be nobody's. */
 static void retire_frozen(struct heap *heap, struct span *slab)
 {
     unsigned freed = 0;
     for (unsigned i = 0; i < REMOTE_WORDS; i++)
-        freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
+        freed += count_bits(fetch_add_acq_rel(&slab_remote(slab)->words[i], (uint64_t)0));
     uintptr_t owner = load_relaxed(&slab->owner);
     if (freed == slab->capacity && (owner & OWNER_HEAP_MASK) == (uintptr_t)heap &&
         compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))

@@ -2,6 +2,7 @@
 #include "heap/slab.h"
 
 #include "base/check.h"
+#include "base/test_delay.h"
 
 #include <string.h>
 
@@ -53,6 +54,7 @@ unsigned slab_collect(struct span *slab)
             collected++;
         }
     }
+    test_delay();
     if (words != 0)
         fetch_sub_acq_rel(&slab->owner, words << OWNER_POST_SHIFT);
     return collected;

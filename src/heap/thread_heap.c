@@ -2,6 +2,7 @@
 #include "heap/thread_heap.h"
 
 #include "base/check.h"
+#include "base/test_delay.h"
 #include "heap/heap.h"
 #include "os/os.h"
 
@@ -59,6 +60,7 @@ static void retire_listed(struct heap *heap, struct span *slab)
 {
     if (!is_settled(slab, heap))
         return;
+    test_delay();
     bin_remove(&heap->bins[slab_class(slab)], slab);
     slab_retire(slab);
 }
@@ -204,9 +206,11 @@ void heap_drain(struct heap *heap)
         exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in post() */
     while (slab) {
         struct span *next = slab_remote(slab)->mail_next;
+        test_delay();
         /* From here on a new post enters the slab again; collecting comes after, so nothing is
          * missed. */
         fetch_and_acq_rel(&slab->owner, ~(uintptr_t)OWNER_QUEUED);
+        test_delay();
         collect(heap, slab);
         slab = next;
     }
@@ -247,8 +251,10 @@ void heap_return(struct heap *heap)
 {
     do {
         heap_drain(heap);
+        test_delay();
         fetch_add_relaxed(&orphan_count, (size_t)1);
         store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
+        test_delay();
         /* A poster between our drain and the store saw a heap that was held and went away; we look
          * again. */
     } while (load_seq_cst(&heap->mailbox) != NULL && try_hold(heap));

@@ -1,0 +1,25 @@
+/* Delays that tests inject between the steps of the concurrent protocols, so that other threads get
+ * in between. They follow from a seed and the number of calls of the thread. A build without
+ * CAIRN_TEST_DELAYS contains nothing of it. */
+#ifndef CAIRN_BASE_TEST_DELAY_H
+#define CAIRN_BASE_TEST_DELAY_H
+
+#include "base/compiler.h"
+
+#ifndef CAIRN_TEST_DELAYS
+#define CAIRN_TEST_DELAYS 0
+#endif
+
+enum { config_test_delays = CAIRN_TEST_DELAYS };
+
+extern uint64_t test_delay_seed; /* atomic, the test writes: 0 for none */
+
+void test_delay_some(void);
+
+inline_always void test_delay(void)
+{
+    if (config_test_delays)
+        test_delay_some();
+}
+
+#endif

@@ -1,0 +1,125 @@
+// The bit arithmetic, for every value that it can meet: no sample. What the unit tests of the same
+// modules check over the neighbourhood of a slab is decided here for the whole address space.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+extern "C" {
+#include "heap/size_class.h"
+#include "heap/slab.h"
+#include "region/tlsf_map.h"
+}
+
+namespace
+{
+
+// The slot formula is rotate(d * inverse) with d the difference of two addresses, so |d| < 2^48.
+// The set of all d that lead to a slot number is computed here backwards, for each class and each
+// number that free could take for a slot. Exactly one of the set is a difference that can occur,
+// and it is the one of the block's start. So no other address, interior, foreign or wild, is ever
+// taken for a block.
+TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
+{
+    size_classes_init();
+    constexpr int64_t kReach = int64_t{1} << 48;
+    for (const struct size_class &shape : size_classes) {
+        const unsigned twos = lowest_bit(shape.size_bytes);
+        ASSERT_LE(twos, unsigned{INVERSE_SHIFT});
+        const unsigned lost = INVERSE_SHIFT - twos; // high bits of the difference that do not count
+        const uint64_t odd = shape.size_bytes >> twos;
+        ASSERT_EQ((shape.inverse >> lost) * odd << lost, uint64_t{1} << lost) << shape.size_bytes;
+        for (uint64_t slot = 0; slot <= CAPACITY_MAX + 1u; slot++) {
+            const uint64_t product = rotate_right(slot, 64 - INVERSE_SHIFT); // rotated to the left
+            ASSERT_EQ(product & ((uint64_t{1} << lost) - 1), 0u) << "the formula's low bits are 0";
+            const uint64_t least = (product >> lost) * odd & ((~uint64_t{0}) >> lost);
+            // All solutions: least + n * 2^(64 - lost). Of them in reach:
+            int found = 0;
+            for (uint64_t n = 0; n < uint64_t{1} << lost; n++) {
+                const auto difference = static_cast<int64_t>(least + (n << (64 - lost)));
+                if (difference <= -kReach || difference >= kReach)
+                    continue;
+                found++;
+                ASSERT_EQ(difference, static_cast<int64_t>(slot * shape.size_bytes));
+            }
+            ASSERT_EQ(found, 1) << shape.size_bytes << ", slot " << slot;
+        }
+    }
+}
+
+// And forwards, through the code: every slot of every class, at both ends of the address space.
+TEST(Arithmetic, EveryBlocksStartHasItsSlotNumber)
+{
+    size_classes_init();
+    for (const struct size_class &shape : size_classes)
+        for (const uintptr_t start : {uintptr_t{1} << 16, (uintptr_t{1} << 47) - (1 << 20)}) {
+            struct span slab = {};
+            slab.base = reinterpret_cast<char *>(start - shape.size_bytes);
+            slab.inverse = shape.inverse;
+            slab.size_bytes = shape.size_bytes;
+            for (unsigned slot = 1; slot <= shape.capacity; slot++)
+                ASSERT_EQ(slab_slot(&slab, slab_block(&slab, slot)), slot) << shape.size_bytes;
+        }
+}
+
+// A count of frees that starts at `until` reaches 0 after at most 255, and never starts at 0.
+TEST(Arithmetic, CountsOfFreesFitTheirByte)
+{
+    size_classes_init();
+    for (const struct size_class &shape : size_classes) {
+        struct span slab = {};
+        slab.capacity = shape.capacity;
+        slab_wait(&slab);
+        ASSERT_EQ(slab.until, 1 + shape.capacity / 16) << shape.size_bytes;
+        ASSERT_GE(slab.until, 1);
+        ASSERT_LE(slab.until, shape.capacity) << "it is listed before it is empty";
+    }
+}
+
+TEST(Arithmetic, EverySizeAndAlignmentHasTheSmallestClassThatServes)
+{
+    size_classes_init();
+    for (size_t alignment = 16; alignment <= PAGE_BYTES; alignment *= 2) {
+        unsigned expected = 0;
+        for (size_t size = 1; size <= MEDIUM_MAX; size++) {
+            while (expected < CLASS_COUNT && (size_classes[expected].size_bytes < size ||
+                                              size_classes[expected].size_bytes % alignment != 0))
+                expected++;
+            ASSERT_EQ(class_of_aligned(size, alignment), expected) << size << " at " << alignment;
+        }
+    }
+}
+
+// TLSF: within a class the mapping is constant and between classes it rises by one, so that it is
+// decided by its steps: each class begins at its floor and ends one grain before the next. All of
+// them, up to the largest size.
+TEST(Arithmetic, TlsfClassesTileAllSizes)
+{
+    for (unsigned size_class = 1; size_class + 1 < TLSF_CLASSES_MOST; size_class++) {
+        const size_t floor = tlsf_class_floor(size_class);
+        const size_t next = tlsf_class_floor(size_class + 1);
+        ASSERT_LT(floor, next);
+        ASSERT_EQ(floor % TLSF_GRAIN_BYTES, 0u);
+        ASSERT_EQ(tlsf_class_of(floor), size_class);
+        ASSERT_EQ(tlsf_class_of(next - TLSF_GRAIN_BYTES), size_class);
+        ASSERT_EQ(tlsf_class_of(next - 1), size_class);
+        // The steps in between: one high bit and five below it decide, the rest is shifted out.
+        for (size_t at = floor; at < next; at += larger_of((next - floor) / 64, 1))
+            ASSERT_EQ(tlsf_class_of(at), size_class) << at;
+    }
+    // What is searched first when a class has nothing: every block there is large enough.
+    for (size_t size = TLSF_GRAIN_BYTES; size < size_t{1} << 24; size += TLSF_GRAIN_BYTES)
+        ASSERT_GT(tlsf_class_floor(tlsf_class_of(size) + 1), size);
+}
+
+// Every size up to 1 GiB, a grain at a time: floor and class are inverse to each other.
+TEST(Arithmetic, TlsfFloorsBoundEverySize)
+{
+    for (size_t size = TLSF_GRAIN_BYTES; size <= size_t{1} << 30; size += TLSF_GRAIN_BYTES) {
+        const unsigned size_class = tlsf_class_of(size);
+        ASSERT_TRUE(tlsf_class_floor(size_class) <= size && size < tlsf_class_floor(size_class + 1))
+            << size;
+    }
+}
+
+} // namespace

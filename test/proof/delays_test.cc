@@ -1,0 +1,226 @@
+// The concurrent protocols on the real code, with delays injected between their steps, so that
+// threads meet where they seldom do: meant for ThreadSanitizer, which judges each access. The steps
+// are those of the models in test/proof/models. A failure names its seed.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "model/threads.h"
+
+extern "C" {
+#include "base/lock.h"
+#include "base/test_delay.h"
+#include "cairn/fifo.h"
+#include "cairn/heap.h"
+#include "cairn/ring.h"
+#include "heap/heap.h"
+#include "heap/thread_heap.h"
+}
+
+namespace
+{
+
+class Delays : public testing::TestWithParam<uint64_t>
+{
+  protected:
+    void SetUp() override
+    {
+        alarm(200); // a thread that sleeps for ever
+        __atomic_store_n(&test_delay_seed, GetParam(), __ATOMIC_RELAXED);
+    }
+    void TearDown() override
+    {
+        __atomic_store_n(&test_delay_seed, uint64_t{0}, __ATOMIC_RELAXED);
+        alarm(0);
+    }
+};
+
+// Remote frees while slabs are retired and heaps are left and adopted.
+TEST_P(Delays, RemoteFreesMeetRetiringAndAdoption)
+{
+    model::Lanes lanes(GetParam(), 6, 60, 2 * model::kMiB);
+    lanes.start(25, 200);
+    lanes.join();
+    model::Shadow all(GetParam(), 1 << 16, SIZE_MAX);
+    lanes.collect(all);
+    all.check_all();
+    all.release_all();
+    cairn_malloc_trim(0);
+    heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
+    EXPECT_GT(lanes.handed_over(), 0u);
+}
+
+// A hand-over between threads that orders memory and nothing more.
+template <typename Item> class Slots
+{
+  public:
+    void put(size_t at, Item item)
+    {
+        items_[at] = item;
+        ready_[at].store(true, std::memory_order_release);
+    }
+    Item take(size_t at)
+    {
+        while (!ready_[at].load(std::memory_order_acquire))
+            std::this_thread::yield();
+        return items_[at];
+    }
+
+  private:
+    static constexpr size_t kCount = 4000;
+    std::vector<Item> items_ = std::vector<Item>(kCount);
+    std::vector<std::atomic<bool>> ready_ = std::vector<std::atomic<bool>>(kCount);
+};
+
+// Two blocks are left of a slab, with bits in different words. Two threads free them at once: one's
+// post makes the owner collect both, and retire the slab, while the other may still be on its way.
+TEST_P(Delays, TheLastFreesOfASlabMeetItsRetiring)
+{
+    constexpr size_t kRounds = 150;
+    constexpr size_t kBytes = 128;
+    constexpr size_t kBlocks = 400; // some slabs
+    Slots<void *> slots[2];
+    std::atomic<size_t> freed{0};
+    std::vector<std::thread> threads;
+    for (Slots<void *> &mine : slots)
+        threads.emplace_back([&mine, &freed] {
+            for (size_t round = 0; round < kRounds; round++) {
+                cairn_free(mine.take(round));
+                freed++;
+            }
+        });
+    for (size_t round = 0; round < kRounds; round++) {
+        void *blocks[kBlocks];
+        void *last[2] = {};
+        for (void *&block : blocks)
+            block = cairn_malloc(kBytes);
+        struct span *slab = page_map_find(blocks[kBlocks / 2]);
+        for (void *block : blocks) {
+            const bool inside = page_map_find(block) == slab;
+            void *&kept = last[slab_slot(slab, block) / 64 & 1];
+            if (inside && kept == nullptr)
+                kept = block;
+            else
+                cairn_free(block);
+        }
+        ASSERT_TRUE(last[0] && last[1]) << "no slab of two words";
+        slots[0].put(round, last[0]);
+        slots[1].put(round, last[1]);
+        while (freed != 2 * (round + 1))
+            heap_drain(thread_heap);
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    heap_verify(thread_heap);
+}
+
+constexpr size_t kReleasers = 3;
+constexpr size_t kItems = 3000;
+
+// Frames are released by others while the owner restarts and retires chunks, and after it left.
+TEST_P(Delays, FramesAreReleasedWhileTheRingEnds)
+{
+    struct Sealed {
+        cairn_frame frame;
+        uint64_t *content;
+    };
+    Slots<Sealed> slots;
+    std::vector<std::thread> releasers;
+    for (size_t id = 0; id < kReleasers; id++)
+        releasers.emplace_back([&slots, id] {
+            for (size_t at = id; at < kItems; at += kReleasers) {
+                const Sealed sealed = slots.take(at);
+                EXPECT_EQ(*sealed.content, at);
+                *sealed.content = ~uint64_t{0};
+                cairn_ring_release(sealed.frame);
+            }
+        });
+    cairn_ring *ring = cairn_ring_new(nullptr);
+    for (size_t at = 0; at < kItems; at++) {
+        ASSERT_NE(cairn_ring_open(ring).chunk, nullptr);
+        const size_t bytes = at % 199 == 0 ? 40000 : 64; // some go on in another chunk
+        auto *content = static_cast<uint64_t *>(cairn_ring_alloc(ring, 64, 8));
+        ASSERT_NE(content, nullptr);
+        ASSERT_NE(cairn_ring_alloc(ring, bytes, 8), nullptr);
+        *content = at;
+        slots.put(at, {cairn_ring_seal(ring), content});
+    }
+    cairn_ring_delete(ring);
+    for (std::thread &releaser : releasers)
+        releaser.join();
+}
+
+// Objects are freed by others while the owner collects, and after it closed the FIFO.
+TEST_P(Delays, ObjectsAreFreedWhileTheFifoEnds)
+{
+    Slots<uint64_t *> slots;
+    std::vector<std::thread> threads;
+    cairn_fifo_options options = {};
+    options.any_thread_free = true;
+    cairn_fifo *fifo = cairn_fifo_new(&options);
+    ASSERT_NE(fifo, nullptr);
+    for (size_t id = 0; id < kReleasers; id++)
+        threads.emplace_back([&slots, fifo, id] {
+            for (size_t at = id; at < kItems; at += kReleasers) {
+                uint64_t *object = slots.take(at);
+                EXPECT_EQ(object[1], at);
+                cairn_fifo_free(fifo, object);
+            }
+        });
+    for (size_t at = 0; at < kItems; at++) {
+        auto *object = static_cast<uint64_t *>(cairn_fifo_alloc(fifo, 16 + at % 500, 8));
+        ASSERT_NE(object, nullptr);
+        object[1] = at;
+        slots.put(at, object);
+    }
+    cairn_fifo_close(fifo);
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+// As fork does: what waits for the frozen lock holds the mutex that the forking thread takes.
+TEST_P(Delays, NobodyWaitsForAFrozenLockWithAMutexInHand)
+{
+    struct lock lock = {};
+    std::mutex stdio;
+    std::atomic<bool> over{false};
+    size_t guarded = 0;
+    size_t entered = 0;
+    constexpr size_t kForks = 1000;
+    std::vector<std::thread> threads;
+    for (size_t id = 0; id < 4; id++)
+        threads.emplace_back([&, id] {
+            while (!over) {
+                std::unique_lock<std::mutex> held(stdio, std::defer_lock);
+                if (id % 2 == 0)
+                    held.lock();
+                if (!lock_acquire(&lock))
+                    continue;
+                guarded++;
+                if (++entered % 4 == 0)
+                    usleep(50); // others come as far as to wait
+                lock_release(&lock);
+            }
+        });
+    for (size_t forks = 0; forks < kForks; forks++) {
+        lock_freeze(&lock);
+        {
+            const std::lock_guard<std::mutex> held(stdio);
+            guarded++;
+        }
+        lock_thaw(&lock);
+    }
+    over = true;
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(guarded, entered + kForks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Delays, testing::Range<uint64_t>(1, 9));
+
+} // namespace
