@@ -4,6 +4,7 @@
 #   make bench                every allocator found against every row; BENCH_FLAGS="--quick"
 #   make test                 builds and runs every test
 #   make prove                checks the models of the concurrent protocols: docs/PROOFS.md
+#   make fuzz FUZZ_SECONDS=N  every fuzzer for N seconds in each of two builds; FUZZ="heap ring"
 #   make build                builds the release preset into build/release
 #   make install PREFIX=DIR   installs headers, libraries and tools
 #   make clean                removes build/
@@ -13,11 +14,12 @@ BUILD := build/release
 # Long enough to be measured, short enough to be watched: about a second a run.
 CMD ?= sqlite3 :memory: ".read tools/workloads/orders.sql"
 ROUNDS ?= 5
+FUZZ_SECONDS ?= 60
 RUN_NEEDS := cairn-measure cairn-malloc cairn-malloc-hardened
 
 # The package manager takes one caller at a time, and the builds are parallel by themselves.
 .NOTPARALLEL:
-.PHONY: build configure run bench test prove install clean
+.PHONY: build configure run bench test prove fuzz install clean
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -40,6 +42,9 @@ test: build packages-run packages-test
 
 prove: packages-build packages-prove
 	@dev/prove --jobs $(JOBS)
+
+fuzz: packages-build packages-ci
+	@dev/fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)

@@ -34,6 +34,12 @@ if(CAIRN_SANITIZER)
   target_link_options(cairn_flags INTERFACE -fsanitize=${CAIRN_SANITIZER})
 endif()
 
+# Coverage for libFuzzer, whose main is linked into the fuzzers only.
+if(CAIRN_FUZZ)
+  target_compile_options(cairn_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(cairn_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # ThreadSanitizer's shadow of gcc 12 and clang 14 cannot follow the address randomisation of newer
 # kernels (vm.mmap_rnd_bits above 28), so its tests run without; containers may forbid that.
 if(CAIRN_SANITIZER STREQUAL "thread")

@@ -102,9 +102,9 @@ CAIRN_API void cairn_ring_retain(cairn_frame frame, unsigned more);
 CAIRN_API void cairn_ring_release(cairn_frame frame);
 
 /* The current point; the rewind to it ends what was allocated since: in the frame that was open
- * then, or, when none was, the frame opened since. 0; or EBUSY when a frame was sealed since, for
- * that has escaped, and nothing happened. A checkpoint that a rewind to an earlier one has undone
- * dies. */
+ * then, or, when none was, the frame opened since, with its holds. 0; or EBUSY when a frame was
+ * sealed since, for that has escaped, and nothing happened. A checkpoint that is undone dies: by a
+ * rewind to an earlier one, or by a resize of the block that was the newest then. */
 CAIRN_API cairn_checkpoint cairn_ring_checkpoint(cairn_ring *ring);
 CAIRN_API int cairn_ring_rewind(cairn_ring *ring, cairn_checkpoint checkpoint);
 

@@ -291,6 +291,8 @@ api int cairn_ring_rewind(cairn_ring *head, cairn_checkpoint checkpoint)
     if (!checkpoint.open) {
         if (ring->open) {
             cut_after(ring, ring->first);
+            /* The next frame has this one's number, and not its holds. */
+            store_relaxed(&ring->first->retains[ring->open_index], (uint32_t)0);
             ring->issued = ring->open_index;
             ring->open = false;
             set_position(ring, ring->open_position);

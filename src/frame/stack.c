@@ -33,8 +33,9 @@ void stack_verify(const struct stack *stack)
         check_internal(block->newer == NULL || block->newer->older == block);
         if (block == stack->current)
             break;
-        check_internal(block->left_at <= block_end(block) &&
-                       block_holds(block, block->left_at - 1));
+        /* Without a current block all are spare. A block may be left without anything in it. */
+        check_internal(stack->current == NULL || (block->left_at >= (uintptr_t)block->base &&
+                                                  block->left_at <= block_end(block)));
     }
     if (stack->current == NULL)
         return;
@@ -219,8 +220,8 @@ api void *cairn_stack_alloc_slow(cairn_stack *head, size_t size, size_t align)
     if (unlikely(!is_power_of_two(align)))
         return frame_invalid();
     size = larger_of(size, 1);
-    if (unlikely(size > PTRDIFF_MAX))
-        return frame_no_memory();
+    if (unlikely(size > PTRDIFF_MAX / 2 || align > PTRDIFF_MAX / 2))
+        return frame_no_memory(); /* so that the sums below do not overflow */
     if (unlikely(stack->checked)) {
         void *block = stack_checked_alloc(stack, size, align);
         return block ? block : frame_no_memory();

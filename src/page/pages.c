@@ -72,6 +72,10 @@ void span_withdraw(struct span *span)
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     store_relaxed(&pages_state.free_pages, pages_state.free_pages - span->pages);
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
+}
+
+void note_dirty_low(void)
+{
     pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
 }
 
@@ -140,6 +144,7 @@ static char *carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
         range_release(arena, run + (pages << PAGE_SHIFT), tail,
                       span->dirty_pages - lead_dirty - *dirty_pages);
     header_push(span);
+    note_dirty_low();
     return run;
 }
 
@@ -312,6 +317,7 @@ bool pages_extend(struct span *span, size_t pages)
             range_release(arena, end + (more << PAGE_SHIFT), right->pages - more,
                           right->dirty_pages - dirty_pages);
         header_push(right);
+        note_dirty_low();
         span->pages = (uint32_t)pages;
     }
     lock_release(&pages_state.lock);
@@ -375,6 +381,7 @@ static char *steal_free(size_t pages)
         span->pages -= (uint32_t)pages;
         span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
         span_enter(span);
+        note_dirty_low();
         stolen = span->base + ((size_t)span->pages << PAGE_SHIFT);
     }
     lock_release(&pages_state.lock);

@@ -55,6 +55,7 @@ static size_t purge_one(void)
     size_t purged = before - span->dirty_pages;
     pages_state.purged_pages += purged;
     span_release(arena, span);
+    note_dirty_low();
     lock_release(&pages_state.lock);
     return purged;
 }

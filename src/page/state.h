@@ -45,6 +45,10 @@ void detached_give(struct span *span);
 void span_release(struct arena *arena, struct span *span);
 void span_withdraw(struct span *span);
 
+/* At the end of whatever took dirty pages: what left the bins for a moment, to be cut or merged,
+ * was not needed. Page lock. */
+void note_dirty_low(void);
+
 /* Pages of an arena for metadata, when the system has none: zero, never given back. NULL when no
  * arena has them, or while the lock is frozen. */
 char *pages_steal(size_t pages);

@@ -235,6 +235,17 @@ TEST(Ring, RewindCancelsAnOpenFrame)
     cairn_ring_release(before);
 }
 
+TEST(Ring, RewoundFrameLeavesNoHolds)
+{
+    Ring ring = make();
+    cairn_checkpoint checkpoint = cairn_ring_checkpoint(ring.get());
+    cairn_ring_retain(cairn_ring_open(ring.get()), 3);
+    EXPECT_EQ(cairn_ring_rewind(ring.get(), checkpoint), 0);
+    cairn_ring_release(make_frame(ring, 100));      // of the same number in its chunk
+    cairn_ring_release(make_frame(ring, 3 * kMiB)); // leaves that chunk
+    EXPECT_EQ(stats(ring).chunks, 1u);
+}
+
 TEST(Ring, UnneededChunksGoBack)
 {
     Ring ring = make();

@@ -83,6 +83,7 @@ TEST(Stack, RefusesWhatCannotBe)
     }
     volatile size_t huge = size_t{1} << 63;
     EXPECT_EQ(cairn_stack_alloc(stack.get(), 8, huge), nullptr);
+    EXPECT_EQ(cairn_stack_alloc(stack.get(), PTRDIFF_MAX, huge), nullptr); // their sum is 0
     errno = 0;
     EXPECT_EQ(cairn_stack_alloc_array(stack.get(), SIZE_MAX / 4, 8, 8), nullptr);
     EXPECT_EQ(errno, ENOMEM);
@@ -117,6 +118,16 @@ TEST(Stack, PopGivesThePlaceBack)
     cairn_stack_pop(stack.get(), mark);
     EXPECT_EQ(used(stack), before);
     EXPECT_EQ(frames(stack), 0u);
+}
+
+// The verifier takes a block that was left without anything in it, and spare ones alone, for sound.
+TEST(Stack, BlocksMayBeEmpty)
+{
+    Stack stack = make();
+    cairn_stack_alloc(stack.get(), 8, 8);
+    cairn_stack_reset(stack.get());
+    EXPECT_NE(cairn_stack_alloc(stack.get(), 100 * kKiB, 8), nullptr);
+    cairn_stack_pop(stack.get(), cairn_stack_push(stack.get()));
 }
 
 TEST(Stack, DeepFrames)
@@ -307,6 +318,18 @@ TEST(Stack, ChildOfForkOwnsWhatItsThreadOwned)
 }
 
 // Misuse.
+
+TEST(Stack, RefusedFirstBlockIsSpare)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "fault injection is part of debug builds";
+    Stack stack = make({kMiB, 0, nullptr});
+    os_fault_plan(1, 2, ENOMEM); // the reservation works, access to it is refused, twice
+    EXPECT_EQ(cairn_stack_alloc(stack.get(), 100, 8), nullptr);
+    EXPECT_EQ(os_fault_plan(0, 0, 0), 3u);
+    cairn_stack_trim(stack.get(), 0);
+    EXPECT_NE(cairn_stack_alloc(stack.get(), 100, 8), nullptr);
+}
 
 TEST(StackDeathTest, PopWithoutPush)
 {

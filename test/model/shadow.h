@@ -166,6 +166,10 @@ class Shadow
             trim();
     }
 
+    // Whether a call may find no memory: then it says so, and nothing else has changed.
+    void allow_failures(bool allowed) { may_fail_ = allowed; }
+    size_t failures() const { return failures_; }
+
     bool empty() const { return blocks_.empty(); }
     bool full() const { return blocks_.size() >= most_blocks_ || bytes_ > most_bytes_; }
     size_t bytes() const { return bytes_; }
@@ -247,12 +251,15 @@ class Shadow
         return size_t{8} << (random_.one_in(30) ? random_.below(21) : random_.below(11));
     }
 
-    void expect_block(const void *block, size_t size)
+    // False when there is none, as is allowed.
+    bool expect_block(const void *block, size_t size)
     {
-        if (block == nullptr)
+        if (block == nullptr && !may_fail_)
             fail("no memory", nullptr, size);
-        if (errno != kErrno)
-            fail("errno of a success", block, static_cast<size_t>(errno));
+        if (errno != (block ? kErrno : ENOMEM))
+            fail("errno", block, static_cast<size_t>(errno));
+        failures_ += block == nullptr;
+        return block != nullptr;
     }
 
     void allocate()
@@ -289,7 +296,8 @@ class Shadow
         default:
             address = cairn_malloc(size);
         }
-        expect_block(address, size);
+        if (!expect_block(address, size))
+            return;
         block.address = static_cast<char *>(address);
         if (zero && !is_zero(opaque(block.address), block.asked))
             fail("calloc's block is not zero", address, block.asked);
@@ -302,10 +310,13 @@ class Shadow
         block.alignment = random_alignment();
         block.origin = Origin::kOther;
         switch (random_.below(6)) {
-        case 0:
-            if (cairn_posix_memalign(&address, block.alignment, block.asked) != 0)
-                fail("posix_memalign", nullptr, block.asked);
+        case 0: {
+            const int error = cairn_posix_memalign(&address, block.alignment, block.asked);
+            if (error != (address ? 0 : ENOMEM) || errno != kErrno)
+                fail("posix_memalign", address, block.asked);
+            errno = address ? kErrno : ENOMEM;
             return address;
+        }
         case 1:
             block.alignment = 4096;
             return cairn_valloc(block.asked);
@@ -403,7 +414,11 @@ class Shadow
         } else {
             address = cairn_realloc(block.address, size);
         }
-        expect_block(address, size);
+        if (!expect_block(address, size)) {
+            check(block);
+            insert(block);
+            return;
+        }
         block.address = static_cast<char *>(address);
         const size_t kept = std::min(size, block.filled);
         if (first_wrong(block.address, kept, block.seed, kept == block.filled) != kept)
@@ -475,6 +490,8 @@ class Shadow
     std::vector<Block> blocks_; // by address
     size_t bytes_ = 0;
     size_t step_ = 0;
+    bool may_fail_ = false;
+    size_t failures_ = 0;
 };
 
 } // namespace model

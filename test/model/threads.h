@@ -57,8 +57,9 @@ inline void start_thread(pthread_t *thread, void *(*body)(void *), void *argumen
 class Lanes
 {
   public:
-    Lanes(uint64_t seed, size_t count, size_t most_blocks, size_t most_bytes)
-        : end_(std::chrono::steady_clock::now() + std::chrono::seconds(12))
+    Lanes(uint64_t seed, size_t count, size_t most_blocks, size_t most_bytes,
+          unsigned seconds_most = 12)
+        : end_(std::chrono::steady_clock::now() + std::chrono::seconds(seconds_most))
     {
         for (size_t i = 0; i < count; i++)
             lanes_.push_back(std::make_unique<Lane>(this, mix(seed) + i, most_blocks, most_bytes));
@@ -88,6 +89,13 @@ class Lanes
             for (Block block; lane->queue.pop(&block);)
                 all.adopt(block);
         }
+    }
+
+    // Before start: see Shadow.
+    void allow_failures(bool allowed)
+    {
+        for (auto &lane : lanes_)
+            lane->shadow.allow_failures(allowed);
     }
 
     size_t threads_run() const { return threads_run_; }

@@ -111,6 +111,19 @@ TEST_F(Purge, MemoryThatWasNotNeededDecays)
     EXPECT_EQ(dirty(), 0u);
 }
 
+// A little of a long free run is taken and given, again and again: the rest of it was not needed.
+TEST_F(Purge, TheRestOfARunInUseDecays)
+{
+    configure(40, kNoCap);
+    pages_give(used(8 * kMiB));
+    for (int i = 0; i < 6; i++) {
+        pages_give(used(64 << 10));
+        os_sleep_ms(30);
+        pages_tick();
+    }
+    EXPECT_LE(dirty(), 1 * kMiB);
+}
+
 TEST_F(Purge, MemoryInTurnoverIsLeftAlone)
 {
     configure(40, kNoCap);

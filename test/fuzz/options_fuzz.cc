@@ -1,0 +1,156 @@
+// Fuzzing of the options' parser: the input is the text, applied to the defaults. Beside it stands
+// a second parser, written from docs/OPTIONS.md with the means of C++: both must come to the same
+// options and warn as often, each warning one line of bounded length.
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "fuzz/fuzz_input.h"
+
+extern "C" {
+#include "front/options.h"
+
+// Where sanitizers write; absent without one.
+void __sanitizer_set_report_fd(void *descriptor) __attribute__((weak));
+}
+
+namespace
+{
+
+using fuzz::require;
+
+bool number_of(const std::string &text, uint64_t most, uint64_t *value)
+{
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
+        return false;
+    unsigned __int128 sum = 0;
+    for (char digit : text) {
+        sum = sum * 10 + static_cast<unsigned>(digit - '0');
+        if (sum > most)
+            return false;
+    }
+    *value = static_cast<uint64_t>(sum);
+    return true;
+}
+
+bool bytes_of(std::string text, size_t *value)
+{
+    const size_t unit = text.empty() ? 0 : std::string(" KMG").find(text.back(), 1);
+    const bool with_unit = unit != std::string::npos && unit != 0;
+    if (with_unit)
+        text.pop_back();
+    uint64_t number = 0;
+    const unsigned shift = with_unit ? static_cast<unsigned>(10 * unit) : 0;
+    if (!number_of(text, static_cast<uint64_t>(PTRDIFF_MAX) >> shift, &number))
+        return false;
+    *value = static_cast<size_t>(number) << shift;
+    return true;
+}
+
+bool switch_of(const std::string &text, bool *value)
+{
+    const bool on = text == "1" || text == "on" || text == "true";
+    if (on || text == "0" || text == "off" || text == "false")
+        *value = on;
+    return on || text == "0" || text == "off" || text == "false";
+}
+
+// False when the item earns a warning.
+bool apply(const std::string &item, options *wanted)
+{
+    const size_t colon = item.find(':');
+    if (colon == std::string::npos)
+        return false;
+    const std::string key = item.substr(0, colon);
+    const std::string value = item.substr(colon + 1);
+    uint64_t decay = 0;
+    if (key == "decay_ms") {
+        const bool good = number_of(value, UINT32_MAX, &decay);
+        wanted->pages.decay_ms = good ? decay : wanted->pages.decay_ms;
+        return good;
+    }
+    if (key == "dirty_cap")
+        return bytes_of(value, &wanted->pages.dirty_cap_bytes);
+    if (key == "soft_limit" && value == "cgroup") {
+        const size_t limit = os_memory_limit();
+        wanted->pages.soft_limit_bytes = limit - limit / 10;
+        return true;
+    }
+    if (key == "soft_limit")
+        return bytes_of(value, &wanted->pages.soft_limit_bytes);
+    if (key == "huge_pages")
+        return switch_of(value, &wanted->pages.huge_pages);
+    return key == "verbose" && switch_of(value, &wanted->verbose);
+}
+
+size_t parse_again(const std::string &text, options *wanted)
+{
+    size_t warnings = 0;
+    for (size_t at = 0; at <= text.size();) {
+        const size_t comma = text.find(',', at);
+        const std::string item = text.substr(at, comma - at);
+        warnings += !item.empty() && !apply(item, wanted);
+        if (comma == std::string::npos)
+            break;
+        at = comma + 1;
+    }
+    return warnings;
+}
+
+// What the body writes to stderr.
+template <typename Body> std::string standard_error_of(Body body)
+{
+    static const int file = memfd_create("stderr", MFD_CLOEXEC);
+    static const int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+    require(file >= 0 && saved >= 0, "descriptors");
+    if (__sanitizer_set_report_fd)
+        __sanitizer_set_report_fd(reinterpret_cast<void *>(static_cast<intptr_t>(saved)));
+    require(ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0, "memfd");
+    dup2(file, STDERR_FILENO);
+    body();
+    dup2(saved, STDERR_FILENO);
+    std::string text(static_cast<size_t>(lseek(file, 0, SEEK_CUR)), '\0');
+    require(pread(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()), "read");
+    return text;
+}
+
+// One line a warning, each of what the parser says and a bounded part of the text.
+void check_warnings(const std::string &lines, size_t wanted)
+{
+    static const char kStart[] = "cairn: ";
+    static const char kEnd[] = "\" in fuzz, ignored\n";
+    size_t ends = 0;
+    for (size_t at = lines.find(kEnd); at != std::string::npos; at = lines.find(kEnd, at + 1))
+        ends++;
+    // The text may hold such an end itself.
+    require(ends >= wanted && lines.size() <= wanted * 256, lines.c_str(), nullptr, ends);
+    require(lines.compare(0, sizeof kStart - 1, kStart) == 0 || wanted == 0, lines.c_str());
+    require(wanted != 0 || lines.empty(), lines.c_str());
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    std::string text(reinterpret_cast<const char *>(data), size);
+    text.resize(strlen(text.c_str())); // up to the first zero, as a variable's value is
+    options parsed = {};
+    parsed.pages.decay_ms = 1000;
+    parsed.pages.dirty_cap_bytes = size_t{64} << 20;
+    options wanted = parsed;
+
+    const std::string lines =
+        standard_error_of([&] { options_parse(&parsed, text.c_str(), "fuzz"); });
+    check_warnings(lines, parse_again(text, &wanted));
+    require(parsed.pages.decay_ms == wanted.pages.decay_ms, "decay_ms");
+    require(parsed.pages.dirty_cap_bytes == wanted.pages.dirty_cap_bytes, "dirty_cap");
+    require(parsed.pages.soft_limit_bytes == wanted.pages.soft_limit_bytes, "soft_limit");
+    require(parsed.pages.huge_pages == wanted.pages.huge_pages, "huge_pages");
+    require(parsed.verbose == wanted.verbose, "verbose");
+    return 0;
+}

@@ -1,0 +1,353 @@
+// Fuzzing of the stack: frames, blocks and their growth, seals, trims, changes of the owner and
+// failing system calls follow from the input. The shadow knows every open frame with its blocks:
+// place, contents, alignment; none overlaps another, and what an outer frame holds outlives every
+// inner one.
+//
+// Without checks (preset fuzz-plain) the inline paths are at work, in checked builds the slow ones.
+
+#include <cairn/stack.h>
+#include <errno.h>
+
+#include <thread>
+#include <vector>
+
+#include "fuzz/fuzz_input.h"
+
+namespace
+{
+
+using fuzz::Faults;
+using fuzz::Input;
+using fuzz::is_aligned;
+using fuzz::kKiB;
+using fuzz::kMiB;
+using fuzz::require;
+
+constexpr int kErrno = 4321;
+constexpr size_t kMostBytes = 64 * kMiB;
+constexpr size_t kMostBlocks = 300;
+
+struct Block {
+    char *address;
+    size_t size;
+    size_t alignment;
+    uint64_t seed;
+};
+
+struct Frame {
+    cairn_mark mark; // all zero for the base, below the first push
+    bool sealed;
+    std::vector<Block> blocks;
+};
+
+class Run
+{
+  public:
+    explicit Run(Input &input)
+    {
+        const size_t kind = input.byte();
+        cairn_stack_options options = {};
+        options.reserve = kind % 3 == 0 ? input.size(26) : 0;
+        options.max_bytes = kind % 5 == 0 ? input.size(23) : 0;
+        options.name = kind % 7 == 0 ? "a name that is longer than what is kept of it" : nullptr;
+        bounded_ = options.max_bytes != 0;
+        stack_ = cairn_stack_new(kind % 2 ? &options : nullptr);
+        bounded_ = bounded_ && kind % 2;
+        require(stack_ != nullptr, "cairn_stack_new");
+        frames_.push_back({});
+    }
+
+    void run(Input &input)
+    {
+        while (!input.done())
+            step(input, true);
+        faults_.end();
+        for (const Frame &frame : frames_)
+            check(frame);
+        cairn_stack_delete(stack_);
+    }
+
+  private:
+    void step(Input &input, bool outermost)
+    {
+        const size_t choice = input.below(16);
+        if (choice < 3)
+            push();
+        else if (choice < 5)
+            pop(input);
+        else if (choice < 9)
+            allocate(input);
+        else if (choice < 12)
+            resize(input);
+        else if (choice == 12)
+            seal(input);
+        else if (choice == 13)
+            refuse(input);
+        else if (choice == 14)
+            look(input);
+        else
+            special(input, outermost);
+    }
+
+    Frame &newest() { return frames_.back(); }
+    bool may_fail() const { return bounded_ || faults_.planned(); }
+
+    void push()
+    {
+        errno = kErrno;
+        const cairn_mark mark = cairn_stack_push(stack_);
+        if (mark.frame == nullptr) {
+            require(may_fail() && errno == ENOMEM, "push failed");
+            cairn_stack_pop(stack_, mark); // does nothing
+            return;
+        }
+        require(errno == kErrno, "push changed errno");
+        frames_.push_back({mark, false, {}});
+    }
+
+    // The newest frame, or an outer one with all above it.
+    void pop(Input &input)
+    {
+        const size_t kind = input.byte();
+        if (frames_.size() == 1)
+            return;
+        size_t index = frames_.size() - 1;
+        if (kind >= 224)
+            index -= kind % index;
+        for (size_t i = index; i < frames_.size(); i++) {
+            check(frames_[i]);
+            forget(frames_[i]);
+        }
+        cairn_stack_pop(stack_, frames_[index].mark);
+        frames_.resize(index);
+        for (const Block &block : newest().blocks)
+            check(block);
+    }
+
+    void *call(size_t kind, size_t size, size_t align)
+    {
+        switch (kind) {
+        case 0:
+            return cairn_stack_alloc(stack_, size, 8);
+        case 1:
+            return cairn_stack_alloc(stack_, size, 64);
+        case 2:
+            return cairn_stack_alloc_zero(stack_, size, align);
+        case 3:
+            return cairn_stack_alloc_array(stack_, size / 3, 3, align);
+        case 4:
+            return cairn_allocator_alloc(cairn_stack_allocator(stack_), size, align);
+        case 5:
+            return cairn_stack_realloc(stack_, nullptr, 0, size, align);
+        default:
+            return cairn_stack_alloc(stack_, size, align);
+        }
+    }
+
+    void allocate(Input &input)
+    {
+        const size_t kind = input.below(8);
+        const size_t size = pick_size(input);
+        size_t align = input.alignment(input.below(8) == 0 ? 22 : 8);
+        if (newest().sealed || blocks_ >= kMostBlocks)
+            return;
+        align = kind == 0 ? 8 : kind == 1 ? 64 : align;
+        errno = kErrno;
+        char *address = static_cast<char *>(call(kind, size, align));
+        if (!came(address, size))
+            return;
+        if (kind == 2)
+            require(model::is_zero(fuzz::opaque(address), size), "not zero", address, size);
+        welcome({address, kind == 3 ? size / 3 * 3 : size, align, ++serial_});
+    }
+
+    bool came(const void *address, size_t size) const
+    {
+        require(address || may_fail(), "no memory", nullptr, size);
+        require(errno == (address ? kErrno : ENOMEM), "errno", address, static_cast<size_t>(errno));
+        return address != nullptr;
+    }
+
+    size_t pick_size(Input &input) const
+    {
+        const size_t size = input.size(24);
+        return bytes_ + size <= kMostBytes ? size : size % 512;
+    }
+
+    void welcome(const Block &fresh)
+    {
+        require(is_aligned(fresh.address, fresh.alignment), "alignment", fresh.address,
+                fresh.alignment);
+        const size_t extent = fresh.size ? fresh.size : 1;
+        for (const Frame &frame : frames_) {
+            const auto *record = reinterpret_cast<const char *>(frame.mark.frame);
+            require(record == nullptr || fresh.address + extent <= record ||
+                        record + sizeof(struct cairn_stack_frame) <= fresh.address,
+                    "overlaps a frame's record", fresh.address, extent);
+            for (const Block &other : frame.blocks)
+                require(fresh.address + extent <= other.address ||
+                            other.address + (other.size ? other.size : 1) <= fresh.address,
+                        "overlaps another block", fresh.address, extent);
+        }
+        model::fill(fresh.address, fresh.size, fresh.seed);
+        newest().blocks.push_back(fresh);
+        blocks_++;
+        bytes_ += fresh.size;
+    }
+
+    void forget(const Frame &frame)
+    {
+        blocks_ -= frame.blocks.size();
+        for (const Block &block : frame.blocks)
+            bytes_ -= block.size;
+    }
+
+    static void check(const Block &block)
+    {
+        const size_t wrong = model::first_wrong(block.address, block.size, block.seed, true);
+        require(wrong == block.size, "contents", block.address, wrong);
+    }
+
+    static void check(const Frame &frame)
+    {
+        for (const Block &block : frame.blocks)
+            check(block);
+    }
+
+    // The newest block, or any other of the newest frame.
+    void resize(Input &input)
+    {
+        const size_t kind = input.byte();
+        std::vector<Block> &blocks = newest().blocks;
+        if (newest().sealed || blocks.empty())
+            return;
+        const size_t index = kind & 1 ? kind / 8 % blocks.size() : blocks.size() - 1;
+        const Block old = blocks[index];
+        const size_t size = kind & 2 ? old.size + input.byte() : pick_size(input);
+        check(old);
+        const bool in_place = (kind & 4) != 0;
+        errno = kErrno;
+        void *result =
+            in_place
+                ? cairn_allocator_resize(cairn_stack_allocator(stack_), old.address, old.size, size)
+                : cairn_stack_realloc(stack_, old.address, old.size, size, old.alignment);
+        char *address = static_cast<char *>(result);
+        if (in_place && address == nullptr) {
+            check(old);
+            return;
+        }
+        require(!in_place || address == old.address, "resize moved", address);
+        if (!came(address, size)) {
+            check(old);
+            return;
+        }
+        const size_t kept = std::min(size, old.size);
+        require(model::first_wrong(address, kept, old.seed, kept == old.size) == kept,
+                "contents after realloc", address, size);
+        blocks.erase(blocks.begin() + static_cast<ptrdiff_t>(index));
+        blocks_--;
+        bytes_ -= old.size;
+        welcome({address, size, old.alignment, old.seed});
+    }
+
+    void seal(Input &input)
+    {
+        newest().sealed = input.flag();
+        if (newest().sealed)
+            cairn_stack_seal(stack_);
+        else
+            cairn_stack_unseal(stack_);
+    }
+
+    // Requests that cannot be met leave everything as it was.
+    void refuse(Input &input)
+    {
+        const size_t kind = input.below(5);
+        const size_t size = input.beyond();
+        const size_t align = input.alignment(63);
+        if (newest().sealed)
+            return;
+        void *result = nullptr;
+        int wanted = ENOMEM;
+        errno = kErrno;
+        if (kind == 0) {
+            result = cairn_stack_alloc(stack_, size, align);
+        } else if (kind == 1) {
+            result = cairn_stack_alloc_array(stack_, size, 2 + input.byte(), align);
+        } else if (kind == 2) {
+            result = cairn_stack_alloc(stack_, 8, input.byte() * 2 + 3);
+            wanted = EINVAL;
+        } else if (kind == 3) { // the alignment alone is too much
+            result = cairn_stack_alloc(stack_, 1 + input.byte(), size_t{1} << (48 + align % 16));
+        } else if (!newest().blocks.empty()) {
+            const Block &block = newest().blocks.back();
+            result = cairn_stack_realloc(stack_, block.address, block.size, size, block.alignment);
+        } else {
+            errno = ENOMEM;
+        }
+        require(result == nullptr && errno == wanted, "a request that cannot be met", result,
+                static_cast<size_t>(errno));
+        check(newest());
+    }
+
+    void look(Input &input)
+    {
+        const size_t kind = input.below(4);
+        if (kind == 0) {
+            cairn_stack_trim(stack_, input.size(24));
+            check(newest());
+        } else if (kind == 1) {
+            faults_.plan(input);
+        } else if (kind == 2) {
+            faults_.end();
+        } else {
+            cairn_stack_stats stats;
+            cairn_stack_read_stats(stack_, &stats);
+            require(stats.frames == frames_.size() - 1, "frames", nullptr, stats.frames);
+            require(stats.used_bytes >= bytes_ && stats.used_bytes <= stats.resident_bytes &&
+                        stats.resident_bytes <= stats.reserved_bytes,
+                    "bytes", nullptr, stats.used_bytes);
+        }
+    }
+
+    void special(Input &input, bool outermost)
+    {
+        const size_t kind = input.below(4);
+        if (kind == 0 && input.below(4) == 0) {
+            for (const Frame &frame : frames_) {
+                check(frame);
+                forget(frame);
+            }
+            cairn_stack_reset(stack_);
+            frames_.assign(1, {});
+        } else if (kind == 1 && outermost) { // another thread owns it for a while
+            Input part = input.part(input.below(64));
+            std::thread([&] {
+                cairn_stack_adopt(stack_);
+                while (!part.done())
+                    step(part, false);
+            }).join();
+            cairn_stack_adopt(stack_);
+        } else {
+            for (const Frame &frame : frames_)
+                check(frame);
+        }
+    }
+
+    cairn_stack *stack_;
+    bool bounded_;
+    Faults faults_;
+    std::vector<Frame> frames_;
+    size_t blocks_ = 0;
+    size_t bytes_ = 0;
+    uint64_t serial_ = 0;
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    Input input(data, size);
+    Run(input).run(input);
+    return 0;
+}

@@ -1,0 +1,219 @@
+// The clock that decay goes by, in the test's hands: a jump ahead, a jump to the end of time, a
+// clock that stands still, and one that goes back (CLOCK_MONOTONIC never does; a process that is
+// restored from a checkpoint on another machine may see it). Contents are right whatever it does,
+// and when it goes on as it should, memory goes back as it should.
+//
+// The linker leads the library's calls of os_now_ms here (--wrap).
+
+#include <cairn/fifo.h>
+#include <cairn/ring.h>
+#include <cairn/stack.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "model/shadow.h"
+
+extern "C" {
+#include "frame/frame.h"
+#include "heap/heap.h"
+
+uint64_t __wrap_os_now_ms(void);
+}
+
+namespace
+{
+
+using model::kKiB;
+using model::kMiB;
+using model::Shadow;
+
+constexpr uint64_t kStart = 1000000;
+std::atomic<uint64_t> g_now{kStart};
+std::atomic<size_t> g_looks;
+
+size_t dirty_bytes()
+{
+    struct heap_stats stats;
+    heap_read_stats(&stats);
+    return stats.pages.dirty_bytes;
+}
+
+void leave_dirty(size_t bytes)
+{
+    std::vector<void *> blocks;
+    for (size_t done = 0; done < bytes; done += kMiB) {
+        blocks.push_back(cairn_malloc(kMiB));
+        ASSERT_NE(blocks.back(), nullptr);
+        memset(model::opaque(blocks.back()), 1, kMiB);
+    }
+    for (void *block : blocks)
+        cairn_free(block);
+}
+
+// Slow paths, in which the clock is looked at.
+void pass()
+{
+    for (int i = 0; i < 3; i++)
+        cairn_free(model::opaque(cairn_malloc(100 * kKiB)));
+}
+
+// Everything that decays, at work, with its contents checked.
+class World
+{
+  public:
+    World() : shadow_(31, 300, 48 * kMiB)
+    {
+        stack_ = cairn_stack_new(nullptr);
+        fifo_ = cairn_fifo_new(nullptr);
+        ring_ = cairn_ring_new(nullptr);
+    }
+
+    ~World()
+    {
+        shadow_.release_all();
+        cairn_stack_delete(stack_);
+        cairn_fifo_close(fifo_);
+        cairn_ring_delete(ring_);
+    }
+
+    void work()
+    {
+        shadow_.run(200);
+        shadow_.check_all();
+        const cairn_mark mark = cairn_stack_push(stack_);
+        std::vector<char *> blocks;
+        cairn_frame frame = cairn_ring_open(ring_);
+        for (size_t i = 0; i < 60; i++) {
+            const size_t size = 1 + i * i * 13;
+            blocks.push_back(static_cast<char *>(cairn_stack_alloc(stack_, size, 8)));
+            blocks.push_back(static_cast<char *>(cairn_fifo_alloc(fifo_, size, 8)));
+            blocks.push_back(static_cast<char *>(cairn_ring_alloc(ring_, size, 8)));
+            for (size_t j = blocks.size() - 3; j < blocks.size(); j++) {
+                ASSERT_NE(blocks[j], nullptr);
+                model::fill(blocks[j], size, j);
+            }
+        }
+        cairn_ring_seal(ring_);
+        for (size_t j = 0; j < blocks.size(); j++) {
+            const size_t size = 1 + (j / 3) * (j / 3) * 13;
+            ASSERT_EQ(model::first_wrong(blocks[j], size, j, true), size);
+            if (j % 3 == 1)
+                cairn_fifo_free(fifo_, blocks[j]);
+        }
+        cairn_ring_release(frame);
+        cairn_stack_pop(stack_, mark);
+        heap_verify_all();
+    }
+
+    size_t ring_spare() const
+    {
+        cairn_ring_stats stats;
+        cairn_ring_read_stats(ring_, &stats);
+        return stats.spare_bytes;
+    }
+
+    // Two chunks and more in use at once, and then none.
+    void leave_spare_chunks()
+    {
+        std::vector<cairn_frame> frames;
+        for (int i = 0; i < 50; i++) {
+            frames.push_back(cairn_ring_open(ring_));
+            cairn_ring_alloc(ring_, 100 * kKiB, 8);
+            cairn_ring_seal(ring_);
+        }
+        for (cairn_frame frame : frames)
+            cairn_ring_release(frame);
+    }
+
+  private:
+    Shadow shadow_;
+    cairn_stack *stack_;
+    cairn_fifo *fifo_;
+    cairn_ring *ring_;
+};
+
+// With a clock that runs: what stays free for two intervals has gone back.
+void expect_decay(World &world)
+{
+    leave_dirty(30 * kMiB);
+    EXPECT_GE(dirty_bytes(), 20 * kMiB);
+    world.leave_spare_chunks();
+    EXPECT_GE(world.ring_spare(), kMiB);
+    for (int i = 0; i < 12; i++) {
+        g_now += 400;
+        pass();
+        world.leave_spare_chunks();
+    }
+    EXPECT_LE(dirty_bytes(), 4 * kMiB);
+}
+
+class ClockJump : public testing::TestWithParam<uint64_t>
+{
+};
+
+TEST_P(ClockJump, DoesNoHarm)
+{
+    World world;
+    for (int i = 0; i < 4; i++) {
+        world.work();
+        g_now += GetParam(); // the last ones may wrap around: so does unsigned time
+        world.work();
+    }
+    EXPECT_GT(g_looks, 0u) << "the clock is not the test's";
+    expect_decay(world);
+    world.work();
+    g_now = kStart;
+}
+
+constexpr uint64_t kDay = 86400000;
+
+// Ahead by less than an interval, some intervals, years, half of time; back by a second and a day.
+INSTANTIATE_TEST_SUITE_P(Steps, ClockJump,
+                         testing::Values(1, 499, 1000, 60000, 1000 * 365 * kDay, uint64_t{1} << 62,
+                                         UINT64_MAX / 2, uint64_t{0} - 1000, uint64_t{0} - kDay));
+
+// Without time nothing decays, but what is free stays under the cap.
+TEST(Clock, Stopped)
+{
+    World world;
+    cairn_malloc_trim(0);
+    for (int i = 0; i < 5; i++) {
+        world.work();
+        leave_dirty(200 * kMiB);
+        EXPECT_LE(dirty_bytes(), 80 * kMiB);
+    }
+    expect_decay(world); // and goes on
+    g_now = kStart;
+}
+
+// A jump gives back what lay free, at the next look, and not more than once.
+TEST(Clock, OneJumpOneInterval)
+{
+    cairn_malloc_trim(0);
+    leave_dirty(30 * kMiB);
+    pass();
+    const size_t before = dirty_bytes();
+    EXPECT_GE(before, 20 * kMiB);
+    for (int i = 0; i < 2; i++) { // the first interval notes how low it got, the second one purges
+        g_now += 1000 * kDay;
+        pass();
+    }
+    EXPECT_LE(dirty_bytes(), 4 * kMiB);
+    struct heap_stats stats;
+    heap_read_stats(&stats);
+    const size_t purged = stats.pages.purged_bytes;
+    pass();
+    heap_read_stats(&stats);
+    EXPECT_LE(stats.pages.purged_bytes - purged, 0u);
+    g_now = kStart;
+}
+
+} // namespace
+
+uint64_t __wrap_os_now_ms(void)
+{
+    g_looks++;
+    return g_now;
+}

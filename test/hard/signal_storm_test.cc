@@ -1,0 +1,128 @@
+// Signals at random instants in a program of many threads that allocate, free each other's blocks,
+// and come and go. The handlers do what POSIX lets them do anywhere: raise another signal, whose
+// handler runs inside of the first, and leave a child behind by _Fork. The heap of the program is
+// whole afterwards, and so is every child's as far as it goes: it reads what the heap gave.
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <time.h>
+
+#include <atomic>
+
+#include "subject.h"
+
+namespace {
+
+constexpr int kThreads = 6;
+constexpr size_t kBoxes = 512;
+constexpr size_t kMarked = 16;  // bytes
+
+std::atomic<int> g_signals, g_raised, g_forks;
+std::atomic<bool> g_done;
+std::atomic<char *> g_boxes[kBoxes];
+char *g_lasting;  // a block that nobody frees
+
+// The nested handler, on top of one that interrupted anything at all.
+void count(int) { g_raised++; }
+
+void disturb(int) {
+  const int saved = errno;
+  const int turn = g_signals++;
+  if (turn % 2 == 0) raise(SIGUSR2);
+  if (turn % 16 == 1) {
+    const pid_t child = _Fork();
+    if (child == 0) _exit(subject::holds(g_lasting, 5000, 3) ? 0 : subject::kFailedExit);
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+      _exit(subject::kFailedExit);
+    }
+    g_forks++;
+  }
+  errno = saved;
+}
+
+// A box's block holds its size and marks that follow from it.
+void check_and_free(char *block) {
+  size_t size;
+  memcpy(&size, block, sizeof size);
+  REQUIRE(malloc_usable_size(block) >= size);
+  REQUIRE(subject::holds(block + sizeof size, kMarked, static_cast<unsigned>(size)));
+  free(block);
+}
+
+void put(char *block, size_t size, unsigned place) {
+  memcpy(block, &size, sizeof size);
+  subject::fill(block + sizeof size, kMarked, static_cast<unsigned>(size));
+  char *other = g_boxes[place % kBoxes].exchange(block);
+  if (other) check_and_free(other);
+}
+
+void *allocate(void *argument) {
+  unsigned state = static_cast<unsigned>(reinterpret_cast<uintptr_t>(argument)) + 1;
+  for (int i = 0; i < 2000 && !g_done; i++) {
+    state = state * 1664525 + 1013904223;
+    const unsigned kind = (state >> 8) % 64;
+    const size_t size = 24 + (kind == 0 ? 400000 : kind < 8 ? (state >> 14) % 40000
+                                                            : (state >> 14) % 1500);
+    char *block = static_cast<char *>(kind % 3 == 0   ? calloc(1, size)
+                                      : kind % 3 == 1 ? realloc(malloc(24), size)
+                                                      : malloc(size));
+    REQUIRE(block != nullptr);
+    put(block, size, state >> 4);
+    if (i % 500 == 499) malloc_trim(0);
+  }
+  return nullptr;
+}
+
+// One thread after another.
+void *lane(void *argument) {
+  while (!g_done) {
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, allocate, argument) == 0);
+    pthread_join(thread, nullptr);
+  }
+  return nullptr;
+}
+
+double now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+TEST(SignalStorm, HandlersRaiseAndFork) {
+  EXPECT_CHILD(60, [] {
+    g_lasting = static_cast<char *>(malloc(5000));
+    subject::fill(g_lasting, 5000, 3);
+    struct sigaction action = {};
+    action.sa_flags = SA_RESTART | SA_NODEFER;
+    action.sa_handler = count;
+    sigaction(SIGUSR2, &action, nullptr);
+    action.sa_flags = SA_RESTART;
+    action.sa_handler = disturb;
+    sigaction(SIGUSR1, &action, nullptr);
+    pthread_t threads[kThreads];
+    for (uintptr_t i = 0; i < kThreads; i++) {
+      REQUIRE(pthread_create(&threads[i], nullptr, lane, reinterpret_cast<void *>(i)) == 0);
+    }
+    // The kernel gives a signal of the process to whichever thread it finds running.
+    unsigned state = 1;
+    for (const double end = now() + 5; now() < end && g_signals < 20000;) {
+      state = state * 1664525 + 1013904223;
+      usleep((state >> 20) % 200);
+      kill(getpid(), SIGUSR1);
+    }
+    g_done = true;
+    for (pthread_t thread : threads) pthread_join(thread, nullptr);
+    signal(SIGUSR1, SIG_IGN);
+    REQUIRE(g_signals > 100 && g_raised > 50 && g_forks > 5);
+    REQUIRE(subject::holds(g_lasting, 5000, 3));
+    for (auto &box : g_boxes) {
+      if (char *block = box.exchange(nullptr)) check_and_free(block);
+    }
+    malloc_trim(0);
+  });
+}
+
+}  // namespace

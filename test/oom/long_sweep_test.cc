@@ -1,0 +1,216 @@
+// Every system call made to fail in turn over the long model tests: random calls of all entry
+// points on one thread, and lanes of threads that free each other's blocks. Each attempt is a
+// child. What may never be: a lost or changed block, another answer than NULL and ENOMEM, a failure
+// when nothing fails any more, memory that is not found again at the end.
+//
+// By default a sample of the calls fails, another one each time, for some seconds; the seed is
+// printed, CAIRN_SWEEP_SEED=n gives it again. CAIRN_SWEEP=full fails each one in turn, alone and
+// with all that follow, which takes minutes.
+//
+// Debug builds only: the faults are injected in os/.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+
+#include "model/threads.h"
+
+extern "C" {
+#include "heap/heap.h"
+#include "heap/thread_heap.h"
+#include "os/os.h"
+}
+
+namespace
+{
+
+using model::kMiB;
+using model::Lanes;
+using model::Random;
+using model::Shadow;
+
+constexpr int kNothingFailed = 77;
+constexpr size_t kToTheEnd = SIZE_MAX / 2;
+
+struct Plan {
+    size_t skip;
+    size_t count;
+    int error;
+};
+
+void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
+
+void verify_everything()
+{
+    heap_verify_all();
+    heaps_each(verify_heap, nullptr);
+}
+
+// All is freed: the heap holds nothing, and every committed page is one it can give again.
+void require_all_free(const Shadow &shadow)
+{
+    cairn_malloc_trim(0);
+    verify_everything();
+    struct heap_stats stats;
+    heap_read_stats(&stats);
+    if (stats.live_bytes != 0)
+        shadow.fail("bytes in use after all was freed", nullptr, stats.live_bytes);
+    // While the system gave no mapping, metadata took free pages of the arenas, for good.
+    const size_t rest = stats.pages.committed_bytes - stats.pages.free_bytes - stats.slab_bytes;
+    if (rest > stats.pages.meta_bytes)
+        shadow.fail("committed bytes that nobody has", nullptr, rest);
+}
+
+// One thread. Returns the number of calls of os/ that the run made under the plan.
+size_t run_sequence(const Plan &plan)
+{
+    Shadow shadow(21, 400, 96 * kMiB);
+    shadow.allow_failures(true);
+    os_fault_plan(plan.skip, plan.count, plan.error);
+    shadow.run(4000);
+    const size_t seen = os_fault_plan(0, 0, 0);
+    shadow.allow_failures(false);
+    shadow.check_all();
+    verify_everything();
+    shadow.run(500);
+    shadow.check_all();
+    shadow.release_all();
+    require_all_free(shadow);
+    return seen;
+}
+
+// The same with memory going back at once, which makes the most calls.
+size_t run_sequence_without_cache(const Plan &plan)
+{
+    const struct page_limits limits = {0, kMiB, 16 * kMiB, false};
+    heap_start();
+    pages_configure(&limits);
+    return run_sequence(plan);
+}
+
+size_t run_lanes(const Plan &plan)
+{
+    constexpr uint64_t kSeed = 22;
+    size_t seen = 0;
+    Shadow all(kSeed, 1 << 14, SIZE_MAX);
+    for (bool failing : {true, false}) {
+        Lanes lanes(kSeed, 4, 150, 12 * kMiB);
+        lanes.allow_failures(failing);
+        if (failing)
+            os_fault_plan(plan.skip, plan.count, plan.error);
+        lanes.start(4, 150);
+        lanes.join();
+        seen += os_fault_plan(0, 0, 0);
+        verify_everything();
+        lanes.collect(all);
+        all.check_all();
+    }
+    all.release_all();
+    require_all_free(all);
+    return seen;
+}
+
+struct LongTest {
+    const char *name;
+    size_t (*run)(const Plan &plan);
+};
+
+class LongSweep : public testing::TestWithParam<LongTest>
+{
+  protected:
+    void SetUp() override
+    {
+        if (!config_debug)
+            GTEST_SKIP() << "faults are injected in debug builds only";
+    }
+
+    // The number of calls in a run; kNothingFailed as an answer needs no plan to strike.
+    static size_t count_calls()
+    {
+        int ends[2];
+        EXPECT_EQ(pipe(ends), 0);
+        fflush(nullptr);
+        const pid_t child = fork();
+        if (child == 0) {
+            const size_t seen = GetParam().run({0, 0, ENOMEM});
+            _exit(write(ends[1], &seen, sizeof seen) == sizeof seen ? 0 : 1);
+        }
+        size_t seen = 0;
+        close(ends[1]);
+        EXPECT_EQ(read(ends[0], &seen, sizeof seen), static_cast<ssize_t>(sizeof seen));
+        close(ends[0]);
+        int status = 0;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_EQ(status, 0);
+        return seen;
+    }
+
+    static void attempt(const Plan &plan)
+    {
+        fflush(nullptr);
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(120);
+            _exit(GetParam().run(plan) > plan.skip ? 0 : kNothingFailed);
+        }
+        int status = 0;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFEXITED(status) &&
+                    (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kNothingFailed))
+            << "status " << status << ", " << plan.count << " calls failing with " << plan.error
+            << " from call " << plan.skip << " on";
+        struck_ += WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+
+    static bool is_full()
+    {
+        const char *wanted = getenv("CAIRN_SWEEP");
+        return wanted && std::string(wanted) == "full";
+    }
+
+    static uint64_t seed()
+    {
+        const char *wanted = getenv("CAIRN_SWEEP_SEED");
+        return wanted ? strtoull(wanted, nullptr, 10) : static_cast<uint64_t>(time(nullptr));
+    }
+
+    static size_t struck_;
+};
+
+size_t LongSweep::struck_;
+
+TEST_P(LongSweep, CallsFailInTurn)
+{
+    struck_ = 0;
+    const size_t calls = count_calls();
+    ASSERT_GT(calls, 20u);
+    const uint64_t first_seed = seed();
+    printf("%zu calls, seed %llu\n", calls, static_cast<unsigned long long>(first_seed));
+    fflush(stdout);
+    Random random(first_seed);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+    for (size_t i = 0; !HasFailure() && is_full() && i < calls; i++) {
+        attempt({i, 1, ENOMEM});
+        attempt({i, kToTheEnd, i % 2 ? EPERM : EAGAIN});
+    }
+    while (!HasFailure() && !is_full() && std::chrono::steady_clock::now() < end) {
+        const size_t counts[] = {1, 1 + random.below(16), kToTheEnd};
+        const int errors[] = {ENOMEM, EPERM, EAGAIN};
+        attempt({random.below(calls), counts[random.below(3)], errors[random.below(3)]});
+    }
+    EXPECT_GT(struck_, 0u) << "no call was made to fail";
+    printf("%zu attempts with a failing call\n", struck_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tests, LongSweep,
+                         testing::Values(LongTest{"Sequence", run_sequence},
+                                         LongTest{"WithoutCache", run_sequence_without_cache},
+                                         LongTest{"Lanes", run_lanes}),
+                         [](const auto &each) { return each.param.name; });
+
+} // namespace
