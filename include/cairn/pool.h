@@ -36,9 +36,12 @@
  * Cost: get and put together less than 2 ns while the magazine has objects and room; one in some
  * hundred visits slabs, and the system when memory grows.
  *
- * fork: the child has the objects as they were. The lock of a shared pool is held over the fork.
- * What other threads' magazines hold is lost to the child until the pool is deleted. A pool that is
- * not shared must not be in use by another thread at that moment.
+ * fork: the child has the objects as they were. The lock of a shared pool is held over the fork,
+ * and a thread that needs it meanwhile waits for its end: so no thread gets or puts while it holds
+ * a lock that fork itself takes, such as that of a stdio stream (flockfile, or a write function of
+ * fopencookie), or neither goes on. What other threads' magazines hold is lost to the child until
+ * the pool is deleted. A pool that is not shared must not be in use by another thread at that
+ * moment.
  */
 #ifndef CAIRN_POOL_H
 #define CAIRN_POOL_H

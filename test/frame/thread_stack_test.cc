@@ -199,8 +199,8 @@ TEST(ThreadStack, ManyThreadsAtOnce)
         thread.join();
 }
 
-// The child's only thread has the stack of the thread that forked, frames and all, and gives it back
-// at its end; a thread that it starts has one of its own.
+// The child's only thread has the stack of the thread that forked, frames and all; a thread that it
+// starts has one of its own.
 TEST(ThreadStack, ChildOfForkHasTheForkingThreads)
 {
     in_thread([] {
