@@ -121,12 +121,16 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine, void *
 /* Functions of one type's pool: noun_pool_new(options), noun_pool_get(pool), noun_pool_put(pool,
  * object). The pool is a plain cairn_pool for everything else. */
 #define CAIRN_POOL(noun, type)                                                                     \
-    static inline cairn_pool *noun##_pool_new(const cairn_pool_options *options)                   \
+    __attribute__((unused)) static inline cairn_pool *noun##_pool_new(                             \
+        const cairn_pool_options *options)                                                         \
     {                                                                                              \
         return cairn_pool_new(sizeof(type), __alignof__(type), options);                           \
     }                                                                                              \
-    static inline type *noun##_pool_get(cairn_pool *pool) { return (type *)cairn_pool_get(pool); } \
-    static inline void noun##_pool_put(cairn_pool *pool, type *object)                             \
+    __attribute__((unused)) static inline type *noun##_pool_get(cairn_pool *pool)                  \
+    {                                                                                              \
+        return (type *)cairn_pool_get(pool);                                                       \
+    }                                                                                              \
+    __attribute__((unused)) static inline void noun##_pool_put(cairn_pool *pool, type *object)     \
     {                                                                                              \
         cairn_pool_put(pool, object);                                                              \
     }                                                                                              \
