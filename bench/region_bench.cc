@@ -338,7 +338,7 @@ BENCHMARK(TlsfShift)
     ->ArgNames({"from", "to"})
     ->Args({16, 4096})
     ->Args({2048, 4096})
-    ->Args({2048, 8192})
+    ->Args({3000, 8192})
     ->Args({4096, 8192})
     ->Iterations(1);
 
