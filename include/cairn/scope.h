@@ -48,8 +48,8 @@ extern "C" {
 CAIRN_API extern __thread cairn_stack cairn_thread_stack_head
     __attribute__((tls_model("initial-exec")));
 
-/* This thread's stack, for the functions of cairn/stack.h; NULL with ENOMEM. The library deletes
- * it. */
+/* This thread's stack, for the functions of cairn/stack.h; NULL with ENOMEM. The library deletes it
+ * at the thread's end, so no other thread may adopt it. */
 CAIRN_API cairn_stack *cairn_thread_stack(void);
 
 /* The slow halves of the functions below. */
