@@ -1,9 +1,9 @@
 /* One interface over all of Cairn's allocators: a context and what can be done with it.
  *
  * Every allocator gives one, by its constructor `struct cairn_allocator
- * cairn_<noun>_allocator(cairn_<noun> *)`. The value is two words, copied freely, and valid as long
- * as the allocator that it was made of. Code that takes one works with whatever lifetime its caller
- * chose:
+ * cairn_<noun>_allocator(cairn_<noun> *)`; the general heap has cairn_heap_allocator()
+ * (cairn/heap.h). The value is two words, copied freely, and valid as long as the allocator that it
+ * was made of. Code that takes one works with whatever lifetime its caller chose:
  *
  *     struct list *list_new(struct cairn_allocator from)
  *     {

@@ -26,7 +26,8 @@
  * Threads: a FIFO belongs to the thread that made it, or adopted it last; with `any_thread_free`
  * other threads may free, which costs them one or two atomic operations, and the owner collects as
  * it allocates. Fork: the child's thread owns the FIFOs that it owned in the parent. Frees that
- * other threads were doing at the time of the fork may be lost in the child: their objects stay.
+ * other threads were doing at the time of the fork may be lost in the child: their objects stay,
+ * and so does, when it is closed, their FIFO.
  *
  * Failure: NULL with errno ENOMEM, and everything stays as it was; also for alignments above 2 MiB.
  * EINVAL for an alignment that is no power of two. Misuse dies with one line (docs/MESSAGES.md): a

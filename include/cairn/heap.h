@@ -30,6 +30,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include <cairn/allocator.h>
+
 #ifdef __cplusplus
 extern "C" {
 #pragma GCC diagnostic push
@@ -37,7 +39,6 @@ extern "C" {
     "-Wshadow" /* a struct and a function of one name, as libc has them */
 #endif
 
-#define CAIRN_API            __attribute__((visibility("default")))
 #define CAIRN_ALLOCATES(...) __attribute__((malloc, warn_unused_result, alloc_size(__VA_ARGS__)))
 
 /* A block of at least `size` bytes, contents undefined. Size 0 gives a block of its own, too. */
@@ -117,6 +118,11 @@ CAIRN_API void cairn_malloc_stats(void);
 /* The heap's state as XML on `stream`, in glibc's elements. `options` must be 0, else EINVAL is
  * returned; 0 on success, -1 with errno when writing failed. */
 CAIRN_API int cairn_malloc_info(int options, FILE *stream);
+
+/* The heap behind cairn/allocator.h: any thread, any alignment that is a power of two. resize works
+ * within what the block has anyway, down to half of it; a pointer that is no block dies as it would
+ * in cairn_malloc_usable_size or cairn_free. */
+CAIRN_API struct cairn_allocator cairn_heap_allocator(void);
 
 /* Options, "key:value,…", that a program gives itself by defining this symbol; the variable
  * CAIRN_OPTIONS in the environment comes after it and wins. docs/OPTIONS.md lists the keys. */

@@ -36,9 +36,12 @@
  * Cost: get and put together less than 2 ns while the magazine has objects and room; one in some
  * hundred visits slabs, and the system when memory grows.
  *
- * fork: the child has the objects as they were. The lock of a shared pool is held over the fork.
- * What other threads' magazines hold is lost to the child until the pool is deleted. A pool that is
- * not shared must not be in use by another thread at that moment.
+ * fork: the child has the objects as they were. The lock of a shared pool is held over the fork,
+ * and a thread that needs it meanwhile waits for its end: so no thread gets or puts while it holds
+ * a lock that fork itself takes, such as that of a stdio stream (flockfile, or a write function of
+ * fopencookie), or neither goes on. What other threads' magazines hold is lost to the child until
+ * the pool is deleted. A pool that is not shared must not be in use by another thread at that
+ * moment.
  */
 #ifndef CAIRN_POOL_H
 #define CAIRN_POOL_H
@@ -118,12 +121,16 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine, void *
 /* Functions of one type's pool: noun_pool_new(options), noun_pool_get(pool), noun_pool_put(pool,
  * object). The pool is a plain cairn_pool for everything else. */
 #define CAIRN_POOL(noun, type)                                                                     \
-    static inline cairn_pool *noun##_pool_new(const cairn_pool_options *options)                   \
+    __attribute__((unused)) static inline cairn_pool *noun##_pool_new(                             \
+        const cairn_pool_options *options)                                                         \
     {                                                                                              \
         return cairn_pool_new(sizeof(type), __alignof__(type), options);                           \
     }                                                                                              \
-    static inline type *noun##_pool_get(cairn_pool *pool) { return (type *)cairn_pool_get(pool); } \
-    static inline void noun##_pool_put(cairn_pool *pool, type *object)                             \
+    __attribute__((unused)) static inline type *noun##_pool_get(cairn_pool *pool)                  \
+    {                                                                                              \
+        return (type *)cairn_pool_get(pool);                                                       \
+    }                                                                                              \
+    __attribute__((unused)) static inline void noun##_pool_put(cairn_pool *pool, type *object)     \
     {                                                                                              \
         cairn_pool_put(pool, object);                                                              \
     }                                                                                              \

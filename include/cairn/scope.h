@@ -42,13 +42,14 @@ extern "C" {
 #define CAIRN_ALIGNOF _Alignof
 #endif
 
-/* This thread's stack; before its first use one of which every allocation takes the slow path.
- * Written by the library only. */
-CAIRN_API extern __thread cairn_stack *cairn_thread_stack_word
+/* This thread's stack: lies here itself, not behind a pointer, so that a loop of allocations needs
+ * no load to find it. Before its first use every operation takes the slow path. Written by the
+ * functions of cairn/stack.h only. */
+CAIRN_API extern __thread cairn_stack cairn_thread_stack_head
     __attribute__((tls_model("initial-exec")));
 
-/* This thread's stack, for the functions of cairn/stack.h; NULL with ENOMEM. The library deletes
- * it. */
+/* This thread's stack, for the functions of cairn/stack.h; NULL with ENOMEM. The library deletes it
+ * at the thread's end, so no other thread may adopt it. */
 CAIRN_API cairn_stack *cairn_thread_stack(void);
 
 /* The slow halves of the functions below. */
@@ -65,12 +66,16 @@ CAIRN_API char *cairn_thread_stack_vprintf(const char *format, va_list arguments
 static inline cairn_mark t_push(void)
 {
     cairn_mark mark;
-    if (__builtin_expect(cairn_stack_push_inline(cairn_thread_stack_word, &mark), 1))
+    if (__builtin_expect(cairn_stack_push_inline(&cairn_thread_stack_head, &mark), 1))
         return mark;
     return cairn_thread_stack_push();
 }
 
-static inline void t_pop(cairn_mark mark) { cairn_stack_pop(cairn_thread_stack_word, mark); }
+static inline void t_pop(cairn_mark mark)
+{
+    if (__builtin_expect(!cairn_stack_pop_inline(&cairn_thread_stack_head, mark), 0))
+        cairn_stack_pop_slow(&cairn_thread_stack_head, mark);
+}
 
 /* For t_scope. */
 static inline void cairn_scope_end(cairn_mark *mark) { t_pop(*mark); }
@@ -86,7 +91,7 @@ static inline void cairn_scope_end(cairn_mark *mark) { t_pop(*mark); }
 /* `size` bytes in the newest frame at a multiple of `align`; contents undefined. */
 static inline void *t_alloc_aligned(size_t size, size_t align)
 {
-    void *block = cairn_stack_alloc_inline(cairn_thread_stack_word, size, align);
+    void *block = cairn_stack_alloc_inline(&cairn_thread_stack_head, size, align);
     if (__builtin_expect(block != NULL, 1))
         return block;
     return cairn_thread_stack_alloc(size, align);

@@ -20,7 +20,7 @@
  *
  * Memory: a frame costs 16 bytes, a block its size rounded up to a multiple of 8. What the stack
  * did not reach for half a second goes back to the system, also while an outer frame lives on; a
- * push in 64 looks at the clock, and so does whatever grows or shrinks the stack by a step.
+ * push in 256 looks at the clock, and so does whatever grows or shrinks the stack by a step.
  * cairn_stack_trim gives back at once. An idle stack keeps what it has.
  *
  * Threads: a stack belongs to the thread that made it, or adopted it last. Only that thread may use
@@ -65,6 +65,7 @@ typedef struct cairn_stack {
     struct cairn_stack_frame *frame; /* the newest */
     void *owner;                     /* its thread pointer */
     uint64_t serial;                 /* of the newest frame ever */
+    void *inside;                    /* const: the library's part */
 } cairn_stack;
 
 typedef struct cairn_stack_options {
@@ -119,9 +120,14 @@ CAIRN_API void *cairn_stack_realloc_slow(cairn_stack *stack, void *pointer, size
 /* Alignments up to this, known at compile time, are for the inline path; one push in so many looks
  * at the clock. */
 #define CAIRN_STACK_INLINE_ALIGN 4096
-#define CAIRN_STACK_PUSH_TICK    64
+#define CAIRN_STACK_PUSH_TICK    256
+
+/* UndefinedBehaviorSanitizer's test for NULL in gcc reads the flags of the addition that makes a
+ * thread-local address (cairn/scope.h); the linker may turn it into one that sets none. */
+#define CAIRN_STACK_NO_UBSAN __attribute__((no_sanitize("undefined")))
 
 /* The inline half of push: whether it could, without a look at the owner. */
+CAIRN_STACK_NO_UBSAN
 static inline bool cairn_stack_push_inline(cairn_stack *stack, cairn_mark *mark)
 {
     uintptr_t start = stack->position;
@@ -152,21 +158,28 @@ static inline cairn_mark cairn_stack_push(cairn_stack *stack)
     return cairn_stack_push_slow(stack);
 }
 
+/* The inline half of pop: whether it could, without a look at the owner. */
+CAIRN_STACK_NO_UBSAN
+static inline bool cairn_stack_pop_inline(cairn_stack *stack, cairn_mark mark)
+{
+    if (__builtin_expect(mark.frame != stack->frame || mark.frame->serial != mark.serial, 0))
+        return false;
+    stack->position = (uintptr_t)mark.frame;
+    stack->frame = mark.frame->previous;
+    return true;
+}
+
 /* Ends the mark's frame and whatever is above it. */
 static inline void cairn_stack_pop(cairn_stack *stack, cairn_mark mark)
 {
-    if (__builtin_expect(stack->owner != __builtin_thread_pointer() || mark.frame != stack->frame ||
-                             mark.frame->serial != mark.serial,
-                         0)) {
+    if (__builtin_expect(
+            stack->owner != __builtin_thread_pointer() || !cairn_stack_pop_inline(stack, mark), 0))
         cairn_stack_pop_slow(stack, mark);
-        return;
-    }
-    stack->position = (uintptr_t)mark.frame;
-    stack->frame = mark.frame->previous;
 }
 
 /* The inline half of alloc: the block, or NULL when it takes the slow half; without a look at the
  * owner. */
+CAIRN_STACK_NO_UBSAN
 static inline void *cairn_stack_alloc_inline(cairn_stack *stack, size_t size, size_t align)
 {
     if (!__builtin_constant_p(align) || align > CAIRN_STACK_INLINE_ALIGN || align == 0 ||
@@ -180,6 +193,8 @@ static inline void *cairn_stack_alloc_inline(cairn_stack *stack, size_t size, si
      */
     if (__builtin_expect(rounded - 1 >= stack->limit - start, 0))
         return NULL;
+    if (start == 0)
+        __builtin_unreachable(); /* then the limit is 0, too: spares the callers' test for NULL */
     stack->position = start + rounded;
     return (void *)start;
 }

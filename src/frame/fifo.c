@@ -95,6 +95,7 @@ api cairn_fifo *cairn_fifo_new(const cairn_fifo_options *options)
         .any_thread_free = options->any_thread_free,
         .checked = frame_checked(),
     };
+    fifo_remote_start(fifo);
     frame_copy_name(fifo->name, options->name, "fifo");
     set_owner(fifo, fifo->owner);
     return &fifo->head;
@@ -311,8 +312,7 @@ void fifo_end_object(struct fifo *fifo, void *pointer, bool queued)
     if (fifo->checked)
         pointer = fifo_checked_end(fifo, pointer, queued);
     uintptr_t address = (uintptr_t)pointer;
-    if (unlikely(address % GROUP_BYTES ==
-                 0)) { /* aligned to 2 MiB: the group's header lies before */
+    if (unlikely(address % GROUP_BYTES == 0)) { /* the group's header lies before */
         struct fifo_group *group = find_group(fifo, address);
         if (group == NULL || group->large != address)
             die_foreign(fifo, pointer);

@@ -8,6 +8,21 @@
 
 #include "base/test_delay.h"
 
+/* A free that another thread was doing when this process was forked is counted and never comes. */
+enum { PATIENCE_MS = 100 };
+
+static uint32_t forks; /* atomic: of this process and those before it */
+
+static void after_fork_in_child(void) { store_relaxed(&forks, forks + 1); }
+
+void fifo_remote_start(struct fifo *fifo)
+{
+    static bool registered; /* atomic */
+    if (fifo->any_thread_free && !load_relaxed(&registered) && !exchange_acq_rel(&registered, true))
+        (void)os_fork_register(NULL, NULL, after_fork_in_child); /* refused: as before any fork */
+    fifo->forks = load_relaxed(&forks);
+}
+
 static void **link_of(struct fifo *fifo, void *pointer, bool queues)
 {
     if (likely(!fifo->checked))
@@ -43,7 +58,7 @@ static size_t drain(struct fifo *fifo)
  * nothing is left. */
 static void drain_to_end(struct fifo *fifo, size_t held)
 {
-    for (;;) {
+    for (unsigned waited_ms = 0;;) {
         size_t count = drain(fifo) + held;
         held = 0;
         test_delay();
@@ -54,8 +69,15 @@ static void drain_to_end(struct fifo *fifo, size_t held)
         /* acquire, release: the next drainer, or this one's next turn, sees all before */
         if (count != 0 && fetch_sub_acq_rel(&fifo->pending, count) == count)
             return;
-        if (count == 0)
+        if (count != 0)
+            continue;
+        if (load_relaxed(&forks) == fifo->forks) {
             pause_processor(); /* somebody is between its count and its push */
+        } else if (waited_ms++ < PATIENCE_MS) {
+            os_sleep_ms(1);
+        } else {
+            return; /* somebody was, in the parent: the object is lost, and with it the FIFO */
+        }
     }
 }
 

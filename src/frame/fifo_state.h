@@ -96,6 +96,7 @@ struct fifo {
     uint64_t interval_start_ms;  /* owner */
     void *remote;                /* atomic: see above; objects linked by their first word */
     size_t pending;              /* atomic: see above */
+    uint32_t forks;              /* const: any_thread_free: as many as there were at the start */
     bool any_thread_free;        /* const */
     bool checked;                /* const */
     bool closed;                 /* owner */
@@ -171,6 +172,7 @@ void fifo_end_object(struct fifo *fifo, void *pointer, bool queued);
 void fifo_destroy(struct fifo *fifo);
 
 /* any_thread_free. */
+void fifo_remote_start(struct fifo *fifo);
 void fifo_free_remotely(struct fifo *fifo, void *pointer);
 void fifo_collect(struct fifo *fifo);
 void fifo_hand_over(struct fifo *fifo);

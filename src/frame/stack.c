@@ -4,14 +4,11 @@
 
 #include <string.h>
 
-static inline struct stack *stack_of(const cairn_stack *head)
-{
-    return (struct stack *)(uintptr_t)head;
-}
+static inline struct stack *stack_of(const cairn_stack *head) { return head->inside; }
 
 static inline void check_owner(const struct stack *stack)
 {
-    if (unlikely(stack->head.owner != __builtin_thread_pointer()))
+    if (unlikely(stack->head->owner != __builtin_thread_pointer()))
         die("stack \"%s\": used by a thread that does not own it", stack->name);
 }
 
@@ -19,8 +16,8 @@ void stack_set_position(struct stack *stack, uintptr_t position)
 {
     bool disarmed = stack_disarmed(stack) || stack->current == NULL;
     stack->held_position = position;
-    stack->head.position = disarmed ? 0 : position;
-    stack->head.limit = disarmed ? 0 : block_end(stack->current);
+    stack->head->position = disarmed ? 0 : position;
+    stack->head->limit = disarmed ? 0 : block_end(stack->current);
 }
 
 void stack_verify(const struct stack *stack)
@@ -44,7 +41,7 @@ void stack_verify(const struct stack *stack)
                    position <= block_end(stack->current));
     const struct stack_block *block = stack->current;
     uintptr_t above = position;
-    for (const struct cairn_stack_frame *frame = stack->head.frame; frame != &stack->base;
+    for (const struct cairn_stack_frame *frame = stack->head->frame; frame != &stack->base;
          frame = frame->previous) {
         while (!block_holds(block, (uintptr_t)frame)) {
             block = block->older;
@@ -56,7 +53,7 @@ void stack_verify(const struct stack *stack)
     }
 }
 
-api cairn_stack *cairn_stack_new(const cairn_stack_options *options)
+struct stack *stack_make(const cairn_stack_options *options, cairn_stack *head)
 {
     static const cairn_stack_options defaults = {0};
     options = options ? options : &defaults;
@@ -68,15 +65,23 @@ api cairn_stack *cairn_stack_new(const cairn_stack_options *options)
     if (stack == NULL)
         return frame_no_memory();
     *stack = (struct stack){
-        .head = {.frame = &stack->base, .owner = __builtin_thread_pointer()},
+        .head = head ? head : &stack->own,
         .base = {.serial = SERIAL_POP_SLOWLY},
         .max_bytes = most ? align_up(most, os_page_size()) : SIZE_MAX,
         .first_reserve = options->reserve,
         .interval_start_ms = os_now_ms(),
         .checked = frame_checked(),
     };
+    *stack->head =
+        (cairn_stack){.frame = &stack->base, .owner = __builtin_thread_pointer(), .inside = stack};
     frame_copy_name(stack->name, options->name, "stack");
-    return &stack->head;
+    return stack;
+}
+
+api cairn_stack *cairn_stack_new(const cairn_stack_options *options)
+{
+    struct stack *stack = stack_make(options, NULL);
+    return stack ? stack->head : NULL;
 }
 
 /* Ends what lies above `start`, which is in the current block: everything newer is ended already.
@@ -95,7 +100,7 @@ api void cairn_stack_reset(cairn_stack *head)
 {
     struct stack *stack = stack_of(head);
     check_owner(stack);
-    stack->head.frame = &stack->base;
+    stack->head->frame = &stack->base;
     stack->base.serial = SERIAL_POP_SLOWLY;
     stack->sealed = false;
     if (stack->first == NULL)
@@ -116,7 +121,7 @@ api void cairn_stack_delete(cairn_stack *head)
     if (stack->checked && stack->current)
         stack_checked_end(stack, (uintptr_t)stack->first->base);
     stack_free_blocks(stack);
-    stack->head = (cairn_stack){0}; /* a use after this finds no owner */
+    *stack->head = (cairn_stack){.inside = stack}; /* a use after this finds no owner */
     cell_give(CELL_STACK, stack);
 }
 
@@ -128,7 +133,7 @@ api void cairn_stack_seal(cairn_stack *head)
     check_owner(stack);
     uintptr_t position = stack_position(stack);
     stack->sealed = true;
-    stack->head.frame->serial |= SERIAL_POP_SLOWLY;
+    stack->head->frame->serial |= SERIAL_POP_SLOWLY;
     stack_set_position(stack, position);
 }
 
@@ -164,13 +169,13 @@ api cairn_mark cairn_stack_push_slow(cairn_stack *head)
         frame_no_memory();
         return (cairn_mark){0};
     }
-    uint64_t serial = ++stack->head.serial;
+    uint64_t serial = ++stack->head->serial;
     uint64_t flags = (stack->sealed ? SERIAL_FLAGS : 0) | (stack->checked ? SERIAL_POP_SLOWLY : 0);
     struct cairn_stack_frame *frame = (struct cairn_stack_frame *)start;
     mark_defined(frame, stack->checked ? sizeof *frame : 0);
-    frame->previous = stack->head.frame;
+    frame->previous = stack->head->frame;
     frame->serial = serial | flags;
-    stack->head.frame = frame;
+    stack->head->frame = frame;
     stack->sealed = false;
     stack_set_position(stack, start + sizeof *frame);
     stack_verify(stack);
@@ -180,10 +185,10 @@ api cairn_mark cairn_stack_push_slow(cairn_stack *head)
 /* How many frames lie above the mark's, which must be open. */
 static size_t frames_above(const struct stack *stack, cairn_mark mark)
 {
-    if (stack->head.frame == &stack->base)
+    if (stack->head->frame == &stack->base)
         die("stack \"%s\": pop without a push", stack->name);
     size_t above = 0;
-    for (const struct cairn_stack_frame *frame = stack->head.frame; frame != &stack->base;
+    for (const struct cairn_stack_frame *frame = stack->head->frame; frame != &stack->base;
          frame = frame->previous) {
         if (frame == mark.frame && (frame->serial & ~SERIAL_FLAGS) == mark.serial)
             return above;
@@ -204,7 +209,7 @@ api void cairn_stack_pop_slow(cairn_stack *head, cairn_mark mark)
     struct cairn_stack_frame *below = mark.frame->previous;
     bool below_sealed = (mark.frame->serial & SERIAL_BELOW_SEALED) != 0;
     end_from(stack, (uintptr_t)mark.frame);
-    stack->head.frame = below;
+    stack->head->frame = below;
     stack->sealed = below_sealed;
     stack_set_position(stack, (uintptr_t)mark.frame);
     stack_tick(stack);
@@ -238,11 +243,11 @@ api void *cairn_stack_alloc_slow(cairn_stack *head, size_t size, size_t align)
 static void check_frame_of(const struct stack *stack, const void *pointer)
 {
     uintptr_t address = (uintptr_t)pointer;
-    uintptr_t frame = (uintptr_t)stack->head.frame;
+    uintptr_t frame = (uintptr_t)stack->head->frame;
     uintptr_t above = stack_position(stack);
     bool outer = false;
     for (const struct stack_block *block = stack->current; block; block = block->older) {
-        bool holds_frame = stack->head.frame != &stack->base && block_holds(block, frame);
+        bool holds_frame = stack->head->frame != &stack->base && block_holds(block, frame);
         if (block_holds(block, address) && address < above) {
             if (outer || (holds_frame && address < frame))
                 die("stack \"%s\": realloc of %p, which is of an outer frame", stack->name,

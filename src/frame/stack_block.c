@@ -193,7 +193,7 @@ bool stack_make_room(struct stack *stack, size_t size, size_t align)
         return false; /* a block stays as a spare */
     if (current)
         current->left_at = stack_position(stack);
-    stack->head.frame->serial |= SERIAL_POP_SLOWLY; /* its pop has to find the way back */
+    stack->head->frame->serial |= SERIAL_POP_SLOWLY; /* its pop has to find the way back */
     stack->current = block;
     stack_set_position(stack, (uintptr_t)block->base);
     return true;

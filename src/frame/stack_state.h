@@ -40,7 +40,8 @@ struct stack_block {
 struct stack_checked_block;
 
 struct stack {
-    cairn_stack head;              /* first; what the inline functions know */
+    cairn_stack own;               /* first; the head of every stack but the threads' */
+    cairn_stack *head;             /* const: `own`, or the thread's cairn_thread_stack_head */
     struct cairn_stack_frame base; /* owner: the record below the first frame; in no mark */
     struct stack_block *first;     /* owner: oldest block, NULL before the first allocation */
     struct stack_block *current;   /* owner: block of the position */
@@ -67,7 +68,7 @@ inline_always bool stack_disarmed(const struct stack *stack)
 
 inline_always uintptr_t stack_position(const struct stack *stack)
 {
-    return stack_disarmed(stack) ? stack->held_position : stack->head.position;
+    return stack_disarmed(stack) ? stack->held_position : stack->head->position;
 }
 
 inline_always uintptr_t block_end(const struct stack_block *block)
@@ -79,6 +80,9 @@ inline_always bool block_holds(const struct stack_block *block, uintptr_t addres
 {
     return address - (uintptr_t)block->base < block->reserved;
 }
+
+/* A new stack, with that head; with NULL, its own. NULL when memory is out, with errno. */
+struct stack *stack_make(const cairn_stack_options *options, cairn_stack *head);
 
 /* Moves the position within the current block, and the inline limit with it. */
 void stack_set_position(struct stack *stack, uintptr_t position);

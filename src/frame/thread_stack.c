@@ -1,9 +1,10 @@
 /* The stack that every thread has: see cairn/scope.h.
  *
- * The thread's word points at its stack; before the first use and after the thread's end at a stack
- * that belongs to nobody, so the fast paths have no null test. The stack is deleted at the thread's
- * end, by a pthread key of our own; what other destructors allocate later makes a new one, which
- * goes in the next round of destructors.
+ * Its head, which the inline functions work on, is thread-local memory; the rest is as for every
+ * stack. Before the first use and after the thread's end the head belongs to a stack that is
+ * nobody's and has no room, so the fast paths have no test for that. The stack is deleted at the
+ * thread's end, by a pthread key of our own; what other destructors allocate later makes a new one,
+ * which goes in the next round of destructors.
  */
 #include "cairn/scope.h"
 
@@ -14,11 +15,12 @@
 #include <stdio.h>
 
 static struct cairn_stack_frame nothing;
-static struct stack no_stack = {.head.frame = &nothing,
+static struct stack no_stack = {.own = {.frame = &nothing, .inside = &no_stack},
+                                .head = &no_stack.own,
                                 .name = "thread"}; /* const: no owner, so nothing writes it */
 
-api __thread cairn_stack *cairn_thread_stack_word __attribute__((tls_model("initial-exec"))) =
-    &no_stack.head;
+api __thread cairn_stack cairn_thread_stack_head
+    __attribute__((tls_model("initial-exec"))) = {.frame = &nothing, .inside = &no_stack};
 
 static pthread_key_t end_key;
 static pthread_once_t end_once = PTHREAD_ONCE_INIT;
@@ -26,29 +28,27 @@ static bool end_key_made; /* const after end_once */
 
 static void at_thread_end(void *stack)
 {
-    if (cairn_thread_stack_word == stack)
-        cairn_thread_stack_word = &no_stack.head;
-    cairn_stack_delete(stack);
+    cairn_stack_delete(stack); /* which is the head of this thread */
+    cairn_thread_stack_head = no_stack.own;
 }
 
 static void make_end_key(void) { end_key_made = pthread_key_create(&end_key, at_thread_end) == 0; }
 
 api cairn_stack *cairn_thread_stack(void)
 {
-    if (likely(cairn_thread_stack_word != &no_stack.head))
-        return cairn_thread_stack_word;
+    cairn_stack *head = &cairn_thread_stack_head;
+    if (likely(head->inside != &no_stack))
+        return head;
     pthread_once(&end_once, make_end_key);
-    cairn_stack *stack = cairn_stack_new(&(cairn_stack_options){.name = "thread"});
-    if (stack == NULL)
+    if (stack_make(&(cairn_stack_options){.name = "thread"}, head) == NULL)
         return NULL;
     /* Unknown to the thread's end it would leak; then rather no stack. Without a key (all are in
      * use) it does leak. */
-    if (end_key_made && pthread_setspecific(end_key, stack) != 0) {
-        cairn_stack_delete(stack);
+    if (end_key_made && pthread_setspecific(end_key, head) != 0) {
+        at_thread_end(head);
         return frame_no_memory();
     }
-    cairn_thread_stack_word = stack;
-    return stack;
+    return head;
 }
 
 api cairn_mark cairn_thread_stack_push(void)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cairn/fifo.h"
+#include "cairn/heap.h"
 #include "cairn/pages.h"
 #include "cairn/pool.h"
 #include "cairn/ring.h"
@@ -71,6 +72,30 @@ struct PoolSubject {
     ~PoolSubject() { cairn_pool_delete(pool); }
 };
 
+struct HeapSubject {
+    static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
+    cairn_allocator get() { return cairn_heap_allocator(); }
+};
+struct SharedPoolSubject {
+    static constexpr size_t kMostSize = 200, kMostAlign = 16;
+    static cairn_pool *make()
+    {
+        cairn_pool_options options = {};
+        options.shared = true;
+        return cairn_pool_new(200, 16, &options);
+    }
+    cairn_pool *pool = make();
+    cairn_allocator get() { return cairn_pool_allocator(pool); }
+    ~SharedPoolSubject() { cairn_pool_delete(pool); }
+};
+struct SharedTlsfSubject {
+    static constexpr size_t kMostSize = kMiB, kMostAlign = 4 * kKiB;
+    std::vector<char> memory = std::vector<char>(64 * kMiB);
+    cairn_tlsf_shared *tlsf = cairn_tlsf_share(cairn_tlsf_init(memory.data(), memory.size()));
+    cairn_allocator get() { return cairn_tlsf_shared_allocator(tlsf); }
+    ~SharedTlsfSubject() { cairn_tlsf_unshare(tlsf); }
+};
+
 template <class Subject> class AllocatorConformance : public testing::Test
 {
   protected:
@@ -85,8 +110,9 @@ template <class Subject> class AllocatorConformance : public testing::Test
     }
 };
 
-using Subjects = testing::Types<StackSubject, FifoSubject, SharedFifoSubject, RingSubject,
-                                PagesSubject, TlsfSubject, PoolSubject>;
+using Subjects =
+    testing::Types<HeapSubject, StackSubject, FifoSubject, SharedFifoSubject, RingSubject,
+                   PagesSubject, TlsfSubject, SharedTlsfSubject, PoolSubject, SharedPoolSubject>;
 TYPED_TEST_SUITE(AllocatorConformance, Subjects);
 
 TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)

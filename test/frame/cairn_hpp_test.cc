@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cairn/heap.h"
+#include "cairn/tlsf.h"
 #include "frame/frame_kit.h"
 
 namespace
@@ -32,9 +34,11 @@ TEST(Resource, PmrContainersOnEveryAllocator)
     cairn::fifo_ptr fifo = cairn::make_fifo();
     cairn::ring_ptr ring = cairn::make_ring();
     cairn_ring_open(ring.get());
+    cairn_tlsf *tlsf = cairn_tlsf_new(0);
     for (cairn_allocator from :
          {cairn_stack_allocator(stack.get()), cairn_fifo_allocator(fifo.get()),
-          cairn_ring_allocator(ring.get()), cairn_pages_allocator()}) {
+          cairn_ring_allocator(ring.get()), cairn_pages_allocator(), cairn_tlsf_allocator(tlsf),
+          cairn_heap_allocator()}) {
         cairn::resource memory(from);
         std::pmr::vector<std::pmr::string> strings(&memory);
         for (int i = 0; i < 300; i++)
@@ -45,6 +49,7 @@ TEST(Resource, PmrContainersOnEveryAllocator)
         std::pmr::unordered_map<int, long> table(&memory);
         use_map(table);
     }
+    cairn_tlsf_delete(tlsf);
     cairn_ring_release(cairn_ring_seal(ring.get()));
 }
 

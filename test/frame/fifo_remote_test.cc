@@ -1,5 +1,7 @@
 // Frees by other threads: while the owner goes on, and after it closed the FIFO.
 
+#include <sys/wait.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -8,6 +10,10 @@
 
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
+
+extern "C" {
+#include "frame/fifo_state.h"
+}
 
 namespace
 {
@@ -133,6 +139,64 @@ TEST(FifoRemote, TheOwnersThreadMayFreeAfterClose)
     cairn_fifo_close(fifo);
     cairn_fifo_free(fifo, first);
     in_thread([&] { cairn_fifo_free(fifo, second); });
+}
+
+// In the child nobody waits for a free that a thread of the parent was doing.
+TEST(FifoRemote, ACloseInAChildOfForkEndsWithAFreeLost)
+{
+    cairn_fifo_options options = {};
+    options.any_thread_free = true;
+    cairn_fifo *fifo = cairn_fifo_new(&options);
+    void *object = cairn_fifo_alloc(fifo, 100, 8);
+    void *other = cairn_fifo_alloc(fifo, 100, 8);
+    fetch_add_acq_rel(&reinterpret_cast<struct fifo *>(fifo)->pending, size_t{1});
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        cairn_fifo_free(fifo, other);
+        cairn_fifo_close(fifo);
+        paint(object, 100, 1);
+        _exit(is_painted(object, 100, 1) ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    fetch_sub_acq_rel(&reinterpret_cast<struct fifo *>(fifo)->pending, size_t{1});
+    cairn_fifo_free(fifo, object);
+    cairn_fifo_free(fifo, other);
+    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+}
+
+// Children forked while other threads free; what they own goes on to work.
+TEST(FifoRemote, ForkAmidFrees)
+{
+    cairn_fifo_options options = {};
+    options.any_thread_free = true;
+    cairn_fifo *fifo = cairn_fifo_new(&options);
+    Queue queue;
+    std::thread consumer([&] { consume(fifo, queue); });
+    for (int i = 0; i < 50; i++) {
+        for (uint64_t k = 0; k < 200; k++)
+            queue.put(make_message(fifo, 100, k));
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            bool good = true;
+            for (uint64_t k = 0; k < 2000; k++) {
+                Message *message = make_message(fifo, 100, k);
+                good = good && message != nullptr && is_painted(message + 1, 100, k);
+                cairn_fifo_free(fifo, message);
+            }
+            cairn_fifo_close(fifo);
+            _exit(good ? 0 : 1);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        ASSERT_EQ(status, 0) << "child " << i;
+    }
+    queue.put(nullptr);
+    consumer.join();
+    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
 }
 
 TEST(FifoRemoteDeathTest, ForeignPointer)

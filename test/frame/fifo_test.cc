@@ -237,6 +237,25 @@ TEST(FifoDeathTest, DoubleFreeThatTheAccountingShows)
         cairn_fifo_free(fifo.get(), more[i]);
 }
 
+TEST(FifoDeathTest, DoubleFreeInThePageBeingFilled)
+{
+    if (frame_checked())
+        GTEST_SKIP() << "checked FIFOs find it at once";
+    cairn_fifo_options options = {};
+    options.name = "mine";
+    Fifo fifo = make(options);
+    void *object = cairn_fifo_alloc(fifo.get(), 2000, 8);
+    void *page = reinterpret_cast<void *>(align_down(reinterpret_cast<uintptr_t>(object), 4096));
+    EXPECT_DEATH_LINE(
+        {
+            cairn_fifo_free(fifo.get(), object);
+            cairn_fifo_free(fifo.get(), object);
+            cairn_fifo_alloc(fifo.get(), 8, 4096); // leaves the page
+        },
+        "fifo \"mine\": more frees than objects in the page of " + hex(page));
+    cairn_fifo_free(fifo.get(), object);
+}
+
 TEST(FifoDeathTest, WrongThread)
 {
     Fifo fifo = make();

@@ -340,6 +340,9 @@ TEST(RingDeathTest, AllocationAndSealWhileNoneIsOpen)
     EXPECT_DEATH_LINE(cairn_ring_alloc(ring.get(), 8, 8),
                       "ring \"mine\": allocation while no frame is open");
     EXPECT_DEATH_LINE(cairn_ring_seal(ring.get()), "ring \"mine\": seal while no frame is open");
+    char block[8];
+    EXPECT_DEATH_LINE(cairn_allocator_resize(cairn_ring_allocator(ring.get()), block, 8, 16),
+                      "ring \"mine\": resize while no frame is open");
 }
 
 TEST(RingDeathTest, SecondRelease)

@@ -1,5 +1,7 @@
 // The thread's own stack: scopes and their ends, the t_ functions, threads that come and go.
 
+#include <sys/wait.h>
+
 #include <csetjmp>
 #include <stdexcept>
 #include <vector>
@@ -195,6 +197,34 @@ TEST(ThreadStack, ManyThreadsAtOnce)
         });
     for (std::thread &thread : threads)
         thread.join();
+}
+
+// The child's only thread has the stack of the thread that forked, frames and all; a thread that it
+// starts has one of its own.
+TEST(ThreadStack, ChildOfForkHasTheForkingThreads)
+{
+    in_thread([] {
+        t_scope;
+        char *text = t_printf("%d before the fork", 1);
+        pid_t child = fork();
+        if (child == 0) {
+            bool good = strcmp(text, "1 before the fork") == 0;
+            for (int i = 0; i < 1000; i++) {
+                t_scope;
+                good = good && t_alloc(1000) != nullptr;
+            }
+            if (!config_tsan) // ThreadSanitizer allows a child no threads
+                in_thread([&good] {
+                    t_scope;
+                    good = good && t_strdup("a new thread's") != nullptr;
+                });
+            _exit(good && strcmp(text, "1 before the fork") == 0 ? 0 : 1);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0);
+        EXPECT_STREQ(text, "1 before the fork");
+    });
 }
 
 TEST(ThreadStackDeathTest, PopOfAnotherThreadsMark)

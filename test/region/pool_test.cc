@@ -1,6 +1,8 @@
 // The pool's get and put: objects of all shapes, reuse, exhaustion. Misuse: pool_fault_test.cc.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -121,6 +123,33 @@ TEST(Pool, PutAndTheMagazineBothKeepContentAndErrno)
     EXPECT_EQ(cairn_pool_get(pool), object);
     EXPECT_EQ(errno, 77);
     EXPECT_EQ(static_cast<char *>(object)[47], 'x');
+}
+
+TEST(Pool, AChildOfForkHasTheObjects)
+{
+    Pool pool(48, 16);
+    std::vector<char *> objects;
+    for (int i = 0; i < 5000; i++)
+        objects.push_back(static_cast<char *>(cairn_pool_get(pool)));
+    for (char *object : objects)
+        *object = 5;
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        bool good = fault(pool).empty();
+        for (char *object : objects) {
+            good = good && *object == 5;
+            cairn_pool_put(pool, object);
+        }
+        good = good && stats(pool).live_objects == 0 && cairn_pool_get(pool) != nullptr;
+        _exit(good && fault(pool).empty() ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(stats(pool).live_objects, objects.size());
+    for (char *object : objects)
+        cairn_pool_put(pool, object);
 }
 
 TEST(Pool, AMaximumIsKeptAndIsNotSticky)

@@ -2,6 +2,8 @@
 // shadow is in tlsf_model_test.cc.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -310,6 +312,32 @@ TEST(Tlsf, ReallocOfNullAndToNothing)
     cairn_tlsf_free(heap, nullptr);
     EXPECT_EQ(cairn_tlsf_usable(heap, nullptr), 0u);
     EXPECT_EQ(cairn_tlsf_resize(heap, nullptr, 10), nullptr);
+}
+
+// A copy like that of all private memory: whole, and the parent's stays as it was.
+TEST(Tlsf, AChildOfForkHasACopy)
+{
+    Arena heap(256 * kKiB);
+    auto *block = static_cast<char *>(cairn_tlsf_alloc(heap, 1000));
+    memset(block, 5, 1000);
+    const size_t free_bytes = stats(heap).free_bytes;
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        bool good = fault(heap).empty() && block[999] == 5;
+        memset(block, 6, 1000);
+        cairn_tlsf_free(heap, block);
+        while (cairn_tlsf_alloc(heap, 500) != nullptr) {
+        }
+        _exit(good && fault(heap).empty() ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(fault(heap), "");
+    EXPECT_EQ(stats(heap).free_bytes, free_bytes);
+    EXPECT_EQ(block[999], 5);
+    cairn_tlsf_free(heap, block);
 }
 
 TEST(Tlsf, ResizeNeverMovesAndKeepsErrno)
