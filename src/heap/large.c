@@ -49,8 +49,8 @@ void large_free(struct span *span)
         pages_give_huge(span);
     else if (unlikely(heap == &no_heap))
         pages_give(span);
-    else if (run_cache_put(&heap->runs, span))
-        return; /* nothing changed for the pages: no time to ask for */
+    else if (!run_cache_put(&heap->runs, span))
+        return;
     heaps_tick();
 }
 

@@ -27,7 +27,7 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
     size_t pages = span->pages;
     if (pages > RUN_CACHE_MAX_PAGES) {
         pages_give(span);
-        return false;
+        return true;
     }
     size_t place = pages % RUN_CACHE_PLACES;
     span->zero = false;
@@ -36,7 +36,7 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
     cache->pages[place] = (uint8_t)pages;
     if (before != 0)
         pages_give(span_of(before));
-    return before == 0;
+    return before != 0 || cache->puts++ % 16 == 0;
 }
 
 bool run_cache_empty(struct run_cache *cache)

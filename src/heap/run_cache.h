@@ -16,13 +16,15 @@ enum { RUN_CACHE_PLACES = 8, RUN_CACHE_MAX_PAGES = 64 };
 struct run_cache {
     uintptr_t places[RUN_CACHE_PLACES]; /* atomic: a span, 0 for none; low bit: seen by an aging */
     uint8_t pages[RUN_CACHE_PLACES];    /* owner: length of what it put there last */
+    uint8_t puts;                       /* owner: counts, around */
 };
 
 /* A run of exactly so many pages; NULL when none is kept. The owner's. Its content is anything. */
 struct span *run_cache_take(struct run_cache *cache, size_t pages);
 
 /* Keeps a large block's run, or gives it to the pages; so also the run that was in its place. True
- * when none went there. The owner's. */
+ * when it is time to ask what is due by age: always when a run went to the pages, and now and then.
+ * The owner's. */
 bool run_cache_put(struct run_cache *cache, struct span *span);
 
 /* Gives everything that is kept to the pages, or what was kept since the aging before. Any thread.

@@ -83,7 +83,7 @@ class Scope
         else if (choice == 5)
             resize();
         else if (choice == 6)
-            refuse();
+            t_refuse();
         else if (choice == 7 && state_.input.flag())
             state_.faults.plan(state_.input);
         else if (choice == 7)
@@ -189,7 +189,7 @@ class Scope
         keep(moved, size, alignof(max_align_t));
     }
 
-    void refuse()
+    void t_refuse()
     {
         const size_t size = state_.input.beyond();
         const size_t kind = state_.input.below(3);

@@ -55,7 +55,7 @@ void leave_dirty(size_t bytes)
 // Slow paths, in which the clock is looked at.
 void pass()
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 20; i++)
         cairn_free(model::opaque(cairn_malloc(100 * kKiB)));
 }
 

@@ -119,7 +119,7 @@ TEST_F(Purge, TheRestOfARunInUseDecays)
     for (int i = 0; i < 6; i++) {
         pages_give(used(64 << 10));
         os_sleep_ms(30);
-        pages_tick();
+        pages_tick(nullptr);
     }
     EXPECT_LE(dirty(), 1 * kMiB);
 }
