@@ -63,6 +63,7 @@ void defer_fenced(struct span *span, size_t least)
            os_protect(span->base, fence << PAGE_SHIFT, OS_NONE) == 0) {
         span->base += fence << PAGE_SHIFT;
         span->pages -= (uint32_t)fence;
+        fetch_sub_relaxed(&pages_state.committed_pages, fence); /* in no one's use, nor free */
         size_t stretch = STRETCH_PAGES + random_below(&random, STRETCH_PAGES);
         stretch = align_up(larger_of(stretch, least), fence);
         struct span *rest = span->pages > stretch + fence ? header_make(0) : NULL;
