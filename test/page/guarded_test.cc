@@ -31,8 +31,8 @@ TEST_F(GuardedDeathTest, BothSidesFault)
     for (size_t size : {size_t{PAGE_BYTES}, 100 * kKiB, 3 * kMiB}) {
         struct span *span = map(size, PAGE_BYTES, 10 * kKiB);
         memset(span->base, 1, size);
-        EXPECT_EXIT(touch(span->base - 1), testing::KilledBySignal(SIGSEGV), "");
-        EXPECT_EXIT(touch(span->base + size), testing::KilledBySignal(SIGSEGV), "");
+        EXPECT_DEATH(touch(span->base - 1), "");
+        EXPECT_DEATH(touch(span->base + size), "");
         pages_give_guarded(span);
     }
 }
@@ -42,8 +42,8 @@ TEST_F(GuardedDeathTest, FreedAddressesFault)
     struct span *span = map(kMiB);
     char *base = span->base;
     pages_give_guarded(span);
-    EXPECT_EXIT(touch(base), testing::KilledBySignal(SIGSEGV), "");
-    EXPECT_EXIT(touch(base + kMiB - 1), testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_DEATH(touch(base), "");
+    EXPECT_DEATH(touch(base + kMiB - 1), "");
 }
 
 TEST_F(Guarded, FreedAddressesAreGivenBackInTheEnd)
@@ -84,8 +84,7 @@ TEST_F(Guarded, GrowsAndShrinksWithItsContents)
         for (size_t i = old; i < size; i++)
             ASSERT_EQ(span->base[i], 0) << size;
         memset(span->base + 100 * kKiB, 1, size - 100 * kKiB);
-        EXPECT_EXIT(touch(span->base + size + size / 8 + 4096), testing::KilledBySignal(SIGSEGV),
-                    "");
+        EXPECT_DEATH(touch(span->base + size + size / 8 + 4096), "");
     }
     pages_give_guarded(span);
 }
