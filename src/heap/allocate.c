@@ -1,6 +1,7 @@
 /* The slow half of malloc: other sizes, empty lists, first calls, ended threads. The fast half is
  * fast.h. */
 #include "base/check.h"
+#include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 
@@ -32,7 +33,7 @@ static void *take_block(struct heap *heap, unsigned class)
 }
 
 /* A block of the class for a thread whatever its state. */
-static no_inline void *allocate_class(unsigned class)
+static no_inline void *allocate_raw(unsigned class)
 {
     struct heap *heap = thread_heap;
     if (unlikely(heap == &no_heap)) {
@@ -49,14 +50,22 @@ static no_inline void *allocate_class(unsigned class)
     return take_block(heap, class);
 }
 
-/* The usual way of a medium block: the current slab has a free slot. */
-static void *allocate_medium(unsigned class)
+inline_always void *allocate_class(unsigned class, size_t size_bytes)
 {
+    void *block = allocate_raw(class);
+    return config_hardened && block ? harden_hand_out(block, size_bytes) : block;
+}
+
+/* The usual way of a medium block: the current slab has a free slot. */
+static void *allocate_medium(unsigned class, size_t size_bytes)
+{
+    if (config_hardened)
+        return allocate_class(class, size_bytes);
     struct heap *heap = thread_heap;
     struct span *slab = heap->current[class];
     void *block = slab_pop(slab);
     if (unlikely(block == NULL))
-        return allocate_class(class);
+        return allocate_raw(class);
     if (slab->until++ == 0)
         heap_unspare(heap, slab);
     return block;
@@ -64,10 +73,10 @@ static void *allocate_medium(unsigned class)
 
 void *malloc_slow(size_t size_bytes)
 {
-    if (likely(size_bytes <= SMALL_MAX))
-        return allocate_class(small_class(size_bytes));
-    if (likely(size_bytes <= MEDIUM_MAX))
-        return allocate_medium(medium_class(size_bytes));
+    if (likely(size_bytes <= SMALL_MOST))
+        return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes);
+    if (likely(size_bytes <= MEDIUM_MOST))
+        return allocate_medium(medium_class(size_bytes + CANARY_BYTES), size_bytes);
     struct span *span = large_allocate_kept(size_bytes);
     if (span == NULL)
         span = large_allocate(size_bytes, PAGE_BYTES);
@@ -76,9 +85,9 @@ void *malloc_slow(size_t size_bytes)
 
 void *heap_allocate_zeroed(size_t size_bytes)
 {
-    if (size_bytes <= MEDIUM_MAX) {
+    if (size_bytes <= MEDIUM_MOST) {
         void *block = malloc_fast(size_bytes, malloc_slow);
-        return block ? memset(block, 0, size_bytes) : NULL;
+        return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
     }
     struct span *span = large_allocate(size_bytes, PAGE_BYTES);
     if (span == NULL)
@@ -91,9 +100,9 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= 16)
         return malloc_fast(size_bytes, malloc_slow);
-    unsigned class = class_of_aligned(size_bytes, alignment_bytes);
+    unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
-        return allocate_class(class);
-    struct span *span = large_allocate(larger_of(size_bytes, MEDIUM_MAX + 1), alignment_bytes);
+        return allocate_class(class, size_bytes);
+    struct span *span = large_allocate(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes);
     return span ? span->base : NULL;
 }
