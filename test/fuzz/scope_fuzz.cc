@@ -56,7 +56,7 @@ class Scope
             const size_t choice = state_.input.below(12);
             if (choice == 0)
                 break;
-            step(choice);
+            t_step(choice);
         }
         for (const Block &block : blocks_) {
             check(block);
@@ -71,7 +71,7 @@ class Scope
         Scope(state, depth).run();
     }
 
-    void step(size_t choice)
+    void t_step(size_t choice)
     {
         errno = kErrno;
         if (choice < 3 && depth_ < kMostDepth)
@@ -79,9 +79,9 @@ class Scope
         else if (choice == 3)
             forget_frames();
         else if (choice == 4)
-            text();
+            t_text();
         else if (choice == 5)
-            resize();
+            t_resize();
         else if (choice == 6)
             t_refuse();
         else if (choice == 7 && state_.input.flag())
@@ -89,7 +89,7 @@ class Scope
         else if (choice == 7)
             state_.faults.end();
         else if (choice < 11)
-            allocate();
+            t_allocate();
         else
             for (const Block &block : blocks_)
                 check(block);
@@ -133,7 +133,7 @@ class Scope
         state_.bytes += size;
     }
 
-    void allocate()
+    void t_allocate()
     {
         const size_t kind = state_.input.below(5);
         const size_t size = pick_size();
@@ -153,7 +153,7 @@ class Scope
     }
 
     // Strings as the libc makes them, from a string of the input's length.
-    void text()
+    void t_text()
     {
         const size_t length = state_.input.number16() % 5000;
         const size_t most = state_.input.number16();
@@ -168,7 +168,7 @@ class Scope
         }
     }
 
-    void resize()
+    void t_resize()
     {
         const size_t size = pick_size();
         if (blocks_.empty())
