@@ -50,7 +50,7 @@ class Scope
     Scope(State &state, unsigned depth) : state_(state), depth_(depth) {}
 
     // With the scope's frame open. Returns at its end.
-    void run()
+    void t_run()
     {
         while (!state_.input.done()) {
             const size_t choice = state_.input.below(12);
@@ -68,7 +68,7 @@ class Scope
     static void enter(State &state, unsigned depth)
     {
         t_scope;
-        Scope(state, depth).run();
+        Scope(state, depth).t_run();
     }
 
     void t_step(size_t choice)
@@ -213,10 +213,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     std::thread([&] {
         State state{input, {}};
         // The thread's stack itself, below every scope, first; then scope after scope.
-        Scope(state, 0).run();
+        Scope(state, 0).t_run();
         while (!input.done()) {
             t_scope;
-            Scope(state, 0).run();
+            Scope(state, 0).t_run();
         }
         if (cairn_thread_stack() == nullptr)
             require(state.faults.planned(), "no stack");
