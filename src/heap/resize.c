@@ -8,7 +8,8 @@
 
 static size_t span_block_bytes(const struct span *span)
 {
-    return span_is_slab(span) ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
+    bool in_bytes = span_is_slab(span) || span->tag == SPAN_GUARDED;
+    return in_bytes ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
 }
 
 /* To a new block of its own span, from a large one: neither needs copying through the other's
@@ -30,7 +31,7 @@ void *heap_resize(void *pointer, size_t size_bytes)
     if (span_is_slab(span)) {
         if (size_bytes <= MEDIUM_MAX && class_of_size(size_bytes) == slab_class(span))
             return pointer;
-    } else if (size_bytes > MEDIUM_MAX) {
+    } else if (size_bytes > MEDIUM_MAX && span->tag != SPAN_GUARDED) {
         void *block = large_resize(span, size_bytes);
         if (block || size_bytes > PTRDIFF_MAX)
             return block;
@@ -55,6 +56,8 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
     bool matches;
     if (span_is_slab(span))
         matches = class_of_aligned(size_bytes, alignment_bytes) == slab_class(span);
+    else if (span->tag == SPAN_GUARDED)
+        matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
         matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT &&
                   large_matches(span, size_bytes);
