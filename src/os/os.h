@@ -64,10 +64,11 @@ typedef bool os_fault_handler(const struct os_fault *fault);
 int os_catch_faults(os_fault_handler *handler); /* once a process; 0 or a negative errno */
 
 uint32_t os_thread_id(void); /* the kernel's, as tools show it */
-/* The first call may allocate and takes the loader's lock; later ones do neither. */
+/* Once, before os_stack: may allocate and takes the loader's lock, which os_stack does not. */
 void os_stack_prepare(void);
 /* Return addresses of the caller's callers, innermost first, those within this library left out.
- * From `instruction` on if that is among them (0: all). Returns their number. */
+ * From `instruction` on if that is among them (0: all). Returns their number, 0 in programs
+ * without a dynamic linker. */
 unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t instruction);
 /* The file that the address was loaded from, and where it was loaded: file offset = address -
  * *base. NULL when the libc cannot tell. Async-signal-safe. */

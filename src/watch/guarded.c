@@ -130,7 +130,7 @@ static bool make_block(struct guarded_slot *slot, size_t size_bytes, size_t alig
 
 void *guarded_allocate(size_t size_bytes, size_t alignment_bytes)
 {
-    alignment_bytes = larger_of(alignment_bytes, size_bytes > 8 ? 16 : 8);
+    alignment_bytes = larger_of(alignment_bytes, 16);
     if (size_bytes > SLOT_BLOCK_MAX || alignment_bytes > guarded_pool.page_bytes || inside)
         return NULL;
     struct guarded_slot *slot = take_slot();
