@@ -2,7 +2,7 @@
 #ifndef CAIRN_WATCH_FAULT_REPORT_H
 #define CAIRN_WATCH_FAULT_REPORT_H
 
-#include "watch/guarded.h"
+#include "watch/guarded_slots.h"
 
 /* One line, the stacks of the block's allocation and of its free, this thread's stack; then abort.
  */

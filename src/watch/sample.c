@@ -1,9 +1,9 @@
-/* Sampling in a running program: the guarded pool as the heap's sampler. See guarded.h and
+/* Sampling in a running program: the guarded pool as the heap's sampler. see guarded_slots.h and
  * heap/sampling.h; nothing here but their connection. */
 #include "heap/heap.h"
 #include "os/os.h"
 #include "watch/fault_report.h"
-#include "watch/guarded.h"
+#include "watch/guarded_slots.h"
 #include "watch/watch.h"
 
 static struct heap_sampler sampler = {

@@ -4,8 +4,8 @@
 
 #include "base/compiler.h"
 
-/* Guards one block in about `interval`, not 0, between inaccessible pages: see guarded.h. Once,
- * before there are threads. 0 or a negative errno; then nothing is sampled. */
+/* Guards one block in about `interval`, not 0, between inaccessible pages: see guarded_slots.h.
+ * Once, before there are threads. 0 or a negative errno; then nothing is sampled. */
 int sample_start(uint32_t interval);
 
 #endif

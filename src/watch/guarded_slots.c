@@ -1,5 +1,5 @@
-/* The pool of guarded slots: see guarded.h. */
-#include "watch/guarded.h"
+/* The pool of guarded slots: see guarded_slots.h. */
+#include "watch/guarded_slots.h"
 
 #include "base/bits.h"
 #include "base/check.h"
@@ -123,6 +123,7 @@ static bool make_block(struct guarded_slot *slot, size_t size_bytes, size_t alig
         return false;
     slot->span.base = start;
     slot->span.size_bytes = (uint32_t)size_bytes;
+    memset(start, 0, size_bytes); /* pages that could not be purged hold a former block */
     fill_around(slot);
     record(&slot->allocated);
     return true;

@@ -19,8 +19,8 @@
  * Any thread; all of it may run together. allocate and free make system calls and walk the stack:
  * some microseconds.
  */
-#ifndef CAIRN_WATCH_GUARDED_H
-#define CAIRN_WATCH_GUARDED_H
+#ifndef CAIRN_WATCH_GUARDED_SLOTS_H
+#define CAIRN_WATCH_GUARDED_SLOTS_H
 
 #include "heap/heap.h"
 #include "os/os.h"
