@@ -97,18 +97,28 @@ static void fill_around(const struct guarded_slot *slot)
     memset(behind, FILLER, (size_t)(slot_end(slot) - behind));
 }
 
-/* The first byte beside the block that was written; NULL if none. */
+static bool is_filler(const char *start, const char *end)
+{
+    size_t bytes = (size_t)(end - start);
+    return bytes == 0 || (*start == (char)FILLER && memcmp(start, start + 1, bytes - 1) == 0);
+}
+
+/* The byte beside the block that was written, the nearest to it; NULL if none. */
 static const char *find_damage(const struct guarded_slot *slot)
 {
     const char *block = slot->span.base;
     const char *behind = block + slot->span.size_bytes;
-    for (const char *at = behind; at < slot_end(slot); at++)
-        if (*at != (char)FILLER)
-            return at;
-    for (const char *at = block; at > slot_pages(slot); at--)
-        if (at[-1] != (char)FILLER)
-            return at - 1;
-    return NULL;
+    if (!is_filler(behind, slot_end(slot))) {
+        while (*behind == (char)FILLER)
+            behind++;
+        return behind;
+    }
+    if (is_filler(slot_pages(slot), block))
+        return NULL;
+    do
+        block--;
+    while (*block == (char)FILLER);
+    return block;
 }
 
 /* Makes the slot's block; the slot is BUSY. */
