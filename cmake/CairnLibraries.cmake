@@ -3,7 +3,7 @@
 # One build of the sources as four libraries, which lie at the top of the build directory:
 #   libcairn<SUFFIX>.so, .a         the cairn_ names only
 #   libcairn-malloc<SUFFIX>.so, .a  also the names of libc and C++ (the NAMES sources)
-# HARDENED, 0 or 1, is the value of the compile definition CAIRN_HARDENED.
+# HARDENED, 0 none, 1 light or 2 full, is the value of the compile definition CAIRN_HARDENED.
 #
 # The sources are compiled once, position independent, for the shared and the static form: a
 # static library has to fit into a position independent executable too.

@@ -51,7 +51,7 @@ def main(arguments):
 
     prefixed, names = read_list("libcairn"), read_list("names")
     problems = {}  # what is wrong: in which libraries
-    for suffix in ("", "-hardened"):
+    for suffix in ("", "-hardened-light", "-hardened"):
         for base, expected in (("libcairn", prefixed), ("libcairn-malloc", prefixed | names)):
             library = f"{base}{suffix}.so"
             if suffix and not (build / library).exists():

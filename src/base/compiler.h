@@ -15,7 +15,7 @@
 #define CAIRN_DEBUG 0
 #endif
 #ifndef CAIRN_HARDENED
-#define CAIRN_HARDENED 0
+#define CAIRN_HARDENED 0 /* 1 light, 2 full */
 #endif
 
 #ifdef __cplusplus
@@ -25,9 +25,35 @@
 #endif
 
 enum {
-    config_debug = CAIRN_DEBUG,       /* verifiers and assertions on slow paths, fault injection */
-    config_hardened = CAIRN_HARDENED, /* reserved for the hardened build; decides nothing yet */
+    config_debug = CAIRN_DEBUG, /* verifiers and assertions on slow paths, fault injection */
+
+    /* Hardening, docs/HARDENING.md. Light: */
+    config_hardened = CAIRN_HARDENED >= 1,     /* any of it */
+    config_canaries = CAIRN_HARDENED >= 1,     /* behind slab blocks, and their exact sizes */
+    config_random_slots = CAIRN_HARDENED >= 1, /* slots of a slab in random order */
+    config_random_runs = CAIRN_HARDENED >= 1,  /* arenas and runs at random addresses */
+    config_fences = CAIRN_HARDENED >= 1,       /* guard pages in arenas and around metadata */
+    config_sealed = CAIRN_HARDENED >= 1,       /* options and tables read-only after the start */
+    /* Full, beside it: */
+    config_zero_freed = CAIRN_HARDENED >= 2,     /* freed blocks are zeroed, checked at reuse */
+    config_random_frees = CAIRN_HARDENED >= 2,   /* a freed slot is not always the next one */
+    config_quarantine = CAIRN_HARDENED >= 2,     /* freed blocks wait, replaced at random */
+    config_cleared_slabs = CAIRN_HARDENED >= 2,  /* a slab's pages are zero when they become one */
+    config_guarded_blocks = CAIRN_HARDENED >= 2, /* large blocks between guard pages */
 };
+
+/* For what config_sealed makes read-only: whole pages of its own, of the largest page size. A
+ * variable is declared sealed_data, as an array of sealed_count elements, which fill its pages;
+ * those that are never touched cost nothing. */
+enum { SEALED_BYTES = 65536 };
+#if CAIRN_HARDENED >= 1
+#define sealed_data __attribute__((aligned(SEALED_BYTES)))
+#else
+#define sealed_data
+#endif
+#define sealed_count(type, count) (config_sealed ? SEALED_BYTES / sizeof(type) : (size_t)(count))
+#define sealed_fills(variable)                                                                     \
+    static_check(!config_sealed || sizeof(variable) == SEALED_BYTES, "no other data in its pages")
 
 #define likely(condition)   __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)

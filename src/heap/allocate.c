@@ -1,6 +1,7 @@
 /* The slow half of malloc: other sizes, empty lists, first calls, ended threads. The fast half is
  * fast.h. */
 #include "base/check.h"
+#include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 
@@ -39,7 +40,7 @@ static void *take_block(struct heap *heap, unsigned class, size_t size_bytes,
 
 /* A block of the class, which the size and the alignment asked for belong to, for a thread whatever
  * its state. */
-static no_inline void *allocate_class(unsigned class, size_t size_bytes, size_t alignment_bytes)
+static no_inline void *allocate_raw(unsigned class, size_t size_bytes, size_t alignment_bytes)
 {
     struct heap *heap = thread_heap;
     if (unlikely(heap == &no_heap)) {
@@ -56,16 +57,24 @@ static no_inline void *allocate_class(unsigned class, size_t size_bytes, size_t 
     return take_block(heap, class, size_bytes, alignment_bytes);
 }
 
+inline_always void *allocate_class(unsigned class, size_t size_bytes, size_t alignment_bytes)
+{
+    void *block = allocate_raw(class, size_bytes, alignment_bytes);
+    if (!config_hardened || block == NULL || !span_is_slab(page_map_find(block)))
+        return block; /* a sampled one has guards of its own */
+    return harden_hand_out(block, size_bytes);
+}
+
 /* The usual way of a medium block: the current slab has a free slot. */
 static void *allocate_medium(unsigned class, size_t size_bytes)
 {
-    if (heap_is_sampling())
+    if (config_hardened || heap_is_sampling())
         return allocate_class(class, size_bytes, 1);
     struct heap *heap = thread_heap;
     struct span *slab = heap->current[class];
     void *block = slab_pop(slab);
     if (unlikely(block == NULL))
-        return allocate_class(class, size_bytes, 1);
+        return allocate_raw(class, size_bytes, 1);
     if (slab->until++ == 0)
         heap_unspare(heap, slab);
     return block;
@@ -73,10 +82,10 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
 
 void *malloc_slow(size_t size_bytes)
 {
-    if (likely(size_bytes <= SMALL_MAX))
-        return allocate_class(small_class(size_bytes), size_bytes, 1);
-    if (likely(size_bytes <= MEDIUM_MAX))
-        return allocate_medium(medium_class(size_bytes), size_bytes);
+    if (likely(size_bytes <= SMALL_MOST))
+        return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes, 1);
+    if (likely(size_bytes <= MEDIUM_MOST))
+        return allocate_medium(medium_class(size_bytes + CANARY_BYTES), size_bytes);
     struct span *span = large_allocate_kept(size_bytes);
     if (span == NULL)
         span = large_allocate(size_bytes, PAGE_BYTES);
@@ -85,9 +94,9 @@ void *malloc_slow(size_t size_bytes)
 
 void *heap_allocate_zeroed(size_t size_bytes)
 {
-    if (size_bytes <= MEDIUM_MAX) {
+    if (size_bytes <= MEDIUM_MOST) {
         void *block = malloc_fast(size_bytes, malloc_slow);
-        return block ? memset(block, 0, size_bytes) : NULL;
+        return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
     }
     struct span *span = large_allocate(size_bytes, PAGE_BYTES);
     if (span == NULL)
@@ -100,9 +109,9 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= 16)
         return malloc_fast(size_bytes, malloc_slow);
-    unsigned class = class_of_aligned(size_bytes, alignment_bytes);
+    unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
         return allocate_class(class, size_bytes, alignment_bytes);
-    struct span *span = large_allocate(larger_of(size_bytes, MEDIUM_MAX + 1), alignment_bytes);
+    struct span *span = large_allocate(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes);
     return span ? span->base : NULL;
 }

@@ -14,6 +14,7 @@
 #ifndef CAIRN_HEAP_FAST_H
 #define CAIRN_HEAP_FAST_H
 
+#include "heap/harden.h"
 #include "heap/slab.h"
 #include "heap/thread_heap.h"
 
@@ -30,6 +31,8 @@ void free_reject(uint64_t slot,
  * nothing. */
 inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
 {
+    if (config_hardened)
+        return harden_malloc(size_bytes, slow);
     struct heap *heap = thread_heap;
     if (unlikely(size_bytes > SMALL_MAX))
         return slow(size_bytes);
@@ -54,6 +57,10 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
 
 inline_always void free_fast(void *pointer)
 {
+    if (config_hardened) {
+        harden_free(pointer);
+        return;
+    }
     if (unlikely(!page_map_reaches((uintptr_t)pointer))) {
         free_foreign(pointer);
         return;

@@ -3,6 +3,7 @@
  */
 #include "base/check.h"
 #include "heap/checked.h"
+#include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/remote.h"
@@ -31,7 +32,8 @@ static _Noreturn cold void reject(const void *pointer, const char *operation)
         die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size,
             (void *)start);
     }
-    if (span == NULL && pages_holds(pointer))
+    bool trapped = config_guarded_blocks && page_map_find(pointer)->tag == SPAN_TRAPPED;
+    if (span == NULL && (trapped || pages_holds(pointer)))
         die(operation[0] == 'f' ? "double %s of %p (its memory is free)"
                                 : "%s of freed block %p (its memory is free)",
             operation, pointer);
@@ -82,6 +84,11 @@ static void free_tagged(void *pointer, struct heap *heap, struct span *slab)
     heap_drain(heap); /* so that the coming frees are fast again; may also retire other slabs, never
                          this one */
     unsigned slot = checked_slot(pointer, slab, "free");
+    if (config_hardened) {
+        harden_take_back(slab, slot);
+        harden_retain(heap, slab, slot);
+        return;
+    }
     slab_push(slab, slot);
     if (--slab->until == 0)
         heap_attend(heap, slab);

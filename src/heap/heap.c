@@ -1,12 +1,14 @@
 /* The heap's start, its part in fork, trim and statistics. */
 #include "heap/heap.h"
 #include "base/check.h"
+#include "heap/harden.h"
 #include "os/os.h"
 
 enum { NOT_STARTED, STARTING, STARTED };
 
 static uint32_t started; /* atomic */
-static struct slab_shape shapes[CLASS_COUNT];
+static struct slab_shape shapes[sealed_count(struct slab_shape, CLASS_COUNT)] sealed_data;
+sealed_fills(shapes);
 
 void heap_start(void)
 {
@@ -22,6 +24,12 @@ void heap_start(void)
     size_classes_init();
     for (unsigned i = 0; i < CLASS_COUNT; i++)
         shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64};
+    if (config_sealed) { /* refused, they stay writable */
+        (void)os_protect(size_classes, sizeof size_classes, OS_READ);
+        (void)os_protect(shapes, sizeof shapes, OS_READ);
+    }
+    if (config_hardened)
+        harden_start();
     pages_init(shapes);
     pages_on_fork(heaps_after_fork);
     heap_watch_threads();

@@ -5,6 +5,9 @@
  * to a page; mappings grow by moving page tables. So a block is a run up to HUGE_MIN_BYTES, but one
  * that has to move while it grows becomes a mapping from GROWING_MIN_BYTES, with some address space
  * to spare: it is likely to grow on.
+ *
+ * In full hardened builds every block is a guarded mapping; where the system gives none, what fits
+ * becomes a run without guards all the same.
  */
 #include "heap/large.h"
 
@@ -26,8 +29,14 @@ struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
         size_bytes + alignment_bytes > PTRDIFF_MAX)
         return NULL;
     heaps_tick();
-    if (size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES)
+    bool huge = size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES;
+    if (config_guarded_blocks) {
+        struct span *span = pages_map_guarded(size_bytes, alignment_bytes, 0);
+        if (span || huge)
+            return span;
+    } else if (huge) {
         return pages_map_huge(size_bytes, alignment_bytes);
+    }
     struct span *span = pages_take(pages_for(size_bytes), alignment_bytes);
     if (unlikely(span == NULL) && heaps_empty_run_caches())
         span = pages_take(pages_for(size_bytes), alignment_bytes);
@@ -37,7 +46,7 @@ struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
 struct span *large_allocate_kept(size_t size_bytes)
 {
     struct heap *heap = thread_heap;
-    if (size_bytes > RUN_CACHE_MAX_PAGES * PAGE_BYTES || heap == &no_heap)
+    if (config_guarded_blocks || size_bytes > RUN_CACHE_MAX_PAGES * PAGE_BYTES || heap == &no_heap)
         return NULL;
     return run_cache_take(&heap->runs, pages_for(size_bytes));
 }
@@ -45,9 +54,11 @@ struct span *large_allocate_kept(size_t size_bytes)
 void large_free(struct span *span)
 {
     struct heap *heap = thread_heap;
-    if (span->tag == SPAN_HUGE)
+    if (config_guarded_blocks && span->tag == SPAN_HUGE)
+        pages_give_guarded(span);
+    else if (span->tag == SPAN_HUGE)
         pages_give_huge(span);
-    else if (unlikely(heap == &no_heap))
+    else if (config_guarded_blocks || unlikely(heap == &no_heap))
         pages_give(span);
     else if (run_cache_put(&heap->runs, span))
         return; /* nothing changed for the pages: no time to ask for */
@@ -56,9 +67,11 @@ void large_free(struct span *span)
 
 void *large_resize(struct span *span, size_t size_bytes)
 {
-    if (size_bytes <= MEDIUM_MAX || size_bytes > PTRDIFF_MAX)
+    if (size_bytes <= MEDIUM_MOST || size_bytes > PTRDIFF_MAX)
         return NULL;
     size_t pages = pages_for(size_bytes);
+    if (span->tag == SPAN_HUGE && config_guarded_blocks)
+        return pages == span->pages || pages_resize_guarded(span, size_bytes) ? span->base : NULL;
     if (span->tag == SPAN_HUGE) {
         bool keeps = pages <= span->pages && pages >= span->pages - span->pages / 4;
         if (!keeps &&
@@ -75,13 +88,18 @@ void *large_resize(struct span *span, size_t size_bytes)
 bool large_matches(const struct span *span, size_t size_bytes)
 {
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    size_t spare = span->tag == SPAN_HUGE ? bytes / 4 + PAGE_BYTES : 0;
-    size_t least = larger_of(size_bytes, MEDIUM_MAX + 1);
+    size_t spare = span->tag == SPAN_HUGE && !config_guarded_blocks ? bytes / 4 + PAGE_BYTES : 0;
+    size_t least = larger_of(size_bytes, MEDIUM_MOST + 1);
     return size_bytes <= bytes && align_up(least, os_page_size()) + spare >= bytes;
 }
 
 struct span *large_allocate_growing(size_t size_bytes)
 {
+    if (config_guarded_blocks && size_bytes <= PTRDIFF_MAX / 2) {
+        struct span *span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
+        if (span || size_bytes >= GROWING_MIN_BYTES)
+            return span;
+    }
     if (size_bytes < GROWING_MIN_BYTES)
         return pages_take(pages_for(size_bytes), PAGE_BYTES);
     if (size_bytes > PTRDIFF_MAX / 2)

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/test_delay.h"
 #include "heap/checked.h"
+#include "heap/harden.h"
 
 /* (2) and (3). */
 static void post(struct heap *heap, struct span *slab)
@@ -82,6 +83,8 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
     if (unlikely(frozen))
         slab_begin_frozen(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
+    if (config_hardened)
+        harden_take_back(slab, slot);
     uint64_t bit = (uint64_t)1 << slot % 64;
     uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64],
                                     bit); /* pairs with the exchange in collect */

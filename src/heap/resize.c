@@ -1,6 +1,7 @@
 /* realloc, usable size, sized free: what starts from a block that exists. */
 #include "base/check.h"
 #include "heap/checked.h"
+#include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 
@@ -10,6 +11,13 @@ static size_t span_block_bytes(const struct span *span)
 {
     bool in_bytes = span_is_slab(span) || span->tag == SPAN_GUARDED;
     return in_bytes ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
+}
+
+/* What the program may use of it. */
+static size_t usable_bytes(struct span *span, const void *block)
+{
+    return config_canaries && span_is_slab(span) ? harden_size(span, block)
+                                                 : span_block_bytes(span);
 }
 
 /* To a new block of its own span, from a large one: neither needs copying through the other's
@@ -27,11 +35,15 @@ static void *move_large(struct span *old, size_t size_bytes)
 void *heap_resize(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
-    size_t old_bytes = span_block_bytes(span);
+    size_t old_bytes = usable_bytes(span, pointer);
     if (span_is_slab(span)) {
-        if (size_bytes <= MEDIUM_MAX && class_of_size(size_bytes) == slab_class(span))
+        if (size_bytes <= MEDIUM_MOST &&
+            class_of_size(size_bytes + CANARY_BYTES) == slab_class(span)) {
+            if (config_canaries)
+                harden_set_size(span, pointer, size_bytes);
             return pointer;
-    } else if (size_bytes > MEDIUM_MAX && span->tag != SPAN_GUARDED) {
+        }
+    } else if (size_bytes > MEDIUM_MOST && span->tag != SPAN_GUARDED) {
         void *block = large_resize(span, size_bytes);
         if (block || size_bytes > PTRDIFF_MAX)
             return block;
@@ -47,7 +59,7 @@ void *heap_resize(void *pointer, size_t size_bytes)
 
 size_t heap_usable_size(const void *pointer)
 {
-    return span_block_bytes(checked_span(pointer, "malloc_usable_size"));
+    return usable_bytes(checked_span(pointer, "malloc_usable_size"), pointer);
 }
 
 void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
@@ -55,11 +67,11 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
     struct span *span = page_map_find(pointer);
     bool matches;
     if (span_is_slab(span))
-        matches = class_of_aligned(size_bytes, alignment_bytes) == slab_class(span);
+        matches = class_of_request(size_bytes, alignment_bytes) == slab_class(span);
     else if (span->tag == SPAN_GUARDED)
         matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
-        matches = class_of_aligned(size_bytes, alignment_bytes) == CLASS_COUNT &&
+        matches = class_of_request(size_bytes, alignment_bytes) == CLASS_COUNT &&
                   large_matches(span, size_bytes);
     else
         matches = true; /* no block at all: free says so */

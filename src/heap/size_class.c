@@ -4,7 +4,8 @@
 #include "base/check.h"
 #include "heap/slab.h"
 
-struct size_class size_classes[CLASS_COUNT];
+struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)] sealed_data;
+sealed_fills(size_classes);
 
 static size_t size_of(unsigned class)
 {

@@ -15,8 +15,16 @@ enum {
     MEDIUM_MAX = 32768, /* the largest slab block */
     SMALL_CLASSES = 32,
     CLASS_COUNT = SMALL_CLASSES + 80,
-    CAPACITY_MAX = 254, /* a link is a byte: 1..254 are slots, 0 is "live", 255 ends a list */
+    CAPACITY_MAX = config_quarantine ? 253 : 254, /* a link is a byte: 1..254 are slots, 0 is
+                                                     "live", 255 ends a list; see slab.h */
     INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
+};
+
+/* Behind each slab block, hardened builds only; and the largest requests that the slabs serve. */
+enum {
+    CANARY_BYTES = config_canaries ? 8 : 0,
+    SMALL_MOST = SMALL_MAX - CANARY_BYTES,
+    MEDIUM_MOST = MEDIUM_MAX - CANARY_BYTES,
 };
 
 struct size_class {
@@ -27,7 +35,7 @@ struct size_class {
     uint64_t inverse; /* see slot_of in fast.h */
 };
 
-extern struct size_class size_classes[CLASS_COUNT];
+extern struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)];
 
 void size_classes_init(void);
 
@@ -59,5 +67,13 @@ inline_always unsigned class_of_size(size_t size_bytes)
 /* The class whose blocks hold `size_bytes` at every multiple of `alignment_bytes`, a power of two
  * up to a page; CLASS_COUNT when only a large block does. */
 unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes);
+
+/* The class for a request, canary included; CLASS_COUNT when it takes a large block. */
+inline_always unsigned class_of_request(size_t size_bytes, size_t alignment_bytes)
+{
+    if (size_bytes > MEDIUM_MOST)
+        return CLASS_COUNT;
+    return class_of_aligned(size_bytes + CANARY_BYTES, alignment_bytes);
+}
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/test_delay.h"
+#include "heap/harden.h"
 
 #include <string.h>
 
@@ -23,6 +24,8 @@ struct span *slab_make(struct heap *heap, unsigned class)
     slab->until = 0;
     slab->head = LINK_END;
     slab->capacity = shape->capacity;
+    if (config_random_slots)
+        harden_shuffle(heap, slab);
     store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in block_of_slab */
     return slab;
 }
@@ -50,6 +53,10 @@ unsigned slab_collect(struct span *slab)
             if (unlikely(*slab_link(slab, slot) != LINK_LIVE))
                 die("double free of %p (%u-byte block)", (void *)slab_block(slab, slot),
                     slab->size_bytes);
+            if (config_hardened) {
+                harden_retain(slab_heap(slab), slab, slot); /* counted when they are released */
+                continue;
+            }
             slab_push(slab, slot);
             collected++;
         }
@@ -69,6 +76,15 @@ unsigned slab_live(const struct span *slab)
     return live;
 }
 
+unsigned slab_used(const struct span *slab)
+{
+    unsigned used = slab_live(slab);
+    if (config_quarantine)
+        for (unsigned slot = 1; slot <= slab->capacity; slot++)
+            used += *slab_link(slab, slot) == LINK_QUARANTINED;
+    return used;
+}
+
 void slab_verify(const struct span *slab)
 {
     if (!config_debug)
@@ -81,5 +97,5 @@ void slab_verify(const struct span *slab)
         check_internal(slot != LINK_LIVE && slot < limit);
         check_internal(++listed <= slab->capacity);
     }
-    check_internal(listed + slab_live(slab) == limit - 1);
+    check_internal(listed + slab_used(slab) == limit - 1);
 }

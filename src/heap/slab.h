@@ -34,6 +34,7 @@
 enum {
     LINK_LIVE = 0,
     LINK_END = 255,
+    LINK_QUARANTINED = 254, /* hardened builds, where no slot has this number: harden.h */
     LINKS_AT = 64, /* in the cold area: behind the remote line, which other threads write */
 };
 
@@ -164,6 +165,10 @@ unsigned slab_collect(struct span *slab);
 
 /* Blocks in use, those freed remotely but not collected among them. */
 unsigned slab_live(const struct span *slab);
+
+/* Slots that are not free: those and, in hardened builds, those in quarantine. What `until`
+ * counts. */
+unsigned slab_used(const struct span *slab);
 
 void slab_verify(const struct span *slab);
 

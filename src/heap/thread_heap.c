@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/test_delay.h"
+#include "heap/harden.h"
 #include "heap/heap.h"
 #include "os/os.h"
 
@@ -201,7 +202,7 @@ static void put_aside(struct heap *heap, unsigned class)
     heap->current[class] = &empty_slab;
     if (!is_small(class) && slab->until == 0)
         heap_unspare(heap, slab);
-    unsigned live = slab_live(slab);
+    unsigned live = slab_used(slab);
     if (live == slab->capacity)
         slab_wait(slab);
     else
@@ -212,6 +213,7 @@ void heap_trim(struct heap *heap)
 {
     heap_drain(heap);
     run_cache_empty(&heap->runs);
+    harden_flush(heap);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         put_aside(heap, class);
         for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
@@ -275,6 +277,8 @@ static struct heap *heap_make(void)
     if (all_armed)
         arm_all(heap);
     heap->generation = heap_generation;
+    if (config_hardened)
+        harden_seed(heap);
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
     heap->next = load_relaxed(&all_heaps);
     while (
@@ -403,6 +407,8 @@ void heaps_after_fork(void)
     store_relaxed(&all_heaps, own);
     if (own) {
         own->generation = heap_generation;
+        if (config_hardened)
+            harden_seed(own);
         own->next = NULL;
         store_relaxed(&own->mailbox, (struct span *)NULL);
         pages_each(repost_visit, own);
@@ -425,7 +431,7 @@ void heap_verify(struct heap *heap)
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
             check_internal(*slab_prev(slab) == prev && slab_class(slab) == class &&
                            slab_heap(slab) == heap);
-            check_internal(slab->until == slab_live(slab));
+            check_internal(slab->until == slab_used(slab));
             slab_verify(slab);
         }
         check_internal(bin->last == prev);

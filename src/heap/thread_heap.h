@@ -32,6 +32,13 @@ struct sampling {
 };
 static_check(CLASS_COUNT <= UINT8_MAX, "small_class leads to every entry of current");
 
+/* Hardened builds: freed blocks of a heap that wait, small and medium ones. Bounds what they hold
+ * to 640 KiB. */
+enum {
+    QUARANTINE_SMALL = config_quarantine ? 128 : 0,
+    QUARANTINE_MEDIUM = config_quarantine ? 16 : 0,
+};
+
 enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY };
 
 struct heap {
@@ -44,8 +51,10 @@ struct heap {
     size_t spare_bytes;  /* holder: sum over medium slabs that are current and empty */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
     struct sampling sampling;
-    struct heap *next;                                 /* const after it is listed: all heaps */
-    uint32_t state;                                    /* atomic: enum heap_state */
+    struct heap *next; /* const after it is listed: all heaps */
+    uint32_t state;    /* atomic: enum heap_state */
+    uint64_t random;   /* holder: of base/random.h, hardened builds only */
+    uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above; on a line of its own */
 };
 

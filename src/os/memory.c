@@ -33,29 +33,34 @@ void os_init(void)
 
 /* ThreadSanitizer must see the call, or it takes what threads did at the address before it was
  * unmapped for races with what is done there now. */
-static void *map_seen(size_t size_bytes, int protection, int flags)
+static void *map_seen(void *hint, size_t size_bytes, int protection, int flags)
 {
     int saved = errno;
-    void *start = mmap(NULL, size_bytes, protection, flags, -1, 0);
+    void *start = mmap(hint, size_bytes, protection, flags, -1, 0);
     errno = saved;
     return start == MAP_FAILED ? NULL : start;
 }
 
-static void *map(size_t size_bytes, int protection, int flags)
+static void *map(void *hint, size_t size_bytes, int protection, int flags)
 {
     int error;
     if (fault_strikes(&error))
         return NULL;
     flags |= MAP_PRIVATE | MAP_ANONYMOUS;
     if (config_tsan)
-        return map_seen(size_bytes, protection, flags);
-    long result = kernel_call(SYS_mmap, 0, (long)size_bytes, protection, flags, -1, 0);
+        return map_seen(hint, size_bytes, protection, flags);
+    long result = kernel_call(SYS_mmap, (long)hint, (long)size_bytes, protection, flags, -1, 0);
     return kernel_failed(result) ? NULL : (void *)result;
 }
 
-void *os_reserve(size_t size_bytes) { return map(size_bytes, PROT_NONE, MAP_NORESERVE); }
+void *os_reserve(size_t size_bytes) { return map(NULL, size_bytes, PROT_NONE, MAP_NORESERVE); }
 
-void *os_map(size_t size_bytes) { return map(size_bytes, PROT_READ | PROT_WRITE, 0); }
+void *os_reserve_near(void *hint, size_t size_bytes)
+{
+    return map(hint, size_bytes, PROT_NONE, MAP_NORESERVE);
+}
+
+void *os_map(size_t size_bytes) { return map(NULL, size_bytes, PROT_READ | PROT_WRITE, 0); }
 
 static int call_on_range(long number, void *start, size_t size_bytes, long third)
 {
@@ -81,6 +86,12 @@ int os_unmap(void *start, size_t size_bytes)
 int os_purge(void *start, size_t size_bytes)
 {
     return call_on_range(SYS_madvise, start, size_bytes, MADV_DONTNEED);
+}
+
+/* One call: a new mapping over the old one. */
+int os_trap(void *start, size_t size_bytes)
+{
+    return map(start, size_bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED) ? 0 : -ENOMEM;
 }
 
 int os_populate(void *start, size_t size_bytes)

@@ -15,8 +15,9 @@
 #include "base/compiler.h"
 
 /* Address space and memory. */
-size_t os_page_size(void);                     /* 4096 until os_init has asked */
-void *os_reserve(size_t size_bytes);           /* address space without memory or permission */
+size_t os_page_size(void);           /* 4096 until os_init has asked */
+void *os_reserve(size_t size_bytes); /* address space without memory or permission */
+void *os_reserve_near(void *hint, size_t size_bytes); /* there if it is free, else anywhere */
 int os_commit(void *start, size_t size_bytes); /* reserved: now readable and writable, zero */
 void *os_map(size_t size_bytes);               /* readable and writable, zero */
 int os_resize(void *start, size_t old_bytes, size_t new_bytes); /* of a mapping, in place */
@@ -24,6 +25,7 @@ int os_move(void *start, size_t old_bytes, void *destination,
             size_t new_bytes); /* replaces what is there */
 int os_unmap(void *start, size_t size_bytes);
 int os_purge(void *start, size_t size_bytes);    /* gives the memory back; zero when read again */
+int os_trap(void *start, size_t size_bytes);     /* gives the memory back; any access faults */
 int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes,
                   bool wanted);                /* transparent huge pages for this range */

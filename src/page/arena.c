@@ -52,14 +52,14 @@ struct arena *arena_with_room(size_t pages)
 
 static struct arena *arena_reserve(size_t pages)
 {
-    char *base = os_reserve(pages << PAGE_SHIFT);
+    char *base = fenced_reserve(pages << PAGE_SHIFT, true);
     if (base == NULL)
         return NULL;
     bool covered = page_map_cover(base, pages << PAGE_SHIFT) == 0;
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     uint64_t *dirty = arena ? meta_take(META_HOT, pages / 8 + sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
-        os_unmap(base, pages << PAGE_SHIFT);
+        fenced_unmap(base, pages << PAGE_SHIFT);
         return NULL;
     }
     *arena = (struct arena){.base = base, .pages = pages, .dirty = dirty};
@@ -100,9 +100,8 @@ int arena_add(size_t pages)
             return -ENOMEM;
     }
     int error = arena_insert(arena);
-    if (error != 0)
-        os_unmap(arena->base,
-                 arena->pages << PAGE_SHIFT); /* its metadata is lost: a few bytes, hardly ever */
+    if (error != 0) /* its metadata is lost: a few bytes, hardly ever */
+        fenced_unmap(arena->base, arena->pages << PAGE_SHIFT);
     return error;
 }
 
@@ -139,9 +138,9 @@ char *arena_commit(size_t pages, int *error)
     }
 }
 
-/* Commits pages and gives them to the bins. 0 or a negative errno, -ENOSPC when no arena has room.
- */
-static int grow_by(size_t pages)
+/* Commits pages and gives them to the bins, `needed` of them undivided. 0 or a negative errno,
+ * -ENOSPC when no arena has room. */
+static int grow_by(size_t pages, size_t needed)
 {
     struct span *span = header_make(0);
     if (span == NULL)
@@ -151,16 +150,19 @@ static int grow_by(size_t pages)
     span->base = base;
     span->pages = base ? (uint32_t)pages : 0; /* none: back to the list of headers */
     span->dirty_pages = 0;
-    defer(span);
+    if (config_fences && base)
+        defer_fenced(span, needed);
+    else
+        defer(span);
     return base ? 0 : error;
 }
 
 /* The same, with a new arena where there is no room. */
-static int grow_anew(size_t pages)
+static int grow_anew(size_t pages, size_t needed)
 {
-    int error = grow_by(pages);
+    int error = grow_by(pages, needed);
     while (error == -ENOSPC && (error = arena_add(pages)) == 0)
-        error = grow_by(pages);
+        error = grow_by(pages, needed);
     return error;
 }
 
@@ -177,7 +179,8 @@ bool pages_grow(size_t pages)
     size_t needed = align_up(pages, granule);
     size_t batch = larger_of(
         LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
-    batch = larger_of(align_up(batch, granule), needed);
-    return grow_by(batch) == 0 || grow_by(needed) == 0 || grow_anew(batch) == 0 ||
-           grow_anew(needed) == 0;
+    size_t least = needed + fence_pages();
+    batch = larger_of(align_up(batch, granule), least);
+    return grow_by(batch, needed) == 0 || grow_by(least, needed) == 0 ||
+           grow_anew(batch, needed) == 0 || grow_anew(least, needed) == 0;
 }

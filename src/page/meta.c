@@ -27,7 +27,7 @@ static char *map_chunk(size_t least, size_t *size_bytes)
     least = align_up(least, larger_of(os_page_size(), PAGE_BYTES));
     for (size_t size = larger_of(META_CHUNK_BYTES, least);; size = larger_of(size / 8, least)) {
         *size_bytes = size;
-        char *start = os_map(align_up(size, os_page_size()));
+        char *start = fenced_map(align_up(size, os_page_size()));
         if (start)
             os_name(start, size, "cairn: metadata");
         else

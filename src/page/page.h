@@ -74,6 +74,12 @@ void pages_give_huge(struct span *span);
 bool pages_resize_huge(struct span *span,
                        size_t size_bytes); /* in place or by moving page tables */
 
+/* The same for hardened builds, with guard pages: nothing else may resize or give it.
+ * `spare_bytes` of addresses are kept for growing. Freed, its addresses fault for a while. */
+struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes);
+void pages_give_guarded(struct span *span);
+bool pages_resize_guarded(struct span *span, size_t size_bytes);
+
 /* Cuts a large or huge span in two: `span` keeps its first `pages`, the rest, which is returned, is
  * a span like it. The page map is the caller's to set. NULL when memory is out; nothing has changed
  * then. */

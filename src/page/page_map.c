@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "os/os.h"
+#include "page/state.h"
 
 #include <errno.h>
 
@@ -22,13 +23,13 @@ static char *make_leaf(uintptr_t region)
     uint64_t distance = load_acquire(root); /* pairs with the publication below */
     if (distance != 0)
         return (char *)&page_map + distance;
-    char *leaf = os_reserve(LEAF_BYTES);
+    char *leaf = fenced_reserve(LEAF_BYTES, false);
     if (leaf == NULL)
         return NULL;
     uint64_t mine = (uint64_t)(leaf - (char *)&page_map);
     if (os_protect(leaf, LEAF_BYTES, OS_READ) == 0 && compare_swap_acq_rel(root, &distance, mine))
         return leaf;
-    os_unmap(leaf, LEAF_BYTES); /* refused, or another thread was first */
+    fenced_unmap(leaf, LEAF_BYTES); /* refused, or another thread was first */
     return distance != 0 ? (char *)&page_map + distance : NULL;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/random.h"
 #include "os/os.h"
 #include "page/bins.h"
 #include "page/state.h"
@@ -24,6 +25,8 @@ void pages_init(const struct slab_shape *shapes)
 {
     page_map_init();
     pages_state.shapes = shapes;
+    if (config_random_runs)
+        pages_state.random = os_entropy();
     store_relaxed(&pages_state.interval_start_ms, os_now_ms());
 }
 
@@ -130,6 +133,9 @@ static char *carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
     struct arena *arena = arena_find(span->base);
     span_withdraw(span);
     char *run = (char *)align_up((uintptr_t)span->base, alignment_pages << PAGE_SHIFT);
+    if (config_random_runs && random_next(&pages_state.random) % 2 != 0)
+        run = (char *)align_down((uintptr_t)span->base + ((span->pages - pages) << PAGE_SHIFT),
+                                 alignment_pages << PAGE_SHIFT);
     size_t lead = (size_t)(run - span->base) >> PAGE_SHIFT;
     size_t tail = span->pages - lead - pages;
     *dirty_pages = 0;
@@ -249,6 +255,10 @@ struct span *pages_take_slab(unsigned class)
         span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
+    /* No slab sees what another owner of its pages left. By writing: it will touch most of them,
+     * and faults cost more. */
+    if (config_cleared_slabs && span->dirty_pages != 0)
+        memset(span->base, 0, (size_t)shape->pages << PAGE_SHIFT);
     store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
     page_map_set(span->base, shape->pages, span);
     return span;

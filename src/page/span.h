@@ -31,13 +31,17 @@ enum {
     SPAN_RUN,       /* large, but of another allocator than the heap: no block of it */
     SPAN_RUN_HUGE,  /* huge, likewise */
     SPAN_GUARDED,   /* one sampled block between guard pages, see watch/guarded_slots.h */
+    SPAN_TRAPPED,   /* hardened: freed, its addresses fault */
     SPAN_SLAB = 16, /* and up: a slab of size class tag - SPAN_SLAB */
 };
 
 struct span {
-    uintptr_t owner;  /* atomic: slabs, see heap/slab.h; 0 in all others: it equals no heap */
-    char *base;       /* const in use: first byte; of a slab one block before, slots count from 1 */
-    uint64_t inverse; /* slab, const: multiplying by it divides an offset by the block size */
+    uintptr_t owner; /* atomic: slabs, see heap/slab.h; 0 in all others: it equals no heap */
+    char *base;      /* const in use: first byte; of a slab one block before, slots count from 1 */
+    union {
+        uint64_t inverse; /* slab, const: multiplying by it divides an offset by the block size */
+        size_t behind_bytes; /* hardened, huge, owner: without permissions behind the run */
+    };
     union {
         uint64_t limit;     /* slab, atomic, owner writes: slots handed out at least once, plus 1 */
         size_t dirty_pages; /* free, page lock: pages that may not read zero */

@@ -6,13 +6,7 @@
 
 struct span *pages_split(struct span *span, size_t pages, bool huge)
 {
-    struct span *rest = NULL;
-    if (lock_acquire(&pages_state.lock)) {
-        rest = header_pop(0);
-        lock_release(&pages_state.lock);
-    }
-    if (rest == NULL)
-        rest = header_make(0);
+    struct span *rest = header_take();
     if (rest == NULL)
         return NULL;
     rest->base = span->base + (pages << PAGE_SHIFT);

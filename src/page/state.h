@@ -21,6 +21,7 @@ struct page_state {
     size_t reserved_pages;      /* page lock; read as a hint without it */
     uint64_t interval_start_ms; /* atomic */
     struct span *deferred;      /* atomic: stack, see defer() */
+    uint64_t random;            /* page lock: of base/random.h, for the hardened builds */
     size_t freezes;             /* page lock, read without: how often it was frozen for a fork */
 };
 
@@ -31,6 +32,8 @@ extern struct page_state pages_state;
 struct span *header_pop(unsigned cold_64);
 void header_push(struct span *span);
 struct span *header_make(unsigned cold_64);
+/* From the list or made, without a cold area. No lock held. */
+struct span *header_take(void);
 
 /* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages).
  * Lock-free. */
@@ -39,6 +42,16 @@ void defer(struct span *span);
 /* A header and a mapping of its own, for huge blocks and while the lock is frozen. No lock held. */
 struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64);
 void detached_give(struct span *span);
+
+/* Fences, see fence.c: in builds without they are no more than os_reserve, os_map and os_unmap.
+ * `anywhere`: at a random place. No lock held. */
+char *fenced_reserve(size_t size_bytes, bool anywhere);
+char *fenced_map(size_t size_bytes);
+void fenced_unmap(char *start, size_t size_bytes);
+size_t fence_pages(void); /* of one fence, 0 in builds without */
+
+/* Defers a new free run, divided by fences into stretches of at least `least` pages each. */
+void defer_fenced(struct span *span, size_t least);
 
 /* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
  * the bins; and takes a free span out of them, so that its neighbours leave it alone. Page lock. */

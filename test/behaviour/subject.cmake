@@ -3,6 +3,8 @@
 # A program is run against one or more subjects:
 #   PRELOAD  unchanged, with libcairn-malloc.so in LD_PRELOAD
 #   STATIC   linked with libcairn-malloc.a
+#   HARDENED unchanged, with the two hardened libraries where they are built;
+#            CAIRN_TEST_HARDENED says full or light
 #   SYSTEM   unchanged, with the system's malloc: shows that what we expect is what the libc does
 #
 # Sanitizer builds have none of these tests: there malloc is the sanitizer's, and its runtime takes
@@ -45,7 +47,7 @@ function(cairn_subject_register test label environment)
     LABELS ${label} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endfunction()
 
-# cairn_subject_test(<name> LABEL <label> SOURCES <file>... [SUBJECTS PRELOAD STATIC SYSTEM]
+# cairn_subject_test(<name> LABEL <label> SOURCES <file>... [SUBJECTS PRELOAD STATIC HARDENED SYSTEM]
 #                    [SYSTEM_FILTER <gtest filter>] [ARGUMENTS <argument>...] [PLAIN])
 # SYSTEM_FILTER names the expectations that the system's malloc meets. PLAIN programs have a main
 # of their own and no GoogleTest.
@@ -68,6 +70,20 @@ function(cairn_subject_test name)
     add_test(NAME ${ARG_LABEL}.${name}.preload COMMAND ${name} ${ARG_ARGUMENTS})
     cairn_subject_register(${ARG_LABEL}.${name}.preload ${ARG_LABEL}
       "LD_PRELOAD=${CAIRN_SUBJECT_LIBRARY};CAIRN_TEST_SUBJECT=${CAIRN_SUBJECT_LIBRARY}")
+  endif()
+  if(HARDENED IN_LIST ARG_SUBJECTS)
+    foreach(pair "full;cairn-malloc-hardened" "light;cairn-malloc-hardened-light")
+      list(GET pair 0 level)
+      list(GET pair 1 library)
+      if(TARGET ${library})
+        set(test ${ARG_LABEL}.${name}.hardened_${level})
+        set(preload LD_PRELOAD=$<TARGET_FILE:${library}>
+                    CAIRN_TEST_SUBJECT=$<TARGET_FILE:${library}>)
+        add_test(NAME ${test} COMMAND ${name} ${ARG_ARGUMENTS})
+        cairn_subject_register(${test} ${ARG_LABEL}
+          "${preload};CAIRN_TEST_HARDENED=${level}")
+      endif()
+    endforeach()
   endif()
   if(SYSTEM IN_LIST ARG_SUBJECTS)
     add_test(NAME ${ARG_LABEL}.${name}.system COMMAND ${name} ${ARG_ARGUMENTS})

@@ -25,6 +25,13 @@ inline void *allocate(size_t size) { return malloc_fast(size, malloc_slow); }
 // The span that a block lies in.
 inline struct span *span_of(const void *block) { return page_map_find(block); }
 
+// The size that messages and statistics name: of its class, or of its pages.
+inline size_t block_bytes(const void *block)
+{
+    const struct span *span = span_of(block);
+    return span_is_slab(span) ? span->size_bytes : size_t{span->pages} << PAGE_SHIFT;
+}
+
 // This thread's heap, made if need be.
 inline struct heap *own_heap()
 {

@@ -42,9 +42,9 @@ TEST(Heap, StatisticsFollowTheBlocks)
     size_t large = 0;
     for (size_t size = 1; size < 50 * kMiB; size = size * 2 + 7) {
         blocks.push_back(allocate(size));
-        const size_t usable = heap_usable_size(blocks.back());
+        const size_t usable = heap_layer::block_bytes(blocks.back());
         bytes += usable;
-        large += size > MEDIUM_MAX ? usable : 0;
+        large += size > MEDIUM_MOST ? usable : 0;
         const heap_stats now = stats();
         EXPECT_EQ(now.live_blocks, blocks.size());
         EXPECT_EQ(now.live_bytes, bytes);

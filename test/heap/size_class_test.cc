@@ -51,7 +51,8 @@ TEST_F(SizeClass, WasteIsBounded)
 
 TEST_F(SizeClass, SlabsHoldWhatTheirShapeSays)
 {
-    for (const struct size_class &shape : size_classes) {
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        const struct size_class &shape = size_classes[i];
         EXPECT_GE(shape.capacity, 8);
         EXPECT_LE(shape.capacity, CAPACITY_MAX);
         EXPECT_LE(size_t{shape.capacity} * shape.size_bytes, size_t{shape.pages} << PAGE_SHIFT);
@@ -84,7 +85,8 @@ TEST_F(SizeClass, AlignedSizesGetAClassWithThatAlignment)
 // Every class, every byte of a slab and a good deal around it.
 TEST_F(SizeClass, TheSlotFormulaIsExactForEveryOffset)
 {
-    for (const struct size_class &shape : size_classes) {
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        const struct size_class &shape = size_classes[i];
         const uintptr_t start = 0x7f1234560000;
         struct span slab = {};
         slab.base = reinterpret_cast<char *>(start - shape.size_bytes);

@@ -128,7 +128,7 @@ void fault_at_last(void *value) {
 TEST(Misuse, InAThreadsLastDestructor) {
   ASSERT_EQ(pthread_key_create(&g_key, fault_at_last), 0);
   void *block = malloc(100);
-  const size_t usable = malloc_usable_size(block);
+  const size_t usable = block_size(block);
   EXPECT_FAULT(in_thread([](void *argument) -> void * {
     free(malloc(100));
     pthread_setspecific(g_key, argument);
@@ -140,13 +140,13 @@ TEST(Misuse, InAThreadsLastDestructor) {
 TEST(Misuse, InAThreadThatNeverUsedTheHeap) {
   void *block = malloc(100);
   EXPECT_FAULT(in_thread(free_in_thread, static_cast<char *>(block) + 16),
-               Eq(interior(static_cast<char *>(block) + 16, block, malloc_usable_size(block))));
+               Eq(interior(static_cast<char *>(block) + 16, block, block_size(block))));
   free(block);
 }
 
 TEST(Misuse, InAForkedChild) {
   void *block = malloc(100);
-  const size_t usable = malloc_usable_size(block);
+  const size_t usable = block_size(block);
   EXPECT_FAULT({
     const pid_t child = fork();
     if (child == 0) {

@@ -94,7 +94,7 @@ TEST_P(Sizes, DoubleFreeOfADeadThreadsBlock) {
     orphan = blocks[4];
     return nullptr;
   }, nullptr);
-  const size_t usable = malloc_usable_size(orphan);
+  const size_t usable = block_size(orphan);
   EXPECT_FAULT({
     free(orphan);
     free(orphan);
@@ -107,7 +107,7 @@ TEST(Misuse, DoubleFreeAfterTheSlabWasReused) {
   static void *blocks[4000];
   for (void *&block : blocks) block = malloc(64);
   void *victim = blocks[2000];
-  const size_t usable = malloc_usable_size(victim);
+  const size_t usable = block_size(victim);
   EXPECT_FAULT({
     free(victim);
     for (int round = 0; round < 50; round++) {
@@ -161,7 +161,7 @@ TEST(Misuse, DoubleFreeOfOtherKinds) {
     SCOPED_TRACE(kind.name);
     void *beside = kind.make();
     void *block = kind.make();
-    const size_t usable = malloc_usable_size(block);
+    const size_t usable = block_size(block);
     EXPECT_FAULT({
       free(block);
       free(block);

@@ -431,9 +431,9 @@ class Shadow
 
     void use_usable(Block &block)
     {
-        if (cairn_malloc_usable_size(block.address) < block.extent)
-            fail("usable size shrank", block.address, block.extent);
         block.filled = cairn_malloc_usable_size(block.address);
+        if (std::max<size_t>(block.filled, 1) < block.extent)
+            fail("usable size shrank", block.address, block.extent);
         fill(block.address, block.filled, block.seed);
     }
 

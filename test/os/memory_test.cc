@@ -54,6 +54,33 @@ TEST(Memory, MappedMemoryIsZeroAndWritable)
     EXPECT_EQ(os_unmap(start, 16 * kPage), 0);
 }
 
+TEST(Memory, AReservationTakesTheHintIfItIsFree)
+{
+    char *start = static_cast<char *>(os_reserve(16 * kPage));
+    ASSERT_NE(start, nullptr);
+    char *elsewhere = static_cast<char *>(os_reserve_near(start, 16 * kPage));
+    ASSERT_NE(elsewhere, nullptr);
+    EXPECT_NE(elsewhere, start) << "it is taken";
+    EXPECT_EQ(os_unmap(start, 16 * kPage), 0);
+    EXPECT_EQ(os_reserve_near(start, 16 * kPage), start);
+    EXPECT_EQ(os_unmap(start, 16 * kPage), 0);
+    EXPECT_EQ(os_unmap(elsewhere, 16 * kPage), 0);
+}
+
+TEST(MemoryDeathTest, ATrapHasNoMemoryAndFaults)
+{
+    char *start = static_cast<char *>(os_map(16 * kPage));
+    ASSERT_NE(start, nullptr);
+    memset(start, 1, 16 * kPage);
+    ASSERT_EQ(os_trap(start + kPage, 14 * kPage), 0);
+    EXPECT_EQ(resident(start, 16 * kPage), 2u);
+    volatile char *inside = start + 3 * kPage;
+    EXPECT_DEATH(*inside = 1, "");
+    ASSERT_EQ(os_commit(start + kPage, 14 * kPage), 0);
+    EXPECT_EQ(*inside, 0);
+    EXPECT_EQ(os_unmap(start, 16 * kPage), 0);
+}
+
 TEST(MemoryDeathTest, ReservedIsNotUsableBeforeCommit)
 {
     char *start = static_cast<char *>(os_reserve(16 * kPage));

@@ -1,0 +1,167 @@
+// Misuse that only the hardened libraries see, in a program that knows nothing of them. In light
+// builds what full ones add is skipped.
+
+#include "fault.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace {
+
+using namespace fault;
+
+bool is_full() { return strcmp(getenv("CAIRN_TEST_HARDENED"), "full") == 0; }
+
+std::string overflow(void *block) {
+  return "cairn: overflow of " + hex(block) + " (" + block_of(block_size(block)) + ")\n";
+}
+
+class Hardened : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    if (!getenv("CAIRN_TEST_HARDENED")) GTEST_SKIP() << "this malloc is not hardened";
+    block_ = static_cast<char *>(malloc(GetParam()));
+  }
+  void TearDown() override { free(block_); }
+
+  bool is_large() const { return GetParam() > 32 * kKiB - 8; }
+
+  char *block_ = nullptr;
+};
+
+// Forwards by any length: told when the block is freed, or a trap at once.
+TEST_P(Hardened, Overflow) {
+  for (size_t length : {1, 8, 32}) {
+    if (is_large()) break;  // up to the end of its page is the program's
+    for (int value : {0, 0x41}) {
+      EXPECT_FAULT({
+        for (size_t i = 0; i < length; i++) {
+          char &byte = opaque(block_)[GetParam() + i];
+          byte = byte == value ? static_cast<char>(value + 1) : static_cast<char>(value);
+        }
+        free(block_);
+      }, Eq(overflow(block_))) << length;
+    }
+  }
+  EXPECT_EXIT({
+    volatile char *at = opaque(block_);
+    for (size_t i = 0; i < kMiB + 64 * kKiB; i++) at[GetParam() + i] = 1;
+  }, testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_P(Hardened, OverflowFreedByAnotherThread) {
+  if (is_large()) return;
+  EXPECT_FAULT({
+    opaque(block_)[GetParam()]++;
+    in_thread(free_in_thread, block_);
+  }, Eq(overflow(block_)));
+}
+
+TEST_P(Hardened, OverflowSeenByRealloc) {
+  if (is_large()) return;
+  EXPECT_FAULT({
+    opaque(block_)[GetParam()]++;
+    opaque(realloc(block_, GetParam() * 3 + 1000));
+  }, Eq(overflow(block_)));
+}
+
+// Backwards: it is the block before that is damaged.
+TEST_P(Hardened, UnderflowDamagesTheBlockBefore) {
+  if (is_large()) return;
+  std::vector<char *> blocks(600);
+  for (char *&block : blocks) block = static_cast<char *>(malloc(GetParam()));
+  const size_t distance = block_size(blocks[0]);
+  std::vector<char *> sorted = blocks;
+  std::sort(sorted.begin(), sorted.end());
+  char *before = nullptr;
+  for (size_t i = 1; i < sorted.size() && !before; i++)
+    if (sorted[i - 1] + distance == sorted[i]) before = sorted[i - 1];
+  ASSERT_NE(before, nullptr);
+  EXPECT_FAULT({
+    opaque(before)[distance - 1]++;
+    free(before);
+  }, Eq(overflow(before)));
+  for (char *block : blocks) free(block);
+}
+
+TEST_P(Hardened, WriteAfterFree) {
+  if (!is_full()) GTEST_SKIP() << "full builds only";
+  const size_t size = GetParam();
+  if (is_large()) {
+    EXPECT_EXIT({
+      free(block_);
+      *static_cast<volatile char *>(block_) = 1;
+    }, testing::KilledBySignal(SIGSEGV), "");
+    return;
+  }
+  const std::string expected =
+      "cairn: write after free to " + hex(block_) + " (" + block_of(block_size(block_)) + ")\n";
+  EXPECT_FAULT({
+    free(block_);
+    opaque(block_)[size / 2] = 1;
+    for (int i = 0; i < 100000; i++) {
+      static void *others[300];
+      free(others[i % 300]);
+      others[i % 300] = malloc(size);
+    }
+  }, Eq(expected));
+}
+
+TEST_P(Hardened, ReadAfterFreeIsZeroOrTraps) {
+  if (!is_full()) GTEST_SKIP() << "full builds only";
+  memset(block_, 0x55, GetParam());
+  const auto read_all = [this] {
+    free(block_);
+    for (size_t i = 0; i < GetParam(); i++)
+      if (const_cast<volatile char *>(block_)[i] != 0) _exit(1);
+    _exit(42);
+  };
+  if (is_large())
+    EXPECT_EXIT(read_all(), testing::KilledBySignal(SIGSEGV), "");
+  else
+    EXPECT_EXIT(read_all(), testing::ExitedWithCode(42), "");
+}
+
+TEST_P(Hardened, MallocReadsZero) {
+  if (!is_full()) GTEST_SKIP() << "full builds only";
+  for (int i = 0; i < 300; i++) {
+    char *block = static_cast<char *>(malloc(GetParam()));
+    ASSERT_TRUE(subject::is_zero(block, GetParam()));
+    memset(block, 0x55, GetParam());
+    free(block);
+  }
+}
+
+TEST_P(Hardened, ABlockIsNotReusedAtOnce) {
+  if (!is_full()) GTEST_SKIP() << "full builds only";
+  int same = 0;
+  for (int i = 0; i < 200; i++) {
+    void *block = malloc(GetParam());
+    free(block);
+    void *next = malloc(GetParam());
+    same += block == next;
+    free(next);
+  }
+  EXPECT_LT(same, 60);
+}
+
+TEST_P(Hardened, DoubleFreeInQuarantine) {
+  const size_t size = block_size(block_);
+  EXPECT_FAULT({
+    free(block_);
+    for (int i = 0; i < 10; i++) free(malloc(GetParam()));
+    free(block_);
+  }, is_large() ? Message(testing::StartsWith("cairn: double free of " + hex(block_)))
+                : Message(Eq(double_free(block_, size)))) << "at " << size;
+}
+
+TEST_P(Hardened, TheExactSizeCounts) {
+  if (is_large()) return;
+  EXPECT_EQ(malloc_usable_size(block_), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Hardened,
+                         testing::Values(1, 8, 24, 40, 100, 1000, 5000, 33000, 200 * kKiB),
+                         [](const auto &size) { return std::to_string(size.param) + "_bytes"; });
+
+}  // namespace

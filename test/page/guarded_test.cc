@@ -1,0 +1,102 @@
+// Guarded blocks: what lies around them, growing and shrinking, and their addresses once freed.
+
+#include <gtest/gtest.h>
+
+#include "page/page_layer.h"
+
+namespace
+{
+
+constexpr size_t kKiB = 1024;
+using page_layer::kMiB;
+
+class Guarded : public testing::Test
+{
+  protected:
+    void SetUp() override { page_layer::start(); }
+
+    static struct span *map(size_t size, size_t alignment = PAGE_BYTES, size_t spare = 0)
+    {
+        struct span *span = pages_map_guarded(size, alignment, spare);
+        EXPECT_NE(span, nullptr);
+        return span;
+    }
+    static void touch(volatile char *at) { *at = 1; }
+};
+
+using GuardedDeathTest = Guarded;
+
+TEST_F(GuardedDeathTest, BothSidesFault)
+{
+    for (size_t size : {size_t{PAGE_BYTES}, 100 * kKiB, 3 * kMiB}) {
+        struct span *span = map(size, PAGE_BYTES, 10 * kKiB);
+        memset(span->base, 1, size);
+        EXPECT_DEATH(touch(span->base - 1), "");
+        EXPECT_DEATH(touch(span->base + size), "");
+        pages_give_guarded(span);
+    }
+}
+
+TEST_F(GuardedDeathTest, FreedAddressesFault)
+{
+    struct span *span = map(kMiB);
+    char *base = span->base;
+    pages_give_guarded(span);
+    EXPECT_DEATH(touch(base), "");
+    EXPECT_DEATH(touch(base + kMiB - 1), "");
+}
+
+TEST_F(Guarded, FreedAddressesAreGivenBackInTheEnd)
+{
+    for (int i = 0; i < 2000; i++)
+        pages_give_guarded(map(8 * kMiB)); // 16 GiB of addresses if they stayed
+    page_stats stats;
+    pages_read_stats(&stats);
+    EXPECT_EQ(stats.huge_count, 0u);
+    EXPECT_EQ(stats.huge_bytes, 0u);
+}
+
+TEST_F(Guarded, AlignmentIsKept)
+{
+    for (size_t alignment = PAGE_BYTES; alignment <= 64 * kMiB; alignment *= 4) {
+        struct span *span = map(50 * kKiB, alignment);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(span->base) % alignment, 0u);
+        EXPECT_EQ(page_map_find(span->base), span);
+        pages_give_guarded(span);
+    }
+}
+
+TEST_F(Guarded, GrowsAndShrinksWithItsContents)
+{
+    struct span *span = map(100 * kKiB, PAGE_BYTES, 12 * kKiB);
+    for (size_t i = 0; i < 100 * kKiB; i++)
+        span->base[i] = static_cast<char>(i * 7);
+    char *base = span->base;
+    ASSERT_TRUE(pages_resize_guarded(span, 108 * kKiB));
+    EXPECT_EQ(span->base, base) << "there was room";
+    for (size_t size : {600 * kKiB, 112 * kKiB, 3 * kMiB, 100 * kKiB, 5 * kMiB, 6 * kMiB}) {
+        const size_t old = size_t{span->pages} << PAGE_SHIFT;
+        ASSERT_TRUE(pages_resize_guarded(span, size));
+        EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, size);
+        EXPECT_EQ(page_map_find(span->base), span);
+        for (size_t i = 0; i < 100 * kKiB; i++)
+            ASSERT_EQ(span->base[i], static_cast<char>(i * 7)) << size;
+        for (size_t i = old; i < size; i++)
+            ASSERT_EQ(span->base[i], 0) << size;
+        memset(span->base + 100 * kKiB, 1, size - 100 * kKiB);
+        EXPECT_DEATH(touch(span->base + size + size / 8 + 4096), "");
+    }
+    pages_give_guarded(span);
+}
+
+TEST_F(Guarded, WhatCannotBeIsRefused)
+{
+    EXPECT_EQ(pages_map_guarded(SIZE_MAX / 2, PAGE_BYTES, 0), nullptr);
+    EXPECT_EQ(pages_map_guarded(size_t{1} << 43, PAGE_BYTES, size_t{1} << 47), nullptr);
+    struct span *span = map(kMiB);
+    EXPECT_FALSE(pages_resize_guarded(span, SIZE_MAX / 2));
+    EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, kMiB);
+    pages_give_guarded(span);
+}
+
+} // namespace
