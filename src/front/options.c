@@ -87,6 +87,23 @@ static bool parse_huge_pages(struct options *options, struct text value)
     return parse_switch(value, &options->pages.huge_pages);
 }
 
+/* A number of blocks; or a switch, which turns sampling on at the default rate. */
+static bool parse_sample(struct options *options, struct text value)
+{
+    uint64_t interval;
+    bool on;
+    if (parse_number(value, &interval)) {
+        if (interval > UINT32_MAX)
+            return false;
+    } else if (parse_switch(value, &on)) {
+        interval = on ? SAMPLE_DEFAULT_INTERVAL : 0;
+    } else {
+        return false;
+    }
+    options->sample = (uint32_t)interval;
+    return true;
+}
+
 static bool parse_verbose(struct options *options, struct text value)
 {
     return parse_switch(value, &options->verbose);
@@ -98,7 +115,7 @@ static const struct {
 } keys[] = {
     {"decay_ms", parse_decay},        {"dirty_cap", parse_dirty_cap},
     {"soft_limit", parse_soft_limit}, {"huge_pages", parse_huge_pages},
-    {"verbose", parse_verbose},
+    {"sample", parse_sample},         {"verbose", parse_verbose},
 };
 
 static void warn(const char *what, struct text text, const char *source)
@@ -143,7 +160,8 @@ void options_parse(struct options *options, const char *text, const char *source
 
 void options_report(const struct options *options)
 {
-    report("options: decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,verbose:%u",
+    report("options: decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,verbose:%u",
            (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
-           options->pages.soft_limit_bytes, options->pages.huge_pages, options->verbose);
+           options->pages.soft_limit_bytes, options->pages.huge_pages, options->sample,
+           options->verbose);
 }

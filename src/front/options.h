@@ -5,9 +5,12 @@
 
 #include "page/page.h"
 
+enum { SAMPLE_DEFAULT_INTERVAL = 100000 };
+
 struct options {
     struct page_limits pages;
-    bool verbose; /* settings at the start and statistics at the end, on stderr */
+    uint32_t sample; /* one block in about so many is guarded; 0: none */
+    bool verbose;    /* settings at the start and statistics at the end, on stderr */
 };
 
 /* Applies one text; each key or value that is not understood gives one warning line and changes

@@ -2,10 +2,12 @@
  * where the loader lets us. Blocks may be asked for long before: the heap starts by itself, with
  * the built-in limits. A program that asks for none pays for none of it.
  */
+#include "base/check.h"
 #include "cairn/heap.h"
 #include "front/options.h"
 #include "heap/heap.h"
 #include "os/os.h"
+#include "watch/watch.h"
 
 static struct options options = {
     .pages = {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20},
@@ -21,6 +23,8 @@ __attribute__((constructor(101))) static void start(void)
     if (environment)
         options_parse(&options, environment, "CAIRN_OPTIONS");
     pages_configure(&options.pages); /* the heap starts when the first block is asked for */
+    if (options.sample != 0 && sample_start(options.sample) != 0)
+        report("no memory for guarded blocks, none is sampled");
     if (options.verbose)
         options_report(&options);
 }

@@ -27,13 +27,20 @@ static void *take_medium(struct heap *heap, unsigned class)
     return block;
 }
 
-static void *take_block(struct heap *heap, unsigned class)
+static void *take_block(struct heap *heap, unsigned class, size_t size_bytes,
+                        size_t alignment_bytes)
 {
+    if (heap_is_sampling()) {
+        void *block = heap_sample(heap, class, size_bytes, alignment_bytes);
+        if (block)
+            return block;
+    }
     return class < SMALL_CLASSES ? take_small(heap, class) : take_medium(heap, class);
 }
 
-/* A block of the class for a thread whatever its state. */
-static no_inline void *allocate_raw(unsigned class)
+/* A block of the class, which the size and the alignment asked for belong to, for a thread whatever
+ * its state. */
+static no_inline void *allocate_raw(unsigned class, size_t size_bytes, size_t alignment_bytes)
 {
     struct heap *heap = thread_heap;
     if (unlikely(heap == &no_heap)) {
@@ -42,30 +49,32 @@ static no_inline void *allocate_raw(unsigned class)
             heap = heap_borrow();
             if (heap == NULL)
                 return NULL;
-            void *block = take_block(heap, class);
+            void *block = take_block(heap, class, size_bytes, alignment_bytes);
             heap_return(heap);
             return block;
         }
     }
-    return take_block(heap, class);
+    return take_block(heap, class, size_bytes, alignment_bytes);
 }
 
-inline_always void *allocate_class(unsigned class, size_t size_bytes)
+inline_always void *allocate_class(unsigned class, size_t size_bytes, size_t alignment_bytes)
 {
-    void *block = allocate_raw(class);
-    return config_hardened && block ? harden_hand_out(block, size_bytes) : block;
+    void *block = allocate_raw(class, size_bytes, alignment_bytes);
+    if (!config_hardened || block == NULL || !span_is_slab(page_map_find(block)))
+        return block; /* a sampled one has guards of its own */
+    return harden_hand_out(block, size_bytes);
 }
 
 /* The usual way of a medium block: the current slab has a free slot. */
 static void *allocate_medium(unsigned class, size_t size_bytes)
 {
-    if (config_hardened)
-        return allocate_class(class, size_bytes);
+    if (config_hardened || heap_is_sampling())
+        return allocate_class(class, size_bytes, 1);
     struct heap *heap = thread_heap;
     struct span *slab = heap->current[class];
     void *block = slab_pop(slab);
     if (unlikely(block == NULL))
-        return allocate_raw(class);
+        return allocate_raw(class, size_bytes, 1);
     if (slab->until++ == 0)
         heap_unspare(heap, slab);
     return block;
@@ -74,7 +83,7 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
 void *malloc_slow(size_t size_bytes)
 {
     if (likely(size_bytes <= SMALL_MOST))
-        return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes);
+        return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     if (likely(size_bytes <= MEDIUM_MOST))
         return allocate_medium(medium_class(size_bytes + CANARY_BYTES), size_bytes);
     struct span *span = large_allocate_kept(size_bytes);
@@ -102,7 +111,7 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
         return malloc_fast(size_bytes, malloc_slow);
     unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
-        return allocate_class(class, size_bytes);
+        return allocate_class(class, size_bytes, alignment_bytes);
     struct span *span = large_allocate(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes);
     return span ? span->base : NULL;
 }

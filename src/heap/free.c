@@ -108,6 +108,10 @@ void free_slow(void *pointer, struct span *span)
     }
     if (likely(pointer == NULL))
         return;
+    if (span->tag == SPAN_GUARDED) {
+        heap_sampler->free(pointer, span);
+        return;
+    }
     if (unlikely((span->tag != SPAN_LARGE && span->tag != SPAN_HUGE) || span->base != pointer))
         reject(pointer, "free");
     large_free(span);
@@ -118,6 +122,8 @@ struct span *checked_span(const void *pointer, const char *operation)
     struct span *span = page_map_find(pointer);
     if (span_is_slab(span))
         checked_slot(pointer, span, operation);
+    else if (span->tag == SPAN_GUARDED)
+        heap_sampler->check(pointer, span, operation);
     else if ((span->tag != SPAN_LARGE && span->tag != SPAN_HUGE) || span->base != pointer)
         reject(pointer, operation);
     return span;

@@ -78,6 +78,12 @@ void heap_read_stats(struct heap_stats *stats)
     pages_read_stats(&stats->pages);
     pages_each(count_span, stats);
     heaps_each(count_heap, stats);
+    if (heap_is_sampling()) {
+        size_t blocks, bytes;
+        heap_sampler->count(&blocks, &bytes);
+        stats->live_blocks += blocks;
+        stats->live_bytes += bytes;
+    }
     stats->live_blocks += stats->pages.huge_count;
     stats->live_bytes += stats->pages.huge_bytes;
     stats->large_blocks += stats->pages.huge_count;

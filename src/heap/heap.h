@@ -9,6 +9,7 @@
 #define CAIRN_HEAP_HEAP_H
 
 #include "heap/fast.h"
+#include "heap/sampling.h"
 
 void *heap_allocate_zeroed(size_t size_bytes);
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes); /* a power of two */

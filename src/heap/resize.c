@@ -9,7 +9,8 @@
 
 static size_t span_block_bytes(const struct span *span)
 {
-    return span_is_slab(span) ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
+    bool in_bytes = span_is_slab(span) || span->tag == SPAN_GUARDED;
+    return in_bytes ? span->size_bytes : (size_t)span->pages << PAGE_SHIFT;
 }
 
 /* What the program may use of it. */
@@ -42,7 +43,7 @@ void *heap_resize(void *pointer, size_t size_bytes)
                 harden_set_size(span, pointer, size_bytes);
             return pointer;
         }
-    } else if (size_bytes > MEDIUM_MOST) {
+    } else if (size_bytes > MEDIUM_MOST && span->tag != SPAN_GUARDED) {
         void *block = large_resize(span, size_bytes);
         if (block || size_bytes > PTRDIFF_MAX)
             return block;
@@ -67,6 +68,8 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
     bool matches;
     if (span_is_slab(span))
         matches = class_of_request(size_bytes, alignment_bytes) == slab_class(span);
+    else if (span->tag == SPAN_GUARDED)
+        matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
         matches = class_of_request(size_bytes, alignment_bytes) == CLASS_COUNT &&
                   large_matches(span, size_bytes);

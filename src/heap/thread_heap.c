@@ -7,23 +7,62 @@
 #include "heap/heap.h"
 #include "os/os.h"
 
+#include <string.h>
+
 /* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap. */
 enum { SPARE_MAX_BYTES = 512 << 10 };
 
-static struct span empty_slab = {.limit = 1, .head = LINK_END}; /* const: never written */
+static struct span empty_slab = {
+    .limit = 1, .until = UINT8_MAX, .head = LINK_END}; /* const: never written */
 
-const struct heap no_heap = {.current = {[0 ... CLASS_COUNT - 1] = &empty_slab}};
+const struct heap no_heap = {.current = {[0 ... CLASS_COUNT] = &empty_slab}};
 
 thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 
 static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
 static struct heap *all_heaps;              /* atomic: stack that only grows */
 static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
+static bool all_armed;                      /* written once, before there are threads */
 uint32_t heap_generation; /* written in the child of a fork, before it has threads */
 
 /* Bins. */
 
 static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
+
+/* The class that the fast path sees for the sizes of a small one. */
+static void show_class(struct heap *heap, unsigned class, unsigned shown)
+{
+    size_t first = class == 0 ? 0 : (size_t)size_classes[class - 1].size_bytes + 1;
+    memset(&heap->small_class[first], (int)shown, size_classes[class].size_bytes + 1 - first);
+}
+
+void heap_disarm(struct heap *heap)
+{
+    unsigned armed = heap->sampling.armed;
+    heap->sampling.armed = 0;
+    if (armed != 0)
+        show_class(heap, armed - 1, armed - 1);
+}
+
+void heap_arm(struct heap *heap, unsigned class)
+{
+    heap_disarm(heap);
+    heap->sampling.armed = (uint8_t)(class + 1);
+    show_class(heap, class, CLASS_COUNT);
+}
+
+static void arm_all(struct heap *heap)
+{
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++)
+        show_class(heap, class, CLASS_COUNT);
+}
+
+void heap_arm_all(void)
+{
+    all_armed = true;
+    if (thread_heap != &no_heap)
+        arm_all(thread_heap);
+}
 
 static void bin_append(struct bin *bin, struct span *slab)
 {
@@ -106,6 +145,8 @@ void heap_attend(struct heap *heap, struct span *slab)
     }
     if (is_small(slab_class(slab))) {
         slab->until = UINT8_MAX;
+        if (heap_is_sampling())
+            heap_passed(heap, slab_class(slab), UINT8_MAX);
         return;
     }
     heap->spare_bytes += slab_bytes(slab);
@@ -129,6 +170,8 @@ static void leave_current(struct heap *heap, unsigned class)
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
     struct bin *bin = &heap->bins[class];
+    unsigned passed =
+        UINT8_MAX - (unsigned)heap->current[class]->until; /* of a small one, freed again */
     leave_current(heap, class);
     if (load_relaxed(&heap->mailbox) != NULL)
         heap_drain(heap);
@@ -143,6 +186,8 @@ struct span *heap_refill(struct heap *heap, unsigned class)
         if (slab == NULL)
             return NULL;
     }
+    if (heap_is_sampling())
+        heap_passed(heap, class, passed + slab->capacity - (unsigned)slab->until);
     make_current(heap, slab);
     return slab;
 }
@@ -225,10 +270,12 @@ static struct heap *heap_make(void)
     struct heap *heap = meta_take(META_HOT, sizeof *heap);
     if (heap == NULL)
         return NULL;
-    for (unsigned class = 0; class < CLASS_COUNT; class ++)
+    for (unsigned class = 0; class <= CLASS_COUNT; class ++)
         heap->current[class] = &empty_slab;
     for (size_t size = 0; size <= SMALL_MAX; size++)
         heap->small_class[size] = (uint8_t)small_class(size);
+    if (all_armed)
+        arm_all(heap);
     heap->generation = heap_generation;
     if (config_hardened)
         harden_seed(heap);
@@ -376,6 +423,10 @@ void heap_verify(struct heap *heap)
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
         check_internal(current == &empty_slab || slab_heap(current) == heap);
+        bool armed = heap->sampling.armed == class + 1;
+        if (is_small(class) && !all_armed)
+            check_internal(heap->small_class[size_classes[class].size_bytes] ==
+                           (armed ? (unsigned)CLASS_COUNT : class));
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
             check_internal(*slab_prev(slab) == prev && slab_class(slab) == class &&

@@ -23,6 +23,15 @@ struct bin {
     struct span *last;
 };
 
+/* See sampling.h. All zero while it is off. All fields: holder of the heap. */
+struct sampling {
+    int64_t left;    /* blocks until the next one is sampled */
+    uint64_t random; /* 0 before the first use */
+    uint8_t armed;   /* 1 + the class whose sizes lead to the empty slab; 0: none */
+    uint8_t skipped; /* mallocs of that class that pass before one is sampled */
+};
+static_check(CLASS_COUNT <= UINT8_MAX, "small_class leads to every entry of current");
+
 /* Hardened builds: freed blocks of a heap that wait, small and medium ones. Bounds what they hold
  * to 640 KiB. */
 enum {
@@ -33,15 +42,18 @@ enum {
 enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY };
 
 struct heap {
-    struct span *current[CLASS_COUNT];  /* holder: allocated from; the empty slab when none is */
-    uint8_t small_class[SMALL_MAX + 1]; /* const: by size; here, for an address at hand */
+    /* holder: allocated from; the empty slab when none is, and last, for sizes of armed classes */
+    struct span *current[CLASS_COUNT + 1];
+    uint8_t small_class[SMALL_MAX + 1]; /* holder: by size, CLASS_COUNT for sizes of armed classes;
+                                           here, for an address at hand */
     struct bin bins[CLASS_COUNT];
     struct run_cache runs;
     size_t spare_bytes;  /* holder: sum over medium slabs that are current and empty */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
-    struct heap *next;   /* const after it is listed: all heaps */
-    uint32_t state;      /* atomic: enum heap_state */
-    uint64_t random;     /* holder: of base/random.h, hardened builds only */
+    struct sampling sampling;
+    struct heap *next; /* const after it is listed: all heaps */
+    uint32_t state;    /* atomic: enum heap_state */
+    uint64_t random;   /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above; on a line of its own */
 };
@@ -87,6 +99,15 @@ void heap_attend(struct heap *heap, struct span *slab);
 
 /* A block was taken from an empty medium slab that was kept. */
 void heap_unspare(struct heap *heap, const struct span *slab);
+
+/* The next mallocs of a small class take the slow path, until it is disarmed or another one is
+ * armed. The holder's. */
+void heap_arm(struct heap *heap, unsigned size_class);
+void heap_disarm(struct heap *heap);
+
+/* All small classes for good, of this thread's heap and of heaps to come. Once, before there are
+ * threads. */
+void heap_arm_all(void);
 
 /* Gives back what this heap keeps without need. The holder's. */
 void heap_trim(struct heap *heap);

@@ -53,6 +53,29 @@ int os_thread_end_register(os_thread_end *handler); /* once a process; 0 or a ne
 int os_thread_end_arm(void *value); /* this thread's end calls the handler with `value` */
 int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
 
+/* Memory faults (SIGSEGV) and stacks. */
+enum os_fault_kind { OS_FAULT_READ, OS_FAULT_WRITE, OS_FAULT_UNKNOWN };
+struct os_fault {
+    const void *address;
+    enum os_fault_kind kind;
+    uintptr_t instruction;
+};
+/* True: the fault was the handler's, and is repeated under the action that was there before.
+ * Async-signal-safe, and so must the handler be. */
+typedef bool os_fault_handler(const struct os_fault *fault);
+int os_catch_faults(os_fault_handler *handler); /* once a process; 0 or a negative errno */
+
+uint32_t os_thread_id(void); /* the kernel's, as tools show it */
+/* Once, before os_stack: may allocate and takes the loader's lock, which os_stack does not. */
+void os_stack_prepare(void);
+/* Return addresses of the caller's callers, innermost first, those within this library left out.
+ * From `instruction` on if that is among them (0: all). Returns their number, 0 in programs
+ * without a dynamic linker. */
+unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t instruction);
+/* The file that the address was loaded from, and where it was loaded: file offset = address -
+ * *base. NULL when the libc cannot tell. Async-signal-safe. */
+const char *os_locate(uintptr_t address, uintptr_t *base);
+
 /* Fault injection: the `skip`-th call from now on and `count - 1` after it fail with -error; count
  * 0 ends the plan. In release builds this does nothing. Returns the number of calls seen since the
  * last plan. */

@@ -30,6 +30,7 @@ enum {
     SPAN_HUGE,      /* one block, a mapping of its own */
     SPAN_RUN,       /* large, but of another allocator than the heap: no block of it */
     SPAN_RUN_HUGE,  /* huge, likewise */
+    SPAN_GUARDED,   /* one sampled block between guard pages, see watch/guarded_slots.h */
     SPAN_TRAPPED,   /* hardened: freed, its addresses fault */
     SPAN_SLAB = 16, /* and up: a slab of size class tag - SPAN_SLAB */
 };
@@ -53,7 +54,7 @@ struct span {
         void *top;         /* slab, owner: the block of `head`, while that is a slot */
     };
     union {
-        uint32_t size_bytes; /* slab, const: of a block */
+        uint32_t size_bytes; /* slab, const: of a block; guarded: as asked for */
         uint32_t pages;      /* all others: length of the run */
     };
     union {

@@ -22,10 +22,13 @@ struct Parsed {
     std::string warnings;
 };
 
+constexpr char kEveryKey[] =
+    "decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,sample:4321,verbose:1";
+
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
 {
-    Parsed parsed = {{{77, 78, 79, false}, false}, ""};
+    Parsed parsed = {{{77, 78, 79, false}, 76, false}, ""};
     const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
     memcpy(copy.get(), text.c_str(), text.size() + 1);
     testing::internal::CaptureStderr();
@@ -39,17 +42,19 @@ Parsed parse(const std::string &text)
 bool is_unchanged(const struct options &options)
 {
     return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
-           options.pages.soft_limit_bytes == 79 && !options.pages.huge_pages && !options.verbose;
+           options.pages.soft_limit_bytes == 79 && !options.pages.huge_pages &&
+           options.sample == 76 && !options.verbose;
 }
 
 TEST(Options, EveryKeyHasItsField)
 {
-    const Parsed parsed = parse("decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,verbose:1");
+    const Parsed parsed = parse(kEveryKey);
     EXPECT_EQ(parsed.warnings, "");
     EXPECT_EQ(parsed.options.pages.decay_ms, 250u);
     EXPECT_EQ(parsed.options.pages.dirty_cap_bytes, 32 * kMiB);
     EXPECT_EQ(parsed.options.pages.soft_limit_bytes, 2048 * kMiB);
     EXPECT_TRUE(parsed.options.pages.huge_pages);
+    EXPECT_EQ(parsed.options.sample, 4321u);
     EXPECT_TRUE(parsed.options.verbose);
 }
 
@@ -93,6 +98,23 @@ TEST(Options, Switches)
     }
 }
 
+// 1 is a number here.
+TEST(Options, SamplingTakesANumberOrASwitch)
+{
+    const auto sample = [](const char *value) {
+        const Parsed parsed = parse(std::string("sample:") + value);
+        EXPECT_EQ(parsed.warnings, "") << value;
+        return parsed.options.sample;
+    };
+    EXPECT_EQ(sample("0"), 0u);
+    EXPECT_EQ(sample("1"), 1u);
+    EXPECT_EQ(sample("4294967295"), UINT32_MAX);
+    EXPECT_EQ(sample("on"), unsigned{SAMPLE_DEFAULT_INTERVAL});
+    EXPECT_EQ(sample("true"), unsigned{SAMPLE_DEFAULT_INTERVAL});
+    EXPECT_EQ(sample("off"), 0u);
+    EXPECT_EQ(sample("false"), 0u);
+}
+
 TEST(Options, TheSoftLimitOfTheCgroup)
 {
     const size_t limit = os_memory_limit();
@@ -125,6 +147,11 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("dirty_cap:8589934592G"),
                                     std::string("soft_limit:cgroups"),
                                     std::string("soft_limit:"),
+                                    std::string("sample:"),
+                                    std::string("sample:-1"),
+                                    std::string("sample:4294967296"),
+                                    std::string("sample:often"),
+                                    std::string("sample:1K"),
                                     std::string("huge_pages:2"),
                                     std::string("huge_pages:yes"),
                                     std::string("verbose:On"),
@@ -158,9 +185,9 @@ TEST(Options, ABadItemDoesNotSpoilItsNeighbours)
 TEST(Options, RandomTexts)
 {
     std::mt19937 random(6);
-    const std::string words[] = {"decay_ms", "dirty_cap", "soft_limit", "huge_pages", "verbose",
-                                 ":",        ",",         "1",          "0",          "K",
-                                 "M",        "on",        "cgroup",     "9",          "%s%n"};
+    const std::string words[] = {
+        "decay_ms", "dirty_cap", "soft_limit", "huge_pages", "sample", "verbose", ":", ",",
+        "1",        "0",         "K",          "M",          "on",     "cgroup",  "9", "%s%n"};
     for (int round = 0; round < 3000; round++) {
         std::string text;
         for (size_t i = random() % 20; i > 0; i--) {
@@ -184,7 +211,7 @@ TEST(Options, RandomTexts)
 
 TEST(Options, TheReportCanBeParsedAgain)
 {
-    Parsed first = parse("decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,verbose:1");
+    Parsed first = parse(kEveryKey);
     testing::internal::CaptureStderr();
     options_report(&first.options);
     std::string line = testing::internal::GetCapturedStderr();
@@ -196,6 +223,7 @@ TEST(Options, TheReportCanBeParsedAgain)
     EXPECT_EQ(second.options.pages.decay_ms, 250u);
     EXPECT_EQ(second.options.pages.dirty_cap_bytes, 32 * kMiB);
     EXPECT_EQ(second.options.pages.soft_limit_bytes, 2048 * kMiB);
+    EXPECT_EQ(second.options.sample, 4321u);
     EXPECT_TRUE(second.options.pages.huge_pages && second.options.verbose);
 }
 

@@ -45,12 +45,12 @@ def package_version(package):
     return _command_output("dpkg-query", "-W", "-f", "${Version}", package)
 
 
-def _fingerprint(path):
+def fingerprint(path):
     with path.open("rb") as file:
         return "sha256 " + hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
-def _find_file(name):
+def find_file(name):
     for pattern in LIBRARY_DIRECTORIES:
         for directory in sorted(pathlib.Path("/").glob(pattern.lstrip("/"))):
             if (directory / name).exists():
@@ -67,7 +67,7 @@ def _parse_peer(text):
     library = pathlib.Path(path).resolve()
     if not library.is_file():
         raise UserError(f"--peer {text}: no such file")
-    return Allocator(name, library, _fingerprint(library))
+    return Allocator(name, library, fingerprint(library))
 
 
 def libc_version():
@@ -86,7 +86,7 @@ def find_all(build, commit, peers):
         else:
             missing.append(f"{name}: {library} is not built")
     for name, file, package in PACKAGED:
-        library = _find_file(file)
+        library = find_file(file)
         if library:
             found.append(Allocator(name, library, package_version(package)))
         else:

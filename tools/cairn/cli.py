@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cairn import bench_command, compare, files, measure, program, report
+from cairn import bench_command, compare, files, matrix_command, measure, program, report
 from cairn.errors import UserError
 
 app = typer.Typer(add_completion=False, help="Tools around Cairn's memory allocators.",
@@ -90,6 +90,7 @@ def run(
 
 
 app.command()(bench_command.bench)
+app.command()(matrix_command.matrix)
 
 
 def main():

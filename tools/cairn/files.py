@@ -38,3 +38,8 @@ def measure_program():
 def malloc_library(hardened=False):
     """The path of the shared library that replaces malloc."""
     return _find("libcairn-malloc-hardened.so" if hardened else "libcairn-malloc.so")
+
+
+def built_program(name):
+    """A program that a build makes beside its libraries."""
+    return _find(name)

@@ -1,0 +1,78 @@
+/* Memory faults: a SIGSEGV handler in front of whatever action the process had.
+ *
+ * A fault that is the handler's own is repeated: the former action is put back and the instruction
+ * runs again, so that the process ends, or is looked after, as if nobody had listened. Every other
+ * one is passed on at once. A program that sets an action of its own later replaces this one.
+ * Async-signal-safe; libc's sigaction, for the kernel's structure and return code differ by
+ * machine.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* REG_ERR */
+#endif
+#include "os/kernel.h"
+#include "os/os.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <ucontext.h>
+
+static struct sigaction former;         /* const once the handler is installed */
+static os_fault_handler *fault_handler; /* const once the handler is installed */
+
+static struct os_fault describe(const siginfo_t *info, const void *context)
+{
+    struct os_fault fault = {.address = info->si_addr, .kind = OS_FAULT_UNKNOWN};
+    const ucontext_t *machine = context;
+#if defined(__x86_64__)
+    enum { FAULT_WRITES = 2 }; /* of the page fault's error code: Intel SDM, volume 3, 4.7 */
+    fault.kind =
+        (machine->uc_mcontext.gregs[REG_ERR] & FAULT_WRITES) != 0 ? OS_FAULT_WRITE : OS_FAULT_READ;
+    fault.instruction = (uintptr_t)machine->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+    fault.instruction = machine->uc_mcontext.pc;
+#endif
+    return fault;
+}
+
+/* As the former action would have been called. */
+static void pass_on(int number, siginfo_t *info, void *context, bool by_kernel)
+{
+    if ((former.sa_flags & SA_SIGINFO) != 0) {
+        former.sa_sigaction(number, info, context);
+    } else if (former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN) {
+        former.sa_handler(number);
+    } else if (by_kernel) { /* ends the process when repeated, also where it was to be ignored */
+        struct sigaction standard = {.sa_handler = SIG_DFL};
+        (void)sigaction(number, &standard, NULL);
+    } else if (former.sa_handler == SIG_DFL) {
+        (void)sigaction(number, &former, NULL);
+        (void)raise(number); /* comes when this handler returns */
+    }
+}
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    bool by_kernel = info->si_code > 0;
+    struct os_fault fault = describe(info, context);
+    if (by_kernel && fault_handler(&fault))
+        (void)sigaction(number, &former, NULL);
+    else
+        pass_on(number, info, context, by_kernel);
+    errno = saved;
+}
+
+int os_catch_faults(os_fault_handler *handler)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    if (sigaction(SIGSEGV, NULL, &former) != 0)
+        return -errno;
+    fault_handler = handler;
+    struct sigaction action = {.sa_flags =
+                                   SA_SIGINFO | SA_ONSTACK | (former.sa_flags & SA_NODEFER)};
+    action.sa_sigaction = on_fault;
+    action.sa_mask = former.sa_mask;
+    return sigaction(SIGSEGV, &action, NULL) == 0 ? 0 : -errno;
+}

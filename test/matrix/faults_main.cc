@@ -1,0 +1,114 @@
+// cairn-faults --list       one line a fault: name, group, title, whether it is a bad free
+// cairn-faults --owner      the file that malloc comes from
+// cairn-faults NAME         commits it; see faults.h for what it prints
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "faults.h"
+
+namespace faults {
+
+namespace {
+
+constexpr unsigned kSecondsMost = 10;
+constexpr size_t kProbeMost = 20000;  // blocks; more than a quarantine of peers holds of one size
+
+char *g_probes[kProbeMost];
+
+bool is_decoy(const char *block, size_t size, const void *decoy) {
+  const char *start = static_cast<const char *>(decoy);
+  return decoy && block + size > start && block < start + 4096;
+}
+
+// Each of them is marked with its number at both ends; memory given out twice shows.
+bool probe(size_t size, size_t count, const void *decoy) {
+  bool works = true;
+  for (size_t i = 0; i < count; i++) {
+    g_probes[i] = static_cast<char *>(opaque(malloc(size)));
+    if (!g_probes[i] || is_decoy(g_probes[i], size, decoy)) return false;
+    memset(g_probes[i], kWritten, size > kMedium ? 4096 : size);
+    memcpy(g_probes[i], &i, sizeof i);
+    memcpy(g_probes[i] + size - sizeof i, &i, sizeof i);
+  }
+  for (size_t i = 0; i < count; i++) {
+    works &= memcmp(g_probes[i], &i, sizeof i) == 0;
+    works &= memcmp(g_probes[i] + size - sizeof i, &i, sizeof i) == 0;
+  }
+  if (works) {
+    for (size_t i = 0; i < count; i++) free(g_probes[i]);
+  }
+  return works;
+}
+
+struct Task {
+  void (*body)(void *);
+  void *argument;
+};
+
+void *run_task(void *task) {
+  static_cast<Task *>(task)->body(static_cast<Task *>(task)->argument);
+  return nullptr;
+}
+
+}  // namespace
+
+bool heap_works(size_t size, const void *decoy) {
+  const size_t count = size > kMiB ? 4 : size > kMedium ? 40 : size > 4096 ? 1000 : kProbeMost;
+  return probe(size, count, decoy) && probe(24, 1000, decoy) && probe(3000, 100, decoy);
+}
+
+void in_thread(void (*body)(void *), void *argument) {
+  Task task = {body, argument};
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, run_task, &task) != 0) _exit(5);
+  pthread_join(thread, nullptr);
+}
+
+namespace {
+
+const FaultList *const kAll[] = {&kFrees, &kSizes, &kOverflows, &kUses};
+
+void list() {
+  for (const FaultList *part : kAll) {
+    for (size_t i = 0; i < part->count; i++) {
+      const Fault &fault = part->faults[i];
+      printf("%s\t%s\t%s\t%d\n", fault.name, fault.group, fault.title, fault.bad_free);
+    }
+  }
+}
+
+int commit(const char *name) {
+  const struct rlimit none = {0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  alarm(kSecondsMost);
+  for (const FaultList *part : kAll) {
+    for (size_t i = 0; i < part->count; i++) {
+      if (strcmp(part->faults[i].name, name) == 0) part->faults[i].commit();
+    }
+  }
+  fprintf(stderr, "cairn-faults: no fault is called %s\n", name);
+  return 2;
+}
+
+}  // namespace
+
+}  // namespace faults
+
+int main(int argc, char **argv) {
+  if (argc != 2) {
+    fprintf(stderr, "usage: cairn-faults --list | --owner | NAME\n");
+    return 2;
+  }
+  if (strcmp(argv[1], "--list") == 0) {
+    faults::list();
+    return 0;
+  }
+  if (strcmp(argv[1], "--owner") == 0) {
+    Dl_info place;
+    puts(dladdr(reinterpret_cast<void *>(&malloc), &place) ? place.dli_fname : "?");
+    return 0;
+  }
+  return faults::commit(argv[1]);
+}

@@ -1,0 +1,181 @@
+// Accesses to freed blocks, and what new blocks show of freed ones.
+#include "faults.h"
+
+namespace faults {
+
+namespace {
+
+alignas(64) char g_decoy[4096];  // what a forged link points to
+
+template <size_t size>
+void read_after_free() {
+  Neighbours blocks(size);
+  char *block = make(size, kSecret);
+  Neighbours more(size);
+  free(block);
+  begun();
+  const bool shown = shows_secret(opaque(block), size);
+  done();
+  blocks.free_all();
+  more.free_all();
+  verdict(shown);
+}
+
+void read_after_free_in_thread() {
+  Neighbours blocks(kSmall);
+  char *block = make(kSmall, kSecret);
+  in_thread(free, block);
+  begun();
+  const bool shown = shows_secret(opaque(block), kSmall);
+  done();
+  blocks.free_all();
+  verdict(shown);
+}
+
+void read_after_resize() {
+  Neighbours blocks(kSmall);
+  char *block = make(kSmall, kSecret);
+  char *grown = static_cast<char *>(opaque(realloc(block, 5000)));
+  if (grown == block) cannot();
+  begun();
+  const bool shown = shows_secret(opaque(block), kSmall);
+  done();
+  free(grown);
+  blocks.free_all();
+  verdict(shown);
+}
+
+// Forges what would be the link of a free list, and sees whether malloc follows it. Enough blocks
+// are taken afterwards for whatever was queued to come round.
+template <size_t size>
+void write_after_free() {
+  Neighbours blocks(size);
+  char *block = make(size, kOwn);
+  Neighbours more(size);
+  free(block);
+  char *const decoy = opaque(g_decoy + 64);
+  begun();
+  for (size_t i = 0; i + sizeof decoy <= 64 && i + sizeof decoy <= size; i += sizeof decoy) {
+    memcpy(opaque(block) + i, &decoy, sizeof decoy);
+  }
+  done();
+  const bool works = heap_works(size, g_decoy);
+  const bool damaged = blocks.damaged() || more.damaged();
+  blocks.free_all();
+  more.free_all();
+  verdict(!works || !heap_works(size, g_decoy) || damaged);
+}
+
+// Under its new owner.
+void write_after_reuse() {
+  Neighbours blocks(kSmall);
+  char *block = make(kSmall, kOwn);
+  free(block);
+  static char *owners[20000];
+  for (char *&owner : owners) owner = make(kSmall, kSecret);
+  begun();
+  memset(opaque(block), kWritten, kSmall);
+  done();
+  bool damaged = blocks.damaged();
+  for (char *owner : owners) {
+    damaged |= !holds(owner, kSmall, kSecret);
+    free(owner);
+  }
+  blocks.free_all();
+  verdict(damaged);
+}
+
+void read_after_reuse() {
+  char *block = make(kSmall, kOwn);
+  free(block);
+  static char *owners[20000];
+  for (char *&owner : owners) owner = make(kSmall, kSecret);
+  begun();
+  const bool shown = shows_secret(opaque(block), kSmall);
+  done();
+  for (char *owner : owners) free(owner);
+  verdict(shown);
+}
+
+// Blocks whose former content was secret come back from malloc: what do they show? Nothing faulty
+// is done, but the reader never wrote what it reads.
+bool fresh_shows_secret(size_t size, char *fresh(size_t)) {
+  const size_t count = size > kMedium ? 4 : 1000;
+  static char *blocks[1000];
+  for (size_t i = 0; i < count; i++) blocks[i] = fresh(size);
+  bool shown = false;
+  begun();
+  for (size_t i = 0; i < count; i++) shown |= shows_secret(blocks[i], size);
+  done();
+  return shown;
+}
+char *fresh_by_malloc(size_t size) { return static_cast<char *>(opaque(malloc(size))); }
+char *fresh_by_memalign(size_t size) { return static_cast<char *>(aligned_alloc(64, size)); }
+char *fresh_by_realloc(size_t size) {
+  return static_cast<char *>(opaque(realloc(malloc(8), size)));
+}
+
+void free_secrets(size_t size) {
+  const size_t count = size > kMedium ? 4 : 1000;
+  static char *blocks[1000];
+  for (size_t i = 0; i < count; i++) blocks[i] = make(size, kSecret);
+  for (size_t i = 0; i < count; i++) free(blocks[i]);
+}
+
+template <size_t size>
+void uninitialised() {
+  free_secrets(size);
+  verdict(fresh_shows_secret(size, fresh_by_malloc));
+}
+void uninitialised_aligned() {
+  free_secrets(64);
+  verdict(fresh_shows_secret(64, fresh_by_memalign));
+}
+void uninitialised_grown() {
+  free_secrets(kSmall);
+  verdict(fresh_shows_secret(kSmall, fresh_by_realloc));
+}
+void uninitialised_of_thread() {
+  in_thread([](void *) { free_secrets(kSmall); }, nullptr);
+  verdict(fresh_shows_secret(kSmall, fresh_by_malloc));
+}
+// A block of another size over the same memory.
+void uninitialised_other_size() {
+  free_secrets(kSmall);
+  verdict(fresh_shows_secret(2000, fresh_by_malloc));
+}
+
+constexpr char kUse[] = "after free";
+constexpr char kLeak[] = "content of freed blocks";
+
+const Fault kList[] = {
+    {kUse, "read-freed", "read after free, 48 bytes", false, read_after_free<kSmall>},
+    {kUse, "read-freed-medium", "read after free, 10,000 bytes", false, read_after_free<kMedium>},
+    {kUse, "read-freed-large", "read after free, 200 KiB", false, read_after_free<kLarge>},
+    {kUse, "read-freed-huge", "read after free, 64 MiB", false, read_after_free<kHuge>},
+    {kUse, "read-freed-thread", "read after another thread's free", false,
+     read_after_free_in_thread},
+    {kUse, "read-resized", "read of the old block after realloc", false, read_after_resize},
+    {kUse, "read-reused", "read after the memory has a new owner", false, read_after_reuse},
+    {kUse, "write-freed", "write after free, 48 bytes", false, write_after_free<kSmall>},
+    {kUse, "write-freed-medium", "write after free, 10,000 bytes", false,
+     write_after_free<kMedium>},
+    {kUse, "write-freed-large", "write after free, 200 KiB", false, write_after_free<kLarge>},
+    {kUse, "write-freed-huge", "write after free, 64 MiB", false, write_after_free<kHuge>},
+    {kUse, "write-reused", "write after the memory has a new owner", false, write_after_reuse},
+    {kLeak, "leak-small", "malloc shows freed content, 48 bytes", false, uninitialised<kSmall>},
+    {kLeak, "leak-medium", "the same, 10,000 bytes", false, uninitialised<kMedium>},
+    {kLeak, "leak-large", "the same, 200 KiB", false, uninitialised<kLarge>},
+    {kLeak, "leak-aligned", "aligned_alloc shows freed content", false, uninitialised_aligned},
+    {kLeak, "leak-realloc", "realloc's new bytes show freed content", false, uninitialised_grown},
+    {kLeak, "leak-thread", "malloc shows what another thread freed", false,
+     uninitialised_of_thread},
+    {kLeak, "leak-other-size", "a block of another size shows it", false,
+     uninitialised_other_size},
+};
+
+}  // namespace
+
+const FaultList kUses = {kList, sizeof kList / sizeof *kList};
+
+}  // namespace faults

@@ -1,0 +1,132 @@
+// Stacks: who called whom, and where code was loaded from.
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+extern "C" {
+#include "os/os.h"
+}
+
+namespace
+{
+
+constexpr unsigned kMost = 32;
+
+struct Stack {
+    uintptr_t frames[kMost];
+    unsigned depth;
+};
+
+__attribute__((noinline)) void inner(Stack *stack, unsigned capacity, uintptr_t from)
+{
+    stack->depth = os_stack(stack->frames, capacity, from);
+    __asm__ volatile("" ::: "memory");
+}
+
+// Through a pointer, so that no copy of it is made for its argument.
+void (*volatile call_inner)(Stack *, unsigned, uintptr_t) = inner;
+
+__attribute__((noinline)) void call(Stack *stack, unsigned capacity, uintptr_t from)
+{
+    call_inner(stack, capacity, from);
+    __asm__ volatile("" ::: "memory");
+}
+
+void (*volatile outer)(Stack *, unsigned, uintptr_t) = call;
+
+// The function's code is short.
+template <typename Function> bool is_within(uintptr_t address, Function function)
+{
+    const uintptr_t start = reinterpret_cast<uintptr_t>(function);
+    return address > start && address < start + 400;
+}
+
+class StackTrace : public testing::Test
+{
+  protected:
+    void SetUp() override { os_stack_prepare(); }
+};
+
+TEST_F(StackTrace, NamesTheCallersInnermostFirst)
+{
+    Stack stack = {};
+    outer(&stack, kMost, 0);
+    ASSERT_GE(stack.depth, 3u);
+    unsigned at = 0;
+    while (at < stack.depth && !is_within(stack.frames[at], inner))
+        at++;
+    ASSERT_LT(at + 1, stack.depth);
+    EXPECT_TRUE(is_within(stack.frames[at + 1], call));
+}
+
+TEST_F(StackTrace, KeepsWithinItsCapacity)
+{
+    Stack stack = {};
+    stack.frames[2] = 4711;
+    outer(&stack, 2, 0);
+    EXPECT_EQ(stack.depth, 2u);
+    EXPECT_EQ(stack.frames[2], 4711u);
+}
+
+TEST_F(StackTrace, BeginsAtTheInstruction)
+{
+    Stack whole = {};
+    Stack part = {};
+    for (Stack *stack : {&whole, &part}) // one place of call for both
+        outer(stack, kMost, stack == &part ? whole.frames[2] : 0);
+    ASSERT_GE(whole.depth, 3u);
+    EXPECT_EQ(part.frames[0], whole.frames[2]);
+    EXPECT_EQ(part.depth, whole.depth - 2);
+}
+
+TEST_F(StackTrace, AnUnknownInstructionChangesNothing)
+{
+    Stack whole = {};
+    Stack same = {};
+    for (Stack *stack : {&whole, &same})
+        outer(stack, kMost, stack == &same ? 1 : 0);
+    EXPECT_EQ(same.depth, whole.depth);
+}
+
+TEST_F(StackTrace, LocatesTheProgramAndItsLibraries)
+{
+    uintptr_t base = 0;
+    const char *file = os_locate(reinterpret_cast<uintptr_t>(&call), &base);
+    if (file == nullptr)
+        GTEST_SKIP() << "a libc without _dl_find_object";
+    char path[4096] = "";
+    char found[4096] = "";
+    ASSERT_GT(readlink("/proc/self/exe", path, sizeof path - 1), 0);
+    EXPECT_STREQ(realpath(file, found), path);
+    EXPECT_LT(reinterpret_cast<uintptr_t>(&call) - base, uintptr_t{1} << 30);
+
+    void *in_libc = dlsym(RTLD_DEFAULT, "printf");
+    file = os_locate(reinterpret_cast<uintptr_t>(dlsym(dlopen("libc.so.6", RTLD_LAZY), "qsort")),
+                     &base);
+    ASSERT_NE(file, nullptr);
+    EXPECT_NE(std::string(file).find("libc"), std::string::npos) << in_libc;
+}
+
+TEST_F(StackTrace, KnowsNothingOfData)
+{
+    uintptr_t base = 0;
+    int local = 0;
+    EXPECT_EQ(os_locate(reinterpret_cast<uintptr_t>(&local), &base), nullptr);
+    EXPECT_EQ(os_locate(0, &base), nullptr);
+}
+
+TEST_F(StackTrace, ThreadsHaveNumbers)
+{
+    EXPECT_EQ(os_thread_id(), static_cast<uint32_t>(getpid()));
+    uint32_t other = 0;
+    std::thread([&other] { other = os_thread_id(); }).join();
+    EXPECT_NE(other, os_thread_id());
+    EXPECT_NE(other, 0u);
+}
+
+} // namespace

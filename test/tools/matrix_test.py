@@ -1,0 +1,146 @@
+"""The misuse matrix: how a fault's end is classed, what counts as worse, what is written."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import tool_path
+from cairn import matrix_command, misuse_matrix
+from cairn.errors import UserError
+from cairn.misuse_matrix import AT_ONCE, CRASH, HANGS, LATE, NONE, PREVENTED, SILENT, Fault
+
+CALL = Fault("double", "double free", "direct", True)
+ACCESS = Fault("write", "beside a block", "1 byte", False)
+
+
+class Classify(unittest.TestCase):
+    def check(self, fault, marks, status, expected):
+        self.assertEqual(misuse_matrix.classify(fault, marks, status), expected)
+
+    def test_an_abort_counts_by_its_time(self):
+        self.check(CALL, "b", -signal.SIGABRT, AT_ONCE)
+        self.check(CALL, "bd", -signal.SIGABRT, LATE)
+        self.check(CALL, "bdh", -signal.SIGABRT, LATE)
+
+    def test_a_trap_detects_an_access_only(self):
+        self.check(ACCESS, "b", -signal.SIGSEGV, AT_ONCE)
+        self.check(ACCESS, "bd", -signal.SIGSEGV, CRASH)
+        self.check(CALL, "b", -signal.SIGSEGV, CRASH)
+        self.check(CALL, "b", -signal.SIGBUS, CRASH)
+
+    def test_the_verdict_counts_when_the_program_went_on(self):
+        self.check(CALL, "bdp", 0, PREVENTED)
+        self.check(CALL, "bdh", 0, SILENT)
+
+    def test_the_rest(self):
+        self.check(CALL, "c", 0, NONE)
+        self.check(CALL, "b", -signal.SIGALRM, HANGS)
+        self.check(CALL, "bd", 4, CRASH)
+        with self.assertRaises(UserError):
+            self.check(CALL, "", -signal.SIGSEGV, None)
+
+
+class Order(unittest.TestCase):
+    def test_the_worst(self):
+        self.assertEqual(misuse_matrix.worst([AT_ONCE, SILENT, LATE]), SILENT)
+        self.assertEqual(misuse_matrix.worst([AT_ONCE, LATE]), LATE)
+        self.assertEqual(misuse_matrix.worst([NONE, NONE]), NONE)
+
+    def test_worse(self):
+        self.assertTrue(misuse_matrix.is_worse(SILENT, PREVENTED))
+        self.assertTrue(misuse_matrix.is_worse(LATE, AT_ONCE))
+        self.assertFalse(misuse_matrix.is_worse(AT_ONCE, LATE))
+        self.assertFalse(misuse_matrix.is_worse(LATE, LATE))
+        self.assertTrue(misuse_matrix.is_worse(NONE, SILENT))
+
+
+class Expectation(unittest.TestCase):
+    class Program:
+        """Gives out results in turn."""
+        def __init__(self, *results):
+            self.results = list(results)
+
+        def commit(self, _fault, _library):
+            return self.results.pop(0)
+
+    def regressions(self, result, expected, *more):
+        allocator = matrix_command.Allocator("cairn", None)
+        return misuse_matrix.regressions(self.Program(*more), [allocator], [CALL],
+                                         {"cairn": {"double": result}}, {"cairn": expected})
+
+    def test_the_same_and_better_pass(self):
+        self.assertEqual(self.regressions(AT_ONCE, {"double": AT_ONCE}), [])
+        self.assertEqual(self.regressions(AT_ONCE, {"double": SILENT}), [])
+
+    def test_what_stays_worse_fails(self):
+        found = self.regressions(SILENT, {"double": LATE}, SILENT, CRASH, SILENT)
+        self.assertEqual(found, ["double: silent under cairn, expected late"])
+
+    def test_chance_passes(self):
+        self.assertEqual(self.regressions(SILENT, {"double": LATE}, SILENT, LATE), [])
+
+    def test_both_lists_are_the_same(self):
+        self.assertEqual(self.regressions(AT_ONCE, {}), ["double: not in the expectation"])
+        found = self.regressions(AT_ONCE, {"double": AT_ONCE, "gone": LATE})
+        self.assertEqual(found, ["gone: in the expectation, but there is no such fault"])
+        with self.assertRaises(UserError):
+            misuse_matrix.regressions(None, [matrix_command.Allocator("other", None)], [CALL],
+                                      {}, {"cairn": {}})
+
+    def test_it_is_read_as_it_was_written(self):
+        results = {"cairn": {"double": AT_ONCE, "write": SILENT},
+                   "peer": {"double": CRASH, "write": CRASH}}
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory) / "expected.csv"
+            misuse_matrix.write_expectation(path, [CALL, ACCESS], results)
+            self.assertEqual(misuse_matrix.read_expectation(path), {"cairn": results["cairn"]})
+
+    def test_an_undetected_bad_free_is_told_of_our_builds(self):
+        results = {"cairn": {"double": LATE, "write": SILENT}, "peer": {"double": SILENT}}
+        self.assertEqual(misuse_matrix.undetected_frees([CALL, ACCESS], results),
+                         ["double: late under cairn"])
+
+
+class Document(unittest.TestCase):
+    def test_the_part_between_the_markers_is_replaced(self):
+        text = f"before\n{matrix_command.BEGIN}\nold\n{matrix_command.END}\nafter\n"
+        results = {"cairn": {"double": AT_ONCE}, "peer": {"double": SILENT}}
+        allocators = [matrix_command.Allocator(name, None, "1.0") for name in results]
+        lines = list(matrix_command.markdown([CALL], allocators, results, "command", 3))
+        new = matrix_command.replace_part(text, lines)
+        self.assertTrue(new.startswith("before\n" + matrix_command.BEGIN))
+        self.assertTrue(new.endswith(matrix_command.END + "\nafter\n"))
+        self.assertNotIn("old", new)
+        self.assertIn("| direct | at once | **silent** |", new)
+        self.assertIn("| **at once** | 1 | 0 |", new)
+        self.assertEqual(matrix_command.replace_part(new, lines), new)
+
+    def test_a_file_without_markers_is_left_alone(self):
+        with self.assertRaises(UserError):
+            matrix_command.replace_part("text\n", ["x"])
+
+
+class Command(unittest.TestCase):
+    """The whole of it, as a user starts it."""
+
+    def run_matrix(self, *arguments):
+        return subprocess.run([str(tool_path.TOOLS / "bin" / "cairn"), "matrix", "--faults",
+                               os.environ["CAIRN_TEST_FAULTS"], *arguments],
+                              capture_output=True, text=True, check=False)
+
+    def test_a_library_that_is_no_malloc_is_refused(self):
+        run = self.run_matrix("other=" + os.environ["CAIRN_TEST_PLAIN_LIBRARY"])
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("malloc comes from", run.stderr)
+
+    def test_bad_arguments(self):
+        for arguments in ((), ("cairn",), ("cairn=/nonexistent.so",)):
+            run = self.run_matrix(*arguments)
+            self.assertEqual(run.returncode, 2, run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,165 @@
+"""cairn matrix: what each allocator makes of each fault, as a table."""
+
+import datetime
+import pathlib
+import platform
+from typing import List, Optional
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cairn import bench_allocators, files, misuse_matrix
+from cairn.bench_allocators import Allocator
+from cairn.errors import UserError
+
+BEGIN = "<!-- misuse matrix: written by `cairn matrix --write`, do not edit -->"
+END = "<!-- end of the misuse matrix -->"
+STYLES = {misuse_matrix.AT_ONCE: "green", misuse_matrix.PREVENTED: "cyan",
+          misuse_matrix.LATE: "yellow", misuse_matrix.SILENT: "red", misuse_matrix.CRASH: "red",
+          misuse_matrix.HANGS: "red"}
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def parse_library(text):
+    name, separator, path = text.partition("=")
+    if not separator or not name or not path:
+        raise UserError(f"{text}: write NAME=/path/library.so, NAME=/path/library.so=VERSION")
+    path, _, version = path.partition("=")
+    library = pathlib.Path(path).resolve()
+    if not library.is_file():
+        raise UserError(f"{text}: no such file")
+    return Allocator(name, library, version or bench_allocators.fingerprint(library))
+
+
+def packaged():
+    yield Allocator(bench_allocators.SYSTEM, None, bench_allocators.libc_version())
+    for name, file, package in bench_allocators.PACKAGED:
+        library = bench_allocators.find_file(file)
+        if library:
+            yield Allocator(name, library, bench_allocators.package_version(package))
+        else:
+            err.print(f"{name}: {file} is not installed (Debian package {package})", markup=False)
+
+
+def counts(results):
+    kinds = (*reversed(misuse_matrix.RANKS), misuse_matrix.NONE)
+    return [(kind, [sum(result == kind for result in column.values())
+                    for column in results.values()]) for kind in kinds]
+
+
+def print_table(faults, results):
+    table = Table()
+    for title in ("fault", *results):
+        table.add_column(title, no_wrap=True)
+    group = None
+    for fault in faults:
+        if fault.group != group:
+            group = fault.group
+            table.add_section()
+        cells = [column[fault.name] for column in results.values()]
+        table.add_row(f"{group}: {fault.title}",
+                      *(f"[{STYLES.get(cell, 'default')}]{cell}" for cell in cells))
+    out.print(table)
+
+
+def markdown(faults, allocators, results, command, runs):
+    """The matrix between its markers, as lines."""
+    yield BEGIN
+    yield ""
+    yield (f"{datetime.date.today()}, {platform.machine()}, Linux {platform.release()}, the worst "
+           f"of {runs} runs. `{command}`")
+    yield ""
+    for allocator in allocators:
+        yield f"- {allocator.name}: {allocator.version}"
+    yield ""
+    head = f"| | {' | '.join(results)} |"
+    rule = "|---" * (len(results) + 1) + "|"
+    yield head
+    yield rule
+    for kind, numbers in counts(results):
+        if any(numbers):
+            yield f"| **{kind}** | {' | '.join(str(number) for number in numbers)} |"
+    group = None
+    for fault in faults:
+        if fault.group != group:
+            group = fault.group
+            yield ""
+            yield f"### {group[0].upper()}{group[1:]}"
+            yield ""
+            yield head
+            yield rule
+        cells = [column[fault.name] for column in results.values()]
+        yield (f"| {fault.title} | "
+               + " | ".join(f"**{cell}**" if cell == misuse_matrix.SILENT else cell
+                            for cell in cells) + " |")
+    yield ""
+    yield END
+
+
+def replace_part(text, lines):
+    start, found, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not found or not end:
+        raise UserError(f"--write: the file lacks the lines {BEGIN} and {END}")
+    return start + "\n".join(lines) + after
+
+
+def matrix(
+    libraries: List[str] = typer.Argument(
+        None, metavar="[NAME=LIBRARY[=VERSION]]…", show_default=False,
+        help="Shared libraries that replace malloc. Names of our own builds begin with cairn."),
+    with_packaged: bool = typer.Option(
+        False, "--packaged", help="Also the system's malloc and Debian's peers, if installed."),
+    faults_program: Optional[pathlib.Path] = typer.Option(
+        None, "--faults", show_default=False, help="cairn-faults, if not in build/release."),
+    runs: int = typer.Option(1, min=1, help="Runs of each fault; the worst one counts."),
+    write: Optional[pathlib.Path] = typer.Option(
+        None, show_default=False, help="Writes the table into this file, between its markers."),
+    expect: Optional[pathlib.Path] = typer.Option(
+        None, show_default=False, help="Fails when a line is worse than this file says."),
+    record: Optional[pathlib.Path] = typer.Option(
+        None, show_default=False, help="Writes what our own builds did as such a file."),
+    show_as: Optional[str] = typer.Option(
+        None, "--as", show_default=False, help="The command as --write is to quote it."),
+):
+    """Commit every fault of the misuse matrix under every library and tell what came of it.
+
+    The exit status is 1 when a line is worse than --expect says, or a build of ours does not
+    detect a bad free at once.
+    """
+    program = misuse_matrix.Program(faults_program or files.built_program("cairn-faults"))
+    allocators = [parse_library(text) for text in libraries or ()]
+    if with_packaged:
+        allocators += packaged()
+    if not allocators:
+        raise UserError("name a library, or --packaged")
+    if len({allocator.name for allocator in allocators}) < len(allocators):
+        raise UserError("two libraries have the same name")
+    for allocator in allocators:
+        program.check_owner(allocator)
+
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                  TimeElapsedColumn(), console=err, transient=True) as progress:
+        task = progress.add_task("faults", total=len(allocators) * len(program.faults()))
+        faults, results = misuse_matrix.run_all(program, allocators, runs,
+                                                lambda: progress.advance(task))
+    if expect is None:
+        print_table(faults, results)
+    if write:
+        command = show_as or "cairn matrix"
+        lines = markdown(faults, allocators, results, command, runs)
+        write.write_text(replace_part(write.read_text(), lines))
+    if record:
+        misuse_matrix.write_expectation(record, faults, results)
+    problems = [f"a bad free is not detected at once: {gap}"
+                for gap in misuse_matrix.undetected_frees(faults, results)]
+    if expect:
+        problems += misuse_matrix.regressions(program, allocators, faults, results,
+                                              misuse_matrix.read_expectation(expect))
+    for problem in problems:
+        out.print(problem, markup=False, soft_wrap=True)
+    raise typer.Exit(1 if problems else 0)
