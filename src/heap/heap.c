@@ -45,18 +45,32 @@ bool heap_release(size_t keep_bytes)
     return pages_trim(keep_bytes);
 }
 
+/* Other threads go on meanwhile, and the slab may be given back, or be of another class, at any
+ * step. Its header and its link bytes stay readable, and a header's slabs are all of classes with
+ * as many of them: the figures may be wrong then, but nothing else is read. */
+static void count_slab(struct heap_stats *stats, const struct span *slab, unsigned class)
+{
+    const struct size_class *shape = &size_classes[class];
+    size_t handed_out = smaller_of(load_relaxed(&slab->limit) - 1, (uint64_t)shape->capacity);
+    size_t live = 0;
+    size_t freed = 0;
+    for (unsigned slot = 1; slot <= handed_out; slot++)
+        live += load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
+    for (unsigned i = 0; i < REMOTE_WORDS; i++)
+        freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
+    live -= smaller_of(live, freed);
+    stats->live_blocks += live;
+    stats->live_bytes += live * shape->size_bytes;
+    stats->slab_bytes += (size_t)shape->pages << PAGE_SHIFT;
+}
+
 static bool count_span(struct span *span, char *start, void *context)
 {
     (void)start;
     struct heap_stats *stats = context;
-    if (span_is_slab(span)) {
-        const struct size_class *class = &size_classes[slab_class(span)];
-        size_t live = slab_live(span);
-        for (unsigned i = 0; i < REMOTE_WORDS; i++)
-            live -= count_bits(load_relaxed(&slab_remote(span)->words[i]));
-        stats->live_blocks += live;
-        stats->live_bytes += live * class->size_bytes;
-        stats->slab_bytes += (size_t) class->pages << PAGE_SHIFT;
+    unsigned tag = load_relaxed(&span->tag);
+    if (tag >= SPAN_SLAB) {
+        count_slab(stats, span, tag - SPAN_SLAB);
     } else {
         stats->live_blocks++;
         stats->live_bytes += (size_t)span->pages << PAGE_SHIFT;

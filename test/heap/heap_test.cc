@@ -59,6 +59,31 @@ TEST(Heap, StatisticsFollowTheBlocks)
     EXPECT_EQ(stats().large_blocks, 0u);
 }
 
+// The figures are of no one instant, but reading them does no harm: headers become slabs, large
+// blocks and free spans under the reader.
+TEST(Heap, StatisticsMayBeReadWhileSlabsComeAndGo)
+{
+    if (config_tsan)
+        GTEST_SKIP() << "reads what others write, by design";
+    std::atomic<bool> done{false};
+    std::thread changer([&] {
+        for (int round = 0; round < 300; round++) {
+            const size_t size = size_t{16} << round % 12;
+            std::vector<void *> blocks;
+            for (size_t i = 0; i < 300; i++)
+                blocks.push_back(allocate(size));
+            for (void *block : blocks)
+                free_fast(block);
+            heap_release(0);
+        }
+        done = true;
+    });
+    size_t readings = 0;
+    for (; !done || readings < 10; readings++)
+        EXPECT_LE(stats().live_blocks, 400u * 254);
+    changer.join();
+}
+
 TEST(Heap, ReleaseGivesBackWhatIsFree)
 {
     std::vector<char *> blocks;
