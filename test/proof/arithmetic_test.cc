@@ -34,9 +34,10 @@ TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
             ASSERT_EQ(product & ((uint64_t{1} << lost) - 1), 0u) << "the formula's low bits are 0";
             const uint64_t least = (product >> lost) * odd & ((~uint64_t{0}) >> lost);
             // All solutions: least + n * 2^(64 - lost). Of them in reach:
+            const uint64_t step = lost == 0 ? 0 : uint64_t{1} << (64 - lost);
             int found = 0;
             for (uint64_t n = 0; n < uint64_t{1} << lost; n++) {
-                const auto difference = static_cast<int64_t>(least + (n << (64 - lost)));
+                const auto difference = static_cast<int64_t>(least + n * step);
                 if (difference <= -kReach || difference >= kReach)
                     continue;
                 found++;
