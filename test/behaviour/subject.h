@@ -94,6 +94,20 @@ inline bool is_zero(const void *block, size_t size) {
 #define REQUIRE(condition) \
   ((condition) ? (void)0 : subject::fail_child(__FILE__, __LINE__, #condition))
 
+// Sets the soft limit.
+inline void set_limit(int resource, size_t bytes) {
+  struct rlimit bounds;
+  REQUIRE(getrlimit(resource, &bounds) == 0);
+  bounds.rlim_cur = bytes;
+  REQUIRE(setrlimit(resource, &bounds) == 0);
+}
+
+// What counts against a limit now.
+inline size_t in_use(int resource) {
+  const char *field = resource == RLIMIT_AS ? "VmSize:" : "VmData:";
+  return static_cast<size_t>(status_field(field)) * kKiB;
+}
+
 inline std::string describe_status(int status) {
   if (WIFEXITED(status)) return "exit " + std::to_string(WEXITSTATUS(status));
   if (WIFSIGNALED(status)) return std::string("signal ") + strsignal(WTERMSIG(status));

@@ -18,6 +18,7 @@ using fuzz::Faults;
 using fuzz::Input;
 using fuzz::kMiB;
 using fuzz::require;
+using fuzz::require_contents;
 
 constexpr int kErrno = 4321;
 constexpr size_t kMostBytes = 64 * kMiB;
@@ -32,8 +33,7 @@ struct Object {
 
 void check(const Object &object)
 {
-    const size_t wrong = model::first_wrong(object.address, object.size, object.seed, true);
-    require(wrong == object.size, "contents", object.address, wrong);
+    require_contents(object.address, object.size, object.seed);
 }
 
 class Run

@@ -94,6 +94,13 @@ class Input
     const uint8_t *end_;
 };
 
+// Every byte of an object is as its seed says.
+inline void require_contents(const char *address, size_t size, uint64_t seed)
+{
+    const size_t wrong = model::first_wrong(address, size, seed, true);
+    require(wrong == size, "contents", address, wrong);
+}
+
 // Lets system calls fail (in debug builds) and remembers that failures are to be expected. One
 // thread alone runs when a plan is made or ended.
 class Faults

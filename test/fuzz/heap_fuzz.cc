@@ -32,6 +32,7 @@ using fuzz::is_aligned;
 using fuzz::kMiB;
 using fuzz::opaque;
 using fuzz::require;
+using fuzz::require_contents;
 using model::Block;
 using model::Origin;
 
@@ -164,8 +165,7 @@ class Caller
 
     static void check(const Block &block)
     {
-        const size_t wrong = model::first_wrong(block.address, block.filled, block.seed, true);
-        require(wrong == block.filled, "contents", block.address, wrong);
+        require_contents(block.address, block.filled, block.seed);
     }
 
     template <typename Free> void free_checked(Block &block, Free body)

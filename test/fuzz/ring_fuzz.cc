@@ -19,6 +19,7 @@ using fuzz::Faults;
 using fuzz::Input;
 using fuzz::kMiB;
 using fuzz::require;
+using fuzz::require_contents;
 
 constexpr int kErrno = 4321;
 constexpr size_t kMostBytes = 48 * kMiB;
@@ -49,8 +50,7 @@ struct Point {
 void check(const Frame &frame)
 {
     for (const Block &block : frame.blocks) {
-        const size_t wrong = model::first_wrong(block.address, block.size, block.seed, true);
-        require(wrong == block.size, "contents", block.address, wrong);
+        require_contents(block.address, block.size, block.seed);
     }
 }
 

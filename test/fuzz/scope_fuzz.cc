@@ -20,6 +20,7 @@ using fuzz::Faults;
 using fuzz::Input;
 using fuzz::kMiB;
 using fuzz::require;
+using fuzz::require_contents;
 
 constexpr unsigned kMostDepth = 60;
 constexpr int kErrno = 4321;
@@ -39,8 +40,7 @@ struct State {
 
 void check(const Block &block)
 {
-    const size_t wrong = model::first_wrong(block.address, block.size, block.seed, true);
-    require(wrong == block.size, "contents", block.address, wrong);
+    require_contents(block.address, block.size, block.seed);
 }
 
 // One scope: its blocks, and a number of steps.

@@ -22,6 +22,7 @@ using fuzz::is_aligned;
 using fuzz::kKiB;
 using fuzz::kMiB;
 using fuzz::require;
+using fuzz::require_contents;
 
 constexpr int kErrno = 4321;
 constexpr size_t kMostBytes = 64 * kMiB;
@@ -204,8 +205,7 @@ class Run
 
     static void check(const Block &block)
     {
-        const size_t wrong = model::first_wrong(block.address, block.size, block.seed, true);
-        require(wrong == block.size, "contents", block.address, wrong);
+        require_contents(block.address, block.size, block.seed);
     }
 
     static void check(const Frame &frame)

@@ -18,6 +18,7 @@ namespace
 using fuzz::Input;
 using fuzz::kKiB;
 using fuzz::require;
+using fuzz::require_contents;
 
 constexpr int kErrno = 4321;
 constexpr size_t kFence = 64; // bytes on both sides of what the heap has
@@ -169,8 +170,7 @@ class Run
 
     static void check(const char *address, const Block &block)
     {
-        const size_t wrong = model::first_wrong(address, block.size, block.seed, true);
-        require(wrong == block.size, "contents", address, wrong);
+        require_contents(address, block.size, block.seed);
     }
 
     std::map<char *, Block>::iterator pick(size_t place)

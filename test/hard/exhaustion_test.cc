@@ -12,22 +12,11 @@
 
 namespace {
 
+using subject::in_use;
 using subject::kGiB;
 using subject::kKiB;
 using subject::kMiB;
-
-void set_limit(int resource, size_t bytes) {
-  struct rlimit bounds;
-  REQUIRE(getrlimit(resource, &bounds) == 0);
-  bounds.rlim_cur = bytes;
-  REQUIRE(setrlimit(resource, &bounds) == 0);
-}
-
-// What counts against a limit now.
-size_t in_use(int resource) {
-  const char *field = resource == RLIMIT_AS ? "VmSize:" : "VmData:";
-  return static_cast<size_t>(subject::status_field(field)) * kKiB;
-}
+using subject::set_limit;
 
 struct Block {
   Block *next;

@@ -14,24 +14,14 @@
 
 namespace {
 
+using subject::in_use;
 using subject::kKiB;
 using subject::kMiB;
+using subject::set_limit;
 
 constexpr int kThreads = 8;
 constexpr int kRounds = 6;
 constexpr size_t kSlots = 400;
-
-void set_limit(int resource, size_t bytes) {
-  struct rlimit bounds;
-  REQUIRE(getrlimit(resource, &bounds) == 0);
-  bounds.rlim_cur = bytes;
-  REQUIRE(setrlimit(resource, &bounds) == 0);
-}
-
-size_t in_use(int resource) {
-  const char *field = resource == RLIMIT_AS ? "VmSize:" : "VmData:";
-  return static_cast<size_t>(subject::status_field(field)) * kKiB;
-}
 
 pthread_barrier_t g_barrier;
 std::atomic<size_t> g_failures;
