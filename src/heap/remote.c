@@ -77,21 +77,39 @@ static void retire_frozen(struct heap *heap, struct span *slab)
         slab_retire(slab);
 }
 
-void remote_free(void *pointer, struct heap *heap, struct span *slab)
+/* The block's bit; dies when it is set already. Returns what the word was before. */
+inline_always uint64_t mark_freed(void *pointer, struct span *slab, unsigned slot)
 {
-    bool frozen = slab_is_frozen(slab);
-    if (unlikely(frozen))
-        slab_begin_frozen(slab);
-    unsigned slot = checked_slot(pointer, slab, "free");
-    if (config_hardened)
-        harden_take_back(slab, slot);
     uint64_t bit = (uint64_t)1 << slot % 64;
     uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64],
                                     bit); /* pairs with the exchange in collect */
     if (unlikely((old & bit) != 0))
         die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
-    if (unlikely(frozen))
-        retire_frozen(heap, slab);
-    else if (old == 0)
+    return old;
+}
+
+static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)
+{
+    slab_begin_frozen(slab);
+    unsigned slot = checked_slot(pointer, slab, "free");
+    if (config_hardened)
+        harden_take_back(slab, slot);
+    mark_freed(pointer, slab, slot);
+    retire_frozen(heap, slab);
+}
+
+void remote_free(void *pointer, struct heap *heap, struct span *slab)
+{
+    if (unlikely(heap->generation != heap_generation)) {
+        free_frozen(pointer, heap, slab);
+        return;
+    }
+    uint64_t slot = slab_slot(slab, pointer);
+    if (unlikely(config_hardened || slot >= load_relaxed(&slab->limit) ||
+                 load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE))
+        slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
+    if (config_hardened)
+        harden_take_back(slab, (unsigned)slot);
+    if (mark_freed(pointer, slab, (unsigned)slot) == 0)
         post(heap, slab);
 }

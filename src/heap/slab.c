@@ -37,6 +37,39 @@ void slab_retire(struct span *slab)
     pages_give_slab(slab);
 }
 
+/* The slots of one remote word. Like slab_push, with the list's head in a register. */
+static unsigned collect_word(struct span *slab, unsigned first, uint64_t bits)
+{
+    uint8_t *links = slab_link(slab, first);
+    unsigned head = slab->head;
+    unsigned collected = 0;
+    for (; bits != 0; bits &= bits - 1, collected++) {
+        unsigned slot = lowest_bit(bits);
+        if (unlikely(links[slot] != LINK_LIVE)) {
+            slab->head = LINK_END; /* a handler of the abort may allocate */
+            die("double free of %p (%u-byte block)", (void *)slab_block(slab, first + slot),
+                slab->size_bytes);
+        }
+        links[slot] = (uint8_t)head;
+        head = first + slot;
+    }
+    slab->head = (uint8_t)head;
+    slab->top = slab_block(slab, head);
+    return collected;
+}
+
+/* In hardened builds: they are counted when they leave quarantine. */
+static void retain_word(struct span *slab, unsigned first, uint64_t bits)
+{
+    for (; bits != 0; bits &= bits - 1) {
+        unsigned slot = first + lowest_bit(bits);
+        if (unlikely(*slab_link(slab, slot) != LINK_LIVE))
+            die("double free of %p (%u-byte block)", (void *)slab_block(slab, slot),
+                slab->size_bytes);
+        harden_retain(slab_heap(slab), slab, slot);
+    }
+}
+
 unsigned slab_collect(struct span *slab)
 {
     struct remote *remote = slab_remote(slab);
@@ -48,18 +81,10 @@ unsigned slab_collect(struct span *slab)
         uint64_t bits = exchange_acquire(&remote->words[i],
                                          (uint64_t)0); /* pairs with fetch_or in remote_free */
         words++;
-        for (; bits != 0; bits &= bits - 1) {
-            unsigned slot = i * 64 + lowest_bit(bits);
-            if (unlikely(*slab_link(slab, slot) != LINK_LIVE))
-                die("double free of %p (%u-byte block)", (void *)slab_block(slab, slot),
-                    slab->size_bytes);
-            if (config_hardened) {
-                harden_retain(slab_heap(slab), slab, slot); /* counted when they are released */
-                continue;
-            }
-            slab_push(slab, slot);
-            collected++;
-        }
+        if (config_hardened)
+            retain_word(slab, i * 64, bits);
+        else
+            collected += collect_word(slab, i * 64, bits);
     }
     test_delay();
     if (words != 0)

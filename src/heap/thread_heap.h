@@ -49,13 +49,14 @@ struct heap {
     struct bin bins[CLASS_COUNT];
     struct run_cache runs;
     size_t spare_bytes;  /* holder: sum over medium slabs that are current and empty */
-    uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
     struct sampling sampling;
-    struct heap *next; /* const after it is listed: all heaps */
-    uint32_t state;    /* atomic: enum heap_state */
-    uint64_t random;   /* holder: of base/random.h, hardened builds only */
+    uint64_t random; /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
-    struct span *mailbox __attribute__((aligned(64))); /* atomic: see above; on a line of its own */
+    /* On a line of its own: all that other threads look at. */
+    struct span *mailbox __attribute__((aligned(64))); /* atomic: see above */
+    struct heap *next;   /* const after it is listed: all heaps */
+    uint32_t state;      /* atomic: enum heap_state */
+    uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
 };
 
 static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
