@@ -2,7 +2,9 @@
 //
 // A workload is one row of the benchmark: a function that uses malloc and free in one pattern and
 // reports figures. It runs alone in a fresh process; which allocator serves it is decided by
-// whoever starts the process (LD_PRELOAD), so nothing here knows any allocator.
+// whoever starts the process (LD_PRELOAD), so nothing here is linked with any allocator. A few rows
+// use another allocator of the library under test where it has one, instead of its malloc:
+// frames.h.
 //
 // Everything that a workload keeps for its own book-keeping lies in mappings of its own
 // (MappedArray), filled before the clock starts: the allocator under test serves the pattern only.
@@ -42,6 +44,9 @@ class Run
     // The same for one that this machine cannot give.
     void not_available(const char *name, const char *unit);
 
+    // The row does not use malloc, but the allocator of which `function` is a part.
+    void served_by(const char *name, void *function);
+
     // Calls `pass`, which does `operations` operations and returns the nanoseconds they took, once
     // cold and then until the time is used up, and reports cold_ns and warm_ns (the median of the
     // warm passes) an operation.
@@ -65,6 +70,8 @@ class Run
     const Options options_;
     Figure figures_[kFiguresMost];
     int figure_count_ = 0;
+    const char *served_name_ = "malloc";
+    void *served_function_ = nullptr; // null: whatever malloc is
     double pass_ns_[kPassesMost];
 };
 
@@ -89,6 +96,8 @@ struct Workload {
     const char *memory; // the one compared as its memory; "peak_rss" is measured from outside
     unsigned need_mib;  // more than the row takes under any allocator known, at scale 1
     void (*run)(Run &);
+    const char *instead = ""; // a function of the allocator that Cairn serves the row by instead of
+                              // malloc; "" when there is none
 };
 
 struct WorkloadTable {

@@ -1,12 +1,14 @@
 // cairn-workloads: runs one workload of the benchmark in this process, on the malloc it finds.
 //
 //   cairn-workloads --list
-//       one line a workload: name, group, title, time figure, memory figure, need in MiB
+//       one line a workload: name, group, title, time figure, memory figure, need in MiB, function
+//       that Cairn serves it by instead of malloc
 //   cairn-workloads [--seconds S] [--scale F] [--threads N] [--nodes N] [--output FILE] NAME
 //       its results, one line each: name, value, unit; to the file if one is given
 //
 // Fields are separated by tabs. The first line of results, "allocator", is the file that malloc
-// comes from, so that a preload that did not happen is noticed.
+// comes from, and "malloc", so that a preload that did not happen is noticed; or the same of the
+// function that served instead.
 #include <algorithm>
 #include <dlfcn.h>
 #include <getopt.h>
@@ -46,6 +48,12 @@ void Run::not_available(const char *name, const char *unit)
     figures_[figure_count_ - 1].available = false;
 }
 
+void Run::served_by(const char *name, void *function)
+{
+    served_name_ = name;
+    served_function_ = function;
+}
+
 bool Run::wants_more(int passes, double spent_ns) const
 {
     constexpr int kFewest = 3; // for a median, unless the passes are long
@@ -67,8 +75,9 @@ void Run::report_passes(double operations, double cold_ns, int passes)
 void Run::print() const
 {
     Dl_info info;
-    const bool known = dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) != 0;
-    printf("allocator\t%s\t\n", known ? info.dli_fname : "?");
+    void *function = served_function_ ? served_function_ : dlsym(RTLD_DEFAULT, served_name_);
+    const bool known = dladdr(function, &info) != 0;
+    printf("allocator\t%s\t%s\n", known ? info.dli_fname : "?", served_name_);
     for (int i = 0; i < figure_count_; i++) {
         if (figures_[i].available) {
             printf("%s\t%.6g\t%s\n", figures_[i].name, figures_[i].value, figures_[i].unit);
@@ -107,8 +116,8 @@ void list()
     for (const bench::WorkloadTable *table : kTables) {
         for (size_t i = 0; i < table->count; i++) {
             const Workload &row = table->first[i];
-            printf("%s\t%s\t%s\t%s\t%s\t%u\n", row.name, row.group, row.title, row.time, row.memory,
-                   row.need_mib);
+            printf("%s\t%s\t%s\t%s\t%s\t%u\t%s\n", row.name, row.group, row.title, row.time,
+                   row.memory, row.need_mib, row.instead);
         }
     }
 }
@@ -139,11 +148,13 @@ int main(int argc, char **argv)
     static char buffer[BUFSIZ];
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
 
-    static const option kLong[] = {
-        {"list", no_argument, nullptr, 'l'},        {"seconds", required_argument, nullptr, 's'},
-        {"scale", required_argument, nullptr, 'f'}, {"threads", required_argument, nullptr, 't'},
-        {"nodes", required_argument, nullptr, 'n'}, {"output", required_argument, nullptr, 'o'},
-        {nullptr, 0, nullptr, 0}};
+    static const option kLong[] = {{"list", no_argument, nullptr, 'l'},
+                                   {"seconds", required_argument, nullptr, 's'},
+                                   {"scale", required_argument, nullptr, 'f'},
+                                   {"threads", required_argument, nullptr, 't'},
+                                   {"nodes", required_argument, nullptr, 'n'},
+                                   {"output", required_argument, nullptr, 'o'},
+                                   {nullptr, 0, nullptr, 0}};
     bench::Options options;
     const char *output = nullptr;
     for (int key; (key = getopt_long(argc, argv, "", kLong, nullptr)) != -1;) {

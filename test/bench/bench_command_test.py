@@ -104,6 +104,22 @@ class ReportTest(unittest.TestCase):
             self.assertIn("no plots: matplotlib is not installed", self.result.stderr)
 
 
+class ListsTest(unittest.TestCase):
+    def test_lists_of_known_lifetime_stand_beside_malloc(self):
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-test-") as out:
+            result = bench("--quick", "--rounds", 1, "--rows", "b-stack,b-fifo,b-ring*", "--nodes",
+                           5000, *OURS_AND_SYSTEM, "--out", out)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            _, lines = read_csv(pathlib.Path(out) / "results.csv")
+        for row in ("b-stack", "b-fifo", "b-ring", "b-ring-contended"):
+            for figure in ("total_ms", "cold_alloc_ns", "warm_alloc_ns", "rss_per_payload"):
+                found = {line["allocator"] for line in lines
+                         if (line["row"], line["figure"]) == (row, figure)}
+                self.assertEqual(found, {"system", "cairn"}, (row, figure))
+        self.assertIn("(only 5,000 nodes)", result.stdout)
+        self.assertNotIn("Geomeans", result.stdout)
+
+
 class ErrorsTest(unittest.TestCase):
     def assert_refused(self, result, text):
         self.assertEqual(result.returncode, 2, result.stderr)
@@ -133,7 +149,8 @@ class ErrorsTest(unittest.TestCase):
     def test_list(self):
         result = bench("--list", "--rows", "B")
         self.assertEqual(result.returncode, 0)
-        self.assertIn("b-contended", result.stdout)
+        for row in ("b-contended", "b-stack", "b-fifo", "b-ring-contended"):
+            self.assertIn(row, result.stdout)
         self.assertNotIn("a-cycle", result.stdout)
 
 

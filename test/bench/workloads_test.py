@@ -17,6 +17,10 @@ MAY_BE_ZERO = {"after_2s_kib", "after_trim_kib", "freed_kib", "start_over_libc_m
                "start_over_libc_kib", "reused_sizes", "merged_sizes", "split_sizes",
                "branch_misses"}
 MAY_BE_NEGATIVE = {"start_over_libc_ms", "start_over_libc_kib"}
+# A frame ends as a whole, so a node of it in next to no time.
+FRAME_ROWS = {"b-stack", "b-ring", "b-ring-contended"}
+LIST_ROWS = {"b-stack": "cairn_stack_new", "b-fifo": "cairn_fifo_new", "b-ring": "cairn_ring_new",
+             "b-ring-contended": "cairn_ring_new"}
 COUNTERS = {"instructions", "cycles", "instructions_per_cycle", "branch_misses"}
 
 
@@ -37,7 +41,7 @@ def parse(text):
 
 
 class WorkloadsTest(unittest.TestCase):
-    def check_figure(self, name, value, unit):
+    def check_figure(self, row, name, value, unit):
         if value == "not available":
             self.assertIn(name, COUNTERS)
             return
@@ -48,7 +52,8 @@ class WorkloadsTest(unittest.TestCase):
         if name not in MAY_BE_ZERO:
             self.assertGreater(number, 0)
         if unit == "ns":  # a nanosecond is some instructions, a second no operation takes
-            self.assertGreater(number, 0.1)
+            if row not in FRAME_ROWS or not name.endswith("_free_ns"):
+                self.assertGreater(number, 0.1)
             self.assertLess(number, 1e9)
         if unit == "%":
             self.assertLessEqual(number, 100)
@@ -57,15 +62,17 @@ class WorkloadsTest(unittest.TestCase):
         rows = listed()
         self.assertGreater(len(rows), 50)
         self.assertEqual(len({row[0] for row in rows}), len(rows))
-        for name, _, _, time, memory, _ in rows:
+        for name, _, _, time, memory, _, instead in rows:
             with self.subTest(name):
                 result = run(BENCH / "cairn-workloads", *TINY, name)
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
                 figures = parse(result.stdout)
-                self.assertTrue(LIBRARY.samefile(figures.pop("allocator")[0]))
+                library, function = figures.pop("allocator")
+                self.assertTrue(LIBRARY.samefile(library))
+                self.assertEqual(function, instead or "malloc")
                 for figure, (value, unit) in figures.items():
                     with self.subTest(figure):
-                        self.check_figure(figure, value, unit)
+                        self.check_figure(name, figure, value, unit)
                 for compared in (time, memory):
                     if compared not in ("", "peak_rss"):
                         self.assertIn(compared, figures)
@@ -76,13 +83,30 @@ class WorkloadsTest(unittest.TestCase):
             self.assertGreaterEqual(float(figures["bytes_per_byte"][0]), 1)
             self.assertLess(float(figures["bytes_per_byte"][0]), 2)
 
+    def check_list_of_nodes(self, name, preload):
+        figures = parse(run(BENCH / "cairn-workloads", "--nodes", "1000000", name,
+                            preload=preload).stdout)
+        self.assertEqual(float(figures["nodes"][0]), 1000000)
+        self.assertGreaterEqual(float(figures["live_rounds"][0]), 1)
+        self.assertLessEqual(float(figures["live_rounds"][0]), 2 if "contended" in name else 1)
+        self.assertGreaterEqual(float(figures["rss_per_payload"][0]), 0.9)
+        return figures
+
     def test_list_of_nodes_counts_what_was_asked_for(self):
-        for name in ("b-uncontended", "b-contended"):
-            figures = parse(run(BENCH / "cairn-workloads", "--nodes", "300000", name).stdout)
-            self.assertEqual(float(figures["nodes"][0]), 300000)
-            self.assertGreaterEqual(float(figures["live_rounds"][0]), 1)
-            self.assertLessEqual(float(figures["live_rounds"][0]), 2)
-            self.assertGreaterEqual(float(figures["rss_per_payload"][0]), 0.9)
+        for name in ("b-uncontended", "b-contended", *LIST_ROWS):
+            with self.subTest(name):
+                self.check_list_of_nodes(name, LIBRARY)
+
+    def test_list_on_an_allocator_of_cairns_is_on_malloc_without_cairn(self):
+        listed_names = {row[0]: row[6] for row in listed() if row[6]}
+        self.assertEqual(listed_names, LIST_ROWS)
+        for name in LIST_ROWS:
+            with self.subTest(name):
+                figures = self.check_list_of_nodes(name, None)
+                self.assertIn("libc", pathlib.Path(figures["allocator"][0]).name)
+                self.assertEqual(figures["allocator"][1], "malloc")
+                # A system's malloc takes 16 bytes a node or more.
+                self.assertGreater(float(figures["rss_per_payload"][0]), 1.8)
 
     def test_scale_scales(self):
         asked = [float(parse(run(BENCH / "cairn-workloads", "--scale", scale,

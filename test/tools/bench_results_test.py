@@ -66,6 +66,15 @@ class ResultsTest(unittest.TestCase):
         self.assertIsNone(self.results.geomean("cairn-api", TIME))
         self.assertEqual(self.results.geomean("cairn-api", TIME, "A"), (1.5, 1))
 
+    def test_row_without_our_malloc_is_compared_but_in_no_geomean(self):
+        stack = Row("stack", "B", "title", "warm_ns", "peak_rss", 0, "cairn_stack_new")
+        results = results_of({("fast", name): [(10, 5)] for name in ("system", "cairn", "other")}
+                             | {("stack", "system"): [(10, 5)], ("stack", "cairn"): [(1, 5)],
+                                ("stack", "other"): [(20, 5)]}, rows=(FAST, stack))
+        self.assertEqual(results.ratios("cairn", TIME), {"fast": 1, "stack": 0.1})
+        self.assertEqual(results.geomean("cairn", TIME), (1, 1))
+        self.assertIsNone(results.geomean("cairn", TIME, "B"))
+
     def test_failed_runs_do_not_count(self):
         self.results.fail("slow", "other", "crashed")
         self.results.fail("slow", "other", "later")
@@ -144,6 +153,33 @@ class GoalsTest(unittest.TestCase):
         results.add(1, "returned", "cairn", {"after_2s_kib": Figure(16384, "KiB"),
                                              "after_trim_kib": Figure(4097, "KiB")})
         self.assertEqual([goal.met for goal in bench_goals.check(results)], [True, False])
+
+    def list_goals(self, **figures):
+        """{text: (measured, met)} of the goals, where Cairn has these figures in three rows."""
+        results = Results([Row(name, "B", "", "total_ms", "peak_rss")
+                           for name in ("b-stack", "b-fifo", "b-ring-contended")], ALLOCATORS)
+        for row in ("b-stack", "b-fifo", "b-ring-contended"):
+            results.add(1, row, "system", {"total_ms": Figure(1000, "ms")})
+            results.add(1, row, "cairn", {name: Figure(value, "") for name, value
+                                          in figures.items()})
+        return {goal.text: (goal.measured, goal.met) for goal in bench_goals.check(results)}
+
+    def test_lists_of_known_lifetime(self):
+        found = self.list_goals(total_ms=100, warm_alloc_ns=1.1, warm_free_ns=1.31,
+                                rss_per_payload=1.015, nodes=100_000_000)
+        self.assertEqual(found, {
+            "b-ring-contended: total over glibc's at most 0.1": ("0.10", True),
+            "b-stack: ns a node, warm at most 1.0": ("1.1", False),
+            "b-stack: RSS over payload at most 1.01": ("1.015", False),
+            "b-fifo: ns an alloc, warm at most 1.2": ("1.1", True),
+            "b-fifo: ns a free, warm at most 1.3": ("1.31", False),
+            "b-fifo: RSS over payload at most 1.02": ("1.015", True),
+            "b-ring-contended: ns a node, warm at most 2.2": ("1.1", True)})
+
+    def test_shorter_lists_are_told(self):
+        found = self.list_goals(total_ms=101, nodes=5000)
+        self.assertEqual(found, {"b-ring-contended: total over glibc's at most 0.1":
+                                 ("0.10 (only 5,000 nodes)", False)})
 
     def test_scaling(self):
         rows = [Row(f"threads-{count}", "scaling", "", "warm_ns", "") for count in (1, 2, 64)]

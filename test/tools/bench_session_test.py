@@ -6,8 +6,8 @@ import unittest
 import tool_path  # noqa: F401
 from cairn.bench_allocators import Allocator
 from cairn.bench_rows import (Figure, Row, RunFailed, Settings, Unit, WorkloadUnit,
-                              check_served_by, micro_figures, micro_row_name,
-                              parse_workload_output, select)
+                              check_function, check_served_by, micro_figures,
+                              micro_row_name, parse_workload_output, select)
 from cairn.bench_session import Session
 from cairn.errors import UserError
 
@@ -84,9 +84,9 @@ class SessionTest(unittest.TestCase):
 
 class RowsTest(unittest.TestCase):
     def test_output_of_a_workload(self):
-        served_by, figures = parse_workload_output(
-            "allocator\t/lib/libc.so.6\t\nwarm_ns\t3.5\tns\ncycles\tnot available\t\n")
-        self.assertEqual(served_by, "/lib/libc.so.6")
+        served_by, function, figures = parse_workload_output(
+            "allocator\t/lib/libc.so.6\tmalloc\nwarm_ns\t3.5\tns\ncycles\tnot available\t\n")
+        self.assertEqual((served_by, function), ("/lib/libc.so.6", "malloc"))
         self.assertEqual(figures, {"warm_ns": Figure(3.5, "ns"), "cycles": Figure(None, "")})
         with self.assertRaises(RunFailed):
             parse_workload_output("")
@@ -99,6 +99,14 @@ class RowsTest(unittest.TestCase):
         check_served_by(str(own), Allocator("cairn", own))
         with self.assertRaises(UserError):
             check_served_by("/lib/x86_64-linux-gnu/libc.so.6", Allocator("cairn", own))
+
+    def test_row_about_another_allocator_must_not_measure_our_malloc(self):
+        row = Row("b-stack", "B", "", "total_ms", "peak_rss", 0, "cairn_stack_new")
+        check_function("cairn_stack_new", row, CAIRN)
+        check_function("malloc", row, SYSTEM)
+        with self.assertRaisesRegex(UserError, "b-stack, cairn: malloc served"):
+            check_function("malloc", row, CAIRN)
+        check_function("malloc", Row("a-cycle", "A", "", "warm_ns", "peak_rss"), CAIRN)
 
     def test_select(self):
         units = [FakeUnit(name, []) for name in ("a-one", "a-two", "b-one")]
@@ -116,6 +124,12 @@ class RowsTest(unittest.TestCase):
         self.assertLess(unit.nodes(Settings(memory_mib=4096)), 70_000_000)
         self.assertIn("--memory 6.2 allows", unit.remark(Settings(memory_mib=4096)))
         self.assertEqual(unit.nodes(Settings(nodes=5000)), 5000)
+        for name in ("b-stack", "b-fifo", "b-ring"):
+            unit = WorkloadUnit(Row(name, "B", "", "total_ms", "peak_rss", 0))
+            self.assertEqual(unit.nodes(Settings(memory_mib=4096)), 100_000_000)
+            self.assertEqual(unit.nodes(Settings(memory_mib=2048)), 2048 * 2**20 // 33)
+        unit = WorkloadUnit(Row("b-ring-contended", "B", "", "total_ms", "peak_rss", 0))
+        self.assertEqual(unit.nodes(Settings(memory_mib=2048)), 2048 * 2**20 // 66)
         other = WorkloadUnit(Row("a-cycle", "A", "", "warm_ns", "peak_rss", 64))
         self.assertEqual(other.nodes(Settings()), 0)
 

@@ -19,8 +19,9 @@ def workload_units():
     listed = subprocess.run([str(bench_files.program("cairn-workloads")), "--list"],
                             capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
-        name, group, title, time_figure, memory_figure, need_mib = line.split("\t")
-        yield WorkloadUnit(Row(name, group, title, time_figure, memory_figure, int(need_mib)))
+        name, group, title, time_figure, memory_figure, need_mib, instead = line.split("\t")
+        yield WorkloadUnit(Row(name, group, title, time_figure, memory_figure, int(need_mib),
+                               instead))
 
 
 def micro_units():

@@ -97,7 +97,8 @@ def geomean_table(results):
     table = Table("Geomeans",
                   "Of the ratios to the best peer of each row, over the rows that every allocator "
                   "has; 1.00 would be a peer that is the best in every row, and only an allocator "
-                  "that is no peer can be below.", ["", "group", "rows", *results.names()])
+                  "that is no peer can be below. Rows in which Cairn uses its stack, FIFO or ring "
+                  "instead of malloc are in none.", ["", "group", "rows", *results.names()])
     groups = list(dict.fromkeys(row.group for row in results.rows))
     for aspect in ASPECTS:
         for group in (None, *groups):

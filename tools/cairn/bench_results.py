@@ -94,7 +94,8 @@ class Results:
 
     def common_rows(self, aspect, group=None):
         """The rows that all allocators have a ratio in, so that their geomeans compare. One that
-        is measured in some groups only, such as Cairn's own names, does not narrow the others."""
+        is measured in some groups only, such as Cairn's own names, does not narrow the others.
+        Rows in which Cairn uses no malloc say nothing of its heap: they are in no geomean."""
         measured = {(row, name) for row, name, _ in self.samples} | set(self.failures)
         rows = {row for row, _ in measured}
         everywhere = None
@@ -102,7 +103,7 @@ class Results:
             if all((row, allocator) in measured for row in rows):
                 names = set(self.ratios(allocator, aspect, group))
                 everywhere = names if everywhere is None else everywhere & names
-        return everywhere or set()
+        return (everywhere or set()) - {row.name for row in self.rows if row.instead}
 
     def geomean(self, allocator, aspect, group=None):
         """(geomean of the ratios over the common rows, number of rows); None unless the allocator

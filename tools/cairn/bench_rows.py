@@ -22,8 +22,9 @@ PEAK_RSS = "peak_rss"
 NODES = 100_000_000
 NODES_QUICK = 1_000_000
 NODES_FEWEST = 1000
-# glibc's 32 bytes a node, and in the contended form nearly two lists at once.
-NODE_BYTES = {"b-uncontended": 33, "b-contended": 66}
+# glibc's 32 bytes a node, and in the contended forms nearly two lists at once.
+NODE_BYTES = {"b-uncontended": 33, "b-contended": 66, "b-stack": 33, "b-fifo": 33, "b-ring": 33,
+              "b-ring-contended": 66}
 
 
 class Figure(NamedTuple):
@@ -39,6 +40,7 @@ class Row:
     time: str  # name of the figure that is compared as time; "": none
     memory: str
     need_mib: int = 0
+    instead: str = ""  # a function of the allocator that serves Cairn's column instead of malloc
 
 
 @dataclass(frozen=True)
@@ -144,23 +146,24 @@ class WorkloadUnit(Unit):
     def run(self, allocator, settings):
         with tempfile.NamedTemporaryFile("r", prefix="cairn-bench-") as output:
             run = run_measured(self.command(settings, output.name), allocator.library, settings)
-            served_by, figures = parse_workload_output(output.read())
+            served_by, function, figures = parse_workload_output(output.read())
         check_served_by(served_by, allocator)
+        check_function(function, self.row, allocator)
         return {self.row.name: {**figures, PEAK_RSS: Figure(run.peak_rss_mib, "MiB")}}
 
 
 def parse_workload_output(text):
-    """(file that malloc came from, figures) of what cairn-workloads wrote."""
-    served_by, figures = "", {}
+    """(file that the allocator came from, its function, figures) of what cairn-workloads wrote."""
+    served_by, function, figures = "", "", {}
     for line in text.splitlines():
         name, value, unit = line.split("\t")
         if name == "allocator":
-            served_by = value
+            served_by, function = value, unit
         else:
             figures[name] = Figure(None if value == "not available" else float(value), unit)
     if not served_by or not figures:
         raise RunFailed("the workload reported nothing")
-    return served_by, figures
+    return served_by, function, figures
 
 
 def check_served_by(path, allocator):
@@ -173,6 +176,13 @@ def check_served_by(path, allocator):
     if not right:
         raise UserError(f"{allocator.name}: malloc came from {path} instead of "
                         f"{allocator.library or 'libc'}")
+
+
+def check_function(function, row, allocator):
+    """A row about another allocator of Cairn's must not measure its malloc, unnoticed."""
+    if allocator.is_ours and row.instead and function != row.instead:
+        raise UserError(f"{row.name}, {allocator.name}: {function} served instead of "
+                        f"{row.instead}")
 
 
 class CommandUnit(Unit):
