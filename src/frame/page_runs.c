@@ -184,8 +184,7 @@ static bool resize_run(struct span *span, size_t bytes)
         resized = pages_extend(span, pages);
     } else {
         page_map_set(span->base + bytes, old_pages - pages, NULL);
-        pages_shrink(span, pages);
-        resized = true;
+        resized = pages_shrink(span, pages); /* refused during a fork, and outside of arenas */
     }
     page_map_set(span->base, span->pages, span);
     return resized;

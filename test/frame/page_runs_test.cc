@@ -142,6 +142,31 @@ TEST(Pages, PartsCanBeRemapped)
     EXPECT_EQ(cairn_pages_unmap(moved, 20 * kPage), 0);
 }
 
+// A run that would not shrink said it had: the rest stayed mapped, and nobody knew of it.
+TEST(Pages, RefusedShrinkIsRefusedOrMoves)
+{
+    char *run = map(10 * kPage);
+    for (size_t i = 0; i < 10; i++)
+        paint(run + i * kPage, 64, i);
+    char *moved = nullptr;
+    pages_freeze(); // as if another thread forked: no run can be cut
+    std::thread([&] {
+        EXPECT_EQ(cairn_allocator_resize(cairn_pages_allocator(), run, 10 * kPage, 3 * kPage),
+                  nullptr);
+        for (size_t i = 0; i < 10; i++)
+            EXPECT_TRUE(is_painted(run + i * kPage, 64, i)) << i;
+        moved = static_cast<char *>(cairn_pages_remap(run, 10 * kPage, 3 * kPage, kPage, 0));
+    }).join();
+    pages_thaw();
+    ASSERT_NE(moved, nullptr);
+    for (size_t i = 0; i < 3; i++)
+        EXPECT_TRUE(is_painted(moved + i * kPage, 64, i)) << i;
+    EXPECT_EQ(cairn_pages_unmap(moved, 3 * kPage), 0);
+    for (size_t i = 0; i < 10; i++)
+        EXPECT_NE(page_map_find(run + i * kPage)->tag, SPAN_RUN) << i;
+    pages_verify();
+}
+
 TEST(Pages, PurgeGivesBack)
 {
     size_t before = resident_bytes();
