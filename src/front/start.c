@@ -10,7 +10,7 @@
 #include "watch/watch.h"
 
 static struct options options = {
-    .pages = {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20},
+    .pages = PAGE_LIMITS_DEFAULT,
 }; /* const after the constructor */
 
 const char front_is_linked = 1;

@@ -31,6 +31,12 @@ struct page_limits {
     bool huge_pages;         /* ask for transparent huge pages in arenas */
 };
 
+/* What holds until pages_configure: docs/OPTIONS.md. */
+#define PAGE_LIMITS_DEFAULT                                                                        \
+    {                                                                                              \
+        .decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20                                      \
+    }
+
 struct page_stats {
     size_t reserved_bytes;  /* address space of arenas */
     size_t committed_bytes; /* of it readable and writable */

@@ -18,7 +18,7 @@
 
 struct page_state pages_state = {
     .lock = {.rank = 1},
-    .limits = {.decay_ms = 1000, .dirty_cap_bytes = 64 << 20},
+    .limits = PAGE_LIMITS_DEFAULT,
 };
 
 void pages_init(const struct slab_shape *shapes)
