@@ -9,18 +9,17 @@
 #include <thread>
 #include <vector>
 
-#include "fuzz/fuzz_input.h"
+#include "fuzz/frame_run.h"
 
 namespace
 {
 
-using fuzz::Faults;
 using fuzz::Input;
+using fuzz::kErrno;
 using fuzz::kMiB;
 using fuzz::require;
 using fuzz::require_contents;
 
-constexpr int kErrno = 4321;
 constexpr size_t kMostBytes = 64 * kMiB;
 constexpr size_t kMostObjects = 2000;
 
@@ -31,22 +30,16 @@ struct Object {
     uint64_t seed;
 };
 
-void check(const Object &object)
-{
-    require_contents(object.address, object.size, object.seed);
-}
+void check(const Object &object) { require_contents(object.address, object.size, object.seed); }
 
-class Run
+class Run : fuzz::FrameRun
 {
   public:
-    explicit Run(Input &input)
+    explicit Run(Input &input) : FrameRun(input)
     {
-        const size_t kind = input.byte();
         cairn_fifo_options options = {};
-        options.max_bytes = kind % 5 == 0 ? input.size(22) : 0;
-        options.any_thread_free = shared_ = kind % 2 == 0;
-        options.name = kind % 7 == 0 ? "a name that is longer than what is kept of it" : nullptr;
-        bounded_ = options.max_bytes != 0;
+        choose(options, input, 22);
+        options.any_thread_free = shared_ = kind() % 2 == 0;
         fifo_ = cairn_fifo_new(&options);
         require(fifo_ != nullptr, "cairn_fifo_new");
     }
@@ -55,8 +48,7 @@ class Run
     {
         while (!input.done())
             step(input, true);
-        join();
-        faults_.end();
+        end_faults();
         for (const Object &object : objects_)
             check(object);
         if (objects_.empty()) {
@@ -91,15 +83,6 @@ class Run
             free_elsewhere(input);
         else if (outermost)
             change_owner(input);
-    }
-
-    bool may_fail() const { return bounded_ || faults_.planned(); }
-
-    bool came(const void *address, size_t size) const
-    {
-        require(address || may_fail(), "no memory", nullptr, size);
-        require(errno == (address ? kErrno : ENOMEM), "errno", address, static_cast<size_t>(errno));
-        return address != nullptr;
     }
 
     size_t pick_size(Input &input) const
@@ -230,11 +213,9 @@ class Run
         if (kind == 0) {
             cairn_fifo_trim(fifo_, input.size(24));
         } else if (kind == 1) {
-            join();
-            faults_.plan(input);
+            plan_faults(input);
         } else if (kind == 2) {
-            join();
-            faults_.end();
+            end_faults();
         } else if (kind == 3 && !objects_.empty()) {
             require(cairn_fifo_delete(fifo_) == EBUSY, "delete of one with objects");
         } else {
@@ -257,7 +238,7 @@ class Run
         std::vector<Object> mine;
         for (size_t i = 0; i < count && !objects_.empty(); i++)
             mine.push_back(take(i * (stride - 1)));
-        freer_ = std::thread([fifo = fifo_, mine] {
+        elsewhere(input, [fifo = fifo_, mine] {
             for (const Object &object : mine) {
                 check(object);
                 errno = kErrno;
@@ -265,14 +246,6 @@ class Run
                 require(errno == kErrno, "free changed errno");
             }
         });
-        if (input.flag())
-            join();
-    }
-
-    void join()
-    {
-        if (freer_.joinable())
-            freer_.join();
     }
 
     void change_owner(Input &input)
@@ -287,13 +260,10 @@ class Run
     }
 
     cairn_fifo *fifo_;
-    bool bounded_;
     bool shared_;
-    Faults faults_;
     std::vector<Object> objects_; // in the order of their making
     size_t bytes_ = 0;
     uint64_t serial_ = 0;
-    std::thread freer_;
 };
 
 } // namespace

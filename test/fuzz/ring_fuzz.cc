@@ -10,18 +10,17 @@
 #include <thread>
 #include <vector>
 
-#include "fuzz/fuzz_input.h"
+#include "fuzz/frame_run.h"
 
 namespace
 {
 
-using fuzz::Faults;
 using fuzz::Input;
+using fuzz::kErrno;
 using fuzz::kMiB;
 using fuzz::require;
 using fuzz::require_contents;
 
-constexpr int kErrno = 4321;
 constexpr size_t kMostBytes = 48 * kMiB;
 constexpr size_t kMostFrames = 1500;
 constexpr size_t kMostBlocks = 40; // a frame
@@ -54,16 +53,13 @@ void check(const Frame &frame)
     }
 }
 
-class Run
+class Run : fuzz::FrameRun
 {
   public:
-    explicit Run(Input &input)
+    explicit Run(Input &input) : FrameRun(input)
     {
-        const size_t kind = input.byte();
         cairn_ring_options options = {};
-        options.max_bytes = kind % 5 == 0 ? input.size(22) : 0;
-        options.name = kind % 7 == 0 ? "a name that is longer than what is kept of it" : nullptr;
-        bounded_ = options.max_bytes != 0;
+        choose(options, input, 22);
         ring_ = cairn_ring_new(&options);
         require(ring_ != nullptr, "cairn_ring_new");
     }
@@ -72,8 +68,7 @@ class Run
     {
         while (!input.done())
             step(input);
-        join();
-        faults_.end();
+        end_faults();
         if (open_)
             seal();
         for (const Frame &frame : frames_)
@@ -123,7 +118,7 @@ class Run
     // A frame that outgrows the chunk in use, which ends with it when nothing else holds it.
     void leave_chunk()
     {
-        if (bounded_)
+        if (is_bounded())
             return;
         const cairn_frame handle = cairn_ring_open(ring_);
         require(cairn_ring_alloc(ring_, 3 * kMiB, 8) != nullptr, "no memory");
@@ -131,8 +126,6 @@ class Run
         sealed_++;
         cairn_ring_release(handle);
     }
-
-    bool may_fail() const { return bounded_ || faults_.planned(); }
 
     void open_frame(Input &input)
     {
@@ -187,9 +180,7 @@ class Run
             return resize(size);
         else
             address = static_cast<char *>(cairn_ring_alloc(ring_, size, align));
-        require(address || may_fail(), "no memory", nullptr, size);
-        require(errno == (address ? kErrno : ENOMEM), "errno", address, static_cast<size_t>(errno));
-        if (address == nullptr)
+        if (!came(address, size))
             return;
         if (kind == 2)
             require(model::is_zero(fuzz::opaque(address), size), "not zero", address, size);
@@ -336,11 +327,9 @@ class Run
         if (kind == 0) {
             cairn_ring_trim(ring_, input.size(24));
         } else if (kind == 1) {
-            join();
-            faults_.plan(input);
+            plan_faults(input);
         } else if (kind == 2) {
-            join();
-            faults_.end();
+            end_faults();
         } else {
             cairn_ring_stats stats;
             cairn_ring_read_stats(ring_, &stats);
@@ -360,34 +349,23 @@ class Run
         std::vector<Frame> mine;
         for (size_t i = 0; i < count && !frames_.empty(); i++)
             mine.push_back(take(i * (stride - 1) % frames_.size()));
-        releaser_ = std::thread([mine = std::move(mine)] {
+        elsewhere(input, [mine = std::move(mine)] {
             for (const Frame &frame : mine) {
                 check(frame);
                 for (size_t i = 0; i < frame.holds; i++)
                     cairn_ring_release(frame.handle);
             }
         });
-        if (input.flag())
-            join();
-    }
-
-    void join()
-    {
-        if (releaser_.joinable())
-            releaser_.join();
     }
 
     cairn_ring *ring_;
-    bool bounded_;
     bool open_ = false;
-    Faults faults_;
     Frame current_{};           // while open
     std::vector<Frame> frames_; // sealed
     std::vector<Point> points_;
     size_t bytes_ = 0;
     uint64_t sealed_ = 0;
     uint64_t serial_ = 0;
-    std::thread releaser_;
 };
 
 } // namespace

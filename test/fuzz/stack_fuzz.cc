@@ -11,20 +11,19 @@
 #include <thread>
 #include <vector>
 
-#include "fuzz/fuzz_input.h"
+#include "fuzz/frame_run.h"
 
 namespace
 {
 
-using fuzz::Faults;
 using fuzz::Input;
 using fuzz::is_aligned;
+using fuzz::kErrno;
 using fuzz::kKiB;
 using fuzz::kMiB;
 using fuzz::require;
 using fuzz::require_contents;
 
-constexpr int kErrno = 4321;
 constexpr size_t kMostBytes = 64 * kMiB;
 constexpr size_t kMostBlocks = 300;
 
@@ -41,19 +40,18 @@ struct Frame {
     std::vector<Block> blocks;
 };
 
-class Run
+class Run : fuzz::FrameRun
 {
   public:
-    explicit Run(Input &input)
+    explicit Run(Input &input) : FrameRun(input)
     {
-        const size_t kind = input.byte();
         cairn_stack_options options = {};
-        options.reserve = kind % 3 == 0 ? input.size(26) : 0;
-        options.max_bytes = kind % 5 == 0 ? input.size(23) : 0;
-        options.name = kind % 7 == 0 ? "a name that is longer than what is kept of it" : nullptr;
-        bounded_ = options.max_bytes != 0;
-        stack_ = cairn_stack_new(kind % 2 ? &options : nullptr);
-        bounded_ = bounded_ && kind % 2;
+        options.reserve = kind() % 3 == 0 ? input.size(26) : 0;
+        choose(options, input, 23);
+        const bool plain = kind() % 2 == 0;
+        if (plain)
+            forget_limit();
+        stack_ = cairn_stack_new(plain ? nullptr : &options);
         require(stack_ != nullptr, "cairn_stack_new");
         frames_.push_back({});
     }
@@ -62,7 +60,7 @@ class Run
     {
         while (!input.done())
             step(input, true);
-        faults_.end();
+        end_faults();
         for (const Frame &frame : frames_)
             check(frame);
         cairn_stack_delete(stack_);
@@ -91,7 +89,6 @@ class Run
     }
 
     Frame &newest() { return frames_.back(); }
-    bool may_fail() const { return bounded_ || faults_.planned(); }
 
     void push()
     {
@@ -160,13 +157,6 @@ class Run
         if (kind == 2)
             require(model::is_zero(fuzz::opaque(address), size), "not zero", address, size);
         welcome({address, kind == 3 ? size / 3 * 3 : size, align, ++serial_});
-    }
-
-    bool came(const void *address, size_t size) const
-    {
-        require(address || may_fail(), "no memory", nullptr, size);
-        require(errno == (address ? kErrno : ENOMEM), "errno", address, static_cast<size_t>(errno));
-        return address != nullptr;
     }
 
     size_t pick_size(Input &input) const
@@ -297,9 +287,9 @@ class Run
             cairn_stack_trim(stack_, input.size(24));
             check(newest());
         } else if (kind == 1) {
-            faults_.plan(input);
+            plan_faults(input);
         } else if (kind == 2) {
-            faults_.end();
+            end_faults();
         } else {
             cairn_stack_stats stats;
             cairn_stack_read_stats(stack_, &stats);
@@ -335,8 +325,6 @@ class Run
     }
 
     cairn_stack *stack_;
-    bool bounded_;
-    Faults faults_;
     std::vector<Frame> frames_;
     size_t blocks_ = 0;
     size_t bytes_ = 0;
