@@ -29,6 +29,7 @@ enum {
 
     /* Hardening, docs/HARDENING.md. Light: */
     config_hardened = CAIRN_HARDENED >= 1,     /* any of it */
+    config_packed = CAIRN_HARDENED == 0,       /* blocks of 8 bytes where a heap has many */
     config_canaries = CAIRN_HARDENED >= 1,     /* behind slab blocks, and their exact sizes */
     config_random_slots = CAIRN_HARDENED >= 1, /* slots of a slab in random order */
     config_random_runs = CAIRN_HARDENED >= 1,  /* arenas and runs at random addresses */

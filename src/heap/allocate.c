@@ -4,6 +4,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
+#include "heap/packed.h"
 
 #include <string.h>
 
@@ -82,6 +83,11 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
 
 void *malloc_slow(size_t size_bytes)
 {
+    if (size_bytes <= PACKED_BYTES && packed_serves(thread_heap)) {
+        void *block = packed_allocate(thread_heap);
+        if (likely(block != NULL))
+            return block;
+    }
     if (likely(size_bytes <= SMALL_MOST))
         return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     if (likely(size_bytes <= MEDIUM_MOST))
@@ -108,7 +114,9 @@ void *heap_allocate_zeroed(size_t size_bytes)
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= 16)
-        return malloc_fast(size_bytes, malloc_slow);
+        return malloc_fast(
+            alignment_bytes <= PACKED_BYTES ? size_bytes : larger_of(size_bytes, PACKED_BYTES + 1),
+            malloc_slow);
     unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
         return allocate_class(class, size_bytes, alignment_bytes);

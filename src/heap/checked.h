@@ -7,6 +7,9 @@
 /* The slot of a block in use within its slab. */
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation);
 
+/* The number of a block in use within its packed slab. */
+size_t checked_packed(const void *pointer, struct span *slab, const char *operation);
+
 /* The span of a block in use, slab or large. */
 struct span *checked_span(const void *pointer, const char *operation);
 

@@ -6,6 +6,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
+#include "heap/packed.h"
 #include "heap/remote.h"
 
 /* Misuse: finds out what the pointer is, says it and dies. */
@@ -18,12 +19,13 @@ static _Noreturn cold void reject(const void *pointer, const char *operation)
         size_t size = span->size_bytes;
         size_t offset = (size_t)(address - start);
         size_t slot = offset / size + 1;
-        if (slot > span->capacity)
+        bool packed = slab_is_packed(span);
+        if (!packed && slot > span->capacity)
             die("%s of %p, which is not a Cairn block", operation, pointer);
         if (offset % size != 0)
             die("%s of interior pointer %p (%zu-byte block at %p)", operation, pointer, size,
                 (void *)(start + offset - offset % size));
-        if (slot >= span->limit)
+        if (slot >= (packed ? span->limit * 64 + 1 : span->limit))
             die("%s of %p, which is not a Cairn block", operation, pointer);
         die("double free of %p (%zu-byte block)", pointer, size);
     }
@@ -78,6 +80,24 @@ unsigned checked_slot(const void *pointer, struct span *slab, const char *operat
     return (unsigned)slot;
 }
 
+size_t checked_packed(const void *pointer, struct span *slab, const char *operation)
+{
+    size_t offset = (size_t)((const char *)pointer - slab->base);
+    size_t index = offset / PACKED_BYTES;
+    bool frozen = slab_is_frozen(slab); /* then its limit is not to be trusted */
+    if (unlikely(frozen))
+        slab_begin_frozen(slab);
+    size_t words = frozen ? (size_t)PACKED_WORDS : (size_t)load_relaxed(&slab->limit);
+    if (unlikely(offset % PACKED_BYTES != 0 || index / 64 >= words))
+        reject(pointer, operation);
+    if (unlikely((load_relaxed(packed_word(slab, index / 64)) >> index % 64 & 1) != 0)) {
+        if (operation[0] == 'f')
+            die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+        die("%s of freed block %p (%u-byte block)", operation, pointer, slab->size_bytes);
+    }
+    return index;
+}
+
 /* The owner's free of a block in a slab that has remote frees waiting. */
 static void free_tagged(void *pointer, struct heap *heap, struct span *slab)
 {
@@ -98,12 +118,14 @@ void free_slow(void *pointer, struct span *span)
 {
     if (likely(span_is_slab(span))) {
         struct heap *heap = slab_heap(span);
-        if (heap == thread_heap)
-            free_tagged(pointer, heap, span);
-        else if (likely(heap != NULL))
-            remote_free(pointer, heap, span);
-        else
+        if (unlikely(heap == NULL))
             reject(pointer, "free"); /* the slab is just being given back */
+        else if (slab_is_packed(span))
+            packed_free(pointer, heap, span);
+        else if (heap == thread_heap)
+            free_tagged(pointer, heap, span);
+        else
+            remote_free(pointer, heap, span);
         return;
     }
     if (likely(pointer == NULL))
@@ -120,8 +142,10 @@ void free_slow(void *pointer, struct span *span)
 struct span *checked_span(const void *pointer, const char *operation)
 {
     struct span *span = page_map_find(pointer);
-    if (span_is_slab(span))
-        checked_slot(pointer, span, operation);
+    if (span_is_slab(span) && slab_is_packed(span))
+        (void)checked_packed(pointer, span, operation);
+    else if (span_is_slab(span))
+        (void)checked_slot(pointer, span, operation);
     else if (span->tag == SPAN_GUARDED)
         heap_sampler->check(pointer, span, operation);
     else if ((span->tag != SPAN_LARGE && span->tag != SPAN_HUGE) || span->base != pointer)

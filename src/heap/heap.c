@@ -2,12 +2,13 @@
 #include "heap/heap.h"
 #include "base/check.h"
 #include "heap/harden.h"
+#include "heap/packed.h"
 #include "os/os.h"
 
 enum { NOT_STARTED, STARTING, STARTED };
 
 static uint32_t started; /* atomic */
-static struct slab_shape shapes[sealed_count(struct slab_shape, CLASS_COUNT)] sealed_data;
+static struct slab_shape shapes[sealed_count(struct slab_shape, CLASS_COUNT + 1)] sealed_data;
 sealed_fills(shapes);
 
 void heap_start(void)
@@ -24,6 +25,7 @@ void heap_start(void)
     size_classes_init();
     for (unsigned i = 0; i < CLASS_COUNT; i++)
         shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64};
+    shapes[PACKED_CLASS] = (struct slab_shape){PACKED_PAGES, PACKED_COLD_64};
     if (config_sealed) { /* refused, they stay writable */
         (void)os_protect(size_classes, sizeof size_classes, OS_READ);
         (void)os_protect(shapes, sizeof shapes, OS_READ);
@@ -50,6 +52,13 @@ bool heap_release(size_t keep_bytes)
  * as many of them: the figures may be wrong then, but nothing else is read. */
 static void count_slab(struct heap_stats *stats, const struct span *slab, unsigned class)
 {
+    if (class == PACKED_CLASS) {
+        size_t blocks = packed_live(slab);
+        stats->live_blocks += blocks;
+        stats->live_bytes += blocks * PACKED_BYTES;
+        stats->slab_bytes += (size_t)PACKED_PAGES << PAGE_SHIFT;
+        return;
+    }
     const struct size_class *shape = &size_classes[class];
     size_t handed_out = smaller_of(load_relaxed(&slab->limit) - 1, (uint64_t)shape->capacity);
     size_t live = 0;

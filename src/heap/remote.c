@@ -22,8 +22,23 @@
 #include "base/test_delay.h"
 #include "heap/checked.h"
 #include "heap/harden.h"
+#include "heap/packed.h"
 
-/* (2) and (3). */
+/* (3) */
+void remote_mail(struct heap *heap, struct span *slab)
+{
+    struct span *first = load_relaxed(&heap->mailbox);
+    do
+        slab_remote(slab)->mail_next = first;
+    while (!compare_swap_seq_cst(&heap->mailbox, &first,
+                                 slab)); /* release: pairs with the exchange in heap_drain */
+    test_delay();
+    /* The slab may be gone now; heaps never are. */
+    if (unlikely(load_seq_cst(&heap->state) == HEAP_ORPHAN))
+        heap_tend_orphan(heap);
+}
+
+/* (2) */
 static void post(struct heap *heap, struct span *slab)
 {
     test_delay();
@@ -31,17 +46,8 @@ static void post(struct heap *heap, struct span *slab)
     while (!compare_swap_acq_rel(&slab->owner, &owner, (owner + OWNER_POST) | OWNER_QUEUED))
         pause_processor();
     test_delay();
-    if ((owner & OWNER_QUEUED) == 0) {
-        struct span *first = load_relaxed(&heap->mailbox);
-        do
-            slab_remote(slab)->mail_next = first;
-        while (!compare_swap_seq_cst(&heap->mailbox, &first,
-                                     slab)); /* release: pairs with the exchange in heap_drain */
-    }
-    test_delay();
-    /* The slab may be gone now; heaps never are. */
-    if (unlikely(load_seq_cst(&heap->state) == HEAP_ORPHAN))
-        heap_tend_orphan(heap);
+    if ((owner & OWNER_QUEUED) == 0)
+        remote_mail(heap, slab);
 }
 
 /* The remote words of a frozen slab begin anew in each process: what they held was another
@@ -49,12 +55,14 @@ static void post(struct heap *heap, struct span *slab)
 void slab_begin_frozen(struct span *slab)
 {
     struct remote *remote = slab_remote(slab);
+    uint64_t *words = slab_is_packed(slab) ? packed_word(slab, 0) : remote->words;
+    size_t count = slab_is_packed(slab) ? (size_t)PACKED_WORDS : (size_t)REMOTE_WORDS;
     uint32_t busy = heap_generation | (uint32_t)1 << 31; /* a parent's says nothing here */
     uint32_t seen = load_acquire(&remote->generation);   /* pairs with the release below */
     while (seen != heap_generation) {
         if (seen != busy && compare_swap_acq_rel(&remote->generation, &seen, busy)) {
-            for (unsigned i = 0; i < REMOTE_WORDS; i++)
-                store_relaxed(&remote->words[i], (uint64_t)0);
+            for (size_t i = 0; i < count; i++)
+                store_relaxed(&words[i], (uint64_t)0);
             store_release(&remote->generation, heap_generation);
         }
         seen = load_acquire(&remote->generation);

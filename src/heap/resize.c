@@ -4,6 +4,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
+#include "heap/packed.h"
 
 #include <string.h>
 
@@ -37,8 +38,10 @@ void *heap_resize(void *pointer, size_t size_bytes)
     struct span *span = checked_span(pointer, "realloc");
     size_t old_bytes = usable_bytes(span, pointer);
     if (span_is_slab(span)) {
-        if (size_bytes <= MEDIUM_MOST &&
-            class_of_size(size_bytes + CANARY_BYTES) == slab_class(span)) {
+        if (slab_is_packed(span)
+                ? size_bytes <= PACKED_BYTES
+                : size_bytes <= MEDIUM_MOST &&
+                      class_of_size(size_bytes + CANARY_BYTES) == slab_class(span)) {
             if (config_canaries)
                 harden_set_size(span, pointer, size_bytes);
             return pointer;
@@ -67,7 +70,9 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
     struct span *span = page_map_find(pointer);
     bool matches;
     if (span_is_slab(span))
-        matches = class_of_request(size_bytes, alignment_bytes) == slab_class(span);
+        matches = slab_is_packed(span)
+                      ? size_bytes <= PACKED_BYTES && alignment_bytes <= PACKED_BYTES
+                      : class_of_request(size_bytes, alignment_bytes) == slab_class(span);
     else if (span->tag == SPAN_GUARDED)
         matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)

@@ -34,7 +34,8 @@
 enum {
     LINK_LIVE = 0,
     LINK_END = 255,
-    LINK_QUARANTINED = 254, /* hardened builds, where no slot has this number: harden.h */
+    LINK_QUARANTINED = 254,     /* hardened builds, where no slot has this number: harden.h */
+    PACKED_CLASS = CLASS_COUNT, /* of packed slabs, which the rest of this file does not hold for */
     LINKS_AT = 64, /* in the cold area: behind the remote line, which other threads write */
 };
 
@@ -43,6 +44,7 @@ enum {
 enum {
     OWNER_QUEUED =
         1, /* in the mailbox, or about to be. Poster sets, owner clears when it takes it out. */
+    OWNER_PACKED = 2, /* of a packed slab, always; it counts no posts */
     OWNER_POST_SHIFT = 48,
 };
 #define OWNER_POST      ((uintptr_t)1 << OWNER_POST_SHIFT)
@@ -68,6 +70,11 @@ inline_always unsigned slab_cold_64(unsigned capacity)
 }
 static_check((LINKS_AT + CAPACITY_MAX + 1 + 63) / 64 < COLD_KINDS,
              "the page layer knows the cold area's size");
+
+inline_always bool slab_is_packed(const struct span *slab)
+{
+    return slab_class(slab) == PACKED_CLASS;
+}
 
 inline_always struct remote *slab_remote(const struct span *slab)
 {

@@ -5,6 +5,7 @@
 #include "base/test_delay.h"
 #include "heap/harden.h"
 #include "heap/heap.h"
+#include "heap/packed.h"
 #include "os/os.h"
 
 #include <string.h>
@@ -64,7 +65,7 @@ void heap_arm_all(void)
         arm_all(thread_heap);
 }
 
-static void bin_append(struct bin *bin, struct span *slab)
+void bin_append(struct bin *bin, struct span *slab)
 {
     slab->next = NULL;
     *slab_prev(slab) = bin->last;
@@ -75,7 +76,7 @@ static void bin_append(struct bin *bin, struct span *slab)
     bin->last = slab;
 }
 
-static void bin_remove(struct bin *bin, struct span *slab)
+void bin_remove(struct bin *bin, struct span *slab)
 {
     struct span *prev = *slab_prev(slab);
     if (slab->next)
@@ -102,6 +103,7 @@ static void retire_listed(struct heap *heap, struct span *slab)
         return;
     test_delay();
     bin_remove(&heap->bins[slab_class(slab)], slab);
+    heap->smallest_slabs -= slab_class(slab) == 0;
     slab_retire(slab);
 }
 
@@ -185,6 +187,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
             slab = slab_make(heap, class);
         if (slab == NULL)
             return NULL;
+        heap->smallest_slabs += class == 0;
     }
     if (heap_is_sampling())
         heap_passed(heap, class, passed + slab->capacity - (unsigned)slab->until);
@@ -214,6 +217,7 @@ void heap_trim(struct heap *heap)
     heap_drain(heap);
     run_cache_empty(&heap->runs);
     harden_flush(heap);
+    packed_trim(heap);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         put_aside(heap, class);
         for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
@@ -256,9 +260,12 @@ void heap_drain(struct heap *heap)
         test_delay();
         /* From here on a new post enters the slab again; collecting comes after, so nothing is
          * missed. */
-        fetch_and_acq_rel(&slab->owner, ~(uintptr_t)OWNER_QUEUED);
+        fetch_and_seq_cst(&slab->owner, ~(uintptr_t)OWNER_QUEUED);
         test_delay();
-        collect(heap, slab);
+        if (slab_is_packed(slab))
+            packed_attend(heap, slab);
+        else
+            collect(heap, slab);
         slab = next;
     }
 }
@@ -385,11 +392,19 @@ static bool repost_visit(struct span *span, char *start, void *context)
     if (!span_is_slab(span) || slab_heap(span) != heap)
         return true;
     struct remote *remote = slab_remote(span);
-    uintptr_t words = 0;
-    for (unsigned i = 0; i < REMOTE_WORDS; i++)
-        words += remote->words[i] != 0;
-    uintptr_t owner = (uintptr_t)heap | words << OWNER_POST_SHIFT;
-    if (words != 0) {
+    uintptr_t owner = (uintptr_t)heap;
+    bool attend;
+    if (slab_is_packed(span)) {
+        owner |= OWNER_PACKED;
+        attend = packed_after_fork(heap, span);
+    } else {
+        uintptr_t words = 0;
+        for (unsigned i = 0; i < REMOTE_WORDS; i++)
+            words += remote->words[i] != 0;
+        owner |= words << OWNER_POST_SHIFT;
+        attend = words != 0;
+    }
+    if (attend) {
         owner |= OWNER_QUEUED;
         remote->mail_next = heap->mailbox;
         heap->mailbox = span;
@@ -436,4 +451,5 @@ void heap_verify(struct heap *heap)
         }
         check_internal(bin->last == prev);
     }
+    packed_verify(heap);
 }

@@ -23,6 +23,14 @@ struct bin {
     struct span *last;
 };
 
+/* See packed.h. All fields: holder of the heap. */
+struct packed {
+    struct span *slab; /* allocated from, NULL while none is */
+    size_t word;       /* of it */
+    struct bin bin;
+    bool on;
+};
+
 /* See sampling.h. All zero while it is off. All fields: holder of the heap. */
 struct sampling {
     int64_t left;    /* blocks until the next one is sampled */
@@ -48,14 +56,16 @@ struct heap {
                                            here, for an address at hand */
     struct bin bins[CLASS_COUNT];
     struct run_cache runs;
-    size_t spare_bytes;  /* holder: sum over medium slabs that are current and empty */
+    struct packed packed;
+    uint32_t smallest_slabs; /* holder: slabs of the first class */
+    size_t spare_bytes;      /* holder: sum over medium slabs that are current and empty */
     struct sampling sampling;
     uint64_t random; /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
     /* On a line of its own: all that other threads look at. */
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above */
-    struct heap *next;   /* const after it is listed: all heaps */
-    uint32_t state;      /* atomic: enum heap_state */
+    struct heap *next;                                 /* const after it is listed: all heaps */
+    uint32_t state;                                    /* atomic: enum heap_state */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
 };
 
@@ -91,6 +101,10 @@ void heap_tend_orphan(struct heap *heap);
 
 /* Collects from all slabs in the mailbox. The holder's. */
 void heap_drain(struct heap *heap);
+
+/* Lists of slabs. The holder's. */
+void bin_append(struct bin *bin, struct span *slab);
+void bin_remove(struct bin *bin, struct span *slab);
 
 /* A slab of the class with a slot to take; NULL when memory is out. The holder's. */
 struct span *heap_refill(struct heap *heap, unsigned size_class);

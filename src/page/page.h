@@ -22,7 +22,7 @@ struct slab_shape {
     uint16_t cold_64; /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
 };
 
-enum { COLD_KINDS = 8 };
+enum { COLD_KINDS = 18 };
 
 struct page_limits {
     uint64_t decay_ms;       /* memory that was free for so long goes back to the system */

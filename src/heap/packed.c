@@ -1,0 +1,306 @@
+/* Packed slabs, see packed.h.
+ *
+ * Protocol and its argument. Let W be a word, S the slab's summary bit of it.
+ *   take:   the holder clears a bit that is set; nobody else clears any, so it is still set.
+ *           When W becomes 0: (a) clear S   (b) W not 0 any more: set S
+ *   free:   (1) old = OR(W, bit); set before: a double free, whoever did the first
+ *           (2) old == 0: set S
+ *           (3) old == 0, or W is all free now and so may be the slab: unless QUEUED, set it and
+ *               push the slab
+ *   attend: (c) clear QUEUED after popping the slab   (d) look at summary and words
+ * No free word is lost: S follows W, for a free whose (1) comes before (b) is seen there, and one
+ * whose (1) comes after finds 0 and sets S after (a). S may be set for a word without free blocks,
+ * when (2) comes late: the holder looks at W before it believes it.
+ * No slab is forgotten: a free that finds QUEUED set at (3) comes before (c), so (d) sees its word;
+ * else it posts. All of these are sequentially consistent.
+ * No slab goes under somebody's feet: it is given back by exchanging the owner word, QUEUED clear,
+ * for 0, and (3) exchanges it likewise, so only one of them succeeds; while it is QUEUED it stays.
+ * Whoever is late at (2) or (3) may then find another slab in the same header. But headers stay
+ * readable, and one with a cold area of this size only ever serves packed slabs: a late (2) sets a
+ * summary bit too many, a late (3) finds another owner and stops, or makes a heap look at a slab of
+ * its own once more.
+ */
+#include "heap/packed.h"
+
+#include "base/check.h"
+#include "base/test_delay.h"
+#include "heap/checked.h"
+#include "heap/remote.h"
+
+#include <string.h>
+
+enum { PATIENCE_WORDS = 8 }; /* with free blocks, before a slab that had none is gone back to */
+
+static uint64_t *summary_of(struct span *slab, size_t word)
+{
+    return &slab_remote(slab)->words[word / 64];
+}
+
+static uint64_t bit_of(size_t index) { return (uint64_t)1 << index % 64; }
+
+/* Words in use that may have free blocks, of 64 of them from `first` on. */
+static uint64_t ready_words(struct span *slab, size_t first)
+{
+    size_t limit = load_relaxed(&slab->limit);
+    uint64_t known = limit >= first + 64 ? UINT64_MAX : limit > first ? bit_of(limit) - 1 : 0;
+    return load_seq_cst(summary_of(slab, first)) & known;
+}
+
+static size_t count_ready(struct span *slab)
+{
+    size_t ready = 0;
+    for (size_t first = 0; first < PACKED_WORDS; first += 64)
+        ready += count_bits(ready_words(slab, first));
+    return ready;
+}
+
+static bool all_free(const struct span *slab)
+{
+    for (size_t word = 0; word < load_relaxed(&slab->limit); word++)
+        if (load_seq_cst(packed_word(slab, word)) != UINT64_MAX)
+            return false;
+    return true;
+}
+
+/* Allocating. */
+
+bool packed_turn_on(struct heap *heap)
+{
+    if (heap->smallest_slabs < PACKED_FROM_SLABS || heap_is_sampling())
+        return false;
+    memset(heap->small_class, CLASS_COUNT, PACKED_BYTES + 1); /* to the slow path */
+    return heap->packed.on = true;
+}
+
+/* (a), (b) */
+static void drop_ready(struct span *slab, size_t word)
+{
+    fetch_and_seq_cst(summary_of(slab, word), ~bit_of(word));
+    test_delay();
+    if (load_seq_cst(packed_word(slab, word)) != 0)
+        fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
+}
+
+/* Makes a word of the current slab with free blocks the current one, or one never used. */
+static bool next_word(struct packed *packed)
+{
+    struct span *slab = packed->slab;
+    for (size_t first = 0; first < PACKED_WORDS; first += 64) {
+        for (uint64_t ready = ready_words(slab, first); ready != 0; ready &= ready - 1) {
+            packed->word = first + lowest_bit(ready);
+            if (load_relaxed(packed_word(slab, packed->word)) != 0)
+                return true;
+            drop_ready(slab, packed->word);
+        }
+    }
+    size_t fresh = load_relaxed(&slab->limit);
+    if (fresh == PACKED_WORDS)
+        return false;
+    store_relaxed(packed_word(slab, fresh), UINT64_MAX);
+    fetch_or_seq_cst(summary_of(slab, fresh), bit_of(fresh));
+    store_relaxed(&slab->limit, (uint64_t)fresh + 1);
+    packed->word = fresh;
+    return true;
+}
+
+static struct span *make(struct heap *heap)
+{
+    struct span *slab = pages_take_slab(PACKED_CLASS);
+    if (slab == NULL)
+        return NULL;
+    for (size_t word = 0; word < PACKED_WORDS; word += 64)
+        store_relaxed(summary_of(slab, word), (uint64_t)0);
+    store_relaxed(&slab->limit, (uint64_t)0);
+    slab->size_bytes = PACKED_BYTES;
+    slab->head = LINK_END;
+    slab->capacity = 1;
+    store_release(&slab->owner,
+                  (uintptr_t)heap | OWNER_PACKED); /* pairs with load_acquire of who looks at it */
+    return slab;
+}
+
+static struct span *refill(struct heap *heap)
+{
+    if (load_relaxed(&heap->mailbox) != NULL)
+        heap_drain(heap);
+    struct bin *bin = &heap->packed.bin;
+    struct span *slab = bin->first;
+    if (slab) {
+        bin_remove(bin, slab);
+        return slab;
+    }
+    heaps_tick();
+    slab = make(heap);
+    if (unlikely(slab == NULL) && heaps_empty_run_caches())
+        slab = make(heap);
+    return slab;
+}
+
+static void wait(struct span *slab)
+{
+    slab->next = slab;
+    slab->until = PATIENCE_WORDS;
+}
+
+/* To a word with free blocks; false when memory is out. */
+static no_inline bool advance(struct heap *heap)
+{
+    struct packed *packed = &heap->packed;
+    while (packed->slab == NULL || !next_word(packed)) {
+        if (packed->slab)
+            wait(packed->slab);
+        packed->slab = refill(heap);
+        if (packed->slab == NULL)
+            return false;
+    }
+    return true;
+}
+
+void *packed_allocate(struct heap *heap)
+{
+    struct packed *packed = &heap->packed;
+    if (unlikely(packed->slab == NULL ||
+                 load_relaxed(packed_word(packed->slab, packed->word)) == 0) &&
+        !advance(heap))
+        return NULL;
+    struct span *slab = packed->slab;
+    size_t word = packed->word;
+    unsigned slot = lowest_bit(load_relaxed(packed_word(slab, word)));
+    uint64_t before =
+        fetch_and_acq_rel(packed_word(slab, word), ~bit_of(slot)); /* acquire: pairs with (1) */
+    if (unlikely(before == bit_of(slot)))
+        drop_ready(slab, word);
+    return slab->base + (word * 64 + slot) * PACKED_BYTES;
+}
+
+/* Attending. */
+
+/* Of the list, and empty. What is queued meanwhile comes back by the mailbox. */
+static void retire(struct heap *heap, struct span *slab)
+{
+    uintptr_t owner = (uintptr_t)heap | OWNER_PACKED;
+    test_delay();
+    if (!compare_swap_seq_cst(&slab->owner, &owner, (uintptr_t)0))
+        return;
+    bin_remove(&heap->packed.bin, slab);
+    pages_give_slab(slab);
+}
+
+void packed_attend(struct heap *heap, struct span *slab)
+{
+    if (slab == heap->packed.slab)
+        return;
+    size_t ready = count_ready(slab);
+    if (slab_is_waiting(slab)) {
+        if (ready < PATIENCE_WORDS)
+            return;
+        bin_append(&heap->packed.bin, slab);
+    }
+    if (ready == load_relaxed(&slab->limit) && all_free(slab))
+        retire(heap, slab);
+}
+
+void packed_trim(struct heap *heap)
+{
+    struct packed *packed = &heap->packed;
+    if (packed->slab)
+        bin_append(&packed->bin, packed->slab);
+    packed->slab = NULL;
+    for (struct span *slab = packed->bin.first, *next; slab; slab = next) {
+        next = slab->next;
+        packed_attend(heap, slab);
+    }
+}
+
+/* Freeing. */
+
+/* (2), (3) */
+static no_inline void tell(struct heap *heap, struct span *slab, size_t word, uint64_t old)
+{
+    test_delay();
+    if (old == 0)
+        fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
+    if (heap == thread_heap) {
+        if (old != 0 || (slab_is_waiting(slab) && --slab->until == 0))
+            packed_attend(heap, slab);
+        return;
+    }
+    if (old != 0 && count_ready(slab) != load_relaxed(&slab->limit))
+        return; /* not empty, and nothing new */
+    test_delay();
+    uintptr_t owner = (uintptr_t)heap | OWNER_PACKED;
+    if (load_seq_cst(&slab->owner) == owner &&
+        compare_swap_seq_cst(&slab->owner, &owner, owner | OWNER_QUEUED))
+        remote_mail(heap, slab);
+}
+
+/* Its bits began anew: none is free. Once all are, whoever takes the owner word away gives the
+ * pages back, see retire_frozen in remote.c. */
+static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)
+{
+    slab_begin_frozen(slab);
+    size_t index = checked_packed(pointer, slab, "free");
+    uint64_t old = fetch_or_seq_cst(packed_word(slab, index / 64), bit_of(index));
+    if ((old & bit_of(index)) != 0)
+        die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+    for (size_t word = 0; word < PACKED_WORDS; word++)
+        if (fetch_add_acq_rel(packed_word(slab, word), (uint64_t)0) != UINT64_MAX)
+            return;
+    uintptr_t owner = load_relaxed(&slab->owner);
+    if ((owner & OWNER_HEAP_MASK) == (uintptr_t)heap &&
+        compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
+        pages_give_slab(slab);
+}
+
+void packed_free(void *pointer, struct heap *heap, struct span *slab)
+{
+    if (unlikely(heap->generation != heap_generation)) {
+        free_frozen(pointer, heap, slab);
+        return;
+    }
+    size_t offset = (size_t)((char *)pointer - slab->base);
+    size_t index = offset / PACKED_BYTES;
+    size_t word = index / 64;
+    if (unlikely(offset % PACKED_BYTES != 0 || word >= load_relaxed(&slab->limit)))
+        (void)checked_packed(pointer, slab, "free"); /* says what is wrong */
+    uint64_t old = fetch_or_seq_cst(packed_word(slab, word), bit_of(index));
+    if (unlikely((old & bit_of(index)) != 0))
+        die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+    if (unlikely(old == 0 || (old | bit_of(index)) == UINT64_MAX))
+        tell(heap, slab, word, old);
+}
+
+/* Fork, statistics, verifier. */
+
+bool packed_after_fork(struct heap *heap, struct span *slab)
+{
+    bool queued = (slab->owner & OWNER_QUEUED) != 0;
+    for (size_t word = 0; word < slab->limit; word++)
+        if (*packed_word(slab, word) != 0 && (*summary_of(slab, word) & bit_of(word)) == 0)
+            *summary_of(slab, word) |= bit_of(word);
+    if (slab == heap->packed.slab)
+        return queued;
+    return queued || all_free(slab) ||
+           (slab_is_waiting(slab) && count_ready(slab) >= PATIENCE_WORDS);
+}
+
+size_t packed_live(const struct span *slab)
+{
+    size_t limit = smaller_of(load_relaxed(&slab->limit), (uint64_t)PACKED_WORDS);
+    size_t live = limit * 64;
+    for (size_t word = 0; word < limit; word++)
+        live -= count_bits(load_relaxed(packed_word(slab, word)));
+    return live;
+}
+
+void packed_verify(struct heap *heap)
+{
+    struct span *prev = NULL;
+    for (struct span *slab = heap->packed.bin.first; slab; prev = slab, slab = slab->next) {
+        check_internal(*slab_prev(slab) == prev && slab_is_packed(slab) &&
+                       slab_heap(slab) == heap && slab != heap->packed.slab);
+        check_internal(slab->limit <= PACKED_WORDS && slab->size_bytes == PACKED_BYTES);
+    }
+    check_internal(heap->packed.bin.last == prev);
+    check_internal(heap->packed.slab == NULL || slab_heap(heap->packed.slab) == heap);
+}
