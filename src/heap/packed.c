@@ -1,17 +1,20 @@
 /* Packed slabs, see packed.h.
  *
- * Protocol and its argument. Let W be a word, S the slab's summary bit of it.
- *   take:   the holder clears a bit that is set; nobody else clears any, so it is still set.
- *           When W becomes 0: (a) clear S   (b) W not 0 any more: set S
- *   free:   (1) old = OR(W, bit); set before: a double free, whoever did the first
+ * Protocol and its argument. Let W be a word, S the slab's summary bit of it, C the claimed bits.
+ *   claim:  C is 0. (a) claimed_at = W's first block   (b) clear S   (c) C = W's bits, W = 0, until
+ *           W has not changed in between: by compare-and-swap   (d) W not 0 again: set S
+ *   free:   the holder, of a block of the claimed word: sets its bit in C. All others:
+ *           (1) old = OR(W, bit); set before, or set in C: a double free
  *           (2) old == 0: set S
  *           (3) old == 0, or W is all free now and so may be the slab: unless QUEUED, set it and
  *               push the slab
- *   attend: (c) clear QUEUED after popping the slab   (d) look at summary and words
- * No free word is lost: S follows W, for a free whose (1) comes before (b) is seen there, and one
- * whose (1) comes after finds 0 and sets S after (a). S may be set for a word without free blocks,
+ *   attend: (e) clear QUEUED after popping the slab   (f) look at summary and words
+ * No free block is lost: S follows W, for a free whose (1) comes before (d) is seen there, and one
+ * whose (1) comes after finds 0 and sets S after (b). S may be set for a word without free blocks,
  * when (2) comes late: the holder looks at W before it believes it.
- * No slab is forgotten: a free that finds QUEUED set at (3) comes before (c), so (d) sees its word;
+ * No double free is lost: who frees a block that is free finds its bit in W, or comes after the
+ * swap of (c), which C was written before, and finds it there.
+ * No slab is forgotten: a free that finds QUEUED set at (3) comes before (e), so (f) sees its word;
  * else it posts. All of these are sequentially consistent.
  * No slab goes under somebody's feet: it is given back by exchanging the owner word, QUEUED clear,
  * for 0, and (3) exchanges it likewise, so only one of them succeeds; while it is QUEUED it stays.
@@ -72,35 +75,65 @@ bool packed_turn_on(struct heap *heap)
     return heap->packed.on = true;
 }
 
-/* (a), (b) */
-static void drop_ready(struct span *slab, size_t word)
+/* False when no block of it is free. */
+static bool claim(struct span *slab, size_t word)
 {
+    struct remote *remote = slab_remote(slab);
+    uint32_t serial = remote->serial;
+    store_relaxed(&remote->serial, serial + 1);
+    store_release(&slab->claimed_at, slab->base + word * PACKED_WORD_BYTES);
     fetch_and_seq_cst(summary_of(slab, word), ~bit_of(word));
+    test_delay();
+    uint64_t bits = load_seq_cst(packed_word(slab, word));
+    do
+        store_release(&slab->claimed, bits);
+    while (bits != 0 && !compare_swap_seq_cst(packed_word(slab, word), &bits,
+                                              (uint64_t)0)); /* acquire: pairs with (1) */
+    store_release(&remote->serial, serial + 2);
     test_delay();
     if (load_seq_cst(packed_word(slab, word)) != 0)
         fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
+    return bits != 0;
 }
 
-/* Makes a word of the current slab with free blocks the current one, or one never used. */
-static bool next_word(struct packed *packed)
+/* Two loads may show the bits of one claim with the word of another; the serial number tells. The
+ * releases in claim() pair with the acquires here. */
+bool packed_is_claimed(const struct span *slab, const void *block)
 {
-    struct span *slab = packed->slab;
-    for (size_t first = 0; first < PACKED_WORDS; first += 64) {
-        for (uint64_t ready = ready_words(slab, first); ready != 0; ready &= ready - 1) {
-            packed->word = first + lowest_bit(ready);
-            if (load_relaxed(packed_word(slab, packed->word)) != 0)
-                return true;
-            drop_ready(slab, packed->word);
-        }
+    for (;; pause_processor()) {
+        uint32_t serial = load_acquire(&slab_remote(slab)->serial);
+        uintptr_t offset = (uintptr_t)block - (uintptr_t)load_acquire(&slab->claimed_at);
+        uint64_t bits = load_acquire(&slab->claimed);
+        if (load_relaxed(&slab_remote(slab)->serial) == serial && serial % 2 == 0)
+            return offset < PACKED_WORD_BYTES && (bits >> offset / PACKED_BYTES & 1) != 0;
     }
+}
+
+/* From here on it is not allocated from: no word is claimed. */
+static void unclaim(struct span *slab)
+{
+    if (slab->claimed != 0) {
+        size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_WORD_BYTES;
+        fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
+        fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
+        store_relaxed(&slab->claimed, (uint64_t)0);
+    }
+    store_relaxed(&slab->claimed_at, NULL);
+}
+
+/* Of a slab with nothing claimed: a word with free blocks, or one never used. */
+static bool claim_next(struct span *slab)
+{
+    for (size_t first = 0; first < PACKED_WORDS; first += 64)
+        for (uint64_t ready = ready_words(slab, first); ready != 0; ready &= ready - 1)
+            if (claim(slab, first + lowest_bit(ready)))
+                return true;
     size_t fresh = load_relaxed(&slab->limit);
     if (fresh == PACKED_WORDS)
         return false;
     store_relaxed(packed_word(slab, fresh), UINT64_MAX);
-    fetch_or_seq_cst(summary_of(slab, fresh), bit_of(fresh));
     store_relaxed(&slab->limit, (uint64_t)fresh + 1);
-    packed->word = fresh;
-    return true;
+    return claim(slab, fresh);
 }
 
 static struct span *make(struct heap *heap)
@@ -111,6 +144,8 @@ static struct span *make(struct heap *heap)
     for (size_t word = 0; word < PACKED_WORDS; word += 64)
         store_relaxed(summary_of(slab, word), (uint64_t)0);
     store_relaxed(&slab->limit, (uint64_t)0);
+    store_relaxed(&slab->claimed, (uint64_t)0);
+    store_relaxed(&slab->claimed_at, NULL);
     slab->size_bytes = PACKED_BYTES;
     slab->head = LINK_END;
     slab->capacity = 1;
@@ -138,15 +173,15 @@ static struct span *refill(struct heap *heap)
 
 static void wait(struct span *slab)
 {
+    unclaim(slab);
     slab->next = slab;
     slab->until = PATIENCE_WORDS;
 }
 
-/* To a word with free blocks; false when memory is out. */
-static no_inline bool advance(struct heap *heap)
+bool packed_advance(struct heap *heap)
 {
     struct packed *packed = &heap->packed;
-    while (packed->slab == NULL || !next_word(packed)) {
+    while (packed->slab == NULL || !claim_next(packed->slab)) {
         if (packed->slab)
             wait(packed->slab);
         packed->slab = refill(heap);
@@ -154,23 +189,6 @@ static no_inline bool advance(struct heap *heap)
             return false;
     }
     return true;
-}
-
-void *packed_allocate(struct heap *heap)
-{
-    struct packed *packed = &heap->packed;
-    if (unlikely(packed->slab == NULL ||
-                 load_relaxed(packed_word(packed->slab, packed->word)) == 0) &&
-        !advance(heap))
-        return NULL;
-    struct span *slab = packed->slab;
-    size_t word = packed->word;
-    unsigned slot = lowest_bit(load_relaxed(packed_word(slab, word)));
-    uint64_t before =
-        fetch_and_acq_rel(packed_word(slab, word), ~bit_of(slot)); /* acquire: pairs with (1) */
-    if (unlikely(before == bit_of(slot)))
-        drop_ready(slab, word);
-    return slab->base + (word * 64 + slot) * PACKED_BYTES;
 }
 
 /* Attending. */
@@ -203,8 +221,10 @@ void packed_attend(struct heap *heap, struct span *slab)
 void packed_trim(struct heap *heap)
 {
     struct packed *packed = &heap->packed;
-    if (packed->slab)
+    if (packed->slab) {
+        unclaim(packed->slab);
         bin_append(&packed->bin, packed->slab);
+    }
     packed->slab = NULL;
     for (struct span *slab = packed->bin.first, *next; slab; slab = next) {
         next = slab->next;
@@ -234,6 +254,11 @@ static no_inline void tell(struct heap *heap, struct span *slab, size_t word, ui
         remote_mail(heap, slab);
 }
 
+static _Noreturn cold void die_freed_twice(const void *pointer, const struct span *slab)
+{
+    die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+}
+
 /* Its bits began anew: none is free. Once all are, whoever takes the owner word away gives the
  * pages back, see retire_frozen in remote.c. */
 static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)
@@ -242,7 +267,7 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
     size_t index = checked_packed(pointer, slab, "free");
     uint64_t old = fetch_or_seq_cst(packed_word(slab, index / 64), bit_of(index));
     if ((old & bit_of(index)) != 0)
-        die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+        die_freed_twice(pointer, slab);
     for (size_t word = 0; word < PACKED_WORDS; word++)
         if (fetch_add_acq_rel(packed_word(slab, word), (uint64_t)0) != UINT64_MAX)
             return;
@@ -250,6 +275,13 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
     if ((owner & OWNER_HEAP_MASK) == (uintptr_t)heap &&
         compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
         pages_give_slab(slab);
+}
+
+/* Of a block in the word claimed; 0 when that is another. */
+static uint64_t claimable_bit(const struct span *slab, const void *block)
+{
+    uintptr_t offset = (uintptr_t)block - (uintptr_t)load_relaxed(&slab->claimed_at);
+    return offset < PACKED_WORD_BYTES ? bit_of(offset / PACKED_BYTES) : 0;
 }
 
 void packed_free(void *pointer, struct heap *heap, struct span *slab)
@@ -263,9 +295,22 @@ void packed_free(void *pointer, struct heap *heap, struct span *slab)
     size_t word = index / 64;
     if (unlikely(offset % PACKED_BYTES != 0 || word >= load_relaxed(&slab->limit)))
         (void)checked_packed(pointer, slab, "free"); /* says what is wrong */
+    uint64_t claimed_bit = claimable_bit(slab, pointer);
+    if (claimed_bit != 0 && heap == thread_heap) {
+        if (unlikely((load_relaxed(packed_word(slab, word)) & bit_of(index)) != 0 ||
+                     (slab->claimed & claimed_bit) != 0))
+            die_freed_twice(pointer, slab);
+        store_relaxed(&slab->claimed, slab->claimed | claimed_bit);
+        return;
+    }
     uint64_t old = fetch_or_seq_cst(packed_word(slab, word), bit_of(index));
     if (unlikely((old & bit_of(index)) != 0))
-        die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+        die_freed_twice(pointer, slab);
+    if (unlikely((load_relaxed(&slab->claimed) & claimable_bit(slab, pointer)) != 0) &&
+        packed_is_claimed(slab, pointer)) {
+        fetch_and_seq_cst(packed_word(slab, word), ~bit_of(index)); /* nothing was harmed */
+        die_freed_twice(pointer, slab);
+    }
     if (unlikely(old == 0 || (old | bit_of(index)) == UINT64_MAX))
         tell(heap, slab, word, old);
 }
@@ -290,7 +335,7 @@ size_t packed_live(const struct span *slab)
     size_t live = limit * 64;
     for (size_t word = 0; word < limit; word++)
         live -= count_bits(load_relaxed(packed_word(slab, word)));
-    return live;
+    return live - smaller_of(live, count_bits(load_relaxed(&slab->claimed)));
 }
 
 void packed_verify(struct heap *heap)

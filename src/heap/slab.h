@@ -59,6 +59,7 @@ struct remote {
     struct span *mail_next;       /* poster, until the slab is in the mailbox; then owner */
     uint32_t generation; /* atomic: of the process whose frees the words of a frozen slab hold */
     struct span *prev;   /* owner: in the bin's list; its place is here for want of one */
+    uint32_t serial;     /* packed slab, atomic, holder writes: odd while it claims a word */
 };
 
 static_check(sizeof(struct remote) <= LINKS_AT, "the remote line is one line");

@@ -26,7 +26,6 @@ struct bin {
 /* See packed.h. All fields: holder of the heap. */
 struct packed {
     struct span *slab; /* allocated from, NULL while none is */
-    size_t word;       /* of it */
     struct bin bin;
     bool on;
 };

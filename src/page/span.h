@@ -41,6 +41,7 @@ struct span {
     union {
         uint64_t inverse; /* slab, const: multiplying by it divides an offset by the block size */
         size_t behind_bytes; /* hardened, huge, owner: without permissions behind the run */
+        uint64_t claimed;    /* packed slab, atomic, holder writes: see heap/packed.h */
     };
     union {
         uint64_t limit;     /* slab, atomic, owner writes: slots handed out at least once, plus 1 */
@@ -52,6 +53,7 @@ struct span {
     union {
         struct span *prev; /* free: page lock */
         void *top;         /* slab, owner: the block of `head`, while that is a slot */
+        char *claimed_at;  /* packed slab, atomic, holder writes: first block of the word claimed */
     };
     union {
         uint32_t size_bytes; /* slab, const: of a block; guarded: as asked for */
