@@ -90,8 +90,12 @@ size_t checked_packed(const void *pointer, struct span *slab, const char *operat
     size_t words = frozen ? (size_t)PACKED_WORDS : (size_t)load_relaxed(&slab->limit);
     if (unlikely(offset % PACKED_BYTES != 0 || index / 64 >= words))
         reject(pointer, operation);
-    if (unlikely((load_relaxed(packed_word(slab, index / 64)) >> index % 64 & 1) != 0 ||
-                 (!frozen && packed_is_claimed(slab, pointer)))) {
+    struct packed_bits bits = {0};
+    if (frozen) /* its holder may have stopped in the middle of a claim */
+        bits.in_word = (load_relaxed(packed_word(slab, index / 64)) >> index % 64 & 1) != 0;
+    else
+        bits = packed_bits_of(slab, pointer);
+    if (unlikely(bits.in_word || bits.in_claim)) {
         if (operation[0] == 'f')
             die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
         die("%s of freed block %p (%u-byte block)", operation, pointer, slab->size_bytes);

@@ -4,7 +4,7 @@
  *   claim:  C is 0. (a) claimed_at = W's first block   (b) clear S   (c) C = W's bits, W = 0, until
  *           W has not changed in between: by compare-and-swap   (d) W not 0 again: set S
  *   free:   the holder, of a block of the claimed word: sets its bit in C. All others:
- *           (1) old = OR(W, bit); set before, or set in C: a double free
+ *           (1) old = OR(W, bit); set before: a double free; so if it is set in both, W and C
  *           (2) old == 0: set S
  *           (3) old == 0, or W is all free now and so may be the slab: unless QUEUED, set it and
  *               push the slab
@@ -13,7 +13,8 @@
  * whose (1) comes after finds 0 and sets S after (b). S may be set for a word without free blocks,
  * when (2) comes late: the holder looks at W before it believes it.
  * No double free is lost: who frees a block that is free finds its bit in W, or comes after the
- * swap of (c), which C was written before, and finds it there.
+ * swap of (c), which C was written before, and finds it there, unless it is handed out meanwhile.
+ * Its own bit, when that was claimed already, is in C alone.
  * No slab is forgotten: a free that finds QUEUED set at (3) comes before (e), so (f) sees its word;
  * else it posts. All of these are sequentially consistent.
  * No slab goes under somebody's feet: it is given back by exchanging the owner word, QUEUED clear,
@@ -40,6 +41,11 @@ static uint64_t *summary_of(struct span *slab, size_t word)
 }
 
 static uint64_t bit_of(size_t index) { return (uint64_t)1 << index % 64; }
+
+static char *word_start(const struct span *slab, size_t word)
+{
+    return slab->base + word * 64 * PACKED_BYTES;
+}
 
 /* Words in use that may have free blocks, of 64 of them from `first` on. */
 static uint64_t ready_words(struct span *slab, size_t first)
@@ -81,7 +87,7 @@ static bool claim(struct span *slab, size_t word)
     struct remote *remote = slab_remote(slab);
     uint32_t serial = remote->serial;
     store_relaxed(&remote->serial, serial + 1);
-    store_release(&slab->claimed_at, slab->base + word * PACKED_WORD_BYTES);
+    store_release(&slab->claimed_at, word_start(slab, word));
     fetch_and_seq_cst(summary_of(slab, word), ~bit_of(word));
     test_delay();
     uint64_t bits = load_seq_cst(packed_word(slab, word));
@@ -96,16 +102,20 @@ static bool claim(struct span *slab, size_t word)
     return bits != 0;
 }
 
-/* Two loads may show the bits of one claim with the word of another; the serial number tells. The
- * releases in claim() pair with the acquires here. */
-bool packed_is_claimed(const struct span *slab, const void *block)
+/* The serial number tells that all three are of one time between claims; the acquires pair with the
+ * releases in claim(). The word is looked at first: until the next claim, a bit of it does not turn
+ * up among the claimed ones. */
+struct packed_bits packed_bits_of(const struct span *slab, const void *block)
 {
+    size_t index = (size_t)((const char *)block - slab->base) / PACKED_BYTES;
     for (;; pause_processor()) {
         uint32_t serial = load_acquire(&slab_remote(slab)->serial);
-        uintptr_t offset = (uintptr_t)block - (uintptr_t)load_acquire(&slab->claimed_at);
-        uint64_t bits = load_acquire(&slab->claimed);
+        uint64_t word = load_acquire(packed_word(slab, index / 64));
+        bool here = load_acquire(&slab->claimed_at) == word_start(slab, index / 64);
+        uint64_t claimed = load_acquire(&slab->claimed);
         if (load_relaxed(&slab_remote(slab)->serial) == serial && serial % 2 == 0)
-            return offset < PACKED_WORD_BYTES && (bits >> offset / PACKED_BYTES & 1) != 0;
+            return (struct packed_bits){(word & bit_of(index)) != 0,
+                                        here && (claimed & bit_of(index)) != 0};
     }
 }
 
@@ -113,7 +123,7 @@ bool packed_is_claimed(const struct span *slab, const void *block)
 static void unclaim(struct span *slab)
 {
     if (slab->claimed != 0) {
-        size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_WORD_BYTES;
+        size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_BYTES / 64;
         fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
         fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
         store_relaxed(&slab->claimed, (uint64_t)0);
@@ -277,13 +287,6 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
         pages_give_slab(slab);
 }
 
-/* Of a block in the word claimed; 0 when that is another. */
-static uint64_t claimable_bit(const struct span *slab, const void *block)
-{
-    uintptr_t offset = (uintptr_t)block - (uintptr_t)load_relaxed(&slab->claimed_at);
-    return offset < PACKED_WORD_BYTES ? bit_of(offset / PACKED_BYTES) : 0;
-}
-
 void packed_free(void *pointer, struct heap *heap, struct span *slab)
 {
     if (unlikely(heap->generation != heap_generation)) {
@@ -295,21 +298,22 @@ void packed_free(void *pointer, struct heap *heap, struct span *slab)
     size_t word = index / 64;
     if (unlikely(offset % PACKED_BYTES != 0 || word >= load_relaxed(&slab->limit)))
         (void)checked_packed(pointer, slab, "free"); /* says what is wrong */
-    uint64_t claimed_bit = claimable_bit(slab, pointer);
-    if (claimed_bit != 0 && heap == thread_heap) {
-        if (unlikely((load_relaxed(packed_word(slab, word)) & bit_of(index)) != 0 ||
-                     (slab->claimed & claimed_bit) != 0))
+    bool claimed = load_relaxed(&slab->claimed_at) == word_start(slab, word);
+    if (claimed && heap == thread_heap) {
+        if (unlikely(((slab->claimed | load_relaxed(packed_word(slab, word))) & bit_of(index)) !=
+                     0))
             die_freed_twice(pointer, slab);
-        store_relaxed(&slab->claimed, slab->claimed | claimed_bit);
+        store_relaxed(&slab->claimed, slab->claimed | bit_of(index));
         return;
     }
     uint64_t old = fetch_or_seq_cst(packed_word(slab, word), bit_of(index));
     if (unlikely((old & bit_of(index)) != 0))
         die_freed_twice(pointer, slab);
-    if (unlikely((load_relaxed(&slab->claimed) & claimable_bit(slab, pointer)) != 0) &&
-        packed_is_claimed(slab, pointer)) {
-        fetch_and_seq_cst(packed_word(slab, word), ~bit_of(index)); /* nothing was harmed */
-        die_freed_twice(pointer, slab);
+    if (unlikely(load_relaxed(&slab->claimed_at) == word_start(slab, word) &&
+                 (load_relaxed(&slab->claimed) & bit_of(index)) != 0)) {
+        struct packed_bits bits = packed_bits_of(slab, pointer);
+        if (bits.in_word && bits.in_claim)
+            die_freed_twice(pointer, slab);
     }
     if (unlikely(old == 0 || (old | bit_of(index)) == UINT64_MAX))
         tell(heap, slab, word, old);

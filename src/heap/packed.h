@@ -39,11 +39,11 @@ inline_always uint64_t *packed_word(const struct span *slab, size_t word)
     return (uint64_t *)(void *)(slab->links + LINKS_AT) + word;
 }
 
-enum { PACKED_WORD_BYTES = 64 * PACKED_BYTES };
-
-/* Whether the block is claimed and not handed out. Exact for blocks that nobody frees or is handed
- * meanwhile. */
-bool packed_is_claimed(const struct span *slab, const void *block);
+/* Where the block is marked free. Exact for a block that nobody frees or is handed meanwhile. */
+struct packed_bits {
+    bool in_word, in_claim;
+};
+struct packed_bits packed_bits_of(const struct span *slab, const void *block);
 
 /* Whether requests of at most PACKED_BYTES are packed, by now. */
 bool packed_turn_on(struct heap *heap);
