@@ -26,7 +26,7 @@ enum {
     PACKED_BYTES = 8,
     PACKED_WORDS = 128, /* of a slab */
     PACKED_PAGES = PACKED_WORDS * 64 * PACKED_BYTES / PAGE_BYTES,
-    PACKED_COLD_64 = (LINKS_AT + PACKED_WORDS * 8) / 64,
+    PACKED_COLD_64 = 1 + PACKED_WORDS * 8 / 64, /* the remote line, and the bits */
     PACKED_FROM_SLABS =
         config_debug ? 4 : 256, /* so many of the smallest class, and a heap packs */
 };
@@ -36,7 +36,7 @@ static_check(PACKED_WORDS <= REMOTE_WORDS * 64, "the summary lies in the remote 
 /* The bits of the word's blocks: set is free. */
 inline_always uint64_t *packed_word(const struct span *slab, size_t word)
 {
-    return (uint64_t *)(void *)(slab->links + LINKS_AT) + word;
+    return (uint64_t *)(void *)(slab->links + 64) + word;
 }
 
 /* Where the block is marked free. Exact for a block that nobody frees or is handed meanwhile. */

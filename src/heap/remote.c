@@ -88,8 +88,8 @@ static void retire_frozen(struct heap *heap, struct span *slab)
 /* The block's bit; dies when it is set already. Returns what the word was before. */
 inline_always uint64_t mark_freed(void *pointer, struct span *slab, unsigned slot)
 {
-    uint64_t bit = (uint64_t)1 << slot % 64;
-    uint64_t old = fetch_or_acq_rel(&slab_remote(slab)->words[slot / 64],
+    uint64_t bit = slab_remote_bit(slot);
+    uint64_t old = fetch_or_acq_rel(slab_remote_word(slab, slot),
                                     bit); /* pairs with the exchange in collect */
     if (unlikely((old & bit) != 0))
         die("double free of %p (%u-byte block)", pointer, slab->size_bytes);

@@ -82,9 +82,9 @@ unsigned slab_collect(struct span *slab)
                                          (uint64_t)0); /* pairs with fetch_or in remote_free */
         words++;
         if (config_hardened)
-            retain_word(slab, i * 64, bits);
+            retain_word(slab, i * 64 + 1, bits);
         else
-            collected += collect_word(slab, i * 64, bits);
+            collected += collect_word(slab, i * 64 + 1, bits);
     }
     test_delay();
     if (words != 0)

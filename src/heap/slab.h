@@ -36,7 +36,8 @@ enum {
     LINK_END = 255,
     LINK_QUARANTINED = 254,     /* hardened builds, where no slot has this number: harden.h */
     PACKED_CLASS = CLASS_COUNT, /* of packed slabs, which the rest of this file does not hold for */
-    LINKS_AT = 64, /* in the cold area: behind the remote line, which other threads write */
+    LINKS_AT = 63, /* in the cold area: slot 1's link begins the line behind the remote line, which
+                      other threads write */
 };
 
 /* The owner word: the heap, a tag in the low bits, in the upper 16 posts minus collected words. Tag
@@ -57,13 +58,13 @@ struct remote {
     uint64_t words[REMOTE_WORDS]; /* atomic: bit a slot, set by the freeing thread, collected by the
                                      owner */
     struct span *mail_next;       /* poster, until the slab is in the mailbox; then owner */
+    uint32_t serial;     /* packed slab, atomic, holder writes: odd while it claims a word */
     uint32_t generation; /* atomic: of the process whose frees the words of a frozen slab hold */
     struct span *prev;   /* owner: in the bin's list; its place is here for want of one */
-    uint32_t serial;     /* packed slab, atomic, holder writes: odd while it claims a word */
 };
 
 static_check(sizeof(struct remote) <= LINKS_AT, "the remote line is one line");
-static_check(CAPACITY_MAX < REMOTE_WORDS * 64, "a bit for each slot from 1");
+static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
 
 inline_always unsigned slab_cold_64(unsigned capacity)
 {
@@ -130,9 +131,16 @@ inline_always uint64_t slab_slot(const struct span *slab, const void *address)
                         INVERSE_SHIFT);
 }
 
+/* The remote bit of a slot: slots count from 1, bits from 0. */
+inline_always uint64_t *slab_remote_word(const struct span *slab, unsigned slot)
+{
+    return &slab_remote(slab)->words[(slot - 1) / 64];
+}
+inline_always uint64_t slab_remote_bit(unsigned slot) { return (uint64_t)1 << (slot - 1) % 64; }
+
 inline_always bool slab_remotely_freed(const struct span *slab, unsigned slot)
 {
-    return (load_acquire(&slab_remote(slab)->words[slot / 64]) >> slot % 64 & 1) != 0;
+    return (load_acquire(slab_remote_word(slab, slot)) & slab_remote_bit(slot)) != 0;
 }
 
 /* A new slab of the class for `heap`; NULL when memory is out. */

@@ -13,6 +13,10 @@
 /* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap. */
 enum { SPARE_MAX_BYTES = 512 << 10 };
 
+/* The mailbox is emptied when a class has nothing left, and after so many refills at the latest:
+ * the longer it waits, the more frees a slab's visit collects. */
+enum { DRAIN_REFILLS = 16 };
+
 static struct span empty_slab = {
     .limit = 1, .until = UINT8_MAX, .head = LINK_END}; /* const: never written */
 
@@ -175,7 +179,8 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     unsigned passed =
         UINT8_MAX - (unsigned)heap->current[class]->until; /* of a small one, freed again */
     leave_current(heap, class);
-    if (load_relaxed(&heap->mailbox) != NULL)
+    bool due = bin->first == NULL || ++heap->refills % DRAIN_REFILLS == 0;
+    if (due && load_relaxed(&heap->mailbox) != NULL)
         heap_drain(heap);
     struct span *slab = bin->first;
     if (slab) {

@@ -56,6 +56,7 @@ struct heap {
     struct bin bins[CLASS_COUNT];
     struct run_cache runs;
     struct packed packed;
+    uint8_t refills;         /* holder: counts, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
     size_t spare_bytes;      /* holder: sum over medium slabs that are current and empty */
     struct sampling sampling;

@@ -117,10 +117,10 @@ TEST_P(Slab, RemoteFreesAreCollected)
     for (size_t i = 0; i < blocks.size(); i += 3) {
         const unsigned at = slot(blocks[i]);
         EXPECT_FALSE(slab_remotely_freed(slab_, at));
-        uint64_t *word = &slab_remote(slab_)->words[at / 64];
+        uint64_t *word = slab_remote_word(slab_, at);
         if (*word == 0)
             slab_->owner += OWNER_POST; // as the first poster of the word does
-        *word |= uint64_t{1} << at % 64;
+        *word |= slab_remote_bit(at);
         EXPECT_TRUE(slab_remotely_freed(slab_, at));
         freed.insert(blocks[i]);
     }
@@ -171,7 +171,7 @@ TEST(SlabDeathTest, CollectingAFreeSlotIsADoubleFree)
     ASSERT_NE(slab_pop(slab), nullptr);
     slab_push(slab, 1);
     const auto collect = [slab] { // made in the child: a fork wipes the posts of other heaps
-        slab_remote(slab)->words[0] = 2;
+        *slab_remote_word(slab, 1) |= slab_remote_bit(1);
         slab->owner += OWNER_POST;
         slab_collect(slab);
     };

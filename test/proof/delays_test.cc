@@ -102,7 +102,7 @@ TEST_P(Delays, TheLastFreesOfASlabMeetItsRetiring)
         struct span *slab = page_map_find(blocks[kBlocks / 2]);
         for (void *block : blocks) {
             const bool inside = page_map_find(block) == slab;
-            void *&kept = last[slab_slot(slab, block) / 64 & 1];
+            void *&kept = last[(slab_slot(slab, block) - 1) / 64 & 1];
             if (inside && kept == nullptr)
                 kept = block;
             else
