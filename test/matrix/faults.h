@@ -2,9 +2,11 @@
 // under whichever malloc the process has.
 //
 // A fault tells how far it got on stdout: BEGUN right before the faulty call or access, DONE right
-// behind it, and at the end PREVENTED or HARMED, which it finds out by looking: did other blocks
-// change, was freed content read, was one block handed out twice, did malloc return what the fault
-// wrote? Death between BEGUN and DONE is detection at once, later death is late detection.
+// behind it, and PREVENTED at the end or HARMED as soon as it sees harm, which it finds out by
+// looking: did other blocks change, was freed content read, was one block handed out twice, did
+// malloc return what the fault wrote? Death between BEGUN and DONE is detection at once, later
+// death is late detection. When it comes by SIGABRT, all that must be whole is looked at once more
+// before the process ends: SPARED says that until then nothing was harmed.
 #pragma once
 
 #include <stddef.h>
@@ -27,14 +29,29 @@ constexpr char kSecret = 0x5a;  // what the blocks beside the faulty one hold
 constexpr char kOwn = 0x11;     // what the faulty block holds
 constexpr char kWritten = 0x41;
 
-enum Mark : char { BEGUN = 'b', DONE = 'd', PREVENTED = 'p', HARMED = 'h', CANNOT = 'c' };
+enum Mark : char {
+  BEGUN = 'b',
+  DONE = 'd',
+  PREVENTED = 'p',
+  HARMED = 'h',
+  SPARED = 's',
+  CANNOT = 'c',
+};
 
 inline void tell(Mark mark) {
   const char text = mark;
   if (write(STDOUT_FILENO, &text, 1) != 1) _exit(3);
 }
 inline void begun() { tell(BEGUN); }
-inline void done() { tell(DONE); }
+// What was seen of harm is told before anything else gives the allocator a chance to end it all.
+inline bool harm(bool seen) {
+  if (seen) tell(HARMED);
+  return seen;
+}
+inline void done(bool harmed = false) {
+  tell(DONE);
+  harm(harmed);
+}
 [[noreturn]] inline void verdict(bool harmed) {
   tell(harmed ? HARMED : PREVENTED);
   _exit(0);
@@ -74,36 +91,72 @@ inline bool shows_secret(const volatile char *from, size_t size) {
   return false;
 }
 
-// Blocks of one size around a faulty one.
+// Blocks of one size around a faulty one. They know which of them are in use, so that they can be
+// looked at whenever the allocator ends the process.
 class Neighbours {
  public:
   explicit Neighbours(size_t size)
-      : size_(size), count_(size > kMiB ? 3 : size > kMedium ? 8 : kMost) {
+      : size_(size), count_(size > kMiB ? 3 : size > kMedium ? 8 : kMost), older_(newest_) {
     for (size_t i = 0; i < count_; i++) blocks_[i] = make(size, kSecret);
     memset(faulty(), kOwn, size);
+    newest_ = this;
   }
-  char *faulty() const { return blocks_[count_ / 2]; }
-  char *next() const { return blocks_[count_ / 2 + 1]; }
+  ~Neighbours() { newest_ = older_; }
+  Neighbours(const Neighbours &) = delete;
+  Neighbours &operator=(const Neighbours &) = delete;
+
+  char *faulty() const { return blocks_[middle()]; }
+  char *next() const { return blocks_[middle() + 1]; }
+  // The fault does not free the faulty block: it keeps what it holds now.
+  void faulty_stays() { faulty_sum_ = sum(); }
+
   bool damaged() const {
     for (size_t i = 0; i < count_; i++) {
-      if (i != count_ / 2 && !holds(blocks_[i], size_, kSecret)) return true;
+      if (i != middle() && !freed_[i] && !holds(blocks_[i], size_, kSecret)) return true;
     }
-    return false;
+    return faulty_sum_ != 0 && faulty_sum_ != sum();
   }
-  void free_others() const {
+  static bool any_damaged() {
+    bool damaged = false;
+    for (const Neighbours *some = newest_; some; some = some->older_) damaged |= some->damaged();
+    return damaged;
+  }
+
+  void free_next() { release(middle() + 1); }
+  void free_others() {
     for (size_t i = 0; i < count_; i++) {
-      if (i != count_ / 2) free(blocks_[i]);
+      if (i != middle() && !freed_[i]) release(i);
     }
   }
-  void free_all() const {
+  void free_all() {
+    faulty_sum_ = 0;
     free(faulty());
     free_others();
   }
 
  private:
   static constexpr size_t kMost = 64;
+
+  size_t middle() const { return count_ / 2; }
+  void release(size_t i) {
+    freed_[i] = true;
+    free(blocks_[i]);
+  }
+  // FNV-1a, never 0.
+  uint64_t sum() const {
+    uint64_t sum = 0xcbf29ce484222325;
+    for (size_t i = 0; i < size_; i++) {
+      sum = (sum ^ static_cast<unsigned char>(faulty()[i])) * 0x100000001b3;
+    }
+    return sum | 1;
+  }
+
+  static inline const Neighbours *newest_;
   size_t size_;
   size_t count_;
+  const Neighbours *older_;
+  uint64_t faulty_sum_ = 0;
+  bool freed_[kMost] = {};
   char *blocks_[kMost];
 };
 

@@ -21,11 +21,10 @@ const char kConstant[4096] = "constant";
 }
 
 // And blocks in use keep what they hold.
-[[noreturn]] void judge(size_t size, const Neighbours &blocks, bool faulty_is_used) {
+[[noreturn]] void judge(size_t size, const Neighbours &blocks) {
   done();
-  bool harmed = !heap_works(size);
-  harmed |= blocks.damaged();
-  verdict(harmed || (faulty_is_used && !holds(blocks.faulty(), size, kOwn)));
+  const bool works = heap_works(size);
+  verdict(!works || blocks.damaged());
 }
 
 template <size_t size>
@@ -34,13 +33,13 @@ void twice() {
   free(blocks.faulty());
   begun();
   free(opaque(blocks.faulty()));
-  judge(size, blocks, false);
+  judge(size, blocks);
 }
 
 void interleaved() {
   Neighbours blocks(kSmall);
   free(blocks.faulty());
-  free(blocks.next());
+  blocks.free_next();
   begun();
   free(opaque(blocks.faulty()));
   judge(kSmall);
@@ -54,7 +53,7 @@ void delayed() {
   for (char *other : others) free(other);
   begun();
   free(opaque(blocks.faulty()));
-  judge(kSmall, blocks, false);
+  judge(kSmall, blocks);
 }
 
 // With its whole neighbourhood, so that its memory may have gone back.
@@ -71,7 +70,7 @@ void first_in_thread() {
   in_thread(free, blocks.faulty());
   begun();
   free(opaque(blocks.faulty()));
-  judge(kSmall, blocks, false);
+  judge(kSmall, blocks);
 }
 
 void second_in_thread() {
@@ -79,7 +78,7 @@ void second_in_thread() {
   free(blocks.faulty());
   begun();
   in_thread(free, opaque(blocks.faulty()));
-  judge(kSmall, blocks, false);
+  judge(kSmall, blocks);
 }
 
 void both_in_threads() {
@@ -87,7 +86,7 @@ void both_in_threads() {
   in_thread(free, blocks.faulty());
   begun();
   in_thread(free, opaque(blocks.faulty()));
-  judge(kSmall, blocks, false);
+  judge(kSmall, blocks);
 }
 
 // What an ended thread allocated.
@@ -130,7 +129,7 @@ void after_reuse() {
   free(opaque(block));
   done();
   char *other = make(kSmall, kWritten);
-  const bool harmed = !holds(owner, kSmall, kSecret);
+  const bool harmed = harm(!holds(owner, kSmall, kSecret));
   if (block != owner) verdict(harmed || !heap_works(kSmall));
   free(owner);
   if (other != owner) free(other);
@@ -173,9 +172,10 @@ void of_aligned() {
 template <size_t size, size_t offset>
 void interior() {
   Neighbours blocks(size);
+  blocks.faulty_stays();
   begun();
   free(opaque(blocks.faulty()) + offset);
-  judge(size, blocks, true);
+  judge(size, blocks);
 }
 
 // Content that looks like what libc keeps before a block.
@@ -183,19 +183,18 @@ void interior_forged() {
   Neighbours blocks(1000);
   size_t *words = reinterpret_cast<size_t *>(blocks.faulty());
   for (int i = 0; i < 100; i++) words[i] = 0x61;
+  blocks.faulty_stays();
   begun();
   free(opaque(blocks.faulty()) + 64);
-  done();
-  bool harmed = !heap_works(80);
-  for (int i = 8; i < 100; i++) harmed |= words[i] != 0x61;
-  verdict(harmed || blocks.damaged());
+  judge(80, blocks);
 }
 
 void behind() {
   Neighbours blocks(kLarge);
+  blocks.faulty_stays();
   begun();
   free(opaque(blocks.faulty()) + 300 * kKiB);
-  judge(kLarge, blocks, true);
+  judge(kLarge, blocks);
 }
 
 // A place for a block of this size class that none was ever handed out at.

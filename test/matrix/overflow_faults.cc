@@ -17,8 +17,8 @@ void write_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
   } else {
     for (ptrdiff_t i = from; i < from + count; i++) opaque(block)[i] = kWritten;
   }
-  done();
   const bool damaged = blocks.damaged();
+  done(damaged);
   blocks.free_all();
   verdict(!heap_works(size) || damaged);
 }
@@ -29,7 +29,7 @@ void read_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
   bool shown = false;
   begun();
   for (ptrdiff_t i = 0; i < count; i++) shown |= block[from < 0 ? from - i : from + i] == kSecret;
-  done();
+  done(shown);
   blocks.free_all();
   verdict(shown);
 }
@@ -57,8 +57,8 @@ void array_of_calloc() {
   long *array = static_cast<long *>(opaque(calloc(10, sizeof(long))));
   begun();
   for (int i = 0; i <= opaque(10); i++) array[i] = 0x4141414141414141;
-  done();
   const bool damaged = blocks.damaged();
+  done(damaged);
   free(array);
   blocks.free_all();
   verdict(!heap_works(80) || damaged);
@@ -69,8 +69,8 @@ void array_of_new() {
   long *array = opaque(new long[10]);
   begun();
   for (int i = 0; i <= opaque(10); i++) array[i] = 0x4141414141414141;
-  done();
   const bool damaged = blocks.damaged();
+  done(damaged);
   delete[] array;
   blocks.free_all();
   verdict(!heap_works(80) || damaged);
@@ -84,8 +84,8 @@ void string_end() {
   text[kSmall] = 0;
   begun();
   strcpy(opaque(blocks.faulty()), opaque(text));
-  done();
   const bool damaged = blocks.damaged();
+  done(damaged);
   blocks.free_all();
   verdict(!heap_works(kSmall) || damaged);
 }
@@ -97,8 +97,8 @@ void behind_usable() {
   const size_t size = malloc_usable_size(block);
   begun();
   for (size_t i = size; i < size + 8; i++) opaque(block)[i] = kWritten;
-  done();
   const bool damaged = blocks.damaged();
+  done(damaged);
   blocks.free_all();
   verdict(!heap_works(kSmall) || damaged);
 }
@@ -117,7 +117,7 @@ void read_of_empty() {
   const volatile char *block = make_empty();
   begun();
   const bool shown = block[0] == kSecret;
-  done();
+  done(shown);
   free(const_cast<char *>(block));
   verdict(shown);
 }

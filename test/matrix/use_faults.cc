@@ -15,7 +15,7 @@ void read_after_free() {
   free(block);
   begun();
   const bool shown = shows_secret(opaque(block), size);
-  done();
+  done(shown);
   blocks.free_all();
   more.free_all();
   verdict(shown);
@@ -27,7 +27,7 @@ void read_after_free_in_thread() {
   in_thread(free, block);
   begun();
   const bool shown = shows_secret(opaque(block), kSmall);
-  done();
+  done(shown);
   blocks.free_all();
   verdict(shown);
 }
@@ -39,7 +39,7 @@ void read_after_resize() {
   if (grown == block) cannot();
   begun();
   const bool shown = shows_secret(opaque(block), kSmall);
-  done();
+  done(shown);
   free(grown);
   blocks.free_all();
   verdict(shown);
@@ -58,7 +58,7 @@ void write_after_free() {
   for (size_t i = 0; i + sizeof decoy <= 64 && i + sizeof decoy <= size; i += sizeof decoy) {
     memcpy(opaque(block) + i, &decoy, sizeof decoy);
   }
-  done();
+  done(blocks.damaged() || more.damaged());
   const bool works = heap_works(size, g_decoy);
   const bool damaged = blocks.damaged() || more.damaged();
   blocks.free_all();
@@ -75,12 +75,10 @@ void write_after_reuse() {
   for (char *&owner : owners) owner = make(kSmall, kSecret);
   begun();
   memset(opaque(block), kWritten, kSmall);
-  done();
   bool damaged = blocks.damaged();
-  for (char *owner : owners) {
-    damaged |= !holds(owner, kSmall, kSecret);
-    free(owner);
-  }
+  for (const char *owner : owners) damaged |= !holds(owner, kSmall, kSecret);
+  done(damaged);
+  for (char *owner : owners) free(owner);
   blocks.free_all();
   verdict(damaged);
 }
@@ -92,7 +90,7 @@ void read_after_reuse() {
   for (char *&owner : owners) owner = make(kSmall, kSecret);
   begun();
   const bool shown = shows_secret(opaque(block), kSmall);
-  done();
+  done(shown);
   for (char *owner : owners) free(owner);
   verdict(shown);
 }
@@ -106,7 +104,7 @@ bool fresh_shows_secret(size_t size, char *fresh(size_t)) {
   bool shown = false;
   begun();
   for (size_t i = 0; i < count; i++) shown |= shows_secret(blocks[i], size);
-  done();
+  done(shown);
   return shown;
 }
 char *fresh_by_malloc(size_t size) { return static_cast<char *>(opaque(malloc(size))); }

@@ -10,7 +10,8 @@ import unittest
 import tool_path
 from cairn import matrix_command, misuse_matrix
 from cairn.errors import UserError
-from cairn.misuse_matrix import AT_ONCE, CRASH, HANGS, LATE, NONE, PREVENTED, SILENT, Fault
+from cairn.misuse_matrix import (AT_ONCE, CRASH, HANGS, LATE, NONE, PREVENTED, SILENT, TOLD,
+                                 Fault)
 
 CALL = Fault("double", "double free", "direct", True)
 ACCESS = Fault("write", "beside a block", "1 byte", False)
@@ -24,6 +25,14 @@ class Classify(unittest.TestCase):
         self.check(CALL, "b", -signal.SIGABRT, AT_ONCE)
         self.check(CALL, "bd", -signal.SIGABRT, LATE)
         self.check(CALL, "bdh", -signal.SIGABRT, LATE)
+        self.check(CALL, "bs", -signal.SIGABRT, AT_ONCE)
+
+    def test_a_late_abort_counts_as_told_when_nothing_was_harmed_before(self):
+        self.check(ACCESS, "bds", -signal.SIGABRT, TOLD)
+        self.check(ACCESS, "bdhs", -signal.SIGABRT, LATE)
+        self.check(ACCESS, "bdhh", -signal.SIGABRT, LATE)
+        self.check(ACCESS, "bd", -signal.SIGILL, LATE)
+        self.check(ACCESS, "bds", -signal.SIGSEGV, CRASH)
 
     def test_a_trap_detects_an_access_only(self):
         self.check(ACCESS, "b", -signal.SIGSEGV, AT_ONCE)
@@ -34,6 +43,7 @@ class Classify(unittest.TestCase):
     def test_the_verdict_counts_when_the_program_went_on(self):
         self.check(CALL, "bdp", 0, PREVENTED)
         self.check(CALL, "bdh", 0, SILENT)
+        self.check(CALL, "bdhp", 0, SILENT)
 
     def test_the_rest(self):
         self.check(CALL, "c", 0, NONE)
@@ -51,6 +61,9 @@ class Order(unittest.TestCase):
 
     def test_worse(self):
         self.assertTrue(misuse_matrix.is_worse(SILENT, PREVENTED))
+        self.assertTrue(misuse_matrix.is_worse(LATE, PREVENTED))
+        self.assertTrue(misuse_matrix.is_worse(PREVENTED, TOLD))
+        self.assertTrue(misuse_matrix.is_worse(TOLD, AT_ONCE))
         self.assertTrue(misuse_matrix.is_worse(LATE, AT_ONCE))
         self.assertFalse(misuse_matrix.is_worse(AT_ONCE, LATE))
         self.assertFalse(misuse_matrix.is_worse(LATE, LATE))
@@ -98,6 +111,12 @@ class Expectation(unittest.TestCase):
             misuse_matrix.write_expectation(path, [CALL, ACCESS], results)
             self.assertEqual(misuse_matrix.read_expectation(path), {"cairn": results["cairn"]})
 
+    def test_lines_behind_another_are_found(self):
+        ours = {"double": TOLD, "write": SILENT, "sized": AT_ONCE}
+        theirs = {"double": LATE, "write": PREVENTED, "sized": NONE}
+        self.assertEqual(misuse_matrix.behind(ours, theirs), ["write"])
+        self.assertEqual(misuse_matrix.behind(theirs, ours), ["double", "sized"])
+
     def test_an_undetected_bad_free_is_told_of_our_builds(self):
         results = {"cairn": {"double": LATE, "write": SILENT}, "peer": {"double": SILENT}}
         self.assertEqual(misuse_matrix.undetected_frees([CALL, ACCESS], results),
@@ -117,6 +136,15 @@ class Document(unittest.TestCase):
         self.assertIn("| direct | at once | **silent** |", new)
         self.assertIn("| **at once** | 1 | 0 |", new)
         self.assertEqual(matrix_command.replace_part(new, lines), new)
+
+    def test_it_is_read_as_it_was_written(self):
+        results = {"cairn": {"double": AT_ONCE, "write": TOLD},
+                   "peer": {"double": SILENT, "write": NONE}}
+        allocators = [matrix_command.Allocator(name, None, "1.0") for name in results]
+        lines = matrix_command.markdown([CALL, ACCESS], allocators, results, "command", 3)
+        titles, rows = matrix_command.read_markdown("text\n" + "\n".join(lines) + "\ntext\n")
+        self.assertEqual(titles, ["direct", "1 byte"])
+        self.assertEqual(rows, [{"cairn": AT_ONCE, "peer": SILENT}, {"cairn": TOLD, "peer": NONE}])
 
     def test_a_file_without_markers_is_left_alone(self):
         with self.assertRaises(UserError):

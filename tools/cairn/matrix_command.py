@@ -16,9 +16,9 @@ from cairn.errors import UserError
 
 BEGIN = "<!-- misuse matrix: written by `cairn matrix --write`, do not edit -->"
 END = "<!-- end of the misuse matrix -->"
-STYLES = {misuse_matrix.AT_ONCE: "green", misuse_matrix.PREVENTED: "cyan",
-          misuse_matrix.LATE: "yellow", misuse_matrix.SILENT: "red", misuse_matrix.CRASH: "red",
-          misuse_matrix.HANGS: "red"}
+STYLES = {misuse_matrix.AT_ONCE: "green", misuse_matrix.TOLD: "cyan",
+          misuse_matrix.PREVENTED: "cyan", misuse_matrix.LATE: "yellow",
+          misuse_matrix.SILENT: "red", misuse_matrix.CRASH: "red", misuse_matrix.HANGS: "red"}
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -106,6 +106,16 @@ def replace_part(text, lines):
     if not found or not end:
         raise UserError(f"--write: the file lacks the lines {BEGIN} and {END}")
     return start + "\n".join(lines) + after
+
+
+def read_markdown(text):
+    """[{allocator name: result}] of a table that markdown() wrote, a line each; and the titles."""
+    part = text.partition(BEGIN)[2].partition(END)[0].partition("\n### ")[2]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")]
+            for line in part.splitlines() if line.startswith("|") and "---" not in line]
+    names = rows[0][1:]
+    lines = [row for row in rows if row[0]]
+    return [row[0] for row in lines], [dict(zip(names, row[1:])) for row in lines]
 
 
 def matrix(

@@ -13,10 +13,11 @@ from cairn.errors import UserError
 SILENT = "silent"  # the program goes on, and was harmed
 HANGS = "hangs"
 CRASH = "crash"  # the allocator's own code faulted or failed: an accident, not a check
-LATE = "late"  # detected, but the program has gone on after the fault
+LATE = "late"  # detected, but the program has gone on after the fault, and may have been harmed
 PREVENTED = "prevented"  # not detected; no harm was done
+TOLD = "prevented, told"  # detected after the program has gone on, but before any harm was done
 AT_ONCE = "at once"  # the faulty call or access does not return
-RANKS = (SILENT, HANGS, CRASH, LATE, PREVENTED, AT_ONCE)
+RANKS = (SILENT, HANGS, CRASH, LATE, PREVENTED, TOLD, AT_ONCE)
 NONE = "–"  # the allocator lacks the function
 
 SECONDS_MOST = 20
@@ -39,11 +40,12 @@ class Fault:
 
 def classify(fault, marks, status):
     """What came of a fault from its marks (see test/matrix/faults.h) and the process's status."""
+    harmed = "h" in marks
     if "b" not in marks:
         if "c" in marks:
             return NONE
-        if "p" in marks or "h" in marks:
-            return PREVENTED if "p" in marks else SILENT
+        if "p" in marks or harmed:
+            return SILENT if harmed else PREVENTED
         raise UserError(f"{fault.name} did not come to its fault (marks {marks!r}, "
                         f"status {status})")
     at_once = "d" not in marks
@@ -52,9 +54,11 @@ def classify(fault, marks, status):
     if -status in TRAPS:
         return AT_ONCE if at_once and fault.is_access else CRASH
     if status < 0:
-        return AT_ONCE if at_once else LATE
-    if "p" in marks or "h" in marks:
-        return PREVENTED if "p" in marks else SILENT
+        if at_once:
+            return AT_ONCE
+        return TOLD if "s" in marks and not harmed else LATE
+    if "p" in marks or harmed:
+        return SILENT if harmed else PREVENTED
     if "c" in marks:
         return NONE
     return CRASH
@@ -164,6 +168,12 @@ def regressions(program, allocators, faults, results, expected, again=3):
         for name in sorted(set(wanted) - {fault.name for fault in faults}):
             found.append(f"{name}: in the expectation, but there is no such fault")
     return found
+
+
+def behind(ours, theirs):
+    """Faults of which something worse comes under ours than under theirs, both {fault: result}."""
+    return [fault for fault in ours
+            if theirs[fault] != NONE and is_worse(ours[fault], theirs[fault])]
 
 
 def undetected_frees(faults, results):
