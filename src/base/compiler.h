@@ -41,6 +41,7 @@ enum {
     config_quarantine = CAIRN_HARDENED >= 2,     /* freed blocks wait, replaced at random */
     config_cleared_slabs = CAIRN_HARDENED >= 2,  /* a slab's pages are zero when they become one */
     config_guarded_blocks = CAIRN_HARDENED >= 2, /* large blocks between guard pages */
+    config_void_blocks = CAIRN_HARDENED >= 2,    /* blocks of 0 bytes have no memory */
 };
 
 /* For what config_sealed makes read-only: whole pages of its own, of the largest page size. A

@@ -31,7 +31,7 @@ static void *take_medium(struct heap *heap, unsigned class)
 static void *take_block(struct heap *heap, unsigned class, size_t size_bytes,
                         size_t alignment_bytes)
 {
-    if (heap_is_sampling()) {
+    if (heap_is_sampling() && !class_is_void(class)) {
         void *block = heap_sample(heap, class, size_bytes, alignment_bytes);
         if (block)
             return block;
@@ -66,6 +66,14 @@ inline_always void *allocate_class(unsigned class, size_t size_bytes, size_t ali
     return harden_hand_out(block, size_bytes);
 }
 
+/* One of 0 bytes, without memory. NULL where such blocks are not to be had: then it is a block like
+ * others. */
+static void *allocate_void(size_t alignment_bytes)
+{
+    return config_void_blocks && alignment_bytes <= PAGE_BYTES ? allocate_raw(VOID_CLASS, 0, 1)
+                                                               : NULL;
+}
+
 /* The usual way of a medium block: the current slab has a free slot. */
 static void *allocate_medium(unsigned class, size_t size_bytes)
 {
@@ -83,6 +91,11 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
 
 void *malloc_slow(size_t size_bytes)
 {
+    if (config_void_blocks && unlikely(size_bytes == 0)) {
+        void *block = allocate_void(1);
+        if (block)
+            return block;
+    }
     if (size_bytes <= PACKED_BYTES && packed_serves(thread_heap)) {
         void *block = packed_allocate(thread_heap);
         if (likely(block != NULL))
@@ -114,9 +127,13 @@ void *heap_allocate_zeroed(size_t size_bytes)
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= 16)
-        return malloc_fast(
-            alignment_bytes <= PACKED_BYTES ? size_bytes : larger_of(size_bytes, PACKED_BYTES + 1),
-            malloc_slow);
+        return malloc_fast(config_packed && alignment_bytes > PACKED_BYTES
+                               ? larger_of(size_bytes, PACKED_BYTES + 1)
+                               : size_bytes,
+                           malloc_slow);
+    void *void_block = size_bytes == 0 ? allocate_void(alignment_bytes) : NULL;
+    if (void_block)
+        return void_block;
     unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
         return allocate_class(class, size_bytes, alignment_bytes);

@@ -80,6 +80,8 @@ static size_t checked_slack(const struct span *slab, const char *block)
 
 size_t harden_size(struct span *slab, const void *block)
 {
+    if (slab_is_void(slab))
+        return 0;
     return slab->size_bytes - CANARY_BYTES - checked_slack(slab, block);
 }
 
@@ -90,6 +92,8 @@ void harden_set_size(struct span *slab, void *block, size_t size_bytes)
 
 inline_always void take_back(const struct span *slab, char *block)
 {
+    if (unlikely(slab_is_void(slab)))
+        return;
     (void)checked_slack(slab, block);
     if (config_zero_freed)
         memset(block, 0, slab->size_bytes);

@@ -69,6 +69,8 @@ static void count_slab(struct heap_stats *stats, const struct span *slab, unsign
         freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
     live -= smaller_of(live, freed);
     stats->live_blocks += live;
+    if (class_is_void(class))
+        return;
     stats->live_bytes += live * shape->size_bytes;
     stats->slab_bytes += (size_t)shape->pages << PAGE_SHIFT;
 }

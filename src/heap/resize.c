@@ -69,7 +69,9 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct span *span = page_map_find(pointer);
     bool matches;
-    if (span_is_slab(span))
+    if (span_is_slab(span) && slab_is_void(span))
+        matches = size_bytes == 0 && alignment_bytes <= PAGE_BYTES;
+    else if (span_is_slab(span))
         matches = slab_is_packed(span)
                       ? size_bytes <= PACKED_BYTES && alignment_bytes <= PACKED_BYTES
                       : class_of_request(size_bytes, alignment_bytes) == slab_class(span);

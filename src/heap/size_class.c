@@ -9,6 +9,8 @@ sealed_fills(size_classes);
 
 static size_t size_of(unsigned class)
 {
+    if (class_is_void(class))
+        return PAGE_BYTES;
     if (class < 8)
         return 16 * (class + 1);
     if (class < SMALL_CLASSES)
@@ -18,9 +20,11 @@ static size_t size_of(unsigned class)
 }
 
 /* The longest run that a slab of the class may have: short for small blocks, which fill it soon;
- * eight blocks at least. */
-static size_t longest_run(size_t size_bytes)
+ * eight blocks at least; as many as there may be where they cost nothing. */
+static size_t longest_run(unsigned class, size_t size_bytes)
 {
+    if (class_is_void(class))
+        return CAPACITY_MAX * size_bytes;
     if (size_bytes <= 128)
         return 16 << 10;
     if (size_bytes <= SMALL_MAX)
@@ -32,9 +36,10 @@ static size_t longest_run(size_t size_bytes)
 static void choose_run(struct size_class *class)
 {
     size_t size = class->size_bytes;
+    size_t longest = longest_run((unsigned)(class - size_classes), size);
     size_t least_num = SIZE_MAX;
     size_t least_den = 1;
-    for (size_t pages = 1; pages * PAGE_BYTES <= longest_run(size); pages++) {
+    for (size_t pages = 1; pages * PAGE_BYTES <= longest; pages++) {
         size_t bytes = pages * PAGE_BYTES;
         size_t capacity = smaller_of(bytes / size, CAPACITY_MAX);
         if (capacity < 8)
@@ -68,7 +73,8 @@ void size_classes_init(void)
         class->cold_64 = (uint8_t)slab_cold_64(class->capacity);
         unsigned twos = lowest_bit(class->size_bytes);
         class->inverse = odd_inverse(class->size_bytes >> twos) << (INVERSE_SHIFT - twos);
-        check_internal(class_of_size(class->size_bytes) == i && class->capacity >= 8);
+        check_internal(class_of_size(class->size_bytes) == i || class_is_void(i));
+        check_internal(class->capacity >= 8);
     }
 }
 

@@ -14,7 +14,9 @@ enum {
     SMALL_MAX = 1024,   /* the thread heap tells their classes by a table */
     MEDIUM_MAX = 32768, /* the largest slab block */
     SMALL_CLASSES = 32,
-    CLASS_COUNT = SMALL_CLASSES + 80,
+    SIZED_CLASSES = SMALL_CLASSES + 80,
+    VOID_CLASS = SIZED_CLASSES, /* of full hardened builds: see below */
+    CLASS_COUNT = SIZED_CLASSES + config_void_blocks,
     CAPACITY_MAX = config_quarantine ? 253 : 254, /* a link is a byte: 1..254 are slots, 0 is
                                                      "live", 255 ends a list; see slab.h */
     INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
@@ -34,6 +36,14 @@ struct size_class {
     uint8_t cold_64;  /* metadata of a slab beside its header, in units of 64 bytes */
     uint64_t inverse; /* see slot_of in fast.h */
 };
+
+/* Void blocks, in full hardened builds: those of 0 bytes. They have a class, slots and slabs like
+ * others, but no memory: an access to one faults. Their slots are pages, so that every alignment up
+ * to one is theirs. */
+inline_always bool class_is_void(unsigned size_class)
+{
+    return config_void_blocks && size_class == VOID_CLASS;
+}
 
 extern struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)];
 

@@ -10,7 +10,7 @@
 struct span *slab_make(struct heap *heap, unsigned class)
 {
     const struct size_class *shape = &size_classes[class];
-    struct span *slab = pages_take_slab(class);
+    struct span *slab = class_is_void(class) ? pages_take_void_slab(class) : pages_take_slab(class);
     if (slab == NULL)
         return NULL;
     /* A header that served a slab before has link bytes of then; those of a new one are zero and
@@ -34,7 +34,10 @@ void slab_retire(struct span *slab)
 {
     store_relaxed(&slab->owner, (uintptr_t)0);
     slab->base = slab_start(slab);
-    pages_give_slab(slab);
+    if (slab_is_void(slab))
+        pages_give_void_slab(slab);
+    else
+        pages_give_slab(slab);
 }
 
 /* The slots of one remote word. Like slab_push, with the list's head in a register. */

@@ -143,6 +143,8 @@ inline_always bool slab_remotely_freed(const struct span *slab, unsigned slot)
     return (load_acquire(slab_remote_word(slab, slot)) & slab_remote_bit(slot)) != 0;
 }
 
+inline_always bool slab_is_void(const struct span *slab) { return class_is_void(slab_class(slab)); }
+
 /* A new slab of the class for `heap`; NULL when memory is out. */
 struct span *slab_make(struct heap *heap, unsigned size_class);
 

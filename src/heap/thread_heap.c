@@ -34,10 +34,14 @@ uint32_t heap_generation; /* written in the child of a fork, before it has threa
 
 static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
 
+/* Void blocks always take the slow path: their size shows a class whose current slab is the empty
+ * one. */
+enum { FIRST_SHOWN = config_void_blocks ? CANARY_BYTES + 1 : 0 };
+
 /* The class that the fast path sees for the sizes of a small one. */
 static void show_class(struct heap *heap, unsigned class, unsigned shown)
 {
-    size_t first = class == 0 ? 0 : (size_t)size_classes[class - 1].size_bytes + 1;
+    size_t first = class == 0 ? FIRST_SHOWN : (size_t)size_classes[class - 1].size_bytes + 1;
     memset(&heap->small_class[first], (int)shown, size_classes[class].size_bytes + 1 - first);
 }
 
@@ -122,6 +126,8 @@ static void list(struct heap *heap, struct span *slab, unsigned live)
 
 static size_t slab_bytes(const struct span *slab)
 {
+    if (slab_is_void(slab))
+        return 0;
     return (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT;
 }
 
@@ -286,6 +292,7 @@ static struct heap *heap_make(void)
         heap->current[class] = &empty_slab;
     for (size_t size = 0; size <= SMALL_MAX; size++)
         heap->small_class[size] = (uint8_t)small_class(size);
+    memset(heap->small_class, CLASS_COUNT, FIRST_SHOWN);
     if (all_armed)
         arm_all(heap);
     heap->generation = heap_generation;

@@ -49,6 +49,8 @@ void pages_each(span_visit *visit, void *context)
     for (size_t i = 0; i < arena_count(); i++)
         if (!arena_each(arena_at(i), visit, context))
             return;
+    if (config_void_blocks)
+        (void)void_slabs_each(visit, context);
 }
 
 struct search {
@@ -69,7 +71,8 @@ static bool search_visit(struct span *span, char *start, void *context)
     return search->found == NULL;
 }
 
-/* A block outside the arenas is in the page map by its first page alone: looks backwards for it. */
+/* A large block outside the arenas is in the page map by its first page alone: looks backwards for
+ * it. */
 static struct span *search_mapping(uintptr_t address, char **start)
 {
     uintptr_t page = address >> PAGE_SHIFT;
@@ -81,6 +84,10 @@ static struct span *search_mapping(uintptr_t address, char **start)
         }
         if (page_map_holds(page << PAGE_SHIFT)) {
             struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
+            if (span_is_slab(span)) { /* in the map by each page */
+                *start = span->base + span->size_bytes;
+                return page == address >> PAGE_SHIFT ? span : NULL;
+            }
             *start = (char *)(page << PAGE_SHIFT);
             bool inside = span->tag == SPAN_HUGE &&
                           address - (page << PAGE_SHIFT) < (uintptr_t)span->pages << PAGE_SHIFT;

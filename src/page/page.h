@@ -65,6 +65,11 @@ struct span *pages_take_slab(unsigned class_index);
 /* `base` is the run's first byte again, `owner` 0. */
 void pages_give_slab(struct span *span);
 
+/* The same of addresses without memory, where any access faults; NULL also when there are too many.
+ * Hardened builds. */
+struct span *pages_take_void_slab(unsigned class_index);
+void pages_give_void_slab(struct span *span);
+
 /* One large block, aligned as asked (a power of two). `zero` in the span says whether it reads
  * zero. */
 struct span *pages_take(size_t pages, size_t alignment_bytes);
@@ -100,8 +105,8 @@ void pages_tick(void (*before)(void));
 
 void pages_read_stats(struct page_stats *stats);
 
-/* Every span in use within the arenas, with its first byte; stops when `visit` says false. Racy
- * unless frozen. */
+/* Every span in use within the arenas and every void slab, with its first byte; stops when `visit`
+ * says false. Racy unless frozen. */
 typedef bool span_visit(struct span *span, char *start, void *context);
 void pages_each(span_visit *visit, void *context);
 

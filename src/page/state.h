@@ -53,6 +53,9 @@ size_t fence_pages(void); /* of one fence, 0 in builds without */
 /* Defers a new free run, divided by fences into stretches of at least `least` pages each. */
 void defer_fenced(struct span *span, size_t least);
 
+/* As pages_each, the void slabs. */
+bool void_slabs_each(span_visit *visit, void *context);
+
 /* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
  * the bins; and takes a free span out of them, so that its neighbours leave it alone. Page lock. */
 void span_release(struct arena *arena, struct span *span);

@@ -34,7 +34,7 @@ class Harden : public testing::Test
 
 TEST_F(Harden, TheExactSizeIsKnownForEverySize)
 {
-    for (size_t size = 0; size <= MEDIUM_MOST; size += 1 + size / 200) {
+    for (size_t size = config_void_blocks; size <= MEDIUM_MOST; size += 1 + size / 200) {
         char *block = static_cast<char *>(allocate(size));
         ASSERT_EQ(harden_size(span_of(block), block), size);
         memset(block, 0xff, size);
@@ -62,6 +62,8 @@ TEST_F(HardenDeathTest, OneByteTooFar)
 {
     for (size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{24}, size_t{40},
                         size_t{41}, size_t{1000}, size_t{3001}, MEDIUM_MOST + size_t{0}}) {
+        if (config_void_blocks && size == 0)
+            continue;
         char *block = static_cast<char *>(allocate(size));
         const std::string message = "^cairn: overflow of 0x[0-9a-f]+ \\(" +
                                     std::to_string(span_of(block)->size_bytes) +
@@ -201,13 +203,114 @@ TEST_F(Harden, BlocksAreZeroWhenTheyAreHandedOut)
     if (!config_zero_freed)
         GTEST_SKIP() << "full builds only";
     for (int i = 0; i < 20000; i++) {
-        const size_t size = static_cast<size_t>(i * 37 % 3000);
+        const size_t size = static_cast<size_t>(1 + i * 37 % 3000);
         char *block = static_cast<char *>(allocate(size));
         for (size_t at = 0; at < size; at++)
             ASSERT_EQ(block[at], 0);
         memset(block, 0xee, size);
         free_fast(block);
     }
+}
+
+class VoidBlocks : public Harden
+{
+  protected:
+    void SetUp() override
+    {
+        Harden::SetUp();
+        if (!config_void_blocks)
+            GTEST_SKIP() << "full builds only";
+    }
+};
+
+TEST_F(VoidBlocks, EveryFormOfZeroBytesIsOne)
+{
+    std::vector<void *> blocks = {allocate(0), heap_allocate_zeroed(0)};
+    for (size_t alignment = 1; alignment <= PAGE_BYTES; alignment *= 2) {
+        blocks.push_back(heap_allocate_aligned(0, alignment));
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(blocks.back()) % alignment, 0u);
+    }
+    EXPECT_EQ(std::set<void *>(blocks.begin(), blocks.end()).size(), blocks.size());
+    EXPECT_EQ(heap_layer::stats().live_blocks, blocks.size());
+    EXPECT_EQ(heap_layer::stats().live_bytes, 0u);
+    for (void *block : blocks) {
+        EXPECT_TRUE(slab_is_void(span_of(block)));
+        EXPECT_EQ(heap_usable_size(block), 0u);
+        heap_free_sized(block, 0, 16);
+    }
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    heap_layer::verify();
+}
+
+TEST_F(VoidBlocks, AreNotHandedOutTwice)
+{
+    std::set<void *> blocks;
+    for (int i = 0; i < 5000; i++)
+        EXPECT_TRUE(blocks.insert(allocate(0)).second);
+    heap_layer::verify();
+    size_t count = 0;
+    for (void *block : blocks) {
+        if (count++ % 2)
+            free_fast(block);
+        else
+            in_thread([block] { free_fast(block); });
+    }
+    heap_trim(heap_);
+    heap_layer::verify();
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    EXPECT_EQ(heap_layer::stats().slab_bytes, 0u);
+}
+
+// One that comes and goes alone does not cost a mapping each time.
+TEST_F(VoidBlocks, TheLastSlabIsKept)
+{
+    void *block = allocate(0);
+    struct span *slab = span_of(block);
+    free_fast(block);
+    harden_flush(heap_);
+    block = allocate(0);
+    EXPECT_EQ(span_of(block), slab);
+    free_fast(block);
+}
+
+TEST_F(VoidBlocks, Resize)
+{
+    void *block = heap_resize(allocate(0), 100);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(heap_usable_size(block), 100u);
+    free_fast(block);
+    block = heap_resize(allocate(0), 100 * kKiB);
+    ASSERT_NE(block, nullptr);
+    free_fast(block);
+}
+
+TEST_F(VoidBlocks, ServedOtherwiseWhenThereAreTooMany)
+{
+    std::vector<void *> blocks;
+    while (blocks.empty() || slab_is_void(span_of(blocks.back()))) {
+        blocks.push_back(allocate(0));
+        ASSERT_NE(blocks.back(), nullptr);
+        ASSERT_LE(blocks.size(), 1000000u);
+    }
+    EXPECT_GE(blocks.size(), 200000u);
+    EXPECT_EQ(heap_usable_size(blocks.back()), 0u);
+    heap_free_sized(blocks.back(), 0, 1);
+    blocks.pop_back();
+    for (void *block : blocks)
+        free_fast(block);
+    heap_trim(heap_);
+    EXPECT_TRUE(slab_is_void(span_of(blocks[0] = allocate(0))));
+    free_fast(blocks[0]);
+    heap_layer::verify();
+}
+
+TEST_F(VoidBlocks, SamplingLeavesThemAlone)
+{
+    heap_arm(heap_, 0);
+    heap_disarm(heap_);
+    void *block = allocate(0);
+    EXPECT_TRUE(slab_is_void(span_of(block)));
+    free_fast(block);
 }
 
 } // namespace

@@ -76,7 +76,7 @@ TEST(Sampling, EveryBlockAtAnIntervalOfOne)
 {
     start(1);
     std::vector<void *> blocks;
-    for (size_t size = 0; size <= MEDIUM_MAX; size = size * 5 / 4 + 1) {
+    for (size_t size = config_void_blocks; size <= MEDIUM_MAX; size = size * 5 / 4 + 1) {
         for (int i = 0; i < 3; i++)
             blocks.push_back(allocate(size));
         EXPECT_EQ(g_offers[size], 3u) << size;

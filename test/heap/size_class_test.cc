@@ -20,7 +20,7 @@ class SizeClass : public testing::Test
 
 TEST_F(SizeClass, SizesRiseAndAreMultiplesOf16)
 {
-    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+    for (unsigned i = 0; i < SIZED_CLASSES; i++) {
         EXPECT_EQ(size_classes[i].size_bytes % 16, 0u);
         if (i > 0) {
             EXPECT_GT(size_classes[i].size_bytes, size_classes[i - 1].size_bytes);
@@ -28,7 +28,16 @@ TEST_F(SizeClass, SizesRiseAndAreMultiplesOf16)
     }
     EXPECT_EQ(size_classes[0].size_bytes, 16u);
     EXPECT_EQ(size_classes[SMALL_CLASSES - 1].size_bytes, unsigned{SMALL_MAX});
-    EXPECT_EQ(size_classes[CLASS_COUNT - 1].size_bytes, unsigned{MEDIUM_MAX});
+    EXPECT_EQ(size_classes[SIZED_CLASSES - 1].size_bytes, unsigned{MEDIUM_MAX});
+}
+
+TEST_F(SizeClass, VoidSlotsHaveEveryAlignmentUpToAPage)
+{
+    if (!config_void_blocks)
+        GTEST_SKIP() << "full builds only";
+    EXPECT_EQ(size_classes[VOID_CLASS].size_bytes, unsigned{PAGE_BYTES});
+    EXPECT_EQ(size_classes[VOID_CLASS].capacity, unsigned{CAPACITY_MAX});
+    EXPECT_NE(class_of_size(PAGE_BYTES), unsigned{VOID_CLASS});
 }
 
 TEST_F(SizeClass, EverySizeHasTheSmallestClassThatHoldsIt)

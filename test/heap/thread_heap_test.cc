@@ -173,7 +173,7 @@ TEST_F(ThreadHeap, AnEmptyMediumSlabIsKeptForTheNextBlock)
 
 TEST_F(ThreadHeap, SpareSlabsAreBounded)
 {
-    for (unsigned i = SMALL_CLASSES; i < CLASS_COUNT; i++)
+    for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
         free_fast(allocate(size_classes[i].size_bytes - CANARY_BYTES));
     harden_flush(thread_heap);
     EXPECT_LE(thread_heap->spare_bytes, 700 * kKiB);

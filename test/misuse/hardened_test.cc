@@ -164,4 +164,74 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Hardened,
                          testing::Values(1, 8, 24, 40, 100, 1000, 5000, 33000, 200 * kKiB),
                          [](const auto &size) { return std::to_string(size.param) + "_bytes"; });
 
+// Blocks of 0 bytes, by every function that gives one.
+class VoidBlock : public testing::TestWithParam<void *(*)()> {
+ protected:
+  void SetUp() override {
+    if (!getenv("CAIRN_TEST_HARDENED") || !is_full()) GTEST_SKIP() << "full builds only";
+    for (char *&block : blocks_) block = static_cast<char *>(GetParam()());
+    block_ = blocks_[50];
+  }
+  void TearDown() override {
+    for (char *block : blocks_) free(block);
+  }
+
+  char *blocks_[100] = {};
+  char *block_ = nullptr;
+};
+
+TEST_P(VoidBlock, EveryAccessTraps) {
+  EXPECT_EXIT(*static_cast<volatile char *>(block_) = 1, testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT(opaque(*static_cast<volatile char *>(block_)), testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT({
+    free(block_);
+    *static_cast<volatile char *>(block_) = 1;
+  }, testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EQ(malloc_usable_size(block_), 0u);
+}
+
+TEST_P(VoidBlock, WrongFrees) {
+  const size_t size = block_size(block_);
+  EXPECT_FAULT({
+    free(block_);
+    free(block_);
+  }, Eq(double_free(block_, size)));
+  EXPECT_FAULT({
+    in_thread(free_in_thread, block_);
+    free(block_);
+  }, Eq(double_free(block_, size)));
+  EXPECT_FAULT({
+    free(block_);
+    in_thread(free_in_thread, block_);
+  }, Eq(double_free(block_, size)));
+  EXPECT_FAULT(free(block_ + 16), Eq(interior(block_ + 16, block_, size)));
+  EXPECT_FAULT(::operator delete(block_, size_t{16}), Eq(wrong_size(block_, 16, size)));
+  EXPECT_FAULT({
+    free(block_);
+    opaque(realloc(block_, 10));
+  }, Eq(realloc_of_freed(block_, size)));
+}
+
+TEST_P(VoidBlock, GrowsAndIsFreedInAnotherThread) {
+  char *block = static_cast<char *>(realloc(GetParam()(), 100));
+  memset(block, 1, 100);
+  EXPECT_EQ(malloc_usable_size(block), 100u);
+  free(block);
+  in_thread(free_in_thread, GetParam()());
+  ::operator delete(GetParam()(), size_t{0});
+}
+
+const char *name_of_form(size_t index) {
+  static const char *const names[] = {"malloc", "calloc", "realloc", "aligned_alloc", "new"};
+  return names[index];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, VoidBlock,
+    testing::Values([] { return opaque(malloc(0)); }, [] { return opaque(calloc(0, 8)); },
+                    [] { return opaque(realloc(nullptr, 0)); },
+                    [] { return opaque(aligned_alloc(64, 0)); },
+                    [] { return opaque(::operator new(0)); }),
+    [](const auto &form) { return name_of_form(form.index); });
+
 }  // namespace
