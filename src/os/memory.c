@@ -15,6 +15,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 #ifndef PR_SET_VMA
 #define PR_SET_VMA           0x53564d41
 #define PR_SET_VMA_ANON_NAME 0
@@ -122,6 +125,28 @@ int os_resize(void *start, size_t old_bytes, size_t new_bytes)
 int os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
 {
     return remap(start, old_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, destination);
+}
+
+int os_move_memory(void *start, size_t size_bytes, void *destination)
+{
+    return remap(start, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+                 destination);
+}
+
+size_t os_resident(void *start, size_t size_bytes)
+{
+    enum { STEP_PAGES = 2048 };
+    unsigned char resident[STEP_PAGES];
+    size_t page = os_page_size();
+    size_t pages = 0;
+    for (size_t done = 0; done < size_bytes; done += STEP_PAGES * page) {
+        size_t step = smaller_of(size_bytes - done, STEP_PAGES * page);
+        if (call_on_range(SYS_mincore, (char *)start + done, step, (long)resident) != 0)
+            break;
+        for (size_t i = 0; i < step / page; i++)
+            pages += resident[i] & 1;
+    }
+    return pages * page;
 }
 
 void os_name(void *start, size_t size_bytes, const char *name)

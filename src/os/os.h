@@ -23,9 +23,12 @@ void *os_map(size_t size_bytes);               /* readable and writable, zero */
 int os_resize(void *start, size_t old_bytes, size_t new_bytes); /* of a mapping, in place */
 int os_move(void *start, size_t old_bytes, void *destination,
             size_t new_bytes); /* replaces what is there */
+/* Moves the memory alone: `start` stays mapped, without memory. */
+int os_move_memory(void *start, size_t size_bytes, void *destination);
 int os_unmap(void *start, size_t size_bytes);
-int os_purge(void *start, size_t size_bytes);    /* gives the memory back; zero when read again */
-int os_trap(void *start, size_t size_bytes);     /* gives the memory back; any access faults */
+int os_purge(void *start, size_t size_bytes); /* gives the memory back; zero when read again */
+int os_trap(void *start, size_t size_bytes);  /* gives the memory back; any access faults */
+size_t os_resident(void *start, size_t size_bytes); /* bytes in memory; swapped ones do not count */
 int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes,
                   bool wanted);                /* transparent huge pages for this range */

@@ -174,8 +174,11 @@ bool pages_grow(size_t pages)
     size_t resident = load_relaxed(&pages_state.committed_pages) -
                       load_relaxed(&pages_state.free_pages) +
                       load_relaxed(&pages_state.dirty_pages);
-    if (limit != 0 && resident + pages > limit)
+    if (limit != 0 && resident + pages > limit) {
         purge_pages(SIZE_MAX);
+        if (config_guarded_blocks)
+            (void)guarded_purge(SIZE_MAX);
+    }
     size_t needed = align_up(pages, granule);
     size_t batch = larger_of(
         LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));

@@ -4,14 +4,21 @@
  * may still grow into. Growing beyond moves page tables; all of a block stays one mapping of the
  * kernel's, so that it can be moved again: what it does not need is protected, not unmapped.
  *
- * A freed block is trapped: its memory goes back, its addresses stay taken and fault, until another
- * freed block takes its place among TRAP_COUNT, chosen at random. Threading: a span belongs to
- * whoever owns the block, the places of trapped ones are exchanged atomically.
+ * A freed block is trapped: its addresses stay taken and fault, until another freed block takes its
+ * place among TRAP_COUNT, chosen at random. Its memory goes back, or is kept for a coming block, as
+ * far as the dirty cap and the decay allow: then it is moved to the addresses of that one and
+ * cleared there, which costs a fraction of faulting in as many pages. What was hardly used is not
+ * kept: clearing it would bring in pages that it never had.
+ *
+ * Threading: a span belongs to whoever owns the block, the places of trapped ones are exchanged
+ * atomically; whoever takes a span out of its place owns it.
  */
 #include "base/bits.h"
 #include "base/random.h"
 #include "os/os.h"
 #include "page/state.h"
+
+#include <string.h>
 
 enum { TRAP_COUNT = 64 };
 
@@ -19,11 +26,24 @@ enum { TRAP_COUNT = 64 };
 static const size_t TRAP_MOST_BYTES = (size_t)64 << 20;
 
 static struct span *trapped[TRAP_COUNT]; /* atomic */
-static uint64_t trap_random;             /* atomic: racing threads may take the same number */
+static uint32_t kept_at[TRAP_COUNT];     /* atomic, hint: dirty_pages of the span at this place */
+static size_t kept_pages;                /* atomic: sum of dirty_pages over trapped spans */
+static size_t kept_low;      /* atomic, hint: lowest kept_pages since the last interval began */
+static uint64_t trap_random; /* atomic: racing threads may take the same number */
+
+/* The trapped span's memory is not kept any more. */
+static void forget_kept(struct span *span)
+{
+    size_t now = fetch_sub_relaxed(&kept_pages, span->dirty_pages) - span->dirty_pages;
+    if (now < load_relaxed(&kept_low))
+        store_relaxed(&kept_low, now);
+    span->dirty_pages = 0;
+}
 
 static void release(struct span *span)
 {
     size_t guard = os_page_size();
+    forget_kept(span);
     page_map_set(span->base, 1, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     os_unmap(span->base - guard, guard + ((size_t)span->pages << PAGE_SHIFT) + span->behind_bytes);
@@ -31,17 +51,88 @@ static void release(struct span *span)
     defer(span);
 }
 
+/* A trapped span comes to a place; the one that was there is released. */
+static void put_trapped(size_t place, struct span *span)
+{
+    uint32_t kept = (uint32_t)span->dirty_pages;
+    span = exchange_acq_rel(&trapped[place], span); /* pairs with itself */
+    store_relaxed(&kept_at[place], kept);
+    if (span)
+        release(span);
+}
+
+static struct span *take_trapped(size_t place)
+{
+    store_relaxed(&kept_at[place], (uint32_t)0);
+    return exchange_acq_rel(&trapped[place], (struct span *)NULL);
+}
+
 /* Gives the trapped addresses back; false when there were none. */
 static bool release_trapped(void)
 {
     bool some = false;
     for (size_t i = 0; i < TRAP_COUNT; i++) {
-        struct span *span = exchange_acq_rel(&trapped[i], (struct span *)NULL);
+        struct span *span = take_trapped(i);
         if (span)
             release(span);
         some |= span != NULL;
     }
     return some;
+}
+
+/* Gives the memory of a trapped span back. Refused, it is there, and may as well stay. */
+static void drop_kept(struct span *span)
+{
+    (void)os_trap(span->base, (size_t)span->pages << PAGE_SHIFT);
+    forget_kept(span);
+}
+
+size_t guarded_kept_pages(void) { return load_relaxed(&kept_pages); }
+
+size_t guarded_purge(size_t pages)
+{
+    size_t purged = 0;
+    for (size_t i = 0; i < TRAP_COUNT && purged < pages; i++) {
+        struct span *span = load_relaxed(&kept_at[i]) != 0 ? take_trapped(i) : NULL;
+        if (span == NULL)
+            continue;
+        purged += span->dirty_pages;
+        drop_kept(span);
+        put_trapped(i, span);
+    }
+    return purged;
+}
+
+void guarded_tick(void)
+{
+    size_t unneeded = load_relaxed(&kept_low);
+    store_relaxed(&kept_low, load_relaxed(&kept_pages));
+    (void)guarded_purge(unneeded);
+}
+
+/* Moves memory that was kept to new addresses, which are all of a block's. The shortest that is
+ * long enough, and not so long that most of it would be lost. */
+static bool move_kept(char *block, size_t size_bytes)
+{
+    size_t pages = size_bytes >> PAGE_SHIFT;
+    size_t best = TRAP_COUNT;
+    size_t best_pages = 2 * pages + 1;
+    for (size_t i = 0; i < TRAP_COUNT; i++) {
+        size_t kept = load_relaxed(&kept_at[i]);
+        if (kept >= pages && kept < best_pages) {
+            best = i;
+            best_pages = kept;
+        }
+    }
+    struct span *span = best < TRAP_COUNT ? take_trapped(best) : NULL;
+    if (span == NULL)
+        return false;
+    bool moved = span->dirty_pages >= pages && os_move_memory(span->base, size_bytes, block) == 0;
+    if (!moved) /* the kernel may have unmapped it first */
+        (void)os_trap(block, size_bytes);
+    drop_kept(span);
+    put_trapped(best, span);
+    return moved;
 }
 
 /* Reserves room for a block with guards, `lead` bytes of which lie before its aligned start. */
@@ -88,6 +179,7 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
         return NULL;
     span->pages = 0;
     char *block = reserve(bytes, behind, alignment_bytes);
+    bool moved = block && spare_bytes == 0 && move_kept(block, bytes);
     if (block && (cover(block) != 0 || os_commit(block, bytes) != 0)) {
         os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
@@ -100,6 +192,8 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     span->behind_bytes = behind;
     span->pages = (uint32_t)(bytes >> PAGE_SHIFT);
     span->zero = true;
+    if (moved)
+        memset(block, 0, bytes);
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set(block, 1, span);
     fetch_add_relaxed(&pages_state.huge_pages, (size_t)span->pages);
@@ -117,22 +211,38 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
     return span;
 }
 
+/* Whether to keep a freed block's memory: within the cap, as for the arenas (purge.c), and if most
+ * of it is there. Counted when true. */
+static bool keep(struct span *span, size_t size_bytes)
+{
+    size_t used = load_relaxed(&pages_state.huge_pages);
+    size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used);
+    bool fits = fetch_add_relaxed(&kept_pages, (size_t)span->pages) + span->pages <= cap;
+    span->dirty_pages = span->pages;
+    if (fits && os_resident(span->base, size_bytes) >= size_bytes / 4 * 3 &&
+        os_protect(span->base, size_bytes, OS_NONE) == 0)
+        return true;
+    forget_kept(span);
+    return false;
+}
+
 void pages_give_guarded(struct span *span)
 {
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    span->dirty_pages = 0;
     store_relaxed(&span->tag, (uint8_t)SPAN_TRAPPED);
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
-    if (bytes <= TRAP_MOST_BYTES && os_trap(span->base, bytes) == 0) {
+    if (bytes <= TRAP_MOST_BYTES && (keep(span, bytes) || os_trap(span->base, bytes) == 0)) {
         uint64_t state = load_relaxed(&trap_random);
         if (unlikely(state == 0))
             state = os_entropy();
-        struct span **place = &trapped[random_below(&state, TRAP_COUNT)];
+        size_t place = random_below(&state, TRAP_COUNT);
         store_relaxed(&trap_random, state);
-        span = exchange_acq_rel(place, span); /* pairs with itself */
-    }
-    if (span)
+        put_trapped(place, span);
+    } else {
         release(span);
+    }
 }
 
 /* Moves page tables to a larger place. The page map knows the place before anything moves, and

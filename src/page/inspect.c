@@ -7,11 +7,12 @@
 
 void pages_read_stats(struct page_stats *stats)
 {
+    size_t kept = config_guarded_blocks ? guarded_kept_pages() << PAGE_SHIFT : 0;
     *stats = (struct page_stats){
         .reserved_bytes = load_relaxed(&pages_state.reserved_pages) << PAGE_SHIFT,
-        .committed_bytes = load_relaxed(&pages_state.committed_pages) << PAGE_SHIFT,
-        .free_bytes = load_relaxed(&pages_state.free_pages) << PAGE_SHIFT,
-        .dirty_bytes = load_relaxed(&pages_state.dirty_pages) << PAGE_SHIFT,
+        .committed_bytes = (load_relaxed(&pages_state.committed_pages) << PAGE_SHIFT) + kept,
+        .free_bytes = (load_relaxed(&pages_state.free_pages) << PAGE_SHIFT) + kept,
+        .dirty_bytes = (load_relaxed(&pages_state.dirty_pages) << PAGE_SHIFT) + kept,
         .huge_bytes = load_relaxed(&pages_state.huge_pages) << PAGE_SHIFT,
         .huge_count = load_relaxed(&pages_state.huge_count),
         .meta_bytes = meta_bytes(),

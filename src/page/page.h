@@ -39,7 +39,7 @@ struct page_limits {
 
 struct page_stats {
     size_t reserved_bytes;  /* address space of arenas */
-    size_t committed_bytes; /* of it readable and writable */
+    size_t committed_bytes; /* of it readable and writable; hardened: also what freed blocks keep */
     size_t free_bytes;      /* of those in no one's use */
     size_t dirty_bytes;     /* of those not purged */
     size_t huge_bytes;      /* mappings outside the arenas */
@@ -86,7 +86,8 @@ bool pages_resize_huge(struct span *span,
                        size_t size_bytes); /* in place or by moving page tables */
 
 /* The same for hardened builds, with guard pages: nothing else may resize or give it.
- * `spare_bytes` of addresses are kept for growing. Freed, its addresses fault for a while. */
+ * `spare_bytes` of addresses are kept for growing. Freed, its addresses fault for a while; its
+ * memory may serve another one, cleared. */
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes);
 void pages_give_guarded(struct span *span);
 bool pages_resize_guarded(struct span *span, size_t size_bytes);

@@ -255,9 +255,10 @@ struct span *pages_take_slab(unsigned class)
         span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
-    /* No slab sees what another owner of its pages left. By writing: it will touch most of them,
-     * and faults cost more. */
-    if (config_cleared_slabs && span->dirty_pages != 0)
+    /* No slab sees what another owner of its pages left. Where all were slabs, whose free blocks
+     * are zero, nothing is left, and what was written since is seen when it is handed out. By
+     * writing: it will touch most of them, and faults cost more. */
+    if (config_cleared_slabs && span->dirty_pages != 0 && load_relaxed(&pages_state.unclean))
         memset(span->base, 0, (size_t)shape->pages << PAGE_SHIFT);
     store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
     page_map_set(span->base, shape->pages, span);
@@ -306,6 +307,8 @@ void pages_give_slab(struct span *span)
 
 void pages_give(struct span *span)
 {
+    if (config_cleared_slabs)
+        store_relaxed(&pages_state.unclean, true);
     page_map_set(span->base, 1, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     give(span);
@@ -336,6 +339,8 @@ bool pages_extend(struct span *span, size_t pages)
 
 bool pages_shrink(struct span *span, size_t pages)
 {
+    if (config_cleared_slabs)
+        store_relaxed(&pages_state.unclean, true);
     if (!lock_acquire(&pages_state.lock))
         return false;
     struct arena *arena = arena_find(span->base);

@@ -100,11 +100,17 @@ void pages_tick(void (*before)(void))
     pages_state.dirty_low = pages_state.dirty_pages;
     lock_release(&pages_state.lock);
     purge_pages(unneeded);
+    if (config_guarded_blocks)
+        guarded_tick();
 }
 
 bool pages_trim(size_t keep_bytes)
 {
     size_t keep = keep_bytes >> PAGE_SHIFT;
-    size_t dirty = load_relaxed(&pages_state.dirty_pages);
-    return dirty > keep && purge_pages(dirty - keep) > 0;
+    size_t kept = config_guarded_blocks ? guarded_kept_pages() : 0;
+    size_t dirty = load_relaxed(&pages_state.dirty_pages) + kept;
+    if (dirty <= keep)
+        return false;
+    size_t purged = kept != 0 ? guarded_purge(dirty - keep) : 0;
+    return purge_pages(dirty - keep - smaller_of(purged, dirty - keep)) + purged > 0;
 }

@@ -45,7 +45,8 @@ struct span {
     };
     union {
         uint64_t limit;     /* slab, atomic, owner writes: slots handed out at least once, plus 1 */
-        size_t dirty_pages; /* free, page lock: pages that may not read zero */
+        size_t dirty_pages; /* free, page lock: pages that may not read zero; trapped, whoever took
+                               it from its place: pages kept */
         bool zero;          /* large, huge: every byte read zero when the span was taken */
     };
     uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */

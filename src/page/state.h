@@ -22,6 +22,7 @@ struct page_state {
     uint64_t interval_start_ms; /* atomic */
     struct span *deferred;      /* atomic: stack, see defer() */
     uint64_t random;            /* page lock: of base/random.h, for the hardened builds */
+    bool unclean;               /* atomic: a run that slabs had not zeroed came back, for good */
     size_t freezes;             /* page lock, read without: how often it was frozen for a fork */
 };
 
@@ -52,6 +53,12 @@ size_t fence_pages(void); /* of one fence, 0 in builds without */
 
 /* Defers a new free run, divided by fences into stretches of at least `least` pages each. */
 void defer_fenced(struct span *span, size_t least);
+
+/* Guarded blocks that were freed, see guarded.c: pages of memory that is kept; gives up to so many
+ * back, and returns their number; what is due at the end of a decay interval. No lock held. */
+size_t guarded_kept_pages(void);
+size_t guarded_purge(size_t pages);
+void guarded_tick(void);
 
 /* As pages_each, the void slabs. */
 bool void_slabs_each(span_visit *visit, void *context);

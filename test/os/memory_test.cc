@@ -168,6 +168,38 @@ TEST(Memory, MovesWithItsContents)
     EXPECT_EQ(os_unmap(to, 8 * kPage), 0);
 }
 
+TEST(Memory, MemoryAloneMovesAndLeavesItsPlaceTaken)
+{
+    char *from = static_cast<char *>(os_map(4 * kPage));
+    char *to = static_cast<char *>(os_reserve(4 * kPage));
+    ASSERT_TRUE(from && to);
+    memset(from, 5, 4 * kPage);
+    ASSERT_EQ(os_protect(from, 4 * kPage, OS_NONE), 0);
+    ASSERT_EQ(os_move_memory(from, 3 * kPage, to), 0);
+    EXPECT_EQ(os_commit(to, 4 * kPage), 0);
+    EXPECT_TRUE(all_bytes_are(to, 3 * kPage, 5));
+    EXPECT_TRUE(all_bytes_are(to + 3 * kPage, kPage, 0));
+    EXPECT_EQ(os_resident(from, 4 * kPage), kPage);
+    EXPECT_EQ(os_commit(from, 4 * kPage), 0);
+    EXPECT_TRUE(all_bytes_are(from, 3 * kPage, 0));
+    EXPECT_EQ(os_unmap(from, 4 * kPage), 0);
+    EXPECT_EQ(os_unmap(to, 4 * kPage), 0);
+}
+
+TEST(Memory, ResidentPagesAreCounted)
+{
+    const size_t size = 5000 * kPage;
+    char *start = static_cast<char *>(os_map(size));
+    ASSERT_NE(start, nullptr);
+    (void)os_huge_pages(start, size, false);
+    EXPECT_EQ(os_resident(start, size), 0u);
+    for (size_t page : {0, 1, 2047, 2048, 4999})
+        start[page * kPage] = 1;
+    EXPECT_EQ(os_resident(start, size), 5 * kPage);
+    EXPECT_EQ(os_unmap(start, size), 0);
+    EXPECT_EQ(os_resident(start, size), 0u) << "refused";
+}
+
 TEST(Memory, FailureIsReturnedAndErrnoIsLeftAlone)
 {
     errno = 12345;
