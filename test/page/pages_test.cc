@@ -35,17 +35,16 @@ class Pages : public testing::Test
         return span;
     }
 
-    // Runs side by side, out of one free run, so that the neighbours are known.
+    // Runs side by side, cut out of one, so that the neighbours are known also where runs are taken
+    // from either end.
     static std::vector<struct span *> take_adjacent(size_t count, size_t pages)
     {
-        pages_give(take(count * pages));
-        std::vector<struct span *> spans;
-        for (size_t i = 0; i < count; i++)
-            spans.push_back(take(pages));
-        std::sort(spans.begin(), spans.end(),
-                  [](const struct span *a, const struct span *b) { return a->base < b->base; });
-        for (size_t i = 1; i < count; i++)
-            EXPECT_EQ(end_of(spans[i - 1]), spans[i]->base);
+        std::vector<struct span *> spans = {take(count * pages)};
+        while (spans.size() < count) {
+            struct span *rest = pages_split(spans.back(), pages, false);
+            page_map_set(rest->base, 1, rest);
+            spans.push_back(rest);
+        }
         return spans;
     }
 };
