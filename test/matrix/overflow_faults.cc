@@ -26,9 +26,10 @@ void write_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
 void read_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
   Neighbours blocks(size);
   const volatile char *block = opaque(blocks.faulty());
-  bool shown = false;
+  ptrdiff_t secrets = 0;
   begun();
-  for (ptrdiff_t i = 0; i < count; i++) shown |= block[from < 0 ? from - i : from + i] == kSecret;
+  for (ptrdiff_t i = 0; i < count; i++) secrets += block[from < 0 ? from - i : from + i] == kSecret;
+  const bool shown = secrets > (count < 8 ? 0 : 1);  // one of many may be a canary's
   done(shown);
   blocks.free_all();
   verdict(shown);

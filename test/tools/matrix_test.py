@@ -151,6 +151,36 @@ class Document(unittest.TestCase):
             matrix_command.replace_part("text\n", ["x"])
 
 
+class Committed(unittest.TestCase):
+    """The table in docs/SECURITY.md, and with it the expectation that every build is held to."""
+
+    def setUp(self):
+        root = tool_path.TOOLS.parent
+        self.titles, self.rows = matrix_command.read_markdown(
+            (root / "docs" / "SECURITY.md").read_text())
+        self.expected = misuse_matrix.read_expectation(root / "test" / "matrix" / "expected.csv")
+
+    def column(self, name):
+        return dict(enumerate(row[name] for row in self.rows))
+
+    def check_not_behind(self, ours):
+        behind = misuse_matrix.behind(ours, self.column("hardened_malloc"))
+        self.assertEqual([self.titles[line] for line in behind], [])
+
+    def test_its_words_are_known(self):
+        for row in self.rows:
+            for result in row.values():
+                self.assertIn(result, (*misuse_matrix.RANKS, NONE))
+
+    def test_hardened_does_at_least_as_well_as_hardened_malloc(self):
+        self.check_not_behind(self.column("cairn-hardened"))
+
+    def test_what_is_expected_of_hardened_does_too(self):
+        expected = self.expected["cairn-hardened"].values()
+        self.assertEqual(len(expected), len(self.rows))
+        self.check_not_behind(dict(enumerate(expected)))
+
+
 class Command(unittest.TestCase):
     """The whole of it, as a user starts it."""
 

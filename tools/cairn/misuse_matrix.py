@@ -103,7 +103,10 @@ class Program:
             raise UserError(f"{allocator.name}: malloc comes from {owner}, not from {wanted}")
 
     def commit(self, fault, library):
-        run = self._run(fault.name, library)
+        try:
+            run = self._run(fault.name, library)
+        except subprocess.TimeoutExpired:
+            return HANGS  # not even the alarm that it set ended it
         return classify(fault, run.stdout, run.returncode)
 
 
