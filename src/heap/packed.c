@@ -5,7 +5,7 @@
  *           W has not changed in between: by compare-and-swap   (d) W not 0 again: set S
  *   free:   the holder, of a block of the claimed word: sets its bit in C. All others:
  *           (1) old = OR(W, bit); set before: a double free; so if it is set in both, W and C
- *           (2) old == 0: set S
+ *           (2) old == 0: set S; the holder looks then whether W is all free by now
  *           (3) old == 0, or W is all free now and so may be the slab: unless QUEUED, set it and
  *               push the slab
  *   attend: (e) clear QUEUED after popping the slab   (f) look at summary and words
@@ -47,19 +47,19 @@ static char *word_start(const struct span *slab, size_t word)
     return slab->base + word * 64 * PACKED_BYTES;
 }
 
-/* Words in use that may have free blocks, of 64 of them from `first` on. */
-static uint64_t ready_words(struct span *slab, size_t first)
+/* Words in use that may have free blocks, of 64 of them from `first` on. Who compares them with the
+ * limit reads that once: another thread may see two values of it. */
+static uint64_t ready_words(struct span *slab, size_t first, size_t limit)
 {
-    size_t limit = load_relaxed(&slab->limit);
     uint64_t known = limit >= first + 64 ? UINT64_MAX : limit > first ? bit_of(limit) - 1 : 0;
     return load_seq_cst(summary_of(slab, first)) & known;
 }
 
-static size_t count_ready(struct span *slab)
+static size_t count_ready(struct span *slab, size_t limit)
 {
     size_t ready = 0;
     for (size_t first = 0; first < PACKED_WORDS; first += 64)
-        ready += count_bits(ready_words(slab, first));
+        ready += count_bits(ready_words(slab, first, limit));
     return ready;
 }
 
@@ -119,31 +119,37 @@ struct packed_bits packed_bits_of(const struct span *slab, const void *block)
     }
 }
 
-/* From here on it is not allocated from: no word is claimed. */
+/* From here on it is not allocated from: no word is claimed. A time of its own for packed_bits_of,
+ * which would else see bits in both places. */
 static void unclaim(struct span *slab)
 {
+    struct remote *remote = slab_remote(slab);
+    uint32_t serial = remote->serial;
+    store_relaxed(&remote->serial, serial + 1);
     if (slab->claimed != 0) {
         size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_BYTES / 64;
         fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
+        test_delay();
         fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
-        store_relaxed(&slab->claimed, (uint64_t)0);
+        store_release(&slab->claimed, (uint64_t)0);
     }
-    store_relaxed(&slab->claimed_at, NULL);
+    store_release(&slab->claimed_at, NULL);
+    store_release(&remote->serial, serial + 2);
 }
 
 /* Of a slab with nothing claimed: a word with free blocks, or one never used. */
 static bool claim_next(struct span *slab)
 {
+    size_t limit = load_relaxed(&slab->limit);
     for (size_t first = 0; first < PACKED_WORDS; first += 64)
-        for (uint64_t ready = ready_words(slab, first); ready != 0; ready &= ready - 1)
+        for (uint64_t ready = ready_words(slab, first, limit); ready != 0; ready &= ready - 1)
             if (claim(slab, first + lowest_bit(ready)))
                 return true;
-    size_t fresh = load_relaxed(&slab->limit);
-    if (fresh == PACKED_WORDS)
+    if (limit == PACKED_WORDS)
         return false;
-    store_relaxed(packed_word(slab, fresh), UINT64_MAX);
-    store_relaxed(&slab->limit, (uint64_t)fresh + 1);
-    return claim(slab, fresh);
+    store_relaxed(packed_word(slab, limit), UINT64_MAX);
+    store_relaxed(&slab->limit, (uint64_t)limit + 1);
+    return claim(slab, limit);
 }
 
 static struct span *make(struct heap *heap)
@@ -181,11 +187,16 @@ static struct span *refill(struct heap *heap)
     return slab;
 }
 
-static void wait(struct span *slab)
+/* Current no more before the mailbox is emptied: what was freed since its words were looked at is
+ * told once, and has to be attended to. */
+static void wait(struct packed *packed)
 {
+    struct span *slab = packed->slab;
     unclaim(slab);
     slab->next = slab;
     slab->until = PATIENCE_WORDS;
+    packed->slab = NULL;
+    test_delay();
 }
 
 bool packed_advance(struct heap *heap)
@@ -193,7 +204,7 @@ bool packed_advance(struct heap *heap)
     struct packed *packed = &heap->packed;
     while (packed->slab == NULL || !claim_next(packed->slab)) {
         if (packed->slab)
-            wait(packed->slab);
+            wait(packed);
         packed->slab = refill(heap);
         if (packed->slab == NULL)
             return false;
@@ -218,13 +229,14 @@ void packed_attend(struct heap *heap, struct span *slab)
 {
     if (slab == heap->packed.slab)
         return;
-    size_t ready = count_ready(slab);
+    size_t limit = load_relaxed(&slab->limit);
+    size_t ready = count_ready(slab, limit);
     if (slab_is_waiting(slab)) {
         if (ready < PATIENCE_WORDS)
             return;
         bin_append(&heap->packed.bin, slab);
     }
-    if (ready == load_relaxed(&slab->limit) && all_free(slab))
+    if (ready == limit && all_free(slab))
         retire(heap, slab);
 }
 
@@ -251,11 +263,17 @@ static no_inline void tell(struct heap *heap, struct span *slab, size_t word, ui
     if (old == 0)
         fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
     if (heap == thread_heap) {
-        if (old != 0 || (slab_is_waiting(slab) && --slab->until == 0))
+        /* Others may have freed the rest of the word before (2), and taken the slab for not empty.
+         */
+        bool due = old != 0 || load_seq_cst(packed_word(slab, word)) == UINT64_MAX;
+        if (old == 0 && slab_is_waiting(slab) && --slab->until == 0)
+            due = true;
+        if (due)
             packed_attend(heap, slab);
         return;
     }
-    if (old != 0 && count_ready(slab) != load_relaxed(&slab->limit))
+    size_t limit = load_relaxed(&slab->limit);
+    if (old != 0 && count_ready(slab, limit) != limit)
         return; /* not empty, and nothing new */
     test_delay();
     uintptr_t owner = (uintptr_t)heap | OWNER_PACKED;
@@ -330,7 +348,7 @@ bool packed_after_fork(struct heap *heap, struct span *slab)
     if (slab == heap->packed.slab)
         return queued;
     return queued || all_free(slab) ||
-           (slab_is_waiting(slab) && count_ready(slab) >= PATIENCE_WORDS);
+           (slab_is_waiting(slab) && count_ready(slab, slab->limit) >= PATIENCE_WORDS);
 }
 
 size_t packed_live(const struct span *slab)

@@ -119,6 +119,64 @@ TEST_P(Delays, TheLastFreesOfASlabMeetItsRetiring)
     heap_verify(thread_heap);
 }
 
+// Blocks of packed slabs are freed by others and by their holder, while it claims words, leaves
+// slabs and trims. None is given out twice, and no slab is forgotten.
+TEST_P(Delays, PackedBlocksAreFreedWhileTheirHolderClaims)
+{
+    constexpr size_t kBlocks = 60000;
+    constexpr size_t kFreers = 2;
+    constexpr size_t kPlaces = 2000; // with more blocks than that in use, some slabs stand full
+    std::vector<std::atomic<uint64_t *>> places(kPlaces);
+    std::vector<uint64_t *> others; // what turns packing on
+    while (!thread_heap->packed.on && others.size() < 100000)
+        others.push_back(static_cast<uint64_t *>(cairn_malloc(8)));
+    if (!thread_heap->packed.on)
+        GTEST_SKIP() << "this build does not pack, or not by then";
+    for (uint64_t *other : others)
+        cairn_free(other);
+    std::atomic<bool> over{false};
+    const auto give = [](uint64_t *block) {
+        if (block == nullptr)
+            return;
+        EXPECT_EQ(*block, reinterpret_cast<uintptr_t>(block));
+        *block = 0;
+        cairn_free(block);
+    };
+    std::vector<std::thread> threads;
+    for (size_t id = 0; id < kFreers; id++)
+        threads.emplace_back([&, id] {
+            for (size_t at = id * kPlaces / kFreers; !over; at++)
+                give(places[at % kPlaces].exchange(nullptr));
+        });
+    std::vector<uint64_t *> kept;
+    for (size_t at = 0; at < kBlocks; at++) {
+        auto *block = static_cast<uint64_t *>(cairn_malloc(8));
+        ASSERT_NE(block, nullptr);
+        *block = reinterpret_cast<uintptr_t>(block);
+        if (at % 3 == 0)
+            kept.push_back(block);
+        else
+            give(places[at * 7 % kPlaces].exchange(block));
+        if (kept.size() == 3000) {
+            for (uint64_t *own : kept)
+                give(own);
+            kept.clear();
+        }
+        if (at % 997 == 0)
+            heap_trim(thread_heap);
+    }
+    over = true;
+    for (std::thread &thread : threads)
+        thread.join();
+    for (auto &place : places)
+        give(place.exchange(nullptr));
+    for (uint64_t *own : kept)
+        give(own);
+    heap_trim(thread_heap);
+    EXPECT_EQ(thread_heap->packed.bin.first, nullptr);
+    heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
+}
+
 constexpr size_t kReleasers = 3;
 constexpr size_t kItems = 3000;
 

@@ -251,6 +251,26 @@ inline store(me, l, order, v)
     }
 }
 
+/* A store that others' read-modify-writes of the location race with, and nothing else. Where it
+ * stands among them does not depend on what its thread knows; to come last is exact, because one that
+ * would stand behind it reads it, and so is as if it were made later. */
+inline overwrite(me, l, order, v)
+{
+    d_step {
+        m_me = me;
+        m_place = l;
+        m_order = order;
+        m_passes = false;
+        m_value = v;
+        m_room = true;
+        c_code {
+            m_append();
+            m_forget();
+        }
+        assert(m_room)
+    }
+}
+
 /* `change` is an expression of `old`. A loop of compare and swap until it succeeds is one of these:
  * its failures only order more. */
 inline modify(me, l, order, old, change)
@@ -355,6 +375,8 @@ inline load(me, l, order, out) { out = memory[l] }
 inline load_newest(me, l, order, out) { out = memory[l] }
 
 inline store(me, l, order, v) { memory[l] = v }
+
+inline overwrite(me, l, order, v) { memory[l] = v }
 
 inline modify(me, l, order, old, change)
 {
