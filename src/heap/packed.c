@@ -119,6 +119,11 @@ struct packed_bits packed_bits_of(const struct span *slab, const void *block)
     }
 }
 
+static _Noreturn cold void die_freed_twice(const void *pointer, const struct span *slab)
+{
+    die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+}
+
 /* From here on it is not allocated from: no word is claimed. A time of its own for packed_bits_of,
  * which would else see bits in both places. */
 static void unclaim(struct span *slab)
@@ -128,7 +133,10 @@ static void unclaim(struct span *slab)
     store_relaxed(&remote->serial, serial + 1);
     if (slab->claimed != 0) {
         size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_BYTES / 64;
-        fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
+        uint64_t old = fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
+        if (unlikely((old & slab->claimed) != 0)) /* its freer was not yet there to see it */
+            die_freed_twice(slab->claimed_at + lowest_bit(old & slab->claimed) * PACKED_BYTES,
+                            slab);
         test_delay();
         fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
         store_release(&slab->claimed, (uint64_t)0);
@@ -280,11 +288,6 @@ static no_inline void tell(struct heap *heap, struct span *slab, size_t word, ui
     if (load_seq_cst(&slab->owner) == owner &&
         compare_swap_seq_cst(&slab->owner, &owner, owner | OWNER_QUEUED))
         remote_mail(heap, slab);
-}
-
-static _Noreturn cold void die_freed_twice(const void *pointer, const struct span *slab)
-{
-    die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
 }
 
 /* Its bits began anew: none is free. Once all are, whoever takes the owner word away gives the
