@@ -70,8 +70,8 @@ TEST_F(VoidSlab, AccessFaults)
 {
     struct span *slab = take();
     volatile char *start = start_of(slab);
-    EXPECT_EXIT(start[0] = 1, testing::KilledBySignal(SIGSEGV), "");
-    EXPECT_EXIT((void)start[kBytes - 1], testing::KilledBySignal(SIGSEGV), "");
+    EXPECT_DEATH(start[0] = 1, "");
+    EXPECT_DEATH((void)start[kBytes - 1], "");
     give(slab);
 }
 
