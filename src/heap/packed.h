@@ -2,7 +2,7 @@
  *
  * A request of at most 8 bytes is usually a block of the smallest class: 16 bytes, a link byte and
  * its share of a header. A list of a million 8-byte nodes would take twice its memory. So once a
- * heap has a MiB of the smallest class, such requests are served from slabs that keep one bit a
+ * heap has 4 MiB of the smallest class, such requests are served from slabs that keep one bit a
  * block, in the header's cold area: set while the block is free. 1.8 % beside the payload.
  *
  * Words of 64 bits are taken into use one after another; `limit` counts them, and those behind are
@@ -28,7 +28,7 @@ enum {
     PACKED_PAGES = PACKED_WORDS * 64 * PACKED_BYTES / PAGE_BYTES,
     PACKED_COLD_64 = 1 + PACKED_WORDS * 8 / 64, /* the remote line, and the bits */
     PACKED_FROM_SLABS =
-        config_debug ? 4 : 256, /* so many of the smallest class, and a heap packs */
+        config_debug ? 4 : 1024, /* so many of the smallest class, and a heap packs */
 };
 static_check((int)PACKED_COLD_64 < (int)COLD_KINDS, "the page layer knows the cold area's size");
 static_check(PACKED_WORDS <= REMOTE_WORDS * 64, "the summary lies in the remote words");

@@ -128,7 +128,7 @@ TEST_P(Delays, PackedBlocksAreFreedWhileTheirHolderClaims)
     constexpr size_t kPlaces = 2000; // with more blocks than that in use, some slabs stand full
     std::vector<std::atomic<uint64_t *>> places(kPlaces);
     std::vector<uint64_t *> others; // what turns packing on
-    while (!thread_heap->packed.on && others.size() < 100000)
+    while (!thread_heap->packed.on && others.size() < 400000)
         others.push_back(static_cast<uint64_t *>(cairn_malloc(8)));
     if (!thread_heap->packed.on)
         GTEST_SKIP() << "this build does not pack, or not by then";
