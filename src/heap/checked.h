@@ -4,6 +4,9 @@
 
 #include "heap/slab.h"
 
+/* Dies: the block that `operation` is to be done to is free. */
+no_return void die_freed(const void *block, const struct span *slab, const char *operation);
+
 /* The slot of a block in use within its slab. */
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation);
 

@@ -61,6 +61,13 @@ void free_reject(uint64_t slot, struct span *slab)
 
 void free_attend(struct span *slab) { heap_attend(thread_heap, slab); }
 
+cold void die_freed(const void *block, const struct span *slab, const char *operation)
+{
+    if (operation[0] == 'f')
+        die("double free of %p (%u-byte block)", block, slab->size_bytes);
+    die("%s of freed block %p (%u-byte block)", operation, block, slab->size_bytes);
+}
+
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
     uint64_t slot = slab_slot(slab, pointer);
@@ -73,9 +80,7 @@ unsigned checked_slot(const void *pointer, struct span *slab, const char *operat
         reject(pointer, operation);
     if (unlikely(load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE ||
                  slab_remotely_freed(slab, (unsigned)slot))) {
-        if (operation[0] == 'f')
-            die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
-        die("%s of freed block %p (%u-byte block)", operation, pointer, slab->size_bytes);
+        die_freed(pointer, slab, operation);
     }
     return (unsigned)slot;
 }
@@ -96,9 +101,7 @@ size_t checked_packed(const void *pointer, struct span *slab, const char *operat
     else
         bits = packed_bits_of(slab, pointer);
     if (unlikely(bits.in_word || bits.in_claim)) {
-        if (operation[0] == 'f')
-            die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
-        die("%s of freed block %p (%u-byte block)", operation, pointer, slab->size_bytes);
+        die_freed(pointer, slab, operation);
     }
     return index;
 }

@@ -119,11 +119,6 @@ struct packed_bits packed_bits_of(const struct span *slab, const void *block)
     }
 }
 
-static _Noreturn cold void die_freed_twice(const void *pointer, const struct span *slab)
-{
-    die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
-}
-
 /* From here on it is not allocated from: no word is claimed. A time of its own for packed_bits_of,
  * which would else see bits in both places. */
 static void unclaim(struct span *slab)
@@ -135,8 +130,8 @@ static void unclaim(struct span *slab)
         size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_BYTES / 64;
         uint64_t old = fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
         if (unlikely((old & slab->claimed) != 0)) /* its freer was not yet there to see it */
-            die_freed_twice(slab->claimed_at + lowest_bit(old & slab->claimed) * PACKED_BYTES,
-                            slab);
+            die_freed(slab->claimed_at + lowest_bit(old & slab->claimed) * PACKED_BYTES, slab,
+                      "free");
         test_delay();
         fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
         store_release(&slab->claimed, (uint64_t)0);
@@ -298,7 +293,7 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
     size_t index = checked_packed(pointer, slab, "free");
     uint64_t old = fetch_or_seq_cst(packed_word(slab, index / 64), bit_of(index));
     if ((old & bit_of(index)) != 0)
-        die_freed_twice(pointer, slab);
+        die_freed(pointer, slab, "free");
     for (size_t word = 0; word < PACKED_WORDS; word++)
         if (fetch_add_acq_rel(packed_word(slab, word), (uint64_t)0) != UINT64_MAX)
             return;
@@ -323,18 +318,18 @@ void packed_free(void *pointer, struct heap *heap, struct span *slab)
     if (claimed && heap == thread_heap) {
         if (unlikely(((slab->claimed | load_relaxed(packed_word(slab, word))) & bit_of(index)) !=
                      0))
-            die_freed_twice(pointer, slab);
+            die_freed(pointer, slab, "free");
         store_relaxed(&slab->claimed, slab->claimed | bit_of(index));
         return;
     }
     uint64_t old = fetch_or_seq_cst(packed_word(slab, word), bit_of(index));
     if (unlikely((old & bit_of(index)) != 0))
-        die_freed_twice(pointer, slab);
+        die_freed(pointer, slab, "free");
     if (unlikely(load_relaxed(&slab->claimed_at) == word_start(slab, word) &&
                  (load_relaxed(&slab->claimed) & bit_of(index)) != 0)) {
         struct packed_bits bits = packed_bits_of(slab, pointer);
         if (bits.in_word && bits.in_claim)
-            die_freed_twice(pointer, slab);
+            die_freed(pointer, slab, "free");
     }
     if (unlikely(old == 0 || (old | bit_of(index)) == UINT64_MAX))
         tell(heap, slab, word, old);

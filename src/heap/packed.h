@@ -36,7 +36,7 @@ static_check(PACKED_WORDS <= REMOTE_WORDS * 64, "the summary lies in the remote 
 /* The bits of the word's blocks: set is free. */
 inline_always uint64_t *packed_word(const struct span *slab, size_t word)
 {
-    return (uint64_t *)(void *)(slab->links + 64) + word;
+    return (uint64_t *)(void *)(slab->links + LINKS_AT + 1) + word;
 }
 
 /* Where the block is marked free. Exact for a block that nobody frees or is handed meanwhile. */

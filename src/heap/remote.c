@@ -92,7 +92,7 @@ inline_always uint64_t mark_freed(void *pointer, struct span *slab, unsigned slo
     uint64_t old = fetch_or_acq_rel(slab_remote_word(slab, slot),
                                     bit); /* pairs with the exchange in collect */
     if (unlikely((old & bit) != 0))
-        die("double free of %p (%u-byte block)", pointer, slab->size_bytes);
+        die_freed(pointer, slab, "free");
     return old;
 }
 

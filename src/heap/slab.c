@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/test_delay.h"
+#include "heap/checked.h"
 #include "heap/harden.h"
 
 #include <string.h>
@@ -50,8 +51,7 @@ static unsigned collect_word(struct span *slab, unsigned first, uint64_t bits)
         unsigned slot = lowest_bit(bits);
         if (unlikely(links[slot] != LINK_LIVE)) {
             slab->head = LINK_END; /* a handler of the abort may allocate */
-            die("double free of %p (%u-byte block)", (void *)slab_block(slab, first + slot),
-                slab->size_bytes);
+            die_freed(slab_block(slab, first + slot), slab, "free");
         }
         links[slot] = (uint8_t)head;
         head = first + slot;
@@ -67,8 +67,7 @@ static void retain_word(struct span *slab, unsigned first, uint64_t bits)
     for (; bits != 0; bits &= bits - 1) {
         unsigned slot = first + lowest_bit(bits);
         if (unlikely(*slab_link(slab, slot) != LINK_LIVE))
-            die("double free of %p (%u-byte block)", (void *)slab_block(slab, slot),
-                slab->size_bytes);
+            die_freed(slab_block(slab, slot), slab, "free");
         harden_retain(slab_heap(slab), slab, slot);
     }
 }

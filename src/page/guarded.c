@@ -174,7 +174,7 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     size_t guard = os_page_size();
     size_t bytes = align_up(size_bytes, guard);
     size_t behind = align_up(spare_bytes, guard) + guard;
-    struct span *span = header_take();
+    struct span *span = header_take(0);
     if (span == NULL)
         return NULL;
     span->pages = 0;

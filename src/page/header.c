@@ -35,14 +35,14 @@ struct span *header_make(unsigned cold_64)
     return span;
 }
 
-struct span *header_take(void)
+struct span *header_take(unsigned cold_64)
 {
     struct span *span = NULL;
     if (lock_acquire(&pages_state.lock)) {
-        span = header_pop(0);
+        span = header_pop(cold_64);
         lock_release(&pages_state.lock);
     }
-    return span ? span : header_make(0);
+    return span ? span : header_make(cold_64);
 }
 
 /* Maps with any alignment by cutting an aligned piece out of a larger reservation. */
@@ -70,7 +70,7 @@ static char *map_aligned(size_t size_bytes, size_t alignment_bytes)
 struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64)
 {
     size_t bytes = align_up(pages << PAGE_SHIFT, os_page_size());
-    struct span *span = cold_64 == 0 ? header_take() : header_make(cold_64);
+    struct span *span = cold_64 == 0 ? header_take(0) : header_make(cold_64);
     if (span == NULL)
         return NULL;
     char *run = map_aligned(bytes, alignment_bytes);

@@ -6,7 +6,7 @@
 
 struct span *pages_split(struct span *span, size_t pages, bool huge)
 {
-    struct span *rest = header_take();
+    struct span *rest = header_take(0);
     if (rest == NULL)
         return NULL;
     rest->base = span->base + (pages << PAGE_SHIFT);

@@ -33,8 +33,8 @@ extern struct page_state pages_state;
 struct span *header_pop(unsigned cold_64);
 void header_push(struct span *span);
 struct span *header_make(unsigned cold_64);
-/* From the list or made, without a cold area. No lock held. */
-struct span *header_take(void);
+/* From the list or made. No lock held. */
+struct span *header_take(unsigned cold_64);
 
 /* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages).
  * Lock-free. */

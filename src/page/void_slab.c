@@ -44,13 +44,7 @@ static char *reserve(size_t size_bytes)
 struct span *pages_take_void_slab(unsigned class)
 {
     const struct slab_shape *shape = &pages_state.shapes[class];
-    struct span *span = NULL;
-    if (lock_acquire(&pages_state.lock)) {
-        span = header_pop(shape->cold_64);
-        lock_release(&pages_state.lock);
-    }
-    if (span == NULL)
-        span = header_make(shape->cold_64);
+    struct span *span = header_take(shape->cold_64);
     if (span == NULL)
         return NULL;
     span->pages = 0;
