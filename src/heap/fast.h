@@ -80,7 +80,7 @@ inline_always void free_fast(void *pointer)
     }
     keep_in_register(slot); /* both uses of the link byte address it directly */
     store_relaxed(&links[LINKS_AT + slot], slab->head);
-    slab->head = (uint8_t)slot;
+    store_relaxed(&slab->head, (uint8_t)slot);
     if (unlikely(--slab->until == 0))
         free_attend(slab);
 }

@@ -5,18 +5,52 @@ static const uintptr_t AGED = 1;
 
 static struct span *span_of(uintptr_t kept) { return (struct span *)(kept & ~AGED); }
 
-/* Acquire: pairs with the release of whoever put the span there. */
-static struct span *empty_place(uintptr_t *place)
+/* Of its slots that were ever handed out: the others have no memory yet. */
+static size_t slab_bytes(const struct span *slab)
 {
-    return load_relaxed(place) == 0 ? NULL : span_of(exchange_acquire(place, (uintptr_t)0));
+    return (size_t)(load_relaxed(&slab->limit) - 1) * slab->size_bytes;
+}
+
+/* Whoever exchanged it out of its place. */
+static struct span *taken(struct run_cache *cache, uintptr_t kept)
+{
+    struct span *span = span_of(kept);
+    if (span && span_is_slab(span))
+        fetch_sub_relaxed(&cache->slab_bytes, slab_bytes(span));
+    return span;
+}
+
+static void give(struct span *span)
+{
+    if (span_is_slab(span))
+        slab_retire(span);
+    else
+        pages_give(span);
+}
+
+/* Acquire: pairs with the release of whoever put the span there. */
+static struct span *empty_place(struct run_cache *cache, size_t place)
+{
+    if (load_relaxed(&cache->places[place]) == 0)
+        return NULL;
+    return taken(cache, exchange_acquire(&cache->places[place], (uintptr_t)0));
+}
+
+/* Returns whether another run had to go. */
+static bool put(struct run_cache *cache, size_t place, struct span *span)
+{
+    struct span *before = taken(cache, exchange_acq_rel(&cache->places[place], (uintptr_t)span));
+    if (before)
+        give(before);
+    return before != NULL;
 }
 
 struct span *run_cache_take(struct run_cache *cache, size_t pages)
 {
-    size_t place = pages % RUN_CACHE_PLACES;
+    size_t place = pages % RUN_CACHE_LARGE;
     if (cache->pages[place] != pages)
         return NULL;
-    struct span *span = empty_place(&cache->places[place]);
+    struct span *span = empty_place(cache, place);
     if (span)
         store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     return span;
@@ -29,23 +63,35 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
         pages_give(span);
         return true;
     }
-    size_t place = pages % RUN_CACHE_PLACES;
+    size_t place = pages % RUN_CACHE_LARGE;
     span->zero = false;
     store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
-    uintptr_t before = exchange_acq_rel(&cache->places[place], (uintptr_t)span);
     cache->pages[place] = (uint8_t)pages;
-    if (before != 0)
-        pages_give(span_of(before));
-    return before != 0 || cache->puts++ % 16 == 0;
+    return put(cache, place, span) || cache->puts++ % 16 == 0;
+}
+
+struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)
+{
+    return empty_place(cache, RUN_CACHE_LARGE + class);
+}
+
+bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
+{
+    size_t bytes = slab_bytes(slab);
+    if (load_relaxed(&cache->slab_bytes) + bytes > RUN_CACHE_SLAB_BYTES)
+        return false;
+    fetch_add_relaxed(&cache->slab_bytes, bytes);
+    (void)put(cache, RUN_CACHE_LARGE + slab_class(slab), slab);
+    return true;
 }
 
 bool run_cache_empty(struct run_cache *cache)
 {
     bool any = false;
     for (size_t place = 0; place < RUN_CACHE_PLACES; place++) {
-        struct span *span = empty_place(&cache->places[place]);
+        struct span *span = empty_place(cache, place);
         if (span)
-            pages_give(span);
+            give(span);
         any = any || span;
     }
     return any;
@@ -57,6 +103,6 @@ void run_cache_age(struct run_cache *cache)
         uintptr_t kept = load_relaxed(&cache->places[place]);
         uintptr_t after = (kept & AGED) != 0 ? 0 : kept | AGED;
         if (kept != 0 && compare_swap_acq_rel(&cache->places[place], &kept, after) && after == 0)
-            pages_give(span_of(kept));
+            give(taken(cache, kept));
     }
 }

@@ -1,21 +1,29 @@
-/* Runs of pages that a thread freed just now, kept for its next large block of the same length: a
- * cycle of such blocks takes no lock.
+/* Runs of pages that a thread needs no more just now, kept for its next need of the same kind:
+ * freed large blocks by their length, emptied slabs by their class. A cycle of such takes no lock,
+ * and writes nothing that other threads read.
  *
- * A place for each remainder of the length; a newcomer sends the one before it back to the pages.
- * A kept run is free to everybody: its second free dies, statistics and walks do not see it. The
- * places are exchanged atomically, so any thread may empty any cache: for trim, when memory is out,
- * and when a run has been kept through a whole decay interval, also by an idle thread.
+ * A place for each remainder of the length, and for each class; a newcomer sends the one before it
+ * back to the pages. A kept large run is free to everybody: its second free dies, statistics and
+ * walks do not see it. A kept slab stays a slab, of no heap and without a block in use. The places
+ * are exchanged atomically, so any thread may empty any cache: for trim, when memory is out, and
+ * when a run has been kept through a whole decay interval, also by an idle thread.
  */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
 
-#include "page/page.h"
+#include "heap/slab.h"
 
-enum { RUN_CACHE_PLACES = 8, RUN_CACHE_MAX_PAGES = 64 };
+enum {
+    RUN_CACHE_LARGE = 8,      /* places of large runs; the classes' come behind */
+    RUN_CACHE_MAX_PAGES = 64, /* of a large run */
+    RUN_CACHE_PLACES = RUN_CACHE_LARGE + CLASS_COUNT,
+    RUN_CACHE_SLAB_BYTES = 2 << 20, /* of all slabs together, as far as they were used */
+};
 
 struct run_cache {
     uintptr_t places[RUN_CACHE_PLACES]; /* atomic: a span, 0 for none; low bit: seen by an aging */
-    uint8_t pages[RUN_CACHE_PLACES];    /* owner: length of what it put there last */
+    size_t slab_bytes;                  /* atomic: that sum */
+    uint8_t pages[RUN_CACHE_LARGE];     /* owner: length of what it put there last */
     uint8_t puts;                       /* owner: counts, around */
 };
 
@@ -26,6 +34,13 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages);
  * when it is time to ask what is due by age: always when a run went to the pages, and now and then.
  * The owner's. */
 bool run_cache_put(struct run_cache *cache, struct span *span);
+
+/* A slab of the class that is as it was put; NULL when none is kept. The owner's. */
+struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
+
+/* Keeps an empty slab that no free is on its way to; the one in its place goes to the pages. False
+ * when enough is kept. The owner's. */
+bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
 
 /* Gives everything that is kept to the pages, or what was kept since the aging before. Any thread.
  * Returns whether there was anything. */

@@ -103,6 +103,14 @@ static bool is_settled(const struct span *slab, const struct heap *heap)
     return load_acquire(&slab->owner) == (uintptr_t)heap;
 }
 
+/* Kept by a thread's own heap, without an owner: a free of one of its blocks dies. */
+static void retire(struct heap *heap, struct span *slab)
+{
+    store_relaxed(&slab->owner, (uintptr_t)0);
+    if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
+        slab_retire(slab);
+}
+
 /* A slab of a bin's list is empty now. One that is not settled stays in the list: the post that is
  * still to come brings it back here, or it is used again. */
 static void retire_listed(struct heap *heap, struct span *slab)
@@ -112,7 +120,7 @@ static void retire_listed(struct heap *heap, struct span *slab)
     test_delay();
     bin_remove(&heap->bins[slab_class(slab)], slab);
     heap->smallest_slabs -= slab_class(slab) == 0;
-    slab_retire(slab);
+    retire(heap, slab);
 }
 
 /* Into the list of its class, with `live` blocks in use. */
@@ -165,7 +173,7 @@ void heap_attend(struct heap *heap, struct span *slab)
     if (heap->spare_bytes > SPARE_MAX_BYTES && is_settled(slab, heap)) {
         heap_unspare(heap, slab);
         heap->current[slab_class(slab)] = &empty_slab;
-        slab_retire(slab);
+        retire(heap, slab);
     }
 }
 
@@ -177,6 +185,20 @@ static void leave_current(struct heap *heap, unsigned class)
         return;
     slab_wait(slab);
     heap->current[class] = &empty_slab;
+}
+
+static struct span *take_empty(struct heap *heap, unsigned class)
+{
+    heaps_tick();
+    struct span *slab = run_cache_take_slab(&heap->runs, class);
+    if (slab) {
+        store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in block_of_slab */
+        return slab;
+    }
+    slab = slab_make(heap, class);
+    if (unlikely(slab == NULL) && heaps_empty_run_caches())
+        slab = slab_make(heap, class);
+    return slab;
 }
 
 struct span *heap_refill(struct heap *heap, unsigned class)
@@ -192,10 +214,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     if (slab) {
         bin_remove(bin, slab);
     } else {
-        heaps_tick();
-        slab = slab_make(heap, class);
-        if (unlikely(slab == NULL) && heaps_empty_run_caches())
-            slab = slab_make(heap, class);
+        slab = take_empty(heap, class);
         if (slab == NULL)
             return NULL;
         heap->smallest_slabs += class == 0;
@@ -226,7 +245,6 @@ static void put_aside(struct heap *heap, unsigned class)
 void heap_trim(struct heap *heap)
 {
     heap_drain(heap);
-    run_cache_empty(&heap->runs);
     harden_flush(heap);
     packed_trim(heap);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
@@ -237,6 +255,7 @@ void heap_trim(struct heap *heap)
                 retire_listed(heap, slab);
         }
     }
+    run_cache_empty(&heap->runs);
     heap_verify(heap);
 }
 

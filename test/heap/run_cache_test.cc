@@ -1,4 +1,5 @@
-// Kept runs: exact lengths only, one a place, emptied by anybody, gone when old.
+// Kept runs: large ones of exactly their length, slabs of their class; one a place, emptied by
+// anybody, gone when old.
 
 #include <gtest/gtest.h>
 
@@ -39,7 +40,7 @@ TEST_F(RunCache, ARunServesItsOwnLengthOnly)
     EXPECT_EQ(span->tag, SPAN_KEPT);
     EXPECT_EQ(run_cache_take(&cache_, 9), nullptr);
     EXPECT_EQ(run_cache_take(&cache_, 11), nullptr);
-    EXPECT_EQ(run_cache_take(&cache_, 10 + RUN_CACHE_PLACES), nullptr);
+    EXPECT_EQ(run_cache_take(&cache_, 10 + RUN_CACHE_LARGE), nullptr);
     EXPECT_EQ(run_cache_take(&cache_, 10), span);
     EXPECT_EQ(span->tag, SPAN_LARGE);
     EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
@@ -50,7 +51,7 @@ TEST_F(RunCache, ANewcomerSendsTheOneBeforeBack)
 {
     const size_t free_before = heap_layer::stats().pages.free_bytes;
     struct span *first = run(10);
-    struct span *second = run(10 + RUN_CACHE_PLACES);
+    struct span *second = run(10 + RUN_CACHE_LARGE);
     (void)run_cache_put(&cache_, first);
     EXPECT_TRUE(run_cache_put(&cache_, second));
     EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
@@ -125,6 +126,73 @@ TEST_F(RunCache, OwnersAndThievesNeverShareARun)
         });
     for (std::thread &owner : owners)
         owner.join();
+}
+
+constexpr size_t kBlock = 3000; // medium
+
+// Blocks of one class, so many that they fill two slabs.
+std::vector<void *> two_slabs()
+{
+    std::vector<void *> blocks;
+    for (unsigned i = 0; i < 2 * size_classes[class_of_size(kBlock)].capacity; i++)
+        blocks.push_back(heap_layer::allocate(kBlock));
+    return blocks;
+}
+
+bool is_kept(const struct span *slab)
+{
+    struct heap *heap = thread_heap;
+    for (uintptr_t place : heap->runs.places)
+        if ((place & ~uintptr_t{1}) == reinterpret_cast<uintptr_t>(slab))
+            return true;
+    return false;
+}
+
+TEST_F(RunCache, AnEmptiedSlabServesItsClassAgain)
+{
+    heap_trim(thread_heap);
+    std::vector<void *> blocks = two_slabs();
+    struct span *first = heap_layer::span_of(blocks.front());
+    ASSERT_NE(first, heap_layer::span_of(blocks.back()));
+    for (void *block : blocks)
+        free_fast(block);
+    ASSERT_TRUE(is_kept(first));
+    EXPECT_EQ(load_relaxed(&first->owner), 0u);
+    heap_layer::verify();
+    blocks = two_slabs();
+    EXPECT_FALSE(is_kept(first));
+    bool again = false;
+    for (void *block : blocks) {
+        again = again || heap_layer::span_of(block) == first;
+        memset(block, 0x5a, kBlock);
+    }
+    EXPECT_TRUE(again);
+    for (void *block : blocks)
+        free_fast(block);
+    heap_layer::verify();
+}
+
+TEST_F(RunCache, TrimReachesTheSlabsOfAnIdleThread)
+{
+    std::vector<void *> blocks = two_slabs();
+    struct span *first = heap_layer::span_of(blocks.front());
+    for (void *block : blocks)
+        free_fast(block);
+    ASSERT_TRUE(is_kept(first));
+    std::thread([] { EXPECT_TRUE(heaps_empty_run_caches()); }).join();
+    EXPECT_FALSE(is_kept(first));
+    heap_layer::verify();
+}
+
+TEST(RunCacheDeathTest, ASecondFreeOfABlockInAKeptSlab)
+{
+    heap_layer::own_heap();
+    std::vector<void *> blocks = two_slabs();
+    for (void *block : blocks)
+        free_fast(block);
+    ASSERT_TRUE(is_kept(heap_layer::span_of(blocks.front())));
+    EXPECT_DEATH(free_fast(blocks.front()),
+                 "cairn: double free of 0x[0-9a-f]+ \\(3072-byte block\\)");
 }
 
 TEST(RunCacheDeathTest, ASecondFreeOfAKeptRun)

@@ -177,9 +177,10 @@ TEST_F(ThreadHeap, SpareSlabsAreBounded)
         free_fast(allocate(size_classes[i].size_bytes - CANARY_BYTES));
     harden_flush(thread_heap);
     EXPECT_LE(thread_heap->spare_bytes, 700 * kKiB);
-    EXPECT_LE(heap_layer::stats().slab_bytes, thread_heap->spare_bytes + 100 * kKiB);
+    EXPECT_LE(thread_heap->runs.slab_bytes, size_t{RUN_CACHE_SLAB_BYTES});
     heap_trim(thread_heap);
     EXPECT_EQ(thread_heap->spare_bytes, 0u);
+    EXPECT_EQ(thread_heap->runs.slab_bytes, 0u);
 }
 
 TEST_F(ThreadHeap, AnIdleHeapCostsLittle)
