@@ -1,4 +1,5 @@
-/* Remote free: one atomic OR in the common case, a post to the owner for the first in a word.
+/* Remote free: one atomic operation in the common case, a post to the owner for the first in a
+ * word.
  *
  * Protocol and its argument. Let W be a word of the slab's remote bits, D the difference in the
  * owner word. free:    (1) old = OR(W, bit)      (2) if old == 0: D += 1 and set QUEUED, in one CAS
@@ -85,15 +86,20 @@ static void retire_frozen(struct heap *heap, struct span *slab)
         slab_retire(slab);
 }
 
-/* The block's bit; dies when it is set already. Returns what the word was before. */
+/* The block's bit; dies when it is set already. Returns what the word was before. A sum, because
+ * the processor adds and tells what was there in one instruction, but ORs in a loop; as long as the
+ * bit is clear they are the same. Pairs with the exchange in collect. */
 inline_always uint64_t mark_freed(void *pointer, struct span *slab, unsigned slot)
 {
+    uint64_t *word = slab_remote_word(slab, slot);
     uint64_t bit = slab_remote_bit(slot);
-    uint64_t old = fetch_or_acq_rel(slab_remote_word(slab, slot),
-                                    bit); /* pairs with the exchange in collect */
-    if (unlikely((old & bit) != 0))
-        die_freed(pointer, slab, "free");
-    return old;
+    if (likely((load_relaxed(word) & bit) == 0)) {
+        uint64_t old = fetch_add_acq_rel(word, bit);
+        if (likely((old & bit) == 0))
+            return old;
+        fetch_sub_relaxed(word, bit); /* two at this very moment: the carry goes back */
+    }
+    die_freed(pointer, slab, "free");
 }
 
 static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)

@@ -81,7 +81,7 @@ unsigned slab_collect(struct span *slab)
         if (load_relaxed(&remote->words[i]) == 0)
             continue;
         uint64_t bits = exchange_acquire(&remote->words[i],
-                                         (uint64_t)0); /* pairs with fetch_or in remote_free */
+                                         (uint64_t)0); /* pairs with the sum in mark_freed */
         words++;
         if (config_hardened)
             retain_word(slab, i * 64 + 1, bits);
