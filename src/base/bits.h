@@ -29,6 +29,18 @@ inline_always uint64_t rotate_right(uint64_t value, unsigned count)
     return (value >> count) | (value << (64 - count));
 }
 
+/* On x86 by hand: gcc does not know that the instruction clears the upper half, and would do it. */
+inline_always uint64_t rotate_right_32(uint32_t value, unsigned count)
+{
+#ifdef __x86_64__
+    uint64_t rotated = value;
+    __asm__("ror %b1, %k0" : "+r"(rotated) : "ci"((uint8_t)count) : "cc");
+    return rotated;
+#else
+    return (value >> count) | (value << (32 - count));
+#endif
+}
+
 inline_always size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 inline_always size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
 

@@ -24,7 +24,7 @@ void free_slow(void *pointer,
                struct span *span);   /* another thread's block, a large one, or none of ours */
 void free_foreign(void *pointer);    /* misuse: no address of ours, dies */
 void free_attend(struct span *slab); /* the slab's count of frees ran out */
-void free_reject(uint64_t slot,
+void free_reject(uint32_t slot,
                  struct span *slab); /* misuse: dies; `slot` as slab_slot computed it */
 
 /* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path
@@ -44,7 +44,7 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
         uint32_t next = load_folded(&links[LINKS_AT + slot]);
         keep_in_register(links); /* both uses of the link byte address it directly */
         store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
-        slab->head = (uint8_t)next;
+        slab->head = next;
         slab->top = slab->base + next * slab->size_bytes;
         return block;
     }
@@ -71,16 +71,16 @@ inline_always void free_fast(void *pointer)
         return;
     }
     slab->top = pointer; /* early: one register less; what rejects the pointer takes it back */
-    uint64_t slot = slab_slot(slab, pointer);
+    size_t slot = slab_slot(slab, pointer);
     uint8_t *links = slab->links;
     if (unlikely(slot >= load_folded(&slab->limit) ||
                  load_folded(&links[LINKS_AT + slot]) != LINK_LIVE)) {
-        free_reject(slot, slab);
+        free_reject((uint32_t)slot, slab);
         return;
     }
     keep_in_register(slot); /* both uses of the link byte address it directly */
-    store_relaxed(&links[LINKS_AT + slot], slab->head);
-    store_relaxed(&slab->head, (uint8_t)slot);
+    store_relaxed(&links[LINKS_AT + slot], (uint8_t)slab->head);
+    slab->head = (uint32_t)slot;
     if (unlikely(--slab->until == 0))
         free_attend(slab);
 }

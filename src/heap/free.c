@@ -44,9 +44,8 @@ static _Noreturn cold void reject(const void *pointer, const char *operation)
 
 void free_foreign(void *pointer) { reject(pointer, "free"); }
 
-/* Undoes slab_slot as far as the arithmetic allows: exact for every address that a program can
- * have. */
-void free_reject(uint64_t slot, struct span *slab)
+/* Undoes slab_slot as far as the arithmetic allows: exact for every address in the slab. */
+void free_reject(uint32_t slot, struct span *slab)
 {
     if (unlikely(!span_is_slab(slab)))
         return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
@@ -54,8 +53,8 @@ void free_reject(uint64_t slot, struct span *slab)
     slab->top = slab_block(slab, slab->head); /* a handler of the abort may allocate */
     unsigned twos = lowest_bit(slab->size_bytes);
     unsigned lost = INVERSE_SHIFT - twos;
-    uint64_t product = rotate_right(slot, 64 - INVERSE_SHIFT);
-    int64_t offset = (int64_t)(product * (slab->size_bytes >> twos)) >> lost;
+    uint32_t product = (uint32_t)rotate_right_32(slot, 32 - INVERSE_SHIFT);
+    int32_t offset = (int32_t)(product * (slab->size_bytes >> twos)) >> lost;
     reject(slab->base + offset, "free");
 }
 
@@ -70,19 +69,19 @@ cold void die_freed(const void *block, const struct span *slab, const char *oper
 
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
-    uint64_t slot = slab_slot(slab, pointer);
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity) {
         slab_begin_frozen(slab);
-        if (!slab_remotely_freed(slab, (unsigned)slot))
-            return (unsigned)slot; /* its other state is not to be trusted */
+        if (!slab_remotely_freed(slab, slot))
+            return slot; /* its other state is not to be trusted */
     }
     if (unlikely(slot >= load_relaxed(&slab->limit)))
         reject(pointer, operation);
-    if (unlikely(load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE ||
-                 slab_remotely_freed(slab, (unsigned)slot))) {
+    if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE ||
+                 slab_remotely_freed(slab, slot))) {
         die_freed(pointer, slab, operation);
     }
-    return (unsigned)slot;
+    return slot;
 }
 
 size_t checked_packed(const void *pointer, struct span *slab, const char *operation)

@@ -164,7 +164,7 @@ void harden_shuffle(struct heap *heap, struct span *slab)
 inline_always void insert(struct span *slab, unsigned slot, uint64_t random)
 {
     uint8_t *links = slab_link(slab, 0);
-    uintptr_t front = (uintptr_t)&slab->head;
+    uintptr_t front = (uintptr_t)&slab->head; /* its low byte, which comes first */
     uintptr_t behind = (uintptr_t)&links[slab->head];
     uintptr_t choice = config_random_frees ? random & (slab->head != LINK_END) : 0;
     uint8_t *place = (uint8_t *)(front ^ ((front ^ behind) & (0 - choice)));
@@ -265,12 +265,12 @@ void harden_free(void *pointer)
         free_slow(pointer, slab);
         return;
     }
-    uint64_t slot = slab_slot(slab, pointer);
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(slot >= load_relaxed(&slab->limit) ||
-                 load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE)) {
+                 load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
         free_reject(slot, slab);
         return;
     }
     take_back(slab, pointer);
-    retain(thread_heap, slab, (unsigned)slot);
+    retain(thread_heap, slab, slot);
 }

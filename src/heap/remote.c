@@ -118,12 +118,12 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
         free_frozen(pointer, heap, slab);
         return;
     }
-    uint64_t slot = slab_slot(slab, pointer);
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(config_hardened || slot >= load_relaxed(&slab->limit) ||
-                 load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE))
+                 load_relaxed(slab_link(slab, slot)) != LINK_LIVE))
         slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (config_hardened)
-        harden_take_back(slab, (unsigned)slot);
-    if (mark_freed(pointer, slab, (unsigned)slot) == 0)
+        harden_take_back(slab, slot);
+    if (mark_freed(pointer, slab, slot) == 0)
         post(heap, slab);
 }

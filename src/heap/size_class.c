@@ -54,12 +54,12 @@ static void choose_run(struct size_class *class)
     }
 }
 
-/* The inverse of an odd number modulo 2^64. Newton's iteration doubles the correct bits, from 5:
+/* The inverse of an odd number modulo 2^32. Newton's iteration doubles the correct bits, from 5:
  * Hacker's Delight, 2nd edition, section 10-16. */
-static uint64_t odd_inverse(uint64_t odd)
+static uint32_t odd_inverse(uint32_t odd)
 {
-    uint64_t inverse = (odd * 3) ^ 2;
-    for (int i = 0; i < 4; i++)
+    uint32_t inverse = (odd * 3) ^ 2;
+    for (int i = 0; i < 3; i++)
         inverse *= 2 - odd * inverse;
     return inverse;
 }

@@ -56,7 +56,7 @@ static unsigned collect_word(struct span *slab, unsigned first, uint64_t bits)
         links[slot] = (uint8_t)head;
         head = first + slot;
     }
-    slab->head = (uint8_t)head;
+    slab->head = head;
     slab->top = slab_block(slab, head);
     return collected;
 }
@@ -80,8 +80,8 @@ unsigned slab_collect(struct span *slab)
     for (unsigned i = 0; i < REMOTE_WORDS; i++) {
         if (load_relaxed(&remote->words[i]) == 0)
             continue;
-        uint64_t bits = exchange_acquire(&remote->words[i],
-                                         (uint64_t)0); /* pairs with the sum in mark_freed */
+        uint64_t bits =
+            exchange_acquire(&remote->words[i], (uint64_t)0); /* pairs with the sum in mark_freed */
         words++;
         if (config_hardened)
             retain_word(slab, i * 64 + 1, bits);

@@ -119,16 +119,16 @@ inline_always struct heap *slab_heap(const struct span *slab)
     return (struct heap *)(load_relaxed(&slab->owner) & OWNER_HEAP_MASK);
 }
 
-/* Number of the slot at `address`, 1 up; a number of at least `limit` when no block that was ever
- * handed out starts there. One multiplication: for a block size odd * 2^k, `inverse` is the inverse
- * of odd, shifted so that a multiple of the size becomes its quotient after the rotation, and
- * anything else a number beyond every quotient (Hacker's Delight, section 10-17). The arithmetic is
- * modulo 2^(64 - INVERSE_SHIFT + k), at least 2^53; differences of addresses that the page map
- * reaches are below 2^47. */
+/* Number of the slot at `address`, which lies in the slab's pages, 1 up; a number of at least
+ * `limit` when no block that was ever handed out starts there. One multiplication: for a block size
+ * odd * 2^k, `inverse` is the inverse of odd, shifted so that a multiple of the size becomes its
+ * quotient after the rotation, and anything else a number beyond every quotient (Hacker's Delight,
+ * section 10-17). The arithmetic is modulo 2^(32 - INVERSE_SHIFT + k), at least 2^21; no offset in
+ * a slab comes near that. */
 inline_always uint64_t slab_slot(const struct span *slab, const void *address)
 {
-    return rotate_right((uint64_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->inverse,
-                        INVERSE_SHIFT);
+    return rotate_right_32((uint32_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->inverse,
+                           INVERSE_SHIFT);
 }
 
 /* The remote bit of a slot: slots count from 1, bits from 0. */
@@ -154,8 +154,8 @@ void slab_retire(struct span *slab);
 /* Puts the slot into the list of free ones; the owner's, and the slot is in use. */
 inline_always void slab_push(struct span *slab, unsigned slot)
 {
-    *slab_link(slab, slot) = slab->head;
-    slab->head = (uint8_t)slot;
+    *slab_link(slab, slot) = (uint8_t)slab->head;
+    slab->head = slot;
     slab->top = slab_block(slab, slot);
 }
 

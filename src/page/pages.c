@@ -300,7 +300,6 @@ void pages_give_slab(struct span *span)
     const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
     page_map_set(span->base, shape->pages, NULL);
     span->pages = shape->pages;
-    span->cold_64 = (uint8_t)shape->cold_64;
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     give(span);
 }

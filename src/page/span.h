@@ -39,7 +39,12 @@ struct span {
     uintptr_t owner; /* atomic: slabs, see heap/slab.h; 0 in all others: it equals no heap */
     char *base;      /* const in use: first byte; of a slab one block before, slots count from 1 */
     union {
-        uint64_t inverse; /* slab, const: multiplying by it divides an offset by the block size */
+        struct {
+            uint32_t
+                inverse;   /* slab, const: multiplying by it divides an offset by the block size */
+            uint32_t head; /* slab, owner: first free slot. A word, because a byte that was stored
+                              just now takes twice as long to be read */
+        };
         size_t behind_bytes; /* hardened, huge, owner: without permissions behind the run */
         uint64_t claimed;    /* packed slab, atomic, holder writes: see heap/packed.h */
     };
@@ -60,11 +65,8 @@ struct span {
         uint32_t size_bytes; /* slab, const: of a block; guarded: as asked for */
         uint32_t pages;      /* all others: length of the run */
     };
-    union {
-        uint8_t until;   /* slab, owner: frees until the slab needs attention */
-        uint8_t cold_64; /* all others, const: size of the cold area in units of 64 bytes */
-    };
-    uint8_t head;     /* slab, atomic, owner writes: first free slot */
+    uint8_t until;    /* slab, owner: frees until the slab needs attention */
+    uint8_t cold_64;  /* const: size of the cold area in units of 64 bytes */
     uint8_t tag;      /* atomic, written by whoever owns the span */
     uint8_t capacity; /* slab, const: number of slots */
 };
