@@ -57,6 +57,12 @@ TEST(ForkLocks, AChildSeesWholeState)
                 fork_lock_release(&state.lock);
             }
         });
+    for (auto &state : states)
+        for (long first = 0; first == 0; std::this_thread::yield()) { // until its thread is at work
+            fork_lock_acquire(&state.lock);
+            first = state.first;
+            fork_lock_release(&state.lock);
+        }
     for (int i = 0; i < 10; i++) {
         const pid_t child = fork();
         ASSERT_GE(child, 0);
