@@ -6,7 +6,7 @@ static const uintptr_t AGED = 1;
 static struct span *span_of(uintptr_t kept) { return (struct span *)(kept & ~AGED); }
 
 /* Of its slots that were ever handed out: the others have no memory yet. */
-static size_t slab_bytes(const struct span *slab)
+static size_t used_bytes(const struct span *slab)
 {
     return (size_t)(load_relaxed(&slab->limit) - 1) * slab->size_bytes;
 }
@@ -16,7 +16,7 @@ static struct span *taken(struct run_cache *cache, uintptr_t kept)
 {
     struct span *span = span_of(kept);
     if (span && span_is_slab(span))
-        fetch_sub_relaxed(&cache->slab_bytes, slab_bytes(span));
+        fetch_sub_relaxed(&cache->slab_bytes, used_bytes(span));
     return span;
 }
 
@@ -77,9 +77,10 @@ struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)
 
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
 {
-    size_t bytes = slab_bytes(slab);
+    size_t bytes = used_bytes(slab);
     if (load_relaxed(&cache->slab_bytes) + bytes > RUN_CACHE_SLAB_BYTES)
         return false;
+    store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
     fetch_add_relaxed(&cache->slab_bytes, bytes);
     (void)put(cache, RUN_CACHE_LARGE + slab_class(slab), slab);
     return true;

@@ -35,7 +35,7 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages);
  * The owner's. */
 bool run_cache_put(struct run_cache *cache, struct span *span);
 
-/* A slab of the class that is as it was put; NULL when none is kept. The owner's. */
+/* A slab of the class as it was put, but without an owner; NULL when none is kept. The owner's. */
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
 
 /* Keeps an empty slab that no free is on its way to; the one in its place goes to the pages. False

@@ -31,11 +31,11 @@ enum {
 
 struct size_class {
     uint32_t size_bytes;
-    uint16_t pages;   /* of a slab */
-    uint8_t capacity; /* of a slab */
-    uint8_t cold_64;  /* metadata of a slab beside its header, in units of 64 bytes */
-    uint32_t inverse; /* see slab_slot */
-} __attribute__((aligned(16)));
+    uint16_t pages;             /* of a slab */
+    uint8_t capacity;           /* of a slab */
+    uint8_t cold_64;            /* metadata of a slab beside its header, in units of 64 bytes */
+    uint32_t inverse;           /* see slab_slot */
+} __attribute__((aligned(16))); /* sealed_count: they fill pages */
 
 /* Void blocks, in full hardened builds: those of 0 bytes. They have a class, slots and slabs like
  * others, but no memory: an access to one faults. Their slots are pages, so that every alignment up

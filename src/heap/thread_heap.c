@@ -103,10 +103,9 @@ static bool is_settled(const struct span *slab, const struct heap *heap)
     return load_acquire(&slab->owner) == (uintptr_t)heap;
 }
 
-/* Kept by a thread's own heap, without an owner: a free of one of its blocks dies. */
+/* A thread's own heap keeps it. */
 static void retire(struct heap *heap, struct span *slab)
 {
-    store_relaxed(&slab->owner, (uintptr_t)0);
     if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
         slab_retire(slab);
 }
@@ -187,6 +186,7 @@ static void leave_current(struct heap *heap, unsigned class)
     heap->current[class] = &empty_slab;
 }
 
+/* One kept, else a new one. */
 static struct span *take_empty(struct heap *heap, unsigned class)
 {
     heaps_tick();
@@ -225,8 +225,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     return slab;
 }
 
-/* Puts the current slab aside with an exact count: into the list, among the full, or back to the
- * pages. */
+/* Puts the current slab aside with an exact count: into the list, among the full, or away. */
 static void put_aside(struct heap *heap, unsigned class)
 {
     struct span *slab = heap->current[class];

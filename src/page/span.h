@@ -40,8 +40,7 @@ struct span {
     char *base;      /* const in use: first byte; of a slab one block before, slots count from 1 */
     union {
         struct {
-            uint32_t
-                inverse;   /* slab, const: multiplying by it divides an offset by the block size */
+            uint32_t inverse; /* slab, const: times it, an offset is divided by the block size */
             uint32_t head; /* slab, owner: first free slot. A word, because a byte that was stored
                               just now takes twice as long to be read */
         };

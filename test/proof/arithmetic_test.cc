@@ -17,7 +17,7 @@ namespace
 // The slot formula is rotate(d * inverse) with d the difference of an address in the slab's pages
 // to its base, so 0 <= d < 2^20; it is decided here for |d| < 2^20. The set of all d that lead to a
 // slot number is computed backwards, for each class and each number that free could take for a
-// slot. Exactly one of the set is a difference that can occur, and it is the one of the block's
+// slot. At most one of the set is a difference that can occur, and it is the one of the block's
 // start. So no other address in a slab is ever taken for a block.
 TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
 {
