@@ -73,6 +73,9 @@ enum { SEALED_BYTES = 65536 };
 /* Keeps a constant address in a register, so that it is computed once and used as a base. */
 #define keep_in_register(variable) __asm__("" : "+r"(variable))
 
+/* The variable's register serves nothing else before this point. */
+#define needed_until_here(variable) __asm__ volatile("" : : "r"(variable))
+
 /* An alias has its target's attributes, which gcc checks. */
 #if __has_attribute(copy)
 #define copy_attributes(name) __attribute__((copy(name)))
