@@ -10,11 +10,11 @@ enum { FREE = 0, HELD = 1, WAITED = 2, FROZEN = 3 };
 enum { SPIN_LIMIT = 100 };
 
 /* Ranks held by this thread, one bit each; only debug builds look. */
-static __thread uint32_t held_ranks;
+static __thread uint16_t held_ranks;
 
 /* Set while this thread takes, holds or releases a lock: a signal handler that forks may stand
  * anywhere within. */
-static __thread uint32_t engaged;
+static __thread uint16_t engaged;
 
 static bool try_take(struct lock *lock, uint32_t as)
 {
@@ -28,16 +28,16 @@ static void note_acquired(struct lock *lock)
     store_relaxed(&lock->owner, thread_identity());
     if (config_debug) {
         check_internal(held_ranks >> lock->rank == 0);
-        held_ranks |= 1u << lock->rank;
+        held_ranks |= (uint16_t)(1u << lock->rank);
     }
 }
 
 bool lock_acquire(struct lock *lock)
 {
-    store_relaxed(&engaged, engaged + 1);
+    store_relaxed(&engaged, (uint16_t)(engaged + 1));
     for (int spins = 0; !try_take(lock, spins < SPIN_LIMIT ? HELD : WAITED); spins++) {
         if (load_acquire(&lock->frozen)) {
-            store_relaxed(&engaged, engaged - 1);
+            store_relaxed(&engaged, (uint16_t)(engaged - 1));
             return false;
         }
         pause_processor();
@@ -59,12 +59,12 @@ bool lock_acquire(struct lock *lock)
 void lock_release(struct lock *lock)
 {
     if (config_debug)
-        held_ranks &= ~(1u << lock->rank);
+        held_ranks &= (uint16_t)~(1u << lock->rank);
     store_relaxed(&lock->owner, (uintptr_t)0);
     /* release: pairs with the acquire of the next holder */
     if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
         host_wake(&lock->state, 1);
-    store_relaxed(&engaged, engaged - 1);
+    store_relaxed(&engaged, (uint16_t)(engaged - 1));
 }
 
 bool lock_is_mine(const struct lock *lock)

@@ -18,7 +18,7 @@ struct lock {
     uint32_t state;      /* atomic: 0 free, 1 held, 2 held and waited for, 3 frozen */
     uint32_t frozen;     /* atomic, written by the holder: 1 between lock_freeze and lock_thaw */
     uintptr_t owner;     /* atomic, written by the holder: its thread identity, 0 when free */
-    uint32_t rank;       /* const after init, below 32 */
+    uint32_t rank;       /* const after init, below 16 */
     bool held_at_freeze; /* holder: the forking thread held it already, interrupted by a signal */
 };
 

@@ -56,6 +56,21 @@ int page_map_cover(const void *start, size_t size_bytes)
     return 0;
 }
 
+void page_map_purge(const void *start, size_t pages)
+{
+    uintptr_t first = (uintptr_t)start >> PAGE_SHIFT;
+    uintptr_t end = first + pages;
+    while (first < end) {
+        uintptr_t next = smaller_of(end, align_up(first + 1, REGION_PAGES)); /* of this region */
+        char *entries = page_map_leaf(first << PAGE_SHIFT) + offsetof(struct page_map, entries);
+        size_t from = align_up(first % REGION_PAGES * sizeof(uint64_t), os_page_size());
+        size_t to = align_down(((next - 1) % REGION_PAGES + 1) * sizeof(uint64_t), os_page_size());
+        if (from < to)
+            (void)os_purge(entries + from, to - from); /* refused, they stay */
+        first = next;
+    }
+}
+
 void page_map_set(const void *start, size_t pages, struct span *span)
 {
     for (uintptr_t address = (uintptr_t)start; pages > 0; pages--, address += PAGE_BYTES) {

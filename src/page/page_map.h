@@ -93,4 +93,8 @@ int page_map_cover(const void *start, size_t size_bytes);
 /* The range is covered. A NULL span clears. */
 void page_map_set(const void *start, size_t pages, struct span *span);
 
+/* Gives back the map's own memory for a covered range that has no entries: one page for 2 MiB. The
+ * caller holds the range, as for page_map_set; readers see zero before and after. */
+void page_map_purge(const void *start, size_t pages);
+
 #endif

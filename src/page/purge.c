@@ -13,11 +13,8 @@
 #include "page/bins.h"
 #include "page/state.h"
 
-/* Pages of one span that go back in one call; bounds how long a span is out of the bins. */
-enum { PURGE_STEP = (32 << 20) >> PAGE_SHIFT };
-
-/* Gives back the whole system pages within the span. Returns their number in map pages, and where
- * they start. */
+/* Gives back the whole system pages within the span, and what the page map has for them. Returns
+ * their number in map pages, and where they start. */
 static size_t purge_inside(const struct span *span, char **start)
 {
     size_t granule = os_page_size();
@@ -26,6 +23,7 @@ static size_t purge_inside(const struct span *span, char **start)
     *start = (char *)from;
     if (to <= from || os_purge(*start, to - from) != 0)
         return 0;
+    page_map_purge(*start, (to - from) >> PAGE_SHIFT);
     return (to - from) >> PAGE_SHIFT;
 }
 

@@ -1,6 +1,7 @@
 // The page map: what is set is found, everything else is the null span.
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 #include <thread>
@@ -67,6 +68,36 @@ TEST_F(PageMap, RunsCrossRegions)
     EXPECT_EQ(page_map_find(start + 4 * PAGE_BYTES)->tag, SPAN_NONE);
     EXPECT_EQ(page_map_find(start - 1)->tag, SPAN_NONE);
     page_map_set(start, 4, nullptr);
+}
+
+TEST_F(PageMap, MemoryForARangeWithoutEntriesGoesBack)
+{
+    const size_t pages_a_page = os_page_size() / sizeof(uint64_t); // of the map, for a page of it
+    const size_t count = 4 * pages_a_page;
+    char *start = address(0x31 * kRegion - 2 * pages_a_page * PAGE_BYTES);
+    struct span *span = header_make(0);
+    ASSERT_NE(span, nullptr);
+    ASSERT_EQ(page_map_cover(start, count * PAGE_BYTES), 0);
+    const auto entry_is_resident = [&](size_t page) {
+        const uintptr_t place = reinterpret_cast<uintptr_t>(start) + page * PAGE_BYTES;
+        const auto entry = reinterpret_cast<uintptr_t>(page_map_entry(page_map_leaf(place), place));
+        unsigned char state = 0;
+        EXPECT_EQ(mincore(address(entry & ~(os_page_size() - 1)), 1, &state), 0);
+        return (state & 1) != 0;
+    };
+    page_map_set(start, count, span);
+    page_map_set(start + PAGE_BYTES, count - 2, nullptr);
+    page_map_purge(start + PAGE_BYTES, count - 2);
+    EXPECT_TRUE(entry_is_resident(0)) << "its page has an entry";
+    EXPECT_FALSE(entry_is_resident(pages_a_page)) << "up to the end of a region";
+    EXPECT_FALSE(entry_is_resident(2 * pages_a_page)) << "from the next region's start";
+    EXPECT_TRUE(entry_is_resident(3 * pages_a_page));
+    EXPECT_EQ(page_map_find(start), span);
+    EXPECT_EQ(page_map_find(start + pages_a_page * PAGE_BYTES)->tag, SPAN_NONE);
+    EXPECT_EQ(page_map_find(start + (count - 1) * PAGE_BYTES), span);
+    page_map_set(start + pages_a_page * PAGE_BYTES, 1, span);
+    EXPECT_EQ(page_map_find(start + pages_a_page * PAGE_BYTES), span) << "and comes back";
+    page_map_set(start, count, nullptr);
 }
 
 TEST_F(PageMap, LastPagesOfARegionAndOfTheAddressSpace)
