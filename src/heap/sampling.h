@@ -23,7 +23,8 @@
 struct heap_sampler {
     uint32_t interval; /* one block in about so many; not 0 */
 
-    /* A block in use, whose span has tag SPAN_GUARDED; NULL: the heap shall serve it. */
+    /* A block in use that reads zero, whose span has tag SPAN_GUARDED; NULL: the heap shall serve
+     * it. */
     void *(*allocate)(size_t size_bytes, size_t alignment_bytes);
     /* `pointer` lies in such a span's pages. Die unless it is a block in use. */
     void (*free)(void *pointer, struct span *span);
