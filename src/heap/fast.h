@@ -56,6 +56,24 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
     return slab->base + fresh * slab->size_bytes;
 }
 
+/* Of a slab that this thread's heap owns, without remote frees waiting. */
+inline_always void free_own(void *pointer, struct span *slab)
+{
+    slab->top = pointer; /* early: one register less; what rejects the pointer takes it back */
+    size_t slot = slab_slot(slab, pointer);
+    uint8_t *links = slab->links;
+    if (unlikely(slot >= load_folded(&slab->limit) ||
+                 load_folded(&links[LINKS_AT + slot]) != LINK_LIVE)) {
+        free_reject((uint32_t)slot, slab);
+        return;
+    }
+    keep_in_register(slot); /* both uses of the link byte address it directly */
+    store_relaxed(&links[LINKS_AT + slot], (uint8_t)slab->head);
+    slab->head = (uint32_t)slot;
+    if (unlikely(--slab->until == 0))
+        free_attend(slab);
+}
+
 inline_always void free_fast(void *pointer)
 {
     if (config_hardened) {
@@ -71,19 +89,7 @@ inline_always void free_fast(void *pointer)
         free_slow(pointer, slab);
         return;
     }
-    slab->top = pointer; /* early: one register less; what rejects the pointer takes it back */
-    size_t slot = slab_slot(slab, pointer);
-    uint8_t *links = slab->links;
-    if (unlikely(slot >= load_folded(&slab->limit) ||
-                 load_folded(&links[LINKS_AT + slot]) != LINK_LIVE)) {
-        free_reject((uint32_t)slot, slab);
-        return;
-    }
-    keep_in_register(slot); /* both uses of the link byte address it directly */
-    store_relaxed(&links[LINKS_AT + slot], (uint8_t)slab->head);
-    slab->head = (uint32_t)slot;
-    if (unlikely(--slab->until == 0))
-        free_attend(slab);
+    free_own(pointer, slab);
 }
 
 #endif

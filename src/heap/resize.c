@@ -65,7 +65,7 @@ size_t heap_usable_size(const void *pointer)
     return usable_bytes(checked_span(pointer, "malloc_usable_size"), pointer);
 }
 
-void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
+static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct span *span = page_map_find(pointer);
     bool matches;
@@ -88,4 +88,21 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
             span_block_bytes(span));
     }
     free_fast(pointer);
+}
+
+/* A small block of this thread's, whose heap has the class of every size at hand. Where its table
+ * leads elsewhere, as for a class that is to be sampled, no slab of its own has that class. */
+void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
+{
+    struct heap *heap = thread_heap;
+    if (!config_hardened && likely(size_bytes <= SMALL_MAX && alignment_bytes <= 16 &&
+                                   page_map_reaches((uintptr_t)pointer))) {
+        struct span *slab = page_map_find_reached((uintptr_t)pointer);
+        if (likely(load_relaxed(&slab->owner) == (uintptr_t)heap &&
+                   slab_class(slab) == heap->small_class[size_bytes])) {
+            free_own(pointer, slab);
+            return;
+        }
+    }
+    free_sized_slow(pointer, size_bytes, alignment_bytes);
 }
