@@ -62,11 +62,13 @@ void page_map_purge(const void *start, size_t pages)
     uintptr_t end = first + pages;
     while (first < end) {
         uintptr_t next = smaller_of(end, align_up(first + 1, REGION_PAGES)); /* of this region */
-        char *entries = page_map_leaf(first << PAGE_SHIFT) + offsetof(struct page_map, entries);
-        size_t from = align_up(first % REGION_PAGES * sizeof(uint64_t), os_page_size());
-        size_t to = align_down(((next - 1) % REGION_PAGES + 1) * sizeof(uint64_t), os_page_size());
+        char *leaf = page_map_leaf(first << PAGE_SHIFT);
+        uint64_t *last_entry = page_map_entry(leaf, (next - 1) << PAGE_SHIFT);
+        uintptr_t from =
+            align_up((uintptr_t)page_map_entry(leaf, first << PAGE_SHIFT), os_page_size());
+        uintptr_t to = align_down((uintptr_t)(last_entry + 1), os_page_size());
         if (from < to)
-            (void)os_purge(entries + from, to - from); /* refused, they stay */
+            (void)os_purge((void *)from, to - from); /* refused, they stay */
         first = next;
     }
 }

@@ -69,7 +69,6 @@ void pages_give_void_slab(struct span *span)
     page_map_set(span->base, shape->pages, NULL);
     os_unmap(span->base, mapped_bytes(shape));
     span->pages = 0;
-    span->cold_64 = (uint8_t)shape->cold_64;
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     defer(span);
 }
