@@ -21,6 +21,32 @@ static size_t usable_bytes(struct span *span, const void *block)
                                                  : span_block_bytes(span);
 }
 
+/* Whether a slab's block serves a request of so many bytes: one of its class, and a medium block
+ * any that fills three quarters of it. With canaries only its class: what is behind the
+ * request is guarded. */
+static bool slab_suits(const struct span *slab, size_t size_bytes)
+{
+    if (slab_is_packed(slab))
+        return size_bytes <= PACKED_BYTES;
+    if (size_bytes <= SMALL_MOST)
+        return small_class(size_bytes + CANARY_BYTES) == slab_class(slab);
+    if (config_canaries)
+        return size_bytes <= MEDIUM_MOST &&
+               medium_class(size_bytes + CANARY_BYTES) == slab_class(slab);
+    return size_bytes <= slab->size_bytes && size_bytes > slab->size_bytes / 4 * 3;
+}
+
+/* What a block that has to move asks for: one that grows to a medium one gets a quarter more at
+ * least, so that a buffer that grows step by step is copied seldom. Sampled blocks end where they
+ * are said to end. */
+static size_t moved_bytes(size_t old_bytes, size_t size_bytes)
+{
+    bool grows = size_bytes > old_bytes && size_bytes > SMALL_MAX && size_bytes < MEDIUM_MAX;
+    if (!grows || config_canaries || heap_is_sampling())
+        return size_bytes;
+    return larger_of(size_bytes, smaller_of(old_bytes + old_bytes / 4, (size_t)MEDIUM_MAX));
+}
+
 /* To a new block of its own span, from a large one: neither needs copying through the other's
  * memory twice. */
 static void *move_large(struct span *old, size_t size_bytes)
@@ -33,15 +59,22 @@ static void *move_large(struct span *old, size_t size_bytes)
     return fresh->base;
 }
 
-void *heap_resize(void *pointer, size_t size_bytes)
+static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
+{
+    void *block = malloc_fast(moved_bytes(old_bytes, size_bytes), malloc_slow);
+    if (block == NULL)
+        return NULL;
+    memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
+    free_fast(pointer);
+    return block;
+}
+
+static no_inline void *resize_slow(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
-    size_t old_bytes = usable_bytes(span, pointer);
+    size_t old_bytes = usable_bytes(span, pointer); /* checks canaries, where there are any */
     if (span_is_slab(span)) {
-        if (slab_is_packed(span)
-                ? size_bytes <= PACKED_BYTES
-                : size_bytes <= MEDIUM_MOST &&
-                      class_of_size(size_bytes + CANARY_BYTES) == slab_class(span)) {
+        if (slab_suits(span, size_bytes)) {
             if (config_canaries)
                 harden_set_size(span, pointer, size_bytes);
             return pointer;
@@ -52,12 +85,22 @@ void *heap_resize(void *pointer, size_t size_bytes)
             return block;
         return move_large(span, size_bytes);
     }
-    void *block = malloc_fast(size_bytes, malloc_slow);
-    if (block == NULL)
-        return NULL;
-    memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    free_fast(pointer);
-    return block;
+    return move(pointer, old_bytes, size_bytes);
+}
+
+/* First a block in a slab of this thread's, checked as free_own does it. */
+void *heap_resize(void *pointer, size_t size_bytes)
+{
+    struct span *slab = page_map_find(pointer);
+    if (config_hardened || unlikely(load_relaxed(&slab->owner) != (uintptr_t)thread_heap))
+        return resize_slow(pointer, size_bytes);
+    size_t slot = slab_slot(slab, pointer);
+    if (unlikely(slot >= load_relaxed(&slab->limit) ||
+                 load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE))
+        return resize_slow(pointer, size_bytes);
+    if (slab_suits(slab, size_bytes))
+        return pointer;
+    return move(pointer, slab->size_bytes, size_bytes);
 }
 
 size_t heap_usable_size(const void *pointer)
@@ -71,9 +114,11 @@ static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t a
     bool matches;
     if (span_is_slab(span) && slab_is_void(span))
         matches = size_bytes == 0 && alignment_bytes <= PAGE_BYTES;
+    else if (span_is_slab(span) && slab_is_packed(span))
+        matches = size_bytes <= PACKED_BYTES && alignment_bytes <= PACKED_BYTES;
     else if (span_is_slab(span))
-        matches = slab_is_packed(span)
-                      ? size_bytes <= PACKED_BYTES && alignment_bytes <= PACKED_BYTES
+        matches = alignment_bytes <= 16
+                      ? slab_suits(span, size_bytes)
                       : class_of_request(size_bytes, alignment_bytes) == slab_class(span);
     else if (span->tag == SPAN_GUARDED)
         matches = size_bytes == span->size_bytes;

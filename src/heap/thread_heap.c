@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap. */
+/* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap: the
+ * one emptied last among them. */
 enum { SPARE_MAX_BYTES = 512 << 10 };
 
 /* The mailbox is emptied when a class has nothing left, and after so many refills at the latest:
@@ -153,6 +154,21 @@ void heap_unspare(struct heap *heap, const struct span *slab)
     heap->spare_bytes -= slab_bytes(slab);
 }
 
+/* Empty medium slabs in turn, until few enough are left; `newest` last. */
+static no_inline void retire_spares(struct heap *heap, const struct span *newest)
+{
+    unsigned class = slab_class(newest);
+    do {
+        class = class + 1 == CLASS_COUNT ? (unsigned)SMALL_CLASSES : class + 1;
+        struct span *slab = heap->current[class];
+        if (slab->until != 0 || !is_settled(slab, heap))
+            continue;
+        heap_unspare(heap, slab);
+        heap->current[class] = &empty_slab;
+        retire(heap, slab);
+    } while (heap->spare_bytes > SPARE_MAX_BYTES && class != slab_class(newest));
+}
+
 void heap_attend(struct heap *heap, struct span *slab)
 {
     if (heap->current[slab_class(slab)] != slab) {
@@ -169,11 +185,8 @@ void heap_attend(struct heap *heap, struct span *slab)
         return;
     }
     heap->spare_bytes += slab_bytes(slab);
-    if (heap->spare_bytes > SPARE_MAX_BYTES && is_settled(slab, heap)) {
-        heap_unspare(heap, slab);
-        heap->current[slab_class(slab)] = &empty_slab;
-        retire(heap, slab);
-    }
+    if (heap->spare_bytes > SPARE_MAX_BYTES)
+        retire_spares(heap, slab);
 }
 
 /* The current slab has neither a free slot nor an unused one. */

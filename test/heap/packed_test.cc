@@ -369,6 +369,8 @@ TEST_F(PackedDeathTest, OtherFaultsNameTheBlock)
     EXPECT_DEATH(free_fast(unused), "free of 0x[0-9a-f]+, which is not a Cairn block");
     EXPECT_DEATH(heap_free_sized(block, 9, 1), "free_sized of 0x[0-9a-f]+ with size 9 \\(8-byte");
     EXPECT_DEATH(heap_free_sized(block, 8, 16), "free_sized of 0x[0-9a-f]+ with size 8 \\(8-byte");
+    EXPECT_DEATH(heap_free_sized(block, 1 << 20, 16),
+                 "free_sized of 0x[0-9a-f]+ with size 1048576 ");
     EXPECT_DEATH(heap_resize(block + 1, 4), "realloc of interior pointer");
     free_fast(block);
     EXPECT_DEATH(heap_usable_size(block),

@@ -101,6 +101,45 @@ TEST(Resize, GrowthBySmallStepsMovesSeldom)
     free_fast(in_the_way);
 }
 
+TEST(Resize, AMediumBlockGrowsByAQuarterAtLeast)
+{
+    if (config_canaries)
+        GTEST_SKIP() << "a block ends where the request ends";
+    size_t moves = 0;
+    char *block = filled(kKiB);
+    for (size_t size = kKiB; size <= 32 * kKiB; size += 16) {
+        char *grown = static_cast<char *>(heap_resize(block, size));
+        moves += grown != block;
+        block = grown;
+        ASSERT_LE(heap_usable_size(block), size * 4 / 3 + 16) << size;
+    }
+    EXPECT_LE(moves, 20u);
+    EXPECT_TRUE(holds(block, kKiB));
+    free_fast(block);
+}
+
+TEST(Resize, AMediumBlockThatShrinksFillsThreeQuarters)
+{
+    char *block = filled(30 * kKiB);
+    for (size_t size = 30 * kKiB; size > kKiB; size -= 16) {
+        block = static_cast<char *>(heap_resize(block, size));
+        ASSERT_LE(heap_usable_size(block), size * 4 / 3) << size;
+    }
+    EXPECT_TRUE(holds(block, kKiB + 1));
+    heap_free_sized(block, kKiB + 16, 1);
+}
+
+TEST(Resize, SizedFreeAtEveryStepOfGrowth)
+{
+    for (size_t last = kKiB; last <= 34 * kKiB; last += 240) {
+        void *block = allocate(1000);
+        for (size_t size = 1000; size <= last; size += 120)
+            block = heap_resize(block, size);
+        heap_free_sized(block, 1000 + (last - 1000) / 120 * 120, 1);
+    }
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
 TEST(Resize, AFailedOneKeepsTheBlock)
 {
     for (size_t size : {size_t{100}, 10 * kKiB, kMiB, 33 * kMiB}) {

@@ -185,6 +185,22 @@ TEST_F(ThreadHeap, SpareSlabsAreBounded)
     EXPECT_EQ(thread_heap->runs.slab_bytes, 0u);
 }
 
+// A cycle of one size runs on its slab, whatever other classes keep.
+TEST_F(ThreadHeap, TheSlabEmptiedLastIsKept)
+{
+    if (config_quarantine)
+        GTEST_SKIP() << "freed blocks wait in quarantine";
+    for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++) {
+        void *block = allocate(size_classes[i].size_bytes - CANARY_BYTES);
+        struct span *slab = span_of(block);
+        free_fast(block);
+        EXPECT_EQ(thread_heap->current[i], slab) << "class " << i;
+        EXPECT_LE(thread_heap->spare_bytes, 700 * kKiB) << "class " << i;
+    }
+    heap_layer::verify();
+    heap_trim(thread_heap);
+}
+
 TEST_F(ThreadHeap, AnIdleHeapCostsLittle)
 {
     in_thread([] {
