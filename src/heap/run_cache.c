@@ -11,21 +11,15 @@ static size_t used_bytes(const struct span *slab)
     return (size_t)(load_relaxed(&slab->limit) - 1) * slab->size_bytes;
 }
 
-/* Whoever exchanged it out of its place. */
-static struct span *taken(struct run_cache *cache, uintptr_t kept)
+/* What was exchanged out of a place, and is not to be used again. */
+static void give(struct run_cache *cache, struct span *span)
 {
-    struct span *span = span_of(kept);
-    if (span && span_is_slab(span))
-        fetch_sub_relaxed(&cache->slab_bytes, used_bytes(span));
-    return span;
-}
-
-static void give(struct span *span)
-{
-    if (span_is_slab(span))
+    if (span_is_slab(span)) {
+        fetch_add_relaxed(&cache->given_bytes, used_bytes(span));
         slab_retire(span);
-    else
+    } else {
         pages_give(span);
+    }
 }
 
 /* Acquire: pairs with the release of whoever put the span there. */
@@ -33,15 +27,16 @@ static struct span *empty_place(struct run_cache *cache, size_t place)
 {
     if (load_relaxed(&cache->places[place]) == 0)
         return NULL;
-    return taken(cache, exchange_acquire(&cache->places[place], (uintptr_t)0));
+    return span_of(exchange_acquire(&cache->places[place], (uintptr_t)0));
 }
 
-/* Returns whether another run had to go. */
+/* Returns whether another run had to go. Release: pairs with the acquire in empty_place. */
 static bool put(struct run_cache *cache, size_t place, struct span *span)
 {
-    struct span *before = taken(cache, exchange_acq_rel(&cache->places[place], (uintptr_t)span));
+    struct span *before = empty_place(cache, place);
+    store_release(&cache->places[place], (uintptr_t)span);
     if (before)
-        give(before);
+        give(cache, before);
     return before != NULL;
 }
 
@@ -72,16 +67,19 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
 
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)
 {
-    return empty_place(cache, RUN_CACHE_LARGE + class);
+    struct span *slab = empty_place(cache, RUN_CACHE_LARGE + class);
+    if (slab)
+        cache->held_bytes -= used_bytes(slab);
+    return slab;
 }
 
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
 {
     size_t bytes = used_bytes(slab);
-    if (load_relaxed(&cache->slab_bytes) + bytes > RUN_CACHE_SLAB_BYTES)
+    if (run_cache_slab_bytes(cache) + bytes > RUN_CACHE_SLAB_BYTES)
         return false;
     store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
-    fetch_add_relaxed(&cache->slab_bytes, bytes);
+    cache->held_bytes += bytes;
     (void)put(cache, RUN_CACHE_LARGE + slab_class(slab), slab);
     return true;
 }
@@ -92,7 +90,7 @@ bool run_cache_empty(struct run_cache *cache)
     for (size_t place = 0; place < RUN_CACHE_PLACES; place++) {
         struct span *span = empty_place(cache, place);
         if (span)
-            give(span);
+            give(cache, span);
         any = any || span;
     }
     return any;
@@ -104,6 +102,6 @@ void run_cache_age(struct run_cache *cache)
         uintptr_t kept = load_relaxed(&cache->places[place]);
         uintptr_t after = (kept & AGED) != 0 ? 0 : kept | AGED;
         if (kept != 0 && compare_swap_acq_rel(&cache->places[place], &kept, after) && after == 0)
-            give(taken(cache, kept));
+            give(cache, span_of(kept));
     }
 }

@@ -5,8 +5,9 @@
  * A place for each remainder of the length, and for each class; a newcomer sends the one before it
  * back to the pages. A kept large run is free to everybody: its second free dies, statistics and
  * walks do not see it. A kept slab stays a slab, of no heap and without a block in use. The places
- * are exchanged atomically, so any thread may empty any cache: for trim, when memory is out, and
- * when a run has been kept through a whole decay interval, also by an idle thread.
+ * are emptied by atomic exchange, so any thread may empty any cache: for trim, when memory is out,
+ * and when a run has been kept through a whole decay interval, also by an idle thread. Only the
+ * owner fills them: a place that it finds empty stays so, and a store will do.
  */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
@@ -22,10 +23,17 @@ enum {
 
 struct run_cache {
     uintptr_t places[RUN_CACHE_PLACES]; /* atomic: a span, 0 for none; low bit: seen by an aging */
-    size_t slab_bytes;                  /* atomic: that sum */
+    size_t held_bytes;                  /* owner: of slabs that it put there, less those it took */
+    size_t given_bytes;                 /* atomic: of those, what went to the pages instead */
     uint8_t pages[RUN_CACHE_LARGE];     /* owner: length of what it put there last */
     uint8_t puts;                       /* owner: counts, around */
 };
+
+/* Kept in slabs, as far as they were used. The owner's, but what others take meanwhile. */
+inline_always size_t run_cache_slab_bytes(const struct run_cache *cache)
+{
+    return cache->held_bytes - load_relaxed(&cache->given_bytes);
+}
 
 /* A run of exactly so many pages; NULL when none is kept. The owner's. Its content is anything. */
 struct span *run_cache_take(struct run_cache *cache, size_t pages);

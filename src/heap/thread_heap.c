@@ -1,4 +1,4 @@
-/* Heaps: their slabs, their life between threads, their mailbox. See thread_heap.h. */
+/* A heap's slabs and its mailbox. See thread_heap.h. */
 #include "heap/thread_heap.h"
 
 #include "base/check.h"
@@ -6,7 +6,6 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/packed.h"
-#include "os/os.h"
 
 #include <string.h>
 
@@ -25,11 +24,7 @@ const struct heap no_heap = {.current = {[0 ... CLASS_COUNT] = &empty_slab}};
 
 thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 
-static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
-static struct heap *all_heaps;              /* atomic: stack that only grows */
-static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
-static bool all_armed;                      /* written once, before there are threads */
-uint32_t heap_generation; /* written in the child of a fork, before it has threads */
+static bool all_armed; /* written once, before there are threads */
 
 /* Bins. */
 
@@ -65,6 +60,17 @@ static void arm_all(struct heap *heap)
 {
     for (unsigned class = 0; class < SMALL_CLASSES; class ++)
         show_class(heap, class, CLASS_COUNT);
+}
+
+void heap_set_up_classes(struct heap *heap)
+{
+    for (unsigned class = 0; class <= CLASS_COUNT; class ++)
+        heap->current[class] = &empty_slab;
+    for (size_t size = 0; size <= SMALL_MAX; size++)
+        heap->small_class[size] = (uint8_t)small_class(size);
+    memset(heap->small_class, CLASS_COUNT, FIRST_SHOWN);
+    if (all_armed)
+        arm_all(heap);
 }
 
 void heap_arm_all(void)
@@ -139,34 +145,63 @@ static size_t slab_bytes(const struct span *slab)
     return (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT;
 }
 
+static uint64_t *spare_word(struct heap *heap, const struct span *slab)
+{
+    return &heap->spares[(slab_class(slab) - SMALL_CLASSES) / 64];
+}
+static uint64_t spare_bit(const struct span *slab)
+{
+    return (uint64_t)1 << (slab_class(slab) - SMALL_CLASSES) % 64;
+}
+
+static void spare(struct heap *heap, const struct span *slab)
+{
+    *spare_word(heap, slab) |= spare_bit(slab);
+    heap->spare_bytes += slab_bytes(slab);
+}
+
+void heap_unspare(struct heap *heap, const struct span *slab)
+{
+    *spare_word(heap, slab) &= ~spare_bit(slab);
+    heap->spare_bytes -= slab_bytes(slab);
+}
+
 /* While a small slab is current its count only has to stay above zero; a medium one's is exact. */
 static void make_current(struct heap *heap, struct span *slab)
 {
     if (is_small(slab_class(slab)))
         slab->until = UINT8_MAX;
     else if (slab->until == 0)
-        heap->spare_bytes += slab_bytes(slab);
+        spare(heap, slab);
     heap->current[slab_class(slab)] = slab;
 }
 
-void heap_unspare(struct heap *heap, const struct span *slab)
+/* The first class behind `class`, around, whose current slab is spare; one is. */
+static unsigned spare_behind(const struct heap *heap, unsigned class)
 {
-    heap->spare_bytes -= slab_bytes(slab);
+    unsigned from = class - SMALL_CLASSES + 1;
+    unsigned word = from / 64;
+    uint64_t bits = heap->spares[word] & ~(uint64_t)0 << from % 64;
+    while (bits == 0) {
+        word = 1 - word;
+        bits = heap->spares[word];
+    }
+    return SMALL_CLASSES + word * 64 + lowest_bit(bits);
 }
 
-/* Empty medium slabs in turn, until few enough are left; `newest` last. */
-static no_inline void retire_spares(struct heap *heap, const struct span *newest)
+/* Too much is spare: slabs of the next classes go, but not one whose poster is on its way, and not
+ * that of `newest`, just emptied. */
+static no_inline void retire_spares(struct heap *heap, unsigned newest)
 {
-    unsigned class = slab_class(newest);
-    do {
-        class = class + 1 == CLASS_COUNT ? (unsigned)SMALL_CLASSES : class + 1;
+    unsigned class = newest;
+    while (heap->spare_bytes > SPARE_MAX_BYTES && (class = spare_behind(heap, class)) != newest) {
         struct span *slab = heap->current[class];
-        if (slab->until != 0 || !is_settled(slab, heap))
+        if (!is_settled(slab, heap))
             continue;
         heap_unspare(heap, slab);
         heap->current[class] = &empty_slab;
         retire(heap, slab);
-    } while (heap->spare_bytes > SPARE_MAX_BYTES && class != slab_class(newest));
+    }
 }
 
 void heap_attend(struct heap *heap, struct span *slab)
@@ -184,9 +219,9 @@ void heap_attend(struct heap *heap, struct span *slab)
             heap_passed(heap, slab_class(slab), UINT8_MAX);
         return;
     }
-    heap->spare_bytes += slab_bytes(slab);
+    spare(heap, slab);
     if (heap->spare_bytes > SPARE_MAX_BYTES)
-        retire_spares(heap, slab);
+        retire_spares(heap, slab_class(slab));
 }
 
 /* The current slab has neither a free slot nor an unused one. */
@@ -312,167 +347,6 @@ void heap_drain(struct heap *heap)
     }
 }
 
-/* Life. */
-
-static struct heap *heap_make(void)
-{
-    struct heap *heap = meta_take(META_HOT, sizeof *heap);
-    if (heap == NULL)
-        return NULL;
-    for (unsigned class = 0; class <= CLASS_COUNT; class ++)
-        heap->current[class] = &empty_slab;
-    for (size_t size = 0; size <= SMALL_MAX; size++)
-        heap->small_class[size] = (uint8_t)small_class(size);
-    memset(heap->small_class, CLASS_COUNT, FIRST_SHOWN);
-    if (all_armed)
-        arm_all(heap);
-    heap->generation = heap_generation;
-    if (config_hardened)
-        harden_seed(heap);
-    store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
-    heap->next = load_relaxed(&all_heaps);
-    while (
-        !compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
-        pause_processor();
-    return heap;
-}
-
-/* Orphan to BUSY. Acquire: pairs with the release of whoever held it before. */
-static bool try_hold(struct heap *heap)
-{
-    uint32_t expected = HEAP_ORPHAN;
-    if (load_relaxed(&heap->state) != HEAP_ORPHAN ||
-        !compare_swap_seq_cst(&heap->state, &expected, (uint32_t)HEAP_BUSY))
-        return false;
-    fetch_sub_relaxed(&orphan_count, (size_t)1);
-    return true;
-}
-
-void heap_return(struct heap *heap)
-{
-    do {
-        heap_drain(heap);
-        test_delay();
-        fetch_add_relaxed(&orphan_count, (size_t)1);
-        store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
-        test_delay();
-        /* A poster between our drain and the store saw a heap that was held and went away; we look
-         * again. */
-    } while (load_seq_cst(&heap->mailbox) != NULL && try_hold(heap));
-}
-
-void heap_tend_orphan(struct heap *heap)
-{
-    if (try_hold(heap))
-        heap_return(heap);
-}
-
-struct heap *heap_borrow(void)
-{
-    if (load_relaxed(&orphan_count) != 0)
-        for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-            if (try_hold(heap))
-                return heap;
-    heap_start();
-    return heap_make();
-}
-
-static void thread_end(void *value)
-{
-    struct heap *heap = value;
-    if (thread_heap != heap)
-        return;
-    thread_ended = true;
-    thread_heap = (struct heap *)(uintptr_t)&no_heap;
-    heap_trim(heap);
-    heap_return(heap);
-}
-
-void heap_watch_threads(void) { (void)os_thread_end_register(thread_end); }
-
-struct heap *heap_enter(void)
-{
-    if (thread_ended)
-        return NULL;
-    struct heap *heap = heap_borrow();
-    if (heap == NULL)
-        return NULL;
-    store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
-    thread_heap = heap;
-    /* May allocate, which now works. Refused, the thread's heap is never adopted: its blocks stay
-     * valid. */
-    (void)os_thread_end_arm(heap);
-    return heap;
-}
-
-static void age_runs(void)
-{
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        run_cache_age(&heap->runs);
-}
-
-void heaps_tick(void) { pages_tick(age_runs); }
-
-bool heaps_empty_run_caches(void)
-{
-    bool any = false;
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        any = run_cache_empty(&heap->runs) || any;
-    return any;
-}
-
-void heaps_each(heap_visit *visit, void *context)
-{
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        visit(heap, context);
-}
-
-/* Posts of other threads may have stopped half-way: what the remote words say is what counts. */
-static bool repost_visit(struct span *span, char *start, void *context)
-{
-    (void)start;
-    struct heap *heap = context;
-    if (!span_is_slab(span) || slab_heap(span) != heap)
-        return true;
-    struct remote *remote = slab_remote(span);
-    uintptr_t owner = (uintptr_t)heap;
-    bool attend;
-    if (slab_is_packed(span)) {
-        owner |= OWNER_PACKED;
-        attend = packed_after_fork(heap, span);
-    } else {
-        uintptr_t words = 0;
-        for (unsigned i = 0; i < REMOTE_WORDS; i++)
-            words += remote->words[i] != 0;
-        owner |= words << OWNER_POST_SHIFT;
-        attend = words != 0;
-    }
-    if (attend) {
-        owner |= OWNER_QUEUED;
-        remote->mail_next = heap->mailbox;
-        heap->mailbox = span;
-    }
-    if (span->owner != owner) /* a write would copy the page */
-        span->owner = owner;
-    return true;
-}
-
-void heaps_after_fork(void)
-{
-    heap_generation++;
-    struct heap *own = thread_heap == &no_heap ? NULL : thread_heap;
-    store_relaxed(&orphan_count, (size_t)0);
-    store_relaxed(&all_heaps, own);
-    if (own) {
-        own->generation = heap_generation;
-        if (config_hardened)
-            harden_seed(own);
-        own->next = NULL;
-        store_relaxed(&own->mailbox, (struct span *)NULL);
-        pages_each(repost_visit, own);
-    }
-}
-
 void heap_verify(struct heap *heap)
 {
     if (!config_debug)
@@ -481,6 +355,10 @@ void heap_verify(struct heap *heap)
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
         check_internal(current == &empty_slab || slab_heap(current) == heap);
+        if (!is_small(class))
+            check_internal(
+                (heap->spares[(class - SMALL_CLASSES) / 64] >> (class - SMALL_CLASSES) % 64 & 1) ==
+                (current != &empty_slab && current->until == 0));
         bool armed = heap->sampling.armed == class + 1;
         if (is_small(class) && !all_armed)
             check_internal(heap->small_class[size_classes[class].size_bytes] ==

@@ -37,6 +37,7 @@ struct sampling {
     uint8_t armed;   /* 1 + the class whose sizes lead to the empty slab; 0: none */
     uint8_t skipped; /* mallocs of that class that pass before one is sampled */
 };
+static_check(CLASS_COUNT - SMALL_CLASSES <= 2 * 64, "a bit of spares for each");
 static_check(CLASS_COUNT <= UINT8_MAX, "small_class leads to every entry of current");
 
 /* Hardened builds: freed blocks of a heap that wait, small and medium ones. Bounds what they hold
@@ -58,7 +59,9 @@ struct heap {
     struct packed packed;
     uint8_t refills;         /* holder: counts, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
-    size_t spare_bytes;      /* holder: sum over medium slabs that are current and empty */
+    uint64_t spares[2];      /* holder: bit a class from SMALL_CLASSES on, set when its current slab
+                                is empty */
+    size_t spare_bytes;      /* holder: sum over those slabs */
     struct sampling sampling;
     uint64_t random; /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
@@ -112,13 +115,16 @@ struct span *heap_refill(struct heap *heap, unsigned size_class);
 /* A slab's count of frees ran out: it is empty, or full no more, or current. The holder's. */
 void heap_attend(struct heap *heap, struct span *slab);
 
-/* A block was taken from an empty medium slab that was kept. */
+/* A block was taken from a medium slab that was current and empty. */
 void heap_unspare(struct heap *heap, const struct span *slab);
 
 /* The next mallocs of a small class take the slow path, until it is disarmed or another one is
  * armed. The holder's. */
 void heap_arm(struct heap *heap, unsigned size_class);
 void heap_disarm(struct heap *heap);
+
+/* A new heap's tables: no slab is current yet. */
+void heap_set_up_classes(struct heap *heap);
 
 /* All small classes for good, of this thread's heap and of heaps to come. Once, before there are
  * threads. */

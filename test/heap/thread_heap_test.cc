@@ -1,9 +1,7 @@
-// Thread heaps: made, ended, adopted, borrowed; their bins, their spare slabs, their trim.
+// Thread heaps: their bins, their spare slabs, their trim.
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
-#include <set>
 #include <vector>
 
 #include "heap/heap_layer.h"
@@ -23,107 +21,6 @@ class ThreadHeap : public testing::Test
     void SetUp() override { own_heap(); }
     void TearDown() override { heap_layer::verify(); }
 };
-
-TEST_F(ThreadHeap, AThreadHasNoneBeforeItsFirstBlock)
-{
-    in_thread([] {
-        EXPECT_EQ(thread_heap, &no_heap);
-        free_fast(nullptr);
-        EXPECT_EQ(thread_heap, &no_heap);
-        void *block = allocate(100);
-        EXPECT_NE(thread_heap, &no_heap);
-        EXPECT_EQ(load_relaxed(&thread_heap->state), uint32_t{HEAP_ACTIVE});
-        free_fast(block);
-    });
-}
-
-TEST_F(ThreadHeap, FreeingAloneNeedsNone)
-{
-    void *block = allocate(100);
-    in_thread([block] {
-        free_fast(block);
-        EXPECT_EQ(thread_heap, &no_heap);
-    });
-}
-
-TEST_F(ThreadHeap, AnEndedThreadsHeapIsAdoptedWholeByTheNext)
-{
-    struct heap *first = nullptr;
-    void *block = nullptr;
-    in_thread([&] {
-        block = allocate(100);
-        first = thread_heap;
-    });
-    EXPECT_EQ(load_relaxed(&first->state), uint32_t{HEAP_ORPHAN});
-    EXPECT_EQ(slab_heap(span_of(block)), first) << "its blocks stay its own";
-    in_thread([&] {
-        void *mine = allocate(100);
-        EXPECT_EQ(thread_heap, first);
-        EXPECT_EQ(span_of(mine), span_of(block)) << "the slab with room is used on";
-        free_fast(block); // its own now: the fast path
-        free_fast(mine);
-    });
-    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
-}
-
-TEST_F(ThreadHeap, ThreadsInTurnNeedOneHeap)
-{
-    const size_t before = heap_layer::stats().heaps;
-    for (int i = 0; i < 200; i++)
-        in_thread([] { free_fast(allocate(50)); });
-    EXPECT_LE(heap_layer::stats().heaps, before + 1);
-}
-
-// A block in a destructor that runs after ours.
-pthread_key_t late_key;
-
-void allocate_late(void *round)
-{
-    const uintptr_t turn = reinterpret_cast<uintptr_t>(round);
-    for (size_t size : {size_t{10}, 5 * kKiB, 200 * kKiB}) {
-        void *block = allocate(size);
-        ASSERT_NE(block, nullptr);
-        memset(block, 1, size);
-        free_fast(block);
-    }
-    if (turn > 1)
-        pthread_setspecific(late_key, reinterpret_cast<void *>(turn - 1));
-}
-
-TEST_F(ThreadHeap, AThreadThatEndsMayAllocateAndFree)
-{
-    ASSERT_EQ(pthread_key_create(&late_key, allocate_late), 0);
-    const size_t before = heap_layer::stats().heaps;
-    for (int i = 0; i < 50; i++)
-        in_thread([] {
-            free_fast(allocate(10));
-            pthread_setspecific(late_key, reinterpret_cast<void *>(
-                                              uintptr_t{3})); // below PTHREAD_DESTRUCTOR_ITERATIONS
-        });
-    EXPECT_LE(heap_layer::stats().heaps, before + 1) << "a heap was left behind";
-    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
-    pthread_key_delete(late_key);
-}
-
-TEST_F(ThreadHeap, ABorrowedHeapIsNobodyElses)
-{
-    struct heap *heap = heap_borrow();
-    ASSERT_NE(heap, nullptr);
-    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_BUSY});
-    struct heap *second = heap_borrow();
-    ASSERT_NE(second, nullptr);
-    EXPECT_NE(heap, second);
-    in_thread([&] {
-        free_fast(allocate(1));
-        EXPECT_NE(thread_heap, heap);
-        EXPECT_NE(thread_heap, second);
-    });
-    heap_return(second);
-    heap_return(heap);
-    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
-}
-
-// Slabs.
 
 TEST_F(ThreadHeap, ASlabWithRoomIsUsedBeforeANewOne)
 {
@@ -177,12 +74,12 @@ TEST_F(ThreadHeap, SpareSlabsAreBounded)
         free_fast(allocate(size_classes[i].size_bytes - CANARY_BYTES));
     harden_flush(thread_heap);
     EXPECT_LE(thread_heap->spare_bytes, 700 * kKiB);
-    EXPECT_LE(thread_heap->runs.slab_bytes, size_t{RUN_CACHE_SLAB_BYTES});
+    EXPECT_LE(run_cache_slab_bytes(&thread_heap->runs), size_t{RUN_CACHE_SLAB_BYTES});
     (void)heaps_empty_run_caches();
     EXPECT_LE(heap_layer::stats().slab_bytes, thread_heap->spare_bytes + 100 * kKiB);
     heap_trim(thread_heap);
     EXPECT_EQ(thread_heap->spare_bytes, 0u);
-    EXPECT_EQ(thread_heap->runs.slab_bytes, 0u);
+    EXPECT_EQ(run_cache_slab_bytes(&thread_heap->runs), 0u);
 }
 
 // A cycle of one size runs on its slab, whatever other classes keep.

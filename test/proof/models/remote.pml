@@ -1,4 +1,5 @@
-/* Remote free, mailbox, retiring slabs and adopting heaps: src/heap/remote.c, slab.c, thread_heap.c.
+/* Remote free, mailbox, retiring slabs and adopting heaps: src/heap/remote.c, slab.c, thread_heap.c,
+ * heap_life.c.
  *
  * One heap with SLABS slabs of WORDS remote words. Thread 0 holds the heap, frees blocks of its own,
  * drains, hands block 0 out again up to REUSES times, and ends; threads 1 to FREERS free the blocks,

@@ -1,0 +1,165 @@
+/* The life of heaps: made, adopted and borrowed, left by threads that end, frozen by a fork. See
+ * thread_heap.h. */
+#include "base/test_delay.h"
+#include "heap/harden.h"
+#include "heap/heap.h"
+#include "heap/packed.h"
+#include "os/os.h"
+
+static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
+static struct heap *all_heaps;              /* atomic: stack that only grows */
+static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
+uint32_t heap_generation; /* written in the child of a fork, before it has threads */
+
+static struct heap *heap_make(void)
+{
+    struct heap *heap = meta_take(META_HOT, sizeof *heap);
+    if (heap == NULL)
+        return NULL;
+    heap_set_up_classes(heap);
+    heap->generation = heap_generation;
+    if (config_hardened)
+        harden_seed(heap);
+    store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
+    heap->next = load_relaxed(&all_heaps);
+    while (
+        !compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
+        pause_processor();
+    return heap;
+}
+
+/* Orphan to BUSY. Acquire: pairs with the release of whoever held it before. */
+static bool try_hold(struct heap *heap)
+{
+    uint32_t expected = HEAP_ORPHAN;
+    if (load_relaxed(&heap->state) != HEAP_ORPHAN ||
+        !compare_swap_seq_cst(&heap->state, &expected, (uint32_t)HEAP_BUSY))
+        return false;
+    fetch_sub_relaxed(&orphan_count, (size_t)1);
+    return true;
+}
+
+void heap_return(struct heap *heap)
+{
+    do {
+        heap_drain(heap);
+        test_delay();
+        fetch_add_relaxed(&orphan_count, (size_t)1);
+        store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
+        test_delay();
+        /* A poster between our drain and the store saw a heap that was held and went away; we look
+         * again. */
+    } while (load_seq_cst(&heap->mailbox) != NULL && try_hold(heap));
+}
+
+void heap_tend_orphan(struct heap *heap)
+{
+    if (try_hold(heap))
+        heap_return(heap);
+}
+
+struct heap *heap_borrow(void)
+{
+    if (load_relaxed(&orphan_count) != 0)
+        for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+            if (try_hold(heap))
+                return heap;
+    heap_start();
+    return heap_make();
+}
+
+static void thread_end(void *value)
+{
+    struct heap *heap = value;
+    if (thread_heap != heap)
+        return;
+    thread_ended = true;
+    thread_heap = (struct heap *)(uintptr_t)&no_heap;
+    heap_trim(heap);
+    heap_return(heap);
+}
+
+void heap_watch_threads(void) { (void)os_thread_end_register(thread_end); }
+
+struct heap *heap_enter(void)
+{
+    if (thread_ended)
+        return NULL;
+    struct heap *heap = heap_borrow();
+    if (heap == NULL)
+        return NULL;
+    store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
+    thread_heap = heap;
+    /* May allocate, which now works. Refused, the thread's heap is never adopted: its blocks stay
+     * valid. */
+    (void)os_thread_end_arm(heap);
+    return heap;
+}
+
+static void age_runs(void)
+{
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        run_cache_age(&heap->runs);
+}
+
+void heaps_tick(void) { pages_tick(age_runs); }
+
+bool heaps_empty_run_caches(void)
+{
+    bool any = false;
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        any = run_cache_empty(&heap->runs) || any;
+    return any;
+}
+
+void heaps_each(heap_visit *visit, void *context)
+{
+    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        visit(heap, context);
+}
+
+/* Posts of other threads may have stopped half-way: what the remote words say is what counts. */
+static bool repost_visit(struct span *span, char *start, void *context)
+{
+    (void)start;
+    struct heap *heap = context;
+    if (!span_is_slab(span) || slab_heap(span) != heap)
+        return true;
+    struct remote *remote = slab_remote(span);
+    uintptr_t owner = (uintptr_t)heap;
+    bool attend;
+    if (slab_is_packed(span)) {
+        owner |= OWNER_PACKED;
+        attend = packed_after_fork(heap, span);
+    } else {
+        uintptr_t words = 0;
+        for (unsigned i = 0; i < REMOTE_WORDS; i++)
+            words += remote->words[i] != 0;
+        owner |= words << OWNER_POST_SHIFT;
+        attend = words != 0;
+    }
+    if (attend) {
+        owner |= OWNER_QUEUED;
+        remote->mail_next = heap->mailbox;
+        heap->mailbox = span;
+    }
+    if (span->owner != owner) /* a write would copy the page */
+        span->owner = owner;
+    return true;
+}
+
+void heaps_after_fork(void)
+{
+    heap_generation++;
+    struct heap *own = thread_heap == &no_heap ? NULL : thread_heap;
+    store_relaxed(&orphan_count, (size_t)0);
+    store_relaxed(&all_heaps, own);
+    if (own) {
+        own->generation = heap_generation;
+        if (config_hardened)
+            harden_seed(own);
+        own->next = NULL;
+        store_relaxed(&own->mailbox, (struct span *)NULL);
+        pages_each(repost_visit, own);
+    }
+}

@@ -1,0 +1,123 @@
+// The life of heaps: made, ended, adopted, borrowed.
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include "heap/heap_layer.h"
+
+namespace
+{
+
+using heap_layer::allocate;
+using heap_layer::in_thread;
+using heap_layer::kKiB;
+using heap_layer::own_heap;
+using heap_layer::span_of;
+
+class HeapLife : public testing::Test
+{
+  protected:
+    void SetUp() override { own_heap(); }
+    void TearDown() override { heap_layer::verify(); }
+};
+
+TEST_F(HeapLife, AThreadHasNoneBeforeItsFirstBlock)
+{
+    in_thread([] {
+        EXPECT_EQ(thread_heap, &no_heap);
+        free_fast(nullptr);
+        EXPECT_EQ(thread_heap, &no_heap);
+        void *block = allocate(100);
+        EXPECT_NE(thread_heap, &no_heap);
+        EXPECT_EQ(load_relaxed(&thread_heap->state), uint32_t{HEAP_ACTIVE});
+        free_fast(block);
+    });
+}
+
+TEST_F(HeapLife, FreeingAloneNeedsNone)
+{
+    void *block = allocate(100);
+    in_thread([block] {
+        free_fast(block);
+        EXPECT_EQ(thread_heap, &no_heap);
+    });
+}
+
+TEST_F(HeapLife, AnEndedThreadsHeapIsAdoptedWholeByTheNext)
+{
+    struct heap *first = nullptr;
+    void *block = nullptr;
+    in_thread([&] {
+        block = allocate(100);
+        first = thread_heap;
+    });
+    EXPECT_EQ(load_relaxed(&first->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_EQ(slab_heap(span_of(block)), first) << "its blocks stay its own";
+    in_thread([&] {
+        void *mine = allocate(100);
+        EXPECT_EQ(thread_heap, first);
+        EXPECT_EQ(span_of(mine), span_of(block)) << "the slab with room is used on";
+        free_fast(block); // its own now: the fast path
+        free_fast(mine);
+    });
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+TEST_F(HeapLife, ThreadsInTurnNeedOneHeap)
+{
+    const size_t before = heap_layer::stats().heaps;
+    for (int i = 0; i < 200; i++)
+        in_thread([] { free_fast(allocate(50)); });
+    EXPECT_LE(heap_layer::stats().heaps, before + 1);
+}
+
+// A block in a destructor that runs after ours.
+pthread_key_t late_key;
+
+void allocate_late(void *round)
+{
+    const uintptr_t turn = reinterpret_cast<uintptr_t>(round);
+    for (size_t size : {size_t{10}, 5 * kKiB, 200 * kKiB}) {
+        void *block = allocate(size);
+        ASSERT_NE(block, nullptr);
+        memset(block, 1, size);
+        free_fast(block);
+    }
+    if (turn > 1)
+        pthread_setspecific(late_key, reinterpret_cast<void *>(turn - 1));
+}
+
+TEST_F(HeapLife, AThreadThatEndsMayAllocateAndFree)
+{
+    ASSERT_EQ(pthread_key_create(&late_key, allocate_late), 0);
+    const size_t before = heap_layer::stats().heaps;
+    for (int i = 0; i < 50; i++)
+        in_thread([] {
+            free_fast(allocate(10));
+            pthread_setspecific(late_key, reinterpret_cast<void *>(
+                                              uintptr_t{3})); // below PTHREAD_DESTRUCTOR_ITERATIONS
+        });
+    EXPECT_LE(heap_layer::stats().heaps, before + 1) << "a heap was left behind";
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    pthread_key_delete(late_key);
+}
+
+TEST_F(HeapLife, ABorrowedHeapIsNobodyElses)
+{
+    struct heap *heap = heap_borrow();
+    ASSERT_NE(heap, nullptr);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_BUSY});
+    struct heap *second = heap_borrow();
+    ASSERT_NE(second, nullptr);
+    EXPECT_NE(heap, second);
+    in_thread([&] {
+        free_fast(allocate(1));
+        EXPECT_NE(thread_heap, heap);
+        EXPECT_NE(thread_heap, second);
+    });
+    heap_return(second);
+    heap_return(heap);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
+}
+
+} // namespace
