@@ -10,8 +10,9 @@
 #include <string.h>
 
 /* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap: the
- * one emptied last among them. */
-enum { SPARE_MAX_BYTES = 512 << 10 };
+ * one emptied last among them. Counted are the slots that were handed out, and a quarter of the
+ * rest, which may have memory from whatever the pages served before. */
+enum { SPARE_MAX_BYTES = 640 << 10 };
 
 /* The mailbox is emptied when a class has nothing left, and after so many refills at the latest:
  * the longer it waits, the more frees a slab's visit collects. */
@@ -138,11 +139,14 @@ static void list(struct heap *heap, struct span *slab, unsigned live)
         retire_listed(heap, slab);
 }
 
-static size_t slab_bytes(const struct span *slab)
+/* The same when the first slot of a new slab has been taken. */
+static size_t spare_bytes(const struct span *slab)
 {
     if (slab_is_void(slab))
         return 0;
-    return (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT;
+    size_t bytes = (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT;
+    size_t slots = larger_of((size_t)load_relaxed(&slab->limit) - 1, 1);
+    return bytes / 4 + slots * slab->size_bytes / 4 * 3;
 }
 
 static uint64_t *spare_word(struct heap *heap, const struct span *slab)
@@ -157,13 +161,13 @@ static uint64_t spare_bit(const struct span *slab)
 static void spare(struct heap *heap, const struct span *slab)
 {
     *spare_word(heap, slab) |= spare_bit(slab);
-    heap->spare_bytes += slab_bytes(slab);
+    heap->spare_bytes += spare_bytes(slab);
 }
 
 void heap_unspare(struct heap *heap, const struct span *slab)
 {
     *spare_word(heap, slab) &= ~spare_bit(slab);
-    heap->spare_bytes -= slab_bytes(slab);
+    heap->spare_bytes -= spare_bytes(slab);
 }
 
 /* While a small slab is current its count only has to stay above zero; a medium one's is exact. */
@@ -351,14 +355,16 @@ void heap_verify(struct heap *heap)
 {
     if (!config_debug)
         return;
+    size_t spare = 0;
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
         check_internal(current == &empty_slab || slab_heap(current) == heap);
-        if (!is_small(class))
-            check_internal(
-                (heap->spares[(class - SMALL_CLASSES) / 64] >> (class - SMALL_CLASSES) % 64 & 1) ==
-                (current != &empty_slab && current->until == 0));
+        bool is_spare = !is_small(class) && current != &empty_slab && current->until == 0;
+        if (is_spare)
+            spare += spare_bytes(current);
+        if (!is_small(class) && current != &empty_slab)
+            check_internal(is_spare == ((*spare_word(heap, current) & spare_bit(current)) != 0));
         bool armed = heap->sampling.armed == class + 1;
         if (is_small(class) && !all_armed)
             check_internal(heap->small_class[size_classes[class].size_bytes] ==
@@ -372,5 +378,6 @@ void heap_verify(struct heap *heap)
         }
         check_internal(bin->last == prev);
     }
+    check_internal(spare == heap->spare_bytes);
     packed_verify(heap);
 }

@@ -61,7 +61,7 @@ struct heap {
     uint32_t smallest_slabs; /* holder: slabs of the first class */
     uint64_t spares[2];      /* holder: bit a class from SMALL_CLASSES on, set when its current slab
                                 is empty */
-    size_t spare_bytes;      /* holder: sum over those slabs */
+    size_t spare_bytes;      /* holder: what those slabs count for, see thread_heap.c */
     struct sampling sampling;
     uint64_t random; /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
