@@ -10,13 +10,14 @@
 #include <string.h>
 
 /* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap: the
- * one emptied last among them. Counted are the slots that were handed out, and a quarter of the
+ * one emptied last among them. Counted are the slots that were handed out, and an eighth of the
  * rest, which may have memory from whatever the pages served before. */
-enum { SPARE_MAX_BYTES = 640 << 10 };
+enum { SPARE_MAX_BYTES = 352 << 10 };
 
 /* The mailbox is emptied when a class has nothing left, and after so many refills at the latest:
- * the longer it waits, the more frees a slab's visit collects. */
-enum { DRAIN_REFILLS = 16 };
+ * the longer it waits, the more frees a slab's visit collects. What is due by age is asked for as
+ * seldom. */
+enum { TURNS = 16 };
 
 static struct span empty_slab = {
     .limit = 1, .until = UINT8_MAX, .head = LINK_END}; /* const: never written */
@@ -146,7 +147,7 @@ static size_t spare_bytes(const struct span *slab)
         return 0;
     size_t bytes = (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT;
     size_t slots = larger_of((size_t)load_relaxed(&slab->limit) - 1, 1);
-    return bytes / 4 + slots * slab->size_bytes / 4 * 3;
+    return bytes / 8 + slots * slab->size_bytes / 8 * 7;
 }
 
 static uint64_t *spare_word(struct heap *heap, const struct span *slab)
@@ -219,11 +220,14 @@ void heap_attend(struct heap *heap, struct span *slab)
     }
     if (is_small(slab_class(slab))) {
         slab->until = UINT8_MAX;
+        heaps_tick();
         if (heap_is_sampling())
             heap_passed(heap, slab_class(slab), UINT8_MAX);
         return;
     }
     spare(heap, slab);
+    if (++heap->turns % TURNS == 0)
+        heaps_tick();
     if (heap->spare_bytes > SPARE_MAX_BYTES)
         retire_spares(heap, slab_class(slab));
 }
@@ -259,7 +263,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     unsigned passed =
         UINT8_MAX - (unsigned)heap->current[class]->until; /* of a small one, freed again */
     leave_current(heap, class);
-    bool due = bin->first == NULL || ++heap->refills % DRAIN_REFILLS == 0;
+    bool due = bin->first == NULL || ++heap->turns % TURNS == 0;
     if (due && load_relaxed(&heap->mailbox) != NULL)
         heap_drain(heap);
     struct span *slab = bin->first;

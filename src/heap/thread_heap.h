@@ -57,7 +57,7 @@ struct heap {
     struct bin bins[CLASS_COUNT];
     struct run_cache runs;
     struct packed packed;
-    uint8_t refills;         /* holder: counts, around */
+    uint8_t turns;           /* holder: counts refills and emptied medium slabs, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
     uint64_t spares[2];      /* holder: bit a class from SMALL_CLASSES on, set when its current slab
                                 is empty */
