@@ -140,7 +140,7 @@ static void list(struct heap *heap, struct span *slab, unsigned live)
         retire_listed(heap, slab);
 }
 
-/* The same when the first slot of a new slab has been taken. */
+/* What a slab counts for; the first slot of a new one, just taken, changes nothing. */
 static size_t spare_bytes(const struct span *slab)
 {
     if (slab_is_void(slab))

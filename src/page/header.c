@@ -2,8 +2,7 @@
  * frozen for a fork.
  *
  * A header keeps its cold area for ever, so headers are recycled by its size. They lie densely: one
- * that was never used has cost no memory. But those made for one thread lie together: processors
- * fetch lines in pairs, and two threads would take each other's.
+ * that was never used has cost no memory.
  */
 #include "base/atomic.h"
 #include "base/bits.h"
@@ -25,34 +24,12 @@ void header_push(struct span *span)
     pages_state.headers[span->cold_64] = span;
 }
 
-/* Places for headers in a row: the next one's address, in its low bits how many are left. Exchanged
- * as one word, so any thread may take from any row. */
-enum { ROWS = 8, ROW_HEADERS = 8 };
-
-static uintptr_t rows[ROWS]; /* atomic */
-
-static struct span *header_place(void)
-{
-    enum { BYTES = sizeof(struct span) };
-    uintptr_t *row = &rows[((uintptr_t)__builtin_thread_pointer() >> PAGE_SHIFT) % ROWS];
-    uintptr_t next = load_relaxed(row);
-    while (next % BYTES != 0)
-        if (compare_swap_acq_rel(row, &next, next + BYTES - 1))
-            return (struct span *)align_down(next, BYTES);
-    char *fresh = meta_take(META_HOT, ROW_HEADERS * BYTES);
-    if (fresh == NULL)
-        return meta_take(META_HOT, BYTES);
-    /* When another thread was first, the others of ours are lost, 448 bytes. */
-    (void)compare_swap_acq_rel(row, &next, (uintptr_t)fresh + BYTES + ROW_HEADERS - 1);
-    return (struct span *)(void *)fresh;
-}
-
 struct span *header_make(unsigned cold_64)
 {
-    struct span *span = header_place();
+    struct span *span = meta_take_near(META_HOT, sizeof *span);
     if (span == NULL)
         return NULL;
-    if (cold_64 != 0 && (span->links = meta_take(META_COLD, (size_t)cold_64 * 64)) == NULL)
+    if (cold_64 != 0 && (span->links = meta_take_near(META_COLD, (size_t)cold_64 * 64)) == NULL)
         return NULL; /* the header is lost: one cache line, when memory is out */
     span->cold_64 = (uint8_t)cold_64;
     store_relaxed(&span->tag, (uint8_t)SPAN_NONE);

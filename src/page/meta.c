@@ -17,6 +17,12 @@ struct chunk {
     size_t used_bytes; /* atomic: may exceed the size */
 };
 
+/* Rows of lines for the small pieces of some threads: the next one's address, in its low bits how
+ * many are left. Exchanged as one word, so any thread may take from any row. */
+enum { LINE_BYTES = 64, PAIR_BYTES = 2 * LINE_BYTES, ROWS = 8 };
+static const size_t row_lines[META_KINDS] = {[META_HOT] = 8, [META_COLD] = LINE_BYTES - 2};
+
+static uintptr_t rows[META_KINDS][ROWS]; /* atomic */
 static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
 static size_t total_bytes;               /* atomic */
 
@@ -37,20 +43,21 @@ static char *map_chunk(size_t least, size_t *size_bytes)
     }
 }
 
-/* The hot chunk's descriptor is its first line; the cold one's must not touch cold memory. */
+/* The hot chunk's descriptor is its first pair of lines; the cold one's must not touch cold memory.
+ */
 static struct chunk *make_chunk(enum meta_kind kind, size_t least)
 {
     struct chunk *chunk = kind == META_COLD ? meta_take(META_HOT, sizeof *chunk) : NULL;
     if (kind == META_COLD && chunk == NULL)
         return NULL;
     size_t size_bytes;
-    char *start = map_chunk(kind == META_HOT ? least + 64 : least, &size_bytes);
+    char *start = map_chunk(kind == META_HOT ? least + PAIR_BYTES : least, &size_bytes);
     if (start == NULL)
         return NULL;
     size_t used = 0;
     if (kind == META_HOT) {
         chunk = (struct chunk *)(void *)start;
-        used = 64;
+        used = PAIR_BYTES;
     }
     *chunk = (struct chunk){start, size_bytes, used};
     return chunk;
@@ -58,7 +65,7 @@ static struct chunk *make_chunk(enum meta_kind kind, size_t least)
 
 void *meta_take(enum meta_kind kind, size_t size_bytes)
 {
-    size_bytes = align_up(size_bytes, 64);
+    size_bytes = align_up(size_bytes, PAIR_BYTES);
     struct chunk *chunk = load_acquire(&chunks[kind]); /* pairs with the publication below */
     for (;;) {
         if (chunk) {
@@ -78,10 +85,32 @@ void *meta_take(enum meta_kind kind, size_t size_bytes)
     }
 }
 
+void *meta_take_near(enum meta_kind kind, size_t size_bytes)
+{
+    uintptr_t lines = align_up(size_bytes, LINE_BYTES) / LINE_BYTES;
+    uintptr_t *row = &rows[kind][(thread_identity() >> PAGE_SHIFT) % ROWS];
+    uintptr_t next = load_relaxed(row);
+    while (next % LINE_BYTES >= lines)
+        if (compare_swap_acq_rel(row, &next, next + lines * LINE_BYTES - lines))
+            return (void *)align_down(next, LINE_BYTES);
+    size_t whole = row_lines[kind];
+    if (lines > whole / 2)
+        return meta_take(kind, size_bytes);
+    char *fresh = meta_take(kind, whole * LINE_BYTES);
+    if (fresh == NULL)
+        return meta_take(kind, size_bytes);
+    /* The rest of the row before is lost; ours, when another thread was first. */
+    (void)compare_swap_acq_rel(row, &next, (uintptr_t)fresh + lines * LINE_BYTES + whole - lines);
+    return fresh;
+}
+
 void meta_forget_chunks(void)
 {
-    for (int kind = 0; kind < META_KINDS; kind++)
+    for (int kind = 0; kind < META_KINDS; kind++) {
         store_relaxed(&chunks[kind], (struct chunk *)NULL);
+        for (int i = 0; i < ROWS; i++)
+            store_relaxed(&rows[kind][i], (uintptr_t)0);
+    }
 }
 
 size_t meta_bytes(void) { return load_relaxed(&total_bytes); }

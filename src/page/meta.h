@@ -2,7 +2,8 @@
  *
  * Two regions: hot for headers, heaps and bitmaps, which are used at once, and cold for the slabs'
  * link bytes, which stay untouched, and so without memory, until a block of the slab is freed.
- * Pieces are dense, zero, and 64-byte aligned. Lock-free, so it works in any state of a fork.
+ * Pieces are dense, zero, and aligned to two cache lines, because processors fetch lines in pairs
+ * and two threads would take each other's. Lock-free, so it works in any state of a fork.
  */
 #ifndef CAIRN_PAGE_META_H
 #define CAIRN_PAGE_META_H
@@ -13,6 +14,9 @@ enum meta_kind { META_HOT, META_COLD, META_KINDS };
 
 /* NULL when the system has no memory. */
 void *meta_take(enum meta_kind kind, size_t size_bytes);
+
+/* The same for small pieces, to single lines: one behind another of the calling thread's. */
+void *meta_take_near(enum meta_kind kind, size_t size_bytes);
 
 /* In the child of a fork: other threads may have moved the cursors while the kernel copied page
  * after page. */

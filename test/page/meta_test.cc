@@ -1,8 +1,10 @@
 // Metadata memory: dense, zero, aligned, never handed out twice, and what is done when it runs out.
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
@@ -16,17 +18,17 @@ TEST(Meta, PiecesAreZeroAlignedAndDense)
 {
     char *last = static_cast<char *>(meta_take(META_HOT, 1));
     ASSERT_NE(last, nullptr);
-    size_t last_size = 64;
+    size_t last_size = 128;
     size_t gaps = 0;
     for (size_t size = 1; size < 5000; size += 37) {
         char *piece = static_cast<char *>(meta_take(META_HOT, size));
         ASSERT_NE(piece, nullptr);
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(piece) % 64, 0u);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(piece) % 128, 0u);
         EXPECT_TRUE(page_layer::reads(piece, size, 0));
         gaps += piece != last + last_size; // only from chunk to chunk
         memset(piece, 0xff, size);
         last = piece;
-        last_size = (size + 63) / 64 * 64;
+        last_size = (size + 127) / 128 * 128;
     }
     EXPECT_LE(gaps, 4u);
 }
@@ -120,14 +122,59 @@ TEST(Meta, FreePagesServeWhenTheSystemRefuses)
     EXPECT_LT(page_layer::stats().free_bytes, free_before);
 }
 
+// Lines come in pairs, and none is of two threads, unless their rows fall together.
+TEST(Meta, SmallPiecesOfAThreadLieTogether)
+{
+    constexpr size_t kSizes[] = {64, 128, 320, 1088, 64, 192};
+    struct Taker {
+        uintptr_t row = 0;
+        size_t behind = 0; // pieces that follow the one before
+        std::set<uintptr_t> pairs;
+    };
+    for (enum meta_kind kind : {META_HOT, META_COLD}) {
+        std::vector<Taker> takers(2);
+        std::atomic<size_t> there = 0;
+        std::vector<std::thread> threads;
+        for (Taker &taker : takers)
+            threads.emplace_back([&] {
+                for (there++; there != takers.size();)
+                    sched_yield();
+                taker.row = (thread_identity() >> PAGE_SHIFT) % 8;
+                char *end = nullptr;
+                for (int round = 0; round < 200; round++)
+                    for (size_t size : kSizes) {
+                        char *piece = static_cast<char *>(meta_take_near(kind, size));
+                        ASSERT_NE(piece, nullptr);
+                        ASSERT_EQ(reinterpret_cast<uintptr_t>(piece) % 64, 0u);
+                        ASSERT_TRUE(page_layer::reads(piece, size, 0));
+                        memset(piece, 1, size);
+                        taker.behind += piece == end;
+                        end = piece + size;
+                        for (char *line = piece; line < end; line += 64)
+                            taker.pairs.insert(reinterpret_cast<uintptr_t>(line) / 128);
+                    }
+            });
+        for (std::thread &thread : threads)
+            thread.join();
+        if (takers[0].row == takers[1].row)
+            GTEST_SKIP() << "both threads take from one row";
+        for (const Taker &taker : takers)
+            EXPECT_GT(taker.behind, kind == META_COLD ? 600u : 200u);
+        for (uintptr_t pair : takers[0].pairs)
+            ASSERT_EQ(takers[1].pairs.count(pair), 0u) << "kind " << kind;
+    }
+}
+
 TEST(Meta, AForksChildTakesFromItsOwnChunks)
 {
-    char *before = static_cast<char *>(meta_take(META_HOT, 64));
+    char *before = static_cast<char *>(meta_take(META_HOT, 128));
+    char *near_before = static_cast<char *>(meta_take_near(META_HOT, 64));
     meta_forget_chunks();
-    char *after = static_cast<char *>(meta_take(META_HOT, 64));
+    char *after = static_cast<char *>(meta_take(META_HOT, 128));
     ASSERT_NE(after, nullptr);
-    EXPECT_NE(after, before + 64);
-    EXPECT_TRUE(page_layer::reads(after, 64, 0));
+    EXPECT_NE(after, before + 128);
+    EXPECT_TRUE(page_layer::reads(after, 128, 0));
+    EXPECT_NE(meta_take_near(META_HOT, 64), near_before + 64);
 }
 
 TEST(Meta, ThreadsGetDifferentPieces)
