@@ -15,9 +15,9 @@
 enum { SPARE_MAX_BYTES = 352 << 10 };
 
 /* The mailbox is emptied when a class has nothing left, and after so many refills at the latest:
- * the longer it waits, the more frees a slab's visit collects. What is due by age is asked for as
- * seldom. */
-enum { TURNS = 16 };
+ * the longer it waits, the more frees a slab's visit collects. So many emptied slabs that stay
+ * spare ask once what is due by age. */
+enum { DRAIN_TURNS = 16, TICK_TURNS = 64 };
 
 static struct span empty_slab = {
     .limit = 1, .until = UINT8_MAX, .head = LINK_END}; /* const: never written */
@@ -143,11 +143,8 @@ static void list(struct heap *heap, struct span *slab, unsigned live)
 /* What a slab counts for; the first slot of a new one, just taken, changes nothing. */
 static size_t spare_bytes(const struct span *slab)
 {
-    if (slab_is_void(slab))
-        return 0;
-    size_t bytes = (size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT;
     size_t slots = larger_of((size_t)load_relaxed(&slab->limit) - 1, 1);
-    return bytes / 8 + slots * slab->size_bytes / 8 * 7;
+    return slab_is_void(slab) ? 0 : slab->size_bytes * (slab->capacity + 7 * slots) / 8;
 }
 
 static uint64_t *spare_word(struct heap *heap, const struct span *slab)
@@ -226,7 +223,7 @@ void heap_attend(struct heap *heap, struct span *slab)
         return;
     }
     spare(heap, slab);
-    if (++heap->turns % TURNS == 0)
+    if (++heap->turns % TICK_TURNS == 0)
         heaps_tick();
     if (heap->spare_bytes > SPARE_MAX_BYTES)
         retire_spares(heap, slab_class(slab));
@@ -263,7 +260,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     unsigned passed =
         UINT8_MAX - (unsigned)heap->current[class]->until; /* of a small one, freed again */
     leave_current(heap, class);
-    bool due = bin->first == NULL || ++heap->turns % TURNS == 0;
+    bool due = bin->first == NULL || ++heap->turns % DRAIN_TURNS == 0;
     if (due && load_relaxed(&heap->mailbox) != NULL)
         heap_drain(heap);
     struct span *slab = bin->first;

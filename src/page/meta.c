@@ -18,9 +18,10 @@ struct chunk {
 };
 
 /* Rows of lines for the small pieces of some threads: the next one's address, in its low bits how
- * many are left. Exchanged as one word, so any thread may take from any row. */
+ * many are left, an even number below 64 at first. Exchanged as one word, so any thread may take
+ * from any row. */
 enum { LINE_BYTES = 64, PAIR_BYTES = 2 * LINE_BYTES, ROWS = 8 };
-static const size_t row_lines[META_KINDS] = {[META_HOT] = 8, [META_COLD] = LINE_BYTES - 2};
+static const size_t row_lines[META_KINDS] = {[META_HOT] = 8, [META_COLD] = 62};
 
 static uintptr_t rows[META_KINDS][ROWS]; /* atomic */
 static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
