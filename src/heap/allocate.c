@@ -23,8 +23,8 @@ static void *take_medium(struct heap *heap, unsigned class)
 {
     void *block = take_small(heap, class);
     struct span *slab = heap->current[class];
-    if (block && slab->until++ == 0)
-        heap_unspare(heap, slab);
+    if (block)
+        slab->until++;
     return block;
 }
 
@@ -84,8 +84,7 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
     void *block = slab_pop(slab);
     if (unlikely(block == NULL))
         return allocate_raw(class, size_bytes, 1);
-    if (slab->until++ == 0)
-        heap_unspare(heap, slab);
+    slab->until++;
     return block;
 }
 

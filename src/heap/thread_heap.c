@@ -140,69 +140,49 @@ static void list(struct heap *heap, struct span *slab, unsigned live)
         retire_listed(heap, slab);
 }
 
-/* What a slab counts for; the first slot of a new one, just taken, changes nothing. */
-static size_t spare_bytes(const struct span *slab)
+/* What an empty slab counts for. */
+static uint32_t spare_count(const struct span *slab)
 {
-    size_t slots = larger_of((size_t)load_relaxed(&slab->limit) - 1, 1);
-    return slab_is_void(slab) ? 0 : slab->size_bytes * (slab->capacity + 7 * slots) / 8;
+    uint32_t used = (uint32_t)load_relaxed(&slab->limit) - 1;
+    return slab_is_void(slab) ? 0 : slab->size_bytes * (slab->capacity + 7 * used) / 8;
 }
 
-static uint64_t *spare_word(struct heap *heap, const struct span *slab)
+static void count_spare(struct heap *heap, unsigned class, uint32_t count)
 {
-    return &heap->spares[(slab_class(slab) - SMALL_CLASSES) / 64];
-}
-static uint64_t spare_bit(const struct span *slab)
-{
-    return (uint64_t)1 << (slab_class(slab) - SMALL_CLASSES) % 64;
+    uint32_t *counted = &heap->spares[class - SMALL_CLASSES];
+    heap->spare_bytes += (size_t)count - *counted;
+    *counted = count;
 }
 
-static void spare(struct heap *heap, const struct span *slab)
+/* Makes another slab current, or none. While a small one is it, its count only has to stay above
+ * zero; a medium one's is exact. */
+static void make_current(struct heap *heap, unsigned class, struct span *slab)
 {
-    *spare_word(heap, slab) |= spare_bit(slab);
-    heap->spare_bytes += spare_bytes(slab);
-}
-
-void heap_unspare(struct heap *heap, const struct span *slab)
-{
-    *spare_word(heap, slab) &= ~spare_bit(slab);
-    heap->spare_bytes -= spare_bytes(slab);
-}
-
-/* While a small slab is current its count only has to stay above zero; a medium one's is exact. */
-static void make_current(struct heap *heap, struct span *slab)
-{
-    if (is_small(slab_class(slab)))
+    heap->current[class] = slab;
+    if (!is_small(class))
+        count_spare(heap, class, 0);
+    else if (slab != &empty_slab)
         slab->until = UINT8_MAX;
-    else if (slab->until == 0)
-        spare(heap, slab);
-    heap->current[slab_class(slab)] = slab;
-}
-
-/* The first class behind `class`, around, whose current slab is spare; one is. */
-static unsigned spare_behind(const struct heap *heap, unsigned class)
-{
-    unsigned from = class - SMALL_CLASSES + 1;
-    unsigned word = from / 64;
-    uint64_t bits = heap->spares[word] & ~(uint64_t)0 << from % 64;
-    while (bits == 0) {
-        word = 1 - word;
-        bits = heap->spares[word];
-    }
-    return SMALL_CLASSES + word * 64 + lowest_bit(bits);
 }
 
 /* Too much is spare: slabs of the next classes go, but not one whose poster is on its way, and not
- * that of `newest`, just emptied. */
+ * that of `newest`, just emptied. Those in use again were counted for nothing. */
 static no_inline void retire_spares(struct heap *heap, unsigned newest)
 {
     unsigned class = newest;
-    while (heap->spare_bytes > SPARE_MAX_BYTES && (class = spare_behind(heap, class)) != newest) {
+    while (heap->spare_bytes > SPARE_MAX_BYTES) {
+        class = class + 1 == CLASS_COUNT ? (unsigned)SMALL_CLASSES : class + 1;
+        if (class == newest)
+            return;
         struct span *slab = heap->current[class];
-        if (!is_settled(slab, heap))
+        if (heap->spares[class - SMALL_CLASSES] == 0)
             continue;
-        heap_unspare(heap, slab);
-        heap->current[class] = &empty_slab;
-        retire(heap, slab);
+        if (slab->until != 0) {
+            count_spare(heap, class, 0);
+        } else if (is_settled(slab, heap)) {
+            make_current(heap, class, &empty_slab);
+            retire(heap, slab);
+        }
     }
 }
 
@@ -222,7 +202,7 @@ void heap_attend(struct heap *heap, struct span *slab)
             heap_passed(heap, slab_class(slab), UINT8_MAX);
         return;
     }
-    spare(heap, slab);
+    count_spare(heap, slab_class(slab), spare_count(slab));
     if (++heap->turns % TICK_TURNS == 0)
         heaps_tick();
     if (heap->spare_bytes > SPARE_MAX_BYTES)
@@ -236,7 +216,7 @@ static void leave_current(struct heap *heap, unsigned class)
     if (slab == &empty_slab)
         return;
     slab_wait(slab);
-    heap->current[class] = &empty_slab;
+    make_current(heap, class, &empty_slab);
 }
 
 /* One kept, else a new one. */
@@ -274,7 +254,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     }
     if (heap_is_sampling())
         heap_passed(heap, class, passed + slab->capacity - (unsigned)slab->until);
-    make_current(heap, slab);
+    make_current(heap, class, slab);
     return slab;
 }
 
@@ -284,9 +264,7 @@ static void put_aside(struct heap *heap, unsigned class)
     struct span *slab = heap->current[class];
     if (slab == &empty_slab)
         return;
-    heap->current[class] = &empty_slab;
-    if (!is_small(class) && slab->until == 0)
-        heap_unspare(heap, slab);
+    make_current(heap, class, &empty_slab);
     unsigned live = slab_used(slab);
     if (live == slab->capacity)
         slab_wait(slab);
@@ -361,11 +339,13 @@ void heap_verify(struct heap *heap)
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
         check_internal(current == &empty_slab || slab_heap(current) == heap);
-        bool is_spare = !is_small(class) && current != &empty_slab && current->until == 0;
-        if (is_spare)
-            spare += spare_bytes(current);
-        if (!is_small(class) && current != &empty_slab)
-            check_internal(is_spare == ((*spare_word(heap, current) & spare_bit(current)) != 0));
+        if (!is_small(class)) {
+            uint32_t counted = heap->spares[class - SMALL_CLASSES];
+            bool empty = current != &empty_slab && current->until == 0;
+            check_internal(empty ? counted == spare_count(current)
+                                 : counted == 0 || current != &empty_slab);
+            spare += counted;
+        }
         bool armed = heap->sampling.armed == class + 1;
         if (is_small(class) && !all_armed)
             check_internal(heap->small_class[size_classes[class].size_bytes] ==

@@ -37,7 +37,6 @@ struct sampling {
     uint8_t armed;   /* 1 + the class whose sizes lead to the empty slab; 0: none */
     uint8_t skipped; /* mallocs of that class that pass before one is sampled */
 };
-static_check(CLASS_COUNT - SMALL_CLASSES <= 2 * 64, "a bit of spares for each");
 static_check(CLASS_COUNT <= UINT8_MAX, "small_class leads to every entry of current");
 
 /* Hardened builds: freed blocks of a heap that wait, small and medium ones. Bounds what they hold
@@ -59,9 +58,9 @@ struct heap {
     struct packed packed;
     uint8_t turns;           /* holder: counts refills and emptied medium slabs, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
-    uint64_t spares[2];      /* holder: bit a class from SMALL_CLASSES on, set when its current slab
-                                is empty */
-    size_t spare_bytes;      /* holder: what those slabs count for, see thread_heap.c */
+    size_t spare_bytes;      /* holder: sum of the next; see thread_heap.c */
+    uint32_t spares[CLASS_COUNT - SMALL_CLASSES]; /* holder: what a medium class's current slab
+                                                     counts for, since it was empty */
     struct sampling sampling;
     uint64_t random; /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
@@ -114,9 +113,6 @@ struct span *heap_refill(struct heap *heap, unsigned size_class);
 
 /* A slab's count of frees ran out: it is empty, or full no more, or current. The holder's. */
 void heap_attend(struct heap *heap, struct span *slab);
-
-/* A block was taken from a medium slab that was current and empty. */
-void heap_unspare(struct heap *heap, const struct span *slab);
 
 /* The next mallocs of a small class take the slow path, until it is disarmed or another one is
  * armed. The holder's. */
