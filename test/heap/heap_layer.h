@@ -1,6 +1,7 @@
 // What the heap's unit tests share: its internals as C++ sees them, and the heap of this thread.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -53,6 +54,16 @@ inline heap_stats stats()
     heap_read_stats(&stats);
     return stats;
 }
+
+// For tests of this thread's heap: it is there before each, and everything verifies after it.
+class OwnHeap : public testing::Test
+{
+  protected:
+    void SetUp() override { heap_ = own_heap(); }
+    void TearDown() override { verify(); }
+
+    struct heap *heap_ = nullptr;
+};
 
 // Runs `body` on a thread of its own, to its end.
 template <typename Body> void in_thread(Body body)

@@ -11,14 +11,10 @@ namespace
 using heap_layer::allocate;
 using heap_layer::in_thread;
 using heap_layer::kKiB;
-using heap_layer::own_heap;
 using heap_layer::span_of;
 
-class HeapLife : public testing::Test
+class HeapLife : public heap_layer::OwnHeap
 {
-  protected:
-    void SetUp() override { own_heap(); }
-    void TearDown() override { heap_layer::verify(); }
 };
 
 TEST_F(HeapLife, AThreadHasNoneBeforeItsFirstBlock)

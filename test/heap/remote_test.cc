@@ -17,13 +17,8 @@ using heap_layer::in_thread;
 using heap_layer::kKiB;
 using heap_layer::span_of;
 
-class Remote : public testing::Test
+class Remote : public heap_layer::OwnHeap
 {
-  protected:
-    void SetUp() override { heap_ = heap_layer::own_heap(); }
-    void TearDown() override { heap_layer::verify(); }
-
-    struct heap *heap_ = nullptr;
 };
 
 TEST_F(Remote, TheFirstInAWordPosts)

@@ -19,11 +19,8 @@ using heap_layer::kKiB;
 using heap_layer::own_heap;
 using heap_layer::span_of;
 
-class ThreadHeap : public testing::Test
+class ThreadHeap : public heap_layer::OwnHeap
 {
-  protected:
-    void SetUp() override { own_heap(); }
-    void TearDown() override { heap_layer::verify(); }
 };
 
 TEST_F(ThreadHeap, ASlabWithRoomIsUsedBeforeANewOne)
