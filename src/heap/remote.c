@@ -119,8 +119,7 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
         return;
     }
     unsigned slot = (unsigned)slab_slot(slab, pointer);
-    if (unlikely(config_hardened || slot >= load_relaxed(&slab->limit) ||
-                 load_relaxed(slab_link(slab, slot)) != LINK_LIVE))
+    if (unlikely(config_hardened || !slab_shows_live(slab, slot)))
         slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (config_hardened)
         harden_take_back(slab, slot);

@@ -28,11 +28,9 @@ static bool slab_suits(const struct span *slab, size_t size_bytes)
 {
     if (slab_is_packed(slab))
         return size_bytes <= PACKED_BYTES;
-    if (size_bytes <= SMALL_MOST)
-        return small_class(size_bytes + CANARY_BYTES) == slab_class(slab);
-    if (config_canaries)
+    if (config_canaries || size_bytes <= SMALL_MAX)
         return size_bytes <= MEDIUM_MOST &&
-               medium_class(size_bytes + CANARY_BYTES) == slab_class(slab);
+               class_of_size(size_bytes + CANARY_BYTES) == slab_class(slab);
     return size_bytes <= slab->size_bytes && size_bytes > slab->size_bytes / 4 * 3;
 }
 
@@ -94,9 +92,7 @@ void *heap_resize(void *pointer, size_t size_bytes)
     struct span *slab = page_map_find(pointer);
     if (config_hardened || unlikely(load_relaxed(&slab->owner) != (uintptr_t)thread_heap))
         return resize_slow(pointer, size_bytes);
-    size_t slot = slab_slot(slab, pointer);
-    if (unlikely(slot >= load_relaxed(&slab->limit) ||
-                 load_relaxed(slab_link(slab, (unsigned)slot)) != LINK_LIVE))
+    if (unlikely(!slab_shows_live(slab, (unsigned)slab_slot(slab, pointer))))
         return resize_slow(pointer, size_bytes);
     if (slab_suits(slab, size_bytes))
         return pointer;

@@ -131,6 +131,13 @@ inline_always uint64_t slab_slot(const struct span *slab, const void *address)
                            INVERSE_SHIFT);
 }
 
+/* Whether the slot, as slab_slot computed it, was handed out and its owner has not freed it since.
+ */
+inline_always bool slab_shows_live(const struct span *slab, unsigned slot)
+{
+    return slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
+}
+
 /* The remote bit of a slot: slots count from 1, bits from 0. */
 inline_always uint64_t *slab_remote_word(const struct span *slab, unsigned slot)
 {

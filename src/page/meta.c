@@ -95,9 +95,7 @@ void *meta_take_near(enum meta_kind kind, size_t size_bytes)
         if (compare_swap_acq_rel(row, &next, next + lines * LINE_BYTES - lines))
             return (void *)align_down(next, LINE_BYTES);
     size_t whole = row_lines[kind];
-    if (lines > whole / 2)
-        return meta_take(kind, size_bytes);
-    char *fresh = meta_take(kind, whole * LINE_BYTES);
+    char *fresh = lines <= whole / 2 ? meta_take(kind, whole * LINE_BYTES) : NULL;
     if (fresh == NULL)
         return meta_take(kind, size_bytes);
     /* The rest of the row before is lost; ours, when another thread was first. */
