@@ -29,8 +29,7 @@ function(cairn_add_objects target hardened)
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_definitions(${target} PUBLIC
     CAIRN_DEBUG=$<BOOL:${CAIRN_DEBUG}> CAIRN_HARDENED=${hardened}
-    CAIRN_TEST_DELAYS=$<BOOL:${CAIRN_TEST_DELAYS}>
-    CAIRN_VERSION="${PROJECT_VERSION}")
+    CAIRN_TEST_DELAYS=$<BOOL:${CAIRN_TEST_DELAYS}>)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 

@@ -37,11 +37,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <cairn/api.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define CAIRN_API __attribute__((visibility("default")))
 
 /* What an allocator can do; bits of `capabilities`. */
 enum {

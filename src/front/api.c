@@ -9,6 +9,8 @@
 #include <limits.h>
 #include <malloc.h>
 
+api const char *cairn_version(void) { return CAIRN_VERSION; }
+
 api void *cairn_malloc(size_t size) { return entry_malloc(size); }
 api void cairn_free(void *pointer) { entry_free(pointer); }
 api void *cairn_calloc(size_t count, size_t size) { return entry_calloc(count, size); }

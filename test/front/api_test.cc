@@ -20,6 +20,13 @@ bool is_aligned(const void *block, size_t alignment)
     return reinterpret_cast<uintptr_t>(block) % alignment == 0;
 }
 
+TEST(Api, TheLibraryNamesTheVersionOfItsHeaders)
+{
+    EXPECT_EQ(cairn_version(), std::to_string(CAIRN_VERSION_MAJOR) + "." +
+                                   std::to_string(CAIRN_VERSION_MINOR) + "." +
+                                   std::to_string(CAIRN_VERSION_PATCH));
+}
+
 TEST(Api, EveryNameGivesABlockThatFreeTakes)
 {
     void *aligned = nullptr;
