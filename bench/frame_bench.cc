@@ -333,12 +333,12 @@ void RingFrames(benchmark::State &state)
     const auto nodes = static_cast<size_t>(state.range(0));
     cairn_ring *ring = cairn_ring_new(nullptr);
     for (auto _ : state) {
-        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(cairn_ring_open(ring));
         benchmark::DoNotOptimize(build_on(ring, nodes));
         cairn_ring_release(cairn_ring_seal(ring));
     }
     per_node(state, nodes);
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 BENCH(RingFrames)->Arg(8)->Arg(64);
 
@@ -378,7 +378,7 @@ void RingTwoThreads(benchmark::State &state)
     std::thread consumer([&] { consume(*handover); });
     size_t made = 0;
     for (auto _ : state) {
-        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(cairn_ring_open(ring));
         benchmark::DoNotOptimize(build_on(ring, nodes));
         handover->frames[made % Handover::kPlaces] = cairn_ring_seal(ring);
         if (++made % Handover::kStep == 0) {
@@ -392,7 +392,7 @@ void RingTwoThreads(benchmark::State &state)
     handover->over.store(true, std::memory_order_release);
     consumer.join();
     per_node(state, nodes);
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 BENCH(RingTwoThreads)->Arg(8)->Arg(64)->UseRealTime();
 
@@ -401,17 +401,17 @@ void RingList(benchmark::State &state)
 {
     cairn_ring *ring = cairn_ring_new(nullptr);
     for (int round = 0; round < 1; round++) {
-        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(cairn_ring_open(ring));
         build_on(ring, kNodes);
         cairn_ring_release(cairn_ring_seal(ring));
     }
     for (auto _ : state) {
-        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(cairn_ring_open(ring));
         benchmark::DoNotOptimize(build_on(ring, kNodes));
         cairn_ring_release(cairn_ring_seal(ring));
     }
     per_node(state, kNodes);
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 BENCH(RingList)->Unit(benchmark::kMillisecond)->MinTime(1);
 
@@ -419,10 +419,10 @@ void RingListCold(benchmark::State &state)
 {
     for (auto _ : state) {
         cairn_ring *ring = cairn_ring_new(nullptr);
-        cairn_ring_open(ring);
+        benchmark::DoNotOptimize(cairn_ring_open(ring));
         benchmark::DoNotOptimize(build_on(ring, kNodes));
         cairn_ring_release(cairn_ring_seal(ring));
-        cairn_ring_delete(ring);
+        cairn_ring_close(ring);
     }
     per_node(state, kNodes);
 }
@@ -479,12 +479,12 @@ void RingContended(benchmark::State &state)
     contended(
         state,
         [=] {
-            cairn_ring_open(ring);
+            benchmark::DoNotOptimize(cairn_ring_open(ring));
             benchmark::DoNotOptimize(build_on(ring, kMallocNodes));
             return cairn_ring_seal(ring);
         },
         [](cairn_frame frame) { cairn_ring_release(frame); });
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 BENCH(RingContended)->Unit(benchmark::kMillisecond)->UseRealTime();
 

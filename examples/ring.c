@@ -99,7 +99,7 @@ int main(void)
         expected += number % 20;
         put(message);
     }
-    cairn_ring_delete(ring); /* ends with the last release */
+    cairn_ring_close(ring); /* ends with the last release */
     pthread_mutex_lock(&queue.lock);
     queue.ended = 1;
     pthread_cond_broadcast(&queue.changed);

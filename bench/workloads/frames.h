@@ -20,7 +20,7 @@
 #pragma weak cairn_fifo_free_slow
 #pragma weak cairn_fifo_end_page
 #pragma weak cairn_ring_new
-#pragma weak cairn_ring_delete
+#pragma weak cairn_ring_close
 #pragma weak cairn_ring_adopt
 #pragma weak cairn_ring_open
 #pragma weak cairn_ring_seal

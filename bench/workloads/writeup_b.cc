@@ -179,7 +179,7 @@ class OnRing
     ~OnRing()
     {
         adopt();
-        cairn_ring_delete(ring_);
+        cairn_ring_close(ring_);
     }
     void adopt() { cairn_ring_adopt(ring_); }
     List make(Lists &lists, uint64_t nodes)

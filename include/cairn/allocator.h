@@ -91,14 +91,19 @@ static inline bool cairn_allocator_can(struct cairn_allocator allocator, unsigne
     return (allocator.operations->capabilities & capabilities) == capabilities;
 }
 
+/* `count` times `size`; SIZE_MAX when that overflows: no allocator has so much, so the answer and
+ * errno are the allocator's. */
+static inline size_t cairn_array_bytes(size_t count, size_t size)
+{
+    size_t total;
+    return __builtin_mul_overflow(count, size, &total) ? SIZE_MAX : total;
+}
+
 /* `count` blocks of `size` bytes in one; NULL with ENOMEM also when the product overflows. */
 static inline void *cairn_allocator_alloc_array(struct cairn_allocator allocator, size_t count,
                                                 size_t size, size_t align)
 {
-    size_t total;
-    if (__builtin_mul_overflow(count, size, &total))
-        total = SIZE_MAX; /* no allocator has it: the answer and errno are the allocator's */
-    return cairn_allocator_alloc(allocator, total, align);
+    return cairn_allocator_alloc(allocator, cairn_array_bytes(count, size), align);
 }
 
 /* The block at a new size, moved where it has to be: the first bytes are kept, `align` is that of

@@ -106,7 +106,7 @@ template <class T> class allocator
 struct deleter {
     void operator()(cairn_stack *stack) const noexcept { cairn_stack_delete(stack); }
     void operator()(cairn_fifo *fifo) const noexcept { cairn_fifo_close(fifo); }
-    void operator()(cairn_ring *ring) const noexcept { cairn_ring_delete(ring); }
+    void operator()(cairn_ring *ring) const noexcept { cairn_ring_close(ring); }
 };
 using stack_ptr = std::unique_ptr<cairn_stack, deleter>;
 using fifo_ptr = std::unique_ptr<cairn_fifo, deleter>;

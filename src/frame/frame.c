@@ -3,13 +3,20 @@
 
 #include <errno.h>
 
-/* A free descriptor's first word links it. The head holds its address, a multiple of 64 below 2^48,
- * and in the other 22 bits a number that every change of the head makes new: a descriptor that was
- * taken and given back meanwhile does not pass for the unchanged list. */
+/* A free descriptor is linked by a word behind it, so that it keeps what it was given back with: a
+ * stale handle finds no owner, no position and no limit there. The head holds its address, a
+ * multiple of 64 below 2^48, and in the other 22 bits a number that every change of the head makes
+ * new: a descriptor that was taken and given back meanwhile does not pass for the unchanged list.
+ */
 static uintptr_t heads[CELL_KINDS] cache_aligned; /* atomic */
 
 enum { TAG_STEP = 1 };
 #define TAG_MASK ((uintptr_t)0xffff00000000003f)
+
+struct cell {
+    char descriptor[CELL_BYTES];
+    uintptr_t next; /* atomic: the next free descriptor */
+};
 
 static uintptr_t next_tag(uintptr_t head)
 {
@@ -25,21 +32,22 @@ void *cell_take(enum cell_kind kind)
     pages_start();
     uintptr_t head = load_acquire(&heads[kind]); /* pairs with the release in cell_give */
     while ((head & ~TAG_MASK) != 0) {
-        uintptr_t *cell = (uintptr_t *)(head & ~TAG_MASK);
+        struct cell *cell = (struct cell *)(head & ~TAG_MASK);
         /* May be another's by now; then the exchange fails. Descriptors stay mapped, so reading it
          * is safe. */
-        uintptr_t next = load_relaxed(cell);
+        uintptr_t next = load_relaxed(&cell->next);
         if (compare_swap_acq_rel(&heads[kind], &head, next | next_tag(head)))
             return cell;
     }
-    return meta_take(META_HOT, CELL_BYTES);
+    return meta_take(META_HOT, sizeof(struct cell));
 }
 
-void cell_give(enum cell_kind kind, void *cell)
+void cell_give(enum cell_kind kind, void *descriptor)
 {
+    struct cell *cell = descriptor;
     uintptr_t head = load_relaxed(&heads[kind]);
     do {
-        store_relaxed((uintptr_t *)cell, head & ~TAG_MASK);
+        store_relaxed(&cell->next, head & ~TAG_MASK);
         /* release: the next owner sees what this one left */
     } while (!compare_swap_acq_rel(&heads[kind], &head, (uintptr_t)cell | next_tag(head)));
 }
@@ -63,6 +71,15 @@ void run_give(struct span *span)
 }
 
 bool frame_checked(void) { return config_debug || memory_marks_active(); }
+
+bool frame_interval_over(uint64_t *interval_start_ms)
+{
+    uint64_t now = os_now_ms();
+    if (likely(now - *interval_start_ms < FRAME_DECAY_MS))
+        return false;
+    *interval_start_ms = now;
+    return true;
+}
 
 void *frame_no_memory(void)
 {

@@ -23,14 +23,14 @@
 enum cell_kind { CELL_STACK, CELL_STACK_BLOCK, CELL_FIFO, CELL_RING, CELL_RING_CHUNK, CELL_KINDS };
 
 enum {
-    CELL_BYTES = 320,      /* the largest descriptor; all kinds take the same */
+    CELL_BYTES = 504,      /* the largest descriptor; all kinds take the same, and 8 for the list */
     FRAME_DECAY_MS = 500,  /* what an allocator did not need for so long goes back */
     FRAME_NAME_BYTES = 24, /* of an allocator's name, its end included */
 };
 
 /* A descriptor: its contents are those it was given back with, or zero. NULL when memory is out. */
 void *cell_take(enum cell_kind kind);
-void cell_give(enum cell_kind kind, void *cell);
+void cell_give(enum cell_kind kind, void *descriptor);
 
 /* A run of pages: readable and writable, contents undefined. */
 struct span *run_take(size_t size_bytes, size_t alignment_bytes);
@@ -43,6 +43,9 @@ inline_always size_t run_bytes(const struct span *span)
 /* Whether allocators made now check every block: debug builds, and any build under a memory
  * checker. */
 bool frame_checked(void);
+
+/* Whether a decay interval has passed since the start, which then is now. */
+bool frame_interval_over(uint64_t *interval_start_ms);
 
 /* Sets errno to ENOMEM; returns NULL. And EINVAL. */
 void *frame_no_memory(void) cold;

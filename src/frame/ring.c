@@ -10,10 +10,23 @@ static inline struct ring *ring_of(const cairn_ring *head)
     return (struct ring *)(uintptr_t)head;
 }
 
+static _Noreturn cold void die_not_owned(const struct ring *ring)
+{
+    if (load_relaxed(&ring->head.owner) == NULL)
+        die("ring \"%s\": used after its end", ring->name);
+    die("ring \"%s\": used by a thread that does not own it", ring->name);
+}
+
 static inline void check_owner(const struct ring *ring)
 {
-    if (unlikely(ring->owner != __builtin_thread_pointer()))
-        die("ring \"%s\": used by a thread that does not own it", ring->name);
+    if (unlikely(load_relaxed(&ring->head.owner) != __builtin_thread_pointer()))
+        die_not_owned(ring);
+}
+
+static void check_not_ended(const struct ring *ring)
+{
+    if (unlikely(load_relaxed(&ring->head.owner) == NULL))
+        die_not_owned(ring);
 }
 
 static inline uintptr_t chunk_end(const struct ring_chunk *chunk)
@@ -38,22 +51,37 @@ api cairn_ring *cairn_ring_new(const cairn_ring_options *options)
 {
     static const cairn_ring_options defaults = {0};
     options = options ? options : &defaults;
+    if (options->max_bytes != 0 && options->max_bytes < CHUNK_LEAST_BYTES)
+        return frame_invalid();
     os_init();
     struct ring *ring = cell_take(CELL_RING);
     if (ring == NULL)
         return frame_no_memory();
     *ring = (struct ring){
-        .owner = __builtin_thread_pointer(),
+        .head.owner = __builtin_thread_pointer(),
         .max_bytes = options->max_bytes ? options->max_bytes : SIZE_MAX,
         .interval_start_ms = os_now_ms(),
         .look_step = LOOK_LEAST_BYTES,
+        .out_of_memory = options->out_of_memory,
+        .out_of_memory_context = options->out_of_memory_context,
         .checked = frame_checked(),
     };
     frame_copy_name(ring->name, options->name, "ring");
     return &ring->head;
 }
 
-api void cairn_ring_adopt(cairn_ring *head) { ring_of(head)->owner = __builtin_thread_pointer(); }
+api void cairn_ring_adopt(cairn_ring *head)
+{
+    check_not_ended(ring_of(head));
+    store_relaxed(&head->owner, __builtin_thread_pointer());
+}
+
+/* Asks the program after a failure; true: try again. Nothing that can never be is asked for. */
+static bool ask_for_memory(const struct ring *ring, size_t size)
+{
+    return ring->out_of_memory && size <= ring->max_bytes &&
+           ring->out_of_memory(ring->out_of_memory_context, size);
+}
 
 /* The current chunk again from its start, when all its frames are released: every few KiB while
  * that succeeds, for then they stay in cache; seldom when it fails, for then other threads write
@@ -94,21 +122,25 @@ static no_inline bool prepare(struct ring *ring)
     return true;
 }
 
+/* Whether the current chunk has no frame to give out, or is to be looked at. Without a chunk
+ * position and look_at are 0. */
+static inline bool needs_chunk(const struct ring *ring)
+{
+    return ring->held_position >= ring->look_at || ring->issued == CHUNK_FRAMES;
+}
+
 api cairn_frame cairn_ring_open(cairn_ring *head)
 {
     struct ring *ring = ring_of(head);
     check_owner(ring);
     if (unlikely(ring->open))
         die("ring \"%s\": open while a frame is open", ring->name);
-    struct ring_chunk *chunk = ring->current;
-    /* Without a chunk both are 0. */
-    if (unlikely(ring->held_position >= ring->look_at || ring->issued == CHUNK_FRAMES)) {
-        if (!prepare(ring)) {
+    while (unlikely(needs_chunk(ring)) && !prepare(ring))
+        if (!ask_for_memory(ring, CHUNK_LEAST_BYTES)) {
             frame_no_memory();
             return (cairn_frame){0};
         }
-        chunk = ring->current;
-    }
+    struct ring_chunk *chunk = ring->current;
     ring->first = chunk;
     ring->open_index = ring->issued++;
     ring->open_position = ring->held_position;
@@ -182,8 +214,9 @@ api void *cairn_ring_alloc_slow(cairn_ring *head, size_t size, size_t align)
     size = align_up(asked + (ring->checked ? CHECKED_GAP_BYTES : 0), RING_GRANULE);
     align = larger_of(align, RING_GRANULE);
     uintptr_t start = align_up(position(ring), align);
-    if (start + size > chunk_end(ring->current)) {
-        if (!spill(ring, size + (align > PAGE_BYTES ? align : 0)))
+    while (start + size > chunk_end(ring->current)) {
+        size_t needed = size + (align > PAGE_BYTES ? align : 0);
+        if (!spill(ring, needed) && !ask_for_memory(ring, needed))
             return frame_no_memory();
         start = align_up(position(ring), align);
     }
@@ -216,6 +249,8 @@ static inline struct ring_chunk *check_frame(cairn_frame frame, const char *oper
 
 api void cairn_ring_retain(cairn_frame frame, unsigned more)
 {
+    if (unlikely(frame.chunk == NULL))
+        return;
     struct ring_chunk *chunk = check_frame(frame, "retain");
     fetch_add_relaxed(&chunk->retains[frame.index], more);
     store_relaxed(&chunk->retained, (uint32_t)1); /* whoever gets a hold by this sees both */
@@ -239,7 +274,7 @@ api void cairn_ring_release(cairn_frame frame)
     chunk_clear_frame(chunk, index);
 }
 
-api cairn_checkpoint cairn_ring_checkpoint(cairn_ring *head)
+api cairn_checkpoint cairn_ring_checkpoint(const cairn_ring *head)
 {
     struct ring *ring = ring_of(head);
     check_owner(ring);
@@ -311,34 +346,57 @@ api int cairn_ring_rewind(cairn_ring *head, cairn_checkpoint checkpoint)
     return 0;
 }
 
-api size_t cairn_ring_trim(cairn_ring *head, size_t keep)
+api size_t cairn_ring_trim(cairn_ring *head, size_t keep_bytes)
 {
     struct ring *ring = ring_of(head);
     check_owner(ring);
     ring_collect(ring);
-    return ring_give_back(ring, keep);
+    return ring_give_back(ring, keep_bytes);
 }
 
-api void cairn_ring_delete(cairn_ring *head)
+/* Ends the ring with the last chunk that is out. */
+static void end(struct ring *ring)
+{
+    if (ring->current)
+        chunk_retire(ring, ring->current, ring->issued);
+    ring->current = NULL;
+    ring->issued = 0;
+    store_relaxed(&ring->head.owner, (void *)NULL);
+    ring_close(ring);
+}
+
+api int cairn_ring_delete(cairn_ring *head)
+{
+    if (head == NULL)
+        return 0;
+    struct ring *ring = ring_of(head);
+    check_owner(ring);
+    ring_collect(ring);
+    const struct ring_chunk *current = ring->current;
+    bool released = current ? ring->out_count == 1 && chunk_is_clear(current, ring->issued)
+                            : ring->out_count == 0;
+    if (ring->open || !released)
+        return EBUSY;
+    end(ring);
+    return 0;
+}
+
+api void cairn_ring_close(cairn_ring *head)
 {
     if (head == NULL)
         return;
     struct ring *ring = ring_of(head);
     check_owner(ring);
     if (ring->open)
-        die("ring \"%s\": deleted while a frame is open", ring->name);
-    if (ring->current)
-        chunk_retire(ring, ring->current, ring->issued);
-    ring->current = NULL;
-    ring->owner = NULL;
-    ring_close(ring);
+        die("ring \"%s\": closed while a frame is open", ring->name);
+    end(ring);
 }
 
-api void cairn_ring_read_stats(cairn_ring *head, cairn_ring_stats *stats)
+api void cairn_ring_read_stats(const cairn_ring *head, cairn_ring_stats *stats)
 {
     struct ring *ring = ring_of(head);
     check_owner(ring);
-    ring_collect(ring);
+    ring_collect(ring); /* released chunks are counted as such */
     *stats = (cairn_ring_stats){
         .chunk_bytes = ring->out_bytes,
         .spare_bytes = ring->spare_bytes,
@@ -353,8 +411,10 @@ static void *allocator_resize(void *context, void *pointer, size_t old_size, siz
         return NULL;
     struct ring *ring = ring_of(context);
     check_opened(ring, "resize");
-    if (old_size > PTRDIFF_MAX / 4 || new_size > PTRDIFF_MAX / 4 || ring->checked)
-        return !ring->checked || new_size > old_size ? NULL : pointer;
+    if (ring->checked)
+        return new_size <= old_size ? pointer : NULL;
+    if (old_size > PTRDIFF_MAX / 4 || new_size > PTRDIFF_MAX / 4)
+        return NULL;
     uintptr_t start = (uintptr_t)pointer;
     size_t new_rounded = align_up(larger_of(new_size, 1), RING_GRANULE);
     if (start + align_up(larger_of(old_size, 1), RING_GRANULE) != position(ring))
@@ -370,6 +430,7 @@ static void *allocator_alloc(void *context, size_t size, size_t align)
     return cairn_ring_alloc_slow(context, size, align);
 }
 
+/* Any thread: a container in a frame ends with its consumer. */
 static void allocator_free(void *context, void *pointer, size_t size)
 {
     (void)context;
@@ -386,5 +447,6 @@ api struct cairn_allocator cairn_ring_allocator(cairn_ring *ring)
         .capabilities = CAIRN_CAN_RESIZE | CAIRN_FREES_TOGETHER,
         .name = "ring",
     };
+    check_not_ended(ring_of(ring));
     return (struct cairn_allocator){ring, &operations};
 }

@@ -137,10 +137,8 @@ size_t ring_give_back(struct ring *ring, size_t keep_bytes)
 
 void ring_tick(struct ring *ring)
 {
-    uint64_t now = os_now_ms();
-    if (likely(now - ring->interval_start_ms < FRAME_DECAY_MS))
+    if (likely(!frame_interval_over(&ring->interval_start_ms)))
         return;
-    ring->interval_start_ms = now;
     ring_give_back(ring, ring->spare_bytes - ring->spare_low);
     ring->spare_low = ring->spare_bytes;
 }

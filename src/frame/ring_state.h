@@ -5,11 +5,14 @@
  * and sealing touch nothing that other threads write. A release clears the frame's bit.
  * `unfinished` counts the words of the bitmap that are not clear yet, and one more while the owner
  * fills the chunk:
- *
- *     unfinished = words with a bit set, or cleared by a release that has not counted it yet  + (1
- * while filled)
- *
- * Retiring a chunk, the owner clears the bits never given out, counts the words that are clear by
+ */
+/* clang-format off */
+/*     unfinished =   words with a bit set
+ *                  + words whose last bit a release has cleared and not counted yet
+ *                  + 1 while the owner fills the chunk
+ */
+/* clang-format on */
+/* Retiring a chunk, the owner clears the bits never given out, counts the words that are clear by
  * that, and gives up its one. Whoever brings `unfinished` to 0 owns the chunk: exactly one thread,
  * for the count only falls. A release that does not clear its word's last bit touches nothing of
  * the chunk after that one operation; one that does touches `unfinished` next, and the chunk cannot
@@ -17,24 +20,31 @@
  *
  * Rewinding the chunk that is filled needs no word from the releases: when all words given out in
  * full are counted, and the bits given out of the last one are clear, then all frames are released
- * and no release is under way.
+ * and no release is under way. The same test tells cairn_ring_delete, when that chunk is the only
+ * one out, that no frame is left.
  *
  * A finished chunk is pushed to the ring's stack of returned chunks, which its owner empties as a
- * whole: no compare and swap there can mistake one state for another. When the ring is deleted the
+ * whole: no compare and swap there can mistake one state for another. When the ring is closed the
  * stack is closed; whoever finishes a chunk after that frees it and counts it: `remaining` is the
  * number of chunks that were out, less those freed since, and exactly one operation brings it to 0,
  * and frees the ring. A thread reads the ring only while a chunk of it is its own.
- *
- *   may run together         on the same chunk
+ */
+/* clang-format off */
+/*   may run together         on the same chunk
  *   release   release        yes, of different frames, or of one with several holds
  *   release   retain         yes, by different holders
- *   release   owner          yes: open, alloc, seal, retire, rewind, delete
+ *   release   owner          yes: open, alloc, seal, retire, rewind, delete, close
  *   owner     owner          no: one thread
- *
- * Memory order: releases are RMWs with acquire and release on the words and on `unfinished`, so who
+ */
+/* clang-format on */
+/* Memory order: releases are RMWs with acquire and release on the words and on `unfinished`, so who
  * sees all bits clear sees all that the consumers did. A frame's handle reaches another thread
  * through something that orders memory, and with it all that the owner wrote before. Generations
  * are read and written without order: only misuse reads a new one.
+ *
+ * Position and limit of the public head are 0 while no frame is open, and while the ring is
+ * checked: then the inline functions take their slow paths, and the truth is in the private fields.
+ * Its owner is the truth always; NULL from close or delete on, in the free descriptor, too.
  */
 #ifndef CAIRN_FRAME_RING_STATE_H
 #define CAIRN_FRAME_RING_STATE_H
@@ -72,7 +82,6 @@ static_check(offsetof(struct ring_chunk, unfinished) == 64,
 
 struct ring {
     cairn_ring head;            /* first; what the inline functions know */
-    void *owner;                /* owner: thread pointer */
     struct ring_chunk *current; /* owner: the chunk being filled; NULL before the first frame */
     uintptr_t held_position;    /* owner: position while no frame is open, or checked */
     uint32_t issued;            /* owner: frames given out in the current chunk */
@@ -93,8 +102,10 @@ struct ring {
     size_t out_count;                          /* owner */
     size_t max_bytes;                          /* const */
     uint64_t interval_start_ms;                /* owner */
+    bool (*out_of_memory)(void *, size_t);     /* const; NULL: none */
+    void *out_of_memory_context;               /* const */
     char name[FRAME_NAME_BYTES];               /* const */
-    struct ring_chunk *returned cache_aligned; /* atomic: stack; CLOSED when the ring is deleted */
+    struct ring_chunk *returned cache_aligned; /* atomic: stack; CLOSED when the ring is closed */
     intptr_t remaining;                        /* atomic: see above */
 };
 
@@ -130,8 +141,8 @@ void chunk_clear_frame(struct ring_chunk *chunk, uint32_t index);
 
 size_t ring_give_back(struct ring *ring, size_t keep_bytes);
 void ring_collect(struct ring *ring);
-void ring_tick(
-    struct ring *ring); /* gives back what an interval did not need, when one has passed */
+/* Gives back what an interval did not need, when one has passed. */
+void ring_tick(struct ring *ring);
 void ring_close(struct ring *ring);
 
 #endif

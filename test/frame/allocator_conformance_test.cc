@@ -52,7 +52,7 @@ struct RingSubject {
     ~RingSubject()
     {
         cairn_ring_release(cairn_ring_seal(ring));
-        cairn_ring_delete(ring);
+        cairn_ring_close(ring);
     }
 };
 struct PagesSubject {

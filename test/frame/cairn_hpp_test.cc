@@ -33,7 +33,7 @@ TEST(Resource, PmrContainersOnEveryAllocator)
     cairn::stack_ptr stack = cairn::make_stack();
     cairn::fifo_ptr fifo = cairn::make_fifo();
     cairn::ring_ptr ring = cairn::make_ring();
-    cairn_ring_open(ring.get());
+    ignore(cairn_ring_open(ring.get()));
     cairn_tlsf *tlsf = cairn_tlsf_new(0);
     for (cairn_allocator from :
          {cairn_stack_allocator(stack.get()), cairn_fifo_allocator(fifo.get()),
@@ -119,7 +119,7 @@ TEST(Scope, ObjectsEndWithTheirBlock)
 TEST(RingHold, CopiesHoldToo)
 {
     cairn::ring_ptr ring = cairn::make_ring();
-    cairn_ring_open(ring.get());
+    ignore(cairn_ring_open(ring.get()));
     auto *block = static_cast<char *>(cairn_ring_alloc(ring.get(), 100, 8));
     paint(block, 100, 1);
     cairn::ring_hold first(cairn_ring_seal(ring.get()));
@@ -127,7 +127,7 @@ TEST(RingHold, CopiesHoldToo)
     cairn::ring_hold third = std::move(first);
     second = cairn::ring_hold();
     for (int i = 0; i < 5000; i++) {
-        cairn_ring_open(ring.get());
+        ignore(cairn_ring_open(ring.get()));
         memset(cairn_ring_alloc(ring.get(), 500, 8), 0, 500);
         cairn::ring_hold released(cairn_ring_seal(ring.get()));
     }

@@ -26,7 +26,7 @@ class FifoCheckedDeathTest : public testing::Test
 
 TEST_F(FifoCheckedDeathTest, DoubleFreeAtOnce)
 {
-    cairn_fifo_alloc(fifo_, 24, 8); // keeps the page alive
+    ignore(cairn_fifo_alloc(fifo_, 24, 8)); // keeps the page alive
     std::string line = "fifo \"fifo\": double free of " + hex(object_);
     cairn_fifo_free(fifo_, object_);
     EXPECT_DEATH_LINE(cairn_fifo_free(fifo_, object_), line);
@@ -35,7 +35,7 @@ TEST_F(FifoCheckedDeathTest, DoubleFreeAtOnce)
 
 TEST_F(FifoCheckedDeathTest, DoubleFreeByOtherThreads)
 {
-    cairn_fifo_alloc(fifo_, 24, 8);
+    ignore(cairn_fifo_alloc(fifo_, 24, 8));
     in_thread([&] { cairn_fifo_free(fifo_, object_); });
     std::string line = "fifo \"fifo\": double free of " + hex(object_);
     EXPECT_DEATH_LINE(in_thread([&] { cairn_fifo_free(fifo_, object_); }), line);
@@ -62,7 +62,7 @@ TEST_F(FifoCheckedDeathTest, InteriorPointer)
 
 TEST_F(FifoCheckedDeathTest, ReallocWithAWrongSize)
 {
-    EXPECT_DEATH_LINE(cairn_fifo_realloc(fifo_, object_, 32, 64, 8),
+    EXPECT_DEATH_LINE(ignore(cairn_fifo_realloc(fifo_, object_, 32, 64, 8)),
                       "fifo \"fifo\": realloc of " + hex(object_) +
                           " with old size 32 (24-byte object)");
 }

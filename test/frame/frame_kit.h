@@ -29,6 +29,9 @@ constexpr size_t kMiB = 1024 * kKiB;
     EXPECT_EXIT(statement, testing::KilledBySignal(SIGABRT),                                       \
                 testing::Eq("cairn: " + std::string(line) + "\n"))
 
+// For a result that the test does not need, of a function that must not be ignored.
+template <class T> void ignore(const T &) {}
+
 inline std::string hex(const void *pointer)
 {
     char text[32];

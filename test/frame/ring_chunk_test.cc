@@ -102,7 +102,7 @@ void produce_and_consume(size_t consumers, int frames, unsigned holds, bool dele
             bag.put(payload);
     }
     if (delete_first)
-        cairn_ring_delete(ring);
+        cairn_ring_close(ring);
     bag.end();
     for (std::thread &thread : threads)
         thread.join();
@@ -111,7 +111,7 @@ void produce_and_consume(size_t consumers, int frames, unsigned holds, bool dele
     cairn_ring_stats stats;
     cairn_ring_read_stats(ring, &stats);
     EXPECT_LE(stats.chunks, 1u);
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 
 TEST(RingThreads, OneConsumer) { produce_and_consume(1, 20000, 1, false); }
@@ -132,7 +132,7 @@ TEST(RingThreads, DeletedWhileTheLastReleasesAreUnderWay)
                 for (size_t i = part; i < payloads.size(); i += 3)
                     cairn_ring_release(payloads[i]->frame);
             });
-        cairn_ring_delete(ring);
+        cairn_ring_close(ring);
         for (std::thread &thread : threads)
             thread.join();
     }
@@ -155,7 +155,7 @@ TEST(RingThreads, EachThreadItsOwnRingAllReleaseForAll)
                     cairn_ring_release(payload->frame);
                 }
             }
-            cairn_ring_delete(ring);
+            cairn_ring_close(ring);
         });
     for (std::thread &thread : threads)
         thread.join();
@@ -181,7 +181,7 @@ TEST(RingThreads, BackpressureEndsWithReleases)
     }
     bag.end();
     consumer.join();
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 
 } // namespace

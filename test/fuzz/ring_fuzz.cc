@@ -75,7 +75,7 @@ class Run : fuzz::FrameRun
             check(frame);
         const bool early = sealed_ % 2 == 1; // some frames outlive their ring
         if (early)
-            cairn_ring_delete(ring_);
+            cairn_ring_close(ring_);
         while (!frames_.empty())
             release(frames_.size() / 2, SIZE_MAX);
         if (early)
@@ -86,7 +86,7 @@ class Run : fuzz::FrameRun
         cairn_ring_read_stats(ring_, &stats);
         require(stats.chunks <= 1 && stats.spare_bytes == 0 && stats.sealed == sealed_,
                 "chunks left after all was released", nullptr, stats.chunks);
-        cairn_ring_delete(ring_);
+        cairn_ring_close(ring_);
     }
 
   private:

@@ -75,7 +75,7 @@ class World
         shadow_.release_all();
         cairn_stack_delete(stack_);
         cairn_fifo_close(fifo_);
-        cairn_ring_delete(ring_);
+        cairn_ring_close(ring_);
     }
 
     void work()
@@ -120,7 +120,7 @@ class World
         std::vector<cairn_frame> frames;
         for (int i = 0; i < 50; i++) {
             frames.push_back(cairn_ring_open(ring_));
-            cairn_ring_alloc(ring_, 100 * kKiB, 8);
+            ASSERT_NE(cairn_ring_alloc(ring_, 100 * kKiB, 8), nullptr);
             cairn_ring_seal(ring_);
         }
         for (cairn_frame frame : frames)

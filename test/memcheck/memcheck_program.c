@@ -10,6 +10,7 @@
 #include <cairn/stack.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BYTES = 100 };
@@ -56,15 +57,21 @@ static void fifo_clean(void)
     cairn_fifo_close(fifo);
 }
 
+static void open_frame(cairn_ring *ring)
+{
+    if (cairn_ring_open(ring).chunk == NULL)
+        abort();
+}
+
 static void ring_clean(void)
 {
     cairn_ring *ring = cairn_ring_new(NULL);
     for (int i = 0; i < 100; i++) {
-        cairn_ring_open(ring);
+        open_frame(ring);
         read_byte(filled(cairn_ring_alloc(ring, BYTES, 8)));
         cairn_ring_release(cairn_ring_seal(ring));
     }
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 
 static void clean(void)
@@ -115,7 +122,7 @@ static void use_after_free(void)
 {
     cairn_fifo *fifo = cairn_fifo_new(NULL);
     char *object = filled(cairn_fifo_alloc(fifo, BYTES, 8));
-    cairn_fifo_alloc(fifo, BYTES, 8); /* so that its memory is not the next to be used */
+    filled(cairn_fifo_alloc(fifo, BYTES, 8)); /* so that its memory is not the next to be used */
     cairn_fifo_free(fifo, object);
     write_byte(object);
     cairn_fifo_close(fifo);
@@ -128,14 +135,14 @@ static void use_after_release(void)
     cairn_ring *ring = cairn_ring_new(NULL);
     char *blocks[FRAMES];
     for (int i = 0; i < FRAMES; i++) {
-        cairn_ring_open(ring);
+        open_frame(ring);
         blocks[i] = filled(cairn_ring_alloc(ring, FRAME_BYTES, 8));
         cairn_ring_release(cairn_ring_seal(ring));
     }
-    cairn_ring_open(ring);
+    open_frame(ring);
     read_byte(blocks[1]);
     cairn_ring_release(cairn_ring_seal(ring));
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
 }
 
 int main(int count, char **arguments)

@@ -208,7 +208,7 @@ TEST_P(Delays, FramesAreReleasedWhileTheRingEnds)
         *content = at;
         slots.put(at, {cairn_ring_seal(ring), content});
     }
-    cairn_ring_delete(ring);
+    cairn_ring_close(ring);
     for (std::thread &releaser : releasers)
         releaser.join();
 }

@@ -465,7 +465,7 @@ proctype owner()
     :: else -> break
     od;
     assert(!stop);
-    /* cairn_ring_delete, ring_close. */
+    /* cairn_ring_close, ring_close. */
     if
     :: current != NONE -> retire(current, issued); current = NONE
     :: else
