@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace
@@ -447,6 +448,48 @@ void LibcPairs(benchmark::State &state)
     pairs(
         state, [] { return malloc(48); }, [](void *object) { free(object); });
 }
+
+// So many objects of 8 bytes got, then put in the same order. The first round is not counted.
+template <class Get, class Put> void bulk(benchmark::State &state, Get get, Put put)
+{
+    std::vector<void *> objects(static_cast<size_t>(state.range(0)));
+    double get_seconds = 0, put_seconds = 0;
+    bool counted = false;
+    for (auto _ : state) {
+        do {
+            const double start = seconds();
+            for (void *&object : objects)
+                object = get();
+            const double middle = seconds();
+            for (void *object : objects)
+                put(object);
+            get_seconds = middle - start;
+            put_seconds = seconds() - middle;
+        } while (!std::exchange(counted, true));
+        state.SetIterationTime(get_seconds + put_seconds);
+    }
+    const auto count = static_cast<double>(objects.size());
+    state.counters["get_ns"] = get_seconds * 1e9 / count;
+    state.counters["put_ns"] = put_seconds * 1e9 / count;
+    state.counters["pair_ns"] = (get_seconds + put_seconds) * 1e9 / count;
+}
+
+void PoolBulk(benchmark::State &state)
+{
+    cairn_pool *pool = cairn_pool_new(8, 8, nullptr);
+    bulk(
+        state, [=] { return cairn_pool_get(pool); },
+        [=](void *object) { cairn_pool_put(pool, object); });
+    cairn_pool_delete(pool);
+}
+void LibcBulk(benchmark::State &state)
+{
+    bulk(
+        state, [] { return malloc(8); }, [](void *object) { free(object); });
+}
+BENCHMARK(PoolBulk)->ArgName("objects")->Arg(20000000)->Iterations(2)->UseManualTime();
+BENCHMARK(LibcBulk)->ArgName("objects")->Arg(20000000)->Iterations(2)->UseManualTime();
+
 BENCHMARK(Pool)->ArgName("objects")->Arg(1)->Arg(100)->Arg(10000);
 BENCHMARK(PoolShared)->ArgName("objects")->Arg(1)->Arg(100)->Arg(10000);
 BENCHMARK(PoolMagazine)->ArgName("objects")->Arg(1)->Arg(100)->Arg(10000);

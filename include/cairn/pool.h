@@ -30,8 +30,10 @@
  * pool can have. Success keeps errno.
  *
  * Misuse: a second put, a pointer into an object, and a pointer that is no object of the pool end
- * the process with one line on stderr, always; see docs/MESSAGES-region.md. (Two threads that put
- * the same object at the same instant may both pass.)
+ * the process with one line on stderr, always; see docs/MESSAGES-region.md. Two threads that put
+ * the same object at the same instant may both pass; then the process ends when the object is got
+ * while it is in use, or comes back to a slab where it is already. So it is never in use twice,
+ * unless two threads get it at the same instant, too, or its slab went back to the system first.
  *
  * Cost: get and put together less than 2 ns while the magazine has objects and room; one in some
  * hundred visits slabs, and the system when memory grows.
@@ -61,7 +63,7 @@ typedef struct cairn_pool cairn_pool;
 /* All zero, or no options: the defaults. */
 struct cairn_pool_options {
     const char *name;   /* shown in statistics; kept by reference */
-    size_t max_objects; /* no more at a time, rounded up to whole slabs; 0: as memory lasts */
+    size_t max_objects; /* no more at a time, magazines included; 0: as memory lasts */
     bool shared;        /* any thread may use the pool at any time */
 };
 typedef struct cairn_pool_options cairn_pool_options;
@@ -169,12 +171,14 @@ static inline void *cairn_pool_magazine_get(cairn_pool_magazine *magazine)
 {
     struct cairn_pool_view *view = (struct cairn_pool_view *)magazine;
     struct cairn_pool_entry *top = view->top - 1;
-    void *object = top->object; /* under the lowest entry lies one without an object */
-    if (__builtin_expect(object == NULL, 0))
+    unsigned char *state = top->state;
+    /* Under the lowest entry lies one whose state is 1; else it is 1 when two threads have put the
+     * object at the same instant, and it was got since. */
+    if (__builtin_expect(*state != 0, 0))
         return cairn_pool_get_slowly(magazine);
-    *top->state = 1;
+    *state = 1;
     view->top = top;
-    return object;
+    return top->object;
 }
 
 /* The distance from its slab's first object, times the inverse of the object's size, is the

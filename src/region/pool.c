@@ -5,6 +5,7 @@
  * by the page map, the object's number, its state. Not here: slabs (pool_depot.c), making and
  * ending pools (pool_set_up.c).
  */
+#include "base/test_delay.h"
 #include "region/pool_layout.h"
 
 #include <errno.h>
@@ -20,8 +21,11 @@ static void *magazine_pop(struct cairn_pool_magazine *magazine)
 {
     if (magazine_count(magazine) == 0 && !depot_refill(magazine))
         return NULL;
-    struct cairn_pool_entry *top = --magazine->view.top;
+    struct cairn_pool_entry *top = magazine->view.top - 1;
+    if (unlikely(*top->state != OBJECT_FREE))
+        die_of_object(magazine->pool, top->object); /* two threads put it at the same instant */
     *top->state = OBJECT_LIVE;
+    magazine->view.top = top;
     return top->object;
 }
 
@@ -52,19 +56,31 @@ static struct cairn_pool_magazine *behind(struct cairn_pool_magazine *magazine)
     return pool->shared && magazine == &pool->own ? pool->common : magazine;
 }
 
+/* An object of the magazine or, when that has none, of a slab, which may be a new one. */
+static void *get(struct cairn_pool *pool, struct cairn_pool_magazine *magazine)
+{
+    struct pool_slab *slab = NULL;
+    pool_lock(pool);
+    void *object = magazine_pop(magazine);
+    while (object == NULL && depot_may_grow(pool)) {
+        pool_unlock(pool);
+        slab = pool_slab_make(pool);
+        test_delay();
+        pool_lock(pool);
+        if (slab != NULL)
+            depot_add(pool, slab);
+        object = magazine_pop(magazine);
+        if (slab == NULL)
+            break;
+    }
+    pool_unlock(pool);
+    return object;
+}
+
 api void *cairn_pool_get_slowly(struct cairn_pool_magazine *magazine)
 {
-    struct cairn_pool *pool = magazine->pool;
-    for (;;) {
-        pool_lock(pool);
-        void *object = magazine_pop(behind(magazine));
-        bool may_grow = object == NULL && depot_may_grow(pool);
-        pool_unlock(pool);
-        if (object != NULL)
-            return object;
-        if (!may_grow || !depot_grow(pool))
-            return no_memory();
-    }
+    void *object = get(magazine->pool, behind(magazine));
+    return object != NULL ? object : no_memory();
 }
 
 api void cairn_pool_put_slowly(struct cairn_pool_magazine *magazine, void *object)

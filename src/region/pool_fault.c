@@ -18,3 +18,19 @@ cold no_return void die_of_object(const struct cairn_pool *pool, const void *obj
     }
     die("pool put of %p, which is not an object of pool %p", object, (const void *)pool);
 }
+
+cold no_return void die_of_second_put(const struct cairn_pool *pool, struct pool_slab *slab,
+                                      const struct cairn_pool_entry *from,
+                                      const struct cairn_pool_entry *end)
+{
+    for (const struct cairn_pool_entry *entry = from; entry + 1 < end; entry++) {
+        size_t number = (size_t)(state_of(pool, slab, 0) - entry->state);
+        bool in_slab = slab_bits(slab)[number / 64] >> number % 64 & 1;
+        bool again = false;
+        for (const struct cairn_pool_entry *other = entry + 1; other < end; other++)
+            again |= other->object == entry->object;
+        if (*entry->state != OBJECT_FREE || in_slab || again)
+            die_of_object(pool, entry->object);
+    }
+    die_of_object(pool, end[-1].object);
+}

@@ -14,11 +14,6 @@ api void cairn_pool_walk(struct cairn_pool *pool, cairn_pool_visit *visit, void 
     }
 }
 
-static struct cairn_pool_magazine *plain_magazine(struct cairn_pool *pool)
-{
-    return pool->shared ? pool->common : &pool->own;
-}
-
 api void cairn_pool_read_stats(struct cairn_pool *pool, struct cairn_pool_stats *stats)
 {
     pool_lock(pool);
@@ -26,7 +21,7 @@ api void cairn_pool_read_stats(struct cairn_pool *pool, struct cairn_pool_stats 
     *stats = (struct cairn_pool_stats){
         .name = pool->name,
         .object_bytes = pool->stride_bytes,
-        .live_objects = pool->slabs * pool->capacity - free_objects,
+        .live_objects = pool->objects - free_objects,
         .free_objects = free_objects,
         .slabs = pool->slabs,
         .slab_bytes = pool->slabs * pool->slab_bytes,
@@ -38,6 +33,7 @@ api void cairn_pool_read_stats(struct cairn_pool *pool, struct cairn_pool_stats 
 struct count {
     size_t slabs;
     size_t free_slabs;
+    size_t objects;
     size_t in_slabs;
     size_t live;
 };
@@ -51,11 +47,12 @@ static const char *check_slab(struct cairn_pool *pool, struct pool_slab *slab, s
     for (size_t number = 0; number < pool->own.view.numbers; number++) {
         bool bit = slab_bits(slab)[number / 64] >> number % 64 & 1;
         uint8_t state = *state_of(pool, slab, number);
-        if (bit && (state != OBJECT_FREE || number % step != 0))
+        bool exists = number % step == 0 && number / step < slab->capacity;
+        if (bit && (state != OBJECT_FREE || !exists))
             return "an object in its slab is in use";
         if (bit && number / 64 < slab->first_word)
             return "a slab's first word is wrong";
-        if (state > OBJECT_LIVE || (state == OBJECT_LIVE && number % step != 0))
+        if (state > OBJECT_LIVE || (state == OBJECT_LIVE && !exists))
             return "an object's state is wrong";
         in_slab += bit;
         count->live += state == OBJECT_LIVE;
@@ -63,7 +60,8 @@ static const char *check_slab(struct cairn_pool *pool, struct pool_slab *slab, s
     if (in_slab != slab->free_count)
         return "a slab's free objects are not those counted";
     count->slabs++;
-    count->free_slabs += in_slab == pool->capacity;
+    count->free_slabs += in_slab == slab->capacity;
+    count->objects += slab->capacity;
     count->in_slabs += in_slab;
     return NULL;
 }
@@ -102,13 +100,19 @@ static const char *check_all(struct cairn_pool *pool)
         in_magazines += magazine_count(magazine);
     }
     size_t with_free = 0;
-    for (struct slab_list *link = pool->partial.next; link != &pool->partial; link = link->next)
-        with_free += slab_from(link, partial)->free_count;
-    if (!fault && (count.slabs != pool->slabs || count.free_slabs != pool->free_slabs))
+    for (struct slab_list *link = pool->partial.next; !fault && link != &pool->partial;
+         link = link->next) {
+        const struct pool_slab *slab = slab_from(link, partial);
+        with_free += slab->free_count;
+        if (slab->free_count == slab->capacity && link->next != &pool->partial)
+            fault = "a slab without objects in use does not stand last";
+    }
+    if (!fault && (count.slabs != pool->slabs || count.free_slabs != pool->free_slabs ||
+                   count.objects != pool->objects || count.objects > pool->objects_most))
         fault = "the slabs are not those counted";
     if (!fault && (count.in_slabs != pool->free_objects || with_free != pool->free_objects))
         fault = "the free objects are not those counted";
-    if (!fault && count.live + count.in_slabs + in_magazines != pool->slabs * pool->capacity)
+    if (!fault && count.live + count.in_slabs + in_magazines != pool->objects)
         fault = "an object is nowhere, or twice in magazines";
     return fault;
 }

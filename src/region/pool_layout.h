@@ -12,12 +12,15 @@
  *
  * An object is live (in use), in a magazine, or in its slab. The state byte says LIVE or not; the
  * bit is set when the object is in its slab. An entry of a magazine is the object and the place of
- * its state byte, so that get computes nothing.
+ * its state byte, so that get computes nothing. Under the entries lies one whose state says LIVE:
+ * so get needs one test for an empty magazine and for an object that is in use, because two threads
+ * put it at the same instant.
  *
  * Invariants (cairn_pool_check):
  *   free_count(slab) == number of its bits set; slab in `partial` == free_count != 0;
  *   objects of bits set and of magazine entries: state FREE, and none is there twice;
- *   free_slabs == number of slabs with free_count == capacity, at most 1 outside of a call;
+ *   objects == sum of capacity(slab) <= objects_most; free_objects == sum of free_count(slab);
+ *   free_slabs == number of slabs with free_count == capacity, at most 1; it stands last;
  *   what stands in `recent` is the first object of a slab of the pool, or none.
  *
  * Threading: a magazine belongs to one thread at a time. Slab headers and bits: the pool's lock
@@ -39,11 +42,12 @@ enum { MAGAZINE_MOST = 192, BITS_AT = 64 /* in the slab */ };
 
 struct cairn_pool_magazine {
     struct cairn_pool_view view;
-    struct cairn_pool *pool;          /* const */
-    struct span *span;                /* const: its page; NULL for the pool's own */
-    struct cairn_pool_magazine *next; /* pool's lock: attached ones */
-    struct cairn_pool_magazine *prev; /* pool's lock */
-    struct cairn_pool_entry bottom;   /* const: no object, so that get needs no other test */
+    struct cairn_pool *pool;                        /* const */
+    struct span *span;                              /* const: its page; NULL for the pool's own */
+    struct cairn_pool_magazine *next;               /* pool's lock: attached ones */
+    struct cairn_pool_magazine *prev;               /* pool's lock */
+    uint8_t bottom_state;                           /* const: LIVE */
+    struct cairn_pool_entry bottom;                 /* const: no object, and that state */
     struct cairn_pool_entry entries[MAGAZINE_MOST]; /* owner */
 };
 
@@ -61,11 +65,13 @@ struct slab_list {
     ((struct pool_slab *)(void *)((char *)(link)-offsetof(struct pool_slab, member)))
 
 struct pool_slab {
-    struct slab_list partial; /* in the pool's `partial` when free_count is not 0 */
-    struct slab_list every;   /* in the pool's `every` */
-    struct span *span;        /* const */
-    uint32_t free_count;      /* pool's lock: bits set */
-    uint32_t first_word;      /* pool's lock: no bit is set in a word before */
+    struct slab_list partial;     /* in the pool's `partial` when free_count is not 0 */
+    struct slab_list every;       /* in the pool's `every` */
+    struct span *span;            /* const */
+    struct pool_slab *next_ended; /* lock: in the pool's `ended`, when in no other list */
+    uint32_t capacity;            /* const once added: its objects, the pool's or fewer */
+    uint32_t free_count;          /* pool's lock: bits set */
+    uint32_t first_word;          /* pool's lock: no bit is set in a word before */
 };
 
 static_check(sizeof(struct pool_slab) <= BITS_AT, "the bits follow the header");
@@ -78,9 +84,9 @@ struct cairn_pool {
     size_t stride_bytes;            /* const: from object to object */
     size_t unit_bytes;              /* const: from number to number, see below */
     size_t align_bytes;             /* const */
-    uint32_t capacity;              /* const: objects in a slab */
+    uint32_t capacity;              /* const: objects that a slab has room for */
     bool shared;                    /* const */
-    size_t slabs_most;              /* const */
+    size_t objects_most;            /* const */
     const char *name;               /* const */
     struct span *span;              /* const: this page */
     struct fork_lock lock;          /* used and watched when the pool is shared */
@@ -88,11 +94,11 @@ struct cairn_pool {
     struct cairn_pool_magazine *magazines; /* lock: attached ones, `common` among them */
     struct slab_list partial;              /* lock: an empty slab stands last */
     struct slab_list every;                /* lock */
+    struct pool_slab *ended;               /* lock: to be given back by pool_unlock */
     size_t slabs;                          /* lock */
-    size_t coming_slabs;                   /* lock: being made */
-    struct slab_list *ended; /* lock: to be given back by pool_unlock; linked by `next` */
-    size_t free_slabs;       /* lock */
-    size_t free_objects;     /* lock: sum of free_count */
+    size_t free_slabs;                     /* lock */
+    size_t objects;                        /* lock: that the slabs have */
+    size_t free_objects;                   /* lock: of those in their slabs */
 };
 
 static_check(offsetof(struct cairn_pool, own) == 0, "the inline paths cast");
@@ -156,6 +162,12 @@ inline_always uint32_t magazine_count(const struct cairn_pool_magazine *magazine
     return (uint32_t)(magazine->view.top - magazine->entries);
 }
 
+/* Whose objects the plain get and put take: a shared pool's own magazine stays empty and full. */
+inline_always struct cairn_pool_magazine *plain_magazine(struct cairn_pool *pool)
+{
+    return pool->shared ? pool->common : &pool->own;
+}
+
 /* Pages of the page layer, marked as no block of the heap. NULL when memory is out. */
 inline_always struct span *run_take(size_t size_bytes, size_t align_bytes)
 {
@@ -171,12 +183,19 @@ bool depot_refill(struct cairn_pool_magazine *magazine); /* false: no object is 
 void depot_flush(struct cairn_pool_magazine *magazine, uint32_t count);
 size_t depot_trim(struct cairn_pool *pool);
 void depot_end(struct cairn_pool *pool);
-bool depot_may_grow(struct cairn_pool *pool); /* true: depot_grow must follow */
-/* Without it, as the system may have to be asked: */
-bool depot_grow(struct cairn_pool *pool);
+bool depot_may_grow(const struct cairn_pool *pool);
+void depot_add(struct cairn_pool *pool, struct pool_slab *slab);
+/* Debug builds: asserts what can be told in constant time. cairn_pool_check looks at everything. */
+void depot_verify(const struct cairn_pool *pool);
+/* Without it, as the system may have to be asked. A slab without objects; NULL: out of memory. */
+struct pool_slab *pool_slab_make(struct cairn_pool *pool);
 
 /* Dies: `object` was put and is no live object of the pool. pool_fault.c. */
 no_return void die_of_object(const struct cairn_pool *pool, const void *object);
+/* Dies: one of these objects, of that slab, was put twice at once, and so passed. */
+no_return void die_of_second_put(const struct cairn_pool *pool, struct pool_slab *slab,
+                                 const struct cairn_pool_entry *from,
+                                 const struct cairn_pool_entry *end);
 
 inline_always void pool_lock(struct cairn_pool *pool)
 {

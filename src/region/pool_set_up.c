@@ -73,6 +73,8 @@ static void magazine_init(struct cairn_pool *pool, struct cairn_pool_magazine *m
         .view.numbers = pool->capacity * (pool->stride_bytes / pool->unit_bytes),
         .pool = pool,
         .span = span,
+        .bottom_state = OBJECT_LIVE,
+        .bottom.state = &magazine->bottom_state,
     };
     for (size_t i = 0; i < CAIRN_POOL_RECENT; i++)
         magazine->view.recent[i] = CAIRN_POOL_NONE;
@@ -130,14 +132,13 @@ api struct cairn_pool *cairn_pool_new(size_t object_size, size_t align,
         .shared = options->shared,
         .stride_bytes = align_up(object_size, align),
         .align_bytes = align,
+        .objects_most = options->max_objects ? options->max_objects : SIZE_MAX,
         .name = options->name,
         .span = span,
         .partial = {&pool->partial, &pool->partial},
         .every = {&pool->every, &pool->every},
     };
     lay_out_slab(pool);
-    size_t most = options->max_objects;
-    pool->slabs_most = most ? most / pool->capacity + (most % pool->capacity != 0) : SIZE_MAX;
     magazine_init(pool, &pool->own, NULL);
     if (pool->shared && !share(pool)) {
         pages_give(span);

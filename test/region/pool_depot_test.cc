@@ -13,7 +13,8 @@
 #include "region/tlsf_arena.h"
 
 extern "C" {
-#include "page/page.h"
+#include "base/test_delay.h"
+#include "region/pool_layout.h"
 }
 
 namespace
@@ -72,6 +73,77 @@ TEST(PoolDepot, MemoryComesFromThePageLayerAndGoesBack)
     };
     EXPECT_GE(used(during) - used(before), 5000u * 1000);
     EXPECT_EQ(used(after), used(before));
+}
+
+// Three threads find the pool empty at once and each makes a slab: one of them is needed. The
+// others were kept, counted once, and trimmed with what lived in them.
+TEST(PoolDepot, ThreadsThatGrowAtOnceLeaveOneEmptySlab)
+{
+    Pool pool(200000, 16, true);
+    struct pool_slab *slabs[3];
+    for (struct pool_slab *&slab : slabs)
+        slab = pool_slab_make(pool);
+    for (struct pool_slab *slab : slabs) {
+        ASSERT_NE(slab, nullptr);
+        pool_lock(pool);
+        depot_add(pool, slab);
+        pool_unlock(pool);
+        EXPECT_EQ(fault(pool), "");
+    }
+    EXPECT_EQ(stats(pool).slabs, 1u);
+    std::vector<void *> live;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 9; i++)
+            live.push_back(cairn_pool_get(pool));
+        cairn_pool_put(pool, live.back());
+        live.pop_back();
+        cairn_pool_trim(pool);
+        EXPECT_EQ(fault(pool), "");
+        EXPECT_EQ(stats(pool).live_objects, live.size());
+    }
+    for (void *object : live)
+        cairn_pool_put(pool, object);
+    cairn_pool_trim(pool);
+    EXPECT_EQ(stats(pool).slabs, 0u);
+}
+
+// The same by chance: threads that empty the pool together, and one that trims it.
+TEST(PoolDepot, ThreadsGrowAndTrimAtOnce)
+{
+    constexpr int kThreads = 6;
+    constexpr int kRounds = 150;
+    if constexpr (config_test_delays)
+        test_delay_seed = 19;
+    Pool pool(20000, 16, true);
+    std::atomic<int> faults{0};
+    std::vector<std::thread> threads;
+    for (int self = 1; self <= kThreads; self++)
+        threads.emplace_back([&, self] {
+            void *objects[40];
+            for (int round = 0; round < kRounds; round++) {
+                for (void *&object : objects) {
+                    object = cairn_pool_get(pool);
+                    *static_cast<int *>(object) = self;
+                }
+                if (self == 1)
+                    cairn_pool_trim(pool);
+                for (void *object : objects) {
+                    faults += *static_cast<int *>(object) != self;
+                    cairn_pool_put(pool, object);
+                }
+                if (self == 2)
+                    faults += cairn_pool_check(pool) != nullptr;
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    if constexpr (config_test_delays)
+        test_delay_seed = 0;
+    EXPECT_EQ(faults, 0);
+    EXPECT_EQ(fault(pool), "");
+    EXPECT_EQ(stats(pool).live_objects, 0u);
+    cairn_pool_trim(pool);
+    EXPECT_EQ(stats(pool).slabs, 0u);
 }
 
 // Each thread gets objects, marks them, hands half of them to the next thread, which puts them.

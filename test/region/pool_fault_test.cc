@@ -8,6 +8,10 @@
 #include "cairn/heap.h"
 #include "region/pool_holder.h"
 
+extern "C" {
+#include "region/pool_layout.h"
+}
+
 namespace
 {
 
@@ -107,6 +111,72 @@ TEST(PoolFault, DoublePutOfAnObjectThatIsBackInItsSlab)
         EXPECT_EXIT(cairn_pool_put(pool, objects[i]), testing::KilledBySignal(SIGABRT),
                     "^cairn: pool (double put of|put of " + hex(objects[i]) + ", which is not)");
     cairn_pool_put(pool, kept);
+}
+
+// What two threads leave that put the same object at the same instant, and both passed.
+class PoolPutTwiceAtOnce : public testing::Test
+{
+  protected:
+    PoolPutTwiceAtOnce()
+        : pool_(48, 16, true), first_(cairn_pool_attach(pool_)), second_(cairn_pool_attach(pool_)),
+          object_(cairn_pool_magazine_get(first_))
+    {
+        struct pool_slab *slab = slab_of(pool_, object_);
+        cairn_pool_magazine_put(first_, object_);
+        *state_of(pool_, slab, number_of(pool_, slab, object_)) = OBJECT_LIVE;
+        cairn_pool_magazine_put(second_, object_);
+        message_ = "cairn: pool double put of " + hex(object_) + " (48-byte object)\n";
+    }
+    ~PoolPutTwiceAtOnce() override
+    {
+        first_->view.top--; // takes the second entry back
+        cairn_pool_detach(first_);
+        cairn_pool_detach(second_);
+    }
+
+    Pool pool_;
+    cairn_pool_magazine *first_;
+    cairn_pool_magazine *second_;
+    void *object_;
+    std::string message_;
+};
+
+TEST_F(PoolPutTwiceAtOnce, DiesWhenItIsGotTwice)
+{
+    const auto get_twice = [&] {
+        if (cairn_pool_magazine_get(first_) != object_)
+            abort();
+        (void)!cairn_pool_magazine_get(second_);
+    };
+    EXPECT_EXIT(get_twice(), testing::KilledBySignal(SIGABRT), Eq(message_));
+}
+
+TEST_F(PoolPutTwiceAtOnce, DiesWhenItReturnsToItsSlabTwice)
+{
+    const auto detach_both = [&] {
+        cairn_pool_detach(first_);
+        cairn_pool_detach(second_);
+    };
+    EXPECT_EXIT(detach_both(), testing::KilledBySignal(SIGABRT), Eq(message_));
+}
+
+TEST_F(PoolPutTwiceAtOnce, DiesWhenItReturnsToItsSlabInUse)
+{
+    const auto get_and_detach = [&] {
+        (void)!cairn_pool_magazine_get(first_);
+        cairn_pool_detach(second_);
+    };
+    EXPECT_EXIT(get_and_detach(), testing::KilledBySignal(SIGABRT), Eq(message_));
+}
+
+TEST_F(PoolPutTwiceAtOnce, DiesWhenBothEntriesAreInOneMagazine)
+{
+    const auto detach = [&] {
+        second_->view.top[0] = second_->view.top[-1];
+        second_->view.top++;
+        cairn_pool_detach(second_);
+    };
+    EXPECT_EXIT(detach(), testing::KilledBySignal(SIGABRT), Eq(message_));
 }
 
 // The heap takes nothing of a pool for a block of its own.

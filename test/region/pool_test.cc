@@ -152,23 +152,36 @@ TEST(Pool, AChildOfForkHasTheObjects)
         cairn_pool_put(pool, object);
 }
 
-TEST(Pool, AMaximumIsKeptAndIsNotSticky)
+TEST(Pool, AMaximumIsExactAndNotSticky)
 {
-    cairn_pool_options options = {};
-    options.max_objects = 1;
-    cairn_pool *pool = cairn_pool_new(32 << 10, 16, &options);
-    std::vector<void *> objects;
-    errno = 0;
-    while (void *object = cairn_pool_get(pool))
-        objects.push_back(object);
-    EXPECT_EQ(errno, ENOMEM);
-    EXPECT_EQ(stats(pool).slabs, 1u);
-    EXPECT_EQ(objects.size(), stats(pool).live_objects);
-    cairn_pool_put(pool, objects.back());
-    EXPECT_EQ(cairn_pool_get(pool), objects.back());
-    EXPECT_EQ(cairn_pool_get(pool), nullptr);
-    EXPECT_EQ(fault(pool), "");
-    cairn_pool_delete(pool);
+    for (size_t size : {size_t{8}, size_t{48}, size_t{32} << 10, size_t{2} << 20}) {
+        for (size_t most : {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{63}, size_t{64},
+                            size_t{65}, size_t{3000}}) {
+            if (size * most > size_t{1} << 30)
+                continue;
+            cairn_pool_options options = {};
+            options.max_objects = most;
+            cairn_pool *pool = cairn_pool_new(size, 0, &options);
+            for (int round = 0; round < 2; round++) {
+                std::vector<void *> objects;
+                errno = 0;
+                while (void *object = cairn_pool_get(pool))
+                    objects.push_back(object);
+                EXPECT_EQ(errno, ENOMEM);
+                EXPECT_EQ(objects.size(), most) << size;
+                EXPECT_EQ(stats(pool).live_objects, most);
+                EXPECT_EQ(fault(pool), "");
+                cairn_pool_put(pool, objects.back());
+                EXPECT_EQ(cairn_pool_get(pool), objects.back());
+                EXPECT_EQ(cairn_pool_get(pool), nullptr);
+                for (size_t i = 0; i < most; i++)
+                    cairn_pool_put(pool, objects[i]);
+                cairn_pool_trim(pool);
+                EXPECT_EQ(fault(pool), "");
+            }
+            cairn_pool_delete(pool);
+        }
+    }
 }
 
 } // namespace
