@@ -92,6 +92,7 @@ static struct span *map_span(size_t bytes, size_t align)
 api void *cairn_pages_map(size_t size, size_t align, unsigned flags)
 {
     os_init();
+    pages_start(); /* nothing else may have made fork safe */
     size_t granule = os_page_size();
     if (!is_power_of_two(align))
         return frame_invalid();

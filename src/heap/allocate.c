@@ -88,6 +88,13 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
     return block;
 }
 
+/* Its caller may never ask for a smaller block, which would start the heap. */
+static struct span *allocate_large(size_t size_bytes, size_t alignment_bytes)
+{
+    heap_start();
+    return large_allocate(size_bytes, alignment_bytes);
+}
+
 void *malloc_slow(size_t size_bytes)
 {
     if (config_void_blocks && unlikely(size_bytes == 0)) {
@@ -106,7 +113,7 @@ void *malloc_slow(size_t size_bytes)
         return allocate_medium(medium_class(size_bytes + CANARY_BYTES), size_bytes);
     struct span *span = large_allocate_kept(size_bytes);
     if (span == NULL)
-        span = large_allocate(size_bytes, PAGE_BYTES);
+        span = allocate_large(size_bytes, PAGE_BYTES);
     return span ? span->base : NULL;
 }
 
@@ -116,7 +123,7 @@ void *heap_allocate_zeroed(size_t size_bytes)
         void *block = malloc_fast(size_bytes, malloc_slow);
         return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
     }
-    struct span *span = large_allocate(size_bytes, PAGE_BYTES);
+    struct span *span = allocate_large(size_bytes, PAGE_BYTES);
     if (span == NULL)
         return NULL;
     pages_clear(span, size_bytes);
@@ -136,6 +143,6 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
         return allocate_class(class, size_bytes, alignment_bytes);
-    struct span *span = large_allocate(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes);
+    struct span *span = allocate_large(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes);
     return span ? span->base : NULL;
 }

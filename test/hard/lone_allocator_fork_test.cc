@@ -1,0 +1,154 @@
+// A program that uses one allocator and nothing else of Cairn forks while another thread is inside
+// of the page layer: the child must find that layer whole, whichever allocator was the first.
+//
+// Each case runs in a process of its own (a threadsafe death test starts this program anew), since
+// what one allocator has set up would serve the others. The other thread holds the layer's lock when
+// fork is called: with fork handlers fork waits for it, without them the child waits for ever.
+
+#include <cairn/fifo.h>
+#include <cairn/heap.h>
+#include <cairn/pages.h>
+#include <cairn/pool.h>
+#include <cairn/ring.h>
+#include <cairn/scope.h>
+#include <cairn/stack.h>
+#include <cairn/tlsf.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+
+extern "C" {
+#include "page/state.h"
+}
+
+namespace
+{
+
+constexpr size_t kBytes = size_t{1} << 20;
+
+std::atomic<bool> g_held;
+
+void *hold_page_lock(void *)
+{
+    if (!lock_acquire(&pages_state.lock))
+        abort();
+    g_held = true;
+    usleep(50000);
+    lock_release(&pages_state.lock);
+    return nullptr;
+}
+
+// Ends the process: 0 when the child could go on. `use` takes pages, each time it is called.
+template <typename Use>
+[[noreturn]] void fork_while_pages_are_locked(Use use)
+{
+    use();
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, hold_page_lock, nullptr) != 0)
+        _exit(2);
+    while (!g_held)
+        usleep(100);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        use();
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    pthread_join(thread, nullptr);
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "the child ended by signal: %s\n", strsignal(WTERMSIG(status)));
+    _exit(status == 0 ? 0 : 1);
+}
+
+void fill(void *block, size_t bytes)
+{
+    if (block == nullptr)
+        _exit(3);
+    memset(block, 1, bytes);
+}
+
+class LoneAllocatorDeathTest : public testing::Test
+{
+  protected:
+    void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+#define EXPECT_CHILD_GOES_ON(use)                                                                  \
+    EXPECT_EXIT(fork_while_pages_are_locked(use), testing::ExitedWithCode(0), "")
+
+TEST_F(LoneAllocatorDeathTest, Pages)
+{
+    EXPECT_CHILD_GOES_ON([] { fill(cairn_pages_map(kBytes, 4096, 0), kBytes); });
+}
+
+TEST_F(LoneAllocatorDeathTest, HeapWithLargeBlocksOnly)
+{
+    EXPECT_CHILD_GOES_ON([] { fill(cairn_malloc(kBytes), kBytes); });
+}
+
+TEST_F(LoneAllocatorDeathTest, HeapWithZeroedLargeBlocksOnly)
+{
+    EXPECT_CHILD_GOES_ON([] { fill(cairn_calloc(1, kBytes), kBytes); });
+}
+
+TEST_F(LoneAllocatorDeathTest, HeapWithAlignedLargeBlocksOnly)
+{
+    EXPECT_CHILD_GOES_ON([] { fill(cairn_aligned_alloc(65536, kBytes), kBytes); });
+}
+
+TEST_F(LoneAllocatorDeathTest, HeapWithSmallBlocksOnly)
+{
+    EXPECT_CHILD_GOES_ON([] {
+        for (size_t done = 0; done < kBytes; done += 1000)
+            fill(cairn_malloc(1000), 1000);
+    });
+}
+
+TEST_F(LoneAllocatorDeathTest, Stack)
+{
+    EXPECT_CHILD_GOES_ON(
+        [] { fill(cairn_stack_alloc(cairn_stack_new(nullptr), kBytes, 16), kBytes); });
+}
+
+TEST_F(LoneAllocatorDeathTest, Scopes)
+{
+    EXPECT_CHILD_GOES_ON([] { fill(t_alloc(kBytes), kBytes); });
+}
+
+TEST_F(LoneAllocatorDeathTest, Fifo)
+{
+    EXPECT_CHILD_GOES_ON(
+        [] { fill(cairn_fifo_alloc(cairn_fifo_new(nullptr), kBytes, 16), kBytes); });
+}
+
+TEST_F(LoneAllocatorDeathTest, Ring)
+{
+    EXPECT_CHILD_GOES_ON([] {
+        cairn_ring *ring = cairn_ring_new(nullptr);
+        [[maybe_unused]] const cairn_frame frame = cairn_ring_open(ring);
+        fill(cairn_ring_alloc(ring, kBytes, 16), kBytes);
+    });
+}
+
+TEST_F(LoneAllocatorDeathTest, Pool)
+{
+    EXPECT_CHILD_GOES_ON([] {
+        cairn_pool *pool = cairn_pool_new(1000, 8, nullptr);
+        for (size_t done = 0; done < kBytes; done += 1000)
+            fill(cairn_pool_get(pool), 1000);
+    });
+}
+
+TEST_F(LoneAllocatorDeathTest, Tlsf)
+{
+    EXPECT_CHILD_GOES_ON(
+        [] { fill(cairn_tlsf_alloc(cairn_tlsf_new(2 * kBytes), kBytes), kBytes); });
+}
+
+} // namespace
