@@ -35,7 +35,7 @@ api int cairn_posix_memalign(void **result, size_t alignment, size_t size)
 
 api void *cairn_aligned_alloc(size_t alignment, size_t size)
 {
-    return entry_memalign(alignment, size);
+    return entry_aligned_alloc(alignment, size);
 }
 api void *cairn_memalign(size_t alignment, size_t size) { return entry_memalign(alignment, size); }
 api void *cairn_valloc(size_t size) { return entry_valloc(size); }
@@ -47,11 +47,14 @@ api struct cairn_mallinfo2 cairn_mallinfo2(void)
 {
     struct heap_stats stats;
     heap_read_stats(&stats);
-    size_t in_arenas = stats.live_bytes - stats.pages.huge_bytes;
+    size_t outside = stats.pages.huge_bytes + stats.sampled_bytes;
+    /* Other threads go on while it is counted: then one sum may be older than the other. */
+    size_t in_arenas = stats.live_bytes - smaller_of(stats.live_bytes, outside);
+    in_arenas = smaller_of(in_arenas, stats.pages.committed_bytes);
     return (struct cairn_mallinfo2){
         .arena = stats.pages.committed_bytes,
-        .hblks = stats.pages.huge_count,
-        .hblkhd = stats.pages.huge_bytes,
+        .hblks = stats.pages.huge_count + stats.sampled_blocks,
+        .hblkhd = outside,
         .uordblks = in_arenas,
         .fordblks = stats.pages.committed_bytes - in_arenas,
         .keepcost = stats.pages.dirty_bytes,
@@ -106,26 +109,28 @@ api int cairn_malloc_info(int options, FILE *stream)
         return EINVAL;
     struct heap_stats stats;
     heap_read_stats(&stats);
-    size_t system = stats.pages.committed_bytes + stats.pages.huge_bytes;
-    size_t reserved = stats.pages.reserved_bytes + stats.pages.huge_bytes;
-    int written = fprintf(stream,
-                          "<malloc version=\"1\">\n"
-                          "<heaps count=\"%zu\"/>\n"
-                          "<blocks count=\"%zu\" size=\"%zu\"/>\n"
-                          "<large count=\"%zu\" size=\"%zu\"/>\n"
-                          "<slabs size=\"%zu\"/>\n"
-                          "<purged size=\"%zu\"/>\n"
-                          "<metadata size=\"%zu\"/>\n"
-                          "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n"
-                          "<total type=\"dirty\" count=\"0\" size=\"%zu\"/>\n"
-                          "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
-                          "<system type=\"current\" size=\"%zu\"/>\n"
-                          "<aspace type=\"total\" size=\"%zu\"/>\n"
-                          "<aspace type=\"mprotect\" size=\"%zu\"/>\n"
-                          "</malloc>\n",
-                          stats.heaps, stats.live_blocks, stats.live_bytes, stats.large_blocks,
-                          stats.large_bytes, stats.slab_bytes, stats.pages.purged_bytes,
-                          stats.pages.meta_bytes, stats.pages.free_bytes, stats.pages.dirty_bytes,
-                          stats.pages.huge_count, stats.pages.huge_bytes, system, reserved, system);
+    size_t outside = stats.pages.huge_bytes + stats.sampled_bytes;
+    size_t system = stats.pages.committed_bytes + outside;
+    size_t reserved = stats.pages.reserved_bytes + outside;
+    int written =
+        fprintf(stream,
+                "<malloc version=\"1\">\n"
+                "<heaps count=\"%zu\"/>\n"
+                "<blocks count=\"%zu\" size=\"%zu\"/>\n"
+                "<large count=\"%zu\" size=\"%zu\"/>\n"
+                "<slabs size=\"%zu\"/>\n"
+                "<purged size=\"%zu\"/>\n"
+                "<metadata size=\"%zu\"/>\n"
+                "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n"
+                "<total type=\"dirty\" count=\"0\" size=\"%zu\"/>\n"
+                "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n"
+                "<system type=\"current\" size=\"%zu\"/>\n"
+                "<aspace type=\"total\" size=\"%zu\"/>\n"
+                "<aspace type=\"mprotect\" size=\"%zu\"/>\n"
+                "</malloc>\n",
+                stats.heaps, stats.live_blocks, stats.live_bytes, stats.large_blocks,
+                stats.large_bytes, stats.slab_bytes, stats.pages.purged_bytes,
+                stats.pages.meta_bytes, stats.pages.free_bytes, stats.pages.dirty_bytes,
+                stats.pages.huge_count + stats.sampled_blocks, outside, system, reserved, system);
     return written < 0 ? -1 : 0;
 }

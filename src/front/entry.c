@@ -70,12 +70,24 @@ int entry_posix_memalign(void **result, size_t alignment_bytes, size_t size_byte
     return 0;
 }
 
+static cold void *invalid(void)
+{
+    errno = EINVAL;
+    return NULL;
+}
+
+void *entry_aligned_alloc(size_t alignment_bytes, size_t size_bytes)
+{
+    if (unlikely(!is_power_of_two(alignment_bytes)))
+        return invalid();
+    return entry_memalign(alignment_bytes, size_bytes);
+}
+
+/* As glibc's, which rounds up what is no power of two. */
 void *entry_memalign(size_t alignment_bytes, size_t size_bytes)
 {
-    if (unlikely(alignment_bytes > SIZE_MAX / 2 + 1)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (unlikely(alignment_bytes > SIZE_MAX / 2 + 1))
+        return invalid();
     if (unlikely(alignment_bytes == 0))
         alignment_bytes = 1;
     if (unlikely(!is_power_of_two(alignment_bytes)))

@@ -22,6 +22,7 @@ void *entry_realloc(void *pointer, size_t size_bytes);
 void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes);
 void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes);
 int entry_posix_memalign(void **result, size_t alignment_bytes, size_t size_bytes);
+void *entry_aligned_alloc(size_t alignment_bytes, size_t size_bytes);
 void *entry_memalign(size_t alignment_bytes, size_t size_bytes);
 void *entry_valloc(size_t size_bytes);
 void *entry_pvalloc(size_t size_bytes);

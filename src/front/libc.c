@@ -41,7 +41,10 @@ api int posix_memalign(void **result, size_t alignment, size_t size)
 }
 
 api void *memalign(size_t alignment, size_t size) { return entry_memalign(alignment, size); }
-api void *aligned_alloc(size_t alignment, size_t size) { return entry_memalign(alignment, size); }
+api void *aligned_alloc(size_t alignment, size_t size)
+{
+    return entry_aligned_alloc(alignment, size);
+}
 api void *valloc(size_t size) { return entry_valloc(size); }
 api void *pvalloc(size_t size) { return entry_pvalloc(size); }
 api size_t malloc_usable_size(void *pointer) { return entry_usable_size(pointer); }

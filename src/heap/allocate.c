@@ -130,19 +130,26 @@ void *heap_allocate_zeroed(size_t size_bytes)
     return span->base;
 }
 
+/* Beyond the alignment of packed blocks, which are aligned to their size. */
+static void *allocate_at_16(size_t size_bytes)
+{
+    size_t least = config_packed ? larger_of(size_bytes, PACKED_BYTES + 1) : size_bytes;
+    if (heap_is_sampling() && least != size_bytes) /* the sampler has to know what was asked for */
+        return allocate_class(small_class(least), size_bytes, 16);
+    return malloc_fast(least, malloc_slow);
+}
+
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= 16)
-        return malloc_fast(config_packed && alignment_bytes > PACKED_BYTES
-                               ? larger_of(size_bytes, PACKED_BYTES + 1)
-                               : size_bytes,
-                           malloc_slow);
+        return alignment_bytes > PACKED_BYTES ? allocate_at_16(size_bytes)
+                                              : malloc_fast(size_bytes, malloc_slow);
     void *void_block = size_bytes == 0 ? allocate_void(alignment_bytes) : NULL;
     if (void_block)
         return void_block;
     unsigned class = class_of_request(size_bytes, alignment_bytes);
     if (class < CLASS_COUNT)
         return allocate_class(class, size_bytes, alignment_bytes);
-    struct span *span = allocate_large(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes);
+    struct span *span = allocate_large(size_bytes, alignment_bytes);
     return span ? span->base : NULL;
 }

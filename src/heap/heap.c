@@ -104,10 +104,9 @@ void heap_read_stats(struct heap_stats *stats)
     pages_each(count_span, stats);
     heaps_each(count_heap, stats);
     if (heap_is_sampling()) {
-        size_t blocks, bytes;
-        heap_sampler->count(&blocks, &bytes);
-        stats->live_blocks += blocks;
-        stats->live_bytes += bytes;
+        heap_sampler->count(&stats->sampled_blocks, &stats->sampled_bytes);
+        stats->live_blocks += stats->sampled_blocks;
+        stats->live_bytes += stats->sampled_bytes;
     }
     stats->live_blocks += stats->pages.huge_count;
     stats->live_bytes += stats->pages.huge_bytes;

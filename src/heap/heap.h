@@ -22,7 +22,9 @@ bool heap_release(size_t keep_bytes);         /* gives free memory back; true wh
 
 struct heap_stats {
     struct page_stats pages;
-    size_t live_bytes; /* in blocks in use, as their sizes were rounded */
+    size_t sampled_bytes; /* in guarded blocks, which lie outside the arenas */
+    size_t sampled_blocks;
+    size_t live_bytes; /* in blocks in use, sampled ones among them, as their sizes were rounded */
     size_t live_blocks;
     size_t large_bytes; /* of those, in large and huge blocks */
     size_t large_blocks;

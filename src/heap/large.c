@@ -23,7 +23,15 @@ enum {
 
 static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }
 
-struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
+/* The span serves a request of so many bytes. */
+static struct span *note_asked(struct span *span, size_t size_bytes)
+{
+    if (config_guarded_blocks && span)
+        span->asked_bytes = size_bytes;
+    return span;
+}
+
+static struct span *take(size_t size_bytes, size_t alignment_bytes)
 {
     if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
         size_bytes + alignment_bytes > PTRDIFF_MAX)
@@ -41,6 +49,11 @@ struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
     if (unlikely(span == NULL) && heaps_empty_run_caches())
         span = pages_take(pages_for(size_bytes), alignment_bytes);
     return span;
+}
+
+struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
+{
+    return note_asked(take(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes), size_bytes);
 }
 
 struct span *large_allocate_kept(size_t size_bytes)
@@ -65,7 +78,7 @@ void large_free(struct span *span)
     heaps_tick();
 }
 
-void *large_resize(struct span *span, size_t size_bytes)
+static void *resize(struct span *span, size_t size_bytes)
 {
     if (size_bytes <= MEDIUM_MOST || size_bytes > PTRDIFF_MAX)
         return NULL;
@@ -85,15 +98,24 @@ void *large_resize(struct span *span, size_t size_bytes)
     return in_place ? span->base : NULL;
 }
 
+void *large_resize(struct span *span, size_t size_bytes)
+{
+    void *block = resize(span, size_bytes);
+    (void)note_asked(block ? span : NULL, size_bytes);
+    return block;
+}
+
 bool large_matches(const struct span *span, size_t size_bytes)
 {
+    if (config_guarded_blocks)
+        return size_bytes == span->asked_bytes;
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    size_t spare = span->tag == SPAN_HUGE && !config_guarded_blocks ? bytes / 4 + PAGE_BYTES : 0;
+    size_t spare = span->tag == SPAN_HUGE ? bytes / 4 + PAGE_BYTES : 0;
     size_t least = larger_of(size_bytes, MEDIUM_MOST + 1);
     return size_bytes <= bytes && align_up(least, os_page_size()) + spare >= bytes;
 }
 
-struct span *large_allocate_growing(size_t size_bytes)
+static struct span *take_growing(size_t size_bytes)
 {
     if (config_guarded_blocks && size_bytes <= PTRDIFF_MAX / 2) {
         struct span *span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
@@ -106,4 +128,9 @@ struct span *large_allocate_growing(size_t size_bytes)
         return NULL;
     struct span *span = pages_map_huge(size_bytes + size_bytes / 8, PAGE_BYTES);
     return span ? span : pages_map_huge(size_bytes, PAGE_BYTES);
+}
+
+struct span *large_allocate_growing(size_t size_bytes)
+{
+    return note_asked(take_growing(size_bytes), size_bytes);
 }

@@ -6,7 +6,8 @@
 #include "heap/size_class.h"
 #include "page/page.h"
 
-/* NULL when memory is out. */
+/* `size_bytes` as asked for, which may be little where the alignment is large. NULL when memory is
+ * out. */
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 void large_free(struct span *span);
 
@@ -17,8 +18,8 @@ struct span *large_allocate_kept(size_t size_bytes);
  * not possible. */
 void *large_resize(struct span *span, size_t size_bytes);
 
-/* Whether a block of this size may have this span; exact but for mappings that grew, which have
- * room to spare. */
+/* Whether a block of this size may have this span. Exact to a page, but for mappings that grew,
+ * which have room to spare; in full hardened builds to a byte. */
 bool large_matches(const struct span *span, size_t size_bytes);
 
 /* A new block for one that grows and has to move: one that will grow cheaply again. */

@@ -104,6 +104,16 @@ size_t heap_usable_size(const void *pointer)
     return usable_bytes(checked_span(pointer, "malloc_usable_size"), pointer);
 }
 
+/* Hardened builds know what a slab's block was asked with. Not of a thread that a fork has ended:
+ * what the fork copied of the block may be older than the pointer to it. */
+static bool has_exact_size(struct span *slab, const void *block, size_t size_bytes)
+{
+    if (!config_canaries || slab_is_frozen(slab))
+        return true;
+    (void)checked_slot(block, slab, "free");
+    return harden_size(slab, block) == size_bytes;
+}
+
 static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct span *span = page_map_find(pointer);
@@ -113,9 +123,10 @@ static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t a
     else if (span_is_slab(span) && slab_is_packed(span))
         matches = size_bytes <= PACKED_BYTES && alignment_bytes <= PACKED_BYTES;
     else if (span_is_slab(span))
-        matches = alignment_bytes <= 16
-                      ? slab_suits(span, size_bytes)
-                      : class_of_request(size_bytes, alignment_bytes) == slab_class(span);
+        matches = (alignment_bytes <= 16
+                       ? slab_suits(span, size_bytes)
+                       : class_of_request(size_bytes, alignment_bytes) == slab_class(span)) &&
+                  has_exact_size(span, pointer, size_bytes);
     else if (span->tag == SPAN_GUARDED)
         matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)

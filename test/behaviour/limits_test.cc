@@ -188,6 +188,8 @@ TEST(Limits, EveryPowerOfTwoAsAlignment) {
   }
 }
 
+bool is_power_of_two(size_t value) { return value != 0 && (value & (value - 1)) == 0; }
+
 using Aligning = void *(*)(size_t alignment, size_t size);
 
 // The libc's own function, whatever is preloaded or linked in.
@@ -196,7 +198,8 @@ Aligning of_libc(const char *name) {
   return libc ? reinterpret_cast<Aligning>(dlsym(libc, name)) : nullptr;
 }
 
-// Alignments that are no power of two: do as the libc that the program was written for.
+// Alignments that are no power of two: do as the libc that the program was written for. Not so
+// aligned_alloc: below.
 TEST(Limits, OddAlignmentsAsTheLibc) {
   const size_t alignments[] = {0,  1,  2,   3,   5,    6,    7,     9,     12,    15,     17,
                                24, 31, 33,  48,  63,   65,   100,   1000,  4095,  4097,   10000,
@@ -213,6 +216,7 @@ TEST(Limits, OddAlignmentsAsTheLibc) {
     Aligning libc = of_libc(function.name);
     ASSERT_NE(libc, nullptr);
     for (size_t alignment : alignments) {
+      if (function.ours == &aligned_alloc && !is_power_of_two(alignment)) continue;
       for (size_t size : sizes) {
         SCOPED_TRACE(std::string(function.name) + "(" + std::to_string(alignment) + ", " +
                      std::to_string(size) + ")");
@@ -238,6 +242,18 @@ TEST(Limits, OddAlignmentsAsTheLibc) {
           EXPECT_EQ(got_errno, expected_errno);
         }
       }
+    }
+  }
+}
+
+// C17 since its defect report 460, C23, and glibc from 2.38 on.
+TEST(Limits, AlignedAllocRefusesOddAlignments) {
+  for (size_t alignment : {size_t{0}, size_t{3}, size_t{24}, size_t{4097}, size_t{65535},
+                           (size_t{1} << 63) + 1, SIZE_MAX}) {
+    for (size_t size : {size_t{0}, size_t{1}, size_t{100}, size_t{200000}, SIZE_MAX}) {
+      errno = 0;
+      EXPECT_EQ(aligned_alloc(opaque(alignment), opaque(size)), nullptr) << alignment;
+      EXPECT_EQ(errno, EINVAL) << alignment << ", " << size;
     }
   }
 }

@@ -10,6 +10,10 @@
 
 #include "cairn/heap.h"
 
+extern "C" {
+#include "watch/watch.h"
+}
+
 namespace
 {
 
@@ -93,6 +97,43 @@ TEST(Api, Mallinfo2AddsUp)
     EXPECT_EQ(info.uordblks, 0u);
     EXPECT_EQ(info.hblks, 0u);
     EXPECT_EQ(info.hblkhd, 0u);
+}
+
+// Sampled blocks lie outside the arenas: their bytes are counted as those of own mappings.
+TEST(Api, Mallinfo2AddsUpWithSampledBlocks)
+{
+    static const int error = sample_start(1);
+    ASSERT_EQ(error, 0);
+    constexpr size_t kBlocks = 200;
+    constexpr size_t kSize = 30000;
+    const struct cairn_mallinfo2 before = cairn_mallinfo2();
+    std::vector<void *> blocks;
+    for (size_t i = 0; i < kBlocks; i++)
+        blocks.push_back(cairn_malloc(kSize));
+    const struct cairn_mallinfo2 info = cairn_mallinfo2();
+    EXPECT_EQ(info.uordblks, before.uordblks);
+    EXPECT_LE(info.fordblks, info.arena);
+    EXPECT_EQ(info.uordblks + info.fordblks, info.arena);
+    EXPECT_EQ(info.hblks, before.hblks + kBlocks);
+    EXPECT_EQ(info.hblkhd, before.hblkhd + kBlocks * kSize);
+    for (void *block : blocks)
+        cairn_free(block);
+    EXPECT_EQ(cairn_mallinfo2().hblkhd, before.hblkhd);
+}
+
+// By C17's defect report 460 and C23, as glibc from 2.38 on; memalign rounds up, as glibc's does.
+TEST(Api, AlignedAllocRefusesWhatIsNoPowerOfTwo)
+{
+    for (size_t odd :
+         {size_t{0}, size_t{3}, size_t{24}, size_t{100}, (size_t{1} << 62) + 1, SIZE_MAX}) {
+        errno = 0;
+        EXPECT_EQ(cairn_aligned_alloc(odd, 100), nullptr) << odd;
+        EXPECT_EQ(errno, EINVAL) << odd;
+    }
+    void *block = cairn_memalign(24, 100);
+    ASSERT_NE(block, nullptr);
+    EXPECT_TRUE(is_aligned(block, 32));
+    cairn_free(block);
 }
 
 TEST(Api, MallinfoSaturates)

@@ -2,8 +2,8 @@
 // of the page layer: the child must find that layer whole, whichever allocator was the first.
 //
 // Each case runs in a process of its own (a threadsafe death test starts this program anew), since
-// what one allocator has set up would serve the others. The other thread holds the layer's lock when
-// fork is called: with fork handlers fork waits for it, without them the child waits for ever.
+// what one allocator has set up would serve the others. The other thread holds the layer's lock
+// when fork is called: with fork handlers fork waits for it, without them the child waits for ever.
 
 #include <cairn/fifo.h>
 #include <cairn/heap.h>
@@ -43,8 +43,7 @@ void *hold_page_lock(void *)
 }
 
 // Ends the process: 0 when the child could go on. `use` takes pages, each time it is called.
-template <typename Use>
-[[noreturn]] void fork_while_pages_are_locked(Use use)
+template <typename Use> [[noreturn]] void fork_while_pages_are_locked(Use use)
 {
     use();
     pthread_t thread;

@@ -250,6 +250,39 @@ TEST(ResizeDeathTest, SizedFreeWithAWrongSize)
     }
 }
 
+// Hardened builds know the exact size of a slab's block, full ones that of a large block, too.
+TEST(ResizeDeathTest, HardenedSizedFreeWithASizeOfTheSameClass)
+{
+    if (!config_canaries)
+        GTEST_SKIP() << "classes are what is known";
+    for (size_t size : {size_t{40}, size_t{20000}, 100 * kKiB, 33 * kMiB})
+        for (size_t alignment : {size_t{1}, size_t{64}, 64 * kKiB}) {
+            void *block = heap_allocate_aligned(size, alignment);
+            const bool known = span_is_slab(span_of(block)) || config_guarded_blocks;
+            for (size_t wrong : {size - 10, size - 1, size + 1})
+                if (known) {
+                    EXPECT_EXIT(heap_free_sized(block, wrong, alignment),
+                                testing::KilledBySignal(SIGABRT),
+                                "^cairn: free_sized of 0x[0-9a-f]+ with size " +
+                                    std::to_string(wrong) + " \\([0-9]+-byte block\\)\n$")
+                        << size << ", " << alignment;
+                }
+            heap_free_sized(block, size, alignment);
+        }
+}
+
+TEST(Resize, SizedFreeOfAResizedBlock)
+{
+    for (size_t size : {size_t{100}, 20 * kKiB, 100 * kKiB, 5 * kMiB, 40 * kMiB}) {
+        void *block = allocate(size);
+        for (size_t now : {size - 3, size + 2, size * 2, size}) {
+            block = heap_resize(block, now);
+            ASSERT_NE(block, nullptr);
+        }
+        heap_free_sized(block, size, 1);
+    }
+}
+
 TEST(ResizeDeathTest, SizedFreeTwice)
 {
     void *block = allocate(40);

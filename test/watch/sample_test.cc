@@ -42,6 +42,19 @@ TEST_F(Sample, EveryBlockIsGuarded)
     free_fast(large);
 }
 
+// Of an aligned block of up to 8 bytes, whose class is that of 9, too.
+TEST_F(Sample, ASizedFreeNamesTheSizeThatWasAskedFor)
+{
+    for (size_t alignment = 1; alignment <= 64; alignment *= 2)
+        for (size_t size = config_void_blocks ? 1 : 0; size <= 40; size++) {
+            void *block = heap_allocate_aligned(size, alignment);
+            ASSERT_TRUE(is_guarded(block)) << size << ", " << alignment;
+            EXPECT_EQ(heap_usable_size(block), size) << alignment;
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u) << size;
+            heap_free_sized(block, size, alignment);
+        }
+}
+
 TEST_F(Sample, AFullPoolLeavesTheRestToTheHeap)
 {
     void *blocks[2 * SLOT_COUNT];
