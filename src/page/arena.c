@@ -170,15 +170,7 @@ bool pages_grow(size_t pages)
 {
     enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
     size_t granule = os_page_size() >> PAGE_SHIFT;
-    size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
-    size_t resident = load_relaxed(&pages_state.committed_pages) -
-                      load_relaxed(&pages_state.free_pages) +
-                      load_relaxed(&pages_state.dirty_pages);
-    if (limit != 0 && resident + pages > limit) {
-        purge_pages(SIZE_MAX);
-        if (config_guarded_blocks)
-            (void)guarded_purge(SIZE_MAX);
-    }
+    heed_soft_limit(pages);
     size_t needed = align_up(pages, granule);
     size_t batch = larger_of(
         LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));

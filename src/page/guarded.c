@@ -205,6 +205,7 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
 {
     if (size_bytes >> PAGE_SHIFT >= UINT32_MAX)
         return NULL;
+    heed_soft_limit(size_bytes >> PAGE_SHIFT);
     struct span *span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
     if (unlikely(span == NULL) && release_trapped())
         span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
@@ -280,6 +281,8 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes)
     size_t new_bytes = align_up(size_bytes, guard);
     if (new_bytes >> PAGE_SHIFT >= UINT32_MAX)
         return false;
+    if (new_bytes > old_bytes)
+        heed_soft_limit((new_bytes - old_bytes) >> PAGE_SHIFT);
     if (new_bytes < old_bytes) {
         char *rest = span->base + new_bytes;
         if (os_protect(rest, old_bytes - new_bytes, OS_NONE) != 0)

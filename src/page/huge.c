@@ -14,6 +14,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
     if (pages > UINT32_MAX)
         return NULL;
+    heed_soft_limit(pages);
     struct span *span = detached_take(pages, alignment_bytes, 0);
     if (span == NULL)
         return NULL;
@@ -61,6 +62,8 @@ bool pages_resize_huge(struct span *span, size_t size_bytes)
     size_t new_bytes = align_up(size_bytes, os_page_size());
     if (new_bytes >> PAGE_SHIFT > UINT32_MAX)
         return false;
+    if (new_bytes > old_bytes)
+        heed_soft_limit((new_bytes - old_bytes) >> PAGE_SHIFT);
     bool in_place = os_resize(span->base, old_bytes, new_bytes) == 0;
     /* Grown in place it may reach into a region that the page map does not know; only its first
      * page needs to. */

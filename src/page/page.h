@@ -27,7 +27,8 @@ enum { COLD_KINDS = 18 };
 struct page_limits {
     uint64_t decay_ms;       /* memory that was free for so long goes back to the system */
     size_t dirty_cap_bytes;  /* more free unpurged memory than this is purged at once */
-    size_t soft_limit_bytes; /* above this, free memory is purged before growth; 0 for none */
+    size_t soft_limit_bytes; /* above this, mappings included, free memory is purged before growth;
+                                0 for none */
     bool huge_pages;         /* ask for transparent huge pages in arenas */
 };
 

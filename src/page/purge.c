@@ -81,6 +81,24 @@ void purge_excess(void)
                     cap / 4); /* some more, so that the next give does not purge again */
 }
 
+/* Counts a mapping whole, though its program may not have touched all of it. */
+void heed_soft_limit(size_t pages)
+{
+    size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
+    if (likely(limit == 0))
+        return;
+    size_t resident =
+        load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages) +
+        load_relaxed(&pages_state.dirty_pages) + load_relaxed(&pages_state.huge_pages);
+    if (config_guarded_blocks)
+        resident += guarded_kept_pages();
+    if (resident + pages <= limit)
+        return;
+    purge_pages(SIZE_MAX);
+    if (config_guarded_blocks)
+        (void)guarded_purge(SIZE_MAX);
+}
+
 void pages_tick(void (*before)(void))
 {
     uint64_t decay = pages_state.limits.decay_ms;

@@ -83,6 +83,10 @@ bool pages_grow(size_t pages);
  * purged. */
 size_t purge_pages(size_t pages);
 
+/* Purges all free memory when so many pages more would pass the soft limit; before the arenas or
+ * mappings grow. No lock held. */
+void heed_soft_limit(size_t pages);
+
 /* Purges what is above the cap; for the end of a give. No lock held. */
 void purge_excess(void);
 

@@ -166,6 +166,40 @@ TEST_F(Purge, GrowthBeyondTheSoftLimitPurgesFirst)
         pages_give(spans[i]);
 }
 
+// A mapping of its own is memory, too: it purges before it comes, before it grows, and counts when
+// the arenas grow.
+TEST_F(Purge, HugeMappingsHeedTheSoftLimit)
+{
+    pages_trim(0);
+    configure(kNever, kNoCap);
+    pages_give(used(8 * kMiB));
+    const size_t resident = page_layer::stats().committed_bytes - page_layer::stats().free_bytes +
+                            page_layer::stats().huge_bytes;
+    configure(kNever, kNoCap, resident + 30 * kMiB);
+    struct span *below = pages_map_huge(16 * kMiB, PAGE_BYTES);
+    ASSERT_NE(below, nullptr);
+    EXPECT_GE(dirty(), 8 * kMiB) << "below the limit nothing has to go";
+    struct span *above = pages_map_huge(16 * kMiB, PAGE_BYTES);
+    ASSERT_NE(above, nullptr);
+    EXPECT_EQ(dirty(), 0u) << "mapped above the limit, and kept what it could have given back";
+
+    pages_give_huge(above);
+    pages_give(used(8 * kMiB));
+    ASSERT_GE(dirty(), 8 * kMiB);
+    ASSERT_TRUE(pages_resize_huge(below, 40 * kMiB));
+    EXPECT_EQ(dirty(), 0u) << "a mapping grew above the limit";
+
+    struct span *free_soon = used(8 * kMiB);
+    struct span *behind_it = used(PAGE_BYTES);
+    pages_give(free_soon);
+    ASSERT_GE(dirty(), 8 * kMiB);
+    struct span *grown = used(page_layer::stats().free_bytes + kMiB);
+    EXPECT_EQ(dirty(), 0u) << "the arenas grew beside a mapping";
+    for (struct span *span : {behind_it, grown})
+        pages_give(span);
+    pages_give_huge(below);
+}
+
 TEST_F(Purge, ARefusedPurgeLosesNothing)
 {
     if (!config_debug)
