@@ -88,19 +88,21 @@ api int cairn_mallopt(int parameter, int value)
     return 0;
 }
 
-api void cairn_malloc_stats(void)
+void entry_report_stats(const char *who)
 {
     struct heap_stats stats;
     heap_read_stats(&stats);
-    report("%zu bytes in %zu blocks in use, %zu of them in %zu large blocks", stats.live_bytes,
-           stats.live_blocks, stats.large_bytes, stats.large_blocks);
-    report("%zu bytes reserved, %zu committed, %zu in slabs, %zu free, %zu of them not purged",
-           stats.pages.reserved_bytes, stats.pages.committed_bytes, stats.slab_bytes,
+    report("%s%zu bytes in %zu blocks in use, %zu of them in %zu large blocks", who,
+           stats.live_bytes, stats.live_blocks, stats.large_bytes, stats.large_blocks);
+    report("%s%zu bytes reserved, %zu committed, %zu in slabs, %zu free, %zu of them not purged",
+           who, stats.pages.reserved_bytes, stats.pages.committed_bytes, stats.slab_bytes,
            stats.pages.free_bytes, stats.pages.dirty_bytes);
-    report("%zu bytes in %zu own mappings, %zu metadata, %zu purged so far, %zu thread heaps",
-           stats.pages.huge_bytes, stats.pages.huge_count, stats.pages.meta_bytes,
+    report("%s%zu bytes in %zu own mappings, %zu metadata, %zu purged so far, %zu thread heaps",
+           who, stats.pages.huge_bytes, stats.pages.huge_count, stats.pages.meta_bytes,
            stats.pages.purged_bytes, stats.heaps);
 }
+
+api void cairn_malloc_stats(void) { entry_report_stats(""); }
 
 /* glibc's elements, whose readers look for `system` and `total`, with ours beside them. */
 api int cairn_malloc_info(int options, FILE *stream)

@@ -28,4 +28,7 @@ void *entry_valloc(size_t size_bytes);
 void *entry_pvalloc(size_t size_bytes);
 size_t entry_usable_size(void *pointer);
 
+/* Statistics on stderr, some lines that begin with `who`, which may be empty. In api.c. */
+void entry_report_stats(const char *who);
+
 #endif

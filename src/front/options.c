@@ -118,14 +118,41 @@ static const struct {
     {"sample", parse_sample},         {"verbose", parse_verbose},
 };
 
-static void warn(const char *what, struct text text, const char *source)
+enum { QUOTED_BYTES = 64 };
+
+static void copy_text(char *copy, struct text text)
 {
-    char copy[64];
-    size_t length = smaller_of(text.length, sizeof copy - 1);
+    size_t length = smaller_of(text.length, QUOTED_BYTES - 1);
     for (size_t i = 0; i < length; i++)
         copy[i] = text.start[i];
     copy[length] = '\0';
+}
+
+static void warn(const char *what, struct text text, const char *source)
+{
+    char copy[QUOTED_BYTES];
+    copy_text(copy, text);
     report("%s \"%s\" in %s, ignored", what, copy, source);
+}
+
+/* An item without a key that is known. One like another allocator's, "key=value", is shown right.
+ */
+static void warn_unknown(struct text item, const char *source)
+{
+    char copy[QUOTED_BYTES];
+    char right[QUOTED_BYTES];
+    copy_text(copy, item);
+    copy_text(right, item);
+    struct text key = {item.start, 0};
+    while (key.length < item.length && item.start[key.length] != '=')
+        key.length++;
+    for (size_t i = 0; i < countof(keys); i++)
+        if (key.length < item.length && text_is(key, keys[i].name)) {
+            right[key.length] = ':';
+            report("unknown option \"%s\" in %s, ignored: write \"%s\"", copy, source, right);
+            return;
+        }
+    warn("unknown option", item, source);
 }
 
 static void parse_item(struct options *options, struct text item, const char *source)
@@ -142,7 +169,7 @@ static void parse_item(struct options *options, struct text item, const char *so
                 warn("bad value of option", item, source);
             return;
         }
-    warn("unknown option", item, source);
+    warn_unknown(item, source);
 }
 
 void options_parse(struct options *options, const char *text, const char *source)
@@ -158,10 +185,11 @@ void options_parse(struct options *options, const char *text, const char *source
     }
 }
 
-void options_report(const struct options *options)
+void options_report(const struct options *options, const char *who)
 {
-    report("options: decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,verbose:%u",
-           (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
-           options->pages.soft_limit_bytes, options->pages.huge_pages, options->sample,
-           options->verbose);
+    report(
+        "%soptions: decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,verbose:%u",
+        who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
+        options->pages.soft_limit_bytes, options->pages.huge_pages, options->sample,
+        options->verbose);
 }

@@ -17,6 +17,7 @@ struct options {
  * nothing. `source` names the text in warnings. */
 void options_parse(struct options *options, const char *text, const char *source);
 
-void options_report(const struct options *options);
+/* One line that begins with `who`, which may be empty. */
+void options_report(const struct options *options, const char *who);
 
 #endif

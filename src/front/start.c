@@ -4,6 +4,7 @@
  */
 #include "base/check.h"
 #include "cairn/heap.h"
+#include "front/entry.h"
 #include "front/options.h"
 #include "heap/heap.h"
 #include "os/os.h"
@@ -15,6 +16,17 @@ static struct options options = {
 
 const char front_is_linked = 1;
 
+/* What begins the lines of `verbose`. Programs that start others share one stderr, and a fork's
+ * child comes to its end, too. */
+enum { WHO_BYTES = 64, NAME_BYTES = 40 };
+
+static void say_who(char *text)
+{
+    char name[NAME_BYTES];
+    format_text(name, sizeof name, "%s", os_program_name());
+    format_text(text, WHO_BYTES, "%u (%s): ", os_process_id(), name);
+}
+
 __attribute__((constructor(101))) static void start(void)
 {
     if (&cairn_options != NULL && cairn_options != NULL)
@@ -25,12 +37,19 @@ __attribute__((constructor(101))) static void start(void)
     pages_configure(&options.pages); /* the heap starts when the first block is asked for */
     if (options.sample != 0 && sample_start(options.sample) != 0)
         report("no memory for guarded blocks, none is sampled");
-    if (options.verbose)
-        options_report(&options);
+    if (options.verbose) {
+        char who[WHO_BYTES];
+        say_who(who);
+        options_report(&options, who);
+        os_keep_stderr(); /* some close it before they end */
+    }
 }
 
 __attribute__((destructor(101))) static void stop(void)
 {
-    if (options.verbose)
-        cairn_malloc_stats();
+    if (!options.verbose)
+        return;
+    char who[WHO_BYTES];
+    say_who(who);
+    entry_report_stats(who);
 }

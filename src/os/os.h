@@ -68,6 +68,12 @@ struct os_fault {
 typedef bool os_fault_handler(const struct os_fault *fault);
 int os_catch_faults(os_fault_handler *handler); /* once a process; 0 or a negative errno */
 
+uint32_t os_process_id(void);
+const char *os_program_name(void); /* without its folder */
+/* From now on what goes to stderr goes there, too, after the program has closed it: for the end of
+ * programs that do so. Takes a descriptor, which children of exec do not get. Once a process. */
+void os_keep_stderr(void);
+
 uint32_t os_thread_id(void); /* the kernel's, as tools show it */
 /* Once, before os_stack: may allocate and takes the loader's lock, which os_stack does not. */
 void os_stack_prepare(void);

@@ -1,5 +1,9 @@
 /* The process and its surroundings: clock, entropy, environment, cgroup, stderr, futex, abort.
- * Stateless. */
+ * No state but a second descriptor of stderr, when one was asked for. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* program_invocation_short_name */
+#endif
+
 #include "base/bits.h"
 #include "base/host.h"
 #include "os/kernel.h"
@@ -11,18 +15,55 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
+/* A second descriptor of the file that is stderr, and which file that is: a program that closes
+ * every descriptor may get the same number for a file of its own. */
+static struct {
+    int descriptor; /* const after os_keep_stderr; 0: there is none */
+    struct stat file;
+} kept_stderr;
+
+void os_keep_stderr(void)
+{
+    enum { FIRST = 500, SECOND = 10 }; /* away from what programs number themselves */
+    long copy = kernel_call(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, FIRST, 0, 0, 0);
+    if (copy == -EINVAL) /* beyond the limit of descriptors */
+        copy = kernel_call(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, SECOND, 0, 0, 0);
+    if (kernel_failed(copy))
+        return;
+    if (kernel_call(SYS_fstat, copy, (long)&kept_stderr.file, 0, 0, 0, 0) == 0)
+        kept_stderr.descriptor = (int)copy;
+    else
+        kernel_call(SYS_close, copy, 0, 0, 0, 0, 0);
+}
+
+/* Where to write when stderr is closed; negative when there is nowhere. */
+static int other_stderr(void)
+{
+    struct stat now;
+    bool same = kept_stderr.descriptor > 0 &&
+                kernel_call(SYS_fstat, kept_stderr.descriptor, (long)&now, 0, 0, 0, 0) == 0 &&
+                now.st_dev == kept_stderr.file.st_dev && now.st_ino == kept_stderr.file.st_ino;
+    return same ? kept_stderr.descriptor : -1;
+}
+
 void host_write_error(const char *text, size_t length_bytes)
 {
+    int descriptor = STDERR_FILENO;
     while (length_bytes > 0) {
-        long written =
-            kernel_call(SYS_write, STDERR_FILENO, (long)text, (long)length_bytes, 0, 0, 0);
+        long written = kernel_call(SYS_write, descriptor, (long)text, (long)length_bytes, 0, 0, 0);
         if (written == -EINTR)
             continue;
+        if (written == -EBADF && descriptor == STDERR_FILENO) {
+            descriptor = other_stderr();
+            if (descriptor >= 0)
+                continue;
+        }
         if (written <= 0)
             return;
         text += written;
@@ -42,6 +83,13 @@ void host_wake(uint32_t *word, uint32_t waiters)
 }
 
 _Noreturn void host_abort(void) { abort(); }
+
+uint32_t os_process_id(void) { return (uint32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+
+const char *os_program_name(void)
+{
+    return program_invocation_short_name ? program_invocation_short_name : "";
+}
 
 uint64_t os_now_ms(void)
 {

@@ -171,6 +171,18 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
     }
 }
 
+// As other allocators' options are written.
+TEST(Options, AnEqualsSignGetsAHint)
+{
+    EXPECT_EQ(parse("decay_ms=5").warnings,
+              "cairn: unknown option \"decay_ms=5\" in TEST, ignored: write \"decay_ms:5\"\n");
+    EXPECT_EQ(parse("colour=red").warnings,
+              "cairn: unknown option \"colour=red\" in TEST, ignored\n");
+    EXPECT_EQ(parse("=").warnings, "cairn: unknown option \"=\" in TEST, ignored\n");
+    EXPECT_EQ(parse("decay_ms=").warnings,
+              "cairn: unknown option \"decay_ms=\" in TEST, ignored: write \"decay_ms:\"\n");
+}
+
 TEST(Options, ABadItemDoesNotSpoilItsNeighbours)
 {
     const Parsed parsed = parse("what,decay_ms:5,dirty_cap:?,soft_limit:6,");
@@ -213,7 +225,7 @@ TEST(Options, TheReportCanBeParsedAgain)
 {
     Parsed first = parse(kEveryKey);
     testing::internal::CaptureStderr();
-    options_report(&first.options);
+    options_report(&first.options, "");
     std::string line = testing::internal::GetCapturedStderr();
     const std::string head = "cairn: options: ";
     ASSERT_EQ(line.rfind(head, 0), 0u) << line;

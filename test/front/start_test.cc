@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "cairn/heap.h"
 
@@ -19,7 +24,8 @@ namespace
 {
 
 // What this program, started again with the environment and asked for one case, writes on stderr.
-std::string errors_of(const std::string &environment)
+std::string errors_of(const std::string &environment,
+                      const std::string &name = "Start.ReadsTheLinkedOptions")
 {
     char path[4096];
     const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -27,7 +33,7 @@ std::string errors_of(const std::string &environment)
         return "no /proc";
     path[length] = '\0';
     const std::string command =
-        environment + " '" + path + "' --gtest_filter=Start.ReadsTheLinkedOptions 2>&1 >/dev/null";
+        environment + " '" + path + "' --gtest_filter=" + name + " 2>&1 >/dev/null";
     FILE *pipe = popen(command.c_str(), "r");
     std::string text;
     for (int c; pipe && (c = fgetc(pipe)) != EOF;)
@@ -60,11 +66,104 @@ TEST(Start, WarnsOfWhatItDoesNotKnow)
               "cairn: unknown option \"colour:red\" in CAIRN_OPTIONS, ignored\n");
 }
 
-TEST(Start, VerboseTellsTheSettingsAndTheEnd)
+// The process that a line is of: the number in "cairn: 1234 (start_test): …"; 0 in any other line.
+int process_of(const std::string &line)
 {
-    const std::string text = errors_of("CAIRN_OPTIONS=verbose:1");
-    EXPECT_EQ(text.rfind("cairn: options: decay_ms:1234,dirty_cap:5242880,", 0), 0u) << text;
-    EXPECT_NE(text.find("0 bytes in 0 blocks in use"), std::string::npos) << text;
+    int process = 0;
+    int end = 0;
+    const int found = sscanf(line.c_str(), "cairn: %d (start_test): %n", &process, &end);
+    return found == 1 && end > 0 ? process : 0;
+}
+
+std::vector<std::string> lines_of(const std::string &text)
+{
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);)
+        lines.push_back(line);
+    return lines;
+}
+
+TEST(Start, VerboseReportsTheSettingsAndTheEnd)
+{
+    const std::vector<std::string> lines = lines_of(errors_of("CAIRN_OPTIONS=verbose:1"));
+    ASSERT_EQ(lines.size(), 4u);
+    for (const std::string &line : lines) {
+        EXPECT_NE(process_of(line), 0) << line;
+        EXPECT_EQ(process_of(line), process_of(lines[0])) << line;
+    }
+    EXPECT_NE(lines[0].find("): options: decay_ms:1234,dirty_cap:5242880,"), std::string::npos);
+    EXPECT_NE(lines[1].find("): 0 bytes in 0 blocks in use"), std::string::npos) << lines[1];
+}
+
+// Helpers of the cases below: they do something only in a process that one of those has started.
+bool is_started() { return getenv("CAIRN_TEST_STARTED") != nullptr; }
+
+// Coreutils close stderr when they exit, to see whether all of it was written.
+TEST(Start, HelperThatClosesStderrAtExit)
+{
+    if (is_started())
+        atexit([] { fclose(stderr); });
+}
+
+TEST(Start, VerboseReportsTheEndWhenStderrIsClosed)
+{
+    const std::vector<std::string> lines = lines_of(errors_of(
+        "CAIRN_TEST_STARTED=1 CAIRN_OPTIONS=verbose:1", "Start.HelperThatClosesStderrAtExit"));
+    ASSERT_EQ(lines.size(), 4u);
+    EXPECT_NE(lines[1].find("blocks in use"), std::string::npos) << lines[1];
+}
+
+// A program may close every descriptor and open files of its own: nothing of ours gets into them.
+TEST(Start, HelperThatOpensAFileInEveryPlace)
+{
+    if (!is_started())
+        return;
+    const int limit = 1024;
+    for (int file = 2; file < limit; file++)
+        close(file);
+    char name[] = "/tmp/cairn-start-test-XXXXXX";
+    const int file = mkstemp(name); // in the place of stderr
+    unlink(name);
+    for (int copy = file + 1; copy < limit; copy++)
+        (void)dup2(file, copy);
+    close(STDERR_FILENO);
+    if (fork() == 0)
+        exit(0); // reports, if it finds a place to
+    wait(nullptr);
+    struct stat info;
+    if (fstat(limit - 1, &info) != 0 || info.st_size != 0)
+        _exit(1);
+}
+
+TEST(Start, VerboseWritesIntoNoFileOfTheProgram)
+{
+    EXPECT_EQ(lines_of(errors_of("CAIRN_TEST_STARTED=1 CAIRN_OPTIONS=verbose:1",
+                                 "Start.HelperThatOpensAFileInEveryPlace"))
+                  .size(),
+              1u);
+}
+
+// As env, nice or time do, or a shell: the wrapper's child reports itself.
+TEST(Start, HelperThatForks)
+{
+    if (!is_started())
+        return;
+    if (fork() == 0)
+        exit(0);
+    wait(nullptr);
+}
+
+TEST(Start, VerboseLinesOfAForkedChildNameIt)
+{
+    const std::vector<std::string> lines = lines_of(
+        errors_of("CAIRN_TEST_STARTED=1 CAIRN_OPTIONS=verbose:1", "Start.HelperThatForks"));
+    ASSERT_EQ(lines.size(), 7u);
+    const int parent = process_of(lines[0]);
+    for (size_t i = 1; i < 4; i++)
+        EXPECT_NE(process_of(lines[i]), parent) << "the child ends first: " << lines[i];
+    for (size_t i = 4; i < 7; i++)
+        EXPECT_EQ(process_of(lines[i]), parent) << lines[i];
 }
 
 } // namespace
