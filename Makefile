@@ -1,6 +1,6 @@
 # The short way to the common tasks. The build itself is CMake's: see CMakePresets.json.
 #   make run                  a real program under the system's malloc and under Cairn
-#   make run CMD="…"          the same for a command of yours; ROUNDS=N, RUN_FLAGS="--hardened"
+#   make run CMD="…"          the same for a command of yours; ROUNDS=N, RUN_FLAGS="--on jemalloc"
 #   make bench                every allocator found against every row; BENCH_FLAGS="--quick"
 #   make test                 builds and runs every test
 #   make prove                checks the models of the concurrent protocols: docs/PROOFS.md
@@ -15,7 +15,7 @@ BUILD := build/release
 CMD ?= sqlite3 :memory: ".read tools/workloads/orders.sql"
 ROUNDS ?= 5
 FUZZ_SECONDS ?= 60
-RUN_NEEDS := cairn-measure cairn-malloc cairn-malloc-hardened
+RUN_NEEDS := cairn-measure cairn-probe cairn-malloc cairn-malloc-hardened
 
 # The package manager takes one caller at a time, and the builds are parallel by themselves.
 .NOTPARALLEL:

@@ -3,7 +3,7 @@
 import unittest
 
 import tool_path  # noqa: F401
-from cairn.compare import Side, compare_outputs, interleave, ratio
+from cairn.compare import Side, compare_outputs, interleave, keep_whole_rounds, ratio
 from cairn.measure import Run
 
 
@@ -19,17 +19,41 @@ class CompareTest(unittest.TestCase):
 
     def test_rounds_alternate_their_order(self):
         order = []
-        interleave((self.theirs, self.ours), 3, lambda side: order.append(side.name) or run())
+        interleave((self.theirs, self.ours), 3, lambda side, _: order.append(side.name) or run())
         self.assertEqual(order, ["system", "Cairn", "Cairn", "system", "system", "Cairn"])
         self.assertEqual((len(self.theirs.runs), len(self.ours.runs)), (3, 3))
 
     def test_stops_at_a_signal(self):
         interleave((self.theirs, self.ours), 3,
-                   lambda side: run(signal=11 if side is self.ours else 0))
+                   lambda side, _: run(signal=11 if side is self.ours else 0))
         self.assertEqual((len(self.theirs.runs), len(self.ours.runs)), (1, 1))
         self.assertIsNone(self.theirs.killed())
         self.assertEqual(self.ours.killed().signal, 11)
         self.assertEqual(self.ours.status(), 139)
+
+    def test_stops_at_a_real_time_signal(self):
+        ended = interleave((self.theirs, self.ours), 3, lambda side, _: run(signal=40))
+        self.assertIs(ended[0], self.theirs)
+        self.assertEqual(ended[1].status, 168)
+
+    def test_warm_up_is_not_kept(self):
+        numbers = []
+        interleave((self.theirs, self.ours), 2, lambda side, _: run(),
+                   lambda side, number: numbers.append(number), warm_up=2)
+        self.assertEqual(numbers, [-2, -2, -1, -1, 0, 0, 1, 1])
+        self.assertEqual((len(self.theirs.runs), len(self.ours.runs)), (2, 2))
+
+    def test_signal_in_the_warm_up_stops_and_keeps_nothing(self):
+        ended = interleave((self.theirs, self.ours), 2, lambda side, _: run(signal=11), warm_up=1)
+        self.assertEqual(ended[1].signal, 11)
+        self.assertEqual(keep_whole_rounds((self.theirs, self.ours)), 0)
+
+    def test_an_early_end_leaves_whole_rounds(self):
+        self.theirs.runs = [run(), run(), run()]
+        self.ours.runs = [run(), run(), run(signal=11)]
+        self.assertEqual(keep_whole_rounds((self.theirs, self.ours)), 2)
+        self.assertEqual((len(self.theirs.runs), len(self.ours.runs)), (2, 2))
+        self.assertIsNone(self.ours.killed())
 
     def test_medians_and_ratio(self):
         self.theirs.runs = [run(2.0), run(9.0), run(4.0)]
@@ -46,11 +70,14 @@ class CompareTest(unittest.TestCase):
     def test_outputs(self):
         self.theirs.runs = [run(), run()]
         self.ours.runs = [run(), run()]
-        self.assertIn("the same in every run", compare_outputs(self.ours, self.theirs))
+        self.assertIn("the same in every run", compare_outputs([self.theirs, self.ours]))
         self.ours.runs = [run(output=b"other")] * 2
-        self.assertIn("differs between system and Cairn", compare_outputs(self.ours, self.theirs))
+        self.assertIn("differs between system and Cairn", compare_outputs([self.theirs, self.ours]))
+        third = Side("third", "library", [run(output=b"third")] * 2)
+        self.assertIn("between system and Cairn, third",
+                      compare_outputs([self.theirs, self.ours, third]))
         self.theirs.runs = [run(), run(output=b"third")]
-        self.assertIn("under the system's malloc too", compare_outputs(self.ours, self.theirs))
+        self.assertIn("under the system's malloc too", compare_outputs([self.theirs, self.ours]))
 
 
 if __name__ == "__main__":

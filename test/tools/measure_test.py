@@ -2,9 +2,12 @@
 
 import os
 import pathlib
+import signal
 import tempfile
+import threading
 import time
 import unittest
+from unittest import mock
 
 import tool_path  # noqa: F401
 from cairn.errors import UserError
@@ -71,6 +74,64 @@ class MeasureTest(unittest.TestCase):
                              measure(["printf", "from a file"]).output)
         self.assertEqual(measure(["cat"]).output, measure(["true"]).output)
 
+    def test_real_time_signals(self):
+        for number in (34, 35, 40, 64):
+            run = measure(["sh", "-c", f"kill -{number} $$"])
+            self.assertEqual((run.signal, run.status), (number, 128 + number))
+
+    def test_limit_ends_a_server(self):
+        run = measure(["sleep", "60"], limit_s=0.3)
+        self.assertEqual((run.signal, run.stopped, run.killed, run.status), (15, True, False, 0))
+        self.assertGreaterEqual(run.wall_s, 0.3)
+        self.assertLess(run.wall_s, 5)
+
+    def test_limit_leaves_time_to_end_well(self):
+        server = "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done"
+        run = measure(["sh", "-c", server], limit_s=0.3)
+        self.assertEqual((run.signal, run.exit_code, run.stopped, run.killed), (0, 0, True, False))
+        self.assertEqual(run.output, measure(["echo", "saved"]).output)
+
+    def test_limit_kills_what_does_not_end(self):
+        run = measure(["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], limit_s=0.1)
+        self.assertEqual((run.signal, run.stopped, run.killed, run.status), (9, True, True, 0))
+
+    def test_limit_ends_what_is_left_behind_and_counts_it(self):
+        with tempfile.NamedTemporaryFile("r") as file:
+            busy = "x = b'x' * (60 << 20)\nimport time\ntime.sleep(60)"
+            run = measure(["sh", "-c", f'setsid /usr/bin/python3 -S -c "{busy}" & '
+                           f"echo $! >{file.name}; sleep 0.5; exit 3"], limit_s=30)
+            self.assertEqual((run.exit_code, run.stopped), (3, False))
+            self.assertGreater(run.peak_rss_mib, 60)
+            with self.assertRaises(ProcessLookupError):
+                os.kill(int(file.read()), 0)
+
+    def test_limit_that_is_not_reached(self):
+        run = measure(["sh", "-c", "exit 7"], limit_s=30)
+        self.assertEqual((run.exit_code, run.stopped, run.status), (7, False, 7))
+
+    def test_command_sees_no_signals_blocked_or_ignored(self):
+        masks = ["sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/self/status"]
+        self.assertEqual(measure(masks).output, measure(
+            ["printf", "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"]).output)
+
+    def test_interrupt_leaves_nothing_behind(self):
+        with tempfile.NamedTemporaryFile("r") as file:
+            timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                measure(["sh", "-c", f"echo $$ >{file.name}; exec sleep 60"])
+            with self.assertRaises(ProcessLookupError):
+                os.kill(int(file.read()), 0)
+
+    def test_measuring_program_of_another_version(self):
+        with tempfile.TemporaryDirectory() as directory:
+            other = pathlib.Path(directory) / "cairn-measure"
+            other.write_text("#!/bin/sh\necho wall_ns=1 >&$1\n")
+            other.chmod(0o755)
+            with mock.patch.dict(os.environ, CAIRN_MEASURE=str(other)):
+                with self.assertRaisesRegex(UserError, "does not belong to this version"):
+                    measure(["true"])
+
     def test_library_is_preloaded(self):
         library = os.environ["CAIRN_TEST_LIBRARY"]
         script = ["sh", "-c", f"grep -q '{pathlib.Path(library).resolve()}' /proc/$$/maps"]
@@ -80,13 +141,13 @@ class MeasureTest(unittest.TestCase):
 
 class PreloadTest(unittest.TestCase):
     def test_value(self):
-        self.assertEqual(preload_value(None, {}), "")
-        self.assertEqual(preload_value("/a/x.so", {}), "/a/x.so")
-        self.assertEqual(preload_value("/a/x.so", {"LD_PRELOAD": "b.so c.so"}),
+        self.assertEqual(preload_value([], {}), "")
+        self.assertEqual(preload_value(["/a/x.so"], {}), "/a/x.so")
+        self.assertEqual(preload_value(["/a/x.so"], {"LD_PRELOAD": "b.so c.so"}),
                          "/a/x.so:b.so:c.so")
 
     def test_a_preloaded_cairn_is_not_the_systems_malloc(self):
-        self.assertEqual(preload_value(None, {"LD_PRELOAD": "/x/libcairn-malloc.so:b.so"}), "b.so")
+        self.assertEqual(preload_value([], {"LD_PRELOAD": "/x/libcairn-malloc.so:b.so"}), "b.so")
 
     def test_library_that_is_none(self):
         with tempfile.NamedTemporaryFile(suffix=".so") as file:

@@ -1,5 +1,6 @@
 """cairn.program: which commands LD_PRELOAD reaches."""
 
+import os
 import pathlib
 import shutil
 import struct
@@ -49,6 +50,68 @@ class ProgramTest(unittest.TestCase):
         with self.assertRaisesRegex(UserError, "statically"):
             program.check_preloadable(self.file("static", elf(dynamic=False)))
         program.check_preloadable(self.file("dynamic", elf(dynamic=True)))
+
+    def test_cut_elf_files(self):
+        whole = pathlib.Path("/bin/ls").read_bytes()
+        for size, text in ((4, "within its ELF header"), (5, "within its ELF header"),
+                           (20, "within its ELF header"), (40, "within its ELF header"),
+                           (63, "within its ELF header"), (64, "before its program headers"),
+                           (300, "before its program headers"), (5000, "before its segments"),
+                           (len(whole) // 2, "before its segments")):
+            with self.assertRaisesRegex(UserError, f"cut{size} is damaged: it ends {text}"):
+                program.check_preloadable(self.file(f"cut{size}", whole[:size]))
+        program.check_preloadable(self.file("whole", whole))
+
+    def test_elf_files_of_any_bytes_give_a_sentence_or_pass(self):
+        whole = bytearray(pathlib.Path("/bin/ls").read_bytes()[:4096])
+        for at in range(4, 64):
+            for value in (0, 1, 0x7f, 0xff):
+                damaged = bytearray(whole)
+                damaged[at] = value
+                try:
+                    program.check_preloadable(self.file("damaged", bytes(damaged)))
+                except UserError:
+                    pass
+
+    def test_object_file(self):
+        content = bytearray(elf(dynamic=True))
+        struct.pack_into("<H", content, 16, 1)
+        with self.assertRaisesRegex(UserError, "is an object file, no program"):
+            program.check_preloadable(self.file("object", bytes(content)))
+
+    def test_program_for_another_machine(self):
+        content = bytearray(elf(dynamic=True))
+        struct.pack_into("<H", content, 18, 183)
+        library = self.file("library.so", elf(dynamic=True))
+        with self.assertRaisesRegex(UserError, "built for aarch64 64 bits"):
+            program.check_preloadable(self.file("foreign", bytes(content)), [library])
+        program.check_preloadable(self.file("own", elf(dynamic=True)), [library])
+
+    def test_empty_name(self):
+        with self.assertRaisesRegex(UserError, "the command's name is empty"):
+            program.check_preloadable("")
+
+    def test_folder(self):
+        with self.assertRaisesRegex(UserError, "is a folder"):
+            program.check_preloadable(str(self.directory))
+
+    def test_pipe(self):
+        path = self.directory / "pipe"
+        os.mkfifo(path, 0o755)
+        with self.assertRaisesRegex(UserError, "no regular file"):
+            program.check_preloadable(str(path))
+
+    def test_unreadable(self):
+        path = self.file("secret", elf(dynamic=True), 0o111)
+        refusal = PermissionError(13, "Permission denied", path)
+        with mock.patch("pathlib.Path.open", side_effect=refusal):  # root could read it
+            with self.assertRaisesRegex(UserError, "secret: Permission denied; whether LD_PRELOAD"):
+                program.check_preloadable(path)
+
+    def test_script_without_its_interpreter(self):
+        script = self.file("script", b"#!/no/such/interpreter\n")
+        with self.assertRaisesRegex(UserError, "script: its interpreter: /no/such/interpreter: no"):
+            program.check_preloadable(script)
 
     def test_script_of_a_static_interpreter(self):
         interpreter = self.file("static", elf(dynamic=False))

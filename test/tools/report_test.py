@@ -1,6 +1,9 @@
 """cairn.report: the table and the sentences under it."""
 
+import csv
+import dataclasses
 import io
+import json
 import unittest
 
 import tool_path  # noqa: F401
@@ -18,9 +21,9 @@ def side(name, wall_s, peak_rss_mib, status=0):
 
 
 class ReportTest(unittest.TestCase):
-    def render(self, theirs, ours):
-        console = Console(file=io.StringIO(), width=100)
-        console.print(report.table(["a program", "-x"], theirs, ours))
+    def render(self, *sides, width=100):
+        console = Console(file=io.StringIO(), width=width)
+        console.print(report.table(["a program", "-x"], sides))
         return console.file.getvalue()
 
     def row(self, text, title):
@@ -37,12 +40,69 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(self.row(text, "page faults")[-1], "-")
 
     def test_statuses(self):
-        text = "\n".join(report.remarks(side("system", 1, 1, 0), side("Cairn", 1, 1, 4)))
+        text = "\n".join(report.remarks([side("system", 1, 1, 0), side("Cairn", 1, 1, 4)]))
         self.assertIn("exit status: 0 under system, 4 under Cairn", text)
-        text = "\n".join(report.remarks(side("system", 1, 1, 4), side("Cairn", 1, 1, 4)))
+        text = "\n".join(report.remarks([side("system", 1, 1, 4), side("Cairn", 1, 1, 4)]))
         self.assertIn("exit status: 4 under both", text)
-        text = "\n".join(report.remarks(side("system", 1, 1), side("Cairn", 1, 1)))
+        text = "\n".join(report.remarks([side("system", 1, 1), side("Cairn", 1, 1)]))
         self.assertNotIn("exit status", text)
+
+    def three(self):
+        return [side("system", 2.0, 1500.0), side("Cairn", 1.5, 300.0), side("other", 4.0, 150.0)]
+
+    def test_three_sides_fit_80_columns(self):
+        lines = self.render(*self.three(), width=80).splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80)
+        text = "\n".join(lines)
+        self.assertEqual(self.row(text, "Cairn")[1], "1.500 ± 0.000")
+        self.assertIn("0.75 ×", text)
+        self.assertIn("2.00 ×", text)
+        self.assertNotIn("…", text)
+
+    def test_limit(self):
+        stopped = dataclasses.replace(side("system", 2.0, 1.0).runs[0], signal=15, stopped=True)
+        sides = [Side("system", None, [stopped]), Side("Cairn", None, [stopped])]
+        text = "\n".join(report.remarks(sides, limit_s=2))
+        self.assertIn("stopped after 2 s, so wall time says nothing", text)
+        self.assertNotIn("exit status", text)
+        self.assertNotIn("output:", text)
+        sides[1].runs = [dataclasses.replace(stopped, signal=9, killed=True)]
+        self.assertIn("SIGTERM did not end it under Cairn",
+                      "\n".join(report.remarks(sides, limit_s=2)))
+        crashed = dataclasses.replace(stopped, signal=11)
+        self.assertEqual(crashed.status, 139)
+
+    def test_signals_of_any_number(self):
+        run = side("system", 1, 1).runs[0]
+        for number in range(1, 65):
+            self.assertIn("killed by ",
+                          report.describe_end(dataclasses.replace(run, signal=number)))
+        self.assertEqual(report.describe_end(dataclasses.replace(run, signal=35)),
+                         "killed by SIGRTMIN+1")
+        self.assertEqual(report.describe_end(dataclasses.replace(run, signal=11)),
+                         "killed by SIGSEGV")
+
+    def test_json(self):
+        read = json.loads(report.as_json(["a program"], self.three(), ["a remark"]))
+        self.assertEqual((read["command"], read["rounds"]), (["a program"], 1))
+        self.assertEqual([one["name"] for one in read["sides"]], ["system", "Cairn", "other"])
+        self.assertEqual(read["sides"][1]["ratio"]["wall_s"], 0.75)
+        self.assertEqual(read["sides"][2]["runs"][0]["peak_rss_mib"], 150)
+        self.assertEqual(read["remarks"], ["a remark"])
+
+    def test_csv(self):
+        lines = list(csv.DictReader(io.StringIO(report.as_csv(self.three()))))
+        self.assertEqual([(line["side"], line["round"], line["wall_s"]) for line in lines],
+                         [("system", "1", "2.0"), ("Cairn", "1", "1.5"), ("other", "1", "4.0")])
+
+    def test_markdown(self):
+        text = report.as_markdown(["a", "b|c"], self.three(), ["a remark"])
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        self.assertEqual({line.count("|") for line in lines}, {6})
+        self.assertIn("1.500 ± 0.000; 0.75 ×", text)
+        self.assertIn("- a remark", text)
+        text = report.as_markdown(["a"], self.three()[:2], [])
+        self.assertIn("| wall time s | 2.000 ± 0.000 | 1.500 ± 0.000 | 0.75 |", text)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """The allocators that a benchmark compares: the system's, Cairn's builds and the peers."""
 
-import hashlib
 import pathlib
 import subprocess
 from dataclasses import dataclass
 from typing import Optional
 
-from cairn import measure
+from cairn import files, measure
 from cairn.errors import UserError
 
 SYSTEM = "system"
@@ -47,7 +46,7 @@ def package_version(package):
 
 def fingerprint(path):
     with path.open("rb") as file:
-        return "sha256 " + hashlib.file_digest(file, "sha256").hexdigest()[:12]
+        return "sha256 " + files.digest(file).hexdigest()[:12]
 
 
 def find_file(name):

@@ -1,101 +1,76 @@
-"""The command line: what each command takes and what it prints."""
+"""The command line: its commands, its version, and how it ends."""
 
-import pathlib
-from typing import List, Optional
+import os
+import sys
+import traceback
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cairn import bench_command, compare, files, matrix_command, measure, program, report
-from cairn.errors import UserError
+from cairn import VERSION, bench_command, matrix_command, run_command
+from cairn.console import note, out
+from cairn.errors import UserError, listen_to_signals, os_sentence
 
-app = typer.Typer(add_completion=False, help="Tools around Cairn's memory allocators.",
-                  pretty_exceptions_enable=False)
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+BUG_STATUS = 70  # EX_SOFTWARE of sysexits.h
+
+app = typer.Typer(help="Tools around Cairn's memory allocators.", pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool):
+    if wanted:
+        out.print(f"cairn {VERSION}")
+        raise typer.Exit()
 
 
 @app.callback()
-def _commands():
-    """Keeps the commands' names: typer drops the name of an only command."""
-
-
-def _progress():
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                    TimeElapsedColumn(), console=err, transient=True)
-
-
-def _stop_at_signal(side, command):
-    run = side.killed()
-    err.print(f"cairn run: {command[0]} under {side.name}: {report.describe_end(run)}",
-              style="red", markup=False, soft_wrap=True)
-    if run.stderr_tail:
-        err.print("its last words on stderr:", run.stderr_tail.rstrip(), sep="\n", markup=False,
-                  soft_wrap=True)
-    raise typer.Exit(run.status)
-
-
-@app.command(context_settings={"allow_interspersed_args": False})
-def run(
-    command: List[str] = typer.Argument(..., metavar="[--] COMMAND…", show_default=False,
-                                        help="The program and its arguments."),
-    rounds: int = typer.Option(5, min=1, help="Runs under each allocator."),
-    lib: Optional[pathlib.Path] = typer.Option(
-        None, show_default=False, help="Preload this library instead of libcairn-malloc.so."),
-    hardened: bool = typer.Option(
-        False, "--hardened", help="Preload libcairn-malloc-hardened.so."),
-    stdin: Optional[pathlib.Path] = typer.Option(
-        None, show_default=False,
-        help="File that every run reads as its standard input; without it, nothing."),
-    show_output: bool = typer.Option(
-        False, "--show-output",
-        help="Let the program write to the terminal; its output is not compared then."),
+def _options(
+    version: bool = typer.Option(  # pylint: disable=unused-argument
+        False, "--version", callback=_print_version, is_eager=True,
+        help="Print the version and leave."),
 ):
-    """Run a program on the system's malloc and on Cairn, and compare time and memory.
-
-    The exit status is the program's; 128 + N when signal N ended it.
-    """
-    if lib and hardened:
-        raise UserError("--lib and --hardened exclude each other")
-    if stdin and not stdin.is_file():
-        raise UserError(f"--stdin {stdin}: no such file")
-    library = lib.resolve() if lib else files.malloc_library(hardened)
-    if not library.is_file():
-        raise UserError(f"--lib {library}: no such file")
-    program.check_preloadable(command[0])
-    measure.check_loads(library)
-
-    theirs = compare.Side("system")
-    ours = compare.Side("Cairn hardened" if hardened else library.stem if lib else "Cairn", library)
-    sides = (theirs, ours)
-    with _progress() as progress:
-        task = progress.add_task("", total=2 * rounds)
-
-        def run_one(side):
-            progress.update(task, description=side.name)
-            result = measure.measure(command, side.library, stdin, show_output)
-            progress.advance(task)
-            return result
-
-        compare.interleave(sides, rounds, run_one)
-
-    for side in sides:
-        if side.killed():
-            _stop_at_signal(side, command)
-    out.print(report.table(command, theirs, ours))
-    for sentence in report.remarks(theirs, ours, output_seen=not show_output):
-        out.print(sentence, markup=False, soft_wrap=True)
-    raise typer.Exit(ours.status() or theirs.status())
+    pass
 
 
+app.command(context_settings={"allow_interspersed_args": False})(run_command.run)
 app.command()(bench_command.bench)
 app.command()(matrix_command.matrix)
 
 
-def main():
+def _close_stdout():
+    """Whether all that was printed got out. What did not is dropped: Python would try once more at
+    its end, and fail there with a traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            note(f"cairn: the output: {os_sentence(error)}", style="red")
+        return False
+    return True
+
+
+def _run():
+    """Runs the command that the arguments name; returns the exit status."""
     try:
         app(prog_name="cairn")
+    except SystemExit as leave:
+        return leave.code
     except UserError as error:
-        err.print(f"cairn: {error}", markup=False, style="red", soft_wrap=True)
-        raise SystemExit(2) from None
+        note(f"cairn: {error}", style="red")
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # pylint: disable=broad-except
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        note(f"cairn: a fault of this tool: {type(error).__name__}: {error} "
+             f"({os.path.basename(place.filename)}:{place.lineno}); please report it, with the "
+             "output under CAIRN_TRACEBACK=1", style="red")
+        if os.environ.get("CAIRN_TRACEBACK"):
+            traceback.print_exc()
+        return BUG_STATUS
+    return 0
+
+
+def main():
+    listen_to_signals()
+    status = _run()
+    raise SystemExit(status if _close_stdout() else status or 1)

@@ -1,7 +1,8 @@
-"""The same command under two allocators: interleaved rounds, medians, ratios."""
+"""The same command under several allocators: interleaved rounds, medians, ratios."""
 
 import statistics
 from dataclasses import dataclass, field
+from typing import List
 
 from cairn.measure import Run
 
@@ -20,7 +21,8 @@ class Side:
 
     name: str
     library: object = None  # path of the preloaded library; None: the system's malloc
-    runs: list[Run] = field(default_factory=list)
+    runs: List[Run] = field(default_factory=list)
+    processes: object = None  # under a library, a list of probe.Process after the first run
 
     def values(self, quantity):
         return [getattr(run, quantity) for run in self.runs]
@@ -41,18 +43,33 @@ class Side:
 
     def killed(self):
         """The run that a signal ended, or None."""
-        return next((run for run in self.runs if run.signal), None)
+        return next((run for run in self.runs if run.failed_signal), None)
 
 
-def interleave(sides, rounds, run_one, on_run=lambda side: None):
+def interleave(sides, rounds, run_one, on_run=lambda side, number: None, warm_up=0):
     """Fills the sides with rounds of runs; every second round goes in reverse order, so that a
-    drift of the machine meets both sides alike. Stops at the first run that a signal ends."""
-    for number in range(rounds):
-        for side in sides if number % 2 == 0 else reversed(sides):
-            on_run(side)
-            side.runs.append(run_one(side))
-            if side.killed():
-                return
+    drift of the machine meets all sides alike. Rounds of warm-up come before and are not kept.
+    Stops at the first run that a signal ends, and returns (side, run) then."""
+    for number in range(-warm_up, rounds):
+        for side in sides if (number + warm_up) % 2 == 0 else reversed(sides):
+            on_run(side, number)
+            run = run_one(side, number)
+            if number >= 0:
+                side.runs.append(run)
+            if run.failed_signal:
+                return side, run
+    return None
+
+
+def keep_whole_rounds(sides):
+    """Drops what an end in mid-round has left over; returns the number of whole rounds."""
+    for side in sides:
+        if side.runs and side.runs[-1].failed_signal:
+            side.runs.pop()
+    rounds = min(len(side.runs) for side in sides)
+    for side in sides:
+        del side.runs[rounds:]
+    return rounds
 
 
 def ratio(ours, theirs, quantity):
@@ -61,10 +78,14 @@ def ratio(ours, theirs, quantity):
     return ours.median(quantity) / base if base else None
 
 
-def compare_outputs(ours, theirs):
-    """One sentence on whether the program said the same under both."""
-    if len(ours.outputs() | theirs.outputs()) == 1:
+def compare_outputs(sides):
+    """One sentence on whether the program said the same under all; the first side is the one that
+    the others are compared with."""
+    base, *others = sides
+    if len(set().union(*(side.outputs() for side in sides))) == 1:
         return "output: the same in every run"
-    if len(theirs.outputs()) > 1:
-        return "output: differs from run to run, under the system's malloc too"
-    return f"output: differs between {theirs.name} and {ours.name}"
+    if len(base.outputs()) > 1:
+        of_base = "the system's malloc" if base.name == "system" else base.name
+        return f"output: differs from run to run, under {of_base} too"
+    different = [side.name for side in others if side.outputs() != base.outputs()]
+    return f"output: differs between {base.name} and {', '.join(different)}"

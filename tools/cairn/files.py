@@ -1,5 +1,6 @@
 """Where Cairn's own compiled files lie, in a source tree and in an installation."""
 
+import hashlib
 import os
 import pathlib
 
@@ -7,6 +8,7 @@ from cairn.errors import UserError
 
 # In the source tree: tools/; installed: PREFIX/share/cairn.
 PACKAGE_PARENT = pathlib.Path(__file__).resolve().parent.parent
+DIGEST_CHUNK_BYTES = 1 << 20
 
 
 def _directories():
@@ -35,6 +37,12 @@ def measure_program():
     return pathlib.Path(override) if override else _find("cairn-measure")
 
 
+def probe_library():
+    """The path of the library that tells which malloc serves a process."""
+    beside = measure_program().parent / "libcairn-probe.so"
+    return beside if beside.exists() else _find("libcairn-probe.so")
+
+
 def malloc_library(hardened=False):
     """The path of the shared library that replaces malloc."""
     return _find("libcairn-malloc-hardened.so" if hardened else "libcairn-malloc.so")
@@ -43,3 +51,12 @@ def malloc_library(hardened=False):
 def built_program(name):
     """A program that a build makes beside its libraries."""
     return _find(name)
+
+
+def digest(file):
+    """The SHA-256 of an open binary file, from its start."""
+    file.seek(0)
+    total = hashlib.sha256()
+    while chunk := file.read(DIGEST_CHUNK_BYTES):
+        total.update(chunk)
+    return total

@@ -1,28 +1,53 @@
 """Can LD_PRELOAD reach a command?
 
 The dynamic linker ignores LD_PRELOAD silently for programs that are linked statically or that
-gain privileges; comparing two allocators there would compare one with itself.
+gain privileges; comparing two allocators there would compare one with itself. And exec hands a
+file that is no whole ELF program to the shell, so that its failure would be measured.
 """
 
 import os
 import pathlib
 import shutil
 import struct
+from typing import NamedTuple
 
-from cairn.errors import UserError
+from cairn.errors import UserError, os_sentence
 
-PT_INTERP = 3
+ELF_MAGIC = b"\x7fELF"
+ET_REL, ET_CORE = 1, 4
+PT_LOAD, PT_INTERP = 1, 3
+MACHINES = {3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
 SCRIPT_DEPTH = 4  # the kernel's own limit on interpreters of interpreters
+SCRIPT_HEAD_BYTES = 256  # what the kernel reads of a first line
+
+
+class Elf(NamedTuple):
+    """What a preload depends on."""
+
+    bits: int
+    machine: int
+    has_dynamic_linker: bool
+
+    def kind(self):
+        return f"{MACHINES.get(self.machine, f'machine {self.machine}')} {self.bits} bits"
 
 
 def resolve(command):
     """The file that exec would run for a command's first word."""
+    if not command:
+        raise UserError("the command's name is empty")
     found = shutil.which(command)
     if found is None:
-        if os.sep in command and pathlib.Path(command).exists():
+        path = pathlib.Path(command)
+        if os.sep in command and path.is_dir():
+            raise UserError(f"{command} is a folder")
+        if os.sep in command and path.exists():
             raise UserError(f"{command} is not executable")
         raise UserError(f"{command}: no such program")
-    return pathlib.Path(found)
+    path = pathlib.Path(found)
+    if not path.is_file():
+        raise UserError(f"{path} is no regular file")
+    return path
 
 
 def interpreter_of_script(head):
@@ -38,22 +63,51 @@ def interpreter_of_script(head):
     return os.fsdecode(words[0])
 
 
-def has_dynamic_linker(file):
-    """Whether an open ELF file asks for a dynamic linker (has a PT_INTERP header)."""
-    header = file.read(64)
-    wide = header[4] == 2
-    order = "<" if header[5] == 1 else ">"
-    if wide:
-        table, = struct.unpack_from(order + "Q", header, 32)
-        entry_size, count = struct.unpack_from(order + "HH", header, 54)
-    else:
-        table, = struct.unpack_from(order + "I", header, 28)
-        entry_size, count = struct.unpack_from(order + "HH", header, 42)
+def _program_headers(header, bits, order, size):
+    """(offset, size of an entry, number) of the table of program headers; None where it does not
+    lie within the file."""
+    layout = (order + "Q", 32, 54, 56) if bits == 64 else (order + "I", 28, 42, 32)
+    table, = struct.unpack_from(layout[0], header, layout[1])
+    entry_size, count = struct.unpack_from(order + "HH", header, layout[2])
+    if count and (entry_size < layout[3] or table + count * entry_size > size):
+        return None
+    return table, entry_size, count
+
+
+def _segments(file, table, entry_size, count, layout):
+    """(type, offset in the file, bytes in the file) of each program header."""
     for index in range(count):
         file.seek(table + index * entry_size)
-        if struct.unpack(order + "I", file.read(4))[0] == PT_INTERP:
-            return True
-    return False
+        entry = file.read(entry_size)
+        kind, = struct.unpack_from(layout[0], entry, 0)
+        offset, = struct.unpack_from(layout[1], entry, layout[2])
+        length, = struct.unpack_from(layout[1], entry, layout[3])
+        yield kind, offset, length
+
+
+def read_elf(file, path):
+    """Reads an open ELF file's headers; raises UserError where it is no whole program."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    header = file.read(64)
+    bits = {1: 32, 2: 64}.get(header[4] if len(header) > 4 else None)
+    if bits is None or len(header) < (64 if bits == 64 else 52):
+        raise UserError(f"{path} is damaged: it ends within its ELF header" if len(header) < 64
+                        else f"{path} is damaged: an ELF file of unknown class")
+    order = "<" if header[5] == 1 else ">"
+    kind, machine = struct.unpack_from(order + "HH", header, 16)
+    if kind in (ET_REL, ET_CORE):
+        raise UserError(f"{path} is {'an object' if kind == ET_REL else 'a core'} file, no program")
+    headers = _program_headers(header, bits, order, size)
+    if headers is None:
+        raise UserError(f"{path} is damaged: it ends before its program headers do")
+    layout = (order + "I", order + "Q", 8, 32) if bits == 64 else (order + "I", order + "I", 4, 16)
+    has_dynamic_linker = False
+    for segment, offset, length in _segments(file, *headers, layout):
+        if segment in (PT_LOAD, PT_INTERP) and offset + length > size:
+            raise UserError(f"{path} is damaged: it ends before its segments do")
+        has_dynamic_linker |= segment == PT_INTERP
+    return Elf(bits, machine, has_dynamic_linker)
 
 
 def gains_privileges(path):
@@ -70,22 +124,40 @@ def gains_privileges(path):
     return os.getuid() != 0
 
 
-def check_preloadable(command):
+def _check_elf(file, path, libraries):
+    elf = read_elf(file, path)
+    if not elf.has_dynamic_linker:
+        raise UserError(f"{path} is linked statically: LD_PRELOAD cannot reach it; "
+                        "link it with Cairn instead")
+    if gains_privileges(path):
+        raise UserError(f"{path} gains privileges when it starts (set-user-ID or "
+                        "alike): the dynamic linker ignores LD_PRELOAD there")
+    for library in libraries:
+        with open(library, "rb") as library_file:
+            if library_file.read(4) == ELF_MAGIC:
+                other = read_elf(library_file, library)
+                if (elf.bits, elf.machine) != (other.bits, other.machine):
+                    raise UserError(f"{path} is built for {elf.kind()}, {library} for "
+                                    f"{other.kind()}: the one cannot load the other")
+
+
+def check_preloadable(command, libraries=()):
     """Raises UserError when the command cannot be preloaded into."""
     path = resolve(command)
     for _ in range(SCRIPT_DEPTH):
-        with path.open("rb") as file:
-            head = file.read(256)
-            if head.startswith(b"\x7fELF"):
-                file.seek(0)
-                if not has_dynamic_linker(file):
-                    raise UserError(f"{path} is linked statically: LD_PRELOAD cannot reach it; "
-                                    "link it with Cairn instead")
-                if gains_privileges(path):
-                    raise UserError(f"{path} gains privileges when it starts (set-user-ID or "
-                                    "alike): the dynamic linker ignores LD_PRELOAD there")
-                return
+        try:
+            with path.open("rb") as file:
+                head = file.read(SCRIPT_HEAD_BYTES)
+                if head.startswith(ELF_MAGIC):
+                    _check_elf(file, path, libraries)
+                    return
+        except OSError as error:
+            raise UserError(f"{os_sentence(error)}; whether LD_PRELOAD reaches the program "
+                            "cannot be told") from error
         interpreter = interpreter_of_script(head)
         if interpreter is None:
             return  # a script without a first line, or another binary format: exec decides
-        path = resolve(interpreter)
+        try:
+            path = resolve(interpreter)
+        except UserError as error:
+            raise UserError(f"{path}: its interpreter: {error}") from None

@@ -1,6 +1,6 @@
 // cairn-measure: runs one command and writes what it cost as one line of key=value words.
 //
-//   cairn-measure [--preload LIBRARY] RESULT_FD COMMAND [ARGUMENT…]
+//   cairn-measure [--preload LIBRARIES] [--for MILLISECONDS] RESULT_FD COMMAND [ARGUMENT…]
 //
 // It exists because the peak RSS that wait4 reports begins with the peak of the process image
 // that called exec (Linux, exec_mmap: the old image's high-water mark is carried over). A Python
@@ -11,19 +11,44 @@
 // RSS is that of the largest single process (getrusage's rule). A process that is left behind as
 // a daemon is not counted.
 //
+// With --for, the command is sent SIGTERM after that time, and SIGKILL when it has not ended
+// GRACE_MS later. What it leaves behind then falls to this program (a subreaper), is stopped the
+// same way, and is counted. SIGTERM to this program does the same at once.
+//
 // Exit status: 0 when the command was run, however it ended; 1 when it could not be started, 2 for
 // wrong arguments.
-#define _GNU_SOURCE // pipe2
+#define _GNU_SOURCE // pipe2, timeradd
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { GRACE_MS = 5000, KILL_AGAIN_MS = 10 };
+
+struct arguments {
+    const char *preload; // NULL: nothing
+    long limit_ms;       // 0: none
+    int result_fd;
+    char **command;
+};
+
+struct outcome {
+    long long start_ns, end_ns;
+    struct rusage usage;
+    int status;   // of the command, as wait4 gives it
+    bool stopped; // it was sent SIGTERM by us
+    bool killed;  // and SIGKILL
+};
 
 static long long now_ns(void)
 {
@@ -32,75 +57,189 @@ static long long now_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static long long time_us(struct timeval time)
+static long long time_us(struct timeval time) { return time.tv_sec * 1000000LL + time.tv_usec; }
+
+static bool parse_number(const char *text, long most, long *number)
 {
-    return time.tv_sec * 1000000LL + time.tv_usec;
+    char *end;
+    errno = 0;
+    *number = strtol(text, &end, 10);
+    return errno == 0 && end != text && !*end && *number >= 0 && *number <= most;
+}
+
+static bool parse_arguments(int argc, char **argv, struct arguments *arguments)
+{
+    int at = 1;
+    for (; at + 1 < argc && argv[at][0] == '-'; at += 2) {
+        if (strcmp(argv[at], "--preload") == 0)
+            arguments->preload = argv[at + 1];
+        else if (strcmp(argv[at], "--for") != 0 ||
+                 !parse_number(argv[at + 1], LONG_MAX / 1000000, &arguments->limit_ms))
+            return false;
+    }
+    long result_fd;
+    if (at + 1 >= argc || !parse_number(argv[at], 1023, &result_fd))
+        return false;
+    arguments->result_fd = (int)result_fd;
+    arguments->command = argv + at + 1;
+    return true;
 }
 
 // In the child. An error goes to the parent through a pipe that a successful exec closes.
-static _Noreturn void start(char **command, const char *preload, int error_fd)
+static _Noreturn void start(const struct arguments *arguments, int error_fd, const sigset_t *mask)
 {
-    if (!preload || setenv("LD_PRELOAD", preload, 1) == 0)
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // a measured command does not outlive its measurement
+    char **command = arguments->command;
+    if (!arguments->preload || setenv("LD_PRELOAD", arguments->preload, 1) == 0)
         execvp(command[0], command);
     int error = errno;
     ssize_t written = write(error_fd, &error, sizeof error);
     _exit(written == (ssize_t)sizeof error ? 127 : 126);
 }
 
-static int report(int fd, int status, long long wall_ns, const struct rusage *usage)
+// Adds what a process left behind has cost.
+static void add_usage(struct rusage *sum, const struct rusage *part)
 {
-    int written = dprintf(fd,
-                          "wall_ns=%lld user_us=%lld system_us=%lld peak_rss_kib=%ld "
-                          "minor_faults=%ld major_faults=%ld exit_code=%d signal=%d\n",
-                          wall_ns, time_us(usage->ru_utime), time_us(usage->ru_stime),
-                          usage->ru_maxrss, usage->ru_minflt, usage->ru_majflt,
-                          WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                          WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    timeradd(&sum->ru_utime, &part->ru_utime, &sum->ru_utime);
+    timeradd(&sum->ru_stime, &part->ru_stime, &sum->ru_stime);
+    if (sum->ru_maxrss < part->ru_maxrss)
+        sum->ru_maxrss = part->ru_maxrss;
+    sum->ru_minflt += part->ru_minflt;
+    sum->ru_majflt += part->ru_majflt;
+}
+
+// Signals what the command left behind: every other child of this process. Returns whether the
+// kernel lists them.
+static bool signal_left_behind(pid_t command, int number)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    int child;
+    while (fscanf(file, "%d", &child) == 1) {
+        if (child != command)
+            kill(child, number);
+    }
+    fclose(file);
+    return true;
+}
+
+// Reaps what has ended. Returns whether a child is left.
+static bool reap(pid_t command, bool all, struct outcome *outcome, bool *ended)
+{
+    struct rusage usage;
+    int status;
+    pid_t child;
+    while ((child = wait4(all ? -1 : command, &status, WNOHANG, &usage)) > 0) {
+        add_usage(&outcome->usage, &usage);
+        if (child == command) {
+            outcome->end_ns = now_ns();
+            outcome->status = status;
+            *ended = true;
+        }
+    }
+    return child == 0;
+}
+
+// Waits for a signal of the set, which is blocked, for so long at most; LLONG_MAX: for ever.
+static int wait_for_signal(const sigset_t *set, long long most_ns)
+{
+    struct timespec most = {most_ns / 1000000000, most_ns % 1000000000};
+    return most_ns == LLONG_MAX ? sigwaitinfo(set, NULL) : sigtimedwait(set, NULL, &most);
+}
+
+// Waits for the command and, where there is a limit, for what it leaves behind: nothing is sent
+// until the limit or our own SIGTERM, or the command has ended and left something; then SIGTERM;
+// after the grace time SIGKILL, again and again, since what a killed process leaves comes to us.
+static void await(pid_t command, long long limit_ns, const sigset_t *watched,
+                  struct outcome *outcome)
+{
+    bool all = limit_ns != LLONG_MAX, ended = false;
+    long long due_ns = all ? now_ns() + limit_ns : LLONG_MAX;
+    int sent = 0;
+    while (reap(command, all, outcome, &ended)) {
+        bool due = now_ns() >= due_ns || (ended && !sent);
+        if (!due) {
+            long long most_ns = due_ns == LLONG_MAX ? LLONG_MAX : due_ns - now_ns();
+            due = wait_for_signal(watched, most_ns < 0 ? 0 : most_ns) == SIGTERM && !sent;
+        }
+        if (!due)
+            continue;
+        sent = sent ? SIGKILL : SIGTERM;
+        if (!ended) {
+            outcome->stopped = true;
+            outcome->killed = sent == SIGKILL;
+            kill(command, sent);
+        }
+        if (all && !signal_left_behind(command, sent) && ended)
+            return;
+        due_ns = now_ns() + (sent == SIGTERM ? GRACE_MS : KILL_AGAIN_MS) * 1000000LL;
+    }
+}
+
+static int report(int fd, const struct outcome *outcome)
+{
+    int status = outcome->status;
+    const struct rusage *usage = &outcome->usage;
+    int written =
+        dprintf(fd,
+                "wall_ns=%lld user_us=%lld system_us=%lld peak_rss_kib=%ld minor_faults=%ld "
+                "major_faults=%ld exit_code=%d signal=%d stopped=%d killed=%d\n",
+                outcome->end_ns - outcome->start_ns, time_us(usage->ru_utime),
+                time_us(usage->ru_stime), usage->ru_maxrss, usage->ru_minflt, usage->ru_majflt,
+                WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                WIFSIGNALED(status) ? WTERMSIG(status) : 0, outcome->stopped, outcome->killed);
     return written > 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-    const char *preload = NULL;
-    int at = 1;
-    if (argc > 2 && strcmp(argv[1], "--preload") == 0) {
-        preload = argv[2];
-        at = 3;
-    }
-    char *end = NULL;
-    long result_fd = at < argc ? strtol(argv[at], &end, 10) : -1;
-    if (result_fd < 0 || result_fd > 1023 || *end || at + 1 >= argc) {
-        fprintf(stderr, "usage: cairn-measure [--preload LIBRARY] RESULT_FD COMMAND…\n");
+    struct arguments arguments = {0};
+    if (!parse_arguments(argc, argv, &arguments)) {
+        fprintf(stderr, "usage: cairn-measure [--preload LIBRARIES] [--for MILLISECONDS] "
+                        "RESULT_FD COMMAND…\n");
         return 2;
     }
-    char **command = argv + at + 1;
     int error_pipe[2];
-    if (pipe2(error_pipe, O_CLOEXEC) != 0 || fcntl((int)result_fd, F_SETFD, FD_CLOEXEC) != 0) {
+    if (pipe2(error_pipe, O_CLOEXEC) != 0 || fcntl(arguments.result_fd, F_SETFD, FD_CLOEXEC) != 0 ||
+        (arguments.limit_ms && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)) {
         perror("cairn-measure");
         return 1;
     }
+    // Blocked from before the fork, so that none of them gets lost between; the command gets the
+    // mask that was there.
+    sigset_t watched, blocked, before;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGCHLD);
+    sigaddset(&watched, SIGTERM);
+    blocked = watched;
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGQUIT);
+    sigprocmask(SIG_BLOCK, &blocked, &before);
+    signal(SIGCHLD, SIG_DFL); // ignored, it would take the children's statuses away
 
-    long long start_ns = now_ns();
+    struct outcome outcome = {.start_ns = now_ns()};
     pid_t child = fork();
     if (child == 0)
-        start(command, preload, error_pipe[1]);
-    // The terminal's interrupt reaches the command too; it decides, and its cost is still told.
+        start(&arguments, error_pipe[1], &before);
+    // The terminal's interrupt reaches the command too; it decides, and its cost is still reported.
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     close(error_pipe[1]);
-
-    int status;
-    struct rusage usage;
-    if (child < 0 || wait4(child, &status, 0, &usage) != child) {
+    if (child < 0) {
         perror("cairn-measure");
         return 1;
     }
-    long long wall_ns = now_ns() - start_ns;
+    await(child, arguments.limit_ms ? arguments.limit_ms * 1000000LL : LLONG_MAX, &watched,
+          &outcome);
 
     int error;
     if (read(error_pipe[0], &error, sizeof error) == (ssize_t)sizeof error) {
-        fprintf(stderr, "%s: %s\n", command[0], strerror(error));
+        fprintf(stderr, "%s: %s\n", arguments.command[0], strerror(error));
         return 1;
     }
-    return report((int)result_fd, status, wall_ns, &usage);
+    return report(arguments.result_fd, &outcome);
 }

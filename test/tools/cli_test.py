@@ -1,0 +1,120 @@
+"""The command line as a whole: version, completion, files, and no traceback whatever happens."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import tool_path
+import cairn
+from cairn import cli, errors, output
+from cairn.errors import UserError
+
+TOOL = str(tool_path.TOOLS / "bin" / "cairn")
+
+
+def start(*arguments, **environment):
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=60,
+                          check=False, env={**os.environ, **environment})
+
+
+class CommandLineTest(unittest.TestCase):
+    def test_version_is_that_of_the_header(self):
+        header = (tool_path.TOOLS.parent / "include" / "cairn" / "api.h").read_text()
+        parts = re.findall(r"#define CAIRN_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
+        self.assertEqual(".".join(parts), cairn.VERSION)
+        result = start("--version")
+        self.assertEqual((result.returncode, result.stdout), (0, f"cairn {cairn.VERSION}\n"))
+
+    def test_completion(self):
+        def complete(words):
+            result = start(_CAIRN_COMPLETE="complete_bash", COMP_WORDS=words,
+                           COMP_CWORD=str(len(words.split(" ")) - 1))
+            return result.stdout.split()
+
+        self.assertEqual(complete("cairn r"), ["run"])
+        self.assertEqual(complete("cairn run --mark"), ["--markdown"])
+        result = start("--show-completion", "bash")
+        if result.returncode:  # without shellingham, the option takes no shell
+            result = start(_CAIRN_COMPLETE="source_bash")
+        self.assertIn("complete -o default -F", result.stdout)
+
+    def test_unknown_words(self):
+        for arguments in (("no-such-command",), ("run", "--no-such-option"), ("bench", "extra")):
+            result = start(*arguments)
+            self.assertEqual(result.returncode, 2)
+            self.assertNotIn("Traceback", result.stderr)
+
+    def test_every_error_is_a_sentence(self):
+        for error, status, text in (
+                (UserError("sentence"), 2, "cairn: sentence"),
+                (OSError(28, "No space left on device", "/x"), 70, "No space left"),
+                (errors.Interrupted(KeyboardInterrupt()), 130, "interrupted"),
+                (errors.Interrupted(errors.Interrupt(15)), 143, "interrupted"),
+                (RuntimeError("odd"), 70, "a fault of this tool: RuntimeError: odd")):
+            with mock.patch.object(cli, "app", side_effect=error), \
+                    mock.patch.object(cli, "note") as note:
+                self.assertEqual(cli._run(), status)  # pylint: disable=protected-access
+            self.assertIn(text, note.call_args[0][0])
+
+    def test_system_errors_and_interrupts_of_a_command(self):
+        def failing(error):
+            @errors.as_sentences
+            def command():
+                raise error
+            return command
+
+        with self.assertRaisesRegex(UserError, "^/x: No space left on device$"):
+            failing(OSError(28, "No space left on device", "/x"))()
+        with self.assertRaises(errors.Interrupted) as caught:
+            failing(KeyboardInterrupt())()
+        self.assertEqual(caught.exception.status, 130)
+
+    def test_old_interpreter_is_refused_in_a_sentence(self):
+        source = pathlib.Path(TOOL).read_text()
+        code = f"import sys; sys.version_info = (3, 8, 0); __file__ = {TOOL!r}\n" + source
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                check=False)
+        self.assertIn("needs Python 3.9 or newer", result.stderr)
+        self.assertNotIn("Traceback", result.stderr)
+
+
+class OutputTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+
+    def test_refused_before_anything_is_done(self):
+        for path, text in ((self.directory / "missing" / "file", "there is no folder"),
+                           (self.directory, "is a folder")):
+            with self.assertRaisesRegex(UserError, f"^--json .*{text}"):
+                output.check_writable("--json", path)
+        output.check_writable("--json", self.directory / "new")
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_full_disk_leaves_the_old_file(self):
+        path = self.directory / "file"
+        path.write_text("old")
+        with mock.patch("os.replace", side_effect=OSError(28, "No space left on device")):
+            with self.assertRaisesRegex(UserError, "--csv .*file: No space left on device"):
+                output.write("--csv", path, "new")
+        self.assertEqual(path.read_text(), "old")
+        self.assertEqual(os.listdir(self.directory), ["file"])
+
+    def test_mode_and_links_stay(self):
+        path, link = self.directory / "file", self.directory / "link"
+        path.write_text("old")
+        path.chmod(0o640)
+        link.symlink_to(path)
+        output.write("--csv", link, "new")
+        self.assertTrue(link.is_symlink())
+        self.assertEqual((path.read_text(), path.stat().st_mode & 0o777), ("new", 0o640))
+
+
+if __name__ == "__main__":
+    unittest.main()

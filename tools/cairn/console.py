@@ -1,0 +1,32 @@
+"""The terminal: results go to stdout, remarks and progress to stderr."""
+
+import os
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+PIPED_COLUMNS = 120  # where the output is no terminal, whose width would decide
+
+# Of names in a strange encoding, or signs that the terminal's encoding lacks.
+for stream in (sys.stdout, sys.stderr):
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+
+_columns_known = sys.stdout.isatty() or os.environ.get("COLUMNS")
+out = Console(highlight=False, width=None if _columns_known else PIPED_COLUMNS)
+err = Console(stderr=True, highlight=False)
+
+
+def say(text):
+    out.print(text, markup=False, soft_wrap=True)
+
+
+def note(text, style=None):
+    err.print(text, markup=False, soft_wrap=True, style=style)
+
+
+def progress(*more_columns):
+    return Progress(TextColumn("{task.description}", markup=False), BarColumn(),
+                    MofNCompleteColumn(), TimeElapsedColumn(), *more_columns, console=err,
+                    transient=True, disable=not err.is_terminal)

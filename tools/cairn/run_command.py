@@ -1,0 +1,223 @@
+"""`cairn run`: one command under the system's malloc, under Cairn and under others."""
+
+import functools
+import pathlib
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from typing import List, Optional
+
+import typer
+
+from cairn import bench_allocators, compare, files, measure, output, probe, program, report
+from cairn.console import err, note, out, progress, say
+from cairn.errors import UserError, as_sentences, os_sentence, status_of
+
+SYSTEM, OURS = "system", "Cairn"
+UNITS_S = {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}
+LONGEST_S = 1e6
+
+
+def parse_duration(text):
+    """Seconds of 10, 10s, 500ms, 2m or 1h."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
+    seconds = float(match.group(1)) * UNITS_S[match.group(2)] if match else 0
+    if not 0 < seconds <= LONGEST_S:
+        raise UserError(f"--for {text}: write a time such as 10s, 500ms or 2m")
+    return seconds
+
+
+def parse_side(text):
+    """A further side: NAME=/path/library.so, or the name of an allocator that Debian packages."""
+    name, separator, path = text.partition("=")
+    if not separator:
+        packaged = {known: (file, package) for known, file, package in bench_allocators.PACKAGED}
+        if name not in packaged:
+            raise UserError(f"--on {text}: write NAME=/path/library.so, or one of "
+                            + ", ".join(sorted(packaged)))
+        file, package = packaged[name]
+        library = bench_allocators.find_file(file)
+        if not library:
+            raise UserError(f"--on {text}: {file} is not installed (Debian package {package})")
+        return compare.Side(name, library)
+    if not name or not path:
+        raise UserError(f"--on {text}: write NAME=/path/library.so")
+    library = pathlib.Path(path).resolve()
+    if not library.is_file():
+        raise UserError(f"--on {text}: no such file")
+    return compare.Side(name, library)
+
+
+def choose_sides(lib, hardened, further):
+    """The system's malloc first, then Cairn, then what --on names."""
+    if lib and hardened:
+        raise UserError("--lib and --hardened exclude each other")
+    library = lib.resolve() if lib else files.malloc_library(hardened)
+    if not library.is_file():
+        raise UserError(f"--lib {lib or library}: no such file")
+    name = f"{OURS} hardened" if hardened else library.stem if lib else OURS
+    sides = [compare.Side(SYSTEM), compare.Side(name, library), *map(parse_side, further)]
+    for index, side in enumerate(sides):
+        if any(side.name == other.name for other in sides[:index]):
+            raise UserError(f"two sides have the name {side.name}; name one otherwise, by "
+                            "--on NAME=LIBRARY")
+        if side.library:
+            measure.check_loads(side.library)
+    return sides
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What each run is."""
+
+    command: List[str]
+    stdin: Optional[pathlib.Path] = None
+    show_output: bool = False
+    limit_s: Optional[float] = None
+    prepare: Optional[str] = None
+
+    def _prepare(self):
+        with tempfile.TemporaryFile() as log:
+            shown = None if self.show_output else log
+            status = subprocess.run(["/bin/sh", "-c", self.prepare], stdin=subprocess.DEVNULL,
+                                    stdout=shown, stderr=shown, check=False).returncode
+            if status:
+                log.seek(0)
+                words = log.read().decode(errors="replace").strip().splitlines()
+                raise UserError(f"--prepare {self.prepare}: exit status {status}"
+                                + (f": {words[-1]}" if words else ""))
+
+    def run_one(self, side, number):
+        """One run; a negative number is a warm-up, which stays silent. The first one under each
+        library also says whether that served."""
+        if self.prepare:
+            self._prepare()
+        start = functools.partial(measure.measure, self.command, side.library, self.stdin,
+                                  self.show_output and number >= 0, self.limit_s)
+        if not side.library or side.processes is not None:
+            return start()
+        with probe.probe_file() as path:
+            run = start(probe_file=path)
+            side.processes = probe.read(path)
+        probe.check_served(side.name, self.command, side.library, side.processes)
+        return run
+
+
+def _measure(plan, sides, rounds, warm_up):
+    """Fills the sides. Returns what ended it early, (sentence, exit status), or None."""
+    with progress() as shown:
+        task = shown.add_task("", total=(warm_up + rounds) * len(sides))
+
+        def on_run(side, number):
+            phase = f"round {number + 1}" if number >= 0 else "warm-up"
+            shown.update(task, description=f"{phase}: {side.name}")
+
+        def run_one(side, number):
+            run = plan.run_one(side, number)
+            shown.advance(task)
+            return run
+
+        try:
+            ended = compare.interleave(sides, rounds, run_one, on_run, warm_up)
+        except KeyboardInterrupt as interrupt:
+            return "interrupted", status_of(interrupt)
+        except (UserError, OSError) as error:
+            return (os_sentence(error) if isinstance(error, OSError) else str(error)), 2
+    if ended is None:
+        return None
+    side, run = ended
+    if run.stderr_tail:
+        err.print("its last words on stderr:", run.stderr_tail.rstrip(), sep="\n", markup=False,
+                  soft_wrap=True)
+    return f"{plan.command[0]} under {side.name}: {report.describe_end(run)}", run.status
+
+
+def _write_files(plan, sides, sentences, targets):
+    """All files, even where one of them cannot be written; returns an exit status."""
+    texts = {"--json": lambda: report.as_json(plan.command, sides, sentences),
+             "--csv": lambda: report.as_csv(sides),
+             "--markdown": lambda: report.as_markdown(plan.command, sides, sentences)}
+    status = 0
+    for option, path in targets.items():
+        try:
+            output.write(option, path, texts[option]())
+        except UserError as error:
+            note(f"cairn run: {error}", style="red")
+            status = error.status
+    return status
+
+
+def _finish(plan, sides, targets, early, rounds):
+    """Prints and writes what was measured; returns the exit status."""
+    done = compare.keep_whole_rounds(sides)
+    write_status = 0
+    if done:
+        sentences = list(report.remarks(sides, not plan.show_output, plan.limit_s))
+        if early and early[1]:
+            sentences.append(f"{done} of {rounds} rounds: {early[0]}")
+        out.print(report.table(plan.command, sides))
+        for sentence in sentences:
+            say(sentence)
+        write_status = _write_files(plan, sides, sentences, targets)
+    if early:
+        measured = f"after {done} of {rounds} rounds" if done else "nothing was measured"
+        note(f"cairn run: {early[0]} ({measured})", style="red")
+        return early[1]
+    program_status = next((side.status() for side in (*sides[1:], sides[0]) if side.status()), 0)
+    return program_status or write_status
+
+
+@as_sentences
+def run(
+    command: List[str] = typer.Argument(..., metavar="[--] COMMAND…", show_default=False,
+                                        help="The program and its arguments."),
+    rounds: int = typer.Option(5, min=1, help="Runs under each allocator."),
+    warm_up: int = typer.Option(
+        1, "--warm-up", min=0,
+        help="Rounds before, which are not counted. In the first round of all, each library is "
+             "checked to serve the program, at a cost of some 0.1 ms and 0.2 MiB."),
+    on: Optional[List[str]] = typer.Option(  # pylint: disable=invalid-name
+        None, metavar="NAME=LIBRARY", show_default=False,
+        help="One more allocator beside Cairn; jemalloc, mimalloc and tcmalloc without a library "
+             "are Debian's. May be repeated."),
+    lib: Optional[pathlib.Path] = typer.Option(
+        None, show_default=False, help="Preload this library instead of libcairn-malloc.so."),
+    hardened: bool = typer.Option(
+        False, "--hardened", help="Preload libcairn-malloc-hardened.so."),
+    limit: Optional[str] = typer.Option(
+        None, "--for", metavar="TIME", show_default=False,
+        help="For servers: end each run after 10s, 500ms, 2m: SIGTERM, and SIGKILL 5 s later."),
+    prepare: Optional[str] = typer.Option(
+        None, metavar="COMMAND", show_default=False,
+        help="A shell command before every run, not measured."),
+    stdin: Optional[pathlib.Path] = typer.Option(
+        None, show_default=False,
+        help="File that every run reads as its standard input; without it, nothing."),
+    show_output: bool = typer.Option(
+        False, "--show-output",
+        help="Let the program write to the terminal; its output is not compared then."),
+    json_file: Optional[pathlib.Path] = typer.Option(
+        None, "--json", metavar="FILE", show_default=False, help="Write every figure as JSON."),
+    csv_file: Optional[pathlib.Path] = typer.Option(
+        None, "--csv", metavar="FILE", show_default=False, help="Write one line a run."),
+    markdown_file: Optional[pathlib.Path] = typer.Option(
+        None, "--markdown", metavar="FILE", show_default=False, help="Write the table."),
+):
+    """Run a program on the system's malloc and on Cairn, and compare time and memory.
+
+    The exit status is the program's; 128 + N when signal N ended it, 130 after an interrupt, 2
+    when something could not be measured.
+    """
+    plan = Plan(command, stdin, show_output, parse_duration(limit) if limit else None, prepare)
+    if stdin and not stdin.is_file():
+        raise UserError(f"--stdin {stdin}: no such file")
+    targets = {option: path for option, path in (("--json", json_file), ("--csv", csv_file),
+                                                 ("--markdown", markdown_file)) if path}
+    for option, path in targets.items():
+        output.check_writable(option, path)
+    sides = choose_sides(lib, hardened, on or [])
+    program.check_preloadable(command[0], [side.library for side in sides if side.library])
+
+    early = _measure(plan, sides, rounds, warm_up)
+    raise typer.Exit(_finish(plan, sides, targets, early, rounds))

@@ -1,0 +1,75 @@
+// libcairn-probe.so: writes which file a process's malloc comes from, so that `cairn run` knows
+// what it has measured. A preload may fail to take effect: the program brings a malloc of its own,
+// a child starts with another environment, the linker could not load the library.
+//
+// It is preloaded right after the allocator. When a process starts, it appends one line to the file
+// that CAIRN_PROBE_FILE names: the name it was called by, its program, the file of its malloc, the
+// file that it would come from without the allocator, with tabs between. It defines no symbol,
+// keeps nothing open, and a failure of its own is silent: a process without a line is one that the
+// preload did not reach.
+//
+// It tells who answers the name malloc for everything that is linked dynamically. It cannot see an
+// allocator that a program calls by another name or has linked in without exporting it.
+#define _GNU_SOURCE // dladdr1, RTLD_NEXT, program_invocation_short_name
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+// The functions of an allocator; a program takes the address of hardly all of them.
+static const char *const functions[] = {"malloc", "realloc", "calloc", "free"};
+
+// Who defines a function of an allocator, in the order of lookup; NULL where the first entry is a
+// mere jump of the program's: one at a fixed address that takes a function's address has such.
+static const char *file_of(void *from, const char *function, bool *in_program)
+{
+    Dl_info info;
+    void *symbol = NULL, *map = NULL;
+    void *address = dlsym(from, function);
+    if (!address || !dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) ||
+        !dladdr1(address, &info, &map, RTLD_DL_LINKMAP))
+        return NULL;
+    *in_program = !((const struct link_map *)map)->l_prev;
+    if (!symbol || ((const ElfW(Sym) *)symbol)->st_shndx == SHN_UNDEF)
+        return NULL;
+    return info.dli_fname;
+}
+
+static void write_line(const char *path, const char *owner, const char *without)
+{
+    static char program[PATH_MAX];
+    static char line[3 * PATH_MAX];
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    int bytes = snprintf(line, sizeof line, "%s\t%s\t%s\t%s\n", program_invocation_short_name,
+                         program, owner, without);
+    // One write, so that lines of processes that start together do not mix.
+    if (bytes > 0 && (size_t)bytes < sizeof line && write(fd, line, (size_t)bytes) < 0)
+        errno = 0;
+    close(fd);
+}
+
+__attribute__((constructor)) static void look(void)
+{
+    int saved_errno = errno;
+    const char *path = getenv("CAIRN_PROBE_FILE");
+    const char *owner = NULL, *without = NULL;
+    bool in_program = false;
+    for (size_t at = 0; path && !owner && at < sizeof functions / sizeof functions[0]; at++) {
+        owner = file_of(RTLD_DEFAULT, functions[at], &in_program);
+        bool unused;
+        without = in_program ? owner : file_of(RTLD_NEXT, functions[at], &unused);
+    }
+    if (owner)
+        write_line(path, owner, without ? without : "");
+    errno = saved_errno;
+}
