@@ -6,7 +6,8 @@ usage: check_rules.py [ROOT]
  layers   a file of src/ includes lower layers only, and those only through their layer's header;
           the layers of one rank do not include each other; public headers include no internal one
  source   no .c file is included
- if       no #if outside src/base and src/os but for include guards and #ifdef __cplusplus
+ if       no #if outside src/base and src/os but for include guards, #ifdef __cplusplus and what
+          public headers may ask for
  size     a file has at most 500 lines, a function at most 60, a line at most 100 columns
  name     the file names within src/ are unique, those within test/ too
  mirror   src/a/b.c has test/a/b_test.cc
@@ -25,6 +26,10 @@ RANKS = {"base": 0, "os": 1, "page": 2, "heap": 3, "frame": 3, "region": 3, "wat
 # set of tools without one header over them.
 OPEN_HEADERS = {"heap/fast.h": "the fast path, inlined into the entry points of front"}
 OPEN_LAYERS = {"base"}
+
+# What public headers may ask for beside __cplusplus: what the program's compiler and the program
+# itself allow them.
+HEADER_CONDITIONS = {("ifdef", "__cpp_exceptions"), ("ifndef", "CAIRN_NO_SHORT_NAMES")}
 
 # Sources without a unit test of their own, each with the reason.
 UNTESTED = {}
@@ -174,6 +179,8 @@ class Checker:
             if kind == "ifndef" and following == ["#define", condition]:
                 continue  # an include guard
             if kind == "ifdef" and condition == "__cplusplus" and path.name != "fast.h":
+                continue
+            if parts[0] == "include" and (kind, condition) in HEADER_CONDITIONS:
                 continue
             self.find(path, number, "if", f"#{kind} {condition}: make it a config_ constant")
 

@@ -5,7 +5,8 @@ usage: check_t_scope.py FILE-OR-DIRECTORY…
 
 The convention of cairn/scope.h: a function that calls t_alloc, t_new, t_strdup or any other t_…
 function opens a scope first (t_scope, t_push, or a cairn::scope in C++), or is itself named t_…,
-which says that it returns memory of its caller's frame.
+which says that it returns memory of its caller's frame. The names that these are short for,
+cairn_scope_… and CAIRN_SCOPE, count alike.
 
 A scope counts from where it is declared to the end of its block: a call before it, or after its
 block has ended, is found too. The check reads the text, not the program: macros that hide a call or
@@ -19,8 +20,9 @@ import re
 import sys
 
 SUFFIXES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cxx"}
-OPENERS = {"t_scope", "t_push"}
-CLOSERS = {"t_pop"}
+OPENERS = {"t_scope", "t_push", "CAIRN_SCOPE", "cairn_scope_push"}
+CLOSERS = {"t_pop", "cairn_scope_pop", "cairn_scope_end"}
+OURS = ("t_", "cairn_scope_")
 NO_FUNCTIONS = {"if", "for", "while", "switch", "return", "sizeof", "catch", "alignof", "_Alignof"}
 EXCUSE = "t_scope: not needed"
 
@@ -85,7 +87,7 @@ def findings(text):
         elif token in CLOSERS:
             inside.scoped = False
         elif is_call(tokens, i) and not inside.scoped:
-            if not inside.function.startswith("t_") and line not in excused:
+            if not inside.function.startswith(OURS) and line not in excused:
                 yield line, inside.function, token
 
 
@@ -93,8 +95,8 @@ def is_call(tokens, i):
     token = tokens[i][0]
     before = tokens[i - 1][0] if i > 0 else ""
     after = tokens[i + 1][0] if i + 1 < len(tokens) else ""
-    return (re.fullmatch(r"t_\w+", token) is not None and token not in OPENERS | CLOSERS
-            and after == "(" and before not in (".", "->", "::"))
+    return (re.fullmatch(r"(t|cairn_scope)_\w+", token) is not None
+            and token not in OPENERS | CLOSERS and after == "(" and before not in (".", "->", "::"))
 
 
 def files(arguments):

@@ -1,15 +1,16 @@
-/* The stack's slow paths and its life: see cairn/stack.h for what it does, stack_state.h for its
- * invariants. */
+/* The stack's life and its frames: see cairn/stack.h for what it does, stack_state.h for its
+ * invariants. Blocks are stack_alloc.c. */
 #include "frame/stack_state.h"
 
-#include <string.h>
+#include <errno.h>
 
-static inline struct stack *stack_of(const cairn_stack *head) { return head->inside; }
-
-static inline void check_owner(const struct stack *stack)
+/* A descriptor keeps what it held when it was given back, but for its first word. */
+void stack_die_of_owner(const cairn_stack *head)
 {
-    if (unlikely(stack->head->owner != __builtin_thread_pointer()))
-        die("stack \"%s\": used by a thread that does not own it", stack->name);
+    const struct stack *stack = head->inside;
+    if (head->owner == NULL)
+        die("stack \"%s\": used after its delete", stack->name);
+    die("stack \"%s\": used by a thread that does not own it", stack->name);
 }
 
 void stack_set_position(struct stack *stack, uintptr_t position)
@@ -26,7 +27,10 @@ void stack_verify(const struct stack *stack)
         return;
     for (struct stack_block *block = stack->first; block; block = block->newer) {
         check_internal(block->limit <= block->resident && block->resident <= block->committed);
-        check_internal(block->committed <= block->reserved && block->limit % PAGE_BYTES == 0);
+        check_internal(block->committed <= block->reserved &&
+                       block_end(block) % CAIRN_STACK_LIMIT_GRANULE == 0);
+        check_internal(block->borrowed ? block->limit == block->reserved
+                                       : block->limit % PAGE_BYTES == 0);
         check_internal(block->newer == NULL || block->newer->older == block);
         if (block == stack->current)
             break;
@@ -53,13 +57,24 @@ void stack_verify(const struct stack *stack)
     }
 }
 
+static bool options_make_sense(const cairn_stack_options *options)
+{
+    if (options->buffer == NULL)
+        return options->buffer_bytes == 0 && !options->fixed;
+    uintptr_t start = (uintptr_t)options->buffer;
+    return options->buffer_bytes >= 2 * CAIRN_STACK_LIMIT_GRANULE &&
+           options->buffer_bytes <= PTRDIFF_MAX && start <= UINTPTR_MAX - options->buffer_bytes;
+}
+
 struct stack *stack_make(const cairn_stack_options *options, cairn_stack *head)
 {
     static const cairn_stack_options defaults = {0};
     options = options ? options : &defaults;
     os_init();
+    if (!options_make_sense(options))
+        return frame_invalid();
     size_t most = options->max_bytes;
-    if (most > PTRDIFF_MAX || options->reserve > PTRDIFF_MAX)
+    if (most > PTRDIFF_MAX || options->reserve_bytes > PTRDIFF_MAX)
         return frame_no_memory();
     struct stack *stack = cell_take(CELL_STACK);
     if (stack == NULL)
@@ -68,13 +83,20 @@ struct stack *stack_make(const cairn_stack_options *options, cairn_stack *head)
         .head = head ? head : &stack->own,
         .base = {.serial = SERIAL_POP_SLOWLY},
         .max_bytes = most ? align_up(most, os_page_size()) : SIZE_MAX,
-        .first_reserve = options->reserve,
+        .reserve_bytes = options->reserve_bytes,
+        .out_of_memory = options->out_of_memory,
+        .out_of_memory_context = options->out_of_memory_context,
         .interval_start_ms = os_now_ms(),
+        .fixed = options->fixed,
         .checked = frame_checked(),
     };
     *stack->head =
         (cairn_stack){.frame = &stack->base, .owner = __builtin_thread_pointer(), .inside = stack};
     frame_copy_name(stack->name, options->name, "stack");
+    if (options->buffer && !stack_borrow(stack, options->buffer, options->buffer_bytes)) {
+        stack_end(stack);
+        return frame_no_memory();
+    }
     return stack;
 }
 
@@ -99,7 +121,7 @@ static void end_from(struct stack *stack, uintptr_t start)
 api void cairn_stack_reset(cairn_stack *head)
 {
     struct stack *stack = stack_of(head);
-    check_owner(stack);
+    stack_run_hooks(stack, 0);
     stack->head->frame = &stack->base;
     stack->base.serial = SERIAL_POP_SLOWLY;
     stack->sealed = false;
@@ -112,12 +134,9 @@ api void cairn_stack_reset(cairn_stack *head)
     stack_verify(stack);
 }
 
-api void cairn_stack_delete(cairn_stack *head)
+void stack_end(struct stack *stack)
 {
-    if (head == NULL)
-        return;
-    struct stack *stack = stack_of(head);
-    check_owner(stack);
+    stack_run_hooks(stack, 0);
     if (stack->checked && stack->current)
         stack_checked_end(stack, (uintptr_t)stack->first->base);
     stack_free_blocks(stack);
@@ -125,12 +144,35 @@ api void cairn_stack_delete(cairn_stack *head)
     cell_give(CELL_STACK, stack);
 }
 
-api void cairn_stack_adopt(cairn_stack *head) { head->owner = __builtin_thread_pointer(); }
+static bool is_threads_own(const struct stack *stack) { return stack->head != &stack->own; }
+
+api int cairn_stack_delete(cairn_stack *head)
+{
+    if (head == NULL)
+        return 0;
+    struct stack *stack = stack_of(head);
+    if (is_threads_own(stack))
+        return EBUSY;
+    stack_end(stack);
+    return 0;
+}
+
+api void cairn_stack_adopt(cairn_stack *head)
+{
+    const struct stack *stack = head->inside;
+    void *self = __builtin_thread_pointer();
+    if (head->owner == self)
+        return;
+    if (head->owner == NULL)
+        stack_die_of_owner(head);
+    if (is_threads_own(stack))
+        die("stack \"%s\": adopted, but it is a thread's own", stack->name);
+    head->owner = self;
+}
 
 api void cairn_stack_seal(cairn_stack *head)
 {
     struct stack *stack = stack_of(head);
-    check_owner(stack);
     uintptr_t position = stack_position(stack);
     stack->sealed = true;
     stack->head->frame->serial |= SERIAL_POP_SLOWLY;
@@ -140,35 +182,17 @@ api void cairn_stack_seal(cairn_stack *head)
 api void cairn_stack_unseal(cairn_stack *head)
 {
     struct stack *stack = stack_of(head);
-    check_owner(stack);
     uintptr_t position = stack_position(stack);
     stack->sealed = false;
     stack_set_position(stack, position);
 }
 
-/* Room at the position, found or made; the block is the caller's to lay. 0 when memory is out. */
-static uintptr_t room(struct stack *stack, size_t size, size_t align)
+/* Opens a frame. False when memory is out. */
+static bool push(struct stack *stack, cairn_mark *mark)
 {
-    for (;;) {
-        uintptr_t start = align_up(stack_position(stack), align);
-        if (stack->current && start >= stack_position(stack) &&
-            start + size <= block_end(stack->current))
-            return start;
-        if (!stack_make_room(stack, size, align))
-            return 0;
-    }
-}
-
-api cairn_mark cairn_stack_push_slow(cairn_stack *head)
-{
-    struct stack *stack = stack_of(head);
-    check_owner(stack);
-    stack_tick(stack);
-    uintptr_t start = room(stack, sizeof(struct cairn_stack_frame), sizeof(void *));
-    if (start == 0) {
-        frame_no_memory();
-        return (cairn_mark){0};
-    }
+    uintptr_t start = stack_room(stack, sizeof(struct cairn_stack_frame), sizeof(void *));
+    if (start == 0)
+        return false;
     uint64_t serial = ++stack->head->serial;
     uint64_t flags = (stack->sealed ? SERIAL_FLAGS : 0) | (stack->checked ? SERIAL_POP_SLOWLY : 0);
     struct cairn_stack_frame *frame = (struct cairn_stack_frame *)start;
@@ -179,7 +203,22 @@ api cairn_mark cairn_stack_push_slow(cairn_stack *head)
     stack->sealed = false;
     stack_set_position(stack, start + sizeof *frame);
     stack_verify(stack);
-    return (cairn_mark){frame, serial};
+    *mark = (cairn_mark){frame, serial};
+    return true;
+}
+
+api cairn_mark cairn_stack_push_slow(cairn_stack *head)
+{
+    struct stack *stack = stack_of(head);
+    stack_tick(stack);
+    cairn_mark mark = {0};
+    while (unlikely(!push(stack, &mark))) {
+        if (!stack_try_again(stack, sizeof(struct cairn_stack_frame))) {
+            frame_no_memory();
+            break;
+        }
+    }
+    return mark;
 }
 
 /* How many frames lie above the mark's, which must be open. */
@@ -199,13 +238,16 @@ static size_t frames_above(const struct stack *stack, cairn_mark mark)
 
 api void cairn_stack_pop_slow(cairn_stack *head, cairn_mark mark)
 {
-    struct stack *stack = stack_of(head);
     if (mark.frame == NULL)
         return; /* its push failed */
-    check_owner(stack);
+    struct stack *stack = stack_of(head);
     size_t above = frames_above(stack, mark);
     if (unlikely(above > 0) && stack->checked)
         report("stack \"%s\": pop of an outer frame ends %zu inner ones", stack->name, above);
+    if (stack->hooks && stack->hooks->serial >= mark.serial) {
+        stack_run_hooks(stack, mark.serial);
+        (void)frames_above(stack, mark); /* unless a hook has ended it */
+    }
     struct cairn_stack_frame *below = mark.frame->previous;
     bool below_sealed = (mark.frame->serial & SERIAL_BELOW_SEALED) != 0;
     end_from(stack, (uintptr_t)mark.frame);
@@ -216,102 +258,9 @@ api void cairn_stack_pop_slow(cairn_stack *head, cairn_mark mark)
     stack_verify(stack);
 }
 
-api void *cairn_stack_alloc_slow(cairn_stack *head, size_t size, size_t align)
-{
-    struct stack *stack = stack_of(head);
-    check_owner(stack);
-    if (unlikely(stack->sealed))
-        die("stack \"%s\": allocation while sealed", stack->name);
-    if (unlikely(!is_power_of_two(align)))
-        return frame_invalid();
-    size = larger_of(size, 1);
-    if (unlikely(size > PTRDIFF_MAX / 2 || align > PTRDIFF_MAX / 2))
-        return frame_no_memory(); /* so that the sums below do not overflow */
-    if (unlikely(stack->checked)) {
-        void *block = stack_checked_alloc(stack, size, align);
-        return block ? block : frame_no_memory();
-    }
-    size = align_up(size, STACK_GRANULE);
-    uintptr_t start = room(stack, size, larger_of(align, STACK_GRANULE));
-    if (unlikely(start == 0))
-        return frame_no_memory();
-    stack_set_position(stack, start + size);
-    return (void *)start;
-}
-
-/* Dies unless the block is one of the newest frame. */
-static void check_frame_of(const struct stack *stack, const void *pointer)
-{
-    uintptr_t address = (uintptr_t)pointer;
-    uintptr_t frame = (uintptr_t)stack->head->frame;
-    uintptr_t above = stack_position(stack);
-    bool outer = false;
-    for (const struct stack_block *block = stack->current; block; block = block->older) {
-        bool holds_frame = stack->head->frame != &stack->base && block_holds(block, frame);
-        if (block_holds(block, address) && address < above) {
-            if (outer || (holds_frame && address < frame))
-                die("stack \"%s\": realloc of %p, which is of an outer frame", stack->name,
-                    pointer);
-            return;
-        }
-        outer |= holds_frame;
-        above = block->older ? block->older->left_at : 0;
-    }
-    die("stack \"%s\": realloc of %p, which is not in it", stack->name, pointer);
-}
-
-static void *resize(struct stack *stack, void *pointer, size_t old_size, size_t new_size)
-{
-    check_owner(stack);
-    if (unlikely(stack->sealed))
-        die("stack \"%s\": allocation while sealed", stack->name);
-    check_frame_of(stack, pointer);
-    old_size = larger_of(old_size, 1);
-    new_size = larger_of(new_size, 1);
-    if (old_size > PTRDIFF_MAX || new_size > PTRDIFF_MAX)
-        return NULL;
-    if (stack->checked)
-        return stack_checked_resize(stack, pointer, old_size, new_size);
-    old_size = align_up(old_size, STACK_GRANULE);
-    new_size = align_up(new_size, STACK_GRANULE);
-    uintptr_t start = (uintptr_t)pointer;
-    if (start + old_size != stack_position(stack))
-        return new_size <= old_size ? pointer : NULL;
-    /* Only what its own block of the stack has: make_room could move the position to another. */
-    struct stack_block *block = stack->current;
-    if (new_size > block->reserved - (start - (uintptr_t)block->base))
-        return NULL;
-    if (new_size > old_size && !stack_make_room(stack, new_size - old_size, STACK_GRANULE))
-        return NULL;
-    if (stack->current != block) { /* the maximum stopped the growth in place */
-        stack->current = block;
-        stack_set_position(stack, start + old_size);
-        return NULL;
-    }
-    stack_set_position(stack, start + new_size);
-    return pointer;
-}
-
-api void *cairn_stack_realloc_slow(cairn_stack *head, void *pointer, size_t old_size,
-                                   size_t new_size, size_t align)
-{
-    if (pointer == NULL)
-        return cairn_stack_alloc_slow(head, new_size, align);
-    if (!is_power_of_two(align))
-        return frame_invalid();
-    void *block = resize(stack_of(head), pointer, old_size, new_size);
-    if (block)
-        return block;
-    block = cairn_stack_alloc_slow(head, new_size, align);
-    if (block)
-        memcpy(block, pointer, smaller_of(old_size, new_size));
-    return block;
-}
-
 api size_t cairn_stack_trim(cairn_stack *head, size_t keep)
 {
     struct stack *stack = stack_of(head);
-    check_owner(stack);
     size_t given = stack_give_back(stack, keep);
     stack_verify(stack);
     return given;
@@ -335,33 +284,4 @@ api void cairn_stack_read_stats(const cairn_stack *head, cairn_stack_stats *stat
     for (const struct cairn_stack_frame *frame = head->frame; frame != &stack->base;
          frame = frame->previous)
         stats->frames++;
-}
-
-static void *allocator_alloc(void *context, size_t size, size_t align)
-{
-    return cairn_stack_alloc_slow(context, size, align);
-}
-
-static void *allocator_resize(void *context, void *pointer, size_t old_size, size_t new_size)
-{
-    return pointer ? resize(stack_of(context), pointer, old_size, new_size) : NULL;
-}
-
-static void allocator_free(void *context, void *pointer, size_t size)
-{
-    (void)context;
-    (void)pointer;
-    (void)size;
-}
-
-api struct cairn_allocator cairn_stack_allocator(cairn_stack *stack)
-{
-    static const struct cairn_allocator_operations operations = {
-        .alloc = allocator_alloc,
-        .resize = allocator_resize,
-        .free = allocator_free,
-        .capabilities = CAIRN_CAN_RESIZE | CAIRN_FREES_TOGETHER,
-        .name = "stack",
-    };
-    return (struct cairn_allocator){stack, &operations};
 }

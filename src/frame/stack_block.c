@@ -6,8 +6,15 @@
  * faults one by one cost more than all else.
  *
  * Memory goes back by what was reached: `limit` rises with use and falls to the position when an
- * interval ends; what lay above it through a whole interval was not needed and goes. Trim does the
- * same at once.
+ * interval ends; what lay above it through a whole interval was not needed and goes. So too in the
+ * blocks that the stack has left for a newer one: `left_at` is their position. Trim does the same
+ * at once.
+ *
+ * Below each range lies a page that nobody uses: so no block of the stack, nor of anybody else,
+ * ends where a range begins, and a position says by itself which block it ends.
+ *
+ * The caller's buffer is a block like others, the oldest one, but nothing of it is committed, given
+ * back or protected here.
  */
 #include "frame/stack_state.h"
 
@@ -44,29 +51,54 @@ static struct stack_block *block_of_range(size_t wanted, size_t needed, const ch
     struct stack_block *block = cell_take(CELL_STACK_BLOCK);
     if (block == NULL)
         return NULL;
-    char *base = os_reserve(wanted);
-    while (base == NULL && wanted > needed) {
+    char *start = os_reserve(granule + wanted);
+    while (start == NULL && wanted > needed) {
         wanted = larger_of(align_up(wanted / 4, granule), needed);
-        base = os_reserve(wanted);
+        start = os_reserve(granule + wanted);
     }
-    if (base == NULL) {
+    if (start == NULL) {
         cell_give(CELL_STACK_BLOCK, block);
         return NULL;
     }
-    os_name(base, wanted, name);
-    *block = (struct stack_block){.base = base, .reserved = wanted};
+    os_name(start, granule + wanted, name);
+    *block = (struct stack_block){.base = start + granule, .reserved = wanted};
     return block;
+}
+
+bool stack_borrow(struct stack *stack, void *buffer, size_t buffer_bytes)
+{
+    uintptr_t base = align_up((uintptr_t)buffer, STACK_GRANULE);
+    uintptr_t end =
+        ((uintptr_t)buffer + buffer_bytes) & ~(uintptr_t)(CAIRN_STACK_LIMIT_GRANULE - 1);
+    struct stack_block *block = cell_take(CELL_STACK_BLOCK);
+    if (block == NULL)
+        return false;
+    size_t bytes = end - base;
+    *block = (struct stack_block){.base = (char *)base,
+                                  .reserved = bytes,
+                                  .committed = bytes,
+                                  .resident = bytes,
+                                  .limit = bytes,
+                                  .borrowed = true};
+    if (stack->checked)
+        mark_inaccessible(block->base, bytes);
+    stack->first = stack->current = block;
+    stack_set_position(stack, base);
+    return true;
 }
 
 static void block_free(struct stack_block *block)
 {
-    if (block->span) {
+    if (block->borrowed) {
+        mark_undefined(block->base, block->reserved);
+    } else if (block->span) {
         if (block->committed < block->reserved) /* a checked stack took the access away */
             (void)os_protect(block->base, block->reserved, OS_WRITE);
         run_give(block->span);
     } else {
+        size_t granule = os_page_size();
         mark_defined(block->base, block->reserved);
-        os_unmap(block->base, block->reserved);
+        os_unmap(block->base - granule, granule + block->reserved);
     }
     cell_give(CELL_STACK_BLOCK, block);
 }
@@ -80,12 +112,94 @@ void stack_free_blocks(struct stack *stack)
     stack->first = stack->current = NULL;
 }
 
-static size_t bytes_before(const struct stack_block *block)
+/* Takes a spare block out of the chain. */
+static void drop_spare(struct stack *stack, struct stack_block *block)
+{
+    if (block->older)
+        block->older->newer = block->newer;
+    else
+        stack->first = block->newer;
+    if (block->newer)
+        block->newer->older = block->older;
+    block_free(block);
+}
+
+/* Gives back the memory of a block from `keep` bytes on. Returns how much that was. */
+static size_t block_purge(struct stack_block *block, size_t keep)
+{
+    keep = align_up(keep, os_page_size());
+    if (block->borrowed || keep >= block->resident ||
+        os_purge(block->base + keep, block->resident - keep) != 0)
+        return 0;
+    size_t purged = block->resident - keep;
+    block->resident = keep;
+    block->limit = smaller_of(block->limit, keep);
+    return purged;
+}
+
+/* The memory of a block in use from its position on, but for *keep bytes, which are taken off. */
+static size_t purge_above(struct stack_block *block, uintptr_t position, size_t *keep)
+{
+    if (block->borrowed)
+        return 0;
+    size_t used =
+        smaller_of(align_up(position - (uintptr_t)block->base, os_page_size()), block->resident);
+    size_t kept = smaller_of(*keep, block->resident - used);
+    *keep -= kept;
+    return block_purge(block, used + kept);
+}
+
+/* Gives back all unused memory but `keep` bytes, and nothing of `spared`. */
+static size_t give_back(struct stack *stack, size_t keep, const struct stack_block *spared)
+{
+    size_t given = 0;
+    struct stack_block *current = stack->current;
+    if (current && current != spared)
+        given += purge_above(current, stack_position(stack), &keep);
+    for (struct stack_block *spare = current ? current->newer : stack->first, *newer; spare;
+         spare = newer) {
+        newer = spare->newer;
+        size_t kept = smaller_of(keep, spare->resident);
+        if (spare == spared)
+            continue;
+        keep -= kept;
+        if (kept == 0) {
+            given += spare->resident;
+            drop_spare(stack, spare);
+        } else {
+            given += block_purge(spare, kept);
+        }
+    }
+    for (struct stack_block *older = current ? current->older : NULL; older; older = older->older)
+        if (older != spared)
+            given += purge_above(older, older->left_at, &keep);
+    stack_set_position(stack, stack_position(stack));
+    return given;
+}
+
+size_t stack_give_back(struct stack *stack, size_t keep) { return give_back(stack, keep, NULL); }
+
+static size_t resident_beside(const struct stack *stack, const struct stack_block *block)
 {
     size_t bytes = 0;
-    for (block = block->older; block; block = block->older)
-        bytes += block->limit;
+    for (const struct stack_block *other = stack->first; other; other = other->newer)
+        bytes += other == block || other->borrowed ? 0 : other->resident;
     return bytes;
+}
+
+/* How many bytes the block may come to without the stack holding more than its maximum. */
+static size_t most_bytes(struct stack *stack, const struct stack_block *block, size_t needed)
+{
+    if (stack->max_bytes == SIZE_MAX)
+        return block->reserved;
+    size_t others = resident_beside(stack, block);
+    if (needed > stack->max_bytes - smaller_of(others, stack->max_bytes)) {
+        give_back(stack, 0, block);
+        others = resident_beside(stack, block);
+    }
+    size_t most = larger_of(stack->max_bytes - smaller_of(others, stack->max_bytes),
+                            block->resident); /* which are counted already */
+    return smaller_of(most, block->reserved);
 }
 
 /* Raises a block's limit to at least `needed` bytes. False when it ends before, or memory or the
@@ -94,8 +208,9 @@ static bool block_raise(struct stack *stack, struct stack_block *block, size_t n
 {
     if (needed <= block->limit)
         return true;
-    size_t before = smaller_of(bytes_before(block), stack->max_bytes);
-    size_t most = smaller_of(block->reserved, stack->max_bytes - before);
+    if (needed > block->reserved)
+        return false;
+    size_t most = most_bytes(stack, block, needed);
     if (needed > most)
         return false;
     size_t step = smaller_of(larger_of(block->limit / 8, LEAST_STEP), MOST_STEP);
@@ -121,30 +236,20 @@ static bool block_raise(struct stack *stack, struct stack_block *block, size_t n
     return true;
 }
 
-/* Takes a spare block out of the chain. */
-static void drop_spare(struct stack *stack, struct stack_block *block)
-{
-    if (block->older)
-        block->older->newer = block->newer;
-    else
-        stack->first = block->newer;
-    if (block->newer)
-        block->newer->older = block->older;
-    block_free(block);
-}
-
 static struct stack_block *new_block(struct stack *stack, size_t needed)
 {
     struct stack_block *last = stack->current;
+    size_t last_bytes = last && !last->borrowed ? last->reserved : 0;
     struct stack_block *block = NULL;
-    if (last == NULL && stack->first_reserve != 0)
-        block = block_of_range(stack->first_reserve, needed, stack->name);
-    else if (last == NULL && needed <= FIRST_BYTES)
+    if (stack->fixed)
+        return NULL;
+    if (last_bytes == 0 && stack->reserve_bytes != 0)
+        block = block_of_range(stack->reserve_bytes, needed, stack->name);
+    else if (last_bytes == 0 && needed <= FIRST_BYTES)
         block = block_of_pages();
     else
         block = block_of_range(
-            larger_of(smaller_of(last ? last->reserved : 0, LARGEST_RANGE_BYTES / RANGE_GROWTH) *
-                          RANGE_GROWTH,
+            larger_of(smaller_of(last_bytes, LARGEST_RANGE_BYTES / RANGE_GROWTH) * RANGE_GROWTH,
                       SMALLEST_RANGE_BYTES),
             needed, stack->name);
     if (block == NULL)
@@ -174,73 +279,51 @@ static struct stack_block *next_block(struct stack *stack, size_t needed)
     return block;
 }
 
+bool stack_grow(struct stack *stack, size_t size, size_t align)
+{
+    struct stack_block *block = stack->current;
+    if (block == NULL)
+        return false;
+    size_t end = align_up(stack_position(stack), align) + size - (uintptr_t)block->base;
+    if (!block_raise(stack, block, end))
+        return false;
+    stack_set_position(stack, stack_position(stack));
+    return true;
+}
+
 bool stack_make_room(struct stack *stack, size_t size, size_t align)
 {
-    if (size > PTRDIFF_MAX / 2 || align > PTRDIFF_MAX / 2)
-        return false;
     stack_tick(stack);
-    struct stack_block *current = stack->current;
-    if (current) {
-        size_t end = align_up(stack_position(stack), align) + size - (uintptr_t)current->base;
-        if (block_raise(stack, current, end)) {
-            stack_set_position(stack, stack_position(stack));
-            return true;
-        }
-    }
+    if (stack_grow(stack, size, align))
+        return true;
     size_t needed = size + (align > PAGE_BYTES ? align : 0);
     struct stack_block *block = next_block(stack, needed);
     if (block == NULL || !block_raise(stack, block, needed))
         return false; /* a block stays as a spare */
-    if (current)
-        current->left_at = stack_position(stack);
+    if (stack->current)
+        stack->current->left_at = stack_position(stack);
     stack->head->frame->serial |= SERIAL_POP_SLOWLY; /* its pop has to find the way back */
     stack->current = block;
     stack_set_position(stack, (uintptr_t)block->base);
     return true;
 }
 
-/* Gives back the memory of a block from `keep` bytes on. Returns how much that was. */
-static size_t block_purge(struct stack_block *block, size_t keep)
+/* An interval has ended for a block in use. */
+static void settle(struct stack_block *block, uintptr_t position)
 {
-    keep = align_up(keep, os_page_size());
-    if (keep >= block->resident || os_purge(block->base + keep, block->resident - keep) != 0)
-        return 0;
-    size_t purged = block->resident - keep;
-    block->resident = keep;
-    block->limit = smaller_of(block->limit, keep);
-    return purged;
+    if (block->borrowed)
+        return;
+    block_purge(block, block->limit);
+    block->limit = align_up(position - (uintptr_t)block->base, os_page_size());
 }
 
-size_t stack_give_back(struct stack *stack, size_t keep)
-{
-    struct stack_block *block = stack->current;
-    if (block == NULL)
-        return 0;
-    size_t used = align_up(stack_position(stack) - (uintptr_t)block->base, os_page_size());
-    size_t kept = smaller_of(keep, block->resident - smaller_of(used, block->resident));
-    size_t given = block_purge(block, used + kept);
-    keep -= kept;
-    for (struct stack_block *spare = block->newer, *newer; spare; spare = newer) {
-        newer = spare->newer;
-        kept = smaller_of(keep, spare->resident);
-        keep -= kept;
-        if (kept == 0) {
-            given += spare->resident;
-            drop_spare(stack, spare);
-        } else {
-            given += block_purge(spare, kept);
-        }
-    }
-    stack_set_position(stack, stack_position(stack));
-    return given;
-}
-
-/* An interval has ended: what lies above the limits was not needed in it. */
+/* What lies above the limits was not needed in the interval that has ended. */
 static void end_interval(struct stack *stack)
 {
     struct stack_block *block = stack->current;
-    block_purge(block, block->limit);
-    block->limit = align_up(stack_position(stack) - (uintptr_t)block->base, os_page_size());
+    settle(block, stack_position(stack));
+    for (struct stack_block *older = block->older; older; older = older->older)
+        settle(older, older->left_at);
     for (struct stack_block *spare = block->newer, *newer; spare; spare = newer) {
         newer = spare->newer;
         if (spare->limit == 0)
@@ -255,9 +338,6 @@ static void end_interval(struct stack *stack)
 
 void stack_tick(struct stack *stack)
 {
-    uint64_t now = os_now_ms();
-    if (likely(now - stack->interval_start_ms < FRAME_DECAY_MS) || stack->current == NULL)
-        return;
-    stack->interval_start_ms = now;
-    end_interval(stack);
+    if (frame_interval_over(&stack->interval_start_ms) && stack->current)
+        end_interval(stack);
 }

@@ -106,7 +106,8 @@ static void bury(struct stack_block *block, uintptr_t from, uintptr_t to)
     mark_inaccessible((void *)from, to - from);
     uintptr_t whole = align_up(from, os_page_size());
     uintptr_t end = (uintptr_t)block->base + block->committed;
-    if (!config_debug || whole >= to || os_protect((void *)whole, end - whole, OS_NONE) != 0)
+    if (!config_debug || block->borrowed || whole >= to ||
+        os_protect((void *)whole, end - whole, OS_NONE) != 0)
         return;
     block->committed = whole - (uintptr_t)block->base; /* comes back when the limit rises again */
     block->resident = smaller_of(block->resident, block->committed);

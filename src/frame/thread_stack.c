@@ -4,31 +4,33 @@
  * stack. Before the first use and after the thread's end the head belongs to a stack that is
  * nobody's and has no room, so the fast paths have no test for that. The stack is deleted at the
  * thread's end, by a pthread key of our own; what other destructors allocate later makes a new one,
- * which goes in the next round of destructors.
+ * which goes in the next round of destructors. Hooks that are left run before, with the stack
+ * whole.
  */
 #include "cairn/scope.h"
 
 #include "base/check.h"
 #include "frame/stack_state.h"
 
+#include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 
 static struct cairn_stack_frame nothing;
-static struct stack no_stack = {.own = {.frame = &nothing, .inside = &no_stack},
+static struct stack no_stack = {.own = {.frame = &nothing, .owner = &nothing, .inside = &no_stack},
                                 .head = &no_stack.own,
-                                .name = "thread"}; /* const: no owner, so nothing writes it */
+                                .name =
+                                    "thread"}; /* const: no thread owns it, so nothing writes it */
 
-api __thread cairn_stack cairn_thread_stack_head
-    __attribute__((tls_model("initial-exec"))) = {.frame = &nothing, .inside = &no_stack};
+api __thread cairn_stack cairn_thread_stack_head __attribute__((tls_model("initial-exec"))) = {
+    .frame = &nothing, .owner = &nothing, .inside = &no_stack};
 
 static pthread_key_t end_key;
 static pthread_once_t end_once = PTHREAD_ONCE_INIT;
 static bool end_key_made; /* const after end_once */
 
-static void at_thread_end(void *stack)
+static void at_thread_end(void *head) /* which is this thread's */
 {
-    cairn_stack_delete(stack); /* which is the head of this thread */
+    stack_end(stack_of(head));
     cairn_thread_stack_head = no_stack.own;
 }
 
@@ -69,26 +71,23 @@ api void *cairn_thread_stack_realloc(void *pointer, size_t old_size, size_t new_
     return stack ? cairn_stack_realloc(stack, pointer, old_size, new_size, align) : NULL;
 }
 
-api char *cairn_thread_stack_vprintf(const char *format, va_list arguments)
+api int cairn_scope_defer(void (*function)(void *context), void *context)
 {
-    va_list again;
-    va_copy(again, arguments);
-    char short_text[128];
-    int length = vsnprintf(short_text, sizeof short_text, format, arguments);
-    char *text = length < 0 ? NULL : cairn_thread_stack_alloc((size_t)length + 1, 1);
-    if (text && (size_t)length < sizeof short_text)
-        __builtin_memcpy(text, short_text, (size_t)length + 1);
-    else if (text)
-        vsnprintf(text, (size_t)length + 1, format, again);
-    va_end(again);
-    return text;
+    cairn_stack *stack = cairn_thread_stack();
+    return stack ? cairn_stack_defer(stack, function, context) : ENOMEM;
 }
 
-api char *cairn_thread_stack_printf(const char *format, ...)
+api char *cairn_scope_vprintf(const char *format, va_list arguments)
+{
+    cairn_stack *stack = cairn_thread_stack();
+    return stack ? cairn_stack_vprintf(stack, format, arguments) : NULL;
+}
+
+api char *cairn_scope_printf(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    char *text = cairn_thread_stack_vprintf(format, arguments);
+    char *text = cairn_scope_vprintf(format, arguments);
     va_end(arguments);
     return text;
 }

@@ -72,6 +72,11 @@ class ConditionalsTest(unittest.TestCase):
     def test_comment_is_no_conditional(self):
         self.assertEqual(check({"src/heap/a.h": "/*\n#if 0\n*/\n"}), [])
 
+    def test_public_headers_may_ask_the_program_and_its_compiler(self):
+        text = "#ifdef __cpp_exceptions\n#endif\n#ifndef CAIRN_NO_SHORT_NAMES\n#endif\n"
+        self.assertEqual(check({"include/cairn/a.h": text}), [])
+        self.assertEqual(len(check({"src/heap/a.h": text})), 2)
+
 
 class SizesTest(unittest.TestCase):
     def test_limits_themselves_pass(self):

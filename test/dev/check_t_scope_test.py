@@ -53,6 +53,12 @@ class ScopeTest(unittest.TestCase):
         self.assertEqual(found(text), [])
         self.assertEqual(found("#define twice(x) t_dup(x, 2)\nvoid *t_alloc(size_t size);\n"), [])
 
+    def test_the_long_names(self):
+        self.assertEqual(found("void f(void) { cairn_scope_alloc(8); }"),
+                         [(1, "f", "cairn_scope_alloc")])
+        self.assertEqual(found("void f(void) { CAIRN_SCOPE; cairn_scope_new(int, 3); }"), [])
+        self.assertEqual(found("void *cairn_scope_two(void) { return cairn_scope_alloc(2); }"), [])
+
     def test_the_excuse(self):
         self.assertEqual(found("int main(void)\n{\n t_alloc(8); /* t_scope: not needed */\n}"), [])
 

@@ -1,6 +1,8 @@
 // A stack's blocks: growth from block to block, one reserved range, memory that goes back, refusals
 // of the system.
 
+#include <sys/mman.h>
+
 #include <vector>
 
 #include "cairn/stack.h"
@@ -42,7 +44,7 @@ TEST(StackBlock, BlocksGrowEightfold)
 TEST(StackBlock, AReservedRangeIsOneBlock)
 {
     cairn_stack_options options = {};
-    options.reserve = 256 * kMiB;
+    options.reserve_bytes = 256 * kMiB;
     cairn_stack *stack = cairn_stack_new(&options);
     fill(stack, 100 * kMiB);
     EXPECT_EQ(stats(stack).blocks, 1u);
@@ -109,6 +111,97 @@ TEST(StackBlock, UnneededMemoryGoesBackUnderALongFrame)
     }
     EXPECT_LT(stats(stack).resident_bytes, 512 * kKiB);
     cairn_stack_delete(stack);
+}
+
+// A frame that outgrew the reserve and lives on leaves a block behind, whose memory above the
+// position nothing can reach until the frame ends.
+TEST(StackBlock, MemoryOfAnOutgrownBlockGoesBack)
+{
+    for (bool by_trim : {true, false}) {
+        cairn_stack_options options = {};
+        options.reserve_bytes = 8 * kMiB;
+        cairn_stack *stack = cairn_stack_new(&options);
+        cairn_stack_alloc(stack, 100, 8);
+        cairn_mark mark = cairn_stack_push(stack);
+        fill(stack, 7 * kMiB);
+        cairn_stack_pop(stack, mark);
+        cairn_stack_push(stack); // lives for ever
+        ASSERT_NE(cairn_stack_alloc(stack, 9 * kMiB, 8), nullptr);
+        ASSERT_EQ(stats(stack).blocks, 2u);
+        if (by_trim) {
+            cairn_stack_trim(stack, 0);
+        } else {
+            for (int interval = 0; interval < 3; interval++) {
+                os_sleep_ms(FRAME_DECAY_MS + 50);
+                for (int i = 0; i < CAIRN_STACK_PUSH_TICK; i++)
+                    cairn_stack_pop(stack, cairn_stack_push(stack));
+            }
+        }
+        EXPECT_LT(stats(stack).resident_bytes, 11 * kMiB); // with a step of growth
+        cairn_stack_delete(stack);
+    }
+}
+
+// What spare blocks hold counts for the maximum, too.
+TEST(StackBlock, TheMaximumHoldsForBlocksThatWereLeft)
+{
+    cairn_stack_options options = {};
+    options.reserve_bytes = 8 * kMiB;
+    options.max_bytes = 12 * kMiB;
+    cairn_stack *stack = cairn_stack_new(&options);
+    fill(stack, 2 * kMiB);
+    for (int round = 0; round < 3; round++) {
+        cairn_mark mark = cairn_stack_push(stack);
+        ASSERT_NE(cairn_stack_alloc(stack, 7 * kMiB, 8), nullptr);
+        EXPECT_LE(stats(stack).resident_bytes, options.max_bytes);
+        cairn_stack_pop(stack, mark);
+        mark = cairn_stack_push(stack);
+        fill(stack, 5 * kMiB);
+        EXPECT_LE(stats(stack).resident_bytes, options.max_bytes);
+        cairn_stack_pop(stack, mark);
+    }
+    cairn_stack_delete(stack);
+}
+
+// The last block below a newer range that begins where it ends: the range's end is not its end.
+TEST(StackBlock, ABlockBelowANewerRangeDoesNotGrowIntoIt)
+{
+    if (frame_checked())
+        GTEST_SKIP() << "canaries lie between the blocks of checked stacks";
+    constexpr size_t kFirst = 64 * kKiB;
+    constexpr size_t kNext = kMiB;
+    auto *hole = static_cast<char *>(
+        mmap(nullptr, kFirst + kNext, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(hole, MAP_FAILED);
+    munmap(hole, kFirst);
+    cairn_stack_options options = {};
+    options.reserve_bytes = kFirst;
+    std::vector<cairn_stack *> stacks; // all but the last fill holes elsewhere
+    char *block = nullptr;
+    for (int i = 0; i < 5000 && !(block >= hole && block < hole + kFirst); i++) {
+        stacks.push_back(cairn_stack_new(&options));
+        block = static_cast<char *>(cairn_stack_alloc(stacks.back(), 8, 8));
+        ASSERT_NE(block, nullptr);
+    }
+    munmap(hole + kFirst, kNext);
+    cairn_stack *stack = stacks.back();
+    size_t first_bytes = stats(stack).reserved_bytes;
+    cairn_stack_push(stack);
+    size_t size = first_bytes - stats(stack).used_bytes;
+    block = static_cast<char *>(cairn_stack_alloc(stack, size, 8)); // to the end
+    ASSERT_NE(block, nullptr);
+    paint(block, size, 1);
+    cairn_mark mark = cairn_stack_push(stack); // needs the next range
+    cairn_stack_pop(stack, mark);              // and leaves it empty
+    ASSERT_EQ(stats(stack).blocks, 2u);
+    size_t used = stats(stack).used_bytes;
+    EXPECT_EQ(cairn_stack_realloc(stack, block, size, size - 800, 8), block);
+    EXPECT_EQ(stats(stack).used_bytes, used);
+    auto *moved = static_cast<char *>(cairn_stack_realloc(stack, block, size - 800, size + 800, 8));
+    EXPECT_NE(moved, block);
+    EXPECT_TRUE(is_painted(moved, size - 800, 1));
+    for (cairn_stack *each : stacks)
+        cairn_stack_delete(each);
 }
 
 TEST(StackBlock, NeededMemoryStays)

@@ -1,110 +1,21 @@
-// The stack: allocation, frames, seal, realloc, misuse, and random use against a shadow.
+// The stack: frames, seal, owners, and random use against a shadow. Blocks are stack_alloc_test.cc,
+// misuse is stack_misuse_test.cc.
 
 #include "cairn/stack.h"
 
 #include <sys/wait.h>
 
 #include <csetjmp>
-#include <memory>
 #include <vector>
 
 #include "frame/frame_kit.h"
+#include "frame/stack_kit.h"
 
 namespace
 {
 
 using namespace frame_kit;
-
-struct Delete {
-    void operator()(cairn_stack *stack) const { cairn_stack_delete(stack); }
-};
-using Stack = std::unique_ptr<cairn_stack, Delete>;
-
-Stack make(cairn_stack_options options = {}) { return Stack(cairn_stack_new(&options)); }
-
-size_t used(const Stack &stack)
-{
-    cairn_stack_stats stats;
-    cairn_stack_read_stats(stack.get(), &stats);
-    return stats.used_bytes;
-}
-
-size_t frames(const Stack &stack)
-{
-    cairn_stack_stats stats;
-    cairn_stack_read_stats(stack.get(), &stats);
-    return stats.frames;
-}
-
-TEST(Stack, EveryAlignmentIsHonoured)
-{
-    Stack stack = make();
-    for (int round = 0; round < 3; round++)
-        for (size_t align = 1; align <= 8 * kMiB; align *= 2) {
-            volatile size_t variable = align;
-            void *block = cairn_stack_alloc(stack.get(), 24, variable);
-            ASSERT_NE(block, nullptr);
-            ASSERT_TRUE(is_aligned(block, align));
-            memset(block, 1, 24);
-        }
-    EXPECT_TRUE(is_aligned(cairn_stack_alloc(stack.get(), 1, 1), 1));
-    EXPECT_TRUE(is_aligned(cairn_stack_alloc(stack.get(), 1, 64), 64));
-    EXPECT_TRUE(is_aligned(cairn_stack_alloc(stack.get(), 1, 4096), 4096));
-}
-
-TEST(Stack, BlocksLieSideBySide)
-{
-    if (frame_checked())
-        GTEST_SKIP() << "canaries lie between the blocks of checked stacks";
-    Stack stack = make();
-    char *first = static_cast<char *>(cairn_stack_alloc(stack.get(), 8, 8));
-    EXPECT_EQ(cairn_stack_alloc(stack.get(), 8, 8), first + 8);
-    EXPECT_EQ(cairn_stack_alloc(stack.get(), 3, 1), first + 16);
-    EXPECT_EQ(cairn_stack_alloc(stack.get(), 16, 4), first + 24);
-}
-
-TEST(Stack, SizeZeroIsABlockOfItsOwn)
-{
-    Stack stack = make();
-    void *first = cairn_stack_alloc(stack.get(), 0, 1);
-    void *second = cairn_stack_alloc(stack.get(), 0, 1);
-    EXPECT_NE(first, nullptr);
-    EXPECT_NE(first, second);
-}
-
-TEST(Stack, RefusesWhatCannotBe)
-{
-    Stack stack = make();
-    for (size_t size :
-         {SIZE_MAX, SIZE_MAX - 7, SIZE_MAX - 4096, size_t{PTRDIFF_MAX}, size_t{PTRDIFF_MAX} + 1}) {
-        errno = 0;
-        EXPECT_EQ(cairn_stack_alloc(stack.get(), size, 8), nullptr);
-        EXPECT_EQ(errno, ENOMEM);
-    }
-    volatile size_t huge = size_t{1} << 63;
-    EXPECT_EQ(cairn_stack_alloc(stack.get(), 8, huge), nullptr);
-    EXPECT_EQ(cairn_stack_alloc(stack.get(), PTRDIFF_MAX, huge), nullptr); // their sum is 0
-    errno = 0;
-    EXPECT_EQ(cairn_stack_alloc_array(stack.get(), SIZE_MAX / 4, 8, 8), nullptr);
-    EXPECT_EQ(errno, ENOMEM);
-    for (size_t align : {size_t{0}, size_t{3}, size_t{48}}) {
-        errno = 0;
-        EXPECT_EQ(cairn_stack_alloc(stack.get(), 8, align), nullptr);
-        EXPECT_EQ(errno, EINVAL);
-    }
-    EXPECT_NE(cairn_stack_alloc(stack.get(), 8, 8), nullptr);
-}
-
-TEST(Stack, ZeroFormsAreZeroAlsoInUsedMemory)
-{
-    Stack stack = make();
-    cairn_mark mark = cairn_stack_push(stack.get());
-    memset(cairn_stack_alloc(stack.get(), 1000, 8), 0xff, 1000);
-    cairn_stack_pop(stack.get(), mark);
-    auto *bytes = static_cast<char *>(cairn_stack_alloc_array_zero(stack.get(), 100, 10, 8));
-    for (int i = 0; i < 1000; i++)
-        ASSERT_EQ(bytes[i], 0);
-}
+using namespace stack_kit;
 
 TEST(Stack, PopGivesThePlaceBack)
 {
@@ -145,59 +56,6 @@ TEST(Stack, DeepFrames)
         cairn_stack_pop(stack.get(), marks[i]);
     }
     EXPECT_EQ(frames(stack), 0u);
-}
-
-TEST(Stack, ReallocOfTheNewestGrowsInPlace)
-{
-    if (frame_checked())
-        GTEST_SKIP() << "checked stacks grow within what is committed only";
-    cairn_stack_options options = {};
-    options.reserve = 64 * kMiB;
-    Stack stack = make(options);
-    char *block = static_cast<char *>(cairn_stack_alloc(stack.get(), 10, 1));
-    paint(block, 10, 1);
-    for (size_t size = 10; size < 32 * kMiB; size *= 3)
-        ASSERT_EQ(cairn_stack_realloc(stack.get(), block, size, 3 * size, 1), block);
-    EXPECT_TRUE(is_painted(block, 10, 1));
-}
-
-TEST(Stack, ReallocMovesAndKeepsContents)
-{
-    Stack stack = make();
-    void *block = cairn_stack_alloc(stack.get(), 100, 16);
-    paint(block, 100, 7);
-    cairn_stack_alloc(stack.get(), 8, 8);
-    void *moved = cairn_stack_realloc(stack.get(), block, 100, 5000, 16);
-    ASSERT_NE(moved, block);
-    EXPECT_TRUE(is_painted(moved, 100, 7));
-    EXPECT_TRUE(is_aligned(moved, 16));
-    EXPECT_EQ(cairn_stack_realloc(stack.get(), moved, 5000, 50, 16), moved);
-    EXPECT_TRUE(is_painted(moved, 50, 7));
-    EXPECT_NE(cairn_stack_realloc(stack.get(), nullptr, 0, 10, 8), nullptr);
-}
-
-TEST(Stack, FailedReallocKeepsTheBlock)
-{
-    Stack stack = make();
-    void *block = cairn_stack_alloc(stack.get(), 100, 8);
-    paint(block, 100, 3);
-    size_t before = used(stack);
-    EXPECT_EQ(cairn_stack_realloc(stack.get(), block, 100, size_t{1} << 60, 8), nullptr);
-    EXPECT_EQ(errno, ENOMEM);
-    EXPECT_TRUE(is_painted(block, 100, 3));
-    EXPECT_EQ(used(stack), before);
-}
-
-TEST(Stack, ReallocAtTheMaximumKeepsTheBlock)
-{
-    cairn_stack_options options = {};
-    options.max_bytes = 256 * kKiB;
-    Stack stack = make(options);
-    void *block = cairn_stack_alloc(stack.get(), 50 * kKiB, 8);
-    paint(block, 50 * kKiB, 3);
-    EXPECT_EQ(cairn_stack_realloc(stack.get(), block, 50 * kKiB, kMiB, 8), nullptr);
-    EXPECT_TRUE(is_painted(block, 50 * kKiB, 3));
-    EXPECT_NE(cairn_stack_alloc(stack.get(), 8, 8), nullptr);
 }
 
 TEST(Stack, MaximumIsKeptAndNotForEver)
@@ -317,82 +175,18 @@ TEST(Stack, ChildOfForkOwnsWhatItsThreadOwned)
     cairn_stack_pop(stack.get(), mark);
 }
 
-// Misuse.
-
 TEST(Stack, RefusedFirstBlockIsSpare)
 {
     if (!config_debug)
         GTEST_SKIP() << "fault injection is part of debug builds";
-    Stack stack = make({kMiB, 0, nullptr});
+    cairn_stack_options options = {};
+    options.reserve_bytes = kMiB;
+    Stack stack = make(options);
     os_fault_plan(1, 2, ENOMEM); // the reservation works, access to it is refused, twice
     EXPECT_EQ(cairn_stack_alloc(stack.get(), 100, 8), nullptr);
     EXPECT_EQ(os_fault_plan(0, 0, 0), 3u);
     cairn_stack_trim(stack.get(), 0);
     EXPECT_NE(cairn_stack_alloc(stack.get(), 100, 8), nullptr);
-}
-
-TEST(StackDeathTest, PopWithoutPush)
-{
-    Stack stack = make();
-    cairn_mark mark = cairn_stack_push(stack.get());
-    cairn_stack_pop(stack.get(), mark);
-    EXPECT_DEATH_LINE(cairn_stack_pop(stack.get(), mark), "stack \"stack\": pop without a push");
-}
-
-TEST(StackDeathTest, SecondPop)
-{
-    cairn_stack_options options = {};
-    options.name = "mine";
-    Stack stack = make(options);
-    cairn_stack_push(stack.get());
-    cairn_mark mark = cairn_stack_push(stack.get());
-    cairn_stack_pop(stack.get(), mark);
-    std::string line = "stack \"mine\": pop with a mark that is not open";
-    EXPECT_DEATH_LINE(cairn_stack_pop(stack.get(), mark), line);
-    cairn_stack_alloc(stack.get(), 64, 8); // the record's bytes are still there, below the position
-    EXPECT_DEATH_LINE(cairn_stack_pop(stack.get(), mark), line);
-    cairn_mark same_place = cairn_stack_push(stack.get());
-    cairn_stack_pop(stack.get(), same_place);
-    cairn_stack_push(stack.get());
-    EXPECT_DEATH_LINE(cairn_stack_pop(stack.get(), same_place), line);
-}
-
-TEST(StackDeathTest, ReallocOfAnOuterFramesBlock)
-{
-    Stack stack = make();
-    void *block = cairn_stack_alloc(stack.get(), 100, 8);
-    cairn_stack_push(stack.get());
-    std::string line = "stack \"stack\": realloc of " + hex(block) + ", which is of an outer frame";
-    EXPECT_DEATH_LINE(cairn_stack_realloc(stack.get(), block, 100, 200, 8), line);
-    EXPECT_DEATH_LINE(cairn_stack_realloc(stack.get(), block, 100, 50, 8), line);
-    cairn_stack_alloc(stack.get(), 10 * kMiB, 8); // the frame goes on in another block
-    EXPECT_DEATH_LINE(cairn_stack_realloc(stack.get(), block, 100, 200, 8), line);
-    cairn_stack_push(stack.get());
-    EXPECT_DEATH_LINE(cairn_stack_realloc(stack.get(), block, 100, 200, 8), line);
-}
-
-TEST(StackDeathTest, ReallocOfAForeignBlock)
-{
-    Stack stack = make();
-    cairn_stack_alloc(stack.get(), 100, 8);
-    static char foreign[16];
-    EXPECT_DEATH_LINE(cairn_stack_realloc(stack.get(), foreign, 8, 16, 8),
-                      "stack \"stack\": realloc of " + hex(foreign) + ", which is not in it");
-}
-
-TEST(StackDeathTest, WrongThread)
-{
-    Stack stack = make();
-    cairn_mark mark = cairn_stack_push(stack.get());
-    void *block = cairn_stack_alloc(stack.get(), 8, 8);
-    std::string line = "stack \"stack\": used by a thread that does not own it";
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_alloc(stack.get(), 8, 8); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_push(stack.get()); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_pop(stack.get(), mark); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_realloc(stack.get(), block, 8, 16, 8); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_seal(stack.get()); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_trim(stack.get(), 0); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_reset(stack.get()); }), line);
 }
 
 // Random use against a shadow: every live block keeps its contents, every frame ends exactly its
@@ -495,6 +289,103 @@ TEST(StackModel, RandomUse)
         model.verify();
         ASSERT_FALSE(testing::Test::HasFatalFailure()) << "seed " << seed;
     }
+}
+
+// The caller's memory is used first, and is whole and the caller's again afterwards.
+
+TEST(StackBuffer, IsUsedFirstAndThenTheStackGrows)
+{
+    for (size_t offset : {0, 1, 8, 63}) {
+        std::vector<char> memory(10000 + offset);
+        cairn_stack_options options = {};
+        options.buffer = memory.data() + offset;
+        options.buffer_bytes = 10000;
+        Stack stack = make(options);
+        ASSERT_NE(stack, nullptr);
+        cairn_stack_alloc(stack.get(), 100, 8);
+        for (int round = 0; round < 3; round++) {
+            cairn_mark mark = cairn_stack_push(stack.get());
+            char *block = static_cast<char *>(cairn_stack_alloc(stack.get(), 5000, 8));
+            EXPECT_GE(block, memory.data() + offset);
+            EXPECT_LE(block + 5000, memory.data() + offset + 10000);
+            paint(block, 5000, 1);
+            for (int i = 0; i < 100; i++) {
+                void *more = cairn_stack_alloc(stack.get(), 3000, 64);
+                ASSERT_TRUE(more != nullptr && is_aligned(more, 64));
+                paint(more, 3000, 2);
+            }
+            EXPECT_TRUE(is_painted(block, 5000, 1));
+            cairn_stack_pop(stack.get(), mark);
+            cairn_stack_trim(stack.get(), 0);
+        }
+        stack.reset();
+        memset(memory.data(), 0, memory.size());
+    }
+}
+
+TEST(StackBuffer, FixedTakesNothingElse)
+{
+    alignas(64) char memory[16 * kKiB];
+    cairn_stack_options options = {};
+    options.buffer = memory;
+    options.buffer_bytes = sizeof memory;
+    options.fixed = true;
+    Stack stack = make(options);
+    for (int round = 0; round < 3; round++) {
+        cairn_mark mark = cairn_stack_push(stack.get());
+        size_t count = 0;
+        while (char *block = static_cast<char *>(cairn_stack_alloc(stack.get(), 100, 8))) {
+            ASSERT_TRUE(block >= memory && block + 100 <= memory + sizeof memory);
+            paint(block, 100, count++);
+        }
+        EXPECT_EQ(errno, ENOMEM);
+        EXPECT_GE(count, (sizeof memory - 256) / (frame_checked() ? 192 : 104));
+        cairn_stack_pop(stack.get(), mark);
+    }
+    cairn_stack_stats stats;
+    cairn_stack_read_stats(stack.get(), &stats);
+    EXPECT_EQ(stats.blocks, 1u);
+    EXPECT_EQ(stats.reserved_bytes, sizeof memory);
+    cairn_stack_reset(stack.get());
+    EXPECT_EQ(used(stack), 0u);
+}
+
+// The system's calls that give memory back would empty it, the last one in a whole page of it.
+TEST(StackBuffer, IsNotGivenBack)
+{
+    std::vector<char> memory(64 * kKiB);
+    cairn_stack_options options = {};
+    options.buffer = memory.data();
+    options.buffer_bytes = memory.size();
+    Stack stack = make(options);
+    cairn_mark mark = cairn_stack_push(stack.get());
+    for (int interval = 0; interval < 2; interval++) {
+        memset(memory.data() + 40 * kKiB, 7, 8 * kKiB); // unused by the stack
+        cairn_stack_trim(stack.get(), 0);
+        os_sleep_ms(FRAME_DECAY_MS + 50);
+        for (int i = 0; i < CAIRN_STACK_PUSH_TICK; i++)
+            cairn_stack_pop(stack.get(), cairn_stack_push(stack.get()));
+        EXPECT_EQ(memory[44 * kKiB], frame_checked() ? memory[44 * kKiB] : 7);
+    }
+    cairn_stack_pop(stack.get(), mark);
+}
+
+TEST(StackBuffer, RefusesWhatIsNone)
+{
+    char memory[256];
+    cairn_stack_options options = {};
+    options.fixed = true;
+    errno = 0;
+    EXPECT_EQ(cairn_stack_new(&options), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    options.buffer = memory;
+    options.buffer_bytes = 127;
+    EXPECT_EQ(cairn_stack_new(&options), nullptr);
+    options.buffer_bytes = SIZE_MAX;
+    EXPECT_EQ(cairn_stack_new(&options), nullptr);
+    options.buffer_bytes = 128;
+    Stack stack = make(options);
+    ASSERT_NE(stack, nullptr);
 }
 
 } // namespace

@@ -38,7 +38,7 @@ TEST(Scope, EndsWithItsBlock)
 int leaves_early(int how)
 {
     t_scope;
-    int *numbers = t_new(int, 100);
+    int *numbers = t_new_zero(int, 100);
     for (int i = 0; i < 100; i++) {
         t_scope;
         t_alloc(64);
@@ -119,18 +119,56 @@ TEST(ThreadStack, NewIsZeroAndAligned)
         t_scope;
         memset(t_alloc(4096), 0xff, 4096);
     }
+    for (int i = 0; i < 64; i++)
+        EXPECT_EQ(static_cast<char *>(t_alloc_zero(64))[i], 0);
     struct alignas(64) Line {
         char bytes[64];
     };
-    Line *lines = t_new(Line, 10);
+    Line *lines = t_new_zero(Line, 10);
     EXPECT_TRUE(is_aligned(lines, 64));
     for (char byte : lines[9].bytes)
         EXPECT_EQ(byte, 0);
     EXPECT_TRUE(is_aligned(t_alloc(1), alignof(max_align_t)));
-    EXPECT_TRUE(is_aligned(t_new_raw(Line, 2), 64));
+    EXPECT_TRUE(is_aligned(t_new(Line, 2), 64));
     errno = 0;
-    EXPECT_EQ(t_new(Line, SIZE_MAX / 2), nullptr);
+    EXPECT_EQ(t_new_zero(Line, SIZE_MAX / 2), nullptr);
     EXPECT_EQ(errno, ENOMEM);
+}
+
+void put_down(void *context)
+{
+    t_scope;
+    static_cast<std::string *>(context)->append(t_strdup("x"));
+}
+
+TEST(ThreadStack, HooksRunAtTheScopesEnd)
+{
+    std::string text;
+    {
+        t_scope;
+        ASSERT_EQ(t_defer(put_down, &text), 0);
+        EXPECT_EQ(text, "");
+    }
+    EXPECT_EQ(text, "x");
+    EXPECT_THROW(
+        {
+            t_scope;
+            ASSERT_EQ(t_defer(put_down, &text), 0);
+            throw std::runtime_error("x");
+        },
+        std::runtime_error);
+    EXPECT_EQ(text, "xx");
+}
+
+TEST(ThreadStack, HooksOfNoScopeRunAtTheThreadsEnd)
+{
+    std::string text;
+    in_thread([&] {
+        ASSERT_EQ(t_defer(put_down, &text), 0); // t_scope: not needed
+        ASSERT_EQ(t_defer(put_down, &text), 0); // t_scope: not needed
+        EXPECT_EQ(text, "");
+    });
+    EXPECT_EQ(text, "xx");
 }
 
 TEST(ThreadStack, Strings)

@@ -38,10 +38,7 @@ struct State {
     uint64_t serial = 0;
 };
 
-void check(const Block &block)
-{
-    require_contents(block.address, block.size, block.seed);
-}
+void check(const Block &block) { require_contents(block.address, block.size, block.seed); }
 
 // One scope: its blocks, and a number of steps.
 class Scope
@@ -141,12 +138,12 @@ class Scope
             const size_t align = state_.input.alignment(16);
             keep(t_alloc_aligned(size, align), size, align);
         } else if (kind == 1) {
-            uint32_t *zero = t_new(uint32_t, size / 4);
+            uint32_t *zero = t_new_zero(uint32_t, size / 4);
             if (zero)
                 require(model::is_zero(reinterpret_cast<char *>(zero), size / 4 * 4), "not zero");
             keep(zero, size / 4 * 4, alignof(uint32_t));
         } else if (kind == 2) {
-            keep(t_new_raw(double, size / 8), size / 8 * 8, alignof(double));
+            keep(t_new(double, size / 8), size / 8 * 8, alignof(double));
         } else {
             keep(t_alloc(size), size, alignof(max_align_t));
         }
@@ -194,7 +191,7 @@ class Scope
         const size_t size = state_.input.beyond();
         const size_t kind = state_.input.below(3);
         const void *result = kind == 0   ? t_alloc(size)
-                             : kind == 1 ? t_alloc_array(size, 3, 8)
+                             : kind == 1 ? t_alloc_array_zero(size, 3, 8)
                                          : t_alloc_aligned(8, 24);
         require(result == nullptr && errno == (kind == 2 ? EINVAL : ENOMEM),
                 "a request that cannot be met", result, static_cast<size_t>(errno));

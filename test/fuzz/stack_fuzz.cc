@@ -46,7 +46,7 @@ class Run : fuzz::FrameRun
     explicit Run(Input &input) : FrameRun(input)
     {
         cairn_stack_options options = {};
-        options.reserve = kind() % 3 == 0 ? input.size(26) : 0;
+        options.reserve_bytes = kind() % 3 == 0 ? input.size(26) : 0;
         choose(options, input, 23);
         const bool plain = kind() % 2 == 0;
         if (plain)

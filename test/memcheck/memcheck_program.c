@@ -41,7 +41,7 @@ static void scope_clean(void)
     for (int i = 0; i < 100; i++) {
         t_scope;
         read_byte(t_printf("%d stones", i));
-        int *numbers = t_new(int, 50);
+        int *numbers = t_new_zero(int, 50);
         read_byte((char *)(numbers + 49));
     }
 }
