@@ -19,7 +19,7 @@ static cairn_pool *sessions;
 static void *worker(void *argument)
 {
     unsigned long self = (unsigned long)(size_t)argument;
-    cairn_pool_magazine *magazine = cairn_pool_attach(sessions);
+    cairn_pool_magazine *magazine = session_pool_attach(sessions);
     if (magazine == NULL)
         return argument;
     struct session *open[SESSIONS] = {NULL};
@@ -28,14 +28,14 @@ static void *worker(void *argument)
         struct session **slot = &open[round * 31 % SESSIONS];
         if (*slot != NULL) {
             wrong += (*slot)->number % THREADS != self;
-            cairn_pool_magazine_put(magazine, *slot);
+            session_magazine_put(magazine, *slot);
         }
-        *slot = cairn_pool_magazine_get(magazine);
+        *slot = session_magazine_get_zero(magazine);
         if (*slot != NULL)
-            **slot = (struct session){.number = round * THREADS + self};
+            (*slot)->number = round * THREADS + self;
     }
     for (size_t i = 0; i < SESSIONS; i++)
-        cairn_pool_magazine_put(magazine, open[i]);
+        session_magazine_put(magazine, open[i]);
     cairn_pool_detach(magazine);
     return (void *)wrong;
 }
@@ -45,8 +45,10 @@ int main(void)
     sessions = session_pool_new(&(cairn_pool_options){.name = "sessions", .shared = true});
     if (sessions == NULL)
         return 1;
-    // The typed functions are for everyday use; a thread in a hurry attaches a magazine.
+    // The pool's own functions are for everyday use; a thread in a hurry attaches a magazine.
     struct session *control = session_pool_get(sessions);
+    if (control == NULL)
+        return 1;
     pthread_t threads[THREADS];
     size_t wrong = 0;
     for (size_t i = 0; i < THREADS; i++)
@@ -54,17 +56,18 @@ int main(void)
             return 1;
     for (size_t i = 0; i < THREADS; i++) {
         void *result;
-        pthread_join(threads[i], &result);
+        if (pthread_join(threads[i], &result) != 0)
+            return 1;
         wrong += (size_t)result;
     }
     session_pool_put(sessions, control);
 
-    struct cairn_pool_stats stats;
+    cairn_pool_stats stats;
     cairn_pool_read_stats(sessions, &stats);
     printf("%d sessions; %zu slabs of memory, %zu objects of %zu bytes free, %zu in use\n",
            THREADS * ROUNDS, stats.slabs, stats.free_objects, stats.object_bytes,
            stats.live_objects);
     const char *fault = cairn_pool_check(sessions);
-    cairn_pool_delete(sessions);
-    return fault == NULL && wrong == 0 && stats.live_objects == 0 ? 0 : 1;
+    int busy = cairn_pool_delete(sessions);
+    return fault == NULL && wrong == 0 && stats.live_objects == 0 && busy == 0 ? 0 : 1;
 }

@@ -12,6 +12,7 @@
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
 
+#include "page/cells.h"
 #include "page/meta.h"
 #include "page/page_map.h"
 #include "page/span.h"

@@ -54,5 +54,6 @@ api struct cairn_allocator cairn_pool_allocator(struct cairn_pool *pool)
         .capabilities = CAPABILITIES | CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
         .name = "pool_shared",
     };
+    pool_must_live(pool);
     return (struct cairn_allocator){pool, pool->shared ? &shared_operations : &operations};
 }

@@ -14,7 +14,8 @@ enum { FREE = 0, HELD = 1, WAITED = 2 };
 enum { SPIN_LIMIT = 100 };
 
 static struct fork_lock list = {.next = &list, .prev = &list};
-static bool registered; /* lock: list */
+static bool registered;     /* lock: list */
+static uint32_t generation; /* atomic: forks from the first process to this one */
 
 void fork_lock_acquire(struct fork_lock *lock)
 {
@@ -53,10 +54,13 @@ static void in_parent(void)
 /* The waiters are in the parent. */
 static void in_child(void)
 {
+    store_relaxed(&generation, generation + 1);
     for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
         store_release(&entry->state, (uint32_t)FREE);
     store_release(&list.state, (uint32_t)FREE);
 }
+
+uint32_t fork_lock_process(void) { return load_relaxed(&generation); }
 
 int fork_lock_watch(struct fork_lock *lock)
 {

@@ -25,6 +25,9 @@ struct fork_lock {
 int fork_lock_watch(struct fork_lock *lock);
 void fork_lock_unwatch(struct fork_lock *lock);
 
+/* Tells a child of fork from its parent, once a lock was watched: its generation. */
+uint32_t fork_lock_process(void);
+
 void fork_lock_acquire(struct fork_lock *lock); /* pairs with fork_lock_release */
 void fork_lock_release(struct fork_lock *lock);
 

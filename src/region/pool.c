@@ -9,12 +9,7 @@
 #include "region/pool_layout.h"
 
 #include <errno.h>
-
-static void *no_memory(void)
-{
-    errno = ENOMEM;
-    return NULL;
-}
+#include <string.h>
 
 /* NULL when no object is in a slab. */
 static void *magazine_pop(struct cairn_pool_magazine *magazine)
@@ -79,15 +74,41 @@ static void *get(struct cairn_pool *pool, struct cairn_pool_magazine *magazine)
 
 api void *cairn_pool_get_slowly(struct cairn_pool_magazine *magazine)
 {
-    void *object = get(magazine->pool, behind(magazine));
-    return object != NULL ? object : no_memory();
+    magazine_must_live(magazine);
+    struct cairn_pool *pool = magazine->pool;
+    int saved_errno = errno;
+    void *object = get(pool, behind(magazine));
+    while (object == NULL) {
+        if (pool->out_of_memory == NULL ||
+            !pool->out_of_memory(pool->out_of_memory_context, pool->stride_bytes)) {
+            errno = ENOMEM;
+            return NULL;
+        }
+        object = get(pool, behind(magazine));
+    }
+    errno = saved_errno;
+    return object;
+}
+
+static void *clear(struct cairn_pool *pool, void *object)
+{
+    return object != NULL ? memset(object, 0, pool->stride_bytes) : NULL;
+}
+
+api void *cairn_pool_get_zero(struct cairn_pool *pool) { return clear(pool, cairn_pool_get(pool)); }
+
+api void *cairn_pool_magazine_get_zero(struct cairn_pool_magazine *magazine)
+{
+    magazine_must_live(magazine);
+    return clear(magazine->pool, cairn_pool_magazine_get(magazine));
 }
 
 api void cairn_pool_put_slowly(struct cairn_pool_magazine *magazine, void *object)
 {
-    struct cairn_pool *pool = magazine->pool;
     if (object == NULL)
         return;
+    magazine_must_live(magazine);
+    struct cairn_pool *pool = magazine->pool;
     uint8_t *state = live_state(pool, object);
     store_relaxed(recent_of(magazine, object), (uintptr_t)slab_first(pool, slab_of(pool, object)));
     pool_lock(pool);

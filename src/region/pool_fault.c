@@ -2,6 +2,20 @@
 #include "base/check.h"
 #include "region/pool_layout.h"
 
+void pool_must_live(const struct cairn_pool *pool)
+{
+    if (unlikely(pool->own.pool != pool))
+        die("pool %p: used after its end", (const void *)pool);
+}
+
+/* A pool's own magazine starts with the pool. */
+void magazine_must_live(const struct cairn_pool_magazine *magazine)
+{
+    if (unlikely(magazine->pool == NULL))
+        die("pool %s%p: used after its end", magazine->attached ? "magazine " : "",
+            (const void *)magazine);
+}
+
 cold no_return void die_of_object(const struct cairn_pool *pool, const void *object)
 {
     if (is_ours(pool, object)) {

@@ -5,6 +5,7 @@
 
 api void cairn_pool_walk(struct cairn_pool *pool, cairn_pool_visit *visit, void *context)
 {
+    pool_must_live(pool);
     for (struct slab_list *link = pool->every.next; link != &pool->every; link = link->next) {
         struct pool_slab *slab = slab_from(link, every);
         for (size_t number = 0; number < pool->own.view.numbers; number++)
@@ -16,6 +17,7 @@ api void cairn_pool_walk(struct cairn_pool *pool, cairn_pool_visit *visit, void 
 
 api void cairn_pool_read_stats(struct cairn_pool *pool, struct cairn_pool_stats *stats)
 {
+    pool_must_live(pool);
     pool_lock(pool);
     size_t free_objects = pool->free_objects + magazine_count(plain_magazine(pool));
     *stats = (struct cairn_pool_stats){
@@ -119,6 +121,7 @@ static const char *check_all(struct cairn_pool *pool)
 
 api const char *cairn_pool_check(struct cairn_pool *pool)
 {
+    pool_must_live(pool);
     pool_lock(pool);
     const char *fault = check_all(pool);
     pool_unlock(pool);

@@ -42,12 +42,13 @@ enum { MAGAZINE_MOST = 192, BITS_AT = 64 /* in the slab */ };
 
 struct cairn_pool_magazine {
     struct cairn_pool_view view;
-    struct cairn_pool *pool;                        /* const */
-    struct span *span;                              /* const: its page; NULL for the pool's own */
-    struct cairn_pool_magazine *next;               /* pool's lock: attached ones */
-    struct cairn_pool_magazine *prev;               /* pool's lock */
-    uint8_t bottom_state;                           /* const: LIVE */
-    struct cairn_pool_entry bottom;                 /* const: no object, and that state */
+    struct cairn_pool *pool;          /* const; NULL after its end */
+    bool attached;                    /* const: false for the pool's own */
+    uint32_t process;                 /* const: fork_lock_process() when it was attached */
+    struct cairn_pool_magazine *next; /* pool's lock: attached ones */
+    struct cairn_pool_magazine *prev; /* pool's lock */
+    uint8_t bottom_state;             /* const: LIVE */
+    struct cairn_pool_entry bottom;   /* const: no object, and that state */
     struct cairn_pool_entry entries[MAGAZINE_MOST]; /* owner */
 };
 
@@ -88,8 +89,9 @@ struct cairn_pool {
     bool shared;                    /* const */
     size_t objects_most;            /* const */
     const char *name;               /* const */
-    struct span *span;              /* const: this page */
-    struct fork_lock lock;          /* used and watched when the pool is shared */
+    bool (*out_of_memory)(void *context, size_t size_bytes); /* const; may be NULL */
+    void *out_of_memory_context;                             /* const */
+    struct fork_lock lock;                 /* used and watched when the pool is shared */
     struct cairn_pool_magazine *common;    /* lock; of a shared pool: for the plain get and put */
     struct cairn_pool_magazine *magazines; /* lock: attached ones, `common` among them */
     struct slab_list partial;              /* lock: an empty slab stands last */
@@ -102,7 +104,7 @@ struct cairn_pool {
 };
 
 static_check(offsetof(struct cairn_pool, own) == 0, "the inline paths cast");
-static_check(sizeof(struct cairn_pool) <= PAGE_BYTES, "a pool lives in one page");
+static_check(sizeof(struct cairn_pool) <= PAGE_BYTES - sizeof(void *), "with its list's link");
 
 inline_always struct pool_slab *slab_of(const struct cairn_pool *pool, const void *object)
 {
@@ -189,6 +191,10 @@ void depot_add(struct cairn_pool *pool, struct pool_slab *slab);
 void depot_verify(const struct cairn_pool *pool);
 /* Without it, as the system may have to be asked. A slab without objects; NULL: out of memory. */
 struct pool_slab *pool_slab_make(struct cairn_pool *pool);
+
+/* Dies when the pool, or the magazine, has ended and none has taken its place. pool_fault.c. */
+void pool_must_live(const struct cairn_pool *pool);
+void magazine_must_live(const struct cairn_pool_magazine *magazine);
 
 /* Dies: `object` was put and is no live object of the pool. pool_fault.c. */
 no_return void die_of_object(const struct cairn_pool *pool, const void *object);

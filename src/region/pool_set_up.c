@@ -19,11 +19,11 @@ enum {
 
 static_check((size_t)OBJECT_MOST_BYTES *SLAB_LEAST_OBJECTS * 2 <= UINT32_MAX, "offsets fit");
 
-static void *no_memory(void)
-{
-    errno = ENOMEM;
-    return NULL;
-}
+/* Descriptors: recycled, never given back, so that a stale handle finds an ended one. */
+static struct cell_list pool_cells cache_aligned = {.descriptor_bytes = sizeof(struct cairn_pool)};
+static struct cell_list magazine_cells cache_aligned = {
+    .descriptor_bytes = sizeof(struct cairn_pool_magazine),
+};
 
 /* The inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the bits that
  * are right, of which the start has three. */
@@ -61,8 +61,7 @@ static void lay_out_slab(struct cairn_pool *pool)
     pool->first = first_offset(capacity << excess, pool->align_bytes);
 }
 
-static void magazine_init(struct cairn_pool *pool, struct cairn_pool_magazine *magazine,
-                          struct span *span)
+static void magazine_init(struct cairn_pool *pool, struct cairn_pool_magazine *magazine)
 {
     size_t most = larger_of(MAGAZINE_BYTES / pool->stride_bytes, MAGAZINE_LEAST);
     unsigned twos = lowest_bit(pool->unit_bytes);
@@ -72,7 +71,8 @@ static void magazine_init(struct cairn_pool *pool, struct cairn_pool_magazine *m
         .view.inverse = inverse_of(pool->unit_bytes >> twos) << (CAIRN_POOL_NUMBER_SHIFT - twos),
         .view.numbers = pool->capacity * (pool->stride_bytes / pool->unit_bytes),
         .pool = pool,
-        .span = span,
+        .attached = magazine != &pool->own,
+        .process = fork_lock_process(),
         .bottom_state = OBJECT_LIVE,
         .bottom.state = &magazine->bottom_state,
     };
@@ -80,14 +80,25 @@ static void magazine_init(struct cairn_pool *pool, struct cairn_pool_magazine *m
         magazine->view.recent[i] = CAIRN_POOL_NONE;
 }
 
+/* Empty, full, and without a slab: every further use comes to the slow paths, which die of it. */
+static void magazine_end(struct cairn_pool_magazine *magazine)
+{
+    magazine->view.top = magazine->entries;
+    magazine->view.limit = magazine->entries;
+    for (size_t i = 0; i < CAIRN_POOL_RECENT; i++)
+        store_relaxed(&magazine->view.recent[i], CAIRN_POOL_NONE);
+    magazine->pool = NULL;
+    if (magazine->attached)
+        cell_give_to(&magazine_cells, magazine);
+}
+
 /* The pool's lock is not needed by who makes the pool. */
 static struct cairn_pool_magazine *magazine_make(struct cairn_pool *pool)
 {
-    struct span *span = run_take(PAGE_BYTES, PAGE_BYTES);
-    if (span == NULL)
+    struct cairn_pool_magazine *magazine = cell_take_from(&magazine_cells);
+    if (magazine == NULL)
         return NULL;
-    struct cairn_pool_magazine *magazine = (struct cairn_pool_magazine *)(void *)span->base;
-    magazine_init(pool, magazine, span);
+    magazine_init(pool, magazine);
     pool_lock(pool);
     magazine->next = pool->magazines;
     if (magazine->next)
@@ -107,8 +118,21 @@ static bool share(struct cairn_pool *pool)
         return false;
     if (fork_lock_watch(&pool->lock) == 0)
         return true;
-    pages_give(pool->common->span);
+    magazine_end(pool->common);
     return false;
+}
+
+/* Ends the structure, whose slabs and magazines have ended. */
+static void pool_end(struct cairn_pool *pool)
+{
+    magazine_end(&pool->own);
+    cell_give_to(&pool_cells, pool);
+}
+
+static struct cairn_pool *refuse(int error)
+{
+    errno = error;
+    return NULL;
 }
 
 api struct cairn_pool *cairn_pool_new(size_t object_size, size_t align,
@@ -119,52 +143,68 @@ api struct cairn_pool *cairn_pool_new(size_t object_size, size_t align,
     if (align == 0 && object_size != 0)
         align = smaller_of((size_t)1 << lowest_bit(object_size), 16);
     if (object_size == 0 || object_size > OBJECT_MOST_BYTES || !is_power_of_two(align) ||
-        align > ALIGN_MOST_BYTES) {
-        errno = EINVAL;
-        return NULL;
-    }
+        align > ALIGN_MOST_BYTES)
+        return refuse(EINVAL);
     os_init();
-    struct span *span = run_take(PAGE_BYTES, PAGE_BYTES);
-    if (span == NULL)
-        return no_memory();
-    struct cairn_pool *pool = (struct cairn_pool *)(void *)span->base;
+    struct cairn_pool *pool = cell_take_from(&pool_cells);
+    if (pool == NULL)
+        return refuse(ENOMEM);
     *pool = (struct cairn_pool){
         .shared = options->shared,
         .stride_bytes = align_up(object_size, align),
         .align_bytes = align,
         .objects_most = options->max_objects ? options->max_objects : SIZE_MAX,
         .name = options->name,
-        .span = span,
+        .out_of_memory = options->out_of_memory,
+        .out_of_memory_context = options->out_of_memory_context,
         .partial = {&pool->partial, &pool->partial},
         .every = {&pool->every, &pool->every},
     };
     lay_out_slab(pool);
-    magazine_init(pool, &pool->own, NULL);
+    magazine_init(pool, &pool->own);
     if (pool->shared && !share(pool)) {
-        pages_give(span);
-        return no_memory();
+        pool_end(pool);
+        return refuse(ENOMEM);
     }
     return pool;
 }
 
-api void cairn_pool_delete(struct cairn_pool *pool)
+/* A magazine of a process before the fork may have been in use at that moment: nobody detaches it.
+ */
+static bool has_magazines(const struct cairn_pool *pool)
+{
+    for (const struct cairn_pool_magazine *magazine = pool->magazines; magazine;
+         magazine = magazine->next)
+        if (magazine != pool->common && magazine->process == fork_lock_process())
+            return true;
+    return false;
+}
+
+api int cairn_pool_delete(struct cairn_pool *pool)
 {
     if (pool == NULL)
-        return;
+        return 0;
+    pool_must_live(pool);
+    pool_lock(pool);
+    bool busy = has_magazines(pool);
+    if (!busy)
+        depot_end(pool);
+    pool_unlock(pool);
+    if (busy)
+        return EBUSY;
     if (pool->shared)
         fork_lock_unwatch(&pool->lock);
-    pool_lock(pool);
-    depot_end(pool);
-    pool_unlock(pool);
     for (struct cairn_pool_magazine *next, *magazine = pool->magazines; magazine; magazine = next) {
         next = magazine->next;
-        pages_give(magazine->span);
+        magazine_end(magazine);
     }
-    pages_give(pool->span);
+    pool_end(pool);
+    return 0;
 }
 
 api size_t cairn_pool_trim(struct cairn_pool *pool)
 {
+    pool_must_live(pool);
     pool_lock(pool);
     size_t bytes = depot_trim(pool);
     pool_unlock(pool);
@@ -173,14 +213,18 @@ api size_t cairn_pool_trim(struct cairn_pool *pool)
 
 api struct cairn_pool_magazine *cairn_pool_attach(struct cairn_pool *pool)
 {
-    struct cairn_pool_magazine *magazine = magazine_make(pool);
-    return magazine ? magazine : no_memory();
+    pool_must_live(pool);
+    struct cairn_pool_magazine *magazine = pool->shared ? magazine_make(pool) : NULL;
+    if (magazine == NULL)
+        errno = pool->shared ? ENOMEM : EINVAL;
+    return magazine;
 }
 
 api void cairn_pool_detach(struct cairn_pool_magazine *magazine)
 {
     if (magazine == NULL)
         return;
+    magazine_must_live(magazine);
     struct cairn_pool *pool = magazine->pool;
     pool_lock(pool);
     depot_flush(magazine, magazine_count(magazine));
@@ -191,5 +235,5 @@ api void cairn_pool_detach(struct cairn_pool_magazine *magazine)
     else
         pool->magazines = magazine->next;
     pool_unlock(pool);
-    pages_give(magazine->span);
+    magazine_end(magazine);
 }

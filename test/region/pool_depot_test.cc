@@ -240,14 +240,18 @@ TEST(PoolDepot, ForkAmidTheStorm)
     EXPECT_EQ(stats(pool).live_objects, 0u);
 }
 
-TEST(PoolDepot, WhatAThreadLeftInItsMagazineGoesWithThePool)
+TEST(PoolDepot, TheMagazineThatAThreadLeftIsDetachedByAnother)
 {
     Pool pool(40, 8, true);
+    cairn_pool_magazine *left;
     std::thread([&] {
-        auto *magazine = cairn_pool_attach(pool);
-        cairn_pool_magazine_put(magazine, cairn_pool_magazine_get(magazine));
+        left = cairn_pool_attach(pool);
+        cairn_pool_magazine_put(left, cairn_pool_magazine_get(left));
     }).join();
     EXPECT_EQ(fault(pool), "");
+    EXPECT_GT(stats(pool).live_objects, 0u);
+    cairn_pool_detach(left);
+    EXPECT_EQ(stats(pool).live_objects, 0u);
 }
 
 } // namespace

@@ -113,6 +113,48 @@ TEST(PoolFault, DoublePutOfAnObjectThatIsBackInItsSlab)
     cairn_pool_put(pool, kept);
 }
 
+TEST(PoolFault, AnyUseAfterTheEnd)
+{
+    for (bool shared : {false, true}) {
+        cairn_pool_options options = {};
+        options.shared = shared;
+        cairn_pool *pool = cairn_pool_new(48, 16, &options);
+        cairn_pool_magazine *magazine = shared ? cairn_pool_attach(pool) : nullptr;
+        void *object = cairn_pool_get(pool);
+        cairn_pool_put(pool, cairn_pool_get(pool));
+        if (shared)
+            cairn_pool_magazine_put(magazine, cairn_pool_magazine_get(magazine));
+        cairn_pool_detach(magazine);
+        ASSERT_EQ(cairn_pool_delete(pool), 0);
+        cairn_pool_stats stats;
+        const auto visit = [](void *, void *) { return true; };
+        const std::string message = "cairn: pool " + hex(pool) + ": used after its end\n";
+#define EXPECT_ENDED(statement)                                                                    \
+    EXPECT_EXIT((void)!(statement), testing::KilledBySignal(SIGABRT), Eq(message))
+        EXPECT_ENDED(cairn_pool_get(pool));
+        EXPECT_ENDED(cairn_pool_get_zero(pool));
+        EXPECT_ENDED((cairn_pool_put(pool, object), 0));
+        EXPECT_ENDED(cairn_pool_trim(pool));
+        EXPECT_ENDED((cairn_pool_walk(pool, visit, nullptr), 0));
+        EXPECT_ENDED((cairn_pool_read_stats(pool, &stats), 0));
+        EXPECT_ENDED(cairn_pool_check(pool));
+        EXPECT_ENDED(cairn_pool_attach(pool));
+        EXPECT_ENDED(cairn_pool_delete(pool));
+        EXPECT_ENDED(cairn_pool_allocator(pool).context);
+        if (!shared)
+            continue;
+        const std::string of_magazine =
+            "cairn: pool magazine " + hex(magazine) + ": used after its end\n";
+        EXPECT_EXIT((void)!cairn_pool_magazine_get(magazine), testing::KilledBySignal(SIGABRT),
+                    Eq(of_magazine));
+        EXPECT_EXIT((void)!cairn_pool_magazine_get_zero(magazine), testing::KilledBySignal(SIGABRT),
+                    Eq(of_magazine));
+        EXPECT_EXIT(cairn_pool_magazine_put(magazine, object), testing::KilledBySignal(SIGABRT),
+                    Eq(of_magazine));
+        EXPECT_EXIT(cairn_pool_detach(magazine), testing::KilledBySignal(SIGABRT), Eq(of_magazine));
+    }
+}
+
 // What two threads leave that put the same object at the same instant, and both passed.
 class PoolPutTwiceAtOnce : public testing::Test
 {

@@ -152,6 +152,54 @@ TEST(Pool, AChildOfForkHasTheObjects)
         cairn_pool_put(pool, object);
 }
 
+// Frees one object of the pool a call, as often as there are some.
+struct Reserve {
+    cairn_pool *pool;
+    std::vector<void *> objects;
+    size_t calls = 0;
+    size_t size_bytes = 0;
+};
+
+bool release_one(void *context, size_t size_bytes)
+{
+    auto *reserve = static_cast<Reserve *>(context);
+    reserve->calls++;
+    reserve->size_bytes = size_bytes;
+    errno = 5;
+    if (reserve->objects.empty())
+        return false;
+    cairn_pool_put(reserve->pool, reserve->objects.back());
+    reserve->objects.pop_back();
+    return true;
+}
+
+TEST(Pool, OutOfMemoryAsksTheProgram)
+{
+    for (bool shared : {false, true}) {
+        Reserve reserve;
+        cairn_pool_options options = {};
+        options.max_objects = 3;
+        options.shared = shared;
+        options.out_of_memory = release_one;
+        options.out_of_memory_context = &reserve;
+        reserve.pool = cairn_pool_new(48, 16, &options);
+        for (int i = 0; i < 3; i++)
+            reserve.objects.push_back(cairn_pool_get(reserve.pool));
+        EXPECT_EQ(reserve.calls, 0u);
+        errno = 0;
+        for (size_t i = 1; i <= 3; i++) {
+            EXPECT_NE(cairn_pool_get(reserve.pool), nullptr);
+            EXPECT_EQ(reserve.calls, i);
+            EXPECT_EQ(reserve.size_bytes, 48u);
+        }
+        EXPECT_EQ(errno, 0);
+        EXPECT_EQ(cairn_pool_get(reserve.pool), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        EXPECT_EQ(reserve.calls, 4u);
+        EXPECT_EQ(cairn_pool_delete(reserve.pool), 0);
+    }
+}
+
 TEST(Pool, AMaximumIsExactAndNotSticky)
 {
     for (size_t size : {size_t{8}, size_t{48}, size_t{32} << 10, size_t{2} << 20}) {
