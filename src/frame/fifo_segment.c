@@ -10,6 +10,40 @@
 
 enum { NEARLY_DEAD_PAGES = SEGMENT_PAGES / 4 };
 
+static void verify_segment(const struct fifo *fifo, const struct fifo_group *group, size_t index)
+{
+    const struct fifo_segment *segment = &group->segments[index];
+    bool is_free = segment->state == SEGMENT_SPARE || segment->state == SEGMENT_EMPTY;
+    check_internal(is_free == ((group->free_mask >> index & 1) != 0));
+    unsigned live = 0;
+    for (size_t page = index * SEGMENT_PAGES; page < (index + 1) * SEGMENT_PAGES; page++)
+        live += group->head.live[page] > 0;
+    if (segment->state == SEGMENT_CURRENT)
+        check_internal(segment == fifo->current && live == segment->live_pages + 1u);
+    else if (segment->state == SEGMENT_RETIRED)
+        check_internal(live == segment->live_pages && live != 0);
+    else if (is_free)
+        check_internal(live == 0);
+}
+
+void fifo_verify(const struct fifo *fifo)
+{
+    if (!config_debug)
+        return;
+    size_t busy = 0;
+    size_t groups = 0;
+    for (const struct fifo_group *group = fifo->groups; group; group = group->next) {
+        check_internal(group_is_of(group, fifo));
+        groups++;
+        busy += group->large ? 1 : group->busy;
+        check_internal(group->large != 0 ||
+                       group->busy == GROUP_SEGMENTS - count_bits(group->free_mask));
+        for (size_t i = 0; i < GROUP_SEGMENTS && group->large == 0; i++)
+            verify_segment(fifo, group, i);
+    }
+    check_internal(busy == fifo->busy && groups == fifo->group_count);
+}
+
 static void list_add(struct segment_list *list, struct fifo_segment *segment, bool hot)
 {
     struct fifo_segment *beside = hot ? list->hottest : list->coldest;
@@ -200,23 +234,6 @@ static void forget_candidate(struct fifo *fifo, const struct fifo_segment *segme
             fifo->candidates[i] = NULL;
 }
 
-void segment_give(struct fifo *fifo, struct fifo_segment *segment)
-{
-    size_t count = segment->state == SEGMENT_RUN ? segment->run : 1;
-    struct fifo_group *group = group_of(segment);
-    for (size_t i = 0; i < count; i++, segment++) {
-        forget_candidate(fifo, segment);
-        segment->state = segment->returned ? SEGMENT_EMPTY : SEGMENT_SPARE;
-        /* A checked FIFO uses the longest dead first, so that stale pointers find no new objects.
-         */
-        list_add(list_of(fifo, segment), segment, !fifo->checked);
-        group->free_mask |= (uint32_t)1 << segment_index(segment);
-    }
-    group->busy -= (uint32_t)count;
-    fifo->busy -= count;
-    fifo->busy_bytes -= count * SEGMENT_BYTES;
-}
-
 /* No object lives in the page, nor does the one that reaches into it; the group's header does not
  * count as dead. */
 static bool page_is_dead(const struct fifo_group *group, size_t page)
@@ -225,13 +242,18 @@ static bool page_is_dead(const struct fifo_group *group, size_t page)
            (group->back[page] == 0 || group->head.live[page - group->back[page]] == 0);
 }
 
-static size_t purge_pages_from(struct fifo_group *group, size_t first, size_t end)
+/* Gives the pages back, as far as they are whole pages of the system, and counts them. False when
+ * the system refuses, as for locked memory: then they are as they were. */
+static bool purge_pages(struct fifo_group *group, size_t first, size_t end, size_t *given)
 {
     uintptr_t from = align_up((uintptr_t)group + (first << PAGE_SHIFT), os_page_size());
     uintptr_t to = align_down((uintptr_t)group + (end << PAGE_SHIFT), os_page_size());
-    if (from >= to || os_purge((void *)from, to - from) != 0)
-        return 0;
-    return to - from;
+    if (from >= to)
+        return true;
+    if (os_purge((void *)from, to - from) != 0)
+        return false;
+    *given += to - from;
+    return true;
 }
 
 /* Gives back all dead pages of a segment that is in use, but is not being filled. */
@@ -240,14 +262,52 @@ static size_t return_dead_pages(struct fifo_segment *segment)
     struct fifo_group *group = group_of(segment);
     size_t end = (segment_index(segment) + 1) * SEGMENT_PAGES;
     size_t given = 0;
+    bool returned = true;
     for (size_t page = end - SEGMENT_PAGES; page < end; page++) {
         size_t first = page;
         while (page < end && page_is_dead(group, page))
             page++;
-        given += purge_pages_from(group, first, page);
+        returned = purge_pages(group, first, page, &given) && returned;
     }
-    segment->returned = true;
+    segment->returned = returned;
     return given;
+}
+
+size_t group_returned_bytes(const struct fifo_group *group)
+{
+    size_t bytes = 0;
+    for (size_t page = 0; page < CAIRN_FIFO_PAGES && group->large == 0; page++) {
+        const struct fifo_segment *segment = &group->segments[page / SEGMENT_PAGES];
+        if (segment->state == SEGMENT_RETIRED && segment->returned && page_is_dead(group, page))
+            bytes += PAGE_BYTES;
+    }
+    return bytes;
+}
+
+/* Gives the memory of a segment back that is not in use. False when the system refuses. */
+static bool purge_segment(struct fifo_segment *segment)
+{
+    uintptr_t start = segment_start(segment);
+    return os_purge((void *)start, segment_end(segment) - start) == 0;
+}
+
+void segment_give(struct fifo *fifo, struct fifo_segment *segment)
+{
+    size_t count = segment->state == SEGMENT_RUN ? segment->run : 1;
+    struct fifo_group *group = group_of(segment);
+    for (size_t i = 0; i < count; i++, segment++) {
+        forget_candidate(fifo, segment);
+        /* What its last survivors held, of one that has gone back but for them, follows. */
+        bool empty = segment->returned && purge_segment(segment);
+        segment->state = empty ? SEGMENT_EMPTY : SEGMENT_SPARE;
+        /* A checked FIFO uses the longest dead first, so that stale pointers find no new objects.
+         */
+        list_add(list_of(fifo, segment), segment, !fifo->checked);
+        group->free_mask |= (uint32_t)1 << segment_index(segment);
+    }
+    group->busy -= (uint32_t)count;
+    fifo->busy -= count;
+    fifo->busy_bytes -= count * SEGMENT_BYTES;
 }
 
 static void become_candidate(struct fifo *fifo, struct fifo_segment *segment)
@@ -269,12 +329,17 @@ void segment_was_filled(struct fifo *fifo, struct fifo_segment *segment)
 void segment_page_died(struct fifo *fifo, struct fifo_segment *segment, size_t page)
 {
     if (segment->returned) {
+        /* The page itself, unless an object that began before it reaches in; and those into which
+         * its own objects reached. */
         struct fifo_group *group = group_of(segment);
-        size_t end = page;
+        size_t first = page_is_dead(group, page) ? page : page + 1;
+        size_t end = page + 1;
         while (end < align_up(page + 1, SEGMENT_PAGES) && page_is_dead(group, end) &&
-               (end == page || group->back[end] != 0))
+               group->back[end] != 0)
             end++;
-        purge_pages_from(group, page, end);
+        size_t given = 0;
+        if (!purge_pages(group, first, end, &given))
+            segment->returned = false;
     } else if (segment->live_pages == NEARLY_DEAD_PAGES) {
         become_candidate(fifo, segment);
     }
@@ -316,7 +381,7 @@ static void group_drop(struct fifo *fifo, struct fifo_group *group)
 }
 
 /* Gives the coldest spare segment back, with its whole group when nothing of that is in use.
- * Returns the bytes. */
+ * Returns the bytes; 0 when the system refuses. */
 static size_t give_coldest(struct fifo *fifo)
 {
     struct fifo_segment *segment = fifo->spare.coldest;
@@ -326,21 +391,26 @@ static size_t give_coldest(struct fifo *fifo)
         group_drop(fifo, group);
         return (before - fifo->spare.count) * SEGMENT_BYTES;
     }
+    if (!purge_segment(segment))
+        return 0;
     list_remove(&fifo->spare, segment);
-    (void)os_purge((void *)segment_start(segment), segment_end(segment) - segment_start(segment));
     segment->state = SEGMENT_EMPTY;
     list_add(&fifo->empty, segment, false);
     return SEGMENT_BYTES;
 }
 
-size_t fifo_give_back(struct fifo *fifo, size_t keep)
+size_t fifo_give_back(struct fifo *fifo, size_t keep_bytes)
 {
     size_t given = 0;
-    while (fifo->spare.count > 0 && fifo->spare.count * SEGMENT_BYTES > keep)
-        given += give_coldest(fifo);
+    size_t went = 1;
+    while (fifo->spare.count > 0 && fifo->spare.count * SEGMENT_BYTES > keep_bytes && went != 0) {
+        went = give_coldest(fifo);
+        given += went;
+    }
     for (struct fifo_group *group = fifo->groups, *next; group; group = next) {
         next = group->next;
-        if (group->large == 0 && group->busy == 0 && (group->prev || group->next) && keep == 0) {
+        if (group->large == 0 && group->busy == 0 && (group->prev || group->next) &&
+            keep_bytes == 0) {
             group_drop(fifo, group);
             continue;
         }
@@ -356,13 +426,11 @@ size_t fifo_give_back(struct fifo *fifo, size_t keep)
 
 void fifo_tick(struct fifo *fifo)
 {
-    uint64_t now = os_now_ms();
-    if (likely(now - fifo->interval_start_ms < FRAME_DECAY_MS))
+    if (likely(!frame_interval_over(&fifo->interval_start_ms)))
         return;
-    fifo->interval_start_ms = now;
     size_t keep = fifo->spare.count - fifo->spare_low;
-    while (fifo->spare.count > keep)
-        give_coldest(fifo);
+    while (fifo->spare.count > keep && give_coldest(fifo) != 0) {
+    }
     fifo->spare_low = fifo->spare.count;
 }
 

@@ -1,7 +1,8 @@
 /* The FIFO's inside: see cairn/fifo.h for what it does. Internal to frame/.
  *
  * Position, limit and owner of the public head are 0 while the FIFO is checked or closed: then the
- * inline functions take their slow paths, and the truth is in the private fields.
+ * inline functions take their slow paths, and the truth is in the private fields. After the end
+ * they are 0, too, and so is the private owner, in the free descriptor: uses die of that.
  *
  * A page's live count is biased while the page is being filled, so that no free finds it at 0;
  * `made` replaces the bias when the page is left. So allocation counts in the FIFO's own cache
@@ -11,20 +12,30 @@
  * of its pages with live > 0, and not 0; of a free one all counts are 0; group->busy is its number
  * of segments that are not free; the FIFO's `busy` is the sum of those plus its large objects.
  *
- * Threading: everything is the owner thread's but `remote` and `pending`. Those are for
- * any_thread_free:
+ * Threading: everything is the owner thread's but `remote`, which is for any_thread_free. At any
+ * time at most one thread is the drainer, who alone may touch the FIFO's inside: the owner until
+ * close, afterwards whoever is at it. The word says it:
+ */
+/* clang-format off */
+/*   remote          state                               left by
+ *   NULL            drained: there is a drainer,        push (-> an object); the drainer who leaves
+ *                   nothing waits                       (-> REMOTE_IDLE), by compare and swap
+ *   an object       waiting: there is a drainer, and    push (-> an object); the drainer who takes
+ *                   a list, linked by first words       all (-> NULL), by exchange
+ *   REMOTE_IDLE     closed, and nobody drains           push (-> an object): who did it is the
+ *                                                       drainer now
+ */
+/* clang-format on */
+/* A new FIFO is drained, and its owner the drainer; close makes the owner leave. A push is one
+ * compare and swap and the last that a freeing thread does to the FIFO, unless it found
+ * REMOTE_IDLE: till then its own object, which nobody else ends, keeps the FIFO alive. A drainer
+ * ends what it took and tries to leave, again and again until nothing came meanwhile: it waits for
+ * nobody. When nothing is busy it ends the FIFO instead: then no object is left, so nobody else can
+ * come. All changes acquire and release, so a drainer sees what the one before did, and what
+ * freeing threads did with their objects.
  *
- *   who             does
- *   freeing thread  pending += 1 (acquire, release); pushes the object (release). When pending was
- * 0 it drains. drainer         takes all (exchange, acquire), frees them, pending -= their number;
- * ends at 0. owner           holds 1 of pending until close, so that it is the drainer; at close it
- * drains and gives that 1 up.
- *
- * A freeing thread that saw pending > 0 touches nothing after its push: the object keeps the FIFO
- * alive until then. The drainer of a closed FIFO ends it when nothing is busy: then no object is
- * left, so nobody else can come. There is always at most one drainer: it is who moved pending from
- * 0, or the owner, until it has brought it back to 0. Its writes are seen by the next one through
- * pending.
+ * Fork: an object whose push another thread had not done lives on in the child. So do those that
+ * another thread was draining there, and with them the FIFO, when it was closed.
  */
 #ifndef CAIRN_FRAME_FIFO_STATE_H
 #define CAIRN_FRAME_FIFO_STATE_H
@@ -43,6 +54,8 @@ enum {
     CURRENT_BIAS = 1 << 30,
     CANDIDATES = 4,
 };
+
+#define REMOTE_IDLE ((void *)1) /* no object: those are multiples of 8 */
 
 enum segment_state { SEGMENT_EMPTY, SEGMENT_SPARE, SEGMENT_CURRENT, SEGMENT_RETIRED, SEGMENT_RUN };
 
@@ -89,18 +102,18 @@ struct fifo {
     struct segment_list empty;                   /* owner: free, without */
     struct fifo_segment *candidates[CANDIDATES]; /* owner: nearly dead, newest first */
     size_t group_count;                          /* owner */
-    size_t busy;                 /* owner: segments and large objects that are not free */
-    size_t busy_bytes;           /* owner */
-    size_t spare_low;            /* owner: least spare segments since the interval began */
-    size_t max_bytes;            /* const */
-    uint64_t interval_start_ms;  /* owner */
-    void *remote;                /* atomic: see above; objects linked by their first word */
-    size_t pending;              /* atomic: see above */
-    uint32_t forks;              /* const: any_thread_free: as many as there were at the start */
-    bool any_thread_free;        /* const */
-    bool checked;                /* const */
-    bool closed;                 /* owner */
-    char name[FRAME_NAME_BYTES]; /* const */
+    size_t busy;                /* owner: segments and large objects that are not free */
+    size_t busy_bytes;          /* owner */
+    size_t spare_low;           /* owner: least spare segments since the interval began */
+    size_t max_bytes;           /* const */
+    uint64_t interval_start_ms; /* owner */
+    void *remote;               /* atomic: see above */
+    bool (*out_of_memory)(void *, size_t); /* const; NULL: none */
+    void *out_of_memory_context;           /* const */
+    bool any_thread_free;                  /* const */
+    bool checked;                          /* const */
+    bool closed;                           /* owner */
+    char name[FRAME_NAME_BYTES];           /* const */
 };
 
 static_check(sizeof(struct fifo) <= CELL_BYTES, "a FIFO is one descriptor");
@@ -147,6 +160,43 @@ inline_always bool group_is_of(const struct fifo_group *group, const struct fifo
     return group->head.tag == ((uintptr_t)fifo ^ (uintptr_t)group);
 }
 
+no_return void fifo_die_foreign(const struct fifo *fifo, const void *pointer) cold;
+no_return void fifo_die_not_owned(const struct fifo *fifo) cold;
+
+inline_always struct fifo *fifo_of(const cairn_fifo *head)
+{
+    return (struct fifo *)(uintptr_t)head;
+}
+
+inline_always void fifo_check_owner(const struct fifo *fifo)
+{
+    if (unlikely(load_relaxed(&fifo->owner) != __builtin_thread_pointer()))
+        fifo_die_not_owned(fifo);
+}
+
+/* All but frees, and an adoption that lets the owner do them, ends with the close. */
+inline_always void fifo_check_open(const struct fifo *fifo, const char *operation)
+{
+    fifo_check_owner(fifo);
+    if (unlikely(fifo->closed))
+        die("fifo \"%s\": %s after close", fifo->name, operation);
+}
+
+inline_always bool fifo_disarmed(const struct fifo *fifo) { return fifo->checked || fifo->closed; }
+
+inline_always uintptr_t fifo_position(const struct fifo *fifo)
+{
+    return fifo_disarmed(fifo) ? fifo->held_position : fifo->head.position;
+}
+
+inline_always void fifo_set_position(struct fifo *fifo, uintptr_t at, uintptr_t limit)
+{
+    fifo->held_position = at;
+    fifo->held_limit = limit;
+    fifo->head.position = fifo_disarmed(fifo) ? 0 : at;
+    fifo->head.limit = fifo_disarmed(fifo) ? 0 : limit;
+}
+
 /* Segments. Take gives one with memory, or `count` adjoining ones; NULL when memory is out or the
  * maximum reached. Give is for dead ones. */
 struct fifo_segment *segment_take(struct fifo *fifo);
@@ -162,20 +212,33 @@ void segment_page_died(struct fifo *fifo, struct fifo_segment *segment, size_t p
 void *large_object_make(struct fifo *fifo, size_t size, size_t align);
 void large_object_end(struct fifo *fifo, struct fifo_group *group);
 
+/* Of the dead pages that went back, what a group's segments in use have now. */
+size_t group_returned_bytes(const struct fifo_group *group);
+
 void fifo_tick(struct fifo *fifo);
-size_t fifo_give_back(struct fifo *fifo, size_t keep);
+size_t fifo_give_back(struct fifo *fifo, size_t keep_bytes);
 void fifo_free_groups(struct fifo *fifo);
 
 /* Ends an object: on the owner's thread, or the drainer's; `queued` by another thread's free. */
 void fifo_end_object(struct fifo *fifo, void *pointer, bool queued);
+/* A group of this FIFO, by search: for pointers whose group must not be read before it is known. */
+struct fifo_group *fifo_find_group(const struct fifo *fifo, uintptr_t address);
 /* Ends the whole FIFO. */
 void fifo_destroy(struct fifo *fifo);
 
-/* any_thread_free. */
-void fifo_remote_start(struct fifo *fifo);
+/* any_thread_free. Frees of the owner's thread before the close are not remote. */
 void fifo_free_remotely(struct fifo *fifo, void *pointer);
+/* The owner, before the close: ends what others freed. */
 void fifo_collect(struct fifo *fifo);
-void fifo_hand_over(struct fifo *fifo);
+/* The drainer of a closed FIFO, first its owner: ends what others freed until it can leave, or
+ * nothing is left and the FIFO ends. */
+void fifo_leave(struct fifo *fifo);
+
+/* In place: the newest object in its page, or into what its segments or mapping have anyway. */
+bool fifo_resize_in_place(struct fifo *fifo, void *pointer, size_t old_size, size_t new_size);
+
+/* Leaves the current segment, so that it is free when nothing in it lives. */
+void fifo_stop_filling(struct fifo *fifo);
 
 /* Checked FIFOs: an object between a header and a canary, inside a plain object. The plain object
  * of an end. */

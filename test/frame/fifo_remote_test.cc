@@ -10,6 +10,7 @@
 
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
+#include "frame/stopped_thread.h"
 
 extern "C" {
 #include "frame/fifo_state.h"
@@ -141,30 +142,41 @@ TEST(FifoRemote, TheOwnersThreadMayFreeAfterClose)
     in_thread([&] { cairn_fifo_free(fifo, second); });
 }
 
-// In the child nobody waits for a free that a thread of the parent was doing.
-TEST(FifoRemote, ACloseInAChildOfForkEndsWithAFreeLost)
+// Whether the FIFO ended: its descriptor has no owner.
+bool has_ended(cairn_fifo *fifo)
 {
-    cairn_fifo_options options = {};
-    options.any_thread_free = true;
-    cairn_fifo *fifo = cairn_fifo_new(&options);
-    void *object = cairn_fifo_alloc(fifo, 100, 8);
-    void *other = cairn_fifo_alloc(fifo, 100, 8);
-    fetch_add_acq_rel(&reinterpret_cast<struct fifo *>(fifo)->pending, size_t{1});
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        cairn_fifo_free(fifo, other);
-        cairn_fifo_close(fifo);
-        paint(object, 100, 1);
-        _exit(is_painted(object, 100, 1) ? 0 : 1);
+    return load_acquire(&reinterpret_cast<struct fifo *>(fifo)->owner) == nullptr;
+}
+
+// A close waited, without yielding, for a free that was under way: on one processor for ever, when
+// the closing thread had the higher priority.
+TEST(FifoRemote, AThreadStoppedInItsFreeIsWaitedForByNobody)
+{
+    if (!kCanStop)
+        GTEST_SKIP() << "threads cannot be stopped here";
+    alarm(60);
+    for (bool closed_before : {false, true}) {
+        bool done = false;
+        for (size_t instruction = 0; !done; instruction += 1 + instruction / 100) {
+            cairn_fifo_options options = {};
+            options.any_thread_free = true;
+            cairn_fifo *fifo = cairn_fifo_new(&options);
+            std::vector<Message *> messages;
+            for (uint64_t i = 0; i < 3; i++)
+                messages.push_back(make_message(fifo, 100, i));
+            if (closed_before)
+                cairn_fifo_close(fifo);
+            StoppedThread freeing(instruction, [&] { cairn_fifo_free(fifo, messages[0]); });
+            if (!closed_before)
+                cairn_fifo_close(fifo);
+            in_thread([&] { cairn_fifo_free(fifo, messages[1]); });
+            EXPECT_FALSE(has_ended(fifo));
+            cairn_fifo_free(fifo, messages[2]);
+            done = freeing.join();
+            ASSERT_TRUE(has_ended(fifo)) << "stopped before instruction " << instruction;
+        }
     }
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-    fetch_sub_acq_rel(&reinterpret_cast<struct fifo *>(fifo)->pending, size_t{1});
-    cairn_fifo_free(fifo, object);
-    cairn_fifo_free(fifo, other);
-    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+    alarm(0);
 }
 
 // Children forked while other threads free; what they own goes on to work.

@@ -1,5 +1,7 @@
 // A FIFO's memory: survivors, spare segments, what goes back and when, refusals of the system.
 
+#include <sys/mman.h>
+
 #include <vector>
 
 #include "cairn/fifo.h"
@@ -63,6 +65,103 @@ TEST(FifoSegment, ObjectsAcrossPagesSurviveTheirNeighbours)
         ASSERT_TRUE(is_painted(objects[i], 3000, i)) << i;
         cairn_fifo_free(fifo, objects[i]);
     }
+    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+}
+
+// Resident bytes of the 64 KiB in which the address lies.
+size_t resident_of_segment(const void *address)
+{
+    uintptr_t start = align_down(reinterpret_cast<uintptr_t>(address), 64 * kKiB);
+    return os_resident(reinterpret_cast<void *>(start), 64 * kKiB);
+}
+
+// A segment whose dead pages had gone back was taken for one without memory when its last survivor
+// died: that one's page stayed, and nobody counted it.
+TEST(FifoSegment, TheLastSurvivorsPagesGoBackOrAreCounted)
+{
+    if (!measures_memory())
+        GTEST_SKIP() << "other memory of checked FIFOs";
+    cairn_fifo *fifo = cairn_fifo_new(nullptr);
+    std::vector<char *> objects;
+    for (int i = 0; i < 300; i++) {
+        objects.push_back(static_cast<char *>(cairn_fifo_alloc(fifo, 3000, 8)));
+        memset(objects.back(), 1, 3000);
+    }
+    char *survivor = objects[150];
+    for (char *object : objects)
+        if (object != survivor)
+            cairn_fifo_free(fifo, object);
+    cairn_fifo_trim(fifo, 0);
+    EXPECT_EQ(stats(fifo).spare_bytes, 0u);
+    size_t held = resident_of_segment(survivor);
+    EXPECT_GT(held, 0u);
+    EXPECT_LE(held, 2 * os_page_size());
+    cairn_fifo_free(fifo, survivor);
+    EXPECT_LE(resident_of_segment(survivor), stats(fifo).spare_bytes);
+    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+}
+
+// A page into which a live object reached kept the pages that its own dead objects had, and was
+// counted as given back itself.
+TEST(FifoSegment, DeadPagesAroundAnObjectOfTwoPagesAreCountedAsTheyAre)
+{
+    if (!measures_memory() || os_page_size() != 4096)
+        GTEST_SKIP() << "other memory of checked FIFOs";
+    cairn_fifo *fifo = cairn_fifo_new(nullptr);
+    std::vector<char *> objects;
+    char *first = static_cast<char *>(cairn_fifo_alloc(fifo, 4096, 4096));
+    for (int i = 0; i < 300; i++) {
+        objects.push_back(static_cast<char *>(cairn_fifo_alloc(fifo, 6000, 8)));
+        memset(objects.back(), 1, 6000);
+    }
+    // In the second segment: one that lives, begins in a page and reaches into the next, in which
+    // another begins that reaches into a third.
+    size_t at = 20;
+    while (reinterpret_cast<uintptr_t>(objects[at]) / 4096 + 1 !=
+               reinterpret_cast<uintptr_t>(objects[at + 1]) / 4096 ||
+           resident_of_segment(objects[at + 2]) == 0)
+        at++;
+    cairn_fifo_free(fifo, first);
+    for (size_t i = 0; i < objects.size(); i++)
+        if (i != at && i != at + 1)
+            cairn_fifo_free(fifo, objects[i]);
+    cairn_fifo_trim(fifo, 0);
+    for (int last = 0; last < 2; last++) {
+        size_t busy = stats(fifo).segment_bytes - stats(fifo).returned_bytes;
+        size_t current = 0; // the segment being filled is not given back
+        EXPECT_EQ(resident_of_segment(objects[at]) + current,
+                  busy - (stats(fifo).segment_bytes - 64 * kKiB))
+            << last;
+        if (last == 0)
+            cairn_fifo_free(fifo, objects[at + 1]);
+    }
+    cairn_fifo_free(fifo, objects[at]);
+    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+}
+
+// Locked memory cannot be given back: it stays counted as spare, and nothing turns for ever.
+TEST(FifoSegment, WhatTheSystemRefusesToTakeStaysCounted)
+{
+    cairn_fifo *fifo = cairn_fifo_new(nullptr);
+    std::vector<void *> objects;
+    for (int i = 0; i < 300; i++) {
+        objects.push_back(cairn_fifo_alloc(fifo, 3000, 8));
+        memset(objects.back(), 1, 3000);
+    }
+    uintptr_t start = align_down(reinterpret_cast<uintptr_t>(objects[0]), 64 * kKiB);
+    if (mlock(reinterpret_cast<void *>(start), 512 * kKiB) != 0)
+        GTEST_SKIP() << "memory cannot be locked here";
+    void *keeps = objects.back();
+    objects.pop_back();
+    for (void *object : objects)
+        cairn_fifo_free(fifo, object);
+    size_t spare = stats(fifo).spare_bytes;
+    EXPECT_LT(cairn_fifo_trim(fifo, 0), spare);
+    EXPECT_GE(stats(fifo).spare_bytes, 512 * kKiB);
+    EXPECT_EQ(munlock(reinterpret_cast<void *>(start), 512 * kKiB), 0);
+    EXPECT_GE(cairn_fifo_trim(fifo, 0), 512 * kKiB);
+    EXPECT_EQ(stats(fifo).spare_bytes, 0u);
+    cairn_fifo_free(fifo, keeps);
     EXPECT_EQ(cairn_fifo_delete(fifo), 0);
 }
 

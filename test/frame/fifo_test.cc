@@ -1,33 +1,14 @@
-// The FIFO: allocation, frees in any order, closing, misuse, and random use against a shadow.
-
-#include "cairn/fifo.h"
-
-#include <sys/wait.h>
+// The FIFO: allocation, frees in any order, resizing, and random use against a shadow.
 
 #include <deque>
-#include <memory>
 #include <vector>
 
-#include "frame/frame_kit.h"
+#include "frame/fifo_kit.h"
 
 namespace
 {
 
-using namespace frame_kit;
-
-struct Close {
-    void operator()(cairn_fifo *fifo) const { cairn_fifo_close(fifo); }
-};
-using Fifo = std::unique_ptr<cairn_fifo, Close>;
-
-Fifo make(cairn_fifo_options options = {}) { return Fifo(cairn_fifo_new(&options)); }
-
-cairn_fifo_stats stats(const Fifo &fifo)
-{
-    cairn_fifo_stats result;
-    cairn_fifo_read_stats(fifo.get(), &result);
-    return result;
-}
+using namespace fifo_kit;
 
 TEST(Fifo, EveryAlignmentTo2MiB)
 {
@@ -82,6 +63,71 @@ TEST(Fifo, RefusesWhatCannotBe)
     cairn_fifo_free(fifo.get(), nullptr);
 }
 
+TEST(Fifo, ZeroTwinsReadZeroWhereObjectsWereBefore)
+{
+    Fifo fifo = make();
+    for (size_t size : {size_t{100}, 3000 * size_t{12}, 2 * kMiB}) {
+        void *used = cairn_fifo_alloc(fifo.get(), size, 8);
+        memset(used, 1, size);
+        cairn_fifo_free(fifo.get(), used);
+        std::string zeros(size, 0);
+        void *zero = cairn_fifo_alloc_zero(fifo.get(), size, 8);
+        EXPECT_EQ(memcmp(zero, zeros.data(), size), 0) << size;
+        void *array = cairn_fifo_alloc_array_zero(fifo.get(), size / 4, 4, 8);
+        EXPECT_EQ(memcmp(array, zeros.data(), size / 4 * 4), 0) << size;
+        cairn_fifo_free(fifo.get(), zero);
+        cairn_fifo_free(fifo.get(), array);
+    }
+    volatile size_t many = SIZE_MAX / 2;
+    EXPECT_EQ(cairn_fifo_alloc_array_zero(fifo.get(), many, 4, 8), nullptr);
+}
+
+struct Asked {
+    cairn_fifo *fifo = nullptr;
+    std::vector<void *> objects; // freed one a call
+    int calls = 0;
+
+    static bool ask(void *context, size_t)
+    {
+        auto *asked = static_cast<Asked *>(context);
+        asked->calls++;
+        if (asked->objects.empty())
+            return false;
+        cairn_fifo_free(asked->fifo, asked->objects.back());
+        asked->objects.pop_back();
+        return true;
+    }
+};
+
+TEST(Fifo, OutOfMemoryIsAskedAboutUntilItSaysNo)
+{
+    Asked asked;
+    cairn_fifo_options options = {};
+    options.max_bytes = 4 * kMiB;
+    options.out_of_memory = Asked::ask;
+    options.out_of_memory_context = &asked;
+    Fifo fifo = make(options);
+    asked.fifo = fifo.get();
+    for (size_t size : {100 * kKiB, kMiB, 700 * kKiB, 10 * kKiB})
+        asked.objects.push_back(cairn_fifo_alloc(fifo.get(), size, 8));
+    EXPECT_EQ(asked.calls, 0);
+    void *object = cairn_fifo_alloc(fifo.get(), 3 * kMiB, 8);
+    EXPECT_NE(object, nullptr);
+    EXPECT_GT(asked.calls, 1);
+    asked.calls = 0;
+    errno = 0;
+    EXPECT_EQ(cairn_fifo_alloc(fifo.get(), 3 * kMiB, 8), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_TRUE(asked.objects.empty());
+    EXPECT_GT(asked.calls, 0);
+    asked.calls = 0;
+    EXPECT_EQ(cairn_fifo_alloc(fifo.get(), 5 * kMiB, 8), nullptr); // beyond the maximum
+    volatile size_t beyond = 4 * kMiB;
+    EXPECT_EQ(cairn_fifo_alloc(fifo.get(), 8, beyond), nullptr);
+    EXPECT_EQ(asked.calls, 0);
+    cairn_fifo_free(fifo.get(), object);
+}
+
 TEST(Fifo, AQueueStaysInOneSegment)
 {
     if (frame_checked())
@@ -126,36 +172,6 @@ TEST(Fifo, ReallocGrowsTheNewestInPlaceAndMovesOthers)
     EXPECT_EQ(cairn_fifo_delete(fifo.release()), 0);
 }
 
-TEST(Fifo, DeleteRefusesWithLiveObjects)
-{
-    Fifo fifo = make();
-    for (size_t size : {size_t{8}, 100 * kKiB, 3 * kMiB}) {
-        void *object = cairn_fifo_alloc(fifo.get(), size, 8);
-        paint(object, size, size);
-        EXPECT_EQ(cairn_fifo_delete(fifo.get()), EBUSY);
-        EXPECT_TRUE(is_painted(object, size, size));
-        cairn_fifo_free(fifo.get(), object);
-    }
-    EXPECT_EQ(cairn_fifo_delete(fifo.release()), 0);
-    EXPECT_EQ(cairn_fifo_delete(nullptr), 0);
-}
-
-TEST(Fifo, CloseIsDeferredToTheLastFree)
-{
-    Fifo fifo = make();
-    std::vector<void *> objects;
-    for (size_t i = 0; i < 5000; i++) {
-        objects.push_back(cairn_fifo_alloc(fifo.get(), 100, 8));
-        paint(objects.back(), 100, i);
-    }
-    cairn_fifo *closed = fifo.release();
-    cairn_fifo_close(closed);
-    for (size_t i = 0; i < objects.size(); i++) {
-        ASSERT_TRUE(is_painted(objects[i], 100, i));
-        cairn_fifo_free(closed, objects[i]);
-    }
-}
-
 TEST(Fifo, MaximumIsKeptAndNotForEver)
 {
     cairn_fifo_options options = {};
@@ -172,123 +188,6 @@ TEST(Fifo, MaximumIsKeptAndNotForEver)
         for (void *object : objects)
             cairn_fifo_free(fifo.get(), object);
     }
-}
-
-TEST(Fifo, ChildOfForkOwnsWhatItsThreadOwned)
-{
-    Fifo fifo = make();
-    void *object = cairn_fifo_alloc(fifo.get(), 1000, 8);
-    paint(object, 1000, 1);
-    pid_t child = fork();
-    if (child == 0) {
-        bool good = is_painted(object, 1000, 1);
-        for (int i = 0; i < 10000; i++)
-            good = good && cairn_fifo_alloc(fifo.get(), 100, 8) != nullptr;
-        cairn_fifo_free(fifo.get(), object);
-        _exit(good ? 0 : 1);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-    EXPECT_TRUE(is_painted(object, 1000, 1));
-    cairn_fifo_free(fifo.get(), object);
-}
-
-TEST(Fifo, AdoptHandsOver)
-{
-    Fifo fifo = make();
-    void *object = cairn_fifo_alloc(fifo.get(), 8, 8);
-    in_thread([&] {
-        cairn_fifo_adopt(fifo.get());
-        cairn_fifo_free(fifo.get(), object);
-        EXPECT_EQ(cairn_fifo_delete(fifo.release()), 0);
-    });
-}
-
-// Misuse.
-
-TEST(FifoDeathTest, ForeignPointer)
-{
-    Fifo fifo = make();
-    Fifo other = make();
-    void *object = cairn_fifo_alloc(other.get(), 8, 8);
-    ignore(cairn_fifo_alloc(fifo.get(), 8, 8));
-    EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), object),
-                      "fifo \"fifo\": free of " + hex(object) + ", which is not an object of it");
-    cairn_fifo_free(other.get(), object);
-}
-
-TEST(FifoDeathTest, DoubleFreeThatTheAccountingShows)
-{
-    cairn_fifo_options options = {};
-    options.name = "mine";
-    Fifo fifo = make(options);
-    void *keeps = cairn_fifo_alloc(fifo.get(), 8, 8);
-    void *object = cairn_fifo_alloc(fifo.get(), 2000, 8);
-    std::vector<void *> more;
-    for (int i = 0; i < 10; i++) // its page is left
-        more.push_back(cairn_fifo_alloc(fifo.get(), 2000, 8));
-    cairn_fifo_free(fifo.get(), object);
-    for (void *neighbour : {keeps, more[0], more[1]}) // all that began in its page
-        cairn_fifo_free(fifo.get(), neighbour);
-    EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), object),
-                      "fifo \"mine\": double free of " + hex(object));
-    for (size_t i = 2; i < more.size(); i++)
-        cairn_fifo_free(fifo.get(), more[i]);
-}
-
-TEST(FifoDeathTest, DoubleFreeInThePageBeingFilled)
-{
-    if (frame_checked())
-        GTEST_SKIP() << "checked FIFOs find it at once";
-    cairn_fifo_options options = {};
-    options.name = "mine";
-    Fifo fifo = make(options);
-    void *object = cairn_fifo_alloc(fifo.get(), 2000, 8);
-    void *page = reinterpret_cast<void *>(align_down(reinterpret_cast<uintptr_t>(object), 4096));
-    EXPECT_DEATH_LINE(
-        {
-            cairn_fifo_free(fifo.get(), object);
-            cairn_fifo_free(fifo.get(), object);
-            ignore(cairn_fifo_alloc(fifo.get(), 8, 4096)); // leaves the page
-        },
-        "fifo \"mine\": more frees than objects in the page of " + hex(page));
-    cairn_fifo_free(fifo.get(), object);
-}
-
-TEST(FifoDeathTest, WrongThread)
-{
-    Fifo fifo = make();
-    void *object = cairn_fifo_alloc(fifo.get(), 8, 8);
-    std::string line = "fifo \"fifo\": used by a thread that does not own it";
-    EXPECT_DEATH_LINE(in_thread([&] { ignore(cairn_fifo_alloc(fifo.get(), 8, 8)); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_fifo_free(fifo.get(), object); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_fifo_trim(fifo.get(), 0); }), line);
-    EXPECT_DEATH_LINE(in_thread([&] { cairn_fifo_delete(fifo.get()); }), line);
-    cairn_fifo_free(fifo.get(), object);
-}
-
-TEST(FifoDeathTest, AllocationAfterClose)
-{
-    Fifo fifo = make();
-    void *object = cairn_fifo_alloc(fifo.get(), 8, 8);
-    cairn_fifo *closed = fifo.release();
-    cairn_fifo_close(closed);
-    EXPECT_DEATH_LINE(ignore(cairn_fifo_alloc(closed, 8, 8)),
-                      "fifo \"fifo\": allocation after close");
-    cairn_fifo_free(closed, object);
-}
-
-TEST(FifoDeathTest, InteriorOfALargeObject)
-{
-    Fifo fifo = make();
-    if (frame_checked())
-        GTEST_SKIP() << "checked FIFOs look at the object's header first";
-    auto *object = static_cast<char *>(cairn_fifo_alloc(fifo.get(), 100 * kKiB, 8));
-    EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), object + 8),
-                      "fifo \"fifo\": free of " + hex(object + 8) +
-                          ", which is not an object of it");
-    cairn_fifo_free(fifo.get(), object);
 }
 
 // Random use against a shadow: first in, first out for the most part, with survivors and strays.

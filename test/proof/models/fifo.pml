@@ -5,7 +5,7 @@
  *
  * Asserted: at most one thread at a time is within the FIFO's own state, and sees all that the one
  * before did there; what a thread did with an object happens before its memory is used again; the
- * FIFO ends once, when no object is left, and nobody touches it or waits for it afterwards.
+ * FIFO ends once, when no object is left, and nobody touches it afterwards. No step waits.
  */
 #ifndef OBJECTS
 #define OBJECTS 3
@@ -22,13 +22,13 @@
 
 #define THREADS (1 + FREERS)
 #define REMOTE 0
-#define PENDING 1
-#define ATOMICS 2
+#define ATOMICS 1
 #define FIFO 0 /* the descriptor, which freeing threads read and write, and its memory */
 #define PLAINS 1
 #define STATE 0 /* what is the owner's, or the drainer's */
 #define OBJECT_CELL(o) (1 + (o))
 #define CELLS OBJECT_CELL(OBJECTS)
+#define IDLE 99 /* REMOTE_IDLE; 0 is drained, else the object's number and 1 */
 
 #include "memory.pml"
 
@@ -37,10 +37,15 @@
 #else
 #define PUSH_ORDER ACQ_REL
 #endif
-#ifdef MUTANT_PENDING_RELAXED
-#define PENDING_ORDER RELAXED
+#ifdef MUTANT_LEAVE_RELAXED
+#define LEAVE_ORDER RELAXED
 #else
-#define PENDING_ORDER ACQ_REL
+#define LEAVE_ORDER ACQ_REL
+#endif
+#ifdef MUTANT_TAKE_RELAXED
+#define TAKE_ORDER RELAXED
+#else
+#define TAKE_ORDER ACQ_REL
 #endif
 
 byte busy;
@@ -48,11 +53,11 @@ byte link[OBJECTS + 1];
 bool is_freed[OBJECTS];
 byte done;
 
-/* drain. Returns the number of objects in `count`. */
+/* drain. */
 inline drain(me)
 {
     shared(me, FIFO);
-    modify(me, REMOTE, ACQ_REL, object, 0);
+    modify(me, REMOTE, TAKE_ORDER, object, 0);
     do
     :: object != 0 ->
         atomic {
@@ -63,7 +68,6 @@ inline drain(me)
             is_freed[object - 1] = true;
             following = link[object];
             busy--;
-            count++;
             object = following;
             following = 0
         }
@@ -71,10 +75,9 @@ inline drain(me)
     od
 }
 
-/* drain_to_end. */
-inline drain_to_end(me, held)
+/* fifo_leave. */
+inline drain_and_leave(me)
 {
-    count = held;
     do
     :: drain(me);
         alone(me, STATE);
@@ -82,23 +85,24 @@ inline drain_to_end(me, held)
         :: busy == 0 -> finish(me, FIFO); break
         :: else
         fi;
+        shared(me, FIFO);
+#ifdef MUTANT_LEAVE_BY_STORE
         if
-        :: count != 0 ->
-            atomic {
-                shared(me, FIFO);
-                modify(me, PENDING, PENDING_ORDER, seen, seen - count)
-            }
+        :: newest(REMOTE) == 0 -> modify(me, REMOTE, LEAVE_ORDER, seen, IDLE); seen = 0; break
+        :: else
+        fi
+#else
+        atomic {
             if
-            :: seen == count -> break
+            :: newest(REMOTE) == 0 ->
+                modify(me, REMOTE, LEAVE_ORDER, seen, IDLE);
+                seen = 0;
+                break
             :: else
             fi
-        :: else -> newest(REMOTE) != 0 /* somebody is between the count and the push */
-        fi;
-        count = 0;
-        seen = 0
-    od;
-    count = 0;
-    seen = 0
+        }
+#endif
+    od
 }
 
 /* fifo_free_remotely. */
@@ -107,32 +111,19 @@ inline free_remotely(me, o)
     atomic {
         shared(me, FIFO);
         alone(me, OBJECT_CELL(o));
-#ifdef MUTANT_COUNT_AFTER_PUSH
-        link[(o) + 1] = newest(REMOTE);
-        modify(me, REMOTE, PUSH_ORDER, seen, (o) + 1)
-#else
-        modify(me, PENDING, PENDING_ORDER, seen, seen + 1);
-        drains = seen == 0
-#endif
-    }
-    atomic {
-#ifdef MUTANT_COUNT_AFTER_PUSH
-        shared(me, FIFO);
-        modify(me, PENDING, PENDING_ORDER, seen, seen + 1);
-        drains = seen == 0;
-#else
-        shared(me, FIFO);
-        alone(me, OBJECT_CELL(o));
-        link[(o) + 1] = newest(REMOTE);
+        link[(o) + 1] = (newest(REMOTE) == IDLE -> 0 : newest(REMOTE));
         modify(me, REMOTE, PUSH_ORDER, seen, (o) + 1);
-#endif
+        drains = seen == IDLE;
         seen = 0
     }
 #ifdef MUTANT_ALL_DRAIN
     drains = true;
 #endif
+#ifdef MUTANT_LOOK_AFTER
+    shared(me, FIFO); /* at whether the FIFO is closed, say */
+#endif
     if
-    :: drains -> drains = false; drain_to_end(me, 0)
+    :: drains -> drains = false; drain_and_leave(me)
     :: else
     fi
 }
@@ -140,7 +131,7 @@ inline free_remotely(me, o)
 proctype owner()
 {
     short seen, object;
-    byte count, following, own = OWN;
+    byte following, own = OWN;
     do
     :: own > 0 ->
         atomic {
@@ -148,20 +139,14 @@ proctype owner()
             alone(0, STATE);
             busy--
         }
-    :: newest(REMOTE) != 0 -> /* fifo_collect */
-        drain(0);
-        modify(0, PENDING, PENDING_ORDER, seen, seen - count);
-        seen = 0;
-        count = 0
+    :: newest(REMOTE) != 0 && newest(REMOTE) != IDLE -> drain(0) /* fifo_collect */
     :: own == 0 -> break
     od;
 #ifdef MUTANT_OWNER_ENDS
     drain(0);
     finish(0, FIFO);
-#elif defined(MUTANT_NO_OWNER_COUNT)
-    drain_to_end(0, 0);
 #else
-    drain_to_end(0, 1); /* fifo_hand_over */
+    drain_and_leave(0);
 #endif
     atomic {
         leave(0);
@@ -172,7 +157,7 @@ proctype owner()
 proctype freer(byte me)
 {
     short seen, object;
-    byte count, following, o = me - 1;
+    byte following, o = me - 1;
     bool drains;
     do
     :: o < OBJECTS -> free_remotely(me, o); o = o + FREERS
@@ -189,8 +174,8 @@ init {
     atomic {
         begin();
         busy = OBJECTS + OWN;
-#ifndef MUTANT_NO_OWNER_COUNT
-        initially(PENDING, 1);
+#ifdef MUTANT_STARTS_IDLE
+        initially(REMOTE, IDLE);
 #endif
         run owner();
         for (k : 1 .. FREERS) {
