@@ -35,7 +35,7 @@ run: configure packages-run
 	@tools/bin/cairn run --rounds $(ROUNDS) $(RUN_FLAGS) -- $(CMD)
 
 bench: packages-build packages-run
-	@tools/bin/cairn bench $(BENCH_FLAGS)
+	@tools/bin/cairn bench --install $(BENCH_FLAGS)
 
 test: build packages-run packages-test
 	@dev/run-tests $(BUILD) -j $(JOBS)

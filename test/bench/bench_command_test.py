@@ -5,8 +5,10 @@ import importlib.util
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bin" / "cairn"
@@ -19,6 +21,12 @@ def bench(*arguments):
     return subprocess.run([str(TOOL), "bench", "--no-build", *map(str, arguments)],
                           capture_output=True, text=True, timeout=200, check=False,
                           env={**os.environ, "COLUMNS": "200"})
+
+
+def bench_as_is(*arguments, **environment):
+    return subprocess.run([str(TOOL), "bench", *map(str, arguments)], capture_output=True,
+                          text=True, timeout=200, check=False,
+                          env={**os.environ, "COLUMNS": "200", **environment})
 
 
 def read_csv(path):
@@ -120,6 +128,74 @@ class ListsTest(unittest.TestCase):
         self.assertNotIn("Geomeans", result.stdout)
 
 
+class ResumeTest(unittest.TestCase):
+    def test_interrupted_benchmark_keeps_its_runs_and_goes_on(self):
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-test-") as directory:
+            out = pathlib.Path(directory)
+            with subprocess.Popen(
+                    [str(TOOL), "bench", "--no-build", "--quick", "--rounds", "1000", "--rows",
+                     "a-cycle,d-4-bytes", *OURS_AND_SYSTEM, "--out", str(out)],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                journal = out / "journal.jsonl"
+                while not journal.exists() or journal.read_text().count("\n") < 1 + 4 + 8:
+                    time.sleep(0.02)
+                process.send_signal(signal.SIGINT)
+                stdout, stderr = process.communicate(timeout=100)
+            self.assertEqual(process.returncode, 130, stderr)
+            self.assertRegex(stderr, r"interrupted after \d+ of 1000 rounds; to go on: cairn bench "
+                                     "--resume")
+            self.assertNotIn("Traceback", stderr)
+            self.assertIn("Geomeans", stdout)
+            self.assertIn("Interrupted by the user", (out / "report.md").read_text())
+            _, before = read_csv(out / "runs.csv")
+
+            # as if the tool had been killed while it wrote the last line
+            journal.write_bytes(journal.read_bytes()[:-10])
+            rounds = max(int(line["round"]) for line in before) + 1
+            result = bench_as_is("--resume", out, "--rounds", rounds)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            facts, after = read_csv(out / "runs.csv")
+            self.assertIn("resumed", facts)
+            last = int(before[-1]["round"])
+            self.assertEqual([line for line in after if int(line["round"]) < last],
+                             [line for line in before if int(line["round"]) < last])
+            memory = [line for line in after if line["figure"] == "peak_rss"]
+            self.assertEqual(len(memory), rounds * 4)
+
+    def test_another_build_is_refused(self):
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-test-") as directory:
+            twin = pathlib.Path(directory) / "twin.so"
+            twin.write_bytes(LIBRARY.read_bytes())
+            result = bench("--quick", "--rounds", 1, "--rows", "a-cycle", "--peer", f"twin={twin}",
+                           "--allocators", "twin", "--out", directory)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with twin.open("ab") as file:
+                file.write(b"changed")
+            result = bench_as_is("--resume", directory)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("twin.so is not what the benchmark was begun with", result.stderr)
+
+
+class ListedRowsTest(unittest.TestCase):
+    """The rows are committed, so that they are known before anything is built."""
+
+    def check(self, name, *command):
+        program = BUILD / "bench" / command[0]
+        if not program.exists():
+            self.skipTest(f"{program} is not built")
+        listed = subprocess.run([str(program), *command[1:]], capture_output=True, text=True,
+                                check=True).stdout
+        committed = TOOL.parents[2] / "bench" / name
+        self.assertEqual(committed.read_text(encoding="utf-8"), listed,
+                         f"write what {' '.join(command)} prints to bench/{name}")
+
+    def test_workloads(self):
+        self.check("rows.tsv", "cairn-workloads", "--list")
+
+    def test_micro_benchmarks(self):
+        self.check("micro.txt", "cairn-bench-libc", "--benchmark_list_tests")
+
+
 class ErrorsTest(unittest.TestCase):
     def assert_refused(self, result, text):
         self.assertEqual(result.returncode, 2, result.stderr)
@@ -145,6 +221,27 @@ class ErrorsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as out:
             self.assert_refused(bench("--rows", "a-cycle", "--out", out, "--quick", "--peer",
                                       f"mathematics={innocent}"), "malloc came from")
+
+    def test_full_disk_is_told_and_the_figures_are_shown(self):
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-test-") as out:
+            (pathlib.Path(out) / "runs.csv").symlink_to("/dev/full")
+            result = bench("--quick", "--rounds", 1, "--rows", "a-cycle", *OURS_AND_SYSTEM,
+                           "--out", out)
+            self.assertTrue((pathlib.Path(out) / "report.md").exists())
+        self.assert_refused(result, "No space left on device")
+        self.assertIn("Geomeans", result.stdout)
+
+    def test_nothing_to_resume(self):
+        with tempfile.TemporaryDirectory() as out:
+            self.assert_refused(bench_as_is("--resume", out), "No such file")
+            self.assert_refused(bench_as_is("--resume", out, "--quick"), "not with --quick")
+            (pathlib.Path(out) / "journal.jsonl").write_text('{"format": 1}\n')
+            self.assert_refused(bench_as_is("--resume", out), "is damaged")
+
+    def test_list_needs_no_build(self):
+        result = bench_as_is("--list", "--rows", "micro", CAIRN_BUILD="/nonexistent")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("micro-malloc-free-64", result.stdout)
 
     def test_list(self):
         result = bench("--list", "--rows", "B")

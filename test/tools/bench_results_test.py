@@ -105,7 +105,8 @@ class ResultsTest(unittest.TestCase):
 class ReportTest(unittest.TestCase):
     def session(self, results, skipped=None):
         return types.SimpleNamespace(results=results, skipped=skipped or {}, rounds_done=3,
-                                     interrupted=False, settings=Settings(), remarks=lambda: [])
+                                     interrupted=False, stopped="",
+                                     settings=Settings(), remarks=lambda: [])
 
     def test_numbers(self):
         for value, unit, text in ((0, "ns", "0 ns"), (3.456, "ns", "3.46 ns"),
@@ -120,6 +121,13 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(bench_report.cell(results, "fast", "other", "warm_ns"), "-")
         results.fail("fast", "other", "crashed")
         self.assertEqual(bench_report.cell(results, "fast", "other", "warm_ns"), "failed")
+
+    def test_early_end_is_told(self):
+        session = self.session(results_of({}))
+        self.assertTrue(bench_report.opening(session).startswith("3 rounds after a warm-up"))
+        session.stopped = "/x: No space left on device"
+        self.assertTrue(bench_report.opening(session).startswith(
+            "Stopped: /x: No space left on device. 3 rounds and a part of one more after"))
 
     def test_losing_table_is_first_and_failures_are_told(self):
         results = results_of({("fast", "system"): [(10, 5)], ("fast", "cairn"): [(20, 5)],

@@ -1,15 +1,19 @@
 """cairn.bench_session and bench_rows: the order of the runs, failures, selection of rows."""
 
+import json
 import pathlib
+import signal
+import subprocess
 import unittest
+from unittest import mock
 
 import tool_path  # noqa: F401
 from cairn.bench_allocators import Allocator
-from cairn.bench_rows import (Figure, Row, RunFailed, Settings, Unit, WorkloadUnit,
+from cairn.bench_rows import (Figure, MicroUnit, Row, RunFailed, Settings, Unit, WorkloadUnit,
                               check_function, check_served_by, micro_figures,
                               micro_row_name, parse_workload_output, select)
 from cairn.bench_session import Session
-from cairn.errors import UserError
+from cairn.errors import Interrupt, UserError
 
 SYSTEM, CAIRN = Allocator("system", None), Allocator("cairn", pathlib.Path("/lib/cairn.so"))
 
@@ -61,6 +65,51 @@ class SessionTest(unittest.TestCase):
         self.assertEqual(self.log.count(("a", "cairn")), 1)
         self.assertEqual(session.results.failures, {("a", "cairn"): "killed"})
         self.assertEqual(len(session.results.values("a", "system", "warm_ns")), 3)
+
+    def failing(self, error, number=3):
+        """A session whose unit raises at its n-th run under cairn."""
+        unit = FakeUnit("a", self.log)
+        measured = unit.run
+
+        def run(allocator, settings):
+            if self.log.count(("a", "cairn")) == number and allocator is CAIRN:
+                raise error
+            return measured(allocator, settings)
+
+        unit.run = run
+        session = self.session(unit)
+        session.run(5)
+        return session
+
+    def test_what_is_wrong_with_one_run_does_not_lose_the_others(self):
+        for error, text in ((UserError("malloc came from elsewhere"), "malloc came from elsewhere"),
+                            (json.JSONDecodeError("no", "", 0), "its report is unreadable"),
+                            (KeyError("benchmarks"), "its report is unreadable"),
+                            (subprocess.CalledProcessError(1, "x"), "its report is unreadable")):
+            self.log.clear()
+            session = self.failing(error)
+            self.assertIn(text, session.results.failures["a", "cairn"])
+            self.assertEqual((session.rounds_done, session.stopped), (5, ""))
+            self.assertEqual(len(session.results.values("a", "system", "warm_ns")), 5)
+
+    def test_row_that_a_run_says_nothing_of_fails_alone(self):
+        unit = FakeUnit("a", self.log)
+        unit.rows += (Row("b", "fake", "", "warm_ns", ""),)
+        session = self.session(unit)
+        session.run(1)
+        self.assertEqual(set(session.results.failures), {("b", "system"), ("b", "cairn")})
+        self.assertEqual(len(session.results.values("a", "cairn", "warm_ns")), 1)
+
+    def test_full_disk_stops_and_keeps_what_is_measured(self):
+        session = self.failing(OSError(28, "No space left on device", "/tmp/x"))
+        self.assertEqual(session.stopped, "/tmp/x: No space left on device")
+        self.assertEqual((session.status, session.rounds_done), (2, 2))
+        self.assertEqual(len(session.results.values("a", "cairn", "warm_ns")), 2)
+
+    def test_termination_keeps_what_is_measured(self):
+        session = self.failing(Interrupt(signal.SIGTERM))
+        self.assertEqual((session.stopped, session.status), ("interrupted", 143))
+        self.assertEqual(len(session.results.values("a", "cairn", "warm_ns")), 2)
 
     def test_skipped(self):
         session = self.session(FakeUnit("a", self.log, reason="not here"))
@@ -138,6 +187,22 @@ class RowsTest(unittest.TestCase):
         self.assertIn("12.5 GiB", unit.skip_reason(Settings(memory_mib=4096)))
         self.assertIsNone(unit.skip_reason(Settings(memory_mib=16384)))
         self.assertIn("--quick", unit.skip_reason(Settings(memory_mib=16384, quick=True)))
+
+    def test_micro_benchmark_that_failed_has_no_figures(self):
+        unit = MicroUnit(pathlib.Path("/bin/true"), pathlib.Path("/bin/true"), ["a/8", "b/8"])
+        report = {"benchmarks": [{"name": "a/8", "cpu_time": 5, "real_time": 6},
+                                 {"name": "b/8", "error_occurred": True}]}
+
+        def write(command, _library, _settings):
+            name = next(word for word in command if "benchmark_out=" in str(word))
+            pathlib.Path(name.partition("=")[2]).write_text(json.dumps(report))
+
+        with mock.patch("cairn.bench_rows.run_measured", side_effect=write):
+            self.assertEqual(set(unit.run(SYSTEM, Settings())), {"micro-a-8"})
+        report = []
+        with mock.patch("cairn.bench_rows.run_measured"):
+            with self.assertRaises(ValueError):  # which a session takes for a failure of the run
+                unit.run(SYSTEM, Settings())
 
     def test_micro(self):
         self.assertEqual(micro_row_name("remote_free/64/real_time"), "micro-remote-free-64")

@@ -38,6 +38,7 @@ class CommandLineTest(unittest.TestCase):
 
         self.assertEqual(complete("cairn r"), ["run"])
         self.assertEqual(complete("cairn run --mark"), ["--markdown"])
+        self.assertEqual(complete("cairn bench --rows b-ring"), ["b-ring", "b-ring-contended"])
         result = start("--show-completion", "bash")
         if result.returncode:  # without shellingham, the option takes no shell
             result = start(_CAIRN_COMPLETE="source_bash")

@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Optional
 
-from cairn import files, measure
+from cairn import files, measure, probe
 from cairn.errors import UserError
 
 SYSTEM = "system"
@@ -91,23 +91,41 @@ def find_all(build, commit, peers):
         else:
             missing.append(f"{name}: {file} is not installed (Debian package {package})")
     for text in peers:
-        peer = _parse_peer(text)
-        if any(peer.name == other.name for other in found):
-            raise UserError(f"--peer {text}: there is a {peer.name} already; choose another name")
-        found.append(peer)
-    for allocator in found:
-        if allocator.library:
-            measure.check_loads(allocator.library)
+        found.append(_parse_peer(text))
     return found, missing
 
 
-def choose(found, names):
-    """The allocators of these names, in the order of `found`."""
-    if not names:
-        return found
-    known = {allocator.name for allocator in found}
+def check_names(names, peers):
+    """Refuses what cannot be there, whatever will be installed and built."""
+    known = {SYSTEM, OURS, OURS + "-hardened", *(name for name, _, _ in PACKAGED)}
+    for text in peers:
+        peer = _parse_peer(text)
+        if peer.name in known:
+            raise UserError(f"--peer {text}: the name {peer.name} is taken; choose another one")
+        known.add(peer.name)
+    _check_known(names, known)
+
+
+def _check_known(names, known):
     for name in names:
         if name not in known:
             raise UserError(f"--allocators: {name} is not there; there are "
                             + ", ".join(sorted(known)))
-    return [allocator for allocator in found if allocator.name in names]
+
+
+def choose(found, names):
+    """The allocators of these names, in the order of `found`."""
+    _check_known(names, {allocator.name for allocator in found})
+    return [allocator for allocator in found if not names or allocator.name in names]
+
+
+def check_in_effect(allocators):
+    """Refuses a library that does not load, or has no malloc; unnoticed, another one's would be
+    measured."""
+    for allocator in allocators:
+        if allocator.library:
+            measure.check_loads(allocator.library)
+            owner = probe.malloc_of(allocator.library)
+            if not owner or not pathlib.Path(owner).samefile(allocator.library):
+                raise UserError(f"{allocator.name}: malloc came from {owner} instead of "
+                                f"{allocator.library}")

@@ -1,46 +1,49 @@
 """`cairn bench`: the command line of the benchmark."""
 
 import pathlib
-import sys
+from dataclasses import dataclass
 from typing import List, Optional
 
 import typer
-from rich.console import Console
-from rich.progress import (BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn,
-                           TimeRemainingColumn)
+from rich.progress import TimeRemainingColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from cairn import (bench_allocators, bench_files, bench_machine, bench_page, bench_plots,
-                   bench_programs, bench_report, bench_results)
-from cairn.bench_rows import Settings, select
+from cairn import (bench_allocators, bench_files, bench_journal, bench_machine, bench_options,
+                   bench_page, bench_plots, bench_programs, bench_report, bench_results)
+from cairn.bench_options import Options, words
+from cairn.bench_rows import select
 from cairn.bench_session import Session
-from cairn.errors import UserError
+from cairn.console import err, note, out, progress, say
+from cairn.errors import UserError, as_sentences, os_sentence
 
-QUICK_SECONDS = 110  # of the two minutes that --quick promises, the rest is for the report
-FULL_ROUNDS, QUICK_ROUNDS = 5, 3
-SEED = 20240607
-
-PIPED_COLUMNS = 120  # where the output is no terminal, whose width would decide
-
-out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_COLUMNS)
-err = Console(stderr=True, highlight=False)
+STOPPED_STATUS = UserError.status
 
 
-def _note(text, style=None):
-    err.print(text, markup=False, soft_wrap=True, style=style)
+@dataclass
+class Start:
+    """What a benchmark needs before its first run."""
+
+    options: Options
+    units: list
+    allocators: list
+    facts: dict
+    directory: pathlib.Path
+    journal: bench_journal.Journal
 
 
-def _prepare(build):
-    """Packages and programs. Peers that cannot be installed are no reason to stop."""
-    if not build:
-        return
-    with err.status("packages"):
-        complaint = bench_files.install_packages()
-    if complaint:
-        _note(complaint)
-    with err.status("building"):
-        bench_files.build()
+def _prepare(install, build):
+    """Packages and programs. Peers that cannot be installed are no reason to stop, nor is cargo."""
+    complaints = []
+    if install:
+        with err.status("packages"):
+            complaints.append(bench_files.install_packages())
+    if build:
+        with err.status("building"):
+            bench_files.build()
+            complaints.append(bench_files.build_rust())
+    for complaint in filter(None, complaints):
+        note(f"cairn bench: {complaint}")
 
 
 def _list_rows(units):
@@ -54,53 +57,104 @@ def _list_rows(units):
     out.print(table)
 
 
-def _check_settings(settings, units):
-    needed = settings.memory_mib
-    available = bench_machine.available_mib()
-    if available and needed > available:
-        raise UserError(f"--memory {needed / 1024:.1f}: only {available / 1024:.1f} GiB are "
-                        "available")
-    if not units:
-        raise UserError("no rows to run")
+def _find_allocators(options, commit):
+    found, missing = bench_allocators.find_all(bench_files.build_directory(), commit, options.peers)
+    chosen = bench_allocators.choose(found, options.allocators)
+    for sentence in missing:
+        note(f"cairn bench: without {sentence}")
+    bench_allocators.check_in_effect(chosen)
+    return chosen
 
 
-def _run(session, rounds, deadline_s):
+def _begin(options, directory, install, build):
+    """A new benchmark. What is wrong with the options is said before anything is built."""
+    units = select(bench_programs.all_units(), options.rows)
+    options, remark = bench_options.memory_of_machine(options)
+    if remark:
+        note(f"cairn bench: {remark}")
+    bench_allocators.check_names(options.allocators, options.peers)
+    directory = (directory or bench_options.default_directory()).resolve()
+    bench_options.make_directory(directory)
+    _prepare(install, build)
+    facts = {**bench_machine.facts(), "seed": str(options.seed)}
+    allocators = _find_allocators(options, facts["commit"])
+    header = {"options": options.as_json(), "facts": facts,
+              "allocators": [one.name for one in allocators],
+              "fingerprints": bench_journal.fingerprints(allocators)}
+    return Start(options, units, allocators, facts, directory,
+                 bench_journal.Journal.create(directory, header))
+
+
+def _resume(directory, rounds):
+    """A benchmark that ended early, with the libraries and programs that it was begun with."""
+    directory = directory.resolve()
+    journal = bench_journal.Journal.open(directory)
+    try:
+        header = journal.header
+        options = Options.from_json({**header["options"],
+                                     **({"rounds": rounds} if rounds else {})})
+        found, _ = bench_allocators.find_all(bench_files.build_directory(),
+                                             header["facts"]["commit"], options.peers)
+        allocators = bench_allocators.choose(found, header["allocators"])
+        for path, digest in bench_journal.fingerprints(allocators).items():
+            if header["fingerprints"].get(path) != digest:
+                raise UserError(f"{path} is not what the benchmark was begun with")
+        facts = {**header["facts"], "resumed": bench_machine.facts()["date"]}
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"--resume: {journal.path} is damaged") from None
+    except UserError as error:
+        raise UserError(f"--resume {directory}: {error}") from None
+    bench_allocators.check_in_effect(allocators)
+    units = select(bench_programs.all_units(), options.rows)
+    return Start(options, units, allocators, facts, directory, journal)
+
+
+def _run(session, options):
     if not session.units:
         raise UserError("every row is skipped: "
                         + "; ".join(f"{row}: {why}" for row, why in session.skipped.items()))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task("", total=session.runs_a_round() * (rounds + 1))
+    with progress(TimeRemainingColumn()) as shown:
+        task = shown.add_task("", total=session.runs_a_round() * (options.rounds_wanted + 1))
         phase = "warm-up"
 
         def on_run(unit, allocator):
-            progress.advance(task)
-            progress.update(task, description=f"{phase}: {unit.rows[0].name}, {allocator.name}")
+            shown.advance(task)
+            shown.update(task, description=f"{phase}: {unit.name}, {allocator.name}")
 
         def on_round(done):
             nonlocal phase
             phase = f"round {done + 1}"
 
-        session.run(rounds, deadline_s, on_run, on_round)
-    if session.rounds_done == 0:
-        raise UserError("interrupted before the first round was done")
+        session.run(options.rounds_wanted, options.deadline_s, on_run, on_round)
 
 
 def _write(session, facts, directory):
-    """All files of the report."""
+    """All files of the report, each even where another one cannot be written. Returns whether all
+    are there."""
     results = session.results
-    bench_results.write_summary(directory / "results.csv", results, facts)
-    bench_results.write_runs(directory / "runs.csv", results, facts)
-    plots = []
-    try:
-        plots = bench_plots.write(results, directory)
-    except UserError as error:
-        _note(f"cairn bench: no plots: {error}")
-    (directory / "report.md").write_text(bench_report.markdown(session, facts, plots),
-                                         encoding="utf-8")
-    (directory / "report.html").write_text(bench_page.page(session, facts, directory, plots),
-                                           encoding="utf-8")
+    plots, complete = [], True
+
+    def text(name, make):
+        (directory / name).write_text(make(), encoding="utf-8")
+
+    def draw():
+        plots.extend(bench_plots.write(results, directory))
+
+    for write in (
+            lambda: bench_results.write_summary(directory / "results.csv", results, facts),
+            lambda: bench_results.write_runs(directory / "runs.csv", results, facts),
+            draw,
+            lambda: text("report.md", lambda: bench_report.markdown(session, facts, plots)),
+            lambda: text("report.html",
+                         lambda: bench_page.page(session, facts, directory, plots))):
+        try:
+            write()
+        except UserError as error:
+            note(f"cairn bench: no plots: {error}")
+        except OSError as error:
+            note(f"cairn bench: {os_sentence(error)}", style="red")
+            complete = False
+    return complete
 
 
 def _print_table(table):
@@ -112,7 +166,7 @@ def _print_table(table):
     out.print(shown)
 
 
-def _print_summary(session, directory):
+def _print_summary(session):
     results = session.results
     for table in (bench_report.losing_table(results), bench_report.geomean_table(results),
                   bench_report.goals_table(results),
@@ -120,88 +174,70 @@ def _print_summary(session, directory):
         if table:
             _print_table(table)
     for sentence in session.remarks():
-        out.print(sentence, markup=False, soft_wrap=True)
-    out.print(f"results: {directory}/report.html, report.md, results.csv, runs.csv", markup=False,
-              soft_wrap=True)
+        say(sentence)
 
 
-def _leave(session):
-    """The exit status: 130 after an interrupt, 1 when a run under Cairn failed."""
+def _finish(session, start):
+    """Reports what was measured; returns the exit status: that of an early end, 2 when a file could
+    not be written, 1 when a run under Cairn failed."""
+    measured = bool(session.results.runs or session.results.failures)
+    complete = True
+    if measured:
+        _print_summary(session)
+        complete = _write(session, start.facts, start.directory)
+        if complete:
+            say(f"results: {start.directory}/report.html, report.md, results.csv, runs.csv")
+    if session.stopped:
+        after = (f"after {session.rounds_done} of {start.options.rounds_wanted} rounds" if measured
+                 else "before anything was measured")
+        note(f"cairn bench: {session.stopped} {after}; to go on: "
+             f"cairn bench --resume {start.directory}", style="red")
+        return session.status
     ours_failed = any(name.startswith(bench_allocators.OURS)
                       for _, name in session.results.failures)
-    if session.interrupted or ours_failed:
-        raise typer.Exit(130 if session.interrupted else 1)
+    return (1 if ours_failed else 0) if complete else STOPPED_STATUS
 
 
-def _make_directory(path):
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / "results.csv"
-        with probe.open("a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise UserError(f"--out {path}: {error.strerror}") from None
-
-
-def _words(texts):
-    """Options may be repeated or hold several words with commas between."""
-    return [word for text in texts or [] for word in text.split(",") if word]
-
-
+@as_sentences
 def bench(
-    quick: bool = typer.Option(
-        False, "--quick", help="Small sizes, short passes, done within two minutes."),
-    rounds: Optional[int] = typer.Option(
-        None, min=1, show_default=False,
-        help=f"Recorded rounds; {FULL_ROUNDS} without it, up to {QUICK_ROUNDS} with --quick."),
-    rows: Optional[List[str]] = typer.Option(
-        None, show_default=False,
-        help="Only these rows or groups; names with * and ?, commas between; may be repeated."),
-    allocators: Optional[List[str]] = typer.Option(
-        None, show_default=False, help="Only these allocators, commas between; may be repeated."),
-    peer: Optional[List[str]] = typer.Option(
-        None, metavar="NAME=/path/lib.so", show_default=False,
-        help="One more allocator to compare; may be repeated."),
-    out_directory: Optional[pathlib.Path] = typer.Option(
-        None, "--out", metavar="DIR", show_default=False,
-        help="Where the report goes; build/bench without it."),
-    list_rows: bool = typer.Option(False, "--list", help="List the rows and leave."),
-    seconds: float = typer.Option(1.0, min=0.001, max=60, help="Of warm passes, for each run."),
-    nodes: int = typer.Option(0, min=0, show_default=False,
-                              help="Nodes of group B's lists; 100 million without it."),
-    threads: int = typer.Option(0, min=0, max=256, show_default=False,
-                                help="Threads of the rows that leave it open."),
-    memory: float = typer.Option(4.0, min=0.1, metavar="GIB",
-                                 help="Rows that may need more are skipped or made smaller."),
-    seed: int = typer.Option(SEED, help="Of the order of the runs."),
-    no_build: bool = typer.Option(
-        False, "--no-build", help="Neither install packages nor build; use what is there."),
+    context: typer.Context,
+    quick: bool = bench_options.QUICK,
+    rounds: Optional[int] = bench_options.ROUNDS,
+    rows: Optional[List[str]] = bench_options.ROWS,
+    allocators: Optional[List[str]] = bench_options.ALLOCATORS,
+    peer: Optional[List[str]] = bench_options.PEER,
+    out_directory: Optional[pathlib.Path] = bench_options.OUT,
+    list_rows: bool = bench_options.LIST,
+    seconds: float = bench_options.SECONDS,
+    nodes: int = bench_options.NODES,
+    threads: int = bench_options.THREADS,
+    memory: Optional[float] = bench_options.MEMORY,
+    seed: int = bench_options.SEED_OPTION,
+    install: bool = bench_options.INSTALL,
+    no_build: bool = bench_options.NO_BUILD,
+    resume: Optional[pathlib.Path] = bench_options.RESUME,
 ):
     """Compare Cairn with the system's malloc and with the peers, in time and memory.
 
-    Builds the release, installs Debian's packages of the peers where they are missing, and runs
-    every row under every allocator in interleaved rounds. docs/BENCHMARKS.md explains the rows.
+    Builds the release, and runs every row under every allocator that it finds in interleaved
+    rounds. docs/BENCHMARKS.md explains the rows.
     """
-    _prepare(build=not no_build)
-    settings = Settings(quick=quick, seconds=seconds, threads=threads, nodes=nodes,
-                        memory_mib=int(memory * 1024))
-    units = select(bench_programs.all_units(), _words(rows))
-    if list_rows:
-        _list_rows(units)
+    options = Options(quick, rounds, words(rows), words(allocators), list(peer or []), seconds,
+                      nodes, threads, memory, seed)
+    if resume:
+        bench_options.check_alone(context)
+        start = _resume(resume, rounds)
+    elif list_rows:
+        _list_rows(select(bench_programs.all_units(), options.rows))
         return
-    _check_settings(settings, units)
-    facts = {**bench_machine.facts(), "seed": str(seed)}
-    found, missing = bench_allocators.find_all(bench_files.build_directory(), facts["commit"],
-                                               peer or [])
-    chosen = bench_allocators.choose(found, _words(allocators))
-    for sentence in missing:
-        _note(f"cairn bench: without {sentence}")
-    directory = out_directory or bench_files.source_directory() / "build" / "bench"
-    _make_directory(directory)
-
-    session = Session(units, chosen, settings, seed)
-    _run(session, rounds or (QUICK_ROUNDS if quick else FULL_ROUNDS),
-         QUICK_SECONDS if quick and not rounds else None)
-    _write(session, facts, directory)
-    _print_summary(session, directory)
-    _leave(session)
+    else:
+        start = _begin(options, out_directory, install, not no_build)
+    try:
+        session = Session(start.units, start.allocators, start.options.settings(),
+                          start.options.seed, start.journal)
+        _run(session, start.options)
+        status = _finish(session, start)
+    finally:
+        start.journal.close()
+    if status:
+        raise typer.Exit(status)

@@ -9,8 +9,8 @@ from cairn.errors import UserError
 from cairn.files import PACKAGE_PARENT
 
 # Targets of CMake that a benchmark needs; the micro-benchmarks are built where their library is.
-TARGETS = ("cairn-malloc", "cairn-malloc-hardened", "cairn-measure", "cairn-workloads",
-           "cairn-nothing", "cairn-containers")
+TARGETS = ("cairn-malloc", "cairn-malloc-hardened", "cairn-measure", "cairn-probe",
+           "cairn-workloads", "cairn-nothing", "cairn-containers")
 MICRO_TARGETS = ("cairn-bench-libc", "cairn-bench-api")
 LOG_TAIL_LINES = 30
 
@@ -30,27 +30,42 @@ def build_directory():
     return pathlib.Path(override) if override else source_directory() / "build" / "release"
 
 
+def program_path(name):
+    """Where a program of the benchmark lies when it is built."""
+    return build_directory() / "bench" / name
+
+
 def program(name):
-    path = build_directory() / "bench" / name
+    path = program_path(name)
     if not path.exists():
         raise UserError(f"{path} is not built")
     return path
 
 
-def optional_program(name):
-    """Its path, or None where it was not built."""
-    path = build_directory() / "bench" / name
-    return path if path.exists() else None
-
-
 def rust_program():
-    path = build_directory() / "bench" / "rust" / "release" / "cairn-collections"
-    return path if path.exists() else None
+    return program_path("rust") / "release" / "cairn-collections"
+
+
+def _lines(name):
+    return (source_directory() / "bench" / name).read_text(encoding="utf-8").splitlines()
+
+
+def listed_rows():
+    """What `cairn-workloads --list` prints, so that the rows are known before it is built."""
+    return _lines("rows.tsv")
+
+
+def listed_micro_benchmarks():
+    """What `cairn-bench-libc --benchmark_list_tests` prints."""
+    return _lines("micro.txt")
 
 
 def _run(command, what, **options):
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            check=False, **options)
+    try:
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, errors="replace", check=False, **options)
+    except FileNotFoundError:
+        raise UserError(f"{what}: {command[0]} is not installed") from None
     if result.returncode != 0:
         tail = "\n".join(result.stdout.splitlines()[-LOG_TAIL_LINES:])
         raise UserError(f"{what} failed ({' '.join(map(str, command))}):\n{tail}")
@@ -60,7 +75,7 @@ def install_packages():
     """Installs what is missing; returns what the installer said where it could not."""
     result = subprocess.run([str(source_directory() / "dev" / "install-packages"), "bench"],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                            check=False)
+                            errors="replace", check=False)
     return result.stderr.strip() if result.returncode != 0 else ""
 
 
@@ -74,7 +89,17 @@ def build():
         targets += MICRO_TARGETS
     _run(["cmake", "--build", str(directory), "-j", jobs, "--target", *targets], "the build",
          cwd=root)
-    if shutil.which("cargo"):
-        _run(["cargo", "build", "--release", "--offline", "--manifest-path",
-              str(root / "bench" / "rust" / "Cargo.toml")], "cargo",
-             env={**os.environ, "CARGO_TARGET_DIR": str(directory / "bench" / "rust")})
+
+
+def build_rust():
+    """Builds the one row that needs cargo; returns what it said where it could not."""
+    if not shutil.which("cargo"):
+        return ""
+    manifest = source_directory() / "bench" / "rust" / "Cargo.toml"
+    try:
+        _run(["cargo", "build", "--release", "--offline", "--manifest-path", str(manifest)],
+             "cargo", env={**os.environ,
+                           "CARGO_TARGET_DIR": str(build_directory() / "bench" / "rust")})
+    except UserError as error:
+        return str(error)
+    return ""

@@ -63,6 +63,11 @@ def _build_options():
     return " ".join(f"{key}={found[key]}" for key in keys if found.get(key))
 
 
+def _system():
+    match = re.search(r"^PRETTY_NAME=[\"']?(.*?)[\"']?$", _read("/etc/os-release"), re.M)
+    return match.group(1) if match else ""
+
+
 def facts():
     """What to write beside results, in order; facts that the machine does not tell are left out."""
     total = re.search(r"^MemTotal:\s+(\d+)", _read("/proc/meminfo"), re.M)
@@ -77,7 +82,7 @@ def facts():
         "huge pages": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
         "overcommit": _read("/proc/sys/vm/overcommit_memory"),
         "kernel": platform.release(),
-        "system": platform.freedesktop_os_release().get("PRETTY_NAME", ""),
+        "system": _system(),
         "libc": _output("getconf", "GNU_LIBC_VERSION"),
         "compiler": _compiler(),
         "build": _build_options(),

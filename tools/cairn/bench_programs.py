@@ -8,29 +8,24 @@ import threading
 import time
 
 from cairn import bench_files, measure
-from cairn.bench_rows import (PEAK_RSS, CommandUnit, Figure, MicroUnit, Row, RunFailed,
-                              SkippedUnit, Unit, WorkloadUnit, process_figures)
+from cairn.bench_rows import (PEAK_RSS, CommandUnit, Figure, MicroUnit, Row, RunFailed, Unit,
+                              WorkloadUnit, process_figures)
+from cairn.errors import UserError
 
 SERVER_START_S = 20
 SERVER_STOP_S = 20
 
 
 def workload_units():
-    listed = subprocess.run([str(bench_files.program("cairn-workloads")), "--list"],
-                            capture_output=True, text=True, check=True).stdout
-    for line in listed.splitlines():
+    for line in bench_files.listed_rows():
         name, group, title, time_figure, memory_figure, need_mib, instead = line.split("\t")
         yield WorkloadUnit(Row(name, group, title, time_figure, memory_figure, int(need_mib),
                                instead))
 
 
-def micro_units():
-    libc, api = (bench_files.optional_program(name) for name in bench_files.MICRO_TARGETS)
-    if libc and api:
-        yield MicroUnit(libc, api)
-    else:
-        yield SkippedUnit(Row("micro", "micro", "micro-benchmarks", "cpu_ns", ""),
-                          "Google Benchmark is not installed (Debian package libbenchmark-dev)")
+def micro_unit():
+    return MicroUnit(*map(bench_files.program_path, bench_files.MICRO_TARGETS),
+                     bench_files.listed_micro_benchmarks())
 
 
 def libc_path():
@@ -40,6 +35,14 @@ def libc_path():
         if pathlib.PurePath(path).name.startswith("libc.so"):
             return path
     return None
+
+
+def _outcome(command, library):
+    """The measured run, or what hindered it, for the thread that waits."""
+    try:
+        return measure.measure(command, library)
+    except (UserError, OSError) as error:
+        return error
 
 
 class RedisUnit(Unit):
@@ -68,17 +71,17 @@ class RedisUnit(Unit):
                       "redis-server", "--port", "0", "--unixsocket", socket, "--save", "",
                       "--appendonly", "no", "--dir", directory, "--daemonize", "no"]
             outcome = []
-            thread = threading.Thread(
-                target=lambda: outcome.append(measure.measure(server, library)))
+            thread = threading.Thread(target=lambda: outcome.append(_outcome(server, library)))
             thread.start()
             try:
                 self._wait_for(socket, thread)
                 client_s = self._load(socket, settings)
             finally:
                 self._stop(socket, thread)
-        if not outcome or outcome[0].status:
-            raise RunFailed("redis-server ended badly" +
-                            (f": {outcome[0].stderr_tail.strip()[-200:]}" if outcome else ""))
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        if outcome[0].status:
+            raise RunFailed(f"redis-server ended badly: {outcome[0].stderr_tail.strip()[-200:]}")
         figures = process_figures(outcome[0])
         return {"redis": {**figures, "wall_s": Figure(client_s, "s")}}
 
@@ -135,7 +138,8 @@ def program_units():
     root = bench_files.source_directory()
     programs = root / "bench" / "programs"
     objects = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3", "-S", programs / "objects.py"]
-    containers = bench_files.program("cairn-containers")
+    containers = bench_files.program_path("cairn-containers")
+    rust = bench_files.rust_program()
 
     yield RedisUnit()
     yield CommandUnit("sqlite3", "sqlite3, tables in memory",
@@ -147,14 +151,11 @@ def program_units():
                       ["g++", "-std=c++17", "-O2", "-S", "-o", "/dev/null",
                        programs / "containers.cc"],
                       ["gcc", "-O2", "-S", "-o", "/dev/null", programs / "nothing.c"], "g++")
-    yield CommandUnit("containers", "C++ containers", [containers, 100], [containers, 5], None)
-    rust = bench_files.rust_program()
-    if rust:
-        yield CommandUnit("rust", "Rust collections", [rust, 100], [rust, 5], None)
-    else:
-        yield SkippedUnit(Row("rust", "programs", "Rust collections", "wall_s", PEAK_RSS),
-                          "cargo is not installed, so the Rust program is not built")
+    yield CommandUnit("containers", "C++ containers", [containers, 100], [containers, 5],
+                      containers, f"{containers} is not built")
+    yield CommandUnit("rust", "Rust collections", [rust, 100], [rust, 5], rust,
+                      "the Rust program is not built: cargo is not installed, or failed")
 
 
 def all_units():
-    return [*workload_units(), *program_units(), *micro_units()]
+    return [*workload_units(), *program_units(), micro_unit()]

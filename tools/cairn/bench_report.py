@@ -164,10 +164,12 @@ def opening(session):
     runs = session.rounds_done
     kind = ("A quick run: small sizes and short passes, so only large differences mean something. "
             if session.settings.quick else "")
-    end = "Interrupted by the user. " if session.interrupted else ""
-    return (f"{kind}{end}{runs} round{'s' if runs != 1 else ''} after a warm-up, interleaved, in "
-            "shuffled order; every run is a fresh process. docs/BENCHMARKS.md tells what each row "
-            "does.")
+    end = "Interrupted by the user. " if session.interrupted else \
+        f"Stopped: {session.stopped}. " if session.stopped else ""
+    part = " and a part of one more" if session.stopped else ""
+    return (f"{kind}{end}{runs} round{'s' if runs != 1 else ''}{part} after a warm-up, "
+            "interleaved, in shuffled order; every run is a fresh process. docs/BENCHMARKS.md "
+            "tells what each row does.")
 
 
 def _markdown_table(table):

@@ -9,9 +9,8 @@ import fnmatch
 import json
 import pathlib
 import shutil
-import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cairn import bench_files, measure
@@ -90,6 +89,11 @@ class Unit:
 
     rows = ()
     extra_allocators = ()  # beside those that are compared everywhere
+    output = None  # a digest of what its first run wrote, where all must write the same
+
+    @property
+    def name(self):
+        return self.rows[0].name
 
     def run(self, allocator, settings):
         """The figures of each row: {row name: {figure name: Figure}}. Raises RunFailed."""
@@ -188,39 +192,23 @@ def check_function(function, row, allocator):
 class CommandUnit(Unit):
     """A real program; its output has to be the same under all allocators."""
 
-    def __init__(self, name, title, command, quick_command, needs):
+    def __init__(self, name, title, command, quick_command, needs, otherwise=None):
         self.rows = (Row(name, "programs", title, "wall_s", PEAK_RSS),)
         self._commands = (command, quick_command)
-        self._needs = needs
-        self._output = None
+        self._needs = needs  # a program
+        self._otherwise = otherwise or f"{needs} is not installed"
 
     def skip_reason(self, settings):
-        if self._needs and not shutil.which(self._needs):
-            return f"{self._needs} is not installed"
-        return None
+        return None if shutil.which(str(self._needs)) else self._otherwise
 
     def run(self, allocator, settings):
         run = run_measured(self._commands[settings.quick], allocator.library, settings)
-        if self._output is None:
-            self._output = run.output
-        if run.output != self._output:
+        output = run.output.hex()
+        if self.output is None:
+            self.output = output
+        if output != self.output:
             raise RunFailed("its output differs from that of the first run")
         return {self.rows[0].name: process_figures(run)}
-
-
-@dataclass
-class SkippedUnit(Unit):
-    """A row whose program is not there."""
-
-    row: Row
-    reason: str
-    rows: tuple = field(init=False)
-
-    def __post_init__(self):
-        self.rows = (self.row,)
-
-    def skip_reason(self, settings):
-        return self.reason
 
 
 class MicroUnit(Unit):
@@ -228,13 +216,16 @@ class MicroUnit(Unit):
 
     extra_allocators = (Allocator(API, None, "libcairn's own names"),)
 
-    def __init__(self, program, api_program):
+    def __init__(self, program, api_program, listed):
         self._program, self._api_program = program, api_program
-        listed = subprocess.run([str(program), "--benchmark_list_tests"], capture_output=True,
-                                text=True, check=True).stdout.split()
         self._names = {micro_row_name(name): name for name in listed}
         self.rows = tuple(Row(row, "micro", name, "cpu_ns" if "real_time" not in name
                               else "real_ns", "") for row, name in self._names.items())
+
+    def skip_reason(self, settings):
+        if self._program.exists() and self._api_program.exists():
+            return None
+        return "Google Benchmark is not installed (Debian package libbenchmark-dev)"
 
     def restrict(self, names):
         """Leaves only the rows of these names."""
@@ -249,7 +240,8 @@ class MicroUnit(Unit):
                           f"--benchmark_out={output.name}", "--benchmark_out_format=json"],
                          allocator.library, settings)
             entries = json.load(output)["benchmarks"]
-        return {micro_row_name(entry["name"]): micro_figures(entry) for entry in entries}
+        return {micro_row_name(entry["name"]): micro_figures(entry) for entry in entries
+                if not entry.get("error_occurred")}
 
 
 def micro_row_name(name):

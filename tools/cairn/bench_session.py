@@ -3,20 +3,39 @@
 Neighbouring runs of a row are those of different allocators, so a drift of the machine meets all
 alike, and the order within is shuffled, so that no allocator always follows the same one. The first
 round is a warm-up (page cache, clock of the processor) and is not recorded.
+
+Whatever ends the runs early, what they gave is in `results`: a run that fails is a failure of its
+rows under its allocator, an interrupt or an error of the system ends the session.
 """
 
 import random
+import subprocess
 import time
 
 from cairn.bench_results import Results
-from cairn.bench_rows import RunFailed
+from cairn.bench_rows import Figure, RunFailed
+from cairn.errors import UserError, os_sentence, status_of
+
+
+def _attempt(unit, allocator, settings):
+    """An entry of the journal: figures by row, or why there are none."""
+    try:
+        figures = unit.run(allocator, settings)
+    except (RunFailed, UserError) as failure:
+        return {"failed": str(failure)}
+    except (ValueError, LookupError, subprocess.SubprocessError) as error:
+        return {"failed": f"its report is unreadable: {type(error).__name__}: {error}"}
+    return {"figures": {name: {figure: list(value) for figure, value in of_row.items()}
+                        for name, of_row in figures.items()},
+            "output": unit.output}
 
 
 class Session:
-    def __init__(self, units, allocators, settings, seed):
+    def __init__(self, units, allocators, settings, seed, journal=None):
         self.settings = settings
         self.random = random.Random(seed)
         self.allocators = allocators
+        self.journal = journal
         self.skipped = {}  # row name -> reason
         self.units = []
         for unit in units:
@@ -30,6 +49,8 @@ class Session:
                                [*allocators, *extra])
         self.rounds_done = 0
         self.interrupted = False
+        self.stopped = ""  # what ended the session early, in words
+        self.status = 0  # and the exit status for it
 
     def remarks(self):
         """Sentences on units that do less than was asked for."""
@@ -41,18 +62,29 @@ class Session:
     def runs_a_round(self):
         return sum(len(self.allocators) + len(unit.extra_allocators) for unit in self.units)
 
+    def _entry(self, unit, allocator, round_number):
+        """From the journal, or measured and written there."""
+        entry = self.journal.find(round_number, unit, allocator) if self.journal else None
+        if entry is None:
+            entry = _attempt(unit, allocator, self.settings)
+            if self.journal:
+                self.journal.add(round_number, unit, allocator, entry)
+        elif unit.output is None:
+            unit.output = entry.get("output")
+        return entry
+
     def _run_one(self, unit, allocator, round_number):
         if all((row.name, allocator.name) in self.results.failures for row in unit.rows):
             return  # it failed before and is not compared any more
-        try:
-            figures = unit.run(allocator, self.settings)
-        except RunFailed as failure:
-            for row in unit.rows:
-                self.results.fail(row.name, allocator.name, str(failure))
-            return
-        if round_number > 0:
-            for row in unit.rows:
-                self.results.add(round_number, row.name, allocator.name, figures[row.name])
+        entry = self._entry(unit, allocator, round_number)
+        for row in unit.rows:
+            figures = entry.get("figures", {}).get(row.name)
+            if figures is None:
+                self.results.fail(row.name, allocator.name,
+                                  entry.get("failed", "it reported nothing of this row"))
+            elif round_number > 0:
+                self.results.add(round_number, row.name, allocator.name,
+                                 {name: Figure(*value) for name, value in figures.items()})
 
     def _round(self, number, on_run):
         for unit in self.units:
@@ -65,7 +97,7 @@ class Session:
     def run(self, rounds, deadline_s=None, on_run=lambda unit, allocator: None,
             on_round=lambda done: None):
         """One warm-up round and then as many as asked for, but with a deadline no round that would
-        end after it, unless it is the first. An interrupt keeps the rounds that were done."""
+        end after it, unless it is the first. An early end keeps what was measured."""
         start = time.monotonic()
         try:
             for number in range(rounds + 1):
@@ -76,5 +108,8 @@ class Session:
                 on_round(number)
                 if deadline_s and number > 0 and now + (now - round_start) > start + deadline_s:
                     break
-        except KeyboardInterrupt:
-            self.interrupted = True
+        except KeyboardInterrupt as interrupt:
+            self.interrupted, self.stopped = True, "interrupted"
+            self.status = status_of(interrupt)
+        except OSError as error:
+            self.stopped, self.status = os_sentence(error), UserError.status
