@@ -18,13 +18,20 @@ class ChoosingTest(unittest.TestCase):
         examples = re.findall(r"^```c\n(.*?)^```", page, re.M | re.S)
         self.assertGreaterEqual(len(examples), 8)
         for example in examples:
-            with self.subTest(example.splitlines()[0]):
-                done = subprocess.run(
-                    [os.environ.get("CC", "cc"), "-std=gnu17", "-fsyntax-only", "-Wall", "-Wextra",
-                     "-Werror", f"-I{ROOT / 'include'}", "-xc", "-"],
-                    input=INCLUDES + example, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    text=True)
-                self.assertEqual(done.returncode, 0, done.stdout)
+            self.compile(["cc", "-std=gnu17", "-xc"], INCLUDES + example)
+        cxx_examples = re.findall(r"^```cpp\n(.*?)^```", page, re.M | re.S)
+        self.assertGreaterEqual(len(cxx_examples), 1)
+        for example in cxx_examples:
+            self.compile(["c++", "-std=c++17", "-xc++"],
+                         "#include <cairn/cairn.hpp>\n#include <vector>\n" + example)
+
+    def compile(self, command, text):
+        command[0] = os.environ.get({"cc": "CC", "c++": "CXX"}[command[0]], command[0])
+        with self.subTest(text.splitlines()[-3]):
+            done = subprocess.run(
+                [*command, "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}",
+                 "-"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout)
 
 
 if __name__ == "__main__":

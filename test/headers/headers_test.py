@@ -1,0 +1,87 @@
+"""Every public header compiles alone, without a warning, in each language that it is for and with
+each compiler of this machine that the project supports; and the names can be opted out of."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEADERS = sorted(path.name for path in (ROOT / "include/cairn").glob("*.h"))
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wundef", "-Werror"]
+C_STANDARDS = ("c11", "c17", "c2x", "gnu17")
+CXX_STANDARDS = ("c++17", "c++20")
+CXX_MODES = ([], ["-fno-exceptions", "-fno-rtti"])
+
+
+def compilers(own, *others):
+    """The one that builds the project, and the first of the others that is there."""
+    found = [os.environ.get("CC" if own == "cc" else "CXX", own)]
+    return found + [other for other in others if shutil.which(other)][:1]
+
+
+def compile_text(command, language, text):
+    done = subprocess.run([*command, *WARNINGS, "-fsyntax-only", f"-I{ROOT / 'include'}",
+                           f"-x{language}", "-"],
+                          input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+class HeadersTest(unittest.TestCase):
+    def expect_clean(self, command, language, text):
+        with self.subTest(" ".join(command), text=text.splitlines()[0]):
+            self.assertEqual(compile_text(command, language, text), (0, ""))
+
+    def test_each_header_alone_in_c(self):
+        for compiler in compilers("cc", "clang-19", "clang", "clang-14"):
+            for standard in C_STANDARDS:
+                for header in HEADERS:
+                    self.expect_clean([compiler, f"-std={standard}"], "c",
+                                      f"#include <cairn/{header}>\nint own;\n")
+
+    def test_each_header_alone_in_cplusplus(self):
+        everything = "".join(f"#include <cairn/{header}>\n" for header in HEADERS)
+        for compiler in compilers("c++", "clang++-19", "clang++", "clang++-14"):
+            for header in HEADERS:
+                self.expect_clean([compiler, "-std=c++17"], "c++", f"#include <cairn/{header}>\n")
+            self.expect_clean([compiler, "-std=c++20"], "c++", everything)
+
+    def test_cairn_hpp(self):
+        text = (ROOT / "test/headers/uses.cc").read_text()
+        self.expect_clean([compilers("c++")[0], "-std=c++17"], "c++",
+                          "#include <cairn/containers.hpp>\ncairn::allocator<int> *allocator;\n")
+        for compiler in compilers("c++", "clang++-19", "clang++", "clang++-14"):
+            for standard in CXX_STANDARDS:
+                for mode in CXX_MODES:
+                    self.expect_clean([compiler, f"-std={standard}", *mode], "c++", text)
+
+    def test_the_short_names_are_optional(self):
+        mine = "".join(f"struct t_{name};\nint t_{name};\n" for name in
+                       ("push", "pop", "alloc", "new", "dup", "strdup", "printf", "scope", "defer"))
+        text = "#define CAIRN_NO_SHORT_NAMES\n#include <cairn/scope.h>\n" + mine + """
+        char *cairn_scope_twice(const char *text)
+        {
+            return cairn_scope_printf("%s%s", text, text);
+        }
+        int main(void)
+        {
+            CAIRN_SCOPE;
+            int *numbers = cairn_scope_new_zero(int, 10);
+            return numbers != 0 && cairn_scope_twice("x") != 0 ? numbers[9] : 1;
+        }
+        """
+        code, output = compile_text([compilers("cc")[0], "-std=c17"], "c", text)
+        self.assertEqual((code, output), (0, ""))
+
+    def test_no_t_name_without_its_long_one(self):
+        text = (ROOT / "include/cairn/scope.h").read_text()
+        short = set(re.findall(r"\bt_([a-z_]+)\(", text.split("#ifndef CAIRN_NO_SHORT_NAMES")[1]))
+        self.assertGreaterEqual(len(short), 15)
+        for name in short:
+            self.assertIn(f"cairn_scope_{name}(", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
