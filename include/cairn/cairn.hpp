@@ -50,7 +50,7 @@ inline namespace CAIRN_HPP_NAMESPACE
 // ---- owners ---------------------------------------------------------------------------------
 
 // For std::unique_ptr. A FIFO and a ring end with the last of their objects and frames, everything
-// else at once.
+// else at once: so a pool's magazines, which keep it from ending, must be gone before it.
 struct deleter {
     void operator()(cairn_stack *stack) const noexcept { cairn_stack_delete(stack); }
     void operator()(cairn_fifo *fifo) const noexcept { cairn_fifo_close(fifo); }

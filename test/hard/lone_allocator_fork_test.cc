@@ -117,7 +117,7 @@ TEST_F(LoneAllocatorDeathTest, Stack)
 
 TEST_F(LoneAllocatorDeathTest, Scopes)
 {
-    EXPECT_CHILD_GOES_ON([] { fill(t_alloc(kBytes), kBytes); });
+    EXPECT_CHILD_GOES_ON([] { fill(t_alloc(kBytes), kBytes); }); // t_scope: not needed
 }
 
 TEST_F(LoneAllocatorDeathTest, Fifo)
