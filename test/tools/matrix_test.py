@@ -6,12 +6,13 @@ import signal
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 import tool_path
 from cairn import matrix_command, misuse_matrix
 from cairn.errors import UserError
 from cairn.misuse_matrix import (AT_ONCE, CRASH, HANGS, LATE, NONE, PREVENTED, SILENT, TOLD,
-                                 Fault)
+                                 UNKNOWN, Fault)
 
 CALL = Fault("double", "double free", "direct", True)
 ACCESS = Fault("write", "beside a block", "1 byte", False)
@@ -108,8 +109,20 @@ class Expectation(unittest.TestCase):
                    "peer": {"double": CRASH, "write": CRASH}}
         with tempfile.TemporaryDirectory() as directory:
             path = pathlib.Path(directory) / "expected.csv"
-            misuse_matrix.write_expectation(path, [CALL, ACCESS], results)
+            path.write_text(misuse_matrix.expectation_text([CALL, ACCESS], results))
             self.assertEqual(misuse_matrix.read_expectation(path), {"cairn": results["cairn"]})
+
+    def test_file_that_is_no_expectation_is_refused(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory) / "expected.csv"
+            for content, text in ((None, "No such file"), ("words\n1\n", "no table of faults"),
+                                  ("fault,cairn\ndouble,perhaps\n", "'perhaps' is no result"),
+                                  ("fault,cairn\ndouble,late,more\n", "no table of faults"),
+                                  ("fault,other\ndouble,late\n", "nothing is expected of cairn")):
+                if content:
+                    path.write_text(content)
+                with self.assertRaisesRegex(UserError, text):
+                    misuse_matrix.read_expectation(path, ["cairn"])
 
     def test_lines_behind_another_are_found(self):
         ours = {"double": TOLD, "write": SILENT, "sized": AT_ONCE}
@@ -121,6 +134,41 @@ class Expectation(unittest.TestCase):
         results = {"cairn": {"double": LATE, "write": SILENT}, "peer": {"double": SILENT}}
         self.assertEqual(misuse_matrix.undetected_frees([CALL, ACCESS], results),
                          ["double: late under cairn"])
+
+
+class RunAll(unittest.TestCase):
+    """One fault that goes wrong, or an interrupt, does not lose the others."""
+
+    class Program:
+        def __init__(self, *results):
+            self.results = list(results)
+
+        def faults(self):
+            return [CALL, ACCESS]
+
+        def commit(self, fault, _library):
+            result = self.results.pop(0)
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+    def run_all(self, *results, advance=lambda: None):
+        allocators = [matrix_command.Allocator("cairn", None)]
+        with mock.patch("os.cpu_count", return_value=1):
+            return misuse_matrix.run_all(self.Program(*results), allocators, 1, advance)
+
+    def test_fault_that_did_not_happen(self):
+        results, problems, interrupt = self.run_all(UserError("did not come to it"), LATE)
+        self.assertEqual(results, {"cairn": {"double": UNKNOWN, "write": LATE}})
+        self.assertEqual(problems, ["cairn: did not come to it"])
+        self.assertIsNone(interrupt)
+
+    def test_interrupt(self):
+        def advance():
+            raise KeyboardInterrupt
+        results, _, interrupt = self.run_all(LATE, LATE, advance=advance)
+        self.assertIn(LATE, results["cairn"].values())
+        self.assertIsInstance(interrupt, KeyboardInterrupt)
 
 
 class Document(unittest.TestCase):
@@ -198,6 +246,34 @@ class Command(unittest.TestCase):
         for arguments in ((), ("cairn",), ("cairn=/nonexistent.so",)):
             run = self.run_matrix(*arguments)
             self.assertEqual(run.returncode, 2, run.stderr)
+
+    def test_files_that_cannot_be_are_refused_before_the_first_fault(self):
+        with tempfile.TemporaryDirectory() as directory:
+            marks = pathlib.Path(directory) / "started"
+            faults = pathlib.Path(directory) / "faults"
+            faults.write_text(f"#!/bin/sh\ntouch {marks}\nexec {os.environ['CAIRN_TEST_FAULTS']} "
+                              '"$@"\n')
+            faults.chmod(0o755)
+            plain = pathlib.Path(directory) / "plain.md"
+            plain.write_text("no markers\n")
+            for option, path, text in (("--write", "/no/such/file", "there is no folder /no/such"),
+                                       ("--write", f"{directory}/new", "No such file"),
+                                       ("--write", str(plain), "lacks the lines"),
+                                       ("--record", "/no/such/file", "there is no folder"),
+                                       ("--expect", "/no/such/file", "No such file")):
+                run = self.run_matrix("--faults", str(faults), option, path,
+                                      "cairn=" + os.environ["CAIRN_TEST_LIBRARY"])
+                self.assertEqual(run.returncode, 2, run.stderr)
+                self.assertIn(text, run.stderr)
+                self.assertNotIn("Traceback", run.stderr)
+                self.assertFalse(marks.exists(), (option, path))
+
+    def test_program_that_is_not_the_faults(self):
+        for program in ("/bin/true", "/etc/passwd", "/nonexistent"):
+            run = self.run_matrix("--faults", program,
+                                  "cairn=" + os.environ["CAIRN_TEST_LIBRARY"])
+            self.assertEqual(run.returncode, 2, run.stderr)
+            self.assertNotIn("Traceback", run.stderr)
 
 
 if __name__ == "__main__":

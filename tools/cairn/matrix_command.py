@@ -6,22 +6,18 @@ import platform
 from typing import List, Optional
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cairn import bench_allocators, files, misuse_matrix
+from cairn import bench_allocators, files, misuse_matrix, output
 from cairn.bench_allocators import Allocator
-from cairn.errors import UserError
+from cairn.console import note, out, progress, say
+from cairn.errors import UserError, as_sentences, status_of
 
 BEGIN = "<!-- misuse matrix: written by `cairn matrix --write`, do not edit -->"
 END = "<!-- end of the misuse matrix -->"
 STYLES = {misuse_matrix.AT_ONCE: "green", misuse_matrix.TOLD: "cyan",
           misuse_matrix.PREVENTED: "cyan", misuse_matrix.LATE: "yellow",
           misuse_matrix.SILENT: "red", misuse_matrix.CRASH: "red", misuse_matrix.HANGS: "red"}
-
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
 
 
 def parse_library(text):
@@ -42,11 +38,11 @@ def packaged():
         if library:
             yield Allocator(name, library, bench_allocators.package_version(package))
         else:
-            err.print(f"{name}: {file} is not installed (Debian package {package})", markup=False)
+            note(f"{name}: {file} is not installed (Debian package {package})")
 
 
 def counts(results):
-    kinds = (*reversed(misuse_matrix.RANKS), misuse_matrix.NONE)
+    kinds = (*reversed(misuse_matrix.RANKS), misuse_matrix.NONE, misuse_matrix.UNKNOWN)
     return [(kind, [sum(result == kind for result in column.values())
                     for column in results.values()]) for kind in kinds]
 
@@ -118,6 +114,47 @@ def read_markdown(text):
     return [row[0] for row in lines], [dict(zip(names, row[1:])) for row in lines]
 
 
+def _choose(libraries, with_packaged):
+    allocators = [parse_library(text) for text in libraries or ()]
+    if with_packaged:
+        allocators += packaged()
+    if not allocators:
+        raise UserError("name a library, or --packaged")
+    if len({allocator.name for allocator in allocators}) < len(allocators):
+        raise UserError("two libraries have the same name")
+    return allocators
+
+
+def _read_document(path):
+    """The text that --write is to change, refused now if it cannot be."""
+    output.check_writable("--write", path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"--write {path}: {getattr(error, 'strerror', None) or error}") from None
+    replace_part(text, ())
+    return text
+
+
+def _commit_all(program, allocators, runs):
+    """Every fault under every allocator, with progress."""
+    faults = program.faults()
+    with progress() as shown:
+        task = shown.add_task("faults", total=len(allocators) * len(faults))
+        return faults, *misuse_matrix.run_all(program, allocators, runs,
+                                              lambda: shown.advance(task))
+
+
+def _leave(problems, interrupt=None):
+    for problem in problems:
+        say(problem)
+    if interrupt:
+        note("cairn matrix: interrupted; a ? is a fault that was not committed", style="red")
+        raise typer.Exit(status_of(interrupt))
+    raise typer.Exit(1 if problems else 0)
+
+
+@as_sentences
 def matrix(
     libraries: List[str] = typer.Argument(
         None, metavar="[NAME=LIBRARY[=VERSION]]…", show_default=False,
@@ -141,35 +178,28 @@ def matrix(
     The exit status is 1 when a line is worse than --expect says, or a build of ours does not
     detect a bad free at once.
     """
+    allocators = _choose(libraries, with_packaged)
+    document = _read_document(write) if write else ""
+    if record:
+        output.check_writable("--record", record)
+    expected = misuse_matrix.read_expectation(expect, [one.name for one in allocators]) \
+        if expect else None
     program = misuse_matrix.Program(faults_program or files.built_program("cairn-faults"))
-    allocators = [parse_library(text) for text in libraries or ()]
-    if with_packaged:
-        allocators += packaged()
-    if not allocators:
-        raise UserError("name a library, or --packaged")
-    if len({allocator.name for allocator in allocators}) < len(allocators):
-        raise UserError("two libraries have the same name")
     for allocator in allocators:
         program.check_owner(allocator)
 
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                  TimeElapsedColumn(), console=err, transient=True) as progress:
-        task = progress.add_task("faults", total=len(allocators) * len(program.faults()))
-        faults, results = misuse_matrix.run_all(program, allocators, runs,
-                                                lambda: progress.advance(task))
-    if expect is None:
+    faults, results, problems, interrupt = _commit_all(program, allocators, runs)
+    if expect is None or interrupt:
         print_table(faults, results)
+    if interrupt:
+        _leave(problems, interrupt)
     if write:
-        command = show_as or "cairn matrix"
-        lines = markdown(faults, allocators, results, command, runs)
-        write.write_text(replace_part(write.read_text(), lines))
+        lines = markdown(faults, allocators, results, show_as or "cairn matrix", runs)
+        output.write("--write", write, replace_part(document, lines))
     if record:
-        misuse_matrix.write_expectation(record, faults, results)
-    problems = [f"a bad free is not detected at once: {gap}"
-                for gap in misuse_matrix.undetected_frees(faults, results)]
-    if expect:
-        problems += misuse_matrix.regressions(program, allocators, faults, results,
-                                              misuse_matrix.read_expectation(expect))
-    for problem in problems:
-        out.print(problem, markup=False, soft_wrap=True)
-    raise typer.Exit(1 if problems else 0)
+        output.write("--record", record, misuse_matrix.expectation_text(faults, results))
+    problems += [f"a bad free is not detected at once: {gap}"
+                 for gap in misuse_matrix.undetected_frees(faults, results)]
+    if expected:
+        problems += misuse_matrix.regressions(program, allocators, faults, results, expected)
+    _leave(problems)

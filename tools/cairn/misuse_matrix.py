@@ -2,12 +2,13 @@
 
 import concurrent.futures
 import csv
+import io
 import os
 import signal
 import subprocess
 from dataclasses import dataclass
 
-from cairn.errors import UserError
+from cairn.errors import UserError, os_sentence
 
 # What comes of a fault, the worst first.
 SILENT = "silent"  # the program goes on, and was harmed
@@ -19,6 +20,7 @@ TOLD = "prevented, told"  # detected after the program has gone on, but before a
 AT_ONCE = "at once"  # the faulty call or access does not return
 RANKS = (SILENT, HANGS, CRASH, LATE, PREVENTED, TOLD, AT_ONCE)
 NONE = "–"  # the allocator lacks the function
+UNKNOWN = "?"  # it was not committed, or the program did not come to it
 
 SECONDS_MOST = 20
 TRAPS = (signal.SIGSEGV, signal.SIGBUS)
@@ -65,10 +67,14 @@ def classify(fault, marks, status):
 
 
 def worst(results):
+    if UNKNOWN in results:
+        return UNKNOWN
     return min(results, key=lambda result: RANKS.index(result) if result in RANKS else len(RANKS))
 
 
 def is_worse(result, expected):
+    if UNKNOWN in (result, expected):
+        return False  # it is reported by itself
     if NONE in (result, expected):
         return result != expected
     return RANKS.index(result) < RANKS.index(expected)
@@ -90,14 +96,27 @@ class Program:
         return subprocess.run([self.path, argument], env=environment, capture_output=True,
                               text=True, errors="replace", timeout=SECONDS_MOST, check=False)
 
+    def _ask(self, argument, library):
+        """What it answers to a question of the tool's."""
+        try:
+            return self._run(argument, library).stdout
+        except subprocess.TimeoutExpired:
+            under = f" under {library}" if library else ""
+            raise UserError(f"{self.path} {argument}: no answer after {SECONDS_MOST} s{under}") \
+                from None
+        except OSError as error:
+            raise UserError(os_sentence(error)) from None
+
     def faults(self):
-        lines = self._run("--list", None).stdout.splitlines()
+        lines = [line.split("\t") for line in self._ask("--list", None).splitlines()]
+        if not lines or any(len(fields) != 4 for fields in lines):
+            raise UserError(f"{self.path} is not cairn-faults: it lists no faults")
         return [Fault(name, group, title, bad_free == "1")
-                for name, group, title, bad_free in (line.split("\t") for line in lines)]
+                for name, group, title, bad_free in lines]
 
     def check_owner(self, allocator):
         """Refuses a library that was not loaded or does not define malloc."""
-        owner = os.path.realpath(self._run("--owner", allocator.library).stdout.strip())
+        owner = os.path.realpath(self._ask("--owner", allocator.library).strip())
         wanted = os.path.realpath(allocator.library) if allocator.library else None
         if wanted and owner != wanted:
             raise UserError(f"{allocator.name}: malloc comes from {owner}, not from {wanted}")
@@ -111,42 +130,68 @@ class Program:
 
 
 def run_all(program, allocators, runs, advance):
-    """{allocator name: {fault name: its worst result}}; `advance` is called after each fault."""
+    """({allocator name: {fault name: its worst result}}, sentences on faults that did not happen,
+    the interrupt that ended it early or None). `advance` is called after each fault."""
     faults = program.faults()
-    results = {allocator.name: {} for allocator in allocators}
+    results = {allocator.name: dict.fromkeys((fault.name for fault in faults), UNKNOWN)
+               for allocator in allocators}
+    problems = []
 
-    def run_one(task):
-        allocator, fault = task
-        result = worst([program.commit(fault, allocator.library) for _ in range(runs)])
+    def run_one(allocator, fault):
+        try:
+            result = worst([program.commit(fault, allocator.library) for _ in range(runs)])
+        except UserError as error:
+            problems.append(f"{allocator.name}: {error}")
+            result = UNKNOWN
         return allocator.name, fault.name, result
 
-    tasks = [(allocator, fault) for allocator in allocators for fault in faults]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for name, fault, result in pool.map(run_one, tasks):
-            results[name][fault] = result
-            advance()
-    return faults, results
+        tasks = [pool.submit(run_one, allocator, fault)
+                 for allocator in allocators for fault in faults]
+        try:
+            for task in concurrent.futures.as_completed(tasks):
+                name, fault, result = task.result()
+                results[name][fault] = result
+                advance()
+        except KeyboardInterrupt as interrupt:
+            pool.shutdown(wait=True, cancel_futures=True)
+            return results, problems, interrupt
+        except OSError:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return results, problems, None
 
 
-def read_expectation(path):
-    """{allocator name: {fault name: result}}"""
+def read_expectation(path, names=()):
+    """{allocator name: {fault name: result}}; the allocators of these names have to be there."""
     expected = {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            fault = row.pop("fault")
-            for name, result in row.items():
-                expected.setdefault(name, {})[fault] = result
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                fault = row.pop("fault")
+                for name, result in row.items():
+                    if result not in (*RANKS, NONE):
+                        raise ValueError(f"{fault}, {name}: {result!r} is no result")
+                    expected.setdefault(name, {})[fault] = result
+    except OSError as error:
+        raise UserError(f"--expect {os_sentence(error)}") from None
+    except (KeyError, ValueError, csv.Error) as error:
+        raise UserError(f"--expect {path}: it is no table of faults: {error}") from None
+    for name in names:
+        if name not in expected:
+            raise UserError(f"--expect {path}: nothing is expected of {name}")
     return expected
 
 
-def write_expectation(path, faults, results):
+def expectation_text(faults, results):
     """Our own columns only: what peers do is no promise of ours."""
+    text = io.StringIO()
     names = [name for name in results if name.startswith("cairn")]
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["fault", *names])
-        for fault in faults:
-            writer.writerow([fault.name, *(results[name][fault.name] for name in names)])
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["fault", *names])
+    for fault in faults:
+        writer.writerow([fault.name, *(results[name][fault.name] for name in names)])
+    return text.getvalue()
 
 
 def regressions(program, allocators, faults, results, expected, again=3):
@@ -184,4 +229,4 @@ def undetected_frees(faults, results):
     return [f"{fault.name}: {results[name][fault.name]} under {name}"
             for name in results if name.startswith("cairn")
             for fault in faults
-            if fault.bad_free and results[name][fault.name] != AT_ONCE]
+            if fault.bad_free and results[name][fault.name] not in (AT_ONCE, UNKNOWN)]
