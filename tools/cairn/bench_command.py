@@ -160,7 +160,7 @@ def _write(session, facts, directory):
 def _print_table(table):
     shown = RichTable(title=Text(table.title), title_justify="left")
     for index, column in enumerate(table.columns):
-        shown.add_column(Text(column), justify="left" if index < 2 else "right")
+        shown.add_column(Text(column), justify="left" if index < 2 else "right", overflow="fold")
     for index, cells in enumerate(table.rows):
         shown.add_row(*map(Text, cells), style="red" if index in table.lost else "")
     out.print(shown)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import List, Optional
 
 import typer
-from click.core import ParameterSource
 
 from cairn import bench_files, bench_machine
 from cairn.bench_rows import Settings
@@ -119,8 +118,8 @@ def check_alone(context):
     """--resume goes by the options of the benchmark that it resumes."""
     allowed = {"resume", "rounds", "install"}  # there is nothing to install, but `make bench` asks
     for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name) == ParameterSource.COMMANDLINE
-        if given and parameter.name not in allowed:
+        source = context.get_parameter_source(parameter.name)
+        if source and source.name == "COMMANDLINE" and parameter.name not in allowed:
             raise UserError(f"--resume goes with --rounds only, not with {parameter.opts[0]}: the "
                             "other options are those that the benchmark was begun with")
 

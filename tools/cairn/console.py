@@ -18,15 +18,24 @@ out = Console(highlight=False, width=None if _columns_known else PIPED_COLUMNS)
 err = Console(stderr=True, highlight=False)
 
 
+# A sentence is wrapped for a reader, and stays one line for a program.
 def say(text):
-    out.print(text, markup=False, soft_wrap=True)
+    out.print(text, markup=False, soft_wrap=not out.is_terminal)
 
 
 def note(text, style=None):
-    err.print(text, markup=False, soft_wrap=True, style=style)
+    err.print(text, markup=False, soft_wrap=not err.is_terminal, style=style)
+
+
+class _Progress(Progress):
+    """None where there is no terminal; not even the line that rich ends it with."""
+
+    def stop(self):
+        if not self.disable:
+            super().stop()
 
 
 def progress(*more_columns):
-    return Progress(TextColumn("{task.description}", markup=False), BarColumn(),
-                    MofNCompleteColumn(), TimeElapsedColumn(), *more_columns, console=err,
-                    transient=True, disable=not err.is_terminal)
+    return _Progress(TextColumn("{task.description}", markup=False), BarColumn(),
+                     MofNCompleteColumn(), TimeElapsedColumn(), *more_columns, console=err,
+                     transient=True, disable=not err.is_terminal)

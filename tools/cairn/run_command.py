@@ -11,7 +11,7 @@ from typing import List, Optional
 import typer
 
 from cairn import bench_allocators, compare, files, measure, output, probe, program, report
-from cairn.console import err, note, out, progress, say
+from cairn.console import note, out, progress, say
 from cairn.errors import UserError, as_sentences, os_sentence, status_of
 
 SYSTEM, OURS = "system", "Cairn"
@@ -128,8 +128,7 @@ def _measure(plan, sides, rounds, warm_up):
         return None
     side, run = ended
     if run.stderr_tail:
-        err.print("its last words on stderr:", run.stderr_tail.rstrip(), sep="\n", markup=False,
-                  soft_wrap=True)
+        note("its last words on stderr:\n" + run.stderr_tail.rstrip())
     return f"{plan.command[0]} under {side.name}: {report.describe_end(run)}", run.status
 
 
@@ -154,11 +153,11 @@ def _finish(plan, sides, targets, early, rounds):
     write_status = 0
     if done:
         sentences = list(report.remarks(sides, not plan.show_output, plan.limit_s))
-        if early and early[1]:
-            sentences.append(f"{done} of {rounds} rounds: {early[0]}")
         out.print(report.table(plan.command, sides))
         for sentence in sentences:
             say(sentence)
+        if early:
+            sentences.append(f"ended after {done} of {rounds} rounds: {early[0]}")
         write_status = _write_files(plan, sides, sentences, targets)
     if early:
         measured = f"after {done} of {rounds} rounds" if done else "nothing was measured"
