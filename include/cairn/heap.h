@@ -1,22 +1,40 @@
 /* Cairn's general heap under its own names. libcairn-malloc has the same functions under libc's
  * names too.
  *
- * All functions are thread-safe and may be called at any time: before constructors, in TLS
- * destructors, in a child after fork. They keep no state between calls but the heap. None is a
- * cancellation point; none is async-signal-safe.
- *
- * Sizes are in bytes. A block of more than 8 bytes is aligned to 16. Failure is NULL with errno
- * ENOMEM, whatever the system said, and leaves everything as it was; success keeps errno. Sizes
- * above PTRDIFF_MAX fail.
+ * Sizes are in bytes. A block of more than 8 bytes is aligned to 16, a smaller one to 8. Failure is
+ * NULL with errno ENOMEM, whatever the system said, and leaves everything as it was; success keeps
+ * errno. Sizes above PTRDIFF_MAX fail.
  *
  * A block may be freed by any thread, once, by the pointer that was returned. Anything else (a
  * second free, a pointer into a block, a foreign pointer, a wrong size) ends the process with one
  * line on stderr; docs/MESSAGES.md lists them.
  *
+ * Who may call what:
+ */
+/* clang-format off */
+/*   any thread, several at once             all functions; a block is one thread's at a time
+ *   before constructors, from an IFUNC      all functions, if the dynamic linker loads the library;
+ *     resolver on                             in static programs from constructors on
+ *   in destructors of threads and at exit   all functions
+ *   in a child of fork, at once             all functions, whatever other threads were doing
+ *   in a handler of pthread_atfork          all functions
+ *   in a signal handler                     all functions, if the signal did not interrupt one of
+ *                                             them in the same thread; cairn_version always
+ *   in one that did interrupt one           cairn_version; and fork, if the program has one thread:
+ *                                             the child, too, may return from the handler
+ */
+/* clang-format on */
+/* A handler that calls malloc while its own thread is within malloc, free or another of these finds
+ * the heap half changed: the same block may be given out twice, or the thread waits for a lock that
+ * it holds itself, for ever. Nothing notices it. The same holds for a longjmp out of such a
+ * handler. Block the signal, or let the handler only set a flag.
+ *
+ * None is a cancellation point but cairn_malloc_info, which writes to a stream.
+ *
  * Cost: allocation up to 1 KiB and its free by the same thread take some tens of instructions, with
  * no lock and no atomic operation; a free by another thread one or two atomic operations; up to 32
- * KiB the same and a little more; above, a lock, and a system call when memory must come from or go
- * to the system.
+ * KiB the same and a little more. Above, one locked instruction where this thread has just freed
+ * such a block, else a lock, and a system call when memory must come from or go to the system.
  *
  *     int *numbers = cairn_reallocarray(NULL, count, sizeof *numbers);
  *     if (numbers == NULL)
@@ -40,96 +58,106 @@ extern "C" {
 #endif
 
 #define CAIRN_ALLOCATES(...) __attribute__((malloc, warn_unused_result, alloc_size(__VA_ARGS__)))
+#define CAIRN_RESIZES(...)   __attribute__((warn_unused_result, alloc_size(__VA_ARGS__)))
 
 /* A block of at least `size` bytes, contents undefined. Size 0 gives a block of its own, too. */
-CAIRN_API void *cairn_malloc(size_t size) CAIRN_ALLOCATES(1);
+CAIRN_API void *cairn_malloc(size_t size) CAIRN_NOEXCEPT CAIRN_ALLOCATES(1);
 
 /* A block of `count` times `size` bytes, all zero. A product that overflows fails. */
-CAIRN_API void *cairn_calloc(size_t count, size_t size) CAIRN_ALLOCATES(1, 2);
+CAIRN_API void *cairn_calloc(size_t count, size_t size) CAIRN_NOEXCEPT CAIRN_ALLOCATES(1, 2);
 
 /* The block, with its first bytes, at a new size: in place where possible, else moved and the old
  * one freed. A block above 1 KiB that grows may hold up to a quarter more than asked for. NULL as
  * `pointer` allocates; size 0 frees and returns NULL, as glibc does. On failure the old block stays
  * as it was. */
-CAIRN_API void *cairn_realloc(void *pointer, size_t size)
-    __attribute__((warn_unused_result, alloc_size(2)));
+CAIRN_API void *cairn_realloc(void *pointer, size_t size) CAIRN_NOEXCEPT CAIRN_RESIZES(2);
 
 /* realloc to `count` times `size` bytes; a product that overflows fails and the block stays. */
-CAIRN_API void *cairn_reallocarray(void *pointer, size_t count, size_t size)
-    __attribute__((warn_unused_result, alloc_size(2, 3)));
+CAIRN_API void *cairn_reallocarray(void *pointer, size_t count, size_t size) CAIRN_NOEXCEPT
+    CAIRN_RESIZES(2, 3);
 
 /* Gives the block back. NULL is ignored. Keeps errno. */
-CAIRN_API void cairn_free(void *pointer);
+CAIRN_API void cairn_free(void *pointer) CAIRN_NOEXCEPT;
 
-/* C23: free of a block from malloc, calloc or realloc whose size the caller knows; a size that the
- * block was not asked with, as far as its class tells, is misuse. */
-CAIRN_API void cairn_free_sized(void *pointer, size_t size);
+/* C23: free of a block from malloc, calloc or realloc whose size the caller knows. NULL is ignored.
+ * A size that the block was not asked with is misuse, as far as its size class or its pages show
+ * it; hardened builds know the size itself (docs/HARDENING.md). */
+CAIRN_API void cairn_free_sized(void *pointer, size_t size) CAIRN_NOEXCEPT;
 
 /* C23: the same for a block from aligned_alloc, with its alignment. */
-CAIRN_API void cairn_free_aligned_sized(void *pointer, size_t alignment, size_t size);
+CAIRN_API void cairn_free_aligned_sized(void *pointer, size_t alignment,
+                                        size_t size) CAIRN_NOEXCEPT;
 
 /* A block aligned to `alignment`, a power of two and multiple of sizeof(void *), in *result. 0,
  * EINVAL or ENOMEM; errno and, on failure, *result stay as they were. */
-CAIRN_API int cairn_posix_memalign(void **result, size_t alignment, size_t size)
-    __attribute__((warn_unused_result));
+CAIRN_API CAIRN_NODISCARD int cairn_posix_memalign(void **result, size_t alignment,
+                                                   size_t size) CAIRN_NOEXCEPT;
 
-/* A block aligned to `alignment`; what is no power of two is rounded up to one, as in glibc. */
-CAIRN_API void *cairn_aligned_alloc(size_t alignment, size_t size) CAIRN_ALLOCATES(2);
-CAIRN_API void *cairn_memalign(size_t alignment, size_t size) CAIRN_ALLOCATES(2);
+/* A block aligned to `alignment`. What is no power of two is refused with EINVAL, as in C17 and in
+ * glibc from 2.38 on. The size need not be a multiple of the alignment. */
+CAIRN_API void *cairn_aligned_alloc(size_t alignment, size_t size) CAIRN_NOEXCEPT
+    CAIRN_ALLOCATES(2);
+
+/* The same, but what is no power of two is rounded up to one, as in glibc; EINVAL above 2^63. */
+CAIRN_API void *cairn_memalign(size_t alignment, size_t size) CAIRN_NOEXCEPT CAIRN_ALLOCATES(2);
 
 /* A block aligned to the system's page; pvalloc also rounds the size up to whole pages. */
-CAIRN_API void *cairn_valloc(size_t size) CAIRN_ALLOCATES(1);
-CAIRN_API void *cairn_pvalloc(size_t size) CAIRN_ALLOCATES(1);
+CAIRN_API void *cairn_valloc(size_t size) CAIRN_NOEXCEPT CAIRN_ALLOCATES(1);
+CAIRN_API void *cairn_pvalloc(size_t size) CAIRN_NOEXCEPT CAIRN_ALLOCATES(1);
 
-/* The bytes of the block that may be used, at least those asked for; 0 for NULL. */
-CAIRN_API size_t cairn_malloc_usable_size(void *pointer);
+/* The bytes of the block that may be used, at least those asked for; in hardened builds just those,
+ * up to 32 KiB. 0 for NULL. */
+CAIRN_API CAIRN_NODISCARD size_t cairn_malloc_usable_size(void *pointer) CAIRN_NOEXCEPT;
 
-/* Gives free memory back to the system, but for `keep` bytes. 1 when something went back, else 0.
- */
-CAIRN_API int cairn_malloc_trim(size_t keep);
+/* Gives free memory back to the system, but for `keep` bytes: that of the arenas, of this thread's
+ * heap, and large blocks that any thread keeps. 1 when something went back, else 0. */
+CAIRN_API int cairn_malloc_trim(size_t keep) CAIRN_NOEXCEPT;
 
-/* The numbers of glibc's mallinfo2, in bytes where they are sizes. */
+/* The numbers of glibc's mallinfo2, in bytes where they are sizes. Other threads go on while they
+ * are counted: uordblks + fordblks = arena always, but the numbers need not be of one instant. */
 struct cairn_mallinfo2 {
     size_t arena;    /* committed in arenas: slabs, large blocks and free runs */
     size_t ordblks;  /* always 0: free runs are not counted one by one */
     size_t smblks;   /* always 0: no fastbins here */
-    size_t hblks;    /* blocks with a mapping of their own */
+    size_t hblks;    /* blocks outside of arenas: with a mapping of their own, and sampled ones */
     size_t hblkhd;   /* bytes in those */
     size_t usmblks;  /* always 0 */
     size_t fsmblks;  /* always 0 */
-    size_t uordblks; /* bytes in blocks in use, those with their own mapping not counted */
+    size_t uordblks; /* bytes in blocks in use in arenas */
     size_t fordblks; /* the rest of `arena` */
-    size_t keepcost; /* what cairn_malloc_trim could give back now */
+    size_t keepcost; /* free and not given back; cairn_malloc_trim also gives what threads keep */
 };
-CAIRN_API struct cairn_mallinfo2 cairn_mallinfo2(void);
+CAIRN_API CAIRN_NODISCARD struct cairn_mallinfo2 cairn_mallinfo2(void) CAIRN_NOEXCEPT;
 
 /* The same in the int fields of glibc's mallinfo; what does not fit is INT_MAX. */
 struct cairn_mallinfo {
     int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
-CAIRN_API struct cairn_mallinfo cairn_mallinfo(void);
+CAIRN_API CAIRN_NODISCARD struct cairn_mallinfo cairn_mallinfo(void) CAIRN_NOEXCEPT;
 
 /* glibc's tuning parameters are accepted and have no effect here: 1 for a known one, else 0. See
  * docs/OPTIONS.md. */
-CAIRN_API int cairn_mallopt(int parameter, int value);
+CAIRN_API int cairn_mallopt(int parameter, int value) CAIRN_NOEXCEPT;
 
-/* A table of the heap's state on stderr. */
-CAIRN_API void cairn_malloc_stats(void);
+/* The heap's state on stderr, in a few lines. */
+CAIRN_API void cairn_malloc_stats(void) CAIRN_NOEXCEPT;
 
 /* The heap's state as XML on `stream`, in glibc's elements. `options` must be 0, else EINVAL is
- * returned; 0 on success, -1 with errno when writing failed. */
+ * returned; 0 on success, -1 with errno when writing failed. A stream may call functions of the
+ * program's, so this one is not noexcept. */
 CAIRN_API int cairn_malloc_info(int options, FILE *stream);
 
 /* The heap behind cairn/allocator.h: any thread, any alignment that is a power of two. resize works
  * within what the block has anyway, down to half of it; a pointer that is no block dies as it would
  * in cairn_malloc_usable_size or cairn_free. */
-CAIRN_API struct cairn_allocator cairn_heap_allocator(void);
+CAIRN_API CAIRN_NODISCARD cairn_allocator cairn_heap_allocator(void) CAIRN_NOEXCEPT;
 
 /* Options, "key:value,…", that a program gives itself by defining this symbol; the variable
  * CAIRN_OPTIONS in the environment comes after it and wins. docs/OPTIONS.md lists the keys. */
 extern const char *cairn_options __attribute__((weak));
 
 #undef CAIRN_ALLOCATES
+#undef CAIRN_RESIZES
 
 #ifdef __cplusplus
 #pragma GCC diagnostic pop
