@@ -8,8 +8,8 @@
  * No null tests: before a thread's first call and after its end `thread_heap` points at a table of
  * empty slabs, and the page map answers with the null span for whatever is not ours. No locks, no
  * atomics: only the owner writes here what is written here. What other threads may read (limit,
- * links) is accessed by relaxed atomics, which cost nothing. Everything else is in heap.c behind
- * one jump. dev/ counts the instructions of both paths in the built library.
+ * links) is accessed by relaxed atomics, which cost nothing. Everything else is in allocate.c
+ * and free.c, behind one jump. dev/ counts the instructions of both paths in the built library.
  */
 #ifndef CAIRN_HEAP_FAST_H
 #define CAIRN_HEAP_FAST_H

@@ -1,21 +1,32 @@
 /* Remote free: one atomic operation in the common case, a post to the owner for the first in a
  * word.
  *
- * Protocol and its argument. Let W be a word of the slab's remote bits, D the difference in the
- * owner word. free:    (1) old = OR(W, bit)      (2) if old == 0: D += 1 and set QUEUED, in one CAS
- * (3) if it was not QUEUED: push collect: (a) clear QUEUED after popping the slab   (b) for each W
- * != 0: bits = XCHG(W, 0)   (c) D -= words with bits No bit is lost: a free whose OR comes before
- * (b) is in the exchanged bits, or in those of an earlier free of the same word, which makes the
- * post. One whose OR comes after (b) finds 0 and posts; its CAS comes after (a), so it finds QUEUED
- * clear, unless yet another post set it again and pushes. No slab is retired under a poster: each
- * turn of a W from zero adds exactly one to D, in (2), and each exchange of bits takes exactly one
- * away. So D == 0 only if every free that got past (1) with old == 0 is also past (2). D may be
- * negative for a while: collected, but (2) still to come. QUEUED clear says that none stands before
- * its push (3). Frees with old != 0 do not touch the slab after (1); the block that they free keeps
- * the slab from being empty until its bit is collected, which is after (1). A double free is seen
- * at once: by (1) when the bit is set, by the link byte when the owner has the block in its list.
- *   Two frees of one block at the very same time, one of them the owner's, are seen when the bit is
- * collected.
+ * Protocol. Let W be a word of the slab's remote bits, D the difference in the owner word.
+ */
+/* clang-format off */
+/*   free:     (1) old = OR(W, bit)
+ *             (2) if old == 0: D += 1 and set QUEUED, in one CAS
+ *             (3) if it was not QUEUED: push the slab to the mailbox
+ *   collect:  (a) clear QUEUED, after popping the slab
+ *             (b) for each W != 0: bits = XCHG(W, 0)
+ *             (c) D -= words with bits
+ */
+/* clang-format on */
+/* No bit is lost: a free whose OR comes before (b) is in the exchanged bits, or in those of an
+ * earlier free of the same word, which makes the post. One whose OR comes after (b) finds 0 and
+ * posts; its CAS comes after (a), so it finds QUEUED clear, unless yet another post set it again
+ * and pushes.
+ *
+ * No slab is retired under a poster: each turn of a W from zero adds exactly one to D, in (2), and
+ * each exchange of bits takes exactly one away. So D == 0 only if every free that got past (1) with
+ * old == 0 is also past (2). D may be negative for a while: collected, but (2) still to come.
+ * QUEUED clear says that none stands before its push (3). Frees with old != 0 do not touch the slab
+ * after (1); the block that they free keeps the slab from being empty until its bit is collected,
+ * which is after (1).
+ *
+ * A double free is seen at once: by (1) when the bit is set, by the link byte when the owner has
+ * the block in its list. Two frees of one block at the very same time, one of them the owner's, are
+ * seen when the bit is collected.
  */
 #include "heap/remote.h"
 

@@ -27,7 +27,7 @@ struct span *slab_make(struct heap *heap, unsigned class)
     slab->capacity = shape->capacity;
     if (config_random_slots)
         harden_shuffle(heap, slab);
-    store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in block_of_slab */
+    store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in is_settled */
     return slab;
 }
 

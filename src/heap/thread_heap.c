@@ -225,7 +225,7 @@ static struct span *take_empty(struct heap *heap, unsigned class)
     heaps_tick();
     struct span *slab = run_cache_take_slab(&heap->runs, class);
     if (slab) {
-        store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in block_of_slab */
+        store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in is_settled */
         return slab;
     }
     slab = slab_make(heap, class);

@@ -1,8 +1,8 @@
 /* The bump allocator for metadata: see meta.h.
  *
- * A chunk's cursor moves by fetch_add alone; whoever moves it past the end brings a new chunk, and
- * the rest of the old one is lost. When the system gives no more mappings, pages that lie free in
- * an arena serve as chunks, so that freed memory can be used again while a limit is reached.
+ * A chunk's cursor moves by an atomic add alone; whoever moves it past the end brings a new chunk,
+ * and the rest of the old one is lost. When the system gives no more mappings, pages that lie free
+ * in an arena serve as chunks, so that freed memory can be used again while a limit is reached.
  */
 #include "page/meta.h"
 

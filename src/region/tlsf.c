@@ -11,7 +11,7 @@
  *
  * Invariants: tlsf_block.h. Threading: one thread at a time. Not here: regions and set-up
  * (tlsf_region.c), looking at a heap (tlsf_inspect.c), memory from the system (mapped_tlsf.c),
- * locking (locked_tlsf.c). All files tlsf*.c do without libc and system calls.
+ * locking (shared_tlsf.c). All files tlsf*.c do without libc and system calls.
  */
 #include "region/tlsf_fault.h"
 #include "region/tlsf_host.h"

@@ -25,7 +25,7 @@
  *   head(c) != 0 == bit c of second; bit f of first == second[f] != 0;
  *   free_bytes == sum of the sizes of the free blocks; used_blocks == number of blocks in use.
  *
- * Threading: one thread at a time; see locked_tlsf.c.
+ * Threading: one thread at a time; see shared_tlsf.c.
  */
 #ifndef CAIRN_REGION_TLSF_BLOCK_H
 #define CAIRN_REGION_TLSF_BLOCK_H

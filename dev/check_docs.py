@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""What the documents say of the sources, as far as a script can compare it.
+
+options   docs/OPTIONS.md and README.md name the options that src/front/options.c parses, no others
+messages  every line that src prints stands in docs/MESSAGES*.md, and every line there is printed
+files     a file that a comment or a document names is there
+names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
+          sources
+
+Usage: check_docs.py [ROOT]. Prints one line for each finding; exit status 1 when there are any.
+"""
+import pathlib
+import re
+import sys
+
+CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake")
+C_SUFFIXES = {".c", ".h", ".cc", ".hpp"}
+SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ""}
+CALL = re.compile(r"\b(?:die|report|report_misuse)\(")
+LITERALS = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s*"((?:[^"\\]|\\.)*)")*')
+CONVERSION = re.compile(r"%(?:zu|[supxd%])")
+FILE_NAME = re.compile(r"(?<![\w<./*-])((?:[\w-]+/)*[A-Za-z][\w-]*\.(?:c|h|cc|hpp|md|py))\b"
+                       r"(?![\w(]|\.\w)")
+# Headers and names that are not ours.
+OUTSIDE = {"asan_interface.h", "valgrind.h", "memcheck.h"}
+OUTSIDE_NAMES = {"libgcc_s", "nothrow_t"}
+# Lines that are described in words: the statistics and settings of `verbose`, which begin with whom
+# they are of, the frames of a stack, and a line that is put together before.
+IN_WORDS = re.compile(r"%s(?![ :])|\s|%s$")
+
+
+def literal_groups(text):
+    """String literals, those side by side joined."""
+    for match in LITERALS.finditer(text):
+        parts = re.findall(r'"((?:[^"\\]|\\.)*)"', match.group(0))
+        yield "".join(parts).replace('\\"', '"').replace("\\n", "\n")
+
+
+def arguments(text, start):
+    """Those of a call whose opening parenthesis ends at `start`."""
+    depth = 1
+    begin = start
+    found = []
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[(),]', text[start:]):
+        depth += {"(": 1, ")": -1}.get(match.group(0), 0)
+        if depth == 0 or (depth == 1 and match.group(0) == ","):
+            found.append(text[begin:start + match.start()])
+            begin = start + match.end()
+        if depth == 0:
+            return found
+    return []
+
+
+def printed_lines(root):
+    """(place, format) of each line that the sources print on stderr."""
+    for path in sorted((root / "src").rglob("*.[ch]")):
+        text = without_comments(path.read_text())
+        for call in CALL.finditer(text):
+            given = arguments(text, call.end())
+            place = 1 if call.group(0) == "report_misuse(" else 0
+            for line in literal_groups(given[place] if len(given) > place else ""):
+                if " " in line and not IN_WORDS.match(line):
+                    yield f"{path.name}:{text.count(chr(10), 0, call.start()) + 1}", line
+    for path in sorted((root / "include").rglob("*.h*")):
+        for line in literal_groups(without_comments(path.read_text())):
+            if line.startswith("cairn: "):
+                yield path.name, line[len("cairn: "):].rstrip("\n")
+
+
+def without_comments(text):
+    def blank(match):
+        found = match.group(0)
+        return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
+    return re.sub(r'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/|//[^\n]*', blank, text, flags=re.S)
+
+
+def comments(text):
+    """The same text with all but its comments blank."""
+    inside = re.sub(r"[^\n]", " ", text)
+    for match in re.finditer(r'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/|//[^\n]*', text, flags=re.S):
+        if not match.group(0).startswith('"'):
+            inside = inside[:match.start()] + match.group(0) + inside[match.end():]
+    return inside
+
+
+def as_pattern(line):
+    """A regular expression of the documented forms of a format: # is any value."""
+    pattern = ""
+    end = 0
+    for match in CONVERSION.finditer(line):
+        pattern += re.escape(line[end:match.start()])
+        pattern += {"%s": ".+", "%%": "%"}.get(match.group(0), "#")
+        end = match.end()
+    return re.compile(pattern + re.escape(line[end:]))
+
+
+def documented_lines(root):
+    """(page, text, text with # for values) of each line in the tables of messages."""
+    for page in sorted((root / "docs").glob("MESSAGES*.md")):
+        for text in re.findall(r"`cairn: ([^`]+)`", page.read_text()):
+            yield page.name, text, re.sub(r"0x…|\b(?:[APQNSKTV]|LINE|\d+)\b", "#", text)
+
+
+def check_messages(root):
+    printed = [(place, line, as_pattern(line)) for place, line in printed_lines(root)]
+    documented = list(documented_lines(root))
+    for place, line, pattern in printed:
+        if not any(pattern.fullmatch(form) for _, _, form in documented):
+            yield f"{place}: messages: not in docs/MESSAGES*.md: {line}"
+    for page, text, form in documented:
+        if not any(pattern.fullmatch(form) for _, _, pattern in printed):
+            yield f"docs/{page}: messages: nothing prints: {text}"
+
+
+def check_options(root):
+    source = (root / "src/front/options.c").read_text()
+    parsed = set(re.findall(r'\{"(\w+)", parse_\w+\}', source))
+    for page in ("docs/OPTIONS.md", "README.md"):
+        table = re.search(r"^\| key \|.*\n(?:\|.*\n)+", (root / page).read_text(), re.M)
+        rows = set(re.findall(r"^\| `(\w+)` \|", table.group(0), re.M)) if table else set()
+        for option in sorted(parsed - rows):
+            yield f"{page}: options: {option} is missing"
+        for option in sorted(rows - parsed):
+            yield f"{page}: options: nothing parses {option}"
+
+
+def code_files(root):
+    for folder in CODE:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and path.suffix in SUFFIXES and "__pycache__" not in path.parts:
+                yield path
+
+
+def documents(root):
+    """(path, text) of the pages, what is quoted in blocks left out; no measured results."""
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        if path.is_file():
+            text = path.read_text()
+            yield path, re.sub(r"^```.*?^```", lambda block: "\n" * block.group(0).count("\n"),
+                               text, flags=re.S | re.M)
+
+
+def check_files(root):
+    there = {path.name for folder in (*CODE, "docs") for path in (root / folder).rglob("*")}
+    there |= {path.name for path in root.glob("*")} | OUTSIDE
+    texts = [(path, comments(path.read_text())) for path in code_files(root)
+             if path.suffix in C_SUFFIXES]
+    for path, text in [*texts, *documents(root)]:
+        for match in FILE_NAME.finditer(text):
+            if match.group(1).rsplit("/", 1)[-1] not in there:
+                line = text.count("\n", 0, match.start()) + 1
+                yield f"{path.relative_to(root)}:{line}: files: no {match.group(1)}"
+
+
+def check_names(root):
+    words = set(OUTSIDE_NAMES)
+    for path in code_files(root):
+        text = path.read_text(errors="replace")
+        code = without_comments(text) if path.suffix in C_SUFFIXES else text
+        words |= set(re.findall(r"\w+", code))
+        words |= set(path.stem.split("."))
+        for match in re.finditer(r'#include\s*[<"]([\w/]+)', text):
+            words |= set(match.group(1).split("/"))
+    for path in code_files(root):
+        if path.suffix in C_SUFFIXES and path.relative_to(root).parts[0] == "src":
+            text = comments(path.read_text())
+            for match in re.finditer(r"(?<![\w<…*.-])[a-z]+_[a-z]\w*(?![\w*>….-])", text):
+                if match.group(0) not in words:
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield f"{path.relative_to(root)}:{line}: names: no {match.group(0)}"
+    for path, text in documents(root):
+        if path.parent.name == "decisions":
+            continue  # what was tried, and is not there, has names, too
+        for match in re.finditer(r"`([a-z]\w*_\w+)(?:\(\))?`", text):
+            if match.group(1) not in words:
+                line = text.count("\n", 0, match.start()) + 1
+                yield f"{path.relative_to(root)}:{line}: names: no {match.group(1)}"
+
+
+def findings(root):
+    for check in (check_options, check_messages, check_files, check_names):
+        yield from check(root)
+
+
+def main():
+    default = pathlib.Path(__file__).resolve().parents[1]
+    found = list(findings(pathlib.Path(sys.argv[1]).resolve() if sys.argv[1:] else default))
+    for finding in found:
+        print(finding)
+    print(f"check_docs: {len(found)} findings" if found else "check_docs: no findings")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

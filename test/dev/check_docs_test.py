@@ -1,0 +1,95 @@
+"""dev/check_docs.py on small trees, each with one disagreement, and on this one."""
+
+import pathlib
+import tempfile
+import unittest
+
+import dev_path  # noqa: F401
+from check_docs import findings
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPTIONS = 'keys[] = {\n    {"decay_ms", parse_decay},        {"verbose", parse_verbose},\n};\n'
+TABLE = "| key | values |\n|---|---|\n| `decay_ms` | 1 |\n| `verbose` | 0, 1 |\n"
+MESSAGES = ("| `cairn: double free of P (N-byte block)` | freed before |\n"
+            "| `cairn: stack \"NAME\": pop without a push` | no frame |\n")
+SOURCE = '''/* See slab.c, and take_slab there. */
+void take_slab(void)
+{
+    die("double free of %p (%zu-byte "
+        "block)", pointer, size);
+    die("stack \\"%s\\": pop without a push", stack->name);
+}
+'''
+
+
+def found(**changes):
+    """The findings in a tree that agrees but for the files given: name with _ for / and text."""
+    files = {"src/front/options.c": OPTIONS, "src/slab.c": SOURCE, "docs/OPTIONS.md": TABLE,
+             "README.md": TABLE, "docs/MESSAGES.md": MESSAGES}
+    files.update({name.replace("__", "/").replace("_DOT_", "."): text
+                  for name, text in changes.items()})
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return list(findings(pathlib.Path(folder)))
+
+
+class DocsTest(unittest.TestCase):
+    def only(self, found_lines, *parts):
+        self.assertEqual(len(found_lines), 1, found_lines)
+        for part in parts:
+            self.assertIn(part, found_lines[0])
+
+    def test_what_agrees(self):
+        self.assertEqual(found(), [])
+
+    def test_an_option_that_a_page_leaves_out(self):
+        self.only(found(README_DOT_md=TABLE.replace("| `verbose` | 0, 1 |\n", "")),
+                  "README.md", "verbose is missing")
+
+    def test_an_option_that_nothing_parses(self):
+        self.only(found(docs__OPTIONS_DOT_md=TABLE + "| `colour` | red |\n"),
+                  "docs/OPTIONS.md", "nothing parses colour")
+
+    def test_a_message_that_no_page_has(self):
+        self.only(found(src__new_DOT_c='void f(void) { die("fifo \\"%s\\": lost %u", n, 3); }\n'),
+                  "new.c:1", 'fifo "%s": lost %u')
+
+    def test_a_message_that_nothing_prints(self):
+        self.only(found(docs__MESSAGES_DOT_md=MESSAGES + "| `cairn: all is lost` | never |\n"),
+                  "nothing prints: all is lost")
+
+    def test_both_messages_of_a_choice(self):
+        choice = 'void f(void) { die(a ? "one %p" : "two of %p (%u)", p, 3); }\n'
+        self.only(found(src__new_DOT_c=choice,
+                        docs__MESSAGES_DOT_md=MESSAGES + "| `cairn: one P` | |\n"),
+                  "two of %p (%u)")
+
+    def test_a_word_that_differs(self):
+        self.assertEqual(len(found(docs__MESSAGES_DOT_md=MESSAGES.replace("double", "second"))), 2)
+
+    def test_a_message_in_a_comment_is_none(self):
+        self.assertEqual(found(src__new_DOT_c='/* die("of %p", p) */\n'), [])
+
+    def test_a_file_that_is_gone(self):
+        self.only(found(src__new_DOT_c="int x; /* see gone.c and slab.c */\n"),
+                  "src/new.c:1", "no gone.c")
+        self.only(found(docs__PAGE_DOT_md="\n`page/gone.h` says\n"), "docs/PAGE.md:2", "gone.h")
+
+    def test_a_name_that_is_gone(self):
+        self.only(found(src__new_DOT_c="\nint x; /* as in give_slab, take_slab */\n"),
+                  "src/new.c:2", "no give_slab")
+        self.only(found(docs__PAGE_DOT_md="`take_slab` and `give_slab`\n"), "no give_slab")
+
+    def test_examples_and_decisions_may_name_anything(self):
+        self.assertEqual(found(docs__PAGE_DOT_md="```c\nmy_own(file.c); /* `my_own` */\n```\n",
+                               docs__decisions__1_DOT_md="`once_tried` was slower\n"), [])
+
+    def test_this_tree(self):
+        self.assertEqual(list(findings(ROOT)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
