@@ -1,10 +1,19 @@
 # Install rules: headers, libraries, the CMake package (cairn::cairn, cairn::malloc, each with
-# a -static twin), pkg-config files and the tools.
+# a -static twin), pkg-config files and the documents for users, in folders as in the sources, so
+# that docs/NAME.md in a header is found below share/doc/cairn.
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY CAIRN_LIBRARIES)
 install(TARGETS ${libraries} EXPORT cairn)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ TYPE INCLUDE)
+
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md TYPE DOC)
+foreach(document CHOOSING OPTIONS MESSAGES MESSAGES-frame MESSAGES-region SECURITY HARDENING RUN
+        BENCHMARKS FRAME-FIGURES REGION-FIGURES)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/${document}.md
+    DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+endforeach()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples TYPE DOC)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
 install(EXPORT cairn NAMESPACE cairn:: FILE cairn-targets.cmake DESTINATION ${package_dir})
