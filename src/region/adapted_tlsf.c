@@ -4,7 +4,7 @@
 
 static void *alloc(void *heap, size_t size, size_t align)
 {
-    return cairn_tlsf_memalign(heap, align, larger_of(size, 1));
+    return cairn_tlsf_alloc_aligned(heap, larger_of(size, 1), align);
 }
 
 static void *resize(void *heap, void *pointer, size_t old_size, size_t new_size)
@@ -33,7 +33,7 @@ api struct cairn_allocator cairn_tlsf_allocator(struct cairn_tlsf *heap)
 
 static void *shared_alloc(void *shared, size_t size, size_t align)
 {
-    return cairn_tlsf_shared_memalign(shared, align, larger_of(size, 1));
+    return cairn_tlsf_shared_alloc_aligned(shared, larger_of(size, 1), align);
 }
 
 static void *shared_resize(void *shared, void *pointer, size_t old_size, size_t new_size)

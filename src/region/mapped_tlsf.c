@@ -23,15 +23,12 @@ cold void tlsf_note_invalid(void) { errno = EINVAL; }
 api struct cairn_tlsf *cairn_tlsf_new(size_t size)
 {
     os_init();
-    size_t page = os_page_size();
-    if (size == 0)
-        size = CAIRN_TLSF_NEW_BYTES;
-    void *memory = size <= BLOCK_MOST_BYTES ? os_map(align_up(size, page)) : NULL;
+    size = align_up(cairn_tlsf_bytes_for(size != 0 ? size : CAIRN_TLSF_NEW_BYTES), os_page_size());
+    void *memory = size != 0 ? os_map(size) : NULL;
     if (memory == NULL) {
         errno = ENOMEM;
         return NULL;
     }
-    size = align_up(size, page);
     os_name(memory, size, "cairn tlsf");
     if (size >= HUGE_PAGES_FROM_BYTES)
         (void)os_huge_pages(memory, size, true);
@@ -40,11 +37,14 @@ api struct cairn_tlsf *cairn_tlsf_new(size_t size)
     return heap;
 }
 
-api void cairn_tlsf_delete(struct cairn_tlsf *heap)
+api int cairn_tlsf_delete(struct cairn_tlsf *heap)
 {
     if (heap == NULL)
-        return;
+        return 0;
     if (heap->magic != TLSF_MAGIC || heap->mapped_bytes == 0)
         die("TLSF delete of %p, which is not a heap of cairn_tlsf_new", (void *)heap);
+    if (heap->shared != 0)
+        return EBUSY; /* fork holds a lock that lies in it */
     (void)os_unmap(heap, heap->mapped_bytes);
+    return 0;
 }

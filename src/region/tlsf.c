@@ -10,11 +10,12 @@
  * class are looked at, for above 1 KiB a class holds several sizes. That keeps large blocks whole.
  *
  * Invariants: tlsf_block.h. Threading: one thread at a time. Not here: regions and set-up
- * (tlsf_region.c), looking at a heap (tlsf_inspect.c), memory from the system (mapped_tlsf.c),
- * locking (shared_tlsf.c). All files tlsf*.c do without libc and system calls.
+ * (tlsf_region.c), what is made of allocation (tlsf_forms.c), looking at a heap (tlsf_inspect.c),
+ * memory from the system (mapped_tlsf.c), locking (shared_tlsf.c). All files tlsf*.c do without
+ * libc and system calls.
  */
 #include "region/tlsf_fault.h"
-#include "region/tlsf_host.h"
+#include "region/tlsf_forms.h"
 #include "region/tlsf_list.h"
 
 /* A block that was given out, seen from its pointer. */
@@ -23,21 +24,24 @@ struct used {
     uint64_t word;
     size_t size_bytes;
     struct block *behind; /* the next block, whose word is sound */
+    place region_first;   /* of its region */
 };
 
 inline_always struct used used_block(const struct cairn_tlsf *heap, const void *pointer,
                                      const char *verb)
 {
     struct used used = {.at = place_of(heap, pointer) - BLOCK_WORD_BYTES};
-    if (unlikely(!place_is_within(heap, used.at)))
+    struct bounds region;
+    if (unlikely(!region_of(heap, used.at, &region)))
         die_of_pointer(heap, pointer, verb);
+    used.region_first = region.first;
     used.word = block_at(heap, used.at)->word;
     if (unlikely(!word_matches(used.word, used.at, 0, BLOCK_FREE | BLOCK_END)))
         die_of_pointer(heap, pointer, verb);
     used.size_bytes = word_size(used.word);
     place end = used.at + (place)used.size_bytes;
     used.behind = block_at(heap, end);
-    if (unlikely(!place_is_within(heap, end) || !word_is_block(used.behind->word, end)))
+    if (unlikely(end > region.end || !word_is_block(used.behind->word, end)))
         die_of_overrun(heap, used.at);
     return used;
 }
@@ -65,28 +69,33 @@ inline_always void occupy(struct cairn_tlsf *heap, place at, size_t size_bytes, 
 }
 
 /* The free block in front of one whose word says that there is one. */
-inline_always place previous_of(struct cairn_tlsf *heap, place at, size_t *size_bytes)
+inline_always place previous_of(struct cairn_tlsf *heap, const struct used *used,
+                                size_t *size_bytes)
 {
+    place at = used->at;
     *size_bytes = *block_footer(block_at(heap, at));
     place previous = at - (place)*size_bytes;
-    if (unlikely(!place_is_within(heap, previous) ||
+    if (unlikely(*size_bytes > (size_t)(at - used->region_first) ||
+                 *size_bytes % TLSF_GRAIN_BYTES != 0 ||
                  !word_matches(block_at(heap, previous)->word, previous, BLOCK_FREE, BLOCK_FREE) ||
                  word_size(block_at(heap, previous)->word) != *size_bytes))
         die_of_boundary_tag(heap, at);
     return previous;
 }
 
-/* Makes a block free, merged with its neighbours. `word` is its own, `behind` the next block. */
-inline_always void release(struct cairn_tlsf *heap, place at, uint64_t word, struct block *behind)
+/* Makes a block free, merged with its neighbours. */
+inline_always void release(struct cairn_tlsf *heap, const struct used *used)
 {
-    struct block *block = block_at(heap, at);
-    size_t size = word_size(word);
+    place at = used->at;
+    size_t size = used->size_bytes;
+    struct block *behind = used->behind;
     place end = at + (place)size;
     heap->free_bytes += size;
-    if (word & BLOCK_PREVIOUS_FREE) {
+    if (used->word & BLOCK_PREVIOUS_FREE) {
         size_t previous;
-        block->word = word | BLOCK_FREE; /* inside of a block from now on: see tlsf_block.h */
-        at = previous_of(heap, at, &previous);
+        /* inside of a block from now on: see tlsf_block.h */
+        block_at(heap, at)->word = used->word | BLOCK_FREE;
+        at = previous_of(heap, used, &previous);
         list_unlink(heap, at, previous);
         size += previous;
     }
@@ -98,18 +107,6 @@ inline_always void release(struct cairn_tlsf *heap, place at, uint64_t word, str
         behind->word = next | BLOCK_PREVIOUS_FREE;
     }
     list_link(heap, at, size);
-}
-
-static cold void *no_memory(void)
-{
-    tlsf_note_no_memory();
-    return NULL;
-}
-
-static cold void *invalid(void)
-{
-    tlsf_note_invalid();
-    return NULL;
 }
 
 /* Takes a free block of at least that size out of its list. 0 when there is none. */
@@ -137,24 +134,22 @@ inline_always void *give_out(struct cairn_tlsf *heap, place at)
 inline_always void *allocate(struct cairn_tlsf *heap, size_t size)
 {
     if (unlikely(size > heap->largest_bytes - BLOCK_WORD_BYTES))
-        return no_memory();
+        return NULL;
     size_t needed = block_size_for(size);
     size_t found;
     place at = take(heap, needed, &found);
     if (unlikely(at == 0))
-        return no_memory();
+        return NULL;
     occupy(heap, at, found, needed, 0);
     return give_out(heap, at);
 }
 
-api void *cairn_tlsf_alloc(struct cairn_tlsf *heap, size_t size) { return allocate(heap, size); }
-
-api void *cairn_tlsf_alloc_array(struct cairn_tlsf *heap, size_t count, size_t size)
+api void *cairn_tlsf_alloc(struct cairn_tlsf *heap, size_t size)
 {
-    size_t total;
-    if (__builtin_mul_overflow(count, size, &total))
-        return no_memory();
-    return allocate(heap, total);
+    void *memory = allocate(heap, size);
+    if (likely(memory != NULL))
+        return memory;
+    return tlsf_request_again(heap, NULL, size, TLSF_GRAIN_BYTES);
 }
 
 /* What lies in front of the aligned place becomes a free block, so it is nothing or at least as
@@ -166,20 +161,16 @@ static size_t lead_before(const struct cairn_tlsf *heap, place at, size_t align)
     return lead == TLSF_GRAIN_BYTES ? lead + align : lead;
 }
 
-api void *cairn_tlsf_memalign(struct cairn_tlsf *heap, size_t align, size_t size)
+static void *allocate_aligned(struct cairn_tlsf *heap, size_t size, size_t align)
 {
-    if (unlikely(!is_power_of_two(align)))
-        return invalid();
-    if (align <= TLSF_GRAIN_BYTES)
-        return allocate(heap, size);
     size_t most = heap->largest_bytes - BLOCK_WORD_BYTES;
     if (unlikely(size > most || align > most || size + align + TLSF_GRAIN_BYTES > most))
-        return no_memory();
+        return NULL;
     size_t needed = block_size_for(size);
     size_t found;
     place at = take(heap, needed + align + TLSF_GRAIN_BYTES, &found);
     if (unlikely(at == 0))
-        return no_memory();
+        return NULL;
     size_t lead = lead_before(heap, at, align);
     if (lead != 0)
         list_link(heap, at, lead);
@@ -194,7 +185,7 @@ api void cairn_tlsf_free(struct cairn_tlsf *heap, void *pointer)
         return;
     struct used used = used_block(heap, pointer, "free");
     heap->used_blocks--;
-    release(heap, used.at, used.word, used.behind);
+    release(heap, &used);
 }
 
 static void shrink(struct cairn_tlsf *heap, const struct used *used, size_t needed_bytes)
@@ -206,7 +197,7 @@ static void shrink(struct cairn_tlsf *heap, const struct used *used, size_t need
     block_at(heap, used->at)->word =
         word_of(used->at, needed_bytes, (unsigned)used->word & BLOCK_PREVIOUS_FREE);
     block_at(heap, tail)->word = word_of(tail, rest, 0);
-    release(heap, tail, word_of(tail, rest, 0), used->behind);
+    release(heap, &(struct used){tail, word_of(tail, rest, 0), rest, used->behind, tail});
 }
 
 /* In place, shrinking or growing into the free block behind. */
@@ -234,7 +225,7 @@ static cold void *slide(struct cairn_tlsf *heap, const struct used *used, size_t
         return NULL;
     struct block *block = block_at(heap, used->at);
     size_t previous;
-    place at = previous_of(heap, used->at, &previous);
+    place at = previous_of(heap, used, &previous);
     bool behind_free = word_is_free(used->behind->word);
     size_t behind = behind_free ? word_size(used->behind->word) : 0;
     size_t all = previous + used->size_bytes + behind;
@@ -263,31 +254,32 @@ api void *cairn_tlsf_resize(struct cairn_tlsf *heap, void *pointer, size_t size)
     return possible && resize(heap, &used, block_size_for(size)) ? pointer : NULL;
 }
 
-api void *cairn_tlsf_realloc(struct cairn_tlsf *heap, void *pointer, size_t size)
+static void *reallocate(struct cairn_tlsf *heap, void *pointer, size_t size)
 {
-    if (pointer == NULL)
-        return allocate(heap, size);
     struct used used = used_block(heap, pointer, "realloc");
-    if (size == 0) {
-        cairn_tlsf_free(heap, pointer);
-        return NULL;
-    }
     if (size > heap->largest_bytes - BLOCK_WORD_BYTES)
-        return no_memory();
+        return NULL;
     size_t needed = block_size_for(size);
     if (resize(heap, &used, needed))
         return pointer;
     size_t found;
     place at = take(heap, needed, &found);
-    if (at == 0) {
-        void *slid = slide(heap, &used, needed);
-        return slid ? slid : no_memory();
-    }
+    if (at == 0)
+        return slide(heap, &used, needed);
     occupy(heap, at, found, needed, 0);
     void *memory = give_out(heap, at);
     __builtin_memcpy(memory, pointer, used.size_bytes - BLOCK_WORD_BYTES);
     cairn_tlsf_free(heap, pointer);
     return memory;
+}
+
+void *tlsf_request_meet(struct cairn_tlsf *heap, const struct tlsf_request *request)
+{
+    if (request->pointer != NULL)
+        return reallocate(heap, request->pointer, request->size_bytes);
+    if (request->align_bytes > TLSF_GRAIN_BYTES)
+        return allocate_aligned(heap, request->size_bytes, request->align_bytes);
+    return allocate(heap, request->size_bytes);
 }
 
 api size_t cairn_tlsf_usable(const struct cairn_tlsf *heap, const void *pointer)

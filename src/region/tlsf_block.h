@@ -16,7 +16,8 @@
  * never finds a block in use, and its free is told as the double free that it is.
  *
  * Places are offsets in bytes from the heap structure, also those of other regions: nothing here is
- * an address, so the heap can be mapped elsewhere as long as its regions keep their distances.
+ * an address but for the out-of-memory function, so the heap can be mapped elsewhere as long as its
+ * regions keep their distances.
  *
  * Invariants (cairn_tlsf_check):
  *   the blocks of a region lie gapless from its first word to its end word;
@@ -83,8 +84,14 @@ struct cairn_tlsf {
     uint32_t region_count;
     uint32_t levels;       /* const: first levels that have heads */
     uint64_t mapped_bytes; /* const after init: size of the own mapping; 0: the caller's memory */
-    uint64_t reserved[4];  /* 0 */
-    place head[];          /* by class; as many as largest_bytes needs */
+    place shared;          /* the block that cairn_tlsf_share made; 0: none */
+    uint64_t reserved;     /* 0 */
+
+    /* Addresses, unlike all else here: the program sets them anew when it maps the heap elsewhere.
+     */
+    bool (*out_of_memory)(void *context, size_t size_bytes); /* NULL: none */
+    void *out_of_memory_context;
+    place head[]; /* by class; as many as largest_bytes needs */
 };
 
 static_check(offsetof(struct cairn_tlsf, head) == 256, "four cache lines, then the small heads");
@@ -101,11 +108,42 @@ inline_always place place_of(const struct cairn_tlsf *heap, const void *address)
     return (place)((uintptr_t)address - (uintptr_t)heap);
 }
 
-/* Whether a word can lie there. */
+/* Whether a word can lie there, or, with several regions, in a gap between two. For links, which
+ * were written by the heap itself; what comes from outside is looked up by region_of. */
 inline_always bool place_is_within(const struct cairn_tlsf *heap, place at)
 {
     return (uint64_t)(at - heap->low) < heap->extent_bytes &&
            ((uint64_t)at & (TLSF_GRAIN_BYTES - 1)) == BLOCK_WORD_BYTES;
+}
+
+inline_always struct region *region_at(const struct cairn_tlsf *heap, place at)
+{
+    return (struct region *)((uintptr_t)heap + (uintptr_t)at);
+}
+
+/* The word of a region's first block. */
+inline_always place region_first(place at) { return at + (place)sizeof(struct region); }
+
+/* Where a region's words lie: those of blocks from `first` on, below `end`, where the end word is.
+ */
+struct bounds {
+    place first;
+    place end;
+};
+
+/* The region in which a word of a block, or its end word, can lie there. False: in none. Constant
+ * time when there is one region; else CAIRN_TLSF_REGION_INSTRUCTIONS more for each, tlsf_region.c.
+ */
+bool region_search(const struct cairn_tlsf *heap, place at, struct bounds *bounds);
+inline_always bool region_of(const struct cairn_tlsf *heap, place at, struct bounds *bounds)
+{
+    if (unlikely(!place_is_within(heap, at)))
+        return false;
+    if (unlikely(heap->region_count != 1))
+        return region_search(heap, at, bounds);
+    bounds->first = heap->low;
+    bounds->end = heap->low + (place)heap->extent_bytes - BLOCK_WORD_BYTES;
+    return true;
 }
 
 /* Multiplication by 2^64 / golden ratio, its upper bits: neighbouring places differ in many bits.

@@ -7,7 +7,8 @@ cold no_return void die_of_pointer(const struct cairn_tlsf *heap, const void *po
                                    const char *verb)
 {
     place at = place_of(heap, pointer) - BLOCK_WORD_BYTES;
-    if (place_is_within(heap, at)) {
+    struct bounds bounds;
+    if (region_of(heap, at, &bounds)) {
         uint64_t word = block_at(heap, at)->word;
         bool is_free = word_matches(word, at, BLOCK_FREE, BLOCK_FREE);
         size_t size = word_size(word) - BLOCK_WORD_BYTES;

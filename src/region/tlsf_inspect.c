@@ -73,7 +73,8 @@ static const char *check_free_block(const struct cairn_tlsf *heap, place at, siz
         return "a free block is larger than the heads reach";
     if (heap->head[tlsf_class_of(size)] == at)
         return NULL;
-    if (!place_is_within(heap, block->prev) || block_at(heap, block->prev)->next != at)
+    struct bounds bounds;
+    if (!region_of(heap, block->prev, &bounds) || block_at(heap, block->prev)->next != at)
         return "a free block is not in its list";
     return NULL;
 }
@@ -138,7 +139,8 @@ static const char *check_list(const struct cairn_tlsf *heap, unsigned size_class
 {
     place prev = 0;
     for (place at = heap->head[size_class]; at != 0; at = block_at(heap, at)->next) {
-        if (!place_is_within(heap, at) || *blocks == most)
+        struct bounds bounds;
+        if (!region_of(heap, at, &bounds) || *blocks == most)
             return "a list is broken";
         struct block *block = block_at(heap, at);
         if (!word_matches(block->word, at, BLOCK_FREE, BLOCK_FREE) ||

@@ -4,8 +4,8 @@
  * freed, one free block. The first region lies behind the heap structure in the same memory and
  * stays. Regions do not merge, even side by side: each ends in its own end word.
  *
- * Invariants, threading: tlsf_block.h. The list of regions is walked by add, remove and inspection
- * only, never by allocation.
+ * Invariants, threading: tlsf_block.h. The list of regions is walked by add, remove and inspection,
+ * and, when there are several, to find that of a pointer; never by allocation.
  */
 #include "region/tlsf_region.h"
 #include "region/tlsf_host.h"
@@ -13,6 +13,11 @@
 
 enum { HEAP_ALIGNMENT_BYTES = 64 };
 
+static_check(sizeof(struct region) + BLOCK_WORD_BYTES == CAIRN_TLSF_REGION_OVERHEAD_BYTES &&
+                 (int)BLOCK_WORD_BYTES == (int)CAIRN_TLSF_BLOCK_OVERHEAD_BYTES &&
+                 BLOCK_LEAST_BYTES - BLOCK_WORD_BYTES == CAIRN_TLSF_BLOCK_LEAST_BYTES &&
+                 (int)TLSF_GRAIN_BYTES == (int)CAIRN_TLSF_ALIGNMENT_BYTES,
+             "the header says so");
 static_check(TLSF_EINVAL > 0 && TLSF_EBUSY > 0 && TLSF_EFBIG > 0, "error numbers are positive");
 
 /* Lays a region over [start, start + size). Its block's size; 0 when it is too small for one. */
@@ -98,6 +103,37 @@ api struct cairn_tlsf *cairn_tlsf_init_for(void *memory, size_t size, size_t lar
 api struct cairn_tlsf *cairn_tlsf_init(void *memory, size_t size)
 {
     return cairn_tlsf_init_for(memory, size, 0);
+}
+
+api size_t cairn_tlsf_control_bytes(size_t size, size_t largest_region)
+{
+    return heap_bytes(levels_for(size, largest_region));
+}
+
+/* The heap takes as many levels as these, or fewer, and then there is only more left. */
+api size_t cairn_tlsf_bytes_for(size_t capacity)
+{
+    enum { REGION_BYTES = CAIRN_TLSF_REGION_OVERHEAD_BYTES };
+    if (capacity > BLOCK_MOST_BYTES - REGION_BYTES - BLOCK_WORD_BYTES)
+        return 0;
+    size_t region_bytes = block_size_for(capacity) + REGION_BYTES;
+    unsigned levels = 1;
+    while (largest_within(levels) < region_bytes)
+        levels++;
+    return heap_bytes(levels) + region_bytes;
+}
+
+bool region_search(const struct cairn_tlsf *heap, place at, struct bounds *bounds)
+{
+    for (place region = heap->regions; region != 0; region = region_at(heap, region)->next) {
+        place first = region_first(region);
+        size_t size_bytes = region_at(heap, region)->size_bytes;
+        if ((uint64_t)(at - first) <= size_bytes) {
+            *bounds = (struct bounds){first, first + (place)size_bytes};
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool overlaps(const struct cairn_tlsf *heap, uintptr_t start, size_t size_bytes)

@@ -130,7 +130,7 @@ class Run
         const size_t align = kind == 0 ? input.alignment(14) : 16;
         const size_t largest = largest_request();
         errno = kErrno;
-        void *address = kind == 0   ? cairn_tlsf_memalign(heap_, align, size)
+        void *address = kind == 0   ? cairn_tlsf_alloc_aligned(heap_, size, align)
                         : kind == 1 ? cairn_tlsf_alloc_array(heap_, size, 1)
                         : kind == 2 ? cairn_tlsf_realloc(heap_, nullptr, size)
                                     : cairn_tlsf_alloc(heap_, size);
@@ -187,10 +187,12 @@ class Run
             return;
         const auto at = pick(place);
         errno = kErrno;
-        if (place % 8 == 0)
-            require(cairn_tlsf_realloc(heap_, at->first, 0) == nullptr, "realloc to 0");
-        else
-            cairn_tlsf_free(heap_, at->first);
+        void *block = at->first;
+        if (place % 8 == 0) {
+            block = cairn_tlsf_realloc(heap_, block, 0); // counts as 1
+            require(block == at->first, "realloc to 0");
+        }
+        cairn_tlsf_free(heap_, block);
         require(errno == kErrno, "free changed errno");
         blocks_.erase(at);
     }
@@ -255,12 +257,12 @@ class Run
         } else if (kind == 1) {
             result = cairn_tlsf_alloc_array(heap_, size, 1 + input.byte());
         } else if (kind == 2) {
-            result = cairn_tlsf_memalign(heap_, input.alignment(63), size);
+            result = cairn_tlsf_alloc_aligned(heap_, size, input.alignment(63));
         } else if (kind == 3) {
-            result = cairn_tlsf_memalign(heap_, input.byte() * 2 + 3, 8);
+            result = cairn_tlsf_alloc_aligned(heap_, 8, input.byte() * 2 + 3);
             wanted = EINVAL;
         } else {
-            result = cairn_tlsf_memalign(heap_, size_t{1} << (20 + input.below(44)), 8);
+            result = cairn_tlsf_alloc_aligned(heap_, 8, size_t{1} << (20 + input.below(44)));
         }
         require(result == nullptr && errno == wanted, "a request that cannot be met", result,
                 static_cast<size_t>(errno));

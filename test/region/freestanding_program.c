@@ -84,15 +84,25 @@ static _Alignas(64) char memory[HEAP_BYTES];
 static int run(void)
 {
     cairn_tlsf *heap = cairn_tlsf_init(memory, sizeof memory);
+    if (heap == NULL)
+        return 4;
     static char *slots[SLOTS];
     uint64_t random = 1;
     for (int step = 0; step < STEPS; step++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         char **slot = &slots[(random >> 33) % SLOTS];
         size_t size = 1 + (random >> 20) % 4096;
-        char *resized = cairn_tlsf_realloc(heap, *slot, step % 3 == 0 ? 0 : size);
-        if (resized != NULL || step % 3 == 0)
-            *slot = resized;
+        if (step % 3 == 0) {
+            cairn_tlsf_free(heap, *slot);
+            *slot = step % 2 == 0 ? cairn_tlsf_alloc_zero(heap, size)
+                                  : cairn_tlsf_alloc_aligned(heap, size, 64);
+        } else if (step % 3 == 1) {
+            char *resized = cairn_tlsf_realloc(heap, *slot, size);
+            *slot = resized != NULL ? resized : *slot;
+        } else {
+            cairn_tlsf_free(heap, *slot);
+            *slot = NULL;
+        }
         if (*slot != NULL)
             memset(*slot, step, cairn_tlsf_usable(heap, *slot));
         if (step % 1000 == 0 && cairn_tlsf_check(heap) != NULL)

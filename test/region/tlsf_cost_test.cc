@@ -177,6 +177,28 @@ TEST_F(TlsfCost, FreeThatChangesEveryBitmap)
     printf("free that changes every bitmap: %ld instructions\n", cost);
 }
 
+// Pointers into the oldest of many regions, which is looked up last.
+TEST_F(TlsfCost, EachRegionCostsWhatTheHeaderSays)
+{
+    constexpr long kRegions = 20;
+    char *blocks[3];
+    for (char *&block : blocks)
+        block = take(104);
+    const long with_one = count([&] { cairn_tlsf_free(heap_, blocks[1]); });
+    std::vector<char> more(kRegions * 8192);
+    for (long i = 0; i < kRegions; i++)
+        ASSERT_EQ(cairn_tlsf_add(heap_, &more[static_cast<size_t>(i) * 8192], 8192), 0);
+    const auto allowed = [](long one) {
+        return one + (kRegions + 1) * CAIRN_TLSF_REGION_INSTRUCTIONS;
+    };
+    const long with_many = count([&] { cairn_tlsf_free(heap_, blocks[1]); });
+    EXPECT_GT(with_many, with_one);
+    EXPECT_LE(with_many, allowed(with_one));
+    EXPECT_LE(with_many, allowed(CAIRN_TLSF_FREE_INSTRUCTIONS));
+    printf("free with %ld regions: %ld instructions, with one %ld\n", kRegions + 1, with_many,
+           with_one);
+}
+
 // What random operations meet stays below.
 TEST_F(TlsfCost, RandomOperationsStayBelow)
 {

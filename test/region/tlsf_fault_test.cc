@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include <cstring>
 
 #include "region/tlsf_arena.h"
@@ -211,10 +213,96 @@ TEST_F(TlsfFault, AWalkMeetsDamage)
                  "cairn: TLSF heap " + hex(heap_.get()) + " is damaged at " + hex(blocks_[2]));
 }
 
+// Two regions with memory between them that nobody can read, and such memory on both sides.
+class TlsfFaultWithAGap : public testing::Test
+{
+  protected:
+    TlsfFaultWithAGap()
+        : space_(static_cast<char *>(
+              mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+          first_(space_ + kMiB / 4), second_(space_ + kMiB / 2)
+    {
+        mprotect(first_, kRegion, PROT_READ | PROT_WRITE);
+        mprotect(second_, kRegion, PROT_READ | PROT_WRITE);
+        heap_ = cairn_tlsf_init(first_, kRegion);
+        EXPECT_EQ(cairn_tlsf_add(heap_, second_, kRegion), 0);
+    }
+    ~TlsfFaultWithAGap() override { munmap(space_, kMiB); }
+
+    static constexpr size_t kRegion = 65536;
+    char *space_;
+    char *first_;
+    char *second_;
+    cairn_tlsf *heap_;
+};
+
+TEST_F(TlsfFaultWithAGap, PointersOutsideOfTheRegionsAreForeign)
+{
+    char *const pointers[] = {space_,
+                              first_ - 16,
+                              first_,
+                              first_ + 64,
+                              first_ + kRegion,
+                              first_ + kRegion + 16,
+                              second_ - kMiB / 8,
+                              second_ - 16,
+                              second_,
+                              second_ + 8,
+                              second_ + 16,
+                              second_ + 24,
+                              second_ + kRegion,
+                              second_ + kRegion + 16,
+                              space_ + kMiB - 16};
+    for (char *pointer : pointers) {
+        const std::string tail =
+            " of " + hex(pointer) + ", which is not a block of heap " + hex(heap_);
+        EXPECT_FAULT(cairn_tlsf_free(heap_, pointer), "cairn: TLSF free" + tail);
+        EXPECT_FAULT((void)!cairn_tlsf_realloc(heap_, pointer, 50), "cairn: TLSF realloc" + tail);
+        EXPECT_FAULT(cairn_tlsf_resize(heap_, pointer, 50), "cairn: TLSF resize" + tail);
+        EXPECT_FAULT(cairn_tlsf_usable(heap_, pointer), "cairn: TLSF usable size" + tail);
+    }
+}
+
+TEST_F(TlsfFaultWithAGap, BlocksOfBothRegionsServe)
+{
+    std::vector<void *> blocks;
+    while (void *block = cairn_tlsf_alloc(heap_, 1000))
+        blocks.push_back(block);
+    EXPECT_GT(blocks.size(), 115u);
+    for (void *block : blocks)
+        cairn_tlsf_free(heap_, block);
+    EXPECT_EQ(tlsf_test::fault(heap_), "");
+    EXPECT_EQ(cairn_tlsf_remove(heap_, second_), 0);
+}
+
+// The verifier is for damaged heaps: a link into the gap is named, not followed.
+TEST_F(TlsfFaultWithAGap, TheVerifierFollowsNoLinkIntoTheGap)
+{
+    void *freed = cairn_tlsf_alloc(heap_, 40);
+    void *behind = cairn_tlsf_alloc(heap_, 40);
+    void *other = cairn_tlsf_alloc(heap_, 40);
+    void *last = cairn_tlsf_alloc(heap_, 40);
+    const int64_t gap = second_ - kMiB / 8 + 8 - reinterpret_cast<char *>(heap_);
+    int64_t next = 0;
+    cairn_tlsf_free(heap_, freed);
+    memcpy(freed, &gap, sizeof gap);
+    EXPECT_EQ(tlsf_test::fault(heap_), "a list is broken");
+    memcpy(freed, &next, sizeof next);
+    cairn_tlsf_free(heap_, other); // now the head of their list
+    memcpy(&next, other, sizeof next);
+    memcpy(other, &gap, sizeof gap);
+    EXPECT_EQ(tlsf_test::fault(heap_), "a free block is not in its list");
+    memcpy(other, &next, sizeof next);
+    EXPECT_EQ(tlsf_test::fault(heap_), "");
+    memcpy(static_cast<char *>(freed) + 8, &gap, sizeof gap);
+    EXPECT_EQ(tlsf_test::fault(heap_), "a free block is not in its list");
+    EXPECT_NE(behind, last);
+}
+
 TEST_F(TlsfFault, DeleteOfAHeapOverTheCallersMemory)
 {
-    EXPECT_FAULT(cairn_tlsf_delete(heap_), "cairn: TLSF delete of " + hex(heap_.get()) +
-                                               ", which is not a heap of cairn_tlsf_new");
+    EXPECT_FAULT((void)cairn_tlsf_delete(heap_), "cairn: TLSF delete of " + hex(heap_.get()) +
+                                                     ", which is not a heap of cairn_tlsf_new");
 }
 
 } // namespace

@@ -118,7 +118,7 @@ class Model
         const bool aligned = random_.below(8) == 0;
         const size_t align = aligned ? size_t{1} << random_.below(13) : 16;
         void *pointer =
-            aligned ? cairn_tlsf_memalign(heap_, align, size) : cairn_tlsf_alloc(heap_, size);
+            aligned ? cairn_tlsf_alloc_aligned(heap_, size, align) : cairn_tlsf_alloc(heap_, size);
         if (!pointer) {
             failures_++;
             const size_t largest = stats(heap_).largest_request_bytes;

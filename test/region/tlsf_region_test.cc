@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <memory>
 
 #include "region/tlsf_arena.h"
 
@@ -14,6 +15,8 @@ using tlsf_test::fault;
 using tlsf_test::kKiB;
 using tlsf_test::kMiB;
 using tlsf_test::stats;
+
+size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 TEST(TlsfRegion, EveryAlignmentOfTheMemoryServes)
 {
@@ -52,6 +55,54 @@ TEST(TlsfRegion, TheStructureTakesWhatTheHeaderSays)
 {
     Arena heap(kMiB);
     EXPECT_EQ(kMiB - stats(heap).total_bytes, 256u + 12 * 256 + 32);
+    EXPECT_EQ(cairn_tlsf_control_bytes(kMiB, 0), 256u + 12 * 256);
+    EXPECT_EQ(cairn_tlsf_control_bytes(16 * kKiB, kMiB), 256u + 13 * 256);
+}
+
+TEST(TlsfRegion, BytesForACapacityAreEnoughAndNotTooMany)
+{
+    std::vector<size_t> capacities;
+    for (size_t capacity = 0; capacity < 5000; capacity++)
+        capacities.push_back(capacity);
+    for (size_t power = 8192; power <= 4 * kMiB; power *= 2)
+        for (size_t more = 0; more < 700; more += 4)
+            capacities.push_back(power - 400 + more);
+    std::vector<char> memory(5 * kMiB + 64);
+    void *start = memory.data();
+    size_t space = memory.size();
+    std::align(64, 5 * kMiB, start, space);
+    for (size_t capacity : capacities) {
+        const size_t size = cairn_tlsf_bytes_for(capacity);
+        cairn_tlsf *heap = cairn_tlsf_init(start, size);
+        ASSERT_NE(heap, nullptr) << capacity;
+        ASSERT_NE(cairn_tlsf_alloc(heap, capacity), nullptr) << capacity;
+        ASSERT_LE(size, larger(capacity, CAIRN_TLSF_BLOCK_LEAST_BYTES) +
+                            cairn_tlsf_control_bytes(size + 64, 0) +
+                            CAIRN_TLSF_REGION_OVERHEAD_BYTES + CAIRN_TLSF_BLOCK_OVERHEAD_BYTES + 15)
+            << capacity;
+    }
+    EXPECT_EQ(cairn_tlsf_bytes_for(SIZE_MAX), 0u);
+    EXPECT_EQ(cairn_tlsf_bytes_for(size_t{1} << 40), 0u);
+    EXPECT_GT(cairn_tlsf_bytes_for(size_t{1} << 39), size_t{1} << 39);
+}
+
+TEST(TlsfRegion, OverheadsAreThoseThatTheHeaderNames)
+{
+    Arena heap(kMiB);
+    std::vector<char> more(64 * kKiB + 16);
+    const size_t before = stats(heap).total_bytes;
+    auto *start = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(more.data()) + 15) & ~15ul);
+    ASSERT_EQ(cairn_tlsf_add(heap, start, 64 * kKiB), 0);
+    EXPECT_EQ(stats(heap).total_bytes - before, 64 * kKiB - CAIRN_TLSF_REGION_OVERHEAD_BYTES);
+    for (size_t size : {1, 24, 25, 100, 1000}) {
+        const size_t free_bytes = stats(heap).free_bytes;
+        void *block = cairn_tlsf_alloc(heap, size);
+        const size_t usable = cairn_tlsf_usable(heap, block);
+        EXPECT_EQ(free_bytes - stats(heap).free_bytes, usable + CAIRN_TLSF_BLOCK_OVERHEAD_BYTES);
+        EXPECT_EQ(usable % 16, 8u);
+        EXPECT_GE(usable, static_cast<size_t>(CAIRN_TLSF_BLOCK_LEAST_BYTES));
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % CAIRN_TLSF_ALIGNMENT_BYTES, 0u);
+    }
 }
 
 TEST(TlsfRegion, AddedMemoryServes)
