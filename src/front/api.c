@@ -3,11 +3,11 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/libc.h"
 #include "front/entry.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <malloc.h>
 
 api const char *cairn_version(void) { return CAIRN_VERSION; }
 

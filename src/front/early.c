@@ -8,6 +8,7 @@
  * Programs that contain Cairn statically are relocated last: their own resolvers and those of their
  * libraries cannot allocate.
  */
+#include "base/libc.h"
 #include "heap/heap.h"
 #include "os/os.h"
 
@@ -23,7 +24,7 @@ resolve_early(void)
     return nothing;
 }
 
-static void early(void) __attribute__((ifunc("resolve_early")));
+static void early(void) resolved_by("resolve_early", "nothing");
 
 /* The reference that makes the linker resolve it. */
 resolved *const front_early = early;

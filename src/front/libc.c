@@ -3,11 +3,11 @@
  * __libc_malloc and kin are glibc's internal names, which some programs and preloaded libraries
  * call past the public ones.
  */
+#include "base/libc.h"
 #include "base/check.h"
 #include "cairn/heap.h"
 #include "front/entry.h"
 
-#include <malloc.h>
 #include <stdlib.h>
 
 #define alias_of(name) __attribute__((alias(#name), visibility("default"))) copy_attributes(name)

@@ -14,9 +14,17 @@
 #include "os/os.h"
 
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <link.h>
 #include <sys/auxv.h>
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#else
+static int backtrace(void **frames, int capacity)
+{
+    (void)frames, (void)capacity;
+    return 0;
+}
+#endif
 
 enum { RAW_FRAMES = 48 }; /* this library's own frames among them */
 

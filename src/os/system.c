@@ -11,13 +11,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+/* linux/futex.h; musl comes without the kernel's headers. */
+#ifndef FUTEX_WAIT_PRIVATE
+enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
+#endif
 
 extern char **environ;
 

@@ -25,9 +25,7 @@ endif()
 # Options for every program: the compiler must not fold away the calls under test, and the
 # deliberate faults in them are no reason to warn.
 function(cairn_subject_options target)
-  if(TARGET cairn_flags)
-    target_link_libraries(${target} PRIVATE cairn_flags)
-  endif()
+  target_link_libraries(${target} PRIVATE cairn_flags cairn_test_flags)
   target_compile_options(${target} PRIVATE -fno-builtin -O1 -g
     -Wno-unused-result -Wno-deprecated-declarations)
   if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
@@ -41,8 +39,20 @@ function(cairn_subject_options target)
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
 
-# Every program here has a guard against hanging of its own; ctest's limit is the second line.
+# The headers of the programs with GoogleTest, compiled as these are.
+if(CAIRN_TEST_HEADERS AND NOT TARGET cairn_subject_headers)
+  cairn_precompile(cairn_subject_headers LIBRARIES GTest::gmock GTest::gtest
+    HEADERS <gmock/gmock.h> <gtest/gtest.h> <atomic> <string> <thread> <vector>)
+  cairn_subject_options(cairn_subject_headers)
+endif()
+
+# Every program here has a guard against hanging of its own; ctest's limit is the second line. An
+# emulator, itself a program of this machine, is told what is meant for the program in it.
 function(cairn_subject_register test label environment)
+  if(CMAKE_CROSSCOMPILING AND environment)
+    list(JOIN environment "," environment)
+    set(environment "QEMU_SET_ENV=${environment}")
+  endif()
   set_tests_properties(${test} PROPERTIES
     LABELS ${label} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endfunction()
@@ -65,8 +75,15 @@ function(cairn_subject_test name)
   add_executable(${name} ${ARG_SOURCES})
   cairn_subject_options(${name})
   target_link_libraries(${name} PRIVATE ${runtime})
+  cairn_needs(${ARG_LABEL} ${name})
+  if(NOT ARG_PLAIN)
+    cairn_precompiled_headers(${name} cairn_subject_headers)
+  endif()
 
   if(PRELOAD IN_LIST ARG_SUBJECTS AND CAIRN_SUBJECT_LIBRARY)
+    if(TARGET cairn-malloc)
+      cairn_needs(${ARG_LABEL} cairn-malloc)
+    endif()
     add_test(NAME ${ARG_LABEL}.${name}.preload COMMAND ${name} ${ARG_ARGUMENTS})
     cairn_subject_register(${ARG_LABEL}.${name}.preload ${ARG_LABEL}
       "LD_PRELOAD=${CAIRN_SUBJECT_LIBRARY};CAIRN_TEST_SUBJECT=${CAIRN_SUBJECT_LIBRARY}")
@@ -80,6 +97,7 @@ function(cairn_subject_test name)
         set(preload LD_PRELOAD=$<TARGET_FILE:${library}>
                     CAIRN_TEST_SUBJECT=$<TARGET_FILE:${library}>)
         add_test(NAME ${test} COMMAND ${name} ${ARG_ARGUMENTS})
+        cairn_needs(${ARG_LABEL} ${library})
         cairn_subject_register(${test} ${ARG_LABEL}
           "${preload};CAIRN_TEST_HARDENED=${level}")
       endif()
@@ -94,6 +112,10 @@ function(cairn_subject_test name)
     add_executable(${name}_static ${ARG_SOURCES})
     cairn_subject_options(${name}_static)
     target_link_libraries(${name}_static PRIVATE cairn-malloc-static ${runtime})
+    cairn_needs(${ARG_LABEL} ${name}_static)
+    if(NOT ARG_PLAIN)
+      cairn_precompiled_headers(${name}_static cairn_subject_headers)
+    endif()
     add_test(NAME ${ARG_LABEL}.${name}.static COMMAND ${name}_static ${ARG_ARGUMENTS})
     cairn_subject_register(${ARG_LABEL}.${name}.static ${ARG_LABEL} "CAIRN_TEST_SUBJECT=self")
   endif()

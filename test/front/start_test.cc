@@ -32,8 +32,8 @@ std::string errors_of(const std::string &environment,
     if (length < 0)
         return "no /proc";
     path[length] = '\0';
-    const std::string command =
-        environment + " '" + path + "' --gtest_filter=" + name + " 2>&1 >/dev/null";
+    const std::string command = environment + " " CAIRN_TEST_EMULATOR " '" + path +
+                                "' --gtest_filter=" + name + " 2>&1 >/dev/null";
     FILE *pipe = popen(command.c_str(), "r");
     std::string text;
     for (int c; pipe && (c = fgetc(pipe)) != EOF;)

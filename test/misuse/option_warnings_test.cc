@@ -14,10 +14,16 @@ namespace {
 subject::Outcome run_with(const std::string &options) {
   const std::string setting = "CAIRN_OPTIONS=" + options;
   const char *preload = getenv("LD_PRELOAD");
-  const std::string preload_setting = std::string("LD_PRELOAD=") + (preload ? preload : "");
+  // An emulator is a program of this machine: it passes on what is meant for the one in it.
+  const std::string emulator = CAIRN_TEST_EMULATOR;
+  const std::string preload_setting =
+      (emulator.empty() ? "LD_PRELOAD=" : "QEMU_SET_ENV=LD_PRELOAD=") +
+      std::string(preload ? preload : "");
   char *environment[] = {const_cast<char *>(setting.c_str()),
                          const_cast<char *>(preload_setting.c_str()), nullptr};
-  return subject::run_program({SMALL_PROGRAM}, environment, 20, [] {});
+  std::vector<std::string> command = {SMALL_PROGRAM};
+  if (!emulator.empty()) command.insert(command.begin(), emulator);
+  return subject::run_program(command, environment, 20, [] {});
 }
 
 long lines_of(const std::string &text) { return std::count(text.begin(), text.end(), '\n'); }

@@ -22,8 +22,10 @@ using model::kMiB;
 using model::Lanes;
 using model::Shadow;
 
-// A sanitizer's runtime cannot start threads in the child of a threaded process.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// A sanitizer's runtime cannot start threads in the child of a threaded process, nor can qemu-user.
+#if CAIRN_TEST_EMULATED
+constexpr bool kChildrenMayThread = false;
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kChildrenMayThread = false;
 #elif defined(__has_feature)
 constexpr bool kChildrenMayThread =

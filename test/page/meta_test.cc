@@ -1,4 +1,5 @@
 // Metadata memory: dense, zero, aligned, never handed out twice, and what is done when it runs out.
+// One process a case: a case may use up what the next one would find.
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,5 @@
 // The pool of guarded blocks: where blocks stand, what is accessible, the order of reuse, misuse.
+// One process a case: one of them asks for a slot that no other has used.
 
 #include "watch/guarded_layer.h"
 

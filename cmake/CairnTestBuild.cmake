@@ -1,0 +1,61 @@
+# How the tests are compiled, which takes most of the time of a check: GoogleTest, the flags of test
+# code, precompiled headers.
+
+# Debian has GoogleTest as libraries for its own machine and as sources for all others.
+set(CAIRN_GOOGLETEST_SOURCES "" CACHE PATH
+  "GoogleTest's sources, where there is no library of it for the machine that is built for")
+if(CAIRN_GOOGLETEST_SOURCES)
+  set(INSTALL_GTEST OFF)
+  add_subdirectory(${CAIRN_GOOGLETEST_SOURCES} ${PROJECT_BINARY_DIR}/googletest
+    EXCLUDE_FROM_ALL SYSTEM)
+else()
+  find_package(GTest REQUIRED)
+endif()
+
+# For the code of the tests alone, after all other flags: the library's objects keep theirs.
+set(CAIRN_TEST_FLAGS "" CACHE STRING "More compiler flags for the code of the tests")
+add_library(cairn_test_flags INTERFACE)
+separate_arguments(flags UNIX_COMMAND "${CAIRN_TEST_FLAGS}")
+target_compile_options(cairn_test_flags INTERFACE ${flags})
+
+# A test that an emulator cannot run skips itself and says why; one that starts a program of ours
+# starts it by CAIRN_TEST_EMULATOR, which is empty on the machine itself.
+if(CMAKE_CROSSCOMPILING)
+  target_compile_definitions(cairn_test_flags INTERFACE CAIRN_TEST_EMULATED=1
+    CAIRN_TEST_EMULATOR="${CMAKE_CROSSCOMPILING_EMULATOR}")
+else()
+  target_compile_definitions(cairn_test_flags INTERFACE CAIRN_TEST_EMULATED=0
+    CAIRN_TEST_EMULATOR="")
+endif()
+
+# GoogleTest's headers and those of the C++ library are the larger part of every test's text.
+# ccache keeps nothing of what is compiled so, unless told to be sloppy, and then wins more.
+set(headers ON)
+if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+  set(headers OFF)
+endif()
+option(CAIRN_TEST_HEADERS "Precompile the headers that most tests include" ${headers})
+
+# cairn_precompiled_headers(TARGET OWNER): the headers that OWNER has precompiled, which must have
+# been compiled with the same flags.
+function(cairn_precompiled_headers target owner)
+  if(CAIRN_TEST_HEADERS)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  endif()
+endfunction()
+
+# cairn_precompile(OWNER LIBRARIES target... HEADERS header...)
+function(cairn_precompile owner)
+  cmake_parse_arguments(arg "" "" "LIBRARIES;HEADERS" ${ARGN})
+  if(CAIRN_TEST_HEADERS)
+    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${owner}.cc CONTENT "")
+    add_library(${owner} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${owner}.cc)
+    target_link_libraries(${owner} PRIVATE ${arg_LIBRARIES})
+    target_precompile_headers(${owner} PRIVATE ${arg_HEADERS})
+  endif()
+endfunction()
+
+cairn_precompile(cairn_test_headers
+  LIBRARIES cairn_core cairn_flags cairn_test_flags GTest::gtest_main
+  HEADERS <gtest/gtest.h> <algorithm> <atomic> <map> <memory> <random> <set> <string> <thread>
+          <vector>)
