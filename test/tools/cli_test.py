@@ -1,5 +1,6 @@
 """The command line as a whole: version, completion, files, and no traceback whatever happens."""
 
+import ast
 import os
 import pathlib
 import re
@@ -49,6 +50,18 @@ class CommandLineTest(unittest.TestCase):
             result = start(*arguments)
             self.assertEqual(result.returncode, 2)
             self.assertNotIn("Traceback", result.stderr)
+
+    def test_closed_and_narrow_streams(self):
+        for redirection in (">&-", "2>&-", "<&- >&- 2>&-"):
+            result = subprocess.run(["sh", "-c", f"exec {TOOL} --version {redirection}"],
+                                    capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+        result = start("bench", "--list", "--rows", "a-cycle", PYTHONIOENCODING="ascii")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_sources_are_of_the_oldest_python(self):
+        for path in [pathlib.Path(TOOL), *tool_path.TOOLS.glob("cairn/*.py")]:
+            ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 9))
 
     def test_every_error_is_a_sentence(self):
         for error, status, text in (

@@ -143,10 +143,7 @@ class RunAll(unittest.TestCase):
         def __init__(self, *results):
             self.results = list(results)
 
-        def faults(self):
-            return [CALL, ACCESS]
-
-        def commit(self, fault, _library):
+        def commit(self, _fault, _library):
             result = self.results.pop(0)
             if isinstance(result, BaseException):
                 raise result
@@ -155,7 +152,8 @@ class RunAll(unittest.TestCase):
     def run_all(self, *results, advance=lambda: None):
         allocators = [matrix_command.Allocator("cairn", None)]
         with mock.patch("os.cpu_count", return_value=1):
-            return misuse_matrix.run_all(self.Program(*results), allocators, 1, advance)
+            return misuse_matrix.run_all(self.Program(*results), [CALL, ACCESS], allocators, 1,
+                                         advance)
 
     def test_fault_that_did_not_happen(self):
         results, problems, interrupt = self.run_all(UserError("did not come to it"), LATE)
@@ -247,6 +245,16 @@ class Command(unittest.TestCase):
             run = self.run_matrix(*arguments)
             self.assertEqual(run.returncode, 2, run.stderr)
 
+    def in_process(self, faults, write=None, expect=None, record=None):
+        matrix_command.matrix(["cairn=" + os.environ["CAIRN_TEST_LIBRARY"]], False, faults, 1,
+                              write, expect, record, None)
+
+    def test_missing_folder_from_outside(self):
+        run = self.run_matrix("--write", "/no/such/file",
+                              "cairn=" + os.environ["CAIRN_TEST_LIBRARY"])
+        self.assertEqual((run.returncode, run.stdout), (2, ""))
+        self.assertEqual(run.stderr, "cairn: --write /no/such/file: there is no folder /no/such\n")
+
     def test_files_that_cannot_be_are_refused_before_the_first_fault(self):
         with tempfile.TemporaryDirectory() as directory:
             marks = pathlib.Path(directory) / "started"
@@ -256,24 +264,23 @@ class Command(unittest.TestCase):
             faults.chmod(0o755)
             plain = pathlib.Path(directory) / "plain.md"
             plain.write_text("no markers\n")
-            for option, path, text in (("--write", "/no/such/file", "there is no folder /no/such"),
-                                       ("--write", f"{directory}/new", "No such file"),
-                                       ("--write", str(plain), "lacks the lines"),
-                                       ("--record", "/no/such/file", "there is no folder"),
-                                       ("--expect", "/no/such/file", "No such file")):
-                run = self.run_matrix("--faults", str(faults), option, path,
-                                      "cairn=" + os.environ["CAIRN_TEST_LIBRARY"])
-                self.assertEqual(run.returncode, 2, run.stderr)
-                self.assertIn(text, run.stderr)
-                self.assertNotIn("Traceback", run.stderr)
+            folder = pathlib.Path(directory)
+            missing = pathlib.Path("/no/such/file")
+            for option, path, text in (("write", missing, "there is no folder /no/such"),
+                                       ("write", folder / "new", "No such file"),
+                                       ("write", plain, "lacks the lines"),
+                                       ("record", missing, "there is no folder"),
+                                       ("expect", missing, "No such file")):
+                with self.assertRaisesRegex(UserError, text):
+                    self.in_process(faults, **{option: path})
                 self.assertFalse(marks.exists(), (option, path))
 
     def test_program_that_is_not_the_faults(self):
-        for program in ("/bin/true", "/etc/passwd", "/nonexistent"):
-            run = self.run_matrix("--faults", program,
-                                  "cairn=" + os.environ["CAIRN_TEST_LIBRARY"])
-            self.assertEqual(run.returncode, 2, run.stderr)
-            self.assertNotIn("Traceback", run.stderr)
+        for program, text in (("/bin/true", "lists no faults"),
+                              ("/etc/passwd", "Permission denied"),
+                              ("/nonexistent", "no such file")):
+            with self.assertRaisesRegex(UserError, text):
+                self.in_process(pathlib.Path(program))
 
 
 if __name__ == "__main__":

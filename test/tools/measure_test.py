@@ -92,7 +92,8 @@ class MeasureTest(unittest.TestCase):
         self.assertEqual(run.output, measure(["echo", "saved"]).output)
 
     def test_limit_kills_what_does_not_end(self):
-        run = measure(["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], limit_s=0.1)
+        run = measure(["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], limit_s=0.1,
+                      grace_s=0.2)
         self.assertEqual((run.signal, run.stopped, run.killed, run.status), (9, True, True, 0))
 
     def test_limit_ends_what_is_left_behind_and_counts_it(self):

@@ -21,7 +21,10 @@ MEMORY_SHARE = 0.75  # of what is available, on machines that have less
 def complete_rows(incomplete: str):
     """Row names for the shell; after a comma, of what follows it."""
     done, comma, begun = incomplete.rpartition(",")
-    names = [line.split("\t")[0] for line in bench_files.listed_rows()]
+    try:
+        names = [line.split("\t")[0] for line in bench_files.listed_rows()]
+    except (UserError, OSError):
+        return []  # an installed tool has no rows
     return [done + comma + name for name in names if name.startswith(begun)]
 
 

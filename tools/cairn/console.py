@@ -8,6 +8,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 PIPED_COLUMNS = 120  # where the output is no terminal, whose width would decide
 
+
+def _fill_closed():
+    """Gives descriptors 0 to 2 that the caller closed to the null device; the next file would get
+    their numbers, and a program under test write into it."""
+    while True:
+        number = os.open(os.devnull, os.O_RDWR)
+        if number > 2:
+            os.close(number)
+            break
+        os.set_inheritable(number, True)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))
+
+
+_fill_closed()
 # Of names in a strange encoding, or signs that the terminal's encoding lacks.
 for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):

@@ -136,13 +136,12 @@ def _read_document(path):
     return text
 
 
-def _commit_all(program, allocators, runs):
+def _commit_all(program, faults, allocators, runs):
     """Every fault under every allocator, with progress."""
-    faults = program.faults()
     with progress() as shown:
         task = shown.add_task("faults", total=len(allocators) * len(faults))
-        return faults, *misuse_matrix.run_all(program, allocators, runs,
-                                              lambda: shown.advance(task))
+        return misuse_matrix.run_all(program, faults, allocators, runs,
+                                     lambda: shown.advance(task))
 
 
 def _leave(problems, interrupt=None):
@@ -185,10 +184,11 @@ def matrix(
     expected = misuse_matrix.read_expectation(expect, [one.name for one in allocators]) \
         if expect else None
     program = misuse_matrix.Program(faults_program or files.built_program("cairn-faults"))
+    faults = program.faults()
     for allocator in allocators:
         program.check_owner(allocator)
 
-    faults, results, problems, interrupt = _commit_all(program, allocators, runs)
+    results, problems, interrupt = _commit_all(program, faults, allocators, runs)
     if expect is None or interrupt:
         print_table(faults, results)
     if interrupt:

@@ -12,6 +12,7 @@ from cairn.files import measure_program
 STDERR_TAIL_BYTES = 4000
 INTERRUPT_GRACE_S = 1  # what the terminal's interrupt has reached may end by itself
 STOP_S = 10  # cairn-measure ends a command within five
+GRACE_S = 5  # from SIGTERM to SIGKILL
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def _environment(library, probe_file):
     return environment, preload_value(libraries, os.environ)
 
 
-def measure(command, library=None, stdin=None, show_output=False, limit_s=None, probe_file=None):
+def measure(command, library=None, stdin=None, show_output=False, limit_s=None, probe_file=None,
+            grace_s=GRACE_S):
     """Runs the command, under a library that replaces malloc if one is given. With a limit it gets
     SIGTERM after that time, and SIGKILL if that does not help. With a probe file, each of its
     processes writes there which malloc it has (cairn.probe), for some 0.1 ms and 0.2 MiB."""
@@ -118,7 +120,8 @@ def measure(command, library=None, stdin=None, show_output=False, limit_s=None, 
     if preload:
         arguments += ["--preload", preload]
     if limit_s:
-        arguments += ["--for", str(max(1, round(limit_s * 1000)))]
+        arguments += ["--for", str(max(1, round(limit_s * 1000))),
+                      "--grace", str(round(grace_s * 1000))]
 
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, \
             tempfile.TemporaryFile() as result, open(stdin or os.devnull, "rb") as stdin_file:

@@ -129,10 +129,9 @@ class Program:
         return classify(fault, run.stdout, run.returncode)
 
 
-def run_all(program, allocators, runs, advance):
+def run_all(program, faults, allocators, runs, advance):
     """({allocator name: {fault name: its worst result}}, sentences on faults that did not happen,
     the interrupt that ended it early or None). `advance` is called after each fault."""
-    faults = program.faults()
     results = {allocator.name: dict.fromkeys((fault.name for fault in faults), UNKNOWN)
                for allocator in allocators}
     problems = []

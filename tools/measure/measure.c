@@ -1,6 +1,6 @@
 // cairn-measure: runs one command and writes what it cost as one line of key=value words.
 //
-//   cairn-measure [--preload LIBRARIES] [--for MILLISECONDS] RESULT_FD COMMAND [ARGUMENT…]
+//   cairn-measure [--preload LIBRARIES] [--for MS] [--grace MS] RESULT_FD COMMAND [ARGUMENT…]
 //
 // It exists because the peak RSS that wait4 reports begins with the peak of the process image
 // that called exec (Linux, exec_mmap: the old image's high-water mark is carried over). A Python
@@ -11,9 +11,9 @@
 // RSS is that of the largest single process (getrusage's rule). A process that is left behind as
 // a daemon is not counted.
 //
-// With --for, the command is sent SIGTERM after that time, and SIGKILL when it has not ended
-// GRACE_MS later. What it leaves behind then falls to this program (a subreaper), is stopped the
-// same way, and is counted. SIGTERM to this program does the same at once.
+// With --for, the command is sent SIGTERM after that time, and SIGKILL when it has not ended the
+// grace time later (5 s). What it leaves behind then falls to this program (a subreaper), is
+// stopped the same way, and is counted. SIGTERM to this program does the same at once.
 //
 // Exit status: 0 when the command was run, however it ended; 1 when it could not be started, 2 for
 // wrong arguments.
@@ -34,10 +34,12 @@
 #include <unistd.h>
 
 enum { GRACE_MS = 5000, KILL_AGAIN_MS = 10 };
+static const long longest_ms = LONG_MAX / 1000000;
 
 struct arguments {
     const char *preload; // NULL: nothing
     long limit_ms;       // 0: none
+    long grace_ms;       // from SIGTERM to SIGKILL
     int result_fd;
     char **command;
 };
@@ -71,10 +73,13 @@ static bool parse_arguments(int argc, char **argv, struct arguments *arguments)
 {
     int at = 1;
     for (; at + 1 < argc && argv[at][0] == '-'; at += 2) {
-        if (strcmp(argv[at], "--preload") == 0)
-            arguments->preload = argv[at + 1];
-        else if (strcmp(argv[at], "--for") != 0 ||
-                 !parse_number(argv[at + 1], LONG_MAX / 1000000, &arguments->limit_ms))
+        const char *name = argv[at], *value = argv[at + 1];
+        long *number = strcmp(name, "--for") == 0     ? &arguments->limit_ms
+                       : strcmp(name, "--grace") == 0 ? &arguments->grace_ms
+                                                      : NULL;
+        if (strcmp(name, "--preload") == 0)
+            arguments->preload = value;
+        else if (!number || !parse_number(value, longest_ms, number))
             return false;
     }
     long result_fd;
@@ -154,11 +159,11 @@ static int wait_for_signal(const sigset_t *set, long long most_ns)
 // Waits for the command and, where there is a limit, for what it leaves behind: nothing is sent
 // until the limit or our own SIGTERM, or the command has ended and left something; then SIGTERM;
 // after the grace time SIGKILL, again and again, since what a killed process leaves comes to us.
-static void await(pid_t command, long long limit_ns, const sigset_t *watched,
+static void await(pid_t command, const struct arguments *arguments, const sigset_t *watched,
                   struct outcome *outcome)
 {
-    bool all = limit_ns != LLONG_MAX, ended = false;
-    long long due_ns = all ? now_ns() + limit_ns : LLONG_MAX;
+    bool all = arguments->limit_ms > 0, ended = false;
+    long long due_ns = all ? now_ns() + arguments->limit_ms * 1000000LL : LLONG_MAX;
     int sent = 0;
     while (reap(command, all, outcome, &ended)) {
         bool due = now_ns() >= due_ns || (ended && !sent);
@@ -176,7 +181,7 @@ static void await(pid_t command, long long limit_ns, const sigset_t *watched,
         }
         if (all && !signal_left_behind(command, sent) && ended)
             return;
-        due_ns = now_ns() + (sent == SIGTERM ? GRACE_MS : KILL_AGAIN_MS) * 1000000LL;
+        due_ns = now_ns() + (sent == SIGTERM ? arguments->grace_ms : KILL_AGAIN_MS) * 1000000LL;
     }
 }
 
@@ -197,9 +202,9 @@ static int report(int fd, const struct outcome *outcome)
 
 int main(int argc, char **argv)
 {
-    struct arguments arguments = {0};
+    struct arguments arguments = {.grace_ms = GRACE_MS};
     if (!parse_arguments(argc, argv, &arguments)) {
-        fprintf(stderr, "usage: cairn-measure [--preload LIBRARIES] [--for MILLISECONDS] "
+        fprintf(stderr, "usage: cairn-measure [--preload LIBRARIES] [--for MS] [--grace MS] "
                         "RESULT_FD COMMAND…\n");
         return 2;
     }
@@ -233,8 +238,7 @@ int main(int argc, char **argv)
         perror("cairn-measure");
         return 1;
     }
-    await(child, arguments.limit_ms ? arguments.limit_ms * 1000000LL : LLONG_MAX, &watched,
-          &outcome);
+    await(child, &arguments, &watched, &outcome);
 
     int error;
     if (read(error_pipe[0], &error, sizeof error) == (ssize_t)sizeof error) {
