@@ -1,29 +1,48 @@
-"""`cairn run` from outside, as a user starts it."""
+"""`cairn run` as a user starts it: in this process, or from outside where that matters."""
 
+import contextlib
 import csv
+import io
 import json
 import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+import types
 import unittest
+from unittest import mock
 
 import tool_path
-from cairn import run_command
+from cairn import cli, run_command
 from cairn.errors import UserError
 
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 
 
 def cairn(*arguments):
+    """The tool in this process, which saves the time to start it."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    words = ["cairn", *map(os.fsdecode, arguments)]
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), \
+            mock.patch.object(sys, "argv", words):
+        status = cli._run()  # pylint: disable=protected-access
+    return types.SimpleNamespace(returncode=status, stdout=stdout.getvalue(),
+                                 stderr=stderr.getvalue())
+
+
+def cairn_outside(*arguments):
     return subprocess.run([str(tool_path.TOOLS / "bin" / "cairn"), *arguments],
                           capture_output=True, text=True, timeout=120, check=False)
 
 
-def run(*command, options=("--rounds", "1", "--warm-up", "0")):
-    return cairn("run", *options, "--lib", LIBRARY, *command)
+ONE_ROUND = ("--rounds", "1", "--warm-up", "0")
+
+
+def run(*command, options=ONE_ROUND, start=cairn):
+    return start("run", *options, "--lib", LIBRARY, *command)
 
 
 def find_library(pattern):
@@ -32,7 +51,7 @@ def find_library(pattern):
 
 class RunCommandTest(unittest.TestCase):
     def test_table(self):
-        result = run("--", "sort", "/etc/passwd")
+        result = run("--", "sort", "/etc/passwd", start=cairn_outside)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("sort /etc/passwd", result.stdout)
         for row in ("wall time", "CPU time", "peak RSS", "page faults"):
@@ -70,7 +89,8 @@ class RunCommandTest(unittest.TestCase):
         self.assertIn("cairn: free of 0x10, which is not a Cairn block", result.stderr)
 
     def test_show_output(self):
-        result = run("--", "echo", "seen twice", options=("--rounds", "1", "--show-output"))
+        result = run("--", "echo", "seen twice", options=("--rounds", "1", "--show-output"),
+                     start=cairn_outside)
         self.assertEqual(result.stdout.count("seen twice"), 3)  # with the table's title
         self.assertNotIn("output:", result.stdout)
 
@@ -254,6 +274,20 @@ class RunCommandTest(unittest.TestCase):
                       "int main(void) { return 0; }\n", check=True)
             result = run(str(program))
         self.assert_refused(result, "brings a malloc of its own")
+
+    def test_program_that_does_not_start(self):
+        with tempfile.TemporaryDirectory() as directory:
+            library, program = (pathlib.Path(directory) / name for name in ("libgone.so", "needs"))
+            subprocess.run(["cc", "-x", "c", "-", "-shared", "-o", str(library)], check=True,
+                           input="int gone;", text=True)
+            subprocess.run(["cc", "-x", "c", "-", "-o", str(program), "-Wl,--no-as-needed",
+                            "-xnone", str(library)], check=True, text=True,
+                           input="int main(void) { return 0; }")
+            library.unlink()
+            result = run(str(program))
+        self.assert_refused(result, "needs did not start under libcairn-malloc.so")
+        self.assertIn("exit status 127: ", result.stderr)
+        self.assertIn("libgone.so", result.stderr)
 
     def test_program_at_a_fixed_address_that_takes_the_address_of_malloc(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -192,7 +192,7 @@ def matrix(
     if expect is None or interrupt:
         print_table(faults, results)
     if interrupt:
-        _leave(problems, interrupt)
+        _leave((), interrupt)  # faults that the interrupt has ended are no problems
     if write:
         lines = markdown(faults, allocators, results, show_as or "cairn matrix", runs)
         output.write("--write", write, replace_part(document, lines))

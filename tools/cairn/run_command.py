@@ -12,7 +12,7 @@ import typer
 
 from cairn import bench_allocators, compare, files, measure, output, probe, program, report
 from cairn.console import note, out, progress, say
-from cairn.errors import UserError, as_sentences, os_sentence, status_of
+from cairn.errors import UserError, as_sentences, os_sentence, signal_name, status_of
 
 SYSTEM, OURS = "system", "Cairn"
 UNITS_S = {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}
@@ -85,7 +85,8 @@ class Plan:
             if status:
                 log.seek(0)
                 words = log.read().decode(errors="replace").strip().splitlines()
-                raise UserError(f"--prepare {self.prepare}: exit status {status}"
+                end = f"exit status {status}" if status > 0 else f"killed by {signal_name(-status)}"
+                raise UserError(f"--prepare {self.prepare}: {end}"
                                 + (f": {words[-1]}" if words else ""))
 
     def run_one(self, side, number):
@@ -100,8 +101,16 @@ class Plan:
         with probe.probe_file() as path:
             run = start(probe_file=path)
             side.processes = probe.read(path)
-        probe.check_served(side.name, self.command, side.library, side.processes)
+        if not run.failed_signal:  # that says more
+            self._check_served(side, run)
         return run
+
+    def _check_served(self, side, run):
+        if not side.processes and run.status:
+            words = run.stderr_tail.strip().splitlines()
+            raise UserError(f"{self.command[0]} did not start under {side.name}: "
+                            + report.describe_end(run) + (f": {words[-1]}" if words else ""))
+        probe.check_served(side.name, self.command, side.library, side.processes)
 
 
 def _measure(plan, sides, rounds, warm_up):
@@ -208,7 +217,8 @@ def run(
     The exit status is the program's; 128 + N when signal N ended it, 130 after an interrupt, 2
     when something could not be measured.
     """
-    plan = Plan(command, stdin, show_output, parse_duration(limit) if limit else None, prepare)
+    limit_s = None if limit is None else parse_duration(limit)
+    plan = Plan(command, stdin, show_output, limit_s, prepare)
     if stdin and not stdin.is_file():
         raise UserError(f"--stdin {stdin}: no such file")
     targets = {option: path for option, path in (("--json", json_file), ("--csv", csv_file),
