@@ -14,7 +14,12 @@ enum { FREE = 0, HELD = 1, WAITED = 2 };
 enum { SPIN_LIMIT = 100 };
 
 static struct fork_lock list = {.next = &list, .prev = &list};
-static bool registered;     /* lock: list */
+static bool registered; /* lock: list */
+/* Of this thread, one within the other: a signal handler may fork while this thread is between its
+ * handlers. The outermost takes and releases; the child of an inner one still has the rest of the
+ * outer one before it. */
+static thread_local_word uint32_t forks;
+
 static uint32_t generation; /* atomic: forks from the first process to this one */
 
 void fork_lock_acquire(struct fork_lock *lock)
@@ -39,6 +44,8 @@ void fork_lock_release(struct fork_lock *lock)
 
 static void before_fork(void)
 {
+    if (forks++ != 0)
+        return;
     fork_lock_acquire(&list);
     for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
         fork_lock_acquire(entry);
@@ -46,6 +53,8 @@ static void before_fork(void)
 
 static void in_parent(void)
 {
+    if (--forks != 0)
+        return;
     for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
         fork_lock_release(entry);
     fork_lock_release(&list);
@@ -55,6 +64,8 @@ static void in_parent(void)
 static void in_child(void)
 {
     store_relaxed(&generation, generation + 1);
+    if (--forks != 0)
+        return;
     for (struct fork_lock *entry = list.next; entry != &list; entry = entry->next)
         store_release(&entry->state, (uint32_t)FREE);
     store_release(&list.state, (uint32_t)FREE);

@@ -1,6 +1,7 @@
 // The locks that fork holds: mutual exclusion, and their state on both sides of a fork.
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,6 +88,49 @@ TEST(ForkLocks, AChildSeesWholeState)
         EXPECT_GT(state.first, 0);
         fork_lock_unwatch(&state.lock);
     }
+}
+
+// Stands for a signal handler that forks while the library is between its own fork handlers: this
+// one is registered first, and so called last before the fork.
+struct ForkAmidAFork {
+    ForkAmidAFork() { pthread_atfork(fork_once, nullptr, nullptr); }
+    static void fork_once()
+    {
+        if (!wanted)
+            return;
+        wanted = false;
+        const pid_t child = fork();
+        if (child == 0)
+            _exit(7);
+        waitpid(child, &status, 0);
+    }
+    static inline bool wanted = false;
+    static inline int status = -1;
+} fork_amid_a_fork;
+
+TEST(ForkLocks, AForkAmidAFork)
+{
+    struct fork_lock lock = {};
+    ASSERT_EQ(fork_lock_watch(&lock), 0);
+    alarm(20);
+    ForkAmidAFork::wanted = true;
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    EXPECT_EQ(lock.state, 0u);
+    if (child == 0) {
+        fork_lock_acquire(&lock);
+        fork_lock_release(&lock);
+        _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(WIFEXITED(ForkAmidAFork::status));
+    EXPECT_EQ(WEXITSTATUS(ForkAmidAFork::status), 7);
+    fork_lock_acquire(&lock); // the next fork takes it, too
+    fork_lock_release(&lock);
+    alarm(0);
+    fork_lock_unwatch(&lock);
 }
 
 TEST(ForkLocks, AnUnwatchedLockIsNotTouched)
