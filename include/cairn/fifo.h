@@ -119,7 +119,7 @@ CAIRN_API void cairn_fifo_read_stats(const cairn_fifo *fifo,
                                      cairn_fifo_stats *stats) CAIRN_NOEXCEPT;
 
 /* Any thread may make it. */
-CAIRN_API CAIRN_NODISCARD struct cairn_allocator
+CAIRN_API CAIRN_NODISCARD cairn_allocator
 cairn_fifo_allocator(cairn_fifo *fifo) CAIRN_NOEXCEPT;
 
 /* The slow halves of the inline functions; the first two are complete in themselves. */

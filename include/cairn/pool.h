@@ -179,7 +179,7 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine,
     }
 
 /* See cairn/allocator.h. Requests of up to the object's size and alignment are met with one. */
-CAIRN_API struct cairn_allocator cairn_pool_allocator(cairn_pool *pool) CAIRN_NOEXCEPT;
+CAIRN_API cairn_allocator cairn_pool_allocator(cairn_pool *pool) CAIRN_NOEXCEPT;
 
 /* ---- the fast paths, inline; what follows is not for direct use --------------------------- */
 

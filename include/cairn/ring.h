@@ -144,7 +144,7 @@ CAIRN_API void cairn_ring_read_stats(const cairn_ring *ring,
                                      cairn_ring_stats *stats) CAIRN_NOEXCEPT;
 
 /* alloc in the open frame; free does nothing; resize of the newest block. */
-CAIRN_API CAIRN_NODISCARD struct cairn_allocator
+CAIRN_API CAIRN_NODISCARD cairn_allocator
 cairn_ring_allocator(cairn_ring *ring) CAIRN_NOEXCEPT;
 
 /* The slow half of alloc; complete in itself. */

@@ -25,8 +25,10 @@
  *
  * Threads: a stack belongs to the thread that made it, or adopted it last. Only that thread may use
  * it, in every function; a thread is known by its thread pointer, so one that took an ended one's
- * place passes for it. A signal handler may call nothing here but on a stack that no interrupted
- * code can be using, made and grown before (buffer and `fixed`).
+ * place passes for it.
+ *
+ * A signal handler may push, pop and allocate on a stack of its own, made before by the thread that
+ * it interrupts, over a buffer and `fixed`; nothing else.
  *
  * Fork: the child's thread owns the stacks that it owned in the parent. Those of other threads stay
  * as they were; the child may adopt and delete them if their owners were not using them at the time

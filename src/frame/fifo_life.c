@@ -122,7 +122,7 @@ static void allocator_free(void *context, void *pointer, size_t size)
     cairn_fifo_free(context, pointer);
 }
 
-api struct cairn_allocator cairn_fifo_allocator(cairn_fifo *fifo)
+api cairn_allocator cairn_fifo_allocator(cairn_fifo *fifo)
 {
     static const struct cairn_allocator_operations own_thread = {
         .alloc = allocator_alloc,
@@ -140,6 +140,6 @@ api struct cairn_allocator cairn_fifo_allocator(cairn_fifo *fifo)
     };
     if (load_relaxed(&fifo_of(fifo)->owner) == NULL)
         fifo_die_not_owned(fifo_of(fifo));
-    return (struct cairn_allocator){fifo,
+    return (cairn_allocator){fifo,
                                     fifo_of(fifo)->any_thread_free ? &any_thread : &own_thread};
 }

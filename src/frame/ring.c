@@ -438,7 +438,7 @@ static void allocator_free(void *context, void *pointer, size_t size)
     (void)size;
 }
 
-api struct cairn_allocator cairn_ring_allocator(cairn_ring *ring)
+api cairn_allocator cairn_ring_allocator(cairn_ring *ring)
 {
     static const struct cairn_allocator_operations operations = {
         .alloc = allocator_alloc,
@@ -448,5 +448,5 @@ api struct cairn_allocator cairn_ring_allocator(cairn_ring *ring)
         .name = "ring",
     };
     check_not_ended(ring_of(ring));
-    return (struct cairn_allocator){ring, &operations};
+    return (cairn_allocator){ring, &operations};
 }

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-/* A descriptor keeps what it held when it was given back, but for its first word. */
+/* A descriptor keeps what it was given back with. */
 void stack_die_of_owner(const cairn_stack *head)
 {
     const struct stack *stack = head->inside;
@@ -54,6 +54,11 @@ void stack_verify(const struct stack *stack)
         }
         check_internal((uintptr_t)frame < above);
         above = (uintptr_t)frame;
+    }
+    uint64_t newest = stack->head->frame->serial & ~SERIAL_FLAGS;
+    for (const struct stack_hook *hook = stack->hooks; hook; hook = hook->older) {
+        check_internal(hook->serial <= newest);
+        newest = hook->serial;
     }
 }
 

@@ -162,7 +162,7 @@ static void allocator_free(void *context, void *pointer, size_t size)
         (void)stack_of(context);
 }
 
-api struct cairn_allocator cairn_stack_allocator(cairn_stack *stack)
+api cairn_allocator cairn_stack_allocator(cairn_stack *stack)
 {
     (void)stack_of(stack);
     static const struct cairn_allocator_operations operations = {
@@ -172,5 +172,5 @@ api struct cairn_allocator cairn_stack_allocator(cairn_stack *stack)
         .capabilities = CAIRN_CAN_RESIZE | CAIRN_FREES_TOGETHER,
         .name = "stack",
     };
-    return (struct cairn_allocator){stack, &operations};
+    return (cairn_allocator){stack, &operations};
 }

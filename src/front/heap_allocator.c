@@ -36,7 +36,7 @@ static void allocator_free(void *context, void *pointer, size_t size)
     entry_free(pointer);
 }
 
-api struct cairn_allocator cairn_heap_allocator(void)
+api cairn_allocator cairn_heap_allocator(void)
 {
     static const struct cairn_allocator_operations operations = {
         .alloc = allocator_alloc,
@@ -46,5 +46,5 @@ api struct cairn_allocator cairn_heap_allocator(void)
             CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
         .name = "heap",
     };
-    return (struct cairn_allocator){NULL, &operations};
+    return (cairn_allocator){NULL, &operations};
 }

@@ -35,7 +35,7 @@ static void free_object(void *pool, void *pointer, size_t size)
     cairn_pool_put(pool, pointer);
 }
 
-api struct cairn_allocator cairn_pool_allocator(struct cairn_pool *pool)
+api cairn_allocator cairn_pool_allocator(struct cairn_pool *pool)
 {
     enum {
         CAPABILITIES = CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_FREES_TOGETHER | CAIRN_ONE_SIZE
@@ -55,5 +55,5 @@ api struct cairn_allocator cairn_pool_allocator(struct cairn_pool *pool)
         .name = "pool_shared",
     };
     pool_must_live(pool);
-    return (struct cairn_allocator){pool, pool->shared ? &shared_operations : &operations};
+    return (cairn_allocator){pool, pool->shared ? &shared_operations : &operations};
 }

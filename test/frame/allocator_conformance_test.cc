@@ -9,6 +9,7 @@
 #include "cairn/pages.h"
 #include "cairn/pool.h"
 #include "cairn/ring.h"
+#include "cairn/scope.h"
 #include "cairn/stack.h"
 #include "cairn/tlsf.h"
 #include "frame/frame_kit.h"
@@ -25,6 +26,27 @@ struct StackSubject {
     cairn_stack *stack = cairn_stack_new(nullptr);
     cairn_allocator get() { return cairn_stack_allocator(stack); }
     ~StackSubject() { cairn_stack_delete(stack); }
+};
+struct BufferStackSubject {
+    static constexpr size_t kMostSize = kMiB, kMostAlign = 4 * kKiB;
+    std::vector<char> memory = std::vector<char>(32 * kMiB);
+    static cairn_stack *make(std::vector<char> &memory)
+    {
+        cairn_stack_options options = {};
+        options.buffer = memory.data();
+        options.buffer_bytes = memory.size();
+        options.fixed = true;
+        return cairn_stack_new(&options);
+    }
+    cairn_stack *stack = make(memory);
+    cairn_allocator get() { return cairn_stack_allocator(stack); }
+    ~BufferStackSubject() { cairn_stack_delete(stack); }
+};
+struct ScopeSubject {
+    static constexpr size_t kMostSize = kMiB, kMostAlign = 64 * kKiB;
+    cairn_mark mark = cairn_scope_push();
+    cairn_allocator get() { return cairn_stack_allocator(cairn_thread_stack()); }
+    ~ScopeSubject() { cairn_scope_pop(mark); }
 };
 struct FifoSubject {
     static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
@@ -110,9 +132,9 @@ template <class Subject> class AllocatorConformance : public testing::Test
     }
 };
 
-using Subjects =
-    testing::Types<HeapSubject, StackSubject, FifoSubject, SharedFifoSubject, RingSubject,
-                   PagesSubject, TlsfSubject, SharedTlsfSubject, PoolSubject, SharedPoolSubject>;
+using Subjects = testing::Types<HeapSubject, StackSubject, BufferStackSubject, ScopeSubject,
+                                FifoSubject, SharedFifoSubject, RingSubject, PagesSubject,
+                                TlsfSubject, SharedTlsfSubject, PoolSubject, SharedPoolSubject>;
 TYPED_TEST_SUITE(AllocatorConformance, Subjects);
 
 TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)
@@ -176,6 +198,37 @@ TYPED_TEST(AllocatorConformance, RefusalsAreAlike)
         EXPECT_EQ(cairn_allocator_alloc(this->allocator_, 8, align), nullptr);
         EXPECT_EQ(errno, EINVAL);
     }
+}
+
+// Memory that was used before among it, where the allocator has such.
+TYPED_TEST(AllocatorConformance, ZeroFormsAreZeroAndOnlyThey)
+{
+    size_t most = TypeParam::kMostSize < 3000 ? TypeParam::kMostSize : 3000;
+    for (int round = 0; round < 50; round++) {
+        void *used = cairn_allocator_alloc(this->allocator_, most, 8);
+        memset(used, 0xff, most);
+        cairn_allocator_free(this->allocator_, used, most);
+        size_t count = 1 + this->random_.below(most / 4);
+        void *blocks[] = {
+            cairn_allocator_alloc_zero(this->allocator_, count, 8),
+            cairn_allocator_alloc_array_zero(this->allocator_, count, 4, 8),
+        };
+        size_t sizes[] = {count, count * 4};
+        for (int i = 0; i < 2; i++) {
+            ASSERT_NE(blocks[i], nullptr);
+            const auto *bytes = static_cast<unsigned char *>(blocks[i]);
+            for (size_t j = 0; j < sizes[i]; j++)
+                ASSERT_EQ(bytes[j], 0);
+            memset(blocks[i], 0xff, sizes[i]);
+            cairn_allocator_free(this->allocator_, blocks[i], sizes[i]);
+        }
+    }
+    errno = 0;
+    EXPECT_EQ(cairn_allocator_alloc_array_zero(this->allocator_, SIZE_MAX / 2, 3, 8), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    errno = 0;
+    EXPECT_EQ(cairn_allocator_alloc_zero(this->allocator_, 8, 24), nullptr);
+    EXPECT_EQ(errno, EINVAL);
 }
 
 TYPED_TEST(AllocatorConformance, NullIsIgnored)
@@ -251,5 +304,35 @@ TYPED_TEST(AllocatorConformance, AnyThreadWhereItSaysSo)
 }
 
 TYPED_TEST(AllocatorConformance, HasAName) { EXPECT_STRNE(this->allocator_.operations->name, ""); }
+
+// One convention for all: an end ignores NULL and keeps errno.
+TEST(Ends, IgnoreNull)
+{
+    errno = 77;
+    EXPECT_EQ(cairn_stack_delete(nullptr), 0);
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    cairn_stack_pop(stack, cairn_mark{});
+    EXPECT_EQ(cairn_stack_delete(stack), 0);
+    EXPECT_EQ(cairn_fifo_delete(nullptr), 0);
+    cairn_fifo_close(nullptr);
+    cairn_fifo *fifo = cairn_fifo_new(nullptr);
+    cairn_fifo_free(fifo, nullptr);
+    EXPECT_EQ(cairn_fifo_delete(fifo), 0);
+    EXPECT_EQ(cairn_ring_delete(nullptr), 0);
+    cairn_ring_close(nullptr);
+    cairn_ring_release(cairn_frame{});
+    cairn_ring_retain(cairn_frame{}, 1);
+    cairn_pool_delete(nullptr);
+    cairn_pool_detach(nullptr);
+    cairn_pool *pool = cairn_pool_new(8, 8, nullptr);
+    cairn_pool_put(pool, nullptr);
+    cairn_pool_delete(pool);
+    cairn_tlsf_delete(nullptr);
+    cairn_tlsf *heap = cairn_tlsf_new(0);
+    cairn_tlsf_free(heap, nullptr);
+    cairn_tlsf_delete(heap);
+    cairn_free(nullptr);
+    EXPECT_EQ(errno, 77);
+}
 
 } // namespace

@@ -175,6 +175,34 @@ TEST(Stack, ChildOfForkOwnsWhatItsThreadOwned)
     cairn_stack_pop(stack.get(), mark);
 }
 
+// A stack of a thread that is not in the child can be adopted there, and ended.
+TEST(Stack, ChildOfForkMayAdoptThoseOfOtherThreads)
+{
+    cairn_stack *stack = nullptr;
+    void *block = nullptr;
+    in_thread([&] {
+        stack = cairn_stack_new(nullptr);
+        cairn_mark mark = cairn_stack_push(stack);
+        block = cairn_stack_alloc(stack, 100 * kKiB, 8);
+        paint(block, 100 * kKiB, 4);
+        EXPECT_NE(mark.frame, nullptr);
+    });
+    pid_t child = fork();
+    if (child == 0) {
+        cairn_stack_adopt(stack);
+        bool good = is_painted(block, 100 * kKiB, 4);
+        for (int i = 0; i < 1000; i++)
+            good = good && cairn_stack_alloc(stack, 1000, 8) != nullptr;
+        _exit(good && cairn_stack_delete(stack) == 0 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    cairn_stack_adopt(stack);
+    EXPECT_TRUE(is_painted(block, 100 * kKiB, 4));
+    EXPECT_EQ(cairn_stack_delete(stack), 0);
+}
+
 TEST(Stack, RefusedFirstBlockIsSpare)
 {
     if (!config_debug)
@@ -353,6 +381,8 @@ TEST(StackBuffer, FixedTakesNothingElse)
 // The system's calls that give memory back would empty it, the last one in a whole page of it.
 TEST(StackBuffer, IsNotGivenBack)
 {
+    if (memory_marks_active())
+        GTEST_SKIP() << "what the stack does not use cannot be written to";
     std::vector<char> memory(64 * kKiB);
     cairn_stack_options options = {};
     options.buffer = memory.data();
@@ -365,7 +395,7 @@ TEST(StackBuffer, IsNotGivenBack)
         os_sleep_ms(FRAME_DECAY_MS + 50);
         for (int i = 0; i < CAIRN_STACK_PUSH_TICK; i++)
             cairn_stack_pop(stack.get(), cairn_stack_push(stack.get()));
-        EXPECT_EQ(memory[44 * kKiB], frame_checked() ? memory[44 * kKiB] : 7);
+        EXPECT_EQ(memory[44 * kKiB], 7);
     }
     cairn_stack_pop(stack.get(), mark);
 }

@@ -1,13 +1,14 @@
-// Fuzzing of the stack: frames, blocks and their growth, seals, trims, changes of the owner and
-// failing system calls follow from the input. The shadow knows every open frame with its blocks:
-// place, contents, alignment; none overlaps another, and what an outer frame holds outlives every
-// inner one.
+// Fuzzing of the stack: frames, blocks and their growth, hooks, seals, trims, the caller's buffers,
+// changes of the owner and failing system calls follow from the input. The shadow knows every open
+// frame with its blocks: place, contents, alignment; none overlaps another, and what an outer frame
+// holds outlives every inner one.
 //
 // Without checks (preset fuzz-plain) the inline paths are at work, in checked builds the slow ones.
 
 #include <cairn/stack.h>
 #include <errno.h>
 
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -38,7 +39,19 @@ struct Frame {
     cairn_mark mark; // all zero for the base, below the first push
     bool sealed;
     std::vector<Block> blocks;
+    std::vector<size_t> hooks; // their numbers, in the order in which they were deferred
 };
+
+struct Hook {
+    std::vector<size_t> *ran;
+    size_t number;
+};
+
+void run_hook(void *context)
+{
+    const auto *hook = static_cast<const Hook *>(context);
+    hook->ran->push_back(hook->number);
+}
 
 class Run : fuzz::FrameRun
 {
@@ -48,6 +61,11 @@ class Run : fuzz::FrameRun
         cairn_stack_options options = {};
         options.reserve_bytes = kind() % 3 == 0 ? input.size(26) : 0;
         choose(options, input, 23);
+        if (kind() % 11 == 4) {
+            buffer_.resize(136 + kind() * 300);
+            options.buffer = buffer_.data() + kind() % 9;
+            options.buffer_bytes = buffer_.size() - kind() % 9;
+        }
         const bool plain = kind() % 2 == 0;
         if (plain)
             forget_limit();
@@ -63,7 +81,9 @@ class Run : fuzz::FrameRun
         end_faults();
         for (const Frame &frame : frames_)
             check(frame);
-        cairn_stack_delete(stack_);
+        expect_hooks(0);
+        require(cairn_stack_delete(stack_) == 0, "delete");
+        require(ran_ == wanted_, "hooks at the end", nullptr, ran_.size());
     }
 
   private:
@@ -100,7 +120,7 @@ class Run : fuzz::FrameRun
             return;
         }
         require(errno == kErrno, "push changed errno");
-        frames_.push_back({mark, false, {}});
+        frames_.push_back({mark, false, {}, {}});
     }
 
     // The newest frame, or an outer one with all above it.
@@ -116,10 +136,36 @@ class Run : fuzz::FrameRun
             check(frames_[i]);
             forget(frames_[i]);
         }
+        expect_hooks(index);
         cairn_stack_pop(stack_, frames_[index].mark);
+        require(ran_ == wanted_, "hooks", nullptr, ran_.size());
         frames_.resize(index);
         for (const Block &block : newest().blocks)
             check(block);
+    }
+
+    // Those of the frames from that one on, the last one first.
+    void expect_hooks(size_t first)
+    {
+        ran_.clear();
+        wanted_.clear();
+        for (size_t i = frames_.size(); i-- > first;)
+            wanted_.insert(wanted_.end(), frames_[i].hooks.rbegin(), frames_[i].hooks.rend());
+    }
+
+    void defer()
+    {
+        if (newest().sealed)
+            return;
+        errno = kErrno;
+        void *place = cairn_stack_alloc(stack_, sizeof(Hook), alignof(Hook));
+        if (!came(place, sizeof(Hook)))
+            return;
+        const auto *hook = new (place) Hook{&ran_, ++serial_};
+        const int result = cairn_stack_defer(stack_, run_hook, place);
+        require(result == 0 || (may_fail() && result == ENOMEM), "defer");
+        if (result == 0)
+            newest().hooks.push_back(hook->number);
     }
 
     void *call(size_t kind, size_t size, size_t align)
@@ -308,7 +354,9 @@ class Run : fuzz::FrameRun
                 check(frame);
                 forget(frame);
             }
+            expect_hooks(0);
             cairn_stack_reset(stack_);
+            require(ran_ == wanted_, "hooks of a reset", nullptr, ran_.size());
             frames_.assign(1, {});
         } else if (kind == 1 && outermost) { // another thread owns it for a while
             Input part = input.part(input.below(64));
@@ -318,12 +366,17 @@ class Run : fuzz::FrameRun
                     step(part, false);
             }).join();
             cairn_stack_adopt(stack_);
+        } else if (kind == 2) {
+            defer();
         } else {
             for (const Frame &frame : frames_)
                 check(frame);
         }
     }
 
+    std::vector<char> buffer_;
+    std::vector<size_t> ran_;
+    std::vector<size_t> wanted_;
     cairn_stack *stack_;
     std::vector<Frame> frames_;
     size_t blocks_ = 0;
