@@ -74,6 +74,10 @@ static struct span *map_span(size_t bytes, size_t align)
     struct span *span;
     if (bytes >= HUGE_MIN_BYTES || align > HUGE_ALIGNMENT_BYTES) {
         span = pages_map_huge(bytes, align);
+        if (span && page_map_cover(span->base, bytes) != 0) {
+            pages_give_huge(span);
+            span = NULL;
+        }
         if (span)
             enter(span, SPAN_RUN_HUGE);
         return span;

@@ -115,19 +115,16 @@ bool large_matches(const struct span *span, size_t size_bytes)
     return size_bytes <= bytes && align_up(least, os_page_size()) + spare >= bytes;
 }
 
+/* What gets no mapping of its own becomes a block like others. */
 static struct span *take_growing(size_t size_bytes)
 {
-    if (config_guarded_blocks && size_bytes <= PTRDIFF_MAX / 2) {
-        struct span *span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
-        if (span || size_bytes >= GROWING_MIN_BYTES)
-            return span;
-    }
-    if (size_bytes < GROWING_MIN_BYTES)
-        return pages_take(pages_for(size_bytes), PAGE_BYTES);
-    if (size_bytes > PTRDIFF_MAX / 2)
-        return NULL;
-    struct span *span = pages_map_huge(size_bytes + size_bytes / 8, PAGE_BYTES);
-    return span ? span : pages_map_huge(size_bytes, PAGE_BYTES);
+    struct span *span = NULL;
+    bool has_spare = size_bytes <= PTRDIFF_MAX / 2;
+    if (config_guarded_blocks && has_spare)
+        span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
+    else if (has_spare && size_bytes >= GROWING_MIN_BYTES)
+        span = pages_map_huge(size_bytes + size_bytes / 8, PAGE_BYTES);
+    return span ? span : take(size_bytes, PAGE_BYTES);
 }
 
 struct span *large_allocate_growing(size_t size_bytes)

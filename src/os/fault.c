@@ -10,6 +10,7 @@ static struct {
     size_t seen;  /* atomic: calls since the plan was made */
     size_t first; /* const while a plan runs */
     size_t count; /* const while a plan runs; 0: none */
+    size_t every; /* const while a plan runs: of them, each so-many-th fails */
     int error;    /* const while a plan runs; positive */
 } plan;
 
@@ -18,7 +19,7 @@ bool fault_strikes(int *error)
     if (!config_debug)
         return false;
     size_t turn = fetch_add_relaxed(&plan.seen, (size_t)1);
-    if (turn - plan.first >= plan.count)
+    if (turn - plan.first >= plan.count || (turn - plan.first) % plan.every != 0)
         return false;
     *error = -plan.error;
     return true;
@@ -26,9 +27,15 @@ bool fault_strikes(int *error)
 
 size_t os_fault_plan(size_t skip, size_t count, int error)
 {
+    return os_fault_plan_every(skip, count, 1, error);
+}
+
+size_t os_fault_plan_every(size_t skip, size_t count, size_t every, int error)
+{
     size_t seen = load_relaxed(&plan.seen);
     plan.count = 0;
     plan.first = skip;
+    plan.every = every;
     plan.error = error;
     store_relaxed(&plan.seen, (size_t)0);
     plan.count = count;

@@ -15,8 +15,8 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-#ifndef MREMAP_DONTUNMAP
-#define MREMAP_DONTUNMAP 4
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
 #endif
 #ifndef PR_SET_VMA
 #define PR_SET_VMA           0x53564d41
@@ -63,6 +63,15 @@ void *os_reserve_near(void *hint, size_t size_bytes)
     return map(hint, size_bytes, PROT_NONE, MAP_NORESERVE);
 }
 
+/* A kernel before 4.17 takes the address for a wish. */
+bool os_reserve_at(void *start, size_t size_bytes)
+{
+    void *place = map(start, size_bytes, PROT_NONE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+    if (place && place != start)
+        (void)os_unmap(place, size_bytes);
+    return place == start;
+}
+
 void *os_map(size_t size_bytes) { return map(NULL, size_bytes, PROT_READ | PROT_WRITE, 0); }
 
 static int call_on_range(long number, void *start, size_t size_bytes, long third)
@@ -107,30 +116,39 @@ int os_huge_pages(void *start, size_t size_bytes, bool wanted)
     return call_on_range(SYS_madvise, start, size_bytes, wanted ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
-static int remap(void *start, size_t old_bytes, size_t new_bytes, long flags, void *destination)
+static long remap(void *start, size_t old_bytes, size_t new_bytes, long flags, void *destination)
 {
     int error;
     if (fault_strikes(&error))
         return error;
-    long result = kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags,
-                              (long)destination, 0);
-    return kernel_failed(result) ? (int)result : 0;
+    return kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags,
+                       (long)destination, 0);
 }
 
 int os_resize(void *start, size_t old_bytes, size_t new_bytes)
 {
-    return remap(start, old_bytes, new_bytes, 0, NULL);
+    long result = remap(start, old_bytes, new_bytes, 0, NULL);
+    return kernel_failed(result) ? (int)result : 0;
 }
 
-int os_move(void *start, size_t old_bytes, void *destination, size_t new_bytes)
+void *os_move(void *start, size_t old_bytes, size_t new_bytes)
 {
-    return remap(start, old_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, destination);
+    long result = remap(start, old_bytes, new_bytes, MREMAP_MAYMOVE, NULL);
+    return kernel_failed(result) ? NULL : (void *)result;
 }
 
-int os_move_memory(void *start, size_t size_bytes, void *destination)
+/* The kernel unmaps the destination before it looks at everything. What it looks at afterwards is
+ * whether the memory may grow, which it does not here, and whether it is one mapping: so we ask for
+ * that first. */
+enum os_moved os_move_onto(void *start, size_t size_bytes, void *destination)
 {
-    return remap(start, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
-                 destination);
+    if (os_resize(start, size_bytes, size_bytes) != 0)
+        return OS_KEPT;
+    long result = remap(start, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, destination);
+    if (!kernel_failed(result))
+        return OS_MOVED;
+    bool untouched = result == -EPERM || result == -EINVAL || result == -ENOSYS;
+    return untouched || os_reserve_at(destination, size_bytes) ? OS_KEPT : OS_LOST;
 }
 
 size_t os_resident(void *start, size_t size_bytes)

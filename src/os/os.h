@@ -18,16 +18,21 @@
 size_t os_page_size(void);           /* 4096 until os_init has asked */
 void *os_reserve(size_t size_bytes); /* address space without memory or permission */
 void *os_reserve_near(void *hint, size_t size_bytes); /* there if it is free, else anywhere */
+bool os_reserve_at(void *start, size_t size_bytes);   /* false when something is there */
 int os_commit(void *start, size_t size_bytes); /* reserved: now readable and writable, zero */
 void *os_map(size_t size_bytes);               /* readable and writable, zero */
 int os_resize(void *start, size_t old_bytes, size_t new_bytes); /* of a mapping, in place */
-int os_move(void *start, size_t old_bytes, void *destination,
-            size_t new_bytes); /* replaces what is there */
-/* Moves the memory alone: `start` stays mapped, without memory. */
-int os_move_memory(void *start, size_t size_bytes, void *destination);
+/* To another place at another size: the kernel says where. NULL when refused: nothing has changed.
+ */
+void *os_move(void *start, size_t old_bytes, size_t new_bytes);
+/* Onto a reservation of the caller's, of the same size. Not moved, the destination is reserved as
+ * before, or, OS_LOST, it may be anybody's: then nothing of it must be touched or unmapped. */
+enum os_moved { OS_MOVED, OS_KEPT, OS_LOST };
+enum os_moved os_move_onto(void *start, size_t size_bytes, void *destination);
 int os_unmap(void *start, size_t size_bytes);
 int os_purge(void *start, size_t size_bytes); /* gives the memory back; zero when read again */
-int os_trap(void *start, size_t size_bytes);  /* gives the memory back; any access faults */
+int os_trap(void *start,
+            size_t size_bytes); /* of a mapping: gives the memory back; any access faults */
 size_t os_resident(void *start, size_t size_bytes); /* bytes in memory; swapped ones do not count */
 int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes,
@@ -89,5 +94,7 @@ const char *os_locate(uintptr_t address, uintptr_t *base);
  * 0 ends the plan. In release builds this does nothing. Returns the number of calls seen since the
  * last plan. */
 size_t os_fault_plan(size_t skip, size_t count, int error);
+/* The same, but of the `count` calls only the first fails and each `every`-th after it. */
+size_t os_fault_plan_every(size_t skip, size_t count, size_t every, int error);
 
 #endif

@@ -1,7 +1,8 @@
-/* The list of arenas and their reservation: see arena.h. */
+/* The list of arenas, their reservation and the claims to their pages: see arena.h. */
 #include "page/arena.h"
 
 #include "base/bits.h"
+#include "base/test_delay.h"
 #include "os/os.h"
 #include "page/state.h"
 
@@ -9,19 +10,35 @@
 
 enum {
     ARENA_LIMIT = 4096,
-    FIRST_PAGES = (64 << 20) >> PAGE_SHIFT,
-    SMALLEST_PAGES = (1 << 20) >> PAGE_SHIFT,
+    FIRST_PAGES = (512 << 10) >> PAGE_SHIFT,
+    STEP_PAGES =
+        (64 << 20) >> PAGE_SHIFT, /* as much as there is, up to this; then a quarter of it */
+    SMALLEST_PAGES = (64 << 10) >> PAGE_SHIFT,
 };
 
 /* Bounded by the bitmap, one bit a page, that must fit into a piece of metadata: 4 GiB. */
 static const size_t LARGEST_PAGES = (size_t)1 << 20;
 
-static struct arena *arenas[ARENA_LIMIT]; /* page lock: sorted by address */
-static size_t count;                      /* page lock */
+static struct arena *added[ARENA_LIMIT]; /* page lock writes: by age; readers look below `count` */
+static uint16_t sorted[ARENA_LIMIT];     /* page lock: places in `added`, by address */
+static size_t count;                     /* atomic, page lock writes */
 
-size_t arena_count(void) { return count; }
+size_t arena_count(void) { return load_acquire(&count); } /* pairs with arena_insert */
 
-struct arena *arena_at(size_t index) { return arenas[index]; }
+struct arena *arena_at(size_t index) { return added[index]; }
+
+static bool holds(const struct arena *arena, const void *address)
+{
+    return arena->base <= (const char *)address && arena_page(arena, address) < arena->pages;
+}
+
+struct arena *arena_of(const void *address)
+{
+    for (size_t i = 0; i < arena_count(); i++)
+        if (holds(added[i], address))
+            return added[i];
+    return NULL;
+}
 
 struct arena *arena_find(const void *address)
 {
@@ -29,23 +46,22 @@ struct arena *arena_find(const void *address)
     size_t high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (arenas[middle]->base <= (const char *)address)
+        if (added[sorted[middle]]->base <= (const char *)address)
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == 0 || arena_page(arenas[low - 1], address) >= arenas[low - 1]->pages)
-        return NULL;
-    return arenas[low - 1];
+    struct arena *arena = low > 0 ? added[sorted[low - 1]] : NULL;
+    return arena && holds(arena, address) ? arena : NULL;
 }
 
 struct arena *arena_with_room(size_t pages)
 {
     struct arena *best = NULL; /* the fullest that has room, so that the others stay whole */
     for (size_t i = 0; i < count; i++) {
-        size_t room = arenas[i]->pages - arenas[i]->frontier;
+        size_t room = added[i]->pages - added[i]->frontier;
         if (room >= pages && (best == NULL || room < best->pages - best->frontier))
-            best = arenas[i];
+            best = added[i];
     }
     return best;
 }
@@ -57,12 +73,13 @@ static struct arena *arena_reserve(size_t pages)
         return NULL;
     bool covered = page_map_cover(base, pages << PAGE_SHIFT) == 0;
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
-    uint64_t *dirty = arena ? meta_take(META_HOT, pages / 8 + sizeof(uint64_t)) : NULL;
+    size_t words = pages / 64 + 1;
+    uint64_t *dirty = arena ? meta_take(META_HOT, 2 * words * sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
         fenced_unmap(base, pages << PAGE_SHIFT);
         return NULL;
     }
-    *arena = (struct arena){.base = base, .pages = pages, .dirty = dirty};
+    *arena = (struct arena){.base = base, .pages = pages, .dirty = dirty, .holes = dirty + words};
     os_name(base, pages << PAGE_SHIFT, "cairn: arena");
     if (pages_state.limits.huge_pages)
         os_huge_pages(base, pages << PAGE_SHIFT, true);
@@ -75,10 +92,13 @@ static int arena_insert(struct arena *arena)
         return -EAGAIN;
     bool room = count < ARENA_LIMIT;
     if (room) {
-        size_t place = count++;
-        for (; place > 0 && arenas[place - 1]->base > arena->base; place--)
-            arenas[place] = arenas[place - 1];
-        arenas[place] = arena;
+        size_t place = count;
+        for (; place > 0 && added[sorted[place - 1]]->base > arena->base; place--)
+            sorted[place] = sorted[place - 1];
+        sorted[place] = (uint16_t)count;
+        added[count] = arena;
+        test_delay();
+        store_release(&count, count + 1); /* pairs with arena_count */
         store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
     }
     lock_release(&pages_state.lock);
@@ -90,8 +110,10 @@ int arena_add(size_t pages)
     size_t least = larger_of(align_up(pages, os_page_size() >> PAGE_SHIFT), SMALLEST_PAGES);
     if (least > LARGEST_PAGES)
         return -ENOMEM;
-    size_t step = larger_of(FIRST_PAGES,
-                            align_up(load_relaxed(&pages_state.reserved_pages) / 4, FIRST_PAGES));
+    size_t reserved = load_relaxed(&pages_state.reserved_pages);
+    size_t step = reserved < 4 * STEP_PAGES
+                      ? smaller_of(larger_of(reserved, FIRST_PAGES), STEP_PAGES)
+                      : align_up(reserved / 4, STEP_PAGES);
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
     struct arena *arena = NULL;
     for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
@@ -105,37 +127,78 @@ int arena_add(size_t pages)
     return error;
 }
 
-/* No page is lost to a refusal or to a fork, since the frontier moves only once the system has
- * agreed. Two threads may commit the same pages; that harms nobody, one of them moves the frontier,
- * the other tries again behind it. */
+static bool is_hole(const struct arena *arena, size_t page)
+{
+    return (arena->holes[page / 64] >> page % 64 & 1) != 0;
+}
+
+/* A hole of so many pages: its first page; SIZE_MAX if there is none. */
+static size_t find_hole(const struct arena *arena, size_t pages)
+{
+    size_t length = 0;
+    for (size_t page = 0; page < arena->frontier && arena->hole_pages >= pages; page++) {
+        length = is_hole(arena, page) ? length + 1 : 0;
+        if (length == pages)
+            return page + 1 - pages;
+    }
+    return SIZE_MAX;
+}
+
+/* Page lock. NULL when no arena has room. */
+static struct arena *claim(size_t pages, size_t *first)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct arena *arena = added[i];
+        *first = arena->hole_pages >= pages ? find_hole(arena, pages) : SIZE_MAX;
+        if (*first == SIZE_MAX)
+            continue;
+        bitmap_clear(arena->holes, *first, pages);
+        arena->hole_pages -= pages;
+        return arena;
+    }
+    struct arena *arena = arena_with_room(pages);
+    if (arena) {
+        *first = arena->frontier;
+        store_relaxed(&arena->frontier, arena->frontier + pages);
+    }
+    return arena;
+}
+
+/* Page lock. */
+static void give_up_claim(struct arena *arena, size_t first, size_t pages)
+{
+    bitmap_set(arena->holes, first, pages);
+    arena->hole_pages += pages;
+    size_t frontier = arena->frontier;
+    for (; frontier > 0 && is_hole(arena, frontier - 1); frontier--)
+        arena->hole_pages--;
+    bitmap_clear(arena->holes, frontier, arena->frontier - frontier);
+    store_relaxed(&arena->frontier, frontier);
+}
+
+/* What another thread has claimed when this one forks is addresses that the child will not use. */
 char *arena_commit(size_t pages, int *error)
 {
-    for (;;) {
-        *error = -EAGAIN;
-        if (!lock_acquire(&pages_state.lock))
-            return NULL;
-        struct arena *arena = arena_with_room(pages);
-        size_t first = arena ? arena->frontier : 0;
-        lock_release(&pages_state.lock);
-        *error = -ENOSPC;
-        if (arena == NULL)
-            return NULL;
-        char *base = arena->base + (first << PAGE_SHIFT);
-        *error = os_commit(base, pages << PAGE_SHIFT);
-        if (*error != 0)
-            return NULL;
-        *error = -EAGAIN;
-        if (!lock_acquire(&pages_state.lock))
-            return NULL;
-        bool ours = arena->frontier == first;
-        if (ours)
-            arena->frontier += pages;
-        lock_release(&pages_state.lock);
-        if (ours) {
-            fetch_add_relaxed(&pages_state.committed_pages, pages);
-            return base;
-        }
+    *error = -EAGAIN;
+    if (!lock_acquire(&pages_state.lock))
+        return NULL;
+    size_t first;
+    struct arena *arena = claim(pages, &first);
+    lock_release(&pages_state.lock);
+    *error = -ENOSPC;
+    if (arena == NULL)
+        return NULL;
+    char *base = arena->base + (first << PAGE_SHIFT);
+    *error = os_commit(base, pages << PAGE_SHIFT);
+    if (*error == 0) {
+        fetch_add_relaxed(&pages_state.committed_pages, pages);
+        return base;
     }
+    if (lock_acquire(&pages_state.lock)) { /* else the addresses are lost to the fork */
+        give_up_claim(arena, first, pages);
+        lock_release(&pages_state.lock);
+    }
+    return NULL;
 }
 
 /* Commits pages and gives them to the bins, `needed` of them undivided. 0 or a negative errno,

@@ -1,13 +1,18 @@
 /* Arenas: reserved stretches of address space, committed from the start up to a frontier.
  *
  * An arena is reserved without permissions (PROT_NONE), so that it costs no commit charge, and in
- * steps that grow with the heap, so that it lives under `ulimit -v`; when a step is refused,
- * smaller ones are tried. Behind the frontier all pages belong to spans; one bit a page says
- * whether it may hold something else than zeros.
+ * steps that grow with the heap, so that it lives under `ulimit -v` and under mlockall, which
+ * counts reservations too; when a step is refused, smaller ones are tried. It stands between
+ * fences. Behind the frontier all pages belong to spans, are on their way there, or are holes; one
+ * bit a page says whether it may hold something else than zeros.
  *
- * Threading: the list and the frontiers belong to the page lock; arenas are never given back.
- * arena_find may be called without the lock: the list only grows, and a reader sees a count and
- * entries published before it.
+ * Whoever needs more pages claims them first: the frontier moves, or a hole closes. Then the system
+ * is asked, without the lock: so it is asked once for each page, by one thread, before anybody uses
+ * it. When it refuses, they become a hole, or the frontier moves back.
+ *
+ * Threading: the sorted list, frontiers and holes belong to the page lock; arenas are never given
+ * back. arena_at and arena_of may be called without the lock: they read a second list, in the order
+ * of addition, where an entry is stored before the count that admits it.
  */
 #ifndef CAIRN_PAGE_ARENA_H
 #define CAIRN_PAGE_ARENA_H
@@ -15,14 +20,18 @@
 #include "page/span.h"
 
 struct arena {
-    char *base;      /* const after init */
-    size_t pages;    /* const after init: reserved */
-    size_t frontier; /* page lock: pages in use or in the bins; committed */
-    uint64_t *dirty; /* page lock: bit a page, set when it may not read zero */
+    char *base;        /* const after init */
+    size_t pages;      /* const after init: reserved */
+    size_t frontier;   /* page lock; read without it as a hint: all pages before it are claimed */
+    size_t hole_pages; /* page lock: set bits of `holes` */
+    uint64_t *dirty;   /* page lock: bit a page, set when it may not read zero */
+    uint64_t *holes;   /* page lock: bit a page, set when nobody has it and it is not committed */
 };
 
-/* Which of the arenas holds an address; NULL if none. Page lock. */
+/* Which of the arenas holds an address; NULL if none. The first with the page lock, fast; the
+ * second without. */
 struct arena *arena_find(const void *address);
+struct arena *arena_of(const void *address);
 
 /* The arena with room for `pages` more behind its frontier; NULL if none. Page lock. */
 struct arena *arena_with_room(size_t pages);
@@ -31,12 +40,11 @@ struct arena *arena_with_room(size_t pages);
  * negative errno. */
 int arena_add(size_t pages);
 
-/* Commits pages behind an arena's frontier and moves it: they are the caller's, and zero. NULL with
- * a negative errno in *error: -ENOSPC when no arena has room, -EAGAIN while frozen for a fork.
- * Takes the page lock. */
+/* Claims pages and commits them: they are the caller's, and zero. NULL with a negative errno in
+ * *error: -ENOSPC when no arena has room, -EAGAIN while frozen for a fork. Takes the page lock. */
 char *arena_commit(size_t pages, int *error);
 
-/* All arenas, by address. */
+/* All arenas, in the order of their addition. No lock needed. */
 size_t arena_count(void);
 struct arena *arena_at(size_t index);
 

@@ -1,11 +1,14 @@
-/* Guard pages between the parts of the address space, and where those parts lie: for the hardened
- * builds, see docs/HARDENING.md.
+/* Guard pages between the parts of the address space, and where those parts lie.
  *
- * A fence is a page without permissions. One stands before and behind each arena, each chunk of
- * metadata and each leaf of the page map, and within arenas one every STRETCH_PAGES to twice as
- * many pages, at random. Fences belong to no span and stay for good, so runs come and go without a
- * system call for them; their cost is one division of the kernel's mapping each, which it bounds
- * (vm.max_map_count): where it refuses one, there is none.
+ * A fence is a page without permissions. In every build one stands before and behind each arena,
+ * each range of metadata and each leaf of the page map, so that a linear overflow of a block,
+ * whatever its length, ends before it reaches any of them. Reserved with what they enclose, they
+ * cost no system call; where that is without permissions, too, not even a mapping of the kernel's.
+ *
+ * In hardened builds (docs/HARDENING.md) one stands within arenas, too, every STRETCH_PAGES to
+ * twice as many pages, at random. These belong to no span and stay for good, so runs come and go
+ * without a system call for them; their cost is one division of the kernel's mapping each, which it
+ * bounds (vm.max_map_count): where it refuses one, there is none.
  */
 #include "base/bits.h"
 #include "base/random.h"
@@ -27,7 +30,7 @@ static void *random_place(void)
 
 char *fenced_reserve(size_t size_bytes, bool anywhere)
 {
-    size_t fence = config_fences ? os_page_size() : 0;
+    size_t fence = os_page_size();
     size_t bytes = size_bytes + 2 * fence;
     /* ThreadSanitizer wants to know all places beforehand. */
     bool random = config_random_runs && anywhere && !config_tsan;
@@ -37,20 +40,32 @@ char *fenced_reserve(size_t size_bytes, bool anywhere)
 
 void fenced_unmap(char *start, size_t size_bytes)
 {
-    size_t fence = config_fences ? os_page_size() : 0;
-    os_unmap(start - fence, size_bytes + 2 * fence);
+    size_t fence = os_page_size();
+    (void)os_unmap(start - fence, size_bytes + 2 * fence);
 }
 
 char *fenced_map(size_t size_bytes)
 {
-    if (!config_fences)
-        return os_map(size_bytes);
     char *start = fenced_reserve(size_bytes, false);
     if (start && os_commit(start, size_bytes) != 0) {
         fenced_unmap(start, size_bytes);
         start = NULL;
     }
     return start;
+}
+
+char *fenced_steal(size_t size_bytes)
+{
+    size_t fence = os_page_size();
+    char *start = pages_steal((size_bytes + 2 * fence) >> PAGE_SHIFT);
+    if (start == NULL)
+        return NULL;
+    char *end = start + fence + size_bytes;
+    if (os_protect(start, fence, OS_NONE) == 0 && os_protect(end, fence, OS_NONE) == 0) {
+        (void)os_purge(start, fence);
+        (void)os_purge(end, fence);
+    }
+    return start + fence;
 }
 
 size_t fence_pages(void) { return config_fences ? os_page_size() >> PAGE_SHIFT : 0; }

@@ -2,7 +2,8 @@
  *
  * Behind the block lie `behind_bytes` without permissions: one page at least, and what the block
  * may still grow into. Growing beyond moves page tables; all of a block stays one mapping of the
- * kernel's, so that it can be moved again: what it does not need is protected, not unmapped.
+ * kernel's, so that it can be moved again: what it does not need is protected, not unmapped. A
+ * block that could not be moved between guards has none: `behind_bytes` is 0.
  *
  * A freed block is trapped: its addresses stay taken and fault, until another freed block takes its
  * place among TRAP_COUNT, chosen at random. Its memory goes back, or is kept for a coming block, as
@@ -40,16 +41,35 @@ static void forget_kept(struct span *span)
     span->dirty_pages = 0;
 }
 
-static void release(struct span *span)
+/* Of the guard before the block, 0 where there are none. */
+static size_t lead_guard(const struct span *span)
 {
-    size_t guard = os_page_size();
+    return span->behind_bytes != 0 ? os_page_size() : 0;
+}
+
+/* Gives a trapped span's addresses back but the first `lost_bytes` of its block, which are not ours
+ * any more. The page map forgets it first: then it may be another thread's. */
+static void release_rest(struct span *span, size_t lost_bytes)
+{
+    size_t guard = lead_guard(span);
+    char *block = span->base;
+    size_t bytes = ((size_t)span->pages << PAGE_SHIFT) + span->behind_bytes;
     forget_kept(span);
-    page_map_set(span->base, 1, NULL);
+    if (lost_bytes == 0) {
+        page_map_set(block, 1, NULL);
+        (void)os_unmap(block - guard, guard + bytes);
+    } else {
+        if (guard != 0)
+            (void)os_unmap(block - guard, guard);
+        if (bytes > lost_bytes)
+            (void)os_unmap(block + lost_bytes, bytes - lost_bytes);
+    }
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
-    os_unmap(span->base - guard, guard + ((size_t)span->pages << PAGE_SHIFT) + span->behind_bytes);
     span->pages = 0;
     defer(span);
 }
+
+static void release(struct span *span) { release_rest(span, 0); }
 
 /* A trapped span comes to a place; the one that was there is released. */
 static void put_trapped(size_t place, struct span *span)
@@ -110,11 +130,10 @@ void guarded_tick(void)
     (void)guarded_purge(unneeded);
 }
 
-/* Moves memory that was kept to new addresses, which are all of a block's. The shortest that is
- * long enough, and not so long that most of it would be lost. */
-static bool move_kept(char *block, size_t size_bytes)
+/* The place of the shortest kept memory that is long enough, and not so long that most of it would
+ * be lost; TRAP_COUNT if there is none. */
+static size_t find_kept(size_t pages)
 {
-    size_t pages = size_bytes >> PAGE_SHIFT;
     size_t best = TRAP_COUNT;
     size_t best_pages = 2 * pages + 1;
     for (size_t i = 0; i < TRAP_COUNT; i++) {
@@ -124,14 +143,31 @@ static bool move_kept(char *block, size_t size_bytes)
             best_pages = kept;
         }
     }
-    struct span *span = best < TRAP_COUNT ? take_trapped(best) : NULL;
+    return best;
+}
+
+/* Moves memory that was kept to new addresses, which are all of a block's. Its own stay taken,
+ * unless another thread maps there in the moment between. */
+static enum os_moved move_kept(char *block, size_t size_bytes)
+{
+    size_t place = find_kept(size_bytes >> PAGE_SHIFT);
+    struct span *span = place < TRAP_COUNT ? take_trapped(place) : NULL;
     if (span == NULL)
-        return false;
-    bool moved = span->dirty_pages >= pages && os_move_memory(span->base, size_bytes, block) == 0;
-    if (!moved) /* the kernel may have unmapped it first */
-        (void)os_trap(block, size_bytes);
-    drop_kept(span);
-    put_trapped(best, span);
+        return OS_KEPT;
+    enum os_moved moved = OS_KEPT;
+    bool ours = true;
+    if (span->dirty_pages >= size_bytes >> PAGE_SHIFT) {
+        page_map_set(span->base, 1, NULL);
+        moved = os_move_onto(span->base, size_bytes, block);
+        ours = moved != OS_MOVED || os_reserve_at(span->base, size_bytes);
+    }
+    if (ours) {
+        page_map_set(span->base, 1, span);
+        drop_kept(span);
+        put_trapped(place, span);
+    } else {
+        release_rest(span, size_bytes);
+    }
     return moved;
 }
 
@@ -153,22 +189,6 @@ static char *reserve(size_t size_bytes, size_t behind_bytes, size_t alignment_by
     return block;
 }
 
-/* The page map's entry for a block's first page becomes writable; as a rule it is already, since
- * one page of the map covers 2 MiB, and remembering that saves the system call. */
-static int cover(const char *block)
-{
-    enum { WINDOW_SHIFT = PAGE_SHIFT + 9, WINDOW_COUNT = 256 };
-    static uintptr_t covered[WINDOW_COUNT]; /* atomic: numbers of windows */
-    uintptr_t window = (uintptr_t)block >> WINDOW_SHIFT;
-    uintptr_t *known = &covered[window % WINDOW_COUNT];
-    if (load_relaxed(known) == window)
-        return 0;
-    int error = page_map_cover(block, PAGE_BYTES);
-    if (error == 0)
-        store_relaxed(known, window);
-    return error;
-}
-
 static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
 {
     size_t guard = os_page_size();
@@ -179,9 +199,14 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
         return NULL;
     span->pages = 0;
     char *block = reserve(bytes, behind, alignment_bytes);
-    bool moved = block && spare_bytes == 0 && move_kept(block, bytes);
-    if (block && (cover(block) != 0 || os_commit(block, bytes) != 0)) {
-        os_unmap(block - guard, guard + bytes + behind);
+    enum os_moved moved = block && spare_bytes == 0 ? move_kept(block, bytes) : OS_KEPT;
+    if (moved == OS_LOST) {
+        (void)os_unmap(block - guard, guard);
+        (void)os_unmap(block + bytes, behind);
+        block = NULL;
+    }
+    if (block && (page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
+        (void)os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
     }
     span->base = block;
@@ -192,7 +217,7 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     span->behind_bytes = behind;
     span->pages = (uint32_t)(bytes >> PAGE_SHIFT);
     span->zero = true;
-    if (moved)
+    if (moved == OS_MOVED)
         memset(block, 0, bytes);
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set(block, 1, span);
@@ -246,32 +271,64 @@ void pages_give_guarded(struct span *span)
     }
 }
 
-/* Moves page tables to a larger place. The page map knows the place before anything moves, and
- * forgets the old address first: once moved, it may be another thread's. */
+/* Puts the block, which the kernel has moved with its spare bytes, between the guards of a place.
+ * False when it stays where it is. */
+static bool settle(char *block, size_t size_bytes, size_t spare_bytes, char *place)
+{
+    size_t guard = os_page_size();
+    size_t bytes = size_bytes + spare_bytes;
+    enum os_moved moved = os_move_onto(block, bytes, place);
+    if (moved == OS_LOST) {
+        (void)os_unmap(place - guard, guard);
+        (void)os_unmap(place + bytes, guard);
+        return false;
+    }
+    if (moved == OS_KEPT && os_commit(place, size_bytes) != 0) {
+        (void)os_unmap(place - guard, guard + bytes + guard);
+        return false;
+    }
+    if (moved == OS_KEPT) {
+        memcpy(place, block, size_bytes);
+        (void)os_unmap(block, bytes);
+    } else { /* refused, the guard lies further back */
+        (void)os_protect(place + size_bytes, spare_bytes, OS_NONE);
+    }
+    return true;
+}
+
+/* Moves page tables to a larger place: to where the kernel finds one, and from there between
+ * guards; without them, if that cannot be. The page map has what it needs for any place before
+ * anything moves, and forgets the old address first: once moved, it may be another thread's. */
 static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
 {
     size_t guard = os_page_size();
     size_t spare = align_up(new_bytes / 8, guard);
-    char *place = reserve(new_bytes, spare + guard, guard);
-    if (place == NULL)
+    struct page_map_spares spares;
+    if (page_map_prepare(PAGE_BYTES, &spares) != 0)
         return false;
     char *old = span->base;
-    bool covered = cover(place) == 0;
-    if (covered)
-        page_map_set(old, 1, NULL);
-    if (!covered || os_move(old, old_bytes, place, new_bytes + spare) != 0) {
-        if (covered)
-            page_map_set(old, 1, span);
-        os_unmap(place - guard, guard + new_bytes + spare + guard);
-        return false;
+    page_map_set(old, 1, NULL);
+    char *block = os_move(old, old_bytes, new_bytes + spare);
+    if (block) {
+        if (lead_guard(span) != 0) {
+            (void)os_unmap(old - guard, guard);
+            (void)os_unmap(old + old_bytes, span->behind_bytes);
+        }
+        page_map_cover_prepared(block, PAGE_BYTES, &spares);
+        char *place = reserve(new_bytes, spare + guard, guard);
+        if (place && page_map_cover(place, PAGE_BYTES) != 0) {
+            (void)os_unmap(place - guard, guard + new_bytes + spare + guard);
+            place = NULL;
+        }
+        bool settled = place && settle(block, new_bytes, spare, place);
+        if (!settled)
+            (void)os_unmap(block + new_bytes, spare);
+        span->base = settled ? place : block;
+        span->behind_bytes = settled ? spare + guard : 0;
     }
-    (void)os_protect(place + new_bytes, spare, OS_NONE); /* refused, the guard lies further back */
-    os_unmap(old - guard, guard);
-    os_unmap(old + old_bytes, span->behind_bytes);
-    span->base = place;
-    span->behind_bytes = spare + guard;
-    page_map_set(place, 1, span);
-    return true;
+    page_map_set(span->base, 1, span);
+    page_map_drop(&spares);
+    return block != NULL;
 }
 
 bool pages_resize_guarded(struct span *span, size_t size_bytes)
@@ -284,6 +341,8 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes)
     if (new_bytes > old_bytes)
         heed_soft_limit((new_bytes - old_bytes) >> PAGE_SHIFT);
     if (new_bytes < old_bytes) {
+        if (lead_guard(span) == 0)
+            return false;
         char *rest = span->base + new_bytes;
         if (os_protect(rest, old_bytes - new_bytes, OS_NONE) != 0)
             return false;

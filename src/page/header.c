@@ -68,14 +68,15 @@ static char *map_aligned(size_t size_bytes, size_t alignment_bytes)
     return run;
 }
 
-struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64)
+struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64,
+                           size_t covered_bytes)
 {
     size_t bytes = align_up(pages << PAGE_SHIFT, os_page_size());
     struct span *span = cold_64 == 0 ? header_take(0) : header_make(cold_64);
     if (span == NULL)
         return NULL;
     char *run = map_aligned(bytes, alignment_bytes);
-    if (run && page_map_cover(run, bytes) != 0) {
+    if (run && page_map_cover(run, covered_bytes) != 0) {
         os_unmap(run, bytes);
         run = NULL;
     }

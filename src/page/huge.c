@@ -1,6 +1,7 @@
 /* Huge blocks: one mapping each, so that growing them moves page tables, not bytes.
  *
- * Only the first page is in the page map. Threading: a span belongs to whoever owns the block; the
+ * Only the first page is in the page map, but for the runs of other allocators, which enter the
+ * others themselves. Threading: a span belongs to whoever owns the block; the
  * counters are atomic.
  */
 #include "base/bits.h"
@@ -15,7 +16,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     if (pages > UINT32_MAX)
         return NULL;
     heed_soft_limit(pages);
-    struct span *span = detached_take(pages, alignment_bytes, 0);
+    struct span *span = detached_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (span == NULL)
         return NULL;
     span->zero = true;
@@ -35,25 +36,25 @@ void pages_give_huge(struct span *span)
     detached_give(span);
 }
 
-/* Moves the mapping to a larger place. The place is reserved and in the page map before anything
- * moves, so that no failure leaves the block where free cannot find it. */
+/* Moves the mapping to where the kernel finds room. The page map has what it needs for any place
+ * before anything moves, so that no failure leaves the block where free cannot find it. */
 static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
 {
-    char *place = os_reserve(new_bytes);
-    if (place == NULL)
+    bool every_page = load_relaxed(&span->tag) == SPAN_RUN_HUGE;
+    size_t covered = every_page ? new_bytes : PAGE_BYTES;
+    struct page_map_spares spares;
+    if (page_map_prepare(covered, &spares) != 0)
         return false;
-    if (page_map_cover(place, new_bytes) == 0) {
-        page_map_set(span->base, 1,
-                     NULL); /* first: once moved, the old address may be another thread's */
-        if (os_move(span->base, old_bytes, place, new_bytes) == 0) {
-            span->base = place;
-            page_map_set(place, 1, span);
-            return true;
-        }
-        page_map_set(span->base, 1, span);
+    /* First: once moved, the old address may be another thread's. */
+    page_map_set(span->base, 1, NULL);
+    char *place = os_move(span->base, old_bytes, new_bytes);
+    if (place) {
+        page_map_cover_prepared(place, covered, &spares);
+        span->base = place;
     }
-    os_unmap(place, new_bytes);
-    return false;
+    page_map_set(span->base, 1, span);
+    page_map_drop(&spares);
+    return place != NULL;
 }
 
 bool pages_resize_huge(struct span *span, size_t size_bytes)

@@ -102,18 +102,17 @@ static struct span *search_mapping(uintptr_t address, char **start)
 struct span *pages_search(const void *address, char **start)
 {
     struct search search = {.address = address};
-    if (!arena_find(address))
+    struct arena *arena = arena_of(address);
+    if (arena == NULL)
         return search_mapping((uintptr_t)address, start);
-    struct arena *arena = arena_find(address);
-    if (arena)
-        arena_each(arena, search_visit, &search);
+    arena_each(arena, search_visit, &search);
     *start = search.start;
     return search.found;
 }
 
 bool pages_holds(const void *address)
 {
-    struct arena *arena = arena_find(address);
+    struct arena *arena = arena_of(address);
     return arena && arena_page(arena, address) < load_relaxed(&arena->frontier);
 }
 

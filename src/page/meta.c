@@ -1,8 +1,12 @@
 /* The bump allocator for metadata: see meta.h.
  *
- * A chunk's cursor moves by an atomic add alone; whoever moves it past the end brings a new chunk,
- * and the rest of the old one is lost. When the system gives no more mappings, pages that lie free
- * in an arena serve as chunks, so that freed memory can be used again while a limit is reached.
+ * A chunk's cursor moves by an atomic add alone; whoever moves it past the end brings a new chunk, and
+ * the rest of the old one is lost. Chunks of both kinds come from ranges: reserved between fences,
+ * the longer the more metadata there is, and made accessible chunk by chunk from their start. So
+ * few mappings hold many chunks, and a process that does little reserves little.
+ *
+ * When the system gives no more mappings, pages that lie free in an arena serve as chunks, fenced,
+ * so that freed memory can be used again while a limit is reached.
  */
 #include "page/meta.h"
 
@@ -23,22 +27,83 @@ struct chunk {
 enum { LINE_BYTES = 64, PAIR_BYTES = 2 * LINE_BYTES, ROWS = 8 };
 static const size_t row_lines[META_KINDS] = {[META_HOT] = 8, [META_COLD] = 62};
 
+/* What ranges and chunks are measured in: a page, where pages are large. */
+enum {
+    UNIT_BYTES = 64 << 10,
+    CHUNK_MOST = META_CHUNK_BYTES / UNIT_BYTES,
+    RANGE_LEAST = META_KINDS,
+    RANGE_MOST = 1024,
+    UNITS_MASK = PAGE_BYTES - 1,
+};
+static_check(RANGE_MOST <= UNITS_MASK, "they are counted in an address's low bits");
+
 static uintptr_t rows[META_KINDS][ROWS]; /* atomic */
 static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
 static size_t total_bytes;               /* atomic */
+
+/* atomic: where the current range is not used yet, in the low bits how many units from there.
+ * Exchanged as one word; no value comes twice. */
+static uintptr_t range;
+
+/* A new range of at least so many units in the place of `seen`, which another thread may have
+ * replaced first. False when memory is out. */
+static bool renew_range(uintptr_t seen, size_t least)
+{
+    size_t quarter = load_relaxed(&total_bytes) / UNIT_BYTES / 4;
+    size_t units = smaller_of(larger_of(quarter, RANGE_LEAST), RANGE_MOST);
+    for (units = larger_of(units, least);; units = larger_of(units / 4, least)) {
+        char *start = fenced_reserve(units * UNIT_BYTES, false);
+        if (start == NULL && units > least)
+            continue;
+        if (start == NULL)
+            return false;
+        os_name(start, units * UNIT_BYTES, "cairn: metadata");
+        if (!compare_swap_acq_rel(&range, &seen, (uintptr_t)start + units))
+            fenced_unmap(start, units * UNIT_BYTES);
+        return true;
+    }
+}
+
+/* Up to `units`, at least `least`, of the current range or of a new one. Accessible before they are
+ * taken, so that none is lost to a refusal; two threads may do that to the same ones. */
+static char *take_of_range(size_t units, size_t least, size_t *size_bytes)
+{
+    uintptr_t seen = load_relaxed(&range);
+    for (;;) {
+        size_t left = seen & UNITS_MASK;
+        if (left < least) {
+            if (!renew_range(seen, least))
+                return NULL;
+            seen = load_relaxed(&range);
+            continue;
+        }
+        size_t taken = smaller_of(left, units);
+        char *start = (char *)align_down(seen, PAGE_BYTES);
+        *size_bytes = taken * UNIT_BYTES;
+        if (os_commit(start, *size_bytes) != 0)
+            return NULL;
+        if (compare_swap_acq_rel(&range, &seen, seen + *size_bytes - taken))
+            return start;
+    }
+}
 
 /* At least `least` bytes, as many as there are. Pages of an arena never go back to it, so they too
  * are taken many at a time: single ones would divide it for good. */
 static char *map_chunk(size_t least, size_t *size_bytes)
 {
+    size_t units = align_up(least, UNIT_BYTES) / UNIT_BYTES;
+    size_t eighth = load_relaxed(&total_bytes) / UNIT_BYTES / 8;
+    size_t wanted = larger_of(smaller_of(eighth, CHUNK_MOST), units);
+    char *start = units <= RANGE_MOST ? take_of_range(wanted, units, size_bytes) : NULL;
+    if (start)
+        return start;
     least = align_up(least, larger_of(os_page_size(), PAGE_BYTES));
-    for (size_t size = larger_of(META_CHUNK_BYTES, least);; size = larger_of(size / 8, least)) {
+    size_t size = larger_of(UNIT_BYTES, least);
+    for (;; size = larger_of(align_down(size / 8, os_page_size()), least)) {
         *size_bytes = size;
-        char *start = fenced_map(align_up(size, os_page_size()));
-        if (start)
-            os_name(start, size, "cairn: metadata");
-        else
-            start = pages_steal(size >> PAGE_SHIFT);
+        start = fenced_map(size);
+        if (start == NULL)
+            start = fenced_steal(size);
         if (start || size <= least)
             return start;
     }
@@ -77,10 +142,9 @@ void *meta_take(enum meta_kind kind, size_t size_bytes)
         struct chunk *fresh = make_chunk(kind, size_bytes);
         if (fresh == NULL)
             return NULL;
-        if (compare_swap_acq_rel(&chunks[kind], &chunk, fresh)) {
-            fetch_add_relaxed(&total_bytes, fresh->size_bytes);
+        fetch_add_relaxed(&total_bytes, fresh->size_bytes);
+        if (compare_swap_acq_rel(&chunks[kind], &chunk, fresh))
             chunk = fresh;
-        }
         /* else another thread brought one meanwhile; ours is lost, at most once for each of its
          * chunks */
     }
@@ -105,6 +169,7 @@ void *meta_take_near(enum meta_kind kind, size_t size_bytes)
 
 void meta_forget_chunks(void)
 {
+    store_relaxed(&range, (uintptr_t)0);
     for (int kind = 0; kind < META_KINDS; kind++) {
         store_relaxed(&chunks[kind], (struct chunk *)NULL);
         for (int i = 0; i < ROWS; i++)

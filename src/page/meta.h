@@ -1,4 +1,5 @@
-/* Metadata memory: small pieces that are never given back, from mappings that hold nothing else.
+/* Metadata memory: small pieces that are never given back, from mappings that hold nothing else and
+ * stand between inaccessible pages.
  *
  * Two regions: hot for headers, heaps and bitmaps, which are used at once, and cold for the slabs'
  * link bytes, which stay untouched, and so without memory, until a block of the slab is freed.
@@ -25,6 +26,6 @@ void meta_forget_chunks(void);
 /* Address space in use for metadata. */
 size_t meta_bytes(void);
 
-enum { META_CHUNK_BYTES = 256 * 1024 };
+enum { META_CHUNK_BYTES = 256 * 1024 }; /* the longest, but for larger pieces */
 
 #endif

@@ -8,52 +8,121 @@
 
 #include <errno.h>
 
-struct page_map page_map __attribute__((aligned(PAGE_BYTES)));
+struct page_map page_map;
+
+static bool first_is_taken; /* atomic: the leaf within the map */
 
 void page_map_init(void)
 {
-    /* Refused or not: nobody writes there. Read-only, it costs nothing under mlockall and
-     * RLIMIT_DATA. */
-    (void)os_protect(page_map.entries, sizeof page_map.entries, OS_READ);
+    /* Refused or not: nobody writes there. */
+    (void)os_protect(&page_map, offsetof(struct page_map, root), OS_READ);
+    (void)os_protect(&page_map.first, offsetof(struct page_leaf, entries), OS_READ);
+    /* A page of it is in use. */
+    (void)os_huge_pages(page_map.root, sizeof page_map.root, false);
 }
 
-static char *make_leaf(uintptr_t region)
+static uint64_t *entries_of(char *leaf)
+{
+    return (uint64_t *)(void *)(leaf + offsetof(struct page_leaf, entries));
+}
+
+static char *map_leaf(void)
+{
+    enum { ENTRIES_AT = offsetof(struct page_leaf, entries) };
+    char *leaf = fenced_reserve(sizeof(struct page_leaf), false);
+    if (leaf == NULL)
+        return NULL;
+    if (os_protect(leaf, ENTRIES_AT, OS_READ) == 0 &&
+        os_commit(leaf + ENTRIES_AT, sizeof(struct page_leaf) - ENTRIES_AT) == 0) {
+        os_name(leaf, sizeof(struct page_leaf), "cairn: metadata");
+        return leaf;
+    }
+    fenced_unmap(leaf, sizeof(struct page_leaf));
+    return NULL;
+}
+
+/* A leaf without entries: a spare one, the one within the map, or a new one. NULL when memory is
+ * out. */
+static char *take_leaf(struct page_map_spares *spares)
+{
+    char *leaf = spares ? spares->leaf : NULL;
+    if (leaf) {
+        uint64_t *entries = entries_of(leaf);
+        spares->leaf = (char *)(uintptr_t)entries[0]; /* NOLINT(performance-no-int-to-ptr) */
+        entries[0] = 0;
+        return leaf;
+    }
+    if (!load_relaxed(&first_is_taken) && !exchange_acq_rel(&first_is_taken, true))
+        return (char *)&page_map.first;
+    return map_leaf();
+}
+
+static void give_leaf(char *leaf, struct page_map_spares *spares)
+{
+    if (spares) {
+        entries_of(leaf)[0] = (uintptr_t)spares->leaf;
+        spares->leaf = leaf;
+    } else if (leaf == (char *)&page_map.first) {
+        store_relaxed(&first_is_taken, false);
+    } else {
+        fenced_unmap(leaf, sizeof(struct page_leaf));
+    }
+}
+
+/* False when memory is out. */
+static bool has_leaf(uintptr_t region, struct page_map_spares *spares)
 {
     uint64_t *root = &page_map.root[region];
     uint64_t distance = load_acquire(root); /* pairs with the publication below */
     if (distance != 0)
-        return (char *)&page_map + distance;
-    char *leaf = fenced_reserve(LEAF_BYTES, false);
+        return true;
+    char *leaf = take_leaf(spares);
     if (leaf == NULL)
-        return NULL;
+        return false;
     uint64_t mine = (uint64_t)(leaf - (char *)&page_map);
-    if (os_protect(leaf, LEAF_BYTES, OS_READ) == 0 && compare_swap_acq_rel(root, &distance, mine))
-        return leaf;
-    fenced_unmap(leaf, LEAF_BYTES); /* refused, or another thread was first */
-    return distance != 0 ? (char *)&page_map + distance : NULL;
+    if (!compare_swap_acq_rel(root, &distance, mine))
+        give_leaf(leaf, spares); /* another thread was first */
+    return true;
 }
 
-int page_map_cover(const void *start, size_t size_bytes)
+static int cover(const void *start, size_t size_bytes, struct page_map_spares *spares)
 {
-    uintptr_t first = (uintptr_t)start >> PAGE_SHIFT;
-    uintptr_t last = ((uintptr_t)start + size_bytes - 1) >> PAGE_SHIFT;
-    if (last >> (ADDRESS_BITS - PAGE_SHIFT) != 0)
+    uintptr_t first = (uintptr_t)start >> REGION_SHIFT;
+    uintptr_t last = ((uintptr_t)start + size_bytes - 1) >> REGION_SHIFT;
+    if (last >= REGION_COUNT)
         return -EADDRNOTAVAIL;
-    while (first <= last) {
-        char *leaf = make_leaf(first / REGION_PAGES);
-        if (leaf == NULL)
+    for (; first <= last; first++)
+        if (!has_leaf(first, spares))
             return -ENOMEM;
-        uintptr_t end =
-            smaller_of(last + 1, align_up(first + 1, REGION_PAGES)); /* within this region */
-        size_t from = align_down(first % REGION_PAGES * sizeof(uint64_t), os_page_size());
-        size_t to = align_up(((end - 1) % REGION_PAGES + 1) * sizeof(uint64_t), os_page_size());
-        int error =
-            os_protect(leaf + offsetof(struct page_map, entries) + from, to - from, OS_WRITE);
-        if (error != 0)
-            return error;
-        first = end;
+    return 0;
+}
+
+int page_map_cover(const void *start, size_t size_bytes) { return cover(start, size_bytes, NULL); }
+
+int page_map_prepare(size_t size_bytes, struct page_map_spares *spares)
+{
+    *spares = (struct page_map_spares){NULL};
+    size_t regions = ((size_bytes - 1) >> REGION_SHIFT) + (size_bytes > PAGE_BYTES ? 2 : 1);
+    for (; regions > 0; regions--) {
+        char *leaf = map_leaf();
+        if (leaf == NULL) {
+            page_map_drop(spares);
+            return -ENOMEM;
+        }
+        give_leaf(leaf, spares);
     }
     return 0;
+}
+
+void page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares)
+{
+    (void)cover(start, size_bytes, spares);
+}
+
+void page_map_drop(struct page_map_spares *spares)
+{
+    while (spares->leaf)
+        give_leaf(take_leaf(spares), NULL);
 }
 
 void page_map_purge(const void *start, size_t pages)

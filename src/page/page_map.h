@@ -1,14 +1,16 @@
 /* From an address to the span that it lies in: a two-level table of offsets.
  *
- * leaf = map + root[address / 4 GiB]; span = leaf + leaf[page]. A root entry of 0 leads to the
- * all-zero leaf, which the map itself is; a leaf entry of 0 to the null span that stands first in
- * every leaf and whose owner is nobody. So a lookup never branches, and a foreign pointer finds a
- * null span. Addresses beyond ADDRESS_BITS are not user space; the fast path tells them by one
- * compare, page_map_find likewise.
+ * leaf = map + root[address / 512 MiB]; span = leaf + leaf[page]. So a lookup never branches: where
+ * an entry is 0, it stays where it is, and finds what stands first in the map and in every leaf, a
+ * null span whose owner is nobody. A root entry of 0 makes the map itself the leaf, and the root
+ * its entries: those are 0, or lead to another leaf, which begins with a null span as well. So a
+ * foreign pointer finds a null span. Addresses beyond ADDRESS_BITS are not user space; the fast
+ * path tells them by one compare, page_map_find likewise.
  *
- * A leaf is 8 MiB of address space and a little, readable, writable where an arena has pages,
- * touched as they come into use; the all-zero leaf is made read-only at the start. Neither costs
- * memory under mlockall.
+ * Regions of 512 MiB make the sum of the two tables that every process has, root and one leaf,
+ * as small as it can be: 3 MiB of addresses, which count where memory is locked or limited.
+ * Untouched they have no memory. The first leaf lies in the map, so a process that has no addresses
+ * left can still begin.
  *
  * Entries: every page of a slab, the first and last page of a free span, the first page of a large
  * or huge one.
@@ -24,19 +26,32 @@
 #include "page/span.h"
 
 enum {
-    REGION_SHIFT = 32,
-    REGION_COUNT = 1 << (ADDRESS_BITS - REGION_SHIFT),
+    REGION_COUNT = 1 << 18,
+    REGION_SHIFT = ADDRESS_BITS - 18,
     REGION_PAGES = 1 << (REGION_SHIFT - PAGE_SHIFT),
 };
 
-struct page_map {
-    struct span null_span;
-    uint64_t root[REGION_COUNT]; /* atomic: from the map to the region's leaf; 0 for none */
-    uint64_t entries[REGION_PAGES] __attribute__((aligned(65536))); /* const: zero */
+/* What changes its permissions has pages of its own, also where those are large. */
+#define page_map_pages __attribute__((aligned(65536)))
+
+struct page_leaf {
+    struct span null_span;                         /* const: zero */
+    uint64_t entries[REGION_PAGES] page_map_pages; /* atomic: owner of the span */
 };
 
-/* A leaf has the map's shape, so that the map can serve as one; its root is not used. */
-enum { LEAF_BYTES = sizeof(struct page_map) };
+struct page_map {
+    struct span null_span;                      /* const: zero */
+    uint64_t root[REGION_COUNT] page_map_pages; /* atomic: from the map to the leaf; 0: none */
+    struct page_leaf first page_map_pages;      /* the leaf of the region that came first */
+};
+static_check(offsetof(struct page_map, root) == offsetof(struct page_leaf, entries) &&
+                 REGION_COUNT >= REGION_PAGES,
+             "the map serves as the leaf of a region that has none");
+
+/* Leaves that nobody uses yet. */
+struct page_map_spares {
+    char *leaf; /* the first one, whose first entry has the address of the next; NULL: none */
+};
 
 extern hidden_data struct page_map page_map;
 
@@ -54,9 +69,16 @@ inline_always char *page_map_leaf(uintptr_t address)
 
 inline_always uint64_t *page_map_entry(char *leaf, uintptr_t address)
 {
-    size_t page = (uint32_t)address >> PAGE_SHIFT;
+    size_t page;
+    if (config_shifted_fields) { /* else the compiler masks: one instruction more */
+        uint32_t shifted = (uint32_t)address << (32 - REGION_SHIFT);
+        keep_in_register(shifted);
+        page = shifted >> (32 - REGION_SHIFT + PAGE_SHIFT);
+    } else {
+        page = address >> PAGE_SHIFT & (REGION_PAGES - 1);
+    }
     keep_in_register(page);
-    return (uint64_t *)(void *)(leaf + offsetof(struct page_map, entries)) + page;
+    return (uint64_t *)(void *)(leaf + offsetof(struct page_leaf, entries)) + page;
 }
 
 inline_always bool page_map_reaches(uintptr_t address)
@@ -78,17 +100,23 @@ inline_always struct span *page_map_find(const void *address)
                                                         : &page_map.null_span;
 }
 
-/* Whether the address has an entry. */
+/* Whether the address has an entry; its region has a leaf. */
 inline_always bool page_map_holds(uintptr_t address)
 {
     return load_relaxed(page_map_entry(page_map_leaf(address), address)) != 0;
 }
 
-/* Makes the zero leaf read-only. */
+/* Makes read-only what nobody writes. */
 void page_map_init(void);
 
-/* Makes an address range's entries writable. 0 or a negative errno. */
+/* Gives an address range entries that can be written. 0 or a negative errno. */
 int page_map_cover(const void *start, size_t size_bytes);
+
+/* The same in two steps, for a place that is not known yet: what the first one has ready, the
+ * second cannot lack. What it did not need, the third gives back. 0 or a negative errno. */
+int page_map_prepare(size_t size_bytes, struct page_map_spares *spares);
+void page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares);
+void page_map_drop(struct page_map_spares *spares);
 
 /* The range is covered. A NULL span clears. */
 void page_map_set(const void *start, size_t pages, struct span *span);

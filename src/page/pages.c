@@ -252,7 +252,8 @@ struct span *pages_take_slab(unsigned class)
     struct span *span;
     enum outcome outcome = take_run(shape->pages, 1, shape->cold_64, &span);
     if (outcome == DETACHED)
-        span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64);
+        span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64,
+                             (size_t)shape->pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
     /* No slab sees what another owner of its pages left. Where all were slabs, whose free blocks
@@ -272,7 +273,7 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
     struct span *span;
     enum outcome outcome = take_run(pages, larger_of(alignment_bytes >> PAGE_SHIFT, 1), 0, &span);
     if (outcome == DETACHED)
-        span = detached_take(pages, alignment_bytes, 0);
+        span = detached_take(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
     span->zero = span->dirty_pages == 0;
@@ -407,8 +408,12 @@ static char *steal_free(size_t pages)
 char *pages_steal(size_t pages)
 {
     int error = 0;
-    char *fresh = arena_commit(pages, &error);
-    return fresh ? fresh : steal_free(pages);
+    char *start = arena_commit(pages, &error);
+    if (start == NULL)
+        start = steal_free(pages);
+    if (start) /* neither free nor in the use of a span from now on */
+        fetch_sub_relaxed(&pages_state.committed_pages, pages);
+    return start;
 }
 
 void pages_freeze(void)

@@ -40,16 +40,20 @@ struct span *header_take(unsigned cold_64);
  * Lock-free. */
 void defer(struct span *span);
 
-/* A header and a mapping of its own, for huge blocks and while the lock is frozen. No lock held. */
-struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64);
+/* A header and a mapping of its own, for huge blocks and while the lock is frozen. The page map
+ * covers its first `covered_bytes`. No lock held. */
+struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64,
+                           size_t covered_bytes);
 void detached_give(struct span *span);
 
-/* Fences, see fence.c: in builds without they are no more than os_reserve, os_map and os_unmap.
- * `anywhere`: at a random place. No lock held. */
+/* Between fences, see fence.c. `anywhere`: at a random place, in hardened builds. No lock held. */
 char *fenced_reserve(size_t size_bytes, bool anywhere);
 char *fenced_map(size_t size_bytes);
 void fenced_unmap(char *start, size_t size_bytes);
-size_t fence_pages(void); /* of one fence, 0 in builds without */
+/* Pages of an arena, for good, when the system gives none: zero. NULL when no arena has them, or
+ * while the lock is frozen. Where the kernel refuses to protect pages, there are no fences. */
+char *fenced_steal(size_t size_bytes);
+size_t fence_pages(void); /* of one fence within an arena, 0 in builds without */
 
 /* Defers a new free run, divided by fences into stretches of at least `least` pages each. */
 void defer_fenced(struct span *span, size_t least);
@@ -72,8 +76,8 @@ void span_withdraw(struct span *span);
  * was not needed. Page lock. */
 void note_dirty_low(void);
 
-/* Pages of an arena for metadata, when the system has none: zero, never given back. NULL when no
- * arena has them, or while the lock is frozen. */
+/* Pages that leave their arena for good: zero. NULL when no arena has them, or while the lock is
+ * frozen. */
 char *pages_steal(size_t pages);
 
 /* Commits more of an arena, at least `pages`; no lock held. False when memory is out. */

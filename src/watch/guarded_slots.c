@@ -33,24 +33,37 @@ static char *slot_pages(const struct guarded_slot *slot)
     return (char *)align_down((uintptr_t)slot->span.base, guarded_pool.page_bytes);
 }
 
+/* The slots, between inaccessible pages; NULL when memory is out. */
+static struct guarded_slot *map_slots(void)
+{
+    size_t page = guarded_pool.page_bytes;
+    size_t bytes = align_up(SLOT_COUNT * sizeof(struct guarded_slot), page);
+    char *start = os_reserve(page + bytes + page);
+    if (start == NULL)
+        return NULL;
+    if (os_commit(start + page, bytes) != 0) {
+        (void)os_unmap(start, page + bytes + page);
+        return NULL;
+    }
+    os_name(start + page, bytes, "cairn: metadata");
+    return (struct guarded_slot *)(void *)(start + page);
+}
+
 int guarded_start(void)
 {
     struct guarded_pool *pool = &guarded_pool;
     pool->page_bytes = os_page_size();
     pool->slot_bytes = pool->page_bytes + align_up(SLOT_BLOCK_MAX, pool->page_bytes);
     size_t bytes = SLOT_COUNT * pool->slot_bytes + pool->page_bytes;
-    size_t slots_bytes = align_up(SLOT_COUNT * sizeof(struct guarded_slot), pool->page_bytes);
     char *start = os_reserve(bytes);
-    struct guarded_slot *slots = os_map(slots_bytes);
-    if (start == NULL || slots == NULL || page_map_cover(start, bytes) != 0) {
-        if (start)
-            os_unmap(start, bytes);
-        if (slots)
-            os_unmap(slots, slots_bytes);
+    if (start == NULL)
+        return -ENOMEM;
+    struct guarded_slot *slots = page_map_cover(start, bytes) == 0 ? map_slots() : NULL;
+    if (slots == NULL) {
+        (void)os_unmap(start, bytes);
         return -ENOMEM;
     }
     os_name(start, bytes, "cairn: guarded blocks");
-    os_name(slots, slots_bytes, "cairn: metadata");
     pool->slots = slots;
     for (struct guarded_slot *slot = slots; slot < slots + SLOT_COUNT; slot++) {
         slot->span.tag = SPAN_GUARDED;

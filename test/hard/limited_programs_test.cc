@@ -76,4 +76,12 @@ TEST_P(Everydays, InDataOf64MiB) { run_under(RLIMIT_DATA, 64 * kMiB); }
 INSTANTIATE_TEST_SUITE_P(Programs, Everydays, testing::ValuesIn(kPrograms),
                          [](const auto &of) { return std::string(of.param.name); });
 
+// Down to one mebibyte, and less: what a heap reserves at once decides whether it can begin.
+TEST(FirstBlock, NeedsHardlyAnyAddresses) {
+  for (const char *kib : {"10240", "4096", "1024", "512"}) {
+    const subject::Outcome outcome = subject::run_program({FIRST_BLOCK, kib});
+    EXPECT_EQ(outcome.end, "exit 0") << kib << " KiB";
+  }
+}
+
 }  // namespace

@@ -130,4 +130,60 @@ TEST(Locked, NewThreadsFirstUse) {
   });
 }
 
+// A program that does little: what it locks is what it pays for our reservations. Before its first
+// block or after it, which may reserve more than it needs.
+TEST(Locked, ASmallProgramLocksLittle) {
+  for (const char *when : {"before", "after"}) {
+    const subject::Outcome outcome = subject::run_program({LOCKED_PROGRAM, "0", when});
+    if (outcome.end == "exit 77") GTEST_SKIP() << "mlockall is not permitted";
+    EXPECT_EQ(outcome.end, "exit 0") << outcome.err;
+    EXPECT_LE(strtol(outcome.out.c_str(), nullptr, 10), 16 * 1024) << when;
+  }
+}
+
+// 8 MiB is what a user may lock who is given no more.
+TEST(Locked, ASmallProgramWorksWithinTheUsualLimit) {
+  for (const char *when : {"before", "after"}) {
+    const subject::Outcome outcome = subject::run_program({LOCKED_PROGRAM, "8192", when});
+    if (outcome.end == "exit 77") GTEST_SKIP() << "mlockall is not permitted";
+    EXPECT_EQ(outcome.end, "exit 0") << when << ": " << outcome.err;
+    EXPECT_LE(strtol(outcome.out.c_str(), nullptr, 10), 8 * 1024) << when;
+  }
+}
+
+struct Program {
+  const char *name;
+  const char *what;
+  const char *script;
+  const char *expected;
+};
+
+// The small ones wholly; the others from when they run, for they are larger than the limit.
+const Program kPrograms[] = {
+    {"sh", "all", "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); s=$i; done; echo $s", "3000\n"},
+    {"sed", "future", "seq 1 400 | sed -n -e 's/7/seven/g' -e '/seven/p' | tail -n 1", "39seven\n"},
+    {"grep", "future", "seq 1 2000 | grep -c '[13]7'", "178\n"},
+    {"sort", "future", "seq 1 3000 | sort --buffer-size=1M -r -n | head -n 1", "3000\n"},
+    {"perl", "future",
+     "perl -e 'my %h; $h{$_ % 300} .= $_ for 1..6000; print scalar(keys %h), qq(\\n)'", "300\n"},
+};
+
+TEST(Locked, RealProgramsWorkWithinTheUsualLimit) {
+  const char *preload = getenv("LD_PRELOAD");
+  for (const Program &program : kPrograms) {
+    if (subject::run_program({"sh", "-c", std::string("command -v ") + program.name}).end !=
+        "exit 0") {
+      continue;
+    }
+    const std::string libraries = std::string(LOCKER) + (preload ? ":" : "") +
+                                  (preload ? preload : "");
+    const subject::Outcome outcome = subject::run_program(
+        {"env", "LD_PRELOAD=" + libraries, std::string("CAIRN_TEST_LOCK=") + program.what, "sh",
+         "-c", program.script});
+    if (outcome.end == "exit 77") GTEST_SKIP() << "mlockall is not permitted";
+    EXPECT_EQ(outcome.end, "exit 0") << program.name << ": " << outcome.err;
+    EXPECT_EQ(outcome.out, program.expected) << program.name << ": " << outcome.err;
+  }
+}
+
 }  // namespace

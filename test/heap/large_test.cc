@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <vector>
+
 #include "heap/heap_layer.h"
 
 namespace
@@ -133,6 +136,47 @@ TEST_F(Large, RefusedMemoryIsNull)
         EXPECT_EQ(heap_layer::stats().large_bytes, before.large_bytes);
         large_free(take(size));
     }
+}
+
+// At the limit of address space a growing block asked for a mapping alone; malloc of the same size
+// found room in an arena, or in runs that were kept.
+TEST_F(Large, GrowingWorksWhereAllocatingDoes)
+{
+    if (!config_debug || config_guarded_blocks)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    for (size_t size : {1900 * kKiB, 2 * kMiB, 2200 * kKiB, 5 * kMiB, 20 * kMiB}) {
+        struct span *room = take(size + kMiB);
+        large_free(room); // of an arena, to which it goes back
+        os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
+        struct span *span = large_allocate_growing(size);
+        os_fault_plan(0, 0, 0);
+        ASSERT_NE(span, nullptr) << size;
+        EXPECT_EQ(span->tag, SPAN_LARGE);
+        large_free(span);
+    }
+}
+
+TEST_F(Large, GrowingEmptiesTheKeptRuns)
+{
+    if (!config_debug || config_guarded_blocks)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    constexpr size_t kRun = 200 * kKiB;
+    struct span *before = take(kRun);
+    struct span *run = take(kRun);
+    const char *place = run->base;
+    large_free(run); // kept by this thread
+    os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
+    size_t found = 0;
+    std::vector<struct span *> spans;
+    while (struct span *span = large_allocate_growing(kRun - 3 * kKiB)) {
+        found += span->base == place;
+        spans.push_back(span);
+    }
+    os_fault_plan(0, 0, 0);
+    EXPECT_EQ(found, 1u);
+    for (struct span *span : spans)
+        large_free(span);
+    large_free(before);
 }
 
 } // namespace

@@ -62,6 +62,15 @@ TEST_F(Fault, PlannedCallsFail)
     EXPECT_EQ(calls(2), (std::vector<int>{0, 0}));
 }
 
+TEST_F(Fault, EachSoManyThCallFails)
+{
+    if (!config_debug)
+        GTEST_SKIP();
+    os_fault_plan_every(1, 5, 2, EINTR);
+    EXPECT_EQ(calls(8), (std::vector<int>{0, -EINTR, 0, -EINTR, 0, -EINTR, 0, 0}));
+    EXPECT_EQ(os_fault_plan(0, 0, 0), 8u);
+}
+
 TEST_F(Fault, EveryCallThatCanFailIsCounted)
 {
     if (!config_debug)
@@ -76,9 +85,11 @@ TEST_F(Fault, EveryCallThatCanFailIsCounted)
     EXPECT_EQ(os_populate(page_, size), -EAGAIN);
     EXPECT_EQ(os_huge_pages(page_, size, true), -EAGAIN);
     EXPECT_EQ(os_resize(page_, size, 2 * size), -EAGAIN);
-    EXPECT_EQ(os_move(page_, size, page_ + size, size), -EAGAIN);
+    EXPECT_EQ(os_move(page_, size, 2 * size), nullptr);
+    EXPECT_EQ(os_move_onto(page_, size, page_ + size), OS_KEPT);
+    EXPECT_FALSE(os_reserve_at(page_ + size, size));
     EXPECT_EQ(os_unmap(page_, size), -EAGAIN);
-    EXPECT_EQ(os_fault_plan(0, 0, 0), 10u);
+    EXPECT_EQ(os_fault_plan(0, 0, 0), 12u);
     page_[0] = 1; // none of them did anything
 }
 

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -38,24 +40,111 @@ TEST_F(Arena, HoldsItsAddressesAndNoOthers)
     struct arena *arena = added(1);
     ASSERT_NE(arena, nullptr);
     const size_t bytes = arena->pages << PAGE_SHIFT;
-    EXPECT_GE(bytes, page_layer::kMiB);
+    EXPECT_GE(bytes, page_layer::kMiB / 16);
     EXPECT_EQ(arena_find(arena->base), arena);
     EXPECT_EQ(arena_find(arena->base + bytes - 1), arena);
     EXPECT_NE(arena_find(arena->base + bytes), arena);
     EXPECT_NE(arena_find(arena->base - 1), arena);
     EXPECT_EQ(arena_find(nullptr), nullptr);
     EXPECT_EQ(arena_find(&arena), nullptr);
+    EXPECT_EQ(arena_of(arena->base), arena);
+    EXPECT_EQ(arena_of(arena->base + bytes - 1), arena);
+    EXPECT_NE(arena_of(arena->base + bytes), arena);
+    EXPECT_EQ(arena_of(&arena), nullptr);
     EXPECT_EQ(arena_page(arena, arena->base + 5 * PAGE_BYTES + 17), 5u);
 }
 
-TEST_F(Arena, ListIsSortedByAddress)
+TEST_F(Arena, AllAreFoundByAddressAndListedByAge)
 {
-    for (int i = 0; i < 5; i++)
-        ASSERT_EQ(arena_add(1), 0);
-    for (size_t i = 1; i < arena_count(); i++)
-        EXPECT_LT(arena_at(i - 1)->base, arena_at(i)->base);
+    std::vector<struct arena *> known;
+    for (int i = 0; i < 5; i++) {
+        struct arena *arena = added(1);
+        ASSERT_NE(arena, nullptr);
+        known.push_back(arena);
+    }
+    for (size_t i = 0; i < 5; i++)
+        EXPECT_EQ(arena_at(arena_count() - 5 + i), known[i]);
     for (size_t i = 0; i < arena_count(); i++)
         EXPECT_EQ(arena_find(arena_at(i)->base + PAGE_BYTES), arena_at(i));
+}
+
+// The count was raised before the entry was stored: a reader met NULL.
+TEST_F(Arena, ReadersMeetOnlyWholeEntries)
+{
+    std::atomic<bool> done = false;
+    std::thread reader([&] {
+        while (!done) {
+            size_t reserved = 0;
+            const size_t count = arena_count();
+            std::set<struct arena *> seen;
+            for (size_t i = 0; i < count; i++) {
+                struct arena *arena = arena_at(i);
+                ASSERT_NE(arena, nullptr);
+                ASSERT_TRUE(seen.insert(arena).second) << "twice";
+                reserved += arena->pages;
+            }
+            ASSERT_TRUE(count == 0 || reserved > 0);
+            struct page_stats stats;
+            pages_read_stats(&stats);
+            (void)pages_holds(&stats);
+        }
+    });
+    for (int i = 0; i < 40; i++)
+        EXPECT_EQ(arena_add(1 + static_cast<size_t>(i % 3)), 0);
+    done = true;
+    reader.join();
+}
+
+// Pages that nobody could commit are claimed again, by whoever needs so many.
+TEST_F(Arena, RefusedPagesAreNotLost)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    struct arena *arena = added((20 * page_layer::kMiB) >> PAGE_SHIFT);
+    ASSERT_NE(arena, nullptr);
+    const size_t whole = arena->pages;
+    int error = 0;
+    os_fault_plan(0, 1, ENOMEM);
+    EXPECT_EQ(arena_commit(whole, &error), nullptr);
+    os_fault_plan(0, 0, 0);
+    EXPECT_EQ(error, -ENOMEM);
+    EXPECT_EQ(arena->frontier, 0u);
+    EXPECT_EQ(arena->hole_pages, 0u);
+    char *all = arena_commit(whole, &error);
+    ASSERT_EQ(all, arena->base);
+    memset(all, 1, whole << PAGE_SHIFT);
+    EXPECT_EQ(arena_commit(whole, &error), nullptr);
+    EXPECT_EQ(error, -ENOSPC);
+}
+
+TEST_F(Arena, ThreadsThatAreRefusedLoseNothing)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    struct arena *arena = added((60 * page_layer::kMiB) >> PAGE_SHIFT);
+    ASSERT_NE(arena, nullptr);
+    std::atomic<size_t> taken = 0;
+    std::vector<std::thread> threads;
+    os_fault_plan(3, 2000, EAGAIN);
+    for (size_t i = 0; i < 4; i++)
+        threads.emplace_back([i, &taken] {
+            for (size_t round = 0; round < 600; round++) {
+                const size_t pages = 1 + (round * 7 + i * 3) % 5;
+                int error = 0;
+                char *start = arena_commit(pages, &error);
+                if (start == nullptr)
+                    continue;
+                ASSERT_TRUE(page_layer::reads(start, pages << PAGE_SHIFT, 0)) << "given out twice";
+                memset(start, 1, pages << PAGE_SHIFT);
+                taken += pages;
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    os_fault_plan(0, 0, 0);
+    EXPECT_GT(taken, 0u);
+    EXPECT_EQ(arena->frontier - arena->hole_pages, taken);
+    EXPECT_LT(arena->hole_pages, arena->frontier / 2 + 30) << "holes are not used again";
 }
 
 TEST_F(Arena, TheFullestWithRoomIsTaken)
@@ -115,8 +204,8 @@ TEST_F(Arena, ThreadsAddTogether)
     for (std::thread &thread : threads)
         thread.join();
     ASSERT_EQ(arena_count(), before + 20);
-    for (size_t i = 1; i < arena_count(); i++)
-        EXPECT_LT(arena_at(i - 1)->base, arena_at(i)->base);
+    for (size_t i = 0; i < arena_count(); i++)
+        EXPECT_EQ(arena_find(arena_at(i)->base), arena_at(i));
 }
 
 TEST(ArenaDeathTest, ReservedMemoryIsNotUsable)

@@ -1,4 +1,5 @@
-// Fences: pages without permissions before and behind the heap's mappings, and within arenas.
+// Fences: pages without permissions before and behind the heap's mappings, and, in hardened builds,
+// within arenas.
 
 #include <gtest/gtest.h>
 
@@ -9,29 +10,64 @@
 namespace
 {
 
+void touch(volatile char *at) { *at = 1; }
+
 class FenceDeathTest : public testing::Test
+{
+  protected:
+    void SetUp() override { page_layer::start(); }
+
+    static void expect_fenced(char *start, size_t bytes)
+    {
+        ASSERT_NE(start, nullptr);
+        memset(start, 1, bytes);
+        EXPECT_EXIT(touch(start - 1), testing::KilledBySignal(SIGSEGV), "");
+        EXPECT_EXIT(touch(start + bytes), testing::KilledBySignal(SIGSEGV), "");
+    }
+};
+
+class HardenedFenceDeathTest : public FenceDeathTest
 {
   protected:
     void SetUp() override
     {
         if (!config_fences)
-            GTEST_SKIP() << "this build has no fences";
+            GTEST_SKIP() << "this build has no fences within arenas";
         page_layer::start();
     }
-    static void touch(volatile char *at) { *at = 1; }
 };
 
 TEST_F(FenceDeathTest, MappingsAreBetweenThem)
 {
     char *start = fenced_map(16 * PAGE_BYTES);
-    ASSERT_NE(start, nullptr);
-    memset(start, 1, 16 * PAGE_BYTES);
-    EXPECT_EXIT(touch(start - 1), testing::KilledBySignal(SIGSEGV), "");
-    EXPECT_EXIT(touch(start + 16 * PAGE_BYTES), testing::KilledBySignal(SIGSEGV), "");
+    expect_fenced(start, 16 * PAGE_BYTES);
     fenced_unmap(start, 16 * PAGE_BYTES);
 }
 
-TEST_F(FenceDeathTest, PlacesAreRandom)
+TEST_F(FenceDeathTest, StolenPagesAreBetweenThem)
+{
+    struct span *first = pages_take(100, PAGE_BYTES);
+    ASSERT_NE(first, nullptr);
+    const size_t committed = page_layer::stats().committed_bytes;
+    const size_t free_bytes = page_layer::stats().free_bytes;
+    char *fresh = fenced_steal(2 * PAGE_BYTES); // from behind the frontier
+    expect_fenced(fresh, 2 * PAGE_BYTES);
+    EXPECT_EQ(page_layer::stats().committed_bytes, committed);
+    page_layer::fill(first, 1);
+    pages_give(first);
+    struct arena *arena = arena_at(arena_count() - 1);
+    const size_t frontier = arena->frontier;
+    arena->frontier = arena->pages; // as if all of it were committed
+    char *used = fenced_steal(2 * PAGE_BYTES);
+    arena->frontier = frontier;
+    ASSERT_NE(used, nullptr);
+    EXPECT_TRUE(page_layer::reads(used, 2 * PAGE_BYTES, 0));
+    expect_fenced(used, 2 * PAGE_BYTES);
+    EXPECT_LE(page_layer::stats().free_bytes, free_bytes + 100 * PAGE_BYTES - 2 * PAGE_BYTES);
+    pages_verify();
+}
+
+TEST_F(HardenedFenceDeathTest, PlacesAreRandom)
 {
     std::set<char *> places;
     for (int i = 0; i < 20; i++) {
@@ -44,7 +80,7 @@ TEST_F(FenceDeathTest, PlacesAreRandom)
 }
 
 // No mebibyte of an arena is without one, however its pages are used.
-TEST_F(FenceDeathTest, RunsOfAnArenaEndAtOne)
+TEST_F(HardenedFenceDeathTest, RunsOfAnArenaEndAtOne)
 {
     struct span *first = pages_take(4, PAGE_BYTES);
     ASSERT_NE(first, nullptr);
@@ -62,7 +98,7 @@ TEST_F(FenceDeathTest, RunsOfAnArenaEndAtOne)
     pages_give(first);
 }
 
-TEST_F(FenceDeathTest, LongRunsAreNotDivided)
+TEST_F(HardenedFenceDeathTest, LongRunsAreNotDivided)
 {
     for (size_t pages : {size_t{33}, size_t{64}, size_t{700}, size_t{5000}}) {
         struct span *span = pages_take(pages, PAGE_BYTES);

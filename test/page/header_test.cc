@@ -56,7 +56,7 @@ TEST_F(Header, AreRecycledByTheSizeOfTheirColdArea)
 TEST_F(Header, DetachedRunsAreAlignedZeroAndUsable)
 {
     for (size_t alignment = PAGE_BYTES; alignment <= 64 * page_layer::kMiB; alignment *= 8) {
-        struct span *span = detached_take(20, alignment, 3);
+        struct span *span = detached_take(20, alignment, 3, 20 * PAGE_BYTES);
         ASSERT_NE(span, nullptr);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(span->base) % alignment, 0u);
         EXPECT_EQ(span->pages, 20u);
@@ -76,7 +76,7 @@ TEST_F(Header, DetachedRunsAreAlignedZeroAndUsable)
 
 TEST_F(Header, AGivenUpHeaderServesAgain)
 {
-    struct span *first = detached_take(4, PAGE_BYTES, 0);
+    struct span *first = detached_take(4, PAGE_BYTES, 0, PAGE_BYTES);
     ASSERT_NE(first, nullptr);
     detached_give(first);
     // It waits among the deferred; the next holder of the lock puts it into its list.
@@ -86,7 +86,7 @@ TEST_F(Header, AGivenUpHeaderServesAgain)
     bool again = false;
     struct span *spans[64];
     for (auto &span : spans) {
-        span = detached_take(1, PAGE_BYTES, 0);
+        span = detached_take(1, PAGE_BYTES, 0, PAGE_BYTES);
         again |= span == first;
     }
     EXPECT_TRUE(again);
@@ -101,7 +101,7 @@ TEST_F(Header, RefusedDetachedRunsGiveNull)
     size_t refused = 0; // metadata makes do with less, so not every call that fails is felt
     for (size_t call = 0; call < 8; call++) {
         os_fault_plan(call, 1, ENOMEM);
-        struct span *span = detached_take(4, 16 * page_layer::kMiB, 1);
+        struct span *span = detached_take(4, 16 * page_layer::kMiB, 1, PAGE_BYTES);
         os_fault_plan(0, 0, 0);
         if (span) {
             page_layer::fill(span, 1);

@@ -117,6 +117,7 @@ TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
 {
     if (!config_debug)
         GTEST_SKIP() << "faults are injected in debug builds";
+    ASSERT_EQ(page_map_cover(address(0x34 * kRegion), 1), 0); // takes the leaf within the map
     char *start = address(0x33 * kRegion);
     for (size_t call = 0; call < 3; call++) {
         os_fault_plan(call, 1, ENOMEM);
@@ -129,6 +130,37 @@ TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
     page_map_set(start, 1, span);
     EXPECT_EQ(page_map_find(start), span);
     page_map_set(start, 1, nullptr);
+}
+
+TEST_F(PageMap, WhatIsPreparedCannotFail)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    ASSERT_EQ(page_map_cover(address(0x34 * kRegion), 1), 0); // takes the leaf within the map
+    struct span *span = header_make(0);
+    char *start = address(0x46 * kRegion - 5 * PAGE_BYTES);
+    struct page_map_spares spares;
+    os_fault_plan(2, SIZE_MAX / 2, ENOMEM);
+    EXPECT_NE(page_map_prepare(kRegion, &spares), 0);
+    os_fault_plan(0, 0, 0);
+    EXPECT_EQ(spares.leaf, nullptr);
+    ASSERT_EQ(page_map_prepare(2 * kRegion, &spares), 0);
+    os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
+    page_map_cover_prepared(start, 2 * kRegion, &spares); // in three regions
+    EXPECT_EQ(os_fault_plan(0, 0, 0), 0u) << "system calls";
+    EXPECT_EQ(spares.leaf, nullptr);
+    for (size_t at : {size_t{0}, size_t{kRegion}, 2 * size_t{kRegion} - PAGE_BYTES}) {
+        EXPECT_EQ(page_map_find(start + at)->tag, SPAN_NONE);
+        page_map_set(start + at, 1, span);
+        EXPECT_EQ(page_map_find(start + at), span);
+        page_map_set(start + at, 1, nullptr);
+    }
+    // What is there already needs none.
+    ASSERT_EQ(page_map_prepare(PAGE_BYTES, &spares), 0);
+    page_map_cover_prepared(start, PAGE_BYTES, &spares);
+    EXPECT_NE(spares.leaf, nullptr);
+    page_map_drop(&spares);
+    EXPECT_EQ(spares.leaf, nullptr);
 }
 
 TEST_F(PageMap, ThreadsMakeLeavesTogether)
@@ -153,11 +185,36 @@ TEST_F(PageMap, ThreadsMakeLeavesTogether)
             ASSERT_EQ(page_map_find(address(region * kRegion + i * PAGE_BYTES)), spans[i]);
 }
 
-TEST(PageMapDeathTest, TheZeroLeafIsReadOnly)
+// Where a region has no leaf, the root is read as if it were one: what it holds for other regions
+// must lead nowhere.
+TEST_F(PageMap, RootEntriesReadAsALeafsLeadToNullSpans)
+{
+    struct span *span = header_make(0);
+    for (uintptr_t region : {uintptr_t{0x77}, uintptr_t{0x1234}, uintptr_t{0x1ffff}}) {
+        char *start = address(region * kRegion);
+        ASSERT_EQ(page_map_cover(start, PAGE_BYTES), 0);
+        page_map_set(start, 1, span);
+        // The pages whose entries would lie where the root's for these regions do.
+        for (uintptr_t absent : {uintptr_t{0x3}, uintptr_t{0x2222}, uintptr_t{0x3fff0}}) {
+            ASSERT_EQ(page_map.root[absent], 0u);
+            const char *page = address(absent * kRegion + region * PAGE_BYTES);
+            ASSERT_EQ(page_map_find(page)->tag, SPAN_NONE);
+            ASSERT_EQ(page_map_find(page)->owner, 0u);
+            ASSERT_NE(page_map_find(page), span);
+        }
+        page_map_set(start, 1, nullptr);
+    }
+}
+
+TEST(PageMapDeathTest, NullSpansAreReadOnly)
 {
     page_layer::start();
-    volatile uint64_t *entry = page_map.entries;
-    EXPECT_DEATH(*entry = 1, "");
+    ASSERT_EQ(page_map_cover(address(0x35 * kRegion), 1), 0);
+    ASSERT_EQ(page_map_cover(address(0x36 * kRegion), 1), 0);
+    for (uintptr_t region : {0x2, 0x35, 0x36}) {
+        volatile auto *null_span = page_map_find(address(region * kRegion));
+        EXPECT_DEATH(null_span->owner = 1, "");
+    }
 }
 
 } // namespace

@@ -1,0 +1,82 @@
+// Pages of an arena are committed once, by the thread that claimed them. Two threads that met at
+// the frontier once committed the same pages: the slower one made accessible again what the faster
+// one, or its program, had protected meanwhile.
+//
+// The linker leads the library's calls of os_commit here (--wrap), so that another thread's work
+// can be put between a thread's look at the frontier and its system call.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "page/page_layer.h"
+
+extern "C" {
+int __real_os_commit(void *start, size_t size_bytes);
+int __wrap_os_commit(void *start, size_t size_bytes);
+}
+
+namespace
+{
+
+void (*g_meanwhile)();
+std::vector<std::pair<char *, char *>> g_commits;
+
+void while_committing(void (*meanwhile)()) { g_meanwhile = meanwhile; }
+
+} // namespace
+
+int __wrap_os_commit(void *start, size_t size_bytes)
+{
+    if (void (*meanwhile)() = std::exchange(g_meanwhile, nullptr)) {
+        std::thread(meanwhile).join();
+    }
+    if (arena_of(start))
+        g_commits.emplace_back(static_cast<char *>(start), static_cast<char *>(start) + size_bytes);
+    return __real_os_commit(start, size_bytes);
+}
+
+namespace
+{
+
+TEST(Claim, PagesAreCommittedOnce)
+{
+    page_layer::start();
+    ASSERT_EQ(arena_add(4000), 0);
+    g_commits.reserve(100);
+    for (int i = 0; i < 20; i++) {
+        int error = 0;
+        while_committing([] {
+            int inner = 0;
+            EXPECT_NE(arena_commit(40, &inner), nullptr);
+        });
+        EXPECT_NE(arena_commit(60, &error), nullptr);
+    }
+    ASSERT_EQ(g_commits.size(), 40u);
+    for (const auto &one : g_commits)
+        for (const auto &other : g_commits)
+            EXPECT_TRUE(&one == &other || one.second <= other.first || other.second <= one.first);
+}
+
+char *g_protected;
+
+TEST(Claim, WhatWasProtectedStaysSo)
+{
+    page_layer::start();
+    ASSERT_EQ(arena_add(4000), 0);
+    int error = 0;
+    while_committing([] {
+        int inner = 0;
+        g_protected = arena_commit(40, &inner);
+        ASSERT_NE(g_protected, nullptr);
+        ASSERT_EQ(mprotect(g_protected, PAGE_BYTES, PROT_NONE), 0); // a fence
+    });
+    ASSERT_NE(arena_commit(60, &error), nullptr);
+    EXPECT_EXIT(*const_cast<volatile char *>(g_protected) = 1, testing::KilledBySignal(SIGSEGV),
+                "");
+}
+
+} // namespace
