@@ -41,6 +41,7 @@ struct Plan {
     size_t skip;
     size_t count;
     int error;
+    size_t every = 1;
 };
 
 void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
@@ -71,7 +72,7 @@ size_t run_sequence(const Plan &plan)
 {
     Shadow shadow(21, 400, 96 * kMiB);
     shadow.allow_failures(true);
-    os_fault_plan(plan.skip, plan.count, plan.error);
+    os_fault_plan_every(plan.skip, plan.count, plan.every, plan.error);
     shadow.run(4000);
     const size_t seen = os_fault_plan(0, 0, 0);
     shadow.allow_failures(false);
@@ -102,7 +103,7 @@ size_t run_lanes(const Plan &plan)
         Lanes lanes(kSeed, 4, 150, 12 * kMiB);
         lanes.allow_failures(failing);
         if (failing)
-            os_fault_plan(plan.skip, plan.count, plan.error);
+            os_fault_plan_every(plan.skip, plan.count, plan.every, plan.error);
         lanes.start(4, 150);
         lanes.join();
         seen += os_fault_plan(0, 0, 0);
@@ -200,8 +201,9 @@ TEST_P(LongSweep, CallsFailInTurn)
     }
     while (!HasFailure() && !is_full() && std::chrono::steady_clock::now() < end) {
         const size_t counts[] = {1, 1 + random.below(16), kToTheEnd};
-        const int errors[] = {ENOMEM, EPERM, EAGAIN};
-        attempt({random.below(calls), counts[random.below(3)], errors[random.below(3)]});
+        const int errors[] = {ENOMEM, EPERM, EAGAIN, EINTR};
+        attempt({random.below(calls), counts[random.below(3)], errors[random.below(4)],
+                 1 + random.below(3)});
     }
     EXPECT_GT(struck_, 0u) << "no call was made to fail";
     printf("%zu attempts with a failing call\n", struck_);

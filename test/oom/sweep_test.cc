@@ -21,6 +21,14 @@ using oom::Holder;
 using oom::Workload;
 
 constexpr int kNothingFailed = 77;
+constexpr size_t kToTheEnd = SIZE_MAX / 2;
+
+struct Plan {
+    size_t skip;
+    size_t count;
+    size_t every;
+    int error;
+};
 
 void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
 
@@ -31,11 +39,12 @@ void verify_everything()
 }
 
 // In a child: the workload under the plan, then once more without, on what the first left behind.
-[[noreturn]] void attempt(const Workload &workload, size_t skip, size_t count, int error)
+[[noreturn]] void attempt(const Workload &workload, const Plan &plan)
 {
+    const size_t skip = plan.skip;
     alarm(60);
     Holder holder;
-    os_fault_plan(skip, count, error);
+    os_fault_plan_every(skip, plan.count, plan.every, plan.error);
     workload.run(holder);
     const bool struck = os_fault_plan(0, 0, 0) > skip;
     holder.check_all();
@@ -61,18 +70,20 @@ void verify_everything()
 }
 
 // False when the run made no call that the plan could fail.
-bool attempt_in_child(const Workload &workload, size_t skip, size_t count, int error)
+bool attempt_in_child(const Workload &workload, const Plan &plan)
 {
     fflush(nullptr);
     const pid_t child = fork();
     if (child == 0)
-        attempt(workload, skip, count, error);
+        attempt(workload, plan);
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     const bool struck = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     const bool done = WIFEXITED(status) && WEXITSTATUS(status) == kNothingFailed;
-    EXPECT_TRUE(struck || done) << workload.name << ": status " << status << " with calls " << skip
-                                << " to " << skip + count - 1 << " failing with " << error;
+    EXPECT_TRUE(struck || done) << workload.name << ": status " << status << " with calls "
+                                << plan.skip << " to " << plan.skip + plan.count - 1
+                                << ", each one in " << plan.every << ", failing with "
+                                << plan.error;
     return struck;
 }
 
@@ -89,7 +100,7 @@ class Sweep : public testing::TestWithParam<Workload>
     void sweep(size_t count, size_t step, int error)
     {
         size_t skip = 0;
-        while (attempt_in_child(GetParam(), skip, count, error) && !HasFailure())
+        while (attempt_in_child(GetParam(), {skip, count, 1, error}) && !HasFailure())
             skip += step;
         EXPECT_GE(skip, step) << "no call could fail: the injection does not work";
     }
@@ -101,7 +112,26 @@ TEST_P(Sweep, CallsAreNotPermitted) { sweep(2, 3, EPERM); }
 
 TEST_P(Sweep, BurstsOfFailures) { sweep(7, 4, EAGAIN); }
 
-TEST_P(Sweep, AllCallsFailFromSomeOn) { sweep(SIZE_MAX / 2, 5, ENOMEM); }
+TEST_P(Sweep, CallsAreInterrupted) { sweep(1, 7, EINTR); }
+
+// Whatever the kernel says, what the caller hears is ENOMEM.
+TEST_P(Sweep, AnyErrorIsTheSame)
+{
+    for (int error : {EACCES, EBUSY, EFAULT, EINVAL, ENFILE, ENOSYS, EOVERFLOW})
+        for (size_t skip : {0, 3, 11})
+            attempt_in_child(GetParam(), {skip, 5, 1, error});
+}
+
+// Failure and success in turn, from the first call to the last.
+TEST_P(Sweep, FailureComesAndGoes)
+{
+    for (size_t every : {2, 3, 5})
+        for (size_t skip = 0; skip < every; skip++)
+            for (int error : {ENOMEM, EAGAIN})
+                attempt_in_child(GetParam(), {skip, kToTheEnd, every, error});
+}
+
+TEST_P(Sweep, AllCallsFailFromSomeOn) { sweep(kToTheEnd, 5, ENOMEM); }
 
 INSTANTIATE_TEST_SUITE_P(Workloads, Sweep, testing::ValuesIn(oom::kWorkloads),
                          [](const auto &each) { return each.param.name; });
