@@ -1,9 +1,9 @@
 /* The bump allocator for metadata: see meta.h.
  *
- * A chunk's cursor moves by an atomic add alone; whoever moves it past the end brings a new chunk, and
- * the rest of the old one is lost. Chunks of both kinds come from ranges: reserved between fences,
- * the longer the more metadata there is, and made accessible chunk by chunk from their start. So
- * few mappings hold many chunks, and a process that does little reserves little.
+ * A chunk's cursor moves by an atomic add alone; whoever moves it past the end brings a new chunk,
+ * and the rest of the old one is lost. Chunks of both kinds come from ranges: reserved between
+ * fences, the longer the more metadata there is, and made accessible chunk by chunk from their
+ * start. So few mappings hold many chunks, and a process that does little reserves little.
  *
  * When the system gives no more mappings, pages that lie free in an arena serve as chunks, fenced,
  * so that freed memory can be used again while a limit is reached.
