@@ -66,7 +66,9 @@ class Load {
   void step(bool may_fail) {
     Slot &slot = slots_[next() % kSlots];
     const unsigned kind = next() % 32;
-    const size_t size = 1 + (kind == 0  ? next() % (3 * kMiB)
+    // More than there was before, so that what is reserved already does not do.
+    const size_t largest = may_fail ? 12 * kMiB : 3 * kMiB;
+    const size_t size = 1 + (kind == 0  ? next() % largest
                              : kind < 4 ? next() % (300 * kKiB)
                                         : next() % (kind < 12 ? 30000 : 1500));
     const bool resize = slot.block && kind % 3 == 0;

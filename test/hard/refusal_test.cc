@@ -64,7 +64,7 @@ bool can_filter() {
   }) == "exit 0";
 }
 
-const int kErrors[] = {EPERM, EINVAL, EAGAIN, ENOSYS, ENOMEM, EINTR, EACCES};
+const int kErrors[] = {EPERM, EINVAL, EAGAIN, ENOSYS, ENOMEM, EINTR};
 
 // Every size and kind, with contents checked; failures allowed only where `may_fail`.
 void exercise(bool may_fail) {
