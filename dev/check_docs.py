@@ -2,7 +2,8 @@
 """What the documents say of the sources, as far as a script can compare it.
 
 options   docs/OPTIONS.md and README.md name the options that src/front/options.c parses, no others
-messages  every line that src prints stands in docs/MESSAGES*.md, and every line there is printed
+messages  every line that src prints stands in docs/MESSAGES*.md, and every line there, in README.md
+          and docs/HARDENING.md is printed
 files     a file that a comment or a document names is there
 names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
           sources
@@ -21,8 +22,10 @@ LITERALS = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s*"((?:[^"\\]|\\.)*)")*')
 CONVERSION = re.compile(r"%(?:zu|[supxd%])")
 FILE_NAME = re.compile(r"(?<![\w<./*-])((?:[\w-]+/)*[A-Za-z][\w-]*\.(?:c|h|cc|hpp|md|py))\b"
                        r"(?![\w(]|\.\w)")
+# Pages that quote messages beside docs/MESSAGES*.md, which have them all.
+QUOTING = ("README.md", "docs/HARDENING.md")
 # Headers and names that are not ours.
-OUTSIDE = {"asan_interface.h", "valgrind.h", "memcheck.h"}
+OUTSIDE = {"asan_interface.h", "futex.h", "malloc.h", "memcheck.h", "valgrind.h"}
 OUTSIDE_NAMES = {"libgcc_s", "nothrow_t"}
 # Lines that are described in words: the statistics and settings of `verbose`, which begin with whom
 # they are of, the frames of a stack, and a line that is put together before.
@@ -95,21 +98,22 @@ def as_pattern(line):
 
 
 def documented_lines(root):
-    """(page, text, text with # for values) of each line in the tables of messages."""
-    for page in sorted((root / "docs").glob("MESSAGES*.md")):
-        for text in re.findall(r"`cairn: ([^`]+)`", page.read_text()):
+    """(page, text, text with # for values) of each line that a page quotes."""
+    for page in [*sorted((root / "docs").glob("MESSAGES*.md")), *(root / name for name in QUOTING)]:
+        for text in re.findall(r"`cairn: ([^`]+)`", page.read_text() if page.is_file() else ""):
             yield page.name, text, re.sub(r"0x…|\b(?:[APQNSKTV]|LINE|\d+)\b", "#", text)
 
 
 def check_messages(root):
     printed = [(place, line, as_pattern(line)) for place, line in printed_lines(root)]
     documented = list(documented_lines(root))
+    tables = [form for page, _, form in documented if page.startswith("MESSAGES")]
     for place, line, pattern in printed:
-        if not any(pattern.fullmatch(form) for _, _, form in documented):
+        if not any(pattern.fullmatch(form) for form in tables):
             yield f"{place}: messages: not in docs/MESSAGES*.md: {line}"
     for page, text, form in documented:
         if not any(pattern.fullmatch(form) for _, _, pattern in printed):
-            yield f"docs/{page}: messages: nothing prints: {text}"
+            yield f"{page}: messages: nothing prints: {text}"
 
 
 def check_options(root):

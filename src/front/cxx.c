@@ -72,29 +72,27 @@ static void *new_aligned(size_t size, size_t alignment, bool throws)
 
 #define unused __attribute__((unused))
 
+/* A table for the eye; the formatter takes each line for the body of the one before. */
+/* clang-format off */
 define_new(_Znwm, _Znam, (size_t size), malloc_fast(size, new_slow))
-    define_new(_ZnwmRKSt9nothrow_t, _ZnamRKSt9nothrow_t,
-               (size_t size, unused const struct nothrow *tag), malloc_fast(size, new_slow_nothrow))
-        define_new(_ZnwmSt11align_val_t, _ZnamSt11align_val_t, (size_t size, size_t alignment),
-                   new_aligned(size, alignment, true))
-            define_new(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnamSt11align_val_tRKSt9nothrow_t,
-                       (size_t size, size_t alignment, unused const struct nothrow *tag),
-                       new_aligned(size, alignment, false))
+define_new(_ZnwmRKSt9nothrow_t, _ZnamRKSt9nothrow_t,
+           (size_t size, unused const struct nothrow *tag), malloc_fast(size, new_slow_nothrow))
+define_new(_ZnwmSt11align_val_t, _ZnamSt11align_val_t,
+           (size_t size, size_t alignment), new_aligned(size, alignment, true))
+define_new(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnamSt11align_val_tRKSt9nothrow_t,
+           (size_t size, size_t alignment, unused const struct nothrow *tag),
+           new_aligned(size, alignment, false))
 
-                define_delete(_ZdlPv, _ZdaPv, (void *pointer), entry_free(pointer))
-                    define_delete(_ZdlPvRKSt9nothrow_t, _ZdaPvRKSt9nothrow_t,
-                                  (void *pointer, unused const struct nothrow *tag),
-                                  entry_free(pointer))
-                        define_delete(_ZdlPvm, _ZdaPvm, (void *pointer, size_t size),
-                                      entry_free_sized(pointer, size, 1))
-                            define_delete(_ZdlPvSt11align_val_t, _ZdaPvSt11align_val_t,
-                                          (void *pointer, unused size_t alignment),
-                                          entry_free(pointer))
-                                define_delete(_ZdlPvmSt11align_val_t, _ZdaPvmSt11align_val_t,
-                                              (void *pointer, size_t size, size_t alignment),
-                                              entry_free_sized(pointer, size, alignment))
-                                    define_delete(_ZdlPvSt11align_val_tRKSt9nothrow_t,
-                                                  _ZdaPvSt11align_val_tRKSt9nothrow_t,
-                                                  (void *pointer, unused size_t alignment,
-                                                   unused const struct nothrow *tag),
-                                                  entry_free(pointer))
+define_delete(_ZdlPv, _ZdaPv, (void *pointer), entry_free(pointer))
+define_delete(_ZdlPvRKSt9nothrow_t, _ZdaPvRKSt9nothrow_t,
+              (void *pointer, unused const struct nothrow *tag), entry_free(pointer))
+define_delete(_ZdlPvm, _ZdaPvm,
+              (void *pointer, size_t size), entry_free_sized(pointer, size, 1))
+define_delete(_ZdlPvSt11align_val_t, _ZdaPvSt11align_val_t,
+              (void *pointer, unused size_t alignment), entry_free(pointer))
+define_delete(_ZdlPvmSt11align_val_t, _ZdaPvmSt11align_val_t,
+              (void *pointer, size_t size, size_t alignment),
+              entry_free_sized(pointer, size, alignment))
+define_delete(_ZdlPvSt11align_val_tRKSt9nothrow_t, _ZdaPvSt11align_val_tRKSt9nothrow_t,
+              (void *pointer, unused size_t alignment, unused const struct nothrow *tag),
+              entry_free(pointer))
