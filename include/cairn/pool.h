@@ -47,8 +47,8 @@
  * and a thread that needs it meanwhile waits for its end: so no thread gets or puts while it holds
  * a lock that fork itself takes, such as that of a stdio stream (flockfile, or a write function of
  * fopencookie), or neither goes on. What other threads' magazines hold is lost to the child until
- * the pool is deleted, and the slab that another thread was about to add is lost for good. A pool
- * that is not shared must not be in use by another thread at that moment.
+ * the pool is deleted, and slabs that other threads were about to add or give back are lost for
+ * good. A pool that is not shared must not be in use by another thread at that moment.
  */
 #ifndef CAIRN_POOL_H
 #define CAIRN_POOL_H

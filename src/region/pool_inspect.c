@@ -72,6 +72,13 @@ static const char *check_magazine(struct cairn_pool *pool, struct cairn_pool_mag
 {
     if (magazine->bottom.object != NULL || magazine->view.top > magazine->view.limit)
         return "a magazine is broken";
+    for (size_t i = 0; i < CAIRN_POOL_RECENT; i++) {
+        uintptr_t first = load_relaxed(&magazine->view.recent[i]);
+        if (first != CAIRN_POOL_NONE &&
+            (!is_ours(pool, (const void *)first) ||
+             first != (uintptr_t)slab_first(pool, slab_of(pool, (const void *)first))))
+            return "a magazine knows a slab that the pool has not";
+    }
     for (struct cairn_pool_entry *entry = magazine->entries; entry < magazine->view.top; entry++) {
         if (!is_ours(pool, entry->object))
             return "a magazine holds what is not the pool's";

@@ -66,6 +66,10 @@ TEST_F(PoolDamage, IsNamed)
     EXPECT_EQ(damaged(top->state, top->state + 1), "a magazine holds what is no object");
     EXPECT_EQ(damaged(*top->state, 1), "an object in a magazine is elsewhere, too");
     EXPECT_EQ(damaged(pool->own.view.limit, pool->own.entries), "a magazine is broken");
+    EXPECT_EQ(damaged(pool->own.view.recent[3], 65536),
+              "a magazine knows a slab that the pool has not");
+    EXPECT_EQ(damaged(pool->own.view.recent[3], reinterpret_cast<uintptr_t>(objects_[1])),
+              "a magazine knows a slab that the pool has not");
 }
 
 TEST_F(PoolDamage, StatisticsAddUp)
