@@ -105,6 +105,13 @@ class JournalTest(unittest.TestCase):
             with self.assertRaisesRegex(UserError, text):
                 Journal.open(self.directory)
 
+    def test_new_benchmark_keeps_the_previous_journal(self):
+        self.run_session(Journal.create(self.directory, {"mine": 1}), 1)
+        before = self.path.read_text()
+        Journal.create(self.directory, {"mine": 2}).close()
+        self.assertEqual((self.directory / "journal.previous.jsonl").read_text(), before)
+        self.assertEqual(self.path.read_text().count("\n"), 1)
+
     def test_two_at_once_are_refused(self):
         first = Journal.create(self.directory, {"mine": 1})
         with self.assertRaisesRegex(UserError, "another benchmark"):

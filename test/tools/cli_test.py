@@ -111,6 +111,18 @@ class OutputTest(unittest.TestCase):
         output.check_writable("--json", self.directory / "new")
         self.assertEqual(os.listdir(self.directory), [])
 
+    def test_full_disk_leaves_nothing_half_written(self):
+        def fill(path):
+            path.write_text("half")
+            raise OSError(28, "No space left on device")
+
+        path = self.directory / "file"
+        path.write_text("old")
+        with self.assertRaises(OSError):
+            output.replace(path, fill)
+        self.assertEqual(path.read_text(), "old")
+        self.assertEqual(os.listdir(self.directory), ["file"])
+
     def test_full_disk_leaves_the_old_file(self):
         path = self.directory / "file"
         path.write_text("old")

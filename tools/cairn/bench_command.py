@@ -10,12 +10,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from cairn import (bench_allocators, bench_files, bench_journal, bench_machine, bench_options,
-                   bench_page, bench_plots, bench_programs, bench_report, bench_results)
+                   bench_page, bench_plots, bench_programs, bench_report, bench_results, output)
 from cairn.bench_options import Options, words
 from cairn.bench_rows import select
 from cairn.bench_session import Session
 from cairn.console import err, note, out, progress, say
-from cairn.errors import UserError, as_sentences, os_sentence
+from cairn.errors import UserError, as_sentences
 
 STOPPED_STATUS = UserError.status
 
@@ -132,27 +132,31 @@ def _write(session, facts, directory):
     """All files of the report, each even where another one cannot be written. Returns whether all
     are there."""
     results = session.results
-    plots, complete = [], True
+    plots = []
 
-    def text(name, make):
-        (directory / name).write_text(make(), encoding="utf-8")
+    def text(make):
+        return lambda path: path.write_text(make(), encoding="utf-8")
 
-    def draw():
-        plots.extend(bench_plots.write(results, directory))
+    def draw(path):
+        plots.extend(bench_plots.write(results, path))
 
-    for write in (
-            lambda: bench_results.write_summary(directory / "results.csv", results, facts),
-            lambda: bench_results.write_runs(directory / "runs.csv", results, facts),
-            draw,
-            lambda: text("report.md", lambda: bench_report.markdown(session, facts, plots)),
-            lambda: text("report.html",
-                         lambda: bench_page.page(session, facts, directory, plots))):
+    complete = True
+    for name, write in (
+            ("results.csv", lambda path: bench_results.write_summary(path, results, facts)),
+            ("runs.csv", lambda path: bench_results.write_runs(path, results, facts)),
+            ("", draw),
+            ("report.md", text(lambda: bench_report.markdown(session, facts, plots))),
+            ("report.html", text(lambda: bench_page.page(session, facts, directory, plots)))):
         try:
-            write()
+            if name:
+                output.replace(directory / name, write)
+            else:
+                write(directory)
         except UserError as error:
             note(f"cairn bench: no plots: {error}")
         except OSError as error:
-            note(f"cairn bench: {os_sentence(error)}", style="red")
+            what = directory / name if name else "the plots"
+            note(f"cairn bench: {what}: {error.strerror or error}", style="red")
             complete = False
     return complete
 

@@ -10,11 +10,13 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 
 from cairn import bench_files, files
 from cairn.errors import UserError, os_sentence
 
 NAME = "journal.jsonl"
+PREVIOUS_NAME = "journal.previous.jsonl"
 FORMAT = 1
 
 
@@ -64,10 +66,13 @@ class Journal:
 
     @classmethod
     def create(cls, directory, header):
+        """A new journal; one that was there becomes the previous one."""
         path = directory / NAME
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(path.open("a+", encoding="utf-8"))
             cls._lock(file, path)
+            if path.stat().st_size:
+                shutil.copyfile(path, directory / PREVIOUS_NAME)
             file.truncate(0)
             journal = cls(path, file, {"format": FORMAT, **header}, {})
             journal._write(journal.header)

@@ -1,9 +1,7 @@
 """Files that a command writes at its end: refused at its start where they cannot be written."""
 
 import os
-import pathlib
 import stat
-import tempfile
 
 from cairn.errors import UserError, os_sentence
 
@@ -21,26 +19,18 @@ def check_writable(option, path):
         raise UserError(f"{option} {path}: nothing may be written to {folder}")
 
 
-def _replace(path, text):
-    """A file is there whole or as it was before, whenever the disk is full."""
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent,
-                                     prefix=f".{path.name}.", delete=False) as file:
-        temporary = pathlib.Path(file.name)
-        try:
-            file.write(text)
-            file.flush()
-            mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-            os.chmod(temporary, mode)
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink()
-            raise
-
-
-def _umask():
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def replace(path, fill):
+    """A file is there whole or as it was before, even when the disk is full: `fill` writes another
+    one, whose path it gets, that then takes its place."""
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        fill(temporary)
+        if path.exists():
+            os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write(option, path, text):
@@ -50,7 +40,7 @@ def write(option, path, text):
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")  # a pipe or a device
         else:
-            _replace(path, text)
+            replace(path, lambda new: new.write_text(text, encoding="utf-8"))
     except OSError as error:
         error.filename = None
         raise UserError(f"{option} {path}: {os_sentence(error)}") from error
