@@ -21,11 +21,12 @@
  * is in cache. Region allocation with live counts; the idea of linear pages freed when all their
  * content is comes from Intersec's FIFO pools.
  *
- * Memory: an object costs its size rounded up to a multiple of 8. Objects above 16 KiB take
- * segments of their own, above 1 MiB a mapping of their own. A few survivors do not hold their
- * segment: once the others have moved on, its wholly dead pages go back to the system. Empty
- * segments that were not needed for half a second go back, too; the clock is looked at when
- * segments change. cairn_fifo_trim gives back at once. An idle FIFO keeps what it has.
+ * Memory: an object costs its size rounded up to a multiple of 8; above 16 KiB whole pages, one
+ * object behind the other; above 1 MiB, or aligned to more than a page, a mapping of its own. A few
+ * survivors do not hold their segment: once the others have moved on, its wholly dead pages go back
+ * to the system. Empty segments that were not needed for half a second go back, too; the clock is
+ * looked at when segments change. cairn_fifo_trim gives back at once. An idle FIFO keeps what it
+ * has.
  *
  * Threads: a FIFO belongs to the thread that made it, or adopted it last; with `any_thread_free`
  * other threads may free, which costs them one atomic operation, and the owner collects as it

@@ -122,6 +122,7 @@ void fifo_stop_filling(struct fifo *fifo)
         leave_page(fifo);
         retire(fifo);
     }
+    run_leave(fifo);
 }
 
 static void *alloc_plain(struct fifo *fifo, size_t size, size_t align)
@@ -134,11 +135,7 @@ static void *alloc_plain(struct fifo *fifo, size_t size, size_t align)
         return alloc_small(fifo, size, align);
     if (size > RUN_OBJECT_BYTES || align > PAGE_BYTES)
         return large_object_make(fifo, size, align);
-    struct fifo_segment *run = segment_take_run(fifo, (size + SEGMENT_BYTES - 1) / SEGMENT_BYTES);
-    if (run == NULL)
-        return NULL;
-    group_of(run)->head.live[page_index(segment_start(run))] = 1;
-    return (void *)segment_start(run);
+    return run_object_make(fifo, size);
 }
 
 /* The same for checked FIFOs. */
@@ -154,8 +151,8 @@ static void *alloc_checked(struct fifo *fifo, size_t size, size_t align)
 /* Asks the program after a failure; true: try again. Nothing that can never be is asked for. */
 static bool ask_for_memory(const struct fifo *fifo, size_t size, size_t align)
 {
-    return fifo->out_of_memory && size <= smaller_of(fifo->max_bytes, PTRDIFF_MAX / 2) &&
-           align <= GROUP_BYTES && fifo->out_of_memory(fifo->out_of_memory_context, size);
+    return size <= smaller_of(fifo->max_bytes, PTRDIFF_MAX / 2) && align <= GROUP_BYTES &&
+           frame_try_again(fifo->out_of_memory, fifo->out_of_memory_context, size);
 }
 
 api void *cairn_fifo_alloc_slow(cairn_fifo *head, size_t size, size_t align)

@@ -19,6 +19,8 @@ static void end_page(struct fifo *fifo, void *pointer)
 {
     uintptr_t address = (uintptr_t)pointer;
     struct fifo_group *group = group_at(address);
+    if (unlikely(group->head.live[page_index(address)] < 0) && run_object_holds(group, address))
+        fifo_die_foreign(fifo, pointer);
     if (unlikely(group->head.live[page_index(address)] < 0))
         die("fifo \"%s\": double free of %p", fifo->name, pointer);
     if (group->large) {
@@ -29,16 +31,16 @@ static void end_page(struct fifo *fifo, void *pointer)
     }
     struct fifo_segment *segment = segment_at(address);
     if (segment->state == SEGMENT_RUN) {
-        if (address != segment_start(segment))
+        if (address % PAGE_BYTES != 0)
             fifo_die_foreign(fifo, pointer);
-        segment_give(fifo, segment);
+        run_object_end(fifo, group, page_index(address));
         return;
     }
     segment->live_pages--;
     if (segment->state == SEGMENT_RETIRED && segment->live_pages == 0)
         segment_give(fifo, segment);
     else if (segment->state == SEGMENT_RETIRED)
-        segment_page_died(fifo, segment, page_index(address));
+        segment_pages_died(fifo, segment, page_index(address), page_index(address) + 1);
 }
 
 api void cairn_fifo_end_page(cairn_fifo *head, void *pointer)

@@ -8,7 +8,16 @@
  */
 #include "frame/fifo_state.h"
 
+#include <string.h>
+
 enum { NEARLY_DEAD_PAGES = SEGMENT_PAGES / 4 };
+
+/* Whether a live run reaches into the segment. */
+static bool reaches_in(const struct fifo_group *group, size_t index)
+{
+    size_t page = index * SEGMENT_PAGES;
+    return group->back[page] != 0 && group->head.live[page - group->back[page]] > 0;
+}
 
 static void verify_segment(const struct fifo *fifo, const struct fifo_group *group, size_t index)
 {
@@ -22,8 +31,12 @@ static void verify_segment(const struct fifo *fifo, const struct fifo_group *gro
         check_internal(segment == fifo->current && live == segment->live_pages + 1u);
     else if (segment->state == SEGMENT_RETIRED)
         check_internal(live == segment->live_pages && live != 0);
-    else if (is_free)
+    else if (segment->state == SEGMENT_RUN)
+        check_internal(live + reaches_in(group, index) == segment->live_pages &&
+                       (segment->live_pages != 0 || segment == fifo->run));
+    else
         check_internal(live == 0);
+    check_internal((segment->state == SEGMENT_SPARE) == ((group->spare_mask >> index & 1) != 0));
 }
 
 void fifo_verify(const struct fifo *fifo)
@@ -40,6 +53,8 @@ void fifo_verify(const struct fifo *fifo)
                        group->busy == GROUP_SEGMENTS - count_bits(group->free_mask));
         for (size_t i = 0; i < GROUP_SEGMENTS && group->large == 0; i++)
             verify_segment(fifo, group, i);
+        check_internal(group->listings[RUN_FREE].longest == longest_run(group->free_mask));
+        check_internal(group->listings[RUN_SPARE].longest == longest_run(group->spare_mask));
     }
     check_internal(busy == fifo->busy && groups == fifo->group_count);
 }
@@ -80,51 +95,6 @@ static struct segment_list *list_of(struct fifo *fifo, const struct fifo_segment
     return segment->state == SEGMENT_SPARE ? &fifo->spare : &fifo->empty;
 }
 
-/* Reserves aligned address space whose first page is committed. */
-static struct fifo_group *group_map(struct fifo *fifo, size_t size_bytes)
-{
-    size_t granule = os_page_size();
-    size_bytes = align_up(size_bytes, granule);
-    char *start = os_reserve(size_bytes + GROUP_BYTES);
-    if (start == NULL)
-        return NULL;
-    char *base = (char *)align_up((uintptr_t)start, GROUP_BYTES);
-    size_t lead = (size_t)(base - start);
-    if (os_commit(base, granule) != 0) {
-        os_unmap(start, size_bytes + GROUP_BYTES);
-        return NULL;
-    }
-    if (lead > 0)
-        os_unmap(start, lead);
-    os_unmap(base + size_bytes, GROUP_BYTES - lead);
-    os_name(base, size_bytes, "cairn: fifo");
-    struct fifo_group *group = (struct fifo_group *)(void *)base;
-    group->reserved = size_bytes;
-    group->committed = granule;
-    group->head.tag = (uintptr_t)fifo ^ (uintptr_t)group;
-    group->next = fifo->groups;
-    if (fifo->groups)
-        fifo->groups->prev = group;
-    fifo->groups = group;
-    fifo->group_count++;
-    return group;
-}
-
-static void group_unlink(struct fifo *fifo, struct fifo_group *group)
-{
-    if (group->prev)
-        group->prev->next = group->next;
-    else
-        fifo->groups = group->next;
-    if (group->next)
-        group->next->prev = group->prev;
-    fifo->group_count--;
-    size_t reserved = group->reserved;
-    mark_defined(group, reserved);
-    group->head.tag = 0; /* should the unmapping be refused */
-    os_unmap(group, reserved);
-}
-
 static bool group_add(struct fifo *fifo)
 {
     struct fifo_group *group = group_map(fifo, GROUP_BYTES);
@@ -133,36 +103,44 @@ static bool group_add(struct fifo *fifo)
     group->free_mask = UINT32_MAX;
     for (size_t i = 0; i < GROUP_SEGMENTS; i++)
         list_add(&fifo->empty, &group->segments[i], false);
+    group_list_by_runs(fifo, group);
     return true;
 }
 
-static bool group_commit(struct fifo_group *group, size_t end)
+/* Brings the pages in together that segments have not; refused, they come one by one. */
+static void populate(struct fifo_segment *first, size_t count)
 {
-    if (end <= group->committed)
-        return true;
-    size_t target = smaller_of(larger_of(end, 2 * group->committed), group->reserved);
-    target = smaller_of(align_up(target, os_page_size()), group->reserved);
-    if (os_commit((char *)group + group->committed, target - group->committed) != 0)
-        return false;
-    group->committed = target;
-    return true;
+    for (size_t i = 0; i < count; i++) {
+        size_t from = i;
+        while (i < count && (first[i].state == SEGMENT_EMPTY || first[i].returned))
+            i++;
+        if (i > from)
+            (void)os_populate((void *)(segment_end(first + from) - SEGMENT_BYTES),
+                              (i - from) * SEGMENT_BYTES);
+    }
 }
 
 /* Takes free segments out of their lists for use. */
-static bool occupy(struct fifo *fifo, struct fifo_segment *first, size_t count)
+static bool occupy(struct fifo *fifo, struct fifo_segment *first, size_t count,
+                   enum segment_state state)
 {
     struct fifo_group *group = group_of(first);
     if (!group_commit(group, segment_end(first + count - 1) - (uintptr_t)group))
         return false;
+    if (fifo->group_count > 1) /* else it may stay small */
+        populate(first, count);
     for (struct fifo_segment *segment = first; segment < first + count; segment++) {
-        if (segment->state == SEGMENT_EMPTY &&
-            fifo->group_count > 1) /* else the pages come one by one */
-            (void)os_populate((void *)(segment_end(segment) - SEGMENT_BYTES), SEGMENT_BYTES);
         list_remove(list_of(fifo, segment), segment);
-        group->free_mask &= ~((uint32_t)1 << segment_index(segment));
+        segment->state = (uint8_t)state;
         segment->live_pages = 0;
         segment->returned = false;
     }
+    size_t index = segment_index(first);
+    uint32_t bits = bits_of(index, count);
+    group->free_mask &= ~bits;
+    group->spare_mask &= ~bits;
+    group_list_by_runs(fifo, group);
+    memset(&group->back[index * SEGMENT_PAGES], 0, count * SEGMENT_PAGES);
     group->busy += (uint32_t)count;
     fifo->busy += count;
     fifo->busy_bytes += count * SEGMENT_BYTES;
@@ -181,50 +159,59 @@ struct fifo_segment *segment_take(struct fifo *fifo)
             return NULL;
         segment = fifo->empty.hottest;
     }
-    if (!occupy(fifo, segment, 1))
-        return NULL;
-    __builtin_memset(&group_of(segment)->back[segment_index(segment) * SEGMENT_PAGES], 0,
-                     SEGMENT_PAGES);
-    segment->state = SEGMENT_CURRENT;
-    return segment;
+    return occupy(fifo, segment, 1, SEGMENT_CURRENT) ? segment : NULL;
 }
 
-/* `count` adjoining free segments of the group but its first, which has the header. 0: none. */
-static size_t find_run(const struct fifo_group *group, size_t count)
+static bool may_hold_more(const struct fifo *fifo, size_t count)
 {
-    uint32_t starts = group->free_mask & ~(uint32_t)1;
-    for (size_t i = 1; i < count; i++)
-        starts &= starts >> 1;
-    return starts ? lowest_bit(starts) : 0;
+    return fifo->busy_bytes + count * SEGMENT_BYTES <= fifo->max_bytes;
+}
+
+bool segment_has_spare_run(const struct fifo *fifo, size_t count)
+{
+    return group_with_run(fifo, RUN_SPARE, count) != NULL;
 }
 
 struct fifo_segment *segment_take_run(struct fifo *fifo, size_t count)
 {
-    enum { GROUPS_LOOKED_AT = 8 };
-    fifo_tick(fifo);
-    if (fifo->busy_bytes + count * SEGMENT_BYTES > fifo->max_bytes)
+    if (!may_hold_more(fifo, count))
         return NULL;
-    struct fifo_group *group = fifo->groups;
-    size_t first = 0;
-    for (int i = 0; i < GROUPS_LOOKED_AT && group && first == 0; i++) {
-        first = group->large == 0 ? find_run(group, count) : 0;
-        group = first == 0 ? group->next : group;
-    }
-    if (first == 0) {
-        if (!group_add(fifo))
+    struct fifo_group *group = group_with_run(fifo, RUN_SPARE, count);
+    uint32_t mask = group ? group->spare_mask : 0;
+    if (group == NULL) {
+        group = group_with_run(fifo, RUN_FREE, count);
+        if (group == NULL && !group_add(fifo))
             return NULL;
-        group = fifo->groups;
-        first = find_run(group, count);
+        group = group ? group : fifo->groups;
+        mask = group->free_mask;
     }
-    struct fifo_segment *segment = &group->segments[first];
-    if (!occupy(fifo, segment, count))
-        return NULL;
-    for (size_t i = 0; i < count; i++) {
-        segment[i].state = SEGMENT_RUN;
-        segment[i].run = 0;
-    }
-    segment->run = (uint8_t)count;
-    return segment;
+    struct fifo_segment *first = longest_run_of(group, mask);
+    return occupy(fifo, first, count, SEGMENT_RUN) ? first : NULL;
+}
+
+static bool next_are_in(const struct fifo_segment *last, size_t count, uint32_t mask)
+{
+    size_t next = segment_index(last) + 1;
+    return next + count <= GROUP_SEGMENTS && (~mask & bits_of(next, count)) == 0;
+}
+
+bool segment_next_are_spare(const struct fifo_segment *last, size_t count)
+{
+    return next_are_in(last, count, group_of(last)->spare_mask);
+}
+
+bool segment_extend_run(struct fifo *fifo, struct fifo_segment *last, size_t count)
+{
+    return may_hold_more(fifo, count) && next_are_in(last, count, group_of(last)->free_mask) &&
+           occupy(fifo, last + 1, count, SEGMENT_RUN);
+}
+
+static bool is_candidate(const struct fifo *fifo, const struct fifo_segment *segment)
+{
+    for (size_t i = 0; i < CANDIDATES; i++)
+        if (fifo->candidates[i] == segment)
+            return true;
+    return false;
 }
 
 static void forget_candidate(struct fifo *fifo, const struct fifo_segment *segment)
@@ -278,7 +265,8 @@ size_t group_returned_bytes(const struct fifo_group *group)
     size_t bytes = 0;
     for (size_t page = 0; page < CAIRN_FIFO_PAGES && group->large == 0; page++) {
         const struct fifo_segment *segment = &group->segments[page / SEGMENT_PAGES];
-        if (segment->state == SEGMENT_RETIRED && segment->returned && page_is_dead(group, page))
+        bool in_use = segment->state == SEGMENT_RETIRED || segment->state == SEGMENT_RUN;
+        if (in_use && segment->returned && page_is_dead(group, page))
             bytes += PAGE_BYTES;
     }
     return bytes;
@@ -293,21 +281,18 @@ static bool purge_segment(struct fifo_segment *segment)
 
 void segment_give(struct fifo *fifo, struct fifo_segment *segment)
 {
-    size_t count = segment->state == SEGMENT_RUN ? segment->run : 1;
     struct fifo_group *group = group_of(segment);
-    for (size_t i = 0; i < count; i++, segment++) {
-        forget_candidate(fifo, segment);
-        /* What its last survivors held, of one that has gone back but for them, follows. */
-        bool empty = segment->returned && purge_segment(segment);
-        segment->state = empty ? SEGMENT_EMPTY : SEGMENT_SPARE;
-        /* A checked FIFO uses the longest dead first, so that stale pointers find no new objects.
-         */
-        list_add(list_of(fifo, segment), segment, !fifo->checked);
-        group->free_mask |= (uint32_t)1 << segment_index(segment);
-    }
-    group->busy -= (uint32_t)count;
-    fifo->busy -= count;
-    fifo->busy_bytes -= count * SEGMENT_BYTES;
+    uint32_t bit = bits_of(segment_index(segment), 1);
+    forget_candidate(fifo, segment);
+    segment->state = SEGMENT_SPARE; /* what of its pages had gone back comes with the next use */
+    /* A checked FIFO uses the longest dead first, so that stale pointers find no new objects. */
+    list_add(list_of(fifo, segment), segment, !fifo->checked);
+    group->free_mask |= bit;
+    group->spare_mask |= bit;
+    group_list_by_runs(fifo, group);
+    group->busy--;
+    fifo->busy--;
+    fifo->busy_bytes -= SEGMENT_BYTES;
 }
 
 static void become_candidate(struct fifo *fifo, struct fifo_segment *segment)
@@ -320,63 +305,49 @@ static void become_candidate(struct fifo *fifo, struct fifo_segment *segment)
     fifo->candidates[0] = segment;
 }
 
+/* Whether giving its dead pages back is worth it, should it stay so. */
+static bool is_nearly_dead(const struct fifo_segment *segment)
+{
+    if (segment->state != SEGMENT_RUN)
+        return segment->live_pages <= NEARLY_DEAD_PAGES;
+    if (segment->live_pages > 1)
+        return false;
+    unsigned dead = 0;
+    size_t first = segment_index(segment) * SEGMENT_PAGES;
+    for (size_t page = first; page < first + SEGMENT_PAGES; page++)
+        dead += page_is_dead(group_of(segment), page);
+    return dead >= SEGMENT_PAGES / 2;
+}
+
 void segment_was_filled(struct fifo *fifo, struct fifo_segment *segment)
 {
-    if (segment->live_pages <= NEARLY_DEAD_PAGES)
+    if (is_nearly_dead(segment))
         become_candidate(fifo, segment);
 }
 
-void segment_page_died(struct fifo *fifo, struct fifo_segment *segment, size_t page)
+void segment_pages_died(struct fifo *fifo, struct fifo_segment *segment, size_t first, size_t end)
 {
     if (segment->returned) {
-        /* The page itself, unless an object that began before it reaches in; and those into which
-         * its own objects reached. */
+        /* The first of them lives on when an object that began before it reaches in; those into
+         * which their own objects reached are dead with them. */
         struct fifo_group *group = group_of(segment);
-        size_t first = page_is_dead(group, page) ? page : page + 1;
-        size_t end = page + 1;
-        while (end < align_up(page + 1, SEGMENT_PAGES) && page_is_dead(group, end) &&
+        first += !page_is_dead(group, first);
+        while (end < align_up(end, SEGMENT_PAGES) && page_is_dead(group, end) &&
                group->back[end] != 0)
             end++;
         size_t given = 0;
         if (!purge_pages(group, first, end, &given))
             segment->returned = false;
-    } else if (segment->live_pages == NEARLY_DEAD_PAGES) {
+    } else if (is_nearly_dead(segment) && !is_candidate(fifo, segment)) {
         become_candidate(fifo, segment);
     }
-}
-
-void *large_object_make(struct fifo *fifo, size_t size, size_t align)
-{
-    size_t offset = larger_of(align, PAGE_BYTES);
-    if (align > GROUP_BYTES || size > PTRDIFF_MAX / 2 ||
-        fifo->busy_bytes + offset + size > fifo->max_bytes)
-        return NULL;
-    fifo_tick(fifo);
-    struct fifo_group *group = group_map(fifo, offset + size);
-    if (group == NULL)
-        return NULL;
-    if (!group_commit(group, group->reserved)) {
-        group_unlink(fifo, group);
-        return NULL;
-    }
-    group->large = (uintptr_t)group + offset;
-    group->head.live[page_index(group->large)] = 1;
-    fifo->busy++;
-    fifo->busy_bytes += group->reserved;
-    return (void *)group->large;
-}
-
-void large_object_end(struct fifo *fifo, struct fifo_group *group)
-{
-    fifo->busy--;
-    fifo->busy_bytes -= group->reserved;
-    group_unlink(fifo, group);
 }
 
 static void group_drop(struct fifo *fifo, struct fifo_group *group)
 {
     for (size_t i = 0; i < GROUP_SEGMENTS; i++)
         list_remove(list_of(fifo, &group->segments[i]), &group->segments[i]);
+    group_unlist(fifo, group);
     group_unlink(fifo, group);
 }
 
@@ -396,7 +367,20 @@ static size_t give_coldest(struct fifo *fifo)
     list_remove(&fifo->spare, segment);
     segment->state = SEGMENT_EMPTY;
     list_add(&fifo->empty, segment, false);
+    group->spare_mask &= ~bits_of(segment_index(segment), 1);
+    group_list_by_runs(fifo, group);
     return SEGMENT_BYTES;
+}
+
+/* Gives the dead pages back of a segment that is in use, but not being filled, unless they went. */
+static size_t give_dead_pages(struct fifo *fifo, struct fifo_segment *segment)
+{
+    bool filled = segment->state == SEGMENT_RETIRED ||
+                  (segment->state == SEGMENT_RUN && segment != fifo->run);
+    if (!filled || segment->returned)
+        return 0;
+    forget_candidate(fifo, segment);
+    return return_dead_pages(segment);
 }
 
 size_t fifo_give_back(struct fifo *fifo, size_t keep_bytes)
@@ -415,10 +399,7 @@ size_t fifo_give_back(struct fifo *fifo, size_t keep_bytes)
             continue;
         }
         for (size_t i = 0; i < GROUP_SEGMENTS && group->large == 0; i++)
-            if (group->segments[i].state == SEGMENT_RETIRED && !group->segments[i].returned) {
-                forget_candidate(fifo, &group->segments[i]);
-                given += return_dead_pages(&group->segments[i]);
-            }
+            given += give_dead_pages(fifo, &group->segments[i]);
     }
     fifo->spare_low = smaller_of(fifo->spare_low, fifo->spare.count);
     return given;

@@ -8,9 +8,28 @@
  * `made` replaces the bias when the page is left. So allocation counts in the FIFO's own cache
  * line, and free has one test.
  *
- * Invariants (fifo_verify): of a segment that is neither current nor free, live_pages is the number
- * of its pages with live > 0, and not 0; of a free one all counts are 0; group->busy is its number
- * of segments that are not free; the FIFO's `busy` is the sum of those plus its large objects.
+ * Segments. Objects of up to 16 KiB fill one segment after the other and stay within one; a page
+ * may have many. Objects of up to 1 MiB are runs of pages: each begins a page, which has no other,
+ * and goes on into the next segments of its group as far as it needs; the next one begins behind
+ * it. So a segment of runs may have an object that reaches in from the one before. Larger ones have
+ * a mapping of their own.
+ */
+/* clang-format off */
+/*   state     is                               becomes
+ *   EMPTY     free, without memory             CURRENT, RUN (segment_take, segment_take_run)
+ *   SPARE     free, with memory, but for what  the same; EMPTY when it goes back
+ *             went back before (`returned`)
+ *   CURRENT   being filled by small objects    RETIRED when full; SPARE when nothing in it lives
+ *   RETIRED   full of small objects            SPARE with its last object
+ *   RUN       of runs; the FIFO's `run` is     the same, but not while it is `run`
+ *             the one being filled
+ */
+/* clang-format on */
+/* Invariants (fifo_verify): of a segment in use, live_pages is the number of its pages with live >
+ * 0 (but of the one being filled), plus 1 when a live run reaches in; not 0 unless it is being
+ * filled. Of a free one all counts are 0. group->busy is its number of segments that are not free;
+ * the FIFO's `busy` is the sum of those plus its large objects. free_mask and spare_mask say what
+ * the states say, and a group is listed in by_run under the longest run of each, if there is one.
  *
  * Threading: everything is the owner thread's but `remote`, which is for any_thread_free. At any
  * time at most one thread is the drainer, who alone may touch the FIFO's inside: the owner until
@@ -51,6 +70,7 @@ enum {
     FIFO_GRANULE = 8,
     SMALL_OBJECT_BYTES = 16 << 10, /* at most; larger ones take whole segments */
     RUN_OBJECT_BYTES = 1 << 20,    /* at most; larger ones take a mapping */
+    RUN_SEGMENTS = RUN_OBJECT_BYTES / SEGMENT_BYTES,
     CURRENT_BIAS = 1 << 30,
     CANDIDATES = 4,
 };
@@ -59,13 +79,21 @@ enum {
 
 enum segment_state { SEGMENT_EMPTY, SEGMENT_SPARE, SEGMENT_CURRENT, SEGMENT_RETIRED, SEGMENT_RUN };
 
+/* Runs of free segments that adjoin: with memory, and with or without. */
+enum run_kind { RUN_SPARE, RUN_FREE, RUN_KINDS };
+
 struct fifo_segment {
     struct fifo_segment *next; /* owner: towards the colder end of its list */
     struct fifo_segment *prev;
     uint8_t state;      /* owner */
-    uint8_t live_pages; /* owner: pages with live objects, the page being filled not counted */
-    uint8_t run;        /* owner, SEGMENT_RUN: number of segments; 0 in those behind the first */
-    bool returned;      /* owner: its dead pages went back */
+    uint8_t live_pages; /* owner: see above */
+    bool returned;      /* owner: its dead pages went back, since it was taken */
+};
+
+struct group_listing {
+    struct fifo_group *next; /* owner */
+    struct fifo_group *prev;
+    unsigned longest; /* owner: segments, at most RUN_SEGMENTS; 0: not listed */
 };
 
 struct fifo_group {
@@ -74,11 +102,13 @@ struct fifo_group {
                                        0: none */
     struct fifo_group *next;        /* owner */
     struct fifo_group *prev;
-    size_t reserved;    /* const while in use: bytes */
-    size_t committed;   /* owner: bytes */
-    uintptr_t large;    /* const while in use: the one large object; 0: segments */
-    uint32_t free_mask; /* owner: segments that are spare or empty */
-    uint32_t busy;      /* owner: segments that are not */
+    size_t reserved;     /* const while in use: bytes */
+    size_t committed;    /* owner: bytes */
+    uintptr_t large;     /* const while in use: the one large object; 0: segments */
+    uint32_t free_mask;  /* owner: segments that are spare or empty */
+    uint32_t spare_mask; /* owner: of these, those that are spare */
+    uint32_t busy;       /* owner: segments that are neither */
+    struct group_listing listings[RUN_KINDS]; /* owner: by the longest run */
     struct fifo_segment segments[GROUP_SEGMENTS];
 };
 
@@ -101,7 +131,10 @@ struct fifo {
     struct segment_list spare;                   /* owner: free, with memory */
     struct segment_list empty;                   /* owner: free, without */
     struct fifo_segment *candidates[CANDIDATES]; /* owner: nearly dead, newest first */
-    size_t group_count;                          /* owner */
+    struct fifo_segment *run; /* owner: the last that was filled with runs; NULL: none */
+    uintptr_t run_at;         /* owner: where the next run may begin, in `run` or at its end */
+    struct fifo_group *by_run[RUN_KINDS][RUN_SEGMENTS]; /* owner: groups by their longest run */
+    size_t group_count;                                 /* owner */
     size_t busy;                /* owner: segments and large objects that are not free */
     size_t busy_bytes;          /* owner */
     size_t spare_low;           /* owner: least spare segments since the interval began */
@@ -116,7 +149,7 @@ struct fifo {
     char name[FRAME_NAME_BYTES];           /* const */
 };
 
-static_check(sizeof(struct fifo) <= CELL_BYTES, "a FIFO is one descriptor");
+static_check(sizeof(struct fifo) <= CELL_FIFO_BYTES, "a FIFO is one descriptor");
 
 inline_always struct fifo_group *group_at(uintptr_t address)
 {
@@ -197,16 +230,50 @@ inline_always void fifo_set_position(struct fifo *fifo, uintptr_t at, uintptr_t 
     fifo->head.limit = fifo_disarmed(fifo) ? 0 : limit;
 }
 
-/* Segments. Take gives one with memory, or `count` adjoining ones; NULL when memory is out or the
- * maximum reached. Give is for dead ones. */
+/* Groups. Map reserves aligned address space whose first page is committed; NULL when memory is
+ * out. Commit makes it usable up to `end` from its start. Unlink is for one without segments in
+ * lists. */
+struct fifo_group *group_map(struct fifo *fifo, size_t size_bytes);
+bool group_commit(struct fifo_group *group, size_t end);
+void group_unlink(struct fifo *fifo, struct fifo_group *group);
+
+/* Lists the group by its longest runs, after any change of its masks; and no more. */
+void group_list_by_runs(struct fifo *fifo, struct fifo_group *group);
+void group_unlist(struct fifo *fifo, struct fifo_group *group);
+/* One of those with the longest run of all, if that is long enough; else NULL. Taking from the
+ * longest leaves the most room to go on behind what is taken; in first in, first out, that is where
+ * the oldest objects have died. */
+struct fifo_group *group_with_run(const struct fifo *fifo, enum run_kind kind, size_t count);
+/* Of adjoining segments in the mask, but for the group's first, which is shorter by the header:
+ * how many, at most RUN_SEGMENTS; and the first of them. */
+unsigned longest_run(uint32_t mask);
+struct fifo_segment *longest_run_of(struct fifo_group *group, uint32_t mask);
+
+inline_always uint32_t bits_of(size_t first, size_t count)
+{
+    return (uint32_t)((((uint64_t)1 << count) - 1) << first);
+}
+
+/* Segments. Take gives one with memory, or `count` adjoining ones, or those behind a segment; NULL
+ * or false when there are none, memory is out or the maximum reached. Give is for dead ones. */
 struct fifo_segment *segment_take(struct fifo *fifo);
 struct fifo_segment *segment_take_run(struct fifo *fifo, size_t count);
+bool segment_extend_run(struct fifo *fifo, struct fifo_segment *last, size_t count);
 void segment_give(struct fifo *fifo, struct fifo_segment *segment);
+bool segment_has_spare_run(const struct fifo *fifo, size_t count);
+bool segment_next_are_spare(const struct fifo_segment *last, size_t count);
 
-/* A segment's last page was left; a page of one died that is not being filled. Both may give dead
- * pages back. */
+/* A segment was filled; pages of one died that is not being filled. Both may give dead pages back.
+ */
 void segment_was_filled(struct fifo *fifo, struct fifo_segment *segment);
-void segment_page_died(struct fifo *fifo, struct fifo_segment *segment, size_t page);
+void segment_pages_died(struct fifo *fifo, struct fifo_segment *segment, size_t first, size_t end);
+
+/* Objects above SMALL_OBJECT_BYTES, as runs of pages. NULL as above. */
+void *run_object_make(struct fifo *fifo, size_t size);
+void run_object_end(struct fifo *fifo, struct fifo_group *group, size_t first);
+/* Whether a live one holds the address, but does not begin in its page. */
+bool run_object_holds(const struct fifo_group *group, uintptr_t address);
+void run_leave(struct fifo *fifo); /* ends the filling of `run` */
 
 /* A mapping of its own. */
 void *large_object_make(struct fifo *fifo, size_t size, size_t align);

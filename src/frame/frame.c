@@ -13,10 +13,16 @@ static uintptr_t heads[CELL_KINDS] cache_aligned; /* atomic */
 enum { TAG_STEP = 1 };
 #define TAG_MASK ((uintptr_t)0xffff00000000003f)
 
-struct cell {
-    char descriptor[CELL_BYTES];
-    uintptr_t next; /* atomic: the next free descriptor */
+static const size_t cell_bytes[CELL_KINDS] = {
+    [CELL_STACK] = CELL_BYTES, [CELL_STACK_BLOCK] = CELL_BYTES, [CELL_FIFO] = CELL_FIFO_BYTES,
+    [CELL_RING] = CELL_BYTES,  [CELL_RING_CHUNK] = CELL_BYTES,
 };
+
+/* Atomic: the next free descriptor. */
+static uintptr_t *link_of(enum cell_kind kind, void *descriptor)
+{
+    return (uintptr_t *)(void *)((char *)descriptor + cell_bytes[kind]);
+}
 
 static uintptr_t next_tag(uintptr_t head)
 {
@@ -32,24 +38,23 @@ void *cell_take(enum cell_kind kind)
     pages_start();
     uintptr_t head = load_acquire(&heads[kind]); /* pairs with the release in cell_give */
     while ((head & ~TAG_MASK) != 0) {
-        struct cell *cell = (struct cell *)(head & ~TAG_MASK);
+        void *descriptor = (void *)(head & ~TAG_MASK);
         /* May be another's by now; then the exchange fails. Descriptors stay mapped, so reading it
          * is safe. */
-        uintptr_t next = load_relaxed(&cell->next);
+        uintptr_t next = load_relaxed(link_of(kind, descriptor));
         if (compare_swap_acq_rel(&heads[kind], &head, next | next_tag(head)))
-            return cell;
+            return descriptor;
     }
-    return meta_take(META_HOT, sizeof(struct cell));
+    return meta_take(META_HOT, cell_bytes[kind] + sizeof(uintptr_t));
 }
 
 void cell_give(enum cell_kind kind, void *descriptor)
 {
-    struct cell *cell = descriptor;
     uintptr_t head = load_relaxed(&heads[kind]);
     do {
-        store_relaxed(&cell->next, head & ~TAG_MASK);
+        store_relaxed(link_of(kind, descriptor), head & ~TAG_MASK);
         /* release: the next owner sees what this one left */
-    } while (!compare_swap_acq_rel(&heads[kind], &head, (uintptr_t)cell | next_tag(head)));
+    } while (!compare_swap_acq_rel(&heads[kind], &head, (uintptr_t)descriptor | next_tag(head)));
 }
 
 struct span *run_take(size_t size_bytes, size_t alignment_bytes)
@@ -79,6 +84,16 @@ bool frame_interval_over(uint64_t *interval_start_ms)
         return false;
     *interval_start_ms = now;
     return true;
+}
+
+bool frame_try_again(bool (*out_of_memory)(void *, size_t), void *context, size_t size_bytes)
+{
+    if (out_of_memory == NULL)
+        return false;
+    int saved = errno;
+    bool again = out_of_memory(context, size_bytes);
+    errno = saved;
+    return again;
 }
 
 void *frame_no_memory(void)

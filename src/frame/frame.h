@@ -23,7 +23,8 @@
 enum cell_kind { CELL_STACK, CELL_STACK_BLOCK, CELL_FIFO, CELL_RING, CELL_RING_CHUNK, CELL_KINDS };
 
 enum {
-    CELL_BYTES = 504,      /* the largest descriptor; all kinds take the same, and 8 for the list */
+    CELL_BYTES = 504,      /* of a descriptor at most; 8 more are for the list */
+    CELL_FIFO_BYTES = 632, /* of a FIFO's */
     FRAME_DECAY_MS = 500,  /* what an allocator did not need for so long goes back */
     FRAME_NAME_BYTES = 24, /* of an allocator's name, its end included */
 };
@@ -46,6 +47,10 @@ bool frame_checked(void);
 
 /* Whether a decay interval has passed since the start, which then is now. */
 bool frame_interval_over(uint64_t *interval_start_ms);
+
+/* Asks the program after a failure, by the function of the allocator's options, NULL for none: true
+ * to try again. */
+bool frame_try_again(bool (*out_of_memory)(void *, size_t), void *context, size_t size_bytes);
 
 /* Sets errno to ENOMEM; returns NULL. And EINVAL. */
 void *frame_no_memory(void) cold;

@@ -79,8 +79,8 @@ api void cairn_ring_adopt(cairn_ring *head)
 /* Asks the program after a failure; true: try again. Nothing that can never be is asked for. */
 static bool ask_for_memory(const struct ring *ring, size_t size)
 {
-    return ring->out_of_memory && size <= ring->max_bytes &&
-           ring->out_of_memory(ring->out_of_memory_context, size);
+    return size <= ring->max_bytes &&
+           frame_try_again(ring->out_of_memory, ring->out_of_memory_context, size);
 }
 
 /* The current chunk again from its start, when all its frames are released: every few KiB while

@@ -19,12 +19,7 @@ uintptr_t stack_room(struct stack *stack, size_t size, size_t align)
 
 bool stack_try_again(const struct stack *stack, size_t size)
 {
-    if (stack->out_of_memory == NULL)
-        return false;
-    int saved = errno;
-    bool again = stack->out_of_memory(stack->out_of_memory_context, size);
-    errno = saved;
-    return again;
+    return frame_try_again(stack->out_of_memory, stack->out_of_memory_context, size);
 }
 
 void stack_die_sealed(const struct stack *stack)
