@@ -67,7 +67,9 @@ enum { SEALED_BYTES = 65536 };
 #define api           __attribute__((visibility("default")))
 #define hidden_data                                                                                \
     __attribute__((visibility("hidden"))) /* on declarations, so that no GOT is asked */
-#define cache_aligned           __attribute__((aligned(64)))
+#define cache_aligned __attribute__((aligned(64)))
+/* For reads that race with the program's writes by contract. */
+#define unseen_by_tsan          __attribute__((no_sanitize("thread")))
 #define print_like(text, first) __attribute__((format(printf, text, first)))
 
 /* Keeps a constant address in a register, so that it is computed once and used as a base. */

@@ -72,6 +72,10 @@ struct os_fault {
  * Async-signal-safe, and so must the handler be. */
 typedef bool os_fault_handler(const struct os_fault *fault);
 int os_catch_faults(os_fault_handler *handler); /* once a process; 0 or a negative errno */
+/* For writes to pages that are read-only for a while. True: the page is writable now, and the
+ * instruction runs again. Asked before the other handler; async-signal-safe. */
+typedef bool os_write_handler(const void *address);
+int os_catch_writes(os_write_handler *handler); /* once a process; 0 or a negative errno */
 
 uint32_t os_process_id(void);
 const char *os_program_name(void); /* without its folder */
@@ -89,6 +93,55 @@ unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t instruction);
 /* The file that the address was loaded from, and where it was loaded: file offset = address -
  * *base. NULL when the libc cannot tell. Async-signal-safe. */
 const char *os_locate(uintptr_t address, uintptr_t *base);
+
+/* Files: a descriptor or 0, or a negative errno. Reads and writes are whole or fail, interrupted
+ * and short ones go on by themselves. */
+/* OS_FILE_NEW: there must be none yet. */
+enum os_file_mode { OS_FILE_READ, OS_FILE_WRITE, OS_FILE_CREATE, OS_FILE_NEW };
+int os_file_open(const char *path, enum os_file_mode mode);
+void os_file_close(int file);                                  /* -1 is ignored */
+int os_file_path(int file, char *path, size_t capacity_bytes); /* absolute; its length */
+int os_file_lock(int file, bool exclusive); /* until it is closed; -EBUSY: another has it */
+int64_t os_file_size(int file);
+int os_file_read(int file, void *to, size_t size_bytes, uint64_t offset); /* -ENODATA: too short */
+int os_file_write(int file, const void *from, size_t size_bytes, uint64_t offset);
+int os_file_truncate(int file, uint64_t size_bytes);
+int os_file_extend(int file, uint64_t size_bytes); /* with room on disk where that can be had */
+int os_file_punch(int file, uint64_t offset, uint64_t size_bytes); /* a hole: zeros, no room */
+int os_file_sync(int file);                                        /* fdatasync */
+void os_file_start_writing(int file, uint64_t offset, uint64_t size_bytes); /* does not wait */
+int os_file_rename(const char *from, const char *to); /* -EEXIST: never over another */
+int os_file_remove(const char *path);
+int os_directory_sync(const char *path); /* of the directory in which the file at `path` lies */
+/* Private pages of the file, in place of what is mapped there. */
+int os_file_map(int file, uint64_t offset, void *at, size_t size_bytes, enum os_access access);
+void *os_reserve_at(void *at, size_t size_bytes); /* exactly there, or NULL if it is taken */
+uint32_t os_process_id(void);
+
+/* What the files are asked to do, for tests (debug builds): called before each kernel call that
+ * changes a file, may shorten a write by *size_bytes or refuse the call with a negative errno. */
+enum os_file_call { OS_CALL_WRITE, OS_CALL_TRUNCATE, OS_CALL_EXTEND, OS_CALL_PUNCH, OS_CALL_SYNC };
+typedef int os_file_watcher(enum os_file_call call, int file, uint64_t offset, const void *data,
+                            size_t *size_bytes);
+void os_file_watch(os_file_watcher *watcher); /* NULL: nobody */
+
+/* Which pages of a private mapping of a file were written: copied, or, where userfaultfd watches
+ * them, written since they were last found. */
+struct os_page_range {
+    uint64_t start;
+    uint64_t end;
+    uint64_t categories;
+};
+int os_userfault_open(void); /* -ENOSYS and others: the kernel has it not, or not for us */
+int os_userfault_watch(int userfault, void *start, size_t size_bytes);
+int os_pagemap_open(void);
+/* Looks from *from on and moves it to where the next call goes on. The number of ranges found.
+ * `watched`: only those written since they were last found. */
+int os_pagemap_scan(int pagemap, uintptr_t *from, uintptr_t end, bool watched,
+                    struct os_page_range *ranges, unsigned capacity);
+/* The same of copied pages for kernels before 6.7. */
+int os_pagemap_read(int pagemap, uintptr_t *from, uintptr_t end, struct os_page_range *ranges,
+                    unsigned capacity);
 
 /* Fault injection: the `skip`-th call from now on and `count - 1` after it fail with -error; count
  * 0 ends the plan. In release builds this does nothing. Returns the number of calls seen since the

@@ -2,13 +2,14 @@
  *
  * A fault that is the handler's own is repeated: the former action is put back and the instruction
  * runs again, so that the process ends, or is looked after, as if nobody had listened. Every other
- * one is passed on at once. A program that sets an action of its own later replaces this one.
- * Async-signal-safe; libc's sigaction, for the kernel's structure and return code differ by
- * machine.
+ * one is passed on at once. A write that the other handler resolves is just repeated. A program
+ * that sets an action of its own later replaces this one. Async-signal-safe; libc's sigaction, for
+ * the kernel's structure and return code differ by machine.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* REG_ERR */
 #endif
+#include "base/atomic.h"
 #include "os/kernel.h"
 #include "os/os.h"
 
@@ -17,7 +18,9 @@
 #include <ucontext.h>
 
 static struct sigaction former;         /* const once the handler is installed */
-static os_fault_handler *fault_handler; /* const once the handler is installed */
+static os_fault_handler *fault_handler; /* atomic: written once, before or after installing */
+static os_write_handler *write_handler; /* atomic: written once, before or after installing */
+static bool installed;                  /* atomic: set by whoever installs */
 
 static struct os_fault describe(const siginfo_t *info, const void *context)
 {
@@ -55,11 +58,28 @@ static void on_fault(int number, siginfo_t *info, void *context)
     int saved = errno;
     bool by_kernel = info->si_code > 0;
     struct os_fault fault = describe(info, context);
-    if (by_kernel && fault_handler(&fault))
+    os_fault_handler *report = load_acquire(&fault_handler);  /* pairs with os_catch_faults */
+    os_write_handler *resolve = load_acquire(&write_handler); /* pairs with os_catch_writes */
+    if (by_kernel && resolve && fault.kind != OS_FAULT_READ && resolve(fault.address))
+        ;
+    else if (by_kernel && report && report(&fault))
         (void)sigaction(number, &former, NULL);
     else
         pass_on(number, info, context, by_kernel);
     errno = saved;
+}
+
+static int install(void)
+{
+    if (exchange_acq_rel(&installed, true))
+        return 0;
+    if (sigaction(SIGSEGV, NULL, &former) != 0)
+        return -errno;
+    struct sigaction action = {.sa_flags =
+                                   SA_SIGINFO | SA_ONSTACK | (former.sa_flags & SA_NODEFER)};
+    action.sa_sigaction = on_fault;
+    action.sa_mask = former.sa_mask;
+    return sigaction(SIGSEGV, &action, NULL) == 0 ? 0 : -errno;
 }
 
 int os_catch_faults(os_fault_handler *handler)
@@ -67,12 +87,15 @@ int os_catch_faults(os_fault_handler *handler)
     int error;
     if (fault_strikes(&error))
         return error;
-    if (sigaction(SIGSEGV, NULL, &former) != 0)
-        return -errno;
-    fault_handler = handler;
-    struct sigaction action = {.sa_flags =
-                                   SA_SIGINFO | SA_ONSTACK | (former.sa_flags & SA_NODEFER)};
-    action.sa_sigaction = on_fault;
-    action.sa_mask = former.sa_mask;
-    return sigaction(SIGSEGV, &action, NULL) == 0 ? 0 : -errno;
+    store_release(&fault_handler, handler); /* pairs with on_fault */
+    return install();
+}
+
+int os_catch_writes(os_write_handler *handler)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    store_release(&write_handler, handler); /* pairs with on_fault */
+    return install();
 }

@@ -185,4 +185,29 @@ TEST_F(Trap, RefusalIsToldAndChangesNothing)
         exited(0));
 }
 
+// Makes the page writable.
+bool open_page(const void *address)
+{
+    const char *at = static_cast<const char *>(address);
+    return at >= g_page && at < g_page + os_page_size() &&
+           os_protect(g_page, os_page_size(), OS_WRITE) == 0;
+}
+
+TEST_F(Trap, AWriteThatIsResolvedIsRepeated)
+{
+    in_child(
+        [] {
+            set_former(former);
+            check(os_protect(g_page, os_page_size(), OS_READ) == 0);
+            check(os_catch_writes(open_page) == 0);
+            check(os_catch_faults(see) == 0);
+            *static_cast<volatile char *>(g_page) = 5;
+            check(g_calls == 0 && *g_page == 5);
+            check(os_protect(g_page, os_page_size(), OS_NONE) == 0);
+            check(way_of([] { (void)*static_cast<volatile char *>(g_page); }) == 2);
+            check(g_calls == 1); // a read is not its business
+        },
+        exited(0));
+}
+
 } // namespace

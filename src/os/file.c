@@ -1,0 +1,247 @@
+/* Files: see os.h. Each kernel call that changes a file is shown to the watcher first, in debug
+ * builds, so that tests record what a run does to its files, and make any part of it fail.
+ *
+ * No state but the watcher, which is set while nothing else runs.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* F_OFD_SETLK, fallocate's and rename's flags */
+#endif
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/kernel.h"
+#include "os/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+enum { PATH_MOST = 4096, RENAME_NEVER_OVER = 1, START_WRITING = 2 };
+
+static os_file_watcher *watcher; /* const while files are used */
+
+void os_file_watch(os_file_watcher *function) { watcher = function; }
+
+static int watch(enum os_file_call call, int file, uint64_t offset, const void *data, size_t *size)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    return config_debug && watcher ? watcher(call, file, offset, data, size) : 0;
+}
+
+static int result_of(long result) { return kernel_failed(result) ? (int)result : 0; }
+
+int os_file_open(const char *path, enum os_file_mode mode)
+{
+    static const int flags[] = {O_RDONLY, O_RDWR, O_RDWR | O_CREAT, O_RDWR | O_CREAT | O_EXCL};
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    return (int)kernel_call(SYS_openat, AT_FDCWD, (long)path, flags[mode] | O_CLOEXEC, 0666, 0, 0);
+}
+
+void os_file_close(int file)
+{
+    if (file >= 0)
+        kernel_call(SYS_close, file, 0, 0, 0, 0, 0);
+}
+
+int os_file_path(int file, char *path, size_t capacity_bytes)
+{
+    char link[32];
+    (void)format_text(link, sizeof link, "/proc/self/fd/%d", file);
+    long length = kernel_call(SYS_readlinkat, AT_FDCWD, (long)link, (long)path,
+                              (long)capacity_bytes - 1, 0, 0);
+    if (kernel_failed(length))
+        return (int)length;
+    path[length] = '\0';
+    return (size_t)length == capacity_bytes - 1 ? -ENAMETOOLONG : (int)length;
+}
+
+int os_file_lock(int file, bool exclusive)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
+    error = result_of(kernel_call(SYS_fcntl, file, F_OFD_SETLK, (long)&lock, 0, 0, 0));
+    return error == -EAGAIN || error == -EACCES ? -EBUSY : error;
+}
+
+int64_t os_file_size(int file)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    return kernel_call(SYS_lseek, file, 0, SEEK_END, 0, 0, 0);
+}
+
+int os_file_read(int file, void *to, size_t size_bytes, uint64_t offset)
+{
+    char *at = to;
+    while (size_bytes > 0) {
+        int error;
+        long got = fault_strikes(&error) ? error
+                                         : kernel_call(SYS_pread64, file, (long)at,
+                                                       (long)size_bytes, (long)offset, 0, 0);
+        if (got == -EINTR)
+            continue;
+        if (got <= 0)
+            return got == 0 ? -ENODATA : (int)got;
+        at += got;
+        offset += (uint64_t)got;
+        size_bytes -= (size_t)got;
+    }
+    return 0;
+}
+
+int os_file_write(int file, const void *from, size_t size_bytes, uint64_t offset)
+{
+    const char *at = from;
+    while (size_bytes > 0) {
+        size_t size = size_bytes;
+        long done = watch(OS_CALL_WRITE, file, offset, at, &size);
+        if (done == 0)
+            done = kernel_call(SYS_pwrite64, file, (long)at, (long)size, (long)offset, 0, 0);
+        if (done == -EINTR)
+            continue;
+        if (done <= 0)
+            return done == 0 ? -EIO : (int)done;
+        at += done;
+        offset += (uint64_t)done;
+        size_bytes -= (size_t)done;
+    }
+    return 0;
+}
+
+/* A limit on the size of files would end the process by SIGXFSZ. */
+static bool is_beyond_limit(uint64_t size_bytes)
+{
+    struct rlimit limit;
+    long result = kernel_call(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0);
+    return !kernel_failed(result) && limit.rlim_cur != RLIM_INFINITY && size_bytes > limit.rlim_cur;
+}
+
+int os_file_truncate(int file, uint64_t size_bytes)
+{
+    if (is_beyond_limit(size_bytes))
+        return -EFBIG;
+    long result;
+    do {
+        size_t unused = 0;
+        result = watch(OS_CALL_TRUNCATE, file, size_bytes, NULL, &unused);
+        if (result == 0)
+            result = kernel_call(SYS_ftruncate, file, (long)size_bytes, 0, 0, 0, 0);
+    } while (result == -EINTR);
+    return result_of(result);
+}
+
+int os_file_extend(int file, uint64_t size_bytes)
+{
+    if (is_beyond_limit(size_bytes))
+        return -EFBIG;
+    long result;
+    do {
+        size_t unused = 0;
+        result = watch(OS_CALL_EXTEND, file, size_bytes, NULL, &unused);
+        if (result == 0)
+            result = kernel_call(SYS_fallocate, file, 0, 0, (long)size_bytes, 0, 0);
+    } while (result == -EINTR);
+    return result == -EOPNOTSUPP ? os_file_truncate(file, size_bytes) : result_of(result);
+}
+
+int os_file_punch(int file, uint64_t offset, uint64_t size_bytes)
+{
+    size_t size = size_bytes;
+    int error = watch(OS_CALL_PUNCH, file, offset, NULL, &size);
+    if (error != 0)
+        return error;
+    return result_of(kernel_call(SYS_fallocate, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 (long)offset, (long)size_bytes, 0, 0));
+}
+
+int os_file_sync(int file)
+{
+    long result;
+    do {
+        size_t unused = 0;
+        result = watch(OS_CALL_SYNC, file, 0, NULL, &unused);
+        if (result == 0)
+            result = kernel_call(SYS_fdatasync, file, 0, 0, 0, 0, 0);
+    } while (result == -EINTR);
+    return result_of(result);
+}
+
+void os_file_start_writing(int file, uint64_t offset, uint64_t size_bytes)
+{
+    kernel_call(SYS_sync_file_range, file, (long)offset, (long)size_bytes, START_WRITING, 0, 0);
+}
+
+int os_file_rename(const char *from, const char *to)
+{
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    return result_of(
+        kernel_call(SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to, RENAME_NEVER_OVER, 0));
+}
+
+int os_file_remove(const char *path)
+{
+    return result_of(kernel_call(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
+}
+
+int os_directory_sync(const char *path)
+{
+    char directory[PATH_MOST] = ".";
+    size_t end = 0;
+    for (size_t i = 0; path[i]; i++) {
+        if (i + 1 >= sizeof directory)
+            return -ENAMETOOLONG;
+        if (path[i] == '/')
+            end = i + 1;
+    }
+    for (size_t i = 0; i < end; i++)
+        directory[i] = path[i];
+    directory[larger_of(end, 1)] = '\0';
+    int file = os_file_open(directory, OS_FILE_READ);
+    if (file < 0)
+        return file;
+    int error = result_of(kernel_call(SYS_fsync, file, 0, 0, 0, 0, 0));
+    os_file_close(file);
+    return error;
+}
+
+int os_file_map(int file, uint64_t offset, void *at, size_t size_bytes, enum os_access access)
+{
+    static const int protections[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE};
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    return result_of(kernel_call(SYS_mmap, (long)at, (long)size_bytes, protections[access],
+                                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, (long)offset));
+}
+
+void *os_reserve_at(void *at, size_t size_bytes)
+{
+    int error;
+    if (fault_strikes(&error))
+        return NULL;
+    long result =
+        kernel_call(SYS_mmap, (long)at, (long)size_bytes, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (kernel_failed(result) || (void *)result == at)
+        return kernel_failed(result) ? NULL : at;
+    (void)os_unmap((void *)result, size_bytes); /* a kernel before 4.17 takes it for a hint */
+    return NULL;
+}
+
+uint32_t os_process_id(void) { return (uint32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0, 0); }
