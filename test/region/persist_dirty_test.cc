@@ -1,0 +1,128 @@
+// The ways of finding what was written: the one that is asked for, and what each can take.
+
+#include "region/persist_kit.h"
+
+#include <fcntl.h>
+
+#include <atomic>
+#include <thread>
+
+namespace
+{
+
+using namespace persist;
+
+class Dirty : public testing::TestWithParam<cairn_persist_tracking>
+{
+  protected:
+    void SetUp() override
+    {
+        page_ = os_page_size();
+        heap_ = open_heap(directory_.file(), Options().by(GetParam()));
+        if (heap_ == nullptr && errno == ENOTSUP)
+            GTEST_SKIP();
+        ASSERT_NE(heap_, nullptr);
+    }
+    void TearDown() override { cairn_persist_close(heap_); }
+
+    size_t dirty()
+    {
+        size_t pages = SIZE_MAX;
+        EXPECT_EQ(cairn_persist_count_dirty(heap_, &pages), 0);
+        return pages;
+    }
+
+    Directory directory_;
+    cairn_persist *heap_ = nullptr;
+    size_t page_ = 0;
+};
+
+TEST_P(Dirty, IsTheWayThatWasAskedFor) { EXPECT_EQ(stats_of(heap_).tracking, GetParam()); }
+
+TEST_P(Dirty, ThousandsOfScatteredPages)
+{
+    constexpr size_t kPages = 3000;
+    char *block = allocate(heap_, 2 * kPages * page_, page_);
+    ASSERT_NE(block, nullptr);
+    ASSERT_EQ(cairn_persist_set_root(heap_, "block", block), 0);
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    for (size_t i = 0; i < kPages; i++)
+        block[2 * i * page_] = 1;
+    EXPECT_EQ(dirty(), kPages);
+    EXPECT_EQ(dirty(), kPages) << "found is not committed";
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    EXPECT_EQ(dirty(), 0u);
+}
+
+// A write of the kernel's, which the way PROTECT cannot see: it is refused there.
+TEST_P(Dirty, SystemCallsThatWriteToTheHeap)
+{
+    char *block = allocate(heap_, 3 * page_, page_);
+    memset(block, 1, 3 * page_);
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    const int zero = open("/dev/zero", O_RDONLY);
+    const ssize_t got = read(zero, block + page_, 100);
+    close(zero);
+    if (GetParam() == CAIRN_PERSIST_PROTECT) {
+        EXPECT_EQ(got, -1);
+        return;
+    }
+    EXPECT_EQ(got, 100);
+    EXPECT_EQ(dirty(), 1u);
+}
+
+// Writers beside commits: nothing is lost, at the latest the last commit has it.
+TEST_P(Dirty, WritesBesideCommitsAreNotLost)
+{
+    constexpr size_t kPages = 64;
+    char *block = allocate(heap_, kPages * page_, page_);
+    memset(block, 0, kPages * page_);
+    ASSERT_EQ(cairn_persist_set_root(heap_, "block", block), 0);
+    std::atomic<bool> stop{false};
+    std::vector<uint64_t> counts(kPages);
+    std::thread writer([&] {
+        for (size_t i = 0; !stop; i++) {
+            const size_t at = i * 37 % kPages;
+            __atomic_store_n(reinterpret_cast<uint64_t *>(block + at * page_), ++counts[at],
+                             __ATOMIC_RELAXED);
+        }
+    });
+    for (int i = 0; i < 60; i++)
+        EXPECT_EQ(cairn_persist_commit(heap_), 0);
+    stop = true;
+    writer.join();
+    EXPECT_EQ(cairn_persist_commit(heap_), 0);
+    copy_files(directory_.file(), directory_.file("copy"));
+    cairn_persist *copy = open_heap(directory_.file("copy"));
+    ASSERT_NE(copy, nullptr);
+    const char *found = static_cast<char *>(cairn_persist_get_root(copy, "block"));
+    for (size_t at = 0; at < kPages; at++) {
+        uint64_t count;
+        memcpy(&count, found + at * page_, sizeof count);
+        EXPECT_EQ(count, counts[at]) << "page " << at;
+    }
+    cairn_persist_close(copy);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Dirty, testing::ValuesIn(kWays),
+                         [](const auto &way) { return kWayNames[way.param]; });
+
+TEST(DirtyAuto, TakesTheFirstThatWorks)
+{
+    Directory directory;
+    cairn_persist *heap = open_heap(directory.file());
+    ASSERT_NE(heap, nullptr);
+    const cairn_persist_tracking best = stats_of(heap).tracking;
+    cairn_persist_close(heap);
+    for (cairn_persist_tracking way : kWays) {
+        heap = open_heap(directory.file(), Options().by(way));
+        if (heap != nullptr) {
+            EXPECT_EQ(way, best);
+            cairn_persist_close(heap);
+            return;
+        }
+        EXPECT_EQ(errno, ENOTSUP);
+    }
+}
+
+} // namespace

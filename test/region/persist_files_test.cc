@@ -1,0 +1,112 @@
+// The files of a heap: made whole or not at all, locked, one file again after a close.
+
+#include "region/persist_kit.h"
+
+#include <sys/stat.h>
+
+namespace
+{
+
+using namespace persist;
+
+class Files : public testing::Test
+{
+  protected:
+    std::vector<std::string> names() const
+    {
+        std::vector<std::string> names;
+        const auto parent = std::filesystem::path(directory_.file()).parent_path();
+        for (const auto &entry : std::filesystem::directory_iterator(parent))
+            names.push_back(entry.path().filename());
+        std::sort(names.begin(), names.end());
+        return names;
+    }
+    using Names = std::vector<std::string>;
+
+    Directory directory_;
+};
+
+TEST_F(Files, OneWhenClosedThreeWhenOpen)
+{
+    cairn_persist *heap = open_heap(directory_.file());
+    ASSERT_NE(heap, nullptr);
+    EXPECT_EQ(names(), (Names{"heap", "heap.log0", "heap.log1"}));
+    EXPECT_EQ(cairn_persist_close(heap), 0);
+    EXPECT_EQ(names(), Names{"heap"});
+}
+
+TEST_F(Files, OneWriterOrManyReaders)
+{
+    cairn_persist *heap = open_heap(directory_.file());
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    const char *why = nullptr;
+    EXPECT_EQ(open_heap(directory_.file(), Options(), &why), nullptr);
+    EXPECT_EQ(errno, EBUSY);
+    EXPECT_STREQ(why, "the heap is in use");
+    EXPECT_EQ(open_heap(directory_.file(), Options().only(CAIRN_PERSIST_READ_ONLY)), nullptr);
+    EXPECT_EQ(errno, EBUSY);
+    cairn_persist_close(heap);
+    cairn_persist *readers[3];
+    for (cairn_persist *&reader : readers)
+        ASSERT_NE(reader = open_heap(directory_.file(), Options().only(CAIRN_PERSIST_READ_ONLY)),
+                  nullptr);
+    EXPECT_EQ(open_heap(directory_.file()), nullptr);
+    EXPECT_EQ(errno, EBUSY);
+    for (cairn_persist *reader : readers)
+        EXPECT_EQ(cairn_persist_close(reader), 0);
+}
+
+TEST_F(Files, NotMadeWhereNotAskedFor)
+{
+    const char *why = nullptr;
+    EXPECT_EQ(open_heap(directory_.file(), Options().only(0), &why), nullptr);
+    EXPECT_EQ(errno, ENOENT);
+    EXPECT_STREQ(why, "there is no such heap");
+    EXPECT_EQ(open_heap("/no/such/directory/heap"), nullptr);
+    EXPECT_EQ(errno, ENOENT);
+    EXPECT_EQ(open_heap("/" + std::string(5000, 'x')), nullptr);
+    EXPECT_EQ(errno, ENAMETOOLONG);
+    EXPECT_EQ(names(), Names{});
+}
+
+TEST_F(Files, FoundBesideTheHeapWhateverTheWorkingDirectory)
+{
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(std::filesystem::path(directory_.file()).parent_path());
+    std::filesystem::create_symlink("heap", "link");
+    cairn_persist *heap = open_heap("heap");
+    ASSERT_NE(heap, nullptr);
+    std::filesystem::current_path("/");
+    EXPECT_EQ(cairn_persist_close(heap), 0);
+    EXPECT_EQ(names(), (Names{"heap", "link"}));
+    ASSERT_NE(heap = open_heap(directory_.file("link")), nullptr);
+    EXPECT_EQ(names(), (Names{"heap", "heap.log0", "heap.log1", "link"}));
+    EXPECT_EQ(cairn_persist_close(heap), 0);
+    std::filesystem::current_path(before);
+}
+
+// A crash while the file is made leaves another name at most.
+TEST_F(Files, AreMadeWholeOrNotAtAll)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "no faults in release builds";
+    for (size_t call = 0; call < 60; call++) {
+        os_fault_plan(call, 1, EIO);
+        cairn_persist *heap = open_heap(directory_.file());
+        const bool struck = os_fault_plan(0, 0, 0) > call;
+        if (heap != nullptr) {
+            cairn_persist_close(heap);
+            EXPECT_TRUE(!struck || call > 5);
+        } else {
+            EXPECT_TRUE(struck);
+            EXPECT_TRUE(errno == EIO || errno == ENOMEM || errno == ENOTSUP) << errno;
+        }
+        ASSERT_NE(heap = open_heap(directory_.file()), nullptr) << "after a fault in call " << call;
+        EXPECT_EQ(check(heap), "");
+        cairn_persist_close(heap);
+        EXPECT_EQ(names(), Names{"heap"}) << call;
+        std::filesystem::remove(directory_.file());
+    }
+}
+
+} // namespace

@@ -1,0 +1,133 @@
+// What the tests of the persistent heap share: a directory of their own, a heap opened with any
+// options, and short names for what is asked of it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cairn/persist.h"
+
+extern "C" {
+#include "os/os.h"
+#include "region/persist_files.h"
+#include "region/persist_heap.h"
+}
+
+namespace persist
+{
+
+// Where the files lie: CAIRN_PERSIST_DIRECTORY, or else memory, which saves the tests the waiting.
+inline std::string base_directory()
+{
+    const char *chosen = getenv("CAIRN_PERSIST_DIRECTORY");
+    if (chosen != nullptr)
+        return chosen;
+    return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir();
+}
+
+// A directory that goes with the object.
+class Directory
+{
+  public:
+    explicit Directory(const std::string &under = base_directory())
+    {
+        std::string name = under + "/cairn_persist_XXXXXX";
+        path_ = mkdtemp(name.data());
+    }
+    ~Directory() { std::filesystem::remove_all(path_); }
+    Directory(const Directory &) = delete;
+    Directory &operator=(const Directory &) = delete;
+    std::string file(const std::string &name = "heap") const { return path_ + "/" + name; }
+
+  private:
+    std::string path_;
+};
+
+struct Options : cairn_persist_options {
+    Options() : cairn_persist_options() { flags = CAIRN_PERSIST_CREATE; }
+    Options &with(unsigned more)
+    {
+        flags |= more;
+        return *this;
+    }
+    Options &only(unsigned exactly)
+    {
+        flags = exactly;
+        return *this;
+    }
+    Options &by(cairn_persist_tracking way)
+    {
+        tracking = way;
+        return *this;
+    }
+    Options &log(size_t bytes)
+    {
+        log_bytes = bytes;
+        return *this;
+    }
+};
+
+inline cairn_persist *open_heap(const std::string &path, Options options = Options(),
+                                const char **why = nullptr)
+{
+    options.why = why;
+    if (options.capacity_bytes == 0)
+        options.capacity_bytes = size_t{1} << 28; // small tables: tests open thousands of heaps
+    return cairn_persist_open(path.c_str(), &options);
+}
+
+inline char *allocate(cairn_persist *heap, size_t size, size_t align = 16)
+{
+    return static_cast<char *>(cairn_allocator_alloc(cairn_persist_allocator(heap), size, align));
+}
+inline void release(cairn_persist *heap, void *block)
+{
+    cairn_allocator_free(cairn_persist_allocator(heap), block, 0);
+}
+
+inline cairn_persist_stats stats_of(cairn_persist *heap)
+{
+    cairn_persist_stats stats;
+    cairn_persist_read_stats(heap, &stats);
+    return stats;
+}
+
+inline std::string check(cairn_persist *heap)
+{
+    const char *fault = cairn_persist_check(heap);
+    return fault ? fault : "";
+}
+
+// The files as a crash leaves them: copied while the heap is open.
+inline void copy_files(const std::string &from, const std::string &to)
+{
+    for (const char *suffix : {"", ".log0", ".log1"}) {
+        std::filesystem::remove(to + suffix);
+        if (std::filesystem::exists(from + suffix))
+            std::filesystem::copy_file(from + suffix, to + suffix);
+    }
+}
+
+inline std::string read_file(const std::string &path)
+{
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+}
+inline void write_file(const std::string &path, const std::string &bytes)
+{
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        .write(bytes.data(), std::streamsize(bytes.size()));
+}
+
+constexpr cairn_persist_tracking kWays[] = {CAIRN_PERSIST_USERFAULT, CAIRN_PERSIST_SCAN,
+                                            CAIRN_PERSIST_PAGEMAP, CAIRN_PERSIST_PROTECT};
+constexpr const char *kWayNames[] = {"Auto", "Userfault", "Scan", "Pagemap", "Protect"};
+
+} // namespace persist

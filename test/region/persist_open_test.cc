@@ -1,0 +1,105 @@
+// Open and close: new heaps, old ones, refusals; nothing that is not committed survives.
+
+#include "region/persist_kit.h"
+
+#include <dirent.h>
+
+namespace
+{
+
+using namespace persist;
+
+size_t open_descriptors()
+{
+    size_t count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    while (readdir(directory) != nullptr)
+        count++;
+    closedir(directory);
+    return count;
+}
+
+TEST(PersistOpen, WhatIsNotCommittedDoesNotSurviveAClose)
+{
+    Directory directory(testing::TempDir()); // on a disk, where there is one
+    cairn_persist *heap = open_heap(directory.file());
+    ASSERT_NE(heap, nullptr);
+    char *block = allocate(heap, 10);
+    strcpy(block, "one");
+    cairn_persist_set_root(heap, "block", block);
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    strcpy(block, "two");
+    ASSERT_EQ(cairn_persist_close(heap), 0);
+    ASSERT_NE(heap = open_heap(directory.file()), nullptr);
+    EXPECT_STREQ(static_cast<char *>(cairn_persist_get_root(heap, "block")), "one");
+    cairn_persist_close(heap);
+}
+
+TEST(PersistOpen, AHeapWithoutACommitIsNewAgain)
+{
+    Directory directory;
+    cairn_persist *heap = open_heap(directory.file());
+    cairn_persist_set_root(heap, "block", allocate(heap, 10));
+    ASSERT_EQ(cairn_persist_close(heap), 0);
+    const char *why = nullptr;
+    EXPECT_EQ(open_heap(directory.file(), Options().only(CAIRN_PERSIST_READ_ONLY), &why), nullptr);
+    EXPECT_STREQ(why, "nothing was ever committed to the heap");
+    ASSERT_NE(heap = open_heap(directory.file(), Options().only(0)), nullptr);
+    EXPECT_EQ(cairn_persist_get_root(heap, "block"), nullptr);
+    EXPECT_EQ(stats_of(heap).used_blocks, 0u);
+    cairn_persist_close(heap);
+}
+
+TEST(PersistOpen, FilesThatAreNoHeap)
+{
+    Directory directory;
+    const char *why = nullptr;
+    for (size_t size : {0, 1, 5000, 200000}) {
+        write_file(directory.file(), std::string(size, 'x'));
+        EXPECT_EQ(open_heap(directory.file(), Options(), &why), nullptr);
+        EXPECT_EQ(errno, ENOTSUP);
+        EXPECT_STREQ(why,
+                     size < 65536 ? "the file is too short for a heap" : "the file is not a heap");
+        EXPECT_EQ(read_file(directory.file()), std::string(size, 'x')) << "untouched";
+    }
+}
+
+TEST(PersistOpen, KeepsErrnoAndLeavesNothingBehind)
+{
+    Directory directory;
+    const size_t before = open_descriptors();
+    for (int i = 0; i < 3; i++) {
+        errno = 77;
+        cairn_persist *heap = open_heap(directory.file());
+        ASSERT_NE(heap, nullptr);
+        EXPECT_EQ(errno, 77);
+        EXPECT_EQ(open_heap(directory.file()), nullptr);
+        ASSERT_EQ(cairn_persist_close(heap), 0);
+    }
+    EXPECT_EQ(cairn_persist_close(nullptr), 0);
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(PersistOpen, TheOptionCheckFindsDamage)
+{
+    Directory directory;
+    cairn_persist *heap = open_heap(directory.file());
+    char *block = allocate(heap, 5000);
+    memset(block, 1, 5000);
+    const uint64_t header = reinterpret_cast<uintptr_t>(block) - 8 -
+                            reinterpret_cast<uintptr_t>(heap->base) + PERSIST_DATA_OFFSET;
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    cairn_persist_close(heap);
+    std::string bytes = read_file(directory.file());
+    bytes[header] = static_cast<char>(bytes[header] ^ 1);
+    write_file(directory.file(), bytes);
+    const char *why = nullptr;
+    EXPECT_EQ(open_heap(directory.file(), Options().with(CAIRN_PERSIST_CHECK), &why), nullptr);
+    EXPECT_EQ(errno, EBADMSG);
+    EXPECT_NE(why, nullptr);
+    ASSERT_NE(heap = open_heap(directory.file()), nullptr) << "not looked for";
+    EXPECT_NE(check(heap), "");
+    cairn_persist_close(heap);
+}
+
+} // namespace

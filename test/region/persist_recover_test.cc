@@ -1,0 +1,162 @@
+// Recovery: every byte of the log cut or flipped gives an earlier commit or a clear refusal; files
+// that do not belong together are refused.
+
+#include "region/persist_slots.h"
+
+namespace
+{
+
+using namespace persist;
+
+class Recover : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        Options options = Options().log(1);
+        options.size_bytes = 1;
+        heap_ = open_heap(path(), options);
+        ASSERT_NE(heap_, nullptr);
+        ASSERT_TRUE(Slots::set_up(heap_));
+        commit();
+    }
+    void TearDown() override { cairn_persist_close(heap_); }
+
+    std::string path() const { return directory_.file(); }
+    std::string copy() const { return directory_.file("copy"); }
+
+    void commit()
+    {
+        slots_.note_commit(stats_of(heap_).last_commit + 1);
+        ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    }
+    void work(int commits)
+    {
+        for (int i = 0; i < commits; i++) {
+            slots_.change(heap_, 2000);
+            slots_.change(heap_, 2000);
+            commit();
+        }
+    }
+
+    // Opens the copy: true when it held a commit of ours, false when it was refused with a
+    // sentence.
+    bool opens_or_is_refused()
+    {
+        const char *why = nullptr;
+        cairn_persist *heap = open_heap(copy(), Options().only(CAIRN_PERSIST_READ_ONLY), &why);
+        if (heap == nullptr) {
+            EXPECT_TRUE(errno == EBADMSG || errno == ENOTSUP) << errno;
+            EXPECT_NE(why, nullptr);
+            return false;
+        }
+        const uint64_t number = stats_of(heap).last_commit;
+        EXPECT_TRUE(slots_.knows(number)) << number;
+        if (slots_.knows(number)) {
+            EXPECT_EQ(Slots::read(heap), slots_.contents(number));
+        }
+        EXPECT_EQ(check(heap), "");
+        cairn_persist_close(heap);
+        return true;
+    }
+
+    Directory directory_;
+    Slots slots_{7};
+    cairn_persist *heap_ = nullptr;
+};
+
+TEST_F(Recover, LogsFlippedAtEachByteOfTheirHeads)
+{
+    work(12);
+    copy_files(path(), copy());
+    size_t refused = 0;
+    for (const char *suffix : {".log0", ".log1"}) {
+        const std::string bytes = read_file(copy() + suffix);
+        for (size_t at = 0; at < bytes.size(); at += at % 512 < 128 ? 1 : 127) {
+            std::string damaged = bytes;
+            damaged[at] = static_cast<char>(damaged[at] ^ 1 << at % 8);
+            write_file(copy() + suffix, damaged);
+            refused += !opens_or_is_refused();
+            if (HasFailure())
+                FAIL() << suffix << " flipped at " << at;
+        }
+        write_file(copy() + suffix, bytes);
+    }
+    EXPECT_GT(refused, 0u) << "damage before a durable commit is known";
+    EXPECT_TRUE(opens_or_is_refused());
+}
+
+TEST_F(Recover, LogsCutOrGrownAnywhere)
+{
+    work(12);
+    copy_files(path(), copy());
+    for (const char *suffix : {".log0", ".log1"}) {
+        const std::string bytes = read_file(copy() + suffix);
+        for (size_t cut = 0; cut <= bytes.size(); cut += cut % 512 < 100 ? 9 : 37) {
+            write_file(copy() + suffix, bytes.substr(0, cut));
+            opens_or_is_refused();
+            if (HasFailure())
+                FAIL() << suffix << " cut at " << cut;
+        }
+        write_file(copy() + suffix, bytes + std::string(5000, 'x'));
+        EXPECT_TRUE(opens_or_is_refused());
+        write_file(copy() + suffix, bytes);
+    }
+}
+
+TEST_F(Recover, HeadersFlippedAtEachByteAndCut)
+{
+    work(10);
+    copy_files(path(), copy());
+    const std::string bytes = read_file(copy());
+    for (size_t place : {size_t{0}, size_t{PERSIST_HEADER_SPACING_BYTES}})
+        for (size_t at = place; at < place + PERSIST_HEADER_BYTES; at++) {
+            std::string damaged = bytes;
+            damaged[at] = static_cast<char>(damaged[at] ^ 1 << at % 8);
+            write_file(copy(), damaged);
+            opens_or_is_refused();
+        }
+    for (size_t cut : {0, 1, 511, 512, 40000, 65535, 65536, 100000})
+        if (cut < bytes.size()) {
+            write_file(copy(), bytes.substr(0, cut));
+            EXPECT_FALSE(opens_or_is_refused()) << cut;
+        }
+}
+
+TEST_F(Recover, ALogThatIsMissing)
+{
+    work(3);
+    copy_files(path(), copy());
+    std::filesystem::remove(copy() + ".log1");
+    const char *why = nullptr;
+    EXPECT_EQ(open_heap(copy(), Options(), &why), nullptr);
+    EXPECT_EQ(errno, EBADMSG);
+    EXPECT_STREQ(why, "the heap's log is missing");
+}
+
+TEST_F(Recover, ALogOfLaterThanTheFile)
+{
+    work(2);
+    std::filesystem::copy_file(path(), copy());
+    work(40); // the log is used again
+    for (const char *suffix : {".log0", ".log1"})
+        std::filesystem::copy_file(path() + suffix, copy() + suffix);
+    const char *why = nullptr;
+    EXPECT_EQ(open_heap(copy(), Options(), &why), nullptr);
+    EXPECT_EQ(errno, EBADMSG);
+    EXPECT_STREQ(why, "the log begins after the state that the heap's file holds");
+}
+
+TEST_F(Recover, ForReadingChangesNothing)
+{
+    work(20);
+    copy_files(path(), copy());
+    const std::string before[] = {read_file(copy()), read_file(copy() + ".log0"),
+                                  read_file(copy() + ".log1")};
+    EXPECT_TRUE(opens_or_is_refused());
+    EXPECT_EQ(read_file(copy()), before[0]);
+    EXPECT_EQ(read_file(copy() + ".log0"), before[1]);
+    EXPECT_EQ(read_file(copy() + ".log1"), before[2]);
+}
+
+} // namespace

@@ -1,0 +1,64 @@
+// A heap that grows at its end: the new memory merges with a free block in front of it.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+extern "C" {
+#include "region/tlsf_region.h"
+}
+
+namespace
+{
+
+class Extend : public testing::Test
+{
+  protected:
+    static constexpr size_t kFirst = 65536, kMore = 32768;
+    Extend() : memory_(kFirst + 4 * kMore)
+    {
+        heap_ = cairn_tlsf_init_for(memory_.data(), kFirst, size_t{1} << 30);
+    }
+    cairn_tlsf_stats stats() const
+    {
+        cairn_tlsf_stats stats;
+        cairn_tlsf_read_stats(heap_, &stats);
+        return stats;
+    }
+
+    std::vector<char> memory_;
+    cairn_tlsf *heap_;
+};
+
+TEST_F(Extend, MergesWithTheFreeBlockAtTheEnd)
+{
+    const cairn_tlsf_stats before = stats();
+    EXPECT_EQ(cairn_tlsf_alloc(heap_, kFirst), nullptr);
+    tlsf_extend(heap_, kMore);
+    EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
+    EXPECT_EQ(stats().total_bytes, before.total_bytes + kMore);
+    EXPECT_EQ(stats().free_bytes, before.free_bytes + kMore);
+    EXPECT_EQ(stats().used_blocks, 0u);
+    EXPECT_EQ(stats().regions, 1u);
+    EXPECT_NE(cairn_tlsf_alloc(heap_, before.free_bytes), nullptr) << "one block";
+}
+
+TEST_F(Extend, BehindABlockInUse)
+{
+    std::vector<void *> blocks;
+    while (void *block = cairn_tlsf_alloc(heap_, 100))
+        blocks.push_back(block);
+    for (int i = 0; i < 4; i++) {
+        tlsf_extend(heap_, kMore);
+        EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
+        while (void *block = cairn_tlsf_alloc(heap_, 100))
+            blocks.push_back(block);
+        EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
+    }
+    for (void *block : blocks)
+        cairn_tlsf_free(heap_, block);
+    EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
+    EXPECT_EQ(stats().free_bytes, stats().total_bytes);
+}
+
+} // namespace
