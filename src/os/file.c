@@ -243,5 +243,3 @@ void *os_reserve_at(void *at, size_t size_bytes)
     (void)os_unmap((void *)result, size_bytes); /* a kernel before 4.17 takes it for a hint */
     return NULL;
 }
-
-uint32_t os_process_id(void) { return (uint32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0, 0); }

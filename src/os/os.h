@@ -116,7 +116,6 @@ int os_directory_sync(const char *path); /* of the directory in which the file a
 /* Private pages of the file, in place of what is mapped there. */
 int os_file_map(int file, uint64_t offset, void *at, size_t size_bytes, enum os_access access);
 void *os_reserve_at(void *at, size_t size_bytes); /* exactly there, or NULL if it is taken */
-uint32_t os_process_id(void);
 
 /* What the files are asked to do, for tests (debug builds): called before each kernel call that
  * changes a file, may shorten a write by *size_bytes or refuse the call with a negative errno. */

@@ -119,9 +119,9 @@ static void note_freed(struct cairn_persist *heap, const void *block)
 void *persist_allocate(struct cairn_persist *heap, size_t size, size_t align)
 {
     int saved = errno;
-    void *block = cairn_tlsf_memalign(persist_tlsf_of(heap), align, size);
+    void *block = cairn_tlsf_alloc_aligned(persist_tlsf_of(heap), size, align);
     if (block == NULL && is_power_of_two(align) && grow_for(heap, size, align) == 0)
-        block = cairn_tlsf_memalign(persist_tlsf_of(heap), align, size);
+        block = cairn_tlsf_alloc_aligned(persist_tlsf_of(heap), size, align);
     if (block == NULL) {
         errno = is_power_of_two(align) ? ENOMEM : EINVAL;
         return NULL;

@@ -10,19 +10,8 @@ enum { TLSF_EBUSY = 16, TLSF_EINVAL = 22, TLSF_EFBIG = 27 };
 inline_always place smaller_place(place a, place b) { return a < b ? a : b; }
 inline_always place larger_place(place a, place b) { return a > b ? a : b; }
 
-<<<<<<< HEAD
-=======
-inline_always struct region *region_at(const struct cairn_tlsf *heap, place at)
-{
-    return (struct region *)((uintptr_t)heap + (uintptr_t)at);
-}
-
-/* The word of a region's first block. */
-inline_always place region_first(place at) { return at + (place)sizeof(struct region); }
-
 /* Grows a heap of one region by `size_bytes` of memory right behind it, a multiple of 16 and at
  * least BLOCK_LEAST_BYTES, that no other region has; the region stays within largest_bytes. */
 void tlsf_extend(struct cairn_tlsf *heap, size_t size_bytes);
 
->>>>>>> 6941210 (A persistent heap: whole commits by plain stores, over a private mapping and a log, found whole after a crash)
 #endif
