@@ -20,9 +20,6 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
 enum { PATH_MOST = 4096, RENAME_NEVER_OVER = 1, START_WRITING = 2 };
 
 static os_file_watcher *watcher; /* const while files are used */
@@ -228,18 +225,4 @@ int os_file_map(int file, uint64_t offset, void *at, size_t size_bytes, enum os_
         return error;
     return result_of(kernel_call(SYS_mmap, (long)at, (long)size_bytes, protections[access],
                                  MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, (long)offset));
-}
-
-void *os_reserve_at(void *at, size_t size_bytes)
-{
-    int error;
-    if (fault_strikes(&error))
-        return NULL;
-    long result =
-        kernel_call(SYS_mmap, (long)at, (long)size_bytes, PROT_NONE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (kernel_failed(result) || (void *)result == at)
-        return kernel_failed(result) ? NULL : at;
-    (void)os_unmap((void *)result, size_bytes); /* a kernel before 4.17 takes it for a hint */
-    return NULL;
 }

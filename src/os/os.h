@@ -115,7 +115,6 @@ int os_file_remove(const char *path);
 int os_directory_sync(const char *path); /* of the directory in which the file at `path` lies */
 /* Private pages of the file, in place of what is mapped there. */
 int os_file_map(int file, uint64_t offset, void *at, size_t size_bytes, enum os_access access);
-void *os_reserve_at(void *at, size_t size_bytes); /* exactly there, or NULL if it is taken */
 
 /* What the files are asked to do, for tests (debug builds): called before each kernel call that
  * changes a file, may shorten a write by *size_bytes or refuse the call with a negative errno. */

@@ -24,17 +24,19 @@ static uintptr_t draw_address(void)
 
 static void *reserve_somewhere(size_t size_bytes)
 {
-    void *found = NULL;
-    for (int i = 0; i < SPACE_TRIES && found == NULL && !config_tsan; i++)
-        found = os_reserve_at((void *)draw_address(), size_bytes);
-    return found ? found : os_reserve(size_bytes);
+    for (int i = 0; i < SPACE_TRIES && !config_tsan; i++) {
+        void *drawn = (void *)draw_address();
+        if (os_reserve_at(drawn, size_bytes))
+            return drawn;
+    }
+    return os_reserve(size_bytes);
 }
 
 int space_reserve(struct cairn_persist *heap, uintptr_t wanted, bool demanded)
 {
     void *found = NULL;
-    if (wanted != 0)
-        found = os_reserve_at((void *)wanted, heap->capacity_bytes);
+    if (wanted != 0 && os_reserve_at((void *)wanted, heap->capacity_bytes))
+        found = (void *)wanted;
     if (found == NULL && demanded)
         return -EADDRNOTAVAIL;
     if (found == NULL)
