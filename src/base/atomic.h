@@ -26,6 +26,7 @@
 #define fetch_add_acq_rel(address, value) __atomic_fetch_add((address), (value), __ATOMIC_ACQ_REL)
 #define fetch_sub_acq_rel(address, value) __atomic_fetch_sub((address), (value), __ATOMIC_ACQ_REL)
 #define fetch_and_acq_rel(address, value) __atomic_fetch_and((address), (value), __ATOMIC_ACQ_REL)
+#define fetch_or_acq_rel(address, value)  __atomic_fetch_or((address), (value), __ATOMIC_ACQ_REL)
 #define fetch_or_seq_cst(address, value)  __atomic_fetch_or((address), (value), __ATOMIC_SEQ_CST)
 #define fetch_and_seq_cst(address, value) __atomic_fetch_and((address), (value), __ATOMIC_SEQ_CST)
 

@@ -57,7 +57,7 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
     return slab->base + fresh * slab->size_bytes;
 }
 
-/* Of a slab that this thread's heap owns, without remote frees waiting. */
+/* Of a slab that this thread's heap owns. */
 inline_always void free_own(void *pointer, struct span *slab)
 {
     slab->top = pointer; /* early: one register less; what rejects the pointer takes it back */

@@ -58,7 +58,13 @@ void free_reject(uint32_t slot, struct span *slab)
     reject(slab->base + offset, "free");
 }
 
-void free_attend(struct span *slab) { heap_attend(thread_heap, slab); }
+/* A thread that only frees gets to its mailbox here. */
+void free_attend(struct span *slab)
+{
+    heap_attend(thread_heap, slab);
+    if (load_relaxed(&thread_heap->mailbox) != NULL)
+        heap_drain(thread_heap);
+}
 
 cold void die_freed(const void *block, const struct span *slab, const char *operation)
 {
@@ -72,15 +78,14 @@ unsigned checked_slot(const void *pointer, struct span *slab, const char *operat
     unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity) {
         slab_begin_frozen(slab);
-        if (!slab_remotely_freed(slab, slot))
-            return slot; /* its other state is not to be trusted */
+        if (unlikely(slab_frozen_freed(slab, slot)))
+            die_freed(pointer, slab, operation);
+        return slot; /* its other state is not to be trusted */
     }
     if (unlikely(slot >= load_relaxed(&slab->limit)))
         reject(pointer, operation);
-    if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE ||
-                 slab_remotely_freed(slab, slot))) {
+    if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE))
         die_freed(pointer, slab, operation);
-    }
     return slot;
 }
 
@@ -105,22 +110,6 @@ size_t checked_packed(const void *pointer, struct span *slab, const char *operat
     return index;
 }
 
-/* The owner's free of a block in a slab that has remote frees waiting. */
-static void free_tagged(void *pointer, struct heap *heap, struct span *slab)
-{
-    heap_drain(heap); /* so that the coming frees are fast again; may also retire other slabs, never
-                         this one */
-    unsigned slot = checked_slot(pointer, slab, "free");
-    if (config_hardened) {
-        harden_take_back(slab, slot);
-        harden_retain(heap, slab, slot);
-        return;
-    }
-    slab_push(slab, slot);
-    if (--slab->until == 0)
-        heap_attend(heap, slab);
-}
-
 void free_slow(void *pointer, struct span *span)
 {
     if (likely(span_is_slab(span))) {
@@ -129,8 +118,6 @@ void free_slow(void *pointer, struct span *span)
             reject(pointer, "free"); /* the slab is just being given back */
         else if (slab_is_packed(span))
             packed_free(pointer, heap, span);
-        else if (heap == thread_heap)
-            free_tagged(pointer, heap, span);
         else
             remote_free(pointer, heap, span);
         return;
@@ -143,7 +130,8 @@ void free_slow(void *pointer, struct span *span)
     }
     if (unlikely((span->tag != SPAN_LARGE && span->tag != SPAN_HUGE) || span->base != pointer))
         reject(pointer, "free");
-    large_free(span);
+    if (unlikely(!large_free(span)))
+        die("double free of %p (its memory is free)", pointer);
 }
 
 struct span *checked_span(const void *pointer, const char *operation)

@@ -65,7 +65,7 @@ static void count_slab(struct heap_stats *stats, const struct span *slab, unsign
     size_t freed = 0;
     for (unsigned slot = 1; slot <= handed_out; slot++)
         live += load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
-    for (unsigned i = 0; i < REMOTE_WORDS; i++)
+    for (unsigned i = 0; i < REMOTE_WORDS && slab_is_frozen(slab); i++)
         freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
     live -= smaller_of(live, freed);
     stats->live_blocks += live;

@@ -4,12 +4,15 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/packed.h"
+#include "heap/remote.h"
 #include "os/os.h"
 
 static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
 static struct heap *all_heaps;              /* atomic: stack that only grows */
 static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
-uint32_t heap_generation; /* written in the child of a fork, before it has threads */
+/* Written in the child of a fork, before it has threads. On a line that nobody writes else: every
+ * remote free reads it. */
+uint32_t heap_generation __attribute__((aligned(64)));
 
 static struct heap *heap_make(void)
 {
@@ -118,34 +121,24 @@ void heaps_each(heap_visit *visit, void *context)
         visit(heap, context);
 }
 
-/* Posts of other threads may have stopped half-way: what the remote words say is what counts. */
-static bool repost_visit(struct span *span, char *start, void *context)
+/* Other threads of the parent may have stopped anywhere within a free, and the mailbox is lost. */
+static bool look_visit(struct span *span, char *start, void *context)
 {
     (void)start;
     struct heap *heap = context;
     if (!span_is_slab(span) || slab_heap(span) != heap)
         return true;
-    struct remote *remote = slab_remote(span);
-    uintptr_t owner = (uintptr_t)heap;
-    bool attend;
-    if (slab_is_packed(span)) {
-        owner |= OWNER_PACKED;
-        attend = packed_after_fork(heap, span);
-    } else {
-        uintptr_t words = 0;
-        for (unsigned i = 0; i < REMOTE_WORDS; i++)
-            words += remote->words[i] != 0;
-        owner |= words << OWNER_POST_SHIFT;
-        attend = words != 0;
-    }
-    if (attend) {
-        owner |= OWNER_QUEUED;
-        remote->mail_next = heap->mailbox;
-        heap->mailbox = span;
-    }
-    if (span->owner != owner) /* a write would copy the page */
-        span->owner = owner;
+    if (slab_is_packed(span))
+        packed_after_fork(heap, span);
+    else if (slab_has_remote(span))
+        remote_post(heap, span);
     return true;
+}
+
+void heap_look_after_fork(struct heap *heap)
+{
+    heap->look_after_fork = false;
+    pages_each(look_visit, heap);
 }
 
 void heaps_after_fork(void)
@@ -160,6 +153,6 @@ void heaps_after_fork(void)
             harden_seed(own);
         own->next = NULL;
         store_relaxed(&own->mailbox, (struct span *)NULL);
-        pages_each(repost_visit, own);
+        own->look_after_fork = true;
     }
 }

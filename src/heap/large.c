@@ -64,18 +64,23 @@ struct span *large_allocate_kept(size_t size_bytes)
     return run_cache_take(&heap->runs, pages_for(size_bytes));
 }
 
-void large_free(struct span *span)
+bool large_free(struct span *span)
 {
+    uint8_t kind = load_relaxed(&span->tag);
+    if (unlikely((kind != SPAN_LARGE && kind != SPAN_HUGE) ||
+                 !compare_swap_acq_rel(&span->tag, &kind, (uint8_t)SPAN_KEPT)))
+        return false;
     struct heap *heap = thread_heap;
-    if (config_guarded_blocks && span->tag == SPAN_HUGE)
+    if (config_guarded_blocks && kind == SPAN_HUGE)
         pages_give_guarded(span);
-    else if (span->tag == SPAN_HUGE)
+    else if (kind == SPAN_HUGE)
         pages_give_huge(span);
     else if (config_guarded_blocks || unlikely(heap == &no_heap))
         pages_give(span);
     else if (!run_cache_put(&heap->runs, span))
-        return;
+        return true;
     heaps_tick();
+    return true;
 }
 
 static void *resize(struct span *span, size_t size_bytes)

@@ -9,7 +9,9 @@
 /* `size_bytes` as asked for, which may be little where the alignment is large. NULL when memory is
  * out. */
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
-void large_free(struct span *span);
+
+/* False, and nothing happened, when another thread freed it at the same time. */
+bool large_free(struct span *span);
 
 /* Likewise, aligned to a page, one that this thread freed just now; NULL when there is none. */
 struct span *large_allocate_kept(size_t size_bytes);

@@ -9,6 +9,7 @@
  *           (3) old == 0, or W is all free now and so may be the slab: unless QUEUED, set it and
  *               push the slab
  *   attend: (e) clear QUEUED after popping the slab   (f) look at summary and words
+ * QUEUED is that of the post word, see remote.c.
  * No free block is lost: S follows W, for a free whose (1) comes before (d) is seen there, and one
  * whose (1) comes after finds 0 and sets S after (b). S may be set for a word without free blocks,
  * when (2) comes late: the holder looks at W before it believes it.
@@ -17,7 +18,7 @@
  * Its own bit, when that was claimed already, is in C alone.
  * No slab is forgotten: a free that finds QUEUED set at (3) comes before (e), so (f) sees its word;
  * else it posts. All of these are sequentially consistent.
- * No slab goes under somebody's feet: it is given back by exchanging the owner word, QUEUED clear,
+ * No slab goes under somebody's feet: it is given back by exchanging the post word, QUEUED clear,
  * for 0, and (3) exchanges it likewise, so only one of them succeeds; while it is QUEUED it stays.
  * Whoever is late at (2) or (3) may then find another slab in the same header. But headers stay
  * readable, and one with a cold area of this size only ever serves packed slabs: a late (2) sets a
@@ -168,6 +169,7 @@ static struct span *make(struct heap *heap)
     slab->size_bytes = PACKED_BYTES;
     slab->head = LINK_END;
     slab->capacity = 1;
+    remote_open(heap, slab);
     store_release(&slab->owner,
                   (uintptr_t)heap | OWNER_PACKED); /* pairs with load_acquire of who looks at it */
     return slab;
@@ -175,6 +177,8 @@ static struct span *make(struct heap *heap)
 
 static struct span *refill(struct heap *heap)
 {
+    if (unlikely(heap->look_after_fork))
+        heap_look_after_fork(heap);
     if (load_relaxed(&heap->mailbox) != NULL)
         heap_drain(heap);
     struct bin *bin = &heap->packed.bin;
@@ -220,10 +224,10 @@ bool packed_advance(struct heap *heap)
 /* Of the list, and empty. What is queued meanwhile comes back by the mailbox. */
 static void retire(struct heap *heap, struct span *slab)
 {
-    uintptr_t owner = (uintptr_t)heap | OWNER_PACKED;
     test_delay();
-    if (!compare_swap_seq_cst(&slab->owner, &owner, (uintptr_t)0))
+    if (!remote_close(heap, slab))
         return;
+    store_relaxed(&slab->owner, (uintptr_t)0);
     bin_remove(&heap->packed.bin, slab);
     pages_give_slab(slab);
 }
@@ -279,10 +283,7 @@ static no_inline void tell(struct heap *heap, struct span *slab, size_t word, ui
     if (old != 0 && count_ready(slab, limit) != limit)
         return; /* not empty, and nothing new */
     test_delay();
-    uintptr_t owner = (uintptr_t)heap | OWNER_PACKED;
-    if (load_seq_cst(&slab->owner) == owner &&
-        compare_swap_seq_cst(&slab->owner, &owner, owner | OWNER_QUEUED))
-        remote_mail(heap, slab);
+    remote_post(heap, slab);
 }
 
 /* Its bits began anew: none is free. Once all are, whoever takes the owner word away gives the
@@ -337,16 +338,13 @@ void packed_free(void *pointer, struct heap *heap, struct span *slab)
 
 /* Fork, statistics, verifier. */
 
-bool packed_after_fork(struct heap *heap, struct span *slab)
+void packed_after_fork(struct heap *heap, struct span *slab)
 {
-    bool queued = (slab->owner & OWNER_QUEUED) != 0;
-    for (size_t word = 0; word < slab->limit; word++)
-        if (*packed_word(slab, word) != 0 && (*summary_of(slab, word) & bit_of(word)) == 0)
-            *summary_of(slab, word) |= bit_of(word);
-    if (slab == heap->packed.slab)
-        return queued;
-    return queued || all_free(slab) ||
-           (slab_is_waiting(slab) && count_ready(slab, slab->limit) >= PATIENCE_WORDS);
+    for (size_t word = 0; word < load_relaxed(&slab->limit); word++)
+        if (load_relaxed(packed_word(slab, word)) != 0 &&
+            (load_relaxed(summary_of(slab, word)) & bit_of(word)) == 0)
+            fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
+    remote_post(heap, slab);
 }
 
 size_t packed_live(const struct span *slab)

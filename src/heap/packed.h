@@ -78,8 +78,8 @@ void packed_attend(struct heap *heap, struct span *slab);
 void packed_trim(struct heap *heap);
 
 /* In the child of a fork: a slab of the thread's own heap, which other threads may have been
- * freeing to. Whether it has to be attended to. */
-bool packed_after_fork(struct heap *heap, struct span *slab);
+ * freeing to. Into the mailbox. */
+void packed_after_fork(struct heap *heap, struct span *slab);
 
 size_t packed_live(const struct span *slab); /* exact while nobody frees or allocates */
 

@@ -1,32 +1,40 @@
-/* Remote free: one atomic operation in the common case, a post to the owner for the first in a
- * word.
+/* Remote free: a free of a block whose slab another thread's heap owns. One atomic operation on the
+ * block's link byte; the first one since the slab was collected also tells the owner.
  *
- * Protocol. Let W be a word of the slab's remote bits, D the difference in the owner word.
+ * Protocol. Let L be the block's link byte, P the slab's post word, M the mailbox of its heap. P is
+ * the heap, with QUEUED while the slab is in M or about to be; 0 while no heap has the slab.
  */
 /* clang-format off */
-/*   free:     (1) old = OR(W, bit)
- *             (2) if old == 0: D += 1 and set QUEUED, in one CAS
- *             (3) if it was not QUEUED: push the slab to the mailbox
- *   collect:  (a) clear QUEUED, after popping the slab
- *             (b) for each W != 0: bits = XCHG(W, 0)
- *             (c) D -= words with bits
+/*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a double free
+ *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or not of the heap
+ *            (3) who did (2): pushes the slab to M
+ *   drain:   (a) takes all of M
+ *            (b) for each slab of it, P = heap
+ *            (c) each L of the slab that says REMOTE goes to the list of free slots
+ *   retire:  (d) the slab is empty: P: heap -> 0 by compare-and-swap; where that fails, it stays
  */
 /* clang-format on */
-/* No bit is lost: a free whose OR comes before (b) is in the exchanged bits, or in those of an
- * earlier free of the same word, which makes the post. One whose OR comes after (b) finds 0 and
- * posts; its CAS comes after (a), so it finds QUEUED clear, unless yet another post set it again
- * and pushes.
+/* (1), (2), (b) and the loads of (c) are sequentially consistent.
  *
- * No slab is retired under a poster: each turn of a W from zero adds exactly one to D, in (2), and
- * each exchange of bits takes exactly one away. So D == 0 only if every free that got past (1) with
- * old == 0 is also past (2). D may be negative for a while: collected, but (2) still to come.
- * QUEUED clear says that none stands before its push (3). Frees with old != 0 do not touch the slab
- * after (1); the block that they free keeps the slab from being empty until its bit is collected,
- * which is after (1).
+ * No double free passes, if one free comes after the other: from the first until the block is
+ * handed out again L does not say LIVE, neither to the owner's test nor to (1). Of two frees at the
+ * same instant by other threads one fails at (1). If one of the two is the owner's and (1) falls
+ * between its test of L and its store, then the store takes the mark away: the block was freed
+ * once, is in the list once, and nobody reports the second free.
  *
- * A double free is seen at once: by (1) when the bit is set, by the link byte when the owner has
- * the block in its list. Two frees of one block at the very same time, one of them the owner's, are
- * seen when the bit is collected.
+ * No free is lost: one that finds QUEUED at (2) does so before the (b) to come, so its (1) comes
+ * before that (c). All others post.
+ *
+ * No slab goes under a push: from (2) to (b) it is QUEUED, and (d) fails.
+ *
+ * Late at (2): once L says REMOTE, somebody else's post may bring the owner to collect the block
+ * and retire the slab. Headers and their cold areas serve nothing else ever, so P is still the post
+ * word of a header. It is 0, or of another heap, and the late one has nothing to tell; or of this
+ * heap again, which then looks at a slab of its own once more than it needs.
+ *
+ * Fork: P holds the number of the process in which it became QUEUED, and is not QUEUED in any
+ * other. The child's mailbox is empty; what the parent's other threads had freed is looked for when
+ * its heap needs a slab, see heap_life.c.
  */
 #include "heap/remote.h"
 
@@ -36,8 +44,37 @@
 #include "heap/harden.h"
 #include "heap/packed.h"
 
+/* In the upper bits of a post word that is QUEUED, the process. A process that many forks down
+ * takes an old post for a new one; then a slab's frees wait until its heap needs a slab. */
+enum { POST_QUEUED = 1, POST_PROCESS_SHIFT = 48 };
+#define POST_HEAP_MASK ((((uintptr_t)1 << POST_PROCESS_SHIFT) - 1) & ~(uintptr_t)63)
+
+static uintptr_t queued(const struct heap *heap)
+{
+    return (uintptr_t)heap | POST_QUEUED | (uintptr_t)heap_generation << POST_PROCESS_SHIFT;
+}
+
+void remote_open(struct heap *heap, struct span *slab)
+{
+    store_seq_cst(&slab_remote(slab)->post, (uintptr_t)heap);
+}
+
+/* Another word for a post word of the heap that is not QUEUED; whether it was one. */
+static bool exchange_post(struct heap *heap, struct span *slab, uintptr_t word)
+{
+    uintptr_t *post = &slab_remote(slab)->post;
+    uintptr_t is_queued = queued(heap);
+    uintptr_t seen = load_seq_cst(post);
+    while (seen != is_queued && (seen & POST_HEAP_MASK) == (uintptr_t)heap)
+        if (compare_swap_seq_cst(post, &seen, word))
+            return true;
+    return false;
+}
+
+bool remote_close(struct heap *heap, struct span *slab) { return exchange_post(heap, slab, 0); }
+
 /* (3) */
-void remote_mail(struct heap *heap, struct span *slab)
+static void mail(struct heap *heap, struct span *slab)
 {
     struct span *first = load_relaxed(&heap->mailbox);
     do
@@ -50,20 +87,16 @@ void remote_mail(struct heap *heap, struct span *slab)
         heap_tend_orphan(heap);
 }
 
-/* (2) */
-static void post(struct heap *heap, struct span *slab)
+void remote_post(struct heap *heap, struct span *slab)
 {
     test_delay();
-    uintptr_t owner = load_relaxed(&slab->owner);
-    while (!compare_swap_acq_rel(&slab->owner, &owner, (owner + OWNER_POST) | OWNER_QUEUED))
-        pause_processor();
-    test_delay();
-    if ((owner & OWNER_QUEUED) == 0)
-        remote_mail(heap, slab);
+    if (exchange_post(heap, slab, queued(heap))) {
+        test_delay();
+        mail(heap, slab);
+    }
 }
 
-/* The remote words of a frozen slab begin anew in each process: what they held was another
- * process's. */
+/* The words of a frozen slab begin anew in each process: what they held was another process's. */
 void slab_begin_frozen(struct span *slab)
 {
     struct remote *remote = slab_remote(slab);
@@ -97,29 +130,15 @@ static void retire_frozen(struct heap *heap, struct span *slab)
         slab_retire(slab);
 }
 
-/* The block's bit; dies when it is set already. Returns what the word was before. A sum, because
- * the processor adds and tells what was there in one instruction, but ORs in a loop; as long as the
- * bit is clear they are the same. Pairs with the exchange in collect. */
-inline_always uint64_t mark_freed(void *pointer, struct span *slab, unsigned slot)
-{
-    uint64_t *word = slab_remote_word(slab, slot);
-    uint64_t bit = slab_remote_bit(slot);
-    if (likely((load_relaxed(word) & bit) == 0)) {
-        uint64_t old = fetch_add_acq_rel(word, bit);
-        if (likely((old & bit) == 0))
-            return old;
-        fetch_sub_relaxed(word, bit); /* two at this very moment: the carry goes back */
-    }
-    die_freed(pointer, slab, "free");
-}
-
 static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)
 {
     slab_begin_frozen(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
     if (config_hardened)
         harden_take_back(slab, slot);
-    mark_freed(pointer, slab, slot);
+    uint64_t bit = slab_frozen_bit(slot);
+    if (unlikely((fetch_or_acq_rel(slab_frozen_word(slab, slot), bit) & bit) != 0))
+        die_freed(pointer, slab, "free");
     retire_frozen(heap, slab);
 }
 
@@ -134,6 +153,9 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
         slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (config_hardened)
         harden_take_back(slab, slot);
-    if (mark_freed(pointer, slab, slot) == 0)
-        post(heap, slab);
+    uint8_t link = LINK_LIVE;
+    if (unlikely(
+            !compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE))) /* (1) */
+        die_freed(pointer, slab, "free");
+    remote_post(heap, slab);
 }

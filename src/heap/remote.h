@@ -7,10 +7,18 @@
 /* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Any thread, lock-free. */
 void remote_free(void *pointer, struct heap *heap, struct span *slab);
 
-/* A slab that the caller marked QUEUED: into the mailbox of its heap. Any thread. */
-void remote_mail(struct heap *heap, struct span *slab);
+/* The slab is the heap's, which hears of remote frees in it: at its making, and before they are
+ * collected. The holder's. */
+void remote_open(struct heap *heap, struct span *slab);
 
-/* Before the remote words, or bits, of a frozen slab (see thread_heap.h) are looked at. Any thread.
+/* It is nobody's: false, and then it stays open, while it is in the mailbox or about to be. The
+ * holder's. */
+bool remote_close(struct heap *heap, struct span *slab);
+
+/* Into the mailbox of its heap, unless it is there. Any thread. */
+void remote_post(struct heap *heap, struct span *slab);
+
+/* Before the words, or bits, of a frozen slab (see thread_heap.h) are looked at. Any thread.
  */
 void slab_begin_frozen(struct span *slab);
 

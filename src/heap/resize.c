@@ -53,7 +53,7 @@ static void *move_large(struct span *old, size_t size_bytes)
     if (fresh == NULL)
         return NULL;
     pages_move_bytes(fresh, old, smaller_of((size_t)old->pages << PAGE_SHIFT, size_bytes));
-    large_free(old);
+    free_fast(old->base);
     return fresh->base;
 }
 

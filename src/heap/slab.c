@@ -2,9 +2,8 @@
 #include "heap/slab.h"
 
 #include "base/check.h"
-#include "base/test_delay.h"
-#include "heap/checked.h"
 #include "heap/harden.h"
+#include "heap/remote.h"
 
 #include <string.h>
 
@@ -27,7 +26,8 @@ struct span *slab_make(struct heap *heap, unsigned class)
     slab->capacity = shape->capacity;
     if (config_random_slots)
         harden_shuffle(heap, slab);
-    store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in is_settled */
+    remote_open(heap, slab);
+    store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire of who looks at it */
     return slab;
 }
 
@@ -41,65 +41,59 @@ void slab_retire(struct span *slab)
         pages_give_slab(slab);
 }
 
-/* The slots of one remote word. Like slab_push, with the list's head in a register. */
-static unsigned collect_word(struct span *slab, unsigned first, uint64_t bits)
-{
-    uint8_t *links = slab_link(slab, first);
-    unsigned head = slab->head;
-    unsigned collected = 0;
-    for (; bits != 0; bits &= bits - 1, collected++) {
-        unsigned slot = lowest_bit(bits);
-        if (unlikely(links[slot] != LINK_LIVE)) {
-            slab->head = LINK_END; /* a handler of the abort may allocate */
-            die_freed(slab_block(slab, first + slot), slab, "free");
-        }
-        links[slot] = (uint8_t)head;
-        head = first + slot;
-    }
-    slab->head = head;
-    slab->top = slab_block(slab, head);
-    return collected;
-}
+enum { LINKS_A_WORD = 8 };
 
-/* In hardened builds: they are counted when they leave quarantine. */
-static void retain_word(struct span *slab, unsigned first, uint64_t bits)
+/* The links of a word, from `first` on, that say REMOTE: the highest bit of each such byte. Exact:
+ * no carry leaves a byte (Hacker's Delight, 2nd edition, section 6-1). Sequentially consistent, see
+ * remote.c. */
+static uint64_t remote_links(const struct span *slab, unsigned first)
 {
-    for (; bits != 0; bits &= bits - 1) {
-        unsigned slot = first + lowest_bit(bits);
-        if (unlikely(*slab_link(slab, slot) != LINK_LIVE))
-            die_freed(slab_block(slab, slot), slab, "free");
-        harden_retain(slab_heap(slab), slab, slot);
-    }
+    const uint64_t sevens = UINT64_MAX / 255 * 0x7f;
+    const uint64_t *word = (const uint64_t *)(const void *)slab_link(slab, first);
+    uint64_t differ = load_seq_cst(word) ^ UINT64_MAX / 255 * LINK_REMOTE;
+    return ~(((differ & sevens) + sevens) | differ | sevens);
+}
+static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word");
+
+/* Acquire: what the freeing thread did with the block comes before. */
+static void collect_slot(struct span *slab, unsigned slot)
+{
+    (void)load_acquire(slab_link(slab, slot)); /* pairs with the compare-and-swap of remote_free */
+    if (config_hardened)
+        harden_retain(slab_heap(slab), slab, slot); /* counts it when it leaves quarantine */
+    else
+        slab_push(slab, slot);
 }
 
 unsigned slab_collect(struct span *slab)
 {
-    struct remote *remote = slab_remote(slab);
+    unsigned limit = (unsigned)load_relaxed(&slab->limit);
     unsigned collected = 0;
-    uintptr_t words = 0;
-    for (unsigned i = 0; i < REMOTE_WORDS; i++) {
-        if (load_relaxed(&remote->words[i]) == 0)
-            continue;
-        uint64_t bits =
-            exchange_acquire(&remote->words[i], (uint64_t)0); /* pairs with the sum in mark_freed */
-        words++;
-        if (config_hardened)
-            retain_word(slab, i * 64 + 1, bits);
-        else
-            collected += collect_word(slab, i * 64 + 1, bits);
-    }
-    test_delay();
-    if (words != 0)
-        fetch_sub_acq_rel(&slab->owner, words << OWNER_POST_SHIFT);
-    return collected;
+    for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
+        for (uint64_t found = remote_links(slab, first); found != 0; found &= found - 1) {
+            collect_slot(slab, first + lowest_bit(found) / 8);
+            collected++;
+        }
+    return config_hardened ? 0 : collected;
 }
+
+bool slab_has_remote(const struct span *slab)
+{
+    unsigned limit = (unsigned)load_relaxed(&slab->limit);
+    for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
+        if (remote_links(slab, first) != 0)
+            return true;
+    return false;
+}
+
+static bool link_is_live(uint8_t link) { return link == LINK_LIVE || link == LINK_REMOTE; }
 
 unsigned slab_live(const struct span *slab)
 {
     unsigned handed_out = (unsigned)load_relaxed(&slab->limit) - 1;
     unsigned live = 0;
     for (unsigned slot = 1; slot <= handed_out; slot++)
-        live += *slab_link(slab, slot) == LINK_LIVE;
+        live += link_is_live(load_relaxed(slab_link(slab, slot)));
     return live;
 }
 
@@ -121,7 +115,7 @@ void slab_verify(const struct span *slab)
     unsigned listed = 0;
     check_internal(slab->head == LINK_END || slab->top == slab_block(slab, slab->head));
     for (unsigned slot = slab->head; slot != LINK_END; slot = *slab_link(slab, slot)) {
-        check_internal(slot != LINK_LIVE && slot < limit);
+        check_internal(!link_is_live((uint8_t)slot) && slot < limit);
         check_internal(++listed <= slab->capacity);
     }
     check_internal(listed + slab_used(slab) == limit - 1);

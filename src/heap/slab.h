@@ -7,19 +7,27 @@
  * what the next allocation would wait for. Slots never handed out are not in the list: `limit`
  * counts up through them, and neither their memory nor their link bytes are touched before.
  *
- * Invariants, of a slab that no other thread has blocks to free in (slab_verify):
- *   live + listed == limit - 1, listed == length of the list from head == non-zero link bytes;
+ * Invariants (slab_verify), where a block that another thread freed is live until it is collected:
+ *   live + listed == limit - 1, listed == length of the list from head;
  *   top == the block of slot head, unless that is the end;
- *   in its bin's list: until == live, remote bits not collected among them;
+ *   in its bin's list: until == live;
  *   full, in no list:  until == slab_patience - slots freed since it was full; at 0 it enters the
- * list.
+ *                      list.
  *
- * Remote frees: each slot has a bit in the remote words. The freeing thread sets it; whoever turns
- * a word from zero to non-zero must also count itself into the owner word, and post the slab to its
- * heap's mailbox unless it is QUEUED already. Touching the owner word is the poster's last action
- * on the slab, so the owner may retire the slab only when the count of posts equals the count of
- * words it collected (their difference stands in the owner word) and it is not QUEUED. A thread
- * that finds the word non-zero touches nothing after its bit. See remote.c for the argument.
+ * What a link byte says, and who changes it:
+ *   LIVE         in use, or never handed out
+ *   REMOTE       freed by another thread, not collected yet
+ *   QUARANTINED  freed, hardened builds: waits to be listed
+ *   a slot, END  free, and the next in the list
+ *
+ *   LIVE -> a slot, END, QUARANTINED    owner, the block is freed
+ *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed
+ *   REMOTE -> a slot, END, QUARANTINED  owner, collects
+ *   QUARANTINED -> a slot, END          owner
+ *   a slot, END -> LIVE                 owner, the block is handed out
+ *
+ * Only a block that says LIVE can be freed, so the second of two frees in a row dies, whichever
+ * threads they are of. Remote frees, and how the owner hears of them: remote.c.
  *
  * Which operations may run together: the owner's with remote frees of other threads; remote frees
  * with one another. Owner here is whoever holds the heap: its thread, or the thread that borrowed
@@ -34,37 +42,35 @@
 enum {
     LINK_LIVE = 0,
     LINK_END = 255,
-    LINK_QUARANTINED = 254,     /* hardened builds, where no slot has this number: harden.h */
+    LINK_REMOTE = 254,
+    LINK_QUARANTINED = 253,     /* hardened builds, where no slot has this number: harden.h */
     PACKED_CLASS = CLASS_COUNT, /* of packed slabs, which the rest of this file does not hold for */
     LINKS_AT = 63, /* in the cold area: slot 1's link begins the line behind the remote line, which
                       other threads write */
 };
 
-/* The owner word: the heap, a tag in the low bits, in the upper 16 posts minus collected words. Tag
- * and difference clear: the owner's free takes the fast path. */
-enum {
-    OWNER_QUEUED =
-        1, /* in the mailbox, or about to be. Poster sets, owner clears when it takes it out. */
-    OWNER_PACKED = 2, /* of a packed slab, always; it counts no posts */
-    OWNER_POST_SHIFT = 48,
-};
-#define OWNER_POST      ((uintptr_t)1 << OWNER_POST_SHIFT)
-#define OWNER_HEAP_MASK ((OWNER_POST - 1) & ~(uintptr_t)63)
+/* The owner word is the heap, 0 of a slab without one, with this tag in packed slabs, so that no
+ * fast path takes their blocks. */
+enum { OWNER_PACKED = 2 };
+#define OWNER_HEAP_MASK (~(uintptr_t)63)
 
 enum { REMOTE_WORDS = 4 };
 
-/* First line of the cold area. */
+/* First line of the cold area: what other threads write but for the links. */
 struct remote {
-    uint64_t words[REMOTE_WORDS]; /* atomic: bit a slot, set by the freeing thread, collected by the
-                                     owner */
-    struct span *mail_next;       /* poster, until the slab is in the mailbox; then owner */
-    uint32_t serial;     /* packed slab, atomic, holder writes: odd while it claims a word */
-    uint32_t generation; /* atomic: of the process whose frees the words of a frozen slab hold */
-    struct span *prev;   /* owner: in the bin's list; its place is here for want of one */
+    uintptr_t post;         /* atomic: the heap, 0 of a slab without one; see remote.c */
+    struct span *mail_next; /* poster, until the slab is in the mailbox; then owner */
+    struct span *prev;      /* owner: in the bin's list */
+    uint32_t serial;        /* packed slab, atomic, holder writes: odd while it claims */
+    uint32_t generation;    /* atomic: of the process whose frees a frozen slab's words hold */
+    uint64_t words[REMOTE_WORDS]; /* atomic: packed slab: its summary; frozen slab: a bit a slot
+                                     that was freed in this process */
 };
 
-static_check(sizeof(struct remote) <= LINKS_AT, "the remote line is one line");
+static_check(sizeof(struct remote) <= LINKS_AT + 1, "the remote line is one line; no slot is 0");
 static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
+static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_QUARANTINED : (int)LINK_REMOTE),
+             "no slot has the number of a state");
 
 inline_always unsigned slab_cold_64(unsigned capacity)
 {
@@ -138,16 +144,16 @@ inline_always bool slab_shows_live(const struct span *slab, unsigned slot)
     return slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
 }
 
-/* The remote bit of a slot: slots count from 1, bits from 0. */
-inline_always uint64_t *slab_remote_word(const struct span *slab, unsigned slot)
+/* Of a frozen slab, the bit of a slot: slots count from 1, bits from 0. */
+inline_always uint64_t *slab_frozen_word(const struct span *slab, unsigned slot)
 {
     return &slab_remote(slab)->words[(slot - 1) / 64];
 }
-inline_always uint64_t slab_remote_bit(unsigned slot) { return (uint64_t)1 << (slot - 1) % 64; }
+inline_always uint64_t slab_frozen_bit(unsigned slot) { return (uint64_t)1 << (slot - 1) % 64; }
 
-inline_always bool slab_remotely_freed(const struct span *slab, unsigned slot)
+inline_always bool slab_frozen_freed(const struct span *slab, unsigned slot)
 {
-    return (load_acquire(slab_remote_word(slab, slot)) & slab_remote_bit(slot)) != 0;
+    return (load_acquire(slab_frozen_word(slab, slot)) & slab_frozen_bit(slot)) != 0;
 }
 
 inline_always bool slab_is_void(const struct span *slab) { return class_is_void(slab_class(slab)); }
@@ -185,8 +191,12 @@ inline_always void *slab_pop(struct span *slab)
     return slab_block(slab, slot);
 }
 
-/* Moves remotely freed slots into the list. Returns their number. */
+/* Moves remotely freed slots into the list, or in hardened builds into quarantine. Returns how many
+ * are in the list. */
 unsigned slab_collect(struct span *slab);
+
+/* Whether it would find any. */
+bool slab_has_remote(const struct span *slab);
 
 /* Blocks in use, those freed remotely but not collected among them. */
 unsigned slab_live(const struct span *slab);

@@ -6,6 +6,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/packed.h"
+#include "heap/remote.h"
 
 #include <string.h>
 
@@ -106,12 +107,6 @@ void bin_remove(struct bin *bin, struct span *slab)
         bin->first = slab->next;
 }
 
-/* No poster is still on its way to the slab, and none has left bits: see slab.h. */
-static bool is_settled(const struct span *slab, const struct heap *heap)
-{
-    return load_acquire(&slab->owner) == (uintptr_t)heap;
-}
-
 /* A thread's own heap keeps it. */
 static void retire(struct heap *heap, struct span *slab)
 {
@@ -119,13 +114,13 @@ static void retire(struct heap *heap, struct span *slab)
         slab_retire(slab);
 }
 
-/* A slab of a bin's list is empty now. One that is not settled stays in the list: the post that is
- * still to come brings it back here, or it is used again. */
+/* A slab of a bin's list is empty now. One in the mailbox, or about to be, stays in the list: the
+ * mail brings it back here, or it is used again. */
 static void retire_listed(struct heap *heap, struct span *slab)
 {
-    if (!is_settled(slab, heap))
-        return;
     test_delay();
+    if (!remote_close(heap, slab))
+        return;
     bin_remove(&heap->bins[slab_class(slab)], slab);
     heap->smallest_slabs -= slab_class(slab) == 0;
     retire(heap, slab);
@@ -165,7 +160,7 @@ static void make_current(struct heap *heap, unsigned class, struct span *slab)
         slab->until = UINT8_MAX;
 }
 
-/* Too much is spare: slabs of the next classes go, but not one whose poster is on its way, and not
+/* Too much is spare: slabs of the next classes go, but not one that is in the mailbox, and not
  * that of `newest`, just emptied. Those in use again were counted for nothing. */
 static no_inline void retire_spares(struct heap *heap, unsigned newest)
 {
@@ -179,7 +174,7 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
             continue;
         if (slab->until != 0) {
             count_spare(heap, class, 0);
-        } else if (is_settled(slab, heap)) {
+        } else if (remote_close(heap, slab)) {
             make_current(heap, class, &empty_slab);
             retire(heap, slab);
         }
@@ -225,7 +220,8 @@ static struct span *take_empty(struct heap *heap, unsigned class)
     heaps_tick();
     struct span *slab = run_cache_take_slab(&heap->runs, class);
     if (slab) {
-        store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire in is_settled */
+        remote_open(heap, slab);
+        store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire of who looks */
         return slab;
     }
     slab = slab_make(heap, class);
@@ -240,6 +236,8 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     unsigned passed =
         UINT8_MAX - (unsigned)heap->current[class]->until; /* of a small one, freed again */
     leave_current(heap, class);
+    if (unlikely(heap->look_after_fork) && bin->first == NULL)
+        heap_look_after_fork(heap);
     bool due = bin->first == NULL || ++heap->turns % DRAIN_TURNS == 0;
     if (due && load_relaxed(&heap->mailbox) != NULL)
         heap_drain(heap);
@@ -274,6 +272,8 @@ static void put_aside(struct heap *heap, unsigned class)
 
 void heap_trim(struct heap *heap)
 {
+    if (heap->look_after_fork)
+        heap_look_after_fork(heap);
     heap_drain(heap);
     harden_flush(heap);
     packed_trim(heap);
@@ -314,13 +314,11 @@ static void collect(struct heap *heap, struct span *slab)
 void heap_drain(struct heap *heap)
 {
     struct span *slab =
-        exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in post() */
+        exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in mail() */
     while (slab) {
         struct span *next = slab_remote(slab)->mail_next;
         test_delay();
-        /* From here on a new post enters the slab again; collecting comes after, so nothing is
-         * missed. */
-        fetch_and_seq_cst(&slab->owner, ~(uintptr_t)OWNER_QUEUED);
+        remote_open(heap, slab); /* (b): a free that is missed from here on posts again */
         test_delay();
         if (slab_is_packed(slab))
             packed_attend(heap, slab);

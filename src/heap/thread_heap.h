@@ -56,6 +56,7 @@ struct heap {
     struct bin bins[CLASS_COUNT];
     struct run_cache runs;
     struct packed packed;
+    bool look_after_fork;    /* holder: see heap_look_after_fork */
     uint8_t turns;           /* holder: counts refills and emptied medium slabs, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
     size_t spare_bytes;      /* holder: sum of the next; see thread_heap.c */
@@ -64,11 +65,11 @@ struct heap {
     struct sampling sampling;
     uint64_t random; /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
-    /* On a line of its own: all that other threads look at. */
-    struct span *mailbox __attribute__((aligned(64))); /* atomic: see above */
-    struct heap *next;                                 /* const after it is listed: all heaps */
-    uint32_t state;                                    /* atomic: enum heap_state */
+    /* What other threads look at: on one line what stays, on the next what they change. */
+    struct heap *next __attribute__((aligned(64))); /* const after it is listed: all heaps */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
+    struct span *mailbox __attribute__((aligned(64))); /* atomic: see above */
+    uint32_t state;                                    /* atomic: enum heap_state */
 };
 
 static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
@@ -135,11 +136,16 @@ void heaps_tick(void);
 /* Empties the caches of runs of all threads; whether there was anything. Any thread. */
 bool heaps_empty_run_caches(void);
 
+/* In the child of a fork, once, before its heap takes a new slab: what other threads of the parent
+ * freed of its blocks is put into the mailbox. The holder's. */
+void heap_look_after_fork(struct heap *heap);
+
 /* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied
  * the pages one after another, so what the child sees of them is of different instants: lists may
  * contradict pointers that the program holds. They are frozen: nothing is allocated from them
  * again, their blocks stay valid, and a free of one is taken without the checks that their state
- * could fail falsely: a second free in this process still dies. This thread's own heap goes on. */
+ * could fail falsely: a second free in this process still dies. This thread's own heap goes on.
+ * Time: that of a few stores, for most children have another program to start. */
 void heaps_after_fork(void);
 
 extern hidden_data uint32_t heap_generation; /* counts forks on the way to this process */

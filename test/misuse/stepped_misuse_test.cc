@@ -1,0 +1,265 @@
+// Double frees where two threads meet: one thread is stopped after its n-th instruction, for every
+// n, others run on, and the misuse must be reported whatever n is.
+//
+// A thread is stepped by the processor's trap flag: a trap comes after each of its instructions,
+// and the handler counts. Each n is a process of its own.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "cairn/heap.h"
+
+namespace
+{
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+constexpr bool kCanStep = true;
+constexpr greg_t kTrapFlag = 0x100;
+void set_flags(ucontext_t *context, bool trap)
+{
+    greg_t &flags = context->uc_mcontext.gregs[REG_EFL];
+    flags = trap ? flags | kTrapFlag : flags & ~kTrapFlag;
+}
+#else
+constexpr bool kCanStep = false;
+void set_flags(ucontext_t *, bool) {}
+#endif
+
+constexpr int kPassedExit = 17; // the misuse was not reported
+constexpr int kOverExit = 18;   // the stepped call ended before its n-th instruction
+constexpr int kTwiceExit = 19;  // a block was handed out twice
+
+std::atomic<long> steps_left{0};
+std::atomic<bool> stepping{false};
+std::atomic<bool> stopped{false};
+std::atomic<bool> go_on{false};
+
+void on_trap(int, siginfo_t *, void *context)
+{
+    set_flags(static_cast<ucontext_t *>(context), stepping);
+    if (stepping && --steps_left == 0) {
+        set_flags(static_cast<ucontext_t *>(context), false);
+        stopped = true;
+        while (!go_on)
+            usleep(50);
+    }
+}
+
+using Work = std::function<void()>;
+
+// A thread that does something, is stopped in the middle of something else, and goes on.
+class Stepped
+{
+  public:
+    explicit Stepped(
+        Work prepare, Work call, Work after = [] {})
+        : thread_([=] {
+              prepare();
+              is_ready_ = true;
+              while (!start_)
+                  usleep(50);
+              stepping = true;
+              raise(SIGTRAP);
+              call();
+              stepping = false;
+              is_over_ = true;
+              while (!go_on)
+                  usleep(50);
+              after();
+          })
+    {
+        struct sigaction action = {};
+        action.sa_sigaction = on_trap;
+        action.sa_flags = SA_SIGINFO;
+        sigaction(SIGTRAP, &action, nullptr);
+        while (!is_ready_)
+            usleep(50);
+    }
+    void stop_after(long instructions)
+    {
+        steps_left = instructions;
+        start_ = true;
+        while (!stopped && !is_over_)
+            usleep(50);
+        if (!stopped)
+            _exit(kOverExit);
+    }
+    void finish()
+    {
+        go_on = true;
+        thread_.join();
+    }
+
+  private:
+    std::atomic<bool> is_ready_{false};
+    std::atomic<bool> start_{false};
+    std::atomic<bool> is_over_{false};
+    std::thread thread_;
+};
+
+// A thread beside the stopped one, which may hold what it needs: waited for a while at first.
+class Beside
+{
+  public:
+    explicit Beside(Work call)
+        : thread_([=] {
+              call();
+              is_over_ = true;
+          })
+    {
+        for (int i = 0; i < 200 && !is_over_; i++)
+            usleep(100);
+    }
+    ~Beside() { thread_.join(); }
+
+  private:
+    std::atomic<bool> is_over_{false};
+    std::thread thread_;
+};
+
+// What becomes of scenario(n) for every n: each must end in the report of a double free. Returns
+// how many instructions were tried.
+long try_every_stop(void (*scenario)(long), long most, bool may_pass_unharmed = false,
+                    const char *message = "cairn: double free of 0x")
+{
+    for (long n = 1; n <= most; n++) {
+        int out[2];
+        if (pipe(out) != 0)
+            abort();
+        const pid_t child = fork();
+        if (child == 0) {
+            dup2(out[1], 2);
+            close(out[0]);
+            alarm(20);
+            scenario(n);
+            _exit(kPassedExit);
+        }
+        close(out[1]);
+        std::string text;
+        char buffer[512];
+        for (ssize_t got; (got = read(out[0], buffer, sizeof buffer)) > 0;)
+            text.append(buffer, static_cast<size_t>(got));
+        close(out[0]);
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == kOverExit)
+            return n - 1;
+        if (may_pass_unharmed && WIFEXITED(status) && WEXITSTATUS(status) == kPassedExit)
+            continue;
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT)
+            << "stopped after instruction " << n << ": status " << status
+            << (WIFEXITED(status) && WEXITSTATUS(status) == kTwiceExit ? ", handed out twice" : "");
+        EXPECT_NE(text.find(message), std::string::npos)
+            << "stopped after instruction " << n << ": " << text;
+        if (testing::Test::HasFailure())
+            return n;
+    }
+    return most;
+}
+
+class SteppedDoubleFree : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!kCanStep)
+            GTEST_SKIP() << "needs x86-64's trap flag, and no sanitizer";
+    }
+};
+
+// B frees a block and is stopped on the way; C frees its neighbour; then the owner frees that.
+TEST_F(SteppedDoubleFree, TheOwnersAfterARemoteFreeBesideAStalledOne)
+{
+    const auto scenario = [](long n) {
+        void *first = cairn_malloc(200);
+        void *second = cairn_malloc(200);
+        Stepped stalled([] {}, [=] { cairn_free(first); });
+        stalled.stop_after(n);
+        {
+            Beside other([=] { cairn_free(second); });
+        }
+        cairn_free(second);
+        _exit(kPassedExit);
+    };
+    EXPECT_GT(try_every_stop(scenario, 400), 40);
+}
+
+// Another thread freed a block; the owner is stopped while it collects; a third frees it again.
+TEST_F(SteppedDoubleFree, ARemoteOneWhileTheOwnerCollects)
+{
+    const auto scenario = [](long n) {
+        static void *block;
+        Stepped owner([] { block = cairn_malloc(200); },
+                      [] { (void)!cairn_malloc(3000); }); // of a class without a slab: it collects
+        cairn_free(block);
+        owner.stop_after(n);
+        Beside other([] {
+            cairn_free(block);
+            _exit(kPassedExit);
+        });
+        owner.finish();
+    };
+    EXPECT_GT(try_every_stop(scenario, 600), 100);
+}
+
+template <size_t Size> void free_by_two(long n)
+{
+    void *block = cairn_malloc(Size);
+    Stepped stalled([] {}, [=] { cairn_free(block); });
+    stalled.stop_after(n);
+    Beside other([=] { cairn_free(block); });
+    stalled.finish();
+}
+
+TEST_F(SteppedDoubleFree, TwoOtherThreadsOfASmallBlock)
+{
+    EXPECT_GT(try_every_stop(free_by_two<200>, 400), 40);
+}
+
+TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlock)
+{
+    EXPECT_GT(try_every_stop(free_by_two<40 << 10>, 150), 40);
+    EXPECT_GT(try_every_stop(free_by_two<1 << 20>, 150), 40);
+}
+
+TEST_F(SteppedDoubleFree, TwoThreadsOfAMapping)
+{
+    // Once it is unmapped, nothing is known of its address.
+    EXPECT_GT(try_every_stop(free_by_two<64 << 20>, 60, false, "cairn: "), 40);
+}
+
+// Between its owner's test and store another thread's free leaves no trace: then the block was
+// freed once, and nobody has it twice.
+TEST_F(SteppedDoubleFree, TheOwnerAndAnotherAtTheSameInstant)
+{
+    const auto scenario = [](long n) {
+        static void *block;
+        const auto take_all = [] {
+            int same = 0;
+            for (int i = 0; i < 400; i++)
+                same += cairn_malloc(200) == block;
+            if (same > 1)
+                _exit(kTwiceExit);
+        };
+        Stepped owner(
+            [] {
+                (void)!cairn_malloc(200);
+                block = cairn_malloc(200);
+            },
+            [] { cairn_free(block); }, take_all);
+        owner.stop_after(n);
+        Beside other([] { cairn_free(block); });
+        owner.finish();
+    };
+    EXPECT_GT(try_every_stop(scenario, 200, true), 20);
+}
+
+} // namespace
