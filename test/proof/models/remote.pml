@@ -1,36 +1,50 @@
 /* Remote free, mailbox, retiring slabs and adopting heaps: src/heap/remote.c, slab.c, thread_heap.c,
  * heap_life.c.
  *
- * One heap with SLABS slabs of WORDS remote words. Thread 0 holds the heap, frees blocks of its own,
- * drains, hands block 0 out again up to REUSES times, and ends; threads 1 to FREERS free the blocks,
- * block b by thread 1 + b % FREERS, each at its own pace, also after the heap became an orphan; with
- * ADOPTERS a new thread tries to adopt it and does the same as thread 0. All slabs wait in the list
- * of their bin, so each is given back as soon as the code thinks that it may.
+ * One heap with SLABS slabs. Thread 0 holds the heap, frees blocks of its own, drains, hands block 0
+ * out again up to REUSES times, makes a slab in a retired header up to REMAKES times, and ends;
+ * threads 1 to FREERS free the blocks, block b by thread 1 + b % FREERS, each at its own pace, also
+ * after the heap became an orphan; with ADOPTERS a new thread tries to adopt it and does the same as
+ * thread 0. All slabs wait in the list of their bin, so each is given back as soon as the code thinks
+ * that it may.
  *
- * Asserted: no slab is touched after it was given back, nor given back twice; what a thread did
- * with a block happens before the block is handed out again, what it did with a slab before the
- * slab is given back, what a holder did with the heap before what the next one does; at the end
- * every free was collected, and every empty slab given back.
+ * Asserted: no slab is touched after it was given back but for its post word, nor given back twice;
+ * no block is put into the list twice; what a thread did with a block happens before the block is
+ * handed out again, what it did with a slab before the slab is given back, what a holder did with the
+ * heap before what the next one does; at the end every free was collected, and every empty slab given
+ * back.
+ *
+ * Wrong programs: with DOUBLE one more thread, the wrong one, frees block 0 a second time.
+ *   DOUBLE=1  after thread 1 freed it
+ *   DOUBLE=2  after thread 1 freed it, and the wrong one is the holder
+ *   DOUBLE=3  after the holder freed it
+ *   DOUBLE=4  at any time, beside thread 1
+ *   DOUBLE=5  at any time, beside the holder
+ * Asserted: of an ordered pair the second is reported; of a pair beside one another, by threads that
+ * are not the holder, exactly one is; and always that no block is in the list twice.
  *
  * Mutants: see the #ifdef at each.
  */
 #ifndef SLABS
 #define SLABS 1
 #endif
-#ifndef PER_WORD
-#define PER_WORD 2 /* blocks with a bit in the same word of a slab */
-#endif
 #ifndef PER_SLAB
-#define PER_SLAB 3
+#define PER_SLAB 2
 #endif
 #ifndef FREERS
-#define FREERS 3
+#define FREERS 2
 #endif
 #ifndef REUSES
 #define REUSES 0
 #endif
+#ifndef REMAKES
+#define REMAKES 0
+#endif
 #ifndef ADOPTERS
 #define ADOPTERS 0
+#endif
+#ifndef DOUBLE
+#define DOUBLE 0
 #endif
 #ifndef OWN
 #define OWN 1 /* blocks that the holder itself frees, in slab 0 */
@@ -39,23 +53,29 @@
 #define WRITES 14
 #endif
 
-#define WORDS ((PER_SLAB + PER_WORD - 1) / PER_WORD)
 #define BLOCKS (SLABS * PER_SLAB)
-#define THREADS (1 + FREERS + ADOPTERS)
+#define BY_HOLDER (DOUBLE == 3 || DOUBLE == 5) /* the first free of block 0 */
 
 #define STATE 0
 #define MAILBOX 1
 #define HAND 2
-#define OWNER(s) (3 + (1 + WORDS) * (s))
-#define WORD(s, w) (OWNER(s) + 1 + (w))
-#define ATOMICS OWNER(SLABS)
+#define FREED 3 /* block 0, once */
+#define POST(s) (4 + (s))
+#define LINK(b) (POST(SLABS) + (b))
+#define ATOMICS LINK(BLOCKS)
 
-#define PLAINS SLABS /* a slab: its header and its remote line */
+#define PLAINS SLABS /* a slab: its header, and its line but for the post word */
 
-#define HEAP 0 /* all that is the holder's: lists, links, counts */
+#define HEAP 0 /* all that is the holder's: lists, counts */
 #define MAIL(s) (1 + (s))
 #define BLOCK(b) (MAIL(SLABS) + (b))
 #define CELLS BLOCK(BLOCKS)
+
+#if DOUBLE == 1 || DOUBLE >= 3
+#define THREADS (2 + FREERS + ADOPTERS)
+#else
+#define THREADS (1 + FREERS + ADOPTERS)
+#endif
 
 #include "memory.pml"
 
@@ -63,32 +83,36 @@
 #define ORPHAN 1
 #define BUSY 2
 
-/* The owner word: QUEUED, and the count of posts less that of collected words, modulo COUNTS. */
+/* The post word. */
+#define OPEN 0
 #define QUEUED 1
-#ifdef MUTANT_NARROW_COUNT
-#define COUNTS 2
-#endif
-#ifndef COUNTS
-#define COUNTS 64
-#endif
-#define WITH_POST(o) ((((o) / 2 + 1) % COUNTS) * 2 + QUEUED)
-#define WITHOUT_WORDS(o, n) ((((o) / 2 + COUNTS - (n)) % COUNTS) * 2 + (o) % 2)
+#define CLOSED 2
+
+/* A link byte. */
+#define LIVE 0
+#define REMOTE 1
+#define LISTED 2
 
 /* The orders of the accesses, as the code has them. */
-#ifdef MUTANT_OR_RELAXED
-#define OR_ORDER RELAXED
+#ifdef MUTANT_MARK_RELAXED
+#define MARK_ORDER RELAXED
 #else
-#define OR_ORDER ACQ_REL
+#define MARK_ORDER SEQ_CST
 #endif
-#ifdef MUTANT_EXCHANGE_RELAXED
-#define EXCHANGE_ORDER RELAXED
+#ifdef MUTANT_COLLECT_RELAXED
+#define COLLECT_ORDER RELAXED
 #else
-#define EXCHANGE_ORDER ACQUIRE
+#define COLLECT_ORDER SEQ_CST
 #endif
-#ifdef MUTANT_POST_RELAXED
-#define POST_ORDER RELAXED
+#ifdef MUTANT_OPEN_RELEASE
+#define OPEN_ORDER RELEASE
 #else
-#define POST_ORDER ACQ_REL
+#define OPEN_ORDER SEQ_CST
+#endif
+#ifdef MUTANT_LOOK_ACQUIRE
+#define POST_LOOK_ORDER ACQUIRE
+#else
+#define POST_LOOK_ORDER SEQ_CST
 #endif
 #ifdef MUTANT_PUSH_RELAXED
 #define PUSH_ORDER RELAXED
@@ -105,71 +129,88 @@
 #define LOOK_ORDER SEQ_CST
 #endif
 
-byte live[SLABS];  /* blocks in use, those freed remotely and not collected among them */
+byte live[SLABS]; /* blocks in use, those freed remotely and not collected among them */
 byte mail_next[SLABS];
 bool is_free[BLOCKS];
 byte own = OWN;
 byte reuses = REUSES;
+byte remakes = REMAKES;
+bool first_due = BY_HOLDER; /* the holder's free of block 0 */
+byte reports;               /* of the wrong free */
 byte done;
 byte holders_done;
 
-#define BIT(b) (1 << ((b) % PER_SLAB))
-#define WORD_OF(b) WORD((b) / PER_SLAB, ((b) % PER_SLAB) / PER_WORD)
-
-/* retire_listed: the slab is empty. */
+/* remote_close, and retire_listed: the slab is empty. */
 inline retire(me, s)
 {
-    load(me, OWNER(s), ACQUIRE, word);
-#if defined(MUTANT_NO_SETTLED)
-    word = 0;
-#elif defined(MUTANT_NO_COUNT)
-    word = word % 2;
-#elif defined(MUTANT_NO_QUEUED)
-    word = word - word % 2;
+    load(me, POST(s), SEQ_CST, word);
+#ifdef MUTANT_RETIRE_QUEUED
+    word = OPEN;
+    store(me, POST(s), SEQ_CST, CLOSED);
+#elif defined(MUTANT_RETIRE_BY_LOAD)
+    if
+    :: word == OPEN -> overwrite(me, POST(s), SEQ_CST, CLOSED)
+    :: else
+    fi;
+#else
+    if
+    :: word == OPEN -> compare_swap(me, POST(s), SEQ_CST, OPEN, CLOSED, word)
+    :: else
+    fi;
 #endif
     if
-    :: word == 0 -> finish(me, s)
+    :: word == OPEN ->
+        finish(me, s);
+        if
+        :: remakes > 0 && (me) == 0 -> /* slab_make: one block, for thread 1 */
+            atomic {
+                alone(me, HEAP);
+                alone(me, BLOCK((s) * PER_SLAB));
+                ended[s] = false;
+                live[s] = 1;
+                is_free[(s) * PER_SLAB] = false
+            }
+            store(me, LINK((s) * PER_SLAB), RELAXED, LIVE);
+            store(me, POST(s), OPEN_ORDER, OPEN);
+            atomic {
+                store(me, HAND, RELEASE, 1 + (s) * PER_SLAB);
+                remakes--
+            }
+        :: else
+        fi
     :: else
     fi;
     word = 0
 }
 
+/* Into the list of free slots. */
+inline put(me, b)
+{
+    atomic { /* the holder's own memory */
+        assert(!is_free[b]);
+        alone(me, HEAP);
+        alone(me, BLOCK(b));
+        is_free[b] = true;
+        live[(b) / PER_SLAB]--
+    }
+}
+
 /* slab_collect and collect. */
 inline collect(me, s)
 {
-    words = 0;
-    for (w : 0 .. WORDS - 1) {
-        load(me, WORD(s, w), RELAXED, bits);
+    for (i : 0 .. PER_SLAB - 1) {
+        load(me, LINK((s) * PER_SLAB + i), COLLECT_ORDER, word);
         if
-        :: bits != 0 ->
-            modify(me, WORD(s, w), EXCHANGE_ORDER, bits, 0);
-            words++;
-            atomic { /* the holder's own memory */
-                for (i : 0 .. PER_SLAB - 1) {
-                    if
-                    :: bits & (1 << i) ->
-                        assert(!is_free[(s) * PER_SLAB + i]);
-                        alone(me, BLOCK((s) * PER_SLAB + i));
-                        is_free[(s) * PER_SLAB + i] = true;
-                        live[s]--
-                    :: else
-                    fi
-                }
-                i = 0
-            }
+        :: word == REMOTE ->
+            store(me, LINK((s) * PER_SLAB + i), RELAXED, LISTED);
+            put(me, (s) * PER_SLAB + i)
         :: else
         fi
     }
-    w = 0;
-    bits = 0;
-    if
-    :: words != 0 -> modify(me, OWNER(s), ACQ_REL, word, WITHOUT_WORDS(word, words))
-    :: else
-    fi;
-    words = 0;
+    i = 0;
     word = 0;
     if
-    :: live[s] == 0 -> retire(me, s)
+    :: live[s] == 0 && !ended[s] -> retire(me, s)
     :: else
     fi
 }
@@ -186,14 +227,14 @@ inline drain(me)
             following = mail_next[slab - 1];
             shared(me, slab - 1)
         }
-#ifdef MUTANT_CLEAR_AFTER
+#ifdef MUTANT_OPEN_AFTER
         collect(me, slab - 1);
         if
-        :: !ended[slab - 1] -> modify(me, OWNER(slab - 1), ACQ_REL, word, word - word % 2)
+        :: !ended[slab - 1] -> store(me, POST(slab - 1), OPEN_ORDER, OPEN)
         :: else
         fi;
 #else
-        modify(me, OWNER(slab - 1), ACQ_REL, word, word - word % 2);
+        store(me, POST(slab - 1), OPEN_ORDER, OPEN);
         collect(me, slab - 1);
 #endif
         slab = following;
@@ -238,32 +279,28 @@ inline give_heap(me)
     od
 }
 
-/* remote_free. */
-inline free_remotely(me, b)
+/* remote_post. */
+inline post(me, s)
 {
-    atomic {
-        alone(me, BLOCK(b));
-        shared(me, (b) / PER_SLAB);
-        modify(me, WORD_OF(b), OR_ORDER, bits, bits | BIT(b));
-        assert(!(bits & BIT(b)))
-    }
+    load(me, POST(s), POST_LOOK_ORDER, word);
+    posted = false;
     if
-    :: bits == 0 -> /* post */
+    :: word == OPEN ->
+        compare_swap(me, POST(s), SEQ_CST, OPEN, QUEUED, word);
+        posted = word == OPEN
+    :: else
+    fi;
+    word = 0;
+    if
+    :: posted ->
         atomic {
-            shared(me, (b) / PER_SLAB);
-            modify(me, OWNER((b) / PER_SLAB), POST_ORDER, word, WITH_POST(word))
+            shared(me, s);
+            alone(me, MAIL(s));
+            mail_next[s] = newest(MAILBOX);
+            modify(me, MAILBOX, PUSH_ORDER, slab, (s) + 1)
         }
-        if
-        :: word % 2 == 0 ->
-            atomic {
-                shared(me, (b) / PER_SLAB);
-                alone(me, MAIL((b) / PER_SLAB));
-                mail_next[(b) / PER_SLAB] = newest(MAILBOX);
-                modify(me, MAILBOX, PUSH_ORDER, slab, (b) / PER_SLAB + 1)
-            }
-            slab = 0
-        :: else
-        fi;
+        slab = 0;
+        posted = false;
         load(me, STATE, LOOK_ORDER, word);
         if
         :: word == ORPHAN -> /* heap_tend_orphan */
@@ -276,32 +313,92 @@ inline free_remotely(me, b)
         fi;
         word = 0
     :: else
+    fi
+}
+
+/* remote_free. `wrong`: it may be a second one; whether it was reported is in `word`. */
+inline free_remotely(me, b, wrong)
+{
+#ifdef MUTANT_POST_FIRST
+    post(me, (b) / PER_SLAB);
+#endif
+#ifdef MUTANT_MARK_BY_STORE
+    load(me, LINK(b), RELAXED, word);
+    if
+    :: word == LIVE -> overwrite(me, LINK(b), SEQ_CST, REMOTE)
+    :: else
     fi;
-    bits = 0
+#else
+    atomic {
+        if
+        :: !(wrong) -> alone(me, BLOCK(b)); shared(me, (b) / PER_SLAB)
+        :: else
+        fi;
+        compare_swap(me, LINK(b), MARK_ORDER, LIVE, REMOTE, word)
+    }
+#endif
+    if
+    :: word == LIVE ->
+        word = 0;
+#ifndef MUTANT_POST_FIRST
+        post(me, (b) / PER_SLAB);
+#endif
+        if
+        :: (b) == 0 && DOUBLE >= 1 && DOUBLE <= 2 && !(wrong) -> store(me, FREED, RELEASE, 1)
+        :: else
+        fi;
+        word = 0
+    :: else -> /* the process ends */
+        assert(DOUBLE != 0 && (b) == 0);
+        reports++;
+        word = 1
+    fi
+}
+
+/* A free of block 0 by the holder: free_own. */
+inline free_own(me, wrong)
+{
+    load(me, LINK(0), RELAXED, word);
+#ifdef MUTANT_OWNER_BLIND
+    word = LIVE;
+#endif
+    if
+    :: word == LIVE ->
+        assert(!(wrong));
+        overwrite(me, LINK(0), RELAXED, LISTED);
+        put(me, 0);
+        if
+        :: DOUBLE == 3 -> store(me, FREED, RELEASE, 1)
+        :: else
+        fi;
+        if
+        :: live[0] == 0 && !ended[0] -> retire(me, 0)
+        :: else
+        fi
+    :: else ->
+        assert(DOUBLE != 0);
+        reports++
+    fi;
+    word = 0
 }
 
 /* A thread's time with the heap, and its end. */
 inline use_heap(me)
 {
     do
-    :: newest(MAILBOX) != 0 -> drain(me) /* heap_refill, free_tagged */
-    :: own > 0 -> /* free_fast, or free_tagged */
-        load(me, OWNER(0), RELAXED, word);
-        if
-        :: word != 0 -> drain(me)
-        :: else
-        fi;
+    :: newest(MAILBOX) != 0 -> drain(me) /* heap_refill, free_attend */
+    :: own > 0 -> /* free_fast, of a block that is in no other thread's hands */
         atomic {
             alone(me, HEAP);
             own--;
             live[0]--
         }
         if
-        :: live[0] == 0 -> retire(me, 0)
+        :: live[0] == 0 && !ended[0] -> retire(me, 0)
         :: else
-        fi;
-        word = 0
+        fi
     :: reuses > 0 && is_free[0] && !ended[0] && newest(HAND) == 0 ->
+        store(me, LINK(0), RELAXED, LIVE);
         atomic {
             alone(me, HEAP);
             alone(me, BLOCK(0));
@@ -310,7 +407,13 @@ inline use_heap(me)
             reuses--;
             store(me, HAND, RELEASE, 1)
         }
-    :: break
+    :: first_due -> first_due = false; free_own(me, false)
+    :: DOUBLE == 2 && newest(FREED) == 1 && !is_free[0] ->
+        load_newest(me, FREED, ACQUIRE, word);
+        free_own(me, true);
+        modify(me, FREED, RELAXED, word, 2);
+        word = 0
+    :: !first_due -> break
     od;
     drain(me); /* heap_trim */
     for (s : 0 .. SLABS - 1) {
@@ -323,7 +426,7 @@ inline use_heap(me)
     give_heap(me)
 }
 
-#define LOCALS short bits, word; byte slab, following, words, w, i, s; bool held
+#define LOCALS short word; byte slab, following, i, s; bool held, posted
 
 proctype holder()
 {
@@ -340,8 +443,12 @@ proctype freer(byte me)
 {
     LOCALS;
     byte b = me - 1;
+    if
+    :: BY_HOLDER && me == 1 -> b = b + FREERS /* block 0 is the holder's to free */
+    :: else
+    fi;
     do
-    :: b < BLOCKS -> free_remotely(me, b); b = b + FREERS
+    :: b < BLOCKS -> free_remotely(me, b, DOUBLE == 4 && b == 0); b = b + FREERS
     :: else -> break
     od;
     b = 0;
@@ -349,27 +456,50 @@ proctype freer(byte me)
     :: me == 1 && newest(HAND) != 0 ->
         atomic {
             modify(me, HAND, ACQ_REL, word, 0);
+            b = word - 1;
             word = 0
         }
-        free_remotely(me, b)
-    :: me != 1 || (newest(HAND) == 0 && (reuses == 0 || holders_done == 1 + ADOPTERS)) -> break
+        free_remotely(me, b, false)
+    :: me != 1 || (newest(HAND) == 0 && reuses == 0 && remakes == 0) ||
+       (newest(HAND) == 0 && holders_done == 1 + ADOPTERS) -> break
     od;
+    b = 0;
     atomic {
         leave(me);
         done++
     }
 }
 
-proctype adopter()
+/* The second free of block 0. Ordered, the block is not handed out again before it. */
+proctype wrong(byte me)
 {
     LOCALS;
-    try_hold(THREADS - 1); /* heap_enter */
     if
-    :: held -> held = false; store(THREADS - 1, STATE, RELAXED, ACTIVE); use_heap(THREADS - 1)
+    :: DOUBLE == 1 || DOUBLE == 3 ->
+        newest(FREED) == 1;
+        load_newest(me, FREED, ACQUIRE, word);
+        word = 0;
+        free_remotely(me, 0, true);
+        assert(word == 1)
+    :: DOUBLE >= 4 -> free_remotely(me, 0, true)
+    fi;
+    word = 0;
+    atomic {
+        leave(me);
+        done++
+    }
+}
+
+proctype adopter(byte me)
+{
+    LOCALS;
+    try_hold(me); /* heap_enter */
+    if
+    :: held -> held = false; store(me, STATE, RELAXED, ACTIVE); use_heap(me)
     :: else
     fi;
     atomic {
-        leave(THREADS - 1);
+        leave(me);
         holders_done++;
         done++
     }
@@ -388,13 +518,18 @@ init {
             run freer(k)
         }
         if
-        :: ADOPTERS > 0 -> run adopter()
+        :: ADOPTERS > 0 -> run adopter(1 + FREERS)
+        :: else
+        fi;
+        if
+        :: DOUBLE == 1 || DOUBLE >= 3 -> run wrong(THREADS - 1)
         :: else
         fi;
         k = 0
     }
     done == THREADS;
     assert(newest(STATE) == ORPHAN && newest(MAILBOX) == 0);
+    assert(DOUBLE != 4 || reports == 1);
     for (k : 0 .. BLOCKS - 1) {
         assert(is_free[k])
     }
