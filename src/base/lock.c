@@ -72,18 +72,25 @@ bool lock_is_mine(const struct lock *lock)
     return load_relaxed(&lock->owner) == thread_identity();
 }
 
+/* A signal may come between any two steps here, and its handler fork: what a step has written, the
+ * handler's freeze and thaw leave as it was, or the next step writes it again. */
 void lock_freeze(struct lock *lock)
 {
-    /* Interrupted between taking the lock and noting it, or between forgetting and releasing it:
-     * nobody is noted, and in a program of one thread, the only kind that may fork in a handler,
-     * nobody else can be meant. */
-    bool interrupted =
-        engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
-    bool held = interrupted || lock_is_mine(lock);
-    while (!held &&
-           !lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
-        pause_processor();
-    lock->held_at_freeze = held;
+    if (lock->freezing && lock_is_mine(lock)) {
+        lock->nested++;
+    } else {
+        /* Interrupted between taking the lock and noting it, or between forgetting and releasing
+         * it: nobody is noted, and in a program of one thread, the only kind that may fork in a
+         * handler, nobody else can be meant. */
+        bool interrupted =
+            engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
+        bool held = interrupted || lock_is_mine(lock);
+        while (!held &&
+               !lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
+            pause_processor();
+        store_release(&lock->freezing, true);
+        store_release(&lock->held_at_freeze, held);
+    }
     store_release(&lock->frozen, 1u);
     test_delay();
     /* Whatever the state says: a thread that a release woke may find the lock frozen and go away,
@@ -92,10 +99,21 @@ void lock_freeze(struct lock *lock)
     host_wake(&lock->state, UINT32_MAX);
 }
 
+bool lock_is_frozen_whole(const struct lock *lock)
+{
+    return !lock->held_at_freeze && lock->nested == 0;
+}
+
 void lock_thaw(struct lock *lock)
 {
+    if (lock->nested > 0) {
+        lock->nested--;
+        return;
+    }
+    bool held = lock->held_at_freeze;
+    store_release(&lock->freezing, false);
     store_release(&lock->frozen, 0u);
-    if (lock->held_at_freeze)
+    if (held)
         store_release(&lock->state, (uint32_t)HELD);
     else
         lock_release(lock);

@@ -20,6 +20,8 @@ struct lock {
     uintptr_t owner;     /* atomic, written by the holder: its thread identity, 0 when free */
     uint32_t rank;       /* const after init, below 16 */
     bool held_at_freeze; /* holder: the forking thread held it already, interrupted by a signal */
+    bool freezing;       /* holder: from the freeze to the thaw */
+    uint32_t nested;     /* holder: forks of signal handlers that interrupted these two */
 };
 
 /* True when held; false when the lock is frozen for a fork in another thread. Pairs with
@@ -29,8 +31,12 @@ void lock_release(struct lock *lock);
 bool lock_is_mine(const struct lock *lock);
 
 /* Before fork: takes the lock, unless this thread was interrupted while it held it, and freezes it.
- * Pairs with lock_thaw, in the parent and in the child, where this thread is the only one. */
+ * Pairs with lock_thaw, in the parent and in the child, where this thread is the only one. A signal
+ * handler may fork anywhere between the two, so they nest; the outermost thaw counts. */
 void lock_freeze(struct lock *lock);
 void lock_thaw(struct lock *lock);
+
+/* The holder's, between the two: nobody was in the middle of what the lock protects. */
+bool lock_is_frozen_whole(const struct lock *lock);
 
 #endif

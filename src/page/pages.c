@@ -420,7 +420,7 @@ void pages_freeze(void)
 {
     lock_freeze(&pages_state.lock);
     store_relaxed(&pages_state.freezes, pages_state.freezes + 1);
-    if (pages_state.lock.held_at_freeze)
+    if (!lock_is_frozen_whole(&pages_state.lock))
         return; /* in a signal handler, in the middle of something */
     /* What is deferred from now on is other threads' and lost to the child; what was before is not.
      */
@@ -435,7 +435,7 @@ void pages_thaw(void) { lock_thaw(&pages_state.lock); }
 
 void pages_thaw_in_child(void)
 {
-    if (!pages_state.lock.held_at_freeze) {
+    if (lock_is_frozen_whole(&pages_state.lock)) {
         store_relaxed(&pages_state.deferred, (struct span *)NULL);
         meta_forget_chunks();
     }

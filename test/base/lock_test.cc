@@ -60,6 +60,35 @@ TEST(Lock, NobodyWaitsForAFrozenLock)
 }
 
 // Threads that sleep already when another one forks must wake up and find their way round.
+// A signal handler forks between the fork handlers of the fork that it interrupted.
+TEST(Lock, AForkWithinAForkLeavesTheLockFree)
+{
+    for (bool held : {false, true}) { // by the thread, which a first handler interrupted
+        struct lock lock = {};
+        if (held) {
+            ASSERT_TRUE(lock_acquire(&lock));
+        }
+        lock_freeze(&lock);
+        EXPECT_EQ(lock_is_frozen_whole(&lock), !held);
+        for (int round = 0; round < 2; round++) {
+            lock_freeze(&lock);
+            EXPECT_FALSE(lock_is_frozen_whole(&lock));
+            lock_thaw(&lock);
+            std::thread([&] { EXPECT_FALSE(lock_acquire(&lock)) << "still frozen"; }).join();
+        }
+        EXPECT_EQ(lock_is_frozen_whole(&lock), !held);
+        lock_thaw(&lock);
+        EXPECT_EQ(lock_is_mine(&lock), held);
+        if (held)
+            lock_release(&lock);
+        EXPECT_EQ(lock.state, 0u);
+        std::thread([&] {
+            ASSERT_TRUE(lock_acquire(&lock));
+            lock_release(&lock);
+        }).join();
+    }
+}
+
 TEST(Lock, FreezeSendsWaitersAway)
 {
     for (int round = 0; round < 20; round++) {
