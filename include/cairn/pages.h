@@ -16,9 +16,11 @@
  * memory goes back to the system by the rules of the heap: above a cap, and after a while
  * (docs/OPTIONS.md).
  *
- * Threads: any, at any time. Fork: the child has all runs of the parent.
+ * Threads: any, at any time. A signal handler may call none of this. Fork: the child has all runs
+ * of the parent.
+ *
  * Failure: NULL with errno ENOMEM, and everything stays as it was. Misuse, such as an unmap of what
- * is not mapped, dies with one line (docs/MESSAGES.md). Cost: a cached page some tens of
+ * is not mapped, dies with one line (docs/MESSAGES-frame.md). Cost: a cached page some tens of
  * nanoseconds, other runs about twice that.
  */
 #ifndef CAIRN_PAGES_H
@@ -38,22 +40,23 @@ enum {
 
 /* A run of at least `size` bytes at a multiple of `align`, a power of two; below a page counts as a
  * page. Readable and writable. EINVAL for an alignment that is no power of two. */
-CAIRN_API void *cairn_pages_map(size_t size, size_t align, unsigned flags);
+CAIRN_API CAIRN_NODISCARD void *cairn_pages_map(size_t size, size_t align,
+                                                unsigned flags) CAIRN_NOEXCEPT;
 
 /* Ends the pages that hold the range, which may be any part of one run, or of several that lie side
  * by side. 0; or ENOMEM when a run had to be cut and there was no memory to note that: then the
- * rest of the range is still mapped. */
-CAIRN_API int cairn_pages_unmap(void *pointer, size_t size);
+ * rest of the range is still mapped. NULL gives 0. */
+CAIRN_API int cairn_pages_unmap(void *pointer, size_t size) CAIRN_NOEXCEPT;
 
-/* The range at a new size, with its contents, moved where it has to be; `flags` and `align` are for
- * what is new. NULL as `pointer` maps. */
-CAIRN_API void *cairn_pages_remap(void *pointer, size_t old_size, size_t new_size, size_t align,
-                                  unsigned flags);
+/* The range at a new size and a multiple of `align`, with its contents, moved where it has to be;
+ * `flags` are for what is new, all of it when it moved by copying. NULL as `pointer` maps. */
+CAIRN_API CAIRN_NODISCARD void *cairn_pages_remap(void *pointer, size_t old_size, size_t new_size,
+                                                  size_t align, unsigned flags) CAIRN_NOEXCEPT;
 
-/* Gives free pages back to the system, but for `keep` bytes; whether some went. */
-CAIRN_API bool cairn_pages_purge(size_t keep);
+/* Gives free pages back to the system, but for `keep_bytes`; whether some went. */
+CAIRN_API bool cairn_pages_purge(size_t keep_bytes) CAIRN_NOEXCEPT;
 
-CAIRN_API struct cairn_allocator cairn_pages_allocator(void);
+CAIRN_API CAIRN_NODISCARD struct cairn_allocator cairn_pages_allocator(void) CAIRN_NOEXCEPT;
 
 #ifdef __cplusplus
 }

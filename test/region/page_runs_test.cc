@@ -247,6 +247,63 @@ TEST(Pages, EveryRefusalOfTheSystemIsSurvived)
     });
 }
 
+// With the size that it had, a run stayed where it was whatever alignment was asked for; grown in
+// place, too.
+TEST(Pages, RemapAlignsAlsoInPlace)
+{
+    for (size_t new_pages : {size_t{2}, size_t{1}, size_t{40}}) {
+        std::vector<char *> runs;
+        do {
+            runs.push_back(map(2 * kPage));
+            ASSERT_NE(runs.back(), nullptr);
+        } while (is_aligned(runs.back(), 64 * kKiB));
+        paint(runs.back(), 64, 1);
+        void *aligned = cairn_pages_remap(runs.back(), 2 * kPage, new_pages * kPage, 64 * kKiB, 0);
+        EXPECT_TRUE(is_aligned(aligned, 64 * kKiB)) << new_pages;
+        EXPECT_TRUE(is_painted(aligned, 64, 1));
+        EXPECT_EQ(cairn_pages_unmap(aligned, new_pages * kPage), 0);
+        runs.pop_back();
+        for (char *run : runs)
+            EXPECT_EQ(cairn_pages_unmap(run, 2 * kPage), 0);
+    }
+}
+
+// What was new of a run that grew in place came without memory.
+TEST(Pages, RemapPopulatesWhatIsNew)
+{
+    for (size_t size : {2 * kMiB, 40 * kMiB}) {
+        char *run = map(size);
+        void *grown = cairn_pages_remap(run, size, 2 * size, kPage, CAIRN_PAGES_POPULATE);
+        ASSERT_NE(grown, nullptr);
+        EXPECT_EQ(os_resident(static_cast<char *>(grown) + size, size), size);
+        EXPECT_EQ(cairn_pages_unmap(grown, 2 * size), 0);
+        cairn_pages_purge(0);
+    }
+}
+
+TEST(Pages, UnmapIgnoresNull)
+{
+    EXPECT_EQ(cairn_pages_unmap(nullptr, kPage), 0);
+    EXPECT_EQ(cairn_pages_unmap(nullptr, SIZE_MAX), 0);
+}
+
+// A size that wraps around did nothing and said 0; a remap of more than is mapped read beyond it.
+TEST(PagesDeathTest, RangesBeyondWhatIsMapped)
+{
+    char *run = map(10 * kPage);
+    for (size_t size : {SIZE_MAX, SIZE_MAX - 2 * kPage, size_t{PTRDIFF_MAX}}) {
+        std::string line = "pages: unmap of " + std::to_string(size) + " bytes at " + hex(run) +
+                           ", more than cairn_pages_map gives";
+        EXPECT_DEATH_LINE(cairn_pages_unmap(run, size), line);
+        EXPECT_DEATH_LINE(ignore(cairn_pages_remap(run, size, kPage, kPage, 0)), line);
+    }
+    EXPECT_EQ(cairn_pages_unmap(run + 8 * kPage, 2 * kPage), 0);
+    EXPECT_DEATH_LINE(ignore(cairn_pages_remap(run, 10 * kPage, 20 * kPage, kPage, 0)),
+                      "pages: unmap of " + hex(run + 8 * kPage) +
+                          ", which is not mapped by cairn_pages_map");
+    EXPECT_EQ(cairn_pages_unmap(run, 8 * kPage), 0);
+}
+
 TEST(PagesDeathTest, UnmapOfWhatIsNotMapped)
 {
     char *run = map(10 * kPage);
@@ -256,10 +313,9 @@ TEST(PagesDeathTest, UnmapOfWhatIsNotMapped)
     };
     auto *page = reinterpret_cast<char *>(align_down(reinterpret_cast<uintptr_t>(foreign), kPage));
     EXPECT_DEATH_LINE(cairn_pages_unmap(foreign, 1), line(page));
-    EXPECT_DEATH_LINE(cairn_pages_unmap(nullptr, kPage), line(nullptr));
     EXPECT_EQ(cairn_pages_unmap(run + 5 * kPage, kPage), 0);
     EXPECT_DEATH_LINE(cairn_pages_unmap(run + 5 * kPage, kPage), line(run + 5 * kPage));
-    EXPECT_DEATH_LINE(cairn_pages_remap(run + 5 * kPage, kPage, 2 * kPage, kPage, 0),
+    EXPECT_DEATH_LINE(ignore(cairn_pages_remap(run + 5 * kPage, kPage, 2 * kPage, kPage, 0)),
                       line(run + 5 * kPage));
     EXPECT_EQ(cairn_pages_unmap(run, 5 * kPage), 0);
     EXPECT_EQ(cairn_pages_unmap(run + 6 * kPage, 4 * kPage), 0);

@@ -7,7 +7,10 @@
  */
 #include "cairn/pages.h"
 
-#include "frame/frame.h"
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/os.h"
+#include "page/page.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,6 +21,12 @@ enum {
     HUGE_MIN_BYTES = 32 << 20,
     HUGE_ALIGNMENT_BYTES = 4 << 20,
 };
+
+static cold void *fail(int error)
+{
+    errno = error;
+    return NULL;
+}
 
 static struct span *places[PLACES] cache_aligned; /* atomic */
 
@@ -93,26 +102,31 @@ static struct span *map_span(size_t bytes, size_t align)
     return span;
 }
 
+/* Memory that is new to the program, as its flags say; `zero`: it reads zero already. */
+static void prepare(char *start, size_t bytes, unsigned flags, bool zero)
+{
+    if ((flags & CAIRN_PAGES_HUGE) != 0) /* hints: refused, it works as well */
+        (void)os_huge_pages(start, bytes, true);
+    if ((flags & CAIRN_PAGES_POPULATE) != 0)
+        (void)os_populate(start, bytes);
+    if ((flags & CAIRN_PAGES_ZERO) != 0 && !zero)
+        memset(start, 0, bytes);
+}
+
 api void *cairn_pages_map(size_t size, size_t align, unsigned flags)
 {
     os_init();
     pages_start(); /* nothing else may have made fork safe */
     size_t granule = os_page_size();
     if (!is_power_of_two(align))
-        return frame_invalid();
+        return fail(EINVAL);
     if (size > PTRDIFF_MAX / 2 || align > PTRDIFF_MAX / 4)
-        return frame_no_memory();
+        return fail(ENOMEM);
     size_t bytes = align_up(larger_of(size, 1), granule);
     struct span *span = map_span(bytes, larger_of(align, granule));
     if (span == NULL)
-        return frame_no_memory();
-    bool zero = span->zero;
-    if ((flags & CAIRN_PAGES_HUGE) != 0) /* hints: refused, it works as well */
-        (void)os_huge_pages(span->base, bytes, true);
-    if ((flags & CAIRN_PAGES_POPULATE) != 0)
-        (void)os_populate(span->base, bytes);
-    if ((flags & CAIRN_PAGES_ZERO) != 0 && !zero)
-        memset(span->base, 0, bytes);
+        return fail(ENOMEM);
+    prepare(span->base, bytes, flags, span->zero);
     return span->base;
 }
 
@@ -125,6 +139,23 @@ static struct span *find_run(const char *address)
     if (unlikely(!holds))
         die("pages: unmap of %p, which is not mapped by cairn_pages_map", (const void *)address);
     return span;
+}
+
+/* The end of the pages that hold the range. */
+static char *range_end(const void *pointer, size_t size)
+{
+    if (unlikely(size > PTRDIFF_MAX / 2))
+        die("pages: unmap of %zu bytes at %p, more than cairn_pages_map gives", size, pointer);
+    return (char *)align_up((uintptr_t)pointer + larger_of(size, 1), os_page_size());
+}
+
+/* Dies unless all of it is mapped. */
+static void check_range(const char *start, const char *end)
+{
+    while (start < end) {
+        const struct span *span = find_run(start);
+        start = span->base + ((size_t)span->pages << PAGE_SHIFT);
+    }
 }
 
 /* The rest of a run from a page on, as a run of its own. */
@@ -154,10 +185,10 @@ static int unmap_start(struct span *span, size_t pages)
 
 api int cairn_pages_unmap(void *pointer, size_t size)
 {
-    size_t granule = os_page_size();
-    char *start = (char *)align_down((uintptr_t)pointer, granule);
-    char *end = (char *)align_up((uintptr_t)pointer + larger_of(size, 1), granule);
-    for (char *at = start; at < end;) {
+    if (pointer == NULL)
+        return 0;
+    char *end = range_end(pointer, size);
+    for (char *at = (char *)align_down((uintptr_t)pointer, os_page_size()); at < end;) {
         struct span *span = find_run(at);
         size_t before = (size_t)(at - span->base) >> PAGE_SHIFT;
         if (before > 0 && (span = cut(span, before)) == NULL)
@@ -195,10 +226,11 @@ static bool resize_run(struct span *span, size_t bytes)
     return resized;
 }
 
+/* In place; or, when it may, moved with its page tables. NULL: neither can be, nothing happened. */
 static void *resize(void *pointer, size_t old_size, size_t new_size, bool may_move, unsigned flags)
 {
     size_t granule = os_page_size();
-    if (new_size > PTRDIFF_MAX / 2)
+    if (new_size > PTRDIFF_MAX / 2 || old_size > PTRDIFF_MAX / 2)
         return NULL;
     struct span *span = find_run(pointer);
     size_t old_bytes = align_up(larger_of(old_size, 1), granule);
@@ -209,8 +241,8 @@ static void *resize(void *pointer, size_t old_size, size_t new_size, bool may_mo
     bool huge = is_huge(span);
     if (!whole || (huge && new_bytes > old_bytes && !may_move) || !resize_run(span, new_bytes))
         return NULL;
-    if (!huge && new_bytes > old_bytes && (flags & CAIRN_PAGES_ZERO) != 0)
-        memset(span->base + old_bytes, 0, new_bytes - old_bytes);
+    if (new_bytes > old_bytes)
+        prepare(span->base + old_bytes, new_bytes - old_bytes, flags, huge);
     return span->base;
 }
 
@@ -220,27 +252,31 @@ api void *cairn_pages_remap(void *pointer, size_t old_size, size_t new_size, siz
     if (pointer == NULL)
         return cairn_pages_map(new_size, align, flags);
     if (!is_power_of_two(align))
-        return frame_invalid();
-    void *resized = resize(pointer, old_size, new_size, align <= os_page_size(), flags);
+        return fail(EINVAL);
+    check_range(pointer, range_end(pointer, old_size));
+    bool stays_aligned = align <= os_page_size();
+    void *resized = stays_aligned || (uintptr_t)pointer % align == 0
+                        ? resize(pointer, old_size, new_size, stays_aligned, flags)
+                        : NULL;
     if (resized)
         return resized;
     void *moved = cairn_pages_map(new_size, align, flags);
     if (moved == NULL)
         return NULL;
     memcpy(moved, pointer, smaller_of(old_size, new_size));
-    (void)cairn_pages_unmap(pointer,
-                            old_size); /* what cannot be cut stays mapped: the copy is made */
+    /* What cannot be cut stays mapped: the copy is made. */
+    (void)cairn_pages_unmap(pointer, old_size);
     return moved;
 }
 
-api bool cairn_pages_purge(size_t keep)
+api bool cairn_pages_purge(size_t keep_bytes)
 {
     for (size_t i = 0; i < PLACES; i++) {
         struct span *span = exchange_acq_rel(&places[i], (struct span *)NULL);
         if (span)
             give(span);
     }
-    return pages_trim(keep);
+    return pages_trim(keep_bytes);
 }
 
 static void *allocator_alloc(void *context, size_t size, size_t align)
