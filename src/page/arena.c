@@ -10,9 +10,9 @@
 
 enum {
     ARENA_LIMIT = 4096,
-    FIRST_PAGES = (512 << 10) >> PAGE_SHIFT,
-    STEP_PAGES =
-        (64 << 20) >> PAGE_SHIFT, /* as much as there is, up to this; then a quarter of it */
+    FIRST_PAGES = (1 << 20) >> PAGE_SHIFT,
+    STEP_PAGES = (64 << 20) >> PAGE_SHIFT,
+    GROWTH = 8, /* times what there is, up to a step; from four steps on a quarter of it */
     SMALLEST_PAGES = (64 << 10) >> PAGE_SHIFT,
 };
 
@@ -112,7 +112,7 @@ int arena_add(size_t pages)
         return -ENOMEM;
     size_t reserved = load_relaxed(&pages_state.reserved_pages);
     size_t step = reserved < 4 * STEP_PAGES
-                      ? smaller_of(larger_of(reserved, FIRST_PAGES), STEP_PAGES)
+                      ? smaller_of(larger_of(GROWTH * reserved, FIRST_PAGES), STEP_PAGES)
                       : align_up(reserved / 4, STEP_PAGES);
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
     struct arena *arena = NULL;

@@ -85,14 +85,14 @@ static struct span *search_mapping(uintptr_t address, char **start)
         }
         if (page_map_holds(page << PAGE_SHIFT)) {
             struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
-            if (span_is_slab(span)) { /* in the map by each page */
-                *start = span->base + span->size_bytes;
+            unsigned tag = load_relaxed(&span->tag);
+            if (tag >= SPAN_SLAB) { /* in the map by each page */
+                *start = load_relaxed(&span->base) + load_relaxed(&span->size_bytes);
                 return page == address >> PAGE_SHIFT ? span : NULL;
             }
             *start = (char *)(page << PAGE_SHIFT);
-            bool inside = span->tag == SPAN_HUGE &&
-                          address - (page << PAGE_SHIFT) < (uintptr_t)span->pages << PAGE_SHIFT;
-            return inside ? span : NULL;
+            size_t bytes = (size_t)load_relaxed(&span->pages) << PAGE_SHIFT;
+            return tag == SPAN_HUGE && address - (page << PAGE_SHIFT) < bytes ? span : NULL;
         }
         page--;
     }
