@@ -29,17 +29,10 @@ enum {
     FRAME_NAME_BYTES = 24, /* of an allocator's name, its end included */
 };
 
-/* A descriptor: its contents are those it was given back with, or zero. NULL when memory is out. */
+/* A descriptor, see page/cells.h: its contents are those it was given back with, or zero. NULL when
+ * memory is out. */
 void *cell_take(enum cell_kind kind);
 void cell_give(enum cell_kind kind, void *descriptor);
-
-/* A run of pages: readable and writable, contents undefined. */
-struct span *run_take(size_t size_bytes, size_t alignment_bytes);
-void run_give(struct span *span);
-inline_always size_t run_bytes(const struct span *span)
-{
-    return (size_t)span->pages << PAGE_SHIFT;
-}
 
 /* Whether allocators made now check every block: debug builds, and any build under a memory
  * checker. */

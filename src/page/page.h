@@ -15,6 +15,7 @@
 #include "page/cells.h"
 #include "page/meta.h"
 #include "page/page_map.h"
+#include "page/run.h"
 #include "page/span.h"
 
 /* What a slab of one size class needs; the array is the heap's, by class. */

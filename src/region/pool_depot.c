@@ -121,7 +121,7 @@ void pool_unlock(struct cairn_pool *pool)
         next = ended->next_ended;
         struct span *span = ended->span;
         span->next = NULL;
-        pages_give(span);
+        run_give(span);
     }
 }
 

@@ -170,16 +170,6 @@ inline_always struct cairn_pool_magazine *plain_magazine(struct cairn_pool *pool
     return pool->shared ? pool->common : &pool->own;
 }
 
-/* Pages of the page layer, marked as no block of the heap. NULL when memory is out. */
-inline_always struct span *run_take(size_t size_bytes, size_t align_bytes)
-{
-    pages_start();
-    struct span *span = pages_take(size_bytes >> PAGE_SHIFT, align_bytes);
-    if (span)
-        store_relaxed(&span->tag, (uint8_t)SPAN_RUN);
-    return span;
-}
-
 /* The depot, pool_depot.c. With the lock, when the pool is shared: */
 bool depot_refill(struct cairn_pool_magazine *magazine); /* false: no object is in a slab */
 void depot_flush(struct cairn_pool_magazine *magazine, uint32_t count);
