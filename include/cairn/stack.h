@@ -122,10 +122,11 @@ CAIRN_API int cairn_stack_delete(cairn_stack *stack) CAIRN_NOEXCEPT;
 CAIRN_API void cairn_stack_reset(cairn_stack *stack) CAIRN_NOEXCEPT;
 
 /* Has `function` called with `context` when the newest frame ends, by whatever ends it: its pop,
- * the pop of an outer frame, reset, delete, the thread's end. The last one deferred is called
- * first, and what was allocated before it was deferred is still there then. Before the first push:
- * when the stack is reset or deleted. 0; ENOMEM; EINVAL without a function. Costs 32 bytes of the
- * frame, and its pop some ten nanoseconds. Not in a sealed frame. */
+ * the pop of an outer frame, reset, delete, the end of a thread whose own stack it is; the end of
+ * the process calls nothing. The last one deferred is called first, and what was allocated before
+ * it was deferred is still there then. Before the first push it belongs to the stack as a whole. 0;
+ * ENOMEM; EINVAL without a function. Costs 32 bytes of the frame, and the frame's pop is not inline
+ * then. Not in a sealed frame. */
 CAIRN_API CAIRN_NODISCARD int cairn_stack_defer(cairn_stack *stack, void (*function)(void *context),
                                                 void *context) CAIRN_NOEXCEPT;
 
