@@ -18,7 +18,7 @@ static bool registered; /* lock: list */
 /* Of this thread, one within the other: a signal handler may fork while this thread is between its
  * handlers. The outermost takes and releases; the child of an inner one still has the rest of the
  * outer one before it. */
-static thread_local_word uint32_t forks;
+static thread_local_word uint16_t forks;
 
 static uint32_t generation; /* atomic: forks from the first process to this one */
 
