@@ -6,7 +6,7 @@
  */
 /* clang-format off */
 /*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a double free
- *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another
+ *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it says QUEUED or another heap
  *            (3) who did (2): pushes the slab to M
  *   drain:   (a) takes all of M
  *            (b) for each slab of it, P = heap

@@ -50,7 +50,7 @@ void pages_each(span_visit *visit, void *context)
     for (size_t i = 0; i < arena_count(); i++)
         if (!arena_each(arena_at(i), visit, context))
             return;
-    if (config_void_blocks)
+    if (apart_each(visit, context) && config_void_blocks)
         (void)void_slabs_each(visit, context);
 }
 

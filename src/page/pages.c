@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "os/os.h"
 #include "page/bins.h"
+#include "page/listed.h"
 #include "page/state.h"
 
 #include <string.h>
@@ -188,10 +189,19 @@ static struct span *settle_deferred(void)
     return unmap;
 }
 
+/* Runs of a mapping of their own, taken while the lock was frozen. Those for which there is no
+ * place are missed by statistics, and in the child of a fork. */
+enum { APART_MOST = 1024 };
+static struct span *apart_places[APART_MOST];
+static const struct span_list apart = {apart_places, APART_MOST};
+
+bool apart_each(span_visit *visit, void *context) { return listed_each(&apart, visit, context); }
+
 static void unmap_list(struct span *span)
 {
     for (struct span *next; span; span = next) {
         next = span->next;
+        (void)listed_remove(&apart, span);
         detached_give(span);
     }
 }
@@ -263,6 +273,8 @@ struct span *pages_take_slab(unsigned class)
         memset(span->base, 0, (size_t)shape->pages << PAGE_SHIFT);
     store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
     page_map_set(span->base, shape->pages, span);
+    if (outcome == DETACHED)
+        (void)listed_add(&apart, span);
     return span;
 }
 
@@ -280,6 +292,8 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
     span->pages = (uint32_t)pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     page_map_set(span->base, 1, span);
+    if (outcome == DETACHED)
+        (void)listed_add(&apart, span);
     return span;
 }
 

@@ -64,8 +64,9 @@ size_t guarded_kept_pages(void);
 size_t guarded_purge(size_t pages);
 void guarded_tick(void);
 
-/* As pages_each, the void slabs. */
+/* As pages_each, the void slabs, and the runs that were taken while the lock was frozen. */
 bool void_slabs_each(span_visit *visit, void *context);
+bool apart_each(span_visit *visit, void *context);
 
 /* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
  * the bins; and takes a free span out of them, so that its neighbours leave it alone. Page lock. */

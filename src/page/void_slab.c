@@ -5,26 +5,17 @@
  * one costs is its header and its entries. They lie in no arena, so a list of them, of a fixed
  * length, serves whoever looks for all slabs.
  *
- * Threading: any thread; a place in the list is taken and left by compare and swap.
+ * Threading: any thread.
  */
 #include "base/bits.h"
 #include "os/os.h"
+#include "page/listed.h"
 #include "page/state.h"
 
 enum { VOID_SLABS_MOST = config_void_blocks ? 1024 : 1 };
 
-static struct span *listed[VOID_SLABS_MOST]; /* atomic: in use, else NULL */
-
-/* From `before` to `after` in the first place that holds `before`; false if none does. */
-static bool replace(struct span *before, struct span *after)
-{
-    for (size_t i = 0; i < VOID_SLABS_MOST; i++) {
-        struct span *seen = before;
-        if (load_relaxed(&listed[i]) == before && compare_swap_acq_rel(&listed[i], &seen, after))
-            return true;
-    }
-    return false;
-}
+static struct span *places[VOID_SLABS_MOST];
+static const struct span_list slabs = {places, VOID_SLABS_MOST};
 
 static size_t mapped_bytes(const struct slab_shape *shape)
 {
@@ -49,7 +40,7 @@ struct span *pages_take_void_slab(unsigned class)
         return NULL;
     span->pages = 0;
     span->base = reserve(mapped_bytes(shape));
-    if (span->base && !replace(NULL, span)) {
+    if (span->base && !listed_add(&slabs, span)) {
         os_unmap(span->base, mapped_bytes(shape));
         span->base = NULL;
     }
@@ -65,7 +56,7 @@ struct span *pages_take_void_slab(unsigned class)
 void pages_give_void_slab(struct span *span)
 {
     const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
-    replace(span, NULL);
+    listed_remove(&slabs, span);
     page_map_set(span->base, shape->pages, NULL);
     os_unmap(span->base, mapped_bytes(shape));
     span->pages = 0;
@@ -75,11 +66,5 @@ void pages_give_void_slab(struct span *span)
 
 bool void_slabs_each(span_visit *visit, void *context)
 {
-    for (size_t i = 0; i < VOID_SLABS_MOST; i++) {
-        struct span *span = load_acquire(&listed[i]); /* pairs with replace */
-        if (span && load_relaxed(&span->tag) >= SPAN_SLAB &&
-            !visit(span, span->base + span->size_bytes, context))
-            return false;
-    }
-    return true;
+    return listed_each(&slabs, visit, context);
 }
