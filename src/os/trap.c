@@ -22,6 +22,32 @@ static os_fault_handler *fault_handler; /* atomic: written once, before or after
 static os_write_handler *write_handler; /* atomic: written once, before or after installing */
 static bool installed;                  /* atomic: set by whoever installs */
 
+#if defined(__aarch64__)
+/* The kernel's records behind the registers: arch/arm64/include/uapi/asm/sigcontext.h. One has the
+ * exception syndrome: Arm ARM, D17.2.37, classes of data aborts and their bit WnR. Emulators may
+ * leave it out. */
+static enum os_fault_kind kind_by_syndrome(const mcontext_t *machine)
+{
+    enum { SYNDROME_MAGIC = 0x45535201, DATA_ABORT = 0x24, WRITES = 1 << 6 };
+    struct record {
+        uint32_t magic, size_bytes;
+        uint64_t syndrome;
+    };
+    const char *at = (const char *)machine->__reserved;
+    const char *end = at + sizeof machine->__reserved;
+    while ((size_t)(end - at) >= sizeof(struct record)) {
+        const struct record *record = (const void *)at;
+        if (record->magic == SYNDROME_MAGIC && (record->syndrome >> 26 & 63) == DATA_ABORT)
+            return (record->syndrome & WRITES) != 0 ? OS_FAULT_WRITE : OS_FAULT_READ;
+        if (record->magic == 0 || record->size_bytes == 0 ||
+            record->size_bytes > (size_t)(end - at))
+            break;
+        at += record->size_bytes;
+    }
+    return OS_FAULT_UNKNOWN;
+}
+#endif
+
 static struct os_fault describe(const siginfo_t *info, const void *context)
 {
     struct os_fault fault = {.address = info->si_addr, .kind = OS_FAULT_UNKNOWN};
@@ -32,6 +58,7 @@ static struct os_fault describe(const siginfo_t *info, const void *context)
         (machine->uc_mcontext.gregs[REG_ERR] & FAULT_WRITES) != 0 ? OS_FAULT_WRITE : OS_FAULT_READ;
     fault.instruction = (uintptr_t)machine->uc_mcontext.gregs[REG_RIP];
 #elif defined(__aarch64__)
+    fault.kind = kind_by_syndrome(&machine->uc_mcontext);
     fault.instruction = machine->uc_mcontext.pc;
 #endif
     return fault;

@@ -1,4 +1,5 @@
 // realloc, usable size, sized free.
+// One process a case: what grows in place depends on what lies behind it.
 
 #include <gtest/gtest.h>
 
