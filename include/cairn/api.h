@@ -28,6 +28,12 @@
 #define CAIRN_VERSION                                                                              \
     CAIRN_VERSION_EXPAND(CAIRN_VERSION_MAJOR, CAIRN_VERSION_MINOR, CAIRN_VERSION_PATCH)
 
+#ifdef __cplusplus
+static_assert(sizeof(void *) == 8, "Cairn needs 64-bit addresses: this is a 32-bit build.");
+#else
+_Static_assert(sizeof(void *) == 8, "Cairn needs 64-bit addresses: this is a 32-bit build.");
+#endif
+
 #define CAIRN_API       __attribute__((visibility("default")))
 #define CAIRN_NODISCARD __attribute__((warn_unused_result))
 

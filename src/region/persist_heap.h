@@ -101,7 +101,7 @@ enum { CHECKPOINT_RUN_PAGES = 64 }; /* at most so many neighbours are moved by o
 
 inline_always struct persist_state *persist_state_of(const struct cairn_persist *heap)
 {
-    return (struct persist_state *)heap->base;
+    return (struct persist_state *)(void *)heap->base;
 }
 inline_always struct cairn_tlsf *persist_tlsf_of(const struct cairn_persist *heap)
 {
