@@ -8,10 +8,16 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:?usage: check_musl.sh BUILD}/musl
 rm -rf "$out"
-mkdir -p "$out/objects"
+mkdir -p "$out/objects" "$out/kernel"
+# The kernel's headers, which a system of musl's has among its own, and Debian's compiler leaves out.
+for headers in /usr/include/linux /usr/include/asm-generic "/usr/include/$(uname -m)-linux-gnu/asm"; do
+    ln -s "$headers" "$out/kernel/"
+done
+out=$(cd "$out" && pwd)
 cd "$out/objects"
 
-options="-O1 -fPIC -Wall -Wextra -Wshadow -Werror -I$root/include -I$root/src"
+options="-O1 -fPIC -Wall -Wextra -Wshadow -Werror -I$root/include -I$root/src
+    -idirafter $out/kernel"
 library="-fvisibility=hidden -ftls-model=initial-exec -fno-builtin -DCAIRN_HARDENED=0"
 printf '%s\0' "$root"/src/*/*.c |
     xargs -0 -P "$(nproc)" -n 8 musl-gcc -std=gnu17 $options $library -c

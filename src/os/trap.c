@@ -23,7 +23,7 @@ static os_write_handler *write_handler; /* atomic: written once, before or after
 static bool installed;                  /* atomic: set by whoever installs */
 
 #if defined(__aarch64__)
-/* The kernel's records behind the registers: its sigcontext.h for arm64. One has the
+/* The kernel's records behind the registers: its signal context of arm64. One has the
  * exception syndrome: Arm ARM, D17.2.37, classes of data aborts and their bit WnR. Emulators may
  * leave it out. */
 static enum os_fault_kind kind_by_syndrome(const mcontext_t *machine)
