@@ -37,6 +37,12 @@ def measure_program():
     return pathlib.Path(override) if override else _find("cairn-measure")
 
 
+def persist_program():
+    """The path of cairn-persist; CAIRN_PERSIST in the environment overrides it."""
+    override = os.environ.get("CAIRN_PERSIST")
+    return pathlib.Path(override) if override else _find("cairn-persist")
+
+
 def probe_library():
     """The path of the library that tells which malloc serves a process."""
     beside = measure_program().parent / "libcairn-probe.so"

@@ -1,0 +1,259 @@
+"""cairn persist: what it says of heaps, sound and not, and that it changes none."""
+
+import json
+import os
+import pathlib
+import random
+import resource
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import tool_path
+from cairn import persist_command
+from cairn.errors import UserError
+
+TOOL = str(tool_path.TOOLS / "bin" / "cairn")
+MAKER = os.environ["CAIRN_TEST_MAKER"]
+LOOKING = ("info", "check", "dump")
+DATA_OFFSET = 65536  # of persist_format.h
+FLIPS = 100
+
+
+def start(*arguments, **options):
+    return subprocess.run([TOOL, "persist", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=60, check=False, **options)
+
+
+def maker(command, path):
+    return subprocess.run([MAKER, command, str(path)], capture_output=True, text=True, timeout=60,
+                          check=True).stdout
+
+
+class PersistCommandTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.heap = self.folder / "the.heap"
+        maker("make", self.heap)
+
+    def states(self):
+        """All files: contents and times."""
+        return {path.name: (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino)
+                for path in self.folder.iterdir()}
+
+    def refused(self, command, path, text, kind=UserError):
+        with self.assertRaisesRegex(kind, text) as caught:
+            list(persist_command.look(command, path, *("16",) * (command == "dump")))
+        sentence = str(caught.exception)
+        self.assertNotIn("\n", sentence)
+        return sentence
+
+    def test_a_sound_heap(self):
+        values = json.loads(start("info", self.heap, "--json").stdout)
+        self.assertEqual((values["version"], values["roots"], values["last_commit"],
+                          values["used_blocks"], values["closed"], values["log_commits"]),
+                         (1, 3, 2, 5, True, 0))
+        self.assertEqual(values["file_bytes"], self.heap.stat().st_size)
+        result = start("info", self.heap)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("not needed: the heap was closed", result.stdout)
+        self.assertIn(f"{values['address']:#x}", result.stdout)
+        result = start("check", self.heap)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("sound: 5 blocks in use, 3 roots, commit 2", result.stdout)
+
+    def test_dump(self):
+        dump = json.loads(start("dump", self.heap, "--json", "--contents", "64").stdout)
+        roots = {root["name"]: root["offset"] for root in dump["roots"]}
+        self.assertEqual(set(roots), {"number", "täxt\t\\xff", "nothing"})
+        self.assertIsNone(roots["nothing"])
+        blocks = {block["offset"]: block for block in dump["blocks"]}
+        self.assertEqual(bytes.fromhex(blocks[roots["number"]]["contents"])[:4], b"\1\0\0\0")
+        self.assertIn(b"behind the hole\0", bytes.fromhex(blocks[roots["täxt\t\\xff"]]["contents"]))
+        self.assertEqual(sum(block["used"] for block in blocks.values()), 5)
+        self.assertGreater(max(block["bytes"] for block in blocks.values()), 4 << 20)
+        text = start("dump", self.heap).stdout
+        self.assertIn("root 'nothing': nothing", text)
+        self.assertIn("used 'number'", text)
+        self.assertIn("behind the hole", text)
+
+    def test_a_reader_that_leaves(self):
+        result = subprocess.run(["sh", "-c", f"{TOOL} persist dump {self.heap} | true"],
+                                capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotIn("Traceback", result.stderr)
+
+    def test_looking_at_a_crashed_heap_changes_nothing(self):
+        maker("crash", self.heap)
+        before = self.states()
+        self.assertIn("the.heap.log0", before)
+        for command in LOOKING:
+            list(persist_command.look(command, self.heap, *("16",) * (command == "dump")))
+        self.assertEqual(self.states(), before)
+        info = start("info", self.heap).stdout
+        self.assertIn("commit 3, which the next open brings to the file", info)
+        values = json.loads(start("info", self.heap, "--json").stdout)
+        self.assertEqual((values["checkpoint"], values["last_commit"], values["log_commits"],
+                          values["closed"]), (2, 3, 1, False))
+
+    def test_compact_gives_back_free_pages_and_log(self):
+        address = persist_command.numbers("info", self.heap)["address"]
+        maker("crash", self.heap)
+        os.chmod(self.heap, 0o640)
+        link = self.folder / "link"
+        link.symlink_to(self.heap)
+        if persist_command.numbers("info", self.heap)["disk_bytes"] < 4 << 20:
+            self.skipTest("a file system that compresses, or counts otherwise")
+        result = start("compact", link)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("on disk before", result.stdout)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["link", "the.heap"])
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(self.heap.stat().st_mode & 0o777, 0o640)
+        values = persist_command.numbers("info", self.heap)
+        self.assertLess(values["disk_bytes"], 1 << 20)
+        self.assertEqual((values["address"], values["last_commit"], values["closed"]),
+                         (address, 3, 1))
+        self.assertEqual(start("check", self.heap).returncode, 0)
+        self.assertEqual(maker("read", self.heap), "2 behind the hole\n")
+
+    def test_nothing_to_gain(self):
+        start("compact", self.heap)
+        before = self.states()
+        result = start("compact", self.heap)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("nothing was changed", result.stdout)
+        self.assertEqual(self.states(), before)
+
+    def test_a_heap_in_use(self):
+        with subprocess.Popen([MAKER, "hold", str(self.heap)], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as user:
+            self.assertEqual(user.stdout.readline(), "ready\n")
+            before = self.states()
+            for command in (*LOOKING, "compact"):
+                self.refused(command, self.heap, "the heap is in use by another process$")
+            self.assertEqual(self.states(), before)
+            user.communicate("")
+        result = start("compact", self.heap)
+        self.assertEqual(result.returncode, 0)
+
+    def test_what_is_no_heap(self):
+        (self.folder / "empty").touch()
+        (self.folder / "text").write_text("x" * 100000)
+        os.mkfifo(self.folder / "pipe")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(self.folder / "socket"))
+        (self.folder / "loop").symlink_to("loop")
+        for name, text in (("missing", "there is no such file"), (".", "is a folder"),
+                           ("/dev/null", "is no regular file"), ("pipe", "is no regular file"),
+                           ("empty", "too short for a heap"), ("text", "the file is not a heap"),
+                           ("socket", "cannot be opened"), ("loop", "symbolic links"),
+                           ("the.heap/below", "Not a directory"),
+                           ("n" * 300, "File name too long")):
+            for command in (*LOOKING, "compact"):
+                sentence = self.refused(command, self.folder / name, text)
+                self.assertTrue(sentence.startswith(str(self.folder / name)))
+        result = start("check", self.folder / "text")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertEqual(result.stderr, f"cairn: {self.folder}/text: the file is not a heap\n")
+        for name in ("", "no\nline", b"\xff[bold]"):
+            result = subprocess.run([TOOL, "persist", "info", "--", name], capture_output=True,
+                                    text=True, cwd=self.folder, timeout=60, check=False)
+            self.assertEqual(result.returncode, 2)
+            self.assertNotIn("Traceback", result.stderr)
+            self.assertNotIn("fault of this tool", result.stderr)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may read everything")
+    def test_no_permission(self):
+        self.heap.chmod(0)
+        for command in (*LOOKING, "compact"):
+            self.refused(command, self.heap, "Permission denied")
+
+    def test_another_version(self):
+        maker("age", self.heap)
+        before = self.states()
+        for command in (*LOOKING, "compact"):
+            self.refused(command, self.heap, "of a version that this library does not know")
+        self.assertEqual(self.states(), before)
+
+    def test_cut_short(self):
+        data = self.heap.read_bytes()
+        for length in (1, 511, DATA_OFFSET - 1, DATA_OFFSET, DATA_OFFSET + 4096, len(data) - 1):
+            self.heap.write_bytes(data[:length])
+            before = self.states()
+            for command in (*LOOKING, "compact"):
+                self.refused(command, self.heap, "too short for a heap|shorter than it was")
+            self.assertEqual(self.states(), before)
+
+    def test_damage_is_a_finding(self):
+        with self.heap.open("r+b") as file:
+            file.seek(DATA_OFFSET + 0x2220 - 8)  # the word of the first block
+            file.write(b"\xff" * 8)
+        before = self.states()
+        result = start("check", self.heap)
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        self.assertRegex(result.stdout, "^.*the.heap: [^\n]*block[^\n]*\n$")
+        value = json.loads(start("check", self.heap, "--json").stdout)
+        self.assertEqual((value["sound"], len(value["findings"])), (False, 1))
+        for command in ("dump", "compact"):
+            self.refused(command, self.heap, "block", persist_command.Damage)
+        self.assertEqual(start("dump", self.heap).returncode, 1)
+        self.assertEqual(self.states(), before)
+
+    def test_any_flipped_bit_is_survived(self):
+        maker("crash", self.heap)
+        log = self.folder / "the.heap.log0"
+        generator = random.Random(15)
+        seen = set()
+        for number in range(FLIPS):
+            path = (self.heap, log)[number % 2]
+            limit = (4096, DATA_OFFSET + 12288)[number % 4 // 2]
+            place = generator.randrange(limit)
+            if path == self.heap and place > 12288 and number % 8 == 0:
+                place = DATA_OFFSET + place % 12288
+            with path.open("r+b") as file:
+                file.seek(place)
+                byte = file.read(1)[0]
+                file.seek(place)
+                file.write(bytes([byte ^ 1 << number % 8]))
+            for command in ("check", "info"):
+                try:
+                    list(persist_command.look(command, self.heap))
+                    seen.add("sound")
+                except UserError as error:
+                    self.assertNotIn("ended by", str(error), f"byte {place} of {path.name}")
+                    seen.add(str(error))
+            with path.open("r+b") as file:
+                file.seek(place)
+                file.write(bytes([byte]))
+        self.assertGreater(len(seen), 2)
+        self.assertEqual(start("check", self.heap).returncode, 0)
+
+    def test_a_missing_log_is_damage(self):
+        maker("crash", self.heap)
+        (self.folder / "the.heap.log1").unlink()
+        self.refused("check", self.heap, "the heap's log is missing", persist_command.Damage)
+
+    def test_no_room_for_the_copy_leaves_the_heap(self):
+        before = self.states()
+        limit = 1 << 20
+        result = start("compact", self.heap, preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertRegex(result.stderr, "cairn: .*the copy cannot be written: File too large\n$")
+        self.assertEqual(self.states(), before)
+
+    def test_further_names_are_kept(self):
+        os.link(self.heap, self.folder / "second")
+        self.refused("compact", self.heap, "further names")
+
+    def test_program_that_is_not_there(self):
+        result = start("info", self.heap, env={**os.environ, "CAIRN_PERSIST": "/nowhere"})
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("/nowhere: No such file", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
