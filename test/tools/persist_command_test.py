@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 import tool_path
@@ -19,6 +20,7 @@ MAKER = os.environ["CAIRN_TEST_MAKER"]
 LOOKING = ("info", "check", "dump")
 DATA_OFFSET = 65536  # of persist_format.h
 FLIPS = 100
+KILLS = 12
 
 
 def start(*arguments, **options):
@@ -244,6 +246,34 @@ class PersistCommandTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertRegex(result.stderr, "cairn: .*the copy cannot be written: File too large\n$")
         self.assertEqual(self.states(), before)
+
+    def test_a_kill_during_compact_leaves_a_whole_heap(self):
+        maker("crash", self.heap)
+        first = {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        generator = random.Random(7)
+        for _ in range(KILLS):
+            for name, data in first.items():
+                (self.folder / name).write_bytes(data)
+            with subprocess.Popen([os.environ["CAIRN_PERSIST"], "compact", str(self.heap)],
+                                  stdout=subprocess.DEVNULL) as process:
+                time.sleep(generator.uniform(0, 0.03))
+                process.kill()
+            for rest in self.folder.glob("*.compact*"):
+                self.assertRegex(rest.name, rf"^the\.heap\.{process.pid}\.compact(\.log[01])?$")
+                rest.unlink()
+            self.assertEqual(persist_command.numbers("check", self.heap)["last_commit"], 3)
+            self.assertEqual(maker("read", self.heap), "2 behind the hole\n")
+
+    def test_an_end_by_signal_leaves_no_copy(self):
+        data = self.heap.read_bytes()
+        for delay in range(5):
+            self.heap.write_bytes(data)
+            with subprocess.Popen([os.environ["CAIRN_PERSIST"], "compact", str(self.heap)],
+                                  stdout=subprocess.DEVNULL) as process:
+                time.sleep(delay / 200)
+                process.terminate()
+            self.assertEqual(os.listdir(self.folder), ["the.heap"])
+            self.assertEqual(maker("read", self.heap), "1 behind the hole\n")
 
     def test_further_names_are_kept(self):
         os.link(self.heap, self.folder / "second")
