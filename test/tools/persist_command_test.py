@@ -180,6 +180,15 @@ class PersistCommandTest(unittest.TestCase):
             self.refused(command, self.heap, "of a version that this library does not know")
         self.assertEqual(self.states(), before)
 
+    def test_a_heap_without_any_commit_is_not_damaged(self):
+        new = self.folder / "new"
+        maker("new", new)
+        for command in LOOKING:
+            self.refused(command, new, "nothing was ever committed to the heap")
+        self.assertEqual(start("check", new).returncode, 2)
+        self.assertEqual(start("compact", new).returncode, 0)
+        maker("new", new)
+
     def test_cut_short(self):
         data = self.heap.read_bytes()
         for length in (1, 511, DATA_OFFSET - 1, DATA_OFFSET, DATA_OFFSET + 4096, len(data) - 1):

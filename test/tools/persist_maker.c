@@ -1,5 +1,6 @@
-// Makes heaps for persist_command_test.py: persist_maker make|crash|hold|read|age FILE.
+// Makes heaps for persist_command_test.py: persist_maker make|new|crash|hold|read|age FILE.
 //   make   two roots, a large block between that is freed, closed
+//   new    opened and closed, with no commit
 //   crash  one commit more, and then an end without close
 //   hold   as crash, but says so and stays until its input ends
 //   read   prints the number and the text that the roots lead to
@@ -65,6 +66,8 @@ int main(int argc, char **argv)
     cairn_persist *heap = cairn_persist_open(argv[2], &options);
     if (!heap)
         return perror("persist_maker"), 1;
+    if (strcmp(argv[1], "new") == 0)
+        return cairn_persist_close(heap);
     if (strcmp(argv[1], "make") == 0)
         return make(heap);
     if (strcmp(argv[1], "read") == 0) {

@@ -43,6 +43,8 @@ cairn_persist *open_heap(const char *path, unsigned flags, const char **finding)
         return heap;
     switch (errno) {
     case EBADMSG:
+        if (strcmp(why, "nothing was ever committed to the heap") == 0)
+            fail(why, 0); // that is no damage
         *finding = why;
         return NULL;
     case EBUSY:
