@@ -1,5 +1,7 @@
 """cairn persist: what it says of heaps, sound and not, and that it changes none."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -7,24 +9,35 @@ import random
 import resource
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 import tool_path
-from cairn import persist_command
+from cairn import cli, persist_command
 from cairn.errors import UserError
 
 TOOL = str(tool_path.TOOLS / "bin" / "cairn")
 MAKER = os.environ["CAIRN_TEST_MAKER"]
 LOOKING = ("info", "check", "dump")
 DATA_OFFSET = 65536  # of persist_format.h
-FLIPS = 100
-KILLS = 12
+FLIPS = 60
+KILLS = 8
 
 
-def start(*arguments, **options):
-    return subprocess.run([TOOL, "persist", *map(str, arguments)], capture_output=True, text=True,
+def start(*arguments):
+    """The command within this process, which spares it its start."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, \
+            contextlib.redirect_stderr(io.StringIO()) as err, \
+            mock.patch.object(sys, "argv", ["cairn", "persist", *map(str, arguments)]):
+        status = cli._run()  # pylint: disable=protected-access
+    return subprocess.CompletedProcess(arguments, status or 0, out.getvalue(), err.getvalue())
+
+
+def start_alone(*arguments, **options):
+    return subprocess.run([TOOL, "persist", *arguments], capture_output=True, text=True,
                           timeout=60, check=False, **options)
 
 
@@ -161,8 +174,7 @@ class PersistCommandTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertEqual(result.stderr, f"cairn: {self.folder}/text: the file is not a heap\n")
         for name in ("", "no\nline", b"\xff[bold]"):
-            result = subprocess.run([TOOL, "persist", "info", "--", name], capture_output=True,
-                                    text=True, cwd=self.folder, timeout=60, check=False)
+            result = start_alone("info", "--", name, cwd=self.folder)
             self.assertEqual(result.returncode, 2)
             self.assertNotIn("Traceback", result.stderr)
             self.assertNotIn("fault of this tool", result.stderr)
@@ -250,7 +262,7 @@ class PersistCommandTest(unittest.TestCase):
     def test_no_room_for_the_copy_leaves_the_heap(self):
         before = self.states()
         limit = 1 << 20
-        result = start("compact", self.heap, preexec_fn=lambda: resource.setrlimit(
+        result = start_alone("compact", self.heap, preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_FSIZE, (limit, limit)))
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertRegex(result.stderr, "cairn: .*the copy cannot be written: File too large\n$")
@@ -289,7 +301,7 @@ class PersistCommandTest(unittest.TestCase):
         self.refused("compact", self.heap, "further names")
 
     def test_program_that_is_not_there(self):
-        result = start("info", self.heap, env={**os.environ, "CAIRN_PERSIST": "/nowhere"})
+        result = start_alone("info", self.heap, env={**os.environ, "CAIRN_PERSIST": "/nowhere"})
         self.assertEqual(result.returncode, 2)
         self.assertIn("/nowhere: No such file", result.stderr)
 
