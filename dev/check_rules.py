@@ -29,7 +29,8 @@ OPEN_LAYERS = {"base"}
 
 # What public headers may ask for beside __cplusplus: what the program's compiler and the program
 # itself allow them.
-HEADER_CONDITIONS = {("ifdef", "__cpp_exceptions"), ("ifndef", "CAIRN_NO_SHORT_NAMES")}
+HEADER_CONDITIONS = {("ifdef", "__cpp_exceptions"), ("ifdef", "__cpp_char8_t"),
+                     ("ifdef", "__GLIBCXX__"), ("ifndef", "CAIRN_NO_SHORT_NAMES")}
 
 # Sources without a unit test of their own, each with the reason.
 UNTESTED = {}

@@ -74,8 +74,9 @@ class ConditionalsTest(unittest.TestCase):
 
     def test_public_headers_may_ask_the_program_and_its_compiler(self):
         text = "#ifdef __cpp_exceptions\n#endif\n#ifndef CAIRN_NO_SHORT_NAMES\n#endif\n"
+        text += "#ifdef __cpp_char8_t\n#endif\n#ifdef __GLIBCXX__\n#endif\n"
         self.assertEqual(check({"include/cairn/a.h": text}), [])
-        self.assertEqual(len(check({"src/heap/a.h": text})), 2)
+        self.assertEqual(len(check({"src/heap/a.h": text})), 4)
 
 
 class SizesTest(unittest.TestCase):
