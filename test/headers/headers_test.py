@@ -66,11 +66,40 @@ class HeadersTest(unittest.TestCase):
         text = (ROOT / "test/headers/uses.cc").read_text()
         self.expect_clean([compilers("c++")[0], "-std=c++17"], "c++",
                           "#include <cairn/containers.hpp>\ncairn::allocator<int> *allocator;\n")
+        self.expect_clean([compilers("c++")[0], "-std=c++17"], "c++",
+                          "#include <cairn/offset_ptr.hpp>\ncairn::offset_ptr<int> pointer;\n")
+        self.expect_clean([compilers("c++")[0], "-std=c++17"], "c++",
+                          "#include <cairn/persist.hpp>\ncairn::persistent_heap heap;\n")
         for compiler in compilers("c++", "clang++-19", "clang++", "clang++-14"):
             for standard in CXX_STANDARDS:
                 for mode in CXX_MODES:
                     self.expect_clean([compiler, f"-std={standard}", *mode], "c++", text)
         self.judge()
+
+    def test_containers_with_plain_pointers_do_not_compile_in_a_heap_that_moves(self):
+        told = ("forward_list<int, X<int>>", "vector<bool, X<bool>>",
+                "unordered_set<int, std::hash<int>, std::equal_to<int>, X<int>>")
+        untold = ("list<int, X<int>>", "set<int, std::less<int>, X<int>>")
+        command = [compilers("c++")[0], "-std=c++17"]
+
+        def compile_copy(container, allocator):
+            text = (f"#include <cairn/persist.hpp>\n#include <{container.split('<')[0]}>\n"
+                    f"template <class T> using X = cairn::{allocator}<T>;\n"
+                    f"void copy(const std::{container} &from)\n"
+                    f"{{ std::{container} other(from); }}\n")
+            return compile_text(command, "c++", text)
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            good = pool.submit(compile_copy, told[0], "fixed_allocator")
+            results = list(pool.map(lambda container: compile_copy(container,
+                                                                   "persistent_allocator"),
+                                    told + untold))
+        self.assertEqual(good.result(), (0, ""))
+        for container, (code, output) in zip(told + untold, results):
+            with self.subTest(container):
+                self.assertNotEqual(code, 0)
+                if container in told:
+                    self.assertIn("holds plain pointers: cairn::fixed_allocator", output)
 
     def test_the_short_names_are_optional(self):
         mine = "".join(f"struct t_{name};\nint t_{name};\n" for name in

@@ -1,10 +1,13 @@
-// cairn.hpp in a program without exceptions and RTTI: what it can look at itself is an owner of
-// nothing, what it cannot ends it with one line. Compiled so and run as a test.
+// cairn.hpp and persist.hpp in a program without exceptions and RTTI: what it can look at itself is
+// an owner of nothing, what it cannot ends it with one line. Compiled so and run as a test.
 
 #include <cairn/cairn.hpp>
+#include <cairn/persist.hpp>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <map>
@@ -106,6 +109,37 @@ void be_refused()
         cairn_stack_pop(stack.get(), marks.back());
 }
 
+void use_a_persistent_heap()
+{
+    using vector = std::vector<int, cairn::persistent_allocator<int>>;
+    char directory[] = "/tmp/cairn_no_exceptions_XXXXXX";
+    expect(mkdtemp(directory) != nullptr, "a directory");
+    const std::string path = std::string(directory) + "/heap";
+    cairn_persist_options options = {};
+    cairn::persistent_heap none(path.c_str(), options);
+    expect(!none && errno == ENOENT, "no heap, and errno says why");
+    options.flags = CAIRN_PERSIST_CREATE | CAIRN_PERSIST_FIXED;
+    options.capacity_bytes = 1 << 20;
+    {
+        cairn::persistent_heap heap(path.c_str(), options);
+        expect(static_cast<bool>(heap), "a heap");
+        cairn::commit_guard guard(heap);
+        heap.root<vector>("numbers", heap.allocator<int>())->assign(1000, 7);
+        struct large {
+            char bytes[2 << 20];
+        };
+        expect(heap.root<large>("large") == nullptr, "no root beyond the capacity");
+        expect(heap.resource() != nullptr, "a resource");
+        expect(guard.commit() == 0, "a commit");
+    }
+    {
+        cairn::persistent_heap heap(path.c_str(), options);
+        auto *numbers = heap.find<vector>("numbers");
+        expect(numbers != nullptr && numbers->size() == 1000 && numbers->back() == 7, "are there");
+    }
+    expect(unlink(path.c_str()) == 0 && rmdir(directory) == 0, "nothing else was left");
+}
+
 // And one that a container cannot hand on.
 void end_by_a_container()
 {
@@ -139,6 +173,7 @@ int main()
 {
     use_what_there_is();
     be_refused();
+    use_a_persistent_heap();
     end_by_a_container();
     return failures != 0;
 }

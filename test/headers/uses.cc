@@ -1,11 +1,38 @@
-// Every template of cairn.hpp, instantiated; compiled only, by headers_test.py, in several ways.
+// Every template of cairn.hpp and persist.hpp, instantiated; compiled only, by headers_test.py, in
+// several ways.
 #include <cairn/cairn.hpp>
+#include <cairn/persist.hpp>
 
+#include <deque>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 template class cairn::allocator<int>;
 template class cairn::typed_pool<std::string>;
+template class cairn::offset_ptr<const long>;
+template class cairn::persistent_allocator<int>;
+template class cairn::fixed_allocator<int>;
+template class std::vector<int, cairn::persistent_allocator<int>>;
+template class std::deque<int, cairn::persistent_allocator<int>>;
+template struct std::hash<cairn::offset_ptr<int>>;
+
+std::size_t use_a_persistent_heap(const char *path)
+{
+    using texts = std::vector<cairn::persistent_string,
+                              cairn::persistent_scoped_allocator<cairn::persistent_string>>;
+    using map =
+        std::map<int, int, std::less<int>, cairn::fixed_allocator<std::pair<const int, int>>>;
+    cairn::persistent_heap heap(path);
+    cairn::commit_guard guard(heap);
+    auto *all = heap.root<texts>("texts", heap.allocator<char>());
+    all->emplace_back("x");
+    all->erase(all->begin());
+    (*heap.root<map>("map", heap.fixed_allocator<char>()))[1] = 2;
+    std::pmr::vector<int> numbers(10, heap.resource());
+    return heap.remove<map>("map") == 0 && guard.commit() == 0 ? all->size() : numbers.size();
+}
 
 int main()
 {
