@@ -1,5 +1,6 @@
 // Use before the dynamic linker has set up thread-local storage. Real early callers are in
 // test/hard; here the two states that they meet are made by hand.
+// One process a case: what is early is early once.
 
 #include <gtest/gtest.h>
 

@@ -130,7 +130,8 @@ TEST_F(File, RenamesNeverOverAnother)
     EXPECT_EQ(os_file_rename(path_.c_str(), other.c_str()), -EEXIST);
     os_file_close(again);
     EXPECT_EQ(os_directory_sync(path_.c_str()), 0);
-    EXPECT_EQ(os_directory_sync("no slash"), 0);
+    // Under an emulator the working directory is /proc, of which nothing can be written back.
+    EXPECT_EQ(os_directory_sync("no slash"), CAIRN_TEST_EMULATED ? -EINVAL : 0);
     EXPECT_EQ(os_directory_sync("/no/such/directory"), -ENOENT);
     EXPECT_EQ(os_file_remove(path_.c_str()), 0);
     EXPECT_EQ(os_file_remove(path_.c_str()), -ENOENT);

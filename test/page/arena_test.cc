@@ -1,5 +1,5 @@
-// Arenas: found by address, reserved in steps that shrink when the kernel refuses. Each case is a
-// process of its own under ctest; run together they see each other's arenas.
+// Arenas: found by address, reserved in steps that shrink when the kernel refuses.
+// One process a case: run together they see each other's arenas.
 
 #include <gtest/gtest.h>
 
