@@ -22,7 +22,7 @@ struct list {
 
 static int add(cairn_persist *heap, const char *text)
 {
-    struct cairn_allocator from = cairn_persist_allocator(heap);
+    cairn_allocator from = cairn_persist_allocator(heap);
     struct list *list = cairn_persist_get_root(heap, "lines");
     if (list == NULL) {
         list = cairn_allocator_alloc(from, sizeof *list, _Alignof(struct list));

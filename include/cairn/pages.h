@@ -56,7 +56,7 @@ CAIRN_API CAIRN_NODISCARD void *cairn_pages_remap(void *pointer, size_t old_size
 /* Gives free pages back to the system, but for `keep_bytes`; whether some went. */
 CAIRN_API bool cairn_pages_purge(size_t keep_bytes) CAIRN_NOEXCEPT;
 
-CAIRN_API CAIRN_NODISCARD struct cairn_allocator cairn_pages_allocator(void) CAIRN_NOEXCEPT;
+CAIRN_API CAIRN_NODISCARD cairn_allocator cairn_pages_allocator(void) CAIRN_NOEXCEPT;
 
 #ifdef __cplusplus
 }

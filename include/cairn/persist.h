@@ -4,7 +4,7 @@
  * whole: after a crash at any instant the heap opens in the state of the last commit that was
  * acknowledged, or of a later one that was under way, whole; never anything between.
  *
- *     struct cairn_persist_options options = {.flags = CAIRN_PERSIST_CREATE};
+ *     cairn_persist_options options = {.flags = CAIRN_PERSIST_CREATE};
  *     cairn_persist *heap = cairn_persist_open("visits.heap", &options);
  *     struct visits *visits = cairn_persist_get_root(heap, "visits");
  *     if (visits == NULL) {
@@ -77,7 +77,7 @@ enum cairn_persist_tracking {
     CAIRN_PERSIST_PROTECT,   /* mprotect and SIGSEGV: slow; system calls cannot write to the heap */
 };
 
-struct cairn_persist_options {
+typedef struct cairn_persist_options {
     unsigned flags;
     enum cairn_persist_tracking tracking;
     void *address;         /* of a new heap, a multiple of 64 KiB; NULL: chosen */
@@ -85,14 +85,14 @@ struct cairn_persist_options {
     size_t capacity_bytes; /* address space to grow into. 0: 16 GiB, or four times the file */
     size_t log_bytes;      /* bounds the log and with it the time of recovery. 0: 64 MiB */
     const char **why;      /* if not NULL: where a sentence goes that says why the open failed */
-};
+} cairn_persist_options;
 
 /* NULL with errno: EBUSY in use, ENOENT no such heap, EBADMSG damaged, ENOTSUP another version or
  * page size or not a heap, EADDRNOTAVAIL, or what the file system says. `options` NULL: all 0.
  * Recovers first when the last user crashed; the file is changed only once all that was found is
  * sound. */
 CAIRN_API CAIRN_NODISCARD cairn_persist *
-cairn_persist_open(const char *path, const struct cairn_persist_options *options) CAIRN_NOEXCEPT;
+cairn_persist_open(const char *path, const cairn_persist_options *options) CAIRN_NOEXCEPT;
 
 /* Ends the use. What is not committed is lost. NULL is ignored. An error says that the log could
  * not be brought to the heap's file: the next open does so, nothing is lost. No thread may be
@@ -102,7 +102,7 @@ CAIRN_API int cairn_persist_close(cairn_persist *heap) CAIRN_NOEXCEPT;
 /* ---- blocks and roots --------------------------------------------------------------------- */
 
 /* See cairn/allocator.h. Any thread. A heap opened for reading only gives no blocks. */
-CAIRN_API struct cairn_allocator cairn_persist_allocator(cairn_persist *heap) CAIRN_NOEXCEPT;
+CAIRN_API cairn_allocator cairn_persist_allocator(cairn_persist *heap) CAIRN_NOEXCEPT;
 
 /* A root is a name under which a block is found again: 1 to 255 bytes. Set replaces, and needs
  * memory for a new name: ENOMEM. NULL: no such root, or one set to NULL. Remove: ENOENT. They are
@@ -157,7 +157,7 @@ CAIRN_API int cairn_persist_trim(cairn_persist *heap) CAIRN_NOEXCEPT;
  * checked. */
 CAIRN_API const char *cairn_persist_check(cairn_persist *heap) CAIRN_NOEXCEPT;
 
-struct cairn_persist_stats {
+typedef struct cairn_persist_stats {
     void *address;                        /* of the mapping */
     bool moved;                           /* not where it was the last time */
     enum cairn_persist_tracking tracking; /* the way in use */
@@ -175,9 +175,9 @@ struct cairn_persist_stats {
     uint64_t skipped_pages;               /* written, but of free blocks only, and so not logged */
     uint64_t syncs;                       /* fdatasyncs of the log since the open */
     int error;                            /* why commits are refused, 0 */
-};
+} cairn_persist_stats;
 CAIRN_API void cairn_persist_read_stats(cairn_persist *heap,
-                                        struct cairn_persist_stats *stats) CAIRN_NOEXCEPT;
+                                        cairn_persist_stats *stats) CAIRN_NOEXCEPT;
 
 /* Writes the number of pages that a commit would find now, to *pages. Not for CAIRN_PERSIST_AUTO
  * loops: costs what finding them costs. */

@@ -249,7 +249,7 @@ CAIRN_API void cairn_tlsf_shared_read_stats(cairn_tlsf_shared *shared,
                                             cairn_tlsf_stats *stats) CAIRN_NOEXCEPT;
 
 /* See cairn/allocator.h. As long-lived as the heap, or the sharing. */
-CAIRN_API struct cairn_allocator cairn_tlsf_allocator(cairn_tlsf *heap) CAIRN_NOEXCEPT;
+CAIRN_API cairn_allocator cairn_tlsf_allocator(cairn_tlsf *heap) CAIRN_NOEXCEPT;
 CAIRN_API struct cairn_allocator
 cairn_tlsf_shared_allocator(cairn_tlsf_shared *shared) CAIRN_NOEXCEPT;
 

@@ -19,7 +19,7 @@ static void free_block(void *heap, void *pointer, size_t size)
     cairn_tlsf_free(heap, pointer);
 }
 
-api struct cairn_allocator cairn_tlsf_allocator(struct cairn_tlsf *heap)
+api cairn_allocator cairn_tlsf_allocator(struct cairn_tlsf *heap)
 {
     static const struct cairn_allocator_operations operations = {
         .alloc = alloc,
@@ -28,7 +28,7 @@ api struct cairn_allocator cairn_tlsf_allocator(struct cairn_tlsf *heap)
         .capabilities = CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_FREES_TOGETHER,
         .name = "tlsf",
     };
-    return (struct cairn_allocator){heap, &operations};
+    return (cairn_allocator){heap, &operations};
 }
 
 static void *shared_alloc(void *shared, size_t size, size_t align)
@@ -48,7 +48,7 @@ static void shared_free(void *shared, void *pointer, size_t size)
     cairn_tlsf_shared_free(shared, pointer);
 }
 
-api struct cairn_allocator cairn_tlsf_shared_allocator(struct cairn_tlsf_shared *shared)
+api cairn_allocator cairn_tlsf_shared_allocator(struct cairn_tlsf_shared *shared)
 {
     static const struct cairn_allocator_operations operations = {
         .alloc = shared_alloc,
@@ -58,5 +58,5 @@ api struct cairn_allocator cairn_tlsf_shared_allocator(struct cairn_tlsf_shared 
                         CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
         .name = "tlsf_shared",
     };
-    return (struct cairn_allocator){shared, &operations};
+    return (cairn_allocator){shared, &operations};
 }

@@ -298,7 +298,7 @@ static void allocator_free(void *context, void *pointer, size_t size)
         (void)cairn_pages_unmap(pointer, size); /* whole blocks need no cut */
 }
 
-api struct cairn_allocator cairn_pages_allocator(void)
+api cairn_allocator cairn_pages_allocator(void)
 {
     static const struct cairn_allocator_operations operations = {
         .alloc = allocator_alloc,
@@ -308,5 +308,5 @@ api struct cairn_allocator cairn_pages_allocator(void)
             CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
         .name = "pages",
     };
-    return (struct cairn_allocator){NULL, &operations};
+    return (cairn_allocator){NULL, &operations};
 }

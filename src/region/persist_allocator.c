@@ -177,7 +177,7 @@ static void free_block(void *context, void *block, size_t size)
     fork_lock_release(&heap->lock);
 }
 
-api struct cairn_allocator cairn_persist_allocator(struct cairn_persist *heap)
+api cairn_allocator cairn_persist_allocator(struct cairn_persist *heap)
 {
     static const struct cairn_allocator_operations operations = {
         .alloc = allocate,
@@ -187,7 +187,7 @@ api struct cairn_allocator cairn_persist_allocator(struct cairn_persist *heap)
                         CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
         .name = "persist",
     };
-    return (struct cairn_allocator){heap, &operations};
+    return (cairn_allocator){heap, &operations};
 }
 
 api int cairn_persist_grow(struct cairn_persist *heap, size_t size)
