@@ -46,11 +46,21 @@ struct span *header_take(unsigned cold_64)
     return span ? span : header_make(cold_64);
 }
 
+/* With a page of nothing behind it, where the build has fences and the system the addresses. */
+static char *map_apart(size_t size_bytes)
+{
+    char *run = config_fences ? os_map(size_bytes + os_page_size()) : NULL;
+    if (run == NULL)
+        return os_map(size_bytes);
+    (void)os_unmap(run + size_bytes, os_page_size()); /* refused, it is a page too much */
+    return run;
+}
+
 /* Maps with any alignment by cutting an aligned piece out of a larger reservation. */
 static char *map_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= os_page_size())
-        return os_map(size_bytes);
+        return map_apart(size_bytes);
     char *start = os_reserve(size_bytes + alignment_bytes);
     if (start == NULL)
         return NULL;

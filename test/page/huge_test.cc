@@ -52,6 +52,21 @@ TEST_F(Huge, TakesAnyAlignment)
     }
 }
 
+// A linear overflow of one does not reach the next.
+TEST_F(Huge, HardenedOnesDoNotTouch)
+{
+    if (!config_fences)
+        GTEST_SKIP() << "the default build leaves nothing between them";
+    struct span *spans[16];
+    for (struct span *&span : spans)
+        ASSERT_NE(span = pages_map_huge(64 * kMiB, PAGE_BYTES), nullptr);
+    for (struct span *one : spans)
+        for (struct span *other : spans)
+            EXPECT_NE(one->base + page_layer::bytes_of(one), other->base);
+    for (struct span *span : spans)
+        pages_give_huge(span);
+}
+
 TEST_F(Huge, BeyondTheAddressSpaceIsRefused)
 {
     EXPECT_EQ(pages_map_huge(size_t{1} << 47, PAGE_BYTES), nullptr);
