@@ -22,7 +22,7 @@ std::atomic<bool> g_done;
 // Maps what fits where the other thread's place was, and looks whether it stays.
 void *map_meanwhile(void *) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  for (size_t round = 0; !g_done; round++) {
+  while (!g_done) {
     char *places[4];
     for (char *&place : places) {
       place = static_cast<char *>(mmap(nullptr, 20 * kMiB, PROT_NONE,

@@ -94,7 +94,7 @@ TEST_F(Inspect, TheSearchFindsTheMiddleOfARun)
     }
     EXPECT_EQ(pages_search(slab->base + 9 * PAGE_BYTES, &start), slab);
     EXPECT_EQ(start, slab->base);
-    int local;
+    const int local = 0;
     EXPECT_EQ(pages_search(&local, &start), nullptr);
     EXPECT_EQ(pages_search(nullptr, &start), nullptr);
     char *inside = span->base + PAGE_BYTES;

@@ -375,7 +375,7 @@ TEST(PersistHpp, FailuresAreExceptions)
     using vector = std::vector<char, persistent_allocator<char>>;
     vector large(heap.allocator<char>());
     EXPECT_THROW(large.resize(size_t{1} << 29), std::bad_alloc) << "beyond the capacity";
-    EXPECT_THROW(heap.allocator<long>().allocate(SIZE_MAX / 4), std::bad_array_new_length);
+    EXPECT_THROW((void)heap.allocator<long>().allocate(SIZE_MAX / 4), std::bad_array_new_length);
     large.resize(1000);
     EXPECT_TRUE(is_in(heap, large.data()));
 }
