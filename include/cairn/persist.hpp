@@ -148,8 +148,11 @@ class persistent_heap
     template <class T> [[nodiscard]] T *find(const char *name) const noexcept
     {
         void *object = cairn_persist_get_root(heap_, name);
-        return object != nullptr && label_of(object)->is_of<T>() ? static_cast<T *>(object)
-                                                                 : nullptr;
+        // What root<T> made is aligned as its label is; a name set by hand may lead anywhere.
+        bool labelled = reinterpret_cast<std::uintptr_t>(object) % alignof(label) == 0;
+        return object != nullptr && labelled && label_of(object)->is_of<T>()
+                   ? static_cast<T *>(object)
+                   : nullptr;
     }
     // The same, and if there is no such name a new object made of the arguments. NULL: the name is
     // of something else; without exceptions also out of memory. Not by two threads at once for one
