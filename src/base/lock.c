@@ -76,7 +76,7 @@ bool lock_is_mine(const struct lock *lock)
  * handler's freeze and thaw leave as it was, or the next step writes it again. */
 void lock_freeze(struct lock *lock)
 {
-    if (lock->freezing && lock_is_mine(lock)) {
+    if (lock_is_mine(lock) && lock->freezing) {
         lock->nested++;
     } else {
         /* Interrupted between taking the lock and noting it, or between forgetting and releasing
