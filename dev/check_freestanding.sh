@@ -2,14 +2,14 @@
 # Builds TLSF's core as a program without an operating system's C library would, and runs it:
 # freestanding, with the compiler's own headers only, linked with nothing.
 #
-# usage: check_freestanding.sh BUILD [COMPILER [EMULATOR]]
+# usage: check_freestanding.sh BUILD [COMPILER [EMULATOR…]]
 #
 # The program is test/region/freestanding_program.c. Prints what is undefined, if anything is.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:?usage: check_freestanding.sh BUILD [COMPILER]}/freestanding
 compiler=${2:-cc}
-emulator=${3:-}
+if [ $# -gt 2 ]; then shift 2; else shift $#; fi # what is left starts the program
 
 mkdir -p "$out"
 headers=$("$compiler" -print-file-name=include)
@@ -18,7 +18,7 @@ headers=$("$compiler" -print-file-name=include)
     -I"$root/include" -I"$root/src" \
     "$root"/src/region/tlsf*.c "$root/src/base/check.c" "$root/test/region/freestanding_program.c" \
     -o "$out/program"
-if $emulator "$out/program"; then
+if "$@" "$out/program"; then
     echo "TLSF runs without libc: $(wc -c <"$out/program") bytes"
 else
     echo "the freestanding program failed with status $?" >&2
