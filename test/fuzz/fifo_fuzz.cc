@@ -38,7 +38,7 @@ class Run : fuzz::FrameRun
     explicit Run(Input &input) : FrameRun(input)
     {
         cairn_fifo_options options = {};
-        choose(options, input, 22);
+        choose(options, input, 22, size_t{64} << 10);
         options.any_thread_free = shared_ = kind() % 2 == 0;
         fifo_ = cairn_fifo_new(&options);
         require(fifo_ != nullptr, "cairn_fifo_new");

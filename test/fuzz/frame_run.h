@@ -7,6 +7,7 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -24,10 +25,12 @@ class FrameRun
 
     size_t kind() const { return kind_; }
 
-    // The options that all three have; one in five runs has a limit below 2^(most_shift + 1).
-    template <class Options> void choose(Options &options, Input &input, unsigned most_shift)
+    // The options that all three have; one in five runs has a limit below 2^(most_shift + 1), if
+    // the least one is.
+    template <class Options>
+    void choose(Options &options, Input &input, unsigned most_shift, size_t least_bytes = 0)
     {
-        options.max_bytes = kind_ % 5 == 0 ? input.size(most_shift) : 0;
+        options.max_bytes = kind_ % 5 == 0 ? std::max(input.size(most_shift), least_bytes) : 0;
         options.name = kind_ % 7 == 0 ? "a name that is longer than what is kept of it" : nullptr;
         bounded_ = options.max_bytes != 0;
     }

@@ -59,7 +59,7 @@ class Run : fuzz::FrameRun
     explicit Run(Input &input) : FrameRun(input)
     {
         cairn_ring_options options = {};
-        choose(options, input, 22);
+        choose(options, input, 22, size_t{64} << 10);
         ring_ = cairn_ring_new(&options);
         require(ring_ != nullptr, "cairn_ring_new");
     }
