@@ -177,7 +177,7 @@ class RunCommandTest(unittest.TestCase):
                      "--warm-up", "0", "--lib", LIBRARY, "--csv", str(out), "sh", "-c",
                      f"echo >>{runs}; sleep 0.02"],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-                while not runs.exists() or runs.stat().st_size < 7:
+                while process.poll() is None and (not runs.exists() or runs.stat().st_size < 7):
                     time.sleep(0.01)
                 process.send_signal(number)
                 stdout, stderr = process.communicate(timeout=30)
