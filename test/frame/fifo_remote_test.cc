@@ -8,9 +8,9 @@
 #include <mutex>
 #include <vector>
 
+#include "base/stopped_thread.h"
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
-#include "frame/stopped_thread.h"
 
 extern "C" {
 #include "frame/fifo_state.h"
@@ -20,6 +20,7 @@ namespace
 {
 
 using namespace frame_kit;
+using stopped_thread::StoppedThread;
 
 struct Message {
     size_t size;
@@ -152,7 +153,7 @@ bool has_ended(cairn_fifo *fifo)
 // the closing thread had the higher priority.
 TEST(FifoRemote, AThreadStoppedInItsFreeIsWaitedForByNobody)
 {
-    if (!kCanStop)
+    if (!stopped_thread::kCanStop)
         GTEST_SKIP() << "threads cannot be stopped here";
     alarm(60);
     for (bool closed_before : {false, true}) {
@@ -166,14 +167,15 @@ TEST(FifoRemote, AThreadStoppedInItsFreeIsWaitedForByNobody)
                 messages.push_back(make_message(fifo, 100, i));
             if (closed_before)
                 cairn_fifo_close(fifo);
-            StoppedThread freeing(instruction, [&] { cairn_fifo_free(fifo, messages[0]); });
+            StoppedThread freeing([&] { cairn_fifo_free(fifo, messages[0]); });
+            done = !freeing.stop_after(instruction);
             if (!closed_before)
                 cairn_fifo_close(fifo);
             in_thread([&] { cairn_fifo_free(fifo, messages[1]); });
             EXPECT_FALSE(has_ended(fifo));
             cairn_fifo_free(fifo, messages[2]);
-            done = freeing.join();
-            ASSERT_TRUE(has_ended(fifo)) << "stopped before instruction " << instruction;
+            freeing.finish();
+            ASSERT_TRUE(has_ended(fifo)) << "stopped after instruction " << instruction;
         }
     }
     alarm(0);

@@ -1,13 +1,10 @@
 // Double frees where two threads meet: one thread is stopped after its n-th instruction, for every
 // n, others run on, and the misuse must be reported whatever n is.
 //
-// A thread is stepped by the processor's trap flag: a trap comes after each of its instructions,
-// and the handler counts. Each n is a process of its own.
+// Each n is a process of its own.
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -15,95 +12,25 @@
 #include <string>
 #include <thread>
 
+#include "base/stopped_thread.h"
 #include "cairn/heap.h"
 
 namespace
 {
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-constexpr bool kCanStep = true;
-constexpr greg_t kTrapFlag = 0x100;
-void set_flags(ucontext_t *context, bool trap)
-{
-    greg_t &flags = context->uc_mcontext.gregs[REG_EFL];
-    flags = trap ? flags | kTrapFlag : flags & ~kTrapFlag;
-}
-#else
-constexpr bool kCanStep = false;
-void set_flags(ucontext_t *, bool) {}
-#endif
-
 constexpr int kPassedExit = 17; // the misuse was not reported
 constexpr int kOverExit = 18;   // the stepped call ended before its n-th instruction
 constexpr int kTwiceExit = 19;  // a block was handed out twice
 
-std::atomic<long> steps_left{0};
-std::atomic<bool> stepping{false};
-std::atomic<bool> stopped{false};
-std::atomic<bool> go_on{false};
+using stopped_thread::StoppedThread;
+using Work = StoppedThread::Work;
 
-void on_trap(int, siginfo_t *, void *context)
+// The process ends if the work does before it is stopped.
+void stop_after(StoppedThread &stepped, long instructions)
 {
-    set_flags(static_cast<ucontext_t *>(context), stepping);
-    if (stepping && --steps_left == 0) {
-        set_flags(static_cast<ucontext_t *>(context), false);
-        stopped = true;
-        while (!go_on)
-            usleep(50);
-    }
+    if (!stepped.stop_after(static_cast<size_t>(instructions)))
+        _exit(kOverExit);
 }
-
-using Work = std::function<void()>;
-
-// A thread that does something, is stopped in the middle of something else, and goes on.
-class Stepped
-{
-  public:
-    explicit Stepped(
-        Work prepare, Work call, Work after = [] {})
-        : thread_([=] {
-              prepare();
-              is_ready_ = true;
-              while (!start_)
-                  usleep(50);
-              stepping = true;
-              raise(SIGTRAP);
-              call();
-              stepping = false;
-              is_over_ = true;
-              while (!go_on)
-                  usleep(50);
-              after();
-          })
-    {
-        struct sigaction action = {};
-        action.sa_sigaction = on_trap;
-        action.sa_flags = SA_SIGINFO;
-        sigaction(SIGTRAP, &action, nullptr);
-        while (!is_ready_)
-            usleep(50);
-    }
-    void stop_after(long instructions)
-    {
-        steps_left = instructions;
-        start_ = true;
-        while (!stopped && !is_over_)
-            usleep(50);
-        if (!stopped)
-            _exit(kOverExit);
-    }
-    void finish()
-    {
-        go_on = true;
-        thread_.join();
-    }
-
-  private:
-    std::atomic<bool> is_ready_{false};
-    std::atomic<bool> start_{false};
-    std::atomic<bool> is_over_{false};
-    std::thread thread_;
-};
 
 // A thread beside the stopped one, which may hold what it needs: waited for a while at first.
 class Beside
@@ -170,8 +97,8 @@ class SteppedDoubleFree : public testing::Test
   protected:
     void SetUp() override
     {
-        if (!kCanStep)
-            GTEST_SKIP() << "needs x86-64's trap flag, and no sanitizer";
+        if (!stopped_thread::kCanStop)
+            GTEST_SKIP() << "needs x86-64's trap flag";
     }
 };
 
@@ -181,8 +108,8 @@ TEST_F(SteppedDoubleFree, TheOwnersAfterARemoteFreeBesideAStalledOne)
     const auto scenario = [](long n) {
         void *first = cairn_malloc(200);
         void *second = cairn_malloc(200);
-        Stepped stalled([] {}, [=] { cairn_free(first); });
-        stalled.stop_after(n);
+        StoppedThread stalled([=] { cairn_free(first); });
+        stop_after(stalled, n);
         {
             Beside other([=] { cairn_free(second); });
         }
@@ -197,10 +124,11 @@ TEST_F(SteppedDoubleFree, ARemoteOneWhileTheOwnerCollects)
 {
     const auto scenario = [](long n) {
         static void *block;
-        Stepped owner([] { block = cairn_malloc(200); },
-                      [] { (void)!cairn_malloc(3000); }); // of a class without a slab: it collects
+        StoppedThread owner(
+            [] { (void)!cairn_malloc(3000); }, // of a class without a slab: collects
+            [] { block = cairn_malloc(200); });
         cairn_free(block);
-        owner.stop_after(n);
+        stop_after(owner, n);
         Beside other([] {
             cairn_free(block);
             _exit(kPassedExit);
@@ -213,8 +141,8 @@ TEST_F(SteppedDoubleFree, ARemoteOneWhileTheOwnerCollects)
 template <size_t Size> void free_by_two(long n)
 {
     void *block = cairn_malloc(Size);
-    Stepped stalled([] {}, [=] { cairn_free(block); });
-    stalled.stop_after(n);
+    StoppedThread stalled([=] { cairn_free(block); });
+    stop_after(stalled, n);
     Beside other([=] { cairn_free(block); });
     stalled.finish();
 }
@@ -249,13 +177,13 @@ TEST_F(SteppedDoubleFree, TheOwnerAndAnotherAtTheSameInstant)
             if (same > 1)
                 _exit(kTwiceExit);
         };
-        Stepped owner(
-            [] {
-                (void)!cairn_malloc(200);
-                block = cairn_malloc(200);
-            },
-            [] { cairn_free(block); }, take_all);
-        owner.stop_after(n);
+        StoppedThread owner([] { cairn_free(block); },
+                            [] {
+                                (void)!cairn_malloc(200);
+                                block = cairn_malloc(200);
+                            },
+                            take_all);
+        stop_after(owner, n);
         Beside other([] { cairn_free(block); });
         owner.finish();
     };

@@ -1,0 +1,107 @@
+// A thread that is stopped after the n-th instruction of its work, and goes on when it is told to:
+// so a test looks at every window of a protocol. By the processor's single steps, x86-64 only.
+#ifndef TEST_BASE_STOPPED_THREAD_H
+#define TEST_BASE_STOPPED_THREAD_H
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include <sched.h>
+#include <ucontext.h>
+
+extern "C" {
+#include "base/atomic.h"
+#include "base/compiler.h"
+}
+
+namespace stopped_thread
+{
+
+#if defined(__x86_64__)
+constexpr bool kCanStop = !config_tsan;
+constexpr long long kTrapFlag = 0x100;
+inline void begin_steps()
+{
+    __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+}
+inline void end_steps()
+{
+    __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+}
+inline void end_steps_of(ucontext_t *context) { context->uc_mcontext.gregs[REG_EFL] &= ~kTrapFlag; }
+#else
+constexpr bool kCanStop = false;
+inline void begin_steps() {}
+inline void end_steps() {}
+inline void end_steps_of(ucontext_t *) {}
+#endif
+
+// One at a time. It prepares, is stopped in its work, and what comes after runs with all its speed.
+class StoppedThread
+{
+  public:
+    using Work = std::function<void()>;
+
+    // Returns when it is prepared.
+    explicit StoppedThread(Work work, Work prepare = [] {}, Work after = [] {})
+    {
+        struct sigaction action = {};
+        action.sa_sigaction = on_step;
+        action.sa_flags = SA_SIGINFO;
+        sigaction(SIGTRAP, &action, nullptr);
+        store_relaxed(&state_, PREPARING);
+        thread_ = std::thread([=, this] {
+            prepare();
+            store_release(&state_, READY);
+            wait_while(READY);
+            begin_steps();
+            work();
+            end_steps();
+            int running = RUNNING;
+            if (compare_swap_acq_rel(&state_, &running, DONE))
+                wait_while(DONE);
+            after();
+        });
+        wait_while(PREPARING);
+    }
+    // Starts the work and returns when it is stopped, or has ended before. Whether it is stopped.
+    bool stop_after(size_t instructions)
+    {
+        store_relaxed(&left_, instructions);
+        store_release(&state_, RUNNING);
+        wait_while(RUNNING);
+        return load_acquire(&state_) == STOPPED;
+    }
+    // Lets it go on, to its end.
+    void finish()
+    {
+        store_release(&state_, GOES_ON);
+        thread_.join();
+    }
+
+  private:
+    enum : int { PREPARING, READY, RUNNING, STOPPED, DONE, GOES_ON };
+
+    static void wait_while(int state)
+    {
+        while (load_acquire(&state_) == state)
+            sched_yield();
+    }
+    static void on_step(int, siginfo_t *, void *context)
+    {
+        if (left_-- > 0)
+            return;
+        end_steps_of(static_cast<ucontext_t *>(context));
+        store_release(&state_, static_cast<int>(STOPPED));
+        wait_while(STOPPED);
+    }
+
+    static inline size_t left_;
+    static inline int state_; // atomic
+    std::thread thread_;
+};
+
+} // namespace stopped_thread
+
+#endif
