@@ -177,6 +177,14 @@ int os_file_sync(int file)
     return result_of(result);
 }
 
+int os_file_settle(int file, uint64_t size_bytes)
+{
+    int error = os_file_sync(file);
+    if (error == 0)
+        kernel_call(SYS_fadvise64, file, 0, (long)size_bytes, POSIX_FADV_DONTNEED, 0, 0);
+    return error;
+}
+
 void os_file_start_writing(int file, uint64_t offset, uint64_t size_bytes)
 {
     kernel_call(SYS_sync_file_range, file, (long)offset, (long)size_bytes, START_WRITING, 0, 0);

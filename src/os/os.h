@@ -109,6 +109,10 @@ int os_file_truncate(int file, uint64_t size_bytes);
 int os_file_extend(int file, uint64_t size_bytes); /* with room on disk where that can be had */
 int os_file_punch(int file, uint64_t offset, uint64_t size_bytes); /* a hole: zeros, no room */
 int os_file_sync(int file);                                        /* fdatasync */
+/* From now on reads of the first `size_bytes` (0: of all) give what the disk holds: what a program
+ * that was killed left in memory is written, and what a failed write-back left there is forgotten,
+ * as far as the kernel can. */
+int os_file_settle(int file, uint64_t size_bytes);
 void os_file_start_writing(int file, uint64_t offset, uint64_t size_bytes); /* does not wait */
 int os_file_rename(const char *from, const char *to); /* -EEXIST: never over another */
 int os_file_remove(const char *path);

@@ -40,6 +40,11 @@
  *   (5) A commit that failed before its last chunk was written has no last chunk: it is not whole,
  *       and the next one, with the same number, overwrites it from its first chunk on.
  *
+ *   (6) What was lost with a crash has numbers that are given out again. It is not taken for what
+ *       follows the new commits, for the checksums begin with a number of the opening (log_seed).
+ *   (7) Recovery judges what the disk holds: it settles log and headers before it looks, so that
+ *       nothing it writes rests on a commit, or a header, that a power loss could still take.
+ *
  * When an fdatasync fails the kernel may have dropped what was to be written, and forgotten that it
  * did. Then nothing is known about the segment, so `error` refuses all commits until recovery has
  * looked at what the disk holds.

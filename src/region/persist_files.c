@@ -4,6 +4,10 @@
  * one: so a file with the heap's name is always a whole heap. The logs are made by every open that
  * finds the heap closed, and removed by close; while the header says PERSIST_LOGGING they belong to
  * the heap and must be there. All that is done under the lock on the heap's file.
+ *
+ * What is opened for writing is settled first: headers and log are judged as the disk has them.
+ * What a killed program left in memory alone would else be taken for durable; recovery would write
+ * parts of a commit into the data that a power loss then takes from the log.
  */
 #include "region/persist_files.h"
 #include "base/check.h"
@@ -74,6 +78,8 @@ int files_open(const char *path, const struct cairn_persist_options *options, si
         file = error != 0 ? error : os_file_open(path, mode);
     }
     int error = file >= 0 ? os_file_lock(file, !reading) : file;
+    if (error == 0 && !reading)
+        error = os_file_settle(file, PERSIST_DATA_OFFSET);
     if (error != 0) {
         os_file_close(file);
         return error;
@@ -92,7 +98,9 @@ static int open_log(struct cairn_persist *heap, unsigned index, enum os_file_mod
     segment->file = os_file_open(name, mode);
     if (segment->file < 0)
         return segment->file;
-    int error = mode == OS_FILE_CREATE ? os_file_truncate(segment->file, 0) : 0;
+    int error = mode == OS_FILE_CREATE  ? os_file_truncate(segment->file, 0)
+                : mode == OS_FILE_WRITE ? os_file_settle(segment->file, 0)
+                                        : 0;
     int64_t size = error == 0 ? os_file_size(segment->file) : error;
     segment->room = size > 0 ? (uint64_t)size : 0;
     return size < 0 ? (int)size : 0;

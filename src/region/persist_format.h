@@ -8,7 +8,9 @@
  *
  * A commit is a row of chunks with the same sequence number, numbered from 0, of which the last one
  * says so. A chunk's checksum covers all of it, and begins with that of the chunk before, the first
- * of a commit with the heap's identity: so a commit is whole exactly if its last chunk is found.
+ * of a commit with the log's seed: so a commit is whole exactly if its last chunk is found. The
+ * seed is another one each time the heap is opened: so what a crash lost is not found later, behind
+ * a commit that has taken the number of the lost one before it.
  */
 #ifndef CAIRN_REGION_PERSIST_FORMAT_H
 #define CAIRN_REGION_PERSIST_FORMAT_H
@@ -45,7 +47,8 @@ struct persist_header {
     uint64_t data_bytes; /* the file has at least so many behind PERSIST_DATA_OFFSET */
     uint64_t address;    /* of the last mapping */
     uint64_t log_use;
-    uint64_t reserved[54];
+    uint64_t session; /* random, of the opening whose commits the log holds */
+    uint64_t reserved[53];
     uint64_t checksum; /* of all before */
 };
 
@@ -55,7 +58,7 @@ static_check(offsetof(struct persist_header, checksum) == PERSIST_HEADER_BYTES -
 struct persist_chunk {
     uint64_t magic;
     uint64_t checksum; /* of all behind it, up to the zeros; begins with `before` */
-    uint64_t before;   /* the checksum of the commit's chunk before, or the heap's identity */
+    uint64_t before;   /* the checksum of the commit's chunk before, or the log's seed */
     uint64_t sequence;
     uint64_t durable;     /* the last commit known to be durable when this was written */
     uint32_t number;      /* of the chunk within its commit */
@@ -68,6 +71,12 @@ enum { PERSIST_CHUNK_SUMMED_FROM = 16 }; /* the checksum's first byte: `before` 
 
 static_check(sizeof(struct persist_chunk) == 64, "");
 static_check(offsetof(struct persist_chunk, before) == PERSIST_CHUNK_SUMMED_FROM, "");
+
+/* What the checksums of the log's commits begin with. */
+inline_always uint64_t log_seed(const struct persist_header *header)
+{
+    return header->identity + header->session;
+}
 
 /* At the start of the data; TLSF's structure lies behind it. */
 struct persist_state {

@@ -132,7 +132,7 @@ struct log_end {
 };
 typedef int log_visit(void *context, uint64_t page, const char *image, uint64_t offset);
 /* Walks the commits from the start on. 0 or a negative errno (of reading or of the visitor). */
-int log_walk(int file, uint64_t identity, size_t page_bytes, char *buffer, uint64_t most_bytes,
+int log_walk(int file, uint64_t seed, size_t page_bytes, char *buffer, uint64_t most_bytes,
              struct log_end *end, log_visit *visit, void *context);
 /* Appends the dirty live pages to the current segment as commit `sequence`; *bytes long. */
 int log_append(struct cairn_persist *heap, uint64_t sequence, size_t pages, uint64_t *bytes);

@@ -27,10 +27,10 @@ size_t bit_find(const uint64_t *words, size_t from, size_t end)
     return end;
 }
 
-static uint64_t chunk_sum(const struct persist_chunk *chunk, size_t page_bytes, uint64_t identity)
+static uint64_t chunk_sum(const struct persist_chunk *chunk, size_t page_bytes, uint64_t seed)
 {
     return checksum_of((const char *)chunk + PERSIST_CHUNK_SUMMED_FROM,
-                       chunk_bytes(chunk->pages, page_bytes) - PERSIST_CHUNK_SUMMED_FROM, identity);
+                       chunk_bytes(chunk->pages, page_bytes) - PERSIST_CHUNK_SUMMED_FROM, seed);
 }
 
 /* A chunk under construction. The images lie where they do in a full chunk; fewer pages move the
@@ -54,7 +54,7 @@ static int write_chunk(struct builder *builder)
     __builtin_memmove(start + sizeof(struct persist_chunk), numbers, pages * sizeof *numbers);
     struct persist_chunk *chunk = (struct persist_chunk *)(void *)start;
     *chunk = builder->head;
-    chunk->checksum = chunk_sum(chunk, page, heap->header.identity);
+    chunk->checksum = chunk_sum(chunk, page, log_seed(&heap->header));
     size_t room = chunk_room(pages, page);
     __builtin_memset(start + chunk_bytes(pages, page), 0, room - chunk_bytes(pages, page));
     int error = os_file_write(builder->segment->file, start, room, builder->offset);
@@ -129,7 +129,7 @@ int log_append(struct cairn_persist *heap, uint64_t sequence, size_t pages, uint
     struct segment *segment = &heap->segments[heap->current];
     struct builder builder = {.heap = heap, .segment = segment, .offset = segment->length};
     builder.head = (struct persist_chunk){.magic = PERSIST_CHUNK_MAGIC,
-                                          .before = heap->header.identity,
+                                          .before = log_seed(&heap->header),
                                           .sequence = sequence,
                                           .durable = heap->durable};
     uint32_t most = chunk_pages_most(heap->page_bytes);
@@ -162,7 +162,7 @@ int log_read_image(const struct cairn_persist *heap, size_t page, char *to)
 
 struct walk {
     int file;
-    uint64_t identity;
+    uint64_t seed;
     size_t page_bytes;
     uint64_t end; /* of what may be read */
     char *buffer; /* of PERSIST_CHUNK_MOST_BYTES */
@@ -186,7 +186,7 @@ static int read_chunk(const struct walk *walk, uint64_t offset)
     error = os_file_read(walk->file, chunk + 1, size - sizeof *chunk, offset + sizeof *chunk);
     if (error != 0)
         return error;
-    return chunk->checksum == chunk_sum(chunk, walk->page_bytes, walk->identity);
+    return chunk->checksum == chunk_sum(chunk, walk->page_bytes, walk->seed);
 }
 
 static int visit_chunk(const struct walk *walk, uint64_t offset, log_visit *visit, void *context)
@@ -229,17 +229,17 @@ static int look_beyond(const struct walk *walk, struct log_end *found)
     return 0;
 }
 
-int log_walk(int file, uint64_t identity, size_t page_bytes, char *buffer, uint64_t most_bytes,
+int log_walk(int file, uint64_t seed, size_t page_bytes, char *buffer, uint64_t most_bytes,
              struct log_end *end, log_visit *visit, void *context)
 {
     int64_t size = os_file_size(file);
     if (size < 0)
         return (int)size;
-    struct walk walk = {file, identity, page_bytes, (uint64_t)size, buffer};
+    struct walk walk = {file, seed, page_bytes, (uint64_t)size, buffer};
     walk.end = smaller_of(walk.end, most_bytes);
     const struct persist_chunk *chunk = (const struct persist_chunk *)(const void *)buffer;
     struct log_end found = {0};
-    uint64_t before = identity;
+    uint64_t before = seed;
     uint64_t offset = 0;
     uint32_t number = 0;
     for (;;) {
@@ -256,7 +256,7 @@ int log_walk(int file, uint64_t identity, size_t page_bytes, char *buffer, uint6
         int error = visit ? visit_chunk(&walk, offset, visit, context) : 0;
         if (error != 0)
             return error;
-        before = chunk->is_last ? identity : chunk->checksum;
+        before = chunk->is_last ? seed : chunk->checksum;
         number = chunk->is_last ? 0 : number + 1;
         offset += chunk_room(chunk->pages, page_bytes);
         if (chunk->is_last) {

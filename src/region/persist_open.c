@@ -95,6 +95,7 @@ static int announce(struct cairn_persist *heap)
 {
     heap->header.log_use = PERSIST_LOGGING;
     heap->header.address = (uintptr_t)heap->base;
+    heap->header.session = os_entropy();
     return header_write(heap->file, &heap->header);
 }
 

@@ -25,7 +25,7 @@ static int judge(const struct cairn_persist *heap, struct plan *plan, const char
 {
     struct log_end ends[2];
     for (unsigned i = 0; i < 2; i++) {
-        int error = log_walk(heap->segments[i].file, heap->header.identity, heap->page_bytes,
+        int error = log_walk(heap->segments[i].file, log_seed(&heap->header), heap->page_bytes,
                              heap->buffer, UINT64_MAX, &ends[i], NULL, NULL);
         if (error != 0)
             return error;
@@ -56,7 +56,7 @@ static int replay(struct cairn_persist *heap, const struct plan *plan, log_visit
 {
     for (unsigned i = 0; i < plan->count; i++) {
         struct log_end end;
-        int error = log_walk(heap->segments[plan->order[i]].file, heap->header.identity,
+        int error = log_walk(heap->segments[plan->order[i]].file, log_seed(&heap->header),
                              heap->page_bytes, heap->buffer, plan->length[i], &end, visit, heap);
         if (error == 0 && end.length != plan->length[i])
             error = -EIO; /* it was sound a moment ago */

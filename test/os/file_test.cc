@@ -155,6 +155,18 @@ TEST_F(File, MapsPrivately)
     os_unmap(memory, page);
 }
 
+TEST_F(File, SettlingLosesNothing)
+{
+    ASSERT_EQ(os_file_write(file_, "settled", 8, 0), 0);
+    char text[8] = "";
+    for (const uint64_t size : {0u, 4u, 65536u}) {
+        EXPECT_EQ(os_file_settle(file_, size), 0);
+        ASSERT_EQ(os_file_read(file_, text, 8, 0), 0);
+        EXPECT_STREQ(text, "settled");
+    }
+    EXPECT_EQ(os_file_settle(-1, 0), -EBADF);
+}
+
 // The watcher.
 std::vector<std::string> g_calls;
 int g_interruptions;

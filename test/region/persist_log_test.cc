@@ -31,8 +31,8 @@ class Log : public testing::Test
         write_file(path, bytes);
         const int file = os_file_open(path.c_str(), OS_FILE_READ);
         log_end end = {};
-        EXPECT_EQ(log_walk(file, heap_->header.identity, page_, buffer_.data(), most, &end, nullptr,
-                           nullptr),
+        EXPECT_EQ(log_walk(file, log_seed(&heap_->header), page_, buffer_.data(), most, &end,
+                           nullptr, nullptr),
                   0);
         os_file_close(file);
         return end;
@@ -90,12 +90,14 @@ TEST_F(Log, DamageInFrontOfADurableCommitIsKnown)
     EXPECT_EQ(walk(flipped(ends_[3] + 100)).later, 0u) << "as if it had been cut";
 }
 
-TEST_F(Log, OfAnotherHeapIsNone)
+TEST_F(Log, OfAnotherHeapOrOpeningIsNone)
 {
-    heap_->header.identity++;
-    EXPECT_EQ(walk(bytes_).first, 0u);
-    EXPECT_EQ(walk(bytes_).later, 0u);
-    heap_->header.identity--;
+    for (uint64_t *number : {&heap_->header.identity, &heap_->header.session}) {
+        ++*number;
+        EXPECT_EQ(walk(bytes_).first, 0u);
+        EXPECT_EQ(walk(bytes_).later, 0u);
+        --*number;
+    }
 }
 
 TEST_F(Log, WhatIsLeftOfLongAgoIsNotPartOfTheRow)

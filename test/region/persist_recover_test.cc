@@ -3,6 +3,8 @@
 
 #include "region/persist_slots.h"
 
+#include <set>
+
 namespace
 {
 
@@ -157,6 +159,70 @@ TEST_F(Recover, ForReadingChangesNothing)
     EXPECT_EQ(read_file(copy()), before[0]);
     EXPECT_EQ(read_file(copy() + ".log0"), before[1]);
     EXPECT_EQ(read_file(copy() + ".log1"), before[2]);
+}
+
+// A commit that a crash lost, and one behind it that reached the disk before it: the next commit
+// has the first one's number and length, so that the lost one's successor lies just behind it.
+TEST_F(Recover, WhatACrashLostDoesNotComeBackBehindTheNextCommit)
+{
+    ASSERT_EQ(cairn_persist_close(heap_), 0);
+    ASSERT_NE(heap_ = open_heap(path()), nullptr);
+    char *block = reinterpret_cast<char *>(Slots::table(heap_)) + 8 * (Slots::kSlots - 1);
+    const uint64_t found = stats_of(heap_).last_commit;
+    cairn_persist_ticket ticket;
+    for (const char value : {'\1', '\2'}) {
+        *block = value;
+        ASSERT_EQ(cairn_persist_commit_async(heap_, &ticket), 0);
+    }
+    copy_files(path(), copy());
+    std::string log = read_file(copy() + ".log0");
+    log[100] = static_cast<char>(log[100] ^ 1); // the first one did not get there
+    write_file(copy() + ".log0", log);
+
+    cairn_persist *next = open_heap(copy());
+    ASSERT_NE(next, nullptr);
+    ASSERT_EQ(stats_of(next).last_commit, found);
+    reinterpret_cast<char *>(Slots::table(next))[8 * (Slots::kSlots - 1)] = 3;
+    ASSERT_EQ(cairn_persist_commit(next), 0);
+    copy_files(copy(), directory_.file("again")); // killed
+    cairn_persist_close(next);
+    next = open_heap(directory_.file("again"));
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(stats_of(next).last_commit, found + 1);
+    EXPECT_EQ(reinterpret_cast<char *>(Slots::table(next))[8 * (Slots::kSlots - 1)], 3);
+    cairn_persist_close(next);
+}
+
+// What a killed program left in the kernel's hands need not be on the disk yet.
+std::set<std::string> g_unsettled;
+bool g_written_too_early;
+
+int watch_order(os_file_call call, int file, uint64_t, const void *, size_t *)
+{
+    char name[4096];
+    os_file_path(file, name, sizeof name);
+    if (call == OS_CALL_SYNC)
+        g_unsettled.erase(name);
+    else
+        g_written_too_early |= !g_unsettled.empty();
+    return 0;
+}
+
+TEST_F(Recover, WritesNothingBeforeTheLogAndTheHeadersThatItReadAreDurable)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "nobody watches in release builds";
+    work(5);
+    copy_files(path(), copy());
+    g_unsettled = {copy(), copy() + ".log0", copy() + ".log1"};
+    g_written_too_early = false;
+    os_file_watch(watch_order);
+    cairn_persist *heap = open_heap(copy());
+    os_file_watch(nullptr);
+    ASSERT_NE(heap, nullptr);
+    EXPECT_TRUE(g_unsettled.empty()) << *g_unsettled.begin();
+    EXPECT_FALSE(g_written_too_early);
+    cairn_persist_close(heap);
 }
 
 } // namespace
