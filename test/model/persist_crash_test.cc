@@ -4,12 +4,19 @@
 // A run's writes, changes of size and fdatasyncs are recorded in os/. For a crash behind each of
 // them the disk holds, of every file, all that was followed by a fdatasync, and of the rest any
 // part: every subset of the calls as long as there are at most 16, else random ones; and random
-// subsets of their sectors of 512 bytes. Recovery is recorded and cut as well.
+// subsets of their sectors of 512 bytes.
 //
-// CAIRN_PERSIST_STATES: how many states each run is opened in (default 400, for the full proof
+// From some of these states the run goes on, as one life after another: it recovers, works and is
+// cut again anywhere, within recovery too. A life may also begin with a kill: then what the program
+// had written is there for recovery to read, and need not be on the disk. In some an fdatasync
+// fails: what it was to write may have got there or not, and is not written any more.
+//
+// CAIRN_PERSIST_STATES: how many states each run is opened in (default 300, for the full proof
 // 250000), CAIRN_PERSIST_SEED: of the runs. Debug builds only: nobody records in release builds.
 
 #include "region/persist_slots.h"
+
+#include <utility>
 
 namespace
 {
@@ -30,9 +37,11 @@ struct Event {
     size_t file; // index into kSuffixes
     uint64_t offset;
     std::string data;
+    bool failed; // the fdatasync
 };
 
-std::vector<Event> *g_events; // NULL: not recording
+std::vector<Event> *g_events;   // NULL: not recording
+size_t g_sync_fails = SIZE_MAX; // that many fdatasyncs from now
 
 size_t which_file(int file)
 {
@@ -47,12 +56,16 @@ size_t which_file(int file)
 
 int record(os_file_call call, int file, uint64_t offset, const void *data, size_t *size)
 {
-    if (g_events != nullptr)
-        g_events->push_back({call, which_file(file), offset,
-                             call == OS_CALL_WRITE
-                                 ? std::string(static_cast<const char *>(data), *size)
-                                 : std::string()});
-    return 0;
+    if (g_events == nullptr)
+        return 0;
+    const bool fails = call == OS_CALL_SYNC && g_sync_fails-- == 0;
+    std::string bytes;
+    if (call == OS_CALL_WRITE)
+        bytes.assign(static_cast<const char *>(data), *size);
+    if (call == OS_CALL_PUNCH)
+        bytes.assign(*size, '\0');
+    g_events->push_back({call, which_file(file), offset, bytes, fails});
+    return fails ? -EIO : 0;
 }
 
 using Image = std::string; // of one file
@@ -68,6 +81,9 @@ void apply(Image &image, const Event &event)
             image.resize(event.offset + event.data.size());
         image.replace(event.offset, event.data.size(), event.data);
     }
+    if (event.call == OS_CALL_PUNCH && event.offset < image.size())
+        image.replace(event.offset, event.data.size(),
+                      std::min(event.data.size(), image.size() - event.offset), '\0');
 }
 
 // The part of a write that reached the disk: some of its sectors.
@@ -84,8 +100,8 @@ void apply_torn(Image &image, const Event &event, std::mt19937_64 &random)
                            : style % 3 == 1 ? at < style / 3 % event.data.size()
                                             : at >= style / 3 % event.data.size();
         if (there)
-            apply(image,
-                  {OS_CALL_WRITE, event.file, event.offset + at, event.data.substr(at, step)});
+            apply(image, {OS_CALL_WRITE, event.file, event.offset + at, event.data.substr(at, step),
+                          false});
         at += step;
     }
 }
@@ -100,7 +116,7 @@ struct Pending {
     Disk durable;
     std::vector<Event> writes;
 
-    void add(const Event &event)
+    void add(const Event &event, std::mt19937_64 &random)
     {
         if (event.call != OS_CALL_SYNC) {
             writes.push_back(event);
@@ -108,10 +124,12 @@ struct Pending {
         }
         std::vector<Event> others;
         for (const Event &write : writes)
-            if (write.file == event.file)
-                apply(durable.files[event.file], write);
-            else
+            if (write.file != event.file)
                 others.push_back(write);
+            else if (!event.failed || random() % 4 == 0)
+                apply(durable.files[event.file], write);
+            else if (random() % 2 == 0)
+                apply_torn(durable.files[event.file], write, random);
         writes = others;
     }
     Disk whole(uint64_t subset) const
@@ -149,10 +167,45 @@ struct Shape {
     cairn_persist_tracking way;
 };
 
+// What a program did with a heap from one open on, and what has to be there after a crash.
+struct Life {
+    Slots slots;
+    std::vector<Event> events;
+    std::map<size_t, uint64_t> begun, acknowledged; // commits, by number of events before
+    cairn_persist *heap = nullptr;
+
+    explicit Life(const Slots &known) : slots(known) {}
+
+    // The life of which this is the next one was cut after so many events.
+    Life(const Life &past, size_t cut) : slots(past.slots)
+    {
+        begun[0] = last_at(past.begun, cut);
+        acknowledged[0] = last_at(past.acknowledged, cut);
+    }
+
+    static uint64_t last_at(const std::map<size_t, uint64_t> &marks, size_t events)
+    {
+        const auto after = marks.upper_bound(events);
+        return after == marks.begin() ? 0 : std::prev(after)->second;
+    }
+    // The heap holds this one, for good, and nothing later.
+    void note_found(uint64_t number)
+    {
+        slots.note_abort(number);
+        begun[events.size()] = acknowledged[events.size()] = number;
+    }
+};
+
+struct Work {
+    size_t largest; // block
+    size_t commits;
+    size_t together; // commits that share a wait, at most
+};
+
 class Crash : public testing::TestWithParam<Shape>
 {
   protected:
-    Crash() : slots_(seed()), random_(seed() + 1) {}
+    Crash() : random_(seed() + 1) {}
     void SetUp() override
     {
         if (!config_debug)
@@ -173,150 +226,198 @@ class Crash : public testing::TestWithParam<Shape>
         return options;
     }
 
-    void work(cairn_persist *heap)
+    // False: an fdatasync failed, and no commit is taken any more.
+    bool commit(Life &life, size_t together)
     {
-        std::vector<cairn_persist_ticket> open;
-        for (size_t i = 0; i < GetParam().commits; i++) {
-            const size_t changes = 1 + slots_.draw(12);
-            for (size_t j = 0; j < changes; j++)
-                ASSERT_TRUE(slots_.change(heap, GetParam().largest));
-            if (slots_.draw(9) == 0) {
-                ASSERT_EQ(cairn_persist_abort(heap), 0);
-                slots_.note_abort(stats_of(heap).last_commit);
-                continue;
-            }
-            const uint64_t number = stats_of(heap).last_commit + 1;
-            slots_.note_commit(number);
-            begun_[events_.size()] = number;
-            cairn_persist_ticket ticket;
-            ASSERT_EQ(cairn_persist_commit_async(heap, &ticket), 0);
-            if (slots_.draw(GetParam().together) == 0) {
-                ASSERT_EQ(cairn_persist_wait(heap, ticket), 0);
-                acknowledged_[events_.size()] = ticket;
-            }
-            if (slots_.draw(25) == 0) {
-                ASSERT_EQ(cairn_persist_checkpoint(heap), 0);
-            }
+        const uint64_t number = stats_of(life.heap).last_commit + 1;
+        life.slots.note_commit(number);
+        life.begun[life.events.size()] = number;
+        cairn_persist_ticket ticket;
+        if (cairn_persist_commit_async(life.heap, &ticket) != 0)
+            return false;
+        if (life.slots.draw(together) != 0)
+            return true;
+        if (cairn_persist_wait(life.heap, ticket) != 0)
+            return false;
+        life.acknowledged[life.events.size()] = ticket;
+        return true;
+    }
+
+    bool abort(Life &life)
+    {
+        if (cairn_persist_abort(life.heap) != 0)
+            return false;
+        life.slots.note_abort(stats_of(life.heap).last_commit);
+        return true;
+    }
+
+    bool reopen(Life &life, const std::string &path)
+    {
+        if (!commit(life, 1) || cairn_persist_close(std::exchange(life.heap, nullptr)) != 0)
+            return false;
+        life.heap = open_heap(path, options());
+        return life.heap != nullptr;
+    }
+
+    bool step(Life &life, const Work &work, const std::string &path)
+    {
+        const size_t changes = 1 + life.slots.draw(12);
+        for (size_t j = 0; j < changes; j++)
+            if (!life.slots.change(life.heap, work.largest))
+                return false;
+        switch (life.slots.draw(60)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+            return abort(life);
+        case 5:
+            return cairn_persist_grow(life.heap, stats_of(life.heap).size_bytes + 65536) == 0;
+        case 6:
+            return commit(life, 1) && cairn_persist_trim(life.heap) == 0;
+        case 7:
+            return reopen(life, path);
+        case 8:
+        case 9:
+            return commit(life, work.together) && cairn_persist_checkpoint(life.heap) == 0;
+        default:
+            return commit(life, work.together);
         }
+    }
+
+    // As if killed.
+    static void leave(Life &life)
+    {
+        if (life.heap == nullptr)
+            return;
+        files_close(life.heap);
+        life.heap->process = 0;
+        cairn_persist_close(std::exchange(life.heap, nullptr));
     }
 
     void put(const Disk &disk) const
     {
         for (size_t i = 0; i < 3; i++)
-            write_file(directory_.file("state") + kSuffixes[i], disk.files[i]);
+            write_file(state() + kSuffixes[i], disk.files[i]);
     }
-
-    static uint64_t last_at(const std::map<size_t, uint64_t> &marks, size_t events)
-    {
-        const auto after = marks.upper_bound(events);
-        return after == marks.begin() ? 0 : std::prev(after)->second;
-    }
+    std::string state() const { return directory_.file("state"); }
 
     // Opens what a crash behind so many events left.
-    void judge(const Disk &disk, size_t events)
+    void judge(const Disk &disk, const Life &life, size_t events)
     {
         states_++;
         put(disk);
         const char *why = nullptr;
-        cairn_persist *heap = open_heap(directory_.file("state"), options(), &why);
+        cairn_persist *heap = open_heap(state(), options(), &why);
         ASSERT_NE(heap, nullptr) << why << " after " << events << " events";
         const uint64_t number = stats_of(heap).last_commit;
-        EXPECT_GE(number, last_at(acknowledged_, events)) << "lost, after " << events;
-        EXPECT_LE(number, last_at(begun_, events)) << "invented, after " << events;
-        if (number > 0 && slots_.knows(number)) {
-            EXPECT_EQ(Slots::read(heap), slots_.contents(number)) << number << ", " << events;
-            EXPECT_EQ(check(heap), "");
+        EXPECT_GE(number, Life::last_at(life.acknowledged, events)) << "lost, after " << events;
+        EXPECT_LE(number, Life::last_at(life.begun, events)) << "invented, after " << events;
+        EXPECT_TRUE(life.slots.knows(number)) << number << ", " << events;
+        if (life.slots.knows(number)) {
+            EXPECT_EQ(Slots::read(heap), life.slots.contents(number)) << number << ", " << events;
         }
-        if (states_ % 64 == 0) { // it goes on from there
-            Slots::set_up(heap);
-            char *block = allocate(heap, 3000);
-            memset(block, 1, 3000);
-            EXPECT_EQ(cairn_persist_commit(heap), 0);
-            EXPECT_EQ(check(heap), "");
-        }
-        files_close(heap); // as if killed
-        heap->process = 0;
-        cairn_persist_close(heap);
+        EXPECT_EQ(check(heap), "");
+        Life end(life.slots);
+        end.heap = heap;
+        leave(end);
     }
 
-    // A crash in recovery from that disk.
-    void judge_recovery(const Disk &disk, size_t events)
+    // Goes on from a crash of `past` behind `cut` events. The program finds `found`, which need not
+    // be on the disk: `disk` may hold writes that wait still. Then this life is cut, too.
+    void live_on(const Life &past, size_t cut, const Disk &found, Pending disk, size_t depth)
     {
-        put(disk);
-        std::vector<Event> recovery;
-        g_events = &recovery;
-        cairn_persist *heap = open_heap(directory_.file("state"), options());
+        lives_++;
+        put(found);
+        Life life(past, cut);
+        g_sync_fails = random_() % 6 == 0 ? random_() % 12 : SIZE_MAX;
+        g_events = &life.events;
+        life.heap = open_heap(state(), options());
+        if (life.heap != nullptr) {
+            life.note_found(stats_of(life.heap).last_commit);
+            const Work work = {GetParam().largest, 1 + random_() % 6, 1 + random_() % 4};
+            for (size_t i = 0; i < work.commits && step(life, work, state()); i++)
+                ;
+        }
+        leave(life);
         g_events = nullptr;
-        ASSERT_NE(heap, nullptr);
-        files_close(heap);
-        heap->process = 0;
-        cairn_persist_close(heap);
-        Pending pending = {disk, {}};
-        for (const Event &event : recovery) {
-            pending.add(event);
-            judge(pending.torn(random_), events);
-            judge(pending.whole(random_()), events);
-            if (HasFailure())
-                return;
+        g_sync_fails = SIZE_MAX;
+        EXPECT_TRUE(life.begun.size() > 1 || failed(life.events)) << "refused after " << cut;
+        const size_t stride = 1 + life.events.size() / 12;
+        for (size_t i = 0; i < life.events.size() && !HasFailure(); i++) {
+            disk.add(life.events[i], random_);
+            if ((i + cut) % stride == 0)
+                judge_behind(disk, life, i + 1, 4, depth + 1);
         }
     }
 
-    void judge_behind(const Pending &pending, size_t events, size_t most)
+    static bool failed(const std::vector<Event> &events)
+    {
+        return std::any_of(events.begin(), events.end(), [](auto &event) { return event.failed; });
+    }
+
+    void judge_behind(const Pending &pending, const Life &life, size_t events, size_t most,
+                      size_t depth)
     {
         const size_t writes = pending.writes.size();
         if (writes <= 16 && (size_t{1} << writes) <= most / 2) {
             for (uint64_t subset = 0; subset >> writes == 0 && !HasFailure(); subset++)
-                judge(pending.whole(subset), events);
+                judge(pending.whole(subset), life, events);
         } else {
-            judge(pending.whole(0), events);
-            judge(pending.whole(~uint64_t{0}), events);
+            judge(pending.whole(0), life, events);
+            judge(pending.whole(~uint64_t{0}), life, events);
             for (size_t i = 2; i < most / 2 && !HasFailure(); i++)
-                judge(pending.whole(random_()), events);
+                judge(pending.whole(random_()), life, events);
         }
         for (size_t i = 0; i < most / 2 && writes > 0 && !HasFailure(); i++) {
             const Disk disk = pending.torn(random_);
-            judge(disk, events);
-            if (random_() % 256 == 0)
-                judge_recovery(disk, events);
+            judge(disk, life, events);
+            if (depth < kLivesMost && random_() % kLifeEach == 0 && !HasFailure())
+                live_on(life, events, disk, {disk, {}}, depth);
         }
+        if (depth < kLivesMost && random_() % (kLifeEach / 4) == 0 && !HasFailure())
+            live_on(life, events, pending.whole(~uint64_t{0}), pending, depth);
     }
 
+    static constexpr size_t kLivesMost = 3;
+    static constexpr size_t kLifeEach = 64;
     Directory directory_;
-    Slots slots_;
     std::mt19937_64 random_;
-    std::vector<Event> events_;
-    std::map<size_t, uint64_t> begun_, acknowledged_; // by number of events before
-    size_t states_ = 0;
+    size_t states_ = 0, lives_ = 0;
 };
 
 TEST_P(Crash, EveryStateIsACommit)
 {
-    const size_t states = number_from("CAIRN_PERSIST_STATES", 400);
+    const size_t states = number_from("CAIRN_PERSIST_STATES", 300);
     const std::string path = directory_.file();
-    cairn_persist *heap = open_heap(path, options());
-    ASSERT_NE(heap, nullptr);
-    ASSERT_TRUE(Slots::set_up(heap));
-    slots_.note_commit(1);
-    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    Life life{Slots(seed())};
+    ASSERT_NE(life.heap = open_heap(path, options()), nullptr);
+    ASSERT_TRUE(Slots::set_up(life.heap));
+    life.slots.note_commit(1);
+    ASSERT_EQ(cairn_persist_commit(life.heap), 0);
     Pending pending;
     for (size_t i = 0; i < 3; i++)
         pending.durable.files[i] = read_file(path + kSuffixes[i]);
-    begun_[0] = acknowledged_[0] = 1;
-    g_events = &events_;
-    work(heap);
+    life.begun[0] = life.acknowledged[0] = 1;
+    g_events = &life.events;
+    const Work work = {GetParam().largest, GetParam().commits, GetParam().together};
+    for (size_t i = 0; i < work.commits; i++)
+        ASSERT_TRUE(step(life, work, path));
     g_events = nullptr;
-    cairn_persist_close(heap);
+    cairn_persist_close(life.heap);
 
-    const size_t most = std::max<size_t>(4, states / (events_.size() + 1));
-    const size_t stride = std::max<size_t>(1, 4 * events_.size() / states);
-    for (size_t i = 0; i < events_.size() && !HasFailure(); i++) {
-        pending.add(events_[i]);
-        if ((i + seed()) % stride == 0)
-            judge_behind(pending, i + 1, most);
+    const size_t most = std::max<size_t>(4, states / 2 / (life.events.size() + 1));
+    const size_t stride = std::max<size_t>(1, 8 * life.events.size() / states);
+    while (states_ < states && !HasFailure()) {
+        Pending disk = pending;
+        for (size_t i = 0; i < life.events.size() && !HasFailure(); i++) {
+            disk.add(life.events[i], random_);
+            if ((i + seed()) % stride == 0)
+                judge_behind(disk, life, i + 1, most, 0);
+        }
     }
-    RecordProperty("events", static_cast<int>(events_.size()));
-    RecordProperty("states", static_cast<int>(states_));
-    printf("%zu events, %zu states\n", events_.size(), states_);
+    printf("%zu events, %zu states, %zu lives\n", life.events.size(), states_, lives_);
 }
 
 INSTANTIATE_TEST_SUITE_P(

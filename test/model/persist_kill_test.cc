@@ -1,8 +1,10 @@
-// The persistent heap under kill -9: a program that counts and commits is killed at a random
-// instant, again and again; what it acknowledged is there, whole, when the next one opens the heap.
+// The persistent heap under kill -9: threads that count, allocate, free, write and commit, beside
+// checkpoints, growth and aborts, are killed at a random instant, again and again, also while they
+// open the heap; what was acknowledged is there, whole, when the next ones open it.
 //
-// CAIRN_PERSIST_KILLS: how many (default 150, for the full proof 100000), CAIRN_PERSIST_DIRECTORY:
-// where, for a file system that is not memory.
+// CAIRN_PERSIST_KILLS: how many (default 250, for the full proof 100000), CAIRN_PERSIST_SEED: of
+// the instants (default: random), CAIRN_PERSIST_DIRECTORY: where, for a file system that is not
+// memory.
 
 #include "region/persist_kit.h"
 
@@ -10,7 +12,10 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <array>
+#include <chrono>
 #include <random>
+#include <shared_mutex>
 #include <thread>
 
 namespace
@@ -18,18 +23,38 @@ namespace
 
 using namespace persist;
 
-constexpr size_t kCells = 64;
+constexpr size_t kThreads = 3;
+constexpr size_t kCells = 32; // of each thread
+using Counts = std::array<uint64_t, kThreads>;
 
 struct Shared {
-    uint64_t acknowledged; // the last count that a commit made durable
-    uint64_t begun;        // the last count that a commit was begun with
-    uint64_t fault;        // line of the check that failed
+    Counts acknowledged;    // each thread's last count that a commit made durable
+    Counts begun;           // the last counts that a commit was begun with
+    uint64_t fault;         // line of the check that failed
+    uint64_t opened;        // how often the heap was opened
+    uint64_t kinds[4];      // commits, checkpoints, growths, aborts that came to their end
+    uint64_t in_checkpoint; // is 1 during one
 };
 
-struct Table {
+struct Row {
     uint64_t count;
     cairn_offset cells[kCells]; // cell i: a block of (count at its last change) times its number
 };
+
+struct Table {
+    uint64_t total; // of all counts
+    Row rows[kThreads];
+};
+
+uint64_t count_of(uint64_t &value) { return __atomic_load_n(&value, __ATOMIC_SEQ_CST); }
+void raise_to(uint64_t &value, uint64_t least)
+{
+    uint64_t now = count_of(value);
+    while (now < least && !__atomic_compare_exchange_n(&value, &now, least, false, __ATOMIC_SEQ_CST,
+                                                       __ATOMIC_SEQ_CST))
+        ;
+}
+void add(uint64_t &value) { __atomic_fetch_add(&value, 1, __ATOMIC_SEQ_CST); }
 
 size_t size_of(uint64_t value, size_t cell) { return 16 + (value * 7919 + cell * 31) % 9000; }
 
@@ -39,24 +64,17 @@ void fail(Shared *shared, uint64_t line)
     _exit(1);
 }
 
-// All blocks as the count says: cell i was changed last by the greatest n <= count with n % kCells
-// == i.
-void verify(cairn_persist *heap, const Table *table, Shared *shared)
+void verify_row(const Row &row, Shared *shared)
 {
-    const uint64_t count = table->count;
-    if (cairn_persist_check(heap) != nullptr)
-        fail(shared, __LINE__);
-    if (count < shared->acknowledged || count > shared->begun)
-        fail(shared, __LINE__);
+    const uint64_t count = row.count;
     for (size_t cell = 0; cell < kCells; cell++) {
-        const auto *block =
-            static_cast<const unsigned char *>(cairn_offset_get(&table->cells[cell]));
+        const auto *block = static_cast<const unsigned char *>(cairn_offset_get(&row.cells[cell]));
         if (cell > count || (cell == 0 && count < kCells)) {
             if (block != nullptr)
                 fail(shared, __LINE__);
             continue;
         }
-        const uint64_t value = count - (count - cell) % kCells;
+        const uint64_t value = count - (count - cell) % kCells; // it was changed last at this
         if (block == nullptr)
             fail(shared, __LINE__);
         for (size_t i = 0; i < size_of(value, cell); i += 97)
@@ -65,79 +83,194 @@ void verify(cairn_persist *heap, const Table *table, Shared *shared)
     }
 }
 
-void count_up(cairn_persist *heap, Table *table)
+// All rows as their counts say, and these as one commit had them.
+void verify(cairn_persist *heap, const Table *table, Shared *shared)
 {
-    const uint64_t value = table->count + 1;
+    if (cairn_persist_check(heap) != nullptr)
+        fail(shared, __LINE__);
+    uint64_t total = 0;
+    for (size_t i = 0; i < kThreads; i++) {
+        const uint64_t count = table->rows[i].count;
+        total += count;
+        if (count < shared->acknowledged[i] || count > shared->begun[i])
+            fail(shared, __LINE__);
+        verify_row(table->rows[i], shared);
+    }
+    if (total != table->total)
+        fail(shared, __LINE__);
+}
+
+void count_up(cairn_persist *heap, Table *table, Row &row)
+{
+    const uint64_t value = row.count + 1;
     const size_t cell = value % kCells;
-    release(heap, cairn_offset_get(&table->cells[cell]));
+    release(heap, cairn_offset_get(&row.cells[cell]));
     auto *block = reinterpret_cast<unsigned char *>(allocate(heap, size_of(value, cell)));
     for (size_t i = 0; i < size_of(value, cell); i++)
         block[i] = static_cast<unsigned char>(value + i);
-    cairn_offset_set(&table->cells[cell], block);
-    table->count = value;
+    cairn_offset_set(&row.cells[cell], block);
+    row.count = value;
+    add(table->total);
 }
 
-[[noreturn]] void run(const std::string &path, Shared *shared, unsigned seed)
+class Program
 {
-    const unsigned pause = CAIRN_PERSIST_WRITERS_PAUSE;
-    const Options options = Options().log(300 << 10).with(seed % 2 == 0 ? pause : 0u);
-    cairn_persist *heap = open_heap(path, options);
-    if (heap == nullptr)
-        fail(shared, __LINE__);
-    auto *table = static_cast<Table *>(cairn_persist_get_root(heap, "table"));
-    if (table == nullptr) {
-        if (shared->acknowledged != 0)
+  public:
+    Program(const std::string &path, Shared *shared, unsigned seed) : shared_(shared), seed_(seed)
+    {
+        const unsigned pause = CAIRN_PERSIST_WRITERS_PAUSE;
+        const Options options = Options().log(300 << 10).with(seed % 2 == 0 ? pause : 0u);
+        heap_ = open_heap(path, options);
+        if (heap_ == nullptr)
             fail(shared, __LINE__);
-        table = reinterpret_cast<Table *>(allocate(heap, sizeof *table));
-        memset(table, 0, sizeof *table);
-        cairn_persist_set_root(heap, "table", table);
-    } else {
-        verify(heap, table, shared);
+        add(shared->opened);
     }
-    shared->acknowledged = table->count; // what was found is durable
-    std::mt19937 random(seed);
-    for (;;) {
-        const unsigned changes = 1 + random() % 4;
-        for (unsigned i = 0; i < changes; i++)
-            count_up(heap, table);
-        if (random() % 10 == 0) {
-            if (cairn_persist_abort(heap) != 0)
-                fail(shared, __LINE__);
-            table = static_cast<Table *>(cairn_persist_get_root(heap, "table"));
-            if (table == nullptr) // before the first commit
-                _exit(0);
-            continue;
+
+    // The table as it was found, or a new one.
+    void begin()
+    {
+        table_ = static_cast<Table *>(cairn_persist_get_root(heap_, "table"));
+        if (table_ != nullptr) {
+            verify(heap_, table_, shared_);
+            for (size_t i = 0; i < kThreads; i++) // what was found is durable, and the rest gone
+                shared_->acknowledged[i] = shared_->begun[i] = table_->rows[i].count;
+            return;
         }
-        __atomic_store_n(&shared->begun, table->count, __ATOMIC_SEQ_CST);
-        if (cairn_persist_commit(heap) != 0)
-            fail(shared, __LINE__);
-        __atomic_store_n(&shared->acknowledged, table->count, __ATOMIC_SEQ_CST);
+        if (shared_->acknowledged != Counts{})
+            fail(shared_, __LINE__);
+        table_ = reinterpret_cast<Table *>(allocate(heap_, sizeof *table_));
+        memset(table_, 0, sizeof *table_);
+        cairn_persist_set_root(heap_, "table", table_);
+        if (cairn_persist_commit(heap_) != 0)
+            fail(shared_, __LINE__);
     }
+
+    [[noreturn]] void run()
+    {
+        std::thread threads[kThreads];
+        for (size_t i = 0; i < kThreads; i++)
+            threads[i] = std::thread(&Program::work, this, i);
+        std::mt19937 random(seed_);
+        for (;;) {
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+            if (random() % 8 == 0)
+                grow();
+            shared_->in_checkpoint = 1;
+            if (cairn_persist_checkpoint(heap_) != 0)
+                fail(shared_, __LINE__);
+            shared_->in_checkpoint = 0;
+            add(shared_->kinds[1]);
+        }
+    }
+
+  private:
+    void grow()
+    {
+        const size_t size = stats_of(heap_).size_bytes;
+        if (size < (size_t{8} << 20) && cairn_persist_grow(heap_, size + 65536) != 0)
+            fail(shared_, __LINE__);
+        add(shared_->kinds[2]);
+    }
+
+    void abort()
+    {
+        const std::unique_lock<std::shared_mutex> alone(writers_);
+        if (cairn_persist_abort(heap_) != 0)
+            fail(shared_, __LINE__);
+        add(shared_->kinds[3]);
+    }
+
+    void commit()
+    {
+        Counts counts;
+        cairn_persist_ticket ticket;
+        {
+            const std::unique_lock<std::shared_mutex> alone(writers_);
+            for (size_t i = 0; i < kThreads; i++) {
+                counts[i] = table_->rows[i].count;
+                raise_to(shared_->begun[i], counts[i]);
+            }
+            if (cairn_persist_commit_async(heap_, &ticket) != 0)
+                fail(shared_, __LINE__);
+        }
+        if (cairn_persist_wait(heap_, ticket) != 0)
+            fail(shared_, __LINE__);
+        for (size_t i = 0; i < kThreads; i++)
+            raise_to(shared_->acknowledged[i], counts[i]);
+        add(shared_->kinds[0]);
+    }
+
+    void work(size_t index)
+    {
+        std::mt19937 random(static_cast<unsigned>(seed_ + 7 * index));
+        for (;;) {
+            const unsigned changes = 1 + random() % 4;
+            for (unsigned i = 0; i < changes; i++) {
+                const std::shared_lock<std::shared_mutex> beside(writers_);
+                count_up(heap_, table_, table_->rows[index]);
+            }
+            if (random() % 30 == 0)
+                abort();
+            else
+                commit();
+        }
+    }
+
+    Shared *shared_;
+    unsigned seed_;
+    cairn_persist *heap_ = nullptr;
+    Table *table_ = nullptr;
+    std::shared_mutex writers_; // held together by who writes, alone by who captures
+};
+
+// One in four while the heap is being opened.
+std::chrono::microseconds instant(std::mt19937 &random)
+{
+    return std::chrono::microseconds(random() % 4 == 0 ? random() % 1500 : random() % 12000);
 }
 
 TEST(PersistKill, AtRandomInstants)
 {
     const char *text = getenv("CAIRN_PERSIST_KILLS");
-    const int kills = text ? atoi(text) : 150;
+    const int kills = text ? atoi(text) : 250;
+    const char *seed_text = getenv("CAIRN_PERSIST_SEED");
+    const unsigned seed =
+        seed_text ? static_cast<unsigned>(atoi(seed_text)) : std::random_device{}();
     Directory directory;
     auto *shared = static_cast<Shared *>(
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    std::mt19937 random(std::random_device{}());
+    std::mt19937 random(seed);
+    uint64_t in_open = 0;
+    uint64_t in_checkpoint = 0;
     for (int i = 0; i < kills; i++) {
+        const uint64_t opened = shared->opened;
+        shared->in_checkpoint = 0;
+        const auto child_seed = static_cast<unsigned>(random());
         const pid_t child = fork();
-        if (child == 0)
-            run(directory.file(), shared, static_cast<unsigned>(random()));
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 25000));
+        if (child == 0) {
+            Program program(directory.file(), shared, child_seed);
+            program.begin();
+            program.run();
+        }
+        std::this_thread::sleep_for(instant(random));
         kill(child, SIGKILL);
         int status = 0;
         waitpid(child, &status, 0);
-        ASSERT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0)
-            << "kill " << i << ": line " << shared->fault << ", acknowledged "
-            << shared->acknowledged << ", begun " << shared->begun;
+        ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+            << "kill " << i << ", seed " << seed << ": line " << shared->fault << ", status "
+            << status;
+        in_open += shared->opened == opened;
+        in_checkpoint += shared->in_checkpoint;
     }
-    EXPECT_GT(shared->acknowledged, 10u);
-    printf("%d kills, %llu counted\n", kills,
-           static_cast<unsigned long long>(shared->acknowledged));
+    EXPECT_GT(shared->acknowledged[0], 10u);
+    printf("%d kills, seed %u: %llu while opening, %llu in a checkpoint; %llu commits, %llu "
+           "checkpoints, %llu growths, %llu aborts\n",
+           kills, seed, static_cast<unsigned long long>(in_open),
+           static_cast<unsigned long long>(in_checkpoint),
+           static_cast<unsigned long long>(shared->kinds[0]),
+           static_cast<unsigned long long>(shared->kinds[1]),
+           static_cast<unsigned long long>(shared->kinds[2]),
+           static_cast<unsigned long long>(shared->kinds[3]));
     munmap(shared, sizeof *shared);
 }
 
