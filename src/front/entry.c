@@ -10,7 +10,9 @@
  * only when named. */
 extern const char front_is_linked;
 extern void (*const front_early)(void);
-__attribute__((used)) static const void *const linked[] = {&front_is_linked, &front_early};
+extern const struct library_layout library_layout; /* for readers outside, base/layout.h */
+__attribute__((used)) static const void *const linked[] = {&front_is_linked, &front_early,
+                                                           &library_layout};
 
 static cold void *no_memory(void)
 {

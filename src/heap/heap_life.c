@@ -8,8 +8,8 @@
 #include "os/os.h"
 
 static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
-static struct heap *all_heaps;              /* atomic: stack that only grows */
-static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
+struct heap *all_heaps;
+static size_t orphan_count; /* atomic: hint, orphans not borrowed */
 /* Written in the child of a fork, before it has threads. On a line that nobody writes else: every
  * remote free reads it. */
 uint32_t heap_generation __attribute__((aligned(64)));

@@ -156,6 +156,8 @@ inline_always bool slab_is_frozen(const struct span *slab)
     return heap != NULL && heap->generation != heap_generation;
 }
 
+extern hidden_data struct heap *all_heaps; /* atomic: stack that only grows, linked by `next` */
+
 typedef void heap_visit(struct heap *heap, void *context);
 void heaps_each(heap_visit *visit, void *context);
 

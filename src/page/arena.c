@@ -9,7 +9,6 @@
 #include <errno.h>
 
 enum {
-    ARENA_LIMIT = 4096,
     FIRST_PAGES = (1 << 20) >> PAGE_SHIFT,
     STEP_PAGES = (64 << 20) >> PAGE_SHIFT,
     GROWTH = 8, /* times what there is, up to a step; from four steps on a quarter of it */
@@ -19,13 +18,13 @@ enum {
 /* Bounded by the bitmap, one bit a page, that must fit into a piece of metadata: 4 GiB. */
 static const size_t LARGEST_PAGES = (size_t)1 << 20;
 
-static struct arena *added[ARENA_LIMIT]; /* page lock writes: by age; readers look below `count` */
-static uint16_t sorted[ARENA_LIMIT];     /* page lock: places in `added`, by address */
-static size_t count;                     /* atomic, page lock writes */
+struct arena *arenas_added[ARENA_LIMIT];
+static uint16_t sorted[ARENA_LIMIT]; /* page lock: places in arenas_added, by address */
+size_t arenas_count;
 
-size_t arena_count(void) { return load_acquire(&count); } /* pairs with arena_insert */
+size_t arena_count(void) { return load_acquire(&arenas_count); } /* pairs with arena_insert */
 
-struct arena *arena_at(size_t index) { return added[index]; }
+struct arena *arena_at(size_t index) { return arenas_added[index]; }
 
 static bool holds(const struct arena *arena, const void *address)
 {
@@ -35,33 +34,33 @@ static bool holds(const struct arena *arena, const void *address)
 struct arena *arena_of(const void *address)
 {
     for (size_t i = 0; i < arena_count(); i++)
-        if (holds(added[i], address))
-            return added[i];
+        if (holds(arenas_added[i], address))
+            return arenas_added[i];
     return NULL;
 }
 
 struct arena *arena_find(const void *address)
 {
     size_t low = 0;
-    size_t high = count;
+    size_t high = arenas_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (added[sorted[middle]]->base <= (const char *)address)
+        if (arenas_added[sorted[middle]]->base <= (const char *)address)
             low = middle + 1;
         else
             high = middle;
     }
-    struct arena *arena = low > 0 ? added[sorted[low - 1]] : NULL;
+    struct arena *arena = low > 0 ? arenas_added[sorted[low - 1]] : NULL;
     return arena && holds(arena, address) ? arena : NULL;
 }
 
 struct arena *arena_with_room(size_t pages)
 {
     struct arena *best = NULL; /* the fullest that has room, so that the others stay whole */
-    for (size_t i = 0; i < count; i++) {
-        size_t room = added[i]->pages - added[i]->frontier;
+    for (size_t i = 0; i < arenas_count; i++) {
+        size_t room = arenas_added[i]->pages - arenas_added[i]->frontier;
         if (room >= pages && (best == NULL || room < best->pages - best->frontier))
-            best = added[i];
+            best = arenas_added[i];
     }
     return best;
 }
@@ -90,15 +89,15 @@ static int arena_insert(struct arena *arena)
 {
     if (!lock_acquire(&pages_state.lock))
         return -EAGAIN;
-    bool room = count < ARENA_LIMIT;
+    bool room = arenas_count < ARENA_LIMIT;
     if (room) {
-        size_t place = count;
-        for (; place > 0 && added[sorted[place - 1]]->base > arena->base; place--)
+        size_t place = arenas_count;
+        for (; place > 0 && arenas_added[sorted[place - 1]]->base > arena->base; place--)
             sorted[place] = sorted[place - 1];
-        sorted[place] = (uint16_t)count;
-        added[count] = arena;
+        sorted[place] = (uint16_t)arenas_count;
+        arenas_added[arenas_count] = arena;
         test_delay();
-        store_release(&count, count + 1); /* pairs with arena_count */
+        store_release(&arenas_count, arenas_count + 1); /* pairs with arena_count */
         store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
     }
     lock_release(&pages_state.lock);
@@ -147,8 +146,8 @@ static size_t find_hole(const struct arena *arena, size_t pages)
 /* Page lock. NULL when no arena has room. */
 static struct arena *claim(size_t pages, size_t *first)
 {
-    for (size_t i = 0; i < count; i++) {
-        struct arena *arena = added[i];
+    for (size_t i = 0; i < arenas_count; i++) {
+        struct arena *arena = arenas_added[i];
         *first = arena->hole_pages >= pages ? find_hole(arena, pages) : SIZE_MAX;
         if (*first == SIZE_MAX)
             continue;

@@ -19,6 +19,8 @@
 
 #include "page/span.h"
 
+enum { ARENA_LIMIT = 4096 };
+
 struct arena {
     char *base;        /* const after init */
     size_t pages;      /* const after init: reserved */
@@ -45,6 +47,8 @@ int arena_add(size_t pages);
 char *arena_commit(size_t pages, int *error);
 
 /* All arenas, in the order of their addition. No lock needed. */
+extern hidden_data struct arena *arenas_added[ARENA_LIMIT]; /* page lock writes: below the count */
+extern hidden_data size_t arenas_count;                     /* atomic, page lock writes */
 size_t arena_count(void);
 struct arena *arena_at(size_t index);
 

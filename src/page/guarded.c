@@ -28,14 +28,14 @@ static const size_t TRAP_MOST_BYTES = (size_t)64 << 20;
 
 static struct span *trapped[TRAP_COUNT]; /* atomic */
 static uint32_t kept_at[TRAP_COUNT];     /* atomic, hint: dirty_pages of the span at this place */
-static size_t kept_pages;                /* atomic: sum of dirty_pages over trapped spans */
-static size_t kept_low;      /* atomic, hint: lowest kept_pages since the last interval began */
+size_t guarded_kept;                     /* atomic: sum of dirty_pages over trapped spans */
+static size_t kept_low;      /* atomic, hint: lowest guarded_kept since the last interval began */
 static uint64_t trap_random; /* atomic: racing threads may take the same number */
 
 /* The trapped span's memory is not kept any more. */
 static void forget_kept(struct span *span)
 {
-    size_t now = fetch_sub_relaxed(&kept_pages, span->dirty_pages) - span->dirty_pages;
+    size_t now = fetch_sub_relaxed(&guarded_kept, span->dirty_pages) - span->dirty_pages;
     if (now < load_relaxed(&kept_low))
         store_relaxed(&kept_low, now);
     span->dirty_pages = 0;
@@ -107,7 +107,7 @@ static void drop_kept(struct span *span)
     forget_kept(span);
 }
 
-size_t guarded_kept_pages(void) { return load_relaxed(&kept_pages); }
+size_t guarded_kept_pages(void) { return load_relaxed(&guarded_kept); }
 
 size_t guarded_purge(size_t pages)
 {
@@ -126,7 +126,7 @@ size_t guarded_purge(size_t pages)
 void guarded_tick(void)
 {
     size_t unneeded = load_relaxed(&kept_low);
-    store_relaxed(&kept_low, load_relaxed(&kept_pages));
+    store_relaxed(&kept_low, load_relaxed(&guarded_kept));
     (void)guarded_purge(unneeded);
 }
 
@@ -243,7 +243,7 @@ static bool keep(struct span *span, size_t size_bytes)
 {
     size_t used = load_relaxed(&pages_state.huge_pages);
     size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used);
-    bool fits = fetch_add_relaxed(&kept_pages, (size_t)span->pages) + span->pages <= cap;
+    bool fits = fetch_add_relaxed(&guarded_kept, (size_t)span->pages) + span->pages <= cap;
     span->dirty_pages = span->pages;
     if (fits && os_resident(span->base, size_bytes) >= size_bytes / 4 * 3 &&
         os_protect(span->base, size_bytes, OS_NONE) == 0)

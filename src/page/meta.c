@@ -39,7 +39,7 @@ static_check(RANGE_MOST <= UNITS_MASK, "they are counted in an address's low bit
 
 static uintptr_t rows[META_KINDS][ROWS]; /* atomic */
 static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
-static size_t total_bytes;               /* atomic */
+size_t meta_total_bytes;
 
 /* atomic: where the current range is not used yet, in the low bits how many units from there.
  * Exchanged as one word; no value comes twice. */
@@ -49,7 +49,7 @@ static uintptr_t range;
  * replaced first. False when memory is out. */
 static bool renew_range(uintptr_t seen, size_t least)
 {
-    size_t quarter = load_relaxed(&total_bytes) / UNIT_BYTES / 4;
+    size_t quarter = load_relaxed(&meta_total_bytes) / UNIT_BYTES / 4;
     size_t units = smaller_of(larger_of(quarter, RANGE_LEAST), RANGE_MOST);
     for (units = larger_of(units, least);; units = larger_of(units / 4, least)) {
         char *start = fenced_reserve(units * UNIT_BYTES, false);
@@ -92,7 +92,7 @@ static char *take_of_range(size_t units, size_t least, size_t *size_bytes)
 static char *map_chunk(size_t least, size_t *size_bytes)
 {
     size_t units = align_up(least, UNIT_BYTES) / UNIT_BYTES;
-    size_t eighth = load_relaxed(&total_bytes) / UNIT_BYTES / 8;
+    size_t eighth = load_relaxed(&meta_total_bytes) / UNIT_BYTES / 8;
     size_t wanted = larger_of(smaller_of(eighth, CHUNK_MOST), units);
     char *start = units <= RANGE_MOST ? take_of_range(wanted, units, size_bytes) : NULL;
     if (start)
@@ -142,7 +142,7 @@ void *meta_take(enum meta_kind kind, size_t size_bytes)
         struct chunk *fresh = make_chunk(kind, size_bytes);
         if (fresh == NULL)
             return NULL;
-        fetch_add_relaxed(&total_bytes, fresh->size_bytes);
+        fetch_add_relaxed(&meta_total_bytes, fresh->size_bytes);
         if (compare_swap_acq_rel(&chunks[kind], &chunk, fresh))
             chunk = fresh;
         /* else another thread brought one meanwhile; ours is lost, at most once for each of its
@@ -177,4 +177,4 @@ void meta_forget_chunks(void)
     }
 }
 
-size_t meta_bytes(void) { return load_relaxed(&total_bytes); }
+size_t meta_bytes(void) { return load_relaxed(&meta_total_bytes); }

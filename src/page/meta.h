@@ -24,6 +24,7 @@ void *meta_take_near(enum meta_kind kind, size_t size_bytes);
 void meta_forget_chunks(void);
 
 /* Address space in use for metadata. */
+extern hidden_data size_t meta_total_bytes; /* atomic */
 size_t meta_bytes(void);
 
 enum { META_CHUNK_BYTES = 256 * 1024 }; /* the longest, but for larger pieces */

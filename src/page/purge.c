@@ -52,6 +52,7 @@ static size_t purge_one(void)
     span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
     size_t purged = before - span->dirty_pages;
     pages_state.purged_pages += purged;
+    pages_state.purges++;
     span_release(arena, span);
     note_dirty_low();
     lock_release(&pages_state.lock);

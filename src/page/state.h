@@ -16,6 +16,7 @@ struct page_state {
     size_t dirty_pages;         /* page lock, read without as a hint: sum over free spans */
     size_t dirty_low;           /* page lock: lowest dirty_pages since the last interval began */
     size_t purged_pages;        /* page lock: in total */
+    size_t purges;              /* page lock: in total, one span each */
     size_t huge_pages;          /* atomic: pages of huge blocks */
     size_t huge_count;          /* atomic */
     size_t reserved_pages;      /* page lock; read as a hint without it */
@@ -60,6 +61,7 @@ void defer_fenced(struct span *span, size_t least);
 
 /* Guarded blocks that were freed, see guarded.c: pages of memory that is kept; gives up to so many
  * back, and returns their number; what is due at the end of a decay interval. No lock held. */
+extern hidden_data size_t guarded_kept; /* atomic */
 size_t guarded_kept_pages(void);
 size_t guarded_purge(size_t pages);
 void guarded_tick(void);

@@ -43,6 +43,12 @@ def persist_program():
     return pathlib.Path(override) if override else _find("cairn-persist")
 
 
+def look_program():
+    """The path of cairn-look; CAIRN_LOOK in the environment overrides it."""
+    override = os.environ.get("CAIRN_LOOK")
+    return pathlib.Path(override) if override else _find("cairn-look")
+
+
 def probe_library():
     """The path of the library that tells which malloc serves a process."""
     beside = measure_program().parent / "libcairn-probe.so"

@@ -1,0 +1,44 @@
+/* The root of the description for readers outside, and the ELF note that leads to it: see
+ * base/layout.h. No code. */
+#include "base/layout.h"
+#include "cairn/api.h"
+#include "watch/guarded_slots.h"
+
+extern const struct library_layout library_layout __attribute__((visibility("hidden")));
+
+static const struct guarded_layout guarded_layout = {
+    .pool = &guarded_pool,
+    .slot_count = SLOT_COUNT,
+    .slot_bytes = sizeof(struct guarded_slot),
+    .state_live = SLOT_LIVE,
+    .pool_start = layout_field_of(struct guarded_pool, start),
+    .pool_page_bytes = layout_field_of(struct guarded_pool, page_bytes),
+    .pool_slot_bytes = layout_field_of(struct guarded_pool, slot_bytes),
+    .pool_slots = layout_field_of(struct guarded_pool, slots),
+    .slot_state = layout_field_of(struct guarded_slot, state),
+    .slot_turn = layout_field_of(struct guarded_slot, turn),
+};
+
+__attribute__((used)) const struct library_layout library_layout = {
+    .magic = LAYOUT_MAGIC,
+    .version = LAYOUT_VERSION,
+    .bytes = sizeof(struct library_layout),
+    .library_version = CAIRN_VERSION,
+    .page = &page_layout,
+    .heap = &heap_layout,
+    .guarded = &guarded_layout,
+    .page_bytes = sizeof(struct page_layout),
+    .heap_bytes = sizeof(struct heap_layout),
+    .guarded_bytes = sizeof(struct guarded_layout),
+};
+static_check(sizeof LAYOUT_MAGIC == sizeof library_layout.magic, "with its final 0");
+
+/* Distances between symbols are the linker's to fill in, so the note needs no relocation. */
+static_check(LAYOUT_NOTE == 1 && sizeof LAYOUT_NOTE_NAME == 6, "as it stands here");
+__asm__(".pushsection .note.cairn, \"a\", %note\n"
+        ".balign 4\n"
+        ".long 6, 8, 1\n"
+        ".asciz \"" LAYOUT_NOTE_NAME "\"\n"
+        ".balign 4\n"
+        ".quad library_layout - .\n"
+        ".popsection\n");

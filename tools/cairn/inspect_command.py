@@ -1,0 +1,219 @@
+"""`cairn inspect`: what lies where in the heap of a process or a core file."""
+
+import json
+import sys
+
+import typer
+from rich.table import Table
+
+from cairn.console import out, say
+from cairn.errors import UserError, as_sentences
+from cairn.look import Census, look, pass_on
+
+CLASSES_SHOWN = 16
+LARGEST_SHOWN = 5
+HARDENING = {0: "", 1: " (light hardening)", 2: " (hardened)"}
+STATES = {"R": "running", "S": "asleep", "D": "asleep", "T": "stopped", "t": "stopped",
+          "Z": "ended"}
+
+
+def bytes_text(size):
+    """A number of bytes in at most 9 signs."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return ""
+
+
+def share(part, whole):
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+def target_text(target):
+    """The sentence that says what was read."""
+    program = f" ({target['program']})" if target["program"] else ""
+    if target["kind"] == "process":
+        what = f"process {target['pid']}{program}, {STATES.get(target['state'], 'running')}"
+    else:
+        what = f"core file{program}"
+    return f"{what}: Cairn {target['version']}{HARDENING.get(target['hardening'], '')}"
+
+
+def _table(title, *columns):
+    out.print()
+    out.print(title, style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+    return table
+
+
+def _print_kinds(census):
+    measured = census.is_measured()
+    table = _table("Where it is", "", "count", "bytes", *(["resident"] if measured else []))
+
+    def row(name, count, size, resident):
+        cells = [name, str(count) if count is not None else "", bytes_text(size)]
+        if measured:
+            cells.append(bytes_text(resident) if resident is not None else "")
+        table.add_row(*cells)
+
+    def kind_row(name, kind):
+        values = census.kinds[kind]
+        if values["count"]:
+            row(name, values["count"], values["bytes"], values.get("resident_bytes", 0))
+
+    row("live in slabs", census.sum("live"), census.sum("live_bytes"), None)
+    row("  slabs of them", census.sum("slabs"), census.sum("slab_bytes"),
+        census.sum("resident_bytes"))
+    kind_row("large blocks", "large")
+    kind_row("blocks with own mappings", "huge")
+    if census.sampled["live"]:
+        row("sampled blocks", census.sampled["live"], census.sampled["live_bytes"], None)
+    kind_row("freed, kept by threads", "kept")
+    kind_row("freed, addresses fault", "trapped")
+    kind_row("pages of other allocators", "run")
+    kind_row("free runs of pages", "free")
+    row("metadata", None, census.pages["metadata_bytes"],
+        census.pages.get("metadata_resident_bytes"))
+    out.print(table)
+
+
+def _print_classes(census, every):
+    rows = sorted(census.classes, key=lambda row: -row["slab_bytes"])
+    shown = rows if every else rows[:CLASSES_SHOWN]
+    table = _table("Slabs, by size of their blocks", "size", "slabs", "live", "free", "fill",
+                   "live bytes", "slab bytes", "no block in")
+    for row in sorted(shown, key=lambda row: row["size_bytes"]):
+        free = row["slots"] - row["live"]
+        table.add_row(str(row["size_bytes"]), str(row["slabs"]), str(row["live"]), str(free),
+                      share(row["live"], row["slots"]), bytes_text(row["live_bytes"]),
+                      bytes_text(row["slab_bytes"]), bytes_text(row["idle_bytes"]))
+    out.print(table)
+    if len(shown) < len(rows):
+        rest = rows[len(shown):]
+        say(f"and {len(rest)} more sizes with {bytes_text(sum(r['slab_bytes'] for r in rest))} of "
+            "slabs (--all)")
+    sparse = census.sum("sparse_slabs")
+    if sparse:
+        say(f"{sparse} slabs are an eighth full at most: {bytes_text(census.sum('sparse_bytes'))} "
+            f"held by {census.sum('sparse_live')} blocks")
+
+
+def _print_heaps(census, every):
+    rows = sorted(census.heaps, key=lambda row: -row["slab_bytes"])
+    shown = rows if every else rows[:CLASSES_SHOWN]
+    table = _table("Thread heaps", "heap", "thread", "slabs", "live", "live bytes", "slab bytes",
+                   "to collect", "kept")
+    for row in shown:
+        table.add_row(f"{row['address']:x}", row["owner"], str(row["slabs"]), str(row["live"]),
+                      bytes_text(row["live_bytes"]), bytes_text(row["slab_bytes"]),
+                      bytes_text(row["remote_bytes"]), bytes_text(row["kept_bytes"]))
+    out.print(table)
+    if len(shown) < len(rows):
+        say(f"and {len(rows) - len(shown)} more heaps (--all)")
+
+
+def _print_free(census):
+    rows = [row for row in census.lengths if row["name"] == "free"]
+    if rows:
+        table = _table("Free runs of pages, by length", "from", "count", "bytes")
+        for row in rows:
+            table.add_row(bytes_text(row["from_bytes"]), str(row["count"]),
+                          bytes_text(row["bytes"]))
+        out.print(table)
+        say(f"{bytes_text(census.kinds['free']['dirty_bytes'])} of them not given back yet")
+    if census.largest:
+        table = _table("Largest blocks", "address", "bytes")
+        for row in census.largest[:LARGEST_SHOWN]:
+            table.add_row(f"{row['address']:#x}", bytes_text(row["bytes"]))
+        out.print(table)
+
+
+def _print_json(value):
+    out.file.write(json.dumps(value, indent=2) + "\n")
+
+
+def _inspect_all(target, every, as_json):
+    census = Census(target)
+    if as_json:
+        _print_json({
+            "target": census.target, "classes": census.classes, "heaps": census.heaps,
+            "kinds": list(census.kinds.values()), "lengths": census.lengths,
+            "largest": census.largest, "sampled": census.sampled, "pages": census.pages,
+            "doubts": census.doubts})
+        return
+    say(target_text(census.target))
+    for remark in census.remarks():
+        say(remark)
+    _print_kinds(census)
+    _print_classes(census, every)
+    _print_heaps(census, every)
+    _print_free(census)
+
+
+def _block_lines(rows):
+    """Sentences about one address."""
+    found = dict(rows)
+    block, slab = found.get("block"), found.get("slab")
+    if "foreign" in found:
+        foreign = found["foreign"]
+        if foreign.get("unmapped"):
+            yield "nothing is mapped there, as far as the target shows"
+        else:
+            name = foreign["name"] or "without a name"
+            yield f"no memory of Cairn's: in the mapping {foreign.get('mapping', '')} {name}"
+        return
+    if "start" not in block:
+        yield str(block["state"])
+    else:
+        yield f"{block['state']}: {block['size_bytes']} bytes from {block['start']:#x}"
+        if block["offset"]:
+            yield f"the address is {block['offset']} bytes into it"
+    if slab:
+        owner = " packed," if slab["packed"] else ""
+        yield (f"in the slab at {slab['start']:#x} of {slab['bytes']} bytes,{owner} "
+               f"{slab['live']} of {slab['slots']} slots live, header at {slab['header']:#x}")
+        if slab["kept"]:
+            yield "the slab is empty, and its thread keeps it"
+        else:
+            frozen = ", of a thread that a fork left behind" if slab["frozen"] else ""
+            yield f"of the thread heap at {slab['heap']:#x}{frozen}"
+
+
+def _inspect_address(target, address, as_json):
+    rows = look("address", target, address)
+    if as_json:
+        _print_json(dict(rows))
+        return
+    say(target_text(dict(rows)["target"]))
+    for line in _block_lines(rows):
+        say(line)
+
+
+@as_sentences
+def inspect(
+        target: str = typer.Argument(..., metavar="PID|CORE", show_default=False,
+                                     help="A process, or a core file of one."),
+        address: str = typer.Argument(None, metavar="ADDRESS", show_default=False,
+                                      help="Report what lies at this address only."),
+        blocks: bool = typer.Option(False, "--blocks",
+                                    help="List every live block: its address and size in bytes."),
+        every: bool = typer.Option(False, "--all", help="Show all sizes and all heaps."),
+        as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
+    """What lies where in the heap of a process or a core file.
+
+    Read from outside: nothing runs in the process, which may be stopped.
+    """
+    if address is not None and blocks:
+        raise UserError("--blocks lists all blocks, so it takes no ADDRESS")
+    if blocks:
+        sys.stdout.flush()
+        status = pass_on("blocks", target)
+        if status:
+            raise typer.Exit(status if status > 0 else 128 - status)
+    elif address is not None:
+        _inspect_address(target, address, as_json)
+    else:
+        _inspect_all(target, every, as_json)

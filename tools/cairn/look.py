@@ -1,0 +1,90 @@
+"""What cairn-look reads of another process, or of a core file, from outside."""
+
+import subprocess
+
+from cairn import files
+from cairn.errors import UserError, signal_name
+
+
+def _value(word):
+    name, _, text = word.partition("=")
+    try:
+        return name, int(text, 0)
+    except ValueError:
+        return name, text
+
+
+def _failure(process, text):
+    if process.returncode < 0:
+        return UserError(f"cairn-look was ended by {signal_name(-process.returncode)}: {text}")
+    return UserError(text or f"cairn-look ended with status {process.returncode}")
+
+
+def look(command, target, *arguments):
+    """The lines that cairn-look prints, each as (what it is of, its values by name)."""
+    process = subprocess.run([str(files.look_program()), command, target, *arguments],
+                             stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                             errors="backslashreplace", check=False)
+    if process.returncode:
+        raise _failure(process, process.stderr.strip())
+    rows = []
+    for line in process.stdout.splitlines():
+        kind, *words = line.split("\t")
+        values = dict(_value(word) for word in words)
+        for name in ("program", "library", "version", "name", "state", "owner"):
+            if name in values:
+                values[name] = str(values[name])
+        rows.append((kind, values))
+    return rows
+
+
+def pass_on(command, target):
+    """Runs cairn-look with our own output; returns its exit status."""
+    return subprocess.run([str(files.look_program()), command, target],
+                          stdin=subprocess.DEVNULL, check=False).returncode
+
+
+class Census:
+    """The count of a whole heap."""
+
+    def __init__(self, target):
+        rows = look("census", target)
+        self.target = self._one(rows, "target")
+        self.pages = self._one(rows, "pages")
+        self.sampled = self._one(rows, "sampled")
+        self.doubts = self._one(rows, "doubts")
+        self.classes = [values for kind, values in rows if kind == "class"]
+        self.heaps = [values for kind, values in rows if kind == "heap"]
+        self.kinds = {values["name"]: values for kind, values in rows if kind == "kind"}
+        self.lengths = [values for kind, values in rows if kind == "length"]
+        self.largest = [values for kind, values in rows if kind == "largest"]
+
+    @staticmethod
+    def _one(rows, wanted):
+        return next(values for kind, values in rows if kind == wanted)
+
+    def sum(self, name):
+        """Over all classes."""
+        return sum(row.get(name, 0) for row in self.classes)
+
+    def is_measured(self):
+        """Whether it is known which pages have memory: not of a core file."""
+        return "metadata_resident_bytes" in self.pages
+
+    def remarks(self):
+        """What a reader of the figures has to know, a sentence each."""
+        target, doubts = self.target, self.doubts
+        if target["kind"] == "process" and not target["stopped"]:
+            yield ("The process was running while it was read: figures may be of different "
+                   "instants. Stop it (kill -STOP) for exact ones.")
+        if target.get("missing_bytes"):
+            yield (f"The core file was cut: {target['missing_bytes']} of {target['core_bytes']} "
+                   "bytes are missing, and what lay in them is not counted.")
+        if doubts["unreadable"]:
+            yield (f"{doubts['unreadable']} pieces of metadata could not be read: what they tell "
+                   "of is not counted.")
+        if doubts["torn"]:
+            yield f"{doubts['torn']} entries were changing while they were read; they are left out."
+        if target["other_libraries"]:
+            yield (f"{target['other_libraries']} more Cairn libraries are loaded, each with a heap "
+                   "of its own; this is the largest.")

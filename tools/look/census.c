@@ -1,0 +1,338 @@
+// Counting a heap: by class, by thread heap, by kind of span, and what lies free.
+#include "look.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST = 20, LOGS = 48, HEAPS_MOST = 1 << 20, ROWS = 257 };
+
+struct class_row {
+    uint64_t slabs, kept, bytes, resident, counts[SLOT_STATES];
+    uint64_t sparse_slabs, sparse_bytes, sparse_live; // slabs that are an eighth full at most
+    uint64_t idle_bytes; // pages of slabs, not kept ones, in which no live block lies
+};
+
+struct heap_row {
+    uint64_t address, slabs, bytes, live, live_bytes, remote, remote_bytes;
+    bool listed;
+};
+
+struct kind_row {
+    uint64_t count, bytes, resident, dirty_bytes, largest;
+    uint64_t log_count[LOGS], log_bytes[LOGS]; // by the highest bit of the length
+};
+
+struct large_block {
+    uint64_t address, bytes;
+};
+
+static struct class_row classes[ROWS];
+static struct kind_row kinds[SPAN_KINDS];
+static struct heap_row *heaps;
+static size_t heap_count, heaps_most;
+static struct large_block largest[LARGEST];
+static size_t largest_count;
+static uint64_t sampled[2], sampled_bytes[2]; // freed, live
+static bool *is_metadata;                     // by the number of the mapping
+
+static void note_metadata(const struct look *look, uint64_t address)
+{
+    const struct mapping *mapping = mapping_of(look->target, address);
+    if (mapping && is_metadata)
+        is_metadata[mapping - look->target->mappings] = true;
+}
+
+// The row of a heap; few heaps, or runs of slabs of the same one.
+static struct heap_row *heap_row_of(uint64_t address)
+{
+    static size_t last;
+    if (last < heap_count && heaps[last].address == address)
+        return &heaps[last];
+    for (last = 0; last < heap_count; last++)
+        if (heaps[last].address == address)
+            return &heaps[last];
+    if (heap_count == heaps_most) {
+        heaps_most = heaps_most ? 2 * heaps_most : 64;
+        heaps = take_memory(heaps, heaps_most * sizeof *heaps);
+    }
+    heaps[heap_count] = (struct heap_row){.address = address};
+    last = heap_count++;
+    return &heaps[last];
+}
+
+static uint64_t idle_bytes_of(const struct span_view *slab, const struct slab_slots *slots)
+{
+    uint64_t idle = slab->bytes, page_end = 0; // the end of the last page with a live block
+    for (uint64_t i = 0; i < slots->count; i++) {
+        if (slots->states[i] != SLOT_IS_LIVE)
+            continue;
+        uint64_t first = i * slots->size_bytes / 4096 * 4096;
+        uint64_t end = ((i + 1) * slots->size_bytes + 4095) / 4096 * 4096;
+        first = first < page_end ? page_end : first;
+        if (end > first)
+            idle -= end - first;
+        page_end = end > page_end ? end : page_end;
+    }
+    return idle;
+}
+
+static void see_slab(struct look *look, const struct span_view *slab)
+{
+    static struct slab_slots slots;
+    struct class_row *row =
+        &classes[slab->packed ? look->library->heap.class_count : slab->size_class];
+    if (!read_slots(look, slab, &slots))
+        return;
+    bool is_void = slab->size_class == look->library->heap.void_class; // has no memory
+    uint64_t bytes = is_void ? 0 : slab->bytes;
+    uint64_t live = slots.counts[SLOT_IS_LIVE], live_bytes = is_void ? 0 : live * slots.size_bytes;
+    uint64_t resident;
+    row->slabs++;
+    row->kept += slab->owner == 0;
+    row->bytes += bytes;
+    row->resident += count_resident(look->target, slab->start, bytes, &resident) ? resident : 0;
+    for (int i = 0; i < SLOT_STATES; i++)
+        row->counts[i] += slots.counts[i];
+    note_metadata(look, slab->links);
+    if (slab->owner == 0)
+        return;
+    if (live * 8 <= slots.count) {
+        row->sparse_slabs++;
+        row->sparse_bytes += bytes;
+        row->sparse_live += live;
+    }
+    row->idle_bytes += is_void ? 0 : idle_bytes_of(slab, &slots);
+    struct heap_row *heap = heap_row_of(slab->heap);
+    heap->slabs++;
+    heap->bytes += bytes;
+    heap->live += live;
+    heap->live_bytes += live_bytes;
+    heap->remote += slots.counts[SLOT_IS_REMOTE];
+    heap->remote_bytes += slots.counts[SLOT_IS_REMOTE] * slots.size_bytes;
+}
+
+static void note_largest(const struct span_view *span)
+{
+    size_t place = largest_count < LARGEST ? largest_count++ : LARGEST - 1;
+    if (largest[place].bytes > span->bytes)
+        return;
+    for (; place > 0 && largest[place - 1].bytes < span->bytes; place--)
+        largest[place] = largest[place - 1];
+    largest[place] = (struct large_block){span->start, span->bytes};
+}
+
+static void see(struct look *look, const struct span_view *span, void *context)
+{
+    (void)context;
+    struct kind_row *row = &kinds[span->kind];
+    uint64_t resident = 0;
+    note_metadata(look, span->header);
+    row->count++;
+    row->bytes += span->bytes;
+    row->dirty_bytes += span->dirty_pages << look->library->page.page_shift;
+    row->largest = span->bytes > row->largest ? span->bytes : row->largest;
+    for (int log = 0; log < LOGS; log++)
+        if (span->bytes >> log == 1) {
+            row->log_count[log]++;
+            row->log_bytes[log] += span->bytes;
+        }
+    if (span->kind == SPAN_IS_SLAB)
+        see_slab(look, span);
+    else if (count_resident(look->target, span->start, span->bytes, &resident))
+        row->resident += resident;
+    if (span->kind == SPAN_IS_LARGE || span->kind == SPAN_IS_HUGE)
+        note_largest(span);
+}
+
+static void see_guarded(struct look *look, uint64_t block, uint64_t bytes, bool live, void *context)
+{
+    (void)look, (void)block, (void)context;
+    sampled[live]++;
+    sampled_bytes[live] += bytes;
+}
+
+static void print_resident(const struct look *look, uint64_t bytes)
+{
+    if (look->target->residence >= 0)
+        printf("\tresident_bytes=%" PRIu64, bytes);
+    putchar('\n');
+}
+
+static void print_classes(struct look *look)
+{
+    const struct library *library = look->library;
+    for (uint32_t i = 0; i <= library->heap.class_count; i++) {
+        const struct class_row *row = &classes[i];
+        bool packed = i == library->heap.class_count, is_void = i == library->heap.void_class;
+        uint64_t size = is_void ? 0 : packed ? library->heap.packed_bytes : library->class_bytes[i];
+        if (row->slabs == 0)
+            continue;
+        uint64_t slots = 0;
+        for (int j = 0; j < SLOT_STATES; j++)
+            slots += row->counts[j];
+        printf("class\tindex=%u\tpacked=%d\tsize_bytes=%" PRIu64 "\tslabs=%" PRIu64
+               "\tkept_slabs=%" PRIu64 "\tslab_bytes=%" PRIu64 "\tslots=%" PRIu64 "\tlive=%" PRIu64
+               "\tfree=%" PRIu64 "\tremote=%" PRIu64 "\tquarantined=%" PRIu64 "\tunused=%" PRIu64
+               "\tlive_bytes=%" PRIu64 "\tsparse_slabs=%" PRIu64 "\tsparse_bytes=%" PRIu64
+               "\tsparse_live=%" PRIu64 "\tidle_bytes=%" PRIu64,
+               i, packed, size, row->slabs, row->kept, row->bytes, slots, row->counts[SLOT_IS_LIVE],
+               row->counts[SLOT_IS_FREE], row->counts[SLOT_IS_REMOTE],
+               row->counts[SLOT_IS_QUARANTINED], row->counts[SLOT_IS_UNUSED],
+               row->counts[SLOT_IS_LIVE] * size, row->sparse_slabs, row->sparse_bytes,
+               row->sparse_live, row->idle_bytes);
+        print_resident(look, row->resident);
+    }
+}
+
+// What the heap keeps of empty slabs and freed runs.
+static uint64_t kept_of(struct look *look, uint64_t heap)
+{
+    uint64_t places[1024], bytes = 0;
+    uint32_t count = look->library->heap.kept_places;
+    if (!read_small(look->target, heap + look->library->heap.heap_kept.offset, places, count * 8))
+        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct span_view span;
+        uint64_t header = places[i] & ~(uint64_t)1, torn = look->torn;
+        if (header != 0 && (view_span(look, header, 0, &span), span.bytes < (uint64_t)1 << 32))
+            bytes += span.bytes;
+        look->torn = torn; // the address is not asked for here
+    }
+    return bytes;
+}
+
+static void list_heaps(struct look *look)
+{
+    uint64_t heap = 0;
+    (void)read_small(look->target, address_of(look->library->heap.all_heaps), &heap, 8);
+    for (size_t i = 0; heap != 0 && i < HEAPS_MOST; i++) {
+        struct heap_row *row = heap_row_of(heap);
+        if (row->listed)
+            return;
+        row->listed = true;
+        note_metadata(look, heap);
+        if (!read_field(look->target, heap, look->library->heap.heap_next, &heap))
+            return;
+    }
+}
+
+static void print_heaps(struct look *look)
+{
+    const struct heap_layout *heap = &look->library->heap;
+    for (size_t i = 0; i < heap_count; i++) {
+        const struct heap_row *row = &heaps[i];
+        uint64_t state = UINT64_MAX, mailbox = 0;
+        (void)read_field(look->target, row->address, heap->heap_state, &state);
+        (void)read_field(look->target, row->address, heap->heap_mailbox, &mailbox);
+        const char *words = heap_is_frozen(look, row->address) ? "frozen"
+                            : state == heap->state_active      ? "alive"
+                            : state == heap->state_orphan      ? "ended"
+                            : state == heap->state_busy        ? "borrowed"
+                                                               : "unknown";
+        printf("heap\taddress=%#" PRIx64 "\towner=%s\tslabs=%" PRIu64 "\tslab_bytes=%" PRIu64
+               "\tlive=%" PRIu64 "\tlive_bytes=%" PRIu64 "\tremote=%" PRIu64
+               "\tremote_bytes=%" PRIu64 "\tkept_bytes=%" PRIu64 "\tmail=%d\n",
+               row->address, words, row->slabs, row->bytes, row->live, row->live_bytes, row->remote,
+               row->remote_bytes, kept_of(look, row->address), mailbox != 0);
+    }
+}
+
+static void print_kinds(struct look *look)
+{
+    static const char *const names[SPAN_KINDS] = {
+        [SPAN_IS_SLAB] = "slab",       [SPAN_IS_LARGE] = "large", [SPAN_IS_HUGE] = "huge",
+        [SPAN_IS_FREE] = "free",       [SPAN_IS_KEPT] = "kept",   [SPAN_IS_RUN] = "run",
+        [SPAN_IS_TRAPPED] = "trapped", [SPAN_IS_GUARDED] = "",
+    };
+    for (int i = 0; i < SPAN_KINDS; i++) {
+        if (i == SPAN_IS_SLAB || i == SPAN_IS_GUARDED)
+            continue;
+        printf("kind\tname=%s\tcount=%" PRIu64 "\tbytes=%" PRIu64 "\tdirty_bytes=%" PRIu64
+               "\tlargest_bytes=%" PRIu64,
+               names[i], kinds[i].count, kinds[i].bytes, kinds[i].dirty_bytes, kinds[i].largest);
+        print_resident(look, kinds[i].resident);
+        for (int log = 0; log < LOGS; log++)
+            if (kinds[i].log_count[log] != 0)
+                printf("length\tname=%s\tfrom_bytes=%" PRIu64 "\tcount=%" PRIu64 "\tbytes=%" PRIu64
+                       "\n",
+                       names[i], (uint64_t)1 << log, kinds[i].log_count[log],
+                       kinds[i].log_bytes[log]);
+    }
+    for (size_t i = 0; i < largest_count; i++)
+        printf("largest\taddress=%#" PRIx64 "\tbytes=%" PRIu64 "\n", largest[i].address,
+               largest[i].bytes);
+    printf("sampled\tlive=%" PRIu64 "\tlive_bytes=%" PRIu64 "\tfreed=%" PRIu64 "\n", sampled[1],
+           sampled_bytes[1], sampled[0]);
+}
+
+static uint64_t state_field(struct look *look, struct layout_field place)
+{
+    uint64_t value;
+    (void)read_field(look->target, address_of(look->library->page.state), place, &value);
+    return value;
+}
+
+static uint64_t word_at(struct look *look, const void *pointer)
+{
+    uint64_t value;
+    return read_small(look->target, address_of(pointer), &value, 8) ? value : 0;
+}
+
+// Of the mappings that headers, links, heaps and the page map lie in, but for those of arenas,
+// which lend some when the system has none.
+static uint64_t metadata_resident(struct look *look)
+{
+    const struct page_layout *page = &look->library->page;
+    uint64_t count = word_at(look, page->arena_count);
+    note_metadata(look, address_of(page->page_map) + page->map_root);
+    for (uint64_t i = 0; i < count && i < page->arena_limit; i++) {
+        uint64_t arena, base;
+        if (!read_small(look->target, address_of(page->arenas) + 8 * i, &arena, 8) ||
+            !read_field(look->target, arena, page->arena_base, &base))
+            continue;
+        note_metadata(look, arena);
+        const struct mapping *mapping = mapping_of(look->target, base);
+        if (mapping)
+            is_metadata[mapping - look->target->mappings] = false;
+    }
+    return mappings_resident(look->target, is_metadata);
+}
+
+static void print_pages(struct look *look)
+{
+    const struct page_layout *page = &look->library->page;
+    unsigned shift = page->page_shift;
+    uint64_t kept = word_at(look, page->guarded_kept_pages);
+    printf("pages\treserved_bytes=%" PRIu64 "\tcommitted_bytes=%" PRIu64 "\tfree_bytes=%" PRIu64
+           "\tdirty_bytes=%" PRIu64 "\thuge_bytes=%" PRIu64 "\thuge_count=%" PRIu64
+           "\tpurged_bytes=%" PRIu64 "\tpurges=%" PRIu64 "\tmetadata_bytes=%" PRIu64
+           "\ttrapped_kept_bytes=%" PRIu64,
+           state_field(look, page->state_reserved_pages) << shift,
+           state_field(look, page->state_committed_pages) << shift,
+           state_field(look, page->state_free_pages) << shift,
+           state_field(look, page->state_dirty_pages) << shift,
+           state_field(look, page->state_huge_pages) << shift,
+           state_field(look, page->state_huge_count),
+           state_field(look, page->state_purged_pages) << shift,
+           state_field(look, page->state_purges), word_at(look, page->meta_bytes), kept << shift);
+    if (look->target->residence >= 0)
+        printf("\tmetadata_resident_bytes=%" PRIu64, metadata_resident(look));
+    putchar('\n');
+}
+
+void census(struct look *look)
+{
+    is_metadata = take_memory(NULL, look->target->mapping_count + 1);
+    memset(is_metadata, 0, look->target->mapping_count + 1);
+    walk_spans(look, see, NULL);
+    walk_guarded(look, see_guarded, NULL);
+    list_heaps(look);
+    print_target(look);
+    print_classes(look);
+    print_heaps(look);
+    print_kinds(look);
+    print_pages(look);
+    printf("doubts\ttorn=%" PRIu64 "\tunreadable=%" PRIu64 "\n", look->torn, look->unreadable);
+}

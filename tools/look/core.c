@@ -1,0 +1,154 @@
+// A core file as a target: ELF64, little-endian, of any machine, written by the kernel, by gdb's
+// gcore or the like. What lies behind the end of a file that was cut is missing; so is what the
+// kernel was told not to write.
+#include "look.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PROGRAM_HEADERS_MOST = 1 << 20, NOTE_BYTES_MOST = 16 << 20 };
+
+static bool read_at(const struct target *target, uint64_t offset, void *buffer, size_t bytes)
+{
+    return offset <= INT64_MAX - bytes &&
+           pread(target->file, buffer, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+static void check_header(const char *path, const Elf64_Ehdr *header)
+{
+    if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+        fail("%s: is no core file", path);
+    if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB)
+        fail("%s: is not of a 64-bit little-endian machine, as all of Cairn's are", path);
+    if (header->e_type != ET_CORE)
+        fail("%s: is a program or a library, no core file", path);
+    if (header->e_phentsize != sizeof(Elf64_Phdr))
+        fail("%s: its program headers are of no size that a core file has", path);
+}
+
+// How many program headers there are: more than 65534 of them stand elsewhere.
+static size_t header_count(const struct target *target, const Elf64_Ehdr *header)
+{
+    size_t count = header->e_phnum;
+    Elf64_Shdr section;
+    if (count == PN_XNUM && read_at(target, header->e_shoff, &section, sizeof section))
+        count = section.sh_info;
+    if (count > PROGRAM_HEADERS_MOST)
+        fail("%s: has more program headers than a core file may", target->name);
+    return count;
+}
+
+static int by_start(const void *left, const void *right)
+{
+    const struct segment *a = left, *b = right;
+    return a->start < b->start ? -1 : a->start > b->start;
+}
+
+static void add_segment(struct target *target, const Elf64_Phdr *entry, uint64_t file_bytes)
+{
+    uint64_t bytes = entry->p_filesz;
+    if (entry->p_vaddr + bytes < entry->p_vaddr || entry->p_offset + bytes < entry->p_offset)
+        return;
+    if (entry->p_offset + bytes > target->core_bytes)
+        target->core_bytes = entry->p_offset + bytes;
+    uint64_t there = entry->p_offset >= file_bytes ? 0 : file_bytes - entry->p_offset;
+    if (bytes > there) {
+        target->core_missing += bytes - there;
+        bytes = there;
+    }
+    if (bytes > 0)
+        target->segments[target->segment_count++] =
+            (struct segment){entry->p_vaddr, bytes, entry->p_offset};
+}
+
+// NT_FILE: a count, the page size, three words a mapping, then the names.
+static void read_files(struct target *target, char *text, size_t bytes)
+{
+    uint64_t head[2];
+    if (bytes < sizeof head)
+        return;
+    memcpy(head, text, sizeof head);
+    size_t words = sizeof head + head[0] * 24;
+    if (head[0] > bytes / 24 || words > bytes)
+        return;
+    const char *name = text + words;
+    target->mappings = take_memory(NULL, (head[0] + 1) * sizeof *target->mappings);
+    for (size_t i = 0; i < head[0]; i++) {
+        const char *end = memchr(name, '\0', (size_t)(text + bytes - name));
+        if (end == NULL)
+            return;
+        uint64_t range[3];
+        memcpy(range, text + sizeof head + 24 * i, sizeof range);
+        target->mappings[target->mapping_count++] =
+            (struct mapping){range[0], range[1], range[2] * head[1], name, true, false};
+        name = end + 1;
+    }
+}
+
+static void read_note(struct target *target, const Elf64_Nhdr *note, char *contents)
+{
+    enum { NAME_AT = 40, NAME_BYTES = 16 }; // pr_fname, in elf_prpsinfo of all 64-bit machines
+    if (note->n_type == NT_FILE && target->mappings == NULL)
+        read_files(target, contents, note->n_descsz);
+    if (note->n_type == NT_PRPSINFO && note->n_descsz >= NAME_AT + NAME_BYTES)
+        memcpy(target->program, contents + NAME_AT, NAME_BYTES);
+}
+
+// Their memory stays: names point into it.
+static void read_notes(struct target *target, const Elf64_Phdr *entry)
+{
+    if (entry->p_filesz == 0 || entry->p_filesz > NOTE_BYTES_MOST)
+        return;
+    char *text = take_memory(NULL, entry->p_filesz);
+    if (!read_at(target, entry->p_offset, text, entry->p_filesz))
+        return;
+    size_t at = 0;
+    while (at + sizeof(Elf64_Nhdr) <= entry->p_filesz) {
+        Elf64_Nhdr note;
+        memcpy(&note, text + at, sizeof note);
+        size_t name = at + sizeof note;
+        size_t contents = name + (((size_t)note.n_namesz + 3) & ~(size_t)3);
+        size_t end = contents + (((size_t)note.n_descsz + 3) & ~(size_t)3);
+        if (end > entry->p_filesz || note.n_namesz < 5)
+            return;
+        if (memcmp(text + name, "CORE", 5) == 0)
+            read_note(target, &note, text + contents);
+        at = end;
+    }
+}
+
+void open_core(struct target *target, const char *path)
+{
+    struct stat status;
+    target->residence = -1;
+    target->page_bytes = 4096;
+    target->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (target->file < 0 || fstat(target->file, &status) != 0)
+        fail("%s: %s", path,
+             errno == ENOENT ? "there is no such file, nor a process of this number"
+                             : strerror(errno));
+    if (!S_ISREG(status.st_mode))
+        fail("%s: is no regular file, so no core file", path);
+    Elf64_Ehdr header;
+    if (!read_at(target, 0, &header, sizeof header))
+        fail("%s: is too short for a core file", path);
+    check_header(path, &header);
+    size_t count = header_count(target, &header);
+    Elf64_Phdr *entries = take_memory(NULL, (count + 1) * sizeof *entries);
+    if (!read_at(target, header.e_phoff, entries, count * sizeof *entries))
+        fail("%s: was cut so short that it does not say what it holds", path);
+    target->segments = take_memory(NULL, (count + 1) * sizeof *target->segments);
+    for (size_t i = 0; i < count; i++) {
+        if (entries[i].p_type == PT_LOAD)
+            add_segment(target, &entries[i], (uint64_t)status.st_size);
+        else if (entries[i].p_type == PT_NOTE)
+            read_notes(target, &entries[i]);
+    }
+    free(entries);
+    qsort(target->segments, target->segment_count, sizeof *target->segments, by_start);
+}

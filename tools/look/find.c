@@ -1,0 +1,280 @@
+// Finding the library in a target, and its description: src/base/layout.h. It may be a shared
+// library or part of the program, with symbols or without.
+//
+// Each file mapped from its start has its ELF header there, with the note of the library. Of a
+// core file that page may be missing: then the file that it names is asked, for where the note
+// points only; or the pages that it has are searched for the description.
+#include "look.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    HEADERS_MOST = 64,
+    NOTES_BYTES_MOST = 64 << 10,
+    SEARCH_BYTES_MOST = 64 << 20,
+    CLASSES_MOST = 256
+};
+
+// Where an ELF file's headers are read from: the target's memory, or the file itself.
+struct image {
+    struct target *target;
+    int file;       // -1: from memory
+    uint64_t start; // of its mapping
+};
+
+struct found { // what was seen, for the sentence when nothing will do
+    uint32_t other_version;
+    const char *path;
+};
+
+uint64_t address_of(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
+
+uint64_t field(const void *bytes, struct layout_field place)
+{
+    uint64_t value = 0; // little-endian: the low bytes come first
+    memcpy(&value, (const char *)bytes + place.offset, place.bytes < 8 ? place.bytes : 8);
+    return value;
+}
+
+bool read_field(struct target *target, uint64_t address, struct layout_field place, uint64_t *value)
+{
+    *value = 0;
+    return place.bytes <= 8 && read_small(target, address + place.offset, value, place.bytes);
+}
+
+static bool read_image(const struct image *image, uint64_t offset, void *buffer, size_t bytes)
+{
+    if (image->file < 0)
+        return read_small(image->target, image->start + offset, buffer, bytes);
+    return pread(image->file, buffer, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+// The address of the description that a note segment leads to; 0: none.
+static uint64_t look_in_notes(const struct image *image, const Elf64_Phdr *entry, uint64_t bias)
+{
+    char text[4096];
+    if (entry->p_filesz > NOTES_BYTES_MOST)
+        return 0;
+    for (uint64_t at = 0; at + sizeof(Elf64_Nhdr) < entry->p_filesz;) {
+        Elf64_Nhdr note;
+        if (!read_image(image, entry->p_offset + at, &note, sizeof note))
+            return 0;
+        uint64_t align = entry->p_align == 8 ? 7 : 3;
+        uint64_t name = at + sizeof note;
+        uint64_t contents = name + ((note.n_namesz + align) & ~align);
+        uint64_t name_bytes = sizeof LAYOUT_NOTE_NAME;
+        if (note.n_type == LAYOUT_NOTE && note.n_namesz == name_bytes && note.n_descsz == 8 &&
+            read_image(image, entry->p_offset + name, text, name_bytes) &&
+            memcmp(text, LAYOUT_NOTE_NAME, name_bytes) == 0) {
+            int64_t distance;
+            if (read_image(image, entry->p_offset + contents, &distance, sizeof distance))
+                return bias + entry->p_vaddr + contents + (uint64_t)distance;
+        }
+        at = contents + ((note.n_descsz + align) & ~align);
+    }
+    return 0;
+}
+
+static uint64_t look_in_image(const struct image *image)
+{
+    Elf64_Ehdr header;
+    Elf64_Phdr entries[HEADERS_MOST];
+    if (!read_image(image, 0, &header, sizeof header) ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+        header.e_phentsize != sizeof *entries)
+        return 0;
+    size_t count = header.e_phnum < HEADERS_MOST ? header.e_phnum : HEADERS_MOST;
+    if (!read_image(image, header.e_phoff, entries, count * sizeof *entries))
+        return 0;
+    uint64_t bias = image->start;
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].p_type == PT_LOAD && entries[i].p_offset == 0 && entries[i].p_filesz > 0)
+            bias -= entries[i].p_vaddr;
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].p_type == PT_NOTE) {
+            uint64_t at = look_in_notes(image, &entries[i], bias);
+            if (at != 0)
+                return at;
+        }
+    return 0;
+}
+
+// The part of a description that `from` leads to; what it should be long is checked.
+static bool read_part(struct target *target, const void *from, uint32_t bytes, void *part,
+                      size_t expected)
+{
+    return bytes == expected && read_large(target, address_of(from), part, expected);
+}
+
+static bool read_classes(struct target *target, struct library *library)
+{
+    const struct heap_layout *heap = &library->heap;
+    unsigned char bytes[64];
+    if (heap->class_count > CLASSES_MOST || heap->size_class_bytes > sizeof bytes)
+        return false;
+    for (uint32_t i = 0; i < heap->class_count; i++) {
+        uint64_t at = address_of(heap->size_classes) + (uint64_t)i * heap->size_class_bytes;
+        if (!read_small(target, at, bytes, heap->size_class_bytes))
+            return false;
+        library->class_bytes[i] = field(bytes, heap->class_size_bytes);
+        library->class_pages[i] = field(bytes, heap->class_pages);
+        library->class_capacity[i] = field(bytes, heap->class_capacity);
+        if (library->class_bytes[i] == 0 || library->class_bytes[i] > 1 << 20 ||
+            library->class_pages[i] > 1 << 12 || library->class_capacity[i] > 255)
+            return false;
+    }
+    return true;
+}
+
+static bool is_inside(struct layout_field place, uint32_t bytes)
+{
+    return place.bytes > 0 && place.bytes <= 64 && (uint32_t)place.offset + place.bytes <= bytes;
+}
+
+// The fields that are taken out of pieces of memory that were read whole.
+static bool fields_are_inside(const struct library *library)
+{
+    const struct page_layout *page = &library->page;
+    const struct heap_layout *heap = &library->heap;
+    const struct layout_field of_span[] = {
+        page->span_owner,      page->span_base,  page->span_limit,       page->span_links,
+        page->span_size_bytes, page->span_pages, page->span_dirty_pages, page->span_claimed,
+        page->span_claimed_at, page->span_tag,   page->span_capacity};
+    const struct layout_field of_class[] = {heap->class_size_bytes, heap->class_pages,
+                                            heap->class_capacity};
+    const struct layout_field of_remote[] = {heap->remote_generation, heap->remote_words};
+    bool inside = true;
+    for (size_t i = 0; i < sizeof of_span / sizeof *of_span; i++)
+        inside &= is_inside(of_span[i], page->span_bytes);
+    for (size_t i = 0; i < sizeof of_class / sizeof *of_class; i++)
+        inside &= is_inside(of_class[i], heap->size_class_bytes);
+    for (size_t i = 0; i < sizeof of_remote / sizeof *of_remote; i++)
+        inside &= is_inside(of_remote[i], heap->remote_bytes);
+    return inside;
+}
+
+// What the reader's own tables and buffers are made for.
+static bool is_sound(const struct library *library)
+{
+    const struct page_layout *page = &library->page;
+    const struct heap_layout *heap = &library->heap;
+    return page->page_shift == 12 && page->region_shift > 24 && page->region_shift < 40 &&
+           page->region_count <= 1 << 20 && page->region_count % 8192 == 0 &&
+           page->span_bytes <= 256 && page->arena_bytes <= 256 && page->arena_limit <= 1 << 16 &&
+           heap->kept_places <= 1024 && heap->links_at <= 64 && heap->heap_bytes <= 1 << 16 &&
+           heap->remote_bytes <= 64 && heap->packed_words <= 512 &&
+           library->guarded.slot_count <= 1 << 16;
+}
+
+static bool load(struct target *target, uint64_t at, struct library *library, struct found *found)
+{
+    struct library_layout *root = &library->root;
+    if (!read_large(target, at, root, sizeof *root) ||
+        memcmp(root->magic, LAYOUT_MAGIC, sizeof root->magic) != 0)
+        return false;
+    if (root->version != LAYOUT_VERSION || root->bytes != sizeof *root) {
+        found->other_version = root->version;
+        return false;
+    }
+    if (!read_part(target, root->page, root->page_bytes, &library->page, sizeof library->page) ||
+        !read_part(target, root->heap, root->heap_bytes, &library->heap, sizeof library->heap) ||
+        !read_part(target, root->guarded, root->guarded_bytes, &library->guarded,
+                   sizeof library->guarded) ||
+        !is_sound(library) || !fields_are_inside(library) || !read_classes(target, library))
+        return false;
+    library->at = at;
+    memcpy(library->version, root->library_version, sizeof root->library_version);
+    return read_small(target, address_of(library->heap.heap_generation), &library->generation,
+                      sizeof library->generation);
+}
+
+// Bytes of arenas, as far as one can see: which library serves the target when there are several.
+static uint64_t weight(struct target *target, const struct library *library)
+{
+    uint64_t pages = 0;
+    (void)read_field(target, address_of(library->page.state), library->page.state_committed_pages,
+                     &pages);
+    return pages + 1;
+}
+
+// Takes a description that was found, if it is more than the one before.
+static void consider(struct target *target, uint64_t at, const char *path, struct library *best,
+                     struct found *found)
+{
+    struct library *library = take_memory(NULL, sizeof *library);
+    memset(library, 0, sizeof *library);
+    if (at != 0 && at != best->at && load(target, at, library, found)) {
+        library->path = path;
+        size_t others = best->others + (best->at != 0);
+        if (best->at == 0 || weight(target, library) > weight(target, best))
+            *best = *library;
+        best->others = others;
+    }
+    free(library);
+}
+
+static void look_in_mappings(struct target *target, struct library *best, struct found *found)
+{
+    for (size_t i = 0; i < target->mapping_count; i++) {
+        const struct mapping *mapping = &target->mappings[i];
+        if (mapping->file_offset != 0 || !mapping->readable || mapping->path[0] != '/')
+            continue;
+        struct image image = {target, -1, mapping->start};
+        uint64_t at = look_in_image(&image);
+        unsigned char byte;
+        if (at == 0 && target->pid == 0 && !read_small(target, mapping->start, &byte, 1)) {
+            image.file = open(mapping->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+            if (image.file >= 0) {
+                at = look_in_image(&image);
+                (void)close(image.file);
+            }
+        }
+        consider(target, at, mapping->path, best, found);
+    }
+}
+
+static void search_segment(struct target *target, const struct segment *segment,
+                           struct library *best, struct found *found)
+{
+    enum { STEP = 64 << 10 };
+    static unsigned char piece[STEP];
+    for (uint64_t at = 0; at < segment->bytes && at < SEARCH_BYTES_MOST; at += STEP) {
+        size_t bytes = segment->bytes - at < STEP ? (size_t)(segment->bytes - at) : STEP;
+        if (!read_large(target, segment->start + at, piece, bytes))
+            return;
+        for (size_t i = 0; i + sizeof LAYOUT_MAGIC <= bytes; i += 8)
+            if (memcmp(piece + i, LAYOUT_MAGIC, sizeof LAYOUT_MAGIC) == 0)
+                consider(target, segment->start + at + i, "", best, found);
+    }
+}
+
+void find_library(struct target *target, struct library *library)
+{
+    struct found found = {0, NULL};
+    look_in_mappings(target, library, &found);
+    for (size_t i = 0; library->at == 0 && i < target->segment_count; i++) {
+        struct image image = {target, -1, target->segments[i].start};
+        consider(target, look_in_image(&image), "", library, &found);
+    }
+    for (size_t i = 0; library->at == 0 && i < target->segment_count; i++)
+        search_segment(target, &target->segments[i], library, &found);
+    if (library->at != 0)
+        return;
+    if (found.other_version != 0)
+        fail("%s: its Cairn has layout version %u, and this tool knows version %u: use the tool "
+             "that came with that library",
+             target->name, found.other_version, LAYOUT_VERSION);
+    if (target->core_missing > 0)
+        fail("%s: no Cairn library is in what is left of it: it was cut, %llu of %llu bytes are "
+             "missing",
+             target->name, (unsigned long long)target->core_missing,
+             (unsigned long long)target->core_bytes);
+    const char *other = other_malloc(target);
+    fail("%s: has no Cairn library, so its memory is another allocator's%s%s", target->name,
+         other ? ": " : "", other ? other : "");
+}

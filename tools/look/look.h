@@ -1,0 +1,166 @@
+// cairn-look: reads the heap of another process, or of a core file, from outside, for `cairn
+// inspect` and `cairn stats`. Nothing runs in the target, and nothing of it is written.
+//
+// What stands where, each file using only those before it: memory.c reads by address, process.c and
+// core.c open the two kinds of targets, find.c finds the library and its description
+// (src/base/layout.h), walk.c goes through the page map and tells each span, slab.c the state of a
+// slab's slots, census.c counts, address.c and blocks.c answer for one block and for all,
+// look_tool.c has the arguments.
+//
+// A target that runs changes while it is read. So every value is bounded before it is used, each
+// loop ends by a bound of its own, and what contradicts itself is counted (`torn`), not followed. A
+// core file may lack pages: what could not be read is counted (`unreadable`).
+//
+// Output: lines of words with tabs between, the first of which says what the line is of, the others
+// are name=value. Exit status: 0, or 2 with a sentence on stderr.
+#ifndef CAIRN_TOOLS_LOOK_H
+#define CAIRN_TOOLS_LOOK_H
+
+#include <base/layout.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdnoreturn.h>
+
+noreturn void fail(const char *sentence, ...) __attribute__((format(printf, 1, 2)));
+void *take_memory(void *old, size_t bytes); // realloc that never gives NULL
+
+// One mapping of the target: of a process its line in /proc/PID/maps, of a core file a segment or
+// a line of its list of files.
+struct mapping {
+    uint64_t start, end, file_offset;
+    const char *path; // "" for none
+    bool readable, writable;
+};
+
+struct segment { // of a core file; a process has none
+    uint64_t start, bytes, file_offset;
+};
+
+enum { CACHE_PAGE = 4096, CACHE_PAGES = 2048 };
+
+struct cache_page {
+    uint64_t address; // 0: nothing here
+    bool readable;
+    unsigned char bytes[CACHE_PAGE];
+};
+
+struct target {
+    const char *name;
+    int file;                          // /proc/PID/mem, or the core file
+    int pid;                           // 0: a core file
+    char state;                        // of a process, as in /proc/PID/stat; 0: a core file
+    char program[64];                  // what it runs
+    int residence;                     // /proc/PID/pagemap, -1: cannot be read
+    uint64_t page_bytes;               // the system's
+    uint64_t core_bytes, core_missing; // length of the core file as it should be, and what lacks
+    struct mapping *mappings;
+    size_t mapping_count;
+    struct segment *segments;
+    size_t segment_count;
+    struct cache_page *cache;
+};
+
+// memory.c: false when not all of it can be read. The first through the cache, for small pieces.
+bool read_small(struct target *target, uint64_t address, void *buffer, size_t bytes);
+bool read_large(struct target *target, uint64_t address, void *buffer, size_t bytes);
+const struct mapping *mapping_of(const struct target *target, uint64_t address);
+// Of so many pages of the system's from the address on, how many have memory; false: unknown.
+bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uint64_t *resident);
+
+// False: nobody ever wrote there, so it reads zero; reading it would only make page tables.
+bool was_touched(struct target *target, uint64_t address, uint64_t bytes);
+
+// process.c, core.c: end the program with a sentence when they cannot.
+void open_process(struct target *target, int pid);
+void open_core(struct target *target, const char *path);
+// Of the mappings that are marked, by their numbers; 0 of a core file.
+uint64_t mappings_resident(const struct target *target, const bool *marked);
+const char *other_malloc(const struct target *target); // a name of one that it has mapped, or NULL
+
+// find.c
+struct library {
+    uint64_t at; // of its library_layout
+    const char *path;
+    char version[32];
+    struct library_layout root;
+    struct page_layout page;
+    struct heap_layout heap;
+    struct guarded_layout guarded;
+    uint64_t class_bytes[256], class_pages[256], class_capacity[256]; // class_count of them
+    uint32_t generation;
+    size_t others; // more libraries like it in the target, each with a heap of its own
+};
+void find_library(struct target *target, struct library *library);
+uint64_t address_of(const void *pointer); // of the target's: a number here
+uint64_t field(const void *bytes, struct layout_field place);
+// A field of a struct of the target's, at an address; false when it cannot be read.
+bool read_field(struct target *target, uint64_t address, struct layout_field place,
+                uint64_t *value);
+
+// walk.c
+enum span_kind {
+    SPAN_IS_SLAB,
+    SPAN_IS_LARGE,
+    SPAN_IS_HUGE,
+    SPAN_IS_FREE,
+    SPAN_IS_KEPT,
+    SPAN_IS_RUN,
+    SPAN_IS_TRAPPED,
+    SPAN_IS_GUARDED,
+    SPAN_KINDS
+};
+struct span_view {
+    enum span_kind kind;
+    uint64_t header, start, bytes;
+    uint64_t owner, heap; // slab: the word, and the heap in it
+    uint64_t limit, links, dirty_pages, claimed, claimed_at;
+    unsigned size_class;
+    bool packed;
+};
+struct look {
+    struct target *target;
+    struct library *library;
+    uint64_t torn, unreadable; // spans
+    uint64_t leaves;           // of the page map
+};
+typedef void span_seen(struct look *look, const struct span_view *span, void *context);
+void walk_spans(struct look *look, span_seen *seen, void *context);
+// The span whose pages hold the address; false if none does.
+bool find_span(struct look *look, uint64_t address, struct span_view *span);
+// Reads a header; false when it contradicts what leads to it.
+bool view_span(struct look *look, uint64_t header, uint64_t address, struct span_view *span);
+
+// slab.c
+enum slot_state {
+    SLOT_IS_LIVE,
+    SLOT_IS_FREE,
+    SLOT_IS_REMOTE,
+    SLOT_IS_QUARANTINED,
+    SLOT_IS_UNUSED,
+    SLOT_STATES
+};
+enum { SLOTS_MOST = 64 * 1024 };
+struct slab_slots {
+    uint64_t size_bytes, count;
+    uint64_t counts[SLOT_STATES];
+    unsigned char states[SLOTS_MOST]; // from the first slot on
+};
+// False when what it needs cannot be read.
+bool read_slots(struct look *look, const struct span_view *slab, struct slab_slots *slots);
+// A heap that was in use by another thread when this process was forked off: no thread allocates
+// from it again. False too when it cannot be read.
+bool heap_is_frozen(struct look *look, uint64_t heap);
+
+// guarded.c: each sampled block that ever was; `live` says whether it is in use.
+typedef void guarded_seen(struct look *look, uint64_t block, uint64_t bytes, bool live,
+                          void *context);
+void walk_guarded(struct look *look, guarded_seen *seen, void *context);
+
+// The commands.
+void print_target(struct look *look);
+void census(struct look *look);
+void blocks(struct look *look);
+void address_report(struct look *look, uint64_t address);
+
+#endif

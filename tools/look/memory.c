@@ -1,0 +1,149 @@
+// Reading a target by address: through a cache of pages for headers and links, which lie densely,
+// and past it for what is read once.
+#include "look.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool read_file(int file, void *buffer, size_t bytes, uint64_t offset)
+{
+    char *to = buffer;
+    while (bytes > 0) {
+        ssize_t done = pread(file, to, bytes, (off_t)offset);
+        if (done <= 0)
+            return false;
+        to += done;
+        offset += (uint64_t)done;
+        bytes -= (size_t)done;
+    }
+    return true;
+}
+
+// The first segment that ends behind the address.
+static const struct segment *segment_of(const struct target *target, uint64_t address)
+{
+    size_t low = 0, high = target->segment_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const struct segment *segment = &target->segments[middle];
+        if (segment->start + segment->bytes <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct segment *segment = &target->segments[low];
+    return low < target->segment_count && segment->start <= address ? segment : NULL;
+}
+
+bool read_large(struct target *target, uint64_t address, void *buffer, size_t bytes)
+{
+    if (address + bytes < address || address + bytes > INT64_MAX)
+        return false;
+    if (target->pid != 0)
+        return read_file(target->file, buffer, bytes, address);
+    char *to = buffer;
+    while (bytes > 0) {
+        const struct segment *segment = segment_of(target, address);
+        if (segment == NULL)
+            return false;
+        uint64_t inside = address - segment->start;
+        size_t piece = segment->bytes - inside < bytes ? (size_t)(segment->bytes - inside) : bytes;
+        if (!read_file(target->file, to, piece, segment->file_offset + inside))
+            return false;
+        to += piece;
+        address += piece;
+        bytes -= piece;
+    }
+    return true;
+}
+
+static const struct cache_page *cached(struct target *target, uint64_t address)
+{
+    if (target->cache == NULL) {
+        target->cache = take_memory(NULL, CACHE_PAGES * sizeof *target->cache);
+        for (size_t i = 0; i < CACHE_PAGES; i++)
+            target->cache[i].address = 1; // no page has it
+    }
+    uint64_t start = address / CACHE_PAGE * CACHE_PAGE;
+    uint64_t number = start / CACHE_PAGE;
+    struct cache_page *page = &target->cache[(number ^ number >> 11) % CACHE_PAGES];
+    if (page->address != start) {
+        page->address = start;
+        page->readable = read_large(target, start, page->bytes, CACHE_PAGE);
+    }
+    return page->readable ? page : NULL;
+}
+
+bool read_small(struct target *target, uint64_t address, void *buffer, size_t bytes)
+{
+    char *to = buffer;
+    while (bytes > 0) {
+        const struct cache_page *page = cached(target, address);
+        if (page == NULL)
+            return read_large(target, address, to, bytes); // where a segment ends within a page
+        size_t at = address % CACHE_PAGE;
+        size_t piece = CACHE_PAGE - at < bytes ? CACHE_PAGE - at : bytes;
+        memcpy(to, page->bytes + at, piece);
+        to += piece;
+        address += piece;
+        bytes -= piece;
+    }
+    return true;
+}
+
+const struct mapping *mapping_of(const struct target *target, uint64_t address)
+{
+    size_t low = 0, high = target->mapping_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (target->mappings[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct mapping *mapping = &target->mappings[low];
+    return low < target->mapping_count && mapping->start <= address ? mapping : NULL;
+}
+
+bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uint64_t *resident)
+{
+    enum { STEP = 8192 };
+    static uint64_t entries[STEP];
+    static uint64_t first, count; // of the pages that `entries` has
+    *resident = 0;
+    if (target->residence < 0)
+        return false;
+    uint64_t page = address / target->page_bytes;
+    uint64_t end = (address + bytes + target->page_bytes - 1) / target->page_bytes;
+    for (; page < end; page++) {
+        if (page - first >= count) {
+            uint64_t step = end - page > STEP ? STEP : end - page;
+            step = step < 512 ? 512 : step; // the next spans are near
+            ssize_t done =
+                pread(target->residence, entries, step * sizeof *entries, (off_t)(page * 8));
+            if (done < 8)
+                return false;
+            first = page;
+            count = (uint64_t)done / 8;
+        }
+        *resident += entries[page - first] >> 63;
+    }
+    *resident *= target->page_bytes;
+    return true;
+}
+
+bool was_touched(struct target *target, uint64_t address, uint64_t bytes)
+{
+    uint64_t entries[64];
+    uint64_t page = address / target->page_bytes;
+    uint64_t count = (address + bytes + target->page_bytes - 1) / target->page_bytes - page;
+    if (target->residence < 0 || count > sizeof entries / sizeof *entries ||
+        pread(target->residence, entries, count * 8, (off_t)(page * 8)) != (ssize_t)(count * 8))
+        return true; // for all that we know
+    for (uint64_t i = 0; i < count; i++)
+        if (entries[i] >> 62 != 0) // there, or swapped out
+            return true;
+    return false;
+}
