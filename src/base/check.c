@@ -82,7 +82,7 @@ size_t format_text(char *buffer, size_t capacity_bytes, const char *format, ...)
     return length;
 }
 
-static void report_list(const char *format, va_list arguments)
+void report_list(const char *format, va_list arguments)
 {
     char line[LINE_BYTES];
     size_t length = format_text(line, sizeof line, "cairn: ");

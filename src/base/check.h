@@ -17,6 +17,7 @@ size_t format_text_list(char *buffer, size_t capacity_bytes, const char *format,
 
 /* One line "cairn: …" on stderr. */
 void report(const char *format, ...) print_like(1, 2);
+void report_list(const char *format, va_list arguments);
 
 /* One line "cairn: …" on stderr, then abort: the caller broke the contract of a function. */
 no_return void die(const char *format, ...) print_like(1, 2) cold;

@@ -100,6 +100,9 @@ void entry_report_stats(const char *who)
     report("%s%zu bytes in %zu own mappings, %zu metadata, %zu purged so far, %zu thread heaps",
            who, stats.pages.huge_bytes, stats.pages.huge_count, stats.pages.meta_bytes,
            stats.pages.purged_bytes, stats.heaps);
+    size_t wrong_frees = heap_count_wrong_frees();
+    if (wrong_frees != 0)
+        report("%s%zu wrong frees refused", who, wrong_frees);
 }
 
 api void cairn_malloc_stats(void) { entry_report_stats(""); }

@@ -109,6 +109,23 @@ static bool parse_verbose(struct options *options, struct text value)
     return parse_switch(value, &options->verbose);
 }
 
+static bool parse_on_error(struct options *options, struct text value)
+{
+    bool goes_on = text_is(value, "report");
+    if (!goes_on && !text_is(value, "abort"))
+        return false;
+    if (goes_on && config_hardened)
+        return false;
+    options->goes_on = goes_on;
+    return true;
+}
+
+static bool parse_report_file(struct options *options, struct text value)
+{
+    (void)options;
+    return os_report_to(value.start, value.length);
+}
+
 static const struct {
     const char *name;
     bool (*parse)(struct options *options, struct text value);
@@ -116,6 +133,7 @@ static const struct {
     {"decay_ms", parse_decay},        {"dirty_cap", parse_dirty_cap},
     {"soft_limit", parse_soft_limit}, {"huge_pages", parse_huge_pages},
     {"sample", parse_sample},         {"verbose", parse_verbose},
+    {"on_error", parse_on_error},     {"report_file", parse_report_file},
 };
 
 enum { QUOTED_BYTES = 64 };
@@ -188,8 +206,9 @@ void options_parse(struct options *options, const char *text, const char *source
 void options_report(const struct options *options, const char *who)
 {
     report(
-        "%soptions: decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,verbose:%u",
+        "%soptions: "
+        "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,verbose:%u,on_error:%s",
         who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
         options->pages.soft_limit_bytes, options->pages.huge_pages, options->sample,
-        options->verbose);
+        options->verbose, options->goes_on ? "report" : "abort");
 }

@@ -11,6 +11,7 @@ struct options {
     struct page_limits pages;
     uint32_t sample; /* one block in about so many is guarded; 0: none */
     bool verbose;    /* settings at the start and statistics at the end, on stderr */
+    bool goes_on;    /* after a wrong free, which is refused */
 };
 
 /* Applies one text; each key or value that is not understood gives one warning line and changes

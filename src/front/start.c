@@ -37,6 +37,8 @@ __attribute__((constructor(101))) static void start(void)
     pages_configure(&options.pages); /* the heap starts when the first block is asked for */
     if (options.sample != 0 && sample_start(options.sample) != 0)
         report("no memory for guarded blocks, none is sampled");
+    if (options.goes_on)
+        heap_go_on_after_wrong_frees();
     if (options.verbose) {
         char who[WHO_BYTES];
         say_who(who);

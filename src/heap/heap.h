@@ -33,6 +33,15 @@ struct heap_stats {
 };
 void heap_read_stats(struct heap_stats *stats);
 
+/* Misuse that changed nothing. Returns only after a free, and if on_error says so. */
+void refuse(const char *operation, const char *format, ...) print_like(2, 3) cold;
+/* What refuse does after its line. */
+void refuse_reported(const char *operation);
+
+/* What on_error:report asks for. Before there are threads. */
+void heap_go_on_after_wrong_frees(void);
+size_t heap_count_wrong_frees(void); /* refused so far */
+
 /* Before the first block; idempotent, any thread. */
 void heap_start(void);
 

@@ -120,6 +120,12 @@ struct packed_bits packed_bits_of(const struct span *slab, const void *block)
     }
 }
 
+/* Two frees at the same instant, found when the block was in two places already. */
+static _Noreturn cold void die_twice(const void *block)
+{
+    die("double free of %p (%u-byte block)", block, (unsigned)PACKED_BYTES);
+}
+
 /* From here on it is not allocated from: no word is claimed. A time of its own for packed_bits_of,
  * which would else see bits in both places. */
 static void unclaim(struct span *slab)
@@ -131,8 +137,7 @@ static void unclaim(struct span *slab)
         size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_BYTES / 64;
         uint64_t old = fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
         if (unlikely((old & slab->claimed) != 0)) /* its freer was not yet there to see it */
-            die_freed(slab->claimed_at + lowest_bit(old & slab->claimed) * PACKED_BYTES, slab,
-                      "free");
+            die_twice(slab->claimed_at + lowest_bit(old & slab->claimed) * PACKED_BYTES);
         test_delay();
         fetch_or_seq_cst(summary_of(slab, word), bit_of(word));
         store_release(&slab->claimed, (uint64_t)0);
@@ -292,9 +297,13 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
 {
     slab_begin_frozen(slab);
     size_t index = checked_packed(pointer, slab, "free");
+    if (unlikely(index == INDEX_REFUSED))
+        return;
     uint64_t old = fetch_or_seq_cst(packed_word(slab, index / 64), bit_of(index));
-    if ((old & bit_of(index)) != 0)
-        die_freed(pointer, slab, "free");
+    if (unlikely((old & bit_of(index)) != 0)) {
+        refuse_freed(pointer, slab, "free");
+        return;
+    }
     for (size_t word = 0; word < PACKED_WORDS; word++)
         if (fetch_add_acq_rel(packed_word(slab, word), (uint64_t)0) != UINT64_MAX)
             return;
@@ -313,24 +322,31 @@ void packed_free(void *pointer, struct heap *heap, struct span *slab)
     size_t offset = (size_t)((char *)pointer - slab->base);
     size_t index = offset / PACKED_BYTES;
     size_t word = index / 64;
-    if (unlikely(offset % PACKED_BYTES != 0 || word >= load_relaxed(&slab->limit)))
-        (void)checked_packed(pointer, slab, "free"); /* says what is wrong */
+    if (unlikely(offset % PACKED_BYTES != 0 || word >= load_relaxed(&slab->limit)) &&
+        checked_packed(pointer, slab, "free") == INDEX_REFUSED) /* says what is wrong */
+        return;
     bool claimed = load_relaxed(&slab->claimed_at) == word_start(slab, word);
     if (claimed && heap == thread_heap) {
         if (unlikely(((slab->claimed | load_relaxed(packed_word(slab, word))) & bit_of(index)) !=
                      0))
-            die_freed(pointer, slab, "free");
-        store_relaxed(&slab->claimed, slab->claimed | bit_of(index));
+            refuse_freed(pointer, slab, "free");
+        else
+            store_relaxed(&slab->claimed, slab->claimed | bit_of(index));
         return;
     }
+    /* One that is claimed is found below, too, but too late to refuse it. */
+    if (unlikely(claimed && checked_packed(pointer, slab, "free") == INDEX_REFUSED))
+        return;
     uint64_t old = fetch_or_seq_cst(packed_word(slab, word), bit_of(index));
-    if (unlikely((old & bit_of(index)) != 0))
-        die_freed(pointer, slab, "free");
+    if (unlikely((old & bit_of(index)) != 0)) {
+        refuse_freed(pointer, slab, "free");
+        return;
+    }
     if (unlikely(load_relaxed(&slab->claimed_at) == word_start(slab, word) &&
                  (load_relaxed(&slab->claimed) & bit_of(index)) != 0)) {
         struct packed_bits bits = packed_bits_of(slab, pointer);
         if (bits.in_word && bits.in_claim)
-            die_freed(pointer, slab, "free");
+            die_twice(pointer);
     }
     if (unlikely(old == 0 || (old | bit_of(index)) == UINT64_MAX))
         tell(heap, slab, word, old);

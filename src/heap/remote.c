@@ -6,7 +6,7 @@
  */
 /* clang-format off */
 /*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a double free
- *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it says QUEUED or another heap
+ *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another heap's
  *            (3) who did (2): pushes the slab to M
  *   drain:   (a) takes all of M
  *            (b) for each slab of it, P = heap
@@ -134,12 +134,15 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
 {
     slab_begin_frozen(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
+    if (unlikely(slot == SLOT_REFUSED))
+        return;
     if (config_hardened)
         harden_take_back(slab, slot);
     uint64_t bit = slab_frozen_bit(slot);
     if (unlikely((fetch_or_acq_rel(slab_frozen_word(slab, slot), bit) & bit) != 0))
-        die_freed(pointer, slab, "free");
-    retire_frozen(heap, slab);
+        refuse_freed(pointer, slab, "free");
+    else
+        retire_frozen(heap, slab);
 }
 
 void remote_free(void *pointer, struct heap *heap, struct span *slab)
@@ -151,11 +154,14 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
     unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(config_hardened || !slab_shows_live(slab, slot)))
         slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
+    if (unlikely(slot == SLOT_REFUSED))
+        return;
     if (config_hardened)
         harden_take_back(slab, slot);
     uint8_t link = LINK_LIVE;
     if (unlikely(
             !compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE))) /* (1) */
-        die_freed(pointer, slab, "free");
-    remote_post(heap, slab);
+        refuse_freed(pointer, slab, "free");
+    else
+        remote_post(heap, slab);
 }

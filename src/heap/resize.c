@@ -134,12 +134,11 @@ static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t a
                   large_matches(span, size_bytes);
     else
         matches = true; /* no block at all: free says so */
-    if (unlikely(!matches)) {
-        checked_span(pointer, "free");
-        die("free_sized of %p with size %zu (%zu-byte block)", pointer, size_bytes,
-            span_block_bytes(span));
-    }
-    free_fast(pointer);
+    if (likely(matches))
+        free_fast(pointer);
+    else if (checked_span(pointer, "free"))
+        refuse("free", "free_sized of %p with size %zu (%zu-byte block)", pointer, size_bytes,
+               span_block_bytes(span));
 }
 
 /* A small block of this thread's, whose heap has the class of every size at hand. Where its table

@@ -26,9 +26,10 @@ struct heap_sampler {
     /* A block in use that reads zero, whose span has tag SPAN_GUARDED; NULL: the heap shall serve
      * it. */
     void *(*allocate)(size_t size_bytes, size_t alignment_bytes);
-    /* `pointer` lies in such a span's pages. Die unless it is a block in use. */
+    /* `pointer` lies in such a span's pages. Unless it is a block in use, that is reported; what
+     * follows is said in heap.h at refuse. False: refused. */
     void (*free)(void *pointer, struct span *span);
-    void (*check)(const void *pointer, const struct span *span, const char *operation);
+    bool (*check)(const void *pointer, const struct span *span, const char *operation);
     /* Of all such blocks in use. */
     void (*count)(size_t *blocks, size_t *bytes);
 };

@@ -82,6 +82,10 @@ const char *os_program_name(void); /* without its folder */
 /* From now on what goes to stderr goes there, too, after the program has closed it: for the end of
  * programs that do so. Takes a descriptor, which children of exec do not get. Once a process. */
 void os_keep_stderr(void);
+/* From now on what would go to stderr is appended to this file instead, which is opened for each
+ * line; to stderr when that fails. An absolute path, not ended by a zero byte. False: it cannot be
+ * opened, or is too long or relative. Before there are threads. */
+bool os_report_to(const char *path, size_t length_bytes);
 
 uint32_t os_thread_id(void); /* the kernel's, as tools show it */
 /* Once, before os_stack: may allocate and takes the loader's lock, which os_stack does not. */

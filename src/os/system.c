@@ -1,5 +1,5 @@
 /* The process and its surroundings: clock, entropy, environment, cgroup, stderr, futex, abort.
- * No state but a second descriptor of stderr, when one was asked for. */
+ * No state but a second descriptor of stderr and the file for reports, when they were asked for. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* program_invocation_short_name */
 #endif
@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -56,9 +57,33 @@ static int other_stderr(void)
     return same ? kept_stderr.descriptor : -1;
 }
 
-void host_write_error(const char *text, size_t length_bytes)
+enum { REPORT_PATH_BYTES = 256 };
+
+static char report_path[REPORT_PATH_BYTES]; /* empty: stderr */
+
+static int open_report(const char *path)
 {
-    int descriptor = STDERR_FILENO;
+    return (int)kernel_call(SYS_openat, AT_FDCWD, (long)path,
+                            O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600,
+                            0, 0);
+}
+
+bool os_report_to(const char *path, size_t length_bytes)
+{
+    char copy[REPORT_PATH_BYTES] = "";
+    if (length_bytes == 0 || length_bytes >= sizeof copy || path[0] != '/')
+        return false;
+    memcpy(copy, path, length_bytes);
+    int descriptor = open_report(copy);
+    if (descriptor < 0)
+        return false;
+    kernel_call(SYS_close, descriptor, 0, 0, 0, 0, 0);
+    memcpy(report_path, copy, sizeof copy);
+    return true;
+}
+
+static void write_text(int descriptor, const char *text, size_t length_bytes)
+{
     while (length_bytes > 0) {
         long written = kernel_call(SYS_write, descriptor, (long)text, (long)length_bytes, 0, 0, 0);
         if (written == -EINTR)
@@ -73,6 +98,14 @@ void host_write_error(const char *text, size_t length_bytes)
         text += written;
         length_bytes -= (size_t)written;
     }
+}
+
+void host_write_error(const char *text, size_t length_bytes)
+{
+    int file = report_path[0] != '\0' ? open_report(report_path) : -1;
+    write_text(file >= 0 ? file : STDERR_FILENO, text, length_bytes);
+    if (file >= 0)
+        kernel_call(SYS_close, file, 0, 0, 0, 0, 0);
 }
 
 void host_wait(uint32_t *word, uint32_t seen)

@@ -4,7 +4,7 @@
 #include "watch/fault_report.h"
 
 #include "base/check.h"
-#include "base/host.h"
+#include "heap/heap.h"
 
 enum { WAIT_MS = 10, WAITS_MAX = 500 };
 
@@ -14,12 +14,13 @@ static uint32_t reporter; /* atomic: the thread that reports; 0 before */
  * process in a long time. */
 static bool claim_report(void)
 {
-    uint32_t expected = 0;
     uint32_t self = os_thread_id();
-    if (compare_swap_acq_rel(&reporter, &expected, self) || expected == self)
-        return true;
-    for (unsigned i = 0; i < WAITS_MAX; i++)
+    for (unsigned i = 0; i < WAITS_MAX; i++) {
+        uint32_t expected = 0;
+        if (compare_swap_acq_rel(&reporter, &expected, self) || expected == self)
+            return true;
         os_sleep_ms(WAIT_MS);
+    }
     return false;
 }
 
@@ -48,18 +49,21 @@ static void print_stacks(const struct guarded_slot *slot, uintptr_t instruction)
     print_stack("misused", &now);
 }
 
-void report_misuse(const struct guarded_slot *slot, const char *format, ...)
+void refuse_guarded(const char *operation, const struct guarded_slot *slot, const char *format, ...)
 {
     char line[256];
     va_list arguments;
     va_start(arguments, format);
     format_text_list(line, sizeof line, format, arguments);
     va_end(arguments);
-    if (claim_report()) {
+    bool claimed = claim_report();
+    if (claimed) {
         report("%s", line);
         print_stacks(slot, 0);
     }
-    host_abort();
+    refuse_reported(operation);
+    if (claimed)
+        store_release(&reporter, 0u); /* pairs with claim_report */
 }
 
 bool report_fault(const struct os_fault *fault)

@@ -3,6 +3,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "heap/heap.h"
 #include "watch/fault_report.h"
 
 #include <errno.h>
@@ -168,33 +169,40 @@ void *guarded_allocate(size_t size_bytes, size_t alignment_bytes)
     return made ? slot->span.base : NULL;
 }
 
-void guarded_check(const void *pointer, const struct span *span, const char *operation)
+bool guarded_check(const void *pointer, const struct span *span, const char *operation)
 {
     const struct guarded_slot *slot = (const struct guarded_slot *)(const void *)span;
     if (!slot_was_used(slot))
-        die("%s of %p, which is not a Cairn block", operation, pointer);
-    if (pointer != span->base)
-        report_misuse(slot, "%s of interior pointer %p (%u-byte block at %p)", operation, pointer,
-                      span->size_bytes, (void *)span->base);
-    if (load_acquire(&slot->state) != SLOT_LIVE) /* pairs with the release in guarded_allocate */
-        report_misuse(slot,
-                      operation[0] == 'f' ? "double %s of %p (%u-byte block)"
-                                          : "%s of freed block %p (%u-byte block)",
-                      operation, pointer, span->size_bytes);
+        refuse(operation, "%s of %p, which is not a Cairn block", operation, pointer);
+    else if (pointer != span->base)
+        refuse_guarded(operation, slot, "%s of interior pointer %p (%u-byte block at %p)",
+                       operation, pointer, span->size_bytes, (void *)span->base);
+    else if (load_acquire(&slot->state) != SLOT_LIVE) /* pairs with the one in guarded_allocate */
+        refuse_guarded(operation, slot,
+                       operation[0] == 'f' ? "double %s of %p (%u-byte block)"
+                                           : "%s of freed block %p (%u-byte block)",
+                       operation, pointer, span->size_bytes);
+    else
+        return true;
+    return false;
 }
 
 void guarded_free(void *pointer, struct span *span)
 {
     struct guarded_slot *slot = (struct guarded_slot *)(void *)span;
-    guarded_check(pointer, span, "free");
+    if (!guarded_check(pointer, span, "free"))
+        return;
     uint32_t expected = SLOT_LIVE;
-    if (!compare_swap_acq_rel(&slot->state, &expected, (uint32_t)SLOT_BUSY))
-        report_misuse(slot, "double free of %p (%u-byte block)", pointer, span->size_bytes);
+    if (!compare_swap_acq_rel(&slot->state, &expected, (uint32_t)SLOT_BUSY)) {
+        refuse_guarded("free", slot, "double free of %p (%u-byte block)", pointer,
+                       span->size_bytes);
+        return;
+    }
     const char *damage = find_damage(slot);
     if (damage)
-        report_misuse(slot, "%s of %p (%u-byte block): %p was written, found by free",
-                      damage < span->base ? "underflow" : "overflow", pointer, span->size_bytes,
-                      (const void *)damage);
+        refuse_guarded("overflow", slot, "%s of %p (%u-byte block): %p was written, found by free",
+                       damage < span->base ? "underflow" : "overflow", pointer, span->size_bytes,
+                       (const void *)damage);
     inside = true;
     record(&slot->freed);
     inside = false;

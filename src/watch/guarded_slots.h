@@ -63,7 +63,7 @@ int guarded_start(void); /* 0 or a negative errno */
  * slot is in use, or this thread is in here already. */
 void *guarded_allocate(size_t size_bytes, size_t alignment_bytes);
 void guarded_free(void *pointer, struct span *span);
-void guarded_check(const void *pointer, const struct span *span, const char *operation);
+bool guarded_check(const void *pointer, const struct span *span, const char *operation);
 void guarded_count(size_t *blocks, size_t *bytes);
 
 /* Where in the pool an address lies. */

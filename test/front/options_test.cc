@@ -28,7 +28,7 @@ constexpr char kEveryKey[] =
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
 {
-    Parsed parsed = {{{77, 78, 79, false}, 76, false}, ""};
+    Parsed parsed = {{{77, 78, 79, false}, 76, false, false}, ""};
     const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
     memcpy(copy.get(), text.c_str(), text.size() + 1);
     testing::internal::CaptureStderr();
@@ -43,7 +43,7 @@ bool is_unchanged(const struct options &options)
 {
     return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
            options.pages.soft_limit_bytes == 79 && !options.pages.huge_pages &&
-           options.sample == 76 && !options.verbose;
+           options.sample == 76 && !options.verbose && !options.goes_on;
 }
 
 TEST(Options, EveryKeyHasItsField)
@@ -115,6 +115,15 @@ TEST(Options, SamplingTakesANumberOrASwitch)
     EXPECT_EQ(sample("false"), 0u);
 }
 
+TEST(Options, WhatFollowsAWrongFree)
+{
+    EXPECT_FALSE(parse("on_error:report,on_error:abort").options.goes_on);
+    EXPECT_EQ(parse("on_error:abort").warnings, "");
+    const Parsed parsed = parse("on_error:report");
+    EXPECT_EQ(parsed.options.goes_on, !config_hardened);
+    EXPECT_EQ(parsed.warnings.empty(), !config_hardened) << "hardened builds always end";
+}
+
 TEST(Options, TheSoftLimitOfTheCgroup)
 {
     const size_t limit = os_memory_limit();
@@ -159,6 +168,12 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string(":"),
                                     std::string(":1"),
                                     std::string("verbose::1"),
+                                    std::string("on_error:"),
+                                    std::string("on_error:ignore"),
+                                    std::string("report_file:"),
+                                    std::string("report_file:relative"),
+                                    std::string("report_file:/no/such/folder/file"),
+                                    "report_file:/" + long_key,
                                     long_key,
                                     long_key + ":1",
                                     "verbose:" + long_key}) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -147,6 +148,46 @@ TEST(System, ErrorsToNowhereAreDropped)
     EXPECT_EQ(errno, 12345);
     dup2(saved, STDERR_FILENO);
     close(saved);
+}
+
+std::string content_of(const std::string &path)
+{
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+TEST(SystemDeathTest, AFileForReports)
+{
+    const std::string path = testing::TempDir() + "report-" + std::to_string(getpid());
+    const auto report_to = [](const std::string &name) {
+        return os_report_to(name.data(), name.size());
+    };
+    EXPECT_EXIT(
+        {
+            bool taken = report_to(path) && !report_to("relative") && !report_to("/no/such/file");
+            taken = taken && !report_to("/" + std::string(300, 'x')) && !report_to("");
+            close(STDOUT_FILENO); // a program that closes all it has
+            for (const char *line : {"one\n", "two\n"})
+                host_write_error(line, 4);
+            _exit(taken ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "^$");
+    EXPECT_EQ(content_of(path), "one\ntwo\n");
+    struct stat facts;
+    ASSERT_EQ(stat(path.c_str(), &facts), 0);
+    EXPECT_EQ(facts.st_mode & 0777, 0600u) << "reports name addresses";
+    unlink(path.c_str());
+    EXPECT_EXIT( // its folder has gone
+        {
+            const std::string folder = path + ".d";
+            mkdir(folder.c_str(), 0700);
+            const bool taken = report_to(folder + "/file");
+            unlink((folder + "/file").c_str());
+            rmdir(folder.c_str());
+            host_write_error("here\n", 5);
+            _exit(taken ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "^here\n$");
 }
 
 TEST(System, WaitReturnsAtOnceWhenTheWordChanged)

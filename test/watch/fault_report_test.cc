@@ -57,7 +57,7 @@ TEST_F(FaultReport, OneThreadReports)
         {
             std::vector<std::thread> threads;
             for (int i = 0; i < 4; i++)
-                threads.emplace_back([block] { report_misuse(slot_of(block), "once"); });
+                threads.emplace_back([block] { refuse_guarded("free", slot_of(block), "once"); });
             for (std::thread &thread : threads)
                 thread.join();
         },

@@ -1,0 +1,162 @@
+/* What a pointer is that a caller claims to be a block: see checked.h. */
+#include "heap/checked.h"
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "base/host.h"
+#include "heap/harden.h"
+#include "heap/heap.h"
+#include "heap/packed.h"
+#include "heap/remote.h"
+
+enum { REPORTS_MAX = 100 };
+
+static struct {
+    bool goes_on; /* set once, before there are threads */
+    size_t frees; /* atomic: refused so far */
+} refused;
+
+void heap_go_on_after_wrong_frees(void) { refused.goes_on = true; }
+
+size_t heap_count_wrong_frees(void) { return load_relaxed(&refused.frees); }
+
+static bool goes_on_after(const char *operation)
+{
+    return !config_hardened && refused.goes_on && operation[0] == 'f';
+}
+
+void refuse_reported(const char *operation)
+{
+    if (!goes_on_after(operation))
+        host_abort();
+    fetch_add_relaxed(&refused.frees, (size_t)1);
+}
+
+void refuse(const char *operation, const char *format, ...)
+{
+    size_t before = load_relaxed(&refused.frees);
+    if (before < REPORTS_MAX) {
+        va_list arguments;
+        va_start(arguments, format);
+        report_list(format, arguments);
+        va_end(arguments);
+    } else if (before == REPORTS_MAX) {
+        report("%zu wrong frees were refused; from here on they are only counted", before);
+    }
+    refuse_reported(operation);
+}
+
+static void refuse_foreign(const void *pointer, const char *operation)
+{
+    refuse(operation, "%s of %p, which is not a Cairn block", operation, pointer);
+}
+
+static void refuse_in_slab(const void *pointer, const char *operation, const struct span *slab,
+                           const char *start)
+{
+    size_t size = slab->size_bytes;
+    size_t offset = (size_t)((const char *)pointer - start);
+    size_t slot = offset / size + 1;
+    bool packed = slab_is_packed(slab);
+    if (!packed && slot > slab->capacity)
+        refuse_foreign(pointer, operation);
+    else if (offset % size != 0)
+        refuse(operation, "%s of interior pointer %p (%zu-byte block at %p)", operation, pointer,
+               size, (const void *)(start + offset - offset % size));
+    else if (slot >= (packed ? slab->limit * 64 + 1 : slab->limit))
+        refuse_foreign(pointer, operation);
+    else
+        refuse(operation, "double free of %p (%zu-byte block)", pointer, size);
+}
+
+cold void refuse_pointer(const void *pointer, const char *operation)
+{
+    char *start;
+    struct span *span = pages_search(pointer, &start);
+    if (span && span_is_slab(span)) {
+        refuse_in_slab(pointer, operation, span, start);
+        return;
+    }
+    if (span && span->tag != SPAN_RUN && span->tag != SPAN_RUN_HUGE) {
+        size_t size = (size_t)span->pages << PAGE_SHIFT;
+        refuse(operation, "%s of interior pointer %p (%zu-byte block at %p)", operation, pointer,
+               size, (void *)start);
+        return;
+    }
+    bool trapped = config_guarded_blocks && page_map_find(pointer)->tag == SPAN_TRAPPED;
+    if (span == NULL && (trapped || pages_holds(pointer)))
+        refuse(operation,
+               operation[0] == 'f' ? "double %s of %p (its memory is free)"
+                                   : "%s of freed block %p (its memory is free)",
+               operation, pointer);
+    else
+        refuse_foreign(pointer, operation);
+}
+
+cold void refuse_freed(const void *block, const struct span *slab, const char *operation)
+{
+    refuse(operation,
+           operation[0] == 'f' ? "double %s of %p (%u-byte block)"
+                               : "%s of freed block %p (%u-byte block)",
+           operation, block, slab->size_bytes);
+}
+
+unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
+{
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
+    if (unlikely(slab_is_frozen(slab)) && slot - 1 < slab->capacity) {
+        slab_begin_frozen(slab);
+        if (likely(!slab_frozen_freed(slab, slot)))
+            return slot; /* its other state is not to be trusted */
+        refuse_freed(pointer, slab, operation);
+    } else if (unlikely(slot >= load_relaxed(&slab->limit))) {
+        refuse_pointer(pointer, operation);
+    } else if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
+        refuse_freed(pointer, slab, operation);
+    } else {
+        return slot;
+    }
+    return SLOT_REFUSED;
+}
+
+size_t checked_packed(const void *pointer, struct span *slab, const char *operation)
+{
+    size_t offset = (size_t)((const char *)pointer - slab->base);
+    size_t index = offset / PACKED_BYTES;
+    bool frozen = slab_is_frozen(slab); /* then its limit is not to be trusted */
+    if (unlikely(frozen))
+        slab_begin_frozen(slab);
+    size_t words = frozen ? (size_t)PACKED_WORDS : (size_t)load_relaxed(&slab->limit);
+    if (unlikely(offset % PACKED_BYTES != 0 || index / 64 >= words)) {
+        refuse_pointer(pointer, operation);
+        return INDEX_REFUSED;
+    }
+    struct packed_bits bits = {0};
+    if (frozen) /* its holder may have stopped in the middle of a claim */
+        bits.in_word = (load_relaxed(packed_word(slab, index / 64)) >> index % 64 & 1) != 0;
+    else
+        bits = packed_bits_of(slab, pointer);
+    if (likely(!bits.in_word && !bits.in_claim))
+        return index;
+    refuse_freed(pointer, slab, operation);
+    return INDEX_REFUSED;
+}
+
+struct span *checked_span(const void *pointer, const char *operation)
+{
+    struct span *span = page_map_find(pointer);
+    bool taken;
+    if (span_is_slab(span) && slab_is_packed(span))
+        taken = checked_packed(pointer, span, operation) != INDEX_REFUSED;
+    else if (span_is_slab(span))
+        taken = checked_slot(pointer, span, operation) != SLOT_REFUSED;
+    else if (span->tag == SPAN_GUARDED)
+        taken = heap_sampler->check(pointer, span, operation);
+    else
+        taken = (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE) && span->base == pointer;
+    if (likely(taken))
+        return span;
+    if (!span_is_slab(span) && span->tag != SPAN_GUARDED)
+        refuse_pointer(pointer, operation);
+    return NULL;
+}
