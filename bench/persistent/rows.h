@@ -1,0 +1,57 @@
+// The rows of the benchmark of the persistent heap, and the figures that they share.
+#ifndef CAIRN_BENCH_PERSISTENT_ROWS_H
+#define CAIRN_BENCH_PERSISTENT_ROWS_H
+
+#include <string>
+#include <vector>
+
+#include "store.h"
+
+namespace bench
+{
+
+struct Settings {
+    std::string directory = ".";
+    double seconds = 2; // of each cell of the table of commits, and of each row beside it
+    std::vector<std::string> stores;
+};
+
+// What was measured, in nanoseconds; in order once one was asked for.
+class Samples
+{
+  public:
+    void add(double value) { values_.push_back(value); }
+    size_t count() const { return values_.size(); }
+    double sum() const;
+    double at(double share); // 0.5: the median; 1: the most
+
+  private:
+    std::vector<double> values_;
+};
+
+// A file's name in the directory; the file and what belongs to it is removed, now and at the end.
+class Place
+{
+  public:
+    Place(const Settings &settings, const char *name);
+    ~Place();
+    Place(const Place &) = delete;
+    Place &operator=(const Place &) = delete;
+
+    const std::string &path() const { return path_; }
+
+  private:
+    void remove() const;
+    std::string path_;
+};
+
+void measure_commits(const Settings &settings);
+void measure_finding(const Settings &settings);
+void measure_allocation(const Settings &settings);
+void measure_recovery(const Settings &settings);
+void measure_stalls(const Settings &settings);
+void measure_groups(const Settings &settings);
+
+} // namespace bench
+
+#endif
