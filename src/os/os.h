@@ -141,9 +141,17 @@ struct os_page_range {
 int os_userfault_open(void); /* -ENOSYS and others: the kernel has it not, or not for us */
 int os_userfault_watch(int userfault, void *start, size_t size_bytes);
 int os_pagemap_open(void);
-/* Looks from *from on and moves it to where the next call goes on. The number of ranges found.
- * `watched`: only those written since they were last found. */
-int os_pagemap_scan(int pagemap, uintptr_t *from, uintptr_t end, bool watched,
+/* What a scan looks for. All but the first protect what they find, so that it is found again only
+ * once it was written again. */
+enum os_scan {
+    OS_SCAN_COPIES, /* copied pages */
+    OS_SCAN_FIRST,  /* written ones, and those of the file: OS_PAGE_OF_FILE */
+    OS_SCAN_EMPTY,  /* where there is no page; allocates page tables */
+    OS_SCAN_AGAIN,  /* written ones, fast; where the two before have not looked, empty ones, too */
+};
+enum { OS_PAGE_OF_FILE = 1 << 2 }; /* among the categories of OS_SCAN_FIRST */
+/* Looks from *from on and moves it to where the next call goes on. The number of ranges found. */
+int os_pagemap_scan(int pagemap, uintptr_t *from, uintptr_t end, enum os_scan kind,
                     struct os_page_range *ranges, unsigned capacity);
 /* The same of copied pages for kernels before 6.7. */
 int os_pagemap_read(int pagemap, uintptr_t *from, uintptr_t end, struct os_page_range *ranges,

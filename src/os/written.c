@@ -4,8 +4,13 @@
  * private mapping is the file's until it is written, then a copy: present or swapped out, and no
  * file page. With asynchronous write-protection by userfaultfd the scan protects again what it
  * finds, in one step with looking, so that a write is either seen now or found the next time. A
- * page that was never protected counts as written once it is a copy: nothing has to be protected
- * beforehand. A marker of a protected page that is not there counts as swapped, not as written.
+ * page that was never protected counts as written: nothing has to be protected beforehand. A marker
+ * of a protected page that is not there counts as swapped, not as written.
+ *
+ * Asked for what was written and nothing else, the kernel looks at one mark in each entry of the
+ * page tables, at a quarter of the cost (pagemap_scan_pmd_entry). Entries that are empty count as
+ * written then, so they get their markers before: by a scan that matches empty ones only, in one
+ * step with looking, so that it never protects a page that was written meanwhile.
  *
  * Stateless. The constants are those of linux/fs.h and linux/userfaultfd.h of 6.7, written down
  * here because older headers lack them.
@@ -80,23 +85,53 @@ int os_userfault_watch(int userfault, void *start, size_t size_bytes)
 
 int os_pagemap_open(void) { return os_file_open("/proc/self/pagemap", OS_FILE_READ); }
 
-int os_pagemap_scan(int pagemap, uintptr_t *from, uintptr_t end, bool watched,
+/* What each kind of scan asks for. A range has as its categories what is `returned` of it. */
+struct question {
+    uint64_t flags;
+    uint64_t inverted;
+    uint64_t all_of;
+    uint64_t any_of;
+    uint64_t returned;
+};
+
+static const struct question questions[] = {
+    [OS_SCAN_COPIES] = {.inverted = PAGE_FILE,
+                        .all_of = PAGE_FILE,
+                        .any_of = PAGE_PRESENT | PAGE_SWAPPED,
+                        .returned = PAGE_PRESENT},
+    [OS_SCAN_FIRST] = {.flags = SCAN_PROTECT_FOUND | SCAN_CHECK_WATCHED,
+                       .all_of = PAGE_WRITTEN,
+                       .any_of = PAGE_PRESENT | PAGE_SWAPPED,
+                       .returned = PAGE_FILE},
+    [OS_SCAN_EMPTY] = {.flags = SCAN_PROTECT_FOUND | SCAN_CHECK_WATCHED,
+                       .inverted = PAGE_PRESENT | PAGE_SWAPPED,
+                       .all_of = PAGE_PRESENT | PAGE_SWAPPED,
+                       .returned = PAGE_PRESENT},
+    [OS_SCAN_AGAIN] = {.flags = SCAN_PROTECT_FOUND | SCAN_CHECK_WATCHED,
+                       .all_of = PAGE_WRITTEN,
+                       .returned = PAGE_WRITTEN},
+};
+
+static_check((int)OS_PAGE_OF_FILE == (int)PAGE_FILE, "the kernel's");
+
+int os_pagemap_scan(int pagemap, uintptr_t *from, uintptr_t end, enum os_scan kind,
                     struct os_page_range *ranges, unsigned capacity)
 {
     int error;
     if (fault_strikes(&error))
         return error;
+    const struct question *question = &questions[kind];
     struct scan scan = {
         .size = sizeof scan,
-        .flags = watched ? SCAN_PROTECT_FOUND | SCAN_CHECK_WATCHED : 0,
+        .flags = question->flags,
         .start = *from,
         .end = end,
         .ranges = (uintptr_t)ranges,
         .capacity = capacity,
-        .inverted = PAGE_FILE,
-        .all_of = PAGE_FILE | (watched ? PAGE_WRITTEN : 0),
-        .any_of = PAGE_PRESENT | PAGE_SWAPPED,
-        .returned = PAGE_PRESENT,
+        .inverted = question->inverted,
+        .all_of = question->all_of,
+        .any_of = question->any_of,
+        .returned = question->returned,
     };
     long found;
     do

@@ -3,7 +3,9 @@
  * Four ways, each with what the kernel and the process have to give:
  *
  *   USERFAULT  PAGEMAP_SCAN over pages that userfaultfd protects asynchronously: exact; the scan
- *              protects what it finds in the same step.
+ *              protects what it finds in the same step. A stretch of memory below one page table
+ *              is armed once something was found in it: all of its entries are protected, also
+ *              the empty ones, and the faster kind of scan is enough from then on.
  *   SCAN       PAGEMAP_SCAN for copied pages. A page stays copied after its commit, so each one is
  *              compared with its last committed image.
  *   PAGEMAP    the same by reading /proc/self/pagemap.
@@ -96,8 +98,8 @@ static bool can_scan(struct cairn_persist *heap)
     struct os_page_range range;
     uintptr_t from = (uintptr_t)heap->base;
     return heap->tracker.pagemap >= 0 &&
-           os_pagemap_scan(heap->tracker.pagemap, &from, from + heap->page_bytes, false, &range,
-                           1) >= 0;
+           os_pagemap_scan(heap->tracker.pagemap, &from, from + heap->page_bytes, OS_SCAN_COPIES,
+                           &range, 1) >= 0;
 }
 
 /* One way, with all it needs; what it took is given back by dirty_end. */
@@ -144,12 +146,19 @@ int dirty_start(struct cairn_persist *heap, enum cairn_persist_tracking way)
     return error;
 }
 
+/* Of the memory whose entries make one page table. */
+static size_t stretch_bytes(const struct cairn_persist *heap)
+{
+    return heap->page_bytes / sizeof(uint64_t) * heap->page_bytes;
+}
+
 int dirty_watch(struct cairn_persist *heap, size_t from_bytes, size_t to_bytes)
 {
     char *start = heap->base + from_bytes;
     size_t size = to_bytes - from_bytes;
     switch (heap->tracker.way) {
     case CAIRN_PERSIST_USERFAULT:
+        bitmap_clear(heap->tracker.armed, from_bytes / stretch_bytes(heap), 1); /* it goes on */
         return os_userfault_watch(heap->tracker.userfault, start, size);
     case CAIRN_PERSIST_PROTECT:
         return os_protect(start, size, OS_READ);
@@ -206,32 +215,27 @@ static int compare_range(struct cairn_persist *heap, size_t first, size_t end)
     return 0;
 }
 
-static int note_range(struct cairn_persist *heap, const struct os_page_range *range)
+static int compare_copies(struct cairn_persist *heap, const struct os_page_range *range)
 {
-    size_t first = (size_t)(range->start - (uintptr_t)heap->base) / heap->page_bytes;
-    size_t end = (size_t)(range->end - (uintptr_t)heap->base) / heap->page_bytes;
-    if (heap->tracker.way != CAIRN_PERSIST_USERFAULT)
-        return compare_range(heap, first, end);
-    bitmap_set(heap->dirty, first, end - first);
-    return 0;
+    return compare_range(heap, (size_t)(range->start - (uintptr_t)heap->base) / heap->page_bytes,
+                         (size_t)(range->end - (uintptr_t)heap->base) / heap->page_bytes);
 }
 
-static int scan(struct cairn_persist *heap)
+static int scan_copies(struct cairn_persist *heap)
 {
     struct os_page_range ranges[RANGES_MOST];
     const struct tracker *tracker = &heap->tracker;
     uintptr_t from = (uintptr_t)heap->base;
     uintptr_t end = from + heap->mapped_bytes;
     while (from < end) {
-        int found =
-            tracker->way == CAIRN_PERSIST_PAGEMAP
-                ? os_pagemap_read(tracker->pagemap, &from, end, ranges, RANGES_MOST)
-                : os_pagemap_scan(tracker->pagemap, &from, end,
-                                  tracker->way == CAIRN_PERSIST_USERFAULT, ranges, RANGES_MOST);
+        int found = tracker->way == CAIRN_PERSIST_PAGEMAP
+                        ? os_pagemap_read(tracker->pagemap, &from, end, ranges, RANGES_MOST)
+                        : os_pagemap_scan(tracker->pagemap, &from, end, OS_SCAN_COPIES, ranges,
+                                          RANGES_MOST);
         if (found < 0)
             return found;
         for (int i = 0; i < found; i++) {
-            int error = note_range(heap, &ranges[i]);
+            int error = compare_copies(heap, &ranges[i]);
             if (error != 0)
                 return error;
         }
@@ -239,10 +243,88 @@ static int scan(struct cairn_persist *heap)
     return 0;
 }
 
+static void set_dirty(struct cairn_persist *heap, const struct os_page_range *range)
+{
+    bitmap_set(heap->dirty, (size_t)(range->start - (uintptr_t)heap->base) / heap->page_bytes,
+               (size_t)(range->end - range->start) / heap->page_bytes);
+}
+
+/* A stretch of which only entries with pages are protected: the rest, too. Failure costs time. */
+static void arm(struct cairn_persist *heap, size_t stretch)
+{
+    struct os_page_range ranges[RANGES_MOST / 8];
+    size_t bytes = stretch_bytes(heap);
+    uintptr_t from = (uintptr_t)heap->base + stretch * bytes;
+    uintptr_t end = (uintptr_t)heap->base + smaller_of((stretch + 1) * bytes, heap->mapped_bytes);
+    while (from < end)
+        if (os_pagemap_scan(heap->tracker.pagemap, &from, end, OS_SCAN_EMPTY, ranges,
+                            (unsigned)countof(ranges)) < 0)
+            return;
+    bitmap_set(heap->tracker.armed, stretch, 1);
+}
+
+static int scan_first(struct cairn_persist *heap, uintptr_t from, uintptr_t end)
+{
+    struct os_page_range ranges[RANGES_MOST];
+    while (from < end) {
+        int found =
+            os_pagemap_scan(heap->tracker.pagemap, &from, end, OS_SCAN_FIRST, ranges, RANGES_MOST);
+        for (int i = 0; i < found; i++) {
+            if (!(ranges[i].categories & OS_PAGE_OF_FILE))
+                set_dirty(heap, &ranges[i]);
+            size_t stretch = (ranges[i].start - (uintptr_t)heap->base) / stretch_bytes(heap);
+            size_t last = (ranges[i].end - 1 - (uintptr_t)heap->base) / stretch_bytes(heap);
+            for (; stretch <= last; stretch++)
+                if (!bit_is_set(heap->tracker.armed, stretch))
+                    arm(heap, stretch);
+        }
+        if (found < 0)
+            return found;
+    }
+    return 0;
+}
+
+static int scan_again(struct cairn_persist *heap, uintptr_t from, uintptr_t end)
+{
+    struct os_page_range ranges[RANGES_MOST];
+    while (from < end) {
+        int found =
+            os_pagemap_scan(heap->tracker.pagemap, &from, end, OS_SCAN_AGAIN, ranges, RANGES_MOST);
+        for (int i = 0; i < found; i++)
+            set_dirty(heap, &ranges[i]);
+        if (found < 0)
+            return found;
+    }
+    return 0;
+}
+
+/* Rows of stretches that are armed or not, one after the other. */
+static int scan_watched(struct cairn_persist *heap)
+{
+    size_t bytes = stretch_bytes(heap);
+    size_t count = (heap->mapped_bytes + bytes - 1) / bytes;
+    size_t first = 0;
+    int error = 0;
+    while (error == 0 && first < count) {
+        bool armed = bit_is_set(heap->tracker.armed, first);
+        size_t end = first + 1;
+        while (end < count && bit_is_set(heap->tracker.armed, end) == armed)
+            end++;
+        uintptr_t base = (uintptr_t)heap->base;
+        uintptr_t stop = base + smaller_of(end * bytes, heap->mapped_bytes);
+        error = armed ? scan_again(heap, base + first * bytes, stop)
+                      : scan_first(heap, base + first * bytes, stop);
+        first = end;
+    }
+    return error;
+}
+
 int dirty_find(struct cairn_persist *heap)
 {
+    if (heap->tracker.way == CAIRN_PERSIST_USERFAULT)
+        return scan_watched(heap);
     if (heap->tracker.way != CAIRN_PERSIST_PROTECT)
-        return scan(heap);
+        return scan_copies(heap);
     find_trapped(heap);
     return 0;
 }
@@ -252,7 +334,7 @@ int dirty_forget(struct cairn_persist *heap)
     size_t words = (persist_pages(heap) + 63) / 64;
     int error = 0;
     if (heap->tracker.way == CAIRN_PERSIST_USERFAULT)
-        error = scan(heap);
+        error = scan_watched(heap);
     else if (heap->tracker.way == CAIRN_PERSIST_PROTECT)
         find_trapped(heap);
     if (error == 0)

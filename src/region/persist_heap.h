@@ -50,6 +50,7 @@ struct tracker {
     enum cairn_persist_tracking way; /* const after open */
     int userfault;                   /* const after open; -1 */
     int pagemap;                     /* const after open; -1 */
+    uint64_t *armed;                 /* lock: lock: bitmap by stretches: see persist_dirty.c */
     uint64_t *trapped;               /* atomic: bitmap, set by the handler of SIGSEGV */
     uint32_t trap_lock;              /* atomic: 1 while the handler or a capture is at work */
 };

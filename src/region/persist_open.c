@@ -54,7 +54,7 @@ static int take_tables(struct cairn_persist *heap)
     size_t bitmap = align_up((pages + 63) / 64 * 8, 64);
     size_t table = align_up(pages * 8, 64);
     size_t run = CHECKPOINT_RUN_PAGES * heap->page_bytes;
-    heap->own_bytes = align_up(6 * bitmap + 2 * table + BUFFER_BYTES + run, heap->page_bytes);
+    heap->own_bytes = align_up(7 * bitmap + 2 * table + BUFFER_BYTES + run, heap->page_bytes);
     char *at = os_map(heap->own_bytes);
     heap->own_memory = at;
     if (at == NULL)
@@ -64,6 +64,7 @@ static int take_tables(struct cairn_persist *heap)
                             &heap->dead,
                             &heap->kept,
                             &heap->tracker.trapped,
+                            &heap->tracker.armed,
                             &heap->segments[0].logged,
                             &heap->segments[1].logged};
     for (unsigned i = 0; i < countof(bitmaps); i++, at += bitmap)

@@ -52,7 +52,7 @@ class Written : public testing::Test
     {
         os_page_range range;
         uintptr_t from = reinterpret_cast<uintptr_t>(start_);
-        return os_pagemap_scan(pagemap_, &from, from + page_, false, &range, 1) >= 0;
+        return os_pagemap_scan(pagemap_, &from, from + page_, OS_SCAN_COPIES, &range, 1) >= 0;
     }
 
     template <typename Look> std::set<size_t> collect(unsigned capacity, Look look)
@@ -68,15 +68,16 @@ class Written : public testing::Test
             if (found < 0)
                 break;
             for (int i = 0; i < found; i++)
-                for (uint64_t at = ranges[i].start; at < ranges[i].end; at += page_)
+                for (uint64_t at = ranges[i].start;
+                     at < ranges[i].end && !(ranges[i].categories & OS_PAGE_OF_FILE); at += page_)
                     EXPECT_TRUE(pages.insert((at - start) / page_).second);
         }
         return pages;
     }
-    std::set<size_t> scan(bool watched, unsigned capacity = 400)
+    std::set<size_t> scan(os_scan kind, unsigned capacity = 400)
     {
         return collect(capacity, [&](auto *from, auto end, auto *ranges, auto room) {
-            return os_pagemap_scan(pagemap_, from, end, watched, ranges, room);
+            return os_pagemap_scan(pagemap_, from, end, kind, ranges, room);
         });
     }
     std::set<size_t> read_map()
@@ -106,9 +107,9 @@ TEST_F(Written, CopiedPagesAreFoundBothWays)
     EXPECT_EQ(read_map(), expected);
     if (!has_scan())
         GTEST_SKIP() << "PAGEMAP_SCAN is not there";
-    EXPECT_EQ(scan(false), expected);
-    EXPECT_EQ(scan(false, 1), expected) << "one range at a time";
-    EXPECT_EQ(scan(false), expected) << "looking changes nothing";
+    EXPECT_EQ(scan(OS_SCAN_COPIES), expected);
+    EXPECT_EQ(scan(OS_SCAN_COPIES, 1), expected) << "one range at a time";
+    EXPECT_EQ(scan(OS_SCAN_COPIES), expected) << "looking changes nothing";
 }
 
 TEST_F(Written, DroppedPagesAreTheFilesAgain)
@@ -118,7 +119,7 @@ TEST_F(Written, DroppedPagesAreTheFilesAgain)
     EXPECT_EQ(read_map(), std::set<size_t>{});
     EXPECT_EQ(read(7), 0);
     if (has_scan()) {
-        EXPECT_EQ(scan(false), std::set<size_t>{});
+        EXPECT_EQ(scan(OS_SCAN_COPIES), std::set<size_t>{});
     }
 }
 
@@ -130,24 +131,53 @@ TEST_F(Written, WatchedPagesAreFoundOnceForEachTimeTheyWereWritten)
     (void)read(1);
     write(2);
     write(3);
-    EXPECT_EQ(scan(true), (Pages{2, 3}));
-    EXPECT_EQ(scan(true), Pages{});
+    EXPECT_EQ(scan(OS_SCAN_FIRST), (Pages{2, 3}));
+    EXPECT_EQ(scan(OS_SCAN_FIRST), Pages{});
     write(3, 2);
     (void)read(2);
-    EXPECT_EQ(scan(true), Pages{3});
+    EXPECT_EQ(scan(OS_SCAN_FIRST), Pages{3});
     write(1);
-    EXPECT_EQ(scan(true, 1), Pages{1});
+    EXPECT_EQ(scan(OS_SCAN_FIRST, 1), Pages{1});
     // Let go, read and written again.
     ASSERT_EQ(os_purge(start_, 8 * page_), 0);
-    EXPECT_EQ(scan(true), Pages{});
+    EXPECT_EQ(scan(OS_SCAN_FIRST), Pages{});
     EXPECT_EQ(read(2), 0);
-    EXPECT_EQ(scan(true), Pages{});
+    EXPECT_EQ(scan(OS_SCAN_FIRST), Pages{});
     write(2, 7);
     write(3, 8);
-    EXPECT_EQ(scan(true), (Pages{2, 3}));
+    EXPECT_EQ(scan(OS_SCAN_FIRST), (Pages{2, 3}));
     EXPECT_EQ(read(2), 7);
     write(2, 9);
-    EXPECT_EQ(scan(true), Pages{2});
+    EXPECT_EQ(scan(OS_SCAN_FIRST), Pages{2});
+}
+
+// Once empty entries are protected, too, the fast scan finds what was written and nothing else.
+TEST_F(Written, ArmedPagesAreFoundOnceForEachTimeTheyWereWritten)
+{
+    if (!has_scan() || !watch())
+        GTEST_SKIP() << "userfaultfd does not protect asynchronously";
+    using Pages = std::set<size_t>;
+    (void)read(1);
+    write(2);
+    EXPECT_EQ(scan(OS_SCAN_FIRST), Pages{2});
+    write(3);
+    EXPECT_GT(scan(OS_SCAN_EMPTY, 1).size(), kPages / 2);
+    EXPECT_EQ(scan(OS_SCAN_AGAIN, 1), Pages{3}) << "written before the rest was protected";
+    EXPECT_EQ(scan(OS_SCAN_AGAIN), Pages{});
+    (void)read(1);
+    (void)read(4);
+    (void)read(599);
+    EXPECT_EQ(scan(OS_SCAN_AGAIN), Pages{});
+    write(2);
+    write(4);
+    write(598);
+    EXPECT_EQ(scan(OS_SCAN_AGAIN), (Pages{2, 4, 598}));
+    ASSERT_EQ(os_purge(start_, 8 * page_), 0);
+    EXPECT_EQ(scan(OS_SCAN_AGAIN), Pages{});
+    (void)read(2);
+    EXPECT_EQ(scan(OS_SCAN_AGAIN), Pages{});
+    write(2);
+    EXPECT_EQ(scan(OS_SCAN_AGAIN), Pages{2});
 }
 
 TEST_F(Written, WatchedPagesSwappedOutAreFound)
@@ -157,18 +187,18 @@ TEST_F(Written, WatchedPagesSwappedOutAreFound)
     for (size_t page = 0; page < kPages; page++)
         write(page);
     (void)madvise(start_, kPages * page_, MADV_PAGEOUT); // does so only where there is swap
-    EXPECT_EQ(scan(true).size(), kPages);
+    EXPECT_EQ(scan(OS_SCAN_FIRST).size(), kPages);
     (void)madvise(start_, kPages * page_, MADV_PAGEOUT);
-    EXPECT_EQ(scan(true).size(), 0u);
+    EXPECT_EQ(scan(OS_SCAN_FIRST).size(), 0u);
     write(11, 3);
-    EXPECT_EQ(scan(true), std::set<size_t>{11});
+    EXPECT_EQ(scan(OS_SCAN_FIRST), std::set<size_t>{11});
 }
 
 TEST_F(Written, ErrorsAreReturned)
 {
     os_page_range range;
     uintptr_t from = reinterpret_cast<uintptr_t>(start_);
-    EXPECT_LT(os_pagemap_scan(file_, &from, from + page_, false, &range, 1), 0);
+    EXPECT_LT(os_pagemap_scan(file_, &from, from + page_, OS_SCAN_COPIES, &range, 1), 0);
     EXPECT_EQ(from, reinterpret_cast<uintptr_t>(start_));
     EXPECT_LT(os_userfault_watch(file_, start_, page_), 0);
 }
