@@ -57,10 +57,11 @@ static uint64_t releasable(const struct cairn_persist *heap, size_t word)
            ~heap->segments[1].logged[word];
 }
 
-int persist_release_clean(struct cairn_persist *heap)
+int persist_release_clean(struct cairn_persist *heap, size_t most)
 {
     size_t words = (persist_pages(heap) + 63) / 64;
-    for (size_t i = 0; i < words; i++) {
+    size_t released = 0;
+    for (size_t i = 0; i < words && released < most; i++) {
         uint64_t pages = releasable(heap, i);
         while (pages != 0) {
             unsigned first = lowest_bit(pages);
@@ -71,6 +72,7 @@ int persist_release_clean(struct cairn_persist *heap)
             if (error != 0)
                 return error;
             bitmap_clear(heap->kept, i * 64 + first, count);
+            released += count;
             pages = first + count == 64 ? 0 : pages & ~(uint64_t)0 << (first + count);
         }
     }
@@ -94,7 +96,7 @@ static int release_all(struct cairn_persist *heap)
         heap->kept[i] |= heap->dirty[i];
         heap->dirty[i] = 0;
     }
-    return persist_release_clean(heap);
+    return persist_release_clean(heap, SIZE_MAX);
 }
 
 /* Holes in the file for what is dead: no segment has it, so no checkpoint writes it. */

@@ -78,17 +78,20 @@ static int grow_for(struct cairn_persist *heap, size_t size, size_t align)
 static void set_alive(struct cairn_persist *heap, uintptr_t start, uintptr_t end)
 {
     size_t first = (start - (uintptr_t)heap->base) / heap->page_bytes;
-    size_t last = (end - (uintptr_t)heap->base) / heap->page_bytes;
-    bitmap_clear(heap->dead, first, smaller_of(last, persist_pages(heap) - 1) - first + 1);
+    size_t last =
+        smaller_of((end - (uintptr_t)heap->base) / heap->page_bytes, persist_pages(heap) - 1);
+    if (last - first > 1 || bit_is_set(heap->dead, first) || bit_is_set(heap->dead, last))
+        bitmap_clear(heap->dead, first, last - first + 1);
 }
 
 /* A block was made or grown: its pages, and those of the header behind and the boundary tag in
  * front of it. */
 static void note_used(struct cairn_persist *heap, const void *block)
 {
-    uintptr_t start = (uintptr_t)block;
-    set_alive(heap, start - 2 * BLOCK_WORD_BYTES,
-              start + cairn_tlsf_usable(persist_tlsf_of(heap), block) + BLOCK_LEAST_BYTES);
+    const struct cairn_tlsf *tlsf = persist_tlsf_of(heap);
+    uintptr_t start = (uintptr_t)block - BLOCK_WORD_BYTES;
+    size_t size = word_size(block_at(tlsf, place_of(tlsf, (const void *)start))->word);
+    set_alive(heap, start - BLOCK_WORD_BYTES, start + size + BLOCK_LEAST_BYTES);
 }
 
 /* The block is about to be freed: which pages are dead then, of those at its place. */

@@ -59,12 +59,9 @@ static int move_run(struct cairn_persist *heap, const struct segment *segment, s
             return error;
         count++;
     }
-    uint64_t offset = PERSIST_DATA_OFFSET + first * size;
-    int error = os_file_write(heap->file, heap->checkpoint_buffer, count * size, offset);
-    if (error == 0)
-        os_file_start_writing(heap->file, offset, count * size);
     *pages = count;
-    return error;
+    return os_file_write(heap->file, heap->checkpoint_buffer, count * size,
+                         PERSIST_DATA_OFFSET + first * size);
 }
 
 /* K2 and K3. A failure of either, also of growth's fdatasync, leaves it open what the file holds.
@@ -99,10 +96,9 @@ static int conclude(struct cairn_persist *heap, struct segment *segment)
 static int move_some(struct cairn_persist *heap, struct segment *segment, size_t pages_most)
 {
     size_t end = segment->state == SEGMENT_SEALED ? persist_pages(heap) : 0;
-    while (pages_most > 0) {
-        size_t page = bit_find(segment->logged, heap->cursor, end);
-        if (page >= end)
-            return conclude(heap, segment);
+    size_t first = bit_find(segment->logged, heap->cursor, end);
+    size_t page = first;
+    for (; pages_most > 0 && page < end; page = bit_find(segment->logged, heap->cursor, end)) {
         size_t pages;
         int error = move_run(heap, segment, page, &pages);
         if (error != 0)
@@ -110,6 +106,11 @@ static int move_some(struct cairn_persist *heap, struct segment *segment, size_t
         heap->cursor = page + pages;
         pages_most -= smaller_of(pages, pages_most);
     }
+    if (page >= end)
+        return conclude(heap, segment);
+    if (page > first) /* in one call: the kernel hands them on together */
+        os_file_start_writing(heap->file, PERSIST_DATA_OFFSET + first * heap->page_bytes,
+                              (page - first) * heap->page_bytes);
     return 0;
 }
 

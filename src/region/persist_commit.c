@@ -57,28 +57,47 @@
 #include <errno.h>
 
 enum {
-    CHECKPOINT_PACE = 4,         /* pages moved for each one that a commit logged */
-    CHECKPOINT_LEAST_PAGES = 64, /* but at least */
+    CHECKPOINT_PACE = 2,        /* pages moved for each one that a commit logged */
+    CHECKPOINT_LEAST_PAGES = 8, /* but at least */
+    RELEASE_PACE = 8,           /* copies given back for each page that a commit logged, at most */
     LOG_STEP_BYTES = 1 << 16,
-    LOG_LEAST_BYTES = 1 << 20,
+    LOG_GROWTH_BYTES = 1 << 20,
+    FILLED_COMMIT_BYTES = 1 << 17, /* commits of at most that find a log with zeros in it */
+    FILL_BYTES = 1 << 17,
 };
 
-/* Room for so many bytes behind the current segment's end: at most twice what it has, or exactly
- * that much if the disk is nearly full. */
+/* Zeros where small commits will go: otherwise the file system has to note for each of them that
+ * the file holds something there from now on, with a write of its own. In pieces, because a file is
+ * held in memory as it was written, and small pieces are looked through faster. An error is none:
+ * it costs time. */
+static void fill(struct cairn_persist *heap, uint64_t from, uint64_t end)
+{
+    __builtin_memset(heap->buffer, 0, FILL_BYTES);
+    int error = 0;
+    for (uint64_t at = from; error == 0 && at < end; at += FILL_BYTES)
+        error = os_file_write(heap->segments[heap->current].file, heap->buffer,
+                              smaller_of(end - at, FILL_BYTES), at);
+}
+
+/* Room for so many bytes behind the current segment's end: and some more, or exactly that much if
+ * the disk is nearly full. */
 static int make_room(struct cairn_persist *heap, uint64_t bytes)
 {
     struct segment *segment = &heap->segments[heap->current];
     uint64_t needed = segment->length + bytes;
     if (needed <= segment->room)
         return 0;
-    uint64_t wanted = larger_of(segment->room * 2, LOG_LEAST_BYTES);
-    wanted = larger_of(smaller_of(wanted, heap->log_limit), align_up(needed, LOG_STEP_BYTES));
+    uint64_t wanted = smaller_of(segment->room + LOG_GROWTH_BYTES, heap->log_limit);
+    wanted = larger_of(wanted, align_up(needed, LOG_STEP_BYTES));
     int error = os_file_extend(segment->file, wanted);
     if (error != 0)
         error = os_file_extend(segment->file, wanted = needed);
-    if (error == 0)
-        segment->room = wanted;
-    return error;
+    if (error != 0)
+        return error;
+    if (bytes <= FILLED_COMMIT_BYTES)
+        fill(heap, needed, wanted);
+    segment->room = wanted;
+    return 0;
 }
 
 /* The pages that are to be logged; *skipped: that hold free memory only. */
@@ -96,7 +115,7 @@ static size_t count_live(const struct cairn_persist *heap, size_t *skipped)
 
 static uint64_t bytes_for(const struct cairn_persist *heap, size_t pages)
 {
-    uint32_t most = chunk_pages_most(heap->page_bytes);
+    uint32_t most = chunk_pages_written(heap->page_bytes);
     uint64_t full = pages / most * chunk_room(most, heap->page_bytes);
     uint32_t rest = (uint32_t)(pages % most);
     return full + (rest != 0 ? chunk_room(rest, heap->page_bytes) : 0);
@@ -149,7 +168,8 @@ static int64_t capture(struct cairn_persist *heap)
     heap->skipped_pages += skipped;
     note_committed(heap, pages, bytes);
     if (heap->flags & CAIRN_PERSIST_WRITERS_PAUSE)
-        (void)persist_release_clean(heap);
+        (void)persist_release_clean(
+            heap, larger_of(pages * RELEASE_PACE, CHECKPOINT_LEAST_PAGES * RELEASE_PACE));
     return (int64_t)pages;
 }
 

@@ -30,6 +30,7 @@ enum {
     PERSIST_HEADER_SPACING_BYTES = 32768,
     PERSIST_DATA_OFFSET = 65536, /* a multiple of every page size */
     PERSIST_CHUNK_MOST_BYTES = 1 << 20,
+    PERSIST_CHUNK_WRITTEN_BYTES = 1 << 18,
     PERSIST_STATE_BYTES = 256,
 };
 
@@ -102,6 +103,15 @@ enum { PERSIST_NAME_MOST = 255 };
 inline_always uint32_t chunk_pages_most(size_t page_bytes)
 {
     return (uint32_t)((PERSIST_CHUNK_MOST_BYTES - 4096) / (page_bytes + sizeof(uint64_t)));
+}
+
+/* Of the chunks that this library writes: they stay in the processor's cache from the copy over the
+ * checksum to the write, and the disk is at work while the next one is built. */
+inline_always uint32_t chunk_pages_written(size_t page_bytes)
+{
+    uint32_t most = chunk_pages_most(page_bytes);
+    uint32_t wanted = (uint32_t)(PERSIST_CHUNK_WRITTEN_BYTES / page_bytes);
+    return wanted == 0 ? 1 : wanted < most ? wanted : most;
 }
 
 /* Without the zeros behind it. */

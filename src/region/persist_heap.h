@@ -173,7 +173,7 @@ int recover_to_file(struct cairn_persist *heap, const char **why);
 int recover_to_memory(struct cairn_persist *heap, const char **why);
 
 /* persist_abort.c */
-int persist_release_clean(struct cairn_persist *heap); /* lock held: gives private copies back */
+int persist_release_clean(struct cairn_persist *heap, size_t most); /* lock held: copies go */
 
 /* persist_allocator.c */
 int persist_set_up(struct cairn_persist *heap); /* a new heap's state and blocks */

@@ -1,7 +1,8 @@
 /* The persistent heap's log: commits written, read and judged. persist_format.h has the layout.
  *
- * Writing: pages are copied into a buffer of 1 MiB, summed there and written from there, so that a
- * page that another thread writes meanwhile cannot spoil its checksum; one write a chunk.
+ * Writing: pages are copied into a buffer, summed there and written from there, so that a page that
+ * another thread writes meanwhile cannot spoil its checksum; one write a chunk. Of a commit of many
+ * chunks the disk is given each one at once; of a small one, all with the fdatasync.
  *
  * Reading: a row of whole commits with consecutive numbers, from the start of the file on. It ends
  * at the first chunk that is not whole or does not follow. Behind it there may be anything: parts
@@ -38,15 +39,25 @@ static uint64_t chunk_sum(const struct persist_chunk *chunk, size_t page_bytes, 
 struct builder {
     struct cairn_persist *heap;
     struct segment *segment;
-    uint64_t offset; /* where the chunk goes */
+    uint64_t offset;  /* where the chunk goes */
+    uint64_t started; /* up to there the disk was given the commit */
     struct persist_chunk head;
 };
+
+/* But for the last block, to which the next chunk adds. */
+static void start_writing(struct builder *builder)
+{
+    uint64_t end = builder->offset / builder->heap->page_bytes * builder->heap->page_bytes;
+    if (end > builder->started)
+        os_file_start_writing(builder->segment->file, builder->started, end - builder->started);
+    builder->started = end;
+}
 
 static int write_chunk(struct builder *builder)
 {
     struct cairn_persist *heap = builder->heap;
     size_t page = heap->page_bytes;
-    uint32_t most = chunk_pages_most(page);
+    uint32_t most = chunk_pages_written(page);
     uint32_t pages = builder->head.pages;
     uint64_t *numbers = (uint64_t *)(void *)(heap->buffer + sizeof(struct persist_chunk));
     char *images = heap->buffer + chunk_image_offset(most, 0, page);
@@ -59,6 +70,8 @@ static int write_chunk(struct builder *builder)
     __builtin_memset(start + chunk_bytes(pages, page), 0, room - chunk_bytes(pages, page));
     int error = os_file_write(builder->segment->file, start, room, builder->offset);
     builder->offset += room;
+    if (error == 0 && !builder->head.is_last)
+        start_writing(builder);
     builder->head.before = chunk->checksum;
     builder->head.number++;
     builder->head.pages = 0;
@@ -93,7 +106,7 @@ static void add_page(struct builder *builder, size_t page)
     uint64_t *numbers = (uint64_t *)(void *)(heap->buffer + sizeof(struct persist_chunk));
     uint32_t index = builder->head.pages++;
     numbers[index] = page;
-    page_copy(heap->buffer + chunk_image_offset(chunk_pages_most(size), index, size),
+    page_copy(heap->buffer + chunk_image_offset(chunk_pages_written(size), index, size),
               heap->base + page * size, size);
 }
 
@@ -110,7 +123,7 @@ static size_t next_live(const struct cairn_persist *heap, size_t from)
 static void note_places(struct cairn_persist *heap, struct segment *segment, size_t pages)
 {
     size_t size = heap->page_bytes;
-    uint32_t most = chunk_pages_most(size);
+    uint32_t most = chunk_pages_written(size);
     uint64_t chunk = segment->length;
     size_t page = next_live(heap, 0);
     for (size_t left = pages; left > 0;) {
@@ -127,12 +140,13 @@ static void note_places(struct cairn_persist *heap, struct segment *segment, siz
 int log_append(struct cairn_persist *heap, uint64_t sequence, size_t pages, uint64_t *bytes)
 {
     struct segment *segment = &heap->segments[heap->current];
-    struct builder builder = {.heap = heap, .segment = segment, .offset = segment->length};
+    struct builder builder = {
+        .heap = heap, .segment = segment, .offset = segment->length, .started = segment->length};
     builder.head = (struct persist_chunk){.magic = PERSIST_CHUNK_MAGIC,
                                           .before = log_seed(&heap->header),
                                           .sequence = sequence,
                                           .durable = heap->durable};
-    uint32_t most = chunk_pages_most(heap->page_bytes);
+    uint32_t most = chunk_pages_written(heap->page_bytes);
     size_t page = next_live(heap, 0);
     for (size_t left = pages; left > 0; left--, page = next_live(heap, page + 1)) {
         add_page(&builder, page);
