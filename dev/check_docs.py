@@ -17,7 +17,9 @@ import sys
 CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake")
 C_SUFFIXES = {".c", ".h", ".cc", ".hpp"}
 SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ""}
-CALL = re.compile(r"\b(?:die|report|report_misuse)\(")
+# The functions that print a line, and which of their arguments is its format.
+PRINTING = {"die": 0, "report": 0, "refuse": 1, "refuse_guarded": 2}
+CALL = re.compile(rf"\b({'|'.join(PRINTING)})\(")
 LITERALS = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s*"((?:[^"\\]|\\.)*)")*')
 CONVERSION = re.compile(r"%(?:zu|[supxd%])")
 FILE_NAME = re.compile(r"(?<![\w<./*-])((?:[\w-]+/)*[A-Za-z][\w-]*\.(?:c|h|cc|hpp|md|py))\b"
@@ -61,7 +63,7 @@ def printed_lines(root):
         text = without_comments(path.read_text())
         for call in CALL.finditer(text):
             given = arguments(text, call.end())
-            place = 1 if call.group(0) == "report_misuse(" else 0
+            place = PRINTING[call.group(1)]
             for line in literal_groups(given[place] if len(given) > place else ""):
                 if " " in line and not IN_WORDS.match(line):
                     yield f"{path.name}:{text.count(chr(10), 0, call.start()) + 1}", line
