@@ -5,6 +5,7 @@ options   docs/OPTIONS.md and README.md name the options that src/front/options.
 messages  every line that src prints stands in docs/MESSAGES*.md, and every line there, in README.md
           and docs/HARDENING.md is printed
 files     a file that a comment or a document names is there
+links     so is one that a document links
 names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
           sources
 
@@ -30,6 +31,8 @@ QUOTING = ("README.md", "docs/HARDENING.md")
 OUTSIDE = {"asan_interface.h", "malloc.h", "memcheck.h", "valgrind.h", "xxhash_spec.md"}
 OUTSIDE_FOLDERS = {"linux", "sys"}
 OUTSIDE_NAMES = {"libgcc_s", "nothrow_t"}
+# Pages that are full of other allocators' names.
+FOREIGN = ("SWITCHING.md",)
 # Lines that are described in words: the statistics and settings of `verbose`, which begin with whom
 # they are of, the frames of a stack, and a line that is put together before.
 IN_WORDS = re.compile(r"%s(?![ :])|\s|%s$")
@@ -160,6 +163,14 @@ def check_files(root):
                 yield f"{path.relative_to(root)}:{line}: files: no {match.group(1)}"
 
 
+def check_links(root):
+    for path, text in documents(root):
+        for match in re.finditer(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", text):
+            if not (path.parent / match.group(1)).exists():
+                line = text.count("\n", 0, match.start()) + 1
+                yield f"{path.relative_to(root)}:{line}: links: no {match.group(1)}"
+
+
 def check_names(root):
     words = set(OUTSIDE_NAMES)
     for path in code_files(root):
@@ -177,7 +188,7 @@ def check_names(root):
                     line = text.count("\n", 0, match.start()) + 1
                     yield f"{path.relative_to(root)}:{line}: names: no {match.group(0)}"
     for path, text in documents(root):
-        if path.parent.name == "decisions":
+        if path.parent.name == "decisions" or path.name in FOREIGN:
             continue  # what was tried, and is not there, has names, too
         for match in re.finditer(r"`([a-z]\w*_\w+)(?:\(\))?`", text):
             if match.group(1) not in words:
@@ -186,7 +197,7 @@ def check_names(root):
 
 
 def findings(root):
-    for check in (check_options, check_messages, check_files, check_names):
+    for check in (check_options, check_messages, check_files, check_links, check_names):
         yield from check(root)
 
 

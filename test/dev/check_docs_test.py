@@ -78,6 +78,10 @@ class DocsTest(unittest.TestCase):
                   "src/new.c:1", "no gone.c")
         self.only(found(docs__PAGE_DOT_md="\n`page/gone.h` says\n"), "docs/PAGE.md:2", "gone.h")
 
+    def test_a_link_that_leads_nowhere(self):
+        self.only(found(docs__PAGE_DOT_md="\n[a](OPTIONS.md#b), [c](https://d.e/f), [g](../docs/)\n"
+                        "[h](folder/)\n"), "docs/PAGE.md:3: links: no folder/")
+
     def test_a_name_that_is_gone(self):
         self.only(found(src__new_DOT_c="\nint x; /* as in give_slab, take_slab */\n"),
                   "src/new.c:2", "no give_slab")

@@ -50,6 +50,25 @@ TEST_F(FaultReport, ForeignFaultsAreNotItsBusiness)
         EXPECT_EXIT(tell(address, OS_FAULT_READ), exits(1), "^$");
 }
 
+TEST_F(FaultReport, AWrongFreeMayBeRefused)
+{
+    if (config_hardened)
+        GTEST_SKIP() << "hardened builds end the process";
+    char *block = static_cast<char *>(guarded_allocate(64, 1));
+    const std::string stacks = stack("allocated") + stack("misused");
+    EXPECT_EXIT(
+        {
+            heap_go_on_after_wrong_frees();
+            guarded_free(block + 1, &slot_of(block)->span);
+            std::thread([block] { guarded_free(block + 2, &slot_of(block)->span); }).join();
+            _exit(slot_of(block)->state == SLOT_LIVE && heap_count_wrong_frees() == 2 ? 0 : 1);
+        },
+        exits(0),
+        "^cairn: free of interior pointer [^\n]*\n" + stacks +
+            "cairn: free of interior pointer [^\n]*\n" + stacks + "$");
+    give_back(block);
+}
+
 TEST_F(FaultReport, OneThreadReports)
 {
     char *block = static_cast<char *>(guarded_allocate(64, 1));
