@@ -1,4 +1,4 @@
-// Transactions of 1, 16, 256 and 4096 pages by each store in turn, so that load meets them alike:
+// Transactions of so many pages, by each store in turn, so that load meets them alike:
 // several rounds, in each round every store for its share of the time.
 #include <fcntl.h>
 #include <stdio.h>
@@ -123,7 +123,7 @@ void measure_commits(const Settings &settings)
     printf("| pages | store | transactions/s | commit, median ms | to %s | mean ms | p99.9 ms | "
            "most ms | disk bytes a byte | number |\n|---|---|---|---|---|---|---|---|---|---|\n",
            columns.empty() ? "" : columns[0].name);
-    for (size_t pages : {1, 16, 256, 4096}) {
+    for (size_t pages : settings.pages) {
         for (unsigned round = 0; round < kRounds; round++) {
             take_round(settings, columns, pages);
         }

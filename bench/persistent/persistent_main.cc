@@ -1,6 +1,7 @@
 // cairn-persistent-bench: the goals of the persistent heap, and other stores beside it.
 //
-//   cairn-persistent-bench [--directory DIR] [--seconds S] [--stores a,b,...] [ROW...]
+//   cairn-persistent-bench [--directory DIR] [--seconds S] [--stores a,b,...] [--pages n,m,...]
+//                          [ROW...]
 //
 // Rows: commits, finding, allocation, recovery, stalls, groups; without any, all. The files lie in
 // DIR (the working directory), whose file system is what is measured: memory is none. S: seconds
@@ -111,7 +112,7 @@ constexpr Row kRows[] = {
 [[noreturn]] void usage()
 {
     fprintf(stderr, "usage: cairn-persistent-bench [--directory DIR] [--seconds S] "
-                    "[--stores a,b,...] [ROW...]\nrows:");
+                    "[--stores a,b,...] [--pages n,m,...] [ROW...]\nrows:");
     for (const Row &row : kRows) {
         fprintf(stderr, " %s", row.name);
     }
@@ -135,7 +136,7 @@ double positive(const char *text)
 {
     char *end;
     const double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value > 0) || value > 3600) {
+    if (end == text || *end != '\0' || !(value > 0) || value > kRecords) {
         usage();
     }
     return value;
@@ -168,6 +169,7 @@ int main(int argc, char **argv)
     static const option kLong[] = {{"directory", required_argument, nullptr, 'd'},
                                    {"seconds", required_argument, nullptr, 's'},
                                    {"stores", required_argument, nullptr, 'p'},
+                                   {"pages", required_argument, nullptr, 'n'},
                                    {nullptr, 0, nullptr, 0}};
     for (int key; (key = getopt_long(argc, argv, "", kLong, nullptr)) != -1;) {
         switch (key) {
@@ -179,6 +181,12 @@ int main(int argc, char **argv)
             break;
         case 'p':
             settings.stores = bench::split(optarg);
+            break;
+        case 'n':
+            settings.pages.clear();
+            for (const std::string &text : bench::split(optarg)) {
+                settings.pages.push_back(static_cast<size_t>(bench::positive(text.c_str())));
+            }
             break;
         default:
             bench::usage();

@@ -14,6 +14,7 @@ struct Settings {
     std::string directory = ".";
     double seconds = 2; // of each cell of the table of commits, and of each row beside it
     std::vector<std::string> stores;
+    std::vector<size_t> pages = {1, 16, 256, 4096}; // of a transaction
 };
 
 // What was measured, in nanoseconds; in order once one was asked for.

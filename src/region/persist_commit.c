@@ -57,7 +57,7 @@
 #include <errno.h>
 
 enum {
-    CHECKPOINT_PACE = 2,        /* pages moved for each one that a commit logged */
+    CHECKPOINT_PACE = 4,        /* pages moved for each one that a commit logged */
     CHECKPOINT_LEAST_PAGES = 8, /* but at least */
     RELEASE_PACE = 8,           /* copies given back for each page that a commit logged, at most */
     LOG_STEP_BYTES = 1 << 16,
