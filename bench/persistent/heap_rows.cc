@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 #include <mutex>
 #include <thread>
 
@@ -54,7 +55,7 @@ void measure_finding(const Settings &settings)
     printf("| written pages of 1 GiB | ms to find | us a page beyond the first row |\n"
            "|---|---|---|\n");
     double none = 0;
-    for (size_t pages : {0, 16, 256, 4096, 65536}) {
+    for (size_t pages : std::initializer_list<size_t>{0, 16, 256, 4096, 65536}) {
         size_t turn = sum;
         Samples times = repeat(settings.seconds / 4, [&] {
             for (size_t i = 0; i < pages; i++) {
@@ -85,7 +86,7 @@ void measure_allocation(const Settings &settings)
            "row | ns a free | least ns an allocation |\n|---|---|---|---|---|\n",
            kBatch);
     std::vector<void *> blocks(kBatch);
-    for (size_t size : {16, 64, 256, 1024, 4096}) {
+    for (size_t size : std::initializer_list<size_t>{16, 64, 256, 1024, 4096}) {
         Samples pairs = repeat(settings.seconds / 4, [&] {
             const double start = now_ns();
             for (size_t i = 0; i < kBatch; i++) {
@@ -141,7 +142,7 @@ void leave_log(const std::string &path, size_t log_bytes, size_t logged_bytes)
 void measure_recovery(const Settings &settings)
 {
     printf("| log, MiB | commits recovered | ms to open |\n|---|---|---|\n");
-    for (size_t logged : {1, 8, 31, 60}) {
+    for (size_t logged : std::initializer_list<size_t>{1, 8, 31, 60}) {
         uint64_t commits = 0;
         Samples times = repeat(settings.seconds / 2, [&] {
             const Place place(settings, "recovery");
@@ -163,7 +164,7 @@ void measure_stalls(const Settings &settings)
     printf("| pages a commit | commits/s | median ms | p99 ms | p99.9 ms | most ms | MiB logged | "
            "commits | bytes logged a byte of live dirty pages |\n"
            "|---|---|---|---|---|---|---|---|---|\n");
-    for (size_t pages : {16, 64, 256}) {
+    for (size_t pages : std::initializer_list<size_t>{16, 64, 256}) {
         const Place place(settings, "stalls");
         Heap heap(place.path(), CAIRN_PERSIST_WRITERS_PAUSE, 160 * kMiB, 16 * kMiB);
         char *block = heap.allocate(128 * kMiB);
@@ -193,7 +194,7 @@ void measure_groups(const Settings &settings)
 {
     printf("| threads | commits/s | median ms | p99.9 ms | commits an fdatasync |\n"
            "|---|---|---|---|---|\n");
-    for (unsigned count : {1, 2, 4, 16, 64}) {
+    for (unsigned count : std::initializer_list<unsigned>{1, 2, 4, 16, 64}) {
         const Place place(settings, "groups");
         Heap heap(place.path(), 0, 160 * kMiB, 0);
         char *block = heap.allocate(64 * kPageBytes);

@@ -8,7 +8,7 @@
  * of a protected page that is not there counts as swapped, not as written.
  *
  * Asked for what was written and nothing else, the kernel looks at one mark in each entry of the
- * page tables, at a quarter of the cost (pagemap_scan_pmd_entry). Entries that are empty count as
+ * page tables, at a quarter of the cost. Entries that are empty count as
  * written then, so they get their markers before: by a scan that matches empty ones only, in one
  * step with looking, so that it never protects a page that was written meanwhile.
  *

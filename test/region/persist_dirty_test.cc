@@ -54,6 +54,27 @@ TEST_P(Dirty, ThousandsOfScatteredPages)
     EXPECT_EQ(dirty(), 0u);
 }
 
+// Beside what was written, and where the heap has just grown.
+TEST_P(Dirty, WhatWasOnlyReadIsNotFound)
+{
+    constexpr size_t kPages = 700;
+    char *block = allocate(heap_, kPages * page_, page_);
+    block[0] = 1;
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    unsigned sum = 0;
+    for (size_t i = 0; i < kPages; i++)
+        sum += static_cast<volatile unsigned char *>(static_cast<void *>(block))[i * page_];
+    EXPECT_EQ(sum, 1u);
+    EXPECT_EQ(dirty(), 0u);
+    block[5 * page_] = block[600 * page_] = 1;
+    EXPECT_EQ(dirty(), 2u);
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    ASSERT_EQ(cairn_persist_grow(heap_, stats_of(heap_).size_bytes + 100 * page_), 0);
+    EXPECT_LE(dirty(), 8u) << "the allocator's own";
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    EXPECT_EQ(dirty(), 0u);
+}
+
 // A write of the kernel's, which the way PROTECT cannot see: it is refused there.
 TEST_P(Dirty, SystemCallsThatWriteToTheHeap)
 {
