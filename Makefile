@@ -5,6 +5,7 @@
 #   make test                 builds and runs every test
 #   make prove                checks the models of the concurrent protocols: docs/PROOFS.md
 #   make fuzz FUZZ_SECONDS=N  every fuzzer for N seconds in each of two builds; FUZZ="heap ring"
+#   make docs                 the documents as a book, in build/book
 #   make build                builds the release preset into build/release
 #   make install PREFIX=DIR   installs headers, libraries and tools
 #   make clean                removes build/
@@ -19,7 +20,7 @@ RUN_NEEDS := cairn-measure cairn-probe cairn-malloc cairn-malloc-hardened
 
 # The package manager takes one caller at a time, and the builds are parallel by themselves.
 .NOTPARALLEL:
-.PHONY: build configure run bench test prove fuzz install clean
+.PHONY: build configure run bench test prove fuzz docs install clean
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -45,6 +46,10 @@ prove: packages-build packages-prove
 
 fuzz: packages-build packages-ci
 	@dev/fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
+
+docs: packages-docs
+	@mkdocs build --strict --quiet
+	@echo "build/book/index.html; with search: python3 -m http.server --directory build/book"
 
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)

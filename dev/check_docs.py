@@ -6,6 +6,7 @@ messages  every line that src prints stands in docs/MESSAGES*.md, and every line
           and docs/HARDENING.md is printed
 files     a file that a comment or a document names is there
 links     so is one that a document links
+book      mkdocs.yml has every page of docs/
 names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
           sources
 
@@ -171,6 +172,14 @@ def check_links(root):
                 yield f"{path.relative_to(root)}:{line}: links: no {match.group(1)}"
 
 
+def check_book(root):
+    book = root / "mkdocs.yml"
+    pages = set(re.findall(r"- ([\w/.-]+\.md)$", book.read_text() if book.is_file() else "", re.M))
+    there = {str(path.relative_to(root / "docs")) for path in (root / "docs").rglob("*.md")}
+    for page in sorted(there ^ pages) if pages else []:
+        yield f"mkdocs.yml: book: {page} is {'missing' if page in there else 'not in docs/'}"
+
+
 def check_names(root):
     words = set(OUTSIDE_NAMES)
     for path in code_files(root):
@@ -197,7 +206,7 @@ def check_names(root):
 
 
 def findings(root):
-    for check in (check_options, check_messages, check_files, check_links, check_names):
+    for check in (check_options, check_messages, check_files, check_links, check_book, check_names):
         yield from check(root)
 
 

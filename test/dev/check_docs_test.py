@@ -82,6 +82,11 @@ class DocsTest(unittest.TestCase):
         self.only(found(docs__PAGE_DOT_md="\n[a](OPTIONS.md#b), [c](https://d.e/f), [g](../docs/)\n"
                         "[h](folder/)\n"), "docs/PAGE.md:3: links: no folder/")
 
+    def test_a_page_that_the_book_leaves_out(self):
+        nav = "nav:\n  - OPTIONS.md\n  - Words:\n      - OLD.md\n"
+        self.assertEqual(found(mkdocs_DOT_yml=nav), [
+            "mkdocs.yml: book: MESSAGES.md is missing", "mkdocs.yml: book: OLD.md is not in docs/"])
+
     def test_a_name_that_is_gone(self):
         self.only(found(src__new_DOT_c="\nint x; /* as in give_slab, take_slab */\n"),
                   "src/new.c:2", "no give_slab")
