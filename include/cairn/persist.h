@@ -87,8 +87,9 @@ typedef struct cairn_persist_options {
     const char **why;      /* if not NULL: where a sentence goes that says why the open failed */
 } cairn_persist_options;
 
-/* NULL with errno: EBUSY in use, ENOENT no such heap, EBADMSG damaged, ENOTSUP another version or
- * page size or not a heap, EADDRNOTAVAIL, or what the file system says. `options` NULL: all 0.
+/* NULL with errno: EBUSY in use, ENOENT no such heap, ENODATA nothing was ever committed to it (for
+ * reading only), EBADMSG damaged, ENOTSUP another version or page size or not a heap,
+ * EADDRNOTAVAIL, or what the file system says. `options` NULL: all 0.
  * Recovers first when the last user crashed; the file is changed only once all that was found is
  * sound. */
 CAIRN_API CAIRN_NODISCARD cairn_persist *
@@ -150,7 +151,8 @@ CAIRN_API int cairn_persist_checkpoint(cairn_persist *heap) CAIRN_NOEXCEPT;
 CAIRN_API int cairn_persist_grow(cairn_persist *heap, size_t size) CAIRN_NOEXCEPT;
 
 /* After a checkpoint of what is committed: gives back the memory of copied pages, and the disk
- * space of pages that hold free blocks only. EBUSY when something is not committed. */
+ * space of pages that hold free blocks only. EBUSY when something is not committed. Cost: walks
+ * all blocks. */
 CAIRN_API int cairn_persist_trim(cairn_persist *heap) CAIRN_NOEXCEPT;
 
 /* Walks everything: NULL when all is sound, else what is not. Never follows what it has not

@@ -73,6 +73,13 @@ int os_file_lock(int file, bool exclusive)
     return error == -EAGAIN || error == -EACCES ? -EBUSY : error;
 }
 
+bool os_file_is_nameless(int file)
+{
+    struct stat status;
+    long result = kernel_call(SYS_fstat, file, (long)&status, 0, 0, 0, 0);
+    return !kernel_failed(result) && status.st_nlink == 0;
+}
+
 int64_t os_file_size(int file)
 {
     int error;
@@ -81,37 +88,44 @@ int64_t os_file_size(int file)
     return kernel_call(SYS_lseek, file, 0, SEEK_END, 0, 0, 0);
 }
 
-int os_file_read(int file, void *to, size_t size_bytes, uint64_t offset)
+/* A limit on the size of files would end the process by SIGXFSZ, also of a write within the file.
+ */
+static bool is_beyond_limit(uint64_t size_bytes)
 {
-    char *at = to;
-    while (size_bytes > 0) {
-        int error;
-        long got = fault_strikes(&error) ? error
-                                         : kernel_call(SYS_pread64, file, (long)at,
-                                                       (long)size_bytes, (long)offset, 0, 0);
-        if (got == -EINTR)
-            continue;
-        if (got <= 0)
-            return got == 0 ? -ENODATA : (int)got;
-        at += got;
-        offset += (uint64_t)got;
-        size_bytes -= (size_t)got;
-    }
-    return 0;
+    struct rlimit limit;
+    long result = kernel_call(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0);
+    return !kernel_failed(result) && limit.rlim_cur != RLIM_INFINITY && size_bytes > limit.rlim_cur;
 }
 
-int os_file_write(int file, const void *from, size_t size_bytes, uint64_t offset)
+/* One kernel call; may do less than it is asked for. */
+typedef long transfer(int file, char *at, size_t size_bytes, uint64_t offset);
+
+static long read_some(int file, char *at, size_t size_bytes, uint64_t offset)
 {
-    const char *at = from;
+    int error;
+    if (fault_strikes(&error))
+        return error;
+    return kernel_call(SYS_pread64, file, (long)at, (long)size_bytes, (long)offset, 0, 0);
+}
+
+static long write_some(int file, char *at, size_t size_bytes, uint64_t offset)
+{
+    int error = watch(OS_CALL_WRITE, file, offset, at, &size_bytes);
+    if (error != 0)
+        return error;
+    return kernel_call(SYS_pwrite64, file, (long)at, (long)size_bytes, (long)offset, 0, 0);
+}
+
+/* All of it; a call that does nothing is the error `none`. */
+static int transfer_all(transfer *some, int none, int file, char *at, size_t size_bytes,
+                        uint64_t offset)
+{
     while (size_bytes > 0) {
-        size_t size = size_bytes;
-        long done = watch(OS_CALL_WRITE, file, offset, at, &size);
-        if (done == 0)
-            done = kernel_call(SYS_pwrite64, file, (long)at, (long)size, (long)offset, 0, 0);
+        long done = some(file, at, size_bytes, offset);
         if (done == -EINTR)
             continue;
         if (done <= 0)
-            return done == 0 ? -EIO : (int)done;
+            return done == 0 ? none : (int)done;
         at += done;
         offset += (uint64_t)done;
         size_bytes -= (size_t)done;
@@ -119,12 +133,16 @@ int os_file_write(int file, const void *from, size_t size_bytes, uint64_t offset
     return 0;
 }
 
-/* A limit on the size of files would end the process by SIGXFSZ. */
-static bool is_beyond_limit(uint64_t size_bytes)
+int os_file_read(int file, void *to, size_t size_bytes, uint64_t offset)
 {
-    struct rlimit limit;
-    long result = kernel_call(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0);
-    return !kernel_failed(result) && limit.rlim_cur != RLIM_INFINITY && size_bytes > limit.rlim_cur;
+    return transfer_all(read_some, -ENODATA, file, to, size_bytes, offset);
+}
+
+int os_file_write(int file, const void *from, size_t size_bytes, uint64_t offset)
+{
+    if (is_beyond_limit(offset + size_bytes))
+        return -EFBIG;
+    return transfer_all(write_some, -EIO, file, (char *)(uintptr_t)from, size_bytes, offset);
 }
 
 int os_file_truncate(int file, uint64_t size_bytes)

@@ -106,6 +106,7 @@ int os_file_open(const char *path, enum os_file_mode mode);
 void os_file_close(int file);                                  /* -1 is ignored */
 int os_file_path(int file, char *path, size_t capacity_bytes); /* absolute; its length */
 int os_file_lock(int file, bool exclusive); /* until it is closed; -EBUSY: another has it */
+bool os_file_is_nameless(int file);         /* removed, or another one was renamed over it */
 int64_t os_file_size(int file);
 int os_file_read(int file, void *to, size_t size_bytes, uint64_t offset); /* -ENODATA: too short */
 int os_file_write(int file, const void *from, size_t size_bytes, uint64_t offset);

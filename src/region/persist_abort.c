@@ -10,6 +10,7 @@
  */
 #include "os/os.h"
 #include "region/persist_heap.h"
+#include "region/tlsf_block.h"
 
 #include <errno.h>
 
@@ -99,22 +100,33 @@ static int release_all(struct cairn_persist *heap)
     return persist_release_clean(heap, SIZE_MAX);
 }
 
-/* Holes in the file for what is dead: no segment has it, so no checkpoint writes it. */
-static int punch_dead(struct cairn_persist *heap)
+struct punching {
+    struct cairn_persist *heap;
+    int error;
+};
+
+/* What a free block has in its first and last page is TLSF's. */
+static bool punch_block(void *block, size_t size_bytes, bool used, void *context)
 {
-    size_t end = persist_pages(heap);
-    size_t page = bit_find(heap->dead, 0, end);
-    while (page < end) {
-        size_t next = page;
-        while (next < end && bit_is_set(heap->dead, next))
-            next++;
-        int error = os_file_punch(heap->file, PERSIST_DATA_OFFSET + page * heap->page_bytes,
-                                  (next - page) * heap->page_bytes);
-        if (error != 0 && error != -EOPNOTSUPP)
-            return error;
-        page = bit_find(heap->dead, next, end);
-    }
-    return 0;
+    struct punching *punching = context;
+    const struct cairn_persist *heap = punching->heap;
+    size_t start = (size_t)((char *)block - heap->base);
+    size_t first = align_up(start + sizeof(struct block) - BLOCK_WORD_BYTES, heap->page_bytes);
+    size_t end = align_down(start + size_bytes - BLOCK_WORD_BYTES, heap->page_bytes);
+    if (used || first >= end)
+        return true;
+    int error = os_file_punch(heap->file, PERSIST_DATA_OFFSET + first, end - first);
+    punching->error = error == -EOPNOTSUPP ? 0 : error;
+    return error == 0;
+}
+
+/* Holes in the file for what is free, in this run of the program or since an earlier one. All is
+ * committed, so nothing that was committed lies there. */
+static int punch_free(struct cairn_persist *heap)
+{
+    struct punching punching = {heap, 0};
+    cairn_tlsf_walk(persist_tlsf_of(heap), punch_block, &punching);
+    return punching.error;
 }
 
 api int cairn_persist_trim(struct cairn_persist *heap)
@@ -125,7 +137,7 @@ api int cairn_persist_trim(struct cairn_persist *heap)
     fork_lock_acquire(&heap->lock);
     error = heap->durable == heap->written ? release_all(heap) : -EBUSY;
     if (error == 0)
-        error = punch_dead(heap);
+        error = punch_free(heap);
     fork_lock_release(&heap->lock);
     return -error;
 }

@@ -50,15 +50,6 @@ static int grow(struct cairn_persist *heap, size_t size_bytes)
     return 0;
 }
 
-/* The free block at the end, which growth makes larger. */
-static size_t free_at_end(const struct cairn_persist *heap)
-{
-    const struct cairn_tlsf *tlsf = persist_tlsf_of(heap);
-    place end = region_first(tlsf->regions) + (place)region_at(tlsf, tlsf->regions)->size_bytes;
-    bool is_free = (block_at(tlsf, end)->word & BLOCK_PREVIOUS_FREE) != 0;
-    return is_free ? *block_footer(block_at(tlsf, end)) : 0;
-}
-
 /* By a quarter, or what is missing, or what there is. */
 static int grow_for(struct cairn_persist *heap, size_t size, size_t align)
 {
@@ -66,7 +57,7 @@ static int grow_for(struct cairn_persist *heap, size_t size, size_t align)
         return -ENOMEM;
     size_t before = persist_state_of(heap)->size_bytes;
     size_t needed = size + align + 2 * BLOCK_LEAST_BYTES;
-    size_t missing = needed - smaller_of(needed, free_at_end(heap));
+    size_t missing = needed - smaller_of(needed, tlsf_free_at_end(persist_tlsf_of(heap)));
     /* The size class rounds up: a block of just that size might not be looked at. */
     size_t wanted = larger_of(missing + needed / TLSF_SECOND_LEVELS, before / GROWTH_SHARE);
     size_t most = heap->capacity_bytes - before;

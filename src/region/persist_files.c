@@ -68,7 +68,8 @@ static int create(const char *path, size_t data_bytes)
     return os_directory_sync(path);
 }
 
-int files_open(const char *path, const struct cairn_persist_options *options, size_t data_bytes)
+static int open_locked(const char *path, const struct cairn_persist_options *options,
+                       size_t data_bytes)
 {
     bool reading = (options->flags & CAIRN_PERSIST_READ_ONLY) != 0;
     enum os_file_mode mode = reading ? OS_FILE_READ : OS_FILE_WRITE;
@@ -85,6 +86,16 @@ int files_open(const char *path, const struct cairn_persist_options *options, si
         return error;
     }
     return file;
+}
+
+int files_open(const char *path, const struct cairn_persist_options *options, size_t data_bytes)
+{
+    for (;;) {
+        int file = open_locked(path, options, data_bytes);
+        if (file < 0 || !os_file_is_nameless(file))
+            return file;
+        os_file_close(file); /* `cairn persist compact` put another one in its place meanwhile */
+    }
 }
 
 static int open_log(struct cairn_persist *heap, unsigned index, enum os_file_mode mode)

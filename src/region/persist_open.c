@@ -84,9 +84,9 @@ static bool is_new(const struct cairn_persist *heap)
 
 static int check_or_set_up(struct cairn_persist *heap, const char **why)
 {
-    if (is_new(heap) && !(heap->flags & CAIRN_PERSIST_READ_ONLY))
-        return persist_set_up(heap);
-    *why = is_new(heap) ? "nothing was ever committed to the heap" : persist_check_state(heap);
+    if (is_new(heap))
+        return heap->flags & CAIRN_PERSIST_READ_ONLY ? -ENODATA : persist_set_up(heap);
+    *why = persist_check_state(heap);
     if (*why == NULL && (heap->flags & CAIRN_PERSIST_CHECK))
         *why = cairn_persist_check(heap);
     return *why ? -EBADMSG : 0;
@@ -185,6 +185,17 @@ static const char *sentence_for(int error)
         return "the heap's address is taken";
     case ENOMEM:
         return "there is not enough memory or address space";
+    case ENODATA:
+        return "nothing was ever committed to the heap";
+    case EROFS:
+        return "the file system is read-only";
+    case EACCES:
+        return "there is no permission for it";
+    case ENOSPC:
+    case EDQUOT:
+        return "the disk is full";
+    case EFBIG:
+        return "the limit on the size of files forbids it";
     case ENOTSUP:
         return "the system has no such way to find what was written";
     default:

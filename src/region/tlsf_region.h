@@ -14,4 +14,11 @@ inline_always place larger_place(place a, place b) { return a > b ? a : b; }
  * least BLOCK_LEAST_BYTES, that no other region has; the region stays within largest_bytes. */
 void tlsf_extend(struct cairn_tlsf *heap, size_t size_bytes);
 
+/* The size of the free block at the end of a heap of one region, 0 when there is none. */
+size_t tlsf_free_at_end(const struct cairn_tlsf *heap);
+
+/* Takes `size_bytes` of memory, a multiple of 16, from the end of that block, of which at least
+ * BLOCK_LEAST_BYTES stay. */
+void tlsf_cut(struct cairn_tlsf *heap, size_t size_bytes);
+
 #endif

@@ -97,14 +97,43 @@ TEST_F(File, BeyondTheLimitOfSizesIsAnErrorAndNoSignal)
     if (child == 0) {
         const rlimit limit = {65536, 65536};
         setrlimit(RLIMIT_FSIZE, &limit);
-        const bool right = os_file_truncate(file_, 65537) == -EFBIG &&
-                           os_file_extend(file_, 65537) == -EFBIG &&
-                           os_file_truncate(file_, 65536) == 0;
+        const bool right =
+            os_file_truncate(file_, 65537) == -EFBIG && os_file_extend(file_, 65537) == -EFBIG &&
+            os_file_truncate(file_, 65536) == 0 && os_file_write(file_, "x", 1, 65535) == 0 &&
+            os_file_write(file_, "xx", 2, 65535) == -EFBIG;
         _exit(right ? 0 : 1);
     }
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// A limit that came after the file: writes within it would be the signal's, too.
+TEST_F(File, AWriteWithinAFileThatIsBeyondTheLimit)
+{
+    ASSERT_EQ(os_file_truncate(file_, 200000), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const rlimit limit = {65536, 65536};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        _exit(os_file_write(file_, "x", 1, 100000) == -EFBIG ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(File, KnowsWhetherANameLeadsToIt)
+{
+    EXPECT_FALSE(os_file_is_nameless(file_));
+    const std::string other = path_ + "2";
+    const int second = os_file_open(other.c_str(), OS_FILE_NEW);
+    EXPECT_EQ(rename(other.c_str(), path_.c_str()), 0);
+    EXPECT_TRUE(os_file_is_nameless(file_));
+    EXPECT_FALSE(os_file_is_nameless(second));
+    EXPECT_EQ(os_file_remove(path_.c_str()), 0);
+    EXPECT_TRUE(os_file_is_nameless(second));
+    os_file_close(second);
 }
 
 TEST_F(File, LocksExcludeOtherOpens)

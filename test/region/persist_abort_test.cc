@@ -130,6 +130,29 @@ TEST_P(Abort, TrimGivesBackMemoryAndRoomOnDisk)
     EXPECT_EQ(count(5), 40 * page_);
 }
 
+// Free already when the heap was opened: no free of this run has named the pages.
+TEST_P(Abort, TrimGivesBackWhatWasFreeAtOpen)
+{
+    char *large = allocate(heap_, 8 << 20);
+    memset(large, 1, 8 << 20);
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    release(heap_, large);
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    cairn_persist_close(heap_);
+    heap_ = open_heap(directory_.file(), Options().by(GetParam()));
+    ASSERT_NE(heap_, nullptr);
+    struct stat before, after;
+    ASSERT_EQ(stat(directory_.file().c_str(), &before), 0);
+    EXPECT_EQ(cairn_persist_trim(heap_), 0);
+    ASSERT_EQ(stat(directory_.file().c_str(), &after), 0);
+    EXPECT_LT(after.st_blocks * 512, before.st_blocks * 512 - (7 << 20));
+    EXPECT_EQ(check(heap_), "");
+    char *again = allocate(heap_, 8 << 20);
+    memset(again, 2, 8 << 20);
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    EXPECT_EQ(std::string(again, 8 << 20), std::string(8 << 20, 2));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, Abort, testing::ValuesIn(kWays),
                          [](const auto &way) { return kWayNames[way.param]; });
 

@@ -2,6 +2,10 @@
 
 #include "region/persist_kit.h"
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include <sys/stat.h>
 
 namespace
@@ -107,6 +111,48 @@ TEST_F(Files, AreMadeWholeOrNotAtAll)
         EXPECT_EQ(names(), Names{"heap"}) << call;
         std::filesystem::remove(directory_.file());
     }
+}
+
+// What `cairn persist compact` does, over and over: another file takes the heap's place under the
+// old one's lock, which is then emptied. An open finds the old heap, the new one, or a lock.
+TEST_F(Files, AreFoundWhileAnotherOneTakesTheirPlace)
+{
+    cairn_persist *heap = open_heap(directory_.file());
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    ASSERT_EQ(cairn_persist_close(heap), 0);
+    std::atomic<bool> over{false};
+    std::atomic<int> replaced{0};
+    std::thread replacing([&] {
+        const std::string path = directory_.file(), other = directory_.file("other");
+        while (!over) {
+            const int old = os_file_open(path.c_str(), OS_FILE_WRITE);
+            if (os_file_lock(old, true) == 0 && !os_file_is_nameless(old)) {
+                std::filesystem::copy_file(path, other);
+                const int fresh = os_file_open(other.c_str(), OS_FILE_WRITE);
+                EXPECT_EQ(os_file_lock(fresh, true), 0);
+                EXPECT_EQ(rename(other.c_str(), path.c_str()), 0);
+                EXPECT_EQ(os_file_truncate(old, 0), 0);
+                os_file_close(fresh);
+                replaced++;
+            }
+            os_file_close(old);
+        }
+    });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    int opened = 0;
+    while (std::chrono::steady_clock::now() < end) {
+        const char *why = nullptr;
+        heap = open_heap(directory_.file(), Options().only(CAIRN_PERSIST_READ_ONLY), &why);
+        if (heap == nullptr) {
+            ASSERT_EQ(errno, EBUSY) << why;
+            continue;
+        }
+        opened++;
+        EXPECT_EQ(cairn_persist_close(heap), 0);
+    }
+    over = true;
+    replacing.join();
+    printf("%d opened, %d replaced\n", opened, replaced.load());
 }
 
 } // namespace

@@ -43,6 +43,7 @@ TEST(PersistOpen, AHeapWithoutACommitIsNewAgain)
     ASSERT_EQ(cairn_persist_close(heap), 0);
     const char *why = nullptr;
     EXPECT_EQ(open_heap(directory.file(), Options().only(CAIRN_PERSIST_READ_ONLY), &why), nullptr);
+    EXPECT_EQ(errno, ENODATA) << "no damage, which is EBADMSG";
     EXPECT_STREQ(why, "nothing was ever committed to the heap");
     ASSERT_NE(heap = open_heap(directory.file(), Options().only(0)), nullptr);
     EXPECT_EQ(cairn_persist_get_root(heap, "block"), nullptr);

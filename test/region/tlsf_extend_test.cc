@@ -61,4 +61,32 @@ TEST_F(Extend, BehindABlockInUse)
     EXPECT_EQ(stats().free_bytes, stats().total_bytes);
 }
 
+// Grown, used, freed and cut to every length that is left.
+TEST_F(Extend, IsCutAtItsEndAgain)
+{
+    tlsf_extend(heap_, kMore);
+    void *first = cairn_tlsf_alloc(heap_, 1000);
+    for (size_t cut : {size_t{16}, size_t{4096}, kMore, size_t{48}}) {
+        const cairn_tlsf_stats before = stats();
+        const size_t at_end = tlsf_free_at_end(heap_);
+        EXPECT_EQ(at_end, before.free_bytes);
+        tlsf_cut(heap_, cut);
+        EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
+        EXPECT_EQ(tlsf_free_at_end(heap_), at_end - cut);
+        EXPECT_EQ(stats().total_bytes, before.total_bytes - cut);
+        EXPECT_EQ(stats().free_bytes, before.free_bytes - cut);
+    }
+    tlsf_cut(heap_, tlsf_free_at_end(heap_) - BLOCK_LEAST_BYTES);
+    EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
+    void *last = cairn_tlsf_alloc(heap_, 16);
+    EXPECT_NE(last, nullptr);
+    EXPECT_EQ(tlsf_free_at_end(heap_), 0u);
+    EXPECT_EQ(cairn_tlsf_alloc(heap_, 16), nullptr);
+    tlsf_extend(heap_, kMore);
+    cairn_tlsf_free(heap_, last);
+    cairn_tlsf_free(heap_, first);
+    EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
+    EXPECT_EQ(stats().free_bytes, stats().total_bytes);
+}
+
 } // namespace

@@ -129,10 +129,24 @@ class PersistCommandTest(unittest.TestCase):
         self.assertEqual(self.heap.stat().st_mode & 0o777, 0o640)
         values = persist_command.numbers("info", self.heap)
         self.assertLess(values["disk_bytes"], 1 << 20)
+        self.assertLess(values["free_bytes"], (4 << 20) + (65536 + 4096))  # at the end: cut
+        self.assertEqual(values["file_bytes"], values["size_bytes"] + DATA_OFFSET)
         self.assertEqual((values["address"], values["last_commit"], values["closed"]),
                          (address, 3, 1))
         self.assertEqual(start("check", self.heap).returncode, 0)
         self.assertEqual(maker("read", self.heap), "2 behind the hole\n")
+
+    def test_compact_shortens_a_heap_with_little_in_it(self):
+        small = self.folder / "small"
+        maker("small", small)
+        before = small.stat().st_size
+        self.assertGreater(before, 8 << 20)
+        self.assertEqual(start("compact", small).returncode, 0)
+        self.assertLessEqual(small.stat().st_size, 4 * 65536)
+        self.assertEqual(start("check", small).returncode, 0)
+        maker("grow", small)
+        self.assertEqual(start("check", small).returncode, 0)
+        self.assertEqual(maker("read", small), "2 small\n")
 
     def test_nothing_to_gain(self):
         start("compact", self.heap)

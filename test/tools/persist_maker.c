@@ -1,6 +1,9 @@
-// Makes heaps for persist_command_test.py: persist_maker make|new|crash|hold|read|age FILE.
+// Makes heaps for persist_command_test.py: persist_maker make|small|new|grow|crash|hold|read|age
+// FILE.
 //   make   two roots, a large block between that is freed, closed
+//   small  two roots, and much that is free behind them
 //   new    opened and closed, with no commit
+//   grow   a large block more, committed, closed
 //   crash  one commit more, and then an end without close
 //   hold   as crash, but says so and stays until its input ends
 //   read   prints the number and the text that the roots lead to
@@ -37,6 +40,19 @@ static int make(cairn_persist *heap)
     return cairn_persist_commit(heap) != 0 || cairn_persist_close(heap) != 0;
 }
 
+static int make_small(cairn_persist *heap)
+{
+    unsigned *number = give(heap, sizeof *number);
+    char *text = give(heap, 64);
+    *number = 1;
+    snprintf(text, 64, "small");
+    if (cairn_persist_grow(heap, 2 * LARGE_BYTES) != 0 ||
+        cairn_persist_set_root(heap, "number", number) != 0 ||
+        cairn_persist_set_root(heap, "t\xc3\xa4xt\t\xff", text) != 0)
+        return 1;
+    return cairn_persist_commit(heap) != 0 || cairn_persist_close(heap) != 0;
+}
+
 static int commit_more(cairn_persist *heap)
 {
     unsigned *number = cairn_persist_get_root(heap, "number");
@@ -70,6 +86,14 @@ int main(int argc, char **argv)
         return cairn_persist_close(heap);
     if (strcmp(argv[1], "make") == 0)
         return make(heap);
+    if (strcmp(argv[1], "small") == 0)
+        return make_small(heap);
+    if (strcmp(argv[1], "grow") == 0) {
+        void *large = give(heap, LARGE_BYTES);
+        if (large)
+            memset(large, 1, LARGE_BYTES);
+        return !large || commit_more(heap) != 0 || cairn_persist_close(heap) != 0;
+    }
     if (strcmp(argv[1], "read") == 0) {
         const unsigned *number = cairn_persist_get_root(heap, "number");
         const char *text = cairn_persist_get_root(heap, "t\xc3\xa4xt\t\xff");

@@ -1,16 +1,17 @@
 // compact: another file with the same blocks at the same places, that then takes the heap's place.
 //
 // Blocks stay where they are: pointers lead to them, and only the program knows which. What goes is
-// the log, which is brought to the file, and the disk space of pages that lie within free blocks:
-// they become holes. The heap grows into them again as its program allocates.
+// the log, which is brought to the file, the free block at the file's end, and the disk space of
+// pages that lie within other free blocks: they become holes. The heap grows into them again as its
+// program allocates.
 //
 // Steps: the heap's file is locked against every other user; it and its logs are copied under names
-// of their own; the copy is opened, which recovers it, walked and closed; holes; the copy is made
-// durable and locked, renamed over the heap, and the old logs are removed. Until the rename nothing
-// of the heap has changed; after it the logs do not matter, since the new header does not ask for
-// them. At last the old file is emptied: who had opened it, but came too late for its lock, finds
-// no heap there, where it would have written to a file without a name.
-#define _GNU_SOURCE // fallocate, F_OFD_SETLK, SEEK_DATA
+// of their own; the copy is opened, which recovers it, walked, trimmed and closed; it is shortened,
+// made durable and locked, renamed over the heap, and the old logs are removed. Until the rename
+// nothing of the heap has changed; after it the logs do not matter, since the new header does not
+// ask for them. At last the old file is emptied: who had opened it, but came too late for its lock,
+// finds no heap there, where it would have written to a file without a name.
+#define _GNU_SOURCE // F_OFD_SETLK, SEEK_DATA
 #include "persist_tool.h"
 
 #include <errno.h>
@@ -20,14 +21,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cairn/tlsf.h>
-
 #include "region/persist_heap.h"
-#include "region/tlsf_block.h"
+#include "region/tlsf_region.h"
 
-enum { NAMES = 3, NAME_BYTES = PATH_MAX + 64 };
+enum { NAMES = 3, NAME_BYTES = PATH_MAX + 64, LENGTH_BYTES = 65536 /* what open expects */ };
 
 // The heap's file and its logs, and the copies of them.
 static char old_names[NAMES][NAME_BYTES];
@@ -108,29 +108,6 @@ static uint64_t copy_logs(void)
     return bytes;
 }
 
-struct punching {
-    const char *base;
-    int file;
-    int error;
-};
-
-// What a free block has in its first and last page is TLSF's.
-static bool punch_block(void *block, size_t size, bool used, void *context)
-{
-    struct punching *punching = context;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t start = (size_t)((const char *)block - punching->base);
-    size_t first = align_up(start + sizeof(struct block) - BLOCK_WORD_BYTES, page);
-    size_t end = align_down(start + size - BLOCK_WORD_BYTES, page);
-    if (used || first >= end)
-        return true;
-    int kind = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    if (fallocate(punching->file, kind, (off_t)(PERSIST_DATA_OFFSET + first),
-                  (off_t)(end - first)) != 0)
-        punching->error = errno;
-    return punching->error == 0;
-}
-
 // At the address of the last time, or not at all: else plain pointers in it would lead nowhere.
 static void recover_copy(const char **finding)
 {
@@ -140,17 +117,43 @@ static void recover_copy(const char **finding)
         return;
     struct cairn_persist_stats stats;
     cairn_persist_read_stats(heap, &stats);
-    // Beside the mapping: of free pages nobody asks what they hold.
-    struct punching punching = {stats.address, open(new_names[0], O_RDWR | O_CLOEXEC), 0};
-    if (punching.file < 0)
-        give_up("the copy cannot be opened", errno);
-    cairn_tlsf_walk(persist_tlsf_of(heap), punch_block, &punching);
-    int error = cairn_persist_close(heap);
+    int error = stats.last_commit == 0 ? 0 : cairn_persist_trim(heap);
+    int closed = cairn_persist_close(heap);
+    if (error != 0 || closed != 0)
+        give_up("the copy cannot be written", error != 0 ? error : closed);
+}
+
+// The free block at the end goes, but for what TLSF keeps in it. The copy is closed and nobody
+// else's: were it half done, it would be removed.
+static void shorten_copy(int file)
+{
+    struct persist_header header;
+    const char *why = NULL;
+    int error = header_read(file, &header, &why);
+    void *data = error != 0 ? MAP_FAILED
+                            : mmap(NULL, header.data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                   file, PERSIST_DATA_OFFSET);
+    if (data == MAP_FAILED)
+        give_up("the copy cannot be shortened", error != 0 ? -error : errno);
+    struct persist_state *state = data;
+    struct cairn_tlsf *tlsf = (void *)((char *)data + PERSIST_STATE_BYTES);
+    if (state->magic != PERSIST_STATE_MAGIC)
+        return; // nothing was committed yet
+    size_t spare = tlsf_free_at_end(tlsf);
+    size_t cut =
+        spare <= BLOCK_LEAST_BYTES ? 0 : align_down(spare - BLOCK_LEAST_BYTES, LENGTH_BYTES);
+    if (cut > 0)
+        tlsf_cut(tlsf, cut);
+    state->size_bytes -= cut;
+    size_t mapped = header.data_bytes;
+    header.data_bytes = state->size_bytes;
+    munmap(data, mapped);
+    for (int i = 0; error == 0 && i < 2; i++)
+        error = -header_write(file, &header);
+    if (error == 0 && ftruncate(file, (off_t)(PERSIST_DATA_OFFSET + header.data_bytes)) != 0)
+        error = errno;
     if (error != 0)
-        give_up("the copy cannot be written", error);
-    if (punching.error != 0)
-        give_up("the file system makes no holes in files", punching.error);
-    close(punching.file);
+        give_up("the copy cannot be shortened", error);
 }
 
 static int lock_whole(int file)
@@ -237,10 +240,13 @@ int compact(const char *path)
         return STATUS_DAMAGED;
     }
     int new = open(new_names[0], O_RDWR | O_CLOEXEC);
-    if (new < 0 || lock_whole(new) != 0 || fsync(new) != 0 || fstat(new, &after) != 0)
+    if (new < 0 || lock_whole(new) != 0)
         give_up("the copy cannot be opened", errno);
+    shorten_copy(new);
+    if (fsync(new) != 0 || fstat(new, &after) != 0)
+        give_up("the copy cannot be written", errno);
     uint64_t is = (uint64_t)after.st_blocks * 512;
-    bool smaller = is < was;
+    bool smaller = is < was || after.st_size < before.st_size;
     if (smaller)
         replace(old, new);
     printf("file_bytes\t%jd\ndisk_bytes_before\t%ju\ndisk_bytes\t%ju\nreplaced\t%d\n",

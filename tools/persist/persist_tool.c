@@ -43,13 +43,12 @@ cairn_persist *open_heap(const char *path, unsigned flags, const char **finding)
         return heap;
     switch (errno) {
     case EBADMSG:
-        if (strcmp(why, "nothing was ever committed to the heap") == 0)
-            fail(why, 0); // that is no damage
         *finding = why;
         return NULL;
     case EBUSY:
         fail("the heap is in use by another process", 0);
     case ENOENT:
+    case ENODATA: // nothing was ever committed: that is no damage
     case ENOMEM:
     case ENOTSUP:
     case EADDRNOTAVAIL:
