@@ -127,6 +127,12 @@ inline void write_file(const std::string &path, const std::string &bytes)
         .write(bytes.data(), std::streamsize(bytes.size()));
 }
 
+// How far damage is apart: CAIRN_PERSIST_EVERY_BYTE asks for the full form.
+inline size_t stride(size_t otherwise)
+{
+    return getenv("CAIRN_PERSIST_EVERY_BYTE") != nullptr ? 1 : otherwise;
+}
+
 constexpr cairn_persist_tracking kWays[] = {CAIRN_PERSIST_USERFAULT, CAIRN_PERSIST_SCAN,
                                             CAIRN_PERSIST_PAGEMAP, CAIRN_PERSIST_PROTECT};
 constexpr const char *kWayNames[] = {"Auto", "Userfault", "Scan", "Pagemap", "Protect"};

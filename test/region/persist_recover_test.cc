@@ -74,7 +74,8 @@ TEST_F(Recover, LogsFlippedAtEachByteOfTheirHeads)
     size_t refused = 0;
     for (const char *suffix : {".log0", ".log1"}) {
         const std::string bytes = read_file(copy() + suffix);
-        for (size_t at = 0; at < bytes.size(); at += at % 512 < 128 ? 1 : 127) {
+        const size_t end = std::min(bytes.size(), bytes.find_last_not_of('\0') + 4096);
+        for (size_t at = 0; at < end; at += at % 512 < 128 ? 1 : stride(127)) {
             std::string damaged = bytes;
             damaged[at] = static_cast<char>(damaged[at] ^ 1 << at % 8);
             write_file(copy() + suffix, damaged);
@@ -94,7 +95,7 @@ TEST_F(Recover, LogsCutOrGrownAnywhere)
     copy_files(path(), copy());
     for (const char *suffix : {".log0", ".log1"}) {
         const std::string bytes = read_file(copy() + suffix);
-        for (size_t cut = 0; cut <= bytes.size(); cut += cut % 512 < 100 ? 9 : 37) {
+        for (size_t cut = 0; cut <= bytes.size(); cut += stride(cut % 512 < 100 ? 9 : 37)) {
             write_file(copy() + suffix, bytes.substr(0, cut));
             opens_or_is_refused();
             if (HasFailure())
