@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+enum { ROOT_ALIGN_BYTES = 16 };
+
 static bool is_inside(const struct cairn_persist *heap, const void *address, size_t size_bytes)
 {
     uintptr_t offset = (uintptr_t)address - (uintptr_t)heap->base;
@@ -17,8 +19,8 @@ static bool is_inside(const struct cairn_persist *heap, const void *address, siz
 static struct persist_root *follow(const struct cairn_persist *heap, const cairn_offset *link)
 {
     struct persist_root *root = cairn_offset_get(link);
-    bool sound = root != NULL && is_inside(heap, root, sizeof *root) &&
-                 root->name_bytes <= PERSIST_NAME_MOST &&
+    bool sound = root != NULL && (uintptr_t)root % ROOT_ALIGN_BYTES == 0 &&
+                 is_inside(heap, root, sizeof *root) && root->name_bytes <= PERSIST_NAME_MOST &&
                  is_inside(heap, root, sizeof *root + root->name_bytes + 1);
     return sound ? root : NULL;
 }
@@ -50,7 +52,7 @@ static cairn_offset *find(const struct cairn_persist *heap, const char *name)
 static int add(struct cairn_persist *heap, const char *name, const void *block)
 {
     size_t length = length_of(name);
-    struct persist_root *root = persist_allocate(heap, sizeof *root + length + 1, 16);
+    struct persist_root *root = persist_allocate(heap, sizeof *root + length + 1, ROOT_ALIGN_BYTES);
     if (root == NULL)
         return ENOMEM;
     struct persist_state *state = persist_state_of(heap);

@@ -93,6 +93,19 @@ TEST_F(Roots, WithoutMemoryNothingChanges)
     EXPECT_EQ(check(heap_), "");
 }
 
+// Seen by UndefinedBehaviorSanitizer.
+TEST_F(Roots, ADamagedLinkThatIsNotAlignedIsNotFollowed)
+{
+    ASSERT_EQ(cairn_persist_set_root(heap_, "first", nullptr), 0);
+    ASSERT_EQ(cairn_persist_set_root(heap_, "second", nullptr), 0);
+    persist_state_of(heap_)->roots.distance += 2;
+    EXPECT_EQ(names().size(), 0u);
+    EXPECT_EQ(cairn_persist_get_root(heap_, "first"), nullptr);
+    EXPECT_EQ(check(heap_), "the list of roots is broken");
+    persist_state_of(heap_)->roots.distance -= 2;
+    EXPECT_EQ(check(heap_), "");
+}
+
 TEST(Offsets, NullSelfAndBothWays)
 {
     struct {
