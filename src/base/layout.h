@@ -84,8 +84,9 @@ struct library_layout {
     const struct page_layout *page;
     const struct heap_layout *heap;
     const struct guarded_layout *guarded;
+    const void *system_calls;                       /* array of uint64_t, by enum os_call */
     uint32_t page_bytes, heap_bytes, guarded_bytes; /* of those structs */
-    uint32_t unused;
+    uint32_t system_call_kinds;
 };
 
 extern const struct page_layout page_layout;

@@ -50,14 +50,14 @@ bool heap_release(size_t keep_bytes)
 /* Other threads go on meanwhile, and the slab may be given back, or be of another class, at any
  * step. Its header and its link bytes stay readable, and a header's slabs are all of classes with
  * as many of them: the figures may be wrong then, but nothing else is read. */
-static void count_slab(struct heap_stats *stats, const struct span *slab, unsigned class)
+struct slab_count heap_count_slab(const struct span *slab, unsigned class)
 {
     if (class == PACKED_CLASS) {
         size_t blocks = packed_live(slab);
-        stats->live_blocks += blocks;
-        stats->live_bytes += blocks * PACKED_BYTES;
-        stats->slab_bytes += (size_t)PACKED_PAGES << PAGE_SHIFT;
-        return;
+        return (struct slab_count){.live_blocks = blocks,
+                                   .slots = PACKED_WORDS * 64,
+                                   .live_bytes = blocks * PACKED_BYTES,
+                                   .slab_bytes = (size_t)PACKED_PAGES << PAGE_SHIFT};
     }
     const struct size_class *shape = &size_classes[class];
     size_t handed_out = smaller_of(load_relaxed(&slab->limit) - 1, (uint64_t)shape->capacity);
@@ -68,11 +68,11 @@ static void count_slab(struct heap_stats *stats, const struct span *slab, unsign
     for (unsigned i = 0; i < REMOTE_WORDS && slab_is_frozen(slab); i++)
         freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
     live -= smaller_of(live, freed);
-    stats->live_blocks += live;
-    if (class_is_void(class))
-        return;
-    stats->live_bytes += live * shape->size_bytes;
-    stats->slab_bytes += (size_t)shape->pages << PAGE_SHIFT;
+    bool no_memory = class_is_void(class);
+    return (struct slab_count){.live_blocks = live,
+                               .slots = shape->capacity,
+                               .live_bytes = no_memory ? 0 : live * shape->size_bytes,
+                               .slab_bytes = no_memory ? 0 : (size_t)shape->pages << PAGE_SHIFT};
 }
 
 static bool count_span(struct span *span, char *start, void *context)
@@ -81,7 +81,10 @@ static bool count_span(struct span *span, char *start, void *context)
     struct heap_stats *stats = context;
     unsigned tag = load_relaxed(&span->tag);
     if (tag >= SPAN_SLAB) {
-        count_slab(stats, span, tag - SPAN_SLAB);
+        struct slab_count count = heap_count_slab(span, tag - SPAN_SLAB);
+        stats->live_blocks += count.live_blocks;
+        stats->live_bytes += count.live_bytes;
+        stats->slab_bytes += count.slab_bytes;
     } else {
         stats->live_blocks++;
         stats->live_bytes += (size_t)span->pages << PAGE_SHIFT;

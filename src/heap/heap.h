@@ -8,6 +8,7 @@
 #ifndef CAIRN_HEAP_HEAP_H
 #define CAIRN_HEAP_HEAP_H
 
+#include "cairn/stats.h"
 #include "heap/fast.h"
 #include "heap/sampling.h"
 
@@ -41,6 +42,15 @@ void refuse_reported(const char *operation);
 /* What on_error:report asks for. Before there are threads. */
 void heap_go_on_after_wrong_frees(void);
 size_t heap_count_wrong_frees(void); /* refused so far */
+
+/* The same by size of slab blocks, and by thread heap: see cairn/stats.h. */
+size_t heap_read_classes(cairn_heap_class_stats *rows, size_t count);
+size_t heap_read_threads(cairn_heap_thread_stats *rows, size_t count);
+
+struct slab_count {
+    size_t live_blocks, slots, live_bytes, slab_bytes;
+};
+struct slab_count heap_count_slab(const struct span *slab, unsigned size_class);
 
 /* Before the first block; idempotent, any thread. */
 void heap_start(void);

@@ -1,5 +1,5 @@
 /* Address space and memory: mmap and its kin. See os.h for the contract. No state but the page
- * size. */
+ * size and the counters. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MREMAP_FIXED */
 #endif
@@ -25,6 +25,10 @@
 
 static size_t page_size_bytes = 4096; /* atomic: os_init writes what the kernel says */
 
+uint64_t os_calls[OS_CALL_KINDS];
+
+static void count_call(enum os_call call) { fetch_add_relaxed(&os_calls[call], (uint64_t)1); }
+
 size_t os_page_size(void) { return load_relaxed(&page_size_bytes); }
 
 void os_init(void)
@@ -47,6 +51,7 @@ static void *map_seen(void *hint, size_t size_bytes, int protection, int flags)
 static void *map(void *hint, size_t size_bytes, int protection, int flags)
 {
     int error;
+    count_call(OS_CALL_MAP);
     if (fault_strikes(&error))
         return NULL;
     flags |= MAP_PRIVATE | MAP_ANONYMOUS;
@@ -77,6 +82,9 @@ void *os_map(size_t size_bytes) { return map(NULL, size_bytes, PROT_READ | PROT_
 static int call_on_range(long number, void *start, size_t size_bytes, long third)
 {
     int error;
+    count_call(number == SYS_mprotect ? OS_CALL_PROTECT
+               : number == SYS_munmap ? OS_CALL_UNMAP
+                                      : OS_CALL_ADVISE);
     if (fault_strikes(&error))
         return error;
     return (int)kernel_call(number, (long)start, (long)size_bytes, third, 0, 0, 0);
@@ -119,6 +127,7 @@ int os_huge_pages(void *start, size_t size_bytes, bool wanted)
 static long remap(void *start, size_t old_bytes, size_t new_bytes, long flags, void *destination)
 {
     int error;
+    count_call(OS_CALL_REMAP);
     if (fault_strikes(&error))
         return error;
     return kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags,

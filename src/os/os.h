@@ -4,7 +4,7 @@
  * Calls go to the kernel directly, not through libc: errno is never touched, no call is a
  * cancellation point, and all of it works before libc is ready and in any signal context. Functions
  * return a pointer or NULL, or 0 or a negative errno. Sizes and addresses of mappings are multiples
- * of os_page_size(). No locks, no state but what os_init finds.
+ * of os_page_size(). No locks, no state but what os_init finds and counters.
  *
  * Fault injection (debug builds): os_fault_plan makes the n-th coming call fail, for the tests in
  * test/oom.
@@ -41,6 +41,18 @@ enum os_access { OS_NONE, OS_READ, OS_WRITE }; /* OS_WRITE: read and write */
 int os_protect(void *start, size_t size_bytes, enum os_access access);
 void os_name(void *start, size_t size_bytes,
              const char *name); /* shown in /proc/self/maps where supported */
+
+/* How often the kernel was asked for or about memory, by this process and those that it was forked
+ * off from. */
+enum os_call {
+    OS_CALL_MAP,     /* mmap */
+    OS_CALL_PROTECT, /* mprotect */
+    OS_CALL_UNMAP,   /* munmap */
+    OS_CALL_ADVISE,  /* madvise, mincore */
+    OS_CALL_REMAP,   /* mremap */
+    OS_CALL_KINDS,
+};
+extern hidden_data uint64_t os_calls[OS_CALL_KINDS]; /* atomic */
 
 /* The process and its surroundings. */
 void os_init(void);       /* page size and kernel facts; idempotent, any thread */

@@ -17,6 +17,7 @@ void pages_read_stats(struct page_stats *stats)
         .huge_count = load_relaxed(&pages_state.huge_count),
         .meta_bytes = meta_bytes(),
         .purged_bytes = load_relaxed(&pages_state.purged_pages) << PAGE_SHIFT,
+        .purges = load_relaxed(&pages_state.purges),
     };
 }
 

@@ -35,10 +35,7 @@ struct page_limits {
 };
 
 /* What holds until pages_configure: docs/OPTIONS.md. */
-#define PAGE_LIMITS_DEFAULT                                                                        \
-    {                                                                                              \
-        .decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20                                      \
-    }
+#define PAGE_LIMITS_DEFAULT {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20}
 
 struct page_stats {
     size_t reserved_bytes;  /* address space of arenas */
@@ -49,6 +46,7 @@ struct page_stats {
     size_t huge_count;
     size_t meta_bytes;
     size_t purged_bytes; /* in total, since the start */
+    size_t purges;       /* that was so many runs of pages */
 };
 
 /* Makes fork safe: registers the layer with libc, once. May allocate, so no lock is held and the

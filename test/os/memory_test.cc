@@ -296,4 +296,18 @@ TEST(Memory, HugePagesAndNamesAreWishes)
     EXPECT_EQ(os_unmap(start, 8 * kPage), 0);
 }
 
+TEST(Memory, CallsOfTheKernelAreCounted)
+{
+    uint64_t before[OS_CALL_KINDS];
+    memcpy(before, os_calls, sizeof before);
+    char *start = static_cast<char *>(os_map(2 * kPage));
+    ASSERT_NE(start, nullptr);
+    EXPECT_EQ(os_protect(start, kPage, OS_READ), 0);
+    EXPECT_EQ(os_purge(start, kPage), 0);
+    EXPECT_EQ(os_resize(start, 2 * kPage, kPage), 0);
+    EXPECT_EQ(os_unmap(start, kPage), 0);
+    for (uint64_t kind = 0; kind < OS_CALL_KINDS; kind++)
+        EXPECT_EQ(os_calls[kind], before[kind] + 1) << kind;
+}
+
 } // namespace

@@ -51,6 +51,7 @@ class Census:
         rows = look("census", target)
         self.target = self._one(rows, "target")
         self.pages = self._one(rows, "pages")
+        self.calls = self._one(rows, "calls")
         self.sampled = self._one(rows, "sampled")
         self.doubts = self._one(rows, "doubts")
         self.classes = [values for kind, values in rows if kind == "class"]
@@ -70,6 +71,33 @@ class Census:
     def is_measured(self):
         """Whether it is known which pages have memory: not of a core file."""
         return "metadata_resident_bytes" in self.pages
+
+    def words(self):
+        """The sums, by the words that operators know; bytes where nothing else is said."""
+        kinds, pages, sampled = self.kinds, self.pages, self.sampled["live_bytes"]
+        whole = kinds["large"]["bytes"] + kinds["huge"]["bytes"] + sampled
+        clean = pages["free_bytes"] - pages["dirty_bytes"]
+        values = {
+            "allocated": self.sum("live_bytes") + whole,
+            "allocated_blocks": self.sum("live") + kinds["large"]["count"]
+                                + kinds["huge"]["count"] + self.sampled["live"],
+            "active": self.sum("slab_bytes") + whole,
+            "dirty": pages["dirty_bytes"],
+            "kept": kinds["kept"]["bytes"],
+            "mapped": pages["committed_bytes"] + pages["huge_bytes"] + sampled,
+            "retained": pages["reserved_bytes"] - pages["committed_bytes"] + clean,
+            "metadata": pages["metadata_bytes"],
+        }
+        if self.is_measured():
+            values["resident"] = (self.sum("resident_bytes") + sampled
+                                  + pages["metadata_resident_bytes"]
+                                  + sum(kind["resident_bytes"] for kind in kinds.values()))
+        return values
+
+    def counters(self):
+        """What only grows, since the process began."""
+        return {"purged": self.pages["purged_bytes"], "purges": self.pages["purges"],
+                **{f"{name}_calls": count for name, count in self.calls.items()}}
 
     def remarks(self):
         """What a reader of the figures has to know, a sentence each."""

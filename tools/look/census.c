@@ -322,6 +322,21 @@ static void print_pages(struct look *look)
     putchar('\n');
 }
 
+static void print_system_calls(struct look *look)
+{
+    static const char *const names[] = {"map", "protect", "unmap", "advise", "remap"};
+    uint64_t counts[sizeof names / sizeof *names] = {0};
+    const struct library_layout *root = &look->library->root;
+    size_t count = root->system_call_kinds < sizeof names / sizeof *names
+                       ? root->system_call_kinds
+                       : sizeof names / sizeof *names;
+    (void)read_small(look->target, address_of(root->system_calls), counts, count * 8);
+    printf("calls");
+    for (size_t i = 0; i < count; i++)
+        printf("\t%s=%" PRIu64, names[i], counts[i]);
+    putchar('\n');
+}
+
 void census(struct look *look)
 {
     is_metadata = take_memory(NULL, look->target->mapping_count + 1);
@@ -334,5 +349,6 @@ void census(struct look *look)
     print_heaps(look);
     print_kinds(look);
     print_pages(look);
+    print_system_calls(look);
     printf("doubts\ttorn=%" PRIu64 "\tunreadable=%" PRIu64 "\n", look->torn, look->unreadable);
 }

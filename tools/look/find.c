@@ -265,6 +265,7 @@ void find_library(struct target *target, struct library *library)
         search_segment(target, &target->segments[i], library, &found);
     if (library->at != 0)
         return;
+    check_alive(target);
     if (found.other_version != 0)
         fail("%s: its Cairn has layout version %u, and this tool knows version %u: use the tool "
              "that came with that library",

@@ -73,6 +73,8 @@ bool was_touched(struct target *target, uint64_t address, uint64_t bytes);
 
 // process.c, core.c: end the program with a sentence when they cannot.
 void open_process(struct target *target, int pid);
+// Ends the program with a sentence when the process has ended; before another is said of it.
+void check_alive(const struct target *target);
 void open_core(struct target *target, const char *path);
 // Of the mappings that are marked, by their numbers; 0 of a core file.
 uint64_t mappings_resident(const struct target *target, const bool *marked);

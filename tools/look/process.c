@@ -106,6 +106,16 @@ void open_process(struct target *target, int pid)
     target->residence = open(path, O_RDONLY | O_CLOEXEC);
 }
 
+void check_alive(const struct target *target)
+{
+    FILE *file = target->pid ? open_text(target->pid, "maps") : NULL;
+    bool has_memory = file && fgetc(file) != EOF;
+    if (file)
+        (void)fclose(file);
+    if (target->pid && !has_memory)
+        fail("process %d has ended", target->pid);
+}
+
 uint64_t mappings_resident(const struct target *target, const bool *marked)
 {
     FILE *file = target->pid ? open_text(target->pid, "smaps") : NULL;

@@ -126,9 +126,11 @@ void walk_spans(struct look *look, span_seen *seen, void *context)
         if (!was_touched(look->target, map_at(look) + page->map_root + 8 * first, sizeof roots))
             continue;
         if (!read_large(look->target, map_at(look) + page->map_root + 8 * first, roots,
-                        sizeof roots))
+                        sizeof roots)) {
+            check_alive(look->target);
             fail("%s: the page map of its Cairn cannot be read%s", look->target->name,
                  look->target->core_missing ? ": the file was cut" : "");
+        }
         for (uint64_t i = 0; i < PIECE; i++)
             if (roots[i] != 0)
                 walk_leaf(look, first + i, roots[i], &seen_until, seen, context);
