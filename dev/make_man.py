@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Writes the manual pages: those of the commands from their own --help, those on options and
+messages from the documents.
+
+usage: make_man.py DIRECTORY      writes DIRECTORY/man1/*.1 and DIRECTORY/man7/*.7
+
+Needs click-man, typer and lowdown.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+from datetime import date
+
+import click_man.core
+import typer
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+from cairn import VERSION, cli  # pylint: disable=wrong-import-position
+
+# The page, the document, and what the line NAME says.
+DOCUMENTS = [
+    ("cairn.options", "OPTIONS.md", "what CAIRN_OPTIONS takes"),
+    ("cairn.messages", "MESSAGES.md", "the lines that Cairn prints"),
+    ("cairn.switching", "SWITCHING.md", "from another allocator to Cairn"),
+    ("cairn.tuning", "TUNING.md", "Cairn's options by symptom"),
+    ("cairn.troubleshooting", "TROUBLESHOOTING.md", "what to do about a line of Cairn's"),
+]
+
+
+def page_of(document):
+    """The man page that a document is named by in other pages, or its place in the documents."""
+    for page, name, _ in DOCUMENTS:
+        if name == document:
+            return f"{page}(7)"
+    return f"share/doc/cairn/docs/{document}"
+
+
+def without_links(text):
+    """A page on paper: a link's words, and where it leads when the words do not say so."""
+    def named(match):
+        words, target = match.groups()
+        place = page_of(target)
+        return place if words == target else f"{words} ({place})"
+    return re.sub(r"\[([^\]]+)\]\(([\w-]+\.md)(?:#[\w-]*)?\)", named, text)
+
+
+def write(page, text):
+    page.write_text(re.sub(r"^(\.S[HS]\s.*\n)\.[LP]P\n", r"\1", text, flags=re.M))
+
+
+def write_document(directory, page, document, what):
+    text = without_links((ROOT / "docs" / document).read_text())
+    text = text.split("\n", 1)[1]  # the heading: NAME stands for it
+    made = subprocess.run(["lowdown", "-Tman", "--parse-no-metadata"], input=text, text=True,
+                          check=True, stdout=subprocess.PIPE).stdout
+    made = made.replace("\\fC", "\\fB")  # bold is what pages use for what is typed
+    head = (f'.TH "{page}" 7 "{date.today()}" "Cairn {VERSION}"\n.SH NAME\n'
+            f"{page} \\- {what}\n.SH DESCRIPTION\n")
+    write(directory / f"{page}.7", head + made)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    commands, documents = (pathlib.Path(sys.argv[1], name) for name in ("man1", "man7"))
+    for directory in (commands, documents):
+        directory.mkdir(parents=True, exist_ok=True)
+    click_man.core.write_man_pages("cairn", typer.main.get_command(cli.app), version=VERSION,
+                                   target_dir=str(commands))
+    for page in commands.glob("*.1"):
+        write(page, page.read_text().replace("COMMAND<?>", "COMMAND..."))
+    for entry in DOCUMENTS:
+        write_document(documents, *entry)
+
+
+if __name__ == "__main__":
+    main()
