@@ -146,7 +146,8 @@ static int open_heap(struct cairn_persist *heap, const char *path,
         return heap->file;
     int length = os_file_path(heap->file, heap->path, sizeof heap->path);
     int error = length < 0 ? length : header_read(heap->file, &heap->header, why);
-    if (error == 0 && heap->header.data_bytes % UNIT_BYTES != 0) {
+    uint64_t data_bytes = heap->header.data_bytes;
+    if (error == 0 && (data_bytes == 0 || data_bytes % UNIT_BYTES != 0)) {
         *why = "the heap's header makes no sense";
         error = -EBADMSG;
     }

@@ -65,6 +65,26 @@ TEST(PersistOpen, FilesThatAreNoHeap)
     }
 }
 
+TEST(PersistOpen, HeadersThatMakeNoSense)
+{
+    for (const uint64_t bytes : {0u, 4096u, 65544u}) {
+        Directory directory;
+        cairn_persist_close(open_heap(directory.file()));
+        const int file = os_file_open(directory.file().c_str(), OS_FILE_WRITE);
+        persist_header header;
+        const char *why = nullptr;
+        ASSERT_EQ(header_read(file, &header, &why), 0);
+        header.data_bytes = bytes;
+        ASSERT_EQ(header_write(file, &header), 0);
+        os_file_close(file);
+        for (const unsigned flags : {0u, unsigned{CAIRN_PERSIST_READ_ONLY}}) {
+            EXPECT_EQ(open_heap(directory.file(), Options().only(flags), &why), nullptr) << bytes;
+            EXPECT_EQ(errno, EBADMSG);
+            EXPECT_STREQ(why, "the heap's header makes no sense");
+        }
+    }
+}
+
 TEST(PersistOpen, KeepsErrnoAndLeavesNothingBehind)
 {
     Directory directory;
