@@ -11,7 +11,7 @@
 // had written is there for recovery to read, and need not be on the disk. In some an fdatasync
 // fails: what it was to write may have got there or not, and is not written any more.
 //
-// CAIRN_PERSIST_STATES: how many states each run is opened in (default 300, for the full proof
+// CAIRN_PERSIST_STATES: how many states each run is opened in (default 200, for the full proof
 // 250000), CAIRN_PERSIST_SEED: of the runs. Debug builds only: nobody records in release builds.
 
 #include "region/persist_slots.h"
@@ -389,7 +389,7 @@ class Crash : public testing::TestWithParam<Shape>
 
 TEST_P(Crash, EveryStateIsACommit)
 {
-    const size_t states = number_from("CAIRN_PERSIST_STATES", 300);
+    const size_t states = number_from("CAIRN_PERSIST_STATES", 200);
     const std::string path = directory_.file();
     Life life{Slots(seed())};
     ASSERT_NE(life.heap = open_heap(path, options()), nullptr);

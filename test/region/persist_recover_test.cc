@@ -75,7 +75,7 @@ TEST_F(Recover, LogsFlippedAtEachByteOfTheirHeads)
     for (const char *suffix : {".log0", ".log1"}) {
         const std::string bytes = read_file(copy() + suffix);
         const size_t end = std::min(bytes.size(), bytes.find_last_not_of('\0') + 4096);
-        for (size_t at = 0; at < end; at += at % 512 < 128 ? 1 : stride(127)) {
+        for (size_t at = 0; at < end; at += at % 512 < 80 ? 1 : stride(127)) {
             std::string damaged = bytes;
             damaged[at] = static_cast<char>(damaged[at] ^ 1 << at % 8);
             write_file(copy() + suffix, damaged);
