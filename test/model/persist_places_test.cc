@@ -125,6 +125,14 @@ Options small_options()
     return options;
 }
 
+bool read_all_pages(cairn_persist *heap)
+{
+    const cairn_persist_stats stats = stats_of(heap);
+    for (size_t i = 0; i < stats.size_bytes; i += 4096)
+        (void)static_cast<volatile char *>(stats.address)[i];
+    return true;
+}
+
 // Random work while the room changes. What was acknowledged is always there, and once there is room
 // all goes on. `cramp` makes the room small (its argument says how small) or ends that.
 // `on_tmpfs`: all pages are there before, for it needs room even for one that is only read, or else
@@ -135,12 +143,9 @@ std::string work_cramped(const std::string &path, const std::function<void(int)>
     Slots slots(7);
     cairn_persist *heap = open_heap(path, small_options());
     REQUIRE(heap != nullptr && Slots::set_up(heap) && cairn_persist_commit(heap) == 0);
-    if (on_tmpfs) {
-        REQUIRE(cairn_persist_grow(heap, 3 << 20) == 0 && cairn_persist_commit(heap) == 0);
-        const cairn_persist_stats stats = stats_of(heap);
-        for (size_t i = 0; i < stats.size_bytes; i += 4096)
-            (void)static_cast<volatile char *>(stats.address)[i];
-    }
+    if (on_tmpfs)
+        REQUIRE(cairn_persist_grow(heap, 3 << 20) == 0 && read_all_pages(heap) &&
+                cairn_persist_commit(heap) == 0);
     uint64_t durable = stats_of(heap).last_commit;
     slots.note_commit(durable);
     int failed = 0;
@@ -341,7 +346,8 @@ TEST(PersistPlaces, SixtyFourGibiOfAddresses)
     ASSERT_EQ(cairn_persist_close(heap), 0);
     struct stat status;
     ASSERT_EQ(stat(directory.file().c_str(), &status), 0);
-    EXPECT_LT(static_cast<size_t>(status.st_blocks) * 512, (live + 4) << 20) << "sparse";
+    // A run of 1 MiB lies in 257 pages; some file systems take a little more than they need.
+    EXPECT_LT(static_cast<size_t>(status.st_blocks) * 512, (live + live / 8 + 4) << 20) << "sparse";
     ASSERT_NE(heap = open_heap(directory.file(), options.with(CAIRN_PERSIST_CHECK)), nullptr);
     block = static_cast<char *>(cairn_persist_get_root(heap, "block"));
     for (size_t i = 0; i < live; i++)
