@@ -1,11 +1,9 @@
 // The persistent heap where it is cramped: a full disk, a medium for reading only, ulimit -f,
-// little address space, dirty pages that are swapped out, kernels that lack a way to find written
-// pages.
+// little address space, dirty pages in swap, kernels that lack a way to find written pages.
 //
 // What changes the process is done in a child. A small file system is a tmpfs in a namespace of the
 // child's own, where that is allowed, or the directory CAIRN_PERSIST_FULL, on a file system that
-// may be filled (dev/prove-persist-places). CAIRN_PERSIST_LIVE_MIB: of the heap of 64 GiB (default
-// 16).
+// may be filled (dev/prove-persist-places). CAIRN_PERSIST_LIVE_MIB: live of 64 GiB (default 16).
 
 #include "region/persist_slots.h"
 
