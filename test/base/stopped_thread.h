@@ -51,7 +51,7 @@ class StoppedThread
         action.sa_flags = SA_SIGINFO;
         sigaction(SIGTRAP, &action, nullptr);
         store_relaxed(&state_, PREPARING);
-        thread_ = std::thread([=, this] {
+        thread_ = std::thread([=] {
             prepare();
             store_release(&state_, READY);
             wait_while(READY);
