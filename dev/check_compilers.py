@@ -5,8 +5,9 @@ usage: check_compilers.py [--tests] [--jobs N] COMPILER…
 
 A compiler is the name of the C one: clang-14, gcc-12; its C++ twin is found beside it. Every source
 of the libraries, plain and hardened, is read with the warnings of the build as errors; with --tests
-those of tests, benchmark, examples and tools too, each with its own includes only. clang gives its
-warnings without generating code; gcc gives some of them only when it optimises, and does.
+those of tests, benchmark, examples and tools too, each with its own includes only, and once where
+several programs are made of it. clang gives its warnings without generating code; gcc gives some of
+them only when it optimises, and does.
 """
 
 import argparse
@@ -34,7 +35,10 @@ def configure(compiler, tests):
     subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *OPTIONS, *parts,
                     f"-DCMAKE_C_COMPILER={compiler}", f"-DCMAKE_CXX_COMPILER={twin(compiler)}"],
                    check=True, stdout=subprocess.DEVNULL)
-    return json.loads((build / "compile_commands.json").read_text())
+    entries = json.loads((build / "compile_commands.json").read_text())
+    library = [entry for entry in entries if (ROOT / "src") in pathlib.Path(entry["file"]).parents]
+    others = {entry["file"]: entry for entry in entries if entry not in library}
+    return library + list(others.values())
 
 
 def take(entry, compiler):
