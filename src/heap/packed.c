@@ -335,7 +335,8 @@ void packed_free(void *pointer, struct heap *heap, struct span *slab)
         return;
     }
     /* One that is claimed is found below, too, but too late to refuse it. */
-    if (unlikely(claimed && checked_packed(pointer, slab, "free") == INDEX_REFUSED))
+    if (unlikely(claimed && (load_relaxed(&slab->claimed) & bit_of(index)) != 0) &&
+        checked_packed(pointer, slab, "free") == INDEX_REFUSED)
         return;
     uint64_t old = fetch_or_seq_cst(packed_word(slab, word), bit_of(index));
     if (unlikely((old & bit_of(index)) != 0)) {
