@@ -14,9 +14,10 @@ struct span *slab_make(struct heap *heap, unsigned class)
     if (slab == NULL)
         return NULL;
     /* A header that served a slab before has link bytes of then; those of a new one are zero and
-     * stay untouched. */
+     * stay untouched. So does the remote line: frees that are late still look at its post word, and
+     * at the words of a frozen slab, see remote.c. */
     if (slab->capacity != 0)
-        memset(slab->links, 0, (size_t)shape->cold_64 * 64);
+        memset(slab_link(slab, 1), 0, (size_t)shape->cold_64 * 64 - sizeof(struct remote));
     slab->base -= shape->size_bytes;
     slab->inverse = shape->inverse;
     store_relaxed(&slab->limit, (uint64_t)1);

@@ -67,7 +67,7 @@ struct remote {
                                      that was freed in this process */
 };
 
-static_check(sizeof(struct remote) <= LINKS_AT + 1, "the remote line is one line; no slot is 0");
+static_check(sizeof(struct remote) == LINKS_AT + 1, "the remote line is one line; no slot is 0");
 static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
 static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_QUARANTINED : (int)LINK_REMOTE),
              "no slot has the number of a state");

@@ -15,6 +15,7 @@ namespace
 using heap_layer::allocate;
 using heap_layer::in_thread;
 using heap_layer::kKiB;
+using heap_layer::own_heap;
 using heap_layer::span_of;
 
 class Remote : public heap_layer::OwnHeap
@@ -155,6 +156,39 @@ TEST_F(Remote, FreesRaceWithTheOwner)
         free_fast(slot.exchange(nullptr));
     heap_trim(heap_);
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// A free that is late at (2) looks at the post word of a header that may serve a slab of another heap
+// by now. ThreadSanitizer sees whether who makes that slab knows of it.
+TEST_F(Remote, ALateFreeMayLookAtAHeaderThatServesAnew)
+{
+    struct heap *late = nullptr;
+    in_thread([&] { late = own_heap(); });
+    ASSERT_NE(late, heap_);
+    const unsigned size_class = class_of_size(1000);
+    struct span *slab = slab_make(heap_, size_class);
+    ASSERT_NE(slab, nullptr);
+    const auto retire = [this](struct span *empty) {
+        ASSERT_TRUE(remote_close(heap_, empty));
+        slab_retire(empty);
+    };
+    retire(slab);
+    std::atomic<bool> stop{false};
+    std::thread thread([&] {
+        while (!stop.load(std::memory_order_relaxed))
+            remote_post(late, slab);
+    });
+    size_t served_again = 0;
+    for (size_t round = 0; round < 2000; round++) {
+        struct span *again = slab_make(heap_, size_class);
+        ASSERT_NE(again, nullptr);
+        served_again += again == slab;
+        retire(again);
+    }
+    stop = true;
+    thread.join();
+    EXPECT_GT(served_again, 0u);
+    EXPECT_EQ(load_relaxed(&late->mailbox), nullptr);
 }
 
 // Misuse.
