@@ -158,8 +158,8 @@ TEST_F(Remote, FreesRaceWithTheOwner)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-// A free that is late at (2) looks at the post word of a header that may serve a slab of another heap
-// by now. ThreadSanitizer sees whether who makes that slab knows of it.
+// A free that is late at (2) looks at the post word of a header that may serve a slab of another
+// heap by now. ThreadSanitizer sees whether who makes that slab knows of it.
 TEST_F(Remote, ALateFreeMayLookAtAHeaderThatServesAnew)
 {
     struct heap *late = nullptr;
