@@ -6,6 +6,7 @@ messages  every line that src prints stands in docs/MESSAGES*.md, and every line
           and docs/HARDENING.md is printed
 files     a file that a comment or a document names is there
 links     so is one that a document links
+blocks    a block of commands is run by dev/run_docs.py, or says why not
 book      mkdocs.yml has every page of docs/
 names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
           sources
@@ -15,6 +16,8 @@ Usage: check_docs.py [ROOT]. Prints one line for each finding; exit status 1 whe
 import pathlib
 import re
 import sys
+
+from doc_blocks import unmarked
 
 CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake")
 C_SUFFIXES = {".c", ".h", ".cc", ".hpp"}
@@ -172,6 +175,11 @@ def check_links(root):
                 yield f"{path.relative_to(root)}:{line}: links: no {match.group(1)}"
 
 
+def check_blocks(root):
+    for page, line, what in unmarked(root):
+        yield f"{page.relative_to(root)}:{line}: blocks: {what}"
+
+
 def check_book(root):
     book = root / "mkdocs.yml"
     pages = set(re.findall(r"- ([\w/.-]+\.md)$", book.read_text() if book.is_file() else "", re.M))
@@ -206,7 +214,8 @@ def check_names(root):
 
 
 def findings(root):
-    for check in (check_options, check_messages, check_files, check_links, check_book, check_names):
+    for check in (check_options, check_messages, check_files, check_links, check_blocks, check_book,
+                  check_names):
         yield from check(root)
 
 

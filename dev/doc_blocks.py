@@ -1,0 +1,84 @@
+"""The blocks of the documents that hold commands, and what may stand above them.
+
+A block is fenced and has a language. ```sh holds commands alone; ```console holds them behind `$ `
+(and `> ` where one goes on), each followed by what it prints. Both are run by dev/run_docs.py, the
+blocks of a page one after the other in one shell. HTML comments above a block say what differs:
+
+    <!-- not run: REASON -->     nobody runs it: it needs another machine, or root, or is a pattern
+    <!-- long: REASON -->        only dev/prove-docs runs it
+    <!-- needs: PROGRAM… -->     is left out where one of these programs is not installed
+    <!-- status: N -->           the block's last command ends so
+"""
+import dataclasses
+import re
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```",
+                   re.S | re.M)
+MARKER = re.compile(r"<!-- (not run|long|needs|status): (\S.*?) -->\s*\Z")
+COMMANDS = ("sh", "console")
+# What a shell's line begins with, in a block that does not say that it holds commands.
+LOOKS_RUN = re.compile(r"^(?:\$ |(?:sudo|cairn|make|cmake|ctest|apt-get|apt|dpkg|pip|cargo|docker|"
+                       r"kubectl|systemctl|LD_PRELOAD=|CAIRN_OPTIONS=|dev/|tools/bin/|build/)\b)",
+                       re.M)
+# Pages that record what was measured once, with commands as they were at that time.
+RECORDS = ("decisions",)
+
+
+@dataclasses.dataclass
+class Block:
+    line: int
+    language: str
+    text: str
+    markers: dict
+
+    @property
+    def commands(self):
+        """(command, the lines printed or None where none are shown) of a block to be run."""
+        if self.language == "sh":
+            return [(self.text, None)]
+        found = []
+        for line in self.text.splitlines():
+            if line.startswith("$ "):
+                found.append([line[2:], []])
+            elif line.startswith("> ") and found and not found[-1][1]:
+                found[-1][0] += "\n" + line[2:]
+            elif found:
+                found[-1][1].append(line)
+        return [(command + "\n", shown or None) for command, shown in found]
+
+
+def blocks(text):
+    for match in FENCE.finditer(text):
+        indent = match.group("indent")
+        body = re.sub(rf"^{indent}", "", match.group("text"), flags=re.M)
+        markers = {}
+        before = text[:match.start()]
+        while found := MARKER.search(before):
+            markers[found.group(1)] = found.group(2)
+            before = before[:found.start()]
+        yield Block(text.count("\n", 0, match.start()) + 1, match.group("language"), body, markers)
+
+
+def pages(root):
+    """README.md, CONTRIBUTING.md and the documents that describe what is so now."""
+    found = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+    return [page for page in found
+            if page.is_file() and not set(page.relative_to(root).parts) & set(RECORDS)]
+
+
+def unmarked(root):
+    """(page, line, what) of each block that would escape the test."""
+    for page in pages(root):
+        text = page.read_text()
+        for block in blocks(text):
+            if not block.language:
+                yield page, block.line, "a block without a language (text, if it is none)"
+            elif block.language == "console" and not block.commands:
+                yield page, block.line, "a console block without a line that begins with '$ '"
+            elif block.language == "text" and LOOKS_RUN.search(block.text):
+                yield page, block.line, "commands in a block that is not run: sh or console"
+        outside = FENCE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
+        for match in re.finditer(r"\n\n {4}(\S.*)\n", outside):
+            if LOOKS_RUN.search(match.group(1)):
+                line = outside.count("\n", 0, match.start()) + 3
+                yield page, line, "commands in an indented block: fence it"
