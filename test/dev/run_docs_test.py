@@ -60,7 +60,8 @@ class PageTest(unittest.TestCase):
 
     def test_markers(self):
         text = ("<!-- not run: it needs root -->\n```sh\nfalse\n```\n\n"
-                "<!-- long: hours -->\n```sh\nfalse\n```\n\n<!-- needs: no-such-program -->\n\n```sh\nfalse\n```\n\n"
+                "<!-- long: hours -->\n```sh\nfalse\n```\n\n"
+                "<!-- needs: no-such-program -->\n\n```sh\nfalse\n```\n\n"
                 "```sh\ntrue\n```\n")
         self.assertEqual(self.run_page(text), (1, 3, []))
         count, skipped, findings = self.run_page(text, long=True)
