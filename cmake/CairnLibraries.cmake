@@ -33,6 +33,10 @@ function(cairn_add_objects target hardened)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
+# The number of the binary interface, which is that of the soname and of Debian's packages. It is
+# raised when programs that were linked before would not run any more.
+set(CAIRN_ABI 1)
+
 # The shared library TARGET and the static one TARGET-static from object libraries, known to
 # users as cairn::EXPORT_NAME and cairn::EXPORT_NAME-static.
 function(cairn_add_library target export_name)
@@ -44,8 +48,8 @@ function(cairn_add_library target export_name)
   add_library(${target} SHARED ${objects})
   set_target_properties(${target} PROPERTIES
     LINKER_LANGUAGE C
-    VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR})
+    VERSION ${CAIRN_ABI}.${PROJECT_VERSION}
+    SOVERSION ${CAIRN_ABI})
   cairn_shared_link_options(${target})
 
   add_library(${target}-static STATIC ${objects})

@@ -1,3 +1,24 @@
+# What shells complete, where typer is there: it asks the tool itself, so that the files are a few
+# lines each.
+execute_process(COMMAND /usr/bin/python3 -c "import rich, typer"
+  RESULT_VARIABLE no_typer OUTPUT_QUIET ERROR_QUIET)
+if(no_typer)
+  message(STATUS "No shell completion and no manual pages: they need python3-typer and python3-rich")
+  return()
+endif()
+set(completion ${PROJECT_BINARY_DIR}/completion)
+set(script ${PROJECT_SOURCE_DIR}/dev/make_completion.py)
+add_custom_command(OUTPUT ${completion}/bash ${completion}/zsh ${completion}/fish
+  COMMAND /usr/bin/python3 -B ${script} ${completion}
+  DEPENDS ${script} ${PROJECT_SOURCE_DIR}/tools/cairn/cli.py VERBATIM)
+add_custom_target(completion ALL DEPENDS ${completion}/bash)
+install(FILES ${completion}/bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cairn)
+install(FILES ${completion}/zsh
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _cairn)
+install(FILES ${completion}/fish
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME cairn.fish)
+
 # The manual pages, where what makes them is there: Debian's python3-click-man and lowdown.
 find_program(CAIRN_LOWDOWN lowdown)
 execute_process(COMMAND /usr/bin/python3 -c "import click_man.core, typer"

@@ -6,11 +6,12 @@ usage: make_man.py DIRECTORY      writes DIRECTORY/man1/*.1 and DIRECTORY/man7/*
 
 Needs click-man, typer and lowdown.
 """
+import os
 import pathlib
 import re
 import subprocess
 import sys
-from datetime import date
+import time
 
 import click_man.core
 import typer
@@ -46,6 +47,12 @@ def without_links(text):
     return re.sub(r"\[([^\]]+)\]\(([\w-]+\.md)(?:#[\w-]*)?\)", named, text)
 
 
+def day():
+    """The day of the pages: SOURCE_DATE_EPOCH's, for builds that are to be the same again."""
+    now = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+    return time.strftime("%Y-%m-%d", time.gmtime(now))
+
+
 def write(page, text):
     page.write_text(re.sub(r"^(\.S[HS]\s.*\n)\.[LP]P\n", r"\1", text, flags=re.M))
 
@@ -56,7 +63,7 @@ def write_document(directory, page, document, what):
     made = subprocess.run(["lowdown", "-Tman", "--parse-no-metadata"], input=text, text=True,
                           check=True, stdout=subprocess.PIPE).stdout
     made = made.replace("\\fC", "\\fB")  # bold is what pages use for what is typed
-    head = (f'.TH "{page}" 7 "{date.today()}" "Cairn {VERSION}"\n.SH NAME\n'
+    head = (f'.TH "{page}" 7 "{day()}" "Cairn {VERSION}"\n.SH NAME\n'
             f"{page} \\- {what}\n.SH DESCRIPTION\n")
     write(directory / f"{page}.7", head + made)
 

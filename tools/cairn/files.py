@@ -3,32 +3,43 @@
 import hashlib
 import os
 import pathlib
+import sysconfig
 
 from cairn.errors import UserError
 
-# In the source tree: tools/; installed: PREFIX/share/cairn.
-PACKAGE_PARENT = pathlib.Path(__file__).resolve().parent.parent
+# In the source tree: tools/; installed: PREFIX/share/cairn; of a wheel: site-packages, with the
+# compiled files within the package.
+PACKAGE = pathlib.Path(__file__).resolve().parent
+PACKAGE_PARENT = PACKAGE.parent
+IN_WHEEL = PACKAGE / "native"
+ABI = 1  # that of cmake/CairnLibraries.cmake, which a test compares
 DIGEST_CHUNK_BYTES = 1 << 20
 
 
 def _directories():
     if PACKAGE_PARENT.name == "tools":
         yield PACKAGE_PARENT.parent / "build" / "release"
+    elif IN_WHEEL.is_dir():
+        yield IN_WHEEL
     else:
         prefix = PACKAGE_PARENT.parent.parent
         yield prefix / "libexec" / "cairn"
         yield prefix / "lib"
         yield prefix / "lib64"
-        yield from sorted((prefix / "lib").glob("*-linux-gnu"))
+        # Debian's folder for the libraries of this machine, not of another one beside it.
+        multiarch = sysconfig.get_config_var("MULTIARCH")
+        if multiarch:
+            yield prefix / "lib" / multiarch
 
 
-def _find(name):
+def _find(*names, advice="In the source tree, `make build` builds it."):
+    """The first of these names that lies in one of the directories."""
     for directory in _directories():
-        if (directory / name).exists():
-            return directory / name
-    raise UserError(f"{name} is not there; looked in "
-                    + ", ".join(str(directory) for directory in _directories())
-                    + ". In the source tree, `make build` builds it.")
+        for name in names:
+            if (directory / name).exists():
+                return directory / name
+    raise UserError(f"{names[0]} is not there; looked in "
+                    + ", ".join(str(directory) for directory in _directories()) + f". {advice}")
 
 
 def measure_program():
@@ -56,8 +67,12 @@ def probe_library():
 
 
 def malloc_library(hardened=False):
-    """The path of the shared library that replaces malloc."""
-    return _find("libcairn-malloc-hardened.so" if hardened else "libcairn-malloc.so")
+    """The path of the shared library that replaces malloc. Where there is no compiler there may be
+    no name without a version."""
+    name = "libcairn-malloc-hardened" if hardened else "libcairn-malloc"
+    return _find(f"{name}.so", f"{name}.so.{ABI}",
+                 advice="In the source tree, `make build` builds it; Debian's package is "
+                        f"{name}{ABI}.")
 
 
 def built_program(name):
