@@ -7,6 +7,9 @@
 #   make fuzz FUZZ_SECONDS=N  every fuzzer for N seconds in each of two builds; FUZZ="heap ring"
 #   make docs                 the documents as a book, in build/book
 #   make build                builds the release preset into build/release
+#   make deb                  Debian's packages, in build/packages
+#   make wheel                the Python package of the tools, wheel and sources, in build/packages
+#   make prove-packages       installs these in bare roots of Debian 12 and 13 (root, network)
 #   make install PREFIX=DIR   installs headers, libraries and tools
 #   make clean                removes build/
 PREFIX ?= /usr/local
@@ -20,7 +23,7 @@ RUN_NEEDS := cairn-measure cairn-probe cairn-malloc cairn-malloc-hardened
 
 # The package manager takes one caller at a time, and the builds are parallel by themselves.
 .NOTPARALLEL:
-.PHONY: build configure run bench test prove fuzz docs install clean
+.PHONY: build configure run bench test prove fuzz docs deb wheel prove-packages install clean
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -50,6 +53,15 @@ fuzz: packages-build packages-ci
 docs: packages-docs
 	@mkdocs build --strict --quiet
 	@echo "build/book/index.html; with search: python3 -m http.server --directory build/book"
+
+deb: packages-build packages-deb
+	@dev/make-deb
+
+wheel: packages-build
+	@dev/make-wheel
+
+prove-packages: packages-prove-packages
+	@dev/prove-packages
 
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)
