@@ -11,7 +11,6 @@ import time
 PLACES = (
     ("tools/cairn/__init__.py", r'VERSION = "'),
     ("packaging/debian/changelog", r"\Acairn \("),
-    ("packaging/python/pyproject.toml", r'^version = "'),
     ("packaging/meson/meson.build", r"^\s*version: '"),
     ("packaging/conan/conanfile.py", r'^\s*version = "'),
     ("packaging/vcpkg/vcpkg.json", r'^\s*"version": "'),
