@@ -1,5 +1,5 @@
-"""`cairn leaks` on a program whose lost blocks are known, one of each kind, and others that only look
-lost: stopped, running, held, and its core file. And that clean programs have none."""
+"""`cairn leaks` on a program whose lost blocks are known, one of each kind, and others that only
+look lost: stopped, running, held, and its core file. And that clean programs have none."""
 
 import json
 import os
@@ -71,7 +71,7 @@ class KindsTest(unittest.TestCase):
         self.assertEqual(len({kind for state, kind, _ in notes if state == "lost"}), KINDS)
         self.assertEqual({kind for _, kind, address in notes if address in named},
                          {kind for state, kind, _ in notes if state == "lost"})
-        # Where another mapping ends, its end looks like a pointer to the huge block that begins there.
+        # Where another mapping ends, its end looks like a pointer to the huge block behind it.
         huge = {address for _, kind, address in notes if kind == "huge"}
         self.assertEqual(named - huge, lost - huge)
         self.assertLessEqual(named, lost)

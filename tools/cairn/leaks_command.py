@@ -12,7 +12,7 @@ from cairn.inspect_command import bytes_text, target_text
 from cairn.look import Census, look
 
 SIZES_SHOWN = 16
-LEAKS_SHOWN = 20
+LEAKS_SHOWN = 10
 FOUND_STATUS = 1
 
 
