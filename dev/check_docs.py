@@ -19,9 +19,9 @@ import sys
 
 from doc_blocks import unmarked
 
-CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake", "packaging")
+CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake")
 C_SUFFIXES = {".c", ".h", ".cc", ".hpp"}
-SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ".rs", ""}
+SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ""}
 # The functions that print a line, and which of their arguments is its format.
 PRINTING = {"die": 0, "report": 0, "refuse": 1, "refuse_guarded": 2}
 CALL = re.compile(rf"\b({'|'.join(PRINTING)})\(")

@@ -29,6 +29,7 @@
 #include <cairn/containers.hpp>
 #include <cairn/fifo.h>
 #include <cairn/heap.h>
+#include <cairn/heaps.h>
 #include <cairn/pages.h>
 #include <cairn/pool.h>
 #include <cairn/ring.h>
@@ -164,6 +165,71 @@ class page_run
   private:
     void *data_ = nullptr;
     std::size_t size_ = 0;
+};
+
+// A first-class heap, ended with the object together with all its blocks. Those of objects still in
+// it are not destroyed, only their memory ends.
+class heap
+{
+  public:
+    // Destroys the object and gives its block back.
+    struct destroyer {
+        template <class T> void operator()(T *object) const noexcept
+        {
+            object->~T();
+            cairn_free(object);
+        }
+    };
+    template <class T> using pointer = std::unique_ptr<T, destroyer>;
+
+    [[nodiscard]] explicit heap(const cairn_heap_options &options = {})
+        : heap_(detail::checked(cairn_heap_new(&options)))
+    {
+    }
+    heap(heap &&other) noexcept : heap_(std::exchange(other.heap_, nullptr)) {}
+    heap &operator=(heap &&other) noexcept
+    {
+        heap(std::move(other)).swap(*this);
+        return *this;
+    }
+    ~heap() { cairn_heap_delete(heap_); }
+
+    explicit operator bool() const noexcept { return heap_ != nullptr; }
+    [[nodiscard]] cairn_heap *get() const noexcept { return heap_; }
+    // Of a heap that is true, and until it ends.
+    [[nodiscard]] cairn_allocator allocator() const noexcept
+    {
+        return cairn_heap_own_allocator(heap_);
+    }
+    [[nodiscard]] cairn_heap_own_stats stats() const noexcept
+    {
+        cairn_heap_own_stats stats;
+        cairn_heap_read_own_stats(heap_, &stats);
+        return stats;
+    }
+    template <class T, class... Arguments> [[nodiscard]] T *make(Arguments &&...arguments)
+    {
+        block place = {detail::checked(cairn_heap_alloc_aligned(heap_, sizeof(T), alignof(T)))};
+        if (place.memory == nullptr)
+            return nullptr;
+        T *object = ::new (place.memory) T(std::forward<Arguments>(arguments)...);
+        place.memory = nullptr;
+        return object;
+    }
+    // The same, destroyed with the pointer, which must not outlive the heap.
+    template <class T, class... Arguments>
+    [[nodiscard]] pointer<T> make_unique(Arguments &&...arguments)
+    {
+        return pointer<T>(make<T>(std::forward<Arguments>(arguments)...));
+    }
+    void swap(heap &other) noexcept { std::swap(heap_, other.heap_); }
+
+  private:
+    struct block { // goes back when the constructor throws
+        void *memory;
+        ~block() { cairn_free(memory); }
+    };
+    cairn_heap *heap_;
 };
 
 // ---- frames ---------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ struct heap_layout {
     uint32_t kept_places;                              /* of a heap's run cache */
     uint32_t owner_tags;                               /* low bits of an owner word */
     uint32_t state_active, state_orphan, state_busy;   /* of a heap */
+    uint32_t state_program, state_unused;              /* of a heap of the program's */
     uint8_t link_live, link_end, link_remote, link_quarantined;
     struct layout_field class_size_bytes, class_pages, class_capacity;
     struct layout_field remote_generation, remote_words;

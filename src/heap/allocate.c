@@ -28,6 +28,11 @@ static void *take_medium(struct heap *heap, unsigned class)
     return block;
 }
 
+void *heap_take(struct heap *heap, unsigned class)
+{
+    return class < SMALL_CLASSES ? take_small(heap, class) : take_medium(heap, class);
+}
+
 static void *take_block(struct heap *heap, unsigned class, size_t size_bytes,
                         size_t alignment_bytes)
 {
@@ -115,6 +120,15 @@ void *malloc_slow(size_t size_bytes)
     if (span == NULL)
         span = allocate_large(size_bytes, PAGE_BYTES);
     return span ? span->base : NULL;
+}
+
+void heap_clear(void *block, size_t size_bytes)
+{
+    struct span *span = page_map_find(block);
+    if (!span_is_slab(span))
+        pages_clear(span, size_bytes);
+    else if (!config_zero_freed)
+        memset(block, 0, size_bytes);
 }
 
 void *heap_allocate_zeroed(size_t size_bytes)

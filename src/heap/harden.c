@@ -102,6 +102,12 @@ inline_always void take_back(const struct span *slab, char *block)
 
 void harden_take_back(struct span *slab, unsigned slot) { take_back(slab, slab_block(slab, slot)); }
 
+void harden_wipe(struct span *slab, unsigned slot)
+{
+    if (config_zero_freed && !slab_is_void(slab))
+        memset(slab_block(slab, slot), 0, slab->size_bytes);
+}
+
 typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
 
 inline_always words words_at(const char *block, size_t at)

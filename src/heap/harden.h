@@ -27,6 +27,9 @@
 /* Dies unless the program's block is as it was handed out; zeroes it. Whoever frees it calls this
  * first. */
 void harden_take_back(struct span *slab, unsigned slot);
+/* The same without the check, where another thread may have stopped in the middle of the block's
+ * life: see fork. */
+void harden_wipe(struct span *slab, unsigned slot);
 
 /* A block that was taken back: into quarantine, and what it replaces becomes free. The holder's. */
 void harden_retain(struct heap *heap, struct span *slab, unsigned slot);

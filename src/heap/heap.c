@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "heap/harden.h"
 #include "heap/packed.h"
+#include "heap/program_heap.h"
 #include "os/os.h"
 
 enum { NOT_STARTED, STARTING, STARTED };
@@ -43,6 +44,7 @@ bool heap_release(size_t keep_bytes)
 {
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
+    programs_trim();
     (void)heaps_empty_run_caches();
     return pages_trim(keep_bytes);
 }
@@ -98,8 +100,7 @@ static bool count_span(struct span *span, char *start, void *context)
 
 static void count_heap(struct heap *heap, void *context)
 {
-    (void)heap;
-    ((struct heap_stats *)context)->heaps++;
+    ((struct heap_stats *)context)->heaps += heap->program == NULL;
 }
 
 void heap_read_stats(struct heap_stats *stats)
@@ -123,5 +124,6 @@ void heap_verify_all(void)
 {
     if (thread_heap != &no_heap)
         heap_verify(thread_heap);
+    programs_verify();
     pages_verify();
 }

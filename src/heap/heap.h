@@ -10,13 +10,16 @@
 
 #include "cairn/stats.h"
 #include "heap/fast.h"
+#include "heap/program_heap.h"
 #include "heap/sampling.h"
 
 void *heap_allocate_zeroed(size_t size_bytes);
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes); /* a power of two */
 void *heap_resize(void *pointer,
-                  size_t size_bytes);         /* neither NULL nor 0; the block stays on failure */
-size_t heap_usable_size(const void *pointer); /* not NULL */
+                  size_t size_bytes); /* neither NULL nor 0; the block stays on failure */
+bool heap_resize_in_place(void *pointer, size_t size_bytes); /* likewise; never moves */
+void heap_clear(void *block, size_t size_bytes); /* makes a new block, not sampled, read zero */
+size_t heap_usable_size(const void *pointer);    /* not NULL */
 void heap_free_sized(void *pointer, size_t size_bytes,
                      size_t alignment_bytes); /* as asked for when allocated */
 bool heap_release(size_t keep_bytes);         /* gives free memory back; true when some went */

@@ -4,6 +4,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/packed.h"
+#include "heap/program_heap.h"
 #include "heap/remote.h"
 #include "os/os.h"
 
@@ -13,6 +14,14 @@ static size_t orphan_count; /* atomic: hint, orphans not borrowed */
 /* Written in the child of a fork, before it has threads. On a line that nobody writes else: every
  * remote free reads it. */
 uint32_t heap_generation __attribute__((aligned(64)));
+
+void heap_enlist(struct heap *heap)
+{
+    heap->next = load_relaxed(&all_heaps);
+    while (
+        !compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
+        pause_processor();
+}
 
 static struct heap *heap_make(void)
 {
@@ -24,10 +33,7 @@ static struct heap *heap_make(void)
     if (config_hardened)
         harden_seed(heap);
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
-    heap->next = load_relaxed(&all_heaps);
-    while (
-        !compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
-        pause_processor();
+    heap_enlist(heap);
     return heap;
 }
 
@@ -102,7 +108,8 @@ struct heap *heap_enter(void)
 static void age_runs(void)
 {
     for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        run_cache_age(&heap->runs);
+        if (heap->program == NULL) /* has no run cache in use */
+            run_cache_age(&heap->runs);
 }
 
 void heaps_tick(void) { pages_tick(age_runs); }
@@ -111,7 +118,7 @@ bool heaps_empty_run_caches(void)
 {
     bool any = false;
     for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        any = run_cache_empty(&heap->runs) || any;
+        any = (heap->program == NULL && run_cache_empty(&heap->runs)) || any;
     return any;
 }
 
@@ -155,4 +162,5 @@ void heaps_after_fork(void)
         store_relaxed(&own->mailbox, (struct span *)NULL);
         own->look_after_fork = true;
     }
+    programs_after_fork();
 }

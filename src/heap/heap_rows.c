@@ -54,6 +54,8 @@ struct heap_rows {
 static void note_heap(struct heap *heap, void *context)
 {
     struct heap_rows *wanted = context;
+    if (heap->program != NULL)
+        return; /* it has statistics of its own */
     if (wanted->there < wanted->room)
         wanted->rows[wanted->there] = (cairn_heap_thread_stats){
             .heap = heap,

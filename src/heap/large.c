@@ -12,6 +12,7 @@
 #include "heap/large.h"
 
 #include "base/bits.h"
+#include "heap/program_large.h"
 #include "heap/thread_heap.h"
 #include "os/os.h"
 
@@ -70,6 +71,8 @@ bool large_free(struct span *span)
     if (unlikely((kind != SPAN_LARGE && kind != SPAN_HUGE) ||
                  !compare_swap_acq_rel(&span->tag, &kind, (uint8_t)SPAN_KEPT)))
         return false;
+    if (unlikely(load_relaxed(&span->owner) != 0))
+        program_lose_large(span);
     struct heap *heap = thread_heap;
     if (config_guarded_blocks && kind == SPAN_HUGE)
         pages_give_guarded(span);
@@ -83,18 +86,20 @@ bool large_free(struct span *span)
     return true;
 }
 
-static void *resize(struct span *span, size_t size_bytes)
+static void *resize(struct span *span, size_t size_bytes, bool may_move)
 {
     if (size_bytes <= MEDIUM_MOST || size_bytes > PTRDIFF_MAX)
         return NULL;
     size_t pages = pages_for(size_bytes);
     if (span->tag == SPAN_HUGE && config_guarded_blocks)
-        return pages == span->pages || pages_resize_guarded(span, size_bytes) ? span->base : NULL;
+        return pages == span->pages || pages_resize_guarded(span, size_bytes, may_move) ? span->base
+                                                                                        : NULL;
     if (span->tag == SPAN_HUGE) {
         bool keeps = pages <= span->pages && pages >= span->pages - span->pages / 4;
+        bool has_spare = pages > span->pages && load_relaxed(&span->owner) == 0;
         if (!keeps &&
-            !pages_resize_huge(span, size_bytes + (pages > span->pages ? size_bytes / 8 : 0)) &&
-            (pages < span->pages || !pages_resize_huge(span, size_bytes)))
+            !pages_resize_huge(span, size_bytes + (has_spare ? size_bytes / 8 : 0), may_move) &&
+            (pages < span->pages || !pages_resize_huge(span, size_bytes, may_move)))
             return pages <= span->pages ? span->base : NULL;
         return span->base;
     }
@@ -103,11 +108,25 @@ static void *resize(struct span *span, size_t size_bytes)
     return in_place ? span->base : NULL;
 }
 
-void *large_resize(struct span *span, size_t size_bytes)
+static void *resize_counted(struct span *span, size_t size_bytes, bool may_move)
 {
-    void *block = resize(span, size_bytes);
+    size_t counted;
+    if (unlikely(!program_begin_resize(span, pages_for(size_bytes), &counted)))
+        return NULL;
+    void *block = resize(span, size_bytes, may_move);
+    program_end_resize(span, counted);
     (void)note_asked(block ? span : NULL, size_bytes);
     return block;
+}
+
+void *large_resize(struct span *span, size_t size_bytes)
+{
+    return resize_counted(span, size_bytes, true);
+}
+
+bool large_resize_in_place(struct span *span, size_t size_bytes)
+{
+    return resize_counted(span, size_bytes, false) != NULL;
 }
 
 bool large_matches(const struct span *span, size_t size_bytes)

@@ -20,6 +20,9 @@ struct span *large_allocate_kept(size_t size_bytes);
  * not possible. */
 void *large_resize(struct span *span, size_t size_bytes);
 
+/* The same, but it never moves: whether it has the size. */
+bool large_resize_in_place(struct span *span, size_t size_bytes);
+
 /* Whether a block of this size may have this span. Exact to a page, but for mappings that grew,
  * which have room to spare; in full hardened builds to a byte. */
 bool large_matches(const struct span *span, size_t size_bytes);

@@ -5,6 +5,7 @@
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/packed.h"
+#include "heap/program_heap.h"
 
 #include <string.h>
 
@@ -67,10 +68,23 @@ static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
     return block;
 }
 
+/* A first-class heap's block stays in it. */
+static void *move_within(struct program_heap *program, void *pointer, size_t old_bytes,
+                         size_t size_bytes)
+{
+    void *block = program_allocate(program, size_bytes, 1);
+    if (block == NULL)
+        return NULL;
+    memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
+    free_fast(pointer);
+    return block;
+}
+
 static no_inline void *resize_slow(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
     size_t old_bytes = usable_bytes(span, pointer); /* checks canaries, where there are any */
+    struct program_heap *program = span_program(span);
     if (span_is_slab(span)) {
         if (slab_suits(span, size_bytes)) {
             if (config_canaries)
@@ -81,9 +95,11 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes)
         void *block = large_resize(span, size_bytes);
         if (block || size_bytes > PTRDIFF_MAX)
             return block;
-        return move_large(span, size_bytes);
+        if (program == NULL)
+            return move_large(span, size_bytes);
     }
-    return move(pointer, old_bytes, size_bytes);
+    return program ? move_within(program, pointer, old_bytes, size_bytes)
+                   : move(pointer, old_bytes, size_bytes);
 }
 
 /* First a block in a slab of this thread's, checked as free_own does it. */
@@ -97,6 +113,21 @@ void *heap_resize(void *pointer, size_t size_bytes)
     if (slab_suits(slab, size_bytes))
         return pointer;
     return move(pointer, slab->size_bytes, size_bytes);
+}
+
+/* Where heap_resize would leave it, but for what it moves by page tables. */
+bool heap_resize_in_place(void *pointer, size_t size_bytes)
+{
+    struct span *span = checked_span(pointer, "resize");
+    (void)usable_bytes(span, pointer); /* checks canaries, where there are any */
+    if (!span_is_slab(span))
+        return size_bytes > MEDIUM_MOST && span->tag != SPAN_GUARDED &&
+               large_resize_in_place(span, size_bytes);
+    if (!slab_suits(span, size_bytes))
+        return false;
+    if (config_canaries)
+        harden_set_size(span, pointer, size_bytes);
+    return true;
 }
 
 size_t heap_usable_size(const void *pointer)

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-struct span *slab_make(struct heap *heap, unsigned class)
+struct span *slab_take(unsigned class)
 {
     const struct size_class *shape = &size_classes[class];
     struct span *slab = class_is_void(class) ? pages_take_void_slab(class) : pages_take_slab(class);
@@ -25,10 +25,22 @@ struct span *slab_make(struct heap *heap, unsigned class)
     slab->until = 0;
     slab->head = LINK_END;
     slab->capacity = shape->capacity;
+    return slab;
+}
+
+void slab_open(struct heap *heap, struct span *slab)
+{
     if (config_random_slots)
         harden_shuffle(heap, slab);
     remote_open(heap, slab);
     store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire of who looks at it */
+}
+
+struct span *slab_make(struct heap *heap, unsigned class)
+{
+    struct span *slab = slab_take(class);
+    if (slab)
+        slab_open(heap, slab);
     return slab;
 }
 

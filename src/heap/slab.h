@@ -52,6 +52,8 @@ enum {
 /* The owner word is the heap, 0 of a slab without one, with this tag in packed slabs, so that no
  * fast path takes their blocks. */
 enum { OWNER_PACKED = 2 };
+/* A large block's word, which is 0 unless a first-class heap has it, has this one. */
+enum { OWNER_LARGE = 4 };
 #define OWNER_HEAP_MASK (~(uintptr_t)63)
 
 enum { REMOTE_WORDS = 4 };
@@ -63,8 +65,14 @@ struct remote {
     struct span *prev;      /* owner: in the bin's list */
     uint32_t serial;        /* packed slab, atomic, holder writes: odd while it claims */
     uint32_t generation;    /* atomic: of the process whose frees a frozen slab's words hold */
-    uint64_t words[REMOTE_WORDS]; /* atomic: packed slab: its summary; frozen slab: a bit a slot
-                                     that was freed in this process */
+    union {
+        uint64_t words[REMOTE_WORDS]; /* atomic: packed slab: its summary; frozen slab: a bit a slot
+                                         that was freed in this process */
+        struct {
+            struct span *next, *prev; /* first-class heap, lock: all its slabs. By atomic accesses:
+                                         late frees of a frozen slab may still look at a word */
+        } of_heap;
+    };
 };
 
 static_check(sizeof(struct remote) == LINKS_AT + 1, "the remote line is one line; no slot is 0");
@@ -120,6 +128,7 @@ inline_always void slab_wait(struct span *slab)
     slab->next = slab;
 }
 
+/* Of a large block, too: NULL of one that no first-class heap has. */
 inline_always struct heap *slab_heap(const struct span *slab)
 {
     return (struct heap *)(load_relaxed(&slab->owner) & OWNER_HEAP_MASK);
@@ -158,8 +167,11 @@ inline_always bool slab_frozen_freed(const struct span *slab, unsigned slot)
 
 inline_always bool slab_is_void(const struct span *slab) { return class_is_void(slab_class(slab)); }
 
-/* A new slab of the class for `heap`; NULL when memory is out. */
+/* A new slab of the class for `heap`; NULL when memory is out. The same in two steps: the first
+ * takes the pages, any thread's; the second is the holder's, without a system call. */
 struct span *slab_make(struct heap *heap, unsigned size_class);
+struct span *slab_take(unsigned size_class);
+void slab_open(struct heap *heap, struct span *slab);
 
 /* Gives an empty slab's pages back. */
 void slab_retire(struct span *slab);

@@ -6,6 +6,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/packed.h"
+#include "heap/program_heap.h"
 #include "heap/remote.h"
 
 #include <string.h>
@@ -107,11 +108,20 @@ void bin_remove(struct bin *bin, struct span *slab)
         bin->first = slab->next;
 }
 
-/* A thread's own heap keeps it. */
+/* A thread's own heap keeps it; that of the program gives it back when its lock is free. */
 static void retire(struct heap *heap, struct span *slab)
 {
-    if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
+    if (unlikely(heap->program != NULL))
+        program_let_go(heap->program, slab);
+    else if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
         slab_retire(slab);
+}
+
+/* What is due by age, where no lock is held. */
+static void tick(const struct heap *heap)
+{
+    if (likely(heap->program == NULL))
+        heaps_tick();
 }
 
 /* A slab of a bin's list is empty now. One in the mailbox, or about to be, stays in the list: the
@@ -192,14 +202,14 @@ void heap_attend(struct heap *heap, struct span *slab)
     }
     if (is_small(slab_class(slab))) {
         slab->until = UINT8_MAX;
-        heaps_tick();
+        tick(heap);
         if (heap_is_sampling())
             heap_passed(heap, slab_class(slab), UINT8_MAX);
         return;
     }
     count_spare(heap, slab_class(slab), spare_count(slab));
     if (++heap->turns % TICK_TURNS == 0)
-        heaps_tick();
+        tick(heap);
     if (heap->spare_bytes > SPARE_MAX_BYTES)
         retire_spares(heap, slab_class(slab));
 }
@@ -214,9 +224,11 @@ static void leave_current(struct heap *heap, unsigned class)
     make_current(heap, class, &empty_slab);
 }
 
-/* One kept, else a new one. */
+/* One kept, else a new one. Who allocates from a program's heap adds one without its lock. */
 static struct span *take_empty(struct heap *heap, unsigned class)
 {
+    if (unlikely(heap->program != NULL))
+        return NULL;
     heaps_tick();
     struct span *slab = run_cache_take_slab(&heap->runs, class);
     if (slab) {
@@ -250,10 +262,17 @@ struct span *heap_refill(struct heap *heap, unsigned class)
             return NULL;
         heap->smallest_slabs += class == 0;
     }
-    if (heap_is_sampling())
+    if (heap_is_sampling() && heap->program == NULL)
         heap_passed(heap, class, passed + slab->capacity - (unsigned)slab->until);
     make_current(heap, class, slab);
     return slab;
+}
+
+void heap_add_slab(struct heap *heap, struct span *slab)
+{
+    heap->smallest_slabs += slab_class(slab) == 0;
+    slab->until = 0;
+    bin_append(&heap->bins[slab_class(slab)], slab);
 }
 
 /* Puts the current slab aside with an exact count: into the list, among the full, or away. */
@@ -325,6 +344,16 @@ void heap_drain(struct heap *heap)
         else
             collect(heap, slab);
         slab = next;
+    }
+}
+
+void heap_forget_mail(struct heap *heap)
+{
+    struct span *slab =
+        exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in mail() */
+    for (struct span *next; slab; slab = next) {
+        next = slab_remote(slab)->mail_next;
+        remote_open(heap, slab);
     }
 }
 

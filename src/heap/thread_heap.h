@@ -5,6 +5,9 @@
  * when none can be adopted, and never given back, so that a pointer to one stays valid for ever; a
  * new thread adopts an orphan whole, with all its slabs.
  *
+ * A heap that the program made (program_heap.h) is PROGRAM while it has one and UNUSED after: no
+ * thread's, its holder is who has its lock.
+ *
  * Mailbox: a lock-free stack of slabs that hold remote frees. Pushed by any thread, emptied at once
  * by the holder, so there is no ABA. A poster that finds the heap an orphan tries to borrow it and
  * empties the mailbox itself; the thread that ends sets ORPHAN first and looks into the mailbox
@@ -46,7 +49,9 @@ enum {
     QUARANTINE_MEDIUM = config_quarantine ? 16 : 0,
 };
 
-enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY };
+enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY, HEAP_PROGRAM, HEAP_UNUSED };
+
+struct program_heap;
 
 struct heap {
     /* holder: allocated from; the empty slab when none is, and last, for sizes of armed classes */
@@ -67,6 +72,7 @@ struct heap {
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
     /* What other threads look at: on one line what stays, on the next what they change. */
     struct heap *next __attribute__((aligned(64))); /* const after it is listed: all heaps */
+    struct program_heap *program; /* const after init: itself, of a heap that the program made */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above */
     uint32_t state;                                    /* atomic: enum heap_state */
@@ -112,6 +118,16 @@ void bin_remove(struct bin *bin, struct span *slab);
 /* A slab of the class with a slot to take; NULL when memory is out. The holder's. */
 struct span *heap_refill(struct heap *heap, unsigned size_class);
 
+/* A block of the class; NULL when memory is out, or a first-class heap has no slab with room. Not
+ * sampled. The holder's. */
+void *heap_take(struct heap *heap, unsigned size_class);
+
+/* A slab that was just opened, into the list of its class. The holder's. */
+void heap_add_slab(struct heap *heap, struct span *slab);
+
+/* Empties the mailbox without looking at the slabs, none of which is used on. The holder's. */
+void heap_forget_mail(struct heap *heap);
+
 /* A slab's count of frees ran out: it is empty, or full no more, or current. The holder's. */
 void heap_attend(struct heap *heap, struct span *slab);
 
@@ -122,6 +138,9 @@ void heap_disarm(struct heap *heap);
 
 /* A new heap's tables: no slab is current yet. */
 void heap_set_up_classes(struct heap *heap);
+
+/* From now on heaps_each comes to it. Any thread. */
+void heap_enlist(struct heap *heap);
 
 /* All small classes for good, of this thread's heap and of heaps to come. Once, before there are
  * threads. */

@@ -331,7 +331,7 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     return block != NULL;
 }
 
-bool pages_resize_guarded(struct span *span, size_t size_bytes)
+bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t guard = os_page_size();
     size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
@@ -352,7 +352,7 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes)
         if (os_commit(span->base + old_bytes, new_bytes - old_bytes) != 0)
             return false;
         span->behind_bytes -= new_bytes - old_bytes;
-    } else if (!move(span, old_bytes, new_bytes)) {
+    } else if (!may_move || !move(span, old_bytes, new_bytes)) {
         return false;
     }
     fetch_add_relaxed(&pages_state.huge_pages,

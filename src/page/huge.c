@@ -57,7 +57,7 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     return place != NULL;
 }
 
-bool pages_resize_huge(struct span *span, size_t size_bytes)
+bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
     size_t new_bytes = align_up(size_bytes, os_page_size());
@@ -68,7 +68,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes)
     bool in_place = os_resize(span->base, old_bytes, new_bytes) == 0;
     /* Grown in place it may reach into a region that the page map does not know; only its first
      * page needs to. */
-    if (!in_place && (new_bytes < old_bytes || !move(span, old_bytes, new_bytes)))
+    if (!in_place && (new_bytes < old_bytes || !may_move || !move(span, old_bytes, new_bytes)))
         return false;
     fetch_add_relaxed(&pages_state.huge_pages,
                       (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));

@@ -13,6 +13,7 @@
 #define CAIRN_PAGE_PAGE_H
 
 #include "page/cells.h"
+#include "page/fork_locks.h"
 #include "page/meta.h"
 #include "page/page_map.h"
 #include "page/run.h"
@@ -83,15 +84,15 @@ bool pages_shrink(struct span *span, size_t pages); /* gives the rest back */
 /* A mapping of its own, for what an arena should not hold. Resizing may move it. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 void pages_give_huge(struct span *span);
-bool pages_resize_huge(struct span *span,
-                       size_t size_bytes); /* in place or by moving page tables */
+bool pages_resize_huge(struct span *span, size_t size_bytes,
+                       bool may_move); /* in place or by moving page tables */
 
 /* The same for hardened builds, with guard pages: nothing else may resize or give it.
  * `spare_bytes` of addresses are kept for growing. Freed, its addresses fault for a while; its
  * memory may serve another one, cleared. */
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes);
 void pages_give_guarded(struct span *span);
-bool pages_resize_guarded(struct span *span, size_t size_bytes);
+bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move);
 
 /* Cuts a large or huge span in two: `span` keeps its first `pages`, the rest, which is returned, is
  * a span like it. The page map is the caller's to set. NULL when memory is out; nothing has changed

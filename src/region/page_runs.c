@@ -215,7 +215,7 @@ static bool resize_run(struct span *span, size_t bytes)
             return false;
         page_map_set(span->base, old_pages, NULL);
         page_map_set(span->base, 1, span);
-        resized = pages_resize_huge(span, bytes);
+        resized = pages_resize_huge(span, bytes, true);
     } else if (pages > old_pages) {
         resized = pages_extend(span, pages);
     } else {

@@ -26,7 +26,7 @@
 #define CAIRN_REGION_PERSIST_HEAP_H
 
 #include "base/atomic.h"
-#include "region/fork_locks.h"
+#include "page/page.h"
 #include "region/persist_format.h"
 
 struct cairn_tlsf;

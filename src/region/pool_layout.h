@@ -34,7 +34,6 @@
 #include "base/bits.h"
 #include "cairn/pool.h"
 #include "page/page.h"
-#include "region/fork_locks.h"
 
 enum { OBJECT_FREE = 0, OBJECT_LIVE = 1 };
 

@@ -6,7 +6,7 @@
  * thread, any operation beside any other, but for unshare.
  */
 #include "base/check.h"
-#include "region/fork_locks.h"
+#include "page/page.h"
 #include "region/tlsf_forms.h"
 #include "region/tlsf_host.h"
 #include "region/tlsf_region.h"

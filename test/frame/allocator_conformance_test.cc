@@ -6,6 +6,7 @@
 
 #include "cairn/fifo.h"
 #include "cairn/heap.h"
+#include "cairn/heaps.h"
 #include "cairn/pages.h"
 #include "cairn/pool.h"
 #include "cairn/ring.h"
@@ -98,6 +99,12 @@ struct HeapSubject {
     static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
     cairn_allocator get() { return cairn_heap_allocator(); }
 };
+struct OwnHeapSubject {
+    static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
+    cairn_heap *heap = cairn_heap_new(nullptr);
+    cairn_allocator get() { return cairn_heap_own_allocator(heap); }
+    ~OwnHeapSubject() { cairn_heap_delete(heap); }
+};
 struct SharedPoolSubject {
     static constexpr size_t kMostSize = 200, kMostAlign = 16;
     static cairn_pool *make()
@@ -132,9 +139,10 @@ template <class Subject> class AllocatorConformance : public testing::Test
     }
 };
 
-using Subjects = testing::Types<HeapSubject, StackSubject, BufferStackSubject, ScopeSubject,
-                                FifoSubject, SharedFifoSubject, RingSubject, PagesSubject,
-                                TlsfSubject, SharedTlsfSubject, PoolSubject, SharedPoolSubject>;
+using Subjects =
+    testing::Types<HeapSubject, OwnHeapSubject, StackSubject, BufferStackSubject, ScopeSubject,
+                   FifoSubject, SharedFifoSubject, RingSubject, PagesSubject, TlsfSubject,
+                   SharedTlsfSubject, PoolSubject, SharedPoolSubject>;
 TYPED_TEST_SUITE(AllocatorConformance, Subjects);
 
 TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)

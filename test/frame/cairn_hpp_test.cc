@@ -77,6 +77,40 @@ TEST(Owner, EveryAllocatorHasOne)
     EXPECT_TRUE(stack && fifo && ring && heap && shared);
 }
 
+TEST(Heap, EndsWithItsBlocksAndMoves)
+{
+    cairn_heap_options options = {};
+    options.limit_bytes = 4 * kMiB;
+    cairn::heap heap(options);
+    ASSERT_TRUE(heap);
+    cairn::resource memory(heap.allocator());
+    {
+        std::pmr::vector<std::pmr::string> names(&memory);
+        for (int i = 0; i < 100; i++)
+            names.emplace_back("a name that is too long to lie within the string");
+        EXPECT_GE(heap.stats().live_blocks, 101u);
+        EXPECT_THROW(names.resize(kMiB), std::bad_alloc);
+        EXPECT_GT(heap.stats().refusals, 0u);
+    }
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
+    auto number = heap.make_unique<int>(3);
+    EXPECT_EQ(*number, 3);
+    EXPECT_EQ(cairn_heap_of(number.get()), heap.get());
+    cairn::heap other(std::move(heap));
+    EXPECT_FALSE(heap); // NOLINT: what a moved one is
+    EXPECT_EQ(other.stats().live_blocks, 1u);
+    number.reset();
+    EXPECT_EQ(other.stats().live_blocks, 0u);
+    struct Thrower {
+        Thrower() { throw std::runtime_error("x"); }
+    };
+    EXPECT_THROW(static_cast<void>(other.make<Thrower>()), std::runtime_error);
+    EXPECT_EQ(other.stats().live_blocks, 0u);
+    EXPECT_NE(other.make<std::string>("left to the end"), nullptr);
+    heap = std::move(other);
+    EXPECT_EQ(heap.stats().live_blocks, 1u);
+}
+
 TEST(PageRun, MovesGrowsAndEnds)
 {
     cairn::page_run run(64 * kKiB, 4096, CAIRN_PAGES_ZERO);

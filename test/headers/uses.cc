@@ -54,6 +54,10 @@ int main()
     cairn::tlsf_ptr heap = cairn::make_tlsf();
     cairn::tlsf_shared_ptr shared = cairn::make_shared_tlsf();
     cairn::page_run pages(4096);
+    cairn::heap tenant;
+    cairn::resource of_tenant(tenant.allocator());
+    std::pmr::vector<int> its(tenant.stats().live_blocks, &of_tenant);
+    auto one = tenant.make_unique<int>(1);
     cairn::typed_pool<std::string> texts;
     auto text = texts.make_unique("y");
     return static_cast<int>(strings.size() + numbers.size()) + (number == nullptr);

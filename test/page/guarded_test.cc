@@ -83,7 +83,7 @@ TEST_F(GuardedDeathTest, KeptMemoryServesTheNextBlockElsewhere)
     EXPECT_DEATH(touch(base), "");
     EXPECT_DEATH(touch(base + 3 * kMiB - 1), "");
     EXPECT_DEATH(touch(next->base + page_layer::bytes_of(next)), "");
-    ASSERT_TRUE(pages_resize_guarded(next, 8 * kMiB)) << "one mapping still";
+    ASSERT_TRUE(pages_resize_guarded(next, 8 * kMiB, true)) << "one mapping still";
     pages_give_guarded(next);
 }
 
@@ -167,11 +167,11 @@ TEST_F(Guarded, GrowsAndShrinksWithItsContents)
     for (size_t i = 0; i < 100 * kKiB; i++)
         span->base[i] = static_cast<char>(i * 7);
     char *base = span->base;
-    ASSERT_TRUE(pages_resize_guarded(span, 108 * kKiB));
+    ASSERT_TRUE(pages_resize_guarded(span, 108 * kKiB, true));
     EXPECT_EQ(span->base, base) << "there was room";
     for (size_t size : {600 * kKiB, 112 * kKiB, 3 * kMiB, 100 * kKiB, 5 * kMiB, 6 * kMiB}) {
         const size_t old = size_t{span->pages} << PAGE_SHIFT;
-        ASSERT_TRUE(pages_resize_guarded(span, size));
+        ASSERT_TRUE(pages_resize_guarded(span, size, true));
         EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, size);
         EXPECT_EQ(page_map_find(span->base), span);
         for (size_t i = 0; i < 100 * kKiB; i++)
@@ -191,7 +191,7 @@ TEST_F(Guarded, WhatCannotBeIsRefused)
     EXPECT_EQ(pages_map_guarded(SIZE_MAX / 2, PAGE_BYTES, 0), nullptr);
     EXPECT_EQ(pages_map_guarded(size_t{1} << 43, PAGE_BYTES, size_t{1} << 47), nullptr);
     struct span *span = map(kMiB);
-    EXPECT_FALSE(pages_resize_guarded(span, SIZE_MAX / 2));
+    EXPECT_FALSE(pages_resize_guarded(span, SIZE_MAX / 2, true));
     EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, kMiB);
     pages_give_guarded(span);
 }

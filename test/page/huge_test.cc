@@ -80,7 +80,7 @@ TEST_F(Huge, ContentsSurviveGrowthAndShrinking)
     ASSERT_NE(span, nullptr);
     page_layer::fill(span, 7);
     for (size_t size : {8 * kMiB, 64 * kMiB, 64 * kMiB + PAGE_BYTES, 6 * kMiB, 5 * kMiB + 3}) {
-        ASSERT_TRUE(pages_resize_huge(span, size));
+        ASSERT_TRUE(pages_resize_huge(span, size, true));
         EXPECT_GE(page_layer::bytes_of(span), size);
         EXPECT_LT(page_layer::bytes_of(span), size + os_page_size());
         EXPECT_EQ(page_layer::stats().huge_bytes, page_layer::bytes_of(span));
@@ -103,7 +103,7 @@ TEST_F(Huge, AMovedBlockIsFoundAtItsNewPlaceOnly)
     size_t moved = 0;
     for (struct span *span : spans) {
         char *old = span->base;
-        ASSERT_TRUE(pages_resize_huge(span, 9 * kMiB));
+        ASSERT_TRUE(pages_resize_huge(span, 9 * kMiB, true));
         EXPECT_TRUE(reads(span->base, kMiB, 3));
         EXPECT_EQ(page_map_find(span->base), span);
         if (span->base != old) {
@@ -128,7 +128,7 @@ TEST_F(Huge, RefusedResizeLeavesItAsItWas)
         char *base = span->base;
         const size_t bytes = page_layer::bytes_of(span);
         os_fault_plan(call, SIZE_MAX / 2, EPERM);
-        const bool grown = pages_resize_huge(span, bytes + 40 * kMiB);
+        const bool grown = pages_resize_huge(span, bytes + 40 * kMiB, true);
         os_fault_plan(0, 0, 0);
         if (!grown) {
             EXPECT_EQ(span->base, base);
@@ -139,7 +139,7 @@ TEST_F(Huge, RefusedResizeLeavesItAsItWas)
         EXPECT_TRUE(reads(span->base, kMiB, 9));
     }
     os_fault_plan(0, SIZE_MAX / 2, EPERM);
-    EXPECT_FALSE(pages_resize_huge(span, kMiB)) << "shrinking needs the kernel too";
+    EXPECT_FALSE(pages_resize_huge(span, kMiB, true)) << "shrinking needs the kernel too";
     os_fault_plan(0, 0, 0);
     EXPECT_TRUE(reads(span->base, kMiB, 9));
     pages_give_huge(span);

@@ -186,7 +186,7 @@ TEST_F(Purge, HugeMappingsHeedTheSoftLimit)
     pages_give_huge(above);
     pages_give(used(8 * kMiB));
     ASSERT_GE(dirty(), 8 * kMiB);
-    ASSERT_TRUE(pages_resize_huge(below, 40 * kMiB));
+    ASSERT_TRUE(pages_resize_huge(below, 40 * kMiB, true));
     EXPECT_EQ(dirty(), 0u) << "a mapping grew above the limit";
 
     struct span *free_soon = used(8 * kMiB);

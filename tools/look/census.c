@@ -15,7 +15,7 @@ struct class_row {
 };
 
 struct heap_row {
-    uint64_t address, slabs, bytes, live, live_bytes, remote, remote_bytes;
+    uint64_t address, slabs, bytes, live, live_bytes, remote, remote_bytes, large_bytes;
     bool listed;
 };
 
@@ -142,8 +142,15 @@ static void see(struct look *look, const struct span_view *span, void *context)
         see_slab(look, span);
     else if (count_resident(look->target, span->start, span->bytes, &resident))
         row->resident += resident;
-    if (span->kind == SPAN_IS_LARGE || span->kind == SPAN_IS_HUGE)
-        note_largest(span);
+    if (span->kind != SPAN_IS_LARGE && span->kind != SPAN_IS_HUGE)
+        return;
+    note_largest(span);
+    if (span->heap != 0) { // of a heap that the program made
+        struct heap_row *heap = heap_row_of(span->heap);
+        heap->live++;
+        heap->live_bytes += span->bytes;
+        heap->large_bytes += span->bytes;
+    }
 }
 
 static void see_guarded(struct look *look, uint64_t block, uint64_t bytes, bool live, void *context)
@@ -226,16 +233,20 @@ static void print_heaps(struct look *look)
         uint64_t state = UINT64_MAX, mailbox = 0;
         (void)read_field(look->target, row->address, heap->heap_state, &state);
         (void)read_field(look->target, row->address, heap->heap_mailbox, &mailbox);
+        if (state == heap->state_unused)
+            continue;
         const char *words = heap_is_frozen(look, row->address) ? "frozen"
                             : state == heap->state_active      ? "alive"
                             : state == heap->state_orphan      ? "ended"
                             : state == heap->state_busy        ? "borrowed"
+                            : state == heap->state_program     ? "program"
                                                                : "unknown";
         printf("heap\taddress=%#" PRIx64 "\towner=%s\tslabs=%" PRIu64 "\tslab_bytes=%" PRIu64
                "\tlive=%" PRIu64 "\tlive_bytes=%" PRIu64 "\tremote=%" PRIu64
-               "\tremote_bytes=%" PRIu64 "\tkept_bytes=%" PRIu64 "\tmail=%d\n",
+               "\tremote_bytes=%" PRIu64 "\tlarge_bytes=%" PRIu64 "\tkept_bytes=%" PRIu64
+               "\tmail=%d\n",
                row->address, words, row->slabs, row->bytes, row->live, row->live_bytes, row->remote,
-               row->remote_bytes, kept_of(look, row->address), mailbox != 0);
+               row->remote_bytes, row->large_bytes, kept_of(look, row->address), mailbox != 0);
     }
 }
 

@@ -1,0 +1,443 @@
+/* Heaps that the program makes: see program_heap.h. */
+#include "heap/program_heap.h"
+
+#include "base/check.h"
+#include "heap/checked.h"
+#include "heap/harden.h"
+#include "heap/heap.h"
+#include "heap/large.h"
+#include "heap/remote.h"
+
+#include <string.h>
+
+enum { SERIAL_MOST = 63 };
+static_check(__alignof__(struct program_heap) > SERIAL_MOST, "a handle has room for the serial");
+static_check(offsetof(struct program_heap, heap) == 0, "a heap's address is its program_heap's");
+
+/* All heaps ever made, and those that wait to be used again, the one that waits longest first. Fork
+ * holds the lock. */
+static struct {
+    struct fork_lock lock;
+    bool watched;                       /* lock */
+    struct program_heap *all;           /* lock */
+    struct program_heap *unused, *last; /* lock */
+} registry;
+
+/* The lock, with what is done when it is free again. */
+
+static void enter(struct program_heap *program)
+{
+    fork_lock_acquire(&program->lock);
+    if (unlikely(load_relaxed(&program->heap.state) != HEAP_PROGRAM)) {
+        fork_lock_release(&program->lock);
+        die("heap %p: used after its end", (void *)program);
+    }
+}
+
+static void leave(struct program_heap *program)
+{
+    struct span *slab = program->leaving;
+    program->leaving = NULL;
+    fork_lock_release(&program->lock);
+    for (struct span *next; slab; slab = next) {
+        next = slab->next;
+        slab_retire(slab);
+    }
+}
+
+/* Handles. */
+
+void *program_handle(const struct program_heap *program)
+{
+    return (void *)((uintptr_t)program | load_relaxed(&program->serial));
+}
+
+struct program_heap *program_of_handle(const void *handle)
+{
+    struct program_heap *program =
+        (struct program_heap *)align_down((uintptr_t)handle, SERIAL_MOST + 1);
+    uint32_t serial = (uint32_t)((uintptr_t)handle & SERIAL_MOST);
+    if (unlikely(program == NULL || load_relaxed(&program->serial) != serial ||
+                 load_relaxed(&program->heap.state) != HEAP_PROGRAM))
+        die("heap %p: used after its end", handle);
+    return program;
+}
+
+struct program_heap *program_of_block(const void *pointer, const char *operation)
+{
+    struct span *span = checked_span(pointer, operation);
+    return span ? span_program(span) : NULL;
+}
+
+bool program_checks(struct program_heap *program, const void *pointer, const char *operation,
+                    const void *handle)
+{
+    struct span *span = checked_span(pointer, operation);
+    if (unlikely(span == NULL))
+        return false;
+    if (likely(span_program(span) == program))
+        return true;
+    refuse(operation, "%s of %p, which is not a block of heap %p", operation, pointer, handle);
+    return false;
+}
+
+/* Counting. */
+
+static bool try_reserve(struct program_heap *program, size_t bytes)
+{
+    size_t limit = load_relaxed(&program->limit_bytes);
+    size_t held = load_relaxed(&program->held_bytes);
+    do
+        if (bytes > limit || held > limit - bytes)
+            return false;
+    while (!compare_swap_acq_rel(&program->held_bytes, &held, held + bytes));
+    size_t peak = load_relaxed(&program->peak_bytes);
+    while (peak < held + bytes && !compare_swap_acq_rel(&program->peak_bytes, &peak, held + bytes))
+        pause_processor();
+    return true;
+}
+
+bool program_reserve(struct program_heap *program, size_t bytes)
+{
+    if (likely(try_reserve(program, bytes)))
+        return true;
+    if (bytes <= load_relaxed(&program->limit_bytes)) {
+        program_trim(program);
+        if (try_reserve(program, bytes))
+            return true;
+    }
+    fetch_add_relaxed(&program->refusals, (size_t)1);
+    return false;
+}
+
+void program_unreserve(struct program_heap *program, size_t bytes)
+{
+    fetch_sub_relaxed(&program->held_bytes, bytes);
+}
+
+void program_set_limit(struct program_heap *program, size_t limit_bytes)
+{
+    store_relaxed(&program->limit_bytes, limit_bytes != 0 ? limit_bytes : SIZE_MAX);
+}
+
+/* Slabs. */
+
+static size_t class_slab_bytes(unsigned class)
+{
+    return class_is_void(class) ? 0 : (size_t)size_classes[class].pages << PAGE_SHIFT;
+}
+
+static struct span *next_of(const struct span *slab)
+{
+    return load_relaxed(&slab_remote(slab)->of_heap.next);
+}
+
+static struct span *prev_of(const struct span *slab)
+{
+    return load_relaxed(&slab_remote(slab)->of_heap.prev);
+}
+
+/* One behind the other; NULL for the end, and for the heap's list itself. */
+static void join(struct program_heap *program, struct span *prev, struct span *next)
+{
+    if (next)
+        store_relaxed(&slab_remote(next)->of_heap.prev, prev);
+    if (prev)
+        store_relaxed(&slab_remote(prev)->of_heap.next, next);
+    else
+        program->slabs = next;
+}
+
+/* The holder's; the slab was reserved. */
+static void add(struct program_heap *program, struct span *slab)
+{
+    join(program, slab, program->slabs);
+    join(program, NULL, slab);
+    program->slab_bytes += class_slab_bytes(slab_class(slab));
+    slab_open(&program->heap, slab);
+    heap_add_slab(&program->heap, slab);
+}
+
+void program_let_go(struct program_heap *program, struct span *slab)
+{
+    join(program, prev_of(slab), next_of(slab));
+    size_t bytes = class_slab_bytes(slab_class(slab));
+    program->slab_bytes -= bytes;
+    program_unreserve(program, bytes);
+    store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
+    slab->next = program->leaving;
+    program->leaving = slab;
+}
+
+/* NULL when memory is out, or the limit does not allow it. */
+static struct span *take_slab(struct program_heap *program, unsigned class)
+{
+    size_t bytes = class_slab_bytes(class);
+    if (!program_reserve(program, bytes))
+        return NULL;
+    heaps_tick();
+    struct span *slab = slab_take(class);
+    if (unlikely(slab == NULL) && heaps_empty_run_caches())
+        slab = slab_take(class);
+    if (slab == NULL)
+        program_unreserve(program, bytes);
+    return slab;
+}
+
+/* From what there is, after `fresh` was added to it, unless that is NULL. */
+static void *take(struct program_heap *program, unsigned class, struct span *fresh)
+{
+    enter(program);
+    if (fresh)
+        add(program, fresh);
+    void *block = heap_take(&program->heap, class);
+    leave(program);
+    return block;
+}
+
+void *program_allocate(struct program_heap *program, size_t size_bytes, size_t alignment_bytes)
+{
+    unsigned class = class_of_request(size_bytes, alignment_bytes);
+    if (class == CLASS_COUNT) {
+        struct span *large = program_allocate_large(program, size_bytes, alignment_bytes);
+        return large ? large->base : NULL;
+    }
+    void *block = take(program, class, NULL);
+    while (unlikely(block == NULL)) { /* again where other threads take all that was added */
+        struct span *slab = take_slab(program, class);
+        if (slab == NULL)
+            return NULL;
+        block = take(program, class, slab);
+    }
+    return config_hardened ? harden_hand_out(block, size_bytes) : block;
+}
+
+void program_trim(struct program_heap *program)
+{
+    enter(program);
+    heap_trim(&program->heap);
+    leave(program);
+}
+
+/* Their beginning and end. */
+
+static struct program_heap *registered_first(void)
+{
+    fork_lock_acquire(&registry.lock);
+    struct program_heap *first = registry.all;
+    fork_lock_release(&registry.lock);
+    return first;
+}
+
+/* Whoever else ends one meanwhile is not waited for: one that is not in use is passed. */
+void programs_trim(void)
+{
+    for (struct program_heap *program = registered_first(); program;
+         program = program->next_program) {
+        fork_lock_acquire(&program->lock);
+        if (load_relaxed(&program->heap.state) == HEAP_PROGRAM)
+            heap_trim(&program->heap);
+        leave(program);
+    }
+}
+
+static struct program_heap *take_unused(void)
+{
+    fork_lock_acquire(&registry.lock);
+    struct program_heap *program = registry.unused;
+    if (program)
+        registry.unused = program->next_unused;
+    fork_lock_release(&registry.lock);
+    return program;
+}
+
+static void put_unused(struct program_heap *program)
+{
+    fork_lock_acquire(&registry.lock);
+    program->next_unused = NULL;
+    if (registry.unused)
+        registry.last->next_unused = program;
+    else
+        registry.unused = program;
+    registry.last = program;
+    fork_lock_release(&registry.lock);
+}
+
+/* No lock is held over fork_lock_watch, which may allocate. */
+static bool watch_registry(void)
+{
+    static bool watching; /* atomic */
+    if (likely(load_acquire(&watching)))
+        return true;
+    if (exchange_acq_rel(&registry.watched, true))
+        return true;
+    bool done = fork_lock_watch(&registry.lock) == 0;
+    store_relaxed(&registry.watched, done);
+    store_release(&watching, done);
+    return done;
+}
+
+static struct program_heap *make(void)
+{
+    struct program_heap *program = meta_take(META_HOT, sizeof *program);
+    if (program == NULL)
+        return NULL;
+    heap_set_up_classes(&program->heap);
+    program->heap.program = program;
+    program->heap.generation = heap_generation;
+    store_relaxed(&program->heap.state, (uint32_t)HEAP_UNUSED);
+    fork_lock_acquire(&registry.lock);
+    program->next_program = registry.all;
+    registry.all = program;
+    heap_enlist(&program->heap);
+    fork_lock_release(&registry.lock);
+    return program;
+}
+
+struct program_heap *program_make(const struct program_options *options)
+{
+    heap_start();
+    if (!watch_registry())
+        return NULL;
+    struct program_heap *program = take_unused();
+    if (program == NULL && (program = make()) == NULL)
+        return NULL;
+    if (!program->watched && fork_lock_watch(&program->lock) != 0) {
+        put_unused(program);
+        return NULL;
+    }
+    program->watched = true;
+    fork_lock_acquire(&program->lock);
+    if (config_hardened)
+        harden_seed(&program->heap);
+    program->options = *options;
+    program->made_in = heap_generation;
+    program_set_limit(program, options->limit_bytes);
+    store_relaxed(&program->peak_bytes, (size_t)0);
+    store_relaxed(&program->refusals, (size_t)0);
+    store_relaxed(&program->serial, load_relaxed(&program->serial) % SERIAL_MOST + 1);
+    store_relaxed(&program->heap.state, (uint32_t)HEAP_PROGRAM);
+    fork_lock_release(&program->lock);
+    return program;
+}
+
+/* Hardened builds look at every block that goes, as a free does, and leave zero behind. Not in a
+ * child of fork: other threads of the parent may have just taken a block, or been about to free it.
+ */
+static void take_back_blocks(const struct program_heap *program, struct span *slab)
+{
+    unsigned limit = (unsigned)load_relaxed(&slab->limit);
+    bool whole = program->made_in == heap_generation;
+    for (unsigned slot = 1; slot < limit; slot++)
+        if (load_relaxed(slab_link(slab, slot)) == LINK_LIVE) {
+            if (whole)
+                harden_take_back(slab, slot);
+            else
+                harden_wipe(slab, slot);
+        }
+}
+
+/* A free that is still on its way to the mailbox is waited for: it is late, but not wrong. */
+static void end_slab(struct program_heap *program, struct span *slab)
+{
+    while (!remote_close(&program->heap, slab))
+        heap_forget_mail(&program->heap);
+    if (config_hardened)
+        take_back_blocks(program, slab);
+    slab_retire(slab);
+}
+
+void program_end(struct program_heap *program)
+{
+    enter(program);
+    store_relaxed(&program->heap.state, (uint32_t)HEAP_UNUSED);
+    struct span *slab = program->slabs;
+    program->slabs = NULL;
+    fork_lock_release(&program->lock);
+
+    heap_forget_mail(&program->heap);
+    for (struct span *next; slab; slab = next) {
+        next = next_of(slab);
+        end_slab(program, slab);
+    }
+    program_end_large(program);
+
+    memset((void *)&program->heap, 0, offsetof(struct heap, next));
+    heap_set_up_classes(&program->heap);
+    program->slab_bytes = 0;
+    store_relaxed(&program->held_bytes, (size_t)0);
+    put_unused(program);
+}
+
+/* Statistics, fork, verifier. */
+
+void program_read_stats(struct program_heap *program, struct program_stats *stats)
+{
+    *stats = (struct program_stats){0};
+    enter(program);
+    heap_drain(&program->heap);
+    program_collect_large(program);
+    for (struct span *slab = program->slabs; slab; slab = next_of(slab)) {
+        struct slab_count count = heap_count_slab(slab, slab_class(slab));
+        stats->live_blocks += count.live_blocks;
+        stats->live_bytes += count.live_bytes;
+        stats->slab_bytes += count.slab_bytes;
+    }
+    for (struct large_note *note = program->large.used; note; note = note->next) {
+        struct span *span = load_relaxed(&note->span);
+        if (span == NULL)
+            continue;
+        stats->large_blocks++;
+        stats->large_bytes += (size_t)load_relaxed(&span->pages) << PAGE_SHIFT;
+    }
+    leave(program);
+    stats->live_blocks += stats->large_blocks;
+    stats->live_bytes += stats->large_bytes;
+    stats->held_bytes = load_relaxed(&program->held_bytes);
+    stats->peak_bytes = load_relaxed(&program->peak_bytes);
+    size_t limit = load_relaxed(&program->limit_bytes);
+    stats->limit_bytes = limit == SIZE_MAX ? 0 : limit;
+    stats->refusals = load_relaxed(&program->refusals);
+}
+
+/* What other threads were about to take is not taken here. */
+void programs_after_fork(void)
+{
+    for (struct program_heap *program = registry.all; program; program = program->next_program) {
+        struct heap *heap = &program->heap;
+        heap->generation = heap_generation;
+        store_relaxed(&heap->mailbox, (struct span *)NULL);
+        heap->look_after_fork = load_relaxed(&heap->state) == HEAP_PROGRAM;
+        if (config_hardened)
+            harden_seed(heap);
+        store_relaxed(&program->held_bytes, program->slab_bytes + program_recount_large(program));
+        heap_enlist(heap);
+    }
+}
+
+static void verify(struct program_heap *program)
+{
+    size_t bytes = 0;
+    struct span *prev = NULL;
+    for (struct span *slab = program->slabs; slab; prev = slab, slab = next_of(slab)) {
+        check_internal(prev_of(slab) == prev && slab_heap(slab) == &program->heap);
+        bytes += class_slab_bytes(slab_class(slab));
+    }
+    check_internal(bytes == program->slab_bytes);
+    check_internal(bytes <= load_relaxed(&program->held_bytes));
+}
+
+void programs_verify(void)
+{
+    if (!config_debug)
+        return;
+    for (struct program_heap *program = registered_first(); program;
+         program = program->next_program) {
+        fork_lock_acquire(&program->lock);
+        if (load_relaxed(&program->heap.state) == HEAP_PROGRAM) {
+            heap_verify(&program->heap);
+            verify(program);
+        }
+        leave(program);
+    }
+}

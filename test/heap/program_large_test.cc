@@ -1,0 +1,114 @@
+// Large blocks of first-class heaps: their list, their notes, what they count for.
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "heap/heap_layer.h"
+
+namespace
+{
+
+using heap_layer::in_thread;
+using heap_layer::kKiB;
+using heap_layer::kMiB;
+using heap_layer::span_of;
+
+class ProgramLarge : public heap_layer::OwnHeap
+{
+  protected:
+    void SetUp() override
+    {
+        OwnHeap::SetUp();
+        const struct program_options none = {};
+        program_ = program_make(&none);
+        ASSERT_NE(program_, nullptr);
+    }
+    void TearDown() override
+    {
+        program_end(program_);
+        OwnHeap::TearDown();
+    }
+    size_t held()
+    {
+        program_stats stats;
+        program_read_stats(program_, &stats);
+        return stats.held_bytes;
+    }
+    void *take(size_t size)
+    {
+        struct span *span = program_allocate_large(program_, size, PAGE_BYTES);
+        return span ? span->base : nullptr;
+    }
+
+    struct program_heap *program_ = nullptr;
+};
+
+TEST_F(ProgramLarge, CountsItsPagesWhileItIsInUse)
+{
+    void *blocks[] = {take(33 * kKiB), take(kMiB), take(33 * kMiB), take(50 * kKiB)};
+    size_t pages = 0;
+    for (void *block : blocks) {
+        ASSERT_NE(block, nullptr);
+        pages += span_of(block)->pages;
+    }
+    EXPECT_EQ(held(), pages << PAGE_SHIFT);
+    for (void *block : blocks)
+        free_fast(block);
+    EXPECT_EQ(held(), 0u);
+}
+
+TEST_F(ProgramLarge, AFreedRunBelongsToNoHeap)
+{
+    void *block = take(40 * kKiB);
+    struct span *span = span_of(block);
+    EXPECT_NE(span->owner, 0u);
+    free_fast(block);
+    EXPECT_EQ(span->owner, 0u);
+    void *next = heap_layer::allocate(40 * kKiB);
+    EXPECT_EQ(span_program(span_of(next)), nullptr);
+    free_fast(next);
+}
+
+TEST_F(ProgramLarge, NotesOfFreedBlocksServeNewOnes)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "freed blocks keep their headers and addresses for a while";
+    std::vector<void *> blocks(50);
+    for (auto &block : blocks)
+        block = take(40 * kKiB);
+    const size_t before = meta_bytes();
+    for (int round = 0; round < 100; round++) {
+        in_thread([&] {
+            for (void *block : blocks)
+                free_fast(block);
+        });
+        for (auto &block : blocks)
+            block = take(40 * kKiB);
+    }
+    EXPECT_LE(meta_bytes(), before + 64 * kKiB) << "but for the heaps of the threads";
+}
+
+TEST_F(ProgramLarge, TheEndFreesThoseInUseAlone)
+{
+    std::vector<void *> blocks(30);
+    for (auto &block : blocks)
+        block = take(100 * kKiB);
+    for (size_t i = 0; i < blocks.size(); i += 3)
+        free_fast(blocks[i]);
+    void *other = heap_layer::allocate(100 * kKiB); /* one of those runs, perhaps */
+    program_end_large(program_);
+    EXPECT_EQ(held(), 0u);
+    EXPECT_NE(page_map_find(other)->tag, SPAN_KEPT);
+    free_fast(other);
+}
+
+TEST_F(ProgramLarge, ARequestBeyondEverythingFails)
+{
+    EXPECT_EQ(take(SIZE_MAX), nullptr);
+    EXPECT_EQ(take(PTRDIFF_MAX), nullptr);
+    EXPECT_EQ(held(), 0u) << "and counts for nothing";
+}
+
+} // namespace
