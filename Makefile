@@ -9,6 +9,7 @@
 #   make build                builds the release preset into build/release
 #   make deb                  Debian's packages, in build/packages
 #   make wheel                the Python package of the tools, wheel and sources, in build/packages
+#   make crates               the Rust crates, in build/packages, and tries them out (cargo)
 #   make prove-packages       installs these in bare roots of Debian 12 and 13 (root, network)
 #   make install PREFIX=DIR   installs headers, libraries and tools
 #   make clean                removes build/
@@ -23,7 +24,7 @@ RUN_NEEDS := cairn-measure cairn-probe cairn-malloc cairn-malloc-hardened
 
 # The package manager takes one caller at a time, and the builds are parallel by themselves.
 .NOTPARALLEL:
-.PHONY: build configure run bench test prove fuzz docs deb wheel prove-packages install clean
+.PHONY: build configure run bench test prove fuzz docs deb wheel crates prove-packages install clean
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -62,6 +63,9 @@ wheel: packages-build
 
 prove-packages: packages-prove-packages
 	@dev/prove-packages
+
+crates:
+	@dev/make-crates
 
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)

@@ -1,3 +1,18 @@
+# Section 3 of the manual, from the headers: needs nothing but Python.
+file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/cairn/*.h)
+find_program(CAIRN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+if(CAIRN_PYTHON)
+  set(functions ${PROJECT_BINARY_DIR}/manual-functions)
+  set(script ${PROJECT_SOURCE_DIR}/dev/make_man3.py)
+  add_custom_command(OUTPUT ${functions}/stamp
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${functions}/man3
+    COMMAND ${CAIRN_PYTHON} -B ${script} ${functions}
+    COMMAND ${CMAKE_COMMAND} -E touch ${functions}/stamp
+    DEPENDS ${script} ${headers} VERBATIM)
+  add_custom_target(manual-functions ALL DEPENDS ${functions}/stamp)
+  install(DIRECTORY ${functions}/man3 TYPE MAN)
+endif()
+
 # What shells complete, where typer is there: it asks the tool itself, so that the files are a few
 # lines each.
 execute_process(COMMAND /usr/bin/python3 -c "import rich, typer"

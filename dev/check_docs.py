@@ -19,9 +19,9 @@ import sys
 
 from doc_blocks import unmarked
 
-CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake")
+CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake", "packaging")
 C_SUFFIXES = {".c", ".h", ".cc", ".hpp"}
-SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ""}
+SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ".rs", ""}
 # The functions that print a line, and which of their arguments is its format.
 PRINTING = {"die": 0, "report": 0, "refuse": 1, "refuse_guarded": 2}
 CALL = re.compile(rf"\b({'|'.join(PRINTING)})\(")

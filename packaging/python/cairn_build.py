@@ -33,7 +33,8 @@ except ModuleNotFoundError:  # Python before 3.11
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = ("CHANGELOG.md", "CMakeLists.txt", "LICENSE", "README.md", "cmake", "dev", "docs",
            "examples", "include", "packaging/python", "pyproject.toml", "src", "tools")
-LIBRARIES = ("libcairn-malloc.so", "libcairn-malloc-hardened.so", "libcairn-malloc-hardened-light.so")
+LIBRARIES = ("libcairn-malloc.so", "libcairn-malloc-hardened.so",
+             "libcairn-malloc-hardened-light.so")
 # What a manylinux platform promises beside libc's symbols, of what we link.
 PROMISED = re.compile(r"^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-[\w-]+)\.so\.\d$")
 OLDEST_GLIBC_MINOR = 17  # older ones have no tag by their number
@@ -108,7 +109,7 @@ def _contents(prefix, version_name):
 
 
 def _platform(files):
-    """The tag of what these ELF files need of the system: a manylinux one where that promises it."""
+    """The tag of what these ELF files need of the system: manylinux where that promises it."""
     machine = platform.machine()
     minors = [OLDEST_GLIBC_MINOR]
     for path in files:

@@ -97,6 +97,13 @@ class SizesTest(unittest.TestCase):
         self.assertEqual(check({"src/heap/a.h": text}),
                          ["src/heap/a.h:3: size: f: 61 lines, over 60"])
 
+    def test_rust_files_and_columns(self):
+        rust = "packaging/rust/own/src/lib.rs"
+        self.assertEqual(check({rust: "//! 'quoted\n" * 501}),
+                         [f"{rust}:501: size: 501 lines, over 500"])
+        self.assertEqual(check({rust: "x" * 101 + "\n"}),
+                         [f"{rust}:1: size: 101 columns, over 100"])
+
     def test_python_function(self):
         text = "def f():\n" + "    pass\n" * 60
         self.assertEqual(check({"tools/a.py": text}), ["tools/a.py:1: size: f: 61 lines, over 60"])

@@ -6,8 +6,8 @@ import traceback
 
 import typer
 
-from cairn import (VERSION, bench_command, inspect_command, matrix_command, persist_command,
-                   run_command, stats_command)
+from cairn import (VERSION, bench_command, inspect_command, leaks_command, matrix_command,
+                   persist_command, run_command, stats_command)
 from cairn.console import note, out
 from cairn.errors import UserError, listen_to_signals, os_sentence
 
@@ -35,6 +35,7 @@ app.command(context_settings={"allow_interspersed_args": False})(run_command.run
 app.command()(bench_command.bench)
 app.command()(matrix_command.matrix)
 app.command()(inspect_command.inspect)
+app.command()(leaks_command.leaks)
 app.command()(stats_command.stats)
 app.add_typer(persist_command.app, name="persist")
 

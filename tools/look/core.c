@@ -85,7 +85,7 @@ static void read_files(struct target *target, char *text, size_t bytes)
         uint64_t range[3];
         memcpy(range, text + sizeof head + 24 * i, sizeof range);
         target->mappings[target->mapping_count++] =
-            (struct mapping){range[0], range[1], range[2] * head[1], name, true, false};
+            (struct mapping){range[0], range[1], range[2] * head[1], name, true, false, false};
         name = end + 1;
     }
 }
@@ -93,10 +93,13 @@ static void read_files(struct target *target, char *text, size_t bytes)
 static void read_note(struct target *target, const Elf64_Nhdr *note, char *contents)
 {
     enum { NAME_AT = 40, NAME_BYTES = 16 }; // pr_fname, in elf_prpsinfo of all 64-bit machines
+    enum { REGISTERS_AT = 112, AFTER = 8 }; // pr_reg, and what follows it, in elf_prstatus
     if (note->n_type == NT_FILE && target->mappings == NULL)
         read_files(target, contents, note->n_descsz);
     if (note->n_type == NT_PRPSINFO && note->n_descsz >= NAME_AT + NAME_BYTES)
         memcpy(target->program, contents + NAME_AT, NAME_BYTES);
+    if (note->n_type == NT_PRSTATUS && note->n_descsz > REGISTERS_AT + AFTER)
+        add_registers(target, contents + REGISTERS_AT, note->n_descsz - REGISTERS_AT - AFTER);
 }
 
 // Their memory stays: names point into it.

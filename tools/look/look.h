@@ -4,8 +4,9 @@
 // What stands where, each file using only those before it: memory.c reads by address, process.c and
 // core.c open the two kinds of targets, find.c finds the library and its description
 // (src/base/layout.h), walk.c goes through the page map and tells each span, slab.c the state of a
-// slab's slots, census.c counts, address.c and blocks.c answer for one block and for all,
-// look_tool.c has the arguments.
+// slab's slots, census.c counts, address.c and blocks.c answer for one block and for all, threads.c
+// reads the registers of threads, index.c finds the block of any address, marks.c marks what
+// pointers lead to, leaks.c reports the others, look_tool.c has the arguments.
 //
 // A target that runs changes while it is read. So every value is bounded before it is used, each
 // loop ends by a bound of its own, and what contradicts itself is counted (`torn`), not followed. A
@@ -30,7 +31,7 @@ void *take_memory(void *old, size_t bytes); // realloc that never gives NULL
 struct mapping {
     uint64_t start, end, file_offset;
     const char *path; // "" for none
-    bool readable, writable;
+    bool readable, writable, shared;
 };
 
 struct segment { // of a core file; a process has none
@@ -59,26 +60,43 @@ struct target {
     struct segment *segments;
     size_t segment_count;
     struct cache_page *cache;
+    uint64_t *registers; // of all threads, as words; what is no pointer among them harms nobody
+    size_t register_words;
+    uint64_t *stack_pointers; // of each thread
+    size_t thread_count;
+    size_t threads_unread; // something else traces them
 };
 
 // memory.c: false when not all of it can be read. The first through the cache, for small pieces.
 bool read_small(struct target *target, uint64_t address, void *buffer, size_t bytes);
 bool read_large(struct target *target, uint64_t address, void *buffer, size_t bytes);
+void forget_pages(struct target *target); // what the cache has
 const struct mapping *mapping_of(const struct target *target, uint64_t address);
+const struct segment *segment_of(const struct target *target, uint64_t address);
 // Of so many pages of the system's from the address on, how many have memory; false: unknown.
 bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uint64_t *resident);
 
 // False: nobody ever wrote there, so it reads zero; reading it would only make page tables.
 bool was_touched(struct target *target, uint64_t address, uint64_t bytes);
+// Of a private mapping of a file: false when it still says what the file does.
+bool was_written(struct target *target, uint64_t address, uint64_t bytes);
 
 // process.c, core.c: end the program with a sentence when they cannot.
 void open_process(struct target *target, int pid);
+void read_mappings_again(struct target *target); // of a process; paths known before stay valid
 // Ends the program with a sentence when the process has ended; before another is said of it.
 void check_alive(const struct target *target);
 void open_core(struct target *target, const char *path);
 // Of the mappings that are marked, by their numbers; 0 of a core file.
 uint64_t mappings_resident(const struct target *target, const bool *marked);
 const char *other_malloc(const struct target *target); // a name of one that it has mapped, or NULL
+
+// threads.c: of a process. A thread stops while its registers are read; held ones until release.
+void read_threads(struct target *target, bool hold);
+void release_threads(const struct target *target);
+// One thread's general registers, as the kernel hands them out; `bytes` says which machine's.
+void add_registers(struct target *target, const void *registers, size_t bytes);
+void forget_threads(struct target *target);
 
 // find.c
 struct library {
@@ -159,10 +177,40 @@ typedef void guarded_seen(struct look *look, uint64_t block, uint64_t bytes, boo
                           void *context);
 void walk_guarded(struct look *look, guarded_seen *seen, void *context);
 
+// index.c: every live block, for looking it up by an address. Sorted by address.
+struct block_span {
+    uint64_t start, bytes;
+    uint64_t slot_bytes, slots; // slots of that size from the start on; a whole block has one
+    size_t first;               // number of its first slot's block among all slots
+    bool is_empty_blocks;       // of zero bytes: nothing can be read there
+    bool waits;                 // for marks.c
+};
+struct address_range {
+    uint64_t start, end;
+};
+struct index {
+    struct block_span *spans;
+    size_t span_count, span_most;
+    uint64_t *live; // a bit a slot
+    size_t slots, slots_most;
+    struct address_range *runs; // pages of other allocators of Cairn
+    size_t run_count, run_most;
+    struct address_range *own; // Cairn's, sorted: arenas, sampled blocks, metadata, and `apart`
+    size_t own_count, own_most;
+    struct address_range *apart; // blocks with mappings of their own
+    size_t apart_count, apart_most;
+};
+enum { NO_BLOCK = -1 };
+void make_index(struct look *look, struct index *index);
+void free_index(struct index *index);
+// The number of the live block that the address points into; NO_BLOCK if none.
+int64_t block_at(const struct index *index, uint64_t address, struct block_span **span);
+
 // The commands.
 void print_target(struct look *look);
 void census(struct look *look);
 void blocks(struct look *look);
 void address_report(struct look *look, uint64_t address);
+void leaks(struct look *look, bool hold, bool every);
 
 #endif

@@ -63,17 +63,30 @@ static bool is_number(const char *text, uint64_t *value, int base)
     return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
 }
 
+static noreturn void usage(void)
+{
+    fail("usage: cairn-look census|blocks PID|CORE, cairn-look address PID|CORE ADDRESS, "
+         "cairn-look leaks PID|CORE [hold] [every]");
+}
+
 int main(int argc, char **argv)
 {
     static struct target target;
     static struct library library;
     struct look look = {.target = &target, .library = &library};
     const char *command = argc > 1 ? argv[1] : "";
-    bool of_address = strcmp(command, "address") == 0;
+    bool of_address = strcmp(command, "address") == 0, of_leaks = strcmp(command, "leaks") == 0;
+    bool hold = false, every = false;
     uint64_t address = 0, pid;
-    if (argc != (of_address ? 4 : 3) ||
-        (!of_address && strcmp(command, "census") != 0 && strcmp(command, "blocks") != 0))
-        fail("usage: cairn-look census|blocks PID|CORE, cairn-look address PID|CORE ADDRESS");
+    for (int i = 3; i < argc && of_leaks; i++) {
+        hold |= strcmp(argv[i], "hold") == 0;
+        every |= strcmp(argv[i], "every") == 0;
+    }
+    if (of_leaks ? argc < 3 || argc != 3 + hold + every : argc != (of_address ? 4 : 3))
+        usage();
+    if (!of_leaks && !of_address && strcmp(command, "census") != 0 &&
+        strcmp(command, "blocks") != 0)
+        usage();
     if (of_address && !is_number(argv[3], &address, 0))
         fail("%s: is no address: write it like 0x7f0012345670", argv[3]);
     target.name = argv[2];
@@ -84,6 +97,8 @@ int main(int argc, char **argv)
     find_library(&target, &library);
     if (of_address)
         address_report(&look, address);
+    else if (of_leaks)
+        leaks(&look, hold, every);
     else if (strcmp(command, "blocks") == 0)
         blocks(&look);
     else

@@ -22,7 +22,7 @@ static bool read_file(int file, void *buffer, size_t bytes, uint64_t offset)
 }
 
 // The first segment that ends behind the address.
-static const struct segment *segment_of(const struct target *target, uint64_t address)
+const struct segment *segment_of(const struct target *target, uint64_t address)
 {
     size_t low = 0, high = target->segment_count;
     while (low < high) {
@@ -57,6 +57,12 @@ bool read_large(struct target *target, uint64_t address, void *buffer, size_t by
         bytes -= piece;
     }
     return true;
+}
+
+void forget_pages(struct target *target)
+{
+    free(target->cache);
+    target->cache = NULL;
 }
 
 static const struct cache_page *cached(struct target *target, uint64_t address)
@@ -134,16 +140,29 @@ bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uin
     return true;
 }
 
-bool was_touched(struct target *target, uint64_t address, uint64_t bytes)
+// Whether one of at most 64 pages has one of the bits, and none of the others, in the pagemap; true
+// where nothing is known of them. Bits: 63 there, 62 swapped out, 61 of a file or shared.
+static bool one_has(struct target *target, uint64_t address, uint64_t bytes, uint64_t has,
+                    uint64_t has_not)
 {
     uint64_t entries[64];
     uint64_t page = address / target->page_bytes;
     uint64_t count = (address + bytes + target->page_bytes - 1) / target->page_bytes - page;
     if (target->residence < 0 || count > sizeof entries / sizeof *entries ||
         pread(target->residence, entries, count * 8, (off_t)(page * 8)) != (ssize_t)(count * 8))
-        return true; // for all that we know
+        return true;
     for (uint64_t i = 0; i < count; i++)
-        if (entries[i] >> 62 != 0) // there, or swapped out
+        if ((entries[i] & has) != 0 && (entries[i] & has_not) == 0)
             return true;
     return false;
+}
+
+bool was_touched(struct target *target, uint64_t address, uint64_t bytes)
+{
+    return one_has(target, address, bytes, (uint64_t)3 << 62, 0);
+}
+
+bool was_written(struct target *target, uint64_t address, uint64_t bytes)
+{
+    return one_has(target, address, bytes, (uint64_t)3 << 62, (uint64_t)1 << 61);
 }

@@ -64,6 +64,7 @@ static bool parse_line(char *line, struct mapping *mapping)
         return false;
     mapping->readable = rights[0] == 'r';
     mapping->writable = rights[1] == 'w';
+    mapping->shared = rights[3] == 's';
     char *path = at > 0 ? line + at : line + strlen(line);
     path[strcspn(path, "\n")] = '\0';
     mapping->path = *path ? strdup(path) : "";
@@ -77,6 +78,7 @@ static void read_mappings(struct target *target)
         refuse(target->pid);
     char *line = NULL;
     size_t room = 0, most = 0;
+    target->mappings = NULL;
     while (getline(&line, &room, file) > 0) {
         if (target->mapping_count == most) {
             most = most ? 2 * most : 256;
@@ -104,6 +106,13 @@ void open_process(struct target *target, int pid)
         fail("process %d has no memory: it has ended, or is a thread of the kernel", pid);
     snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
     target->residence = open(path, O_RDONLY | O_CLOEXEC);
+}
+
+void read_mappings_again(struct target *target)
+{
+    free(target->mappings);
+    target->mapping_count = 0;
+    read_mappings(target);
 }
 
 void check_alive(const struct target *target)

@@ -1,0 +1,93 @@
+"""The packages for Rust, Meson, Conan and vcpkg agree with the C sources and CMake: what can be
+compared in a moment and without a network. dev/prove-languages builds them."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGING = ROOT / "packaging"
+CRATES = PACKAGING / "rust"
+
+
+def version():
+    api = (ROOT / "include/cairn/api.h").read_text()
+    return ".".join(re.search(rf"#define CAIRN_VERSION_{part} (\d+)", api).group(1)
+                    for part in ("MAJOR", "MINOR", "PATCH"))
+
+
+def words(text):
+    return sorted(re.findall(r"[\"']([^\"']+)[\"']", text))
+
+
+def cmake_layers():
+    text = (ROOT / "src/CMakeLists.txt").read_text()
+    return sorted(re.search(r"set\(layers ([\w ]+)\)", text).group(1).split())
+
+
+def cmake_names():
+    text = (ROOT / "src/CMakeLists.txt").read_text()
+    names = re.search(r"file\(GLOB names CONFIGURE_DEPENDS ([^)]+)\)", text)
+    return sorted(names.group(1).split())
+
+
+def cmake_flags():
+    text = (ROOT / "cmake/CairnFlags.cmake").read_text()
+    part = re.search(r"target_compile_options\(cairn_library_flags INTERFACE([^)]+)\)", text)
+    return sorted(part.group(1).split())
+
+
+def layout_test_structs():
+    text = (CRATES / "cairn-sys/tests/layout.rs").read_text()
+    return set(re.findall(r"^ {8}(cairn_\w+) \{", text, re.M))
+
+
+class RustTest(unittest.TestCase):
+    def setUp(self):
+        self.build = (CRATES / "cairn-sys/build.rs").read_text()
+
+    def constant(self, name):
+        return words(re.search(rf"const {name}: [^=]+= \[(.*?)\];", self.build, re.S).group(1))
+
+    def test_the_declarations_are_those_of_the_headers(self):
+        done = subprocess.run([sys.executable, "-B", ROOT / "dev/rust_bindings.py", "--check"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    def test_the_bindings_have_what_the_library_exports(self):
+        exported = {name for name in (ROOT / "dev/symbols/libcairn").read_text().split()
+                    if name.startswith("cairn_")}
+        declared = set(re.findall(r"pub fn (cairn_\w+)",
+                                  (CRATES / "cairn-sys/src/functions.rs").read_text()))
+        without = {name for name in exported if name.endswith("_vprintf")}
+        without.add("cairn_thread_stack_head")  # a variable of each thread
+        self.assertEqual(exported - without - declared, set())
+
+    def test_every_struct_is_compared_with_the_c_compilers(self):
+        text = (CRATES / "cairn-sys/src/types.rs").read_text()
+        structs = set(re.findall(r"pub struct (\w+) \{\n    pub ", text))
+        inner = {"cairn_fifo_group", "cairn_pool_entry"}  # of the inline functions alone
+        self.assertEqual(structs - inner, layout_test_structs())
+
+    def test_the_sources_and_flags_are_those_of_cmake(self):
+        self.assertEqual(self.constant("LAYERS"), cmake_layers())
+        names = [pathlib.PurePath(name).name for name in cmake_names() if name.endswith(".c")]
+        self.assertEqual(self.constant("NAMES"), names)
+        self.assertEqual([flag for flag in self.constant("FLAGS") if flag != "-pthread"],
+                         cmake_flags())
+
+    def test_the_version_is_that_of_the_library(self):
+        workspace = (CRATES / "Cargo.toml").read_text()
+        self.assertIn(f'\nversion = "{version()}"\n', workspace)
+        own = (CRATES / "cairn-alloc/Cargo.toml").read_text()
+        self.assertIn(f'cairn-sys = {{ version = "={version()}"', own)
+        lock = (CRATES / "Cargo.lock").read_text()
+        for crate in ("cairn-sys", "cairn-alloc"):
+            self.assertIn(f'name = "{crate}"\nversion = "{version()}"\n', lock)
+
+
+if __name__ == "__main__":
+    unittest.main()
