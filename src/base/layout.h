@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 1, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 2, LAYOUT_NOTE = 1 };
 #define LAYOUT_NOTE_NAME "Cairn"
 #define LAYOUT_MAGIC                                                                               \
     "\x7f"                                                                                         \
@@ -65,7 +65,7 @@ struct heap_layout {
     uint32_t owner_tags;                               /* low bits of an owner word */
     uint32_t state_active, state_orphan, state_busy;   /* of a heap */
     uint32_t state_program, state_unused;              /* of a heap of the program's */
-    uint8_t link_live, link_end, link_remote, link_quarantined;
+    uint8_t link_live, link_profiled, link_end, link_remote, link_quarantined, unused[3];
     struct layout_field class_size_bytes, class_pages, class_capacity;
     struct layout_field remote_generation, remote_words;
     struct layout_field heap_next, heap_state, heap_generation_field, heap_mailbox, heap_kept;

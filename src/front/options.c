@@ -104,6 +104,32 @@ static bool parse_sample(struct options *options, struct text value)
     return true;
 }
 
+/* Bytes; or a switch, which turns the profiler on at the default rate. */
+static bool parse_profile(struct options *options, struct text value)
+{
+    bool on;
+    if (!text_is(value, "1") && parse_bytes(value, &options->profile_bytes))
+        return true;
+    if (!parse_switch(value, &on))
+        return false;
+    options->profile_bytes = on ? PROFILE_DEFAULT_INTERVAL : 0;
+    return true;
+}
+
+static bool parse_profile_growth(struct options *options, struct text value)
+{
+    return parse_bytes(value, &options->profile_growth_bytes);
+}
+
+static bool parse_profile_file(struct options *options, struct text value)
+{
+    if (value.length == 0 || value.length >= PROFILE_FILE_MOST || value.start[0] != '/')
+        return false;
+    options->profile_file = value.start;
+    options->profile_file_bytes = value.length;
+    return true;
+}
+
 static bool parse_verbose(struct options *options, struct text value)
 {
     return parse_switch(value, &options->verbose);
@@ -130,10 +156,17 @@ static const struct {
     const char *name;
     bool (*parse)(struct options *options, struct text value);
 } keys[] = {
-    {"decay_ms", parse_decay},        {"dirty_cap", parse_dirty_cap},
-    {"soft_limit", parse_soft_limit}, {"huge_pages", parse_huge_pages},
-    {"sample", parse_sample},         {"verbose", parse_verbose},
-    {"on_error", parse_on_error},     {"report_file", parse_report_file},
+    {"decay_ms", parse_decay},
+    {"dirty_cap", parse_dirty_cap},
+    {"soft_limit", parse_soft_limit},
+    {"huge_pages", parse_huge_pages},
+    {"sample", parse_sample},
+    {"verbose", parse_verbose},
+    {"on_error", parse_on_error},
+    {"report_file", parse_report_file},
+    {"profile", parse_profile},
+    {"profile_growth", parse_profile_growth},
+    {"profile_file", parse_profile_file},
 };
 
 enum { QUOTED_BYTES = 64 };
@@ -207,8 +240,9 @@ void options_report(const struct options *options, const char *who)
 {
     report(
         "%soptions: "
-        "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,verbose:%u,on_error:%s",
+        "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,profile:%zu,verbose:%u,"
+        "on_error:%s",
         who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
         options->pages.soft_limit_bytes, options->pages.huge_pages, options->sample,
-        options->verbose, options->goes_on ? "report" : "abort");
+        options->profile_bytes, options->verbose, options->goes_on ? "report" : "abort");
 }

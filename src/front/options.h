@@ -5,13 +5,21 @@
 
 #include "page/page.h"
 
-enum { SAMPLE_DEFAULT_INTERVAL = 100000 };
+enum {
+    SAMPLE_DEFAULT_INTERVAL = 100000,
+    PROFILE_DEFAULT_INTERVAL = 512 << 10,
+    PROFILE_FILE_MOST = 256
+};
 
 struct options {
     struct page_limits pages;
-    uint32_t sample; /* one block in about so many is guarded; 0: none */
-    bool verbose;    /* settings at the start and statistics at the end, on stderr */
-    bool goes_on;    /* after a wrong free, which is refused */
+    uint32_t sample;             /* one block in about so many is guarded; 0: none */
+    size_t profile_bytes;        /* mean interval between samples of the profiler; 0: off */
+    size_t profile_growth_bytes; /* dumps each time that live bytes grew by so much; 0: never */
+    const char *profile_file;    /* where dumps go, in the text that was parsed */
+    size_t profile_file_bytes;   /* its length; 0: nowhere */
+    bool verbose;                /* settings at the start and statistics at the end, on stderr */
+    bool goes_on;                /* after a wrong free, which is refused */
 };
 
 /* Applies one text; each key or value that is not understood gives one warning line and changes

@@ -27,6 +27,13 @@ static void say_who(char *text)
     format_text(text, WHO_BYTES, "%u (%s): ", os_process_id(), name);
 }
 
+static void start_profile(void)
+{
+    profile_dump_to(options.profile_file, options.profile_file_bytes, options.profile_growth_bytes);
+    if (options.profile_bytes != 0 && profile_start(options.profile_bytes, 0) != 0)
+        report("no memory for the profile, there is none");
+}
+
 __attribute__((constructor(101))) static void start(void)
 {
     if (&cairn_options != NULL && cairn_options != NULL)
@@ -37,6 +44,7 @@ __attribute__((constructor(101))) static void start(void)
     pages_configure(&options.pages); /* the heap starts when the first block is asked for */
     if (options.sample != 0 && sample_start(options.sample) != 0)
         report("no memory for guarded blocks, none is sampled");
+    start_profile();
     if (options.goes_on)
         heap_go_on_after_wrong_frees();
     if (options.verbose) {
@@ -49,6 +57,7 @@ __attribute__((constructor(101))) static void start(void)
 
 __attribute__((destructor(101))) static void stop(void)
 {
+    profile_dump_next("end");
     if (!options.verbose)
         return;
     char who[WHO_BYTES];

@@ -33,14 +33,23 @@ void *heap_take(struct heap *heap, unsigned class)
     return class < SMALL_CLASSES ? take_small(heap, class) : take_medium(heap, class);
 }
 
+static no_inline void *take_watched(struct heap *heap, unsigned class, size_t size_bytes,
+                                    size_t alignment_bytes)
+{
+    void *block = heap_is_sampling() ? heap_sample(heap, class, size_bytes, alignment_bytes) : NULL;
+    bool guarded = block != NULL;
+    if (!guarded)
+        block = heap_take(heap, class);
+    if (block)
+        heap_profile_take(heap, class, block, size_bytes, guarded);
+    return block;
+}
+
 static void *take_block(struct heap *heap, unsigned class, size_t size_bytes,
                         size_t alignment_bytes)
 {
-    if (heap_is_sampling() && !class_is_void(class)) {
-        void *block = heap_sample(heap, class, size_bytes, alignment_bytes);
-        if (block)
-            return block;
-    }
+    if (heap_is_watched() && !class_is_void(class))
+        return take_watched(heap, class, size_bytes, alignment_bytes);
     return class < SMALL_CLASSES ? take_small(heap, class) : take_medium(heap, class);
 }
 
@@ -82,7 +91,7 @@ static void *allocate_void(size_t alignment_bytes)
 /* The usual way of a medium block: the current slab has a free slot. */
 static void *allocate_medium(unsigned class, size_t size_bytes)
 {
-    if (config_hardened || heap_is_sampling())
+    if (config_hardened || heap_is_watched())
         return allocate_class(class, size_bytes, 1);
     struct heap *heap = thread_heap;
     struct span *slab = heap->current[class];
@@ -97,7 +106,10 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
 static struct span *allocate_large(size_t size_bytes, size_t alignment_bytes)
 {
     heap_start();
-    return large_allocate(size_bytes, alignment_bytes);
+    struct span *span = large_allocate(size_bytes, alignment_bytes);
+    if (heap_is_watched() && span)
+        heap_profile_large(span, size_bytes);
+    return span;
 }
 
 void *malloc_slow(size_t size_bytes)
@@ -119,6 +131,8 @@ void *malloc_slow(size_t size_bytes)
     struct span *span = large_allocate_kept(size_bytes);
     if (span == NULL)
         span = allocate_large(size_bytes, PAGE_BYTES);
+    else if (heap_is_watched())
+        heap_profile_large(span, size_bytes);
     return span ? span->base : NULL;
 }
 
@@ -148,7 +162,7 @@ void *heap_allocate_zeroed(size_t size_bytes)
 static void *allocate_at_16(size_t size_bytes)
 {
     size_t least = config_packed ? larger_of(size_bytes, PACKED_BYTES + 1) : size_bytes;
-    if (heap_is_sampling() && least != size_bytes) /* the sampler has to know what was asked for */
+    if (heap_is_watched() && least != size_bytes) /* the sampler has to know what was asked for */
         return allocate_class(small_class(least), size_bytes, 16);
     return malloc_fast(least, malloc_slow);
 }

@@ -111,7 +111,7 @@ unsigned checked_slot(const void *pointer, struct span *slab, const char *operat
         refuse_freed(pointer, slab, operation);
     } else if (unlikely(slot >= load_relaxed(&slab->limit))) {
         refuse_pointer(pointer, operation);
-    } else if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
+    } else if (unlikely(!link_shows_use(load_relaxed(slab_link(slab, slot))))) {
         refuse_freed(pointer, slab, operation);
     } else {
         return slot;

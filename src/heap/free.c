@@ -14,6 +14,11 @@ void free_reject(uint32_t slot, struct span *slab)
         return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
                    has its value */
     slab->top = slab_block(slab, slab->head);
+    if (slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_PROFILED) {
+        heap_profile_forget_slot(slab, slot);
+        free_fast(slab_block(slab, slot));
+        return;
+    }
     unsigned twos = lowest_bit(slab->size_bytes);
     unsigned lost = INVERSE_SHIFT - twos;
     uint32_t product = (uint32_t)rotate_right_32(slot, 32 - INVERSE_SHIFT);
@@ -44,6 +49,8 @@ void free_slow(void *pointer, struct span *span)
     if (likely(pointer == NULL))
         return;
     if (span->tag == SPAN_GUARDED) {
+        if (unlikely(span->until != 0) && pointer == span->base)
+            heap_profile_forget_span(span);
         heap_sampler->free(pointer, span);
         return;
     }

@@ -63,7 +63,7 @@ static _Noreturn cold void damaged(const struct span *slab, const void *block)
 {
     unsigned slot = (unsigned)slab_slot(slab, block);
     /* Another thread may have freed it since it was found in use. */
-    if (load_relaxed(slab_link(slab, slot)) != LINK_LIVE)
+    if (!link_shows_use(load_relaxed(slab_link(slab, slot))))
         die("double free of %p (%u-byte block)", block, slab->size_bytes);
     die("overflow of %p (%u-byte block)", block, slab->size_bytes);
 }

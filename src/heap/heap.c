@@ -66,9 +66,9 @@ struct slab_count heap_count_slab(const struct span *slab, unsigned class)
     size_t live = 0;
     size_t freed = 0;
     for (unsigned slot = 1; slot <= handed_out; slot++)
-        live += load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
-    bool words_count = slab_is_frozen(slab) &&
-                       load_acquire(&slab_remote(slab)->generation) == heap_generation;
+        live += link_shows_use(load_relaxed(slab_link(slab, slot)));
+    bool words_count =
+        slab_is_frozen(slab) && load_acquire(&slab_remote(slab)->generation) == heap_generation;
     for (unsigned i = 0; i < REMOTE_WORDS && words_count; i++)
         freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
     live -= smaller_of(live, freed);

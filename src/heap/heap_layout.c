@@ -31,6 +31,7 @@ const struct heap_layout heap_layout = {
     .link_live = LINK_LIVE,
     .link_end = LINK_END,
     .link_remote = LINK_REMOTE,
+    .link_profiled = LINK_PROFILED,
     .link_quarantined = config_quarantine ? LINK_QUARANTINED : LINK_LIVE,
     .class_size_bytes = layout_field_of(struct size_class, size_bytes),
     .class_pages = layout_field_of(struct size_class, pages),

@@ -12,8 +12,8 @@
 #include "heap/large.h"
 
 #include "base/bits.h"
+#include "heap/profiling.h"
 #include "heap/program_large.h"
-#include "heap/thread_heap.h"
 #include "os/os.h"
 
 enum {
@@ -27,6 +27,8 @@ static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1
 /* The span serves a request of so many bytes. */
 static struct span *note_asked(struct span *span, size_t size_bytes)
 {
+    if (span)
+        span->until = 0; /* a header's last use may have left it; see profiling.h */
     if (config_guarded_blocks && span)
         span->asked_bytes = size_bytes;
     return span;
@@ -73,6 +75,8 @@ bool large_free(struct span *span)
         return false;
     if (unlikely(load_relaxed(&span->owner) != 0))
         program_lose_large(span);
+    if (unlikely(span->until != 0))
+        heap_profile_forget_span(span);
     struct heap *heap = thread_heap;
     if (config_guarded_blocks && kind == SPAN_HUGE)
         pages_give_guarded(span);
@@ -115,7 +119,8 @@ static void *resize_counted(struct span *span, size_t size_bytes, bool may_move)
         return NULL;
     void *block = resize(span, size_bytes, may_move);
     program_end_resize(span, counted);
-    (void)note_asked(block ? span : NULL, size_bytes);
+    if (config_guarded_blocks && block)
+        span->asked_bytes = size_bytes;
     return block;
 }
 

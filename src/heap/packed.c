@@ -76,7 +76,7 @@ static bool all_free(const struct span *slab)
 
 bool packed_turn_on(struct heap *heap)
 {
-    if (heap->smallest_slabs < PACKED_FROM_SLABS || heap_is_sampling())
+    if (heap->smallest_slabs < PACKED_FROM_SLABS || packed_is_off())
         return false;
     memset(heap->small_class, CLASS_COUNT, PACKED_BYTES + 1); /* to the slow path */
     return heap->packed.on = true;

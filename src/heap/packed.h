@@ -48,9 +48,15 @@ struct packed_bits packed_bits_of(const struct span *slab, const void *block);
 /* Whether requests of at most PACKED_BYTES are packed, by now. */
 bool packed_turn_on(struct heap *heap);
 
+/* Whoever chooses among blocks chooses among those of classes. */
+inline_always bool packed_is_off(void)
+{
+    return unlikely((load_acquire(&heap_watch) & (WATCH_GUARDED | WATCH_PROFILE)) != 0);
+}
+
 inline_always bool packed_serves(struct heap *heap)
 {
-    return config_packed && (likely(heap->packed.on) ? !heap_is_sampling() : packed_turn_on(heap));
+    return config_packed && (likely(heap->packed.on) ? !packed_is_off() : packed_turn_on(heap));
 }
 
 /* A word with free blocks is claimed; false when memory is out. The holder's. */

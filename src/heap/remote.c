@@ -43,6 +43,7 @@
 #include "heap/checked.h"
 #include "heap/harden.h"
 #include "heap/packed.h"
+#include "heap/profiling.h"
 
 /* In the upper bits of a post word that is QUEUED, the process. A process that many forks down
  * takes an old post for a new one; then a slab's frees wait until its heap needs a slab. */
@@ -130,12 +131,19 @@ static void retire_frozen(struct heap *heap, struct span *slab)
         slab_retire(slab);
 }
 
+inline_always void forget_sample(struct span *slab, unsigned slot)
+{
+    if (unlikely(load_relaxed(slab_link(slab, slot)) == LINK_PROFILED))
+        heap_profile_forget_slot(slab, slot);
+}
+
 static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)
 {
     slab_begin_frozen(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
     if (unlikely(slot == SLOT_REFUSED))
         return;
+    forget_sample(slab, slot);
     if (config_hardened)
         harden_take_back(slab, slot);
     uint64_t bit = slab_frozen_bit(slot);
@@ -156,6 +164,7 @@ void remote_free(void *pointer, struct heap *heap, struct span *slab)
         slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (unlikely(slot == SLOT_REFUSED))
         return;
+    forget_sample(slab, slot);
     if (config_hardened)
         harden_take_back(slab, slot);
     uint8_t link = LINK_LIVE;

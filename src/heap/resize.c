@@ -55,6 +55,8 @@ static void *move_large(struct span *old, size_t size_bytes)
         return NULL;
     pages_move_bytes(fresh, old, smaller_of((size_t)old->pages << PAGE_SHIFT, size_bytes));
     free_fast(old->base);
+    if (heap_is_watched())
+        heap_profile_large(fresh, size_bytes);
     return fresh->base;
 }
 
@@ -80,6 +82,23 @@ static void *move_within(struct program_heap *program, void *pointer, size_t old
     return block;
 }
 
+/* A block of another length is another one to the profiler. It is reported by its old address,
+ * before another thread may have that. */
+static void *resize_large(struct span *span, size_t size_bytes)
+{
+    size_t pages = span->pages;
+    bool fits = size_bytes <= pages << PAGE_SHIFT && size_bytes > (pages - pages / 4) << PAGE_SHIFT;
+    if (span->until != 0 && !fits)
+        heap_profile_forget_span(span);
+    void *block = large_resize(span, size_bytes);
+    if (heap_is_watched() && block && span->pages != pages && span_program(span) == NULL) {
+        if (span->until != 0)
+            heap_profile_forget_span(span);
+        heap_profile_large(span, size_bytes);
+    }
+    return block;
+}
+
 static no_inline void *resize_slow(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
@@ -92,7 +111,7 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes)
             return pointer;
         }
     } else if (size_bytes > MEDIUM_MOST && span->tag != SPAN_GUARDED) {
-        void *block = large_resize(span, size_bytes);
+        void *block = resize_large(span, size_bytes);
         if (block || size_bytes > PTRDIFF_MAX)
             return block;
         if (program == NULL)

@@ -47,6 +47,7 @@ void heap_set_sampler(const struct heap_sampler *sampler)
     if (sampler->interval <= DENSE_INTERVAL_MAX)
         heap_arm_all();
     store_release(&heap_sampler, sampler); /* pairs with heap_is_sampling */
+    fetch_or_acq_rel(&heap_watch, (uint32_t)WATCH_GUARDED);
 }
 
 void *heap_sample(struct heap *heap, unsigned class, size_t size_bytes, size_t alignment_bytes)

@@ -18,6 +18,7 @@
 #ifndef CAIRN_HEAP_SAMPLING_H
 #define CAIRN_HEAP_SAMPLING_H
 
+#include "heap/profiling.h"
 #include "heap/thread_heap.h"
 
 struct heap_sampler {

@@ -17,7 +17,7 @@ enum {
     SIZED_CLASSES = SMALL_CLASSES + 80,
     VOID_CLASS = SIZED_CLASSES, /* of full hardened builds: see below */
     CLASS_COUNT = SIZED_CLASSES + config_void_blocks,
-    CAPACITY_MAX = config_quarantine ? 252 : 253, /* a link is a byte: what is no slot has a meaning
+    CAPACITY_MAX = config_quarantine ? 251 : 252, /* a link is a byte: what is no slot has a meaning
                                                      of its own, see slab.h */
     INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
 };

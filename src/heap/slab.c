@@ -99,7 +99,7 @@ bool slab_has_remote(const struct span *slab)
     return false;
 }
 
-static bool link_is_live(uint8_t link) { return link == LINK_LIVE || link == LINK_REMOTE; }
+static bool link_is_live(uint8_t link) { return link_shows_use(link) || link == LINK_REMOTE; }
 
 unsigned slab_live(const struct span *slab)
 {

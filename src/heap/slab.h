@@ -16,11 +16,14 @@
  *
  * What a link byte says, and who changes it:
  *   LIVE         in use, or never handed out
+ *   PROFILED     in use, a sample of the profiler: its free is reported, see profiling.h
  *   REMOTE       freed by another thread, not collected yet
  *   QUARANTINED  freed, hardened builds: waits to be listed
  *   a slot, END  free, and the next in the list
  *
  *   LIVE -> a slot, END, QUARANTINED    owner, the block is freed
+ *   LIVE -> PROFILED                    owner, hands the block out
+ *   PROFILED -> LIVE                    any thread, compare-and-swap: frees the block next
  *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed
  *   REMOTE -> a slot, END, QUARANTINED  owner, collects
  *   QUARANTINED -> a slot, END          owner
@@ -43,7 +46,8 @@ enum {
     LINK_LIVE = 0,
     LINK_END = 255,
     LINK_REMOTE = 254,
-    LINK_QUARANTINED = 253,     /* hardened builds, where no slot has this number: harden.h */
+    LINK_PROFILED = 253,
+    LINK_QUARANTINED = 252,     /* hardened builds, where no slot has this number: harden.h */
     PACKED_CLASS = CLASS_COUNT, /* of packed slabs, which the rest of this file does not hold for */
     LINKS_AT = 63, /* in the cold area: slot 1's link begins the line behind the remote line, which
                       other threads write */
@@ -77,7 +81,7 @@ struct remote {
 
 static_check(sizeof(struct remote) == LINKS_AT + 1, "the remote line is one line; no slot is 0");
 static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
-static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_QUARANTINED : (int)LINK_REMOTE),
+static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_QUARANTINED : (int)LINK_PROFILED),
              "no slot has the number of a state");
 
 inline_always unsigned slab_cold_64(unsigned capacity)
@@ -146,8 +150,14 @@ inline_always uint64_t slab_slot(const struct span *slab, const void *address)
                            INVERSE_SHIFT);
 }
 
-/* Whether the slot, as slab_slot computed it, was handed out and its owner has not freed it since.
- */
+/* What the link byte of a block in use says that nobody has freed. */
+inline_always bool link_shows_use(uint8_t link)
+{
+    return link == LINK_LIVE || link == LINK_PROFILED;
+}
+
+/* Whether the slot, as slab_slot computed it, was handed out and nobody has freed it since; but not
+ * of the profiler's samples. */
 inline_always bool slab_shows_live(const struct span *slab, unsigned slot)
 {
     return slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_LIVE;

@@ -6,6 +6,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/packed.h"
+#include "heap/profiling.h"
 #include "heap/program_heap.h"
 #include "heap/remote.h"
 
@@ -38,9 +39,10 @@ static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
  * one. */
 enum { FIRST_SHOWN = config_void_blocks ? CANARY_BYTES + 1 : 0 };
 
-/* The class that the fast path sees for the sizes of a small one. */
-static void show_class(struct heap *heap, unsigned class, unsigned shown)
+void heap_show_class(struct heap *heap, unsigned class)
 {
+    bool armed = all_armed || heap->sampling.armed == class + 1 || heap_profile_arms(heap, class);
+    unsigned shown = armed ? (unsigned)CLASS_COUNT : class;
     size_t first = class == 0 ? FIRST_SHOWN : (size_t)size_classes[class - 1].size_bytes + 1;
     memset(&heap->small_class[first], (int)shown, size_classes[class].size_bytes + 1 - first);
 }
@@ -50,20 +52,20 @@ void heap_disarm(struct heap *heap)
     unsigned armed = heap->sampling.armed;
     heap->sampling.armed = 0;
     if (armed != 0)
-        show_class(heap, armed - 1, armed - 1);
+        heap_show_class(heap, armed - 1);
 }
 
 void heap_arm(struct heap *heap, unsigned class)
 {
     heap_disarm(heap);
     heap->sampling.armed = (uint8_t)(class + 1);
-    show_class(heap, class, CLASS_COUNT);
+    heap_show_class(heap, class);
 }
 
 static void arm_all(struct heap *heap)
 {
     for (unsigned class = 0; class < SMALL_CLASSES; class ++)
-        show_class(heap, class, CLASS_COUNT);
+        heap_show_class(heap, class);
 }
 
 void heap_set_up_classes(struct heap *heap)
@@ -191,6 +193,24 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
     }
 }
 
+/* A small class's current slab ran out of its count, or another one has become current, while
+ * somebody watches. */
+static no_inline void heap_went_on(struct heap *heap, unsigned class)
+{
+    if (heap_is_sampling())
+        heap_passed(heap, class, heap_profile_granted(heap, class));
+    heap_profile_attend(heap, class);
+}
+
+static no_inline void heap_refilled(struct heap *heap, unsigned class, unsigned freed,
+                                    unsigned free_slots)
+{
+    if (heap_is_sampling() && heap->program == NULL)
+        heap_passed(heap, class, freed + free_slots);
+    if (is_small(class))
+        heap_profile_enter(heap, class, free_slots);
+}
+
 void heap_attend(struct heap *heap, struct span *slab)
 {
     if (heap->current[slab_class(slab)] != slab) {
@@ -203,8 +223,8 @@ void heap_attend(struct heap *heap, struct span *slab)
     if (is_small(slab_class(slab))) {
         slab->until = UINT8_MAX;
         tick(heap);
-        if (heap_is_sampling())
-            heap_passed(heap, slab_class(slab), UINT8_MAX);
+        if (heap_is_watched() && heap->program == NULL)
+            heap_went_on(heap, slab_class(slab));
         return;
     }
     count_spare(heap, slab_class(slab), spare_count(slab));
@@ -220,6 +240,8 @@ static void leave_current(struct heap *heap, unsigned class)
     struct span *slab = heap->current[class];
     if (slab == &empty_slab)
         return;
+    if (heap_is_watched() && is_small(class))
+        heap_profile_leave(heap, class, 0);
     slab_wait(slab);
     make_current(heap, class, &empty_slab);
 }
@@ -245,8 +267,9 @@ static struct span *take_empty(struct heap *heap, unsigned class)
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
     struct bin *bin = &heap->bins[class];
-    unsigned passed =
-        UINT8_MAX - (unsigned)heap->current[class]->until; /* of a small one, freed again */
+    unsigned freed = 0; /* of a small one, since it was counted */
+    if (heap_is_watched() && is_small(class) && heap->current[class] != &empty_slab)
+        freed = heap_profile_granted(heap, class) - heap->current[class]->until;
     leave_current(heap, class);
     if (unlikely(heap->look_after_fork) && bin->first == NULL)
         heap_look_after_fork(heap);
@@ -262,9 +285,10 @@ struct span *heap_refill(struct heap *heap, unsigned class)
             return NULL;
         heap->smallest_slabs += class == 0;
     }
-    if (heap_is_sampling() && heap->program == NULL)
-        heap_passed(heap, class, passed + slab->capacity - (unsigned)slab->until);
+    unsigned free_slots = slab->capacity - (unsigned)slab->until;
     make_current(heap, class, slab);
+    if (heap_is_watched())
+        heap_refilled(heap, class, freed, free_slots);
     return slab;
 }
 
@@ -281,8 +305,10 @@ static void put_aside(struct heap *heap, unsigned class)
     struct span *slab = heap->current[class];
     if (slab == &empty_slab)
         return;
-    make_current(heap, class, &empty_slab);
     unsigned live = slab_used(slab);
+    if (heap_is_watched() && is_small(class))
+        heap_profile_leave(heap, class, slab->capacity - live);
+    make_current(heap, class, &empty_slab);
     if (live == slab->capacity)
         slab_wait(slab);
     else
@@ -314,9 +340,12 @@ static void collect(struct heap *heap, struct span *slab)
 {
     unsigned collected = slab_collect(slab);
     if (heap->current[slab_class(slab)] == slab) {
-        if (!is_small(slab_class(slab)) && collected != 0 &&
-            (slab->until = (uint8_t)(slab->until - collected)) == 0)
+        if (is_small(slab_class(slab))) {
+            if (heap_is_watched())
+                heap_profile_collect(heap, slab_class(slab), collected);
+        } else if (collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0) {
             heap_attend(heap, slab);
+        }
     } else if (slab_is_waiting(slab)) {
         unsigned freed = slab_patience(slab) - (unsigned)slab->until + collected;
         if (freed < slab_patience(slab))
@@ -373,7 +402,7 @@ void heap_verify(struct heap *heap)
                                  : counted == 0 || current != &empty_slab);
             spare += counted;
         }
-        bool armed = heap->sampling.armed == class + 1;
+        bool armed = heap->sampling.armed == class + 1 || heap_profile_arms(heap, class);
         if (is_small(class) && !all_armed)
             check_internal(heap->small_class[size_classes[class].size_bytes] ==
                            (armed ? (unsigned)CLASS_COUNT : class));

@@ -42,6 +42,21 @@ struct sampling {
 };
 static_check(CLASS_COUNT <= UINT8_MAX, "small_class leads to every entry of current");
 
+/* See profiling.h. All fields: holder of the heap. */
+struct profile_clock {
+    int64_t left;     /* mallocs of the class until the one that is a sample, from the last count */
+    int64_t unseen;   /* may have gone by since, beside those of `granted` */
+    uint32_t granted; /* frees; what `until` of the current slab began with */
+};
+struct profiling {
+    uint32_t epoch; /* of the start that it follows; 0: none */
+    uint32_t armed; /* a bit for each small class whose sizes lead to the empty slab */
+    uint64_t random;
+    int64_t large_left; /* bytes until the next large sample */
+    struct profile_clock clocks[CLASS_COUNT];
+};
+static_check(SMALL_CLASSES <= 32, "a bit for each small class");
+
 /* Hardened builds: freed blocks of a heap that wait, small and medium ones. Bounds what they hold
  * to 640 KiB. */
 enum {
@@ -68,7 +83,8 @@ struct heap {
     uint32_t spares[CLASS_COUNT - SMALL_CLASSES]; /* holder: what a medium class's current slab
                                                      counts for, since it was empty */
     struct sampling sampling;
-    uint64_t random; /* holder: of base/random.h, hardened builds only */
+    struct profiling *profiling; /* holder: NULL before it is profiled */
+    uint64_t random;             /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
     /* What other threads look at: on one line what stays, on the next what they change. */
     struct heap *next __attribute__((aligned(64))); /* const after it is listed: all heaps */
@@ -135,6 +151,10 @@ void heap_attend(struct heap *heap, struct span *slab);
  * armed. The holder's. */
 void heap_arm(struct heap *heap, unsigned size_class);
 void heap_disarm(struct heap *heap);
+
+/* The fast path sees the small class, or the empty slab while it is armed: by the functions above,
+ * or by the profiler. The holder's. */
+void heap_show_class(struct heap *heap, unsigned size_class);
 
 /* A new heap's tables: no slab is current yet. */
 void heap_set_up_classes(struct heap *heap);

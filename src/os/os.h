@@ -100,7 +100,7 @@ void os_keep_stderr(void);
 bool os_report_to(const char *path, size_t length_bytes);
 
 uint32_t os_thread_id(void); /* the kernel's, as tools show it */
-/* Once, before os_stack: may allocate and takes the loader's lock, which os_stack does not. */
+/* Before os_stack: may allocate and takes the loader's lock, which os_stack does not. */
 void os_stack_prepare(void);
 /* Return addresses of the caller's callers, innermost first, those within this library left out.
  * From `instruction` on if that is among them (0: all). Returns their number, 0 in programs

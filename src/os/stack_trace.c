@@ -9,6 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* _dl_find_object */
 #endif
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "os/kernel.h"
 #include "os/os.h"
@@ -28,7 +29,7 @@ static int backtrace(void **frames, int capacity)
 
 enum { RAW_FRAMES = 48 }; /* this library's own frames among them */
 
-static bool can_walk; /* const after os_stack_prepare */
+static bool can_walk; /* atomic: os_stack_prepare, which may come again */
 
 #ifdef DLFO_STRUCT_HAS_EH_DBASE /* comes with the function */
 static const struct link_map *object_of(uintptr_t address)
@@ -50,9 +51,10 @@ void os_stack_prepare(void)
 {
     void *frames[2];
     const struct link_map *own = object_of((uintptr_t)&os_stack);
-    can_walk = own && (own->l_name[0] != '\0' || getauxval(AT_BASE) != 0);
-    if (can_walk)
-        (void)backtrace(frames, 2);
+    if (own == NULL || (own->l_name[0] == '\0' && getauxval(AT_BASE) == 0))
+        return;
+    (void)backtrace(frames, 2);
+    store_relaxed(&can_walk, true);
 }
 
 /* The frames that belong to this library; linked statically it is the program, and none is told
@@ -70,7 +72,7 @@ static unsigned count_own(void *const *frames, unsigned count)
 unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t instruction)
 {
     void *raw[RAW_FRAMES];
-    int got = can_walk ? backtrace(raw, RAW_FRAMES) : 0;
+    int got = load_relaxed(&can_walk) ? backtrace(raw, RAW_FRAMES) : 0;
     unsigned count = got > 0 ? (unsigned)got : 0;
     unsigned first = count_own(raw, count);
     for (unsigned i = 0; instruction != 0 && i < count; i++)

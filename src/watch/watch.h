@@ -8,4 +8,30 @@
  * Once, before there are threads. 0 or a negative errno; then nothing is sampled. */
 int sample_start(uint32_t interval);
 
+/* The profiler, see profile.h. A sample in about so many bytes; `seed` 0: the system's random
+ * numbers. 0 or a negative errno. Also to change the interval. Any thread. */
+int profile_start(uint64_t interval_bytes, uint64_t seed);
+void profile_stop(void); /* what there is stays, frees are followed */
+void profile_reset(void);
+
+struct profile_figures {
+    uint64_t interval_bytes;
+    bool on;
+    uint64_t sites;
+    uint64_t samples, live_samples;
+    uint64_t allocated_bytes, live_bytes; /* estimates: sums of weights */
+    uint64_t lost_stacks, lost_blocks;    /* samples that found no room */
+};
+void profile_read(struct profile_figures *figures);
+
+/* Writes a dump to the file, over what is there. 0 or a negative errno, -EBUSY while another thread
+ * writes one. Any thread, signal handlers too. */
+int profile_dump(const char *path, const char *reason);
+
+/* Where dumps go by themselves: PATH.PROCESS.NUMBER, never over a file that is there, and not more
+ * than a few. Says no more than once that one failed. */
+void profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes);
+bool profile_dumps(void); /* whether there is such a place */
+void profile_dump_next(const char *reason);
+
 #endif

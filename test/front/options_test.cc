@@ -23,12 +23,13 @@ struct Parsed {
 };
 
 constexpr char kEveryKey[] =
-    "decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,sample:4321,verbose:1";
+    "decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,sample:4321,verbose:1,"
+    "profile:64K,profile_growth:100M,profile_file:/tmp/a.heap";
 
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
 {
-    Parsed parsed = {{{77, 78, 79, false}, 76, false, false}, ""};
+    Parsed parsed = {{{77, 78, 79, false}, 76, 75, 74, nullptr, 0, false, false}, ""};
     const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
     memcpy(copy.get(), text.c_str(), text.size() + 1);
     testing::internal::CaptureStderr();
@@ -43,7 +44,9 @@ bool is_unchanged(const struct options &options)
 {
     return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
            options.pages.soft_limit_bytes == 79 && !options.pages.huge_pages &&
-           options.sample == 76 && !options.verbose && !options.goes_on;
+           options.sample == 76 && options.profile_bytes == 75 &&
+           options.profile_growth_bytes == 74 && options.profile_file_bytes == 0 &&
+           !options.verbose && !options.goes_on;
 }
 
 TEST(Options, EveryKeyHasItsField)
@@ -56,6 +59,9 @@ TEST(Options, EveryKeyHasItsField)
     EXPECT_TRUE(parsed.options.pages.huge_pages);
     EXPECT_EQ(parsed.options.sample, 4321u);
     EXPECT_TRUE(parsed.options.verbose);
+    EXPECT_EQ(parsed.options.profile_bytes, 65536u);
+    EXPECT_EQ(parsed.options.profile_growth_bytes, 100 * kMiB);
+    EXPECT_EQ(parsed.options.profile_file_bytes, strlen("/tmp/a.heap"));
 }
 
 TEST(Options, NothingIsFine)
@@ -115,6 +121,21 @@ TEST(Options, SamplingTakesANumberOrASwitch)
     EXPECT_EQ(sample("false"), 0u);
 }
 
+TEST(Options, TheProfilerTakesBytesOrASwitch)
+{
+    const auto profile = [](const char *value) {
+        const Parsed parsed = parse(std::string("profile:") + value);
+        EXPECT_EQ(parsed.warnings, "") << value;
+        return parsed.options.profile_bytes;
+    };
+    EXPECT_EQ(profile("0"), 0u);
+    EXPECT_EQ(profile("off"), 0u);
+    EXPECT_EQ(profile("1"), size_t{PROFILE_DEFAULT_INTERVAL});
+    EXPECT_EQ(profile("on"), size_t{PROFILE_DEFAULT_INTERVAL});
+    EXPECT_EQ(profile("2"), 2u);
+    EXPECT_EQ(profile("1M"), kMiB);
+}
+
 TEST(Options, WhatFollowsAWrongFree)
 {
     EXPECT_FALSE(parse("on_error:report,on_error:abort").options.goes_on);
@@ -171,6 +192,13 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("on_error:"),
                                     std::string("on_error:ignore"),
                                     std::string("report_file:"),
+                                    std::string("profile:"),
+                                    std::string("profile:often"),
+                                    std::string("profile_growth:"),
+                                    std::string("profile_growth:on"),
+                                    std::string("profile_file:"),
+                                    std::string("profile_file:relative"),
+                                    "profile_file:/" + std::string(300, 'k'),
                                     std::string("report_file:relative"),
                                     std::string("report_file:/no/such/folder/file"),
                                     "report_file:/" + long_key,

@@ -29,7 +29,7 @@ static void read_frozen(struct look *look, const struct span_view *slab, const u
 
 static enum slot_state state_of(const struct heap_layout *heap, unsigned char link)
 {
-    if (link == heap->link_live)
+    if (link == heap->link_live || link == heap->link_profiled)
         return SLOT_IS_LIVE;
     if (link == heap->link_remote)
         return SLOT_IS_REMOTE;

@@ -1,0 +1,285 @@
+/* The clocks that choose samples: see profiling.h. Random numbers: wyrand, base/random.h. */
+#include "heap/profiling.h"
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "os/os.h"
+
+#include <string.h>
+
+enum { GRANT_LEAST = 32 }; /* below, a class is armed rather than visited after so few frees */
+
+uint32_t heap_watch;
+
+static struct {
+    const struct heap_profiler *profiler; /* written before epoch */
+    uint64_t interval_bytes;              /* atomic */
+    uint64_t seed;                        /* atomic */
+    uint32_t epoch;                       /* atomic: counts starts */
+    uint32_t heaps;                       /* atomic: that began, for their seeds */
+} profile;
+
+/* The natural logarithm for 0 < x <= 1: of the exponent, and of the rest in sqrt(1/2) to sqrt(2) as
+ * 2 atanh((x - 1) / (x + 1)), whose series ends within 1e-15 there. libm is not ours to load. */
+static double log_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int exponent = (int)(bits >> 52) - 1023;
+    bits = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
+    double rest;
+    memcpy(&rest, &bits, sizeof rest);
+    if (rest > 1.4142135623730951) {
+        rest /= 2;
+        exponent++;
+    }
+    double t = (rest - 1) / (rest + 1);
+    double sum = 0;
+    for (int i = 19; i > 0; i -= 2)
+        sum = sum * t * t + 1.0 / i;
+    return exponent * 0.6931471805599453 + 2 * t * sum;
+}
+
+/* Exponential with the mean, as the next whole number above. */
+static int64_t draw(struct profiling *state, double mean)
+{
+    double uniform = (double)((random_next(&state->random) >> 11) + 1) * 0x1p-53;
+    double gap = -log_of(uniform) * mean;
+    return gap < 0x1p60 ? 1 + (int64_t)gap : (int64_t)1 << 60;
+}
+
+static int64_t draw_of_class(struct profiling *state, unsigned class)
+{
+    double size = size_classes[class].size_bytes;
+    return draw(state, (double)load_relaxed(&profile.interval_bytes) / size);
+}
+
+static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
+
+static struct span *current_of(const struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->current[class];
+    return slab == heap->current[CLASS_COUNT] ? NULL : slab; /* the last is the empty one */
+}
+
+static unsigned free_slots_of(const struct span *slab) { return slab->capacity - slab_used(slab); }
+
+static void arm(struct heap *heap, unsigned class, bool on)
+{
+    uint32_t bit = (uint32_t)1 << class;
+    uint32_t armed = heap->profiling->armed;
+    heap->profiling->armed = on ? armed | bit : armed & ~bit;
+    if (heap->profiling->armed != armed)
+        heap_show_class(heap, class);
+}
+
+/* `unseen` is the number of free slots just now. */
+static void grant(struct heap *heap, unsigned class, struct span *slab)
+{
+    struct profile_clock *clock = &heap->profiling->clocks[class];
+    int64_t room = clock->left - 1 - clock->unseen;
+    bool arms = room < GRANT_LEAST;
+    slab->until = arms ? UINT8_MAX : (uint8_t)smaller_of((size_t)room, UINT8_MAX);
+    clock->granted = arms ? 0 : slab->until;
+    if (arms)
+        clock->unseen = 0;
+    arm(heap, class, arms);
+}
+
+/* Counts what went by until now. */
+static void settle(struct heap *heap, unsigned class, unsigned until, unsigned free_slots)
+{
+    struct profile_clock *clock = &heap->profiling->clocks[class];
+    clock->left -= clock->unseen + clock->granted - (int64_t)until - (int64_t)free_slots;
+    clock->unseen = free_slots;
+    clock->granted = 0;
+}
+
+static void renew(struct heap *heap, unsigned class, struct span *slab)
+{
+    settle(heap, class, slab->until, free_slots_of(slab));
+    grant(heap, class, slab);
+}
+
+static void begin(struct heap *heap, uint32_t epoch)
+{
+    struct profiling *state = heap->profiling;
+    uint64_t seed = load_relaxed(&profile.seed);
+    uint32_t number = fetch_add_relaxed(&profile.heaps, 1u);
+    state->epoch = epoch;
+    state->random = seed != 0 ? seed + (uint64_t)number * 0x9e3779b97f4a7c15u : os_entropy();
+    state->large_left = draw(state, (double)load_relaxed(&profile.interval_bytes));
+    for (unsigned class = 0; class < CLASS_COUNT; class ++) {
+        struct span *slab = is_small(class) ? current_of(heap, class) : NULL;
+        state->clocks[class] = (struct profile_clock){.left = draw_of_class(state, class)};
+        if (slab) {
+            state->clocks[class].unseen = free_slots_of(slab);
+            grant(heap, class, slab);
+        } else if (is_small(class)) {
+            arm(heap, class, false);
+        }
+    }
+}
+
+static void end(struct heap *heap)
+{
+    heap->profiling->epoch = 0;
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++)
+        arm(heap, class, false);
+}
+
+/* The heap's state. NULL while the profiler is off, and where the heap follows it only now: what
+ * the caller has to say is counted already. */
+static struct profiling *state_of(struct heap *heap)
+{
+    if (heap->program != NULL)
+        return NULL; /* its holder has a lock */
+    if ((load_acquire(&heap_watch) & WATCH_PROFILE) == 0) {
+        if (heap->profiling && heap->profiling->epoch != 0)
+            end(heap);
+        return NULL;
+    }
+    if (heap->profiling == NULL)
+        heap->profiling = meta_take(META_COLD, sizeof *heap->profiling);
+    if (heap->profiling == NULL)
+        return NULL;
+    uint32_t epoch = load_relaxed(&profile.epoch);
+    if (likely(heap->profiling->epoch == epoch))
+        return heap->profiling;
+    begin(heap, epoch);
+    return NULL;
+}
+
+void heap_profile_start(const struct heap_profiler *profiler, uint64_t interval_bytes,
+                        uint64_t seed)
+{
+    store_relaxed(&profile.profiler, profiler);
+    store_relaxed(&profile.interval_bytes, interval_bytes);
+    store_relaxed(&profile.seed, seed);
+    store_relaxed(&profile.heaps, 0u);
+    fetch_add_relaxed(&profile.epoch, 1u);
+    fetch_or_acq_rel(&heap_watch, (uint32_t)(WATCH_PROFILE | WATCH_PROFILED)); /* pairs with
+                                                                                  state_of */
+}
+
+void heap_profile_stop(void) { fetch_and_acq_rel(&heap_watch, ~(uint32_t)WATCH_PROFILE); }
+
+/* Small classes' current slabs. */
+
+void heap_profile_attend(struct heap *heap, unsigned class)
+{
+    struct profiling *state = state_of(heap);
+    if (state == NULL || heap_profile_arms(heap, class))
+        return;
+    struct profile_clock *clock = &state->clocks[class];
+    clock->unseen += clock->granted;
+    clock->granted = UINT8_MAX;
+    if (unlikely(clock->unseen + UINT8_MAX >= clock->left))
+        renew(heap, class, heap->current[class]);
+}
+
+void heap_profile_leave(struct heap *heap, unsigned class, unsigned free_slots)
+{
+    (void)state_of(heap); /* where the heap follows only now, nothing has gone by since */
+    struct profiling *state = state_of(heap);
+    if (state == NULL || heap_profile_arms(heap, class))
+        return;
+    settle(heap, class, heap->current[class]->until, free_slots);
+    state->clocks[class].unseen = 0;
+    if (config_debug)
+        check_internal(state->clocks[class].left > 0);
+}
+
+void heap_profile_enter(struct heap *heap, unsigned class, unsigned free_slots)
+{
+    struct profiling *state = state_of(heap);
+    if (state == NULL || heap_profile_arms(heap, class))
+        return;
+    state->clocks[class].unseen = free_slots;
+    grant(heap, class, heap->current[class]);
+}
+
+void heap_profile_collect(struct heap *heap, unsigned class, unsigned slots)
+{
+    struct profiling *state = state_of(heap);
+    if (state == NULL || heap_profile_arms(heap, class))
+        return;
+    struct profile_clock *clock = &state->clocks[class];
+    clock->unseen += slots;
+    if (unlikely(clock->unseen + clock->granted >= clock->left))
+        renew(heap, class, heap->current[class]);
+}
+
+/* Blocks. */
+
+static void sample(struct span *span, void *block, size_t asked_bytes, size_t size_bytes)
+{
+    if (!load_relaxed(&profile.profiler)->allocated(block, asked_bytes, size_bytes))
+        return;
+    if (span_is_slab(span))
+        store_relaxed(slab_link(span, (unsigned)slab_slot(span, block)), (uint8_t)LINK_PROFILED);
+    else
+        span->until = 1;
+}
+
+/* One malloc more; whether it is the one that is due. */
+static bool count(struct heap *heap, unsigned class, bool guarded)
+{
+    struct profile_clock *clock = &heap->profiling->clocks[class];
+    bool armed = !is_small(class) || heap_profile_arms(heap, class);
+    if (!armed && !guarded)
+        return false; /* a slot less is free */
+    clock->left--;
+    struct span *slab = is_small(class) ? current_of(heap, class) : NULL;
+    if (!armed && slab && clock->unseen + clock->granted >= clock->left)
+        renew(heap, class, slab);
+    return clock->left <= 0;
+}
+
+void heap_profile_take(struct heap *heap, unsigned class, void *block, size_t asked_bytes,
+                       bool guarded)
+{
+    struct profiling *state = state_of(heap);
+    if (state == NULL || !count(heap, class, guarded))
+        return;
+    state->clocks[class] = (struct profile_clock){.left = draw_of_class(state, class)};
+    struct span *slab = is_small(class) ? current_of(heap, class) : NULL;
+    if (slab) {
+        state->clocks[class].unseen = free_slots_of(slab);
+        grant(heap, class, slab);
+    }
+    /* Last, for who walks the stack may ask for memory. */
+    sample(page_map_find(block), block, asked_bytes, size_classes[class].size_bytes);
+}
+
+void heap_profile_large(struct span *span, size_t asked_bytes)
+{
+    struct heap *heap = thread_heap == &no_heap ? heap_enter() : thread_heap;
+    struct profiling *state = heap ? state_of(heap) : NULL;
+    if (state == NULL)
+        return;
+    size_t size_bytes = (size_t)span->pages << PAGE_SHIFT;
+    state->large_left -= (int64_t)smaller_of(size_bytes, (size_t)INT64_MAX / 2);
+    if (state->large_left > 0)
+        return;
+    state->large_left = draw(state, (double)load_relaxed(&profile.interval_bytes));
+    sample(span, span->base, asked_bytes, size_bytes);
+}
+
+void heap_profile_forget_slot(struct span *slab, unsigned slot)
+{
+    uint8_t link = LINK_PROFILED;
+    const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
+    if (profiler)
+        profiler->freed(slab_block(slab, slot));
+    (void)compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_LIVE);
+}
+
+void heap_profile_forget_span(struct span *span)
+{
+    const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
+    if (profiler)
+        profiler->freed(span->base);
+    span->until = 0;
+}

@@ -1,0 +1,91 @@
+/* Which blocks the profiler hears of: a Poisson process over the bytes handed out, exact, without a
+ * counter on the fast path.
+ *
+ * A block of s bytes is to be a sample with P = 1 - exp(-s / R), R the mean interval. A Poisson
+ * process is the sum of independent ones, so every class has a clock of its own: the number of its
+ * mallocs up to the next sample, drawn as ceil(E * R / s) with E exponential. Where each malloc
+ * takes a slow path (medium and large blocks) the clock counts them. For a small class the heap
+ * knows a bound in advance: until the next slow path, what goes by unseen is at most
+ *
+ *   unseen + granted,  unseen:  free slots of the current slab when they were counted last, and
+ *                               slots that were freed since,
+ *                      granted: frees until the slab's `until` runs out, which calls heap_attend
+ *
+ * and that is held below `left`; what went by exactly is unseen + granted - until - free slots.
+ * When `left` has come so near that no grant is worth while, the class is armed: its sizes show the
+ * class whose slab is always empty, so each malloc takes the slow path and is counted, to the one
+ * that is due. Then a new number is drawn and the fast path is back. So a sample is the very malloc
+ * that the process hits, by whatever site, and no estimate.
+ *
+ * A sample stays where it is, an ordinary block. Its link byte says PROFILED, in place of LIVE; the
+ * fast path of free takes that for no block in use, and the slow path behind it reports the free
+ * and goes on. Large and guarded blocks carry the mark in `until` of their span.
+ *
+ * Invariant of a small class that is not armed: unseen + granted < left.
+ *
+ * First-class heaps have no clocks: their blocks are no samples.
+ *
+ * Threading: the profiler is set once; it is switched and its interval set by any thread, and each
+ * heap follows on its next slow path. A heap's clocks are its holder's. Blocks may be freed by any
+ * thread: whoever frees reports to the profiler first, then changes the link byte.
+ */
+#ifndef CAIRN_HEAP_PROFILING_H
+#define CAIRN_HEAP_PROFILING_H
+
+#include "heap/thread_heap.h"
+
+struct heap_profiler {
+    /* A sample, handed out just now; `size_bytes` as it was rounded. True: its free is reported. */
+    bool (*allocated)(void *block, size_t asked_bytes, size_t size_bytes);
+    /* It is about to be freed. Perhaps by two threads at once. */
+    void (*freed)(void *block);
+};
+
+/* What makes slow paths look closer. */
+enum {
+    WATCH_GUARDED = 1,  /* a sampler is set: sampling.h */
+    WATCH_PROFILE = 2,  /* the profiler is on */
+    WATCH_PROFILED = 4, /* it was: heaps may have armed classes */
+};
+extern hidden_data uint32_t heap_watch; /* atomic: bits are set and cleared by any thread */
+
+inline_always bool heap_is_watched(void) { return unlikely(load_acquire(&heap_watch) != 0); }
+
+/* On, with a mean interval in bytes, not 0; heaps draw anew. `seed` 0 takes the system's random
+ * numbers. Any thread, one at a time. */
+void heap_profile_start(const struct heap_profiler *profiler, uint64_t interval_bytes,
+                        uint64_t seed);
+void heap_profile_stop(void);
+
+/* The current slab of a small class ran out of its count of frees, which has been renewed. */
+void heap_profile_attend(struct heap *heap, unsigned size_class);
+/* It stops being current with so many free slots; another one, with so many, became current. */
+void heap_profile_leave(struct heap *heap, unsigned size_class, unsigned free_slots);
+void heap_profile_enter(struct heap *heap, unsigned size_class, unsigned free_slots);
+/* So many slots of it were collected. */
+void heap_profile_collect(struct heap *heap, unsigned size_class, unsigned slots);
+
+/* A block of the class was taken for a program; not from a slab, if it is guarded. The holder's. */
+void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size_t asked_bytes,
+                       bool guarded);
+/* A large block was made, or has another length now. Any thread. */
+void heap_profile_large(struct span *span, size_t asked_bytes);
+
+/* Reports the free of a sample and takes its mark away. Any thread that is about to free it. */
+void heap_profile_forget_slot(struct span *slab, unsigned slot);
+void heap_profile_forget_span(struct span *span);
+
+/* What `until` of the current slab of a small class began with. */
+inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)
+{
+    uint32_t granted = heap->profiling ? heap->profiling->clocks[size_class].granted : 0;
+    return granted != 0 ? granted : UINT8_MAX;
+}
+
+/* Whether the small class is armed. */
+inline_always bool heap_profile_arms(const struct heap *heap, unsigned size_class)
+{
+    return heap->profiling != NULL && (heap->profiling->armed >> size_class & 1) != 0;
+}
+
+#endif

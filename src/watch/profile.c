@@ -1,0 +1,114 @@
+/* The profiler's switch, and what it does with a sample: see profile.h. */
+#include "watch/profile.h"
+
+#include "base/bits.h"
+#include "heap/heap.h"
+#include "os/os.h"
+#include "watch/watch.h"
+
+#include <errno.h>
+
+struct profile_state profile_state;
+
+/* The unwinder may allocate after all, in a process with unwind tables of its own. */
+static thread_local_word bool inside;
+
+bool profile_claim(void)
+{
+    uint32_t process = os_process_id();
+    uint32_t seen = load_relaxed(&profile_state.busy);
+    return seen != process && compare_swap_acq_rel(&profile_state.busy, &seen, process);
+}
+
+void profile_unclaim(void) { store_release(&profile_state.busy, 0u); } /* pairs with claim */
+
+/* Bounded in number: each mark is a quarter above the last at least. */
+static void look_at_growth(const struct profile_table *table)
+{
+    uint64_t growth = profile_state.growth_bytes;
+    uint64_t live = load_relaxed(&table->live.bytes);
+    uint64_t mark = load_relaxed(&profile_state.growth_mark);
+    if (growth == 0 || live < mark || (int64_t)live < 0 ||
+        !compare_swap_acq_rel(&profile_state.growth_mark, &mark,
+                              live + larger_of(growth, live / 4)))
+        return;
+    profile_dump_next("growth");
+}
+
+static bool sampled(void *block, size_t asked_bytes, size_t size_bytes)
+{
+    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    uint64_t interval = load_relaxed(&profile_state.interval_bytes);
+    if (inside || table == NULL || interval == 0)
+        return false;
+    inside = true;
+    uintptr_t frames[PROFILE_DEPTH];
+    unsigned depth = os_stack(frames, PROFILE_DEPTH, 0);
+    struct profile_block taken = {
+        .block = (uintptr_t)block,
+        .thread = os_thread_id(),
+        .asked_bytes = asked_bytes,
+        .objects = profile_weight(size_bytes, interval),
+        .time_ms = os_now_ms(),
+    };
+    bool kept = profile_table_add(table, &taken, size_bytes, frames, depth);
+    look_at_growth(table);
+    inside = false;
+    return kept;
+}
+
+static void freed(void *block)
+{
+    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    if (table)
+        (void)profile_table_remove(table, block);
+}
+
+static const struct heap_profiler profiler = {.allocated = sampled, .freed = freed};
+
+int profile_start(uint64_t interval_bytes, uint64_t seed)
+{
+    if (interval_bytes == 0)
+        return -EINVAL;
+    heap_start();
+    os_stack_prepare();
+    if (!profile_claim())
+        return -EBUSY;
+    if (load_relaxed(&profile_state.table) == NULL)
+        store_release(&profile_state.table, profile_table_make()); /* pairs with sampled */
+    bool made = load_relaxed(&profile_state.table) != NULL;
+    if (made) {
+        store_relaxed(&profile_state.interval_bytes, interval_bytes);
+        heap_profile_start(&profiler, interval_bytes, seed);
+    }
+    profile_unclaim();
+    return made ? 0 : -ENOMEM;
+}
+
+void profile_stop(void) { heap_profile_stop(); }
+
+void profile_reset(void)
+{
+    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    if (table)
+        profile_table_reset(table);
+    store_relaxed(&profile_state.growth_mark, profile_state.growth_bytes);
+}
+
+void profile_read(struct profile_figures *figures)
+{
+    const struct profile_table *table = load_acquire(&profile_state.table); /* as above */
+    *figures = (struct profile_figures){0};
+    if (table == NULL)
+        return;
+    figures->interval_bytes = load_relaxed(&profile_state.interval_bytes);
+    figures->on = (load_acquire(&heap_watch) & WATCH_PROFILE) != 0;
+    figures->samples = load_relaxed(&table->allocated.samples);
+    figures->live_samples = load_relaxed(&table->live.samples);
+    figures->allocated_bytes = load_relaxed(&table->allocated.bytes);
+    figures->live_bytes = load_relaxed(&table->live.bytes);
+    figures->lost_stacks = load_relaxed(&table->stacks_lost);
+    figures->lost_blocks = load_relaxed(&table->blocks_lost);
+    for (size_t i = 0; i < PROFILE_SITES; i++)
+        figures->sites += load_relaxed(&table->sites[i].ready) != 0;
+}
