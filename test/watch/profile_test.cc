@@ -40,7 +40,7 @@ TEST(Profile, SamplesComeAndGo)
     void *small = allocate_here(100);
     void *large = allocate_here(100000);
     EXPECT_EQ(figures().live_samples, 2u);
-    EXPECT_EQ(figures().live_bytes, heap_usable_size(small) + CANARY_BYTES + 102400);
+    EXPECT_EQ(figures().live_bytes, page_map_find(small)->size_bytes + size_t{102400});
     free_fast(small);
     EXPECT_EQ(figures().live_samples, 1u);
     free_fast(large);
