@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the Rust declarations of the public C headers: packaging/rust/cairn-sys/src/types.rs
-and functions.rs.
+and functions.rs, and the list of what tests/layout.rs compares.
 
 usage: rust_bindings.py            writes the files
        rust_bindings.py --check    says whether they are what the headers make; exit status 1 if not
@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADERS = sorted(path.name for path in (ROOT / "include/cairn").glob("*.h"))
-TARGET = ROOT / "packaging/rust/cairn-sys/src"
+TARGET = ROOT / "packaging/rust/cairn-sys"
 SHIM = ROOT / "packaging/rust/cairn-sys/shim.c"
 
 HEAD = """\
@@ -165,8 +165,13 @@ def struct_fields(body):
             yield named(field, "")
 
 
+# The fields of each struct, for the test of the layout.
+LAYOUT = {}
+
+
 def write_struct(name, body):
     fields = [f"    pub {field}: {kind}," for field, kind in struct_fields(body)]
+    LAYOUT[name] = [field for field, _ in struct_fields(body)]
     return "\n".join(["#[repr(C)]", "#[derive(Clone, Copy, Debug)]", f"pub struct {name} {{",
                       *fields, "}"])
 
@@ -264,8 +269,22 @@ def make_bindings():
              'unsafe extern "C" {\n' + "\n".join(found.functions.values()) + "\n}",
              "// The inline functions, out of line: cairn-sys/shim.c.\n"
              'unsafe extern "C" {\n' + "\n".join(shim.functions.values()) + "\n}"]
-    return {"types.rs": formatted("\n".join(types) + "\n"),
-            "functions.rs": formatted("\n".join(parts) + "\n")}
+    constants = re.findall(r"pub const (\w+)", "\n".join(types))
+    return {"src/types.rs": formatted("\n".join(types) + "\n"),
+            "src/functions.rs": formatted("\n".join(parts) + "\n"),
+            "tests/layout/fields.rs": layout_list(constants)}
+
+
+def layout_list(constants):
+    """What tests/layout.rs includes: every field and constant, by its macros."""
+    lines = ["// Made by dev/rust_bindings.py.", "{", "    layout!(text:"]
+    for name, fields in LAYOUT.items():
+        lines.append(f"        {name} {{")
+        lines += [f"            {field}{',' if field != fields[-1] else ''}" for field in fields]
+        lines.append("        }")
+    lines += ["    );", "    constants!(text:", *(f"        {name}" for name in constants),
+              "    );", "}"]
+    return "\n".join(lines) + "\n"
 
 
 def formatted(text):
@@ -292,8 +311,9 @@ def main(arguments):
     for name, text in make_bindings().items():
         path = TARGET / name
         if not arguments:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        elif path.read_text() != text:
+        elif not path.exists() or path.read_text() != text:
             print(f"{path.relative_to(ROOT)} is not what the headers make: run"
                   " dev/rust_bindings.py")
             stale = 1

@@ -42,6 +42,37 @@ unsafe extern "C" {
     pub fn cairn_malloc_stats();
     pub fn cairn_malloc_info(options: c_int, stream: *mut c_void) -> c_int;
     pub fn cairn_heap_allocator() -> cairn_allocator;
+    pub fn cairn_heap_new(options: *const cairn_heap_options) -> *mut cairn_heap;
+    pub fn cairn_heap_delete(heap: *mut cairn_heap) -> c_int;
+    pub fn cairn_heap_alloc(heap: *mut cairn_heap, size: usize) -> *mut c_void;
+    pub fn cairn_heap_alloc_zero(heap: *mut cairn_heap, size: usize) -> *mut c_void;
+    pub fn cairn_heap_alloc_array(heap: *mut cairn_heap, count: usize, size: usize) -> *mut c_void;
+    pub fn cairn_heap_alloc_array_zero(
+        heap: *mut cairn_heap,
+        count: usize,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_heap_alloc_aligned(
+        heap: *mut cairn_heap,
+        size: usize,
+        align: usize,
+    ) -> *mut c_void;
+    pub fn cairn_heap_realloc(
+        heap: *mut cairn_heap,
+        pointer: *mut c_void,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_heap_resize(
+        heap: *mut cairn_heap,
+        pointer: *mut c_void,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_heap_free(heap: *mut cairn_heap, pointer: *mut c_void);
+    pub fn cairn_heap_of(pointer: *const c_void) -> *mut cairn_heap;
+    pub fn cairn_heap_set_limit(heap: *mut cairn_heap, limit_bytes: usize);
+    pub fn cairn_heap_trim(heap: *mut cairn_heap);
+    pub fn cairn_heap_read_own_stats(heap: *mut cairn_heap, stats: *mut cairn_heap_own_stats);
+    pub fn cairn_heap_own_allocator(heap: *mut cairn_heap) -> cairn_allocator;
     pub fn cairn_pages_map(size: usize, align: usize, flags: c_uint) -> *mut c_void;
     pub fn cairn_pages_unmap(pointer: *mut c_void, size: usize) -> c_int;
     pub fn cairn_pages_remap(
@@ -105,6 +136,11 @@ unsafe extern "C" {
     pub fn cairn_pool_allocator(pool: *mut cairn_pool) -> cairn_allocator;
     pub fn cairn_pool_get_slowly(magazine: *mut cairn_pool_magazine) -> *mut c_void;
     pub fn cairn_pool_put_slowly(magazine: *mut cairn_pool_magazine, object: *mut c_void);
+    pub fn cairn_profile_start(interval_bytes: usize) -> c_int;
+    pub fn cairn_profile_stop();
+    pub fn cairn_profile_reset();
+    pub fn cairn_profile_dump(path: *const c_char) -> c_int;
+    pub fn cairn_profile_read_stats(stats: *mut cairn_profile_stats);
     pub fn cairn_ring_new(options: *const cairn_ring_options) -> *mut cairn_ring;
     pub fn cairn_ring_delete(ring: *mut cairn_ring) -> c_int;
     pub fn cairn_ring_close(ring: *mut cairn_ring);

@@ -91,6 +91,32 @@ pub struct cairn_mallinfo {
     pub fordblks: c_int,
     pub keepcost: c_int,
 }
+#[repr(C)]
+#[derive(Debug)]
+pub struct cairn_heap {
+    _opaque: [u8; 0],
+    _marker: core::marker::PhantomData<(*mut u8, core::marker::PhantomPinned)>,
+}
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cairn_heap_options {
+    pub limit_bytes: usize,
+    pub out_of_memory: Option<unsafe extern "C" fn(*mut c_void, usize) -> bool>,
+    pub context: *mut c_void,
+}
+pub const CAIRN_HEAP_TRIES: c_uint = 16;
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cairn_heap_own_stats {
+    pub live_bytes: usize,
+    pub live_blocks: usize,
+    pub large_bytes: usize,
+    pub large_blocks: usize,
+    pub held_bytes: usize,
+    pub peak_bytes: usize,
+    pub limit_bytes: usize,
+    pub refusals: usize,
+}
 pub const CAIRN_PAGES_ZERO: c_uint = 1;
 pub const CAIRN_PAGES_HUGE: c_uint = 2;
 pub const CAIRN_PAGES_POPULATE: c_uint = 4;
@@ -200,6 +226,20 @@ pub struct cairn_pool_view {
     pub inverse: u64,
     pub numbers: u64,
     pub recent: [usize; CAIRN_POOL_RECENT as usize],
+}
+pub const CAIRN_PROFILE_INTERVAL: c_uint = 524288;
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cairn_profile_stats {
+    pub is_on: bool,
+    pub interval_bytes: usize,
+    pub samples: u64,
+    pub live_samples: u64,
+    pub allocated_bytes: u64,
+    pub live_bytes: u64,
+    pub sites: u64,
+    pub lost_stacks: u64,
+    pub lost_blocks: u64,
 }
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
 //! The sizes, alignments, offsets and constants that the C compiler sees are those of the Rust
-//! declarations. The C side is compiled here, from the headers that the library was made of.
+//! declarations: layout/fields.rs lists them all. The C side is compiled here, from the headers
+//! that the library was made of.
 #![cfg(feature = "heap")]
 #![allow(missing_docs, clippy::case_sensitive_file_extension_comparisons)]
 
@@ -57,50 +58,7 @@ fn structs_and_constants_are_those_of_c() {
     {
         writeln!(text, "#define {name}_ struct {name}").unwrap();
     }
-    layout!(text:
-        cairn_allocator_operations { alloc, resize, free, capabilities, name }
-        cairn_allocator { context, operations }
-        cairn_fifo { position, limit, owner, made }
-        cairn_fifo_options { max_bytes, name, any_thread_free, out_of_memory,
-            out_of_memory_context }
-        cairn_fifo_stats { segment_bytes, returned_bytes }
-        cairn_mallinfo { arena, keepcost }
-        cairn_mallinfo2 { arena, keepcost }
-        cairn_persist_options { flags, tracking, address, size_bytes, capacity_bytes, log_bytes,
-            why }
-        cairn_persist_stats { address, moved, tracking, size_bytes, used_blocks, last_commit,
-            syncs, error }
-        cairn_offset { distance }
-        cairn_pool_options { name, max_objects, shared, out_of_memory, out_of_memory_context }
-        cairn_pool_stats { name, object_bytes, slab_bytes }
-        cairn_pool_view { top, limit, inverse, numbers, recent }
-        cairn_ring { position, limit, owner }
-        cairn_frame { chunk, index, generation }
-        cairn_checkpoint { chunk, position, sealed, opened, open }
-        cairn_ring_options { max_bytes, name, out_of_memory, out_of_memory_context }
-        cairn_ring_stats { chunk_bytes, spare_bytes, sealed, chunks }
-        cairn_stack_frame { previous, serial }
-        cairn_mark { frame, serial }
-        cairn_stack { position, limit, frame, owner, serial, inside }
-        cairn_stack_options { reserve_bytes, max_bytes, name, buffer, buffer_bytes, fixed,
-            out_of_memory, out_of_memory_context }
-        cairn_stack_stats { used_bytes, resident_bytes, reserved_bytes, blocks, frames }
-        cairn_heap_stats { allocated_bytes, sampled_blocks, thread_heaps, purged_bytes,
-            remap_calls }
-        cairn_heap_class_stats { block_bytes, slab_bytes }
-        cairn_heap_thread_stats { heap, is_current, is_orphan, live_blocks, slab_bytes }
-        cairn_tlsf_stats { total_bytes, largest_request_bytes, regions }
-    );
-    constants!(text:
-        CAIRN_VERSION_MAJOR CAIRN_VERSION_MINOR CAIRN_VERSION_PATCH CAIRN_CAN_FREE
-        CAIRN_CAN_RESIZE CAIRN_FREES_TOGETHER CAIRN_ANY_THREAD CAIRN_ANY_THREAD_FREE
-        CAIRN_ONE_SIZE CAIRN_PAGES_ZERO CAIRN_PAGES_HUGE CAIRN_PAGES_POPULATE
-        CAIRN_PERSIST_CREATE CAIRN_PERSIST_READ_ONLY CAIRN_PERSIST_FIXED
-        CAIRN_PERSIST_WRITERS_PAUSE CAIRN_PERSIST_CHECK CAIRN_PERSIST_AUTO
-        CAIRN_PERSIST_PROTECT CAIRN_POOL_RECENT CAIRN_STACK_INLINE_ALIGN
-        CAIRN_STACK_LIMIT_GRANULE CAIRN_STACK_PUSH_TICK CAIRN_TLSF_BLOCK_LEAST_BYTES
-        CAIRN_TLSF_NEW_BYTES
-    );
+    include!("layout/fields.rs");
     let done = compile(&text);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
