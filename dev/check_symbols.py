@@ -4,8 +4,9 @@
 usage: check_symbols.py BUILD [--update]
 
 dev/symbols/libcairn lists the prefixed names, which every library exports; dev/symbols/names
-those of libc and C++ that libcairn-malloc adds. --update writes the lists from the build, so that
-a change of the interface shows in the history.
+those of libc and C++ that libcairn-malloc adds. The former have a version (src/front/cairn.map),
+the latter none, or a program's malloc would pass by them. --update writes the lists from the build,
+so that a change of the interface shows in the history.
 """
 
 import pathlib
@@ -15,10 +16,22 @@ import sys
 LISTS = pathlib.Path(__file__).resolve().parent / "symbols"
 
 
-def exported(library):
+def table(library):
+    """(name, version or nothing) of each exported name."""
     text = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", str(library)],
                           check=True, stdout=subprocess.PIPE, text=True).stdout
-    return {line.split()[0].split("@")[0] for line in text.splitlines() if line.split()[1] != "A"}
+    words = [line.split() for line in text.splitlines()]
+    return [name.partition("@")[::2] for name, kind, *_ in words if kind != "A"]
+
+
+def exported(library):
+    return {name for name, _ in table(library)}
+
+
+def wrong_versions(library):
+    for name, version in table(library):
+        if name.startswith("cairn_") != bool(version):
+            yield f"{name} has {'a' if version else 'no'} version"
 
 
 def differences(library, expected, actual):
@@ -58,6 +71,8 @@ def main(arguments):
                 continue  # this build has no hardened libraries
             for problem, where in differences(library, expected, exported(build / library)):
                 problems.setdefault(problem, []).append(where)
+            for problem in wrong_versions(build / library):
+                problems.setdefault(problem, []).append(library)
     for problem, libraries in problems.items():
         print(f"{problem}: {', '.join(libraries)}")
     if problems:

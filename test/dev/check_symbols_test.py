@@ -26,9 +26,12 @@ class CheckSymbolsTest(unittest.TestCase):
                      "int free_it(void) { return 2; }", "static int hidden = 3;")
         self.assertEqual(self.check("--update"), (0, ""))
 
-    def library(self, name, *lines):
+    def library(self, name, *lines, versioned="cairn_*"):
+        script = self.build / "map"
+        script.write_text(f"CAIRN_0.1 {{ global: {versioned}; }};")
         subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o",
-                        str(self.build / name)], input="\n".join(lines), text=True, check=True)
+                        str(self.build / name), f"-Wl,--version-script={script}"],
+                       input="\n".join(lines), text=True, check=True)
 
     def check(self, *arguments):
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -39,6 +42,13 @@ class CheckSymbolsTest(unittest.TestCase):
         self.assertEqual((self.build / "lists" / "libcairn").read_text(), "cairn_a\n")
         self.assertEqual((self.build / "lists" / "names").read_text(), "free_it\n")
         self.assertEqual(self.check(), (0, ""))
+
+    def test_versions(self):
+        names = ("int cairn_a(void) { return 1; }", "int free_it(void) { return 2; }")
+        self.library("libcairn-malloc.so", *names, versioned="cairn_*; free_it")
+        self.assertIn("free_it has a version: libcairn-malloc.so", self.check()[1])
+        self.library("libcairn-malloc.so", *names, versioned="cairn_b")
+        self.assertIn("cairn_a has no version: libcairn-malloc.so", self.check()[1])
 
     def test_name_too_many(self):
         self.library("libcairn.so", "int cairn_a, helper;")
