@@ -63,6 +63,25 @@ int os_file_path(int file, char *path, size_t capacity_bytes)
     return (size_t)length == capacity_bytes - 1 ? -ENAMETOOLONG : (int)length;
 }
 
+int os_path_absolute(const char *path, char *to, size_t capacity_bytes)
+{
+    char target[1];
+    if (!kernel_failed(kernel_call(SYS_readlinkat, AT_FDCWD, (long)path, (long)target,
+                                   (long)sizeof target, 0, 0)))
+        return -ELOOP;
+    size_t used = 0;
+    if (path[0] != '/') {
+        long length = kernel_call(SYS_getcwd, (long)to, (long)capacity_bytes, 0, 0, 0, 0);
+        if (kernel_failed(length))
+            return length == -ERANGE ? -ENAMETOOLONG : (int)length;
+        used = (size_t)length - 1; /* it counts the final 0 */
+        if (to[0] != '/')
+            return -ENOENT; /* a folder that this process does not see */
+    }
+    used += format_text(to + used, capacity_bytes - used, "%s%s", path[0] == '/' ? "" : "/", path);
+    return used + 1 >= capacity_bytes ? -ENAMETOOLONG : (int)used; /* maybe cut */
+}
+
 int os_file_lock(int file, bool exclusive)
 {
     int error;

@@ -117,6 +117,8 @@ enum os_file_mode { OS_FILE_READ, OS_FILE_WRITE, OS_FILE_CREATE, OS_FILE_NEW };
 int os_file_open(const char *path, enum os_file_mode mode);
 void os_file_close(int file);                                  /* -1 is ignored */
 int os_file_path(int file, char *path, size_t capacity_bytes); /* absolute; its length */
+/* The same by the name alone, where /proc is not mounted; -ELOOP: it is a symbolic link. */
+int os_path_absolute(const char *path, char *to, size_t capacity_bytes);
 int os_file_lock(int file, bool exclusive); /* until it is closed; -EBUSY: another has it */
 bool os_file_is_nameless(int file);         /* removed, or another one was renamed over it */
 int64_t os_file_size(int file);

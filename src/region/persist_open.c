@@ -136,6 +136,17 @@ static int open_for_reading(struct cairn_persist *heap, const char **why)
     return error;
 }
 
+/* The names of the logs come from the file's own: by a link they would be others. */
+static int find_path(struct cairn_persist *heap, const char *path, const char **why)
+{
+    int length = os_file_path(heap->file, heap->path, sizeof heap->path);
+    if (length == -ENOENT)
+        length = os_path_absolute(path, heap->path, sizeof heap->path);
+    if (length == -ELOOP)
+        *why = "a heap is opened by a symbolic link only where /proc is mounted";
+    return length < 0 ? length : 0;
+}
+
 static int open_heap(struct cairn_persist *heap, const char *path,
                      const struct cairn_persist_options *options, const char **why)
 {
@@ -144,8 +155,9 @@ static int open_heap(struct cairn_persist *heap, const char *path,
     heap->file = files_open(path, options, size);
     if (heap->file < 0)
         return heap->file;
-    int length = os_file_path(heap->file, heap->path, sizeof heap->path);
-    int error = length < 0 ? length : header_read(heap->file, &heap->header, why);
+    int error = find_path(heap, path, why);
+    if (error == 0)
+        error = header_read(heap->file, &heap->header, why);
     uint64_t data_bytes = heap->header.data_bytes;
     if (error == 0 && (data_bytes == 0 || data_bytes % UNIT_BYTES != 0)) {
         *why = "the heap's header makes no sense";

@@ -5,6 +5,7 @@
 // child's own, where that is allowed, or the directory CAIRN_PERSIST_FULL, on a file system that
 // may be filled (dev/prove-persist-places). CAIRN_PERSIST_LIVE_MIB: live of 64 GiB (default 16).
 
+#include "model/persist_places.h"
 #include "region/persist_slots.h"
 
 #include <fcntl.h>
@@ -20,12 +21,12 @@
 #include <sys/wait.h>
 
 #include <cstddef>
-#include <functional>
 
 namespace
 {
 
 using namespace persist;
+using namespace places;
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kAddressSanitizer = true;
@@ -34,87 +35,6 @@ constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
 #else
 constexpr bool kAddressSanitizer = false;
 #endif
-
-// What the child says: nothing, a fault, or "skip: " and why.
-std::string apart(const std::function<std::string()> &work)
-{
-    int ends[2];
-    if (pipe(ends) != 0)
-        return "no pipe";
-    const pid_t child = fork();
-    if (child == 0) {
-        const std::string said = work();
-        const ssize_t put = write(ends[1], said.data(), said.size());
-        _exit(put == static_cast<ssize_t>(said.size()) ? 0 : 1);
-    }
-    close(ends[1]);
-    std::string said;
-    char bytes[256];
-    for (ssize_t got; (got = read(ends[0], bytes, sizeof bytes)) > 0;)
-        said.append(bytes, static_cast<size_t>(got));
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (WIFSIGNALED(status))
-        said += " ended by signal " + std::to_string(WTERMSIG(status));
-    return said;
-}
-
-#define EXPECT_APART(...)                                                                          \
-    do {                                                                                           \
-        const std::string said = apart(__VA_ARGS__);                                               \
-        if (said.compare(0, 6, "skip: ") == 0)                                                     \
-            GTEST_SKIP() << said.substr(6);                                                        \
-        EXPECT_EQ(said, "");                                                                       \
-    } while (false)
-
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            return std::string("line ") + std::to_string(__LINE__) + ": " #condition + ", " +      \
-                   strerror(errno);                                                                \
-    } while (false)
-
-// A tmpfs of the child's own over the directory; "" or why not.
-std::string mount_small(const std::string &path, const char *size)
-{
-    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
-        return "skip: no mount namespace of its own";
-    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount("none", path.c_str(), "tmpfs", 0, size) != 0)
-        return "skip: nothing can be mounted";
-    return "";
-}
-
-// A file that takes all the room but about so much.
-class Filler
-{
-  public:
-    explicit Filler(const std::string &path) : path_(path) {}
-    void leave(size_t bytes)
-    {
-        unlink(path_.c_str());
-        const int file = open(path_.c_str(), O_RDWR | O_CREAT, 0600);
-        const std::string block(65536, 'f');
-        off_t size = 0;
-        for (ssize_t put; (put = pwrite(file, block.data(), block.size(), size)) > 0;)
-            size += put;
-        sync_file(file);
-        if (bytes > 0 && ftruncate(file, std::max<off_t>(0, size - static_cast<off_t>(bytes))) != 0)
-            abort();
-        sync_file(file);
-        close(file);
-    }
-    void go() { unlink(path_.c_str()); }
-
-  private:
-    static void sync_file(int file)
-    {
-        if (fsync(file) != 0) // the file system may find only now that it is full
-            errno = 0;
-    }
-    std::string path_;
-};
 
 Options small_options()
 {
@@ -289,6 +209,31 @@ TEST(PersistPlaces, AFileForReadingOnly)
         heap = open_heap(directory.file(), Options().only(CAIRN_PERSIST_READ_ONLY));
         REQUIRE(heap != nullptr && check(heap).empty());
         return cairn_persist_close(heap) == 0 ? "" : "close";
+    });
+}
+
+// The path of a file comes from /proc, where that is mounted.
+TEST(PersistPlaces, ASystemWithoutProc)
+{
+    Directory directory;
+    EXPECT_APART([&]() -> std::string {
+        if (const std::string refused = mount_small("/proc", "size=64k"); !refused.empty())
+            return refused;
+        cairn_persist *heap = open_heap(directory.file());
+        REQUIRE(heap != nullptr && cairn_persist_commit(heap) == 0);
+        REQUIRE(cairn_persist_close(heap) == 0);
+        REQUIRE(chdir(directory.file(".").c_str()) == 0);
+        const std::string name = directory.file().substr(directory.file().rfind('/') + 1);
+        heap = open_heap(name);
+        REQUIRE(heap != nullptr && check(heap).empty());
+        REQUIRE(cairn_persist_close(heap) == 0);
+        const char *why = nullptr;
+        REQUIRE(symlink(name.c_str(), "link") == 0);
+        REQUIRE(open_heap("link", Options(), &why) == nullptr && errno == ELOOP);
+        REQUIRE(unlink("link") == 0);
+        return std::string(why) == "a heap is opened by a symbolic link only where /proc is mounted"
+                   ? ""
+                   : why;
     });
 }
 

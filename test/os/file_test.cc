@@ -69,6 +69,18 @@ TEST_F(File, OpensAsAsked)
     EXPECT_GT(os_file_path(created, path, sizeof path), 0);
     EXPECT_EQ(std::string(path), std::filesystem::canonical(path_ + "2").string());
     EXPECT_EQ(os_file_path(created, path, 5), -ENAMETOOLONG);
+    const int length = os_path_absolute((path_ + "2").c_str(), path, sizeof path);
+    EXPECT_EQ(std::string(path), path_ + "2");
+    EXPECT_EQ(os_path_absolute((path_ + "2").c_str(), path, static_cast<size_t>(length) + 2),
+              length);
+    EXPECT_EQ(os_path_absolute((path_ + "2").c_str(), path, static_cast<size_t>(length) + 1),
+              -ENAMETOOLONG);
+    EXPECT_GT(os_path_absolute("some/file", path, sizeof path), 0);
+    EXPECT_EQ(std::string(path), (std::filesystem::current_path() / "some/file").string());
+    EXPECT_EQ(os_path_absolute("some/file", path, 3), -ENAMETOOLONG);
+    ASSERT_EQ(symlink("2", (path_ + "3").c_str()), 0);
+    EXPECT_EQ(os_path_absolute((path_ + "3").c_str(), path, sizeof path), -ELOOP);
+    unlink((path_ + "3").c_str());
     os_file_close(created);
     os_file_close(-1);
 }
