@@ -5,7 +5,11 @@ import fnmatch
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
+import sysconfig
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -102,6 +106,24 @@ class DebianTest(unittest.TestCase):
             self.assertTrue(package.endswith(number), package)
             for name in names:
                 self.assertEqual(debian_symbols.soname(BUILD / f"{name}.so"), f"{name}.so.{number}")
+
+    def test_the_tool_takes_the_library_of_this_machine(self):
+        # It has only the name with the number there, and other machines' folders come first.
+        multiarch = sysconfig.get_config_var("MULTIARCH")
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = pathlib.Path(folder)
+            shutil.copytree(PREFIX / "share/cairn", prefix / "share/cairn")
+            for name in (multiarch, "aaa-linux-gnu"):
+                (prefix / "lib" / name).mkdir(parents=True)
+                (prefix / "lib" / name / f"libcairn-malloc.so.{files.ABI}").touch()
+            question = ("from cairn import errors, files; print(files.malloc_library())\n"
+                        "try: files.malloc_library(hardened=True)\n"
+                        "except errors.UserError as error: print(error)")
+            said = subprocess.run(["/usr/bin/python3", "-B", "-c", question], text=True, check=True,
+                                  env={**os.environ, "PYTHONPATH": str(prefix / "share/cairn")},
+                                  stdout=subprocess.PIPE).stdout.splitlines()
+            self.assertEqual(said[0], str(prefix / "lib" / multiarch / "libcairn-malloc.so.1"))
+            self.assertIn("libcairn-malloc-hardened1", said[1])
 
 
 if __name__ == "__main__":
