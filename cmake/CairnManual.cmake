@@ -36,7 +36,7 @@ install(FILES ${completion}/fish
 
 # The manual pages, where what makes them is there: Debian's python3-click-man and lowdown.
 find_program(CAIRN_LOWDOWN lowdown)
-execute_process(COMMAND /usr/bin/python3 -c "import click_man.core, typer"
+execute_process(COMMAND /usr/bin/python3 -c "import click_man.man, typer"
   RESULT_VARIABLE no_click_man OUTPUT_QUIET ERROR_QUIET)
 if(no_click_man OR NOT CAIRN_LOWDOWN)
   message(STATUS "No manual pages: they need python3-click-man and lowdown")

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 
-import click_man.core
+import click
 import typer
+from click_man.man import ManPage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -68,16 +69,34 @@ def write_document(directory, page, document, what):
     write(directory / f"{page}.7", head + made)
 
 
+def write_command(directory, context):
+    """The page of a command and those of its own commands. What click-man has for this needs
+    distutils, which Python 3.12 and later do not have."""
+    command = context.command
+    commands = getattr(command, "commands", {})
+    page = ManPage(context.command_path)
+    page.version, page.date = VERSION, day()
+    page.short_help, page.description = command.get_short_help_str(), command.help
+    page.synopsis = " ".join(command.collect_usage_pieces(context))
+    records = [parameter.get_help_record(context) for parameter in command.params
+               if isinstance(parameter, click.Option)]
+    # Newer ones of typer escape the brackets for rich.
+    page.options = [(words, text.replace("\\[", "[")) for words, text in filter(None, records)]
+    page.commands = [(name, one.get_short_help_str()) for name, one in commands.items()]
+    write(directory / f"{context.command_path.replace(' ', '-')}.1",
+          str(page).replace("COMMAND<?>", "COMMAND..."))
+    for name, one in commands.items():
+        if not one.hidden:
+            write_command(directory, click.Context(one, info_name=name, parent=context))
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     commands, documents = (pathlib.Path(sys.argv[1], name) for name in ("man1", "man7"))
     for directory in (commands, documents):
         directory.mkdir(parents=True, exist_ok=True)
-    click_man.core.write_man_pages("cairn", typer.main.get_command(cli.app), version=VERSION,
-                                   target_dir=str(commands))
-    for page in commands.glob("*.1"):
-        write(page, page.read_text().replace("COMMAND<?>", "COMMAND..."))
+    write_command(commands, click.Context(typer.main.get_command(cli.app), info_name="cairn"))
     for entry in DOCUMENTS:
         write_document(documents, *entry)
 

@@ -101,7 +101,7 @@ def _contents(prefix, version_name):
                   for path in (prefix / "libexec/cairn").iterdir()})
     for name in LIBRARIES:
         found[f"cairn/native/{name}"] = next(prefix.glob(f"lib*/**/{name}")).resolve()
-    for folder in ("man", "bash-completion", "zsh", "fish"):
+    for folder in ("man/man1", "man/man7", "bash-completion", "zsh", "fish"):
         for path in (prefix / "share" / folder).rglob("*"):
             if path.is_file():
                 found[f"{version_name}.data/data/{path.relative_to(prefix)}"] = path

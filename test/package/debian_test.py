@@ -25,7 +25,8 @@ DEBIAN = ROOT / "packaging" / "debian"
 FOLDERS = ((r"^lib(64)?/", "lib/ARCHITECTURE/"),
            (r"/zsh/site-functions/", "/zsh/vendor-completions/"))
 # What is made only where click-man, lowdown and typer are.
-OPTIONAL = ("usr/share/man", "usr/share/zsh", "usr/share/fish", "usr/share/bash-completion")
+OPTIONAL = ("usr/share/man/man1", "usr/share/man/man7", "usr/share/zsh", "usr/share/fish",
+            "usr/share/bash-completion")
 
 
 def installed():
