@@ -67,7 +67,8 @@ prove-packages: packages-prove-packages
 crates:
 	@dev/make-crates
 
-install: build
+install: configure packages-run
+	cmake --build $(BUILD) -j $(JOBS) --target installed
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
