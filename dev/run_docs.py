@@ -112,8 +112,7 @@ class Scratch:
             program = self.folder / "bin" / name
             program.write_text(f"#!/bin/bash\n{text}\n")
             program.chmod(0o755)
-        if not source:
-            (self.home / "program.c").write_text(OWN_SOURCE)
+        (self.home / "program.c").write_text(OWN_SOURCE)
         library = next(self.prefix.glob("lib/**/libcairn-malloc-hardened-light.so"),
                        next(self.prefix.glob("lib/**/libcairn-malloc.so"), None))
         if library is None:
