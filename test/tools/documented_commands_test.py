@@ -17,7 +17,8 @@ from doc_blocks import FENCE, blocks, pages  # pylint: disable=wrong-import-posi
 
 # Where the options of a command are listed.
 PAGES = {"run": "RUN.md", "bench": "BENCHMARKS.md", "inspect": "SEEING.md", "stats": "SEEING.md",
-         "persist": "PERSIST-COMMAND.md", "matrix": "SECURITY.md"}
+         "persist": "PERSIST-COMMAND.md", "matrix": "SECURITY.md",
+         "leaks": "LEAKS.md"}
 APP = typer.main.get_command(cli.app)
 
 
@@ -40,7 +41,7 @@ def shown_commands(text):
     codes += re.findall(r"`([^`]+)`", FENCE.sub("", text))
     for code in codes:
         for line in code.replace("\\\n", " ").splitlines():
-            for found in re.findall(r"(?:^|[\s(/])cairn ((?!cairn)[a-z-][^|;&)]*)", line):
+            for found in re.findall(r"(?:^|(?<!from)[\s(/])cairn ((?!cairn)[a-z-][^|;&)]*)", line):
                 yield found.split(" -- ")[0].split(" # ")[0].rstrip("…")
 
 
