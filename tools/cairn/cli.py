@@ -7,7 +7,7 @@ import traceback
 import typer
 
 from cairn import (VERSION, bench_command, inspect_command, leaks_command, matrix_command,
-                   persist_command, run_command, stats_command)
+                   persist_command, profile_command, run_command, stats_command)
 from cairn.console import note, out
 from cairn.errors import UserError, listen_to_signals, os_sentence
 
@@ -38,6 +38,7 @@ app.command()(inspect_command.inspect)
 app.command()(leaks_command.leaks)
 app.command()(stats_command.stats)
 app.add_typer(persist_command.app, name="persist")
+app.add_typer(profile_command.app, name="profile")
 
 
 def _close_stdout():

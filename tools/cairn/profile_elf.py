@@ -1,0 +1,99 @@
+"""What the reader of a profile needs of an ELF file: its build id, and functions by address."""
+
+import bisect
+import struct
+
+SYMBOL_TABLE, DYNAMIC_SYMBOLS, NOTE_SEGMENT, LOAD_SEGMENT = 2, 11, 4, 1
+FUNCTION, INDIRECT_FUNCTION = 2, 10
+BUILD_ID_NOTE = 3
+
+
+def _name(strings, at):
+    return strings[at:strings.index(b"\0", at)].decode(errors="backslashreplace")
+
+
+def _build_id(notes):
+    at = 0
+    while at + 12 <= len(notes):
+        name_bytes, text_bytes, kind = struct.unpack_from("<3I", notes, at)
+        text = at + 12 + (name_bytes + 3) // 4 * 4
+        if kind == BUILD_ID_NOTE and notes[at + 12:at + 16] == b"GNU\0":
+            return notes[text:text + text_bytes].hex()
+        at = text + (text_bytes + 3) // 4 * 4
+    return ""
+
+
+class Elf:
+    """A 64-bit little-endian ELF file, whole in memory. ValueError where it is none, or damaged."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(path, "rb") as file:
+            self._bytes = file.read()
+        if self._bytes[:6] != b"\x7fELF\x02\x01":
+            raise ValueError("no 64-bit ELF file")
+        try:
+            self._read_heads()
+            self.build_id = self._find_build_id()
+            self._read_functions()
+        except (struct.error, IndexError) as error:
+            raise ValueError("damaged") from error
+        del self._bytes
+
+    def _read_heads(self):
+        (head_at, section_at, _, _, head_bytes, heads, section_bytes, sections,
+         _) = struct.unpack_from("<QQIHHHHHH", self._bytes, 0x20)
+        self._heads = [struct.unpack_from("<IIQQQQQQ", self._bytes, head_at + i * head_bytes)
+                       for i in range(heads)]
+        self._sections = [struct.unpack_from("<IIQQQQIIQQ", self._bytes,
+                                             section_at + i * section_bytes)
+                          for i in range(sections)] if section_at else []
+        names = (self._sections[struct.unpack_from("<H", self._bytes, 0x3e)[0]]
+                 if self._sections else None)
+        text = self._bytes[names[4]:names[4] + names[5]] if names else b""
+        self.section_names = {_name(text, section[0]) for section in self._sections if text}
+        self._loads = [(offset, size, address) for kind, _, offset, address, _, size, _, _
+                       in self._heads if kind == LOAD_SEGMENT]
+
+    def _find_build_id(self):
+        for kind, _, offset, _, _, size, _, _ in self._heads:
+            if kind == NOTE_SEGMENT:
+                found = _build_id(self._bytes[offset:offset + size])
+                if found:
+                    return found
+        return ""
+
+    def _read_functions(self):
+        functions = {}
+        for wanted in (DYNAMIC_SYMBOLS, SYMBOL_TABLE):  # the latter has all, and wins
+            for _, kind, _, _, offset, size, link, _, _, entry_bytes in self._sections:
+                if kind != wanted or not entry_bytes:
+                    continue
+                strings = self._sections[link]
+                text = self._bytes[strings[4]:strings[4] + strings[5]]
+                for name, info, _, section, value, length in struct.iter_unpack(
+                        "<IBBHQQ", self._bytes[offset:offset + size // 24 * 24]):
+                    if info & 15 in (FUNCTION, INDIRECT_FUNCTION) and section and value:
+                        functions[value] = (length, _name(text, name))
+        self._starts = sorted(functions)
+        self._functions = functions
+
+    @property
+    def has_lines(self):
+        return bool({".debug_info", ".zdebug_info"} & self.section_names)
+
+    def address_of_offset(self, offset):
+        """The address in the file's own terms of an offset in the file; None: it is not loaded."""
+        for start, size, address in self._loads:
+            if start <= offset < start + size:
+                return offset - start + address
+        return None
+
+    def function_of(self, address):
+        """The name of the function there; None where no symbol says it."""
+        at = bisect.bisect_right(self._starts, address) - 1
+        if at < 0:
+            return None
+        start = self._starts[at]
+        length, name = self._functions[start]
+        return name if address < start + length or length == 0 else None

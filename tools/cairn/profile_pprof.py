@@ -1,0 +1,150 @@
+"""A profile as others' tools have it: pprof's profile.proto, speedscope, folded stacks.
+
+profile.proto: https://github.com/google/pprof/blob/main/proto/profile.proto. Written by hand: a
+message is a row of fields, each a key (number and kind) and a varint or bytes with their length.
+"""
+
+import gzip
+import json
+import time
+
+
+
+def _varint(value):
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class _Message:
+    def __init__(self):
+        self.bytes = bytearray()
+
+    def number(self, field, value):
+        if value:
+            self.bytes += _varint(field << 3) + _varint(value)
+        return self
+
+    def data(self, field, value):
+        self.bytes += _varint(field << 3 | 2) + _varint(len(value)) + value
+        return self
+
+    def message(self, field, other):
+        return self.data(field, bytes(other.bytes))
+
+    def packed(self, field, values):
+        return self.data(field, b"".join(_varint(value) for value in values))
+
+
+class _Numbers:
+    """Things by the number that they are given when they come first."""
+
+    def __init__(self, first):
+        self._numbers = {}
+        self._first = first
+
+    def __call__(self, thing):
+        return self._numbers.setdefault(thing, len(self._numbers) + self._first)
+
+    def items(self):
+        return self._numbers.items()
+
+
+TYPES = (("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"),
+         ("inuse_space", "bytes"))
+
+
+class _Pprof:
+    def __init__(self, profile, symbols):
+        self.profile, self.symbols = profile, symbols
+        self.text = _Numbers(0)
+        self.text("")
+        self.functions = _Numbers(1)
+        self.locations = _Numbers(1)
+        # The program itself comes first.
+        self.maps = sorted(profile.maps, key=lambda each: (
+            each.path.rsplit("/", 1)[-1] != profile.program, each.start))
+
+    def _type(self, name, unit):
+        return _Message().number(1, self.text(name)).number(2, self.text(unit))
+
+    def _mapping(self, number, place):
+        return (_Message().number(1, number).number(2, place.start).number(3, place.end)
+                .number(4, place.offset).number(5, self.text(place.path))
+                .number(6, self.text(place.build_id)).number(7, 1).number(8, 1).number(9, 1)
+                .number(10, 1))
+
+    def _location(self, number, address):
+        place = self.profile.map_of(address - 1)
+        message = _Message().number(1, number)
+        if place is not None:
+            message.number(2, self.maps.index(place) + 1)
+        message.number(3, address - 1)
+        for frame in self.symbols.at(address):
+            function = self.functions((frame.function, frame.file))
+            message.message(4, _Message().number(1, function).number(2, frame.line))
+        return message
+
+    def encode(self):
+        whole = _Message()
+        for name, unit in TYPES:
+            whole.message(1, self._type(name, unit))
+        for site in self.profile.sites:
+            values = (round(site.allocated.objects), site.allocated.bytes,
+                      round(site.live.objects), site.live.bytes)
+            ids = [self.locations(address) for address in site.frames]
+            whole.message(2, _Message().packed(1, ids).packed(2, values))
+        for number, place in enumerate(self.maps, 1):
+            whole.message(3, self._mapping(number, place))
+        for address, number in self.locations.items():
+            whole.message(4, self._location(number, address))
+        for (name, file), number in self.functions.items():
+            whole.message(5, _Message().number(1, number).number(2, self.text(name))
+                          .number(3, self.text(name)).number(4, self.text(file)))
+        comment = self.text(f"Cairn {self.profile.version}, process {self.profile.pid}")
+        period, default = self._type("space", "bytes"), self.text("inuse_space")
+        for text, _ in self.text.items():
+            whole.data(6, text.encode(errors="backslashreplace"))
+        whole.number(9, time.time_ns()).message(11, period).number(12, self.profile.interval)
+        return bytes(whole.packed(13, [comment]).number(14, default).bytes)
+
+
+def pprof(profile, symbols):
+    """profile.proto, compressed as its readers expect it."""
+    return gzip.compress(_Pprof(profile, symbols).encode(), mtime=0)
+
+
+def stacks(profile, symbols, live):
+    """[(frames outermost first, Sums)] of what is not 0, the largest first."""
+    rows = [([str(frame) for frame in reversed(symbols.stack(site.frames))],
+             site.live if live else site.allocated) for site in profile.sites]
+    return sorted((row for row in rows if row[1].bytes), key=lambda row: -row[1].bytes)
+
+
+def folded(profile, symbols, live):
+    """A stack a line, outermost first, with its bytes: for flamegraph.pl and its kin."""
+    sums = {}
+    for frames, each in stacks(profile, symbols, live):
+        line = ";".join(frame.replace(";", ":") for frame in frames)
+        sums[line] = sums.get(line, 0) + each.bytes
+    return "".join(f"{line} {size}\n" for line, size in sums.items())
+
+
+def speedscope(profile, symbols):
+    """JSON of https://www.speedscope.app/file-format-schema.json: two profiles, in use and all."""
+    numbers = _Numbers(0)
+    shown = []
+    for name, live in (("in use", True), ("allocated", False)):
+        rows = stacks(profile, symbols, live)
+        weights = [each.bytes for _, each in rows]
+        shown.append({"type": "sampled", "name": f"{profile.program}: {name}", "unit": "bytes",
+                      "startValue": 0, "endValue": sum(weights), "weights": weights,
+                      "samples": [[numbers(frame) for frame in frames] for frames, _ in rows]})
+    return json.dumps({"$schema": "https://www.speedscope.app/file-format-schema.json",
+                       "exporter": f"cairn {profile.version}", "name": profile.program,
+                       "activeProfileIndex": 0, "profiles": shown,
+                       "shared": {"frames": [{"name": name} for name, _ in numbers.items()]}})
