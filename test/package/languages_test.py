@@ -78,5 +78,45 @@ class RustTest(unittest.TestCase):
             self.assertIn(f'name = "{crate}"\nversion = "{version()}"\n', lock)
 
 
+class BuildSystemsTest(unittest.TestCase):
+    def setUp(self):
+        self.meson = (PACKAGING / "meson/meson.build").read_text()
+
+    def list_of(self, name):
+        return words(re.search(rf"^{name} = \[(.*?)\]", self.meson, re.S | re.M).group(1))
+
+    def test_mesons_sources_and_flags_are_those_of_cmake(self):
+        self.assertEqual(self.list_of("layers"), cmake_layers())
+        self.assertEqual(self.list_of("names"), cmake_names())
+        self.assertEqual(self.list_of("flags"), cmake_flags())
+
+    def test_mesons_soname_is_that_of_cmake(self):
+        text = (ROOT / "cmake/CairnLibraries.cmake").read_text()
+        abi = re.search(r"set\(CAIRN_ABI (\d+)\)", text).group(1)
+        self.assertIn(f"\nabi = '{abi}'\n", self.meson)
+
+    def test_every_layer_is_a_folder_with_sources(self):
+        folders = {path.parent.name for path in (ROOT / "src").rglob("*.c")}
+        self.assertEqual(sorted(folders), cmake_layers())
+        self.assertEqual({path.parent.parent for path in (ROOT / "src").rglob("*.c")},
+                         {ROOT / "src"})
+
+    def test_the_versions_are_that_of_the_library(self):
+        port = json.loads((PACKAGING / "vcpkg/cairn/vcpkg.json").read_text())
+        self.assertEqual((port["name"], port["version"]), ("cairn", version()))
+        wrap = (PACKAGING / "meson/cairn.wrap").read_text()
+        self.assertIn(f"directory = cairn-{version()}\n", wrap)
+        self.assertIn(f"source_filename = cairn-{version()}.tar.gz\n", wrap)
+
+    def test_the_options_that_recipes_set_are_cmakes(self):
+        text = (ROOT / "CMakeLists.txt").read_text()
+        known = set(re.findall(r"(?:option|set)\((CAIRN_\w+)", text))
+        for recipe in ("conan/conanfile.py", "vcpkg/cairn/portfile.cmake"):
+            text = (PACKAGING / recipe).read_text()
+            used = set(re.findall(r"(?:-D|\b)(CAIRN_[A-Z]+(?:_[A-Z]+)*)\b", text))
+            self.assertEqual(used - known, set(), recipe)
+            self.assertGreater(len(used), 3, recipe)
+
+
 if __name__ == "__main__":
     unittest.main()
