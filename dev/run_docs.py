@@ -238,7 +238,7 @@ def main():
     parser.add_argument("prefix")
     parser.add_argument("pages", nargs="*", type=pathlib.Path)
     parser.add_argument("--long", action="store_true")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     count = faults = 0
     with tempfile.TemporaryDirectory(prefix="cairn-source-") as folder:
         source = clone(folder) if given.long else None
