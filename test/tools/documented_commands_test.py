@@ -18,7 +18,9 @@ from doc_blocks import FENCE, blocks, pages  # pylint: disable=wrong-import-posi
 # Where the options of a command are listed.
 PAGES = {"run": "RUN.md", "bench": "BENCHMARKS.md", "inspect": "SEEING.md", "stats": "SEEING.md",
          "persist": "PERSIST-COMMAND.md", "matrix": "SECURITY.md",
-         "leaks": "LEAKS.md"}
+         "leaks": "LEAKS.md", "profile": "PROFILING.md"}
+# What a group does with a word that is none of its commands.
+OTHERWISE = {"profile": "show"}
 APP = typer.main.get_command(cli.app)
 
 
@@ -54,6 +56,8 @@ def unknown(words):
                 return word
         elif getattr(command, "commands", None) and not before.startswith("--"):
             choices = [command.commands.get(name) for name in word.split("|")]
+            if choices == [None] and command.name in OTHERWISE:
+                choices = [command.commands[OTHERWISE[command.name]]]
             if None in choices:
                 return word
             command = choices[0]
