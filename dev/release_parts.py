@@ -11,10 +11,11 @@ import time
 PLACES = (
     ("tools/cairn/__init__.py", r'VERSION = "'),
     ("packaging/debian/changelog", r"\Acairn \("),
-    ("packaging/meson/meson.build", r"^\s*version: '"),
-    ("packaging/conan/conanfile.py", r'^\s*version = "'),
-    ("packaging/vcpkg/vcpkg.json", r'^\s*"version": "'),
+    ("packaging/meson/cairn.wrap", r"^directory = cairn-"),
+    ("packaging/meson/cairn.wrap", r"^source_filename = cairn-"),
+    ("packaging/vcpkg/cairn/vcpkg.json", r'^\s*"version": "'),
     ("packaging/rust/Cargo.toml", r'^version = "'),
+    ("packaging/rust/cairn-alloc/Cargo.toml", r'^cairn-sys = \{ version = "='),
 )
 HEADER = "include/cairn/api.h"
 NUMBER = r"(\d+\.\d+\.\d+)"
