@@ -74,10 +74,11 @@ class WheelTest(unittest.TestCase):
         self.assertEqual(self.cairn("--version").split()[1], self.wheel.name.split("-")[1])
 
     def test_run_takes_the_libraries_inside(self):
-        for options, name in (((), "Cairn"), (("--hardened",), "Cairn hardened")):
-            said = self.cairn("run", "--rounds", "1", "--warm-up", "0", *options, "--",
-                              "perl", "-e", WORK, "0")
-            self.assertIn(name, said)
+        plain = f"plain={self.library()}"
+        said = self.cairn("run", "--rounds", "1", "--warm-up", "0", "--hardened", "--on", plain,
+                          "--", "perl", "-e", WORK, "0")
+        self.assertIn("Cairn hardened", said)
+        self.assertIn("plain", said)
 
     def test_a_process_is_looked_into(self):
         with subprocess.Popen(["perl", "-e", WORK, "60"], stdout=subprocess.PIPE,
