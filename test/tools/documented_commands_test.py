@@ -21,6 +21,7 @@ PAGES = {"run": "RUN.md", "bench": "BENCHMARKS.md", "inspect": "SEEING.md", "sta
          "leaks": "LEAKS.md", "profile": "PROFILING.md"}
 # What a group does with a word that is none of its commands.
 OTHERWISE = {"profile": "show"}
+COMMAND = re.compile(r"(?:^(?:\$ )?|[;|&(] *|/)cairn ((?!cairn)[a-z-][^|;&)]*)")
 APP = typer.main.get_command(cli.app)
 
 
@@ -43,7 +44,7 @@ def shown_commands(text):
     codes += re.findall(r"`([^`]+)`", FENCE.sub("", text))
     for code in codes:
         for line in code.replace("\\\n", " ").splitlines():
-            for found in re.findall(r"(?:^(?:\$ )?|[;|&(] *|/)cairn ((?!cairn)[a-z-][^|;&)]*)", line):
+            for found in COMMAND.findall(line):
                 yield found.split(" -- ")[0].split(" # ")[0].rstrip("…")
 
 
