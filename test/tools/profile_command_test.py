@@ -1,6 +1,7 @@
 """`cairn profile`: a program whose sites are known, and its forms for other programs."""
 
 import gzip
+import html
 import json
 import os
 import pathlib
@@ -99,6 +100,47 @@ def decode(data, kind="Profile"):
     return found
 
 
+# Run in the page: what a reader does with mouse and keys, and what the page shows then.
+USE_OF_THE_PAGE = """<script>
+const seen = {}, frames = () => [...document.querySelectorAll('#flame div')];
+const named = name => frames().find(box => box.getAttribute('aria-label').startsWith(name));
+const key = (target, name) =>
+  target.dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true, cancelable: true}));
+const rows = () => [...document.querySelectorAll('tbody tr')].map(row => row.cells[0].textContent);
+seen.all = frames().length;
+seen.rows = rows();
+named('keep_large').dispatchEvent(new MouseEvent('mouseover', {bubbles: true}));
+seen.hover = document.getElementById('said').textContent;
+named('keep_large').click();
+seen.zoomed = frames().length;
+seen.width = named('keep_large').style.width;
+key(document.activeElement, 'Escape');
+seen.back = frames().length;
+frames()[0].focus();
+key(document.activeElement, 'ArrowDown');
+seen.down = document.activeElement.getAttribute('aria-level');
+key(document.activeElement, 'ArrowUp');
+seen.up = document.activeElement.getAttribute('aria-level');
+key(document.body, '/');
+seen.search = document.activeElement.id;
+document.activeElement.value = 'keep_small';
+document.activeElement.dispatchEvent(new Event('input'));
+seen.found = document.querySelectorAll('#flame div.found').length;
+seen.foundRows = rows();
+key(document.body, 'Escape');
+document.getElementById('all').click();
+seen.allocated = rows();
+document.querySelectorAll('th button')[0].click();
+seen.sorted = rows();
+seen.requests = performance.getEntriesByType('resource').map(entry => entry.name);
+seen.dark = matchMedia('(prefers-color-scheme: dark)').matches;
+seen.back_color = getComputedStyle(document.body).backgroundColor;
+document.body.innerHTML = '';
+document.body.textContent = 'SEEN' + JSON.stringify(seen) + 'NEES';
+</script>"""
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
 class ProfileTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -111,6 +153,12 @@ class ProfileTest(unittest.TestCase):
                 "CAIRN_OPTIONS": f"profile:{INTERVAL},profile_file:{prefix}"})
         cls.before, = place.glob("small.*.0")
         cls.after, = place.glob("large.*.0")
+        cls.forms = {form: place / f"out.{form}"
+                     for form in ("pprof", "speedscope", "folded", "html")}
+        done = cairn(cls.before, *(word for form, path in cls.forms.items()
+                                   for word in (f"--{form}", path)))
+        if (done.returncode, done.stdout, done.stderr) != (0, "", ""):
+            raise AssertionError(done)
 
     @classmethod
     def tearDownClass(cls):
@@ -154,9 +202,7 @@ class ProfileTest(unittest.TestCase):
         self.assertIn("and ", cairn(self.before, "--top", 1).stdout)
 
     def test_pprof_reads_back_by_the_schema(self):
-        target = self.path("out.pb.gz")
-        self.assertEqual(cairn(self.before, "--pprof", target).returncode, 0)
-        value = decode(gzip.decompress(target.read_bytes()))
+        value = decode(gzip.decompress(self.forms["pprof"].read_bytes()))
         text = value[6]
         self.assertEqual(text[0], "")
         types = [(text[row[1][0]], text[row[2][0]]) for row in value[1]]
@@ -184,16 +230,12 @@ class ProfileTest(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("pprof"), "Go's pprof is not installed")
     def test_pprof_itself_shows_the_sites(self):
-        target = self.path("tool.pb.gz")
-        cairn(self.before, "--pprof", target)
-        done = subprocess.run(["pprof", "-top", "-sample_index=inuse_space", str(target)],
-                              capture_output=True, text=True, check=True)
+        done = subprocess.run(["pprof", "-top", "-sample_index=inuse_space",
+                               str(self.forms["pprof"])], capture_output=True, text=True, check=True)
         self.assertRegex(done.stdout, r"keep_small")
 
     def test_speedscope(self):
-        target = self.path("out.json")
-        self.assertEqual(cairn(self.before, "--speedscope", target).returncode, 0)
-        value = json.loads(target.read_text())
+        value = json.loads(self.forms["speedscope"].read_text())
         names = [frame["name"] for frame in value["shared"]["frames"]]
         for profile in value["profiles"]:
             self.assertEqual(profile["type"], "sampled")
@@ -204,12 +246,55 @@ class ProfileTest(unittest.TestCase):
         self.assertTrue(names[value["profiles"][0]["samples"][0][-1]].startswith("keep_small"))
 
     def test_folded(self):
-        target = self.path("out.folded")
-        self.assertEqual(cairn(self.before, "--folded", target).returncode, 0)
-        lines = target.read_text().splitlines()
+        lines = self.forms["folded"].read_text().splitlines()
         for line in lines:
             self.assertRegex(line, r"^[^;]+(;[^;]+)* \d+$")
         self.assertRegex(lines[0], r";keep_small[^;]* \d+$")
+
+    def test_html_is_one_file(self):
+        text = self.forms["html"].read_text()
+        self.assertLess(len(text), 2 * MIB)
+        self.assertNotRegex(text, r"https?://|@import|<link [^>]*href=.(?!data:)")
+        data = json.loads(re.search(r'id="data">(.*?)</script>', text).group(1))
+
+        def check(node):
+            self.assertLessEqual(sum(child[1] for child in node[5]), node[1])
+            for child in node[5]:
+                check(child)
+        check(data["root"])
+        self.assert_near(data["root"][1], sum(KEPT.values()))
+        self.assertTrue(any(name.startswith("keep_small") for name in data["names"]))
+
+    def use_page(self, *arguments):
+        used = self.path("used.html")
+        text = self.forms["html"].read_text()
+        used.write_text(text.replace("</body>", USE_OF_THE_PAGE + "</body>"))
+        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu",
+                               f"--user-data-dir={self.path('browser')}", *arguments,
+                               "--dump-dom", used.as_uri()], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, check=False, timeout=100)
+        found = re.search(r"SEEN(.*)NEES", done.stdout)
+        self.assertIsNotNone(found, done.stdout[-500:])
+        return json.loads(html.unescape(found.group(1)))
+
+    @unittest.skipUnless(BROWSER, "chromium is not installed")
+    def test_html_in_a_browser(self):
+        seen = self.use_page()
+        self.assertTrue(any(row.startswith("keep_small") for row in seen["rows"]))
+        self.assertFalse(any(row.startswith("waste") for row in seen["rows"]))
+        self.assertRegex(seen["hover"], r"^keep_large.*: 20\.0 MiB, \d\d\.\d %.*keep_large")
+        self.assertLess(seen["zoomed"], seen["all"])
+        self.assertIn("100%", seen["width"])
+        self.assertEqual(seen["back"], seen["all"])
+        self.assertEqual((seen["down"], seen["up"]), ("2", "1"))
+        self.assertEqual(seen["search"], "search")
+        self.assertGreaterEqual(seen["found"], 1)
+        self.assertTrue(all(row.startswith("keep_small") for row in seen["foundRows"]))
+        self.assertTrue(any(row.startswith("waste") for row in seen["allocated"]))
+        self.assertEqual(seen["sorted"], sorted(seen["sorted"], key=str.lower))
+        self.assertEqual(seen["requests"], [])
+        dark = self.use_page("--blink-settings=preferredColorScheme=0")
+        self.assertNotEqual((seen["dark"], seen["back_color"]), (dark["dark"], dark["back_color"]))
 
     def test_diff(self):
         rows = json.loads(cairn("diff", self.before, self.after, "--json").stdout)

@@ -14,6 +14,7 @@ from cairn import files, output, program
 from cairn.console import note, out
 from cairn.errors import UserError, as_sentences
 from cairn.profile_file import read
+from cairn.profile_page import page
 from cairn.profile_pprof import folded, pprof, speedscope
 from cairn.profile_report import differences, print_differences, print_top, to_json
 from cairn.profile_symbols import Symbols
@@ -48,6 +49,7 @@ def _target(option, about):
 
 PPROF = _target("--pprof", "Write pprof's profile.proto, compressed.")
 SPEEDSCOPE = _target("--speedscope", "Write a file for speedscope.app.")
+HTML = _target("--html", "Write one page: flame graph, table, search.")
 FOLDED = _target("--folded", "Write folded stacks, a stack a line, for flame graphs.")
 
 
@@ -56,6 +58,7 @@ def _write_all(profile, symbols, targets, live):
     makers = {
         "--pprof": lambda: pprof(profile, symbols),
         "--speedscope": lambda: speedscope(profile, symbols),
+        "--html": lambda: page(profile, symbols),
         "--folded": lambda: folded(profile, symbols, live),
     }
     for option, path in targets.items():
@@ -81,9 +84,11 @@ def show(
         allocated: bool = ALLOCATED, symbols: Optional[List[pathlib.Path]] = SYMBOLS,
         pprof_file: Optional[pathlib.Path] = PPROF,
         speedscope_file: Optional[pathlib.Path] = SPEEDSCOPE,
-        folded_file: Optional[pathlib.Path] = FOLDED, as_json: bool = JSON):
+        folded_file: Optional[pathlib.Path] = FOLDED,
+        html_file: Optional[pathlib.Path] = HTML, as_json: bool = JSON):
     """The sites of a dump, the largest first; or the dump in another form."""
-    targets = _chosen(pprof=pprof_file, speedscope=speedscope_file, folded=folded_file)
+    targets = _chosen(pprof=pprof_file, speedscope=speedscope_file, folded=folded_file,
+                      html=html_file)
     profile = read(file)
     found = Symbols(profile, symbols or ())
     if _write_all(profile, found, targets, not allocated):
@@ -156,12 +161,14 @@ def run(
         top: int = TOP, depth: int = DEPTH, allocated: bool = ALLOCATED,
         pprof_file: Optional[pathlib.Path] = PPROF,
         speedscope_file: Optional[pathlib.Path] = SPEEDSCOPE,
-        folded_file: Optional[pathlib.Path] = FOLDED, as_json: bool = JSON):
+        folded_file: Optional[pathlib.Path] = FOLDED,
+        html_file: Optional[pathlib.Path] = HTML, as_json: bool = JSON):
     """Run a program with the profiler on, and show what it left.
 
     At the end of a program, what it has not freed is in use. The exit status is the program's.
     """
-    targets = _chosen(pprof=pprof_file, speedscope=speedscope_file, folded=folded_file)
+    targets = _chosen(pprof=pprof_file, speedscope=speedscope_file, folded=folded_file,
+                      html=html_file)
     library = (lib or files.malloc_library(hardened)).resolve()
     program.check_preloadable(command[0], [library])
     with tempfile.TemporaryDirectory(prefix="cairn-profile-") as folder:
