@@ -231,7 +231,8 @@ class ProfileTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("pprof"), "Go's pprof is not installed")
     def test_pprof_itself_shows_the_sites(self):
         done = subprocess.run(["pprof", "-top", "-sample_index=inuse_space",
-                               str(self.forms["pprof"])], capture_output=True, text=True, check=True)
+                               str(self.forms["pprof"])],
+                              capture_output=True, text=True, check=True)
         self.assertRegex(done.stdout, r"keep_small")
 
     def test_speedscope(self):
