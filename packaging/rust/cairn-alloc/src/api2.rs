@@ -2,7 +2,7 @@
 
 use crate::Tlsf;
 #[cfg(feature = "heap")]
-use crate::{Cairn, Pool, Scope, error::dangling};
+use crate::{Cairn, Heap, Pool, Scope, error::dangling, heap::is_plain};
 use allocator_api2::alloc::{AllocError, Allocator};
 #[cfg(feature = "heap")]
 use core::alloc::GlobalAlloc;
@@ -49,6 +49,36 @@ unsafe impl Allocator for Cairn {
         }
         // SAFETY: the caller's promise.
         unsafe { move_block(self, block, old, new) }
+    }
+}
+
+// SAFETY: blocks of the heap, which ends when no container has it or borrows it any more.
+#[cfg(feature = "heap")]
+unsafe impl Allocator for Heap {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        let block = self.alloc_layout(layout).map_err(|_| AllocError)?;
+        Ok(sized(block, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { self.free(block, layout) };
+    }
+
+    unsafe fn grow(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let plain = |layout: Layout| is_plain(layout.size(), layout.align());
+        if old.size() == 0 || !plain(old) || !plain(new) {
+            // SAFETY: the caller's promise.
+            return unsafe { move_block(self, block, old, new) };
+        }
+        // SAFETY: the caller's promise; the size is not 0.
+        let grown = unsafe { self.realloc(block, new.size()) }.ok_or(AllocError)?;
+        Ok(sized(grown, new.size()))
     }
 }
 

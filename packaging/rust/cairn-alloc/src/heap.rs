@@ -31,7 +31,7 @@ pub type HeapStats = sys::cairn_heap_stats;
 pub struct Cairn;
 
 /// Whether `cairn_malloc` gives such blocks: of up to 8 bytes they are aligned to 8, else to 16.
-const fn is_plain(size: usize, align: usize) -> bool {
+pub(crate) const fn is_plain(size: usize, align: usize) -> bool {
     align <= 8 || (align == 16 && size > 8)
 }
 

@@ -3,6 +3,7 @@
 //! | what | for |
 //! |---|---|
 //! | [`Cairn`] | the program's heap, as `#[global_allocator]` |
+//! | [`Heap`] | a heap of its own, with a limit, that ends with all its blocks |
 //! | [`scope()`], [`Stack`] | memory that ends with a scope; a pointer cannot outlive it |
 //! | [`Ring`] | frames made by one thread and released by any, in any order |
 //! | [`Fifo`] | objects that die about in the order in which they were made |
@@ -46,6 +47,8 @@ mod error;
 mod fifo;
 #[cfg(feature = "heap")]
 mod heap;
+#[cfg(feature = "heap")]
+mod heaps;
 pub mod offset;
 #[cfg(feature = "std")]
 pub mod persist;
@@ -68,6 +71,8 @@ pub use error::Error;
 pub use fifo::{Fifo, FifoBox};
 #[cfg(feature = "heap")]
 pub use heap::{Cairn, HeapStats};
+#[cfg(feature = "heap")]
+pub use heaps::{Heap, HeapBox, OwnStats};
 #[cfg(feature = "heap")]
 pub use pool::{Local, Magazine, Pool, PoolBox, Shared};
 #[cfg(feature = "heap")]
