@@ -23,7 +23,7 @@ CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake", 
 C_SUFFIXES = {".c", ".h", ".cc", ".hpp"}
 SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ".rs", ""}
 # The functions that print a line, and which of their arguments is its format.
-PRINTING = {"die": 0, "report": 0, "refuse": 1, "refuse_guarded": 2}
+PRINTING = {"die": 0, "report": 0, "report_error": 0, "refuse": 1, "refuse_guarded": 2}
 CALL = re.compile(rf"\b({'|'.join(PRINTING)})\(")
 LITERALS = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s*"((?:[^"\\]|\\.)*)")*')
 CONVERSION = re.compile(r"%(?:zu|[supxd%])")

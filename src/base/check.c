@@ -1,6 +1,8 @@
-/* Formatting and dying without help: see check.h. No state, any thread, any signal context. */
+/* Formatting and dying without help: see check.h. No state but who receives the lines; any thread,
+ * any signal context. */
 #include "base/check.h"
 
+#include "base/atomic.h"
 #include "base/host.h"
 
 enum { LINE_BYTES = 512 };
@@ -82,20 +84,62 @@ size_t format_text(char *buffer, size_t capacity_bytes, const char *format, ...)
     return length;
 }
 
-void report_list(const char *format, va_list arguments)
+/* Who gets the lines beside stderr, or in its place. */
+static struct {
+    report_function *function; /* atomic */
+    void *context;             /* atomic: written before the function */
+    uintptr_t called_by;       /* atomic: the thread that is within it */
+} receivers[REPORT_KINDS];
+
+void report_to(enum report_kind kind, report_function *function, void *context)
+{
+    store_relaxed(&receivers[kind].context, context);
+    store_release(&receivers[kind].function, function); /* pairs with the acquire in tell */
+}
+
+/* Whether there was somebody to hear it. What he does wrong himself is not told to him. */
+static bool tell(enum report_kind kind, const char *line, size_t length)
+{
+    report_function *function = load_acquire(&receivers[kind].function); /* pairs with report_to */
+    if (likely(function == NULL))
+        return false;
+    uintptr_t self = thread_identity();
+    if (load_relaxed(&receivers[kind].called_by) == self)
+        return false;
+    uintptr_t before = load_relaxed(&receivers[kind].called_by);
+    store_relaxed(&receivers[kind].called_by, self);
+    function(load_relaxed(&receivers[kind].context), line, length);
+    store_relaxed(&receivers[kind].called_by, before);
+    return true;
+}
+
+void report_list(enum report_kind kind, const char *format, va_list arguments)
 {
     char line[LINE_BYTES];
     size_t length = format_text(line, sizeof line, "cairn: ");
     length += format_text_list(line + length, sizeof line - length - 1, format, arguments);
-    line[length++] = '\n';
-    host_write_error(line, length);
+    if (kind == REPORT_LOG && tell(kind, line, length))
+        return;
+    line[length] = '\n';
+    host_write_error(line, length + 1);
+    line[length] = '\0';
+    if (kind == REPORT_ERROR)
+        (void)tell(kind, line, length);
 }
 
 void report(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    report_list(format, arguments);
+    report_list(REPORT_LOG, format, arguments);
+    va_end(arguments);
+}
+
+void report_error(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    report_list(REPORT_ERROR, format, arguments);
     va_end(arguments);
 }
 
@@ -103,7 +147,7 @@ _Noreturn void die(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    report_list(format, arguments);
+    report_list(REPORT_ERROR, format, arguments);
     va_end(arguments);
     host_abort();
 }

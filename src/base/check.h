@@ -15,9 +15,16 @@
 size_t format_text(char *buffer, size_t capacity_bytes, const char *format, ...) print_like(3, 4);
 size_t format_text_list(char *buffer, size_t capacity_bytes, const char *format, va_list arguments);
 
-/* One line "cairn: …" on stderr. */
+/* One line "cairn: …" on stderr: of a fault of the program's, and any other. */
+enum report_kind { REPORT_ERROR, REPORT_LOG, REPORT_KINDS };
+void report_error(const char *format, ...) print_like(1, 2);
 void report(const char *format, ...) print_like(1, 2);
-void report_list(const char *format, va_list arguments);
+void report_list(enum report_kind kind, const char *format, va_list arguments);
+
+/* Who is told errors, too, and gets the other lines instead: include/cairn/callbacks.h. NULL: none.
+ */
+typedef void report_function(void *context, const char *line, size_t length);
+void report_to(enum report_kind kind, report_function *function, void *context);
 
 /* One line "cairn: …" on stderr, then abort: the caller broke the contract of a function. */
 no_return void die(const char *format, ...) print_like(1, 2) cold;

@@ -2,6 +2,7 @@
 #include "front/entry.h"
 
 #include "base/bits.h"
+#include "front/out_of_memory.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -23,6 +24,8 @@ static cold void *no_memory(void)
 void *entry_malloc_slow(size_t size_bytes)
 {
     void *block = malloc_slow(size_bytes);
+    for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
+        block = malloc_slow(size_bytes);
     return likely(block != NULL) ? block : no_memory();
 }
 
@@ -32,6 +35,8 @@ void *entry_calloc(size_t count, size_t size_bytes)
     if (unlikely(__builtin_mul_overflow(count, size_bytes, &total)))
         return no_memory();
     void *block = heap_allocate_zeroed(total);
+    for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(total, &tries);)
+        block = heap_allocate_zeroed(total);
     return likely(block != NULL) ? block : no_memory();
 }
 
@@ -44,6 +49,8 @@ void *entry_realloc(void *pointer, size_t size_bytes)
         return NULL;
     }
     void *block = heap_resize(pointer, size_bytes);
+    for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
+        block = heap_resize(pointer, size_bytes);
     return likely(block != NULL) ? block : no_memory();
 }
 
@@ -61,11 +68,19 @@ void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
         heap_free_sized(pointer, size_bytes, alignment_bytes);
 }
 
+static void *allocate_aligned(size_t size_bytes, size_t alignment_bytes)
+{
+    void *block = heap_allocate_aligned(size_bytes, alignment_bytes);
+    for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
+        block = heap_allocate_aligned(size_bytes, alignment_bytes);
+    return block;
+}
+
 int entry_posix_memalign(void **result, size_t alignment_bytes, size_t size_bytes)
 {
     if (!is_power_of_two(alignment_bytes) || alignment_bytes % sizeof(void *) != 0)
         return EINVAL;
-    void *block = heap_allocate_aligned(size_bytes, alignment_bytes);
+    void *block = allocate_aligned(size_bytes, alignment_bytes);
     if (block == NULL)
         return ENOMEM;
     *result = block;
@@ -94,7 +109,7 @@ void *entry_memalign(size_t alignment_bytes, size_t size_bytes)
         alignment_bytes = 1;
     if (unlikely(!is_power_of_two(alignment_bytes)))
         alignment_bytes = (size_t)2 << highest_bit(alignment_bytes);
-    void *block = heap_allocate_aligned(size_bytes, alignment_bytes);
+    void *block = allocate_aligned(size_bytes, alignment_bytes);
     return likely(block != NULL) ? block : no_memory();
 }
 

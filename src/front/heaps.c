@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "front/entry.h"
+#include "front/out_of_memory.h"
 
 #include <errno.h>
 #include <string.h>
@@ -34,17 +35,10 @@ api int cairn_heap_delete(cairn_heap *heap)
     return 0;
 }
 
-static thread_local_word bool asking; /* this thread is within an out-of-memory function */
-
-static cold bool may_try_again(struct program_heap *program, size_t size)
+static bool may_try_again(const struct program_heap *program, size_t size, int *tries)
 {
-    const struct program_options *options = &program->options;
-    if (options->out_of_memory == NULL || asking)
-        return false;
-    asking = true;
-    bool again = options->out_of_memory(options->context, size);
-    asking = false;
-    return again;
+    const struct memory_asker asker = {program->options.out_of_memory, program->options.context};
+    return memory_asked(&asker, size, tries);
 }
 
 static cold void *no_memory(void)
@@ -57,12 +51,9 @@ static void *get(cairn_heap *heap, size_t size, size_t align)
 {
     struct program_heap *program = program_of_handle(heap);
     void *block = program_allocate(program, size, align);
-    for (int tries = 0; unlikely(block == NULL); tries++) {
-        if (tries == CAIRN_HEAP_TRIES || size > PTRDIFF_MAX || !may_try_again(program, size))
-            return no_memory();
+    for (int tries = 0; unlikely(block == NULL) && may_try_again(program, size, &tries);)
         block = program_allocate(program, size, align);
-    }
-    return block;
+    return likely(block != NULL) ? block : no_memory();
 }
 
 api void *cairn_heap_alloc(cairn_heap *heap, size_t size) { return get(heap, size, 1); }
@@ -116,13 +107,10 @@ api void *cairn_heap_realloc(cairn_heap *heap, void *pointer, size_t size)
     if (unlikely(!is_of(heap, pointer, "realloc")))
         return NULL;
     void *block = heap_resize(pointer, size);
-    for (int tries = 0; unlikely(block == NULL); tries++) {
-        if (tries == CAIRN_HEAP_TRIES || size > PTRDIFF_MAX ||
-            !may_try_again(program_of_handle(heap), size))
-            return no_memory();
+    struct program_heap *program = program_of_handle(heap);
+    for (int tries = 0; unlikely(block == NULL) && may_try_again(program, size, &tries);)
         block = heap_resize(pointer, size);
-    }
-    return block;
+    return likely(block != NULL) ? block : no_memory();
 }
 
 api void *cairn_heap_resize(cairn_heap *heap, void *pointer, size_t size)

@@ -38,7 +38,7 @@ void refuse(const char *operation, const char *format, ...)
     if (before < REPORTS_MAX) {
         va_list arguments;
         va_start(arguments, format);
-        report_list(format, arguments);
+        report_list(REPORT_ERROR, format, arguments);
         va_end(arguments);
     } else if (before == REPORTS_MAX) {
         report("%zu wrong frees were refused; from here on they are only counted", before);

@@ -40,6 +40,13 @@ void heap_start(void)
     pages_start();
 }
 
+void heap_idle(void)
+{
+    if (thread_heap != &no_heap)
+        heap_trim(thread_heap);
+    heaps_tick();
+}
+
 bool heap_release(size_t keep_bytes)
 {
     if (thread_heap != &no_heap)

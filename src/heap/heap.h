@@ -19,7 +19,22 @@ void *heap_resize(void *pointer,
                   size_t size_bytes); /* neither NULL nor 0; the block stays on failure */
 bool heap_resize_in_place(void *pointer, size_t size_bytes); /* likewise; never moves */
 void heap_clear(void *block, size_t size_bytes); /* makes a new block, not sampled, read zero */
-size_t heap_usable_size(const void *pointer);    /* not NULL */
+
+/* Up to `count` blocks, fewer when memory is out: how many. */
+size_t heap_allocate_batch(size_t count, size_t size_bytes, void **blocks);
+void heap_free_batch(size_t count, void *const *blocks); /* NULL is passed over */
+
+/* What a request of so many bytes may ask for as well without taking more memory. */
+size_t heap_good_size(size_t size_bytes);
+
+/* As heap_resize, but bytes from `old_bytes` on read zero, and what is given up, or left behind, is
+ * overwritten with zero. */
+void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes);
+
+/* What this thread's heap keeps without need goes to the pages. */
+void heap_idle(void);
+
+size_t heap_usable_size(const void *pointer); /* not NULL */
 void heap_free_sized(void *pointer, size_t size_bytes,
                      size_t alignment_bytes); /* as asked for when allocated */
 bool heap_release(size_t keep_bytes);         /* gives free memory back; true when some went */

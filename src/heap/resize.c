@@ -6,6 +6,7 @@
 #include "heap/large.h"
 #include "heap/packed.h"
 #include "heap/program_heap.h"
+#include "os/os.h"
 
 #include <string.h>
 
@@ -147,6 +148,65 @@ bool heap_resize_in_place(void *pointer, size_t size_bytes)
     if (config_canaries)
         harden_set_size(span, pointer, size_bytes);
     return true;
+}
+
+size_t heap_good_size(size_t size_bytes)
+{
+    heap_start(); /* for the table */
+    if (config_packed && size_bytes <= PACKED_BYTES)
+        return PACKED_BYTES;
+    if (size_bytes <= MEDIUM_MOST)
+        return size_classes[class_of_request(size_bytes, 1)].size_bytes - CANARY_BYTES;
+    return size_bytes > PTRDIFF_MAX - os_page_size() ? size_bytes
+                                                     : align_up(size_bytes, os_page_size());
+}
+
+/* For what the compiler must not take for a store to memory that nobody reads. */
+static void wipe(void *start, size_t bytes)
+{
+    memset(start, 0, bytes);
+    __asm__ volatile("" : : "r"(start) : "memory");
+}
+
+/* Whether it has the size now. What a large block would give up goes to others, and once it is
+ * wiped nothing may fail: so it shrinks within a page only. */
+static bool resize_zeroed_in_place(struct span *span, char *block, size_t old_bytes,
+                                   size_t size_bytes)
+{
+    if (size_bytes == 0)
+        return false;
+    if (size_bytes < old_bytes) {
+        bool stays = span_is_slab(span)
+                         ? slab_suits(span, size_bytes)
+                         : span->tag != SPAN_GUARDED && size_bytes > MEDIUM_MOST &&
+                               align_up(size_bytes, os_page_size()) == span_block_bytes(span);
+        if (!stays)
+            return false;
+        wipe(block + size_bytes, old_bytes - size_bytes);
+    }
+    if (!heap_resize_in_place(block, size_bytes))
+        return false;
+    if (size_bytes > old_bytes)
+        memset(block + old_bytes, 0, size_bytes - old_bytes);
+    return true;
+}
+
+void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
+{
+    struct span *span = checked_span(pointer, "realloc");
+    if (resize_zeroed_in_place(span, pointer, old_bytes, size_bytes))
+        return pointer;
+    struct program_heap *program = span_program(span);
+    void *block =
+        program ? program_allocate(program, size_bytes, 1) : malloc_fast(size_bytes, malloc_slow);
+    if (block == NULL)
+        return NULL;
+    size_t kept = smaller_of(old_bytes, size_bytes);
+    memcpy(block, pointer, kept);
+    memset((char *)block + kept, 0, size_bytes - kept);
+    wipe(pointer, old_bytes);
+    free_fast(pointer);
+    return block;
 }
 
 size_t heap_usable_size(const void *pointer)

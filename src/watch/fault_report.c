@@ -26,15 +26,15 @@ static bool claim_report(void)
 
 static void print_stack(const char *what, const struct call_stack *stack)
 {
-    report("  %s by thread %u:", what, stack->thread);
+    report_error("  %s by thread %u:", what, stack->thread);
     for (unsigned i = 0; i < stack->depth && i < STACK_FRAMES; i++) {
         uintptr_t base = 0;
         const char *file = os_locate(stack->frames[i], &base);
         if (file)
-            report("    %p %s+%p", (void *)stack->frames[i], file,
-                   (void *)(stack->frames[i] - base));
+            report_error("    %p %s+%p", (void *)stack->frames[i], file,
+                         (void *)(stack->frames[i] - base));
         else
-            report("    %p", (void *)stack->frames[i]);
+            report_error("    %p", (void *)stack->frames[i]);
     }
 }
 
@@ -58,7 +58,7 @@ void refuse_guarded(const char *operation, const struct guarded_slot *slot, cons
     va_end(arguments);
     bool claimed = claim_report();
     if (claimed) {
-        report("%s", line);
+        report_error("%s", line);
         print_stacks(slot, 0);
     }
     refuse_reported(operation);
@@ -80,14 +80,14 @@ bool report_fault(const struct os_fault *fault)
     void *block = span->base;
     ptrdiff_t behind = place.offset - (ptrdiff_t)size;
     if (load_acquire(&place.slot->state) != SLOT_LIVE) /* pairs with the release in free */
-        report("use after free: %s of %p (%zu-byte block at %p)", access, fault->address, size,
-               block);
+        report_error("use after free: %s of %p (%zu-byte block at %p)", access, fault->address,
+                     size, block);
     else if (place.offset < 0)
-        report("underflow: %s of %p, %zu bytes before a %zu-byte block at %p", access,
-               fault->address, (size_t)-place.offset, size, block);
+        report_error("underflow: %s of %p, %zu bytes before a %zu-byte block at %p", access,
+                     fault->address, (size_t)-place.offset, size, block);
     else
-        report("overflow: %s of %p, %zu bytes behind a %zu-byte block at %p", access,
-               fault->address, (size_t)behind, size, block);
+        report_error("overflow: %s of %p, %zu bytes behind a %zu-byte block at %p", access,
+                     fault->address, (size_t)behind, size, block);
     print_stacks(place.slot, fault->instruction);
     return true;
 }
