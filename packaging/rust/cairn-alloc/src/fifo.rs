@@ -27,7 +27,7 @@ use core::ptr::{self, NonNull};
 /// # Ok::<(), cairn_alloc::Error>(())
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// let fifo = cairn_alloc::Fifo::new().unwrap();
 /// std::thread::spawn(move || drop(fifo));   // not Send
 /// ```

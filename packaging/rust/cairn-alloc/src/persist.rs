@@ -84,7 +84,7 @@ pub struct Ticket(sys::cairn_persist_ticket);
 /// come from another heap, or lead to a block that was freed. So reading one is a promise of the
 /// caller's. References borrow the heap, so none of them is left when an abort takes memory back:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0499
 /// # let mut heap = cairn_alloc::persist::OpenOptions::new().open("x").unwrap();
 /// # let place = heap.root::<u64>(c"x").unwrap();
 /// let number = unsafe { heap.get_mut(place) };

@@ -32,13 +32,13 @@ pub enum Shared {}
 /// # Ok::<(), cairn_alloc::Error>(())
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0597
 /// let kept = { let pool = cairn_alloc::Pool::new().unwrap(); pool.get(1).unwrap() };
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// let pool = cairn_alloc::Pool::new().unwrap();   // Local: not for two threads at once
-/// std::thread::scope(|threads| { threads.spawn(|| pool.get(1)); });
+/// std::thread::scope(|threads| { threads.spawn(|| drop(pool.get(1))); });
 /// ```
 pub struct Pool<T, M = Local> {
     pool: NonNull<sys::cairn_pool>,

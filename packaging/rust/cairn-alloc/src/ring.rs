@@ -57,7 +57,7 @@ pub trait Contents {
 /// let kept: &str = frame.with(|text| *text);
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0521
 /// # use cairn_alloc::{Contents, Ring};
 /// struct Unit;
 /// impl Contents for Unit { type Of<'f> = (); }

@@ -12,7 +12,7 @@ use core::ptr::{self, NonNull};
 /// A frame that is open. What is allocated in it has its lifetime `'s`, which is that of the call
 /// that opened it, so nothing of it can be kept beyond:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0521
 /// let mut kept = None;
 /// cairn_alloc::scope(|s| kept = Some(s.alloc(1)));   // borrowed data escapes the closure
 /// ```
@@ -32,7 +32,7 @@ use core::ptr::{self, NonNull};
 /// });
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0521
 /// cairn_alloc::scope(|s| {
 ///     let mut kept = s.alloc(0);
 ///     s.scope(|inner| kept = inner.alloc(1));   // the inner frame ends first
@@ -41,7 +41,7 @@ use core::ptr::{self, NonNull};
 ///
 /// Nor can a scope be used by another thread; what it holds can:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// cairn_alloc::scope(|s| std::thread::scope(|threads| { threads.spawn(|| { s.alloc(1); }); }));
 /// ```
 ///
@@ -307,7 +307,7 @@ impl<'s> Scope<'s, '_> {
 
     /// A scope within this one. While it is open, nothing can be allocated in this one.
     ///
-    /// ```compile_fail
+    /// ```compile_fail,E0502
     /// cairn_alloc::scope(|s| s.scope(|inner| { s.alloc(1); }));   // the inner one borrows s
     /// ```
     ///

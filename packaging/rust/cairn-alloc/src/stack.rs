@@ -16,7 +16,7 @@ pub struct StackOptions {
 
 /// A stack of its own, beside that of the thread. It stays with the thread that made it:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// let stack = cairn_alloc::Stack::new(&Default::default()).unwrap();
 /// std::thread::spawn(move || drop(stack));   // not Send
 /// ```

@@ -27,14 +27,14 @@ use core::ptr::NonNull;
 ///
 /// A block may not outlive the heap, nor the heap its buffer:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0597
 /// # use cairn_alloc::Tlsf;
 /// # use core::mem::MaybeUninit;
 /// let mut memory = [MaybeUninit::uninit(); 65536];
 /// let kept = { let heap = Tlsf::new(&mut memory).unwrap(); heap.alloc(1).unwrap() };
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0597
 /// # use cairn_alloc::Tlsf;
 /// # use core::mem::MaybeUninit;
 /// let heap = { let mut memory = [MaybeUninit::uninit(); 65536]; Tlsf::new(&mut memory).unwrap() };
