@@ -5,6 +5,12 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 unsafe extern "C" {
     pub fn cairn_version() -> *const c_char;
+    pub fn cairn_set_out_of_memory(
+        out_of_memory: Option<unsafe extern "C" fn(*mut c_void, usize) -> bool>,
+        context: *mut c_void,
+    );
+    pub fn cairn_set_error_function(on_error: Option<cairn_line_function>, context: *mut c_void);
+    pub fn cairn_set_log_function(on_log: Option<cairn_line_function>, context: *mut c_void);
     pub fn cairn_fifo_new(options: *const cairn_fifo_options) -> *mut cairn_fifo;
     pub fn cairn_fifo_delete(fifo: *mut cairn_fifo) -> c_int;
     pub fn cairn_fifo_close(fifo: *mut cairn_fifo);
@@ -35,6 +41,18 @@ unsafe extern "C" {
     pub fn cairn_valloc(size: usize) -> *mut c_void;
     pub fn cairn_pvalloc(size: usize) -> *mut c_void;
     pub fn cairn_malloc_usable_size(pointer: *mut c_void) -> usize;
+    pub fn cairn_good_size(size: usize) -> usize;
+    pub fn cairn_malloc_at_least(size: usize, usable: *mut usize) -> *mut c_void;
+    pub fn cairn_resize(pointer: *mut c_void, size: usize) -> *mut c_void;
+    pub fn cairn_recallocarray(
+        pointer: *mut c_void,
+        old_count: usize,
+        count: usize,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_malloc_batch(count: usize, size: usize, blocks: *mut *mut c_void) -> usize;
+    pub fn cairn_free_batch(count: usize, blocks: *const *mut c_void);
+    pub fn cairn_thread_idle();
     pub fn cairn_malloc_trim(keep: usize) -> c_int;
     pub fn cairn_mallinfo2() -> cairn_mallinfo2;
     pub fn cairn_mallinfo() -> cairn_mallinfo;

@@ -32,6 +32,8 @@ pub struct cairn_allocator {
     pub context: *mut c_void,
     pub operations: *const cairn_allocator_operations,
 }
+pub const CAIRN_OUT_OF_MEMORY_TRIES: c_uint = 16;
+pub type cairn_line_function = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cairn_fifo {
