@@ -43,7 +43,9 @@ void heap_show_class(struct heap *heap, unsigned class)
 {
     bool armed = all_armed || heap->sampling.armed == class + 1 || heap_profile_arms(heap, class);
     unsigned shown = armed ? (unsigned)CLASS_COUNT : class;
-    size_t first = class == 0 ? FIRST_SHOWN : (size_t)size_classes[class - 1].size_bytes + 1;
+    size_t first = class != 0        ? (size_t)size_classes[class - 1].size_bytes + 1
+                   : heap->packed.on ? (size_t)PACKED_BYTES + 1 /* packed_turn_on's stay */
+                                     : (size_t)FIRST_SHOWN;
     memset(&heap->small_class[first], (int)shown, size_classes[class].size_bytes + 1 - first);
 }
 

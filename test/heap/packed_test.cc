@@ -102,6 +102,27 @@ TEST_F(Packed, ServesUpToEightBytes)
     }
 }
 
+bool keep_none(void *, size_t, size_t) { return false; }
+void forget(void *) {}
+const struct heap_profiler kProfiler = {keep_none, forget};
+
+TEST_F(Packed, GoesOnWhenTheProfilerIsDone)
+{
+    heap_profile_start(&kProfiler, 1, 1);
+    for (int i = 0; i < 10; i++) {
+        void *block = allocate(8);
+        EXPECT_FALSE(is_packed(block));
+        free_fast(block);
+    }
+    heap_profile_stop();
+    free_fast(allocate(16)); // the heap follows
+    for (size_t size = 0; size <= 16; size++) {
+        void *block = allocate(size);
+        EXPECT_EQ(is_packed(block), size <= 8) << size;
+        free_fast(block);
+    }
+}
+
 TEST_F(Packed, NeverForMoreThanEightBytesOfAlignment)
 {
     for (size_t alignment : {1, 2, 8, 16, 32, 4096}) {
