@@ -47,25 +47,22 @@ static cold void *no_memory(void)
     return NULL;
 }
 
-static void *get(cairn_heap *heap, size_t size, size_t align)
+static void *get(cairn_heap *heap, size_t size, size_t align, bool zero)
 {
     struct program_heap *program = program_of_handle(heap);
-    void *block = program_allocate(program, size, align);
-    for (int tries = 0; unlikely(block == NULL) && may_try_again(program, size, &tries);)
-        block = program_allocate(program, size, align);
-    return likely(block != NULL) ? block : no_memory();
+    for (int tries = 0;;) {
+        void *block =
+            zero ? program_allocate_zeroed(program, size) : program_allocate(program, size, align);
+        if (likely(block != NULL))
+            return block;
+        if (!may_try_again(program, size, &tries))
+            return no_memory();
+    }
 }
 
-api void *cairn_heap_alloc(cairn_heap *heap, size_t size) { return get(heap, size, 1); }
+api void *cairn_heap_alloc(cairn_heap *heap, size_t size) { return get(heap, size, 1, false); }
 
-/* Whether it reads zero is known of large blocks only. */
-api void *cairn_heap_alloc_zero(cairn_heap *heap, size_t size)
-{
-    void *block = get(heap, size, 1);
-    if (block != NULL)
-        heap_clear(block, size);
-    return block;
-}
+api void *cairn_heap_alloc_zero(cairn_heap *heap, size_t size) { return get(heap, size, 1, true); }
 
 /* SIZE_MAX, which no block has, when it overflows. */
 static size_t total_of(size_t count, size_t size)
@@ -90,7 +87,7 @@ api void *cairn_heap_alloc_aligned(cairn_heap *heap, size_t size, size_t align)
         errno = EINVAL;
         return NULL;
     }
-    return get(heap, size, align);
+    return get(heap, size, align, false);
 }
 
 /* Whether the block is the heap's; when not, that is reported. */
@@ -103,7 +100,7 @@ api void *cairn_heap_realloc(cairn_heap *heap, void *pointer, size_t size)
 {
     size = larger_of(size, 1);
     if (pointer == NULL)
-        return get(heap, size, 1);
+        return get(heap, size, 1, false);
     if (unlikely(!is_of(heap, pointer, "realloc")))
         return NULL;
     void *block = heap_resize(pointer, size);

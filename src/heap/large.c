@@ -92,8 +92,6 @@ bool large_free(struct span *span)
 
 static void *resize(struct span *span, size_t size_bytes, bool may_move)
 {
-    if (size_bytes <= MEDIUM_MOST || size_bytes > PTRDIFF_MAX)
-        return NULL;
     size_t pages = pages_for(size_bytes);
     if (span->tag == SPAN_HUGE && config_guarded_blocks)
         return pages == span->pages || pages_resize_guarded(span, size_bytes, may_move) ? span->base
@@ -114,6 +112,8 @@ static void *resize(struct span *span, size_t size_bytes, bool may_move)
 
 static void *resize_counted(struct span *span, size_t size_bytes, bool may_move)
 {
+    if (size_bytes <= MEDIUM_MOST || size_bytes > PTRDIFF_MAX)
+        return NULL;
     size_t counted;
     if (unlikely(!program_begin_resize(span, pages_for(size_bytes), &counted)))
         return NULL;

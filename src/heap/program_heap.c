@@ -91,9 +91,6 @@ static bool try_reserve(struct program_heap *program, size_t bytes)
         if (bytes > limit || held > limit - bytes)
             return false;
     while (!compare_swap_acq_rel(&program->held_bytes, &held, held + bytes));
-    size_t peak = load_relaxed(&program->peak_bytes);
-    while (peak < held + bytes && !compare_swap_acq_rel(&program->peak_bytes, &peak, held + bytes))
-        pause_processor();
     return true;
 }
 
@@ -108,6 +105,14 @@ bool program_reserve(struct program_heap *program, size_t bytes)
     }
     fetch_add_relaxed(&program->refusals, (size_t)1);
     return false;
+}
+
+void program_note_peak(struct program_heap *program)
+{
+    size_t held = load_relaxed(&program->held_bytes);
+    size_t peak = load_relaxed(&program->peak_bytes);
+    while (peak < held && !compare_swap_acq_rel(&program->peak_bytes, &peak, held))
+        pause_processor();
 }
 
 void program_unreserve(struct program_heap *program, size_t bytes)
@@ -181,6 +186,8 @@ static struct span *take_slab(struct program_heap *program, unsigned class)
         slab = slab_take(class);
     if (slab == NULL)
         program_unreserve(program, bytes);
+    else
+        program_note_peak(program);
     return slab;
 }
 
@@ -212,6 +219,16 @@ void *program_allocate(struct program_heap *program, size_t size_bytes, size_t a
     return config_hardened ? harden_hand_out(block, size_bytes) : block;
 }
 
+void *program_allocate_zeroed(struct program_heap *program, size_t size_bytes)
+{
+    if (class_of_request(size_bytes, 1) == CLASS_COUNT) {
+        struct span *large = program_allocate_large_zeroed(program, size_bytes);
+        return large ? large->base : NULL;
+    }
+    void *block = program_allocate(program, size_bytes, 1);
+    return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
+}
+
 void program_trim(struct program_heap *program)
 {
     enter(program);
@@ -229,16 +246,23 @@ static struct program_heap *registered_first(void)
     return first;
 }
 
-/* Whoever else ends one meanwhile is not waited for: one that is not in use is passed. */
+/* Whoever else ends one meanwhile is not waited for: one that is not in use is passed. Its lock is
+ * not taken, either: fork may not know it yet. */
+static void trim(struct program_heap *program)
+{
+    if (load_acquire(&program->heap.state) != HEAP_PROGRAM) /* pairs with program_make */
+        return;
+    fork_lock_acquire(&program->lock);
+    if (load_relaxed(&program->heap.state) == HEAP_PROGRAM)
+        heap_trim(&program->heap);
+    leave(program);
+}
+
 void programs_trim(void)
 {
     for (struct program_heap *program = registered_first(); program;
-         program = program->next_program) {
-        fork_lock_acquire(&program->lock);
-        if (load_relaxed(&program->heap.state) == HEAP_PROGRAM)
-            heap_trim(&program->heap);
-        leave(program);
-    }
+         program = program->next_program)
+        trim(program);
 }
 
 static struct program_heap *take_unused(void)
@@ -307,16 +331,16 @@ struct program_heap *program_make(const struct program_options *options)
         return NULL;
     }
     program->watched = true;
-    fork_lock_acquire(&program->lock);
     if (config_hardened)
-        harden_seed(&program->heap);
+        harden_seed(&program->heap); /* a system call; nobody looks at it while it is not in use */
+    fork_lock_acquire(&program->lock);
     program->options = *options;
     program->made_in = heap_generation;
     program_set_limit(program, options->limit_bytes);
     store_relaxed(&program->peak_bytes, (size_t)0);
     store_relaxed(&program->refusals, (size_t)0);
     store_relaxed(&program->serial, load_relaxed(&program->serial) % SERIAL_MOST + 1);
-    store_relaxed(&program->heap.state, (uint32_t)HEAP_PROGRAM);
+    store_release(&program->heap.state, (uint32_t)HEAP_PROGRAM); /* pairs with trim */
     fork_lock_release(&program->lock);
     return program;
 }
@@ -400,17 +424,21 @@ void program_read_stats(struct program_heap *program, struct program_stats *stat
     stats->refusals = load_relaxed(&program->refusals);
 }
 
-/* What other threads were about to take is not taken here. */
+/* What other threads were about to take is not taken here. One that another thread was just ending
+ * stays as it is, and nobody's: its lists are of no one instant. */
 void programs_after_fork(void)
 {
     for (struct program_heap *program = registry.all; program; program = program->next_program) {
         struct heap *heap = &program->heap;
         heap->generation = heap_generation;
         store_relaxed(&heap->mailbox, (struct span *)NULL);
-        heap->look_after_fork = load_relaxed(&heap->state) == HEAP_PROGRAM;
+        bool in_use = load_relaxed(&heap->state) == HEAP_PROGRAM;
+        heap->look_after_fork = in_use;
         if (config_hardened)
             harden_seed(heap);
-        store_relaxed(&program->held_bytes, program->slab_bytes + program_recount_large(program));
+        if (in_use)
+            store_relaxed(&program->held_bytes,
+                          program->slab_bytes + program_recount_large(program));
         heap_enlist(heap);
     }
 }
@@ -433,6 +461,8 @@ void programs_verify(void)
         return;
     for (struct program_heap *program = registered_first(); program;
          program = program->next_program) {
+        if (load_acquire(&program->heap.state) != HEAP_PROGRAM) /* as in trim */
+            continue;
         fork_lock_acquire(&program->lock);
         if (load_relaxed(&program->heap.state) == HEAP_PROGRAM) {
             heap_verify(&program->heap);

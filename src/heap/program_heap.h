@@ -71,6 +71,7 @@ struct program_heap *program_of_handle(const void *handle);
 
 /* NULL when memory is out, or the limit does not allow it. */
 void *program_allocate(struct program_heap *program, size_t size_bytes, size_t alignment_bytes);
+void *program_allocate_zeroed(struct program_heap *program, size_t size_bytes);
 
 /* The first-class heap that the block belongs to; NULL: none. */
 inline_always struct program_heap *span_program(const struct span *span)
@@ -89,6 +90,8 @@ bool program_checks(struct program_heap *program, const void *pointer, const cha
  * keeps without need, if it does not at first. No lock held. */
 bool program_reserve(struct program_heap *program, size_t bytes);
 void program_unreserve(struct program_heap *program, size_t bytes);
+/* What was reserved has been taken: it counts for the peak, and what failed does not. */
+void program_note_peak(struct program_heap *program);
 
 /* A slab of it is empty and in no list any more. The holder's. */
 void program_let_go(struct program_heap *program, struct span *slab);

@@ -50,8 +50,9 @@ static struct span *take_span(size_t size_bytes, size_t alignment_bytes)
     return span ? span : large_allocate(size_bytes, alignment_bytes);
 }
 
-struct span *program_allocate_large(struct program_heap *program, size_t size_bytes,
-                                    size_t alignment_bytes)
+static struct span *allocate(struct program_heap *program, size_t size_bytes,
+                             size_t alignment_bytes,
+                             struct span *(*take)(size_t size_bytes, size_t alignment_bytes))
 {
     if (size_bytes > PTRDIFF_MAX)
         return NULL;
@@ -60,7 +61,7 @@ struct span *program_allocate_large(struct program_heap *program, size_t size_by
     if (!program_reserve(program, counted))
         return NULL;
     struct large_note *note = take_note(program);
-    struct span *span = note ? take_span(size_bytes, alignment_bytes) : NULL;
+    struct span *span = note ? take(size_bytes, alignment_bytes) : NULL;
     if (span == NULL) {
         if (note)
             spare_note(program, note);
@@ -74,6 +75,21 @@ struct span *program_allocate_large(struct program_heap *program, size_t size_by
     store_release(&span->owner,
                   (uintptr_t)program | OWNER_LARGE); /* pairs with load_acquire of who looks */
     link_note(program, note);
+    program_note_peak(program);
+    return span;
+}
+
+struct span *program_allocate_large(struct program_heap *program, size_t size_bytes,
+                                    size_t alignment_bytes)
+{
+    return allocate(program, size_bytes, alignment_bytes, take_span);
+}
+
+struct span *program_allocate_large_zeroed(struct program_heap *program, size_t size_bytes)
+{
+    struct span *span = allocate(program, size_bytes, PAGE_BYTES, large_allocate);
+    if (span)
+        pages_clear(span, size_bytes);
     return span;
 }
 
@@ -103,8 +119,10 @@ bool program_begin_resize(struct span *span, size_t pages, size_t *counted_pages
 void program_end_resize(struct span *span, size_t counted_pages)
 {
     struct program_heap *program = span_program(span);
-    if (unlikely(program != NULL))
+    if (unlikely(program != NULL)) {
         fetch_add_relaxed(&program->held_bytes, (span->pages - counted_pages) << PAGE_SHIFT);
+        program_note_peak(program);
+    }
 }
 
 static void unlink_note(struct program_heap *program, struct large_note *note)
@@ -142,17 +160,28 @@ void program_end_large(struct program_heap *program)
     program_collect_large(program);
 }
 
+/* Not of a block that another thread of the parent was freeing, or has freed and taken anew: what
+ * the fork copied of the note may be older than what it copied of the header. */
+static bool is_in_use(const struct program_heap *program, const struct large_note *note)
+{
+    const struct span *span = load_relaxed(&note->span);
+    if (span == NULL)
+        return false;
+    uint8_t tag = load_relaxed(&span->tag);
+    return (tag == SPAN_LARGE || tag == SPAN_HUGE) && span_program(span) == program &&
+           note_of(span) == note;
+}
+
 size_t program_recount_large(struct program_heap *program)
 {
     size_t bytes = 0;
     store_relaxed(&program->large.freed, (struct large_note *)NULL);
     for (struct large_note *note = program->large.used, *next; note; note = next) {
         next = note->next;
-        struct span *span = load_relaxed(&note->span);
-        if (span == NULL)
-            unlink_note(program, note);
+        if (is_in_use(program, note))
+            bytes += span_bytes(load_relaxed(&note->span));
         else
-            bytes += span_bytes(span);
+            unlink_note(program, note);
     }
     return bytes;
 }

@@ -27,9 +27,11 @@ struct program_large {
     struct large_note *freed; /* atomic: stack */
 };
 
-/* NULL when memory is out, or the limit does not allow it. No lock held. */
+/* NULL when memory is out, or the limit does not allow it. No lock held. The second gives one that
+ * reads zero, which no kept run does: pages_clear knows of no block's use but the last. */
 struct span *program_allocate_large(struct program_heap *program, size_t size_bytes,
                                     size_t alignment_bytes);
+struct span *program_allocate_large_zeroed(struct program_heap *program, size_t size_bytes);
 
 /* The block is being freed by whoever took its tag: it is no heap's from now on. */
 void program_lose_large(struct span *span);

@@ -66,6 +66,43 @@ TEST_F(Heaps, ZeroedBlocksReadZero)
     }
 }
 
+TEST_F(Heaps, AZeroedBlockDoesNotShowWhatTheThreadsKeptRunHeld)
+{
+    cairn_heap_free(heap_, cairn_heap_alloc(heap_, 10));
+    cairn_free(cairn_malloc(10)); // the thread has a heap, which keeps runs
+    for (size_t size = 40 * kKiB; size <= 240 * kKiB; size += 20 * kKiB)
+        for (int round = 0; round < 3; round++) {
+            void *dirty = cairn_heap_alloc(heap_, size);
+            ASSERT_NE(dirty, nullptr);
+            memset(dirty, 0xee, size);
+            cairn_heap_free(heap_, dirty);
+            auto *block = static_cast<unsigned char *>(cairn_heap_alloc_zero(heap_, size));
+            ASSERT_NE(block, nullptr);
+            for (size_t i = 0; i < size; i++)
+                ASSERT_EQ(block[i], 0) << size << " at " << i;
+            cairn_heap_free(heap_, block);
+        }
+}
+
+TEST_F(Heaps, WhatFailedIsNoPeak)
+{
+    void *block = cairn_heap_alloc(heap_, 100 * kKiB);
+    ASSERT_NE(block, nullptr);
+    const size_t peak = stats_of(heap_).peak_bytes;
+    EXPECT_GE(peak, 100 * kKiB);
+    volatile size_t most = PTRDIFF_MAX / 2;
+    EXPECT_EQ(cairn_heap_alloc(heap_, most), nullptr);
+    EXPECT_EQ(cairn_heap_realloc(heap_, block, most), nullptr);
+    EXPECT_EQ(stats_of(heap_).peak_bytes, peak);
+    most = static_cast<size_t>(PTRDIFF_MAX) + 5000;
+    EXPECT_EQ(cairn_heap_resize(heap_, block, most), nullptr);
+    EXPECT_EQ(stats_of(heap_).peak_bytes, peak);
+    EXPECT_EQ(stats_of(heap_).held_bytes, peak);
+    block = cairn_heap_realloc(heap_, block, 40 * kMiB);
+    ASSERT_NE(block, nullptr);
+    EXPECT_GE(stats_of(heap_).peak_bytes, 40 * kMiB) << "but what grew is";
+}
+
 TEST_F(Heaps, RequestsThatCannotBe)
 {
     volatile size_t most = SIZE_MAX;

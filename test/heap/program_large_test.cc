@@ -111,4 +111,26 @@ TEST_F(ProgramLarge, ARequestBeyondEverythingFails)
     EXPECT_EQ(held(), 0u) << "and counts for nothing";
 }
 
+// What a fork may copy: another thread was between taking the block's tag and leaving its note.
+TEST_F(ProgramLarge, AForksChildDoesNotCountABlockThatWasJustBeingFreed)
+{
+    struct span *stays = span_of(take(100 * kKiB));
+    struct span *going = span_of(take(60 * kKiB));
+    struct span *anew = span_of(take(50 * kKiB));
+    const uint8_t tag = going->tag;
+    const uintptr_t owner = anew->owner;
+    going->tag = SPAN_KEPT;
+    anew->owner = 0; // freed, and the general heap's by now
+    EXPECT_EQ(program_recount_large(program_), size_t{stays->pages} << PAGE_SHIFT);
+    program_stats stats;
+    program_read_stats(program_, &stats);
+    EXPECT_EQ(stats.large_blocks, 1u);
+    going->tag = tag;
+    going->owner = 0;
+    EXPECT_NE(anew->owner, owner);
+    EXPECT_TRUE(large_free(going));
+    EXPECT_TRUE(large_free(anew));
+    program_unreserve(program_, held() - (size_t{stays->pages} << PAGE_SHIFT));
+}
+
 } // namespace
