@@ -64,7 +64,9 @@ def write_document(directory, page, document, what):
     made = subprocess.run(["lowdown", "-Tman", "--parse-no-metadata"], input=text, text=True,
                           check=True, stdout=subprocess.PIPE).stdout
     made = made.replace("\\fC", "\\fB")  # bold is what pages use for what is typed
-    head = (f'.TH "{page}" 7 "{day()}" "Cairn {VERSION}"\n.SH NAME\n'
+    # The first line names the preprocessor that a page needs.
+    tables = "'\\\" t\n" if "\n.TS" in made else ""
+    head = (f'{tables}.TH "{page}" 7 "{day()}" "Cairn {VERSION}"\n.SH NAME\n'
             f"{page} \\- {what}\n.SH DESCRIPTION\n")
     write(directory / f"{page}.7", head + made)
 
