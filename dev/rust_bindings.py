@@ -35,7 +35,8 @@ SCALARS = {"void": "c_void", "char": "c_char", "int": "c_int", "unsigned": "c_ui
 
 def preprocessed(text):
     """The C text after the preprocessor, only what comes of our own headers and the shim."""
-    done = subprocess.run([os.environ.get("CC", "cc"), "-std=gnu17", "-E", f"-I{ROOT / 'include'}",
+    compiler = os.environ.get("CC", "cc").split()
+    done = subprocess.run([*compiler, "-std=gnu17", "-E", f"-I{ROOT / 'include'}",
                            "-xc", "-"], input=text, capture_output=True, text=True, check=True)
     lines, ours = [], False
     for line in done.stdout.splitlines():

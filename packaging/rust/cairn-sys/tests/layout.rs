@@ -41,7 +41,9 @@ fn compile(assertions: &str) -> std::process::Output {
         .join(format!("layout-{:?}.c", std::thread::current().id()));
     std::fs::write(&file, source).unwrap();
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    Command::new(compiler)
+    let mut words = compiler.split_whitespace();
+    Command::new(words.next().unwrap_or("cc"))
+        .args(words)
         .args(["-std=gnu17", "-fsyntax-only", "-I", include])
         .arg(&file)
         .output()
