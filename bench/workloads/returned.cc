@@ -1,6 +1,8 @@
-// Memory given back: four threads free 512 MiB of mixed blocks and stay alive, idle, while another
-// thread goes about ordinary work. How much stays resident after two seconds, and how much after
-// the heap is asked for all it can give?
+// Memory given back, while threads that it belonged to stay alive, idle: how much stays resident
+// after two seconds, and how much after the heap is asked for all it can give?
+//   returned       four threads free 512 MiB of mixed blocks; another one goes about ordinary work
+//   producer-idle  a thread makes 256 MiB of small blocks; another one frees them, then as above
+//   all-idle       16 threads make and free 64 MiB of small blocks; then nobody does anything
 #include <atomic>
 #include <dlfcn.h>
 #include <malloc.h>
@@ -112,9 +114,79 @@ void returned(Run &run)
     run.figure("after_trim_kib", kib_above(before), "KiB");
 }
 
+void report_given(Run &run, size_t before)
+{
+    run.figure("after_2s_kib", kib_above(before), "KiB");
+    run.figure("trim_ms", time_ns([] { trim(); }) / 1e6, "ms");
+    run.figure("after_trim_kib", kib_above(before), "KiB");
+}
+
+constexpr size_t kSmallLow = 16, kSmallHigh = 4 * kKiB;
+
+// Blocks of `bytes` in all, filled, from `first` on; the place behind the last.
+size_t fill(MappedArray<void *> &blocks, size_t first, size_t bytes, uint64_t seed)
+{
+    Random random(seed);
+    for (size_t made = 0; made < bytes && first < blocks.size(); first++) {
+        const size_t size = random.between(kSmallLow, kSmallHigh);
+        blocks[first] = checked(malloc(size));
+        memset(blocks[first], 1, size);
+        made += size;
+    }
+    return first;
+}
+
+void producer_idle(Run &run)
+{
+    const size_t bytes = run.scaled(256 * kMiB);
+    MappedArray<void *> blocks(bytes / kSmallHigh * 4 + 64);
+    Team team(2); // the first is idle, the second frees
+    const size_t before = resident_bytes();
+    size_t count = 0;
+    team.run([&](unsigned index) {
+        if (index == 0) {
+            count = fill(blocks, 0, bytes, 1);
+        }
+    });
+    run.figure("filled_kib", kib_above(before), "KiB");
+    team.run([&](unsigned index) {
+        if (index == 1) {
+            for (size_t i = 0; i < count; i++) {
+                free(blocks[i]);
+            }
+            ordinary_activity(kActivityNs);
+        }
+    });
+    report_given(run, before);
+}
+
+void all_idle(Run &run)
+{
+    constexpr unsigned kIdle = 16;
+    const size_t bytes = run.scaled(64 * kMiB / kIdle);
+    const size_t most = bytes / kSmallHigh * 4 + 64;
+    MappedArray<void *> blocks(most * kIdle);
+    Team team(kIdle);
+    const size_t before = resident_bytes();
+    team.run([&](unsigned index) {
+        const size_t end = fill(blocks, index * most, bytes, index + 1);
+        for (size_t i = index * most; i < end; i++) {
+            free(blocks[i]);
+        }
+    });
+    run.figure("freed_kib", kib_above(before), "KiB");
+    const timespec pause = {2, 0};
+    nanosleep(&pause, nullptr);
+    report_given(run, before);
+}
+
 const Workload kRows[] = {
     {"returned", "memory", "512 MiB freed by 4 threads: kept after 2 s", "", "after_2s_kib", 1024,
      returned},
+    {"producer-idle", "memory", "256 MiB freed by another thread: kept after 2 s", "",
+     "after_2s_kib", 1024, producer_idle},
+    {"all-idle", "memory", "64 MiB freed by 16 threads, all idle: kept after a trim", "",
+     "after_trim_kib", 512, all_idle},
 };
 
 } // namespace

@@ -5,6 +5,8 @@
 #include "heap/packed.h"
 #include "heap/remote.h"
 
+enum { POST_TURNS = 16 };
+
 void free_foreign(void *pointer) { refuse_pointer(pointer, "free"); }
 
 /* Undoes slab_slot as far as the arithmetic allows: exact for every address in the slab. */
@@ -34,6 +36,14 @@ void free_attend(struct span *slab)
         heap_drain(thread_heap);
 }
 
+/* A thread that only frees other threads' blocks asks here what is due by age, now and then. */
+static void posted(void)
+{
+    struct heap *heap = thread_heap;
+    if (heap == &no_heap || ++heap->posts % POST_TURNS == 0)
+        heaps_tick();
+}
+
 void free_slow(void *pointer, struct span *span)
 {
     if (likely(span_is_slab(span))) {
@@ -42,8 +52,8 @@ void free_slow(void *pointer, struct span *span)
             refuse_pointer(pointer, "free"); /* the slab is just being given back */
         else if (slab_is_packed(span))
             packed_free(pointer, heap, span);
-        else
-            remote_free(pointer, heap, span);
+        else if (remote_free(pointer, heap, span))
+            posted();
         return;
     }
     if (likely(pointer == NULL))

@@ -2,6 +2,7 @@
 #include "heap/heap.h"
 #include "base/check.h"
 #include "heap/harden.h"
+#include "heap/heap_sweep.h"
 #include "heap/packed.h"
 #include "heap/program_heap.h"
 #include "os/os.h"
@@ -52,8 +53,9 @@ bool heap_release(size_t keep_bytes)
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
     programs_trim();
+    bool swept = sweep_all();
     (void)heaps_empty_run_caches();
-    return pages_trim(keep_bytes);
+    return pages_trim(keep_bytes) || swept;
 }
 
 /* Other threads go on meanwhile, and the slab may be given back, or be of another class, at any

@@ -3,6 +3,7 @@
 #include "base/test_delay.h"
 #include "heap/harden.h"
 #include "heap/heap.h"
+#include "heap/heap_sweep.h"
 #include "heap/packed.h"
 #include "heap/program_heap.h"
 #include "heap/remote.h"
@@ -38,7 +39,7 @@ static struct heap *heap_make(void)
 }
 
 /* Orphan to BUSY. Acquire: pairs with the release of whoever held it before. */
-static bool try_hold(struct heap *heap)
+bool heap_try_hold(struct heap *heap)
 {
     uint32_t expected = HEAP_ORPHAN;
     if (load_relaxed(&heap->state) != HEAP_ORPHAN ||
@@ -58,12 +59,12 @@ void heap_return(struct heap *heap)
         test_delay();
         /* A poster between our drain and the store saw a heap that was held and went away; we look
          * again. */
-    } while (load_seq_cst(&heap->mailbox) != NULL && try_hold(heap));
+    } while (load_seq_cst(&heap->mailbox) != NULL && heap_try_hold(heap));
 }
 
 void heap_tend_orphan(struct heap *heap)
 {
-    if (try_hold(heap))
+    if (heap_try_hold(heap))
         heap_return(heap);
 }
 
@@ -71,7 +72,7 @@ struct heap *heap_borrow(void)
 {
     if (load_relaxed(&orphan_count) != 0)
         for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-            if (try_hold(heap))
+            if (heap_try_hold(heap))
                 return heap;
     heap_start();
     return heap_make();
@@ -105,14 +106,21 @@ struct heap *heap_enter(void)
     return heap;
 }
 
-static void age_runs(void)
+static void age_all(void)
 {
     for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
         if (heap->program == NULL) /* has no run cache in use */
             run_cache_age(&heap->runs);
+    sweep_others();
 }
 
-void heaps_tick(void) { pages_tick(age_runs); }
+void heaps_tick(void)
+{
+    pages_tick(age_all);
+    struct heap *own = thread_heap;
+    if (own != &no_heap && own->swept_ms != pages_interval_ms())
+        sweep_heap(own);
+}
 
 bool heaps_empty_run_caches(void)
 {

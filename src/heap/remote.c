@@ -88,14 +88,22 @@ static void mail(struct heap *heap, struct span *slab)
         heap_tend_orphan(heap);
 }
 
-void remote_post(struct heap *heap, struct span *slab)
+bool remote_post(struct heap *heap, struct span *slab)
 {
     test_delay();
-    if (exchange_post(heap, slab, queued(heap))) {
-        test_delay();
-        mail(heap, slab);
-    }
+    if (!exchange_post(heap, slab, queued(heap)))
+        return false;
+    test_delay();
+    mail(heap, slab);
+    return true;
 }
+
+struct span *remote_take_mail(struct heap *heap)
+{
+    return exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with mail() */
+}
+
+void remote_return_mail(struct heap *heap, struct span *slab) { mail(heap, slab); }
 
 /* The words of a frozen slab begin anew in each process: what they held was another process's. */
 void slab_begin_frozen(struct span *slab)
@@ -153,24 +161,25 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
         retire_frozen(heap, slab);
 }
 
-void remote_free(void *pointer, struct heap *heap, struct span *slab)
+bool remote_free(void *pointer, struct heap *heap, struct span *slab)
 {
     if (unlikely(heap->generation != heap_generation)) {
         free_frozen(pointer, heap, slab);
-        return;
+        return false;
     }
     unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(config_hardened || !slab_shows_live(slab, slot)))
         slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (unlikely(slot == SLOT_REFUSED))
-        return;
+        return false;
     forget_sample(slab, slot);
     if (config_hardened)
         harden_take_back(slab, slot);
     uint8_t link = LINK_LIVE;
     if (unlikely(
-            !compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE))) /* (1) */
+            !compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE))) { /* (1) */
         refuse_freed(pointer, slab, "free");
-    else
-        remote_post(heap, slab);
+        return false;
+    }
+    return remote_post(heap, slab);
 }

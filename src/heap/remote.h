@@ -4,8 +4,9 @@
 
 #include "heap/thread_heap.h"
 
-/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Any thread, lock-free. */
-void remote_free(void *pointer, struct heap *heap, struct span *slab);
+/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Whether the slab was
+ * posted. Any thread, lock-free. */
+bool remote_free(void *pointer, struct heap *heap, struct span *slab);
 
 /* The slab is the heap's, which hears of remote frees in it: at its making, and before they are
  * collected. The holder's. */
@@ -15,8 +16,13 @@ void remote_open(struct heap *heap, struct span *slab);
  * holder's. */
 bool remote_close(struct heap *heap, struct span *slab);
 
-/* Into the mailbox of its heap, unless it is there. Any thread. */
-void remote_post(struct heap *heap, struct span *slab);
+/* Into the mailbox of its heap, unless it is there; then false. Any thread. */
+bool remote_post(struct heap *heap, struct span *slab);
+
+/* All of the mailbox, linked by `mail_next`: the caller's, who drains it, or looks at it and gives
+ * it back slab by slab; until then no slab of it is retired or collected. Any thread. */
+struct span *remote_take_mail(struct heap *heap);
+void remote_return_mail(struct heap *heap, struct span *slab);
 
 /* Before the words, or bits, of a frozen slab (see thread_heap.h) are looked at. Any thread.
  */

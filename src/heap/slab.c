@@ -32,6 +32,7 @@ void slab_open(struct heap *heap, struct span *slab)
 {
     if (config_random_slots)
         harden_shuffle(heap, slab);
+    slab_set_use(slab, SLAB_IDLE);
     remote_open(heap, slab);
     store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire of who looks at it */
 }
@@ -52,6 +53,45 @@ void slab_retire(struct span *slab)
         pages_give_void_slab(slab);
     else
         pages_give_slab(slab);
+}
+
+/* Of another process, whoever purged is not here. */
+static bool is_aside(uint32_t word)
+{
+    uint32_t use = word & ((1 << USE_BITS) - 1);
+    bool purged = use == SLAB_PURGED || use == SLAB_EMPTIED;
+    return purged ? word >> USE_BITS != (heap_generation << USE_BITS) >> USE_BITS
+                  : use == SLAB_ASIDE;
+}
+
+static uint32_t purged_word(enum slab_use use)
+{
+    return (uint32_t)use | heap_generation << USE_BITS;
+}
+
+bool slab_try_use(struct span *slab, enum slab_use use)
+{
+    uint32_t *word = &slab_remote(slab)->use;
+    uint32_t seen = load_relaxed(word);
+    uint32_t wanted = use == SLAB_PURGED ? purged_word(use) : (uint32_t)use;
+    return is_aside(seen) && compare_swap_acq_rel(word, &seen, wanted);
+}
+
+bool slab_try_leave(struct span *slab)
+{
+    while (!slab_try_use(slab, SLAB_IDLE)) {
+        uint32_t purged = purged_word(SLAB_PURGED);
+        if (compare_swap_acq_rel(&slab_remote(slab)->use, &purged, purged_word(SLAB_EMPTIED)) ||
+            purged == purged_word(SLAB_EMPTIED))
+            return false;
+    }
+    return true;
+}
+
+bool slab_end_purge(struct span *slab)
+{
+    uint32_t before = exchange_acq_rel(&slab_remote(slab)->use, (uint32_t)SLAB_ASIDE);
+    return before == purged_word(SLAB_EMPTIED);
 }
 
 enum { LINKS_A_WORD = 8 };

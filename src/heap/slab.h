@@ -29,6 +29,24 @@
  *   QUARANTINED -> a slot, END          owner
  *   a slot, END -> LIVE                 owner, the block is handed out
  *
+ *
+ * What a slab is used for, its use word, and who changes it. Not of packed slabs;
+ * one of a first-class heap stays IDLE:
+ *   IDLE     no heap has it: new, kept in a run cache, or given back
+ *   CURRENT  its heap allocates from it
+ *   ASIDE    waits, full or in its bin's list: no block of it is handed out
+ *   PURGED   aside, and some thread gives free pages of it back: see heap_sweep.c
+ *   EMPTIED  likewise, and its last block was freed meanwhile: the owner wants to hear when it ends
+ *
+ *   IDLE -> CURRENT    owner
+ *   CURRENT -> ASIDE   owner
+ *   ASIDE -> CURRENT   owner, compare-and-swap: the block handed out next has its page
+ *   ASIDE -> IDLE      owner, compare-and-swap: the slab is empty and goes
+ *   CURRENT -> IDLE    owner
+ *   ASIDE -> PURGED    any thread, compare-and-swap
+ *   PURGED -> EMPTIED  owner, compare-and-swap
+ *   PURGED -> ASIDE    who purges, exchange; so EMPTIED -> ASIDE, and then it posts the slab
+ *
  * Only a block that says LIVE can be freed, so the second of two frees in a row dies, whichever
  * threads they are of. Remote frees, and how the owner hears of them: remote.c.
  *
@@ -67,8 +85,11 @@ struct remote {
     uintptr_t post;         /* atomic: the heap, 0 of a slab without one; see remote.c */
     struct span *mail_next; /* poster, until the slab is in the mailbox; then owner */
     struct span *prev;      /* owner: in the bin's list */
-    uint32_t serial;        /* packed slab, atomic, holder writes: odd while it claims */
-    uint32_t generation;    /* atomic: of the process whose frees a frozen slab's words hold */
+    union {
+        uint32_t serial; /* packed slab, atomic, holder writes: odd while it claims */
+        uint32_t use;    /* all others, atomic: enum slab_use, and of which process; see above */
+    };
+    uint32_t generation; /* atomic: of the process whose frees a frozen slab's words hold */
     union {
         uint64_t words[REMOTE_WORDS]; /* atomic: packed slab: its summary; frozen slab: a bit a slot
                                          that was freed in this process */
@@ -76,6 +97,10 @@ struct remote {
             struct span *next, *prev; /* first-class heap, lock: all its slabs. By atomic accesses:
                                          late frees of a frozen slab may still look at a word */
         } of_heap;
+        struct {             /* thread's heap, see heap_sweep.c */
+            uint64_t given;  /* atomic, whoever purges writes: pages given back while aside */
+            uint64_t looked; /* atomic, holder writes: what it saw when it looked last */
+        } of_thread;
     };
 };
 
@@ -90,6 +115,9 @@ inline_always unsigned slab_cold_64(unsigned capacity)
 }
 static_check((LINKS_AT + CAPACITY_MAX + 1 + 63) / 64 < COLD_KINDS,
              "the page layer knows the cold area's size");
+
+enum slab_use { SLAB_IDLE, SLAB_CURRENT, SLAB_ASIDE, SLAB_PURGED, SLAB_EMPTIED };
+enum { USE_BITS = 3 }; /* the process above them: a thread that purged is not there after a fork */
 
 inline_always bool slab_is_packed(const struct span *slab)
 {
@@ -177,6 +205,30 @@ inline_always bool slab_frozen_freed(const struct span *slab, unsigned slot)
 
 inline_always bool slab_is_void(const struct span *slab) { return class_is_void(slab_class(slab)); }
 
+/* Whatever it was used for, the slab is current, or no heap's. The holder's. */
+inline_always void slab_set_use(struct span *slab, enum slab_use use)
+{
+    store_release(&slab_remote(slab)->use, (uint32_t)use);
+}
+
+/* The slab is allocated from no more: what is given back of it from here on, `given` knows. */
+inline_always void slab_put_aside(struct span *slab)
+{
+    store_relaxed(&slab_remote(slab)->of_thread.given, (uint64_t)0);
+    store_relaxed(&slab_remote(slab)->of_thread.looked, UINT64_MAX);
+    slab_set_use(slab, SLAB_ASIDE); /* release: pairs with slab_try_use */
+}
+
+/* From ASIDE; false while another thread purges it, or when it is not aside. Acquire: what that
+ * thread gave back comes before. */
+bool slab_try_use(struct span *slab, enum slab_use use);
+
+/* From ASIDE to IDLE, or from PURGED to EMPTIED and then false. The holder's, aside. */
+bool slab_try_leave(struct span *slab);
+
+/* From PURGED; whether it was EMPTIED. */
+bool slab_end_purge(struct span *slab);
+
 /* A new slab of the class for `heap`; NULL when memory is out. The same in two steps: the first
  * takes the pages, any thread's; the second is the holder's, without a system call. */
 struct span *slab_make(struct heap *heap, unsigned size_class);
@@ -189,7 +241,7 @@ void slab_retire(struct span *slab);
 /* Puts the slot into the list of free ones; the owner's, and the slot is in use. */
 inline_always void slab_push(struct span *slab, unsigned slot)
 {
-    *slab_link(slab, slot) = (uint8_t)slab->head;
+    store_relaxed(slab_link(slab, slot), (uint8_t)slab->head);
     slab->head = slot;
     slab->top = slab_block(slab, slot);
 }
@@ -203,7 +255,7 @@ inline_always void *slab_pop(struct span *slab)
         void *block = slab->top;
         slab->head = *link;
         slab->top = slab_block(slab, slab->head);
-        *link = LINK_LIVE;
+        store_relaxed(link, (uint8_t)LINK_LIVE);
         return block;
     }
     slot = (unsigned)slab->limit;

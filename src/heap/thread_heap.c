@@ -5,6 +5,7 @@
 #include "base/test_delay.h"
 #include "heap/harden.h"
 #include "heap/heap.h"
+#include "heap/heap_sweep.h"
 #include "heap/packed.h"
 #include "heap/profiling.h"
 #include "heap/program_heap.h"
@@ -16,6 +17,9 @@
  * one emptied last among them. Counted are the slots that were handed out, and an eighth of the
  * rest, which may have memory from whatever the pages served before. */
 enum { SPARE_MAX_BYTES = 352 << 10 };
+/* With more than this spare it is asked whether all of the heap comes to its end; or in one slab.
+ */
+enum { SETTLE_BYTES = 64 << 10 };
 
 /* The mailbox is emptied when a class has nothing left, and after so many refills at the latest:
  * the longer it waits, the more frees a slab's visit collects. So many emptied slabs that stay
@@ -115,9 +119,14 @@ void bin_remove(struct bin *bin, struct span *slab)
 /* A thread's own heap keeps it; that of the program gives it back when its lock is free. */
 static void retire(struct heap *heap, struct span *slab)
 {
-    if (unlikely(heap->program != NULL))
+    if (unlikely(heap->program != NULL)) {
         program_let_go(heap->program, slab);
-    else if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
+        return;
+    }
+    size_t pages = size_classes[slab_class(slab)].pages;
+    heap->slab_pages -= pages;
+    heap->retired_pages += pages;
+    if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
         slab_retire(slab);
 }
 
@@ -128,14 +137,31 @@ static void tick(const struct heap *heap)
         heaps_tick();
 }
 
+/* The slab is current no more. Whoever purges leaves the slabs of first-class heaps alone. */
+static void note_aside(struct heap *heap, struct span *slab)
+{
+    heap->slabs_aside++;
+    if (heap->program == NULL)
+        slab_put_aside(slab);
+}
+
 /* A slab of a bin's list is empty now. One in the mailbox, or about to be, stays in the list: the
- * mail brings it back here, or it is used again. */
+ * mail brings it back here, or it is used again. So one that is being purged, which is posted
+ * after.
+ */
 static void retire_listed(struct heap *heap, struct span *slab)
 {
     test_delay();
-    if (!remote_close(heap, slab))
+    bool shared = heap->program == NULL;
+    if (shared && !slab_try_leave(slab))
         return;
+    if (!remote_close(heap, slab)) {
+        if (shared)
+            slab_set_use(slab, SLAB_ASIDE);
+        return;
+    }
     bin_remove(&heap->bins[slab_class(slab)], slab);
+    heap->slabs_aside--;
     heap->smallest_slabs -= slab_class(slab) == 0;
     retire(heap, slab);
 }
@@ -190,6 +216,7 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
             count_spare(heap, class, 0);
         } else if (remote_close(heap, slab)) {
             make_current(heap, class, &empty_slab);
+            slab_set_use(slab, SLAB_IDLE);
             retire(heap, slab);
         }
     }
@@ -213,27 +240,67 @@ static no_inline void heap_refilled(struct heap *heap, unsigned class, unsigned 
         heap_profile_enter(heap, class, free_slots);
 }
 
+/* Puts the current slab aside with an exact count: into the list, among the full, or away. */
+static void put_aside(struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->current[class];
+    if (slab == &empty_slab)
+        return;
+    unsigned live = slab_used(slab);
+    if (heap_is_watched() && is_small(class))
+        heap_profile_leave(heap, class, slab->capacity - live);
+    make_current(heap, class, &empty_slab);
+    note_aside(heap, slab);
+    if (live == slab->capacity)
+        slab_wait(slab);
+    else
+        list(heap, slab, live);
+}
+
+/* All slabs of a heap are current, so its blocks may be coming to an end, and then nobody would
+ * hear of it: a current slab has no exact count, and its memory is its owner's alone. Put aside,
+ * each is retired with its last block, or used again by the next malloc. All but that of the class
+ * just seen, which may be in a cycle: a small slab holds 32 KiB, a medium one has an exact count.
+ * Once an interval, or when as much was retired as is counted and taken again for it. */
+static void settle(struct heap *heap, unsigned kept)
+{
+    if (heap->slabs_aside != 0 || heap->slab_pages == 0 || heap->program != NULL)
+        return;
+    uint64_t interval = pages_interval_ms();
+    if (heap->retired_pages < heap->slab_pages && heap->settled_ms == interval)
+        return;
+    heap->settled_ms = interval;
+    for (unsigned class = 0; class < CLASS_COUNT; class ++)
+        if (class != kept)
+            put_aside(heap, class);
+    heap->retired_pages = 0;
+}
+
 void heap_attend(struct heap *heap, struct span *slab)
 {
-    if (heap->current[slab_class(slab)] != slab) {
+    unsigned class = slab_class(slab);
+    if (heap->current[class] != slab) {
         if (slab_is_waiting(slab))
             list(heap, slab, slab->capacity - (unsigned)slab_patience(slab));
         else
             retire_listed(heap, slab);
-        return;
-    }
-    if (is_small(slab_class(slab))) {
+        settle(heap, class);
+    } else if (is_small(class)) {
         slab->until = UINT8_MAX;
         tick(heap);
         if (heap_is_watched() && heap->program == NULL)
-            heap_went_on(heap, slab_class(slab));
-        return;
+            heap_went_on(heap, class);
+        settle(heap, class);
+    } else {
+        uint32_t counted = spare_count(slab);
+        count_spare(heap, class, counted);
+        if (++heap->turns % TICK_TURNS == 0)
+            tick(heap);
+        if (heap->spare_bytes > SPARE_MAX_BYTES)
+            retire_spares(heap, class);
+        if (heap->spare_bytes > SETTLE_BYTES)
+            settle(heap, counted > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
     }
-    count_spare(heap, slab_class(slab), spare_count(slab));
-    if (++heap->turns % TICK_TURNS == 0)
-        tick(heap);
-    if (heap->spare_bytes > SPARE_MAX_BYTES)
-        retire_spares(heap, slab_class(slab));
 }
 
 /* The current slab has neither a free slot nor an unused one. */
@@ -246,6 +313,7 @@ static void leave_current(struct heap *heap, unsigned class)
         heap_profile_leave(heap, class, 0);
     slab_wait(slab);
     make_current(heap, class, &empty_slab);
+    note_aside(heap, slab);
 }
 
 /* One kept, else a new one. Who allocates from a program's heap adds one without its lock. */
@@ -254,6 +322,8 @@ static struct span *take_empty(struct heap *heap, unsigned class)
     if (unlikely(heap->program != NULL))
         return NULL;
     heaps_tick();
+    if (heap->slab_pages >= heap->sweep_pages)
+        sweep_heap(heap);
     struct span *slab = run_cache_take_slab(&heap->runs, class);
     if (slab) {
         remote_open(heap, slab);
@@ -279,12 +349,17 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     if (due && load_relaxed(&heap->mailbox) != NULL)
         heap_drain(heap);
     struct span *slab = bin->first;
+    while (slab && heap->program == NULL && !slab_try_use(slab, SLAB_CURRENT))
+        slab = slab->next; /* being purged just now */
     if (slab) {
         bin_remove(bin, slab);
+        heap->slabs_aside--;
     } else {
         slab = take_empty(heap, class);
         if (slab == NULL)
             return NULL;
+        slab_set_use(slab, SLAB_CURRENT);
+        heap->slab_pages += size_classes[class].pages;
         heap->smallest_slabs += class == 0;
     }
     unsigned free_slots = slab->capacity - (unsigned)slab->until;
@@ -298,23 +373,8 @@ void heap_add_slab(struct heap *heap, struct span *slab)
 {
     heap->smallest_slabs += slab_class(slab) == 0;
     slab->until = 0;
+    note_aside(heap, slab);
     bin_append(&heap->bins[slab_class(slab)], slab);
-}
-
-/* Puts the current slab aside with an exact count: into the list, among the full, or away. */
-static void put_aside(struct heap *heap, unsigned class)
-{
-    struct span *slab = heap->current[class];
-    if (slab == &empty_slab)
-        return;
-    unsigned live = slab_used(slab);
-    if (heap_is_watched() && is_small(class))
-        heap_profile_leave(heap, class, slab->capacity - live);
-    make_current(heap, class, &empty_slab);
-    if (live == slab->capacity)
-        slab_wait(slab);
-    else
-        list(heap, slab, live);
 }
 
 void heap_trim(struct heap *heap)
@@ -363,8 +423,8 @@ static void collect(struct heap *heap, struct span *slab)
 
 void heap_drain(struct heap *heap)
 {
-    struct span *slab =
-        exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with the push in mail() */
+    store_relaxed(&heap->drains, heap->drains + 1); /* odd from here on: see heap_sweep.c */
+    struct span *slab = remote_take_mail(heap);
     while (slab) {
         struct span *next = slab_remote(slab)->mail_next;
         test_delay();
@@ -376,6 +436,7 @@ void heap_drain(struct heap *heap)
             collect(heap, slab);
         slab = next;
     }
+    store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mail */
 }
 
 void heap_forget_mail(struct heap *heap)

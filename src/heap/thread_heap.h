@@ -78,10 +78,18 @@ struct heap {
     struct packed packed;
     bool look_after_fork;    /* holder: see heap_look_after_fork */
     uint8_t turns;           /* holder: counts refills and emptied medium slabs, around */
+    uint8_t posts;           /* holder: counts slabs that it posted to others, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
     size_t spare_bytes;      /* holder: sum of the next; see thread_heap.c */
     uint32_t spares[CLASS_COUNT - SMALL_CLASSES]; /* holder: what a medium class's current slab
                                                      counts for, since it was empty */
+    size_t slabs_aside;                           /* holder: that are neither current nor packed */
+    size_t retired_pages; /* holder: of slabs, since the heap settled last */
+    uint64_t settled_ms;  /* holder: the decay interval in which it did, see thread_heap.c */
+    size_t slab_pages;    /* holder: of its slabs, but packed ones */
+    size_t sweep_pages;   /* holder: so many, and they are swept: see heap_sweep.h */
+    uint64_t swept_ms;    /* holder: the decay interval in which they were swept last */
+    uint32_t drained;     /* who ticks: `drains` of then */
     struct sampling sampling;
     struct profiling *profiling; /* holder: NULL before it is profiled */
     uint64_t random;             /* holder: of base/random.h, hardened builds only */
@@ -92,6 +100,7 @@ struct heap {
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
     struct span *mailbox __attribute__((aligned(64))); /* atomic: see above */
     uint32_t state;                                    /* atomic: enum heap_state */
+    uint32_t drains; /* atomic, holder writes: odd while the mailbox is emptied, counts around */
 };
 
 static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
@@ -123,6 +132,9 @@ void heap_return(struct heap *heap);
 
 /* After a post: empties the mailbox if no thread holds the heap. */
 void heap_tend_orphan(struct heap *heap);
+
+/* Holds the heap if it is an orphan. Pairs with heap_return. Any thread. */
+bool heap_try_hold(struct heap *heap);
 
 /* Collects from all slabs in the mailbox. The holder's. */
 void heap_drain(struct heap *heap);

@@ -16,8 +16,10 @@ void pages_read_stats(struct page_stats *stats)
         .huge_bytes = load_relaxed(&pages_state.huge_pages) << PAGE_SHIFT,
         .huge_count = load_relaxed(&pages_state.huge_count),
         .meta_bytes = meta_bytes(),
-        .purged_bytes = load_relaxed(&pages_state.purged_pages) << PAGE_SHIFT,
-        .purges = load_relaxed(&pages_state.purges),
+        .purged_bytes =
+            (load_relaxed(&pages_state.purged_pages) + load_relaxed(&pages_state.part_pages))
+            << PAGE_SHIFT,
+        .purges = load_relaxed(&pages_state.purges) + load_relaxed(&pages_state.part_purges),
     };
 }
 
@@ -53,6 +55,22 @@ void pages_each(span_visit *visit, void *context)
             return;
     if (apart_each(visit, context) && config_void_blocks)
         (void)void_slabs_each(visit, context);
+}
+
+void pages_each_slab(span_visit *visit, void *context)
+{
+    for (size_t i = 0; i < arena_count(); i++) {
+        struct arena *arena = arena_at(i);
+        size_t frontier = load_relaxed(&arena->frontier);
+        for (size_t page = 0; page < frontier;) {
+            char *start = arena->base + (page << PAGE_SHIFT);
+            struct span *span = page_map_find(start);
+            unsigned tag = load_relaxed(&span->tag);
+            if (tag >= SPAN_SLAB && !visit(span, start, context))
+                return;
+            page += tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages : 1u;
+        }
+    }
 }
 
 struct search {

@@ -113,12 +113,26 @@ void pages_read_stats(struct page_stats *stats);
 typedef bool span_visit(struct span *span, char *start, void *context);
 void pages_each(span_visit *visit, void *context);
 
+/* The slabs within the arenas likewise, whatever other threads do; those may be given back, or
+ * become others, at any time. Reads atomically what it reads. */
+void pages_each_slab(span_visit *visit, void *context);
+
 /* The span in use that holds `address`, also in the middle of a large one; NULL if none. Slow, for
  * messages. */
 struct span *pages_search(const void *address, char **start);
 
 /* Whether `address` lies in an arena's committed part. Lock-free. */
 bool pages_holds(const void *address);
+
+/* Gives back the whole system pages within a part of a run in use, which its user does not need;
+ * they read zero. Map pages that went, 0 when the system refuses. */
+size_t pages_purge_part(char *start, size_t pages);
+
+/* When the decay interval under way began. */
+uint64_t pages_interval_ms(void);
+
+/* Whether arenas ask for transparent huge pages, which are best left whole. */
+bool pages_are_huge(void);
 
 /* Copies the first bytes of one block to another, giving the source's memory back as it goes, so
  * that a large move does not need both at once. The source reads anything afterwards. */

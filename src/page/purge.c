@@ -27,6 +27,23 @@ static size_t purge_inside(const struct span *span, char **start)
     return (to - from) >> PAGE_SHIFT;
 }
 
+size_t pages_purge_part(char *start, size_t pages)
+{
+    size_t granule = os_page_size();
+    uintptr_t from = align_up((uintptr_t)start, granule);
+    uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), granule);
+    if (to <= from || os_purge((char *)from, to - from) != 0)
+        return 0;
+    size_t purged = (to - from) >> PAGE_SHIFT;
+    fetch_add_relaxed(&pages_state.part_pages, purged);
+    fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
+    return purged;
+}
+
+uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
+
+bool pages_are_huge(void) { return pages_state.limits.huge_pages; }
+
 /* Takes one dirty span, purges it, puts it back. Returns the dirty pages purged, 0 when there is
  * nothing to do. */
 static size_t purge_one(void)

@@ -17,6 +17,8 @@ struct page_state {
     size_t dirty_low;           /* page lock: lowest dirty_pages since the last interval began */
     size_t purged_pages;        /* page lock: in total */
     size_t purges;              /* page lock: in total, one span each */
+    size_t part_pages;          /* atomic: likewise, of parts of runs in use */
+    size_t part_purges;         /* atomic */
     size_t huge_pages;          /* atomic: pages of huge blocks */
     size_t huge_count;          /* atomic */
     size_t reserved_pages;      /* page lock; read as a hint without it */

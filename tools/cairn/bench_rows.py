@@ -21,6 +21,8 @@ PEAK_RSS = "peak_rss"
 NODES = 100_000_000
 NODES_QUICK = 1_000_000
 NODES_FEWEST = 1000
+# Rows that wait for memory to go back.
+WAITING = ("returned", "producer-idle", "all-idle")
 # glibc's 32 bytes a node, and in the contended forms nearly two lists at once.
 NODE_BYTES = {"b-uncontended": 33, "b-contended": 66, "b-stack": 33, "b-fifo": 33, "b-ring": 33,
               "b-ring-contended": 66}
@@ -134,7 +136,7 @@ class WorkloadUnit(Unit):
         if need_mib > settings.memory_mib:
             return (f"may take {need_mib / 1024:.1f} GiB; --memory {need_mib / 1024 + 0.1:.1f} "
                     "allows it")
-        if settings.quick and (self.row.need_mib > 1100 or self.row.name == "returned"):
+        if settings.quick and (self.row.need_mib > 1100 or self.row.name in WAITING):
             return "too long for --quick"
         return None
 

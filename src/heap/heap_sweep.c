@@ -1,0 +1,223 @@
+/* Giving back free pages inside slabs: see heap_sweep.h. A free block holds nothing of ours, so a
+ * page without a block in use is nobody's; it reads zero when it is handed out next.
+ *
+ * Two ways make sure that no block of such a page is handed out meanwhile, by a thread that knows
+ * nothing of it and takes no lock.
+ *   A slab that is aside: its use word says PURGED meanwhile, so its owner does not make it current
+ * (slab.h), and blocks are handed out of current slabs only. It may free blocks of it: that makes
+ * more of it free, not less.
+ *   A slab that was in its heap's mailbox: who took it out gives back pages on which every slot
+ * says REMOTE, also while it is current. Only who collects changes such a mark. The next time that
+ * is who takes the slab out of the mailbox, and it is in our hands, and QUEUED, so nobody puts it
+ * there again or retires it (remote.c). But the holder may still be collecting since the time
+ * before: it opened the post word, and the slab was posted again at once. Then `drains` is odd:
+ * that was written before the post word was opened, so we see it, or what was written when all was
+ * collected. The owner may miss the slab for a moment, as if its blocks were freed a little later.
+ *
+ * What the last user of a block did comes before: the free that marked it is read with acquire, or
+ * was the owner's, whose late stores would only bring a page of nothing back.
+ *
+ * `given` spares the system what it has: it knows the pages of a slab that went since it was put
+ * aside. What has changed between two looks is left alone by all but sweep_all: so what is empty
+ * longest goes first, and what is busy stays. A slab with pages that went moves to the end of its
+ * list, to be used again last.
+ *
+ * Not swept: packed slabs, void ones, and those of first-class heaps, which have a lock of their
+ * own and can end with blocks in use: their use word never says ASIDE.
+ */
+#include "heap/heap_sweep.h"
+
+#include "base/test_delay.h"
+#include "heap/remote.h"
+
+enum { SWEEP_LEAST_PAGES = 512 };
+static const uint64_t GIVEN = 1 << 9; /* in `looked`: nothing to give since */
+
+static bool can_be_swept(unsigned class) { return class < SIZED_CLASSES; }
+
+/* A bit for each page from `first` to `last`. */
+static uint64_t pages_between(size_t first, size_t last)
+{
+    return (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
+}
+
+enum unused { NOT_USED, ALL_REMOTE };
+
+/* Pages of the slab on which no slot is in use; or on which all slots were freed by other threads.
+ */
+static uint64_t free_pages(const struct span *slab, enum unused unused)
+{
+    const struct size_class *shape = &size_classes[slab_class(slab)];
+    uint64_t free = pages_between(0, shape->pages - 1);
+    unsigned limit = (unsigned)smaller_of(load_relaxed(&slab->limit), shape->capacity + 1u);
+    for (unsigned slot = 1; slot <= shape->capacity && free != 0; slot++) {
+        if (slot >= limit && unused == NOT_USED)
+            break;
+        uint8_t link = load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
+        if (unused == NOT_USED ? link_shows_use(link) : link != LINK_REMOTE) {
+            size_t end = (size_t)slot * shape->size_bytes;
+            free &=
+                ~pages_between((end - shape->size_bytes) >> PAGE_SHIFT, (end - 1) >> PAGE_SHIFT);
+        }
+    }
+    return free;
+}
+
+/* Whether any went. */
+static bool give_pages(const struct span *slab, uint64_t pages)
+{
+    size_t purged = 0;
+    while (pages != 0) {
+        unsigned first = lowest_bit(pages);
+        uint64_t rest = ~(pages >> first);
+        unsigned count = rest == 0 ? 64 - first : lowest_bit(rest);
+        purged += pages_purge_part(slab_start(slab) + ((size_t)first << PAGE_SHIFT), count);
+        pages &= ~pages_between(first, first + count - 1);
+    }
+    return purged != 0;
+}
+
+/* A slab that says PURGED. */
+static bool purge_aside(struct span *slab)
+{
+    uint64_t *given = &slab_remote(slab)->of_thread.given;
+    uint64_t before = load_relaxed(given);
+    uint64_t pages = free_pages(slab, NOT_USED) & ~before;
+    uint32_t process = heap_generation;
+    test_delay();
+    bool any = give_pages(slab, pages);
+    if (heap_generation == process) /* else a signal handler forked: these are other words there */
+        store_relaxed(given, before | pages);
+    return any;
+}
+
+/* The holder's own. */
+
+/* Whether it has not changed since the look before, and was not swept since. */
+static bool is_due(struct span *slab)
+{
+    uint64_t *looked = &slab_remote(slab)->of_thread.looked;
+    uint64_t before = load_relaxed(looked);
+    uint64_t now = slab->until;
+    if (before != (now | GIVEN))
+        store_relaxed(looked, now);
+    return before == now;
+}
+
+static void sweep_bin(struct heap *heap, struct bin *bin)
+{
+    struct span *last = bin->last;
+    for (struct span *slab = bin->first, *next; slab; slab = next) {
+        next = slab == last ? NULL : slab->next;
+        if (!is_due(slab) || !slab_try_use(slab, SLAB_PURGED))
+            continue;
+        if (purge_aside(slab)) {
+            bin_remove(bin, slab);
+            bin_append(bin, slab);
+        }
+        store_relaxed(&slab_remote(slab)->of_thread.looked, slab->until | GIVEN);
+        if (slab_end_purge(slab))
+            (void)remote_post(heap, slab);
+    }
+}
+
+void sweep_heap(struct heap *heap)
+{
+    heap->swept_ms = pages_interval_ms();
+    heap->sweep_pages = heap->slab_pages + larger_of(SWEEP_LEAST_PAGES, heap->slab_pages / 8);
+    if (pages_are_huge())
+        return;
+    for (unsigned class = 0; class < CLASS_COUNT; class ++)
+        if (can_be_swept(class))
+            sweep_bin(heap, &heap->bins[class]);
+}
+
+/* Other threads'. */
+
+static bool sweep_mail(struct heap *heap)
+{
+    bool any = false;
+    for (struct span *slab = remote_take_mail(heap), *next; slab; slab = next) {
+        next = slab_remote(slab)->mail_next;
+        if (can_be_swept(slab_class(slab))) {
+            if (slab_try_use(slab, SLAB_PURGED)) {
+                any = purge_aside(slab) || any;
+                (void)slab_end_purge(slab);                    /* it is posted in any case */
+            } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with heap_drain */
+                (void)give_pages(slab, free_pages(slab, ALL_REMOTE));
+            }
+        }
+        test_delay();
+        remote_return_mail(heap, slab);
+    }
+    return any;
+}
+
+static void sweep_other(struct heap *heap, void *context)
+{
+    (void)context;
+    if (heap == thread_heap || heap->program != NULL)
+        return;
+    if (heap_try_hold(heap)) {
+        sweep_heap(heap);
+        heap_return(heap);
+        return;
+    }
+    uint32_t drains = load_relaxed(&heap->drains);
+    bool idle = heap->drained == drains;
+    heap->drained = drains;
+    if (idle && load_relaxed(&heap->mailbox) != NULL)
+        (void)sweep_mail(heap);
+}
+
+/* By one thread at a time: to return an orphan may ask again what is due. */
+static uint32_t sweeper; /* atomic: of which process, plus 1; 0: none */
+
+void sweep_others(void)
+{
+    uint32_t seen = load_relaxed(&sweeper);
+    uint32_t own = heap_generation + 1;
+    if (seen == own || !compare_swap_acq_rel(&sweeper, &seen, own))
+        return;
+    heaps_each(sweep_other, NULL);
+    store_release(&sweeper, (uint32_t)0); /* pairs with the compare-and-swap above */
+}
+
+static void trim_other(struct heap *heap, void *context)
+{
+    bool *any = context;
+    if (heap == thread_heap || heap->program != NULL)
+        return;
+    if (heap_try_hold(heap)) {
+        heap_trim(heap);
+        heap_return(heap);
+    } else if (load_relaxed(&heap->mailbox) != NULL) {
+        *any = sweep_mail(heap) || *any;
+    }
+}
+
+/* The slab may be given back, or be another one, until its use word says PURGED. Headers and their
+ * cold areas serve nothing else. Those of a parent process are frozen, and left alone. */
+static bool sweep_visit(struct span *span, char *start, void *context)
+{
+    (void)start;
+    bool *any = context;
+    unsigned class = load_relaxed(&span->tag) - (unsigned)SPAN_SLAB;
+    uintptr_t owner = load_acquire(&span->owner); /* pairs with slab_make */
+    struct heap *heap = (struct heap *)(owner & OWNER_HEAP_MASK);
+    if (!can_be_swept(class) || heap == NULL || heap->generation != heap_generation ||
+        !slab_try_use(span, SLAB_PURGED))
+        return true;
+    *any = purge_aside(span) || *any;
+    if (slab_end_purge(span))
+        (void)remote_post(slab_heap(span), span);
+    return true;
+}
+
+bool sweep_all(void)
+{
+    bool any = false;
+    heaps_each(trim_other, &any);
+    pages_each_slab(sweep_visit, &any);
+    return any;
+}

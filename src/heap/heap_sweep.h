@@ -1,0 +1,19 @@
+/* Sweeping: pages inside slabs on which no block lives go back to the system, whoever the owner is.
+ * See heap_sweep.c. */
+#ifndef CAIRN_HEAP_HEAP_SWEEP_H
+#define CAIRN_HEAP_HEAP_SWEEP_H
+
+#include "heap/thread_heap.h"
+
+/* Of the heap's lists, slabs that did not change since the sweep before. The holder's: once a decay
+ * interval, and when its slabs have grown by an eighth. */
+void sweep_heap(struct heap *heap);
+
+/* Orphans likewise; and what others freed of the blocks of heaps whose owners did not look at it
+ * for a decay interval. Once an interval, any thread. */
+void sweep_others(void);
+
+/* All heaps, whatever can be given back now; whether there was any. Any thread. */
+bool sweep_all(void);
+
+#endif

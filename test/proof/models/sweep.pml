@@ -1,0 +1,337 @@
+/* Giving free pages of slabs back, by any thread: src/heap/heap_sweep.c, slab.c: slab_try_use,
+ * slab_try_leave, slab_end_purge, thread_heap.c: heap_refill, leave_current, retire_listed.
+ *
+ * One slab of two blocks, a page each, and its owner, thread 0: hands blocks out, HANDS times, while
+ * the slab is current, puts it aside and takes it again, ASIDES times, frees block 0, empties the
+ * mailbox, and retires the slab when it is empty; in its header it makes another one, REMAKES times.
+ * Thread 1 frees block 1 whenever it is handed it. SWEEPERS threads each give pages back, TURNS times,
+ * of a slab that is aside or of one that is in the mailbox.
+ *
+ * Asserted: no page is given back on which a block is in use; between being handed out and being
+ * given back a page has one user at a time; no slab is retired while its pages are given back; the
+ * last slab is retired in the end, so none is forgotten.
+ *
+ * Mutants: see the #ifdef at each.
+ */
+#ifndef HANDS
+#define HANDS 2
+#endif
+#ifndef ASIDES
+#define ASIDES 2
+#endif
+#ifndef REMAKES
+#define REMAKES 0
+#endif
+#ifndef SWEEPERS
+#define SWEEPERS 1
+#endif
+#ifndef TURNS
+#define TURNS 1
+#endif
+#ifndef WRITES
+#define WRITES 12
+#endif
+
+#define USE 0
+#define POST 1
+#define MAIL 2 /* the slab is in the mailbox */
+#define HAND 3 /* block 1 is thread 1's */
+#define DRAINS 4 /* odd: 1 */
+#define LINK(b) (5 + (b))
+#define ATOMICS 7
+#define PLAINS 1 /* the slab */
+#define CELLS 2  /* the blocks, and their pages */
+#define THREADS (2 + SWEEPERS)
+
+#include "memory.pml"
+
+/* The use word. */
+#define IDLE 0
+#define CURRENT 1
+#define ASIDE 2
+#define PURGED 3
+#define EMPTIED 4
+
+/* The post word. */
+#define OPEN 0
+#define QUEUED 1
+#define CLOSED 2
+
+/* A link byte. */
+#define LIVE 0
+#define REMOTE 1
+#define LISTED 2
+
+#ifdef MUTANT_ASIDE_RELAXED
+#define ASIDE_ORDER RELAXED
+#else
+#define ASIDE_ORDER RELEASE
+#endif
+#ifdef MUTANT_END_RELAXED
+#define END_ORDER RELAXED
+#else
+#define END_ORDER ACQ_REL
+#endif
+#ifdef MUTANT_RETURN_RELAXED
+#define RETURN_ORDER RELAXED
+#else
+#define RETURN_ORDER SEQ_CST
+#endif
+
+#ifdef MUTANT_DRAINS_RELAXED
+#define DRAINS_ORDER RELAXED
+#else
+#define DRAINS_ORDER RELEASE
+#endif
+
+bool in_use[2];
+bool listed[2]; /* the owner's list */
+bool current;
+bool told; /* the owner said EMPTIED, and waits for the mail */
+bool retired;
+byte hands = HANDS;
+byte asides = ASIDES;
+byte remakes = REMAKES;
+byte done;
+
+/* remote_post. */
+inline post(me)
+{
+    load(me, POST, SEQ_CST, word);
+    if
+    :: word == OPEN ->
+        compare_swap(me, POST, SEQ_CST, OPEN, QUEUED, word);
+        if
+        :: word == OPEN -> modify(me, MAIL, SEQ_CST, word, 1)
+        :: else
+        fi
+    :: else
+    fi;
+    word = 0
+}
+
+/* retire_listed: slab_try_leave, remote_close, and slab_make. */
+inline retire()
+{
+#ifdef MUTANT_LEAVE_BLINDLY
+    overwrite(0, USE, RELEASE, IDLE);
+    word = ASIDE;
+#else
+    compare_swap(0, USE, ACQ_REL, ASIDE, IDLE, word);
+#endif
+    if
+    :: word == ASIDE ->
+        compare_swap(0, POST, SEQ_CST, OPEN, CLOSED, word);
+        if
+        :: word == OPEN ->
+            finish(0, 0);
+            if
+            :: remakes > 0 ->
+                remakes--;
+                store(0, LINK(0), RELAXED, LIVE);
+                store(0, LINK(1), RELAXED, LIVE);
+                store(0, POST, SEQ_CST, OPEN);
+                atomic { ended[0] = false; listed[0] = true; listed[1] = true; hands = HANDS }
+                store(0, USE, RELEASE, CURRENT);
+                current = true
+            :: else -> retired = true
+            fi
+        :: else ->
+#ifndef MUTANT_STAYS_IDLE
+            store(0, USE, RELEASE, ASIDE)
+#endif
+        fi
+    :: word == PURGED ->
+#ifdef MUTANT_TELLS_NOBODY
+        told = true
+#else
+        compare_swap(0, USE, ACQ_REL, PURGED, EMPTIED, word);
+        told = word != ASIDE
+#endif
+    :: else -> assert(word == EMPTIED); told = true
+    fi;
+    word = 0
+}
+
+/* heap_drain. */
+inline drain()
+{
+    store(0, DRAINS, RELAXED, 1);
+    modify(0, MAIL, ACQUIRE, word, 0);
+    if
+    :: word == 1 ->
+        store(0, POST, SEQ_CST, OPEN);
+        for (b : 0 .. 1) {
+            load(0, LINK(b), SEQ_CST, word);
+            if
+            :: word == REMOTE -> store(0, LINK(b), RELAXED, LISTED); listed[b] = true
+            :: else
+            fi
+        }
+        b = 0;
+        told = false
+    :: else
+    fi;
+    store(0, DRAINS, DRAINS_ORDER, 0);
+    word = 0
+}
+
+/* The two blocks are taken by turns: which is free first is anybody's choice. */
+inline hand_out(n)
+{
+    store(0, LINK(n), RELAXED, LIVE);
+    atomic { alone(0, n); listed[n] = false; in_use[n] = true; hands-- }
+    if
+    :: n == 1 -> store(0, HAND, RELEASE, 1)
+    :: else
+    fi
+}
+
+proctype owner()
+{
+    short word;
+    byte b;
+    do
+    :: current && hands > 0 && listed[0] -> hand_out(0)
+    :: current && hands > 0 && listed[1] && newest(HAND) == 0 -> hand_out(1)
+    :: in_use[0] -> in_use[0] = false; store(0, LINK(0), RELAXED, LISTED); listed[0] = true
+    :: current && (asides > 0 || hands == 0) ->
+        current = false;
+        store(0, USE, ASIDE_ORDER, ASIDE)
+    :: !current && !retired && asides > 0 && hands > 0 -> /* heap_refill */
+        asides--;
+#ifdef MUTANT_TAKES_BLINDLY
+        overwrite(0, USE, RELEASE, CURRENT);
+        current = true;
+#else
+        compare_swap(0, USE, ACQ_REL, ASIDE, CURRENT, word);
+        current = word == ASIDE;
+#endif
+        word = 0
+    :: !current && !retired && !told && listed[0] && listed[1] && newest(MAIL) == 0 &&
+       newest(POST) == OPEN -> retire()
+    :: !current && !retired && !told && listed[0] && listed[1] && newest(POST) == QUEUED &&
+       newest(USE) == ASIDE && newest(MAIL) == 0 && asides > 0 -> asides--; retire()
+    :: newest(MAIL) == 1 && !retired -> drain()
+    :: retired && newest(HAND) == 0 -> break
+    od;
+    atomic { leave(0); done++ }
+}
+
+proctype freer()
+{
+    short word;
+    do
+    :: newest(HAND) == 1 ->
+        modify(1, HAND, ACQUIRE, word, 0);
+        in_use[1] = false;
+        compare_swap(1, LINK(1), SEQ_CST, LIVE, REMOTE, word);
+        assert(word == LIVE);
+        post(1)
+    :: newest(HAND) == 0 && retired -> break
+    od;
+    atomic { leave(1); done++ }
+}
+
+/* give_pages: the page of a block. */
+inline give(me, n)
+{
+    atomic { assert(!in_use[n]); shared(me, 0); alone(me, n) }
+}
+
+/* free_pages, and give_pages, of a slab that says PURGED. */
+inline purge_aside(me)
+{
+    for (b : 0 .. 1) {
+        load(me, LINK(b), ACQUIRE, word);
+        if
+        :: word != LIVE -> give(me, b)
+        :: else
+        fi
+    }
+    b = 0
+}
+
+/* slab_end_purge. */
+inline end_purge(me)
+{
+    modify(me, USE, END_ORDER, word, ASIDE)
+}
+
+proctype sweeper(byte me)
+{
+    short word;
+    byte b, turns = TURNS;
+    do
+    :: turns > 0 -> /* sweep_visit */
+        turns--;
+        compare_swap(me, USE, ACQ_REL, ASIDE, PURGED, word);
+        if
+        :: word == ASIDE ->
+            purge_aside(me);
+            end_purge(me);
+            if
+            :: word == EMPTIED -> post(me)
+            :: else
+            fi
+        :: else
+        fi;
+        word = 0
+    :: turns > 0 -> /* sweep_mail */
+        turns--;
+        modify(me, MAIL, ACQUIRE, word, 0);
+        if
+        :: word == 1 ->
+            compare_swap(me, USE, ACQ_REL, ASIDE, PURGED, word);
+            if
+            :: word == ASIDE -> purge_aside(me); end_purge(me)
+            :: else ->
+#ifdef MUTANT_MAIL_ANY_FREE
+                purge_aside(me)
+#else
+#ifdef MUTANT_WHILE_DRAINED
+                word = 0;
+#else
+                load(me, DRAINS, ACQUIRE, word);
+#endif
+                if
+                :: word == 0 ->
+                    load(me, LINK(1), ACQUIRE, word);
+                    if
+                    :: word == REMOTE -> give(me, 1)
+                    :: else
+                    fi
+                :: else
+                fi
+#endif
+            fi;
+            modify(me, MAIL, RETURN_ORDER, word, 1)
+        :: else
+        fi;
+        word = 0
+    :: break
+    od;
+    turns = 0;
+    atomic { leave(me); done++ }
+}
+
+init {
+    byte k;
+    atomic {
+        begin();
+        initially(USE, CURRENT);
+        initially(LINK(0), LISTED);
+        initially(LINK(1), LISTED);
+        current = true;
+        listed[0] = true;
+        listed[1] = true;
+        run owner();
+        run freer();
+        for (k : 2 .. THREADS - 1) {
+            run sweeper(k)
+        }
+        k = 0
+    }
+    done == THREADS;
+    assert(newest(MAIL) == 0 || retired)
+}
