@@ -114,11 +114,13 @@ static void *resize_counted(struct span *span, size_t size_bytes, bool may_move)
 {
     if (size_bytes <= MEDIUM_MOST || size_bytes > PTRDIFF_MAX)
         return NULL;
-    size_t counted;
-    if (unlikely(!program_begin_resize(span, pages_for(size_bytes), &counted)))
+    size_t counted = 0;
+    bool is_counted = unlikely(load_relaxed(&span->owner) != 0); /* a first-class heap's */
+    if (is_counted && !program_begin_resize(span, pages_for(size_bytes), &counted))
         return NULL;
     void *block = resize(span, size_bytes, may_move);
-    program_end_resize(span, counted);
+    if (is_counted)
+        program_end_resize(span, counted);
     if (config_guarded_blocks && block)
         span->asked_bytes = size_bytes;
     return block;

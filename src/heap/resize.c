@@ -104,7 +104,6 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
     size_t old_bytes = usable_bytes(span, pointer); /* checks canaries, where there are any */
-    struct program_heap *program = span_program(span);
     if (span_is_slab(span)) {
         if (slab_suits(span, size_bytes)) {
             if (config_canaries)
@@ -115,9 +114,10 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes)
         void *block = resize_large(span, size_bytes);
         if (block || size_bytes > PTRDIFF_MAX)
             return block;
-        if (program == NULL)
+        if (span_program(span) == NULL)
             return move_large(span, size_bytes);
     }
+    struct program_heap *program = span_program(span);
     return program ? move_within(program, pointer, old_bytes, size_bytes)
                    : move(pointer, old_bytes, size_bytes);
 }
