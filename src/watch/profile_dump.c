@@ -81,13 +81,14 @@ static void write_blocks(struct profile_writer *writer)
         uintptr_t block = load_acquire(&place->block); /* pairs with the release in keep */
         if (block <= BLOCK_BUSY)
             continue;
+        /* Acquire: pairs with keep, and the look at `block` below comes after these. */
         struct profile_block copy = {
-            .site = load_relaxed(&place->site),
-            .thread = load_relaxed(&place->thread),
-            .asked_bytes = load_relaxed(&place->asked_bytes),
-            .objects = load_relaxed(&place->objects),
-            .bytes = load_relaxed(&place->bytes),
-            .time_ms = load_relaxed(&place->time_ms),
+            .site = load_acquire(&place->site),
+            .thread = load_acquire(&place->thread),
+            .asked_bytes = load_acquire(&place->asked_bytes),
+            .objects = load_acquire(&place->objects),
+            .bytes = load_acquire(&place->bytes),
+            .time_ms = load_acquire(&place->time_ms),
         };
         if (load_acquire(&place->block) != block)
             continue;

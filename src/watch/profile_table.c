@@ -137,12 +137,13 @@ static bool keep(struct profile_table *table, const struct profile_block *taken)
         if (load_relaxed(&place->block) != BLOCK_FREE ||
             !compare_swap_acq_rel(&place->block, &seen, (uintptr_t)BLOCK_BUSY))
             continue;
-        place->site = taken->site;
-        place->thread = taken->thread;
-        place->asked_bytes = taken->asked_bytes;
-        place->objects = taken->objects;
-        place->bytes = taken->bytes;
-        place->time_ms = taken->time_ms;
+        /* A dump may be reading what was here before: who sees one of these sees BUSY, too. */
+        store_release(&place->site, taken->site);
+        store_release(&place->thread, taken->thread);
+        store_release(&place->asked_bytes, taken->asked_bytes);
+        store_release(&place->objects, taken->objects);
+        store_release(&place->bytes, taken->bytes);
+        store_release(&place->time_ms, taken->time_ms);
         store_release(&place->block, taken->block); /* pairs with the swap in release_place */
         return true;
     }
