@@ -17,7 +17,7 @@
 #define CAIRN_API_H
 
 #define CAIRN_VERSION_MAJOR 0
-#define CAIRN_VERSION_MINOR 1
+#define CAIRN_VERSION_MINOR 2
 #define CAIRN_VERSION_PATCH 0
 
 /* One number that grows with the version, for #if; and the version as text. */

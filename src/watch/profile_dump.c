@@ -1,7 +1,7 @@
 /* Dumps of the profile: text, written with the system calls of os/ alone, from any context.
  *
  *   cairn-profile 1             the format's version
- *   library 0.1.0
+ *   library 0.2.0
  *   process PID NAME
  *   reason WHY
  *   time MS                     monotonic, as the samples' times

@@ -39,7 +39,7 @@ impl Cairn {
     /// The library's version.
     ///
     /// ```
-    /// assert_eq!(cairn_alloc::Cairn::version(), "0.1.0");
+    /// assert_eq!(cairn_alloc::Cairn::version(), "0.2.0");
     /// ```
     #[must_use]
     pub fn version() -> &'static str {

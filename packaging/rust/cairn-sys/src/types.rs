@@ -2,7 +2,7 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 pub const CAIRN_VERSION_MAJOR: usize = 0;
-pub const CAIRN_VERSION_MINOR: usize = 1;
+pub const CAIRN_VERSION_MINOR: usize = 2;
 pub const CAIRN_VERSION_PATCH: usize = 0;
 pub const CAIRN_FIFO_PAGE_SHIFT: usize = 12;
 pub const CAIRN_FIFO_PAGES: usize = 512;
