@@ -38,8 +38,23 @@ void os_init(void)
         store_relaxed(&page_size_bytes, size);
 }
 
-/* ThreadSanitizer must see the call, or it takes what threads did at the address before it was
- * unmapped for races with what is done there now. */
+/* ThreadSanitizer takes what threads did at an address before it was unmapped for races with what
+ * is done there now. So it must see a mapping's call; and it is told that what is unmapped, or
+ * moves, comes before what a moved or grown mapping holds. */
+static uint32_t unmapped; /* atomic, counts; with ThreadSanitizer only */
+
+static void note_unmapped(void)
+{
+    if (config_tsan)
+        fetch_add_acq_rel(&unmapped, (uint32_t)1); /* pairs with heed_unmapped */
+}
+
+static void heed_unmapped(void)
+{
+    if (config_tsan)
+        (void)load_acquire(&unmapped); /* pairs with note_unmapped */
+}
+
 static void *map_seen(void *hint, size_t size_bytes, int protection, int flags)
 {
     int saved = errno;
@@ -100,6 +115,7 @@ int os_protect(void *start, size_t size_bytes, enum os_access access)
 
 int os_unmap(void *start, size_t size_bytes)
 {
+    note_unmapped();
     return call_on_range(SYS_munmap, start, size_bytes, 0);
 }
 
@@ -130,8 +146,11 @@ static long remap(void *start, size_t old_bytes, size_t new_bytes, long flags, v
     count_call(OS_CALL_REMAP);
     if (fault_strikes(&error))
         return error;
-    return kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags,
-                       (long)destination, 0);
+    note_unmapped();
+    long result = kernel_call(SYS_mremap, (long)start, (long)old_bytes, (long)new_bytes, flags,
+                              (long)destination, 0);
+    heed_unmapped();
+    return result;
 }
 
 int os_resize(void *start, size_t old_bytes, size_t new_bytes)

@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern "C" {
@@ -156,6 +158,29 @@ TEST(Memory, ResizesInPlaceOnlyWhereThereIsRoom)
     EXPECT_EQ(os_resize(start, 3 * kPage, 5 * kPage), -ENOMEM);
     EXPECT_TRUE(all_bytes_are(start, 2 * kPage, 4));
     EXPECT_EQ(os_unmap(start, 6 * kPage), 0);
+}
+
+// What a thread did at an address before it unmapped it comes before what another does there once
+// the kernel has given it out anew: also to ThreadSanitizer, which does not see the calls.
+TEST(Memory, GrowsToWhereAnotherThreadUnmapped)
+{
+    char *start = static_cast<char *>(os_map(4 * kPage));
+    ASSERT_NE(start, nullptr);
+    std::atomic<bool> gone{false};
+    int grown = -1;
+    std::thread other([&] {
+        while (!gone.load(std::memory_order_relaxed))
+            std::this_thread::yield();
+        grown = os_resize(start, 2 * kPage, 4 * kPage);
+        if (grown == 0)
+            memset(start + 2 * kPage, 2, 2 * kPage);
+    });
+    memset(start + 2 * kPage, 1, 2 * kPage);
+    EXPECT_EQ(os_unmap(start + 2 * kPage, 2 * kPage), 0);
+    gone.store(true, std::memory_order_relaxed);
+    other.join();
+    EXPECT_EQ(grown, 0);
+    EXPECT_EQ(os_unmap(start, 4 * kPage), 0);
 }
 
 bool is_mapped(char *start, size_t size)
