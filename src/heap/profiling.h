@@ -82,10 +82,11 @@ inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned si
     return granted != 0 ? granted : UINT8_MAX;
 }
 
-/* Whether the small class is armed. */
+/* Whether the class is a small one that is armed. */
 inline_always bool heap_profile_arms(const struct heap *heap, unsigned size_class)
 {
-    return heap->profiling != NULL && (heap->profiling->armed >> size_class & 1) != 0;
+    return heap->profiling != NULL && size_class < SMALL_CLASSES &&
+           (heap->profiling->armed >> size_class & 1) != 0;
 }
 
 #endif
