@@ -14,7 +14,6 @@ struct holding {
     uint64_t *held;  // a bit a slot: another lost block leads to it
     size_t from;     // the block that is looked through
     uint64_t *stack; // addresses
-    size_t *numbers; // and their blocks
     size_t depth, most;
     uint64_t blocks, bytes;
 };
