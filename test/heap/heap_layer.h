@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <vector>
+
 extern "C" {
 #include "base/atomic.h"
 #include "heap/checked.h"
@@ -31,6 +33,21 @@ inline size_t block_bytes(const void *block)
 {
     const struct span *span = span_of(block);
     return span_is_slab(span) ? span->size_bytes : size_t{span->pages} << PAGE_SHIFT;
+}
+
+// Pairs of malloc and free, with `live` blocks in use: lists, fresh slots and refills all serve.
+inline void churn(size_t blocks, size_t live, size_t size)
+{
+    std::vector<void *> ring(live);
+    for (size_t i = 0; i < blocks; i++) {
+        void *&place = ring[i * 2654435761u % live];
+        if (place)
+            free_fast(place);
+        place = allocate(size);
+    }
+    for (void *block : ring)
+        if (block)
+            free_fast(block);
 }
 
 // This thread's heap, made if need be.

@@ -14,6 +14,7 @@ namespace
 {
 
 using heap_layer::allocate;
+using heap_layer::churn;
 using heap_layer::in_thread;
 using heap_layer::kKiB;
 using heap_layer::own_heap;
@@ -98,21 +99,6 @@ TEST(Profiling, EveryBlockAtAnIntervalOfOne)
     EXPECT_EQ(g_live.size(), 0u);
     EXPECT_EQ(g_unknown, 0u);
     heap_layer::verify();
-}
-
-// A ring of `live` blocks, so that lists, fresh slots and refills all serve.
-void churn(size_t blocks, size_t live, size_t size)
-{
-    std::vector<void *> ring(live);
-    for (size_t i = 0; i < blocks; i++) {
-        void *&place = ring[i * 2654435761u % live];
-        if (place)
-            free_fast(place);
-        place = allocate(size);
-    }
-    for (void *block : ring)
-        if (block)
-            free_fast(block);
 }
 
 // Each size by each way of use; the deviations of all are also those of a normal distribution.

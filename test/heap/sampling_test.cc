@@ -107,16 +107,7 @@ TEST(Sampling, AlsoOnNewThreads)
 size_t churn(size_t blocks, size_t live, size_t size)
 {
     const size_t before = g_offered;
-    std::vector<void *> ring(live);
-    for (size_t i = 0; i < blocks; i++) {
-        void *&place = ring[i * 2654435761u % live];
-        if (place)
-            free_fast(place);
-        place = allocate(size);
-    }
-    for (void *block : ring)
-        if (block)
-            free_fast(block);
+    heap_layer::churn(blocks, live, size);
     return g_offered - before;
 }
 

@@ -1,5 +1,6 @@
 """The terminal: results go to stdout, remarks and progress to stderr."""
 
+import json
 import os
 import sys
 
@@ -37,6 +38,10 @@ err = Console(stderr=True, highlight=False)
 # A sentence is wrapped for a reader, and stays one line for a program.
 def say(text):
     out.print(text, markup=False, soft_wrap=not out.is_terminal)
+
+
+def print_json(value):
+    out.file.write(json.dumps(value, indent=2) + "\n")
 
 
 def note(text, style=None):

@@ -1,12 +1,11 @@
 """`cairn inspect`: what lies where in the heap of a process or a core file."""
 
-import json
 import sys
 
 import typer
 from rich.table import Table
 
-from cairn.console import out, say
+from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.look import Census, look, pass_on
 
@@ -131,14 +130,10 @@ def _print_free(census):
         out.print(table)
 
 
-def _print_json(value):
-    out.file.write(json.dumps(value, indent=2) + "\n")
-
-
 def _inspect_all(target, every, as_json):
     census = Census(target)
     if as_json:
-        _print_json({
+        print_json({
             "target": census.target, "classes": census.classes, "heaps": census.heaps,
             "kinds": list(census.kinds.values()), "lengths": census.lengths,
             "largest": census.largest, "sampled": census.sampled, "pages": census.pages,
@@ -185,7 +180,7 @@ def _block_lines(rows):
 def _inspect_address(target, address, as_json):
     rows = look("address", target, address)
     if as_json:
-        _print_json(dict(rows))
+        print_json(dict(rows))
         return
     say(target_text(dict(rows)["target"]))
     for line in _block_lines(rows):

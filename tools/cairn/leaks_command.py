@@ -1,12 +1,11 @@
 """`cairn leaks`: live blocks that no pointer leads to, in a process or a core file."""
 
-import json
 import time
 
 import typer
 from rich.table import Table
 
-from cairn.console import out, say
+from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.inspect_command import bytes_text, target_text
 from cairn.look import Census, look
@@ -137,8 +136,7 @@ def _growth(target, seconds):
 def _print_growth(target, seconds, as_json):
     head, rows = _growth(target, seconds)
     if as_json:
-        out.file.write(json.dumps({"target": head, "seconds": seconds, "growing": rows}, indent=2)
-                       + "\n")
+        print_json({"target": head, "seconds": seconds, "growing": rows})
         return
     say(target_text(head))
     if not rows:
@@ -178,9 +176,8 @@ def leaks(
     arguments = (["hold"] if hold else []) + (["every"] if every else [])
     lost = Lost(look("leaks", target, *arguments))
     if as_json:
-        out.file.write(json.dumps(
-            {"target": lost.target, "lost": lost.sums, "sizes": lost.sizes, "leaks": lost.leaks,
-             "held": lost.held, "doubts": lost.doubts}, indent=2) + "\n")
+        print_json({"target": lost.target, "lost": lost.sums, "sizes": lost.sizes,
+                    "leaks": lost.leaks, "held": lost.held, "doubts": lost.doubts})
     else:
         _print_lost(lost, every)
     if check and lost.sums["direct_blocks"]:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from cairn import files
-from cairn.console import out, say
+from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences, signal_name
 
 DAMAGED = 1  # the exit status of cairn-persist, and of `check`, for a damaged heap
@@ -81,10 +81,6 @@ def _log_text(values):
             f" ({size_text(values['log_disk_bytes'])} on disk)")
 
 
-def _print_json(value):
-    out.file.write(json.dumps(value, indent=2) + "\n")
-
-
 @app.command()
 @as_sentences
 def info(path: pathlib.Path = FILE, as_json: bool = JSON):
@@ -95,7 +91,7 @@ def info(path: pathlib.Path = FILE, as_json: bool = JSON):
     values = numbers("info", path)
     if as_json:
         values["closed"] = bool(values["closed"])
-        _print_json({"file": str(path), **values})
+        print_json({"file": str(path), **values})
         return
     table = Table(show_header=False, box=None)
     for name, text in (
@@ -129,7 +125,7 @@ def check(path: pathlib.Path = FILE, as_json: bool = JSON):
         finding = str(damage)
     if as_json:
         findings = [finding] if finding else []
-        _print_json({"file": str(path), "sound": not findings, "findings": findings})
+        print_json({"file": str(path), "sound": not findings, "findings": findings})
     else:
         say(finding or f"{path}: sound: {values['used_blocks']} blocks in use, {values['roots']} "
                        f"roots, commit {values['last_commit']}")
@@ -209,7 +205,7 @@ def compact(path: pathlib.Path = FILE, as_json: bool = JSON):
     before, after = values["disk_bytes_before"], values["disk_bytes"]
     if as_json:
         values["replaced"] = bool(values["replaced"])
-        _print_json({"file": str(path), **values})
+        print_json({"file": str(path), **values})
     elif values["replaced"]:
         say(f"{path}: {size_text(before)} on disk before, {size_text(after)} now; its length is "
             f"{size_text(values['file_bytes'])}, with holes")

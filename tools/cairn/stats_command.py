@@ -1,6 +1,5 @@
 """`cairn stats`: the sums of a heap, of a process or a core file, once or again and again."""
 
-import json
 import time
 
 import typer
@@ -9,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cairn.console import out, say
+from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.inspect_command import bytes_text, target_text
 from cairn.look import Census
@@ -171,7 +170,7 @@ def stats(
     if prometheus:
         out.file.write(prometheus_text(census))
     elif as_json:
-        out.file.write(json.dumps({"target": census.target, **values}, indent=2) + "\n")
+        print_json({"target": census.target, **values})
     else:
         say(target_text(census.target))
         for remark in census.remarks():
