@@ -96,7 +96,9 @@ def _installed(build, prefix):
 
 def _contents(prefix, version_name):
     """{path within the wheel: file} of what was installed."""
-    found = {f"cairn/{path.name}": path for path in (prefix / "share/cairn/cairn").glob("*.py")}
+    tools = prefix / "share/cairn"
+    found = {str(path.relative_to(tools)): path for pattern in ("*.py", "page/*")
+             for path in (tools / "cairn").glob(pattern)}
     found.update({f"cairn/native/{path.name}": path
                   for path in (prefix / "libexec/cairn").iterdir()})
     for name in LIBRARIES:

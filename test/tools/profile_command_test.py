@@ -128,7 +128,7 @@ document.activeElement.dispatchEvent(new Event('input'));
 seen.found = document.querySelectorAll('#flame div.found').length;
 seen.foundRows = rows();
 key(document.body, 'Escape');
-document.getElementById('all').click();
+[...document.querySelectorAll('#bar button')].find(b => b.textContent === 'allocated').click();
 seen.allocated = rows();
 document.querySelectorAll('th button')[0].click();
 seen.sorted = rows();
