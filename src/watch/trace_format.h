@@ -32,7 +32,7 @@ enum trace_state {
 
 enum trace_reason {
     TRACE_NO_REASON,
-    TRACE_LIMIT,   /* trace_limit was reached */
+    TRACE_LIMIT,   /* it has the size that it may have */
     TRACE_DISK,    /* no room on the disk, or another error of the file */
     TRACE_MEMORY,  /* no address space to map more of the file */
     TRACE_STOPPED, /* the program or an operator stopped it */
@@ -105,9 +105,9 @@ enum trace_operation {
     TRACE_ALLOCATE_OTHERWISE = 2, /* calloc, memalign and kin: with a byte of enum trace_manner */
     TRACE_FREE = 3,
     TRACE_RESIZE = 4,        /* realloc: it stayed where it was */
-    TRACE_RESIZE_FROM = 5,   /* realloc: it may move. The old block's address is free from here on; */
-    TRACE_RESIZE_TO = 6,     /* the same thread's next event of these: where it went, and its size */
-    TRACE_RESIZE_FAILED = 7, /* or nothing has happened to the block */
+    TRACE_RESIZE_FROM = 5,   /* realloc that may move: the address is free from here on */
+    TRACE_RESIZE_TO = 6,     /* its end, the next event of the thread: where it is, and its size */
+    TRACE_RESIZE_FAILED = 7, /* or: nothing has happened to the block */
     TRACE_MARK = 8,
     TRACE_OPERATIONS = 9,
 };
@@ -128,7 +128,7 @@ enum {
 /* Said between events; no event, it has no order. */
 enum trace_mark {
     TRACE_MARK_THREAD = 1, /* varint number, varint kernel's number: whose events follow */
-    TRACE_MARK_TIME = 2,   /* varint ns since the last time in the chunk: of the events that follow */
+    TRACE_MARK_TIME = 2,   /* varint ns since the last time in the chunk: of what follows */
 };
 
 enum trace_manner {
@@ -149,7 +149,7 @@ enum trace_manner {
  *                                               for stacks from number STACK on
  */
 
-_Static_assert(sizeof(struct trace_header) == 120, "the file's layout");
+_Static_assert(sizeof(struct trace_header) == 104, "the file's layout");
 _Static_assert(sizeof(struct trace_chunk) == 64, "the file's layout");
 _Static_assert(TRACE_OPERATIONS <= TRACE_OPERATION_MASK + 1, "an operation fits its bits");
 
