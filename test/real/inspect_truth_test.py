@@ -58,15 +58,17 @@ class Recorded:
 
     def __init__(self, folder, command, calls, **options):
         self.record = pathlib.Path(folder) / "record"
+        self.errors = pathlib.Path(folder) / "errors"  # what it says, for a failure
         environment = {**os.environ, "LD_PRELOAD": f"{RECORDER}:{LIBRARY}",
                        "CAIRN_RECORD_TO": str(self.record), "CAIRN_RECORD_UNTIL": str(calls),
                        **options.pop("env", {})}
         environment.pop("CAIRN_OPTIONS", None)
         self.pid = None
-        self.process = subprocess.Popen(command, cwd=folder, env=environment,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL, start_new_session=True,
-                                        preexec_fn=self.allow_core, **options)
+        with self.errors.open("w", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(command, cwd=folder, env=environment,
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                            stderr=errors, start_new_session=True,
+                                            preexec_fn=self.allow_core, **options)
 
     @staticmethod
     def allow_core():
@@ -79,6 +81,13 @@ class Recorded:
         end = time.monotonic() + LONGEST_SECONDS
         while not whole.exists() and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
+        if not whole.exists():
+            status = self.process.poll()
+            ended = f"it ended with status {status}" if status is not None else (
+                f"it went on for {LONGEST_SECONDS} s" +
+                ("" if self.record.exists() else " without as many calls"))
+            raise AssertionError(f"the recorder wrote no list of {self.process.args[0]}: {ended}. "
+                                 f"Stderr: {self.errors.read_text(errors='replace').strip()}")
         lines = whole.read_text(encoding="ascii").splitlines()
         self.pid = int(lines[0])
         while state_of(self.pid) != "T" and time.monotonic() < end:
@@ -104,6 +113,17 @@ class Recorded:
 
 
 class TruthTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # The dynamic linker only warns of what it cannot preload, and a program then goes on
+        # without it: until it ends, or for ever. So it is tried on one that is short.
+        with tempfile.TemporaryDirectory() as folder:
+            recorded = Recorded(folder, ["sort", "/dev/null"], 2)
+            try:
+                recorded.wait()
+            finally:
+                recorded.end()
+
     def read_blocks(self, target):
         result = subprocess.run([LOOK, "blocks", str(target)], capture_output=True, text=True,
                                 check=False, timeout=LONGEST_SECONDS)

@@ -53,10 +53,7 @@ static struct heap_row *heap_row_of(uint64_t address)
     for (last = 0; last < heap_count; last++)
         if (heaps[last].address == address)
             return &heaps[last];
-    if (heap_count == heaps_most) {
-        heaps_most = heaps_most ? 2 * heaps_most : 64;
-        heaps = take_memory(heaps, heaps_most * sizeof *heaps);
-    }
+    heaps = with_room(heaps, heap_count, &heaps_most, sizeof *heaps);
     heaps[heap_count] = (struct heap_row){.address = address};
     last = heap_count++;
     return &heaps[last];

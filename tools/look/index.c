@@ -5,18 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *grown(void *array, size_t count, size_t *most, size_t bytes)
-{
-    if (count < *most)
-        return array;
-    *most = *most ? 2 * *most : 256;
-    return take_memory(array, *most * bytes);
-}
-
 static void add_range(struct address_range **ranges, size_t *count, size_t *most, uint64_t start,
                       uint64_t bytes)
 {
-    *ranges = grown(*ranges, *count, most, sizeof **ranges);
+    *ranges = with_room(*ranges, *count, most, sizeof **ranges);
     (*ranges)[(*count)++] = (struct address_range){start, start + bytes};
 }
 
@@ -28,7 +20,8 @@ static void add_own(struct index *index, uint64_t start, uint64_t bytes)
 static struct block_span *add_span(struct index *index, uint64_t start, uint64_t bytes,
                                    uint64_t slots)
 {
-    index->spans = grown(index->spans, index->span_count, &index->span_most, sizeof *index->spans);
+    index->spans =
+        with_room(index->spans, index->span_count, &index->span_most, sizeof *index->spans);
     while (index->slots + slots > index->slots_most) {
         size_t most = index->slots_most ? 2 * index->slots_most : 64 * 1024;
         index->live = take_memory(index->live, most / 8);

@@ -53,7 +53,7 @@ struct report {
     struct leak *list;
     size_t count, most;
     struct size_row *sizes;
-    size_t size_count;
+    size_t size_count, sizes_most;
     uint64_t blocks, bytes, held_blocks, held_bytes;
     bool every;
 };
@@ -64,7 +64,7 @@ static void count_size(struct report *report, uint64_t bytes, bool direct)
     while (i < report->size_count && report->sizes[i].bytes != bytes)
         i++;
     if (i == report->size_count) {
-        report->sizes = take_memory(report->sizes, (i + 1) * sizeof *report->sizes);
+        report->sizes = with_room(report->sizes, i, &report->sizes_most, sizeof *report->sizes);
         report->sizes[report->size_count++] = (struct size_row){bytes, 0, 0};
     }
     report->sizes[i].blocks++;
@@ -80,10 +80,8 @@ static void push_owned(struct marks *marks, uint64_t word, void *context)
     if (block == NO_BLOCK || !is_lost(marks, (size_t)block) || is_set(report->owned, (size_t)block))
         return;
     set(report->owned, (size_t)block);
-    if (holding->depth == holding->most) {
-        holding->most = holding->most ? 2 * holding->most : 1024;
-        holding->stack = take_memory(holding->stack, holding->most * sizeof *holding->stack);
-    }
+    holding->stack =
+        with_room(holding->stack, holding->depth, &holding->most, sizeof *holding->stack);
     holding->stack[holding->depth++] =
         span->start + (uint64_t)((size_t)block - span->first) * span->slot_bytes;
     holding->blocks++;
@@ -128,15 +126,11 @@ static void note_leak(struct marks *marks, size_t block, const struct block_span
     report->bytes += bytes;
     report->held_blocks += report->holding.blocks;
     report->held_bytes += report->holding.bytes;
-    if (report->count == report->most) {
-        if (!report->every && report->most >= LIST_MOST) { // the largest of them are shown
-            qsort(report->list, report->count, sizeof *report->list, by_bytes);
-            report->count = SHOWN;
-        } else {
-            report->most = report->most ? 2 * report->most : 1024;
-            report->list = take_memory(report->list, report->most * sizeof *report->list);
-        }
+    if (report->count == LIST_MOST && !report->every) { // the largest of them are shown
+        qsort(report->list, report->count, sizeof *report->list, by_bytes);
+        report->count = SHOWN;
     }
+    report->list = with_room(report->list, report->count, &report->most, sizeof *report->list);
     report->list[report->count++] =
         (struct leak){address, bytes, report->holding.blocks, report->holding.bytes};
 }

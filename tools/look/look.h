@@ -25,6 +25,9 @@
 
 noreturn void fail(const char *sentence, ...) __attribute__((format(printf, 1, 2)));
 void *take_memory(void *old, size_t bytes); // realloc that never gives NULL
+// An array of `*most` things of so many bytes, moved if need be so that it has room for more than
+// `count`; NULL is an empty one.
+void *with_room(void *array, size_t count, size_t *most, size_t bytes);
 
 // One mapping of the target: of a process its line in /proc/PID/maps, of a core file a segment or
 // a line of its list of files.

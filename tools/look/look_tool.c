@@ -27,6 +27,14 @@ void *take_memory(void *old, size_t bytes)
     return memory;
 }
 
+void *with_room(void *array, size_t count, size_t *most, size_t bytes)
+{
+    if (count < *most)
+        return array;
+    *most = *most ? 2 * *most : 256;
+    return take_memory(array, *most * bytes);
+}
+
 // Names of the target's are anything; a line is a line.
 static void print_clean(const char *text)
 {

@@ -223,10 +223,7 @@ static void note_candidate(struct marks *marks, size_t block, const struct block
 {
     struct candidates *found = context;
     (void)block;
-    if (found->count == found->most) {
-        found->most = found->most ? 2 * found->most : 1024;
-        found->list = take_memory(found->list, found->most * sizeof *found->list);
-    }
+    found->list = with_room(found->list, found->count, &found->most, sizeof *found->list);
     struct candidate *candidate = &found->list[found->count++];
     *candidate = (struct candidate){address, span->slot_bytes, 0xcbf29ce484222325};
     if (!span->is_empty_blocks)

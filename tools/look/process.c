@@ -80,10 +80,8 @@ static void read_mappings(struct target *target)
     size_t room = 0, most = 0;
     target->mappings = NULL;
     while (getline(&line, &room, file) > 0) {
-        if (target->mapping_count == most) {
-            most = most ? 2 * most : 256;
-            target->mappings = take_memory(target->mappings, most * sizeof *target->mappings);
-        }
+        target->mappings =
+            with_room(target->mappings, target->mapping_count, &most, sizeof *target->mappings);
         if (parse_line(line, &target->mappings[target->mapping_count]))
             target->mapping_count++;
     }

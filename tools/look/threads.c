@@ -72,7 +72,7 @@ static bool is_held(const int *held, size_t count, int thread)
 }
 
 static int *held_threads;
-static size_t held_count;
+static size_t held_count, held_most;
 
 static void see_thread(struct target *target, int thread, bool hold)
 {
@@ -85,7 +85,7 @@ static void see_thread(struct target *target, int thread, bool hold)
         (void)ptrace(PTRACE_DETACH, thread, NULL, NULL);
         return;
     }
-    held_threads = take_memory(held_threads, (held_count + 1) * sizeof *held_threads);
+    held_threads = with_room(held_threads, held_count, &held_most, sizeof *held_threads);
     held_threads[held_count++] = thread;
 }
 
