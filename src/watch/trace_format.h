@@ -149,8 +149,4 @@ enum trace_manner {
  *                                               for stacks from number STACK on
  */
 
-_Static_assert(sizeof(struct trace_header) == 104, "the file's layout");
-_Static_assert(sizeof(struct trace_chunk) == 64, "the file's layout");
-_Static_assert(TRACE_OPERATIONS <= TRACE_OPERATION_MASK + 1, "an operation fits its bits");
-
 #endif

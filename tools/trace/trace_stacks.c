@@ -1,0 +1,75 @@
+// See trace_stacks.h.
+#include "trace_stacks.h"
+
+#include "trace_input.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <watch/trace_format.h>
+
+enum { NUMBERS_MOST = 1 << 30 };
+
+static uint32_t add_node(struct trace_stacks *stacks, uint64_t frame, uint32_t outer)
+{
+    if (stacks->node_count == stacks->node_room) {
+        stacks->node_room = stacks->node_room ? stacks->node_room * 2 : 1024;
+        stacks->nodes = more_memory(stacks->nodes, stacks->node_room * sizeof *stacks->nodes);
+        if (stacks->node_count == 0)
+            stacks->nodes[stacks->node_count++] = (struct stack_node){0};
+    }
+    uint32_t depth = outer ? stacks->nodes[outer].depth + 1 : 1;
+    stacks->nodes[stacks->node_count] = (struct stack_node){frame, outer, depth};
+    return (uint32_t)stacks->node_count++;
+}
+
+static void set_head(struct trace_stacks *stacks, uint32_t number, uint32_t head)
+{
+    if (number >= stacks->room) {
+        uint32_t room = stacks->room ? stacks->room : 256;
+        while (number >= room)
+            room *= 2;
+        stacks->heads = more_memory(stacks->heads, room * sizeof *stacks->heads);
+        memset(stacks->heads + stacks->room, 0, (room - stacks->room) * sizeof *stacks->heads);
+        stacks->room = room;
+    }
+    stacks->heads[number] = head;
+    if (number >= stacks->count)
+        stacks->count = number + 1;
+}
+
+bool stacks_decode(struct trace_stacks *stacks, const unsigned char *at, const unsigned char *end)
+{
+    uint32_t before = 0;
+    while (at < end) {
+        uint64_t number, shared, own;
+        if (!take_varint(&at, end, &number) || !take_varint(&at, end, &shared) ||
+            !take_varint(&at, end, &own) || number == 0 || number >= NUMBERS_MOST ||
+            shared > TRACE_DEPTH || own / 2 > TRACE_DEPTH - shared ||
+            stacks->node_count > UINT32_MAX / 2 - TRACE_DEPTH)
+            return false;
+        bool has = before != 0;
+        uint32_t depth = has ? stacks->nodes[before].depth : 0;
+        if (shared > depth)
+            return false;
+        uint32_t node = before;
+        for (; depth > shared; depth--)
+            node = stacks->nodes[node].outer;
+        uint64_t frame = node ? stacks->nodes[node].frame : 0;
+        for (uint64_t i = 0; i < own / 2; i++) {
+            uint64_t step;
+            if (!take_varint(&at, end, &step))
+                return false;
+            frame += (uint64_t)signed_of(step);
+            node = add_node(stacks, frame, node);
+        }
+        set_head(stacks, (uint32_t)number, node << 1 | (own & 1));
+        before = node;
+    }
+    return true;
+}
+
+void stacks_free(struct trace_stacks *stacks)
+{
+    free(stacks->nodes);
+    free(stacks->heads);
+}

@@ -1,0 +1,50 @@
+// The stacks of a trace as a tree: each number leads to a node, each node to the one outside of it.
+// For trace_reader.c.
+#ifndef CAIRN_TOOLS_TRACE_STACKS_H
+#define CAIRN_TOOLS_TRACE_STACKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct stack_node {
+    uint64_t frame;
+    uint32_t outer; // a node; 0: none
+    uint32_t depth;
+};
+
+struct trace_stacks {
+    struct stack_node *nodes; // the first is none
+    size_t node_count, node_room;
+    uint32_t *heads; // by number: 2 * node + (1 if cut); 0: not read
+    uint32_t count;  // one more than the largest number
+    uint32_t room;
+};
+
+// All records of a chunk, without its structure. False: they are damaged.
+bool stacks_decode(struct trace_stacks *stacks, const unsigned char *at, const unsigned char *end);
+void stacks_free(struct trace_stacks *stacks);
+
+// A varint that ends before `end`, and moves *at behind it. What is cut gives false.
+static inline bool take_varint(const unsigned char **at, const unsigned char *end, uint64_t *value)
+{
+    const unsigned char *from = *at;
+    uint64_t result = 0;
+    for (unsigned shift = 0; shift < 64 && from < end; shift += 7) {
+        unsigned char byte = *from++;
+        result |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            *at = from;
+            *value = result;
+            return true;
+        }
+    }
+    return false;
+}
+
+static inline int64_t signed_of(uint64_t value)
+{
+    return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+}
+
+#endif
