@@ -58,6 +58,12 @@ def _name():
     return f"{_project()['name'].replace('-', '_')}-{_version()}"
 
 
+def _extras(groups):
+    for name, wanted in groups.items():
+        yield f"Provides-Extra: {name}"
+        yield from (f"Requires-Dist: {words}; extra == '{name}'" for words in wanted)
+
+
 def _metadata():
     project = _project()
     lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {_version()}",
@@ -66,6 +72,7 @@ def _metadata():
              *(f"Classifier: {words}" for words in project["classifiers"]),
              f"Requires-Python: {project['requires-python']}",
              *(f"Requires-Dist: {words}" for words in project["dependencies"]),
+             *_extras(project["optional-dependencies"]),
              "Description-Content-Type: text/markdown", "",
              (ROOT / project["readme"]).read_text()]
     return "\n".join(lines)
@@ -101,6 +108,8 @@ def _contents(prefix, version_name):
              for path in (tools / "cairn").glob(pattern)}
     found.update({f"cairn/native/{path.name}": path
                   for path in (prefix / "libexec/cairn").iterdir()})
+    found.update({f"cairn/fleet/{path.name}": path
+                  for path in (prefix / "share/cairn/fleet").iterdir()})
     for name in LIBRARIES:
         found[f"cairn/native/{name}"] = next(prefix.glob(f"lib*/**/{name}")).resolve()
     for folder in ("man/man1", "man/man7", "bash-completion", "zsh", "fish"):

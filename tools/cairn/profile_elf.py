@@ -3,24 +3,14 @@
 import bisect
 import struct
 
-SYMBOL_TABLE, DYNAMIC_SYMBOLS, NOTE_SEGMENT, LOAD_SEGMENT = 2, 11, 4, 1
+from cairn.elf_notes import GNU_BUILD_ID, NOTE_SEGMENT, notes_in
+
+SYMBOL_TABLE, DYNAMIC_SYMBOLS, LOAD_SEGMENT = 2, 11, 1
 FUNCTION, INDIRECT_FUNCTION = 2, 10
-BUILD_ID_NOTE = 3
 
 
 def _name(strings, at):
     return strings[at:strings.index(b"\0", at)].decode(errors="backslashreplace")
-
-
-def _build_id(notes):
-    at = 0
-    while at + 12 <= len(notes):
-        name_bytes, text_bytes, kind = struct.unpack_from("<3I", notes, at)
-        text = at + 12 + (name_bytes + 3) // 4 * 4
-        if kind == BUILD_ID_NOTE and notes[at + 12:at + 16] == b"GNU\0":
-            return notes[text:text + text_bytes].hex()
-        at = text + (text_bytes + 3) // 4 * 4
-    return ""
 
 
 class Elf:
@@ -58,9 +48,9 @@ class Elf:
     def _find_build_id(self):
         for kind, _, offset, _, _, size, _, _ in self._heads:
             if kind == NOTE_SEGMENT:
-                found = _build_id(self._bytes[offset:offset + size])
-                if found:
-                    return found
+                found = dict(notes_in(self._bytes[offset:offset + size]))
+                if found.get(GNU_BUILD_ID):
+                    return found[GNU_BUILD_ID].hex()
         return ""
 
     def _read_functions(self):

@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cairn import metrics
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.inspect_command import bytes_text, target_text
@@ -17,17 +18,7 @@ SHORTEST_SECONDS = 0.1
 ENDED = ("there is no process", "has no memory", "has ended")  # as cairn-look says it
 
 # name: what it is, in the order of the table
-WORDS = {
-    "allocated": "live blocks, as handed out",
-    "allocated_blocks": "so many",
-    "active": "pages of slabs and of large blocks in use",
-    "dirty": "free pages, not given back yet",
-    "kept": "freed large blocks that threads keep",
-    "resident": "in memory, of all this",
-    "mapped": "readable and writable, without metadata",
-    "retained": "address space kept without memory",
-    "metadata": "beside the blocks",
-}
+WORDS = {"allocated": metrics.WORDS["allocated"], "allocated_blocks": "so many", **metrics.WORDS}
 COUNTERS = {
     "purged": "given back to the system so far",
     "purges": "in so many pieces",
@@ -104,48 +95,6 @@ def _watch(target, seconds):
                         refresh=True)
 
 
-def _labels(census, **more):
-    target = census.target
-    labels = {"program": target["program"], **more}
-    if target["kind"] == "process":
-        labels = {"pid": str(target["pid"]), **labels}
-    quoted = (f'{name}="' + value.replace("\\", r"\\").replace('"', r"\"") + '"'
-              for name, value in labels.items())
-    return "{" + ",".join(quoted) + "}"
-
-
-def prometheus_text(census):
-    """The text format of Prometheus, version 0.0.4."""
-    lines = []
-
-    def metric(name, kind, about, samples):
-        lines.append(f"# HELP cairn_{name} {about}.")
-        lines.append(f"# TYPE cairn_{name} {kind}")
-        lines.extend(f"cairn_{name}{labels} {value}" for labels, value in samples)
-
-    plain = _labels(census)
-    for name, value in census.words().items():
-        unit = "" if name in NUMBERS else "_bytes"
-        about = "Live blocks" if name == "allocated_blocks" else f"Bytes: {WORDS[name]}"
-        metric(name + unit, "gauge", about, [(plain, value)])
-    metric("thread_heaps", "gauge", "Thread heaps, of threads that ended too",
-           [(plain, len(census.heaps))])
-    metric("purged_bytes_total", "counter", "Bytes given back to the system",
-           [(plain, census.pages["purged_bytes"])])
-    metric("purges_total", "counter", "Pieces in which they were",
-           [(plain, census.pages["purges"])])
-    metric("system_calls_total", "counter", "System calls for memory",
-           [(_labels(census, call=name), count) for name, count in census.calls.items()])
-    for name, key, about in (("live_blocks", "live", "Live blocks of a size"),
-                             ("slab_bytes", "slab_bytes", "Bytes of slabs for blocks of a size")):
-        sums = {}
-        for row in census.classes:
-            sums[row["size_bytes"]] = sums.get(row["size_bytes"], 0) + row[key]
-        metric(f"class_{name}", "gauge", about,
-               [(_labels(census, size=str(size)), value) for size, value in sums.items()])
-    return "\n".join(lines) + "\n"
-
-
 @as_sentences
 def stats(
         target: str = typer.Argument(..., metavar="PID|CORE", show_default=False,
@@ -168,7 +117,7 @@ def stats(
         return
     census, values = _read(target)
     if prometheus:
-        out.file.write(prometheus_text(census))
+        out.file.write(metrics.prometheus_text(census))
     elif as_json:
         print_json({"target": census.target, **values})
     else:
