@@ -1,0 +1,58 @@
+/* See replay_kit.h. */
+#include "replay_kit.h"
+
+#include <player.h>
+#include <prepare.h>
+
+static struct prepare prepare;
+static struct site_policies read_policies;
+
+void kit_begin(const char *path, const char *policies)
+{
+    if (policies)
+        site_policies_read(&read_policies, policies);
+    prepare_start(&prepare, path, policies ? &read_policies : NULL);
+}
+
+void kit_add(const struct kit_event *event)
+{
+    prepare_event(&prepare,
+                  &(struct replay_event){.operation = (enum replay_operation)event->operation,
+                                         .thread = event->thread,
+                                         .address = event->address,
+                                         .size = event->size,
+                                         .stack = event->stack,
+                                         .align_log2 = event->align_log2,
+                                         .zeroed = event->zeroed != 0});
+}
+
+struct kit_program kit_finish(void)
+{
+    prepare_finish(&prepare);
+    const struct program_header *header = &prepare.streams.header;
+    return (struct kit_program){.events = header->events,
+                                .slots = header->slots,
+                                .windows = header->windows,
+                                .waits = header->waits,
+                                .peak_live_bytes = header->peak_live_bytes,
+                                .end_live_bytes = header->end_live_bytes,
+                                .unknown = header->unknown_frees,
+                                .lost = header->lost_events,
+                                .bytes = header->file_bytes,
+                                .threads = header->threads};
+}
+
+struct kit_result kit_play(const char *path, int empty, uint32_t samples)
+{
+    static struct player player;
+    struct player_result result;
+    struct player_options options = {.path = path, .empty = empty != 0, .samples = samples};
+    player_open(&player, &options);
+    player_play(&player, &result);
+    struct kit_result kit = {.start_bytes = result.start_resident_bytes,
+                             .peak_bytes = result.peak_resident_bytes,
+                             .samples = player.samples_made,
+                             .events = player.header.events};
+    player_close(&player);
+    return kit;
+}

@@ -1,0 +1,285 @@
+// The player's loop over the records of a thread: see program.h for what they are.
+//
+// A chunk is read into a window of the thread's own and played. The loop exists in two forms: with
+// the allocator under test, and without any, where each block is the scratch page, which costs what
+// the player itself costs.
+#include "player.h"
+
+#include "sites.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, FIRST_WRITE = 8 };
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+struct chunk_reader {
+    struct player *player;
+    uint32_t thread;
+    uint64_t played; // records
+    uint64_t words[CHUNK_WORDS + RECORD_WORDS];
+};
+
+// Writes to the block's bytes from `from` on. Each write is volatile, or the compiler would see
+// that nobody reads it.
+static ALWAYS_INLINE void touch_pages(char *block, uint64_t from, uint64_t size, bool pages)
+{
+    if (from == 0 && size >= FIRST_WRITE)
+        *(volatile uint64_t *)block = size;
+    else if (from < size)
+        *(volatile char *)(block + from) = 1;
+    if (!pages)
+        return;
+    uintptr_t end = (uintptr_t)block + size;
+    uintptr_t at = ((uintptr_t)block + from) / PAGE * PAGE + PAGE;
+    for (; at < end; at += PAGE)
+        *(volatile char *)at = 1;
+}
+
+// Without an allocator the same number of writes, all to the scratch page.
+static void touch_scratch(char *scratch, uint64_t from, uint64_t size, bool pages)
+{
+    *(volatile uint64_t *)scratch = size;
+    for (uint64_t at = from / PAGE * PAGE + PAGE; pages && at < size; at += PAGE)
+        *(volatile char *)scratch = 1;
+}
+
+static ALWAYS_INLINE void touch(const struct player *player, bool empty, char *block, uint64_t from,
+                                uint64_t size, bool zeroed)
+{
+    enum player_touch how = player->options.touch;
+    if (how == TOUCH_NOTHING)
+        return;
+    bool pages = how == TOUCH_PAGES || (how == TOUCH_ZEROED && !zeroed);
+    if (empty)
+        touch_scratch(block, from, size, pages);
+    else
+        touch_pages(block, from, size, pages);
+}
+
+static _Noreturn void out_of_memory(uint64_t size)
+{
+    player_fail("the allocator has no memory for %llu bytes", (unsigned long long)size);
+}
+
+static ALWAYS_INLINE void *allocate(const struct player *player, bool empty, enum record_kind kind,
+                                    uint64_t size, uint64_t alignment)
+{
+    void *block;
+    if (empty)
+        return player->scratch;
+    if (kind == RECORD_ALLOC)
+        block = malloc(size);
+    else if (kind == RECORD_ZERO)
+        block = calloc(1, size);
+    else if (alignment < sizeof(void *) || posix_memalign(&block, alignment, size) != 0)
+        block = NULL;
+    if (__builtin_expect(!block, 0))
+        out_of_memory(size);
+    return block;
+}
+
+// The slot of a record that uses an object, which has to be there.
+static ALWAYS_INLINE void **used_slot(const struct player *player, uint64_t word)
+{
+    uint32_t number = record_number(word);
+    if (__builtin_expect(number >= player->header.slots || !player->slots[number], 0))
+        player_damaged(player, "it uses a block that is not there");
+    return &player->slots[number];
+}
+
+static ALWAYS_INLINE void **empty_slot(const struct player *player, uint64_t word)
+{
+    uint32_t number = record_number(word);
+    if (__builtin_expect(number >= player->header.slots || player->slots[number], 0))
+        player_damaged(player, "it allocates a block that is there");
+    return &player->slots[number];
+}
+
+static ALWAYS_INLINE void resize(const struct player *player, bool empty, void **slot,
+                                 uint64_t size, uint64_t before)
+{
+    if (!empty) {
+        // A size of 0 would free the block with some allocators.
+        void *block = realloc(*slot, size ? size : 1);
+        if (__builtin_expect(!block, 0))
+            out_of_memory(size);
+        *slot = block;
+    }
+    if (size > before)
+        touch(player, empty, *slot, before, size, false);
+}
+
+static void play_site(const struct chunk_reader *reader, bool empty, uint64_t word, uint64_t size,
+                      const uint64_t *more)
+{
+    struct player *player = reader->player;
+    uint64_t site = more[0];
+    if (site_policy(site) >= player->header.policies || site_thread(site) >= player->header.threads)
+        player_damaged(player, "a policy that is not there");
+    struct site_block block = {.policy = site_policy(site),
+                               .owner = site_thread(site),
+                               .thread = reader->thread,
+                               .slot = record_number(word),
+                               .size = size,
+                               .align_log2 = site_align_log2(site),
+                               .zero = site_zero(site)};
+    switch (record_kind(word)) {
+    case RECORD_SITE_ALLOC: {
+        void **slot = empty_slot(player, word);
+        *slot = empty ? player->scratch : sites_allocate(player->sites, &block);
+        if (!*slot)
+            out_of_memory(size);
+        touch(player, empty, *slot, 0, size, block.zero);
+        break;
+    }
+    case RECORD_SITE_RESIZE: {
+        void **slot = used_slot(player, word);
+        if (!empty)
+            *slot = sites_resize(player->sites, &block, *slot, more[1]);
+        if (!*slot)
+            out_of_memory(size);
+        if (size > more[1])
+            touch(player, empty, *slot, more[1], size, false);
+        break;
+    }
+    default: {
+        void **slot = used_slot(player, word);
+        if (!empty)
+            sites_free(player->sites, &block, *slot);
+        *slot = NULL;
+        break;
+    }
+    }
+}
+
+// The records that are few.
+static const uint64_t *play_rare(struct chunk_reader *reader, bool empty, uint64_t word,
+                                 uint64_t size, const uint64_t *more)
+{
+    struct player *player = reader->player;
+    uint32_t number = record_number(word);
+    switch (record_kind(word)) {
+    case RECORD_START:
+    case RECORD_WAIT:
+        if (number >= player->header.threads || number == reader->thread)
+            player_damaged(player, "a thread that is not there");
+        if (record_kind(word) == RECORD_WAIT) {
+            player_wait_for(player, number, *more);
+            return more + 1;
+        }
+        player_start_thread(player, number);
+        return more;
+    case RECORD_SITE_ALLOC:
+    case RECORD_SITE_FREE:
+        play_site(reader, empty, word, size, more);
+        return more + 1;
+    case RECORD_SITE_RESIZE:
+        play_site(reader, empty, word, size, more);
+        return more + 2;
+    default:
+        player_damaged(player, "a record of an unknown kind");
+    }
+}
+
+static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t *at,
+                                     const uint64_t *end, bool empty)
+{
+    struct player *player = reader->player;
+    _Atomic uint64_t *played = &player->progress[reader->thread].played;
+    while (at < end) {
+        uint64_t word = *at++, size = record_size(word);
+        void **slot;
+        if (__builtin_expect(size == RECORD_SIZE_FOLLOWS, 0))
+            size = *at++;
+        switch (record_kind(word)) {
+        case RECORD_ALLOC:
+            slot = empty_slot(player, word);
+            *slot = allocate(player, empty, RECORD_ALLOC, size, 0);
+            touch(player, empty, *slot, 0, size, false);
+            break;
+        case RECORD_ZERO:
+            slot = empty_slot(player, word);
+            *slot = allocate(player, empty, RECORD_ZERO, size, 0);
+            touch(player, empty, *slot, 0, size, true);
+            break;
+        case RECORD_ALIGNED:
+            slot = empty_slot(player, word);
+            *slot = allocate(player, empty, RECORD_ALIGNED, size, *at++);
+            touch(player, empty, *slot, 0, size, false);
+            break;
+        case RECORD_FREE:
+            slot = used_slot(player, word);
+            if (!empty)
+                free(*slot);
+            *slot = NULL;
+            break;
+        case RECORD_RESIZE:
+            resize(player, empty, used_slot(player, word), size, *at++);
+            break;
+        default:
+            at = play_rare(reader, empty, word, size, at);
+            break;
+        }
+        // Pairs with the acquire in player_wait_for.
+        atomic_store_explicit(played, ++reader->played, memory_order_release);
+    }
+    if (at != end)
+        player_damaged(player, "a record goes beyond its chunk");
+}
+
+static void play_with_allocator(struct chunk_reader *reader, uint32_t words)
+{
+    play_words(reader, reader->words, reader->words + words, false);
+}
+
+static void play_empty(struct chunk_reader *reader, uint32_t words)
+{
+    play_words(reader, reader->words, reader->words + words, true);
+}
+
+static void check_chunk(const struct chunk_reader *reader, const struct program_chunk *chunk)
+{
+    const struct player *player = reader->player;
+    if (chunk->words > CHUNK_WORDS || chunk->window >= player->header.windows ||
+        chunk->thread != reader->thread)
+        player_damaged(player, "a chunk's header");
+}
+
+void player_play_thread(struct player *player, uint32_t number)
+{
+    struct chunk_reader *reader = player_memory(sizeof *reader);
+    *reader = (struct chunk_reader){.player = player, .thread = number};
+    struct program_thread thread;
+    player_read(player, &thread, sizeof thread,
+                player->header.thread_table + number * sizeof thread);
+    uint32_t window = UINT32_MAX; // none
+    struct program_chunk chunk;
+    for (uint64_t place = thread.first_chunk; place; place = chunk.next) {
+        player_read(player, &chunk, sizeof chunk, place);
+        check_chunk(reader, &chunk);
+        if (chunk.next && chunk.next <= place)
+            player_damaged(player, "its chunks go in a circle");
+        player_read(player, reader->words, chunk.words * sizeof *reader->words,
+                    place + sizeof chunk);
+        if (chunk.window != window) {
+            if (window != UINT32_MAX) {
+                if (chunk.window < window)
+                    player_damaged(player, "its windows go backwards");
+                player_finish_window(player, window);
+            }
+            window = chunk.window;
+            player_begin_window(player, window);
+        }
+        if (player->options.empty)
+            play_empty(reader, chunk.words);
+        else
+            play_with_allocator(reader, chunk.words);
+    }
+    if (window != UINT32_MAX)
+        player_finish_window(player, window);
+    if (player->sites && !player->options.empty)
+        sites_end_thread(player->sites, number);
+    munmap(reader, sizeof *reader);
+}

@@ -1,0 +1,86 @@
+// cairn-replay: plays a replay program once on the malloc that the process has, and prints what it
+// cost.
+//
+//   cairn-replay [--empty] [--touch pages|zeroed|first|nothing] [--samples N] PROGRAM
+//
+// --empty plays it without an allocator: what the player itself costs. Output is one line of
+// key=value words, and one for each sample: window, time in ns, resident bytes.
+#include "player.h"
+
+#include "sites.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const touches[] = {
+    [TOUCH_PAGES] = "pages",
+    [TOUCH_ZEROED] = "zeroed",
+    [TOUCH_FIRST] = "first",
+    [TOUCH_NOTHING] = "nothing",
+};
+
+static bool parse_touch(const char *text, struct player_options *options)
+{
+    for (size_t at = 0; at < sizeof touches / sizeof *touches; at++)
+        if (strcmp(text, touches[at]) == 0) {
+            options->touch = (enum player_touch)at;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_arguments(int argc, char **argv, struct player_options *options)
+{
+    int at = 1;
+    for (; at < argc - 1; at++) {
+        if (strcmp(argv[at], "--empty") == 0)
+            options->empty = true;
+        else if (strcmp(argv[at], "--touch") == 0 && parse_touch(argv[at + 1], options))
+            at++;
+        else if (strcmp(argv[at], "--samples") == 0)
+            options->samples = (uint32_t)strtoul(argv[++at], NULL, 10);
+        else
+            return false;
+    }
+    options->path = at < argc ? argv[at] : NULL;
+    return options->path != NULL;
+}
+
+// Not by stdio, which would allocate.
+static void print_result(const struct player *player, const struct player_result *result)
+{
+    dprintf(1,
+            "wall_ns=%llu cpu_ns=%llu wait_ns=%llu start_bytes=%llu peak_bytes=%llu end_bytes=%llu "
+            "minor_faults=%llu events=%llu threads=%u\n",
+            (unsigned long long)result->wall_ns, (unsigned long long)result->cpu_ns,
+            (unsigned long long)result->wait_ns, (unsigned long long)result->start_resident_bytes,
+            (unsigned long long)result->peak_resident_bytes,
+            (unsigned long long)result->end_resident_bytes,
+            (unsigned long long)result->minor_faults, (unsigned long long)player->header.events,
+            player->header.threads);
+    for (uint64_t at = 0; at < player->samples_made; at++) {
+        const struct player_sample *sample = &player->samples[at];
+        dprintf(1, "sample %llu %llu %llu\n", (unsigned long long)sample->window,
+                (unsigned long long)sample->time_ns, (unsigned long long)sample->resident_bytes);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct player player;
+    struct player_options options = {0};
+    struct player_result result;
+    if (!parse_arguments(argc, argv, &options)) {
+        fputs("usage: cairn-replay [--empty] [--touch pages|zeroed|first|nothing] [--samples N] "
+              "PROGRAM\n",
+              stderr);
+        return 2;
+    }
+    player_open(&player, &options);
+    player_play(&player, &result);
+    print_result(&player, &result);
+    sites_print(&player);
+    player_close(&player);
+    return 0;
+}

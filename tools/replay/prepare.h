@@ -1,0 +1,64 @@
+// Makes a replay program of events in their recorded order, in one pass and in memory that grows
+// with the blocks that live at a time. One thread.
+#ifndef REPLAY_PREPARE_H
+#define REPLAY_PREPARE_H
+
+#include "live.h"
+#include "site_policy.h"
+#include "slots.h"
+#include "streams.h"
+
+#include <stdbool.h>
+
+enum replay_operation {
+    REPLAY_ALLOC,
+    REPLAY_FREE,
+    REPLAY_RESIZE,      // it stayed at its address
+    REPLAY_RESIZE_FROM, // its address is free from here on,
+    REPLAY_RESIZE_TO,   // and here is where it went: the thread's next event
+    REPLAY_RESIZE_FAILED
+};
+
+struct replay_event {
+    enum replay_operation operation;
+    uint32_t thread; // any number
+    uint32_t stack;
+    unsigned align_log2; // 0: as malloc
+    bool zeroed;
+    uint64_t address; // not 0
+    uint64_t size;
+    uint64_t time_ns;
+};
+
+enum { WAITS_KNOWN = 8 };
+
+// What is known of a thread of the trace.
+struct prepare_thread {
+    uint32_t number;           // 1 + its number in the program; 0: it has had no event
+    bool resizing;             // between a RESIZE_FROM and what follows
+    uint32_t resizing_slot;    // its block
+    uint64_t resizing_address; // which is not in the table meanwhile
+    struct {                   // records that it has waited for
+        uint32_t thread;
+        uint64_t ordinal;
+    } waited[WAITS_KNOWN];
+};
+
+struct prepare {
+    struct streams streams;
+    struct slots slots;
+    struct live_table live;
+    const struct site_policies *policies; // NULL: none
+    struct prepare_thread *threads;       // by the trace's number
+    uint32_t thread_capacity;
+    uint32_t last_thread;  // the program's number, of the event before
+    uint64_t window_bytes; // allocated in the window
+    uint64_t live_bytes, live_blocks;
+    uint64_t time_ns; // of the last event
+};
+
+void prepare_start(struct prepare *prepare, const char *path, const struct site_policies *policies);
+void prepare_event(struct prepare *prepare, const struct replay_event *event);
+void prepare_finish(struct prepare *prepare);
+
+#endif

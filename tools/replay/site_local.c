@@ -1,0 +1,242 @@
+// Sites on allocators for known lifetimes, of one thread each: see sites.c.
+#define _GNU_SOURCE // MAP_NORESERVE
+#include "site_local.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ENTRIES_MOST = 1 << 22, FRAMES_MOST = 1 << 14 };
+
+// Address space, memory as it is written.
+static void *reserve(uint64_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        player_fail("no address space for the blocks of a site");
+    return memory;
+}
+
+void local_make(struct site_local *local)
+{
+    enum policy_kind kind = (enum policy_kind)local->policy->kind;
+    cairn_fifo_options options = {.any_thread_free = true};
+    bool good = true;
+    if (kind == POLICY_STACK || kind == POLICY_SCOPE)
+        good = (local->stack = cairn_stack_new(NULL)) != NULL;
+    if (kind == POLICY_STACK)
+        local->entries = reserve(ENTRIES_MOST * sizeof *local->entries);
+    if (kind == POLICY_FIFO)
+        good = (local->fifo = cairn_fifo_new(&options)) != NULL;
+    if (kind == POLICY_RING) {
+        good = (local->ring = cairn_ring_new(NULL)) != NULL;
+        local->frames = reserve(FRAMES_MOST * sizeof *local->frames);
+    }
+    if (!good)
+        player_fail("no memory for the allocator of policy %s", local->policy->name);
+}
+
+// ---- stack -------------------------------------------------------------------------------------
+
+// Ends the frames at the top whose blocks are freed.
+static void pop_dead(struct site_local *local)
+{
+    while (local->entry_count) {
+        struct site_entry *top = &local->entries[local->entry_count - 1];
+        // Pairs with the release in local_free by another thread.
+        if (!atomic_load_explicit(&top->dead, memory_order_acquire))
+            return;
+        cairn_stack_pop(local->stack, top->mark);
+        local->entry_count--;
+    }
+}
+
+static void *push_block(struct site_local *local, struct site_slot *slot, uint64_t size,
+                        size_t align)
+{
+    pop_dead(local);
+    if (local->entry_count == ENTRIES_MOST)
+        return NULL;
+    struct site_entry *entry = &local->entries[local->entry_count];
+    entry->mark = cairn_stack_push(local->stack);
+    void *block = align == 16 ? cairn_stack_alloc(local->stack, size, 16)
+                              : cairn_stack_alloc(local->stack, size, align);
+    if (!block) {
+        cairn_stack_pop(local->stack, entry->mark);
+        return NULL;
+    }
+    atomic_store_explicit(&entry->dead, 0, memory_order_relaxed);
+    slot->number = local->entry_count++;
+    return block;
+}
+
+static void *resize_on_stack(struct site_local *local, struct site_slot *slot, void *pointer,
+                             uint64_t before, uint64_t size)
+{
+    if (slot->number + 1 == local->entry_count)
+        return cairn_stack_realloc(local->stack, pointer, before, size, 16);
+    struct site_entry *old = &local->entries[slot->number];
+    void *moved = push_block(local, slot, size, 16);
+    if (!moved)
+        return NULL;
+    memcpy(moved, pointer, before < size ? before : size);
+    atomic_store_explicit(&old->dead, 1, memory_order_relaxed);
+    return moved;
+}
+
+// ---- scope -------------------------------------------------------------------------------------
+
+static void *allocate_in_scope(struct site_local *local, uint64_t size, size_t align)
+{
+    // Pairs with the release in local_free by another thread.
+    if (atomic_load_explicit(&local->live, memory_order_acquire) == 0) {
+        if (local->open)
+            cairn_stack_pop(local->stack, local->mark);
+        local->mark = cairn_stack_push(local->stack);
+        local->open = true;
+    }
+    void *block = align == 16 ? cairn_stack_alloc(local->stack, size, 16)
+                              : cairn_stack_alloc(local->stack, size, align);
+    if (block)
+        atomic_fetch_add_explicit(&local->live, 1, memory_order_relaxed);
+    return block;
+}
+
+// ---- ring --------------------------------------------------------------------------------------
+
+// Gives one hold up. Who gives up the last one has what all others did before it.
+static void drop_hold(struct site_frame *frame)
+{
+    if (atomic_fetch_sub_explicit(&frame->live, 1, memory_order_acq_rel) == 1)
+        cairn_ring_release(frame->frame);
+}
+
+static void seal_frame(struct site_local *local)
+{
+    cairn_ring_seal(local->ring);
+    local->open = false;
+    drop_hold(&local->frames[local->frame]);
+}
+
+// Whether there is an open frame now.
+static bool open_frame(struct site_local *local)
+{
+    for (unsigned tried = 0; tried < FRAMES_MOST; tried++) {
+        local->frame = (local->frame + 1) % FRAMES_MOST;
+        struct site_frame *frame = &local->frames[local->frame];
+        if (atomic_load_explicit(&frame->live, memory_order_acquire))
+            continue;
+        frame->frame = cairn_ring_open(local->ring);
+        if (!frame->frame.chunk)
+            return false;
+        atomic_store_explicit(&frame->live, 1, memory_order_relaxed);
+        local->open = true;
+        local->frame_blocks = 0;
+        return true;
+    }
+    return false;
+}
+
+static void *allocate_in_ring(struct site_local *local, struct site_slot *slot, uint64_t size,
+                              size_t align)
+{
+    uint64_t most = local->policy->argument;
+    struct site_frame *frame = &local->frames[local->frame];
+    if (local->open && (most ? local->frame_blocks >= most
+                             : local->frame_blocks &&
+                                   atomic_load_explicit(&frame->live, memory_order_relaxed) == 1))
+        seal_frame(local);
+    if (!local->open && !open_frame(local))
+        return NULL;
+    frame = &local->frames[local->frame];
+    void *block = align == 16 ? cairn_ring_alloc(local->ring, size, 16)
+                              : cairn_ring_alloc(local->ring, size, align);
+    if (!block)
+        return NULL;
+    local->frame_blocks++;
+    atomic_fetch_add_explicit(&frame->live, 1, memory_order_relaxed);
+    slot->number = local->frame;
+    return block;
+}
+
+// ---- all ---------------------------------------------------------------------------------------
+
+void *local_allocate(struct site_local *local, struct site_slot *slot, uint64_t size, size_t align)
+{
+    switch ((enum policy_kind)local->policy->kind) {
+    case POLICY_STACK:
+        return push_block(local, slot, size, align);
+    case POLICY_SCOPE:
+        return allocate_in_scope(local, size, align);
+    case POLICY_FIFO:
+        return align == 16 ? cairn_fifo_alloc(local->fifo, size, 16)
+                           : cairn_fifo_alloc(local->fifo, size, align);
+    case POLICY_RING:
+        return allocate_in_ring(local, slot, size, align);
+    default:
+        return NULL;
+    }
+}
+
+void local_free(struct site_local *local, struct site_slot *slot, void *pointer, bool own)
+{
+    switch ((enum policy_kind)local->policy->kind) {
+    case POLICY_STACK:
+        atomic_store_explicit(&local->entries[slot->number].dead, 1, memory_order_release);
+        if (own)
+            pop_dead(local);
+        break;
+    case POLICY_SCOPE:
+        if (atomic_fetch_sub_explicit(&local->live, 1, memory_order_acq_rel) == 1 && own) {
+            cairn_stack_pop(local->stack, local->mark);
+            local->open = false;
+        }
+        break;
+    case POLICY_FIFO:
+        cairn_fifo_free(local->fifo, pointer);
+        break;
+    case POLICY_RING:
+        drop_hold(&local->frames[slot->number]);
+        break;
+    default:
+        break;
+    }
+}
+
+void *local_resize(struct site_local *local, struct site_slot *slot, void *pointer, uint64_t before,
+                   uint64_t size)
+{
+    switch ((enum policy_kind)local->policy->kind) {
+    case POLICY_STACK:
+        return resize_on_stack(local, slot, pointer, before, size);
+    case POLICY_SCOPE:
+        return cairn_stack_realloc(local->stack, pointer, before, size, 16);
+    case POLICY_FIFO:
+        return cairn_fifo_realloc(local->fifo, pointer, before, size, 16);
+    case POLICY_RING: {
+        struct site_frame *old = &local->frames[slot->number];
+        void *moved = allocate_in_ring(local, slot, size, 16);
+        if (!moved)
+            return NULL;
+        memcpy(moved, pointer, before < size ? before : size);
+        drop_hold(old);
+        return moved;
+    }
+    default:
+        return NULL;
+    }
+}
+
+void local_end(struct site_local *local)
+{
+    if (local->entries)
+        pop_dead(local);
+    uint64_t live = atomic_load_explicit(&local->live, memory_order_acquire);
+    // What others still use stays.
+    if (local->stack && !live && !local->entry_count)
+        cairn_stack_delete(local->stack);
+    cairn_fifo_close(local->fifo);
+    if (local->open && local->ring)
+        seal_frame(local);
+    cairn_ring_close(local->ring);
+}

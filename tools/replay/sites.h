@@ -1,0 +1,31 @@
+// Blocks of sites that a policy names: served by Cairn's allocators (sites.c), or, in the player
+// without them, refused (no_sites.c).
+#ifndef REPLAY_SITES_H
+#define REPLAY_SITES_H
+
+#include "player.h"
+
+struct site_block {
+    uint32_t policy, slot;
+    uint32_t owner;  // the thread that allocated it
+    uint32_t thread; // that calls
+    uint64_t size;
+    unsigned align_log2;
+    bool zero;
+};
+
+struct site_state *sites_start(const struct player *player);
+void sites_end(struct player *player);
+
+void *sites_allocate(struct site_state *sites, const struct site_block *block);
+void *sites_resize(struct site_state *sites, const struct site_block *block, void *pointer,
+                   uint64_t before);
+void sites_free(struct site_state *sites, const struct site_block *block, void *pointer);
+
+// The thread has played all its records: what is its own goes.
+void sites_end_thread(struct site_state *sites, uint32_t thread);
+
+// A line for each policy, at the end: blocks that its allocator served, and that went elsewhere.
+void sites_print(const struct player *player);
+
+#endif
