@@ -179,20 +179,33 @@ enum os_moved os_move_onto(void *start, size_t size_bytes, void *destination)
     return untouched || os_reserve_at(destination, size_bytes) ? OS_KEPT : OS_LOST;
 }
 
-size_t os_resident(void *start, size_t size_bytes)
+/* Asks of every page and adds those in memory to *pages. False: something is not mapped. */
+static bool count_resident(void *start, size_t size_bytes, size_t *pages)
 {
     enum { STEP_PAGES = 2048 };
     unsigned char resident[STEP_PAGES];
     size_t page = os_page_size();
-    size_t pages = 0;
     for (size_t done = 0; done < size_bytes; done += STEP_PAGES * page) {
         size_t step = smaller_of(size_bytes - done, STEP_PAGES * page);
         if (call_on_range(SYS_mincore, (char *)start + done, step, (long)resident) != 0)
-            break;
+            return false;
         for (size_t i = 0; i < step / page; i++)
-            pages += resident[i] & 1;
+            *pages += resident[i] & 1;
     }
-    return pages * page;
+    return true;
+}
+
+size_t os_resident(void *start, size_t size_bytes)
+{
+    size_t pages = 0;
+    (void)count_resident(start, size_bytes, &pages);
+    return pages * os_page_size();
+}
+
+bool os_is_mapped(void *start, size_t size_bytes)
+{
+    size_t pages = 0;
+    return count_resident(start, size_bytes, &pages);
 }
 
 void os_name(void *start, size_t size_bytes, const char *name)

@@ -34,6 +34,7 @@ int os_purge(void *start, size_t size_bytes); /* gives the memory back; zero whe
 int os_trap(void *start,
             size_t size_bytes); /* of a mapping: gives the memory back; any access faults */
 size_t os_resident(void *start, size_t size_bytes); /* bytes in memory; swapped ones do not count */
+bool os_is_mapped(void *start, size_t size_bytes); /* all of it, whatever its permissions */
 int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes,
                   bool wanted);                /* transparent huge pages for this range */
