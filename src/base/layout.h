@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 2, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 3, LAYOUT_NOTE = 1 };
 #define LAYOUT_NOTE_NAME "Cairn"
 #define LAYOUT_MAGIC                                                                               \
     "\x7f"                                                                                         \
@@ -65,9 +65,10 @@ struct heap_layout {
     uint32_t owner_tags;                               /* low bits of an owner word */
     uint32_t state_active, state_orphan, state_busy;   /* of a heap */
     uint32_t state_program, state_unused;              /* of a heap of the program's */
+    uint32_t use_mask, use_aside;                      /* of a slab's use word */
     uint8_t link_live, link_profiled, link_end, link_remote, link_quarantined, unused[3];
     struct layout_field class_size_bytes, class_pages, class_capacity;
-    struct layout_field remote_generation, remote_words;
+    struct layout_field remote_generation, remote_words, remote_use;
     struct layout_field heap_next, heap_state, heap_generation_field, heap_mailbox, heap_kept;
 };
 
@@ -78,6 +79,18 @@ struct guarded_layout {
     struct layout_field slot_state, slot_turn;
 };
 
+/* The profiler's tables: src/watch/profile_table.h says what they hold. */
+struct profile_layout {
+    const void *state; /* struct profile_state */
+    uint32_t site_count, block_count, frame_count, depth;
+    uint32_t site_bytes, block_bytes, weight_shift;
+    uint32_t sites_at, blocks_at, frames_at, stacks_lost_at, blocks_lost_at; /* in the table */
+    struct layout_field state_table, state_interval_bytes;
+    struct layout_field site_ready, site_first_frame;
+    struct layout_field block_address, block_site, block_thread, block_asked_bytes, block_objects;
+    struct layout_field block_time_ms;
+};
+
 struct library_layout {
     char magic[16];
     uint32_t version, bytes; /* of this struct */
@@ -85,9 +98,10 @@ struct library_layout {
     const struct page_layout *page;
     const struct heap_layout *heap;
     const struct guarded_layout *guarded;
-    const void *system_calls;                       /* array of uint64_t, by enum os_call */
-    uint32_t page_bytes, heap_bytes, guarded_bytes; /* of those structs */
-    uint32_t system_call_kinds;
+    const struct profile_layout *profile;
+    const void *system_calls; /* array of uint64_t, by enum os_call */
+    uint32_t page_bytes, heap_bytes, guarded_bytes, profile_bytes; /* of those structs */
+    uint32_t system_call_kinds, unused;
 };
 
 extern const struct page_layout page_layout;

@@ -3,6 +3,7 @@
 #include "base/layout.h"
 #include "cairn/api.h"
 #include "watch/guarded_slots.h"
+#include "watch/profile.h"
 
 extern const struct library_layout library_layout __attribute__((visibility("hidden")));
 
@@ -19,6 +20,32 @@ static const struct guarded_layout guarded_layout = {
     .slot_turn = layout_field_of(struct guarded_slot, turn),
 };
 
+static const struct profile_layout profile_layout = {
+    .state = &profile_state,
+    .site_count = PROFILE_SITES,
+    .block_count = PROFILE_BLOCKS,
+    .frame_count = PROFILE_FRAMES,
+    .depth = PROFILE_DEPTH,
+    .site_bytes = sizeof(struct profile_site),
+    .block_bytes = sizeof(struct profile_block),
+    .weight_shift = PROFILE_WEIGHT_SHIFT,
+    .sites_at = offsetof(struct profile_table, sites),
+    .blocks_at = offsetof(struct profile_table, blocks),
+    .frames_at = offsetof(struct profile_table, frames),
+    .stacks_lost_at = offsetof(struct profile_table, stacks_lost),
+    .blocks_lost_at = offsetof(struct profile_table, blocks_lost),
+    .state_table = layout_field_of(struct profile_state, table),
+    .state_interval_bytes = layout_field_of(struct profile_state, interval_bytes),
+    .site_ready = layout_field_of(struct profile_site, ready),
+    .site_first_frame = layout_field_of(struct profile_site, first_frame),
+    .block_address = layout_field_of(struct profile_block, block),
+    .block_site = layout_field_of(struct profile_block, site),
+    .block_thread = layout_field_of(struct profile_block, thread),
+    .block_asked_bytes = layout_field_of(struct profile_block, asked_bytes),
+    .block_objects = layout_field_of(struct profile_block, objects),
+    .block_time_ms = layout_field_of(struct profile_block, time_ms),
+};
+
 __attribute__((used)) const struct library_layout library_layout = {
     .magic = LAYOUT_MAGIC,
     .version = LAYOUT_VERSION,
@@ -27,11 +54,13 @@ __attribute__((used)) const struct library_layout library_layout = {
     .page = &page_layout,
     .heap = &heap_layout,
     .guarded = &guarded_layout,
+    .profile = &profile_layout,
     .system_calls = os_calls,
     .system_call_kinds = OS_CALL_KINDS,
     .page_bytes = sizeof(struct page_layout),
     .heap_bytes = sizeof(struct heap_layout),
     .guarded_bytes = sizeof(struct guarded_layout),
+    .profile_bytes = sizeof(struct profile_layout),
 };
 static_check(sizeof LAYOUT_MAGIC == sizeof library_layout.magic, "with its final 0");
 

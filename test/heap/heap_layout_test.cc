@@ -42,6 +42,23 @@ TEST(HeapLayout, LeadsToTheLinkByteOfABlock)
     EXPECT_NE(*link, heap_layout.link_live);
 }
 
+// A slab that ran full is aside, the one that came in its place is not.
+TEST(HeapLayout, SaysWhichSlabsAreAside)
+{
+    std::vector<void *> blocks;
+    blocks.push_back(allocate(100));
+    const struct span *first = span_of(blocks.front());
+    while (span_of(blocks.back()) == first)
+        blocks.push_back(allocate(100));
+    const auto use = [](const struct span *slab) {
+        return value_of(slab->links, heap_layout.remote_use) & heap_layout.use_mask;
+    };
+    EXPECT_EQ(use(first), heap_layout.use_aside);
+    EXPECT_NE(use(span_of(blocks.back())), heap_layout.use_aside);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
 TEST(HeapLayout, LeadsToTheThreadHeaps)
 {
     const char *own = reinterpret_cast<const char *>(heap_layer::own_heap());

@@ -18,7 +18,8 @@ from doc_blocks import FENCE, blocks, pages  # pylint: disable=wrong-import-posi
 # Where the options of a command are listed.
 PAGES = {"run": "RUN.md", "bench": "BENCHMARKS.md", "inspect": "SEEING.md", "stats": "SEEING.md",
          "persist": "PERSIST-COMMAND.md", "matrix": "SECURITY.md",
-         "leaks": "LEAKS.md", "profile": "PROFILING.md", "export": "FLEET.md"}
+         "leaks": "LEAKS.md", "purge": "PURGING.md", "profile": "PROFILING.md",
+         "export": "FLEET.md"}
 # What a group does with a word that is none of its commands.
 OTHERWISE = {"profile": "show"}
 COMMAND = re.compile(r"(?:^(?:\$ )?|[;|&(] *|/)cairn ((?!cairn)[a-z-][^|;&)]*)")

@@ -1,6 +1,7 @@
 // The note that a reader outside begins with, and what it leads to.
+#include "watch/profile_kit.h"
+
 #include <elf.h>
-#include <gtest/gtest.h>
 #include <link.h>
 #include <string.h>
 
@@ -64,6 +65,42 @@ TEST(LibraryLayout, SaysWhatItIsAndHowLong)
     EXPECT_EQ(library_layout.heap, &heap_layout);
     EXPECT_EQ(library_layout.page_bytes, sizeof page_layout);
     EXPECT_EQ(library_layout.heap_bytes, sizeof heap_layout);
+}
+
+uint64_t value_of(const void *start, layout_field place)
+{
+    uint64_t value = 0;
+    memcpy(&value, static_cast<const char *>(start) + place.offset, place.bytes);
+    return value;
+}
+
+// As tools/look/samples.c does it.
+TEST(LibraryLayout, LeadsToTheProfilersRecords)
+{
+    const profile_layout *profile = library_layout.profile;
+    EXPECT_EQ(library_layout.profile_bytes, sizeof *profile);
+    profile_kit::start_afresh(1);
+    void *block = profile_kit::allocate(3000);
+    EXPECT_EQ(value_of(profile->state, profile->state_interval_bytes), 1u);
+    const char *table =
+        reinterpret_cast<const char *>(value_of(profile->state, profile->state_table));
+    unsigned found = 0;
+    for (uint32_t i = 0; i < profile->block_count; i++) {
+        const char *entry = table + profile->blocks_at + size_t{i} * profile->block_bytes;
+        if (value_of(entry, profile->block_address) != reinterpret_cast<uintptr_t>(block))
+            continue;
+        found++;
+        EXPECT_EQ(value_of(entry, profile->block_asked_bytes), 3000u);
+        EXPECT_EQ(value_of(entry, profile->block_objects), 1u << profile->weight_shift);
+        const char *site =
+            table + profile->sites_at + value_of(entry, profile->block_site) * profile->site_bytes;
+        uint64_t ready = value_of(site, profile->site_ready);
+        EXPECT_GT(ready, 1u);
+        EXPECT_LE(ready - 1 + value_of(site, profile->site_first_frame), profile->frame_count);
+    }
+    EXPECT_EQ(found, 1u);
+    profile_stop();
+    free_fast(block);
 }
 
 } // namespace

@@ -8,35 +8,11 @@ from rich.table import Table
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.look import Census, look, pass_on
+from cairn.plan_report import print_pinned
+from cairn.texts import bytes_text, share, target_text
 
 CLASSES_SHOWN = 16
 LARGEST_SHOWN = 5
-HARDENING = {0: "", 1: " (light hardening)", 2: " (hardened)"}
-STATES = {"R": "running", "S": "asleep", "D": "asleep", "T": "stopped", "t": "stopped",
-          "Z": "ended"}
-
-
-def bytes_text(size):
-    """A number of bytes in at most 9 signs."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return ""
-
-
-def share(part, whole):
-    return f"{100 * part / whole:.0f} %" if whole else "-"
-
-
-def target_text(target):
-    """The sentence that says what was read."""
-    program = f" ({target['program']})" if target["program"] else ""
-    if target["kind"] == "process":
-        what = f"process {target['pid']}{program}, {STATES.get(target['state'], 'running')}"
-    else:
-        what = f"core file{program}"
-    return f"{what}: Cairn {target['version']}{HARDENING.get(target['hardening'], '')}"
 
 
 def _table(title, *columns):
@@ -195,14 +171,20 @@ def inspect(
                                       help="Report what lies at this address only."),
         blocks: bool = typer.Option(False, "--blocks",
                                     help="List every live block: its address and size in bytes."),
-        every: bool = typer.Option(False, "--all", help="Show all sizes and all heaps."),
+        pinned: bool = typer.Option(False, "--pinned",
+                                    help="Report which blocks keep pages that are otherwise free: "
+                                         "by size, and by site where the profiler has samples."),
+        every: bool = typer.Option(False, "--all", help="Show all sizes, heaps and sites."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
     """What lies where in the heap of a process or a core file.
 
     Read from outside: nothing runs in the process, which may be stopped.
     """
-    if address is not None and blocks:
-        raise UserError("--blocks lists all blocks, so it takes no ADDRESS")
+    if address is not None and (blocks or pinned):
+        words = "blocks lists" if blocks else "pinned counts"
+        raise UserError(f"--{words} all blocks, so it takes no ADDRESS")
+    if blocks and pinned:
+        raise UserError("--blocks and --pinned are two commands")
     if blocks:
         sys.stdout.flush()
         status = pass_on("blocks", target)
@@ -210,5 +192,7 @@ def inspect(
             raise typer.Exit(status if status > 0 else 128 - status)
     elif address is not None:
         _inspect_address(target, address, as_json)
+    elif pinned:
+        print_pinned(target, every, as_json)
     else:
         _inspect_all(target, every, as_json)

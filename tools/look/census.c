@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST = 20, LOGS = 48, HEAPS_MOST = 1 << 20, ROWS = 257 };
+enum { LARGEST = 20, LOGS = 48, ROWS = 257 };
 
 struct class_row {
     uint64_t slabs, kept, bytes, resident, counts[SLOT_STATES];
@@ -207,19 +207,15 @@ static uint64_t kept_of(struct look *look, uint64_t heap)
     return bytes;
 }
 
-static void list_heaps(struct look *look)
+static bool list_heap(struct look *look, uint64_t heap, void *context)
 {
-    uint64_t heap = 0;
-    (void)read_small(look->target, address_of(look->library->heap.all_heaps), &heap, 8);
-    for (size_t i = 0; heap != 0 && i < HEAPS_MOST; i++) {
-        struct heap_row *row = heap_row_of(heap);
-        if (row->listed)
-            return;
-        row->listed = true;
-        note_metadata(look, heap);
-        if (!read_field(look->target, heap, look->library->heap.heap_next, &heap))
-            return;
-    }
+    (void)context;
+    struct heap_row *row = heap_row_of(heap);
+    if (row->listed)
+        return false;
+    row->listed = true;
+    note_metadata(look, heap);
+    return true;
 }
 
 static void print_heaps(struct look *look)
@@ -227,17 +223,11 @@ static void print_heaps(struct look *look)
     const struct heap_layout *heap = &look->library->heap;
     for (size_t i = 0; i < heap_count; i++) {
         const struct heap_row *row = &heaps[i];
-        uint64_t state = UINT64_MAX, mailbox = 0;
-        (void)read_field(look->target, row->address, heap->heap_state, &state);
+        uint64_t mailbox = 0;
         (void)read_field(look->target, row->address, heap->heap_mailbox, &mailbox);
-        if (state == heap->state_unused)
+        const char *words = heap_owner(look, row->address);
+        if (strcmp(words, "unused") == 0)
             continue;
-        const char *words = heap_is_frozen(look, row->address) ? "frozen"
-                            : state == heap->state_active      ? "alive"
-                            : state == heap->state_orphan      ? "ended"
-                            : state == heap->state_busy        ? "borrowed"
-                            : state == heap->state_program     ? "program"
-                                                               : "unknown";
         printf("heap\taddress=%#" PRIx64 "\towner=%s\tslabs=%" PRIu64 "\tslab_bytes=%" PRIu64
                "\tlive=%" PRIu64 "\tlive_bytes=%" PRIu64 "\tremote=%" PRIu64
                "\tremote_bytes=%" PRIu64 "\tlarge_bytes=%" PRIu64 "\tkept_bytes=%" PRIu64
@@ -351,7 +341,7 @@ void census(struct look *look)
     memset(is_metadata, 0, look->target->mapping_count + 1);
     walk_spans(look, see, NULL);
     walk_guarded(look, see_guarded, NULL);
-    list_heaps(look);
+    walk_heaps(look, list_heap, NULL);
     print_target(look);
     print_classes(look);
     print_heaps(look);

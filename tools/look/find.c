@@ -54,43 +54,59 @@ static bool read_image(const struct image *image, uint64_t offset, void *buffer,
     return pread(image->file, buffer, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-// The address of the description that a note segment leads to; 0: none.
-static uint64_t look_in_notes(const struct image *image, const Elf64_Phdr *entry, uint64_t bias)
+// Where in the image the contents of a note begin, and their length; false: there is none.
+static bool find_note(const struct image *image, const Elf64_Phdr *entry, uint32_t type,
+                      const char *wanted, uint64_t *place, uint64_t *bytes)
 {
-    char text[4096];
+    char text[32];
+    size_t name_bytes = strlen(wanted) + 1;
     if (entry->p_filesz > NOTES_BYTES_MOST)
-        return 0;
+        return false;
     for (uint64_t at = 0; at + sizeof(Elf64_Nhdr) < entry->p_filesz;) {
         Elf64_Nhdr note;
         if (!read_image(image, entry->p_offset + at, &note, sizeof note))
-            return 0;
+            return false;
         uint64_t align = entry->p_align == 8 ? 7 : 3;
         uint64_t name = at + sizeof note;
         uint64_t contents = name + ((note.n_namesz + align) & ~align);
-        uint64_t name_bytes = sizeof LAYOUT_NOTE_NAME;
-        if (note.n_type == LAYOUT_NOTE && note.n_namesz == name_bytes && note.n_descsz == 8 &&
+        *place = entry->p_offset + contents;
+        *bytes = note.n_descsz;
+        if (note.n_type == type && note.n_namesz == name_bytes && name_bytes <= sizeof text &&
             read_image(image, entry->p_offset + name, text, name_bytes) &&
-            memcmp(text, LAYOUT_NOTE_NAME, name_bytes) == 0) {
-            int64_t distance;
-            if (read_image(image, entry->p_offset + contents, &distance, sizeof distance))
-                return bias + entry->p_vaddr + contents + (uint64_t)distance;
-        }
+            memcmp(text, wanted, name_bytes) == 0)
+            return true;
         at = contents + ((note.n_descsz + align) & ~align);
     }
-    return 0;
+    return false;
 }
 
-static uint64_t look_in_image(const struct image *image)
+// The address of the description that a note segment leads to; 0: none.
+static uint64_t look_in_notes(const struct image *image, const Elf64_Phdr *entry, uint64_t bias)
+{
+    uint64_t place, bytes;
+    int64_t distance;
+    if (!find_note(image, entry, LAYOUT_NOTE, LAYOUT_NOTE_NAME, &place, &bytes) || bytes != 8 ||
+        !read_image(image, place, &distance, sizeof distance))
+        return 0;
+    return bias + entry->p_vaddr + (place - entry->p_offset) + (uint64_t)distance;
+}
+
+// Their number; 0 where no ELF file begins.
+static size_t read_heads(const struct image *image, Elf64_Phdr entries[HEADERS_MOST])
 {
     Elf64_Ehdr header;
-    Elf64_Phdr entries[HEADERS_MOST];
     if (!read_image(image, 0, &header, sizeof header) ||
         memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
         header.e_phentsize != sizeof *entries)
         return 0;
     size_t count = header.e_phnum < HEADERS_MOST ? header.e_phnum : HEADERS_MOST;
-    if (!read_image(image, header.e_phoff, entries, count * sizeof *entries))
-        return 0;
+    return read_image(image, header.e_phoff, entries, count * sizeof *entries) ? count : 0;
+}
+
+static uint64_t look_in_image(const struct image *image)
+{
+    Elf64_Phdr entries[HEADERS_MOST];
+    size_t count = read_heads(image, entries);
     uint64_t bias = image->start;
     for (size_t i = 0; i < count; i++)
         if (entries[i].p_type == PT_LOAD && entries[i].p_offset == 0 && entries[i].p_filesz > 0)
@@ -101,6 +117,25 @@ static uint64_t look_in_image(const struct image *image)
             if (at != 0)
                 return at;
         }
+    return 0;
+}
+
+size_t read_build_id(struct target *target, const struct mapping *mapping, unsigned char *id)
+{
+    Elf64_Phdr entries[HEADERS_MOST];
+    const struct mapping *first = mapping;
+    while (first > target->mappings && first->file_offset != 0 &&
+           strcmp(first[-1].path, mapping->path) == 0)
+        first--;
+    struct image image = {target, -1, first->start};
+    size_t count = first->file_offset == 0 ? read_heads(&image, entries) : 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t place, bytes;
+        if (entries[i].p_type == PT_NOTE &&
+            find_note(&image, &entries[i], NT_GNU_BUILD_ID, ELF_NOTE_GNU, &place, &bytes) &&
+            bytes <= BUILD_ID_MOST && read_image(&image, place, id, bytes))
+            return bytes;
+    }
     return 0;
 }
 
@@ -147,7 +182,12 @@ static bool fields_are_inside(const struct library *library)
         page->span_claimed_at, page->span_tag,   page->span_capacity};
     const struct layout_field of_class[] = {heap->class_size_bytes, heap->class_pages,
                                             heap->class_capacity};
-    const struct layout_field of_remote[] = {heap->remote_generation, heap->remote_words};
+    const struct layout_field of_remote[] = {heap->remote_generation, heap->remote_words,
+                                             heap->remote_use};
+    const struct profile_layout *profile = &library->profile;
+    const struct layout_field of_site[] = {profile->site_ready, profile->site_first_frame};
+    const struct layout_field of_block[] = {profile->block_address, profile->block_site,
+                                            profile->block_objects};
     bool inside = true;
     for (size_t i = 0; i < sizeof of_span / sizeof *of_span; i++)
         inside &= is_inside(of_span[i], page->span_bytes);
@@ -155,6 +195,10 @@ static bool fields_are_inside(const struct library *library)
         inside &= is_inside(of_class[i], heap->size_class_bytes);
     for (size_t i = 0; i < sizeof of_remote / sizeof *of_remote; i++)
         inside &= is_inside(of_remote[i], heap->remote_bytes);
+    for (size_t i = 0; i < sizeof of_site / sizeof *of_site; i++)
+        inside &= is_inside(of_site[i], profile->site_bytes);
+    for (size_t i = 0; i < sizeof of_block / sizeof *of_block; i++)
+        inside &= is_inside(of_block[i], profile->block_bytes);
     return inside;
 }
 
@@ -163,12 +207,16 @@ static bool is_sound(const struct library *library)
 {
     const struct page_layout *page = &library->page;
     const struct heap_layout *heap = &library->heap;
+    const struct profile_layout *profile = &library->profile;
     return page->page_shift == 12 && page->region_shift > 24 && page->region_shift < 40 &&
            page->region_count <= 1 << 20 && page->region_count % 8192 == 0 &&
            page->span_bytes <= 256 && page->arena_bytes <= 256 && page->arena_limit <= 1 << 16 &&
            heap->kept_places <= 1024 && heap->links_at <= 64 && heap->heap_bytes <= 1 << 16 &&
            heap->remote_bytes <= 64 && heap->packed_words <= 512 &&
-           library->guarded.slot_count <= 1 << 16;
+           library->guarded.slot_count <= 1 << 16 && profile->site_count <= 1 << 20 &&
+           profile->block_count <= 1 << 20 && profile->frame_count <= 1 << 24 &&
+           profile->depth <= FRAMES_MOST && profile->site_bytes <= 256 &&
+           profile->block_bytes <= 256 && profile->weight_shift < 32;
 }
 
 static bool load(struct target *target, uint64_t at, struct library *library, struct found *found)
@@ -185,6 +233,8 @@ static bool load(struct target *target, uint64_t at, struct library *library, st
         !read_part(target, root->heap, root->heap_bytes, &library->heap, sizeof library->heap) ||
         !read_part(target, root->guarded, root->guarded_bytes, &library->guarded,
                    sizeof library->guarded) ||
+        !read_part(target, root->profile, root->profile_bytes, &library->profile,
+                   sizeof library->profile) ||
         !is_sound(library) || !fields_are_inside(library) || !read_classes(target, library))
         return false;
     library->at = at;

@@ -6,7 +6,8 @@
 // (src/base/layout.h), walk.c goes through the page map and tells each span, slab.c the state of a
 // slab's slots, census.c counts, address.c and blocks.c answer for one block and for all, threads.c
 // reads the registers of threads, index.c finds the block of any address, marks.c marks what
-// pointers lead to, leaks.c reports the others, look_tool.c has the arguments.
+// pointers lead to, leaks.c reports the others, samples.c reads the profiler's records, pins.c
+// counts what live blocks pin, plan.c what a purge would give back, look_tool.c has the arguments.
 //
 // A target that runs changes while it is read. So every value is bounded before it is used, each
 // loop ends by a bound of its own, and what contradicts itself is counted (`torn`), not followed. A
@@ -41,7 +42,7 @@ struct segment { // of a core file; a process has none
     uint64_t start, bytes, file_offset;
 };
 
-enum { CACHE_PAGE = 4096, CACHE_PAGES = 2048 };
+enum { CACHE_PAGE = 4096, CACHE_PAGES = 2048, FRAMES_MOST = 256, BUILD_ID_MOST = 64 };
 
 struct cache_page {
     uint64_t address; // 0: nothing here
@@ -110,11 +111,15 @@ struct library {
     struct page_layout page;
     struct heap_layout heap;
     struct guarded_layout guarded;
+    struct profile_layout profile;
     uint64_t class_bytes[256], class_pages[256], class_capacity[256]; // class_count of them
     uint32_t generation;
     size_t others; // more libraries like it in the target, each with a heap of its own
 };
 void find_library(struct target *target, struct library *library);
+// The build id of the file that the mapping is of, into BUILD_ID_MOST bytes; its length, 0:
+// unknown.
+size_t read_build_id(struct target *target, const struct mapping *mapping, unsigned char *id);
 uint64_t address_of(const void *pointer); // of the target's: a number here
 uint64_t field(const void *bytes, struct layout_field place);
 // A field of a struct of the target's, at an address; false when it cannot be read.
@@ -151,6 +156,8 @@ typedef void span_seen(struct look *look, const struct span_view *span, void *co
 void walk_spans(struct look *look, span_seen *seen, void *context);
 // The span whose pages hold the address; false if none does.
 bool find_span(struct look *look, uint64_t address, struct span_view *span);
+// Of the memory that the page map has for these pages and for no others, how much is there.
+uint64_t entries_resident(struct look *look, uint64_t start, uint64_t bytes);
 // Reads a header; false when it contradicts what leads to it.
 bool view_span(struct look *look, uint64_t header, uint64_t address, struct span_view *span);
 
@@ -174,6 +181,28 @@ bool read_slots(struct look *look, const struct span_view *slab, struct slab_slo
 // A heap that was in use by another thread when this process was forked off: no thread allocates
 // from it again. False too when it cannot be read.
 bool heap_is_frozen(struct look *look, uint64_t heap);
+// Whose a heap is, in a word: alive, ended, borrowed, program, frozen, unused or unknown.
+const char *heap_owner(struct look *look, uint64_t heap);
+// Each heap that was ever made, until `seen` says false.
+enum { HEAPS_MOST = 1 << 20 };
+typedef bool heap_seen(struct look *look, uint64_t heap, void *context);
+void walk_heaps(struct look *look, heap_seen *seen, void *context);
+
+// A slab's pages, from its slots.
+enum { SLAB_PAGE_BYTES = 4096, SLAB_PAGES_MOST = 4096 };
+struct slab_page {
+    uint16_t live_bytes;
+    bool resident;   // of a core file: a block of it was handed out once
+    bool all_remote; // all blocks of it were freed by other threads and are not collected
+};
+struct slab_pages {
+    uint64_t count, resident_bytes;
+    struct slab_page pages[SLAB_PAGES_MOST];
+};
+void read_slab_pages(struct look *look, const struct span_view *slab,
+                     const struct slab_slots *slots, struct slab_pages *pages);
+// The thread's heap does not allocate from it now.
+bool slab_is_aside(struct look *look, const struct span_view *slab);
 
 // guarded.c: each sampled block that ever was; `live` says whether it is in use.
 typedef void guarded_seen(struct look *look, uint64_t block, uint64_t bytes, bool live,
@@ -209,11 +238,35 @@ void free_index(struct index *index);
 // The number of the live block that the address points into; NO_BLOCK if none.
 int64_t block_at(const struct index *index, uint64_t address, struct block_span **span);
 
+// samples.c: the profiler's records of blocks in use, sorted by address.
+struct sample {
+    uint64_t block;
+    uint32_t site;
+    double weight; // so many blocks it stands for
+};
+struct samples {
+    uint64_t interval_bytes; // 0: the profiler is off
+    uint64_t stacks_lost, blocks_lost;
+    struct sample *list;
+    size_t count, most;
+};
+void read_samples(struct look *look, struct samples *samples);
+// The first of those from an address on.
+size_t first_sample(const struct samples *samples, uint64_t address);
+// The site's stack, innermost first; its depth, 0: none.
+size_t read_frames(struct look *look, uint32_t site, uint64_t frames[FRAMES_MOST]);
+
+// pins.c
+void note_pins(struct look *look, const struct span_view *slab, const struct slab_slots *slots,
+               const struct slab_pages *pages);
+void print_pins(struct look *look);
+
 // The commands.
 void print_target(struct look *look);
 void census(struct look *look);
 void blocks(struct look *look);
 void address_report(struct look *look, uint64_t address);
 void leaks(struct look *look, bool hold, bool every);
+void plan(struct look *look);
 
 #endif

@@ -73,7 +73,7 @@ static bool is_number(const char *text, uint64_t *value, int base)
 
 static noreturn void usage(void)
 {
-    fail("usage: cairn-look census|blocks PID|CORE, cairn-look address PID|CORE ADDRESS, "
+    fail("usage: cairn-look census|blocks|plan PID|CORE, cairn-look address PID|CORE ADDRESS, "
          "cairn-look leaks PID|CORE [hold] [every]");
 }
 
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     if (of_leaks ? argc < 3 || argc != 3 + hold + every : argc != (of_address ? 4 : 3))
         usage();
     if (!of_leaks && !of_address && strcmp(command, "census") != 0 &&
-        strcmp(command, "blocks") != 0)
+        strcmp(command, "blocks") != 0 && strcmp(command, "plan") != 0)
         usage();
     if (of_address && !is_number(argv[3], &address, 0))
         fail("%s: is no address: write it like 0x7f0012345670", argv[3]);
@@ -109,6 +109,8 @@ int main(int argc, char **argv)
         leaks(&look, hold, every);
     else if (strcmp(command, "blocks") == 0)
         blocks(&look);
+    else if (strcmp(command, "plan") == 0)
+        plan(&look);
     else
         census(&look);
     if (fflush(stdout) != 0)

@@ -14,6 +14,31 @@ bool heap_is_frozen(struct look *look, uint64_t heap)
            generation != look->library->generation;
 }
 
+const char *heap_owner(struct look *look, uint64_t heap)
+{
+    const struct heap_layout *layout = &look->library->heap;
+    uint64_t state;
+    bool is_frozen = heap_is_frozen(look, heap);
+    if (!read_field(look->target, heap, layout->heap_state, &state))
+        return "unknown";
+    return state == layout->state_unused    ? "unused"
+           : is_frozen                      ? "frozen"
+           : state == layout->state_active  ? "alive"
+           : state == layout->state_orphan  ? "ended"
+           : state == layout->state_busy    ? "borrowed"
+           : state == layout->state_program ? "program"
+                                            : "unknown";
+}
+
+void walk_heaps(struct look *look, heap_seen *seen, void *context)
+{
+    uint64_t heap = 0;
+    (void)read_small(look->target, address_of(look->library->heap.all_heaps), &heap, 8);
+    for (size_t i = 0; heap != 0 && i < HEAPS_MOST && seen(look, heap, context); i++)
+        if (!read_field(look->target, heap, look->library->heap.heap_next, &heap))
+            return;
+}
+
 // What this process has freed of a slab whose heap is frozen, a bit a slot; none, else.
 static void read_frozen(struct look *look, const struct span_view *slab, const unsigned char *cold,
                         uint64_t *words)
@@ -97,6 +122,49 @@ bool read_slots(struct look *look, const struct span_view *slab, struct slab_slo
     if (!read)
         look->unreadable++;
     return read;
+}
+
+// A slot may lie on several pages. A page without any counts as one whose slots are all the same.
+static void add_slot(struct slab_pages *pages, uint64_t start, uint64_t end, enum slot_state state)
+{
+    for (uint64_t at = start; at < end;) {
+        struct slab_page *page = &pages->pages[at / SLAB_PAGE_BYTES];
+        uint64_t page_end = (at / SLAB_PAGE_BYTES + 1) * SLAB_PAGE_BYTES;
+        uint64_t piece = (page_end < end ? page_end : end) - at;
+        if (state == SLOT_IS_LIVE)
+            page->live_bytes = (uint16_t)(page->live_bytes + piece);
+        page->all_remote &= state == SLOT_IS_REMOTE;
+        at += piece;
+    }
+}
+
+void read_slab_pages(struct look *look, const struct span_view *slab,
+                     const struct slab_slots *slots, struct slab_pages *pages)
+{
+    uint64_t used = slab->packed ? slab->limit * 64 : slab->limit - (slab->limit != 0);
+    uint64_t used_bytes = used * slots->size_bytes;
+    pages->count = slab->bytes / SLAB_PAGE_BYTES;
+    pages->resident_bytes = 0;
+    if (pages->count > SLAB_PAGES_MOST || slots->count * slots->size_bytes > slab->bytes)
+        pages->count = 0;
+    for (uint64_t i = 0; i < pages->count; i++) {
+        uint64_t start = i * SLAB_PAGE_BYTES, resident;
+        bool known = count_resident(look->target, slab->start + start, SLAB_PAGE_BYTES, &resident);
+        bool is_there = known ? resident != 0 : start < used_bytes;
+        pages->pages[i] = (struct slab_page){.resident = is_there, .all_remote = true};
+        pages->resident_bytes += is_there ? SLAB_PAGE_BYTES : 0;
+    }
+    for (uint64_t i = 0; i < slots->count && pages->count != 0; i++)
+        add_slot(pages, i * slots->size_bytes, (i + 1) * slots->size_bytes,
+                 (enum slot_state)slots->states[i]);
+}
+
+bool slab_is_aside(struct look *look, const struct span_view *slab)
+{
+    const struct heap_layout *heap = &look->library->heap;
+    uint64_t use;
+    return read_field(look->target, slab->links, heap->remote_use, &use) &&
+           (use & heap->use_mask) == heap->use_aside;
 }
 
 void walk_guarded(struct look *look, guarded_seen *seen, void *context)

@@ -62,7 +62,9 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
     } else {
         span->start = field(bytes, page->span_base);
         span->bytes = field(bytes, page->span_pages) << page->page_shift;
-        span->dirty_pages = tag == page->tag_free ? field(bytes, page->span_dirty_pages) : 0;
+        span->dirty_pages = tag == page->tag_free || tag == page->tag_trapped
+                                ? field(bytes, page->span_dirty_pages)
+                                : 0;
         span->kind = tag == page->tag_free                               ? SPAN_IS_FREE
                      : tag == page->tag_kept                             ? SPAN_IS_KEPT
                      : tag == page->tag_large                            ? SPAN_IS_LARGE
@@ -76,6 +78,28 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
     if (!agrees)
         look->torn++;
     return agrees;
+}
+
+uint64_t entries_resident(struct look *look, uint64_t start, uint64_t bytes)
+{
+    const struct page_layout *page = &look->library->page;
+    uint64_t first = start >> page->page_shift, end = (start + bytes) >> page->page_shift;
+    uint64_t granule = look->target->page_bytes, sum = 0, distance, resident;
+    while (first < end && first / region_pages(look) < page->region_count) {
+        uint64_t region = first / region_pages(look);
+        uint64_t next =
+            (region + 1) * region_pages(look) < end ? (region + 1) * region_pages(look) : end;
+        if (!read_small(look->target, map_at(look) + page->map_root + 8 * region, &distance, 8) ||
+            distance == 0)
+            return sum;
+        uint64_t entries = entries_at(look, distance) - 8 * region * region_pages(look);
+        uint64_t from = (entries + 8 * first + granule - 1) / granule * granule;
+        uint64_t to = (entries + 8 * next) / granule * granule;
+        if (from < to && count_resident(look->target, from, to - from, &resident))
+            sum += resident;
+        first = next;
+    }
+    return sum;
 }
 
 // One entry: a span is told at its first page, a slab's other pages, and the last one of a free

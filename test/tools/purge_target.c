@@ -1,0 +1,176 @@
+/* For purge_command_test.py: a program that has freed much, in the way that its first argument
+ * says, and then serves a control socket at the path of its second one, as docs/CONTROL.md
+ * describes it, as far as purge needs it. Its purge is malloc_trim by a thread that has nothing of
+ * its own.
+ */
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { THREADS = 6, MANY = 60000, LARGE = 24, MIB = 1 << 20 };
+
+static char *blocks[MANY];
+static char *of_threads[THREADS][2000];
+static pthread_barrier_t barrier;
+
+static char *filled(size_t bytes)
+{
+    char *block = malloc(bytes);
+    if (block == NULL)
+        exit(3);
+    return memset(block, 1, bytes);
+}
+
+/* The sites of what is kept. */
+__attribute__((noinline)) static char *keep_small(void) { return filled(100); }
+__attribute__((noinline)) static char *keep_medium(void) { return filled(1000); }
+__attribute__((noinline)) static char *pass_by(size_t bytes) { return filled(bytes); }
+
+static void wait_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+/* Threads that have freed what they had, and sleep. */
+static void *be_idle(void *number)
+{
+    char **mine = of_threads[(size_t)number];
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < 2000; i++)
+            mine[i] = pass_by(16 + i * 7 % 3000);
+        for (size_t i = 0; i < 2000; i++)
+            free(mine[i]);
+    }
+    for (size_t i = 0; i < 6; i++)
+        free(pass_by(40000 + i * 30000));
+    pthread_barrier_wait(&barrier);
+    wait_for_ever();
+    return NULL;
+}
+
+/* Threads whose blocks another one frees while they sleep, or after their end. */
+static void *allocate(void *number)
+{
+    for (size_t i = 0; i < 2000; i++)
+        of_threads[(size_t)number][i] = pass_by(16 + i * 11 % 2000);
+    return NULL;
+}
+
+static void *allocate_and_sleep(void *number)
+{
+    (void)allocate(number);
+    pthread_barrier_wait(&barrier);
+    wait_for_ever();
+    return NULL;
+}
+
+static void start(void *(*work)(void *), bool wait)
+{
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, work, (void *)i) != 0)
+            exit(3);
+    for (size_t i = 0; i < THREADS && wait; i++)
+        pthread_join(threads[i], NULL);
+    if (!wait)
+        pthread_barrier_wait(&barrier);
+}
+
+static void free_theirs(void)
+{
+    for (size_t i = 0; i < THREADS; i++)
+        for (size_t j = 0; j < 2000; j++)
+            if (j % 100 != 0)
+                free(of_threads[i][j]);
+}
+
+static void fragment(size_t many)
+{
+    for (size_t i = 0; i < many; i++)
+        blocks[i] = i % 60 == 0    ? keep_small()
+                    : i % 60 == 30 ? keep_medium()
+                                   : pass_by(100 + i % 2 * 900);
+    for (size_t i = 0; i < many; i++)
+        if (i % 30 != 0)
+            free(blocks[i]);
+}
+
+static void free_large(void)
+{
+    for (size_t i = 0; i < LARGE; i++)
+        blocks[i] = pass_by(i % 2 ? 2u * MIB : MIB / 2);
+    for (size_t i = 0; i < LARGE; i += i % 3 == 0 ? 2 : 1)
+        free(blocks[i]);
+}
+
+static void answer(int client)
+{
+    static const char purged[] = "{\"ok\":true,\"action\":\"purge\"}\n";
+    static const char unknown[] =
+        "{\"ok\":false,\"error\":\"ENOENT\",\"message\":\"no such request\"}\n";
+    char line[512];
+    ssize_t bytes = recv(client, line, sizeof line - 1, 0);
+    if (bytes <= 0)
+        return;
+    line[bytes] = '\0';
+    bool is_purge = strcmp(line, "do purge\n") == 0;
+    if (is_purge)
+        malloc_trim(0);
+    const char *text = is_purge ? purged : unknown;
+    (void)!write(client, text, strlen(text));
+}
+
+static void *serve(void *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(listener, 1) != 0)
+        exit(3);
+    if (write(1, "ready\n", 6) != 6)
+        exit(3);
+    for (;;) {
+        int client = accept(listener, NULL, NULL);
+        answer(client);
+        close(client);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    pthread_t server;
+    pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    if (strcmp(mode, "idle") == 0)
+        start(be_idle, false);
+    else if (strcmp(mode, "ended") == 0)
+        start(allocate, true);
+    else if (strcmp(mode, "remote") == 0)
+        start(allocate_and_sleep, false);
+    else if (strcmp(mode, "large") == 0)
+        free_large();
+    else
+        fragment(strcmp(mode, "few") == 0 ? MANY / 10 : MANY);
+    if (strcmp(mode, "ended") == 0 || strcmp(mode, "remote") == 0)
+        free_theirs();
+    if (argc > 2 && strcmp(argv[2], "abort") == 0) {
+        const struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+        (void)setrlimit(RLIMIT_CORE, &limit);
+        abort();
+    }
+    if (argc < 3 || pthread_create(&server, NULL, serve, argv[2]) != 0)
+        raise(SIGSTOP);
+    wait_for_ever();
+    return 0;
+}

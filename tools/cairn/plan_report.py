@@ -1,0 +1,150 @@
+"""What is printed of a plan: what a purge gives back, what stays, and what pins it."""
+
+from rich.table import Table
+
+from cairn.console import out, print_json, say
+from cairn.plan import GIVES, STAYS, Plan
+from cairn.texts import bytes_text, share, target_text
+
+ROWS_SHOWN, FRAMES_SHOWN = 8, 4
+
+
+def _table(title, *columns):
+    out.print()
+    out.print(title, style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in columns:
+        table.add_column(name, justify=justify, no_wrap=justify == "right",
+                         overflow="fold" if justify == "left" else None)
+    return table
+
+
+def _print_classes(pins, every):
+    rows = pins.classes if every else pins.classes[:ROWS_SHOWN]
+    table = _table("Pinned, by size of the blocks", *((name, "right") for name in
+                   ("size", "pages", "live bytes", "pinned", "share")))
+    for row in rows:
+        table.add_row(str(row["size_bytes"]), str(row["pages"]), bytes_text(row["live_bytes"]),
+                      bytes_text(row["pinned_bytes"]),
+                      share(row["pinned_bytes"], pins.pinned_bytes))
+    out.print(table)
+    if len(rows) < len(pins.classes):
+        rest = sum(row["pinned_bytes"] for row in pins.classes[len(rows):])
+        say(f"and {len(pins.classes) - len(rows)} more sizes with {bytes_text(rest)} (--all)")
+
+
+def _stack_text(pins, site, every):
+    shown = [str(frame) for frame in pins.symbols.stack(site.frames)]
+    if every or len(shown) <= FRAMES_SHOWN + 1:
+        return "\n".join(shown)
+    return "\n".join([*shown[:FRAMES_SHOWN], f"… {len(shown) - FRAMES_SHOWN} more"])
+
+
+def _sampling_lines(pins):
+    """What the samples tell of, and what they do not."""
+    interval = pins.samples["interval_bytes"]
+    estimated, error = pins.estimate()
+    if not pins.sites:
+        yield ("Which sites pin it is not known: no sample of the profiler is among these blocks"
+               + (f" (it takes one in {bytes_text(interval)})." if interval else
+                  " (it is off: CAIRN_OPTIONS=profile:on)."))
+        return
+    one_in = f", one in {bytes_text(interval)}" if interval else ", and the profiler is off now"
+    yield (f"{pins.samples['in_slabs']} samples{one_in}, stand for {bytes_text(round(estimated))} "
+           f"± {bytes_text(round(error))} of the {bytes_text(pins.pinned_bytes)} pinned.")
+    missing = pins.pinned_bytes - estimated
+    if missing > 2 * error:
+        yield (f"Of {bytes_text(round(missing))} no site is known: blocks from before the profiler "
+               "was on, or while it was off.")
+    for name, what in (("stacks_lost", "stacks: (no stack)"), ("blocks_lost", "themselves")):
+        if pins.samples[name]:
+            yield f"{pins.samples[name]} samples found no room for {what}."
+    yield from pins.symbols.remarks
+
+
+def _print_sites(pins, every):
+    if pins.sites:
+        rows = pins.sites if every else pins.sites[:ROWS_SHOWN]
+        table = _table("Pinned, by site, estimated", *((name, "right") for name in
+                       ("pinned", "±", "share", "pages", "blocks", "samples")), ("site", "left"))
+        for site in rows:
+            table.add_row(bytes_text(round(site.pinned_bytes)), bytes_text(round(site.error_bytes)),
+                          share(site.pinned_bytes, pins.pinned_bytes), f"{site.pages:.0f}",
+                          f"{site.blocks:.0f}", str(site.samples), _stack_text(pins, site, every))
+        out.print(table)
+        if len(rows) < len(pins.sites):
+            rest = sum(site.pinned_bytes for site in pins.sites[len(rows):])
+            say(f"and {len(pins.sites) - len(rows)} more sites with {bytes_text(round(rest))} "
+                "(--all)")
+    else:
+        out.print()
+    for line in _sampling_lines(pins):
+        say(line)
+
+
+def print_pins(pins, every):
+    """Which blocks keep pages that are otherwise free."""
+    if not pins.classes:
+        return
+    say(f"Of the pages with live blocks, {bytes_text(pins.pinned_bytes)} are free and pinned by "
+        f"them, on {pins.pages} pages.")
+    _print_classes(pins, every)
+    _print_sites(pins, every)
+
+
+def print_heading(plan):
+    say(target_text(plan.target))
+    for remark in plan.remarks():
+        say(remark)
+
+
+def _print_rows(title, rows, words):
+    table = _table(title, ("", "left"), ("pieces", "right"), ("bytes", "right"))
+    for name, text in words.items():
+        row = rows.get(name)
+        if row and row["bytes"]:
+            table.add_row(text, str(row.get("count", "")), bytes_text(row["bytes"]))
+    out.print(table)
+
+
+def _print_heaps(plan, every):
+    rows = sorted((row for row in plan.heaps if row["kept_bytes"] + row["gives_bytes"]),
+                  key=lambda row: -row["kept_bytes"] - row["gives_bytes"])
+    if not rows:
+        return
+    shown = rows if every else rows[:ROWS_SHOWN]
+    table = _table("By thread heap", ("heap", "left"), ("thread", "left"), ("keeps", "right"),
+                   ("free pages", "right"), ("stays free", "right"))
+    for row in shown:
+        table.add_row(f"{row['address']:x}", row["owner"], bytes_text(row["kept_bytes"]),
+                      bytes_text(row["gives_bytes"]), bytes_text(row["idle_bytes"]))
+    out.print(table)
+    if len(shown) < len(rows):
+        rest = sum(row["kept_bytes"] + row["gives_bytes"] for row in rows[len(shown):])
+        say(f"and {len(rows) - len(shown)} more heaps with {bytes_text(rest)} (--all)")
+
+
+def print_plan(plan, every):
+    """All of it."""
+    print_heading(plan)
+    if plan.is_measured:
+        say(f"{bytes_text(plan.rss_bytes)} in memory; a purge gives back "
+            f"{bytes_text(plan.gives_bytes)}, and {bytes_text(plan.forecast_bytes)} stay")
+    else:
+        say(f"a purge would give back {bytes_text(plan.gives_bytes)} at most")
+    _print_rows("A purge gives back", plan.gives, GIVES)
+    _print_heaps(plan, every)
+    _print_rows("What stays", plan.stays, STAYS)
+    print_pins(plan.pins, every)
+
+
+def print_pinned(target, every, as_json):
+    """`cairn inspect --pinned`."""
+    plan = Plan(target)
+    if as_json:
+        print_json({"target": plan.target, **plan.pins.to_json(), "doubts": plan.doubts})
+        return
+    print_heading(plan)
+    if not plan.pins.classes:
+        say("No slab has a live block.")
+    print_pins(plan.pins, every)

@@ -1,0 +1,310 @@
+// What a purge would give back now, by what it does for it, and what stays: src/heap/heap.c:
+// heap_release, by a thread that is none of those whose heaps it finds. Of a process, pages that
+// are there; of a core file, which does not say it, those that may be.
+//
+// A free run goes whole where a page of it may not be zero, and with it what the page map has for
+// it alone. So do runs and empty slabs that threads keep, and slabs without a live block of heaps
+// that no thread holds: of ended threads, and first-class ones. Of slabs that a running thread does
+// not allocate from, and of ended threads' all, pages without a live block go; of the others only
+// those whose blocks other threads have freed and the owner has not collected.
+#include "look.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum action {
+    GIVES_FREE_RUNS,
+    GIVES_KEPT_RUNS,
+    GIVES_KEPT_SLABS,
+    GIVES_EMPTY_SLABS,
+    GIVES_PROGRAM_SLABS,
+    GIVES_SLAB_PAGES,
+    GIVES_UNCOLLECTED,
+    GIVES_TRAPPED,
+    GIVES_PAGE_MAP,
+    ACTIONS
+};
+
+enum stay {
+    STAYS_LIVE_PAGES,
+    STAYS_CURRENT,
+    STAYS_PACKED,
+    STAYS_PROGRAM,
+    STAYS_FROZEN,
+    STAYS_LARGE,
+    STAYS_HUGE,
+    STAYS_RUNS,
+    STAYS_CLEAN,
+    STAYS_SAMPLED,
+    STAYS
+};
+
+struct sum {
+    uint64_t count, bytes;
+};
+
+struct heap_row {
+    uint64_t address;
+    const char *owner;
+    struct sum kept, gives, idle; // `idle`: pages without a live block that stay
+};
+
+struct kept_place {
+    uint64_t header;
+    size_t heap;
+};
+
+static struct sum actions[ACTIONS], stays[STAYS];
+static struct heap_row *heaps;
+static size_t heap_count, heaps_most;
+static struct kept_place *kept;
+static size_t kept_count, kept_most;
+static struct {
+    uint64_t start, end; // free runs side by side, as they will be
+    bool dirty;
+} run;
+
+static void add(struct sum *sum, uint64_t bytes)
+{
+    sum->count += bytes != 0;
+    sum->bytes += bytes;
+}
+
+static struct heap_row *row_of(struct look *look, uint64_t heap)
+{
+    static size_t last;
+    if (last < heap_count && heaps[last].address == heap)
+        return &heaps[last];
+    for (last = 0; last < heap_count; last++)
+        if (heaps[last].address == heap)
+            return &heaps[last];
+    heaps = with_room(heaps, heap_count, &heaps_most, sizeof *heaps);
+    heaps[heap_count] = (struct heap_row){.address = heap, .owner = heap_owner(look, heap)};
+    return &heaps[heap_count++];
+}
+
+static bool is_known(uint64_t heap)
+{
+    for (size_t i = 0; i < heap_count; i++)
+        if (heaps[i].address == heap)
+            return true;
+    return false;
+}
+
+// Whose run caches hold what.
+static bool list_heap(struct look *look, uint64_t heap, void *context)
+{
+    uint64_t places[1024];
+    uint32_t count = look->library->heap.kept_places;
+    (void)context;
+    if (is_known(heap))
+        return false;
+    size_t number = (size_t)(row_of(look, heap) - heaps);
+    if (!read_small(look->target, heap + look->library->heap.heap_kept.offset, places, count * 8))
+        return true;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t header = places[i] & ~(uint64_t)1;
+        if (header == 0)
+            continue;
+        kept = with_room(kept, kept_count, &kept_most, sizeof *kept);
+        kept[kept_count++] = (struct kept_place){header, number};
+    }
+    return true;
+}
+
+static int by_header(const void *left, const void *right)
+{
+    const struct kept_place *a = left, *b = right;
+    return a->header < b->header ? -1 : a->header > b->header;
+}
+
+static void add_to_keeper(uint64_t header, uint64_t bytes)
+{
+    const struct kept_place wanted = {header, 0};
+    const struct kept_place *place =
+        kept_count ? bsearch(&wanted, kept, kept_count, sizeof *kept, by_header) : NULL;
+    if (place)
+        add(&heaps[place->heap].kept, bytes);
+}
+
+static void end_run(struct look *look)
+{
+    if (run.dirty)
+        add(&actions[GIVES_PAGE_MAP], entries_resident(look, run.start, run.end - run.start));
+    run.dirty = false;
+    run.start = run.end = 0;
+}
+
+// A span that is a free run afterwards, merged with what lies beside it.
+static void see_free(struct look *look, const struct span_view *span, bool dirty)
+{
+    if (span->start != run.end) {
+        end_run(look);
+        run.start = span->start;
+    }
+    run.end = span->start + span->bytes;
+    run.dirty |= dirty;
+}
+
+static uint64_t resident_of(struct look *look, const struct span_view *span, uint64_t otherwise)
+{
+    uint64_t resident;
+    return count_resident(look->target, span->start, span->bytes, &resident) ? resident : otherwise;
+}
+
+static bool is_live(const struct slab_slots *slots) { return slots->counts[SLOT_IS_LIVE] != 0; }
+
+// Where the pages of a slab without a live block stay, if they do.
+static enum stay stay_of(const struct span_view *slab, const char *owner, bool aside)
+{
+    if (strcmp(owner, "frozen") == 0)
+        return STAYS_FROZEN;
+    if (slab->packed)
+        return STAYS_PACKED;
+    if (strcmp(owner, "program") == 0)
+        return STAYS_PROGRAM;
+    return strcmp(owner, "ended") == 0 || aside ? STAYS : STAYS_CURRENT;
+}
+
+static void see_pages(struct look *look, const struct span_view *slab, struct slab_pages *pages)
+{
+    struct heap_row *row = row_of(look, slab->heap);
+    enum stay stay = stay_of(slab, row->owner, slab_is_aside(look, slab));
+    for (uint64_t i = 0; i < pages->count; i++) {
+        const struct slab_page *page = &pages->pages[i];
+        if (!page->resident)
+            continue;
+        if (page->live_bytes != 0) {
+            add(&stays[STAYS_LIVE_PAGES], SLAB_PAGE_BYTES);
+        } else if (stay == STAYS || (stay == STAYS_CURRENT && page->all_remote)) {
+            add(&actions[stay == STAYS ? GIVES_SLAB_PAGES : GIVES_UNCOLLECTED], SLAB_PAGE_BYTES);
+            add(&row->gives, SLAB_PAGE_BYTES);
+        } else {
+            add(&stays[stay], SLAB_PAGE_BYTES);
+            add(&row->idle, SLAB_PAGE_BYTES);
+        }
+    }
+}
+
+static void see_slab(struct look *look, const struct span_view *slab)
+{
+    static struct slab_slots slots;
+    static struct slab_pages pages;
+    if (slab->size_class == look->library->heap.void_class && !slab->packed)
+        return; // has no memory
+    if (!read_slots(look, slab, &slots))
+        return;
+    read_slab_pages(look, slab, &slots, &pages);
+    if (slab->owner == 0) {
+        add(&actions[GIVES_KEPT_SLABS], pages.resident_bytes);
+        add_to_keeper(slab->header, pages.resident_bytes);
+        see_free(look, slab, true);
+        return;
+    }
+    note_pins(look, slab, &slots, &pages);
+    struct heap_row *row = row_of(look, slab->heap);
+    bool is_program = strcmp(row->owner, "program") == 0;
+    if (!is_live(&slots) && (is_program || strcmp(row->owner, "ended") == 0)) {
+        add(&actions[is_program ? GIVES_PROGRAM_SLABS : GIVES_EMPTY_SLABS], pages.resident_bytes);
+        add(&row->gives, pages.resident_bytes);
+        see_free(look, slab, true);
+        return;
+    }
+    see_pages(look, slab, &pages);
+}
+
+static void see(struct look *look, const struct span_view *span, void *context)
+{
+    unsigned shift = look->library->page.page_shift;
+    uint64_t dirty_bytes = span->dirty_pages << shift;
+    uint64_t resident =
+        span->kind == SPAN_IS_SLAB
+            ? 0
+            : resident_of(look, span,
+                          span->kind == SPAN_IS_FREE || span->kind == SPAN_IS_TRAPPED
+                              ? dirty_bytes
+                              : span->bytes);
+    (void)context;
+    if (span->kind == SPAN_IS_SLAB) {
+        see_slab(look, span);
+    } else if (span->kind == SPAN_IS_FREE) {
+        if (dirty_bytes != 0)
+            add(&actions[GIVES_FREE_RUNS], resident);
+        else
+            add(&stays[STAYS_CLEAN], resident);
+        see_free(look, span, dirty_bytes != 0);
+    } else if (span->kind == SPAN_IS_KEPT) {
+        add(&actions[GIVES_KEPT_RUNS], resident);
+        add_to_keeper(span->header, resident);
+        see_free(look, span, true);
+    } else if (span->kind == SPAN_IS_TRAPPED) {
+        add(&actions[GIVES_TRAPPED], resident);
+    } else {
+        add(&stays[span->kind == SPAN_IS_LARGE  ? STAYS_LARGE
+                   : span->kind == SPAN_IS_HUGE ? STAYS_HUGE
+                                                : STAYS_RUNS],
+            resident);
+    }
+}
+
+static void see_guarded(struct look *look, uint64_t block, uint64_t bytes, bool live, void *context)
+{
+    uint64_t page = look->target->page_bytes, resident;
+    uint64_t start = block / page * page;
+    (void)context;
+    if (!count_resident(look->target, start, block + (bytes ? bytes : 1) - start, &resident))
+        resident = live ? (block + bytes - start + page - 1) / page * page : 0;
+    add(&stays[STAYS_SAMPLED], resident);
+}
+
+static void print_sums(void)
+{
+    static const char *const gives[ACTIONS] = {
+        [GIVES_FREE_RUNS] = "free_runs",     [GIVES_KEPT_RUNS] = "kept_blocks",
+        [GIVES_KEPT_SLABS] = "kept_slabs",   [GIVES_EMPTY_SLABS] = "empty_slabs",
+        [GIVES_PROGRAM_SLABS] = "heaps",     [GIVES_SLAB_PAGES] = "slab_pages",
+        [GIVES_UNCOLLECTED] = "uncollected", [GIVES_TRAPPED] = "trapped",
+        [GIVES_PAGE_MAP] = "page_map",
+    };
+    static const char *const words[STAYS] = {
+        [STAYS_LIVE_PAGES] = "live_pages",
+        [STAYS_CURRENT] = "current",
+        [STAYS_PACKED] = "packed",
+        [STAYS_PROGRAM] = "heaps",
+        [STAYS_FROZEN] = "frozen",
+        [STAYS_LARGE] = "large",
+        [STAYS_HUGE] = "huge",
+        [STAYS_RUNS] = "runs",
+        [STAYS_CLEAN] = "clean_runs",
+        [STAYS_SAMPLED] = "sampled",
+    };
+    for (int i = 0; i < ACTIONS; i++)
+        printf("action\tname=%s\tcount=%" PRIu64 "\tbytes=%" PRIu64 "\n", gives[i],
+               actions[i].count, actions[i].bytes);
+    for (int i = 0; i < STAYS; i++)
+        printf("stay\tname=%s\tcount=%" PRIu64 "\tbytes=%" PRIu64 "\n", words[i], stays[i].count,
+               stays[i].bytes);
+}
+
+void plan(struct look *look)
+{
+    walk_heaps(look, list_heap, NULL);
+    if (kept_count != 0)
+        qsort(kept, kept_count, sizeof *kept, by_header);
+    walk_spans(look, see, NULL);
+    end_run(look);
+    walk_guarded(look, see_guarded, NULL);
+    print_target(look);
+    print_sums();
+    for (size_t i = 0; i < heap_count; i++)
+        if (heaps[i].kept.bytes + heaps[i].gives.bytes + heaps[i].idle.bytes != 0)
+            printf("heap\taddress=%#" PRIx64 "\towner=%s\tkept_bytes=%" PRIu64
+                   "\tgives_bytes=%" PRIu64 "\tidle_bytes=%" PRIu64 "\n",
+                   heaps[i].address, heaps[i].owner, heaps[i].kept.bytes, heaps[i].gives.bytes,
+                   heaps[i].idle.bytes);
+    print_pins(look);
+    printf("doubts\ttorn=%" PRIu64 "\tunreadable=%" PRIu64 "\tmeasured=%d\n", look->torn,
+           look->unreadable, look->target->residence >= 0);
+}
