@@ -7,8 +7,8 @@ import traceback
 import typer
 
 from cairn import (VERSION, bench_command, export_command, inspect_command, leaks_command,
-                   matrix_command, persist_command, profile_command, purge_command, run_command,
-                   stats_command)
+                   matrix_command, persist_command, profile_command, purge_command,
+                   replay_command, run_command, stats_command)
 from cairn.console import note, out
 from cairn.errors import UserError, listen_to_signals, os_sentence
 
@@ -40,6 +40,7 @@ app.command()(leaks_command.leaks)
 app.command()(purge_command.purge)
 app.command()(stats_command.stats)
 app.command()(export_command.export)
+app.command("replay")(replay_command.replay_command)
 app.add_typer(persist_command.app, name="persist")
 app.add_typer(profile_command.app, name="profile")
 

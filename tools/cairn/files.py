@@ -60,6 +60,13 @@ def look_program():
     return pathlib.Path(override) if override else _find("cairn-look")
 
 
+def replay_program(name):
+    """The path of one of the programs of a replay; CAIRN_REPLAY in the environment names the folder
+    of all three."""
+    override = os.environ.get("CAIRN_REPLAY")
+    return pathlib.Path(override) / name if override else _find(name)
+
+
 def probe_library():
     """The path of the library that tells which malloc serves a process."""
     beside = measure_program().parent / "libcairn-probe.so"

@@ -1,0 +1,141 @@
+"""`cairn replay`: a trace played on several allocators."""
+
+import pathlib
+from contextlib import ExitStack
+from typing import List, Optional
+
+import typer
+from rich.table import Table
+
+from cairn import output, replay_page
+from cairn.console import out, print_json, progress, say
+from cairn.errors import UserError, as_sentences
+from cairn.inspect_command import bytes_text
+from cairn.replay_play import TOUCHES, is_program, prepared, replay
+from cairn.run_command import choose_sides
+
+
+def _print_table(costs, events):
+    table = Table(box=None, pad_edge=False)
+    table.add_column("allocator")
+    for title in ("in it", "±", "ns an event", "wall", "peak memory", "held / live",
+                  "page faults"):
+        table.add_column(title, justify="right")
+    for cost in costs:
+        table.add_row(cost.name, f"{cost.allocator_s:.3f} s", f"{cost.half_range_s:.3f}",
+                      f"{cost.allocator_s * 1e9 / max(1, events):.1f}", f"{cost.wall_s:.3f} s",
+                      bytes_text(cost.peak_bytes), f"{cost.held_over_live:.2f}", str(cost.faults))
+    out.print(table)
+
+
+def sentences(trace, program, own_s, rounds):
+    """What stands around the figures."""
+    yield (f"{trace.name}: {program.events} events of {program.threads} "
+           f"thread{'s' if program.threads != 1 else ''}, at most "
+           f"{bytes_text(program.peak_live_bytes)} live; {rounds} rounds, medians.")
+    yield (f"The player itself took {own_s:.3f} s of CPU time a round, which is taken off, as is "
+           "its memory.")
+    if program.unknown_frees:
+        yield (f"{program.unknown_frees} events are of blocks older than the trace, and left out, "
+               "or begin a block where they resize it.")
+    if program.lost_events:
+        yield f"{program.lost_events} blocks have no end in the trace; they end at their reuse."
+
+
+def _site_lines(costs):
+    for cost in costs:
+        for name, served, elsewhere in cost.sites:
+            yield (f"{cost.name}: {name}: {served} blocks served"
+                   + (f", {elsewhere} went to malloc" if elsewhere else ""))
+
+
+def to_json(trace, program, costs, own_s, rounds, touch):
+    """The figures of a replay, for --json."""
+    return {
+        "trace": str(trace), "events": program.events, "threads": program.threads,
+        "peak_live_bytes": program.peak_live_bytes, "rounds": rounds, "touch": touch,
+        "player_s": own_s,
+        "allocators": [{
+            "name": cost.name, "allocator_s": cost.allocator_s, "half_range_s": cost.half_range_s,
+            "wall_s": cost.wall_s, "peak_bytes": cost.peak_bytes,
+            "peak_rss_bytes": cost.peak_rss_bytes, "page_faults": cost.faults,
+            "held_over_live": cost.held_over_live,
+            "sites": [{"name": name, "served": served, "elsewhere": elsewhere}
+                      for name, served, elsewhere in cost.sites],
+            "samples": [{"trace_s": seconds, "live_bytes": live, "held_bytes": held}
+                        for seconds, live, held in cost.samples],
+        } for cost in costs],
+    }
+
+
+def _played(program, sides, rounds, site_program, touch):
+    pairs = [(side.name, side.library) for side in sides]
+    total = (rounds + 1) * (len(sides) + 1) * (2 if site_program else 1)
+    with progress() as shown:
+        task = shown.add_task("", total=total)
+
+        def on_run(side, number):
+            phase = f"round {number + 1}" if number >= 0 else "memory over time"
+            shown.update(task, description=f"{phase}: {side.name}", advance=1)
+
+        return replay(program, pairs, rounds, site_program, touch, on_run=on_run)
+
+
+@as_sentences
+def replay_command(
+    trace: pathlib.Path = typer.Argument(
+        ..., metavar="FILE", show_default=False,
+        help="A trace, or the replay program that --keep wrote."),
+    on: Optional[List[str]] = typer.Option(
+        None, "--on", metavar="NAME[=LIBRARY]", show_default=False,
+        help="One more allocator, beside the system's and Cairn's; jemalloc, mimalloc and tcmalloc "
+             "without a library are Debian's. May be repeated."),
+    lib: Optional[pathlib.Path] = typer.Option(
+        None, show_default=False, help="This library instead of libcairn-malloc.so."),
+    hardened: bool = typer.Option(
+        False, "--hardened", help="libcairn-malloc-hardened.so instead."),
+    rounds: int = typer.Option(5, min=1, max=1000, help="Play it so often on each."),
+    touch: str = typer.Option(
+        "zeroed", metavar="WHAT",
+        help="What is written: the first bytes and every page of each block (pages), likewise but "
+             "only the first bytes of zeroed ones (zeroed), the first bytes (first), nothing."),
+    site_policy: Optional[pathlib.Path] = typer.Option(
+        None, metavar="FILE", show_default=False,
+        help="Play it also with the sites that this file names on other allocators of Cairn's."),
+    keep: Optional[pathlib.Path] = typer.Option(
+        None, metavar="PROGRAM", show_default=False,
+        help="Keep the replay program that the trace becomes, to be played again."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    html: Optional[pathlib.Path] = typer.Option(
+        None, metavar="OUT", show_default=False, help="Write one page: table and time line."),
+):
+    """Play a trace's allocations on several allocators, and compare time and memory.
+
+    The order of each thread and of each block is kept, and between threads it differs by a few
+    thousand events at most. What the program did between its calls is not played.
+    """
+    if not trace.is_file():
+        raise UserError(f"{trace}: no such file")
+    if touch not in TOUCHES:
+        raise UserError(f"--touch {touch}: write one of " + ", ".join(TOUCHES))
+    for option, path in (("--html", html), ("--keep", keep)):
+        if path:
+            output.check_writable(option, path)
+    if keep and is_program(trace):
+        raise UserError(f"--keep: {trace} is a replay program already")
+    sides = choose_sides(lib, hardened, on or [])
+    with ExitStack() as stack:
+        program = stack.enter_context(prepared(trace, keep=keep))
+        sites = stack.enter_context(prepared(trace, site_policy)) if site_policy else None
+        costs, own_s = _played(program, sides, rounds, sites, touch)
+    about = list(sentences(trace, program, own_s, rounds))
+    if html:
+        output.write("--html", html, replay_page.page(trace, about, costs, program))
+    if as_json:
+        print_json(to_json(trace, program, costs, own_s, rounds, touch))
+        return
+    for sentence in about:
+        say(sentence)
+    _print_table(costs, program.events)
+    for line in _site_lines(costs):
+        say(line)
