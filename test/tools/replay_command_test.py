@@ -88,8 +88,10 @@ class ReplayTest(unittest.TestCase):
     def test_table(self):
         done = cairn(self.traces["handover"], "--rounds", 2)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"handover\.trace: 199\d\d events of 2 threads, at most 900 B")
-        self.assertRegex(done.stdout, r"(?m)^system +\d+\.\d+ s .*\nlibcairn-malloc\S* +\d+\.\d+ s ")
+        self.assertRegex(done.stdout,
+                         r"handover\.trace: 199\d\d events of 2 threads, at most 900 B")
+        self.assertRegex(done.stdout,
+                         r"(?m)^system +\d+\.\d+ s .*\nlibcairn-malloc\S* +\d+\.\d+ s ")
 
     def test_a_program_kept_is_played_again(self):
         kept = self.path("kept")
