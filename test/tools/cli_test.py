@@ -37,7 +37,7 @@ class CommandLineTest(unittest.TestCase):
                            COMP_CWORD=str(len(words.split(" ")) - 1))
             return result.stdout.split()
 
-        self.assertEqual(complete("cairn r"), ["run"])
+        self.assertEqual(complete("cairn r"), ["replay", "run"])
         self.assertEqual(complete("cairn run --mark"), ["--markdown"])
         self.assertEqual(complete("cairn bench --rows b-ring"), ["b-ring", "b-ring-contended"])
         result = start("--show-completion", "bash")
