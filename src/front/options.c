@@ -72,14 +72,26 @@ static bool parse_dirty_cap(struct options *options, struct text value)
     return parse_bytes(value, &options->pages.dirty_cap_bytes);
 }
 
+/* Bytes, or those of the control group, which whoever starts looks up. */
+static bool parse_limit(struct text value, size_t *bytes, bool *of_group)
+{
+    bool group = text_is(value, "cgroup");
+    if (!group && !parse_bytes(value, bytes))
+        return false;
+    if (group)
+        *bytes = 0;
+    *of_group = group;
+    return true;
+}
+
 static bool parse_soft_limit(struct options *options, struct text value)
 {
-    if (!text_is(value, "cgroup"))
-        return parse_bytes(value, &options->pages.soft_limit_bytes);
-    size_t limit = os_memory_limit();
-    options->pages.soft_limit_bytes =
-        limit - limit / 10; /* room for stacks, code and what is not ours */
-    return true;
+    return parse_limit(value, &options->pages.soft_limit_bytes, &options->soft_of_group);
+}
+
+static bool parse_hard_limit(struct options *options, struct text value)
+{
+    return parse_limit(value, &options->pages.hard_limit_bytes, &options->hard_of_group);
 }
 
 static bool parse_huge_pages(struct options *options, struct text value)
@@ -159,6 +171,7 @@ static const struct {
     {"decay_ms", parse_decay},
     {"dirty_cap", parse_dirty_cap},
     {"soft_limit", parse_soft_limit},
+    {"hard_limit", parse_hard_limit},
     {"huge_pages", parse_huge_pages},
     {"sample", parse_sample},
     {"verbose", parse_verbose},
@@ -238,11 +251,11 @@ void options_parse(struct options *options, const char *text, const char *source
 
 void options_report(const struct options *options, const char *who)
 {
-    report(
-        "%soptions: "
-        "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,huge_pages:%u,sample:%u,profile:%zu,verbose:%u,"
-        "on_error:%s",
-        who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
-        options->pages.soft_limit_bytes, options->pages.huge_pages, options->sample,
-        options->profile_bytes, options->verbose, options->goes_on ? "report" : "abort");
+    report("%soptions: "
+           "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,hard_limit:%zu,huge_pages:%u,sample:%u,"
+           "profile:%zu,verbose:%u,on_error:%s",
+           who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
+           options->pages.soft_limit_bytes, options->pages.hard_limit_bytes,
+           options->pages.huge_pages, options->sample, options->profile_bytes, options->verbose,
+           options->goes_on ? "report" : "abort");
 }

@@ -42,6 +42,10 @@ __attribute__((constructor(101))) static void start(void)
     if (environment)
         options_parse(&options, environment, "CAIRN_OPTIONS");
     pages_configure(&options.pages); /* the heap starts when the first block is asked for */
+    if (options.soft_of_group)
+        surroundings_follow_soft(true);
+    if (options.hard_of_group)
+        surroundings_follow_hard(true);
     if (options.sample != 0 && sample_start(options.sample) != 0)
         report("no memory for guarded blocks, none is sampled");
     start_profile();

@@ -46,7 +46,10 @@ static struct span *take(size_t size_bytes, size_t alignment_bytes)
         if (span || huge)
             return span;
     } else if (huge) {
-        return pages_map_huge(size_bytes, alignment_bytes);
+        struct span *span = pages_map_huge(size_bytes, alignment_bytes);
+        if (unlikely(span == NULL) && heaps_empty_run_caches())
+            span = pages_map_huge(size_bytes, alignment_bytes);
+        return span;
     }
     struct span *span = pages_take(pages_for(size_bytes), alignment_bytes);
     if (unlikely(span == NULL) && heaps_empty_run_caches())

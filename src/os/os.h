@@ -61,7 +61,17 @@ uint64_t os_now_ms(void); /* monotonic, coarse */
 uint64_t os_entropy(void);
 bool os_is_secure(void); /* set-uid and kin: the environment is not to be trusted */
 const char *os_environment(const char *name);
-size_t os_memory_limit(void); /* of the cgroup, 0 when there is none */
+/* What the control group allows, 0 for no limit, and how long some task has waited for memory since
+ * the start, in the whole system and in the group; 0 where the files are missing. `root` stands
+ * before their paths: "" but in tests, and where the host's are elsewhere. */
+struct os_group {
+    size_t max_bytes;  /* memory.max, or version 1's limit_in_bytes */
+    size_t high_bytes; /* memory.high */
+    uint64_t system_stall_us;
+    uint64_t group_stall_us;
+};
+void os_read_group(const char *root, struct os_group *group);
+size_t os_memory_limit(void); /* max_bytes */
 int os_read_file(const char *path, char *text,
                  size_t capacity_bytes); /* length, or a negative errno */
 void os_sleep_ms(unsigned milliseconds);

@@ -1,4 +1,4 @@
-/* The process and its surroundings: clock, entropy, environment, cgroup, stderr, futex, abort.
+/* The process and its surroundings: clock, entropy, environment, stderr, futex, abort.
  * No state but a second descriptor of stderr and the file for reports, when they were asked for. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* program_invocation_short_name */
@@ -183,47 +183,6 @@ int os_read_file(const char *path, char *text, size_t capacity_bytes)
     kernel_call(SYS_close, file, 0, 0, 0, 0, 0);
     text[length] = '\0';
     return kernel_failed(got) ? (int)got : (int)length;
-}
-
-static size_t read_limit(const char *path)
-{
-    char text[64];
-    if (os_read_file(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
-        return 0; /* no such file, or "max" */
-    uint64_t value = 0;
-    for (const char *digit = text; *digit >= '0' && *digit <= '9' && value < UINT64_MAX / 16;
-         digit++)
-        value = value * 10 + (uint64_t)(*digit - '0');
-    return value > (uint64_t)1 << 46 ? 0 : (size_t)value; /* cgroup 1 writes nearly 2^63 for none */
-}
-
-/* The group's own path is joined to the mount point of cgroup 2, else of cgroup 1's memory
- * controller; in a container with a cgroup namespace the path is "/" and the limit stands at the
- * mount point. */
-size_t os_memory_limit(void)
-{
-    static const char *const tails[] = {"memory.max", "memory/memory.limit_in_bytes"};
-    char groups[2048];
-    char path[2304] = "/sys/fs/cgroup";
-    size_t length = 14;
-    if (os_read_file("/proc/self/cgroup", groups, sizeof groups) > 3 && groups[0] == '0')
-        for (const char *from = groups + 3; *from && *from != '\n' && length < sizeof path - 64;
-             from++)
-            path[length++] = *from;
-    if (path[length - 1] != '/')
-        path[length++] = '/';
-    for (size_t i = 0; i < countof(tails); i++) {
-        size_t end = i == 0 ? length : 15;
-        for (const char *from = tails[i]; *from; from++)
-            path[end++] = *from;
-        path[end] = '\0';
-        size_t limit = read_limit(path);
-        if (limit == 0 && i == 0)
-            limit = read_limit("/sys/fs/cgroup/memory.max");
-        if (limit != 0)
-            return limit;
-    }
-    return 0;
 }
 
 void os_sleep_ms(unsigned milliseconds)

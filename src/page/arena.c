@@ -80,7 +80,7 @@ static struct arena *arena_reserve(size_t pages)
     }
     *arena = (struct arena){.base = base, .pages = pages, .dirty = dirty, .holes = dirty + words};
     os_name(base, pages << PAGE_SHIFT, "cairn: arena");
-    if (pages_state.limits.huge_pages)
+    if (pages_are_huge())
         os_huge_pages(base, pages << PAGE_SHIFT, true);
     return arena;
 }

@@ -230,10 +230,13 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
 {
     if (size_bytes >> PAGE_SHIFT >= UINT32_MAX)
         return NULL;
-    heed_soft_limit(size_bytes >> PAGE_SHIFT);
+    size_t claimed = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
+    if (!huge_claim(claimed))
+        return NULL;
     struct span *span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
     if (unlikely(span == NULL) && release_trapped())
         span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
+    huge_unclaim(claimed); /* the span is counted by now */
     return span;
 }
 
@@ -242,7 +245,9 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
 static bool keep(struct span *span, size_t size_bytes)
 {
     size_t used = load_relaxed(&pages_state.huge_pages);
-    size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used);
+    size_t cap = larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, used);
+    if (load_relaxed(&pages_state.pressed))
+        cap = 0;
     bool fits = fetch_add_relaxed(&guarded_kept, (size_t)span->pages) + span->pages <= cap;
     span->dirty_pages = span->pages;
     if (fits && os_resident(span->base, size_bytes) >= size_bytes / 4 * 3 &&
@@ -331,15 +336,13 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     return block != NULL;
 }
 
-bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
+static bool resize_guarded(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t guard = os_page_size();
     size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
     size_t new_bytes = align_up(size_bytes, guard);
     if (new_bytes >> PAGE_SHIFT >= UINT32_MAX)
         return false;
-    if (new_bytes > old_bytes)
-        heed_soft_limit((new_bytes - old_bytes) >> PAGE_SHIFT);
     if (new_bytes < old_bytes) {
         if (lead_guard(span) == 0)
             return false;
@@ -359,4 +362,15 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
                       (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
     span->pages = (uint32_t)(new_bytes >> PAGE_SHIFT);
     return true;
+}
+
+bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
+{
+    size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
+    size_t more = pages - smaller_of(pages, (size_t)span->pages);
+    if (more != 0 && !huge_claim(more))
+        return false;
+    bool resized = resize_guarded(span, size_bytes, may_move);
+    huge_unclaim(more); /* the span is counted by now */
+    return resized;
 }

@@ -15,14 +15,16 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
     if (pages > UINT32_MAX)
         return NULL;
-    heed_soft_limit(pages);
-    struct span *span = detached_take(pages, alignment_bytes, 0, PAGE_BYTES);
-    if (span == NULL)
+    if (!huge_claim(pages))
         return NULL;
+    struct span *span = detached_take(pages, alignment_bytes, 0, PAGE_BYTES);
+    if (span == NULL) {
+        huge_unclaim(pages);
+        return NULL;
+    }
     span->zero = true;
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set(span->base, 1, span);
-    fetch_add_relaxed(&pages_state.huge_pages, pages);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
 }
@@ -63,15 +65,18 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     size_t new_bytes = align_up(size_bytes, os_page_size());
     if (new_bytes >> PAGE_SHIFT > UINT32_MAX)
         return false;
-    if (new_bytes > old_bytes)
-        heed_soft_limit((new_bytes - old_bytes) >> PAGE_SHIFT);
+    size_t more = new_bytes > old_bytes ? (new_bytes - old_bytes) >> PAGE_SHIFT : 0;
+    if (more != 0 && !huge_claim(more))
+        return false;
     bool in_place = os_resize(span->base, old_bytes, new_bytes) == 0;
     /* Grown in place it may reach into a region that the page map does not know; only its first
      * page needs to. */
-    if (!in_place && (new_bytes < old_bytes || !may_move || !move(span, old_bytes, new_bytes)))
+    if (!in_place && (new_bytes < old_bytes || !may_move || !move(span, old_bytes, new_bytes))) {
+        huge_unclaim(more);
         return false;
-    fetch_add_relaxed(&pages_state.huge_pages,
-                      (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
+    }
+    if (new_bytes < old_bytes)
+        huge_unclaim((old_bytes - new_bytes) >> PAGE_SHIFT);
     span->pages = (uint32_t)(new_bytes >> PAGE_SHIFT);
     return true;
 }

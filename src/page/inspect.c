@@ -20,6 +20,11 @@ void pages_read_stats(struct page_stats *stats)
             (load_relaxed(&pages_state.purged_pages) + load_relaxed(&pages_state.part_pages))
             << PAGE_SHIFT,
         .purges = load_relaxed(&pages_state.purges) + load_relaxed(&pages_state.part_purges),
+        .counted_bytes = counted_pages() << PAGE_SHIFT,
+        .refusals = load_relaxed(&pages_state.refusals),
+        .intervals = load_relaxed(&pages_state.intervals),
+        .interval_start_ms = load_relaxed(&pages_state.interval_start_ms),
+        .pressed = load_relaxed(&pages_state.pressed),
     };
 }
 

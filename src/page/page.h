@@ -30,8 +30,8 @@ enum { COLD_KINDS = 18 };
 struct page_limits {
     uint64_t decay_ms;       /* memory that was free for so long goes back to the system */
     size_t dirty_cap_bytes;  /* more free unpurged memory than this is purged at once */
-    size_t soft_limit_bytes; /* above this, mappings included, free memory is purged before growth;
-                                0 for none */
+    size_t soft_limit_bytes; /* above this, mappings included, free memory is purged; 0 for none */
+    size_t hard_limit_bytes; /* beyond this, mappings included, nothing is given; 0 for none */
     bool huge_pages;         /* ask for transparent huge pages in arenas */
 };
 
@@ -46,8 +46,13 @@ struct page_stats {
     size_t huge_bytes;      /* mappings outside the arenas */
     size_t huge_count;
     size_t meta_bytes;
-    size_t purged_bytes; /* in total, since the start */
-    size_t purges;       /* that was so many runs of pages */
+    size_t purged_bytes;        /* in total, since the start */
+    size_t purges;              /* that was so many runs of pages */
+    size_t counted_bytes;       /* what the limits count, see bound.c */
+    size_t refusals;            /* takes that the hard limit refused */
+    size_t intervals;           /* decay intervals that have ended */
+    uint64_t interval_start_ms; /* when the last of them did */
+    bool pressed;
 };
 
 /* Makes fork safe: registers the layer with libc, once. May allocate, so no lock is held and the
@@ -59,6 +64,14 @@ void pages_on_fork(void (*in_child)(void));
 
 void pages_init(const struct slab_shape *shapes);
 void pages_configure(const struct page_limits *limits); /* also later, to change them */
+void pages_limit_soft(size_t bytes);                    /* this one alone */
+void pages_limit_hard(size_t bytes);
+void pages_read_limits(struct page_limits *limits);
+void pages_heed_limits(void); /* at once what they ask for, after they changed */
+
+/* Under memory pressure nothing that is free is kept: what there is goes back now, and what comes
+ * at once. */
+void pages_press(bool pressed);
 
 /* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `capacity` is
  * 0 when the header and its cold area, which is zero then, never served a slab. The owner word is

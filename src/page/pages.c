@@ -51,8 +51,6 @@ void pages_start(void)
     (void)os_fork_register(pages_freeze, pages_thaw, after_fork_in_child);
 }
 
-void pages_configure(const struct page_limits *limits) { pages_state.limits = *limits; }
-
 /* The page map's boundary tags of a span with one header: first and last page. */
 static void tag_ends(const struct span *span, struct span *value)
 {
@@ -202,6 +200,7 @@ static void unmap_list(struct span *span)
     for (struct span *next; span; span = next) {
         next = span->next;
         (void)listed_remove(&apart, span);
+        fetch_sub_relaxed(&pages_state.apart_pages, (size_t)span->pages);
         detached_give(span);
     }
 }
@@ -221,11 +220,34 @@ static bool refill_headers(unsigned cold_64, unsigned count)
 
 enum outcome { TAKEN, DETACHED, EXHAUSTED };
 
+/* While the lock is frozen for a fork. */
+static struct span *take_apart(size_t pages, size_t alignment_bytes, unsigned cold_64,
+                               size_t covered_bytes)
+{
+    if (!hard_limit_admits(pages))
+        return NULL;
+    struct span *span = detached_take(pages, alignment_bytes, cold_64, covered_bytes);
+    if (span)
+        fetch_add_relaxed(&pages_state.apart_pages, pages);
+    return span;
+}
+
+/* What take_run lacked: true when it may try again. */
+static bool provide(bool admitted, bool spares, bool has_header, unsigned cold_64, size_t pages,
+                    size_t grow_pages)
+{
+    if (!admitted)
+        return purge_for_hard_limit(pages);
+    if (!spares)
+        return refill_headers(0, 8);
+    return has_header ? pages_grow(grow_pages) : refill_headers(cold_64, 1);
+}
+
 /* Carves a run and pops its header, growing the arenas and the header lists as needed. */
 static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold_64,
                              struct span **header)
 {
-    for (;;) {
+    for (unsigned refused = 0;;) {
         if (!lock_acquire(&pages_state.lock))
             return DETACHED;
         size_t freezes = pages_state.freezes;
@@ -233,7 +255,8 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         struct span *spare = pages_state.headers[0];
         bool spares =
             spare && spare->next && spare->next->next; /* carve needs two, the run may need one */
-        *header = spares ? header_pop(cold_64) : NULL;
+        bool admitted = hard_limit_admits(pages);
+        *header = spares && admitted ? header_pop(cold_64) : NULL;
         size_t dirty_pages = 0;
         char *run = *header ? carve(pages, alignment_pages, &dirty_pages) : NULL;
         if (run) {
@@ -244,11 +267,13 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         }
         lock_release(&pages_state.lock);
         unmap_list(unmap);
+        if (run && dirty_pages < pages)
+            heed_soft_limit(0);
         if (run)
             return TAKEN;
-        bool more = !spares           ? refill_headers(0, 8)
-                    : *header == NULL ? refill_headers(cold_64, 1)
-                                      : pages_grow(pages + alignment_pages - 1);
+        refused += !admitted;
+        bool more = refused <= LIMIT_TRIES && provide(admitted, spares, *header != NULL, cold_64,
+                                                      pages, pages + alignment_pages - 1);
         /* What failed because another thread forked meanwhile is no lack of memory. */
         if (!more && !load_acquire(&pages_state.lock.frozen) &&
             load_relaxed(&pages_state.freezes) == freezes)
@@ -262,8 +287,8 @@ struct span *pages_take_slab(unsigned class)
     struct span *span;
     enum outcome outcome = take_run(shape->pages, 1, shape->cold_64, &span);
     if (outcome == DETACHED)
-        span = detached_take(shape->pages, PAGE_BYTES, shape->cold_64,
-                             (size_t)shape->pages << PAGE_SHIFT);
+        span = take_apart(shape->pages, PAGE_BYTES, shape->cold_64,
+                          (size_t)shape->pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
     /* No slab sees what another owner of its pages left. Where all were slabs, whose free blocks
@@ -285,7 +310,7 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
     struct span *span;
     enum outcome outcome = take_run(pages, larger_of(alignment_bytes >> PAGE_SHIFT, 1), 0, &span);
     if (outcome == DETACHED)
-        span = detached_take(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
+        span = take_apart(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
     span->zero = span->dirty_pages == 0;
@@ -336,7 +361,8 @@ bool pages_extend(struct span *span, size_t pages)
     struct arena *arena = arena_find(span->base);
     char *end = span->base + ((size_t)span->pages << PAGE_SHIFT);
     struct span *right = arena ? free_neighbour(arena, end) : NULL;
-    bool fits = right && right->pages >= more && (right->pages == more || pages_state.headers[0]);
+    bool fits = right && right->pages >= more && (right->pages == more || pages_state.headers[0]) &&
+                hard_limit_admits(more);
     if (fits) {
         span_withdraw(right);
         size_t dirty_pages = bitmap_count(arena->dirty, arena_page(arena, end), more);
@@ -348,6 +374,8 @@ bool pages_extend(struct span *span, size_t pages)
         span->pages = (uint32_t)pages;
     }
     lock_release(&pages_state.lock);
+    if (fits)
+        heed_soft_limit(0);
     return fits;
 }
 
@@ -451,6 +479,9 @@ void pages_thaw_in_child(void)
 {
     if (lock_is_frozen_whole(&pages_state.lock)) {
         store_relaxed(&pages_state.deferred, (struct span *)NULL);
+        /* What others were purging is lost to the child: it counts as in use. */
+        store_relaxed(&pages_state.purging_pages, (size_t)0);
+        store_relaxed(&pages_state.purging_dirty, (size_t)0);
         meta_forget_chunks();
     }
     lock_thaw(&pages_state.lock);

@@ -1,4 +1,4 @@
-/* Giving memory back: by decay, above the cap, for the soft limit, and on demand.
+/* Giving memory back: by decay, above the cap, and on demand.
  *
  * Decay follows the low-water mark: what stayed free and dirty through a whole interval was not
  * needed in it and is purged at its end, by whichever thread passes next; a working set that comes
@@ -42,7 +42,13 @@ size_t pages_purge_part(char *start, size_t pages)
 
 uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
 
-bool pages_are_huge(void) { return pages_state.limits.huge_pages; }
+bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages); }
+
+static void end_purging(size_t pages, size_t dirty_pages)
+{
+    fetch_sub_relaxed(&pages_state.purging_pages, pages);
+    fetch_sub_relaxed(&pages_state.purging_dirty, dirty_pages);
+}
 
 /* Takes one dirty span, purges it, puts it back. Returns the dirty pages purged, 0 when there is
  * nothing to do. */
@@ -51,19 +57,25 @@ static size_t purge_one(void)
     if (!lock_acquire(&pages_state.lock))
         return 0;
     struct span *span = bins_longest_dirty();
-    if (span)
+    if (span) {
+        fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
+        fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
         span_withdraw(span);
+    }
     lock_release(&pages_state.lock);
     if (span == NULL)
         return 0;
     char *start;
-    size_t cleaned = purge_inside(span, &start);
+    size_t pages = span->pages;
     size_t before = span->dirty_pages;
+    size_t cleaned = purge_inside(span, &start);
     if (!lock_acquire(&pages_state.lock)) {
+        end_purging(pages, before);
         span->dirty_pages = span->pages; /* as far as the bitmap knows */
         defer(span);
         return 0;
     }
+    end_purging(pages, before);
     struct arena *arena = arena_find(span->base);
     bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
     span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
@@ -92,40 +104,25 @@ void purge_excess(void)
 {
     size_t used =
         load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages);
-    size_t cap = larger_of(pages_state.limits.dirty_cap_bytes >> PAGE_SHIFT, used);
+    size_t cap = larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, used);
+    if (unlikely(load_relaxed(&pages_state.pressed)))
+        cap = 0;
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
     if (unlikely(dirty > cap))
         purge_pages(dirty - cap +
                     cap / 4); /* some more, so that the next give does not purge again */
 }
 
-/* Counts a mapping whole, though its program may not have touched all of it. */
-void heed_soft_limit(size_t pages)
-{
-    size_t limit = pages_state.limits.soft_limit_bytes >> PAGE_SHIFT;
-    if (likely(limit == 0))
-        return;
-    size_t resident =
-        load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages) +
-        load_relaxed(&pages_state.dirty_pages) + load_relaxed(&pages_state.huge_pages);
-    if (config_guarded_blocks)
-        resident += guarded_kept_pages();
-    if (resident + pages <= limit)
-        return;
-    purge_pages(SIZE_MAX);
-    if (config_guarded_blocks)
-        (void)guarded_purge(SIZE_MAX);
-}
-
 void pages_tick(void (*before)(void))
 {
-    uint64_t decay = pages_state.limits.decay_ms;
+    uint64_t decay = load_relaxed(&pages_state.limits.decay_ms);
     uint64_t now = os_now_ms();
     uint64_t start = load_relaxed(&pages_state.interval_start_ms);
     if (likely(now - start < decay / 2 + 1))
         return;
     if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now))
         return; /* another thread does it */
+    fetch_add_relaxed(&pages_state.intervals, (size_t)1);
     if (before)
         before();
     if (!lock_acquire(&pages_state.lock))
@@ -133,7 +130,7 @@ void pages_tick(void (*before)(void))
     size_t unneeded = pages_state.dirty_low;
     pages_state.dirty_low = pages_state.dirty_pages;
     lock_release(&pages_state.lock);
-    purge_pages(unneeded);
+    purge_pages(load_relaxed(&pages_state.pressed) ? SIZE_MAX : unneeded);
     if (config_guarded_blocks)
         guarded_tick();
 }

@@ -9,7 +9,7 @@
 struct page_state {
     struct lock lock;
     const struct slab_shape *shapes;  /* const after init */
-    struct page_limits limits;        /* written at start, before there are threads */
+    struct page_limits limits;        /* atomic, each */
     struct span *headers[COLD_KINDS]; /* page lock: unused ones, by the size of their cold area */
     size_t committed_pages;           /* atomic */
     size_t free_pages;          /* page lock; read as a hint without it: sum over free spans */
@@ -21,6 +21,12 @@ struct page_state {
     size_t part_purges;         /* atomic */
     size_t huge_pages;          /* atomic: pages of huge blocks */
     size_t huge_count;          /* atomic */
+    size_t apart_pages;         /* atomic: of runs taken while the lock was frozen */
+    size_t purging_pages;       /* atomic: of free spans that left the bins to be purged */
+    size_t purging_dirty;       /* atomic: of those, dirty */
+    size_t refusals;            /* atomic: of the hard limit */
+    size_t intervals;           /* atomic: decay intervals that have ended */
+    bool pressed;               /* atomic: nothing free is kept */
     size_t reserved_pages;      /* page lock; read as a hint without it */
     uint64_t interval_start_ms; /* atomic */
     struct span *deferred;      /* atomic: stack, see defer() */
@@ -92,9 +98,19 @@ bool pages_grow(size_t pages);
  * purged. */
 size_t purge_pages(size_t pages);
 
-/* Purges all free memory when so many pages more would pass the soft limit; before the arenas or
- * mappings grow. No lock held. */
+/* The limits, see bound.c. heed_soft_limit purges all free memory when so many pages more would
+ * pass it; no lock held. */
+size_t counted_pages(void);
 void heed_soft_limit(size_t pages);
+/* Whether so many pages more stay within the hard limit: page lock. If not, what is needed is
+ * purged, with no lock held, and then it is asked again, a few times; false when that cannot do. */
+enum { LIMIT_TRIES = 3 };
+bool hard_limit_admits(size_t pages);
+bool purge_for_hard_limit(size_t pages);
+/* Counts pages of a mapping that is to be made; given up, or counted otherwise by then. No lock
+ * held. False when the hard limit refuses. */
+bool huge_claim(size_t pages);
+void huge_unclaim(size_t pages);
 
 /* Purges what is above the cap; for the end of a give. No lock held. */
 void purge_excess(void);

@@ -3,6 +3,7 @@
 #define CAIRN_WATCH_WATCH_H
 
 #include "base/compiler.h"
+#include "watch/surroundings.h"
 
 /* Guards one block in about `interval`, not 0, between inaccessible pages: see guarded_slots.h.
  * Once, before there are threads. 0 or a negative errno; then nothing is sampled. */

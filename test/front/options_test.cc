@@ -23,13 +23,14 @@ struct Parsed {
 };
 
 constexpr char kEveryKey[] =
-    "decay_ms:250,dirty_cap:32M,soft_limit:2G,huge_pages:on,sample:4321,verbose:1,"
+    "decay_ms:250,dirty_cap:32M,soft_limit:2G,hard_limit:3G,huge_pages:on,sample:4321,verbose:1,"
     "profile:64K,profile_growth:100M,profile_file:/tmp/a.heap";
 
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
 {
-    Parsed parsed = {{{77, 78, 79, false}, 76, 75, 74, nullptr, 0, false, false}, ""};
+    Parsed parsed = {{{77, 78, 79, 73, false}, 76, 75, 74, nullptr, 0, false, false, false, false},
+                     ""};
     const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
     memcpy(copy.get(), text.c_str(), text.size() + 1);
     testing::internal::CaptureStderr();
@@ -43,7 +44,8 @@ Parsed parse(const std::string &text)
 bool is_unchanged(const struct options &options)
 {
     return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
-           options.pages.soft_limit_bytes == 79 && !options.pages.huge_pages &&
+           options.pages.soft_limit_bytes == 79 && options.pages.hard_limit_bytes == 73 &&
+           !options.soft_of_group && !options.hard_of_group && !options.pages.huge_pages &&
            options.sample == 76 && options.profile_bytes == 75 &&
            options.profile_growth_bytes == 74 && options.profile_file_bytes == 0 &&
            !options.verbose && !options.goes_on;
@@ -56,6 +58,7 @@ TEST(Options, EveryKeyHasItsField)
     EXPECT_EQ(parsed.options.pages.decay_ms, 250u);
     EXPECT_EQ(parsed.options.pages.dirty_cap_bytes, 32 * kMiB);
     EXPECT_EQ(parsed.options.pages.soft_limit_bytes, 2048 * kMiB);
+    EXPECT_EQ(parsed.options.pages.hard_limit_bytes, 3072 * kMiB);
     EXPECT_TRUE(parsed.options.pages.huge_pages);
     EXPECT_EQ(parsed.options.sample, 4321u);
     EXPECT_TRUE(parsed.options.verbose);
@@ -145,13 +148,18 @@ TEST(Options, WhatFollowsAWrongFree)
     EXPECT_EQ(parsed.warnings.empty(), !config_hardened) << "hardened builds always end";
 }
 
-TEST(Options, TheSoftLimitOfTheCgroup)
+TEST(Options, TheLimitsOfTheCgroup)
 {
-    const size_t limit = os_memory_limit();
-    const Parsed parsed = parse("soft_limit:cgroup");
-    EXPECT_EQ(parsed.warnings, "");
-    EXPECT_LE(parsed.options.pages.soft_limit_bytes, limit);
-    EXPECT_EQ(parsed.options.pages.soft_limit_bytes == 0, limit == 0);
+    const Parsed soft = parse("soft_limit:cgroup");
+    EXPECT_EQ(soft.warnings, "");
+    EXPECT_TRUE(soft.options.soft_of_group);
+    EXPECT_FALSE(soft.options.hard_of_group);
+    EXPECT_EQ(soft.options.pages.soft_limit_bytes, 0u) << "who starts looks it up";
+    const Parsed hard = parse("hard_limit:cgroup");
+    EXPECT_TRUE(hard.options.hard_of_group);
+    EXPECT_EQ(hard.options.pages.hard_limit_bytes, 0u);
+    EXPECT_FALSE(parse("hard_limit:cgroup,hard_limit:5").options.hard_of_group);
+    EXPECT_TRUE(parse("hard_limit:cgroup,hard_limit:x").options.hard_of_group);
 }
 
 TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
@@ -177,6 +185,7 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("dirty_cap:8589934592G"),
                                     std::string("soft_limit:cgroups"),
                                     std::string("soft_limit:"),
+                                    std::string("hard_limit:none"),
                                     std::string("sample:"),
                                     std::string("sample:-1"),
                                     std::string("sample:4294967296"),
@@ -240,9 +249,10 @@ TEST(Options, ABadItemDoesNotSpoilItsNeighbours)
 TEST(Options, RandomTexts)
 {
     std::mt19937 random(6);
-    const std::string words[] = {
-        "decay_ms", "dirty_cap", "soft_limit", "huge_pages", "sample", "verbose", ":", ",",
-        "1",        "0",         "K",          "M",          "on",     "cgroup",  "9", "%s%n"};
+    const std::string words[] = {"decay_ms", "dirty_cap", "soft_limit", "hard_limit", "huge_pages",
+                                 "sample",   "verbose",   ":",          ",",          "1",
+                                 "0",        "K",         "M",          "on",         "cgroup",
+                                 "9",        "%s%n"};
     for (int round = 0; round < 3000; round++) {
         std::string text;
         for (size_t i = random() % 20; i > 0; i--) {

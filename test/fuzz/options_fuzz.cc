@@ -60,6 +60,16 @@ bool switch_of(const std::string &text, bool *value)
     return on || text == "0" || text == "off" || text == "false";
 }
 
+bool limit_of(const std::string &text, size_t *bytes, bool *of_group)
+{
+    size_t number = 0;
+    if (text != "cgroup" && !bytes_of(text, &number))
+        return false;
+    *bytes = number;
+    *of_group = text == "cgroup";
+    return true;
+}
+
 // False when the item earns a warning.
 bool apply(const std::string &item, options *wanted)
 {
@@ -76,13 +86,10 @@ bool apply(const std::string &item, options *wanted)
     }
     if (key == "dirty_cap")
         return bytes_of(value, &wanted->pages.dirty_cap_bytes);
-    if (key == "soft_limit" && value == "cgroup") {
-        const size_t limit = os_memory_limit();
-        wanted->pages.soft_limit_bytes = limit - limit / 10;
-        return true;
-    }
     if (key == "soft_limit")
-        return bytes_of(value, &wanted->pages.soft_limit_bytes);
+        return limit_of(value, &wanted->pages.soft_limit_bytes, &wanted->soft_of_group);
+    if (key == "hard_limit")
+        return limit_of(value, &wanted->pages.hard_limit_bytes, &wanted->hard_of_group);
     if (key == "huge_pages")
         return switch_of(value, &wanted->pages.huge_pages);
     return key == "verbose" && switch_of(value, &wanted->verbose);
@@ -150,6 +157,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(parsed.pages.decay_ms == wanted.pages.decay_ms, "decay_ms");
     require(parsed.pages.dirty_cap_bytes == wanted.pages.dirty_cap_bytes, "dirty_cap");
     require(parsed.pages.soft_limit_bytes == wanted.pages.soft_limit_bytes, "soft_limit");
+    require(parsed.pages.hard_limit_bytes == wanted.pages.hard_limit_bytes, "hard_limit");
+    require(parsed.soft_of_group == wanted.soft_of_group, "soft_limit:cgroup");
+    require(parsed.hard_of_group == wanted.hard_of_group, "hard_limit:cgroup");
     require(parsed.pages.huge_pages == wanted.pages.huge_pages, "huge_pages");
     require(parsed.verbose == wanted.verbose, "verbose");
     return 0;

@@ -97,31 +97,6 @@ TEST(System, ReadingFilesLeavesNoDescriptorOpen)
     EXPECT_EQ(before, after);
 }
 
-// The candidates read by other means: the limit is one of them, or none has any.
-TEST(System, MemoryLimitIsTheCgroups)
-{
-    std::string own;
-    std::ifstream groups("/proc/self/cgroup");
-    for (std::string line; std::getline(groups, line);)
-        if (line.rfind("0::", 0) == 0)
-            own = line.substr(3);
-    std::set<size_t> limits;
-    for (const std::string &path :
-         {"/sys/fs/cgroup" + own + "/memory.max", std::string("/sys/fs/cgroup/memory.max"),
-          std::string("/sys/fs/cgroup/memory/memory.limit_in_bytes")}) {
-        std::ifstream file(path);
-        size_t value = 0;
-        if (file >> value && value <= size_t{1} << 46)
-            limits.insert(value);
-    }
-    const size_t limit = os_memory_limit();
-    if (limits.empty()) {
-        EXPECT_EQ(limit, 0u);
-    } else {
-        EXPECT_EQ(limits.count(limit), 1u) << limit;
-    }
-}
-
 TEST(System, ErrorsGoToStderrWhole)
 {
     int ends[2];

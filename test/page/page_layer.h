@@ -30,9 +30,11 @@ inline void start()
     (void)started;
 }
 
-inline void configure(uint64_t decay_ms, size_t dirty_cap_bytes, size_t soft_limit_bytes = 0)
+inline void configure(uint64_t decay_ms, size_t dirty_cap_bytes, size_t soft_limit_bytes = 0,
+                      size_t hard_limit_bytes = 0)
 {
-    const page_limits limits = {decay_ms, dirty_cap_bytes, soft_limit_bytes, false};
+    const page_limits limits = {decay_ms, dirty_cap_bytes, soft_limit_bytes, hard_limit_bytes,
+                                false};
     pages_configure(&limits);
 }
 

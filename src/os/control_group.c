@@ -1,0 +1,134 @@
+/* The control group's memory limits and pressure, of version 2 and 1, as the files say now.
+ *
+ * A limit of a group above counts too, so the files are read from the process's own group up to the
+ * mount point: the least of each counts. In a container with a namespace of its own for groups the
+ * own path is "/", in one without it is a path of the host's that is not there, and then the mount
+ * point is the group. Source: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and
+ * accounting/psi.rst of the kernel. No state; any thread, no memory.
+ */
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/os.h"
+
+#include <string.h>
+
+enum { PATH_BYTES = 1024, GROUPS_BYTES = 4096, TEXT_BYTES = 256 };
+
+/* A number of bytes; 0 for "max", and for the nearly 2^63 that version 1 writes for none. */
+static size_t limit_of(const char *text)
+{
+    uint64_t value = 0;
+    for (; *text >= '0' && *text <= '9' && value < UINT64_MAX / 16; text++)
+        value = value * 10 + (uint64_t)(*text - '0');
+    return value > (uint64_t)1 << 46 ? 0 : (size_t)value;
+}
+
+static void take_least(size_t *least, const char *path)
+{
+    char text[TEXT_BYTES];
+    size_t limit = os_read_file(path, text, sizeof text) > 0 ? limit_of(text) : 0;
+    if (limit != 0 && (*least == 0 || limit < *least))
+        *least = limit;
+}
+
+/* Microseconds that some task has waited for memory since the system's or group's start. */
+static bool read_stall(const char *path, uint64_t *stall_us)
+{
+    char text[TEXT_BYTES];
+    if (os_read_file(path, text, sizeof text) <= 0 || strncmp(text, "some ", 5) != 0)
+        return false;
+    const char *total = strstr(text, "total=");
+    if (total == NULL)
+        return false;
+    uint64_t value = 0;
+    for (total += 6; *total >= '0' && *total <= '9'; total++)
+        value = value * 10 + (uint64_t)(*total - '0');
+    *stall_us = value;
+    return true;
+}
+
+/* From the own group, `group` below `mount`, up to the mount point. `high` is NULL in version 1. */
+static void read_groups(const char *root, const char *mount, const char *group, const char *max,
+                        const char *high, struct os_group *found)
+{
+    char path[PATH_BYTES];
+    size_t length = strlen(group);
+    bool stalled = high == NULL;
+    for (;;) {
+        char part[PATH_BYTES];
+        while (length > 0 && group[length - 1] == '/')
+            length--;
+        if (length >= sizeof part)
+            return;
+        memcpy(part, group, length);
+        part[length] = '\0';
+        (void)format_text(path, sizeof path, "%s%s%s/%s", root, mount, part, max);
+        take_least(&found->max_bytes, path);
+        if (high) {
+            (void)format_text(path, sizeof path, "%s%s%s/%s", root, mount, part, high);
+            take_least(&found->high_bytes, path);
+        }
+        (void)format_text(path, sizeof path, "%s%s%s/memory.pressure", root, mount, part);
+        stalled = stalled || read_stall(path, &found->group_stall_us);
+        if (length == 0)
+            return;
+        while (length > 0 && group[length - 1] != '/')
+            length--;
+    }
+}
+
+static bool names_memory(const char *controllers, const char *end)
+{
+    static const char word[] = "memory";
+    while (controllers < end) {
+        const char *comma = controllers;
+        while (comma < end && *comma != ',')
+            comma++;
+        if (comma - controllers == sizeof word - 1 &&
+            memcmp(controllers, word, sizeof word - 1) == 0)
+            return true;
+        controllers = comma + 1;
+    }
+    return false;
+}
+
+/* One line of /proc/self/cgroup: number, controllers, path, between colons. */
+static void read_line(const char *root, const char *line, struct os_group *found)
+{
+    const char *controllers = strchr(line, ':');
+    const char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (group == NULL)
+        return;
+    if (group == controllers + 1) {
+        read_groups(root, "/sys/fs/cgroup", group + 1, "memory.max", "memory.high", found);
+        read_groups(root, "/sys/fs/cgroup/unified", group + 1, "memory.max", "memory.high", found);
+    } else if (names_memory(controllers + 1, group)) {
+        read_groups(root, "/sys/fs/cgroup/memory", group + 1, "memory.limit_in_bytes", NULL, found);
+    }
+}
+
+void os_read_group(const char *root, struct os_group *found)
+{
+    char text[GROUPS_BYTES];
+    char path[PATH_BYTES];
+    *found = (struct os_group){0};
+    (void)format_text(path, sizeof path, "%s/proc/pressure/memory", root);
+    (void)read_stall(path, &found->system_stall_us);
+    (void)format_text(path, sizeof path, "%s/proc/self/cgroup", root);
+    if (os_read_file(path, text, sizeof text) <= 0)
+        return;
+    for (char *line = text; line && *line != '\0';) {
+        char *end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        read_line(root, line, found);
+        line = end ? end + 1 : NULL;
+    }
+}
+
+size_t os_memory_limit(void)
+{
+    struct os_group group;
+    os_read_group("", &group);
+    return group.max_bytes;
+}

@@ -1,0 +1,148 @@
+/* The limits: what counts, and what is done before one would be passed.
+ *
+ *   counted = pages of arenas in use + free ones not given back + huge ones + those apart
+ *
+ * A run counts whole from when it is taken, touched or not. Free pages that were given back do not
+ * count, so what matters is each take, not only the growth of arenas. Metadata does not count.
+ *
+ * Above the soft limit all free memory goes back. The hard limit is never passed: what is taken is
+ * admitted under the page lock, where all takers meet; first so much free memory goes back as is
+ * needed, then the take is refused. While another thread forks there is no lock: then the counts
+ * are read as they are, and threads that take at once may pass the limit by what they take.
+ */
+#include "base/bits.h"
+#include "os/os.h"
+#include "page/state.h"
+
+enum { WAIT_MS = 100 };
+
+static size_t in_pages(const size_t *limit_bytes)
+{
+    return load_relaxed(limit_bytes) >> PAGE_SHIFT;
+}
+
+/* But for what is free and dirty. */
+static size_t used_pages(void)
+{
+    size_t committed = load_relaxed(&pages_state.committed_pages);
+    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
+    free = smaller_of(free, committed);
+    return committed - free + load_relaxed(&pages_state.huge_pages) +
+           load_relaxed(&pages_state.apart_pages);
+}
+
+size_t counted_pages(void)
+{
+    size_t kept = config_guarded_blocks ? guarded_kept_pages() : 0;
+    return used_pages() + load_relaxed(&pages_state.dirty_pages) +
+           load_relaxed(&pages_state.purging_dirty) + kept;
+}
+
+bool hard_limit_admits(size_t pages)
+{
+    size_t limit = in_pages(&pages_state.limits.hard_limit_bytes);
+    if (likely(limit == 0))
+        return true;
+    size_t counted = counted_pages();
+    return counted <= limit && pages <= limit - counted;
+}
+
+static void purge_all(void)
+{
+    purge_pages(SIZE_MAX);
+    if (config_guarded_blocks)
+        (void)guarded_purge(SIZE_MAX);
+}
+
+bool purge_for_hard_limit(size_t pages)
+{
+    size_t limit = in_pages(&pages_state.limits.hard_limit_bytes);
+    size_t used = used_pages();
+    if (pages > limit || used > limit - pages) {
+        fetch_add_relaxed(&pages_state.refusals, (size_t)1);
+        return false; /* giving back what is free would not do */
+    }
+    size_t counted = counted_pages();
+    size_t over = counted + pages - smaller_of(limit, counted + pages);
+    size_t purged = purge_pages(over);
+    if (config_guarded_blocks && purged < over)
+        (void)guarded_purge(over - purged);
+    for (unsigned waited = 0; waited < WAIT_MS && counted_pages() + pages > limit &&
+                              load_relaxed(&pages_state.purging_dirty) != 0;
+         waited++)
+        os_sleep_ms(1); /* other threads are giving it back */
+    return true;
+}
+
+bool huge_claim(size_t pages)
+{
+    if (likely(load_relaxed(&pages_state.limits.hard_limit_bytes) == 0)) {
+        fetch_add_relaxed(&pages_state.huge_pages, pages);
+        heed_soft_limit(0);
+        return true;
+    }
+    for (unsigned tries = 0;; tries++) {
+        bool locked = lock_acquire(&pages_state.lock);
+        bool admitted = hard_limit_admits(pages);
+        if (admitted)
+            fetch_add_relaxed(&pages_state.huge_pages, pages);
+        if (locked)
+            lock_release(&pages_state.lock);
+        if (admitted)
+            break;
+        if (tries == LIMIT_TRIES || !purge_for_hard_limit(pages))
+            return false;
+    }
+    heed_soft_limit(0);
+    return true;
+}
+
+void huge_unclaim(size_t pages) { fetch_sub_relaxed(&pages_state.huge_pages, pages); }
+
+void heed_soft_limit(size_t pages)
+{
+    size_t limit = in_pages(&pages_state.limits.soft_limit_bytes);
+    if (unlikely(limit != 0) && counted_pages() + pages > limit)
+        purge_all();
+}
+
+void pages_configure(const struct page_limits *limits)
+{
+    struct page_limits *own = &pages_state.limits;
+    store_relaxed(&own->decay_ms, limits->decay_ms);
+    store_relaxed(&own->dirty_cap_bytes, limits->dirty_cap_bytes);
+    store_relaxed(&own->huge_pages, limits->huge_pages);
+    pages_limit_soft(limits->soft_limit_bytes);
+    pages_limit_hard(limits->hard_limit_bytes);
+}
+
+void pages_limit_soft(size_t bytes) { store_relaxed(&pages_state.limits.soft_limit_bytes, bytes); }
+
+void pages_limit_hard(size_t bytes) { store_relaxed(&pages_state.limits.hard_limit_bytes, bytes); }
+
+void pages_read_limits(struct page_limits *limits)
+{
+    const struct page_limits *own = &pages_state.limits;
+    *limits = (struct page_limits){
+        .decay_ms = load_relaxed(&own->decay_ms),
+        .dirty_cap_bytes = load_relaxed(&own->dirty_cap_bytes),
+        .soft_limit_bytes = load_relaxed(&own->soft_limit_bytes),
+        .hard_limit_bytes = load_relaxed(&own->hard_limit_bytes),
+        .huge_pages = load_relaxed(&own->huge_pages),
+    };
+}
+
+void pages_heed_limits(void)
+{
+    size_t hard = in_pages(&pages_state.limits.hard_limit_bytes);
+    heed_soft_limit(0);
+    if (hard != 0 && counted_pages() > hard)
+        purge_all();
+}
+
+void pages_press(bool pressed)
+{
+    store_relaxed(&pages_state.pressed, pressed);
+    if (pressed)
+        purge_all();
+}

@@ -1,0 +1,175 @@
+// The control group's limits as they change, and pressure on memory that comes and goes: files of
+// the test's own, and a clock that the test moves.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "cairn/heap.h"
+
+extern "C" {
+#include "heap/heap.h"
+#include "watch/watch.h"
+}
+
+namespace
+{
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+page_limits limits()
+{
+    page_limits now;
+    pages_read_limits(&now);
+    return now;
+}
+
+page_stats stats()
+{
+    page_stats now;
+    pages_read_stats(&now);
+    return now;
+}
+
+class Surroundings : public testing::Test
+{
+  protected:
+    static void SetUpTestSuite()
+    {
+        char name[] = "/tmp/cairn-surroundings-XXXXXX";
+        ASSERT_NE(mkdtemp(name), nullptr);
+        root() = name;
+        ASSERT_TRUE(surroundings_root(name, strlen(name)));
+        heap_start();
+    }
+
+    static void TearDownTestSuite() { std::filesystem::remove_all(root()); }
+
+    void TearDown() override
+    {
+        surroundings_forget();
+        surroundings_follow_soft(false);
+        surroundings_follow_hard(false);
+        pages_limit_soft(0);
+        pages_limit_hard(0);
+        std::filesystem::remove_all(root());
+    }
+
+    static std::string &root()
+    {
+        static std::string path;
+        return path;
+    }
+
+    static void write(const std::string &path, const std::string &text)
+    {
+        const std::filesystem::path full = root() + path;
+        std::filesystem::create_directories(full.parent_path());
+        std::ofstream(full) << text;
+    }
+
+    static void group(const std::string &max, const std::string &high)
+    {
+        write("/proc/self/cgroup", "0::/a\n");
+        write("/sys/fs/cgroup/a/memory.max", max);
+        write("/sys/fs/cgroup/a/memory.high", high);
+    }
+
+    static void stall(const std::string &file, uint64_t us)
+    {
+        write("/proc/self/cgroup", "0::/a\n");
+        write(file, "some avg10=0.00 avg60=0.00 avg300=0.00 total=" + std::to_string(us) + "\n");
+    }
+
+    uint64_t clock_ms_ = 1000;
+};
+
+TEST_F(Surroundings, TheLimitsFollowTheGroup)
+{
+    group("1000000000", "max");
+    surroundings_follow_soft(true);
+    surroundings_follow_hard(true);
+    EXPECT_EQ(limits().soft_limit_bytes, 900000000u);
+    EXPECT_EQ(limits().hard_limit_bytes, 950000000u);
+    group("1000000000", "500000000");
+    surroundings_look(clock_ms_);
+    EXPECT_EQ(limits().soft_limit_bytes, 450000000u) << "before memory.high, never after";
+    EXPECT_EQ(limits().hard_limit_bytes, 950000000u);
+    group("200000000", "500000000");
+    surroundings_look(clock_ms_ += 500);
+    EXPECT_EQ(limits().soft_limit_bytes, 180000000u);
+    EXPECT_EQ(limits().hard_limit_bytes, 190000000u);
+    surroundings_figures figures;
+    surroundings_read(&figures);
+    EXPECT_EQ(figures.max_bytes, 200000000u);
+    EXPECT_EQ(figures.high_bytes, 500000000u);
+    group("max", "max");
+    surroundings_look(clock_ms_ += 500);
+    EXPECT_EQ(limits().soft_limit_bytes, 0u);
+    EXPECT_EQ(limits().hard_limit_bytes, 0u);
+}
+
+TEST_F(Surroundings, WhatDoesNotFollowStays)
+{
+    pages_limit_soft(77);
+    pages_limit_hard(size_t{1} << 40);
+    group("1000000000", "max");
+    surroundings_look(clock_ms_);
+    EXPECT_EQ(limits().soft_limit_bytes, 77u);
+    EXPECT_EQ(limits().hard_limit_bytes, size_t{1} << 40);
+}
+
+TEST_F(Surroundings, ALimitThatFallsIsHeededAtOnce)
+{
+    group("1000000000", "max");
+    surroundings_follow_soft(true);
+    cairn_free(cairn_calloc(1, 8 * kMiB));
+    ASSERT_GE(stats().dirty_bytes, 8 * kMiB);
+    group("2000000", "max");
+    surroundings_look(clock_ms_);
+    EXPECT_EQ(stats().dirty_bytes, 0u);
+}
+
+class Pressure : public Surroundings, public testing::WithParamInterface<const char *>
+{
+};
+
+TEST_P(Pressure, KeepsNothingAndThenTheUsualPolicyIsBack)
+{
+    surroundings_figures before;
+    surroundings_read(&before);
+    stall(GetParam(), 5000000);
+    surroundings_look(clock_ms_);
+    cairn_free(cairn_calloc(1, 8 * kMiB));
+    EXPECT_GE(stats().dirty_bytes, 8 * kMiB) << "what was before the first look says nothing";
+    stall(GetParam(), 5020000);
+    surroundings_look(clock_ms_ += 500);
+    EXPECT_FALSE(stats().pressed) << "20 of 500 ms";
+    stall(GetParam(), 5120000);
+    surroundings_look(clock_ms_ += 500);
+    EXPECT_TRUE(stats().pressed);
+    EXPECT_EQ(stats().dirty_bytes, 0u);
+    cairn_free(cairn_calloc(1, 8 * kMiB));
+    EXPECT_EQ(stats().dirty_bytes, 0u);
+    for (int looks = 0; looks < 3; looks++) {
+        surroundings_look(clock_ms_ += 500);
+        EXPECT_TRUE(stats().pressed);
+    }
+    surroundings_look(clock_ms_ += 500);
+    EXPECT_FALSE(stats().pressed);
+    cairn_free(cairn_calloc(1, 8 * kMiB));
+    EXPECT_GE(stats().dirty_bytes, 8 * kMiB);
+    surroundings_figures after;
+    surroundings_read(&after);
+    EXPECT_EQ(after.pressure_spells, before.pressure_spells + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Pressure,
+                         testing::Values("/proc/pressure/memory",
+                                         "/sys/fs/cgroup/a/memory.pressure"),
+                         [](const auto &each) { return each.index == 0 ? "System" : "Group"; });
+
+} // namespace
