@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "os/os.h"
 
+#include <string.h>
+
 struct text {
     const char *start;
     size_t length;
@@ -247,6 +249,16 @@ void options_parse(struct options *options, const char *text, const char *source
         text += item.length;
         text += *text == ',';
     }
+}
+
+bool options_set(struct options *options, const char *key, const char *value)
+{
+    struct text name = {key, strlen(key)};
+    struct text text = {value, strlen(value)};
+    for (size_t i = 0; i < countof(keys); i++)
+        if (text_is(name, keys[i].name))
+            return keys[i].parse(options, text);
+    return false;
 }
 
 void options_report(const struct options *options, const char *who)

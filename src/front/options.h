@@ -28,6 +28,9 @@ struct options {
  * nothing. `source` names the text in warnings. */
 void options_parse(struct options *options, const char *text, const char *source);
 
+/* One key and its value. False when they are not understood; nothing has changed then. */
+bool options_set(struct options *options, const char *key, const char *value);
+
 /* One line that begins with `who`, which may be empty. */
 void options_report(const struct options *options, const char *who);
 

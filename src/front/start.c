@@ -6,6 +6,7 @@
 #include "cairn/heap.h"
 #include "front/entry.h"
 #include "front/options.h"
+#include "front/settings.h"
 #include "heap/heap.h"
 #include "os/os.h"
 #include "watch/watch.h"
@@ -29,7 +30,8 @@ static void say_who(char *text)
 
 static void start_profile(void)
 {
-    profile_dump_to(options.profile_file, options.profile_file_bytes, options.profile_growth_bytes);
+    (void)profile_dump_to(options.profile_file, options.profile_file_bytes,
+                          options.profile_growth_bytes);
     if (options.profile_bytes != 0 && profile_start(options.profile_bytes, 0) != 0)
         report("no memory for the profile, there is none");
 }
@@ -46,6 +48,7 @@ __attribute__((constructor(101))) static void start(void)
         surroundings_follow_soft(true);
     if (options.hard_of_group)
         surroundings_follow_hard(true);
+    settings_start(&options);
     if (options.sample != 0 && sample_start(options.sample) != 0)
         report("no memory for guarded blocks, none is sampled");
     start_profile();
@@ -62,7 +65,7 @@ __attribute__((constructor(101))) static void start(void)
 __attribute__((destructor(101))) static void stop(void)
 {
     profile_dump_next("end");
-    if (!options.verbose)
+    if (!settings_are_verbose())
         return;
     char who[WHO_BYTES];
     say_who(who);

@@ -25,7 +25,7 @@ void profile_unclaim(void) { store_release(&profile_state.busy, 0u); } /* pairs 
 /* Bounded in number: each mark is a quarter above the last at least. */
 static void look_at_growth(const struct profile_table *table)
 {
-    uint64_t growth = profile_state.growth_bytes;
+    uint64_t growth = load_relaxed(&profile_state.growth_bytes);
     uint64_t live = load_relaxed(&table->live.bytes);
     uint64_t mark = load_relaxed(&profile_state.growth_mark);
     if (growth == 0 || live < mark || (int64_t)live < 0 ||
@@ -92,7 +92,7 @@ void profile_reset(void)
     struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
     if (table)
         profile_table_reset(table);
-    store_relaxed(&profile_state.growth_mark, profile_state.growth_bytes);
+    store_relaxed(&profile_state.growth_mark, load_relaxed(&profile_state.growth_bytes));
 }
 
 void profile_read(struct profile_figures *figures)

@@ -13,7 +13,7 @@
 struct profile_state {
     struct profile_table *table; /* atomic: NULL before the first start */
     uint64_t interval_bytes;     /* atomic: 0: off */
-    uint64_t growth_bytes;       /* const after the options: 0: no dumps on growth */
+    uint64_t growth_bytes;       /* atomic: 0: no dumps on growth */
     uint64_t growth_mark;        /* atomic: live bytes at which the next is due */
     uint32_t busy;               /* atomic: process and thread that starts or dumps; 0: none */
 };

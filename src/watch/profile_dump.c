@@ -30,7 +30,7 @@
 enum { PATH_BYTES = 256, NUMBERED_BYTES = PATH_BYTES + 32, DUMPS_MOST = 16, NUMBERS_MOST = 1000 };
 
 static struct {
-    char path[PATH_BYTES]; /* const after the options; empty: nowhere */
+    char path[PATH_BYTES]; /* who claims, read without: empty: nowhere */
     uint32_t process;      /* who claims: whose `number` and `count` these are */
     uint32_t number;       /* who claims: of the next file */
     uint32_t count;        /* who claims: written */
@@ -126,15 +126,21 @@ int profile_dump(const char *path, const char *reason)
     return error;
 }
 
-void profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes)
+int profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes)
 {
-    for (size_t i = 0; i < length_bytes && i + 1 < sizeof places.path; i++)
-        places.path[i] = path[i];
-    profile_state.growth_bytes = growth_bytes;
-    profile_state.growth_mark = growth_bytes;
+    if (!profile_claim())
+        return -EBUSY;
+    size_t length = smaller_of(length_bytes, sizeof places.path - 1);
+    for (size_t i = 0; i < length; i++)
+        store_relaxed(&places.path[i], path[i]);
+    store_relaxed(&places.path[length], '\0');
+    store_relaxed(&profile_state.growth_mark, growth_bytes);
+    store_relaxed(&profile_state.growth_bytes, growth_bytes);
+    profile_unclaim();
+    return 0;
 }
 
-bool profile_dumps(void) { return places.path[0] != '\0'; }
+bool profile_dumps(void) { return load_relaxed(&places.path[0]) != '\0'; }
 
 static int open_next(char *path)
 {

@@ -30,8 +30,8 @@ void profile_read(struct profile_figures *figures);
 int profile_dump(const char *path, const char *reason);
 
 /* Where dumps go by themselves: PATH.PROCESS.NUMBER, never over a file that is there, and not more
- * than a few. Says no more than once that one failed. */
-void profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes);
+ * than a few. Says no more than once that one failed. 0, or -EBUSY while another thread dumps. */
+int profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes);
 bool profile_dumps(void); /* whether there is such a place */
 void profile_dump_next(const char *reason);
 

@@ -11,6 +11,11 @@ unsafe extern "C" {
     );
     pub fn cairn_set_error_function(on_error: Option<cairn_line_function>, context: *mut c_void);
     pub fn cairn_set_log_function(on_log: Option<cairn_line_function>, context: *mut c_void);
+    pub fn cairn_get(key: *const c_char, value: *mut c_char, capacity: usize) -> c_int;
+    pub fn cairn_set(key: *const c_char, value: *const c_char) -> c_int;
+    pub fn cairn_do(action: *const c_char, argument: *const c_char) -> c_int;
+    pub fn cairn_key(index: usize) -> *const c_char;
+    pub fn cairn_control(request: *const c_char, answer: *mut c_char, capacity: usize) -> usize;
     pub fn cairn_fifo_new(options: *const cairn_fifo_options) -> *mut cairn_fifo;
     pub fn cairn_fifo_delete(fifo: *mut cairn_fifo) -> c_int;
     pub fn cairn_fifo_close(fifo: *mut cairn_fifo);

@@ -34,6 +34,8 @@ pub struct cairn_allocator {
 }
 pub const CAIRN_OUT_OF_MEMORY_TRIES: c_uint = 16;
 pub type cairn_line_function = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+pub const CAIRN_VALUE_BYTES: c_uint = 320;
+pub const CAIRN_ANSWER_BYTES: c_uint = 65536;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cairn_fifo {
