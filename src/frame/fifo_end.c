@@ -2,18 +2,6 @@
  * cairn/fifo.h and fifo_state.h. */
 #include "frame/fifo_state.h"
 
-void fifo_die_foreign(const struct fifo *fifo, const void *pointer)
-{
-    die("fifo \"%s\": free of %p, which is not an object of it", fifo->name, pointer);
-}
-
-void fifo_die_not_owned(const struct fifo *fifo)
-{
-    if (load_relaxed(&fifo->owner) == NULL)
-        die("fifo \"%s\": used after its end", fifo->name);
-    die("fifo \"%s\": used by a thread that does not own it", fifo->name);
-}
-
 /* The count of the object's page has gone down to 0, or below. */
 static void end_page(struct fifo *fifo, void *pointer)
 {

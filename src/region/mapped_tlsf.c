@@ -1,11 +1,10 @@
-/* A TLSF heap of a fixed size over one mapping of its own, and what the core asks of libc.
+/* A TLSF heap of a fixed size over one mapping of its own.
  *
  * The mapping is the heap's for its life: no more is ever asked for, none given back before the
  * end. State: none beside the heap. Threading: as the heap; new and delete from any thread.
  */
 #include "os/os.h"
 #include "region/tlsf_fault.h"
-#include "region/tlsf_host.h"
 #include "region/tlsf_region.h"
 
 #include "base/check.h"
@@ -16,9 +15,6 @@ enum { HUGE_PAGES_FROM_BYTES = 2 << 20 };
 
 static_check(TLSF_EBUSY == EBUSY && TLSF_EINVAL == EINVAL && TLSF_EFBIG == EFBIG,
              "the core's error numbers are libc's");
-
-cold void tlsf_note_no_memory(void) { errno = ENOMEM; }
-cold void tlsf_note_invalid(void) { errno = EINVAL; }
 
 api struct cairn_tlsf *cairn_tlsf_new(size_t size)
 {

@@ -7,7 +7,7 @@
  */
 #include "base/check.h"
 #include "page/page.h"
-#include "region/tlsf_forms.h"
+#include "region/tlsf.h"
 #include "region/tlsf_host.h"
 #include "region/tlsf_region.h"
 

@@ -10,12 +10,14 @@
  * class are looked at, for above 1 KiB a class holds several sizes. That keeps large blocks whole.
  *
  * Invariants: tlsf_block.h. Threading: one thread at a time. Not here: regions and set-up
- * (tlsf_region.c), what is made of allocation (tlsf_forms.c), looking at a heap (tlsf_inspect.c),
+ * (tlsf_region.c), other forms of allocation (tlsf_forms.c), looking at a heap (tlsf_inspect.c),
  * memory from the system (mapped_tlsf.c), locking (shared_tlsf.c). All files tlsf*.c do without
  * libc and system calls.
  */
+#include "region/tlsf.h"
+
 #include "region/tlsf_fault.h"
-#include "region/tlsf_forms.h"
+#include "region/tlsf_host.h"
 #include "region/tlsf_list.h"
 
 /* A block that was given out, seen from its pointer. */
@@ -280,6 +282,23 @@ void *tlsf_request_meet(struct cairn_tlsf *heap, const struct tlsf_request *requ
     if (request->align_bytes > TLSF_GRAIN_BYTES)
         return allocate_aligned(heap, request->size_bytes, request->align_bytes);
     return allocate(heap, request->size_bytes);
+}
+
+bool tlsf_may_try_again(const struct cairn_tlsf *heap, size_t size_bytes)
+{
+    return heap->out_of_memory != NULL && size_bytes <= heap->largest_bytes - BLOCK_WORD_BYTES &&
+           heap->out_of_memory(heap->out_of_memory_context, size_bytes);
+}
+
+cold void *tlsf_request_again(struct cairn_tlsf *heap, void *pointer, size_t size, size_t align)
+{
+    struct tlsf_request request = {pointer, size, align};
+    void *memory = NULL;
+    while (memory == NULL && tlsf_may_try_again(heap, size))
+        memory = tlsf_request_meet(heap, &request);
+    if (memory == NULL)
+        tlsf_note_no_memory();
+    return memory;
 }
 
 api size_t cairn_tlsf_usable(const struct cairn_tlsf *heap, const void *pointer)

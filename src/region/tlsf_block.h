@@ -132,8 +132,7 @@ struct bounds {
 };
 
 /* The region in which a word of a block, or its end word, can lie there. False: in none. Constant
- * time when there is one region; else CAIRN_TLSF_REGION_INSTRUCTIONS more for each, tlsf_region.c.
- */
+ * time when there is one region; else CAIRN_TLSF_REGION_INSTRUCTIONS more for each. */
 bool region_search(const struct cairn_tlsf *heap, place at, struct bounds *bounds);
 inline_always bool region_of(const struct cairn_tlsf *heap, place at, struct bounds *bounds)
 {

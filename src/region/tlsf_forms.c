@@ -1,25 +1,6 @@
-/* The forms of TLSF's allocation beside the plain one, and what is done when memory is out. No
- * state. Threading: as the heap.
- */
-#include "region/tlsf_forms.h"
+/* The forms of TLSF's allocation beside the plain one. No state. Threading: as the heap. */
+#include "region/tlsf.h"
 #include "region/tlsf_host.h"
-
-bool tlsf_may_try_again(const struct cairn_tlsf *heap, size_t size_bytes)
-{
-    return heap->out_of_memory != NULL && size_bytes <= heap->largest_bytes - BLOCK_WORD_BYTES &&
-           heap->out_of_memory(heap->out_of_memory_context, size_bytes);
-}
-
-cold void *tlsf_request_again(struct cairn_tlsf *heap, void *pointer, size_t size, size_t align)
-{
-    struct tlsf_request request = {pointer, size, align};
-    void *memory = NULL;
-    while (memory == NULL && tlsf_may_try_again(heap, size))
-        memory = tlsf_request_meet(heap, &request);
-    if (memory == NULL)
-        tlsf_note_no_memory();
-    return memory;
-}
 
 static void *get(struct cairn_tlsf *heap, void *pointer, size_t size, size_t align)
 {

@@ -123,19 +123,6 @@ api size_t cairn_tlsf_bytes_for(size_t capacity)
     return heap_bytes(levels) + region_bytes;
 }
 
-bool region_search(const struct cairn_tlsf *heap, place at, struct bounds *bounds)
-{
-    for (place region = heap->regions; region != 0; region = region_at(heap, region)->next) {
-        place first = region_first(region);
-        size_t size_bytes = region_at(heap, region)->size_bytes;
-        if ((uint64_t)(at - first) <= size_bytes) {
-            *bounds = (struct bounds){first, first + (place)size_bytes};
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool overlaps(const struct cairn_tlsf *heap, uintptr_t start, size_t size_bytes)
 {
     uintptr_t own = (uintptr_t)heap;

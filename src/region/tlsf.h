@@ -1,8 +1,8 @@
 /* What TLSF's allocating functions have in common: one request, met or not, and what happens when
  * it is not. Threading: as the heap.
  */
-#ifndef CAIRN_REGION_TLSF_FORMS_H
-#define CAIRN_REGION_TLSF_FORMS_H
+#ifndef CAIRN_REGION_TLSF_H
+#define CAIRN_REGION_TLSF_H
 
 #include "region/tlsf_block.h"
 
@@ -12,7 +12,7 @@ struct tlsf_request {
     size_t align_bytes; /* a power of two; of new blocks only */
 };
 
-/* Once: NULL when there is no memory, and then everything is as it was. tlsf.c. */
+/* Once: NULL when there is no memory, and then everything is as it was. */
 void *tlsf_request_meet(struct cairn_tlsf *heap, const struct tlsf_request *request);
 
 /* After it was not met: again as often as the heap's out-of-memory function says so; at last NULL,

@@ -1,0 +1,14 @@
+/* How a FIFO dies of a wrong caller or a foreign object. See fifo_state.h. */
+#include "frame/fifo_state.h"
+
+void fifo_die_foreign(const struct fifo *fifo, const void *pointer)
+{
+    die("fifo \"%s\": free of %p, which is not an object of it", fifo->name, pointer);
+}
+
+void fifo_die_not_owned(const struct fifo *fifo)
+{
+    if (load_relaxed(&fifo->owner) == NULL)
+        die("fifo \"%s\": used after its end", fifo->name);
+    die("fifo \"%s\": used by a thread that does not own it", fifo->name);
+}
