@@ -1,10 +1,12 @@
 """`cairn inspect`: what lies where in the heap of a process or a core file."""
 
 import sys
+from pathlib import Path
 
 import typer
 from rich.table import Table
 
+from cairn import output
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.look import Census, look, pass_on
@@ -124,6 +126,13 @@ def _inspect_all(target, every, as_json):
     _print_free(census)
 
 
+def _write_page(target, path):
+    from cairn import inspect_page  # pylint: disable=import-outside-toplevel
+    output.check_writable("--html", path)
+    census = Census(target, spans=True)
+    output.write("--html", path, inspect_page.page(census))
+
+
 def _block_lines(rows):
     """Sentences about one address."""
     found = dict(rows)
@@ -175,6 +184,8 @@ def inspect(
                                     help="Report which blocks keep pages that are otherwise free: "
                                          "by size, and by site where the profiler has samples."),
         every: bool = typer.Option(False, "--all", help="Show all sizes, heaps and sites."),
+        page: Path = typer.Option(None, "--html", metavar="FILE", show_default=False,
+                                  help="Write the map of the heap as one HTML file."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
     """What lies where in the heap of a process or a core file.
 
@@ -185,7 +196,11 @@ def inspect(
         raise UserError(f"--{words} all blocks, so it takes no ADDRESS")
     if blocks and pinned:
         raise UserError("--blocks and --pinned are two commands")
-    if blocks:
+    if page is not None and (address is not None or blocks or pinned or as_json):
+        raise UserError("--html shows the whole heap: it goes with no other option")
+    if page is not None:
+        _write_page(target, page)
+    elif blocks:
         sys.stdout.flush()
         status = pass_on("blocks", target)
         if status:

@@ -1,10 +1,12 @@
 """`cairn leaks`: live blocks that no pointer leads to, in a process or a core file."""
 
 import time
+from pathlib import Path
 
 import typer
 from rich.table import Table
 
+from cairn import output
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.inspect_command import bytes_text, target_text
@@ -160,6 +162,8 @@ def leaks(
         growing: float = typer.Option(None, "--growing", metavar="SECONDS", min=0.01,
                                       show_default=False, help="Instead, show the sizes with more "
                                       "live blocks after so many seconds."),
+        page: Path = typer.Option(None, "--html", metavar="FILE", show_default=False,
+                                  help="Write what is lost as one HTML file."),
         check: bool = typer.Option(False, "--check",
                                    help="Exit with status 1 when a block is lost."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
@@ -169,16 +173,21 @@ def leaks(
     of microseconds each.
     """
     if growing is not None:
-        if every or hold or check:
+        if every or hold or check or page is not None:
             raise UserError("--growing goes with --json only")
         _print_growth(target, growing, as_json)
         return
-    arguments = (["hold"] if hold else []) + (["every"] if every else [])
+    if page is not None:
+        output.check_writable("--html", page)
+    arguments = (["hold"] if hold else []) + (["every"] if every or page is not None else [])
     lost = Lost(look("leaks", target, *arguments))
+    if page is not None:
+        from cairn import leaks_page  # pylint: disable=import-outside-toplevel
+        output.write("--html", page, leaks_page.page(lost, _contents))
     if as_json:
         print_json({"target": lost.target, "lost": lost.sums, "sizes": lost.sizes,
                     "leaks": lost.leaks, "held": lost.held, "doubts": lost.doubts})
-    else:
+    elif page is None:
         _print_lost(lost, every)
     if check and lost.sums["direct_blocks"]:
         raise typer.Exit(FOUND_STATUS)

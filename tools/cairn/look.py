@@ -47,8 +47,8 @@ def pass_on(command, target):
 class Census:
     """The count of a whole heap."""
 
-    def __init__(self, target):
-        rows = look("census", target)
+    def __init__(self, target, spans=False):
+        rows = look("map" if spans else "census", target)
         self.target = self._one(rows, "target")
         self.pages = self._one(rows, "pages")
         self.calls = self._one(rows, "calls")
@@ -59,6 +59,7 @@ class Census:
         self.kinds = {values["name"]: values for kind, values in rows if kind == "kind"}
         self.lengths = [values for kind, values in rows if kind == "length"]
         self.largest = [values for kind, values in rows if kind == "largest"]
+        self.spans = [values for kind, values in rows if kind == "span"]
 
     @staticmethod
     def _one(rows, wanted):

@@ -1,21 +1,17 @@
 """`cairn stats`: the sums of a heap, of a process or a core file, once or again and again."""
 
-import time
+from pathlib import Path
 
 import typer
-from rich.console import Group
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
-from cairn import metrics
+from cairn import metrics, output, stats_record
 from cairn.console import out, print_json, say
-from cairn.errors import UserError, as_sentences
+from cairn.errors import Interrupted, UserError, as_sentences
 from cairn.inspect_command import bytes_text, target_text
 from cairn.look import Census
 
 SHORTEST_SECONDS = 0.1
-ENDED = ("there is no process", "has no memory", "has ended")  # as cairn-look says it
 
 # name: what it is, in the order of the table
 WORDS = {"allocated": metrics.WORDS["allocated"], "allocated_blocks": "so many", **metrics.WORDS}
@@ -67,40 +63,45 @@ def _read(target):
     return census, _values(census)
 
 
-def _looks(target, seconds):
-    """Yields what is seen, with what was before, until the process has ended."""
-    before = {}
-    while True:
-        try:
-            census, values = _read(target)
-        except UserError as error:
-            if before and any(words in str(error) for words in ENDED):
-                return
-            raise
-        if census.target["kind"] != "process":
-            raise UserError("--watch is for a process; a core file does not change")
-        yield census, values, before
-        before = values
-        time.sleep(seconds)
+def _write_page(path, record):
+    output.write("--html", path, stats_record.page(record))
 
 
-def _watch(target, seconds):
-    if not out.is_terminal:
-        for _, values, before in _looks(target, seconds):
-            out.print(_table(values, before), "")
-        return
-    with Live(console=out, auto_refresh=False) as live:
-        for census, values, before in _looks(target, seconds):
-            live.update(Group(Text(target_text(census.target)), _table(values, before)),
-                        refresh=True)
+def _watch(target, seconds, record_path, page_path):
+    from cairn import stats_watch  # pylint: disable=import-outside-toplevel
+    for option, path in (("--record", record_path), ("--html", page_path)):
+        if path is not None:
+            output.check_writable(option, path)
+    record, interrupt = stats_watch.watch(_read, _table, WORDS, target, seconds, record_path)
+    if page_path is not None and record is not None:
+        _write_page(page_path, record)
+    if interrupt is not None:
+        raise Interrupted(interrupt)
+
+
+def _check_options(target, watch, record, page, forms):
+    if (watch is not None) + forms > 1:
+        raise UserError("--watch, --prometheus and --json exclude one another")
+    if watch is not None and not watch >= SHORTEST_SECONDS:
+        raise UserError(f"--watch: at least {SHORTEST_SECONDS} seconds")
+    if record is not None and watch is None:
+        raise UserError("--record keeps what --watch SECONDS sees")
+    if page is not None and watch is None and not stats_record.is_record(target):
+        raise UserError("--html shows a time line: with --watch SECONDS, or of a file that "
+                        "--record made")
 
 
 @as_sentences
 def stats(
         target: str = typer.Argument(..., metavar="PID|CORE", show_default=False,
-                                     help="A process, or a core file of one."),
+                                     help="A process, or a core file of one; with --html alone, "
+                                     "a file that --record made."),
         watch: float = typer.Option(None, "--watch", metavar="SECONDS", show_default=False,
                                     help="Look again and again, until the process ends."),
+        record: Path = typer.Option(None, "--record", metavar="FILE", show_default=False,
+                                    help="With --watch: keep each look, a line of JSON each."),
+        page: Path = typer.Option(None, "--html", metavar="FILE", show_default=False,
+                                  help="Write the looks as a time line, one HTML file."),
         prometheus: bool = typer.Option(False, "--prometheus",
                                         help="Print Prometheus's text format."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
@@ -108,12 +109,12 @@ def stats(
 
     Read from outside: nothing runs in the process, which may be stopped.
     """
-    if (watch is not None) + prometheus + as_json > 1:
-        raise UserError("--watch, --prometheus and --json exclude one another")
-    if watch is not None and not watch >= SHORTEST_SECONDS:
-        raise UserError(f"--watch: at least {SHORTEST_SECONDS} seconds")
+    _check_options(target, watch, record, page, prometheus + as_json)
     if watch is not None:
-        _watch(target, watch)
+        _watch(target, watch, record, page)
+        return
+    if page is not None:
+        _write_page(page, stats_record.read(target))
         return
     census, values = _read(target)
     if prometheus:

@@ -36,6 +36,7 @@ static struct large_block largest[LARGEST];
 static size_t largest_count;
 static uint64_t sampled[2], sampled_bytes[2]; // freed, live
 static bool *is_metadata;                     // by the number of the mapping
+static bool each_span;                        // whether a line is printed of each
 
 static void note_metadata(const struct look *look, uint64_t address)
 {
@@ -75,7 +76,7 @@ static uint64_t idle_bytes_of(const struct span_view *slab, const struct slab_sl
     return idle;
 }
 
-static void see_slab(struct look *look, const struct span_view *slab)
+static void see_slab(struct look *look, const struct span_view *slab, struct span_use *use)
 {
     static struct slab_slots slots;
     struct class_row *row =
@@ -84,28 +85,33 @@ static void see_slab(struct look *look, const struct span_view *slab)
         return;
     bool is_void = slab->size_class == look->library->heap.void_class; // has no memory
     uint64_t bytes = is_void ? 0 : slab->bytes;
-    uint64_t live = slots.counts[SLOT_IS_LIVE], live_bytes = is_void ? 0 : live * slots.size_bytes;
-    uint64_t resident;
+    use->size_bytes = is_void ? 0 : slots.size_bytes;
+    use->slots = slots.count;
+    use->live = slots.counts[SLOT_IS_LIVE];
+    use->live_bytes = use->live * use->size_bytes;
+    if (!count_resident(look->target, slab->start, bytes, &use->resident_bytes))
+        use->resident_bytes = 0;
     row->slabs++;
     row->kept += slab->owner == 0;
     row->bytes += bytes;
-    row->resident += count_resident(look->target, slab->start, bytes, &resident) ? resident : 0;
+    row->resident += use->resident_bytes;
     for (int i = 0; i < SLOT_STATES; i++)
         row->counts[i] += slots.counts[i];
     note_metadata(look, slab->links);
     if (slab->owner == 0)
         return;
-    if (live * 8 <= slots.count) {
+    if (use->live * 8 <= slots.count) {
         row->sparse_slabs++;
         row->sparse_bytes += bytes;
-        row->sparse_live += live;
+        row->sparse_live += use->live;
     }
-    row->idle_bytes += is_void ? 0 : idle_bytes_of(slab, &slots);
+    use->idle_bytes = is_void ? 0 : idle_bytes_of(slab, &slots);
+    row->idle_bytes += use->idle_bytes;
     struct heap_row *heap = heap_row_of(slab->heap);
     heap->slabs++;
     heap->bytes += bytes;
-    heap->live += live;
-    heap->live_bytes += live_bytes;
+    heap->live += use->live;
+    heap->live_bytes += use->live_bytes;
     heap->remote += slots.counts[SLOT_IS_REMOTE];
     heap->remote_bytes += slots.counts[SLOT_IS_REMOTE] * slots.size_bytes;
 }
@@ -124,7 +130,7 @@ static void see(struct look *look, const struct span_view *span, void *context)
 {
     (void)context;
     struct kind_row *row = &kinds[span->kind];
-    uint64_t resident = 0;
+    struct span_use use = {0};
     note_metadata(look, span->header);
     row->count++;
     row->bytes += span->bytes;
@@ -136,9 +142,11 @@ static void see(struct look *look, const struct span_view *span, void *context)
             row->log_bytes[log] += span->bytes;
         }
     if (span->kind == SPAN_IS_SLAB)
-        see_slab(look, span);
-    else if (count_resident(look->target, span->start, span->bytes, &resident))
-        row->resident += resident;
+        see_slab(look, span, &use);
+    else if (count_resident(look->target, span->start, span->bytes, &use.resident_bytes))
+        row->resident += use.resident_bytes;
+    if (each_span)
+        print_map_line(look, span, &use);
     if (span->kind != SPAN_IS_LARGE && span->kind != SPAN_IS_HUGE)
         return;
     note_largest(span);
@@ -239,24 +247,20 @@ static void print_heaps(struct look *look)
 
 static void print_kinds(struct look *look)
 {
-    static const char *const names[SPAN_KINDS] = {
-        [SPAN_IS_SLAB] = "slab",       [SPAN_IS_LARGE] = "large", [SPAN_IS_HUGE] = "huge",
-        [SPAN_IS_FREE] = "free",       [SPAN_IS_KEPT] = "kept",   [SPAN_IS_RUN] = "run",
-        [SPAN_IS_TRAPPED] = "trapped", [SPAN_IS_GUARDED] = "",
-    };
     for (int i = 0; i < SPAN_KINDS; i++) {
         if (i == SPAN_IS_SLAB || i == SPAN_IS_GUARDED)
             continue;
         printf("kind\tname=%s\tcount=%" PRIu64 "\tbytes=%" PRIu64 "\tdirty_bytes=%" PRIu64
                "\tlargest_bytes=%" PRIu64,
-               names[i], kinds[i].count, kinds[i].bytes, kinds[i].dirty_bytes, kinds[i].largest);
+               span_kind_name((enum span_kind)i), kinds[i].count, kinds[i].bytes,
+               kinds[i].dirty_bytes, kinds[i].largest);
         print_resident(look, kinds[i].resident);
         for (int log = 0; log < LOGS; log++)
             if (kinds[i].log_count[log] != 0)
                 printf("length\tname=%s\tfrom_bytes=%" PRIu64 "\tcount=%" PRIu64 "\tbytes=%" PRIu64
                        "\n",
-                       names[i], (uint64_t)1 << log, kinds[i].log_count[log],
-                       kinds[i].log_bytes[log]);
+                       span_kind_name((enum span_kind)i), (uint64_t)1 << log,
+                       kinds[i].log_count[log], kinds[i].log_bytes[log]);
     }
     for (size_t i = 0; i < largest_count; i++)
         printf("largest\taddress=%#" PRIx64 "\tbytes=%" PRIu64 "\n", largest[i].address,
@@ -335,8 +339,9 @@ static void print_system_calls(struct look *look)
     putchar('\n');
 }
 
-void census(struct look *look)
+void census(struct look *look, bool each)
 {
+    each_span = each;
     is_metadata = take_memory(NULL, look->target->mapping_count + 1);
     memset(is_metadata, 0, look->target->mapping_count + 1);
     walk_spans(look, see, NULL);

@@ -4,10 +4,11 @@
 // What stands where, each file using only those before it: memory.c reads by address, process.c and
 // core.c open the two kinds of targets, find.c finds the library and its description
 // (src/base/layout.h), walk.c goes through the page map and tells each span, slab.c the state of a
-// slab's slots, census.c counts, address.c and blocks.c answer for one block and for all, threads.c
-// reads the registers of threads, index.c finds the block of any address, marks.c marks what
-// pointers lead to, leaks.c reports the others, samples.c reads the profiler's records, pins.c
-// counts what live blocks pin, plan.c what a purge would give back, look_tool.c has the arguments.
+// slab's slots, map.c a line of a run of pages, census.c counts, address.c and blocks.c answer for
+// one block and for all, threads.c reads the registers of threads, index.c finds the block of any
+// address, marks.c marks what pointers lead to, leaks.c reports the others, samples.c reads the
+// profiler's records, pins.c counts what live blocks pin, plan.c what a purge would give back,
+// look_tool.c has the arguments.
 //
 // A target that runs changes while it is read. So every value is bounded before it is used, each
 // loop ends by a bound of its own, and what contradicts itself is counted (`torn`), not followed. A
@@ -261,9 +262,17 @@ void note_pins(struct look *look, const struct span_view *slab, const struct sla
                const struct slab_pages *pages);
 void print_pins(struct look *look);
 
+// map.c: what a run of pages holds, all 0 but of a slab.
+struct span_use {
+    uint64_t size_bytes, live, slots, live_bytes, idle_bytes, resident_bytes;
+};
+const char *span_kind_name(enum span_kind kind);
+void print_map_line(const struct look *look, const struct span_view *span,
+                    const struct span_use *use);
+
 // The commands.
 void print_target(struct look *look);
-void census(struct look *look);
+void census(struct look *look, bool each); // each: with a line for each run of pages
 void blocks(struct look *look);
 void address_report(struct look *look, uint64_t address);
 void leaks(struct look *look, bool hold, bool every);

@@ -73,7 +73,8 @@ static bool is_number(const char *text, uint64_t *value, int base)
 
 static noreturn void usage(void)
 {
-    fail("usage: cairn-look census|blocks|plan PID|CORE, cairn-look address PID|CORE ADDRESS, "
+    fail("usage: cairn-look census|map|blocks|plan PID|CORE, "
+         "cairn-look address PID|CORE ADDRESS, "
          "cairn-look leaks PID|CORE [hold] [every]");
 }
 
@@ -92,7 +93,8 @@ int main(int argc, char **argv)
     }
     if (of_leaks ? argc < 3 || argc != 3 + hold + every : argc != (of_address ? 4 : 3))
         usage();
-    if (!of_leaks && !of_address && strcmp(command, "census") != 0 &&
+    bool of_map = strcmp(command, "map") == 0;
+    if (!of_leaks && !of_address && !of_map && strcmp(command, "census") != 0 &&
         strcmp(command, "blocks") != 0 && strcmp(command, "plan") != 0)
         usage();
     if (of_address && !is_number(argv[3], &address, 0))
@@ -112,7 +114,7 @@ int main(int argc, char **argv)
     else if (strcmp(command, "plan") == 0)
         plan(&look);
     else
-        census(&look);
+        census(&look, of_map);
     if (fflush(stdout) != 0)
         fail("the output cannot be written: %s", strerror(errno));
     return 0;

@@ -1,7 +1,8 @@
 // A table that sorts by any column and shows what is searched for.
 //
 // columns: [{name, kind: 'text' | 'bytes' | 'number' | 'percent', show: value => text}]; rows:
-// arrays of values in the order of the columns; pick: what a chosen row does, if anything.
+// arrays of values in the order of the columns; most: so many at first; pick: what a chosen row
+// does, if anything.
 // Returns {show(rows), rows()}.
 function makeTable({parent, columns, rows, sort = 1, most = 500, pick = null, label = ''}) {
   const shows = {bytes, number, percent: value => (100 * value).toFixed(0) + ' %', text: String};
@@ -14,7 +15,8 @@ function makeTable({parent, columns, rows, sort = 1, most = 500, pick = null, la
     });
     return element('th', {scope: 'col', className: column.kind}, button);
   });
-  const rest = element('p');
+  const rest = element('button', {hidden: true});
+  rest.addEventListener('click', () => { most += 5000; draw(); });
   let up = columns[sort].kind === 'text', shown = [];
   const text = (row, place) => row[place] === null ? '' :
     (columns[place].show || shows[columns[place].kind])(row[place]);
@@ -44,7 +46,8 @@ function makeTable({parent, columns, rows, sort = 1, most = 500, pick = null, la
     body.replaceChildren(...shown.slice(0, most).map(line));
     heads.forEach((head, place) => head.setAttribute('aria-sort',
       place !== sort ? 'none' : up ? 'ascending' : 'descending'));
-    rest.textContent = shown.length > most ? 'and ' + number(shown.length - most) + ' more' : '';
+    rest.hidden = shown.length <= most;
+    rest.textContent = 'show ' + number(Math.min(5000, shown.length - most)) + ' more';
   }
   const table = element('table', {}, element('thead', {}, element('tr', {}, ...heads)), body);
   if (label) table.setAttribute('aria-label', label);

@@ -76,7 +76,7 @@ function makeTreemap({parent, root, value, children, name, text, hue, part, heig
       context.beginPath();
       context.rect(x, y, wide, high);
       context.clip();
-      const full = !box.inner && part(node) * high > high - 16;
+      const full = !box.inner && part(node) * high >= high - 3;
       context.fillStyle = full ? colour('held') : colour('text');
       context.fillText(name(node), x + 4, y + 9);
       const size = bytes(value(node)), room = context.measureText(name(node) + size).width + 16;
@@ -84,7 +84,7 @@ function makeTreemap({parent, root, value, children, name, text, hue, part, heig
         context.fillStyle = colour('soft');
         context.fillText(size, x + wide - context.measureText(size).width - 4, y + 9);
       } else if (!box.inner && high > 30) {
-        context.fillStyle = part(node) * high > high - 32 ? colour('held') : colour('text');
+        context.fillStyle = part(node) * high >= high - 17 ? colour('held') : colour('text');
         context.fillText(size, x + 4, y + 24);
       }
       context.restore();
