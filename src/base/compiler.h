@@ -98,6 +98,13 @@ enum { ADDRESS_BITS = 48 };
 enum { ADDRESS_BITS = 47 };
 #endif
 
+/* The machine, by its number in ELF files. */
+#if defined(__aarch64__)
+enum { ELF_MACHINE = 183 };
+#else
+enum { ELF_MACHINE = 62 };
+#endif
+
 /* Whether two shifts, the left one short, take a field out of a word faster than any instruction
  * that is there for it. */
 #if defined(__x86_64__)

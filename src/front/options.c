@@ -144,6 +144,20 @@ static bool parse_profile_file(struct options *options, struct text value)
     return true;
 }
 
+static bool parse_trace(struct options *options, struct text value)
+{
+    if (value.length == 0 || value.length >= TRACE_PATH_MAX || value.start[0] != '/')
+        return false;
+    options->trace = value.start;
+    options->trace_bytes = value.length;
+    return true;
+}
+
+static bool parse_trace_limit(struct options *options, struct text value)
+{
+    return parse_bytes(value, &options->trace_limit_bytes);
+}
+
 static bool parse_verbose(struct options *options, struct text value)
 {
     return parse_switch(value, &options->verbose);
@@ -182,6 +196,8 @@ static const struct {
     {"profile", parse_profile},
     {"profile_growth", parse_profile_growth},
     {"profile_file", parse_profile_file},
+    {"trace", parse_trace},
+    {"trace_limit", parse_trace_limit},
 };
 
 enum { QUOTED_BYTES = 64 };

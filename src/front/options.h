@@ -8,8 +8,10 @@
 enum {
     SAMPLE_DEFAULT_INTERVAL = 100000,
     PROFILE_DEFAULT_INTERVAL = 512 << 10,
-    PROFILE_FILE_MOST = 256
+    PROFILE_FILE_MOST = 256,
+    TRACE_PATH_MAX = 900
 };
+#define TRACE_DEFAULT_LIMIT ((size_t)4 << 30)
 
 struct options {
     struct page_limits pages;
@@ -18,6 +20,9 @@ struct options {
     size_t profile_growth_bytes; /* dumps each time that live bytes grew by so much; 0: never */
     const char *profile_file;    /* where dumps go, in the text that was parsed */
     size_t profile_file_bytes;   /* its length; 0: nowhere */
+    const char *trace;           /* where traces go, in the text that was parsed */
+    size_t trace_bytes;          /* its length; 0: nowhere */
+    size_t trace_limit_bytes;    /* of a trace; 0: none */
     bool soft_of_group;          /* the limits are those of the control group */
     bool hard_of_group;
     bool verbose; /* settings at the start and statistics at the end, on stderr */

@@ -13,6 +13,7 @@
 
 static struct options options = {
     .pages = PAGE_LIMITS_DEFAULT,
+    .trace_limit_bytes = TRACE_DEFAULT_LIMIT,
 }; /* const after the constructor */
 
 const char front_is_linked = 1;
@@ -36,6 +37,15 @@ static void start_profile(void)
         report("no memory for the profile, there is none");
 }
 
+static void start_trace(void)
+{
+    int error = options.trace_bytes == 0 ? 0
+                                         : trace_start(options.trace, options.trace_bytes,
+                                                       options.trace_limit_bytes);
+    if (error != 0)
+        report("no trace: error %d", -error);
+}
+
 __attribute__((constructor(101))) static void start(void)
 {
     if (&cairn_options != NULL && cairn_options != NULL)
@@ -52,6 +62,7 @@ __attribute__((constructor(101))) static void start(void)
     if (options.sample != 0 && sample_start(options.sample) != 0)
         report("no memory for guarded blocks, none is sampled");
     start_profile();
+    start_trace();
     if (options.goes_on)
         heap_go_on_after_wrong_frees();
     if (options.verbose) {
@@ -65,6 +76,7 @@ __attribute__((constructor(101))) static void start(void)
 __attribute__((destructor(101))) static void stop(void)
 {
     profile_dump_next("end");
+    trace_stop();
     if (!settings_are_verbose())
         return;
     char who[WHO_BYTES];

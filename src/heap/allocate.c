@@ -5,6 +5,7 @@
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/packed.h"
+#include "heap/tracing.h"
 
 #include <string.h>
 
@@ -112,7 +113,7 @@ static struct span *allocate_large(size_t size_bytes, size_t alignment_bytes)
     return span;
 }
 
-void *malloc_slow(size_t size_bytes)
+inline_always void *allocate_any(size_t size_bytes)
 {
     if (config_void_blocks && unlikely(size_bytes == 0)) {
         void *block = allocate_void(1);
@@ -136,6 +137,30 @@ void *malloc_slow(size_t size_bytes)
     return span ? span->base : NULL;
 }
 
+inline_always void *traced(void *block, size_t size_bytes, size_t alignment_bytes, bool zeroed)
+{
+    if (heap_is_traced() && block)
+        heap_trace_block(block, size_bytes, alignment_bytes, zeroed);
+    return block;
+}
+
+void *malloc_slow(size_t size_bytes)
+{
+    return traced(allocate_any(size_bytes), size_bytes, 1, false);
+}
+
+void *malloc_slow_untraced(size_t size_bytes) { return allocate_any(size_bytes); }
+
+static no_inline void *malloc_slow_zeroed(size_t size_bytes)
+{
+    return traced(allocate_any(size_bytes), size_bytes, 1, true);
+}
+
+static no_inline void *malloc_slow_at_16(size_t size_bytes)
+{
+    return traced(allocate_any(size_bytes), size_bytes, 16, false);
+}
+
 void heap_clear(void *block, size_t size_bytes)
 {
     struct span *span = page_map_find(block);
@@ -148,23 +173,23 @@ void heap_clear(void *block, size_t size_bytes)
 void *heap_allocate_zeroed(size_t size_bytes)
 {
     if (size_bytes <= MEDIUM_MOST) {
-        void *block = malloc_fast(size_bytes, malloc_slow);
+        void *block = malloc_fast(size_bytes, malloc_slow_zeroed);
         return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
     }
     struct span *span = allocate_large(size_bytes, PAGE_BYTES);
     if (span == NULL)
         return NULL;
     pages_clear(span, size_bytes);
-    return span->base;
+    return traced(span->base, size_bytes, 1, true);
 }
 
 /* Beyond the alignment of packed blocks, which are aligned to their size. */
 static void *allocate_at_16(size_t size_bytes)
 {
     size_t least = config_packed ? larger_of(size_bytes, PACKED_BYTES + 1) : size_bytes;
-    if (heap_is_watched() && least != size_bytes) /* the sampler has to know what was asked for */
-        return allocate_class(small_class(least), size_bytes, 16);
-    return malloc_fast(least, malloc_slow);
+    if (heap_is_watched() && least != size_bytes) /* who watches has to know what was asked for */
+        return traced(allocate_class(small_class(least), size_bytes, 16), size_bytes, 16, false);
+    return malloc_fast(least, malloc_slow_at_16);
 }
 
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
@@ -176,8 +201,12 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     if (void_block)
         return void_block;
     unsigned class = class_of_request(size_bytes, alignment_bytes);
-    if (class < CLASS_COUNT)
-        return allocate_class(class, size_bytes, alignment_bytes);
-    struct span *span = allocate_large(size_bytes, alignment_bytes);
-    return span ? span->base : NULL;
+    void *block = NULL;
+    if (class < CLASS_COUNT) {
+        block = allocate_class(class, size_bytes, alignment_bytes);
+    } else {
+        struct span *span = allocate_large(size_bytes, alignment_bytes);
+        block = span ? span->base : NULL;
+    }
+    return traced(block, size_bytes, alignment_bytes, false);
 }

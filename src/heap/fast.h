@@ -20,6 +20,7 @@
 
 void *
 malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
+void *malloc_slow_untraced(size_t size_bytes); /* likewise; no tracer hears of it */
 void free_slow(void *pointer,
                struct span *span);   /* another thread's block, a large one, or none of ours */
 void free_foreign(void *pointer);    /* misuse: no address of ours, dies */

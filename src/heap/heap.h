@@ -12,6 +12,7 @@
 #include "heap/fast.h"
 #include "heap/program_heap.h"
 #include "heap/sampling.h"
+#include "heap/tracing.h"
 
 void *heap_allocate_zeroed(size_t size_bytes);
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes); /* a power of two */

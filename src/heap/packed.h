@@ -51,7 +51,8 @@ bool packed_turn_on(struct heap *heap);
 /* Whoever chooses among blocks chooses among those of classes. */
 inline_always bool packed_is_off(void)
 {
-    return unlikely((load_acquire(&heap_watch) & (WATCH_GUARDED | WATCH_PROFILE)) != 0);
+    const uint32_t who = WATCH_GUARDED | WATCH_PROFILE | WATCH_TRACE;
+    return unlikely((load_acquire(&heap_watch) & who) != 0);
 }
 
 inline_always bool packed_serves(struct heap *heap)

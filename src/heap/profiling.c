@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/random.h"
+#include "heap/tracing.h"
 #include "os/os.h"
 
 #include <string.h>
@@ -267,7 +268,7 @@ void heap_profile_large(struct span *span, size_t asked_bytes)
     sample(span, span->base, asked_bytes, size_bytes);
 }
 
-void heap_profile_forget_slot(struct span *slab, unsigned slot)
+void heap_profile_leave_slot(struct span *slab, unsigned slot)
 {
     uint8_t link = LINK_PROFILED;
     const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
@@ -276,10 +277,24 @@ void heap_profile_forget_slot(struct span *slab, unsigned slot)
     (void)compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_LIVE);
 }
 
-void heap_profile_forget_span(struct span *span)
+void heap_profile_leave_span(struct span *span)
 {
     const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
     if (profiler)
         profiler->freed(span->base);
     span->until = 0;
+}
+
+void heap_profile_forget_slot(struct span *slab, unsigned slot)
+{
+    if (heap_is_traced())
+        heap_trace_free(slab_block(slab, slot));
+    heap_profile_leave_slot(slab, slot);
+}
+
+void heap_profile_forget_span(struct span *span)
+{
+    if (heap_is_traced())
+        heap_trace_free(span->base);
+    heap_profile_leave_span(span);
 }

@@ -46,6 +46,8 @@ enum {
     WATCH_GUARDED = 1,  /* a sampler is set: sampling.h */
     WATCH_PROFILE = 2,  /* the profiler is on */
     WATCH_PROFILED = 4, /* it was: heaps may have armed classes */
+    WATCH_TRACE = 8,    /* a tracer is set: tracing.h */
+    WATCH_TRACED = 16,  /* it was: heaps may have armed classes */
 };
 extern hidden_data uint32_t heap_watch; /* atomic: bits are set and cleared by any thread */
 
@@ -71,9 +73,13 @@ void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size
 /* A large block was made, or has another length now. Any thread. */
 void heap_profile_large(struct span *span, size_t asked_bytes);
 
-/* Reports the free of a sample and takes its mark away. Any thread that is about to free it. */
+/* Reports the free of a sample, or of a block that is traced, and takes its mark away. Any thread
+ * that is about to free it. */
 void heap_profile_forget_slot(struct span *slab, unsigned slot);
 void heap_profile_forget_span(struct span *span);
+/* The same where the tracer has heard of it: the block is about to be moved. */
+void heap_profile_leave_slot(struct span *slab, unsigned slot);
+void heap_profile_leave_span(struct span *span);
 
 /* What `until` of the current slab of a small class began with. */
 inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)

@@ -6,6 +6,7 @@
 #include "heap/large.h"
 #include "heap/packed.h"
 #include "heap/program_heap.h"
+#include "heap/tracing.h"
 #include "os/os.h"
 
 #include <string.h>
@@ -63,7 +64,7 @@ static void *move_large(struct span *old, size_t size_bytes)
 
 static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
 {
-    void *block = malloc_fast(moved_bytes(old_bytes, size_bytes), malloc_slow);
+    void *block = malloc_fast(moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
@@ -100,7 +101,7 @@ static void *resize_large(struct span *span, size_t size_bytes)
     return block;
 }
 
-static no_inline void *resize_slow(void *pointer, size_t size_bytes)
+static no_inline void *resize_any(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
     size_t old_bytes = usable_bytes(span, pointer); /* checks canaries, where there are any */
@@ -122,6 +123,26 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes)
                    : move(pointer, old_bytes, size_bytes);
 }
 
+static no_inline void *resize_traced(void *pointer, size_t size_bytes)
+{
+    struct span *span = checked_span(pointer, "realloc");
+    if (span_program(span) != NULL)
+        return resize_any(pointer, size_bytes);
+    if (span_is_slab(span) && slab_suits(span, size_bytes)) {
+        heap_trace_resized(pointer, size_bytes);
+        return resize_any(pointer, size_bytes);
+    }
+    heap_trace_resize_begin(pointer);
+    void *block = resize_any(pointer, size_bytes);
+    heap_trace_resize_end(pointer, block, size_bytes);
+    return block;
+}
+
+static no_inline void *resize_slow(void *pointer, size_t size_bytes)
+{
+    return heap_is_traced() ? resize_traced(pointer, size_bytes) : resize_any(pointer, size_bytes);
+}
+
 /* First a block in a slab of this thread's, checked as free_own does it. */
 void *heap_resize(void *pointer, size_t size_bytes)
 {
@@ -132,11 +153,12 @@ void *heap_resize(void *pointer, size_t size_bytes)
         return resize_slow(pointer, size_bytes);
     if (slab_suits(slab, size_bytes))
         return pointer;
+    if (heap_is_traced())
+        return resize_traced(pointer, size_bytes);
     return move(pointer, slab->size_bytes, size_bytes);
 }
 
-/* Where heap_resize would leave it, but for what it moves by page tables. */
-bool heap_resize_in_place(void *pointer, size_t size_bytes)
+static bool resize_in_place(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "resize");
     (void)usable_bytes(span, pointer); /* checks canaries, where there are any */
@@ -148,6 +170,15 @@ bool heap_resize_in_place(void *pointer, size_t size_bytes)
     if (config_canaries)
         harden_set_size(span, pointer, size_bytes);
     return true;
+}
+
+/* Where heap_resize would leave it, but for what it moves by page tables. */
+bool heap_resize_in_place(void *pointer, size_t size_bytes)
+{
+    bool stays = resize_in_place(pointer, size_bytes);
+    if (heap_is_traced() && stays && span_program(page_map_find(pointer)) == NULL)
+        heap_trace_resized(pointer, size_bytes);
+    return stays;
 }
 
 size_t heap_good_size(size_t size_bytes)
@@ -197,15 +228,20 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     if (resize_zeroed_in_place(span, pointer, old_bytes, size_bytes))
         return pointer;
     struct program_heap *program = span_program(span);
-    void *block =
-        program ? program_allocate(program, size_bytes, 1) : malloc_fast(size_bytes, malloc_slow);
+    void *block = program ? program_allocate(program, size_bytes, 1)
+                          : malloc_fast(size_bytes, malloc_slow_untraced);
     if (block == NULL)
         return NULL;
     size_t kept = smaller_of(old_bytes, size_bytes);
     memcpy(block, pointer, kept);
     memset((char *)block + kept, 0, size_bytes - kept);
     wipe(pointer, old_bytes);
+    bool is_traced = heap_is_traced() && program == NULL;
+    if (is_traced)
+        heap_trace_resize_begin(pointer);
     free_fast(pointer);
+    if (is_traced)
+        heap_trace_resize_end(pointer, block, size_bytes);
     return block;
 }
 

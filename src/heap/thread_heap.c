@@ -10,6 +10,7 @@
 #include "heap/profiling.h"
 #include "heap/program_heap.h"
 #include "heap/remote.h"
+#include "heap/tracing.h"
 
 #include <string.h>
 
@@ -33,7 +34,8 @@ const struct heap no_heap = {.current = {[0 ... CLASS_COUNT] = &empty_slab}};
 
 thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 
-static bool all_armed; /* written once, before there are threads */
+static bool all_armed;  /* written once, before there are threads */
+static bool all_traced; /* atomic: likewise, and taken back by any thread */
 
 /* Bins. */
 
@@ -45,7 +47,8 @@ enum { FIRST_SHOWN = config_void_blocks ? CANARY_BYTES + 1 : 0 };
 
 void heap_show_class(struct heap *heap, unsigned class)
 {
-    bool armed = all_armed || heap->sampling.armed == class + 1 || heap_profile_arms(heap, class);
+    bool armed = all_armed || load_relaxed(&all_traced) || heap->sampling.armed == class + 1 ||
+                 heap_profile_arms(heap, class);
     unsigned shown = armed ? (unsigned)CLASS_COUNT : class;
     size_t first = class != 0        ? (size_t)size_classes[class - 1].size_bytes + 1
                    : heap->packed.on ? (size_t)PACKED_BYTES + 1 /* packed_turn_on's stay */
@@ -81,13 +84,20 @@ void heap_set_up_classes(struct heap *heap)
     for (size_t size = 0; size <= SMALL_MAX; size++)
         heap->small_class[size] = (uint8_t)small_class(size);
     memset(heap->small_class, CLASS_COUNT, FIRST_SHOWN);
-    if (all_armed)
+    if (all_armed || load_relaxed(&all_traced))
         arm_all(heap);
 }
 
 void heap_arm_all(void)
 {
     all_armed = true;
+    if (thread_heap != &no_heap)
+        arm_all(thread_heap);
+}
+
+void heap_arm_traced(bool on)
+{
+    store_relaxed(&all_traced, on);
     if (thread_heap != &no_heap)
         arm_all(thread_heap);
 }
@@ -466,7 +476,7 @@ void heap_verify(struct heap *heap)
             spare += counted;
         }
         bool armed = heap->sampling.armed == class + 1 || heap_profile_arms(heap, class);
-        if (is_small(class) && !all_armed)
+        if (is_small(class) && !all_armed && !heap_is_traced())
             check_internal(heap->small_class[size_classes[class].size_bytes] ==
                            (armed ? (unsigned)CLASS_COUNT : class));
         struct span *prev = NULL;

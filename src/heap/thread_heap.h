@@ -177,6 +177,8 @@ void heap_enlist(struct heap *heap);
 /* All small classes for good, of this thread's heap and of heaps to come. Once, before there are
  * threads. */
 void heap_arm_all(void);
+/* The same for the tracer, which may end; other heaps follow by heap_show_class. */
+void heap_arm_traced(bool on);
 
 /* Gives back what this heap keeps without need. The holder's. */
 void heap_trim(struct heap *heap);

@@ -109,11 +109,18 @@ int64_t os_file_size(int file)
 
 /* A limit on the size of files would end the process by SIGXFSZ, also of a write within the file.
  */
-static bool is_beyond_limit(uint64_t size_bytes)
+int64_t os_file_size_limit(void)
 {
     struct rlimit limit;
     long result = kernel_call(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)&limit, 0, 0);
-    return !kernel_failed(result) && limit.rlim_cur != RLIM_INFINITY && size_bytes > limit.rlim_cur;
+    bool has = !kernel_failed(result) && limit.rlim_cur <= INT64_MAX;
+    return has ? (int64_t)limit.rlim_cur : -1;
+}
+
+static bool is_beyond_limit(uint64_t size_bytes)
+{
+    int64_t limit = os_file_size_limit();
+    return limit >= 0 && size_bytes > (uint64_t)limit;
 }
 
 /* One kernel call; may do less than it is asked for. */

@@ -40,6 +40,7 @@ int os_huge_pages(void *start, size_t size_bytes,
                   bool wanted);                /* transparent huge pages for this range */
 enum os_access { OS_NONE, OS_READ, OS_WRITE }; /* OS_WRITE: read and write */
 int os_protect(void *start, size_t size_bytes, enum os_access access);
+int os_wipe_in_children(void *start, size_t size_bytes); /* a fork's child reads zeros there */
 void os_name(void *start, size_t size_bytes,
              const char *name); /* shown in /proc/self/maps where supported */
 
@@ -58,6 +59,10 @@ extern hidden_data uint64_t os_calls[OS_CALL_KINDS]; /* atomic */
 /* The process and its surroundings. */
 void os_init(void);       /* page size and kernel facts; idempotent, any thread */
 uint64_t os_now_ms(void); /* monotonic, coarse */
+uint64_t os_now_ns(void); /* monotonic */
+uint64_t os_date_s(void); /* since 1970 */
+uint64_t os_ticks(void);  /* of the processor, the cheapest clock; other processors' differ */
+uint64_t os_ticks_in_us(unsigned microseconds); /* about so many */
 uint64_t os_entropy(void);
 bool os_is_secure(void); /* set-uid and kin: the environment is not to be trusted */
 const char *os_environment(const char *name);
@@ -149,6 +154,18 @@ int os_file_remove(const char *path);
 int os_directory_sync(const char *path); /* of the directory in which the file at `path` lies */
 /* Private pages of the file, in place of what is mapped there. */
 int os_file_map(int file, uint64_t offset, void *at, size_t size_bytes, enum os_access access);
+
+/* A file that is written as memory. Room on the disk is allotted first, which makes the file longer
+ * if need be and never shorter; then the part is mapped. Unmapped by os_unmap. */
+int os_file_allot(int file, uint64_t offset, size_t size_bytes);
+void *os_file_share(int file, uint64_t offset, size_t size_bytes); /* NULL: no memory, or refused */
+int64_t os_file_size_limit(void); /* of files that this process writes; -1: none */
+struct os_file_identity {
+    uint64_t device, number;
+};
+int os_file_identify(int file, struct os_file_identity *identity);
+int os_file_move_up(int file); /* to a high number, which programs seldom close */
+int os_file_in_memory(const char *name); /* one without a place */
 
 /* What the files are asked to do, for tests (debug builds): called before each kernel call that
  * changes a file, may shorten a write by *size_bytes or refuse the call with a negative errno. */

@@ -136,3 +136,9 @@ bool encode_stack(struct stack_encoder *encoder, uint32_t number, const uintptr_
     store_release(&encoder->chunk->used, encoder->used); /* pairs with who reads the file */
     return true;
 }
+
+void encode_text(struct trace_chunk *chunk, uint64_t first_order, uint32_t bytes)
+{
+    begin(chunk, TRACE_TEXT, 0, first_order, 0);
+    store_release(&chunk->used, (uint32_t)sizeof *chunk + bytes); /* as above */
+}

@@ -42,6 +42,9 @@ void encode_thread(struct trace_encoder *encoder, uint32_t number, uint32_t kern
 void encode_time(struct trace_encoder *encoder, uint64_t now_ns); /* not before the last one */
 void encode_event(struct trace_encoder *encoder, const struct trace_record *record);
 
+/* So many bytes of text stand behind the chunk's structure. */
+void encode_text(struct trace_chunk *chunk, uint64_t first_order, uint32_t bytes);
+
 /* Of a chunk of stacks. All fields: who holds it. */
 struct stack_encoder {
     struct trace_chunk *chunk; /* NULL: none */

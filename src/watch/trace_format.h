@@ -144,9 +144,10 @@ enum trace_manner {
  * A chunk of text has lines, of which a reader ignores those that it does not know:
  *
  *   library VERSION
- *   program FILE
- *   map STACK START END OFFSET BUILD-ID FILE    numbers but STACK hexadecimal: executable mapping,
- *                                               for stacks from number STACK on
+ *   program NAME
+ *   maps STACK                            the lines that follow hold for stacks from this number
+ *                                         on, in place of those before
+ *   map START END OFFSET BUILD-ID FILE    an executable mapping, numbers hexadecimal
  */
 
 #endif

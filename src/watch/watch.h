@@ -29,6 +29,11 @@ void profile_read(struct profile_figures *figures);
  * writes one. Any thread, signal handlers too. */
 int profile_dump(const char *path, const char *reason);
 
+/* The tracer, see trace.c: to files PATH.PROCESS.NUMBER, each of at most so many bytes, 0: any.
+ * Once, before there are threads. 0 or a negative errno. */
+int trace_start(const char *path, size_t length_bytes, uint64_t limit_bytes);
+void trace_stop(void); /* at the process's end: what comes after is not recorded */
+
 /* Where dumps go by themselves: PATH.PROCESS.NUMBER, never over a file that is there, and not more
  * than a few. Says no more than once that one failed. 0, or -EBUSY while another thread dumps. */
 int profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes);

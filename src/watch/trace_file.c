@@ -1,0 +1,195 @@
+/* The file of a trace: see trace_file.h. */
+#include "watch/trace_file.h"
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/os.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    ORDER_BITS = 40, /* of `begun`; the chunks' number is above */
+    NUMBERS_MOST = 10000,
+    OWN_BYTES = 32, /* of a path: .PROCESS.NUMBER */
+    TIME_STEP_US = 10,
+};
+
+struct trace_file trace_file = {.descriptor = -1};
+
+bool trace_file_place(const char *path, size_t length_bytes, uint64_t limit_bytes)
+{
+    if (length_bytes + OWN_BYTES > sizeof trace_file.path)
+        return false;
+    memcpy(trace_file.path, path, length_bytes);
+    trace_file.path_bytes = length_bytes;
+    trace_file.limit_bytes = limit_bytes;
+    return true;
+}
+
+/* A page that a fork's child sees zero. */
+static uint32_t *make_state(void)
+{
+    uint32_t *state = os_map(os_page_size());
+    if (state && os_wipe_in_children(state, os_page_size()) != 0) {
+        (void)os_unmap(state, os_page_size());
+        state = NULL;
+    }
+    return state;
+}
+
+void trace_file_set_state(uint32_t state)
+{
+    store_release(trace_file.state, state); /* pairs with trace_file_state */
+}
+
+static int open_new(uint32_t *number)
+{
+    char *own = trace_file.path + trace_file.path_bytes;
+    int file = -EEXIST;
+    for (*number = 1; *number <= NUMBERS_MOST; ++*number) {
+        (void)format_text(own, OWN_BYTES, ".%u.%u", trace_file.process, *number);
+        file = os_file_open(trace_file.path, OS_FILE_NEW);
+        if (file != -EEXIST)
+            break;
+    }
+    return file;
+}
+
+static void fill_header(struct trace_header *header, uint32_t number, uint32_t parent,
+                        uint64_t fork_order)
+{
+    header->version = TRACE_VERSION;
+    header->chunk_bytes = TRACE_CHUNK_BYTES;
+    header->process = trace_file.process;
+    header->number = number;
+    header->parent = parent;
+    header->machine = ELF_MACHINE;
+    header->fork_order = fork_order;
+    header->start_ns = os_now_ns();
+    header->start_date_s = os_date_s();
+    header->limit_bytes = trace_file.limit_bytes;
+    header->time_step_ns = 1000 * TIME_STEP_US;
+    header->flags = TRACE_FREE_STACKS;
+    memcpy(header->magic, TRACE_MAGIC, sizeof header->magic);
+}
+
+int trace_file_begin(uint32_t parent, uint64_t fork_order)
+{
+    if (trace_file.state == NULL && (trace_file.state = make_state()) == NULL)
+        return -ENOMEM;
+    trace_file.process = os_process_id();
+    store_relaxed(&trace_file.order.value, (uint64_t)0);
+    store_relaxed(&trace_file.begun, (uint64_t)0);
+    store_relaxed(&trace_file.ends, 0u);
+    uint32_t number;
+    int file = open_new(&number);
+    if (file < 0)
+        return file;
+    file = os_file_move_up(file);
+    struct os_file_identity identity;
+    int error = os_file_identify(file, &identity);
+    if (error == 0)
+        error = os_file_allot(file, 0, TRACE_HEADER_BYTES);
+    void *header = error == 0 ? os_file_share(file, 0, TRACE_HEADER_BYTES) : NULL;
+    if (header == NULL) {
+        os_file_close(file);
+        return error != 0 ? error : -ENOMEM;
+    }
+    trace_file.device = identity.device;
+    trace_file.number = identity.number;
+    trace_file.header = header;
+    store_relaxed(&trace_file.descriptor, file);
+    fill_header(header, number, parent, fork_order);
+    return 0;
+}
+
+static bool is_the_file(int file)
+{
+    struct os_file_identity identity;
+    return file >= 0 && os_file_identify(file, &identity) == 0 &&
+           identity.device == trace_file.device && identity.number == trace_file.number;
+}
+
+/* The program may have closed it, and may have a file of its own under the number. What was opened
+ * again is not closed when two threads do it at once. */
+static int find_file(void)
+{
+    int file = load_relaxed(&trace_file.descriptor);
+    if (likely(is_the_file(file)))
+        return file;
+    file = os_file_open(trace_file.path, OS_FILE_WRITE);
+    if (!is_the_file(file)) {
+        os_file_close(file < 0 ? -1 : file);
+        return file < 0 ? file : -ENOENT;
+    }
+    file = os_file_move_up(file);
+    store_relaxed(&trace_file.descriptor, file);
+    return file;
+}
+
+/* Its number and the least order of its events; false: the limit does not allow one more. */
+static bool begin_chunk(uint64_t *number, uint64_t *first_order)
+{
+    uint64_t seen = load_relaxed(&trace_file.begun);
+    uint64_t mask = ((uint64_t)1 << ORDER_BITS) - 1;
+    uint64_t bound;
+    do {
+        *number = seen >> ORDER_BITS;
+        uint64_t end = TRACE_HEADER_BYTES + (*number + 1) * TRACE_CHUNK_BYTES;
+        if (trace_file.limit_bytes != 0 && end > trace_file.limit_bytes)
+            return false;
+        bound = larger_of(load_relaxed(&trace_file.order.value), seen & mask);
+    } while (!compare_swap_acq_rel(&trace_file.begun, &seen,
+                                   (*number + 1) << ORDER_BITS | bound));
+    *first_order = bound;
+    return bound < mask && *number < ((uint64_t)1 << (64 - ORDER_BITS)) - 2;
+}
+
+static void show_count(uint64_t count)
+{
+    uint64_t *chunks = &trace_file.header->chunks;
+    uint64_t seen = load_relaxed(chunks);
+    while (seen < count && !compare_swap_acq_rel(chunks, &seen, count))
+        pause_processor();
+}
+
+struct trace_chunk *trace_file_chunk(uint64_t *first_order)
+{
+    uint64_t number;
+    if (!begin_chunk(&number, first_order)) {
+        trace_file_end(TRACE_CUT, TRACE_LIMIT);
+        return NULL;
+    }
+    uint64_t offset = TRACE_HEADER_BYTES + number * TRACE_CHUNK_BYTES;
+    int file = find_file();
+    if (file < 0 || os_file_allot(file, offset, TRACE_CHUNK_BYTES) != 0) {
+        trace_file_end(TRACE_CUT, TRACE_DISK);
+        return NULL;
+    }
+    void *chunk = os_file_share(file, offset, TRACE_CHUNK_BYTES);
+    if (chunk == NULL)
+        trace_file_end(TRACE_CUT, TRACE_MEMORY);
+    else
+        show_count(number + 1);
+    return chunk;
+}
+
+void trace_file_unmap(struct trace_chunk *chunk)
+{
+    if (chunk)
+        (void)os_unmap(chunk, TRACE_CHUNK_BYTES);
+}
+
+void trace_file_end(uint32_t state, uint32_t reason)
+{
+    uint32_t none = 0;
+    if (!compare_swap_acq_rel(&trace_file.ends, &none, 1u))
+        return;
+    trace_file_set_state(TRACE_FILE_OFF);
+    struct trace_header *header = trace_file.header;
+    header->reason = reason;
+    header->end_ns = os_now_ns();
+    header->end_order = load_relaxed(&trace_file.order.value);
+    store_release(&header->state, state); /* pairs with who reads the file */
+}

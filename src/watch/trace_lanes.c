@@ -1,0 +1,108 @@
+/* The lanes of a trace: see trace_lanes.h. */
+#include "watch/trace_lanes.h"
+
+#include "base/atomic.h"
+#include "os/os.h"
+#include "watch/trace_file.h"
+
+#include <string.h>
+
+enum { STEP_US = 9 };
+
+struct lane {
+    uint32_t held; /* atomic: 1 while somebody has it */
+    uint64_t ticks; /* these: who holds it; when the time was last said */
+    struct trace_encoder encoder;
+} cache_aligned;
+
+static struct lane lanes[TRACE_LANES];
+static uint32_t threads;    /* atomic: numbers that were given */
+static uint32_t generation; /* counts forks; written while there is one thread */
+static uint64_t step_ticks; /* atomic: 0 before it is known */
+
+/* This thread's. */
+static thread_local_word uint32_t own_number;     /* 0: none yet */
+static thread_local_word uint32_t own_id;         /* the kernel's */
+static thread_local_word uint32_t own_generation; /* of the process that the two are of */
+static thread_local_word uint32_t own_lane;
+
+static no_inline void number_thread(void)
+{
+    own_generation = generation;
+    own_id = os_thread_id();
+    own_number = fetch_add_relaxed(&threads, 1u) + 1;
+    own_lane = (own_number - 1) % TRACE_LANES;
+    if (load_relaxed(&step_ticks) == 0)
+        store_relaxed(&step_ticks, os_ticks_in_us(STEP_US));
+}
+
+static bool try_hold(struct lane *lane)
+{
+    uint32_t free = 0;
+    return load_relaxed(&lane->held) == 0 &&
+           compare_swap_acq_rel(&lane->held, &free, 1u); /* pairs with let_go */
+}
+
+static struct lane *hold_lane(void)
+{
+    uint32_t number = own_lane;
+    while (unlikely(!try_hold(&lanes[number]))) {
+        number = (number + 1) % TRACE_LANES;
+        pause_processor();
+    }
+    own_lane = number;
+    return &lanes[number];
+}
+
+static void let_go(struct lane *lane) { store_release(&lane->held, 0u); } /* pairs with try_hold */
+
+static no_inline bool begin_chunk(struct lane *lane)
+{
+    trace_file_unmap(lane->encoder.chunk);
+    lane->encoder.chunk = NULL;
+    uint64_t first_order;
+    struct trace_chunk *chunk = trace_file_chunk(&first_order);
+    if (chunk == NULL)
+        return false;
+    encode_begin(&lane->encoder, chunk, (uint32_t)(lane - lanes), first_order, os_now_ns());
+    lane->ticks = os_ticks();
+    return true;
+}
+
+static no_inline void say_time(struct lane *lane, uint64_t ticks)
+{
+    uint64_t now = os_now_ns();
+    if (now > lane->encoder.time_ns)
+        encode_time(&lane->encoder, now);
+    lane->ticks = ticks;
+}
+
+bool trace_lanes_write(struct trace_record *record)
+{
+    if (unlikely(own_number == 0 || own_generation != generation))
+        number_thread();
+    struct lane *lane = hold_lane();
+    bool on = trace_file_state() == TRACE_FILE_ON &&
+              (likely(encode_has_room(&lane->encoder)) || begin_chunk(lane));
+    if (likely(on)) {
+        if (unlikely(lane->encoder.thread != own_number))
+            encode_thread(&lane->encoder, own_number, own_id);
+        uint64_t ticks = os_ticks();
+        if (ticks - lane->ticks > load_relaxed(&step_ticks))
+            say_time(lane, ticks);
+        record->order = trace_file_order();
+        encode_event(&lane->encoder, record);
+    }
+    let_go(lane);
+    return on;
+}
+
+void trace_lanes_forget(void)
+{
+    generation++;
+    for (unsigned i = 0; i < TRACE_LANES; i++) {
+        trace_file_unmap(lanes[i].encoder.chunk);
+        lanes[i].encoder.chunk = NULL;
+        store_relaxed(&lanes[i].held, 0u);
+    }
+}

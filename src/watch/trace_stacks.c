@@ -1,0 +1,165 @@
+/* The stacks of a trace: see trace_stacks.h. */
+#include "watch/trace_stacks.h"
+
+#include "base/atomic.h"
+#include "os/os.h"
+#include "watch/trace_encode.h"
+#include "watch/trace_file.h"
+#include "watch/trace_modules.h"
+
+#include <errno.h>
+
+enum { TABLE_SHIFT = 17, TABLE_COUNT = 1 << TABLE_SHIFT, SET = 8, STACK_LANES = 4 };
+enum { HASH_FREE, HASH_BUSY }; /* other values are hashes */
+
+struct entry {
+    uint64_t hash;   /* atomic: see trace_stacks.h */
+    uint64_t number; /* atomic: likewise */
+};
+
+static struct entry *table; /* const after trace_stacks_make */
+static uint32_t count;      /* atomic */
+static struct stack_lane {
+    uint32_t held; /* atomic: 1 while somebody has it */
+    struct stack_encoder encoder;
+} lanes[STACK_LANES];
+
+static thread_local_word bool inside; /* the unwinder may allocate after all */
+
+int trace_stacks_make(void)
+{
+    if (table == NULL)
+        table = os_map(TABLE_COUNT * sizeof *table);
+    return table ? 0 : -ENOMEM;
+}
+
+void trace_stacks_forget(void)
+{
+    (void)os_purge(table, TABLE_COUNT * sizeof *table);
+    store_relaxed(&count, 0u);
+    for (unsigned i = 0; i < STACK_LANES; i++) {
+        trace_file_unmap(lanes[i].encoder.chunk);
+        lanes[i].encoder.chunk = NULL;
+        store_relaxed(&lanes[i].held, 0u);
+    }
+}
+
+uint32_t trace_stacks_count(void) { return load_relaxed(&count); }
+
+static uint64_t hash_of(const uintptr_t *frames, unsigned depth)
+{
+    uint64_t hash = depth;
+    for (unsigned i = 0; i < depth; i++) {
+        hash = (hash ^ frames[i]) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+    }
+    return hash > HASH_BUSY ? hash : hash + 2;
+}
+
+static struct entry *set_of(uint64_t hash)
+{
+    return &table[(hash >> (64 - TABLE_SHIFT)) & ~(uint64_t)(SET - 1)];
+}
+
+/* 0: it has none. */
+static uint32_t find(uint64_t hash)
+{
+    struct entry *set = set_of(hash);
+    for (unsigned i = 0; i < SET; i++) {
+        uint64_t seen = load_acquire(&set[i].hash); /* pairs with keep */
+        if (seen == hash) {
+            uint64_t number = load_acquire(&set[i].number); /* before the second look */
+            return load_relaxed(&set[i].hash) == hash ? (uint32_t)number : 0;
+        }
+        if (seen == HASH_FREE)
+            return 0;
+    }
+    return 0;
+}
+
+static void keep(uint64_t hash, uint32_t number)
+{
+    struct entry *set = set_of(hash);
+    struct entry *entry = &set[0];
+    for (unsigned i = 0; i < SET; i++)
+        if (load_relaxed(&set[i].hash) == HASH_FREE) {
+            entry = &set[i];
+            break;
+        }
+    uint64_t seen = load_relaxed(&entry->hash);
+    if (seen == HASH_BUSY || !compare_swap_acq_rel(&entry->hash, &seen, (uint64_t)HASH_BUSY))
+        return; /* it will be written again when it comes again */
+    store_release(&entry->number, (uint64_t)number); /* not before BUSY is seen */
+    store_release(&entry->hash, hash);               /* pairs with find */
+}
+
+static struct stack_lane *hold_lane(void)
+{
+    for (unsigned i = 0;; i = (i + 1) % STACK_LANES) {
+        uint32_t free = 0;
+        if (load_relaxed(&lanes[i].held) == 0 &&
+            compare_swap_acq_rel(&lanes[i].held, &free, 1u)) /* pairs with let_go */
+            return &lanes[i];
+        pause_processor();
+    }
+}
+
+static void let_go(struct stack_lane *lane)
+{
+    store_release(&lane->held, 0u); /* pairs with hold_lane */
+}
+
+static bool write(struct stack_lane *lane, uint32_t number, const uintptr_t *frames,
+                  unsigned depth, bool cut)
+{
+    if (trace_file_state() != TRACE_FILE_ON)
+        return false;
+    if (encode_stack(&lane->encoder, number, frames, depth, cut))
+        return true;
+    trace_file_unmap(lane->encoder.chunk);
+    lane->encoder.chunk = NULL;
+    uint64_t first_order;
+    struct trace_chunk *chunk = trace_file_chunk(&first_order);
+    if (chunk == NULL)
+        return false;
+    encode_stacks_begin(&lane->encoder, chunk, (uint32_t)(lane - lanes), first_order);
+    return encode_stack(&lane->encoder, number, frames, depth, cut);
+}
+
+static no_inline uint32_t add(uint64_t hash, const uintptr_t *frames, unsigned depth, bool cut)
+{
+    trace_modules_see(frames, depth);
+    struct stack_lane *lane = hold_lane();
+    uint32_t number = find(hash); /* another thread may have added it */
+    if (number == 0) {
+        number = fetch_add_relaxed(&count, 1u) + 1;
+        if (!write(lane, number, frames, depth, cut))
+            number = 0;
+        else
+            keep(hash, number);
+    }
+    let_go(lane);
+    return number;
+}
+
+uint32_t trace_stacks_number(const uintptr_t *frames, unsigned depth, bool cut)
+{
+    if (depth == 0)
+        return 0;
+    uint64_t hash = hash_of(frames, depth);
+    uint32_t number = find(hash);
+    return likely(number != 0) ? number : add(hash, frames, depth, cut);
+}
+
+uint32_t trace_stacks_find(void)
+{
+    if (unlikely(inside))
+        return 0;
+    inside = true;
+    uintptr_t frames[TRACE_DEPTH + 1];
+    unsigned depth = os_stack(frames, TRACE_DEPTH + 1, 0);
+    bool cut = depth > TRACE_DEPTH;
+    uint32_t number = trace_stacks_number(frames, cut ? (unsigned)TRACE_DEPTH : depth, cut);
+    inside = false;
+    return number;
+}
