@@ -20,13 +20,13 @@ struct options {
     size_t profile_growth_bytes; /* dumps each time that live bytes grew by so much; 0: never */
     const char *profile_file;    /* where dumps go, in the text that was parsed */
     size_t profile_file_bytes;   /* its length; 0: nowhere */
-    const char *trace;           /* where traces go, in the text that was parsed */
-    size_t trace_bytes;          /* its length; 0: nowhere */
-    size_t trace_limit_bytes;    /* of a trace; 0: none */
     bool soft_of_group;          /* the limits are those of the control group */
     bool hard_of_group;
     bool verbose; /* settings at the start and statistics at the end, on stderr */
     bool goes_on; /* after a wrong free, which is refused */
+    const char *trace;        /* where traces go, in the text that was parsed */
+    size_t trace_bytes;       /* its length; 0: nowhere */
+    size_t trace_limit_bytes; /* of a trace; 0: none */
 };
 
 /* Applies one text; each key or value that is not understood gives one warning line and changes

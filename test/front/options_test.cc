@@ -24,12 +24,14 @@ struct Parsed {
 
 constexpr char kEveryKey[] =
     "decay_ms:250,dirty_cap:32M,soft_limit:2G,hard_limit:3G,huge_pages:on,sample:4321,verbose:1,"
-    "profile:64K,profile_growth:100M,profile_file:/tmp/a.heap";
+    "profile:64K,profile_growth:100M,profile_file:/tmp/a.heap,"
+    "trace:/tmp/a.trace,trace_limit:5G";
 
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
 {
-    Parsed parsed = {{{77, 78, 79, 73, false}, 76, 75, 74, nullptr, 0, false, false, false, false},
+    Parsed parsed = {{{77, 78, 79, 73, false}, 76, 75, 74, nullptr, 0, false, false, false, false,
+                      nullptr, 0, 72},
                      ""};
     const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
     memcpy(copy.get(), text.c_str(), text.size() + 1);
@@ -48,7 +50,8 @@ bool is_unchanged(const struct options &options)
            !options.soft_of_group && !options.hard_of_group && !options.pages.huge_pages &&
            options.sample == 76 && options.profile_bytes == 75 &&
            options.profile_growth_bytes == 74 && options.profile_file_bytes == 0 &&
-           !options.verbose && !options.goes_on;
+           !options.verbose && !options.goes_on && options.trace_bytes == 0 &&
+           options.trace_limit_bytes == 72;
 }
 
 TEST(Options, EveryKeyHasItsField)
@@ -65,6 +68,8 @@ TEST(Options, EveryKeyHasItsField)
     EXPECT_EQ(parsed.options.profile_bytes, 65536u);
     EXPECT_EQ(parsed.options.profile_growth_bytes, 100 * kMiB);
     EXPECT_EQ(parsed.options.profile_file_bytes, strlen("/tmp/a.heap"));
+    EXPECT_EQ(std::string(parsed.options.trace, parsed.options.trace_bytes), "/tmp/a.trace");
+    EXPECT_EQ(parsed.options.trace_limit_bytes, 5120 * kMiB);
 }
 
 TEST(Options, NothingIsFine)
@@ -207,6 +212,10 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("profile_growth:on"),
                                     std::string("profile_file:"),
                                     std::string("profile_file:relative"),
+                                    std::string("trace:"),
+                                    std::string("trace:relative"),
+                                    std::string("trace_limit:much"),
+                                    "trace:/" + std::string(1000, 'k'),
                                     "profile_file:/" + std::string(300, 'k'),
                                     std::string("report_file:relative"),
                                     std::string("report_file:/no/such/folder/file"),
