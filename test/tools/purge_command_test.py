@@ -83,12 +83,12 @@ class ForecastTest(unittest.TestCase):
                              max(value["forecast_bytes"] // 50, 1 << 20))
         self.assertGreater(done["before_bytes"] - done["after_bytes"], least_mib << 20)
         gives = {row["name"]: row["bytes"] for row in value["gives"]}
-        for name in names:
-            self.assertGreater(gives[name], 0, name)
+        for name in names:  # hardened builds give large blocks mappings of their own
+            self.assertGreater(sum(gives[each] for each in name.split("|")), 0, name)
         return value
 
     def test_idle_threads(self):
-        value = self.check("idle", 8, "kept_slabs", "kept_blocks")
+        value = self.check("idle", 8, "kept_slabs", "kept_blocks|trapped")
         keeping = [row for row in value["heaps"] if row["kept_bytes"] > 1 << 20]
         self.assertEqual(len(keeping), 6)
 
@@ -97,7 +97,7 @@ class ForecastTest(unittest.TestCase):
         self.assertGreater(value["pins"]["pinned_bytes"], 2 << 20)
 
     def test_large_blocks(self):
-        self.check("large", 8, "free_runs")
+        self.check("large", 8, "free_runs|trapped")
 
     def test_threads_that_ended(self):
         self.check("ended", 8)
