@@ -41,11 +41,8 @@ static void add(uint32_t thread, uint8_t operation, uint64_t address, uint64_t s
     now_ns += 100;
     if (order % 64 == 0)
         encode_time(&encoder, now_ns);
-    struct trace_record record = {.order = order++,
-                                  .address = address,
-                                  .size = size,
-                                  .stack = stack,
-                                  .operation = operation};
+    struct trace_record record = {
+        .order = order++, .address = address, .size = size, .stack = stack, .operation = operation};
     encode_event(&encoder, &record);
 }
 

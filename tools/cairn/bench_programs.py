@@ -10,6 +10,7 @@ import time
 from cairn import bench_files, measure
 from cairn.bench_rows import (PEAK_RSS, CommandUnit, Figure, MicroUnit, Row, RunFailed, Unit,
                               WorkloadUnit, process_figures)
+from cairn.bench_traces import trace_units
 from cairn.errors import UserError
 
 SERVER_START_S = 20
@@ -158,4 +159,4 @@ def program_units():
 
 
 def all_units():
-    return [*workload_units(), *program_units(), micro_unit()]
+    return [*workload_units(), *program_units(), *trace_units(), micro_unit()]

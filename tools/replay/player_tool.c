@@ -1,7 +1,8 @@
 // cairn-replay: plays a replay program once on the malloc that the process has, and prints what it
 // cost.
 //
-//   cairn-replay [--empty] [--touch pages|zeroed|first|nothing] [--samples N] PROGRAM
+//   cairn-replay [--empty] [--touch pages|zeroed|first|nothing] [--samples N] [--output FILE]
+//                PROGRAM
 //
 // --empty plays it without an allocator: what the player itself costs. Output is one line of
 // key=value words, and one for each sample: window, time in ns, resident bytes.
@@ -9,9 +10,12 @@
 
 #include "sites.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const touches[] = {
     [TOUCH_PAGES] = "pages",
@@ -30,6 +34,15 @@ static bool parse_touch(const char *text, struct player_options *options)
     return false;
 }
 
+// To the file instead of the standard output.
+static void send_output(const char *path)
+{
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (file < 0 || dup2(file, STDOUT_FILENO) < 0)
+        player_fail("--output %s: %s", path, strerror(errno));
+    close(file);
+}
+
 static bool parse_arguments(int argc, char **argv, struct player_options *options)
 {
     int at = 1;
@@ -40,6 +53,8 @@ static bool parse_arguments(int argc, char **argv, struct player_options *option
             at++;
         else if (strcmp(argv[at], "--samples") == 0)
             options->samples = (uint32_t)strtoul(argv[++at], NULL, 10);
+        else if (strcmp(argv[at], "--output") == 0)
+            send_output(argv[++at]);
         else
             return false;
     }
@@ -73,7 +88,7 @@ int main(int argc, char **argv)
     struct player_result result;
     if (!parse_arguments(argc, argv, &options)) {
         fputs("usage: cairn-replay [--empty] [--touch pages|zeroed|first|nothing] [--samples N] "
-              "PROGRAM\n",
+              "[--output FILE] PROGRAM\n",
               stderr);
         return 2;
     }
