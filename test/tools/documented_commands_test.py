@@ -19,7 +19,8 @@ from doc_blocks import FENCE, blocks, pages  # pylint: disable=wrong-import-posi
 PAGES = {"run": "RUN.md", "bench": "BENCHMARKS.md", "inspect": "SEEING.md", "stats": "SEEING.md",
          "persist": "PERSIST-COMMAND.md", "matrix": "SECURITY.md",
          "leaks": "LEAKS.md", "purge": "PURGING.md", "profile": "PROFILING.md",
-         "export": "FLEET.md", "replay": "REPLAYING.md"}
+         "export": "FLEET.md", "replay": "REPLAYING.md",
+         "advise": "ADVICE.md"}
 # What a group does with a word that is none of its commands.
 OTHERWISE = {"profile": "show"}
 COMMAND = re.compile(r"(?:^(?:\$ )?|[;|&(] *|/)cairn ((?!cairn)[a-z-][^|;&)]*)")

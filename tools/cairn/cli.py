@@ -6,8 +6,8 @@ import traceback
 
 import typer
 
-from cairn import (VERSION, bench_command, export_command, inspect_command, leaks_command,
-                   matrix_command, persist_command, profile_command, purge_command,
+from cairn import (VERSION, advise_command, bench_command, export_command, inspect_command,
+                   leaks_command, matrix_command, persist_command, profile_command, purge_command,
                    replay_command, run_command, stats_command)
 from cairn.console import note, out
 from cairn.errors import UserError, listen_to_signals, os_sentence
@@ -33,6 +33,7 @@ def _options(
 
 
 app.command(context_settings={"allow_interspersed_args": False})(run_command.run)
+app.command(context_settings={"allow_interspersed_args": False})(advise_command.advise)
 app.command()(bench_command.bench)
 app.command()(matrix_command.matrix)
 app.command()(inspect_command.inspect)

@@ -67,6 +67,12 @@ def replay_program(name):
     return pathlib.Path(override) / name if override else _find(name)
 
 
+def advise_program():
+    """The path of cairn-advise; CAIRN_ADVISE in the environment overrides it."""
+    override = os.environ.get("CAIRN_ADVISE")
+    return pathlib.Path(override) if override else _find("cairn-advise")
+
+
 def probe_library():
     """The path of the library that tells which malloc serves a process."""
     beside = measure_program().parent / "libcairn-probe.so"

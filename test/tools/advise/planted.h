@@ -1,0 +1,64 @@
+// What the planted programs share. Each has a site whose name begins with `planted`, which one
+// verdict of `cairn advise` is right for, and sites that look like one and are not: `decoy`. The
+// program's argument is another input: another seed and other sizes.
+#ifndef CAIRN_TEST_PLANTED_H
+#define CAIRN_TEST_PLANTED_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SITE __attribute__((noinline, noclone))
+
+static uint64_t random_state = 88172645463325252U;
+static unsigned input = 1;
+static uint64_t checksum;
+
+static inline uint32_t random_below(uint32_t limit) // xorshift64, G. Marsaglia 2003
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 20) % limit);
+}
+
+// An allocation whose site stays: neither a tail call nor elided.
+static inline __attribute__((always_inline)) void *xmalloc(size_t size)
+{
+    char *block = malloc(size);
+    if (block == NULL)
+        abort();
+    __asm__ volatile("" : "+r"(block) : : "memory");
+    memset(block, (int)(size & 127), size);
+    return block;
+}
+
+// The program's own work on a block.
+static inline void use(const void *block, size_t size)
+{
+    const unsigned char *byte = block;
+    for (size_t i = 0; i < size; i++)
+        checksum = checksum * 31 + byte[i];
+}
+
+static inline void give(void *block)
+{
+    __asm__ volatile("" : "+r"(block) : : "memory");
+    free(block);
+}
+
+static inline void begin(int count, char **words)
+{
+    if (count > 1)
+        input = (unsigned)atoi(words[1]);
+    random_state += input * 7919U;
+}
+
+static inline int finish(void)
+{
+    __asm__ volatile("" : : "r"(checksum) : "memory");
+    return 0;
+}
+
+#endif

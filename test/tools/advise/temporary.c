@@ -1,0 +1,47 @@
+// Temporary: a buffer that ends where it was made, at every call. decoy_result() is as small and as
+// often, but its caller keeps it; decoy_large() ends at once and is seldom.
+#include "planted.h"
+
+enum { RESULTS = 3000 };
+
+static void *results[RESULTS];
+
+SITE static unsigned planted_buffer(unsigned number)
+{
+    size_t size = 64 + random_below(100 * input);
+    char *buffer = xmalloc(size);
+    snprintf(buffer, size, "%u", number);
+    unsigned length = (unsigned)strlen(buffer);
+    give(buffer);
+    return length;
+}
+
+SITE static void *decoy_result(void)
+{
+    return xmalloc(50 + random_below(80));
+}
+
+SITE static void decoy_large(void)
+{
+    void *block = xmalloc(5000);
+    use(block, 100);
+    give(block);
+}
+
+int main(int count, char **words)
+{
+    begin(count, words);
+    for (unsigned i = 0; i < 60000; i++) {
+        checksum += planted_buffer(i);
+        unsigned number = random_below(RESULTS);
+        if (i % 2 == 0) {
+            give(results[number]);
+            results[number] = decoy_result();
+        }
+        if (i % 2000 == 0)
+            decoy_large();
+    }
+    for (unsigned i = 0; i < RESULTS; i++)
+        give(results[i]);
+    return finish();
+}

@@ -1,0 +1,242 @@
+"""A change in C and in C++ for each verdict; a test compiles them all."""
+
+SNIPPETS = {
+    "scope": ("""#include <cairn/scope.h>
+
+void handle(const char *name)
+{
+    t_scope;                        // all that is taken from it ends with this block
+    char *copy = t_strdup(name);    // instead of strdup and free; t_alloc(n) for malloc(n)
+    work_on(copy);
+}
+""", """#include <cairn/cairn.hpp>
+
+void handle(const char *name)
+{
+    cairn::scope scope;             // all that is taken from it ends with this block
+    std::vector<char, cairn::allocator<char>> copy(name, name + std::strlen(name) + 1,
+                                                   scope.allocator());
+    work_on(copy.data());
+}
+"""),
+    "temporary": ("""void handle(const char *name)
+{
+    char small[LARGEST];            // on the program's own stack: no malloc, no free
+    size_t size = strlen(name) + 1;
+    char *buffer = size <= sizeof small ? small : malloc(size);
+    if (buffer == NULL)
+        return;
+    memcpy(buffer, name, size);
+    work_on(buffer);
+    if (buffer != small)
+        free(buffer);
+}
+""", """#include <memory_resource>
+#include <string>
+
+void handle(const char *name)
+{
+    char small[LARGEST];            // on the program's own stack: new is only called beyond it
+    std::pmr::monotonic_buffer_resource memory(small, sizeof small);
+    std::pmr::string buffer(name, &memory);
+    work_on(buffer.data());
+}
+"""),
+    "FIFO": ("""#include <cairn/fifo.h>
+
+static cairn_fifo *messages;        // one thread's: = cairn_fifo_new(NULL), at its start
+
+struct item *make_item(void)        // instead of malloc
+{
+    return cairn_fifo_alloc(messages, sizeof(struct item), _Alignof(struct item));
+}
+
+void end_item(struct item *item)    // instead of free
+{
+    cairn_fifo_free(messages, item);
+}
+""", """#include <cairn/cairn.hpp>
+
+static cairn::fifo_ptr messages;    // one thread's: = cairn::make_fifo(), at its start
+
+item *make_item()                   // instead of new
+{
+    void *place = cairn_fifo_alloc(messages.get(), sizeof(item), alignof(item));
+    return place ? ::new (place) item() : nullptr;
+}
+
+void end_item(item *object)         // instead of delete
+{
+    object->~item();
+    cairn_fifo_free(messages.get(), object);
+}
+"""),
+    "ring frame": ("""#include <cairn/ring.h>
+
+static cairn_ring *ring;            // one thread's: = cairn_ring_new(NULL), at its start
+
+bool handle(void)
+{
+    cairn_frame frame = cairn_ring_open(ring);
+    if (frame.chunk == NULL)
+        return false;
+    struct item *item = cairn_ring_alloc(ring, sizeof *item, _Alignof(struct item));
+    // … all else of the request, from the same frame …
+    cairn_ring_seal(ring);
+    if (item != NULL)
+        work_on(item);
+    cairn_ring_release(frame);      // instead of a free for each; later, and in any thread
+    return item != NULL;
+}
+""", """#include <cairn/cairn.hpp>
+
+static cairn::ring_ptr ring;        // one thread's: = cairn::make_ring(), at its start
+
+void handle()
+{
+    cairn::ring_frame frame(ring.get());
+    item *object = frame.make<item>();
+    // … all else of the request, from the same frame …
+    cairn::ring_hold hold = frame.seal();
+    work_on(object);
+}                                   // the last hold, in any thread, ends all of it
+"""),
+    "reserve": ("""struct list *grown(struct list *list, size_t wanted)
+{
+    if (wanted <= list->room)
+        return list;
+    size_t room = list->room ? 2 * list->room : ROOM;   // at once what most of them reach
+    if (room < wanted)
+        room = wanted;
+    int *values = realloc(list->values, room * sizeof *values);
+    if (values == NULL)
+        return NULL;
+    list->values = values;
+    list->room = room;
+    return list;
+}
+""", """#include <vector>
+
+std::vector<int> read_all()
+{
+    std::vector<int> values;
+    values.reserve(ROOM);           // at once what most of them reach
+    return values;
+}
+"""),
+    "pins pages": ("""#include <cairn/heaps.h>
+
+static cairn_heap *records;         // = cairn_heap_new(NULL), at the start
+
+struct item *make_item(void)        // what stays lies among what stays
+{
+    return cairn_heap_alloc(records, sizeof(struct item));
+}
+
+void end_item(struct item *item)
+{
+    cairn_heap_free(records, item);
+}
+""", """#include <cairn/cairn.hpp>
+
+static cairn::heap records;         // what stays lies among what stays
+
+cairn::heap::pointer<item> make_item()
+{
+    return records.make_unique<item>();
+}
+"""),
+    "leak": ("""// Nothing frees these blocks. Find who is the last to use one; `cairn leaks PID`
+// says which are unreachable.
+void end_item(struct item *item)
+{
+    free(item->name);
+    free(item);
+}
+""", """#include <memory>
+
+std::unique_ptr<item> make_item()   // an owner that ends it; nothing does so now
+{
+    return std::make_unique<item>();
+}
+"""),
+    "rounding": ("""#include <cairn/pool.h>
+
+CAIRN_POOL(item, struct item);      // objects lie gapless; or make the structure a little smaller
+
+static cairn_pool *items;           // = item_pool_new(NULL), at the start
+
+struct item *make_item(void)
+{
+    return item_pool_get(items);
+}
+
+void end_item(struct item *item)
+{
+    item_pool_put(items, item);
+}
+""", """#include <cairn/cairn.hpp>
+
+static cairn::typed_pool<item> items;   // objects lie gapless; or make the class a little smaller
+
+cairn::typed_pool<item>::pointer make_item()
+{
+    return items.make_unique();
+}
+"""),
+    "hand-over": ("""#include <cairn/fifo.h>
+
+static cairn_fifo *jobs;            // of the thread that makes them
+
+bool start(void)
+{
+    const cairn_fifo_options options = {.any_thread_free = true};
+    jobs = cairn_fifo_new(&options);
+    return jobs != NULL;
+}
+
+struct item *make_item(void)
+{
+    return cairn_fifo_alloc(jobs, sizeof(struct item), _Alignof(struct item));
+}
+
+void end_item(struct item *item)    // in any thread
+{
+    cairn_fifo_free(jobs, item);
+}
+""", """#include <cairn/cairn.hpp>
+
+static cairn::fifo_ptr jobs;        // of the thread that makes them
+
+void start()
+{
+    cairn_fifo_options options = {};
+    options.any_thread_free = true;
+    jobs = cairn::make_fifo(options);
+}
+
+item *make_item()
+{
+    void *place = cairn_fifo_alloc(jobs.get(), sizeof(item), alignof(item));
+    return place ? ::new (place) item() : nullptr;
+}
+
+void end_item(item *object)         // in any thread
+{
+    object->~item();
+    cairn_fifo_free(jobs.get(), object);
+}
+"""),
+}
+SNIPPETS["pool"] = SNIPPETS["rounding"]
+
+
+def snippet(kind, numbers):
+    """(C, C++) for a verdict, with its numbers."""
+    words = {"LARGEST": numbers.get("most_bytes", 256), "ROOM": numbers.get("room_bytes", 64)}
+    texts = []
+    for text in SNIPPETS[kind]:
+        for word, value in words.items():
+            text = text.replace(word, str(value))
+        texts.append(text)
+    return tuple(texts)

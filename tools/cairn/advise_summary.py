@@ -1,0 +1,97 @@
+"""The sums of a trace's sites, from cairn-advise, and the names of the sites."""
+
+import dataclasses
+import json
+import os
+import subprocess
+from typing import List
+
+from cairn import files
+from cairn.errors import UserError
+from cairn.profile_file import Map
+from cairn.profile_symbols import Symbols
+
+ADVISE_VERSION = 1
+# Functions that allocate for whoever calls them: the place to change is their caller's.
+HELPERS = ("operator new", "std::", "__gnu_cxx::", "void* std::", "cairn::")
+HELPER_NAMES = {"malloc", "calloc", "realloc", "reallocarray", "strdup", "strndup", "xmalloc",
+                "xcalloc", "xrealloc", "xstrdup"}
+
+
+@dataclasses.dataclass
+class _Stack:
+    frames: tuple
+
+
+@dataclasses.dataclass
+class _Mapped:
+    """What Symbols takes of a profile."""
+
+    sites: List
+    maps: List
+
+    def map_of(self, address):
+        # Of several that hold an address the last one counts.
+        return next((each for each in reversed(self.maps) if each.start <= address < each.end),
+                    None)
+
+
+def _maps(text):
+    found = []
+    for line in text.splitlines():
+        words = line.split(" ", 5)
+        if words[0] == "map" and len(words) == 6:
+            start, end, offset = (int(word, 16) for word in words[1:4])
+            found.append(Map(start, end, offset, "" if words[4] == "-" else words[4], words[5]))
+    return found
+
+
+class Summary:
+    """What cairn-advise says of a trace."""
+
+    def __init__(self, data, folders=()):
+        self.data = data
+        stacks = {int(number): tuple(frames) for number, frames in data["frames"].items()}
+        mapped = _Mapped([_Stack(frames) for frames in stacks.values()], _maps(data["text"]))
+        self._symbols = Symbols(mapped, folders)
+        self._stacks = stacks
+
+    @property
+    def remarks(self):
+        """What a reader has to know of the figures."""
+        said = list(self._symbols.remarks)
+        if self.data["state"] == 2:
+            said.append("the trace was cut before the program's end: what lives at its end may "
+                        "have been freed later")
+        if self.data["untracked"]:
+            said.append(f"{self.data['untracked']} blocks were not followed: more were live than "
+                        "are kept")
+        if not self.data["has_free_stacks"]:
+            said.append("the trace has no stacks of frees: no scope is looked for")
+        return said
+
+    def frames(self, site):
+        """All frames of a site, innermost first."""
+        return self._symbols.stack(self._stacks.get(site["stack"], ()))
+
+    def place(self, site):
+        """The frame to change: the innermost one that does not allocate for others."""
+        frames = self.frames(site)
+        for frame in frames:
+            if frame.function not in HELPER_NAMES and not frame.function.startswith(HELPERS):
+                return frame
+        return frames[0]
+
+
+def read(trace, folders=()):
+    """The Summary of a trace's file."""
+    command = [str(files.advise_program()), str(trace)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip()
+        raise UserError(words if words else f"{os.path.basename(command[0])} ended by signal "
+                        f"{-done.returncode}")
+    data = json.loads(done.stdout.decode(errors="surrogateescape"))
+    if data["version"] != ADVISE_VERSION:
+        raise UserError(f"{command[0]} is of another version of Cairn")
+    return Summary(data, folders)
