@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "front/out_of_memory.h"
 #include "os/os.h"
+#include "watch/watch.h"
 
 #include <errno.h>
 
@@ -21,11 +22,21 @@ static cold void *no_memory(void)
     return NULL;
 }
 
+/* Here nothing is half done: what is called may allocate. */
+static cold void restart_background(void)
+{
+    int error = errno;
+    background_restart();
+    errno = error;
+}
+
 void *entry_malloc_slow(size_t size_bytes)
 {
     void *block = malloc_slow(size_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
         block = malloc_slow(size_bytes);
+    if (unlikely(load_relaxed(&background_is_owed)))
+        restart_background();
     return likely(block != NULL) ? block : no_memory();
 }
 

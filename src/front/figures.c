@@ -80,6 +80,8 @@ void figures_read(struct figures *figures)
         .pinned_bytes = heap->slab_bytes - smaller_of(heap->slab_bytes, in_slabs),
         .decays = pages.intervals,
         .decay_age_ms = os_now_ms() - pages.interval_start_ms,
+        .background = background_runs(),
+        .background_rounds = background_rounds(),
         .pressure = pages.pressed,
         .pressure_spells = around.pressure_spells,
     };

@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "os/os.h"
+#include "watch/watch.h"
 
 #include <string.h>
 
@@ -135,13 +136,36 @@ static bool parse_profile_growth(struct options *options, struct text value)
     return parse_bytes(value, &options->profile_growth_bytes);
 }
 
+/* An absolute path that has less than `most` bytes. */
+static bool parse_path(struct text value, size_t most, const char **path, size_t *length)
+{
+    if (value.length == 0 || value.length >= most || value.start[0] != '/')
+        return false;
+    *path = value.start;
+    *length = value.length;
+    return true;
+}
+
 static bool parse_profile_file(struct options *options, struct text value)
 {
-    if (value.length == 0 || value.length >= PROFILE_FILE_MOST || value.start[0] != '/')
-        return false;
-    options->profile_file = value.start;
-    options->profile_file_bytes = value.length;
-    return true;
+    return parse_path(value, PROFILE_FILE_MOST, &options->profile_file,
+                      &options->profile_file_bytes);
+}
+
+static bool parse_background(struct options *options, struct text value)
+{
+    return parse_switch(value, &options->background);
+}
+
+static bool parse_control(struct options *options, struct text value)
+{
+    return parse_path(value, CONTROL_PATH_MOST + 1, &options->control, &options->control_bytes);
+}
+
+static bool parse_watch_root(struct options *options, struct text value)
+{
+    return parse_path(value, SURROUNDINGS_ROOT_MOST, &options->watch_root,
+                      &options->watch_root_bytes);
 }
 
 static bool parse_trace(struct options *options, struct text value)
@@ -198,6 +222,9 @@ static const struct {
     {"profile_file", parse_profile_file},
     {"trace", parse_trace},
     {"trace_limit", parse_trace_limit},
+    {"background", parse_background},
+    {"control", parse_control},
+    {"watch_root", parse_watch_root},
 };
 
 enum { QUOTED_BYTES = 64 };

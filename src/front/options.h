@@ -22,6 +22,11 @@ struct options {
     size_t profile_file_bytes;   /* its length; 0: nowhere */
     bool soft_of_group;          /* the limits are those of the control group */
     bool hard_of_group;
+    bool background;        /* the background thread runs */
+    const char *control;    /* path of the control socket, in the text that was parsed */
+    size_t control_bytes;   /* its length; 0: none */
+    const char *watch_root; /* stands before the paths of the control group's files */
+    size_t watch_root_bytes;
     bool verbose; /* settings at the start and statistics at the end, on stderr */
     bool goes_on; /* after a wrong free, which is refused */
     const char *trace;        /* where traces go, in the text that was parsed */

@@ -116,6 +116,21 @@ static size_t show_on_error(char *text, size_t capacity)
     return format_text(text, capacity, "%s", now.goes_on ? "report" : "abort");
 }
 
+static size_t show_background(char *text, size_t capacity)
+{
+    return show_switch(text, capacity, background_runs());
+}
+
+static size_t show_control(char *text, size_t capacity)
+{
+    return show_text(text, capacity, now.control, now.control_bytes);
+}
+
+static size_t show_watch_root(char *text, size_t capacity)
+{
+    return show_text(text, capacity, now.watch_root, now.watch_root_bytes);
+}
+
 /* What changes: 0 or a negative errno. The limits that follow the control group set themselves. */
 
 static int change_pages(struct options *wanted)
@@ -153,6 +168,14 @@ static int change_dumps(struct options *wanted)
     return error;
 }
 
+static int change_background(struct options *wanted)
+{
+    if (wanted->background)
+        return background_start();
+    background_stop();
+    return 0;
+}
+
 static int change_nothing(struct options *wanted)
 {
     (void)wanted;
@@ -171,10 +194,13 @@ static const struct setting {
     {"profile", show_profile, change_profile},
     {"profile_file", show_profile_file, change_dumps},
     {"profile_growth", show_profile_growth, change_dumps},
+    {"background", show_background, change_background},
     {"verbose", show_verbose, change_nothing},
     {"huge_pages", show_huge_pages, NULL},
     {"sample", show_sample, NULL},
     {"on_error", show_on_error, NULL},
+    {"control", show_control, NULL},
+    {"watch_root", show_watch_root, NULL},
 };
 
 const char *settings_name(size_t index, bool *writable)

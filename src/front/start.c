@@ -3,6 +3,7 @@
  * the built-in limits. A program that asks for none pays for none of it.
  */
 #include "base/check.h"
+#include "cairn/control.h"
 #include "cairn/heap.h"
 #include "front/entry.h"
 #include "front/options.h"
@@ -39,11 +40,20 @@ static void start_profile(void)
 
 static void start_trace(void)
 {
-    int error = options.trace_bytes == 0 ? 0
-                                         : trace_start(options.trace, options.trace_bytes,
-                                                       options.trace_limit_bytes);
+    int error = options.trace_bytes == 0
+                    ? 0
+                    : trace_start(options.trace, options.trace_bytes, options.trace_limit_bytes);
     if (error != 0)
         report("no trace: error %d", -error);
+}
+
+static void start_background(void)
+{
+    if (options.control_bytes != 0)
+        (void)control_configure(options.control, options.control_bytes, cairn_control);
+    int error = options.background || options.control_bytes != 0 ? background_start() : 0;
+    if (error != 0)
+        report("no background thread: error %d", -error);
 }
 
 __attribute__((constructor(101))) static void start(void)
@@ -54,6 +64,8 @@ __attribute__((constructor(101))) static void start(void)
     if (environment)
         options_parse(&options, environment, "CAIRN_OPTIONS");
     pages_configure(&options.pages); /* the heap starts when the first block is asked for */
+    if (options.watch_root_bytes != 0)
+        (void)surroundings_root(options.watch_root, options.watch_root_bytes);
     if (options.soft_of_group)
         surroundings_follow_soft(true);
     if (options.hard_of_group)
@@ -63,6 +75,7 @@ __attribute__((constructor(101))) static void start(void)
         report("no memory for guarded blocks, none is sampled");
     start_profile();
     start_trace();
+    start_background();
     if (options.goes_on)
         heap_go_on_after_wrong_frees();
     if (options.verbose) {
@@ -77,6 +90,7 @@ __attribute__((destructor(101))) static void stop(void)
 {
     profile_dump_next("end");
     trace_stop();
+    control_remove();
     if (!settings_are_verbose())
         return;
     char who[WHO_BYTES];

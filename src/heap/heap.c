@@ -48,6 +48,12 @@ void heap_idle(void)
     heaps_tick();
 }
 
+bool heap_tend(bool sweeps, uint64_t since_ms)
+{
+    heaps_tick();
+    return sweeps && !pages_are_huge() && sweep_idle(since_ms);
+}
+
 bool heap_release(size_t keep_bytes)
 {
     if (thread_heap != &no_heap)

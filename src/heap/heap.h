@@ -39,6 +39,9 @@ size_t heap_usable_size(const void *pointer); /* not NULL */
 void heap_free_sized(void *pointer, size_t size_bytes,
                      size_t alignment_bytes); /* as asked for when allocated */
 bool heap_release(size_t keep_bytes);         /* gives free memory back; true when some went */
+/* For a thread that calls now and then: what is due by age, and with `sweeps` what owners that did
+ * not come by since then keep in their slabs. Returns whether no owner came by. */
+bool heap_tend(bool sweeps, uint64_t since_ms);
 
 struct heap_stats {
     struct page_stats pages;

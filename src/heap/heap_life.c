@@ -118,7 +118,7 @@ void heaps_tick(void)
 {
     pages_tick(age_all);
     struct heap *own = thread_heap;
-    if (own != &no_heap && own->swept_ms != pages_interval_ms())
+    if (own != &no_heap && load_relaxed(&own->swept_ms) != pages_interval_ms())
         sweep_heap(own);
 }
 

@@ -123,7 +123,7 @@ static void sweep_bin(struct heap *heap, struct bin *bin)
 
 void sweep_heap(struct heap *heap)
 {
-    heap->swept_ms = pages_interval_ms();
+    store_relaxed(&heap->swept_ms, pages_interval_ms());
     heap->sweep_pages = heap->slab_pages + larger_of(SWEEP_LEAST_PAGES, heap->slab_pages / 8);
     if (pages_are_huge())
         return;
@@ -212,6 +212,37 @@ static bool sweep_visit(struct span *span, char *start, void *context)
     if (slab_end_purge(span))
         (void)remote_post(slab_heap(span), span);
     return true;
+}
+
+struct idle {
+    uint64_t since_ms;
+    bool all;
+};
+
+static void look_idle(struct heap *heap, void *context)
+{
+    struct idle *idle = context;
+    if (heap->program == NULL && load_relaxed(&heap->swept_ms) >= idle->since_ms)
+        idle->all = false;
+}
+
+static bool sweep_idle_visit(struct span *span, char *start, void *context)
+{
+    const struct idle *idle = context;
+    struct heap *heap = (struct heap *)(load_acquire(&span->owner) & OWNER_HEAP_MASK);
+    bool any = false;
+    /* Heaps are never unmapped, so a stale owner is read in vain at worst. */
+    if (heap == NULL || heap->program != NULL || load_relaxed(&heap->swept_ms) >= idle->since_ms)
+        return true;
+    return sweep_visit(span, start, &any);
+}
+
+bool sweep_idle(uint64_t since_ms)
+{
+    struct idle idle = {since_ms, true};
+    heaps_each(look_idle, &idle);
+    pages_each_slab(sweep_idle_visit, &idle);
+    return idle.all;
 }
 
 bool sweep_all(void)

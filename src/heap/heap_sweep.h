@@ -13,6 +13,11 @@ void sweep_heap(struct heap *heap);
  * for a decay interval. Once an interval, any thread. */
 void sweep_others(void);
 
+/* All slabs that are aside, of heaps whose owners took no slow path since then, whatever can be
+ * given back of them. Returns whether all owners were so. Any thread; cost: a look at every slab.
+ */
+bool sweep_idle(uint64_t since_ms);
+
 /* All heaps, whatever can be given back now; whether there was any. Any thread. */
 bool sweep_all(void);
 

@@ -88,8 +88,9 @@ struct heap {
     uint64_t settled_ms;  /* holder: the decay interval in which it did, see thread_heap.c */
     size_t slab_pages;    /* holder: of its slabs, but packed ones */
     size_t sweep_pages;   /* holder: so many, and they are swept: see heap_sweep.h */
-    uint64_t swept_ms;    /* holder: the decay interval in which they were swept last */
-    uint32_t drained;     /* who ticks: `drains` of then */
+    uint64_t
+        swept_ms;     /* holder, read by others: the decay interval in which they were swept last */
+    uint32_t drained; /* who ticks: `drains` of then */
     struct sampling sampling;
     struct profiling *profiling; /* holder: NULL before it is profiled */
     uint64_t random;             /* holder: of base/random.h, hardened builds only */

@@ -34,7 +34,7 @@ int os_purge(void *start, size_t size_bytes); /* gives the memory back; zero whe
 int os_trap(void *start,
             size_t size_bytes); /* of a mapping: gives the memory back; any access faults */
 size_t os_resident(void *start, size_t size_bytes); /* bytes in memory; swapped ones do not count */
-bool os_is_mapped(void *start, size_t size_bytes); /* all of it, whatever its permissions */
+bool os_is_mapped(void *start, size_t size_bytes);  /* all of it, whatever its permissions */
 int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes,
                   bool wanted);                /* transparent huge pages for this range */
@@ -63,6 +63,8 @@ uint64_t os_now_ns(void); /* monotonic */
 uint64_t os_date_s(void); /* since 1970 */
 uint64_t os_ticks(void);  /* of the processor, the cheapest clock; other processors' differ */
 uint64_t os_ticks_in_us(unsigned microseconds); /* about so many */
+uint64_t os_now_us(void);                       /* monotonic, fine */
+uint64_t os_others_ran_us(void);                /* processor time of the process's other threads */
 uint64_t os_entropy(void);
 bool os_is_secure(void); /* set-uid and kin: the environment is not to be trusted */
 const char *os_environment(const char *name);
@@ -88,6 +90,12 @@ typedef void os_thread_end(void *value);
 int os_thread_end_register(os_thread_end *handler); /* once a process; 0 or a negative errno */
 int os_thread_end_arm(void *value); /* this thread's end calls the handler with `value` */
 int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
+/* A thread that nobody joins, with every signal blocked, and this name for tools. libc allocates
+ * for it. 0 or a negative errno. */
+int os_thread_start(void (*body)(void), const char *name);
+/* Whether a thread may be made within malloc's slow path: not where the linker's lock is not to be
+ * had twice. */
+bool os_may_start_within_malloc(void);
 
 /* Memory faults (SIGSEGV) and stacks. */
 enum os_fault_kind { OS_FAULT_READ, OS_FAULT_WRITE, OS_FAULT_UNKNOWN };
@@ -164,8 +172,27 @@ struct os_file_identity {
     uint64_t device, number;
 };
 int os_file_identify(int file, struct os_file_identity *identity);
-int os_file_move_up(int file); /* to a high number, which programs seldom close */
+int os_file_move_up(int file);           /* to a high number, which programs seldom close */
 int os_file_in_memory(const char *name); /* one without a place */
+
+/* Unix sockets, streams that never block: a descriptor, a number of bytes, 0 at the peer's end, or
+ * a negative errno. Closed by os_file_close. */
+enum { OS_SOCKET_PATH_MOST = 100, OS_SOCKET_WAITING = 16 };
+/* A file of mode 0600. What nobody serves any more is replaced; -EADDRINUSE: somebody does. */
+int os_socket_listen(const char *path);
+int os_socket_accept(int listener); /* -EPERM: of another user, who is not root; -EAGAIN: none */
+int os_socket_receive(int socket, void *to, size_t capacity_bytes); /* -EAGAIN: nothing there */
+int os_socket_send(int socket, const void *from, size_t size_bytes);
+int os_event_make(void); /* a descriptor that can be read once it was set */
+void os_event_set(int event);
+void os_event_clear(int event);
+enum { OS_WAIT_MOST = 16 };
+struct os_wait {
+    int file;
+    bool reads, writes; /* waits for these */
+    bool ready;         /* or it failed: the call on it will say */
+};
+void os_wait_for(struct os_wait *entries, unsigned count, unsigned timeout_ms);
 
 /* What the files are asked to do, for tests (debug builds): called before each kernel call that
  * changes a file, may shorten a write by *size_bytes or refuse the call with a negative errno. */

@@ -135,6 +135,23 @@ uint64_t os_now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+uint64_t os_now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint64_t os_others_ran_us(void)
+{
+    struct timespec own;
+    struct timespec all;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own); /* before: never more than all */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+    return (uint64_t)(all.tv_sec - own.tv_sec) * 1000000 +
+           (uint64_t)((all.tv_nsec - own.tv_nsec) / 1000);
+}
+
 uint64_t os_entropy(void)
 {
     uint64_t value = 0;

@@ -3,6 +3,8 @@
 #define CAIRN_WATCH_WATCH_H
 
 #include "base/compiler.h"
+#include "watch/background.h"
+#include "watch/control_socket.h"
 #include "watch/surroundings.h"
 
 /* Guards one block in about `interval`, not 0, between inaccessible pages: see guarded_slots.h.

@@ -24,14 +24,31 @@ struct Parsed {
 
 constexpr char kEveryKey[] =
     "decay_ms:250,dirty_cap:32M,soft_limit:2G,hard_limit:3G,huge_pages:on,sample:4321,verbose:1,"
+    "background:on,control:/tmp/a.%p,watch_root:/host,"
     "profile:64K,profile_growth:100M,profile_file:/tmp/a.heap,"
     "trace:/tmp/a.trace,trace_limit:5G";
 
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
 {
-    Parsed parsed = {{{77, 78, 79, 73, false}, 76, 75, 74, nullptr, 0, false, false, false, false,
-                      nullptr, 0, 72},
+    Parsed parsed = {{{77, 78, 79, 73, false},
+                      76,
+                      75,
+                      74,
+                      nullptr,
+                      0,
+                      false,
+                      false,
+                      false,
+                      nullptr,
+                      0,
+                      nullptr,
+                      0,
+                      false,
+                      false,
+                      nullptr,
+                      0,
+                      72},
                      ""};
     const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
     memcpy(copy.get(), text.c_str(), text.size() + 1);
@@ -47,6 +64,7 @@ bool is_unchanged(const struct options &options)
 {
     return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
            options.pages.soft_limit_bytes == 79 && options.pages.hard_limit_bytes == 73 &&
+           !options.background && options.control_bytes == 0 && options.watch_root_bytes == 0 &&
            !options.soft_of_group && !options.hard_of_group && !options.pages.huge_pages &&
            options.sample == 76 && options.profile_bytes == 75 &&
            options.profile_growth_bytes == 74 && options.profile_file_bytes == 0 &&
@@ -62,6 +80,9 @@ TEST(Options, EveryKeyHasItsField)
     EXPECT_EQ(parsed.options.pages.dirty_cap_bytes, 32 * kMiB);
     EXPECT_EQ(parsed.options.pages.soft_limit_bytes, 2048 * kMiB);
     EXPECT_EQ(parsed.options.pages.hard_limit_bytes, 3072 * kMiB);
+    EXPECT_TRUE(parsed.options.background);
+    EXPECT_EQ(parsed.options.control_bytes, strlen("/tmp/a.%p"));
+    EXPECT_EQ(parsed.options.watch_root_bytes, strlen("/host"));
     EXPECT_TRUE(parsed.options.pages.huge_pages);
     EXPECT_EQ(parsed.options.sample, 4321u);
     EXPECT_TRUE(parsed.options.verbose);
@@ -190,7 +211,7 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("dirty_cap:8589934592G"),
                                     std::string("soft_limit:cgroups"),
                                     std::string("soft_limit:"),
-                                    std::string("hard_limit:none"),
+                                    "watch_root:/" + std::string(128, 'k'),
                                     std::string("sample:"),
                                     std::string("sample:-1"),
                                     std::string("sample:4294967296"),
@@ -209,7 +230,7 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("profile:"),
                                     std::string("profile:often"),
                                     std::string("profile_growth:"),
-                                    std::string("profile_growth:on"),
+                                    "control:/" + std::string(100, 'k'),
                                     std::string("profile_file:"),
                                     std::string("profile_file:relative"),
                                     std::string("trace:"),

@@ -92,6 +92,8 @@ bool apply(const std::string &item, options *wanted)
         return limit_of(value, &wanted->pages.hard_limit_bytes, &wanted->hard_of_group);
     if (key == "huge_pages")
         return switch_of(value, &wanted->pages.huge_pages);
+    if (key == "background")
+        return switch_of(value, &wanted->background);
     return key == "verbose" && switch_of(value, &wanted->verbose);
 }
 
@@ -161,6 +163,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(parsed.soft_of_group == wanted.soft_of_group, "soft_limit:cgroup");
     require(parsed.hard_of_group == wanted.hard_of_group, "hard_limit:cgroup");
     require(parsed.pages.huge_pages == wanted.pages.huge_pages, "huge_pages");
+    require(parsed.background == wanted.background, "background");
     require(parsed.verbose == wanted.verbose, "verbose");
     return 0;
 }

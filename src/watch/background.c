@@ -1,0 +1,173 @@
+/* The background thread: see background.h. */
+#include "watch/background.h"
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "base/check.h"
+#include "heap/heap.h"
+#include "os/os.h"
+#include "watch/control_socket.h"
+#include "watch/surroundings.h"
+
+#include <errno.h>
+
+enum { NONE, RUNNING, ENDING };
+enum { LEAST_MS = 10, MOST_MS = 250, REST_MS = 1000, LOOK_MS = 450, SWEEP_SHARE = 100 };
+enum { STOP_WAITS_MS = 1000, IDLE_SHARE = 1000 };
+
+bool background_is_owed;
+
+static struct {
+    uint32_t state;     /* atomic: see the header */
+    uint32_t thread;    /* atomic: the kernel's number of it */
+    uint64_t rounds;    /* atomic: how often it looked */
+    int event;          /* who starts: wakes it */
+    bool handlers;      /* who starts: those of fork are there */
+    uint64_t forked_ms; /* in a child: when it was made */
+} background = {.event = -1};
+
+/* What the thread knows of the last rounds. */
+struct memory {
+    uint64_t looked_ms;      /* at the surroundings */
+    uint64_t round_us;       /* when the last round was */
+    uint64_t others_us;      /* what the others had run by then */
+    uint64_t quiet_ms;       /* since when they do not run */
+    bool released;           /* all that is free went back since then */
+    uint64_t interval_ms;    /* the decay interval of the last round */
+    uint64_t earlier_ms;     /* the one before it */
+    uint64_t sweep_again_us; /* not before: sweeping has had its share */
+};
+
+bool background_runs(void) { return load_relaxed(&background.state) == RUNNING; }
+
+uint64_t background_rounds(void) { return load_relaxed(&background.rounds); }
+
+static void note_activity(struct memory *memory, uint64_t now_ms)
+{
+    uint64_t now_us = os_now_us();
+    uint64_t others_us = os_others_ran_us();
+    uint64_t ran_us = others_us - smaller_of(others_us, memory->others_us);
+    if (ran_us > (now_us - memory->round_us) / IDLE_SHARE) {
+        memory->quiet_ms = now_ms;
+        memory->released = false;
+    }
+    memory->others_us = others_us;
+    memory->round_us = now_us;
+}
+
+static void tend(struct memory *memory, uint64_t decay_ms, uint64_t now_ms)
+{
+    uint64_t start_us = os_now_us();
+    bool ended = memory->interval_ms != pages_interval_ms();
+    bool sweeps = ended && start_us >= memory->sweep_again_us && !memory->released;
+    if (ended) {
+        memory->earlier_ms = memory->interval_ms;
+        memory->interval_ms = pages_interval_ms();
+    }
+    (void)heap_tend(sweeps, memory->earlier_ms);
+    if (!memory->released && now_ms - memory->quiet_ms >= decay_ms) {
+        (void)heap_release(0);
+        memory->released = true;
+    }
+    uint64_t end_us = os_now_us();
+    if (sweeps)
+        memory->sweep_again_us = end_us + SWEEP_SHARE * (end_us - start_us);
+}
+
+/* Returns when the next one is due. */
+static uint64_t look(struct memory *memory)
+{
+    struct page_limits limits;
+    uint64_t now_ms = os_now_ms();
+    pages_read_limits(&limits);
+    if (now_ms - memory->looked_ms >= LOOK_MS) {
+        memory->looked_ms = now_ms;
+        surroundings_look(now_ms);
+    }
+    note_activity(memory, now_ms);
+    tend(memory, limits.decay_ms, now_ms);
+    fetch_add_relaxed(&background.rounds, (uint64_t)1);
+    uint64_t wait = larger_of(smaller_of(limits.decay_ms / 4 + 1, MOST_MS), LEAST_MS);
+    return os_now_ms() + (memory->released ? (uint64_t)REST_MS : wait);
+}
+
+static void run(void)
+{
+    struct memory memory = {0};
+    uint32_t ending = ENDING;
+    store_relaxed(&background.thread, os_thread_id());
+    do {
+        (void)control_open(); /* where one is wanted; said once, for it comes here once */
+        while (load_acquire(&background.state) == RUNNING) { /* pairs with background_stop */
+            control_serve(look(&memory), background.event);
+            os_event_clear(background.event);
+        }
+        control_close();
+        surroundings_forget();
+        ending = ENDING;
+    } while (!compare_swap_acq_rel(&background.state, &ending, (uint32_t)NONE));
+}
+
+static void in_child(void)
+{
+    bool ran = load_relaxed(&background.state) == RUNNING;
+    store_relaxed(&background.state, (uint32_t)NONE);
+    control_forget();
+    os_file_close(background.event);
+    background.event = -1;
+    background.forked_ms = os_now_ms();
+    surroundings_forget();
+    store_relaxed(&background_is_owed, ran || load_relaxed(&background_is_owed));
+}
+
+static int make(void)
+{
+    int error = 0;
+    if (!background.handlers)
+        error = os_fork_register(NULL, NULL, in_child);
+    background.handlers = error == 0;
+    if (error == 0 && background.event < 0)
+        error = background.event = os_event_make();
+    return error < 0 ? error : os_thread_start(run, "cairn");
+}
+
+int background_start(void)
+{
+    uint32_t seen = NONE;
+    store_relaxed(&background_is_owed, false);
+    heap_start();
+    if (!compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING)) {
+        if (seen == ENDING) /* it goes on */
+            (void)compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING);
+        return load_relaxed(&background.state) == RUNNING ? 0 : -EAGAIN;
+    }
+    int error = make();
+    if (error != 0)
+        store_release(&background.state, (uint32_t)NONE);
+    return error;
+}
+
+void background_stop(void)
+{
+    uint32_t seen = RUNNING;
+    store_relaxed(&background_is_owed, false);
+    if (!compare_swap_acq_rel(&background.state, &seen, (uint32_t)ENDING)) /* pairs with run */
+        return;
+    os_event_set(background.event);
+    if (load_relaxed(&background.thread) == os_thread_id())
+        return;
+    for (unsigned waited = 0; waited < STOP_WAITS_MS && load_relaxed(&background.state) == ENDING;
+         waited++)
+        os_sleep_ms(1);
+}
+
+void background_restart(void)
+{
+    if (!os_may_start_within_malloc() ||
+        os_now_ms() - background.forked_ms < BACKGROUND_CHILD_WAITS_MS)
+        return;
+    bool owed = exchange_acq_rel(&background_is_owed, false);
+    int error = owed ? background_start() : 0;
+    if (error != 0)
+        report("no background thread: error %d", -error);
+}

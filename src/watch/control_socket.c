@@ -1,0 +1,296 @@
+/* Serving clients: see control_socket.h.
+ *
+ *   client    line not whole yet --newline--> answered --all sent--> line not whole yet
+ *             nothing for a while in the first (with a begun line) or the second: dropped
+ *
+ * A client with an answer on its way is not read, so none has more than one. One line of each
+ * client a round, so none keeps the others waiting. After an answer that took t nobody is answered
+ * for 4 t, so all clients together get a fifth of a processor at most.
+ */
+#include "watch/control_socket.h"
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/os.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { NO_FILE = -1, FULL_PATH_BYTES = CONTROL_PATH_MOST + 1 };
+
+struct client {
+    int file;                            /* NO_FILE: the place is free */
+    bool last;                           /* the connection ends behind this answer */
+    uint64_t heard_ms;                   /* of the last progress */
+    size_t held;                         /* bytes of `line` */
+    size_t length;                       /* of `answer`, 0: none is on its way */
+    size_t sent;                         /* of those */
+    char line[CONTROL_REQUEST_MOST + 2]; /* a byte too many, and the end */
+    char answer[CONTROL_ANSWER_BYTES];
+};
+
+/* The background thread's but where it says otherwise. */
+static struct {
+    char path[CONTROL_PATH_MOST + 1]; /* const after the options; empty: none is wanted */
+    control_answer *answer;           /* const after the options */
+    char open_path[FULL_PATH_BYTES];  /* written before `owner` */
+    uint32_t owner;                   /* atomic: process that has the file; 0: none */
+    int listener;
+    struct client *clients; /* CONTROL_CLIENTS of them, or NULL */
+    uint64_t rest_until_us; /* nobody is answered before */
+} control = {.listener = NO_FILE};
+
+bool control_configure(const char *path, size_t length_bytes, control_answer *answer)
+{
+    if (length_bytes == 0 || length_bytes >= sizeof control.path || path[0] != '/')
+        return false;
+    memcpy(control.path, path, length_bytes);
+    control.path[length_bytes] = '\0';
+    control.answer = answer;
+    return true;
+}
+
+bool control_is_wanted(void) { return control.path[0] != '\0'; }
+
+bool control_names_process(void) { return strstr(control.path, "%p") != NULL; }
+
+/* False: it does not fit. */
+static bool make_path(char *to)
+{
+    char number[12];
+    size_t digits = format_text(number, sizeof number, "%u", os_process_id());
+    size_t used = 0;
+    for (const char *from = control.path; *from != '\0'; from++) {
+        bool is_number = from[0] == '%' && from[1] == 'p';
+        size_t more = is_number ? digits : 1;
+        if (used + more >= FULL_PATH_BYTES)
+            return false;
+        memcpy(to + used, is_number ? number : from, more);
+        used += more;
+        from += is_number;
+    }
+    to[used] = '\0';
+    return true;
+}
+
+int control_open(void)
+{
+    char path[FULL_PATH_BYTES] = "";
+    if (!control_is_wanted() || control.listener != NO_FILE)
+        return 0;
+    size_t bytes = align_up(CONTROL_CLIENTS * sizeof(struct client), os_page_size());
+    if (control.clients == NULL)
+        control.clients = os_map(bytes);
+    int error = control.clients == NULL ? -ENOMEM : make_path(path) ? 0 : -ENAMETOOLONG;
+    int listener = error == 0 ? os_socket_listen(path) : error;
+    if (listener < 0) {
+        report("no control socket at %s: error %d", path[0] != '\0' ? path : control.path,
+               -listener);
+        return listener;
+    }
+    os_name(control.clients, bytes, "cairn: control");
+    for (unsigned i = 0; i < CONTROL_CLIENTS; i++)
+        control.clients[i].file = NO_FILE;
+    memcpy(control.open_path, path, sizeof path);
+    control.listener = listener;
+    store_release(&control.owner, os_process_id()); /* pairs with control_remove */
+    return 0;
+}
+
+/* Its place is free, and without memory. */
+static void drop(struct client *client)
+{
+    size_t page = os_page_size();
+    char *from = (char *)align_up((uintptr_t)client->answer, page);
+    char *to = (char *)align_down((uintptr_t)client->answer + sizeof client->answer, page);
+    os_file_close(client->file);
+    client->file = NO_FILE;
+    if (client->length + client->sent > page)
+        (void)os_purge(from, (size_t)(to - from));
+}
+
+void control_remove(void)
+{
+    uint32_t own = os_process_id();
+    /* acquire: pairs with control_open */
+    if (compare_swap_acq_rel(&control.owner, &own, 0u))
+        (void)os_file_remove(control.open_path);
+}
+
+void control_close(void)
+{
+    if (control.listener == NO_FILE)
+        return;
+    control_remove();
+    control_forget();
+}
+
+void control_forget(void)
+{
+    for (unsigned i = 0; control.listener != NO_FILE && i < CONTROL_CLIENTS; i++)
+        if (control.clients[i].file != NO_FILE)
+            drop(&control.clients[i]);
+    os_file_close(control.listener);
+    control.listener = NO_FILE;
+    store_relaxed(&control.owner, 0u);
+}
+
+static void welcome(uint64_t now_ms)
+{
+    int file = os_socket_accept(control.listener);
+    if (file < 0)
+        return;
+    struct client *place = &control.clients[0];
+    for (unsigned i = 0; i < CONTROL_CLIENTS && place->file != NO_FILE; i++)
+        if (control.clients[i].file == NO_FILE || control.clients[i].heard_ms < place->heard_ms)
+            place = &control.clients[i];
+    if (place->file != NO_FILE)
+        drop(place);
+    place->file = file;
+    place->last = false;
+    place->heard_ms = now_ms;
+    place->held = place->length = place->sent = 0;
+}
+
+static void send_on(struct client *client, uint64_t now_ms)
+{
+    int sent =
+        os_socket_send(client->file, client->answer + client->sent, client->length - client->sent);
+    if (sent == -EAGAIN)
+        return;
+    if (sent <= 0) {
+        drop(client);
+        return;
+    }
+    client->heard_ms = now_ms;
+    client->sent += (size_t)sent;
+    if (client->sent < client->length)
+        return;
+    client->length = 0;
+    if (client->last)
+        drop(client);
+}
+
+/* The first line of what is held, which ends at `end`. */
+static void answer_line(struct client *client, char *end, uint64_t now_ms)
+{
+    uint64_t start_us = os_now_us();
+    *end = '\0';
+    size_t length = control.answer(client->line, client->answer, sizeof client->answer - 1);
+    client->answer[length] = '\n';
+    client->length = length + 1;
+    client->sent = 0;
+    size_t used = smaller_of((size_t)(end + 1 - client->line), client->held);
+    memmove(client->line, client->line + used, client->held - used);
+    client->held -= used;
+    uint64_t end_us = os_now_us();
+    control.rest_until_us = end_us + CONTROL_REST_FACTOR * (end_us - start_us);
+    send_on(client, now_ms);
+}
+
+/* Answers a line that is whole, if there is one. */
+static bool answer_held(struct client *client, uint64_t now_ms)
+{
+    char *end = memchr(client->line, '\n', client->held);
+    if (end == NULL && client->held > CONTROL_REQUEST_MOST) {
+        client->last = true; /* where the next line begins is not known */
+        end = client->line + client->held;
+    }
+    if (end == NULL)
+        return false;
+    answer_line(client, end, now_ms);
+    return true;
+}
+
+static void receive(struct client *client, uint64_t now_ms)
+{
+    int got = os_socket_receive(client->file, client->line + client->held,
+                                CONTROL_REQUEST_MOST + 1 - client->held);
+    if (got == -EAGAIN)
+        return;
+    if (got <= 0) {
+        drop(client);
+        return;
+    }
+    client->heard_ms = now_ms;
+    client->held += (size_t)got;
+    (void)answer_held(client, now_ms);
+}
+
+static void drop_stalled(uint64_t now_ms)
+{
+    for (unsigned i = 0; i < CONTROL_CLIENTS; i++) {
+        struct client *client = &control.clients[i];
+        bool owes = client->file != NO_FILE && (client->length != 0 || client->held != 0);
+        if (owes && now_ms - client->heard_ms >= CONTROL_STALL_MS)
+            drop(client);
+    }
+}
+
+/* Whom to wait for. While there is a rest, nobody but the event. */
+static unsigned gather(struct os_wait *entries, struct client **of, bool rests)
+{
+    unsigned count = 1;
+    if (rests || control.listener == NO_FILE)
+        return count;
+    entries[count++] = (struct os_wait){.file = control.listener, .reads = true};
+    for (unsigned i = 0; i < CONTROL_CLIENTS; i++) {
+        struct client *client = &control.clients[i];
+        if (client->file == NO_FILE)
+            continue;
+        bool sends = client->length != 0;
+        of[count] = client;
+        entries[count++] = (struct os_wait){.file = client->file, .reads = !sends, .writes = sends};
+    }
+    return count;
+}
+
+/* A line that came with the one before it. */
+static bool any_held(void)
+{
+    for (unsigned i = 0; control.listener != NO_FILE && i < CONTROL_CLIENTS; i++) {
+        struct client *client = &control.clients[i];
+        if (client->file != NO_FILE && client->length == 0 &&
+            memchr(client->line, '\n', client->held) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static void serve_ready(const struct os_wait *entries, struct client **of, unsigned count,
+                        uint64_t now_ms)
+{
+    for (unsigned i = 2; i < count; i++) {
+        struct client *client = of[i];
+        if (client->length != 0 && entries[i].ready)
+            send_on(client, now_ms);
+        else if (client->length == 0 && !answer_held(client, now_ms) && entries[i].ready)
+            receive(client, now_ms);
+    }
+    if (count > 1 && entries[1].ready)
+        welcome(now_ms);
+}
+
+void control_serve(uint64_t until_ms, int event)
+{
+    struct os_wait entries[CONTROL_CLIENTS + 2];
+    struct client *of[CONTROL_CLIENTS + 2] = {NULL};
+    for (uint64_t now = os_now_ms(); now < until_ms; now = os_now_ms()) {
+        uint64_t now_us = os_now_us();
+        bool rests = now_us < control.rest_until_us;
+        uint64_t wait = until_ms - now;
+        if (rests)
+            wait = smaller_of(wait, (control.rest_until_us - now_us) / 1000 + 1);
+        else if (any_held())
+            wait = 0;
+        entries[0] = (struct os_wait){.file = event, .reads = true};
+        unsigned count = gather(entries, of, rests);
+        os_wait_for(entries, count, (unsigned)wait);
+        if (entries[0].ready)
+            return;
+        serve_ready(entries, of, count, os_now_ms());
+        if (control.listener != NO_FILE)
+            drop_stalled(os_now_ms());
+    }
+}

@@ -1,0 +1,241 @@
+// The background thread: decay without anybody's call, the memory of threads that sleep, fork,
+// start and stop, and that it takes nothing of the general heap. No case depends on how fast it is.
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cairn/heap.h"
+#include "cairn/stats.h"
+
+extern "C" {
+#include "heap/heap.h"
+#include "os/os.h"
+#include "watch/watch.h"
+}
+
+namespace
+{
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr uint64_t kWaitMs = 30000; // more than any machine needs
+
+bool comes_true(const std::function<bool()> &condition)
+{
+    const uint64_t start_ms = os_now_ms();
+    while (!condition())
+        if (os_now_ms() - start_ms > kWaitMs)
+            return false;
+        else
+            os_sleep_ms(5);
+    return true;
+}
+
+page_stats stats()
+{
+    page_stats now;
+    pages_read_stats(&now);
+    return now;
+}
+
+void set_decay(uint64_t decay_ms)
+{
+    page_limits limits;
+    pages_read_limits(&limits);
+    limits.decay_ms = decay_ms;
+    pages_configure(&limits);
+}
+
+// Leaves memory free that was written, in this thread's heap and in the pages.
+void free_much(size_t block_bytes)
+{
+    std::vector<void *> blocks(4 * kMiB / block_bytes);
+    for (void *&block : blocks)
+        memset(block = cairn_malloc(block_bytes), 1, block_bytes);
+    for (void *block : blocks)
+        cairn_free(block);
+}
+
+class Background : public testing::Test
+{
+  protected:
+    void SetUp() override { set_decay(100); }
+
+    void TearDown() override
+    {
+        background_stop();
+        EXPECT_TRUE(comes_true([] { return !background_runs(); }));
+        set_decay(1000);
+    }
+};
+
+TEST_F(Background, IsNotThereUnlessAskedFor)
+{
+    EXPECT_FALSE(background_runs());
+    free_much(100000);
+    EXPECT_FALSE(background_runs());
+}
+
+TEST_F(Background, FreeMemoryGoesBackThoughNobodyCalls)
+{
+    ASSERT_EQ(background_start(), 0);
+    EXPECT_TRUE(background_runs());
+    EXPECT_EQ(background_start(), 0) << "it runs";
+    free_much(100000);
+    EXPECT_TRUE(comes_true([] { return stats().dirty_bytes == 0; })) << stats().dirty_bytes;
+    EXPECT_GT(background_rounds(), 0u);
+}
+
+TEST_F(Background, SoDoesWhatASleepingThreadKeeps)
+{
+    int ready[2];
+    int done[2];
+    ASSERT_EQ(pipe(ready), 0);
+    ASSERT_EQ(pipe(done), 0);
+    const size_t before = stats().counted_bytes;
+    std::thread sleeper([&] {
+        free_much(3000);
+        char byte = 0;
+        (void)!write(ready[1], &byte, 1);
+        (void)!read(done[0], &byte, 1);
+    });
+    char byte = 0;
+    ASSERT_EQ(read(ready[0], &byte, 1), 1);
+    ASSERT_EQ(background_start(), 0);
+    EXPECT_TRUE(comes_true([&] { return stats().counted_bytes < before + kMiB; }))
+        << before << " " << stats().counted_bytes;
+    ASSERT_EQ(write(done[1], &byte, 1), 1);
+    sleeper.join();
+    for (const int end : {ready[0], ready[1], done[0], done[1]})
+        close(end);
+}
+
+TEST_F(Background, TakesNothingOfTheGeneralHeap)
+{
+    ASSERT_EQ(background_start(), 0);
+    ASSERT_TRUE(comes_true([] { return background_rounds() > 0; }));
+    cairn_heap_stats before;
+    cairn_heap_stats after;
+    cairn_heap_read_stats(&before);
+    const uint64_t rounds = background_rounds();
+    ASSERT_TRUE(comes_true([&] { return background_rounds() > rounds + 5; }));
+    cairn_heap_read_stats(&after);
+    EXPECT_EQ(after.thread_heaps, before.thread_heaps);
+    EXPECT_LE(after.allocated_blocks, before.allocated_blocks);
+}
+
+TEST_F(Background, StartsAndStops)
+{
+    for (int round = 0; round < 20; round++) {
+        ASSERT_EQ(background_start(), 0);
+        if (round % 3 == 0)
+            os_sleep_ms(2);
+        background_stop();
+        background_stop();
+    }
+    EXPECT_TRUE(comes_true([] { return !background_runs(); }));
+}
+
+uint64_t blocked_signals(const std::string &task)
+{
+    FILE *file = fopen(("/proc/self/task/" + task + "/status").c_str(), "r");
+    char line[256];
+    unsigned long blocked = 0;
+    while (file && fgets(line, sizeof line, file) != nullptr)
+        (void)sscanf(line, "SigBlk: %lx", &blocked);
+    if (file)
+        fclose(file);
+    return blocked;
+}
+
+TEST_F(Background, ItsSignalsAreBlockedAndTheCallersAreNot)
+{
+    const uint64_t own = blocked_signals(std::to_string(os_thread_id()));
+    const uint64_t rounds = background_rounds();
+    ASSERT_EQ(background_start(), 0);
+    ASSERT_TRUE(comes_true([&] { return background_rounds() > rounds; }));
+    EXPECT_EQ(blocked_signals(std::to_string(os_thread_id())), own);
+    uint64_t blocked = 0;
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name;
+        std::ifstream(task.path() / "comm") >> name;
+        if (name == "cairn")
+            blocked = blocked_signals(task.path().filename());
+    }
+    for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGALRM, SIGCHLD, SIGPROF})
+        EXPECT_NE(blocked >> (number - 1) & 1, 0u) << number;
+}
+
+// What a child does some time after the fork, in a process of its own.
+int in_child(int (*body)())
+{
+    fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(body());
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+}
+
+TEST_F(Background, AChildOfForkStartsItsOwnWhenItGoesOn)
+{
+    ASSERT_EQ(background_start(), 0);
+    EXPECT_EQ(in_child([] {
+                  if (background_runs())
+                      return 1;
+                  if (!os_may_start_within_malloc())
+                      return 0;
+                  std::vector<void *> kept;
+                  return comes_true([&kept] {
+                      kept.push_back(cairn_malloc(50000));
+                      return background_runs();
+                  })
+                             ? 0
+                             : 2;
+              }),
+              0);
+    EXPECT_TRUE(background_runs());
+}
+
+TEST_F(Background, AChildThatIsNotAskedHasNone)
+{
+    ASSERT_EQ(background_start(), 0);
+    background_stop();
+    EXPECT_EQ(in_child([] {
+                  os_sleep_ms(BACKGROUND_CHILD_WAITS_MS + 20);
+                  for (int i = 0; i < 100; i++)
+                      cairn_free(cairn_malloc(50000));
+                  return background_runs() ? 1 : 0;
+              }),
+              0);
+}
+
+TEST_F(Background, ForksAmidItsWork)
+{
+    set_decay(1);
+    ASSERT_EQ(background_start(), 0);
+    for (int round = 0; round < 50 && !HasFailure(); round++) {
+        free_much(5000);
+        EXPECT_EQ(in_child([] {
+                      free_much(5000);
+                      return heap_release(0) ? 0 : 0;
+                  }),
+                  0);
+    }
+}
+
+} // namespace
