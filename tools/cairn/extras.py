@@ -12,13 +12,15 @@ DEBIAN = {"prometheus_client": "python3-prometheus-client"}
 
 def need(module, option):
     """The module; UserError where it is not installed."""
+    name = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        name = module.partition(".")[0]
         if (error.name or "").partition(".")[0] != name:
             raise
         debian = f"apt-get install {DEBIAN[name]}, or " if name in DEBIAN else ""
         raise UserError(f"{option} needs the Python package {name}, which is not installed: "
                         f"{debian}pip install {NAMES.get(name, name)} (docs/FLEET.md says how "
                         "beside Debian's Python)") from error
+    except ImportError as error:  # one that does not go with another one that is installed
+        raise UserError(f"{option}: the Python package {name} cannot be used: {error}") from error

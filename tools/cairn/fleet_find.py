@@ -37,6 +37,11 @@ def host_name():
     return socket.gethostname()
 
 
+def own_release():
+    """The release where nothing says which: this command's own environment does."""
+    return os.environ.get(RELEASE, "")
+
+
 def _notes_of(path):
     with open(path, "rb") as file:
         return read_notes(file)

@@ -10,7 +10,7 @@ from typing import List, Optional
 import typer
 from typer.core import TyperGroup
 
-from cairn import files, output, program
+from cairn import files, fleet_parquet, output, profile_push, program
 from cairn.console import note, out
 from cairn.errors import UserError, as_sentences
 from cairn.profile_file import read
@@ -85,18 +85,26 @@ def show(
         pprof_file: Optional[pathlib.Path] = PPROF,
         speedscope_file: Optional[pathlib.Path] = SPEEDSCOPE,
         folded_file: Optional[pathlib.Path] = FOLDED,
-        html_file: Optional[pathlib.Path] = HTML, as_json: bool = JSON):
+        html_file: Optional[pathlib.Path] = HTML,
+        parquet: Optional[pathlib.Path] = fleet_parquet.OUT,
+        host: Optional[str] = fleet_parquet.HOST, release: Optional[str] = fleet_parquet.RELEASE,
+        as_json: bool = JSON):
     """The sites of a dump, the largest first; or the dump in another form."""
+    fleet_parquet.check(parquet, {"--host": host, "--release": release})
     targets = _chosen(pprof=pprof_file, speedscope=speedscope_file, folded=folded_file,
                       html=html_file)
     profile = read(file)
     found = Symbols(profile, symbols or ())
-    if _write_all(profile, found, targets, not allocated):
+    is_written = _write_all(profile, found, targets, not allocated)
+    if parquet is not None:
+        fleet_parquet.write_profile(parquet, profile, found, host, release)
+        is_written = True
+    if is_written:
         for remark in found.remarks:
             note(remark)
     if as_json:
         out.file.write(to_json(profile, found))
-    elif not targets:
+    elif not is_written:
         print_top(profile, found, not allocated, top, depth)
 
 
@@ -196,3 +204,6 @@ def run(
             note(f"{others} other processes left profiles too: --output PATH keeps them")
     if status:
         raise typer.Exit(status if status > 0 else 128 - status)
+
+
+app.command()(profile_push.push)

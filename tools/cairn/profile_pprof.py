@@ -59,8 +59,8 @@ TYPES = (("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects",
 
 
 class _Pprof:
-    def __init__(self, profile, symbols):
-        self.profile, self.symbols = profile, symbols
+    def __init__(self, profile, symbols, time_ns):
+        self.profile, self.symbols, self.time_ns = profile, symbols, time_ns
         self.text = _Numbers(0)
         self.text("")
         self.functions = _Numbers(1)
@@ -109,13 +109,13 @@ class _Pprof:
         period, default = self._type("space", "bytes"), self.text("inuse_space")
         for text, _ in self.text.items():
             whole.data(6, text.encode(errors="backslashreplace"))
-        whole.number(9, time.time_ns()).message(11, period).number(12, self.profile.interval)
+        whole.number(9, self.time_ns).message(11, period).number(12, self.profile.interval)
         return bytes(whole.packed(13, [comment]).number(14, default).bytes)
 
 
-def pprof(profile, symbols):
-    """profile.proto, compressed as its readers expect it."""
-    return gzip.compress(_Pprof(profile, symbols).encode(), mtime=0)
+def pprof(profile, symbols, time_ns=None):
+    """profile.proto, compressed as its readers expect it, of that instant; None: of now."""
+    return gzip.compress(_Pprof(profile, symbols, time_ns or time.time_ns()).encode(), mtime=0)
 
 
 def stacks(profile, symbols, live):

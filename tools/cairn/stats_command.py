@@ -1,11 +1,12 @@
 """`cairn stats`: the sums of a heap, of a process or a core file, once or again and again."""
 
 from pathlib import Path
+from typing import Optional
 
 import typer
 from rich.table import Table
 
-from cairn import metrics, output, stats_record
+from cairn import fleet_parquet, metrics, output, stats_record
 from cairn.console import out, print_json, say
 from cairn.errors import Interrupted, UserError, as_sentences
 from cairn.inspect_command import bytes_text, target_text
@@ -81,7 +82,7 @@ def _watch(target, seconds, record_path, page_path):
 
 def _check_options(target, watch, record, page, forms):
     if (watch is not None) + forms > 1:
-        raise UserError("--watch, --prometheus and --json exclude one another")
+        raise UserError("--watch, --prometheus, --parquet and --json exclude one another")
     if watch is not None and not watch >= SHORTEST_SECONDS:
         raise UserError(f"--watch: at least {SHORTEST_SECONDS} seconds")
     if record is not None and watch is None:
@@ -104,12 +105,15 @@ def stats(
                                   help="Write the looks as a time line, one HTML file."),
         prometheus: bool = typer.Option(False, "--prometheus",
                                         help="Print Prometheus's text format."),
+        parquet: Optional[Path] = fleet_parquet.OUT,
+        host: Optional[str] = fleet_parquet.HOST, release: Optional[str] = fleet_parquet.RELEASE,
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
     """The sums of a heap: what is allocated, what that takes, what lies free.
 
     Read from outside: nothing runs in the process, which may be stopped.
     """
-    _check_options(target, watch, record, page, prometheus + as_json)
+    fleet_parquet.check(parquet, {"--host": host, "--release": release})
+    _check_options(target, watch, record, page, prometheus + as_json + (parquet is not None))
     if watch is not None:
         _watch(target, watch, record, page)
         return
@@ -119,6 +123,8 @@ def stats(
     census, values = _read(target)
     if prometheus:
         out.file.write(metrics.prometheus_text(census))
+    elif parquet is not None:
+        fleet_parquet.write_stats(parquet, census, target, host, release)
     elif as_json:
         print_json({"target": census.target, **values})
     else:

@@ -1,0 +1,25 @@
+-- The 20 sites of each release of a program that hold most, over all the time of the files: in the
+-- mean of a dump, so that a release on more processes, or for longer, is not the larger one for it.
+WITH dumps AS (
+    SELECT program, release, COUNT(*) AS dumps
+    FROM (SELECT DISTINCT program, release, host, pid, time FROM profile) AS each_dump
+    GROUP BY program, release
+),
+sites AS (
+    SELECT program, release, site, stack_id, ANY_VALUE(stack) AS stack, SUM(inuse_bytes) AS bytes
+    FROM profile
+    GROUP BY program, release, site, stack_id
+),
+ranked AS (
+    SELECT
+        program, release, site, stack_id, stack, bytes / dumps AS bytes_a_dump,
+        ROW_NUMBER() OVER (
+            PARTITION BY program, release ORDER BY bytes DESC, stack_id
+        ) AS place
+    FROM sites
+    JOIN dumps USING (program, release)
+)
+SELECT program, release, place, site, stack_id, stack, bytes_a_dump
+FROM ranked
+WHERE place <= 20
+ORDER BY program, release, place;
