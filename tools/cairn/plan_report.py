@@ -7,6 +7,7 @@ from cairn.plan import GIVES, STAYS, Plan
 from cairn.texts import bytes_text, share, target_text
 
 ROWS_SHOWN, FRAMES_SHOWN = 8, 4
+CHANCE_ERRORS = 4  # standard errors that chance alone does not make
 
 
 def _table(title, *columns):
@@ -53,9 +54,9 @@ def _sampling_lines(pins):
     yield (f"{pins.samples['in_slabs']} samples{one_in}, stand for {bytes_text(round(estimated))} "
            f"± {bytes_text(round(error))} of the {bytes_text(pins.pinned_bytes)} pinned.")
     missing = pins.pinned_bytes - estimated
-    if missing > 2 * error:
-        yield (f"Of {bytes_text(round(missing))} no site is known: blocks from before the profiler "
-               "was on, or while it was off.")
+    if missing > CHANCE_ERRORS * error:
+        yield (f"Of some {bytes_text(round(missing))} no site is known: their blocks are from "
+               "before the profiler was on, or from while it was off.")
     for name, what in (("stacks_lost", "stacks: (no stack)"), ("blocks_lost", "themselves")):
         if pins.samples[name]:
             yield f"{pins.samples[name]} samples found no room for {what}."
@@ -66,11 +67,13 @@ def _print_sites(pins, every):
     if pins.sites:
         rows = pins.sites if every else pins.sites[:ROWS_SHOWN]
         table = _table("Pinned, by site, estimated", *((name, "right") for name in
-                       ("pinned", "±", "share", "pages", "blocks", "samples")), ("site", "left"))
+                       ("pinned", "±", "share", "pages", "live bytes", "blocks",
+                        "samples")), ("site", "left"))
         for site in rows:
             table.add_row(bytes_text(round(site.pinned_bytes)), bytes_text(round(site.error_bytes)),
                           share(site.pinned_bytes, pins.pinned_bytes), f"{site.pages:.0f}",
-                          f"{site.blocks:.0f}", str(site.samples), _stack_text(pins, site, every))
+                          bytes_text(round(site.block_bytes)), f"{site.blocks:.0f}",
+                          str(site.samples), _stack_text(pins, site, every))
         out.print(table)
         if len(rows) < len(pins.sites):
             rest = sum(site.pinned_bytes for site in pins.sites[len(rows):])
