@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 from inspect_command_test import abort_in, cores_are_files, look, preload
@@ -29,13 +30,20 @@ def cairn(*arguments):
 class Target:
     """The program, ready to be purged by its socket; or stopped, without one."""
 
-    def __init__(self, mode, options="", stopped=False):
+    def __init__(self, mode, options="", stopped=False, by_library=False):
         self.folder = tempfile.TemporaryDirectory()
         self.socket = pathlib.Path(self.folder.name) / "control"
+        end = [] if stopped else [str(self.socket)]
+        if by_library:  # its own socket; decay is far, so that there is something to purge
+            path = f"{self.socket}.%p"
+            options = f"decay_ms:3600000,background:on,control:{path}"
+            end = ["wait"]
         environment = {**preload(), "CAIRN_OPTIONS": options} if options else preload()
-        self.process = subprocess.Popen([PROGRAM, mode, *([] if stopped else [self.socket])],
-                                        stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen([PROGRAM, mode, *end], stdout=subprocess.PIPE, text=True,
+                                        env=environment)
         self.stopped = stopped
+        if by_library:
+            self.socket = pathlib.Path(f"{self.socket}.{self.process.pid}")
 
     def __enter__(self):
         if self.stopped:
@@ -49,6 +57,13 @@ class Target:
         self.process.stdout.close()
         self.process.wait()
         self.folder.cleanup()
+
+
+def wait_for(path):
+    """Until it is there, for a minute at most."""
+    end = time.monotonic() + 60
+    while not path.is_socket() and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def pinned_of(target):
@@ -73,9 +88,11 @@ def pinned_of(target):
 class ForecastTest(unittest.TestCase):
     """Within 2 % of the forecast, or 1 MiB."""
 
-    def check(self, mode, least_mib, *names, options=""):
-        with Target(mode, options) as target:
-            result = cairn("purge", target.socket, "--json")
+    def check(self, mode, least_mib, *names, options="", by_library=False):
+        with Target(mode, options, by_library=by_library) as target:
+            if by_library:
+                wait_for(target.socket)
+            result = cairn("purge", target.process.pid if by_library else target.socket, "--json")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         value = json.loads(result.stdout)
         done = value["purge"]
@@ -86,6 +103,12 @@ class ForecastTest(unittest.TestCase):
         for name in names:  # hardened builds give large blocks mappings of their own
             self.assertGreater(sum(gives[each] for each in name.split("|")), 0, name)
         return value
+
+    def test_by_the_librarys_own_socket(self):
+        """Which the process's number leads to."""
+        for mode in ("idle", "fragments", "large"):
+            with self.subTest(mode=mode):
+                self.check(mode, 8, by_library=True)
 
     def test_idle_threads(self):
         value = self.check("idle", 8, "kept_slabs", "kept_blocks|trapped")

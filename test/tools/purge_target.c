@@ -1,7 +1,7 @@
 /* For purge_command_test.py: a program that has freed much, in the way that its first argument
- * says, and then serves a control socket at the path of its second one, as docs/CONTROL.md
- * describes it, as far as purge needs it. Its purge is malloc_trim by a thread that has nothing of
- * its own.
+ * says. By the second one it stops, waits or aborts; or, given a path, serves a control socket
+ * there as docs/CONTROL.md describes it, as far as purge needs it: by malloc_trim, of a thread that
+ * has nothing of its own. So the forecast is tested without the library's own thread, too.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -168,6 +168,11 @@ int main(int argc, char **argv)
         const struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
         (void)setrlimit(RLIMIT_CORE, &limit);
         abort();
+    }
+    if (argc > 2 && strcmp(argv[2], "wait") == 0) {
+        if (write(1, "ready\n", 6) != 6)
+            exit(3);
+        wait_for_ever();
     }
     if (argc < 3 || pthread_create(&server, NULL, serve, argv[2]) != 0)
         raise(SIGSTOP);
