@@ -231,10 +231,6 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("profile_growth:"),
                                     std::string("profile_file:"),
                                     std::string("profile_file:relative"),
-                                    std::string("trace:"),
-                                    std::string("trace:relative"),
-                                    std::string("trace_limit:much"),
-                                    "trace:/" + std::string(1000, 'k'),
                                     "profile_file:/" + std::string(300, 'k'),
                                     std::string("report_file:relative"),
                                     std::string("report_file:/no/such/folder/file"),
@@ -264,6 +260,17 @@ TEST(Options, BadItemsOfSteering)
     }
     EXPECT_EQ(parse("control:/" + std::string(99, 'k')).options.control_bytes, 100u);
     EXPECT_EQ(parse("watch_root:/" + std::string(126, 'k')).options.watch_root_bytes, 127u);
+}
+
+TEST(Options, ABadTraceGivesOneWarningAndChangesNothing)
+{
+    for (const std::string &item : {std::string("trace:"), std::string("trace:relative"),
+                                    std::string("trace_limit:much"),
+                                    "trace:/" + std::string(1000, 'k')}) {
+        const Parsed parsed = parse(item);
+        EXPECT_TRUE(is_unchanged(parsed.options)) << item;
+        EXPECT_EQ(parsed.warnings.rfind("cairn: bad value of option", 0), 0u) << item;
+    }
 }
 
 // As other allocators' options are written.

@@ -84,6 +84,7 @@ class Tracing : public testing::Test
     static void *get(size_t size) { return malloc_fast(size, malloc_slow); }
 };
 
+constexpr size_t resized_sizes[] = {8, 100, 1000, 30000, 40000, 500000, 33 << 20};
 constexpr size_t sizes[] = {1, 8, 9, 100, 1000, 5000, 30000, 40000, 500000, 40 << 20};
 
 TEST_F(Tracing, HearsOfEverySize)
@@ -116,8 +117,8 @@ TEST_F(Tracing, HearsOfAlignments)
 
 TEST_F(Tracing, HearsOfResizes)
 {
-    for (size_t from : sizes)
-        for (size_t to : sizes) {
+    for (size_t from : resized_sizes)
+        for (size_t to : resized_sizes) {
             void *block = get(from);
             expect({{"allocated", block, from, 1}});
             void *now = heap_resize(block, to);

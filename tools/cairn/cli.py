@@ -8,7 +8,7 @@ import typer
 
 from cairn import (VERSION, advise_command, bench_command, export_command, inspect_command,
                    leaks_command, matrix_command, persist_command, profile_command, purge_command,
-                   replay_command, run_command, stats_command)
+                   replay_command, run_command, stats_command, trace_command)
 from cairn.console import note, out
 from cairn.errors import UserError, listen_to_signals, os_sentence
 
@@ -44,6 +44,7 @@ app.command()(export_command.export)
 app.command("replay")(replay_command.replay_command)
 app.add_typer(persist_command.app, name="persist")
 app.add_typer(profile_command.app, name="profile")
+app.add_typer(trace_command.app, name="trace")
 
 
 def _close_stdout():

@@ -60,6 +60,12 @@ def look_program():
     return pathlib.Path(override) if override else _find("cairn-look")
 
 
+def trace_program():
+    """The path of cairn-trace; CAIRN_TRACE in the environment overrides it."""
+    override = os.environ.get("CAIRN_TRACE")
+    return pathlib.Path(override) if override else _find("cairn-trace")
+
+
 def replay_program(name):
     """The path of one of the programs of a replay; CAIRN_REPLAY in the environment names the folder
     of all three."""

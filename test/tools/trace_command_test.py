@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""`cairn trace`: one command from a program to its trace; killed, forked, executed again, cut."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from tool_path import TOOLS
+
+PROGRAM = os.environ["CAIRN_TEST_TARGET"]
+LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
+READER = os.environ["CAIRN_TRACE"]
+
+
+class TraceTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.file = pathlib.Path(self.folder.name) / "a.trace"
+
+    def cairn(self, *arguments):
+        return subprocess.run([TOOLS / "bin" / "cairn", "trace", *map(str, arguments)], check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def trace(self, *words, options=(), status=0):
+        done = self.cairn("-o", self.file, "--lib", LIBRARY, *options, "--", PROGRAM, *words)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    def summary(self, path=None):
+        text = subprocess.run([READER, "summary", path or self.file], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+        return dict(line.split("=") for line in text.splitlines())
+
+    def events(self, path=None):
+        text = subprocess.run([READER, "events", path or self.file], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+        names, *lines = [line.split("\t") for line in text.splitlines()]
+        return [dict(zip(names, line)) for line in lines]
+
+    def test_every_event_is_there(self):
+        done = self.trace("churn", "1000", "keep", "20", "grow")
+        self.assertIn("It ended with the program.", done.stdout)
+        shown = self.cairn("show", "--json", self.file)
+        self.assertEqual(json.loads(shown.stdout)["events"], int(self.summary()["events"]))
+        self.assertEqual(len(self.cairn("show", "--events", 5, self.file).stdout.splitlines()), 6)
+        events = self.events()
+        churned = [event for event in events if event["size"] == "100"]
+        self.assertEqual(len(churned), 1000)
+        self.assertEqual(len([event for event in events if event["size"] == "30"
+                              and event["operation"] == "allocate-zeroed"]), 20)
+        sizes = [int(event["size"]) for event in events
+                 if event["operation"] in ("resize", "resize-to")]
+        self.assertEqual([size for size in sizes if size % 2000 == 0],
+                         [2000 * step for step in range(1, 101)])
+        self.assertEqual(len({event["stack"] for event in churned}), 1)
+
+    def test_a_killed_program_loses_nothing(self):
+        done = self.trace("churn", "5000", "kill", status=137)
+        self.assertIn("was killed", done.stdout)
+        self.assertEqual(len([event for event in self.events() if event["size"] == "100"]), 5000)
+
+    def test_a_child_has_a_trace_of_its_own(self):
+        done = self.trace("churn", "10", "fork")
+        self.assertIn("1 traces of other processes were left out", done.stdout)
+        self.assertEqual(len(list(self.file.parent.iterdir())), 1)
+        self.trace("churn", "10", "fork", options=["--all"])
+        others = [path for path in self.file.parent.iterdir() if path != self.file]
+        self.assertEqual(len(others), 1)
+        summary = self.summary(others[0])
+        self.assertEqual(summary["parent"], self.summary()["process"])
+        self.assertEqual(len([event for event in self.events(others[0])
+                              if event["size"] == "100"]), 50)
+
+    def test_a_program_that_executes_itself_has_one_a_life(self):
+        self.trace("churn", "10", "exec", "churn", "30", options=["--all"])
+        files = sorted(self.file.parent.iterdir())
+        self.assertEqual(len(files), 2)
+        counts = [len([event for event in self.events(path) if event["size"] == "100"])
+                  for path in files]
+        self.assertEqual(counts, [30, 10])
+        self.assertEqual(self.summary()["number"], "2")
+
+    def test_a_limit_is_kept_and_said(self):
+        done = self.trace("churn", "200000", options=["--limit", "500K"])
+        self.assertIn("It is cut: it had the size that it may have", done.stdout)
+        summary = self.summary()
+        self.assertEqual((summary["state"], summary["reason"]), ("cut", "limit"))
+        self.assertGreater(int(summary["events"]), 10000)
+
+    def test_a_program_that_closes_its_files_is_traced_on(self):
+        self.trace("close", "churn", "50000")
+        self.assertEqual(len([event for event in self.events() if event["size"] == "100"]), 50000)
+        self.assertEqual(self.summary()["state"], "ended")
+
+    def test_symbols_are_bundled(self):
+        self.trace("churn", "10", options=["--bundle"])
+        names = {path.name for path in (self.file.parent / "a.trace.symbols").iterdir()}
+        self.assertIn(pathlib.Path(PROGRAM).name, names)
+
+    def test_wrong_input_is_said(self):
+        for arguments, words in (
+                ((), "No such file"), (("--limit", "much"), "--limit much"),
+                (("--lib", "/no/such.so"), "/no/such.so")):
+            if arguments:
+                done = self.cairn("-o", self.file, *arguments, "--", PROGRAM)
+            else:
+                done = self.cairn("show", self.file)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(words, done.stderr)
+        self.file.write_bytes(b"something else" * 1000)
+        self.assertIn("no trace of Cairn", self.cairn("show", self.file).stderr)
+        done = self.cairn("-o", "/no/such/folder/a", "--", PROGRAM)
+        self.assertIn("there is no folder", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

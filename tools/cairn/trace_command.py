@@ -1,0 +1,222 @@
+"""`cairn trace`: every allocation, resize and free of a program, in a file."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from typing import List, Optional
+
+import typer
+from rich.table import Table
+from typer.core import TyperGroup
+
+from cairn import files, output, program
+from cairn.console import note, out, print_json, say
+from cairn.errors import UserError, as_sentences, os_sentence
+from cairn.texts import bytes_text
+
+COMPRESSORS = (["zstd", "-q", "-6", "-c", "--"], ["gzip", "-c", "--"])
+REASONS = {"limit": "it had the size that it may have: --limit allows more",
+           "disk": "there was no room on the disk, or its file could not be written",
+           "memory": "there was no address space to map more of it",
+           "stopped": "it was stopped"}
+KINDS = (("allocate", "allocations"), ("free", "frees"), ("resize", "resizes in place"),
+         ("resize-to", "resizes that moved"), ("resize-failed", "resizes that failed"))
+
+
+class _ProgramIsTraced(TyperGroup):
+    """`cairn trace -o FILE -- PROGRAM` is `cairn trace run -o FILE -- PROGRAM`."""
+
+    def parse_args(self, ctx, args):
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_ProgramIsTraced, no_args_is_help=True, pretty_exceptions_enable=False,
+                  help="Every allocation, resize and free of a program, in a file.\n\n"
+                       "cairn trace -o FILE -- PROGRAM is cairn trace run -o FILE -- PROGRAM.")
+
+
+def _environment(library, prefix, limit):
+    options = f"trace:{prefix},trace_limit:{limit}"
+    environment = dict(os.environ)
+    given = environment.get("CAIRN_OPTIONS")
+    environment["CAIRN_OPTIONS"] = f"{given},{options}" if given else options
+    given = environment.get("LD_PRELOAD")
+    environment["LD_PRELOAD"] = f"{library}:{given}" if given else str(library)
+    return environment
+
+
+def _read(mode, path, *more):
+    """What cairn-trace says of a trace, with what it says of damage."""
+    try:
+        done = subprocess.run([files.trace_program(), mode, str(path), *more], check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        raise UserError(f"{files.trace_program()}: {os_sentence(error)}") from error
+    if done.returncode and not done.stdout:
+        raise UserError(done.stderr.strip() or f"{path}: it cannot be read")
+    return done.stdout, done.stderr.strip()
+
+
+def _summary(path):
+    text, damage = _read("summary", path)
+    values = dict(line.split("=", 1) for line in text.splitlines())
+    words = ("state", "reason")
+    return {key: value if key in words else int(value) for key, value in values.items()}, damage
+
+
+def _compress(path, target):
+    """The trace, compressed, in the target's place. Raw where there is nothing to compress with."""
+    for command in COMPRESSORS:
+        if shutil.which(command[0]):
+            def fill(new, command=command):
+                with open(new, "wb") as file:
+                    subprocess.run([*command, str(path)], stdout=file, check=True)
+            output.replace(target, fill)
+            path.unlink()
+            return
+    path.replace(target)
+
+
+def _traces(prefix):
+    """The traces of a run by process and number, in the order of their processes' numbers."""
+    found = {}
+    for path in prefix.parent.iterdir():
+        match = re.fullmatch(re.escape(prefix.name) + r"\.(\d+)\.(\d+)", path.name)
+        if match:
+            found[int(match[1]), int(match[2])] = path
+    return found
+
+
+def _bundle(path, folder):
+    """Copies the files that the trace's code came from, and what debug data lies beside them."""
+    text, _ = _read("text", path)
+    copied = set()
+    for line in text.splitlines():
+        words = line.split(" ", 5)
+        if words[0] != "map" or len(words) != 6 or words[4] == "-" or words[5] in copied:
+            continue
+        source, build_id = pathlib.Path(words[5]), words[4]
+        copied.add(words[5])
+        apart = pathlib.Path("/usr/lib/debug/.build-id") / build_id[:2] / f"{build_id[2:]}.debug"
+        for origin, name in ((source, source.name), (apart, f"{source.name}.debug")):
+            if origin.is_file():
+                folder.mkdir(exist_ok=True)
+                shutil.copyfile(origin, folder / name)
+    return len(copied)
+
+
+def _state_sentence(summary):
+    if summary["state"] == "ended":
+        return "It ended with the program."
+    if summary["state"] == "cut":
+        return f"It is cut: {REASONS.get(summary['reason'], summary['reason'])}."
+    return "The program runs, was killed, or left by _exit; all that it did is there."
+
+
+def _print_summary(path, summary, size):
+    events = summary["events"]
+    say(f"{path}: {events} events of {summary['threads']} "
+        f"thread{'s' if summary['threads'] != 1 else ''}, {summary['stacks']} stacks. "
+        f"{_state_sentence(summary)}")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for key, name in KINDS:
+        table.add_row(name, str(summary[key]))
+    table.add_row("bytes asked for", bytes_text(summary["requested_bytes"]))
+    seconds = max(0, summary["last_ns"] - summary["first_ns"]) / 1e9
+    table.add_row("time", f"{seconds:.3f} s")
+    table.add_row("bytes an event", f"{summary['event_bytes'] / max(1, events):.1f}")
+    table.add_row("the file, an event", f"{size / max(1, events):.1f}")
+    out.print(table)
+
+
+def _keep(traces, own, target, every):
+    """Compresses the traces that are to be kept and removes the others. How many others."""
+    _compress(traces[own], target)
+    others = [key for key in sorted(traces) if key != own]
+    for process, number in others:
+        path = traces[process, number]
+        if every:
+            _compress(path, target.with_name(f"{target.name}.{process}.{number}"))
+        else:
+            path.unlink()
+    return len(others)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+@as_sentences
+def run(
+        command: List[str] = typer.Argument(..., metavar="-- PROGRAM [ARGUMENT]...",
+                                            show_default=False, help="What to run on Cairn."),
+        target: pathlib.Path = typer.Option(..., "-o", "--output", metavar="FILE",
+                                            show_default=False, help="Write the trace here."),
+        limit: str = typer.Option("4G", "--limit", metavar="BYTES",
+                                  help="End a trace before it is longer than that; 0: never."),
+        every: bool = typer.Option(False, "--all", help="Keep the traces of other processes that "
+                                   "the program became or started: FILE.PROCESS.NUMBER."),
+        bundle: bool = typer.Option(False, "--bundle", help="Copy the files with the program's "
+                                    "symbols to FILE.symbols, for other machines."),
+        lib: Optional[pathlib.Path] = typer.Option(
+            None, show_default=False, help="Preload this library instead of libcairn-malloc.so."),
+        hardened: bool = typer.Option(False, "--hardened",
+                                      help="Preload libcairn-malloc-hardened.so.")):
+    """Run a program and record all that it does with memory. The exit status is the program's."""
+    output.check_writable("-o", target)
+    if not re.fullmatch(r"\d+[KMG]?", limit):
+        raise UserError(f"--limit {limit}: write a number of bytes, such as 500M or 4G")
+    library = (lib or files.malloc_library(hardened)).resolve()
+    program.check_preloadable(command[0], [library])
+    target = target.resolve()
+    prefix = target.with_name(f".{target.name}.{os.getpid()}")
+    if "," in str(prefix):
+        raise UserError(f"-o {target}: a comma ends an option")
+    with subprocess.Popen(command, env=_environment(library, prefix, limit)) as child:
+        status = child.wait()
+    traces = _traces(prefix)
+    own = max((key for key in traces if key[0] == child.pid), default=None)
+    if own is None:
+        for path in traces.values():
+            path.unlink()
+        raise UserError(f"{command[0]} left no trace: another malloc serves it, or its options "
+                        "were refused (see above)")
+    others = _keep(traces, own, target, every)
+    summary, damage = _summary(target)
+    _print_summary(target, summary, target.stat().st_size)
+    if damage:
+        note(damage)
+    if others:
+        say(f"{others} traces of other processes: {target}.*" if every else
+            f"{others} traces of other processes were left out: --all keeps them")
+    if bundle:
+        folder = target.with_name(f"{target.name}.symbols")
+        say(f"{_bundle(target, folder)} files with symbols: {folder}")
+    if status:
+        raise typer.Exit(status if status > 0 else 128 - status)
+
+
+@app.command()
+@as_sentences
+def show(
+        file: pathlib.Path = typer.Argument(..., metavar="FILE", show_default=False,
+                                            help="A trace."),
+        events: Optional[int] = typer.Option(None, "--events", metavar="N", min=1,
+                                             show_default=False,
+                                             help="Print the first N events instead."),
+        as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
+    """What a trace holds; or its events, a line each."""
+    if events is not None:
+        text, damage = _read("events", file, str(events))
+        out.file.write(text)
+    else:
+        summary, damage = _summary(file)
+        if as_json:
+            print_json(summary)
+        else:
+            _print_summary(file, summary, file.stat().st_size)
+    if damage:
+        raise UserError(damage)
