@@ -209,8 +209,6 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("dirty_cap:1.5M"),
                                     std::string("dirty_cap:9223372036854775808"),
                                     std::string("dirty_cap:8589934592G"),
-                                    std::string("soft_limit:cgroups"),
-                                    std::string("soft_limit:"),
                                     std::string("sample:"),
                                     std::string("sample:-1"),
                                     std::string("sample:4294967296"),
@@ -250,7 +248,8 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
 TEST(Options, BadItemsOfSteering)
 {
     for (const std::string &item :
-         {std::string("hard_limit:none"), std::string("hard_limit:-1"), std::string("background:"),
+         {std::string("soft_limit:cgroups"), std::string("soft_limit:"),
+          std::string("hard_limit:none"), std::string("hard_limit:-1"), std::string("background:"),
           std::string("background:2"), std::string("control:"), std::string("control:relative"),
           "control:/" + std::string(100, 'k'), std::string("watch_root:"),
           std::string("watch_root:host"), "watch_root:/" + std::string(127, 'k')}) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 extern "C" {
+#include "base/atomic.h"
 #include "os/os.h"
 }
 
@@ -72,6 +73,22 @@ TEST(Thread, ForkHandlersRunOnBothSides)
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT_EQ(forks, "before parent");
+}
+
+uint32_t started; // atomic: the kernel's number of the thread
+
+void note_start() { store_release(&started, os_thread_id()); }
+
+TEST(Thread, IsStartedAndNobodyJoinsIt)
+{
+    for (int round = 0; round < 10; round++) {
+        store_relaxed(&started, 0u);
+        ASSERT_EQ(os_thread_start(note_start, "cairn"), 0);
+        for (int i = 0; i < 30000 && load_acquire(&started) == 0; i++)
+            os_sleep_ms(1);
+        EXPECT_NE(load_acquire(&started), 0u);
+        EXPECT_NE(load_acquire(&started), os_thread_id());
+    }
 }
 
 } // namespace
