@@ -7,8 +7,6 @@
 #include "heap/tracing.h"
 #include "os/os.h"
 
-#include <string.h>
-
 enum { GRANT_LEAST = 32 }; /* below, a class is armed rather than visited after so few frees */
 
 uint32_t heap_watch;
@@ -21,39 +19,41 @@ static struct {
     uint32_t heaps;                       /* atomic: that began, for their seeds */
 } profile;
 
-/* The natural logarithm for 0 < x <= 1: of the exponent, and of the rest in sqrt(1/2) to sqrt(2) as
- * 2 atanh((x - 1) / (x + 1)), whose series ends within 1e-15 there. libm is not ours to load. */
-static double log_of(double x)
+enum { LOG_BITS = 40, UNIFORM_BITS = 53 };
+
+/* -ln(number / 2^53) for a number from 1 to 2^53, in units of 2^-40. No floating point: a program
+ * may trap what would be inexact there. The binary logarithm, bit by bit: squaring doubles it, and
+ * what reaches 2 has the next bit (Knuth, The Art of Computer Programming 1, 1.2.2, exercise 25).
+ */
+static uint64_t minus_log_of(uint64_t number)
 {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    int exponent = (int)(bits >> 52) - 1023;
-    bits = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
-    double rest;
-    memcpy(&rest, &bits, sizeof rest);
-    if (rest > 1.4142135623730951) {
-        rest /= 2;
-        exponent++;
+    unsigned exponent = 63 - (unsigned)__builtin_clzll(number);
+    uint64_t mantissa = number << (63 - exponent); /* from 1 to 2, in units of 2^-63 */
+    uint64_t fraction = 0;
+    for (unsigned bit = 0; bit < LOG_BITS; bit++) {
+        unsigned __int128 square = ((unsigned __int128)mantissa * mantissa) >> 63;
+        bool reaches_2 = square >> 64 != 0;
+        mantissa = (uint64_t)(reaches_2 ? square >> 1 : square);
+        fraction = fraction << 1 | reaches_2;
     }
-    double t = (rest - 1) / (rest + 1);
-    double sum = 0;
-    for (int i = 19; i > 0; i -= 2)
-        sum = sum * t * t + 1.0 / i;
-    return exponent * 0.6931471805599453 + 2 * t * sum;
+    const uint64_t ln_2 = 0xb17217f7d1cf79ac; /* in units of 2^-64 */
+    uint64_t binary = ((uint64_t)(UNIFORM_BITS - exponent) << LOG_BITS) - fraction;
+    return (uint64_t)((unsigned __int128)binary * ln_2 >> 64);
 }
 
-/* Exponential with the mean, as the next whole number above. */
-static int64_t draw(struct profiling *state, double mean)
+/* Exponential with mean interval / size, as the next whole number above. */
+static int64_t draw(struct profiling *state, uint64_t size_bytes)
 {
-    double uniform = (double)((random_next(&state->random) >> 11) + 1) * 0x1p-53;
-    double gap = -log_of(uniform) * mean;
-    return gap < 0x1p60 ? 1 + (int64_t)gap : (int64_t)1 << 60;
+    uint64_t uniform = (random_next(&state->random) >> (64 - UNIFORM_BITS)) + 1;
+    unsigned __int128 gap = (unsigned __int128)minus_log_of(uniform) *
+                                load_relaxed(&profile.interval_bytes) / size_bytes >>
+                            LOG_BITS;
+    return gap < (unsigned __int128)1 << 60 ? 1 + (int64_t)gap : (int64_t)1 << 60;
 }
 
 static int64_t draw_of_class(struct profiling *state, unsigned class)
 {
-    double size = size_classes[class].size_bytes;
-    return draw(state, (double)load_relaxed(&profile.interval_bytes) / size);
+    return draw(state, size_classes[class].size_bytes);
 }
 
 static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
@@ -110,7 +110,7 @@ static void begin(struct heap *heap, uint32_t epoch)
     uint32_t number = fetch_add_relaxed(&profile.heaps, 1u);
     state->epoch = epoch;
     state->random = seed != 0 ? seed + (uint64_t)number * 0x9e3779b97f4a7c15u : os_entropy();
-    state->large_left = draw(state, (double)load_relaxed(&profile.interval_bytes));
+    state->large_left = draw(state, 1);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         struct span *slab = is_small(class) ? current_of(heap, class) : NULL;
         state->clocks[class] = (struct profile_clock){.left = draw_of_class(state, class)};
@@ -264,7 +264,7 @@ void heap_profile_large(struct span *span, size_t asked_bytes)
     state->large_left -= (int64_t)smaller_of(size_bytes, (size_t)INT64_MAX / 2);
     if (state->large_left > 0)
         return;
-    state->large_left = draw(state, (double)load_relaxed(&profile.interval_bytes));
+    state->large_left = draw(state, 1);
     sample(span, span->base, asked_bytes, size_bytes);
 }
 
@@ -297,4 +297,31 @@ void heap_profile_forget_span(struct span *span)
     if (heap_is_traced())
         heap_trace_free(span->base);
     heap_profile_leave_span(span);
+}
+
+/* Blocks are aligned, so an address with its lowest bit set is nobody's. */
+struct span_sample heap_profile_hold(struct span *span)
+{
+    struct span_sample held = {.name = NULL};
+    const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
+    if (span->until != 0 && profiler) {
+        held.name = span->base + 1;
+        profiler->renamed(span->base, held.name);
+    }
+    return held;
+}
+
+void heap_profile_resume(struct span *span, struct span_sample held)
+{
+    if (held.name)
+        load_relaxed(&profile.profiler)->renamed(held.name, span->base);
+}
+
+void heap_profile_resized(struct span *span, struct span_sample held, size_t asked_bytes)
+{
+    if (held.name)
+        load_relaxed(&profile.profiler)->freed(held.name);
+    if (!heap_is_traced()) /* which has the same mark */
+        span->until = 0;
+    heap_profile_large(span, asked_bytes);
 }

@@ -39,6 +39,8 @@ struct heap_profiler {
     bool (*allocated)(void *block, size_t asked_bytes, size_t size_bytes);
     /* It is about to be freed. Perhaps by two threads at once. */
     void (*freed)(void *block);
+    /* It goes by another name from now on: see heap_profile_hold. */
+    void (*renamed)(void *from, void *to);
 };
 
 /* What makes slow paths look closer. */
@@ -80,6 +82,17 @@ void heap_profile_forget_span(struct span *span);
 /* The same where the tracer has heard of it: the block is about to be moved. */
 void heap_profile_leave_slot(struct span *slab, unsigned slot);
 void heap_profile_leave_span(struct span *span);
+
+/* A large sample is about to be resized, which may fail, and which may give its address to another
+ * block. While it is held it goes by a name that no block has. Its realloc's thread. */
+struct span_sample {
+    void *name; /* NULL: it is no sample */
+};
+struct span_sample heap_profile_hold(struct span *span);
+/* It stays what it was; or it is another block now, with a length of its own, and perhaps a sample
+ * again, of `asked_bytes`. */
+void heap_profile_resume(struct span *span, struct span_sample held);
+void heap_profile_resized(struct span *span, struct span_sample held, size_t asked_bytes);
 
 /* What `until` of the current slab of a small class began with. */
 inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)

@@ -364,8 +364,10 @@ static void take_back_blocks(const struct program_heap *program, struct span *sl
 /* A free that is still on its way to the mailbox is waited for: it is late, but not wrong. */
 static void end_slab(struct program_heap *program, struct span *slab)
 {
-    while (!remote_close(&program->heap, slab))
+    while (!remote_close(&program->heap, slab)) {
         heap_forget_mail(&program->heap);
+        pause_processor();
+    }
     if (config_hardened)
         take_back_blocks(program, slab);
     slab_retire(slab);

@@ -3,6 +3,7 @@
 
 #include "heap/large.h"
 #include "heap/program_heap.h"
+#include "os/os.h"
 
 static size_t span_bytes(const struct span *span) { return (size_t)span->pages << PAGE_SHIFT; }
 
@@ -50,6 +51,17 @@ static struct span *take_span(size_t size_bytes, size_t alignment_bytes)
     return span ? span : large_allocate(size_bytes, alignment_bytes);
 }
 
+/* What was taken may be longer or shorter than what was counted for it. False: the limit does not
+ * allow the rest. */
+static bool count_length(struct program_heap *program, const struct span *span, size_t counted)
+{
+    size_t bytes = span_bytes(span);
+    if (bytes > counted)
+        return program_reserve(program, bytes - counted);
+    program_unreserve(program, counted - bytes);
+    return true;
+}
+
 static struct span *allocate(struct program_heap *program, size_t size_bytes,
                              size_t alignment_bytes,
                              struct span *(*take)(size_t size_bytes, size_t alignment_bytes))
@@ -57,19 +69,21 @@ static struct span *allocate(struct program_heap *program, size_t size_bytes,
     if (size_bytes > PTRDIFF_MAX)
         return NULL;
     size_t least = larger_of(size_bytes, MEDIUM_MOST + 1);
-    size_t counted = align_up(least, PAGE_BYTES);
+    size_t counted = align_up(least, os_page_size());
     if (!program_reserve(program, counted))
         return NULL;
     struct large_note *note = take_note(program);
     struct span *span = note ? take(size_bytes, alignment_bytes) : NULL;
+    if (span && !count_length(program, span, counted)) {
+        (void)large_free(span);
+        span = NULL;
+    }
     if (span == NULL) {
         if (note)
             spare_note(program, note);
         program_unreserve(program, counted);
         return NULL;
     }
-    /* Longer where the system's pages are: those count, too. */
-    fetch_add_relaxed(&program->held_bytes, span_bytes(span) - counted);
     store_relaxed(&note->span, span);
     span->next = (struct span *)(void *)note;
     store_release(&span->owner,
@@ -112,8 +126,8 @@ bool program_begin_resize(struct span *span, size_t pages, size_t *counted_pages
     *counted_pages = span->pages;
     if (likely(program == NULL) || pages <= span->pages)
         return true;
-    *counted_pages = pages;
-    return program_reserve(program, (pages - span->pages) << PAGE_SHIFT);
+    *counted_pages = align_up(pages << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
+    return program_reserve(program, (*counted_pages - span->pages) << PAGE_SHIFT);
 }
 
 void program_end_resize(struct span *span, size_t counted_pages)

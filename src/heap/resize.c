@@ -84,21 +84,31 @@ static void *move_within(struct program_heap *program, void *pointer, size_t old
     return block;
 }
 
-/* A block of another length is another one to the profiler. It is reported by its old address,
- * before another thread may have that. */
-static void *resize_large(struct span *span, size_t size_bytes)
+/* A block of another length is another one to the profiler. */
+static no_inline void *resize_watched(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t pages = span->pages;
-    bool fits = size_bytes <= pages << PAGE_SHIFT && size_bytes > (pages - pages / 4) << PAGE_SHIFT;
-    if (span->until != 0 && !fits)
-        heap_profile_forget_span(span);
-    void *block = large_resize(span, size_bytes);
-    if (heap_is_watched() && block && span->pages != pages && span_program(span) == NULL) {
-        if (span->until != 0)
-            heap_profile_forget_span(span);
-        heap_profile_large(span, size_bytes);
-    }
+    struct span_sample held = heap_profile_hold(span);
+    void *block = may_move                                  ? large_resize(span, size_bytes)
+                  : large_resize_in_place(span, size_bytes) ? span->base
+                                                            : NULL;
+    if (span->pages == pages)
+        heap_profile_resume(span, held);
+    else if (span_program(span) == NULL)
+        heap_profile_resized(span, held, size_bytes);
     return block;
+}
+
+static void *resize_large(struct span *span, size_t size_bytes)
+{
+    return heap_is_watched() ? resize_watched(span, size_bytes, true)
+                             : large_resize(span, size_bytes);
+}
+
+static bool resize_large_in_place(struct span *span, size_t size_bytes)
+{
+    return heap_is_watched() ? resize_watched(span, size_bytes, false) != NULL
+                             : large_resize_in_place(span, size_bytes);
 }
 
 static no_inline void *resize_any(void *pointer, size_t size_bytes)
@@ -164,7 +174,7 @@ static bool resize_in_place(void *pointer, size_t size_bytes)
     (void)usable_bytes(span, pointer); /* checks canaries, where there are any */
     if (!span_is_slab(span))
         return size_bytes > MEDIUM_MOST && span->tag != SPAN_GUARDED &&
-               large_resize_in_place(span, size_bytes);
+               resize_large_in_place(span, size_bytes);
     if (!slab_suits(span, size_bytes))
         return false;
     if (config_canaries)

@@ -360,7 +360,7 @@ static bool resize_guarded(struct span *span, size_t size_bytes, bool may_move)
     }
     fetch_add_relaxed(&pages_state.huge_pages,
                       (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
-    span->pages = (uint32_t)(new_bytes >> PAGE_SHIFT);
+    store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     return true;
 }
 

@@ -77,7 +77,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     }
     if (new_bytes < old_bytes)
         huge_unclaim((old_bytes - new_bytes) >> PAGE_SHIFT);
-    span->pages = (uint32_t)(new_bytes >> PAGE_SHIFT);
+    store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     return true;
 }
 

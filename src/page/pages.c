@@ -371,7 +371,7 @@ bool pages_extend(struct span *span, size_t pages)
                           right->dirty_pages - dirty_pages);
         header_push(right);
         note_dirty_low();
-        span->pages = (uint32_t)pages;
+        store_relaxed(&span->pages, (uint32_t)pages);
     }
     lock_release(&pages_state.lock);
     if (fits)
@@ -391,7 +391,7 @@ bool pages_shrink(struct span *span, size_t pages)
         char *end = span->base + (pages << PAGE_SHIFT);
         size_t rest = span->pages - pages;
         bitmap_set(arena->dirty, arena_page(arena, end), rest);
-        span->pages = (uint32_t)pages;
+        store_relaxed(&span->pages, (uint32_t)pages);
         range_release(arena, end, rest, rest);
     }
     lock_release(&pages_state.lock);

@@ -14,7 +14,7 @@ struct span *pages_split(struct span *span, size_t pages, bool huge)
     rest->zero = span->zero;
     rest->owner = 0;
     store_relaxed(&rest->tag, load_relaxed(&span->tag));
-    span->pages = (uint32_t)pages;
+    store_relaxed(&span->pages, (uint32_t)pages);
     if (huge)
         fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return rest;

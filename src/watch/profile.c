@@ -64,7 +64,15 @@ static void freed(void *block)
         (void)profile_table_remove(table, block);
 }
 
-static const struct heap_profiler profiler = {.allocated = sampled, .freed = freed};
+static void renamed(void *from, void *to)
+{
+    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    if (table)
+        (void)profile_table_rename(table, from, to);
+}
+
+static const struct heap_profiler profiler = {
+    .allocated = sampled, .freed = freed, .renamed = renamed};
 
 int profile_start(uint64_t interval_bytes, uint64_t seed)
 {

@@ -18,31 +18,48 @@ struct profile_table *profile_table_make(void)
     return table;
 }
 
-/* 1 - exp(-x) for x > 0: of a part of x by its series, then doubled: with m of y, that of 2 y is
- * m (2 - m). Keeps its precision where x is small. */
-static double chance_of(double x)
+/* 1 / (1 - exp(-x)) for x = size / interval, in integers: a program may trap what is inexact in
+ * floating point. For a small x by the series 1/x + 1/2 + x/12 - x^3/720 + ..., in units of 2^-32;
+ * it is off by less than 2^-24 up to 1/4. */
+static unsigned __int128 weight_of_small(uint64_t size_bytes, uint64_t interval_bytes)
 {
-    if (x > 50)
-        return 1;
+    const unsigned __int128 one = (unsigned __int128)1 << 32;
+    uint64_t x = (uint64_t)(size_bytes * one / interval_bytes);
+    uint64_t cube = (uint64_t)((unsigned __int128)(x * x >> 32) * x >> 32);
+    unsigned __int128 weight = interval_bytes * one / size_bytes + one / 2 + x / 12 - cube / 720;
+    return (weight + (1 << (31 - PROFILE_WEIGHT_SHIFT))) >> (32 - PROFILE_WEIGHT_SHIFT);
+}
+
+/* For a larger one 1 - exp(-x), in units of 2^-62: of a part of x by its series, then doubled: with
+ * m of y, that of 2 y is m (2 - m). */
+static unsigned __int128 weight_of_large(uint64_t size_bytes, uint64_t interval_bytes)
+{
+    const unsigned __int128 one = (unsigned __int128)1 << 62;
     unsigned doublings = 0;
-    for (; x > 0.25; doublings++)
-        x /= 2;
-    double term = x;
-    double sum = x;
-    for (int i = 2; i < 14; i++) {
-        term *= -x / i;
-        sum += term;
+    unsigned __int128 whole = interval_bytes;
+    for (; size_bytes > whole / 4; doublings++)
+        whole *= 2;
+    unsigned __int128 x = size_bytes * one / whole;
+    unsigned __int128 term = x;
+    unsigned __int128 sum = x;
+    for (unsigned i = 2; i < 14; i++) {
+        term = (term * x >> 62) / i;
+        sum = i % 2 == 0 ? sum - term : sum + term;
     }
     for (; doublings > 0; doublings--)
-        sum *= 2 - sum;
-    return sum;
+        sum = sum * (2 * one - sum) >> 62;
+    return ((one << PROFILE_WEIGHT_SHIFT) + sum / 2) / sum;
 }
 
 uint64_t profile_weight(uint64_t size_bytes, uint64_t interval_bytes)
 {
-    double chance = chance_of((double)size_bytes / (double)interval_bytes);
-    double weight = (double)(1 << PROFILE_WEIGHT_SHIFT) / chance;
-    return weight < 0x1p60 ? (uint64_t)(weight + 0.5) : (uint64_t)1 << 60;
+    const uint64_t most = (uint64_t)1 << 60;
+    if (size_bytes / 50 >= interval_bytes)
+        return (uint64_t)1 << PROFILE_WEIGHT_SHIFT;
+    unsigned __int128 weight = size_bytes <= interval_bytes / 4
+                                   ? weight_of_small(size_bytes, interval_bytes)
+                                   : weight_of_large(size_bytes, interval_bytes);
+    return weight < most ? (uint64_t)weight : most;
 }
 
 static uint64_t mix(uint64_t word)
@@ -186,6 +203,19 @@ bool profile_table_remove(struct profile_table *table, const void *block)
         struct profile_block *place = place_of(table, (uintptr_t)block, i);
         if (load_relaxed(&place->block) == (uintptr_t)block &&
             release_place(table, place, (uintptr_t)block))
+            return true;
+    }
+    return false;
+}
+
+bool profile_table_rename(struct profile_table *table, const void *from, const void *to)
+{
+    static_check(sizeof(uintptr_t) == 8, "set_of leaves three bits out");
+    for (unsigned i = 0; i < 2 * PROFILE_SET_BLOCKS; i++) {
+        struct profile_block *place = place_of(table, (uintptr_t)from, i);
+        uintptr_t block = (uintptr_t)from;
+        if (load_relaxed(&place->block) == block &&
+            compare_swap_acq_rel(&place->block, &block, (uintptr_t)to))
             return true;
     }
     return false;

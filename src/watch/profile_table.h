@@ -11,9 +11,10 @@
  * Sites: a hash table, never emptied. `hash` is claimed by compare and swap, `ready` published when
  * the frames stand; a thread that finds the same hash not ready makes a second site of the same
  * stack, which readers of a dump add up. Samples: sets of some neighbouring entries by the hash of
- * the block's address. An entry's `block` goes FREE -> BUSY -> block -> BUSY -> FREE, each by who
- * allocates or frees the block; what makes it BUSY owns the other fields. No lock, so fork needs
- * nothing: what another thread had BUSY stays so in the child, and is lost to it.
+ * the block's address, without its last three bits. An entry's `block` goes FREE -> BUSY -> block
+ * -> BUSY -> FREE, each by who allocates or frees the block; what makes it BUSY owns the other
+ * fields. No lock, so fork needs nothing: what another thread had BUSY stays so in the child, and
+ * is lost to it.
  *
  * Any thread; all of it may run together; async-signal-safe.
  */
@@ -90,6 +91,10 @@ bool profile_table_add(struct profile_table *table, const struct profile_block *
 
 /* The block is freed. Whether it was a sample that nobody removed before. */
 bool profile_table_remove(struct profile_table *table, const void *block);
+
+/* The sample is found by another address from now on, which differs in the last three bits only.
+ * Whether there was one. */
+bool profile_table_rename(struct profile_table *table, const void *from, const void *to);
 
 /* No sums, no samples; stacks stay. What happens meanwhile may be lost or not. */
 void profile_table_reset(struct profile_table *table);

@@ -104,7 +104,7 @@ TEST_F(Packed, ServesUpToEightBytes)
 
 bool keep_none(void *, size_t, size_t) { return false; }
 void forget(void *) {}
-const struct heap_profiler kProfiler = {keep_none, forget};
+const struct heap_profiler kProfiler = {keep_none, forget, [](void *, void *) {}};
 
 TEST_F(Packed, GoesOnWhenTheProfilerIsDone)
 {

@@ -1,7 +1,11 @@
 // Which blocks the profiler hears of, and that it hears of their frees. One process a case (ctest
 // runs each alone): the profiler is the process's.
 
+#include <errno.h>
+#include <fenv.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <map>
@@ -37,7 +41,17 @@ bool allocated(void *block, size_t asked, size_t size)
 }
 void freed(void *block) { g_unknown += g_live.erase(block) == 0; }
 
-const struct heap_profiler g_profiler = {allocated, freed};
+void renamed(void *from, void *to)
+{
+    if (auto sample = g_live.extract(from)) {
+        sample.key() = to;
+        g_live.insert(std::move(sample));
+    } else {
+        g_unknown++;
+    }
+}
+
+const struct heap_profiler g_profiler = {allocated, freed, renamed};
 
 // The maps allocate by the test program's own malloc, not by the heap under test.
 void start(uint64_t interval, uint64_t seed = 1)
@@ -237,6 +251,55 @@ TEST(Profiling, AlignedZeroedAndResizedBlocks)
     EXPECT_EQ(g_live.size(), 0u);
     EXPECT_EQ(g_unknown, 0u);
 }
+
+TEST(Profiling, ALargeSampleWhoseReallocFailsStaysOne)
+{
+    start(1);
+    for (const size_t bytes : {200 * kKiB, 40 * 1024 * kKiB}) {
+        void *block = allocate(bytes);
+        const Sample sample = g_live.at(block);
+        EXPECT_EQ(heap_resize(block, size_t{1} << 46), nullptr);
+        ASSERT_EQ(g_live.count(block), 1u) << bytes;
+        EXPECT_EQ(g_live[block].size, sample.size);
+        EXPECT_EQ(g_live[block].asked, sample.asked);
+        free_fast(block);
+        EXPECT_EQ(g_live.size(), 0u);
+    }
+    EXPECT_EQ(g_samples, 2u) << "no new ones";
+    EXPECT_EQ(g_unknown, 0u);
+}
+
+TEST(Profiling, ALargeSampleResizedInPlaceIsOneOfItsNewSize)
+{
+    start(1);
+    void *block = allocate(800 * kKiB);
+    if (!heap_resize_in_place(block, 200 * kKiB))
+        GTEST_SKIP() << "no block of this build shrinks in place";
+    ASSERT_EQ(g_live.count(block), 1u);
+    EXPECT_EQ(g_live[block].asked, 200 * kKiB);
+    EXPECT_EQ(g_live[block].size, heap_layer::block_bytes(block));
+    free_fast(block);
+    EXPECT_EQ(g_live.size(), 0u);
+    EXPECT_EQ(g_unknown, 0u);
+}
+
+#ifdef __x86_64__ // elsewhere processors need not be able to trap
+TEST(Profiling, AProgramThatTrapsOnInexactNumbersGoesOn)
+{
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        feenableexcept(FE_INEXACT | FE_UNDERFLOW | FE_OVERFLOW | FE_DIVBYZERO | FE_INVALID);
+        start(100);
+        for (size_t i = 0; i < 3000; i++)
+            free_fast(allocate(16 + i * 100));
+        _exit(g_samples > 0 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+#endif
 
 TEST(Profiling, SamplesAreLiveBlocksToStatisticsAndChecks)
 {
