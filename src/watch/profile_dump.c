@@ -134,6 +134,8 @@ int profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes
     for (size_t i = 0; i < length; i++)
         store_relaxed(&places.path[i], path[i]);
     store_relaxed(&places.path[length], '\0');
+    places.process = 0; /* counts afresh */
+    places.failed = false;
     store_relaxed(&profile_state.growth_mark, growth_bytes);
     store_relaxed(&profile_state.growth_bytes, growth_bytes);
     profile_unclaim();

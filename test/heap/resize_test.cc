@@ -75,11 +75,13 @@ TEST(Resize, ALargeBlockGrowsIntoFreeMemoryBehindIt)
 {
     char *block = filled(100 * kKiB);
     char *behind = static_cast<char *>(allocate(100 * kKiB));
-    if (behind == block + 100 * kKiB) {
-        free_fast(behind);
-        EXPECT_EQ(heap_resize(block, 150 * kKiB), block);
-    } else {
-        free_fast(behind);
+    const bool neighbours = behind == block + 100 * kKiB;
+    free_fast(behind);
+    heaps_empty_run_caches(); // where one case after another runs, they may keep it
+    if (neighbours) {
+        char *grown = static_cast<char *>(heap_resize(block, 150 * kKiB));
+        EXPECT_EQ(grown, block);
+        block = grown;
     }
     EXPECT_TRUE(holds(block, 100 * kKiB));
     free_fast(block);
