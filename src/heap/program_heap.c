@@ -410,11 +410,10 @@ void program_read_stats(struct program_heap *program, struct program_stats *stat
         stats->slab_bytes += count.slab_bytes;
     }
     for (struct large_note *note = program->large.used; note; note = note->next) {
-        struct span *span = load_relaxed(&note->span);
-        if (span == NULL)
+        if (load_relaxed(&note->span) == NULL)
             continue;
         stats->large_blocks++;
-        stats->large_bytes += (size_t)load_relaxed(&span->pages) << PAGE_SHIFT;
+        stats->large_bytes += load_relaxed(&note->bytes); /* its span may just have gone */
     }
     leave(program);
     stats->live_blocks += stats->large_blocks;

@@ -84,6 +84,7 @@ static struct span *allocate(struct program_heap *program, size_t size_bytes,
         program_unreserve(program, counted);
         return NULL;
     }
+    store_relaxed(&note->bytes, span_bytes(span));
     store_relaxed(&note->span, span);
     span->next = (struct span *)(void *)note;
     store_release(&span->owner,
@@ -135,6 +136,7 @@ void program_end_resize(struct span *span, size_t counted_pages)
     struct program_heap *program = span_program(span);
     if (unlikely(program != NULL)) {
         fetch_add_relaxed(&program->held_bytes, (span->pages - counted_pages) << PAGE_SHIFT);
+        store_relaxed(&note_of(span)->bytes, span_bytes(span));
         program_note_peak(program);
     }
 }

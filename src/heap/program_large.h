@@ -19,6 +19,7 @@ struct large_note {
     struct large_note *next;      /* lock: the heap's: in use, or spare */
     struct large_note *prev;      /* lock: the heap's: in use */
     struct large_note *mail_next; /* who frees the block, until it is in `freed`; then lock */
+    size_t bytes;                 /* atomic: of its span; whoever allocates or resizes it */
 };
 
 struct program_large {

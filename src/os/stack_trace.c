@@ -32,7 +32,8 @@ static int backtrace(void **frames, int capacity)
 
 enum { RAW_FRAMES = 48 }; /* this library's own frames among them */
 
-static bool can_walk;              /* atomic: os_stack_prepare, which may come again */
+static bool preparing;             /* atomic: os_stack_prepare was called before */
+static bool can_walk;              /* atomic: published by os_stack_prepare */
 static uintptr_t own_from, own_to; /* const before can_walk: this library; empty in a program */
 
 /* Where the segments of the program leave gaps, libc says of its code only where that is: the
@@ -120,7 +121,8 @@ void os_stack_prepare(void)
     void *frames[2];
     struct stack_object object;
     const struct link_map *own = object_of((uintptr_t)&os_stack);
-    if (own == NULL || (own->l_name[0] == '\0' && getauxval(AT_BASE) == 0))
+    if (own == NULL || (own->l_name[0] == '\0' && getauxval(AT_BASE) == 0) ||
+        exchange_acq_rel(&preparing, true))
         return;
     if (own->l_name[0] != '\0' && stack_object_of((uintptr_t)&os_stack, &object)) {
         own_from = object.start;

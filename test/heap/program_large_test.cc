@@ -13,6 +13,7 @@ namespace
 using heap_layer::in_thread;
 using heap_layer::kKiB;
 using heap_layer::kMiB;
+using heap_layer::own_heap;
 using heap_layer::span_of;
 
 class ProgramLarge : public heap_layer::OwnHeap
@@ -57,6 +58,51 @@ TEST_F(ProgramLarge, CountsItsPagesWhileItIsInUse)
     for (void *block : blocks)
         free_fast(block);
     EXPECT_EQ(held(), 0u);
+}
+
+// Whether what is taken is longer than what was asked for, or a run that was kept.
+TEST_F(ProgramLarge, TheLimitHoldsToThePage)
+{
+    for (size_t size = 33 * kKiB; size < 40 * kMiB; size += size / 3 + 5) {
+        program_set_limit(program_, size);
+        for (int round = 0; round < 3; round++) { // freed ones are kept
+            void *block = take(size);
+            EXPECT_LE(held(), size) << size;
+            if (block)
+                free_fast(block);
+            free_fast(heap_layer::allocate(size + 3 * PAGE_BYTES));
+        }
+        const size_t page = os_page_size();
+        program_set_limit(program_, (size + page - 1) / page * page);
+        void *block = take(size);
+        if (!config_guarded_blocks) {
+            EXPECT_NE(block, nullptr) << size;
+        }
+        if (block)
+            free_fast(block);
+        EXPECT_EQ(held(), 0u);
+    }
+    program_set_limit(program_, 0);
+}
+
+// A race that ThreadSanitizer would see.
+TEST_F(ProgramLarge, StatisticsAreReadWhileABlockIsResized)
+{
+    bool stop = false;
+    std::thread resizing([this, &stop] {
+        own_heap();
+        void *block = take(5 * kMiB);
+        for (size_t i = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); i++)
+            block = heap_resize(block, (i % 2 == 0 ? 3 : 5) * kMiB);
+        free_fast(block);
+    });
+    for (int i = 0; i < 2000; i++) {
+        program_stats stats;
+        program_read_stats(program_, &stats);
+        EXPECT_LE(stats.large_blocks, 2u);
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    resizing.join();
 }
 
 TEST_F(ProgramLarge, AFreedRunBelongsToNoHeap)

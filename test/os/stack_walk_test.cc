@@ -150,7 +150,7 @@ TEST_F(StackWalk, EqualsTheRuntimes)
     work();
     EXPECT_EQ(outcome_.difference, "");
     EXPECT_EQ(outcome_.refused, 0u);
-    EXPECT_EQ(outcome_.equal, 40u * 4);
+    EXPECT_GE(outcome_.equal, 40u * 4);
 }
 
 TEST_F(StackWalk, EqualsTheRuntimesInThreads)
@@ -158,7 +158,7 @@ TEST_F(StackWalk, EqualsTheRuntimesInThreads)
     std::thread(work).join();
     EXPECT_EQ(outcome_.difference, "");
     EXPECT_EQ(outcome_.refused, 0u);
-    EXPECT_EQ(outcome_.equal, 40u * 4);
+    EXPECT_GE(outcome_.equal, 40u * 4);
 }
 
 void on_signal(int) { in_variable_frame(3); }
