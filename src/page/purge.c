@@ -80,8 +80,8 @@ static size_t purge_one(void)
     bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
     span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
     size_t purged = before - span->dirty_pages;
-    pages_state.purged_pages += purged;
-    pages_state.purges++;
+    store_relaxed(&pages_state.purged_pages, pages_state.purged_pages + purged);
+    store_relaxed(&pages_state.purges, pages_state.purges + 1);
     span_release(arena, span);
     note_dirty_low();
     lock_release(&pages_state.lock);

@@ -15,8 +15,8 @@ struct page_state {
     size_t free_pages;          /* page lock; read as a hint without it: sum over free spans */
     size_t dirty_pages;         /* page lock, read without as a hint: sum over free spans */
     size_t dirty_low;           /* page lock: lowest dirty_pages since the last interval began */
-    size_t purged_pages;        /* page lock: in total */
-    size_t purges;              /* page lock: in total, one span each */
+    size_t purged_pages;        /* page lock, read without: in total */
+    size_t purges;              /* page lock, read without: in total, one span each */
     size_t part_pages;          /* atomic: likewise, of parts of runs in use */
     size_t part_purges;         /* atomic */
     size_t huge_pages;          /* atomic: pages of huge blocks */

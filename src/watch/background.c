@@ -86,7 +86,7 @@ static uint64_t look(struct memory *memory)
     }
     note_activity(memory, now_ms);
     tend(memory, limits.decay_ms, now_ms);
-    fetch_add_relaxed(&background.rounds, (uint64_t)1);
+    fetch_add_acq_rel(&background.rounds, (uint64_t)1); /* pairs with in_child */
     uint64_t wait = larger_of(smaller_of(limits.decay_ms / 4 + 1, MOST_MS), LEAST_MS);
     return os_now_ms() + (memory->released ? (uint64_t)REST_MS : wait);
 }
@@ -110,7 +110,9 @@ static void run(void)
 
 static void in_child(void)
 {
-    bool ran = load_relaxed(&background.state) == RUNNING;
+    /* Acquire: what the thread wrote before its last round, or its end, comes before. */
+    (void)load_acquire(&background.rounds);
+    bool ran = load_acquire(&background.state) == RUNNING;
     store_relaxed(&background.state, (uint32_t)NONE);
     control_forget();
     os_file_close(background.event);
