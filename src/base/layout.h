@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 3, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 4, LAYOUT_NOTE = 1 };
 #define LAYOUT_NOTE_NAME "Cairn"
 #define LAYOUT_MAGIC                                                                               \
     "\x7f"                                                                                         \
@@ -99,9 +99,12 @@ struct library_layout {
     const struct heap_layout *heap;
     const struct guarded_layout *guarded;
     const struct profile_layout *profile;
-    const void *system_calls; /* array of uint64_t, by enum os_call */
+    const void *control_place; /* struct control_place */
+    const void *system_calls;  /* array of uint64_t, by enum os_call */
     uint32_t page_bytes, heap_bytes, guarded_bytes, profile_bytes; /* of those structs */
-    uint32_t system_call_kinds, unused;
+    uint32_t system_call_kinds;
+    struct layout_field control_owner, control_path;
+    uint32_t unused;
 };
 
 extern const struct page_layout page_layout;

@@ -17,7 +17,9 @@
 #include <errno.h>
 #include <string.h>
 
-enum { NO_FILE = -1, FULL_PATH_BYTES = CONTROL_PATH_MOST + 1 };
+enum { NO_FILE = -1 };
+
+struct control_place control_place;
 
 struct client {
     int file;                            /* NO_FILE: the place is free */
@@ -34,8 +36,6 @@ struct client {
 static struct {
     char path[CONTROL_PATH_MOST + 1]; /* const after the options; empty: none is wanted */
     control_answer *answer;           /* const after the options */
-    char open_path[FULL_PATH_BYTES];  /* written before `owner` */
-    uint32_t owner;                   /* atomic: process that has the file; 0: none */
     int listener;
     struct client *clients; /* CONTROL_CLIENTS of them, or NULL */
     uint64_t rest_until_us; /* nobody is answered before */
@@ -64,7 +64,7 @@ static bool make_path(char *to)
     for (const char *from = control.path; *from != '\0'; from++) {
         bool is_number = from[0] == '%' && from[1] == 'p';
         size_t more = is_number ? digits : 1;
-        if (used + more >= FULL_PATH_BYTES)
+        if (used + more >= CONTROL_FULL_PATH_BYTES)
             return false;
         memcpy(to + used, is_number ? number : from, more);
         used += more;
@@ -76,7 +76,7 @@ static bool make_path(char *to)
 
 int control_open(void)
 {
-    char path[FULL_PATH_BYTES] = "";
+    char path[CONTROL_FULL_PATH_BYTES] = "";
     if (!control_is_wanted() || control.listener != NO_FILE)
         return 0;
     size_t bytes = align_up(CONTROL_CLIENTS * sizeof(struct client), os_page_size());
@@ -92,9 +92,9 @@ int control_open(void)
     os_name(control.clients, bytes, "cairn: control");
     for (unsigned i = 0; i < CONTROL_CLIENTS; i++)
         control.clients[i].file = NO_FILE;
-    memcpy(control.open_path, path, sizeof path);
+    memcpy(control_place.path, path, sizeof path);
     control.listener = listener;
-    store_release(&control.owner, os_process_id()); /* pairs with control_remove */
+    store_release(&control_place.owner, os_process_id()); /* pairs with control_remove */
     return 0;
 }
 
@@ -114,8 +114,8 @@ void control_remove(void)
 {
     uint32_t own = os_process_id();
     /* acquire: pairs with control_open */
-    if (compare_swap_acq_rel(&control.owner, &own, 0u))
-        (void)os_file_remove(control.open_path);
+    if (compare_swap_acq_rel(&control_place.owner, &own, 0u))
+        (void)os_file_remove(control_place.path);
 }
 
 void control_close(void)
@@ -133,7 +133,7 @@ void control_forget(void)
             drop(&control.clients[i]);
     os_file_close(control.listener);
     control.listener = NO_FILE;
-    store_relaxed(&control.owner, 0u);
+    store_relaxed(&control_place.owner, 0u);
 }
 
 static void welcome(uint64_t now_ms)

@@ -10,12 +10,20 @@
 
 enum {
     CONTROL_PATH_MOST = 100,
+    CONTROL_FULL_PATH_BYTES = CONTROL_PATH_MOST + 1,
     CONTROL_CLIENTS = 8,
     CONTROL_REQUEST_MOST = 512,
     CONTROL_ANSWER_BYTES = 65536,
     CONTROL_STALL_MS = 5000, /* a client that takes or ends nothing for so long is dropped */
     CONTROL_REST_FACTOR = 4, /* after an answer nobody is answered for so many times its time */
 };
+
+/* Where the socket is; readers outside find it by library_layout.c. */
+struct control_place {
+    uint32_t owner;                     /* atomic: process that has the file; 0: none */
+    char path[CONTROL_FULL_PATH_BYTES]; /* background thread, before `owner` */
+};
+extern hidden_data struct control_place control_place;
 
 /* Writes the answer to a line, ended by zero, and returns its length; 0 when it cannot. */
 typedef size_t control_answer(const char *request, char *answer, size_t capacity_bytes);

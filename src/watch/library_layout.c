@@ -2,6 +2,7 @@
  * base/layout.h. No code. */
 #include "base/layout.h"
 #include "cairn/api.h"
+#include "watch/control_socket.h"
 #include "watch/guarded_slots.h"
 #include "watch/profile.h"
 
@@ -55,6 +56,9 @@ __attribute__((used)) const struct library_layout library_layout = {
     .heap = &heap_layout,
     .guarded = &guarded_layout,
     .profile = &profile_layout,
+    .control_place = &control_place,
+    .control_owner = layout_field_of(struct control_place, owner),
+    .control_path = layout_field_of(struct control_place, path),
     .system_calls = os_calls,
     .system_call_kinds = OS_CALL_KINDS,
     .page_bytes = sizeof(struct page_layout),

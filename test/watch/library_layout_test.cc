@@ -8,6 +8,7 @@
 extern "C" {
 #include "base/layout.h"
 #include "cairn/api.h"
+#include "watch/control_socket.h"
 }
 
 namespace
@@ -65,6 +66,7 @@ TEST(LibraryLayout, SaysWhatItIsAndHowLong)
     EXPECT_EQ(library_layout.heap, &heap_layout);
     EXPECT_EQ(library_layout.page_bytes, sizeof page_layout);
     EXPECT_EQ(library_layout.heap_bytes, sizeof heap_layout);
+    EXPECT_EQ(library_layout.control_place, &control_place);
 }
 
 uint64_t value_of(const void *start, layout_field place)

@@ -30,21 +30,13 @@ def _number_inside(pid):
     return str(pid)
 
 
-def path_of(pid):
-    """The socket that the process's options ask for, as a path that works here; None where they do
-    not say one, or may not be read."""
-    try:
-        words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+def path_of(pid, place):
+    """The socket that a process serves, as a path that works here. `place` is what cairn-look read
+    of it, None for none. A child of a fork has the memory of its parent, whose socket is not its
+    own."""
+    if place is None or str(place["owner"]) != _number_inside(pid):
         return None
-    options = [word.partition(b"=")[2].decode(errors="surrogateescape") for word in words
-               if word.startswith(b"CAIRN_OPTIONS=")]
-    paths = [value for each in options[:1] for key, _, value in
-             (option.partition(":") for option in each.split(",")) if key == "control"]
-    if not paths or not paths[-1].startswith("/"):
-        return None
-    inside = paths[-1].replace("%p", _number_inside(pid))
-    return f"/proc/{pid}/root{inside}"
+    return f"/proc/{pid}/root{place['path']}"
 
 
 class Control:
@@ -70,10 +62,7 @@ class Control:
             if folder is not None:
                 os.close(folder)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
         self._socket.close()
 
     def _line(self):

@@ -31,7 +31,7 @@ def look(command, target, *arguments):
     for line in process.stdout.splitlines():
         kind, *words = line.split("\t")
         values = dict(_value(word) for word in words)
-        for name in ("program", "library", "version", "name", "state", "owner"):
+        for name in ("program", "library", "version", "name", "state", "owner", "path"):
             if name in values:
                 values[name] = str(values[name])
         rows.append((kind, values))

@@ -138,6 +138,7 @@ class Plan:  # pylint: disable=too-many-instance-attributes
         self.gives = {values["name"]: values for kind, values in rows if kind == "action"}
         self.stays = {values["name"]: values for kind, values in rows if kind == "stay"}
         self.heaps = [values for kind, values in rows if kind == "heap"]
+        self.socket = next((values for kind, values in rows if kind == "socket"), None)
         self.pins = Pins(rows, self.target)
         self._add_rest()
 

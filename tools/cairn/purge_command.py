@@ -14,26 +14,27 @@ HOW_TO = ("it was not purged: process {pid} has no control socket that is known 
           "cairn purge SOCKET (docs/CONTROL.md)")
 
 
-def _connect(target):
-    """The socket of what the user named, None where there is none, and what cairn-look reads."""
-    if control.is_socket(target):
-        connection = control.Control(target)
-        if connection.pid <= 0:
-            raise UserError(f"{target}: is of a process outside this container: give its number "
-                            "where it runs, or look from there")
-        return connection, str(connection.pid)
-    if not target.isdigit():
-        return None, target
-    path = control.path_of(target)
+def _given(target):
+    """A connection to the socket that the user named; None where it is none."""
+    if not control.is_socket(target):
+        return None
+    connection = control.Control(target)
+    if connection.pid <= 0:
+        raise UserError(f"{target}: is of a process outside this container: give its number where "
+                        "it runs, or look from there")
+    return connection
+
+
+def _found(plan):
+    """A connection to the socket of the process that was looked at; None where it has none."""
+    pid = plan.target.get("pid")
+    path = control.path_of(pid, plan.socket) if pid else None
     if path is None:
-        return None, target
-    if not control.is_socket(path):
-        return None, target
+        return None
     connection = control.Control(path)
-    if connection.pid != int(target):
-        raise UserError(f"the control socket {path}: is of process {connection.pid}, not of "
-                        f"{target}")
-    return connection, target
+    if connection.pid != pid:
+        raise UserError(f"the control socket {path}: is of process {connection.pid}, not of {pid}")
+    return connection
 
 
 def _purge(connection, plan):
@@ -71,20 +72,21 @@ def purge(
     The plan is read from outside; the purge is asked for by the process's control socket. Of a core
     file there is the plan.
     """
-    connection, place = _connect(target)
+    connection = _given(target)
+    done = None
     try:
-        plan = Plan(place)
-        done = None
+        plan = Plan(str(connection.pid) if connection else target)
         if not as_json:
             print_plan(plan, every)
-        if connection and not plan_only:
-            done = _purge(connection, plan)
+        if not plan_only:
+            connection = connection or _found(plan)
+            done = _purge(connection, plan) if connection else None
         if as_json:
             print_json({**plan.to_json(), "purge": done})
         elif done:
             _print_done(done)
     finally:
         if connection:
-            connection.__exit__()
-    if not connection and not plan_only and plan.target["kind"] == "process":
+            connection.close()
+    if not done and not plan_only and plan.target["kind"] == "process":
         raise UserError(HOW_TO.format(pid=plan.target["pid"]))

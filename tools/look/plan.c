@@ -288,6 +288,23 @@ static void print_sums(void)
                stays[i].bytes);
 }
 
+// Of the control socket that the process serves.
+static void print_socket(struct look *look)
+{
+    const struct library_layout *root = &look->library->root;
+    uint64_t place = address_of(root->control_place), owner = 0;
+    char path[128] = "";
+    size_t most = root->control_path.bytes < sizeof path ? root->control_path.bytes : 0;
+    (void)read_field(look->target, place, root->control_owner, &owner);
+    if (owner == 0 || !read_small(look->target, place + root->control_path.offset, path, most))
+        return;
+    path[sizeof path - 1] = '\0';
+    for (char *at = path; *at != '\0'; at++)
+        if ((unsigned char)*at < ' ')
+            return;
+    printf("socket\towner=%" PRIu64 "\tpath=%s\n", owner, path);
+}
+
 void plan(struct look *look)
 {
     walk_heaps(look, list_heap, NULL);
@@ -297,6 +314,7 @@ void plan(struct look *look)
     end_run(look);
     walk_guarded(look, see_guarded, NULL);
     print_target(look);
+    print_socket(look);
     print_sums();
     for (size_t i = 0; i < heap_count; i++)
         if (heaps[i].kept.bytes + heaps[i].gives.bytes + heaps[i].idle.bytes != 0)
