@@ -1,6 +1,8 @@
 """What cairn-look reads of another process, or of a core file, from outside."""
 
+import io
 import subprocess
+import sys
 
 from cairn import files
 from cairn.errors import UserError, signal_name
@@ -9,9 +11,9 @@ from cairn.errors import UserError, signal_name
 def _value(word):
     name, _, text = word.partition("=")
     try:
-        return name, int(text, 0)
+        return sys.intern(name), int(text, 0)  # a big heap's lines are many, their names few
     except ValueError:
-        return name, text
+        return sys.intern(name), sys.intern(text)
 
 
 def _failure(process, text):
@@ -28,13 +30,13 @@ def look(command, target, *arguments):
     if process.returncode:
         raise _failure(process, process.stderr.strip())
     rows = []
-    for line in process.stdout.splitlines():
-        kind, *words = line.split("\t")
+    for line in io.StringIO(process.stdout):
+        kind, *words = line.rstrip("\n").split("\t")
         values = dict(_value(word) for word in words)
         for name in ("program", "library", "version", "name", "state", "owner", "path"):
             if name in values:
                 values[name] = str(values[name])
-        rows.append((kind, values))
+        rows.append((sys.intern(kind), values))
     return rows
 
 
