@@ -1,47 +1,53 @@
 -- Which release grew, and by which sites: what a dump holds in the mean, against the release of the
 -- same program that was seen first before it. Stacks are compared as functions, so lines may move.
-WITH each_dump AS (
-    SELECT program, release, host, pid, time
-    FROM profile
-    GROUP BY program, release, host, pid, time
-),
-releases AS (
+WITH releases AS (
     SELECT
         program, release, dumps,
         LAG(release) OVER (PARTITION BY program ORDER BY first_seen, release) AS before
     FROM (
         SELECT program, release, COUNT(*) AS dumps, MIN(time) AS first_seen
-        FROM each_dump
+        FROM (SELECT DISTINCT program, release, host, pid, time FROM profile) AS each_dump
         GROUP BY program, release
     ) AS seen
 ),
 means AS (
     SELECT
-        sites.program, sites.release, sites.site, sites.stack_id, sites.stack,
+        sites.program, sites.release, sites.stack_id,
         sites.bytes / releases.dumps AS bytes_a_dump
     FROM (
-        SELECT
-            program, release, site, stack_id, ANY_VALUE(stack) AS stack, SUM(inuse_bytes) AS bytes
+        SELECT program, release, stack_id, SUM(inuse_bytes) AS bytes
         FROM profile
-        GROUP BY program, release, site, stack_id
+        GROUP BY program, release, stack_id
     ) AS sites
     JOIN releases ON releases.program = sites.program AND releases.release = sites.release
+),
+growth AS (
+    SELECT
+        means.program,
+        releases.before AS release_before,
+        means.release,
+        means.stack_id,
+        COALESCE(older.bytes_a_dump, 0) AS bytes_before,
+        means.bytes_a_dump AS bytes_now,
+        means.bytes_a_dump - COALESCE(older.bytes_a_dump, 0) AS growth
+    FROM means
+    JOIN releases ON releases.program = means.program AND releases.release = means.release
+    LEFT JOIN means AS older
+        ON older.program = means.program AND older.release = releases.before
+        AND older.stack_id = means.stack_id
+    WHERE releases.before IS NOT NULL
+    ORDER BY growth DESC, means.stack_id
+    LIMIT 20
+),
+-- Only of the few sites that are shown: text is what takes the time.
+names AS (
+    SELECT stack_id, ANY_VALUE(site) AS site, ANY_VALUE(stack) AS stack
+    FROM profile
+    WHERE stack_id IN (SELECT stack_id FROM growth)
+    GROUP BY stack_id
 )
 SELECT
-    means.program,
-    releases.before AS release_before,
-    means.release,
-    means.site,
-    means.stack_id,
-    means.stack,
-    COALESCE(older.bytes_a_dump, 0) AS bytes_before,
-    means.bytes_a_dump AS bytes_now,
-    means.bytes_a_dump - COALESCE(older.bytes_a_dump, 0) AS growth
-FROM means
-JOIN releases ON releases.program = means.program AND releases.release = means.release
-LEFT JOIN means AS older
-    ON older.program = means.program AND older.release = releases.before
-    AND older.stack_id = means.stack_id AND older.site = means.site
-WHERE releases.before IS NOT NULL
-ORDER BY growth DESC, means.stack_id
-LIMIT 20;
+    program, release_before, release, site, stack_id, stack, bytes_before, bytes_now, growth
+FROM growth
+JOIN names USING (stack_id)
+ORDER BY growth DESC, stack_id;
