@@ -2,6 +2,7 @@
 #include "watch/profile.h"
 
 #include "base/bits.h"
+#include "base/user_probe.h"
 #include "heap/heap.h"
 #include "os/os.h"
 #include "watch/watch.h"
@@ -35,6 +36,26 @@ static void look_at_growth(const struct profile_table *table)
     profile_dump_next("growth");
 }
 
+/* Before a limit of the pages is reached, what is in use is written once: from seven eighths of it
+ * on. Once more after a quarter of it was free. */
+static void look_at_limits(void)
+{
+    struct page_limits limits;
+    struct page_stats stats;
+    pages_read_limits(&limits);
+    size_t hard = limits.hard_limit_bytes != 0 ? limits.hard_limit_bytes : SIZE_MAX;
+    size_t soft = limits.soft_limit_bytes != 0 ? limits.soft_limit_bytes : SIZE_MAX;
+    size_t limit = smaller_of(hard, soft);
+    if (limit == SIZE_MAX || !profile_dumps())
+        return;
+    pages_read_stats(&stats);
+    size_t used = stats.counted_bytes - smaller_of(stats.dirty_bytes, stats.counted_bytes);
+    if (used < limit - limit / 4)
+        store_relaxed(&profile_state.near_limit, 0u);
+    else if (used >= limit - limit / 8 && exchange_acq_rel(&profile_state.near_limit, 1u) == 0)
+        profile_dump_next("limit");
+}
+
 static bool sampled(void *block, size_t asked_bytes, size_t size_bytes)
 {
     struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
@@ -53,15 +74,19 @@ static bool sampled(void *block, size_t asked_bytes, size_t size_bytes)
     };
     bool kept = profile_table_add(table, &taken, size_bytes, frames, depth);
     look_at_growth(table);
+    look_at_limits();
     inside = false;
+    if (kept)
+        user_probe_3("otel_memory", "alloc", block, asked_bytes,
+                     profile_weighted_bytes(taken.objects, size_bytes));
     return kept;
 }
 
 static void freed(void *block)
 {
     struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
-    if (table)
-        (void)profile_table_remove(table, block);
+    if (table && profile_table_remove(table, block))
+        user_probe_1("otel_memory", "free", block);
 }
 
 static void renamed(void *from, void *to)

@@ -172,7 +172,7 @@ bool profile_table_add(struct profile_table *table, const struct profile_block *
 {
     struct profile_block block = *taken;
     block.site = find_site(table, frames, depth);
-    block.bytes = (uint64_t)((unsigned __int128)block.objects * size_bytes >> PROFILE_WEIGHT_SHIFT);
+    block.bytes = profile_weighted_bytes(block.objects, size_bytes);
     struct profile_site *site = &table->sites[block.site];
     add(&site->allocated, 1, block.objects, block.bytes);
     add(&table->allocated, 1, block.objects, block.bytes);

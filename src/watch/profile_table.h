@@ -84,6 +84,12 @@ struct profile_table *profile_table_make(void);
 /* The weight of a block of that size at the mean interval, in units of 1 / 65536. */
 uint64_t profile_weight(uint64_t size_bytes, uint64_t interval_bytes);
 
+/* Of so many objects in those units, each of that size. */
+inline_always uint64_t profile_weighted_bytes(uint64_t objects, uint64_t size_bytes)
+{
+    return (uint64_t)((unsigned __int128)objects * size_bytes >> PROFILE_WEIGHT_SHIFT);
+}
+
 /* A sample. False: it is not among those in use, and its free says nothing. `taken` has the block,
  * what was asked for, the thread, the time and the weight. */
 bool profile_table_add(struct profile_table *table, const struct profile_block *taken,

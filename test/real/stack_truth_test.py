@@ -20,7 +20,6 @@ PROGRAMS = {
                 "create table t(a); with recursive c(x) as (select 1 union all select x + 1 from c"
                 " where x < 3000) insert into t select x from c; select sum(a) from t;"],
     "g++": ["g++", "-x", "c++", "-O1", "-S", "-o", "/dev/null", "-"],
-    "gdb": ["gdb", "--batch", "-ex", "info line"],
     "node": ["node", "-e", "JSON.stringify([...Array(10000).keys()].map(String))"],
 }
 SOURCE = "#include <string>\nint main() { return (int)std::string(40, 'a').size(); }\n"

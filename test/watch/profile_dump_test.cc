@@ -121,6 +121,38 @@ TEST(ProfileDump, NotMoreThanAFew)
     EXPECT_EQ(files, 17) << "16 and the one at the end";
 }
 
+TEST(ProfileDump, NearALimitOnce)
+{
+    const File file("profile_dump");
+    start_afresh(1);
+    ASSERT_EQ(profile_dump_to(file.path(), strlen(file.path()), 0), 0);
+    struct page_stats stats;
+    pages_read_stats(&stats);
+    const size_t limit = stats.counted_bytes + (64 << 20);
+    pages_limit_hard(limit);
+    std::vector<void *> blocks;
+    size_t used_at_dump = 0;
+    for (int i = 0; i < 63; i++) {
+        blocks.push_back(allocate(1 << 20));
+        if (used_at_dump == 0 && access(numbered(file, getpid(), 0).c_str(), F_OK) == 0) {
+            pages_read_stats(&stats);
+            used_at_dump = stats.counted_bytes;
+        }
+    }
+    EXPECT_GE(used_at_dump, limit - limit / 8);
+    EXPECT_LE(used_at_dump, limit);
+    std::ifstream dump(numbered(file, getpid(), 0));
+    std::stringstream content;
+    content << dump.rdbuf();
+    EXPECT_NE(content.str().find("\nreason limit\n"), std::string::npos);
+    EXPECT_EQ(unlink(numbered(file, getpid(), 0).c_str()), 0);
+    EXPECT_NE(access(numbered(file, getpid(), 1).c_str(), F_OK), 0) << "once";
+    for (void *block : blocks)
+        if (block)
+            free_fast(block);
+    pages_limit_hard(0);
+}
+
 TEST(ProfileDump, AForksChildHasFilesOfItsOwn)
 {
     const File file("profile_dump");
