@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -229,6 +230,27 @@ class RefusalTest(unittest.TestCase):
             self.assertIn("A purge gives back", result.stdout)
             result = cairn("purge", target.process.pid, "--plan")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_a_child_of_a_fork(self):
+        """It has the memory of its parent, whose socket is not its own."""
+        script = ("import os, sys, time\nsys.stdin.readline()\npid = os.fork()\n"
+                  "if pid:\n    print(pid, flush=True)\ntime.sleep(60)")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "socket"
+            with subprocess.Popen(["/usr/bin/python3", "-c", script], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True,
+                                  env={**preload(),
+                                       "CAIRN_OPTIONS": f"background:on,control:{path}"}) as parent:
+                wait_for(path)
+                parent.stdin.write("\n")
+                parent.stdin.flush()
+                child = int(parent.stdout.readline())
+                try:
+                    self.check_refused(f"process {child} has no control socket", "purge", child)
+                    self.assertEqual(cairn("purge", parent.pid).returncode, 0)
+                finally:
+                    os.kill(child, signal.SIGKILL)
+                    parent.kill()
 
     def test_what_is_there_not(self):
         self.check_refused("there is no process 4194304", "purge", 4194304)

@@ -10,8 +10,8 @@ from cairn.plan_report import print_plan
 from cairn.texts import bytes_text
 
 HOW_TO = ("it was not purged: process {pid} has no control socket that is known here. Start it "
-          "with CAIRN_OPTIONS=background:on,control:/run/user/1000/cairn.%p, or name the socket: "
-          "cairn purge SOCKET (docs/CONTROL.md)")
+          "with CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p, or name the socket: cairn purge "
+          "SOCKET (docs/CONTROL.md)")
 
 
 def _given(target):
