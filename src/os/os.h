@@ -130,6 +130,25 @@ void os_stack_prepare(void);
  * From `instruction` on if that is among them (0: all). Returns their number, 0 in programs
  * without a dynamic linker. */
 unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t instruction);
+
+/* Stacks again and again, of one thread at a time: what a stack has in common with the one before
+ * costs a few loads a frame. Zero at first; whoever calls owns it. Steps lie from `first` on, the
+ * innermost first. Returns the number of the first one that is asked for: from it on, all to
+ * OS_MEMO_STEPS are the caller's callers, and its hash is that of their addresses. Negative: it
+ * cannot tell, ask os_stack. */
+enum { OS_MEMO_STEPS = 250 };
+struct os_stack_step {
+    uintptr_t address, stack, frame;          /* the caller's */
+    uintptr_t address_at, frame_at, stack_at; /* where they were read; 0: not read */
+    uint64_t hash;                            /* of this address and those outside of it */
+};
+struct os_stack_memo {
+    uintptr_t end; /* of the stack that it is of; 0: of none */
+    unsigned first;
+    struct os_stack_step steps[OS_MEMO_STEPS];
+    struct os_stack_step fresh[OS_MEMO_STEPS]; /* while it is changed */
+};
+int os_stack_again(struct os_stack_memo *memo);
 /* The file that the address was loaded from, and where it was loaded: file offset = address -
  * *base. NULL when the libc cannot tell. Async-signal-safe. */
 const char *os_locate(uintptr_t address, uintptr_t *base);

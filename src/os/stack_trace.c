@@ -175,6 +175,14 @@ no_inline unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t inst
     return walked >= 0 ? (unsigned)walked : stack_by_runtime(frames, capacity, caller, instruction);
 }
 
+no_inline int os_stack_again(struct os_stack_memo *memo)
+{
+    uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
+    if (!load_acquire(&can_walk)) /* pairs with os_stack_prepare */
+        return -1;
+    return stack_walk_again(memo, caller, own_from, own_to);
+}
+
 const char *os_locate(uintptr_t address, uintptr_t *base)
 {
     const struct link_map *object = object_of(address);

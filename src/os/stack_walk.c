@@ -45,6 +45,7 @@ static thread_local_word uintptr_t mapped_to;
 
 struct walk {
     uintptr_t address, stack, frame; /* of the caller that is looked at */
+    uintptr_t address_at, frame_at, stack_at; /* where they were read; 0: not read */
     uintptr_t end;                   /* of the stack */
     const struct stack_object *object;
     struct stack_object objects[OBJECTS_MOST];
@@ -146,6 +147,8 @@ static uintptr_t words(int64_t count) { return (uintptr_t)(count * (int64_t)size
 static bool step(struct walk *walk, struct stack_rule rule)
 {
     uintptr_t cfa = (rule.step == STACK_BY_STACK ? walk->stack : walk->frame) + words(rule.cfa);
+    walk->stack_at = rule.step == STACK_BY_POINTER ? cfa : 0;
+    walk->frame_at = 0;
     if (rule.step == STACK_BY_POINTER && !load(walk, cfa, &cfa))
         return false;
     uintptr_t frame = walk->frame;
@@ -154,10 +157,12 @@ static bool step(struct walk *walk, struct stack_rule rule)
         return false;
     if (rule.frame_pointer_kind != FRAME_POINTER_KEPT) {
         uintptr_t from = rule.frame_pointer_kind == FRAME_POINTER_BY_CFA ? cfa : frame;
-        if (!load(walk, from + words(rule.frame_pointer), &frame))
+        walk->frame_at = from + words(rule.frame_pointer);
+        if (!load(walk, walk->frame_at, &frame))
             return false;
     }
-    if (!load(walk, cfa + words(rule.return_address), &address))
+    walk->address_at = cfa + words(rule.return_address);
+    if (!load(walk, walk->address_at, &address))
         return false;
     walk->address = plain_address(address);
     walk->stack = cfa;
@@ -202,4 +207,97 @@ no_inline int stack_walk(uintptr_t *frames, unsigned capacity, uintptr_t first, 
             frames[count++] = walk.address;
     }
     return begun ? (int)count : -1;
+}
+
+/* Walks that come again. A step depends on the caller's address, stack and frame pointer alone,
+ * and on the words that it reads. So where a walk comes to a caller of the walk before, with these
+ * three as they were, and all words that were read from there on are what they were, the rest is
+ * what it was: a few loads instead of a rule for each caller. */
+
+/* The first step from there on that is not as it was; OS_MEMO_STEPS: all are. */
+static reads_stack unsigned find_change(const struct os_stack_memo *memo, unsigned from)
+{
+    for (unsigned i = from; i < OS_MEMO_STEPS; i++) {
+        const struct os_stack_step *each = &memo->steps[i];
+        if (plain_address(*(const volatile uintptr_t *)each->address_at) != each->address)
+            return i;
+        if (each->frame_at != 0 && *(const volatile uintptr_t *)each->frame_at != each->frame)
+            return i;
+        if (each->stack_at != 0 && *(const volatile uintptr_t *)each->stack_at != each->stack)
+            return i;
+    }
+    return OS_MEMO_STEPS;
+}
+
+/* Before the steps from `joined` on come the new ones. */
+static void put(struct os_stack_memo *memo, unsigned joined, unsigned count)
+{
+    memo->first = joined - count;
+    memcpy(&memo->steps[memo->first], memo->fresh, count * sizeof memo->fresh[0]);
+    for (unsigned i = joined; i-- > memo->first;) {
+        uint64_t outer = i + 1 < OS_MEMO_STEPS ? memo->steps[i + 1].hash : 1;
+        uint64_t hash = (outer ^ memo->steps[i].address) * 0x9e3779b97f4a7c15u;
+        memo->steps[i].hash = hash ^ hash >> 29;
+    }
+}
+
+/* How many new steps there are until the walk comes to the memo's step *joined, or to its end,
+ * OS_MEMO_STEPS; negative: the walk is not for us. */
+static int collect(struct os_stack_memo *memo, struct walk *walk, unsigned *joined)
+{
+    unsigned next = memo->end == walk->end ? memo->first : (unsigned)OS_MEMO_STEPS;
+    *joined = OS_MEMO_STEPS;
+    for (int count = 0; count < OS_MEMO_STEPS; count++) {
+        struct stack_rule rule = find_rule(walk);
+        if (rule.step == STACK_END)
+            return count;
+        if (rule.step == STACK_UNKNOWN || !step(walk, rule))
+            return -1;
+        if (walk->address == 0)
+            return count;
+        while (next < OS_MEMO_STEPS && memo->steps[next].stack < walk->stack)
+            next++;
+        const struct os_stack_step *seen = &memo->steps[next];
+        if (next < OS_MEMO_STEPS && seen->stack == walk->stack && seen->address == walk->address &&
+            seen->frame == walk->frame) {
+            unsigned change = find_change(memo, next + 1);
+            if (change == OS_MEMO_STEPS) {
+                *joined = next;
+                return (int)next >= count ? count : -1;
+            }
+            next = change + 1; /* those further out may be what they were */
+        }
+        memo->fresh[count] =
+            (struct os_stack_step){walk->address,  walk->stack,    walk->frame, walk->address_at,
+                                   walk->frame_at, walk->stack_at, 0};
+    }
+    return -1; /* deeper than it holds */
+}
+
+no_inline int stack_walk_again(struct os_stack_memo *memo, uintptr_t first, uintptr_t own,
+                               uintptr_t own_end)
+{
+    struct walk walk;
+    walk.object = NULL;
+    walk.object_count = 0;
+    take_registers(&walk);
+    if (!find_bounds(&walk))
+        return -1;
+    unsigned joined;
+    int count = collect(memo, &walk, &joined);
+    if (count < 0) {
+        memo->end = 0;
+        return -1;
+    }
+    put(memo, joined, (unsigned)count);
+    memo->end = walk.end;
+    unsigned at = memo->first;
+    while (at < OS_MEMO_STEPS && memo->steps[at].address != first)
+        at++;
+    if (at == OS_MEMO_STEPS)
+        return -1;
+    while (at < OS_MEMO_STEPS && memo->steps[at].address >= own &&
+           memo->steps[at].address < own_end)
+        at++;
+    return (int)at;
 }

@@ -57,4 +57,9 @@ int stack_walk(uintptr_t *frames, unsigned capacity, uintptr_t first, uintptr_t 
                uintptr_t own_end);
 void stack_walk_prepare(void);
 
+/* The same with what the walk before has left in the memo: the first of its steps that are asked
+ * for, from which on they are all of the caller's callers; or -1. */
+struct os_stack_memo;
+int stack_walk_again(struct os_stack_memo *memo, uintptr_t first, uintptr_t own, uintptr_t own_end);
+
 #endif

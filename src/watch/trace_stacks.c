@@ -2,6 +2,7 @@
 #include "watch/trace_stacks.h"
 
 #include "base/atomic.h"
+#include "base/bits.h"
 #include "os/os.h"
 #include "watch/trace_encode.h"
 #include "watch/trace_file.h"
@@ -24,13 +25,25 @@ static struct stack_lane {
     struct stack_encoder encoder;
 } lanes[STACK_LANES];
 
+/* What each thread's last stack left. Two threads of one memo take turns; one that finds it held,
+ * or a handler that has interrupted its holder, walks anew. */
+enum { MEMOS = 64 };
+static struct memo {
+    uint32_t held; /* atomic: 1 while somebody has it */
+    struct os_stack_memo stack;
+} *memos; /* const after trace_stacks_make */
+static uint32_t memo_users; /* atomic */
+static thread_local_word uint32_t own_memo; /* 1 + its number; 0: none yet */
+
 static thread_local_word bool inside; /* the unwinder may allocate after all */
 
 int trace_stacks_make(void)
 {
     if (table == NULL)
         table = os_map(TABLE_COUNT * sizeof *table);
-    return table ? 0 : -ENOMEM;
+    if (memos == NULL)
+        memos = os_map(align_up(MEMOS * sizeof *memos, os_page_size()));
+    return table && memos ? 0 : -ENOMEM;
 }
 
 void trace_stacks_forget(void)
@@ -42,9 +55,16 @@ void trace_stacks_forget(void)
         lanes[i].encoder.chunk = NULL;
         store_relaxed(&lanes[i].held, 0u);
     }
+    for (unsigned i = 0; i < MEMOS; i++) {
+        memos[i].stack.end = 0; /* it may be half changed */
+        store_relaxed(&memos[i].held, 0u);
+    }
 }
 
 uint32_t trace_stacks_count(void) { return load_relaxed(&count); }
+
+/* No state of an entry. */
+static uint64_t plain_hash(uint64_t hash) { return hash > HASH_BUSY ? hash : hash + 2; }
 
 static uint64_t hash_of(const uintptr_t *frames, unsigned depth)
 {
@@ -53,7 +73,7 @@ static uint64_t hash_of(const uintptr_t *frames, unsigned depth)
         hash = (hash ^ frames[i]) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
     }
-    return hash > HASH_BUSY ? hash : hash + 2;
+    return plain_hash(hash);
 }
 
 static struct entry *set_of(uint64_t hash)
@@ -151,15 +171,58 @@ uint32_t trace_stacks_number(const uintptr_t *frames, unsigned depth, bool cut)
     return likely(number != 0) ? number : add(hash, frames, depth, cut);
 }
 
+static struct memo *hold_memo(void)
+{
+    if (unlikely(own_memo == 0))
+        own_memo = 1 + fetch_add_relaxed(&memo_users, 1u) % MEMOS;
+    struct memo *memo = &memos[own_memo - 1];
+    uint32_t free = 0;
+    bool held = load_relaxed(&memo->held) == 0 &&
+                compare_swap_acq_rel(&memo->held, &free, 1u); /* pairs with find_again */
+    return held ? memo : NULL;
+}
+
+/* By what is left of the stack before. False: it cannot be told so. */
+static bool find_again(uint32_t *number)
+{
+    struct memo *memo = hold_memo();
+    if (memo == NULL)
+        return false;
+    int first = os_stack_again(&memo->stack);
+    if (first >= 0) {
+        const struct os_stack_step *steps = &memo->stack.steps[first];
+        unsigned depth = (unsigned)OS_MEMO_STEPS - (unsigned)first;
+        uint64_t hash = depth > 0 ? plain_hash(steps[0].hash) : 0;
+        *number = depth > 0 ? find(hash) : 0;
+        if (depth > 0 && *number == 0) {
+            bool cut = depth > TRACE_DEPTH;
+            uintptr_t frames[TRACE_DEPTH];
+            unsigned kept = cut ? (unsigned)TRACE_DEPTH : depth;
+            for (unsigned i = 0; i < kept; i++)
+                frames[i] = steps[i].address;
+            *number = add(hash, frames, kept, cut);
+        }
+    }
+    store_release(&memo->held, 0u); /* pairs with hold_memo */
+    return first >= 0;
+}
+
+static no_inline uint32_t find_anew(void)
+{
+    uintptr_t frames[TRACE_DEPTH + 1];
+    unsigned depth = os_stack(frames, TRACE_DEPTH + 1, 0);
+    bool cut = depth > TRACE_DEPTH;
+    return trace_stacks_number(frames, cut ? (unsigned)TRACE_DEPTH : depth, cut);
+}
+
 uint32_t trace_stacks_find(void)
 {
     if (unlikely(inside))
         return 0;
     inside = true;
-    uintptr_t frames[TRACE_DEPTH + 1];
-    unsigned depth = os_stack(frames, TRACE_DEPTH + 1, 0);
-    bool cut = depth > TRACE_DEPTH;
-    uint32_t number = trace_stacks_number(frames, cut ? (unsigned)TRACE_DEPTH : depth, cut);
+    uint32_t number;
+    if (!find_again(&number))
+        number = find_anew();
     inside = false;
     return number;
 }
