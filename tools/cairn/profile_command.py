@@ -10,7 +10,7 @@ from typing import List, Optional
 import typer
 from typer.core import TyperGroup
 
-from cairn import files, fleet_parquet, output, profile_push, program
+from cairn import files, fleet_parquet, output, profile_control, profile_push, program
 from cairn.console import note, out
 from cairn.errors import UserError, as_sentences
 from cairn.profile_file import read
@@ -207,3 +207,6 @@ def run(
 
 
 app.command()(profile_push.push)
+app.command()(profile_control.start)
+app.command()(profile_control.stop)
+app.command()(profile_control.dump)
