@@ -10,8 +10,9 @@
 
 static struct {
     char root[SURROUNDINGS_ROOT_MOST]; /* const after the options */
-    bool soft_follows;                 /* atomic */
-    bool hard_follows;                 /* atomic */
+    uint32_t busy;                     /* atomic: process that sets limits; 0: none */
+    bool soft_follows;                 /* who is busy */
+    bool hard_follows;                 /* who is busy */
     size_t max_bytes;                  /* atomic: as last read */
     size_t high_bytes;                 /* atomic */
     uint64_t spells;                   /* atomic: of pressure */
@@ -31,15 +32,25 @@ bool surroundings_root(const char *root, size_t length_bytes)
     return true;
 }
 
-/* Zero where the group has no limit. */
+/* So that nobody sets a limit for one that follows no more. A parent's claim is not its child's. */
+static bool claim(void)
+{
+    uint32_t process = os_process_id();
+    uint32_t seen = load_relaxed(&state.busy);
+    return seen != process && compare_swap_acq_rel(&state.busy, &seen, process);
+}
+
+static void unclaim(void) { store_release(&state.busy, 0u); } /* pairs with claim */
+
+/* Who is busy. Zero where the group has no limit. */
 static void set_limits(const struct os_group *group)
 {
     size_t least = group->high_bytes != 0 && group->max_bytes != 0
                        ? smaller_of(group->high_bytes, group->max_bytes)
                        : larger_of(group->high_bytes, group->max_bytes);
-    if (load_relaxed(&state.soft_follows))
+    if (state.soft_follows)
         pages_limit_soft(least - least / 10);
-    if (load_relaxed(&state.hard_follows))
+    if (state.hard_follows)
         pages_limit_hard(group->max_bytes - group->max_bytes / 20);
     if (load_relaxed(&state.max_bytes) == group->max_bytes &&
         load_relaxed(&state.high_bytes) == group->high_bytes)
@@ -52,11 +63,14 @@ static void set_limits(const struct os_group *group)
 static void follow(bool *which, bool follows)
 {
     struct os_group group;
-    store_relaxed(which, follows);
-    if (!follows)
-        return;
-    os_read_group(state.root, &group);
-    set_limits(&group);
+    while (!claim())
+        os_sleep_ms(1);
+    *which = follows;
+    if (follows) {
+        os_read_group(state.root, &group);
+        set_limits(&group);
+    }
+    unclaim();
 }
 
 void surroundings_follow_soft(bool follows) { follow(&state.soft_follows, follows); }
@@ -107,7 +121,10 @@ void surroundings_look(uint64_t now_ms)
 {
     struct os_group group;
     os_read_group(state.root, &group);
-    set_limits(&group);
+    if (claim()) { /* else another thread sets them just now */
+        set_limits(&group);
+        unclaim();
+    }
     look_at_pressure(&group, now_ms);
 }
 
