@@ -3,6 +3,7 @@
 #include "front/control.h"
 
 #include "base/check.h"
+#include "base/text.h"
 #include "cairn/control.h"
 #include "front/figures.h"
 #include "front/options.h"
@@ -20,7 +21,7 @@ static bool find_figure(const char *key, size_t *index)
     bool of_steering;
     const char *known;
     for (*index = 0; (known = figures_key(*index, &of_steering)) != NULL; ++*index)
-        if (strcmp(known, key) == 0)
+        if (text_equals(known, key))
             return true;
     return false;
 }
@@ -37,7 +38,7 @@ static int get_figure(size_t index, char *value, size_t capacity)
     return 0;
 }
 
-api int cairn_get(const char *key, char *value, size_t capacity)
+int control_get(const char *key, char *value, size_t capacity)
 {
     size_t index;
     if (find_figure(key, &index))
@@ -45,7 +46,7 @@ api int cairn_get(const char *key, char *value, size_t capacity)
     return settings_get(key, value, capacity);
 }
 
-api int cairn_set(const char *key, const char *value)
+int control_set(const char *key, const char *value)
 {
     size_t index;
     return find_figure(key, &index) ? EPERM : settings_set(key, value);
@@ -103,7 +104,7 @@ static int dump_profile(const char *argument)
 }
 
 static const struct {
-    const char *name;
+    char name[16];
     int (*run)(const char *argument); /* NULL: there is none; a positive errno */
     bool takes_argument;
 } actions[] = {
@@ -120,10 +121,10 @@ const char *control_action(size_t index)
     return index < countof(actions) ? actions[index].name : NULL;
 }
 
-api int cairn_do(const char *action, const char *argument)
+int control_do(const char *action, const char *argument)
 {
     for (size_t i = 0; i < countof(actions); i++)
-        if (strcmp(actions[i].name, action) == 0)
+        if (text_equals(actions[i].name, action))
             return argument && !actions[i].takes_argument ? EINVAL : actions[i].run(argument);
     return ENOENT;
 }
@@ -138,10 +139,24 @@ api const char *cairn_key(size_t index)
     return figures_key(index - settings, &flag);
 }
 
+api int cairn_get(const char *key, char *value, size_t capacity)
+{
+    return control_get(key, value, capacity);
+}
+
+api int cairn_set(const char *key, const char *value) { return control_set(key, value); }
+
+api int cairn_do(const char *action, const char *argument) { return control_do(action, argument); }
+
+api size_t cairn_control(const char *request, char *answer, size_t capacity)
+{
+    return control_reply(request, answer, capacity);
+}
+
 static const struct {
-    int number;
-    const char *name;
-    const char *text;
+    int number; /* arrays: pointers cost at each start of a program */
+    char name[8];
+    char text[80];
 } errors[] = {
     {ENOENT, "ENOENT", "no such key, action or request"},
     {EINVAL, "EINVAL", "a value that this does not take, or an argument too many or too few"},

@@ -3,10 +3,12 @@
  */
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "cairn/control.h"
 #include "front/control.h"
 #include "front/figures.h"
 #include "front/settings.h"
+#include "heap/heap.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -69,7 +71,7 @@ static void put_error(struct answer *answer, int error)
 static void put_value(struct answer *answer, const char *key)
 {
     char value[CAIRN_VALUE_BYTES];
-    int error = cairn_get(key, value, sizeof value);
+    int error = control_get(key, value, sizeof value);
     if (error != 0) {
         put_error(answer, error);
         return;
@@ -92,7 +94,7 @@ static void answer_get(struct answer *answer, const char *argument)
 /* The word before the first space, and what follows it, NULL for nothing. False: it is too long. */
 static bool split(const char *text, char *word, const char **rest)
 {
-    size_t length = strcspn(text, " ");
+    size_t length = text_until(text, ' ');
     if (length >= WORD_BYTES)
         return false;
     memcpy(word, text, length);
@@ -108,7 +110,7 @@ static void answer_set(struct answer *answer, const char *argument)
     int error = argument == NULL                ? EINVAL
                 : !split(argument, key, &value) ? ENOENT
                 : value == NULL                 ? EINVAL
-                                                : cairn_set(key, value);
+                                                : control_set(key, value);
     if (error != 0)
         put_error(answer, error);
     else
@@ -125,10 +127,10 @@ static void answer_do(struct answer *answer, const char *argument)
     }
     struct figures before;
     struct figures after;
-    bool purges = strcmp(action, "purge") == 0 || strcmp(action, "thread.purge") == 0;
+    bool purges = text_equals(action, "purge") || text_equals(action, "thread.purge");
     if (purges)
         figures_read(&before);
-    int error = cairn_do(action, rest);
+    int error = control_do(action, rest);
     if (error != 0) {
         put_error(answer, error);
         return;
@@ -155,7 +157,7 @@ static void answer_keys(struct answer *answer, const char *argument)
     put(answer, "{\"ok\":true,\"settings\":[");
     for (size_t i = 0; settings_name(i, &writable) != NULL; i++) {
         const char *name = settings_name(i, &writable);
-        int error = cairn_get(name, value, sizeof value);
+        int error = control_get(name, value, sizeof value);
         put(answer, "%s{\"key\":\"%s\",\"value\":", i == 0 ? "" : ",", name);
         put_string(answer, error == 0 ? value : "");
         put(answer, ",\"writable\":%s}", writable ? "true" : "false");
@@ -204,7 +206,7 @@ static void put_figures(struct answer *answer)
 static void put_classes(struct answer *answer)
 {
     cairn_heap_class_stats rows[CLASS_ROWS];
-    size_t count = smaller_of(cairn_heap_read_class_stats(rows, CLASS_ROWS), (size_t)CLASS_ROWS);
+    size_t count = smaller_of(heap_read_classes(rows, CLASS_ROWS), (size_t)CLASS_ROWS);
     const char *comma = "";
     put(answer, ",\"classes\":[");
     for (size_t i = 0; i < count; i++) {
@@ -224,7 +226,7 @@ static void put_classes(struct answer *answer)
 static void put_threads(struct answer *answer)
 {
     cairn_heap_thread_stats rows[THREAD_ROWS];
-    size_t all = cairn_heap_read_thread_stats(rows, THREAD_ROWS);
+    size_t all = heap_read_threads(rows, THREAD_ROWS);
     size_t count = smaller_of(all, (size_t)THREAD_ROWS);
     put(answer, ",\"threads\":[");
     for (size_t i = 0; i < count; i++) {
@@ -251,7 +253,7 @@ static void answer_stats(struct answer *answer, const char *argument)
 }
 
 static const struct {
-    const char *name;
+    char name[8];
     void (*write)(struct answer *answer, const char *argument); /* NULL: there is none */
     bool takes_argument;
 } requests[] = {
@@ -267,7 +269,7 @@ static void write_answer(struct answer *answer, const char *request)
 {
     char word[WORD_BYTES];
     const char *rest = NULL;
-    if (strlen(request) > REQUEST_MOST) {
+    if (text_length(request) > REQUEST_MOST) {
         put_error(answer, E2BIG);
         return;
     }
@@ -276,7 +278,7 @@ static void write_answer(struct answer *answer, const char *request)
         return;
     }
     for (size_t i = 0; i < countof(requests); i++)
-        if (strcmp(requests[i].name, word) == 0) {
+        if (text_equals(requests[i].name, word)) {
             if (rest && !requests[i].takes_argument)
                 put_error(answer, EINVAL);
             else
@@ -286,7 +288,7 @@ static void write_answer(struct answer *answer, const char *request)
     answer_do(answer, request);
 }
 
-api size_t cairn_control(const char *request, char *text, size_t capacity)
+size_t control_reply(const char *request, char *text, size_t capacity)
 {
     struct answer answer = {text, capacity, 0, false};
     if (capacity == 0)

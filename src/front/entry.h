@@ -28,6 +28,9 @@ void *entry_valloc(size_t size_bytes);
 void *entry_pvalloc(size_t size_bytes);
 size_t entry_usable_size(void *pointer);
 
+/* cairn_heap_read_stats under a name of our own. In stats.c. */
+void stats_read(cairn_heap_stats *stats);
+
 /* Statistics on stderr, some lines that begin with `who`, which may be empty. In api.c. */
 void entry_report_stats(const char *who);
 

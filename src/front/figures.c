@@ -2,7 +2,7 @@
 #include "front/figures.h"
 
 #include "base/bits.h"
-#include "heap/heap.h"
+#include "front/entry.h"
 #include "os/os.h"
 #include "watch/watch.h"
 
@@ -13,7 +13,7 @@
 
 /* clang-format off */
 static const struct {
-    const char *name;
+    char name[32]; /* an array: pointers cost at each start of a program */
     size_t offset; /* of a number of 8 bytes */
     bool of_steering;
 } names[] = {
@@ -63,7 +63,7 @@ void figures_read(struct figures *figures)
     struct page_stats pages;
     struct page_limits limits;
     struct surroundings_figures around;
-    cairn_heap_read_stats(&figures->heap);
+    stats_read(&figures->heap);
     pages_read_stats(&pages);
     pages_read_limits(&limits);
     surroundings_read(&around);

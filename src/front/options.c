@@ -3,6 +3,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "os/os.h"
 #include "watch/watch.h"
 
@@ -296,8 +297,8 @@ void options_parse(struct options *options, const char *text, const char *source
 
 bool options_set(struct options *options, const char *key, const char *value)
 {
-    struct text name = {key, strlen(key)};
-    struct text text = {value, strlen(value)};
+    struct text name = {key, text_length(key)};
+    struct text text = {value, text_length(value)};
     for (size_t i = 0; i < countof(keys); i++)
         if (text_is(name, keys[i].name))
             return keys[i].parse(options, text);

@@ -27,8 +27,8 @@ struct options {
     size_t control_bytes;   /* its length; 0: none */
     const char *watch_root; /* stands before the paths of the control group's files */
     size_t watch_root_bytes;
-    bool verbose; /* settings at the start and statistics at the end, on stderr */
-    bool goes_on; /* after a wrong free, which is refused */
+    bool verbose;             /* settings at the start and statistics at the end, on stderr */
+    bool goes_on;             /* after a wrong free, which is refused */
     const char *trace;        /* where traces go, in the text that was parsed */
     size_t trace_bytes;       /* its length; 0: nowhere */
     size_t trace_limit_bytes; /* of a trace; 0: none */

@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "front/entry.h"
 #include "os/os.h"
 #include "watch/watch.h"
@@ -183,7 +184,7 @@ static int change_nothing(struct options *wanted)
 }
 
 static const struct setting {
-    const char *name;
+    char name[16];
     size_t (*show)(char *text, size_t capacity_bytes); /* who claims; the length of it all */
     int (*change)(struct options *wanted);             /* NULL: it can only be read */
 } settings[] = {
@@ -214,7 +215,7 @@ const char *settings_name(size_t index, bool *writable)
 static const struct setting *find(const char *name)
 {
     for (size_t i = 0; i < countof(settings); i++)
-        if (strcmp(settings[i].name, name) == 0)
+        if (text_equals(settings[i].name, name))
             return &settings[i];
     return NULL;
 }

@@ -3,8 +3,8 @@
  * the built-in limits. A program that asks for none pays for none of it.
  */
 #include "base/check.h"
-#include "cairn/control.h"
 #include "cairn/heap.h"
+#include "front/control.h"
 #include "front/entry.h"
 #include "front/options.h"
 #include "front/settings.h"
@@ -50,7 +50,7 @@ static void start_trace(void)
 static void start_background(void)
 {
     if (options.control_bytes != 0)
-        (void)control_configure(options.control, options.control_bytes, cairn_control);
+        (void)control_configure(options.control, options.control_bytes, control_reply);
     int error = options.background || options.control_bytes != 0 ? background_start() : 0;
     if (error != 0)
         report("no background thread: error %d", -error);

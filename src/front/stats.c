@@ -7,7 +7,7 @@
 
 static uint64_t calls(enum os_call call) { return load_relaxed(&os_calls[call]); }
 
-api void cairn_heap_read_stats(cairn_heap_stats *stats)
+void stats_read(cairn_heap_stats *stats)
 {
     struct heap_stats heap;
     heap_start();
@@ -39,6 +39,8 @@ api void cairn_heap_read_stats(cairn_heap_stats *stats)
         .remap_calls = calls(OS_CALL_REMAP),
     };
 }
+
+api void cairn_heap_read_stats(cairn_heap_stats *stats) { stats_read(stats); }
 
 api size_t cairn_heap_read_class_stats(cairn_heap_class_stats *rows, size_t count)
 {

@@ -8,6 +8,7 @@
  */
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "os/os.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static bool read_stall(const char *path, uint64_t *stall_us)
     char text[TEXT_BYTES];
     if (os_read_file(path, text, sizeof text) <= 0 || strncmp(text, "some ", 5) != 0)
         return false;
-    const char *total = strstr(text, "total=");
+    const char *total = text_find(text, "total=");
     if (total == NULL)
         return false;
     uint64_t value = 0;
@@ -52,7 +53,7 @@ static void read_groups(const char *root, const char *mount, const char *group, 
                         const char *high, struct os_group *found)
 {
     char path[PATH_BYTES];
-    size_t length = strlen(group);
+    size_t length = text_length(group);
     bool stalled = high == NULL;
     for (;;) {
         char part[PATH_BYTES];

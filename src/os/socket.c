@@ -4,6 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* struct ucred, ppoll */
 #endif
+#include "base/text.h"
 #include "os/kernel.h"
 #include "os/os.h"
 
@@ -34,7 +35,7 @@ static int new_socket(void)
 /* False: the path does not fit. */
 static bool address_of(const char *path, struct sockaddr_un *address)
 {
-    size_t length = strlen(path);
+    size_t length = text_length(path);
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (length > OS_SOCKET_PATH_MOST)
         return false;

@@ -92,7 +92,6 @@ int os_thread_start(void (*body)(void), const char *name)
         error = pthread_create(&thread, &attributes, run, NULL);
     }
     kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, MASK_BYTES, 0, 0);
-    (void)pthread_attr_destroy(&attributes);
     return -error;
 }
 

@@ -12,6 +12,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -53,7 +54,7 @@ bool control_configure(const char *path, size_t length_bytes, control_answer *an
 
 bool control_is_wanted(void) { return control.path[0] != '\0'; }
 
-bool control_names_process(void) { return strstr(control.path, "%p") != NULL; }
+bool control_names_process(void) { return text_find(control.path, "%p") != NULL; }
 
 /* False: it does not fit. */
 static bool make_path(char *to)
@@ -192,7 +193,7 @@ static void answer_line(struct client *client, char *end, uint64_t now_ms)
 /* Answers a line that is whole, if there is one. */
 static bool answer_held(struct client *client, uint64_t now_ms)
 {
-    char *end = memchr(client->line, '\n', client->held);
+    char *end = bytes_find(client->line, client->held, '\n');
     if (end == NULL && client->held > CONTROL_REQUEST_MOST) {
         client->last = true; /* where the next line begins is not known */
         end = client->line + client->held;
@@ -252,7 +253,7 @@ static bool any_held(void)
     for (unsigned i = 0; control.listener != NO_FILE && i < CONTROL_CLIENTS; i++) {
         struct client *client = &control.clients[i];
         if (client->file != NO_FILE && client->length == 0 &&
-            memchr(client->line, '\n', client->held) != NULL)
+            bytes_find(client->line, client->held, '\n') != NULL)
             return true;
     }
     return false;

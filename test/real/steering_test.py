@@ -1,6 +1,5 @@
-"""The background thread and the control socket in real programs under preload: Python as the program
-that holds, forks and sleeps, and Redis; limits of address space, set-user-ID, exec, a group that
-changes."""
+"""The background thread and the control socket under preload: Python as the program that holds,
+forks and sleeps; limits of address space, set-user-ID, exec, a group that changes."""
 
 import json
 import os
