@@ -29,6 +29,7 @@ void kit_add(const struct kit_event *event)
 struct kit_program kit_finish(void)
 {
     prepare_finish(&prepare);
+    site_policies_end(&read_policies);
     const struct program_header *header = &prepare.streams.header;
     return (struct kit_program){.events = header->events,
                                 .slots = header->slots,

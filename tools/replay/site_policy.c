@@ -141,3 +141,10 @@ void site_policies_read(struct site_policies *policies, const char *path)
     free(line);
     fclose(file);
 }
+
+void site_policies_end(struct site_policies *policies)
+{
+    free(policies->list);
+    free(policies->of_stack);
+    *policies = (struct site_policies){0};
+}

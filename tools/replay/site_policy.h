@@ -16,6 +16,7 @@ struct site_policies {
 
 // Reads the file; exits with a sentence when there is something wrong with it.
 void site_policies_read(struct site_policies *policies, const char *path);
+void site_policies_end(struct site_policies *policies);
 
 // 1 + the number of the stack's policy, or 0.
 static inline uint32_t site_policy_of(const struct site_policies *policies, uint32_t stack)

@@ -42,6 +42,10 @@ void sites_end(struct player *player)
 {
     struct site_state *sites = player->sites;
     for (uint64_t number = 0; number < player->header.policies; number++) {
+        // Buffers that were in use when their threads ended.
+        for (uint32_t thread = 0; thread < player->header.threads; thread++)
+            if (sites->threads[thread])
+                free(sites->threads[thread][number].buffer);
         cairn_heap_delete(sites->shared[number].heap);
         cairn_pool_delete(sites->shared[number].pool);
     }
@@ -245,8 +249,10 @@ void sites_end_thread(struct site_state *sites, uint32_t thread)
             continue;
         cairn_pool_detach(local->magazine);
         if (!atomic_load_explicit(&local->live, memory_order_acquire) &&
-            local->policy->kind == POLICY_TEMPORARY)
+            local->policy->kind == POLICY_TEMPORARY) {
             free(local->buffer);
+            local->buffer = NULL;
+        }
         local_end(local);
     }
 }
