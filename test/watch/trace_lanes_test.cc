@@ -99,7 +99,7 @@ TEST(TraceLanes, AHandlerInterruptsItsOwnThread)
             pthread_kill(self, SIGUSR1);
     });
     uint64_t own = 1;
-    while (handled < 300 && own < 2000000)
+    while (handled < 300 && own < 400000)
         write_one(8 * own++);
     ends = true;
     sender.join();
