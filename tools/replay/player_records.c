@@ -26,7 +26,7 @@ struct chunk_reader {
 static ALWAYS_INLINE void touch_pages(char *block, uint64_t from, uint64_t size, bool pages)
 {
     if (from == 0 && size >= FIRST_WRITE)
-        *(volatile uint64_t *)block = size;
+        *(volatile uint64_t *)(void *)block = size;
     else if (from < size)
         *(volatile char *)(block + from) = 1;
     if (!pages)
@@ -40,7 +40,7 @@ static ALWAYS_INLINE void touch_pages(char *block, uint64_t from, uint64_t size,
 // Without an allocator the same number of writes, all to the scratch page.
 static void touch_scratch(char *scratch, uint64_t from, uint64_t size, bool pages)
 {
-    *(volatile uint64_t *)scratch = size;
+    *(volatile uint64_t *)(void *)scratch = size;
     for (uint64_t at = from / PAGE * PAGE + PAGE; pages && at < size; at += PAGE)
         *(volatile char *)scratch = 1;
 }
