@@ -18,6 +18,7 @@ from tool_path import TOOLS
 from cairn import advise_summary
 from cairn.advise_command import _record
 from cairn.advise_verdicts import verdicts
+from cairn.measure import measure
 
 LIBRARY = pathlib.Path(os.environ["CAIRN_TEST_LIBRARY"])
 COMMAND = TOOLS / "bin" / "cairn"
@@ -114,6 +115,19 @@ class AdviseTest(unittest.TestCase):
         self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
         self.assertRegex(quiet.stdout, r"1\. planted_record pins\.c:\d+: a heap of their own")
         self.assertRegex(quiet.stdout, r"memory: saves \d+\.\d MiB at the peak")
+
+    def test_the_memory_that_a_receipt_promises_comes(self):
+        result = cairn("--rounds", 3, "--json", self.pins)
+        advice, = json.loads(result.stdout)["advice"]
+        before = measure([planted("pins")], LIBRARY).peak_rss_mib
+        after = measure([planted("pins", "by_hand")], LIBRARY).peak_rss_mib
+        saved = (before - after) * (1 << 20)
+        self.assertLess(abs(advice["receipt"]["peak_bytes"] - saved), 0.25 * saved)
+
+    def test_the_changed_programs_end_well(self):
+        for name in ("scope", "fifo", "temporary", "pins"):
+            run = measure([planted(name, "by_hand"), "2"], LIBRARY)
+            self.assertEqual((run.status, run.stderr_tail), (0, ""))
 
     def test_a_program_is_run(self):
         result = cairn("--rounds", 1, "--least", 0, "--snippets", "--", planted("leak"))

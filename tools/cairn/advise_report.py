@@ -20,7 +20,7 @@ TITLES = {
     "reserve": "reserve what is known to come: they grow step by step",
     "temporary": "a buffer of the function: they end at once",
     "pins pages": "a heap of their own: few of them hold many pages",
-    "leak": "a leak: they come all the time, and nobody frees them",
+    "leak": "a leak, or kept to the end: they come all the time, and nobody frees them",
     "rounding": "another size: much of each is lost to its size class",
     "hand-over": "an allocator for hand-over: another thread frees them",
 }

@@ -1,6 +1,7 @@
 """The sums of a trace's sites, from cairn-advise, and the names of the sites."""
 
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ from cairn.profile_symbols import Symbols
 ADVISE_VERSION = 1
 # Functions that allocate for whoever calls them: the place to change is their caller's.
 HELPERS = ("operator new", "std::", "__gnu_cxx::", "void* std::", "cairn::")
+HELPER_CALLERS = 5  # a frame that so many call allocates for others, whatever its name
+HELPER_DEPTH = 6
 HELPER_NAMES = {"malloc", "calloc", "realloc", "reallocarray", "strdup", "strndup", "xmalloc",
                 "xcalloc", "xrealloc", "xstrdup"}
 
@@ -55,6 +58,7 @@ class Summary:
         mapped = _Mapped([_Stack(frames) for frames in stacks.values()], _maps(data["text"]))
         self._symbols = Symbols(mapped, folders)
         self._stacks = stacks
+        self._known_callers = None
 
     @property
     def remarks(self):
@@ -74,13 +78,26 @@ class Summary:
         """All frames of a site, innermost first."""
         return self._symbols.stack(self._stacks.get(site["stack"], ()))
 
+    def _callers(self):
+        """{frame: the frames that call it at the inner end of a site's stack}"""
+        if self._known_callers is None:
+            self._known_callers = {}
+            for site in self.data["sites"]:
+                for inner, outer in itertools.pairwise(self.frames(site)[:HELPER_DEPTH + 1]):
+                    self._known_callers.setdefault(inner, set()).add(outer)
+                    if len(self._known_callers[inner]) < HELPER_CALLERS:
+                        break
+        return self._known_callers
+
+    def _helps(self, frame):
+        return frame.function in HELPER_NAMES or frame.function.startswith(HELPERS) or \
+            len(self._callers().get(frame, ())) >= HELPER_CALLERS
+
     def place(self, site):
         """The frame to change: the innermost one that does not allocate for others."""
         frames = self.frames(site)
-        for frame in frames:
-            if frame.function not in HELPER_NAMES and not frame.function.startswith(HELPERS):
-                return frame
-        return frames[0]
+        return next((frame for frame in frames[:HELPER_DEPTH] if not self._helps(frame)),
+                    frames[0])
 
 
 def read(trace, folders=()):

@@ -20,7 +20,7 @@ static void *reserve(uint64_t bytes)
 void local_make(struct site_local *local)
 {
     enum policy_kind kind = (enum policy_kind)local->policy->kind;
-    cairn_fifo_options options = {.any_thread_free = true};
+    cairn_fifo_options options = {.any_thread_free = !local->alone};
     bool good = true;
     if (kind == POLICY_STACK || kind == POLICY_SCOPE)
         good = (local->stack = cairn_stack_new(NULL)) != NULL;
@@ -34,6 +34,25 @@ void local_make(struct site_local *local)
     }
     if (!good)
         player_fail("no memory for the allocator of policy %s", local->policy->name);
+}
+
+static void count_up(const struct site_local *local, _Atomic uint64_t *count)
+{
+    if (local->alone)
+        atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+    else
+        atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+}
+
+// Whether it is 0 now. Who brings it to 0 has what all others did before.
+static bool count_down(const struct site_local *local, _Atomic uint64_t *count)
+{
+    if (!local->alone)
+        return atomic_fetch_sub_explicit(count, 1, memory_order_acq_rel) == 1;
+    uint64_t left = atomic_load_explicit(count, memory_order_relaxed) - 1;
+    atomic_store_explicit(count, left, memory_order_relaxed);
+    return left == 0;
 }
 
 // ---- stack -------------------------------------------------------------------------------------
@@ -98,16 +117,16 @@ static void *allocate_in_scope(struct site_local *local, uint64_t size, size_t a
     void *block = align == 16 ? cairn_stack_alloc(local->stack, size, 16)
                               : cairn_stack_alloc(local->stack, size, align);
     if (block)
-        atomic_fetch_add_explicit(&local->live, 1, memory_order_relaxed);
+        count_up(local, &local->live);
     return block;
 }
 
 // ---- ring --------------------------------------------------------------------------------------
 
-// Gives one hold up. Who gives up the last one has what all others did before it.
-static void drop_hold(struct site_frame *frame)
+// Gives one hold up.
+static void drop_hold(const struct site_local *local, struct site_frame *frame)
 {
-    if (atomic_fetch_sub_explicit(&frame->live, 1, memory_order_acq_rel) == 1)
+    if (count_down(local, &frame->live))
         cairn_ring_release(frame->frame);
 }
 
@@ -115,7 +134,7 @@ static void seal_frame(struct site_local *local)
 {
     cairn_ring_seal(local->ring);
     local->open = false;
-    drop_hold(&local->frames[local->frame]);
+    drop_hold(local, &local->frames[local->frame]);
 }
 
 // Whether there is an open frame now.
@@ -154,7 +173,7 @@ static void *allocate_in_ring(struct site_local *local, struct site_slot *slot, 
     if (!block)
         return NULL;
     local->frame_blocks++;
-    atomic_fetch_add_explicit(&frame->live, 1, memory_order_relaxed);
+    count_up(local, &frame->live);
     slot->number = local->frame;
     return block;
 }
@@ -187,7 +206,7 @@ void local_free(struct site_local *local, struct site_slot *slot, void *pointer,
             pop_dead(local);
         break;
     case POLICY_SCOPE:
-        if (atomic_fetch_sub_explicit(&local->live, 1, memory_order_acq_rel) == 1 && own) {
+        if (count_down(local, &local->live) && own) {
             cairn_stack_pop(local->stack, local->mark);
             local->open = false;
         }
@@ -196,7 +215,7 @@ void local_free(struct site_local *local, struct site_slot *slot, void *pointer,
         cairn_fifo_free(local->fifo, pointer);
         break;
     case POLICY_RING:
-        drop_hold(&local->frames[slot->number]);
+        drop_hold(local, &local->frames[slot->number]);
         break;
     default:
         break;
@@ -219,7 +238,7 @@ void *local_resize(struct site_local *local, struct site_slot *slot, void *point
         if (!moved)
             return NULL;
         memcpy(moved, pointer, before < size ? before : size);
-        drop_hold(old);
+        drop_hold(local, old);
         return moved;
     }
     default:

@@ -26,12 +26,13 @@ struct site_entry {
 
 struct site_frame {
     cairn_frame frame;     // owner thread; before `live` comes to zero
-    _Atomic uint32_t live; // atomic: blocks not freed, and 1 while it is open
+    _Atomic uint64_t live; // atomic: blocks not freed, and 1 while it is open
 };
 
 // Owner thread, unless something else is said.
 struct site_local {
     bool made;
+    bool alone; // the trace has one thread: nothing is atomic, as in a program that has one
     const struct program_policy *policy;
     cairn_stack *stack;
     cairn_mark mark;            // scope: of its frame

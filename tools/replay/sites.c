@@ -62,6 +62,7 @@ static struct site_local *own_local(struct site_state *sites, const struct site_
     struct site_local *local = &locals[block->policy];
     if (__builtin_expect(!local->made, 0)) {
         local->made = true;
+        local->alone = sites->player->header.threads == 1;
         local->policy = &sites->player->policies[block->policy];
         if (local->policy->kind == POLICY_POOL && sites->player->header.threads > 1)
             local->magazine = cairn_pool_attach(sites->shared[block->policy].pool);

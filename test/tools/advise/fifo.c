@@ -46,7 +46,7 @@ SITE static void step(void)
 int main(int count, char **words)
 {
     begin(count, words);
-    for (unsigned i = 0; i < 60000; i++)
+    for (unsigned i = 0; i < 60000 * times; i++)
         step();
     while (first != last)
         give(queue[first++ % QUEUE]);

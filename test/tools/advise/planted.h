@@ -1,6 +1,7 @@
 // What the planted programs share. Each has a site whose name begins with `planted`, which one
 // verdict of `cairn advise` is right for, and sites that look like one and are not: `decoy`. The
-// program's argument is another input: another seed and other sizes.
+// program's argument is another input: another seed and other sizes. Some take a second one: how
+// often they do it all, for who measures them.
 #ifndef CAIRN_TEST_PLANTED_H
 #define CAIRN_TEST_PLANTED_H
 
@@ -13,6 +14,7 @@
 
 static uint64_t random_state = 88172645463325252U;
 static unsigned input = 1;
+static unsigned times = 1;
 static uint64_t checksum;
 
 static inline uint32_t random_below(uint32_t limit) // xorshift64, G. Marsaglia 2003
@@ -52,6 +54,8 @@ static inline void begin(int count, char **words)
 {
     if (count > 1)
         input = (unsigned)atoi(words[1]);
+    if (count > 2)
+        times = (unsigned)atoi(words[2]);
     random_state += input * 7919U;
 }
 

@@ -51,7 +51,7 @@ SITE static void move_pile(void)
 int main(int count, char **words)
 {
     begin(count, words);
-    for (unsigned i = 0; i < 6000; i++) {
+    for (unsigned i = 0; i < 6000 * times; i++) {
         handle();
         move_pile();
         move_pile();

@@ -31,7 +31,7 @@ SITE static void decoy_large(void)
 int main(int count, char **words)
 {
     begin(count, words);
-    for (unsigned i = 0; i < 60000; i++) {
+    for (unsigned i = 0; i < 60000 * times; i++) {
         checksum += planted_buffer(i);
         unsigned number = random_below(RESULTS);
         if (i % 2 == 0) {

@@ -1,0 +1,67 @@
+// fifo.c as its advice has it: messages come from a FIFO.
+#include <cairn/fifo.h>
+
+#include "planted.h"
+
+enum { QUEUE = 4096, OBJECTS = 1500, PILE = 4000 };
+
+static void *queue[QUEUE];
+static unsigned first, last;
+static cairn_fifo *messages;
+static void *objects[OBJECTS];
+static void *pile[PILE];
+static unsigned height;
+
+SITE static void planted_message(void)
+{
+    size_t size = 40 + random_below(200 * input);
+    void *message = cairn_fifo_alloc(messages, size, 16);
+    if (message == NULL)
+        abort();
+    queue[last++ % QUEUE] = memset(message, (int)(size & 127), size);
+}
+
+SITE static void decoy_random(unsigned number)
+{
+    give(objects[number]);
+    objects[number] = xmalloc(24 + random_below(150));
+}
+
+SITE static void decoy_pile(void)
+{
+    pile[height++] = xmalloc(30 + random_below(200));
+}
+
+SITE static void step(void)
+{
+    if (last - first < 3000)
+        planted_message();
+    while (last - first > 2000 + random_below(900)) {
+        void *message = queue[first++ % QUEUE];
+        use(message, 16);
+        cairn_fifo_free(messages, message);
+    }
+    if (random_below(4) == 0)
+        decoy_random(random_below(OBJECTS));
+    if (height < PILE && (height == 0 || random_below(100) < 51))
+        decoy_pile();
+    else
+        give(pile[--height]);
+}
+
+int main(int count, char **words)
+{
+    begin(count, words);
+    messages = cairn_fifo_new(NULL);
+    if (messages == NULL)
+        abort();
+    for (unsigned i = 0; i < 60000 * times; i++)
+        step();
+    while (first != last)
+        cairn_fifo_free(messages, queue[first++ % QUEUE]);
+    for (unsigned i = 0; i < OBJECTS; i++)
+        give(objects[i]);
+    while (height != 0)
+        give(pile[--height]);
+    return finish();
+}

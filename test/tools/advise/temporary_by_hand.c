@@ -1,0 +1,46 @@
+// temporary.c as its advice has it: the buffer is the function's own.
+#include "planted.h"
+
+enum { RESULTS = 3000 };
+
+static void *results[RESULTS];
+
+SITE static unsigned planted_buffer(unsigned number)
+{
+    size_t size = 64 + random_below(100 * input);
+    char buffer[64 + 100 * 2];
+    memset(buffer, (int)(size & 127), size);
+    snprintf(buffer, size, "%u", number);
+    unsigned length = (unsigned)strlen(buffer);
+    return length;
+}
+
+SITE static void *decoy_result(void)
+{
+    return xmalloc(50 + random_below(80));
+}
+
+SITE static void decoy_large(void)
+{
+    void *block = xmalloc(5000);
+    use(block, 100);
+    give(block);
+}
+
+int main(int count, char **words)
+{
+    begin(count, words);
+    for (unsigned i = 0; i < 60000 * times; i++) {
+        checksum += planted_buffer(i);
+        unsigned number = random_below(RESULTS);
+        if (i % 2 == 0) {
+            give(results[number]);
+            results[number] = decoy_result();
+        }
+        if (i % 2000 == 0)
+            decoy_large();
+    }
+    for (unsigned i = 0; i < RESULTS; i++)
+        give(results[i]);
+    return finish();
+}
