@@ -40,6 +40,7 @@ static struct {
     int listener;
     struct client *clients; /* CONTROL_CLIENTS of them, or NULL */
     uint64_t rest_until_us; /* nobody is answered before */
+    bool inherits;          /* this process is the child of one that had a socket */
 } control = {.listener = NO_FILE};
 
 bool control_configure(const char *path, size_t length_bytes, control_answer *answer)
@@ -53,8 +54,6 @@ bool control_configure(const char *path, size_t length_bytes, control_answer *an
 }
 
 bool control_is_wanted(void) { return control.path[0] != '\0'; }
-
-bool control_names_process(void) { return text_find(control.path, "%p") != NULL; }
 
 /* False: it does not fit. */
 static bool make_path(char *to)
@@ -85,6 +84,8 @@ int control_open(void)
         control.clients = os_map(bytes);
     int error = control.clients == NULL ? -ENOMEM : make_path(path) ? 0 : -ENAMETOOLONG;
     int listener = error == 0 ? os_socket_listen(path) : error;
+    if (listener == -EADDRINUSE && control.inherits)
+        return listener; /* the parent's, or a sibling's */
     if (listener < 0) {
         report("no control socket at %s: error %d", path[0] != '\0' ? path : control.path,
                -listener);
@@ -125,6 +126,7 @@ void control_close(void)
         return;
     control_remove();
     control_forget();
+    control.inherits = false;
 }
 
 void control_forget(void)
@@ -132,6 +134,7 @@ void control_forget(void)
     for (unsigned i = 0; control.listener != NO_FILE && i < CONTROL_CLIENTS; i++)
         if (control.clients[i].file != NO_FILE)
             drop(&control.clients[i]);
+    control.inherits = control.inherits || control.listener != NO_FILE;
     os_file_close(control.listener);
     control.listener = NO_FILE;
     store_relaxed(&control_place.owner, 0u);

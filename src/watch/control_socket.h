@@ -32,7 +32,6 @@ typedef size_t control_answer(const char *request, char *answer, size_t capacity
  * path is too long or relative. */
 bool control_configure(const char *path, size_t length_bytes, control_answer *answer);
 bool control_is_wanted(void);
-bool control_names_process(void); /* whether the path has %p */
 
 /* 0, or a negative errno, once said; then there is none. */
 int control_open(void);
@@ -41,7 +40,8 @@ void control_close(void); /* of this process: removes the file */
 /* Serves until then, or until `event` is set, and waits in between. */
 void control_serve(uint64_t until_ms, int event);
 
-/* In the child of a fork: what was open is the parent's. */
+/* In the child of a fork: what was open is the parent's. Where the path is the parent's, too, it
+ * becomes this process's once the parent is gone, and until then there is none, without a word. */
 void control_forget(void);
 
 /* At the process's end, by any thread. */

@@ -58,7 +58,11 @@ class Client:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(WAIT_SECONDS)
-        self.socket.connect(str(path))
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
         self.file = self.socket.makefile("rw", encoding="ascii")
 
     def __enter__(self):
@@ -166,6 +170,47 @@ print('up', flush=True); sys.stdin.readline()
         os.kill(int(found[0].suffix[1:]), signal.SIGKILL)
         process.communicate("\n", timeout=WAIT_SECONDS)
         self.assertFalse(own.exists(), "the file goes at the end")
+
+    def test_a_daemon_takes_over_its_parents_socket(self):
+        text = """
+kept = []
+if os.fork() == 0:
+    sys.stdin.readline()
+    for _ in range(3000):
+        kept.append(bytearray(20000)); time.sleep(0.01)
+    os._exit(0)
+print(os.getpid(), flush=True); time.sleep(0.5); os._exit(0)
+"""
+        process = self.python(text, f"control:{self.folder}/s.one")
+        parent = int(process.stdout.readline())
+        path = self.socket_of("one")
+        with Client(path) as client:
+            self.assertEqual(client.ask("version")["pid"], parent)
+        process.wait(timeout=WAIT_SECONDS)
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+        def served_by():
+            try:
+                with Client(path) as client:
+                    return client.ask("version")["pid"]
+            except OSError:
+                return 0
+        child = comes_true(served_by)
+        self.assertNotIn(child, (0, parent))
+        os.kill(child, signal.SIGKILL)
+        self.assertEqual(process.communicate()[1], "")
+
+    def test_a_child_is_silent_about_its_parents_socket(self):
+        text = """
+if os.fork() == 0:
+    kept = [(bytearray(20000), time.sleep(0.01)) for _ in range(50)]
+    os._exit(0)
+os.wait()
+"""
+        process = self.python(text, f"control:{self.folder}/s.one")
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
+        self.assertEqual((process.returncode, errors), (0, ""))
 
     def test_exec_takes_over_its_socket(self):
         text = f"""
