@@ -88,7 +88,11 @@ size_t run_sequence(const Plan &plan)
 // The same with memory going back at once, which makes the most calls.
 size_t run_sequence_without_cache(const Plan &plan)
 {
-    const struct page_limits limits = {0, kMiB, 16 * kMiB, false};
+    const struct page_limits limits = {.decay_ms = 0,
+                                       .dirty_cap_bytes = kMiB,
+                                       .soft_limit_bytes = 16 * kMiB,
+                                       .hard_limit_bytes = 0,
+                                       .huge_pages = false};
     heap_start();
     pages_configure(&limits);
     return run_sequence(plan);

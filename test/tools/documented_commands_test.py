@@ -20,9 +20,9 @@ PAGES = {"run": "RUN.md", "bench": "BENCHMARKS.md", "inspect": "SEEING.md", "sta
          "persist": "PERSIST-COMMAND.md", "matrix": "SECURITY.md",
          "leaks": "LEAKS.md", "purge": "PURGING.md", "profile": "PROFILING.md",
          "export": "FLEET.md", "replay": "REPLAYING.md",
-         "advise": "ADVICE.md"}
+         "advise": "ADVICE.md", "trace": "TRACING.md"}
 # What a group does with a word that is none of its commands.
-OTHERWISE = {"profile": "show"}
+OTHERWISE = {"profile": "show", "trace": "run"}
 COMMAND = re.compile(r"(?:^(?:\$ )?|[;|&(] *|/)cairn ((?!cairn)[a-z-][^|;&)]*)")
 APP = typer.main.get_command(cli.app)
 
@@ -54,10 +54,12 @@ def unknown(words):
     """The first word that is neither a command nor an option of it."""
     command = APP
     for before, word in zip(["", *words], words):
-        if word.startswith("--"):
+        if word.startswith("-"):
+            if getattr(command, "commands", None) and command.name in OTHERWISE:
+                command = command.commands[OTHERWISE[command.name]]
             if word.split("=")[0] not in options_of(command) | {"--help"}:
                 return word
-        elif getattr(command, "commands", None) and not before.startswith("--"):
+        elif getattr(command, "commands", None) and not before.startswith("-"):
             choices = [command.commands.get(name) for name in word.split("|")]
             if choices == [None] and command.name in OTHERWISE:
                 choices = [command.commands[OTHERWISE[command.name]]]
