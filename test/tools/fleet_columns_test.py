@@ -59,9 +59,9 @@ class ColumnsTest(unittest.TestCase):
         os.utime(path, (TIME, TIME))
         return path
 
-    def stopped(self):
-        process = subprocess.Popen([LOOKED_AT], stdout=subprocess.DEVNULL, env={
-            **os.environ, "LD_PRELOAD": LIBRARY, "CAIRN_RELEASE": "9"})
+    def stopped(self, *command, **environment):
+        process = subprocess.Popen(command or [LOOKED_AT], stdout=subprocess.DEVNULL, env={
+            **os.environ, "LD_PRELOAD": LIBRARY, "CAIRN_RELEASE": "9", **environment})
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         os.waitpid(process.pid, os.WUNTRACED)
@@ -118,6 +118,16 @@ class ColumnsTest(unittest.TestCase):
                          sum(value[name] for name in value if name.endswith("_calls")))
         self.assertEqual((row["pid"], row["release"], row["build_id"]),
                          (pid, "9", Elf(LOOKED_AT).build_id))
+
+    def test_a_profile_of_a_process(self):
+        pid = self.stopped(PROFILED, "stop", CAIRN_OPTIONS="profile:64K")
+        done = cairn("profile", pid, "--parquet", self.place, "--host", "h")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        rows = self.read(f"profile-h-{pathlib.Path(PROFILED).name}-{pid}-*.parquet").to_pylist()
+        value = json.loads(cairn("profile", pid, "--json").stdout)
+        self.assertEqual(sum(row["inuse_bytes"] for row in rows), value["live"]["bytes"])
+        self.assertEqual((rows[0]["pid"], rows[0]["release"], rows[0]["build_id"]),
+                         (pid, "9", Elf(PROFILED).build_id))
 
     def test_what_it_refuses(self):
         path, pid = self.dump(), self.stopped()

@@ -118,6 +118,23 @@ class PushTest(unittest.TestCase):
                  if label["name"] == "service_name"]
         self.assertEqual(names, [pathlib.Path(PROGRAM).name])
 
+    def test_a_process_is_read_from_outside(self):
+        process = subprocess.Popen([PROGRAM, "stop"], env={
+            **os.environ, "LD_PRELOAD": LIBRARY, "CAIRN_OPTIONS": "profile:64K",
+            "CAIRN_RELEASE": "9"})
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        os.waitpid(process.pid, os.WUNTRACED)
+        done = self.push(process.pid)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        (_, body), = _Server.received
+        series, = body["series"]
+        labels = {each["name"]: each["value"] for each in series["labels"]}
+        self.assertEqual((labels["pid"], labels["release"], labels["build_id"]),
+                         (str(process.pid), "9", Elf(PROGRAM).build_id))
+        raw = gzip.decompress(base64.b64decode(series["samples"][0]["rawProfile"]))
+        self.assertIn(b"keep_small", raw)
+
     def test_a_refusal_is_one_sentence(self):
         for refusal, sentence in (
                 ((400, '{"code":"invalid_argument","message":"too old"}'),
@@ -135,7 +152,8 @@ class PushTest(unittest.TestCase):
                 ("http://", [self.dump], "the server's address"),
                 ("http://127.0.0.1:1", [self.dump], "Connection refused"),
                 (self.url + "/other", [self.dump], "HTTP 404"),
-                (self.url, ["/bin/true"], "not a dump"),
+                (self.url, [__file__], "not a dump"),
+                (self.url, ["/bin/true"], "no core file"),
                 (self.url, [self.dump, "--label", "service_name=x"], "gives by itself")):
             done = self.push(*arguments, url=url)
             self.assertEqual((done.returncode, done.stdout), (2, ""))

@@ -32,6 +32,7 @@ class _Mapped:
 
     sites: List
     maps: List
+    folders: tuple = ()
 
     def map_of(self, address):
         # Of several that hold an address the last one counts.

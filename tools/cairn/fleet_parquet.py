@@ -52,12 +52,18 @@ def build_id_of(profile):
                  if place.path.rpartition("/")[2] == profile.program), "")
 
 
+def release_of(profile):
+    """Where nobody names it: of a process by its environment, else by our own."""
+    return (fleet_find.Finder().variable(profile.pid, fleet_find.RELEASE) if profile.is_of_process
+            else fleet_find.own_release())
+
+
 def write_profile(out, profile, symbols, host, release):
     """Its time is that at which the dump was written."""
     from cairn import fleet_columns  # pylint: disable=import-outside-toplevel
-    host, seconds = host or fleet_find.host_name(), pathlib.Path(profile.path).stat().st_mtime
+    host, seconds = host or fleet_find.host_name(), profile.written_ns / 1e9
     who = (fleet_columns.instant(seconds), host, profile.pid, profile.program,
-           build_id_of(profile), release or fleet_find.own_release(), profile.version)
+           build_id_of(profile), release or release_of(profile), profile.version)
     _write(fleet_columns.sites_table(profile, symbols, who),
            _path(out, "profile", profile.program, profile.pid, host, seconds))
 

@@ -22,15 +22,20 @@ def _failure(process, text):
     return UserError(text or f"cairn-look ended with status {process.returncode}")
 
 
-def look(command, target, *arguments):
-    """The lines that cairn-look prints, each as (what it is of, its values by name)."""
+def look_text(command, target, *arguments, errors="backslashreplace"):
+    """What cairn-look prints."""
     process = subprocess.run([str(files.look_program()), command, target, *arguments],
                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                             errors="backslashreplace", check=False)
+                             errors=errors, check=False)
     if process.returncode:
         raise _failure(process, process.stderr.strip())
+    return process.stdout
+
+
+def look(command, target, *arguments):
+    """The lines that cairn-look prints, each as (what it is of, its values by name)."""
     rows = []
-    for line in io.StringIO(process.stdout):
+    for line in io.StringIO(look_text(command, target, *arguments)):
         kind, *words = line.rstrip("\n").split("\t")
         values = dict(_value(word) for word in words)
         for name in ("program", "library", "version", "name", "state", "owner", "path"):

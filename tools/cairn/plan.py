@@ -89,8 +89,8 @@ class Pins:
         self.maps = [Map(values["start"], values["end"], values["offset"],
                          str(values["build_id"])[1:], str(values["path"]))
                      for kind, values in rows if kind == "map"]
-        root = [f"/proc/{target['pid']}/root"] if target["kind"] == "process" else []
-        self.symbols = Symbols(self, root)
+        self.folders = [f"/proc/{target['pid']}/root"] if target["kind"] == "process" else []
+        self.symbols = Symbols(self)
 
     def map_of(self, address):
         return next((each for each in self.maps if each.start <= address < each.end), None)

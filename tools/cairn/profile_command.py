@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from cairn import files, fleet_parquet, output, profile_control, profile_push, program
 from cairn.console import note, out
 from cairn.errors import UserError, as_sentences
-from cairn.profile_file import read
+from cairn.profile_file import read, read_any
 from cairn.profile_page import page
 from cairn.profile_pprof import folded, pprof, speedscope
 from cairn.profile_report import differences, print_differences, print_top, to_json
@@ -21,7 +21,7 @@ from cairn.profile_symbols import Symbols
 
 
 class _FileIsShown(TyperGroup):
-    """`cairn profile FILE` is `cairn profile show FILE`."""
+    """`cairn profile FILE` is `cairn profile show FILE`; so with a process or a core file."""
 
     def parse_args(self, ctx, args):
         if args and not args[0].startswith("-") and args[0] not in self.commands:
@@ -31,9 +31,10 @@ class _FileIsShown(TyperGroup):
 
 app = typer.Typer(cls=_FileIsShown, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Which call stacks hold the memory of a program, by sampling.\n\n"
-                       "cairn profile FILE is cairn profile show FILE.")
+                       "cairn profile FILE|PID|CORE is cairn profile show FILE|PID|CORE.")
 
-FILE = typer.Argument(..., metavar="FILE", show_default=False, help="A dump of the profiler.")
+SOURCE = typer.Argument(..., metavar="FILE|PID|CORE", show_default=False,
+                        help="A dump of the profiler, a process by its number, or a core file.")
 TOP = typer.Option(20, "--top", metavar="N", min=1, help="Show so many sites.")
 DEPTH = typer.Option(4, "--depth", metavar="N", min=1, help="Show so many frames of each.")
 ALLOCATED = typer.Option(False, "--allocated",
@@ -80,7 +81,7 @@ def _chosen(**targets):
 @app.command()
 @as_sentences
 def show(
-        file: pathlib.Path = FILE, top: int = TOP, depth: int = DEPTH,
+        source: str = SOURCE, top: int = TOP, depth: int = DEPTH,
         allocated: bool = ALLOCATED, symbols: Optional[List[pathlib.Path]] = SYMBOLS,
         pprof_file: Optional[pathlib.Path] = PPROF,
         speedscope_file: Optional[pathlib.Path] = SPEEDSCOPE,
@@ -89,11 +90,15 @@ def show(
         parquet: Optional[pathlib.Path] = fleet_parquet.OUT,
         host: Optional[str] = fleet_parquet.HOST, release: Optional[str] = fleet_parquet.RELEASE,
         as_json: bool = JSON):
-    """The sites of a dump, the largest first; or the dump in another form."""
+    """The sites of a profile, the largest first; or the profile in another form.
+
+    Of a process or a core file it is read from outside: nothing runs in the process, which may be
+    stopped, and no dump is written.
+    """
     fleet_parquet.check(parquet, {"--host": host, "--release": release})
     targets = _chosen(pprof=pprof_file, speedscope=speedscope_file, folded=folded_file,
                       html=html_file)
-    profile = read(file)
+    profile = read_any(source)
     found = Symbols(profile, symbols or ())
     is_written = _write_all(profile, found, targets, not allocated)
     if parquet is not None:
@@ -111,14 +116,14 @@ def show(
 @app.command()
 @as_sentences
 def diff(
-        before: pathlib.Path = typer.Argument(..., metavar="BEFORE", show_default=False,
-                                              help="A dump."),
-        after: pathlib.Path = typer.Argument(..., metavar="AFTER", show_default=False,
-                                             help="A later one, also of another build."),
+        before: str = typer.Argument(..., metavar="BEFORE", show_default=False,
+                                     help="A dump, a process by its number, or a core file."),
+        after: str = typer.Argument(..., metavar="AFTER", show_default=False,
+                                    help="A later one, also of another build."),
         top: int = TOP, depth: int = DEPTH, allocated: bool = ALLOCATED,
         symbols: Optional[List[pathlib.Path]] = SYMBOLS, as_json: bool = JSON):
-    """What grew and what shrank between two dumps, by stacks of functions."""
-    old, new = read(before), read(after)
+    """What grew and what shrank between two profiles, by stacks of functions."""
+    old, new = read_any(before), read_any(after)
     rows = differences(old, new, not allocated, symbols or ())
     if as_json:
         out.file.write(json.dumps([

@@ -1,11 +1,18 @@
-"""A dump of the heap profiler, read: docs/PROFILING.md describes the format."""
+"""A profile: a dump of the heap profiler, whose format docs/PROFILING.md describes, or the same
+lines as cairn-look makes them of a process or a core file."""
 
 import dataclasses
+import os
+import pathlib
+import time
 
 from cairn.errors import UserError, os_sentence
+from cairn.look import look_text
 
 FIRST = "cairn-profile 1"
+ELF = b"\x7fELF"
 OBJECT = 65536  # the unit of objects
+NAME_BYTES_MOST = 15  # of a name that the kernel keeps
 
 
 @dataclasses.dataclass
@@ -57,9 +64,11 @@ class Block:
 
 @dataclasses.dataclass
 class Profile:  # pylint: disable=too-many-instance-attributes
-    """A whole dump."""
+    """A whole dump, or what a dump would say."""
 
     path: str
+    written_ns: int = 0  # since 1970
+    folders: tuple = ()  # where the mapped files may be, beside where it says
     version: str = ""
     pid: int = 0
     program: str = ""
@@ -68,10 +77,18 @@ class Profile:  # pylint: disable=too-many-instance-attributes
     interval: int = 0
     lost_stacks: int = 0
     lost_blocks: int = 0
+    torn: int = 0  # these three only of what was read from outside
+    unreadable: int = 0
+    others: int = 0
     sites: list = dataclasses.field(default_factory=list)
     blocks: list = dataclasses.field(default_factory=list)
     maps: list = dataclasses.field(default_factory=list)
     is_whole: bool = False
+
+    @property
+    def is_of_process(self):
+        """Read from the memory of a process, which was there until now."""
+        return self.reason == "memory"
 
     def sum(self, live):
         total = Sums()
@@ -90,8 +107,8 @@ def _sums(words):
 
 
 class _Reader:
-    def __init__(self, path):
-        self.profile = Profile(str(path))
+    def __init__(self, path, written_ns):
+        self.profile = Profile(str(path), written_ns)
         self.by_number = {}
         self.by_frames = {}
 
@@ -132,23 +149,20 @@ class _Reader:
             setattr(profile, "time_ms" if word == "time" else word, int(rest))
         elif word in ("library", "reason"):
             setattr(profile, "version" if word == "library" else word, rest)
+        elif word in ("torn", "unreadable", "others"):
+            setattr(profile, word, int(rest))
         elif word == "end":
             profile.is_whole = True
 
 
-def read(path):
-    """The profile in a file; a dump that was cut is read as far as it goes."""
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().split("\n")
-    except OSError as error:
-        raise UserError(os_sentence(error)) from error
+def _parse(path, text, written_ns):
+    lines = text.split("\n")
     if lines[0] != FIRST:
         if lines[0].startswith("cairn-profile "):
             raise UserError(f"{path}: a dump of another version of Cairn ({lines[0]}): use the "
                             "tool that came with it")
         raise UserError(f"{path}: not a dump of Cairn's heap profiler")
-    reader = _Reader(path)
+    reader = _Reader(path, written_ns)
     for number, text in enumerate(lines[1:], 2):
         try:
             reader.line(text)
@@ -157,3 +171,43 @@ def read(path):
                 break
             raise UserError(f"{path}:{number}: damaged: {text[:60]}") from error
     return reader.profile
+
+
+def read(path):
+    """The profile in a file; a dump that was cut is read as far as it goes."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return _parse(path, file.read(), os.fstat(file.fileno()).st_mtime_ns)
+    except OSError as error:
+        raise UserError(os_sentence(error)) from error
+
+
+def _is_core(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(ELF)) == ELF
+    except OSError as error:
+        raise UserError(os_sentence(error)) from error
+
+
+def _whole_name(profile):
+    """The kernel knows 15 bytes of a program's name, and the files that are mapped all of it."""
+    names = [place.path.rpartition("/")[2] for place in profile.maps]
+    return next((name for name in names if name.startswith(profile.program) and
+                 len(profile.program.encode(errors="surrogateescape")) == NAME_BYTES_MOST),
+                profile.program)
+
+
+def read_any(target):
+    """The profile of a process, by its number; in a core file; or in a dump."""
+    target = str(target)
+    if not target.isdecimal() and not _is_core(target):
+        return read(target)
+    text = look_text("profile", target, errors="surrogateescape")
+    profile = _parse(target, text, time.time_ns())
+    profile.program = _whole_name(profile)
+    if profile.is_of_process:
+        profile.folders = (pathlib.Path(f"/proc/{profile.pid}/root"),)
+    else:
+        profile.written_ns = os.stat(target).st_mtime_ns
+    return profile

@@ -19,8 +19,8 @@ import typer
 from cairn import VERSION, fleet_find
 from cairn.console import note
 from cairn.errors import UserError, as_sentences
-from cairn.fleet_parquet import build_id_of
-from cairn.profile_file import read
+from cairn.fleet_parquet import build_id_of, release_of
+from cairn.profile_file import read_any
 from cairn.profile_pprof import pprof
 from cairn.profile_symbols import Symbols
 
@@ -77,8 +77,9 @@ def _check(url):
 
 @as_sentences
 def push(
-        dumps: List[pathlib.Path] = typer.Argument(..., metavar="FILE...", show_default=False,
-                                                   help="Dumps of the profiler."),
+        sources: List[str] = typer.Argument(
+            ..., metavar="FILE|PID|CORE...", show_default=False,
+            help="Dumps of the profiler; processes and core files are read from outside."),
         url: str = typer.Option(..., "--to", metavar="URL", show_default=False,
                                 help="The server: http://127.0.0.1:4040 of a Pyroscope here."),
         name: Optional[str] = typer.Option(
@@ -98,7 +99,7 @@ def push(
         symbols: Optional[List[pathlib.Path]] = typer.Option(
             None, "--symbols", metavar="FOLDER", show_default=False,
             help="Look here first for the files that were mapped. May be repeated.")):
-    """Push dumps to a continuous profiler: Pyroscope, or what speaks its protocol.
+    """Push profiles to a continuous profiler: Pyroscope, or what speaks its protocol.
 
     Functions are looked up here, before. CAIRN_PUSH_AUTHORIZATION in the environment becomes the
     header Authorization.
@@ -106,14 +107,14 @@ def push(
     _check(url)
     more = fleet_find.labels_of_options(label, (*fleet_find.OWN_LABELS, "service_name"))
     series = []
-    for path in dumps:
-        profile = read(path)
+    for source in sources:
+        profile = read_any(source)
         found = Symbols(profile, symbols or ())
         for remark in found.remarks:
             note(remark)
         labels = {"__name__": KIND, "service_name": name or profile.program,
                   "host": host or fleet_find.host_name(), "pid": str(profile.pid),
                   "program": profile.program, "build_id": build_id_of(profile),
-                  "release": release or fleet_find.own_release(), **more}
-        series.append((labels, pprof(profile, found, path.stat().st_mtime_ns)))
+                  "release": release or release_of(profile), **more}
+        series.append((labels, pprof(profile, found, profile.written_ns)))
     send(url, request_of(series), tenant)

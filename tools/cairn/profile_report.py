@@ -9,7 +9,8 @@ from cairn.inspect_command import bytes_text, share
 from cairn.profile_file import Sums
 from cairn.profile_symbols import Symbols
 
-REASONS = {"end": "at its end", "growth": "after it grew", "call": "when it asked for it"}
+REASONS = {"end": "at its end", "growth": "after it grew", "call": "when it asked for it",
+           "memory": "read from its memory", "core": "read from its core file"}
 
 
 def opening(profile):
@@ -21,8 +22,17 @@ def opening(profile):
 
 def remarks(profile, symbols):
     """Sentences about what is missing."""
-    if not profile.is_whole:
+    if profile.unreadable:
+        yield (f"{profile.unreadable} pieces of the profiler's tables could not be read: what they "
+               "tell of is not counted")
+    elif not profile.is_whole:
         yield "the dump was cut: what is there is counted"
+    if profile.torn:
+        yield (f"{profile.torn} samples were changing while they were read: they are not among "
+               "those that are listed one by one")
+    if profile.others:
+        yield (f"{profile.others} more Cairn libraries are loaded, each with a heap of its own; "
+               "this is the profile of the largest")
     if profile.lost_stacks:
         yield f"{profile.lost_stacks} samples found no room for their stacks: (no stack)"
     if profile.lost_blocks:
@@ -84,6 +94,7 @@ def to_json(profile, symbols):
         "process": {"pid": profile.pid, "program": profile.program, "version": profile.version},
         "reason": profile.reason, "interval_bytes": profile.interval, "whole": profile.is_whole,
         "lost": {"stacks": profile.lost_stacks, "blocks": profile.lost_blocks},
+        "torn": profile.torn, "unreadable": profile.unreadable,
         "live": _sums_json(profile.sum(True)), "allocated": _sums_json(profile.sum(False)),
         "remarks": list(remarks(profile, symbols)),
         "sites": [{

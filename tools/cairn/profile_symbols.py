@@ -146,7 +146,7 @@ class Symbols:
             else:
                 by_map.setdefault((place.path, place.build_id), []).append((address, place))
         for (path, build_id), rows in sorted(by_map.items()):
-            found = _Object(path, build_id, folders)
+            found = _Object(path, build_id, (*folders, *profile.folders))
             if found.remark:
                 self.remarks.append(found.remark)
             # A return address may be behind its function: the call is what counts.

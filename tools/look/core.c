@@ -84,20 +84,27 @@ static void read_files(struct target *target, char *text, size_t bytes)
             return;
         uint64_t range[3];
         memcpy(range, text + sizeof head + 24 * i, sizeof range);
-        target->mappings[target->mapping_count++] =
-            (struct mapping){range[0], range[1], range[2] * head[1], name, true, false, false};
+        target->mappings[target->mapping_count++] = (struct mapping){
+            .start = range[0],
+            .end = range[1],
+            .file_offset = range[2] * head[1],
+            .path = name,
+            .readable = true,
+        };
         name = end + 1;
     }
 }
 
 static void read_note(struct target *target, const Elf64_Nhdr *note, char *contents)
 {
-    enum { NAME_AT = 40, NAME_BYTES = 16 }; // pr_fname, in elf_prpsinfo of all 64-bit machines
+    enum { PID_AT = 24, NAME_AT = 40, NAME_BYTES = 16 }; // in elf_prpsinfo of 64-bit machines
     enum { REGISTERS_AT = 112, AFTER = 8 }; // pr_reg, and what follows it, in elf_prstatus
     if (note->n_type == NT_FILE && target->mappings == NULL)
         read_files(target, contents, note->n_descsz);
-    if (note->n_type == NT_PRPSINFO && note->n_descsz >= NAME_AT + NAME_BYTES)
+    if (note->n_type == NT_PRPSINFO && note->n_descsz >= NAME_AT + NAME_BYTES) {
+        memcpy(&target->core_pid, contents + PID_AT, sizeof target->core_pid);
         memcpy(target->program, contents + NAME_AT, NAME_BYTES);
+    }
     if (note->n_type == NT_PRSTATUS && note->n_descsz > REGISTERS_AT + AFTER)
         add_registers(target, contents + REGISTERS_AT, note->n_descsz - REGISTERS_AT - AFTER);
 }
@@ -123,6 +130,14 @@ static void read_notes(struct target *target, const Elf64_Phdr *entry)
             read_note(target, &note, text + contents);
         at = end;
     }
+}
+
+// The list of files says nothing of rights, segments do, those too of which nothing was written.
+static void mark_code(struct target *target, uint64_t start)
+{
+    const struct mapping *mapping = mapping_of(target, start);
+    if (mapping)
+        target->mappings[mapping - target->mappings].executable = true;
 }
 
 void open_core(struct target *target, const char *path)
@@ -152,6 +167,9 @@ void open_core(struct target *target, const char *path)
         else if (entries[i].p_type == PT_NOTE)
             read_notes(target, &entries[i]);
     }
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].p_type == PT_LOAD && (entries[i].p_flags & PF_X))
+            mark_code(target, entries[i].p_vaddr);
     free(entries);
     qsort(target->segments, target->segment_count, sizeof *target->segments, by_start);
 }

@@ -8,7 +8,7 @@
 // one block and for all, threads.c reads the registers of threads, index.c finds the block of any
 // address, marks.c marks what pointers lead to, leaks.c reports the others, samples.c reads the
 // profiler's records, pins.c counts what live blocks pin, plan.c what a purge would give back,
-// look_tool.c has the arguments.
+// profile_read.c makes a dump of the profiler's tables, look_tool.c has the arguments.
 //
 // A target that runs changes while it is read. So every value is bounded before it is used, each
 // loop ends by a bound of its own, and what contradicts itself is counted (`torn`), not followed. A
@@ -36,7 +36,7 @@ void *with_room(void *array, size_t count, size_t *most, size_t bytes);
 struct mapping {
     uint64_t start, end, file_offset;
     const char *path; // "" for none
-    bool readable, writable, shared;
+    bool readable, writable, shared, executable;
 };
 
 struct segment { // of a core file; a process has none
@@ -55,6 +55,7 @@ struct target {
     const char *name;
     int file;                          // /proc/PID/mem, or the core file
     int pid;                           // 0: a core file
+    int core_pid;                      // of a core file: whose it is; 0: it does not say
     char state;                        // of a process, as in /proc/PID/stat; 0: a core file
     char program[64];                  // what it runs
     int residence;                     // /proc/PID/pagemap, -1: cannot be read
@@ -271,11 +272,13 @@ void print_map_line(const struct look *look, const struct span_view *span,
                     const struct span_use *use);
 
 // The commands.
+void print_clean(const char *text); // without what would end a line
 void print_target(struct look *look);
 void census(struct look *look, bool each); // each: with a line for each run of pages
 void blocks(struct look *look);
 void address_report(struct look *look, uint64_t address);
 void leaks(struct look *look, bool hold, bool every);
 void plan(struct look *look);
+void profile(struct look *look);
 
 #endif

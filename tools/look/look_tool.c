@@ -36,7 +36,7 @@ void *with_room(void *array, size_t count, size_t *most, size_t bytes)
 }
 
 // Names of the target's are anything; a line is a line.
-static void print_clean(const char *text)
+void print_clean(const char *text)
 {
     for (; *text; text++)
         putchar((unsigned char)*text < ' ' ? '?' : *text);
@@ -73,7 +73,7 @@ static bool is_number(const char *text, uint64_t *value, int base)
 
 static noreturn void usage(void)
 {
-    fail("usage: cairn-look census|map|blocks|plan PID|CORE, "
+    fail("usage: cairn-look census|map|blocks|plan|profile PID|CORE, "
          "cairn-look address PID|CORE ADDRESS, "
          "cairn-look leaks PID|CORE [hold] [every]");
 }
@@ -95,7 +95,8 @@ int main(int argc, char **argv)
         usage();
     bool of_map = strcmp(command, "map") == 0;
     if (!of_leaks && !of_address && !of_map && strcmp(command, "census") != 0 &&
-        strcmp(command, "blocks") != 0 && strcmp(command, "plan") != 0)
+        strcmp(command, "blocks") != 0 && strcmp(command, "plan") != 0 &&
+        strcmp(command, "profile") != 0)
         usage();
     if (of_address && !is_number(argv[3], &address, 0))
         fail("%s: is no address: write it like 0x7f0012345670", argv[3]);
@@ -113,6 +114,8 @@ int main(int argc, char **argv)
         blocks(&look);
     else if (strcmp(command, "plan") == 0)
         plan(&look);
+    else if (strcmp(command, "profile") == 0)
+        profile(&look);
     else
         census(&look, of_map);
     if (fflush(stdout) != 0)

@@ -64,6 +64,7 @@ static bool parse_line(char *line, struct mapping *mapping)
         return false;
     mapping->readable = rights[0] == 'r';
     mapping->writable = rights[1] == 'w';
+    mapping->executable = rights[2] == 'x';
     mapping->shared = rights[3] == 's';
     char *path = at > 0 ? line + at : line + strlen(line);
     path[strcspn(path, "\n")] = '\0';

@@ -1,0 +1,189 @@
+// The profiler's tables, as the dump that the process itself would write now: the lines that
+// src/watch/profile_dump.c describes, from outside. The reason is `memory` or `core`; lines that no
+// dump has come before the end: `torn`, `unreadable` and `others`, each with a number.
+//
+// Sums and some fields of a sample are not in the description of the layout: their structs are
+// shared with the library (src/watch/profile_table.h). A target whose description gives other
+// places for what it does describe is refused.
+//
+// The target may run. Samples are read twice, and one that is not the same both times is left out,
+// as a dump leaves it out. Sites are read after them, so that each sample's is there; their frames
+// stand still once they are ready, and their sums are single words, as in a dump.
+#include "look.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <watch/profile_table.h>
+
+static struct profile_site sites[PROFILE_SITES];
+static struct profile_block entries[PROFILE_BLOCKS], again[PROFILE_BLOCKS];
+static uint64_t frames[PROFILE_FRAMES];
+
+static bool is_at(struct layout_field place, size_t offset, size_t bytes)
+{
+    return place.offset == offset && place.bytes == bytes;
+}
+
+#define IS_AT(place, type, name)                                                                   \
+    is_at(place, offsetof(struct type, name), sizeof(((struct type *)NULL)->name))
+
+static bool form_is_known(const struct profile_layout *it)
+{
+    return it->site_count == PROFILE_SITES && it->block_count == PROFILE_BLOCKS &&
+           it->frame_count == PROFILE_FRAMES && it->weight_shift == PROFILE_WEIGHT_SHIFT &&
+           it->site_bytes == sizeof *sites && it->block_bytes == sizeof *entries &&
+           IS_AT(it->site_ready, profile_site, ready) &&
+           IS_AT(it->site_first_frame, profile_site, first_frame) &&
+           IS_AT(it->block_address, profile_block, block) &&
+           IS_AT(it->block_site, profile_block, site) &&
+           IS_AT(it->block_thread, profile_block, thread) &&
+           IS_AT(it->block_asked_bytes, profile_block, asked_bytes) &&
+           IS_AT(it->block_objects, profile_block, objects) &&
+           IS_AT(it->block_time_ms, profile_block, time_ms);
+}
+
+// An array of the table's. By pieces, for a core file may lack some: those read as zero.
+static void read_array(struct look *look, uint64_t address, void *array, size_t bytes)
+{
+    enum { PIECE = 4096 };
+    char *to = array;
+    if (read_large(look->target, address, array, bytes))
+        return;
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
+        if (!read_large(look->target, address + at, to + at, piece)) {
+            memset(to + at, 0, piece);
+            look->unreadable++;
+        }
+    }
+}
+
+static void read_blocks(struct look *look, uint64_t place)
+{
+    read_array(look, place, entries, sizeof entries);
+    if (look->target->pid)
+        read_array(look, place, again, sizeof again);
+    for (size_t i = 0; look->target->pid && i < PROFILE_BLOCKS; i++)
+        if (entries[i].block > BLOCK_BUSY && memcmp(&entries[i], &again[i], sizeof *entries) != 0) {
+            entries[i].block = BLOCK_BUSY;
+            look->torn++;
+        }
+}
+
+// What a dump has as its instant: now; of a core file, which has none, that of its newest sample.
+static uint64_t time_of(const struct target *target)
+{
+    struct timespec now;
+    uint64_t newest = 0;
+    if (target->pid && clock_gettime(CLOCK_MONOTONIC_COARSE, &now) == 0)
+        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    for (size_t i = 0; i < PROFILE_BLOCKS; i++)
+        if (entries[i].block > BLOCK_BUSY && entries[i].time_ms > newest)
+            newest = entries[i].time_ms;
+    return newest;
+}
+
+static void print_head(struct look *look, uint64_t table)
+{
+    const struct target *target = look->target;
+    const struct profile_layout *profile = &look->library->profile;
+    uint64_t interval = 0, stacks_lost = 0, blocks_lost = 0;
+    bool read = read_field(look->target, address_of(profile->state), profile->state_interval_bytes,
+                           &interval) &&
+                read_small(look->target, table + profile->stacks_lost_at, &stacks_lost, 8) &&
+                read_small(look->target, table + profile->blocks_lost_at, &blocks_lost, 8);
+    look->unreadable += !read;
+    printf("cairn-profile 1\nlibrary ");
+    print_clean(look->library->version);
+    printf("\nprocess %d ", target->pid ? target->pid : target->core_pid);
+    print_clean(target->program);
+    printf("\nreason %s\ntime %" PRIu64 "\ninterval %" PRIu64 "\nlost %" PRIu64 " %" PRIu64 "\n",
+           target->pid ? "memory" : "core", time_of(target), interval, stacks_lost, blocks_lost);
+}
+
+static void print_sums(const struct profile_sums *sums)
+{
+    printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, sums->samples, sums->objects, sums->bytes);
+}
+
+static void print_sites(struct look *look)
+{
+    for (uint32_t i = 0; i < PROFILE_SITES; i++) {
+        const struct profile_site *site = &sites[i];
+        if (site->ready == 0 || (site->allocated.samples == 0 && site->live.samples == 0))
+            continue;
+        uint64_t depth = site->ready - 1;
+        if (depth > PROFILE_DEPTH || site->first_frame + depth > PROFILE_FRAMES) {
+            look->unreadable++;
+            continue;
+        }
+        printf("site %u", i);
+        print_sums(&site->allocated);
+        print_sums(&site->live);
+        for (uint64_t frame = 0; frame < depth; frame++)
+            printf(" 0x%" PRIx64, frames[site->first_frame + frame]);
+        putchar('\n');
+    }
+}
+
+static void print_blocks(void)
+{
+    for (size_t i = 0; i < PROFILE_BLOCKS; i++) {
+        const struct profile_block *it = &entries[i];
+        if (it->block > BLOCK_BUSY)
+            printf("block 0x%" PRIx64 " %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n",
+                   (uint64_t)it->block, it->site, it->asked_bytes, it->objects, it->bytes,
+                   it->thread, it->time_ms);
+    }
+}
+
+static void print_maps(struct target *target)
+{
+    for (size_t i = 0; i < target->mapping_count; i++) {
+        const struct mapping *mapping = &target->mappings[i];
+        unsigned char id[BUILD_ID_MOST];
+        if (!mapping->executable || mapping->path[0] == '\0')
+            continue;
+        size_t bytes = read_build_id(target, mapping, id);
+        printf("map 0x%" PRIx64 " 0x%" PRIx64 " 0x%" PRIx64 " %s", mapping->start, mapping->end,
+               mapping->file_offset, bytes ? "" : "-");
+        for (size_t j = 0; j < bytes; j++)
+            printf("%02x", id[j]);
+        putchar(' ');
+        print_clean(mapping->path);
+        putchar('\n');
+    }
+}
+
+void profile(struct look *look)
+{
+    const struct profile_layout *layout = &look->library->profile;
+    struct target *target = look->target;
+    uint64_t table = 0;
+    if (!form_is_known(layout))
+        fail("%s: its Cairn keeps its profile in another form than this tool knows: use the tool "
+             "that came with that library",
+             target->name);
+    if (!read_field(target, address_of(layout->state), layout->state_table, &table)) {
+        check_alive(target);
+        fail("%s: what its heap profiler knows is not in what can be read of it", target->name);
+    }
+    if (table == 0)
+        fail("%s: its heap profiler was never started, so it has no profile: start it with "
+             "CAIRN_OPTIONS=profile:on, or by cairn profile start",
+             target->name);
+    read_blocks(look, table + layout->blocks_at);
+    read_array(look, table + layout->sites_at, sites, sizeof sites);
+    read_array(look, table + layout->frames_at, frames, sizeof frames);
+    check_alive(target);
+    print_head(look, table);
+    print_sites(look);
+    print_blocks();
+    print_maps(target);
+    printf("torn %" PRIu64 "\nunreadable %" PRIu64 "\nothers %zu\n", look->torn, look->unreadable,
+           look->library->others);
+    if (look->unreadable == 0)
+        printf("end\n");
+}
