@@ -12,9 +12,12 @@
 #include <errno.h>
 #include <string.h>
 
-static struct options now;                        /* who claims; const pointers into: */
-static char kept_profile_file[PROFILE_FILE_MOST]; /* who claims: what was set at run time */
-static uint32_t claimed_by;                       /* atomic: a process, 0: nobody */
+static struct options now; /* who claims; const pointers into: */
+/* Who claims. Programs that show their state in their title write over the environment. */
+static char kept_profile_file[PROFILE_FILE_MOST];
+static char kept_control[CONTROL_PATH_MOST + 1];
+static char kept_root[SURROUNDINGS_ROOT_MOST];
+static uint32_t claimed_by; /* atomic: a process, 0: nobody */
 
 enum { CLAIM_MS = 1000 };
 
@@ -32,7 +35,19 @@ static bool claim(void)
 
 static void unclaim(void) { store_release(&claimed_by, 0u); } /* pairs with claim */
 
-void settings_start(const struct options *options) { now = *options; }
+static const char *keep(char *kept, const char *text, size_t length)
+{
+    memcpy(kept, text ? text : "", length);
+    return kept;
+}
+
+void settings_start(const struct options *options)
+{
+    now = *options;
+    now.profile_file = keep(kept_profile_file, options->profile_file, options->profile_file_bytes);
+    now.control = keep(kept_control, options->control, options->control_bytes);
+    now.watch_root = keep(kept_root, options->watch_root, options->watch_root_bytes);
+}
 
 bool settings_are_verbose(void) { return now.verbose; }
 

@@ -194,6 +194,17 @@ int os_file_identify(int file, struct os_file_identity *identity);
 int os_file_move_up(int file);           /* to a high number, which programs seldom close */
 int os_file_in_memory(const char *name); /* one without a place */
 
+/* A descriptor of ours in a program that may close any number and use it again. The number is 0 or
+ * more, and then ours for as long as os_file_is_own says so. */
+struct os_own_file {
+    int number; /* atomic: -1 for none */
+    struct os_file_identity identity;
+};
+int os_file_own(struct os_own_file *own, int file); /* moves it up; closes it where that fails */
+bool os_file_is_own(const struct os_own_file *own);
+int os_file_own_number(struct os_own_file *own); /* becomes -1 where it is not ours any more */
+void os_file_close_own(struct os_own_file *own); /* only what is ours */
+
 /* Unix sockets, streams that never block: a descriptor, a number of bytes, 0 at the peer's end, or
  * a negative errno. Closed by os_file_close. */
 enum { OS_SOCKET_PATH_MOST = 100, OS_SOCKET_WAITING = 16 };
@@ -202,7 +213,9 @@ int os_socket_listen(const char *path);
 int os_socket_accept(int listener); /* -EPERM: of another user, who is not root; -EAGAIN: none */
 int os_socket_receive(int socket, void *to, size_t capacity_bytes); /* -EAGAIN: nothing there */
 int os_socket_send(int socket, const void *from, size_t size_bytes);
-int os_event_make(void); /* a descriptor that can be read once it was set */
+/* A descriptor that can be read once it was set: a socket, so that setting and clearing it does
+ * nothing to a file that has taken its number. */
+int os_event_make(void);
 void os_event_set(int event);
 void os_event_clear(int event);
 enum { OS_WAIT_MOST = 16 };

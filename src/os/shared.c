@@ -26,8 +26,8 @@ static int write_zeros(int file, uint64_t offset, size_t size_bytes)
     static const char zeros[ZEROS_BYTES];
     int error = 0;
     for (size_t done = 0; done < size_bytes && error == 0; done += ZEROS_BYTES)
-        error = os_file_write(file, zeros, smaller_of(size_bytes - done, ZEROS_BYTES),
-                              offset + done);
+        error =
+            os_file_write(file, zeros, smaller_of(size_bytes - done, ZEROS_BYTES), offset + done);
     return error;
 }
 

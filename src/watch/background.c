@@ -13,18 +13,18 @@
 
 enum { NONE, RUNNING, ENDING };
 enum { LEAST_MS = 10, MOST_MS = 250, REST_MS = 1000, LOOK_MS = 450, SWEEP_SHARE = 100 };
-enum { STOP_WAITS_MS = 1000, IDLE_SHARE = 1000 };
+enum { STOP_WAITS_MS = 1000, IDLE_SHARE = 1000, UNWOKEN_MS = 100 };
 
 bool background_is_owed;
 
 static struct {
-    uint32_t state;     /* atomic: see the header */
-    uint32_t thread;    /* atomic: the kernel's number of it */
-    uint64_t rounds;    /* atomic: how often it looked */
-    int event;          /* who starts: wakes it */
-    bool handlers;      /* who starts: those of fork are there */
-    uint64_t forked_ms; /* in a child: when it was made */
-} background = {.event = -1};
+    uint32_t state;           /* atomic: see the header */
+    uint32_t thread;          /* atomic: the kernel's number of it */
+    uint64_t rounds;          /* atomic: how often it looked */
+    struct os_own_file event; /* who starts: wakes it */
+    bool handlers;            /* who starts: those of fork are there */
+    uint64_t forked_ms;       /* in a child: when it was made */
+} background = {.event = {.number = -1}};
 
 /* What the thread knows of the last rounds. */
 struct memory {
@@ -99,8 +99,13 @@ static void run(void)
     do {
         (void)control_open(); /* where one is wanted; said once, for it comes here once */
         while (load_acquire(&background.state) == RUNNING) { /* pairs with background_stop */
-            control_serve(look(&memory), background.event);
-            os_event_clear(background.event);
+            uint64_t due_ms = look(&memory);
+            int event = os_file_own_number(&background.event);
+            if (event < 0) /* the program has closed it: nobody can wake this thread */
+                due_ms = smaller_of(due_ms, os_now_ms() + UNWOKEN_MS);
+            control_serve(due_ms, event);
+            if (event >= 0)
+                os_event_clear(event);
         }
         control_close();
         surroundings_forget();
@@ -115,8 +120,7 @@ static void in_child(void)
     bool ran = load_acquire(&background.state) == RUNNING;
     store_relaxed(&background.state, (uint32_t)NONE);
     control_forget();
-    os_file_close(background.event);
-    background.event = -1;
+    os_file_close_own(&background.event);
     background.forked_ms = os_now_ms();
     surroundings_forget();
     store_relaxed(&background_is_owed, ran || load_relaxed(&background_is_owed));
@@ -128,9 +132,9 @@ static int make(void)
     if (!background.handlers)
         error = os_fork_register(NULL, NULL, in_child);
     background.handlers = error == 0;
-    if (error == 0 && background.event < 0)
-        error = background.event = os_event_make();
-    return error < 0 ? error : os_thread_start(run, "cairn");
+    if (error == 0 && !os_file_is_own(&background.event))
+        error = os_file_own(&background.event, os_event_make());
+    return error != 0 ? error : os_thread_start(run, "cairn");
 }
 
 int background_start(void)
@@ -155,7 +159,8 @@ void background_stop(void)
     store_relaxed(&background_is_owed, false);
     if (!compare_swap_acq_rel(&background.state, &seen, (uint32_t)ENDING)) /* pairs with run */
         return;
-    os_event_set(background.event);
+    if (os_file_is_own(&background.event))
+        os_event_set(load_relaxed(&background.event.number));
     if (load_relaxed(&background.thread) == os_thread_id())
         return;
     for (unsigned waited = 0; waited < STOP_WAITS_MS && load_relaxed(&background.state) == ENDING;

@@ -18,12 +18,12 @@
 #include <errno.h>
 #include <string.h>
 
-enum { NO_FILE = -1 };
+enum { REFUSED_REST_MS = 250 };
 
 struct control_place control_place;
 
 struct client {
-    int file;                            /* NO_FILE: the place is free */
+    struct os_own_file file;             /* none: the place is free */
     bool last;                           /* the connection ends behind this answer */
     uint64_t heard_ms;                   /* of the last progress */
     size_t held;                         /* bytes of `line` */
@@ -37,11 +37,18 @@ struct client {
 static struct {
     char path[CONTROL_PATH_MOST + 1]; /* const after the options; empty: none is wanted */
     control_answer *answer;           /* const after the options */
-    int listener;
+    struct os_own_file listener;
     struct client *clients; /* CONTROL_CLIENTS of them, or NULL */
     uint64_t rest_until_us; /* nobody is answered before */
     bool inherits;          /* this process is the child of one that had a socket */
-} control = {.listener = NO_FILE};
+} control = {.listener = {.number = -1}};
+
+static bool listens(void) { return load_relaxed(&control.listener.number) >= 0; }
+
+static bool is_there(const struct client *client)
+{
+    return load_relaxed(&client->file.number) >= 0;
+}
 
 bool control_configure(const char *path, size_t length_bytes, control_answer *answer)
 {
@@ -77,7 +84,7 @@ static bool make_path(char *to)
 int control_open(void)
 {
     char path[CONTROL_FULL_PATH_BYTES] = "";
-    if (!control_is_wanted() || control.listener != NO_FILE)
+    if (!control_is_wanted() || listens())
         return 0;
     size_t bytes = align_up(CONTROL_CLIENTS * sizeof(struct client), os_page_size());
     if (control.clients == NULL)
@@ -93,9 +100,11 @@ int control_open(void)
     }
     os_name(control.clients, bytes, "cairn: control");
     for (unsigned i = 0; i < CONTROL_CLIENTS; i++)
-        control.clients[i].file = NO_FILE;
+        store_relaxed(&control.clients[i].file.number, -1);
+    int error_of_own = os_file_own(&control.listener, listener);
+    if (error_of_own != 0)
+        return error_of_own;
     memcpy(control_place.path, path, sizeof path);
-    control.listener = listener;
     store_release(&control_place.owner, os_process_id()); /* pairs with control_remove */
     return 0;
 }
@@ -106,8 +115,7 @@ static void drop(struct client *client)
     size_t page = os_page_size();
     char *from = (char *)align_up((uintptr_t)client->answer, page);
     char *to = (char *)align_down((uintptr_t)client->answer + sizeof client->answer, page);
-    os_file_close(client->file);
-    client->file = NO_FILE;
+    os_file_close_own(&client->file);
     if (client->length + client->sent > page)
         (void)os_purge(from, (size_t)(to - from));
 }
@@ -122,7 +130,7 @@ void control_remove(void)
 
 void control_close(void)
 {
-    if (control.listener == NO_FILE)
+    if (!listens())
         return;
     control_remove();
     control_forget();
@@ -131,27 +139,30 @@ void control_close(void)
 
 void control_forget(void)
 {
-    for (unsigned i = 0; control.listener != NO_FILE && i < CONTROL_CLIENTS; i++)
-        if (control.clients[i].file != NO_FILE)
+    for (unsigned i = 0; listens() && i < CONTROL_CLIENTS; i++)
+        if (is_there(&control.clients[i]))
             drop(&control.clients[i]);
-    control.inherits = control.inherits || control.listener != NO_FILE;
-    os_file_close(control.listener);
-    control.listener = NO_FILE;
+    control.inherits = control.inherits || listens();
+    os_file_close_own(&control.listener);
     store_relaxed(&control_place.owner, 0u);
 }
 
 static void welcome(uint64_t now_ms)
 {
-    int file = os_socket_accept(control.listener);
-    if (file < 0)
+    int file = os_socket_accept(os_file_own_number(&control.listener));
+    if (file < 0) {
+        if (file != -EAGAIN && file != -EPERM) /* no descriptor is left: it goes on waiting */
+            control.rest_until_us = os_now_us() + 1000 * REFUSED_REST_MS;
         return;
+    }
     struct client *place = &control.clients[0];
-    for (unsigned i = 0; i < CONTROL_CLIENTS && place->file != NO_FILE; i++)
-        if (control.clients[i].file == NO_FILE || control.clients[i].heard_ms < place->heard_ms)
+    for (unsigned i = 0; i < CONTROL_CLIENTS && is_there(place); i++)
+        if (!is_there(&control.clients[i]) || control.clients[i].heard_ms < place->heard_ms)
             place = &control.clients[i];
-    if (place->file != NO_FILE)
+    if (is_there(place))
         drop(place);
-    place->file = file;
+    if (os_file_own(&place->file, file) != 0)
+        return;
     place->last = false;
     place->heard_ms = now_ms;
     place->held = place->length = place->sent = 0;
@@ -159,8 +170,8 @@ static void welcome(uint64_t now_ms)
 
 static void send_on(struct client *client, uint64_t now_ms)
 {
-    int sent =
-        os_socket_send(client->file, client->answer + client->sent, client->length - client->sent);
+    int sent = os_socket_send(os_file_own_number(&client->file), client->answer + client->sent,
+                              client->length - client->sent);
     if (sent == -EAGAIN)
         return;
     if (sent <= 0) {
@@ -209,7 +220,7 @@ static bool answer_held(struct client *client, uint64_t now_ms)
 
 static void receive(struct client *client, uint64_t now_ms)
 {
-    int got = os_socket_receive(client->file, client->line + client->held,
+    int got = os_socket_receive(os_file_own_number(&client->file), client->line + client->held,
                                 CONTROL_REQUEST_MOST + 1 - client->held);
     if (got == -EAGAIN)
         return;
@@ -226,7 +237,7 @@ static void drop_stalled(uint64_t now_ms)
 {
     for (unsigned i = 0; i < CONTROL_CLIENTS; i++) {
         struct client *client = &control.clients[i];
-        bool owes = client->file != NO_FILE && (client->length != 0 || client->held != 0);
+        bool owes = is_there(client) && (client->length != 0 || client->held != 0);
         if (owes && now_ms - client->heard_ms >= CONTROL_STALL_MS)
             drop(client);
     }
@@ -236,16 +247,18 @@ static void drop_stalled(uint64_t now_ms)
 static unsigned gather(struct os_wait *entries, struct client **of, bool rests)
 {
     unsigned count = 1;
-    if (rests || control.listener == NO_FILE)
+    if (rests || !listens())
         return count;
-    entries[count++] = (struct os_wait){.file = control.listener, .reads = true};
+    entries[count++] =
+        (struct os_wait){.file = load_relaxed(&control.listener.number), .reads = true};
     for (unsigned i = 0; i < CONTROL_CLIENTS; i++) {
         struct client *client = &control.clients[i];
-        if (client->file == NO_FILE)
+        int file = os_file_own_number(&client->file);
+        if (file < 0)
             continue;
         bool sends = client->length != 0;
         of[count] = client;
-        entries[count++] = (struct os_wait){.file = client->file, .reads = !sends, .writes = sends};
+        entries[count++] = (struct os_wait){.file = file, .reads = !sends, .writes = sends};
     }
     return count;
 }
@@ -253,9 +266,9 @@ static unsigned gather(struct os_wait *entries, struct client **of, bool rests)
 /* A line that came with the one before it. */
 static bool any_held(void)
 {
-    for (unsigned i = 0; control.listener != NO_FILE && i < CONTROL_CLIENTS; i++) {
+    for (unsigned i = 0; listens() && i < CONTROL_CLIENTS; i++) {
         struct client *client = &control.clients[i];
-        if (client->file != NO_FILE && client->length == 0 &&
+        if (is_there(client) && client->length == 0 &&
             bytes_find(client->line, client->held, '\n') != NULL)
             return true;
     }
@@ -276,11 +289,22 @@ static void serve_ready(const struct os_wait *entries, struct client **of, unsig
         welcome(now_ms);
 }
 
+/* The program has closed the listener, or has a file of its own at its number. */
+static void open_again(void)
+{
+    for (unsigned i = 0; i < CONTROL_CLIENTS; i++)
+        if (is_there(&control.clients[i]))
+            drop(&control.clients[i]);
+    (void)control_open();
+}
+
 void control_serve(uint64_t until_ms, int event)
 {
     struct os_wait entries[CONTROL_CLIENTS + 2];
     struct client *of[CONTROL_CLIENTS + 2] = {NULL};
     for (uint64_t now = os_now_ms(); now < until_ms; now = os_now_ms()) {
+        if (listens() && os_file_own_number(&control.listener) < 0)
+            open_again();
         uint64_t now_us = os_now_us();
         bool rests = now_us < control.rest_until_us;
         uint64_t wait = until_ms - now;
@@ -294,7 +318,7 @@ void control_serve(uint64_t until_ms, int event)
         if (entries[0].ready)
             return;
         serve_ready(entries, of, count, os_now_ms());
-        if (control.listener != NO_FILE)
+        if (listens())
             drop_stalled(os_now_ms());
     }
 }

@@ -10,7 +10,7 @@
 enum { STEP_US = 9 };
 
 struct lane {
-    uint32_t held; /* atomic: 1 while somebody has it */
+    uint32_t held;  /* atomic: 1 while somebody has it */
     uint64_t ticks; /* these: who holds it; when the time was last said */
     struct trace_encoder encoder;
 } cache_aligned;
@@ -58,8 +58,9 @@ static void let_go(struct lane *lane) { store_release(&lane->held, 0u); } /* pai
 
 static no_inline bool begin_chunk(struct lane *lane)
 {
-    trace_file_unmap(lane->encoder.chunk);
-    lane->encoder.chunk = NULL;
+    struct trace_chunk *full = lane->encoder.chunk;
+    lane->encoder.chunk = NULL; /* before: a fork in between leaves the child nothing to unmap */
+    trace_file_unmap(full);
     uint64_t first_order;
     struct trace_chunk *chunk = trace_file_chunk(&first_order);
     if (chunk == NULL)

@@ -31,8 +31,8 @@ enum { MEMOS = 64 };
 static struct memo {
     uint32_t held; /* atomic: 1 while somebody has it */
     struct os_stack_memo stack;
-} *memos; /* const after trace_stacks_make */
-static uint32_t memo_users; /* atomic */
+} *memos;                                   /* const after trace_stacks_make */
+static uint32_t memo_users;                 /* atomic */
 static thread_local_word uint32_t own_memo; /* 1 + its number; 0: none yet */
 
 static thread_local_word bool inside; /* the unwinder may allocate after all */
@@ -129,15 +129,16 @@ static void let_go(struct stack_lane *lane)
     store_release(&lane->held, 0u); /* pairs with hold_lane */
 }
 
-static bool write(struct stack_lane *lane, uint32_t number, const uintptr_t *frames,
-                  unsigned depth, bool cut)
+static bool write(struct stack_lane *lane, uint32_t number, const uintptr_t *frames, unsigned depth,
+                  bool cut)
 {
     if (trace_file_state() != TRACE_FILE_ON)
         return false;
     if (encode_stack(&lane->encoder, number, frames, depth, cut))
         return true;
-    trace_file_unmap(lane->encoder.chunk);
-    lane->encoder.chunk = NULL;
+    struct trace_chunk *full = lane->encoder.chunk;
+    lane->encoder.chunk = NULL; /* before: see trace_lanes.c */
+    trace_file_unmap(full);
     uint64_t first_order;
     struct trace_chunk *chunk = trace_file_chunk(&first_order);
     if (chunk == NULL)

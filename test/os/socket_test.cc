@@ -1,5 +1,6 @@
 // Sockets, events and waiting: streams that never block, files of mode 0600, what others left.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -149,6 +150,20 @@ TEST(Socket, AnEventWakesWhoWaits)
     EXPECT_FALSE(is_ready(event));
     os_event_clear(event); // does not wait
     os_file_close(event);
+}
+
+// What a program may have done with the number of an event that it did not know.
+TEST(Socket, AnEventLeavesOtherFilesAlone)
+{
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+    ASSERT_EQ(write(ends[1], "data", 4), 4);
+    os_event_clear(ends[0]);
+    os_event_set(ends[1]);
+    char read_back[8];
+    EXPECT_EQ(read(ends[0], read_back, sizeof read_back), 4);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 // The background thread: decay without anybody's call, the memory of threads that sleep, fork,
 // start and stop, and that it takes nothing of the general heap. No case depends on how fast it is.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -238,6 +239,31 @@ TEST_F(Background, ForksAmidItsWork)
                   }),
                   0);
     }
+}
+
+// Daemons close the descriptors that they do not know, and then these numbers are theirs.
+TEST_F(Background, ItsDescriptorsMayBeClosedAndTheirNumbersUsed)
+{
+    ASSERT_EQ(background_start(), 0);
+    ASSERT_TRUE(comes_true([] { return background_rounds() > 0; }));
+    for (int number = 3; number < 1000; number++)
+        if (number < 10 || number >= 400)
+            (void)close(number);
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+    for (int number = 500; number < 510; number++)
+        ASSERT_EQ(dup2(ends[0], number), number);
+    ASSERT_EQ(write(ends[1], "all of the program's", 20), 20);
+    const uint64_t before = background_rounds();
+    EXPECT_TRUE(comes_true([&] { return background_rounds() > before + 2; }));
+    char text[32];
+    EXPECT_EQ(read(ends[0], text, sizeof text), 20);
+    background_stop();
+    EXPECT_FALSE(background_runs());
+    for (int number = 500; number < 510; number++)
+        EXPECT_EQ(close(number), 0) << number;
+    close(ends[0]);
+    close(ends[1]);
 }
 
 } // namespace
