@@ -108,10 +108,19 @@ static void print_sums(const struct profile_sums *sums)
     printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, sums->samples, sums->objects, sums->bytes);
 }
 
+// A debugger's core file has no segment for code that nobody wrote to, so nothing says that it is
+// code; but a frame does.
+static void mark_code(struct target *target, uint64_t frame)
+{
+    const struct mapping *mapping = mapping_of(target, frame - 1);
+    if (mapping)
+        target->mappings[mapping - target->mappings].executable = true;
+}
+
 static void print_sites(struct look *look)
 {
-    for (uint32_t i = 0; i < PROFILE_SITES; i++) {
-        const struct profile_site *site = &sites[i];
+    for (uint32_t number = 0; number < PROFILE_SITES; number++) {
+        const struct profile_site *site = &sites[number];
         if (site->ready == 0 || (site->allocated.samples == 0 && site->live.samples == 0))
             continue;
         uint64_t depth = site->ready - 1;
@@ -119,11 +128,13 @@ static void print_sites(struct look *look)
             look->unreadable++;
             continue;
         }
-        printf("site %u", i);
+        printf("site %u", number);
         print_sums(&site->allocated);
         print_sums(&site->live);
-        for (uint64_t frame = 0; frame < depth; frame++)
-            printf(" 0x%" PRIx64, frames[site->first_frame + frame]);
+        for (uint64_t i = site->first_frame; i < site->first_frame + depth; i++) {
+            printf(" 0x%" PRIx64, frames[i]);
+            mark_code(look->target, frames[i]);
+        }
         putchar('\n');
     }
 }
