@@ -20,6 +20,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 struct Parsed {
     struct options options;
     std::string warnings;
+    std::unique_ptr<char[]> text; // what the options point into
 };
 
 constexpr char kEveryKey[] =
@@ -49,12 +50,12 @@ Parsed parse(const std::string &text)
                       nullptr,
                       0,
                       72},
-                     ""};
-    const std::unique_ptr<char[]> copy(new char[text.size() + 1]);
-    memcpy(copy.get(), text.c_str(), text.size() + 1);
+                     "",
+                     std::unique_ptr<char[]>(new char[text.size() + 1])};
+    memcpy(parsed.text.get(), text.c_str(), text.size() + 1);
     testing::internal::CaptureStderr();
     errno = 4321;
-    options_parse(&parsed.options, copy.get(), "TEST");
+    options_parse(&parsed.options, parsed.text.get(), "TEST");
     EXPECT_EQ(errno, 4321);
     parsed.warnings = testing::internal::GetCapturedStderr();
     return parsed;

@@ -72,6 +72,16 @@ class ProfileControlTest(unittest.TestCase):
         self.work()
         self.assertLessEqual(self.dump(self.socket), first + 1)
 
+    def test_other_commands_find_the_process_by_its_socket(self):
+        self.assertEqual(cairn("profile", "start", self.socket).returncode, 0)
+        self.work()
+        shown = f"process {self.process.pid} "
+        for command in (["stats"], ["inspect"], ["leaks"], ["profile", "show"]):
+            with self.subTest(command):
+                done = cairn(*command, self.socket)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(shown, done.stdout)
+
     def test_by_number(self):
         early = cairn("profile", "dump", self.process.pid,
                       pathlib.Path(self.folder.name) / "early")

@@ -174,8 +174,9 @@ def _inspect_address(target, address, as_json):
 
 @as_sentences
 def inspect(
-        target: str = typer.Argument(..., metavar="PID|CORE", show_default=False,
-                                     help="A process, or a core file of one."),
+        target: str = typer.Argument(..., metavar="PID|SOCKET|CORE", show_default=False,
+                                     help="A process, the control socket of one, or a core "
+                                     "file."),
         address: str = typer.Argument(None, metavar="ADDRESS", show_default=False,
                                       help="Report what lies at this address only."),
         blocks: bool = typer.Option(False, "--blocks",

@@ -154,8 +154,9 @@ def _print_growth(target, seconds, as_json):
 
 @as_sentences
 def leaks(
-        target: str = typer.Argument(..., metavar="PID|CORE", show_default=False,
-                                     help="A process, or a core file of one."),
+        target: str = typer.Argument(..., metavar="PID|SOCKET|CORE", show_default=False,
+                                     help="A process, the control socket of one, or a core "
+                                     "file."),
         every: bool = typer.Option(False, "--all", help="List all lost blocks."),
         hold: bool = typer.Option(False, "--hold", help="Hold the process while it is read, for "
                                   "an exact answer from one look."),

@@ -4,7 +4,7 @@ import io
 import subprocess
 import sys
 
-from cairn import files
+from cairn import control, files
 from cairn.errors import UserError, signal_name
 
 
@@ -22,9 +22,18 @@ def _failure(process, text):
     return UserError(text or f"cairn-look ended with status {process.returncode}")
 
 
+def process_of(target):
+    """Of a control socket the number of the process that serves it; else the target itself."""
+    if not control.is_socket(target):
+        return target
+    connection = control.Control(target)
+    connection.close()
+    return str(connection.pid)
+
+
 def look_text(command, target, *arguments, errors="backslashreplace"):
     """What cairn-look prints."""
-    process = subprocess.run([str(files.look_program()), command, target, *arguments],
+    process = subprocess.run([str(files.look_program()), command, process_of(target), *arguments],
                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
                              errors=errors, check=False)
     if process.returncode:
@@ -47,7 +56,7 @@ def look(command, target, *arguments):
 
 def pass_on(command, target):
     """Runs cairn-look with our own output; returns its exit status."""
-    return subprocess.run([str(files.look_program()), command, target],
+    return subprocess.run([str(files.look_program()), command, process_of(target)],
                           stdin=subprocess.DEVNULL, check=False).returncode
 
 

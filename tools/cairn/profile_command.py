@@ -33,7 +33,7 @@ app = typer.Typer(cls=_FileIsShown, no_args_is_help=True, pretty_exceptions_enab
                   help="Which call stacks hold the memory of a program, by sampling.\n\n"
                        "cairn profile FILE|PID|CORE is cairn profile show FILE|PID|CORE.")
 
-SOURCE = typer.Argument(..., metavar="FILE|PID|CORE", show_default=False,
+SOURCE = typer.Argument(..., metavar="FILE|PID|SOCKET|CORE", show_default=False,
                         help="A dump of the profiler, a process by its number, or a core file.")
 TOP = typer.Option(20, "--top", metavar="N", min=1, help="Show so many sites.")
 DEPTH = typer.Option(4, "--depth", metavar="N", min=1, help="Show so many frames of each.")

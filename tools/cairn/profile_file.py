@@ -7,7 +7,7 @@ import pathlib
 import time
 
 from cairn.errors import UserError, os_sentence
-from cairn.look import look_text
+from cairn.look import look_text, process_of
 
 FIRST = "cairn-profile 1"
 ELF = b"\x7fELF"
@@ -199,8 +199,8 @@ def _whole_name(profile):
 
 
 def read_any(target):
-    """The profile of a process, by its number; in a core file; or in a dump."""
-    target = str(target)
+    """The profile of a process, by its number or control socket; in a core file; or in a dump."""
+    target = process_of(str(target))
     if not target.isdecimal() and not _is_core(target):
         return read(target)
     text = look_text("profile", target, errors="surrogateescape")

@@ -94,9 +94,9 @@ def _check_options(target, watch, record, page, forms):
 
 @as_sentences
 def stats(
-        target: str = typer.Argument(..., metavar="PID|CORE", show_default=False,
-                                     help="A process, or a core file of one; with --html alone, "
-                                     "a file that --record made."),
+        target: str = typer.Argument(..., metavar="PID|SOCKET|CORE", show_default=False,
+                                     help="A process, the control socket of one, or a core file; "
+                                     "with --html alone, a file that --record made."),
         watch: float = typer.Option(None, "--watch", metavar="SECONDS", show_default=False,
                                     help="Look again and again, until the process ends."),
         record: Path = typer.Option(None, "--record", metavar="FILE", show_default=False,
