@@ -99,6 +99,7 @@ struct heap *heap_enter(void)
     if (heap == NULL)
         return NULL;
     store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
+    heap->traced = (struct traced_thread){0};
     thread_heap = heap;
     /* May allocate, which now works. Refused, the thread's heap is never adopted: its blocks stay
      * valid. */

@@ -64,6 +64,15 @@ enum {
     QUARANTINE_MEDIUM = config_quarantine ? 16 : 0,
 };
 
+/* The tracer's of the thread that has the heap, zero at first: see tracing.h. */
+struct traced_thread {
+    uint32_t number;     /* of the trace's own; 0: none yet */
+    uint32_t id;         /* the kernel's */
+    uint32_t generation; /* of the process that the two are of */
+    uint32_t lane;
+    bool inside; /* the unwinder, which may allocate after all */
+};
+
 enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY, HEAP_PROGRAM, HEAP_UNUSED };
 
 struct program_heap;
@@ -93,6 +102,7 @@ struct heap {
     uint32_t drained; /* who ticks: `drains` of then */
     struct sampling sampling;
     struct profiling *profiling; /* holder: NULL before it is profiled */
+    struct traced_thread traced; /* the thread whose it is */
     uint64_t random;             /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
     /* What other threads look at: on one line what stays, on the next what they change. */

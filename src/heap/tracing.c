@@ -17,6 +17,12 @@ void heap_trace_stop(void)
     heap_arm_traced(false);
 }
 
+struct traced_thread *heap_traced_thread(void)
+{
+    struct heap *heap = thread_heap == &no_heap ? heap_enter() : thread_heap;
+    return heap ? &heap->traced : NULL;
+}
+
 /* NULL while none is set. */
 static const struct heap_tracer *tracer_now(void)
 {

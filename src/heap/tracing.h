@@ -35,6 +35,9 @@ inline_always bool heap_is_traced(void)
     return unlikely((load_acquire(&heap_watch) & (WATCH_TRACE | WATCH_TRACED)) != 0);
 }
 
+/* This thread's state of the tracer; NULL after the thread's end, and where memory is out. */
+struct traced_thread *heap_traced_thread(void);
+
 /* A block was handed out; whoever did so, only when traced. Not NULL. */
 void heap_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
 

@@ -22,6 +22,7 @@
 
 enum {
     REMEMBERED_SHIFT = 12,
+    MAPPED_SHIFT = 7,
     OBJECTS_MOST = 8,      /* of one walk, remembered during it */
     STACK_MOST = 64 << 20, /* looked at in one go */
 };
@@ -39,14 +40,18 @@ static struct {
 
 static uintptr_t first_stack_end; /* const after stack_walk_prepare */
 
-/* This thread's: what is known to be mapped. The second is 0 while the first changes. */
-static thread_local_word uintptr_t mapped_from;
-static thread_local_word uintptr_t mapped_to;
+/* What is known to be mapped, by the stack's end; as above, so that halves of two are none. A
+ * thread's own stack is mapped from its stack pointer to its end in any case, so that an entry of
+ * an earlier stack at that place does no harm. No word of each thread's: static TLS is scarce. */
+static struct {
+    uint64_t check; /* atomic: end ^ from */
+    uint64_t from;  /* atomic */
+} mapped[1 << MAPPED_SHIFT];
 
 struct walk {
-    uintptr_t address, stack, frame; /* of the caller that is looked at */
+    uintptr_t address, stack, frame;          /* of the caller that is looked at */
     uintptr_t address_at, frame_at, stack_at; /* where they were read; 0: not read */
-    uintptr_t end;                   /* of the stack */
+    uintptr_t end;                            /* of the stack */
     const struct stack_object *object;
     struct stack_object objects[OBJECTS_MOST];
     unsigned object_count;
@@ -69,7 +74,9 @@ static bool find_bounds(struct walk *walk)
     walk->end = end_of_stack(walk->stack) & ~(uintptr_t)(sizeof(uintptr_t) - 1);
     if (walk->end == 0)
         return false;
-    bool known = mapped_to == walk->end;
+    size_t place = (walk->end * 0x9e3779b97f4a7c15u) >> (64 - MAPPED_SHIFT);
+    uint64_t mapped_from = load_relaxed(&mapped[place].from);
+    bool known = (load_relaxed(&mapped[place].check) ^ mapped_from) == walk->end;
     if (known && mapped_from <= walk->stack)
         return true;
     uintptr_t page = os_page_size();
@@ -77,9 +84,8 @@ static bool find_bounds(struct walk *walk)
     uintptr_t to = known ? mapped_from : (walk->end + page - 1) & ~(page - 1);
     if (to - from > STACK_MOST || !os_is_mapped((void *)from, to - from))
         return false;
-    *(volatile uintptr_t *)&mapped_to = 0;
-    *(volatile uintptr_t *)&mapped_from = from;
-    *(volatile uintptr_t *)&mapped_to = walk->end;
+    store_relaxed(&mapped[place].from, (uint64_t)from);
+    store_relaxed(&mapped[place].check, (uint64_t)(walk->end ^ from));
     return true;
 }
 
@@ -267,9 +273,13 @@ static int collect(struct os_stack_memo *memo, struct walk *walk, unsigned *join
             }
             next = change + 1; /* those further out may be what they were */
         }
-        memo->fresh[count] =
-            (struct os_stack_step){walk->address,  walk->stack,    walk->frame, walk->address_at,
-                                   walk->frame_at, walk->stack_at, 0};
+        memo->fresh[count] = (struct os_stack_step){walk->address,
+                                                    walk->stack,
+                                                    walk->frame,
+                                                    walk->address_at,
+                                                    walk->frame_at,
+                                                    walk->stack_at,
+                                                    0};
     }
     return -1; /* deeper than it holds */
 }

@@ -2,6 +2,7 @@
 #include "watch/trace_lanes.h"
 
 #include "base/atomic.h"
+#include "heap/heap.h"
 #include "os/os.h"
 #include "watch/trace_file.h"
 
@@ -20,20 +21,36 @@ static uint32_t threads;    /* atomic: numbers that were given */
 static uint32_t generation; /* counts forks; written while there is one thread */
 static uint64_t step_ticks; /* atomic: 0 before it is known */
 
-/* This thread's. */
-static thread_local_word uint32_t own_number;     /* 0: none yet */
-static thread_local_word uint32_t own_id;         /* the kernel's */
-static thread_local_word uint32_t own_generation; /* of the process that the two are of */
-static thread_local_word uint32_t own_lane;
+/* Of threads that have ended and still free: the kernel's number in the upper half, that of the
+ * trace in the lower one. Two that share a place get new numbers. */
+enum { LATE_THREADS = 64 };
+static uint64_t late_threads[LATE_THREADS]; /* atomic */
 
-static no_inline void number_thread(void)
+static uint32_t take_number(void) { return fetch_add_relaxed(&threads, 1u) + 1; }
+
+static no_inline void number_thread(struct traced_thread *own)
 {
-    own_generation = generation;
-    own_id = os_thread_id();
-    own_number = fetch_add_relaxed(&threads, 1u) + 1;
-    own_lane = (own_number - 1) % TRACE_LANES;
+    own->generation = generation;
+    own->id = os_thread_id();
+    own->number = take_number();
+    own->lane = (own->number - 1) % TRACE_LANES;
     if (load_relaxed(&step_ticks) == 0)
         store_relaxed(&step_ticks, os_ticks_in_us(STEP_US));
+}
+
+static no_inline struct traced_thread late_thread(void)
+{
+    struct traced_thread own = {.id = os_thread_id()};
+    uint64_t *place = &late_threads[own.id % LATE_THREADS];
+    uint64_t seen = load_relaxed(place);
+    if (seen >> 32 != own.id || (uint32_t)seen == 0) {
+        seen = (uint64_t)own.id << 32 | take_number();
+        store_relaxed(place, seen);
+    }
+    own.number = (uint32_t)seen;
+    own.generation = generation;
+    own.lane = own.id % TRACE_LANES;
+    return own;
 }
 
 static bool try_hold(struct lane *lane)
@@ -43,14 +60,14 @@ static bool try_hold(struct lane *lane)
            compare_swap_acq_rel(&lane->held, &free, 1u); /* pairs with let_go */
 }
 
-static struct lane *hold_lane(void)
+static struct lane *hold_lane(struct traced_thread *own)
 {
-    uint32_t number = own_lane;
+    uint32_t number = own->lane;
     while (unlikely(!try_hold(&lanes[number]))) {
         number = (number + 1) % TRACE_LANES;
         pause_processor();
     }
-    own_lane = number;
+    own->lane = number;
     return &lanes[number];
 }
 
@@ -80,14 +97,20 @@ static no_inline void say_time(struct lane *lane, uint64_t ticks)
 
 bool trace_lanes_write(struct trace_record *record)
 {
-    if (unlikely(own_number == 0 || own_generation != generation))
-        number_thread();
-    struct lane *lane = hold_lane();
+    struct traced_thread late;
+    struct traced_thread *own = heap_traced_thread();
+    if (unlikely(own == NULL)) {
+        late = late_thread();
+        own = &late;
+    } else if (unlikely(own->number == 0 || own->generation != generation)) {
+        number_thread(own);
+    }
+    struct lane *lane = hold_lane(own);
     bool on = trace_file_state() == TRACE_FILE_ON &&
               (likely(encode_has_room(&lane->encoder)) || begin_chunk(lane));
     if (likely(on)) {
-        if (unlikely(lane->encoder.thread != own_number))
-            encode_thread(&lane->encoder, own_number, own_id);
+        if (unlikely(lane->encoder.thread != own->number))
+            encode_thread(&lane->encoder, own->number, own->id);
         uint64_t ticks = os_ticks();
         if (ticks - lane->ticks > load_relaxed(&step_ticks))
             say_time(lane, ticks);
@@ -101,6 +124,8 @@ bool trace_lanes_write(struct trace_record *record)
 void trace_lanes_forget(void)
 {
     generation++;
+    for (unsigned i = 0; i < LATE_THREADS; i++)
+        store_relaxed(&late_threads[i], (uint64_t)0);
     for (unsigned i = 0; i < TRACE_LANES; i++) {
         trace_file_unmap(lanes[i].encoder.chunk);
         lanes[i].encoder.chunk = NULL;

@@ -3,6 +3,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "heap/heap.h"
 #include "os/os.h"
 #include "watch/trace_encode.h"
 #include "watch/trace_file.h"
@@ -31,11 +32,7 @@ enum { MEMOS = 64 };
 static struct memo {
     uint32_t held; /* atomic: 1 while somebody has it */
     struct os_stack_memo stack;
-} *memos;                                   /* const after trace_stacks_make */
-static uint32_t memo_users;                 /* atomic */
-static thread_local_word uint32_t own_memo; /* 1 + its number; 0: none yet */
-
-static thread_local_word bool inside; /* the unwinder may allocate after all */
+} *memos; /* const after trace_stacks_make */
 
 int trace_stacks_make(void)
 {
@@ -172,11 +169,9 @@ uint32_t trace_stacks_number(const uintptr_t *frames, unsigned depth, bool cut)
     return likely(number != 0) ? number : add(hash, frames, depth, cut);
 }
 
-static struct memo *hold_memo(void)
+static struct memo *hold_memo(const struct traced_thread *own)
 {
-    if (unlikely(own_memo == 0))
-        own_memo = 1 + fetch_add_relaxed(&memo_users, 1u) % MEMOS;
-    struct memo *memo = &memos[own_memo - 1];
+    struct memo *memo = &memos[own->number % MEMOS];
     uint32_t free = 0;
     bool held = load_relaxed(&memo->held) == 0 &&
                 compare_swap_acq_rel(&memo->held, &free, 1u); /* pairs with find_again */
@@ -184,9 +179,9 @@ static struct memo *hold_memo(void)
 }
 
 /* By what is left of the stack before. False: it cannot be told so. */
-static bool find_again(uint32_t *number)
+static bool find_again(const struct traced_thread *own, uint32_t *number)
 {
-    struct memo *memo = hold_memo();
+    struct memo *memo = hold_memo(own);
     if (memo == NULL)
         return false;
     int first = os_stack_again(&memo->stack);
@@ -218,12 +213,13 @@ static no_inline uint32_t find_anew(void)
 
 uint32_t trace_stacks_find(void)
 {
-    if (unlikely(inside))
+    struct traced_thread *own = heap_traced_thread();
+    if (unlikely(own == NULL || own->inside))
         return 0;
-    inside = true;
+    own->inside = true;
     uint32_t number;
-    if (!find_again(&number))
+    if (!find_again(own, &number))
         number = find_anew();
-    inside = false;
+    own->inside = false;
     return number;
 }
