@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __clang__
+#define SITE __attribute__((noinline)) /* it makes no clones of functions under other names */
+#else
 #define SITE __attribute__((noinline, noclone))
+#endif
 
 static uint64_t random_state = 88172645463325252U;
 static unsigned input = 1;
