@@ -1,6 +1,5 @@
 """`cairn advise`: which call sites would gain from which allocator, and how much it was."""
 
-import os
 import pathlib
 import statistics
 import subprocess
@@ -16,7 +15,7 @@ from cairn.advise_report import Advice, json_text, print_advice
 from cairn.advise_verdicts import LEAST_SHARE, share, verdicts
 from cairn.console import note, out
 from cairn.errors import UserError, as_sentences
-from cairn.measure import measure, preload_value
+from cairn.measure import measure, with_cairn
 
 MAGICS = (b"CairnTrc", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")  # plain, zstd, gzip
 REPLAYED_MOST = 12  # verdicts; each costs some replays
@@ -36,11 +35,7 @@ def _record(command, folder, library):
     """Runs the program once with a trace; the file of the process that it became first."""
     program.check_preloadable(command[0], [library])
     place = pathlib.Path(folder) / "trace"
-    options = f"trace:{place}"
-    given = os.environ.get("CAIRN_OPTIONS")
-    environment = {**os.environ, "LD_PRELOAD": preload_value([library], os.environ),
-                   "CAIRN_OPTIONS": f"{given},{options}" if given else options}
-    with subprocess.Popen(command, env=environment) as child:
+    with subprocess.Popen(command, env=with_cairn(library, f"trace:{place}")) as child:
         status = child.wait()
     own = sorted(place.parent.glob(f"trace.{child.pid}.*"),
                  key=lambda path: int(path.name.rpartition(".")[2]))

@@ -59,6 +59,13 @@ def preload_value(libraries, environment):
     return ":".join([*map(str, libraries), *others])
 
 
+def with_cairn(library, options):
+    """The environment of a program on this library, with these options behind the user's."""
+    given = os.environ.get("CAIRN_OPTIONS")
+    return {**os.environ, "LD_PRELOAD": preload_value([library], os.environ),
+            "CAIRN_OPTIONS": f"{given},{options}" if given else options}
+
+
 def _wait(process):
     """Waits for cairn-measure; an interrupt ends the command first, so that none is left behind."""
     try:

@@ -1,7 +1,6 @@
 """`cairn profile`: which call stacks hold the memory of a program."""
 
 import json
-import os
 import pathlib
 import subprocess
 import tempfile
@@ -13,6 +12,7 @@ from typer.core import TyperGroup
 from cairn import files, fleet_parquet, output, profile_control, profile_push, program
 from cairn.console import note, out
 from cairn.errors import UserError, as_sentences
+from cairn.measure import with_cairn
 from cairn.profile_file import read, read_any
 from cairn.profile_page import page
 from cairn.profile_pprof import folded, pprof, speedscope
@@ -134,16 +134,9 @@ def diff(
         print_differences(old, new, rows, top, depth)
 
 
-def _environment(library, interval, growth, prefix):
+def _options(interval, growth, prefix):
     options = f"profile:{interval},profile_file:{prefix}"
-    if growth:
-        options += f",profile_growth:{growth}"
-    environment = dict(os.environ)
-    given = environment.get("CAIRN_OPTIONS")
-    environment["CAIRN_OPTIONS"] = f"{given},{options}" if given else options
-    given = environment.get("LD_PRELOAD")
-    environment["LD_PRELOAD"] = f"{library}:{given}" if given else str(library)
-    return environment
+    return f"{options},profile_growth:{growth}" if growth else options
 
 
 def _dumps(prefix):
@@ -188,7 +181,8 @@ def run(
         place = (prefix or pathlib.Path(folder) / "profile").resolve()
         if "," in str(place):
             raise UserError(f"--output {place}: a comma ends an option")
-        with subprocess.Popen(command, env=_environment(library, interval, growth, place)) as child:
+        environment = with_cairn(library, _options(interval, growth, place))
+        with subprocess.Popen(command, env=environment) as child:
             status = child.wait()
         dumps = _dumps(place)
         own = [path for path in dumps if path.name.startswith(f"{place.name}.{child.pid}.")]

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from cairn import files, output, program
 from cairn.console import note, out, print_json, say
 from cairn.errors import UserError, as_sentences, os_sentence
+from cairn.measure import with_cairn
 from cairn.texts import bytes_text
 
 COMPRESSORS = (["zstd", "-q", "-6", "-c", "--"], ["gzip", "-c", "--"])
@@ -37,16 +38,6 @@ class _ProgramIsTraced(TyperGroup):
 app = typer.Typer(cls=_ProgramIsTraced, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Every allocation, resize and free of a program, in a file.\n\n"
                        "cairn trace -o FILE -- PROGRAM is cairn trace run -o FILE -- PROGRAM.")
-
-
-def _environment(library, prefix, limit):
-    options = f"trace:{prefix},trace_limit:{limit}"
-    environment = dict(os.environ)
-    given = environment.get("CAIRN_OPTIONS")
-    environment["CAIRN_OPTIONS"] = f"{given},{options}" if given else options
-    given = environment.get("LD_PRELOAD")
-    environment["LD_PRELOAD"] = f"{library}:{given}" if given else str(library)
-    return environment
 
 
 def _read(mode, path, *more):
@@ -175,7 +166,8 @@ def run(
     prefix = target.with_name(f".{target.name}.{os.getpid()}")
     if "," in str(prefix):
         raise UserError(f"-o {target}: a comma ends an option")
-    with subprocess.Popen(command, env=_environment(library, prefix, limit)) as child:
+    environment = with_cairn(library, f"trace:{prefix},trace_limit:{limit}")
+    with subprocess.Popen(command, env=environment) as child:
         status = child.wait()
     traces = _traces(prefix)
     own = max((key for key in traces if key[0] == child.pid), default=None)
