@@ -148,11 +148,6 @@ api int cairn_set(const char *key, const char *value) { return control_set(key, 
 
 api int cairn_do(const char *action, const char *argument) { return control_do(action, argument); }
 
-api size_t cairn_control(const char *request, char *answer, size_t capacity)
-{
-    return control_reply(request, answer, capacity);
-}
-
 static const struct {
     int number; /* arrays: pointers cost at each start of a program */
     char name[8];

@@ -9,7 +9,6 @@
 int control_get(const char *key, char *value, size_t capacity);
 int control_set(const char *key, const char *value);
 int control_do(const char *action, const char *argument);
-size_t control_reply(const char *request, char *answer, size_t capacity); /* control_answer.c */
 
 /* The `index`-th action; NULL behind the last. */
 const char *control_action(size_t index);

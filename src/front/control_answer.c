@@ -1,6 +1,8 @@
-/* A request's line and its answer in JSON: docs/CONTROL.md. No state, no memory: rows that do not
- * fit beside the others are counted. Any thread.
+/* Requests and their answers: see control_answer.h. No state, no memory: rows that do not fit
+ * beside the others are counted. Any thread.
  */
+#include "front/control_answer.h"
+
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/text.h"
@@ -300,4 +302,9 @@ size_t control_reply(const char *request, char *text, size_t capacity)
         answer.length = 0;
     text[answer.length] = '\0';
     return answer.length;
+}
+
+api size_t cairn_control(const char *request, char *answer, size_t capacity)
+{
+    return control_reply(request, answer, capacity);
 }

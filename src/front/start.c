@@ -4,7 +4,7 @@
  */
 #include "base/check.h"
 #include "cairn/heap.h"
-#include "front/control.h"
+#include "front/control_answer.h"
 #include "front/entry.h"
 #include "front/options.h"
 #include "front/settings.h"

@@ -1,4 +1,4 @@
-/* From .eh_frame to a rule: see stack_walk.h.
+/* From .eh_frame to a rule: see stack_rules.h.
  *
  * .eh_frame_hdr has a sorted table of functions' starts, each with its entry (FDE) in .eh_frame; an
  * entry names what several have in common (CIE). Both are programs, whose instructions change what
@@ -6,7 +6,7 @@
  *
  * Every read is where the object is readable. What is not as expected is STACK_UNKNOWN.
  */
-#include "os/stack_walk.h"
+#include "os/stack_rules.h"
 
 #include <string.h>
 

@@ -16,6 +16,7 @@
 
 #include "base/atomic.h"
 #include "os/os.h"
+#include "os/stack_rules.h"
 
 #include <string.h>
 #include <sys/auxv.h>

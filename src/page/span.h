@@ -30,7 +30,7 @@ enum {
     SPAN_HUGE,      /* one block, a mapping of its own */
     SPAN_RUN,       /* large, but of another allocator than the heap: no block of it */
     SPAN_RUN_HUGE,  /* huge, likewise */
-    SPAN_GUARDED,   /* one sampled block between guard pages, see watch/guarded_slots.h */
+    SPAN_GUARDED,   /* one sampled block between guard pages, see watch/guarded_blocks.h */
     SPAN_TRAPPED,   /* hardened: freed, its addresses fault */
     SPAN_SLAB = 16, /* and up: a slab of size class tag - SPAN_SLAB */
 };

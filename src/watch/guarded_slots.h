@@ -1,10 +1,8 @@
-/* Guarded blocks: a fixed number of slots, each a few pages between inaccessible ones.
+/* The pool of guarded blocks: a fixed number of slots, each a few pages between inaccessible ones.
  *
  * After GWP-ASan (Serebryany et al., "GWP-ASan: Sampling-Based Detection of Memory-Safety Bugs in
- * Production", ICSE-SEIP 2024) and Electric Fence before it. A block stands at the right end of its
- * slot's pages, as near as its alignment lets it, or now and then at the left start; what its pages
- * hold beside it is filled with a pattern that is checked when it is freed. A freed slot is
- * inaccessible and keeps both stacks until it is used again; the slot that was freed first is.
+ * Production", ICSE-SEIP 2024) and Electric Fence before it. What a slot holds, and how it is
+ * freed, stands in guarded_blocks.h. The slot that was freed first is used first.
  *
  *   pool: | guard | data of slot 0 | guard | data of slot 1 | … | guard |
  *
@@ -16,8 +14,7 @@
  * them with the next state. No lock, so fork needs nothing: a slot that another thread had BUSY
  * stays so in the child and is lost to it.
  *
- * Any thread; all of it may run together. allocate and free make system calls and walk the stack:
- * some microseconds.
+ * Any thread; all of it may run together.
  */
 #ifndef CAIRN_WATCH_GUARDED_SLOTS_H
 #define CAIRN_WATCH_GUARDED_SLOTS_H
@@ -59,12 +56,18 @@ extern hidden_data struct guarded_pool guarded_pool;
 
 int guarded_start(void); /* 0 or a negative errno */
 
-/* As struct heap_sampler (heap/sampling.h) wants them. NULL also when the block is too large, every
- * slot is in use, or this thread is in here already. */
-void *guarded_allocate(size_t size_bytes, size_t alignment_bytes);
-void guarded_free(void *pointer, struct span *span);
-bool guarded_check(const void *pointer, const struct span *span, const char *operation);
+/* The free slot that was freed first, now BUSY; NULL when there is none. */
+struct guarded_slot *guarded_take(void);
+
+/* The live blocks and their bytes. */
 void guarded_count(size_t *blocks, size_t *bytes);
+
+/* The end of the pages that hold the slot's block; a guard page follows. */
+inline_always char *guarded_slot_end(const struct guarded_slot *slot)
+{
+    size_t index = (size_t)(slot - guarded_pool.slots);
+    return guarded_pool.start + (index + 1) * guarded_pool.slot_bytes;
+}
 
 /* Where in the pool an address lies. */
 struct guarded_place {

@@ -4,7 +4,7 @@
 #include "cairn/api.h"
 #include "watch/control_socket.h"
 #include "watch/guarded_slots.h"
-#include "watch/profile.h"
+#include "watch/profile_state.h"
 
 extern const struct library_layout library_layout __attribute__((visibility("hidden")));
 

@@ -1,27 +1,22 @@
-/* The profiler's switch, and what it does with a sample: see profile.h. */
-#include "watch/profile.h"
-
+/* The sampling heap profiler: which sites hold how much, and have allocated how much.
+ *
+ * Off until it is started; then heap/profiling.h chooses samples, whose stacks and weights go to
+ * the tables of profile_table.h. A dump (profile_dump.c) is written by whoever asks for it, by the
+ * malloc after which the live bytes have grown by so much or a limit is near, or at the end of the
+ * process; at most one at a time. Any thread; in the child of a fork it goes on with the parent's
+ * samples.
+ */
 #include "base/bits.h"
 #include "base/user_probe.h"
 #include "heap/heap.h"
 #include "os/os.h"
+#include "watch/profile_state.h"
 #include "watch/watch.h"
 
 #include <errno.h>
 
-struct profile_state profile_state;
-
 /* The unwinder may allocate after all, in a process with unwind tables of its own. */
 static thread_local_word bool inside;
-
-bool profile_claim(void)
-{
-    uint32_t process = os_process_id();
-    uint32_t seen = load_relaxed(&profile_state.busy);
-    return seen != process && compare_swap_acq_rel(&profile_state.busy, &seen, process);
-}
-
-void profile_unclaim(void) { store_release(&profile_state.busy, 0u); } /* pairs with claim */
 
 /* Bounded in number: each mark is a quarter above the last at least. */
 static void look_at_growth(const struct profile_table *table)

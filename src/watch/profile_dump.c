@@ -20,8 +20,8 @@
 #include "base/check.h"
 #include "cairn/api.h"
 #include "os/os.h"
-#include "watch/profile.h"
 #include "watch/profile_maps.h"
+#include "watch/profile_state.h"
 #include "watch/profile_writer.h"
 #include "watch/watch.h"
 

@@ -1,8 +1,9 @@
-/* Sampling in a running program: the guarded pool as the heap's sampler. see guarded_slots.h and
- * heap/sampling.h; nothing here but their connection. */
+/* Sampling in a running program: guarded_blocks.h as the heap's sampler (heap/sampling.h). Nothing
+ * here but their connection. */
 #include "heap/heap.h"
 #include "os/os.h"
 #include "watch/fault_report.h"
+#include "watch/guarded_blocks.h"
 #include "watch/guarded_slots.h"
 #include "watch/watch.h"
 

@@ -10,7 +10,6 @@
 #include "watch/profile_writer.h"
 #include "watch/trace_encode.h"
 #include "watch/trace_file.h"
-#include "watch/trace_stacks.h"
 
 #include <errno.h>
 
@@ -19,7 +18,7 @@ enum { KNOWN_MOST = 256, CHUNK_ROOM = TRACE_CHUNK_BYTES - (int)sizeof(struct tra
 static struct scratch {
     struct profile_writer writer;
     struct profile_maps maps;
-} * scratch; /* const after make; what it points to: who is busy */
+} *scratch; /* const after make; what it points to: who is busy */
 
 static uint32_t busy; /* atomic: 1 while somebody writes */
 
@@ -53,7 +52,8 @@ static void copy_text(int file, uint64_t bytes)
     }
 }
 
-static void write_text(bool first)
+/* 0: what was run; else the mappings, for stacks of this number on. */
+static void write_text(uint32_t stack)
 {
     int file = os_file_in_memory("cairn: modules");
     if (file < 0)
@@ -63,7 +63,7 @@ static void write_text(bool first)
     writer->error = 0;
     writer->held = 0;
     writer->offset = 0;
-    if (first) {
+    if (stack == 0) {
         profile_write(writer, "library %s\nprogram ", CAIRN_VERSION);
         const char *name = os_program_name();
         size_t length = 0;
@@ -71,9 +71,8 @@ static void write_text(bool first)
             length++;
         profile_write_text(writer, name, length);
         profile_write(writer, "\n");
-    }
-    if (!first) {
-        profile_write(writer, "maps %u\n", trace_stacks_count() + 1);
+    } else {
+        profile_write(writer, "maps %u\n", stack);
         profile_write_maps(writer, &scratch->maps);
     }
     if (profile_write_out(writer) == 0)
@@ -131,15 +130,15 @@ void trace_modules_begin(void)
 {
     store_relaxed(&busy, 1u);
     store_relaxed(&known_count, 0u);
-    write_text(true);
+    write_text(0);
     unclaim();
 }
 
-void trace_modules_see(const uintptr_t *frames, unsigned depth)
+void trace_modules_see(const uintptr_t *frames, unsigned depth, const uint32_t *stacks)
 {
     if (likely(!is_new(frames, depth)) || !claim())
         return;
     if (add_new(frames, depth))
-        write_text(false);
+        write_text(load_relaxed(stacks) + 1);
     unclaim();
 }

@@ -146,7 +146,7 @@ static bool write(struct stack_lane *lane, uint32_t number, const uintptr_t *fra
 
 static no_inline uint32_t add(uint64_t hash, const uintptr_t *frames, unsigned depth, bool cut)
 {
-    trace_modules_see(frames, depth);
+    trace_modules_see(frames, depth, &count);
     struct stack_lane *lane = hold_lane();
     uint32_t number = find(hash); /* another thread may have added it */
     if (number == 0) {

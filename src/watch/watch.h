@@ -7,7 +7,7 @@
 #include "watch/control_socket.h"
 #include "watch/surroundings.h"
 
-/* Guards one block in about `interval`, not 0, between inaccessible pages: see guarded_slots.h.
+/* Guards one block in about `interval`, not 0, between inaccessible pages: see guarded_blocks.h.
  * Once, before there are threads. 0 or a negative errno; then nothing is sampled. */
 int sample_start(uint32_t interval);
 

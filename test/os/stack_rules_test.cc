@@ -9,7 +9,7 @@
 
 extern "C" {
 #include "os/os.h"
-#include "os/stack_walk.h"
+#include "os/stack_rules.h"
 }
 
 namespace

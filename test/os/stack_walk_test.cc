@@ -15,6 +15,7 @@
 
 extern "C" {
 #include "os/os.h"
+#include "os/stack_object.h"
 #include "os/stack_walk.h"
 }
 

@@ -7,6 +7,7 @@
 extern "C" {
 #include "heap/heap.h"
 #include "watch/fault_report.h"
+#include "watch/guarded_blocks.h"
 #include "watch/guarded_slots.h"
 #include "watch/watch.h"
 }

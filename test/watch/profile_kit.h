@@ -12,7 +12,7 @@
 extern "C" {
 #include "heap/heap.h"
 #include "os/os.h"
-#include "watch/profile.h"
+#include "watch/profile_state.h"
 #include "watch/watch.h"
 }
 

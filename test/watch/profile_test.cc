@@ -217,13 +217,4 @@ TEST(Profile, SignalsThatInterruptMallocMayDump)
     EXPECT_EQ(figures().live_samples, 0u);
 }
 
-TEST(Profile, OneAtATime)
-{
-    ASSERT_TRUE(profile_claim());
-    EXPECT_FALSE(profile_claim());
-    EXPECT_EQ(profile_start(1, 0), -EBUSY);
-    profile_unclaim();
-    EXPECT_EQ(profile_start(1, 0), 0);
-}
-
 } // namespace

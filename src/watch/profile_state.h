@@ -1,13 +1,9 @@
-/* The sampling heap profiler: which sites hold how much, and have allocated how much.
+/* What the profiler and its dumps share: whether it is on, and whose turn it is.
  *
- * Off until it is started; then heap/profiling.h chooses samples, whose stacks and weights go to
- * the tables of profile_table.h. A dump (profile_dump.c) is written by whoever asks for it, by the
- * malloc after which the live bytes have grown by so much or a limit is near, or at the end of the
- * process; at most one at a time. Any thread; in the child of a fork it goes on with the parent's
- * samples.
+ * Any thread; in the child of a fork it stays as it was in the parent.
  */
-#ifndef CAIRN_WATCH_PROFILE_H
-#define CAIRN_WATCH_PROFILE_H
+#ifndef CAIRN_WATCH_PROFILE_STATE_H
+#define CAIRN_WATCH_PROFILE_STATE_H
 
 #include "watch/profile_table.h"
 

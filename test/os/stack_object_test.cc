@@ -1,0 +1,76 @@
+// Which file an address of code is mapped from, and where its unwind tables lie.
+
+#include <gtest/gtest.h>
+#include <link.h>
+#include <stdlib.h>
+
+#include <string>
+
+extern "C" {
+#include "os/os.h"
+#include "os/stack_object.h"
+}
+
+namespace
+{
+
+void here() {}
+
+uintptr_t address_of(void (*function)()) { return reinterpret_cast<uintptr_t>(function); }
+
+class StackObject : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        stack_objects_prepare();
+        if (stack_file_of(address_of(here)) == nullptr)
+            GTEST_SKIP() << "this libc does not tell where code is from";
+    }
+};
+
+TEST_F(StackObject, ItsTablesLieWhereTheyAreReadable)
+{
+    struct stack_object object = {};
+    ASSERT_TRUE(stack_object_of(address_of(here), &object));
+    EXPECT_LE(object.start, address_of(here));
+    EXPECT_GT(object.end, address_of(here));
+    EXPECT_GE(object.tables, object.readable_from);
+    EXPECT_LT(object.tables, object.readable_to);
+    EXPECT_TRUE(os_is_mapped(reinterpret_cast<void *>(object.tables & ~(os_page_size() - 1)),
+                             os_page_size()));
+}
+
+TEST_F(StackObject, TwoFilesAreTwoObjects)
+{
+    struct stack_object own = {};
+    struct stack_object other = {};
+    ASSERT_TRUE(stack_object_of(address_of(here), &own));
+    ASSERT_TRUE(stack_object_of(reinterpret_cast<uintptr_t>(&qsort) + 1, &other));
+    if (stack_file_of(reinterpret_cast<uintptr_t>(&qsort)) == stack_file_of(address_of(here)))
+        GTEST_SKIP() << "a program that holds libc";
+    EXPECT_NE(own.tables, other.tables);
+    EXPECT_NE(own.tag, other.tag);
+}
+
+TEST_F(StackObject, NoObjectHoldsData)
+{
+    struct stack_object object = {};
+    char *block = static_cast<char *>(malloc(1));
+    EXPECT_FALSE(stack_object_of(reinterpret_cast<uintptr_t>(block), &object));
+    EXPECT_FALSE(stack_object_of(16, &object));
+    EXPECT_EQ(stack_file_of(16), nullptr);
+    free(block);
+}
+
+TEST_F(StackObject, CodeIsLocatedByItsFile)
+{
+    uintptr_t base = 0;
+    const char *name = os_locate(address_of(here), &base);
+    ASSERT_NE(name, nullptr);
+    EXPECT_NE(std::string(name).find("stack_object_test"), std::string::npos) << name;
+    EXPECT_LE(base, address_of(here));
+    EXPECT_EQ(os_locate(16, &base), nullptr);
+}
+
+} // namespace
