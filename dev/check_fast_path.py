@@ -2,12 +2,15 @@
 """Counts the machine instructions of the fast paths of malloc and free.
 
 usage: check_fast_path.py BUILD [--size BYTES] [--pairs N] [--malloc-most N] [--free-most N]
+                          [--usable-most N] [--realloc-most N] [--calloc-most N] [--no-others]
                           [--show]
 
 Steps through a steady state of free(malloc(BYTES)) in both shared libraries of a release build.
 The path that most calls take is the fast path; the check fails when that path is longer than
 allowed (both ends included), uses stack (a frame, a saved register or a call), or serves fewer
-than 90 % of the calls. --show prints the instructions.
+than 90 % of the calls. malloc_usable_size, a realloc to the same size and calloc are counted
+likewise, but for --no-others; the last two may use stack, and memset is part of calloc. --show
+prints the instructions.
 """
 
 import argparse
@@ -30,11 +33,11 @@ def compile_probe(directory):
     return probe
 
 
-def trace(probe, library, names, size, pairs):
+def trace(probe, library, names, others, size, pairs):
     """The calls as {function: Counter of (stack bytes, path)}."""
-    text = subprocess.run([str(probe), str(library), *names, str(size), str(pairs)], check=True,
-                          stdout=subprocess.PIPE, text=True).stdout
-    calls = {"malloc": collections.Counter(), "free": collections.Counter()}
+    text = subprocess.run([str(probe), str(library), *names, str(size), str(pairs), *others],
+                          check=True, stdout=subprocess.PIPE, text=True).stdout
+    calls = collections.defaultdict(collections.Counter)
     for line in text.splitlines():
         function, stack, *path = line.split()
         calls[function][int(stack), tuple(path)] += 1
@@ -48,7 +51,7 @@ def disassemble(library):
             for match in re.finditer(r"^\s*([0-9a-f]+):\t(.*)$", text, re.M)}
 
 
-def problems_of(name, paths, most):
+def problems_of(name, paths, most, stack_is_fine):
     """(report line, fast path, problems) of one function."""
     (stack, path), count = paths.most_common(1)[0]
     calls = paths.total()
@@ -58,7 +61,7 @@ def problems_of(name, paths, most):
     problems = []
     if len(path) > most:
         problems.append(f"{name}: {len(path)} instructions, over {most}")
-    if stack:
+    if stack and not stack_is_fine:
         problems.append(f"{name}: the fast path uses {stack} bytes of stack")
     if count < SHARE_LEAST * calls:
         problems.append(f"{name}: only {count / calls:.1%} of the calls take the same path")
@@ -72,6 +75,10 @@ def main():
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--malloc-most", type=int, default=18)
     parser.add_argument("--free-most", type=int, default=28)
+    parser.add_argument("--usable-most", type=int, default=31)
+    parser.add_argument("--realloc-most", type=int, default=60)
+    parser.add_argument("--calloc-most", type=int, default=80)
+    parser.add_argument("--no-others", action="store_true")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
 
@@ -81,11 +88,19 @@ def main():
         for library, names in (("libcairn.so", ("cairn_malloc", "cairn_free")),
                                ("libcairn-malloc.so", ("malloc", "free"))):
             file = (options.build / library).resolve()
-            calls = trace(probe, file, names, options.size, options.pairs)
+            prefix = names[0].removesuffix("malloc")
+            limits = [("malloc", "malloc", options.malloc_most, False),
+                      ("free", "free", options.free_most, False)]
+            if not options.no_others:
+                limits += [("usable", "malloc_usable_size", options.usable_most, False),
+                           ("realloc", "realloc", options.realloc_most, True),
+                           ("calloc", "calloc", options.calloc_most, True)]
+            others = [prefix + name for _, name, *_ in limits[2:]]
+            calls = trace(probe, file, names, others, options.size, options.pairs)
             listing = disassemble(file)
-            for function, name, most in (("malloc", names[0], options.malloc_most),
-                                         ("free", names[1], options.free_most)):
-                report, path, found = problems_of(f"{library} {name}", calls[function], most)
+            for function, name, most, stack_is_fine in limits:
+                report, path, found = problems_of(f"{library} {prefix}{name}", calls[function],
+                                                  most, stack_is_fine)
                 print(report)
                 problems += found
                 if options.show or found:

@@ -1,10 +1,11 @@
 // Steps through malloc and free one machine instruction at a time and prints what was executed;
 // check_fast_path.py compiles, runs and judges it.
 //
-//   fast_path_probe LIBRARY MALLOC FREE SIZE PAIRS
+//   fast_path_probe LIBRARY MALLOC FREE SIZE PAIRS [USABLE REALLOC CALLOC]
 //
-// A child opens the library, warms the heap up and then calls FREE(MALLOC(SIZE)) PAIRS times; the
-// parent steps it by ptrace. One line a call: "malloc" or "free", the bytes of stack that the call
+// A child opens the library, warms the heap up and then calls FREE(MALLOC(SIZE)) PAIRS times, with
+// the others, USABLE and a REALLOC to the same size between and FREE(CALLOC(1, SIZE)) after; the
+// parent steps it by ptrace. One line a call: "malloc", "free" or so, the bytes of stack that it
 // used below its return address, and the executed instructions as offsets from the library's base
 // ("?" for an instruction outside of the library's file).
 #define _GNU_SOURCE
@@ -25,10 +26,16 @@ enum { WARM_UP_PAIRS = 100000 };
 
 typedef void *malloc_function(size_t);
 typedef void free_function(void *);
+typedef size_t usable_function(void *);
+typedef void *realloc_function(void *, size_t);
+typedef void *calloc_function(size_t, size_t);
 
 struct target {
     malloc_function *malloc;
     free_function *free;
+    usable_function *usable; // NULL: only the two
+    realloc_function *realloc;
+    calloc_function *calloc;
     uintptr_t base;
     size_t size_bytes;
     long pairs;
@@ -48,8 +55,15 @@ static _Noreturn void fail(const char *what)
 
 static void run_pairs(const struct target *target, long pairs)
 {
-    for (long i = 0; i < pairs; i++)
-        target->free(target->malloc(target->size_bytes));
+    for (long i = 0; i < pairs; i++) {
+        void *block = target->malloc(target->size_bytes);
+        if (target->usable) {
+            target->usable(block);
+            block = target->realloc(block, target->size_bytes);
+            target->free(target->calloc(1, target->size_bytes));
+        }
+        target->free(block);
+    }
 }
 
 static _Noreturn void child(const struct target *target)
@@ -127,6 +141,12 @@ static void trace(pid_t pid, const struct target *target)
             trace_call(pid, "malloc", state, target);
         else if (state.counter == (uintptr_t)target->free)
             trace_call(pid, "free", state, target);
+        else if (state.counter == (uintptr_t)target->usable)
+            trace_call(pid, "usable", state, target);
+        else if (state.counter == (uintptr_t)target->realloc)
+            trace_call(pid, "realloc", state, target);
+        else if (state.counter == (uintptr_t)target->calloc)
+            trace_call(pid, "calloc", state, target);
     }
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
@@ -134,8 +154,8 @@ static void trace(pid_t pid, const struct target *target)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6)
-        fail("usage: fast_path_probe LIBRARY MALLOC FREE SIZE PAIRS");
+    if (argc != 6 && argc != 9)
+        fail("usage: fast_path_probe LIBRARY MALLOC FREE SIZE PAIRS [USABLE REALLOC CALLOC]");
     void *library = dlopen(argv[1], RTLD_NOW);
     if (!library)
         fail(dlerror());
@@ -145,6 +165,13 @@ int main(int argc, char **argv)
         .size_bytes = strtoul(argv[4], NULL, 10),
         .pairs = strtol(argv[5], NULL, 10),
     };
+    if (argc == 9) {
+        target.usable = (usable_function *)dlsym(library, argv[6]);
+        target.realloc = (realloc_function *)dlsym(library, argv[7]);
+        target.calloc = (calloc_function *)dlsym(library, argv[8]);
+        if (!target.usable || !target.realloc || !target.calloc)
+            fail(dlerror());
+    }
     if (!target.malloc || !target.free)
         fail(dlerror());
     Dl_info place;

@@ -139,4 +139,4 @@ void *entry_pvalloc(size_t size_bytes)
     return entry_memalign(page, align_up(larger_of(size_bytes, 1), page));
 }
 
-size_t entry_usable_size(void *pointer) { return pointer ? heap_usable_size(pointer) : 0; }
+size_t entry_usable_size(void *pointer) { return heap_usable_size(pointer); }

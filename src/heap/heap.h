@@ -35,7 +35,7 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes);
 /* What this thread's heap keeps without need goes to the pages. */
 void heap_idle(void);
 
-size_t heap_usable_size(const void *pointer); /* not NULL */
+size_t heap_usable_size(const void *pointer); /* 0 of NULL */
 void heap_free_sized(void *pointer, size_t size_bytes,
                      size_t alignment_bytes); /* as asked for when allocated */
 bool heap_release(size_t keep_bytes);         /* gives free memory back; true when some went */

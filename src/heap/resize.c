@@ -153,15 +153,41 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes)
     return heap_is_traced() ? resize_traced(pointer, size_bytes) : resize_any(pointer, size_bytes);
 }
 
-/* First a block in a slab of this thread's, checked as free_own does it. */
+/* A live block in a slab of this thread's, told as free_own tells it: without a call. Of no packed
+ * slab and no profiled block, which have to be looked at otherwise. */
+inline_always bool is_own(const struct span *slab, const void *pointer)
+{
+    return !config_hardened && likely(load_relaxed(&slab->owner) == (uintptr_t)thread_heap) &&
+           likely(slab_shows_live(slab, (unsigned)slab_slot(slab, pointer)));
+}
+
+/* As slab_suits, of a slab of this thread's. The heap's table has the class of a small size at hand
+ * but for armed classes, which it leads elsewhere: then the answer comes the other way. */
+inline_always bool own_slab_suits(const struct span *slab, size_t size_bytes)
+{
+    if (size_bytes <= SMALL_MAX && thread_heap->small_class[size_bytes] == slab_class(slab))
+        return true;
+    return slab_suits(slab, size_bytes);
+}
+
+/* A large block of no first-class heap keeps its pages. */
+inline_always bool is_large_and_stays(const struct span *span, const void *pointer,
+                                      size_t size_bytes)
+{
+    return !config_hardened && span->tag == SPAN_LARGE && span->base == pointer &&
+           size_bytes > MEDIUM_MOST && size_bytes <= PTRDIFF_MAX &&
+           (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT == span->pages &&
+           load_relaxed(&span->owner) == 0 && !heap_is_watched();
+}
+
+/* First what needs no call. */
 void *heap_resize(void *pointer, size_t size_bytes)
 {
     struct span *slab = page_map_find(pointer);
-    if (config_hardened || unlikely(load_relaxed(&slab->owner) != (uintptr_t)thread_heap))
-        return resize_slow(pointer, size_bytes);
-    if (unlikely(!slab_shows_live(slab, (unsigned)slab_slot(slab, pointer))))
-        return resize_slow(pointer, size_bytes);
-    if (slab_suits(slab, size_bytes))
+    if (!is_own(slab, pointer))
+        return is_large_and_stays(slab, pointer, size_bytes) ? pointer
+                                                             : resize_slow(pointer, size_bytes);
+    if (own_slab_suits(slab, size_bytes))
         return pointer;
     if (heap_is_traced())
         return resize_traced(pointer, size_bytes);
@@ -255,9 +281,29 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     return block;
 }
 
+static no_inline size_t usable_size_slow(const void *pointer)
+{
+    return pointer ? usable_bytes(checked_span(pointer, "malloc_usable_size"), pointer) : 0;
+}
+
+/* Whatever checked_span would find in order, without its calls: a large block, or one of a slab of
+ * another thread's, but of none that a fork has ended. */
+static no_inline size_t usable_size_of_other(const struct span *span, const void *pointer)
+{
+    if (config_hardened)
+        return usable_size_slow(pointer);
+    if (span->tag == SPAN_LARGE && span->base == pointer)
+        return (size_t)span->pages << PAGE_SHIFT;
+    if (span_is_slab(span) && !slab_is_packed(span) && !slab_is_frozen(span) &&
+        slab_shows_live(span, (unsigned)slab_slot(span, pointer)))
+        return span->size_bytes;
+    return usable_size_slow(pointer);
+}
+
 size_t heap_usable_size(const void *pointer)
 {
-    return usable_bytes(checked_span(pointer, "malloc_usable_size"), pointer);
+    struct span *span = page_map_find(pointer);
+    return is_own(span, pointer) ? span->size_bytes : usable_size_of_other(span, pointer);
 }
 
 /* Hardened builds know what a slab's block was asked with. Not of a thread that a fork has ended:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 #include "heap/heap_layer.h"
@@ -195,6 +196,26 @@ TEST(Resize, UsableBytesAreUsable)
     }
 }
 
+TEST(Resize, TheUsableSizeIsTheSameInEveryThread)
+{
+    for (size_t size : {size_t{1}, size_t{40}, size_t{2000}, 100 * kKiB, 33 * kMiB}) {
+        void *block = allocate(size);
+        const size_t usable = heap_usable_size(block);
+        size_t seen = 0;
+        void *theirs = nullptr;
+        std::thread other([&] {
+            seen = heap_usable_size(block);
+            theirs = allocate(size);
+        });
+        other.join();
+        EXPECT_EQ(seen, usable) << size;
+        EXPECT_EQ(heap_usable_size(theirs), usable) << "of a thread that has ended";
+        free_fast(theirs);
+        free_fast(block);
+    }
+    EXPECT_EQ(heap_usable_size(nullptr), 0u);
+}
+
 TEST(Resize, SizedFreeTakesEverySizeThatWasAskedFor)
 {
     for (size_t size = 0; size < 40 * kMiB; size = size * 9 / 8 + 1)
@@ -238,6 +259,38 @@ TEST(ResizeDeathTest, FreedAndInteriorAndForeignPointers)
     EXPECT_EXIT((void)heap_usable_size(block + 4), testing::KilledBySignal(SIGABRT),
                 "^cairn: malloc_usable_size of interior pointer");
     free_fast(block);
+}
+
+// What needs no call to be answered is checked as well, whoever asks.
+TEST(ResizeDeathTest, NothingButALiveBlockHasASize)
+{
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    for (size_t size : {size_t{40}, size_t{2000}, 100 * kKiB}) {
+        char *block = filled(size);
+        const auto ask_freed = [&] {
+            free_fast(block);
+            (void)heap_usable_size(block);
+        };
+        const auto ask_freed_of_other = [&] {
+            std::thread other([&] { ask_freed(); });
+            other.join();
+        };
+        const auto resize_freed = [&] {
+            free_fast(block);
+            (void)heap_resize(block, size);
+        };
+        EXPECT_EXIT(ask_freed(), testing::KilledBySignal(SIGABRT),
+                    "^cairn: malloc_usable_size of freed block 0x");
+        EXPECT_EXIT(ask_freed_of_other(), testing::KilledBySignal(SIGABRT),
+                    "^cairn: malloc_usable_size of freed block 0x");
+        EXPECT_EXIT(resize_freed(), testing::KilledBySignal(SIGABRT),
+                    "^cairn: realloc of freed block 0x");
+        EXPECT_EXIT((void)heap_usable_size(block + 1), testing::KilledBySignal(SIGABRT),
+                    "^cairn: malloc_usable_size of ");
+        EXPECT_EXIT((void)heap_resize(block + 1, size), testing::KilledBySignal(SIGABRT),
+                    "^cairn: realloc of ");
+        free_fast(block);
+    }
 }
 
 TEST(ResizeDeathTest, SizedFreeWithAWrongSize)
