@@ -97,6 +97,11 @@ void open_core(struct target *target, const char *path);
 uint64_t mappings_resident(const struct target *target, const bool *marked);
 const char *other_malloc(const struct target *target); // a name of one that it has mapped, or NULL
 
+// precedence.c: before other programs, for as long as another process waits for this one; may be
+// nested. False when it may not.
+bool go_first(void);
+void go_as_before(void);
+
 // threads.c: of a process. A thread stops while its registers are read; held ones until release.
 void read_threads(struct target *target, bool hold);
 void release_threads(const struct target *target);

@@ -41,8 +41,12 @@ bool read_large(struct target *target, uint64_t address, void *buffer, size_t by
 {
     if (address + bytes < address || address + bytes > INT64_MAX)
         return false;
-    if (target->pid != 0)
-        return read_file(target->file, buffer, bytes, address);
+    if (target->pid != 0) {
+        (void)go_first();
+        bool is_read = read_file(target->file, buffer, bytes, address);
+        go_as_before();
+        return is_read;
+    }
     char *to = buffer;
     while (bytes > 0) {
         const struct segment *segment = segment_of(target, address);
@@ -113,6 +117,15 @@ const struct mapping *mapping_of(const struct target *target, uint64_t address)
     return low < target->mapping_count && mapping->start <= address ? mapping : NULL;
 }
 
+static ssize_t read_residence(const struct target *target, uint64_t *entries, uint64_t page,
+                              uint64_t count)
+{
+    (void)go_first();
+    ssize_t done = pread(target->residence, entries, count * sizeof *entries, (off_t)(page * 8));
+    go_as_before();
+    return done;
+}
+
 bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uint64_t *resident)
 {
     enum { STEP = 8192 };
@@ -127,8 +140,7 @@ bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uin
         if (page - first >= count) {
             uint64_t step = end - page > STEP ? STEP : end - page;
             step = step < 512 ? 512 : step; // the next spans are near
-            ssize_t done =
-                pread(target->residence, entries, step * sizeof *entries, (off_t)(page * 8));
+            ssize_t done = read_residence(target, entries, page, step);
             if (done < 8)
                 return false;
             first = page;
@@ -149,7 +161,7 @@ static bool one_has(struct target *target, uint64_t address, uint64_t bytes, uin
     uint64_t page = address / target->page_bytes;
     uint64_t count = (address + bytes + target->page_bytes - 1) / target->page_bytes - page;
     if (target->residence < 0 || count > sizeof entries / sizeof *entries ||
-        pread(target->residence, entries, count * 8, (off_t)(page * 8)) != (ssize_t)(count * 8))
+        read_residence(target, entries, page, count) != (ssize_t)(count * 8))
         return true;
     for (uint64_t i = 0; i < count; i++)
         if ((entries[i] & has) != 0 && (entries[i] & has_not) == 0)

@@ -80,12 +80,14 @@ static void read_mappings(struct target *target)
     char *line = NULL;
     size_t room = 0, most = 0;
     target->mappings = NULL;
+    (void)go_first();
     while (getline(&line, &room, file) > 0) {
         target->mappings =
             with_room(target->mappings, target->mapping_count, &most, sizeof *target->mappings);
         if (parse_line(line, &target->mappings[target->mapping_count]))
             target->mapping_count++;
     }
+    go_as_before();
     free(line);
     (void)fclose(file);
 }
@@ -131,6 +133,7 @@ uint64_t mappings_resident(const struct target *target, const bool *marked)
     size_t room = 0, place = 0;
     uint64_t total = 0, start, end, kilobytes;
     bool counts = false;
+    (void)go_first();
     while (file && getline(&line, &room, file) > 0) {
         if (sscanf(line, "Rss: %" SCNu64 " kB", &kilobytes) == 1) {
             total += counts ? kilobytes * 1024 : 0;
@@ -141,6 +144,7 @@ uint64_t mappings_resident(const struct target *target, const bool *marked)
                      marked[place];
         }
     }
+    go_as_before();
     free(line);
     if (file)
         (void)fclose(file);

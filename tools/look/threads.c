@@ -12,8 +12,9 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-enum { WORDS_MOST = 64, ROUNDS_MOST = 16 };
+enum { WORDS_MOST = 64, ROUNDS_MOST = 16, REST_US = 200 };
 
 // Where the stack pointer stands among a machine's general registers, which their length tells.
 static uint64_t stack_pointer_of(const uint64_t *words, size_t bytes)
@@ -95,21 +96,26 @@ void read_threads(struct target *target, bool hold)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task", target->pid);
+    bool is_first = !hold && go_first();
     bool found_new = true;
     for (int round = 0; found_new && round < (hold ? ROUNDS_MOST : 1); round++) {
         DIR *folder = opendir(path);
         if (folder == NULL)
-            return;
+            break;
         found_new = false;
         for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
             int thread = atoi(entry->d_name);
             if (thread <= 0 || is_held(held_threads, held_count, thread))
                 continue;
             found_new = true;
+            if (!hold && !is_first)
+                (void)usleep(REST_US); // who has rested waits less for a processor
             see_thread(target, thread, hold);
         }
         (void)closedir(folder);
     }
+    if (!hold)
+        go_as_before();
 }
 
 void release_threads(const struct target *target)
