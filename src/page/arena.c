@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "base/test_delay.h"
 #include "os/os.h"
+#include "page/fence.h"
 #include "page/state.h"
 
 #include <errno.h>
@@ -198,46 +199,4 @@ char *arena_commit(size_t pages, int *error)
         lock_release(&pages_state.lock);
     }
     return NULL;
-}
-
-/* Commits pages and gives them to the bins, `needed` of them undivided. 0 or a negative errno,
- * -ENOSPC when no arena has room. */
-static int grow_by(size_t pages, size_t needed)
-{
-    struct span *span = header_make(0);
-    if (span == NULL)
-        return -ENOMEM;
-    int error = 0;
-    char *base = arena_commit(pages, &error);
-    span->base = base;
-    span->pages = base ? (uint32_t)pages : 0; /* none: back to the list of headers */
-    span->dirty_pages = 0;
-    if (config_fences && base)
-        defer_fenced(span, needed);
-    else
-        defer(span);
-    return base ? 0 : error;
-}
-
-/* The same, with a new arena where there is no room. */
-static int grow_anew(size_t pages, size_t needed)
-{
-    int error = grow_by(pages, needed);
-    while (error == -ENOSPC && (error = arena_add(pages)) == 0)
-        error = grow_by(pages, needed);
-    return error;
-}
-
-bool pages_grow(size_t pages)
-{
-    enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
-    size_t granule = os_page_size() >> PAGE_SHIFT;
-    heed_soft_limit(pages);
-    size_t needed = align_up(pages, granule);
-    size_t batch = larger_of(
-        LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
-    size_t least = needed + fence_pages();
-    batch = larger_of(align_up(batch, granule), least);
-    return grow_by(batch, needed) == 0 || grow_by(least, needed) == 0 ||
-           grow_anew(batch, needed) == 0 || grow_anew(least, needed) == 0;
 }

@@ -1,23 +1,9 @@
-/* Guard pages between the parts of the address space, and where those parts lie.
- *
- * A fence is a page without permissions. In every build one stands before and behind each arena,
- * each range of metadata and each leaf of the page map, so that a linear overflow of a block,
- * whatever its length, ends before it reaches any of them. Reserved with what they enclose, they
- * cost no system call; where that is without permissions, too, not even a mapping of the kernel's.
- *
- * In hardened builds (docs/HARDENING.md) one stands within arenas, too, every STRETCH_PAGES to
- * twice as many pages, at random. These belong to no span and stay for good, so runs come and go
- * without a system call for them; their cost is one division of the kernel's mapping each, which it
- * bounds (vm.max_map_count): where it refuses one, there is none.
- */
-#include "base/bits.h"
-#include "base/random.h"
-#include "os/os.h"
-#include "page/state.h"
+/* See fence.h. */
+#include "page/fence.h"
 
-/* A run is not longer than a stretch, unless one was asked for: enough for a slab of any class but
- * the largest. */
-enum { STRETCH_PAGES = 32 };
+#include "base/bits.h"
+#include "os/os.h"
+#include "page/span.h"
 
 /* Where arenas are put: below the stacks and mappings of the program, which the kernel keeps in the
  * upper half, and above what it may have mapped at low addresses. */
@@ -54,43 +40,4 @@ char *fenced_map(size_t size_bytes)
     return start;
 }
 
-char *fenced_steal(size_t size_bytes)
-{
-    size_t fence = os_page_size();
-    char *start = pages_steal((size_bytes + 2 * fence) >> PAGE_SHIFT);
-    if (start == NULL)
-        return NULL;
-    char *end = start + fence + size_bytes;
-    if (os_protect(start, fence, OS_NONE) == 0 && os_protect(end, fence, OS_NONE) == 0) {
-        (void)os_purge(start, fence);
-        (void)os_purge(end, fence);
-    }
-    return start + fence;
-}
-
 size_t fence_pages(void) { return config_fences ? os_page_size() >> PAGE_SHIFT : 0; }
-
-void defer_fenced(struct span *span, size_t least)
-{
-    size_t fence = fence_pages();
-    uint64_t random = os_entropy();
-    while (span->pages >= fence + least &&
-           os_protect(span->base, fence << PAGE_SHIFT, OS_NONE) == 0) {
-        span->base += fence << PAGE_SHIFT;
-        span->pages -= (uint32_t)fence;
-        fetch_sub_relaxed(&pages_state.committed_pages, fence); /* in no one's use, nor free */
-        size_t stretch = STRETCH_PAGES + random_below(&random, STRETCH_PAGES);
-        stretch = align_up(larger_of(stretch, least), fence);
-        struct span *rest = span->pages > stretch + fence ? header_make(0) : NULL;
-        if (rest == NULL)
-            break;
-        rest->base = span->base + (stretch << PAGE_SHIFT);
-        rest->pages = span->pages - (uint32_t)stretch;
-        rest->dirty_pages = 0;
-        span->pages = (uint32_t)stretch;
-        defer(span);
-        span = rest;
-        least = smaller_of(least, span->pages - fence); /* the end may be shorter */
-    }
-    defer(span);
-}

@@ -13,7 +13,8 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "os/os.h"
-#include "page/state.h"
+#include "page/fence.h"
+#include "page/span.h"
 
 struct chunk {
     char *start;       /* const after init */
@@ -40,6 +41,8 @@ static_check(RANGE_MOST <= UNITS_MASK, "they are counted in an address's low bit
 static uintptr_t rows[META_KINDS][ROWS]; /* atomic */
 static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
 size_t meta_total_bytes;
+
+static char *(*last_resort)(size_t size_bytes); /* atomic: NULL before meta_start */
 
 /* atomic: where the current range is not used yet, in the low bits how many units from there.
  * Exchanged as one word; no value comes twice. */
@@ -87,6 +90,12 @@ static char *take_of_range(size_t units, size_t least, size_t *size_bytes)
     }
 }
 
+static char *steal(size_t size_bytes)
+{
+    char *(*resort)(size_t) = load_acquire(&last_resort); /* pairs with meta_start */
+    return resort ? resort(size_bytes) : NULL;
+}
+
 /* At least `least` bytes, as many as there are. Pages of an arena never go back to it, so they too
  * are taken many at a time: single ones would divide it for good. */
 static char *map_chunk(size_t least, size_t *size_bytes)
@@ -103,7 +112,7 @@ static char *map_chunk(size_t least, size_t *size_bytes)
         *size_bytes = size;
         start = fenced_map(size);
         if (start == NULL)
-            start = fenced_steal(size);
+            start = steal(size);
         if (start || size <= least)
             return start;
     }
@@ -165,6 +174,11 @@ void *meta_take_near(enum meta_kind kind, size_t size_bytes)
     /* The rest of the row before is lost; ours, when another thread was first. */
     (void)compare_swap_acq_rel(row, &next, (uintptr_t)fresh + lines * LINE_BYTES + whole - lines);
     return fresh;
+}
+
+void meta_start(char *(*steal_pages)(size_t size_bytes))
+{
+    store_release(&last_resort, steal_pages); /* pairs with steal */
 }
 
 void meta_forget_chunks(void)

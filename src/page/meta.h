@@ -19,6 +19,10 @@ void *meta_take(enum meta_kind kind, size_t size_bytes);
 /* The same for small pieces, to single lines: one behind another of the calling thread's. */
 void *meta_take_near(enum meta_kind kind, size_t size_bytes);
 
+/* What gives fenced pages, zero, when the system gives none: a function of the arenas, which
+ * themselves need metadata. NULL when it has none. Before this call a refusal is final. */
+void meta_start(char *(*steal_pages)(size_t size_bytes));
+
 /* In the child of a fork: other threads may have moved the cursors while the kernel copied page
  * after page. */
 void meta_forget_chunks(void);

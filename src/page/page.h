@@ -55,8 +55,9 @@ struct page_stats {
     bool pressed;
 };
 
-/* Makes fork safe: registers the layer with libc, once. May allocate, so no lock is held and the
- * heap is ready. Whoever takes pages calls it before: the heap, and the allocators beside it. */
+/* Makes fork safe: registers the layer with libc, once. From then on metadata may lie in pages of
+ * an arena. May allocate, so no lock is held and the heap is ready. Whoever takes pages calls it
+ * before: the heap, and the allocators beside it. */
 void pages_start(void);
 
 /* In the child of a fork, after this layer is whole again. Before pages_start. */

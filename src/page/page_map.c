@@ -4,7 +4,7 @@
 
 #include "base/bits.h"
 #include "os/os.h"
-#include "page/state.h"
+#include "page/fence.h"
 
 #include <errno.h>
 

@@ -12,8 +12,10 @@
 #include "base/random.h"
 #include "os/os.h"
 #include "page/bins.h"
+#include "page/grow.h"
 #include "page/listed.h"
 #include "page/state.h"
+#include "page/steal.h"
 
 #include <string.h>
 
@@ -48,6 +50,7 @@ void pages_start(void)
     if (likely(load_relaxed(&started)) || exchange_acq_rel(&started, true))
         return;
     os_init();
+    meta_start(fenced_steal);
     (void)os_fork_register(pages_freeze, pages_thaw, after_fork_in_child);
 }
 
@@ -423,39 +426,6 @@ void pages_clear(struct span *span, size_t size_bytes)
             if (arena == NULL || (dirty[(first + i) / 64] >> (first + i) % 64 & 1) != 0)
                 memset(span->base + (done << PAGE_SHIFT), 0, PAGE_BYTES);
     }
-}
-
-/* From the tail of a free span; something stays of it, so that no header is needed or left over. */
-static char *steal_free(size_t pages)
-{
-    if (!lock_acquire(&pages_state.lock))
-        return NULL;
-    char *stolen = NULL;
-    struct span *span = bins_find(pages + 1, 1);
-    if (span) {
-        struct arena *arena = arena_find(span->base);
-        span_withdraw(span);
-        span->pages -= (uint32_t)pages;
-        span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
-        span_enter(span);
-        note_dirty_low();
-        stolen = span->base + ((size_t)span->pages << PAGE_SHIFT);
-    }
-    lock_release(&pages_state.lock);
-    if (stolen)
-        memset(stolen, 0, pages << PAGE_SHIFT);
-    return stolen;
-}
-
-char *pages_steal(size_t pages)
-{
-    int error = 0;
-    char *start = arena_commit(pages, &error);
-    if (start == NULL)
-        start = steal_free(pages);
-    if (start) /* neither free nor in the use of a span from now on */
-        fetch_sub_relaxed(&pages_state.committed_pages, pages);
-    return start;
 }
 
 void pages_freeze(void)

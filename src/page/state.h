@@ -55,18 +55,6 @@ struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_6
                            size_t covered_bytes);
 void detached_give(struct span *span);
 
-/* Between fences, see fence.c. `anywhere`: at a random place, in hardened builds. No lock held. */
-char *fenced_reserve(size_t size_bytes, bool anywhere);
-char *fenced_map(size_t size_bytes);
-void fenced_unmap(char *start, size_t size_bytes);
-/* Pages of an arena, for good, when the system gives none: zero. NULL when no arena has them, or
- * while the lock is frozen. Where the kernel refuses to protect pages, there are no fences. */
-char *fenced_steal(size_t size_bytes);
-size_t fence_pages(void); /* of one fence within an arena, 0 in builds without */
-
-/* Defers a new free run, divided by fences into stretches of at least `least` pages each. */
-void defer_fenced(struct span *span, size_t least);
-
 /* Guarded blocks that were freed, see guarded.c: pages of memory that is kept; gives up to so many
  * back, and returns their number; what is due at the end of a decay interval. No lock held. */
 extern hidden_data size_t guarded_kept; /* atomic */
@@ -86,13 +74,6 @@ void span_withdraw(struct span *span);
 /* At the end of whatever took dirty pages: what left the bins for a moment, to be cut or merged,
  * was not needed. Page lock. */
 void note_dirty_low(void);
-
-/* Pages that leave their arena for good: zero. NULL when no arena has them, or while the lock is
- * frozen. */
-char *pages_steal(size_t pages);
-
-/* Commits more of an arena, at least `pages`; no lock held. False when memory is out. */
-bool pages_grow(size_t pages);
 
 /* Purges up to `pages` dirty pages, the longest spans first. No lock held. Returns the number
  * purged. */

@@ -10,8 +10,11 @@ extern "C" {
 #include "os/os.h"
 #include "page/arena.h"
 #include "page/bins.h"
+#include "page/fence.h"
+#include "page/grow.h"
 #include "page/page.h"
 #include "page/state.h"
+#include "page/steal.h"
 }
 
 namespace page_layer
@@ -25,6 +28,7 @@ inline void start()
     static const bool started = [] {
         os_init();
         pages_init(kShapes);
+        pages_start();
         return true;
     }();
     (void)started;
