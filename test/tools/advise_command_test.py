@@ -16,7 +16,7 @@ from tool_path import TOOLS
 
 # pylint: disable=wrong-import-position
 from cairn import advise_summary
-from cairn.advise_command import _record
+from cairn.advise_command import record
 from cairn.advise_verdicts import verdicts
 from cairn.measure import measure
 
@@ -68,7 +68,7 @@ def cairn(*arguments):
 def judged(name, build, words):
     """{(function, verdict)…} of a run."""
     with tempfile.TemporaryDirectory() as folder:
-        summary = advise_summary.read(_record([planted(name, build), *words], folder, LIBRARY))
+        summary = advise_summary.read(record([planted(name, build), *words], folder, LIBRARY))
         return {(summary.place(verdict.sites[0]).function, verdict.kind)
                 for verdict in verdicts(summary.data)}
 
@@ -77,7 +77,7 @@ class AdviseTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.pins = _record([planted("pins")], cls.folder.name, LIBRARY)
+        cls.pins = record([planted("pins")], cls.folder.name, LIBRARY)
 
     @classmethod
     def tearDownClass(cls):
@@ -125,7 +125,7 @@ class AdviseTest(unittest.TestCase):
         self.assertLess(abs(advice["receipt"]["peak_bytes"] - saved), 0.25 * saved)
 
     def test_the_changed_programs_end_well(self):
-        for name in ("scope", "fifo", "temporary", "pins"):
+        for name in ("scope", "fifo", "ring", "pool", "reserve", "temporary", "pins", "rounding"):
             run = measure([planted(name, "by_hand"), "2"], LIBRARY)
             self.assertEqual((run.status, run.stderr_tail), (0, ""))
 

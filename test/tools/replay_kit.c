@@ -43,12 +43,11 @@ struct kit_program kit_finish(void)
                                 .threads = header->threads};
 }
 
-struct kit_result kit_play(const char *path, int empty, uint32_t samples)
+static struct kit_result play(const struct player_options *options)
 {
     static struct player player;
     struct player_result result;
-    struct player_options options = {.path = path, .empty = empty != 0, .samples = samples};
-    player_open(&player, &options);
+    player_open(&player, options);
     player_play(&player, &result);
     struct kit_result kit = {.start_bytes = result.start_resident_bytes,
                              .peak_bytes = result.peak_resident_bytes,
@@ -56,4 +55,16 @@ struct kit_result kit_play(const char *path, int empty, uint32_t samples)
                              .events = player.header.events};
     player_close(&player);
     return kit;
+}
+
+struct kit_result kit_play(const char *path, int empty, uint32_t samples)
+{
+    struct player_options options = {.path = path, .empty = empty != 0, .samples = samples};
+    return play(&options);
+}
+
+struct kit_result kit_play_by_malloc(const char *path)
+{
+    struct player_options options = {.path = path, .sites_by_malloc = true, .touch = TOUCH_FILL};
+    return play(&options);
 }

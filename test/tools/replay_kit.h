@@ -34,6 +34,8 @@ void kit_add(const struct kit_event *event);
 struct kit_program kit_finish(void);
 
 struct kit_result kit_play(const char *path, int empty, uint32_t samples);
+/* Sites of policies by malloc, and blocks filled: what a receipt compares with. */
+struct kit_result kit_play_by_malloc(const char *path);
 
 #ifdef __cplusplus
 }

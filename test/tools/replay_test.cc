@@ -249,6 +249,7 @@ TEST_F(Replay, EveryVerdictOnRandomTraces)
     add_random(7, 30000, 11);
     kit_program program = kit_finish();
     EXPECT_EQ(play().events, program.events);
+    EXPECT_EQ(kit_play_by_malloc(path_.c_str()).events, program.events);
 }
 
 TEST_F(Replay, EveryVerdictInOneThread)
@@ -264,6 +265,7 @@ TEST_F(Replay, EveryVerdictInOneThread)
         }
     kit_finish();
     play();
+    kit_play_by_malloc(path_.c_str());
 }
 
 TEST_F(Replay, DamagedProgramsAreRefused)

@@ -31,7 +31,7 @@ def _is_trace(path):
     return head.startswith(MAGICS)
 
 
-def _record(command, folder, library):
+def record(command, folder, library):
     """Runs the program once with a trace; the file of the process that it became first."""
     program.check_preloadable(command[0], [library])
     place = pathlib.Path(folder) / "trace"
@@ -120,7 +120,7 @@ def advise(
     library = (lib or files.malloc_library()).resolve()
     is_trace = len(words) == 1 and _is_trace(words[0])
     with tempfile.TemporaryDirectory(prefix="cairn-advise-") as folder:
-        trace = pathlib.Path(words[0]) if is_trace else _record(words, folder, library)
+        trace = pathlib.Path(words[0]) if is_trace else record(words, folder, library)
         summary = advise_summary.read(trace, symbols or ())
         found = verdicts(summary.data)
         cost = Program(summary.data["time_ns"], 0, False)

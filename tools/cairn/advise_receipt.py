@@ -5,12 +5,10 @@ import dataclasses
 import pathlib
 import statistics
 import tempfile
-from contextlib import ExitStack
 
 from cairn.replay_play import Side, play_all, prepared
 
 SAMPLES = 200
-AS_IT_WAS = "reserve:1"  # malloc, by the same way through the player as the other policies
 POLICY_FIRST = "site-policy 1"
 
 
@@ -68,23 +66,21 @@ def _saved(base, proposed, name, less=None):
 
 def receipt(trace, verdict, program, library, rounds):
     """The Receipt of a verdict that has a policy: pairs of replays, one after the other, so that
-    both see the same machine."""
-    with tempfile.TemporaryDirectory(prefix="cairn-advise-") as folder, ExitStack() as stack:
-        sides = []
-        for name, policy in (("as it was", AS_IT_WAS), ("proposed", verdict.policy)):
-            file = pathlib.Path(folder) / name
-            file.write_text(policy_text([dataclasses.replace(verdict, policy=policy)]),
-                            encoding="utf-8")
-            made = stack.enter_context(prepared(trace, file))
-            sides.append(Side(name, library, made, False, True))
-        play_all(sides, rounds, samples=SAMPLES)
-    base, proposed = sides
+    both see the same machine. They differ by the allocator alone: the player's own work for the
+    sites, which a program does not have, is in both."""
+    with tempfile.TemporaryDirectory(prefix="cairn-advise-") as folder:
+        policies = pathlib.Path(folder) / "policies"
+        policies.write_text(policy_text([verdict]), encoding="utf-8")
+        with prepared(trace, policies) as made:
+            base = Side("as it was", library, made, sites_player=True, sites_by_malloc=True)
+            proposed = Side("proposed", library, made, sites_player=True)
+            play_all([base, proposed], rounds, touch="filled", samples=SAMPLES)
     times = _saved(base, proposed, "cpu_ns", "wait_ns")
     noise = (times[3 * len(times) // 4] - times[len(times) // 4]) / 2
     time_ns = statistics.median(times)
     peak = statistics.median(_saved(base, proposed, "peak_bytes"))
     resident = [statistics.mean(size for _, _, size in side.samples) if side.samples else 0
-                for side in sides]
+                for side in (base, proposed)]
     whole = program.peak_bytes or statistics.median(run["peak_bytes"] for run in base.runs)
     return Receipt(time_ns, time_ns / max(program.time_ns, 1), peak, resident[0] - resident[1],
                    max(peak / max(whole, 1), (resident[0] - resident[1]) / max(resident[0], 1)),

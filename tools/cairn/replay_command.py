@@ -98,7 +98,8 @@ def replay_command(
     touch: str = typer.Option(
         "zeroed", metavar="WHAT",
         help="What is written: the first bytes and every page of each block (pages), likewise but "
-             "only the first bytes of zeroed ones (zeroed), the first bytes (first), nothing."),
+             "only the first bytes of zeroed ones (zeroed), all of the first page, too (filled), "
+             "the first bytes (first), nothing."),
     site_policy: Optional[pathlib.Path] = typer.Option(
         None, metavar="FILE", show_default=False,
         help="Play it also with the sites that this file names on other allocators of Cairn's."),

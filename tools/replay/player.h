@@ -5,7 +5,7 @@
 // allocator under test for some hundred bytes.
 //
 // Writes of the program are not in a trace. The player writes the first bytes of a block and one
-// byte of each of its pages; after a resize, of those that are new.
+// byte of each of its pages, or fills its first page; after a resize, of those that are new.
 //
 // Threads, and which of their operations may run together:
 //
@@ -27,6 +27,7 @@
 
 enum player_touch {
     TOUCH_PAGES,  // the first bytes and every page
+    TOUCH_FILL,   // likewise, and all of the first page; read before its end
     TOUCH_ZEROED, // likewise, but of a block of calloc the first bytes only
     TOUCH_FIRST,  // the first bytes
     TOUCH_NOTHING,
@@ -34,7 +35,8 @@ enum player_touch {
 
 struct player_options {
     const char *path;
-    bool empty; // no allocator at all: what the player itself costs
+    bool empty;           // no allocator at all: what the player itself costs
+    bool sites_by_malloc; // sites of policies: all that the player does for them, blocks by malloc
     enum player_touch touch;
     uint32_t samples; // about so many, of the time line
 };

@@ -8,6 +8,7 @@
 #include "sites.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { PAGE = 4096, FIRST_WRITE = 8 };
@@ -37,6 +38,16 @@ static ALWAYS_INLINE void touch_pages(char *block, uint64_t from, uint64_t size,
         *(volatile char *)at = 1;
 }
 
+// A program fills most blocks that it asks for, and looks at them before it lets them go. Larger
+// ones it may fill in part.
+static ALWAYS_INLINE void fill(char *block, uint64_t from, uint64_t size)
+{
+    uint64_t end = size < PAGE ? size : PAGE;
+    if (from < end)
+        memset(block + from, 1, end - from);
+    __asm__ volatile("" : : "r"(block) : "memory");
+}
+
 // Without an allocator the same number of writes, all to the scratch page.
 static void touch_scratch(char *scratch, uint64_t from, uint64_t size, bool pages)
 {
@@ -51,11 +62,19 @@ static ALWAYS_INLINE void touch(const struct player *player, bool empty, char *b
     enum player_touch how = player->options.touch;
     if (how == TOUCH_NOTHING)
         return;
-    bool pages = how == TOUCH_PAGES || (how == TOUCH_ZEROED && !zeroed);
+    bool pages = how == TOUCH_PAGES || (how <= TOUCH_ZEROED && !zeroed);
     if (empty)
         touch_scratch(block, from, size, pages);
     else
         touch_pages(block, from, size, pages);
+    if (how == TOUCH_FILL && !zeroed)
+        fill(block, from, size);
+}
+
+static ALWAYS_INLINE void touch_last(const struct player *player, const char *block, uint64_t size)
+{
+    if (player->options.touch == TOUCH_FILL && size)
+        (void)*(const volatile char *)block;
 }
 
 static _Noreturn void out_of_memory(uint64_t size)
@@ -146,6 +165,7 @@ static void play_site(const struct chunk_reader *reader, bool empty, uint64_t wo
     }
     default: {
         void **slot = used_slot(player, word);
+        touch_last(player, *slot, size);
         if (!empty)
             sites_free(player->sites, &block, *slot);
         *slot = NULL;
@@ -211,6 +231,7 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
             break;
         case RECORD_FREE:
             slot = used_slot(player, word);
+            touch_last(player, *slot, size);
             if (!empty)
                 free(*slot);
             *slot = NULL;

@@ -1,11 +1,12 @@
 // cairn-replay: plays a replay program once on the malloc that the process has, and prints what it
 // cost.
 //
-//   cairn-replay [--empty] [--touch pages|zeroed|first|nothing] [--samples N] [--output FILE]
-//                PROGRAM
+//   cairn-replay [--empty] [--sites-by-malloc] [--touch pages|filled|zeroed|first|nothing]
+//                [--samples N] [--output FILE] PROGRAM
 //
-// --empty plays it without an allocator: what the player itself costs. Output is one line of
-// key=value words, and one for each sample: window, time in ns, resident bytes.
+// --empty plays it without an allocator: what the player itself costs. --sites-by-malloc is what
+// another run with the same program, which has sites on other allocators, is compared with. Output
+// is one line of key=value words, and one for each sample: window, time in ns, resident bytes.
 #include "player.h"
 
 #include "sites.h"
@@ -18,10 +19,8 @@
 #include <unistd.h>
 
 static const char *const touches[] = {
-    [TOUCH_PAGES] = "pages",
-    [TOUCH_ZEROED] = "zeroed",
-    [TOUCH_FIRST] = "first",
-    [TOUCH_NOTHING] = "nothing",
+    [TOUCH_PAGES] = "pages", [TOUCH_FILL] = "filled",     [TOUCH_ZEROED] = "zeroed",
+    [TOUCH_FIRST] = "first", [TOUCH_NOTHING] = "nothing",
 };
 
 static bool parse_touch(const char *text, struct player_options *options)
@@ -49,6 +48,8 @@ static bool parse_arguments(int argc, char **argv, struct player_options *option
     for (; at < argc - 1; at++) {
         if (strcmp(argv[at], "--empty") == 0)
             options->empty = true;
+        else if (strcmp(argv[at], "--sites-by-malloc") == 0)
+            options->sites_by_malloc = true;
         else if (strcmp(argv[at], "--touch") == 0 && parse_touch(argv[at + 1], options))
             at++;
         else if (strcmp(argv[at], "--samples") == 0)
@@ -87,8 +88,8 @@ int main(int argc, char **argv)
     struct player_options options = {0};
     struct player_result result;
     if (!parse_arguments(argc, argv, &options)) {
-        fputs("usage: cairn-replay [--empty] [--touch pages|zeroed|first|nothing] [--samples N] "
-              "[--output FILE] PROGRAM\n",
+        fputs("usage: cairn-replay [--empty] [--sites-by-malloc] "
+              "[--touch pages|filled|zeroed|first|nothing] [--samples N] [--output FILE] PROGRAM\n",
               stderr);
         return 2;
     }

@@ -121,7 +121,8 @@ static void release(struct prepare *prepare, struct prepare_thread *thread, uint
 {
     struct live_block *block = live_block_at(&prepare->live, slot);
     wait_for_last_use(prepare, thread, block);
-    uint64_t words[2] = {record_word(block->policy ? RECORD_SITE_FREE : RECORD_FREE, 0, slot)};
+    uint64_t words[2] = {
+        record_word(block->policy ? RECORD_SITE_FREE : RECORD_FREE, block->size != 0, slot)};
     if (block->policy)
         words[1] = site_word(block->policy - 1, block->owner, 0, 0);
     put(prepare, thread, words, block->policy ? 2 : 1);

@@ -90,7 +90,8 @@ struct program_policy {
 };
 
 // The first word of a record: what it is (4 bits), flags (1), a size (27) and a slot or thread
-// number (32). A size of RECORD_SIZE_FOLLOWS and above is the next word instead. Further words:
+// number (32). A size of RECORD_SIZE_FOLLOWS and above is the next word instead; that of a free is
+// 1 where the block has a byte at all, else 0. Further words:
 //   RECORD_ALIGNED    alignment
 //   RECORD_RESIZE     size before
 //   RECORD_WAIT       so many records of the thread have to be played

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE // MAP_NORESERVE
 #include "site_local.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -57,6 +58,29 @@ static bool count_down(const struct site_local *local, _Atomic uint64_t *count)
 
 // ---- stack -------------------------------------------------------------------------------------
 
+static void push(struct site_local *local, cairn_mark *mark)
+{
+    if (!local->by_malloc && !cairn_stack_push_inline(local->stack, mark))
+        *mark = cairn_stack_push(local->stack);
+}
+
+static void pop(struct site_local *local, cairn_mark mark)
+{
+    if (!local->by_malloc && !cairn_stack_pop_inline(local->stack, mark))
+        cairn_stack_pop(local->stack, mark);
+}
+
+// As a program's own code calls it, which knows the alignment.
+static void *take(const struct site_local *local, uint64_t size, size_t align)
+{
+    if (align != 16)
+        return local->by_malloc ? NULL : cairn_stack_alloc(local->stack, size, align);
+    if (local->by_malloc)
+        return malloc(size);
+    void *block = cairn_stack_alloc_inline(local->stack, size, 16);
+    return block ? block : cairn_stack_alloc(local->stack, size, 16);
+}
+
 // Ends the frames at the top whose blocks are freed.
 static void pop_dead(struct site_local *local)
 {
@@ -65,7 +89,7 @@ static void pop_dead(struct site_local *local)
         // Pairs with the release in local_free by another thread.
         if (!atomic_load_explicit(&top->dead, memory_order_acquire))
             return;
-        cairn_stack_pop(local->stack, top->mark);
+        pop(local, top->mark);
         local->entry_count--;
     }
 }
@@ -77,11 +101,10 @@ static void *push_block(struct site_local *local, struct site_slot *slot, uint64
     if (local->entry_count == ENTRIES_MOST)
         return NULL;
     struct site_entry *entry = &local->entries[local->entry_count];
-    entry->mark = cairn_stack_push(local->stack);
-    void *block = align == 16 ? cairn_stack_alloc(local->stack, size, 16)
-                              : cairn_stack_alloc(local->stack, size, align);
+    push(local, &entry->mark);
+    void *block = take(local, size, align);
     if (!block) {
-        cairn_stack_pop(local->stack, entry->mark);
+        pop(local, entry->mark);
         return NULL;
     }
     atomic_store_explicit(&entry->dead, 0, memory_order_relaxed);
@@ -110,12 +133,11 @@ static void *allocate_in_scope(struct site_local *local, uint64_t size, size_t a
     // Pairs with the release in local_free by another thread.
     if (atomic_load_explicit(&local->live, memory_order_acquire) == 0) {
         if (local->open)
-            cairn_stack_pop(local->stack, local->mark);
-        local->mark = cairn_stack_push(local->stack);
+            pop(local, local->mark);
+        push(local, &local->mark);
         local->open = true;
     }
-    void *block = align == 16 ? cairn_stack_alloc(local->stack, size, 16)
-                              : cairn_stack_alloc(local->stack, size, align);
+    void *block = take(local, size, align);
     if (block)
         count_up(local, &local->live);
     return block;
@@ -126,13 +148,14 @@ static void *allocate_in_scope(struct site_local *local, uint64_t size, size_t a
 // Gives one hold up.
 static void drop_hold(const struct site_local *local, struct site_frame *frame)
 {
-    if (count_down(local, &frame->live))
+    if (count_down(local, &frame->live) && !local->by_malloc)
         cairn_ring_release(frame->frame);
 }
 
 static void seal_frame(struct site_local *local)
 {
-    cairn_ring_seal(local->ring);
+    if (!local->by_malloc)
+        cairn_ring_seal(local->ring);
     local->open = false;
     drop_hold(local, &local->frames[local->frame]);
 }
@@ -145,9 +168,11 @@ static bool open_frame(struct site_local *local)
         struct site_frame *frame = &local->frames[local->frame];
         if (atomic_load_explicit(&frame->live, memory_order_acquire))
             continue;
-        frame->frame = cairn_ring_open(local->ring);
-        if (!frame->frame.chunk)
-            return false;
+        if (!local->by_malloc) {
+            frame->frame = cairn_ring_open(local->ring);
+            if (!frame->frame.chunk)
+                return false;
+        }
         atomic_store_explicit(&frame->live, 1, memory_order_relaxed);
         local->open = true;
         local->frame_blocks = 0;
@@ -168,8 +193,12 @@ static void *allocate_in_ring(struct site_local *local, struct site_slot *slot, 
     if (!local->open && !open_frame(local))
         return NULL;
     frame = &local->frames[local->frame];
-    void *block = align == 16 ? cairn_ring_alloc(local->ring, size, 16)
-                              : cairn_ring_alloc(local->ring, size, align);
+    void *block;
+    if (local->by_malloc)
+        block = align == 16 ? malloc(size) : NULL;
+    else
+        block = align == 16 ? cairn_ring_alloc(local->ring, size, 16)
+                            : cairn_ring_alloc(local->ring, size, align);
     if (!block)
         return NULL;
     local->frame_blocks++;
@@ -188,6 +217,8 @@ void *local_allocate(struct site_local *local, struct site_slot *slot, uint64_t 
     case POLICY_SCOPE:
         return allocate_in_scope(local, size, align);
     case POLICY_FIFO:
+        if (local->by_malloc)
+            return align == 16 ? malloc(size) : NULL;
         return align == 16 ? cairn_fifo_alloc(local->fifo, size, 16)
                            : cairn_fifo_alloc(local->fifo, size, align);
     case POLICY_RING:
@@ -199,6 +230,8 @@ void *local_allocate(struct site_local *local, struct site_slot *slot, uint64_t 
 
 void local_free(struct site_local *local, struct site_slot *slot, void *pointer, bool own)
 {
+    if (local->by_malloc)
+        free(pointer);
     switch ((enum policy_kind)local->policy->kind) {
     case POLICY_STACK:
         atomic_store_explicit(&local->entries[slot->number].dead, 1, memory_order_release);
@@ -207,12 +240,13 @@ void local_free(struct site_local *local, struct site_slot *slot, void *pointer,
         break;
     case POLICY_SCOPE:
         if (count_down(local, &local->live) && own) {
-            cairn_stack_pop(local->stack, local->mark);
+            pop(local, local->mark);
             local->open = false;
         }
         break;
     case POLICY_FIFO:
-        cairn_fifo_free(local->fifo, pointer);
+        if (!local->by_malloc)
+            cairn_fifo_free(local->fifo, pointer);
         break;
     case POLICY_RING:
         drop_hold(local, &local->frames[slot->number]);

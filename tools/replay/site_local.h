@@ -32,7 +32,8 @@ struct site_frame {
 // Owner thread, unless something else is said.
 struct site_local {
     bool made;
-    bool alone; // the trace has one thread: nothing is atomic, as in a program that has one
+    bool alone;     // the trace has one thread: nothing is atomic, as in a program that has one
+    bool by_malloc; // const: blocks come from malloc
     const struct program_policy *policy;
     cairn_stack *stack;
     cairn_mark mark;            // scope: of its frame

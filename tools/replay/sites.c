@@ -63,6 +63,7 @@ static struct site_local *own_local(struct site_state *sites, const struct site_
     if (__builtin_expect(!local->made, 0)) {
         local->made = true;
         local->alone = sites->player->header.threads == 1;
+        local->by_malloc = sites->player->options.sites_by_malloc;
         local->policy = &sites->player->policies[block->policy];
         if (local->policy->kind == POLICY_POOL && sites->player->header.threads > 1)
             local->magazine = cairn_pool_attach(sites->shared[block->policy].pool);
@@ -95,6 +96,8 @@ static void *from_pool(struct site_shared *shared, struct site_local *local,
 {
     if (block->size > local->policy->argument || alignment_of(block) > 16)
         return NULL;
+    if (local->by_malloc)
+        return malloc(block->size);
     return local->magazine ? cairn_pool_magazine_get(local->magazine)
                            : cairn_pool_get(shared->pool);
 }
@@ -105,7 +108,8 @@ static void *reserved(struct site_local *local, struct site_slot *slot,
     if (alignment_of(block) > 16)
         return NULL;
     uint64_t size = block->size;
-    slot->number = local->policy->argument > size ? local->policy->argument : size;
+    bool more = !local->by_malloc && local->policy->argument > size;
+    slot->number = more ? local->policy->argument : size;
     return malloc(slot->number);
 }
 
@@ -119,9 +123,12 @@ static void *temporary(struct site_local *local, const struct site_block *block)
         local->buffer = malloc(block->size);
         local->buffer_bytes = block->size;
     }
-    if (local->buffer)
+    if (!local->buffer)
+        return NULL;
+    void *pointer = local->by_malloc ? malloc(block->size) : local->buffer;
+    if (pointer)
         atomic_store_explicit(&local->live, 1, memory_order_relaxed);
-    return local->buffer;
+    return pointer;
 }
 
 void *sites_allocate(struct site_state *sites, const struct site_block *block)
@@ -134,8 +141,11 @@ void *sites_allocate(struct site_state *sites, const struct site_block *block)
     slot->way = WAY_SITE;
     switch ((enum policy_kind)local->policy->kind) {
     case POLICY_HEAP:
-        pointer = align > 16 ? cairn_heap_alloc_aligned(shared->heap, block->size, align)
-                             : cairn_heap_alloc(shared->heap, block->size);
+        if (!local->by_malloc)
+            pointer = align > 16 ? cairn_heap_alloc_aligned(shared->heap, block->size, align)
+                                 : cairn_heap_alloc(shared->heap, block->size);
+        else if (align == 16)
+            pointer = malloc(block->size);
         break;
     case POLICY_POOL:
         pointer = from_pool(shared, local, block);
@@ -169,11 +179,16 @@ void sites_free(struct site_state *sites, const struct site_block *block, void *
     }
     switch ((enum policy_kind)owner->policy->kind) {
     case POLICY_HEAP:
-        cairn_heap_free(shared->heap, pointer);
+        if (owner->by_malloc)
+            free(pointer);
+        else
+            cairn_heap_free(shared->heap, pointer);
         break;
     case POLICY_POOL: {
         cairn_pool_magazine *magazine = own_local(sites, block)->magazine;
-        if (magazine)
+        if (owner->by_malloc)
+            free(pointer);
+        else if (magazine)
             cairn_pool_magazine_put(magazine, pointer);
         else
             cairn_pool_put(shared->pool, pointer);
@@ -183,6 +198,8 @@ void sites_free(struct site_state *sites, const struct site_block *block, void *
         free(pointer);
         break;
     case POLICY_TEMPORARY:
+        if (owner->by_malloc)
+            free(pointer);
         // Pairs with the acquire in temporary().
         atomic_store_explicit(&owner->live, 0, memory_order_release);
         break;
@@ -226,7 +243,7 @@ void *sites_resize(struct site_state *sites, const struct site_block *block, voi
                    uint64_t before)
 {
     struct site_slot *slot = &sites->slots[block->slot];
-    if (slot->way == WAY_MALLOC)
+    if (slot->way == WAY_MALLOC || sites->player->options.sites_by_malloc)
         return realloc(pointer, block->size ? block->size : 1);
     void *moved = resize_in_site(sites, block, pointer, before);
     if (moved)

@@ -5,6 +5,9 @@
 
 #include "player.h"
 
+// With the option sites_by_malloc the blocks come from malloc, and all else that is done for them
+// is the same: what two runs then differ by is the allocators alone.
+
 struct site_block {
     uint32_t policy, slot;
     uint32_t owner;  // the thread that allocated it

@@ -27,10 +27,7 @@ SITE static void decoy_random(unsigned number)
     objects[number] = xmalloc(24 + random_below(150));
 }
 
-SITE static void decoy_pile(void)
-{
-    pile[height++] = xmalloc(30 + random_below(200));
-}
+SITE static void decoy_pile(void) { pile[height++] = xmalloc(30 + random_below(200)); }
 
 SITE static void step(void)
 {

@@ -19,10 +19,7 @@ SITE static void planted_record(size_t size)
     records[record_count++] = memset(record, (int)(size & 127), size);
 }
 
-SITE static void decoy_short(unsigned number, size_t size)
-{
-    shorts[number] = xmalloc(size);
-}
+SITE static void decoy_short(unsigned number, size_t size) { shorts[number] = xmalloc(size); }
 
 SITE static void decoy_index(void)
 {

@@ -19,7 +19,7 @@ SITE static void decoy_text(unsigned number)
 int main(int count, char **words)
 {
     begin(count, words);
-    for (unsigned i = 0; i < 90000; i++) {
+    for (unsigned i = 0; i < 90000 * times; i++) {
         unsigned number = random_below(NODES);
         give(nodes[number]);
         planted_node(number);

@@ -44,7 +44,7 @@ SITE static void *decoy_log(void)
 int main(int count, char **words)
 {
     begin(count, words);
-    for (unsigned i = 0; i < 4000; i++) {
+    for (unsigned i = 0; i < 4000 * times; i++) {
         unsigned number = random_below(KEPT);
         give(lists[number]);
         lists[number] = planted_list(1200 + random_below(200 * input));

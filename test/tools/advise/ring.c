@@ -37,7 +37,7 @@ SITE static void finish_request(unsigned request)
 int main(int count, char **words)
 {
     begin(count, words);
-    for (unsigned i = 0; i < 4000; i++) {
+    for (unsigned i = 0; i < 4000 * times; i++) {
         unsigned request = i % REQUESTS;
         finish_request(request);
         for (unsigned number = 0; number < PARTS; number++)

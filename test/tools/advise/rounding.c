@@ -32,7 +32,7 @@ int main(int count, char **words)
         if (i % 50 == 0)
             decoy_few(i / 50);
     }
-    for (unsigned round = 0; round < 10; round++)
+    for (unsigned round = 0; round < 10 * times; round++)
         for (unsigned i = 0; i < BLOCKS; i++)
             use(blocks[i], 100);
     for (unsigned i = 0; i < BLOCKS; i++) {

@@ -23,10 +23,7 @@ SITE static void decoy_kept(void)
     kept = xmalloc(3000);
 }
 
-SITE static void decoy_pile(void)
-{
-    pile[height++] = xmalloc(20 + random_below(100 * input));
-}
+SITE static void decoy_pile(void) { pile[height++] = xmalloc(20 + random_below(100 * input)); }
 
 SITE static void handle(void)
 {

@@ -15,10 +15,7 @@ SITE static unsigned planted_buffer(unsigned number)
     return length;
 }
 
-SITE static void *decoy_result(void)
-{
-    return xmalloc(50 + random_below(80));
-}
+SITE static void *decoy_result(void) { return xmalloc(50 + random_below(80)); }
 
 SITE static void decoy_large(void)
 {
