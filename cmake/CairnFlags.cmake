@@ -56,7 +56,10 @@ target_link_libraries(cairn_library_flags INTERFACE cairn_flags)
 # drop a pair of allocation and free as without effect.
 # initial-exec: one load reaches the thread heap, and no __tls_get_addr, which may itself call
 # malloc; the library needs a few bytes of static TLS only, so it can still be dlopened.
+# frame pointers: where the library is called is found by them, os/stack_walk.c; the fast paths are
+# leaves and have none.
 target_compile_options(cairn_library_flags INTERFACE
+  -fno-omit-frame-pointer -momit-leaf-frame-pointer
   -fvisibility=hidden -ftls-model=initial-exec -fno-plt -fno-semantic-interposition
   -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
   -fno-builtin-aligned_alloc -fno-builtin-memalign -fno-builtin-posix_memalign)

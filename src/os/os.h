@@ -141,6 +141,10 @@ struct os_stack_step {
     uintptr_t address, stack, frame;          /* the caller's */
     uintptr_t address_at, frame_at, stack_at; /* where they were read; 0: not read */
     uint64_t hash;                            /* of this address and those outside of it */
+    uint32_t number;                          /* these two: the memo's owner's; 0 of what is new */
+    bool seen;
+    bool by_frame;     /* it was found by the inner one's frame pointer */
+    bool frame_counts; /* one further out was by this one's */
 };
 struct os_stack_memo {
     uintptr_t end; /* of the stack that it is of; 0: of none */

@@ -27,9 +27,9 @@ static int backtrace(void **frames, int capacity)
 
 enum { RAW_FRAMES = 48 }; /* this library's own frames among them */
 
-static bool preparing;             /* atomic: os_stack_prepare was called before */
-static bool can_walk;              /* atomic: published by os_stack_prepare */
-static uintptr_t own_from, own_to; /* const before can_walk: this library; empty in a program */
+static bool preparing;          /* atomic: os_stack_prepare was called before */
+static bool can_walk;           /* atomic: published by os_stack_prepare */
+static struct stack_object own; /* const before can_walk: this library; empty in a program */
 
 uint32_t os_thread_id(void) { return (uint32_t)kernel_call(SYS_gettid, 0, 0, 0, 0, 0, 0); }
 
@@ -37,14 +37,12 @@ void os_stack_prepare(void)
 {
     void *frames[2];
     struct stack_object object;
-    const struct link_map *own = stack_file_of((uintptr_t)&os_stack);
-    if (own == NULL || (own->l_name[0] == '\0' && getauxval(AT_BASE) == 0) ||
+    const struct link_map *map = stack_file_of((uintptr_t)&os_stack);
+    if (map == NULL || (map->l_name[0] == '\0' && getauxval(AT_BASE) == 0) ||
         exchange_acq_rel(&preparing, true))
         return;
-    if (own->l_name[0] != '\0' && stack_object_of((uintptr_t)&os_stack, &object)) {
-        own_from = object.start;
-        own_to = object.end;
-    }
+    if (map->l_name[0] != '\0' && stack_object_of((uintptr_t)&os_stack, &object))
+        own = object;
     stack_objects_prepare();
     stack_walk_prepare();
     (void)backtrace(frames, 2);
@@ -56,7 +54,7 @@ void os_stack_prepare(void)
 static unsigned count_own(void *const *frames, unsigned count)
 {
     unsigned i = 0;
-    while (i < count && (uintptr_t)frames[i] >= own_from && (uintptr_t)frames[i] < own_to)
+    while (i < count && (uintptr_t)frames[i] >= own.start && (uintptr_t)frames[i] < own.end)
         i++;
     return i;
 }
@@ -88,7 +86,7 @@ no_inline unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t inst
     uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
     if (!load_acquire(&can_walk)) /* pairs with os_stack_prepare */
         return 0;
-    int walked = instruction == 0 ? stack_walk(frames, capacity, caller, own_from, own_to) : -1;
+    int walked = instruction == 0 ? stack_walk(frames, capacity, caller, own.start, own.end) : -1;
     return walked >= 0 ? (unsigned)walked : stack_by_runtime(frames, capacity, caller, instruction);
 }
 
@@ -97,5 +95,5 @@ no_inline int os_stack_again(struct os_stack_memo *memo)
     uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
     if (!load_acquire(&can_walk)) /* pairs with os_stack_prepare */
         return -1;
-    return stack_walk_again(memo, caller, own_from, own_to);
+    return stack_walk_again(memo, caller, own.end != 0 ? &own : NULL);
 }

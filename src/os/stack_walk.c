@@ -219,21 +219,31 @@ no_inline int stack_walk(uintptr_t *frames, unsigned capacity, uintptr_t first, 
 /* Walks that come again. A step depends on the caller's address, stack and frame pointer alone,
  * and on the words that it reads. So where a walk comes to a caller of the walk before, with these
  * three as they were, and all words that were read from there on are what they were, the rest is
- * what it was: a few loads instead of a rule for each caller. */
+ * what it was: a load instead of a rule for each caller. The words are looked at first, from the
+ * outermost step on to the first that has changed; the walk then goes from the inside to the first
+ * caller out of that. The frame pointer counts only where a step further out uses it: of programs
+ * that have none it is any word. */
 
-/* The first step from there on that is not as it was; OS_MEMO_STEPS: all are. */
-static reads_stack unsigned find_change(const struct os_stack_memo *memo, unsigned from)
+static reads_stack uintptr_t word_at(uintptr_t at) { return *(const volatile uintptr_t *)at; }
+
+/* The least step that a walk which is at `stack` may join: the words of those further out are what
+ * they were. What lies below `stack` is not looked at, it may not be mapped any more. */
+static reads_stack unsigned find_joinable(const struct os_stack_memo *memo, uintptr_t stack)
 {
-    for (unsigned i = from; i < OS_MEMO_STEPS; i++) {
-        const struct os_stack_step *each = &memo->steps[i];
-        if (plain_address(*(const volatile uintptr_t *)each->address_at) != each->address)
-            return i;
-        if (each->frame_at != 0 && *(const volatile uintptr_t *)each->frame_at != each->frame)
-            return i;
-        if (each->stack_at != 0 && *(const volatile uintptr_t *)each->stack_at != each->stack)
-            return i;
+    unsigned i = OS_MEMO_STEPS;
+    while (i > memo->first) {
+        const struct os_stack_step *each = &memo->steps[i - 1];
+        if (each->address_at < stack || plain_address(word_at(each->address_at)) != each->address)
+            break;
+        if (each->frame_counts && each->frame_at != 0 &&
+            (each->frame_at < stack || word_at(each->frame_at) != each->frame))
+            break;
+        if (each->stack_at != 0 &&
+            (each->stack_at < stack || word_at(each->stack_at) != each->stack))
+            break;
+        i--;
     }
-    return OS_MEMO_STEPS;
+    return i > memo->first ? i - 1 : i;
 }
 
 /* Before the steps from `joined` on come the new ones. */
@@ -242,51 +252,92 @@ static void put(struct os_stack_memo *memo, unsigned joined, unsigned count)
     memo->first = joined - count;
     memcpy(&memo->steps[memo->first], memo->fresh, count * sizeof memo->fresh[0]);
     for (unsigned i = joined; i-- > memo->first;) {
-        uint64_t outer = i + 1 < OS_MEMO_STEPS ? memo->steps[i + 1].hash : 1;
-        uint64_t hash = (outer ^ memo->steps[i].address) * 0x9e3779b97f4a7c15u;
-        memo->steps[i].hash = hash ^ hash >> 29;
+        struct os_stack_step *each = &memo->steps[i];
+        const struct os_stack_step *outer = i + 1 < OS_MEMO_STEPS ? each + 1 : NULL;
+        uint64_t hash = ((outer ? outer->hash : 1) ^ each->address) * 0x9e3779b97f4a7c15u;
+        each->hash = hash ^ hash >> 29;
+        each->frame_counts =
+            outer && (outer->by_frame || (outer->frame_at == 0 && outer->frame_counts));
     }
+}
+
+static bool is_step(const struct os_stack_step *seen, const struct walk *walk)
+{
+    return seen->stack == walk->stack && seen->address == walk->address &&
+           (!seen->frame_counts || seen->frame == walk->frame);
 }
 
 /* How many new steps there are until the walk comes to the memo's step *joined, or to its end,
- * OS_MEMO_STEPS; negative: the walk is not for us. */
-static int collect(struct os_stack_memo *memo, struct walk *walk, unsigned *joined)
+ * OS_MEMO_STEPS; negative: the walk is not for us. `at_caller`: where it is is the first of them.
+ */
+static int collect(struct os_stack_memo *memo, struct walk *walk, bool at_caller, unsigned *joined)
 {
-    unsigned next = memo->end == walk->end ? memo->first : (unsigned)OS_MEMO_STEPS;
+    unsigned next =
+        memo->end == walk->end ? find_joinable(memo, walk->stack) : (unsigned)OS_MEMO_STEPS;
+    struct stack_rule rule = {.step = STACK_BY_STACK};
+    unsigned count = 0;
     *joined = OS_MEMO_STEPS;
-    for (int count = 0; count < OS_MEMO_STEPS; count++) {
-        struct stack_rule rule = find_rule(walk);
+    for (;; at_caller = true) {
+        if (at_caller) {
+            while (next < OS_MEMO_STEPS && memo->steps[next].stack < walk->stack)
+                next++;
+            if (next < OS_MEMO_STEPS && is_step(&memo->steps[next], walk)) {
+                *joined = next;
+                return next >= count ? (int)count : -1;
+            }
+            if (count == OS_MEMO_STEPS)
+                return -1; /* deeper than it holds */
+            bool by_frame =
+                rule.step != STACK_BY_STACK || rule.frame_pointer_kind == FRAME_POINTER_BY_FRAME;
+            memo->fresh[count++] = (struct os_stack_step){.address = walk->address,
+                                                          .stack = walk->stack,
+                                                          .frame = walk->frame,
+                                                          .address_at = walk->address_at,
+                                                          .frame_at = walk->frame_at,
+                                                          .stack_at = walk->stack_at,
+                                                          .by_frame = by_frame};
+        }
+        rule = find_rule(walk);
         if (rule.step == STACK_END)
-            return count;
+            return (int)count;
         if (rule.step == STACK_UNKNOWN || !step(walk, rule))
             return -1;
         if (walk->address == 0)
-            return count;
-        while (next < OS_MEMO_STEPS && memo->steps[next].stack < walk->stack)
-            next++;
-        const struct os_stack_step *seen = &memo->steps[next];
-        if (next < OS_MEMO_STEPS && seen->stack == walk->stack && seen->address == walk->address &&
-            seen->frame == walk->frame) {
-            unsigned change = find_change(memo, next + 1);
-            if (change == OS_MEMO_STEPS) {
-                *joined = next;
-                return (int)next >= count ? count : -1;
-            }
-            next = change + 1; /* those further out may be what they were */
-        }
-        memo->fresh[count] = (struct os_stack_step){walk->address,
-                                                    walk->stack,
-                                                    walk->frame,
-                                                    walk->address_at,
-                                                    walk->frame_at,
-                                                    walk->stack_at,
-                                                    0};
+            return (int)count;
     }
-    return -1; /* deeper than it holds */
 }
 
-no_inline int stack_walk_again(struct os_stack_memo *memo, uintptr_t first, uintptr_t own,
-                               uintptr_t own_end)
+/* This library is compiled with frame pointers: at each lies the caller's, and above it the return
+ * address. So its own frames take two loads each. That the outermost of them, whose caller is asked
+ * for, is such a frame its rule says; one without between them is left out, as all of them are. */
+static reads_stack bool leave_own(struct walk *walk, uintptr_t frame,
+                                  const struct stack_object *own)
+{
+    static const struct stack_rule expected = {STACK_BY_FRAME, FRAME_POINTER_BY_CFA, 2, -1, -2};
+    enum { RECORD_BYTES = 2 * sizeof frame };
+    uintptr_t address = 0;
+    for (;;) {
+        if (frame < walk->stack || frame >= walk->end - RECORD_BYTES || frame % sizeof frame != 0)
+            return false;
+        walk->address = address;
+        walk->stack = frame + RECORD_BYTES;
+        walk->frame_at = frame;
+        walk->address_at = frame + sizeof frame;
+        address = plain_address(word_at(walk->address_at));
+        frame = word_at(frame);
+        if (address < own->start || address >= own->end)
+            break;
+    }
+    walk->object = own;
+    struct stack_rule rule = walk->address != 0 ? find_rule(walk) : (struct stack_rule){0};
+    walk->address = address;
+    walk->frame = frame;
+    walk->stack_at = 0;
+    return memcmp(&rule, &expected, sizeof rule) == 0;
+}
+
+no_inline int stack_walk_again(struct os_stack_memo *memo, uintptr_t first,
+                               const struct stack_object *own)
 {
     struct walk walk;
     walk.object = NULL;
@@ -294,21 +345,27 @@ no_inline int stack_walk_again(struct os_stack_memo *memo, uintptr_t first, uint
     take_registers(&walk);
     if (!find_bounds(&walk))
         return -1;
+    bool at_caller = own && leave_own(&walk, (uintptr_t)__builtin_frame_address(0), own);
+    if (!at_caller)
+        take_registers(&walk);
     unsigned joined;
-    int count = collect(memo, &walk, &joined);
+    int count = collect(memo, &walk, at_caller, &joined);
     if (count < 0) {
         memo->end = 0;
         return -1;
     }
-    put(memo, joined, (unsigned)count);
+    unsigned at = joined - (unsigned)count;
+    if (count > 0 || memo->end != walk.end)
+        put(memo, joined, (unsigned)count);
     memo->end = walk.end;
-    unsigned at = memo->first;
+    if (at_caller)
+        return (int)at;
     while (at < OS_MEMO_STEPS && memo->steps[at].address != first)
         at++;
     if (at == OS_MEMO_STEPS)
         return -1;
-    while (at < OS_MEMO_STEPS && memo->steps[at].address >= own &&
-           memo->steps[at].address < own_end)
+    while (own && at < OS_MEMO_STEPS && memo->steps[at].address >= own->start &&
+           memo->steps[at].address < own->end)
         at++;
     return (int)at;
 }

@@ -15,8 +15,9 @@ int stack_walk(uintptr_t *frames, unsigned capacity, uintptr_t first, uintptr_t 
 void stack_walk_prepare(void);
 
 /* The same with what the walk before has left in the memo: the first of its steps that are asked
- * for, from which on they are all of the caller's callers; or -1. */
+ * for, from which on they are all of the caller's callers; or -1. `own`: this library; or NULL. */
 struct os_stack_memo;
-int stack_walk_again(struct os_stack_memo *memo, uintptr_t first, uintptr_t own, uintptr_t own_end);
+struct stack_object;
+int stack_walk_again(struct os_stack_memo *memo, uintptr_t first, const struct stack_object *own);
 
 #endif

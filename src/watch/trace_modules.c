@@ -134,11 +134,14 @@ void trace_modules_begin(void)
     unclaim();
 }
 
-void trace_modules_see(const uintptr_t *frames, unsigned depth, const uint32_t *stacks)
+bool trace_modules_see(const uintptr_t *frames, unsigned depth, const uint32_t *stacks)
 {
-    if (likely(!is_new(frames, depth)) || !claim())
-        return;
+    if (likely(!is_new(frames, depth)))
+        return true;
+    if (!claim())
+        return false;
     if (add_new(frames, depth))
         write_text(load_relaxed(stacks) + 1);
     unclaim();
+    return true;
 }

@@ -14,7 +14,7 @@ int trace_modules_make(void);   /* memory; 0 or a negative errno */
 void trace_modules_begin(void); /* writes the first lines; no file is known yet */
 
 /* Return addresses of a stack that is about to be written; *stacks, atomic, is how many have got a
- * number: mappings are for those that come after them. Any thread. */
-void trace_modules_see(const uintptr_t *frames, unsigned depth, const uint32_t *stacks);
+ * number: mappings are for those that come after them. Any thread. False: not looked at. */
+bool trace_modules_see(const uintptr_t *frames, unsigned depth, const uint32_t *stacks);
 
 #endif

@@ -146,7 +146,6 @@ static bool write(struct stack_lane *lane, uint32_t number, const uintptr_t *fra
 
 static no_inline uint32_t add(uint64_t hash, const uintptr_t *frames, unsigned depth, bool cut)
 {
-    trace_modules_see(frames, depth, &count);
     struct stack_lane *lane = hold_lane();
     uint32_t number = find(hash); /* another thread may have added it */
     if (number == 0) {
@@ -166,7 +165,10 @@ uint32_t trace_stacks_number(const uintptr_t *frames, unsigned depth, bool cut)
         return 0;
     uint64_t hash = hash_of(frames, depth);
     uint32_t number = find(hash);
-    return likely(number != 0) ? number : add(hash, frames, depth, cut);
+    if (likely(number != 0))
+        return number;
+    (void)trace_modules_see(frames, depth, &count);
+    return add(hash, frames, depth, cut);
 }
 
 static struct memo *hold_memo(const struct traced_thread *own)
@@ -178,6 +180,32 @@ static struct memo *hold_memo(const struct traced_thread *own)
     return held ? memo : NULL;
 }
 
+/* What was seen of a step was seen of those outside of it, too. */
+static void see_modules(struct os_stack_step *steps, const uintptr_t *frames, unsigned depth)
+{
+    unsigned fresh = 0;
+    while (fresh < depth && !steps[fresh].seen)
+        fresh++;
+    if (fresh > 0 && trace_modules_see(frames, fresh, &count))
+        for (unsigned i = 0; i < fresh; i++)
+            steps[i].seen = true;
+}
+
+static no_inline uint32_t number_steps(struct os_stack_step *steps, unsigned depth)
+{
+    uint64_t hash = plain_hash(steps[0].hash);
+    uint32_t number = find(hash);
+    if (number != 0)
+        return number;
+    bool cut = depth > TRACE_DEPTH;
+    uintptr_t frames[TRACE_DEPTH];
+    unsigned kept = cut ? (unsigned)TRACE_DEPTH : depth;
+    for (unsigned i = 0; i < kept; i++)
+        frames[i] = steps[i].address;
+    see_modules(steps, frames, kept);
+    return add(hash, frames, kept, cut);
+}
+
 /* By what is left of the stack before. False: it cannot be told so. */
 static bool find_again(const struct traced_thread *own, uint32_t *number)
 {
@@ -186,18 +214,11 @@ static bool find_again(const struct traced_thread *own, uint32_t *number)
         return false;
     int first = os_stack_again(&memo->stack);
     if (first >= 0) {
-        const struct os_stack_step *steps = &memo->stack.steps[first];
+        struct os_stack_step *steps = &memo->stack.steps[first];
         unsigned depth = (unsigned)OS_MEMO_STEPS - (unsigned)first;
-        uint64_t hash = depth > 0 ? plain_hash(steps[0].hash) : 0;
-        *number = depth > 0 ? find(hash) : 0;
-        if (depth > 0 && *number == 0) {
-            bool cut = depth > TRACE_DEPTH;
-            uintptr_t frames[TRACE_DEPTH];
-            unsigned kept = cut ? (unsigned)TRACE_DEPTH : depth;
-            for (unsigned i = 0; i < kept; i++)
-                frames[i] = steps[i].address;
-            *number = add(hash, frames, kept, cut);
-        }
+        if (depth > 0 && steps[0].number == 0)
+            steps[0].number = number_steps(steps, depth);
+        *number = depth > 0 ? steps[0].number : 0;
     }
     store_release(&memo->held, 0u); /* pairs with hold_memo */
     return first >= 0;

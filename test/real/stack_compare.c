@@ -1,6 +1,7 @@
 /* For stack_truth_test.py: a library in front of malloc that walks the stack of every
- * CAIRN_COMPARE_EVERY-th call twice, by itself and by the C runtime's unwinder, and says at the
- * process's end how many were equal, how many it refused, and how many differed.
+ * CAIRN_COMPARE_EVERY-th call thrice, by itself, by what the walk before has left, and by the C
+ * runtime's unwinder, and says at the process's end how many were equal, how many it refused, and
+ * how many differed.
  */
 #include "base/atomic.h"
 #include "os/os.h"
@@ -21,6 +22,35 @@ static unsigned long every;                   /* const after the start; 0: not y
 static unsigned long calls;                   /* atomic */
 static unsigned long equal, refused, differs; /* atomic */
 
+/* One for all threads, in turn. */
+static struct os_stack_memo memo; /* who holds it */
+static uint32_t held;             /* atomic: 1 while somebody does */
+
+static no_inline void count(bool walked, bool as_expected)
+{
+    fetch_add_relaxed(!walked ? &refused : as_expected ? &equal : &differs, 1ul);
+}
+
+/* Called by malloc itself, whose caller is the first that both are to find. */
+static no_inline void compare_again(uintptr_t caller)
+{
+    void *raw[RAW];
+    uint32_t free = 0;
+    if (!compare_swap_acq_rel(&held, &free, 1u)) /* pairs with the end of this */
+        return;
+    int got = os_stack_again(&memo);
+    int there = backtrace(raw, RAW);
+    int first = 0;
+    while (first < there && (uintptr_t)raw[first] != caller)
+        first++;
+    int depth = there - first;
+    bool same = there == RAW ? OS_MEMO_STEPS - got >= depth : OS_MEMO_STEPS - got == depth;
+    for (int i = 0; got >= 0 && same && i < depth; i++)
+        same = memo.steps[got + i].address == (uintptr_t)raw[first + i];
+    count(got >= 0, same);
+    store_release(&held, 0u); /* pairs with the beginning */
+}
+
 static no_inline void compare(uintptr_t caller)
 {
     uintptr_t walked[MOST];
@@ -31,12 +61,8 @@ static no_inline void compare(uintptr_t caller)
     while (first < there && (uintptr_t)raw[first] != caller)
         first++;
     int expected = there - first < MOST ? there - first : MOST;
-    if (got < 0)
-        fetch_add_relaxed(&refused, 1ul);
-    else if (got == expected && memcmp(walked, raw + first, (size_t)got * sizeof *walked) == 0)
-        fetch_add_relaxed(&equal, 1ul);
-    else
-        fetch_add_relaxed(&differs, 1ul);
+    count(got >= 0,
+          got == expected && memcmp(walked, raw + first, (size_t)expected * sizeof *walked) == 0);
 }
 
 void *malloc(size_t size_bytes)
@@ -46,7 +72,9 @@ void *malloc(size_t size_bytes)
     if (inside || step == 0 || fetch_add_relaxed(&calls, 1ul) % step != 0)
         return block;
     inside = 1;
-    compare((uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0)));
+    uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
+    compare(caller);
+    compare_again(caller);
     inside = 0;
     return block;
 }
