@@ -302,14 +302,16 @@ void heap_attend(struct heap *heap, struct span *slab)
             heap_went_on(heap, class);
         settle(heap, class);
     } else {
-        uint32_t counted = spare_count(slab);
-        count_spare(heap, class, counted);
+        uint32_t counts = spare_count(slab);
         if (++heap->turns % TICK_TURNS == 0)
             tick(heap);
+        else if (likely(heap->spares[class - SMALL_CLASSES] == counts))
+            return; /* a cycle: all that is spare was looked at when it came to this */
+        count_spare(heap, class, counts);
         if (heap->spare_bytes > SPARE_MAX_BYTES)
             retire_spares(heap, class);
         if (heap->spare_bytes > SETTLE_BYTES)
-            settle(heap, counted > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
+            settle(heap, counts > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
     }
 }
 

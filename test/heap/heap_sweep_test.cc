@@ -240,6 +240,30 @@ TEST(SweepTime, AThreadThatOnlyFreesOthersBlocksAsksWhatIsDue)
     EXPECT_NE(load_relaxed(&pages_state.interval_start_ms), 0u);
 }
 
+// A cycle of medium blocks asks now and then, not at each free, whether all other classes came to
+// their end.
+TEST(SweepTime, ACycleGivesBackWhatOtherClassesKeepSpare)
+{
+    if (config_quarantine)
+        GTEST_SKIP() << "blocks wait before their slab is empty";
+    struct heap *heap = heap_layer::own_heap();
+    heap_trim(heap);
+    for (size_t size = 2 * kKiB; size <= 16 * kKiB; size += 2 * kKiB)
+        free_fast(allocate(size));
+    const auto cycle = [] {
+        for (int i = 0; i < 64; i++)
+            free_fast(allocate(3 * kKiB));
+    };
+    cycle();
+    const size_t spare = heap->spare_bytes;
+    EXPECT_GT(spare, 64 * kKiB);
+    heap->settled_ms = 0; // another interval has begun
+    cycle();
+    EXPECT_LE(heap->spare_bytes, spare / 4);
+    heap_layer::verify();
+    heap_trim(heap);
+}
+
 // The owner frees the last block of a slab while another thread purges it: the slab must not be
 // forgotten.
 TEST(SweepSlab, OneThatRanEmptyMeanwhileIsPostedToItsOwner)
