@@ -25,7 +25,8 @@ COMMAND = TOOLS / "bin" / "cairn"
 PROGRAMS = pathlib.Path(os.environ["CAIRN_TEST_PLANTED"])
 BUILDS = ("O0", "O2", "no_frames")
 PLANTED = {"scope": "scope", "fifo": "FIFO", "ring": "ring frame", "pool": "pool",
-           "reserve": "reserve", "temporary": "temporary", "pins": "pins pages", "leak": "leak",
+           "reserve": "reserve", "temporary": "temporary",
+           "one": "one at a time", "pins": "pins pages", "leak": "leak",
            "rounding": "rounding", "handover": "hand-over", "nothing": None}
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 # Run in the page: what a reader does with mouse and keys, and what the page shows then.
@@ -125,7 +126,8 @@ class AdviseTest(unittest.TestCase):
         self.assertLess(abs(advice["receipt"]["peak_bytes"] - saved), 0.25 * saved)
 
     def test_the_changed_programs_end_well(self):
-        for name in ("scope", "fifo", "ring", "pool", "reserve", "temporary", "pins", "rounding"):
+        for name in ("scope", "fifo", "ring", "pool", "reserve", "temporary", "one", "pins",
+                     "rounding"):
             run = measure([planted(name, "by_hand"), "2"], LIBRARY)
             self.assertEqual((run.status, run.stderr_tail), (0, ""))
 

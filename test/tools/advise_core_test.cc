@@ -162,9 +162,30 @@ TEST_F(AdviseCore, GrowthMovesAndThreads)
     EXPECT_EQ(of(list).grown_steps, 5U);
     EXPECT_EQ(of(list).grown_final_bytes, 400U);
     EXPECT_EQ(of(list).copied_bytes, 64U * (1 + 2 + 3 + 4));
+    EXPECT_EQ(grown_size(&of(list), 9), 400U);
     EXPECT_EQ(of(list).other_thread, 1U);
     EXPECT_EQ(advice.live_bytes, 0U);
     EXPECT_EQ(advice.peak_bytes, 400U);
+}
+
+// A list that one in ten outgrows by far, and one that hardly grows.
+TEST_F(AdviseCore, SizesThatMostReach)
+{
+    uint32_t list = stack({1, 10}), large = stack({1, 20}), frees = stack({1, 30});
+    for (uint64_t i = 0; i < 100; i++) {
+        make(list, 1000, 16);
+        for (uint64_t size : {32U, 64U, i < 60 ? 900U : i < 90 ? 1100U : 100000U})
+            happens(ADVISE_RESIZE, list, 1000, size);
+        end(frees, 1000);
+    }
+    make(large, 2000, 1);
+    for (uint64_t size = 1; size < uint64_t{1} << 40; size *= 2)
+        happens(ADVISE_RESIZE, large, 2000, size);
+    advice_finish(&advice);
+    EXPECT_EQ(grown_size(&of(list), 5), 1024U);
+    EXPECT_EQ(grown_size(&of(list), 9), 1280U);
+    EXPECT_EQ(grown_size(&of(list), 10), 100000U);
+    EXPECT_EQ(grown_size(&of(large), 5), uint64_t{1} << 39);
 }
 
 TEST_F(AdviseCore, WhatLivesAtThePeak)

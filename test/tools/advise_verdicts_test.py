@@ -33,9 +33,11 @@ SCOPE = {"in_ancestor": 20000, "ancestor_depth": 20000, "drains": 2000, "runs": 
          "live_most": 10, "live_bytes_most": 1000, "ascending": 2000, "last_in": 20000}
 FIFO = {"ascending": 20000, "live_most": 500, "grouped": 5000, "groups": 2500}
 RING = {"grouped": 20000, "groups": 1000, "runs": 1000, "live_most": 200}
+ONE = {"live_most": 1, "drains": 20000, "last_in": 20000, "ascending": 20000}
 HAND_OVER = {"other_thread": 20000}
 RESERVE = {"grown_blocks": 20000, "grown_steps": 160000, "resizes": 160000,
-           "grown_final_bytes": 20000 * 1000, "grown_final_most": 1500}
+           "grown_final_bytes": 20000 * 1000, "grown_final_most": 1500, "grown_half": 1024,
+           "grown_most": 1500}
 PINS = {"pinned_bytes": 100000, "allocated_bytes": 2000, "frees": 0}
 LEAK = {"live": 20000, "frees": 0, "live_bytes": 200000}
 ROUNDING = {"peak_lost": 60000, "sizes": [[257, 20000]]}
@@ -51,25 +53,32 @@ def kinds(whole=None, **changes):
 class VerdictsTest(unittest.TestCase):
     def test_each_verdict(self):
         for expected, policy, sums in (
-                ("temporary", "temporary", TEMPORARY), ("scope", "scope", SCOPE),
+                ("temporary", "temporary", TEMPORARY), ("one at a time", "temporary", ONE),
+                ("scope", "scope", SCOPE),
                 ("FIFO", "fifo", FIFO), ("ring frame", "ring:20", RING),
                 ("hand-over", "ring:64", HAND_OVER), ("reserve", "reserve:1536", RESERVE),
                 ("pins pages", "heap", PINS), ("leak", None, LEAK),
                 ("rounding", "pool:264", ROUNDING), ("pool", "pool:48", POOL)):
             self.assertEqual(kinds(**sums), [(expected, policy)])
-        self.assertEqual(len(RULES), 10)
+        self.assertEqual(len(RULES), 11)
 
     def test_nothing(self):
         self.assertEqual(kinds(), [])
         self.assertEqual(kinds(site=0, **TEMPORARY), [], "no stack is no place")
 
     def test_what_looks_like_a_temporary(self):
-        self.assertEqual(kinds(**{**TEMPORARY, "at_once": 15000, "in_ancestor": 0}), [])
-        self.assertEqual(kinds(**{**TEMPORARY, "same_function": 0, "in_ancestor": 0}), [])
+        two = {**TEMPORARY, "live_most": 2, "in_ancestor": 0}
+        self.assertEqual(kinds(**{**two, "at_once": 15000}), [])
+        self.assertEqual(kinds(**{**two, "same_function": 0}), [])
         self.assertEqual(kinds(**{**TEMPORARY, "allocations": 500, "frees": 500}), [])
         # Without stacks of frees the function is not known.
         self.assertEqual(kinds({"has_free_stacks": False}, **{**TEMPORARY, "same_function": 0}),
                          [("temporary", "temporary")])
+
+    def test_what_looks_like_one_at_a_time(self):
+        for change in ({"live_most": 2}, {"other_thread": 1}, {"frees": 15000},
+                       {"size_most": 200000}, {"allocations": 500, "frees": 500}):
+            self.assertEqual(kinds(**{**ONE, **change}), [], change)
 
     def test_what_looks_like_a_scope(self):
         for change in ({"in_ancestor": 15000}, {"drains": 3}, {"other_thread": 1},
@@ -93,8 +102,7 @@ class VerdictsTest(unittest.TestCase):
     def test_what_looks_like_growth(self):
         self.assertEqual(kinds(**{**RESERVE, "grown_blocks": 2000}), [])
         # Lengths that differ much: not the longest one for all.
-        self.assertEqual(kinds(**{**RESERVE, "grown_final_most": 100000}),
-                         [("reserve", "reserve:1280")])
+        self.assertEqual(kinds(**{**RESERVE, "grown_most": 100000}), [("reserve", "reserve:1024")])
 
     def test_what_looks_like_rounding_or_a_pool(self):
         self.assertEqual(kinds(**{**ROUNDING, "sizes": [[257, 2000], [300, 2000]]}), [])
@@ -134,7 +142,8 @@ class SnippetsTest(unittest.TestCase):
 
     def test_numbers_are_filled_in(self):
         self.assertIn("char small[163];", snippet("temporary", {"most_bytes": 163})[0])
-        self.assertIn("values.reserve(5632)", snippet("reserve", {"room_bytes": 5632})[1])
+        self.assertIn("values.reserve(5632 / sizeof", snippet("reserve", {"room_bytes": 5632})[1])
+        self.assertIn("char small[4096];", snippet("temporary", {"most_bytes": 70000})[0])
 
     def compile(self, text, end, *words):
         with tempfile.TemporaryDirectory() as folder:

@@ -16,8 +16,10 @@ enum {
     SITES_MOST = 1 << 16,  // the last one stands for all that are more
     THREADS_MOST = 1 << 12,
     STACK_DEPTH = 64,
-    POINTS = 128,    // of the time line; the step between them doubles when they are full
-    LIFE_STEPS = 40, // powers of two
+    POINTS = 128,     // of the time line; the step between them doubles when they are full
+    LIFE_STEPS = 40,  // powers of two
+    GROWN_STEPS = 80, // four to each power of two, from GROWN_FIRST on
+    GROWN_FIRST = 64,
     SIZES_KEPT = 6,
     NO_BLOCK = 0,
     PAGE_BYTES = 4096,
@@ -63,7 +65,7 @@ struct size_count {
 struct site {
     uint64_t allocations, frees, allocated_bytes, freed_bytes;
     uint64_t live, live_bytes, live_most, live_bytes_most;
-    uint64_t lost_bytes;                             // of live blocks, to rounding
+    uint64_t lost_bytes;                                    // of live blocks, to rounding
     uint64_t peak_number, peak_bytes, peak_lost, peak_live; // at the program's peak
     uint64_t size_least, size_most;
     struct size_count sizes[SIZES_KEPT];
@@ -80,24 +82,25 @@ struct site {
     bool run_is_last_in;
 
     // Who frees.
-    uint64_t other_thread; // another one than allocated
-    uint64_t at_once;      // before the thread's next event but three
-    uint64_t same_function; // the function that allocated
-    uint64_t in_ancestor;  // while a function was active that was so at the allocation
+    uint64_t other_thread;   // another one than allocated
+    uint64_t at_once;        // before the thread's next event but three
+    uint64_t same_function;  // the function that allocated
+    uint64_t in_ancestor;    // while a function was active that was so at the allocation
     uint64_t ancestor_depth; // sum, of frames between that and the allocation
-    uint64_t left;         // after every such function, as far as known, had returned
-    uint64_t before;       // by a call above that of the allocation: of the round before
+    uint64_t left;           // after every such function, as far as known, had returned
+    uint64_t before;         // by a call above that of the allocation: of the round before
     uint32_t thread_first;
     bool is_of_threads; // of more than one
 
     // Growth, of blocks at their end.
     uint64_t resizes, moved_bytes; // by all realloc
     uint64_t grown_blocks, grown_steps, grown_final_bytes, grown_final_most, copied_bytes;
+    uint32_t grown_finals[GROWN_STEPS]; // blocks by their size at their end
 
     uint64_t pinned_bytes; // most that its blocks alone held of their pages, see advise_pages.c
     uint64_t pinned_now;
     uint64_t points_live[POINTS], points_allocated[POINTS];
-    uint32_t stack; // one of its stacks
+    uint32_t stack;          // one of its stacks
     uint32_t ancestor_stack; // of a free in an ancestor
 };
 
@@ -134,10 +137,10 @@ uint64_t blocks_live(void);
 
 // advise_paths.c: stacks, and which functions a thread is in.
 struct shared_frame {
-    uint64_t since;  // event at which the thread was seen to be in it first
-    unsigned depth;  // frames above it are shared, too; 0: none is
+    uint64_t since;   // event at which the thread was seen to be in it first
+    unsigned depth;   // frames above it are shared, too; 0: none is
     unsigned between; // it and the allocating function; 0: they are the same
-    bool backward;   // it frees by a call that lies above that which allocates
+    bool backward;    // it frees by a call that lies above that which allocates
 };
 bool paths_add(uint32_t stack, const uint64_t *frames_outer_first, unsigned count);
 void path_moves(uint32_t thread, uint32_t stack, uint64_t event);
@@ -153,6 +156,10 @@ bool advice_start(struct advice *advice, bool has_free_stacks);
 void advice_event(struct advice *advice, const struct advise_event *event);
 void advice_finish(struct advice *advice);
 uint64_t class_bytes(uint64_t size_bytes);
+
+// The size that so many in ten of the site's grown blocks do not exceed, rounded up by at most a
+// quarter; 0 where none grew.
+uint64_t grown_size(const struct site *site, unsigned tenths);
 
 // advise_pages.c
 void pages_look(struct advice *advice);

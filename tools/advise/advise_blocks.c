@@ -96,7 +96,4 @@ void blocks_visit(block_visitor *visit, void *context)
             visit(&blocks[number], context);
 }
 
-uint64_t blocks_live(void)
-{
-    return live_count;
-}
+uint64_t blocks_live(void) { return live_count; }

@@ -60,6 +60,8 @@ static void write_site(const struct advice *advice, uint32_t number, FILE *file)
     FIELD(ancestor_depth), FIELD(left), FIELD(before), FIELD(is_of_threads);
     FIELD(resizes), FIELD(moved_bytes), FIELD(grown_blocks), FIELD(grown_steps);
     FIELD(grown_final_bytes), FIELD(grown_final_most), FIELD(copied_bytes), FIELD(pinned_bytes);
+    fprintf(file, ", \"grown_half\": %" PRIu64 ", \"grown_most\": %" PRIu64, grown_size(site, 5),
+            grown_size(site, 9));
     write_sizes(site, file);
     write_row(file, "life_bytes", site->life_bytes, LIFE_STEPS);
     write_row(file, "life_ns", site->life_ns, LIFE_STEPS);

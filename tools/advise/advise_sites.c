@@ -25,8 +25,8 @@ static void *zeroed(size_t bytes)
 
 bool advice_start(struct advice *advice, bool has_free_stacks)
 {
-    *advice = (struct advice){.has_free_stacks = has_free_stacks, .point_step = 64,
-                              .point_next = 64};
+    *advice =
+        (struct advice){.has_free_stacks = has_free_stacks, .point_step = 64, .point_next = 64};
     advice->sites = zeroed(SITES_MOST * sizeof *advice->sites);
     return advice->sites != NULL && blocks_start();
 }
@@ -163,6 +163,35 @@ static void count_releaser(struct site *site, const struct block *block,
     }
 }
 
+// The step of a size; its sizes are below bound_of(step).
+static unsigned grown_step_of(uint64_t size_bytes)
+{
+    if (size_bytes < GROWN_FIRST)
+        return 0;
+    unsigned power = 63 - (unsigned)__builtin_clzll(size_bytes);
+    unsigned step = (power - (unsigned)__builtin_ctz(GROWN_FIRST)) * 4 +
+                    (unsigned)(size_bytes >> (power - 2) & 3);
+    return step < GROWN_STEPS ? step : GROWN_STEPS - 1;
+}
+
+static uint64_t bound_of(unsigned step)
+{
+    return ((uint64_t)GROWN_FIRST << step / 4) / 4 * (5 + step % 4);
+}
+
+uint64_t grown_size(const struct site *site, unsigned tenths)
+{
+    uint64_t sum = 0;
+    for (unsigned step = 0; step < GROWN_STEPS - 1; step++) {
+        sum += site->grown_finals[step];
+        if (sum != 0 && sum * 10 >= site->grown_blocks * tenths) {
+            uint64_t bound = bound_of(step);
+            return bound < site->grown_final_most ? bound : site->grown_final_most;
+        }
+    }
+    return site->grown_final_most;
+}
+
 static void count_growth(struct site *site, const struct block *block)
 {
     if (block->growth < 3)
@@ -170,6 +199,7 @@ static void count_growth(struct site *site, const struct block *block)
     site->grown_blocks++;
     site->grown_steps += block->growth;
     site->grown_final_bytes += block->size_bytes;
+    site->grown_finals[grown_step_of(block->size_bytes)]++;
     if (block->size_bytes > site->grown_final_most)
         site->grown_final_most = block->size_bytes;
 }
@@ -301,8 +331,8 @@ static void add_point(struct advice *advice)
         advice->point_step *= 2;
     }
     unsigned point = advice->point_count++;
-    advice->points[point] = (struct point){advice->last_ns, advice->live_bytes,
-                                           advice->allocated_bytes};
+    advice->points[point] =
+        (struct point){advice->last_ns, advice->live_bytes, advice->allocated_bytes};
     for (uint32_t i = 0; i < advice->site_count; i++) {
         struct site *site = &advice->sites[i];
         site->points_live[point] = site->live_bytes;
@@ -340,16 +370,26 @@ void advice_event(struct advice *advice, const struct advise_event *given)
     path_moves(event.thread, event.stack, ++thread_events[event.thread]);
     struct block *block;
     switch (event.kind) {
-    case ADVISE_ALLOCATE: allocate(advice, &event); break;
-    case ADVISE_FREE: release(advice, &event); break;
+    case ADVISE_ALLOCATE:
+        allocate(advice, &event);
+        break;
+    case ADVISE_FREE:
+        release(advice, &event);
+        break;
     case ADVISE_RESIZE:
         block = block_find(event.address);
         if (block != NULL)
             resized(advice, block, event.size_bytes, false);
         break;
-    case ADVISE_RESIZE_FROM: resize_from(&event); break;
-    case ADVISE_RESIZE_TO: resize_to(advice, &event, false); break;
-    case ADVISE_RESIZE_FAILED: resize_to(advice, &event, true); break;
+    case ADVISE_RESIZE_FROM:
+        resize_from(&event);
+        break;
+    case ADVISE_RESIZE_TO:
+        resize_to(advice, &event, false);
+        break;
+    case ADVISE_RESIZE_FAILED:
+        resize_to(advice, &event, true);
+        break;
     }
     look_at_low(advice);
     if (advice->events >= advice->point_next)

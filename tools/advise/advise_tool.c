@@ -7,9 +7,9 @@
 #include "advise.h"
 
 static const enum advise_kind kinds[] = {
-    [TRACE_ALLOCATE] = ADVISE_ALLOCATE,       [TRACE_FREE] = ADVISE_FREE,
-    [TRACE_RESIZE] = ADVISE_RESIZE,           [TRACE_RESIZE_FROM] = ADVISE_RESIZE_FROM,
-    [TRACE_RESIZE_TO] = ADVISE_RESIZE_TO,     [TRACE_RESIZE_FAILED] = ADVISE_RESIZE_FAILED,
+    [TRACE_ALLOCATE] = ADVISE_ALLOCATE,   [TRACE_FREE] = ADVISE_FREE,
+    [TRACE_RESIZE] = ADVISE_RESIZE,       [TRACE_RESIZE_FROM] = ADVISE_RESIZE_FROM,
+    [TRACE_RESIZE_TO] = ADVISE_RESIZE_TO, [TRACE_RESIZE_FAILED] = ADVISE_RESIZE_FAILED,
 };
 
 // The stacks that were read since the last event.
@@ -40,7 +40,7 @@ static bool read_events(struct advice *advice, struct trace *trace)
             if (event->operation >= sizeof kinds / sizeof *kinds)
                 continue;
             struct advise_event own = {kinds[event->operation], event->thread, event->stack,
-                                       event->address, event->size, event->time_ns};
+                                       event->address,          event->size,   event->time_ns};
             advice_event(advice, &own);
         }
     }
@@ -73,8 +73,9 @@ static void write_frames(const struct trace *trace, uint32_t stack, FILE *file)
 static void write_all(const struct advice *advice, const struct trace *trace)
 {
     const struct trace_header *head = trace_head(trace);
-    printf("{\"version\": 1, \"state\": %" PRIu32 ", \"reason\": %" PRIu32
-           ", \"process\": %" PRIu32 ",\n", head->state, head->reason, head->process);
+    printf("{\"version\": 1, \"state\": %" PRIu32 ", \"reason\": %" PRIu32 ", \"process\": %" PRIu32
+           ",\n",
+           head->state, head->reason, head->process);
     advice_write(advice, stdout);
     fputs(",\n\"frames\": {", stdout);
     const char *comma = "";

@@ -19,6 +19,7 @@ TITLES = {
     "pool": "a pool: many of one size",
     "reserve": "reserve what is known to come: they grow step by step",
     "temporary": "a buffer of the function: they end at once",
+    "one at a time": "a buffer that is kept for the next time: there are never two",
     "pins pages": "a heap of their own: few of them hold many pages",
     "leak": "a leak, or kept to the end: they come all the time, and nobody frees them",
     "rounding": "another size: much of each is lost to its size class",

@@ -1,5 +1,6 @@
 """A change in C and in C++ for each verdict; a test compiles them all."""
 
+BUFFER_MOST = 4096  # on a program's stack
 SNIPPETS = {
     "scope": ("""#include <cairn/scope.h>
 
@@ -39,6 +40,33 @@ void handle(const char *name)
     char small[LARGEST];            // on the program's own stack: new is only called beyond it
     std::pmr::monotonic_buffer_resource memory(small, sizeof small);
     std::pmr::string buffer(name, &memory);
+    work_on(buffer.data());
+}
+"""),
+    "one at a time": ("""static char *buffer;        // kept; each thread that comes here needs its own
+static size_t buffer_room;
+
+bool handle(const char *name)
+{
+    size_t size = strlen(name) + 1;
+    if (size > buffer_room) {       // seldom: the first ones, and one larger than all before
+        char *larger = realloc(buffer, size);
+        if (larger == NULL)
+            return false;
+        buffer = larger;
+        buffer_room = size;
+    }
+    memcpy(buffer, name, size);
+    work_on(buffer);                // no free: the next call uses it again
+    return true;
+}
+""", """#include <vector>
+
+static std::vector<char> buffer;    // kept; each thread that comes here needs its own
+
+void handle(const char *name)
+{
+    buffer.assign(name, name + std::strlen(name) + 1);  // no new while it has room
     work_on(buffer.data());
 }
 """),
@@ -105,7 +133,8 @@ void handle()
 {
     if (wanted <= list->room)
         return list;
-    size_t room = list->room ? 2 * list->room : ROOM;   // at once what most of them reach
+    // At once what most of them reach.
+    size_t room = list->room ? 2 * list->room : ROOM / sizeof *list->values;
     if (room < wanted)
         room = wanted;
     int *values = realloc(list->values, room * sizeof *values);
@@ -120,7 +149,7 @@ void handle()
 std::vector<int> read_all()
 {
     std::vector<int> values;
-    values.reserve(ROOM);           // at once what most of them reach
+    values.reserve(ROOM / sizeof values[0]);    // at once what most of them reach
     return values;
 }
 """),
@@ -233,7 +262,8 @@ SNIPPETS["pool"] = SNIPPETS["rounding"]
 
 def snippet(kind, numbers):
     """(C, C++) for a verdict, with its numbers."""
-    words = {"LARGEST": numbers.get("most_bytes", 256), "ROOM": numbers.get("room_bytes", 64)}
+    words = {"LARGEST": min(numbers.get("most_bytes", 256), BUFFER_MOST),
+             "ROOM": numbers.get("room_bytes", 64)}
     texts = []
     for text in SNIPPETS[kind]:
         for word, value in words.items():

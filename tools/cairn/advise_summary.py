@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import subprocess
 from typing import List
 
@@ -17,8 +18,8 @@ ADVISE_VERSION = 1
 HELPERS = ("operator new", "std::", "__gnu_cxx::", "void* std::", "cairn::")
 HELPER_CALLERS = 5  # a frame that so many call allocates for others, whatever its name
 HELPER_DEPTH = 6
-HELPER_NAMES = {"malloc", "calloc", "realloc", "reallocarray", "strdup", "strndup", "xmalloc",
-                "xcalloc", "xrealloc", "xstrdup"}
+HELPER_NAME = re.compile(r"alloc|strn?dup|memdup", re.IGNORECASE)  # xmalloc, sqlite3Malloc…
+SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # what is there is not the user's
 
 
 @dataclasses.dataclass
@@ -58,6 +59,8 @@ class Summary:
         stacks = {int(number): tuple(frames) for number, frames in data["frames"].items()}
         mapped = _Mapped([_Stack(frames) for frames in stacks.values()], _maps(data["text"]))
         self._symbols = Symbols(mapped, folders)
+        self._system = {os.path.basename(each.path) for each in mapped.maps
+                        if each.path.startswith(SYSTEM_FOLDERS)}
         self._stacks = stacks
         self._known_callers = None
 
@@ -91,7 +94,8 @@ class Summary:
         return self._known_callers
 
     def _helps(self, frame):
-        return frame.function in HELPER_NAMES or frame.function.startswith(HELPERS) or \
+        return HELPER_NAME.search(frame.function.partition("(")[0]) or \
+            frame.function.startswith(HELPERS) or frame.module in self._system or \
             len(self._callers().get(frame, ())) >= HELPER_CALLERS
 
     def place(self, site):

@@ -75,11 +75,13 @@ def reserve(site, whole):
         return None
     steps = share(site["grown_steps"], site["grown_blocks"])
     mean = share(site["grown_final_bytes"], site["grown_blocks"])
-    room = site["grown_final_most"] if site["grown_final_most"] <= 2 * mean else 1.25 * mean
-    room = -int(-room // 64) * 64
+    # What nine of ten reach; where half of them stay far below, what these reach.
+    half, most = site["grown_half"], site["grown_most"]
+    room = -(-(most if most <= 2 * half else half) // 64) * 64
     return f"reserve:{room}", (
-        f"a block grows {steps:.1f} times on average, to {mean:.0f} bytes, at most "
-        f"{site['grown_final_most']}"), {"steps": steps, "final_bytes": mean, "room_bytes": room}
+        f"a block grows {steps:.1f} times on average, to {mean:.0f} bytes; half of them to at most "
+        f"{half}, nine of ten to {most}, all to {site['grown_final_most']}"), {
+            "steps": steps, "final_bytes": mean, "room_bytes": room}
 
 
 def hand_over(site, whole):
@@ -103,6 +105,16 @@ def temporary(site, whole):
         f"{100 * _of_frees(site, 'at_once'):.0f} % are freed by the function that made them, "
         f"within three calls; at most {site['live_most']} live at a time, {site['size_most']} "
         "bytes at most"), {"at_once": _of_frees(site, "at_once"), "most_bytes": site["size_most"]}
+
+
+def one_at_a_time(site, whole):
+    """Never two of them: the memory of one would do for all."""
+    if not _often(site, whole) or not _is_freed(site) or site["live_most"] != 1 or \
+            site["other_thread"] or site["size_most"] > LEAST_SHARE * whole["peak_bytes"] + 65536:
+        return None
+    return "temporary", (
+        f"each of the {site['allocations']} is freed before the next one is made; "
+        f"{site['size_most']} bytes at most"), {"most_bytes": site["size_most"]}
 
 
 def scope(site, whole):
@@ -186,6 +198,7 @@ def rounding(site, whole):
 
 
 RULES = {"leak": leak, "reserve": reserve, "hand-over": hand_over, "temporary": temporary,
+         "one at a time": one_at_a_time,
          "scope": scope, "FIFO": fifo, "ring frame": ring, "pins pages": pins,
          "rounding": rounding, "pool": pool}
 

@@ -16,8 +16,9 @@ SITE static char *planted_copy(size_t size)
 
 SITE static void decoy_kept(void)
 {
+    void *next = xmalloc(3000);
     give(kept);
-    kept = xmalloc(3000);
+    kept = next;
 }
 
 SITE static void decoy_pile(void)

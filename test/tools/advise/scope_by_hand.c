@@ -19,8 +19,9 @@ SITE static char *t_planted_copy(size_t size)
 
 SITE static void decoy_kept(void)
 {
+    void *next = xmalloc(3000);
     give(kept);
-    kept = xmalloc(3000);
+    kept = next;
 }
 
 SITE static void decoy_pile(void) { pile[height++] = xmalloc(20 + random_below(100 * input)); }

@@ -1,0 +1,67 @@
+// one.c as its advice has it: the list of words is kept, and grows where it has to.
+#include "planted.h"
+
+static size_t room;
+static void *words, *last, *kept, *others[300];
+
+SITE static void planted_words(void)
+{
+    size_t size = 16 + 8 * random_below(12 * input);
+    if (size > room) {
+        words = realloc(words, size);
+        if (words == NULL)
+            abort();
+        room = size;
+    }
+    __asm__ volatile("" : "+r"(words) : : "memory");
+    memset(words, (int)(size & 127), size);
+}
+
+SITE static void decoy_last(void)
+{
+    void *next = xmalloc(20 + random_below(60));
+    give(last);
+    last = next;
+}
+
+SITE static void decoy_kept(void)
+{
+    give(kept);
+    kept = xmalloc(2000);
+}
+
+SITE static void *decoy_other(void)
+{
+    return xmalloc(20 + random_below(100));
+}
+
+SITE static void read_command(void)
+{
+    planted_words();
+    decoy_last();
+}
+
+SITE static void end_command(void)
+{
+    use(words, 16);
+}
+
+int main(int count, char **arguments)
+{
+    begin(count, arguments);
+    for (unsigned i = 0; i < 60000 * times; i++) {
+        read_command();
+        unsigned number = random_below(300);
+        give(others[number]);
+        others[number] = decoy_other();
+        if (i % 100 == 0)
+            decoy_kept();
+        end_command();
+    }
+    for (unsigned i = 0; i < 300; i++)
+        give(others[i]);
+    give(last);
+    give(kept);
+    free(words);
+    return finish();
+}
