@@ -43,7 +43,7 @@ void handle(const char *name)
     work_on(buffer.data());
 }
 """),
-    "one at a time": ("""static char *buffer;        // kept; each thread that comes here needs its own
+    "one at a time": ("""static char *buffer;        // kept; each thread needs its own
 static size_t buffer_room;
 
 bool handle(const char *name)
