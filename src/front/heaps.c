@@ -21,8 +21,10 @@ api cairn_heap *cairn_heap_new(const cairn_heap_options *options)
     static const cairn_heap_options none;
     if (options == NULL)
         options = &none;
-    struct program_heap *program = program_make(
-        &(struct program_options){options->limit_bytes, options->out_of_memory, options->context});
+    struct program_heap *program =
+        program_make(&(struct program_options){.limit_bytes = options->limit_bytes,
+                                               .out_of_memory = options->out_of_memory,
+                                               .context = options->context});
     if (program == NULL)
         errno = ENOMEM;
     return handle_of(program);

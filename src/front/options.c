@@ -183,6 +183,11 @@ static bool parse_trace_limit(struct options *options, struct text value)
     return parse_bytes(value, &options->trace_limit_bytes);
 }
 
+static bool parse_sites(struct options *options, struct text value)
+{
+    return parse_path(value, SITES_PATH_MOST, &options->sites, &options->sites_bytes);
+}
+
 static bool parse_verbose(struct options *options, struct text value)
 {
     return parse_switch(value, &options->verbose);
@@ -223,6 +228,7 @@ static const struct {
     {"profile_file", parse_profile_file},
     {"trace", parse_trace},
     {"trace_limit", parse_trace_limit},
+    {"sites", parse_sites},
     {"background", parse_background},
     {"control", parse_control},
     {"watch_root", parse_watch_root},

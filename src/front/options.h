@@ -32,6 +32,8 @@ struct options {
     const char *trace;        /* where traces go, in the text that was parsed */
     size_t trace_bytes;       /* its length; 0: nowhere */
     size_t trace_limit_bytes; /* of a trace; 0: none */
+    const char *sites;        /* file of the sites, in the text that was parsed */
+    size_t sites_bytes;       /* its length; 0: none */
 };
 
 /* Applies one text; each key or value that is not understood gives one warning line and changes

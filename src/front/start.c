@@ -75,6 +75,8 @@ __attribute__((constructor(101))) static void start(void)
         report("no memory for guarded blocks, none is sampled");
     start_profile();
     start_trace();
+    if (options.sites_bytes != 0)
+        sites_start(options.sites, options.sites_bytes);
     start_background();
     if (options.goes_on)
         heap_go_on_after_wrong_frees();
@@ -96,4 +98,5 @@ __attribute__((destructor(101))) static void stop(void)
     char who[WHO_BYTES];
     say_who(who);
     entry_report_stats(who);
+    sites_report(who);
 }

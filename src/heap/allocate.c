@@ -1,6 +1,7 @@
 /* The slow half of malloc: other sizes, empty lists, first calls, ended threads. The fast half is
  * fast.h. */
 #include "base/check.h"
+#include "heap/by_site.h"
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
@@ -137,28 +138,46 @@ inline_always void *allocate_any(size_t size_bytes)
     return span ? span->base : NULL;
 }
 
-inline_always void *traced(void *block, size_t size_bytes, size_t alignment_bytes, bool zeroed)
+/* Somebody wants to choose where the block is, or to hear of it. */
+inline_always bool is_followed(void)
+{
+    return unlikely((load_acquire(&heap_watch) & (WATCH_TRACE | WATCH_TRACED | WATCH_SITES)) != 0);
+}
+
+static void *by_site(size_t size_bytes, size_t alignment_bytes)
+{
+    bool served = (load_acquire(&heap_watch) & WATCH_SITES) != 0; /* pairs with heap_serve_sites */
+    return served ? heap_allocate_by_site(size_bytes, alignment_bytes) : NULL;
+}
+
+static void *traced(void *block, size_t size_bytes, size_t alignment_bytes, bool zeroed)
 {
     if (heap_is_traced() && block)
         heap_trace_block(block, size_bytes, alignment_bytes, zeroed);
     return block;
 }
 
+static no_inline void *allocate_followed(size_t size_bytes, size_t alignment_bytes, bool zeroed)
+{
+    void *block = by_site(size_bytes, alignment_bytes);
+    return traced(block ? block : allocate_any(size_bytes), size_bytes, alignment_bytes, zeroed);
+}
+
 void *malloc_slow(size_t size_bytes)
 {
-    return traced(allocate_any(size_bytes), size_bytes, 1, false);
+    return is_followed() ? allocate_followed(size_bytes, 1, false) : allocate_any(size_bytes);
 }
 
 void *malloc_slow_untraced(size_t size_bytes) { return allocate_any(size_bytes); }
 
 static no_inline void *malloc_slow_zeroed(size_t size_bytes)
 {
-    return traced(allocate_any(size_bytes), size_bytes, 1, true);
+    return is_followed() ? allocate_followed(size_bytes, 1, true) : allocate_any(size_bytes);
 }
 
 static no_inline void *malloc_slow_at_16(size_t size_bytes)
 {
-    return traced(allocate_any(size_bytes), size_bytes, 16, false);
+    return is_followed() ? allocate_followed(size_bytes, 16, false) : allocate_any(size_bytes);
 }
 
 void heap_clear(void *block, size_t size_bytes)
@@ -187,8 +206,12 @@ void *heap_allocate_zeroed(size_t size_bytes)
 static void *allocate_at_16(size_t size_bytes)
 {
     size_t least = config_packed ? larger_of(size_bytes, PACKED_BYTES + 1) : size_bytes;
-    if (heap_is_watched() && least != size_bytes) /* who watches has to know what was asked for */
-        return traced(allocate_class(small_class(least), size_bytes, 16), size_bytes, 16, false);
+    if (heap_is_watched() && least != size_bytes) { /* who watches has to know what was asked for */
+        void *block = by_site(size_bytes, 16);
+        if (block == NULL)
+            block = allocate_class(small_class(least), size_bytes, 16);
+        return traced(block, size_bytes, 16, false);
+    }
     return malloc_fast(least, malloc_slow_at_16);
 }
 
@@ -201,10 +224,10 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     if (void_block)
         return void_block;
     unsigned class = class_of_request(size_bytes, alignment_bytes);
-    void *block = NULL;
-    if (class < CLASS_COUNT) {
+    void *block = by_site(size_bytes, alignment_bytes);
+    if (block == NULL && class < CLASS_COUNT) {
         block = allocate_class(class, size_bytes, alignment_bytes);
-    } else {
+    } else if (block == NULL) {
         struct span *span = allocate_large(size_bytes, alignment_bytes);
         block = span ? span->base : NULL;
     }

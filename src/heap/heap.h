@@ -9,6 +9,7 @@
 #define CAIRN_HEAP_HEAP_H
 
 #include "cairn/stats.h"
+#include "heap/by_site.h"
 #include "heap/fast.h"
 #include "heap/program_heap.h"
 #include "heap/sampling.h"

@@ -50,6 +50,7 @@ enum {
     WATCH_PROFILED = 4, /* it was: heaps may have armed classes */
     WATCH_TRACE = 8,    /* a tracer is set: tracing.h */
     WATCH_TRACED = 16,  /* it was: heaps may have armed classes */
+    WATCH_SITES = 32,   /* blocks are served by their sites: by_site.h */
 };
 extern hidden_data uint32_t heap_watch; /* atomic: bits are set and cleared by any thread */
 

@@ -66,7 +66,7 @@ struct program_heap *program_of_handle(const void *handle)
 struct program_heap *program_of_block(const void *pointer, const char *operation)
 {
     struct span *span = checked_span(pointer, operation);
-    return span ? span_program(span) : NULL;
+    return span ? span_own_program(span) : NULL;
 }
 
 bool program_checks(struct program_heap *program, const void *pointer, const char *operation,
@@ -191,32 +191,54 @@ static struct span *take_slab(struct program_heap *program, unsigned class)
     return slab;
 }
 
-/* From what there is, after `fresh` was added to it, unless that is NULL. */
-static void *take(struct program_heap *program, unsigned class, struct span *fresh)
+/* From what there is, after `fresh` was added to it, unless that is NULL. False: the lock was held
+ * for some time. */
+inline_always bool take(struct program_heap *program, unsigned class, bool waits,
+                        struct span *fresh, void **block)
 {
-    enter(program);
+    if (waits)
+        enter(program);
+    else if (!fork_lock_try(&program->lock))
+        return false;
     if (fresh)
         add(program, fresh);
-    void *block = heap_take(&program->heap, class);
+    *block = heap_take(&program->heap, class);
     leave(program);
-    return block;
+    return true;
+}
+
+/* Again where other threads take all that was added. */
+inline_always void *allocate(struct program_heap *program, unsigned class, bool waits,
+                             size_t size_bytes)
+{
+    void *block = NULL;
+    struct span *slab = NULL;
+    while (take(program, class, waits, slab, &block)) {
+        if (likely(block != NULL))
+            return config_hardened ? harden_hand_out(block, size_bytes) : block;
+        if ((slab = take_slab(program, class)) == NULL)
+            return NULL;
+    }
+    if (slab) {
+        slab_retire(slab);
+        program_unreserve(program, class_slab_bytes(class));
+    }
+    return NULL;
 }
 
 void *program_allocate(struct program_heap *program, size_t size_bytes, size_t alignment_bytes)
 {
     unsigned class = class_of_request(size_bytes, alignment_bytes);
-    if (class == CLASS_COUNT) {
-        struct span *large = program_allocate_large(program, size_bytes, alignment_bytes);
-        return large ? large->base : NULL;
-    }
-    void *block = take(program, class, NULL);
-    while (unlikely(block == NULL)) { /* again where other threads take all that was added */
-        struct span *slab = take_slab(program, class);
-        if (slab == NULL)
-            return NULL;
-        block = take(program, class, slab);
-    }
-    return config_hardened ? harden_hand_out(block, size_bytes) : block;
+    if (class != CLASS_COUNT)
+        return allocate(program, class, true, size_bytes);
+    struct span *large = program_allocate_large(program, size_bytes, alignment_bytes);
+    return large ? large->base : NULL;
+}
+
+void *program_try_allocate(struct program_heap *program, size_t size_bytes, size_t alignment_bytes)
+{
+    unsigned class = class_of_request(size_bytes, alignment_bytes);
+    return class == CLASS_COUNT ? NULL : allocate(program, class, false, size_bytes);
 }
 
 void *program_allocate_zeroed(struct program_heap *program, size_t size_bytes)
@@ -252,7 +274,10 @@ static void trim(struct program_heap *program)
 {
     if (load_acquire(&program->heap.state) != HEAP_PROGRAM) /* pairs with program_make */
         return;
-    fork_lock_acquire(&program->lock);
+    if (!program->options.of_sites)
+        fork_lock_acquire(&program->lock);
+    else if (!fork_lock_try(&program->lock))
+        return;
     if (load_relaxed(&program->heap.state) == HEAP_PROGRAM)
         heap_trim(&program->heap);
     leave(program);

@@ -33,6 +33,8 @@ struct program_options {
     size_t limit_bytes; /* 0: none */
     bool (*out_of_memory)(void *context, size_t size_bytes);
     void *context;
+    bool of_sites; /* the program does not know of it, see by_site.h: its blocks are ordinary ones,
+                      and nobody waits for its lock */
 };
 
 struct program_heap {
@@ -72,12 +74,21 @@ struct program_heap *program_of_handle(const void *handle);
 /* NULL when memory is out, or the limit does not allow it. */
 void *program_allocate(struct program_heap *program, size_t size_bytes, size_t alignment_bytes);
 void *program_allocate_zeroed(struct program_heap *program, size_t size_bytes);
+/* Small and medium blocks only. NULL likewise, and where the lock is held for some time. */
+void *program_try_allocate(struct program_heap *program, size_t size_bytes, size_t alignment_bytes);
 
 /* The first-class heap that the block belongs to; NULL: none. */
 inline_always struct program_heap *span_program(const struct span *span)
 {
     struct heap *heap = slab_heap(span);
     return heap ? heap->program : NULL;
+}
+
+/* The one that the program itself allocated from; NULL: none. */
+inline_always struct program_heap *span_own_program(const struct span *span)
+{
+    struct program_heap *program = span_program(span);
+    return program && !program->options.of_sites ? program : NULL;
 }
 
 /* That of a block that `operation` is to be done to; likewise. Whether the block is this heap's,

@@ -72,11 +72,19 @@ static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
     return block;
 }
 
-/* A first-class heap's block stays in it. */
+/* A first-class heap's block stays in it, one of a group of sites where it can. */
+static void *allocate_within(struct program_heap *program, size_t size_bytes)
+{
+    if (!program->options.of_sites)
+        return program_allocate(program, size_bytes, 1);
+    void *block = program_try_allocate(program, size_bytes, 1);
+    return block ? block : malloc_fast(size_bytes, malloc_slow_untraced);
+}
+
 static void *move_within(struct program_heap *program, void *pointer, size_t old_bytes,
                          size_t size_bytes)
 {
-    void *block = program_allocate(program, size_bytes, 1);
+    void *block = allocate_within(program, size_bytes);
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
@@ -136,7 +144,7 @@ static no_inline void *resize_any(void *pointer, size_t size_bytes)
 static no_inline void *resize_traced(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
-    if (span_program(span) != NULL)
+    if (span_own_program(span) != NULL)
         return resize_any(pointer, size_bytes);
     if (span_is_slab(span) && slab_suits(span, size_bytes)) {
         heap_trace_resized(pointer, size_bytes);
@@ -212,7 +220,7 @@ static bool resize_in_place(void *pointer, size_t size_bytes)
 bool heap_resize_in_place(void *pointer, size_t size_bytes)
 {
     bool stays = resize_in_place(pointer, size_bytes);
-    if (heap_is_traced() && stays && span_program(page_map_find(pointer)) == NULL)
+    if (heap_is_traced() && stays && span_own_program(page_map_find(pointer)) == NULL)
         heap_trace_resized(pointer, size_bytes);
     return stays;
 }
@@ -264,7 +272,8 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     if (resize_zeroed_in_place(span, pointer, old_bytes, size_bytes))
         return pointer;
     struct program_heap *program = span_program(span);
-    void *block = program ? program_allocate(program, size_bytes, 1)
+    bool is_traced = heap_is_traced() && span_own_program(span) == NULL;
+    void *block = program ? allocate_within(program, size_bytes)
                           : malloc_fast(size_bytes, malloc_slow_untraced);
     if (block == NULL)
         return NULL;
@@ -272,7 +281,6 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     memcpy(block, pointer, kept);
     memset((char *)block + kept, 0, size_bytes - kept);
     wipe(pointer, old_bytes);
-    bool is_traced = heap_is_traced() && program == NULL;
     if (is_traced)
         heap_trace_resize_begin(pointer);
     free_fast(pointer);

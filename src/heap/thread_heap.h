@@ -103,6 +103,7 @@ struct heap {
     struct sampling sampling;
     struct profiling *profiling; /* holder: NULL before it is profiled */
     struct traced_thread traced; /* the thread whose it is */
+    bool finds_site;             /* the thread whose it is: see by_site.h */
     uint64_t random;             /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
     /* What other threads look at: on one line what stays, on the next what they change. */

@@ -157,6 +157,21 @@ int os_stack_again(struct os_stack_memo *memo);
  * *base. NULL when the libc cannot tell. Async-signal-safe. */
 const char *os_locate(uintptr_t address, uintptr_t *base);
 
+/* A file that code was loaded from, while it is loaded. */
+struct os_module {
+    uintptr_t base;       /* as os_locate has it */
+    const char *path;     /* as the linker has it */
+    uintptr_t start, end; /* of its mappings; of the program's, perhaps of some */
+    bool is_program;
+};
+/* False: the libc cannot tell. Async-signal-safe. */
+bool os_module_of(uintptr_t address, struct os_module *module);
+/* The program itself. */
+bool os_module_of_program(struct os_module *module);
+/* Where its build id lies, and the length; 0: it has none. As above, and it has to stay loaded. */
+enum { OS_BUILD_ID_MOST = 64 };
+size_t os_module_build_id(const struct os_module *module, const unsigned char **id);
+
 /* Files: a descriptor or 0, or a negative errno. Reads and writes are whole or fail, interrupted
  * and short ones go on by themselves. */
 /* OS_FILE_NEW: there must be none yet. */

@@ -11,7 +11,7 @@
 #include "os/os.h"
 
 enum { FREE = 0, HELD = 1, WAITED = 2 };
-enum { SPIN_LIMIT = 100 };
+enum { SPIN_LIMIT = 100, TRY_LIMIT = 1000 };
 
 static struct fork_lock list = {.next = &list, .prev = &list};
 static bool registered; /* lock: list */
@@ -22,14 +22,23 @@ static thread_local_word uint16_t forks;
 
 static uint32_t generation; /* atomic: forks from the first process to this one */
 
-void fork_lock_acquire(struct fork_lock *lock)
+static bool acquire_within(struct fork_lock *lock, int tries)
 {
     uint32_t seen = FREE;
-    for (int spins = 0; spins < SPIN_LIMIT; spins++, seen = FREE) {
+    for (int spins = 0; spins < tries; spins++, seen = FREE) {
         if (compare_swap_acq_rel(&lock->state, &seen, (uint32_t)HELD)) /* acquire: with release */
-            return;
+            return true;
         pause_processor();
     }
+    return false;
+}
+
+bool fork_lock_try(struct fork_lock *lock) { return acquire_within(lock, TRY_LIMIT); }
+
+void fork_lock_acquire(struct fork_lock *lock)
+{
+    if (acquire_within(lock, SPIN_LIMIT))
+        return;
     /* acquire: pairs with fork_lock_release */
     while (exchange_acq_rel(&lock->state, (uint32_t)WAITED) != FREE)
         host_wait(&lock->state, WAITED);

@@ -29,6 +29,7 @@ void fork_lock_unwatch(struct fork_lock *lock);
 uint32_t fork_lock_process(void);
 
 void fork_lock_acquire(struct fork_lock *lock); /* pairs with fork_lock_release */
+bool fork_lock_try(struct fork_lock *lock);     /* likewise; false: it was held for some time */
 void fork_lock_release(struct fork_lock *lock);
 
 #endif

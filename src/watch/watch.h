@@ -36,6 +36,13 @@ int profile_dump(const char *path, const char *reason);
 int trace_start(const char *path, size_t length_bytes, uint64_t limit_bytes);
 void trace_stop(void); /* at the process's end: what comes after is not recorded */
 
+/* Blocks by site, see site_groups.c: the sites of the file get heaps of their own. Once, before
+ * there are threads. Says why there are none, and which lines are left out. */
+enum { SITES_PATH_MOST = 900 };
+void sites_start(const char *path, size_t length_bytes);
+/* A line for each group, which begins with `who`. */
+void sites_report(const char *who);
+
 /* Where dumps go by themselves: PATH.PROCESS.NUMBER, never over a file that is there, and not more
  * than a few. Says no more than once that one failed. 0, or -EBUSY while another thread dumps. */
 int profile_dump_to(const char *path, size_t length_bytes, uint64_t growth_bytes);

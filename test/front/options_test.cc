@@ -27,7 +27,7 @@ constexpr char kEveryKey[] =
     "decay_ms:250,dirty_cap:32M,soft_limit:2G,hard_limit:3G,huge_pages:on,sample:4321,verbose:1,"
     "background:on,control:/tmp/a.%p,watch_root:/host,"
     "profile:64K,profile_growth:100M,profile_file:/tmp/a.heap,"
-    "trace:/tmp/a.trace,trace_limit:5G";
+    "trace:/tmp/a.trace,trace_limit:5G,sites:/tmp/a.sites";
 
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
@@ -49,7 +49,9 @@ Parsed parse(const std::string &text)
                       false,
                       nullptr,
                       0,
-                      72},
+                      72,
+                      nullptr,
+                      0},
                      "",
                      std::unique_ptr<char[]>(new char[text.size() + 1])};
     memcpy(parsed.text.get(), text.c_str(), text.size() + 1);
@@ -70,7 +72,7 @@ bool is_unchanged(const struct options &options)
            options.sample == 76 && options.profile_bytes == 75 &&
            options.profile_growth_bytes == 74 && options.profile_file_bytes == 0 &&
            !options.verbose && !options.goes_on && options.trace_bytes == 0 &&
-           options.trace_limit_bytes == 72;
+           options.trace_limit_bytes == 72 && options.sites_bytes == 0;
 }
 
 TEST(Options, EveryKeyHasItsField)
@@ -92,6 +94,7 @@ TEST(Options, EveryKeyHasItsField)
     EXPECT_EQ(parsed.options.profile_file_bytes, strlen("/tmp/a.heap"));
     EXPECT_EQ(std::string(parsed.options.trace, parsed.options.trace_bytes), "/tmp/a.trace");
     EXPECT_EQ(parsed.options.trace_limit_bytes, 5120 * kMiB);
+    EXPECT_EQ(std::string(parsed.options.sites, parsed.options.sites_bytes), "/tmp/a.sites");
 }
 
 TEST(Options, NothingIsFine)
@@ -264,9 +267,10 @@ TEST(Options, BadItemsOfSteering)
 
 TEST(Options, ABadTraceGivesOneWarningAndChangesNothing)
 {
-    for (const std::string &item : {std::string("trace:"), std::string("trace:relative"),
-                                    std::string("trace_limit:much"),
-                                    "trace:/" + std::string(1000, 'k')}) {
+    for (const std::string &item :
+         {std::string("trace:"), std::string("trace:relative"), std::string("trace_limit:much"),
+          "trace:/" + std::string(1000, 'k'), std::string("sites:"), std::string("sites:relative"),
+          "sites:/" + std::string(1000, 'k')}) {
         const Parsed parsed = parse(item);
         EXPECT_TRUE(is_unchanged(parsed.options)) << item;
         EXPECT_EQ(parsed.warnings.rfind("cairn: bad value of option", 0), 0u) << item;

@@ -20,7 +20,7 @@ using heap_layer::span_of;
 
 struct program_heap *make(size_t limit_bytes = 0)
 {
-    const struct program_options options = {limit_bytes, nullptr, nullptr};
+    const struct program_options options = {limit_bytes, nullptr, nullptr, false};
     return program_make(&options);
 }
 

@@ -35,6 +35,17 @@ TEST(ForkLocks, ExcludeEachOther)
     EXPECT_EQ(lock.state, 0u);
 }
 
+TEST(ForkLocks, ATryDoesNotWait)
+{
+    struct fork_lock lock = {};
+    ASSERT_TRUE(fork_lock_try(&lock));
+    EXPECT_FALSE(fork_lock_try(&lock));
+    fork_lock_release(&lock);
+    ASSERT_TRUE(fork_lock_try(&lock));
+    fork_lock_release(&lock);
+    EXPECT_EQ(lock.state, 0u);
+}
+
 // Two numbers under a watched lock are equal whenever it is free, so also in every child.
 TEST(ForkLocks, AChildSeesWholeState)
 {

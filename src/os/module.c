@@ -1,0 +1,116 @@
+/* Which file code was loaded from, and which build of it: its ELF headers, where they are mapped.
+ *
+ * Async-signal-safe: _dl_find_object takes no lock. Only memory of a module is read that a segment
+ * of it covers, which can be read as long as it is loaded.
+ *
+ * Source: System V ABI, chapter 5 (program headers); the note NT_GNU_BUILD_ID of GNU ld.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* _dl_find_object */
+#endif
+#include "base/bits.h"
+#include "os/os.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+#ifdef DLFO_STRUCT_HAS_EH_DBASE /* comes with the function */
+bool os_module_of(uintptr_t address, struct os_module *module)
+{
+    struct dl_find_object found;
+    if (_dl_find_object((void *)address, &found) != 0 || found.dlfo_link_map == NULL)
+        return false;
+    const struct link_map *object = found.dlfo_link_map;
+    module->base = object->l_addr;
+    module->is_program = object->l_name[0] == '\0';
+    module->path = module->is_program ? (const char *)getauxval(AT_EXECFN) : object->l_name;
+    module->start = (uintptr_t)found.dlfo_map_start;
+    module->end = (uintptr_t)found.dlfo_map_end;
+    return module->path != NULL;
+}
+#else
+bool os_module_of(uintptr_t address, struct os_module *module)
+{
+    (void)address, (void)module;
+    return false;
+}
+#endif
+
+bool os_module_of_program(struct os_module *module)
+{
+    return os_module_of(getauxval(AT_ENTRY), module) && module->is_program;
+}
+
+struct headers {
+    const ElfW(Phdr) * first;
+    size_t count;
+};
+
+/* The program may have been linked without its ELF header in memory; the kernel tells where its
+ * program headers are. */
+static struct headers headers_of(const struct os_module *module)
+{
+    struct headers headers = {NULL, 0};
+    const ElfW(Ehdr) *head = (const ElfW(Ehdr) *)module->start;
+    if (module->is_program) {
+        headers.first = (const ElfW(Phdr) *)getauxval(AT_PHDR);
+        headers.count = headers.first ? getauxval(AT_PHNUM) : 0;
+    } else if (module->end - module->start >= sizeof *head &&
+               memcmp(head->e_ident, ELFMAG, SELFMAG) == 0 &&
+               head->e_phentsize == sizeof(ElfW(Phdr)) &&
+               head->e_phoff % __alignof__(ElfW(Phdr)) == 0 &&
+               head->e_phoff + head->e_phnum * sizeof(ElfW(Phdr)) <= 4096) {
+        headers.first = (const ElfW(Phdr) *)(module->start + head->e_phoff);
+        headers.count = head->e_phnum;
+    }
+    return headers;
+}
+
+/* Whether a segment that can be read covers it. */
+static bool is_loaded(struct headers headers, const ElfW(Phdr) * part)
+{
+    for (size_t i = 0; i < headers.count; i++) {
+        const ElfW(Phdr) *segment = &headers.first[i];
+        if (segment->p_type == PT_LOAD && (segment->p_flags & PF_R) != 0 &&
+            part->p_vaddr >= segment->p_vaddr && part->p_memsz <= segment->p_filesz &&
+            part->p_vaddr - segment->p_vaddr <= segment->p_filesz - part->p_memsz)
+            return true;
+    }
+    return false;
+}
+
+static size_t id_of_notes(const unsigned char *notes, size_t bytes, const unsigned char **id)
+{
+    ElfW(Nhdr) head;
+    for (size_t at = 0; at + sizeof head <= bytes;) {
+        memcpy(&head, notes + at, sizeof head);
+        size_t text = at + sizeof head + align_up(head.n_namesz, 4);
+        if (head.n_namesz > bytes || head.n_descsz > bytes || text + head.n_descsz > bytes)
+            return 0;
+        if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == 4 &&
+            memcmp(notes + at + sizeof head, "GNU", 4) == 0) {
+            *id = notes + text;
+            return head.n_descsz <= OS_BUILD_ID_MOST ? head.n_descsz : 0;
+        }
+        at = text + align_up(head.n_descsz, 4);
+    }
+    return 0;
+}
+
+size_t os_module_build_id(const struct os_module *module, const unsigned char **id)
+{
+    struct headers headers = headers_of(module);
+    for (size_t i = 0; i < headers.count; i++) {
+        const ElfW(Phdr) *part = &headers.first[i];
+        if (part->p_type != PT_NOTE || !is_loaded(headers, part))
+            continue;
+        const unsigned char *notes = (const unsigned char *)(module->base + part->p_vaddr);
+        size_t length = id_of_notes(notes, part->p_memsz, id);
+        if (length != 0)
+            return length;
+    }
+    return 0;
+}
