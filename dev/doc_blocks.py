@@ -17,9 +17,9 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?
 MARKER = re.compile(r"<!-- (not run|long|needs|status): (\S.*?) -->\s*\Z")
 COMMANDS = ("sh", "console")
 # What a shell's line begins with, in a block that does not say that it holds commands.
-LOOKS_RUN = re.compile(r"^(?:\$ |(?:sudo|cairn(?!-sites \d)|make|cmake|ctest|apt-get|apt|dpkg|pip|cargo|"
-                       r"docker|kubectl|systemctl|LD_PRELOAD=|CAIRN_OPTIONS=|dev/|tools/bin/|build/)\b)",
-                       re.M)
+LOOKS_RUN = re.compile(
+    r"^(?:\$ |(?:sudo|cairn(?!-sites \d)|make|cmake|ctest|apt-get|apt|dpkg|pip|cargo|docker|"
+    r"kubectl|systemctl|LD_PRELOAD=|CAIRN_OPTIONS=|dev/|tools/bin/|build/)\b)", re.M)
 # Pages that record what was measured once, with commands as they were at that time.
 RECORDS = ("decisions",)
 
