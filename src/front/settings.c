@@ -151,8 +151,11 @@ static size_t show_watch_root(char *text, size_t capacity)
 
 static int change_pages(struct options *wanted)
 {
-    surroundings_follow_soft(wanted->soft_of_group);
-    surroundings_follow_hard(wanted->hard_of_group);
+    int error = surroundings_follow_soft(wanted->soft_of_group);
+    if (error == 0)
+        error = surroundings_follow_hard(wanted->hard_of_group);
+    if (error != 0)
+        return error;
     struct page_limits limits = wanted->pages;
     struct page_limits live;
     pages_read_limits(&live);

@@ -67,9 +67,9 @@ __attribute__((constructor(101))) static void start(void)
     if (options.watch_root_bytes != 0)
         (void)surroundings_root(options.watch_root, options.watch_root_bytes);
     if (options.soft_of_group)
-        surroundings_follow_soft(true);
+        (void)surroundings_follow_soft(true);
     if (options.hard_of_group)
-        surroundings_follow_hard(true);
+        (void)surroundings_follow_hard(true);
     settings_start(&options);
     if (options.sample != 0 && sample_start(options.sample) != 0)
         report("no memory for guarded blocks, none is sampled");

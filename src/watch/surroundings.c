@@ -6,7 +6,10 @@
 #include "heap/heap.h"
 #include "os/os.h"
 
+#include <errno.h>
 #include <string.h>
+
+enum { CLAIM_MS = 1000 };
 
 static struct {
     char root[SURROUNDINGS_ROOT_MOST]; /* const after the options */
@@ -60,22 +63,26 @@ static void set_limits(const struct os_group *group)
     pages_heed_limits();
 }
 
-static void follow(bool *which, bool follows)
+static int follow(bool *which, bool follows)
 {
     struct os_group group;
-    while (!claim())
+    for (unsigned waited = 0; !claim(); waited++) {
+        if (waited == CLAIM_MS)
+            return -EBUSY;
         os_sleep_ms(1);
+    }
     *which = follows;
     if (follows) {
         os_read_group(state.root, &group);
         set_limits(&group);
     }
     unclaim();
+    return 0;
 }
 
-void surroundings_follow_soft(bool follows) { follow(&state.soft_follows, follows); }
+int surroundings_follow_soft(bool follows) { return follow(&state.soft_follows, follows); }
 
-void surroundings_follow_hard(bool follows) { follow(&state.hard_follows, follows); }
+int surroundings_follow_hard(bool follows) { return follow(&state.hard_follows, follows); }
 
 /* The count starts anew in another group. */
 static uint64_t grown(uint64_t *last, uint64_t now)

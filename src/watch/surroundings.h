@@ -21,9 +21,10 @@ enum { SURROUNDINGS_ROOT_MOST = 128, SURROUNDINGS_QUIET_MS = 2000 };
 /* Where the files are: see os_read_group. Once, before there are threads. False: it is too long. */
 bool surroundings_root(const char *root, size_t length_bytes);
 
-/* From now on, or no more, the group's; the limit is set at once where it follows. Any thread. */
-void surroundings_follow_soft(bool follows);
-void surroundings_follow_hard(bool follows);
+/* From now on, or no more, the group's; the limit is set at once where it follows. Any thread. 0,
+ * or -EBUSY: somebody has been at it for a second, the kernel's files may be slow. */
+int surroundings_follow_soft(bool follows);
+int surroundings_follow_hard(bool follows);
 
 /* Reads the files again and does what they ask for. `now_ms` grows. One thread. */
 void surroundings_look(uint64_t now_ms);

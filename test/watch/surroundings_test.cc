@@ -1,18 +1,24 @@
 // The control group's limits as they change, and pressure on memory that comes and goes: files of
 // the test's own, and a clock that the test moves.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "cairn/heap.h"
 
 extern "C" {
 #include "heap/heap.h"
+#include "os/os.h"
 #include "watch/watch.h"
 }
 
@@ -64,8 +70,8 @@ class Surroundings : public testing::Test
     void TearDown() override
     {
         surroundings_forget();
-        surroundings_follow_soft(false);
-        surroundings_follow_hard(false);
+        (void)surroundings_follow_soft(false);
+        (void)surroundings_follow_hard(false);
         pages_limit_soft(0);
         pages_limit_hard(0);
         std::filesystem::remove_all(root());
@@ -103,8 +109,8 @@ class Surroundings : public testing::Test
 TEST_F(Surroundings, TheLimitsFollowTheGroup)
 {
     group("1000000000", "max");
-    surroundings_follow_soft(true);
-    surroundings_follow_hard(true);
+    (void)surroundings_follow_soft(true);
+    (void)surroundings_follow_hard(true);
     EXPECT_EQ(limits().soft_limit_bytes, 900000000u);
     EXPECT_EQ(limits().hard_limit_bytes, 950000000u);
     group("1000000000", "500000000");
@@ -138,12 +144,31 @@ TEST_F(Surroundings, WhatDoesNotFollowStays)
 TEST_F(Surroundings, ALimitThatFallsIsHeededAtOnce)
 {
     group("1000000000", "max");
-    surroundings_follow_soft(true);
+    (void)surroundings_follow_soft(true);
     free_much();
     ASSERT_GE(stats().dirty_bytes, 4 * kMiB);
     group("2000000", "max");
     surroundings_look(clock_ms_);
     EXPECT_EQ(stats().dirty_bytes, 0u);
+}
+
+// A file of the group that nobody answers for: who reads it is at it, and others do not wait for
+// ever.
+TEST_F(Surroundings, WhoIsHeldUpByAFileHoldsUpNobodyForEver)
+{
+    group("1000000000", "max");
+    const std::string high = root() + "/sys/fs/cgroup/a/memory.high";
+    ASSERT_EQ(unlink(high.c_str()), 0);
+    ASSERT_EQ(mkfifo(high.c_str(), 0600), 0);
+    std::thread reader([] { EXPECT_EQ(surroundings_follow_soft(true), 0); });
+    int writer = -1; // it can be opened once the reader is at it
+    while (writer < 0)
+        writer = open(high.c_str(), O_WRONLY | O_NONBLOCK);
+    EXPECT_EQ(surroundings_follow_hard(true), -EBUSY);
+    EXPECT_EQ(::write(writer, "max", 3), 3);
+    (void)close(writer);
+    reader.join();
+    EXPECT_EQ(surroundings_follow_hard(false), 0);
 }
 
 class Pressure : public Surroundings, public testing::WithParamInterface<const char *>
