@@ -53,6 +53,10 @@ int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_ch
 
 enum { STACK_BYTES = 256 << 10 }; /* of it some pages are touched */
 
+/* 32, 33 and 34: by these libc cancels threads, sets the ids of all, and ends timers; setuid would
+ * wait for ever for a thread that blocks them. */
+#define LIBC_SIGNALS ((uint64_t)7 << 31)
+
 static struct {
     void (*body)(void);
     const char *name;
@@ -75,7 +79,7 @@ int os_thread_start(void (*body)(void), const char *name)
         return error;
     pthread_attr_t attributes;
     pthread_t thread;
-    uint64_t all = UINT64_MAX;
+    uint64_t all = ~LIBC_SIGNALS;
     uint64_t before = 0;
     starting.body = body;
     starting.name = name;

@@ -11,7 +11,7 @@
 
 #include <errno.h>
 
-enum { NONE, RUNNING, ENDING };
+enum { NONE, RUNNING, ENDING, OWED };
 enum { LEAST_MS = 10, MOST_MS = 250, REST_MS = 1000, LOOK_MS = 450, SWEEP_SHARE = 100 };
 enum { STOP_WAITS_MS = 1000, IDLE_SHARE = 1000, UNWOKEN_MS = 100 };
 
@@ -117,13 +117,14 @@ static void in_child(void)
 {
     /* Acquire: what the thread wrote before its last round, or its end, comes before. */
     (void)load_acquire(&background.rounds);
-    bool ran = load_acquire(&background.state) == RUNNING;
-    store_relaxed(&background.state, (uint32_t)NONE);
+    uint32_t state = load_acquire(&background.state);
+    bool owed = state == RUNNING || state == OWED;
+    store_relaxed(&background.state, owed ? (uint32_t)OWED : (uint32_t)NONE);
     control_forget();
     os_file_close_own(&background.event);
     background.forked_ms = os_now_ms();
     surroundings_forget();
-    store_relaxed(&background_is_owed, ran || load_relaxed(&background_is_owed));
+    store_relaxed(&background_is_owed, owed);
 }
 
 static int make(void)
@@ -137,26 +138,33 @@ static int make(void)
     return error != 0 ? error : os_thread_start(run, "cairn");
 }
 
-int background_start(void)
+/* It is said to run. */
+static int begin(void)
 {
-    uint32_t seen = NONE;
     store_relaxed(&background_is_owed, false);
-    heap_start();
-    if (!compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING)) {
-        if (seen == ENDING) /* it goes on */
-            (void)compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING);
-        return load_relaxed(&background.state) == RUNNING ? 0 : -EAGAIN;
-    }
     int error = make();
     if (error != 0)
         store_release(&background.state, (uint32_t)NONE);
     return error;
 }
 
+int background_start(void)
+{
+    uint32_t seen = load_relaxed(&background.state);
+    heap_start();
+    while (seen != RUNNING)
+        if (compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING))
+            return seen == ENDING ? 0 : begin(); /* 0: it goes on */
+    return 0;
+}
+
 void background_stop(void)
 {
-    uint32_t seen = RUNNING;
+    uint32_t seen = OWED;
     store_relaxed(&background_is_owed, false);
+    if (compare_swap_acq_rel(&background.state, &seen, (uint32_t)NONE))
+        return;
+    seen = RUNNING;
     if (!compare_swap_acq_rel(&background.state, &seen, (uint32_t)ENDING)) /* pairs with run */
         return;
     if (os_file_is_own(&background.event))
@@ -173,8 +181,10 @@ void background_restart(void)
     if (!os_may_start_within_malloc() ||
         os_now_ms() - background.forked_ms < BACKGROUND_CHILD_WAITS_MS)
         return;
-    bool owed = exchange_acq_rel(&background_is_owed, false);
-    int error = owed ? background_start() : 0;
+    uint32_t seen = OWED;
+    bool owed = compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING);
+    store_relaxed(&background_is_owed, false);
+    int error = owed ? begin() : 0;
     if (error != 0)
         report("no background thread: error %d", -error);
 }

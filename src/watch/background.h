@@ -10,7 +10,9 @@
  *   control      the socket (control_socket.h), at any time
  *
  *   state       NONE --start--> RUNNING --stop--> ENDING --the thread--> NONE
- *               ENDING --start--> RUNNING, in a child of fork all --> NONE
+ *               ENDING --start--> RUNNING
+ *               in a child of fork: RUNNING --> OWED, ENDING --> NONE
+ *               OWED --start or restart--> RUNNING, OWED --stop--> NONE
  *
  * The thread has every signal blocked, a small stack, and takes no block of the general heap. In a
  * child of fork there is none at first: the first malloc that takes a slow path some time after the
@@ -30,8 +32,9 @@ void background_stop(void);
 bool background_runs(void);
 uint64_t background_rounds(void);
 
-/* In the child of a fork there ought to be one: background_restart makes it when it is time. */
-extern hidden_data bool background_is_owed; /* atomic */
+/* In the child of a fork there ought to be one: background_restart makes it when it is time. Who
+ * stops it meanwhile has stopped it: the state is OWED until one of both changes it. */
+extern hidden_data bool background_is_owed; /* atomic, hint: the state may be OWED */
 void background_restart(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -178,6 +179,24 @@ TEST_F(Background, ItsSignalsAreBlockedAndTheCallersAreNot)
         EXPECT_NE(blocked >> (number - 1) & 1, 0u) << number;
 }
 
+// By these libc stops a thread whose ids or cancellation change: who blocks them holds up setuid.
+TEST_F(Background, TheSignalsOfLibcAreNotBlocked)
+{
+    const uint64_t rounds = background_rounds();
+    ASSERT_EQ(background_start(), 0);
+    ASSERT_TRUE(comes_true([&] { return background_rounds() > rounds; }));
+    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name;
+        std::ifstream(task.path() / "comm") >> name;
+        if (name != "cairn")
+            continue;
+        const uint64_t blocked = blocked_signals(task.path().filename());
+        for (const int number : {32, 33, 34})
+            EXPECT_EQ(blocked >> (number - 1) & 1, 0u) << number;
+        EXPECT_NE(blocked >> (40 - 1) & 1, 0u);
+    }
+}
+
 // What a child does some time after the fork, in a process of its own.
 int in_child(int (*body)())
 {
@@ -190,6 +209,38 @@ int in_child(int (*body)())
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     return status;
+}
+
+// Whichever of both comes first: who has stopped it has stopped it.
+TEST_F(Background, OneThatIsOwedToAChildIsStopped)
+{
+    if (config_tsan)
+        GTEST_SKIP() << "ThreadSanitizer has no threads in a child of a process with several";
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "the emulator ends a child that starts a thread";
+    for (int round = 0; round < 8; round++) {
+        ASSERT_EQ(background_start(), 0);
+        EXPECT_EQ(in_child([] {
+                      if (!background_is_owed)
+                          return 1;
+                      os_sleep_ms(BACKGROUND_CHILD_WAITS_MS + 1);
+                      std::atomic<int> ready{0};
+                      std::thread other([&] {
+                          for (ready++; ready != 2;) {
+                          }
+                          background_restart();
+                      });
+                      for (ready++; ready != 2;) {
+                      }
+                      background_stop();
+                      other.join();
+                      const bool runs = background_runs();
+                      background_restart();
+                      return runs || background_runs() ? 2 : 0;
+                  }),
+                  0);
+        background_stop();
+    }
 }
 
 TEST_F(Background, AChildOfForkStartsItsOwnWhenItGoesOn)
