@@ -12,6 +12,8 @@
 #include "os/os.h"
 #include "watch/watch.h"
 
+#include <errno.h>
+
 static struct options options = {
     .pages = PAGE_LIMITS_DEFAULT,
     .trace_limit_bytes = TRACE_DEFAULT_LIMIT,
@@ -43,7 +45,10 @@ static void start_trace(void)
     int error = options.trace_bytes == 0
                     ? 0
                     : trace_start(options.trace, options.trace_bytes, options.trace_limit_bytes);
-    if (error != 0)
+    if (error == -EOPNOTSUPP)
+        report("no trace: this kernel wipes no memory at fork, so a child would write to its "
+               "parent's");
+    else if (error != 0)
         report("no trace: error %d", -error);
 }
 

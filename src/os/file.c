@@ -38,11 +38,15 @@ static int result_of(long result) { return kernel_failed(result) ? (int)result :
 
 int os_file_open(const char *path, enum os_file_mode mode)
 {
-    static const int flags[] = {O_RDONLY, O_RDWR, O_RDWR | O_CREAT, O_RDWR | O_CREAT | O_EXCL};
+    enum { NEW = O_CREAT | O_EXCL };
+    static const int flags[] = {O_RDONLY,     O_RDWR,           O_RDWR | O_CREAT,
+                                O_RDWR | NEW, O_RDWR | O_CREAT, O_RDWR | NEW};
+    int permissions = mode >= OS_FILE_CREATE_SECRET ? 0600 : 0666; /* less the process's mask */
     int error;
     if (fault_strikes(&error))
         return error;
-    return (int)kernel_call(SYS_openat, AT_FDCWD, (long)path, flags[mode] | O_CLOEXEC, 0666, 0, 0);
+    return (int)kernel_call(SYS_openat, AT_FDCWD, (long)path, flags[mode] | O_CLOEXEC, permissions,
+                            0, 0);
 }
 
 void os_file_close(int file)

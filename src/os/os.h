@@ -174,8 +174,15 @@ size_t os_module_build_id(const struct os_module *module, const unsigned char **
 
 /* Files: a descriptor or 0, or a negative errno. Reads and writes are whole or fail, interrupted
  * and short ones go on by themselves. */
-/* OS_FILE_NEW: there must be none yet. */
-enum os_file_mode { OS_FILE_READ, OS_FILE_WRITE, OS_FILE_CREATE, OS_FILE_NEW };
+/* NEW: there must be none yet. SECRET: what is made is for nobody but its user. */
+enum os_file_mode {
+    OS_FILE_READ,
+    OS_FILE_WRITE,
+    OS_FILE_CREATE,
+    OS_FILE_NEW,
+    OS_FILE_CREATE_SECRET,
+    OS_FILE_NEW_SECRET,
+};
 int os_file_open(const char *path, enum os_file_mode mode);
 void os_file_close(int file);                                  /* -1 is ignored */
 int os_file_path(int file, char *path, size_t capacity_bytes); /* absolute; its length */

@@ -117,7 +117,7 @@ int profile_dump(const char *path, const char *reason)
         return -ENODATA;
     if (!profile_claim())
         return -EBUSY;
-    int file = os_file_open(path, OS_FILE_CREATE);
+    int file = os_file_open(path, OS_FILE_CREATE_SECRET);
     int error = file < 0 ? file : os_file_truncate(file, 0);
     if (error == 0)
         error = dump(file, reason);
@@ -150,7 +150,7 @@ static int open_next(char *path)
     while (file == -EEXIST && places.number < NUMBERS_MOST) {
         (void)format_text(path, NUMBERED_BYTES, "%s.%u.%u", places.path, places.process,
                           places.number++);
-        file = os_file_open(path, OS_FILE_NEW);
+        file = os_file_open(path, OS_FILE_NEW_SECRET);
     }
     return file;
 }

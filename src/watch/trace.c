@@ -97,7 +97,7 @@ static void resized(void *block, size_t asked_bytes, bool began)
         .address = (uintptr_t)block,
         .size = asked_bytes,
         .stack = trace_stacks_find(),
-        .operation = !began         ? TRACE_RESIZE
+        .operation = !began          ? TRACE_RESIZE
                      : block == NULL ? TRACE_RESIZE_FAILED
                                      : TRACE_RESIZE_TO,
     };
@@ -107,8 +107,13 @@ static void resized(void *block, size_t asked_bytes, bool began)
 static const struct heap_tracer tracer = {
     .allocated = allocated, .freed = freed, .resized = resized};
 
-/* Where the kernel does not wipe the state, this does. */
-static void in_child(void) { trace_file_set_state(TRACE_FILE_LOST); }
+/* Where the kernel does not wipe the state, this does. An earlier handler of the program's may have
+ * allocated: then the child's trace has begun. */
+static void in_child(void)
+{
+    if (trace_file.process != os_process_id())
+        trace_file_set_state(TRACE_FILE_LOST);
+}
 static void nothing(void) {}
 
 int trace_start(const char *path, size_t length_bytes, uint64_t limit_bytes)

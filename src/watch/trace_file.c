@@ -28,14 +28,17 @@ bool trace_file_place(const char *path, size_t length_bytes, uint64_t limit_byte
 }
 
 /* A page that a fork's child sees zero. */
-static uint32_t *make_state(void)
+static int make_state(void)
 {
     uint32_t *state = os_map(os_page_size());
-    if (state && os_wipe_in_children(state, os_page_size()) != 0) {
+    if (state == NULL)
+        return -ENOMEM;
+    if (os_wipe_in_children(state, os_page_size()) != 0) {
         (void)os_unmap(state, os_page_size());
-        state = NULL;
+        return -EOPNOTSUPP;
     }
-    return state;
+    trace_file.state = state;
+    return 0;
 }
 
 void trace_file_set_state(uint32_t state)
@@ -49,7 +52,7 @@ static int open_new(uint32_t *number)
     int file = -EEXIST;
     for (*number = 1; *number <= NUMBERS_MOST; ++*number) {
         (void)format_text(own, OWN_BYTES, ".%u.%u", trace_file.process, *number);
-        file = os_file_open(trace_file.path, OS_FILE_NEW);
+        file = os_file_open(trace_file.path, OS_FILE_NEW_SECRET);
         if (file != -EEXIST)
             break;
     }
@@ -76,8 +79,9 @@ static void fill_header(struct trace_header *header, uint32_t number, uint32_t p
 
 int trace_file_begin(uint32_t parent, uint64_t fork_order)
 {
-    if (trace_file.state == NULL && (trace_file.state = make_state()) == NULL)
-        return -ENOMEM;
+    int error = trace_file.state == NULL ? make_state() : 0;
+    if (error != 0)
+        return error;
     trace_file.process = os_process_id();
     store_relaxed(&trace_file.order.value, (uint64_t)0);
     store_relaxed(&trace_file.begun, (uint64_t)0);
@@ -88,7 +92,7 @@ int trace_file_begin(uint32_t parent, uint64_t fork_order)
         return file;
     file = os_file_move_up(file);
     struct os_file_identity identity;
-    int error = os_file_identify(file, &identity);
+    error = os_file_identify(file, &identity);
     if (error == 0)
         error = os_file_allot(file, 0, TRACE_HEADER_BYTES);
     void *header = error == 0 ? os_file_share(file, 0, TRACE_HEADER_BYTES) : NULL;
@@ -140,8 +144,7 @@ static bool begin_chunk(uint64_t *number, uint64_t *first_order)
         if (trace_file.limit_bytes != 0 && end > trace_file.limit_bytes)
             return false;
         bound = larger_of(load_relaxed(&trace_file.order.value), seen & mask);
-    } while (!compare_swap_acq_rel(&trace_file.begun, &seen,
-                                   (*number + 1) << ORDER_BITS | bound));
+    } while (!compare_swap_acq_rel(&trace_file.begun, &seen, (*number + 1) << ORDER_BITS | bound));
     *first_order = bound;
     return bound < mask && *number < ((uint64_t)1 << (64 - ORDER_BITS)) - 2;
 }

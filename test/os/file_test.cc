@@ -58,6 +58,7 @@ TEST_F(File, IsReadAsItWasWritten)
 TEST_F(File, OpensAsAsked)
 {
     EXPECT_EQ(os_file_open(path_.c_str(), OS_FILE_NEW), -EEXIST);
+    EXPECT_EQ(os_file_open(path_.c_str(), OS_FILE_NEW_SECRET), -EEXIST);
     EXPECT_EQ(os_file_open((path_ + "2").c_str(), OS_FILE_WRITE), -ENOENT);
     const int reader = os_file_open(path_.c_str(), OS_FILE_READ);
     EXPECT_EQ(os_file_write(reader, "x", 1, 0), -EBADF);

@@ -3,6 +3,7 @@
 
 #include "watch/profile_kit.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 namespace
@@ -62,6 +63,20 @@ TEST(ProfileDump, HasTheSumsTheBlocksAndTheirStacks)
     }
     for (void *block : blocks)
         free_fast(block);
+}
+
+// It has addresses and stacks of its program.
+TEST(ProfileDump, IsForNobodyButItsUser)
+{
+    const File file("profile_dump");
+    start_afresh(1);
+    (void)unlink(file.path());
+    const mode_t before = umask(0);
+    EXPECT_EQ(profile_dump(file.path(), "call"), 0);
+    (void)umask(before);
+    struct stat found = {};
+    ASSERT_EQ(stat(file.path(), &found), 0);
+    EXPECT_EQ(found.st_mode & 0777, 0600U);
 }
 
 TEST(ProfileDump, ReplacesALongerOne)

@@ -3,8 +3,18 @@
 
 #include "watch/trace_kit.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 extern "C" {
@@ -27,6 +37,40 @@ int begin(const Place &place, uint64_t limit = 0)
     if (error == 0)
         trace_file_set_state(TRACE_FILE_ON);
     return error;
+}
+
+// As Linux before 4.14.
+bool refuse_wiping()
+{
+    struct sock_filter refuse[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {std::size(refuse), refuse};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(TraceFile, IsNotBegunWhereAForkWipesNothing)
+{
+    const Place place;
+    pid_t child = fork();
+    if (child == 0) {
+        if (!refuse_wiping())
+            _exit(77);
+        (void)trace_file_place(place.path().data(), place.path().size(), 0);
+        _exit(trace_file_begin(0, 0) == -EOPNOTSUPP ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        GTEST_SKIP() << "no seccomp";
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(place.files().empty());
 }
 
 TEST(TraceFile, ChunksLieInTheOrderOfTheirBounds)

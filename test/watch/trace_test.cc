@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -142,6 +143,40 @@ TEST(Trace, SaysWhatEachThreadDid)
         compare(worker.deeds, reading, reading.numbers.at(worker.id));
     for (size_t i = 1; i < reading.events.size(); i++)
         ASSERT_EQ(reading.events[i].order, reading.events[i - 1].order + 1); // none is lost
+}
+
+// It has addresses and stacks of its program.
+TEST(Trace, IsForNobodyButItsUser)
+{
+    const Place place;
+    const mode_t before = umask(0);
+    ASSERT_EQ(place.start(), 0);
+    (void)umask(before);
+    struct stat file = {};
+    ASSERT_EQ(stat(place.file(getpid()).c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 0777, 0600U);
+}
+
+void *volatile taken;
+
+TEST(Trace, AChildWhoseEarlierHandlerAllocatesHasOneFile)
+{
+    const Place place;
+    ASSERT_EQ(pthread_atfork(nullptr, nullptr, [] { taken = get(100); }), 0);
+    ASSERT_EQ(place.start(), 0);
+    free_fast(get(10));
+    pid_t child = fork();
+    if (child == 0) {
+        free_fast(taken);
+        free_fast(get(200));
+        trace_stop();
+        _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(place.files().size(), 2U);
+    EXPECT_EQ(read(place.file(child)).events.size(), 4U);
 }
 
 TEST(Trace, HasStacksAndModules)
