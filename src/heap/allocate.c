@@ -104,11 +104,23 @@ static void *allocate_medium(unsigned class, size_t size_bytes)
     return block;
 }
 
-/* Its caller may never ask for a smaller block, which would start the heap. */
-static struct span *allocate_large(size_t size_bytes, size_t alignment_bytes)
+/* Its caller may never ask for a smaller block, which would start the heap. A thread that has only
+ * large blocks gets a heap, too, which keeps their runs. */
+static struct span *allocate_new_large(size_t size_bytes, size_t alignment_bytes)
 {
     heap_start();
-    struct span *span = large_allocate(size_bytes, alignment_bytes);
+    if (unlikely(thread_heap == &no_heap))
+        (void)heap_enter();
+    return large_allocate(size_bytes, alignment_bytes);
+}
+
+/* A run that this thread freed just now, which says so in `kept`, or a new one. */
+inline_always struct span *allocate_large(size_t size_bytes, size_t alignment_bytes, bool *kept)
+{
+    struct span *span = alignment_bytes <= PAGE_BYTES ? large_allocate_kept(size_bytes) : NULL;
+    *kept = span != NULL;
+    if (span == NULL)
+        span = allocate_new_large(size_bytes, alignment_bytes);
     if (heap_is_watched() && span)
         heap_profile_large(span, size_bytes);
     return span;
@@ -130,11 +142,8 @@ inline_always void *allocate_any(size_t size_bytes)
         return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     if (likely(size_bytes <= MEDIUM_MOST))
         return allocate_medium(medium_class(size_bytes + CANARY_BYTES), size_bytes);
-    struct span *span = large_allocate_kept(size_bytes);
-    if (span == NULL)
-        span = allocate_large(size_bytes, PAGE_BYTES);
-    else if (heap_is_watched())
-        heap_profile_large(span, size_bytes);
+    bool kept;
+    struct span *span = allocate_large(size_bytes, PAGE_BYTES, &kept);
     return span ? span->base : NULL;
 }
 
@@ -180,25 +189,20 @@ static no_inline void *malloc_slow_at_16(size_t size_bytes)
     return is_followed() ? allocate_followed(size_bytes, 16, false) : allocate_any(size_bytes);
 }
 
-void heap_clear(void *block, size_t size_bytes)
-{
-    struct span *span = page_map_find(block);
-    if (!span_is_slab(span))
-        pages_clear(span, size_bytes);
-    else if (!config_zero_freed)
-        memset(block, 0, size_bytes);
-}
-
 void *heap_allocate_zeroed(size_t size_bytes)
 {
     if (size_bytes <= MEDIUM_MOST) {
         void *block = malloc_fast(size_bytes, malloc_slow_zeroed);
         return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
     }
-    struct span *span = allocate_large(size_bytes, PAGE_BYTES);
+    bool kept;
+    struct span *span = allocate_large(size_bytes, PAGE_BYTES, &kept);
     if (span == NULL)
         return NULL;
-    pages_clear(span, size_bytes);
+    if (kept) /* the pages do not know that it was written */
+        memset(span->base, 0, size_bytes);
+    else
+        pages_clear(span, size_bytes);
     return traced(span->base, size_bytes, 1, true);
 }
 
@@ -228,7 +232,8 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     if (block == NULL && class < CLASS_COUNT) {
         block = allocate_class(class, size_bytes, alignment_bytes);
     } else if (block == NULL) {
-        struct span *span = allocate_large(size_bytes, alignment_bytes);
+        bool kept;
+        struct span *span = allocate_large(size_bytes, alignment_bytes, &kept);
         block = span ? span->base : NULL;
     }
     return traced(block, size_bytes, alignment_bytes, false);

@@ -20,7 +20,6 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes); /* a pow
 void *heap_resize(void *pointer,
                   size_t size_bytes); /* neither NULL nor 0; the block stays on failure */
 bool heap_resize_in_place(void *pointer, size_t size_bytes); /* likewise; never moves */
-void heap_clear(void *block, size_t size_bytes); /* makes a new block, not sampled, read zero */
 
 /* Up to `count` blocks, fewer when memory is out: how many. */
 size_t heap_allocate_batch(size_t count, size_t size_bytes, void **blocks);

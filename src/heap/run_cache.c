@@ -3,6 +3,9 @@
 
 static const uintptr_t AGED = 1;
 
+enum { LONG_BITS = 3 };
+static_check(RUN_CACHE_LONG == 1 << LONG_BITS, "a place for each value of so many bits");
+
 static struct span *span_of(uintptr_t kept) { return (struct span *)(kept & ~AGED); }
 
 /* Of its slots that were ever handed out: the others have no memory yet. */
@@ -40,15 +43,52 @@ static bool put(struct run_cache *cache, size_t place, struct span *span)
     return before != NULL;
 }
 
+/* Multiplied by the golden ratio: lengths that are powers of two go to different places. */
+static size_t place_of(size_t pages)
+{
+    return pages <= RUN_CACHE_SHORT_PAGES
+               ? pages % RUN_CACHE_SHORT
+               : RUN_CACHE_SHORT + ((uint32_t)pages * 2654435769u >> (32 - LONG_BITS));
+}
+
 struct span *run_cache_take(struct run_cache *cache, size_t pages)
 {
-    size_t place = pages % RUN_CACHE_LARGE;
+    size_t place = place_of(pages);
     if (cache->pages[place] != pages)
         return NULL;
+    cache->asked[place] = true;
     struct span *span = empty_place(cache, place);
     if (span)
         store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     return span;
+}
+
+/* The long runs that are kept, but for what lies in `place`. The owner's. */
+static size_t long_pages(const struct run_cache *cache, size_t place)
+{
+    size_t sum = 0;
+    for (size_t i = RUN_CACHE_SHORT; i < RUN_CACHE_LARGE; i++)
+        if (i != place && load_relaxed(&cache->places[i]) != 0)
+            sum += cache->pages[i];
+    return sum;
+}
+
+/* Notes that a run of the length came to the place, and says whether it is kept there. */
+static bool keeps(struct run_cache *cache, size_t place, size_t pages)
+{
+    if (pages <= RUN_CACHE_SHORT_PAGES) {
+        cache->pages[place] = (uint16_t)pages;
+        return true;
+    }
+    bool again = cache->pages[place] == pages && cache->asked[place];
+    cache->pages[place] = (uint16_t)pages;
+    cache->asked[place] = false;
+    if (!again)
+        cache->cycles[place] = 0;
+    else if (cache->cycles[place] < RUN_CACHE_CYCLES)
+        cache->cycles[place]++;
+    return cache->cycles[place] == RUN_CACHE_CYCLES && pages_may_keep(pages) &&
+           long_pages(cache, place) + pages <= RUN_CACHE_LONG_PAGES;
 }
 
 bool run_cache_put(struct run_cache *cache, struct span *span)
@@ -58,10 +98,16 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
         pages_give(span);
         return true;
     }
-    size_t place = pages % RUN_CACHE_LARGE;
+    size_t place = place_of(pages);
+    if (unlikely(!keeps(cache, place, pages))) {
+        struct span *before = empty_place(cache, place);
+        if (before)
+            give(cache, before);
+        pages_give(span);
+        return true;
+    }
     span->zero = false;
     store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
-    cache->pages[place] = (uint8_t)pages;
     return put(cache, place, span) || cache->puts++ % 16 == 0;
 }
 

@@ -3,11 +3,14 @@
  * and writes nothing that other threads read.
  *
  * A place for each remainder of the length, and for each class; a newcomer sends the one before it
- * back to the pages. A kept large run is free to everybody: its second free dies, statistics and
- * walks do not see it. A kept slab stays a slab, of no heap and without a block in use. The places
- * are emptied by atomic exchange, so any thread may empty any cache: for trim, when memory is out,
- * and when a run has been kept through a whole decay interval, also by an idle thread. Only the
- * owner fills them: a place that it finds empty stays so, and a store will do.
+ * back to the pages. Long runs are much memory, and most lengths never come again: one is kept only
+ * where its place saw the same length last, and it was asked for since, so when it is part of a
+ * cycle; and a few MiB of them together. A kept large run is free to everybody: its second free
+ * dies, statistics and walks do not see it. A kept slab stays a slab, of no heap and without a
+ * block in use. The places are emptied by atomic exchange, so any thread may empty any cache: for
+ * trim, when memory is out, and when a run has been kept through a whole decay interval, also by an
+ * idle thread. Only the owner fills them: a place that it finds empty stays so, and a store will
+ * do.
  */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
@@ -15,8 +18,13 @@
 #include "heap/slab.h"
 
 enum {
-    RUN_CACHE_LARGE = 8,      /* places of large runs; the classes' come behind */
-    RUN_CACHE_MAX_PAGES = 64, /* of a large run */
+    RUN_CACHE_SHORT = 8, /* places of short runs */
+    RUN_CACHE_LONG = 8,  /* of longer ones, behind them; the classes' come last */
+    RUN_CACHE_LARGE = RUN_CACHE_SHORT + RUN_CACHE_LONG,
+    RUN_CACHE_SHORT_PAGES = 64,  /* of a short run */
+    RUN_CACHE_MAX_PAGES = 1024,  /* of a long one */
+    RUN_CACHE_LONG_PAGES = 1536, /* of all kept long ones together */
+    RUN_CACHE_CYCLES = 3,        /* so often a long run is seen before it is kept */
     RUN_CACHE_PLACES = RUN_CACHE_LARGE + CLASS_COUNT,
     RUN_CACHE_SLAB_BYTES = 2 << 20, /* of all slabs together, as far as they were used */
 };
@@ -25,7 +33,10 @@ struct run_cache {
     uintptr_t places[RUN_CACHE_PLACES]; /* atomic: a span, 0 for none; low bit: seen by an aging */
     size_t held_bytes;                  /* owner: of slabs that it put there, less those it took */
     size_t given_bytes;                 /* atomic: of those, what went to the pages instead */
-    uint8_t pages[RUN_CACHE_LARGE];     /* owner: length of what it put there last */
+    uint16_t pages[RUN_CACHE_LARGE];    /* owner: length of what came there last: kept, but where
+                                           the place is empty */
+    bool asked[RUN_CACHE_LARGE];        /* owner: that length was asked for since */
+    uint8_t cycles[RUN_CACHE_LARGE];    /* owner: of a long one, how often before it came again */
     uint8_t puts;                       /* owner: counts, around */
 };
 

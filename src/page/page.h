@@ -142,6 +142,10 @@ bool pages_holds(const void *address);
  * they read zero. Map pages that went, 0 when the system refuses. */
 size_t pages_purge_part(char *start, size_t pages);
 
+/* Whether who has so many pages free may keep them for its next need: not under pressure, nor where
+ * the cap on free memory is low. A hint. */
+bool pages_may_keep(size_t pages);
+
 /* When the decay interval under way began. */
 uint64_t pages_interval_ms(void);
 

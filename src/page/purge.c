@@ -40,6 +40,13 @@ size_t pages_purge_part(char *start, size_t pages)
     return purged;
 }
 
+/* An eighth of the cap: it holds for all threads. */
+bool pages_may_keep(size_t pages)
+{
+    return pages <= load_relaxed(&pages_state.limits.dirty_cap_bytes) / 8 >> PAGE_SHIFT &&
+           !load_relaxed(&pages_state.pressed);
+}
+
 uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
 
 bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages); }

@@ -44,7 +44,7 @@ TEST_F(RunCache, ARunServesItsOwnLengthOnly)
     EXPECT_EQ(span->tag, SPAN_KEPT);
     EXPECT_EQ(run_cache_take(&cache_, 9), nullptr);
     EXPECT_EQ(run_cache_take(&cache_, 11), nullptr);
-    EXPECT_EQ(run_cache_take(&cache_, 10 + RUN_CACHE_LARGE), nullptr);
+    EXPECT_EQ(run_cache_take(&cache_, 10 + RUN_CACHE_SHORT), nullptr);
     EXPECT_EQ(run_cache_take(&cache_, 10), span);
     EXPECT_EQ(span->tag, SPAN_LARGE);
     EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
@@ -55,7 +55,7 @@ TEST_F(RunCache, ANewcomerSendsTheOneBeforeBack)
 {
     const size_t free_before = heap_layer::stats().pages.free_bytes;
     struct span *first = run(10);
-    struct span *second = run(10 + RUN_CACHE_LARGE);
+    struct span *second = run(10 + RUN_CACHE_SHORT);
     (void)run_cache_put(&cache_, first);
     EXPECT_TRUE(run_cache_put(&cache_, second));
     EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
@@ -64,10 +64,112 @@ TEST_F(RunCache, ANewcomerSendsTheOneBeforeBack)
     EXPECT_GE(heap_layer::stats().pages.free_bytes, free_before);
 }
 
-TEST_F(RunCache, LongRunsAreNotKept)
+TEST_F(RunCache, TheLongestRunsAreNotKept)
 {
-    EXPECT_TRUE(run_cache_put(&cache_, run(RUN_CACHE_MAX_PAGES + 1)));
+    for (int i = 0; i < 2 * RUN_CACHE_CYCLES; i++) {
+        EXPECT_EQ(run_cache_take(&cache_, RUN_CACHE_MAX_PAGES + 1), nullptr);
+        EXPECT_TRUE(run_cache_put(&cache_, run(RUN_CACHE_MAX_PAGES + 1)));
+    }
     EXPECT_FALSE(run_cache_empty(&cache_));
+}
+
+// Asked for, made and put back, until one is kept; as many times as the cache had none.
+int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
+{
+    for (int i = 0; i < most; i++) {
+        struct span *span = run_cache_take(cache, pages);
+        if (span) {
+            (void)run_cache_put(cache, span);
+            return i;
+        }
+        (void)run_cache_put(cache, pages_take(pages, PAGE_BYTES));
+    }
+    return most;
+}
+
+TEST_F(RunCache, ALongRunIsKeptAsPartOfACycle)
+{
+    constexpr size_t kPages = RUN_CACHE_SHORT_PAGES + 1;
+    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), RUN_CACHE_CYCLES + 1);
+    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), 0);
+    run_cache_age(&cache_);
+    run_cache_age(&cache_);
+    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), 1) << "it is known still";
+    EXPECT_TRUE(run_cache_empty(&cache_));
+}
+
+TEST_F(RunCache, LongRunsThatAreOnlyFreedAreNotKept)
+{
+    for (int i = 0; i < 10; i++)
+        (void)run_cache_put(&cache_, run(300));
+    EXPECT_FALSE(run_cache_empty(&cache_));
+}
+
+TEST_F(RunCache, AnotherLengthInItsPlaceEndsTheCycle)
+{
+    EXPECT_LT(cycles_until_kept(&cache_, 300, 10), 10);
+    for (size_t pages = 301; pages < 340; pages++) // at least one has that place
+        EXPECT_TRUE(run_cache_put(&cache_, run(pages)));
+    EXPECT_EQ(run_cache_take(&cache_, 300), nullptr);
+    EXPECT_FALSE(run_cache_empty(&cache_));
+}
+
+TEST_F(RunCache, LongRunsTogetherAreBounded)
+{
+    for (size_t pages : {65, 128, 200, 300, 400, 512, 1000})
+        (void)cycles_until_kept(&cache_, pages, 10);
+    size_t kept = 0;
+    for (size_t place = RUN_CACHE_SHORT; place < RUN_CACHE_LARGE; place++)
+        kept += cache_.places[place] != 0 ? cache_.pages[place] : 0;
+    EXPECT_LE(kept, size_t{RUN_CACHE_LONG_PAGES});
+    EXPECT_GE(kept, size_t{300});
+    EXPECT_TRUE(run_cache_empty(&cache_));
+}
+
+TEST_F(RunCache, ALowCapOnFreeMemoryHoldsForLongRuns)
+{
+    struct page_limits limits;
+    pages_read_limits(&limits);
+    struct page_limits low = limits;
+    low.dirty_cap_bytes = 1 << 20;
+    pages_configure(&low);
+    EXPECT_EQ(cycles_until_kept(&cache_, 300, 10), 10);
+    pages_configure(&limits);
+}
+
+// Several sizes, so long and short runs.
+TEST_F(RunCache, ACycleOfLargeBlocksIsOneBlockHoweverItIsAskedFor)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "large blocks are mappings";
+    for (size_t size : {40 * kKiB, 300 * kKiB, 4096 * kKiB}) {
+        for (int i = 0; i < 6; i++)
+            free_fast(malloc_slow(size));
+        void *block = malloc_slow(size);
+        memset(block, 0x5a, size);
+        free_fast(block);
+        EXPECT_EQ(heap_layer::span_of(block)->tag, SPAN_KEPT) << size;
+        EXPECT_EQ(heap_allocate_aligned(size, PAGE_BYTES), block);
+        free_fast(block);
+        auto *zeroed = static_cast<unsigned char *>(heap_allocate_zeroed(size));
+        EXPECT_EQ(zeroed, block);
+        for (size_t i = 0; i < size; i++)
+            ASSERT_EQ(zeroed[i], 0) << i << " of " << size;
+        free_fast(zeroed);
+    }
+}
+
+TEST_F(RunCache, AThreadThatHasOnlyLargeBlocksKeepsThem)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "large blocks are mappings";
+    std::thread([] {
+        void *block = malloc_slow(100 * kKiB);
+        free_fast(block);
+        EXPECT_EQ(heap_layer::span_of(block)->tag, SPAN_KEPT);
+        EXPECT_EQ(malloc_slow(100 * kKiB), block);
+        free_fast(block);
+    }).join();
 }
 
 TEST_F(RunCache, TheSecondAgingGivesARunBackUnlessItWasUsed)
