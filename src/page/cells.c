@@ -1,4 +1,4 @@
-/* Lists of free descriptors: see cells.h.
+/* Lists of free descriptors: see page.h.
  *
  * A free descriptor is linked by a word behind it, so that it keeps what it was given back with.
  * The head holds its address, a multiple of 64 below 2^48, and in the other 22 bits a number that

@@ -10,7 +10,9 @@
 #include "base/bits.h"
 #include "base/random.h"
 #include "os/os.h"
+#include "page/arena.h"
 #include "page/fence.h"
+#include "page/header.h"
 #include "page/state.h"
 
 #include <errno.h>

@@ -17,6 +17,7 @@
 #include "base/bits.h"
 #include "base/random.h"
 #include "os/os.h"
+#include "page/header.h"
 #include "page/state.h"
 
 #include <string.h>

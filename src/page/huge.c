@@ -6,6 +6,7 @@
  */
 #include "base/bits.h"
 #include "os/os.h"
+#include "page/detached.h"
 #include "page/state.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
  * verifier. */
 #include "base/bits.h"
 #include "base/check.h"
+#include "page/arena.h"
 #include "page/bins.h"
 #include "page/state.h"
 

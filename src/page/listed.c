@@ -1,6 +1,8 @@
 /* See listed.h. */
 #include "page/listed.h"
 
+#include "base/atomic.h"
+
 /* From `before` to `after` in the first place that holds `before`; false if none does. */
 static bool replace(const struct span_list *list, struct span *before, struct span *after)
 {

@@ -7,7 +7,7 @@
 #ifndef CAIRN_PAGE_LISTED_H
 #define CAIRN_PAGE_LISTED_H
 
-#include "page/page.h"
+#include "page/span.h"
 
 struct span_list {
     struct span **places; /* atomic: in use, else NULL */

@@ -12,11 +12,9 @@
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
 
-#include "page/cells.h"
 #include "page/fork_locks.h"
 #include "page/meta.h"
 #include "page/page_map.h"
-#include "page/run.h"
 #include "page/span.h"
 
 /* What a slab of one size class needs; the array is the heap's, by class. */
@@ -122,9 +120,7 @@ void pages_tick(void (*before)(void));
 
 void pages_read_stats(struct page_stats *stats);
 
-/* Every span in use within the arenas and every void slab, with its first byte; stops when `visit`
- * says false. Racy unless frozen. */
-typedef bool span_visit(struct span *span, char *start, void *context);
+/* Every span in use within the arenas and every void slab; racy unless frozen. */
 void pages_each(span_visit *visit, void *context);
 
 /* The slabs within the arenas likewise, whatever other threads do; those may be given back, or
@@ -155,6 +151,31 @@ bool pages_are_huge(void);
 /* Copies the first bytes of one block to another, giving the source's memory back as it goes, so
  * that a large move does not need both at once. The source reads anything afterwards. */
 void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes);
+
+/* Runs of pages for the allocators beside the heap, marked SPAN_RUN, so that the heap's free takes
+ * none of them for a block: readable and writable, contents undefined, whole pages of the system's.
+ * NULL when memory is out. run_give makes one accessible again to a memory checker that was told
+ * otherwise. */
+struct span *run_take(size_t size_bytes, size_t alignment_bytes);
+void run_give(struct span *span);
+
+inline_always size_t run_bytes(const struct span *span)
+{
+    return (size_t)span->pages << PAGE_SHIFT;
+}
+
+/* Descriptors of the allocators beside the heap: pieces of metadata memory, apart from the blocks
+ * that they describe, recycled by kind but never given back. A stale handle can read an old
+ * descriptor, never anything else, and finds it as it was given back. Without a lock, so it works
+ * in any state of a fork. */
+struct cell_list {           /* one kind; statically allocated */
+    uintptr_t head;          /* atomic: see cells.c */
+    size_t descriptor_bytes; /* const: a multiple of 8 */
+};
+
+/* A descriptor: its contents are those it was given back with, or zero. NULL when memory is out. */
+void *cell_take_from(struct cell_list *list);
+void cell_give_to(struct cell_list *list, void *descriptor);
 
 /* Fork: see base/lock.h. */
 void pages_freeze(void);

@@ -1,5 +1,6 @@
 /* The page layer's part of the description for readers outside: see base/layout.h. No code. */
 #include "base/layout.h"
+#include "page/arena.h"
 #include "page/state.h"
 
 extern const struct page_layout page_layout __attribute__((visibility("hidden")));

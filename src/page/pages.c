@@ -11,18 +11,16 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "os/os.h"
+#include "page/arena.h"
 #include "page/bins.h"
+#include "page/detached.h"
 #include "page/grow.h"
+#include "page/header.h"
 #include "page/listed.h"
 #include "page/state.h"
 #include "page/steal.h"
 
 #include <string.h>
-
-struct page_state pages_state = {
-    .lock = {.rank = 1},
-    .limits = PAGE_LIMITS_DEFAULT,
-};
 
 void pages_init(const struct slab_shape *shapes)
 {
@@ -154,14 +152,6 @@ static char *carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
     header_push(span);
     note_dirty_low();
     return run;
-}
-
-void defer(struct span *span)
-{
-    span->next = load_relaxed(&pages_state.deferred);
-    while (!compare_swap_acq_rel(&pages_state.deferred, &span->next,
-                                 span)) /* release: pairs with settle_deferred */
-        pause_processor();
 }
 
 /* Does what was deferred while the lock was frozen. Page lock. Returns the runs that lie in no

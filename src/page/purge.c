@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "os/os.h"
+#include "page/arena.h"
 #include "page/bins.h"
 #include "page/state.h"
 

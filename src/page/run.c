@@ -1,4 +1,4 @@
-/* Runs of pages: see run.h. No state. */
+/* Runs of pages for other allocators: see page.h. No state. */
 #include "base/bits.h"
 #include "base/memory_marks.h"
 #include "os/os.h"

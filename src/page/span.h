@@ -74,6 +74,9 @@ struct span {
 static_check(sizeof(struct span) == 64, "a header is one cache line");
 static_check(offsetof(struct span, owner) == 0, "the page map reads it first");
 
+/* For walks over spans: with its first byte. False stops the walk. */
+typedef bool span_visit(struct span *span, char *start, void *context);
+
 inline_always bool span_is_slab(const struct span *span) { return span->tag >= SPAN_SLAB; }
 inline_always unsigned slab_class(const struct span *slab)
 {

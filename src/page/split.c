@@ -2,6 +2,7 @@
  * the span; only the header comes from shared state.
  */
 #include "base/bits.h"
+#include "page/header.h"
 #include "page/state.h"
 
 struct span *pages_split(struct span *span, size_t pages, bool huge)

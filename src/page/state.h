@@ -3,7 +3,6 @@
 #define CAIRN_PAGE_STATE_H
 
 #include "base/lock.h"
-#include "page/arena.h"
 #include "page/page.h"
 
 struct page_state {
@@ -37,23 +36,9 @@ struct page_state {
 
 extern struct page_state pages_state;
 
-/* Headers. Page lock; pop gives NULL when the list is empty. header_make runs without the lock;
- * NULL when out of memory. */
-struct span *header_pop(unsigned cold_64);
-void header_push(struct span *span);
-struct span *header_make(unsigned cold_64);
-/* From the list or made. No lock held. */
-struct span *header_take(unsigned cold_64);
-
 /* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages).
  * Lock-free. */
 void defer(struct span *span);
-
-/* A header and a mapping of its own, for huge blocks and while the lock is frozen. The page map
- * covers its first `covered_bytes`. No lock held. */
-struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_64,
-                           size_t covered_bytes);
-void detached_give(struct span *span);
 
 /* Guarded blocks that were freed, see guarded.c: pages of memory that is kept; gives up to so many
  * back, and returns their number; what is due at the end of a decay interval. No lock held. */
@@ -68,6 +53,7 @@ bool apart_each(span_visit *visit, void *context);
 
 /* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
  * the bins; and takes a free span out of them, so that its neighbours leave it alone. Page lock. */
+struct arena;
 void span_release(struct arena *arena, struct span *span);
 void span_withdraw(struct span *span);
 

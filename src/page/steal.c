@@ -3,6 +3,7 @@
 
 #include "base/bits.h"
 #include "os/os.h"
+#include "page/arena.h"
 #include "page/bins.h"
 #include "page/state.h"
 

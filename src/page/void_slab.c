@@ -9,6 +9,7 @@
  */
 #include "base/bits.h"
 #include "os/os.h"
+#include "page/header.h"
 #include "page/listed.h"
 #include "page/state.h"
 

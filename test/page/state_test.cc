@@ -1,0 +1,46 @@
+// What waits for the page lock: nothing is lost, whoever defers it.
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "page/page_layer.h"
+
+namespace
+{
+
+TEST(State, WhatThreadsDeferIsInTheListOnce)
+{
+    constexpr size_t kThreads = 4;
+    constexpr size_t kSpans = 2000;
+    page_layer::start();
+    ASSERT_TRUE(lock_acquire(&pages_state.lock)); // nobody settles meanwhile
+    std::vector<std::vector<struct span *>> mine(kThreads);
+    std::vector<std::thread> threads;
+    for (auto &spans : mine)
+        threads.emplace_back([&spans] {
+            for (size_t i = 0; i < kSpans; i++) {
+                spans.push_back(header_make(0));
+                spans.back()->pages = 0;
+                defer(spans.back());
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    std::set<struct span *> waiting;
+    for (struct span *span = pages_state.deferred; span != nullptr; span = span->next)
+        EXPECT_TRUE(waiting.insert(span).second);
+    lock_release(&pages_state.lock);
+    for (const auto &spans : mine)
+        for (struct span *span : spans)
+            EXPECT_EQ(waiting.count(span), 1U);
+    struct span *run = pages_take(1, PAGE_BYTES); // settles
+    ASSERT_NE(run, nullptr);
+    EXPECT_EQ(pages_state.deferred, nullptr);
+    pages_give(run);
+    pages_verify();
+}
+
+} // namespace
