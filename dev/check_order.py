@@ -7,7 +7,8 @@ The order stands in docs/ARCHITECTURE.md: under its heading "The order within a 
 each layer. NAME.h and NAME.c are one entry. An entry uses another one when it includes its header,
 or names a function or a variable that the other one defines, whichever header declares that. What
 has to go the other way is a function pointer that the later one hands down. Entries in braces,
-{a b c}, still use one another in a circle: when they do no more, that is a finding, too.
+{a b c}, still use one another in a circle: when they do no more, that is a finding, too, and so are
+braces of a layer that has come apart.
 
 One line a finding on stdout; the exit status is 1 when there is one. --graph prints for every
 layer of src/ an order, and the entries that use one another in a circle, and what they use.
@@ -22,6 +23,7 @@ from check_rules import blank_out, c_functions  # noqa: E402
 
 PAGE = "docs/ARCHITECTURE.md"
 HEADING = "## The order within a layer"
+MAY_CIRCLE = {"heap"}  # layers that have not come apart yet
 
 
 class Layer:
@@ -126,6 +128,8 @@ def check_layer(layer, order):
     for part in order:
         if len(part) > 1 and set(part) not in circles:
             yield f"{PAGE}: of src/{layer.name} no circle is {{{' '.join(part)}}}"
+        elif len(part) > 1 and layer.name not in MAY_CIRCLE:
+            yield f"{PAGE}: src/{layer.name} has a circle again: {{{' '.join(part)}}}"
 
 
 def check(root):

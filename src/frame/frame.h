@@ -29,7 +29,7 @@ enum {
     FRAME_NAME_BYTES = 24, /* of an allocator's name, its end included */
 };
 
-/* A descriptor, see page/cells.h: its contents are those it was given back with, or zero. NULL when
+/* A descriptor, see page/page.h: its contents are those it was given back with, or zero. NULL when
  * memory is out. */
 void *cell_take(enum cell_kind kind);
 void cell_give(enum cell_kind kind, void *descriptor);

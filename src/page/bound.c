@@ -1,18 +1,11 @@
-/* The limits: what counts, and what is done before one would be passed.
- *
- *   counted = pages of arenas in use + free ones not given back + huge ones + those apart
- *
- * A run counts whole from when it is taken, touched or not. Free pages that were given back do not
- * count, so what matters is each take, not only the growth of arenas. Metadata does not count.
- *
- * Above the soft limit all free memory goes back. The hard limit is never passed: what is taken is
- * admitted under the page lock, where all takers meet; first so much free memory goes back as is
- * needed, then the take is refused. While another thread forks there is no lock: then the counts
- * are read as they are, and threads that take at once may pass the limit by what they take.
- */
+/* See bound.h. */
+#include "page/bound.h"
+
 #include "base/bits.h"
 #include "os/os.h"
+#include "page/purge.h"
 #include "page/state.h"
+#include "page/trapped.h"
 
 enum { WAIT_MS = 100 };
 
@@ -33,7 +26,7 @@ static size_t used_pages(void)
 
 size_t counted_pages(void)
 {
-    size_t kept = config_guarded_blocks ? guarded_kept_pages() : 0;
+    size_t kept = config_guarded_blocks ? trapped_kept_pages() : 0;
     return used_pages() + load_relaxed(&pages_state.dirty_pages) +
            load_relaxed(&pages_state.purging_dirty) + kept;
 }
@@ -51,7 +44,7 @@ static void purge_all(void)
 {
     purge_pages(SIZE_MAX);
     if (config_guarded_blocks)
-        (void)guarded_purge(SIZE_MAX);
+        (void)trapped_purge(SIZE_MAX);
 }
 
 bool purge_for_hard_limit(size_t pages)
@@ -66,7 +59,7 @@ bool purge_for_hard_limit(size_t pages)
     size_t over = counted + pages - smaller_of(limit, counted + pages);
     size_t purged = purge_pages(over);
     if (config_guarded_blocks && purged < over)
-        (void)guarded_purge(over - purged);
+        (void)trapped_purge(over - purged);
     for (unsigned waited = 0; waited < WAIT_MS && counted_pages() + pages > limit &&
                               load_relaxed(&pages_state.purging_dirty) != 0;
          waited++)
@@ -104,32 +97,6 @@ void heed_soft_limit(size_t pages)
     size_t limit = in_pages(&pages_state.limits.soft_limit_bytes);
     if (unlikely(limit != 0) && counted_pages() + pages > limit)
         purge_all();
-}
-
-void pages_configure(const struct page_limits *limits)
-{
-    struct page_limits *own = &pages_state.limits;
-    store_relaxed(&own->decay_ms, limits->decay_ms);
-    store_relaxed(&own->dirty_cap_bytes, limits->dirty_cap_bytes);
-    store_relaxed(&own->huge_pages, limits->huge_pages);
-    pages_limit_soft(limits->soft_limit_bytes);
-    pages_limit_hard(limits->hard_limit_bytes);
-}
-
-void pages_limit_soft(size_t bytes) { store_relaxed(&pages_state.limits.soft_limit_bytes, bytes); }
-
-void pages_limit_hard(size_t bytes) { store_relaxed(&pages_state.limits.hard_limit_bytes, bytes); }
-
-void pages_read_limits(struct page_limits *limits)
-{
-    const struct page_limits *own = &pages_state.limits;
-    *limits = (struct page_limits){
-        .decay_ms = load_relaxed(&own->decay_ms),
-        .dirty_cap_bytes = load_relaxed(&own->dirty_cap_bytes),
-        .soft_limit_bytes = load_relaxed(&own->soft_limit_bytes),
-        .hard_limit_bytes = load_relaxed(&own->hard_limit_bytes),
-        .huge_pages = load_relaxed(&own->huge_pages),
-    };
 }
 
 void pages_heed_limits(void)

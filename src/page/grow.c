@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "os/os.h"
 #include "page/arena.h"
+#include "page/bound.h"
 #include "page/fence.h"
 #include "page/header.h"
 #include "page/state.h"

@@ -6,6 +6,7 @@
  */
 #include "base/bits.h"
 #include "os/os.h"
+#include "page/bound.h"
 #include "page/detached.h"
 #include "page/state.h"
 

@@ -2,13 +2,17 @@
  * verifier. */
 #include "base/bits.h"
 #include "base/check.h"
+#include "page/apart.h"
 #include "page/arena.h"
 #include "page/bins.h"
+#include "page/bound.h"
 #include "page/state.h"
+#include "page/trapped.h"
+#include "page/void_slab.h"
 
 void pages_read_stats(struct page_stats *stats)
 {
-    size_t kept = config_guarded_blocks ? guarded_kept_pages() << PAGE_SHIFT : 0;
+    size_t kept = config_guarded_blocks ? trapped_kept_pages() << PAGE_SHIFT : 0;
     *stats = (struct page_stats){
         .reserved_bytes = load_relaxed(&pages_state.reserved_pages) << PAGE_SHIFT,
         .committed_bytes = (load_relaxed(&pages_state.committed_pages) << PAGE_SHIFT) + kept,

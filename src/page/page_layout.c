@@ -2,6 +2,7 @@
 #include "base/layout.h"
 #include "page/arena.h"
 #include "page/state.h"
+#include "page/trapped.h"
 
 extern const struct page_layout page_layout __attribute__((visibility("hidden")));
 
@@ -11,7 +12,7 @@ const struct page_layout page_layout = {
     .arena_count = &arenas_count,
     .state = &pages_state,
     .meta_bytes = &meta_total_bytes,
-    .guarded_kept_pages = &guarded_kept,
+    .guarded_kept_pages = &trapped_kept,
     .page_shift = PAGE_SHIFT,
     .address_bits = ADDRESS_BITS,
     .region_shift = REGION_SHIFT,

@@ -1,18 +1,13 @@
-/* Giving memory back: by decay, above the cap, and on demand.
- *
- * Decay follows the low-water mark: what stayed free and dirty through a whole interval was not
- * needed in it and is purged at its end, by whichever thread passes next; a working set that comes
- * and goes faster is left alone. No thread or signal of our own; an idle process keeps at most the
- * cap.
- *
- * A span leaves the bins while its memory is purged, so the system call is made without the lock.
- */
+/* See purge.h. */
+#include "page/purge.h"
+
 #include "base/bits.h"
-#include "base/check.h"
 #include "os/os.h"
 #include "page/arena.h"
 #include "page/bins.h"
+#include "page/free_spans.h"
 #include "page/state.h"
+#include "page/trapped.h"
 
 /* Gives back the whole system pages within the span, and what the page map has for them. Returns
  * their number in map pages, and where they start. */
@@ -49,8 +44,6 @@ bool pages_may_keep(size_t pages)
 }
 
 uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
-
-bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages); }
 
 static void end_purging(size_t pages, size_t dirty_pages)
 {
@@ -140,16 +133,16 @@ void pages_tick(void (*before)(void))
     lock_release(&pages_state.lock);
     purge_pages(load_relaxed(&pages_state.pressed) ? SIZE_MAX : unneeded);
     if (config_guarded_blocks)
-        guarded_tick();
+        trapped_tick();
 }
 
 bool pages_trim(size_t keep_bytes)
 {
     size_t keep = keep_bytes >> PAGE_SHIFT;
-    size_t kept = config_guarded_blocks ? guarded_kept_pages() : 0;
+    size_t kept = config_guarded_blocks ? trapped_kept_pages() : 0;
     size_t dirty = load_relaxed(&pages_state.dirty_pages) + kept;
     if (dirty <= keep)
         return false;
-    size_t purged = kept != 0 ? guarded_purge(dirty - keep) : 0;
+    size_t purged = kept != 0 ? trapped_purge(dirty - keep) : 0;
     return purge_pages(dirty - keep - smaller_of(purged, dirty - keep)) + purged > 0;
 }

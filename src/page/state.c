@@ -12,6 +12,6 @@ void defer(struct span *span)
 {
     span->next = load_relaxed(&pages_state.deferred);
     while (!compare_swap_acq_rel(&pages_state.deferred, &span->next,
-                                 span)) /* release: pairs with settle_deferred */
+                                 span)) /* release: pairs with deferred_settle */
         pause_processor();
 }

@@ -1,4 +1,4 @@
-/* The page layer's shared state, and the steps that its files share. Internal to page/. */
+/* The page layer's shared state. Internal to page/. */
 #ifndef CAIRN_PAGE_STATE_H
 #define CAIRN_PAGE_STATE_H
 
@@ -39,47 +39,5 @@ extern struct page_state pages_state;
 /* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages).
  * Lock-free. */
 void defer(struct span *span);
-
-/* Guarded blocks that were freed, see guarded.c: pages of memory that is kept; gives up to so many
- * back, and returns their number; what is due at the end of a decay interval. No lock held. */
-extern hidden_data size_t guarded_kept; /* atomic */
-size_t guarded_kept_pages(void);
-size_t guarded_purge(size_t pages);
-void guarded_tick(void);
-
-/* As pages_each, the void slabs, and the runs that were taken while the lock was frozen. */
-bool void_slabs_each(span_visit *visit, void *context);
-bool apart_each(span_visit *visit, void *context);
-
-/* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
- * the bins; and takes a free span out of them, so that its neighbours leave it alone. Page lock. */
-struct arena;
-void span_release(struct arena *arena, struct span *span);
-void span_withdraw(struct span *span);
-
-/* At the end of whatever took dirty pages: what left the bins for a moment, to be cut or merged,
- * was not needed. Page lock. */
-void note_dirty_low(void);
-
-/* Purges up to `pages` dirty pages, the longest spans first. No lock held. Returns the number
- * purged. */
-size_t purge_pages(size_t pages);
-
-/* The limits, see bound.c. heed_soft_limit purges all free memory when so many pages more would
- * pass it; no lock held. */
-size_t counted_pages(void);
-void heed_soft_limit(size_t pages);
-/* Whether so many pages more stay within the hard limit: page lock. If not, what is needed is
- * purged, with no lock held, and then it is asked again, a few times; false when that cannot do. */
-enum { LIMIT_TRIES = 3 };
-bool hard_limit_admits(size_t pages);
-bool purge_for_hard_limit(size_t pages);
-/* Counts pages of a mapping that is to be made; given up, or counted otherwise by then. No lock
- * held. False when the hard limit refuses. */
-bool huge_claim(size_t pages);
-void huge_unclaim(size_t pages);
-
-/* Purges what is above the cap; for the end of a give. No lock held. */
-void purge_excess(void);
 
 #endif

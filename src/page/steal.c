@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "page/arena.h"
 #include "page/bins.h"
+#include "page/free_spans.h"
 #include "page/state.h"
 
 #include <string.h>

@@ -8,15 +8,21 @@
 
 extern "C" {
 #include "os/os.h"
+#include "page/apart.h"
 #include "page/arena.h"
 #include "page/bins.h"
+#include "page/bound.h"
 #include "page/detached.h"
 #include "page/fence.h"
+#include "page/free_spans.h"
 #include "page/grow.h"
 #include "page/header.h"
 #include "page/page.h"
+#include "page/purge.h"
 #include "page/state.h"
 #include "page/steal.h"
+#include "page/trapped.h"
+#include "page/void_slab.h"
 }
 
 namespace page_layer

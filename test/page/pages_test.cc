@@ -1,11 +1,8 @@
-// Runs of pages: split, merged, grown and shrunk by boundary tags; what is known to be zero; and
-// the way round the lock while another thread forks.
+// Runs of pages: split, merged, grown and shrunk by boundary tags; what is known to be zero.
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "page/page_layer.h"
@@ -278,86 +275,6 @@ TEST_F(Pages, RandomOperationsKeepTheInvariants)
         pages_give(span);
     pages_verify();
     EXPECT_EQ(page_layer::stats().free_bytes, page_layer::stats().committed_bytes);
-}
-
-// While another thread forks.
-
-TEST_F(Pages, RunsAreMappedApartWhileTheLockIsFrozen)
-{
-    struct span *before = take(6);
-    page_layer::fill(before, 4);
-    const page_stats stats = page_layer::stats();
-    pages_freeze();
-    struct span *run = nullptr;
-    struct span *slab = nullptr;
-    std::thread([&] {
-        run = pages_take(5, 64 * PAGE_BYTES);
-        slab = pages_take_slab(1);
-        EXPECT_FALSE(pages_extend(before, 7));
-        pages_shrink(before, 2);
-        EXPECT_EQ(before->pages, 6u) << "it keeps what it has";
-        pages_give(before); // waits in the list of deferred ones
-        pages_tick(nullptr);
-        pages_trim(0);
-    }).join();
-    pages_thaw();
-    ASSERT_TRUE(run && slab);
-    EXPECT_EQ(arena_find(run->base), nullptr);
-    EXPECT_EQ(arena_find(slab->base), nullptr);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(run->base) % (64 * PAGE_BYTES), 0u);
-    EXPECT_TRUE(run->zero && reads(run->base, 5 * PAGE_BYTES, 0));
-    EXPECT_EQ(page_map_find(run->base), run);
-    for (size_t page = 0; page < 4; page++)
-        EXPECT_EQ(page_map_find(slab->base + page * PAGE_BYTES), slab);
-    EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes) << "not settled yet";
-    pages_give(take(1)); // settles
-    EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes + 6 * PAGE_BYTES);
-    pages_verify();
-    char *places[] = {run->base, slab->base};
-    pages_give(run);
-    pages_give_slab(slab);
-    for (char *place : places)
-        EXPECT_EQ(page_map_find(place)->tag, SPAN_NONE);
-    EXPECT_EQ(page_layer::stats().free_bytes, stats.free_bytes + 6 * PAGE_BYTES)
-        << "a mapping of its own is no page of an arena";
-}
-
-// Growth that meets a fork half-way is not out of memory.
-TEST_F(Pages, GrowthDuringForksDoesNotFail)
-{
-    std::atomic<bool> done{false};
-    std::thread grower([&] {
-        std::vector<struct span *> spans;
-        for (int i = 0; i < 1500; i++) { // each more than one step of growth; never touched
-            struct span *span = pages_take(1100, PAGE_BYTES);
-            EXPECT_NE(span, nullptr);
-            if (span == nullptr)
-                break;
-            spans.push_back(span);
-        }
-        done = true;
-        for (struct span *span : spans)
-            pages_give(span);
-    });
-    while (!done) {
-        pages_freeze();
-        pages_thaw();
-        usleep(20);
-    }
-    grower.join();
-}
-
-TEST_F(Pages, RunsMappedApartMayBeGivenBackWhileFrozenToo)
-{
-    pages_freeze();
-    std::thread([] {
-        struct span *run = pages_take(5, PAGE_BYTES);
-        ASSERT_NE(run, nullptr);
-        page_layer::fill(run, 1);
-        pages_give(run);
-    }).join();
-    pages_thaw();
-    pages_give(take(1));
 }
 
 } // namespace

@@ -171,7 +171,7 @@ inline enter(me)
     }
 }
 
-/* settle_deferred. */
+/* deferred_settle. */
 inline settle(me)
 {
     modify(me, DEFERRED, ACQUIRE, seen, 0);

@@ -1,0 +1,35 @@
+/* The limits: what counts, and what is done before one would be passed.
+ *
+ *   counted = pages of arenas in use + free ones not given back + huge ones + those apart
+ *
+ * A run counts whole from when it is taken, touched or not. Free pages that were given back do not
+ * count, so what matters is each take, not only the growth of arenas. Metadata does not count.
+ *
+ * Above the soft limit all free memory goes back. The hard limit is never passed: what is taken is
+ * admitted under the page lock, where all takers meet; first so much free memory goes back as is
+ * needed, then the take is refused. While another thread forks there is no lock: then the counts
+ * are read as they are, and threads that take at once may pass the limit by what they take.
+ */
+#ifndef CAIRN_PAGE_BOUND_H
+#define CAIRN_PAGE_BOUND_H
+
+#include "base/compiler.h"
+
+/* What counts, now. */
+size_t counted_pages(void);
+
+/* Purges all free memory when so many pages more would pass the soft limit. No lock held. */
+void heed_soft_limit(size_t pages);
+
+/* Whether so many pages more stay within the hard limit: page lock. If not, what is needed is
+ * purged, with no lock held, and then it is asked again, a few times; false when that cannot do. */
+enum { LIMIT_TRIES = 3 };
+bool hard_limit_admits(size_t pages);
+bool purge_for_hard_limit(size_t pages);
+
+/* Counts pages of a mapping that is to be made; given up, or counted otherwise by then. No lock
+ * held. False when the hard limit refuses. */
+bool huge_claim(size_t pages);
+void huge_unclaim(size_t pages);
+
+#endif

@@ -1,0 +1,133 @@
+/* See free_spans.h. */
+#include "page/free_spans.h"
+
+#include "base/bits.h"
+#include "base/random.h"
+#include "os/os.h"
+#include "page/arena.h"
+#include "page/bins.h"
+#include "page/header.h"
+#include "page/state.h"
+
+/* The page map's boundary tags of a span with one header: first and last page. */
+static void tag_ends(const struct span *span, struct span *value)
+{
+    page_map_set(span->base, 1, value);
+    page_map_set(span->base + ((size_t)(span->pages - 1) << PAGE_SHIFT), 1, value);
+}
+
+static void span_enter(struct span *span)
+{
+    store_relaxed(&span->tag, (uint8_t)SPAN_FREE);
+    tag_ends(span, span);
+    bins_insert(span);
+    store_relaxed(&pages_state.free_pages, pages_state.free_pages + span->pages);
+    store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages + span->dirty_pages);
+}
+
+void span_withdraw(struct span *span)
+{
+    bins_remove(span);
+    tag_ends(span, NULL);
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
+    store_relaxed(&pages_state.free_pages, pages_state.free_pages - span->pages);
+    store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
+}
+
+void note_dirty_low(void)
+{
+    pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
+}
+
+struct span *span_free_neighbour(const struct arena *arena, const char *page)
+{
+    if (page < arena->base || arena_page(arena, page) >= arena->frontier)
+        return NULL;
+    struct span *span = page_map_find(page);
+    return load_relaxed(&span->tag) == SPAN_FREE
+               ? span
+               : NULL; /* in use, its owner may write it just now */
+}
+
+void span_release(struct arena *arena, struct span *span)
+{
+    struct span *left = span_free_neighbour(arena, span->base - PAGE_BYTES);
+    struct span *right =
+        span_free_neighbour(arena, span->base + ((size_t)span->pages << PAGE_SHIFT));
+    if (left) {
+        span_withdraw(left);
+        span->base = left->base;
+        span->pages += left->pages;
+        span->dirty_pages += left->dirty_pages;
+        header_push(left);
+    }
+    if (right) {
+        span_withdraw(right);
+        span->pages += right->pages;
+        span->dirty_pages += right->dirty_pages;
+        header_push(right);
+    }
+    span_enter(span);
+}
+
+void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
+{
+    struct span *span = header_pop(0);
+    span->base = base;
+    span->pages = (uint32_t)pages;
+    span->dirty_pages = dirty_pages;
+    span_release(arena, span);
+}
+
+char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
+{
+    struct span *span = bins_find(pages, alignment_pages);
+    if (span == NULL)
+        return NULL;
+    struct arena *arena = arena_find(span->base);
+    span_withdraw(span);
+    char *run = (char *)align_up((uintptr_t)span->base, alignment_pages << PAGE_SHIFT);
+    if (config_random_runs && random_next(&pages_state.random) % 2 != 0)
+        run = (char *)align_down((uintptr_t)span->base + ((span->pages - pages) << PAGE_SHIFT),
+                                 alignment_pages << PAGE_SHIFT);
+    size_t lead = (size_t)(run - span->base) >> PAGE_SHIFT;
+    size_t tail = span->pages - lead - pages;
+    *dirty_pages = 0;
+    if (span->dirty_pages != 0)
+        *dirty_pages = bitmap_count(arena->dirty, arena_page(arena, run), pages);
+    size_t lead_dirty = 0;
+    if (lead > 0) {
+        lead_dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), lead);
+        range_release(arena, span->base, lead, lead_dirty);
+    }
+    if (tail > 0)
+        range_release(arena, run + (pages << PAGE_SHIFT), tail,
+                      span->dirty_pages - lead_dirty - *dirty_pages);
+    header_push(span);
+    note_dirty_low();
+    return run;
+}
+
+struct span *deferred_settle(void)
+{
+    if (likely(load_relaxed(&pages_state.deferred) == NULL))
+        return NULL;
+    struct span *span =
+        exchange_acquire(&pages_state.deferred, (struct span *)NULL); /* pairs with defer */
+    struct span *unmap = NULL;
+    for (struct span *next; span; span = next) {
+        next = span->next;
+        struct arena *arena = arena_find(span->base);
+        if (span->pages == 0) {
+            header_push(span);
+        } else if (arena) {
+            if (span->dirty_pages != 0)
+                bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
+            span_release(arena, span);
+        } else {
+            span->next = unmap;
+            unmap = span;
+        }
+    }
+    return unmap;
+}

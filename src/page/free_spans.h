@@ -1,0 +1,39 @@
+/* Free spans of the arenas: split, and merged by boundary tags in the page map.
+ *
+ * Invariant: behind each arena's frontier the spans lie gapless, no two free ones side by side
+ * (those whose memory is being purged excepted); a free span's first and last pages map to it.
+ * pages_verify checks it.
+ *
+ * Threading: all of it under the page lock.
+ */
+#ifndef CAIRN_PAGE_FREE_SPANS_H
+#define CAIRN_PAGE_FREE_SPANS_H
+
+#include "page/span.h"
+
+struct arena;
+
+/* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
+ * the bins; and takes a free span out of them, so that its neighbours leave it alone. */
+void span_release(struct arena *arena, struct span *span);
+void span_withdraw(struct span *span);
+
+/* The free span that begins or ends with the page; NULL if none. */
+struct span *span_free_neighbour(const struct arena *arena, const char *page);
+
+/* Takes a run out of the bins; what is left of its span goes back. Two headers are there. NULL if
+ * none fits. */
+char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages);
+
+/* Lays a new free span over a committed range that is in no one's use. A header is there. */
+void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages);
+
+/* Does what was deferred while the lock was frozen. Returns the runs that lie in no arena, linked
+ * by `next`: for apart_give, once the lock is released. */
+struct span *deferred_settle(void);
+
+/* At the end of whatever took dirty pages: what left the bins for a moment, to be cut or merged,
+ * was not needed. */
+void note_dirty_low(void);
+
+#endif

@@ -1,0 +1,22 @@
+/* Giving memory back: by decay, above the cap, and on demand.
+ *
+ * Decay follows the low-water mark: what stayed free and dirty through a whole interval was not
+ * needed in it and is purged at its end, by whichever thread passes next; a working set that comes
+ * and goes faster is left alone. No thread or signal of our own; an idle process keeps at most the
+ * cap.
+ *
+ * A span leaves the bins while its memory is purged, so the system call is made without the lock.
+ */
+#ifndef CAIRN_PAGE_PURGE_H
+#define CAIRN_PAGE_PURGE_H
+
+#include "base/compiler.h"
+
+/* Purges up to `pages` dirty pages, the longest spans first. No lock held. Returns the number
+ * purged. */
+size_t purge_pages(size_t pages);
+
+/* Purges what is above the cap; for the end of a give. No lock held. */
+void purge_excess(void);
+
+#endif

@@ -1,0 +1,183 @@
+/* See trapped.h. */
+#include "page/trapped.h"
+
+#include "base/bits.h"
+#include "base/random.h"
+#include "page/page_map.h"
+#include "page/state.h"
+
+enum { TRAP_COUNT = 64 };
+
+/* Longer blocks are unmapped at once: nothing else comes to lie there soon. */
+static const size_t TRAP_MOST_BYTES = (size_t)64 << 20;
+
+static struct span *trapped[TRAP_COUNT]; /* atomic */
+static uint32_t kept_at[TRAP_COUNT];     /* atomic, hint: dirty_pages of the span at this place */
+size_t trapped_kept;                     /* atomic: sum of dirty_pages over trapped spans */
+static size_t kept_low;      /* atomic, hint: lowest trapped_kept since the last interval began */
+static uint64_t trap_random; /* atomic: racing threads may take the same number */
+
+/* The trapped span's memory is not kept any more. */
+static void forget_kept(struct span *span)
+{
+    size_t now = fetch_sub_relaxed(&trapped_kept, span->dirty_pages) - span->dirty_pages;
+    if (now < load_relaxed(&kept_low))
+        store_relaxed(&kept_low, now);
+    span->dirty_pages = 0;
+}
+
+/* Gives a trapped span's addresses back but the first `lost_bytes` of its block, which are not ours
+ * any more. The page map forgets it first: then it may be another thread's. */
+static void release_rest(struct span *span, size_t lost_bytes)
+{
+    size_t guard = guard_before(span);
+    char *block = span->base;
+    size_t bytes = ((size_t)span->pages << PAGE_SHIFT) + span->behind_bytes;
+    forget_kept(span);
+    if (lost_bytes == 0) {
+        page_map_set(block, 1, NULL);
+        (void)os_unmap(block - guard, guard + bytes);
+    } else {
+        if (guard != 0)
+            (void)os_unmap(block - guard, guard);
+        if (bytes > lost_bytes)
+            (void)os_unmap(block + lost_bytes, bytes - lost_bytes);
+    }
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
+    span->pages = 0;
+    defer(span);
+}
+
+static void release(struct span *span) { release_rest(span, 0); }
+
+/* A trapped span comes to a place; the one that was there is released. */
+static void put_trapped(size_t place, struct span *span)
+{
+    uint32_t kept = (uint32_t)span->dirty_pages;
+    span = exchange_acq_rel(&trapped[place], span); /* pairs with itself */
+    store_relaxed(&kept_at[place], kept);
+    if (span)
+        release(span);
+}
+
+static struct span *take_trapped(size_t place)
+{
+    store_relaxed(&kept_at[place], (uint32_t)0);
+    return exchange_acq_rel(&trapped[place], (struct span *)NULL);
+}
+
+bool trapped_release(void)
+{
+    bool some = false;
+    for (size_t i = 0; i < TRAP_COUNT; i++) {
+        struct span *span = take_trapped(i);
+        if (span)
+            release(span);
+        some |= span != NULL;
+    }
+    return some;
+}
+
+/* Gives the memory of a trapped span back. Refused, it is there, and may as well stay. */
+static void drop_kept(struct span *span)
+{
+    (void)os_trap(span->base, (size_t)span->pages << PAGE_SHIFT);
+    forget_kept(span);
+}
+
+size_t trapped_kept_pages(void) { return load_relaxed(&trapped_kept); }
+
+size_t trapped_purge(size_t pages)
+{
+    size_t purged = 0;
+    for (size_t i = 0; i < TRAP_COUNT && purged < pages; i++) {
+        struct span *span = load_relaxed(&kept_at[i]) != 0 ? take_trapped(i) : NULL;
+        if (span == NULL)
+            continue;
+        purged += span->dirty_pages;
+        drop_kept(span);
+        put_trapped(i, span);
+    }
+    return purged;
+}
+
+void trapped_tick(void)
+{
+    size_t unneeded = load_relaxed(&kept_low);
+    store_relaxed(&kept_low, load_relaxed(&trapped_kept));
+    (void)trapped_purge(unneeded);
+}
+
+/* The place of the shortest kept memory that is long enough, and not so long that most of it would
+ * be lost; TRAP_COUNT if there is none. */
+static size_t find_kept(size_t pages)
+{
+    size_t best = TRAP_COUNT;
+    size_t best_pages = 2 * pages + 1;
+    for (size_t i = 0; i < TRAP_COUNT; i++) {
+        size_t kept = load_relaxed(&kept_at[i]);
+        if (kept >= pages && kept < best_pages) {
+            best = i;
+            best_pages = kept;
+        }
+    }
+    return best;
+}
+
+/* Its own addresses stay taken, unless another thread maps there in the moment between. */
+enum os_moved trapped_move(char *block, size_t size_bytes)
+{
+    size_t place = find_kept(size_bytes >> PAGE_SHIFT);
+    struct span *span = place < TRAP_COUNT ? take_trapped(place) : NULL;
+    if (span == NULL)
+        return OS_KEPT;
+    enum os_moved moved = OS_KEPT;
+    bool ours = true;
+    if (span->dirty_pages >= size_bytes >> PAGE_SHIFT) {
+        page_map_set(span->base, 1, NULL);
+        moved = os_move_onto(span->base, size_bytes, block);
+        ours = moved != OS_MOVED || os_reserve_at(span->base, size_bytes);
+    }
+    if (ours) {
+        page_map_set(span->base, 1, span);
+        drop_kept(span);
+        put_trapped(place, span);
+    } else {
+        release_rest(span, size_bytes);
+    }
+    return moved;
+}
+
+/* Whether to keep a freed block's memory: within the cap, as for the arenas (purge.c), and if most
+ * of it is there. Counted when true. */
+static bool keep(struct span *span, size_t size_bytes)
+{
+    size_t used = load_relaxed(&pages_state.huge_pages);
+    size_t cap = larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, used);
+    if (load_relaxed(&pages_state.pressed))
+        cap = 0;
+    bool fits = fetch_add_relaxed(&trapped_kept, (size_t)span->pages) + span->pages <= cap;
+    span->dirty_pages = span->pages;
+    if (fits && os_resident(span->base, size_bytes) >= size_bytes / 4 * 3 &&
+        os_protect(span->base, size_bytes, OS_NONE) == 0)
+        return true;
+    forget_kept(span);
+    return false;
+}
+
+void trapped_add(struct span *span)
+{
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    span->dirty_pages = 0;
+    store_relaxed(&span->tag, (uint8_t)SPAN_TRAPPED);
+    if (bytes <= TRAP_MOST_BYTES && (keep(span, bytes) || os_trap(span->base, bytes) == 0)) {
+        uint64_t state = load_relaxed(&trap_random);
+        if (unlikely(state == 0))
+            state = os_entropy();
+        size_t place = random_below(&state, TRAP_COUNT);
+        store_relaxed(&trap_random, state);
+        put_trapped(place, span);
+    } else {
+        release(span);
+    }
+}

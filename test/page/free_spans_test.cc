@@ -1,0 +1,79 @@
+// Free spans, under the page lock: cut, merged, found as neighbours.
+
+#include <gtest/gtest.h>
+
+#include "page/page_layer.h"
+
+namespace
+{
+
+class FreeSpans : public testing::Test
+{
+  protected:
+    // The lock, with headers for every cut.
+    void SetUp() override
+    {
+        page_layer::start();
+        ASSERT_TRUE(pages_grow(512));
+        struct span *headers[8];
+        for (struct span *&header : headers)
+            header = header_make(0);
+        ASSERT_TRUE(lock_acquire(&pages_state.lock));
+        ASSERT_EQ(deferred_settle(), nullptr);
+        for (struct span *header : headers)
+            header_push(header);
+    }
+
+    void TearDown() override
+    {
+        lock_release(&pages_state.lock);
+        pages_verify();
+    }
+};
+
+TEST_F(FreeSpans, WhatIsCarvedComesBackMerged)
+{
+    for (size_t alignment : {size_t{1}, size_t{16}, size_t{64}}) {
+        const size_t before = pages_state.free_pages;
+        size_t dirty_pages = 0;
+        char *run = range_carve(10, alignment, &dirty_pages);
+        ASSERT_NE(run, nullptr);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(run) % (alignment << PAGE_SHIFT), 0u);
+        EXPECT_EQ(pages_state.free_pages, before - 10);
+        struct arena *arena = arena_find(run);
+        ASSERT_NE(arena, nullptr);
+        EXPECT_EQ(span_free_neighbour(arena, run), nullptr);
+        EXPECT_EQ(bins_verify(), pages_state.free_pages);
+        range_release(arena, run, 10, dirty_pages);
+        EXPECT_EQ(pages_state.free_pages, before);
+        EXPECT_EQ(bins_verify(), before);
+    }
+}
+
+TEST_F(FreeSpans, AWithdrawnSpanIsNoNeighbour)
+{
+    size_t dirty_pages = 0;
+    char *run = range_carve(20, 1, &dirty_pages);
+    ASSERT_NE(run, nullptr);
+    struct arena *arena = arena_find(run);
+    range_release(arena, run, 8, 0);
+    struct span *left = span_free_neighbour(arena, run + 7 * PAGE_BYTES);
+    ASSERT_NE(left, nullptr);
+    span_withdraw(left);
+    EXPECT_EQ(span_free_neighbour(arena, run + 7 * PAGE_BYTES), nullptr);
+    range_release(arena, run + 8 * PAGE_BYTES, 12, dirty_pages); // beside it, not merged with it
+    struct span *right = span_free_neighbour(arena, run + 8 * PAGE_BYTES);
+    ASSERT_NE(right, nullptr);
+    EXPECT_EQ(right->base, run + 8 * PAGE_BYTES);
+    span_release(arena, left);
+    EXPECT_EQ(span_free_neighbour(arena, left->base), left) << "one span again";
+    EXPECT_GE(left->pages, 20u);
+}
+
+TEST_F(FreeSpans, NothingFitsIsNull)
+{
+    size_t dirty_pages = 0;
+    EXPECT_EQ(range_carve(pages_state.free_pages + 1, 1, &dirty_pages), nullptr);
+}
+
+} // namespace

@@ -1,0 +1,122 @@
+// Guarded blocks that were freed: their addresses, and the memory that is kept of them.
+
+#include "page/guarded_kit.h"
+
+namespace
+{
+
+using page_layer::kMiB;
+using Trapped = guarded_kit::Blocks;
+using TrappedDeathTest = Trapped;
+
+TEST_F(TrappedDeathTest, FreedAddressesFault)
+{
+    struct span *span = map(kMiB);
+    char *base = span->base;
+    pages_give_guarded(span);
+    EXPECT_DEATH(touch(base), "");
+    EXPECT_DEATH(touch(base + kMiB - 1), "");
+}
+
+TEST_F(Trapped, FreedAddressesAreGivenBackInTheEnd)
+{
+    for (int i = 0; i < 2000; i++)
+        pages_give_guarded(map(8 * kMiB)); // 16 GiB of addresses if they stayed
+    page_stats stats;
+    pages_read_stats(&stats);
+    EXPECT_EQ(stats.huge_count, 0u);
+    EXPECT_EQ(stats.huge_bytes, 0u);
+}
+
+// What the freed block's memory serves next reads zero and lies elsewhere; the old addresses fault.
+TEST_F(TrappedDeathTest, KeptMemoryServesTheNextBlockElsewhere)
+{
+    struct span *span = map(3 * kMiB);
+    char *base = span->base;
+    memset(base, 1, 3 * kMiB);
+    pages_give_guarded(span);
+    EXPECT_EQ(trapped_kept_pages(), 3 * kMiB / PAGE_BYTES);
+    if (config_guarded_blocks) {
+        EXPECT_EQ(page_layer::stats().dirty_bytes, 3 * kMiB);
+        EXPECT_EQ(page_layer::stats().free_bytes, 3 * kMiB);
+    }
+    EXPECT_DEATH(touch(base), "");
+
+    struct span *next = map(3 * kMiB - PAGE_BYTES);
+    EXPECT_EQ(trapped_kept_pages(), 0u);
+    EXPECT_NE(next->base, base);
+    EXPECT_EQ(os_resident(next->base, page_layer::bytes_of(next)), page_layer::bytes_of(next));
+    EXPECT_TRUE(page_layer::reads(next->base, page_layer::bytes_of(next), 0));
+    EXPECT_TRUE(next->zero);
+    EXPECT_DEATH(touch(base), "");
+    EXPECT_DEATH(touch(base + 3 * kMiB - 1), "");
+    EXPECT_DEATH(touch(next->base + page_layer::bytes_of(next)), "");
+    ASSERT_TRUE(pages_resize_guarded(next, 8 * kMiB, true)) << "one mapping still";
+    pages_give_guarded(next);
+}
+
+TEST_F(Trapped, KeptMemoryServesOnlyBlocksOfLikeLength)
+{
+    struct span *span = map(3 * kMiB);
+    memset(span->base, 1, 3 * kMiB);
+    pages_give_guarded(span);
+    struct span *shorter = map(kMiB);
+    struct span *longer = map(4 * kMiB);
+    EXPECT_EQ(trapped_kept_pages(), 3 * kMiB / PAGE_BYTES);
+    EXPECT_EQ(os_resident(longer->base, 4 * kMiB), 0u);
+    pages_give_guarded(shorter);
+    pages_give_guarded(longer);
+}
+
+TEST_F(Trapped, WhatWasHardlyUsedIsNotKept)
+{
+    struct span *span = map(3 * kMiB);
+    memset(span->base, 1, 2 * kMiB);
+    pages_give_guarded(span);
+    EXPECT_EQ(trapped_kept_pages(), 0u);
+}
+
+TEST_F(Trapped, KeptMemoryIsBoundedByTheCap)
+{
+    page_layer::configure(1000, 8 * kMiB);
+    struct span *spans[20];
+    for (struct span *&span : spans)
+        memset((span = map(kMiB))->base, 1, kMiB);
+    for (struct span *span : spans)
+        pages_give_guarded(span);
+    EXPECT_GE(trapped_kept_pages(), 6 * kMiB / PAGE_BYTES);
+    EXPECT_LE(trapped_kept_pages(), 10 * kMiB / PAGE_BYTES);
+    page_layer::configure(1000, 0);
+    struct span *span = map(4 * kMiB);
+    memset(span->base, 1, 4 * kMiB);
+    const size_t before = trapped_kept_pages();
+    pages_give_guarded(span);
+    EXPECT_LE(trapped_kept_pages(), before);
+}
+
+TEST_F(Trapped, KeptMemoryGoesBackOnDemandAndByAge)
+{
+    page_layer::configure(20, 64 * kMiB);
+    for (const bool by_age : {false, true}) {
+        struct span *spans[4];
+        for (struct span *&span : spans)
+            memset((span = map(kMiB))->base, 1, kMiB);
+        for (struct span *span : spans)
+            pages_give_guarded(span);
+        ASSERT_GE(trapped_kept_pages(), 2 * kMiB / PAGE_BYTES);
+        if (!by_age && config_guarded_blocks) {
+            EXPECT_TRUE(pages_trim(0));
+        }
+        for (int i = 0; by_age && i < 4; i++) {
+            usleep(30000);
+            pages_tick(nullptr);
+            if (!config_guarded_blocks)
+                trapped_tick();
+        }
+        if (!config_guarded_blocks)
+            (void)trapped_purge(SIZE_MAX);
+        EXPECT_EQ(trapped_kept_pages(), 0u);
+    }
+}
+
+} // namespace
