@@ -22,12 +22,13 @@
  * longest goes first, and what is busy stays. A slab with pages that went moves to the end of its
  * list, to be used again last.
  *
- * Not swept: packed slabs, void ones, and those of first-class heaps, which have a lock of their
- * own and can end with blocks in use: their use word never says ASIDE.
+ * Packed slabs: packed_sweep.c. Not swept: void ones, and those of first-class heaps, which have a
+ * lock of their own and can end with blocks in use: their use word never says ASIDE.
  */
 #include "heap/heap_sweep.h"
 
 #include "base/test_delay.h"
+#include "heap/packed_sweep.h"
 #include "heap/remote.h"
 
 enum { SWEEP_LEAST_PAGES = 512 };
@@ -63,20 +64,6 @@ static uint64_t free_pages(const struct span *slab, enum unused unused)
     return free;
 }
 
-/* Whether any went. */
-static bool give_pages(const struct span *slab, uint64_t pages)
-{
-    size_t purged = 0;
-    while (pages != 0) {
-        unsigned first = lowest_bit(pages);
-        uint64_t rest = ~(pages >> first);
-        unsigned count = rest == 0 ? 64 - first : lowest_bit(rest);
-        purged += pages_purge_part(slab_start(slab) + ((size_t)first << PAGE_SHIFT), count);
-        pages &= ~pages_between(first, first + count - 1);
-    }
-    return purged != 0;
-}
-
 /* A slab that says PURGED. */
 static bool purge_aside(struct span *slab)
 {
@@ -85,7 +72,7 @@ static bool purge_aside(struct span *slab)
     uint64_t pages = free_pages(slab, NOT_USED) & ~before;
     uint32_t process = heap_generation;
     test_delay();
-    bool any = give_pages(slab, pages);
+    bool any = pages_purge_marked(slab_start(slab), pages);
     if (heap_generation == process) /* else a signal handler forked: these are other words there */
         store_relaxed(given, before | pages);
     return any;
@@ -130,6 +117,7 @@ void sweep_heap(struct heap *heap)
     for (unsigned class = 0; class < CLASS_COUNT; class ++)
         if (can_be_swept(class))
             sweep_bin(heap, &heap->bins[class]);
+    packed_sweep(heap, false);
 }
 
 /* Other threads'. */
@@ -144,7 +132,7 @@ static bool sweep_mail(struct heap *heap)
                 any = purge_aside(slab) || any;
                 (void)slab_end_purge(slab);                    /* it is posted in any case */
             } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with heap_drain */
-                (void)give_pages(slab, free_pages(slab, ALL_REMOTE));
+                (void)pages_purge_marked(slab_start(slab), free_pages(slab, ALL_REMOTE));
             }
         }
         test_delay();

@@ -31,7 +31,7 @@ enum {
         config_debug ? 4 : 1024, /* so many of the smallest class, and a heap packs */
 };
 static_check((int)PACKED_COLD_64 < (int)COLD_KINDS, "the page layer knows the cold area's size");
-static_check(PACKED_WORDS <= REMOTE_WORDS * 64, "the summary lies in the remote words");
+static_check(PACKED_WORDS <= 2 * 64, "the summary lies in the first two of the remote words");
 
 /* The bits of the word's blocks: set is free. */
 inline_always uint64_t *packed_word(const struct span *slab, size_t word)

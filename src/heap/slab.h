@@ -97,6 +97,11 @@ struct remote {
             struct span *next, *prev; /* first-class heap, lock: all its slabs. By atomic accesses:
                                          late frees of a frozen slab may still look at a word */
         } of_heap;
+        struct {
+            uint64_t summary[2]; /* `words` */
+            uint64_t given;      /* packed slab, holder: see packed_sweep.c */
+            uint64_t looked;     /* likewise */
+        } of_packed;
         struct {             /* thread's heap, see heap_sweep.c */
             uint64_t given;  /* atomic, whoever purges writes: pages given back while aside */
             uint64_t looked; /* atomic, holder writes: what it saw when it looked last */

@@ -6,7 +6,7 @@
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/heap_sweep.h"
-#include "heap/packed.h"
+#include "heap/packed_sweep.h"
 #include "heap/profiling.h"
 #include "heap/program_heap.h"
 #include "heap/remote.h"
@@ -396,6 +396,7 @@ void heap_trim(struct heap *heap)
     heap_drain(heap);
     harden_flush(heap);
     packed_trim(heap);
+    packed_sweep(heap, true);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         put_aside(heap, class);
         for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {

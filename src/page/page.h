@@ -138,6 +138,9 @@ bool pages_holds(const void *address);
  * they read zero. Map pages that went, 0 when the system refuses. */
 size_t pages_purge_part(char *start, size_t pages);
 
+/* The same for the pages from `start` on whose bits are set; whether any went. */
+bool pages_purge_marked(char *start, uint64_t marked);
+
 /* Whether who has so many pages free may keep them for its next need: not under pressure, nor where
  * the cap on free memory is low. A hint. */
 bool pages_may_keep(size_t pages);

@@ -36,6 +36,21 @@ size_t pages_purge_part(char *start, size_t pages)
     return purged;
 }
 
+bool pages_purge_marked(char *start, uint64_t marked)
+{
+    size_t purged = 0;
+    for (size_t page = 0; marked != 0;) {
+        unsigned skip = lowest_bit(marked);
+        uint64_t rest = ~(marked >> skip);
+        unsigned count = rest == 0 ? 64 - skip : lowest_bit(rest);
+        page += skip;
+        purged += pages_purge_part(start + (page << PAGE_SHIFT), count);
+        page += count;
+        marked = skip + count == 64 ? 0 : marked >> skip >> count;
+    }
+    return purged != 0;
+}
+
 /* An eighth of the cap: it holds for all threads. */
 bool pages_may_keep(size_t pages)
 {

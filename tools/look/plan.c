@@ -162,7 +162,7 @@ static enum stay stay_of(const struct span_view *slab, const char *owner, bool a
     if (strcmp(owner, "frozen") == 0)
         return STAYS_FROZEN;
     if (slab->packed)
-        return STAYS_PACKED;
+        return strcmp(owner, "ended") == 0 ? STAYS : STAYS_PACKED;
     if (strcmp(owner, "program") == 0)
         return STAYS_PROGRAM;
     return strcmp(owner, "ended") == 0 || aside ? STAYS : STAYS_CURRENT;
