@@ -268,47 +268,87 @@ void heap_profile_large(struct span *span, size_t asked_bytes)
     sample(span, span->base, asked_bytes, size_bytes);
 }
 
-void heap_profile_leave_slot(struct span *slab, unsigned slot)
+/* Its sample, if it is one, ends. */
+static void forget(void *block)
 {
-    uint8_t link = LINK_PROFILED;
     const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
+    if (heap_is_traced())
+        heap_trace_free(block);
     if (profiler)
-        profiler->freed(slab_block(slab, slot));
-    (void)compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_LIVE);
+        profiler->freed(block);
 }
 
-void heap_profile_leave_span(struct span *span)
+static void unmark_slot(struct span *slab, unsigned slot)
 {
-    const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
-    if (profiler)
-        profiler->freed(span->base);
-    span->until = 0;
+    uint8_t link = LINK_PROFILED;
+    (void)compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_LIVE);
 }
 
 void heap_profile_forget_slot(struct span *slab, unsigned slot)
 {
-    if (heap_is_traced())
-        heap_trace_free(slab_block(slab, slot));
-    heap_profile_leave_slot(slab, slot);
+    forget(slab_block(slab, slot));
+    unmark_slot(slab, slot);
 }
 
 void heap_profile_forget_span(struct span *span)
 {
-    if (heap_is_traced())
-        heap_trace_free(span->base);
-    heap_profile_leave_span(span);
+    forget(span->base);
+    span->until = 0;
 }
 
 /* Blocks are aligned, so an address with its lowest bit set is nobody's. */
-struct span_sample heap_profile_hold(struct span *span)
+static struct span_sample hold(char *block)
 {
-    struct span_sample held = {.name = NULL};
+    struct span_sample held = {NULL, 0};
     const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
-    if (span->until != 0 && profiler) {
-        held.name = span->base + 1;
-        profiler->renamed(span->base, held.name);
+    if (profiler) {
+        held.name = block + 1;
+        profiler->renamed(block, held.name);
     }
     return held;
+}
+
+struct span_sample heap_profile_hold(struct span *span)
+{
+    return span->until != 0 ? hold(span->base) : (struct span_sample){NULL, 0};
+}
+
+struct span_sample heap_profile_hold_block(struct span *span, void *block)
+{
+    struct span_sample held = {NULL, 0};
+    if (!span_is_slab(span)) {
+        held = heap_profile_hold(span);
+        held.pages = span->pages;
+        span->until = 0;
+    } else if (!slab_is_packed(span) && !slab_is_void(span)) {
+        unsigned slot = (unsigned)slab_slot(span, block);
+        if (load_relaxed(slab_link(span, slot)) == LINK_PROFILED) {
+            held = hold(block);
+            unmark_slot(span, slot);
+        }
+    }
+    return held;
+}
+
+static void drop(struct span_sample held)
+{
+    if (held.name)
+        load_relaxed(&profile.profiler)->freed(held.name);
+}
+
+void heap_profile_let_go_block(void *block, void *now, struct span_sample held)
+{
+    struct span *span = page_map_find(block);
+    bool same = now == NULL || (now == block && !span_is_slab(span) && span->pages == held.pages);
+    if (held.name == NULL || !same) {
+        drop(held);
+        return;
+    }
+    load_relaxed(&profile.profiler)->renamed(held.name, block);
+    if (span_is_slab(span))
+        store_relaxed(slab_link(span, (unsigned)slab_slot(span, block)), (uint8_t)LINK_PROFILED);
+    else
+        span->until = 1;
 }
 
 void heap_profile_resume(struct span *span, struct span_sample held)
@@ -319,8 +359,7 @@ void heap_profile_resume(struct span *span, struct span_sample held)
 
 void heap_profile_resized(struct span *span, struct span_sample held, size_t asked_bytes)
 {
-    if (held.name)
-        load_relaxed(&profile.profiler)->freed(held.name);
+    drop(held);
     if (!heap_is_traced()) /* which has the same mark */
         span->until = 0;
     heap_profile_large(span, asked_bytes);

@@ -80,20 +80,23 @@ void heap_profile_large(struct span *span, size_t asked_bytes);
  * that is about to free it. */
 void heap_profile_forget_slot(struct span *slab, unsigned slot);
 void heap_profile_forget_span(struct span *span);
-/* The same where the tracer has heard of it: the block is about to be moved. */
-void heap_profile_leave_slot(struct span *slab, unsigned slot);
-void heap_profile_leave_span(struct span *span);
-
 /* A large sample is about to be resized, which may fail, and which may give its address to another
  * block. While it is held it goes by a name that no block has. Its realloc's thread. */
 struct span_sample {
-    void *name; /* NULL: it is no sample */
+    void *name;   /* NULL: it is no sample */
+    size_t pages; /* heap_profile_hold_block: its length then, unless a slab has it */
 };
 struct span_sample heap_profile_hold(struct span *span);
 /* It stays what it was; or it is another block now, with a length of its own, and perhaps a sample
  * again, of `asked_bytes`. */
 void heap_profile_resume(struct span *span, struct span_sample held);
 void heap_profile_resized(struct span *span, struct span_sample held, size_t asked_bytes);
+
+/* The same of any block, for the tracer: it loses its mark, so that nobody hears of its free. Then
+ * where it is; NULL: it did not move. A sample that is what it was has the mark again, another
+ * one's ends. */
+struct span_sample heap_profile_hold_block(struct span *span, void *block);
+void heap_profile_let_go_block(void *block, void *now, struct span_sample held);
 
 /* What `until` of the current slab of a small class began with. */
 inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)

@@ -150,9 +150,9 @@ static no_inline void *resize_traced(void *pointer, size_t size_bytes)
         heap_trace_resized(pointer, size_bytes);
         return resize_any(pointer, size_bytes);
     }
-    heap_trace_resize_begin(pointer);
+    struct span_sample held = heap_trace_resize_begin(pointer);
     void *block = resize_any(pointer, size_bytes);
-    heap_trace_resize_end(pointer, block, size_bytes);
+    heap_trace_resize_end(pointer, block, size_bytes, held);
     return block;
 }
 
@@ -281,11 +281,12 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     memcpy(block, pointer, kept);
     memset((char *)block + kept, 0, size_bytes - kept);
     wipe(pointer, old_bytes);
+    struct span_sample held = {NULL, 0};
     if (is_traced)
-        heap_trace_resize_begin(pointer);
+        held = heap_trace_resize_begin(pointer);
     free_fast(pointer);
     if (is_traced)
-        heap_trace_resize_end(pointer, block, size_bytes);
+        heap_trace_resize_end(pointer, block, size_bytes, held);
     return block;
 }
 

@@ -67,31 +67,18 @@ void heap_trace_free(void *block)
         now->freed(block, false);
 }
 
-/* The mark goes without a free. */
-static void unmark(void *block)
-{
-    struct span *span = page_map_find(block);
-    if (!span_is_slab(span)) {
-        if (span->until != 0)
-            heap_profile_leave_span(span);
-    } else if (!slab_is_packed(span) && !slab_is_void(span)) {
-        unsigned slot = (unsigned)slab_slot(span, block);
-        if (load_relaxed(slab_link(span, slot)) == LINK_PROFILED)
-            heap_profile_leave_slot(span, slot);
-    }
-}
-
-void heap_trace_resize_begin(void *block)
+struct span_sample heap_trace_resize_begin(void *block)
 {
     const struct heap_tracer *now = tracer_now();
     if (now)
         now->freed(block, true);
-    unmark(block);
+    return heap_profile_hold_block(page_map_find(block), block);
 }
 
-void heap_trace_resize_end(void *block, void *now_at, size_t asked_bytes)
+void heap_trace_resize_end(void *block, void *now_at, size_t asked_bytes, struct span_sample held)
 {
     const struct heap_tracer *now = tracer_now();
+    heap_profile_let_go_block(block, now_at, held);
     if (now == NULL)
         return;
     void *stays = now_at ? now_at : block;

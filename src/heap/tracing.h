@@ -44,10 +44,11 @@ void heap_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, b
 /* A block that has the mark is about to be freed; it loses the mark after. */
 void heap_trace_free(void *block);
 
-/* In this order, only when traced: the first before the block may move, the second after it; `now`
- * NULL: the block is what and where it was. Or the third, of a block that stayed. */
-void heap_trace_resize_begin(void *block);
-void heap_trace_resize_end(void *block, void *now, size_t asked_bytes);
+/* In this order, only when traced: the first before the block may move, the second after it with
+ * what the first gave; `now` NULL: the block is what and where it was. Or the third, of a block
+ * that stayed. */
+struct span_sample heap_trace_resize_begin(void *block);
+void heap_trace_resize_end(void *block, void *now, size_t asked_bytes, struct span_sample held);
 void heap_trace_resized(void *block, size_t asked_bytes);
 
 #endif

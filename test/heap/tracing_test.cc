@@ -223,6 +223,27 @@ TEST_F(Tracing, AlongsideTheProfiler)
     profile_stop();
 }
 
+TEST_F(Tracing, AResizeThatFailsKeepsTheProfilersSample)
+{
+    listens = false;
+    ASSERT_EQ(profile_start(1, 1), 0);
+    struct profile_figures figures;
+    free_fast(get(100)); // the heap follows the profiler from here on
+    for (size_t size : sizes)
+        for (size_t more : {size_t{0}, size_t{1}, size_t{40000}}) {
+            void *block = get(size);
+            if (more != 0) // one that moved or grew is one sample, too
+                block = heap_resize(block, size + more);
+            EXPECT_EQ(heap_resize(block, SIZE_MAX / 2 + 1), nullptr);
+            profile_read(&figures);
+            EXPECT_EQ(figures.live_samples, 1U) << size << " " << more;
+            free_fast(block);
+            profile_read(&figures);
+            EXPECT_EQ(figures.live_samples, 0U) << size << " " << more;
+        }
+    profile_stop();
+}
+
 TEST_F(Tracing, TheFastPathComesBack)
 {
     void *traced = get(64);
