@@ -12,7 +12,7 @@ from tool_path import TOOLS
 # pylint: disable=wrong-import-position
 from cairn.advise_receipt import policy_text, ranges
 from cairn.advise_snippets import SNIPPETS, snippet
-from cairn.advise_verdicts import RULES, Verdict, verdicts
+from cairn.advise_verdicts import RULES, Verdict, merged, verdicts
 
 INCLUDE = TOOLS.parent / "include"
 POINTS = [[i, 100 * i, 1000 * i] for i in range(1, 101)]
@@ -98,6 +98,19 @@ class VerdictsTest(unittest.TestCase):
         self.assertEqual(kinds(**LEAK, points_allocated=early), [])
         self.assertEqual(kinds(**{**LEAK, "live": 15000}), [])
         self.assertEqual(kinds(**{**LEAK, "live_bytes": 20000}), [])
+
+    def test_what_is_kept_may_gain_too(self):
+        self.assertEqual(kinds(**{**LEAK, **ROUNDING}), [("leak", None), ("rounding", "pool:264")])
+
+    def test_leaks_of_one_place_are_one(self):
+        sites = [{**PLAIN, **LEAK, **ROUNDING, "site": number} for number in (1, 2, 3)]
+        found = merged(verdicts({**WHOLE, "sites": sites}), lambda site: site["site"] > 1)
+        self.assertEqual(sorted((verdict.kind, len(verdict.sites)) for verdict in found),
+                         [("leak", 1), ("leak", 2), *[("rounding", 1)] * 3])
+        both = next(verdict for verdict in found if len(verdict.sites) == 2)
+        self.assertEqual(both.numbers["live_bytes"], 400000)
+        self.assertIn("40000 of 40000 blocks are never freed", both.evidence)
+        self.assertIn("by 2 ways", both.evidence)
 
     def test_what_looks_like_growth(self):
         self.assertEqual(kinds(**{**RESERVE, "grown_blocks": 2000}), [])

@@ -12,7 +12,7 @@ from cairn import advise_summary, files, output, program
 from cairn.advise_page import page
 from cairn.advise_receipt import Program, receipt
 from cairn.advise_report import Advice, json_text, print_advice
-from cairn.advise_verdicts import LEAST_SHARE, share, verdicts
+from cairn.advise_verdicts import LEAST_SHARE, merged, share, verdicts
 from cairn.console import note, out
 from cairn.errors import UserError, as_sentences
 from cairn.measure import measure, with_cairn
@@ -122,7 +122,7 @@ def advise(
     with tempfile.TemporaryDirectory(prefix="cairn-advise-") as folder:
         trace = pathlib.Path(words[0]) if is_trace else record(words, folder, library)
         summary = advise_summary.read(trace, symbols or ())
-        found = verdicts(summary.data)
+        found = merged(verdicts(summary.data), summary.place)
         cost = Program(summary.data["time_ns"], 0, False)
         if found and not (is_trace or once or no_replay):
             cost = _program(words, library, rounds)

@@ -1,7 +1,8 @@
 """What the sums of a site mean: the rules of `cairn advise`.
 
 A verdict is a guess by evidence until a replay has measured it. Each rule takes a site's sums and
-the program's, and gives the policy that a replay is to use, or None. The first rule that fits wins.
+the program's, and gives the policy that a replay is to use, or None. The first rule that fits wins;
+beside a leak there may be another one, since what is kept to the end may be the program's data.
 """
 
 import dataclasses
@@ -63,8 +64,7 @@ def leak(site, whole):
     grown = [share(later - earlier, marks[-1]) for earlier, later in zip(marks, marks[1:])]
     if min(grown[1:]) < 0.1:  # what else the start allocates hides the first quarter
         return None
-    return None, (f"{site['live']} of {site['allocations']} blocks are never freed, and as many "
-                  "come late in the run as early"), {"live_bytes": site["live_bytes"]}
+    return None, "never freed", {"live_bytes": site["live_bytes"]}
 
 
 def reserve(site, whole):
@@ -214,5 +214,25 @@ def verdicts(whole):
             if judged:
                 policy, evidence, numbers = judged
                 found.append(Verdict(kind, policy, [site], evidence, numbers))
-                break
+                if kind != "leak":  # which may be what the program is for: its data
+                    break
     return sorted(found, key=lambda verdict: -verdict.sites[0]["allocations"])
+
+
+def merged(found, place):
+    """The verdicts, leaks of one place as one: `place` is of a site."""
+    leaks, others = {}, []
+    for verdict in found:
+        if verdict.kind == "leak":
+            leaks.setdefault(place(verdict.sites[0]), []).append(verdict)
+        else:
+            others.append(verdict)
+    for same in leaks.values():
+        sites = [site for verdict in same for site in verdict.sites]
+        first, live = same[0], sum(verdict.numbers["live_bytes"] for verdict in same)
+        ways = f", by {len(sites)} ways that lead here" if len(sites) > 1 else ""
+        blocks = f"{sum(site['live'] for site in sites)} of {sum(s['allocations'] for s in sites)}"
+        others.append(Verdict("leak", None, sites, f"{blocks} blocks are never freed, and as many "
+                              f"come late in the run as early{ways}",
+                              {**first.numbers, "live_bytes": live}))
+    return others

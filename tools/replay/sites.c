@@ -14,6 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+// No type of that size needs more.
+static size_t pool_alignment(uint64_t size)
+{
+    uint64_t divisor = size & -size;
+    return divisor < 16 ? divisor : 16;
+}
+
 struct site_state *sites_start(const struct player *player)
 {
     const struct program_header *header = &player->header;
@@ -31,7 +38,8 @@ struct site_state *sites_start(const struct player *player)
         if (policy->kind == POLICY_HEAP && !(shared->heap = cairn_heap_new(NULL)))
             player_fail("no memory for a heap");
         if (policy->kind == POLICY_POOL &&
-            !(shared->pool = cairn_pool_new(policy->argument, 16, &options)))
+            !(shared->pool =
+                  cairn_pool_new(policy->argument, pool_alignment(policy->argument), &options)))
             player_fail("policy %s: a pool of objects of %llu bytes is not possible", policy->name,
                         (unsigned long long)policy->argument);
     }

@@ -5,10 +5,7 @@
 
 static void *words, *last, *kept, *others[300];
 
-SITE static void planted_words(void)
-{
-    words = xmalloc(16 + 8 * random_below(12 * input));
-}
+SITE static void planted_words(void) { words = xmalloc(16 + 8 * random_below(12 * input)); }
 
 SITE static void decoy_last(void)
 {
@@ -23,10 +20,7 @@ SITE static void decoy_kept(void)
     kept = xmalloc(2000);
 }
 
-SITE static void *decoy_other(void)
-{
-    return xmalloc(20 + random_below(100));
-}
+SITE static void *decoy_other(void) { return xmalloc(20 + random_below(100)); }
 
 SITE static void read_command(void)
 {

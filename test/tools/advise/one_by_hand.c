@@ -30,10 +30,7 @@ SITE static void decoy_kept(void)
     kept = xmalloc(2000);
 }
 
-SITE static void *decoy_other(void)
-{
-    return xmalloc(20 + random_below(100));
-}
+SITE static void *decoy_other(void) { return xmalloc(20 + random_below(100)); }
 
 SITE static void read_command(void)
 {
@@ -41,10 +38,7 @@ SITE static void read_command(void)
     decoy_last();
 }
 
-SITE static void end_command(void)
-{
-    use(words, 16);
-}
+SITE static void end_command(void) { use(words, 16); }
 
 int main(int count, char **arguments)
 {
