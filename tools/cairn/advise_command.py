@@ -8,7 +8,7 @@ from typing import List, Optional
 
 import typer
 
-from cairn import advise_summary, files, output, program
+from cairn import advise_sites, advise_summary, files, output, program
 from cairn.advise_page import page
 from cairn.advise_receipt import Program, receipt
 from cairn.advise_report import Advice, json_text, print_advice
@@ -83,6 +83,12 @@ def _worth(advice, least):
                   key=lambda each: -each.saved_share)
 
 
+def _check_writable(targets):
+    for option, path in targets.items():
+        if path:
+            output.check_writable(option, path)
+
+
 @as_sentences
 def advise(
         words: List[str] = typer.Argument(
@@ -112,12 +118,15 @@ def advise(
         html_file: Optional[pathlib.Path] = typer.Option(
             None, "--html", metavar="OUT", show_default=False,
             help="Write one page: advice, memory over time, treemap, lifetimes."),
+        write_sites: Optional[pathlib.Path] = advise_sites.WRITE_OPTION,
+        check_sites: Optional[pathlib.Path] = advise_sites.CHECK_OPTION,
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
     """Which call sites would gain from which allocator: each proposal with its receipt, the trace
     replayed with these sites on the allocator proposed."""
-    if html_file:
-        output.check_writable("--html", html_file)
+    _check_writable({"--html": html_file, "--write-sites": write_sites})
     library = (lib or files.malloc_library()).resolve()
+    if check_sites:
+        advise_sites.check(check_sites, words, library, rounds)
     is_trace = len(words) == 1 and _is_trace(words[0])
     with tempfile.TemporaryDirectory(prefix="cairn-advise-") as folder:
         trace = pathlib.Path(words[0]) if is_trace else record(words, folder, library)
@@ -128,13 +137,16 @@ def advise(
             cost = _program(words, library, rounds)
         found = _worth(_measured(found, trace, summary.data, cost, library,
                                  0 if no_replay else rounds), least / 100)
+        if write_sites:
+            advise_sites.write(write_sites, found, trace, summary)
     if html_file:
-        title = pathlib.Path(words[0]).name + ": advice"
-        output.write("--html", html_file, page(found, summary, title))
+        output.write("--html", html_file,
+                     page(found, summary, pathlib.Path(words[0]).name + ": advice"))
     if as_json:
         out.file.write(json_text(found, summary))
     elif not html_file:
         print_advice(found, summary, cost, least / 100, frames, snippets)
+        advise_sites.hint(found, summary, write_sites)
     if fail_above is not None and any(each.is_measured and each.saved_share > fail_above / 100
                                       for each in found):
         raise typer.Exit(GAIN_STATUS)

@@ -11,7 +11,7 @@ from typing import List
 from cairn import files
 from cairn.errors import UserError
 from cairn.profile_file import Map
-from cairn.profile_symbols import Symbols
+from cairn.profile_symbols import Symbols, elf_of
 
 ADVISE_VERSION = 1
 # Functions that allocate for whoever calls them: the place to change is their caller's.
@@ -61,6 +61,7 @@ class Summary:
         self._symbols = Symbols(mapped, folders)
         self._system = {os.path.basename(each.path) for each in mapped.maps
                         if each.path.startswith(SYSTEM_FOLDERS)}
+        self._mapped, self._folders, self._files = mapped, folders, {}
         self._stacks = stacks
         self._known_callers = None
 
@@ -81,6 +82,21 @@ class Summary:
     def frames(self, site):
         """All frames of a site, innermost first."""
         return self._symbols.stack(self._stacks.get(site["stack"], ()))
+
+    def locate(self, address):
+        """(build id, path, offset from where it was loaded) of a return address; None: its file is
+        not here."""
+        place = self._mapped.map_of(address - 1)
+        if place is None or place.path.startswith("["):
+            return None
+        key = (place.path, place.build_id)
+        if key not in self._files:
+            self._files[key] = elf_of(*key, self._folders)
+        elf = self._files[key]
+        start = elf.address_of_offset(place.offset) if elf else None
+        if start is None:
+            return None
+        return place.build_id, place.path, address - place.start + start
 
     def _callers(self):
         """{frame: the frames that call it at the inner end of a site's stack}"""
@@ -103,6 +119,39 @@ class Summary:
         frames = self.frames(site)
         return next((frame for frame in frames[:HELPER_DEPTH] if not self._helps(frame)),
                     frames[0])
+
+
+def _all_stacks(trace):
+    """(number, frames, innermost first) of each stack of a trace."""
+    with subprocess.Popen([str(files.trace_program()), "stacks", str(trace)],
+                          stdout=subprocess.PIPE, text=True) as reader:
+        for line in reader.stdout:
+            number, *frames = line.split()
+            if frames:
+                yield int(number), tuple(int(frame, 16) for frame in frames)
+
+
+def shortest_stacks(trace, groups, most):
+    """([[frames] of each group], stacks left out): of groups of stack numbers, the innermost frames
+    that no stack outside of the group begins with, as few as will do; at most so many."""
+    group_of = {stack: group for group, stacks in enumerate(groups) for stack in stacks}
+    wanted = [(group_of[number], frames[:most]) for number, frames in _all_stacks(trace)
+              if number in group_of]
+    innermost = {frames[0] for _, frames in wanted}
+    owners = {}  # {beginning: its group, or None where others begin so, too}
+    for number, frames in _all_stacks(trace):
+        group = group_of.get(number)
+        for depth in range(1, min(len(frames), most) + 1) if frames[0] in innermost else ():
+            if owners.setdefault(frames[:depth], group) != group:
+                owners[frames[:depth]] = None
+    shortest, alike = [{} for _ in groups], 0
+    for group, frames in wanted:
+        begins = (frames[:depth] for depth in range(1, len(frames) + 1))
+        found = next((begin for begin in begins if owners[begin] == group), None)
+        alike += found is None
+        if found:
+            shortest[group][found] = None
+    return [list(each) for each in shortest], alike
 
 
 def read(trace, folders=()):

@@ -23,6 +23,7 @@ class Side:
     library: object = None  # path of the preloaded library; None: the system's malloc
     runs: List[Run] = field(default_factory=list)
     processes: object = None  # under a library, a list of probe.Process after the first run
+    options: str = ""  # of Cairn, behind the user's
 
     def values(self, quantity):
         return [getattr(run, quantity) for run in self.runs]

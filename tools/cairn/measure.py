@@ -59,11 +59,15 @@ def preload_value(libraries, environment):
     return ":".join([*map(str, libraries), *others])
 
 
+def _options_value(options):
+    given = os.environ.get("CAIRN_OPTIONS")
+    return f"{given},{options}" if given else options
+
+
 def with_cairn(library, options):
     """The environment of a program on this library, with these options behind the user's."""
-    given = os.environ.get("CAIRN_OPTIONS")
     return {**os.environ, "LD_PRELOAD": preload_value([library], os.environ),
-            "CAIRN_OPTIONS": f"{given},{options}" if given else options}
+            "CAIRN_OPTIONS": _options_value(options)}
 
 
 def _wait(process):
@@ -105,10 +109,12 @@ def _run_of(text, out, err):
                         f"wrote {text.strip()!r}") from None
 
 
-def _environment(library, probe_file):
+def _environment(library, probe_file, options):
     """(environment of cairn-measure, what the command is to preload)"""
     libraries = [library] if library else []
     environment = dict(os.environ)
+    if options:
+        environment["CAIRN_OPTIONS"] = _options_value(options)
     environment.pop("LD_PRELOAD", None)  # cairn-measure itself runs without
     environment.pop("CAIRN_PROBE_FILE", None)
     if probe_file:
@@ -118,11 +124,12 @@ def _environment(library, probe_file):
 
 
 def measure(command, library=None, stdin=None, show_output=False, limit_s=None, probe_file=None,
-            grace_s=GRACE_S):
+            grace_s=GRACE_S, options=""):
     """Runs the command, under a library that replaces malloc if one is given. With a limit it gets
     SIGTERM after that time, and SIGKILL if that does not help. With a probe file, each of its
-    processes writes there which malloc it has (cairn.probe), for some 0.1 ms and 0.2 MiB."""
-    environment, preload = _environment(library, probe_file)
+    processes writes there which malloc it has (cairn.probe), for some 0.1 ms and 0.2 MiB.
+    `options` are Cairn's, behind the user's."""
+    environment, preload = _environment(library, probe_file, options)
     arguments = [str(measure_program())]
     if preload:
         arguments += ["--preload", preload]

@@ -132,6 +132,11 @@ class _Object:
         return found
 
 
+def elf_of(path, build_id, folders=()):
+    """The file that code was mapped from, as an Elf; None: it, or this build of it, is not here."""
+    return _Object(path, build_id, folders).elf
+
+
 class Symbols:
     """The frames of a profile's addresses."""
 

@@ -95,7 +95,8 @@ class Plan:
         if self.prepare:
             self._prepare()
         start = functools.partial(measure.measure, self.command, side.library, self.stdin,
-                                  self.show_output and number >= 0, self.limit_s)
+                                  self.show_output and number >= 0, self.limit_s,
+                                  options=side.options)
         if not side.library or side.processes is not None:
             return start()
         with probe.probe_file() as path:
@@ -113,7 +114,7 @@ class Plan:
         probe.check_served(side.name, self.command, side.library, side.processes)
 
 
-def _measure(plan, sides, rounds, warm_up):
+def measure_sides(plan, sides, rounds, warm_up):
     """Fills the sides. Returns what ended it early, (sentence, exit status), or None."""
     with progress() as shown:
         task = shown.add_task("", total=(warm_up + rounds) * len(sides))
@@ -156,7 +157,7 @@ def _write_files(plan, sides, sentences, targets):
     return status
 
 
-def _finish(plan, sides, targets, early, rounds):
+def finish(plan, sides, targets, early, rounds):
     """Prints and writes what was measured; returns the exit status."""
     done = compare.keep_whole_rounds(sides)
     write_status = 0
@@ -228,5 +229,5 @@ def run(
     sides = choose_sides(lib, hardened, on or [])
     program.check_preloadable(command[0], [side.library for side in sides if side.library])
 
-    early = _measure(plan, sides, rounds, warm_up)
-    raise typer.Exit(_finish(plan, sides, targets, early, rounds))
+    early = measure_sides(plan, sides, rounds, warm_up)
+    raise typer.Exit(finish(plan, sides, targets, early, rounds))
