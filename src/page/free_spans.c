@@ -12,8 +12,8 @@
 /* The page map's boundary tags of a span with one header: first and last page. */
 static void tag_ends(const struct span *span, struct span *value)
 {
-    page_map_set(span->base, 1, value);
-    page_map_set(span->base + ((size_t)(span->pages - 1) << PAGE_SHIFT), 1, value);
+    page_map_set_page(span->base, value);
+    page_map_set_page(span->base + ((size_t)(span->pages - 1) << PAGE_SHIFT), value);
 }
 
 static void span_enter(struct span *span)

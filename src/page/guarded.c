@@ -66,7 +66,7 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     if (moved == OS_MOVED)
         memset(block, 0, bytes);
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
-    page_map_set(block, 1, span);
+    page_map_set_page(block, span);
     fetch_add_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
@@ -129,7 +129,7 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     if (page_map_prepare(PAGE_BYTES, &spares) != 0)
         return false;
     char *old = span->base;
-    page_map_set(old, 1, NULL);
+    page_map_set_page(old, NULL);
     char *block = os_move(old, old_bytes, new_bytes + spare);
     if (block) {
         if (guard_before(span) != 0) {
@@ -148,7 +148,7 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
         span->base = settled ? place : block;
         span->behind_bytes = settled ? spare + guard : 0;
     }
-    page_map_set(span->base, 1, span);
+    page_map_set_page(span->base, span);
     page_map_drop(&spares);
     return block != NULL;
 }

@@ -26,14 +26,14 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     }
     span->zero = true;
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
-    page_map_set(span->base, 1, span);
+    page_map_set_page(span->base, span);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
 }
 
 void pages_give_huge(struct span *span)
 {
-    page_map_set(span->base, 1, NULL);
+    page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
@@ -50,13 +50,13 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     if (page_map_prepare(covered, &spares) != 0)
         return false;
     /* First: once moved, the old address may be another thread's. */
-    page_map_set(span->base, 1, NULL);
+    page_map_set_page(span->base, NULL);
     char *place = os_move(span->base, old_bytes, new_bytes);
     if (place) {
         page_map_cover_prepared(place, covered, &spares);
         span->base = place;
     }
-    page_map_set(span->base, 1, span);
+    page_map_set_page(span->base, span);
     page_map_drop(&spares);
     return place != NULL;
 }

@@ -144,9 +144,16 @@ void page_map_purge(const void *start, size_t pages)
 
 void page_map_set(const void *start, size_t pages, struct span *span)
 {
-    for (uintptr_t address = (uintptr_t)start; pages > 0; pages--, address += PAGE_BYTES) {
+    uintptr_t address = (uintptr_t)start;
+    while (pages > 0) {
         char *leaf = page_map_leaf(address);
         uint64_t value = span ? (uint64_t)((char *)span - leaf) : 0;
-        store_relaxed(page_map_entry(leaf, address), value);
+        uint64_t *entry = page_map_entry(leaf, address);
+        size_t first = address >> PAGE_SHIFT & (REGION_PAGES - 1);
+        size_t count = smaller_of(pages, (size_t)REGION_PAGES - first); /* in this leaf */
+        for (uint64_t *end = entry + count; entry < end; entry++)
+            store_relaxed(entry, value);
+        pages -= count;
+        address += count << PAGE_SHIFT;
     }
 }

@@ -118,7 +118,13 @@ int page_map_prepare(size_t size_bytes, struct page_map_spares *spares);
 void page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares);
 void page_map_drop(struct page_map_spares *spares);
 
-/* The range is covered. A NULL span clears. */
+/* The page, or the range, is covered. A NULL span clears. */
+inline_always void page_map_set_page(const void *address, struct span *span)
+{
+    char *leaf = page_map_leaf((uintptr_t)address);
+    uint64_t value = span ? (uint64_t)((char *)span - leaf) : 0;
+    store_relaxed(page_map_entry(leaf, (uintptr_t)address), value);
+}
 void page_map_set(const void *start, size_t pages, struct span *span);
 
 /* Gives back the map's own memory for a covered range that has no entries: one page for 2 MiB. The

@@ -122,7 +122,7 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
     span->zero = span->dirty_pages == 0;
     span->pages = (uint32_t)pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
-    page_map_set(span->base, 1, span);
+    page_map_set_page(span->base, span);
     if (outcome == DETACHED)
         apart_add(span);
     return span;
@@ -154,7 +154,7 @@ void pages_give(struct span *span)
 {
     if (config_cleared_slabs)
         store_relaxed(&pages_state.unclean, true);
-    page_map_set(span->base, 1, NULL);
+    page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     give(span);
 }

@@ -35,7 +35,7 @@ static void release_rest(struct span *span, size_t lost_bytes)
     size_t bytes = ((size_t)span->pages << PAGE_SHIFT) + span->behind_bytes;
     forget_kept(span);
     if (lost_bytes == 0) {
-        page_map_set(block, 1, NULL);
+        page_map_set_page(block, NULL);
         (void)os_unmap(block - guard, guard + bytes);
     } else {
         if (guard != 0)
@@ -134,12 +134,12 @@ enum os_moved trapped_move(char *block, size_t size_bytes)
     enum os_moved moved = OS_KEPT;
     bool ours = true;
     if (span->dirty_pages >= size_bytes >> PAGE_SHIFT) {
-        page_map_set(span->base, 1, NULL);
+        page_map_set_page(span->base, NULL);
         moved = os_move_onto(span->base, size_bytes, block);
         ours = moved != OS_MOVED || os_reserve_at(span->base, size_bytes);
     }
     if (ours) {
-        page_map_set(span->base, 1, span);
+        page_map_set_page(span->base, span);
         drop_kept(span);
         put_trapped(place, span);
     } else {

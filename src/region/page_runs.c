@@ -214,7 +214,7 @@ static bool resize_run(struct span *span, size_t bytes)
             0) /* first: in place it may grow into a new region */
             return false;
         page_map_set(span->base, old_pages, NULL);
-        page_map_set(span->base, 1, span);
+        page_map_set_page(span->base, span);
         resized = pages_resize_huge(span, bytes, true);
     } else if (pages > old_pages) {
         resized = pages_extend(span, pages);
