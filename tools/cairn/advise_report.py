@@ -27,6 +27,11 @@ TITLES = {
 }
 
 
+SNIPPETS_HINT = "--snippets shows each change in C and in C++."
+BUILD_HINT = ("Build with $(pkg-config --cflags --libs cairn-malloc); then `cairn run` on the "
+              "program before and after says what came of it.")
+
+
 @dataclasses.dataclass
 class Advice:
     """A verdict with its receipt."""
@@ -102,6 +107,9 @@ def print_advice(found, summary, cost, least, frames_shown, with_snippets):
             for text in snippet(advice.verdict.kind, advice.verdict.numbers):
                 out.print("\n" + "\n".join("   | " + line for line in text.splitlines()),
                           markup=False, soft_wrap=True)
+    if any(advice.verdict.kind != "leak" for advice in found):
+        out.print("\n" + (BUILD_HINT if with_snippets else SNIPPETS_HINT), markup=False,
+                  soft_wrap=True)
 
 
 def _site_json(summary, site):
