@@ -98,9 +98,19 @@ static bool parse_hard_limit(struct options *options, struct text value)
     return parse_limit(value, &options->pages.hard_limit_bytes, &options->hard_of_group);
 }
 
+const char *options_huge_pages_word(enum huge_pages huge_pages)
+{
+    return huge_pages == HUGE_PAGES_AUTO ? "auto" : huge_pages == HUGE_PAGES_ON ? "on" : "off";
+}
+
 static bool parse_huge_pages(struct options *options, struct text value)
 {
-    return parse_switch(value, &options->pages.huge_pages);
+    bool on;
+    bool is_auto = text_is(value, "auto");
+    if (!is_auto && !parse_switch(value, &on))
+        return false;
+    options->pages.huge_pages = is_auto ? HUGE_PAGES_AUTO : on ? HUGE_PAGES_ON : HUGE_PAGES_OFF;
+    return true;
 }
 
 /* A number of blocks; or a switch, which turns sampling on at the default rate. */
@@ -314,10 +324,10 @@ bool options_set(struct options *options, const char *key, const char *value)
 void options_report(const struct options *options, const char *who)
 {
     report("%soptions: "
-           "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,hard_limit:%zu,huge_pages:%u,sample:%u,"
+           "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,hard_limit:%zu,huge_pages:%s,sample:%u,"
            "profile:%zu,verbose:%u,on_error:%s",
            who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
            options->pages.soft_limit_bytes, options->pages.hard_limit_bytes,
-           options->pages.huge_pages, options->sample, options->profile_bytes, options->verbose,
-           options->goes_on ? "report" : "abort");
+           options_huge_pages_word(options->pages.huge_pages), options->sample,
+           options->profile_bytes, options->verbose, options->goes_on ? "report" : "abort");
 }

@@ -45,5 +45,6 @@ bool options_set(struct options *options, const char *key, const char *value);
 
 /* One line that begins with `who`, which may be empty. */
 void options_report(const struct options *options, const char *who);
+const char *options_huge_pages_word(enum huge_pages huge_pages);
 
 #endif

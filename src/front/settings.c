@@ -119,7 +119,7 @@ static size_t show_verbose(char *text, size_t capacity)
 
 static size_t show_huge_pages(char *text, size_t capacity)
 {
-    return show_switch(text, capacity, now.pages.huge_pages);
+    return format_text(text, capacity, "%s", options_huge_pages_word(now.pages.huge_pages));
 }
 
 static size_t show_sample(char *text, size_t capacity)

@@ -126,6 +126,16 @@ inline_always struct span *allocate_large(size_t size_bytes, size_t alignment_by
     return span;
 }
 
+/* What need not read zero will be filled, likely. */
+inline_always void *allocate_filled(size_t size_bytes, size_t alignment_bytes)
+{
+    bool kept;
+    struct span *span = allocate_large(size_bytes, alignment_bytes, &kept);
+    if (span && !kept)
+        pages_expect_filled(span);
+    return span ? span->base : NULL;
+}
+
 inline_always void *allocate_any(size_t size_bytes)
 {
     if (config_void_blocks && unlikely(size_bytes == 0)) {
@@ -142,9 +152,7 @@ inline_always void *allocate_any(size_t size_bytes)
         return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     if (likely(size_bytes <= MEDIUM_MOST))
         return allocate_medium(medium_class(size_bytes + CANARY_BYTES), size_bytes);
-    bool kept;
-    struct span *span = allocate_large(size_bytes, PAGE_BYTES, &kept);
-    return span ? span->base : NULL;
+    return allocate_filled(size_bytes, PAGE_BYTES);
 }
 
 /* Somebody wants to choose where the block is, or to hear of it. */
@@ -232,9 +240,7 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     if (block == NULL && class < CLASS_COUNT) {
         block = allocate_class(class, size_bytes, alignment_bytes);
     } else if (block == NULL) {
-        bool kept;
-        struct span *span = allocate_large(size_bytes, alignment_bytes, &kept);
-        block = span ? span->base : NULL;
+        block = allocate_filled(size_bytes, alignment_bytes);
     }
     return traced(block, size_bytes, alignment_bytes, false);
 }

@@ -158,6 +158,8 @@ static struct span *take_growing(size_t size_bytes)
         span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
     else if (has_spare && size_bytes >= GROWING_MIN_BYTES)
         span = pages_map_huge(size_bytes + size_bytes / 8, PAGE_BYTES);
+    if (span)
+        pages_expect_filled(span);
     return span ? span : take(size_bytes, PAGE_BYTES);
 }
 

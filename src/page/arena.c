@@ -144,9 +144,19 @@ static size_t find_hole(const struct arena *arena, size_t pages)
     return SIZE_MAX;
 }
 
-/* Page lock. NULL when no arena has room. */
-static struct arena *claim(size_t pages, size_t *first)
+/* So many pages more that what is claimed of the arena ends where a huge page does; 0 where it
+ * ends before. Page lock. */
+static size_t pages_to_huge_end(const struct arena *arena, size_t pages)
 {
+    uintptr_t end = (uintptr_t)arena->base + ((arena->frontier + pages) << PAGE_SHIFT);
+    size_t more = (align_up(end, HUGE_PAGE_BYTES) - end) >> PAGE_SHIFT;
+    return more <= arena->pages - arena->frontier - pages ? more : 0;
+}
+
+/* Page lock. NULL when no arena has room. */
+static struct arena *claim(size_t *claimed, bool huge, size_t *first)
+{
+    size_t pages = *claimed;
     for (size_t i = 0; i < arenas_count; i++) {
         struct arena *arena = arenas_added[i];
         *first = arena->hole_pages >= pages ? find_hole(arena, pages) : SIZE_MAX;
@@ -158,8 +168,9 @@ static struct arena *claim(size_t pages, size_t *first)
     }
     struct arena *arena = arena_with_room(pages);
     if (arena) {
+        *claimed += huge ? pages_to_huge_end(arena, pages) : 0;
         *first = arena->frontier;
-        store_relaxed(&arena->frontier, arena->frontier + pages);
+        store_relaxed(&arena->frontier, arena->frontier + *claimed);
     }
     return arena;
 }
@@ -176,19 +187,31 @@ static void give_up_claim(struct arena *arena, size_t first, size_t pages)
     store_relaxed(&arena->frontier, frontier);
 }
 
+/* For the whole huge pages within. Refused, it is only slower. */
+static void ask_for_huge_pages(char *start, size_t pages)
+{
+    uintptr_t from = align_up((uintptr_t)start, HUGE_PAGE_BYTES);
+    uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), HUGE_PAGE_BYTES);
+    if (from < to)
+        (void)os_huge_pages((char *)from, to - from, true);
+}
+
 /* What another thread has claimed when this one forks is addresses that the child will not use. */
-char *arena_commit(size_t pages, int *error)
+char *arena_commit(size_t *claimed, bool huge, int *error)
 {
     *error = -EAGAIN;
     if (!lock_acquire(&pages_state.lock))
         return NULL;
     size_t first;
-    struct arena *arena = claim(pages, &first);
+    struct arena *arena = claim(claimed, huge, &first);
+    size_t pages = *claimed;
     lock_release(&pages_state.lock);
     *error = -ENOSPC;
     if (arena == NULL)
         return NULL;
     char *base = arena->base + (first << PAGE_SHIFT);
+    if (huge)
+        ask_for_huge_pages(base, pages);
     *error = os_commit(base, pages << PAGE_SHIFT);
     if (*error == 0) {
         fetch_add_relaxed(&pages_state.committed_pages, pages);

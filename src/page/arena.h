@@ -10,6 +10,10 @@
  * is asked, without the lock: so it is asked once for each page, by one thread, before anybody uses
  * it. When it refuses, they become a hole, or the frontier moves back.
  *
+ * A large and dense heap asks for huge pages for what it grows by (advice.h). The frontier stands
+ * at the end of a huge page then, so that the kernel can give each one whole, and the free space
+ * before it is filled from its start: at most one huge page is resident and not needed yet.
+ *
  * Threading: the sorted list, frontiers and holes belong to the page lock; arenas are never given
  * back. arena_at and arena_of may be called without the lock: they read a second list, in the order
  * of addition, where an entry is stored before the count that admits it.
@@ -42,9 +46,11 @@ struct arena *arena_with_room(size_t pages);
  * negative errno. */
 int arena_add(size_t pages);
 
-/* Claims pages and commits them: they are the caller's, and zero. NULL with a negative errno in
- * *error: -ENOSPC when no arena has room, -EAGAIN while frozen for a fork. Takes the page lock. */
-char *arena_commit(size_t pages, int *error);
+/* Claims pages and commits them: they are the caller's, and zero. With `huge` they may become more,
+ * so that they end where a huge page does, and huge pages are asked for. NULL with a negative errno
+ * in *error: -ENOSPC when no arena has room, -EAGAIN while frozen for a fork. Takes the page lock.
+ */
+char *arena_commit(size_t *pages, bool huge, int *error);
 
 /* All arenas, in the order of their addition. No lock needed. */
 extern hidden_data struct arena *arenas_added[ARENA_LIMIT]; /* page lock writes: below the count */

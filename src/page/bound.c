@@ -31,6 +31,17 @@ size_t counted_pages(void)
            load_relaxed(&pages_state.purging_dirty) + kept;
 }
 
+bool huge_pages_fit(size_t pages)
+{
+    if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO ||
+        load_relaxed(&pages_state.pressed))
+        return false;
+    size_t soft = load_relaxed(&pages_state.limits.soft_limit_bytes);
+    size_t hard = load_relaxed(&pages_state.limits.hard_limit_bytes);
+    size_t limit = soft == 0 || hard == 0 ? larger_of(soft, hard) : smaller_of(soft, hard);
+    return advice_admits(counted_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, limit);
+}
+
 bool hard_limit_admits(size_t pages)
 {
     size_t limit = in_pages(&pages_state.limits.hard_limit_bytes);

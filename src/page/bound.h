@@ -18,6 +18,9 @@
 /* What counts, now. */
 size_t counted_pages(void);
 
+/* Whether so many pages more may be huge ones, in fact: HUGE_PAGES_AUTO, and no limit is near. */
+bool huge_pages_fit(size_t pages);
+
 /* Purges all free memory when so many pages more would pass the soft limit. No lock held. */
 void heed_soft_limit(size_t pages);
 

@@ -22,6 +22,12 @@
  * the largest. */
 enum { STRETCH_PAGES = 32 };
 
+/* What is committed at once. */
+enum {
+    LEAST_BATCH = (256 << 10) >> PAGE_SHIFT,
+    MOST_BATCH = (4 << 20) >> PAGE_SHIFT, /* but for a longer run */
+};
+
 /* Defers a new free run, divided by fences into stretches of at least `least` pages each. */
 static void defer_fenced(struct span *span, size_t least)
 {
@@ -50,16 +56,18 @@ static void defer_fenced(struct span *span, size_t least)
 
 /* Commits pages and gives them to the bins, `needed` of them undivided. 0 or a negative errno,
  * -ENOSPC when no arena has room. */
-static int grow_by(size_t pages, size_t needed)
+static int grow_by(size_t pages, size_t needed, bool huge)
 {
     struct span *span = header_make(0);
     if (span == NULL)
         return -ENOMEM;
     int error = 0;
-    char *base = arena_commit(pages, &error);
+    char *base = arena_commit(&pages, huge, &error);
     span->base = base;
     span->pages = base ? (uint32_t)pages : 0; /* none: back to the list of headers */
     span->dirty_pages = 0;
+    if (base && !huge && pages >= MOST_BATCH)
+        advice_note_taken(base, pages << PAGE_SHIFT);
     if (config_fences && base)
         defer_fenced(span, needed);
     else
@@ -68,17 +76,26 @@ static int grow_by(size_t pages, size_t needed)
 }
 
 /* The same, with a new arena where there is no room. */
-static int grow_anew(size_t pages, size_t needed)
+static int grow_anew(size_t pages, size_t needed, bool huge)
 {
-    int error = grow_by(pages, needed);
+    int error = grow_by(pages, needed, huge);
     while (error == -ENOSPC && (error = arena_add(pages)) == 0)
-        error = grow_by(pages, needed);
+        error = grow_by(pages, needed, huge);
     return error;
+}
+
+/* Whether what the heap grows by may be in huge pages: it is large, and what it took last, which
+ * was not in such ones, is resident: so the program touches what it takes. Fences would divide
+ * them. */
+static bool grows_huge(size_t pages)
+{
+    size_t committed = load_relaxed(&pages_state.committed_pages);
+    return !config_fences && committed >= ADVICE_FROM_BYTES >> PAGE_SHIFT &&
+           huge_pages_fit(pages) && advice_is_dense();
 }
 
 bool pages_grow(size_t pages)
 {
-    enum { LEAST_BATCH = (256 << 10) >> PAGE_SHIFT, MOST_BATCH = (4 << 20) >> PAGE_SHIFT };
     size_t granule = os_page_size() >> PAGE_SHIFT;
     heed_soft_limit(pages);
     size_t needed = align_up(pages, granule);
@@ -86,6 +103,7 @@ bool pages_grow(size_t pages)
         LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
     size_t least = needed + fence_pages();
     batch = larger_of(align_up(batch, granule), least);
-    return grow_by(batch, needed) == 0 || grow_by(least, needed) == 0 ||
-           grow_anew(batch, needed) == 0 || grow_anew(least, needed) == 0;
+    bool huge = grows_huge(batch);
+    return grow_by(batch, needed, huge) == 0 || grow_by(least, needed, false) == 0 ||
+           grow_anew(batch, needed, huge) == 0 || grow_anew(least, needed, false) == 0;
 }

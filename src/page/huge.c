@@ -40,6 +40,28 @@ void pages_give_huge(struct span *span)
     detached_give(span);
 }
 
+/* Whether a huge page that is filled by half hardly counts: beside the block, or, one for each
+ * such block and one for the frontier, beside all there is. */
+static bool is_large_for_huge_pages(size_t block_bytes)
+{
+    if (likely(block_bytes < ADVICE_FROM_BYTES / 4))
+        return false;
+    size_t fronts = load_relaxed(&pages_state.huge_count) + 1;
+    return block_bytes >= ADVICE_FROM_BYTES ||
+           counted_pages() << PAGE_SHIFT >= fronts * ADVICE_FROM_BYTES;
+}
+
+/* All of the mapping, since the kernel moves only one that is the same from its start to its end.
+ */
+void pages_expect_filled(struct span *span)
+{
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    if (config_fences || !is_large_for_huge_pages(bytes) || span->tag != SPAN_HUGE)
+        return;
+    if (huge_pages_fit(0)) /* it is counted */
+        (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
+}
+
 /* Moves the mapping to where the kernel finds room. The page map has what it needs for any place
  * before anything moves, so that no failure leaves the block where free cannot find it. */
 static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
@@ -80,6 +102,8 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     if (new_bytes < old_bytes)
         huge_unclaim((old_bytes - new_bytes) >> PAGE_SHIFT);
     store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
+    if (more != 0 && old_bytes < ADVICE_FROM_BYTES) /* else it was asked for, or is not to be */
+        pages_expect_filled(span);
     return true;
 }
 

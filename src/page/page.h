@@ -12,6 +12,7 @@
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
 
+#include "page/advice.h"
 #include "page/fork_locks.h"
 #include "page/meta.h"
 #include "page/page_map.h"
@@ -30,11 +31,12 @@ struct page_limits {
     size_t dirty_cap_bytes;  /* more free unpurged memory than this is purged at once */
     size_t soft_limit_bytes; /* above this, mappings included, free memory is purged; 0 for none */
     size_t hard_limit_bytes; /* beyond this, mappings included, nothing is given; 0 for none */
-    bool huge_pages;         /* ask for transparent huge pages in arenas */
+    enum huge_pages huge_pages;
 };
 
 /* What holds until pages_configure: docs/OPTIONS.md. */
-#define PAGE_LIMITS_DEFAULT {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20}
+#define PAGE_LIMITS_DEFAULT                                                                        \
+    {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20, .huge_pages = HUGE_PAGES_AUTO}
 
 struct page_stats {
     size_t reserved_bytes;  /* address space of arenas */
@@ -98,6 +100,8 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 void pages_give_huge(struct span *span);
 bool pages_resize_huge(struct span *span, size_t size_bytes,
                        bool may_move); /* in place or by moving page tables */
+/* The block is likely to be filled: asks for huge pages, where it is long enough for them. */
+void pages_expect_filled(struct span *span);
 
 /* The same for hardened builds, with guard pages: nothing else may resize or give it.
  * `spare_bytes` of addresses are kept for growing. Freed, its addresses fault for a while; its
@@ -148,7 +152,8 @@ bool pages_may_keep(size_t pages);
 /* When the decay interval under way began. */
 uint64_t pages_interval_ms(void);
 
-/* Whether arenas ask for transparent huge pages, which are best left whole. */
+/* Whether arenas ask for huge pages from their start on, HUGE_PAGES_ON: they are best left whole.
+ */
 bool pages_are_huge(void);
 
 /* Copies the first bytes of one block to another, giving the source's memory back as it goes, so

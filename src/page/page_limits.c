@@ -29,4 +29,4 @@ void pages_read_limits(struct page_limits *limits)
     };
 }
 
-bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages); }
+bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages) == HUGE_PAGES_ON; }

@@ -36,7 +36,7 @@ static char *steal_free(size_t pages)
 static char *steal(size_t pages)
 {
     int error = 0;
-    char *start = arena_commit(pages, &error);
+    char *start = arena_commit(&pages, false, &error);
     if (start == NULL)
         start = steal_free(pages);
     if (start) /* neither free nor in the use of a span from now on */

@@ -32,7 +32,7 @@ constexpr char kEveryKey[] =
 // The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
 Parsed parse(const std::string &text)
 {
-    Parsed parsed = {{{77, 78, 79, 73, false},
+    Parsed parsed = {{{77, 78, 79, 73, HUGE_PAGES_AUTO},
                       76,
                       75,
                       74,
@@ -68,11 +68,11 @@ bool is_unchanged(const struct options &options)
     return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
            options.pages.soft_limit_bytes == 79 && options.pages.hard_limit_bytes == 73 &&
            !options.background && options.control_bytes == 0 && options.watch_root_bytes == 0 &&
-           !options.soft_of_group && !options.hard_of_group && !options.pages.huge_pages &&
-           options.sample == 76 && options.profile_bytes == 75 &&
-           options.profile_growth_bytes == 74 && options.profile_file_bytes == 0 &&
-           !options.verbose && !options.goes_on && options.trace_bytes == 0 &&
-           options.trace_limit_bytes == 72 && options.sites_bytes == 0;
+           !options.soft_of_group && !options.hard_of_group &&
+           options.pages.huge_pages == HUGE_PAGES_AUTO && options.sample == 76 &&
+           options.profile_bytes == 75 && options.profile_growth_bytes == 74 &&
+           options.profile_file_bytes == 0 && !options.verbose && !options.goes_on &&
+           options.trace_bytes == 0 && options.trace_limit_bytes == 72 && options.sites_bytes == 0;
 }
 
 TEST(Options, EveryKeyHasItsField)
@@ -86,7 +86,7 @@ TEST(Options, EveryKeyHasItsField)
     EXPECT_TRUE(parsed.options.background);
     EXPECT_EQ(parsed.options.control_bytes, strlen("/tmp/a.%p"));
     EXPECT_EQ(parsed.options.watch_root_bytes, strlen("/host"));
-    EXPECT_TRUE(parsed.options.pages.huge_pages);
+    EXPECT_EQ(parsed.options.pages.huge_pages, HUGE_PAGES_ON);
     EXPECT_EQ(parsed.options.sample, 4321u);
     EXPECT_TRUE(parsed.options.verbose);
     EXPECT_EQ(parsed.options.profile_bytes, 65536u);
@@ -343,7 +343,16 @@ TEST(Options, TheReportCanBeParsedAgain)
     EXPECT_EQ(second.options.pages.dirty_cap_bytes, 32 * kMiB);
     EXPECT_EQ(second.options.pages.soft_limit_bytes, 2048 * kMiB);
     EXPECT_EQ(second.options.sample, 4321u);
-    EXPECT_TRUE(second.options.pages.huge_pages && second.options.verbose);
+    EXPECT_EQ(second.options.pages.huge_pages, HUGE_PAGES_ON);
+    EXPECT_TRUE(second.options.verbose);
+}
+
+TEST(Options, HugePagesHaveThreeWords)
+{
+    EXPECT_EQ(parse("huge_pages:auto").options.pages.huge_pages, HUGE_PAGES_AUTO);
+    EXPECT_EQ(parse("huge_pages:off").options.pages.huge_pages, HUGE_PAGES_OFF);
+    EXPECT_EQ(parse("huge_pages:off,huge_pages:1").options.pages.huge_pages, HUGE_PAGES_ON);
+    EXPECT_NE(parse("huge_pages:aut").warnings, "");
 }
 
 } // namespace

@@ -60,6 +60,18 @@ bool switch_of(const std::string &text, bool *value)
     return on || text == "0" || text == "off" || text == "false";
 }
 
+bool huge_pages_of(const std::string &text, enum huge_pages *value)
+{
+    bool on = false;
+    if (text == "auto")
+        *value = HUGE_PAGES_AUTO;
+    else if (switch_of(text, &on))
+        *value = on ? HUGE_PAGES_ON : HUGE_PAGES_OFF;
+    else
+        return false;
+    return true;
+}
+
 bool limit_of(const std::string &text, size_t *bytes, bool *of_group)
 {
     size_t number = 0;
@@ -91,7 +103,7 @@ bool apply(const std::string &item, options *wanted)
     if (key == "hard_limit")
         return limit_of(value, &wanted->pages.hard_limit_bytes, &wanted->hard_of_group);
     if (key == "huge_pages")
-        return switch_of(value, &wanted->pages.huge_pages);
+        return huge_pages_of(value, &wanted->pages.huge_pages);
     if (key == "background")
         return switch_of(value, &wanted->background);
     return key == "verbose" && switch_of(value, &wanted->verbose);

@@ -42,18 +42,20 @@ int __wrap_os_commit(void *start, size_t size_bytes)
 namespace
 {
 
+char *commit(size_t pages)
+{
+    int error = 0;
+    return arena_commit(&pages, false, &error);
+}
+
 TEST(Claim, PagesAreCommittedOnce)
 {
     page_layer::start();
     ASSERT_EQ(arena_add(4000), 0);
     g_commits.reserve(100);
     for (int i = 0; i < 20; i++) {
-        int error = 0;
-        while_committing([] {
-            int inner = 0;
-            EXPECT_NE(arena_commit(40, &inner), nullptr);
-        });
-        EXPECT_NE(arena_commit(60, &error), nullptr);
+        while_committing([] { EXPECT_NE(commit(40), nullptr); });
+        EXPECT_NE(commit(60), nullptr);
     }
     ASSERT_EQ(g_commits.size(), 40u);
     for (const auto &one : g_commits)
@@ -67,14 +69,12 @@ TEST(Claim, WhatWasProtectedStaysSo)
 {
     page_layer::start();
     ASSERT_EQ(arena_add(4000), 0);
-    int error = 0;
     while_committing([] {
-        int inner = 0;
-        g_protected = arena_commit(40, &inner);
+        g_protected = commit(40);
         ASSERT_NE(g_protected, nullptr);
         ASSERT_EQ(mprotect(g_protected, PAGE_BYTES, PROT_NONE), 0); // a fence
     });
-    ASSERT_NE(arena_commit(60, &error), nullptr);
+    ASSERT_NE(commit(60), nullptr);
     EXPECT_EXIT(*const_cast<volatile char *>(g_protected) = 1, testing::KilledBySignal(SIGSEGV),
                 "");
 }

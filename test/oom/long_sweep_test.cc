@@ -92,7 +92,7 @@ size_t run_sequence_without_cache(const Plan &plan)
                                        .dirty_cap_bytes = kMiB,
                                        .soft_limit_bytes = 16 * kMiB,
                                        .hard_limit_bytes = 0,
-                                       .huge_pages = false};
+                                       .huge_pages = HUGE_PAGES_OFF};
     heap_start();
     pages_configure(&limits);
     return run_sequence(plan);

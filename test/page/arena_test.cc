@@ -102,18 +102,18 @@ TEST_F(Arena, RefusedPagesAreNotLost)
         GTEST_SKIP() << "faults are injected in debug builds";
     struct arena *arena = added((20 * page_layer::kMiB) >> PAGE_SHIFT);
     ASSERT_NE(arena, nullptr);
-    const size_t whole = arena->pages;
+    size_t whole = arena->pages;
     int error = 0;
     os_fault_plan(0, 1, ENOMEM);
-    EXPECT_EQ(arena_commit(whole, &error), nullptr);
+    EXPECT_EQ(arena_commit(&whole, false, &error), nullptr);
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(error, -ENOMEM);
     EXPECT_EQ(arena->frontier, 0u);
     EXPECT_EQ(arena->hole_pages, 0u);
-    char *all = arena_commit(whole, &error);
+    char *all = arena_commit(&whole, false, &error);
     ASSERT_EQ(all, arena->base);
     memset(all, 1, whole << PAGE_SHIFT);
-    EXPECT_EQ(arena_commit(whole, &error), nullptr);
+    EXPECT_EQ(arena_commit(&whole, false, &error), nullptr);
     EXPECT_EQ(error, -ENOSPC);
 }
 
@@ -129,9 +129,9 @@ TEST_F(Arena, ThreadsThatAreRefusedLoseNothing)
     for (size_t i = 0; i < 4; i++)
         threads.emplace_back([i, &taken] {
             for (size_t round = 0; round < 600; round++) {
-                const size_t pages = 1 + (round * 7 + i * 3) % 5;
+                size_t pages = 1 + (round * 7 + i * 3) % 5;
                 int error = 0;
-                char *start = arena_commit(pages, &error);
+                char *start = arena_commit(&pages, false, &error);
                 if (start == nullptr)
                     continue;
                 ASSERT_TRUE(page_layer::reads(start, pages << PAGE_SHIFT, 0)) << "given out twice";

@@ -46,7 +46,7 @@ inline void configure(uint64_t decay_ms, size_t dirty_cap_bytes, size_t soft_lim
                       size_t hard_limit_bytes = 0)
 {
     const page_limits limits = {decay_ms, dirty_cap_bytes, soft_limit_bytes, hard_limit_bytes,
-                                false};
+                                HUGE_PAGES_OFF};
     pages_configure(&limits);
 }
 

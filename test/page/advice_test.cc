@@ -1,0 +1,185 @@
+// When the system is asked for huge pages, and what a growing heap asks for. Whether it has them to
+// give is its own affair: what is looked at is the mapping's mark, "hg" among VmFlags.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "page/page_layer.h"
+
+namespace
+{
+
+using page_layer::kMiB;
+
+constexpr uint64_t kNever = 1000000;
+
+void configure(enum huge_pages mode, size_t soft_limit_bytes = 0)
+{
+    const page_limits limits = {kNever, size_t{1} << 40, soft_limit_bytes, 0, mode};
+    pages_configure(&limits);
+}
+
+// Whether the mapping that holds the address is marked; false where the kernel does not tell.
+bool is_asked_for(const char *address)
+{
+    std::ifstream maps("/proc/self/smaps");
+    const auto wanted = reinterpret_cast<uintptr_t>(address);
+    bool here = false;
+    for (std::string line; std::getline(maps, line);) {
+        uintptr_t from = 0;
+        uintptr_t to = 0;
+        char dash = 0;
+        std::istringstream text(line);
+        if (text >> std::hex >> from >> dash >> to && dash == '-')
+            here = from <= wanted && wanted < to;
+        else if (here && line.rfind("VmFlags:", 0) == 0)
+            return line.find(" hg") != std::string::npos;
+    }
+    return false;
+}
+
+bool kernel_has_huge_pages()
+{
+    if (os_page_size() != 4096)
+        return false;
+    void *probe = os_map(4 * kMiB);
+    const bool has = probe && os_huge_pages(probe, 4 * kMiB, true) == 0 &&
+                     is_asked_for(static_cast<char *>(probe));
+    (void)os_unmap(probe, 4 * kMiB);
+    return has;
+}
+
+class Advice : public testing::Test
+{
+  protected:
+    void SetUp() override { page_layer::start(); }
+    void TearDown() override
+    {
+        for (struct span *span : runs_)
+            pages_give(span);
+        configure(HUGE_PAGES_OFF);
+        pages_trim(0);
+        pages_verify();
+    }
+    // Runs of a MiB until so much is committed, filled or not.
+    void grow_to(size_t bytes, bool filled = true)
+    {
+        while (page_layer::stats().committed_bytes < bytes) {
+            runs_.push_back(pages_take(kMiB >> PAGE_SHIFT, PAGE_BYTES));
+            ASSERT_NE(runs_.back(), nullptr);
+            if (filled)
+                page_layer::fill(runs_.back(), 1);
+        }
+    }
+    bool any_is_asked_for() const
+    {
+        for (const struct span *span : runs_)
+            if (is_asked_for(span->base))
+                return true;
+        return false;
+    }
+    char *newest() const { return runs_.back()->base; }
+    std::vector<struct span *> runs_;
+};
+
+TEST_F(Advice, NotNearALimit)
+{
+    if (os_page_size() != 4096 || os_memory_limit() != 0)
+        GTEST_SKIP() << "the system has a limit of its own, or longer huge pages";
+    EXPECT_TRUE(advice_admits(100 * kMiB, kMiB, 0));
+    EXPECT_TRUE(advice_admits(70 * kMiB, 5 * kMiB, 100 * kMiB));
+    EXPECT_FALSE(advice_admits(70 * kMiB, 6 * kMiB, 100 * kMiB));
+    EXPECT_FALSE(advice_admits(SIZE_MAX / 2, 0, 100 * kMiB));
+}
+
+TEST_F(Advice, OnlyALargeHeapAsks)
+{
+    if (config_fences || !kernel_has_huge_pages() || os_memory_limit() != 0)
+        GTEST_SKIP() << "nothing is asked for here";
+    configure(HUGE_PAGES_AUTO);
+    grow_to(ADVICE_FROM_BYTES - 8 * kMiB);
+    EXPECT_FALSE(any_is_asked_for());
+    grow_to(ADVICE_FROM_BYTES + 40 * kMiB);
+    EXPECT_TRUE(any_is_asked_for());
+    EXPECT_FALSE(is_asked_for(runs_.front()->base)) << "what was there before stays as it was";
+    pages_verify();
+
+    const struct arena *arena = arena_find(newest());
+    ASSERT_NE(arena, nullptr);
+    const auto end = reinterpret_cast<uintptr_t>(arena->base) + (arena->frontier << PAGE_SHIFT);
+    EXPECT_TRUE(end % HUGE_PAGE_BYTES == 0 || !is_asked_for(reinterpret_cast<char *>(end) - 1))
+        << "else the kernel can not give the last one whole";
+
+    // Near a limit no more is asked for, and switched off neither.
+    for (const bool off : {false, true}) {
+        const size_t counted = page_layer::stats().counted_bytes;
+        configure(off ? HUGE_PAGES_OFF : HUGE_PAGES_AUTO, off ? 0 : counted + 24 * kMiB);
+        grow_to(page_layer::stats().committed_bytes + 12 * kMiB);
+        EXPECT_FALSE(is_asked_for(newest()));
+    }
+}
+
+TEST_F(Advice, ASparseHeapDoesNotAsk)
+{
+    if (config_fences || !kernel_has_huge_pages() || os_memory_limit() != 0)
+        GTEST_SKIP() << "nothing is asked for here";
+    configure(HUGE_PAGES_AUTO);
+    grow_to(ADVICE_FROM_BYTES + 64 * kMiB, false);
+    EXPECT_FALSE(any_is_asked_for()) << "nothing of it was touched";
+}
+
+TEST_F(Advice, DensityIsLookedAtAgain)
+{
+    char *memory = static_cast<char *>(os_map(4 * kMiB));
+    ASSERT_NE(memory, nullptr);
+    (void)os_huge_pages(memory, 4 * kMiB, false);
+    EXPECT_FALSE(advice_is_dense()) << "nothing was seen yet";
+    advice_note_taken(memory, 4 * kMiB);
+    EXPECT_FALSE(advice_is_dense());
+    memset(memory, 1, 2 * kMiB);
+    EXPECT_FALSE(advice_is_dense());
+    memset(memory, 1, 4 * kMiB);
+    unsigned growths = 0;
+    while (growths < 1000 && advice_is_dense())
+        growths++;
+    EXPECT_GT(growths, 0u);
+    EXPECT_LT(growths, 100u) << "in between it has to be seen again";
+    (void)os_unmap(memory, 4 * kMiB);
+}
+
+TEST_F(Advice, LongBlocksThatWillBeFilled)
+{
+    if (config_fences || !kernel_has_huge_pages() || os_memory_limit() != 0)
+        GTEST_SKIP() << "nothing is asked for here";
+    configure(HUGE_PAGES_AUTO);
+    struct span *span = pages_map_huge(ADVICE_FROM_BYTES, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
+    EXPECT_FALSE(is_asked_for(span->base)) << "it may be sparse";
+    pages_expect_filled(span);
+    EXPECT_TRUE(is_asked_for(span->base));
+    EXPECT_TRUE(is_asked_for(page_layer::end_of(span) - 1)) << "one mapping, so that it can move";
+    pages_give_huge(span);
+
+    span = pages_map_huge(ADVICE_FROM_BYTES / 2, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
+    pages_expect_filled(span);
+    EXPECT_FALSE(is_asked_for(span->base)) << "there is little beside it";
+    ASSERT_TRUE(pages_resize_huge(span, ADVICE_FROM_BYTES, true));
+    EXPECT_TRUE(is_asked_for(span->base)) << "it has grown";
+    EXPECT_TRUE(is_asked_for(page_layer::end_of(span) - 1));
+
+    struct span *beside = pages_map_huge(2 * ADVICE_FROM_BYTES, PAGE_BYTES);
+    struct span *shorter = pages_map_huge(ADVICE_FROM_BYTES / 2, PAGE_BYTES);
+    ASSERT_TRUE(beside != nullptr && shorter != nullptr);
+    grow_to(page_layer::stats().committed_bytes + ADVICE_FROM_BYTES);
+    pages_expect_filled(shorter);
+    EXPECT_TRUE(is_asked_for(shorter->base)) << "little beside what there is";
+    for (struct span *huge : {span, beside, shorter})
+        pages_give_huge(huge);
+}
+
+} // namespace
