@@ -67,7 +67,6 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
         memset(block, 0, bytes);
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(block, span);
-    fetch_add_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
 }
@@ -82,7 +81,8 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
     struct span *span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
     if (unlikely(span == NULL) && trapped_release())
         span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
-    huge_unclaim(claimed); /* the span is counted by now */
+    if (span == NULL)
+        huge_unclaim(claimed);
     return span;
 }
 
@@ -175,8 +175,6 @@ static bool resize_guarded(struct span *span, size_t size_bytes, bool may_move)
     } else if (!may_move || !move(span, old_bytes, new_bytes)) {
         return false;
     }
-    fetch_add_relaxed(&pages_state.huge_pages,
-                      (new_bytes >> PAGE_SHIFT) - (old_bytes >> PAGE_SHIFT));
     store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     return true;
 }
@@ -184,10 +182,11 @@ static bool resize_guarded(struct span *span, size_t size_bytes, bool may_move)
 bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
-    size_t more = pages - smaller_of(pages, (size_t)span->pages);
+    size_t old_pages = span->pages;
+    size_t more = pages - smaller_of(pages, old_pages);
     if (more != 0 && !huge_claim(more))
         return false;
     bool resized = resize_guarded(span, size_bytes, may_move);
-    huge_unclaim(more); /* the span is counted by now */
+    huge_unclaim(!resized ? more : old_pages - smaller_of(pages, old_pages));
     return resized;
 }

@@ -2,6 +2,10 @@
 
 #include "page/guarded_kit.h"
 
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
 namespace
 {
 
@@ -54,6 +58,35 @@ TEST_F(Guarded, GrowsAndShrinksWithItsContents)
         EXPECT_DEATH(touch(span->base + size + span->behind_bytes - 1), "");
     }
     pages_give_guarded(span);
+}
+
+// Else a hard limit that has room for it refuses what another thread asks for in that moment.
+TEST_F(Guarded, ABlockIsNeverCountedTwice)
+{
+    constexpr size_t kLeast = 10 * kMiB;
+    struct page_stats start;
+    pages_read_stats(&start);
+    std::atomic<bool> over{false};
+    std::atomic<size_t> most{0};
+    std::thread reader([&] {
+        while (!over) {
+            struct page_stats now;
+            pages_read_stats(&now);
+            most = std::max(most.load(), now.huge_bytes - start.huge_bytes);
+        }
+    });
+    for (int round = 0; round < 2000; round++) {
+        struct span *span = map(kLeast);
+        ASSERT_TRUE(pages_resize_guarded(span, 2 * kLeast, true));
+        ASSERT_TRUE(pages_resize_guarded(span, kLeast, true));
+        pages_give_guarded(span);
+    }
+    over = true;
+    reader.join();
+    EXPECT_LE(most, 2 * kLeast);
+    struct page_stats end;
+    pages_read_stats(&end);
+    EXPECT_EQ(end.huge_bytes, start.huge_bytes);
 }
 
 TEST_F(Guarded, WhatCannotBeIsRefused)
