@@ -53,7 +53,8 @@ class Layer:
         for path, text in self.texts.items():
             lines = code[path].splitlines()
             for name, first, _ in c_functions(text):
-                private = path.suffix == ".c" and lines[first - 1].startswith("static")
+                head = lines[first - 1]
+                private = path.suffix == ".c" and head.startswith(("static", "inline_always"))
                 if not private:
                     owner[name] = path.stem
         for name in self._variables(code):

@@ -4,36 +4,11 @@
 #include "heap/by_site.h"
 #include "heap/harden.h"
 #include "heap/heap.h"
+#include "heap/heap_slabs.h"
 #include "heap/large.h"
-#include "heap/packed.h"
-#include "heap/tracing.h"
+#include "heap/packed_take.h"
 
 #include <string.h>
-
-static void *take_small(struct heap *heap, unsigned class)
-{
-    struct span *slab = heap->current[class];
-    void *block = slab_pop(slab);
-    if (likely(block != NULL))
-        return block;
-    slab = heap_refill(heap, class);
-    return slab ? slab_pop(slab) : NULL;
-}
-
-/* Medium slabs are counted exactly while they are current, so that an empty one is noticed. */
-static void *take_medium(struct heap *heap, unsigned class)
-{
-    void *block = take_small(heap, class);
-    struct span *slab = heap->current[class];
-    if (block)
-        slab->until++;
-    return block;
-}
-
-void *heap_take(struct heap *heap, unsigned class)
-{
-    return class < SMALL_CLASSES ? take_small(heap, class) : take_medium(heap, class);
-}
 
 static no_inline void *take_watched(struct heap *heap, unsigned class, size_t size_bytes,
                                     size_t alignment_bytes)
@@ -52,7 +27,7 @@ static void *take_block(struct heap *heap, unsigned class, size_t size_bytes,
 {
     if (heap_is_watched() && !class_is_void(class))
         return take_watched(heap, class, size_bytes, alignment_bytes);
-    return class < SMALL_CLASSES ? take_small(heap, class) : take_medium(heap, class);
+    return heap_take(heap, class);
 }
 
 /* A block of the class, which the size and the alignment asked for belong to, for a thread whatever
@@ -61,6 +36,7 @@ static no_inline void *allocate_raw(unsigned class, size_t size_bytes, size_t al
 {
     struct heap *heap = thread_heap;
     if (unlikely(heap == &no_heap)) {
+        heap_start();
         heap = heap_enter();
         if (heap == NULL) {
             heap = heap_borrow();
@@ -122,7 +98,7 @@ inline_always struct span *allocate_large(size_t size_bytes, size_t alignment_by
     if (span == NULL)
         span = allocate_new_large(size_bytes, alignment_bytes);
     if (heap_is_watched() && span)
-        heap_profile_large(span, size_bytes);
+        heap_profile_large(heap_at_hand(), span, size_bytes);
     return span;
 }
 

@@ -14,19 +14,13 @@
 #ifndef CAIRN_HEAP_FAST_H
 #define CAIRN_HEAP_FAST_H
 
-#include "heap/harden.h"
-#include "heap/slab.h"
+#include "heap/free.h"
+#include "heap/harden_fast.h"
 #include "heap/thread_heap.h"
 
 void *
 malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
 void *malloc_slow_untraced(size_t size_bytes); /* likewise; no tracer hears of it */
-void free_slow(void *pointer,
-               struct span *span);   /* another thread's block, a large one, or none of ours */
-void free_foreign(void *pointer);    /* misuse: no address of ours, dies */
-void free_attend(struct span *slab); /* the slab's count of frees ran out */
-void free_reject(uint32_t slot,
-                 struct span *slab); /* misuse: dies; `slot` as slab_slot computed it */
 
 /* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path
  * nothing. */

@@ -1,32 +1,22 @@
 /* The slow half of free: blocks of other threads, large ones, counts that ran out. */
-#include "heap/checked.h"
-#include "heap/heap.h"
+#include "heap/free.h"
+
+#include "heap/harden.h"
+#include "heap/heap_life.h"
 #include "heap/large.h"
+#include "heap/mailbox.h"
 #include "heap/packed.h"
+#include "heap/quarantine.h"
+#include "heap/refuse.h"
 #include "heap/remote.h"
+#include "heap/sampling.h"
+#include "heap/slab_lists.h"
+#include "heap/tick.h"
+#include "heap/tracing.h"
 
 enum { POST_TURNS = 16 };
 
 void free_foreign(void *pointer) { refuse_pointer(pointer, "free"); }
-
-/* Undoes slab_slot as far as the arithmetic allows: exact for every address in the slab. */
-void free_reject(uint32_t slot, struct span *slab)
-{
-    if (unlikely(!span_is_slab(slab)))
-        return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
-                   has its value */
-    slab->top = slab_block(slab, slab->head);
-    if (slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_PROFILED) {
-        heap_profile_forget_slot(slab, slot);
-        free_fast(slab_block(slab, slot));
-        return;
-    }
-    unsigned twos = lowest_bit(slab->size_bytes);
-    unsigned lost = INVERSE_SHIFT - twos;
-    uint32_t product = (uint32_t)rotate_right_32(slot, 32 - INVERSE_SHIFT);
-    int32_t offset = (int32_t)(product * (slab->size_bytes >> twos)) >> lost;
-    refuse_pointer(slab->base + offset, "free");
-}
 
 /* A thread that only frees gets to its mailbox here. */
 void free_attend(struct span *slab)
@@ -36,9 +26,45 @@ void free_attend(struct span *slab)
         heap_drain(thread_heap);
 }
 
-/* A thread that only frees other threads' blocks asks here what is due by age, now and then. */
-static void posted(void)
+/* An own block that has a mark: when that is gone, the rest of what the fast path does. */
+static void free_marked(struct span *slab, unsigned slot)
 {
+    heap_forget_marked_slot(slab, slot);
+    if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
+        refuse_freed(slab_block(slab, slot), slab, "free");
+    } else if (config_hardened) {
+        harden_take_back(slab, slot);
+        quarantine_retain(thread_heap, slab, slot);
+    } else {
+        slab_push(slab, slot);
+        if (--slab->until == 0)
+            free_attend(slab);
+    }
+}
+
+/* Undoes slab_slot as far as the arithmetic allows: exact for every address in the slab. */
+void free_reject(uint32_t slot, struct span *slab)
+{
+    if (unlikely(!span_is_slab(slab)))
+        return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
+                   has its value */
+    slab->top = slab_block(slab, slab->head);
+    if (slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_PROFILED) {
+        free_marked(slab, slot);
+        return;
+    }
+    unsigned twos = lowest_bit(slab->size_bytes);
+    unsigned lost = INVERSE_SHIFT - twos;
+    uint32_t product = (uint32_t)rotate_right_32(slot, 32 - INVERSE_SHIFT);
+    int32_t offset = (int32_t)(product * (slab->size_bytes >> twos)) >> lost;
+    refuse_pointer(slab->base + offset, "free");
+}
+
+/* A slab was posted to that heap. A thread that only frees other threads' blocks asks here what is
+ * due by age, now and then. */
+static void posted(struct heap *to)
+{
+    heap_tend_after_post(to);
     struct heap *heap = thread_heap;
     if (heap == &no_heap || ++heap->posts % POST_TURNS == 0)
         heaps_tick();
@@ -50,17 +76,16 @@ void free_slow(void *pointer, struct span *span)
         struct heap *heap = slab_heap(span);
         if (unlikely(heap == NULL))
             refuse_pointer(pointer, "free"); /* the slab is just being given back */
-        else if (slab_is_packed(span))
-            packed_free(pointer, heap, span);
-        else if (remote_free(pointer, heap, span))
-            posted();
+        else if (slab_is_packed(span) ? packed_free(pointer, heap, span)
+                                      : remote_free(pointer, heap, span))
+            posted(heap);
         return;
     }
     if (likely(pointer == NULL))
         return;
     if (span->tag == SPAN_GUARDED) {
         if (unlikely(span->until != 0) && pointer == span->base)
-            heap_profile_forget_span(span);
+            heap_forget_marked_span(span);
         heap_sampler->free(pointer, span);
         return;
     }

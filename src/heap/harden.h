@@ -31,9 +31,6 @@ void harden_take_back(struct span *slab, unsigned slot);
  * life: see fork. */
 void harden_wipe(struct span *slab, unsigned slot);
 
-/* A block that was taken back: into quarantine, and what it replaces becomes free. The holder's. */
-void harden_retain(struct heap *heap, struct span *slab, unsigned slot);
-
 /* A free block becomes the program's: dies when it was written since. Not NULL. */
 void *harden_hand_out(void *block, size_t size_bytes);
 
@@ -42,17 +39,9 @@ size_t harden_size(struct span *slab, const void *block);
 /* The block is resized in place. */
 void harden_set_size(struct span *slab, void *block, size_t size_bytes);
 
-/* All of the quarantine becomes free. The holder's. */
-void harden_flush(struct heap *heap);
-
-/* Links all slots of a new slab in random order. */
+/* Links all slots of a new slab in random order. The holder's. */
 void harden_shuffle(struct heap *heap, struct span *slab);
 
-void harden_start(void); /* draws the secrets */
 void harden_seed(struct heap *heap);
-
-/* The fast paths in these builds, instead of fast.h's. */
-void *harden_malloc(size_t size_bytes, void *(*slow)(size_t));
-void harden_free(void *pointer);
 
 #endif

@@ -1,45 +1,8 @@
-/* The heap's start, its part in fork, trim and statistics. */
+/* Giving back, statistics and verifying, of the whole heap. */
 #include "heap/heap.h"
-#include "base/check.h"
-#include "heap/harden.h"
+
+#include "heap/heap_slabs.h"
 #include "heap/heap_sweep.h"
-#include "heap/packed.h"
-#include "heap/program_heap.h"
-#include "os/os.h"
-
-enum { NOT_STARTED, STARTING, STARTED };
-
-static uint32_t started; /* atomic */
-static struct slab_shape shapes[sealed_count(struct slab_shape, CLASS_COUNT + 1)] sealed_data;
-sealed_fills(shapes);
-
-void heap_start(void)
-{
-    if (likely(load_acquire(&started) == STARTED)) /* pairs with the release below */
-        return;
-    uint32_t expected = NOT_STARTED;
-    if (!compare_swap_acq_rel(&started, &expected, (uint32_t)STARTING)) {
-        while (load_acquire(&started) != STARTED)
-            pause_processor();
-        return;
-    }
-    os_init();
-    size_classes_init();
-    for (unsigned i = 0; i < CLASS_COUNT; i++)
-        shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64};
-    shapes[PACKED_CLASS] = (struct slab_shape){PACKED_PAGES, PACKED_COLD_64};
-    if (config_sealed) { /* refused, they stay writable */
-        (void)os_protect(size_classes, sizeof size_classes, OS_READ);
-        (void)os_protect(shapes, sizeof shapes, OS_READ);
-    }
-    if (config_hardened)
-        harden_start();
-    pages_init(shapes);
-    pages_on_fork(heaps_after_fork);
-    heap_watch_threads();
-    store_release(&started, (uint32_t)STARTED);
-    pages_start();
-}
 
 void heap_idle(void)
 {
@@ -62,36 +25,6 @@ bool heap_release(size_t keep_bytes)
     bool swept = sweep_all();
     (void)heaps_empty_run_caches();
     return pages_trim(keep_bytes) || swept;
-}
-
-/* Other threads go on meanwhile, and the slab may be given back, or be of another class, at any
- * step. Its header and its link bytes stay readable, and a header's slabs are all of classes with
- * as many of them: the figures may be wrong then, but nothing else is read. */
-struct slab_count heap_count_slab(const struct span *slab, unsigned class)
-{
-    if (class == PACKED_CLASS) {
-        size_t blocks = packed_live(slab);
-        return (struct slab_count){.live_blocks = blocks,
-                                   .slots = PACKED_WORDS * 64,
-                                   .live_bytes = blocks * PACKED_BYTES,
-                                   .slab_bytes = (size_t)PACKED_PAGES << PAGE_SHIFT};
-    }
-    const struct size_class *shape = &size_classes[class];
-    size_t handed_out = smaller_of(load_relaxed(&slab->limit) - 1, (uint64_t)shape->capacity);
-    size_t live = 0;
-    size_t freed = 0;
-    for (unsigned slot = 1; slot <= handed_out; slot++)
-        live += link_shows_use(load_relaxed(slab_link(slab, slot)));
-    bool words_count =
-        slab_is_frozen(slab) && load_acquire(&slab_remote(slab)->generation) == heap_generation;
-    for (unsigned i = 0; i < REMOTE_WORDS && words_count; i++)
-        freed += count_bits(load_relaxed(&slab_remote(slab)->words[i]));
-    live -= smaller_of(live, freed);
-    bool no_memory = class_is_void(class);
-    return (struct slab_count){.live_blocks = live,
-                               .slots = shape->capacity,
-                               .live_bytes = no_memory ? 0 : live * shape->size_bytes,
-                               .slab_bytes = no_memory ? 0 : (size_t)shape->pages << PAGE_SHIFT};
 }
 
 static bool count_span(struct span *span, char *start, void *context)

@@ -11,8 +11,13 @@
 #include "cairn/stats.h"
 #include "heap/by_site.h"
 #include "heap/fast.h"
+#include "heap/heap_life.h"
+#include "heap/heap_start.h"
 #include "heap/program_heap.h"
+#include "heap/refuse.h"
 #include "heap/sampling.h"
+#include "heap/slab_count.h"
+#include "heap/tick.h"
 #include "heap/tracing.h"
 
 void *heap_allocate_zeroed(size_t size_bytes);
@@ -56,26 +61,9 @@ struct heap_stats {
 };
 void heap_read_stats(struct heap_stats *stats);
 
-/* Misuse that changed nothing. Returns only after a free, and if on_error says so. */
-void refuse(const char *operation, const char *format, ...) print_like(2, 3) cold;
-/* What refuse does after its line. */
-void refuse_reported(const char *operation);
-
-/* What on_error:report asks for. Before there are threads. */
-void heap_go_on_after_wrong_frees(void);
-size_t heap_count_wrong_frees(void); /* refused so far */
-
 /* The same by size of slab blocks, and by thread heap: see cairn/stats.h. */
 size_t heap_read_classes(cairn_heap_class_stats *rows, size_t count);
 size_t heap_read_threads(cairn_heap_thread_stats *rows, size_t count);
-
-struct slab_count {
-    size_t live_blocks, slots, live_bytes, slab_bytes;
-};
-struct slab_count heap_count_slab(const struct span *slab, unsigned size_class);
-
-/* Before the first block; idempotent, any thread. */
-void heap_start(void);
 
 void heap_verify_all(void);
 

@@ -1,6 +1,6 @@
 /* The heap layer's part of the description for readers outside: see base/layout.h. No code. */
 #include "base/layout.h"
-#include "heap/packed.h"
+#include "heap/packed_words.h"
 #include "heap/thread_heap.h"
 
 extern const struct heap_layout heap_layout __attribute__((visibility("hidden")));

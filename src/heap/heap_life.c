@@ -1,28 +1,18 @@
-/* The life of heaps: made, adopted and borrowed, left by threads that end, frozen by a fork. See
- * thread_heap.h. */
+/* The life of heaps: see heap_life.h. */
+#include "heap/heap_life.h"
+
 #include "base/test_delay.h"
+#include "heap/class_table.h"
 #include "heap/harden.h"
-#include "heap/heap.h"
-#include "heap/heap_sweep.h"
-#include "heap/packed.h"
-#include "heap/program_heap.h"
-#include "heap/remote.h"
+#include "heap/heap_slabs.h"
+#include "heap/mailbox.h"
 #include "os/os.h"
 
 static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
-struct heap *all_heaps;
-static size_t orphan_count; /* atomic: hint, orphans not borrowed */
-/* Written in the child of a fork, before it has threads. On a line that nobody writes else: every
- * remote free reads it. */
-uint32_t heap_generation __attribute__((aligned(64)));
+static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
+static void (*programs_fork)(void);         /* atomic: what first-class heaps do in the child */
 
-void heap_enlist(struct heap *heap)
-{
-    heap->next = load_relaxed(&all_heaps);
-    while (
-        !compare_swap_acq_rel(&all_heaps, &heap->next, heap)) /* release: pairs with heaps_each */
-        pause_processor();
-}
+void heaps_on_fork(void (*in_child)(void)) { store_relaxed(&programs_fork, in_child); }
 
 static struct heap *heap_make(void)
 {
@@ -74,7 +64,6 @@ struct heap *heap_borrow(void)
         for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
             if (heap_try_hold(heap))
                 return heap;
-    heap_start();
     return heap_make();
 }
 
@@ -107,56 +96,6 @@ struct heap *heap_enter(void)
     return heap;
 }
 
-static void age_all(void)
-{
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        if (heap->program == NULL) /* has no run cache in use */
-            run_cache_age(&heap->runs);
-    sweep_others();
-}
-
-void heaps_tick(void)
-{
-    pages_tick(age_all);
-    struct heap *own = thread_heap;
-    if (own != &no_heap && load_relaxed(&own->swept_ms) != pages_interval_ms())
-        sweep_heap(own);
-}
-
-bool heaps_empty_run_caches(void)
-{
-    bool any = false;
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        any = (heap->program == NULL && run_cache_empty(&heap->runs)) || any;
-    return any;
-}
-
-void heaps_each(heap_visit *visit, void *context)
-{
-    for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        visit(heap, context);
-}
-
-/* Other threads of the parent may have stopped anywhere within a free, and the mailbox is lost. */
-static bool look_visit(struct span *span, char *start, void *context)
-{
-    (void)start;
-    struct heap *heap = context;
-    if (!span_is_slab(span) || slab_heap(span) != heap)
-        return true;
-    if (slab_is_packed(span))
-        packed_after_fork(heap, span);
-    else if (slab_has_remote(span))
-        remote_post(heap, span);
-    return true;
-}
-
-void heap_look_after_fork(struct heap *heap)
-{
-    heap->look_after_fork = false;
-    pages_each(look_visit, heap);
-}
-
 void heaps_after_fork(void)
 {
     heap_generation++;
@@ -171,5 +110,13 @@ void heaps_after_fork(void)
         store_relaxed(&own->mailbox, (struct span *)NULL);
         own->look_after_fork = true;
     }
-    programs_after_fork();
+    void (*after)(void) = load_relaxed(&programs_fork);
+    if (after)
+        after();
+}
+
+struct traced_thread *heap_traced_thread(void)
+{
+    struct heap *heap = heap_at_hand();
+    return heap ? &heap->traced : NULL;
 }

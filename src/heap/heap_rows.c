@@ -2,7 +2,7 @@
  * while other threads go on; no state. */
 #include "base/bits.h"
 #include "heap/heap.h"
-#include "heap/packed.h"
+#include "heap/packed_words.h"
 
 struct class_rows {
     cairn_heap_class_stats *rows;

@@ -28,115 +28,27 @@
 #include "heap/heap_sweep.h"
 
 #include "base/test_delay.h"
-#include "heap/packed_sweep.h"
+#include "heap/heap_life.h"
+#include "heap/heap_slabs.h"
 #include "heap/remote.h"
-
-enum { SWEEP_LEAST_PAGES = 512 };
-static const uint64_t GIVEN = 1 << 9; /* in `looked`: nothing to give since */
-
-static bool can_be_swept(unsigned class) { return class < SIZED_CLASSES; }
-
-/* A bit for each page from `first` to `last`. */
-static uint64_t pages_between(size_t first, size_t last)
-{
-    return (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
-}
-
-enum unused { NOT_USED, ALL_REMOTE };
-
-/* Pages of the slab on which no slot is in use; or on which all slots were freed by other threads.
- */
-static uint64_t free_pages(const struct span *slab, enum unused unused)
-{
-    const struct size_class *shape = &size_classes[slab_class(slab)];
-    uint64_t free = pages_between(0, shape->pages - 1);
-    unsigned limit = (unsigned)smaller_of(load_relaxed(&slab->limit), shape->capacity + 1u);
-    for (unsigned slot = 1; slot <= shape->capacity && free != 0; slot++) {
-        if (slot >= limit && unused == NOT_USED)
-            break;
-        uint8_t link = load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
-        if (unused == NOT_USED ? link_shows_use(link) : link != LINK_REMOTE) {
-            size_t end = (size_t)slot * shape->size_bytes;
-            free &=
-                ~pages_between((end - shape->size_bytes) >> PAGE_SHIFT, (end - 1) >> PAGE_SHIFT);
-        }
-    }
-    return free;
-}
-
-/* A slab that says PURGED. */
-static bool purge_aside(struct span *slab)
-{
-    uint64_t *given = &slab_remote(slab)->of_thread.given;
-    uint64_t before = load_relaxed(given);
-    uint64_t pages = free_pages(slab, NOT_USED) & ~before;
-    uint32_t process = heap_generation;
-    test_delay();
-    bool any = pages_purge_marked(slab_start(slab), pages);
-    if (heap_generation == process) /* else a signal handler forked: these are other words there */
-        store_relaxed(given, before | pages);
-    return any;
-}
-
-/* The holder's own. */
-
-/* Whether it has not changed since the look before, and was not swept since. */
-static bool is_due(struct span *slab)
-{
-    uint64_t *looked = &slab_remote(slab)->of_thread.looked;
-    uint64_t before = load_relaxed(looked);
-    uint64_t now = slab->until;
-    if (before != (now | GIVEN))
-        store_relaxed(looked, now);
-    return before == now;
-}
-
-static void sweep_bin(struct heap *heap, struct bin *bin)
-{
-    struct span *last = bin->last;
-    for (struct span *slab = bin->first, *next; slab; slab = next) {
-        next = slab == last ? NULL : slab->next;
-        if (!is_due(slab) || !slab_try_use(slab, SLAB_PURGED))
-            continue;
-        if (purge_aside(slab)) {
-            bin_remove(bin, slab);
-            bin_append(bin, slab);
-        }
-        store_relaxed(&slab_remote(slab)->of_thread.looked, slab->until | GIVEN);
-        if (slab_end_purge(slab))
-            (void)remote_post(heap, slab);
-    }
-}
-
-void sweep_heap(struct heap *heap)
-{
-    store_relaxed(&heap->swept_ms, pages_interval_ms());
-    heap->sweep_pages = heap->slab_pages + larger_of(SWEEP_LEAST_PAGES, heap->slab_pages / 8);
-    if (pages_are_huge())
-        return;
-    for (unsigned class = 0; class < CLASS_COUNT; class ++)
-        if (can_be_swept(class))
-            sweep_bin(heap, &heap->bins[class]);
-    packed_sweep(heap, false);
-}
-
-/* Other threads'. */
+#include "heap/slab_sweep.h"
 
 static bool sweep_mail(struct heap *heap)
 {
     bool any = false;
     for (struct span *slab = remote_take_mail(heap), *next; slab; slab = next) {
         next = slab_remote(slab)->mail_next;
-        if (can_be_swept(slab_class(slab))) {
+        if (class_is_swept(slab_class(slab))) {
             if (slab_try_use(slab, SLAB_PURGED)) {
-                any = purge_aside(slab) || any;
+                any = slab_purge_aside(slab) || any;
                 (void)slab_end_purge(slab);                    /* it is posted in any case */
             } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with heap_drain */
-                (void)pages_purge_marked(slab_start(slab), free_pages(slab, ALL_REMOTE));
+                (void)pages_purge_marked(slab_start(slab), slab_free_pages(slab, SLOTS_ALL_REMOTE));
             }
         }
         test_delay();
         remote_return_mail(heap, slab);
+        heap_tend_after_post(heap);
     }
     return any;
 }
@@ -193,12 +105,15 @@ static bool sweep_visit(struct span *span, char *start, void *context)
     unsigned class = load_relaxed(&span->tag) - (unsigned)SPAN_SLAB;
     uintptr_t owner = load_acquire(&span->owner); /* pairs with slab_make */
     struct heap *heap = (struct heap *)(owner & OWNER_HEAP_MASK);
-    if (!can_be_swept(class) || heap == NULL || heap->generation != heap_generation ||
+    if (!class_is_swept(class) || heap == NULL || heap->generation != heap_generation ||
         !slab_try_use(span, SLAB_PURGED))
         return true;
-    *any = purge_aside(span) || *any;
-    if (slab_end_purge(span))
-        (void)remote_post(slab_heap(span), span);
+    *any = slab_purge_aside(span) || *any;
+    if (slab_end_purge(span)) {
+        heap = slab_heap(span);
+        if (remote_post(heap, span))
+            heap_tend_after_post(heap);
+    }
     return true;
 }
 

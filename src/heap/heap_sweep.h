@@ -5,10 +5,6 @@
 
 #include "heap/thread_heap.h"
 
-/* Of the heap's lists, slabs that did not change since the sweep before. The holder's: once a decay
- * interval, and when its slabs have grown by an eighth. */
-void sweep_heap(struct heap *heap);
-
 /* Orphans likewise; and what others freed of the blocks of heaps whose owners did not look at it
  * for a decay interval. Once an interval, any thread. */
 void sweep_others(void);

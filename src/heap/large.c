@@ -12,8 +12,10 @@
 #include "heap/large.h"
 
 #include "base/bits.h"
-#include "heap/profiling.h"
-#include "heap/program_large.h"
+#include "heap/program_limit.h"
+#include "heap/program_notes.h"
+#include "heap/tick.h"
+#include "heap/tracing.h"
 #include "os/os.h"
 
 enum {
@@ -79,7 +81,7 @@ bool large_free(struct span *span)
     if (unlikely(load_relaxed(&span->owner) != 0))
         program_lose_large(span);
     if (unlikely(span->until != 0))
-        heap_profile_forget_span(span);
+        heap_forget_marked_span(span);
     struct heap *heap = thread_heap;
     if (config_guarded_blocks && kind == SPAN_HUGE)
         pages_give_guarded(span);

@@ -20,63 +20,12 @@
 #ifndef CAIRN_HEAP_PACKED_H
 #define CAIRN_HEAP_PACKED_H
 
-#include "heap/sampling.h"
+#include "heap/packed_words.h"
+#include "heap/thread_heap.h"
 
-enum {
-    PACKED_BYTES = 8,
-    PACKED_WORDS = 128, /* of a slab */
-    PACKED_PAGES = PACKED_WORDS * 64 * PACKED_BYTES / PAGE_BYTES,
-    PACKED_COLD_64 = 1 + PACKED_WORDS * 8 / 64, /* the remote line, and the bits */
-    PACKED_FROM_SLABS =
-        config_debug ? 4 : 1024, /* so many of the smallest class, and a heap packs */
-};
-static_check((int)PACKED_COLD_64 < (int)COLD_KINDS, "the page layer knows the cold area's size");
-static_check(PACKED_WORDS <= 2 * 64, "the summary lies in the first two of the remote words");
-
-/* The bits of the word's blocks: set is free. */
-inline_always uint64_t *packed_word(const struct span *slab, size_t word)
-{
-    return (uint64_t *)(void *)(slab->links + LINKS_AT + 1) + word;
-}
-
-/* Where the block is marked free. Exact for a block that nobody frees or is handed meanwhile. */
-struct packed_bits {
-    bool in_word, in_claim;
-};
-struct packed_bits packed_bits_of(const struct span *slab, const void *block);
-
-/* Whether requests of at most PACKED_BYTES are packed, by now. */
-bool packed_turn_on(struct heap *heap);
-
-/* Whoever chooses among blocks chooses among those of classes. */
-inline_always bool packed_is_off(void)
-{
-    const uint32_t who = WATCH_GUARDED | WATCH_PROFILE | WATCH_TRACE;
-    return unlikely((load_acquire(&heap_watch) & who) != 0);
-}
-
-inline_always bool packed_serves(struct heap *heap)
-{
-    return config_packed && (likely(heap->packed.on) ? !packed_is_off() : packed_turn_on(heap));
-}
-
-/* A word with free blocks is claimed; false when memory is out. The holder's. */
-bool packed_advance(struct heap *heap);
-
-/* A block; NULL when memory is out. The holder's. */
-inline_always void *packed_allocate(struct heap *heap)
-{
-    if (unlikely((heap->packed.slab == NULL || heap->packed.slab->claimed == 0) &&
-                 !packed_advance(heap)))
-        return NULL;
-    struct span *slab = heap->packed.slab;
-    uint64_t bits = slab->claimed;
-    store_relaxed(&slab->claimed, bits & (bits - 1));
-    return slab->claimed_at + lowest_bit(bits) * PACKED_BYTES;
-}
-
-/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Any thread, lock-free. */
-void packed_free(void *pointer, struct heap *heap, struct span *slab);
+/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Whether the slab was
+ * posted. Any thread, lock-free. */
+bool packed_free(void *pointer, struct heap *heap, struct span *slab);
 
 /* A slab of the mailbox: blocks of it were freed. The holder's. */
 void packed_attend(struct heap *heap, struct span *slab);
@@ -87,8 +36,6 @@ void packed_trim(struct heap *heap);
 /* In the child of a fork: a slab of the thread's own heap, which other threads may have been
  * freeing to. Into the mailbox. */
 void packed_after_fork(struct heap *heap, struct span *slab);
-
-size_t packed_live(const struct span *slab); /* exact while nobody frees or allocates */
 
 void packed_verify(struct heap *heap);
 

@@ -4,12 +4,9 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/random.h"
-#include "heap/tracing.h"
 #include "os/os.h"
 
 enum { GRANT_LEAST = 32 }; /* below, a class is armed rather than visited after so few frees */
-
-uint32_t heap_watch;
 
 static struct {
     const struct heap_profiler *profiler; /* written before epoch */
@@ -55,8 +52,6 @@ static int64_t draw_of_class(struct profiling *state, unsigned class)
 {
     return draw(state, size_classes[class].size_bytes);
 }
-
-static bool is_small(unsigned class) { return class < SMALL_CLASSES; }
 
 static struct span *current_of(const struct heap *heap, unsigned class)
 {
@@ -112,12 +107,12 @@ static void begin(struct heap *heap, uint32_t epoch)
     state->random = seed != 0 ? seed + (uint64_t)number * 0x9e3779b97f4a7c15u : os_entropy();
     state->large_left = draw(state, 1);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
-        struct span *slab = is_small(class) ? current_of(heap, class) : NULL;
+        struct span *slab = class_is_small(class) ? current_of(heap, class) : NULL;
         state->clocks[class] = (struct profile_clock){.left = draw_of_class(state, class)};
         if (slab) {
             state->clocks[class].unseen = free_slots_of(slab);
             grant(heap, class, slab);
-        } else if (is_small(class)) {
+        } else if (class_is_small(class)) {
             arm(heap, class, false);
         }
     }
@@ -228,11 +223,11 @@ static void sample(struct span *span, void *block, size_t asked_bytes, size_t si
 static bool count(struct heap *heap, unsigned class, bool guarded)
 {
     struct profile_clock *clock = &heap->profiling->clocks[class];
-    bool armed = !is_small(class) || heap_profile_arms(heap, class);
+    bool armed = !class_is_small(class) || heap_profile_arms(heap, class);
     if (!armed && !guarded)
         return false; /* a slot less is free */
     clock->left--;
-    struct span *slab = is_small(class) ? current_of(heap, class) : NULL;
+    struct span *slab = class_is_small(class) ? current_of(heap, class) : NULL;
     if (!armed && slab && clock->unseen + clock->granted >= clock->left)
         renew(heap, class, slab);
     return clock->left <= 0;
@@ -245,7 +240,7 @@ void heap_profile_take(struct heap *heap, unsigned class, void *block, size_t as
     if (state == NULL || !count(heap, class, guarded))
         return;
     state->clocks[class] = (struct profile_clock){.left = draw_of_class(state, class)};
-    struct span *slab = is_small(class) ? current_of(heap, class) : NULL;
+    struct span *slab = class_is_small(class) ? current_of(heap, class) : NULL;
     if (slab) {
         state->clocks[class].unseen = free_slots_of(slab);
         grant(heap, class, slab);
@@ -254,9 +249,8 @@ void heap_profile_take(struct heap *heap, unsigned class, void *block, size_t as
     sample(page_map_find(block), block, asked_bytes, size_classes[class].size_bytes);
 }
 
-void heap_profile_large(struct span *span, size_t asked_bytes)
+void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes)
 {
-    struct heap *heap = thread_heap == &no_heap ? heap_enter() : thread_heap;
     struct profiling *state = heap ? state_of(heap) : NULL;
     if (state == NULL)
         return;
@@ -272,8 +266,6 @@ void heap_profile_large(struct span *span, size_t asked_bytes)
 static void forget(void *block)
 {
     const struct heap_profiler *profiler = load_relaxed(&profile.profiler);
-    if (heap_is_traced())
-        heap_trace_free(block);
     if (profiler)
         profiler->freed(block);
 }
@@ -284,13 +276,13 @@ static void unmark_slot(struct span *slab, unsigned slot)
     (void)compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_LIVE);
 }
 
-void heap_profile_forget_slot(struct span *slab, unsigned slot)
+void heap_profile_leave_slot(struct span *slab, unsigned slot)
 {
     forget(slab_block(slab, slot));
     unmark_slot(slab, slot);
 }
 
-void heap_profile_forget_span(struct span *span)
+void heap_profile_leave_span(struct span *span)
 {
     forget(span->base);
     span->until = 0;
@@ -357,10 +349,11 @@ void heap_profile_resume(struct span *span, struct span_sample held)
         load_relaxed(&profile.profiler)->renamed(held.name, span->base);
 }
 
-void heap_profile_resized(struct span *span, struct span_sample held, size_t asked_bytes)
+void heap_profile_resized(struct heap *heap, struct span *span, struct span_sample held,
+                          size_t asked_bytes)
 {
     drop(held);
     if (!heap_is_traced()) /* which has the same mark */
         span->until = 0;
-    heap_profile_large(span, asked_bytes);
+    heap_profile_large(heap, span, asked_bytes);
 }

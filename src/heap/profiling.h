@@ -32,7 +32,7 @@
 #ifndef CAIRN_HEAP_PROFILING_H
 #define CAIRN_HEAP_PROFILING_H
 
-#include "heap/thread_heap.h"
+#include "heap/class_table.h"
 
 struct heap_profiler {
     /* A sample, handed out just now; `size_bytes` as it was rounded. True: its free is reported. */
@@ -42,19 +42,6 @@ struct heap_profiler {
     /* It goes by another name from now on: see heap_profile_hold. */
     void (*renamed)(void *from, void *to);
 };
-
-/* What makes slow paths look closer. */
-enum {
-    WATCH_GUARDED = 1,  /* a sampler is set: sampling.h */
-    WATCH_PROFILE = 2,  /* the profiler is on */
-    WATCH_PROFILED = 4, /* it was: heaps may have armed classes */
-    WATCH_TRACE = 8,    /* a tracer is set: tracing.h */
-    WATCH_TRACED = 16,  /* it was: heaps may have armed classes */
-    WATCH_SITES = 32,   /* blocks are served by their sites: by_site.h */
-};
-extern hidden_data uint32_t heap_watch; /* atomic: bits are set and cleared by any thread */
-
-inline_always bool heap_is_watched(void) { return unlikely(load_acquire(&heap_watch) != 0); }
 
 /* On, with a mean interval in bytes, not 0; heaps draw anew. `seed` 0 takes the system's random
  * numbers. Any thread, one at a time. */
@@ -73,13 +60,14 @@ void heap_profile_collect(struct heap *heap, unsigned size_class, unsigned slots
 /* A block of the class was taken for a program; not from a slab, if it is guarded. The holder's. */
 void heap_profile_take(struct heap *heap, unsigned size_class, void *block, size_t asked_bytes,
                        bool guarded);
-/* A large block was made, or has another length now. Any thread. */
-void heap_profile_large(struct span *span, size_t asked_bytes);
+/* A large block was made, or has another length now. `heap` is this thread's; NULL: it has none. */
+void heap_profile_large(struct heap *heap, struct span *span, size_t asked_bytes);
 
-/* Reports the free of a sample, or of a block that is traced, and takes its mark away. Any thread
+/* Reports to the profiler that a sample is about to be freed, and takes its mark away. Any thread
  * that is about to free it. */
-void heap_profile_forget_slot(struct span *slab, unsigned slot);
-void heap_profile_forget_span(struct span *span);
+void heap_profile_leave_slot(struct span *slab, unsigned slot);
+void heap_profile_leave_span(struct span *span);
+
 /* A large sample is about to be resized, which may fail, and which may give its address to another
  * block. While it is held it goes by a name that no block has. Its realloc's thread. */
 struct span_sample {
@@ -90,7 +78,8 @@ struct span_sample heap_profile_hold(struct span *span);
 /* It stays what it was; or it is another block now, with a length of its own, and perhaps a sample
  * again, of `asked_bytes`. */
 void heap_profile_resume(struct span *span, struct span_sample held);
-void heap_profile_resized(struct span *span, struct span_sample held, size_t asked_bytes);
+void heap_profile_resized(struct heap *heap, struct span *span, struct span_sample held,
+                          size_t asked_bytes);
 
 /* The same of any block, for the tracer: it loses its mark, so that nobody hears of its free. Then
  * where it is; NULL: it did not move. A sample that is what it was has the mark again, another
@@ -103,13 +92,6 @@ inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned si
 {
     uint32_t granted = heap->profiling ? heap->profiling->clocks[size_class].granted : 0;
     return granted != 0 ? granted : UINT8_MAX;
-}
-
-/* Whether the class is a small one that is armed. */
-inline_always bool heap_profile_arms(const struct heap *heap, unsigned size_class)
-{
-    return heap->profiling != NULL && size_class < SMALL_CLASSES &&
-           (heap->profiling->armed >> size_class & 1) != 0;
 }
 
 #endif

@@ -3,10 +3,21 @@
 
 #include "base/check.h"
 #include "heap/checked.h"
+#include "heap/class_table.h"
 #include "heap/harden.h"
-#include "heap/heap.h"
-#include "heap/large.h"
+#include "heap/heap_life.h"
+#include "heap/heap_slabs.h"
+#include "heap/heap_start.h"
+#include "heap/mailbox.h"
+#include "heap/program_large.h"
+#include "heap/program_limit.h"
+#include "heap/program_notes.h"
+#include "heap/refuse.h"
 #include "heap/remote.h"
+#include "heap/slab_count.h"
+#include "heap/slab_lists.h"
+#include "heap/slab_make.h"
+#include "heap/tick.h"
 
 #include <string.h>
 
@@ -22,28 +33,6 @@ static struct {
     struct program_heap *all;           /* lock */
     struct program_heap *unused, *last; /* lock */
 } registry;
-
-/* The lock, with what is done when it is free again. */
-
-static void enter(struct program_heap *program)
-{
-    fork_lock_acquire(&program->lock);
-    if (unlikely(load_relaxed(&program->heap.state) != HEAP_PROGRAM)) {
-        fork_lock_release(&program->lock);
-        die("heap %p: used after its end", (void *)program);
-    }
-}
-
-static void leave(struct program_heap *program)
-{
-    struct span *slab = program->leaving;
-    program->leaving = NULL;
-    fork_lock_release(&program->lock);
-    for (struct span *next; slab; slab = next) {
-        next = slab->next;
-        slab_retire(slab);
-    }
-}
 
 /* Handles. */
 
@@ -81,103 +70,18 @@ bool program_checks(struct program_heap *program, const void *pointer, const cha
     return false;
 }
 
-/* Counting. */
-
-static bool try_reserve(struct program_heap *program, size_t bytes)
-{
-    size_t limit = load_relaxed(&program->limit_bytes);
-    size_t held = load_relaxed(&program->held_bytes);
-    do
-        if (bytes > limit || held > limit - bytes)
-            return false;
-    while (!compare_swap_acq_rel(&program->held_bytes, &held, held + bytes));
-    return true;
-}
-
-bool program_reserve(struct program_heap *program, size_t bytes)
-{
-    if (likely(try_reserve(program, bytes)))
-        return true;
-    if (bytes <= load_relaxed(&program->limit_bytes)) {
-        program_trim(program);
-        if (try_reserve(program, bytes))
-            return true;
-    }
-    fetch_add_relaxed(&program->refusals, (size_t)1);
-    return false;
-}
-
-void program_note_peak(struct program_heap *program)
-{
-    size_t held = load_relaxed(&program->held_bytes);
-    size_t peak = load_relaxed(&program->peak_bytes);
-    while (peak < held && !compare_swap_acq_rel(&program->peak_bytes, &peak, held))
-        pause_processor();
-}
-
-void program_unreserve(struct program_heap *program, size_t bytes)
-{
-    fetch_sub_relaxed(&program->held_bytes, bytes);
-}
-
-void program_set_limit(struct program_heap *program, size_t limit_bytes)
-{
-    store_relaxed(&program->limit_bytes, limit_bytes != 0 ? limit_bytes : SIZE_MAX);
-}
-
-/* Slabs. */
-
-static size_t class_slab_bytes(unsigned class)
-{
-    return class_is_void(class) ? 0 : (size_t)size_classes[class].pages << PAGE_SHIFT;
-}
-
-static struct span *next_of(const struct span *slab)
-{
-    return load_relaxed(&slab_remote(slab)->of_heap.next);
-}
-
-static struct span *prev_of(const struct span *slab)
-{
-    return load_relaxed(&slab_remote(slab)->of_heap.prev);
-}
-
-/* One behind the other; NULL for the end, and for the heap's list itself. */
-static void join(struct program_heap *program, struct span *prev, struct span *next)
-{
-    if (next)
-        store_relaxed(&slab_remote(next)->of_heap.prev, prev);
-    if (prev)
-        store_relaxed(&slab_remote(prev)->of_heap.next, next);
-    else
-        program->slabs = next;
-}
-
 /* The holder's; the slab was reserved. */
 static void add(struct program_heap *program, struct span *slab)
 {
-    join(program, slab, program->slabs);
-    join(program, NULL, slab);
-    program->slab_bytes += class_slab_bytes(slab_class(slab));
+    program_list_slab(program, slab);
     slab_open(&program->heap, slab);
     heap_add_slab(&program->heap, slab);
-}
-
-void program_let_go(struct program_heap *program, struct span *slab)
-{
-    join(program, prev_of(slab), next_of(slab));
-    size_t bytes = class_slab_bytes(slab_class(slab));
-    program->slab_bytes -= bytes;
-    program_unreserve(program, bytes);
-    store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
-    slab->next = program->leaving;
-    program->leaving = slab;
 }
 
 /* NULL when memory is out, or the limit does not allow it. */
 static struct span *take_slab(struct program_heap *program, unsigned class)
 {
-    size_t bytes = class_slab_bytes(class);
+    size_t bytes = program_slab_bytes(class);
     if (!program_reserve(program, bytes))
         return NULL;
     heaps_tick();
@@ -197,13 +101,13 @@ inline_always bool take(struct program_heap *program, unsigned class, bool waits
                         struct span *fresh, void **block)
 {
     if (waits)
-        enter(program);
+        program_enter(program);
     else if (!fork_lock_try(&program->lock))
         return false;
     if (fresh)
         add(program, fresh);
     *block = heap_take(&program->heap, class);
-    leave(program);
+    program_leave(program);
     return true;
 }
 
@@ -221,7 +125,7 @@ inline_always void *allocate(struct program_heap *program, unsigned class, bool 
     }
     if (slab) {
         slab_retire(slab);
-        program_unreserve(program, class_slab_bytes(class));
+        program_unreserve(program, program_slab_bytes(class));
     }
     return NULL;
 }
@@ -251,13 +155,6 @@ void *program_allocate_zeroed(struct program_heap *program, size_t size_bytes)
     return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
 }
 
-void program_trim(struct program_heap *program)
-{
-    enter(program);
-    heap_trim(&program->heap);
-    leave(program);
-}
-
 /* Their beginning and end. */
 
 static struct program_heap *registered_first(void)
@@ -280,7 +177,7 @@ static void trim(struct program_heap *program)
         return;
     if (load_relaxed(&program->heap.state) == HEAP_PROGRAM)
         heap_trim(&program->heap);
-    leave(program);
+    program_leave(program);
 }
 
 void programs_trim(void)
@@ -312,6 +209,25 @@ static void put_unused(struct program_heap *program)
     fork_lock_release(&registry.lock);
 }
 
+/* What other threads were about to take is not taken here. One that another thread was just ending
+ * stays as it is, and nobody's: its lists are of no one instant. */
+static void after_fork(void)
+{
+    for (struct program_heap *program = registry.all; program; program = program->next_program) {
+        struct heap *heap = &program->heap;
+        heap->generation = heap_generation;
+        store_relaxed(&heap->mailbox, (struct span *)NULL);
+        bool in_use = load_relaxed(&heap->state) == HEAP_PROGRAM;
+        heap->look_after_fork = in_use;
+        if (config_hardened)
+            harden_seed(heap);
+        if (in_use)
+            store_relaxed(&program->held_bytes,
+                          program->slab_bytes + program_recount_large(program));
+        heap_enlist(heap);
+    }
+}
+
 /* No lock is held over fork_lock_watch, which may allocate. */
 static bool watch_registry(void)
 {
@@ -321,6 +237,8 @@ static bool watch_registry(void)
     if (exchange_acq_rel(&registry.watched, true))
         return true;
     bool done = fork_lock_watch(&registry.lock) == 0;
+    if (done)
+        heaps_on_fork(after_fork);
     store_relaxed(&registry.watched, done);
     store_release(&watching, done);
     return done;
@@ -400,7 +318,7 @@ static void end_slab(struct program_heap *program, struct span *slab)
 
 void program_end(struct program_heap *program)
 {
-    enter(program);
+    program_enter(program);
     store_relaxed(&program->heap.state, (uint32_t)HEAP_UNUSED);
     struct span *slab = program->slabs;
     program->slabs = NULL;
@@ -408,7 +326,7 @@ void program_end(struct program_heap *program)
 
     heap_forget_mail(&program->heap);
     for (struct span *next; slab; slab = next) {
-        next = next_of(slab);
+        next = program_next_slab(slab);
         end_slab(program, slab);
     }
     program_end_large(program);
@@ -420,15 +338,15 @@ void program_end(struct program_heap *program)
     put_unused(program);
 }
 
-/* Statistics, fork, verifier. */
+/* Statistics, verifier. */
 
 void program_read_stats(struct program_heap *program, struct program_stats *stats)
 {
     *stats = (struct program_stats){0};
-    enter(program);
+    program_enter(program);
     heap_drain(&program->heap);
     program_collect_large(program);
-    for (struct span *slab = program->slabs; slab; slab = next_of(slab)) {
+    for (struct span *slab = program->slabs; slab; slab = program_next_slab(slab)) {
         struct slab_count count = heap_count_slab(slab, slab_class(slab));
         stats->live_blocks += count.live_blocks;
         stats->live_bytes += count.live_bytes;
@@ -440,7 +358,7 @@ void program_read_stats(struct program_heap *program, struct program_stats *stat
         stats->large_blocks++;
         stats->large_bytes += load_relaxed(&note->bytes); /* its span may just have gone */
     }
-    leave(program);
+    program_leave(program);
     stats->live_blocks += stats->large_blocks;
     stats->live_bytes += stats->large_bytes;
     stats->held_bytes = load_relaxed(&program->held_bytes);
@@ -448,37 +366,6 @@ void program_read_stats(struct program_heap *program, struct program_stats *stat
     size_t limit = load_relaxed(&program->limit_bytes);
     stats->limit_bytes = limit == SIZE_MAX ? 0 : limit;
     stats->refusals = load_relaxed(&program->refusals);
-}
-
-/* What other threads were about to take is not taken here. One that another thread was just ending
- * stays as it is, and nobody's: its lists are of no one instant. */
-void programs_after_fork(void)
-{
-    for (struct program_heap *program = registry.all; program; program = program->next_program) {
-        struct heap *heap = &program->heap;
-        heap->generation = heap_generation;
-        store_relaxed(&heap->mailbox, (struct span *)NULL);
-        bool in_use = load_relaxed(&heap->state) == HEAP_PROGRAM;
-        heap->look_after_fork = in_use;
-        if (config_hardened)
-            harden_seed(heap);
-        if (in_use)
-            store_relaxed(&program->held_bytes,
-                          program->slab_bytes + program_recount_large(program));
-        heap_enlist(heap);
-    }
-}
-
-static void verify(struct program_heap *program)
-{
-    size_t bytes = 0;
-    struct span *prev = NULL;
-    for (struct span *slab = program->slabs; slab; prev = slab, slab = next_of(slab)) {
-        check_internal(prev_of(slab) == prev && slab_heap(slab) == &program->heap);
-        bytes += class_slab_bytes(slab_class(slab));
-    }
-    check_internal(bytes == program->slab_bytes);
-    check_internal(bytes <= load_relaxed(&program->held_bytes));
 }
 
 void programs_verify(void)
@@ -492,8 +379,8 @@ void programs_verify(void)
         fork_lock_acquire(&program->lock);
         if (load_relaxed(&program->heap.state) == HEAP_PROGRAM) {
             heap_verify(&program->heap);
-            verify(program);
+            program_verify(program);
         }
-        leave(program);
+        program_leave(program);
     }
 }

@@ -8,6 +8,7 @@
 /*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a double free
  *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another heap's
  *            (3) who did (2): pushes the slab to M
+ *            (4) and then, if the heap is an orphan, empties M: heap_tend_after_post, the caller's
  *   drain:   (a) takes all of M
  *            (b) for each slab of it, P = heap
  *            (c) each L of the slab that says REMOTE goes to the list of free slots
@@ -34,16 +35,16 @@
  *
  * Fork: P holds the number of the process in which it became QUEUED, and is not QUEUED in any
  * other. The child's mailbox is empty; what the parent's other threads had freed is looked for when
- * its heap needs a slab, see heap_life.c.
+ * its heap needs a slab, see heap_look_after_fork.
  */
 #include "heap/remote.h"
 
-#include "base/check.h"
 #include "base/test_delay.h"
 #include "heap/checked.h"
+#include "heap/frozen.h"
 #include "heap/harden.h"
-#include "heap/packed.h"
-#include "heap/profiling.h"
+#include "heap/refuse.h"
+#include "heap/tracing.h"
 
 /* In the upper bits of a post word that is QUEUED, the process. A process that many forks down
  * takes an old post for a new one; then a slab's frees wait until its heap needs a slab. */
@@ -82,10 +83,6 @@ static void mail(struct heap *heap, struct span *slab)
         slab_remote(slab)->mail_next = first;
     while (!compare_swap_seq_cst(&heap->mailbox, &first,
                                  slab)); /* release: pairs with the exchange in heap_drain */
-    test_delay();
-    /* The slab may be gone now; heaps never are. */
-    if (unlikely(load_seq_cst(&heap->state) == HEAP_ORPHAN))
-        heap_tend_orphan(heap);
 }
 
 bool remote_post(struct heap *heap, struct span *slab)
@@ -104,24 +101,6 @@ struct span *remote_take_mail(struct heap *heap)
 }
 
 void remote_return_mail(struct heap *heap, struct span *slab) { mail(heap, slab); }
-
-/* The words of a frozen slab begin anew in each process: what they held was another process's. */
-void slab_begin_frozen(struct span *slab)
-{
-    struct remote *remote = slab_remote(slab);
-    uint64_t *words = slab_is_packed(slab) ? packed_word(slab, 0) : remote->words;
-    size_t count = slab_is_packed(slab) ? (size_t)PACKED_WORDS : (size_t)REMOTE_WORDS;
-    uint32_t busy = heap_generation | (uint32_t)1 << 31; /* a parent's says nothing here */
-    uint32_t seen = load_acquire(&remote->generation);   /* pairs with the release below */
-    while (seen != heap_generation) {
-        if (seen != busy && compare_swap_acq_rel(&remote->generation, &seen, busy)) {
-            for (size_t i = 0; i < count; i++)
-                store_relaxed(&words[i], (uint64_t)0);
-            store_release(&remote->generation, heap_generation);
-        }
-        seen = load_acquire(&remote->generation);
-    }
-}
 
 /* A frozen slab has no owner to collect; once every slot was freed in this process its pages go
  * back. Whoever finds it so and takes the owner word away does it; the header stays readable for
@@ -142,7 +121,7 @@ static void retire_frozen(struct heap *heap, struct span *slab)
 inline_always void forget_sample(struct span *slab, unsigned slot)
 {
     if (unlikely(load_relaxed(slab_link(slab, slot)) == LINK_PROFILED))
-        heap_profile_forget_slot(slab, slot);
+        heap_forget_marked_slot(slab, slot);
 }
 
 static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)

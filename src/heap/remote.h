@@ -16,16 +16,14 @@ void remote_open(struct heap *heap, struct span *slab);
  * holder's. */
 bool remote_close(struct heap *heap, struct span *slab);
 
-/* Into the mailbox of its heap, unless it is there; then false. Any thread. */
+/* Into the mailbox of its heap, unless it is there; then false. Any thread, which then asks
+ * heap_tend_after_post if it does not hold the heap: so after remote_free, and remote_return_mail.
+ */
 bool remote_post(struct heap *heap, struct span *slab);
 
 /* All of the mailbox, linked by `mail_next`: the caller's, who drains it, or looks at it and gives
  * it back slab by slab; until then no slab of it is retired or collected. Any thread. */
 struct span *remote_take_mail(struct heap *heap);
 void remote_return_mail(struct heap *heap, struct span *slab);
-
-/* Before the words, or bits, of a frozen slab (see thread_heap.h) are looked at. Any thread.
- */
-void slab_begin_frozen(struct span *slab);
 
 #endif

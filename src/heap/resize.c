@@ -1,12 +1,11 @@
 /* realloc, usable size, sized free: what starts from a block that exists. */
 #include "base/check.h"
 #include "heap/checked.h"
+#include "heap/frozen.h"
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
-#include "heap/packed.h"
-#include "heap/program_heap.h"
-#include "heap/tracing.h"
+#include "heap/packed_words.h"
 #include "os/os.h"
 
 #include <string.h>
@@ -58,7 +57,7 @@ static void *move_large(struct span *old, size_t size_bytes)
     pages_move_bytes(fresh, old, smaller_of((size_t)old->pages << PAGE_SHIFT, size_bytes));
     free_fast(old->base);
     if (heap_is_watched())
-        heap_profile_large(fresh, size_bytes);
+        heap_profile_large(heap_at_hand(), fresh, size_bytes);
     return fresh->base;
 }
 
@@ -103,7 +102,7 @@ static no_inline void *resize_watched(struct span *span, size_t size_bytes, bool
     if (span->pages == pages)
         heap_profile_resume(span, held);
     else if (span_program(span) == NULL)
-        heap_profile_resized(span, held, size_bytes);
+        heap_profile_resized(heap_at_hand(), span, held, size_bytes);
     return block;
 }
 

@@ -18,8 +18,7 @@
 #ifndef CAIRN_HEAP_SAMPLING_H
 #define CAIRN_HEAP_SAMPLING_H
 
-#include "heap/profiling.h"
-#include "heap/thread_heap.h"
+#include "heap/class_table.h"
 
 struct heap_sampler {
     uint32_t interval; /* one block in about so many; not 0 */

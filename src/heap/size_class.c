@@ -2,7 +2,7 @@
 #include "heap/size_class.h"
 
 #include "base/check.h"
-#include "heap/slab.h"
+#include "page/page.h"
 
 struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)] sealed_data;
 sealed_fills(size_classes);
@@ -64,13 +64,18 @@ static uint32_t odd_inverse(uint32_t odd)
     return inverse;
 }
 
+static uint8_t cold_64_of(unsigned capacity)
+{
+    return (uint8_t)(align_up(LINKS_AT + capacity + 1, 64) / 64);
+}
+
 void size_classes_init(void)
 {
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
         struct size_class *class = &size_classes[i];
         class->size_bytes = (uint32_t)size_of(i);
         choose_run(class);
-        class->cold_64 = (uint8_t)slab_cold_64(class->capacity);
+        class->cold_64 = cold_64_of(class->capacity);
         unsigned twos = lowest_bit(class->size_bytes);
         class->inverse = odd_inverse(class->size_bytes >> twos) << (INVERSE_SHIFT - twos);
         check_internal(class_of_size(class->size_bytes) == i || class_is_void(i));

@@ -19,6 +19,8 @@ enum {
     CLASS_COUNT = SIZED_CLASSES + config_void_blocks,
     CAPACITY_MAX = config_quarantine ? 251 : 252, /* a link is a byte: what is no slot has a meaning
                                                      of its own, see slab.h */
+    LINKS_AT = 63, /* in a slab's cold area: slot 1's link begins the line behind the remote line,
+                      which other threads write; see slab.h */
     INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
 };
 
@@ -44,6 +46,9 @@ inline_always bool class_is_void(unsigned size_class)
 {
     return config_void_blocks && size_class == VOID_CLASS;
 }
+
+/* Of requests up to SMALL_MAX. */
+inline_always bool class_is_small(unsigned size_class) { return size_class < SMALL_CLASSES; }
 
 extern struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)];
 

@@ -1,49 +1,9 @@
-/* Making, collecting and verifying slabs: see slab.h. */
+/* Counting, verifying and retiring slabs, and their use words: see slab.h. */
 #include "heap/slab.h"
 
 #include "base/check.h"
-#include "heap/harden.h"
-#include "heap/remote.h"
 
-#include <string.h>
-
-struct span *slab_take(unsigned class)
-{
-    const struct size_class *shape = &size_classes[class];
-    struct span *slab = class_is_void(class) ? pages_take_void_slab(class) : pages_take_slab(class);
-    if (slab == NULL)
-        return NULL;
-    /* A header that served a slab before has link bytes of then; those of a new one are zero and
-     * stay untouched. So does the remote line: frees that are late still look at its post word, and
-     * at the words of a frozen slab, see remote.c. */
-    if (slab->capacity != 0)
-        memset(slab_link(slab, 1), 0, (size_t)shape->cold_64 * 64 - sizeof(struct remote));
-    slab->base -= shape->size_bytes;
-    slab->inverse = shape->inverse;
-    store_relaxed(&slab->limit, (uint64_t)1);
-    slab->size_bytes = shape->size_bytes;
-    slab->until = 0;
-    slab->head = LINK_END;
-    slab->capacity = shape->capacity;
-    return slab;
-}
-
-void slab_open(struct heap *heap, struct span *slab)
-{
-    if (config_random_slots)
-        harden_shuffle(heap, slab);
-    slab_set_use(slab, SLAB_IDLE);
-    remote_open(heap, slab);
-    store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire of who looks at it */
-}
-
-struct span *slab_make(struct heap *heap, unsigned class)
-{
-    struct span *slab = slab_take(class);
-    if (slab)
-        slab_open(heap, slab);
-    return slab;
-}
+uint32_t heap_generation __attribute__((aligned(64)));
 
 void slab_retire(struct span *slab)
 {
@@ -94,47 +54,11 @@ bool slab_end_purge(struct span *slab)
     return before == purged_word(SLAB_EMPTIED);
 }
 
-enum { LINKS_A_WORD = 8 };
-
-/* The links of a word, from `first` on, that say REMOTE: the highest bit of each such byte. Exact:
- * no carry leaves a byte (Hacker's Delight, 2nd edition, section 6-1). Sequentially consistent, see
- * remote.c. */
-static uint64_t remote_links(const struct span *slab, unsigned first)
-{
-    const uint64_t sevens = UINT64_MAX / 255 * 0x7f;
-    const uint64_t *word = (const uint64_t *)(const void *)slab_link(slab, first);
-    uint64_t differ = load_seq_cst(word) ^ UINT64_MAX / 255 * LINK_REMOTE;
-    return ~(((differ & sevens) + sevens) | differ | sevens);
-}
-static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word");
-
-/* Acquire: what the freeing thread did with the block comes before. */
-static void collect_slot(struct span *slab, unsigned slot)
-{
-    (void)load_acquire(slab_link(slab, slot)); /* pairs with the compare-and-swap of remote_free */
-    if (config_hardened)
-        harden_retain(slab_heap(slab), slab, slot); /* counts it when it leaves quarantine */
-    else
-        slab_push(slab, slot);
-}
-
-unsigned slab_collect(struct span *slab)
-{
-    unsigned limit = (unsigned)load_relaxed(&slab->limit);
-    unsigned collected = 0;
-    for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
-        for (uint64_t found = remote_links(slab, first); found != 0; found &= found - 1) {
-            collect_slot(slab, first + lowest_bit(found) / 8);
-            collected++;
-        }
-    return config_hardened ? 0 : collected;
-}
-
 bool slab_has_remote(const struct span *slab)
 {
     unsigned limit = (unsigned)load_relaxed(&slab->limit);
     for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
-        if (remote_links(slab, first) != 0)
+        if (slab_remote_links(slab, first) != 0)
             return true;
     return false;
 }

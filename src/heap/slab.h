@@ -67,8 +67,6 @@ enum {
     LINK_PROFILED = 253,
     LINK_QUARANTINED = 252,     /* hardened builds, where no slot has this number: harden.h */
     PACKED_CLASS = CLASS_COUNT, /* of packed slabs, which the rest of this file does not hold for */
-    LINKS_AT = 63, /* in the cold area: slot 1's link begins the line behind the remote line, which
-                      other threads write */
 };
 
 /* The owner word is the heap, 0 of a slab without one, with this tag in packed slabs, so that no
@@ -114,12 +112,13 @@ static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
 static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_QUARANTINED : (int)LINK_PROFILED),
              "no slot has the number of a state");
 
-inline_always unsigned slab_cold_64(unsigned capacity)
-{
-    return (unsigned)align_up(LINKS_AT + capacity + 1, 64) / 64;
-}
 static_check((LINKS_AT + CAPACITY_MAX + 1 + 63) / 64 < COLD_KINDS,
              "the page layer knows the cold area's size");
+
+/* Counts forks on the way to this process: what a word of another process says is void. Written in
+ * the child, before it has threads. On a line that nobody writes else: every remote free reads it.
+ */
+extern hidden_data uint32_t heap_generation;
 
 enum slab_use { SLAB_IDLE, SLAB_CURRENT, SLAB_ASIDE, SLAB_PURGED, SLAB_EMPTIED };
 enum { USE_BITS = 3 }; /* the process above them: a thread that purged is not there after a fork */
@@ -196,18 +195,6 @@ inline_always bool slab_shows_live(const struct span *slab, unsigned slot)
     return slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
 }
 
-/* Of a frozen slab, the bit of a slot: slots count from 1, bits from 0. */
-inline_always uint64_t *slab_frozen_word(const struct span *slab, unsigned slot)
-{
-    return &slab_remote(slab)->words[(slot - 1) / 64];
-}
-inline_always uint64_t slab_frozen_bit(unsigned slot) { return (uint64_t)1 << (slot - 1) % 64; }
-
-inline_always bool slab_frozen_freed(const struct span *slab, unsigned slot)
-{
-    return (load_acquire(slab_frozen_word(slab, slot)) & slab_frozen_bit(slot)) != 0;
-}
-
 inline_always bool slab_is_void(const struct span *slab) { return class_is_void(slab_class(slab)); }
 
 /* Whatever it was used for, the slab is current, or no heap's. The holder's. */
@@ -233,12 +220,6 @@ bool slab_try_leave(struct span *slab);
 
 /* From PURGED; whether it was EMPTIED. */
 bool slab_end_purge(struct span *slab);
-
-/* A new slab of the class for `heap`; NULL when memory is out. The same in two steps: the first
- * takes the pages, any thread's; the second is the holder's, without a system call. */
-struct span *slab_make(struct heap *heap, unsigned size_class);
-struct span *slab_take(unsigned size_class);
-void slab_open(struct heap *heap, struct span *slab);
 
 /* Gives an empty slab's pages back. */
 void slab_retire(struct span *slab);
@@ -270,11 +251,21 @@ inline_always void *slab_pop(struct span *slab)
     return slab_block(slab, slot);
 }
 
-/* Moves remotely freed slots into the list, or in hardened builds into quarantine. Returns how many
- * are in the list. */
-unsigned slab_collect(struct span *slab);
+enum { LINKS_A_WORD = 8 };
 
-/* Whether it would find any. */
+/* The links of a word, from `first` on, that say REMOTE: the highest bit of each such byte. Exact:
+ * no carry leaves a byte (Hacker's Delight, 2nd edition, section 6-1). Sequentially consistent, see
+ * remote.c. */
+inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first)
+{
+    const uint64_t sevens = UINT64_MAX / 255 * 0x7f;
+    const uint64_t *word = (const uint64_t *)(const void *)slab_link(slab, first);
+    uint64_t differ = load_seq_cst(word) ^ UINT64_MAX / 255 * LINK_REMOTE;
+    return ~(((differ & sevens) + sevens) | differ | sevens);
+}
+static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word");
+
+/* Whether any slot was freed remotely and not collected since. */
 bool slab_has_remote(const struct span *slab);
 
 /* Blocks in use, those freed remotely but not collected among them. */

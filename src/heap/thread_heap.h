@@ -1,4 +1,5 @@
-/* The thread heap: the slabs that one thread allocates from, and the life of heaps between threads.
+/* The thread heap: what one thread allocates from, and the list of all heaps. What is done with it
+ * stands in the files above: slab_lists.c, mailbox.c, heap_slabs.c, heap_life.c.
  *
  * A heap is ACTIVE (a thread's own), ORPHAN (its thread has ended) or BUSY (borrowed for a moment
  * by a thread that frees into it, or that allocates after its own heap is gone). Heaps are made
@@ -89,12 +90,12 @@ struct heap {
     uint8_t turns;           /* holder: counts refills and emptied medium slabs, around */
     uint8_t posts;           /* holder: counts slabs that it posted to others, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
-    size_t spare_bytes;      /* holder: sum of the next; see thread_heap.c */
+    size_t spare_bytes;      /* holder: sum of the next; see slab_lists.c */
     uint32_t spares[CLASS_COUNT - SMALL_CLASSES]; /* holder: what a medium class's current slab
                                                      counts for, since it was empty */
     size_t slabs_aside;                           /* holder: that are neither current nor packed */
     size_t retired_pages; /* holder: of slabs, since the heap settled last */
-    uint64_t settled_ms;  /* holder: the decay interval in which it did, see thread_heap.c */
+    uint64_t settled_ms;  /* holder: the decay interval in which it did, see slab_lists.c */
     size_t slab_pages;    /* holder: of its slabs, but packed ones */
     size_t sweep_pages;   /* holder: so many, and they are swept: see heap_sweep.h */
     uint64_t
@@ -105,7 +106,7 @@ struct heap {
     struct traced_thread traced; /* the thread whose it is */
     bool finds_site;             /* the thread whose it is: see by_site.h */
     uint64_t random;             /* holder: of base/random.h, hardened builds only */
-    uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see harden.c */
+    uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see quarantine.c */
     /* What other threads look at: on one line what stays, on the next what they change. */
     struct heap *next __attribute__((aligned(64))); /* const after it is listed: all heaps */
     struct program_heap *program; /* const after init: itself, of a heap that the program made */
@@ -120,11 +121,11 @@ static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags")
 /* This thread's heap: never NULL. no_heap before the first call and after the thread's end. */
 extern hidden_data thread_local_word struct heap *thread_heap;
 
+/* A slab without a slot, never written: current where none is. */
+extern hidden_data struct span empty_slab;
+
 /* Stands for none: everything in it leads to the empty slab, it is never written. */
 extern hidden_data const struct heap no_heap;
-
-/* Registers the end of threads; once, at the start. */
-void heap_watch_threads(void);
 
 /* Gives thread_heap its initial value where the dynamic linker has not done so yet. */
 inline_always void heap_set_up_thread(void)
@@ -133,99 +134,16 @@ inline_always void heap_set_up_thread(void)
         thread_heap = (struct heap *)(uintptr_t)&no_heap;
 }
 
-/* This thread's heap, made or adopted if need be; NULL when memory is out or the thread has ended.
- */
-struct heap *heap_enter(void);
-
-/* For a thread that has none: a heap for one operation. NULL when memory is out. Pairs with
- * heap_return. */
-struct heap *heap_borrow(void);
-void heap_return(struct heap *heap);
-
-/* After a post: empties the mailbox if no thread holds the heap. */
-void heap_tend_orphan(struct heap *heap);
-
-/* Holds the heap if it is an orphan. Pairs with heap_return. Any thread. */
-bool heap_try_hold(struct heap *heap);
-
-/* Collects from all slabs in the mailbox. The holder's. */
-void heap_drain(struct heap *heap);
-
 /* Lists of slabs. The holder's. */
 void bin_append(struct bin *bin, struct span *slab);
 void bin_remove(struct bin *bin, struct span *slab);
 
-/* A slab of the class with a slot to take; NULL when memory is out. The holder's. */
-struct span *heap_refill(struct heap *heap, unsigned size_class);
-
-/* A block of the class; NULL when memory is out, or a first-class heap has no slab with room. Not
- * sampled. The holder's. */
-void *heap_take(struct heap *heap, unsigned size_class);
-
-/* A slab that was just opened, into the list of its class. The holder's. */
-void heap_add_slab(struct heap *heap, struct span *slab);
-
-/* Empties the mailbox without looking at the slabs, none of which is used on. The holder's. */
-void heap_forget_mail(struct heap *heap);
-
-/* A slab's count of frees ran out: it is empty, or full no more, or current. The holder's. */
-void heap_attend(struct heap *heap, struct span *slab);
-
-/* The next mallocs of a small class take the slow path, until it is disarmed or another one is
- * armed. The holder's. */
-void heap_arm(struct heap *heap, unsigned size_class);
-void heap_disarm(struct heap *heap);
-
-/* The fast path sees the small class, or the empty slab while it is armed: by the functions above,
- * or by the profiler. The holder's. */
-void heap_show_class(struct heap *heap, unsigned size_class);
-
-/* A new heap's tables: no slab is current yet. */
-void heap_set_up_classes(struct heap *heap);
-
 /* From now on heaps_each comes to it. Any thread. */
 void heap_enlist(struct heap *heap);
-
-/* All small classes for good, of this thread's heap and of heaps to come. Once, before there are
- * threads. */
-void heap_arm_all(void);
-/* The same for the tracer, which may end; other heaps follow by heap_show_class. */
-void heap_arm_traced(bool on);
-
-/* Gives back what this heap keeps without need. The holder's. */
-void heap_trim(struct heap *heap);
-
-/* What is due by age: pages_tick, and the runs that all threads keep. Any thread. */
-void heaps_tick(void);
-
-/* Empties the caches of runs of all threads; whether there was anything. Any thread. */
-bool heaps_empty_run_caches(void);
-
-/* In the child of a fork, once, before its heap takes a new slab: what other threads of the parent
- * freed of its blocks is put into the mailbox. The holder's. */
-void heap_look_after_fork(struct heap *heap);
-
-/* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied
- * the pages one after another, so what the child sees of them is of different instants: lists may
- * contradict pointers that the program holds. They are frozen: nothing is allocated from them
- * again, their blocks stay valid, and a free of one is taken without the checks that their state
- * could fail falsely: a second free in this process still dies. This thread's own heap goes on.
- * Time: that of a few stores, for most children have another program to start. */
-void heaps_after_fork(void);
-
-extern hidden_data uint32_t heap_generation; /* counts forks on the way to this process */
-
-inline_always bool slab_is_frozen(const struct span *slab)
-{
-    struct heap *heap = slab_heap(slab);
-    return heap != NULL && heap->generation != heap_generation;
-}
 
 extern hidden_data struct heap *all_heaps; /* atomic: stack that only grows, linked by `next` */
 
 typedef void heap_visit(struct heap *heap, void *context);
 void heaps_each(heap_visit *visit, void *context);
-
-void heap_verify(struct heap *heap);
 
 #endif

@@ -17,12 +17,6 @@ void heap_trace_stop(void)
     heap_arm_traced(false);
 }
 
-struct traced_thread *heap_traced_thread(void)
-{
-    struct heap *heap = thread_heap == &no_heap ? heap_enter() : thread_heap;
-    return heap ? &heap->traced : NULL;
-}
-
 /* NULL while none is set. */
 static const struct heap_tracer *tracer_now(void)
 {
@@ -91,4 +85,18 @@ void heap_trace_resized(void *block, size_t asked_bytes)
     const struct heap_tracer *now = tracer_now();
     if (now)
         now->resized(block, asked_bytes, false);
+}
+
+void heap_forget_marked_slot(struct span *slab, unsigned slot)
+{
+    if (heap_is_traced())
+        heap_trace_free(slab_block(slab, slot));
+    heap_profile_leave_slot(slab, slot);
+}
+
+void heap_forget_marked_span(struct span *span)
+{
+    if (heap_is_traced())
+        heap_trace_free(span->base);
+    heap_profile_leave_span(span);
 }

@@ -29,17 +29,13 @@ struct heap_tracer {
 void heap_trace_start(const struct heap_tracer *tracer);
 void heap_trace_stop(void);
 
-/* Whether one is set, or was. */
-inline_always bool heap_is_traced(void)
-{
-    return unlikely((load_acquire(&heap_watch) & (WATCH_TRACE | WATCH_TRACED)) != 0);
-}
-
-/* This thread's state of the tracer; NULL after the thread's end, and where memory is out. */
-struct traced_thread *heap_traced_thread(void);
-
 /* A block was handed out; whoever did so, only when traced. Not NULL. */
 void heap_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
+
+/* Reports the free of a sample, or of a block that is traced, and takes its mark away. Any thread
+ * that is about to free it. */
+void heap_forget_marked_slot(struct span *slab, unsigned slot);
+void heap_forget_marked_span(struct span *span);
 
 /* A block that has the mark is about to be freed; it loses the mark after. */
 void heap_trace_free(void *block);

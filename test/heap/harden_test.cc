@@ -55,50 +55,6 @@ TEST_F(Harden, ResizingInPlaceMovesTheCanaries)
     free_fast(block);
 }
 
-using HardenDeathTest = Harden;
-
-// Whatever byte is written next to a block's end, whatever its size: also a zero, as of a string.
-TEST_F(HardenDeathTest, OneByteTooFar)
-{
-    for (size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{24}, size_t{40},
-                        size_t{41}, size_t{1000}, size_t{3001}, MEDIUM_MOST + size_t{0}}) {
-        if (config_void_blocks && size == 0)
-            continue;
-        char *block = static_cast<char *>(allocate(size));
-        const std::string message = "^cairn: overflow of 0x[0-9a-f]+ \\(" +
-                                    std::to_string(span_of(block)->size_bytes) +
-                                    "-byte block\\)\n$";
-        const auto overflow = [&](char value) {
-            block[size] = block[size] == value ? static_cast<char>(value + 1) : value;
-            free_fast(block);
-        };
-        EXPECT_EXIT(overflow(0), testing::KilledBySignal(SIGABRT), message) << size;
-        EXPECT_EXIT(overflow(65), testing::KilledBySignal(SIGABRT), message) << size;
-        const auto elsewhere = [&] {
-            block[size]++;
-            in_thread([&] { free_fast(block); });
-        };
-        EXPECT_EXIT(elsewhere(), testing::KilledBySignal(SIGABRT), message) << size;
-        const auto resized = [&] {
-            block[size]++;
-            (void)heap_resize(block, size + 1);
-        };
-        EXPECT_EXIT(resized(), testing::KilledBySignal(SIGABRT), message) << size;
-        free_fast(block);
-    }
-}
-
-TEST_F(HardenDeathTest, ADoubleFreeIsNotTakenForAnOverflow)
-{
-    char *block = static_cast<char *>(allocate(40));
-    const auto twice = [&] {
-        free_fast(block);
-        free_fast(block);
-    };
-    EXPECT_EXIT(twice(), testing::KilledBySignal(SIGABRT), "^cairn: double free of ");
-    free_fast(block);
-}
-
 TEST_F(Harden, SlotsComeInRandomOrder)
 {
     size_t rising = 0;
@@ -111,105 +67,6 @@ TEST_F(Harden, SlotsComeInRandomOrder)
     EXPECT_LT(rising, 1200u);
     for (char *block : blocks)
         free_fast(block);
-}
-
-TEST_F(Harden, AFreedBlockIsZeroAndWaits)
-{
-    if (!config_quarantine)
-        GTEST_SKIP() << "full builds only";
-    for (size_t size : {size_t{40}, size_t{1000}, 9 * kKiB}) {
-        char *block = static_cast<char *>(allocate(size));
-        struct span *slab = span_of(block);
-        memset(block, 1, size);
-        free_fast(block);
-        const unsigned slot = static_cast<unsigned>(slab_slot(slab, block));
-        EXPECT_EQ(*slab_link(slab, slot), LINK_QUARANTINED);
-        EXPECT_EQ(slab_live(slab) + 1, slab_used(slab));
-        for (size_t i = 0; i < slab->size_bytes; i++)
-            ASSERT_EQ(block[i], 0) << i;
-        harden_flush(heap_);
-        EXPECT_NE(*slab_link(slab, slot), LINK_QUARANTINED);
-        heap_layer::verify();
-    }
-}
-
-TEST_F(Harden, QuarantineIsBoundedAndRandom)
-{
-    if (!config_quarantine)
-        GTEST_SKIP() << "full builds only";
-    harden_flush(heap_);
-    std::set<size_t> delays;
-    for (int round = 0; round < 50; round++) {
-        void *block = allocate(64);
-        struct span *slab = span_of(block);
-        const unsigned slot = static_cast<unsigned>(slab_slot(slab, block));
-        void *keeper = allocate(64); // its slab stays
-        free_fast(block);
-        size_t frees = 0;
-        for (; *slab_link(slab, slot) == LINK_QUARANTINED && frees < 20000; frees++)
-            free_fast(allocate(300));
-        EXPECT_LT(frees, 20000u);
-        delays.insert(frees);
-        free_fast(keeper);
-    }
-    EXPECT_GT(delays.size(), 30u);
-    harden_flush(heap_);
-    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
-    heap_layer::verify();
-}
-
-TEST_F(Harden, BlocksOfOtherThreadsWaitToo)
-{
-    if (!config_quarantine)
-        GTEST_SKIP() << "full builds only";
-    void *block = allocate(64);
-    struct span *slab = span_of(block);
-    in_thread([&] { free_fast(block); });
-    heap_drain(heap_);
-    EXPECT_EQ(*slab_link(slab, static_cast<unsigned>(slab_slot(slab, block))), LINK_QUARANTINED);
-    harden_flush(heap_);
-    heap_layer::verify();
-}
-
-TEST_F(HardenDeathTest, AWriteAfterFreeIsSeenAtReuse)
-{
-    if (!config_zero_freed)
-        GTEST_SKIP() << "full builds only";
-    for (size_t size : {size_t{8}, size_t{40}, size_t{1000}, 9 * kKiB}) {
-        for (size_t at : {size_t{0}, size / 2, size - 1}) {
-            const auto write_after_free = [&] {
-                volatile char *block = static_cast<char *>(allocate(size));
-                char *pointer = const_cast<char *>(block);
-                free_fast(pointer);
-                block[at] = 1;
-                harden_flush(heap_);
-                for (int i = 0; i < 4000; i++)
-                    (void)allocate(size);
-            };
-            EXPECT_EXIT(write_after_free(), testing::KilledBySignal(SIGABRT),
-                        "^cairn: write after free to 0x[0-9a-f]+ \\([0-9]+-byte block\\)\n$")
-                << size << " at " << at;
-        }
-    }
-}
-
-TEST_F(HardenDeathTest, TablesAreReadOnly)
-{
-    EXPECT_EXIT(size_classes[0].size_bytes = 8, testing::KilledBySignal(SIGSEGV), "");
-}
-
-TEST_F(Harden, BlocksAreZeroWhenTheyAreHandedOut)
-{
-    if (!config_zero_freed)
-        GTEST_SKIP() << "full builds only";
-    for (int i = 0; i < 20000; i++) {
-        const size_t size = static_cast<size_t>(1 + i * 37 % 3000);
-        char *block = static_cast<char *>(allocate(size));
-        for (size_t at = 0; at < size; at++)
-            ASSERT_EQ(block[at], 0);
-        memset(block, 0xee, size);
-        free_fast(block);
-    }
 }
 
 class VoidBlocks : public Harden
@@ -267,7 +124,7 @@ TEST_F(VoidBlocks, TheLastSlabIsKept)
     void *block = allocate(0);
     struct span *slab = span_of(block);
     free_fast(block);
-    harden_flush(heap_);
+    quarantine_flush(heap_);
     block = allocate(0);
     EXPECT_EQ(span_of(block), slab);
     free_fast(block);

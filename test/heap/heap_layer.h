@@ -10,9 +10,16 @@
 extern "C" {
 #include "base/atomic.h"
 #include "heap/checked.h"
+#include "heap/class_table.h"
+#include "heap/frozen.h"
 #include "heap/heap.h"
+#include "heap/heap_slabs.h"
 #include "heap/large.h"
+#include "heap/mailbox.h"
+#include "heap/quarantine.h"
 #include "heap/remote.h"
+#include "heap/slab_lists.h"
+#include "heap/slab_make.h"
 #include "heap/thread_heap.h"
 #include "os/os.h"
 }

@@ -21,20 +21,6 @@ using heap_layer::kMiB;
 using heap_layer::span_of;
 using heap_layer::stats;
 
-TEST(Heap, StartsOnceFromAnyThread)
-{
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 8; i++)
-        threads.emplace_back([] {
-            heap_start();
-            free_fast(allocate(10));
-        });
-    for (std::thread &thread : threads)
-        thread.join();
-    EXPECT_EQ(size_classes[0].size_bytes, 16u);
-    EXPECT_EQ(stats().live_blocks, 0u);
-}
-
 TEST(Heap, StatisticsFollowTheBlocks)
 {
     std::vector<void *> blocks;
@@ -57,31 +43,6 @@ TEST(Heap, StatisticsFollowTheBlocks)
     EXPECT_EQ(stats().live_blocks, 0u);
     EXPECT_EQ(stats().live_bytes, 0u);
     EXPECT_EQ(stats().large_blocks, 0u);
-}
-
-// The figures are of no one instant, but reading them does no harm: headers become slabs, large
-// blocks and free spans under the reader.
-TEST(Heap, StatisticsMayBeReadWhileSlabsComeAndGo)
-{
-    if (config_tsan)
-        GTEST_SKIP() << "reads what others write, by design";
-    std::atomic<bool> done{false};
-    std::thread changer([&] {
-        for (int round = 0; round < 300; round++) {
-            const size_t size = size_t{16} << round % 12;
-            std::vector<void *> blocks;
-            for (size_t i = 0; i < 300; i++)
-                blocks.push_back(allocate(size));
-            for (void *block : blocks)
-                free_fast(block);
-            heap_release(0);
-        }
-        done = true;
-    });
-    size_t readings = 0;
-    for (; !done || readings < 10; readings++)
-        EXPECT_LE(stats().live_blocks, 400u * 254);
-    changer.join();
 }
 
 TEST(Heap, ReleaseGivesBackWhatIsFree)

@@ -15,204 +15,20 @@
 #include <utility>
 #include <vector>
 
-#include "heap/heap_layer.h"
-
-extern "C" {
-#include "heap/packed.h"
-}
+#include "heap/packed_layer.h"
 
 namespace
 {
 
 using heap_layer::allocate;
 using heap_layer::in_thread;
+using heap_layer::is_packed;
+using heap_layer::kSlabBlocks;
 using heap_layer::span_of;
 
-constexpr size_t kSlabBlocks = size_t{PACKED_WORDS} * 64;
-
-bool is_packed(const void *block)
+class Packed : public heap_layer::PackingHeap
 {
-    const struct span *span = span_of(block);
-    return span_is_slab(span) && slab_is_packed(span);
-}
-
-class Packed : public testing::Test
-{
-  protected:
-    void SetUp() override
-    {
-        if (!config_packed)
-            GTEST_SKIP() << "hardened builds keep a canary behind each block";
-        heap_ = heap_layer::own_heap();
-        while (!heap_->packed.on)
-            before_.push_back(allocate(8));
-    }
-    void TearDown() override
-    {
-        for (void *block : before_)
-            free_fast(block);
-        if (heap_)
-            heap_trim(heap_);
-        heap_layer::verify();
-        EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
-        EXPECT_EQ(heap_layer::stats().slab_bytes, 0u);
-    }
-
-    static std::vector<void *> take(size_t count)
-    {
-        std::vector<void *> blocks(count);
-        for (void *&block : blocks) {
-            block = allocate(8);
-            EXPECT_TRUE(is_packed(block));
-        }
-        return blocks;
-    }
-    static void give(const std::vector<void *> &blocks)
-    {
-        for (void *block : blocks)
-            free_fast(block);
-    }
-
-    struct heap *heap_ = nullptr;
-    std::vector<void *> before_; // what it took to begin
 };
-
-TEST_F(Packed, BeginsWithManySmallestBlocks)
-{
-    if (before_.size() < 2)
-        GTEST_SKIP() << "only as the first test of a process";
-    EXPECT_GE(heap_->smallest_slabs, unsigned{PACKED_FROM_SLABS});
-    EXPECT_FALSE(is_packed(before_[before_.size() - 2]));
-    in_thread([] {
-        void *block = allocate(8);
-        EXPECT_FALSE(is_packed(block)) << "every heap for itself";
-        free_fast(block);
-    });
-}
-
-TEST_F(Packed, ServesUpToEightBytes)
-{
-    for (size_t size = 0; size <= 16; size++) {
-        void *block = allocate(size);
-        EXPECT_EQ(is_packed(block), size <= 8) << size;
-        EXPECT_EQ(heap_usable_size(block), size <= 8 ? 8u : 16u);
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % (size <= 8 ? 8 : 16), 0u);
-        memset(block, 0xff, heap_usable_size(block));
-        free_fast(block);
-    }
-}
-
-bool keep_none(void *, size_t, size_t) { return false; }
-void forget(void *) {}
-const struct heap_profiler kProfiler = {keep_none, forget, [](void *, void *) {}};
-
-TEST_F(Packed, GoesOnWhenTheProfilerIsDone)
-{
-    heap_profile_start(&kProfiler, 1, 1);
-    for (int i = 0; i < 10; i++) {
-        void *block = allocate(8);
-        EXPECT_FALSE(is_packed(block));
-        free_fast(block);
-    }
-    heap_profile_stop();
-    free_fast(allocate(16)); // the heap follows
-    for (size_t size = 0; size <= 16; size++) {
-        void *block = allocate(size);
-        EXPECT_EQ(is_packed(block), size <= 8) << size;
-        free_fast(block);
-    }
-}
-
-TEST_F(Packed, NeverForMoreThanEightBytesOfAlignment)
-{
-    for (size_t alignment : {1, 2, 8, 16, 32, 4096}) {
-        void *block = heap_allocate_aligned(8, alignment);
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u);
-        EXPECT_EQ(is_packed(block), alignment <= 8) << alignment;
-        heap_free_sized(block, 8, alignment);
-    }
-}
-
-TEST_F(Packed, ZeroedBlocksAreZero)
-{
-    const std::vector<void *> blocks = take(200);
-    for (void *block : blocks)
-        memset(block, 0xee, 8);
-    give(blocks);
-    std::vector<void *> zeroed;
-    for (int i = 0; i < 200; i++) {
-        zeroed.push_back(heap_allocate_zeroed(8));
-        EXPECT_EQ(*static_cast<uint64_t *>(zeroed.back()), 0u);
-    }
-    give(zeroed);
-}
-
-TEST_F(Packed, ResizesInPlaceUpToEightBytes)
-{
-    char *block = static_cast<char *>(allocate(3));
-    memcpy(block, "ab", 3);
-    EXPECT_EQ(heap_resize(block, 8), block);
-    char *larger = static_cast<char *>(heap_resize(block, 9));
-    EXPECT_FALSE(is_packed(larger));
-    EXPECT_STREQ(larger, "ab");
-    char *smaller = static_cast<char *>(heap_resize(larger, 1));
-    ASSERT_NE(smaller, nullptr);
-    EXPECT_EQ(*smaller, 'a');
-    free_fast(smaller);
-}
-
-TEST_F(Packed, BlocksAreApart)
-{
-    const std::vector<void *> blocks = take(3 * kSlabBlocks + 7);
-    EXPECT_EQ(std::set<void *>(blocks.begin(), blocks.end()).size(), blocks.size());
-    for (size_t i = 0; i < blocks.size(); i++)
-        *static_cast<size_t *>(blocks[i]) = i;
-    for (size_t i = 0; i < blocks.size(); i++)
-        ASSERT_EQ(*static_cast<size_t *>(blocks[i]), i);
-    give(blocks);
-}
-
-TEST_F(Packed, CountsLiveBlocks)
-{
-    const size_t before = heap_layer::stats().live_blocks;
-    std::vector<void *> blocks = take(1000);
-    EXPECT_EQ(heap_layer::stats().live_blocks, before + 1000);
-    for (int i = 0; i < 300; i++) {
-        free_fast(blocks.back());
-        blocks.pop_back();
-    }
-    EXPECT_EQ(heap_layer::stats().live_blocks, before + 700);
-    give(blocks);
-}
-
-// A full slab is gone back to when several words have free blocks, whoever freed them.
-TEST_F(Packed, AFullSlabServesAgain)
-{
-    for (bool remote : {false, true}) {
-        std::vector<void *> blocks = take(4 * kSlabBlocks);
-        struct span *slab = span_of(blocks[kSlabBlocks]);
-        ASSERT_TRUE(slab_is_waiting(slab));
-        std::set<void *> freed;
-        for (void *&block : blocks)
-            if (span_of(block) == slab && slab->limit == PACKED_WORDS &&
-                reinterpret_cast<uintptr_t>(block) % 512 == 0)
-                freed.insert(std::exchange(block, nullptr));
-        ASSERT_EQ(freed.size(), size_t{PACKED_WORDS}) << "one of each word";
-        const auto free_them = [&] { give({freed.begin(), freed.end()}); };
-        if (remote)
-            in_thread(free_them);
-        else
-            free_them();
-        size_t again = 0;
-        std::vector<void *> more = take(kSlabBlocks + PACKED_WORDS);
-        for (void *block : more)
-            again += freed.count(block);
-        EXPECT_EQ(again, size_t{PACKED_WORDS});
-        give(blocks);
-        give(more);
-        heap_trim(heap_);
-    }
-}
 
 TEST_F(Packed, EmptySlabsGoBackAtOnce)
 {

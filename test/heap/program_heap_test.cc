@@ -211,48 +211,6 @@ TEST_F(ProgramHeap, ReallocStaysInTheHeap)
     EXPECT_EQ(stats_of(program_).held_bytes, 0u);
 }
 
-TEST_F(ProgramHeap, TheLimitHoldsForSlabsLargeBlocksAndGrowth)
-{
-    program_set_limit(program_, 2 * kMiB);
-    std::vector<void *> blocks;
-    while (void *block = program_allocate(program_, 1000, 1))
-        blocks.push_back(block);
-    EXPECT_GT(blocks.size(), 1500u);
-    EXPECT_LE(stats_of(program_).held_bytes, 2 * kMiB);
-    EXPECT_LE(stats_of(program_).peak_bytes, 2 * kMiB);
-    EXPECT_EQ(stats_of(program_).refusals, 1u);
-    EXPECT_EQ(program_allocate(program_, 100 * kKiB, 1), nullptr);
-    EXPECT_EQ(program_allocate(program_, 3 * kMiB, 1), nullptr);
-    EXPECT_EQ(heap_resize(blocks[0], 200 * kKiB), nullptr) << "stays, and stays in use";
-    for (void *block : blocks)
-        free_fast(block);
-    void *large = program_allocate(program_, kMiB, 1);
-    ASSERT_NE(large, nullptr) << "empty slabs make room";
-    EXPECT_EQ(heap_resize(large, 3 * kMiB), nullptr);
-    EXPECT_FALSE(heap_resize_in_place(large, 3 * kMiB));
-    EXPECT_EQ(stats_of(program_).held_bytes, kMiB);
-    program_set_limit(program_, 0);
-    large = heap_resize(large, 3 * kMiB);
-    ASSERT_NE(large, nullptr);
-    EXPECT_EQ(stats_of(program_).held_bytes, 3 * kMiB);
-    free_fast(large);
-}
-
-TEST_F(ProgramHeap, TrimOfTheProcessReachesIt)
-{
-    std::vector<void *> blocks(20000);
-    for (auto &block : blocks)
-        block = program_allocate(program_, 200, 1);
-    in_thread([&] {
-        for (void *block : blocks)
-            free_fast(block);
-    });
-    (void)heap_release(0);
-    program_stats now;
-    program_read_stats(program_, &now);
-    EXPECT_EQ(now.held_bytes, 0u);
-}
-
 TEST_F(ProgramHeap, IsNoThreadHeapInTheStatistics)
 {
     const size_t heaps = heap_layer::stats().heaps;
@@ -315,6 +273,21 @@ TEST_F(ProgramHeap, IsWholeInAChildOfFork)
     free_fast(mine);
     free_fast(large);
     EXPECT_EQ(stats_of(program_).live_blocks, 0u);
+}
+
+TEST_F(ProgramHeap, TrimOfTheProcessReachesIt)
+{
+    std::vector<void *> blocks(20000);
+    for (auto &block : blocks)
+        block = program_allocate(program_, 200, 1);
+    in_thread([&] {
+        for (void *block : blocks)
+            free_fast(block);
+    });
+    (void)heap_release(0);
+    program_stats now;
+    program_read_stats(program_, &now);
+    EXPECT_EQ(now.held_bytes, 0u);
 }
 
 } // namespace

@@ -254,7 +254,7 @@ void free_all(const std::vector<void *> &blocks)
 {
     for (void *block : blocks)
         free_fast(block);
-    harden_flush(thread_heap);
+    quarantine_flush(thread_heap);
 }
 
 bool is_kept(const struct span *slab)

@@ -110,50 +110,6 @@ TEST_P(Slab, RandomTakingAndGivingKeepsTheCounts)
     slab_retire(slab_);
 }
 
-TEST_P(Slab, RemoteFreesAreCollected)
-{
-    const std::vector<char *> blocks = take_all();
-    std::set<char *> freed;
-    for (size_t i = 0; i < blocks.size(); i += 3) {
-        EXPECT_EQ(slab_has_remote(slab_), i > 0);
-        *slab_link(slab_, slot(blocks[i])) = LINK_REMOTE;
-        freed.insert(blocks[i]);
-    }
-    EXPECT_EQ(slab_live(slab_), blocks.size()) << "not collected yet";
-    // Hardened, they are put into quarantine.
-    EXPECT_EQ(slab_collect(slab_), config_hardened ? 0 : freed.size());
-    harden_flush(heap_of_test());
-    EXPECT_EQ(slab_live(slab_), blocks.size() - freed.size());
-    slab_verify(slab_);
-    EXPECT_FALSE(slab_has_remote(slab_));
-    EXPECT_EQ(slab_collect(slab_), 0u);
-    while (void *block = slab_pop(slab_))
-        EXPECT_EQ(freed.erase(static_cast<char *>(block)), 1u);
-    EXPECT_TRUE(freed.empty());
-    slab_retire(slab_);
-}
-
-TEST_P(Slab, AReusedHeaderStartsClean)
-{
-    if (config_random_slots)
-        GTEST_SKIP() << "all slots are in the list";
-    for (int round = 0; round < 20; round++) {
-        for (char *block : take_all())
-            if (round % 2 == 0)
-                push(block);
-        slab_verify(slab_);
-        slab_retire(slab_);
-        slab_ = slab_make(heap_of_test(), GetParam());
-        ASSERT_NE(slab_, nullptr);
-        EXPECT_EQ(slab_live(slab_), 0u);
-        for (unsigned i = 0; i <= shape().capacity; i++)
-            ASSERT_EQ(*slab_link(slab_, i), LINK_LIVE) << "a link byte of its last life";
-        slab_verify(slab_);
-    }
-    slab_retire(slab_);
-    pages_verify();
-}
-
 INSTANTIATE_TEST_SUITE_P(Classes, Slab, testing::Values(0u, 1u, 7u, 20u, 31u, 32u, 63u, 111u));
 
 TEST(SlabDeathTest, TheVerifierFindsABrokenList)

@@ -14,7 +14,7 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/thread_heap.h"
+#include "heap/heap_slabs.h"
 #include "os/os.h"
 #include "page/arena.h"
 #include "page/state.h"

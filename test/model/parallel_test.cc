@@ -12,7 +12,7 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/thread_heap.h"
+#include "heap/heap_slabs.h"
 }
 
 namespace

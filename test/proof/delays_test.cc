@@ -19,7 +19,8 @@ extern "C" {
 #include "cairn/heap.h"
 #include "cairn/ring.h"
 #include "heap/heap.h"
-#include "heap/thread_heap.h"
+#include "heap/heap_slabs.h"
+#include "heap/mailbox.h"
 }
 
 namespace

@@ -1,4 +1,5 @@
-/* Packed slabs: src/heap/packed.c, with the mailbox of remote.c and thread_heap.c.
+/* Packed slabs: src/heap/packed.c, packed_words.c and packed_take.c,
+ * with the mailbox of remote.c and mailbox.c.
  *
  * Threads 0 to HEAPS - 1 each hold a heap, and share the headers of SLABS slabs, of WORDS words of
  * two blocks. At the start heap 0 has a current slab in header 0, FIRST of whose words are in use and

@@ -1,5 +1,5 @@
-/* Remote free, mailbox, retiring slabs and adopting heaps: src/heap/remote.c, slab.c, thread_heap.c,
- * heap_life.c.
+/* Remote free, mailbox, retiring slabs and adopting heaps: src/heap/remote.c, mailbox.c,
+ * slab_lists.c, heap_life.c.
  *
  * One heap with SLABS slabs. Thread 0 holds the heap, frees blocks of its own, drains, hands block 0
  * out again up to REUSES times, makes a slab in a retired header up to REMAKES times, and ends;

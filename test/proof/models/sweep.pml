@@ -1,5 +1,6 @@
 /* Giving free pages of slabs back, by any thread: src/heap/heap_sweep.c, slab.c: slab_try_use,
- * slab_try_leave, slab_end_purge, thread_heap.c: heap_refill, leave_current, retire_listed.
+ * slab_try_leave, slab_end_purge, heap_slabs.c: heap_refill, slab_lists.c: heap_leave_current,
+ * heap_retire_listed.
  *
  * One slab of two blocks, a page each, and its owner, thread 0: hands blocks out, HANDS times, while
  * the slab is current, puts it aside and takes it again, ASIDES times, frees block 0, empties the

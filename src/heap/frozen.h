@@ -1,0 +1,33 @@
+/* Frozen slabs: in the child of a fork, those of the parent's other threads. Their own state is of
+ * different instants (see heaps_after_fork), so nothing is allocated from them again, and what is
+ * freed of them in this process is marked in words of its own, a bit a slot: those of the remote
+ * line, or a packed slab's bits. They count from the first look at them in this process.
+ *
+ * Threading: any thread, lock-free. */
+#ifndef CAIRN_HEAP_FROZEN_H
+#define CAIRN_HEAP_FROZEN_H
+
+#include "heap/thread_heap.h"
+
+inline_always bool slab_is_frozen(const struct span *slab)
+{
+    struct heap *heap = slab_heap(slab);
+    return heap != NULL && heap->generation != heap_generation;
+}
+
+/* Of a frozen slab, the bit of a slot: slots count from 1, bits from 0. */
+inline_always uint64_t *slab_frozen_word(const struct span *slab, unsigned slot)
+{
+    return &slab_remote(slab)->words[(slot - 1) / 64];
+}
+inline_always uint64_t slab_frozen_bit(unsigned slot) { return (uint64_t)1 << (slot - 1) % 64; }
+
+inline_always bool slab_frozen_freed(const struct span *slab, unsigned slot)
+{
+    return (load_acquire(slab_frozen_word(slab, slot)) & slab_frozen_bit(slot)) != 0;
+}
+
+/* Before the words, or bits, of a frozen slab are looked at. */
+void slab_begin_frozen(struct span *slab);
+
+#endif

@@ -1,0 +1,101 @@
+/* Emptying a mailbox: see mailbox.h. */
+#include "heap/mailbox.h"
+
+#include "base/test_delay.h"
+#include "heap/packed.h"
+#include "heap/profiling.h"
+#include "heap/quarantine.h"
+#include "heap/remote.h"
+#include "heap/slab_lists.h"
+
+/* Acquire: what the freeing thread did with the block comes before. */
+static void collect_slot(struct span *slab, unsigned slot)
+{
+    (void)load_acquire(slab_link(slab, slot)); /* pairs with the compare-and-swap of remote_free */
+    if (config_hardened)
+        quarantine_retain(slab_heap(slab), slab, slot); /* counts it when it leaves quarantine */
+    else
+        slab_push(slab, slot);
+}
+
+unsigned slab_collect(struct span *slab)
+{
+    unsigned limit = (unsigned)load_relaxed(&slab->limit);
+    unsigned collected = 0;
+    for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
+        for (uint64_t found = slab_remote_links(slab, first); found != 0; found &= found - 1) {
+            collect_slot(slab, first + lowest_bit(found) / 8);
+            collected++;
+        }
+    return config_hardened ? 0 : collected;
+}
+
+static void collect(struct heap *heap, struct span *slab)
+{
+    unsigned collected = slab_collect(slab);
+    if (heap->current[slab_class(slab)] == slab) {
+        if (class_is_small(slab_class(slab))) {
+            if (heap_is_watched())
+                heap_profile_collect(heap, slab_class(slab), collected);
+        } else if (collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0) {
+            heap_attend(heap, slab);
+        }
+    } else if (slab_is_waiting(slab)) {
+        unsigned freed = slab_patience(slab) - (unsigned)slab->until + collected;
+        if (freed < slab_patience(slab))
+            slab->until = (uint8_t)(slab->until - collected);
+        else
+            heap_list_slab(heap, slab, slab->capacity - freed);
+    } else {
+        slab->until = (uint8_t)(slab->until - collected);
+        if (slab->until == 0)
+            heap_retire_listed(heap, slab);
+    }
+}
+
+void heap_drain(struct heap *heap)
+{
+    store_relaxed(&heap->drains, heap->drains + 1); /* odd from here on: see heap_sweep.c */
+    struct span *slab = remote_take_mail(heap);
+    while (slab) {
+        struct span *next = slab_remote(slab)->mail_next;
+        test_delay();
+        remote_open(heap, slab); /* (b): a free that is missed from here on posts again */
+        test_delay();
+        if (slab_is_packed(slab))
+            packed_attend(heap, slab);
+        else
+            collect(heap, slab);
+        slab = next;
+    }
+    store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mail */
+}
+
+void heap_forget_mail(struct heap *heap)
+{
+    struct span *slab = remote_take_mail(heap);
+    for (struct span *next; slab; slab = next) {
+        next = slab_remote(slab)->mail_next;
+        remote_open(heap, slab);
+    }
+}
+
+/* Other threads of the parent may have stopped anywhere within a free, and the mailbox is lost. */
+static bool look_visit(struct span *span, char *start, void *context)
+{
+    (void)start;
+    struct heap *heap = context;
+    if (!span_is_slab(span) || slab_heap(span) != heap)
+        return true;
+    if (slab_is_packed(span))
+        packed_after_fork(heap, span);
+    else if (slab_has_remote(span))
+        remote_post(heap, span);
+    return true;
+}
+
+void heap_look_after_fork(struct heap *heap)
+{
+    heap->look_after_fork = false;
+    pages_each(look_visit, heap);
+}

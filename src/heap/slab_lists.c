@@ -1,0 +1,238 @@
+/* Which slabs a heap has, in which state: see slab_lists.h. */
+#include "heap/slab_lists.h"
+
+#include "base/check.h"
+#include "base/test_delay.h"
+#include "heap/profiling.h"
+#include "heap/program_state.h"
+#include "heap/remote.h"
+#include "heap/sampling.h"
+#include "heap/tick.h"
+
+/* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap: the
+ * one emptied last among them. Counted are the slots that were handed out, and an eighth of the
+ * rest, which may have memory from whatever the pages served before. */
+enum { SPARE_MAX_BYTES = 352 << 10 };
+/* With more than this spare it is asked whether all of the heap comes to its end; or in one slab.
+ */
+enum { SETTLE_BYTES = 64 << 10 };
+
+enum { TICK_TURNS = 64 }; /* so many emptied slabs that stay spare ask once what is due by age */
+
+/* A thread's own heap keeps it; that of the program gives it back when its lock is free. */
+static void retire(struct heap *heap, struct span *slab)
+{
+    if (unlikely(heap->program != NULL)) {
+        program_let_go(heap->program, slab);
+        return;
+    }
+    size_t pages = size_classes[slab_class(slab)].pages;
+    heap->slab_pages -= pages;
+    heap->retired_pages += pages;
+    if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
+        slab_retire(slab);
+}
+
+/* What is due by age, where no lock is held. */
+static void tick(const struct heap *heap)
+{
+    if (likely(heap->program == NULL))
+        heaps_tick();
+}
+
+/* The slab is current no more. Whoever purges leaves the slabs of first-class heaps alone. */
+static void note_aside(struct heap *heap, struct span *slab)
+{
+    heap->slabs_aside++;
+    if (heap->program == NULL)
+        slab_put_aside(slab);
+}
+
+void heap_retire_listed(struct heap *heap, struct span *slab)
+{
+    test_delay();
+    bool shared = heap->program == NULL;
+    if (shared && !slab_try_leave(slab))
+        return;
+    if (!remote_close(heap, slab)) {
+        if (shared)
+            slab_set_use(slab, SLAB_ASIDE);
+        return;
+    }
+    bin_remove(&heap->bins[slab_class(slab)], slab);
+    heap->slabs_aside--;
+    heap->smallest_slabs -= slab_class(slab) == 0;
+    retire(heap, slab);
+}
+
+void heap_list_slab(struct heap *heap, struct span *slab, unsigned used)
+{
+    slab->until = (uint8_t)used;
+    bin_append(&heap->bins[slab_class(slab)], slab);
+    if (used == 0)
+        heap_retire_listed(heap, slab);
+}
+
+/* What an empty slab counts for. */
+static uint32_t spare_count(const struct span *slab)
+{
+    uint32_t used = (uint32_t)load_relaxed(&slab->limit) - 1;
+    return slab_is_void(slab) ? 0 : slab->size_bytes * (slab->capacity + 7 * used) / 8;
+}
+
+static void count_spare(struct heap *heap, unsigned class, uint32_t count)
+{
+    uint32_t *counted = &heap->spares[class - SMALL_CLASSES];
+    heap->spare_bytes += (size_t)count - *counted;
+    *counted = count;
+}
+
+void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
+{
+    heap->current[class] = slab;
+    if (!class_is_small(class))
+        count_spare(heap, class, 0);
+    else if (slab != &empty_slab)
+        slab->until = UINT8_MAX;
+}
+
+/* Too much is spare: slabs of the next classes go, but not one that is in the mailbox, and not
+ * that of `newest`, just emptied. Those in use again were counted for nothing. */
+static no_inline void retire_spares(struct heap *heap, unsigned newest)
+{
+    unsigned class = newest;
+    while (heap->spare_bytes > SPARE_MAX_BYTES) {
+        class = class + 1 == CLASS_COUNT ? (unsigned)SMALL_CLASSES : class + 1;
+        if (class == newest)
+            return;
+        struct span *slab = heap->current[class];
+        if (heap->spares[class - SMALL_CLASSES] == 0)
+            continue;
+        if (slab->until != 0) {
+            count_spare(heap, class, 0);
+        } else if (remote_close(heap, slab)) {
+            heap_make_current(heap, class, &empty_slab);
+            slab_set_use(slab, SLAB_IDLE);
+            retire(heap, slab);
+        }
+    }
+}
+
+/* A small class's current slab ran out of its count, or another one has become current, while
+ * somebody watches. */
+static no_inline void heap_went_on(struct heap *heap, unsigned class)
+{
+    if (heap_is_sampling())
+        heap_passed(heap, class, heap_profile_granted(heap, class));
+    heap_profile_attend(heap, class);
+}
+
+void heap_put_aside(struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->current[class];
+    if (slab == &empty_slab)
+        return;
+    unsigned live = slab_used(slab);
+    if (heap_is_watched() && class_is_small(class))
+        heap_profile_leave(heap, class, slab->capacity - live);
+    heap_make_current(heap, class, &empty_slab);
+    note_aside(heap, slab);
+    if (live == slab->capacity)
+        slab_wait(slab);
+    else
+        heap_list_slab(heap, slab, live);
+}
+
+/* All slabs of a heap are current, so its blocks may be coming to an end, and then nobody would
+ * hear of it: a current slab has no exact count, and its memory is its owner's alone. Put aside,
+ * each is retired with its last block, or used again by the next malloc. All but that of the class
+ * just seen, which may be in a cycle: a small slab holds 32 KiB, a medium one has an exact count.
+ * Once an interval, or when as much was retired as is counted and taken again for it. */
+static void settle(struct heap *heap, unsigned kept)
+{
+    if (heap->slabs_aside != 0 || heap->slab_pages == 0 || heap->program != NULL)
+        return;
+    uint64_t interval = pages_interval_ms();
+    if (heap->retired_pages < heap->slab_pages && heap->settled_ms == interval)
+        return;
+    heap->settled_ms = interval;
+    for (unsigned class = 0; class < CLASS_COUNT; class ++)
+        if (class != kept)
+            heap_put_aside(heap, class);
+    heap->retired_pages = 0;
+}
+
+void heap_attend(struct heap *heap, struct span *slab)
+{
+    unsigned class = slab_class(slab);
+    if (heap->current[class] != slab) {
+        if (slab_is_waiting(slab))
+            heap_list_slab(heap, slab, slab->capacity - (unsigned)slab_patience(slab));
+        else
+            heap_retire_listed(heap, slab);
+        settle(heap, class);
+    } else if (class_is_small(class)) {
+        slab->until = UINT8_MAX;
+        tick(heap);
+        if (heap_is_watched() && heap->program == NULL)
+            heap_went_on(heap, class);
+        settle(heap, class);
+    } else {
+        uint32_t counts = spare_count(slab);
+        if (++heap->turns % TICK_TURNS == 0)
+            tick(heap);
+        else if (likely(heap->spares[class - SMALL_CLASSES] == counts))
+            return; /* a cycle: all that is spare was looked at when it came to this */
+        count_spare(heap, class, counts);
+        if (heap->spare_bytes > SPARE_MAX_BYTES)
+            retire_spares(heap, class);
+        if (heap->spare_bytes > SETTLE_BYTES)
+            settle(heap, counts > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
+    }
+}
+
+void heap_leave_current(struct heap *heap, unsigned class)
+{
+    struct span *slab = heap->current[class];
+    if (slab == &empty_slab)
+        return;
+    if (heap_is_watched() && class_is_small(class))
+        heap_profile_leave(heap, class, 0);
+    slab_wait(slab);
+    heap_make_current(heap, class, &empty_slab);
+    note_aside(heap, slab);
+}
+
+void heap_add_slab(struct heap *heap, struct span *slab)
+{
+    heap->smallest_slabs += slab_class(slab) == 0;
+    slab->until = 0;
+    note_aside(heap, slab);
+    bin_append(&heap->bins[slab_class(slab)], slab);
+}
+
+void slab_lists_verify(struct heap *heap)
+{
+    size_t spare = 0;
+    for (unsigned class = 0; class < CLASS_COUNT; class ++) {
+        struct bin *bin = &heap->bins[class];
+        struct span *current = heap->current[class];
+        check_internal(current == &empty_slab || slab_heap(current) == heap);
+        if (!class_is_small(class)) {
+            uint32_t counted = heap->spares[class - SMALL_CLASSES];
+            bool empty = current != &empty_slab && current->until == 0;
+            check_internal(empty ? counted == spare_count(current)
+                                 : counted == 0 || current != &empty_slab);
+            spare += counted;
+        }
+        struct span *prev = NULL;
+        for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
+            check_internal(*slab_prev(slab) == prev && slab_class(slab) == class &&
+                           slab_heap(slab) == heap);
+            check_internal(slab->until == slab_used(slab));
+            slab_verify(slab);
+        }
+        check_internal(bin->last == prev);
+    }
+    check_internal(spare == heap->spare_bytes);
+}

@@ -1,0 +1,39 @@
+/* A heap's slabs: which one is current, those that are aside in the lists of their classes or full,
+ * and empty ones that stay spare. What a slab's `until` counts in each of these states, and how it
+ * gets from one to the other, is a table in slab.h.
+ *
+ * All of it is the holder's.
+ */
+#ifndef CAIRN_HEAP_SLAB_LISTS_H
+#define CAIRN_HEAP_SLAB_LISTS_H
+
+#include "heap/thread_heap.h"
+
+/* A slab's count of frees ran out: it is empty, or full no more, or current. */
+void heap_attend(struct heap *heap, struct span *slab);
+
+/* A slab that is aside, with so many slots in use, into the list of its class. */
+void heap_list_slab(struct heap *heap, struct span *slab, unsigned used);
+
+/* A slab of a bin's list is empty now. One in the mailbox, or about to be, stays in the list: the
+ * mail brings it back here, or it is used again. So one that is being purged, which is posted
+ * after.
+ */
+void heap_retire_listed(struct heap *heap, struct span *slab);
+
+/* Makes another slab current, or none. While a small one is it, its count only has to stay above
+ * zero; a medium one's is exact. */
+void heap_make_current(struct heap *heap, unsigned size_class, struct span *slab);
+
+/* Puts the current slab aside with an exact count: into the list, among the full, or away. */
+void heap_put_aside(struct heap *heap, unsigned size_class);
+
+/* The current slab has neither a free slot nor an unused one. */
+void heap_leave_current(struct heap *heap, unsigned size_class);
+
+/* A slab that was just opened, into the list of its class. */
+void heap_add_slab(struct heap *heap, struct span *slab);
+
+void slab_lists_verify(struct heap *heap);
+
+#endif

@@ -1,0 +1,45 @@
+/* Making slabs: see slab_make.h. */
+#include "heap/slab_make.h"
+
+#include "heap/harden.h"
+#include "heap/remote.h"
+
+#include <string.h>
+
+struct span *slab_take(unsigned class)
+{
+    const struct size_class *shape = &size_classes[class];
+    struct span *slab = class_is_void(class) ? pages_take_void_slab(class) : pages_take_slab(class);
+    if (slab == NULL)
+        return NULL;
+    /* A header that served a slab before has link bytes of then; those of a new one are zero and
+     * stay untouched. So does the remote line: frees that are late still look at its post word, and
+     * at the words of a frozen slab, see frozen.c. */
+    if (slab->capacity != 0)
+        memset(slab_link(slab, 1), 0, (size_t)shape->cold_64 * 64 - sizeof(struct remote));
+    slab->base -= shape->size_bytes;
+    slab->inverse = shape->inverse;
+    store_relaxed(&slab->limit, (uint64_t)1);
+    slab->size_bytes = shape->size_bytes;
+    slab->until = 0;
+    slab->head = LINK_END;
+    slab->capacity = shape->capacity;
+    return slab;
+}
+
+void slab_open(struct heap *heap, struct span *slab)
+{
+    if (config_random_slots)
+        harden_shuffle(heap, slab);
+    slab_set_use(slab, SLAB_IDLE);
+    remote_open(heap, slab);
+    store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire of who looks at it */
+}
+
+struct span *slab_make(struct heap *heap, unsigned class)
+{
+    struct span *slab = slab_take(class);
+    if (slab)
+        slab_open(heap, slab);
+    return slab;
+}

@@ -1,0 +1,99 @@
+// What other threads freed is collected, by one slab and by all of a mailbox.
+
+#include <set>
+#include <vector>
+
+#include "heap/heap_layer.h"
+
+namespace
+{
+
+using heap_layer::allocate;
+using heap_layer::in_thread;
+using heap_layer::own_heap;
+using heap_layer::span_of;
+
+struct heap *heap_of_test()
+{
+    alignas(64) static struct heap heap; // nobody else's: its address is all that the slab knows
+    return &heap;
+}
+
+class Mailbox : public testing::TestWithParam<unsigned>
+{
+  protected:
+    void SetUp() override
+    {
+        heap_start();
+        slab_ = slab_make(heap_of_test(), GetParam());
+        ASSERT_NE(slab_, nullptr);
+    }
+
+    const struct size_class &shape() const { return size_classes[GetParam()]; }
+
+    std::vector<char *> take_all()
+    {
+        std::vector<char *> blocks;
+        while (void *block = slab_pop(slab_))
+            blocks.push_back(static_cast<char *>(block));
+        return blocks;
+    }
+
+    void push(const char *block) { slab_push(slab_, slot(block)); }
+    unsigned slot(const char *block) const
+    {
+        return static_cast<unsigned>(slab_slot(slab_, block));
+    }
+
+    struct span *slab_ = nullptr;
+};
+
+TEST_P(Mailbox, RemoteFreesAreCollected)
+{
+    const std::vector<char *> blocks = take_all();
+    std::set<char *> freed;
+    for (size_t i = 0; i < blocks.size(); i += 3) {
+        EXPECT_EQ(slab_has_remote(slab_), i > 0);
+        *slab_link(slab_, slot(blocks[i])) = LINK_REMOTE;
+        freed.insert(blocks[i]);
+    }
+    EXPECT_EQ(slab_live(slab_), blocks.size()) << "not collected yet";
+    // Hardened, they are put into quarantine.
+    EXPECT_EQ(slab_collect(slab_), config_hardened ? 0 : freed.size());
+    quarantine_flush(heap_of_test());
+    EXPECT_EQ(slab_live(slab_), blocks.size() - freed.size());
+    slab_verify(slab_);
+    EXPECT_FALSE(slab_has_remote(slab_));
+    EXPECT_EQ(slab_collect(slab_), 0u);
+    while (void *block = slab_pop(slab_))
+        EXPECT_EQ(freed.erase(static_cast<char *>(block)), 1u);
+    EXPECT_TRUE(freed.empty());
+    slab_retire(slab_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, Mailbox, testing::Values(0u, 1u, 7u, 20u, 31u, 32u, 63u, 111u));
+
+TEST(MailboxOfAHeap, DrainedItsSlotsAreFreeForgottenTheyWait)
+{
+    struct heap *heap = own_heap();
+    std::vector<void *> blocks;
+    for (int i = 0; i < 20; i++)
+        blocks.push_back(allocate(700));
+    struct span *slab = span_of(blocks[0]);
+    const auto free_there = [&](size_t i) { in_thread([&] { free_fast(blocks[i]); }); };
+    free_there(0);
+    EXPECT_EQ(heap->mailbox, slab);
+    heap_forget_mail(heap);
+    EXPECT_EQ(heap->mailbox, nullptr);
+    EXPECT_TRUE(slab_has_remote(slab)) << "nobody looked at it";
+    free_there(1);
+    EXPECT_EQ(heap->mailbox, slab) << "it is posted again";
+    heap_drain(heap);
+    EXPECT_FALSE(slab_has_remote(slab));
+    for (size_t i = 2; i < blocks.size(); i++)
+        free_fast(blocks[i]);
+    heap_trim(heap);
+    heap_layer::verify();
+}
+
+} // namespace

@@ -1,0 +1,72 @@
+// Notes of large blocks of first-class heaps.
+
+#include <vector>
+
+#include "heap/program_layer.h"
+
+namespace
+{
+
+using heap_layer::in_thread;
+using heap_layer::kKiB;
+using heap_layer::span_of;
+using heap_layer::stats;
+
+class ProgramNotes : public heap_layer::ProgramHeapOfTest
+{
+};
+
+TEST_F(ProgramNotes, AFreedRunBelongsToNoHeap)
+{
+    void *block = take(40 * kKiB);
+    struct span *span = span_of(block);
+    EXPECT_NE(span->owner, 0u);
+    free_fast(block);
+    EXPECT_EQ(span->owner, 0u);
+    void *next = heap_layer::allocate(40 * kKiB);
+    EXPECT_EQ(span_program(span_of(next)), nullptr);
+    free_fast(next);
+}
+
+TEST_F(ProgramNotes, NotesOfFreedBlocksServeNewOnes)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "freed blocks keep their headers and addresses for a while";
+    std::vector<void *> blocks(50);
+    for (auto &block : blocks)
+        block = take(40 * kKiB);
+    const size_t before = meta_bytes();
+    for (int round = 0; round < 100; round++) {
+        in_thread([&] {
+            for (void *block : blocks)
+                free_fast(block);
+        });
+        for (auto &block : blocks)
+            block = take(40 * kKiB);
+    }
+    EXPECT_LE(meta_bytes(), before + 64 * kKiB) << "but for the heaps of the threads";
+}
+
+// What a fork may copy: another thread was between taking the block's tag and leaving its note.
+TEST_F(ProgramNotes, AForksChildDoesNotCountABlockThatWasJustBeingFreed)
+{
+    struct span *stays = span_of(take(100 * kKiB));
+    struct span *going = span_of(take(60 * kKiB));
+    struct span *anew = span_of(take(50 * kKiB));
+    const uint8_t tag = going->tag;
+    const uintptr_t owner = anew->owner;
+    going->tag = SPAN_KEPT;
+    anew->owner = 0; // freed, and the general heap's by now
+    EXPECT_EQ(program_recount_large(program_), size_t{stays->pages} << PAGE_SHIFT);
+    program_stats stats;
+    program_read_stats(program_, &stats);
+    EXPECT_EQ(stats.large_blocks, 1u);
+    going->tag = tag;
+    going->owner = 0;
+    EXPECT_NE(anew->owner, owner);
+    EXPECT_TRUE(large_free(going));
+    EXPECT_TRUE(large_free(anew));
+    program_unreserve(program_, held() - (size_t{stays->pages} << PAGE_SHIFT));
+}
+
+} // namespace

@@ -1,0 +1,47 @@
+// What is due by age is asked for, whatever a program does.
+
+#include <vector>
+
+#include "heap/sweep_layer.h"
+
+namespace
+{
+
+using heap_layer::allocate;
+using heap_layer::kKiB;
+
+using heap_layer::allocate_many;
+using heap_layer::end_interval;
+using heap_layer::IdleThread;
+
+class Tick : public heap_layer::OwnHeap
+{
+};
+
+// Memory goes back with time also while a program needs no new slab.
+TEST_F(Tick, ACycleOfOneBlockAsksWhatIsDue)
+{
+    for (size_t size : {size_t{64}, 2 * kKiB}) {
+        if (config_quarantine && size > SMALL_MAX)
+            continue; // some of its blocks always wait: the slab is never empty
+        free_fast(allocate(size));
+        store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
+        for (int i = 0; i < 2000; i++)
+            free_fast(allocate(size));
+        EXPECT_NE(load_relaxed(&pages_state.interval_start_ms), 0u) << size;
+    }
+}
+
+// A thread that only frees others' blocks asks for nothing else: its frees have to ask what is due.
+TEST(TickOfOthers, AThreadThatOnlyFreesOthersBlocksAsksWhatIsDue)
+{
+    IdleThread idle;
+    std::vector<void *> blocks;
+    idle.run([&] { blocks = allocate_many(40000, 64); });
+    end_interval();
+    for (void *block : blocks)
+        free_fast(block);
+    EXPECT_NE(load_relaxed(&pages_state.interval_start_ms), 0u);
+}
+
+} // namespace
