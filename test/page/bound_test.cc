@@ -172,6 +172,13 @@ TEST_F(Bound, ManyThreadsNeverPassIt)
     std::atomic<size_t> held{0}; // bytes that the threads have for certain
     std::atomic<size_t> peak{0};
     const size_t base = counted();
+    const auto give_all = [&held](std::vector<span *> &own) {
+        for (span *each : own) {
+            held -= kRunBytes;
+            load_relaxed(&each->tag) == SPAN_HUGE ? pages_give_huge(each) : pages_give(each);
+        }
+        own.clear();
+    };
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; i++)
         threads.emplace_back([&, i] {
@@ -189,19 +196,10 @@ TEST_F(Bound, ManyThreadsNeverPassIt)
                     own.push_back(run);
                 }
                 refused += run == nullptr;
-                if (run == nullptr || own.size() > 30) {
-                    for (span *each : own) {
-                        held -= kRunBytes;
-                        if (load_relaxed(&each->tag) == SPAN_HUGE)
-                            pages_give_huge(each);
-                        else
-                            pages_give(each);
-                    }
-                    own.clear();
-                }
+                if (run == nullptr || own.size() > 30)
+                    give_all(own);
             }
-            for (span *each : own)
-                load_relaxed(&each->tag) == SPAN_HUGE ? pages_give_huge(each) : pages_give(each);
+            give_all(own); // others may still take
         });
     for (int i = 0; i < 2000 && refused < 50; i++)
         os_sleep_ms(1);
