@@ -8,6 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* _dl_find_object */
 #endif
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "os/os.h"
 
@@ -18,6 +19,18 @@
 #include <sys/auxv.h>
 
 #ifdef DLFO_STRUCT_HAS_EH_DBASE /* comes with the function */
+/* As it was started. */
+static const char *program_path(void)
+{
+    static const char *path; /* atomic */
+    const char *found = load_relaxed(&path);
+    if (unlikely(found == NULL)) {
+        found = (const char *)getauxval(AT_EXECFN);
+        store_relaxed(&path, found);
+    }
+    return found;
+}
+
 bool os_module_of(uintptr_t address, struct os_module *module)
 {
     struct dl_find_object found;
@@ -26,7 +39,7 @@ bool os_module_of(uintptr_t address, struct os_module *module)
     const struct link_map *object = found.dlfo_link_map;
     module->base = object->l_addr;
     module->is_program = object->l_name[0] == '\0';
-    module->path = module->is_program ? (const char *)getauxval(AT_EXECFN) : object->l_name;
+    module->path = module->is_program ? program_path() : object->l_name;
     module->start = (uintptr_t)found.dlfo_map_start;
     module->end = (uintptr_t)found.dlfo_map_end;
     return module->path != NULL;

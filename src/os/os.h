@@ -131,6 +131,9 @@ void os_stack_prepare(void);
  * without a dynamic linker. */
 unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t instruction);
 
+/* The first of them alone, in some tens of instructions; 0: there is none. */
+uintptr_t os_caller(void);
+
 /* Stacks again and again, of one thread at a time: what a stack has in common with the one before
  * costs a few loads a frame. Zero at first; whoever calls owns it. Steps lie from `first` on, the
  * innermost first. Returns the number of the first one that is asked for: from it on, all to

@@ -90,6 +90,16 @@ no_inline unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t inst
     return walked >= 0 ? (unsigned)walked : stack_by_runtime(frames, capacity, caller, instruction);
 }
 
+no_inline uintptr_t os_caller(void)
+{
+    uintptr_t address = 0;
+    if (load_acquire(&can_walk) && own.end != 0) /* pairs with os_stack_prepare */
+        address = stack_walk_caller(&own);
+    if (unlikely(address == 0))
+        (void)os_stack(&address, 1, 0);
+    return address;
+}
+
 no_inline int os_stack_again(struct os_stack_memo *memo)
 {
     uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));

@@ -336,6 +336,18 @@ static reads_stack bool leave_own(struct walk *walk, uintptr_t frame,
     return memcmp(&rule, &expected, sizeof rule) == 0;
 }
 
+no_inline uintptr_t stack_walk_caller(const struct stack_object *own)
+{
+    struct walk walk;
+    walk.object = NULL;
+    walk.object_count = 0;
+    take_registers(&walk);
+    if (!find_bounds(&walk))
+        return 0;
+    bool found = leave_own(&walk, (uintptr_t)__builtin_frame_address(0), own);
+    return found ? walk.address : 0;
+}
+
 no_inline int stack_walk_again(struct os_stack_memo *memo, uintptr_t first,
                                const struct stack_object *own)
 {

@@ -20,4 +20,8 @@ struct os_stack_memo;
 struct stack_object;
 int stack_walk_again(struct os_stack_memo *memo, uintptr_t first, const struct stack_object *own);
 
+/* The first return address that lies outside of this library, by its frame pointers; 0: ask
+ * stack_walk. */
+uintptr_t stack_walk_caller(const struct stack_object *own);
+
 #endif

@@ -25,11 +25,10 @@ static uint64_t found[SITE_GROUPS_MOST];             /* atomic: allocations at t
 static struct program_heap *find(void)
 {
     uintptr_t frames[SITE_FRAMES_MOST];
-    unsigned depth = os_stack(frames, 1, 0);
-    if (depth == 0 || !site_list_may_have(&matcher->list, frames[0]))
+    frames[0] = os_caller();
+    if (frames[0] == 0 || !site_list_may_have(&matcher->list, frames[0]))
         return NULL;
-    if (matcher->list.depth > 1)
-        depth = os_stack(frames, matcher->list.depth, 0);
+    unsigned depth = matcher->list.depth > 1 ? os_stack(frames, matcher->list.depth, 0) : 1;
     int group = site_match(matcher, frames, depth);
     if (group == SITE_NONE)
         return NULL;

@@ -23,7 +23,7 @@ using heap_layer::span_of;
 
 struct program_heap *group;
 struct program_heap *chosen; // what the finder says
-int asked;
+std::atomic<int> asked;
 bool finder_allocates;
 
 struct program_heap *find()

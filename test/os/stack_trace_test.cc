@@ -64,6 +64,26 @@ TEST_F(StackTrace, NamesTheCallersInnermostFirst)
     EXPECT_TRUE(is_within(stack.frames[at + 1], call));
 }
 
+__attribute__((noinline)) uintptr_t ask_caller()
+{
+    const uintptr_t caller = os_caller();
+    __asm__ volatile("" ::: "memory");
+    return caller;
+}
+
+// Here the library is a part of the program: the caller is the function that asks.
+TEST_F(StackTrace, TheCallerIsTheFirstFrame)
+{
+    Stack stack = {};
+    outer(&stack, kMost, 0);
+    const uintptr_t caller = ask_caller();
+    if (stack.depth == 0)
+        EXPECT_EQ(caller, 0u);
+    else
+        EXPECT_NE(caller, 0u);
+    std::thread([] { EXPECT_EQ(ask_caller() == 0, os_caller() == 0); }).join();
+}
+
 TEST_F(StackTrace, KeepsWithinItsCapacity)
 {
     Stack stack = {};

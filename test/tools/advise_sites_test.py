@@ -50,6 +50,17 @@ class ShortestTest(unittest.TestCase):
         stacks = {1: (10, 20), 2: (10, 20, 30), 3: (1, 2, 3, 4, 5), 4: (1, 2, 3, 4, 6)}
         self.assertEqual(self.shortest(stacks, [{1}, {3}]), ([[], []], 2))
 
+    def test_stacks_that_were_cut_are_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            reader = pathlib.Path(folder) / "reader"
+            reader.write_text("#!/bin/sh\nprintf '1\\tff\\t10\\n2\\tab\\t...\\n3\\n'\n",
+                              encoding="utf-8")
+            reader.chmod(0o755)
+            with unittest.mock.patch.object(advise_summary.files, "trace_program",
+                                            lambda: reader):
+                stacks = list(advise_summary._all_stacks("t"))  # pylint: disable=protected-access
+        self.assertEqual(stacks, [(1, (255, 16)), (2, (171,))])
+
     def test_group_names(self):
         site = {"pinned_bytes": 100}
         verdict = types.SimpleNamespace(kind="pins pages", sites=[site])

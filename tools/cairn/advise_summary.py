@@ -126,7 +126,7 @@ def _all_stacks(trace):
     with subprocess.Popen([str(files.trace_program()), "stacks", str(trace)],
                           stdout=subprocess.PIPE, text=True) as reader:
         for line in reader.stdout:
-            number, *frames = line.split()
+            number, *frames = line.replace("...", "").split()  # which ends one that was cut
             if frames:
                 yield int(number), tuple(int(frame, 16) for frame in frames)
 
