@@ -10,11 +10,32 @@
  * Invariants (slab_verify), where a block that another thread freed is live until it is collected:
  *   live + listed == limit - 1, listed == length of the list from head;
  *   top == the block of slot head, unless that is the end;
- *   in its bin's list: until == live;
- *   full, in no list:  until == slab_patience - slots freed since it was full; at 0 it enters the
- *                      list.
+ *   and of `until` what the table of its states says.
  *
- * What a link byte says, and who changes it:
+ * The state of a slab that a heap has, and what `until` counts in it; each free of the owner's
+ * takes one off, and at 0 calls heap_attend. The holder changes both (slab_lists.c). Not of packed
+ * slabs, whose `until` packed.h explains; of a large or guarded block it is a mark, see
+ * profiling.h.
+ */
+/* clang-format off */
+/*   state           where                until counts               at 0
+ *   SMALL CURRENT   heap->current        frees, to the next look    starts anew; asks what is due
+ *   MEDIUM CURRENT  heap->current        slots that are not free    stays, and counts as spare
+ *   LISTED          its class's bin      slots that are not free    goes, unless it is posted
+ *   FULL            next is the slab     slab_patience, less the    becomes LISTED
+ *                                        slots freed since
+ *
+ *   new -> CURRENT      heap_refill
+ *   new -> LISTED       heap_add_slab, of a first-class heap
+ *   CURRENT -> FULL     heap_leave_current, or heap_put_aside, without a free slot
+ *   CURRENT -> LISTED   heap_put_aside
+ *   FULL -> LISTED      heap_attend or heap_drain, slab_patience slots were freed
+ *   LISTED -> CURRENT   heap_refill
+ *   LISTED -> gone      heap_retire_listed, all its slots are free
+ *   CURRENT -> gone     retire_spares, of a medium class, all its slots are free
+ */
+/* clang-format on */
+/* What a link byte says, and who changes it:
  *   LIVE         in use, or never handed out
  *   PROFILED     in use, a sample of the profiler: its free is reported, see profiling.h
  *   REMOTE       freed by another thread, not collected yet
@@ -29,9 +50,8 @@
  *   QUARANTINED -> a slot, END          owner
  *   a slot, END -> LIVE                 owner, the block is handed out
  *
- *
- * What a slab is used for, its use word, and who changes it. Not of packed slabs;
- * one of a first-class heap stays IDLE:
+ * What other threads may do with a slab, its use word, and who changes it: CURRENT as above, ASIDE
+ * while it is LISTED or FULL. Not of packed slabs; one of a first-class heap stays IDLE:
  *   IDLE     no heap has it: new, kept in a run cache, or given back
  *   CURRENT  its heap allocates from it
  *   ASIDE    waits, full or in its bin's list: no block of it is handed out
