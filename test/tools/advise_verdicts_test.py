@@ -101,6 +101,8 @@ class VerdictsTest(unittest.TestCase):
 
     def test_what_is_kept_may_gain_too(self):
         self.assertEqual(kinds(**{**LEAK, **ROUNDING}), [("leak", None), ("rounding", "pool:264")])
+        # A group of `sites` has it once.
+        self.assertEqual(kinds(**{**PINS, **LEAK}), [("leak", None)])
 
     def test_leaks_of_one_place_are_one(self):
         sites = [{**PLAIN, **LEAK, **ROUNDING, "site": number} for number in (1, 2, 3)]

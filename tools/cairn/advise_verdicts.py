@@ -209,13 +209,15 @@ def verdicts(whole):
     for site in whole["sites"]:
         if site["site"] == 0:
             continue  # blocks without a stack are of no place
+        is_kept = False
         for kind, rule in RULES.items():
-            judged = rule(site, whole)
+            judged = None if is_kept and kind == "pins pages" else rule(site, whole)
             if judged:
                 policy, evidence, numbers = judged
                 found.append(Verdict(kind, policy, [site], evidence, numbers))
-                if kind != "leak":  # which may be what the program is for: its data
+                if kind != "leak":
                     break
+                is_kept = True  # it may be what the program is for: its data
     return sorted(found, key=lambda verdict: -verdict.sites[0]["allocations"])
 
 

@@ -1,7 +1,7 @@
 // The player without Cairn's allocators: see sites.h.
 #include "sites.h"
 
-struct site_state *sites_start(const struct player *player)
+struct site_state *sites_make(const struct player *player)
 {
     player_fail("%s has sites on other allocators, which cairn-replay-sites plays",
                 player->options.path);

@@ -129,7 +129,7 @@ void player_open(struct player *player, const struct player_options *options)
         player->samples =
             player_memory((header->windows / player->sample_step + 2) * sizeof *player->samples);
     }
-    player->sites = header->policies ? sites_start(player) : NULL;
+    player->sites = header->policies ? sites_make(player) : NULL;
 }
 
 void player_close(struct player *player)

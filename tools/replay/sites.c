@@ -21,7 +21,7 @@ static size_t pool_alignment(uint64_t size)
     return divisor < 16 ? divisor : 16;
 }
 
-struct site_state *sites_start(const struct player *player)
+struct site_state *sites_make(const struct player *player)
 {
     const struct program_header *header = &player->header;
     struct site_state *sites = player_memory(sizeof *sites);

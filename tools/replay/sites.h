@@ -17,7 +17,7 @@ struct site_block {
     bool zero;
 };
 
-struct site_state *sites_start(const struct player *player);
+struct site_state *sites_make(const struct player *player);
 void sites_end(struct player *player);
 
 void *sites_allocate(struct site_state *sites, const struct site_block *block);
