@@ -40,18 +40,26 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     size_t guard = os_page_size();
     size_t bytes = align_up(size_bytes, guard);
     size_t behind = align_up(spare_bytes, guard) + guard;
-    struct span *span = header_take(0);
-    if (span == NULL)
+    bool is_plain = spare_bytes == 0 && alignment_bytes <= guard;
+    struct span *span = is_plain ? trapped_take_ready(bytes >> PAGE_SHIFT) : NULL;
+    bool is_ready = span != NULL;
+    if (!is_ready && (span = header_take(0)) == NULL)
         return NULL;
+    char *block = is_ready ? span->base : NULL;
+    if (is_ready)
+        page_map_set_page(block, NULL); /* nobody's for now, as new addresses are */
     span->pages = 0;
-    char *block = reserve(bytes, behind, alignment_bytes);
+    if (!is_ready)
+        block = reserve(bytes, behind, alignment_bytes);
     enum os_moved moved = block && spare_bytes == 0 ? trapped_move(block, bytes) : OS_KEPT;
     if (moved == OS_LOST) {
         (void)os_unmap(block - guard, guard);
         (void)os_unmap(block + bytes, behind);
         block = NULL;
     }
-    if (block && (page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
+    bool may_hold = block && is_ready && moved == OS_KEPT;
+    if (block && ((may_hold && os_trap(block, bytes) != 0) ||
+                  page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
         (void)os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
     }

@@ -6,12 +6,16 @@
 #include "page/page_map.h"
 #include "page/state.h"
 
-enum { TRAP_COUNT = 64 };
+enum { TRAP_COUNT = 64, READY_COUNT = 16 };
 
 /* Longer blocks are unmapped at once: nothing else comes to lie there soon. */
 static const size_t TRAP_MOST_BYTES = (size_t)64 << 20;
 
+/* Longer ones do not wait for another block of their length. */
+static const size_t READY_MOST_BYTES = (size_t)4 << 20;
+
 static struct span *trapped[TRAP_COUNT]; /* atomic */
+static struct span *ready[READY_COUNT];  /* atomic: by the number of pages, without memory */
 static uint32_t kept_at[TRAP_COUNT];     /* atomic, hint: dirty_pages of the span at this place */
 size_t trapped_kept;                     /* atomic: sum of dirty_pages over trapped spans */
 static size_t kept_low;      /* atomic, hint: lowest trapped_kept since the last interval began */
@@ -50,14 +54,38 @@ static void release_rest(struct span *span, size_t lost_bytes)
 
 static void release(struct span *span) { release_rest(span, 0); }
 
-/* A trapped span comes to a place; the one that was there is released. */
+/* Its addresses wait between their guards for a block of the same length, and fault until then.
+ * With memory, or where nothing as long is likely to come, they go back. */
+static void retire(struct span *span)
+{
+    bool is_plain = span->dirty_pages == 0 && span->behind_bytes == os_page_size() &&
+                    span->pages <= READY_MOST_BYTES >> PAGE_SHIFT;
+    if (is_plain)
+        span = exchange_acq_rel(&ready[span->pages % READY_COUNT], span); /* pairs with itself */
+    if (span)
+        release(span);
+}
+
+struct span *trapped_take_ready(size_t pages)
+{
+    struct span **place = &ready[pages % READY_COUNT];
+    if (load_relaxed(place) == NULL)
+        return NULL;
+    struct span *span = exchange_acq_rel(place, (struct span *)NULL); /* pairs with retire */
+    if (span == NULL || span->pages == pages)
+        return span;
+    retire(span);
+    return NULL;
+}
+
+/* A trapped span comes to a place; the one that was there is retired. */
 static void put_trapped(size_t place, struct span *span)
 {
     uint32_t kept = (uint32_t)span->dirty_pages;
     span = exchange_acq_rel(&trapped[place], span); /* pairs with itself */
     store_relaxed(&kept_at[place], kept);
     if (span)
-        release(span);
+        retire(span);
 }
 
 static struct span *take_trapped(size_t place)
@@ -71,6 +99,12 @@ bool trapped_release(void)
     bool some = false;
     for (size_t i = 0; i < TRAP_COUNT; i++) {
         struct span *span = take_trapped(i);
+        if (span)
+            release(span);
+        some |= span != NULL;
+    }
+    for (size_t i = 0; i < READY_COUNT; i++) {
+        struct span *span = exchange_acq_rel(&ready[i], (struct span *)NULL); /* as in retire */
         if (span)
             release(span);
         some |= span != NULL;
@@ -140,7 +174,10 @@ enum os_moved trapped_move(char *block, size_t size_bytes)
     }
     if (ours) {
         page_map_set_page(span->base, span);
-        drop_kept(span);
+        if (moved == OS_MOVED && span->dirty_pages == size_bytes >> PAGE_SHIFT)
+            forget_kept(span); /* all of it moved */
+        else
+            drop_kept(span);
         put_trapped(place, span);
     } else {
         release_rest(span, size_bytes);

@@ -1,10 +1,12 @@
 /* Guarded blocks that were freed (guarded.c), in hardened builds.
  *
  * A freed block is trapped: its addresses stay taken and fault, until another freed block takes its
- * place among TRAP_COUNT, chosen at random. Its memory goes back, or is kept for a coming block, as
- * far as the dirty cap and the decay allow: then it is moved to the addresses of that one and
- * cleared there, which costs a fraction of faulting in as many pages. What was hardly used is not
- * kept: clearing it would bring in pages that it never had.
+ * place among TRAP_COUNT, chosen at random. After that they serve a coming block of the same
+ * length, so that its guards need not be made again, or go back; until then they go on to fault.
+ * Its memory goes back, or is kept for a coming block, as far as the dirty cap and the decay allow:
+ * then it is moved to the addresses of that one and cleared there, which costs a fraction of
+ * faulting in as many pages. What was hardly used is not kept: clearing it would bring in pages
+ * that it never had.
  *
  * Threading: any thread, no lock held. The places of trapped spans are exchanged atomically;
  * whoever takes a span out of its place owns it.
@@ -17,6 +19,10 @@
 
 /* A freed block, whose span is not counted any more. */
 void trapped_add(struct span *span);
+
+/* A freed block of so many pages whose time is over: its addresses, which still fault, between
+ * guards of a page each. They may hold what the system did not take back. NULL if there is none. */
+struct span *trapped_take_ready(size_t pages);
 
 /* Gives all trapped addresses back; false when there were none. */
 bool trapped_release(void);

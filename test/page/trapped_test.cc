@@ -1,5 +1,7 @@
 // Guarded blocks that were freed: their addresses, and the memory that is kept of them.
 
+#include <cerrno>
+
 #include "page/guarded_kit.h"
 
 namespace
@@ -16,6 +18,61 @@ TEST_F(TrappedDeathTest, FreedAddressesFault)
     pages_give_guarded(span);
     EXPECT_DEATH(touch(base), "");
     EXPECT_DEATH(touch(base + kMiB - 1), "");
+}
+
+uint64_t system_calls()
+{
+    uint64_t calls = 0;
+    for (const uint64_t &kind : os_calls)
+        calls += load_relaxed(&kind);
+    return calls;
+}
+
+// Mappings for a new block between guards, and their end, were nine calls a cycle.
+TEST_F(TrappedDeathTest, CyclesKeepTheirGuards)
+{
+    constexpr size_t kRounds = 1000;
+    constexpr size_t kBytes = 25 * PAGE_BYTES;
+    const char *freed = nullptr;
+    auto cycle = [&freed] {
+        struct span *span = map(kBytes);
+        ASSERT_NE(span->base, freed) << "before its time among the trapped ones was over";
+        ASSERT_TRUE(page_layer::reads(span->base, kBytes, 0));
+        page_layer::fill(span, 1);
+        freed = span->base;
+        pages_give_guarded(span);
+    };
+    for (size_t i = 0; i < kRounds; i++)
+        cycle();
+    const uint64_t before = system_calls();
+    for (size_t i = 0; i < kRounds; i++)
+        cycle();
+    EXPECT_LE(system_calls() - before, 7 * kRounds);
+
+    struct span *span = map(kBytes);
+    EXPECT_DEATH(touch(span->base - 1), "");
+    EXPECT_DEATH(touch(page_layer::end_of(span)), "");
+    EXPECT_DEATH(touch(const_cast<char *>(freed)), "");
+    pages_give_guarded(span);
+}
+
+// Addresses that wait for a block of their length may hold what the system did not take back.
+TEST_F(Trapped, WaitingAddressesReadZero)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    constexpr size_t kBytes = 25 * PAGE_BYTES;
+    for (int i = 0; i < 1000; i++) {
+        struct span *span = pages_map_guarded(kBytes, PAGE_BYTES, 0);
+        if (span == nullptr)
+            continue;
+        ASSERT_TRUE(page_layer::reads(span->base, kBytes, 0)) << i;
+        page_layer::fill(span, 1);
+        pages_give_guarded(span);
+        os_fault_plan(0, 100, ENOMEM);
+        (void)trapped_purge(SIZE_MAX);
+        os_fault_plan(0, 0, 0);
+    }
 }
 
 TEST_F(Trapped, FreedAddressesAreGivenBackInTheEnd)
