@@ -69,7 +69,10 @@ function(cairn_shared_link_options target)
   target_link_options(${target} PRIVATE
     LINKER:-z,now LINKER:-z,relro LINKER:-z,noexecstack LINKER:--as-needed
     # Threads' ends and fork call back into the library: dlclose must leave it where it is.
-    LINKER:-z,nodelete)
+    LINKER:-z,nodelete
+    # The library's calls of its own exported functions need no symbol looked up at each start; no
+    # program may put its own in their place.
+    LINKER:-Bsymbolic-functions)
   # A sanitizer's runtime comes with the executable, so its symbols stay open here.
   if(NOT CAIRN_SANITIZER)
     target_link_options(${target} PRIVATE LINKER:-z,defs)

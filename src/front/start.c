@@ -34,8 +34,9 @@ static void say_who(char *text)
 
 static void start_profile(void)
 {
-    (void)profile_dump_to(options.profile_file, options.profile_file_bytes,
-                          options.profile_growth_bytes);
+    if (options.profile_file_bytes != 0)
+        (void)profile_dump_to(options.profile_file, options.profile_file_bytes,
+                              options.profile_growth_bytes);
     if (options.profile_bytes != 0 && profile_start(options.profile_bytes, 0) != 0)
         report("no memory for the profile, there is none");
 }

@@ -96,9 +96,11 @@ static bool names_memory(const char *controllers, const char *end)
 /* One line of /proc/self/cgroup: number, controllers, path, between colons. */
 static void read_line(const char *root, const char *line, struct os_group *found)
 {
-    const char *controllers = strchr(line, ':');
-    const char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (group == NULL)
+    const char *controllers = line + text_until(line, ':');
+    if (*controllers == '\0')
+        return;
+    const char *group = controllers + 1 + text_until(controllers + 1, ':');
+    if (*group == '\0')
         return;
     if (group == controllers + 1) {
         read_groups(root, "/sys/fs/cgroup", group + 1, "memory.max", "memory.high", found);
@@ -118,12 +120,12 @@ void os_read_group(const char *root, struct os_group *found)
     (void)format_text(path, sizeof path, "%s/proc/self/cgroup", root);
     if (os_read_file(path, text, sizeof text) <= 0)
         return;
-    for (char *line = text; line && *line != '\0';) {
-        char *end = strchr(line, '\n');
-        if (end)
-            *end = '\0';
+    for (char *line = text; *line != '\0';) {
+        char *end = line + text_until(line, '\n');
+        bool is_last = *end == '\0';
+        *end = '\0';
         read_line(root, line, found);
-        line = end ? end + 1 : NULL;
+        line = is_last ? end : end + 1;
     }
 }
 

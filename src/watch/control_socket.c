@@ -122,6 +122,8 @@ static void drop(struct client *client)
 
 void control_remove(void)
 {
+    if (load_relaxed(&control_place.owner) == 0)
+        return; /* nobody's, and nobody asks the system who it is */
     uint32_t own = os_process_id();
     /* acquire: pairs with control_open */
     if (compare_swap_acq_rel(&control_place.owner, &own, 0u))

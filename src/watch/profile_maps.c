@@ -2,6 +2,7 @@
 #include "watch/profile_maps.h"
 
 #include "base/bits.h"
+#include "base/text.h"
 #include "os/os.h"
 
 #include <elf.h>
@@ -139,7 +140,7 @@ void profile_write_maps(struct profile_writer *writer, struct profile_maps *maps
         memset(maps->text, 0, sizeof maps->text); /* the file has no zero byte: one ends the text */
         error = os_file_read(file, maps->text, sizeof maps->text - 1, offset);
         const char *line = maps->text;
-        for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        for (const char *end; *(end = line + text_until(line, '\n')) != '\0'; line = end + 1)
             see_line(writer, memory, maps, line, end);
         offset += (uint64_t)(line - maps->text);
         if (line == maps->text)

@@ -4,6 +4,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/text.h"
 #include "cairn/api.h"
 #include "os/os.h"
 #include "watch/profile_maps.h"
@@ -66,10 +67,7 @@ static void write_text(uint32_t stack)
     if (stack == 0) {
         profile_write(writer, "library %s\nprogram ", CAIRN_VERSION);
         const char *name = os_program_name();
-        size_t length = 0;
-        while (name[length] != '\0')
-            length++;
-        profile_write_text(writer, name, length);
+        profile_write_text(writer, name, text_length(name));
         profile_write(writer, "\n");
     } else {
         profile_write(writer, "maps %u\n", stack);

@@ -4,7 +4,8 @@
 usage: library_shape.py (prefixed|replacing) LIBRARY
 
 It depends on the libc alone; has no executable stack, no text relocations and no writable and
-executable segment; needs at most 64 bytes of static TLS; and exports the names of its API only:
+executable segment; needs at most 64 bytes of static TLS; calls its own functions without a lookup
+of their names at each start of a program; and exports the names of its API only:
 `prefixed` libraries those that begin with cairn_, `replacing` ones also those of libc and C++.
 """
 
@@ -47,7 +48,8 @@ def readelf(*arguments):
 
 
 def exported(path):
-    names = set()
+    """The names, and whether they are functions."""
+    names = {}
     for line in readelf("--dyn-syms", path).splitlines():
         field = line.split()
         if len(field) >= 8 and field[0].endswith(":") and field[4] in ("GLOBAL", "WEAK") \
@@ -55,7 +57,7 @@ def exported(path):
             # The node of a version script is a symbol of its own, at ABS.
             if field[6] == "ABS" and field[3] == "OBJECT":
                 continue
-            names.add(field[7].split("@")[0])
+            names[field[7].split("@")[0]] = field[3] == "FUNC"
     return names
 
 
@@ -105,11 +107,21 @@ def check_segments(path):
     check(has_stack_note, "has no GNU_STACK note, which means an executable stack")
 
 
+def check_own_calls(path, names):
+    for line in readelf("-r", path).splitlines():
+        field = line.split()
+        if len(field) >= 5 and re.search("GLOB_DAT|JUMP_SLO", field[2]):
+            name = field[4].split("@")[0]
+            check(not names.get(name), f"has its own {name} looked up by name")
+
+
 def main():
     if len(sys.argv) != 3 or sys.argv[1] not in ("prefixed", "replacing"):
         sys.exit(__doc__)
     kind, path = sys.argv[1:]
-    check_exports(kind, exported(path))
+    names = exported(path)
+    check_exports(kind, set(names))
+    check_own_calls(path, names)
     check_dynamic(path)
     check_segments(path)
     for problem in problems:
