@@ -18,14 +18,24 @@ static void collect_slot(struct span *slab, unsigned slot)
         slab_push(slab, slot);
 }
 
+/* Without quarantine, a hardened build gives a slab back with its last block. Then it may be
+ * another heap's already. */
+static bool is_gone(const struct heap *heap, const struct span *slab)
+{
+    return config_hardened && slab_heap(slab) != heap;
+}
+
 unsigned slab_collect(struct span *slab)
 {
+    const struct heap *heap = slab_heap(slab);
     unsigned limit = (unsigned)load_relaxed(&slab->limit);
     unsigned collected = 0;
     for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
         for (uint64_t found = slab_remote_links(slab, first); found != 0; found &= found - 1) {
             collect_slot(slab, first + lowest_bit(found) / 8);
             collected++;
+            if (is_gone(heap, slab))
+                return 0;
         }
     return config_hardened ? 0 : collected;
 }
@@ -33,6 +43,8 @@ unsigned slab_collect(struct span *slab)
 static void collect(struct heap *heap, struct span *slab)
 {
     unsigned collected = slab_collect(slab);
+    if (is_gone(heap, slab))
+        return;
     if (heap->current[slab_class(slab)] == slab) {
         if (class_is_small(slab_class(slab))) {
             if (heap_is_watched())

@@ -59,6 +59,22 @@ TEST_F(HeapLife, AnEndedThreadsHeapIsAdoptedWholeByTheNext)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
+TEST_F(HeapLife, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers)
+{
+    for (size_t size : {size_t{16}, size_t{100}, size_t{3000}})
+        for (int count = 1; count < 20; count++) {
+            std::vector<void *> blocks;
+            in_thread([&] {
+                for (int i = 0; i < count; i++)
+                    blocks.push_back(allocate(size));
+            });
+            for (void *block : blocks)
+                free_fast(block);
+            heap_layer::verify();
+        }
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
 TEST_F(HeapLife, ThreadsInTurnNeedOneHeap)
 {
     const size_t before = heap_layer::stats().heaps;

@@ -4,6 +4,7 @@
 #include "fault.h"
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -233,5 +234,19 @@ INSTANTIATE_TEST_SUITE_P(
                     [] { return opaque(aligned_alloc(64, 0)); },
                     [] { return opaque(::operator new(0)); }),
     [](const auto &form) { return name_of_form(form.index); });
+
+// Without quarantine the slab goes with its last block, in the middle of collecting it.
+TEST(HardenedThreads, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers) {
+  for (size_t size : {16, 100, 3000}) {
+    for (int count = 1; count < 20; count++) {
+      std::vector<void *> blocks;
+      std::thread other([&] {
+        for (int i = 0; i < count; i++) blocks.push_back(malloc(size));
+      });
+      other.join();
+      for (void *block : blocks) free(block);
+    }
+  }
+}
 
 }  // namespace
