@@ -90,6 +90,12 @@ static struct span *allocate_new_large(size_t size_bytes, size_t alignment_bytes
     return large_allocate(size_bytes, alignment_bytes);
 }
 
+/* Apart, or every calloc would save the registers that this needs. */
+static no_inline void sample_large(struct span *span, size_t size_bytes)
+{
+    heap_profile_large(heap_at_hand(), span, size_bytes);
+}
+
 /* A run that this thread freed just now, which says so in `kept`, or a new one. */
 inline_always struct span *allocate_large(size_t size_bytes, size_t alignment_bytes, bool *kept)
 {
@@ -98,7 +104,7 @@ inline_always struct span *allocate_large(size_t size_bytes, size_t alignment_by
     if (span == NULL)
         span = allocate_new_large(size_bytes, alignment_bytes);
     if (heap_is_watched() && span)
-        heap_profile_large(heap_at_hand(), span, size_bytes);
+        sample_large(span, size_bytes);
     return span;
 }
 
