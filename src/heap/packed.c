@@ -23,7 +23,11 @@
  * Whoever is late at (2) or (3) may then find another slab in the same header. But headers stay
  * readable, and one with a cold area of this size only ever serves packed slabs: a late (2) sets a
  * summary bit too many, a late (3) finds another owner and stops, or makes a heap look at a slab of
- * its own once more.
+ * its own once more. What a free looks at after (1) is like that, and by atomic accesses: the
+ * word's first block and the limit it reads before, while its block is in use and so the slab is
+ * there. A limit that has grown since is no loss: fewer words have to be free for it to post. And
+ * where claimed_at is that first block, the header is of a packed slab at this place again; the
+ * page layer only ever puts the address of a header there, or NULL.
  */
 #include "heap/packed.h"
 
@@ -79,7 +83,8 @@ void packed_trim(struct heap *heap)
 /* Freeing. */
 
 /* (2), (3) */
-static no_inline bool tell(struct heap *heap, struct span *slab, size_t word, uint64_t old)
+static no_inline bool tell(struct heap *heap, struct span *slab, size_t word, uint64_t old,
+                           size_t limit)
 {
     test_delay();
     if (old == 0)
@@ -94,7 +99,6 @@ static no_inline bool tell(struct heap *heap, struct span *slab, size_t word, ui
             packed_attend(heap, slab);
         return false;
     }
-    size_t limit = load_relaxed(&slab->limit);
     if (old != 0 && packed_count_ready(slab, limit) != limit)
         return false; /* not empty, and nothing new */
     test_delay();
@@ -132,10 +136,12 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
     size_t offset = (size_t)((char *)pointer - slab->base);
     size_t index = offset / PACKED_BYTES;
     size_t word = index / 64;
-    if (unlikely(offset % PACKED_BYTES != 0 || word >= load_relaxed(&slab->limit)) &&
+    size_t limit = load_relaxed(&slab->limit);
+    if (unlikely(offset % PACKED_BYTES != 0 || word >= limit) &&
         checked_packed(pointer, slab, "free") == INDEX_REFUSED) /* says what is wrong */
         return false;
-    bool claimed = load_relaxed(&slab->claimed_at) == packed_word_start(slab, word);
+    const char *start = packed_word_start(slab, word);
+    bool claimed = load_relaxed(&slab->claimed_at) == start;
     if (claimed && heap == thread_heap) {
         if (unlikely(
                 ((slab->claimed | load_relaxed(packed_word(slab, word))) & packed_bit(index)) != 0))
@@ -153,14 +159,14 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
         refuse_freed(pointer, slab, "free");
         return false;
     }
-    if (unlikely(load_relaxed(&slab->claimed_at) == packed_word_start(slab, word) &&
+    if (unlikely(load_relaxed(&slab->claimed_at) == start &&
                  (load_relaxed(&slab->claimed) & packed_bit(index)) != 0)) {
-        struct packed_bits bits = packed_bits_of(slab, pointer);
+        struct packed_bits bits = packed_bits_at(slab, index, start);
         if (bits.in_word && bits.in_claim)
             packed_die_twice(pointer);
     }
     if (unlikely(old == 0 || (old | packed_bit(index)) == UINT64_MAX))
-        return tell(heap, slab, word, old);
+        return tell(heap, slab, word, old, limit);
     return false;
 }
 

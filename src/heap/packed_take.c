@@ -27,7 +27,6 @@ static struct span *make(struct heap *heap)
     store_relaxed(&slab->claimed, (uint64_t)0);
     store_relaxed(&slab->claimed_at, NULL);
     slab->size_bytes = PACKED_BYTES;
-    slab->head = LINK_END;
     slab->capacity = 1;
     remote_open(heap, slab);
     store_release(&slab->owner,

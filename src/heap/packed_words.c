@@ -52,18 +52,23 @@ static bool claim(struct span *slab, size_t word)
 /* The serial number tells that all three are of one time between claims; the acquires pair with the
  * releases in claim(). The word is looked at first: until the next claim, a bit of it does not turn
  * up among the claimed ones. */
-struct packed_bits packed_bits_of(const struct span *slab, const void *block)
+struct packed_bits packed_bits_at(const struct span *slab, size_t index, const char *start)
 {
-    size_t index = (size_t)((const char *)block - slab->base) / PACKED_BYTES;
     for (;; pause_processor()) {
         uint32_t serial = load_acquire(&slab_remote(slab)->serial);
         uint64_t word = load_acquire(packed_word(slab, index / 64));
-        bool here = load_acquire(&slab->claimed_at) == packed_word_start(slab, index / 64);
+        bool here = load_acquire(&slab->claimed_at) == start;
         uint64_t claimed = load_acquire(&slab->claimed);
         if (load_relaxed(&slab_remote(slab)->serial) == serial && serial % 2 == 0)
             return (struct packed_bits){(word & packed_bit(index)) != 0,
                                         here && (claimed & packed_bit(index)) != 0};
     }
+}
+
+struct packed_bits packed_bits_of(const struct span *slab, const void *block)
+{
+    size_t index = (size_t)((const char *)block - slab->base) / PACKED_BYTES;
+    return packed_bits_at(slab, index, packed_word_start(slab, index / 64));
 }
 
 _Noreturn void packed_die_twice(const void *block)

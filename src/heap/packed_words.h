@@ -42,6 +42,9 @@ struct packed_bits {
     bool in_word, in_claim;
 };
 struct packed_bits packed_bits_of(const struct span *slab, const void *block);
+/* The same of block `index`, whose word begins at `start`: for who comes too late to read the
+ * slab's base. */
+struct packed_bits packed_bits_at(const struct span *slab, size_t index, const char *start);
 
 /* Takes a word into `claimed`, one with free blocks or one never used; false when there is none.
  * Nothing is claimed before. The holder's. */

@@ -56,7 +56,7 @@ struct span {
     uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
     struct span *next; /* slab: owner, its list in the bin; free: page lock */
     union {
-        struct span *prev;  /* free: page lock */
+        struct span *prev;  /* free: page lock, by atomic stores: see bins.c */
         void *top;          /* slab, owner: the block of `head`, while that is a slot */
         size_t asked_bytes; /* full hardened, large and huge: owner */
         char *claimed_at; /* packed slab, atomic, holder writes: first block of the word claimed */

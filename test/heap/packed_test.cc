@@ -132,6 +132,48 @@ TEST_F(Packed, FreesRaceWithTheHolder)
         free_fast(slot.exchange(nullptr));
 }
 
+// What a thread looks at after it marked its block free may be of a header that is somebody else's
+// by now. Nothing orders the threads here but the heap itself, so ThreadSanitizer sees such a look.
+TEST_F(Packed, AFreeLooksAtNothingThatGoesWithTheSlab)
+{
+    const std::vector<void *> blocks = take(3 * kSlabBlocks);
+    struct span *slab = span_of(blocks[kSlabBlocks]);
+    ASSERT_NE(slab, heap_->packed.slab);
+    std::vector<void *> first, rest, others;
+    for (void *block : blocks) {
+        const size_t offset = static_cast<size_t>(static_cast<char *>(block) - slab->base);
+        if (span_of(block) != slab)
+            others.push_back(block);
+        else
+            (offset / (64 * PACKED_BYTES) == 1 ? first : rest).push_back(block);
+    }
+    ASSERT_EQ(first.size(), 64u) << "a whole word: its last free looks for an empty slab";
+    ASSERT_EQ(first.size() + rest.size(), kSlabBlocks);
+    std::atomic<int> step{0};
+    const auto wait_for = [&](int wanted) {
+        while (step.load(std::memory_order_relaxed) != wanted)
+            usleep(100);
+    };
+    const auto freer = [&](int turn, const std::vector<void *> &mine) {
+        wait_for(turn);
+        give(mine);
+        step.store(turn + 1, std::memory_order_relaxed);
+        wait_for(3);
+    };
+    std::thread one([&] { freer(0, first); });
+    std::thread two([&] { freer(1, rest); });
+    wait_for(2);
+    const size_t held = heap_layer::stats().slab_bytes;
+    heap_drain(heap_);
+    EXPECT_LT(heap_layer::stats().slab_bytes, held) << "the slab is empty and goes";
+    const std::vector<void *> again = take(2 * kSlabBlocks); // and its header serves once more
+    step.store(3, std::memory_order_relaxed);
+    one.join();
+    two.join();
+    give(others);
+    give(again);
+}
+
 // In the child of a fork the thread's own heap goes on; blocks of other threads are freed once.
 TEST_F(Packed, ForkedChildrenFreeEverything)
 {

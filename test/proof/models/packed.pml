@@ -558,7 +558,7 @@ inline trim(me)
     s = 0
 }
 
-/* packed_bits_of, and what packed_free does before; `bits` stay. */
+/* packed_bits_at, and what packed_free does before; `bits` stay. */
 inline look_claimed(me, b)
 {
     load(me, CLAIMED_AT(SLAB_OF(b)), RELAXED, word);
@@ -601,6 +601,7 @@ inline free_remotely(me, b)
     modify(me, SUMMARY(SLAB_OF(b)), SEQ_CST, word, word | 1 << WORD_OF(b));
     word = 0;
 #endif
+    load(me, LIMIT(SLAB_OF(b)), RELAXED, most);
     atomic {
         assert(in_use[b] && heap != 0);
         in_use[b] = false;
@@ -620,20 +621,19 @@ inline free_remotely(me, b)
         word = 0
     :: bits != 0 && (bits | BIT(b)) == FULL ->
 #ifndef MUTANT_NO_LAST
-        load(me, LIMIT(SLAB_OF(b)), RELAXED, limit);
-        expected = limit;
+        expected = most;
 #ifdef MUTANT_LIMIT_TWICE
-        load(me, LIMIT(SLAB_OF(b)), RELAXED, limit);
+        load(me, LIMIT(SLAB_OF(b)), RELAXED, most);
 #endif
         load(me, SUMMARY(SLAB_OF(b)), COUNT_ORDER, word);
-        told = COUNT(KNOWN(word, limit)) == expected;
-        limit = 0;
+        told = COUNT(KNOWN(word, most)) == expected;
         expected = 0;
         word = 0
 #endif
     :: else
     fi;
     bits = 0;
+    most = 0;
     if
     :: told -> /* (3) */
 #if defined(MUTANT_POST_ANYWAY)
@@ -712,7 +712,7 @@ none:   skip
 proctype freer(byte me)
 {
     short bits, word, heap;
-    byte hand, b, limit, expected;
+    byte hand, b, limit, most, expected;
     bool told;
     do
     :: newest(HAND(me - HEAPS)) != 0 ->
