@@ -219,31 +219,27 @@ no_inline int stack_walk(uintptr_t *frames, unsigned capacity, uintptr_t first, 
 /* Walks that come again. A step depends on the caller's address, stack and frame pointer alone,
  * and on the words that it reads. So where a walk comes to a caller of the walk before, with these
  * three as they were, and all words that were read from there on are what they were, the rest is
- * what it was: a load instead of a rule for each caller. The words are looked at first, from the
- * outermost step on to the first that has changed; the walk then goes from the inside to the first
- * caller out of that. The frame pointer counts only where a step further out uses it: of programs
- * that have none it is any word. */
+ * what it was: a load instead of a rule for each caller. Where one has changed, the walk goes on to
+ * the caller out of that, and looks again. The frame pointer counts only where a step further out
+ * uses it: of programs that have none it is any word. */
 
 static reads_stack uintptr_t word_at(uintptr_t at) { return *(const volatile uintptr_t *)at; }
 
-/* The least step that a walk which is at `stack` may join: the words of those further out are what
- * they were. What lies below `stack` is not looked at, it may not be mapped any more. */
-static reads_stack unsigned find_joinable(const struct os_stack_memo *memo, uintptr_t stack)
+/* The first step outwards of `from` whose words are not what they were; OS_MEMO_STEPS: none. The
+ * walk is at step `from`, so up to there only words are looked at that it would come to itself:
+ * what the memo says of another stack, which may not be mapped any more, is not touched. */
+static reads_stack unsigned find_changed(const struct os_stack_memo *memo, unsigned from)
 {
-    unsigned i = OS_MEMO_STEPS;
-    while (i > memo->first) {
-        const struct os_stack_step *each = &memo->steps[i - 1];
-        if (each->address_at < stack || plain_address(word_at(each->address_at)) != each->address)
+    unsigned i = from + 1;
+    for (; i < OS_MEMO_STEPS; i++) {
+        const struct os_stack_step *each = &memo->steps[i];
+        if (each->stack_at != 0 && word_at(each->stack_at) != each->stack)
+            break; /* the others lie where it says */
+        if (plain_address(word_at(each->address_at)) != each->address ||
+            (each->frame_counts && each->frame_at != 0 && word_at(each->frame_at) != each->frame))
             break;
-        if (each->frame_counts && each->frame_at != 0 &&
-            (each->frame_at < stack || word_at(each->frame_at) != each->frame))
-            break;
-        if (each->stack_at != 0 &&
-            (each->stack_at < stack || word_at(each->stack_at) != each->stack))
-            break;
-        i--;
     }
-    return i > memo->first ? i - 1 : i;
+    return i;
 }
 
 /* Before the steps from `joined` on come the new ones. */
@@ -272,8 +268,7 @@ static bool is_step(const struct os_stack_step *seen, const struct walk *walk)
  */
 static int collect(struct os_stack_memo *memo, struct walk *walk, bool at_caller, unsigned *joined)
 {
-    unsigned next =
-        memo->end == walk->end ? find_joinable(memo, walk->stack) : (unsigned)OS_MEMO_STEPS;
+    unsigned next = memo->end == walk->end ? memo->first : (unsigned)OS_MEMO_STEPS;
     struct stack_rule rule = {.step = STACK_BY_STACK};
     unsigned count = 0;
     *joined = OS_MEMO_STEPS;
@@ -282,8 +277,12 @@ static int collect(struct os_stack_memo *memo, struct walk *walk, bool at_caller
             while (next < OS_MEMO_STEPS && memo->steps[next].stack < walk->stack)
                 next++;
             if (next < OS_MEMO_STEPS && is_step(&memo->steps[next], walk)) {
-                *joined = next;
-                return next >= count ? (int)count : -1;
+                unsigned changed = find_changed(memo, next);
+                if (changed == OS_MEMO_STEPS) {
+                    *joined = next;
+                    return next >= count ? (int)count : -1;
+                }
+                next = changed;
             }
             if (count == OS_MEMO_STEPS)
                 return -1; /* deeper than it holds */

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string.h>
+
 #include <random>
 #include <thread>
 #include <vector>
@@ -115,6 +120,36 @@ TEST_F(StackAgain, StacksThatAreAlikeHaveOneHash)
     }
     EXPECT_EQ(hashes[0], hashes[1]);
     EXPECT_EQ(hashes[1], hashes[2]);
+}
+
+__attribute__((noinline)) int look_beside(Looker *looker)
+{
+    int first = os_stack_again(&looker->memo[0]);
+    volatile int no_tail_call = first;
+    return no_tail_call;
+}
+
+// A program with coroutines has many stacks below one end, and the memo's may be gone.
+TEST_F(StackAgain, TouchesNothingOfAStackThatIsGone)
+{
+    Looker looker;
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    auto *room = static_cast<char *>(__builtin_alloca(2 * page));
+    memset(room, 0, 2 * page);
+    const uintptr_t gone = (reinterpret_cast<uintptr_t>(room) + page - 1) / page * page;
+    const int first = look_beside(&looker);
+    if (first < 0)
+        GTEST_SKIP() << "no stack is walked here";
+    for (unsigned i = looker.memo[0].first; i < OS_MEMO_STEPS; i++) {
+        struct os_stack_step *step = &looker.memo[0].steps[i];
+        step->stack = gone + 8 * (i % 64) + 8;
+        step->address_at = gone + 8 * (i % 64);
+        step->frame_at = step->frame_at != 0 ? step->address_at - 8 * (i % 64 != 0) : 0;
+    }
+    ASSERT_EQ(mprotect(reinterpret_cast<void *>(gone), page, PROT_NONE), 0);
+    const int again = look_beside(&looker);
+    ASSERT_EQ(mprotect(reinterpret_cast<void *>(gone), page, PROT_READ | PROT_WRITE), 0);
+    EXPECT_EQ(again, first);
 }
 
 __attribute__((noinline)) int deep(Looker *looker, int levels)
