@@ -6,9 +6,7 @@ usage: check_order.py [--graph] [ROOT]
 The order stands in docs/ARCHITECTURE.md: under its heading "The order within a layer", a line for
 each layer. NAME.h and NAME.c are one entry. An entry uses another one when it includes its header,
 or names a function or a variable that the other one defines, whichever header declares that. What
-has to go the other way is a function pointer that the later one hands down. Entries in braces,
-{a b c}, still use one another in a circle: when they do no more, that is a finding, too, and so are
-braces of a layer that has come apart.
+has to go the other way is a function pointer that the later one hands down.
 
 One line a finding on stdout; the exit status is 1 when there is one. --graph prints for every
 layer of src/ an order, and the entries that use one another in a circle, and what they use.
@@ -23,7 +21,6 @@ from check_rules import blank_out, c_functions  # noqa: E402
 
 PAGE = "docs/ARCHITECTURE.md"
 HEADING = "## The order within a layer"
-MAY_CIRCLE = {"heap"}  # layers that have not come apart yet
 
 
 class Layer:
@@ -105,16 +102,14 @@ class Layer:
 
 
 def orders(page):
-    """{layer: [[entry, …], …]} as the page says; a circle's entries are in one list."""
+    """{layer: [entry, …]} as the page says."""
     section = page.partition(HEADING)[2].partition("\n## ")[0]
-    found = {}
-    for name, text in re.findall(r"(?m)^- `src/(\w+)`: ((?:.+\n)(?:  .+\n)*)", section):
-        found[name] = [part.strip("{}").split() for part in re.findall(r"\{[^}]*\}|\w+", text)]
-    return found
+    return {name: text.split()
+            for name, text in re.findall(r"(?m)^- `src/(\w+)`: ((?:.+\n)(?:  .+\n)*)", section)}
 
 
 def check_layer(layer, order):
-    place = {entry: i for i, part in enumerate(order) for entry in part}
+    place = {entry: i for i, entry in enumerate(order)}
     for entry in layer.entries:
         if entry not in place:
             yield f"src/{layer.name}/{entry}: is not in the order of {PAGE}"
@@ -125,12 +120,6 @@ def check_layer(layer, order):
         for used, why in sorted(used_by.items()):
             if place.get(used, 0) > place.get(user, len(order)):
                 yield f"src/{layer.name}/{user} uses the later {used}: {', '.join(sorted(why))}"
-    circles = [set(circle) for circle in layer.circles()]
-    for part in order:
-        if len(part) > 1 and set(part) not in circles:
-            yield f"{PAGE}: of src/{layer.name} no circle is {{{' '.join(part)}}}"
-        elif len(part) > 1 and layer.name not in MAY_CIRCLE:
-            yield f"{PAGE}: src/{layer.name} has a circle again: {{{' '.join(part)}}}"
 
 
 def check(root):
