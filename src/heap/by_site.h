@@ -1,9 +1,9 @@
 /* Blocks by site: which blocks come from a heap of their group, as the stack of their allocation
- * says. `sites:FILE` turns it on (watch/sites.c), and it stays on.
+ * says. `sites:FILE` turns it on (watch/site_groups.c), and it stays on.
  *
- * Every small class is armed (see sampling.h), so that each malloc takes the slow path and is asked
- * for here. A heap that serves no sites pays nothing for it on the fast path. Such a block is one
- * of a first-class heap, which the program does not know of: any thread frees it, and it grows
+ * Every small class is armed (see class_table.h), so that each malloc takes the slow path and is
+ * asked for here. A heap that serves no sites pays nothing for it on the fast path. Such a block is
+ * one of a first-class heap, which the program does not know of: any thread frees it, and it grows
  * where it is, in its heap, or as an ordinary block. A group asks for nothing but to lie apart, so
  * whatever stands in the way makes an ordinary block:
  *

@@ -3,7 +3,7 @@
  * A class whose mallocs somebody wants to see is armed: its sizes show class CLASS_COUNT, whose
  * current slab is always the empty one, so each of them takes the slow path. Sampling arms one
  * class at a time, or all for good (sampling.h), the profiler some (profiling.h), the tracer all
- * (tracing.h).
+ * (tracing.h), sites all for good (by_site.h).
  *
  * Threading: a heap's table is its holder's; who watches is set and cleared by any thread.
  */
@@ -50,8 +50,8 @@ void heap_show_class(struct heap *heap, unsigned size_class);
 /* A new heap's tables: no slab is current yet. */
 void heap_set_up_classes(struct heap *heap);
 
-/* All small classes for good, of this thread's heap and of heaps to come. Once, before there are
- * threads. */
+/* All small classes for good, of this thread's heap and of heaps to come. Before there are threads.
+ */
 void heap_arm_all(void);
 /* The same for the tracer, which may end; other heaps follow by heap_show_class. */
 void heap_arm_traced(bool on);

@@ -19,8 +19,9 @@
  * the longer it waits, the more frees a slab's visit collects. */
 enum { DRAIN_TURNS = 16 };
 
-static no_inline void heap_refilled(struct heap *heap, unsigned class, unsigned freed,
-                                    unsigned free_slots)
+/* Another slab has become current while somebody watches. */
+static no_inline void refilled(struct heap *heap, unsigned class, unsigned freed,
+                               unsigned free_slots)
 {
     if (heap_is_sampling() && heap->program == NULL)
         heap_passed(heap, class, freed + free_slots);
@@ -77,7 +78,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     unsigned free_slots = slab->capacity - (unsigned)slab->until;
     heap_make_current(heap, class, slab);
     if (heap_is_watched())
-        heap_refilled(heap, class, freed, free_slots);
+        refilled(heap, class, freed, free_slots);
     return slab;
 }
 

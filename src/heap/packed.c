@@ -170,7 +170,7 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
     return false;
 }
 
-/* Fork, statistics, verifier. */
+/* Fork, verifier. */
 
 void packed_after_fork(struct heap *heap, struct span *slab)
 {

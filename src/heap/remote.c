@@ -82,7 +82,7 @@ static void mail(struct heap *heap, struct span *slab)
     do
         slab_remote(slab)->mail_next = first;
     while (!compare_swap_seq_cst(&heap->mailbox, &first,
-                                 slab)); /* release: pairs with the exchange in heap_drain */
+                                 slab)); /* release: pairs with remote_take_mail */
 }
 
 bool remote_post(struct heap *heap, struct span *slab)

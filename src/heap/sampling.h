@@ -27,7 +27,7 @@ struct heap_sampler {
      * it. */
     void *(*allocate)(size_t size_bytes, size_t alignment_bytes);
     /* `pointer` lies in such a span's pages. Unless it is a block in use, that is reported; what
-     * follows is said in heap.h at refuse. False: refused. */
+     * follows is said in refuse.h. False: refused. */
     void (*free)(void *pointer, struct span *span);
     bool (*check)(const void *pointer, const struct span *span, const char *operation);
     /* Of all such blocks in use. */

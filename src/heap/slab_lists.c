@@ -118,9 +118,8 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
     }
 }
 
-/* A small class's current slab ran out of its count, or another one has become current, while
- * somebody watches. */
-static no_inline void heap_went_on(struct heap *heap, unsigned class)
+/* A small class's current slab ran out of its count while somebody watches. */
+static no_inline void went_on(struct heap *heap, unsigned class)
 {
     if (heap_is_sampling())
         heap_passed(heap, class, heap_profile_granted(heap, class));
@@ -175,7 +174,7 @@ void heap_attend(struct heap *heap, struct span *slab)
         slab->until = UINT8_MAX;
         tick(heap);
         if (heap_is_watched() && heap->program == NULL)
-            heap_went_on(heap, class);
+            went_on(heap, class);
         settle(heap, class);
     } else {
         uint32_t counts = spare_count(slab);

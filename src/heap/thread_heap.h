@@ -97,7 +97,7 @@ struct heap {
     size_t retired_pages; /* holder: of slabs, since the heap settled last */
     uint64_t settled_ms;  /* holder: the decay interval in which it did, see slab_lists.c */
     size_t slab_pages;    /* holder: of its slabs, but packed ones */
-    size_t sweep_pages;   /* holder: so many, and they are swept: see heap_sweep.h */
+    size_t sweep_pages;   /* holder: so many, and they are swept: see slab_sweep.h */
     uint64_t
         swept_ms;     /* holder, read by others: the decay interval in which they were swept last */
     uint32_t drained; /* who ticks: `drains` of then */

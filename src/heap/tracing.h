@@ -1,6 +1,6 @@
 /* Which blocks a tracer hears of: all of them.
  *
- * While a tracer is set every small class is armed (see sampling.h): each malloc takes the slow
+ * While a tracer is set every small class is armed (see class_table.h): each malloc takes the slow
  * path, whose end reports the block. A block that was reported has the mark of the profiler's
  * samples, LINK_PROFILED or `until` of its span, so that its free leaves the fast path by itself
  * and is reported first. A heap that is not traced pays nothing for it on the fast path.

@@ -2,7 +2,7 @@
  *
  * A huge page is resident whole once a byte of it was touched. So with HUGE_PAGES_AUTO nothing is
  * asked for before the heap is so large that one of them hardly counts, and then only for what will
- * be filled from its start to its end: what the heap grows by, while it is dense (arena.c), and the
+ * be filled from its start to its end: what the heap grows by, while it is dense (grow.c), and the
  * largest blocks (huge.c). docs/decisions/0017 has the figures.
  *
  * The system may refuse, or have none: then nothing is different. Threading: any thread.

@@ -48,7 +48,7 @@ struct page_stats {
     size_t meta_bytes;
     size_t purged_bytes;        /* in total, since the start */
     size_t purges;              /* that was so many runs of pages */
-    size_t counted_bytes;       /* what the limits count, see bound.c */
+    size_t counted_bytes;       /* what the limits count, see bound.h */
     size_t refusals;            /* takes that the hard limit refused */
     size_t intervals;           /* decay intervals that have ended */
     uint64_t interval_start_ms; /* when the last of them did */

@@ -1,4 +1,4 @@
-/* The limits as they are set: see page.h. What they do stands in bound.c and purge.c. */
+/* The limits as they are set: see page.h. What they do stands in bound.h and purge.h. */
 #include "base/atomic.h"
 #include "page/page.h"
 #include "page/state.h"

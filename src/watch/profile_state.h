@@ -13,7 +13,7 @@ struct profile_state {
     uint64_t growth_bytes;       /* atomic: 0: no dumps on growth */
     uint64_t growth_mark;        /* atomic: live bytes at which the next is due */
     uint32_t near_limit;         /* atomic: the dump near a limit was written */
-    uint32_t busy;               /* atomic: process and thread that starts or dumps; 0: none */
+    uint32_t busy;               /* atomic: the process in which one starts or dumps; 0: none */
 };
 extern hidden_data struct profile_state profile_state;
 

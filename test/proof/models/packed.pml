@@ -49,7 +49,7 @@
 #define TRIMS 0
 #endif
 #ifndef PATIENCE
-#define PATIENCE 1 /* PATIENCE_WORDS */
+#define PATIENCE 1 /* PACKED_PATIENCE_WORDS */
 #endif
 #ifndef WRITES
 #define WRITES 12
@@ -211,7 +211,7 @@ inline attend(me, s)
         fi;
         if
         :: place[s] == LISTED && COUNT(bits) == newest(LIMIT(s)) ->
-            bits = FULL; /* all_free */
+            bits = FULL; /* packed_all_free */
 #ifndef MUTANT_BELIEVE_SUMMARY
             w = 0;
             do
@@ -319,7 +319,7 @@ inline claim(me, s, w)
     word = 0
 }
 
-/* unclaim. */
+/* packed_unclaim. */
 inline unclaim(me, s)
 {
 #if defined(CHECKED) && !defined(MUTANT_UNCLAIM_UNNOTICED)
@@ -349,7 +349,7 @@ inline unclaim(me, s)
     word = 0
 }
 
-/* claim_next: of the current slab. */
+/* packed_claim_next: of the current slab. */
 inline claim_next(me)
 {
     load(me, SUMMARY(current[me]), SEQ_CST, ready);
@@ -592,7 +592,7 @@ inline look_claimed(me, b)
     word = 0
 }
 
-/* packed_free of another heap's block, with its part of tell, and remote_mail. */
+/* packed_free of another heap's block, with its part of tell, and remote_post. */
 inline free_remotely(me, b)
 {
     load(me, OWNER(SLAB_OF(b)), RELAXED, heap); /* slab_heap */
@@ -660,7 +660,7 @@ inline free_remotely(me, b)
         fi;
 #endif
         if
-        :: word == heap -> /* remote_mail */
+        :: word == heap -> /* remote_post */
             atomic {
                 alone(me, MAIL(SLAB_OF(b)));
                 mail_next[SLAB_OF(b)] = newest(MAILBOX(heap / 2 - 1));

@@ -140,7 +140,7 @@ byte reports;               /* of the wrong free */
 byte done;
 byte holders_done;
 
-/* remote_close, and retire_listed: the slab is empty. */
+/* remote_close, and heap_retire_listed: the slab is empty. */
 inline retire(me, s)
 {
     load(me, POST(s), SEQ_CST, word);
@@ -243,7 +243,7 @@ inline drain(me)
     od
 }
 
-/* Orphan to BUSY: try_hold. */
+/* Orphan to BUSY: heap_try_hold. */
 inline try_hold(me)
 {
     load(me, STATE, RELAXED, word);

@@ -1,4 +1,4 @@
-/* Giving free pages of slabs back, by any thread: src/heap/heap_sweep.c, slab.c: slab_try_use,
+/* Giving free pages of slabs back, by any thread: src/heap/heap_sweep.c, slab_sweep.c, slab.c: slab_try_use,
  * slab_try_leave, slab_end_purge, heap_slabs.c: heap_refill, slab_lists.c: heap_leave_current,
  * heap_retire_listed.
  *
@@ -111,7 +111,7 @@ inline post(me)
     word = 0
 }
 
-/* retire_listed: slab_try_leave, remote_close, and slab_make. */
+/* heap_retire_listed: slab_try_leave, remote_close, and slab_make. */
 inline retire()
 {
 #ifdef MUTANT_LEAVE_BLINDLY
@@ -234,13 +234,13 @@ proctype freer()
     atomic { leave(1); done++ }
 }
 
-/* give_pages: the page of a block. */
+/* pages_purge_marked: the page of a block. */
 inline give(me, n)
 {
     atomic { assert(!in_use[n]); shared(me, 0); alone(me, n) }
 }
 
-/* free_pages, and give_pages, of a slab that says PURGED. */
+/* slab_purge_aside, of a slab that says PURGED. */
 inline purge_aside(me)
 {
     for (b : 0 .. 1) {
