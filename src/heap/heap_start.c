@@ -38,6 +38,7 @@ void heap_start(void)
         canary_start();
     pages_init(shapes);
     pages_on_fork(heaps_after_fork);
+    pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();
     heaps_on_tick(sweep_others);
     store_release(&started, (uint32_t)STARTED);

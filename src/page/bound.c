@@ -51,6 +51,10 @@ bool hard_limit_admits(size_t pages)
     return counted <= limit && pages <= limit - counted;
 }
 
+static bool (*give_kept)(void); /* const after the start */
+
+void pages_on_refusal(bool (*give)(void)) { give_kept = give; }
+
 static void purge_all(void)
 {
     purge_pages(SIZE_MAX);
@@ -62,6 +66,8 @@ bool purge_for_hard_limit(size_t pages)
 {
     size_t limit = in_pages(&pages_state.limits.hard_limit_bytes);
     size_t used = used_pages();
+    if (pages <= limit && used > limit - pages && give_kept && give_kept())
+        used = used_pages();
     if (pages > limit || used > limit - pages) {
         fetch_add_relaxed(&pages_state.refusals, (size_t)1);
         return false; /* giving back what is free would not do */

@@ -63,6 +63,10 @@ void pages_start(void);
 /* In the child of a fork, after this layer is whole again. Before pages_start. */
 void pages_on_fork(void (*in_child)(void));
 
+/* Who keeps runs that nobody uses: asked before the hard limit refuses a run. True: it gave some
+ * back. Before pages_start. */
+void pages_on_refusal(bool (*give_kept)(void));
+
 void pages_init(const struct slab_shape *shapes);
 void pages_configure(const struct page_limits *limits); /* also later, to change them */
 void pages_limit_soft(size_t bytes);                    /* this one alone */

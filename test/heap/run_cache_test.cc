@@ -299,6 +299,27 @@ TEST_F(RunCache, TrimReachesTheSlabsOfAnIdleThread)
     heap_layer::verify();
 }
 
+// Runs for the allocators beside the heap have no other way to what is kept.
+TEST_F(RunCache, AHardLimitTakesKeptRunsForOtherAllocators)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "no run is kept";
+    void *block = malloc_slow(200 * kKiB);
+    struct span *span = page_map_find(block);
+    free_fast(block);
+    ASSERT_EQ(span->tag, SPAN_KEPT);
+    heap_release(0);
+    block = malloc_slow(200 * kKiB);
+    free_fast(block);
+    struct page_stats stats;
+    pages_read_stats(&stats);
+    pages_limit_hard(stats.counted_bytes + 100 * kKiB);
+    struct span *run = run_take(200 * kKiB, PAGE_BYTES);
+    pages_limit_hard(0);
+    ASSERT_NE(run, nullptr);
+    run_give(run);
+}
+
 TEST(RunCacheDeathTest, ASecondFreeOfABlockInAKeptSlab)
 {
     heap_layer::own_heap();
