@@ -1,10 +1,6 @@
 // Canaries: every byte next to a block's end.
 
-#include "heap/heap_layer.h"
-
-extern "C" {
-#include "heap/harden.h"
-}
+#include "heap/harden_layer.h"
 
 namespace
 {
@@ -13,17 +9,8 @@ using heap_layer::allocate;
 using heap_layer::in_thread;
 using heap_layer::span_of;
 
-class Canary : public testing::Test
+class Canary : public heap_layer::HardenedHeap
 {
-  protected:
-    void SetUp() override
-    {
-        if (!config_hardened)
-            GTEST_SKIP() << "this build has no hardening";
-        heap_ = heap_layer::own_heap();
-    }
-
-    struct heap *heap_ = nullptr;
 };
 
 using CanaryDeathTest = Canary;

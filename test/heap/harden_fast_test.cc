@@ -1,10 +1,6 @@
 // The fast paths of hardened builds: zero when freed, and when handed out.
 
-#include "heap/heap_layer.h"
-
-extern "C" {
-#include "heap/harden.h"
-}
+#include "heap/harden_layer.h"
 
 namespace
 {
@@ -12,17 +8,8 @@ namespace
 using heap_layer::allocate;
 using heap_layer::kKiB;
 
-class HardenFast : public testing::Test
+class HardenFast : public heap_layer::HardenedHeap
 {
-  protected:
-    void SetUp() override
-    {
-        if (!config_hardened)
-            GTEST_SKIP() << "this build has no hardening";
-        heap_ = heap_layer::own_heap();
-    }
-
-    struct heap *heap_ = nullptr;
 };
 
 using HardenFastDeathTest = HardenFast;

@@ -1,15 +1,11 @@
-// Hardened blocks: canaries at every size, zeroing, random order, quarantine.
+// Hardened blocks: exact sizes, random order, blocks of 0 bytes.
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
 
-#include "heap/heap_layer.h"
-
-extern "C" {
-#include "heap/harden.h"
-}
+#include "heap/harden_layer.h"
 
 namespace
 {
@@ -19,17 +15,8 @@ using heap_layer::in_thread;
 using heap_layer::kKiB;
 using heap_layer::span_of;
 
-class Harden : public testing::Test
+class Harden : public heap_layer::HardenedHeap
 {
-  protected:
-    void SetUp() override
-    {
-        if (!config_hardened)
-            GTEST_SKIP() << "this build has no hardening";
-        heap_ = heap_layer::own_heap();
-    }
-
-    struct heap *heap_ = nullptr;
 };
 
 TEST_F(Harden, TheExactSizeIsKnownForEverySize)

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "heap/heap_layer.h"
+#include "heap/packed_layer.h"
 
 extern "C" {
 #include "heap/packed_sweep.h"
@@ -21,8 +21,8 @@ namespace
 
 using heap_layer::allocate;
 using heap_layer::in_thread;
+using heap_layer::kSlabBlocks;
 
-constexpr size_t kSlabBlocks = size_t{PACKED_WORDS} * 64;
 constexpr size_t kSlabs = 16;
 
 uintptr_t page_of(const void *block)
@@ -47,16 +47,14 @@ size_t resident_pages(const std::vector<void *> &blocks)
     return resident;
 }
 
-class PackedSweep : public testing::Test
+class PackedSweep : public heap_layer::PackingHeap
 {
   protected:
     void SetUp() override
     {
-        if (!config_packed)
-            GTEST_SKIP() << "hardened builds keep a canary behind each block";
-        heap_ = heap_layer::own_heap();
-        while (!heap_->packed.on)
-            before_.push_back(allocate(8));
+        PackingHeap::SetUp();
+        if (IsSkipped())
+            return;
         blocks_.resize(kSlabs * kSlabBlocks);
         for (void *&block : blocks_) {
             block = allocate(8);
@@ -70,11 +68,7 @@ class PackedSweep : public testing::Test
             EXPECT_EQ(*static_cast<uint64_t *>(block), 0x5a5a5a5a5a5a5a5au);
             free_fast(block);
         }
-        for (void *block : before_)
-            free_fast(block);
-        if (heap_)
-            heap_trim(heap_);
-        heap_layer::verify();
+        PackingHeap::TearDown();
     }
 
     // All but those of every eighth system page.
@@ -92,8 +86,7 @@ class PackedSweep : public testing::Test
     // Slabs that are current, or wait, or are not used up.
     static size_t slack() { return 3 * kSlabBlocks * PACKED_BYTES / os_page_size(); }
 
-    struct heap *heap_ = nullptr;
-    std::vector<void *> before_, blocks_, kept_;
+    std::vector<void *> blocks_, kept_;
 };
 
 TEST_F(PackedSweep, ATrimGivesBackWhatTheOwnerFreed)

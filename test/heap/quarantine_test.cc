@@ -2,11 +2,7 @@
 
 #include <set>
 
-#include "heap/heap_layer.h"
-
-extern "C" {
-#include "heap/harden.h"
-}
+#include "heap/harden_layer.h"
 
 namespace
 {
@@ -16,17 +12,8 @@ using heap_layer::in_thread;
 using heap_layer::kKiB;
 using heap_layer::span_of;
 
-class Quarantine : public testing::Test
+class Quarantine : public heap_layer::HardenedHeap
 {
-  protected:
-    void SetUp() override
-    {
-        if (!config_hardened)
-            GTEST_SKIP() << "this build has no hardening";
-        heap_ = heap_layer::own_heap();
-    }
-
-    struct heap *heap_ = nullptr;
 };
 
 TEST_F(Quarantine, AFreedBlockIsZeroAndWaits)

@@ -2,44 +2,15 @@
 
 #include <vector>
 
-#include "heap/heap_layer.h"
+#include "heap/slab_layer.h"
 
 namespace
 {
 
-struct heap *heap_of_test()
+using heap_layer::heap_of_test;
+
+class SlabMake : public heap_layer::SlabOfClass
 {
-    alignas(64) static struct heap heap; // nobody else's: its address is all that the slab knows
-    return &heap;
-}
-
-class SlabMake : public testing::TestWithParam<unsigned>
-{
-  protected:
-    void SetUp() override
-    {
-        heap_start();
-        slab_ = slab_make(heap_of_test(), GetParam());
-        ASSERT_NE(slab_, nullptr);
-    }
-
-    const struct size_class &shape() const { return size_classes[GetParam()]; }
-
-    std::vector<char *> take_all()
-    {
-        std::vector<char *> blocks;
-        while (void *block = slab_pop(slab_))
-            blocks.push_back(static_cast<char *>(block));
-        return blocks;
-    }
-
-    void push(const char *block) { slab_push(slab_, slot(block)); }
-    unsigned slot(const char *block) const
-    {
-        return static_cast<unsigned>(slab_slot(slab_, block));
-    }
-
-    struct span *slab_ = nullptr;
 };
 
 TEST_P(SlabMake, AReusedHeaderStartsClean)
@@ -63,6 +34,6 @@ TEST_P(SlabMake, AReusedHeaderStartsClean)
     pages_verify();
 }
 
-INSTANTIATE_TEST_SUITE_P(Classes, SlabMake, testing::Values(0u, 1u, 7u, 20u, 31u, 32u, 63u, 111u));
+INSTANTIATE_TEST_SUITE_P(Classes, SlabMake, heap_layer::some_classes());
 
 } // namespace

@@ -1,4 +1,4 @@
-// The slab by itself: slots handed out and taken back, remote bits collected, headers reused.
+// The slab by itself: slots handed out and taken back, the verifier.
 
 #include <gtest/gtest.h>
 
@@ -7,44 +7,15 @@
 #include <set>
 #include <vector>
 
-#include "heap/heap_layer.h"
+#include "heap/slab_layer.h"
 
 namespace
 {
 
-struct heap *heap_of_test()
+using heap_layer::heap_of_test;
+
+class Slab : public heap_layer::SlabOfClass
 {
-    alignas(64) static struct heap heap; // nobody else's: its address is all that the slab knows
-    return &heap;
-}
-
-class Slab : public testing::TestWithParam<unsigned>
-{
-  protected:
-    void SetUp() override
-    {
-        heap_start();
-        slab_ = slab_make(heap_of_test(), GetParam());
-        ASSERT_NE(slab_, nullptr);
-    }
-
-    const struct size_class &shape() const { return size_classes[GetParam()]; }
-
-    std::vector<char *> take_all()
-    {
-        std::vector<char *> blocks;
-        while (void *block = slab_pop(slab_))
-            blocks.push_back(static_cast<char *>(block));
-        return blocks;
-    }
-
-    void push(const char *block) { slab_push(slab_, slot(block)); }
-    unsigned slot(const char *block) const
-    {
-        return static_cast<unsigned>(slab_slot(slab_, block));
-    }
-
-    struct span *slab_ = nullptr;
 };
 
 TEST_P(Slab, IsEmptyAtFirst)
@@ -110,7 +81,7 @@ TEST_P(Slab, RandomTakingAndGivingKeepsTheCounts)
     slab_retire(slab_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Classes, Slab, testing::Values(0u, 1u, 7u, 20u, 31u, 32u, 63u, 111u));
+INSTANTIATE_TEST_SUITE_P(Classes, Slab, heap_layer::some_classes());
 
 TEST(SlabDeathTest, TheVerifierFindsABrokenList)
 {
