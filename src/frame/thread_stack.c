@@ -9,7 +9,6 @@
  */
 #include "cairn/scope.h"
 
-#include "base/check.h"
 #include "frame/stack_state.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
  * call past the public ones.
  */
 #include "base/libc.h"
-#include "base/check.h"
 #include "cairn/heap.h"
 #include "front/entry.h"
 

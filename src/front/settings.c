@@ -5,7 +5,6 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "front/entry.h"
 #include "os/os.h"
 #include "watch/watch.h"
 

@@ -1,6 +1,5 @@
 /* The slow half of malloc: other sizes, empty lists, first calls, ended threads. The fast half is
  * fast.h. */
-#include "base/check.h"
 #include "heap/by_site.h"
 #include "heap/harden.h"
 #include "heap/heap.h"

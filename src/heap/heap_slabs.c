@@ -1,7 +1,6 @@
 /* The next slab, trim, verifier: see heap_slabs.h. */
 #include "heap/heap_slabs.h"
 
-#include "base/check.h"
 #include "heap/class_table.h"
 #include "heap/mailbox.h"
 #include "heap/packed.h"

@@ -1,7 +1,6 @@
 /* See heap_start.h. */
 #include "heap/heap_start.h"
 
-#include "base/check.h"
 #include "heap/canary.h"
 #include "heap/heap_life.h"
 #include "heap/heap_sweep.h"

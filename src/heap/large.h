@@ -3,7 +3,6 @@
 #ifndef CAIRN_HEAP_LARGE_H
 #define CAIRN_HEAP_LARGE_H
 
-#include "heap/size_class.h"
 #include "page/page.h"
 
 /* `size_bytes` as asked for, which may be little where the alignment is large. NULL when memory is

@@ -1,5 +1,4 @@
 /* realloc, usable size, sized free: what starts from a block that exists. */
-#include "base/check.h"
 #include "heap/checked.h"
 #include "heap/frozen.h"
 #include "heap/harden.h"

@@ -2,7 +2,6 @@
 #include "watch/guarded_blocks.h"
 
 #include "base/bits.h"
-#include "base/check.h"
 #include "watch/fault_report.h"
 #include "watch/guarded_slots.h"
 

@@ -13,7 +13,6 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
-#include "base/check.h"
 #include "heap/heap.h"
 #include "os/os.h"
 #include "watch/trace_file.h"
