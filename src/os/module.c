@@ -52,6 +52,15 @@ bool os_module_of(uintptr_t address, struct os_module *module)
 }
 #endif
 
+const char *os_locate(uintptr_t address, uintptr_t *base)
+{
+    struct os_module module;
+    if (!os_module_of(address, &module))
+        return NULL;
+    *base = module.base;
+    return module.path;
+}
+
 bool os_module_of_program(struct os_module *module)
 {
     return os_module_of(getauxval(AT_ENTRY), module) && module->is_program;

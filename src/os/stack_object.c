@@ -4,8 +4,6 @@
 #endif
 #include "os/stack_object.h"
 
-#include "os/os.h"
-
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
@@ -37,12 +35,6 @@ void stack_objects_prepare(void)
 }
 
 #ifdef DLFO_STRUCT_HAS_EH_DBASE /* comes with the function */
-const struct link_map *stack_file_of(uintptr_t address)
-{
-    struct dl_find_object found;
-    return _dl_find_object((void *)address, &found) == 0 ? found.dlfo_link_map : NULL;
-}
-
 /* Its head and the last entry of its table. Two builds of one library differ there. */
 static uint64_t tag_of(const struct stack_object *object)
 {
@@ -76,24 +68,9 @@ bool stack_object_of(uintptr_t address, struct stack_object *object)
     return true;
 }
 #else
-const struct link_map *stack_file_of(uintptr_t address)
-{
-    (void)address;
-    return NULL;
-}
-
 bool stack_object_of(uintptr_t address, struct stack_object *object)
 {
     (void)address, (void)object;
     return false;
 }
 #endif
-
-const char *os_locate(uintptr_t address, uintptr_t *base)
-{
-    const struct link_map *object = stack_file_of(address);
-    if (object == NULL)
-        return NULL;
-    *base = object->l_addr;
-    return object->l_name[0] != '\0' ? object->l_name : (const char *)getauxval(AT_EXECFN);
-}

@@ -1,5 +1,5 @@
-/* Which file an address of code is mapped from, and where its unwind tables (.eh_frame_hdr) lie, as
- * the dynamic linker tells it. Only for os/.
+/* Where the unwind tables (.eh_frame_hdr) of an address of code lie, as the dynamic linker tells
+ * it. Only for os/.
  *
  * _dl_find_object is lock-free and safe in signal handlers; glibc has it since 2.35. With another
  * libc no object is known.
@@ -21,9 +21,5 @@ struct stack_object {
  * after stack_objects_prepare. */
 bool stack_object_of(uintptr_t address, struct stack_object *object);
 void stack_objects_prepare(void); /* one thread; at most once */
-
-/* The dynamic linker's entry of the file; NULL as above. Async-signal-safe. */
-struct link_map;
-const struct link_map *stack_file_of(uintptr_t address);
 
 #endif

@@ -4,7 +4,7 @@
  * backtrace() loads libgcc_s at its first call; from then on it neither allocates nor locks, unless
  * the process has registered unwind tables of its own (__register_frame). Wholly static programs
  * register their tables after the first constructors, and before the unwinder aborts: no stack is
- * walked there, nor with a libc that tells no object (stack_object.h).
+ * walked there, nor with a libc that does not say what code is from (module.c).
  */
 #include "base/atomic.h"
 #include "base/bits.h"
@@ -13,7 +13,6 @@
 #include "os/stack_object.h"
 #include "os/stack_walk.h"
 
-#include <link.h>
 #include <sys/auxv.h>
 #if __has_include(<execinfo.h>)
 #include <execinfo.h>
@@ -36,12 +35,12 @@ uint32_t os_thread_id(void) { return (uint32_t)kernel_call(SYS_gettid, 0, 0, 0, 
 void os_stack_prepare(void)
 {
     void *frames[2];
+    struct os_module module;
     struct stack_object object;
-    const struct link_map *map = stack_file_of((uintptr_t)&os_stack);
-    if (map == NULL || (map->l_name[0] == '\0' && getauxval(AT_BASE) == 0) ||
-        exchange_acq_rel(&preparing, true))
+    if (!os_module_of((uintptr_t)&os_stack, &module) ||
+        (module.is_program && getauxval(AT_BASE) == 0) || exchange_acq_rel(&preparing, true))
         return;
-    if (map->l_name[0] != '\0' && stack_object_of((uintptr_t)&os_stack, &object))
+    if (!module.is_program && stack_object_of((uintptr_t)&os_stack, &object))
         own = object;
     stack_objects_prepare();
     stack_walk_prepare();

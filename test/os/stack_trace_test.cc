@@ -1,11 +1,9 @@
-// Stacks: who called whom, and where code was loaded from.
+// Stacks: who called whom.
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <string>
 #include <thread>
 
 extern "C" {
@@ -111,33 +109,6 @@ TEST_F(StackTrace, AnUnknownInstructionChangesNothing)
     for (Stack *stack : {&whole, &same})
         outer(stack, kMost, stack == &same ? 1 : 0);
     EXPECT_EQ(same.depth, whole.depth);
-}
-
-TEST_F(StackTrace, LocatesTheProgramAndItsLibraries)
-{
-    uintptr_t base = 0;
-    const char *file = os_locate(reinterpret_cast<uintptr_t>(&call), &base);
-    if (file == nullptr)
-        GTEST_SKIP() << "a libc without _dl_find_object";
-    char path[4096] = "";
-    char found[4096] = "";
-    ASSERT_GT(readlink("/proc/self/exe", path, sizeof path - 1), 0);
-    EXPECT_STREQ(realpath(file, found), path);
-    EXPECT_LT(reinterpret_cast<uintptr_t>(&call) - base, uintptr_t{1} << 30);
-
-    void *in_libc = dlsym(RTLD_DEFAULT, "printf");
-    file = os_locate(reinterpret_cast<uintptr_t>(dlsym(dlopen("libc.so.6", RTLD_LAZY), "qsort")),
-                     &base);
-    ASSERT_NE(file, nullptr);
-    EXPECT_NE(std::string(file).find("libc"), std::string::npos) << in_libc;
-}
-
-TEST_F(StackTrace, KnowsNothingOfData)
-{
-    uintptr_t base = 0;
-    int local = 0;
-    EXPECT_EQ(os_locate(reinterpret_cast<uintptr_t>(&local), &base), nullptr);
-    EXPECT_EQ(os_locate(0, &base), nullptr);
 }
 
 TEST_F(StackTrace, ThreadsHaveNumbers)
