@@ -19,7 +19,8 @@
  * Fork: fork holds all these locks (page/fork_locks.h), so every heap is whole in the child. What
  * other threads freed while the kernel copied the pages is looked for as in a thread's own heap.
  *
- * Not here: packed slabs, sampling and kept runs.
+ * Not here: packed slabs, sampling and kept slabs. Runs of its large blocks are kept by the threads
+ * that free them, for any block.
  *
  * Which operations may run together: all of them, but the end of a heap with nothing else on it.
  */

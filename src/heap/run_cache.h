@@ -4,13 +4,15 @@
  *
  * A place for each remainder of the length, and for each class; a newcomer sends the one before it
  * back to the pages. Long runs are much memory, and most lengths never come again: one is kept only
- * where its place saw the same length last, and it was asked for since, so when it is part of a
- * cycle; and a few MiB of them together. A kept large run is free to everybody: its second free
- * dies, statistics and walks do not see it. A kept slab stays a slab, of no heap and without a
- * block in use. The places are emptied by atomic exchange, so any thread may empty any cache: for
- * trim, when memory is out, and when a run has been kept through a whole decay interval, also by an
- * idle thread. Only the owner fills them: a place that it finds empty stays so, and a store will
- * do.
+ * as part of a cycle, when its place has seen nothing but that length freed and asked for, by turns
+ * and RUN_CACHE_CYCLES times; and a few MiB of them together, none under memory pressure
+ * (pages_may_keep).
+ *
+ * A kept large run is free to everybody: its second free dies, statistics and walks do not see it.
+ * A kept slab stays a slab, of no heap and without a block in use. The places are emptied by atomic
+ * exchange, so any thread may empty any cache: for trim, when memory is out, and when a run has
+ * been kept through a whole decay interval, also by an idle thread. Only the owner fills them: a
+ * place that it finds empty stays so, and a store will do.
  */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H

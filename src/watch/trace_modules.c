@@ -23,7 +23,8 @@ static struct scratch {
 
 static uint32_t busy; /* atomic: 1 while somebody writes */
 
-/* Files that were seen, by where they lie and where their name does. `count` is raised after. */
+/* Files that were seen, by where they lie and where their name does. known_count is raised after.
+ */
 static struct {
     uintptr_t base; /* atomic, who is busy writes */
     uintptr_t name; /* likewise */

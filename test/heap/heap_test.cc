@@ -1,5 +1,4 @@
-// The heap as a whole: its start, its sums, what it gives back, and its life in the child of a
-// fork.
+// The heap as a whole: its sums, what it gives back, and its life in the child of a fork.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// First-class heaps: whose blocks are whose, what comes home, what goes at the end, the limit.
+// First-class heaps: whose blocks are whose, what comes home, what goes at the end, fork.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "heap/heap_layer.h"
+#include "heap/program_layer.h"
 
 namespace
 {
@@ -17,38 +17,28 @@ using heap_layer::in_thread;
 using heap_layer::kKiB;
 using heap_layer::kMiB;
 using heap_layer::span_of;
+using heap_layer::stats_of;
 
-struct program_heap *make(size_t limit_bytes = 0)
+struct program_heap *make()
 {
-    const struct program_options options = {limit_bytes, nullptr, nullptr, false};
-    return program_make(&options);
+    const struct program_options none = {};
+    return program_make(&none);
 }
 
-program_stats stats_of(struct program_heap *program)
-{
-    program_stats stats;
-    program_read_stats(program, &stats);
-    return stats;
-}
-
-class ProgramHeap : public heap_layer::OwnHeap
+class ProgramHeap : public heap_layer::ProgramHeapOfTest
 {
   protected:
     void SetUp() override
     {
-        OwnHeap::SetUp();
+        ProgramHeapOfTest::SetUp();
         before_ = heap_layer::stats().live_blocks;
-        program_ = make();
-        ASSERT_NE(program_, nullptr);
     }
     void TearDown() override
     {
-        program_end(program_);
-        OwnHeap::TearDown();
+        ProgramHeapOfTest::TearDown();
         EXPECT_EQ(heap_layer::stats().live_blocks, before_) << "nothing of the heap is left";
     }
 
-    struct program_heap *program_ = nullptr;
     size_t before_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Large blocks of first-class heaps: their list, their notes, what they count for.
+// Large blocks of first-class heaps: what they count for, and their end with the heap.
 
 #include <gtest/gtest.h>
 

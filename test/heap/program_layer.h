@@ -35,12 +35,7 @@ class ProgramHeapOfTest : public heap_layer::OwnHeap
         program_end(program_);
         OwnHeap::TearDown();
     }
-    size_t held()
-    {
-        program_stats stats;
-        program_read_stats(program_, &stats);
-        return stats.held_bytes;
-    }
+    size_t held() { return stats_of(program_).held_bytes; }
     void *take(size_t size)
     {
         struct span *span = program_allocate_large(program_, size, PAGE_BYTES);
