@@ -3,7 +3,7 @@
  * A program's heap is a struct heap that no thread has: whoever allocates from it holds its lock
  * for the time of a few stores. Frees take no lock: to every thread its blocks are another heap's,
  * so remote.c brings them home, and they are collected by whoever allocates next. Its slabs form a
- * list, and so do its large blocks (program_large.h): the end of the heap gives back both lists,
+ * list, and so do its large blocks (program_notes.h): the end of the heap gives back both lists,
  * whatever is in use in them.
  *
  * No system call under the lock. So heap_refill finds no new slab here: it is taken from the pages
@@ -51,7 +51,7 @@ void *program_allocate_zeroed(struct program_heap *program, size_t size_bytes);
 void *program_try_allocate(struct program_heap *program, size_t size_bytes, size_t alignment_bytes);
 
 /* That of a block that `operation` is to be done to; likewise. Whether the block is this heap's,
- * whose handle a message names. What is no block, or another heap's, is refused, see checked.h. */
+ * whose handle a message names. What is no block, or another heap's, is refused, see refuse.h. */
 struct program_heap *program_of_block(const void *pointer, const char *operation);
 bool program_checks(struct program_heap *program, const void *pointer, const char *operation,
                     const void *handle);

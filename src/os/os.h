@@ -90,8 +90,8 @@ typedef void os_thread_end(void *value);
 int os_thread_end_register(os_thread_end *handler); /* once a process; 0 or a negative errno */
 int os_thread_end_arm(void *value); /* this thread's end calls the handler with `value` */
 int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
-/* A thread that nobody joins, with every signal blocked, and this name for tools. libc allocates
- * for it. 0 or a negative errno. */
+/* A thread that nobody joins, with every signal blocked but libc's own, and this name for tools.
+ * libc allocates for it. 0 or a negative errno. */
 int os_thread_start(void (*body)(void), const char *name);
 /* Whether a thread may be made within malloc's slow path: not where the linker's lock is not to be
  * had twice. */

@@ -14,9 +14,9 @@
  *               in a child of fork: RUNNING --> OWED, ENDING --> NONE
  *               OWED --start or restart--> RUNNING, OWED --stop--> NONE
  *
- * The thread has every signal blocked, a small stack, and takes no block of the general heap. In a
- * child of fork there is none at first: the first malloc that takes a slow path some time after the
- * fork starts it, so that children that only execute a program have none.
+ * The thread has every signal blocked but libc's own, a small stack, and takes no block of the
+ * general heap. In a child of fork there is none at first: the first malloc that takes a slow path
+ * some time after the fork starts it, so that children that only execute a program have none.
  */
 #ifndef CAIRN_WATCH_BACKGROUND_H
 #define CAIRN_WATCH_BACKGROUND_H

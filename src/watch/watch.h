@@ -11,7 +11,7 @@
  * Once, before there are threads. 0 or a negative errno; then nothing is sampled. */
 int sample_start(uint32_t interval);
 
-/* The profiler, see profile.h. A sample in about so many bytes; `seed` 0: the system's random
+/* The profiler, see profile.c. A sample in about so many bytes; `seed` 0: the system's random
  * numbers. 0 or a negative errno. Also to change the interval. Any thread. */
 int profile_start(uint64_t interval_bytes, uint64_t seed);
 void profile_stop(void); /* what there is stays, frees are followed */

@@ -211,7 +211,7 @@ void read_slab_pages(struct look *look, const struct span_view *slab,
 // The thread's heap does not allocate from it now.
 bool slab_is_aside(struct look *look, const struct span_view *slab);
 
-// guarded.c: each sampled block that ever was; `live` says whether it is in use.
+// slab.c: each sampled block that ever was; `live` says whether it is in use.
 typedef void guarded_seen(struct look *look, uint64_t block, uint64_t bytes, bool live,
                           void *context);
 void walk_guarded(struct look *look, guarded_seen *seen, void *context);
