@@ -28,7 +28,7 @@
 enum player_touch {
     TOUCH_PAGES,  // the first bytes and every page
     TOUCH_FILL,   // likewise, and all of the first page; read before its end
-    TOUCH_ZEROED, // likewise, but of a block of calloc the first bytes only
+    TOUCH_ZEROED, // as TOUCH_PAGES, but of a block of calloc the first bytes only
     TOUCH_FIRST,  // the first bytes
     TOUCH_NOTHING,
 };
