@@ -128,10 +128,3 @@ void os_read_group(const char *root, struct os_group *found)
         line = is_last ? end : end + 1;
     }
 }
-
-size_t os_memory_limit(void)
-{
-    struct os_group group;
-    os_read_group("", &group);
-    return group.max_bytes;
-}

@@ -78,7 +78,6 @@ struct os_group {
     uint64_t group_stall_us;
 };
 void os_read_group(const char *root, struct os_group *group);
-size_t os_memory_limit(void); /* max_bytes */
 int os_read_file(const char *path, char *text,
                  size_t capacity_bytes); /* length, or a negative errno */
 void os_sleep_ms(unsigned milliseconds);

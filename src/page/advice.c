@@ -12,26 +12,10 @@ static bool is_near(size_t limit_bytes, size_t bytes)
     return limit_bytes != 0 && bytes > limit_bytes / 4 * 3;
 }
 
-/* Racing threads may read it both. */
-static size_t group_limit(void)
-{
-    enum { STALE_MS = 1000 };
-    static uint64_t read_ms;   /* atomic: 0 before the first time */
-    static size_t limit_bytes; /* atomic */
-    uint64_t now = os_now_ms() | 1;
-    uint64_t before = load_acquire(&read_ms); /* pairs with the release below */
-    if (before == 0 || now - before > STALE_MS) {
-        store_relaxed(&limit_bytes, os_memory_limit());
-        store_release(&read_ms, now);
-    }
-    return load_relaxed(&limit_bytes);
-}
-
 bool advice_admits(size_t counted_bytes, size_t more_bytes, size_t limit_bytes)
 {
     enum { PAGE_OF_2_MIB = 4096 }; /* 2 MiB are one entry of the level above pages of 4 KiB */
-    return os_page_size() == PAGE_OF_2_MIB && !is_near(limit_bytes, counted_bytes + more_bytes) &&
-           !is_near(group_limit(), counted_bytes + more_bytes);
+    return os_page_size() == PAGE_OF_2_MIB && !is_near(limit_bytes, counted_bytes + more_bytes);
 }
 
 /* What is looked at: its start, and in the lowest bits its length in pages, or as many of them as
@@ -49,20 +33,14 @@ void advice_note_taken(const char *start, size_t size_bytes)
                       (uintptr_t)start | smaller_of(size_bytes >> PAGE_SHIFT, LENGTH_MOST));
 }
 
-static bool is_resident(uintptr_t noted)
-{
-    enum { PART = 16 }; /* that may be missing: what slabs and free runs have not handed out yet */
-    size_t bytes = (noted & LENGTH_MOST) << PAGE_SHIFT;
-    return os_resident((char *)(noted & ~(uintptr_t)LENGTH_MOST), bytes) >= bytes - bytes / PART;
-}
-
 /* Not dense yet may mean that a long run was asked for before it was filled. */
-bool advice_is_dense(void)
+bool advice_is_dense(advice_is_filled *is_filled)
 {
     enum { GROWTHS_A_LOOK = 7, LOOKS = 4 };
     uintptr_t noted = load_relaxed(&watched);
     if (noted != 0) {
-        if (is_resident(noted)) {
+        const char *start = (const char *)(noted & ~(uintptr_t)LENGTH_MOST);
+        if (is_filled(start, noted & LENGTH_MOST)) {
             store_relaxed(&trusted_growths, GROWTHS_A_LOOK);
         } else if (fetch_add_relaxed(&looks, 1u) < LOOKS - 1) {
             return false;

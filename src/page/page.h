@@ -21,7 +21,8 @@
 /* What a slab of one size class needs; the array is the heap's, by class. */
 struct slab_shape {
     uint16_t pages;   /* length of the run */
-    uint16_t cold_64; /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
+    uint8_t cold_64;  /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
+    bool fills_pages; /* no block is longer than a page, so each page handed out is touched */
 };
 
 enum { COLD_KINDS = 18 };

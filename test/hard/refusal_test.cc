@@ -56,6 +56,24 @@ void refuse_reservations(int error) {
   REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
+// Whatever is not for memory, or ends the program, ends it at once: as browsers and servers guard
+// themselves from what they do not expect.
+void allow_memory_only() {
+  constexpr unsigned kAllowed[] = {SYS_mmap,   SYS_munmap, SYS_mremap,        SYS_mprotect,
+                                   SYS_madvise, SYS_futex,  SYS_clock_gettime, SYS_exit_group,
+                                   SYS_write,   SYS_prctl};  // which names mappings
+  std::vector<struct sock_filter> code = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+  for (const unsigned call : kAllowed) {
+    code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));
+    code.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  }
+  code.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+  const struct sock_fprog program = {static_cast<unsigned short>(code.size()), code.data()};
+  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
 bool can_filter() {
   return subject::in_child(5, [] {
     refuse(SYS_getppid, EPERM);
@@ -120,6 +138,27 @@ void exercise(bool may_fail) {
   }
 }
 
+// Small, medium and large blocks, so many that the heap asks for huge pages.
+void grow_large() {
+  constexpr size_t kBytes = 200 * kMiB;
+  const size_t size_of[] = {100, 900, 3000, 20000, 200 * kKiB, 40 * kMiB};
+  static void *newest;
+  for (const size_t size : size_of) {
+    for (size_t sum = 0; sum < kBytes; sum += size) {
+      void **block = static_cast<void **>(malloc(size));
+      REQUIRE(block != nullptr);
+      memset(block, 1, size);
+      *block = newest;
+      newest = block;
+    }
+    while (newest) {
+      void *before = *static_cast<void **>(newest);
+      free(newest);
+      newest = before;
+    }
+  }
+}
+
 class Refusal : public testing::TestWithParam<Refused> {};
 
 // From the start: the filter is inherited by exec. Only for calls that the dynamic linker does not
@@ -158,6 +197,16 @@ TEST(Refusal, OfReservationsFromTheStart) {
                 outcome.err == "small_program: calloc failed (errno 12)\n")
         << strerrorname_np(error) << ": " << outcome.end << ' ' << outcome.err;
   }
+}
+
+TEST(Refusal, OfAllThatIsNotForMemory) {
+  if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
+  EXPECT_CHILD(100, [] {
+    free(malloc(1));
+    allow_memory_only();
+    exercise(false);
+    grow_large();
+  });
 }
 
 // From the middle: with blocks of all kinds in hand, half of them freed.

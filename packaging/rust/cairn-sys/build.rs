@@ -12,7 +12,9 @@ const NAMES: [&str; 2] = ["libc.c", "cxx.c"];
 /// What TLSF consists of without an operating system, beside `tlsf*.c`.
 const FREESTANDING: [&str; 1] = ["base/check.c"];
 
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 14] = [
+    "-fno-omit-frame-pointer",
+    "-momit-leaf-frame-pointer",
     "-fvisibility=hidden",
     "-ftls-model=initial-exec",
     "-fno-plt",
