@@ -47,6 +47,7 @@ class TraceTest(unittest.TestCase):
         shown = self.cairn("show", "--json", self.file)
         self.assertEqual(json.loads(shown.stdout)["events"], int(self.summary()["events"]))
         self.assertEqual(len(self.cairn("show", "--events", 5, self.file).stdout.splitlines()), 6)
+        self.assertEqual(self.summary()["version"], "2")  # in columns
         events = self.events()
         churned = [event for event in events if event["size"] == "100"]
         self.assertEqual(len(churned), 1000)
@@ -95,6 +96,26 @@ class TraceTest(unittest.TestCase):
         self.trace("close", "churn", "50000")
         self.assertEqual(len([event for event in self.events() if event["size"] == "100"]), 50000)
         self.assertEqual(self.summary()["state"], "ended")
+
+    def test_a_damaged_trace_is_kept_as_it_was_written(self):
+        plain = pathlib.Path(self.folder.name) / "plain"
+        subprocess.run([PROGRAM, "churn", "1000"], check=True, env={
+            **os.environ, "LD_PRELOAD": LIBRARY, "CAIRN_OPTIONS": f"trace:{plain}"})
+        (path,) = self.file.parent.glob("plain.*")
+        path.write_bytes(path.read_bytes()[:-100000])
+        done = subprocess.run([READER, "columns", path], check=False, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("is damaged", done.stderr)
+
+    def test_a_part_of_a_compressed_trace_is_no_whole_one(self):
+        self.trace("churn", "20000")
+        whole = self.file.read_bytes()
+        for part in (len(whole) - 5, len(whole) // 2, 100):
+            self.file.write_bytes(whole[:part])
+            done = self.cairn("show", self.file)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, "cut|no trace|cannot be read")
 
     def test_symbols_are_bundled(self):
         self.trace("churn", "10", options=["--bundle"])

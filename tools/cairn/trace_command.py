@@ -17,7 +17,7 @@ from cairn.errors import UserError, as_sentences, os_sentence
 from cairn.measure import with_cairn
 from cairn.texts import bytes_text
 
-COMPRESSORS = (["zstd", "-q", "-6", "-c", "--"], ["gzip", "-c", "--"])
+COMPRESSORS = (["zstd", "-q", "-9", "-c"], ["gzip", "-c"])
 REASONS = {"limit": "it had the size that it may have: --limit allows more",
            "disk": "there was no room on the disk, or its file could not be written",
            "memory": "there was no address space to map more of it",
@@ -59,13 +59,27 @@ def _summary(path):
     return {key: value if key in words else int(value) for key, value in values.items()}, damage
 
 
+def _compress_columns(path, compressor, file):
+    """Whether the trace could be written in columns."""
+    with subprocess.Popen([files.trace_program(), "columns", path], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as columns:
+        subprocess.run(compressor, stdin=columns.stdout, stdout=file, check=True)
+        columns.stdout.close()
+        return columns.wait() == 0
+
+
 def _compress(path, target):
-    """The trace, compressed, in the target's place. Raw where there is nothing to compress with."""
+    """The trace, in columns and compressed, in the target's place. The events of a damaged one stay
+    as they were written; so does a whole trace where there is nothing to compress with."""
     for command in COMPRESSORS:
         if shutil.which(command[0]):
             def fill(new, command=command):
                 with open(new, "wb") as file:
-                    subprocess.run([*command, str(path)], stdout=file, check=True)
+                    if not _compress_columns(path, command, file):
+                        file.seek(0)
+                        file.truncate()
+                        with open(path, "rb") as rows:
+                            subprocess.run(command, stdin=rows, stdout=file, check=True)
             output.replace(target, fill)
             path.unlink()
             return

@@ -3,9 +3,11 @@
 // the current lane is read without a look at the others.
 #include "trace_reader.h"
 
+#include "trace_columns.h"
 #include "trace_decode.h"
 #include "trace_input.h"
 #include "trace_stacks.h"
+#include "trace_unpack.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,10 @@ struct trace {
     unsigned spares;
     struct trace_lane *current; // NULL: to be chosen
     uint64_t bound;
-    unsigned char *next; // the chunk that was read but not opened; NULL: none, the file ended
+    unsigned char *next;       // the chunk that was read but not opened; NULL: none, the file ended
+    struct unpacker *unpacker; // of the second form; NULL: it has the first
+    uint32_t unpacked;         // events of its block that are left
+    bool ended;                // its last block was read
     struct trace_stacks stacks;
     struct thread *threads; // by number
     uint32_t thread_room, thread_count;
@@ -39,7 +44,8 @@ static struct trace_chunk *head_of(unsigned char *chunk) { return (void *)chunk;
 static void damaged(struct trace *trace, const char *what)
 {
     if (trace->error == NULL)
-        trace->error = sentence("%s, in chunk %llu", what, (unsigned long long)trace->chunks_read);
+        trace->error = sentence("%s, in %s %llu", what, trace->unpacker ? "block" : "chunk",
+                                (unsigned long long)trace->chunks_read);
 }
 
 static unsigned char *take_buffer(struct trace *trace)
@@ -190,8 +196,45 @@ static void join_resizes(struct trace *trace, struct trace_event *event)
     thread->resizing = 0;
 }
 
+static void read_block(struct trace *trace)
+{
+    struct unpacked_block block;
+    const char *wrong = unpack_block(trace->unpacker, &trace->input, &trace->stacks, &block);
+    trace->chunks_read++;
+    if (wrong)
+        damaged(trace, wrong);
+    else if (block.text)
+        add_text(trace, block.text, block.text_bytes);
+    trace->unpacked = wrong ? 0 : block.events;
+    trace->event_bytes += wrong ? 0 : block.row_bytes;
+    trace->ended = block.end;
+}
+
+static bool next_of_columns(struct trace *trace, struct trace_event *event)
+{
+    while (trace->unpacked == 0 && !trace->ended && trace->error == NULL)
+        read_block(trace);
+    if (trace->unpacked == 0)
+        return false;
+    trace->unpacked--;
+    if (!unpack_event(trace->unpacker, event) ||
+        (trace->unpacked == 0 && !unpack_ends(trace->unpacker))) {
+        damaged(trace, "an event is damaged");
+        trace->unpacked = 0;
+        return false;
+    }
+    uint32_t id = unpack_thread_id(trace->unpacker);
+    if (event->thread >= trace->thread_room || trace->threads[event->thread].id != id)
+        (void)thread_of(trace, event->thread, id);
+    if (event->operation >= TRACE_RESIZE_FROM)
+        join_resizes(trace, event);
+    return true;
+}
+
 bool trace_next(struct trace *trace, struct trace_event *event)
 {
+    if (trace->unpacker)
+        return next_of_columns(trace, event);
     struct trace_lane *lane = trace->current;
     if (lane == NULL || lane->chunk == NULL || lane->event.order >= trace->bound) {
         choose(trace);
@@ -225,9 +268,10 @@ static char *check_header(const struct trace_header *header, ssize_t got)
         return sentence("%s", strerror((int)-got));
     if (got < TRACE_HEADER_BYTES || memcmp(header->magic, TRACE_MAGIC, sizeof header->magic) != 0)
         return sentence("it is no trace of Cairn");
-    if (header->version != TRACE_VERSION || header->chunk_bytes != TRACE_CHUNK_BYTES)
-        return sentence("it has version %u of the format, known is %d", header->version,
-                        TRACE_VERSION);
+    if ((header->version != TRACE_VERSION && header->version != COLUMNS_VERSION) ||
+        header->chunk_bytes != TRACE_CHUNK_BYTES)
+        return sentence("it has version %u of the format, known are %d and %d", header->version,
+                        TRACE_VERSION, COLUMNS_VERSION);
     return NULL;
 }
 
@@ -253,7 +297,10 @@ struct trace *trace_open(const char *path, char **error)
         return NULL;
     }
     add_text(trace, (const unsigned char *)"", 0);
-    read_chunk(trace);
+    if (trace->header.version == COLUMNS_VERSION)
+        trace->unpacker = unpack_new(&trace->header);
+    else
+        read_chunk(trace);
     return trace;
 }
 
@@ -267,6 +314,7 @@ void trace_close(struct trace *trace)
     while (trace->spares > 0)
         free(trace->spare[--trace->spares]);
     free(trace->next);
+    unpack_free(trace->unpacker);
     stacks_free(&trace->stacks);
     free(trace->threads);
     free(trace->text);

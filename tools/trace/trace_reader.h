@@ -10,7 +10,8 @@
 //   if (trace_error(trace)) …
 //   trace_close(trace);
 //
-// A file that zstd or gzip has compressed is read through these programs. Nothing here ends the
+// Both forms of the format are read; the second one takes 60 MB at most for what it expects. A file
+// that zstd or gzip has compressed is read through these programs. Nothing here ends the
 // process but the lack of memory. A trace is one thread's at a time.
 #ifndef CAIRN_TOOLS_TRACE_READER_H
 #define CAIRN_TOOLS_TRACE_READER_H
@@ -23,14 +24,14 @@
 struct trace;
 
 struct trace_event {
-    uint64_t order;   // unique, grows; with gaps
-    uint64_t time_ns; // CLOCK_MONOTONIC; the header has its start
-    uint64_t address; // of the block; TRACE_RESIZE_FAILED: where it still is
-    uint64_t old_address; // TRACE_RESIZE_TO, TRACE_RESIZE_FAILED: of the TRACE_RESIZE_FROM before
-    uint64_t size;        // asked for; 0 of TRACE_FREE, TRACE_RESIZE_FROM, TRACE_RESIZE_FAILED
-    uint32_t thread;      // the trace's number, from 1
-    uint32_t stack;       // 0: none
-    uint8_t operation;    // TRACE_ALLOCATE, never TRACE_ALLOCATE_OTHERWISE, and the others
+    uint64_t order;         // unique, grows; with gaps
+    uint64_t time_ns;       // CLOCK_MONOTONIC; the header has its start
+    uint64_t address;       // of the block; TRACE_RESIZE_FAILED: where it still is
+    uint64_t old_address;   // TRACE_RESIZE_TO, TRACE_RESIZE_FAILED: of the TRACE_RESIZE_FROM before
+    uint64_t size;          // asked for; 0 of TRACE_FREE, TRACE_RESIZE_FROM, TRACE_RESIZE_FAILED
+    uint32_t thread;        // the trace's number, from 1
+    uint32_t stack;         // 0: none
+    uint8_t operation;      // TRACE_ALLOCATE, never TRACE_ALLOCATE_OTHERWISE, and the others
     uint8_t alignment_log2; // TRACE_ALLOCATE; 0: none was asked for
     bool zeroed;            // TRACE_ALLOCATE: calloc
 };

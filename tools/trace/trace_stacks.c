@@ -37,33 +37,51 @@ static void set_head(struct trace_stacks *stacks, uint32_t number, uint32_t head
         stacks->count = number + 1;
 }
 
+bool stacks_add(struct trace_stacks *stacks, uint32_t *before, uint64_t number, uint64_t shared,
+                const uint64_t *frames, unsigned count, bool cut)
+{
+    uint32_t node = *before;
+    uint32_t depth = node ? stacks->nodes[node].depth : 0;
+    if (number == 0 || number >= NUMBERS_MOST || shared > depth || count > TRACE_DEPTH - shared ||
+        stacks->node_count > UINT32_MAX / 2 - TRACE_DEPTH)
+        return false;
+    for (; depth > shared; depth--)
+        node = stacks->nodes[node].outer;
+    for (unsigned i = 0; i < count; i++)
+        node = add_node(stacks, frames[i], node);
+    set_head(stacks, (uint32_t)number, node << 1 | cut);
+    *before = node;
+    return true;
+}
+
+// Where the frame stands that a record's own ones are counted from; 0: nowhere.
+static uint64_t shared_frame(const struct trace_stacks *stacks, uint32_t node, uint64_t shared)
+{
+    if (shared == 0 || node == 0)
+        return 0;
+    for (uint32_t depth = stacks->nodes[node].depth; depth > shared; depth--)
+        node = stacks->nodes[node].outer;
+    return stacks->nodes[node].frame;
+}
+
 bool stacks_decode(struct trace_stacks *stacks, const unsigned char *at, const unsigned char *end)
 {
     uint32_t before = 0;
     while (at < end) {
-        uint64_t number, shared, own;
+        uint64_t number, shared, own, frames[TRACE_DEPTH];
         if (!take_varint(&at, end, &number) || !take_varint(&at, end, &shared) ||
-            !take_varint(&at, end, &own) || number == 0 || number >= NUMBERS_MOST ||
-            shared > TRACE_DEPTH || own / 2 > TRACE_DEPTH - shared ||
-            stacks->node_count > UINT32_MAX / 2 - TRACE_DEPTH)
+            !take_varint(&at, end, &own) || own / 2 > TRACE_DEPTH)
             return false;
-        bool has = before != 0;
-        uint32_t depth = has ? stacks->nodes[before].depth : 0;
-        if (shared > depth)
-            return false;
-        uint32_t node = before;
-        for (; depth > shared; depth--)
-            node = stacks->nodes[node].outer;
-        uint64_t frame = node ? stacks->nodes[node].frame : 0;
+        uint64_t frame = shared_frame(stacks, before, shared);
         for (uint64_t i = 0; i < own / 2; i++) {
             uint64_t step;
             if (!take_varint(&at, end, &step))
                 return false;
             frame += (uint64_t)signed_of(step);
-            node = add_node(stacks, frame, node);
+            frames[i] = frame;
         }
-        set_head(stacks, (uint32_t)number, node << 1 | (own & 1));
-        before = node;
+        if (!stacks_add(stacks, &before, number, shared, frames, (unsigned)(own / 2), own & 1))
+            return false;
     }
     return true;
 }

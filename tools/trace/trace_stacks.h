@@ -23,6 +23,10 @@ struct trace_stacks {
 
 // All records of a chunk, without its structure. False: they are damaged.
 bool stacks_decode(struct trace_stacks *stacks, const unsigned char *at, const unsigned char *end);
+// A stack that shares its `shared` outermost frames with the one added before, whose node is
+// *before, and has `count` more, outermost first. *before becomes its own. False: it cannot be.
+bool stacks_add(struct trace_stacks *stacks, uint32_t *before, uint64_t number, uint64_t shared,
+                const uint64_t *frames, unsigned count, bool cut);
 void stacks_free(struct trace_stacks *stacks);
 
 // A varint that ends before `end`, and moves *at behind it. What is cut gives false.

@@ -4,8 +4,11 @@
 //   cairn-trace events FILE [COUNT]   a line an event, tabs between; the first COUNT
 //   cairn-trace stacks FILE           a line a stack: number, then frames, innermost first
 //   cairn-trace text FILE             the lines of text
+//   cairn-trace columns FILE          the trace in its second form, for a compressor
 //
-// Exit status: 0, or 2 with a sentence on stderr; of a damaged file after what could be read.
+// Exit status: 0, or 2 with a sentence on stderr; of a damaged file after what could be read;
+// in its second form that is of no use.
+#include "trace_pack.h"
 #include "trace_reader.h"
 
 #include <errno.h>
@@ -15,9 +18,9 @@
 #include <string.h>
 
 static const char *const operations[TRACE_OPERATIONS] = {
-    [TRACE_ALLOCATE] = "allocate",         [TRACE_FREE] = "free",
-    [TRACE_RESIZE] = "resize",             [TRACE_RESIZE_FROM] = "resize-from",
-    [TRACE_RESIZE_TO] = "resize-to",       [TRACE_RESIZE_FAILED] = "resize-failed",
+    [TRACE_ALLOCATE] = "allocate",   [TRACE_FREE] = "free",
+    [TRACE_RESIZE] = "resize",       [TRACE_RESIZE_FROM] = "resize-from",
+    [TRACE_RESIZE_TO] = "resize-to", [TRACE_RESIZE_FAILED] = "resize-failed",
 };
 
 enum { BATCH = 4096 };
@@ -97,12 +100,12 @@ int main(int count, char **arguments)
     bool counted = count == 4 && strcmp(what, "events") == 0;
     char *end = NULL;
     uint64_t most = counted ? strtoull(arguments[3], &end, 10) : UINT64_MAX;
-    static const char *const modes[] = {"summary", "events", "stacks", "text"};
+    static const char *const modes[] = {"summary", "events", "stacks", "text", "columns"};
     unsigned mode = 0;
-    while (mode < 4 && strcmp(what, modes[mode]) != 0)
+    while (mode < 5 && strcmp(what, modes[mode]) != 0)
         mode++;
-    if (mode == 4 || (count != 3 && !counted) || (end && *end != '\0')) {
-        fputs("usage: cairn-trace summary|events|stacks|text FILE [COUNT]\n", stderr);
+    if (mode == 5 || (count != 3 && !counted) || (end && *end != '\0')) {
+        fputs("usage: cairn-trace summary|events|stacks|text|columns FILE [COUNT]\n", stderr);
         return 2;
     }
     char *error;
@@ -118,14 +121,18 @@ int main(int count, char **arguments)
         print_events(trace, most);
     else if (mode == 2)
         print_stacks(trace);
+    else if (mode == 4)
+        error = trace_pack(trace, stdout);
     else {
         read_all(trace);
         fputs(trace_text(trace), stdout);
     }
+    if (mode == 4 && error)
+        fprintf(stderr, "%s cannot be copied: %s\n", arguments[2], error);
     const char *damage = trace_error(trace);
     if (damage)
         fprintf(stderr, "%s is damaged: %s\n", arguments[2], damage);
-    int status = damage || fflush(stdout) != 0 ? 2 : 0;
+    int status = damage || error || fflush(stdout) != 0 ? 2 : 0;
     trace_close(trace);
     return status;
 }
