@@ -15,10 +15,7 @@ static unsigned height;
 SITE static void planted_message(void)
 {
     size_t size = 40 + random_below(200 * input);
-    void *message = cairn_fifo_alloc(messages, size, 16);
-    if (message == NULL)
-        abort();
-    queue[last++ % QUEUE] = memset(message, (int)(size & 127), size);
+    queue[last++ % QUEUE] = filled(cairn_fifo_alloc(messages, size, 16), size);
 }
 
 SITE static void decoy_random(unsigned number)
@@ -36,7 +33,7 @@ SITE static void step(void)
     while (last - first > 2000 + random_below(900)) {
         void *message = queue[first++ % QUEUE];
         use(message, 16);
-        cairn_fifo_free(messages, message);
+        cairn_fifo_free(messages, finished(message));
     }
     if (random_below(4) == 0)
         decoy_random(random_below(OBJECTS));
@@ -55,7 +52,7 @@ int main(int count, char **words)
     for (unsigned i = 0; i < 60000 * times; i++)
         step();
     while (first != last)
-        cairn_fifo_free(messages, queue[first++ % QUEUE]);
+        cairn_fifo_free(messages, finished(queue[first++ % QUEUE]));
     for (unsigned i = 0; i < OBJECTS; i++)
         give(objects[i]);
     while (height != 0)

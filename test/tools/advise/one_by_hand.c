@@ -13,8 +13,7 @@ SITE static void planted_words(void)
             abort();
         room = size;
     }
-    __asm__ volatile("" : "+r"(words) : : "memory");
-    memset(words, (int)(size & 127), size);
+    filled(words, size);
 }
 
 SITE static void decoy_last(void)

@@ -13,10 +13,7 @@ static cairn_heap *heap;
 
 SITE static void planted_record(size_t size)
 {
-    void *record = cairn_heap_alloc(heap, size);
-    if (record == NULL)
-        abort();
-    records[record_count++] = memset(record, (int)(size & 127), size);
+    records[record_count++] = filled(cairn_heap_alloc(heap, size), size);
 }
 
 SITE static void decoy_short(unsigned number, size_t size) { shorts[number] = xmalloc(size); }
@@ -47,7 +44,7 @@ int main(int count, char **words)
         }
     }
     for (unsigned i = 0; i < record_count; i++)
-        cairn_heap_free(heap, records[i]);
+        cairn_heap_free(heap, finished(records[i]));
     for (unsigned i = 0; i < INDEX; i++)
         give(entries[i]);
     return finish();

@@ -21,7 +21,8 @@ int main(int count, char **words)
     begin(count, words);
     for (unsigned i = 0; i < 90000 * times; i++) {
         unsigned number = random_below(NODES);
-        give(nodes[number]);
+        if (nodes[number] != NULL)
+            give(nodes[number]);
         planted_node(number);
         if (i % 4 == 0) {
             number = random_below(NODES / 4);
@@ -30,7 +31,8 @@ int main(int count, char **words)
         }
     }
     for (unsigned i = 0; i < NODES; i++)
-        give(nodes[i]);
+        if (nodes[i] != NULL)
+            give(nodes[i]);
     for (unsigned i = 0; i < NODES / 4; i++)
         give(texts[i]);
     return finish();

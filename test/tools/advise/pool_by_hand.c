@@ -11,10 +11,7 @@ static void *texts[NODES / 4];
 
 SITE static void planted_node(unsigned number)
 {
-    void *node = cairn_pool_get(pool);
-    if (node == NULL)
-        abort();
-    nodes[number] = memset(node, (int)(48 * input & 127), 48 * input);
+    nodes[number] = filled(cairn_pool_get(pool), 48 * input);
 }
 
 SITE static void decoy_text(unsigned number) { texts[number] = xmalloc(8 + random_below(120)); }
@@ -28,7 +25,7 @@ int main(int count, char **words)
     for (unsigned i = 0; i < 90000 * times; i++) {
         unsigned number = random_below(NODES);
         if (nodes[number] != NULL)
-            cairn_pool_put(pool, nodes[number]);
+            cairn_pool_put(pool, finished(nodes[number]));
         planted_node(number);
         if (i % 4 == 0) {
             number = random_below(NODES / 4);
@@ -38,7 +35,7 @@ int main(int count, char **words)
     }
     for (unsigned i = 0; i < NODES; i++)
         if (nodes[i] != NULL)
-            cairn_pool_put(pool, nodes[i]);
+            cairn_pool_put(pool, finished(nodes[i]));
     for (unsigned i = 0; i < NODES / 4; i++)
         give(texts[i]);
     return finish();

@@ -13,10 +13,7 @@ static void *loose[LOOSE];
 SITE static void planted_part(unsigned request, unsigned number)
 {
     size_t size = 24 + random_below(150 * input);
-    void *block = cairn_ring_alloc(ring, size, 16);
-    if (block == NULL)
-        abort();
-    part[request][number] = memset(block, (int)(size & 127), size);
+    part[request][number] = filled(cairn_ring_alloc(ring, size, 16), size);
 }
 
 SITE static void decoy_parts(void)

@@ -12,11 +12,7 @@ static void *few[BLOCKS / 50];
 
 SITE static void planted_block(unsigned number)
 {
-    void *block = cairn_pool_get(pool);
-    if (block == NULL)
-        abort();
-    size_t size = input == 1 ? 257 : 513;
-    blocks[number] = memset(block, (int)(size & 127), size);
+    blocks[number] = filled(cairn_pool_get(pool), input == 1 ? 257 : 513);
 }
 
 SITE static void decoy_fits(unsigned number) { fits[number] = xmalloc(256); }
@@ -40,7 +36,7 @@ int main(int count, char **words)
             use(blocks[i], 100);
     for (unsigned i = 0; i < BLOCKS; i++) {
         unsigned number = (unsigned)((uint64_t)i * 4999 % BLOCKS);
-        cairn_pool_put(pool, blocks[number]);
+        cairn_pool_put(pool, finished(blocks[number]));
         give(fits[number]);
     }
     for (unsigned i = 0; i < BLOCKS / 50; i++)

@@ -11,10 +11,7 @@ static unsigned height;
 
 SITE static char *t_planted_copy(size_t size)
 {
-    char *copy = t_alloc(size);
-    if (copy == NULL)
-        abort();
-    return memset(copy, (int)(size & 127), size);
+    return filled(t_alloc(size), size);
 }
 
 SITE static void decoy_kept(void)

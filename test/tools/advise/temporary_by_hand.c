@@ -9,7 +9,7 @@ SITE static unsigned planted_buffer(unsigned number)
 {
     size_t size = 64 + random_below(100 * input);
     char buffer[64 + 100 * 2];
-    memset(buffer, (int)(size & 127), size);
+    filled(buffer, size);
     snprintf(buffer, size, "%u", number);
     unsigned length = (unsigned)strlen(buffer);
     return length;
