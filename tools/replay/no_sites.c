@@ -9,10 +9,10 @@ struct site_state *sites_make(const struct player *player)
 
 void sites_end(struct player *player) { (void)player; }
 
-void *sites_allocate(struct site_state *sites, const struct site_block *block)
+bool sites_allocate(struct site_state *sites, const struct site_block *block, void **place)
 {
-    (void)sites, (void)block;
-    return NULL;
+    (void)sites, (void)block, (void)place;
+    return false;
 }
 
 void *sites_resize(struct site_state *sites, const struct site_block *block, void *pointer,
@@ -22,9 +22,9 @@ void *sites_resize(struct site_state *sites, const struct site_block *block, voi
     return NULL;
 }
 
-void sites_free(struct site_state *sites, const struct site_block *block, void *pointer)
+void sites_free(struct site_state *sites, const struct site_block *block, void **place)
 {
-    (void)sites, (void)block, (void)pointer;
+    (void)sites, (void)block, (void)place;
 }
 
 void sites_end_thread(struct site_state *sites, uint32_t thread) { (void)sites, (void)thread; }

@@ -6,14 +6,11 @@
 #include "player.h"
 
 #include "sites.h"
+#include "touch.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-enum { PAGE = 4096, FIRST_WRITE = 8 };
-
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 struct chunk_reader {
     struct player *player;
@@ -21,32 +18,6 @@ struct chunk_reader {
     uint64_t played; // records
     uint64_t words[CHUNK_WORDS + RECORD_WORDS];
 };
-
-// Writes to the block's bytes from `from` on. Each write is volatile, or the compiler would see
-// that nobody reads it.
-static ALWAYS_INLINE void touch_pages(char *block, uint64_t from, uint64_t size, bool pages)
-{
-    if (from == 0 && size >= FIRST_WRITE)
-        *(volatile uint64_t *)(void *)block = size;
-    else if (from < size)
-        *(volatile char *)(block + from) = 1;
-    if (!pages)
-        return;
-    uintptr_t end = (uintptr_t)block + size;
-    uintptr_t at = ((uintptr_t)block + from) / PAGE * PAGE + PAGE;
-    for (; at < end; at += PAGE)
-        *(volatile char *)at = 1;
-}
-
-// A program fills most blocks that it asks for, and looks at them before it lets them go. Larger
-// ones it may fill in part.
-static ALWAYS_INLINE void fill(char *block, uint64_t from, uint64_t size)
-{
-    uint64_t end = size < PAGE ? size : PAGE;
-    if (from < end)
-        memset(block + from, 1, end - from);
-    __asm__ volatile("" : : "r"(block) : "memory");
-}
 
 // Without an allocator the same number of writes, all to the scratch page.
 static void touch_scratch(char *scratch, uint64_t from, uint64_t size, bool pages)
@@ -60,21 +31,10 @@ static ALWAYS_INLINE void touch(const struct player *player, bool empty, char *b
                                 uint64_t size, bool zeroed)
 {
     enum player_touch how = player->options.touch;
-    if (how == TOUCH_NOTHING)
-        return;
-    bool pages = how == TOUCH_PAGES || (how <= TOUCH_ZEROED && !zeroed);
-    if (empty)
-        touch_scratch(block, from, size, pages);
-    else
-        touch_pages(block, from, size, pages);
-    if (how == TOUCH_FILL && !zeroed)
-        fill(block, from, size);
-}
-
-static ALWAYS_INLINE void touch_last(const struct player *player, const char *block, uint64_t size)
-{
-    if (player->options.touch == TOUCH_FILL && size)
-        (void)*(const volatile char *)block;
+    if (!empty)
+        touch_block(how, block, from, size, zeroed);
+    else if (how != TOUCH_NOTHING)
+        touch_scratch(block, from, size, touches_pages(how, zeroed));
 }
 
 static _Noreturn void out_of_memory(uint64_t size)
@@ -147,10 +107,11 @@ static void play_site(const struct chunk_reader *reader, bool empty, uint64_t wo
     switch (record_kind(word)) {
     case RECORD_SITE_ALLOC: {
         void **slot = empty_slot(player, word);
-        *slot = empty ? player->scratch : sites_allocate(player->sites, &block);
-        if (!*slot)
+        if (empty) {
+            *slot = player->scratch;
+            touch(player, true, *slot, 0, size, block.zero);
+        } else if (!sites_allocate(player->sites, &block, slot))
             out_of_memory(size);
-        touch(player, empty, *slot, 0, size, block.zero);
         break;
     }
     case RECORD_SITE_RESIZE: {
@@ -165,10 +126,10 @@ static void play_site(const struct chunk_reader *reader, bool empty, uint64_t wo
     }
     default: {
         void **slot = used_slot(player, word);
-        touch_last(player, *slot, size);
-        if (!empty)
-            sites_free(player->sites, &block, *slot);
-        *slot = NULL;
+        if (empty)
+            *slot = NULL;
+        else
+            sites_free(player->sites, &block, slot);
         break;
     }
     }
@@ -231,7 +192,7 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
             break;
         case RECORD_FREE:
             slot = used_slot(player, word);
-            touch_last(player, *slot, size);
+            touch_last(player->options.touch, *slot, size);
             if (!empty)
                 free(*slot);
             *slot = NULL;

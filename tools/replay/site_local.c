@@ -58,53 +58,54 @@ static bool count_down(const struct site_local *local, _Atomic uint64_t *count)
 
 // ---- stack -------------------------------------------------------------------------------------
 
-static void push(struct site_local *local, cairn_mark *mark)
+static ALWAYS_INLINE void push(struct site_local *local, cairn_mark *mark, bool by_malloc)
 {
-    if (!local->by_malloc && !cairn_stack_push_inline(local->stack, mark))
+    if (!by_malloc && !cairn_stack_push_inline(local->stack, mark))
         *mark = cairn_stack_push(local->stack);
 }
 
-static void pop(struct site_local *local, cairn_mark mark)
+static ALWAYS_INLINE void pop(struct site_local *local, cairn_mark mark, bool by_malloc)
 {
-    if (!local->by_malloc && !cairn_stack_pop_inline(local->stack, mark))
+    if (!by_malloc && !cairn_stack_pop_inline(local->stack, mark))
         cairn_stack_pop(local->stack, mark);
 }
 
 // As a program's own code calls it, which knows the alignment.
-static void *take(const struct site_local *local, uint64_t size, size_t align)
+static ALWAYS_INLINE void *from_stack(const struct site_local *local, uint64_t size, size_t align,
+                                      bool by_malloc)
 {
     if (align != 16)
-        return local->by_malloc ? NULL : cairn_stack_alloc(local->stack, size, align);
-    if (local->by_malloc)
+        return by_malloc ? NULL : cairn_stack_alloc(local->stack, size, align);
+    if (by_malloc)
         return malloc(size);
     void *block = cairn_stack_alloc_inline(local->stack, size, 16);
     return block ? block : cairn_stack_alloc(local->stack, size, 16);
 }
 
 // Ends the frames at the top whose blocks are freed.
-static void pop_dead(struct site_local *local)
+static ALWAYS_INLINE void pop_dead(struct site_local *local, bool by_malloc)
 {
     while (local->entry_count) {
         struct site_entry *top = &local->entries[local->entry_count - 1];
-        // Pairs with the release in local_free by another thread.
+        // Pairs with the release in stack_give by another thread.
         if (!atomic_load_explicit(&top->dead, memory_order_acquire))
             return;
-        pop(local, top->mark);
+        pop(local, top->mark, by_malloc);
         local->entry_count--;
     }
 }
 
-static void *push_block(struct site_local *local, struct site_slot *slot, uint64_t size,
-                        size_t align)
+static ALWAYS_INLINE void *stack_take(struct site_local *local, struct site_slot *slot,
+                                      uint64_t size, size_t align, bool by_malloc)
 {
-    pop_dead(local);
+    pop_dead(local, by_malloc);
     if (local->entry_count == ENTRIES_MOST)
         return NULL;
     struct site_entry *entry = &local->entries[local->entry_count];
-    push(local, &entry->mark);
-    void *block = take(local, size, align);
+    push(local, &entry->mark, by_malloc);
+    void *block = from_stack(local, size, align, by_malloc);
     if (!block) {
-        pop(local, entry->mark);
+        pop(local, entry->mark, by_malloc);
         return NULL;
     }
     atomic_store_explicit(&entry->dead, 0, memory_order_relaxed);
@@ -112,13 +113,25 @@ static void *push_block(struct site_local *local, struct site_slot *slot, uint64
     return block;
 }
 
+static ALWAYS_INLINE void stack_give(struct site_local *local, const struct site_slot *slot,
+                                     void *block, bool own, bool by_malloc)
+{
+    if (by_malloc)
+        free(block);
+    atomic_store_explicit(&local->entries[slot->number].dead, 1, memory_order_release);
+    if (own)
+        pop_dead(local, by_malloc);
+}
+
+SITE_CALLS(, stack);
+
 static void *resize_on_stack(struct site_local *local, struct site_slot *slot, void *pointer,
                              uint64_t before, uint64_t size)
 {
     if (slot->number + 1 == local->entry_count)
         return cairn_stack_realloc(local->stack, pointer, before, size, 16);
     struct site_entry *old = &local->entries[slot->number];
-    void *moved = push_block(local, slot, size, 16);
+    void *moved = stack_take(local, slot, size, 16, false);
     if (!moved)
         return NULL;
     memcpy(moved, pointer, before < size ? before : size);
@@ -128,27 +141,68 @@ static void *resize_on_stack(struct site_local *local, struct site_slot *slot, v
 
 // ---- scope -------------------------------------------------------------------------------------
 
-static void *allocate_in_scope(struct site_local *local, uint64_t size, size_t align)
+static ALWAYS_INLINE void *scope_take(struct site_local *local, struct site_slot *slot,
+                                      uint64_t size, size_t align, bool by_malloc)
 {
-    // Pairs with the release in local_free by another thread.
+    (void)slot;
+    // Pairs with the release in scope_give by another thread.
     if (atomic_load_explicit(&local->live, memory_order_acquire) == 0) {
         if (local->open)
-            pop(local, local->mark);
-        push(local, &local->mark);
+            pop(local, local->mark, by_malloc);
+        push(local, &local->mark, by_malloc);
         local->open = true;
     }
-    void *block = take(local, size, align);
+    void *block = from_stack(local, size, align, by_malloc);
     if (block)
         count_up(local, &local->live);
     return block;
 }
 
+static ALWAYS_INLINE void scope_give(struct site_local *local, const struct site_slot *slot,
+                                     void *block, bool own, bool by_malloc)
+{
+    (void)slot;
+    if (by_malloc)
+        free(block);
+    if (count_down(local, &local->live) && own) {
+        pop(local, local->mark, by_malloc);
+        local->open = false;
+    }
+}
+
+SITE_CALLS(, scope);
+
+// ---- FIFO --------------------------------------------------------------------------------------
+
+static ALWAYS_INLINE void *fifo_take(struct site_local *local, struct site_slot *slot,
+                                     uint64_t size, size_t align, bool by_malloc)
+{
+    (void)slot;
+    if (by_malloc)
+        return align == 16 ? malloc(size) : NULL;
+    return align == 16 ? cairn_fifo_alloc(local->fifo, size, 16)
+                       : cairn_fifo_alloc(local->fifo, size, align);
+}
+
+static ALWAYS_INLINE void fifo_give(struct site_local *local, const struct site_slot *slot,
+                                    void *block, bool own, bool by_malloc)
+{
+    (void)slot, (void)own;
+    if (by_malloc)
+        free(block);
+    else
+        cairn_fifo_free(local->fifo, block);
+}
+
+SITE_CALLS(, fifo);
+
 // ---- ring --------------------------------------------------------------------------------------
 
 // Gives one hold up.
-static void drop_hold(const struct site_local *local, struct site_frame *frame)
+static ALWAYS_INLINE void drop_hold(const struct site_local *local, struct site_frame *frame,
+                                    bool by_malloc)
 {
-    if (count_down(local, &frame->live) && !local->by_malloc)
+    if (count_down(local, &frame->live) && !by_malloc)
         cairn_ring_release(frame->frame);
 }
 
@@ -157,7 +211,7 @@ static void seal_frame(struct site_local *local)
     if (!local->by_malloc)
         cairn_ring_seal(local->ring);
     local->open = false;
-    drop_hold(local, &local->frames[local->frame]);
+    drop_hold(local, &local->frames[local->frame], local->by_malloc);
 }
 
 // Whether there is an open frame now.
@@ -181,8 +235,8 @@ static bool open_frame(struct site_local *local)
     return false;
 }
 
-static void *allocate_in_ring(struct site_local *local, struct site_slot *slot, uint64_t size,
-                              size_t align)
+static ALWAYS_INLINE void *ring_take(struct site_local *local, struct site_slot *slot,
+                                     uint64_t size, size_t align, bool by_malloc)
 {
     uint64_t most = local->policy->argument;
     struct site_frame *frame = &local->frames[local->frame];
@@ -194,7 +248,7 @@ static void *allocate_in_ring(struct site_local *local, struct site_slot *slot, 
         return NULL;
     frame = &local->frames[local->frame];
     void *block;
-    if (local->by_malloc)
+    if (by_malloc)
         block = align == 16 ? malloc(size) : NULL;
     else
         block = align == 16 ? cairn_ring_alloc(local->ring, size, 16)
@@ -207,54 +261,18 @@ static void *allocate_in_ring(struct site_local *local, struct site_slot *slot, 
     return block;
 }
 
+static ALWAYS_INLINE void ring_give(struct site_local *local, const struct site_slot *slot,
+                                    void *block, bool own, bool by_malloc)
+{
+    (void)own;
+    if (by_malloc)
+        free(block);
+    drop_hold(local, &local->frames[slot->number], by_malloc);
+}
+
+SITE_CALLS(, ring);
+
 // ---- all ---------------------------------------------------------------------------------------
-
-void *local_allocate(struct site_local *local, struct site_slot *slot, uint64_t size, size_t align)
-{
-    switch ((enum policy_kind)local->policy->kind) {
-    case POLICY_STACK:
-        return push_block(local, slot, size, align);
-    case POLICY_SCOPE:
-        return allocate_in_scope(local, size, align);
-    case POLICY_FIFO:
-        if (local->by_malloc)
-            return align == 16 ? malloc(size) : NULL;
-        return align == 16 ? cairn_fifo_alloc(local->fifo, size, 16)
-                           : cairn_fifo_alloc(local->fifo, size, align);
-    case POLICY_RING:
-        return allocate_in_ring(local, slot, size, align);
-    default:
-        return NULL;
-    }
-}
-
-void local_free(struct site_local *local, struct site_slot *slot, void *pointer, bool own)
-{
-    if (local->by_malloc)
-        free(pointer);
-    switch ((enum policy_kind)local->policy->kind) {
-    case POLICY_STACK:
-        atomic_store_explicit(&local->entries[slot->number].dead, 1, memory_order_release);
-        if (own)
-            pop_dead(local);
-        break;
-    case POLICY_SCOPE:
-        if (count_down(local, &local->live) && own) {
-            pop(local, local->mark);
-            local->open = false;
-        }
-        break;
-    case POLICY_FIFO:
-        if (!local->by_malloc)
-            cairn_fifo_free(local->fifo, pointer);
-        break;
-    case POLICY_RING:
-        drop_hold(local, &local->frames[slot->number]);
-        break;
-    default:
-        break;
-    }
-}
 
 void *local_resize(struct site_local *local, struct site_slot *slot, void *pointer, uint64_t before,
                    uint64_t size)
@@ -268,11 +286,11 @@ void *local_resize(struct site_local *local, struct site_slot *slot, void *point
         return cairn_fifo_realloc(local->fifo, pointer, before, size, 16);
     case POLICY_RING: {
         struct site_frame *old = &local->frames[slot->number];
-        void *moved = allocate_in_ring(local, slot, size, 16);
+        void *moved = ring_take(local, slot, size, 16, false);
         if (!moved)
             return NULL;
         memcpy(moved, pointer, before < size ? before : size);
-        drop_hold(local, old);
+        drop_hold(local, old, false);
         return moved;
     }
     default:
@@ -283,7 +301,7 @@ void *local_resize(struct site_local *local, struct site_slot *slot, void *point
 void local_end(struct site_local *local)
 {
     if (local->entries)
-        pop_dead(local);
+        pop_dead(local, local->by_malloc);
     uint64_t live = atomic_load_explicit(&local->live, memory_order_acquire);
     // What others still use stays.
     if (local->stack && !live && !local->entry_count)

@@ -59,6 +59,133 @@ void sites_end(struct player *player)
     }
 }
 
+// ---- each kind of policy -----------------------------------------------------------------------
+
+static ALWAYS_INLINE void *heap_take(struct site_local *local, struct site_slot *slot,
+                                     uint64_t size, size_t align, bool by_malloc)
+{
+    (void)slot;
+    if (by_malloc)
+        return align == 16 ? malloc(size) : NULL;
+    return align == 16 ? cairn_heap_alloc(local->heap, size)
+                       : cairn_heap_alloc_aligned(local->heap, size, align);
+}
+
+static ALWAYS_INLINE void heap_give(struct site_local *local, const struct site_slot *slot,
+                                    void *block, bool own, bool by_malloc)
+{
+    (void)slot, (void)own;
+    if (by_malloc)
+        free(block);
+    else
+        cairn_heap_free(local->heap, block);
+}
+
+SITE_CALLS(static, heap);
+
+static ALWAYS_INLINE void *pool_take(struct site_local *local, struct site_slot *slot,
+                                     uint64_t size, size_t align, bool by_malloc)
+{
+    (void)slot;
+    if (size > local->policy->argument || align > 16)
+        return NULL;
+    if (by_malloc)
+        return malloc(size);
+    return cairn_pool_get(local->pool);
+}
+
+static ALWAYS_INLINE void pool_give(struct site_local *local, const struct site_slot *slot,
+                                    void *block, bool own, bool by_malloc)
+{
+    (void)slot, (void)own;
+    if (by_malloc)
+        free(block);
+    else
+        cairn_pool_put(local->pool, block);
+}
+
+SITE_CALLS(static, pool);
+
+// A pool that threads share.
+static ALWAYS_INLINE void *magazine_take(struct site_local *local, struct site_slot *slot,
+                                         uint64_t size, size_t align, bool by_malloc)
+{
+    (void)slot;
+    if (size > local->policy->argument || align > 16)
+        return NULL;
+    return by_malloc ? malloc(size) : cairn_pool_magazine_get(local->magazine);
+}
+
+static ALWAYS_INLINE void magazine_give(struct site_local *local, const struct site_slot *slot,
+                                        void *block, bool own, bool by_malloc)
+{
+    (void)slot, (void)own;
+    if (by_malloc)
+        free(block);
+    else
+        cairn_pool_magazine_put(local->magazine, block);
+}
+
+SITE_CALLS(static, magazine);
+
+static ALWAYS_INLINE void *reserve_take(struct site_local *local, struct site_slot *slot,
+                                        uint64_t size, size_t align, bool by_malloc)
+{
+    if (align > 16)
+        return NULL;
+    bool more = !by_malloc && local->policy->argument > size;
+    slot->number = more ? local->policy->argument : size;
+    return malloc(slot->number);
+}
+
+static ALWAYS_INLINE void reserve_give(struct site_local *local, const struct site_slot *slot,
+                                       void *block, bool own, bool by_malloc)
+{
+    (void)local, (void)slot, (void)own, (void)by_malloc;
+    free(block);
+}
+
+SITE_CALLS(static, reserve);
+
+static ALWAYS_INLINE void *temporary_take(struct site_local *local, struct site_slot *slot,
+                                          uint64_t size, size_t align, bool by_malloc)
+{
+    (void)slot;
+    // Pairs with the release of another thread's free.
+    if (align > 16 || atomic_load_explicit(&local->live, memory_order_acquire))
+        return NULL;
+    if (!by_malloc && (local->buffer_bytes < size || !local->buffer)) {
+        free(local->buffer);
+        local->buffer = malloc(size);
+        local->buffer_bytes = size;
+    }
+    void *block = by_malloc ? malloc(size) : local->buffer;
+    if (block)
+        atomic_store_explicit(&local->live, 1, memory_order_relaxed);
+    return block;
+}
+
+static ALWAYS_INLINE void temporary_give(struct site_local *local, const struct site_slot *slot,
+                                         void *block, bool own, bool by_malloc)
+{
+    (void)slot, (void)own;
+    if (by_malloc)
+        free(block);
+    // Pairs with the acquire in temporary_take.
+    atomic_store_explicit(&local->live, 0, memory_order_release);
+}
+
+SITE_CALLS(static, temporary);
+
+static const struct site_calls *const calls_of[POLICY_KINDS] = {
+    [POLICY_HEAP] = heap_calls,       [POLICY_STACK] = stack_calls,
+    [POLICY_SCOPE] = scope_calls,     [POLICY_FIFO] = fifo_calls,
+    [POLICY_RING] = ring_calls,       [POLICY_POOL] = pool_calls,
+    [POLICY_RESERVE] = reserve_calls, [POLICY_TEMPORARY] = temporary_calls,
+};
+
+// ---- all ---------------------------------------------------------------------------------------
+
 // The calling thread's local for the policy.
 static struct site_local *own_local(struct site_state *sites, const struct site_block *block)
 {
@@ -72,26 +199,18 @@ static struct site_local *own_local(struct site_state *sites, const struct site_
         local->made = true;
         local->alone = sites->player->header.threads == 1;
         local->by_malloc = sites->player->options.sites_by_malloc;
+        local->touch = sites->player->options.touch;
         local->policy = &sites->player->policies[block->policy];
+        local->calls = &calls_of[local->policy->kind][local->by_malloc];
+        local->heap = sites->shared[block->policy].heap;
+        local->pool = sites->shared[block->policy].pool;
         if (local->policy->kind == POLICY_POOL && sites->player->header.threads > 1)
-            local->magazine = cairn_pool_attach(sites->shared[block->policy].pool);
+            local->magazine = cairn_pool_attach(local->pool);
+        if (local->magazine)
+            local->calls = &magazine_calls[local->by_malloc];
         local_make(local);
     }
     return local;
-}
-
-static void *from_malloc(struct site_slot *slot, const struct site_block *block)
-{
-    void *pointer = NULL;
-    slot->way = WAY_MALLOC;
-    if (block->align_log2 > 4) {
-        if (posix_memalign(&pointer, (size_t)1 << block->align_log2, block->size) != 0)
-            return NULL;
-        if (block->zero)
-            memset(pointer, 0, block->size);
-        return pointer;
-    }
-    return block->zero ? calloc(1, block->size) : malloc(block->size);
 }
 
 static size_t alignment_of(const struct site_block *block)
@@ -99,122 +218,53 @@ static size_t alignment_of(const struct site_block *block)
     return block->align_log2 > 4 ? (size_t)1 << block->align_log2 : 16;
 }
 
-static void *from_pool(struct site_shared *shared, struct site_local *local,
-                       const struct site_block *block)
+static bool allocate_elsewhere(struct site_local *local, struct site_slot *slot,
+                               const struct site_block *block, void **place)
 {
-    if (block->size > local->policy->argument || alignment_of(block) > 16)
-        return NULL;
-    if (local->by_malloc)
-        return malloc(block->size);
-    return local->magazine ? cairn_pool_magazine_get(local->magazine)
-                           : cairn_pool_get(shared->pool);
-}
-
-static void *reserved(struct site_local *local, struct site_slot *slot,
-                      const struct site_block *block)
-{
-    if (alignment_of(block) > 16)
-        return NULL;
-    uint64_t size = block->size;
-    bool more = !local->by_malloc && local->policy->argument > size;
-    slot->number = more ? local->policy->argument : size;
-    return malloc(slot->number);
-}
-
-static void *temporary(struct site_local *local, const struct site_block *block)
-{
-    // Pairs with the release of another thread's free.
-    if (alignment_of(block) > 16 || atomic_load_explicit(&local->live, memory_order_acquire))
-        return NULL;
-    if (local->buffer_bytes < block->size || !local->buffer) {
-        free(local->buffer);
-        local->buffer = malloc(block->size);
-        local->buffer_bytes = block->size;
+    void *pointer = NULL;
+    slot->way = WAY_MALLOC;
+    local->elsewhere++;
+    if (block->align_log2 > 4) {
+        if (posix_memalign(&pointer, alignment_of(block), block->size) == 0)
+            *place = site_touched(local, pointer, block->size, block->zero);
+        return pointer != NULL;
     }
-    if (!local->buffer)
-        return NULL;
-    void *pointer = local->by_malloc ? malloc(block->size) : local->buffer;
+    pointer = block->zero ? calloc(1, block->size) : malloc(block->size);
     if (pointer)
-        atomic_store_explicit(&local->live, 1, memory_order_relaxed);
-    return pointer;
+        touch_block(local->touch, pointer, 0, block->size, block->zero);
+    *place = pointer;
+    return pointer != NULL;
 }
 
-void *sites_allocate(struct site_state *sites, const struct site_block *block)
+bool sites_allocate(struct site_state *sites, const struct site_block *block, void **place)
 {
-    struct site_shared *shared = &sites->shared[block->policy];
     struct site_slot *slot = &sites->slots[block->slot];
     struct site_local *local = own_local(sites, block);
-    size_t align = alignment_of(block);
-    void *pointer = NULL;
+    bool is_filled = local->touch == TOUCH_FILL && block->size - 1 < PAGE && !block->zero;
     slot->way = WAY_SITE;
-    switch ((enum policy_kind)local->policy->kind) {
-    case POLICY_HEAP:
-        if (!local->by_malloc)
-            pointer = align > 16 ? cairn_heap_alloc_aligned(shared->heap, block->size, align)
-                                 : cairn_heap_alloc(shared->heap, block->size);
-        else if (align == 16)
-            pointer = malloc(block->size);
-        break;
-    case POLICY_POOL:
-        pointer = from_pool(shared, local, block);
-        break;
-    case POLICY_RESERVE:
-        pointer = reserved(local, slot, block);
-        break;
-    case POLICY_TEMPORARY:
-        pointer = temporary(local, block);
-        break;
-    default:
-        pointer = local_allocate(local, slot, block->size, align);
-        break;
-    }
-    if (!pointer) {
-        local->elsewhere++;
-        return from_malloc(slot, block);
-    }
+    bool served = is_filled && block->align_log2 <= 4
+                      ? local->calls->allocate(local, slot, place, block->size)
+                      : local->calls->allocate_other(local, slot, place, block->size,
+                                                     alignment_of(block), block->zero);
+    if (!served)
+        return allocate_elsewhere(local, slot, block, place);
     local->served++;
-    return block->zero ? memset(pointer, 0, block->size) : pointer;
+    return true;
 }
 
-void sites_free(struct site_state *sites, const struct site_block *block, void *pointer)
+void sites_free(struct site_state *sites, const struct site_block *block, void **place)
 {
     struct site_slot *slot = &sites->slots[block->slot];
-    struct site_shared *shared = &sites->shared[block->policy];
-    struct site_local *owner = &sites->threads[block->owner][block->policy];
+    struct site_local *local = &sites->threads[block->owner][block->policy];
+    touch_last(local->touch, *place, block->size);
     if (slot->way == WAY_MALLOC) {
-        free(pointer);
+        free(*place);
+        *place = NULL;
         return;
     }
-    switch ((enum policy_kind)owner->policy->kind) {
-    case POLICY_HEAP:
-        if (owner->by_malloc)
-            free(pointer);
-        else
-            cairn_heap_free(shared->heap, pointer);
-        break;
-    case POLICY_POOL: {
-        cairn_pool_magazine *magazine = own_local(sites, block)->magazine;
-        if (owner->by_malloc)
-            free(pointer);
-        else if (magazine)
-            cairn_pool_magazine_put(magazine, pointer);
-        else
-            cairn_pool_put(shared->pool, pointer);
-        break;
-    }
-    case POLICY_RESERVE:
-        free(pointer);
-        break;
-    case POLICY_TEMPORARY:
-        if (owner->by_malloc)
-            free(pointer);
-        // Pairs with the acquire in temporary().
-        atomic_store_explicit(&owner->live, 0, memory_order_release);
-        break;
-    default:
-        local_free(owner, slot, pointer, block->owner == block->thread);
-        break;
-    }
+    if (local->magazine)
+        local = own_local(sites, block);
+    local->calls->end(local, slot, place, block->owner == block->thread);
 }
 
 // The block at its new size where it is, or moved by its own allocator; NULL: neither.
@@ -260,7 +310,9 @@ void *sites_resize(struct site_state *sites, const struct site_block *block, voi
     if (!moved)
         return NULL;
     memcpy(moved, pointer, before < block->size ? before : block->size);
-    sites_free(sites, block, pointer);
+    struct site_block old = *block;
+    old.size = 0; // it was looked at already
+    sites_free(sites, &old, &pointer);
     slot->way = WAY_MALLOC;
     own_local(sites, block)->elsewhere++;
     return moved;

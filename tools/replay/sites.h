@@ -20,10 +20,13 @@ struct site_block {
 struct site_state *sites_make(const struct player *player);
 void sites_end(struct player *player);
 
-void *sites_allocate(struct site_state *sites, const struct site_block *block);
+// The block is touched as the player's options have it. False: no memory.
+bool sites_allocate(struct site_state *sites, const struct site_block *block, void **place);
 void *sites_resize(struct site_state *sites, const struct site_block *block, void *pointer,
                    uint64_t before);
-void sites_free(struct site_state *sites, const struct site_block *block, void *pointer);
+
+// Reads the block as the options have it, and clears its place.
+void sites_free(struct site_state *sites, const struct site_block *block, void **place);
 
 // The thread has played all its records: what is its own goes.
 void sites_end_thread(struct site_state *sites, uint32_t thread);
