@@ -104,6 +104,16 @@ class VerdictsTest(unittest.TestCase):
         # A group of `sites` has it once.
         self.assertEqual(kinds(**{**PINS, **LEAK}), [("leak", None)])
 
+    def test_chunks_of_another_allocator_are_named(self):
+        chunks = {"live": 400, "allocations": 400, "live_bytes": 400 * 4080, "frees": 0,
+                  "sizes": [[4080, 390], [2048, 10]]}
+        for change, are_chunks in (({}, True), ({"live_bytes": 400 * 900}, False),
+                                   ({"sizes": [[4080, 200]]}, False)):
+            site = {**PLAIN, **LEAK, **chunks, **change, "site": 1}
+            verdict, = merged([Verdict("leak", None, [site], "", {"live_bytes": 1})],
+                              lambda site: site["site"])
+            self.assertEqual("allocator of the program's own" in verdict.evidence, are_chunks)
+
     def test_leaks_of_one_place_are_one(self):
         sites = [{**PLAIN, **LEAK, **ROUNDING, "site": number} for number in (1, 2, 3)]
         found = merged(verdicts({**WHOLE, "sites": sites}), lambda site: site["site"] > 1)

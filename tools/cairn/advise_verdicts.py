@@ -12,6 +12,7 @@ LEAST_SHARE = 0.03  # of the program's events or memory: what is less is not wor
 NEARLY_ALL = 0.95
 MOST = 0.9
 ROUNDS = 32  # what happened seldom may have happened by chance
+CHUNK_LEAST = 1024  # bytes of what an allocator asks for and hands out in parts
 
 
 @dataclasses.dataclass
@@ -221,6 +222,14 @@ def verdicts(whole):
     return sorted(found, key=lambda verdict: -verdict.sites[0]["allocations"])
 
 
+def _chunks(site):
+    """Whether the blocks are such as an allocator of the program's own asks for: large, and of the
+    same few sizes."""
+    common = sum(count for _, count in site["sizes"])
+    return site["live_bytes"] >= CHUNK_LEAST * site["live"] and \
+        common >= NEARLY_ALL * site["allocations"]
+
+
 def merged(found, place):
     """The verdicts, leaks of one place as one: `place` is of a site."""
     leaks, others = {}, []
@@ -234,7 +243,9 @@ def merged(found, place):
         first, live = same[0], sum(verdict.numbers["live_bytes"] for verdict in same)
         ways = f", by {len(sites)} ways that lead here" if len(sites) > 1 else ""
         blocks = f"{sum(site['live'] for site in sites)} of {sum(s['allocations'] for s in sites)}"
+        chunks = ("; they look like chunks of an allocator of the program's own: if so, what is "
+                  "allocated from them is the place to look" if all(map(_chunks, sites)) else "")
         others.append(Verdict("leak", None, sites, f"{blocks} blocks are never freed, and as many "
-                              f"come late in the run as early{ways}",
+                              f"come late in the run as early{ways}{chunks}",
                               {**first.numbers, "live_bytes": live}))
     return others
