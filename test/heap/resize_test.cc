@@ -264,7 +264,6 @@ TEST(ResizeDeathTest, FreedAndInteriorAndForeignPointers)
 // What needs no call to be answered is checked as well, whoever asks.
 TEST(ResizeDeathTest, NothingButALiveBlockHasASize)
 {
-    testing::FLAGS_gtest_death_test_style = "threadsafe";
     for (size_t size : {size_t{40}, size_t{2000}, 100 * kKiB}) {
         char *block = filled(size);
         const auto ask_freed = [&] {

@@ -176,7 +176,9 @@ TEST(Trace, AChildWhoseEarlierHandlerAllocatesHasOneFile)
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     EXPECT_EQ(place.files().size(), 2U);
-    EXPECT_EQ(read(place.file(child)).events.size(), 4U);
+    // An emulator that wipes nothing at a fork (MADV_WIPEONFORK) does not tell the tracer in time.
+    const size_t events = read(place.file(child)).events.size();
+    EXPECT_TRUE(events == 4U || (CAIRN_TEST_EMULATED && events == 3U)) << events;
 }
 
 TEST(Trace, HasStacksAndModules)
