@@ -27,9 +27,8 @@ void heap_start(void)
     os_init();
     size_classes_init();
     for (unsigned i = 0; i < CLASS_COUNT; i++)
-        shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64,
-                                        size_classes[i].size_bytes <= PAGE_BYTES};
-    shapes[PACKED_CLASS] = (struct slab_shape){PACKED_PAGES, PACKED_COLD_64, true};
+        shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64};
+    shapes[PACKED_CLASS] = (struct slab_shape){PACKED_PAGES, PACKED_COLD_64};
     if (config_sealed) { /* refused, they stay writable */
         (void)os_protect(size_classes, sizeof size_classes, OS_READ);
         (void)os_protect(shapes, sizeof shapes, OS_READ);

@@ -33,14 +33,20 @@ void advice_note_taken(const char *start, size_t size_bytes)
                       (uintptr_t)start | smaller_of(size_bytes >> PAGE_SHIFT, LENGTH_MOST));
 }
 
+static bool is_resident(uintptr_t noted)
+{
+    enum { PART = 16 }; /* that may be missing: what slabs and free runs have not handed out yet */
+    size_t bytes = (noted & LENGTH_MOST) << PAGE_SHIFT;
+    return os_resident((char *)(noted & ~(uintptr_t)LENGTH_MOST), bytes) >= bytes - bytes / PART;
+}
+
 /* Not dense yet may mean that a long run was asked for before it was filled. */
-bool advice_is_dense(advice_is_filled *is_filled)
+bool advice_is_dense(void)
 {
     enum { GROWTHS_A_LOOK = 7, LOOKS = 4 };
     uintptr_t noted = load_relaxed(&watched);
     if (noted != 0) {
-        const char *start = (const char *)(noted & ~(uintptr_t)LENGTH_MOST);
-        if (is_filled(start, noted & LENGTH_MOST)) {
+        if (is_resident(noted)) {
             store_relaxed(&trusted_growths, GROWTHS_A_LOOK);
         } else if (fetch_add_relaxed(&looks, 1u) < LOOKS - 1) {
             return false;

@@ -34,12 +34,10 @@ bool advice_admits(size_t counted_bytes, size_t more_bytes, size_t limit_bytes);
 /* The heap grew by this memory, in small pages: it is watched, unless another is. */
 void advice_note_taken(const char *start, size_t size_bytes);
 
-/* Whether nearly all of so many pages is in memory, as far as is known without the system. */
-typedef bool advice_is_filled(const char *start, size_t pages);
-
-/* Whether what was watched is filled by now: the program touches what it takes, and huge pages cost
- * nothing. Of a program that takes blocks and does not fill them they would make resident what it
- * never touches. So some growth in between is in small pages: false once in a while. */
-bool advice_is_dense(advice_is_filled *is_filled);
+/* Whether nearly all of what was watched is in memory by now: the program touches what it takes,
+ * and huge pages cost nothing. Of a program that takes blocks and does not fill them they would
+ * make resident what it never touches, and within a huge page that could not be seen. So some
+ * growth in between is in small pages: false once in a while. A system call at most. */
+bool advice_is_dense(void);
 
 #endif

@@ -14,7 +14,6 @@
 #include "page/bound.h"
 #include "page/fence.h"
 #include "page/header.h"
-#include "page/page_map.h"
 #include "page/state.h"
 
 #include <errno.h>
@@ -85,28 +84,14 @@ static int grow_anew(size_t pages, size_t needed, bool huge)
     return error;
 }
 
-/* Slabs of blocks of at most a page: what is handed out of them is touched, each page at the start
- * of a block at the latest. Of longer blocks nobody knows, and to ask the system (mincore) would be
- * a call of which a program that allows itself a few only has never heard. Spans may come and go
- * meanwhile; the map leads to one or to none. */
-static bool is_filled(const char *start, size_t pages)
-{
-    enum { PART = 16 }; /* that may be missing: what slabs and free runs have not handed out yet */
-    size_t filled = 0;
-    for (size_t i = 0; i < pages; i++) {
-        unsigned tag = load_relaxed(&page_map_find(start + (i << PAGE_SHIFT))->tag);
-        filled += tag >= SPAN_SLAB && pages_state.shapes[tag - SPAN_SLAB].fills_pages;
-    }
-    return filled >= pages - pages / PART;
-}
-
-/* Whether what the heap grows by may be in huge pages: it is large, and what it took last is full
- * of small blocks. Fences would divide them. */
+/* Whether what the heap grows by may be in huge pages: it is large, and what it took last, which
+ * was not in such ones, is resident: so the program touches what it takes. Fences would divide
+ * them. */
 static bool grows_huge(size_t pages)
 {
     size_t committed = load_relaxed(&pages_state.committed_pages);
     return !config_fences && committed >= ADVICE_FROM_BYTES >> PAGE_SHIFT &&
-           huge_pages_fit(pages) && advice_is_dense(is_filled);
+           huge_pages_fit(pages) && advice_is_dense();
 }
 
 bool pages_grow(size_t pages)

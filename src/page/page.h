@@ -21,8 +21,7 @@
 /* What a slab of one size class needs; the array is the heap's, by class. */
 struct slab_shape {
     uint16_t pages;   /* length of the run */
-    uint8_t cold_64;  /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
-    bool fills_pages; /* no block is longer than a page, so each page handed out is touched */
+    uint16_t cold_64; /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
 };
 
 enum { COLD_KINDS = 18 };
@@ -36,8 +35,7 @@ struct page_limits {
 };
 
 /* What holds until pages_configure: docs/OPTIONS.md. */
-#define PAGE_LIMITS_DEFAULT                                                                        \
-    {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20, .huge_pages = HUGE_PAGES_AUTO}
+#define PAGE_LIMITS_DEFAULT {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20}
 
 struct page_stats {
     size_t reserved_bytes;  /* address space of arenas */

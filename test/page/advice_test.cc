@@ -59,31 +59,31 @@ class Advice : public testing::Test
     void SetUp() override { page_layer::start(); }
     void TearDown() override
     {
-        for (struct span *slab : slabs_)
-            pages_give_slab(slab);
+        for (struct span *span : runs_)
+            pages_give(span);
         configure(HUGE_PAGES_OFF);
         pages_trim(0);
         pages_verify();
     }
-    // Slabs until so much is committed, of blocks of at most a page or of longer ones.
-    void grow_to(size_t bytes, bool fills_pages = true)
+    // Runs of a MiB until so much is committed, filled or not.
+    void grow_to(size_t bytes, bool filled = true)
     {
-        const unsigned size_class = fills_pages ? 1 : 2;
-        ASSERT_EQ(page_layer::kShapes[size_class].fills_pages, fills_pages);
         while (page_layer::stats().committed_bytes < bytes) {
-            slabs_.push_back(pages_take_slab(size_class));
-            ASSERT_NE(slabs_.back(), nullptr);
+            runs_.push_back(pages_take(kMiB >> PAGE_SHIFT, PAGE_BYTES));
+            ASSERT_NE(runs_.back(), nullptr);
+            if (filled)
+                page_layer::fill(runs_.back(), 1);
         }
     }
     bool any_is_asked_for() const
     {
-        for (size_t i = 0; i < slabs_.size(); i += 128) // 2 MiB
-            if (is_asked_for(slabs_[i]->base))
+        for (const struct span *span : runs_)
+            if (is_asked_for(span->base))
                 return true;
         return false;
     }
-    char *newest() const { return slabs_.back()->base; }
-    std::vector<struct span *> slabs_;
+    char *newest() const { return runs_.back()->base; }
+    std::vector<struct span *> runs_;
 };
 
 TEST_F(Advice, NotNearALimit)
@@ -105,7 +105,7 @@ TEST_F(Advice, OnlyALargeHeapAsks)
     EXPECT_FALSE(any_is_asked_for());
     grow_to(ADVICE_FROM_BYTES + 40 * kMiB);
     EXPECT_TRUE(any_is_asked_for());
-    EXPECT_FALSE(is_asked_for(slabs_.front()->base)) << "what was there before stays as it was";
+    EXPECT_FALSE(is_asked_for(runs_.front()->base)) << "what was there before stays as it was";
     pages_verify();
 
     const struct arena *arena = arena_find(newest());
@@ -129,34 +129,26 @@ TEST_F(Advice, ASparseHeapDoesNotAsk)
         GTEST_SKIP() << "nothing is asked for here";
     configure(HUGE_PAGES_AUTO);
     grow_to(ADVICE_FROM_BYTES + 64 * kMiB, false);
-    EXPECT_FALSE(any_is_asked_for()) << "nobody knows how much of it was touched";
-}
-
-const char *seen_start;
-size_t seen_pages;
-bool seems_filled;
-
-bool look(const char *start, size_t pages)
-{
-    seen_start = start;
-    seen_pages = pages;
-    return seems_filled;
+    EXPECT_FALSE(any_is_asked_for()) << "nothing of it was touched";
 }
 
 TEST_F(Advice, DensityIsLookedAtAgain)
 {
-    const auto *memory = reinterpret_cast<const char *>(8 * kMiB); // nobody reads it
-    EXPECT_FALSE(advice_is_dense(look)) << "nothing was seen yet";
+    char *memory = static_cast<char *>(os_map(4 * kMiB));
+    ASSERT_NE(memory, nullptr);
+    (void)os_huge_pages(memory, 4 * kMiB, false);
+    EXPECT_FALSE(advice_is_dense()) << "nothing was seen yet";
     advice_note_taken(memory, 4 * kMiB);
-    EXPECT_FALSE(advice_is_dense(look));
-    EXPECT_EQ(seen_start, memory);
-    EXPECT_EQ(seen_pages, 4 * kMiB >> PAGE_SHIFT);
-    seems_filled = true;
+    EXPECT_FALSE(advice_is_dense());
+    memset(memory, 1, 2 * kMiB);
+    EXPECT_FALSE(advice_is_dense());
+    memset(memory, 1, 4 * kMiB);
     unsigned growths = 0;
-    while (growths < 1000 && advice_is_dense(look))
+    while (growths < 1000 && advice_is_dense())
         growths++;
     EXPECT_GT(growths, 0u);
     EXPECT_LT(growths, 100u) << "in between it has to be seen again";
+    (void)os_unmap(memory, 4 * kMiB);
 }
 
 TEST_F(Advice, LongBlocksThatWillBeFilled)

@@ -29,7 +29,7 @@ namespace page_layer
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr slab_shape kShapes[] = {{1, 2, true}, {4, 5, true}, {10, 7, false}};
+constexpr slab_shape kShapes[] = {{1, 2}, {4, 5}, {10, 7}};
 
 inline void start()
 {
