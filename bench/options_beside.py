@@ -69,12 +69,14 @@ def run(command, lib, options):
 
 
 def measure(name, command, lib, settings, rounds):
+    """Prints the program's lines; the ratios of time, one a setting."""
     runs = {options: [] for options in settings}
     for turn in range(rounds + 1):
         for options in settings[:: 1 if turn % 2 else -1]:
             figures = run(command, lib, options)
             if turn > 0:  # the first is for the caches
                 runs[options].append(figures)
+    time_ratios = []
     for options in settings:
         seconds, peak, faults = (statistics.median(each[i] for each in runs[options])
                                  for i in range(3))
@@ -83,8 +85,8 @@ def measure(name, command, lib, settings, rounds):
                               in zip(runs[options], runs[settings[0]])) for i in range(2))
         print(f"| {name} | `{options or 'none'}` | {seconds:.3f} s | {time_ratio:.3f} "
               f"| {peak / 1024:.1f} MiB | {peak_ratio:.3f} | {faults:.0f} |", flush=True)
-    return [statistics.median(own[0] / other[0] for own, other
-                              in zip(runs[options], runs[settings[0]])) for options in settings]
+        time_ratios.append(time_ratio)
+    return time_ratios
 
 
 def main():
