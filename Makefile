@@ -70,6 +70,8 @@ crates:
 install: configure packages-run
 	cmake --build $(BUILD) -j $(JOBS) --target installed
 	cmake --install $(BUILD) --prefix $(PREFIX)
+	@# So that the loader finds the libraries for programs that are linked with them.
+	@if [ "$$(id -u)" = 0 ] && [ -z "$$DESTDIR" ] && command -v ldconfig >/dev/null; then ldconfig; fi
 
 clean:
 	rm -rf build

@@ -10,6 +10,7 @@ blocks    a block of commands is run by dev/run_docs.py, or says why not
 book      mkdocs.yml has every page of docs/
 names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
           sources
+places    so are the functions in `file.c: one, another` words of that file
 
 Usage: check_docs.py [ROOT]. Prints one line for each finding; exit status 1 when there are any.
 """
@@ -34,7 +35,7 @@ QUOTING = ("README.md", "docs/HARDENING.md")
 # Headers and names that are not ours.
 OUTSIDE = {"asan_interface.h", "malloc.h", "memcheck.h", "valgrind.h", "xxhash_spec.md"}
 OUTSIDE_FOLDERS = {"linux", "sys"}
-OUTSIDE_NAMES = {"libgcc_s", "nothrow_t"}
+OUTSIDE_NAMES = {"libgcc_s", "nothrow_t", "rt_sigprocmask"}
 # Pages that are full of other allocators' names.
 FOREIGN = ("SWITCHING.md",)
 # Lines that are described in words: the statistics and settings of `verbose`, which begin with whom
@@ -213,9 +214,24 @@ def check_names(root):
                 yield f"{path.relative_to(root)}:{line}: names: no {match.group(1)}"
 
 
+def check_places(root):
+    codes = [(path.relative_to(root).as_posix(), without_comments(path.read_text()))
+             for path in code_files(root) if path.suffix in C_SUFFIXES]
+    for path, text in documents(root):
+        if path.parent.name == "decisions":
+            continue
+        for match in re.finditer(r"`((?:[\w-]+/)*[\w-]+\.(?:c|h|cc|hpp)):\s([^`]+)`", text):
+            end = f"/{match.group(1)}"
+            code = "".join(code for name, code in codes if f"/{name}".endswith(end))
+            for name in re.split(r",\s+", match.group(2)):
+                if re.fullmatch(r"[a-z]\w+", name) and not re.search(rf"\b{name}\b", code):
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield f"{path.relative_to(root)}:{line}: places: no {name} in {match.group(1)}"
+
+
 def findings(root):
     for check in (check_options, check_messages, check_files, check_links, check_blocks, check_book,
-                  check_names):
+                  check_names, check_places):
         yield from check(root)
 
 

@@ -5,7 +5,8 @@ usage: make_readme.py            writes README.md between its markers, and the p
        make_readme.py --check    says what differs from what it would write; exit status 1 then
 
 The figures come from bench/results/full and xeon (`cairn bench`), bench/results/mimalloc-bench.md
-and the matrix in docs/SECURITY.md (`cairn matrix`). A cell that none of them has stays empty.
+and the matrix in docs/SECURITY.md (`cairn matrix`). A cell that none of them has stays empty. The
+real programs come from bench/results/programs where they were measured apart (`--rows programs`).
 """
 import csv
 import difflib
@@ -48,6 +49,8 @@ class Measured:
     def __init__(self, root):
         self.root = root
         self.results = root / "bench" / "results"
+        apart = (self.results / "programs" / "report.md").exists()
+        self.programs_run = "programs" if apart else "full"
 
     def geomeans(self, name, aspect, group):
         """(figure by allocator, number of rows) of a run of `cairn bench`."""
@@ -77,6 +80,18 @@ class Measured:
             if ratio > LOST and (row["figure"] != "peak_rss" or behind >= LOST_MIB):
                 found.append((row["row"], ratio))
         return sorted(found, key=lambda row: -row[1]), len(rows)
+
+    def real_programs(self):
+        """(names of the real programs that all allocators ran, what their time is)"""
+        rows = [row for row in self.rows(self.programs_run) if row["group"] == "programs"
+                and row["aspect"] == "time" and row["ratio_to_best_peer"]]
+        every = {row["allocator"] for row in rows}
+        ran = {row["row"]: set() for row in rows}
+        for row in rows:
+            ran[row["row"]].add(row["allocator"])
+        by_processor = {row["figure"] for row in rows} == {"cpu_s"}
+        return (sorted(name for name, allocators in ran.items() if allocators == every),
+                "CPU time" if by_processor else "time")
 
     def programs(self, heading):
         """(figure by allocator, number of programs) of mimalloc-bench: the last row of a table."""
@@ -138,8 +153,8 @@ def newest(figures):
 def table(measured):
     yield "| | " + " | ".join(COLUMNS) + " |"
     yield "|---" * (len(COLUMNS) + 1) + "|"
-    for aspect, what in (("time", "time"), ("memory", "peak memory")):
-        figures, rows = measured.geomeans("full", aspect, "programs")
+    for aspect, what in (("time", measured.real_programs()[1]), ("memory", "peak memory")):
+        figures, rows = measured.geomeans(measured.programs_run, aspect, "programs")
         yield line_of(f"{what}, {rows} real programs [a]", two(figures))
     for aspect in ("time", "memory"):
         figures, rows = measured.programs_of(aspect)
@@ -163,7 +178,7 @@ def claims(measured):
            f"times the best peer of each row ({others(time, names)}); in memory "
            f"{memory['Cairn']:.2f} ({others(memory, names)}). `make bench`")
     yield what_it_loses(measured)
-    plain, _ = measured.geomeans("full", "time", "programs")
+    plain, _ = measured.geomeans(measured.programs_run, "time", "programs")
     faults = measured.matrix()
     unseen = {name: cells.count("silent") for name, cells in faults.items()}
     yield (f"- **What hardening costs.** {unseen['Cairn hardened']} of {len(faults['Cairn'])} "
@@ -186,7 +201,7 @@ def what_it_loses(measured):
     worst = ", ".join(f"`{name}` {ratio:.1f} times" for name, ratio in lost[:3])
     times, programs = measured.programs_of("time")
     first = min(times, key=times.get)
-    lean, _ = measured.geomeans("full", "memory", "programs")
+    lean, _ = measured.geomeans(measured.programs_run, "memory", "programs")
     return (f"- **What it loses.** To the best peer of the row {len(lost)} of {of} rows in time "
             f"and {len(lost_memory)} of {of_memory} in memory, most in {worst}. Of {programs} "
             f"programs with the newest peers {first} is ahead in time, {times[first]:.2f} to "
@@ -195,17 +210,18 @@ def what_it_loses(measured):
 
 
 def sources(measured):
-    full, xeon = measured.facts("full"), measured.facts("xeon")
-    names = sorted({row["row"] for row in measured.rows("full") if row["group"] == "programs"})
-    versions = [f"{name} {re.match('[0-9.]+', full['allocator ' + name]).group(0)}"
+    run = measured.programs_run
+    programs, xeon = measured.facts(run), measured.facts("xeon")
+    names, _ = measured.real_programs()
+    versions = [f"{name} {re.match('[0-9.]+', programs['allocator ' + name]).group(0)}"
                 for name in ("mimalloc", "jemalloc", "tcmalloc")]
     processor = xeon["processor"].replace("(R)", "")
     yield ("Time and memory are geometric means over the best of each row, so 1.00 would be best "
            "in all; the best of a line is bold. An empty cell was not measured.")
     yield ""
-    yield (f"- [a] {', '.join(names)}; {full['processor']}, {full['libc']}, Debian's "
-           f"{', '.join(versions)}; commit {full['commit']}: "
-           "[report](bench/results/full/report.md)")
+    yield (f"- [a] {', '.join(names)}; {programs['processor']}, {programs['libc']}, "
+           f"Debian's {', '.join(versions)}; commit {programs['commit']}: "
+           f"[report](bench/results/{run}/report.md)")
     yield ("- [b] mimalloc-bench, every library built from its newest sources for the machine: "
            "[table and versions](bench/results/mimalloc-bench.md)")
     yield (f"- [c] {processor}, the same versions as [a]; commit {xeon['commit']}: "
@@ -259,7 +275,7 @@ def panel(left, title, times, memories):
 
 
 def picture(measured):
-    (times, rows), (memories, _) = (measured.geomeans("full", aspect, "programs")
+    (times, rows), (memories, _) = (measured.geomeans(measured.programs_run, aspect, "programs")
                                     for aspect in ("time", "memory"))
     newest_times, programs = measured.programs_of("time")
     newest_memories, _ = measured.programs_of("memory")

@@ -20,7 +20,7 @@ inline_always size_t align_down(size_t value, size_t alignment) { return value &
 inline_always unsigned lowest_bit(uint64_t value) { return (unsigned)__builtin_ctzll(value); }
 inline_always unsigned highest_bit(uint64_t value)
 {
-    return 63u - (unsigned)__builtin_clzll(value);
+    return 63u ^ (unsigned)__builtin_clzll(value); /* one instruction; with `63 -` three */
 }
 inline_always unsigned count_bits(uint64_t value) { return (unsigned)__builtin_popcountll(value); }
 

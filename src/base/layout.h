@@ -17,7 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 4, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 6, LAYOUT_NOTE = 1 };
+
+/* Bits of a word of `heap_kept` that are no address: has grown old; and then no span is kept. */
+enum { LAYOUT_KEPT_AGED = 1, LAYOUT_KEPT_NONE = 2 };
 #define LAYOUT_NOTE_NAME "Cairn"
 #define LAYOUT_MAGIC                                                                               \
     "\x7f"                                                                                         \
@@ -69,7 +72,8 @@ struct heap_layout {
     uint8_t link_live, link_profiled, link_end, link_remote, link_quarantined, unused[3];
     struct layout_field class_size_bytes, class_pages, class_capacity;
     struct layout_field remote_generation, remote_words, remote_use;
-    struct layout_field heap_next, heap_state, heap_generation_field, heap_mailbox, heap_kept;
+    struct layout_field heap_next, heap_state, heap_generation_field, heap_kept;
+    struct layout_field heap_mailboxes; /* array of pointers */
 };
 
 struct guarded_layout {

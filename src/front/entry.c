@@ -30,7 +30,8 @@ static cold void restart_background(void)
     errno = error;
 }
 
-void *entry_malloc_slow(size_t size_bytes)
+/* Apart: the usual way needs no registers saved. */
+static no_inline void *malloc_slow_retried(size_t size_bytes)
 {
     void *block = malloc_slow(size_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
@@ -38,6 +39,12 @@ void *entry_malloc_slow(size_t size_bytes)
     if (unlikely(load_relaxed(&background_is_owed)))
         restart_background();
     return likely(block != NULL) ? block : no_memory();
+}
+
+void *entry_malloc_slow(size_t size_bytes)
+{
+    void *block = malloc_medium(size_bytes);
+    return likely(block != NULL) ? block : malloc_slow_retried(size_bytes);
 }
 
 void *entry_calloc(size_t count, size_t size_bytes)

@@ -65,20 +65,6 @@ static void *allocate_void(size_t alignment_bytes)
                                                                : NULL;
 }
 
-/* The usual way of a medium block: the current slab has a free slot. */
-static void *allocate_medium(unsigned class, size_t size_bytes)
-{
-    if (config_hardened || heap_is_watched())
-        return allocate_class(class, size_bytes, 1);
-    struct heap *heap = thread_heap;
-    struct span *slab = heap->current[class];
-    void *block = slab_pop(slab);
-    if (unlikely(block == NULL))
-        return allocate_raw(class, size_bytes, 1);
-    slab->until++;
-    return block;
-}
-
 /* Its caller may never ask for a smaller block, which would start the heap. A thread that has only
  * large blocks gets a heap, too, which keeps their runs. */
 static struct span *allocate_new_large(size_t size_bytes, size_t alignment_bytes)
@@ -132,7 +118,7 @@ inline_always void *allocate_any(size_t size_bytes)
     if (likely(size_bytes <= SMALL_MOST))
         return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     if (likely(size_bytes <= MEDIUM_MOST))
-        return allocate_medium(medium_class(size_bytes + CANARY_BYTES), size_bytes);
+        return allocate_class(medium_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     return allocate_filled(size_bytes, PAGE_BYTES);
 }
 
@@ -161,15 +147,42 @@ static no_inline void *allocate_followed(size_t size_bytes, size_t alignment_byt
     return traced(block ? block : allocate_any(size_bytes), size_bytes, alignment_bytes, zeroed);
 }
 
-void *malloc_slow(size_t size_bytes)
+/* What most slow calls are: the current slab has nothing left, nobody watches, and it is not for
+ * packed slabs, now or soon. Of at most SMALL_MOST bytes. NULL when memory is out, or where it is
+ * not so. */
+inline_always void *take_next(size_t size_bytes)
+{
+    struct heap *heap = thread_heap;
+    if (config_hardened || unlikely(heap_is_watched() || heap == &no_heap))
+        return NULL;
+    if (config_packed && size_bytes <= PACKED_BYTES)
+        return NULL;
+    unsigned class = heap->small_class[size_bytes];
+    return likely(class < CLASS_COUNT) ? heap_take(heap, class) : NULL;
+}
+
+static no_inline void *allocate_otherwise(size_t size_bytes)
 {
     return is_followed() ? allocate_followed(size_bytes, 1, false) : allocate_any(size_bytes);
 }
 
-void *malloc_slow_untraced(size_t size_bytes) { return allocate_any(size_bytes); }
+void *malloc_slow(size_t size_bytes)
+{
+    void *block = size_bytes <= SMALL_MOST ? take_next(size_bytes) : malloc_medium(size_bytes);
+    return likely(block != NULL) ? block : allocate_otherwise(size_bytes);
+}
+
+void *malloc_slow_untraced(size_t size_bytes)
+{
+    void *block = malloc_medium(size_bytes);
+    return likely(block != NULL) ? block : allocate_any(size_bytes);
+}
 
 static no_inline void *malloc_slow_zeroed(size_t size_bytes)
 {
+    void *block = malloc_medium(size_bytes);
+    if (likely(block != NULL))
+        return block;
     return is_followed() ? allocate_followed(size_bytes, 1, true) : allocate_any(size_bytes);
 }
 

@@ -47,11 +47,11 @@ inline_always size_t canary_slack(const char *block, size_t block_bytes)
     size_t slack = (size_t)(last >> SLACK_SHIFT);
     if (unlikely((last & (((uint64_t)1 << SLACK_SHIFT) - 1)) != 0 || slack > most))
         return SIZE_MAX;
-    if (slack == 0)
-        return 0;
+    /* Without slack this is the last word again. Below a word of it the first bytes count, the
+     * lowest: the rest is the last word's. No branch: sizes come mixed. */
     uint64_t first = load_word(block + most - slack) ^ canary;
-    if (slack < sizeof first)
-        first <<= 64 - 8 * slack; /* little-endian: the rest is the last word's */
+    size_t counted = slack < sizeof first ? slack : 0;
+    first <<= (0 - 8 * counted) & 63;
     return likely(first == 0) ? slack : SIZE_MAX;
 }
 static_check(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first bytes are a word's lowest");
@@ -72,15 +72,6 @@ inline_always size_t harden_slack(const struct span *slab, const char *block)
     return 0;
 }
 
-inline_always void harden_take_back_at(const struct span *slab, char *block)
-{
-    if (unlikely(slab_is_void(slab)))
-        return;
-    (void)harden_slack(slab, block);
-    if (config_zero_freed)
-        memset(block, 0, slab->size_bytes);
-}
-
 typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
 
 inline_always words words_at(const char *block, size_t at)
@@ -89,17 +80,36 @@ inline_always words words_at(const char *block, size_t at)
 }
 
 /* Few branches, since sizes come mixed: the last words are looked at from the end. Sizes are
- * multiples of 8. */
+ * multiples of 16. */
 inline_always bool block_is_zero(const char *block, size_t size_bytes)
 {
-    if (unlikely(size_bytes < sizeof(words)))
-        return load_word(block) == 0;
     words any = words_at(block, 0) | words_at(block, size_bytes - 16);
     if (size_bytes > 32)
         any |= words_at(block, 16) | words_at(block, size_bytes - 32);
     for (size_t at = 32; at + 32 < size_bytes; at += 32)
         any |= words_at(block, at) | words_at(block, at + 16);
     return (any[0] | any[1]) == 0;
+}
+
+inline_always void clear_words_at(char *block, size_t at)
+{
+    *(words *)(void *)(block + at) = (words){0, 0};
+}
+
+/* The same way; a longer block is better left to memset. */
+inline_always void block_clear(char *block, size_t size_bytes)
+{
+    clear_words_at(block, 0);
+    clear_words_at(block, size_bytes - 16);
+    if (size_bytes > 32) {
+        clear_words_at(block, 16);
+        clear_words_at(block, size_bytes - 32);
+    }
+    for (size_t at = 32; at + 32 < size_bytes; at += 32) {
+        keep_in_register(at); /* else the compiler calls memset */
+        clear_words_at(block, at);
+        clear_words_at(block, at + 16);
+    }
 }
 
 inline_always void *harden_hand_out_at(char *block, size_t block_bytes, size_t size_bytes)

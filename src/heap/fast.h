@@ -14,6 +14,7 @@
 #ifndef CAIRN_HEAP_FAST_H
 #define CAIRN_HEAP_FAST_H
 
+#include "heap/class_table.h"
 #include "heap/free.h"
 #include "heap/harden_fast.h"
 #include "heap/thread_heap.h"
@@ -21,6 +22,21 @@
 void *
 malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
 void *malloc_slow_untraced(size_t size_bytes); /* likewise; no tracer hears of it */
+
+/* The usual way of a medium block: its class's current slab has a free slot. NULL: the slow path
+ * has to look, also for who watches. A thread without a heap has empty slabs only. */
+inline_always void *malloc_medium(size_t size_bytes)
+{
+    if (size_bytes <= SMALL_MOST || size_bytes > MEDIUM_MOST || heap_is_watched())
+        return NULL;
+    struct span *slab = thread_heap->current[medium_class(size_bytes + CANARY_BYTES)];
+    if (config_hardened)
+        return harden_malloc_medium(slab, size_bytes);
+    void *block = slab_pop(slab);
+    if (likely(block != NULL))
+        slab->until++;
+    return block;
+}
 
 /* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path
  * nothing. */

@@ -14,16 +14,18 @@
 #include "heap/tick.h"
 #include "heap/tracing.h"
 
-enum { POST_TURNS = 16 };
+enum { POST_TURNS = 16, DRAIN_TURNS = 64 };
 
 void free_foreign(void *pointer) { refuse_pointer(pointer, "free"); }
 
-/* A thread that only frees gets to its mailbox here. */
+/* A thread that only frees gets to its mailboxes here, now and then: the longer they wait, the more
+ * frees a slab's visit collects. */
 void free_attend(struct span *slab)
 {
-    heap_attend(thread_heap, slab);
-    if (load_relaxed(&thread_heap->mailbox) != NULL)
-        heap_drain(thread_heap);
+    struct heap *heap = thread_heap;
+    heap_attend(heap, slab);
+    if (++heap->attended % DRAIN_TURNS == 0)
+        heap_drain(heap);
 }
 
 /* An own block that has a mark: when that is gone, the rest of what the fast path does. */

@@ -1,6 +1,7 @@
 /* Hardened slab blocks: see harden.h. */
 #include "heap/harden.h"
 
+#include "base/bits.h"
 #include "base/random.h"
 #include "heap/canary.h"
 #include "os/os.h"
@@ -21,7 +22,10 @@ void harden_set_size(struct span *slab, void *block, size_t size_bytes)
 
 void harden_take_back(struct span *slab, unsigned slot)
 {
-    harden_take_back_at(slab, slab_block(slab, slot));
+    if (slab_is_void(slab))
+        return;
+    (void)harden_slack(slab, slab_block(slab, slot));
+    harden_wipe(slab, slot);
 }
 
 void harden_wipe(struct span *slab, unsigned slot)
@@ -35,18 +39,39 @@ void *harden_hand_out(void *block, size_t size_bytes)
     return harden_hand_out_at(block, page_map_find(block)->size_bytes, size_bytes);
 }
 
-void harden_shuffle(struct heap *heap, struct span *slab)
+/* The numbers from `first` on in random order. Fisher and Yates, inside out: Knuth, The Art of
+ * Computer Programming, volume 2, 3.4.2. */
+static void shuffle(struct heap *heap, uint8_t *order, unsigned count, unsigned first)
 {
-    /* Fisher and Yates, inside out: Knuth, The Art of Computer Programming, volume 2, 3.4.2. */
-    uint8_t order[CAPACITY_MAX];
     uint64_t random = 0;
-    unsigned count = slab->capacity;
     for (unsigned i = 0; i < count; i++, random >>= 16) {
         if (i % 4 == 0)
             random = random_next(&heap->random);
         unsigned place = (unsigned)((random & 0xffff) * (i + 1) >> 16);
         order[i] = order[place];
-        order[place] = (uint8_t)(i + 1);
+        order[place] = (uint8_t)(first + i);
+    }
+}
+
+/* By groups of a page, or of GROUP_LEAST slots where a page has fewer; the groups are in random
+ * order, too. What a program makes together lies on few pages, and a slab that is hardly used has
+ * memory for its part. */
+void harden_shuffle(struct heap *heap, struct span *slab)
+{
+    enum { GROUP_LEAST = 32 };
+    uint8_t order[CAPACITY_MAX];
+    uint8_t groups[CAPACITY_MAX / GROUP_LEAST + 1];
+    unsigned count = slab->capacity;
+    unsigned length =
+        (unsigned)larger_of((size_t)PAGE_BYTES / slab->size_bytes, (size_t)GROUP_LEAST);
+    unsigned group_count = (count + length - 1) / length;
+    shuffle(heap, groups, group_count, 0);
+    unsigned done = 0;
+    for (unsigned i = 0; i < group_count; i++) {
+        unsigned first = groups[i] * length;
+        unsigned in_group = (unsigned)smaller_of(count - first, length);
+        shuffle(heap, order + done, in_group, first + 1);
+        done += in_group;
     }
     for (unsigned i = 0; i + 1 < count; i++)
         *slab_link(slab, order[i]) = order[i + 1];

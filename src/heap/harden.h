@@ -39,7 +39,7 @@ size_t harden_size(struct span *slab, const void *block);
 /* The block is resized in place. */
 void harden_set_size(struct span *slab, void *block, size_t size_bytes);
 
-/* Links all slots of a new slab in random order. The holder's. */
+/* Links all slots of a new slab in random order, the pages and those of each. The holder's. */
 void harden_shuffle(struct heap *heap, struct span *slab);
 
 void harden_seed(struct heap *heap);

@@ -22,6 +22,37 @@ void *harden_malloc(size_t size_bytes, void *(*slow)(size_t))
     return harden_hand_out_at(block, slab->size_bytes, size_bytes);
 }
 
+void *harden_malloc_medium(struct span *slab, size_t size_bytes)
+{
+    void *block = slab_pop(slab);
+    if (unlikely(block == NULL))
+        return NULL;
+    slab->until++;
+    return harden_hand_out_at(block, slab->size_bytes, size_bytes);
+}
+
+/* Longer blocks are cleared by memset: apart, so that the usual free has no stack frame. */
+enum { CLEARED_IN_LINE = 256 };
+
+static no_inline void retire_long(struct span *slab, char *block, unsigned slot)
+{
+    memset(block, 0, slab->size_bytes);
+    quarantine_retain(thread_heap, slab, slot);
+}
+
+/* A block of this thread's whose canaries were looked at. */
+inline_always void retire(struct span *slab, char *block, unsigned slot)
+{
+    size_t size_bytes = slab->size_bytes;
+    if (config_zero_freed && size_bytes > CLEARED_IN_LINE) {
+        retire_long(slab, block, slot);
+        return;
+    }
+    if (config_zero_freed)
+        block_clear(block, size_bytes);
+    quarantine_retain(thread_heap, slab, slot);
+}
+
 void harden_free(void *pointer)
 {
     if (unlikely(!page_map_reaches((uintptr_t)pointer))) {
@@ -39,6 +70,21 @@ void harden_free(void *pointer)
         free_reject(slot, slab);
         return;
     }
-    harden_take_back_at(slab, pointer);
-    quarantine_retain(thread_heap, slab, slot);
+    if (unlikely(slab_is_void(slab))) {
+        quarantine_retain(thread_heap, slab, slot);
+        return;
+    }
+    (void)harden_slack(slab, pointer);
+    retire(slab, pointer, slot);
+}
+
+bool harden_free_sized(void *pointer, struct span *slab, size_t size_bytes)
+{
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
+    if (unlikely(slab_is_void(slab) || !slab_shows_live(slab, slot)))
+        return false;
+    if (unlikely(slab->size_bytes - CANARY_BYTES - harden_slack(slab, pointer) != size_bytes))
+        return false;
+    retire(slab, pointer, slot);
+    return true;
 }

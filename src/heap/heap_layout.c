@@ -44,6 +44,6 @@ const struct heap_layout heap_layout = {
     .heap_next = layout_field_of(struct heap, next),
     .heap_state = layout_field_of(struct heap, state),
     .heap_generation_field = layout_field_of(struct heap, generation),
-    .heap_mailbox = layout_field_of(struct heap, mailbox),
+    .heap_mailboxes = layout_field_of(struct heap, mailboxes),
     .heap_kept = layout_field_of(struct heap, runs.places),
 };

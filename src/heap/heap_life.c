@@ -1,4 +1,12 @@
-/* The life of heaps: see heap_life.h. */
+/* The life of heaps: see heap_life.h.
+ *
+ * To make slabs and to give them back is most of what a short thread costs. So the heap of the
+ * thread that ended last is left ready: what small slabs it has current stay where they are, for
+ * the next thread. One heap only, and as long as nobody else needs memory: the next thread that
+ * ends trims it whole, and so does whoever takes a slab from the pages, ticks or runs out of
+ * memory. `ready_heap` is where to look for it, no more: whoever means to use or to trim it holds
+ * it first, as any orphan, and then `left_ready` is sure.
+ */
 #include "heap/heap_life.h"
 
 #include "base/test_delay.h"
@@ -6,10 +14,12 @@
 #include "heap/harden.h"
 #include "heap/heap_slabs.h"
 #include "heap/mailbox.h"
+#include "heap/remote.h"
 #include "os/os.h"
 
 static thread_local_word bool thread_ended; /* this thread's heap was given back for good */
 static size_t orphan_count;                 /* atomic: hint, orphans not borrowed */
+static struct heap *ready_heap;             /* atomic: hint, left by the thread that ended last */
 static void (*programs_fork)(void);         /* atomic: what first-class heaps do in the child */
 
 void heaps_on_fork(void (*in_child)(void)) { store_relaxed(&programs_fork, in_child); }
@@ -49,7 +59,7 @@ void heap_return(struct heap *heap)
         test_delay();
         /* A poster between our drain and the store saw a heap that was held and went away; we look
          * again. */
-    } while (load_seq_cst(&heap->mailbox) != NULL && heap_try_hold(heap));
+    } while (remote_has_mail(heap) && heap_try_hold(heap));
 }
 
 void heap_tend_orphan(struct heap *heap)
@@ -67,6 +77,45 @@ struct heap *heap_borrow(void)
     return heap_make();
 }
 
+/* What was there. Acquire and release pair with one another; what the heap holds comes with its
+ * state. */
+static struct heap *exchange_ready(struct heap *heap)
+{
+    return exchange_acq_rel(&ready_heap, heap);
+}
+
+static struct heap *take_ready(void)
+{
+    return load_relaxed(&ready_heap) == NULL ? NULL : exchange_ready(NULL);
+}
+
+static bool trim_ready(struct heap *heap)
+{
+    if (heap == NULL || !heap_try_hold(heap))
+        return false;
+    bool was_ready = heap->left_ready;
+    if (was_ready)
+        heap_trim(heap);
+    heap_return(heap);
+    return was_ready;
+}
+
+bool heap_trim_ended(void) { return trim_ready(take_ready()); }
+
+static void leave(struct heap *heap)
+{
+    if (config_hardened || !pages_may_keep(SMALL_CLASSES)) {
+        heap_trim(heap);
+        heap_return(heap);
+        return;
+    }
+    heap_trim_for_next(heap);
+    heap_return(heap);
+    struct heap *before = exchange_ready(heap);
+    if (before != heap)
+        (void)trim_ready(before);
+}
+
 static void thread_end(void *value)
 {
     struct heap *heap = value;
@@ -74,8 +123,7 @@ static void thread_end(void *value)
         return;
     thread_ended = true;
     thread_heap = (struct heap *)(uintptr_t)&no_heap;
-    heap_trim(heap);
-    heap_return(heap);
+    leave(heap);
 }
 
 void heap_watch_threads(void) { (void)os_thread_end_register(thread_end); }
@@ -84,9 +132,12 @@ struct heap *heap_enter(void)
 {
     if (thread_ended)
         return NULL;
-    struct heap *heap = heap_borrow();
+    struct heap *heap = take_ready();
+    if (heap == NULL || !heap_try_hold(heap))
+        heap = heap_borrow();
     if (heap == NULL)
         return NULL;
+    heap->left_ready = false;
     store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
     heap->traced = (struct traced_thread){0};
     thread_heap = heap;
@@ -101,13 +152,15 @@ void heaps_after_fork(void)
     heap_generation++;
     struct heap *own = thread_heap == &no_heap ? NULL : thread_heap;
     store_relaxed(&orphan_count, (size_t)0);
+    store_relaxed(&ready_heap, (struct heap *)NULL);
     store_relaxed(&all_heaps, own);
+    pages_reset_kept(own ? run_cache_claimed(&own->runs) : 0);
     if (own) {
         own->generation = heap_generation;
         if (config_hardened)
             harden_seed(own);
         own->next = NULL;
-        store_relaxed(&own->mailbox, (struct span *)NULL);
+        remote_lose_mail(own);
         own->look_after_fork = true;
     }
     void (*after)(void) = load_relaxed(&programs_fork);

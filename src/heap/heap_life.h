@@ -20,6 +20,10 @@ inline_always struct heap *heap_at_hand(void)
     return thread_heap == &no_heap ? heap_enter() : thread_heap;
 }
 
+/* Trims the heap that the thread which ended last has left ready for the next, if it is still
+ * there; whether it was. Any thread. */
+bool heap_trim_ended(void);
+
 /* For a thread that has none: a heap for one operation. NULL when memory is out. Pairs with
  * heap_return. */
 struct heap *heap_borrow(void);

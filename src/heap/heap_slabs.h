@@ -27,6 +27,10 @@ inline_always void *heap_take(struct heap *heap, unsigned size_class)
 /* Gives back what this heap keeps without need. */
 void heap_trim(struct heap *heap);
 
+/* The same for one whose thread ends, but for small slabs that are current and hold little: the
+ * next thread is likely to want them. */
+void heap_trim_for_next(struct heap *heap);
+
 void heap_verify(struct heap *heap);
 
 #endif

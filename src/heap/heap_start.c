@@ -27,8 +27,10 @@ void heap_start(void)
     os_init();
     size_classes_init();
     for (unsigned i = 0; i < CLASS_COUNT; i++)
-        shapes[i] = (struct slab_shape){size_classes[i].pages, size_classes[i].cold_64};
-    shapes[PACKED_CLASS] = (struct slab_shape){PACKED_PAGES, PACKED_COLD_64};
+        shapes[i] = (struct slab_shape){
+            size_classes[i].pages, size_classes[i].cold_64,
+            size_classes[i].size_bytes <= PAGE_BYTES ? size_classes[i].size_bytes : 0};
+    shapes[PACKED_CLASS] = (struct slab_shape){PACKED_PAGES, PACKED_COLD_64, 64 * PACKED_BYTES};
     if (config_sealed) { /* refused, they stay writable */
         (void)os_protect(size_classes, sizeof size_classes, OS_READ);
         (void)os_protect(shapes, sizeof shapes, OS_READ);
@@ -39,7 +41,7 @@ void heap_start(void)
     pages_on_fork(heaps_after_fork);
     pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();
-    heaps_on_tick(sweep_others);
+    heaps_on_tick(sweep_others, heap_trim_ended);
     store_release(&started, (uint32_t)STARTED);
     pages_start();
 }

@@ -6,7 +6,7 @@
  *   A slab that is aside: its use word says PURGED meanwhile, so its owner does not make it current
  * (slab.h), and blocks are handed out of current slabs only. It may free blocks of it: that makes
  * more of it free, not less.
- *   A slab that was in its heap's mailbox: who took it out gives back pages on which every slot
+ *   A slab that was in a mailbox of its heap: who took it out gives back pages on which every slot
  * says REMOTE, also while it is current. Only who collects changes such a mark. The next time that
  * is who takes the slab out of the mailbox, and it is in our hands, and QUEUED, so nobody puts it
  * there again or retires it (remote.c). But the holder may still be collecting since the time
@@ -33,10 +33,10 @@
 #include "heap/remote.h"
 #include "heap/slab_sweep.h"
 
-static bool sweep_mail(struct heap *heap)
+static bool sweep_mailbox(struct heap *heap, unsigned mailbox)
 {
     bool any = false;
-    for (struct span *slab = remote_take_mail(heap), *next; slab; slab = next) {
+    for (struct span *slab = remote_take_mail(heap, mailbox), *next; slab; slab = next) {
         next = slab_remote(slab)->mail_next;
         if (class_is_swept(slab_class(slab))) {
             if (slab_try_use(slab, SLAB_PURGED)) {
@@ -53,12 +53,22 @@ static bool sweep_mail(struct heap *heap)
     return any;
 }
 
+static bool sweep_mail(struct heap *heap)
+{
+    bool any = false;
+    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
+        any = sweep_mailbox(heap, mailbox) || any;
+    return any;
+}
+
 static void sweep_other(struct heap *heap, void *context)
 {
     (void)context;
     if (heap == thread_heap || heap->program != NULL)
         return;
     if (heap_try_hold(heap)) {
+        if (heap->left_ready)
+            heap_trim(heap);
         sweep_heap(heap);
         heap_return(heap);
         return;
@@ -66,7 +76,7 @@ static void sweep_other(struct heap *heap, void *context)
     uint32_t drains = load_relaxed(&heap->drains);
     bool idle = heap->drained == drains;
     heap->drained = drains;
-    if (idle && load_relaxed(&heap->mailbox) != NULL)
+    if (idle)
         (void)sweep_mail(heap);
 }
 
@@ -91,7 +101,7 @@ static void trim_other(struct heap *heap, void *context)
     if (heap_try_hold(heap)) {
         heap_trim(heap);
         heap_return(heap);
-    } else if (load_relaxed(&heap->mailbox) != NULL) {
+    } else {
         *any = sweep_mail(heap) || *any;
     }
 }

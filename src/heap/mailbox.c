@@ -1,4 +1,4 @@
-/* Emptying a mailbox: see mailbox.h. */
+/* Emptying mailboxes: see mailbox.h. */
 #include "heap/mailbox.h"
 
 #include "base/test_delay.h"
@@ -65,10 +65,12 @@ static void collect(struct heap *heap, struct span *slab)
     }
 }
 
-void heap_drain(struct heap *heap)
+static void drain(struct heap *heap, unsigned mailbox)
 {
+    if (load_relaxed(&heap->mailboxes[mailbox]) == NULL)
+        return;
     store_relaxed(&heap->drains, heap->drains + 1); /* odd from here on: see heap_sweep.c */
-    struct span *slab = remote_take_mail(heap);
+    struct span *slab = remote_take_mail(heap, mailbox);
     while (slab) {
         struct span *next = slab_remote(slab)->mail_next;
         test_delay();
@@ -83,16 +85,26 @@ void heap_drain(struct heap *heap)
     store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mail */
 }
 
+void heap_drain_class(struct heap *heap, unsigned class) { drain(heap, remote_mailbox(class)); }
+
+void heap_drain(struct heap *heap)
+{
+    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
+        drain(heap, mailbox);
+}
+
 void heap_forget_mail(struct heap *heap)
 {
-    struct span *slab = remote_take_mail(heap);
-    for (struct span *next; slab; slab = next) {
-        next = slab_remote(slab)->mail_next;
-        remote_open(heap, slab);
+    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++) {
+        struct span *slab = remote_take_mail(heap, mailbox);
+        for (struct span *next; slab; slab = next) {
+            next = slab_remote(slab)->mail_next;
+            remote_open(heap, slab);
+        }
     }
 }
 
-/* Other threads of the parent may have stopped anywhere within a free, and the mailbox is lost. */
+/* Other threads of the parent may have stopped anywhere within a free, and their posts are lost. */
 static bool look_visit(struct span *span, char *start, void *context)
 {
     (void)start;

@@ -185,7 +185,7 @@ void packed_verify(struct heap *heap)
 {
     struct span *prev = NULL;
     for (struct span *slab = heap->packed.bin.first; slab; prev = slab, slab = slab->next) {
-        check_internal(*slab_prev(slab) == prev && slab_is_packed(slab) &&
+        check_internal((prev == NULL || *slab_prev(slab) == prev) && slab_is_packed(slab) &&
                        slab_heap(slab) == heap && slab != heap->packed.slab);
         check_internal(slab->limit <= PACKED_WORDS && slab->size_bytes == PACKED_BYTES);
     }

@@ -38,14 +38,14 @@ static struct span *refill(struct heap *heap)
 {
     if (unlikely(heap->look_after_fork))
         heap_look_after_fork(heap);
-    if (load_relaxed(&heap->mailbox) != NULL)
-        heap_drain(heap);
+    heap_drain_class(heap, PACKED_CLASS);
     struct bin *bin = &heap->packed.bin;
     struct span *slab = bin->first;
     if (slab) {
         bin_remove(bin, slab);
         return slab;
     }
+    heap_drain(heap);
     heaps_tick();
     slab = make(heap);
     if (unlikely(slab == NULL) && heaps_empty_run_caches())

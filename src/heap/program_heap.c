@@ -216,7 +216,7 @@ static void after_fork(void)
     for (struct program_heap *program = registry.all; program; program = program->next_program) {
         struct heap *heap = &program->heap;
         heap->generation = heap_generation;
-        store_relaxed(&heap->mailbox, (struct span *)NULL);
+        remote_lose_mail(heap);
         bool in_use = load_relaxed(&heap->state) == HEAP_PROGRAM;
         heap->look_after_fork = in_use;
         if (config_hardened)

@@ -6,17 +6,23 @@
 #include "heap/slab_lists.h"
 
 /* In front of the list or behind its first, by `random`; without a branch, which would be mistaken
- * half of the times. */
+ * half of the times. The head is written as the word that it is read as: see span.h. */
 inline_always void insert(struct span *slab, unsigned slot, uint64_t random)
 {
+    if (!config_random_frees) {
+        slab_push(slab, slot);
+        return;
+    }
     uint8_t *links = slab_link(slab, 0);
-    uintptr_t front = (uintptr_t)&slab->head; /* its low byte, which comes first */
-    uintptr_t behind = (uintptr_t)&links[slab->head];
-    uintptr_t choice = config_random_frees ? random & (slab->head != LINK_END) : 0;
-    uint8_t *place = (uint8_t *)(front ^ ((front ^ behind) & (0 - choice)));
-    store_relaxed(&links[slot], *place);
-    store_relaxed(place, (uint8_t)slot);
-    slab->top = slab_block(slab, slab->head);
+    unsigned head = slab->head;
+    unsigned behind = 0 - ((unsigned)random & (head != LINK_END)); /* all bits, or none */
+    unsigned first = slot ^ ((slot ^ head) & behind);
+    unsigned second = slot ^ head ^ first;
+    unsigned rest = load_relaxed(&links[first]); /* of the list, where the slot goes behind */
+    store_relaxed(&links[slot], (uint8_t)(head ^ ((head ^ rest) & behind)));
+    store_relaxed(&links[first], (uint8_t)second);
+    slab->head = first;
+    slab->top = slab_block(slab, first);
 }
 
 inline_always void release(struct heap *heap, struct span *slab, unsigned slot, uint64_t random)
@@ -35,22 +41,27 @@ inline_always void release_entry(struct heap *heap, uint64_t entry, uint64_t ran
     release(heap, slab, (unsigned)(entry >> ENTRY_SHIFT), random);
 }
 
-void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot)
+/* Among `count` entries; a constant, or it would be chosen by a multiplication. */
+inline_always void replace(struct heap *heap, struct span *slab, unsigned slot, uint64_t *entries,
+                           uint32_t count)
 {
-    if (!config_quarantine) {
-        release(heap, slab, slot, config_random_frees ? random_next(&heap->random) : 0);
-        return;
-    }
     uint64_t random = random_next(&heap->random);
     store_relaxed(slab_link(slab, slot), (uint8_t)LINK_QUARANTINED);
-    bool small = slab->size_bytes <= SMALL_MAX;
-    uint64_t *entries = heap->quarantine + (small ? 0 : QUARANTINE_SMALL);
-    uint64_t *entry =
-        &entries[(random >> 32) * (small ? QUARANTINE_SMALL : QUARANTINE_MEDIUM) >> 32];
+    uint64_t *entry = &entries[(random >> 32) * count >> 32];
     uint64_t replaced = *entry;
     *entry = (uint64_t)(uintptr_t)slab | (uint64_t)slot << ENTRY_SHIFT;
     if (likely(replaced != 0))
         release_entry(heap, replaced, random);
+}
+
+void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot)
+{
+    if (!config_quarantine)
+        release(heap, slab, slot, config_random_frees ? random_next(&heap->random) : 0);
+    else if (likely(slab->size_bytes <= SMALL_MAX))
+        replace(heap, slab, slot, heap->quarantine, QUARANTINE_SMALL);
+    else
+        replace(heap, slab, slot, heap->quarantine + QUARANTINE_SMALL, QUARANTINE_MEDIUM);
 }
 
 void quarantine_flush(struct heap *heap)

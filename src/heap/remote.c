@@ -1,14 +1,14 @@
 /* Remote free: a free of a block whose slab another thread's heap owns. One atomic operation on the
  * block's link byte; the first one since the slab was collected also tells the owner.
  *
- * Protocol. Let L be the block's link byte, P the slab's post word, M the mailbox of its heap. P is
+ * Protocol. Let L be the block's link byte, P the slab's post word, M its mailbox in its heap. P is
  * the heap, with QUEUED while the slab is in M or about to be; 0 while no heap has the slab.
  */
 /* clang-format off */
 /*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a double free
  *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another heap's
  *            (3) who did (2): pushes the slab to M
- *            (4) and then, if the heap is an orphan, empties M: heap_tend_after_post, the caller's
+ *            (4) and then, if the heap is an orphan, empties it: heap_tend_after_post, the caller's
  *   drain:   (a) takes all of M
  *            (b) for each slab of it, P = heap
  *            (c) each L of the slab that says REMOTE goes to the list of free slots
@@ -78,11 +78,11 @@ bool remote_close(struct heap *heap, struct span *slab) { return exchange_post(h
 /* (3) */
 static void mail(struct heap *heap, struct span *slab)
 {
-    struct span *first = load_relaxed(&heap->mailbox);
+    struct span **mailbox = &heap->mailboxes[remote_mailbox(slab_class(slab))];
+    struct span *first = load_relaxed(mailbox);
     do
         slab_remote(slab)->mail_next = first;
-    while (!compare_swap_seq_cst(&heap->mailbox, &first,
-                                 slab)); /* release: pairs with remote_take_mail */
+    while (!compare_swap_seq_cst(mailbox, &first, slab)); /* release: pairs with remote_take_mail */
 }
 
 bool remote_post(struct heap *heap, struct span *slab)
@@ -95,9 +95,25 @@ bool remote_post(struct heap *heap, struct span *slab)
     return true;
 }
 
-struct span *remote_take_mail(struct heap *heap)
+struct span *remote_take_mail(struct heap *heap, unsigned mailbox)
 {
-    return exchange_acquire(&heap->mailbox, (struct span *)NULL); /* pairs with mail() */
+    if (load_relaxed(&heap->mailboxes[mailbox]) == NULL)
+        return NULL;
+    return exchange_acquire(&heap->mailboxes[mailbox], (struct span *)NULL); /* pairs with mail() */
+}
+
+bool remote_has_mail(const struct heap *heap)
+{
+    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
+        if (load_seq_cst(&heap->mailboxes[mailbox]) != NULL)
+            return true;
+    return false;
+}
+
+void remote_lose_mail(struct heap *heap)
+{
+    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
+        store_relaxed(&heap->mailboxes[mailbox], (struct span *)NULL);
 }
 
 void remote_return_mail(struct heap *heap, struct span *slab) { mail(heap, slab); }

@@ -21,9 +21,18 @@ bool remote_close(struct heap *heap, struct span *slab);
  */
 bool remote_post(struct heap *heap, struct span *slab);
 
-/* All of the mailbox, linked by `mail_next`: the caller's, who drains it, or looks at it and gives
+/* Where the slabs of a class are posted. */
+inline_always unsigned remote_mailbox(unsigned size_class) { return size_class % MAILBOXES; }
+
+/* All of a mailbox, linked by `mail_next`: the caller's, who drains it, or looks at it and gives
  * it back slab by slab; until then no slab of it is retired or collected. Any thread. */
-struct span *remote_take_mail(struct heap *heap);
+struct span *remote_take_mail(struct heap *heap, unsigned mailbox);
 void remote_return_mail(struct heap *heap, struct span *slab);
+
+/* Whether any mailbox has something: sequentially consistent, for who gives the heap away. */
+bool remote_has_mail(const struct heap *heap);
+
+/* In the child of a fork: its posts are of the parent. */
+void remote_lose_mail(struct heap *heap);
 
 #endif

@@ -1,4 +1,5 @@
 /* realloc, usable size, sized free: what starts from a block that exists. */
+#include "heap/canary.h"
 #include "heap/checked.h"
 #include "heap/frozen.h"
 #include "heap/harden.h"
@@ -160,18 +161,26 @@ static no_inline void *resize_slow(void *pointer, size_t size_bytes)
 }
 
 /* A live block in a slab of this thread's, told as free_own tells it: without a call. Of no packed
- * slab and no profiled block, which have to be looked at otherwise. */
+ * or void slab and no profiled block, which have to be looked at otherwise. */
 inline_always bool is_own(const struct span *slab, const void *pointer)
 {
-    return !config_hardened && likely(load_relaxed(&slab->owner) == (uintptr_t)thread_heap) &&
-           likely(slab_shows_live(slab, (unsigned)slab_slot(slab, pointer)));
+    return likely(load_relaxed(&slab->owner) == (uintptr_t)thread_heap) &&
+           likely(slab_shows_live(slab, (unsigned)slab_slot(slab, pointer))) && !slab_is_void(slab);
+}
+
+/* What the program may use of such a block. */
+inline_always size_t own_bytes(const struct span *slab, const void *block)
+{
+    return config_canaries ? slab->size_bytes - CANARY_BYTES - harden_slack(slab, block)
+                           : slab->size_bytes;
 }
 
 /* As slab_suits, of a slab of this thread's. The heap's table has the class of a small size at hand
  * but for armed classes, which it leads elsewhere: then the answer comes the other way. */
 inline_always bool own_slab_suits(const struct span *slab, size_t size_bytes)
 {
-    if (size_bytes <= SMALL_MAX && thread_heap->small_class[size_bytes] == slab_class(slab))
+    if (size_bytes <= SMALL_MOST &&
+        thread_heap->small_class[size_bytes + CANARY_BYTES] == slab_class(slab))
         return true;
     return slab_suits(slab, size_bytes);
 }
@@ -180,7 +189,7 @@ inline_always bool own_slab_suits(const struct span *slab, size_t size_bytes)
 inline_always bool is_large_and_stays(const struct span *span, const void *pointer,
                                       size_t size_bytes)
 {
-    return !config_hardened && span->tag == SPAN_LARGE && span->base == pointer &&
+    return !config_guarded_blocks && span->tag == SPAN_LARGE && span->base == pointer &&
            size_bytes > MEDIUM_MOST && size_bytes <= PTRDIFF_MAX &&
            (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT == span->pages &&
            load_relaxed(&span->owner) == 0 && !heap_is_watched();
@@ -193,11 +202,15 @@ void *heap_resize(void *pointer, size_t size_bytes)
     if (!is_own(slab, pointer))
         return is_large_and_stays(slab, pointer, size_bytes) ? pointer
                                                              : resize_slow(pointer, size_bytes);
-    if (own_slab_suits(slab, size_bytes))
+    size_t old_bytes = own_bytes(slab, pointer); /* checks canaries, where there are any */
+    if (own_slab_suits(slab, size_bytes)) {
+        if (config_canaries)
+            canary_place(pointer, slab->size_bytes, size_bytes);
         return pointer;
+    }
     if (heap_is_traced())
         return resize_traced(pointer, size_bytes);
-    return move(pointer, slab->size_bytes, size_bytes);
+    return move(pointer, old_bytes, size_bytes);
 }
 
 static bool resize_in_place(void *pointer, size_t size_bytes)
@@ -297,11 +310,9 @@ static no_inline size_t usable_size_slow(const void *pointer)
  * another thread's, but of none that a fork has ended. */
 static no_inline size_t usable_size_of_other(const struct span *span, const void *pointer)
 {
-    if (config_hardened)
-        return usable_size_slow(pointer);
     if (span->tag == SPAN_LARGE && span->base == pointer)
         return (size_t)span->pages << PAGE_SHIFT;
-    if (span_is_slab(span) && !slab_is_packed(span) && !slab_is_frozen(span) &&
+    if (!config_canaries && span_is_slab(span) && !slab_is_packed(span) && !slab_is_frozen(span) &&
         slab_shows_live(span, (unsigned)slab_slot(span, pointer)))
         return span->size_bytes;
     return usable_size_slow(pointer);
@@ -310,7 +321,7 @@ static no_inline size_t usable_size_of_other(const struct span *span, const void
 size_t heap_usable_size(const void *pointer)
 {
     struct span *span = page_map_find(pointer);
-    return is_own(span, pointer) ? span->size_bytes : usable_size_of_other(span, pointer);
+    return is_own(span, pointer) ? own_bytes(span, pointer) : usable_size_of_other(span, pointer);
 }
 
 /* Hardened builds know what a slab's block was asked with. Not of a thread that a fork has ended:
@@ -355,13 +366,17 @@ static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t a
 void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct heap *heap = thread_heap;
-    if (!config_hardened && likely(size_bytes <= SMALL_MAX && alignment_bytes <= 16 &&
-                                   page_map_reaches((uintptr_t)pointer))) {
+    if (likely(size_bytes <= SMALL_MOST && alignment_bytes <= 16 &&
+               page_map_reaches((uintptr_t)pointer))) {
         struct span *slab = page_map_find_reached((uintptr_t)pointer);
         if (likely(load_relaxed(&slab->owner) == (uintptr_t)heap &&
-                   slab_class(slab) == heap->small_class[size_bytes])) {
-            free_own(pointer, slab);
-            return;
+                   slab_class(slab) == heap->small_class[size_bytes + CANARY_BYTES])) {
+            if (!config_hardened) {
+                free_own(pointer, slab);
+                return;
+            }
+            if (likely(harden_free_sized(pointer, slab, size_bytes)))
+                return;
         }
     }
     free_sized_slow(pointer, size_bytes, alignment_bytes);

@@ -6,7 +6,8 @@
  * back to the pages. Long runs are much memory, and most lengths never come again: one is kept only
  * as part of a cycle, when its place has seen nothing but that length freed and asked for, by turns
  * and RUN_CACHE_CYCLES times; and a few MiB of them together, none under memory pressure
- * (pages_may_keep).
+ * (pages_may_keep). What all threads keep of them is bounded, too (pages_claim_kept): a claim stays
+ * with its place while the run is in use, so that a cycle does not write what all threads share.
  *
  * A kept large run is free to everybody: its second free dies, statistics and walks do not see it.
  * A kept slab stays a slab, of no heap and without a block in use. The places are emptied by atomic
@@ -32,7 +33,7 @@ enum {
 };
 
 struct run_cache {
-    uintptr_t places[RUN_CACHE_PLACES]; /* atomic: a span, 0 for none; low bit: seen by an aging */
+    uintptr_t places[RUN_CACHE_PLACES]; /* atomic: see run_cache.c */
     size_t held_bytes;                  /* owner: of slabs that it put there, less those it took */
     size_t given_bytes;                 /* atomic: of those, what went to the pages instead */
     uint16_t pages[RUN_CACHE_LARGE];    /* owner: length of what came there last: kept, but where
@@ -67,5 +68,8 @@ bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
  * Returns whether there was anything. */
 bool run_cache_empty(struct run_cache *cache);
 void run_cache_age(struct run_cache *cache);
+
+/* Pages that it has claimed. Exact while nobody uses it. */
+size_t run_cache_claimed(const struct run_cache *cache);
 
 #endif

@@ -161,9 +161,16 @@ static void settle(struct heap *heap, unsigned kept)
     heap->retired_pages = 0;
 }
 
-void heap_attend(struct heap *heap, struct span *slab)
+/* The current slab of a medium class is empty: a block that comes and goes. All that is spare was
+ * looked at when it came to this; now and then it is asked what is due by age. */
+inline_always bool goes_in_cycles(struct heap *heap, unsigned class, const struct span *slab)
 {
-    unsigned class = slab_class(slab);
+    return likely(heap->spares[class - SMALL_CLASSES] == spare_count(slab)) &&
+           likely(++heap->turns % TICK_TURNS != 0);
+}
+
+static no_inline void attend(struct heap *heap, struct span *slab, unsigned class)
+{
     if (heap->current[class] != slab) {
         if (slab_is_waiting(slab))
             heap_list_slab(heap, slab, slab->capacity - (unsigned)slab_patience(slab));
@@ -178,16 +185,21 @@ void heap_attend(struct heap *heap, struct span *slab)
         settle(heap, class);
     } else {
         uint32_t counts = spare_count(slab);
-        if (++heap->turns % TICK_TURNS == 0)
+        if (heap->spares[class - SMALL_CLASSES] == counts)
             tick(heap);
-        else if (likely(heap->spares[class - SMALL_CLASSES] == counts))
-            return; /* a cycle: all that is spare was looked at when it came to this */
         count_spare(heap, class, counts);
         if (heap->spare_bytes > SPARE_MAX_BYTES)
             retire_spares(heap, class);
         if (heap->spare_bytes > SETTLE_BYTES)
             settle(heap, counts > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
     }
+}
+
+void heap_attend(struct heap *heap, struct span *slab)
+{
+    unsigned class = slab_class(slab);
+    if (class_is_small(class) || heap->current[class] != slab || !goes_in_cycles(heap, class, slab))
+        attend(heap, slab, class);
 }
 
 void heap_leave_current(struct heap *heap, unsigned class)
@@ -226,8 +238,8 @@ void slab_lists_verify(struct heap *heap)
         }
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
-            check_internal(*slab_prev(slab) == prev && slab_class(slab) == class &&
-                           slab_heap(slab) == heap);
+            check_internal((prev == NULL || *slab_prev(slab) == prev) &&
+                           slab_class(slab) == class && slab_heap(slab) == heap);
             check_internal(slab->until == slab_used(slab));
             slab_verify(slab);
         }

@@ -23,15 +23,16 @@ void bin_append(struct bin *bin, struct span *slab)
 
 void bin_remove(struct bin *bin, struct span *slab)
 {
+    if (bin->first == slab) {
+        bin_remove_first(bin);
+        return;
+    }
     struct span *prev = *slab_prev(slab);
+    prev->next = slab->next;
     if (slab->next)
         *slab_prev(slab->next) = prev;
     else
         bin->last = prev;
-    if (prev)
-        prev->next = slab->next;
-    else
-        bin->first = slab->next;
 }
 
 void heap_enlist(struct heap *heap)

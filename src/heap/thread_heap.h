@@ -11,9 +11,11 @@
  *
  * Mailbox: a lock-free stack of slabs that hold remote frees. Pushed by any thread, emptied at once
  * by the holder, so there is no ABA. A poster that finds the heap an orphan tries to borrow it and
- * empties the mailbox itself; the thread that ends sets ORPHAN first and looks into the mailbox
+ * empties its mailboxes itself; the thread that ends sets ORPHAN first and looks into the mailboxes
  * again after, both sequentially consistent, so one of the two sees the other, and no post is left
- * behind.
+ * behind. A small class has one of its own: while it has slabs to allocate from, other threads go
+ * on marking blocks of it, and one visit of a slab collects them all. A slab's class is read after
+ * its post word became QUEUED, and stays until it is out of the mailbox.
  */
 #ifndef CAIRN_HEAP_THREAD_HEAP_H
 #define CAIRN_HEAP_THREAD_HEAP_H
@@ -78,6 +80,8 @@ enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY, HEAP_PROGRAM, HEAP_UNUSED
 
 struct program_heap;
 
+enum { MAILBOXES = SMALL_CLASSES }; /* the other classes share them */
+
 struct heap {
     /* holder: allocated from; the empty slab when none is, and last, for sizes of armed classes */
     struct span *current[CLASS_COUNT + 1];
@@ -87,8 +91,10 @@ struct heap {
     struct run_cache runs;
     struct packed packed;
     bool look_after_fork;    /* holder: see heap_look_after_fork */
+    bool left_ready;         /* holder: of an ended thread, with slabs for the next: heap_life.c */
     uint8_t turns;           /* holder: counts refills and emptied medium slabs, around */
     uint8_t posts;           /* holder: counts slabs that it posted to others, around */
+    uint8_t attended;        /* holder: counts slabs that its frees attended to, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
     size_t spare_bytes;      /* holder: sum of the next; see slab_lists.c */
     uint32_t spares[CLASS_COUNT - SMALL_CLASSES]; /* holder: what a medium class's current slab
@@ -101,19 +107,19 @@ struct heap {
     uint64_t
         swept_ms;     /* holder, read by others: the decay interval in which they were swept last */
     uint32_t drained; /* who ticks: `drains` of then */
+    uint32_t drains;  /* atomic, holder writes: odd while a mailbox is emptied, counts around */
     struct sampling sampling;
     struct profiling *profiling; /* holder: NULL before it is profiled */
     struct traced_thread traced; /* the thread whose it is */
     bool finds_site;             /* the thread whose it is: see by_site.h */
     uint64_t random;             /* holder: of base/random.h, hardened builds only */
     uint64_t quarantine[QUARANTINE_SMALL + QUARANTINE_MEDIUM + 1]; /* holder: see quarantine.c */
-    /* What other threads look at: on one line what stays, on the next what they change. */
+    /* What other threads look at: on one line what stays for long, behind it what they change. */
     struct heap *next __attribute__((aligned(64))); /* const after it is listed: all heaps */
     struct program_heap *program; /* const after init: itself, of a heap that the program made */
     uint32_t generation; /* const after init, but see heaps_after_fork: of the process in use */
-    struct span *mailbox __attribute__((aligned(64))); /* atomic: see above */
-    uint32_t state;                                    /* atomic: enum heap_state */
-    uint32_t drains; /* atomic, holder writes: odd while the mailbox is emptied, counts around */
+    uint32_t state;      /* atomic: enum heap_state */
+    struct span *mailboxes[MAILBOXES] __attribute__((aligned(64))); /* atomic: see above */
 };
 
 static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags");
@@ -134,9 +140,16 @@ inline_always void heap_set_up_thread(void)
         thread_heap = (struct heap *)(uintptr_t)&no_heap;
 }
 
-/* Lists of slabs. The holder's. */
+/* Lists of slabs. The `prev` of the first one is not looked at, so its line need not be written
+ * when the one before it goes. The holder's. */
 void bin_append(struct bin *bin, struct span *slab);
 void bin_remove(struct bin *bin, struct span *slab);
+inline_always void bin_remove_first(struct bin *bin)
+{
+    bin->first = bin->first->next;
+    if (bin->first == NULL)
+        bin->last = NULL;
+}
 
 /* From now on heaps_each comes to it. Any thread. */
 void heap_enlist(struct heap *heap);

@@ -8,10 +8,15 @@
 /* What is due by age: pages_tick, and the runs that all threads keep. Any thread. */
 void heaps_tick(void);
 
-/* What to do once an interval about the slabs of other threads. Once, at the start. */
-void heaps_on_tick(void (*sweep)(void));
+/* What to do once an interval about the slabs of other threads, and how what ended ones left ready
+ * is given back. Once, at the start. */
+void heaps_on_tick(void (*sweep)(void), bool (*trim_ended)(void));
 
-/* Empties the caches of runs of all threads; whether there was anything. Any thread. */
+/* Before more is taken than threads have: what an ended one left ready for the next goes back to
+ * the pages. Whether there was anything. Any thread. */
+bool heaps_trim_ended(void);
+
+/* The same, and empties the caches of runs of all threads. */
 bool heaps_empty_run_caches(void);
 
 #endif

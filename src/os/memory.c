@@ -18,6 +18,9 @@
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 #ifndef PR_SET_VMA
 #define PR_SET_VMA           0x53564d41
 #define PR_SET_VMA_ANON_NAME 0
@@ -165,6 +168,16 @@ void *os_move(void *start, size_t old_bytes, size_t new_bytes)
     return kernel_failed(result) ? NULL : (void *)result;
 }
 
+static enum os_moved move_onto(void *start, size_t size_bytes, long flags, void *destination)
+{
+    flags |= MREMAP_MAYMOVE | MREMAP_FIXED;
+    long result = remap(start, size_bytes, size_bytes, flags, destination);
+    if (!kernel_failed(result))
+        return OS_MOVED;
+    bool untouched = result == -EPERM || result == -EINVAL || result == -ENOSYS;
+    return untouched || os_reserve_at(destination, size_bytes) ? OS_KEPT : OS_LOST;
+}
+
 /* The kernel unmaps the destination before it looks at everything. What it looks at afterwards is
  * whether the memory may grow, which it does not here, and whether it is one mapping: so we ask for
  * that first. */
@@ -172,40 +185,38 @@ enum os_moved os_move_onto(void *start, size_t size_bytes, void *destination)
 {
     if (os_resize(start, size_bytes, size_bytes) != 0)
         return OS_KEPT;
-    long result = remap(start, size_bytes, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, destination);
-    if (!kernel_failed(result))
-        return OS_MOVED;
-    bool untouched = result == -EPERM || result == -EINVAL || result == -ENOSYS;
-    return untouched || os_reserve_at(destination, size_bytes) ? OS_KEPT : OS_LOST;
+    return move_onto(start, size_bytes, 0, destination);
 }
 
-/* Asks of every page and adds those in memory to *pages. False: something is not mapped. */
-static bool count_resident(void *start, size_t size_bytes, size_t *pages)
+/* What is more than one mapping is refused late here: the destination may be lost, which is rare,
+ * and costs less than asking each time. */
+enum os_moved os_move_leaving(void *start, size_t size_bytes, void *destination)
 {
-    enum { STEP_PAGES = 2048 };
-    unsigned char resident[STEP_PAGES];
-    size_t page = os_page_size();
-    for (size_t done = 0; done < size_bytes; done += STEP_PAGES * page) {
-        size_t step = smaller_of(size_bytes - done, STEP_PAGES * page);
-        if (call_on_range(SYS_mincore, (char *)start + done, step, (long)resident) != 0)
-            return false;
-        for (size_t i = 0; i < step / page; i++)
-            *pages += resident[i] & 1;
-    }
-    return true;
+    return move_onto(start, size_bytes, MREMAP_DONTUNMAP, destination);
 }
 
 size_t os_resident(void *start, size_t size_bytes)
 {
+    enum { STEP_PAGES = 2048 };
+    unsigned char resident[STEP_PAGES];
+    size_t page = os_page_size();
     size_t pages = 0;
-    (void)count_resident(start, size_bytes, &pages);
-    return pages * os_page_size();
+    for (size_t done = 0; done < size_bytes; done += STEP_PAGES * page) {
+        size_t step = smaller_of(size_bytes - done, STEP_PAGES * page);
+        if (call_on_range(SYS_mincore, (char *)start + done, step, (long)resident) != 0)
+            break;
+        for (size_t i = 0; i < step / page; i++)
+            pages += resident[i] & 1;
+    }
+    return pages * page;
 }
 
-bool os_is_mapped(void *start, size_t size_bytes)
+/* rt_sigprocmask reads the word before it refuses what it is asked to do with it. */
+bool os_is_readable(const void *word)
 {
-    size_t pages = 0;
-    return count_resident(start, size_bytes, &pages);
+    enum { NOTHING_KNOWN = -1, SET_BYTES = 8 };
+    return kernel_call(SYS_rt_sigprocmask, NOTHING_KNOWN, (long)word, 0, SET_BYTES, 0, 0) ==
+           -EINVAL;
 }
 
 void os_name(void *start, size_t size_bytes, const char *name)

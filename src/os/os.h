@@ -29,12 +29,15 @@ void *os_move(void *start, size_t old_bytes, size_t new_bytes);
  * before, or, OS_LOST, it may be anybody's: then nothing of it must be touched or unmapped. */
 enum os_moved { OS_MOVED, OS_KEPT, OS_LOST };
 enum os_moved os_move_onto(void *start, size_t size_bytes, void *destination);
+/* The same, but the old addresses stay a mapping with the permissions that they
+ * had, and empty. Kernels before 5.7 refuse. */
+enum os_moved os_move_leaving(void *start, size_t size_bytes, void *destination);
 int os_unmap(void *start, size_t size_bytes);
 int os_purge(void *start, size_t size_bytes); /* gives the memory back; zero when read again */
 int os_trap(void *start,
             size_t size_bytes); /* of a mapping: gives the memory back; any access faults */
 size_t os_resident(void *start, size_t size_bytes); /* bytes in memory; swapped ones do not count */
-bool os_is_mapped(void *start, size_t size_bytes);  /* all of it, whatever its permissions */
+bool os_is_readable(const void *word);              /* aligned; without touching it */
 int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes,
                   bool wanted);                /* transparent huge pages for this range */
@@ -133,28 +136,42 @@ unsigned os_stack(uintptr_t *frames, unsigned capacity, uintptr_t instruction);
 /* The first of them alone, in some tens of instructions; 0: there is none. */
 uintptr_t os_caller(void);
 
-/* Stacks again and again, of one thread at a time: what a stack has in common with the one before
- * costs a few loads a frame. Zero at first; whoever calls owns it. Steps lie from `first` on, the
- * innermost first. Returns the number of the first one that is asked for: from it on, all to
- * OS_MEMO_STEPS are the caller's callers, and its hash is that of their addresses. Negative: it
- * cannot tell, ask os_stack. */
-enum { OS_MEMO_STEPS = 250 };
+/* Stacks again and again, of one thread at a time: what comes again costs a few loads a frame. Zero
+ * at first; whoever calls owns it. Returns the innermost of the caller's callers: what is outside
+ * of it are all the others, `depth` together, and its hash is that of their addresses. It stays
+ * what it is until the next call. NULL: it cannot tell, ask os_stack. */
+enum { OS_MEMO_DEPTH = 250, OS_MEMO_STEPS = 512, OS_MEMO_PLACES = 1024 };
 struct os_stack_step {
-    uintptr_t address, stack, frame;          /* the caller's */
-    uintptr_t address_at, frame_at, stack_at; /* where they were read; 0: not read */
-    uint64_t hash;                            /* of this address and those outside of it */
-    uint32_t number;                          /* these two: the memo's owner's; 0 of what is new */
+    uintptr_t address, stack, frame; /* the caller's */
+    uintptr_t outer_at;              /* where the address of the next one was read */
+    uintptr_t checked_at, expected;  /* see stack_again.c */
+    struct os_stack_step *outer;     /* the next one; NULL: there is none */
+    uint64_t hash;                   /* of this address and those outside of it */
+    uint32_t number;                 /* this and `seen`: the memo's owner's; 0 of what is new */
+    uint32_t frame_words;            /* from `stack` on, plus 1, to where the next one's frame */
+    uint32_t stack_words;            /* pointer and stack were read; 0: not read */
+    uint8_t depth;
     bool seen;
-    bool by_frame;     /* it was found by the inner one's frame pointer */
-    bool frame_counts; /* one further out was by this one's */
+    bool by_frame;     /* where the next one is, its frame pointer says */
+    bool frame_counts; /* for this or for one further out */
+};
+enum { OS_MEMO_WAYS = 8, OS_WAY_MOST = 7 };
+struct os_stack_way {
+    uintptr_t first, second; /* the innermost addresses, by which it is known */
+    uint32_t count;
+    uint32_t record;          /* from the first one's frame on, where the outermost one's is */
+    uint32_t at[OS_WAY_MOST]; /* and where each address is */
+    uintptr_t address[OS_WAY_MOST];
 };
 struct os_stack_memo {
-    uintptr_t end; /* of the stack that it is of; 0: of none */
-    unsigned first;
+    uintptr_t thread, from, end;     /* a stack that can be read from and to these, and whose */
+    uint32_t used;                   /* of the steps; 0, as `thread`: nothing is known */
+    uint16_t latest[OS_MEMO_PLACES]; /* by address and stack: which step was right the last time */
+    uint16_t inside[OS_MEMO_PLACES]; /* by these and the next step */
+    struct os_stack_way ways[OS_MEMO_WAYS]; /* through this library */
     struct os_stack_step steps[OS_MEMO_STEPS];
-    struct os_stack_step fresh[OS_MEMO_STEPS]; /* while it is changed */
 };
-int os_stack_again(struct os_stack_memo *memo);
+struct os_stack_step *os_stack_again(struct os_stack_memo *memo);
 /* The file that the address was loaded from, and where it was loaded: file offset = address -
  * *base. NULL when the libc cannot tell. Async-signal-safe. */
 const char *os_locate(uintptr_t address, uintptr_t *base);

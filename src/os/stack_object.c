@@ -15,7 +15,9 @@ static struct {
     uintptr_t from, to;
 } program_tables;
 
-void stack_objects_prepare(void)
+struct stack_object stack_program;
+
+static void find_tables_of_program(void)
 {
     const ElfW(Phdr) *headers = (const ElfW(Phdr) *)getauxval(AT_PHDR);
     size_t count = headers ? getauxval(AT_PHNUM) : 0;
@@ -74,3 +76,11 @@ bool stack_object_of(uintptr_t address, struct stack_object *object)
     return false;
 }
 #endif
+
+void stack_objects_prepare(void)
+{
+    struct stack_object object;
+    find_tables_of_program();
+    if (stack_object_of(getauxval(AT_ENTRY), &object))
+        stack_program = object;
+}

@@ -17,6 +17,10 @@ struct stack_object {
     uint64_t tag; /* differs where other tables are at the same place later */
 };
 
+/* The program's own code, which is never unloaded; empty where it is not known. Const after
+ * stack_objects_prepare. */
+extern hidden_data struct stack_object stack_program;
+
 /* The object of the address; false: there is none, or the libc does not say. Async-signal-safe,
  * after stack_objects_prepare. */
 bool stack_object_of(uintptr_t address, struct stack_object *object);

@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "os/kernel.h"
 #include "os/os.h"
+#include "os/stack_again.h"
 #include "os/stack_object.h"
 #include "os/stack_walk.h"
 
@@ -43,7 +44,7 @@ void os_stack_prepare(void)
     if (!module.is_program && stack_object_of((uintptr_t)&os_stack, &object))
         own = object;
     stack_objects_prepare();
-    stack_walk_prepare();
+    stack_bounds_prepare(os_thread_id() == os_process_id());
     (void)backtrace(frames, 2);
     store_release(&can_walk, true); /* pairs with os_stack */
 }
@@ -99,10 +100,11 @@ no_inline uintptr_t os_caller(void)
     return address;
 }
 
-no_inline int os_stack_again(struct os_stack_memo *memo)
+no_inline struct os_stack_step *os_stack_again(struct os_stack_memo *memo)
 {
     uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
+    uintptr_t frame = *(const uintptr_t *)__builtin_frame_address(0);
     if (!load_acquire(&can_walk)) /* pairs with os_stack_prepare */
-        return -1;
-    return stack_walk_again(memo, caller, own.end != 0 ? &own : NULL);
+        return NULL;
+    return stack_walk_again(memo, caller, frame, own.end != 0 ? &own : NULL);
 }

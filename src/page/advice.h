@@ -2,8 +2,8 @@
  *
  * A huge page is resident whole once a byte of it was touched. So with HUGE_PAGES_AUTO nothing is
  * asked for before the heap is so large that one of them hardly counts, and then only for what will
- * be filled from its start to its end: what the heap grows by, while it is dense (grow.c), and the
- * largest blocks (huge.c). docs/decisions/0017 has the figures.
+ * be filled from its start to its end: what the heap grows by, while it is dense (dense.h), and the
+ * largest blocks (huge.c). docs/decisions/0020 has the figures.
  *
  * The system may refuse, or have none: then nothing is different. Threading: any thread.
  */
@@ -30,14 +30,5 @@ static const size_t ADVICE_FROM_BYTES = (size_t)96 << 20;
  * for none. Near the limit of a control group the system itself gives small pages. False where the
  * processor's huge pages are longer. */
 bool advice_admits(size_t counted_bytes, size_t more_bytes, size_t limit_bytes);
-
-/* The heap grew by this memory, in small pages: it is watched, unless another is. */
-void advice_note_taken(const char *start, size_t size_bytes);
-
-/* Whether nearly all of what was watched is in memory by now: the program touches what it takes,
- * and huge pages cost nothing. Of a program that takes blocks and does not fill them they would
- * make resident what it never touches, and within a huge page that could not be seen. So some
- * growth in between is in small pages: false once in a while. A system call at most. */
-bool advice_is_dense(void);
 
 #endif

@@ -154,7 +154,7 @@ static size_t pages_to_huge_end(const struct arena *arena, size_t pages)
 }
 
 /* Page lock. NULL when no arena has room. */
-static struct arena *claim(size_t *claimed, bool huge, size_t *first)
+static struct arena *claim(size_t *claimed, size_t least, bool huge, size_t *first)
 {
     size_t pages = *claimed;
     for (size_t i = 0; i < arenas_count; i++) {
@@ -167,8 +167,11 @@ static struct arena *claim(size_t *claimed, bool huge, size_t *first)
         return arena;
     }
     struct arena *arena = arena_with_room(pages);
-    if (arena) {
+    if (arena)
         *claimed += huge ? pages_to_huge_end(arena, pages) : 0;
+    else if ((arena = arena_with_room(least)) != NULL)
+        *claimed = arena->pages - arena->frontier;
+    if (arena) {
         *first = arena->frontier;
         store_relaxed(&arena->frontier, arena->frontier + *claimed);
     }
@@ -187,23 +190,68 @@ static void give_up_claim(struct arena *arena, size_t first, size_t pages)
     store_relaxed(&arena->frontier, frontier);
 }
 
+/* Where huge pages are asked for is known for each 64th of an arena, of whole huge pages. So what
+ * is withdrawn divides the system's mapping a few times, and not by the size of the heap. The bit
+ * is set after the system was asked and cleared before that is withdrawn: there is no advice
+ * without its bit. */
+static bool any_asked; /* atomic: for good */
+
+static uintptr_t part_bytes(const struct arena *arena)
+{
+    return align_up(((arena->pages << PAGE_SHIFT) + HUGE_PAGE_BYTES) / 64 + 1, HUGE_PAGE_BYTES);
+}
+
+static uintptr_t part_start(const struct arena *arena, size_t part)
+{
+    return align_down((uintptr_t)arena->base, HUGE_PAGE_BYTES) + part * part_bytes(arena);
+}
+
+/* A bit for each part that the range, which lies in the arena, touches. */
+static uint64_t parts_of(const struct arena *arena, uintptr_t from, uintptr_t to)
+{
+    size_t first = (from - part_start(arena, 0)) / part_bytes(arena);
+    size_t last = (to - 1 - part_start(arena, 0)) / part_bytes(arena);
+    return UINT64_MAX >> (63 - last) & UINT64_MAX << first;
+}
+
 /* For the whole huge pages within. Refused, it is only slower. */
-static void ask_for_huge_pages(char *start, size_t pages)
+static void ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
 {
     uintptr_t from = align_up((uintptr_t)start, HUGE_PAGE_BYTES);
     uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), HUGE_PAGE_BYTES);
-    if (from < to)
-        (void)os_huge_pages((char *)from, to - from, true);
+    if (from >= to)
+        return;
+    (void)os_huge_pages((char *)from, to - from, true);
+    fetch_or_acq_rel(&arena->asked, parts_of(arena, from, to));
+    store_relaxed(&any_asked, true);
+}
+
+void arena_withdraw_advice(const char *start, size_t size_bytes)
+{
+    struct arena *arena = load_relaxed(&any_asked) ? arena_of(start) : NULL;
+    if (arena == NULL)
+        return;
+    uint64_t parts = parts_of(arena, (uintptr_t)start, (uintptr_t)start + size_bytes);
+    if ((load_relaxed(&arena->asked) & parts) == 0)
+        return;
+    uintptr_t end = (uintptr_t)arena->base + (arena->pages << PAGE_SHIFT);
+    for (parts &= fetch_and_acq_rel(&arena->asked, ~parts); parts != 0; parts &= parts - 1) {
+        uintptr_t from = part_start(arena, lowest_bit(parts));
+        uintptr_t to = smaller_of(from + part_bytes(arena), align_down(end, HUGE_PAGE_BYTES));
+        from = larger_of(from, align_up((uintptr_t)arena->base, HUGE_PAGE_BYTES));
+        if (from < to)
+            (void)os_huge_pages((char *)from, to - from, false);
+    }
 }
 
 /* What another thread has claimed when this one forks is addresses that the child will not use. */
-char *arena_commit(size_t *claimed, bool huge, int *error)
+char *arena_commit(size_t *claimed, size_t least, bool huge, int *error)
 {
     *error = -EAGAIN;
     if (!lock_acquire(&pages_state.lock))
         return NULL;
     size_t first;
-    struct arena *arena = claim(claimed, huge, &first);
+    struct arena *arena = claim(claimed, least, huge, &first);
     size_t pages = *claimed;
     lock_release(&pages_state.lock);
     *error = -ENOSPC;
@@ -211,7 +259,7 @@ char *arena_commit(size_t *claimed, bool huge, int *error)
         return NULL;
     char *base = arena->base + (first << PAGE_SHIFT);
     if (huge)
-        ask_for_huge_pages(base, pages);
+        ask_for_huge_pages(arena, base, pages);
     *error = os_commit(base, pages << PAGE_SHIFT);
     if (*error == 0) {
         fetch_add_relaxed(&pages_state.committed_pages, pages);

@@ -32,6 +32,7 @@ struct arena {
     size_t hole_pages; /* page lock: set bits of `holes` */
     uint64_t *dirty;   /* page lock: bit a page, set when it may not read zero */
     uint64_t *holes;   /* page lock: bit a page, set when nobody has it and it is not committed */
+    uint64_t asked;    /* atomic: bit a 64th, set where huge pages may be asked for */
 };
 
 /* Which of the arenas holds an address; NULL if none. The first with the page lock, fast; the
@@ -46,11 +47,16 @@ struct arena *arena_with_room(size_t pages);
  * negative errno. */
 int arena_add(size_t pages);
 
-/* Claims pages and commits them: they are the caller's, and zero. With `huge` they may become more,
- * so that they end where a huge page does, and huge pages are asked for. NULL with a negative errno
- * in *error: -ENOSPC when no arena has room, -EAGAIN while frozen for a fork. Takes the page lock.
+/* Claims pages and commits them: they are the caller's, and zero. The rest of an arena, at least
+ * `least`, where none has room for all. With `huge` they may become more, so that they end where a
+ * huge page does, and huge pages are asked for. NULL with a negative errno in *error: -ENOSPC when
+ * no arena has room, -EAGAIN while frozen for a fork. Takes the page lock. */
+char *arena_commit(size_t *pages, size_t least, bool huge, int *error);
+
+/* Memory that goes back is asked for in huge pages no more: before the system is told. It would put
+ * what is left together again, and so bring back what went (khugepaged). Any thread, no lock held.
  */
-char *arena_commit(size_t *pages, bool huge, int *error);
+void arena_withdraw_advice(const char *start, size_t size_bytes);
 
 /* All arenas, in the order of their addition. No lock needed. */
 extern hidden_data struct arena *arenas_added[ARENA_LIMIT]; /* page lock writes: below the count */

@@ -51,7 +51,7 @@ struct span *detached_take(size_t pages, size_t alignment_bytes, unsigned cold_6
         run = NULL;
     }
     span->pages = run ? (uint32_t)pages : 0;
-    span->dirty_pages = 0;
+    store_relaxed(&span->dirty_pages, (size_t)0);
     span->base = run;
     if (run)
         return span;

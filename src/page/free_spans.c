@@ -25,8 +25,29 @@ static void span_enter(struct span *span)
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages + span->dirty_pages);
 }
 
+enum { LOOSE_MOST = 64, LOOSE_MOST_PAGES = 16 };
+
+static struct span *loose[LOOSE_MOST]; /* page lock */
+static unsigned loose_count;           /* page lock */
+
+static void loose_add(struct span *span)
+{
+    loose[loose_count] = span;
+    span->until = (uint8_t)++loose_count;
+}
+
+static void loose_remove(struct span *span)
+{
+    struct span *last = loose[--loose_count];
+    loose[span->until - 1] = last;
+    last->until = span->until;
+    span->until = 0;
+}
+
 void span_withdraw(struct span *span)
 {
+    if (span->until != 0)
+        loose_remove(span);
     bins_remove(span);
     tag_ends(span, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
@@ -49,25 +70,37 @@ struct span *span_free_neighbour(const struct arena *arena, const char *page)
                : NULL; /* in use, its owner may write it just now */
 }
 
+/* More than one on a side where some are loose. */
 void span_release(struct arena *arena, struct span *span)
 {
-    struct span *left = span_free_neighbour(arena, span->base - PAGE_BYTES);
-    struct span *right =
-        span_free_neighbour(arena, span->base + ((size_t)span->pages << PAGE_SHIFT));
-    if (left) {
+    struct span *left, *right;
+    while ((left = span_free_neighbour(arena, span->base - PAGE_BYTES)) != NULL) {
         span_withdraw(left);
         span->base = left->base;
         span->pages += left->pages;
-        span->dirty_pages += left->dirty_pages;
+        store_relaxed(&span->dirty_pages, span->dirty_pages + left->dirty_pages);
         header_push(left);
     }
-    if (right) {
+    while ((right = span_free_neighbour(arena, span->base + ((size_t)span->pages << PAGE_SHIFT))) !=
+           NULL) {
         span_withdraw(right);
         span->pages += right->pages;
-        span->dirty_pages += right->dirty_pages;
+        store_relaxed(&span->dirty_pages, span->dirty_pages + right->dirty_pages);
         header_push(right);
     }
+    span->until = 0;
     span_enter(span);
+}
+
+bool spans_merge(void)
+{
+    bool any = loose_count != 0;
+    while (loose_count != 0) {
+        struct span *span = loose[loose_count - 1];
+        span_withdraw(span);
+        span_release(arena_find(span->base), span);
+    }
+    return any;
 }
 
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
@@ -75,13 +108,20 @@ void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_p
     struct span *span = header_pop(0);
     span->base = base;
     span->pages = (uint32_t)pages;
-    span->dirty_pages = dirty_pages;
+    store_relaxed(&span->dirty_pages, dirty_pages);
     span_release(arena, span);
+}
+
+static struct span *find(size_t pages, size_t alignment_pages)
+{
+    struct span *span = bins_find(pages, alignment_pages);
+    bool grows = span == NULL || span->dirty_pages == 0;
+    return grows && spans_merge() ? bins_find(pages, alignment_pages) : span;
 }
 
 char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
 {
-    struct span *span = bins_find(pages, alignment_pages);
+    struct span *span = find(pages, alignment_pages);
     if (span == NULL)
         return NULL;
     struct arena *arena = arena_find(span->base);
@@ -108,6 +148,13 @@ char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
     return run;
 }
 
+/* Where runs lie at random they are cut at random, too. */
+static bool is_loose(const struct span *span)
+{
+    return !config_random_runs && span->until == SPAN_WAS_SLAB && span->pages <= LOOSE_MOST_PAGES &&
+           loose_count < LOOSE_MOST;
+}
+
 struct span *deferred_settle(void)
 {
     if (likely(load_relaxed(&pages_state.deferred) == NULL))
@@ -123,7 +170,12 @@ struct span *deferred_settle(void)
         } else if (arena) {
             if (span->dirty_pages != 0)
                 bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
-            span_release(arena, span);
+            if (is_loose(span)) {
+                loose_add(span);
+                span_enter(span);
+            } else {
+                span_release(arena, span);
+            }
         } else {
             span->next = unmap;
             unmap = span;

@@ -1,7 +1,13 @@
 /* Free spans of the arenas: split, and merged by boundary tags in the page map.
  *
- * Invariant: behind each arena's frontier the spans lie gapless, no two free ones side by side
- * (those whose memory is being purged excepted); a free span's first and last pages map to it.
+ * Slabs come and go with the same lengths, often those of a whole thread at once. To merge their
+ * runs and to cut them again is most of what that costs. So a slab's run is put into the bins as it
+ * is, loose, and merged with its neighbours only when a run of a length that is not there would
+ * take memory that is not there, or when memory goes back to the system; and when there are many.
+ *
+ * Invariant: behind each arena's frontier the spans lie gapless, no two free ones side by side but
+ * for loose ones (and those whose memory is being purged); a free span's first and last pages map
+ * to it; `until` of a loose one is its place among them, counted from 1, of another free one 0.
  * pages_verify checks it.
  *
  * Threading: all of it under the page lock.
@@ -17,6 +23,9 @@ struct arena;
  * the bins; and takes a free span out of them, so that its neighbours leave it alone. */
 void span_release(struct arena *arena, struct span *span);
 void span_withdraw(struct span *span);
+
+/* Merges all loose spans with their free neighbours. Whether there were any. */
+bool spans_merge(void);
 
 /* The free span that begins or ends with the page; NULL if none. */
 struct span *span_free_neighbour(const struct arena *arena, const char *page);

@@ -12,6 +12,7 @@
 #include "os/os.h"
 #include "page/arena.h"
 #include "page/bound.h"
+#include "page/dense.h"
 #include "page/fence.h"
 #include "page/header.h"
 #include "page/state.h"
@@ -45,7 +46,7 @@ static void defer_fenced(struct span *span, size_t least)
             break;
         rest->base = span->base + (stretch << PAGE_SHIFT);
         rest->pages = span->pages - (uint32_t)stretch;
-        rest->dirty_pages = 0;
+        store_relaxed(&rest->dirty_pages, (size_t)0);
         span->pages = (uint32_t)stretch;
         defer(span);
         span = rest;
@@ -54,20 +55,20 @@ static void defer_fenced(struct span *span, size_t least)
     defer(span);
 }
 
-/* Commits pages and gives them to the bins, `needed` of them undivided. 0 or a negative errno,
- * -ENOSPC when no arena has room. */
+/* Commits pages, or the rest of an arena, and gives them to the bins, `needed` of them undivided. 0
+ * or a negative errno, -ENOSPC when no arena has room. */
 static int grow_by(size_t pages, size_t needed, bool huge)
 {
     struct span *span = header_make(0);
     if (span == NULL)
         return -ENOMEM;
     int error = 0;
-    char *base = arena_commit(&pages, huge, &error);
+    char *base = arena_commit(&pages, needed + fence_pages(), huge, &error);
     span->base = base;
     span->pages = base ? (uint32_t)pages : 0; /* none: back to the list of headers */
-    span->dirty_pages = 0;
-    if (base && !huge && pages >= MOST_BATCH)
-        advice_note_taken(base, pages << PAGE_SHIFT);
+    store_relaxed(&span->dirty_pages, (size_t)0);
+    if (base && pages >= MOST_BATCH)
+        dense_note_growth(base, pages);
     if (config_fences && base)
         defer_fenced(span, needed);
     else
@@ -84,14 +85,14 @@ static int grow_anew(size_t pages, size_t needed, bool huge)
     return error;
 }
 
-/* Whether what the heap grows by may be in huge pages: it is large, and what it took last, which
- * was not in such ones, is resident: so the program touches what it takes. Fences would divide
- * them. */
+/* Whether what the heap grows by may be in huge pages: it is large, and the program has touched
+ * what it took last. Not for one long run, of which nobody knows whether it will be filled. Fences
+ * would divide them. */
 static bool grows_huge(size_t pages)
 {
     size_t committed = load_relaxed(&pages_state.committed_pages);
-    return !config_fences && committed >= ADVICE_FROM_BYTES >> PAGE_SHIFT &&
-           huge_pages_fit(pages) && advice_is_dense();
+    return !config_fences && pages <= MOST_BATCH && committed >= ADVICE_FROM_BYTES >> PAGE_SHIFT &&
+           huge_pages_fit(pages) && dense_is_filled();
 }
 
 bool pages_grow(size_t pages)

@@ -35,6 +35,15 @@ static char *reserve(size_t size_bytes, size_t behind_bytes, size_t alignment_by
     return block;
 }
 
+/* Its guards, when its memory has gone elsewhere. */
+static void unmap_guards(char *block, size_t size_bytes, size_t behind_bytes)
+{
+    if (behind_bytes == 0)
+        return;
+    (void)os_unmap(block - os_page_size(), os_page_size());
+    (void)os_unmap(block + size_bytes, behind_bytes);
+}
+
 static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
 {
     size_t guard = os_page_size();
@@ -53,13 +62,10 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
         block = reserve(bytes, behind, alignment_bytes);
     enum os_moved moved = block && spare_bytes == 0 ? trapped_move(block, bytes) : OS_KEPT;
     if (moved == OS_LOST) {
-        (void)os_unmap(block - guard, guard);
-        (void)os_unmap(block + bytes, behind);
+        unmap_guards(block, bytes, behind);
         block = NULL;
     }
-    bool may_hold = block && is_ready && moved == OS_KEPT;
-    if (block && ((may_hold && os_trap(block, bytes) != 0) ||
-                  page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
+    if (block && (page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
         (void)os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
     }
@@ -70,8 +76,9 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     }
     span->behind_bytes = behind;
     span->pages = (uint32_t)(bytes >> PAGE_SHIFT);
-    span->zero = true;
-    if (moved == OS_MOVED)
+    store_relaxed(&span->zero, true);
+    span->resident = moved == OS_MOVED;
+    if (span->resident)
         memset(block, 0, bytes);
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(block, span);
@@ -109,8 +116,7 @@ static bool settle(char *block, size_t size_bytes, size_t spare_bytes, char *pla
     size_t bytes = size_bytes + spare_bytes;
     enum os_moved moved = os_move_onto(block, bytes, place);
     if (moved == OS_LOST) {
-        (void)os_unmap(place - guard, guard);
-        (void)os_unmap(place + bytes, guard);
+        unmap_guards(place, bytes, guard);
         return false;
     }
     if (moved == OS_KEPT && os_commit(place, size_bytes) != 0) {
@@ -127,8 +133,9 @@ static bool settle(char *block, size_t size_bytes, size_t spare_bytes, char *pla
 }
 
 /* Moves page tables to a larger place: to where the kernel finds one, and from there between
- * guards; without them, if that cannot be. The page map has what it needs for any place before
- * anything moves, and forgets the old address first: once moved, it may be another thread's. */
+ * guards; without them, if that cannot be. Not to there at once: refused to grow, the place might
+ * be lost. The page map has what it needs for any place before anything moves, and forgets the old
+ * address first: once moved, it may be another thread's. */
 static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
 {
     size_t guard = os_page_size();
@@ -140,10 +147,7 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     page_map_set_page(old, NULL);
     char *block = os_move(old, old_bytes, new_bytes + spare);
     if (block) {
-        if (guard_before(span) != 0) {
-            (void)os_unmap(old - guard, guard);
-            (void)os_unmap(old + old_bytes, span->behind_bytes);
-        }
+        unmap_guards(old, old_bytes, span->behind_bytes);
         page_map_cover_prepared(block, PAGE_BYTES, &spares);
         char *place = reserve(new_bytes, spare + guard, guard);
         if (place && page_map_cover(place, PAGE_BYTES) != 0) {
@@ -183,6 +187,7 @@ static bool resize_guarded(struct span *span, size_t size_bytes, bool may_move)
     } else if (!may_move || !move(span, old_bytes, new_bytes)) {
         return false;
     }
+    span->resident = span->resident && new_bytes <= old_bytes;
     store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     return true;
 }

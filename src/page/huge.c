@@ -24,7 +24,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
         huge_unclaim(pages);
         return NULL;
     }
-    span->zero = true;
+    store_relaxed(&span->zero, true);
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(span->base, span);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);

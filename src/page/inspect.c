@@ -147,20 +147,21 @@ bool pages_holds(const void *address)
 
 static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_pages)
 {
-    bool after_free = false;
+    const struct span *before = NULL; /* a free one */
     for (size_t page = 0; page < arena->frontier;) {
         char *start = arena->base + (page << PAGE_SHIFT);
         struct span *span = page_map_find(start);
         bool is_free = span->tag == SPAN_FREE;
         if (is_free) {
-            check_internal(!after_free && span->base == start && span->owner == 0);
+            check_internal(span->base == start && span->owner == 0);
+            check_internal(before == NULL || before->until != 0 || span->until != 0);
             check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) ==
                            span);
             check_internal(span->dirty_pages == bitmap_count(arena->dirty, page, span->pages));
             *free_pages += span->pages;
             *dirty_pages += span->dirty_pages;
         }
-        after_free = is_free;
+        before = is_free ? span : NULL;
         page += span->tag == SPAN_NONE || span->tag == SPAN_MOVING ? 1 : span_pages(span);
         check_internal(page <= arena->frontier);
     }

@@ -20,8 +20,9 @@
 
 /* What a slab of one size class needs; the array is the heap's, by class. */
 struct slab_shape {
-    uint16_t pages;   /* length of the run */
-    uint16_t cold_64; /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
+    uint16_t pages;      /* length of the run */
+    uint16_t cold_64;    /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
+    uint32_t unit_bytes; /* of what `limit` counts; 0: blocks longer than a page, see dense.h */
 };
 
 enum { COLD_KINDS = 18 };
@@ -35,7 +36,8 @@ struct page_limits {
 };
 
 /* What holds until pages_configure: docs/OPTIONS.md. */
-#define PAGE_LIMITS_DEFAULT {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20}
+#define PAGE_LIMITS_DEFAULT                                                                        \
+    {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20, .huge_pages = HUGE_PAGES_AUTO}
 
 struct page_stats {
     size_t reserved_bytes;  /* address space of arenas */
@@ -121,9 +123,13 @@ struct span *pages_split(struct span *span, size_t pages, bool huge);
 /* Purges all free memory but `keep_bytes`; true when something went back. */
 bool pages_trim(size_t keep_bytes);
 
-/* Purges what is due by age; cheap when nothing is. Called on slow paths, outside locks. `before`
- * is called when a decay interval has ended, once for each. */
-void pages_tick(void (*before)(void));
+/* Purges what is due by age; cheap when nothing is. Called on slow paths, outside locks, by whoever
+ * takes pages: what was handed to pages_on_interval is called first. */
+void pages_tick(void);
+
+/* What is to be done beside when a decay interval has ended: once for each, by the thread that
+ * noticed it, which holds no lock of the page layer's. */
+void pages_on_interval(void (*ended)(void));
 
 void pages_read_stats(struct page_stats *stats);
 
@@ -151,6 +157,14 @@ bool pages_purge_marked(char *start, uint64_t marked);
 /* Whether who has so many pages free may keep them for its next need: not under pressure, nor where
  * the cap on free memory is low. A hint. */
 bool pages_may_keep(size_t pages);
+
+/* The same, and nobody else may then keep what is over half of the cap, all of them together: until
+ * they are given up. Any thread, lock-free. */
+bool pages_claim_kept(size_t pages);
+void pages_unclaim_kept(size_t pages);
+
+/* In the child of a fork: what its one thread has claimed. */
+void pages_reset_kept(size_t pages);
 
 /* When the decay interval under way began. */
 uint64_t pages_interval_ms(void);

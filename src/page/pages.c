@@ -67,7 +67,7 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         char *run = *header ? range_carve(pages, alignment_pages, &dirty_pages) : NULL;
         if (run) {
             (*header)->base = run;
-            (*header)->dirty_pages = dirty_pages;
+            store_relaxed(&(*header)->dirty_pages, dirty_pages);
         } else if (*header) {
             header_push(*header);
         }
@@ -119,7 +119,7 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
         span = apart_take(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
-    span->zero = span->dirty_pages == 0;
+    store_relaxed(&span->zero, span->dirty_pages == 0);
     span->pages = (uint32_t)pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     page_map_set_page(span->base, span);
@@ -129,9 +129,10 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
 }
 
 /* The run is in no one's use any more; all of it may have been written. */
-static void give(struct span *span)
+static void give(struct span *span, uint8_t was)
 {
-    span->dirty_pages = span->pages;
+    span->until = was;
+    store_relaxed(&span->dirty_pages, (size_t)span->pages);
     defer(span);
     if (!lock_acquire(&pages_state.lock))
         return;
@@ -147,7 +148,7 @@ void pages_give_slab(struct span *span)
     page_map_set(span->base, shape->pages, NULL);
     span->pages = shape->pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
-    give(span);
+    give(span, SPAN_WAS_SLAB);
 }
 
 void pages_give(struct span *span)
@@ -156,7 +157,7 @@ void pages_give(struct span *span)
         store_relaxed(&pages_state.unclean, true);
     page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
-    give(span);
+    give(span, 0);
 }
 
 bool pages_extend(struct span *span, size_t pages)
@@ -167,6 +168,8 @@ bool pages_extend(struct span *span, size_t pages)
     struct arena *arena = arena_find(span->base);
     char *end = span->base + ((size_t)span->pages << PAGE_SHIFT);
     struct span *right = arena ? span_free_neighbour(arena, end) : NULL;
+    if ((right == NULL || right->pages < more) && spans_merge())
+        right = arena ? span_free_neighbour(arena, end) : NULL;
     bool fits = right && right->pages >= more && (right->pages == more || pages_state.headers[0]) &&
                 hard_limit_admits(more);
     if (fits) {

@@ -17,6 +17,8 @@ static size_t purge_inside(const struct span *span, char **start)
     uintptr_t from = align_up((uintptr_t)span->base, granule);
     uintptr_t to = align_down((uintptr_t)span->base + ((size_t)span->pages << PAGE_SHIFT), granule);
     *start = (char *)from;
+    if (to > from)
+        arena_withdraw_advice(*start, to - from);
     if (to <= from || os_purge(*start, to - from) != 0)
         return 0;
     page_map_purge(*start, (to - from) >> PAGE_SHIFT);
@@ -28,6 +30,8 @@ size_t pages_purge_part(char *start, size_t pages)
     size_t granule = os_page_size();
     uintptr_t from = align_up((uintptr_t)start, granule);
     uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), granule);
+    if (to > from)
+        arena_withdraw_advice((char *)from, to - from);
     if (to <= from || os_purge((char *)from, to - from) != 0)
         return 0;
     size_t purged = (to - from) >> PAGE_SHIFT;
@@ -51,12 +55,29 @@ bool pages_purge_marked(char *start, uint64_t marked)
     return purged != 0;
 }
 
-/* An eighth of the cap: it holds for all threads. */
+static ptrdiff_t kept_pages; /* atomic: claimed, of all threads; a fork may make it a few wrong */
+
 bool pages_may_keep(size_t pages)
 {
     return pages <= load_relaxed(&pages_state.limits.dirty_cap_bytes) / 8 >> PAGE_SHIFT &&
            !load_relaxed(&pages_state.pressed);
 }
+
+bool pages_claim_kept(size_t pages)
+{
+    if (!pages_may_keep(pages))
+        return false;
+    size_t most = load_relaxed(&pages_state.limits.dirty_cap_bytes) / 2 >> PAGE_SHIFT;
+    ptrdiff_t more = (ptrdiff_t)pages;
+    if (fetch_add_relaxed(&kept_pages, more) + more <= (ptrdiff_t)most)
+        return true;
+    fetch_sub_relaxed(&kept_pages, more);
+    return false;
+}
+
+void pages_unclaim_kept(size_t pages) { fetch_sub_relaxed(&kept_pages, (ptrdiff_t)pages); }
+
+void pages_reset_kept(size_t pages) { store_relaxed(&kept_pages, (ptrdiff_t)pages); }
 
 uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
 
@@ -72,6 +93,7 @@ static size_t purge_one(void)
 {
     if (!lock_acquire(&pages_state.lock))
         return 0;
+    (void)spans_merge();
     struct span *span = bins_longest_dirty();
     if (span) {
         fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
@@ -87,14 +109,15 @@ static size_t purge_one(void)
     size_t cleaned = purge_inside(span, &start);
     if (!lock_acquire(&pages_state.lock)) {
         end_purging(pages, before);
-        span->dirty_pages = span->pages; /* as far as the bitmap knows */
+        store_relaxed(&span->dirty_pages, (size_t)span->pages); /* as far as the bitmap knows */
         defer(span);
         return 0;
     }
     end_purging(pages, before);
     struct arena *arena = arena_find(span->base);
     bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
-    span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
+    store_relaxed(&span->dirty_pages,
+                  bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
     size_t purged = before - span->dirty_pages;
     store_relaxed(&pages_state.purged_pages, pages_state.purged_pages + purged);
     store_relaxed(&pages_state.purges, pages_state.purges + 1);
@@ -129,7 +152,15 @@ void purge_excess(void)
                     cap / 4); /* some more, so that the next give does not purge again */
 }
 
-void pages_tick(void (*before)(void))
+/* atomic: NULL before the heap's start, and other allocators may tick by then */
+static void (*on_interval)(void);
+
+void pages_on_interval(void (*ended)(void))
+{
+    store_release(&on_interval, ended); /* pairs with pages_tick */
+}
+
+void pages_tick(void)
 {
     uint64_t decay = load_relaxed(&pages_state.limits.decay_ms);
     uint64_t now = os_now_ms();
@@ -139,8 +170,9 @@ void pages_tick(void (*before)(void))
     if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now))
         return; /* another thread does it */
     fetch_add_relaxed(&pages_state.intervals, (size_t)1);
-    if (before)
-        before();
+    void (*ended)(void) = load_acquire(&on_interval); /* pairs with pages_on_interval */
+    if (ended)
+        ended();
     if (!lock_acquire(&pages_state.lock))
         return; /* a fork is under way */
     size_t unneeded = pages_state.dirty_low;

@@ -48,10 +48,14 @@ struct span {
         uint64_t claimed;    /* packed slab, atomic, holder writes: see heap/packed.h */
     };
     union {
-        uint64_t limit;     /* slab, atomic, owner writes: slots handed out at least once, plus 1 */
+        uint64_t limit;     /* slab, atomic, owner writes: slots handed out at least once, plus 1;
+                               others of this union are stored atomically, too: see dense.h */
         size_t dirty_pages; /* free, page lock: pages that may not read zero; trapped, whoever took
                                it from its place: pages kept */
-        bool zero;          /* large, huge: every byte read zero when the span was taken */
+        struct {
+            bool zero;     /* large, huge: every byte read zero when the span was taken */
+            bool resident; /* hardened, huge, owner: all of it was written */
+        };
     };
     uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
     struct span *next; /* slab: owner, its list in the bin; free: page lock */
@@ -65,7 +69,8 @@ struct span {
         uint32_t size_bytes; /* slab, const: of a block; guarded: as asked for */
         uint32_t pages;      /* all others: length of the run */
     };
-    uint8_t until;    /* slab, owner: frees until the slab needs attention */
+    uint8_t until;    /* slab, owner: frees until the slab needs attention; free, page lock: see
+                         page/free_spans.h */
     uint8_t cold_64;  /* const: size of the cold area in units of 64 bytes */
     uint8_t tag;      /* atomic, written by whoever owns the span */
     uint8_t capacity; /* slab, const: number of slots */

@@ -12,7 +12,7 @@ struct span *pages_split(struct span *span, size_t pages, bool huge)
         return NULL;
     rest->base = span->base + (pages << PAGE_SHIFT);
     rest->pages = span->pages - (uint32_t)pages;
-    rest->zero = span->zero;
+    store_relaxed(&rest->zero, span->zero);
     rest->owner = 0;
     store_relaxed(&rest->tag, load_relaxed(&span->tag));
     store_relaxed(&span->pages, (uint32_t)pages);

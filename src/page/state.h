@@ -36,6 +36,9 @@ struct page_state {
 
 extern struct page_state pages_state;
 
+/* In `until` of a free run on that stack, when it was a slab's. */
+enum { SPAN_WAS_SLAB = 255 };
+
 /* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages).
  * Lock-free. */
 void defer(struct span *span);

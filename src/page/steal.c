@@ -10,25 +10,30 @@
 
 #include <string.h>
 
-/* From the tail of a free span; something stays of it, so that no header is needed or left over. */
-static char *steal_free(size_t pages)
+/* From the tail of a free span; something stays of it, so that no header is needed or left over.
+ * They begin where a page of the system's does, so they may become more. */
+static char *steal_free(size_t *pages)
 {
     if (!lock_acquire(&pages_state.lock))
         return NULL;
     char *stolen = NULL;
-    struct span *span = bins_find(pages + 1, 1);
+    (void)spans_merge();
+    struct span *span = bins_find(*pages + (os_page_size() >> PAGE_SHIFT), 1);
     if (span) {
         struct arena *arena = arena_find(span->base);
+        char *end = span->base + ((size_t)span->pages << PAGE_SHIFT);
+        stolen = (char *)align_down((uintptr_t)end - (*pages << PAGE_SHIFT), os_page_size());
+        *pages = (size_t)(end - stolen) >> PAGE_SHIFT;
         span_withdraw(span);
-        span->pages -= (uint32_t)pages;
-        span->dirty_pages = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
-        stolen = span->base + ((size_t)span->pages << PAGE_SHIFT);
+        span->pages -= (uint32_t)*pages;
+        store_relaxed(&span->dirty_pages,
+                      bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
         span_release(arena, span);
         note_dirty_low();
     }
     lock_release(&pages_state.lock);
     if (stolen)
-        memset(stolen, 0, pages << PAGE_SHIFT);
+        memset(stolen, 0, *pages << PAGE_SHIFT);
     return stolen;
 }
 
@@ -36,9 +41,9 @@ static char *steal_free(size_t pages)
 static char *steal(size_t pages)
 {
     int error = 0;
-    char *start = arena_commit(&pages, false, &error);
+    char *start = arena_commit(&pages, pages, false, &error);
     if (start == NULL)
-        start = steal_free(pages);
+        start = steal_free(&pages);
     if (start) /* neither free nor in the use of a span from now on */
         fetch_sub_relaxed(&pages_state.committed_pages, pages);
     return start;

@@ -27,7 +27,7 @@ static void forget_kept(struct span *span)
     size_t now = fetch_sub_relaxed(&trapped_kept, span->dirty_pages) - span->dirty_pages;
     if (now < load_relaxed(&kept_low))
         store_relaxed(&kept_low, now);
-    span->dirty_pages = 0;
+    store_relaxed(&span->dirty_pages, (size_t)0);
 }
 
 /* Gives a trapped span's addresses back but the first `lost_bytes` of its block, which are not ours
@@ -112,11 +112,14 @@ bool trapped_release(void)
     return some;
 }
 
-/* Gives the memory of a trapped span back. Refused, it is there, and may as well stay. */
-static void drop_kept(struct span *span)
+/* Gives the memory of a trapped span back; the number of pages. Refused, it stays kept. */
+static size_t drop_kept(struct span *span)
 {
-    (void)os_trap(span->base, (size_t)span->pages << PAGE_SHIFT);
+    size_t pages = span->dirty_pages;
+    if (os_trap(span->base, (size_t)span->pages << PAGE_SHIFT) != 0)
+        return 0;
     forget_kept(span);
+    return pages;
 }
 
 size_t trapped_kept_pages(void) { return load_relaxed(&trapped_kept); }
@@ -128,8 +131,7 @@ size_t trapped_purge(size_t pages)
         struct span *span = load_relaxed(&kept_at[i]) != 0 ? take_trapped(i) : NULL;
         if (span == NULL)
             continue;
-        purged += span->dirty_pages;
-        drop_kept(span);
+        purged += drop_kept(span);
         put_trapped(i, span);
     }
     return purged;
@@ -158,7 +160,21 @@ static size_t find_kept(size_t pages)
     return best;
 }
 
-/* Its own addresses stay taken, unless another thread maps there in the moment between. */
+/* Moves a trapped span's memory; its addresses stay taken. Where only two calls can do that another
+ * thread may map there between them: then they are not `ours` any more. */
+static enum os_moved move_away(struct span *span, size_t size_bytes, char *destination, bool *ours)
+{
+    enum os_moved moved = os_move_leaving(span->base, size_bytes, destination);
+    if (moved != OS_KEPT)
+        return moved;
+    page_map_set_page(span->base, NULL);
+    moved = os_move_onto(span->base, size_bytes, destination);
+    *ours = moved != OS_MOVED || os_reserve_at(span->base, size_bytes);
+    if (*ours)
+        page_map_set_page(span->base, span);
+    return moved;
+}
+
 enum os_moved trapped_move(char *block, size_t size_bytes)
 {
     size_t place = find_kept(size_bytes >> PAGE_SHIFT);
@@ -167,17 +183,13 @@ enum os_moved trapped_move(char *block, size_t size_bytes)
         return OS_KEPT;
     enum os_moved moved = OS_KEPT;
     bool ours = true;
-    if (span->dirty_pages >= size_bytes >> PAGE_SHIFT) {
-        page_map_set_page(span->base, NULL);
-        moved = os_move_onto(span->base, size_bytes, block);
-        ours = moved != OS_MOVED || os_reserve_at(span->base, size_bytes);
-    }
+    if (span->dirty_pages >= size_bytes >> PAGE_SHIFT)
+        moved = move_away(span, size_bytes, block, &ours);
     if (ours) {
-        page_map_set_page(span->base, span);
         if (moved == OS_MOVED && span->dirty_pages == size_bytes >> PAGE_SHIFT)
             forget_kept(span); /* all of it moved */
         else
-            drop_kept(span);
+            (void)drop_kept(span);
         put_trapped(place, span);
     } else {
         release_rest(span, size_bytes);
@@ -185,17 +197,26 @@ enum os_moved trapped_move(char *block, size_t size_bytes)
     return moved;
 }
 
-/* Whether to keep a freed block's memory: within the cap, as for the arenas (purge.c), and if most
- * of it is there. Counted when true. */
-static bool keep(struct span *span, size_t size_bytes)
+/* Whether so much of a freed block's memory is there that clearing all of it costs less than new
+ * pages for what will be used of it: most of a long block's, or a quarter of a short one's. */
+static bool is_resident(const struct span *span, size_t size_bytes)
+{
+    enum { SHORT_BYTES = 256 << 10 };
+    size_t least = size_bytes <= SHORT_BYTES ? size_bytes / 4 : size_bytes / 4 * 3;
+    return os_resident(span->base, size_bytes) >= least;
+}
+
+/* Whether to keep a freed block's memory: within the cap, as for the arenas (purge.c), and if
+ * enough of it is there. Counted when true. */
+static bool keep(struct span *span, size_t size_bytes, bool resident)
 {
     size_t used = load_relaxed(&pages_state.huge_pages);
     size_t cap = larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, used);
     if (load_relaxed(&pages_state.pressed))
         cap = 0;
     bool fits = fetch_add_relaxed(&trapped_kept, (size_t)span->pages) + span->pages <= cap;
-    span->dirty_pages = span->pages;
-    if (fits && os_resident(span->base, size_bytes) >= size_bytes / 4 * 3 &&
+    store_relaxed(&span->dirty_pages, (size_t)span->pages);
+    if (fits && (resident || is_resident(span, size_bytes)) &&
         os_protect(span->base, size_bytes, OS_NONE) == 0)
         return true;
     forget_kept(span);
@@ -205,9 +226,11 @@ static bool keep(struct span *span, size_t size_bytes)
 void trapped_add(struct span *span)
 {
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    span->dirty_pages = 0;
+    bool resident = span->resident;
+    store_relaxed(&span->dirty_pages, (size_t)0);
     store_relaxed(&span->tag, (uint8_t)SPAN_TRAPPED);
-    if (bytes <= TRAP_MOST_BYTES && (keep(span, bytes) || os_trap(span->base, bytes) == 0)) {
+    if (bytes <= TRAP_MOST_BYTES &&
+        (keep(span, bytes, resident) || os_trap(span->base, bytes) == 0)) {
         uint64_t state = load_relaxed(&trap_random);
         if (unlikely(state == 0))
             state = os_entropy();

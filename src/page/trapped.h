@@ -21,7 +21,7 @@
 void trapped_add(struct span *span);
 
 /* A freed block of so many pages whose time is over: its addresses, which still fault, between
- * guards of a page each. They may hold what the system did not take back. NULL if there is none. */
+ * guards of a page each, and have no memory. NULL if there is none. */
 struct span *trapped_take_ready(size_t pages);
 
 /* Gives all trapped addresses back; false when there were none. */

@@ -95,7 +95,7 @@ static struct span *map_span(size_t bytes, size_t align)
         store_relaxed(&span->tag, (uint8_t)SPAN_RUN);
         return span;
     }
-    pages_tick(NULL);
+    pages_tick();
     span = pages_take(bytes >> PAGE_SHIFT, align);
     if (span)
         enter(span, SPAN_RUN);
@@ -173,7 +173,7 @@ static int unmap_start(struct span *span, size_t pages)
     if (pages < span->pages && cut(span, pages) == NULL)
         return ENOMEM;
     if (pages == 1 && span->pages == 1 && !is_huge(span)) {
-        span->zero = false;
+        store_relaxed(&span->zero, false);
         store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
         if (put_waiting(span))
             return 0;

@@ -60,47 +60,56 @@ static bool is_on(void)
     return false;
 }
 
+/* heap_traced_thread, for a thread that has a heap without a call. */
+static struct traced_thread *find_thread(void)
+{
+    return likely(thread_heap != &no_heap) ? &thread_heap->traced : heap_traced_thread();
+}
+
 static void allocated(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
 {
     if (!is_on())
         return;
     unsigned manner = (zeroed ? (unsigned)TRACE_MANNER_ZEROED : 0) |
                       (alignment_bytes > 1 ? lowest_bit(alignment_bytes) : 0);
+    struct traced_thread *own = find_thread();
     struct trace_record record = {
         .address = (uintptr_t)block,
         .size = asked_bytes,
-        .stack = trace_stacks_find(),
+        .stack = trace_stacks_find(own),
         .operation = manner != 0 ? TRACE_ALLOCATE_OTHERWISE : TRACE_ALLOCATE,
         .manner = (uint8_t)manner,
     };
-    (void)trace_lanes_write(&record);
+    (void)trace_lanes_write(own, &record);
 }
 
 static void freed(void *block, bool resize)
 {
     if (!is_on())
         return;
+    struct traced_thread *own = find_thread();
     struct trace_record record = {
         .address = (uintptr_t)block,
-        .stack = trace_stacks_find(),
+        .stack = trace_stacks_find(own),
         .operation = resize ? TRACE_RESIZE_FROM : TRACE_FREE,
     };
-    (void)trace_lanes_write(&record);
+    (void)trace_lanes_write(own, &record);
 }
 
 static void resized(void *block, size_t asked_bytes, bool began)
 {
     if (!is_on())
         return;
+    struct traced_thread *own = find_thread();
     struct trace_record record = {
         .address = (uintptr_t)block,
         .size = asked_bytes,
-        .stack = trace_stacks_find(),
+        .stack = trace_stacks_find(own),
         .operation = !began          ? TRACE_RESIZE
                      : block == NULL ? TRACE_RESIZE_FAILED
                                      : TRACE_RESIZE_TO,
     };
-    (void)trace_lanes_write(&record);
+    (void)trace_lanes_write(own, &record);
 }
 
 static const struct heap_tracer tracer = {

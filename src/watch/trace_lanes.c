@@ -95,10 +95,9 @@ static no_inline void say_time(struct lane *lane, uint64_t ticks)
     lane->ticks = ticks;
 }
 
-bool trace_lanes_write(struct trace_record *record)
+bool trace_lanes_write(struct traced_thread *own, struct trace_record *record)
 {
     struct traced_thread late;
-    struct traced_thread *own = heap_traced_thread();
     if (unlikely(own == NULL)) {
         late = late_thread();
         own = &late;

@@ -10,8 +10,10 @@
 
 #include "watch/trace_encode.h"
 
-/* Takes the event's order and writes it. False: the trace is over. Any thread. */
-bool trace_lanes_write(struct trace_record *record);
+/* Takes the event's order and writes it. `own`: heap_traced_thread's. False: the trace is over. Any
+ * thread. */
+struct traced_thread;
+bool trace_lanes_write(struct traced_thread *own, struct trace_record *record);
 
 /* In the child of a fork: all lanes are free, and have no chunk. */
 void trace_lanes_forget(void);

@@ -26,8 +26,8 @@ static struct stack_lane {
     struct stack_encoder encoder;
 } lanes[STACK_LANES];
 
-/* What each thread's last stack left. Two threads of one memo take turns; one that finds it held,
- * or a handler that has interrupted its holder, walks anew. */
+/* What is known of each thread's stacks. Two threads of one memo take turns; one that finds it
+ * held, or a handler that has interrupted its holder, walks anew. */
 enum { MEMOS = 64 };
 static struct memo {
     uint32_t held; /* atomic: 1 while somebody has it */
@@ -53,7 +53,8 @@ void trace_stacks_forget(void)
         store_relaxed(&lanes[i].held, 0u);
     }
     for (unsigned i = 0; i < MEMOS; i++) {
-        memos[i].stack.end = 0; /* it may be half changed */
+        memos[i].stack.thread = 0; /* it may be half changed */
+        memos[i].stack.used = 0;
         store_relaxed(&memos[i].held, 0u);
     }
 }
@@ -181,47 +182,46 @@ static struct memo *hold_memo(const struct traced_thread *own)
 }
 
 /* What was seen of a step was seen of those outside of it, too. */
-static void see_modules(struct os_stack_step *steps, const uintptr_t *frames, unsigned depth)
+static void see_modules(struct os_stack_step *innermost, const uintptr_t *frames, unsigned depth)
 {
     unsigned fresh = 0;
-    while (fresh < depth && !steps[fresh].seen)
+    for (const struct os_stack_step *step = innermost; fresh < depth && !step->seen;
+         step = step->outer)
         fresh++;
-    if (fresh > 0 && trace_modules_see(frames, fresh, &count))
-        for (unsigned i = 0; i < fresh; i++)
-            steps[i].seen = true;
+    if (fresh == 0 || !trace_modules_see(frames, fresh, &count))
+        return;
+    for (struct os_stack_step *step = innermost; fresh > 0; step = step->outer, fresh--)
+        step->seen = true;
 }
 
-static no_inline uint32_t number_steps(struct os_stack_step *steps, unsigned depth)
+static no_inline uint32_t number_steps(struct os_stack_step *innermost)
 {
-    uint64_t hash = plain_hash(steps[0].hash);
+    uint64_t hash = plain_hash(innermost->hash);
     uint32_t number = find(hash);
     if (number != 0)
         return number;
-    bool cut = depth > TRACE_DEPTH;
+    bool cut = innermost->depth > TRACE_DEPTH;
     uintptr_t frames[TRACE_DEPTH];
-    unsigned kept = cut ? (unsigned)TRACE_DEPTH : depth;
-    for (unsigned i = 0; i < kept; i++)
-        frames[i] = steps[i].address;
-    see_modules(steps, frames, kept);
+    unsigned kept = cut ? (unsigned)TRACE_DEPTH : innermost->depth;
+    const struct os_stack_step *step = innermost;
+    for (unsigned i = 0; i < kept; i++, step = step->outer)
+        frames[i] = step->address;
+    see_modules(innermost, frames, kept);
     return add(hash, frames, kept, cut);
 }
 
-/* By what is left of the stack before. False: it cannot be told so. */
-static bool find_again(const struct traced_thread *own, uint32_t *number)
+/* By what is known of this thread's stacks. 0: it cannot be told so. */
+static uint32_t find_again(const struct traced_thread *own)
 {
     struct memo *memo = hold_memo(own);
     if (memo == NULL)
-        return false;
-    int first = os_stack_again(&memo->stack);
-    if (first >= 0) {
-        struct os_stack_step *steps = &memo->stack.steps[first];
-        unsigned depth = (unsigned)OS_MEMO_STEPS - (unsigned)first;
-        if (depth > 0 && steps[0].number == 0)
-            steps[0].number = number_steps(steps, depth);
-        *number = depth > 0 ? steps[0].number : 0;
-    }
+        return 0;
+    struct os_stack_step *innermost = os_stack_again(&memo->stack);
+    uint32_t number = innermost ? innermost->number : 0;
+    if (unlikely(number == 0) && innermost && innermost->depth > 0)
+        number = innermost->number = number_steps(innermost);
     store_release(&memo->held, 0u); /* pairs with hold_memo */
-    return first >= 0;
+    return number;
 }
 
 static no_inline uint32_t find_anew(void)
@@ -232,14 +232,13 @@ static no_inline uint32_t find_anew(void)
     return trace_stacks_number(frames, cut ? (unsigned)TRACE_DEPTH : depth, cut);
 }
 
-uint32_t trace_stacks_find(void)
+uint32_t trace_stacks_find(struct traced_thread *own)
 {
-    struct traced_thread *own = heap_traced_thread();
     if (unlikely(own == NULL || own->inside))
         return 0;
     own->inside = true;
-    uint32_t number;
-    if (!find_again(own, &number))
+    uint32_t number = find_again(own);
+    if (unlikely(number == 0))
         number = find_anew();
     own->inside = false;
     return number;

@@ -17,8 +17,9 @@
 /* Memory for the table. 0 or a negative errno. */
 int trace_stacks_make(void);
 
-/* The number of the caller's callers, or 0: unknown. Any thread. */
-uint32_t trace_stacks_find(void);
+/* The number of the caller's callers, or 0: unknown. `own`: heap_traced_thread's. Any thread. */
+struct traced_thread;
+uint32_t trace_stacks_find(struct traced_thread *own);
 
 /* The same of frames that are given. */
 uint32_t trace_stacks_number(const uintptr_t *frames, unsigned depth, bool cut);

@@ -22,6 +22,12 @@ else()
   set(CAIRN_SUBJECT_LIBRARY "")
 endif()
 
+# Where the plain libraries are built hardened, their tests are told so as those of the others.
+set(CAIRN_SUBJECT_HARDENED "")
+if(NOT CAIRN_TEST_PRELOAD AND NOT CAIRN_HARDENING STREQUAL "off")
+  set(CAIRN_SUBJECT_HARDENED ";CAIRN_TEST_HARDENED=${CAIRN_HARDENING}")
+endif()
+
 # Options for every program: the compiler must not fold away the calls under test, and the
 # deliberate faults in them are no reason to warn.
 function(cairn_subject_options target)
@@ -86,7 +92,7 @@ function(cairn_subject_test name)
     endif()
     add_test(NAME ${ARG_LABEL}.${name}.preload COMMAND ${name} ${ARG_ARGUMENTS})
     cairn_subject_register(${ARG_LABEL}.${name}.preload ${ARG_LABEL}
-      "LD_PRELOAD=${CAIRN_SUBJECT_LIBRARY};CAIRN_TEST_SUBJECT=${CAIRN_SUBJECT_LIBRARY}")
+      "LD_PRELOAD=${CAIRN_SUBJECT_LIBRARY};CAIRN_TEST_SUBJECT=${CAIRN_SUBJECT_LIBRARY}${CAIRN_SUBJECT_HARDENED}")
   endif()
   if(HARDENED IN_LIST ARG_SUBJECTS)
     foreach(pair "full;cairn-malloc-hardened" "light;cairn-malloc-hardened-light")
@@ -117,6 +123,7 @@ function(cairn_subject_test name)
       cairn_precompiled_headers(${name}_static cairn_subject_headers)
     endif()
     add_test(NAME ${ARG_LABEL}.${name}.static COMMAND ${name}_static ${ARG_ARGUMENTS})
-    cairn_subject_register(${ARG_LABEL}.${name}.static ${ARG_LABEL} "CAIRN_TEST_SUBJECT=self")
+    cairn_subject_register(${ARG_LABEL}.${name}.static ${ARG_LABEL}
+      "CAIRN_TEST_SUBJECT=self${CAIRN_SUBJECT_HARDENED}")
   endif()
 endfunction()

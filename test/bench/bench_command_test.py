@@ -15,12 +15,12 @@ TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bin" / "cairn"
 BUILD = pathlib.Path(os.environ["CAIRN_BUILD"])
 LIBRARY = BUILD / "libcairn-malloc.so"
 OURS_AND_SYSTEM = ("--allocators", "system,cairn")
+PROGRAMS = {"redis", "postgres", "nginx", "sqlite3", "python3", "python3-own", "perl", "lua",
+            "node", "git", "gcc", "clang", "containers", "rust"}
 
 
-def bench(*arguments):
-    return subprocess.run([str(TOOL), "bench", "--no-build", *map(str, arguments)],
-                          capture_output=True, text=True, timeout=200, check=False,
-                          env={**os.environ, "COLUMNS": "200"})
+def bench(*arguments, **environment):
+    return bench_as_is("--no-build", *arguments, **environment)
 
 
 def bench_as_is(*arguments, **environment):
@@ -126,6 +126,32 @@ class ListsTest(unittest.TestCase):
                 self.assertEqual(found, {"system", "cairn"}, (row, figure))
         self.assertIn("(only 5,000 nodes)", result.stdout)
         self.assertNotIn("Geomeans", result.stdout)
+
+
+class ProgramsTest(unittest.TestCase):
+    def test_every_program_that_is_there_runs_the_same(self):
+        """On Cairn and on the system's malloc; a server leaves nothing behind."""
+        with tempfile.TemporaryDirectory(prefix="cairn-bench-test-") as out:
+            os.chmod(out, 0o755)  # for PostgreSQL's user
+            result = bench("--quick", "--rounds", 1, "--rows", "programs", *OURS_AND_SYSTEM,
+                           "--out", out, TMPDIR=out)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            _, lines = read_csv(pathlib.Path(out) / "results.csv")
+            report = (pathlib.Path(out) / "report.md").read_text()
+            self.assertEqual([path.name for path in pathlib.Path(out).glob("cairn-bench-*")], [])
+        skipped = set(re.findall(r"^\| (\S+) \| skipped \|", report, re.M))
+        self.assertEqual(set(re.findall(r"^\| \S+ \| (?:system|cairn) \| .* \|$",
+                                        report.partition("## Failed")[2], re.M)), set())
+        found = {(line["row"], line["allocator"], line["aspect"]): line for line in lines}
+        for row in PROGRAMS - skipped:
+            for allocator in ("system", "cairn"):
+                time_line = found[row, allocator, "time"]
+                self.assertEqual(time_line["figure"], "cpu_s", row)
+                self.assertGreater(float(time_line["median"]), 0, row)
+                memory_line = found[row, allocator, "memory"]
+                self.assertEqual(memory_line["figure"],
+                                 "peak_pss" if row in ("postgres", "nginx") else "peak_rss")
+                self.assertGreater(float(memory_line["median"]), 0.5, row)
 
 
 class ResumeTest(unittest.TestCase):

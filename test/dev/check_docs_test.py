@@ -73,6 +73,12 @@ class DocsTest(unittest.TestCase):
     def test_a_message_in_a_comment_is_none(self):
         self.assertEqual(found(src__new_DOT_c='/* die("of %p", p) */\n'), [])
 
+    def test_a_function_that_another_file_has(self):
+        page = "`src/slab.c: take_slab` and `slab.c: steps A to B, put_slab`\n"
+        self.only(found(docs__PAGE_DOT_md=page,
+                        src__new_DOT_c="/* take_slab */ void put_slab(void) {}\n"),
+                  "docs/PAGE.md:1", "no put_slab in slab.c")
+
     def test_a_file_that_is_gone(self):
         self.only(found(src__new_DOT_c="int x; /* see gone.c and slab.c */\n"),
                   "src/new.c:1", "no gone.c")

@@ -11,8 +11,9 @@ import make_readme
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED = ("README.md", "docs/SECURITY.md", "bench/results/mimalloc-bench.md",
             "bench/results/lists.md", make_readme.PICTURE,
-            *(f"bench/results/{run}/{file}" for run in ("full", "xeon")
-              for file in ("report.md", "results.csv")))
+            *(str(path.relative_to(ROOT)) for run in ("full", "xeon", "programs")
+              for file in ("report.md", "results.csv")
+              for path in (ROOT / "bench" / "results" / run).glob(file)))
 
 
 class ReadmeTest(unittest.TestCase):
@@ -56,16 +57,41 @@ class ReadmeTest(unittest.TestCase):
         line = make_readme.line_of("what", {"Cairn": 30, "hardened_malloc": 32}, lowest=False)
         self.assertEqual(line, "| what | 30 |  |  |  |  |  |  | **32** |")
 
+    def test_programs_that_are_measured_apart(self):
+        """A run of the real programs alone takes the place of the full run, with what all ran."""
+        folder = self.root / "bench" / "results" / "programs"
+        folder.mkdir(exist_ok=True)
+        (folder / "report.md").write_text(
+            "## Geomeans\n\n|  | group | rows | system | cairn | cairn-hardened | mimalloc |\n"
+            "|---|---|---|---|---|---|---|\n"
+            "| time | programs | 1 | 1.400 | 1.010 | 1.200 | 1.000 |\n"
+            "| memory | programs | 1 | 1.100 | 1.020 | 1.300 | 1.000 |\n")
+        facts = "".join(f"# {key}: {value}\n" for key, value in (
+            ("commit", "0123456789ab"), ("processor", "Fast one"), ("libc", "glibc 9"),
+            *((f"allocator {name}", "7.8-9") for name in ("mimalloc", "jemalloc", "tcmalloc"))))
+        lines = [f"{row},programs,{name},cpu_s,time,s,1,1,1,1,1,5,{ratio}"
+                 for row, ratios in (("lua", {"system": "1.4", "cairn": "1.01", "mimalloc": "1.0"}),
+                                     ("perl", {"system": "1.0", "cairn": "1.0"}))
+                 for name, ratio in ratios.items()]
+        columns = (ROOT / "bench/results/full/results.csv").read_text().split("\nrow,")[1]
+        (folder / "results.csv").write_text(
+            facts + "row," + columns.splitlines()[0] + "\n" + "\n".join(lines) + "\n")
+        readme = "\n".join(make_readme.check(self.root))
+        self.assertIn("+| CPU time, 1 real programs [a] | 1.01 | 1.20 | 1.40 | **1.00** |", readme)
+        self.assertIn("+- [a] lua; Fast one, glibc 9, Debian's mimalloc 7.8", readme)
+        self.assertIn("commit 0123456789ab: [report](bench/results/programs/report.md)", readme)
+
     def test_geomeans_are_those_of_the_results(self):
         """The report's table against the ratios in results.csv, which it was made of."""
         measured = make_readme.Measured(ROOT)
-        ratios = [float(row["ratio_to_best_peer"]) for row in measured.rows("full")
-                  if row["group"] == "programs" and row["allocator"] == "cairn"
+        names, _ = measured.real_programs()
+        ratios = [float(row["ratio_to_best_peer"]) for row in measured.rows(measured.programs_run)
+                  if row["row"] in names and row["allocator"] == "cairn"
                   and row["aspect"] == "time"]
         product = 1.0
         for ratio in ratios:
             product *= ratio
-        figures, rows = measured.geomeans("full", "time", "programs")
+        figures, rows = measured.geomeans(measured.programs_run, "time", "programs")
         self.assertEqual(len(ratios), rows)
         self.assertAlmostEqual(product ** (1 / rows), figures["Cairn"], 3)
 

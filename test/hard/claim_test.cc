@@ -45,7 +45,7 @@ namespace
 char *commit(size_t pages)
 {
     int error = 0;
-    return arena_commit(&pages, false, &error);
+    return arena_commit(&pages, pages, false, &error);
 }
 
 TEST(Claim, PagesAreCommittedOnce)

@@ -42,6 +42,16 @@ TEST_F(CanaryDeathTest, OneByteTooFar)
             (void)heap_resize(block, size + 1);
         };
         EXPECT_EXIT(resized(), testing::KilledBySignal(SIGABRT), message) << size;
+        const auto asked = [&] {
+            block[size]++;
+            (void)heap_usable_size(block);
+        };
+        EXPECT_EXIT(asked(), testing::KilledBySignal(SIGABRT), message) << size;
+        const auto sized = [&] {
+            block[size]++;
+            heap_free_sized(block, size, 1);
+        };
+        EXPECT_EXIT(sized(), testing::KilledBySignal(SIGABRT), message) << size;
         free_fast(block);
     }
 }

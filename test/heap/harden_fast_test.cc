@@ -1,5 +1,7 @@
 // The fast paths of hardened builds: zero when freed, and when handed out.
 
+#include <string>
+
 #include "heap/harden_layer.h"
 
 namespace
@@ -34,6 +36,25 @@ TEST_F(HardenFastDeathTest, AWriteAfterFreeIsSeenAtReuse)
                 << size << " at " << at;
         }
     }
+}
+
+TEST_F(HardenFastDeathTest, ASizedFreeNamesTheExactSize)
+{
+    for (size_t size : {size_t{1}, size_t{40}, size_t{1000}, 9 * kKiB}) {
+        void *block = allocate(size);
+        for (size_t wrong : {size - 1, size + 1}) {
+            EXPECT_EXIT(heap_free_sized(block, wrong, 1), testing::KilledBySignal(SIGABRT),
+                        "^cairn: free_sized of 0x[0-9a-f]+ with size " + std::to_string(wrong) +
+                            " \\([0-9]+-byte block\\)\n$");
+        }
+        const auto twice = [&] {
+            heap_free_sized(block, size, 1);
+            heap_free_sized(block, size, 1);
+        };
+        EXPECT_EXIT(twice(), testing::KilledBySignal(SIGABRT), "^cairn: double free of ");
+        heap_free_sized(block, size, 1);
+    }
+    heap_layer::verify();
 }
 
 TEST_F(HardenFast, BlocksAreZeroWhenTheyAreHandedOut)

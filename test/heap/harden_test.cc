@@ -7,6 +7,10 @@
 
 #include "heap/harden_layer.h"
 
+extern "C" {
+#include "heap/slab_make.h"
+}
+
 namespace
 {
 
@@ -54,6 +58,31 @@ TEST_F(Harden, SlotsComeInRandomOrder)
     EXPECT_LT(rising, 1200u);
     for (char *block : blocks)
         free_fast(block);
+}
+
+// What is made together lies together, but nobody knows where.
+TEST_F(Harden, SlotsOfAPageComeTogether)
+{
+    const unsigned size_class = small_class(64);
+    struct span *slab = slab_make(heap_, size_class);
+    ASSERT_NE(slab, nullptr);
+    const unsigned a_page = PAGE_BYTES / 64;
+    std::set<uintptr_t> pages;
+    unsigned in_order = 0;
+    unsigned seen = 0;
+    uintptr_t page = 0;
+    for (unsigned slot = slab->head; slot != LINK_END; slot = *slab_link(slab, slot), seen++) {
+        const auto at = reinterpret_cast<uintptr_t>(slab_block(slab, slot)) / PAGE_BYTES;
+        if (at != page) {
+            EXPECT_TRUE(pages.insert(at).second) << "each page once";
+            page = at;
+        }
+        in_order += *slab_link(slab, slot) == slot + 1;
+    }
+    EXPECT_EQ(seen, slab->capacity);
+    EXPECT_EQ(pages.size(), (slab->capacity + a_page - 1) / a_page);
+    EXPECT_LT(in_order, slab->capacity / 4);
+    slab_retire(slab);
 }
 
 class VoidBlocks : public Harden

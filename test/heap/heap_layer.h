@@ -13,6 +13,7 @@ extern "C" {
 #include "heap/class_table.h"
 #include "heap/frozen.h"
 #include "heap/heap.h"
+#include "heap/heap_life.h"
 #include "heap/heap_slabs.h"
 #include "heap/large.h"
 #include "heap/mailbox.h"
@@ -62,6 +63,12 @@ inline struct heap *own_heap()
 {
     free_fast(allocate(1));
     return thread_heap;
+}
+
+// Where the heap's slabs of that class are posted.
+inline struct span *&mailbox_of(struct heap *heap, unsigned size_class)
+{
+    return heap->mailboxes[remote_mailbox(size_class)];
 }
 
 inline void verify_heap(struct heap *heap, void *) { heap_verify(heap); }

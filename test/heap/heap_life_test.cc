@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "heap/heap_layer.h"
+
+extern "C" {
+#include "heap/heap_sweep.h"
+}
 
 namespace
 {
@@ -81,6 +87,115 @@ TEST_F(HeapLife, ThreadsInTurnNeedOneHeap)
     for (int i = 0; i < 200; i++)
         in_thread([] { free_fast(allocate(50)); });
     EXPECT_LE(heap_layer::stats().heaps, before + 1);
+}
+
+// To make slabs and to give them back is most of what a short thread costs.
+class ReadyHeap : public HeapLife
+{
+  protected:
+    void SetUp() override
+    {
+        HeapLife::SetUp();
+        if (config_hardened)
+            GTEST_SKIP() << "hardened builds trim every heap";
+    }
+
+    // Of a thread that has ended.
+    static struct heap *leave()
+    {
+        struct heap *heap = nullptr;
+        in_thread([&] {
+            free_fast(allocate(100));
+            free_fast(allocate(5000));
+            heap = thread_heap;
+        });
+        EXPECT_TRUE(heap->left_ready);
+        EXPECT_NE(heap->current[class_of_size(100)], &empty_slab);
+        EXPECT_EQ(heap->current[class_of_size(5000)], &empty_slab) << "medium ones go";
+        return heap;
+    }
+    static void expect_trimmed(const struct heap *heap)
+    {
+        EXPECT_FALSE(heap->left_ready);
+        EXPECT_EQ(heap->current[class_of_size(100)], &empty_slab);
+        EXPECT_EQ(heap->slab_pages, 0u);
+    }
+};
+
+TEST_F(ReadyHeap, ServesTheNextThread)
+{
+    struct heap *left = leave();
+    const struct span *slab = left->current[class_of_size(100)];
+    in_thread([&] {
+        void *block = allocate(100);
+        EXPECT_EQ(thread_heap, left);
+        EXPECT_FALSE(left->left_ready);
+        EXPECT_EQ(span_of(block), slab);
+        free_fast(block);
+    });
+    heap_layer::verify();
+}
+
+TEST_F(ReadyHeap, IsOneOnly)
+{
+    struct heap *outer = nullptr, *inner = nullptr;
+    in_thread([&] {
+        free_fast(allocate(100));
+        outer = thread_heap;
+        inner = leave();
+    });
+    EXPECT_TRUE(outer->left_ready);
+    expect_trimmed(inner);
+}
+
+TEST_F(ReadyHeap, GoesWhenOthersNeedMemory)
+{
+    struct heap *left = leave();
+    std::vector<void *> blocks(1000); // more than one slab of them
+    for (void *&block : blocks)
+        block = allocate(200);
+    expect_trimmed(left);
+    for (void *block : blocks)
+        free_fast(block);
+    left = leave();
+    EXPECT_TRUE(heaps_empty_run_caches());
+    expect_trimmed(left);
+    EXPECT_FALSE(heap_trim_ended());
+    left = leave();
+    (void)heap_release(0);
+    expect_trimmed(left);
+    left = leave();
+    sweep_others();
+    expect_trimmed(left);
+    heap_layer::verify();
+}
+
+TEST_F(ReadyHeap, HoldsWhatItsThreadLeftInUse)
+{
+    void *left = nullptr;
+    in_thread([&] { left = allocate(100); });
+    struct heap *heap = slab_heap(span_of(left));
+    free_fast(left);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u) << "collected by who freed it";
+    EXPECT_TRUE(heap_trim_ended());
+    expect_trimmed(heap);
+}
+
+TEST_F(ReadyHeap, IsNobodysInTheChildOfAFork)
+{
+    const struct heap *left = leave();
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        const bool gone = !heap_trim_ended();
+        struct heap *heap = heap_borrow();
+        _exit(gone && heap != nullptr && heap != left ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(left->left_ready);
 }
 
 // A block in a destructor that runs after ours.

@@ -52,12 +52,12 @@ TEST(MailboxOfAHeap, DrainedItsSlotsAreFreeForgottenTheyWait)
     struct span *slab = span_of(blocks[0]);
     const auto free_there = [&](size_t i) { in_thread([&] { free_fast(blocks[i]); }); };
     free_there(0);
-    EXPECT_EQ(heap->mailbox, slab);
+    EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), slab);
     heap_forget_mail(heap);
-    EXPECT_EQ(heap->mailbox, nullptr);
+    EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), nullptr);
     EXPECT_TRUE(slab_has_remote(slab)) << "nobody looked at it";
     free_there(1);
-    EXPECT_EQ(heap->mailbox, slab) << "it is posted again";
+    EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), slab) << "it is posted again";
     heap_drain(heap);
     EXPECT_FALSE(slab_has_remote(slab));
     for (size_t i = 2; i < blocks.size(); i++)

@@ -39,6 +39,7 @@ class PackingHeap : public testing::Test
             free_fast(block);
         if (heap_)
             heap_trim(heap_);
+        (void)heap_trim_ended();
         heap_layer::verify();
         EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
         EXPECT_EQ(heap_layer::stats().slab_bytes, 0u);

@@ -15,6 +15,7 @@ namespace
 using heap_layer::allocate;
 using heap_layer::in_thread;
 using heap_layer::kKiB;
+using heap_layer::mailbox_of;
 using heap_layer::own_heap;
 using heap_layer::span_of;
 
@@ -28,21 +29,22 @@ TEST_F(Remote, TheFirstSinceTheCollectionPosts)
     char *second = static_cast<char *>(allocate(200));
     struct span *slab = span_of(first);
     ASSERT_EQ(span_of(second), slab);
-    ASSERT_EQ(heap_->mailbox, nullptr);
+    struct span *&mailbox = mailbox_of(heap_, slab_class(slab));
+    ASSERT_EQ(mailbox, nullptr);
     in_thread([&] { free_fast(first); });
-    EXPECT_EQ(heap_->mailbox, slab);
+    EXPECT_EQ(mailbox, slab);
     EXPECT_EQ(*slab_link(slab, static_cast<unsigned>(slab_slot(slab, first))), LINK_REMOTE);
     EXPECT_EQ(slab->owner, reinterpret_cast<uintptr_t>(heap_)) << "the owner's path stays fast";
     EXPECT_FALSE(remote_close(heap_, slab)) << "it is queued";
     in_thread([&] { free_fast(second); });
-    EXPECT_EQ(heap_->mailbox, slab);
+    EXPECT_EQ(mailbox, slab);
     EXPECT_EQ(slab_remote(slab)->mail_next, nullptr) << "the second has nothing to post";
     heap_drain(heap_);
-    EXPECT_EQ(heap_->mailbox, nullptr);
+    EXPECT_EQ(mailbox, nullptr);
     EXPECT_FALSE(slab_has_remote(slab));
     ASSERT_TRUE(remote_close(heap_, slab));
     remote_post(heap_, slab);
-    EXPECT_EQ(heap_->mailbox, nullptr) << "a late post finds it closed";
+    EXPECT_EQ(mailbox, nullptr) << "a late post finds it closed";
     remote_open(heap_, slab);
 }
 
@@ -56,7 +58,9 @@ TEST_F(Remote, ASlabIsQueuedOnce)
             free_fast(block);
     });
     size_t queued = 0;
-    for (struct span *slab = heap_->mailbox; slab; slab = slab_remote(slab)->mail_next)
+    const unsigned size_class = slab_class(span_of(blocks[0]));
+    for (struct span *slab = mailbox_of(heap_, size_class); slab;
+         slab = slab_remote(slab)->mail_next)
         ASSERT_LT(queued++, 8u) << "a cycle";
     EXPECT_GE(queued, 1u);
     heap_drain(heap_);
@@ -121,7 +125,7 @@ TEST_F(Remote, AnOrphansMailIsCollectedByTheFreer)
     ASSERT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
     for (void *block : blocks)
         free_fast(block);
-    EXPECT_EQ(other->mailbox, nullptr) << "nobody else would collect it";
+    EXPECT_FALSE(remote_has_mail(other)) << "nobody else would collect it";
     EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
@@ -188,7 +192,7 @@ TEST_F(Remote, ALateFreeMayLookAtAHeaderThatServesAnew)
     stop = true;
     thread.join();
     EXPECT_GT(served_again, 0u);
-    EXPECT_EQ(load_relaxed(&late->mailbox), nullptr);
+    EXPECT_FALSE(remote_has_mail(late));
 }
 
 // Misuse.

@@ -137,6 +137,47 @@ TEST_F(RunCache, ALowCapOnFreeMemoryHoldsForLongRuns)
     pages_configure(&limits);
 }
 
+// Each thread's share was bounded, but not what they keep together.
+TEST_F(RunCache, LongRunsOfAllThreadsTogetherAreBounded)
+{
+    constexpr size_t kPages = 300;
+    struct page_limits limits;
+    pages_read_limits(&limits);
+    struct page_limits low = limits;
+    low.dirty_cap_bytes = 16 << 20;
+    pages_configure(&low);
+    std::vector<run_cache> caches(20);
+    size_t keep = 0;
+    for (run_cache &cache : caches)
+        keep += cycles_until_kept(&cache, kPages, 10) < 10;
+    EXPECT_LE(keep * kPages * PAGE_BYTES, low.dirty_cap_bytes / 2);
+    EXPECT_GE((keep + 1) * kPages * PAGE_BYTES, low.dirty_cap_bytes / 2);
+    for (run_cache &cache : caches) {
+        struct span *span = run_cache_take(&cache, kPages); // its claim waits for it
+        run_cache_age(&cache);
+        if (span)
+            (void)run_cache_put(&cache, span);
+        EXPECT_EQ(run_cache_take(&cache, kPages), span);
+        if (span)
+            (void)run_cache_put(&cache, span);
+    }
+    struct span *in_use = run_cache_take(&caches[0], kPages);
+    ASSERT_NE(in_use, nullptr);
+    EXPECT_EQ(run_cache_claimed(&caches[0]), kPages);
+    for (run_cache &cache : caches) {
+        run_cache_age(&cache);
+        run_cache_age(&cache);
+        EXPECT_EQ(run_cache_claimed(&cache), 0u);
+    }
+    for (run_cache &cache : caches) // what the others held is theirs now
+        keep -= cycles_until_kept(&cache, kPages, 10) < 10;
+    EXPECT_EQ(keep, 0u);
+    pages_give(in_use);
+    for (run_cache &cache : caches)
+        (void)run_cache_empty(&cache);
+    pages_configure(&limits);
+}
+
 // Several sizes, so long and short runs.
 TEST_F(RunCache, ACycleOfLargeBlocksIsOneBlockHoweverItIsAskedFor)
 {

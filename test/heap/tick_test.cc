@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "cairn/pages.h"
 #include "heap/sweep_layer.h"
 
 namespace
@@ -42,6 +43,27 @@ TEST(TickOfOthers, AThreadThatOnlyFreesOthersBlocksAsksWhatIsDue)
     for (void *block : blocks)
         free_fast(block);
     EXPECT_NE(load_relaxed(&pages_state.interval_start_ms), 0u);
+}
+
+// The interval was over with it, and nothing of the heap had aged.
+TEST_F(Tick, PagesForAProgramAgeWhatThreadsKeep)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "large blocks are mappings";
+    constexpr size_t kBytes = 128 * kKiB;
+    free_fast(malloc_slow(100 * kKiB));
+    const auto keeps_any = [] {
+        for (size_t place = 0; place < RUN_CACHE_LARGE; place++)
+            if (load_relaxed(&thread_heap->runs.places[place]) != 0)
+                return true;
+        return false;
+    };
+    ASSERT_TRUE(keeps_any());
+    for (int i = 0; i < 2; i++) {
+        end_interval();
+        EXPECT_EQ(cairn_pages_unmap(cairn_pages_map(kBytes, PAGE_BYTES, 0), kBytes), 0);
+    }
+    EXPECT_FALSE(keeps_any());
 }
 
 } // namespace

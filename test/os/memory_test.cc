@@ -56,6 +56,21 @@ TEST(Memory, MappedMemoryIsZeroAndWritable)
     EXPECT_EQ(os_unmap(start, 16 * kPage), 0);
 }
 
+TEST(Memory, KnowsWhatIsReadable)
+{
+    char *pages = static_cast<char *>(os_map(3 * kPage));
+    ASSERT_NE(pages, nullptr);
+    EXPECT_TRUE(os_is_readable(pages));
+    EXPECT_TRUE(os_is_readable(pages + 3 * kPage - 8));
+    EXPECT_EQ(os_protect(pages, kPage, OS_NONE), 0);
+    EXPECT_EQ(os_unmap(pages + kPage, kPage), 0);
+    EXPECT_FALSE(os_is_readable(pages + kPage - 8));
+    EXPECT_FALSE(os_is_readable(pages + kPage));
+    EXPECT_TRUE(os_is_readable(pages + 2 * kPage));
+    EXPECT_EQ(os_unmap(pages, kPage), 0);
+    EXPECT_EQ(os_unmap(pages + 2 * kPage, kPage), 0);
+}
+
 TEST(Memory, AReservationTakesTheHintIfItIsFree)
 {
     char *start = static_cast<char *>(os_reserve(16 * kPage));
@@ -223,6 +238,29 @@ TEST(Memory, MovesOntoAReservation)
     EXPECT_TRUE(all_bytes_are(to, 3 * kPage, 5));
     EXPECT_TRUE(all_bytes_are(to + 3 * kPage, kPage, 0));
     EXPECT_TRUE(os_reserve_at(from, 3 * kPage)) << "the old place is still mapped";
+    EXPECT_EQ(os_unmap(from, 4 * kPage), 0);
+    EXPECT_EQ(os_unmap(to, 4 * kPage), 0);
+}
+
+TEST(Memory, MovesAndLeavesTheOldPlaceMapped)
+{
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "the mincore of qemu-user refuses pages without access";
+    char *from = static_cast<char *>(os_map(4 * kPage));
+    char *to = static_cast<char *>(os_reserve(4 * kPage));
+    ASSERT_TRUE(from && to);
+    memset(from, 5, 4 * kPage);
+    const enum os_moved moved = os_move_leaving(from, 3 * kPage, to);
+    if (moved == OS_KEPT) {
+        EXPECT_TRUE(all_bytes_are(from, 4 * kPage, 5));
+        EXPECT_TRUE(is_mapped(to, 4 * kPage));
+    } else {
+        ASSERT_EQ(moved, OS_MOVED);
+        EXPECT_TRUE(all_bytes_are(to, 3 * kPage, 5));
+        EXPECT_TRUE(is_mapped(from, 4 * kPage));
+        EXPECT_TRUE(all_bytes_are(from, 3 * kPage, 0));
+        EXPECT_TRUE(all_bytes_are(from + 3 * kPage, kPage, 5));
+    }
     EXPECT_EQ(os_unmap(from, 4 * kPage), 0);
     EXPECT_EQ(os_unmap(to, 4 * kPage), 0);
 }

@@ -1,13 +1,15 @@
-// A stack that is found by what the one before left is the one that a walk from the start finds,
-// whatever changed in between: the innermost frames, some in the middle, or all of them.
+// A stack that is found by what is known of those before is the one that a walk from the start
+// finds, whatever changed in between: the innermost frames, some in the middle, all of them, or
+// callers whose frames lie where others have lain.
 
 #include <gtest/gtest.h>
 
+#include <setjmp.h>
+#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
+#include <ucontext.h>
 
-#include <string.h>
-
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
@@ -36,18 +38,17 @@ struct Looker {
 __attribute__((noinline)) void look(Looker *looker)
 {
     static thread_local uintptr_t frames[FRAMES];
-    unsigned before = looker->memo[0].first;
+    unsigned before = looker->memo[0].used;
     unsigned depth = os_stack(frames, FRAMES, 0);
-    int first = os_stack_again(&looker->memo[0]);
-    if (first < 0) {
+    const struct os_stack_step *step = os_stack_again(&looker->memo[0]);
+    if (step == nullptr) {
         looker->refused++;
         return;
     }
-    looker->kept += looker->memo[0].first >= before;
-    const struct os_stack_step *steps = &looker->memo[0].steps[first];
-    bool equal = depth == static_cast<unsigned>(OS_MEMO_STEPS - first);
-    for (unsigned i = 1; equal && i < depth; i++) // the first is a place in this function
-        equal = steps[i].address == frames[i];
+    looker->kept += looker->memo[0].used == before;
+    bool equal = depth == step->depth;
+    for (unsigned i = 0; equal && i < depth; i++, step = step->outer)
+        equal = i == 0 || step->address == frames[i]; // the first is a place in this function
     ++(equal ? looker->equal : looker->different);
 }
 
@@ -55,7 +56,7 @@ __attribute__((noinline)) void descend(Looker *looker, int levels);
 
 __attribute__((noinline)) void descend_with_room(Looker *looker, int levels)
 {
-    auto *room = static_cast<volatile char *>(__builtin_alloca(16 + looker->random() % 500));
+    auto *room = static_cast<volatile char *>(__builtin_alloca(16 + looker->random() % 4 * 32));
     room[0] = 1;
     descend(looker, levels - 1);
     room[1] = 1;
@@ -108,53 +109,310 @@ TEST_F(StackAgain, OneMemoServesManyThreadsInTurn)
     check(looker);
 }
 
+// Frames that are alike, in turn at one place: what is inside of them says the same.
+__attribute__((noinline)) void look_from_one_place(Looker *looker)
+{
+    look(looker);
+    volatile int no_tail_call = 0;
+    (void)no_tail_call;
+}
+
+template <int which> __attribute__((noinline)) void look_alike(Looker *looker)
+{
+    look_from_one_place(looker);
+    volatile int no_tail_call = which;
+    (void)no_tail_call;
+}
+
+template <int which> __attribute__((noinline)) void go_alike(Looker *looker)
+{
+    static void (*const insides[])(Looker *) = {look_alike<0>, look_alike<1>, look_alike<2>,
+                                                look_from_one_place};
+    insides[looker->random() % 4](looker);
+    volatile int no_tail_call = which;
+    (void)no_tail_call;
+}
+
+TEST_F(StackAgain, TellsCallersApartWhoseFramesLieAtOnePlace)
+{
+    static void (*const outsides[])(Looker *) = {go_alike<0>, go_alike<1>, go_alike<2>, go_alike<3>,
+                                                 look_alike<3>};
+    Looker looker;
+    for (int i = 0; i < 400; i++)
+        outsides[looker.random() % 5](&looker);
+    check(looker);
+}
+
+// One more level, whose frame is like the one that lay there.
+__attribute__((noinline)) void recurse(Looker *looker, int levels)
+{
+    if (levels > 0)
+        recurse(looker, levels - 1);
+    else
+        look(looker);
+    volatile int no_tail_call = levels;
+    (void)no_tail_call;
+}
+
+TEST_F(StackAgain, CountsTheLevelsOfARecursion)
+{
+    Looker looker;
+    for (int i = 0; i < 400; i++)
+        recurse(&looker, static_cast<int>(looker.random() % 60));
+    check(looker);
+}
+
+__attribute__((noinline)) void replaced(Looker *looker, int levels) // compilers may jump there
+{
+    if (levels % 2 == 0)
+        return descend(looker, levels - 1);
+    return recurse(looker, levels - 1);
+}
+
+TEST_F(StackAgain, FollowsFunctionsThatEndInAJump)
+{
+    Looker looker;
+    for (int i = 0; i < 300; i++)
+        replaced(&looker, 1 + static_cast<int>(looker.random() % 10));
+    check(looker);
+}
+
+volatile bool jumps = true; // no compiler knows that nothing returns
+
+__attribute__((noinline)) void jump_out(Looker *looker, jmp_buf *back, int levels)
+{
+    if (levels > 0) {
+        jump_out(looker, back, levels - 1);
+    } else {
+        look(looker);
+        if (jumps)
+            longjmp(*back, 1);
+    }
+    volatile int no_tail_call = levels;
+    (void)no_tail_call;
+}
+
+TEST_F(StackAgain, IsRightAfterALongJump)
+{
+    Looker looker;
+    for (int i = 0; i < 200; i++) {
+        jmp_buf back;
+        if (setjmp(back) == 0)
+            jump_out(&looker, &back, static_cast<int>(looker.random() % 20));
+        look(&looker);
+        descend(&looker, 1 + static_cast<int>(looker.random() % 8));
+    }
+    check(looker);
+}
+
+// Sorting calls back through the C library's own frames.
+Looker *of_callback;
+int call_back(const void *left, const void *right)
+{
+    look(of_callback);
+    return *static_cast<const int *>(left) - *static_cast<const int *>(right);
+}
+
+TEST_F(StackAgain, GoesThroughOtherLibraries)
+{
+    Looker looker;
+    of_callback = &looker;
+    for (int i = 0; i < 100; i++) {
+        int numbers[] = {3, 1, 2, 5, 4};
+        qsort(numbers, 2 + looker.random() % 4, sizeof numbers[0], call_back);
+    }
+    check(looker);
+}
+
+// Coroutines: stacks of the program's own, which come and go, and lie where others have lain.
+struct Coroutine {
+    ucontext_t context, caller;
+    void *stack = MAP_FAILED;
+    size_t bytes = 0;
+    Looker *looker = nullptr;
+};
+Coroutine *running;
+
+void run_coroutine()
+{
+    Coroutine *own = running;
+    for (;;) {
+        descend(own->looker, 1 + static_cast<int>(own->looker->random() % 6));
+        swapcontext(&own->context, &own->caller);
+    }
+}
+
+void resume(Coroutine *coroutine)
+{
+    running = coroutine;
+    swapcontext(&coroutine->caller, &coroutine->context);
+}
+
+void start(Coroutine *coroutine, Looker *looker, void *hint, size_t bytes)
+{
+    coroutine->looker = looker;
+    coroutine->bytes = bytes;
+    coroutine->stack =
+        mmap(hint, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(coroutine->stack, MAP_FAILED);
+    ASSERT_EQ(getcontext(&coroutine->context), 0);
+    coroutine->context.uc_stack.ss_sp = coroutine->stack;
+    coroutine->context.uc_stack.ss_size = bytes;
+    coroutine->context.uc_link = nullptr;
+    makecontext(&coroutine->context, run_coroutine, 0);
+}
+
+void stop(Coroutine *coroutine)
+{
+    munmap(coroutine->stack, coroutine->bytes);
+    coroutine->stack = MAP_FAILED;
+}
+
+void run_coroutines(Looker *looker)
+{
+    enum { COROUTINES = 4, BYTES = 128 << 10 };
+    Coroutine coroutines[COROUTINES];
+    void *hint = nullptr;
+    for (int i = 0; i < 300; i++) {
+        Coroutine *one = &coroutines[looker->random() % COROUTINES];
+        if (one->stack == MAP_FAILED) {
+            start(one, looker, hint, static_cast<size_t>(BYTES) >> looker->random() % 2);
+        } else if (looker->random() % 8 == 0) {
+            hint = one->stack; // the next one lies there, and is perhaps smaller
+            stop(one);
+            continue;
+        }
+        resume(one);
+        look(looker);
+    }
+    for (Coroutine &one : coroutines)
+        if (one.stack != MAP_FAILED)
+            stop(&one);
+}
+
+TEST_F(StackAgain, FollowsCoroutines)
+{
+    Looker looker;
+    run_coroutines(&looker);
+    check(looker);
+}
+
+TEST_F(StackAgain, FollowsCoroutinesOfAnyThread)
+{
+    Looker looker;
+    for (int i = 0; i < 4; i++)
+        std::thread([&] { run_coroutines(&looker); }).join();
+    check(looker);
+}
+
 TEST_F(StackAgain, StacksThatAreAlikeHaveOneHash)
 {
     Looker looker;
     std::vector<uint64_t> hashes;
     for (volatile int i = 0; i < 3; i = i + 1) {
-        int first = os_stack_again(&looker.memo[0]);
-        if (first < 0)
+        const struct os_stack_step *step = os_stack_again(&looker.memo[0]);
+        if (step == nullptr)
             GTEST_SKIP() << "no stack is walked here";
-        hashes.push_back(looker.memo[0].steps[first].hash);
+        hashes.push_back(step->hash);
     }
     EXPECT_EQ(hashes[0], hashes[1]);
     EXPECT_EQ(hashes[1], hashes[2]);
 }
 
-__attribute__((noinline)) int look_beside(Looker *looker)
-{
-    int first = os_stack_again(&looker->memo[0]);
-    volatile int no_tail_call = first;
-    return no_tail_call;
-}
-
-// A program with coroutines has many stacks below one end, and the memo's may be gone.
+// Of a stack that is gone the memo knows everything, and another one's words lie below it.
 TEST_F(StackAgain, TouchesNothingOfAStackThatIsGone)
 {
+    enum { BYTES = 64 << 10 };
     Looker looker;
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    auto *room = static_cast<char *>(__builtin_alloca(2 * page));
-    memset(room, 0, 2 * page);
-    const uintptr_t gone = (reinterpret_cast<uintptr_t>(room) + page - 1) / page * page;
-    const int first = look_beside(&looker);
-    if (first < 0)
-        GTEST_SKIP() << "no stack is walked here";
-    for (unsigned i = looker.memo[0].first; i < OS_MEMO_STEPS; i++) {
-        struct os_stack_step *step = &looker.memo[0].steps[i];
-        step->stack = gone + 8 * (i % 64) + 8;
-        step->address_at = gone + 8 * (i % 64);
-        step->frame_at = step->frame_at != 0 ? step->address_at - 8 * (i % 64 != 0) : 0;
+    void *both = mmap(nullptr, 2 * BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(both, MAP_FAILED);
+    munmap(both, 2 * BYTES);
+    Coroutine below;
+    start(&below, &looker, both, BYTES);
+    for (int i = 0; i < 20; i++) {
+        Coroutine above;
+        start(&above, &looker, static_cast<char *>(both) + BYTES, BYTES);
+        resume(&above);
+        resume(&below);
+        stop(&above);
+        resume(&below);
     }
-    ASSERT_EQ(mprotect(reinterpret_cast<void *>(gone), page, PROT_NONE), 0);
-    const int again = look_beside(&looker);
-    ASSERT_EQ(mprotect(reinterpret_cast<void *>(gone), page, PROT_READ | PROT_WRITE), 0);
-    EXPECT_EQ(again, first);
+    stop(&below);
+    check(looker);
 }
+
+#if defined(__x86_64__)
+// What entries of coroutines would return to, by its start, as switches that are written by hand
+// push it: so its return address lies in the function before, whose frame is larger than what the
+// stack has there.
+__asm__(".text\n"
+        ".type before_nobody, @function\n"
+        "before_nobody: .cfi_startproc\n"
+        ".cfi_def_cfa_offset 0x4000\n"
+        "nop\n"
+        ".cfi_endproc\n"
+        ".size before_nobody, . - before_nobody\n"
+        ".type nobody, @function\n"
+        "nobody: .cfi_startproc\n"
+        "ud2\n"
+        ".cfi_endproc\n"
+        ".size nobody, . - nobody\n");
+extern "C" void nobody() __asm__("nobody");
+
+struct Found {
+    ucontext_t context, caller;
+    uintptr_t frames[FRAMES];
+    unsigned depth[3];
+    const struct os_stack_step *step[3];
+};
+Found *found;
+
+__attribute__((noinline)) void return_to_nobody()
+{
+    const auto frame = reinterpret_cast<volatile uintptr_t *>(__builtin_frame_address(0));
+    frame[1] = reinterpret_cast<uintptr_t>(nobody);
+    static struct os_stack_memo memo;
+    for (int i = 0; i < 3; i++) {
+        found->depth[i] = os_stack(found->frames, FRAMES, 0);
+        found->step[i] = os_stack_again(&memo);
+    }
+    swapcontext(&found->context, &found->caller);
+}
+
+// The C runtime's unwinder would read on, beyond the end of the stack.
+TEST_F(StackAgain, EndsWhereACoroutineReturnsToNobody)
+{
+    enum { BYTES = 64 << 10 };
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "qemu-user may say of each address that it can be read";
+    auto own = std::make_unique<Found>();
+    found = own.get();
+    os_stack_memo first{};
+    if (os_stack_again(&first) == nullptr)
+        GTEST_SKIP() << "no stack is walked here";
+    auto *stack = static_cast<char *>(mmap(nullptr, size_t{2} * BYTES, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(stack, MAP_FAILED);
+    ASSERT_EQ(mprotect(stack + BYTES, BYTES, PROT_NONE), 0);
+    ASSERT_EQ(getcontext(&found->context), 0);
+    found->context.uc_stack.ss_sp = stack;
+    found->context.uc_stack.ss_size = BYTES;
+    found->context.uc_link = nullptr;
+    makecontext(&found->context, return_to_nobody, 0);
+    swapcontext(&found->caller, &found->context);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(found->depth[i], 2U);
+        ASSERT_NE(found->step[i], nullptr);
+        EXPECT_EQ(found->step[i]->depth, 2U);
+        EXPECT_EQ(found->step[i]->outer->address, reinterpret_cast<uintptr_t>(nobody));
+    }
+    munmap(stack, size_t{2} * BYTES);
+}
+#endif
 
 __attribute__((noinline)) int deep(Looker *looker, int levels)
 {
-    int below = levels > 0 ? deep(looker, levels - 1) : os_stack_again(&looker->memo[0]);
+    int below = levels > 0 ? deep(looker, levels - 1) : os_stack_again(&looker->memo[0]) != nullptr;
     volatile int no_tail_call = below;
     return no_tail_call;
 }
@@ -162,9 +420,22 @@ __attribute__((noinline)) int deep(Looker *looker, int levels)
 TEST_F(StackAgain, RefusesWhatIsDeeperThanItHolds)
 {
     Looker looker;
-    EXPECT_LT(deep(&looker, 2 * OS_MEMO_STEPS), 0);
+    EXPECT_FALSE(deep(&looker, 2 * OS_MEMO_DEPTH));
+    look(&looker);
+    EXPECT_FALSE(deep(&looker, OS_MEMO_DEPTH));
     look(&looker);
     EXPECT_EQ(looker.different, 0U);
+}
+
+// More stacks than it holds: it forgets, and is right.
+TEST_F(StackAgain, AFullMemoBeginsAnew)
+{
+    Looker looker;
+    for (int i = 0; i < 40; i++)
+        recurse(&looker, 190 + i % 30);
+    for (int i = 0; i < 2000; i++)
+        descend(&looker, 1 + static_cast<int>(looker.random() % 30));
+    check(looker);
 }
 
 } // namespace

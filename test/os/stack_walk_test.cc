@@ -208,17 +208,4 @@ TEST_F(StackWalk, StopsAtItsCapacity)
     EXPECT_EQ(frames[2], 4711u);
 }
 
-TEST_F(StackWalk, KnowsWhatIsMapped)
-{
-    const size_t page = os_page_size();
-    char *pages =
-        static_cast<char *>(mmap(nullptr, 3 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    ASSERT_NE(pages, MAP_FAILED);
-    EXPECT_TRUE(os_is_mapped(pages, 3 * page));
-    munmap(pages + page, page);
-    EXPECT_FALSE(os_is_mapped(pages, 3 * page));
-    EXPECT_TRUE(os_is_mapped(pages, page));
-    munmap(pages, 3 * page);
-}
-
 } // namespace

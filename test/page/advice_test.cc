@@ -59,31 +59,35 @@ class Advice : public testing::Test
     void SetUp() override { page_layer::start(); }
     void TearDown() override
     {
-        for (struct span *span : runs_)
-            pages_give(span);
+        for (struct span *slab : slabs_)
+            pages_give_slab(slab);
         configure(HUGE_PAGES_OFF);
         pages_trim(0);
         pages_verify();
     }
-    // Runs of a MiB until so much is committed, filled or not.
+    // Slabs until so much is committed, whose blocks are handed out or not.
     void grow_to(size_t bytes, bool filled = true)
     {
         while (page_layer::stats().committed_bytes < bytes) {
-            runs_.push_back(pages_take(kMiB >> PAGE_SHIFT, PAGE_BYTES));
-            ASSERT_NE(runs_.back(), nullptr);
-            if (filled)
-                page_layer::fill(runs_.back(), 1);
+            slabs_.push_back(page_layer::take_slab(1, filled));
+            ASSERT_NE(slabs_.back(), nullptr);
         }
+    }
+    // What is there already, of the case before, or what it takes.
+    static size_t large()
+    {
+        const size_t there = page_layer::stats().committed_bytes;
+        return there < ADVICE_FROM_BYTES ? ADVICE_FROM_BYTES : there;
     }
     bool any_is_asked_for() const
     {
-        for (const struct span *span : runs_)
-            if (is_asked_for(span->base))
+        for (size_t i = 0; i < slabs_.size(); i += 128) // 2 MiB
+            if (is_asked_for(slabs_[i]->base))
                 return true;
         return false;
     }
-    char *newest() const { return runs_.back()->base; }
-    std::vector<struct span *> runs_;
+    char *newest() const { return slabs_.back()->base; }
+    std::vector<struct span *> slabs_;
 };
 
 TEST_F(Advice, NotNearALimit)
@@ -105,7 +109,7 @@ TEST_F(Advice, OnlyALargeHeapAsks)
     EXPECT_FALSE(any_is_asked_for());
     grow_to(ADVICE_FROM_BYTES + 40 * kMiB);
     EXPECT_TRUE(any_is_asked_for());
-    EXPECT_FALSE(is_asked_for(runs_.front()->base)) << "what was there before stays as it was";
+    EXPECT_FALSE(is_asked_for(slabs_.front()->base)) << "what was there before stays as it was";
     pages_verify();
 
     const struct arena *arena = arena_find(newest());
@@ -128,27 +132,44 @@ TEST_F(Advice, ASparseHeapDoesNotAsk)
     if (config_fences || !kernel_has_huge_pages())
         GTEST_SKIP() << "nothing is asked for here";
     configure(HUGE_PAGES_AUTO);
-    grow_to(ADVICE_FROM_BYTES + 64 * kMiB, false);
-    EXPECT_FALSE(any_is_asked_for()) << "nothing of it was touched";
+    grow_to(large() + 64 * kMiB, false);
+    EXPECT_FALSE(is_asked_for(newest())) << "nothing of it was handed out";
 }
 
-TEST_F(Advice, DensityIsLookedAtAgain)
+// The system put what was left together again, and so brought back what had gone.
+TEST_F(Advice, WhatGoesBackIsAskedForNoMore)
 {
-    char *memory = static_cast<char *>(os_map(4 * kMiB));
-    ASSERT_NE(memory, nullptr);
-    (void)os_huge_pages(memory, 4 * kMiB, false);
-    EXPECT_FALSE(advice_is_dense()) << "nothing was seen yet";
-    advice_note_taken(memory, 4 * kMiB);
-    EXPECT_FALSE(advice_is_dense());
-    memset(memory, 1, 2 * kMiB);
-    EXPECT_FALSE(advice_is_dense());
-    memset(memory, 1, 4 * kMiB);
-    unsigned growths = 0;
-    while (growths < 1000 && advice_is_dense())
-        growths++;
-    EXPECT_GT(growths, 0u);
-    EXPECT_LT(growths, 100u) << "in between it has to be seen again";
-    (void)os_unmap(memory, 4 * kMiB);
+    if (config_fences || !kernel_has_huge_pages())
+        GTEST_SKIP() << "nothing is asked for here";
+    configure(HUGE_PAGES_AUTO);
+    grow_to(large() + 40 * kMiB);
+    ASSERT_TRUE(is_asked_for(newest()));
+    EXPECT_EQ(pages_purge_part(newest(), 1), 1u);
+    EXPECT_FALSE(is_asked_for(newest()));
+    struct span *other = slabs_[slabs_.size() - 16 * 64]; // 16 MiB before
+    ASSERT_TRUE(is_asked_for(other->base));
+    char *place = other->base;
+    std::swap(slabs_[slabs_.size() - 16 * 64], slabs_.back());
+    slabs_.pop_back();
+    memset(place, 1, PAGE_BYTES);
+    pages_give_slab(other);
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_FALSE(is_asked_for(place));
+    pages_verify();
+}
+
+// What became of a heap of small blocks says nothing of a long one.
+TEST_F(Advice, ALongRunOfADenseHeapDoesNotAsk)
+{
+    if (config_fences || !kernel_has_huge_pages())
+        GTEST_SKIP() << "nothing is asked for here";
+    configure(HUGE_PAGES_AUTO);
+    grow_to(large() + 24 * kMiB);
+    ASSERT_TRUE(is_asked_for(newest()));
+    struct span *span = pages_take(24 * kMiB >> PAGE_SHIFT, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
+    EXPECT_FALSE(is_asked_for(span->base + 12 * kMiB));
+    pages_give(span);
 }
 
 TEST_F(Advice, LongBlocksThatWillBeFilled)

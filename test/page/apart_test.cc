@@ -41,7 +41,7 @@ TEST_F(Apart, RunsAreMappedWhileTheLockIsFrozen)
         pages_shrink(before, 2);
         EXPECT_EQ(before->pages, 6u) << "it keeps what it has";
         pages_give(before); // waits in the list of deferred ones
-        pages_tick(nullptr);
+        pages_tick();
         pages_trim(0);
     }).join();
     pages_thaw();

@@ -105,15 +105,15 @@ TEST_F(Arena, RefusedPagesAreNotLost)
     size_t whole = arena->pages;
     int error = 0;
     os_fault_plan(0, 1, ENOMEM);
-    EXPECT_EQ(arena_commit(&whole, false, &error), nullptr);
+    EXPECT_EQ(arena_commit(&whole, whole, false, &error), nullptr);
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(error, -ENOMEM);
     EXPECT_EQ(arena->frontier, 0u);
     EXPECT_EQ(arena->hole_pages, 0u);
-    char *all = arena_commit(&whole, false, &error);
+    char *all = arena_commit(&whole, whole, false, &error);
     ASSERT_EQ(all, arena->base);
     memset(all, 1, whole << PAGE_SHIFT);
-    EXPECT_EQ(arena_commit(&whole, false, &error), nullptr);
+    EXPECT_EQ(arena_commit(&whole, whole, false, &error), nullptr);
     EXPECT_EQ(error, -ENOSPC);
 }
 
@@ -131,7 +131,7 @@ TEST_F(Arena, ThreadsThatAreRefusedLoseNothing)
             for (size_t round = 0; round < 600; round++) {
                 size_t pages = 1 + (round * 7 + i * 3) % 5;
                 int error = 0;
-                char *start = arena_commit(&pages, false, &error);
+                char *start = arena_commit(&pages, pages, false, &error);
                 if (start == nullptr)
                     continue;
                 ASSERT_TRUE(page_layer::reads(start, pages << PAGE_SHIFT, 0)) << "given out twice";
@@ -145,6 +145,30 @@ TEST_F(Arena, ThreadsThatAreRefusedLoseNothing)
     EXPECT_GT(taken, 0u);
     EXPECT_EQ(arena->frontier - arena->hole_pages, taken);
     EXPECT_LT(arena->hole_pages, arena->frontier / 2 + 30) << "holes are not used again";
+}
+
+// Where no arena has room for all, each page of an arena's rest was committed by a call of its own.
+TEST_F(Arena, TheRestOfAnArenaIsTakenAtOnce)
+{
+    struct arena *arena = added((20 * page_layer::kMiB) >> PAGE_SHIFT);
+    ASSERT_NE(arena, nullptr);
+    const size_t granule = os_page_size() >> PAGE_SHIFT;
+    size_t most = arena->pages - 4 * granule;
+    int error = 0;
+    char *start = arena_commit(&most, most, false, &error);
+    ASSERT_NE(start, nullptr);
+    arena = arena_find(start);
+    ASSERT_EQ(arena->pages - arena->frontier, 4 * granule);
+    size_t pages = size_t{1} << 20; // more than any arena has
+    start = arena_commit(&pages, 4 * granule, false, &error);
+    ASSERT_NE(start, nullptr);
+    EXPECT_EQ(pages, 4 * granule);
+    EXPECT_EQ(arena_find(start), arena);
+    EXPECT_EQ(arena->frontier, arena->pages);
+    memset(start, 1, pages << PAGE_SHIFT);
+    pages = size_t{1} << 20;
+    EXPECT_EQ(arena_commit(&pages, pages, false, &error), nullptr);
+    EXPECT_EQ(error, -ENOSPC);
 }
 
 TEST_F(Arena, TheFullestWithRoomIsTaken)

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <vector>
+
 #include "page/page_layer.h"
 
 namespace
@@ -74,6 +77,60 @@ TEST_F(FreeSpans, NothingFitsIsNull)
 {
     size_t dirty_pages = 0;
     EXPECT_EQ(range_carve(pages_state.free_pages + 1, 1, &dirty_pages), nullptr);
+}
+
+// Slabs' runs stay as long as they are, for the next slabs, and are merged for a longer run.
+TEST(LooseSpans, AreMergedBeforeFreshMemoryIsTaken)
+{
+    page_layer::start();
+    if (config_random_runs)
+        GTEST_SKIP() << "runs are taken and cut at random";
+    constexpr size_t kSlabs = 8, kPages = page_layer::kShapes[1].pages;
+    struct span *slabs[kSlabs];
+    std::set<char *> runs;
+    for (int round = 0; round < 3; round++) {
+        std::set<char *> taken;
+        for (struct span *&slab : slabs) {
+            slab = pages_take_slab(1);
+            taken.insert(slab->base);
+        }
+        EXPECT_TRUE(round == 0 || taken == runs);
+        runs = taken;
+        for (struct span *slab : slabs)
+            pages_give_slab(slab);
+        pages_verify();
+    }
+    char *lowest = *runs.begin();
+    ASSERT_EQ(lowest + (kSlabs - 1) * kPages * PAGE_BYTES, *runs.rbegin());
+    struct span *whole = pages_take(kSlabs * kPages, PAGE_BYTES);
+    EXPECT_EQ(whole->base, lowest);
+    EXPECT_FALSE(whole->zero);
+    pages_give(whole);
+    pages_verify();
+}
+
+// More than there is room for, and a run that is given back among them.
+TEST(LooseSpans, ManyAreMergedAsTheyCome)
+{
+    page_layer::start();
+    std::vector<struct span *> slabs(1000);
+    for (int round = 0; round < 3; round++) {
+        for (struct span *&slab : slabs)
+            slab = pages_take_slab(round % 2);
+        for (size_t i = 0; i < slabs.size(); i += 2)
+            pages_give_slab(slabs[i]);
+        pages_verify();
+        struct span *run = pages_take(3, PAGE_BYTES);
+        for (size_t i = 1; i < slabs.size(); i += 2) {
+            pages_give_slab(slabs[i]);
+            if (i == 501)
+                pages_give(run);
+        }
+        pages_verify();
+    }
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(page_layer::stats().dirty_bytes, 0u);
+    pages_verify();
 }
 
 } // namespace

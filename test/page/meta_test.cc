@@ -106,7 +106,7 @@ TEST(Meta, FreePagesServeWhenTheSystemRefuses)
     if (!config_debug)
         GTEST_SKIP() << "faults are injected in debug builds";
     page_layer::start();
-    struct span *run = pages_take(100, PAGE_BYTES);
+    struct span *run = pages_take(100 * os_page_size() >> PAGE_SHIFT, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
     page_layer::fill(run, 0xf);
     pages_give(run);

@@ -12,6 +12,7 @@ extern "C" {
 #include "page/arena.h"
 #include "page/bins.h"
 #include "page/bound.h"
+#include "page/dense.h"
 #include "page/detached.h"
 #include "page/fence.h"
 #include "page/free_spans.h"
@@ -29,7 +30,7 @@ namespace page_layer
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr slab_shape kShapes[] = {{1, 2}, {4, 5}, {10, 7}};
+constexpr slab_shape kShapes[] = {{1, 2, 64}, {4, 5, 256}, {10, 7, 0}};
 
 inline void start()
 {
@@ -60,6 +61,18 @@ inline page_stats stats()
 inline size_t bytes_of(const struct span *span) { return size_t{span->pages} << PAGE_SHIFT; }
 
 inline char *end_of(const struct span *span) { return span->base + bytes_of(span); }
+
+// As the heap does, with all its blocks handed out or none.
+inline struct span *take_slab(unsigned size_class, bool filled)
+{
+    struct span *slab = pages_take_slab(size_class);
+    const slab_shape &shape = kShapes[size_class];
+    const size_t bytes = size_t{shape.pages} << PAGE_SHIFT;
+    const size_t units = filled && shape.unit_bytes != 0 ? bytes / shape.unit_bytes : 0;
+    if (slab)
+        store_relaxed(&slab->limit, uint64_t{units + 1});
+    return slab;
+}
 
 inline void fill(const struct span *span, char value) { memset(span->base, value, bytes_of(span)); }
 

@@ -7,6 +7,13 @@
 namespace
 {
 
+TEST(PageLimits, ByDefaultALargeHeapMayAskForHugePages)
+{
+    page_limits read;
+    pages_read_limits(&read);
+    EXPECT_EQ(read.huge_pages, HUGE_PAGES_AUTO);
+}
+
 TEST(PageLimits, WhatIsSetIsRead)
 {
     page_layer::start();

@@ -106,7 +106,7 @@ TEST_F(Purge, MemoryThatWasNotNeededDecays)
     pages_give(used(8 * kMiB));
     for (int i = 0; i < 8 && dirty() > 0; i++) {
         os_sleep_ms(30);
-        pages_tick(nullptr);
+        pages_tick();
     }
     EXPECT_EQ(dirty(), 0u);
 }
@@ -119,7 +119,7 @@ TEST_F(Purge, TheRestOfARunInUseDecays)
     for (int i = 0; i < 6; i++) {
         pages_give(used(64 << 10));
         os_sleep_ms(30);
-        pages_tick(nullptr);
+        pages_tick();
     }
     EXPECT_LE(dirty(), 1 * kMiB);
 }
@@ -133,7 +133,7 @@ TEST_F(Purge, MemoryInTurnoverIsLeftAlone)
         struct span *span = used(8 * kMiB); // all of it, again and again
         pages_give(span);
         os_sleep_ms(5);
-        pages_tick(nullptr);
+        pages_tick();
     }
     EXPECT_EQ(page_layer::stats().purged_bytes, purged);
 }
@@ -143,7 +143,7 @@ TEST_F(Purge, ATickBeforeItsTimeDoesNothing)
     configure(kNever, kNoCap);
     pages_give(used(2 * kMiB));
     for (int i = 0; i < 1000; i++)
-        pages_tick(nullptr);
+        pages_tick();
     EXPECT_EQ(dirty(), 2 * kMiB);
 }
 

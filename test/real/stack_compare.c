@@ -1,5 +1,5 @@
 /* For stack_truth_test.py: a library in front of malloc that walks the stack of every
- * CAIRN_COMPARE_EVERY-th call thrice, by itself, by what the walk before has left, and by the C
+ * CAIRN_COMPARE_EVERY-th call thrice, by itself, by what is known of walks before, and by the C
  * runtime's unwinder, and says at the process's end how many were equal, how many it refused, and
  * how many differed.
  */
@@ -38,16 +38,17 @@ static no_inline void compare_again(uintptr_t caller)
     uint32_t free = 0;
     if (!compare_swap_acq_rel(&held, &free, 1u)) /* pairs with the end of this */
         return;
-    int got = os_stack_again(&memo);
+    const struct os_stack_step *step = os_stack_again(&memo);
     int there = backtrace(raw, RAW);
     int first = 0;
     while (first < there && (uintptr_t)raw[first] != caller)
         first++;
+    bool walked = step != NULL;
     int depth = there - first;
-    bool same = there == RAW ? OS_MEMO_STEPS - got >= depth : OS_MEMO_STEPS - got == depth;
-    for (int i = 0; got >= 0 && same && i < depth; i++)
-        same = memo.steps[got + i].address == (uintptr_t)raw[first + i];
-    count(got >= 0, same);
+    bool same = walked && (there == RAW ? step->depth >= depth : step->depth == depth);
+    for (int i = 0; same && i < depth; i++, step = step->outer)
+        same = step->address == (uintptr_t)raw[first + i];
+    count(walked, same);
     store_release(&held, 0u); /* pairs with the beginning */
 }
 

@@ -1,16 +1,23 @@
-"""The rules of `cairn advise` on sums of a test's own, its policies, and its snippets compiled."""
+"""The rules of `cairn advise` on sums of a test's own, its policies, its receipts of replays that a
+test makes up, and its snippets compiled."""
 
+import contextlib
+import dataclasses
 import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 from tool_path import TOOLS
 
 # pylint: disable=wrong-import-position
-from cairn.advise_receipt import policy_text, ranges
+from cairn import advise_receipt
+from cairn.advise_receipt import Program, policy_text, ranges
+from cairn.advise_report import Advice, gain_text
 from cairn.advise_snippets import SNIPPETS, snippet
 from cairn.advise_verdicts import RULES, Verdict, merged, verdicts
 
@@ -159,6 +166,64 @@ void work_on(void *object);
 struct item { int number; };
 void work_on(void *object);
 """}
+
+
+class ReceiptTest(unittest.TestCase):
+    """A replay takes 10 ms; what is saved depends on how the program's work is played."""
+
+    def receipt(self, beside, in_line, program_ms=30, events=1000000):
+        self.works = set()
+        saved = {"beside": beside, "in-line": in_line}
+
+        def play(sides, rounds, **_):
+            for side in sides:
+                side.samples = [(0, 0, (1 << 20) - (1 << 18) * (side.name == "proposed"))]
+                self.works.add(side.work)
+                less = [0] * rounds if side.sites_by_malloc or not side.work else \
+                    saved[side.work[0]]
+                side.runs = [{"cpu_ns": 1e7 + 5 - 1e6 * ms, "wait_ns": 5, "peak_bytes": 1 << 20}
+                             for ms in less]
+
+        made = contextlib.nullcontext(types.SimpleNamespace(events=events))
+        with mock.patch.object(advise_receipt, "prepared", lambda *_: made), \
+                mock.patch.object(advise_receipt, "play_all", play):
+            verdict = Verdict("pool", "pool:48", [{"stacks": [1]}], "", {})
+            program = Program(1e6 * program_ms, 1 << 21, True)
+            return advise_receipt.receipt("trace", verdict, program, "library", len(beside))
+
+    def words(self, receipt):
+        return gain_text(Advice(Verdict("pool", "pool:48", [], "", {}), receipt, 0, 0))
+
+    def test_time_is_an_interval(self):
+        receipt = self.receipt([1, 1.1, 1.2, 1.3, 9], [3, 3, 3, 3.1, 3])
+        self.assertEqual([round(value / 1e6, 3) for value in (
+            receipt.time_low_ns, receipt.time_ns, receipt.time_high_ns)], [1.1, 2.1, 3.0])
+        self.assertEqual([round(value, 3) for value in (
+            receipt.time_low_share, receipt.time_share, receipt.time_high_share)],
+            [0.037, 0.07, 0.1])
+        self.assertFalse(receipt.is_within_noise)
+        self.assertRegex(self.words(receipt),
+                         "time: saves 1.10 to 3.00 ms, 3.7 to 10.0 % of the program's; "
+                         "memory: saves 0 B at the peak, 256.0 KiB on average$")
+        # The program holds twice what the replay does.
+        self.assertEqual(receipt.memory_share, 0.125)
+
+    def test_what_may_be_nothing_says_so(self):
+        receipt = self.receipt([-0.6] * 3, [1.2] * 3)
+        self.assertIn("time: nothing that is sure, between 0.60 ms lost and 1.20 ms saved, -2.0 to "
+                      "4.0 % of", self.words(receipt))
+        self.assertIn("time: costs 0.30 to 0.60 ms, 1.0 to 2.0 % of",
+                      self.words(self.receipt([-0.6] * 3, [-0.3] * 3)))
+        self.assertTrue(self.receipt([-3, 0.1, 3, 0.1, 3], [0.1] * 5).is_within_noise)
+
+    def test_memory_may_cost_here_and_save_there(self):
+        receipt = dataclasses.replace(self.receipt([1], [1]), peak_bytes=-2048, mean_bytes=1024)
+        self.assertRegex(self.words(receipt), "memory: costs 2.0 KiB at the peak, saves 1.0 KiB on")
+
+    def test_the_work_is_the_program_s_own(self):
+        for program_ms, events, work_ns in ((30, 1000000, 20), (30, 1000, 50), (5, 1000, 0)):
+            self.receipt([1], [1], program_ms, events)
+            self.assertEqual(self.works, {None, ("beside", work_ns), ("in-line", work_ns)})
 
 
 class SnippetsTest(unittest.TestCase):

@@ -197,6 +197,28 @@ class GoalsTest(unittest.TestCase):
         goal, = bench_goals.check(results)
         self.assertEqual((goal.measured, goal.met), ("1.20 (threads-64)", False))
 
+    def test_programs(self):
+        rows = [Row(name, "programs", "", "cpu_s", "peak_rss") for name in ("lua", "perl")]
+        hardened = Allocator("cairn-hardened", None)
+        results = Results(rows, [*ALLOCATORS, hardened])
+        for row, name, seconds, memory in (
+                ("lua", "system", 1.2, 10), ("perl", "system", 1.0, 10),
+                ("lua", "other", 1.0, 20), ("perl", "other", 1.1, 20),
+                ("lua", "cairn", 1.06, 11), ("perl", "cairn", 0.9, 11),
+                ("lua", "cairn-hardened", 1.5, 11), ("perl", "cairn-hardened", 1.0, 11)):
+            results.add(1, row, name, {"cpu_s": Figure(seconds, "s"),
+                                       "peak_rss": Figure(memory, "MiB")})
+        found = {goal.text: (goal.measured, goal.met) for goal in bench_goals.check(results)}
+        self.assertEqual(found, {
+            "real programs: geomean of CPU time at most that of the best single peer":
+                ("0.977 beside 1.049 (other)", True),
+            "real programs: geomean of memory at most that of the best single peer":
+                ("1.100 beside 1.000 (system)", False),
+            "every real program: CPU time over the best peer's at most 1.05":
+                ("worst 1.06 (lua)", False),
+            "real programs: CPU time of the hardened build over the plain one's at most 1.2":
+                ("1.254", False)})
+
     def test_nothing_without_cairn(self):
         self.assertEqual(bench_goals.check(Results([FAST], ALLOCATORS[:1])), [])
 

@@ -63,6 +63,15 @@ struct kit_result kit_play(const char *path, int empty, uint32_t samples)
     return play(&options);
 }
 
+struct kit_result kit_play_with_work(const char *path, int in_line, uint32_t work_ns)
+{
+    struct player_options options = {.path = path,
+                                     .touch = TOUCH_FILL,
+                                     .work = in_line ? WORK_IN_LINE : WORK_BESIDE,
+                                     .work_ns = work_ns};
+    return play(&options);
+}
+
 struct kit_result kit_play_by_malloc(const char *path)
 {
     struct player_options options = {.path = path, .sites_by_malloc = true, .touch = TOUCH_FILL};

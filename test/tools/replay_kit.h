@@ -34,6 +34,8 @@ void kit_add(const struct kit_event *event);
 struct kit_program kit_finish(void);
 
 struct kit_result kit_play(const char *path, int empty, uint32_t samples);
+/* With the program's work between the records. */
+struct kit_result kit_play_with_work(const char *path, int in_line, uint32_t work_ns);
 /* Sites of policies by malloc, and blocks filled: what a receipt compares with. */
 struct kit_result kit_play_by_malloc(const char *path);
 

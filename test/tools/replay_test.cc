@@ -250,6 +250,8 @@ TEST_F(Replay, EveryVerdictOnRandomTraces)
     kit_program program = kit_finish();
     EXPECT_EQ(play().events, program.events);
     EXPECT_EQ(kit_play_by_malloc(path_.c_str()).events, program.events);
+    EXPECT_EQ(kit_play_with_work(path_.c_str(), 0, 3).events, program.events);
+    EXPECT_EQ(kit_play_with_work(path_.c_str(), 1, 3).events, program.events);
 }
 
 TEST_F(Replay, EveryVerdictInOneThread)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import pathlib
 import re
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -83,6 +85,17 @@ class StatsTest(unittest.TestCase):
             result = stats(*arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertEqual(len(result.stderr.splitlines()), 1)
+
+    def test_a_record_has_no_form_of_one_look(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record, page = pathlib.Path(folder) / "record", pathlib.Path(folder) / "page"
+            record.write_text('{"cairn_stats":1,"target":{},"started":0}\n')
+            for form in (("--json",), ("--prometheus",), ("--parquet", folder)):
+                result = stats(record, "--html", page, *form)
+                self.assertEqual((result.returncode, result.stdout), (2, ""))
+                self.assertIn(f"{form[0]}", result.stderr)
+                self.assertIn("forms of one look", result.stderr)
+                self.assertFalse(page.exists())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// What the tests of the tracer share: a place for its files, and reading them.
+// What the tests of the tracer share: a place for its files, and what they say is in use.
 #pragma once
 
 #include <dirent.h>
@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "tools/trace_reading.h"
+
 extern "C" {
 #include "heap/heap.h"
 #include "os/os.h"
-#include "trace_reader.h"
 #include "watch/watch.h"
 }
 
@@ -62,38 +63,6 @@ class Place
     std::string folder_;
     pid_t owner_ = getpid();
 };
-
-struct Reading {
-    struct trace_header header = {};
-    std::vector<struct trace_event> events;
-    uint32_t threads = 0, stacks = 0;
-    std::map<uint32_t, uint32_t> numbers; // of threads, by the kernel's
-    std::string text, error;
-};
-
-inline Reading read(const std::string &path)
-{
-    Reading reading;
-    char *error = nullptr;
-    struct trace *trace = trace_open(path.c_str(), &error);
-    if (trace == nullptr) {
-        reading.error = error;
-        free(error);
-        return reading;
-    }
-    struct trace_event event;
-    while (trace_next(trace, &event))
-        reading.events.push_back(event);
-    reading.header = *trace_head(trace);
-    reading.threads = trace_thread_count(trace);
-    reading.stacks = trace_stack_count(trace);
-    for (uint32_t i = 1; i <= reading.threads; i++)
-        reading.numbers[trace_thread_id(trace, i)] = i;
-    reading.text = trace_text(trace);
-    reading.error = trace_error(trace) ? trace_error(trace) : "";
-    trace_close(trace);
-    return reading;
-}
 
 // The blocks in use after all events. Fails where two blocks have one address at a time, or what is
 // freed or resized is not in use.

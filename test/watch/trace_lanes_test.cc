@@ -40,7 +40,7 @@ uint64_t write_one(uint64_t address)
     record.operation = TRACE_ALLOCATE;
     const uintptr_t frames[] = {0x1000 + address % 512, 0x2000, 0x3000};
     record.stack = trace_stacks_number(frames, 3, false);
-    EXPECT_TRUE(trace_lanes_write(&record));
+    EXPECT_TRUE(trace_lanes_write(heap_traced_thread(), &record));
     return record.order;
 }
 

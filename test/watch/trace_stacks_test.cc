@@ -116,7 +116,7 @@ TEST(TraceStacks, FindsItsCallers)
     os_stack_prepare();
     uint32_t numbers[2];
     for (volatile int i = 0; i < 2; i = i + 1) // from one place
-        numbers[i] = trace_stacks_find();
+        numbers[i] = trace_stacks_find(heap_traced_thread());
     EXPECT_EQ(numbers[0], numbers[1]);
 }
 

@@ -62,10 +62,12 @@ def _measured(found, trace, whole, cost, library, rounds):
     advice = []
     for verdict in found:
         proof, saved = None, _own_share(verdict, whole)
+        sure = saved
         if verdict.policy and rounds and len(advice) < REPLAYED_MOST:
             proof = receipt(trace, verdict, cost, library, rounds)
             saved = max(0.0 if proof.is_within_noise else proof.time_share, proof.memory_share)
-        advice.append(Advice(verdict, proof, saved))
+            sure = max(proof.time_low_share, proof.memory_share)
+        advice.append(Advice(verdict, proof, saved, sure))
     return advice
 
 
@@ -106,7 +108,7 @@ def advise(
             False, "--no-replay", help="Say what the evidence suggests, without measuring it."),
         fail_above: Optional[float] = typer.Option(
             None, "--fail-above", metavar="PERCENT", show_default=False,
-            help=f"End with status {GAIN_STATUS} when one change saves more than this."),
+            help=f"End with status {GAIN_STATUS} when one change is sure to save more than this."),
         frames: int = typer.Option(4, "--depth", metavar="N", min=1,
                                    help="Show so many frames of a site."),
         snippets: bool = typer.Option(False, "--snippets", help="Show the change in C and C++."),
@@ -147,6 +149,6 @@ def advise(
     elif not html_file:
         print_advice(found, summary, cost, least / 100, frames, snippets)
         advise_sites.hint(found, summary, write_sites)
-    if fail_above is not None and any(each.is_measured and each.saved_share > fail_above / 100
+    if fail_above is not None and any(each.is_measured and each.sure_share > fail_above / 100
                                       for each in found):
         raise typer.Exit(GAIN_STATUS)

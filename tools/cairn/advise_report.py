@@ -29,7 +29,7 @@ TITLES = {
 
 SNIPPETS_HINT = "--snippets shows each change in C and in C++."
 BUILD_HINT = ("Build with $(pkg-config --cflags --libs cairn-malloc); then `cairn run` on the "
-              "program before and after says what came of it.")
+              "program before and after says in its column of Cairn what came of it.")
 
 
 @dataclasses.dataclass
@@ -39,6 +39,7 @@ class Advice:
     verdict: Verdict
     receipt: Optional[Receipt]  # None: not measured
     saved_share: float  # the larger one of time and memory; of a leak, of the memory at the end
+    sure_share: float  # likewise, with the least time that it may be
 
     @property
     def is_measured(self):
@@ -47,6 +48,28 @@ class Advice:
 
 def _percent(value):
     return f"{100 * value:.1f} %"
+
+
+def _memory_text(receipt):
+    peak, mean = receipt.peak_bytes, receipt.mean_bytes
+    words = ["saves" if saved >= 0 else "costs" for saved in (peak, mean)]
+    again = "" if words[0] == words[1] else words[1] + " "
+    return (f"{words[0]} {bytes_text(int(abs(peak)))} at the peak, "
+            f"{again}{bytes_text(int(abs(mean)))} on average")
+
+
+def _time_text(receipt):
+    """Between what and what the time is that a change saves."""
+    low, high = receipt.time_low_ns / 1e6, receipt.time_high_ns / 1e6
+    shares = 100 * receipt.time_low_share, 100 * receipt.time_high_share
+    if low < 0 < high:
+        return (f"nothing that is sure, between {-low:.2f} ms lost and {high:.2f} ms saved, "
+                f"{shares[0]:.1f} to {shares[1]:.1f} % of the program's")
+    word = "saves"
+    if high <= 0:
+        word, low, high, shares = "costs", -high, -low, (-shares[1], -shares[0])
+    return (f"{word} {low:.2f} to {high:.2f} ms, {shares[0]:.1f} to {shares[1]:.1f} % of the "
+            "program's")
 
 
 def gain_text(advice):
@@ -59,13 +82,7 @@ def gain_text(advice):
         if verdict.policy is None:
             return f"{_percent(advice.saved_share)} of the peak by its own figures"
         return "not measured"
-    noise = " (within the noise)" if receipt.is_within_noise else ""
-    words = "saves" if receipt.time_ns >= 0 else "costs"
-    memory = "saves" if receipt.peak_bytes >= 0 else "costs"
-    return (f"time: {words} {abs(receipt.time_ns) / 1e6:.2f} ms, "
-            f"{_percent(abs(receipt.time_share))} of the program's{noise}; memory: {memory} "
-            f"{bytes_text(int(abs(receipt.peak_bytes)))} at the peak, "
-            f"{bytes_text(int(receipt.mean_bytes))} on average")
+    return f"time: {_time_text(receipt)}; memory: {_memory_text(receipt)}"
 
 
 def _print_one(number, advice, summary, frames_shown):
@@ -135,6 +152,7 @@ def as_json(found, summary):
             "policy": advice.verdict.policy,
             "is_measured": advice.is_measured,
             "saved_share": advice.saved_share,
+            "sure_share": advice.sure_share,
             "receipt": dataclasses.asdict(advice.receipt) if advice.receipt else None,
             "sites": [_site_json(summary, site) for site in advice.verdict.sites],
             **dict(zip(("c", "cpp"), snippet(advice.verdict.kind, advice.verdict.numbers))),

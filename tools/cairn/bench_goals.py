@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 
 from cairn.bench_allocators import OURS, SYSTEM
+from cairn.bench_results import MEMORY, TIME
 from cairn.bench_rows import NODES
 
+PROGRAMS = "programs"
+HARDENED = OURS + "-hardened"
+HARDENED_MOST = 1.2  # of the plain build's CPU time on real programs
 SLOWER_THAN_BEST_MOST = 1.05
 FLAT_MOST = 1.15
 RING_NS_MOST = 2.2  # 0.3 of what Intersec's ring takes a node, 7.3 ns warm on such a machine
@@ -99,8 +103,30 @@ def _scaling_goals(results):
                    f"{ratio:.2f} ({max(medians, key=medians.get)})", ratio <= FLAT_MOST)
 
 
+def _program_goals(results):
+    for aspect, what in ((TIME, "CPU time"), (MEMORY, "memory")):
+        peers = [(mean[0], name) for name in results.names(ours=False)
+                 if (mean := results.geomean(name, aspect, PROGRAMS))]
+        ours = results.geomean(OURS, aspect, PROGRAMS)
+        if ours and peers:
+            best, name = min(peers)
+            yield Goal(f"real programs: geomean of {what} at most that of the best single peer",
+                       f"{ours[0]:.3f} beside {best:.3f} ({name})", ours[0] <= best)
+    worst = _worst(results, lambda row: results.ratio(row.name, OURS, row.time), (PROGRAMS,))
+    if worst:
+        yield Goal(f"every real program: CPU time over the best peer's at most "
+                   f"{SLOWER_THAN_BEST_MOST}", f"worst {worst[0]:.2f} ({worst[1]})",
+                   worst[0] <= SLOWER_THAN_BEST_MOST)
+    plain, hardened = (results.geomean(name, TIME, PROGRAMS) for name in (OURS, HARDENED))
+    if plain and hardened:
+        ratio = hardened[0] / plain[0]
+        yield Goal(f"real programs: CPU time of the hardened build over the plain one's at most "
+                   f"{HARDENED_MOST}", f"{ratio:.3f}", ratio <= HARDENED_MOST)
+
+
 def check(results):
     """The goals that these results say something about."""
     if OURS not in results.names():
         return []
-    return [*_time_goals(results), *_limit_goals(results), *_scaling_goals(results)]
+    return [*_time_goals(results), *_limit_goals(results), *_scaling_goals(results),
+            *_program_goals(results)]

@@ -68,6 +68,22 @@ def _system():
     return match.group(1) if match else ""
 
 
+# How the programs that are rows tell their versions.
+VERSIONS = {
+    "redis": ("redis-server", "--version"),
+    "postgres": ("psql", "--version"),
+    "nginx": ("sh", "-c", "PATH=$PATH:/usr/sbin nginx -v 2>&1"),
+    "sqlite3": ("sqlite3", "--version"),
+    "python3": ("/usr/bin/python3", "--version"),
+    "perl": ("/usr/bin/perl", "-e", "print $^V"),
+    "lua": ("/usr/bin/lua5.4", "-v"),
+    "node": ("node", "--version"),
+    "git": ("git", "--version"),
+    "g++": ("g++", "--version"),
+    "clang++": ("clang++", "--version"),
+}
+
+
 def facts():
     """What to write beside results, in order; facts that the machine does not tell are left out."""
     total = re.search(r"^MemTotal:\s+(\d+)", _read("/proc/meminfo"), re.M)
@@ -87,9 +103,7 @@ def facts():
         "compiler": _compiler(),
         "build": _build_options(),
         "rustc": _first_line("rustc", "--version") if shutil.which("rustc") else "",
-        "redis": _first_line("redis-server", "--version"),
-        "sqlite3": _first_line("sqlite3", "--version"),
-        "python3": _first_line("/usr/bin/python3", "--version"),
+        **{name: _first_line(*command) for name, command in VERSIONS.items()},
         "load at start": " ".join(_read("/proc/loadavg").split()[:3]),
     }
     return {key: value for key, value in told.items() if value}

@@ -2,19 +2,13 @@
 
 import pathlib
 import shutil
-import subprocess
 import tempfile
-import threading
-import time
 
-from cairn import bench_files, measure
-from cairn.bench_rows import (PEAK_RSS, CommandUnit, Figure, MicroUnit, Row, RunFailed, Unit,
-                              WorkloadUnit, process_figures)
+from cairn import bench_files
+from cairn.bench_rows import (CommandUnit, MicroUnit, Row, WorkloadUnit, process_figures,
+                              run_beside)
+from cairn.bench_servers import NginxUnit, PostgresUnit, RedisUnit
 from cairn.bench_traces import trace_units
-from cairn.errors import UserError
-
-SERVER_START_S = 20
-SERVER_STOP_S = 20
 
 
 def workload_units():
@@ -29,93 +23,36 @@ def micro_unit():
                      bench_files.listed_micro_benchmarks())
 
 
-def libc_path():
-    """The libc that programs here run on, taken from this one."""
-    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
-        path = line.split()[-1]
-        if pathlib.PurePath(path).name.startswith("libc.so"):
-            return path
-    return None
+class GitUnit(CommandUnit):
+    """git on a fresh copy of a repository, which is made once."""
 
+    COMMITS, COMMITS_QUICK = 1000, 60
 
-def _outcome(command, library):
-    """The measured run, or what hindered it, for the thread that waits."""
-    try:
-        return measure.measure(command, library)
-    except (UserError, OSError) as error:
-        return error
+    def __init__(self, programs):
+        super().__init__("git", "git, log, gc, repack and fsck", ["sh", programs / "history.sh"],
+                         ["sh", programs / "history.sh"], "git",
+                         "git is not installed (Debian package git)")
+        self._history = programs / "history.py"
+        self._made = None  # the folder of the repository
 
-
-class RedisUnit(Unit):
-    """redis-server under load from redis-benchmark, through a socket in a directory of their own.
-
-    The server alone runs on the allocator. Time is the client's; CPU time and memory are the
-    server's.
-    """
-
-    ROW = Row("redis", "programs", "redis-server, set/get/lists/sets", "wall_s", PEAK_RSS)
-    TESTS = "set,get,incr,lpush,rpop,sadd,hset,spop,zadd,lrange_100,mset"
-    rows = (ROW,)
-
-    def skip_reason(self, settings):
-        for name in ("redis-server", "redis-benchmark", "redis-cli"):
-            if not shutil.which(name):
-                return f"{name} is not installed (Debian packages redis-server, redis-tools)"
-        return None
+    def _repository(self, settings):
+        if self._made is None:
+            # pylint: disable-next=consider-using-with
+            made = tempfile.TemporaryDirectory(prefix="cairn-bench-")
+            commits = self.COMMITS_QUICK if settings.quick else self.COMMITS
+            run_beside(["sh", "-c", 'git init --quiet --bare --initial-branch=main "$1" && '
+                        '/usr/bin/python3 -S "$2" "$3" | git -C "$1" fast-import --quiet', "sh",
+                        f"{made.name}/repository", self._history, commits])
+            self._made = made
+        return f"{self._made.name}/repository"
 
     def run(self, allocator, settings):
-        # Debian's redis-server is linked with jemalloc; libc before it makes "system" be system.
-        library = allocator.library or libc_path()
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as directory:
-            socket = f"{directory}/socket"
-            server = ["timeout", "--foreground", "-k", "2", str(settings.timeout_s),
-                      "redis-server", "--port", "0", "--unixsocket", socket, "--save", "",
-                      "--appendonly", "no", "--dir", directory, "--daemonize", "no"]
-            outcome = []
-            thread = threading.Thread(target=lambda: outcome.append(_outcome(server, library)))
-            thread.start()
-            try:
-                self._wait_for(socket, thread)
-                client_s = self._load(socket, settings)
-            finally:
-                self._stop(socket, thread)
-        if isinstance(outcome[0], Exception):
-            raise outcome[0]
-        if outcome[0].status:
-            raise RunFailed(f"redis-server ended badly: {outcome[0].stderr_tail.strip()[-200:]}")
-        figures = process_figures(outcome[0])
-        return {"redis": {**figures, "wall_s": Figure(client_s, "s")}}
-
-    @staticmethod
-    def _wait_for(socket, thread):
-        end = time.monotonic() + SERVER_START_S
-        while time.monotonic() < end and thread.is_alive():
-            if pathlib.Path(socket).exists():
-                return
-            time.sleep(0.005)
-        raise RunFailed("redis-server did not start")
-
-    def _load(self, socket, settings):
-        command = ["redis-benchmark", "-s", socket, "-q", "-t", self.TESTS, "-c", "20", "-P", "16",
-                   "-r", "50000", "-d", "200", "-n", "2000" if settings.quick else "100000"]
-        start = time.monotonic()
-        try:
-            result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                    text=True, timeout=settings.timeout_s, check=False)
-        except subprocess.TimeoutExpired:
-            raise RunFailed(f"redis-benchmark not done after {settings.timeout_s} s") from None
-        if result.returncode:
-            raise RunFailed(f"redis-benchmark: {result.stderr.strip()[-200:]}")
-        return time.monotonic() - start
-
-    @staticmethod
-    def _stop(socket, thread):
-        try:
-            subprocess.run(["redis-cli", "-s", socket, "shutdown", "nosave"], capture_output=True,
-                           timeout=SERVER_STOP_S, check=False)
-        except subprocess.TimeoutExpired:
-            pass  # `timeout`, under which the server runs, ends it
-        thread.join()
+            copy = f"{directory}/repository"
+            shutil.copytree(self._repository(settings), copy)
+            run = self._measured([*self.command(settings), copy], allocator, settings)
+        self.check_output(run.output.hex())
+        return {self.name: process_figures(run)}
 
 
 def sqlite_script(size):
@@ -135,26 +72,48 @@ SELECT count(*), sum(length(note)) FROM item JOIN (SELECT DISTINCT name FROM ite
 """
 
 
+def script_units(programs):
+    """Programs in languages, each with a script that works in proportion to its argument."""
+    python = "/usr/bin/python3"
+    for name, title, environment, interpreter, script, package in (
+            ("python3", "python3, objects.py, all by malloc", ["PYTHONMALLOC=malloc"],
+             [python, "-S"], "objects.py", "python3"),
+            ("python3-own", "python3, objects.py, its own allocator for small objects", [],
+             [python, "-S"], "objects.py", "python3"),
+            ("perl", "perl, hashes.pl", ["PERL_HASH_SEED=0"], ["/usr/bin/perl"], "hashes.pl",
+             "perl"),
+            ("lua", "lua, tables.lua", [], ["/usr/bin/lua5.4"], "tables.lua", "lua5.4"),
+            ("node", "node, buffers.js", [], ["node"], "buffers.js", "nodejs")):
+        command = ["env", *environment, *interpreter, programs / script]
+        yield CommandUnit(name, title, [*command, 100], [*command, 5], interpreter[0],
+                          f"{interpreter[0]} is not installed (Debian package {package})")
+
+
+def compiler_units(programs):
+    source = programs / "containers.cc"
+    for name, compiler in (("gcc", "g++"), ("clang", "clang++")):
+        yield CommandUnit(name, f"{compiler} -O2, a C++ file of containers",
+                          [compiler, "-std=c++17", "-O2", "-S", "-o", "/dev/null", source],
+                          [name, "-O2", "-S", "-o", "/dev/null", programs / "nothing.c"], compiler)
+
+
 def program_units():
-    root = bench_files.source_directory()
-    programs = root / "bench" / "programs"
-    objects = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3", "-S", programs / "objects.py"]
+    programs = bench_files.source_directory() / "bench" / "programs"
     containers = bench_files.program_path("cairn-containers")
     rust = bench_files.rust_program()
 
     yield RedisUnit()
+    yield PostgresUnit()
+    yield NginxUnit()
     yield CommandUnit("sqlite3", "sqlite3, tables in memory",
                       ["sqlite3", ":memory:", sqlite_script(200000)],
                       ["sqlite3", ":memory:", sqlite_script(10000)], "sqlite3")
-    yield CommandUnit("python3", "python3, objects.py", [*objects, 100], [*objects, 5],
-                      "/usr/bin/python3")
-    yield CommandUnit("gcc", "gcc -O2, a C++ file of containers",
-                      ["g++", "-std=c++17", "-O2", "-S", "-o", "/dev/null",
-                       programs / "containers.cc"],
-                      ["gcc", "-O2", "-S", "-o", "/dev/null", programs / "nothing.c"], "g++")
-    yield CommandUnit("containers", "C++ containers", [containers, 100], [containers, 5],
+    yield from script_units(programs)
+    yield GitUnit(programs)
+    yield from compiler_units(programs)
+    yield CommandUnit("containers", "C++ containers", [containers, 250], [containers, 5],
                       containers, f"{containers} is not built")
-    yield CommandUnit("rust", "Rust collections", [rust, 100], [rust, 5], rust,
+    yield CommandUnit("rust", "Rust collections", [rust, 250], [rust, 5], rust,
                       "the Rust program is not built: cargo is not installed, or failed")
 
 

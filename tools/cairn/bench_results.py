@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 
 from cairn.bench_allocators import OURS
-from cairn.bench_rows import PEAK_RSS
+from cairn.bench_rows import PEAK_PSS, PEAK_RSS
 
 TIME, MEMORY = "time", "memory"
 ASPECTS = (TIME, MEMORY)
@@ -140,7 +140,7 @@ class Results:
         if not ratio or ratio <= 1 + NOISE:
             return False
         behind = self.median(row.name, subject, figure) * (1 - 1 / ratio)
-        return figure != PEAK_RSS or behind >= RSS_NOISE_MIB
+        return figure not in (PEAK_RSS, PEAK_PSS) or behind >= RSS_NOISE_MIB
 
 
 def _write_facts(file, facts, allocators):

@@ -9,15 +9,17 @@ import fnmatch
 import json
 import pathlib
 import shutil
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cairn import bench_files, measure
+from cairn import bench_files, measure, probe
 from cairn.bench_allocators import API, Allocator
 from cairn.errors import UserError
 
 PEAK_RSS = "peak_rss"
+PEAK_PSS = "peak_pss"  # of a server's processes together
 NODES = 100_000_000
 NODES_QUICK = 1_000_000
 NODES_FEWEST = 1000
@@ -68,17 +70,33 @@ class RunFailed(Exception):
     """One run ended badly; its text tells how."""
 
 
-def run_measured(command, library, settings):
-    """measure.measure under a time limit; raises RunFailed unless the command ended well."""
+def limited(command, settings):
+    """The command under the time limit."""
     # In the foreground, or the terminal's interrupt would end this tool and leave the run behind.
-    limit = ["timeout", "--foreground", "-k", "2", str(settings.timeout_s)]
-    run = measure.measure([*limit, *map(str, command)], library)
+    return ["timeout", "--foreground", "-k", "2", str(settings.timeout_s), *map(str, command)]
+
+
+def last_line(text):
+    return (text.strip().splitlines() or [""])[-1][-200:]
+
+
+def run_measured(command, library, settings, probe_file=None):
+    """measure.measure under a time limit; raises RunFailed unless the command ended well."""
+    run = measure.measure(limited(command, settings), library, probe_file=probe_file)
     if run.status == 124:
         raise RunFailed(f"not done after {settings.timeout_s} s")
     if run.status:
-        words = run.stderr_tail.strip().splitlines()
-        raise RunFailed(f"exit status {run.status}" + (f": {words[-1]}" if words else ""))
+        said = last_line(run.stderr_tail)
+        raise RunFailed(f"exit status {run.status}" + (f": {said}" if said else ""))
     return run
+
+
+def run_beside(command):
+    """A command that is not measured."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True,
+                          errors="replace", cwd="/", check=False)
+    if done.returncode:
+        raise RunFailed(f"{command[0]}: {last_line(done.stderr)}")
 
 
 def process_figures(run):
@@ -92,6 +110,12 @@ class Unit:
     rows = ()
     extra_allocators = ()  # beside those that are compared everywhere
     output = None  # a digest of what its first run wrote, where all must write the same
+
+    def check_output(self, digest):
+        if self.output is None:
+            self.output = digest
+        if digest != self.output:
+            raise RunFailed("its output differs from that of the first run")
 
     @property
     def name(self):
@@ -191,26 +215,54 @@ def check_function(function, row, allocator):
                         f"{row.instead}")
 
 
+def processes_under(command, library):
+    """The processes of a run and where the malloc of each comes from; how it ends is no matter."""
+    with probe.probe_file() as path:
+        measure.measure(list(map(str, command)), library, probe_file=path)
+        return probe.read(path)
+
+
+def check_processes(processes, library, allocator):
+    """A program that brings its own malloc, or a child that does not get the preload, would measure
+    the wrong allocator, unnoticed."""
+    if not processes:
+        raise UserError(f"{allocator.name}: the program does not load what is preloaded")
+    for process in processes:
+        if not (probe.serves(process, library) if library else probe.is_libc(process.malloc)):
+            raise UserError(f"{allocator.name}: malloc of {process.name} came from "
+                            f"{process.malloc} instead of {library or 'libc'}")
+
+
 class CommandUnit(Unit):
-    """A real program; its output has to be the same under all allocators."""
+    """A real program; its output has to be the same under all allocators. In its first run under
+    each of them every process of it says where its malloc comes from."""
 
     def __init__(self, name, title, command, quick_command, needs, otherwise=None):
-        self.rows = (Row(name, "programs", title, "wall_s", PEAK_RSS),)
+        self.rows = (Row(name, "programs", title, "cpu_s", PEAK_RSS),)
         self._commands = (command, quick_command)
         self._needs = needs  # a program
         self._otherwise = otherwise or f"{needs} is not installed"
+        self._checked = set()  # names of allocators that serve it
 
     def skip_reason(self, settings):
         return None if shutil.which(str(self._needs)) else self._otherwise
 
+    def command(self, settings):
+        return self._commands[settings.quick]
+
+    def _measured(self, command, allocator, settings):
+        if allocator.name in self._checked:
+            return run_measured(command, allocator.library, settings)
+        with probe.probe_file() as path:
+            run = run_measured(command, allocator.library, settings, path)
+            check_processes(probe.read(path), allocator.library, allocator)
+        self._checked.add(allocator.name)
+        return run
+
     def run(self, allocator, settings):
-        run = run_measured(self._commands[settings.quick], allocator.library, settings)
-        output = run.output.hex()
-        if self.output is None:
-            self.output = output
-        if output != self.output:
-            raise RunFailed("its output differs from that of the first run")
-        return {self.rows[0].name: process_figures(run)}
+        run = self._measured(self.command(settings), allocator, settings)
+        self.check_output(run.output.hex())
+        return {self.name: process_figures(run)}
 
 
 class MicroUnit(Unit):

@@ -96,10 +96,11 @@ def replay_command(
         False, "--hardened", help="libcairn-malloc-hardened.so instead."),
     rounds: int = typer.Option(5, min=1, max=1000, help="Play it so often on each."),
     touch: str = typer.Option(
-        "zeroed", metavar="WHAT",
-        help="What is written: the first bytes and every page of each block (pages), likewise but "
-             "only the first bytes of zeroed ones (zeroed), all of the first page, too (filled), "
-             "the first bytes (first), nothing."),
+        "filled", metavar="WHAT",
+        help="What is written: all of the first page of each block and every page, but only the "
+             "first bytes of zeroed ones (filled); the first bytes and every page (pages); "
+             "likewise, but only the first bytes of zeroed ones (zeroed); the first bytes (first); "
+             "nothing."),
     site_policy: Optional[pathlib.Path] = typer.Option(
         None, metavar="FILE", show_default=False,
         help="Play it also with the sites that this file names on other allocators of Cairn's."),

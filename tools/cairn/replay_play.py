@@ -19,6 +19,7 @@ from cairn.errors import UserError, signal_name
 MAGIC = b"CRNPLAY1"
 HEADER = struct.Struct("<8sII14Q")  # tools/replay/program.h
 WINDOW = struct.Struct("<IIQQQQ")
+WORKS = ("beside", "in-line")  # tools/replay/work.h
 TOUCHES = ("pages", "filled", "zeroed", "first", "nothing")
 EMPTY = "no allocator"
 
@@ -96,6 +97,7 @@ class Side:
     empty: bool = False
     sites_player: bool = False  # by the player that has Cairn's allocators for sites
     sites_by_malloc: bool = False  # which does all that it would, with blocks of malloc
+    work: Optional[tuple] = None  # before each record: WORKS, ns
     runs: List[dict] = field(default_factory=list)
     samples: List[tuple] = field(default_factory=list)  # window, ns, resident bytes
     sites: List[tuple] = field(default_factory=list)  # name, blocks served, blocks elsewhere
@@ -123,6 +125,7 @@ def play_once(side, touch="pages", samples=0):
     command = [str(files.replay_program(name)), "--touch", touch]
     command += ["--empty"] if side.empty else []
     command += ["--sites-by-malloc"] if side.sites_by_malloc else []
+    command += [f"--work-{side.work[0]}", str(side.work[1])] if side.work else []
     command += ["--samples", str(samples)] if samples else []
     environment = dict(os.environ)
     preload = measure.preload_value([side.library] if side.library else [], environment)

@@ -81,8 +81,10 @@ def _watch(target, seconds, record_path, page_path):
 
 
 def _check_options(target, watch, record, page, forms):
-    if (watch is not None) + forms > 1:
-        raise UserError("--watch, --prometheus, --parquet and --json exclude one another")
+    is_of_many = watch is not None or page is not None
+    if forms + is_of_many > 1:
+        raise UserError("--prometheus, --parquet and --json are forms of one look: they exclude "
+                        "one another, --watch and --html")
     if watch is not None and not watch >= SHORTEST_SECONDS:
         raise UserError(f"--watch: at least {SHORTEST_SECONDS} seconds")
     if record is not None and watch is None:
@@ -112,8 +114,8 @@ def stats(
 
     Read from outside: nothing runs in the process, which may be stopped.
     """
-    fleet_parquet.check(parquet, {"--host": host, "--release": release})
     _check_options(target, watch, record, page, prometheus + as_json + (parquet is not None))
+    fleet_parquet.check(parquet, {"--host": host, "--release": release})
     if watch is not None:
         _watch(target, watch, record, page)
         return

@@ -207,12 +207,27 @@ static uint64_t kept_of(struct look *look, uint64_t heap)
         return 0;
     for (uint32_t i = 0; i < count; i++) {
         struct span_view span;
-        uint64_t header = places[i] & ~(uint64_t)1, torn = look->torn;
-        if (header != 0 && (view_span(look, header, 0, &span), span.bytes < (uint64_t)1 << 32))
+        uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED, torn = look->torn;
+        if (header != 0 && (header & LAYOUT_KEPT_NONE) == 0 &&
+            (view_span(look, header, 0, &span), span.bytes < (uint64_t)1 << 32))
             bytes += span.bytes;
         look->torn = torn; // the address is not asked for here
     }
     return bytes;
+}
+
+// Whether others freed blocks of the heap that it has not collected.
+static bool has_mail(struct look *look, uint64_t heap)
+{
+    struct layout_field place = look->library->heap.heap_mailboxes;
+    uint64_t mailboxes[64];
+    if (place.bytes > sizeof mailboxes ||
+        !read_small(look->target, heap + place.offset, mailboxes, place.bytes))
+        return false;
+    for (size_t i = 0; i < place.bytes / sizeof *mailboxes; i++)
+        if (mailboxes[i] != 0)
+            return true;
+    return false;
 }
 
 static bool list_heap(struct look *look, uint64_t heap, void *context)
@@ -228,11 +243,8 @@ static bool list_heap(struct look *look, uint64_t heap, void *context)
 
 static void print_heaps(struct look *look)
 {
-    const struct heap_layout *heap = &look->library->heap;
     for (size_t i = 0; i < heap_count; i++) {
         const struct heap_row *row = &heaps[i];
-        uint64_t mailbox = 0;
-        (void)read_field(look->target, row->address, heap->heap_mailbox, &mailbox);
         const char *words = heap_owner(look, row->address);
         if (strcmp(words, "unused") == 0)
             continue;
@@ -241,7 +253,8 @@ static void print_heaps(struct look *look)
                "\tremote_bytes=%" PRIu64 "\tlarge_bytes=%" PRIu64 "\tkept_bytes=%" PRIu64
                "\tmail=%d\n",
                row->address, words, row->slabs, row->bytes, row->live, row->live_bytes, row->remote,
-               row->remote_bytes, row->large_bytes, kept_of(look, row->address), mailbox != 0);
+               row->remote_bytes, row->large_bytes, kept_of(look, row->address),
+               has_mail(look, row->address));
     }
 }
 

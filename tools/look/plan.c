@@ -105,8 +105,8 @@ static bool list_heap(struct look *look, uint64_t heap, void *context)
     if (!read_small(look->target, heap + look->library->heap.heap_kept.offset, places, count * 8))
         return true;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t header = places[i] & ~(uint64_t)1;
-        if (header == 0)
+        uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED;
+        if (header == 0 || (header & LAYOUT_KEPT_NONE) != 0)
             continue;
         kept = with_room(kept, kept_count, &kept_most, sizeof *kept);
         kept[kept_count++] = (struct kept_place){header, number};

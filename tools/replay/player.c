@@ -2,6 +2,7 @@
 #include "player.h"
 
 #include "sites.h"
+#include "work.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -107,6 +108,8 @@ static uint64_t minor_faults(void)
 void player_play(struct player *player, struct player_result *result)
 {
     playing = player;
+    if (player->options.work != WORK_NONE)
+        player->work_steps = work_steps(player->options.work_ns);
     reset_peak();
     *result = (struct player_result){.start_resident_bytes = player_resident_bytes(player)};
     uint64_t faults = minor_faults();

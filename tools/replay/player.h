@@ -33,11 +33,18 @@ enum player_touch {
     TOUCH_NOTHING,
 };
 
+enum { SCRATCH_BYTES = 1 << 12 };
+
+// See work.h.
+enum player_work { WORK_NONE, WORK_BESIDE, WORK_IN_LINE };
+
 struct player_options {
     const char *path;
     bool empty;           // no allocator at all: what the player itself costs
     bool sites_by_malloc; // sites of policies: all that the player does for them, blocks by malloc
     enum player_touch touch;
+    enum player_work work;
+    uint32_t work_ns; // between two records
     uint32_t samples; // about so many, of the time line
 };
 
@@ -75,8 +82,9 @@ struct player {
     uint64_t sample_step;        // windows; 0: no samples
     _Atomic uint32_t *remaining; // atomic: threads that have not finished the window
     struct site_state *sites;    // its own protocol: sites.h
+    uint32_t work_steps;         // between two records
     uint64_t start_ns;
-    char *scratch; // the block of all objects when options.empty
+    char *scratch; // of each thread a page: the block of its objects when options.empty
 
     _Alignas(64) _Atomic uint32_t finished; // atomic: all windows below are
     _Atomic uint32_t waiting;               // atomic: threads asleep until `finished` grows

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SCRATCH_BYTES = 1 << 12, TABLE_PIECE = 256 };
+enum { TABLE_PIECE = 256 };
 
 _Noreturn void player_fail(const char *format, ...)
 {
@@ -123,7 +123,7 @@ void player_open(struct player *player, const struct player_options *options)
     player->slots = player_memory(header->slots * sizeof *player->slots);
     player->threads = player_memory(header->threads * sizeof *player->threads);
     player->progress = player_memory(header->threads * sizeof *player->progress);
-    player->scratch = player_memory(SCRATCH_BYTES);
+    player->scratch = player_memory(header->threads * (uint64_t)SCRATCH_BYTES);
     if (options->samples) {
         player->sample_step = (header->windows + options->samples - 1) / options->samples;
         player->samples =
@@ -143,7 +143,7 @@ void player_close(struct player *player)
     munmap(player->slots, header->slots ? header->slots * sizeof *player->slots : 1);
     munmap(player->threads, header->threads ? header->threads * sizeof *player->threads : 1);
     munmap(player->progress, header->threads ? header->threads * sizeof *player->progress : 1);
-    munmap(player->scratch, SCRATCH_BYTES);
+    munmap(player->scratch, header->threads ? header->threads * (size_t)SCRATCH_BYTES : 1);
     munmap(player->policies, header->policies ? header->policies * sizeof *player->policies : 1);
     if (player->samples)
         munmap(player->samples,

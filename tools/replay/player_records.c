@@ -1,12 +1,13 @@
 // The player's loop over the records of a thread: see program.h for what they are.
 //
-// A chunk is read into a window of the thread's own and played. The loop exists in two forms: with
-// the allocator under test, and without any, where each block is the scratch page, which costs what
-// the player itself costs.
+// A chunk is read into a window of the thread's own and played. The loop exists in three forms:
+// with the allocator under test; likewise, with work between the records; and without allocator,
+// where each block is the scratch page, which costs what the player itself costs.
 #include "player.h"
 
 #include "sites.h"
 #include "touch.h"
+#include "work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@ struct chunk_reader {
     struct player *player;
     uint32_t thread;
     uint64_t played; // records
+    char *scratch;   // the thread's page of the player's
+    uint64_t work;   // what the chain of work has come to
+    uint64_t zero;   // not known to the compiler, nor to the processor
     uint64_t words[CHUNK_WORDS + RECORD_WORDS];
 };
 
@@ -33,8 +37,11 @@ static ALWAYS_INLINE void touch(const struct player *player, bool empty, char *b
     enum player_touch how = player->options.touch;
     if (!empty)
         touch_block(how, block, from, size, zeroed);
-    else if (how != TOUCH_NOTHING)
+    else if (how != TOUCH_NOTHING) {
         touch_scratch(block, from, size, touches_pages(how, zeroed));
+        if (how == TOUCH_FILL && !zeroed)
+            fill(block, from, size);
+    }
 }
 
 static _Noreturn void out_of_memory(uint64_t size)
@@ -42,12 +49,12 @@ static _Noreturn void out_of_memory(uint64_t size)
     player_fail("the allocator has no memory for %llu bytes", (unsigned long long)size);
 }
 
-static ALWAYS_INLINE void *allocate(const struct player *player, bool empty, enum record_kind kind,
-                                    uint64_t size, uint64_t alignment)
+static ALWAYS_INLINE void *allocate(const struct chunk_reader *reader, bool empty,
+                                    enum record_kind kind, uint64_t size, uint64_t alignment)
 {
     void *block;
     if (empty)
-        return player->scratch;
+        return reader->scratch;
     if (kind == RECORD_ALLOC)
         block = malloc(size);
     else if (kind == RECORD_ZERO)
@@ -108,7 +115,7 @@ static void play_site(const struct chunk_reader *reader, bool empty, uint64_t wo
     case RECORD_SITE_ALLOC: {
         void **slot = empty_slot(player, word);
         if (empty) {
-            *slot = player->scratch;
+            *slot = reader->scratch;
             touch(player, true, *slot, 0, size, block.zero);
         } else if (!sites_allocate(player->sites, &block, slot))
             out_of_memory(size);
@@ -164,8 +171,23 @@ static const uint64_t *play_rare(struct chunk_reader *reader, bool empty, uint64
     }
 }
 
+// What is to be added to the record's size: 0, which is known when the work is done.
+static ALWAYS_INLINE uint64_t work_before(struct chunk_reader *reader)
+{
+    reader->work = work(reader->work, reader->player->work_steps);
+    return reader->player->options.work == WORK_IN_LINE ? reader->work & reader->zero : 0;
+}
+
+// The work goes on with the record's block.
+static ALWAYS_INLINE void work_after(struct chunk_reader *reader, uint64_t word)
+{
+    const struct player *player = reader->player;
+    if (player->options.work == WORK_IN_LINE && record_number(word) < player->header.slots)
+        reader->work += (uintptr_t)player->slots[record_number(word)] << 1;
+}
+
 static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t *at,
-                                     const uint64_t *end, bool empty)
+                                     const uint64_t *end, bool empty, bool working)
 {
     struct player *player = reader->player;
     _Atomic uint64_t *played = &player->progress[reader->thread].played;
@@ -174,20 +196,22 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
         void **slot;
         if (__builtin_expect(size == RECORD_SIZE_FOLLOWS, 0))
             size = *at++;
+        if (working)
+            size += work_before(reader);
         switch (record_kind(word)) {
         case RECORD_ALLOC:
             slot = empty_slot(player, word);
-            *slot = allocate(player, empty, RECORD_ALLOC, size, 0);
+            *slot = allocate(reader, empty, RECORD_ALLOC, size, 0);
             touch(player, empty, *slot, 0, size, false);
             break;
         case RECORD_ZERO:
             slot = empty_slot(player, word);
-            *slot = allocate(player, empty, RECORD_ZERO, size, 0);
+            *slot = allocate(reader, empty, RECORD_ZERO, size, 0);
             touch(player, empty, *slot, 0, size, true);
             break;
         case RECORD_ALIGNED:
             slot = empty_slot(player, word);
-            *slot = allocate(player, empty, RECORD_ALIGNED, size, *at++);
+            *slot = allocate(reader, empty, RECORD_ALIGNED, size, *at++);
             touch(player, empty, *slot, 0, size, false);
             break;
         case RECORD_FREE:
@@ -204,6 +228,8 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
             at = play_rare(reader, empty, word, size, at);
             break;
         }
+        if (working)
+            work_after(reader, word);
         // Pairs with the acquire in player_wait_for.
         atomic_store_explicit(played, ++reader->played, memory_order_release);
     }
@@ -213,12 +239,17 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
 
 static void play_with_allocator(struct chunk_reader *reader, uint32_t words)
 {
-    play_words(reader, reader->words, reader->words + words, false);
+    play_words(reader, reader->words, reader->words + words, false, false);
+}
+
+static void play_with_work(struct chunk_reader *reader, uint32_t words)
+{
+    play_words(reader, reader->words, reader->words + words, false, true);
 }
 
 static void play_empty(struct chunk_reader *reader, uint32_t words)
 {
-    play_words(reader, reader->words, reader->words + words, true);
+    play_words(reader, reader->words, reader->words + words, true, false);
 }
 
 static void check_chunk(const struct chunk_reader *reader, const struct program_chunk *chunk)
@@ -232,7 +263,8 @@ static void check_chunk(const struct chunk_reader *reader, const struct program_
 void player_play_thread(struct player *player, uint32_t number)
 {
     struct chunk_reader *reader = player_memory(sizeof *reader);
-    *reader = (struct chunk_reader){.player = player, .thread = number};
+    *reader = (struct chunk_reader){.player = player, .thread = number, .work = 1};
+    reader->scratch = player->scratch + (size_t)number * SCRATCH_BYTES;
     struct program_thread thread;
     player_read(player, &thread, sizeof thread,
                 player->header.thread_table + number * sizeof thread);
@@ -256,6 +288,8 @@ void player_play_thread(struct player *player, uint32_t number)
         }
         if (player->options.empty)
             play_empty(reader, chunk.words);
+        else if (player->options.work != WORK_NONE)
+            play_with_work(reader, chunk.words);
         else
             play_with_allocator(reader, chunk.words);
     }

@@ -2,11 +2,12 @@
 // cost.
 //
 //   cairn-replay [--empty] [--sites-by-malloc] [--touch pages|filled|zeroed|first|nothing]
-//                [--samples N] [--output FILE] PROGRAM
+//                [--work-beside NS] [--work-in-line NS] [--samples N] [--output FILE] PROGRAM
 //
 // --empty plays it without an allocator: what the player itself costs. --sites-by-malloc is what
-// another run with the same program, which has sites on other allocators, is compared with. Output
-// is one line of key=value words, and one for each sample: window, time in ns, resident bytes.
+// another run with the same program, which has sites on other allocators, is compared with.
+// --work-… has it work so long before each record (work.h). Output is one line of key=value words,
+// and one for each sample: window, time in ns, resident bytes.
 #include "player.h"
 
 #include "sites.h"
@@ -33,6 +34,17 @@ static bool parse_touch(const char *text, struct player_options *options)
     return false;
 }
 
+static bool parse_work(const char *text, struct player_options *options)
+{
+    if (strcmp(text, "--work-beside") == 0)
+        options->work = WORK_BESIDE;
+    else if (strcmp(text, "--work-in-line") == 0)
+        options->work = WORK_IN_LINE;
+    else
+        return false;
+    return true;
+}
+
 // To the file instead of the standard output.
 static void send_output(const char *path)
 {
@@ -52,6 +64,8 @@ static bool parse_arguments(int argc, char **argv, struct player_options *option
             options->sites_by_malloc = true;
         else if (strcmp(argv[at], "--touch") == 0 && parse_touch(argv[at + 1], options))
             at++;
+        else if (parse_work(argv[at], options))
+            options->work_ns = (uint32_t)strtoul(argv[++at], NULL, 10);
         else if (strcmp(argv[at], "--samples") == 0)
             options->samples = (uint32_t)strtoul(argv[++at], NULL, 10);
         else if (strcmp(argv[at], "--output") == 0)
@@ -89,7 +103,8 @@ int main(int argc, char **argv)
     struct player_result result;
     if (!parse_arguments(argc, argv, &options)) {
         fputs("usage: cairn-replay [--empty] [--sites-by-malloc] "
-              "[--touch pages|filled|zeroed|first|nothing] [--samples N] [--output FILE] PROGRAM\n",
+              "[--touch pages|filled|zeroed|first|nothing] [--work-beside NS] [--work-in-line NS] "
+              "[--samples N] [--output FILE] PROGRAM\n",
               stderr);
         return 2;
     }

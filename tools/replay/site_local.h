@@ -12,10 +12,10 @@
 
 enum site_way { WAY_SITE, WAY_MALLOC };
 
-// Of an object in use; written by the thread whose record uses it, as the player's slot is.
+// Of an object in use; written by the thread whose record uses it, as the player's slot is. Not all
+// policies have a use for it, and what they do not touch takes no room in the caches.
 struct site_slot {
     uint64_t number; // stack: its entry. Ring: its frame. Reserve: the bytes that it has
-    enum site_way way;
 };
 
 // A block of a stack: its frame.
@@ -81,6 +81,7 @@ struct site_shared {
 struct site_state {
     const struct player *player;
     struct site_slot *slots;
+    uint8_t *ways;               // enum site_way; by slot, and written as it is
     struct site_shared *shared;  // by policy
     struct site_local **threads; // by thread: its locals by policy; written by the thread
 };

@@ -27,6 +27,7 @@ struct site_state *sites_make(const struct player *player)
     struct site_state *sites = player_memory(sizeof *sites);
     sites->player = player;
     sites->slots = player_memory(header->slots * sizeof *sites->slots);
+    sites->ways = player_memory(header->slots * sizeof *sites->ways);
     sites->shared = player_memory(header->policies * sizeof *sites->shared);
     sites->threads = player_memory(header->threads * sizeof *sites->threads);
     for (uint64_t number = 0; number < header->policies; number++) {
@@ -218,11 +219,11 @@ static size_t alignment_of(const struct site_block *block)
     return block->align_log2 > 4 ? (size_t)1 << block->align_log2 : 16;
 }
 
-static bool allocate_elsewhere(struct site_local *local, struct site_slot *slot,
+static bool allocate_elsewhere(struct site_local *local, uint8_t *way,
                                const struct site_block *block, void **place)
 {
     void *pointer = NULL;
-    slot->way = WAY_MALLOC;
+    *way = WAY_MALLOC;
     local->elsewhere++;
     if (block->align_log2 > 4) {
         if (posix_memalign(&pointer, alignment_of(block), block->size) == 0)
@@ -241,13 +242,13 @@ bool sites_allocate(struct site_state *sites, const struct site_block *block, vo
     struct site_slot *slot = &sites->slots[block->slot];
     struct site_local *local = own_local(sites, block);
     bool is_filled = local->touch == TOUCH_FILL && block->size - 1 < PAGE && !block->zero;
-    slot->way = WAY_SITE;
+    sites->ways[block->slot] = WAY_SITE;
     bool served = is_filled && block->align_log2 <= 4
                       ? local->calls->allocate(local, slot, place, block->size)
                       : local->calls->allocate_other(local, slot, place, block->size,
                                                      alignment_of(block), block->zero);
     if (!served)
-        return allocate_elsewhere(local, slot, block, place);
+        return allocate_elsewhere(local, &sites->ways[block->slot], block, place);
     local->served++;
     return true;
 }
@@ -257,7 +258,7 @@ void sites_free(struct site_state *sites, const struct site_block *block, void *
     struct site_slot *slot = &sites->slots[block->slot];
     struct site_local *local = &sites->threads[block->owner][block->policy];
     touch_last(local->touch, *place, block->size);
-    if (slot->way == WAY_MALLOC) {
+    if (sites->ways[block->slot] == WAY_MALLOC) {
         free(*place);
         *place = NULL;
         return;
@@ -300,8 +301,8 @@ static void *resize_in_site(struct site_state *sites, const struct site_block *b
 void *sites_resize(struct site_state *sites, const struct site_block *block, void *pointer,
                    uint64_t before)
 {
-    struct site_slot *slot = &sites->slots[block->slot];
-    if (slot->way == WAY_MALLOC || sites->player->options.sites_by_malloc)
+    uint8_t *way = &sites->ways[block->slot];
+    if (*way == WAY_MALLOC || sites->player->options.sites_by_malloc)
         return realloc(pointer, block->size ? block->size : 1);
     void *moved = resize_in_site(sites, block, pointer, before);
     if (moved)
@@ -313,7 +314,7 @@ void *sites_resize(struct site_state *sites, const struct site_block *block, voi
     struct site_block old = *block;
     old.size = 0; // it was looked at already
     sites_free(sites, &old, &pointer);
-    slot->way = WAY_MALLOC;
+    *way = WAY_MALLOC;
     own_local(sites, block)->elsewhere++;
     return moved;
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 
 enum { PAGE = 4096, FIRST_WRITE = 8 };
+_Static_assert((int)PAGE <= (int)SCRATCH_BYTES,
+               "what is filled of a block is filled of the scratch page");
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 

@@ -12,7 +12,7 @@
  * no block is put into the list twice; what a thread did with a block happens before the block is
  * handed out again, what it did with a slab before the slab is given back, what a holder did with the
  * heap before what the next one does; at the end every free was collected, and every empty slab given
- * back.
+ * back. With BOXES=2 each slab has a mailbox of its own.
  *
  * Wrong programs: with DOUBLE one more thread, the wrong one, frees block 0 a second time.
  *   DOUBLE=1  after thread 1 freed it
@@ -33,6 +33,9 @@
 #endif
 #ifndef FREERS
 #define FREERS 2
+#endif
+#ifndef BOXES
+#define BOXES 1
 #endif
 #ifndef REUSES
 #define REUSES 0
@@ -57,10 +60,10 @@
 #define BY_HOLDER (DOUBLE == 3 || DOUBLE == 5) /* the first free of block 0 */
 
 #define STATE 0
-#define MAILBOX 1
-#define HAND 2
-#define FREED 3 /* block 0, once */
-#define POST(s) (4 + (s))
+#define HAND 1
+#define FREED 2 /* block 0, once */
+#define MAILBOX(s) (3 + (s) % BOXES)
+#define POST(s) (3 + BOXES + (s))
 #define LINK(b) (POST(SLABS) + (b))
 #define ATOMICS LINK(BLOCKS)
 
@@ -215,10 +218,10 @@ inline collect(me, s)
     fi
 }
 
-/* heap_drain. */
-inline drain(me)
+/* heap_drain_class, by any of the class's slabs. */
+inline drain(me, first)
 {
-    modify(me, MAILBOX, DRAIN_ORDER, slab, 0);
+    modify(me, MAILBOX(first), DRAIN_ORDER, slab, 0);
     do
     :: slab != 0 ->
         atomic { /* the holder's own memory */
@@ -243,6 +246,17 @@ inline drain(me)
     od
 }
 
+/* heap_drain. */
+inline drain_all(me)
+{
+    drain(me, 0);
+#if BOXES > 1
+    drain(me, 1)
+#else
+    skip
+#endif
+}
+
 /* Orphan to BUSY: heap_try_hold. */
 inline try_hold(me)
 {
@@ -261,12 +275,18 @@ inline try_hold(me)
 inline give_heap(me)
 {
     do
-    :: drain(me);
+    :: drain_all(me);
         alone(me, HEAP);
         store(me, STATE, ORPHAN_ORDER, ORPHAN);
         held = false;
 #ifndef MUTANT_NO_RECHECK
-        load(me, MAILBOX, LOOK_ORDER, slab);
+        load(me, MAILBOX(0), LOOK_ORDER, slab);
+#if BOXES > 1 && !defined(MUTANT_RECHECK_ONE)
+        if
+        :: slab == 0 -> load(me, MAILBOX(1), LOOK_ORDER, slab)
+        :: else
+        fi;
+#endif
         if
         :: slab != 0 -> slab = 0; try_hold(me)
         :: else
@@ -296,8 +316,8 @@ inline post(me, s)
         atomic {
             shared(me, s);
             alone(me, MAIL(s));
-            mail_next[s] = newest(MAILBOX);
-            modify(me, MAILBOX, PUSH_ORDER, slab, (s) + 1)
+            mail_next[s] = newest(MAILBOX(s));
+            modify(me, MAILBOX(s), PUSH_ORDER, slab, (s) + 1)
         }
         slab = 0;
         posted = false;
@@ -386,7 +406,10 @@ inline free_own(me, wrong)
 inline use_heap(me)
 {
     do
-    :: newest(MAILBOX) != 0 -> drain(me) /* heap_refill, free_attend */
+    :: newest(MAILBOX(0)) != 0 -> drain(me, 0) /* heap_refill, free_attend */
+#if BOXES > 1
+    :: newest(MAILBOX(1)) != 0 -> drain(me, 1)
+#endif
     :: own > 0 -> /* free_fast, of a block that is in no other thread's hands */
         atomic {
             alone(me, HEAP);
@@ -415,7 +438,7 @@ inline use_heap(me)
         word = 0
     :: !first_due -> break
     od;
-    drain(me); /* heap_trim */
+    drain_all(me); /* heap_trim */
     for (s : 0 .. SLABS - 1) {
         if
         :: live[s] == 0 && !ended[s] -> retire(me, s)
@@ -528,7 +551,7 @@ init {
         k = 0
     }
     done == THREADS;
-    assert(newest(STATE) == ORPHAN && newest(MAILBOX) == 0);
+    assert(newest(STATE) == ORPHAN && newest(MAILBOX(0)) == 0 && newest(MAILBOX(BOXES - 1)) == 0);
     assert(DOUBLE != 4 || reports == 1);
     for (k : 0 .. BLOCKS - 1) {
         assert(is_free[k])

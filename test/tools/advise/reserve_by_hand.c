@@ -17,10 +17,10 @@ SITE static void *xrealloc(void *block, size_t size)
 
 SITE static unsigned *planted_list(unsigned length)
 {
-    unsigned *list = NULL, room = 0;
+    unsigned room = 1408 + 192 * (input - 1), *list = xrealloc(NULL, room * sizeof *list);
     for (unsigned i = 0; i < length; i++) {
         if (i == room) {
-            room = room == 0 ? 1408 + 192 * (input - 1) : room + 64;
+            room += 64;
             list = xrealloc(list, room * sizeof *list);
         }
         list[i] = i * input;

@@ -1,0 +1,95 @@
+// How far a stack may be read: a thread's own to its end, another one page by page, each time.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <thread>
+
+extern "C" {
+#include "os/os.h"
+#include "os/stack_bounds.h"
+}
+
+namespace
+{
+
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+
+uintptr_t here()
+{
+    return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) & ~uintptr_t{15};
+}
+
+class StackBounds : public testing::Test
+{
+  protected:
+    void SetUp() override { os_stack_prepare(); }
+};
+
+TEST_F(StackBounds, AThreadsOwnStackIsReadToItsEnd)
+{
+    struct stack_bounds bounds;
+    ASSERT_TRUE(stack_bounds_find(&bounds, here()));
+    EXPECT_GT(bounds.end, here());
+    EXPECT_EQ(bounds.readable, bounds.end);
+    std::thread([] {
+        struct stack_bounds own;
+        ASSERT_TRUE(stack_bounds_find(&own, here()));
+        EXPECT_EQ(own.readable, own.end);
+        ASSERT_TRUE(stack_bounds_find(&own, here() - 2 * kPage)) << "it has grown";
+        EXPECT_EQ(own.readable, own.end);
+    }).join();
+}
+
+TEST_F(StackBounds, NothingIsAboveAllStacks)
+{
+    struct stack_bounds bounds;
+    EXPECT_FALSE(stack_bounds_find(&bounds, UINTPTR_MAX - 15));
+}
+
+void expect_paged(char *pages)
+{
+    struct stack_bounds bounds;
+    const auto start = reinterpret_cast<uintptr_t>(pages);
+    ASSERT_TRUE(stack_bounds_find(&bounds, start + kPage - 64));
+    EXPECT_EQ(bounds.readable, start + kPage);
+    EXPECT_TRUE(stack_bounds_extend(&bounds, start + 3 * kPage - 8));
+    EXPECT_EQ(bounds.readable, start + 3 * kPage);
+    EXPECT_FALSE(stack_bounds_extend(&bounds, start + 3 * kPage)) << "nothing there";
+    ASSERT_EQ(mprotect(pages + 2 * kPage, kPage, PROT_NONE), 0);
+    ASSERT_TRUE(stack_bounds_find(&bounds, start + kPage - 64));
+    EXPECT_TRUE(stack_bounds_extend(&bounds, start + kPage));
+    EXPECT_FALSE(stack_bounds_extend(&bounds, start + 2 * kPage)) << "it was there before";
+    ASSERT_EQ(mprotect(pages + 2 * kPage, kPage, PROT_READ | PROT_WRITE), 0);
+}
+
+TEST_F(StackBounds, AnotherStackIsLookedAtEachTime)
+{
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "qemu-user may say of each address that it can be read";
+    char *pages = static_cast<char *>(
+        mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(pages, MAP_FAILED);
+    ASSERT_EQ(mprotect(pages + 3 * kPage, kPage, PROT_NONE), 0);
+    expect_paged(pages);
+    std::thread(expect_paged, pages).join();
+    munmap(pages, 4 * kPage);
+}
+
+TEST_F(StackBounds, NoFrameIsSoLarge)
+{
+    struct stack_bounds bounds;
+    char *pages = static_cast<char *>(
+        mmap(nullptr, 128 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(pages, MAP_FAILED);
+    const auto start = reinterpret_cast<uintptr_t>(pages);
+    // An emulator may have put the thread's own stack below.
+    if (stack_bounds_find(&bounds, start + 64) && bounds.readable < bounds.end) {
+        EXPECT_FALSE(stack_bounds_extend(&bounds, start + 100 * kPage));
+        EXPECT_FALSE(stack_bounds_extend(&bounds, bounds.end));
+    }
+    munmap(pages, 128 * kPage);
+}
+
+} // namespace
