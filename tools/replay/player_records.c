@@ -178,11 +178,13 @@ static ALWAYS_INLINE uint64_t work_before(struct chunk_reader *reader)
     return reader->player->options.work == WORK_IN_LINE ? reader->work & reader->zero : 0;
 }
 
-// The work goes on with the record's block.
+// The work goes on with the record's block, if it has one.
 static ALWAYS_INLINE void work_after(struct chunk_reader *reader, uint64_t word)
 {
     const struct player *player = reader->player;
-    if (player->options.work == WORK_IN_LINE && record_number(word) < player->header.slots)
+    // The number of these two is a thread's. The slot of that number may be another thread's.
+    bool block = record_kind(word) != RECORD_START && record_kind(word) != RECORD_WAIT;
+    if (player->options.work == WORK_IN_LINE && block)
         reader->work += (uintptr_t)player->slots[record_number(word)] << 1;
 }
 
