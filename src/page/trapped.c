@@ -11,7 +11,8 @@ enum { TRAP_COUNT = 64, READY_COUNT = 16 };
 /* Longer blocks are unmapped at once: nothing else comes to lie there soon. */
 static const size_t TRAP_MOST_BYTES = (size_t)64 << 20;
 
-/* Longer ones do not wait for another block of their length. */
+/* Longer ones do not wait for another block of their length. And when their memory has moved away
+ * they are mapped anew: under vm.overcommit_memory=2 they would count as much as with it. */
 static const size_t READY_MOST_BYTES = (size_t)4 << 20;
 
 static struct span *trapped[TRAP_COUNT]; /* atomic */
@@ -186,8 +187,9 @@ enum os_moved trapped_move(char *block, size_t size_bytes)
     if (span->dirty_pages >= size_bytes >> PAGE_SHIFT)
         moved = move_away(span, size_bytes, block, &ours);
     if (ours) {
-        if (moved == OS_MOVED && span->dirty_pages == size_bytes >> PAGE_SHIFT)
-            forget_kept(span); /* all of it moved */
+        bool is_bare = moved == OS_MOVED && span->dirty_pages == size_bytes >> PAGE_SHIFT;
+        if (is_bare && size_bytes <= READY_MOST_BYTES)
+            forget_kept(span);
         else
             (void)drop_kept(span);
         put_trapped(place, span);
