@@ -119,6 +119,11 @@ class AdviseTest(unittest.TestCase):
         self.assertRegex(quiet.stdout, r"1\. planted_record pins\.c:\d+: a heap of their own")
         self.assertRegex(quiet.stdout, r"memory: saves \d+\.\d MiB at the peak")
 
+    def test_where_a_scope_belongs(self):
+        for build in BUILDS:
+            result = cairn("--no-replay", "--", planted("scope", build))
+            self.assertRegex(result.stdout, r"(?m); the scope belongs into handle scope\.c:\d+$")
+
     def test_the_memory_that_a_receipt_promises_comes(self):
         result = cairn("--rounds", 3, "--json", self.pins)
         advice, = json.loads(result.stdout)["advice"]

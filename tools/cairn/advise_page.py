@@ -1,7 +1,7 @@
 """The page of `cairn advise --html`: advice with receipts, memory over time, a treemap, a table."""
 
 from cairn import html_page
-from cairn.advise_report import TITLES, gain_text
+from cairn.advise_report import TITLES, evidence_text, gain_text
 from cairn.advise_snippets import snippet
 from cairn.inspect_command import bytes_text
 
@@ -12,7 +12,7 @@ LINES = 7  # of the time line, beside the sum of all
 def _advice(advice, summary):
     site = advice.verdict.sites[0]
     return {"kind": advice.verdict.kind, "title": TITLES[advice.verdict.kind],
-            "place": str(summary.place(site)), "evidence": advice.verdict.evidence,
+            "place": str(summary.place(site)), "evidence": evidence_text(advice.verdict, summary),
             "gain": gain_text(advice), "stack": [str(frame) for frame in summary.frames(site)],
             "snippets": snippet(advice.verdict.kind, advice.verdict.numbers)}
 

@@ -85,6 +85,12 @@ def gain_text(advice):
     return f"time: {_time_text(receipt)}; memory: {_memory_text(receipt)}"
 
 
+def evidence_text(verdict, summary):
+    """Why, and for a scope, where it belongs."""
+    frame = summary.frame_of_scope(verdict.sites[0]) if verdict.kind == "scope" else None
+    return verdict.evidence + (f"; the scope belongs into {frame}" if frame else "")
+
+
 def _print_one(number, advice, summary, frames_shown):
     verdict, site = advice.verdict, advice.verdict.sites[0]
     whole = summary.data
@@ -95,7 +101,7 @@ def _print_one(number, advice, summary, frames_shown):
     out.print(f"   {calls} blocks, {_percent(share(calls, whole['allocations']))} of all; "
               f"{_percent(share(held, whole['peak_bytes']))} of the peak's memory",
               soft_wrap=True, markup=False)
-    out.print(f"   {verdict.evidence}", soft_wrap=True, markup=False)
+    out.print(f"   {evidence_text(verdict, summary)}", soft_wrap=True, markup=False)
     out.print(f"   {gain_text(advice)}", soft_wrap=True, markup=False)
     for frame in summary.frames(site)[:frames_shown]:
         out.print(f"     {frame}", soft_wrap=True, markup=False)
@@ -147,7 +153,7 @@ def as_json(found, summary):
         "advice": [{
             "verdict": advice.verdict.kind,
             "place": dataclasses.asdict(summary.place(advice.verdict.sites[0])),
-            "evidence": advice.verdict.evidence,
+            "evidence": evidence_text(advice.verdict, summary),
             "numbers": advice.verdict.numbers,
             "policy": advice.verdict.policy,
             "is_measured": advice.is_measured,

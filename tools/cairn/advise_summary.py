@@ -83,6 +83,19 @@ class Summary:
         """All frames of a site, innermost first."""
         return self._symbols.stack(self._stacks.get(site["stack"], ()))
 
+    def frame_of_scope(self, site):
+        """The innermost function that both a block's making and its end came from, at the call
+        that led to the making; None: there is none."""
+        found = None
+        ended = self._symbols.stack(self._stacks.get(site["ancestor_stack"], ()))
+        for one, other in zip(reversed(self.frames(site)), reversed(ended)):
+            if one.function != other.function:
+                break
+            found = one
+            if one != other:
+                break  # from here on these are calls of their own
+        return found
+
     def locate(self, address):
         """(build id, path, offset from where it was loaded) of a return address; None: its file is
         not here."""

@@ -134,8 +134,8 @@ def scope(site, whole):
         return None
     depth = share(site["ancestor_depth"], site["in_ancestor"])
     return "scope", (
-        f"all end within a function {depth:.0f} calls further out; {generation:.1f} blocks a call; "
-        f"{100 * _of_frees(site, 'last_in'):.0f} % last in, first out"), {
+        f"all end before a function that led to them returns; {generation:.1f} blocks a call of "
+        f"it; {100 * _of_frees(site, 'last_in'):.0f} % last in, first out"), {
             "last_in": _of_frees(site, "last_in"), "generation": generation, "depth": depth}
 
 
