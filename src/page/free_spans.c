@@ -44,6 +44,11 @@ static void loose_remove(struct span *span)
     span->until = 0;
 }
 
+bool span_has_place(const struct span *span)
+{
+    return span->until == 0 || (span->until <= loose_count && loose[span->until - 1] == span);
+}
+
 void span_withdraw(struct span *span)
 {
     if (span->until != 0)

@@ -24,6 +24,9 @@ struct arena;
 void span_release(struct arena *arena, struct span *span);
 void span_withdraw(struct span *span);
 
+/* Whether a free span's `until` is what the invariant says. */
+bool span_has_place(const struct span *span);
+
 /* Merges all loose spans with their free neighbours. Whether there were any. */
 bool spans_merge(void);
 

@@ -6,6 +6,7 @@
 #include "page/arena.h"
 #include "page/bins.h"
 #include "page/bound.h"
+#include "page/free_spans.h"
 #include "page/state.h"
 #include "page/trapped.h"
 #include "page/void_slab.h"
@@ -155,6 +156,7 @@ static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_
         if (is_free) {
             check_internal(span->base == start && span->owner == 0);
             check_internal(before == NULL || before->until != 0 || span->until != 0);
+            check_internal(span_has_place(span));
             check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) ==
                            span);
             check_internal(span->dirty_pages == bitmap_count(arena->dirty, page, span->pages));

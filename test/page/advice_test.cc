@@ -155,6 +155,16 @@ TEST_F(Advice, WhatGoesBackIsAskedForNoMore)
     pages_give_slab(other);
     EXPECT_TRUE(pages_trim(0));
     EXPECT_FALSE(is_asked_for(place));
+    std::vector<char *> places;
+    for (struct span *slab : slabs_) {
+        places.push_back(slab->base);
+        memset(slab->base, 1, PAGE_BYTES);
+        pages_give_slab(slab);
+    }
+    slabs_.clear();
+    EXPECT_TRUE(pages_trim(0));
+    for (size_t i = 0; i < places.size(); i += 128) // 2 MiB
+        EXPECT_FALSE(is_asked_for(places[i])) << i;
     pages_verify();
 }
 
@@ -166,6 +176,8 @@ TEST_F(Advice, ALongRunOfADenseHeapDoesNotAsk)
     configure(HUGE_PAGES_AUTO);
     grow_to(large() + 24 * kMiB);
     ASSERT_TRUE(is_asked_for(newest()));
+    while (!dense_is_filled())
+        slabs_.push_back(page_layer::take_slab(1, true));
     struct span *span = pages_take(24 * kMiB >> PAGE_SHIFT, PAGE_BYTES);
     ASSERT_NE(span, nullptr);
     EXPECT_FALSE(is_asked_for(span->base + 12 * kMiB));

@@ -86,6 +86,12 @@ TEST_F(Dense, OneSparseGrowthIsEnough)
     EXPECT_FALSE(dense_is_filled());
 }
 
+TEST_F(Dense, WhatALongRunWasMadeForIsNotNoted)
+{
+    dense_note_growth(slabs_[0]->base, DENSE_GROWTH_MOST + 1);
+    EXPECT_TRUE(dense_is_filled());
+}
+
 TEST_F(Dense, OfRunsAndLongBlocksNobodyKnows)
 {
     struct span *run = pages_take(kMiB >> PAGE_SHIFT, PAGE_BYTES);

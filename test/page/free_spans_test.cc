@@ -109,6 +109,32 @@ TEST(LooseSpans, AreMergedBeforeFreshMemoryIsTaken)
     pages_verify();
 }
 
+// What is given back meets a loose run on a side, and one behind it that is none.
+TEST(LooseSpans, ARunIsMergedWithAllThatIsFreeBesideIt)
+{
+    page_layer::start();
+    if (config_random_runs)
+        GTEST_SKIP() << "runs are taken and cut at random";
+    constexpr size_t kPages = page_layer::kShapes[1].pages;
+    for (const bool last_is_lowest : {false, true}) {
+        struct span *room = pages_take(3 * kPages, PAGE_BYTES);
+        ASSERT_NE(room, nullptr);
+        char *lowest = room->base;
+        pages_give(room);
+        struct span *ends[2], *slab;
+        ends[0] = pages_take(kPages, PAGE_BYTES);
+        slab = pages_take_slab(1);
+        ends[1] = pages_take(kPages, PAGE_BYTES);
+        ASSERT_TRUE(ends[0] && slab && ends[1]);
+        ASSERT_EQ(ends[0]->base, lowest);
+        ASSERT_EQ(ends[1]->base, lowest + 2 * kPages * PAGE_BYTES);
+        pages_give(ends[last_is_lowest]);
+        pages_give_slab(slab);
+        pages_give(ends[!last_is_lowest]);
+        pages_verify();
+    }
+}
+
 // More than there is room for, and a run that is given back among them.
 TEST(LooseSpans, ManyAreMergedAsTheyCome)
 {
