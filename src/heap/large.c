@@ -56,6 +56,8 @@ static struct span *take(size_t size_bytes, size_t alignment_bytes)
     struct span *span = pages_take(pages_for(size_bytes), alignment_bytes);
     if (unlikely(span == NULL) && heaps_empty_run_caches())
         span = pages_take(pages_for(size_bytes), alignment_bytes);
+    if (span && span->zero && thread_heap != &no_heap)
+        (void)run_cache_empty(&thread_heap->runs); /* as slab_make */
     return span;
 }
 

@@ -85,9 +85,10 @@ static struct span *take_slab(struct program_heap *program, unsigned class)
     if (!program_reserve(program, bytes))
         return NULL;
     heaps_tick();
-    struct span *slab = slab_take(class);
+    bool is_new;
+    struct span *slab = slab_take(class, &is_new);
     if (unlikely(slab == NULL) && heaps_empty_run_caches())
-        slab = slab_take(class);
+        slab = slab_take(class, &is_new);
     if (slab == NULL)
         program_unreserve(program, bytes);
     else

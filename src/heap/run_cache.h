@@ -9,6 +9,9 @@
  * (pages_may_keep). What all threads keep of them is bounded, too (pages_claim_kept): a claim stays
  * with its place while the run is in use, so that a cycle does not write what all threads share.
  *
+ * What is kept is no part of a peak: a thread that took memory which nothing held before gives all
+ * of it to the pages, so its next takes use that up before the process grows on.
+ *
  * A kept large run is free to everybody: its second free dies, statistics and walks do not see it.
  * A kept slab stays a slab, of no heap and without a block in use. The places are emptied by atomic
  * exchange, so any thread may empty any cache: for trim, when memory is out, and when a run has

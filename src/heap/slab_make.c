@@ -6,12 +6,13 @@
 
 #include <string.h>
 
-struct span *slab_take(unsigned class)
+struct span *slab_take(unsigned class, bool *is_new)
 {
     const struct size_class *shape = &size_classes[class];
     struct span *slab = class_is_void(class) ? pages_take_void_slab(class) : pages_take_slab(class);
     if (slab == NULL)
         return NULL;
+    *is_new = !class_is_void(class) && slab->dirty_pages < shape->pages;
     /* A header that served a slab before has link bytes of then; those of a new one are zero and
      * stay untouched. So does the remote line: frees that are late still look at its post word, and
      * at the words of a frozen slab, see frozen.c. */
@@ -38,8 +39,11 @@ void slab_open(struct heap *heap, struct span *slab)
 
 struct span *slab_make(struct heap *heap, unsigned class)
 {
-    struct span *slab = slab_take(class);
+    bool is_new = false;
+    struct span *slab = slab_take(class, &is_new);
     if (slab)
         slab_open(heap, slab);
+    if (is_new && heap->program == NULL)
+        (void)run_cache_empty(&heap->runs); /* the next takes what was kept, before it grows on */
     return slab;
 }

@@ -378,4 +378,61 @@ TEST(RunCacheDeathTest, ASecondFreeOfAKeptRun)
     EXPECT_DEATH(free_fast(block), "cairn: double free of 0x[0-9a-f]+ \\(its memory is free\\)");
 }
 
+// All that is free was given back, and this thread keeps a large run that was written.
+class KeptWhileGrowing : public RunCache
+{
+  protected:
+    static constexpr size_t kKept = 100 * kKiB;
+    static constexpr unsigned kClass = SMALL_CLASSES + 5;
+
+    void SetUp() override
+    {
+        if (config_guarded_blocks)
+            GTEST_SKIP() << "large blocks are not kept";
+        RunCache::SetUp();
+        heap_trim(thread_heap);
+        (void)pages_trim(0);
+        keep();
+    }
+
+    static void keep() { free_fast(memset(heap_layer::allocate(kKept), 1, kKept)); }
+
+    static bool is_kept()
+    {
+        struct span *span = run_cache_take(&thread_heap->runs, kKept >> PAGE_SHIFT);
+        if (span)
+            pages_give(span);
+        return span != nullptr;
+    }
+};
+
+TEST_F(KeptWhileGrowing, ALargeBlockOfNewMemorySendsItBack)
+{
+    struct span *more = large_allocate(2 * kKept, PAGE_BYTES);
+    ASSERT_NE(more, nullptr);
+    EXPECT_FALSE(is_kept());
+    EXPECT_EQ(heap_layer::stats().pages.dirty_bytes, kKept) << "for whoever comes next";
+    EXPECT_TRUE(large_free(more));
+}
+
+TEST_F(KeptWhileGrowing, ASlabOfNewMemorySendsItBack)
+{
+    struct span *slab = slab_make(thread_heap, kClass);
+    ASSERT_NE(slab, nullptr);
+    EXPECT_FALSE(is_kept());
+    slab_retire(slab);
+}
+
+TEST_F(KeptWhileGrowing, MemoryThatWasUsedBeforeLeavesItThere)
+{
+    pages_give(run(16 * kKept >> PAGE_SHIFT));
+    struct span *slab = slab_make(thread_heap, kClass);
+    ASSERT_NE(slab, nullptr);
+    struct span *large = large_allocate(2 * kKept, PAGE_BYTES);
+    ASSERT_NE(large, nullptr);
+    EXPECT_TRUE(is_kept());
+    slab_retire(slab);
+    EXPECT_TRUE(large_free(large));
+}
+
 } // namespace
