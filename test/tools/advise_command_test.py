@@ -109,6 +109,7 @@ class AdviseTest(unittest.TestCase):
         self.assertRegex(advice["place"]["file"], r"pins\.c$")
         self.assertGreater(advice["place"]["line"], 0)
         self.assertGreater(advice["receipt"]["peak_bytes"], 4 << 20)
+        self.assertGreater(advice["receipt"]["mean_bytes"], 1 << 20)
         self.assertGreater(advice["saved_share"], 0.1)
         self.assertIn("cairn_heap_new", advice["c"])
         self.assertIn("cairn::heap", advice["cpp"])

@@ -15,7 +15,7 @@ from unittest import mock
 from tool_path import TOOLS
 
 # pylint: disable=wrong-import-position
-from cairn import advise_receipt
+from cairn import advise_command, advise_receipt
 from cairn.advise_receipt import Program, policy_text, ranges
 from cairn.advise_report import Advice, gain_text
 from cairn.advise_snippets import SNIPPETS, snippet
@@ -181,8 +181,9 @@ class ReceiptTest(unittest.TestCase):
                 self.works.add(side.work)
                 less = [0] * rounds if side.sites_by_malloc or not side.work else \
                     saved[side.work[0]]
-                side.runs = [{"cpu_ns": 1e7 + 5 - 1e6 * ms, "wait_ns": 5, "peak_bytes": 1 << 20}
-                             for ms in less]
+                wait_ns = 3e6 if side.sites_by_malloc else 5
+                side.runs = [{"cpu_ns": 1e7 + wait_ns - 1e6 * ms, "wait_ns": wait_ns,
+                              "peak_bytes": 1 << 20} for ms in less]
 
         made = contextlib.nullcontext(types.SimpleNamespace(events=events))
         with mock.patch.object(advise_receipt, "prepared", lambda *_: made), \
@@ -215,6 +216,14 @@ class ReceiptTest(unittest.TestCase):
         self.assertIn("time: costs 0.30 to 0.60 ms, 1.0 to 2.0 % of",
                       self.words(self.receipt([-0.6] * 3, [-0.3] * 3)))
         self.assertTrue(self.receipt([-3, 0.1, 3, 0.1, 3], [0.1] * 5).is_within_noise)
+
+    def test_what_is_sure_is_the_least(self):
+        proof = dataclasses.replace(self.receipt([1] * 3, [3] * 3), memory_share=0.01)
+        verdict = Verdict("pool", "pool:48", [], "", {})
+        with mock.patch.object(advise_command, "receipt", return_value=proof):
+            advice, = advise_command.measured([verdict], "trace", {"peak_bytes": 1}, None, "", 3)
+        self.assertEqual([round(share, 3) for share in (advice.saved_share, advice.sure_share)],
+                         [0.067, 0.033])
 
     def test_memory_may_cost_here_and_save_there(self):
         receipt = dataclasses.replace(self.receipt([1], [1]), peak_bytes=-2048, mean_bytes=1024)

@@ -46,6 +46,15 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(self.results.ratio("fast", "cairn", "warm_ns"), 0.5)
         self.assertEqual(self.results.ratio("slow", "cairn", "warm_ns"), 2)
 
+    def test_little_more_of_a_small_process_is_no_loss(self):
+        for figure in ("peak_rss", "peak_pss"):
+            row = Row("server", "programs", "", "cpu_s", figure)
+            for more_mib, is_lost in ((0.5, False), (1.5, True)):
+                results = Results([row], ALLOCATORS)
+                for name, memory in (("system", 4), ("other", 9), ("cairn", 4 + more_mib)):
+                    results.add(1, "server", name, {figure: Figure(memory, "MiB")})
+                self.assertEqual(results.is_lost(row, MEMORY), is_lost, (figure, more_mib))
+
     def test_geomean(self):
         value, rows = self.results.geomean("cairn", TIME)
         self.assertAlmostEqual(value, math.sqrt(0.5 * 2))

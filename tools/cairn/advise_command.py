@@ -56,7 +56,7 @@ def _program(command, library, rounds):
                    statistics.median(run.peak_rss_mib for run in runs) * (1 << 20), True)
 
 
-def _measured(found, trace, whole, cost, library, rounds):
+def measured(found, trace, whole, cost, library, rounds):
     """An Advice for each verdict; with the receipts of those that can be replayed, unless there are
     to be no rounds."""
     advice = []
@@ -137,7 +137,7 @@ def advise(
         cost = Program(summary.data["time_ns"], 0, False)
         if found and not (is_trace or once or no_replay):
             cost = _program(words, library, rounds)
-        found = _worth(_measured(found, trace, summary.data, cost, library,
+        found = _worth(measured(found, trace, summary.data, cost, library,
                                  0 if no_replay else rounds), least / 100)
         if write_sites:
             advise_sites.write(write_sites, found, trace, summary)
