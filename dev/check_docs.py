@@ -10,6 +10,7 @@ blocks    a block of commands is run by dev/run_docs.py, or says why not
 book      mkdocs.yml has every page of docs/
 names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
           sources
+rows      docs/BENCHMARKS.md names every row of bench/rows.tsv, or where a row of its kind begins
 places    so are the functions in `file.c: one, another` words of that file
 
 Usage: check_docs.py [ROOT]. Prints one line for each finding; exit status 1 when there are any.
@@ -229,9 +230,19 @@ def check_places(root):
                     yield f"{path.relative_to(root)}:{line}: places: no {name} in {match.group(1)}"
 
 
+def check_rows(root):
+    page, rows = root / "docs" / "BENCHMARKS.md", root / "bench" / "rows.tsv"
+    text = page.read_text() if page.exists() else ""
+    for line in rows.read_text().splitlines() if rows.exists() else ():
+        name = line.partition("\t")[0]
+        kind = re.sub(r"-[0-9]+[mg]?$", "", name)
+        if f"`{kind}" not in text:
+            yield f"docs/BENCHMARKS.md: rows: no {name}"
+
+
 def findings(root):
     for check in (check_options, check_messages, check_files, check_links, check_blocks, check_book,
-                  check_names, check_places):
+                  check_names, check_places, check_rows):
         yield from check(root)
 
 

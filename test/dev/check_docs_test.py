@@ -73,6 +73,12 @@ class DocsTest(unittest.TestCase):
     def test_a_message_in_a_comment_is_none(self):
         self.assertEqual(found(src__new_DOT_c='/* die("of %p", p) */\n'), [])
 
+    def test_a_row_of_the_benchmark(self):
+        rows = "".join(f"{name}\tA\ttitle\n" for name in ("heap-10m", "heap-1g", "idle", "tree-8"))
+        self.only(found(bench__rows_DOT_tsv=rows,
+                        docs__BENCHMARKS_DOT_md="`heap-10m` to `heap-8g`, `tree`\n"),
+                  "docs/BENCHMARKS.md: rows", "no idle")
+
     def test_a_function_that_another_file_has(self):
         page = "`src/slab.c: take_slab` and `slab.c: steps A to B, put_slab`\n"
         self.only(found(docs__PAGE_DOT_md=page,
