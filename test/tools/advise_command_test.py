@@ -125,6 +125,14 @@ class AdviseTest(unittest.TestCase):
             result = cairn("--no-replay", "--", planted("scope", build))
             self.assertRegex(result.stdout, r"(?m); the scope belongs into handle scope\.c:\d+$")
 
+    @unittest.skipUnless(shutil.which("strip"), "binutils are not installed")
+    def test_without_lines_it_says_what_is_missing(self):
+        bare = self.path("bare")
+        subprocess.run(["strip", "-g", "-o", bare, planted("scope")], check=True)
+        hint = "the program was built without -g"
+        for name, is_said in ((bare, True), (planted("scope"), False)):
+            self.assertEqual(hint in cairn("--no-replay", "--", name).stdout, is_said)
+
     def test_the_memory_that_a_receipt_promises_comes(self):
         result = cairn("--rounds", 3, "--json", self.pins)
         advice, = json.loads(result.stdout)["advice"]

@@ -28,6 +28,7 @@ TITLES = {
 
 
 SNIPPETS_HINT = "--snippets shows each change in C and in C++."
+LINES_HINT = "Where no line is named, the program was built without -g, or stripped."
 BUILD_HINT = ("Build with $(pkg-config --cflags --libs cairn-malloc); then `cairn run` on the "
               "program before and after says in its column of Cairn what came of it.")
 
@@ -130,6 +131,8 @@ def print_advice(found, summary, cost, least, frames_shown, with_snippets):
             for text in snippet(advice.verdict.kind, advice.verdict.numbers):
                 out.print("\n" + "\n".join("   | " + line for line in text.splitlines()),
                           markup=False, soft_wrap=True)
+    if not all(summary.place(advice.verdict.sites[0]).line for advice in found):
+        out.print(f"\n{LINES_HINT}", markup=False, soft_wrap=True)
     if any(advice.verdict.kind != "leak" for advice in found):
         out.print("\n" + (BUILD_HINT if with_snippets else SNIPPETS_HINT), markup=False,
                   soft_wrap=True)
