@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 6, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 7, LAYOUT_NOTE = 1 };
 
 /* Bits of a word of `heap_kept` that are no address: has grown old; and then no span is kept. */
 enum { LAYOUT_KEPT_AGED = 1, LAYOUT_KEPT_NONE = 2 };
@@ -66,7 +66,8 @@ struct heap_layout {
     uint32_t packed_words_at;                          /* in its cold area: array of uint64_t */
     uint32_t kept_places;                              /* of a heap's run cache */
     uint32_t owner_tags;                               /* low bits of an owner word */
-    uint32_t state_active, state_orphan, state_busy;   /* of a heap */
+    uint32_t state_active, state_orphan;               /* of a heap */
+    uint32_t state_busy, state_posted;                 /* and borrowed */
     uint32_t state_program, state_unused;              /* of a heap of the program's */
     uint32_t use_mask, use_aside;                      /* of a slab's use word */
     uint8_t link_live, link_profiled, link_end, link_remote, link_quarantined, unused[3];

@@ -64,9 +64,9 @@ void free_reject(uint32_t slot, struct span *slab)
 
 /* A slab was posted to that heap. A thread that only frees other threads' blocks asks here what is
  * due by age, now and then. */
-static void posted(struct heap *to)
+static void posted(struct heap *to, unsigned mailbox)
 {
-    heap_tend_after_post(to);
+    heap_tend_after_post(to, mailbox);
     struct heap *heap = thread_heap;
     if (heap == &no_heap || ++heap->posts % POST_TURNS == 0)
         heaps_tick();
@@ -76,11 +76,14 @@ void free_slow(void *pointer, struct span *span)
 {
     if (likely(span_is_slab(span))) {
         struct heap *heap = slab_heap(span);
-        if (unlikely(heap == NULL))
-            refuse_pointer(pointer, "free"); /* the slab is just being given back */
-        else if (slab_is_packed(span) ? packed_free(pointer, heap, span)
-                                      : remote_free(pointer, heap, span))
-            posted(heap);
+        if (unlikely(heap == NULL)) { /* the slab is just being given back */
+            refuse_pointer(pointer, "free");
+            return;
+        }
+        unsigned mailbox = slab_is_packed(span) ? packed_free(pointer, heap, span)
+                                                : remote_free(pointer, heap, span);
+        if (mailbox != NOT_POSTED)
+            posted(heap, mailbox);
         return;
     }
     if (likely(pointer == NULL))

@@ -26,6 +26,7 @@ const struct heap_layout heap_layout = {
     .state_active = HEAP_ACTIVE,
     .state_orphan = HEAP_ORPHAN,
     .state_busy = HEAP_BUSY,
+    .state_posted = HEAP_POSTED,
     .state_program = HEAP_PROGRAM,
     .state_unused = HEAP_UNUSED,
     .use_mask = (1u << USE_BITS) - 1,

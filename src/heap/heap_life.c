@@ -6,6 +6,23 @@
  * ends trims it whole, and so does whoever takes a slab from the pages, ticks or runs out of
  * memory. `ready_heap` is where to look for it, no more: whoever means to use or to trim it holds
  * it first, as any orphan, and then `left_ready` is sure.
+ *
+ * Mail of a heap without a thread. No post is forgotten: into a mailbox of an orphan nothing was
+ * pushed but by those who have yet to look at the state.
+ */
+/* clang-format off */
+/*   poster:  (p) pushes to a mailbox, then looks at the state
+ *                  ACTIVE, POSTED  leaves it at that
+ *                  ORPHAN          -> BUSY, empties the mailbox that it pushed to, lets go
+ *                  BUSY            -> POSTED
+ *   holder:  lets go: (h) BUSY -> ORPHAN; while it finds POSTED: -> BUSY, and empties all mailboxes
+ *   thread:  ends:    (e) ACTIVE -> BUSY, empties all mailboxes, lets go
+ */
+/* clang-format on */
+/* All of it is sequentially consistent: the push, the stores and looks at the state, the look into
+ * a mailbox. Who leaves a post at ACTIVE pushed before (e), and who leaves it at POSTED before the
+ * holder's next BUSY; both come before a look into that mailbox. A new thread's first state is
+ * ACTIVE again, and the mail is its own, whatever the state said before.
  */
 #include "heap/heap_life.h"
 
@@ -49,23 +66,39 @@ bool heap_try_hold(struct heap *heap)
     return true;
 }
 
-void heap_return(struct heap *heap)
+/* (h) */
+static void let_go(struct heap *heap)
 {
-    do {
+    for (;;) {
+        uint32_t state = HEAP_BUSY;
+        test_delay();
+        if (compare_swap_seq_cst(&heap->state, &state, (uint32_t)HEAP_ORPHAN))
+            return;
+        store_seq_cst(&heap->state, (uint32_t)HEAP_BUSY);
+        test_delay();
         heap_drain(heap);
-        test_delay();
-        fetch_add_relaxed(&orphan_count, (size_t)1);
-        store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
-        test_delay();
-        /* A poster between our drain and the store saw a heap that was held and went away; we look
-         * again. */
-    } while (remote_has_mail(heap) && heap_try_hold(heap));
+    }
 }
 
-void heap_tend_orphan(struct heap *heap)
+void heap_return(struct heap *heap)
 {
-    if (heap_try_hold(heap))
-        heap_return(heap);
+    fetch_add_relaxed(&orphan_count, (size_t)1);
+    let_go(heap);
+}
+
+void heap_tend_threadless(struct heap *heap, unsigned mailbox)
+{
+    uint32_t state = HEAP_ORPHAN;
+    test_delay();
+    while (!compare_swap_seq_cst(&heap->state, &state,
+                                 (uint32_t)(state == HEAP_ORPHAN ? HEAP_BUSY : HEAP_POSTED)))
+        if (state != HEAP_ORPHAN && state != HEAP_BUSY)
+            return;
+    if (state == HEAP_BUSY)
+        return; /* now POSTED */
+    test_delay();
+    heap_drain_mailbox(heap, mailbox);
+    let_go(heap);
 }
 
 struct heap *heap_borrow(void)
@@ -104,6 +137,8 @@ bool heap_trim_ended(void) { return trim_ready(take_ready()); }
 
 static void leave(struct heap *heap)
 {
+    store_seq_cst(&heap->state, (uint32_t)HEAP_BUSY); /* (e); to trim empties mailboxes */
+    test_delay();
     if (config_hardened || !pages_may_keep(SMALL_CLASSES)) {
         heap_trim(heap);
         heap_return(heap);

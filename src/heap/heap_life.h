@@ -32,13 +32,13 @@ void heap_return(struct heap *heap);
 /* Holds the heap if it is an orphan. Pairs with heap_return. Any thread. */
 bool heap_try_hold(struct heap *heap);
 
-/* After a post, by who posted: empties the mailbox if no thread holds the heap. Heaps never go, so
- * this one is there. */
-void heap_tend_orphan(struct heap *heap);
-inline_always void heap_tend_after_post(struct heap *heap)
+/* After a post, by who posted: empties the mailbox if nobody holds the heap, and tells who does but
+ * will not look at it by itself. Heaps never go, so this one is there. */
+void heap_tend_threadless(struct heap *heap, unsigned mailbox);
+inline_always void heap_tend_after_post(struct heap *heap, unsigned mailbox)
 {
-    if (unlikely(load_seq_cst(&heap->state) == HEAP_ORPHAN))
-        heap_tend_orphan(heap);
+    if (unlikely(heap_is_threadless(load_seq_cst(&heap->state))))
+        heap_tend_threadless(heap, mailbox);
 }
 
 /* Fork, in the child. The heaps of threads that are not here were in use while the kernel copied

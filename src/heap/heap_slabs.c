@@ -105,7 +105,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
         heap_look_after_fork(heap);
     bool due = bin->first == NULL || ++heap->turns % DRAIN_TURNS == 0;
     if (due)
-        heap_drain_class(heap, class);
+        heap_drain_mailbox(heap, remote_mailbox(class));
     struct span *slab = bin->first;
     while (slab && heap->program == NULL && !slab_try_use(slab, SLAB_CURRENT))
         slab = slab->next; /* being purged just now */

@@ -48,7 +48,7 @@ static bool sweep_mailbox(struct heap *heap, unsigned mailbox)
         }
         test_delay();
         remote_return_mail(heap, slab);
-        heap_tend_after_post(heap);
+        heap_tend_after_post(heap, mailbox);
     }
     return any;
 }
@@ -121,8 +121,9 @@ static bool sweep_visit(struct span *span, char *start, void *context)
     *any = slab_purge_aside(span) || *any;
     if (slab_end_purge(span)) {
         heap = slab_heap(span);
-        if (remote_post(heap, span))
-            heap_tend_after_post(heap);
+        unsigned mailbox = remote_post(heap, span);
+        if (mailbox != NOT_POSTED)
+            heap_tend_after_post(heap, mailbox);
     }
     return true;
 }

@@ -65,9 +65,9 @@ static void collect(struct heap *heap, struct span *slab)
     }
 }
 
-static void drain(struct heap *heap, unsigned mailbox)
+void heap_drain_mailbox(struct heap *heap, unsigned mailbox)
 {
-    if (load_relaxed(&heap->mailboxes[mailbox]) == NULL)
+    if (!remote_has_mail(heap, mailbox))
         return;
     store_relaxed(&heap->drains, heap->drains + 1); /* odd from here on: see heap_sweep.c */
     struct span *slab = remote_take_mail(heap, mailbox);
@@ -85,12 +85,10 @@ static void drain(struct heap *heap, unsigned mailbox)
     store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mail */
 }
 
-void heap_drain_class(struct heap *heap, unsigned class) { drain(heap, remote_mailbox(class)); }
-
 void heap_drain(struct heap *heap)
 {
     for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
-        drain(heap, mailbox);
+        heap_drain_mailbox(heap, mailbox);
 }
 
 void heap_forget_mail(struct heap *heap)
@@ -114,7 +112,7 @@ static bool look_visit(struct span *span, char *start, void *context)
     if (slab_is_packed(span))
         packed_after_fork(heap, span);
     else if (slab_has_remote(span))
-        remote_post(heap, span);
+        (void)remote_post(heap, span);
     return true;
 }
 

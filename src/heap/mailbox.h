@@ -5,10 +5,9 @@
 
 #include "heap/thread_heap.h"
 
-/* Collects from all slabs in the mailboxes, or from those of the class and of who shares its
- * mailbox. */
+/* Collects from all slabs in the mailboxes, or in one. */
 void heap_drain(struct heap *heap);
-void heap_drain_class(struct heap *heap, unsigned size_class);
+void heap_drain_mailbox(struct heap *heap, unsigned mailbox);
 
 /* Empties the mailboxes without looking at the slabs, none of which is used on. */
 void heap_forget_mail(struct heap *heap);

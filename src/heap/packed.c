@@ -83,8 +83,8 @@ void packed_trim(struct heap *heap)
 /* Freeing. */
 
 /* (2), (3) */
-static no_inline bool tell(struct heap *heap, struct span *slab, size_t word, uint64_t old,
-                           size_t limit)
+static no_inline unsigned tell(struct heap *heap, struct span *slab, size_t word, uint64_t old,
+                               size_t limit)
 {
     test_delay();
     if (old == 0)
@@ -97,10 +97,10 @@ static no_inline bool tell(struct heap *heap, struct span *slab, size_t word, ui
             due = true;
         if (due)
             packed_attend(heap, slab);
-        return false;
+        return NOT_POSTED;
     }
     if (old != 0 && packed_count_ready(slab, limit) != limit)
-        return false; /* not empty, and nothing new */
+        return NOT_POSTED; /* not empty, and nothing new */
     test_delay();
     return remote_post(heap, slab);
 }
@@ -127,11 +127,11 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
         pages_give_slab(slab);
 }
 
-bool packed_free(void *pointer, struct heap *heap, struct span *slab)
+unsigned packed_free(void *pointer, struct heap *heap, struct span *slab)
 {
     if (unlikely(heap->generation != heap_generation)) {
         free_frozen(pointer, heap, slab);
-        return false;
+        return NOT_POSTED;
     }
     size_t offset = (size_t)((char *)pointer - slab->base);
     size_t index = offset / PACKED_BYTES;
@@ -139,7 +139,7 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
     size_t limit = load_relaxed(&slab->limit);
     if (unlikely(offset % PACKED_BYTES != 0 || word >= limit) &&
         checked_packed(pointer, slab, "free") == INDEX_REFUSED) /* says what is wrong */
-        return false;
+        return NOT_POSTED;
     const char *start = packed_word_start(slab, word);
     bool claimed = load_relaxed(&slab->claimed_at) == start;
     if (claimed && heap == thread_heap) {
@@ -148,16 +148,16 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
             refuse_freed(pointer, slab, "free");
         else
             store_relaxed(&slab->claimed, slab->claimed | packed_bit(index));
-        return false;
+        return NOT_POSTED;
     }
     /* One that is claimed is found below, too, but too late to refuse it. */
     if (unlikely(claimed && (load_relaxed(&slab->claimed) & packed_bit(index)) != 0) &&
         checked_packed(pointer, slab, "free") == INDEX_REFUSED)
-        return false;
+        return NOT_POSTED;
     uint64_t old = fetch_or_seq_cst(packed_word(slab, word), packed_bit(index));
     if (unlikely((old & packed_bit(index)) != 0)) {
         refuse_freed(pointer, slab, "free");
-        return false;
+        return NOT_POSTED;
     }
     if (unlikely(load_relaxed(&slab->claimed_at) == start &&
                  (load_relaxed(&slab->claimed) & packed_bit(index)) != 0)) {
@@ -167,7 +167,7 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
     }
     if (unlikely(old == 0 || (old | packed_bit(index)) == UINT64_MAX))
         return tell(heap, slab, word, old, limit);
-    return false;
+    return NOT_POSTED;
 }
 
 /* Fork, verifier. */
@@ -178,7 +178,7 @@ void packed_after_fork(struct heap *heap, struct span *slab)
         if (load_relaxed(packed_word(slab, word)) != 0 &&
             (load_relaxed(packed_summary(slab, word)) & packed_bit(word)) == 0)
             fetch_or_seq_cst(packed_summary(slab, word), packed_bit(word));
-    remote_post(heap, slab);
+    (void)remote_post(heap, slab);
 }
 
 void packed_verify(struct heap *heap)

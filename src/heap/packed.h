@@ -23,9 +23,9 @@
 #include "heap/packed_words.h"
 #include "heap/thread_heap.h"
 
-/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Whether the slab was
- * posted. Any thread, lock-free. */
-bool packed_free(void *pointer, struct heap *heap, struct span *slab);
+/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Returns whether the slab
+ * was posted, and where, as remote_free. Any thread, lock-free. */
+unsigned packed_free(void *pointer, struct heap *heap, struct span *slab);
 
 /* A slab of the mailbox: blocks of it were freed. The holder's. */
 void packed_attend(struct heap *heap, struct span *slab);

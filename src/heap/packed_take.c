@@ -38,7 +38,7 @@ static struct span *refill(struct heap *heap)
 {
     if (unlikely(heap->look_after_fork))
         heap_look_after_fork(heap);
-    heap_drain_class(heap, PACKED_CLASS);
+    heap_drain_mailbox(heap, remote_mailbox(PACKED_CLASS));
     struct bin *bin = &heap->packed.bin;
     struct span *slab = bin->first;
     if (slab) {

@@ -8,7 +8,7 @@
 /*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a double free
  *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another heap's
  *            (3) who did (2): pushes the slab to M
- *            (4) and then, if the heap is an orphan, empties it: heap_tend_after_post, the caller's
+ *            (4) and then sees to a heap without a thread: heap_tend_after_post, the caller's
  *   drain:   (a) takes all of M
  *            (b) for each slab of it, P = heap
  *            (c) each L of the slab that says REMOTE goes to the list of free slots
@@ -75,24 +75,25 @@ static bool exchange_post(struct heap *heap, struct span *slab, uintptr_t word)
 
 bool remote_close(struct heap *heap, struct span *slab) { return exchange_post(heap, slab, 0); }
 
-/* (3) */
-static void mail(struct heap *heap, struct span *slab)
+/* (3). Afterwards the slab may be anybody's. */
+static unsigned mail(struct heap *heap, struct span *slab)
 {
-    struct span **mailbox = &heap->mailboxes[remote_mailbox(slab_class(slab))];
-    struct span *first = load_relaxed(mailbox);
+    unsigned mailbox = remote_mailbox(slab_class(slab));
+    struct span **top = &heap->mailboxes[mailbox];
+    struct span *first = load_relaxed(top);
     do
         slab_remote(slab)->mail_next = first;
-    while (!compare_swap_seq_cst(mailbox, &first, slab)); /* release: pairs with remote_take_mail */
+    while (!compare_swap_seq_cst(top, &first, slab)); /* release: pairs with remote_take_mail */
+    return mailbox;
 }
 
-bool remote_post(struct heap *heap, struct span *slab)
+unsigned remote_post(struct heap *heap, struct span *slab)
 {
     test_delay();
     if (!exchange_post(heap, slab, queued(heap)))
-        return false;
+        return NOT_POSTED;
     test_delay();
-    mail(heap, slab);
-    return true;
+    return mail(heap, slab);
 }
 
 struct span *remote_take_mail(struct heap *heap, unsigned mailbox)
@@ -102,21 +103,13 @@ struct span *remote_take_mail(struct heap *heap, unsigned mailbox)
     return exchange_acquire(&heap->mailboxes[mailbox], (struct span *)NULL); /* pairs with mail() */
 }
 
-bool remote_has_mail(const struct heap *heap)
-{
-    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
-        if (load_seq_cst(&heap->mailboxes[mailbox]) != NULL)
-            return true;
-    return false;
-}
-
 void remote_lose_mail(struct heap *heap)
 {
     for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
         store_relaxed(&heap->mailboxes[mailbox], (struct span *)NULL);
 }
 
-void remote_return_mail(struct heap *heap, struct span *slab) { mail(heap, slab); }
+void remote_return_mail(struct heap *heap, struct span *slab) { (void)mail(heap, slab); }
 
 /* A frozen slab has no owner to collect; once every slot was freed in this process its pages go
  * back. Whoever finds it so and takes the owner word away does it; the header stays readable for
@@ -156,17 +149,17 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
         retire_frozen(heap, slab);
 }
 
-bool remote_free(void *pointer, struct heap *heap, struct span *slab)
+unsigned remote_free(void *pointer, struct heap *heap, struct span *slab)
 {
     if (unlikely(heap->generation != heap_generation)) {
         free_frozen(pointer, heap, slab);
-        return false;
+        return NOT_POSTED;
     }
     unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(config_hardened || !slab_shows_live(slab, slot)))
         slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (unlikely(slot == SLOT_REFUSED))
-        return false;
+        return NOT_POSTED;
     forget_sample(slab, slot);
     if (config_hardened)
         harden_take_back(slab, slot);
@@ -174,7 +167,7 @@ bool remote_free(void *pointer, struct heap *heap, struct span *slab)
     if (unlikely(
             !compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE))) { /* (1) */
         refuse_freed(pointer, slab, "free");
-        return false;
+        return NOT_POSTED;
     }
     return remote_post(heap, slab);
 }

@@ -2,18 +2,17 @@
  * stands in the files above: slab_lists.c, mailbox.c, heap_slabs.c, heap_life.c.
  *
  * A heap is ACTIVE (a thread's own), ORPHAN (its thread has ended) or BUSY (borrowed for a moment
- * by a thread that frees into it, or that allocates after its own heap is gone). Heaps are made
- * when none can be adopted, and never given back, so that a pointer to one stays valid for ever; a
- * new thread adopts an orphan whole, with all its slabs.
+ * by a thread that frees into it, or that allocates after its own heap is gone); POSTED is BUSY
+ * with mail that came meanwhile. Heaps are made when none can be adopted, and never given back, so
+ * that a pointer to one stays valid for ever; a new thread adopts an orphan whole, with all its
+ * slabs.
  *
  * A heap that the program made (program_heap.h) is PROGRAM while it has one and UNUSED after: no
  * thread's, its holder is who has its lock.
  *
  * Mailbox: a lock-free stack of slabs that hold remote frees. Pushed by any thread, emptied at once
- * by the holder, so there is no ABA. A poster that finds the heap an orphan tries to borrow it and
- * empties its mailboxes itself; the thread that ends sets ORPHAN first and looks into the mailboxes
- * again after, both sequentially consistent, so one of the two sees the other, and no post is left
- * behind. A small class has one of its own: while it has slabs to allocate from, other threads go
+ * by the holder, so there is no ABA; how none is forgotten without a thread stands in heap_life.c.
+ * A small class has one of its own: while it has slabs to allocate from, other threads go
  * on marking blocks of it, and one visit of a slab collects them all. A slab's class is read after
  * its post word became QUEUED, and stays until it is out of the mailbox.
  */
@@ -76,7 +75,10 @@ struct traced_thread {
     bool inside; /* the unwinder, which may allocate after all */
 };
 
-enum heap_state { HEAP_ACTIVE, HEAP_ORPHAN, HEAP_BUSY, HEAP_PROGRAM, HEAP_UNUSED };
+enum heap_state { HEAP_ACTIVE, HEAP_PROGRAM, HEAP_UNUSED, HEAP_ORPHAN, HEAP_BUSY, HEAP_POSTED };
+
+/* Its mail is the business of who posts, or holds it. */
+inline_always bool heap_is_threadless(uint32_t state) { return state >= HEAP_ORPHAN; }
 
 struct program_heap;
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <algorithm>
 #include <vector>
 
 extern "C" {
@@ -69,6 +70,12 @@ inline struct heap *own_heap()
 inline struct span *&mailbox_of(struct heap *heap, unsigned size_class)
 {
     return heap->mailboxes[remote_mailbox(size_class)];
+}
+
+inline bool has_mail(const struct heap *heap)
+{
+    return std::any_of(std::begin(heap->mailboxes), std::end(heap->mailboxes),
+                       [](const struct span *const &mailbox) { return load_relaxed(&mailbox); });
 }
 
 inline void verify_heap(struct heap *heap, void *) { heap_verify(heap); }

@@ -13,6 +13,7 @@ namespace
 {
 
 using heap_layer::allocate;
+using heap_layer::has_mail;
 using heap_layer::in_thread;
 using heap_layer::kKiB;
 using heap_layer::mailbox_of;
@@ -125,8 +126,29 @@ TEST_F(Remote, AnOrphansMailIsCollectedByTheFreer)
     ASSERT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
     for (void *block : blocks)
         free_fast(block);
-    EXPECT_FALSE(remote_has_mail(other)) << "nobody else would collect it";
+    EXPECT_FALSE(has_mail(other)) << "nobody else would collect it";
     EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+TEST_F(Remote, ABorrowedHeapsMailIsCollectedByWhoHasIt)
+{
+    std::vector<void *> blocks;
+    struct heap *other = nullptr;
+    in_thread([&] {
+        for (size_t size : {16, 300, 2000, 9000}) // mailboxes of several classes
+            blocks.push_back(allocate(size));
+        other = thread_heap;
+    });
+    ASSERT_TRUE(heap_try_hold(other));
+    for (void *block : blocks)
+        free_fast(block);
+    EXPECT_TRUE(has_mail(other)) << "its lists are somebody else's";
+    EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_POSTED});
+    EXPECT_FALSE(heap_try_hold(other));
+    heap_return(other);
+    EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_FALSE(has_mail(other));
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
@@ -192,7 +214,7 @@ TEST_F(Remote, ALateFreeMayLookAtAHeaderThatServesAnew)
     stop = true;
     thread.join();
     EXPECT_GT(served_again, 0u);
-    EXPECT_FALSE(remote_has_mail(late));
+    EXPECT_FALSE(has_mail(late));
 }
 
 // Misuse.

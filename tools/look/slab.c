@@ -26,6 +26,7 @@ const char *heap_owner(struct look *look, uint64_t heap)
            : state == layout->state_active  ? "alive"
            : state == layout->state_orphan  ? "ended"
            : state == layout->state_busy    ? "borrowed"
+           : state == layout->state_posted  ? "borrowed"
            : state == layout->state_program ? "program"
                                             : "unknown";
 }

@@ -85,6 +85,7 @@
 #define ACTIVE 0
 #define ORPHAN 1
 #define BUSY 2
+#define POSTED 3
 
 /* The post word. */
 #define OPEN 0
@@ -124,12 +125,17 @@
 #define PUSH_ORDER SEQ_CST
 #define DRAIN_ORDER ACQUIRE
 #endif
-#ifdef MUTANT_ORPHAN_RELEASE
-#define ORPHAN_ORDER RELEASE
+#ifdef MUTANT_END_RELEASE
+#define END_ORDER RELEASE
 #define LOOK_ORDER ACQUIRE
 #else
-#define ORPHAN_ORDER SEQ_CST
+#define END_ORDER SEQ_CST
 #define LOOK_ORDER SEQ_CST
+#endif
+#ifdef MUTANT_TOLD_RELEASE
+#define TOLD_ORDER RELEASE
+#else
+#define TOLD_ORDER SEQ_CST
 #endif
 
 byte live[SLABS]; /* blocks in use, those freed remotely and not collected among them */
@@ -218,10 +224,14 @@ inline collect(me, s)
     fi
 }
 
-/* heap_drain_class, by any of the class's slabs. */
+/* heap_drain_mailbox, that of the slab. */
 inline drain(me, first)
 {
-    modify(me, MAILBOX(first), DRAIN_ORDER, slab, 0);
+    load(me, MAILBOX(first), LOOK_ORDER, slab);
+    if
+    :: slab != 0 -> modify(me, MAILBOX(first), DRAIN_ORDER, slab, 0)
+    :: else
+    fi;
     do
     :: slab != 0 ->
         atomic { /* the holder's own memory */
@@ -271,32 +281,51 @@ inline try_hold(me)
     word = 0
 }
 
-/* heap_return. */
-inline give_heap(me)
+/* let_go. */
+inline let_go(me)
 {
     do
-    :: drain_all(me);
-        alone(me, HEAP);
-        store(me, STATE, ORPHAN_ORDER, ORPHAN);
-        held = false;
-#ifndef MUTANT_NO_RECHECK
-        load(me, MAILBOX(0), LOOK_ORDER, slab);
-#if BOXES > 1 && !defined(MUTANT_RECHECK_ONE)
+    :: alone(me, HEAP);
+        compare_swap(me, STATE, SEQ_CST, BUSY, ORPHAN, word);
         if
-        :: slab == 0 -> load(me, MAILBOX(1), LOOK_ORDER, slab)
+        :: word == BUSY -> break
         :: else
         fi;
+        word = 0;
+        store(me, STATE, TOLD_ORDER, BUSY);
+#ifdef MUTANT_DRAIN_ONE
+        drain(me, 0)
+#else
+        drain_all(me)
 #endif
+    od;
+    word = 0
+}
+
+/* heap_tend_after_post. */
+inline tend(me, s)
+{
+    load(me, STATE, LOOK_ORDER, word);
+    do
+    :: word == ORPHAN ->
+        compare_swap(me, STATE, SEQ_CST, ORPHAN, BUSY, word);
         if
-        :: slab != 0 -> slab = 0; try_hold(me)
+        :: word == ORPHAN -> word = 0; drain(me, s); let_go(me); break
         :: else
-        fi;
-#endif
-        if
-        :: held -> held = false
-        :: else -> break
         fi
-    od
+#ifndef MUTANT_UNTOLD
+    :: word == BUSY ->
+        compare_swap(me, STATE, SEQ_CST, BUSY, POSTED, word);
+        if
+        :: word == BUSY -> break
+        :: else
+        fi
+    :: word == ACTIVE || word == POSTED -> break
+#else
+    :: word != ORPHAN -> break
+#endif
+    od;
+    word = 0
 }
 
 /* remote_post. */
@@ -321,17 +350,7 @@ inline post(me, s)
         }
         slab = 0;
         posted = false;
-        load(me, STATE, LOOK_ORDER, word);
-        if
-        :: word == ORPHAN -> /* heap_tend_orphan */
-            try_hold(me);
-            if
-            :: held -> give_heap(me)
-            :: else
-            fi
-        :: else
-        fi;
-        word = 0
+        tend(me, s)
     :: else
     fi
 }
@@ -438,7 +457,8 @@ inline use_heap(me)
         word = 0
     :: !first_due -> break
     od;
-    drain_all(me); /* heap_trim */
+    store(me, STATE, END_ORDER, BUSY); /* leave */
+    drain_all(me);                     /* heap_trim */
     for (s : 0 .. SLABS - 1) {
         if
         :: live[s] == 0 && !ended[s] -> retire(me, s)
@@ -446,7 +466,7 @@ inline use_heap(me)
         fi
     }
     s = 0;
-    give_heap(me)
+    let_go(me)
 }
 
 #define LOCALS short word; byte slab, following, i, s; bool held, posted
@@ -518,7 +538,7 @@ proctype adopter(byte me)
     LOCALS;
     try_hold(me); /* heap_enter */
     if
-    :: held -> held = false; store(me, STATE, RELAXED, ACTIVE); use_heap(me)
+    :: held -> held = false; overwrite(me, STATE, RELAXED, ACTIVE); use_heap(me)
     :: else
     fi;
     atomic {
