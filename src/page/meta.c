@@ -52,8 +52,8 @@ static uintptr_t range;
  * replaced first. False when memory is out. */
 static bool renew_range(uintptr_t seen, size_t least)
 {
-    size_t quarter = load_relaxed(&meta_total_bytes) / UNIT_BYTES / 4;
-    size_t units = smaller_of(larger_of(quarter, RANGE_LEAST), RANGE_MOST);
+    size_t as_much_again = load_relaxed(&meta_total_bytes) / UNIT_BYTES;
+    size_t units = smaller_of(larger_of(as_much_again, RANGE_LEAST), RANGE_MOST);
     for (units = larger_of(units, least);; units = larger_of(units / 4, least)) {
         char *start = fenced_reserve(units * UNIT_BYTES, false);
         if (start == NULL && units > least)
