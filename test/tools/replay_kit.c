@@ -52,7 +52,8 @@ static struct kit_result play(const struct player_options *options)
     struct kit_result kit = {.start_bytes = result.start_resident_bytes,
                              .peak_bytes = result.peak_resident_bytes,
                              .samples = player.samples_made,
-                             .events = player.header.events};
+                             .events = player.header.events,
+                             .cpu_ns = result.cpu_ns};
     player_close(&player);
     return kit;
 }

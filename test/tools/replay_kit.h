@@ -25,7 +25,7 @@ struct kit_program {
 };
 
 struct kit_result {
-    uint64_t start_bytes, peak_bytes, samples, events;
+    uint64_t start_bytes, peak_bytes, samples, events, cpu_ns;
 };
 
 /* `policies` is the path of a file for --site-policy, or NULL. */

@@ -254,6 +254,20 @@ TEST_F(Replay, EveryVerdictOnRandomTraces)
     EXPECT_EQ(kit_play_with_work(path_.c_str(), 1, 3).events, program.events);
 }
 
+TEST_F(Replay, WorkTakesAsLongAsItIsSaid)
+{
+    begin();
+    for (uint64_t i = 0; i < 10000; i++) {
+        allocate(1, 0x1000, 40, 1);
+        free(1, 0x1000);
+    }
+    const kit_program program = kit_finish();
+    constexpr uint32_t kWorkNs = 2000;
+    for (const int in_line : {0, 1})
+        EXPECT_GT(kit_play_with_work(path_.c_str(), in_line, kWorkNs).cpu_ns,
+                  program.events * kWorkNs / 2);
+}
+
 TEST_F(Replay, EveryVerdictInOneThread)
 {
     begin(every_verdict);
