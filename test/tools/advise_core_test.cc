@@ -248,6 +248,20 @@ TEST_F(AdviseCore, TheTimeLineStaysShort)
     EXPECT_EQ(advice.points[advice.point_count - 1].allocated_bytes, 1600000U);
 }
 
+// Times are written now and then, by each thread for itself: that of a later event may be older.
+TEST_F(AdviseCore, ABlockIsNotFreedBeforeItIsMade)
+{
+    uint32_t at = stack({1, 10});
+    now = 100000;
+    make(at, 1000);
+    now = 20000;
+    end(at, 1000, 2);
+    advice_finish(&advice);
+    EXPECT_EQ(of(at).life_ns[0], 1U);
+    EXPECT_EQ(advice.last_ns, advice.first_ns);
+    EXPECT_EQ(advice.points[advice.point_count - 1].time_ns, advice.first_ns);
+}
+
 TEST_F(AdviseCore, FreesOfWhatIsNotKnownAreCounted)
 {
     uint32_t at = stack({1, 10});

@@ -366,6 +366,9 @@ void advice_event(struct advice *advice, const struct advise_event *given)
         advice->threads = event.thread + 1;
     if (advice->events++ == 0)
         advice->first_ns = event.time_ns;
+    if (event.time_ns < advice->last_ns)
+        event.time_ns =
+            advice->last_ns; // another thread's time: this one's may be older than it is
     advice->last_ns = event.time_ns;
     path_moves(event.thread, event.stack, ++thread_events[event.thread]);
     struct block *block;

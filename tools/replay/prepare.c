@@ -215,7 +215,8 @@ void prepare_event(struct prepare *prepare, const struct replay_event *event)
 {
     struct prepare_thread *thread = enter(prepare, event->thread);
     uint32_t slot;
-    prepare->time_ns = event->time_ns;
+    if (event->time_ns > prepare->time_ns) // a thread's time may be older than it is
+        prepare->time_ns = event->time_ns;
     switch (event->operation) {
     case REPLAY_ALLOC:
         allocate_anew(prepare, thread, event);
