@@ -12,7 +12,6 @@ enum {
     ORDER_BITS = 40, /* of `begun`; the chunks' number is above */
     NUMBERS_MOST = 10000,
     OWN_BYTES = 32, /* of a path: .PROCESS.NUMBER */
-    TIME_STEP_US = 10,
 };
 
 struct trace_file trace_file = {.descriptor = -1};
@@ -59,6 +58,8 @@ static int open_new(uint32_t *number)
     return file;
 }
 
+uint64_t trace_file_now_ns(void) { return os_now_ns() / TRACE_TIME_STEP_NS * TRACE_TIME_STEP_NS; }
+
 static void fill_header(struct trace_header *header, uint32_t number, uint32_t parent,
                         uint64_t fork_order)
 {
@@ -69,10 +70,10 @@ static void fill_header(struct trace_header *header, uint32_t number, uint32_t p
     header->parent = parent;
     header->machine = ELF_MACHINE;
     header->fork_order = fork_order;
-    header->start_ns = os_now_ns();
+    header->start_ns = trace_file_now_ns();
     header->start_date_s = os_date_s();
     header->limit_bytes = trace_file.limit_bytes;
-    header->time_step_ns = 1000 * TIME_STEP_US;
+    header->time_step_ns = TRACE_TIME_STEP_NS;
     header->flags = TRACE_FREE_STACKS;
     memcpy(header->magic, TRACE_MAGIC, sizeof header->magic);
 }

@@ -23,7 +23,7 @@
 #include "base/compiler.h"
 #include "watch/trace_format.h"
 
-enum { TRACE_PATH_MOST = 1024 };
+enum { TRACE_PATH_MOST = 1024, TRACE_TIME_STEP_NS = 1 << 17 };
 enum trace_file_state { TRACE_FILE_LOST, TRACE_FILE_ON, TRACE_FILE_OFF, TRACE_FILE_BUSY };
 
 struct trace_word {
@@ -59,6 +59,9 @@ inline_always uint32_t trace_file_state(void)
     return load_acquire(trace_file.state); /* pairs with trace_file_set_state */
 }
 void trace_file_set_state(uint32_t state);
+
+/* In whole steps, and not later than it is: finer times would be a third of a compressed trace. */
+uint64_t trace_file_now_ns(void);
 
 /* The order of an event: after the block is there, before it is gone. */
 inline_always uint64_t trace_file_order(void)

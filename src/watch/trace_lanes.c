@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { STEP_US = 9 };
+enum { STEP_US = TRACE_TIME_STEP_NS / 1000 }; /* between two looks at the clock */
 
 struct lane {
     uint32_t held;  /* atomic: 1 while somebody has it */
@@ -60,13 +60,13 @@ static bool try_hold(struct lane *lane)
            compare_swap_acq_rel(&lane->held, &free, 1u); /* pairs with let_go */
 }
 
-static struct lane *hold_lane(struct traced_thread *own)
+static no_inline struct lane *hold_another(struct traced_thread *own)
 {
     uint32_t number = own->lane;
-    while (unlikely(!try_hold(&lanes[number]))) {
+    do {
         number = (number + 1) % TRACE_LANES;
         pause_processor();
-    }
+    } while (!try_hold(&lanes[number]));
     own->lane = number;
     return &lanes[number];
 }
@@ -82,42 +82,53 @@ static no_inline bool begin_chunk(struct lane *lane)
     struct trace_chunk *chunk = trace_file_chunk(&first_order);
     if (chunk == NULL)
         return false;
-    encode_begin(&lane->encoder, chunk, (uint32_t)(lane - lanes), first_order, os_now_ns());
+    encode_begin(&lane->encoder, chunk, (uint32_t)(lane - lanes), first_order, trace_file_now_ns());
     lane->ticks = os_ticks();
     return true;
 }
 
 static no_inline void say_time(struct lane *lane, uint64_t ticks)
 {
-    uint64_t now = os_now_ns();
+    uint64_t now = trace_file_now_ns();
     if (now > lane->encoder.time_ns)
         encode_time(&lane->encoder, now);
     lane->ticks = ticks;
 }
 
-bool trace_lanes_write(struct traced_thread *own, struct trace_record *record)
+/* Of a thread that has a number. */
+inline_always bool write_as(struct traced_thread *own, struct trace_record *record)
 {
-    struct traced_thread late;
-    if (unlikely(own == NULL)) {
-        late = late_thread();
-        own = &late;
-    } else if (unlikely(own->number == 0 || own->generation != generation)) {
-        number_thread(own);
-    }
-    struct lane *lane = hold_lane(own);
+    struct lane *lane = &lanes[own->lane];
+    if (unlikely(!try_hold(lane)))
+        lane = hold_another(own);
     bool on = trace_file_state() == TRACE_FILE_ON &&
               (likely(encode_has_room(&lane->encoder)) || begin_chunk(lane));
     if (likely(on)) {
         if (unlikely(lane->encoder.thread != own->number))
             encode_thread(&lane->encoder, own->number, own->id);
         uint64_t ticks = os_ticks();
-        if (ticks - lane->ticks > load_relaxed(&step_ticks))
+        if (unlikely(ticks - lane->ticks > load_relaxed(&step_ticks)))
             say_time(lane, ticks);
         record->order = trace_file_order();
         encode_event(&lane->encoder, record);
     }
     let_go(lane);
     return on;
+}
+
+static no_inline bool write_late(struct trace_record *record)
+{
+    struct traced_thread own = late_thread();
+    return write_as(&own, record);
+}
+
+bool trace_lanes_write(struct traced_thread *own, struct trace_record *record)
+{
+    if (unlikely(own == NULL))
+        return write_late(record);
+    if (unlikely(own->number == 0 || own->generation != generation))
+        number_thread(own);
+    return write_as(own, record);
 }
 
 void trace_lanes_forget(void)
