@@ -17,7 +17,10 @@ from cairn.errors import UserError, as_sentences, os_sentence
 from cairn.measure import with_cairn
 from cairn.texts import bytes_text
 
+# As much longer as it takes, the highest level saves a tenth: for what takes a second at most.
 COMPRESSORS = (["zstd", "-q", "-9", "-c"], ["gzip", "-c"])
+SMALL_BYTES = 8 << 20
+SMALL_COMPRESSORS = (["zstd", "-q", "-19", "-c"], ["gzip", "-9", "-c"])
 REASONS = {"limit": "it had the size that it may have: --limit allows more",
            "disk": "there was no room on the disk, or its file could not be written",
            "memory": "there was no address space to map more of it",
@@ -71,7 +74,8 @@ def _compress_columns(path, compressor, file):
 def _compress(path, target):
     """The trace, in columns and compressed, in the target's place. The events of a damaged one stay
     as they were written; so does a whole trace where there is nothing to compress with."""
-    for command in COMPRESSORS:
+    small = path.stat().st_size <= SMALL_BYTES
+    for command in SMALL_COMPRESSORS if small else COMPRESSORS:
         if shutil.which(command[0]):
             def fill(new, command=command):
                 with open(new, "wb") as file:
