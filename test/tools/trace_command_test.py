@@ -47,7 +47,7 @@ class TraceTest(unittest.TestCase):
         shown = self.cairn("show", "--json", self.file)
         self.assertEqual(json.loads(shown.stdout)["events"], int(self.summary()["events"]))
         self.assertEqual(len(self.cairn("show", "--events", 5, self.file).stdout.splitlines()), 6)
-        self.assertEqual(self.summary()["version"], "2")  # in columns
+        self.assertEqual(self.summary()["version"], "3")  # in columns
         events = self.events()
         churned = [event for event in events if event["size"] == "100"]
         self.assertEqual(len(churned), 1000)

@@ -7,7 +7,8 @@
 #include "trace_stacks.h"
 
 enum {
-    COLUMNS_VERSION = 2, // in the file's header
+    COLUMNS_VERSION = 3,        // in the file's header
+    COLUMNS_VERSION_BEFORE = 2, // is read still
     BLOCK_EVENTS_MOST = 1 << 20,
     BLOCK_BYTES_MOST = 1 << 28,
 };
@@ -16,7 +17,7 @@ enum block_kind { BLOCK_END = 1, BLOCK_OF_EVENTS = 2, BLOCK_OF_STACKS = 3, BLOCK
 
 enum column {
     COLUMN_CODE,  // a byte an event
-    COLUMN_PLACE, // a byte an event that has an address
+    COLUMN_PLACE, // a byte an event that makes a block; version 2: that has an address
     COLUMN_EXTRA, // a byte for each event whose time, order or thread is not the expected one
     COLUMN_WHAT,  // a byte
     COLUMN_STACK, // this one and those that follow: varints
@@ -28,6 +29,8 @@ enum column {
     COLUMN_TIME,
     COLUMN_STEP,
     COLUMN_ADDRESS,
+    COLUMN_WHICH, // a byte an event that frees or resizes a block; these two: not in version 2
+    COLUMN_RANK,
     COLUMNS,
     COLUMN_ROOM = 16,
 };
@@ -37,8 +40,11 @@ enum stack_column { STACK_NUMBER, STACK_SHARED, STACK_OWN, STACK_FRAME, STACK_AD
 // A code has the guess of the kind, then that of the size; FULL: none, it is in its column.
 enum { CODE_FULL = 3, CODE_SIZE_SHIFT = 2, CODE_MOST = 15 };
 enum { EXTRA_TIME = 1, EXTRA_ORDER = 2, EXTRA_THREAD = 4, EXTRA_MOST = 7 };
-// Behind the guesses.
-enum { PLACE_NEW_FULL = NEW_GUESSES, PLACE_STEP = OLD_GUESSES, PLACE_FULL = OLD_GUESSES + 1 };
+enum { PLACE_NEW_FULL = NEW_GUESSES }; // behind the guesses
+// 0: the way that was right last. Else 1 + enum old_way, or none of them.
+enum { WHICH_RANK = OLD_WAYS + 1, WHICH_STEP, WHICH_FULL };
+// The same in version 2.
+enum { PLACE_STEP = OLD_WAYS_BEFORE, PLACE_FULL };
 
 // Before each block's columns, which follow each other without gaps.
 struct block_head {

@@ -15,7 +15,12 @@ enum {
     SIZES = 1 << 16,
     STACKS = 1 << 14,
     STEPS = 1 << 14,
-    STEP_GUESSES = 5,
+    STEP_WAYS = WAY_FREED_NEXT,
+    SITES = 1 << 16,
+    RANK_ROWS = 1 << 14,
+    RANK_COLUMNS = 64,
+    RIGHT_WAYS = 1 << 16,
+    REACH = 16, // blocks that are looked at for one of a site
 };
 
 // What an address was the last time that it was handed out or freed.
@@ -26,6 +31,20 @@ struct block {
     uint32_t serial;     // allocations before it
     uint32_t group;
     uint64_t class_bytes;
+};
+
+// What an allocation made.
+struct made {
+    uint64_t address;
+    uint32_t site; // 1 + the stack; 0: it was freed
+    uint32_t rank;
+};
+
+// By a hash of the site's number. Two that share a place have their ranks in common.
+struct site {
+    uint32_t count; // allocations
+    uint32_t last;  // the rank of the block freed or resized last
+    uint32_t freer; // 1 + the stack that did so
 };
 
 // Blocks that seem to be of one slab.
@@ -43,6 +62,7 @@ struct class_use {
 
 struct trace_model {
     uint64_t start_ns;
+    unsigned version;
     struct model_thread *threads;
     uint32_t thread_room;
     uint64_t serial; // allocations up to now
@@ -51,19 +71,25 @@ struct trace_model {
     uint64_t sizes[SIZE_GUESSES][SIZES];
     uint64_t ages[STACKS];
     uint64_t lasts[STACKS]; // serials of the blocks that they freed last
-    uint64_t steps[STEP_GUESSES][STEPS];
+    uint64_t steps[STEP_WAYS][STEPS];
+    uint32_t wanted[STEPS]; // sites
+    uint32_t rank_steps[STEPS];
+    uint8_t right_ways[RIGHT_WAYS];
+    struct site sites[SITES];
+    uint32_t ranks[RANK_ROWS][RANK_COLUMNS]; // serials, by site and rank
     struct class_use classes[CLASSES];
     struct group groups[GROUPS];
-    uint64_t serials[SERIALS]; // their addresses
+    struct made made[SERIALS];
     struct block blocks[BLOCKS];
 };
 
-struct trace_model *model_new(uint64_t start_ns)
+struct trace_model *model_new(uint64_t start_ns, unsigned version)
 {
     struct trace_model *model = calloc(1, sizeof *model); // what is never used takes no memory
     if (model == NULL)
         abort();
     model->start_ns = start_ns;
+    model->version = version;
     return model;
 }
 
@@ -188,7 +214,37 @@ uint64_t model_near(struct trace_model *model, uint32_t thread, uint64_t size)
     return class_place(model, thread, class_of(size))->address;
 }
 
-void model_allocated(struct trace_model *model, uint32_t thread, uint64_t size, uint64_t address)
+static struct site *site_place(struct trace_model *model, uint32_t site)
+{
+    return &model->sites[mix(site) % SITES];
+}
+
+static const struct site *site_of(const struct trace_model *model, uint32_t site)
+{
+    return &model->sites[mix(site) % SITES];
+}
+
+static size_t rank_row(uint32_t site, uint32_t rank)
+{
+    return mix(site + ((uint64_t)(rank / RANK_COLUMNS) << 32)) % RANK_ROWS;
+}
+
+static void count_made(struct trace_model *model, uint32_t stack, uint64_t address)
+{
+    uint32_t site = stack + 1;
+    struct made *made = &model->made[model->serial % SERIALS];
+    *made = (struct made){.address = address};
+    if (model->version > 2) {
+        made->site = site;
+        made->rank = site_place(model, site)->count++;
+        model->ranks[rank_row(site, made->rank)][made->rank % RANK_COLUMNS] =
+            (uint32_t)model->serial;
+    }
+    model->serial++;
+}
+
+void model_allocated(struct trace_model *model, uint32_t thread, uint32_t stack, uint64_t size,
+                     uint64_t address)
 {
     uint64_t class_bytes = class_of(size);
     struct class_use *use = class_place(model, thread, class_bytes);
@@ -214,21 +270,32 @@ void model_allocated(struct trace_model *model, uint32_t thread, uint64_t size, 
     }
     block->serial = (uint32_t)model->serial;
     use->address = address;
-    model->serials[model->serial++ % SERIALS] = address;
+    count_made(model, stack, address);
+}
+
+static const struct made *made_by(const struct trace_model *model, uint64_t serial)
+{
+    bool known = serial < model->serial && model->serial - serial <= SERIALS;
+    return known ? &model->made[serial % SERIALS] : NULL;
 }
 
 static uint64_t by_serial(const struct trace_model *model, uint64_t serial)
 {
-    bool known = serial < model->serial && model->serial - serial <= SERIALS;
-    return known ? model->serials[serial % SERIALS] : 0;
+    const struct made *made = made_by(model, serial);
+    return made ? made->address : 0;
+}
+
+// Of the last that had these lower 32 bits.
+static uint64_t whole_serial(const struct trace_model *model, uint32_t serial)
+{
+    return model->serial - (uint32_t)((uint32_t)model->serial - serial);
 }
 
 // UINT64_MAX: it is not known.
 static uint64_t serial_of(const struct trace_model *model, uint64_t address)
 {
     const struct block *block = &model->blocks[block_index(address)];
-    uint64_t age = (uint32_t)((uint32_t)model->serial - block->serial);
-    uint64_t serial = model->serial - age;
+    uint64_t serial = whole_serial(model, block->serial);
     bool known = block->address == address && by_serial(model, serial) == address;
     return known ? serial : UINT64_MAX;
 }
@@ -245,55 +312,177 @@ bool model_step(const struct trace_model *model, uint32_t stack, uint64_t addres
     return serial != UINT64_MAX;
 }
 
-// The serial that a guess by a step counts from: that of the block that the thread freed last, or
-// the stack, or the thread before.
+// The serial that a step counts from: that of the block that the thread freed last, or the stack,
+// or the thread before.
 static uint64_t step_base(const struct trace_model *model, const struct model_thread *thread,
-                          uint32_t stack, unsigned guess)
+                          uint32_t stack, unsigned way)
 {
-    if (guess == 2)
+    if (way == 2)
         return model->lasts[stack % STACKS];
-    return thread->freed_serials[guess < 2 ? 0 : guess - 2];
+    return thread->freed_serials[way < 2 ? 0 : way - 2];
 }
 
-static uint64_t *step_place(struct trace_model *model, const struct model_thread *thread,
-                            uint32_t stack, unsigned guess)
+static size_t step_place(const struct model_thread *thread, uint32_t stack, unsigned way)
 {
-    uint64_t key = guess == 1 ? stack + (thread->step << 32) + thread->step : thread->kinds[2];
-    return &model->steps[guess][mix(key) % STEPS];
+    uint64_t key = way == 1 ? stack + (thread->step << 32) + thread->step : thread->kinds[2];
+    return mix(key) % STEPS;
 }
 
-uint64_t model_old_address(struct trace_model *model, const struct model_thread *thread,
-                           uint32_t stack, unsigned guess)
+static size_t kinds_place(const struct model_thread *thread)
 {
-    const struct block *before = &model->blocks[block_index(thread->freed)];
-    if (guess < STEP_GUESSES)
-        return by_serial(model, step_base(model, thread, stack, guess) +
-                                    *step_place(model, thread, stack, guess));
-    switch (guess - STEP_GUESSES) {
-    case 0:
-        return before->address == thread->freed ? before->freed_next : 0;
-    case 1:
-        return by_serial(model, model->serial - model->ages[stack % STACKS]);
-    case 2:
-        return by_serial(model, model->serial - 1);
-    default:
-        return thread->freed;
+    return mix(thread->kinds[2]) % STEPS;
+}
+
+// 0: no live one.
+static uint64_t by_rank(const struct trace_model *model, uint32_t site, uint32_t rank)
+{
+    uint32_t serial = model->ranks[rank_row(site, rank)][rank % RANK_COLUMNS];
+    const struct made *made = made_by(model, whole_serial(model, serial));
+    return made && made->site == site && made->rank == rank ? made->address : 0;
+}
+
+uint64_t model_by_rank_step(const struct trace_model *model, const struct model_thread *thread,
+                            uint64_t step)
+{
+    uint32_t site = model->wanted[kinds_place(thread)];
+    return site ? by_rank(model, site, site_of(model, site)->last + (uint32_t)step) : 0;
+}
+
+bool model_rank_step(const struct trace_model *model, const struct model_thread *thread,
+                     uint64_t address, uint64_t *step)
+{
+    const struct made *made = made_by(model, serial_of(model, address));
+    if (made == NULL)
+        return false;
+    uint32_t site = model->wanted[kinds_place(thread)];
+    *step = (uint64_t)(int32_t)(made->rank - site_of(model, site)->last);
+    return site != 0 && made->site == site && by_rank(model, site, made->rank) == address;
+}
+
+// The nearest live one of the wanted site, by rank.
+static uint64_t near_rank(const struct trace_model *model, const struct model_thread *thread,
+                          uint32_t step)
+{
+    uint32_t site = model->wanted[kinds_place(thread)];
+    const struct site *known = site_of(model, site);
+    uint32_t rank = known->last + step;
+    for (unsigned i = 0; site != 0 && i < REACH && rank < known->count; i++, rank += step) {
+        uint64_t address = by_rank(model, site, rank);
+        if (address != 0)
+            return address;
     }
+    return 0;
+}
+
+// The nearest live one whose blocks the stack frees, by serial.
+static uint64_t near_freed(const struct trace_model *model, uint64_t serial, uint32_t stack,
+                           uint64_t step)
+{
+    for (unsigned i = 0; i < REACH; i++) {
+        const struct made *made = made_by(model, serial += step);
+        if (made == NULL)
+            return 0;
+        if (made->site != 0 && site_of(model, made->site)->freer == stack + 1)
+            return made->address;
+    }
+    return 0;
+}
+
+static uint64_t near_wanted(const struct trace_model *model, const struct model_thread *thread)
+{
+    uint32_t site = model->wanted[kinds_place(thread)];
+    uint64_t serial = thread->freed_serials[1];
+    for (unsigned i = 0; site != 0 && i < REACH; i++) {
+        const struct made *made = made_by(model, --serial);
+        if (made == NULL)
+            return 0;
+        if (made->site == site)
+            return made->address;
+    }
+    return 0;
+}
+
+static uint64_t freed_next(const struct trace_model *model, uint64_t address)
+{
+    const struct block *block = &model->blocks[block_index(address)];
+    return block->address == address ? block->freed_next : 0;
+}
+
+uint64_t model_old_address(const struct trace_model *model, const struct model_thread *thread,
+                           uint32_t stack, enum old_way way)
+{
+    switch (way) {
+    case WAY_FREED_NEXT:
+        return freed_next(model, thread->freed);
+    case WAY_AGE:
+        return by_serial(model, model->serial - model->ages[stack % STACKS]);
+    case WAY_NEWEST:
+        return by_serial(model, model->serial - 1);
+    case WAY_AGAIN:
+        return thread->freed;
+    case WAY_RANK_STEP:
+        return model_by_rank_step(model, thread, model->rank_steps[kinds_place(thread)]);
+    case WAY_FREER_BELOW:
+        return near_freed(model, thread->freed_serials[0], stack, UINT64_MAX);
+    case WAY_FREER_ABOVE:
+        return near_freed(model, thread->freed_serials[0], stack, 1);
+    case WAY_RANK_ABOVE:
+        return near_rank(model, thread, 1);
+    case WAY_RANK_BELOW:
+        return near_rank(model, thread, UINT32_MAX);
+    case WAY_SITE_BELOW:
+        return near_wanted(model, thread);
+    default:
+        return by_serial(model, step_base(model, thread, stack, way) +
+                                    model->steps[way][step_place(thread, stack, way)]);
+    }
+}
+
+uint8_t *model_right_way(struct trace_model *model, const struct model_thread *thread)
+{
+    return &model->right_ways[thread->kinds[1] % RIGHT_WAYS];
+}
+
+static void count_freed(struct trace_model *model, const struct model_thread *thread,
+                        uint32_t stack, uint64_t serial, bool freed)
+{
+    struct made *made = &model->made[serial % SERIALS];
+    if (made->site == 0)
+        return;
+    struct site *site = site_place(model, made->site);
+    size_t place = kinds_place(thread);
+    model->rank_steps[place] = made->rank - site->last;
+    model->wanted[place] = made->site;
+    site->last = made->rank;
+    site->freer = stack + 1;
+    if (freed)
+        made->site = 0;
+}
+
+static bool has_way(const struct trace_model *model, unsigned way)
+{
+    return model->version == 2 || (WAYS_TAKEN >> way & 1) != 0;
 }
 
 void model_touched(struct trace_model *model, struct model_thread *thread, uint32_t number,
                    uint32_t stack, uint64_t address, bool freed)
 {
-    struct block *before = &model->blocks[block_index(thread->freed)];
     struct block *block = &model->blocks[block_index(address)];
-    if (before->address == thread->freed)
-        before->freed_next = address;
+    if (has_way(model, WAY_FREED_NEXT)) {
+        struct block *before = &model->blocks[block_index(thread->freed)];
+        if (before->address == thread->freed)
+            before->freed_next = address;
+    }
     uint64_t serial = serial_of(model, address);
     if (serial != UINT64_MAX) {
         uint64_t step = serial - thread->freed_serials[0];
-        for (unsigned i = 0; i < STEP_GUESSES; i++)
-            *step_place(model, thread, stack, i) = serial - step_base(model, thread, stack, i);
-        model->ages[stack % STACKS] = model->serial - serial;
+        for (unsigned i = 0; i < STEP_WAYS; i++)
+            if (has_way(model, i))
+                model->steps[i][step_place(thread, stack, i)] =
+                    serial - step_base(model, thread, stack, i);
+        count_freed(model, thread, stack, serial, freed);
+        if (has_way(model, WAY_AGE))
+            model->ages[stack % STACKS] = model->serial - serial;
         model->lasts[stack % STACKS] = serial;
         thread->freed_serials[2] = thread->freed_serials[1];
         thread->freed_serials[1] = thread->freed_serials[0];

@@ -26,9 +26,10 @@ struct packer {
     uint64_t all, row_bytes; // up to the last block
     uint64_t order, time_ns; // of the event before
     uint32_t thread;
-    uint32_t stack_most;       // of those that are in their column
-    size_t text_bytes;         // written
-    unsigned char *stack_done; // by number
+    struct model_thread *model_thread; // its own
+    uint32_t stack_most;               // of those that are in their column
+    size_t text_bytes;                 // written
+    unsigned char *stack_done;         // by number
     uint32_t stacks_known;
     struct trace_frames frames;
     uint32_t *frame_table; // open addressing, by address: numbers of frames
@@ -80,15 +81,16 @@ static void pack_extra(struct packer *packer, const struct trace_event *event)
         put_varint(&columns[COLUMN_ORDER], event->order - packer->order);
     }
     packer->order = event->order;
-    struct model_thread *thread = model_thread(packer->model, event->thread);
     if (event->thread != packer->thread) {
+        packer->model_thread = model_thread(packer->model, event->thread);
         extra |= EXTRA_THREAD;
         put_varint(&columns[COLUMN_THREAD], event->thread);
-        if (!thread->named)
+        if (!packer->model_thread->named)
             put_varint(&columns[COLUMN_THREAD], trace_thread_id(packer->trace, event->thread));
-        thread->named = true;
+        packer->model_thread->named = true;
     }
     packer->thread = event->thread;
+    struct model_thread *thread = packer->model_thread;
     if (event->time_ns != thread->time_ns) {
         extra |= EXTRA_TIME;
         put_signed(&columns[COLUMN_TIME], event->time_ns - packer->time_ns);
@@ -147,24 +149,48 @@ static void pack_new(struct packer *packer, const struct trace_event *event)
     if (guess == PLACE_NEW_FULL)
         put_signed(&packer->columns[COLUMN_ADDRESS],
                    event->address - model_near(model, event->thread, event->size));
-    model_allocated(model, event->thread, event->size, event->address);
+    model_allocated(model, event->thread, event->stack, event->size, event->address);
+}
+
+// 1 + the way that is right, 0: none is. First those that are right most often.
+static unsigned find_way(const struct trace_model *model, const struct model_thread *thread,
+                         const struct trace_event *event)
+{
+    static const unsigned char ways[] = {
+        WAY_RANK_STEP,  WAY_FREER_BELOW, WAY_STEP + 1, WAY_STEP + 4,   WAY_NEWEST,
+        WAY_RANK_ABOVE, WAY_FREER_ABOVE, WAY_STEP + 3, WAY_SITE_BELOW, WAY_RANK_BELOW,
+    };
+    for (unsigned i = 0; i < sizeof ways; i++)
+        if (model_old_address(model, thread, event->stack, ways[i]) == event->address)
+            return ways[i] + 1;
+    return 0;
 }
 
 static void pack_old(struct packer *packer, struct model_thread *thread,
                      const struct trace_event *event)
 {
     struct trace_model *model = packer->model;
-    unsigned guess = 0;
-    while (guess < OLD_GUESSES &&
-           model_old_address(model, thread, event->stack, guess) != event->address)
-        guess++;
+    uint8_t *right = model_right_way(model, thread);
+    unsigned which = 0;
     uint64_t step = 0;
-    if (guess == PLACE_STEP && !model_step(model, event->stack, event->address, &step))
-        guess = PLACE_FULL;
-    put(&packer->columns[COLUMN_PLACE], guess);
-    if (guess == PLACE_STEP)
+    if (*right == 0 ||
+        model_old_address(model, thread, event->stack, *right - 1) != event->address) {
+        which = find_way(model, thread, event);
+        if (which != 0)
+            *right = (uint8_t)which;
+        else if (model_rank_step(model, thread, event->address, &step))
+            which = WHICH_RANK;
+        else if (model_step(model, event->stack, event->address, &step))
+            which = WHICH_STEP;
+        else
+            which = WHICH_FULL;
+    }
+    put(&packer->columns[COLUMN_WHICH], which);
+    if (which == WHICH_RANK)
+        put_signed(&packer->columns[COLUMN_RANK], step);
+    else if (which == WHICH_STEP)
         put_signed(&packer->columns[COLUMN_STEP], step);
-    else if (guess == PLACE_FULL)
+    else if (which == WHICH_FULL)
         put_signed(&packer->columns[COLUMN_ADDRESS], event->address - thread->freed);
     model_touched(model, thread, event->thread, event->stack, event->address,
                   event->operation != TRACE_RESIZE);
@@ -173,7 +199,7 @@ static void pack_old(struct packer *packer, struct model_thread *thread,
 static void pack_event(struct packer *packer, const struct trace_event *event)
 {
     pack_extra(packer, event);
-    struct model_thread *thread = model_thread(packer->model, event->thread);
+    struct model_thread *thread = packer->model_thread;
     unsigned code = pack_kind(packer, thread, event);
     if (has_size(event->operation))
         code |= pack_size(packer, thread, event) << CODE_SIZE_SHIFT;
@@ -332,7 +358,7 @@ char *trace_pack(struct trace *trace, FILE *to)
     packer->to = to;
     struct trace_header header = *trace_head(trace);
     header.version = COLUMNS_VERSION;
-    packer->model = model_new(header.start_ns);
+    packer->model = model_new(header.start_ns, COLUMNS_VERSION);
     packer->time_ns = header.start_ns;
     packer->order = UINT64_MAX;
     static const char rest[TRACE_HEADER_BYTES - sizeof header];

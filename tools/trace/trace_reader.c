@@ -268,9 +268,9 @@ static char *check_header(const struct trace_header *header, ssize_t got)
         return sentence("%s", strerror((int)-got));
     if (got < TRACE_HEADER_BYTES || memcmp(header->magic, TRACE_MAGIC, sizeof header->magic) != 0)
         return sentence("it is no trace of Cairn");
-    if ((header->version != TRACE_VERSION && header->version != COLUMNS_VERSION) ||
+    if (header->version < TRACE_VERSION || header->version > COLUMNS_VERSION ||
         header->chunk_bytes != TRACE_CHUNK_BYTES)
-        return sentence("it has version %u of the format, known are %d and %d", header->version,
+        return sentence("it has version %u of the format, known are %d to %d", header->version,
                         TRACE_VERSION, COLUMNS_VERSION);
     return NULL;
 }
@@ -297,7 +297,7 @@ struct trace *trace_open(const char *path, char **error)
         return NULL;
     }
     add_text(trace, (const unsigned char *)"", 0);
-    if (trace->header.version == COLUMNS_VERSION)
+    if (trace->header.version >= COLUMNS_VERSION_BEFORE)
         trace->unpacker = unpack_new(&trace->header);
     else
         read_chunk(trace);

@@ -10,7 +10,7 @@
 //   if (trace_error(trace)) …
 //   trace_close(trace);
 //
-// Both forms of the format are read; the second one takes 60 MB at most for what it expects. A file
+// Both forms of the format are read; the second one takes 70 MB at most for what it expects. A file
 // that zstd or gzip has compressed is read through these programs. Nothing here ends the
 // process but the lack of memory. A trace is one thread's at a time.
 #ifndef CAIRN_TOOLS_TRACE_READER_H

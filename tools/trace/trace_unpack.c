@@ -15,13 +15,15 @@ struct part {
 
 struct unpacker {
     struct trace_model *model;
+    unsigned version;
     unsigned char *bytes; // of the block
     size_t room;
     struct part columns[COLUMNS];
     uint64_t all, order, time_ns;
     uint64_t gap; // events before the next that has an extra
     uint32_t thread, thread_id;
-    uint32_t stack_most; // of those that were in their column
+    struct model_thread *model_thread; // its own
+    uint32_t stack_most;               // of those that were in their column
     struct trace_frames frames;
     uint64_t new_frame;
 };
@@ -30,7 +32,8 @@ struct unpacker *unpack_new(const struct trace_header *header)
 {
     struct unpacker *unpacker = more_memory(NULL, sizeof *unpacker);
     memset(unpacker, 0, sizeof *unpacker);
-    unpacker->model = model_new(header->start_ns);
+    unpacker->model = model_new(header->start_ns, header->version);
+    unpacker->version = header->version;
     unpacker->time_ns = header->start_ns;
     unpacker->order = UINT64_MAX; // the first event is expected to have order 0
     return unpacker;
@@ -78,6 +81,7 @@ static bool unpack_thread(struct unpacker *unpacker)
         thread->id = (uint32_t)id;
     }
     unpacker->thread_id = thread->id;
+    unpacker->model_thread = thread;
     return true;
 }
 
@@ -104,10 +108,10 @@ static bool unpack_extra(struct unpacker *unpacker)
     if ((extra & EXTRA_THREAD) && !unpack_thread(unpacker))
         return false;
     if (extra & EXTRA_TIME) {
-        if (!take(&unpacker->columns[COLUMN_TIME], &step))
+        if (unpacker->thread == 0 || !take(&unpacker->columns[COLUMN_TIME], &step))
             return false;
         unpacker->time_ns += (uint64_t)signed_of(step);
-        model_thread(unpacker->model, unpacker->thread)->time_ns = unpacker->time_ns;
+        unpacker->model_thread->time_ns = unpacker->time_ns;
     }
     return true;
 }
@@ -163,26 +167,54 @@ static bool unpack_new_place(struct unpacker *unpacker, struct trace_event *even
         event->address = model_near(model, event->thread, event->size) + (uint64_t)signed_of(step);
     else
         return false;
-    model_allocated(model, event->thread, event->size, event->address);
+    model_allocated(model, event->thread, event->stack, event->size, event->address);
     return true;
+}
+
+// As enum old_way or one of those behind it.
+static bool unpack_which(struct unpacker *unpacker, const struct model_thread *thread,
+                         unsigned *which)
+{
+    if (unpacker->version == COLUMNS_VERSION_BEFORE) {
+        if (!take_byte(&unpacker->columns[COLUMN_PLACE], PLACE_FULL, which))
+            return false;
+        if (*which >= PLACE_STEP)
+            *which += WHICH_STEP - 1 - PLACE_STEP;
+        return true;
+    }
+    uint8_t *right = model_right_way(unpacker->model, thread);
+    if (!take_byte(&unpacker->columns[COLUMN_WHICH], WHICH_FULL, which))
+        return false;
+    if (*which > OLD_WAYS) {
+        --*which;
+        return true;
+    }
+    if (*which > 0)
+        *right = (uint8_t)*which;
+    *which = *right - 1U;
+    return *right > 0 && (WAYS_TAKEN >> *which & 1) != 0;
 }
 
 static bool unpack_old_place(struct unpacker *unpacker, struct model_thread *thread,
                              struct trace_event *event)
 {
     struct trace_model *model = unpacker->model;
-    unsigned guess;
-    uint64_t step;
-    if (!take_byte(&unpacker->columns[COLUMN_PLACE], PLACE_FULL, &guess))
+    unsigned which;
+    uint64_t step = 0;
+    if (!unpack_which(unpacker, thread, &which))
         return false;
-    if (guess < PLACE_STEP)
-        event->address = model_old_address(model, thread, event->stack, guess);
-    else if (!take(&unpacker->columns[guess == PLACE_STEP ? COLUMN_STEP : COLUMN_ADDRESS], &step))
+    static const unsigned char columns[] = {COLUMN_RANK, COLUMN_STEP, COLUMN_ADDRESS};
+    if (which >= OLD_WAYS && !take(&unpacker->columns[columns[which - OLD_WAYS]], &step))
         return false;
-    else if (guess == PLACE_STEP)
-        event->address = model_by_step(model, event->stack, (uint64_t)signed_of(step));
+    step = (uint64_t)signed_of(step);
+    if (which < OLD_WAYS)
+        event->address = model_old_address(model, thread, event->stack, which);
+    else if (which == WHICH_RANK - 1)
+        event->address = model_by_rank_step(model, thread, step);
+    else if (which == WHICH_STEP - 1)
+        event->address = model_by_step(model, event->stack, step);
     else
-        event->address = thread->freed + (uint64_t)signed_of(step);
+        event->address = thread->freed + step;
     model_touched(model, thread, event->thread, event->stack, event->address,
                   event->operation != TRACE_RESIZE);
     return true;
@@ -198,7 +230,7 @@ bool unpack_event(struct unpacker *unpacker, struct trace_event *event)
         return false;
     if (unpacker->thread == 0)
         return false;
-    struct model_thread *thread = model_thread(unpacker->model, unpacker->thread);
+    struct model_thread *thread = unpacker->model_thread;
     *event = (struct trace_event){
         .order = unpacker->order, .time_ns = thread->time_ns, .thread = unpacker->thread};
     if (!unpack_kind(unpacker, thread, code & CODE_FULL, event))
