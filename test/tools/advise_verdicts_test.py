@@ -225,6 +225,13 @@ class ReceiptTest(unittest.TestCase):
         self.assertEqual([round(share, 3) for share in (advice.saved_share, advice.sure_share)],
                          [0.067, 0.033])
 
+    def test_a_trace_of_no_time(self):
+        """The share of a program that has ended within a step of its trace's times."""
+        header = (TOOLS.parent / "src" / "watch" / "trace_file.h").read_text()
+        self.assertIn("TRACE_TIME_STEP_NS = 1 << 17 ", header)
+        self.assertEqual([advise_command.traced({"time_ns": ns}).time_ns for ns in (0, 1 << 20)],
+                         [2 << 17, 1 << 20])
+
     def test_memory_may_cost_here_and_save_there(self):
         receipt = dataclasses.replace(self.receipt([1], [1]), peak_bytes=-2048, mean_bytes=1024)
         self.assertRegex(self.words(receipt), "memory: costs 2.0 KiB at the peak, saves 1.0 KiB on")

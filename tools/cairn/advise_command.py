@@ -18,6 +18,7 @@ from cairn.errors import UserError, as_sentences
 from cairn.measure import measure, with_cairn
 
 MAGICS = (b"CairnTrc", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")  # plain, zstd, gzip
+TRACE_STEP_NS = 1 << 17  # src/watch/trace_file.h: times may be two of these too old
 REPLAYED_MOST = 12  # verdicts; each costs some replays
 GAIN_STATUS = 3
 
@@ -46,6 +47,11 @@ def record(command, folder, library):
     if status:
         note(f"{command[0]} ended with status {status if status > 0 else 128 - status}")
     return own[-1]
+
+
+def traced(data):
+    """What the program cost by its trace. Below that the trace's times are nothing."""
+    return Program(max(data["time_ns"], 2 * TRACE_STEP_NS), 0, False)
 
 
 def _program(command, library, rounds):
@@ -134,7 +140,7 @@ def advise(
         trace = pathlib.Path(words[0]) if is_trace else record(words, folder, library)
         summary = advise_summary.read(trace, symbols or ())
         found = merged(verdicts(summary.data), summary.place)
-        cost = Program(summary.data["time_ns"], 0, False)
+        cost = traced(summary.data)
         if found and not (is_trace or once or no_replay):
             cost = _program(words, library, rounds)
         found = _worth(measured(found, trace, summary.data, cost, library,
