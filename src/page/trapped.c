@@ -6,7 +6,7 @@
 #include "page/page_map.h"
 #include "page/state.h"
 
-enum { TRAP_COUNT = 64, READY_COUNT = 16 };
+enum { TRAP_COUNT = 64, READY_COUNT = 16, READY_DEPTH = 4 };
 
 /* Longer blocks are unmapped at once: nothing else comes to lie there soon. */
 static const size_t TRAP_MOST_BYTES = (size_t)64 << 20;
@@ -15,10 +15,15 @@ static const size_t TRAP_MOST_BYTES = (size_t)64 << 20;
  * they are mapped anew: under vm.overcommit_memory=2 they would count as much as with it. */
 static const size_t READY_MOST_BYTES = (size_t)4 << 20;
 
-static struct span *trapped[TRAP_COUNT]; /* atomic */
-static struct span *ready[READY_COUNT];  /* atomic: by the number of pages, without memory */
-static uint32_t kept_at[TRAP_COUNT];     /* atomic, hint: dirty_pages of the span at this place */
-size_t trapped_kept;                     /* atomic: sum of dirty_pages over trapped spans */
+/* Shorter ones have READY_DEPTH places for a length, since programs free several of a length, then
+ * take as many; longer ones a single place. */
+static const size_t READY_SHORT_BYTES = (size_t)256 << 10;
+
+static struct span *trapped[TRAP_COUNT];             /* atomic */
+static struct span *ready[READY_COUNT][READY_DEPTH]; /* atomic: by the number of pages, without
+                                                        memory */
+static uint32_t kept_at[TRAP_COUNT]; /* atomic, hint: dirty_pages of the span at this place */
+size_t trapped_kept;                 /* atomic: sum of dirty_pages over trapped spans */
 static size_t kept_low;      /* atomic, hint: lowest trapped_kept since the last interval began */
 static uint64_t trap_random; /* atomic: racing threads may take the same number */
 
@@ -56,26 +61,38 @@ static void release_rest(struct span *span, size_t lost_bytes)
 static void release(struct span *span) { release_rest(span, 0); }
 
 /* Its addresses wait between their guards for a block of the same length, and fault until then.
- * With memory, or where nothing as long is likely to come, they go back. */
+ * With memory, or where nothing as long is likely to come, they go back; so do those that wait in
+ * the first place, when there is no other. */
 static void retire(struct span *span)
 {
     bool is_plain = span->dirty_pages == 0 && span->behind_bytes == os_page_size() &&
                     span->pages <= READY_MOST_BYTES >> PAGE_SHIFT;
-    if (is_plain)
-        span = exchange_acq_rel(&ready[span->pages % READY_COUNT], span); /* pairs with itself */
+    if (is_plain) {
+        struct span **places = ready[span->pages % READY_COUNT];
+        size_t depth = span->pages <= READY_SHORT_BYTES >> PAGE_SHIFT ? READY_DEPTH : 1;
+        for (size_t i = 0; i < depth; i++) {
+            struct span *none = NULL; /* pairs with trapped_take_ready's exchange */
+            if (load_relaxed(&places[i]) == NULL && compare_swap_acq_rel(&places[i], &none, span))
+                return;
+        }
+        span = exchange_acq_rel(&places[0], span); /* pairs with itself */
+    }
     if (span)
         release(span);
 }
 
 struct span *trapped_take_ready(size_t pages)
 {
-    struct span **place = &ready[pages % READY_COUNT];
-    if (load_relaxed(place) == NULL)
-        return NULL;
-    struct span *span = exchange_acq_rel(place, (struct span *)NULL); /* pairs with retire */
-    if (span == NULL || span->pages == pages)
-        return span;
-    retire(span);
+    struct span **places = ready[pages % READY_COUNT];
+    for (size_t i = 0; i < READY_DEPTH; i++) {
+        if (load_relaxed(&places[i]) == NULL)
+            continue;
+        struct span *span = exchange_acq_rel(&places[i], (struct span *)NULL); /* with retire */
+        if (span && span->pages == pages)
+            return span;
+        if (span)
+            retire(span);
+    }
     return NULL;
 }
 
@@ -104,8 +121,9 @@ bool trapped_release(void)
             release(span);
         some |= span != NULL;
     }
-    for (size_t i = 0; i < READY_COUNT; i++) {
-        struct span *span = exchange_acq_rel(&ready[i], (struct span *)NULL); /* as in retire */
+    for (size_t i = 0; i < READY_COUNT * READY_DEPTH; i++) {
+        struct span **place = &ready[i / READY_DEPTH][i % READY_DEPTH];
+        struct span *span = exchange_acq_rel(place, (struct span *)NULL); /* as in retire */
         if (span)
             release(span);
         some |= span != NULL;

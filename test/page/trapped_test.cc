@@ -1,6 +1,7 @@
 // Guarded blocks that were freed: their addresses, and the memory that is kept of them.
 
 #include <cerrno>
+#include <iterator>
 
 #include "page/guarded_kit.h"
 
@@ -55,6 +56,26 @@ TEST_F(TrappedDeathTest, CyclesKeepTheirGuards)
     EXPECT_DEATH(touch(page_layer::end_of(span)), "");
     EXPECT_DEATH(touch(const_cast<char *>(freed)), "");
     pages_give_guarded(span);
+}
+
+// As zlib does it: all of a stream's buffers go, then those of the next come.
+TEST_F(Trapped, BurstsOfALengthNeedNoNewMappings)
+{
+    constexpr size_t kRounds = 300;
+    constexpr size_t kBytes = 16 * PAGE_BYTES;
+    struct span *burst[4];
+    auto round = [&burst] {
+        for (struct span *&span : burst)
+            page_layer::fill(span = map(kBytes), 1);
+        for (struct span *span : burst)
+            pages_give_guarded(span);
+    };
+    for (size_t i = 0; i < kRounds; i++)
+        round();
+    const uint64_t before = system_calls();
+    for (size_t i = 0; i < kRounds; i++)
+        round();
+    EXPECT_LE(system_calls() - before, 4 * kRounds * std::size(burst));
 }
 
 // Addresses that wait for a block of their length may hold what the system did not take back.
