@@ -1,4 +1,4 @@
-/* Blocks above MEDIUM_MAX: runs of pages of an arena, and above HUGE_MIN_BYTES mappings of their
+/* Blocks above MEDIUM_MOST: runs of pages of an arena, and above HUGE_MIN_BYTES mappings of their
  * own. */
 #ifndef CAIRN_HEAP_LARGE_H
 #define CAIRN_HEAP_LARGE_H

@@ -41,10 +41,10 @@ static bool slab_suits(const struct span *slab, size_t size_bytes)
  * are said to end. */
 static size_t moved_bytes(size_t old_bytes, size_t size_bytes)
 {
-    bool grows = size_bytes > old_bytes && size_bytes > SMALL_MAX && size_bytes < MEDIUM_MAX;
+    bool grows = size_bytes > old_bytes && size_bytes > SMALL_MAX && size_bytes < MEDIUM_MOST;
     if (!grows || config_canaries || heap_is_sampling())
         return size_bytes;
-    return larger_of(size_bytes, smaller_of(old_bytes + old_bytes / 8, (size_t)MEDIUM_MAX));
+    return larger_of(size_bytes, smaller_of(old_bytes + old_bytes / 8, (size_t)MEDIUM_MOST));
 }
 
 /* To a new block of its own span, from a large one: neither needs copying through the other's
@@ -242,7 +242,8 @@ size_t heap_good_size(size_t size_bytes)
     if (config_packed && size_bytes <= PACKED_BYTES)
         return PACKED_BYTES;
     if (size_bytes <= MEDIUM_MOST)
-        return size_classes[class_of_request(size_bytes, 1)].size_bytes - CANARY_BYTES;
+        return smaller_of(size_classes[class_of_request(size_bytes, 1)].size_bytes - CANARY_BYTES,
+                          MEDIUM_MOST);
     return size_bytes > PTRDIFF_MAX - os_page_size() ? size_bytes
                                                      : align_up(size_bytes, os_page_size());
 }

@@ -19,8 +19,14 @@ static size_t size_of(unsigned class)
     return (size_t)(16 + (step % 16) + 1) << (6 + step / 16);
 }
 
+/* Eight blocks, or as many as fit the longest slab. */
+static size_t least_capacity(size_t size_bytes)
+{
+    return smaller_of(8, ((size_t)SLAB_PAGES_MOST << PAGE_SHIFT) / size_bytes);
+}
+
 /* The longest run that a slab of the class may have: short for small blocks, which fill it soon;
- * eight blocks at least; as many as there may be where they cost nothing. */
+ * the least capacity always; as many as there may be where they cost nothing. */
 static size_t longest_run(unsigned class, size_t size_bytes)
 {
     if (class_is_void(class))
@@ -29,7 +35,7 @@ static size_t longest_run(unsigned class, size_t size_bytes)
         return 16 << 10;
     if (size_bytes <= SMALL_MAX)
         return 32 << 10;
-    return larger_of(64 << 10, align_up(8 * size_bytes, PAGE_BYTES));
+    return larger_of(64 << 10, align_up(least_capacity(size_bytes) * size_bytes, PAGE_BYTES));
 }
 
 /* Chooses the run with the least waste: its tail, and the header that it needs. */
@@ -42,7 +48,7 @@ static void choose_run(struct size_class *class)
     for (size_t pages = 1; pages * PAGE_BYTES <= longest; pages++) {
         size_t bytes = pages * PAGE_BYTES;
         size_t capacity = smaller_of(bytes / size, CAPACITY_MAX);
-        if (capacity < 8)
+        if (capacity < least_capacity(size))
             continue;
         size_t waste = bytes - capacity * size + sizeof(struct span);
         if (least_num == SIZE_MAX || waste * least_den < least_num * bytes) {
@@ -79,7 +85,7 @@ void size_classes_init(void)
         unsigned twos = lowest_bit(class->size_bytes);
         class->inverse = odd_inverse(class->size_bytes >> twos) << (INVERSE_SHIFT - twos);
         check_internal(class_of_size(class->size_bytes) == i || class_is_void(i));
-        check_internal(class->capacity >= 8);
+        check_internal(class->capacity >= least_capacity(class->size_bytes));
     }
 }
 
@@ -89,7 +95,7 @@ unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes)
         return CLASS_COUNT;
     unsigned class = class_of_size(align_up(larger_of(size_bytes, 1), alignment_bytes));
     /* By arithmetic, not by the table: this may be the first call of all. */
-    while (class < CLASS_COUNT && size_of(class) % alignment_bytes != 0)
+    while (class < SIZED_CLASSES && size_of(class) % alignment_bytes != 0)
         class ++;
-    return class;
+    return class < SIZED_CLASSES ? class : (unsigned)CLASS_COUNT;
 }

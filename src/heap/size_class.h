@@ -1,4 +1,5 @@
-/* Size classes: 16-byte steps to 128, then 8 a doubling to 1 KiB, then 16 a doubling to 32 KiB.
+/* Size classes: 16-byte steps to 128, then 8 a doubling to 1 KiB, then 16 a doubling to 32 KiB;
+ * hardened builds have one step more, so that a request of 32 KiB has room for its canary.
  *
  * Spacing and slab lengths: docs/decisions/0002-size-classes.md. All sizes are multiples of 16, so
  * every block is 16-byte aligned; a block size that is a multiple of a power of two up to a page is
@@ -11,25 +12,27 @@
 #include "base/bits.h"
 
 enum {
-    SMALL_MAX = 1024,   /* the thread heap tells their classes by a table */
-    MEDIUM_MAX = 32768, /* the largest slab block */
+    SMALL_MAX = 1024,    /* the thread heap tells their classes by a table */
+    MEDIUM_MOST = 32768, /* the largest request that the slabs serve */
+    MEDIUM_MAX = MEDIUM_MOST + (config_canaries ? 2048 : 0), /* the largest slab block */
     SMALL_CLASSES = 32,
-    SIZED_CLASSES = SMALL_CLASSES + 80,
+    SIZED_CLASSES = SMALL_CLASSES + 80 + config_canaries,
     VOID_CLASS = SIZED_CLASSES, /* of full hardened builds: see below */
     CLASS_COUNT = SIZED_CLASSES + config_void_blocks,
     CAPACITY_MAX = config_quarantine ? 251 : 252, /* a link is a byte: what is no slot has a meaning
                                                      of its own, see slab.h */
+    SLAB_PAGES_MOST = 64, /* of blocks with a size: a bit each, see slab_sweep.c */
     LINKS_AT = 63, /* in a slab's cold area: slot 1's link begins the line behind the remote line,
                       which other threads write; see slab.h */
     INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
 };
 
-/* Behind each slab block, hardened builds only; and the largest requests that the slabs serve. */
+/* Behind each slab block, hardened builds only; and the largest request of a small class. */
 enum {
     CANARY_BYTES = config_canaries ? 8 : 0,
     SMALL_MOST = SMALL_MAX - CANARY_BYTES,
-    MEDIUM_MOST = MEDIUM_MAX - CANARY_BYTES,
 };
+static_check(MEDIUM_MOST + CANARY_BYTES <= MEDIUM_MAX, "the largest has a canary, too");
 
 struct size_class {
     uint32_t size_bytes;

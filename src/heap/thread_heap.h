@@ -60,7 +60,7 @@ struct profiling {
 static_check(SMALL_CLASSES <= 32, "a bit for each small class");
 
 /* Hardened builds: freed blocks of a heap that wait, small and medium ones. Bounds what they hold
- * to 640 KiB. */
+ * to 672 KiB. */
 enum {
     QUARANTINE_SMALL = config_quarantine ? 128 : 0,
     QUARANTINE_MEDIUM = config_quarantine ? 16 : 0,

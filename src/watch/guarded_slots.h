@@ -24,7 +24,7 @@
 
 enum {
     SLOT_COUNT = 256, /* memory: at most as many times 32 KiB, and two mappings each */
-    SLOT_BLOCK_MAX = MEDIUM_MAX,
+    SLOT_BLOCK_MAX = MEDIUM_MOST,
     STACK_FRAMES = 16,
 };
 

@@ -62,7 +62,8 @@ TEST_F(SizeClass, SlabsHoldWhatTheirShapeSays)
 {
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
         const struct size_class &shape = size_classes[i];
-        EXPECT_GE(shape.capacity, 8);
+        EXPECT_GE(shape.capacity, shape.size_bytes > MEDIUM_MOST ? 7 : 8);
+        EXPECT_TRUE(shape.pages <= SLAB_PAGES_MOST || class_is_void(i));
         EXPECT_LE(shape.capacity, CAPACITY_MAX);
         EXPECT_LE(size_t{shape.capacity} * shape.size_bytes, size_t{shape.pages} << PAGE_SHIFT);
         EXPECT_GE(size_t{shape.cold_64} * 64, size_t{LINKS_AT} + shape.capacity + 1);

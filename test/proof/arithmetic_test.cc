@@ -23,7 +23,8 @@ TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
 {
     size_classes_init();
     constexpr int64_t kReach = int64_t{1} << 20;
-    for (const struct size_class &shape : size_classes) {
+    for (unsigned i = 0; i < CLASS_COUNT; i++) { // hardened builds have room behind them
+        const struct size_class &shape = size_classes[i];
         ASSERT_LE((shape.pages << PAGE_SHIFT) + shape.size_bytes, kReach);
         const unsigned twos = lowest_bit(shape.size_bytes);
         ASSERT_LE(twos, unsigned{INVERSE_SHIFT});
@@ -54,8 +55,9 @@ TEST(Arithmetic, OnlyABlocksStartHasASlotNumber)
 TEST(Arithmetic, EveryBlocksStartHasItsSlotNumber)
 {
     size_classes_init();
-    for (const struct size_class &shape : size_classes)
+    for (unsigned i = 0; i < CLASS_COUNT; i++)
         for (const uintptr_t start : {uintptr_t{1} << 16, (uintptr_t{1} << 47) - (1 << 20)}) {
+            const struct size_class &shape = size_classes[i];
             struct span slab = {};
             slab.base = reinterpret_cast<char *>(start - shape.size_bytes);
             slab.inverse = shape.inverse;
@@ -69,7 +71,8 @@ TEST(Arithmetic, EveryBlocksStartHasItsSlotNumber)
 TEST(Arithmetic, CountsOfFreesFitTheirByte)
 {
     size_classes_init();
-    for (const struct size_class &shape : size_classes) {
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        const struct size_class &shape = size_classes[i];
         struct span slab = {};
         slab.capacity = shape.capacity;
         slab_wait(&slab);
