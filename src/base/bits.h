@@ -41,6 +41,21 @@ inline_always uint64_t rotate_right_32(uint32_t value, unsigned count)
 #endif
 }
 
+/* Whether the aligned word is zero. Read as one that is written, on x86: a fresh page that is read
+ * first faults twice. Not atomic. */
+inline_always bool is_zero_to_write(void *word)
+{
+    typedef uint64_t any_word __attribute__((may_alias));
+    any_word *at = (any_word *)word;
+#ifdef __x86_64__
+    bool zero;
+    __asm__("orq $0, %0" : "+m"(*at), "=@ccz"(zero));
+    return zero;
+#else
+    return *at == 0;
+#endif
+}
+
 inline_always size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 inline_always size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
 

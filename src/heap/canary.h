@@ -38,6 +38,16 @@ inline_always void canary_place(char *block, size_t block_bytes, size_t size_byt
     memcpy(block + block_bytes - sizeof last, &last, sizeof last);
 }
 
+/* Of the first canary what the last word does not cover: with a slack below a word the first bytes,
+ * which are the lowest; without slack it is the last word again. No branch: sizes come mixed. */
+inline_always uint64_t canary_counted(uint64_t first, size_t slack)
+{
+    size_t all = 0 - (size_t)(slack < sizeof first); /* bits set, or none */
+    keep_in_register(all);                           /* else the compiler makes a branch of it */
+    return first << ((0 - 8 * (slack & all)) & 63);
+}
+static_check(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first bytes are a word's lowest");
+
 /* The block's slack; above every possible one when a canary is damaged. */
 inline_always size_t canary_slack(const char *block, size_t block_bytes)
 {
@@ -47,14 +57,20 @@ inline_always size_t canary_slack(const char *block, size_t block_bytes)
     size_t slack = (size_t)(last >> SLACK_SHIFT);
     if (unlikely((last & (((uint64_t)1 << SLACK_SHIFT) - 1)) != 0 || slack > most))
         return SIZE_MAX;
-    /* Without slack this is the last word again. Below a word of it the first bytes count, the
-     * lowest: the rest is the last word's. No branch: sizes come mixed. */
     uint64_t first = load_word(block + most - slack) ^ canary;
-    size_t counted = slack < sizeof first ? slack : 0;
-    first <<= (0 - 8 * counted) & 63;
-    return likely(first == 0) ? slack : SIZE_MAX;
+    return likely(canary_counted(first, slack) == 0) ? slack : SIZE_MAX;
 }
-static_check(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first bytes are a word's lowest");
+
+/* Whether the canaries are those of a block of `size_bytes`, which fit it. */
+inline_always bool canary_shows(const char *block, size_t block_bytes, size_t size_bytes)
+{
+    uint64_t canary = canary_of(block);
+    size_t most = block_bytes - CANARY_BYTES;
+    size_t slack = most - size_bytes;
+    uint64_t last = load_word(block + most) ^ canary ^ (uint64_t)slack << SLACK_SHIFT;
+    uint64_t first = load_word(block + size_bytes) ^ canary;
+    return likely((last | canary_counted(first, slack)) == 0);
+}
 
 void canary_start(void); /* draws the secrets */
 
@@ -80,10 +96,15 @@ inline_always words words_at(const char *block, size_t at)
 }
 
 /* Few branches, since sizes come mixed: the last words are looked at from the end. Sizes are
- * multiples of 16. */
-inline_always bool block_is_zero(const char *block, size_t size_bytes)
+ * multiples of 16. The first word is read as one that is written, because it will be: a fresh page
+ * that is read first would fault twice. */
+inline_always bool block_is_zero(char *block, size_t size_bytes)
 {
-    words any = words_at(block, 0) | words_at(block, size_bytes - 16);
+    if (unlikely(!is_zero_to_write(block)))
+        return false;
+    if (size_bytes == 16)
+        return load_word(block + 8) == 0;
+    words any = words_at(block, 8) | words_at(block, size_bytes - 16);
     if (size_bytes > 32)
         any |= words_at(block, 16) | words_at(block, size_bytes - 32);
     for (size_t at = 32; at + 32 < size_bytes; at += 32)

@@ -83,8 +83,8 @@ bool harden_free_sized(void *pointer, struct span *slab, size_t size_bytes)
     unsigned slot = (unsigned)slab_slot(slab, pointer);
     if (unlikely(slab_is_void(slab) || !slab_shows_live(slab, slot)))
         return false;
-    if (unlikely(slab->size_bytes - CANARY_BYTES - harden_slack(slab, pointer) != size_bytes))
-        return false;
+    if (unlikely(!canary_shows(pointer, slab->size_bytes, size_bytes)))
+        return false; /* of another size, or damaged */
     retire(slab, pointer, slot);
     return true;
 }

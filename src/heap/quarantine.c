@@ -9,10 +9,6 @@
  * half of the times. The head is written as the word that it is read as: see span.h. */
 inline_always void insert(struct span *slab, unsigned slot, uint64_t random)
 {
-    if (!config_random_frees) {
-        slab_push(slab, slot);
-        return;
-    }
     uint8_t *links = slab_link(slab, 0);
     unsigned head = slab->head;
     unsigned behind = 0 - ((unsigned)random & (head != LINK_END)); /* all bits, or none */
@@ -54,11 +50,9 @@ inline_always void replace(struct heap *heap, struct span *slab, unsigned slot, 
         release_entry(heap, replaced, random);
 }
 
-void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot)
+void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot)
 {
-    if (!config_quarantine)
-        release(heap, slab, slot, config_random_frees ? random_next(&heap->random) : 0);
-    else if (likely(slab->size_bytes <= SMALL_MAX))
+    if (likely(slab->size_bytes <= SMALL_MAX))
         replace(heap, slab, slot, heap->quarantine, QUARANTINE_SMALL);
     else
         replace(heap, slab, slot, heap->quarantine + QUARANTINE_SMALL, QUARANTINE_MEDIUM);

@@ -2,10 +2,22 @@
 #ifndef CAIRN_HEAP_QUARANTINE_H
 #define CAIRN_HEAP_QUARANTINE_H
 
-#include "heap/thread_heap.h"
+#include "heap/slab_lists.h"
 
-/* A block that was taken back: into quarantine, and what it replaces becomes free. */
-void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot);
+void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot);
+
+/* A block that was taken back: into quarantine, and what it replaces becomes free. Where there is
+ * none, it is free at once. */
+inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot)
+{
+    if (config_quarantine) {
+        quarantine_replace(heap, slab, slot);
+        return;
+    }
+    slab_push(slab, slot);
+    if (unlikely(--slab->until == 0))
+        heap_attend(heap, slab);
+}
 
 /* All of the quarantine becomes free. */
 void quarantine_flush(struct heap *heap);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <random>
 #include <vector>
 
@@ -74,5 +78,42 @@ TEST(Bits, BitmapRanges)
             static_cast<size_t>(std::count(start, start + static_cast<ptrdiff_t>(length), true)));
     }
 }
+
+TEST(Bits, ZeroOfAWordThatWillBeWritten)
+{
+    uint64_t words[] = {7, 0, 7};
+    EXPECT_TRUE(is_zero_to_write(&words[1]));
+    for (unsigned bit = 0; bit < 64; bit++) {
+        words[1] = uint64_t{1} << bit;
+        EXPECT_FALSE(is_zero_to_write(&words[1]));
+        EXPECT_EQ(words[1], uint64_t{1} << bit);
+    }
+    EXPECT_EQ(words[0] + words[2], 14u);
+}
+
+#ifdef __x86_64__
+TEST(Bits, AFreshPageThatWillBeWrittenFaultsOnce)
+{
+    constexpr size_t kPages = 500;
+    const auto page_bytes = static_cast<size_t>(getpagesize());
+    void *start = mmap(nullptr, kPages * page_bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(start, MAP_FAILED);
+    (void)madvise(start, kPages * page_bytes, MADV_NOHUGEPAGE);
+    const auto faults = [] {
+        struct rusage usage;
+        getrusage(RUSAGE_SELF, &usage);
+        return usage.ru_minflt;
+    };
+    const long before = faults();
+    for (size_t i = 0; i < kPages; i++) {
+        char *page = static_cast<char *>(start) + i * page_bytes;
+        ASSERT_TRUE(is_zero_to_write(page));
+        *const_cast<volatile char *>(page) = 1;
+    }
+    EXPECT_LE(faults() - before, long{kPages} * 5 / 4);
+    munmap(start, kPages * page_bytes);
+}
+#endif
 
 } // namespace
