@@ -36,6 +36,7 @@ enum {
     config_fences = CAIRN_HARDENED >= 1,       /* guard pages in arenas and around metadata */
     config_sealed = CAIRN_HARDENED >= 1,       /* options and tables read-only after the start */
     /* Full, beside it: */
+    config_random_pages = CAIRN_HARDENED >= 2,   /* over whole pages, not among neighbours only */
     config_zero_freed = CAIRN_HARDENED >= 2,     /* freed blocks are zeroed, checked at reuse */
     config_random_frees = CAIRN_HARDENED >= 2,   /* a freed slot is not always the next one */
     config_quarantine = CAIRN_HARDENED >= 2,     /* freed blocks wait, replaced at random */

@@ -53,19 +53,47 @@ static void shuffle(struct heap *heap, uint8_t *order, unsigned count, unsigned 
     }
 }
 
-/* By groups of a page, or of GROUP_LEAST slots where a page has fewer; the groups are in random
- * order, too. What a program makes together lies on few pages, and a slab that is hardly used has
- * memory for its part. */
+/* Light builds: slots up to so many bytes come by groups of neighbours, which rise. */
+static bool is_near(const struct span *slab)
+{
+    enum { NEAR_MOST_BYTES = 512 };
+    return !config_random_pages && slab->size_bytes <= NEAR_MOST_BYTES;
+}
+
+/* Slots that come together: neighbours, else a page of them, or GROUP_LEAST where a page has
+ * fewer. */
+static unsigned group_length(const struct span *slab)
+{
+    enum { NEIGHBOURS = 8, GROUP_LEAST = 32 };
+    if (is_near(slab))
+        return NEIGHBOURS;
+    return (unsigned)larger_of((size_t)PAGE_BYTES / slab->size_bytes, (size_t)GROUP_LEAST);
+}
+
+/* Groups of neighbours rise from a random one on, and around, so that the processor's prefetching
+ * has something to go by when a program walks over what it made; others are in random order. */
+static void order_groups(struct heap *heap, const struct span *slab, uint8_t *groups,
+                         unsigned count)
+{
+    if (!is_near(slab)) {
+        shuffle(heap, groups, count, 0);
+        return;
+    }
+    unsigned start = random_below(&heap->random, count);
+    for (unsigned i = 0; i < count; i++)
+        groups[i] = (uint8_t)((start + i) % count);
+}
+
+/* By groups, each in random order. What a program makes together lies on few pages, and a slab that
+ * is hardly used has memory for its part. */
 void harden_shuffle(struct heap *heap, struct span *slab)
 {
-    enum { GROUP_LEAST = 32 };
     uint8_t order[CAPACITY_MAX];
-    uint8_t groups[CAPACITY_MAX / GROUP_LEAST + 1];
+    uint8_t groups[CAPACITY_MAX];
     unsigned count = slab->capacity;
-    unsigned length =
-        (unsigned)larger_of((size_t)PAGE_BYTES / slab->size_bytes, (size_t)GROUP_LEAST);
+    unsigned length = group_length(slab);
     unsigned group_count = (count + length - 1) / length;
-    shuffle(heap, groups, group_count, 0);
+    order_groups(heap, slab, groups, group_count);
     unsigned done = 0;
     for (unsigned i = 0; i < group_count; i++) {
         unsigned first = groups[i] * length;
