@@ -312,9 +312,9 @@ static const char *read_columns(struct unpacker *unpacker, struct trace_input *i
             return "a block is too long";
         bytes += head->bytes[i];
     }
-    if (bytes > unpacker->room) {
-        unpacker->bytes = more_memory(unpacker->bytes, bytes);
-        unpacker->room = bytes;
+    if (bytes >= unpacker->room) { // a block may have nothing, the first one, too
+        unpacker->bytes = more_memory(unpacker->bytes, bytes + 1);
+        unpacker->room = bytes + 1;
     }
     ssize_t got = input_read(input, unpacker->bytes, bytes);
     if (got < 0)
