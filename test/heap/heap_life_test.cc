@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "heap/heap_layer.h"
 
 extern "C" {
@@ -63,6 +66,36 @@ TEST_F(HeapLife, AnEndedThreadsHeapIsAdoptedWholeByTheNext)
         free_fast(mine);
     });
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// The one that was left last would do, too, but blocks that outlive their threads would be in all.
+TEST_F(HeapLife, AThreadAdoptsTheFirstOrphanWhicheverWasLeftLast)
+{
+    struct heap *first = nullptr, *second = nullptr;
+    for (int round = 0; round < 2; round++) { // in the second there are two to adopt
+        std::thread other;
+        std::atomic<bool> ready{false}, over{false};
+        in_thread([&] {
+            free_fast(allocate(100));
+            first = thread_heap;
+            other = std::thread([&] {
+                free_fast(allocate(100));
+                second = thread_heap;
+                ready = true;
+                while (!over)
+                    std::this_thread::yield();
+            });
+            while (!ready)
+                std::this_thread::yield();
+        });
+        over = true;
+        other.join();
+        ASSERT_NE(first, second);
+    }
+    in_thread([&] {
+        free_fast(allocate(100));
+        EXPECT_EQ(thread_heap, first);
+    });
 }
 
 TEST_F(HeapLife, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers)
