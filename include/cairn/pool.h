@@ -207,6 +207,15 @@ struct cairn_pool_view {
 CAIRN_API void *cairn_pool_get_slowly(cairn_pool_magazine *magazine) CAIRN_NOEXCEPT;
 CAIRN_API void cairn_pool_put_slowly(cairn_pool_magazine *magazine, void *object) CAIRN_NOEXCEPT;
 
+/* Where in `recent` the first object of the slab at an address is. Neighbouring slabs have
+ * different places. So have those that lie as far from the starts of two arenas, a power of two
+ * apart: in a program that uses malloc, too, a pool's first slabs often do. */
+static inline size_t cairn_pool_recent_place(uintptr_t address) CAIRN_NOEXCEPT
+{
+    return (address >> CAIRN_POOL_RECENT_SHIFT ^ address >> (CAIRN_POOL_RECENT_SHIFT + 3)) %
+           CAIRN_POOL_RECENT;
+}
+
 static inline void *cairn_pool_magazine_get(cairn_pool_magazine *magazine) CAIRN_NOEXCEPT
 {
     struct cairn_pool_view *view = (struct cairn_pool_view *)magazine;
@@ -229,8 +238,8 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine,
 {
     struct cairn_pool_view *view = (struct cairn_pool_view *)magazine;
     uintptr_t address = (uintptr_t)object;
-    uintptr_t first = __atomic_load_n(
-        &view->recent[(address >> CAIRN_POOL_RECENT_SHIFT) % CAIRN_POOL_RECENT], __ATOMIC_RELAXED);
+    uintptr_t first =
+        __atomic_load_n(&view->recent[cairn_pool_recent_place(address)], __ATOMIC_RELAXED);
     uint64_t product = (uint64_t)(address - first) * view->inverse;
     uint64_t number = product >> CAIRN_POOL_NUMBER_SHIFT | product
                                                                << (64 - CAIRN_POOL_NUMBER_SHIFT);

@@ -148,8 +148,7 @@ inline_always void *object_at(const struct cairn_pool *pool, struct pool_slab *s
 
 inline_always uintptr_t *recent_of(struct cairn_pool_magazine *magazine, const void *address)
 {
-    return &magazine->view
-                .recent[((uintptr_t)address >> CAIRN_POOL_RECENT_SHIFT) % CAIRN_POOL_RECENT];
+    return &magazine->view.recent[cairn_pool_recent_place((uintptr_t)address)];
 }
 
 /* Whether the pointer lies in a slab of the pool; nothing near it is read. */

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -40,6 +41,22 @@ TEST(PoolDepot, EmptySlabsGoBackButForOne)
     EXPECT_EQ(cairn_pool_trim(pool), 65536u * slabs);
     EXPECT_EQ(stats(pool).slabs, 0u);
     EXPECT_EQ(cairn_pool_trim(pool), 0u);
+}
+
+// A put finds its slab at one place by the address. Where two slabs in use shared one, each put of
+// one slab after one of the other went the slow way: a sixth of a program's.
+TEST(PoolDepot, SlabsOfArenasNextToEachOtherHavePlacesOfTheirOwn)
+{
+    const uintptr_t slab_bytes = 1 << CAIRN_POOL_RECENT_SHIFT, arena_bytes = 8 << 20;
+    for (uintptr_t arena : {uintptr_t{0x7f0000000000}, uintptr_t{0x555500000000} + arena_bytes}) {
+        std::set<size_t> beside, far;
+        for (uintptr_t slab = 0; slab < CAIRN_POOL_RECENT; slab++)
+            beside.insert(cairn_pool_recent_place(arena + slab * slab_bytes));
+        EXPECT_EQ(beside.size(), size_t{CAIRN_POOL_RECENT});
+        for (uintptr_t number = 0; number < 4; number++)
+            far.insert(cairn_pool_recent_place(arena + number * arena_bytes));
+        EXPECT_EQ(far.size(), 4u);
+    }
 }
 
 TEST(PoolDepot, ASurvivorKeepsItsSlabOnly)
