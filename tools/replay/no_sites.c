@@ -9,22 +9,23 @@ struct site_state *sites_make(const struct player *player)
 
 void sites_end(struct player *player) { (void)player; }
 
-bool sites_allocate(struct site_state *sites, const struct site_block *block, void **place)
+bool sites_allocate(struct site_state *sites, struct site_record record, uint64_t size,
+                    void **place)
 {
-    (void)sites, (void)block, (void)place;
+    (void)sites, (void)record, (void)size, (void)place;
     return false;
 }
 
-void *sites_resize(struct site_state *sites, const struct site_block *block, void *pointer,
-                   uint64_t before)
+bool sites_resize(struct site_state *sites, struct site_record record, uint64_t size,
+                  uint64_t before, void **place)
 {
-    (void)sites, (void)block, (void)pointer, (void)before;
-    return NULL;
+    (void)sites, (void)record, (void)size, (void)before, (void)place;
+    return false;
 }
 
-void sites_free(struct site_state *sites, const struct site_block *block, void **place)
+void sites_free(struct site_state *sites, struct site_record record, void **place)
 {
-    (void)sites, (void)block, (void)place;
+    (void)sites, (void)record, (void)place;
 }
 
 void sites_end_thread(struct site_state *sites, uint32_t thread) { (void)sites, (void)thread; }

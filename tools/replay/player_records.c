@@ -44,6 +44,21 @@ static ALWAYS_INLINE void touch(const struct player *player, bool empty, char *b
     }
 }
 
+// After a resize that made the block larger.
+static ALWAYS_INLINE void touch_grown(const struct player *player, bool empty, char *block,
+                                      uint64_t before, uint64_t size)
+{
+    enum player_touch how = player->options.touch;
+    if (!empty) {
+        touch_more(how, block, before, size);
+        return;
+    }
+    if (how != TOUCH_NOTHING)
+        touch_scratch(block, before, size, touches_pages(how, false));
+    if (how == TOUCH_FILL)
+        append(block, PAGE - ELEMENT, before, size);
+}
+
 static _Noreturn void out_of_memory(uint64_t size)
 {
     player_fail("the allocator has no memory for %llu bytes", (unsigned long long)size);
@@ -94,52 +109,54 @@ static ALWAYS_INLINE void resize(const struct player *player, bool empty, void *
         *slot = block;
     }
     if (size > before)
-        touch(player, empty, *slot, before, size, false);
+        touch_grown(player, empty, *slot, before, size);
 }
 
-static void play_site(const struct chunk_reader *reader, bool empty, uint64_t word, uint64_t size,
-                      const uint64_t *more)
+static ALWAYS_INLINE struct site_record site_record(const struct chunk_reader *reader,
+                                                    uint64_t word, uint64_t site)
+{
+    const struct program_header *header = &reader->player->header;
+    if (__builtin_expect(
+            site_policy(site) >= header->policies || site_thread(site) >= header->threads, 0))
+        player_damaged(reader->player, "a policy that is not there");
+    return (struct site_record){
+        .slot = record_number(word), .thread = reader->thread, .site = site};
+}
+
+static ALWAYS_INLINE void allocate_of_site(const struct chunk_reader *reader, bool empty,
+                                           uint64_t word, uint64_t size, uint64_t site)
 {
     struct player *player = reader->player;
-    uint64_t site = more[0];
-    if (site_policy(site) >= player->header.policies || site_thread(site) >= player->header.threads)
-        player_damaged(player, "a policy that is not there");
-    struct site_block block = {.policy = site_policy(site),
-                               .owner = site_thread(site),
-                               .thread = reader->thread,
-                               .slot = record_number(word),
-                               .size = size,
-                               .align_log2 = site_align_log2(site),
-                               .zero = site_zero(site)};
-    switch (record_kind(word)) {
-    case RECORD_SITE_ALLOC: {
-        void **slot = empty_slot(player, word);
-        if (empty) {
-            *slot = reader->scratch;
-            touch(player, true, *slot, 0, size, block.zero);
-        } else if (!sites_allocate(player->sites, &block, slot))
-            out_of_memory(size);
-        break;
-    }
-    case RECORD_SITE_RESIZE: {
-        void **slot = used_slot(player, word);
-        if (!empty)
-            *slot = sites_resize(player->sites, &block, *slot, more[1]);
-        if (!*slot)
-            out_of_memory(size);
-        if (size > more[1])
-            touch(player, empty, *slot, more[1], size, false);
-        break;
-    }
-    default: {
-        void **slot = used_slot(player, word);
-        if (empty)
-            *slot = NULL;
-        else
-            sites_free(player->sites, &block, slot);
-        break;
-    }
-    }
+    struct site_record record = site_record(reader, word, site);
+    void **slot = empty_slot(player, word);
+    if (empty) {
+        *slot = reader->scratch;
+        touch(player, true, *slot, 0, size, site_zero(site));
+    } else if (!sites_allocate(player->sites, record, size, slot))
+        out_of_memory(size);
+}
+
+static ALWAYS_INLINE void free_of_site(const struct chunk_reader *reader, bool empty, uint64_t word,
+                                       uint64_t site)
+{
+    struct site_record record = site_record(reader, word, site);
+    void **slot = used_slot(reader->player, word);
+    if (empty)
+        *slot = NULL;
+    else
+        sites_free(reader->player->sites, record, slot);
+}
+
+static void resize_of_site(const struct chunk_reader *reader, bool empty, uint64_t word,
+                           uint64_t size, const uint64_t *more)
+{
+    struct player *player = reader->player;
+    struct site_record record = site_record(reader, word, more[0]);
+    void **slot = used_slot(player, word);
+    if (empty && size > more[1])
+        touch_grown(player, true, *slot, more[1], size);
+    else if (!empty && !sites_resize(player->sites, record, size, more[1], slot))
+        out_of_memory(size);
 }
 
 // The records that are few.
@@ -159,12 +176,8 @@ static const uint64_t *play_rare(struct chunk_reader *reader, bool empty, uint64
         }
         player_start_thread(player, number);
         return more;
-    case RECORD_SITE_ALLOC:
-    case RECORD_SITE_FREE:
-        play_site(reader, empty, word, size, more);
-        return more + 1;
     case RECORD_SITE_RESIZE:
-        play_site(reader, empty, word, size, more);
+        resize_of_site(reader, empty, word, size, more);
         return more + 2;
     default:
         player_damaged(player, "a record of an unknown kind");
@@ -178,14 +191,14 @@ static ALWAYS_INLINE uint64_t work_before(struct chunk_reader *reader)
     return reader->player->options.work == WORK_IN_LINE ? reader->work & reader->zero : 0;
 }
 
-// The work goes on with the record's block, if it has one.
-static ALWAYS_INLINE void work_after(struct chunk_reader *reader, uint64_t word)
+// The work goes on with the record's block, if it has one, or with what it held.
+static ALWAYS_INLINE void work_after(struct chunk_reader *reader, uint64_t word, uint64_t read)
 {
     const struct player *player = reader->player;
     // The number of these two is a thread's. The slot of that number may be another thread's.
     bool block = record_kind(word) != RECORD_START && record_kind(word) != RECORD_WAIT;
     if (player->options.work == WORK_IN_LINE && block)
-        reader->work += (uintptr_t)player->slots[record_number(word)] << 1;
+        reader->work += ((uintptr_t)player->slots[record_number(word)] + read) << 1;
 }
 
 static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t *at,
@@ -194,7 +207,7 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
     struct player *player = reader->player;
     _Atomic uint64_t *played = &player->progress[reader->thread].played;
     while (at < end) {
-        uint64_t word = *at++, size = record_size(word);
+        uint64_t word = *at++, size = record_size(word), read = 0;
         void **slot;
         if (__builtin_expect(size == RECORD_SIZE_FOLLOWS, 0))
             size = *at++;
@@ -218,10 +231,17 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
             break;
         case RECORD_FREE:
             slot = used_slot(player, word);
-            touch_last(player->options.touch, *slot, size);
+            read = touch_last(player->options.touch, *slot, size);
             if (!empty)
                 free(*slot);
             *slot = NULL;
+            break;
+        case RECORD_SITE_ALLOC:
+            allocate_of_site(reader, empty, word, size, *at++);
+            break;
+        case RECORD_SITE_FREE:
+            read = touch_last(player->options.touch, *used_slot(player, word), size);
+            free_of_site(reader, empty, word, *at++);
             break;
         case RECORD_RESIZE:
             resize(player, empty, used_slot(player, word), size, *at++);
@@ -231,7 +251,7 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
             break;
         }
         if (working)
-            work_after(reader, word);
+            work_after(reader, word, read);
         // Pairs with the acquire in player_wait_for.
         atomic_store_explicit(played, ++reader->played, memory_order_release);
     }

@@ -18,6 +18,11 @@ struct site_slot {
     uint64_t number; // stack: its entry. Ring: its frame. Reserve: the bytes that it has
 };
 
+// Of a block of a reserve: what it has grown by since it was last written to.
+struct site_growth {
+    uint64_t from, to; // bytes; both 0: nothing
+};
+
 // A block of a stack: its frame.
 struct site_entry {
     cairn_mark mark;       // owner thread
@@ -81,6 +86,7 @@ struct site_shared {
 struct site_state {
     const struct player *player;
     struct site_slot *slots;
+    struct site_growth *growths; // likewise; NULL: no policy is a reserve
     uint8_t *ways;               // enum site_way; by slot, and written as it is
     struct site_shared *shared;  // by policy
     struct site_local **threads; // by thread: its locals by policy; written by the thread

@@ -43,6 +43,8 @@ struct site_state *sites_make(const struct player *player)
                   cairn_pool_new(policy->argument, pool_alignment(policy->argument), &options)))
             player_fail("policy %s: a pool of objects of %llu bytes is not possible", policy->name,
                         (unsigned long long)policy->argument);
+        if (policy->kind == POLICY_RESERVE && !sites->growths)
+            sites->growths = player_memory(header->slots * sizeof *sites->growths);
     }
     return sites;
 }
@@ -187,136 +189,190 @@ static const struct site_calls *const calls_of[POLICY_KINDS] = {
 
 // ---- all ---------------------------------------------------------------------------------------
 
-// The calling thread's local for the policy.
-static struct site_local *own_local(struct site_state *sites, const struct site_block *block)
+static __attribute__((noinline)) void make_local(struct site_state *sites, struct site_local *local,
+                                                 uint32_t policy)
 {
-    struct site_local *locals = sites->threads[block->thread];
+    local->made = true;
+    local->alone = sites->player->header.threads == 1;
+    local->by_malloc = sites->player->options.sites_by_malloc;
+    local->touch = sites->player->options.touch;
+    local->policy = &sites->player->policies[policy];
+    local->calls = &calls_of[local->policy->kind][local->by_malloc];
+    local->heap = sites->shared[policy].heap;
+    local->pool = sites->shared[policy].pool;
+    if (local->policy->kind == POLICY_POOL && sites->player->header.threads > 1)
+        local->magazine = cairn_pool_attach(local->pool);
+    if (local->magazine)
+        local->calls = &magazine_calls[local->by_malloc];
+    local_make(local);
+}
+
+// The calling thread's local for the policy.
+static ALWAYS_INLINE struct site_local *own_local(struct site_state *sites,
+                                                  struct site_record record)
+{
+    struct site_local *locals = sites->threads[record.thread];
     if (__builtin_expect(!locals, 0)) {
         locals = player_memory(sites->player->header.policies * sizeof *locals);
-        sites->threads[block->thread] = locals;
+        sites->threads[record.thread] = locals;
     }
-    struct site_local *local = &locals[block->policy];
-    if (__builtin_expect(!local->made, 0)) {
-        local->made = true;
-        local->alone = sites->player->header.threads == 1;
-        local->by_malloc = sites->player->options.sites_by_malloc;
-        local->touch = sites->player->options.touch;
-        local->policy = &sites->player->policies[block->policy];
-        local->calls = &calls_of[local->policy->kind][local->by_malloc];
-        local->heap = sites->shared[block->policy].heap;
-        local->pool = sites->shared[block->policy].pool;
-        if (local->policy->kind == POLICY_POOL && sites->player->header.threads > 1)
-            local->magazine = cairn_pool_attach(local->pool);
-        if (local->magazine)
-            local->calls = &magazine_calls[local->by_malloc];
-        local_make(local);
-    }
+    struct site_local *local = &locals[site_policy(record.site)];
+    if (__builtin_expect(!local->made, 0))
+        make_local(sites, local, site_policy(record.site));
     return local;
 }
 
-static size_t alignment_of(const struct site_block *block)
+static ALWAYS_INLINE struct site_local *owner_local(const struct site_state *sites,
+                                                    struct site_record record)
 {
-    return block->align_log2 > 4 ? (size_t)1 << block->align_log2 : 16;
+    return &sites->threads[site_thread(record.site)][site_policy(record.site)];
 }
 
-static bool allocate_elsewhere(struct site_local *local, uint8_t *way,
-                               const struct site_block *block, void **place)
+static ALWAYS_INLINE bool is_own(struct site_record record)
+{
+    return site_thread(record.site) == record.thread;
+}
+
+static bool allocate_elsewhere(struct site_local *local, uint8_t *way, uint64_t site, uint64_t size,
+                               void **place)
 {
     void *pointer = NULL;
+    unsigned align_log2 = site_align_log2(site);
     *way = WAY_MALLOC;
     local->elsewhere++;
-    if (block->align_log2 > 4) {
-        if (posix_memalign(&pointer, alignment_of(block), block->size) == 0)
-            *place = site_touched(local, pointer, block->size, block->zero);
+    if (align_log2 > 4) {
+        if (posix_memalign(&pointer, (size_t)1 << align_log2, size) == 0)
+            *place = site_touched(local, pointer, size, site_zero(site));
         return pointer != NULL;
     }
-    pointer = block->zero ? calloc(1, block->size) : malloc(block->size);
+    pointer = site_zero(site) ? calloc(1, size) : malloc(size);
     if (pointer)
-        touch_block(local->touch, pointer, 0, block->size, block->zero);
+        touch_block(local->touch, pointer, 0, size, site_zero(site));
     *place = pointer;
     return pointer != NULL;
 }
 
-bool sites_allocate(struct site_state *sites, const struct site_block *block, void **place)
+bool sites_allocate(struct site_state *sites, struct site_record record, uint64_t size,
+                    void **place)
 {
-    struct site_slot *slot = &sites->slots[block->slot];
-    struct site_local *local = own_local(sites, block);
-    bool is_filled = local->touch == TOUCH_FILL && block->size - 1 < PAGE && !block->zero;
-    sites->ways[block->slot] = WAY_SITE;
-    bool served = is_filled && block->align_log2 <= 4
-                      ? local->calls->allocate(local, slot, place, block->size)
-                      : local->calls->allocate_other(local, slot, place, block->size,
-                                                     alignment_of(block), block->zero);
+    struct site_slot *slot = &sites->slots[record.slot];
+    struct site_local *local = own_local(sites, record);
+    unsigned align_log2 = site_align_log2(record.site);
+    bool zero = site_zero(record.site);
+    bool is_filled = local->touch == TOUCH_FILL && size - 1 < PAGE && !zero && align_log2 <= 4;
+    sites->ways[record.slot] = WAY_SITE;
+    bool served =
+        is_filled
+            ? local->calls->allocate(local, slot, place, size)
+            : local->calls->allocate_other(local, slot, place, size,
+                                           (size_t)1 << (align_log2 > 4 ? align_log2 : 4), zero);
     if (!served)
-        return allocate_elsewhere(local, &sites->ways[block->slot], block, place);
+        return allocate_elsewhere(local, &sites->ways[record.slot], record.site, size, place);
     local->served++;
     return true;
 }
 
-void sites_free(struct site_state *sites, const struct site_block *block, void **place)
+// Writes what the block has grown by.
+static void touch_grown(struct site_state *sites, struct site_record record, char *block)
 {
-    struct site_slot *slot = &sites->slots[block->slot];
-    struct site_local *local = &sites->threads[block->owner][block->policy];
-    touch_last(local->touch, *place, block->size);
-    if (sites->ways[block->slot] == WAY_MALLOC) {
+    struct site_growth *growth = &sites->growths[record.slot];
+    if (growth->to > growth->from)
+        touch_more(sites->player->options.touch, block, growth->from, growth->to);
+    *growth = (struct site_growth){0};
+}
+
+void sites_free(struct site_state *sites, struct site_record record, void **place)
+{
+    struct site_local *local = owner_local(sites, record);
+    if (sites->growths)
+        touch_grown(sites, record, *place);
+    if (__builtin_expect(sites->ways[record.slot] == WAY_MALLOC, 0)) {
         free(*place);
         *place = NULL;
         return;
     }
     if (local->magazine)
-        local = own_local(sites, block);
-    local->calls->end(local, slot, place, block->owner == block->thread);
+        local = own_local(sites, record);
+    local->calls->end(local, &sites->slots[record.slot], place, is_own(record));
+}
+
+// A program with a reserve goes on writing where it was: its loop has neither an end here nor a
+// branch that goes another way, which a processor would not have foreseen. So what the block grew
+// by is written when the block ends or moves, all at once.
+static bool grow_in_reserve(struct site_state *sites, struct site_record record, uint64_t size,
+                            uint64_t before, void **place)
+{
+    struct site_slot *slot = &sites->slots[record.slot];
+    struct site_growth *growth = &sites->growths[record.slot];
+    if (size > slot->number) {
+        touch_grown(sites, record, *place);
+        slot->number = size;
+        if (!(*place = realloc(*place, size)))
+            return false;
+    }
+    if (growth->to == 0)
+        growth->from = before;
+    growth->to = size;
+    return true;
 }
 
 // The block at its new size where it is, or moved by its own allocator; NULL: neither.
-static void *resize_in_site(struct site_state *sites, const struct site_block *block, void *pointer,
-                            uint64_t before)
+static void *resize_in_site(struct site_state *sites, struct site_record record, void *pointer,
+                            uint64_t size, uint64_t before)
 {
-    struct site_slot *slot = &sites->slots[block->slot];
-    struct site_local *owner = &sites->threads[block->owner][block->policy];
-    bool own = block->owner == block->thread;
+    struct site_slot *slot = &sites->slots[record.slot];
+    struct site_local *owner = owner_local(sites, record);
+    bool own = is_own(record);
     switch ((enum policy_kind)owner->policy->kind) {
     case POLICY_HEAP:
-        return cairn_heap_realloc(sites->shared[block->policy].heap, pointer, block->size);
+        return cairn_heap_realloc(owner->heap, pointer, size);
     case POLICY_POOL:
-        return block->size <= owner->policy->argument ? pointer : NULL;
-    case POLICY_RESERVE:
-        if (block->size <= slot->number)
-            return pointer;
-        slot->number = block->size;
-        return realloc(pointer, block->size);
+        return size <= owner->policy->argument ? pointer : NULL;
     case POLICY_TEMPORARY:
         if (!own)
             return NULL;
-        if (block->size > owner->buffer_bytes) {
-            owner->buffer = realloc(pointer, block->size);
-            owner->buffer_bytes = block->size;
+        if (size > owner->buffer_bytes) {
+            owner->buffer = realloc(pointer, size);
+            owner->buffer_bytes = size;
         }
         return owner->buffer;
     default:
-        return own ? local_resize(owner, slot, pointer, before, block->size) : NULL;
+        return own ? local_resize(owner, slot, pointer, before, size) : NULL;
     }
 }
 
-void *sites_resize(struct site_state *sites, const struct site_block *block, void *pointer,
-                   uint64_t before)
+// The block at its new size, by its own allocator or from malloc.
+static void *resized(struct site_state *sites, struct site_record record, void *pointer,
+                     uint64_t size, uint64_t before)
 {
-    uint8_t *way = &sites->ways[block->slot];
+    uint8_t *way = &sites->ways[record.slot];
     if (*way == WAY_MALLOC || sites->player->options.sites_by_malloc)
-        return realloc(pointer, block->size ? block->size : 1);
-    void *moved = resize_in_site(sites, block, pointer, before);
+        return realloc(pointer, size ? size : 1);
+    void *moved = resize_in_site(sites, record, pointer, size, before);
     if (moved)
         return moved;
-    moved = malloc(block->size);
+    moved = malloc(size);
     if (!moved)
         return NULL;
-    memcpy(moved, pointer, before < block->size ? before : block->size);
-    struct site_block old = *block;
-    old.size = 0; // it was looked at already
-    sites_free(sites, &old, &pointer);
+    memcpy(moved, pointer, before < size ? before : size);
+    sites_free(sites, record, &pointer);
     *way = WAY_MALLOC;
-    own_local(sites, block)->elsewhere++;
+    own_local(sites, record)->elsewhere++;
     return moved;
+}
+
+bool sites_resize(struct site_state *sites, struct site_record record, uint64_t size,
+                  uint64_t before, void **place)
+{
+    const struct player_options *options = &sites->player->options;
+    if (owner_local(sites, record)->policy->kind == POLICY_RESERVE && !options->sites_by_malloc &&
+        sites->ways[record.slot] == WAY_SITE)
+        return grow_in_reserve(sites, record, size, before, place);
+    void *block = resized(sites, record, *place, size, before);
+    if (block && size > before)
+        touch_more(options->touch, block, before, size);
+    *place = block;
+    return block != NULL;
 }
 
 void sites_end_thread(struct site_state *sites, uint32_t thread)

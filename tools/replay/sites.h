@@ -8,25 +8,23 @@
 // With the option sites_by_malloc the blocks come from malloc, and all else that is done for them
 // is the same: what two runs then differ by is the allocators alone.
 
-struct site_block {
-    uint32_t policy, slot;
-    uint32_t owner;  // the thread that allocated it
-    uint32_t thread; // that calls
-    uint64_t size;
-    unsigned align_log2;
-    bool zero;
+// Of a record: its slot, the word `site` (program.h), and the thread that plays it.
+struct site_record {
+    uint32_t slot, thread;
+    uint64_t site;
 };
 
 struct site_state *sites_make(const struct player *player);
 void sites_end(struct player *player);
 
 // The block is touched as the player's options have it. False: no memory.
-bool sites_allocate(struct site_state *sites, const struct site_block *block, void **place);
-void *sites_resize(struct site_state *sites, const struct site_block *block, void *pointer,
-                   uint64_t before);
+bool sites_allocate(struct site_state *sites, struct site_record record, uint64_t size,
+                    void **place);
+bool sites_resize(struct site_state *sites, struct site_record record, uint64_t size,
+                  uint64_t before, void **place);
 
-// Reads the block as the options have it, and clears its place.
-void sites_free(struct site_state *sites, const struct site_block *block, void **place);
+// Clears the block's place.
+void sites_free(struct site_state *sites, struct site_record record, void **place);
 
 // The thread has played all its records: what is its own goes.
 void sites_end_thread(struct site_state *sites, uint32_t thread);

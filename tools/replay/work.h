@@ -5,7 +5,8 @@
 // beside the program's own. So the same saving is worth less or more, by what waits for what. The
 // two ends of that are:
 //   WORK_BESIDE   nothing of the chain waits for a block, and no call waits for the chain
-//   WORK_IN_LINE  a size comes of the chain, which goes on with the block that it was given
+//   WORK_IN_LINE  a size comes of the chain, which goes on with the block that it was given, and
+//                 with what was read of a block at its end
 #ifndef REPLAY_WORK_H
 #define REPLAY_WORK_H
 
