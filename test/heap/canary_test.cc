@@ -52,6 +52,11 @@ TEST_F(CanaryDeathTest, OneByteTooFar)
             heap_free_sized(block, size, 1);
         };
         EXPECT_EXIT(sized(), testing::KilledBySignal(SIGABRT), message) << size;
+        const auto far = [&] {
+            block[span_of(block)->size_bytes - 1]++;
+            heap_free_sized(block, size, 1);
+        };
+        EXPECT_EXIT(far(), testing::KilledBySignal(SIGABRT), message) << size;
         free_fast(block);
     }
 }
