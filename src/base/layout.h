@@ -39,7 +39,7 @@ struct page_layout {
     const void *arena_count;        /* size_t */
     const void *state;              /* struct page_state */
     const void *meta_bytes;         /* size_t */
-    const void *guarded_kept_pages; /* size_t */
+    const void *kept_outside_pages; /* size_t */
     uint32_t page_shift, address_bits, region_shift, region_count;
     uint32_t map_root, leaf_entries; /* offsets, of arrays of uint64_t */
     uint32_t span_bytes, arena_bytes, arena_limit;

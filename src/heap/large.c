@@ -3,8 +3,9 @@
  *
  * Runs of an arena are cheap to get and to give (no system call while the dirty cap lasts) and pack
  * to a page; mappings grow by moving page tables. So a block is a run up to HUGE_MIN_BYTES, but one
- * that has to move while it grows becomes a mapping from GROWING_MIN_BYTES, with some address space
- * to spare: it is likely to grow on.
+ * that has to move while it grows becomes a mapping above GROWING_MOST_BYTES, with some address
+ * space to spare: it is likely to grow on. What it leaves is kept for the next one that grows
+ * (page/room.h).
  *
  * In full hardened builds every block is a guarded mapping; where the system gives none, what fits
  * becomes a run without guards all the same.
@@ -21,7 +22,7 @@
 enum {
     HUGE_MIN_BYTES = 32 << 20,
     HUGE_ALIGNMENT_BYTES = 4 << 20, /* an arena would have to hold the slack */
-    GROWING_MIN_BYTES = 2 << 20,
+    GROWING_MOST_BYTES = 1 << 20,   /* of a growing block that is a run */
 };
 
 static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }
@@ -106,7 +107,7 @@ static void *resize(struct span *span, size_t size_bytes, bool may_move)
     if (span->tag == SPAN_HUGE) {
         bool keeps = pages <= span->pages && pages >= span->pages - span->pages / 4;
         bool has_spare = pages > span->pages && load_relaxed(&span->owner) == 0;
-        if (!keeps &&
+        if (!keeps && !pages_extend_huge(span, pages) &&
             !pages_resize_huge(span, size_bytes + (has_spare ? size_bytes / 8 : 0), may_move) &&
             (pages < span->pages || !pages_resize_huge(span, size_bytes, may_move)))
             return pages <= span->pages ? span->base : NULL;
@@ -160,9 +161,9 @@ static struct span *take_growing(size_t size_bytes)
     bool has_spare = size_bytes <= PTRDIFF_MAX / 2;
     if (config_guarded_blocks && has_spare)
         span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
-    else if (has_spare && size_bytes >= GROWING_MIN_BYTES)
-        span = pages_map_huge(size_bytes + size_bytes / 8, PAGE_BYTES);
-    if (span)
+    else if (has_spare && size_bytes > GROWING_MOST_BYTES)
+        span = pages_map_growing(size_bytes);
+    if (span && span->zero) /* else its pages are there */
         pages_expect_filled(span);
     return span ? span : take(size_bytes, PAGE_BYTES);
 }

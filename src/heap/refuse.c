@@ -79,8 +79,9 @@ cold void refuse_pointer(const void *pointer, const char *operation)
                size, (void *)start);
         return;
     }
-    bool trapped = config_guarded_blocks && page_map_find(pointer)->tag == SPAN_TRAPPED;
-    if (span == NULL && (trapped || pages_holds(pointer)))
+    unsigned tag = load_relaxed(&page_map_find(pointer)->tag);
+    bool kept = tag == SPAN_KEPT || tag == SPAN_TRAPPED;
+    if (span == NULL && (kept || pages_holds(pointer)))
         refuse(operation,
                operation[0] == 'f' ? "double %s of %p (its memory is free)"
                                    : "%s of freed block %p (its memory is free)",

@@ -4,8 +4,8 @@
 #include "base/bits.h"
 #include "os/os.h"
 #include "page/purge.h"
+#include "page/room.h"
 #include "page/state.h"
-#include "page/trapped.h"
 
 enum { WAIT_MS = 100 };
 
@@ -26,9 +26,8 @@ static size_t used_pages(void)
 
 size_t counted_pages(void)
 {
-    size_t kept = config_guarded_blocks ? trapped_kept_pages() : 0;
     return used_pages() + load_relaxed(&pages_state.dirty_pages) +
-           load_relaxed(&pages_state.purging_dirty) + kept;
+           load_relaxed(&pages_state.purging_dirty) + pages_kept_outside();
 }
 
 bool huge_pages_fit(size_t pages)
@@ -58,8 +57,7 @@ void pages_on_refusal(bool (*give)(void)) { give_kept = give; }
 static void purge_all(void)
 {
     purge_pages(SIZE_MAX);
-    if (config_guarded_blocks)
-        (void)trapped_purge(SIZE_MAX);
+    (void)purge_outside(SIZE_MAX);
 }
 
 bool purge_for_hard_limit(size_t pages)
@@ -75,8 +73,8 @@ bool purge_for_hard_limit(size_t pages)
     size_t counted = counted_pages();
     size_t over = counted + pages - smaller_of(limit, counted + pages);
     size_t purged = purge_pages(over);
-    if (config_guarded_blocks && purged < over)
-        (void)trapped_purge(over - purged);
+    if (purged < over)
+        (void)purge_outside(over - purged);
     for (unsigned waited = 0; waited < WAIT_MS && counted_pages() + pages > limit &&
                               load_relaxed(&pages_state.purging_dirty) != 0;
          waited++)
@@ -88,7 +86,7 @@ bool huge_claim(size_t pages)
 {
     if (likely(load_relaxed(&pages_state.limits.hard_limit_bytes) == 0)) {
         fetch_add_relaxed(&pages_state.huge_pages, pages);
-        heed_soft_limit(0);
+        heed_growth();
         return true;
     }
     for (unsigned tries = 0;; tries++) {
@@ -103,7 +101,7 @@ bool huge_claim(size_t pages)
         if (tries == LIMIT_TRIES || !purge_for_hard_limit(pages))
             return false;
     }
-    heed_soft_limit(0);
+    heed_growth();
     return true;
 }
 
@@ -114,6 +112,20 @@ void heed_soft_limit(size_t pages)
     size_t limit = in_pages(&pages_state.limits.soft_limit_bytes);
     if (unlikely(limit != 0) && counted_pages() + pages > limit)
         purge_all();
+}
+
+void heed_growth(void)
+{
+    heed_soft_limit(0);
+    if (!config_room)
+        return;
+    size_t counted = counted_pages();
+    size_t most = load_relaxed(&pages_state.most_pages);
+    if (likely(counted <= most))
+        return;
+    counted -= smaller_of(room_purge(counted - most), counted);
+    if (counted > most)
+        store_relaxed(&pages_state.most_pages, counted);
 }
 
 void pages_heed_limits(void)

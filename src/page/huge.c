@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "page/bound.h"
 #include "page/detached.h"
+#include "page/room.h"
 #include "page/state.h"
 
 #include <string.h>
@@ -20,6 +21,8 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     if (!huge_claim(pages))
         return NULL;
     struct span *span = detached_take(pages, alignment_bytes, 0, PAGE_BYTES);
+    if (unlikely(span == NULL) && room_purge(SIZE_MAX) != 0)
+        span = detached_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (span == NULL) {
         huge_unclaim(pages);
         return NULL;
@@ -31,8 +34,26 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     return span;
 }
 
+struct span *pages_map_growing(size_t size_bytes)
+{
+    struct span *span = room_take((size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT);
+    if (span)
+        return span;
+    span = pages_map_huge(size_bytes + size_bytes / 8, PAGE_BYTES);
+    if (span)
+        span->grew = true;
+    return span;
+}
+
+bool pages_extend_huge(struct span *span, size_t pages)
+{
+    return pages > span->pages && room_extend(span, pages);
+}
+
 void pages_give_huge(struct span *span)
 {
+    if (config_room && span->grew && room_give(span))
+        return;
     page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
@@ -74,6 +95,8 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     /* First: once moved, the old address may be another thread's. */
     page_map_set_page(span->base, NULL);
     char *place = os_move(span->base, old_bytes, new_bytes);
+    if (unlikely(place == NULL) && room_purge(SIZE_MAX) != 0)
+        place = os_move(span->base, old_bytes, new_bytes);
     if (place) {
         page_map_cover_prepared(place, covered, &spares);
         span->base = place;
@@ -85,6 +108,7 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
 
 bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
 {
+    room_join(span); /* else it would be in the way, or lie behind nothing */
     size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
     size_t new_bytes = align_up(size_bytes, os_page_size());
     if (new_bytes >> PAGE_SHIFT > UINT32_MAX)
@@ -102,6 +126,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     if (new_bytes < old_bytes)
         huge_unclaim((old_bytes - new_bytes) >> PAGE_SHIFT);
     store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
+    span->grew = span->grew || (more != 0 && load_relaxed(&span->tag) == SPAN_HUGE);
     if (more != 0 && old_bytes < ADVICE_FROM_BYTES) /* else it was asked for, or is not to be */
         pages_expect_filled(span);
     return true;

@@ -7,15 +7,16 @@
 #include "page/bins.h"
 #include "page/bound.h"
 #include "page/free_spans.h"
+#include "page/purge.h"
+#include "page/room.h"
 #include "page/state.h"
-#include "page/trapped.h"
 #include "page/void_slab.h"
 
 void pages_read_stats(struct page_stats *stats)
 {
-    size_t kept = config_guarded_blocks ? trapped_kept_pages() << PAGE_SHIFT : 0;
+    size_t kept = pages_kept_outside() << PAGE_SHIFT;
     *stats = (struct page_stats){
-        .reserved_bytes = load_relaxed(&pages_state.reserved_pages) << PAGE_SHIFT,
+        .reserved_bytes = (load_relaxed(&pages_state.reserved_pages) << PAGE_SHIFT) + kept,
         .committed_bytes = (load_relaxed(&pages_state.committed_pages) << PAGE_SHIFT) + kept,
         .free_bytes = (load_relaxed(&pages_state.free_pages) << PAGE_SHIFT) + kept,
         .dirty_bytes = (load_relaxed(&pages_state.dirty_pages) << PAGE_SHIFT) + kept,
@@ -179,5 +180,6 @@ void pages_verify(void)
         arena_verify(arena_at(i), &free_pages, &dirty_pages);
     check_internal(free_pages == pages_state.free_pages && dirty_pages == pages_state.dirty_pages);
     check_internal(bins_verify() == free_pages);
+    room_verify();
     lock_release(&pages_state.lock);
 }

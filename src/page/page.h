@@ -40,8 +40,8 @@ struct page_limits {
     {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20, .huge_pages = HUGE_PAGES_AUTO}
 
 struct page_stats {
-    size_t reserved_bytes;  /* address space of arenas */
-    size_t committed_bytes; /* of it readable and writable; hardened: also what freed blocks keep */
+    size_t reserved_bytes;  /* address space of arenas, and what is kept outside: purge.h */
+    size_t committed_bytes; /* of it readable and writable */
     size_t free_bytes;      /* of those in no one's use */
     size_t dirty_bytes;     /* of those not purged */
     size_t huge_bytes;      /* mappings outside the arenas */
@@ -103,6 +103,12 @@ bool pages_shrink(struct span *span, size_t pages); /* gives the rest back */
 /* A mapping of its own, for what an arena should not hold. Resizing may move it. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 void pages_give_huge(struct span *span);
+
+/* The same for a block that grew and is likely to grow on: a mapping that such a block left, see
+ * room.h, or a new one with addresses to spare. `zero` in the span says whether it reads zero. */
+struct span *pages_map_growing(size_t size_bytes);
+/* In place, without a system call: false where there is no room right behind it. */
+bool pages_extend_huge(struct span *span, size_t pages);
 bool pages_resize_huge(struct span *span, size_t size_bytes,
                        bool may_move); /* in place or by moving page tables */
 /* The block is likely to be filled: asks for huge pages, where it is long enough for them. */

@@ -10,6 +10,7 @@
 #include "page/grow.h"
 #include "page/header.h"
 #include "page/purge.h"
+#include "page/room.h"
 #include "page/state.h"
 
 #include <string.h>
@@ -44,9 +45,10 @@ static bool provide(bool admitted, bool spares, bool has_header, unsigned cold_6
 {
     if (!admitted)
         return purge_for_hard_limit(pages);
-    if (!spares)
-        return refill_headers(0, 8);
-    return has_header ? pages_grow(grow_pages) : refill_headers(cold_64, 1);
+    bool provided = !spares      ? refill_headers(0, 8)
+                    : has_header ? pages_grow(grow_pages)
+                                 : refill_headers(cold_64, 1);
+    return provided || room_purge(SIZE_MAX) != 0; /* the system may lack what room has */
 }
 
 /* Carves a run and pops its header, growing the arenas and the header lists as needed. */
@@ -74,7 +76,7 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         lock_release(&pages_state.lock);
         apart_give(unmap);
         if (run && dirty_pages < pages)
-            heed_soft_limit(0);
+            heed_growth();
         if (run)
             return TAKEN;
         refused += !admitted;
@@ -184,7 +186,7 @@ bool pages_extend(struct span *span, size_t pages)
     }
     lock_release(&pages_state.lock);
     if (fits)
-        heed_soft_limit(0);
+        heed_growth();
     return fits;
 }
 

@@ -6,6 +6,7 @@
 #include "page/arena.h"
 #include "page/bins.h"
 #include "page/free_spans.h"
+#include "page/room.h"
 #include "page/state.h"
 #include "page/trapped.h"
 
@@ -150,6 +151,9 @@ void purge_excess(void)
     if (unlikely(dirty > cap))
         purge_pages(dirty - cap +
                     cap / 4); /* some more, so that the next give does not purge again */
+    size_t kept = load_relaxed(&pages_state.dirty_pages) + room_pages();
+    if (unlikely(kept > cap) && room_pages() != 0)
+        (void)room_purge(kept - cap);
 }
 
 /* atomic: NULL before the heap's start, and other allocators may tick by then */
@@ -179,17 +183,28 @@ void pages_tick(void)
     pages_state.dirty_low = pages_state.dirty_pages;
     lock_release(&pages_state.lock);
     purge_pages(load_relaxed(&pages_state.pressed) ? SIZE_MAX : unneeded);
+    room_tick();
     if (config_guarded_blocks)
         trapped_tick();
+}
+
+size_t pages_kept_outside(void)
+{
+    return config_guarded_blocks ? trapped_kept_pages() : room_pages();
+}
+
+size_t purge_outside(size_t pages)
+{
+    return config_guarded_blocks ? trapped_purge(pages) : room_purge(pages);
 }
 
 bool pages_trim(size_t keep_bytes)
 {
     size_t keep = keep_bytes >> PAGE_SHIFT;
-    size_t kept = config_guarded_blocks ? trapped_kept_pages() : 0;
+    size_t kept = pages_kept_outside();
     size_t dirty = load_relaxed(&pages_state.dirty_pages) + kept;
     if (dirty <= keep)
         return false;
-    size_t purged = kept != 0 ? trapped_purge(dirty - keep) : 0;
+    size_t purged = kept != 0 ? purge_outside(dirty - keep) : 0;
     return purge_pages(dirty - keep - smaller_of(purged, dirty - keep)) + purged > 0;
 }

@@ -19,4 +19,9 @@ size_t purge_pages(size_t pages);
 /* Purges what is above the cap; for the end of a give. No lock held. */
 void purge_excess(void);
 
+/* The same of what is kept outside the arenas, which is dirty, too: room, or trapped blocks where
+ * the build has those. */
+size_t pages_kept_outside(void);
+size_t purge_outside(size_t pages);
+
 #endif

@@ -25,7 +25,7 @@ enum {
     SPAN_NONE,
     SPAN_FREE,      /* in the page layer's bins */
     SPAN_MOVING,    /* free, but out of the bins while its memory is purged */
-    SPAN_KEPT,      /* one freed block that its thread will use again, see heap/run_cache.h */
+    SPAN_KEPT,      /* freed, and kept for the next: heap/run_cache.h, room.h */
     SPAN_LARGE,     /* one block, pages of an arena */
     SPAN_HUGE,      /* one block, a mapping of its own */
     SPAN_RUN,       /* large, but of another allocator than the heap: no block of it */
@@ -55,6 +55,7 @@ struct span {
         struct {
             bool zero;     /* large, huge: every byte read zero when the span was taken */
             bool resident; /* hardened, huge, owner: all of it was written */
+            bool grew;     /* huge, owner: it has grown, see room.h */
         };
     };
     uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
@@ -70,7 +71,7 @@ struct span {
         uint32_t pages;      /* all others: length of the run */
     };
     uint8_t until;    /* slab, owner: frees until the slab needs attention; free, page lock: see
-                         page/free_spans.h */
+                         page/free_spans.h; room, page lock: see room.c */
     uint8_t cold_64;  /* const: size of the cold area in units of 64 bytes */
     uint8_t tag;      /* atomic, written by whoever owns the span */
     uint8_t capacity; /* slab, const: number of slots */

@@ -16,13 +16,15 @@ struct page_state {
     size_t dirty_low;           /* page lock: lowest dirty_pages since the last interval began */
     size_t purged_pages;        /* page lock, read without: in total */
     size_t purges;              /* page lock, read without: in total, one span each */
-    size_t part_pages;          /* atomic: likewise, of parts of runs in use */
+    size_t part_pages;          /* atomic: likewise, of parts of runs in use, and of room */
     size_t part_purges;         /* atomic */
     size_t huge_pages;          /* atomic: pages of huge blocks */
     size_t huge_count;          /* atomic */
+    size_t room_pages;          /* page lock, read without: see room.h */
+    size_t most_pages;          /* atomic: see heed_growth */
     size_t apart_pages;         /* atomic: of runs taken while the lock was frozen */
     size_t purging_pages;       /* atomic: of free spans that left the bins to be purged */
-    size_t purging_dirty;       /* atomic: of those, dirty */
+    size_t purging_dirty;       /* atomic: of those, dirty; and room on its way back */
     size_t refusals;            /* atomic: of the hard limit */
     size_t intervals;           /* atomic: decay intervals that have ended */
     bool pressed;               /* atomic: nothing free is kept */

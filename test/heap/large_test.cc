@@ -112,6 +112,48 @@ TEST_F(Large, ABlockThatMovesWhileItGrowsBecomesAMapping)
     large_free(big);
 }
 
+// As a program that reads one file after the other does.
+TEST_F(Large, TheNextBlockThatGrowsUsesWhatTheLastOneLeft)
+{
+    if (config_fences)
+        GTEST_SKIP() << "hardened builds keep none";
+    const auto calls = [] {
+        return os_calls[OS_CALL_MAP] + os_calls[OS_CALL_UNMAP] + os_calls[OS_CALL_REMAP] +
+               os_calls[OS_CALL_ADVISE];
+    };
+    const auto read_file = [] {
+        struct span *span = large_allocate(100 * kKiB, PAGE_BYTES);
+        for (size_t size = 200 * kKiB; size < 16 * kMiB; size += size / 2) {
+            memset(span->base, 1, size_t{span->pages} << PAGE_SHIFT);
+            if (large_resize(span, size) == nullptr) {
+                struct span *moved = large_allocate_growing(size);
+                ASSERT_NE(moved, nullptr);
+                large_free(span);
+                span = moved;
+            }
+            EXPECT_GE(size_t{span->pages} << PAGE_SHIFT, size);
+            EXPECT_TRUE(large_matches(span, size)) << size;
+        }
+        EXPECT_EQ(span->tag, SPAN_HUGE);
+        large_free(span);
+    };
+    struct page_limits limits;
+    pages_read_limits(&limits);
+    struct page_limits no_decay = limits;
+    no_decay.decay_ms = 1000000;
+    pages_configure(&no_decay);
+    read_file();
+    read_file();
+    const uint64_t before = calls();
+    for (int i = 0; i < 10; i++)
+        read_file();
+    EXPECT_EQ(calls(), before);
+    pages_configure(&limits);
+    EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
+    heap_release(0);
+    EXPECT_EQ(heap_layer::stats().pages.dirty_bytes, 0u);
+}
+
 TEST_F(Large, SizesThatMatchASpan)
 {
     for (size_t size : {33 * kKiB, 100 * kKiB + 1, 5 * kMiB, 40 * kMiB}) {

@@ -179,6 +179,25 @@ TEST(Misuse, DoubleFreeOfOtherKinds) {
   }
 }
 
+// What a block that grew to a mapping leaves is kept for the next one that grows, or it is gone.
+TEST(Misuse, DoubleFreeOfABlockThatGrew) {
+  void *beside = malloc(kMiB);
+  void *block = malloc(kMiB);
+  for (size_t size = kMiB; size < 16 * kMiB; size += size / 2) block = opaque(realloc(block, size));
+  EXPECT_FAULT({
+    free(block);
+    free(block);
+  }, testing::AnyOf(Eq(memory_is_free(block)), Eq(foreign(block))));
+  if (!getenv("CAIRN_TEST_HARDENED")) {
+    EXPECT_FAULT({
+      free(block);
+      free(block);
+    }, Eq(memory_is_free(block)));
+  }
+  free(block);
+  free(beside);
+}
+
 // ---- interior pointers -------------------------------------------------------------------------
 
 TEST_P(Sizes, FreeOfInteriorPointer) {

@@ -20,6 +20,7 @@ extern "C" {
 #include "page/header.h"
 #include "page/page.h"
 #include "page/purge.h"
+#include "page/room.h"
 #include "page/state.h"
 #include "page/steal.h"
 #include "page/trapped.h"

@@ -123,6 +123,11 @@ class ForecastTest(unittest.TestCase):
     def test_large_blocks(self):
         self.check("large", 8, "free_runs|trapped")
 
+    def test_blocks_that_had_grown(self):
+        value = self.check("grown", 8, "kept_blocks|trapped")
+        stays = {row["name"]: row["bytes"] for row in value["stays"]}
+        self.assertGreaterEqual(stays["huge"], 15 << 20)
+
     def test_threads_that_ended(self):
         self.check("ended", 8)
 

@@ -112,6 +112,25 @@ static void free_large(void)
         free(blocks[i]);
 }
 
+/* Two that have grown: one is freed, the other one has grown into what a third left. */
+static void free_grown(void)
+{
+    for (size_t i = 0; i < 4; i++) {
+        size_t bytes = i == 3 ? 3u * MIB : 12u * MIB;
+        for (size_t size = MIB / 2, had = 0; size <= bytes; had = size, size += MIB / 2) {
+            if ((blocks[i] = realloc(blocks[i], size)) == NULL)
+                exit(3);
+            memset(blocks[i] + had, 1, size - had);
+        }
+        blocks[LARGE + i] = pass_by(MIB / 2); /* so that the next one has to move */
+    }
+    for (size_t i = 0; i < 2; i++)
+        free(blocks[i]);
+    blocks[0] = pass_by(MIB / 2);
+    if ((blocks[0] = realloc(blocks[0], 3u * MIB)) == NULL)
+        exit(3);
+}
+
 static void answer(int client)
 {
     static const char purged[] = "{\"ok\":true,\"action\":\"purge\"}\n";
@@ -160,6 +179,8 @@ int main(int argc, char **argv)
         start(allocate_and_sleep, false);
     else if (strcmp(mode, "large") == 0)
         free_large();
+    else if (strcmp(mode, "grown") == 0)
+        free_grown();
     else
         fragment(strcmp(mode, "few") == 0 ? MANY / 10 : MANY);
     if (strcmp(mode, "ended") == 0 || strcmp(mode, "remote") == 0)

@@ -48,7 +48,7 @@ def _print_kinds(census):
     kind_row("blocks with own mappings", "huge")
     if census.sampled["live"]:
         row("sampled blocks", census.sampled["live"], census.sampled["live_bytes"], None)
-    kind_row("freed, kept by threads", "kept")
+    kind_row("freed, and kept", "kept")
     kind_row("freed, addresses fault", "trapped")
     kind_row("pages of other allocators", "run")
     kind_row("free runs of pages", "free")

@@ -101,7 +101,8 @@ class Census:
             "active": self.sum("slab_bytes") + whole,
             "dirty": pages["dirty_bytes"],
             "kept": kinds["kept"]["bytes"],
-            "mapped": pages["committed_bytes"] + pages["huge_bytes"] + sampled,
+            "mapped": pages["committed_bytes"] + pages["kept_outside_bytes"]
+                      + pages["huge_bytes"] + sampled,
             "retained": pages["reserved_bytes"] - pages["committed_bytes"] + clean,
             "metadata": pages["metadata_bytes"],
         }

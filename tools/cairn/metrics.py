@@ -11,7 +11,7 @@ WORDS = {
     "allocated": "live blocks, as handed out",
     "active": "pages of slabs and of large blocks in use",
     "dirty": "free pages, not given back yet",
-    "kept": "freed large blocks that threads keep",
+    "kept": "freed large blocks that are kept",
     "resident": "in memory, of all this",
     "mapped": "readable and writable, without metadata",
     "retained": "address space kept without memory",

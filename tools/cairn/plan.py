@@ -13,7 +13,7 @@ from cairn.profile_symbols import Symbols
 # name: what it is, in the order of the table
 GIVES = {
     "free_runs": "free runs of pages",
-    "kept_blocks": "freed large blocks that threads keep",
+    "kept_blocks": "freed large blocks that are kept",
     "kept_slabs": "empty slabs that threads keep",
     "empty_slabs": "empty slabs of threads that ended",
     "heaps": "empty slabs of first-class heaps",

@@ -57,7 +57,7 @@ static void print_span(struct look *look, const struct span_view *span, uint64_t
         [SPAN_IS_LARGE] = "live (large)",
         [SPAN_IS_HUGE] = "live (huge)",
         [SPAN_IS_FREE] = "free run of pages",
-        [SPAN_IS_KEPT] = "freed, kept by its thread",
+        [SPAN_IS_KEPT] = "freed, and kept",
         [SPAN_IS_RUN] = "pages of another allocator of Cairn",
         [SPAN_IS_TRAPPED] = "freed, its addresses fault",
     };

@@ -319,11 +319,11 @@ static void print_pages(struct look *look)
 {
     const struct page_layout *page = &look->library->page;
     unsigned shift = page->page_shift;
-    uint64_t kept = word_at(look, page->guarded_kept_pages);
+    uint64_t kept = word_at(look, page->kept_outside_pages);
     printf("pages\treserved_bytes=%" PRIu64 "\tcommitted_bytes=%" PRIu64 "\tfree_bytes=%" PRIu64
            "\tdirty_bytes=%" PRIu64 "\thuge_bytes=%" PRIu64 "\thuge_count=%" PRIu64
            "\tpurged_bytes=%" PRIu64 "\tpurges=%" PRIu64 "\tmetadata_bytes=%" PRIu64
-           "\ttrapped_kept_bytes=%" PRIu64,
+           "\tkept_outside_bytes=%" PRIu64,
            state_field(look, page->state_reserved_pages) << shift,
            state_field(look, page->state_committed_pages) << shift,
            state_field(look, page->state_free_pages) << shift,

@@ -3,7 +3,7 @@
 const content = byId('content');
 const title = text => content.append(element('h2', {textContent: text}));
 const NAMES = {slab: 'slabs', large: 'large blocks', huge: 'blocks with own mappings',
-  free: 'free runs of pages', kept: 'freed, kept by threads', run: 'pages of other allocators',
+  free: 'free runs of pages', kept: 'freed, and kept', run: 'pages of other allocators',
   trapped: 'freed, addresses fault'};
 const HUES = {slab: 'c0', large: 'c2', huge: 'c5', free: 'c1', kept: 'c7', run: 'c6',
   trapped: 'c3'};
