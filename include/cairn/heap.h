@@ -67,7 +67,7 @@ CAIRN_API void *cairn_malloc(size_t size) CAIRN_NOEXCEPT CAIRN_ALLOCATES(1);
 CAIRN_API void *cairn_calloc(size_t count, size_t size) CAIRN_NOEXCEPT CAIRN_ALLOCATES(1, 2);
 
 /* The block, with its first bytes, at a new size: in place where possible, else moved and the old
- * one freed. A block above 1 KiB that grows may hold up to a fifth more than asked for. NULL as
+ * one freed. A block above 1 KiB that grows may hold up to a third more than asked for. NULL as
  * `pointer` allocates; size 0 frees and returns NULL, as glibc does. On failure the old block stays
  * as it was. */
 CAIRN_API void *cairn_realloc(void *pointer, size_t size) CAIRN_NOEXCEPT CAIRN_RESIZES(2);

@@ -36,15 +36,16 @@ static bool slab_suits(const struct span *slab, size_t size_bytes)
     return size_bytes <= slab->size_bytes && size_bytes > slab->size_bytes / 4 * 3;
 }
 
-/* What a block that has to move asks for: one that grows to a medium one gets an eighth more at
- * least, so that a buffer that grows step by step is copied seldom. Sampled blocks end where they
- * are said to end. */
+/* What a block that has to move asks for: one that grows to a medium one gets a quarter more at
+ * least, from a page on an eighth, so that a buffer that grows step by step is copied seldom.
+ * Sampled blocks end where they are said to end. */
 static size_t moved_bytes(size_t old_bytes, size_t size_bytes)
 {
     bool grows = size_bytes > old_bytes && size_bytes > SMALL_MAX && size_bytes < MEDIUM_MOST;
     if (!grows || config_canaries || heap_is_sampling())
         return size_bytes;
-    return larger_of(size_bytes, smaller_of(old_bytes + old_bytes / 8, (size_t)MEDIUM_MOST));
+    size_t more = old_bytes / (old_bytes < PAGE_BYTES ? 4 : 8);
+    return larger_of(size_bytes, smaller_of(old_bytes + more, (size_t)MEDIUM_MOST));
 }
 
 /* To a new block of its own span, from a large one: neither needs copying through the other's
