@@ -163,6 +163,7 @@ static void thread_end(void *value)
         return;
     thread_ended = true;
     thread_heap = (struct heap *)(uintptr_t)&no_heap;
+    os_stack_forget();
     leave(heap);
 }
 
@@ -178,6 +179,7 @@ struct heap *heap_enter(void)
     heap->left_ready = false;
     store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
     heap->traced = (struct traced_thread){0};
+    os_stack_forget();
     thread_heap = heap;
     /* May allocate, which now works. Refused, the thread's heap is never adopted: its blocks stay
      * valid. */

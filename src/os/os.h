@@ -128,6 +128,8 @@ bool os_report_to(const char *path, size_t length_bytes);
 uint32_t os_thread_id(void); /* the kernel's, as tools show it */
 /* Before os_stack: may allocate and takes the loader's lock, which os_stack does not. */
 void os_stack_prepare(void);
+/* At this thread's beginning and end: where its stack lies another one's may have lain, or will. */
+void os_stack_forget(void);
 /* Return addresses of the caller's callers, innermost first, those within this library left out.
  * From `instruction` on if that is among them (0: all). Returns their number, 0 in programs
  * without a dynamic linker. */
@@ -139,7 +141,8 @@ uintptr_t os_caller(void);
 /* Stacks again and again, of one thread at a time: what comes again costs a few loads a frame. Zero
  * at first; whoever calls owns it. Returns the innermost of the caller's callers: what is outside
  * of it are all the others, `depth` together, and its hash is that of their addresses. It stays
- * what it is until the next call. NULL: it cannot tell, ask os_stack. */
+ * what it is until the next call. NULL: it cannot tell, ask os_stack. `thread`: a number that no
+ * other thread of the process has or had; 0: there is none yet. */
 enum { OS_MEMO_DEPTH = 250, OS_MEMO_STEPS = 512, OS_MEMO_PLACES = 1024 };
 struct os_stack_step {
     uintptr_t address, stack, frame; /* the caller's */
@@ -164,14 +167,15 @@ struct os_stack_way {
     uintptr_t address[OS_WAY_MOST];
 };
 struct os_stack_memo {
-    uintptr_t thread, from, end;     /* a stack that can be read from and to these, and whose */
-    uint32_t used;                   /* of the steps; 0, as `thread`: nothing is known */
+    uintptr_t from, end;             /* a stack that can be read from and to these */
+    uint32_t thread;                 /* whose; 0: nobody's */
+    uint32_t used;                   /* of the steps; 0, as `end`: nothing is known */
     uint16_t latest[OS_MEMO_PLACES]; /* by address and stack: which step was right the last time */
     uint16_t inside[OS_MEMO_PLACES]; /* by these and the next step */
     struct os_stack_way ways[OS_MEMO_WAYS]; /* through this library */
     struct os_stack_step steps[OS_MEMO_STEPS];
 };
-struct os_stack_step *os_stack_again(struct os_stack_memo *memo);
+struct os_stack_step *os_stack_again(struct os_stack_memo *memo, uint32_t thread);
 /* The file that the address was loaded from, and where it was loaded: file offset = address -
  * *base. NULL when the libc cannot tell. Async-signal-safe. */
 const char *os_locate(uintptr_t address, uintptr_t *base);

@@ -295,7 +295,7 @@ static struct os_stack_step *find_step(struct going *going)
 
 /* All words of a thread's own steps lie below the end of its stack; another thread's steps may
  * have lain there. */
-static bool begin(struct going *going)
+static bool begin(struct going *going, uint32_t thread)
 {
     struct os_stack_memo *memo = going->memo;
     struct stack_walker *walk = &going->walk;
@@ -305,8 +305,8 @@ static bool begin(struct going *going)
     if (memo->used == 0 || (is_own && memo->end != walk->bounds.end))
         forget(memo);
     if (is_own) {
-        memo->thread = thread_identity();
-        memo->from = walk->stack;
+        memo->thread = thread;
+        memo->from = thread != 0 ? walk->stack : UINTPTR_MAX;
         memo->end = walk->bounds.end;
     }
     return true;
@@ -356,14 +356,15 @@ static reads_stack bool follow_way(struct os_stack_memo *memo, uintptr_t first, 
     return true;
 }
 
-static no_inline struct os_stack_step *walk_anew(struct os_stack_memo *memo, uintptr_t first,
-                                                 uintptr_t frame, const struct stack_object *own)
+static no_inline struct os_stack_step *walk_anew(struct os_stack_memo *memo, uint32_t thread,
+                                                 uintptr_t first, uintptr_t frame,
+                                                 const struct stack_object *own)
 {
     struct going going;
     struct stack_walker *walk = &going.walk;
     going.memo = memo;
     stack_take_registers(walk);
-    if (!begin(&going))
+    if (!begin(&going, thread))
         return NULL;
     bool at_caller = own && stack_walk_leave(walk, frame, first, own);
     if (!at_caller)
@@ -395,16 +396,17 @@ static no_inline struct os_stack_step *walk_from(struct os_stack_memo *memo, uin
     return find_step(&going);
 }
 
-no_inline struct os_stack_step *stack_walk_again(struct os_stack_memo *memo, uintptr_t first,
-                                                 uintptr_t frame, const struct stack_object *own)
+no_inline struct os_stack_step *stack_walk_again(struct os_stack_memo *memo, uint32_t thread,
+                                                 uintptr_t first, uintptr_t frame,
+                                                 const struct stack_object *own)
 {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     struct stack_walker walk;
-    if (unlikely(memo->thread != thread_identity() || here < memo->from || frame < here ||
+    if (unlikely(memo->thread != thread || here < memo->from || frame < here ||
                  frame + RECORD_BYTES > memo->end || own == NULL ||
                  !follow_way(memo, first, frame, &walk) ||
                  walk.address - own->start < own->end - own->start))
-        return walk_anew(memo, first, frame, own);
+        return walk_anew(memo, thread, first, frame, own);
     struct os_stack_step *step = find_latest(memo, &walk);
     if (likely(step && find_changed(step) == NULL))
         return step;

@@ -10,7 +10,7 @@
  * `own` this library, or NULL. */
 struct os_stack_memo;
 struct os_stack_step;
-struct os_stack_step *stack_walk_again(struct os_stack_memo *memo, uintptr_t first, uintptr_t frame,
-                                       const struct stack_object *own);
+struct os_stack_step *stack_walk_again(struct os_stack_memo *memo, uint32_t thread, uintptr_t first,
+                                       uintptr_t frame, const struct stack_object *own);
 
 #endif

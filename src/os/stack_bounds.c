@@ -18,9 +18,10 @@ static uintptr_t first_thread;    /* its stack does not end at its thread pointe
 
 /* What is known of a stack, by its end: from where on it can be read, and the next address below
  * that at which something cannot, 0 if that was not looked for. Whoever writes mixes a check of
- * all three, so that halves of two writers are nothing (Hyatt and Mann, see stack_walk.c). A
- * thread's own stack can be read from its stack pointer to its end in any case, so an entry of an
- * earlier stack with that end does no harm. No word of each thread's: static TLS is scarce. */
+ * all three, so that halves of two writers are nothing (Hyatt and Mann, see stack_walk.c). It is
+ * true while the thread lives: of an earlier thread's stack with that end a part may be gone, and
+ * a coroutine lie in another one (os_stack_forget). No word of each thread's: static TLS is
+ * scarce. */
 static struct known {
     uint64_t check; /* these: atomic */
     uint64_t from, hole;
@@ -79,6 +80,15 @@ static no_inline bool is_own(uintptr_t end, uintptr_t stack)
     return hole == 0;
 }
 
+void os_stack_forget(void)
+{
+    uintptr_t end = thread_identity();
+    struct known *place = place_of(end);
+    uint64_t from = load_relaxed(&place->from);
+    if (load_relaxed(&place->check) == check_of(end, from, load_relaxed(&place->hole)))
+        store_relaxed(&place->check, (uint64_t)0);
+}
+
 bool stack_bounds_find(struct stack_bounds *bounds, uintptr_t stack)
 {
     uintptr_t end = end_of_stack(stack) & ~(uintptr_t)(sizeof(uintptr_t) - 1);
@@ -99,15 +109,22 @@ bool stack_bounds_find(struct stack_bounds *bounds, uintptr_t stack)
     return true;
 }
 
+bool stack_bounds_is_hole(const struct stack_bounds *bounds, uintptr_t at)
+{
+    uintptr_t known = bounds->readable - sizeof at;
+    return !os_is_readable((const void *)at) && os_is_readable((const void *)known);
+}
+
 bool stack_bounds_extend(struct stack_bounds *bounds, uintptr_t at)
 {
     uintptr_t page = os_page_size();
     if (at >= bounds->end || at - bounds->readable >= EXTENDED_PAGES * page)
         return false;
     while (bounds->readable <= at) {
-        bounds->at_hole = !os_is_readable((const void *)bounds->readable);
-        if (bounds->at_hole)
+        if (!os_is_readable((const void *)bounds->readable)) {
+            bounds->at_hole = stack_bounds_is_hole(bounds, bounds->readable);
             return false;
+        }
         bounds->readable += page;
     }
     return true;

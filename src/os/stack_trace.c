@@ -100,11 +100,11 @@ no_inline uintptr_t os_caller(void)
     return address;
 }
 
-no_inline struct os_stack_step *os_stack_again(struct os_stack_memo *memo)
+no_inline struct os_stack_step *os_stack_again(struct os_stack_memo *memo, uint32_t thread)
 {
     uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
     uintptr_t frame = *(const uintptr_t *)__builtin_frame_address(0);
     if (!load_acquire(&can_walk)) /* pairs with os_stack_prepare */
         return NULL;
-    return stack_walk_again(memo, caller, frame, own.end != 0 ? &own : NULL);
+    return stack_walk_again(memo, thread, caller, frame, own.end != 0 ? &own : NULL);
 }

@@ -61,13 +61,21 @@ static struct stack_rule find_rule(struct stack_walker *walk)
     return rule;
 }
 
+/* False. What lies elsewhere may be another stack, which the C runtime goes on with, or nothing. */
+static bool look_elsewhere(struct stack_walker *walk, uintptr_t at)
+{
+    walk->bounds.at_hole = walk->bounds.at_hole || at % sizeof at != 0 ||
+                           stack_bounds_is_hole(&walk->bounds, at);
+    return false;
+}
+
 /* A word of the stack. False: it lies elsewhere. */
 static reads_stack bool load(struct stack_walker *walk, uintptr_t at, uintptr_t *word)
 {
     if (at < walk->stack || at % sizeof *word != 0)
-        return false;
+        return look_elsewhere(walk, at);
     if (unlikely(at >= walk->bounds.readable) && !stack_bounds_extend(&walk->bounds, at))
-        return false;
+        return look_elsewhere(walk, at);
     *word = *(const volatile uintptr_t *)at;
     return true;
 }
@@ -85,7 +93,7 @@ static bool step(struct stack_walker *walk, struct stack_rule rule)
     uintptr_t frame = walk->frame;
     uintptr_t address;
     if (cfa <= walk->stack || cfa > walk->bounds.end || cfa % sizeof(uintptr_t) != 0)
-        return false;
+        return look_elsewhere(walk, cfa + words(rule.return_address));
     if (rule.frame_pointer_kind != FRAME_POINTER_KEPT) {
         uintptr_t from = rule.frame_pointer_kind == FRAME_POINTER_BY_CFA ? cfa : frame;
         walk->frame_at = from + words(rule.frame_pointer);

@@ -46,8 +46,9 @@ inline_always bool stack_walk_begin(struct stack_walker *walk)
     return stack_bounds_find(&walk->bounds, walk->stack);
 }
 
-/* To the caller's caller. What lies beyond a hole is none: a coroutine's outermost frame may lead
- * there, since its code returns to nobody, and the C runtime would read it. */
+/* To the caller's caller. What lies beyond a hole, or where nothing is, is none: a coroutine's
+ * outermost frame may lead there, since its code returns to nobody, and the C runtime would read
+ * it. */
 enum stack_went { STACK_WENT, STACK_ENDED, STACK_LOST }; /* LOST: the C runtime has to do it */
 enum stack_went stack_walk_out(struct stack_walker *walk);
 

@@ -53,7 +53,7 @@ void trace_stacks_forget(void)
         store_relaxed(&lanes[i].held, 0u);
     }
     for (unsigned i = 0; i < MEMOS; i++) {
-        memos[i].stack.thread = 0; /* it may be half changed */
+        memos[i].stack.end = 0; /* it may be half changed */
         memos[i].stack.used = 0;
         store_relaxed(&memos[i].held, 0u);
     }
@@ -216,7 +216,7 @@ static uint32_t find_again(const struct traced_thread *own)
     struct memo *memo = hold_memo(own);
     if (memo == NULL)
         return 0;
-    struct os_stack_step *innermost = os_stack_again(&memo->stack);
+    struct os_stack_step *innermost = os_stack_again(&memo->stack, own->number);
     uint32_t number = innermost ? innermost->number : 0;
     if (unlikely(number == 0) && innermost && innermost->depth > 0)
         number = innermost->number = number_steps(innermost);

@@ -32,6 +32,7 @@ class StackAgain : public testing::Test
 struct Looker {
     std::mt19937 random{1};
     std::vector<struct os_stack_memo> memo{1};
+    uint32_t thread = 1;
     size_t equal = 0, different = 0, refused = 0, kept = 0;
 };
 
@@ -40,7 +41,7 @@ __attribute__((noinline)) void look(Looker *looker)
     static thread_local uintptr_t frames[FRAMES];
     unsigned before = looker->memo[0].used;
     unsigned depth = os_stack(frames, FRAMES, 0);
-    const struct os_stack_step *step = os_stack_again(&looker->memo[0]);
+    const struct os_stack_step *step = os_stack_again(&looker->memo[0], looker->thread);
     if (step == nullptr) {
         looker->refused++;
         return;
@@ -101,11 +102,24 @@ TEST_F(StackAgain, IsTheStackThatIsThere)
     check(looker);
 }
 
+TEST_F(StackAgain, IsRightOfAThreadWithoutANumber)
+{
+    Looker looker;
+    looker.thread = 0;
+    for (int i = 0; i < 200; i++)
+        descend(&looker, 1 + static_cast<int>(looker.random() % 25));
+    check(looker);
+}
+
 TEST_F(StackAgain, OneMemoServesManyThreadsInTurn)
 {
     Looker looker;
     for (int i = 0; i < 40; i++)
-        std::thread([&] { descend(&looker, 1 + static_cast<int>(looker.random() % 25)); }).join();
+        std::thread([&] {
+            os_stack_forget();
+            looker.thread++;
+            descend(&looker, 1 + static_cast<int>(looker.random() % 25));
+        }).join();
     check(looker);
 }
 
@@ -301,7 +315,11 @@ TEST_F(StackAgain, FollowsCoroutinesOfAnyThread)
 {
     Looker looker;
     for (int i = 0; i < 4; i++)
-        std::thread([&] { run_coroutines(&looker); }).join();
+        std::thread([&] {
+            os_stack_forget();
+            looker.thread++;
+            run_coroutines(&looker);
+        }).join();
     check(looker);
 }
 
@@ -310,7 +328,7 @@ TEST_F(StackAgain, StacksThatAreAlikeHaveOneHash)
     Looker looker;
     std::vector<uint64_t> hashes;
     for (volatile int i = 0; i < 3; i = i + 1) {
-        const struct os_stack_step *step = os_stack_again(&looker.memo[0]);
+        const struct os_stack_step *step = os_stack_again(&looker.memo[0], looker.thread);
         if (step == nullptr)
             GTEST_SKIP() << "no stack is walked here";
         hashes.push_back(step->hash);
@@ -374,7 +392,7 @@ __attribute__((noinline)) void return_to_nobody()
     static struct os_stack_memo memo;
     for (int i = 0; i < 3; i++) {
         found->depth[i] = os_stack(found->frames, FRAMES, 0);
-        found->step[i] = os_stack_again(&memo);
+        found->step[i] = os_stack_again(&memo, 1);
     }
     swapcontext(&found->context, &found->caller);
 }
@@ -388,7 +406,7 @@ TEST_F(StackAgain, EndsWhereACoroutineReturnsToNobody)
     auto own = std::make_unique<Found>();
     found = own.get();
     os_stack_memo first{};
-    if (os_stack_again(&first) == nullptr)
+    if (os_stack_again(&first, 1) == nullptr)
         GTEST_SKIP() << "no stack is walked here";
     auto *stack = static_cast<char *>(mmap(nullptr, size_t{2} * BYTES, PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -412,7 +430,9 @@ TEST_F(StackAgain, EndsWhereACoroutineReturnsToNobody)
 
 __attribute__((noinline)) int deep(Looker *looker, int levels)
 {
-    int below = levels > 0 ? deep(looker, levels - 1) : os_stack_again(&looker->memo[0]) != nullptr;
+    int below = levels > 0
+                    ? deep(looker, levels - 1)
+                    : os_stack_again(&looker->memo[0], looker->thread) != nullptr;
     volatile int no_tail_call = below;
     return no_tail_call;
 }

@@ -1,6 +1,7 @@
 // How far a stack may be read: a thread's own to its end, another one page by page, each time.
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -75,6 +76,53 @@ TEST_F(StackBounds, AnotherStackIsLookedAtEachTime)
     expect_paged(pages);
     std::thread(expect_paged, pages).join();
     munmap(pages, 4 * kPage);
+}
+
+struct Part {
+    char *pages; // at whose end the threads' stacks end
+    size_t bytes;
+    struct stack_bounds found[2];
+};
+
+void *look_at_first_page(void *argument)
+{
+    auto *part = static_cast<Part *>(argument);
+    for (struct stack_bounds &bounds : part->found) {
+        EXPECT_TRUE(stack_bounds_find(&bounds, reinterpret_cast<uintptr_t>(part->pages) + 64));
+        os_stack_forget();
+    }
+    return nullptr;
+}
+
+void look_in_thread(Part *part, size_t stack_bytes)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    ASSERT_EQ(pthread_attr_init(&attributes), 0);
+    ASSERT_EQ(
+        pthread_attr_setstack(&attributes, part->pages + part->bytes - stack_bytes, stack_bytes),
+        0);
+    ASSERT_EQ(pthread_create(&thread, &attributes, look_at_first_page, part), 0);
+    ASSERT_EQ(pthread_join(thread, nullptr), 0);
+    (void)pthread_attr_destroy(&attributes);
+}
+
+TEST_F(StackBounds, NothingIsKnownOfAStackThatIsForgotten)
+{
+    enum { BYTES = 2 << 20 };
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "qemu-user may say of each address that it can be read";
+    void *pages = mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(pages, MAP_FAILED);
+    Part part = {static_cast<char *>(pages), BYTES, {}};
+    look_in_thread(&part, BYTES);
+    for (const struct stack_bounds &bounds : part.found)
+        EXPECT_EQ(bounds.readable, bounds.end);
+    ASSERT_EQ(mprotect(part.pages + kPage, kPage, PROT_NONE), 0);
+    look_in_thread(&part, BYTES / 2);
+    for (const struct stack_bounds &bounds : part.found)
+        EXPECT_EQ(bounds.readable, reinterpret_cast<uintptr_t>(pages) + kPage);
+    munmap(pages, BYTES);
 }
 
 TEST_F(StackBounds, NoFrameIsSoLarge)

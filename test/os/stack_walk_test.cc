@@ -208,4 +208,52 @@ TEST_F(StackWalk, StopsAtItsCapacity)
     EXPECT_EQ(frames[2], 4711u);
 }
 
+// A function that finds its caller by its frame pointer.
+#if defined(__x86_64__)
+#define FRAME_RULE ".cfi_def_cfa %rbp, 16\n.cfi_offset %rbp, -16\n"
+#else
+#define FRAME_RULE ".cfi_def_cfa x29, 16\n.cfi_offset x29, -16\n.cfi_offset x30, -8\n"
+#endif
+__asm__(".text\n"
+        ".type by_frame, @function\n"
+        "by_frame: .cfi_startproc\n" FRAME_RULE "nop\n"
+        "nop\n"
+        ".cfi_endproc\n"
+        ".size by_frame, . - by_frame\n");
+extern "C" void by_frame() __asm__("by_frame");
+
+__attribute__((noinline)) unsigned depth_by_frame(uintptr_t frame_pointer)
+{
+    const auto frame = reinterpret_cast<volatile uintptr_t *>(__builtin_frame_address(0));
+    const uintptr_t before[] = {frame[0], frame[1]};
+    uintptr_t frames[kMost];
+    frame[0] = frame_pointer;
+    frame[1] = reinterpret_cast<uintptr_t>(by_frame) + 1;
+    const unsigned depth = os_stack(frames, kMost, 0);
+    frame[0] = before[0];
+    frame[1] = before[1];
+    return depth;
+}
+
+// The C runtime's unwinder would read there.
+TEST_F(StackWalk, EndsWhereAFramePointerLeadsNowhere)
+{
+    enum { BYTES = 1 << 20 };
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "qemu-user may say of each address that it can be read";
+    uintptr_t first;
+    if (os_stack(&first, 1, 0) == 0)
+        GTEST_SKIP() << "no stack is walked here";
+    void *gone = mmap(nullptr, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(gone, MAP_FAILED);
+    const auto nowhere = reinterpret_cast<uintptr_t>(gone);
+    for (uintptr_t frame_pointer :
+         {uintptr_t{0}, uintptr_t{1}, uintptr_t{64}, nowhere, nowhere + BYTES / 2 + 3,
+          UINTPTR_MAX / 2 - 15, UINTPTR_MAX - 63, UINTPTR_MAX - 15, UINTPTR_MAX}) {
+        EXPECT_EQ(depth_by_frame(frame_pointer), 2U) << frame_pointer;
+        std::thread([=] { EXPECT_EQ(depth_by_frame(frame_pointer), 2U) << frame_pointer; }).join();
+    }
+    munmap(gone, BYTES);
+}
+
 } // namespace

@@ -18,6 +18,7 @@ void *__libc_malloc(size_t size_bytes);
 __attribute__((visibility("default"))) void *malloc(size_t size_bytes);
 
 static thread_local_word int inside;
+static thread_local_word bool begun;
 static unsigned long every;                   /* const after the start; 0: not yet */
 static unsigned long calls;                   /* atomic */
 static unsigned long equal, refused, differs; /* atomic */
@@ -38,7 +39,7 @@ static no_inline void compare_again(uintptr_t caller)
     uint32_t free = 0;
     if (!compare_swap_acq_rel(&held, &free, 1u)) /* pairs with the end of this */
         return;
-    const struct os_stack_step *step = os_stack_again(&memo);
+    const struct os_stack_step *step = os_stack_again(&memo, os_thread_id());
     int there = backtrace(raw, RAW);
     int first = 0;
     while (first < there && (uintptr_t)raw[first] != caller)
@@ -73,6 +74,9 @@ void *malloc(size_t size_bytes)
     if (inside || step == 0 || fetch_add_relaxed(&calls, 1ul) % step != 0)
         return block;
     inside = 1;
+    if (!begun)
+        os_stack_forget();
+    begun = true;
     uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
     compare(caller);
     compare_again(caller);

@@ -3,6 +3,11 @@
 
 #include "watch/trace_kit.h"
 
+#include <pthread.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <memory>
 #include <random>
 #include <thread>
 
@@ -118,6 +123,113 @@ TEST(TraceStacks, FindsItsCallers)
     for (volatile int i = 0; i < 2; i = i + 1) // from one place
         numbers[i] = trace_stacks_find(heap_traced_thread());
     EXPECT_EQ(numbers[0], numbers[1]);
+}
+
+// A function that finds its caller by its frame pointer.
+#if defined(__x86_64__)
+#define FRAME_RULE ".cfi_def_cfa %rbp, 16\n.cfi_offset %rbp, -16\n"
+#else
+#define FRAME_RULE ".cfi_def_cfa x29, 16\n.cfi_offset x29, -16\n.cfi_offset x30, -8\n"
+#endif
+__asm__(".text\n"
+        ".type by_frame, @function\n"
+        "by_frame: .cfi_startproc\n" FRAME_RULE "nop\n"
+        "nop\n"
+        ".cfi_endproc\n"
+        ".size by_frame, . - by_frame\n");
+extern "C" void by_frame() __asm__("by_frame");
+
+// One place for the stacks of two threads that end at one address.
+enum { LONG = 8 << 20, SHORT = 1 << 20, DEEP = 6 << 20, COROUTINE = 64 << 10 };
+struct Threads {
+    char *place = nullptr;
+    uintptr_t identity[2] = {};
+    ucontext_t context, caller;
+    unsigned depth = 0;
+};
+Threads *threads_of_one_place;
+
+char *coroutine_stack() { return threads_of_one_place->place + LONG / 2; }
+
+void run_at(char *stack, size_t bytes, void *(*body)(void *))
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    ASSERT_EQ(pthread_attr_init(&attributes), 0);
+    ASSERT_EQ(pthread_attr_setstack(&attributes, stack, bytes), 0);
+    ASSERT_EQ(pthread_create(&thread, &attributes, body, nullptr), 0);
+    ASSERT_EQ(pthread_join(thread, nullptr), 0);
+    (void)pthread_attr_destroy(&attributes);
+}
+
+void look_twice()
+{
+    uintptr_t frames[TRACE_DEPTH];
+    for (volatile int i = 0; i < 2; i = i + 1) {
+        threads_of_one_place->depth = os_stack(frames, TRACE_DEPTH, 0);
+        (void)trace_stacks_find(heap_traced_thread());
+    }
+}
+
+void *be_deep(void *)
+{
+    auto *deep = static_cast<volatile char *>(__builtin_alloca(DEEP));
+    deep[0] = 1;
+    threads_of_one_place->identity[0] = thread_identity();
+    (void)heap_traced_thread();
+    look_twice();
+    return nullptr;
+}
+
+// Its outermost frame pointer is what lay there: an address where nothing is any more.
+__attribute__((noinline)) void be_coroutine()
+{
+    auto *const frame = reinterpret_cast<volatile uintptr_t *>(__builtin_frame_address(0));
+    frame[0] = reinterpret_cast<uintptr_t>(coroutine_stack()) + 2 * COROUTINE;
+    frame[1] = reinterpret_cast<uintptr_t>(by_frame) + 1;
+    look_twice();
+    swapcontext(&threads_of_one_place->context, &threads_of_one_place->caller);
+}
+
+void *run_coroutine(void *)
+{
+    Threads *own = threads_of_one_place;
+    own->identity[1] = thread_identity();
+    (void)heap_traced_thread();
+    EXPECT_EQ(getcontext(&own->context), 0);
+    own->context.uc_stack.ss_sp = coroutine_stack();
+    own->context.uc_stack.ss_size = COROUTINE;
+    own->context.uc_link = nullptr;
+    makecontext(&own->context, be_coroutine, 0);
+    swapcontext(&own->caller, &own->context);
+    return nullptr;
+}
+
+TEST(TraceStacks, BelievesNothingOfAThreadThatIsGone)
+{
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "qemu-user may say of each address that it can be read";
+    const Place place;
+    ASSERT_EQ(trace_modules_make(), 0);
+    begin(place);
+    os_stack_prepare();
+    auto own = std::make_unique<Threads>();
+    threads_of_one_place = own.get();
+    void *mapped = mmap(nullptr, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    own->place = static_cast<char *>(mapped);
+    run_at(own->place, LONG, be_deep);
+    if (own->depth == 0)
+        GTEST_SKIP() << "no stack is walked here";
+    char *coroutine = coroutine_stack();
+    ASSERT_EQ(munmap(own->place, static_cast<size_t>(coroutine - own->place)), 0);
+    char *behind = coroutine + COROUTINE;
+    ASSERT_EQ(munmap(behind, static_cast<size_t>(own->place + LONG - SHORT - behind)), 0);
+    run_at(own->place + LONG - SHORT, SHORT, run_coroutine);
+    EXPECT_EQ(own->identity[0], own->identity[1]);
+    EXPECT_GE(own->depth, 1U);
+    munmap(coroutine, COROUTINE);
+    munmap(own->place + LONG - SHORT, SHORT);
 }
 
 } // namespace
