@@ -147,12 +147,13 @@ enum { OS_MEMO_DEPTH = 250, OS_MEMO_STEPS = 512, OS_MEMO_PLACES = 1024 };
 struct os_stack_step {
     uintptr_t address, stack, frame; /* the caller's */
     uintptr_t outer_at;              /* where the address of the next one was read */
-    uintptr_t checked_at, expected;  /* see stack_again.c */
-    struct os_stack_step *outer;     /* the next one; NULL: there is none */
-    uint64_t hash;                   /* of this address and those outside of it */
-    uint32_t number;                 /* this and `seen`: the memo's owner's; 0 of what is new */
-    uint32_t frame_words;            /* from `stack` on, plus 1, to where the next one's frame */
-    uint32_t stack_words;            /* pointer and stack were read; 0: not read */
+    uintptr_t checked_at, expected;  /* these: see stack_again.c */
+    uintptr_t record_at, record_frame;
+    struct os_stack_step *outer; /* the next one; NULL: there is none */
+    uint64_t hash;               /* of this address and those outside of it */
+    uint32_t number;             /* this and `seen`: the memo's owner's; 0 of what is new */
+    uint32_t frame_words;        /* from `stack` on, plus 1, to where the next one's frame */
+    uint32_t stack_words;        /* pointer and stack were read; 0: not read */
     uint8_t depth;
     bool seen;
     bool by_frame;     /* where the next one is, its frame pointer says */

@@ -21,9 +21,15 @@
  *   outer->address; else a word of ours that is something else, so that one loop of a compare a
  *   step stops there.
  *
+ *   record_at, record_frame: where the frame pointer counts, too, and lies below such a word, its
+ *   place and outer->frame; else as above, so that one loop of two compares a step stops there.
+ *
  * The words of a step are looked at only when those of all inner ones are what they were, and so
  * the walk itself would come to them: what is known of another stack, which may not be mapped any
  * more, is not touched.
+ *
+ * What a memo knows of a library's callers it believes of another library at its place, as traces
+ * do: the dynamic linker has no count of its changes that can be read without its lock.
  */
 #include "os/stack_again.h"
 
@@ -47,11 +53,19 @@ static uint32_t words_to(uintptr_t stack, uintptr_t at)
     return at != 0 ? (uint32_t)((at - stack) / sizeof at) + 1 : 0;
 }
 
+/* Neither loop passes the step. */
+static void check_nothing(struct os_stack_step *step)
+{
+    step->checked_at = step->record_at = (uintptr_t)&step->address;
+    step->expected = step->record_frame = ~step->address;
+}
+
 static void forget(struct os_stack_memo *memo)
 {
     memset(memo->latest, 0, sizeof memo->latest);
     memset(memo->inside, 0, sizeof memo->inside);
     memo->steps[0] = (struct os_stack_step){.hash = 1};
+    check_nothing(&memo->steps[0]);
     memo->used = 1;
 }
 
@@ -99,14 +113,28 @@ static reads_stack bool is_unchanged(const struct os_stack_step *step)
            word_at(at_words(step, step->frame_words)) == outer->frame;
 }
 
+/* Along those where the frame pointer counts. */
+static reads_stack no_inline struct os_stack_step *pass_frames(struct os_stack_step *step)
+{
+    while (likely(word_at(step->record_at) == step->record_frame &&
+                  stack_plain_address(word_at(step->record_at + sizeof(uintptr_t))) ==
+                      step->outer->address))
+        step = step->outer;
+    return step;
+}
+
 /* The first step, outwards of this one, whose words are not what they were; NULL: all are. */
-static reads_stack struct os_stack_step *find_changed(struct os_stack_step *step)
+inline_always reads_stack struct os_stack_step *find_changed(struct os_stack_step *step)
 {
     for (;;) {
         while (likely(stack_plain_address(word_at(step->checked_at)) == step->expected))
             step = step->outer;
         if (step->outer == NULL)
             return NULL;
+        struct os_stack_step *before = step;
+        step = pass_frames(step);
+        if (step != before)
+            continue;
         if (step->checked_at == step->outer_at || !is_unchanged(step))
             return step;
         step = step->outer;
@@ -240,9 +268,16 @@ static struct os_stack_step *make_inside(struct os_stack_memo *memo,
     step->number = 0;
     step->seen = false;
     step->frame_counts = passed->by_frame || (passed->frame_words == 0 && outer_counts);
-    bool more = passed->stack_words != 0 || (passed->frame_words != 0 && outer_counts);
-    step->checked_at = outer && !more ? step->outer_at : (uintptr_t)&step->address;
-    step->expected = outer && !more ? outer->address : ~step->address;
+    bool frame_checked = passed->frame_words != 0 && outer_counts;
+    bool is_plain = outer && passed->stack_words == 0;
+    check_nothing(step);
+    if (is_plain && !frame_checked) {
+        step->checked_at = step->outer_at;
+        step->expected = outer->address;
+    } else if (is_plain && at_words(step, step->frame_words + 1) == step->outer_at) {
+        step->record_at = at_words(step, step->frame_words);
+        step->record_frame = outer->frame;
+    }
     return step;
 }
 

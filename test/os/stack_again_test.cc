@@ -428,11 +428,30 @@ TEST_F(StackAgain, EndsWhereACoroutineReturnsToNobody)
 }
 #endif
 
+// Where nothing but the return address says that there is nobody.
+__attribute__((noinline)) void return_to_zero(Looker *looker)
+{
+    const auto frame = reinterpret_cast<volatile uintptr_t *>(__builtin_frame_address(0));
+    const uintptr_t caller = frame[1];
+    frame[1] = 0;
+    look(looker);
+    look(looker);
+    descend(looker, 3);
+    frame[1] = caller;
+}
+
+TEST_F(StackAgain, EndsWhereTheReturnAddressIsZero)
+{
+    Looker looker;
+    for (int i = 0; i < 100; i++)
+        return_to_zero(&looker);
+    check(looker);
+}
+
 __attribute__((noinline)) int deep(Looker *looker, int levels)
 {
-    int below = levels > 0
-                    ? deep(looker, levels - 1)
-                    : os_stack_again(&looker->memo[0], looker->thread) != nullptr;
+    int below = levels > 0 ? deep(looker, levels - 1)
+                           : os_stack_again(&looker->memo[0], looker->thread) != nullptr;
     volatile int no_tail_call = below;
     return no_tail_call;
 }
