@@ -164,6 +164,25 @@ class GoalsTest(unittest.TestCase):
         over_best = found["every row of A, C and D: time over the best peer's at most 1.05"]
         self.assertEqual((over_best.measured, over_best.met), ("worst 1.17 (slow)", False))
 
+    def test_all_rows(self):
+        rows = [Row(f"row-{group}", group, "", "warm_ns", "peak_rss") for group in "BEF"]
+        for count in (2, 3):
+            results = Results(rows[:count], ALLOCATORS)
+            for row, ours in zip(rows[:count], (80, 90, 180)):
+                for name, time, memory in (("system", 200, 10), ("other", 100, 20),
+                                           ("cairn", ours, 11)):
+                    results.add(1, row.name, name, {"warm_ns": Figure(time, "ns"),
+                                                    "peak_rss": Figure(memory, "MiB")})
+            found = {goal.text: (goal.measured, goal.met) for goal in bench_goals.check(results)}
+            self.assertEqual(found, {} if count == 2 else {
+                "all 3 rows: geomean of time at most that of the best single peer":
+                    ("1.090 beside 1.000 (other)", False),
+                "all 3 rows: geomean of time over the best peer's at most 1.15": ("1.090", True),
+                "all 3 rows: geomean of memory at most that of the best single peer":
+                    ("1.100 beside 1.000 (system)", False),
+                "every row: time over the best peer's at most 1.6":
+                    ("worst 1.80 (row-F)", False)})
+
     def test_limits(self):
         row = Row("returned", "memory", "", "", "after_2s_kib")
         results = Results([row], ALLOCATORS)

@@ -11,6 +11,9 @@ HARDENED = OURS + "-hardened"
 HARDENED_MOST = 1.2  # of the plain build's CPU time on real programs
 SLOWER_THAN_BEST_MOST = 1.05
 FLAT_MOST = 1.15
+GEOMEAN_MOST = 1.15
+ROW_MOST = 1.6
+GROUPS_OF_ALL = 3  # a run of so many says something of all rows
 RING_NS_MOST = 2.2  # 0.3 of what Intersec's ring takes a node, 7.3 ns warm on such a machine
 
 
@@ -124,9 +127,32 @@ def _program_goals(results):
                    f"{HARDENED_MOST}", f"{ratio:.3f}", ratio <= HARDENED_MOST)
 
 
+def _all_goals(results):
+    measured = {row for row, name, _ in results.samples if name == OURS}
+    groups = {row.group for row in results.rows if row.name in measured}
+    if len(groups) < GROUPS_OF_ALL:
+        return
+    for aspect in (TIME, MEMORY):
+        peers = [(mean[0], name) for name in results.names(ours=False)
+                 if (mean := results.geomean(name, aspect))]
+        ours = results.geomean(OURS, aspect)
+        if not ours or not peers:
+            continue
+        best, name = min(peers)
+        yield Goal(f"all {ours[1]} rows: geomean of {aspect} at most that of the best single peer",
+                   f"{ours[0]:.3f} beside {best:.3f} ({name})", ours[0] <= best)
+        if aspect == TIME:
+            yield Goal(f"all {ours[1]} rows: geomean of time over the best peer's at most "
+                       f"{GEOMEAN_MOST}", f"{ours[0]:.3f}", ours[0] <= GEOMEAN_MOST)
+    worst = _worst(results, lambda row: results.ratio(row.name, OURS, row.time), groups)
+    if worst:
+        yield Goal(f"every row: time over the best peer's at most {ROW_MOST}",
+                   f"worst {worst[0]:.2f} ({worst[1]})", worst[0] <= ROW_MOST)
+
+
 def check(results):
     """The goals that these results say something about."""
     if OURS not in results.names():
         return []
-    return [*_time_goals(results), *_limit_goals(results), *_scaling_goals(results),
+    return [*_all_goals(results), *_time_goals(results), *_limit_goals(results), *_scaling_goals(results),
             *_program_goals(results)]
