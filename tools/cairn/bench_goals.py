@@ -154,5 +154,5 @@ def check(results):
     """The goals that these results say something about."""
     if OURS not in results.names():
         return []
-    return [*_all_goals(results), *_time_goals(results), *_limit_goals(results), *_scaling_goals(results),
-            *_program_goals(results)]
+    return [*_all_goals(results), *_time_goals(results), *_limit_goals(results),
+            *_scaling_goals(results), *_program_goals(results)]
