@@ -20,6 +20,7 @@ enum { THREADS = 6, MANY = 60000, LARGE = 24, MIB = 1 << 20 };
 static char *blocks[MANY];
 static char *of_threads[THREADS][2000];
 static pthread_barrier_t barrier;
+static pthread_barrier_t freed; /* of the threads alone */
 
 static char *filled(size_t bytes)
 {
@@ -40,7 +41,8 @@ static void wait_for_ever(void)
         pause();
 }
 
-/* Threads that have freed what they had, and sleep. */
+/* Threads that have freed what they had, and sleep. What they take last is memory that was used
+ * before: who gets new memory keeps nothing. */
 static void *be_idle(void *number)
 {
     char **mine = of_threads[(size_t)number];
@@ -49,9 +51,9 @@ static void *be_idle(void *number)
             mine[i] = pass_by(16 + i * 7 % 3000);
         for (size_t i = 0; i < 2000; i++)
             free(mine[i]);
+        pthread_barrier_wait(&freed);
     }
-    for (size_t i = 0; i < 6; i++)
-        free(pass_by(40000 + i * 30000));
+    free(pass_by(40000));
     pthread_barrier_wait(&barrier);
     wait_for_ever();
     return NULL;
@@ -171,6 +173,7 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "";
     pthread_t server;
     pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    pthread_barrier_init(&freed, NULL, THREADS);
     if (strcmp(mode, "idle") == 0)
         start(be_idle, false);
     else if (strcmp(mode, "ended") == 0)

@@ -13,6 +13,8 @@ import unittest
 
 from tool_path import TOOLS
 
+from cairn import replay_play
+
 COMMAND = TOOLS / "bin" / "cairn"
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 MAKER = os.environ["CAIRN_TEST_MAKER"]
@@ -40,6 +42,23 @@ def cairn(*arguments):
     return subprocess.run([str(COMMAND), "replay", "--lib", LIBRARY, *map(str, arguments)],
                           capture_output=True, text=True, check=False, timeout=100,
                           env={**os.environ, "COLUMNS": "120", "LC_ALL": "C.UTF-8"})
+
+
+class CostTest(unittest.TestCase):
+    def test_less_than_nothing_is_nothing(self):
+        class Program:
+            @staticmethod
+            def windows_at(_):
+                return []
+
+        def side(cpu_ns, peak_bytes):
+            run = {"cpu_ns": cpu_ns, "wait_ns": 1000, "wall_ns": 5000, "peak_bytes": peak_bytes,
+                   "minor_faults": 3}
+            return replay_play.Side("any", program=Program(), runs=[run, run])
+
+        for ours, seconds, peak in ((9000, 0, 0), (12000, 2e-6, 300)):
+            cost = replay_play.cost(side(ours, 500 + peak), side(10000, 500 + 200 * (not peak)))
+            self.assertEqual((cost.allocator_s, cost.peak_bytes), (seconds, peak))
 
 
 class ReplayTest(unittest.TestCase):

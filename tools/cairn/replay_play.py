@@ -156,7 +156,8 @@ def _median(values):
 
 
 def cost(side, empty):
-    """The side's cost, beside that of its program on no allocator."""
+    """The side's cost, beside that of its program on no allocator. What comes out below nothing is
+    less than rounds differ by, and is nothing."""
     own = [(run["cpu_ns"] - run["wait_ns"]) - (bare["cpu_ns"] - bare["wait_ns"])
            for run, bare in zip(side.runs, empty.runs)]
     base = _median(run["peak_bytes"] for run in empty.runs)
@@ -166,7 +167,8 @@ def cost(side, empty):
                in zip(side.program.windows_at(windows), side.samples)]
     live_sum = sum(live for _, live, _ in samples)
     return Cost(
-        name=side.name, allocator_s=_median(own) / 1e9, half_range_s=(max(own) - min(own)) / 2e9,
+        name=side.name, allocator_s=max(0, _median(own)) / 1e9,
+        half_range_s=(max(own) - min(own)) / 2e9,
         wall_s=_median(run["wall_ns"] for run in side.runs) / 1e9,
         peak_bytes=max(0, round(peak - base)), peak_rss_bytes=round(peak),
         faults=round(_median(run["minor_faults"] for run in side.runs)
