@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "os/by_frame.h"
+
 extern "C" {
 #include "os/os.h"
 #include "os/stack_object.h"
@@ -207,20 +209,6 @@ TEST_F(StackWalk, StopsAtItsCapacity)
     EXPECT_EQ(os_stack(frames, 2, 0), 2u);
     EXPECT_EQ(frames[2], 4711u);
 }
-
-// A function that finds its caller by its frame pointer.
-#if defined(__x86_64__)
-#define FRAME_RULE ".cfi_def_cfa %rbp, 16\n.cfi_offset %rbp, -16\n"
-#else
-#define FRAME_RULE ".cfi_def_cfa x29, 16\n.cfi_offset x29, -16\n.cfi_offset x30, -8\n"
-#endif
-__asm__(".text\n"
-        ".type by_frame, @function\n"
-        "by_frame: .cfi_startproc\n" FRAME_RULE "nop\n"
-        "nop\n"
-        ".cfi_endproc\n"
-        ".size by_frame, . - by_frame\n");
-extern "C" void by_frame() __asm__("by_frame");
 
 __attribute__((noinline)) unsigned depth_by_frame(uintptr_t frame_pointer)
 {

@@ -11,6 +11,8 @@
 #include <random>
 #include <thread>
 
+#include "os/by_frame.h"
+
 extern "C" {
 #include "watch/trace_file.h"
 #include "watch/trace_modules.h"
@@ -124,20 +126,6 @@ TEST(TraceStacks, FindsItsCallers)
         numbers[i] = trace_stacks_find(heap_traced_thread());
     EXPECT_EQ(numbers[0], numbers[1]);
 }
-
-// A function that finds its caller by its frame pointer.
-#if defined(__x86_64__)
-#define FRAME_RULE ".cfi_def_cfa %rbp, 16\n.cfi_offset %rbp, -16\n"
-#else
-#define FRAME_RULE ".cfi_def_cfa x29, 16\n.cfi_offset x29, -16\n.cfi_offset x30, -8\n"
-#endif
-__asm__(".text\n"
-        ".type by_frame, @function\n"
-        "by_frame: .cfi_startproc\n" FRAME_RULE "nop\n"
-        "nop\n"
-        ".cfi_endproc\n"
-        ".size by_frame, . - by_frame\n");
-extern "C" void by_frame() __asm__("by_frame");
 
 // One place for the stacks of two threads that end at one address.
 enum { LONG = 8 << 20, SHORT = 1 << 20, DEEP = 6 << 20, COROUTINE = 64 << 10 };
