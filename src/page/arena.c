@@ -222,8 +222,33 @@ static void ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
     if (from >= to)
         return;
     (void)os_huge_pages((char *)from, to - from, true);
-    fetch_or_acq_rel(&arena->asked, parts_of(arena, from, to));
+    uint64_t parts = parts_of(arena, from, to);
+    fetch_or_acq_rel(&arena->asked, parts);
+    fetch_or_acq_rel(&arena->begun, parts);
     store_relaxed(&any_asked, true);
+}
+
+/* Huge pages may be asked for meanwhile: who asks sets `asked` first, so that a bit of `begun` that
+ * is taken here comes back with it. Two trims at once have their bits together. */
+void arenas_begin_trim(void)
+{
+    for (size_t i = 0; i < arena_count(); i++)
+        arenas_added[i]->trimmed |= exchange_acquire(&arenas_added[i]->begun, (uint64_t)0);
+}
+
+bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes)
+{
+    uintptr_t from = (uintptr_t)start;
+    return arena->trimmed != 0 && (arena->trimmed & parts_of(arena, from, from + size_bytes)) != 0;
+}
+
+void arenas_end_trim(void)
+{
+    for (size_t i = 0; i < arena_count(); i++) {
+        struct arena *arena = arenas_added[i];
+        fetch_or_acq_rel(&arena->begun, arena->trimmed & load_acquire(&arena->asked));
+        arena->trimmed = 0;
+    }
 }
 
 void arena_withdraw_advice(const char *start, size_t size_bytes)

@@ -33,6 +33,8 @@ struct arena {
     uint64_t *dirty;   /* page lock: bit a page, set when it may not read zero */
     uint64_t *holes;   /* page lock: bit a page, set when nobody has it and it is not committed */
     uint64_t asked;    /* atomic: bit a 64th, set where huge pages may be asked for */
+    uint64_t begun;    /* atomic: likewise, where one may be resident beyond what was handed out */
+    uint64_t trimmed;  /* page lock: of `begun`, what a trim looks at */
 };
 
 /* Which of the arenas holds an address; NULL if none. The first with the page lock, fast; the
@@ -57,6 +59,14 @@ char *arena_commit(size_t *pages, size_t least, bool huge, int *error);
  * what is left together again, and so bring back what went (khugepaged). Any thread, no lock held.
  */
 void arena_withdraw_advice(const char *start, size_t size_bytes);
+
+/* A huge page is resident whole once a part of it was handed out. Between the first and the last
+ * call, which a trim makes before it looks and after it has purged: whether that may be so within a
+ * range, asked for or withdrawn since. After the last one only where it is asked for still. Page
+ * lock. */
+void arenas_begin_trim(void);
+bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes);
+void arenas_end_trim(void);
 
 /* All arenas, in the order of their addition. No lock needed. */
 extern hidden_data struct arena *arenas_added[ARENA_LIMIT]; /* page lock writes: below the count */

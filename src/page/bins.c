@@ -112,6 +112,15 @@ struct span *bins_longest_dirty(void)
     return NULL;
 }
 
+void bins_each_clean(void (*look)(struct span *span))
+{
+    for (unsigned bin = next_filled(CLEAN, 0); bin < BIN_COUNT; bin = next_filled(CLEAN, bin + 1))
+        for (struct span *span = sets[CLEAN].heads[bin], *next; span; span = next) {
+            next = span->next;
+            look(span);
+        }
+}
+
 size_t bins_verify(void)
 {
     size_t pages = 0;

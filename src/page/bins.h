@@ -19,6 +19,9 @@ struct span *bins_find(size_t pages, size_t alignment_pages);
 /* One of the longest spans with memory, NULL if none has any. */
 struct span *bins_longest_dirty(void);
 
+/* For each span without memory; `look` may give it memory, and change no other. */
+void bins_each_clean(void (*look)(struct span *span));
+
 /* Asserts that lists and bitmaps agree; returns the number of pages in all lists. */
 size_t bins_verify(void);
 

@@ -108,6 +108,32 @@ bool spans_merge(void)
     return any;
 }
 
+static void mark_rest(struct span *span)
+{
+    struct arena *arena = arena_find(span->base);
+    size_t size_bytes = (size_t)span->pages << PAGE_SHIFT;
+    uintptr_t from = (uintptr_t)span->base;
+    uintptr_t to = from + size_bytes;
+    uintptr_t head_end = smaller_of(align_up(from, HUGE_PAGE_BYTES), to);
+    uintptr_t tail = larger_of(align_down(to, HUGE_PAGE_BYTES), head_end);
+    size_t head_pages = (head_end - from) >> PAGE_SHIFT;
+    size_t tail_pages = (to - tail) >> PAGE_SHIFT;
+    if (head_pages + tail_pages == 0 || !arena_may_hold_rests(arena, span->base, size_bytes))
+        return;
+    span_withdraw(span);
+    bitmap_set(arena->dirty, arena_page(arena, span->base), head_pages);
+    bitmap_set(arena->dirty, arena_page(arena, (char *)tail), tail_pages);
+    store_relaxed(&span->dirty_pages, head_pages + tail_pages);
+    span_enter(span);
+}
+
+void spans_mark_rests(void)
+{
+    (void)spans_merge();
+    arenas_begin_trim();
+    bins_each_clean(mark_rest);
+}
+
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
 {
     struct span *span = header_pop(0);

@@ -30,6 +30,10 @@ bool span_has_place(const struct span *span);
 /* Merges all loose spans with their free neighbours. Whether there were any. */
 bool spans_merge(void);
 
+/* For a trim: free spans without memory count as dirty where they share a huge page with others and
+ * may be resident with it. */
+void spans_mark_rests(void);
+
 /* The free span that begins or ends with the page; NULL if none. */
 struct span *span_free_neighbour(const struct arena *arena, const char *page);
 

@@ -198,13 +198,26 @@ size_t purge_outside(size_t pages)
     return config_guarded_blocks ? trapped_purge(pages) : room_purge(pages);
 }
 
+/* Not while a fork is under way: then the rests stay until the next trim. */
+static void locked(void (*of_rests)(void))
+{
+    if (!lock_acquire(&pages_state.lock))
+        return;
+    of_rests();
+    lock_release(&pages_state.lock);
+}
+
 bool pages_trim(size_t keep_bytes)
 {
+    locked(spans_mark_rests);
     size_t keep = keep_bytes >> PAGE_SHIFT;
     size_t kept = pages_kept_outside();
     size_t dirty = load_relaxed(&pages_state.dirty_pages) + kept;
-    if (dirty <= keep)
-        return false;
-    size_t purged = kept != 0 ? purge_outside(dirty - keep) : 0;
-    return purge_pages(dirty - keep - smaller_of(purged, dirty - keep)) + purged > 0;
+    size_t purged = 0;
+    if (dirty > keep) {
+        purged = kept != 0 ? purge_outside(dirty - keep) : 0;
+        purged += purge_pages(dirty - keep - smaller_of(purged, dirty - keep));
+    }
+    locked(arenas_end_trim);
+    return purged != 0;
 }

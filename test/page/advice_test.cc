@@ -2,7 +2,9 @@
 // give is its own affair: what is looked at is the mapping's mark, "hg" among VmFlags.
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -165,6 +167,40 @@ TEST_F(Advice, WhatGoesBackIsAskedForNoMore)
     EXPECT_TRUE(pages_trim(0));
     for (size_t i = 0; i < places.size(); i += 128) // 2 MiB
         EXPECT_FALSE(is_asked_for(places[i])) << i;
+    pages_verify();
+}
+
+size_t resident(char *start, size_t bytes)
+{
+    std::vector<unsigned char> pages(bytes / os_page_size());
+    EXPECT_EQ(mincore(start, bytes, pages.data()), 0);
+    return static_cast<size_t>(std::count_if(pages.begin(), pages.end(),
+                                             [](unsigned char page) { return (page & 1) != 0; })) *
+           os_page_size();
+}
+
+// A huge page of which one block was handed out is resident whole, though nothing was ever there.
+TEST_F(Advice, ATrimGivesBackTheRestOfAHugePage)
+{
+    if (config_fences || !kernel_has_huge_pages())
+        GTEST_SKIP() << "nothing is asked for here";
+    configure(HUGE_PAGES_AUTO);
+    grow_to(large() + 24 * kMiB);
+    const struct arena *arena = arena_find(newest());
+    char *end = arena->base + (arena->frontier << PAGE_SHIFT);
+    char *last = end - HUGE_PAGE_BYTES;
+    const size_t bytes = size_t{page_layer::kShapes[1].pages} << PAGE_SHIFT;
+    while (newest() < last)
+        slabs_.push_back(page_layer::take_slab(1, true));
+    ASSERT_LT(newest(), last + kMiB) << "filled from its start";
+    ASSERT_TRUE(is_asked_for(newest()));
+    char *used = newest();
+    char *rest = used + bytes;
+    memset(used, 1, bytes);
+    (void)pages_trim(0);
+    EXPECT_EQ(resident(rest, static_cast<size_t>(end - rest)), 0u);
+    EXPECT_TRUE(page_layer::reads(used, bytes, 1));
+    EXPECT_FALSE(pages_trim(0)) << "nothing is left to give back";
     pages_verify();
 }
 
