@@ -1,5 +1,9 @@
-// Growth: the same work by 1 to 64 threads, and in heaps of 10 MiB to 8 GiB. Times are those of one
-// processor, so that a heap that scales has the same figure in every row.
+// Growth: the same work by 1 to 64 threads, in heaps of 10 MiB to 8 GiB, and the fork
+// of a large one. Times of threads are those of one processor, so that a heap that scales has the
+// same figure in every row.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "support.h"
 #include "workload.h"
 
@@ -63,6 +67,34 @@ void heap(Run &run, size_t bytes)
 
 template <size_t mib> void heap_of(Run &run) { heap(run, mib * kMiB); }
 
+// The copy of a process that holds so much in small blocks: fork, and the end of the child.
+void fork_of(Run &run, size_t bytes)
+{
+    constexpr size_t kMeanSize = 240; // of the sizes below
+    const size_t forks = run.scaled(10);
+    MappedArray<void *> slots(run.scaled(bytes / kMeanSize, 16));
+    Sizes sizes(16, kKiB, Sizes::kDoublings);
+    for (size_t i = 0; i < slots.size(); i++) {
+        slots[i] = allocate_touched(sizes[i]);
+    }
+    run.time_passes(static_cast<double>(forks), [&] {
+        return time_ns([&] {
+            for (size_t i = 0; i < forks; i++) {
+                const pid_t child = fork();
+                if (child == 0) {
+                    _exit(0);
+                }
+                int status = 1;
+                if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+                    fail("fork");
+                }
+            }
+        });
+    });
+}
+
+template <size_t mib> void fork_of_heap(Run &run) { fork_of(run, mib * kMiB); }
+
 const Workload kRows[] = {
     {"threads-1", "scaling", "1 thread", "warm_ns", "peak_rss", 64, threads_of<1>},
     {"threads-2", "scaling", "2 threads", "warm_ns", "peak_rss", 64, threads_of<2>},
@@ -76,6 +108,8 @@ const Workload kRows[] = {
     {"heap-1g", "scaling", "heap of 1 GiB", "warm_ns", "peak_rss", 1600, heap_of<1024>},
     {"heap-2g", "scaling", "heap of 2 GiB", "warm_ns", "peak_rss", 3200, heap_of<2048>},
     {"heap-8g", "scaling", "heap of 8 GiB", "warm_ns", "peak_rss", 12800, heap_of<8192>},
+    {"fork-2g", "scaling", "fork of a heap of 2 GiB", "warm_ns", "peak_rss", 3200,
+     fork_of_heap<2048>},
 };
 
 } // namespace

@@ -227,6 +227,35 @@ void thread_churn(Run &run)
     });
 }
 
+constexpr size_t kOwn = 100; // blocks of a thread that leaves none
+
+void *live_alone(void *argument)
+{
+    Sizes &sizes = *static_cast<Sizes *>(argument);
+    void *blocks[kOwn];
+    for (size_t i = 0; i < kOwn; i++) {
+        blocks[i] = allocate_touched(sizes[i]);
+    }
+    for (void *block : blocks) {
+        free(block);
+    }
+    return nullptr;
+}
+
+// One thread after the other, from its start to its end.
+void thread_alone(Run &run)
+{
+    const size_t threads = run.scaled(500);
+    Sizes sizes(16, 512, Sizes::kDoublings);
+    run.time_passes(static_cast<double>(threads), [&] {
+        return time_ns([&] {
+            for (size_t i = 0; i < threads; i++) {
+                join(start_thread(live_alone, &sizes));
+            }
+        });
+    });
+}
+
 const Workload kRows[] = {
     {"larson", "field", "server: blocks outlive their thread", "warm_ns", "peak_rss", 512, larson},
     {"one-direction", "field", "producer/consumer, one direction", "warm_ns", "peak_rss", 256,
@@ -234,6 +263,8 @@ const Workload kRows[] = {
     {"many-directions", "field", "producer/consumer, 4 threads", "warm_ns", "peak_rss", 256,
      many_directions},
     {"thread-churn", "field", "short threads (a thread)", "warm_ns", "peak_rss", 256, thread_churn},
+    {"thread-alone", "field", "a thread with 100 blocks, start to end", "warm_ns", "peak_rss", 64,
+     thread_alone},
 };
 
 } // namespace

@@ -225,6 +225,18 @@ class GoalsTest(unittest.TestCase):
         goal, = bench_goals.check(results)
         self.assertEqual((goal.measured, goal.met), ("1.20 (threads-64)", False))
 
+    def test_processes(self):
+        rows = [Row("fork-2g", "scaling", "", "warm_ns", "peak_rss"),
+                Row("thread-alone", "field", "", "warm_ns", "peak_rss")]
+        results = Results(rows, ALLOCATORS)
+        for row in rows:
+            for name, value in (("system", 100), ("other", 90), ("cairn", 105)):
+                results.add(1, row.name, name, {"warm_ns": Figure(value, "ns")})
+        found = {goal.text: (goal.measured, goal.met) for goal in bench_goals.check(results)}
+        self.assertEqual(found, {
+            "fork-2g: time over glibc's at most 1.1": ("1.05", True),
+            "thread-alone: time over the best peer's at most 1.1": ("1.17", False)})
+
     def test_programs(self):
         rows = [Row(name, "programs", "", "cpu_s", "peak_rss") for name in ("lua", "perl")]
         hardened = Allocator("cairn-hardened", None)

@@ -11,6 +11,8 @@ HARDENED = OURS + "-hardened"
 HARDENED_MOST = 1.2  # of the plain build's CPU time on real programs
 SLOWER_THAN_BEST_MOST = 1.05
 FLAT_MOST = 1.15
+PROCESS_MOST = 1.1
+TIME_OF_ROW = "warm_ns"
 GEOMEAN_MOST = 1.15
 ROW_MOST = 1.6
 GROUPS_OF_ALL = 3  # a run of so many says something of all rows
@@ -106,6 +108,16 @@ def _scaling_goals(results):
                    f"{ratio:.2f} ({max(medians, key=medians.get)})", ratio <= FLAT_MOST)
 
 
+def _process_goals(results):
+    for row, text, ratio in (
+            ("fork-2g", "time over glibc's", _over_system(results, "fork-2g", TIME_OF_ROW)),
+            ("thread-alone", "time over the best peer's",
+             results.ratio("thread-alone", OURS, TIME_OF_ROW))):
+        if ratio:
+            yield Goal(f"{row}: {text} at most {PROCESS_MOST}", f"{ratio:.2f}",
+                       ratio <= PROCESS_MOST)
+
+
 def _program_goals(results):
     for aspect, what in ((TIME, "CPU time"), (MEMORY, "memory")):
         peers = [(mean[0], name) for name in results.names(ours=False)
@@ -155,4 +167,4 @@ def check(results):
     if OURS not in results.names():
         return []
     return [*_all_goals(results), *_time_goals(results), *_limit_goals(results),
-            *_scaling_goals(results), *_program_goals(results)]
+            *_scaling_goals(results), *_process_goals(results), *_program_goals(results)]
