@@ -6,9 +6,10 @@ import unittest
 
 import tool_path  # noqa: F401
 from cairn import bench_goals, bench_report
-from cairn.bench_allocators import Allocator
+from cairn.bench_allocators import Allocator, choose
 from cairn.bench_results import MEMORY, TIME, Results
 from cairn.bench_rows import Figure, Row, Settings
+from cairn.errors import UserError
 
 FAST = Row("fast", "A", "title", "warm_ns", "peak_rss")
 SLOW = Row("slow", "D", "title", "warm_ns", "peak_rss")
@@ -153,6 +154,16 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| kernel | 6 |", text)
 
 
+class ChooseTest(unittest.TestCase):
+    def test_the_light_build_is_there_by_its_name_only(self):
+        found = [Allocator(name, None) for name in ("system", "cairn", "cairn-hardened-light")]
+        self.assertEqual([each.name for each in choose(found, [])], ["system", "cairn"])
+        self.assertEqual([each.name for each in choose(found, ["cairn-hardened-light"])],
+                         ["cairn-hardened-light"])
+        with self.assertRaises(UserError):
+            choose(found, ["other"])
+
+
 class GoalsTest(unittest.TestCase):
     def test_time(self):
         results = results_of({("fast", "system"): [(100, 1)], ("fast", "other"): [(80, 1)],
@@ -258,6 +269,27 @@ class GoalsTest(unittest.TestCase):
                 ("worst 1.06 (lua)", False),
             "real programs: CPU time of the hardened build over the plain one's at most 1.2":
                 ("1.254", False)})
+
+    def test_hardened_programs(self):
+        rows = [Row("lua", "programs", "", "cpu_s", "peak_rss")]
+        names = ("cairn-hardened", "cairn-hardened-light", "hardened_malloc")
+        results = Results(rows, [*ALLOCATORS, *(Allocator(name, None) for name in names)])
+        for name, seconds, memory in (("cairn", 1.0, 10), ("cairn-hardened", 1.19, 17),
+                                      ("cairn-hardened-light", 1.11, 11),
+                                      ("hardened_malloc", 1.7, 20)):
+            results.add(1, "lua", name, {"cpu_s": Figure(seconds, "s"),
+                                         "peak_rss": Figure(memory, "MiB")})
+        found = {goal.text: (goal.measured, goal.met) for goal in bench_goals.check(results)
+                 if "hardened" in goal.text}
+        self.assertEqual(found, {
+            "real programs: CPU time of the hardened build over the plain one's at most 1.2":
+                ("1.190", True),
+            "real programs: CPU time of the hardened-light build over the plain one's at most 1.1":
+                ("1.110", False),
+            "real programs: CPU time of the hardened build over hardened_malloc's at most 0.7":
+                ("0.700", True),
+            "real programs: memory of the hardened build over hardened_malloc's at most 0.85":
+                ("0.850", True)})
 
     def test_nothing_without_cairn(self):
         self.assertEqual(bench_goals.check(Results([FAST], ALLOCATORS[:1])), [])

@@ -12,6 +12,13 @@ SYSTEM = "system"
 OURS = "cairn"
 API = "cairn-api"  # Cairn's own names instead of libc's; for the micro-benchmarks only
 
+BUILDS = {
+    OURS: "libcairn-malloc.so",
+    OURS + "-hardened": "libcairn-malloc-hardened.so",
+    OURS + "-hardened-light": "libcairn-malloc-hardened-light.so",
+}
+BY_NAME_ONLY = {OURS + "-hardened-light"}
+
 # name, file, Debian package
 PACKAGED = (
     ("jemalloc", "libjemalloc.so.2", "libjemalloc2"),
@@ -77,8 +84,7 @@ def find_all(build, commit, peers):
     """All allocators of this machine in a fixed order, and sentences on those not found."""
     found = [Allocator(SYSTEM, None, libc_version())]
     missing = []
-    for name, file in ((OURS, "libcairn-malloc.so"),
-                       (OURS + "-hardened", "libcairn-malloc-hardened.so")):
+    for name, file in BUILDS.items():
         library = build / file
         if library.exists():
             found.append(Allocator(name, library.resolve(), commit))
@@ -97,7 +103,7 @@ def find_all(build, commit, peers):
 
 def check_names(names, peers):
     """Refuses what cannot be there, whatever will be installed and built."""
-    known = {SYSTEM, OURS, OURS + "-hardened", *(name for name, _, _ in PACKAGED)}
+    known = {SYSTEM, *BUILDS, *(name for name, _, _ in PACKAGED)}
     for text in peers:
         peer = _parse_peer(text)
         if peer.name in known:
@@ -114,9 +120,10 @@ def _check_known(names, known):
 
 
 def choose(found, names):
-    """The allocators of these names, in the order of `found`."""
+    """The allocators of these names, or the usual ones, in the order of `found`."""
     _check_known(names, {allocator.name for allocator in found})
-    return [allocator for allocator in found if not names or allocator.name in names]
+    return [allocator for allocator in found
+            if allocator.name in (names or {each.name for each in found} - BY_NAME_ONLY)]
 
 
 def check_in_effect(allocators):

@@ -9,8 +9,8 @@ from cairn.errors import UserError
 from cairn.files import PACKAGE_PARENT
 
 # Targets of CMake that a benchmark needs; the micro-benchmarks are built where their library is.
-TARGETS = ("cairn-malloc", "cairn-malloc-hardened", "cairn-measure", "cairn-probe",
-           "cairn-workloads", "cairn-nothing", "cairn-containers", "cairn-replay",
+TARGETS = ("cairn-malloc", "cairn-malloc-hardened", "cairn-malloc-hardened-light",
+           "cairn-measure", "cairn-probe", "cairn-workloads", "cairn-nothing", "cairn-containers", "cairn-replay",
            "cairn-replay-prepare")
 MICRO_TARGETS = ("cairn-bench-libc", "cairn-bench-api")
 LOG_TAIL_LINES = 30
