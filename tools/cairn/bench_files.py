@@ -10,8 +10,8 @@ from cairn.files import PACKAGE_PARENT
 
 # Targets of CMake that a benchmark needs; the micro-benchmarks are built where their library is.
 TARGETS = ("cairn-malloc", "cairn-malloc-hardened", "cairn-malloc-hardened-light",
-           "cairn-measure", "cairn-probe", "cairn-workloads", "cairn-nothing", "cairn-containers", "cairn-replay",
-           "cairn-replay-prepare")
+           "cairn-measure", "cairn-probe", "cairn-workloads", "cairn-nothing", "cairn-containers",
+           "cairn-replay", "cairn-replay-prepare")
 MICRO_TARGETS = ("cairn-bench-libc", "cairn-bench-api")
 LOG_TAIL_LINES = 30
 
