@@ -87,7 +87,7 @@ define_delete(_ZdlPv, _ZdaPv, (void *pointer), entry_free(pointer))
 define_delete(_ZdlPvRKSt9nothrow_t, _ZdaPvRKSt9nothrow_t,
               (void *pointer, unused const struct nothrow *tag), entry_free(pointer))
 define_delete(_ZdlPvm, _ZdaPvm,
-              (void *pointer, size_t size), entry_free_sized(pointer, size, 1))
+              (void *pointer, size_t size), free_sized_fast(pointer, size, 1, free_sized_slow))
 define_delete(_ZdlPvSt11align_val_t, _ZdaPvSt11align_val_t,
               (void *pointer, unused size_t alignment), entry_free(pointer))
 define_delete(_ZdlPvmSt11align_val_t, _ZdaPvmSt11align_val_t,

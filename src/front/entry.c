@@ -82,8 +82,7 @@ void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes)
 
 void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
-    if (likely(pointer != NULL))
-        heap_free_sized(pointer, size_bytes, alignment_bytes);
+    heap_free_sized(pointer, size_bytes, alignment_bytes);
 }
 
 static void *allocate_aligned(size_t size_bytes, size_t alignment_bytes)

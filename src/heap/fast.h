@@ -22,6 +22,7 @@
 void *
 malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
 void *malloc_slow_untraced(size_t size_bytes); /* likewise; no tracer hears of it */
+void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes); /* in resize.c */
 
 /* The usual way of a medium block: its class's current slab has a free slot. NULL: the slow path
  * has to look, also for who watches. A thread without a heap has empty slabs only. */
@@ -102,6 +103,31 @@ inline_always void free_fast(void *pointer)
         return;
     }
     free_own(pointer, slab);
+}
+
+/* A free with the size and the alignment that were asked for: of a small block of this thread's,
+ * whose heap has the class of every size at hand. Where its table leads elsewhere, as for a class
+ * that is to be sampled, no slab of its own has that class. `slow` is free_sized_slow. NULL may
+ * come before this thread has any heap: see free_reject. */
+inline_always void free_sized_fast(void *pointer, size_t size_bytes, size_t alignment_bytes,
+                                   void (*slow)(void *, size_t, size_t))
+{
+    if (likely(size_bytes <= SMALL_MOST && alignment_bytes <= 16 && pointer != NULL &&
+               page_map_reaches((uintptr_t)pointer))) {
+        struct span *slab = page_map_find_reached((uintptr_t)pointer);
+        const struct heap *heap = thread_heap;
+        unsigned size_class = heap->small_class[size_bytes + CANARY_BYTES];
+        if (likely(load_folded(&slab->owner) == (uintptr_t)heap &&
+                   slab->tag == (uint8_t)(SPAN_SLAB + size_class))) {
+            if (!config_hardened) {
+                free_own(pointer, slab);
+                return;
+            }
+            if (likely(harden_free_sized(pointer, slab, size_bytes)))
+                return;
+        }
+    }
+    slow(pointer, size_bytes, alignment_bytes);
 }
 
 #endif

@@ -336,7 +336,7 @@ static bool has_exact_size(struct span *slab, const void *block, size_t size_byt
     return harden_size(slab, block) == size_bytes;
 }
 
-static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
+void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct span *span = page_map_find(pointer);
     bool matches;
@@ -363,23 +363,7 @@ static no_inline void free_sized_slow(void *pointer, size_t size_bytes, size_t a
                span_block_bytes(span));
 }
 
-/* A small block of this thread's, whose heap has the class of every size at hand. Where its table
- * leads elsewhere, as for a class that is to be sampled, no slab of its own has that class. */
 void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
-    struct heap *heap = thread_heap;
-    if (likely(size_bytes <= SMALL_MOST && alignment_bytes <= 16 &&
-               page_map_reaches((uintptr_t)pointer))) {
-        struct span *slab = page_map_find_reached((uintptr_t)pointer);
-        if (likely(load_relaxed(&slab->owner) == (uintptr_t)heap &&
-                   slab_class(slab) == heap->small_class[size_bytes + CANARY_BYTES])) {
-            if (!config_hardened) {
-                free_own(pointer, slab);
-                return;
-            }
-            if (likely(harden_free_sized(pointer, slab, size_bytes)))
-                return;
-        }
-    }
-    free_sized_slow(pointer, size_bytes, alignment_bytes);
+    free_sized_fast(pointer, size_bytes, alignment_bytes, free_sized_slow);
 }
