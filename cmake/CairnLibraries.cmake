@@ -13,7 +13,7 @@ function(cairn_add_libraries suffix hardened)
   cairn_add_objects(cairn_names${suffix} ${hardened} ${arg_NAMES})
   cairn_add_library(cairn${suffix} cairn${suffix} cairn_core${suffix})
   cairn_add_library(cairn-malloc${suffix} malloc${suffix}
-                    cairn_core${suffix} cairn_names${suffix})
+                    cairn_names${suffix} cairn_core${suffix})
 
   # A program that names no function of the heap itself, only its libraries do, must still get
   # the library where it is linked statically or with --as-needed.

@@ -22,7 +22,19 @@ inline_always unsigned highest_bit(uint64_t value)
 {
     return 63u ^ (unsigned)__builtin_clzll(value); /* one instruction; with `63 -` three */
 }
-inline_always unsigned count_bits(uint64_t value) { return (unsigned)__builtin_popcountll(value); }
+inline_always unsigned count_bits(uint64_t value)
+{
+#if defined(__POPCNT__) || defined(__aarch64__)
+    return (unsigned)__builtin_popcountll(value);
+#else
+    /* Sums of ever more bits side by side; the builtin would call the compiler's own library. */
+    const uint64_t pairs = 0x5555555555555555u, nibbles = 0x3333333333333333u,
+                   bytes = 0x0f0f0f0f0f0f0f0fu, ones = 0x0101010101010101u;
+    value -= (value >> 1) & pairs;
+    value = (value & nibbles) + ((value >> 2) & nibbles);
+    return (unsigned)((((value + (value >> 4)) & bytes) * ones) >> 56);
+#endif
+}
 
 inline_always uint64_t rotate_right(uint64_t value, unsigned count)
 {

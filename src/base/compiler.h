@@ -65,7 +65,11 @@ enum { SEALED_BYTES = 65536 };
 #define no_inline     __attribute__((noinline))
 #define no_return     __attribute__((noreturn))
 #define cold          __attribute__((cold, noinline))
-#define api           __attribute__((visibility("default")))
+/* What every process runs once, at its start or its end: the linker puts it beside the constructors
+ * and destructors, so its pages are resident anyway. */
+#define at_start __attribute__((section(".text.startup")))
+#define at_end   __attribute__((section(".text.exit")))
+#define api      __attribute__((visibility("default")))
 #define hidden_data                                                                                \
     __attribute__((visibility("hidden"))) /* on declarations, so that no GOT is asked */
 #define cache_aligned __attribute__((aligned(64)))

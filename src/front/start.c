@@ -62,13 +62,17 @@ static void start_background(void)
         report("no background thread: error %d", -error);
 }
 
+/* Not const: it lies with the data that are written here anyway. Read-only data are resident in
+ * programs that need some. */
+static char variable_name[] = "CAIRN_OPTIONS";
+
 __attribute__((constructor(101))) static void start(void)
 {
     if (&cairn_options != NULL && cairn_options != NULL)
         options_parse(&options, cairn_options, "cairn_options");
-    const char *environment = os_is_secure() ? NULL : os_environment("CAIRN_OPTIONS");
+    const char *environment = os_is_secure() ? NULL : os_environment(variable_name);
     if (environment)
-        options_parse(&options, environment, "CAIRN_OPTIONS");
+        options_parse(&options, environment, variable_name);
     pages_configure(&options.pages); /* the heap starts when the first block is asked for */
     if (options.watch_root_bytes != 0)
         (void)surroundings_root(options.watch_root, options.watch_root_bytes);

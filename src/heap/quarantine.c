@@ -58,10 +58,8 @@ void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot)
         replace(heap, slab, slot, heap->quarantine + QUARANTINE_SMALL, QUARANTINE_MEDIUM);
 }
 
-void quarantine_flush(struct heap *heap)
+void quarantine_empty(struct heap *heap)
 {
-    if (!config_quarantine)
-        return;
     for (size_t i = 0; i < countof(heap->quarantine); i++) {
         uint64_t entry = heap->quarantine[i];
         heap->quarantine[i] = 0;

@@ -19,7 +19,13 @@ inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsig
         heap_attend(heap, slab);
 }
 
+void quarantine_empty(struct heap *heap);
+
 /* All of the quarantine becomes free. */
-void quarantine_flush(struct heap *heap);
+inline_always void quarantine_flush(struct heap *heap)
+{
+    if (config_quarantine)
+        quarantine_empty(heap);
+}
 
 #endif

@@ -112,8 +112,9 @@ int os_commit(void *start, size_t size_bytes) { return os_protect(start, size_by
 
 int os_protect(void *start, size_t size_bytes, enum os_access access)
 {
-    static const int protections[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE};
-    return call_on_range(SYS_mprotect, start, size_bytes, protections[access]);
+    int reading = access == OS_READ ? PROT_READ : PROT_NONE;
+    return call_on_range(SYS_mprotect, start, size_bytes,
+                         access == OS_WRITE ? PROT_READ | PROT_WRITE : reading);
 }
 
 int os_unmap(void *start, size_t size_bytes)

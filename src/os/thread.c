@@ -18,7 +18,8 @@ static pthread_key_t end_key; /* const after os_thread_end_register */
 static bool end_key_made;     /* const after os_thread_end_register */
 
 /* A sanitizer's runtime is not there yet either. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) bool os_has_thread_pointer(void)
+__attribute__((no_sanitize("address", "thread", "undefined"))) at_start bool
+os_has_thread_pointer(void)
 {
     uintptr_t pointer = 0;
 #if defined(__x86_64__)
@@ -46,9 +47,21 @@ int os_thread_end_arm(void *value)
     return -pthread_setspecific(end_key, value);
 }
 
+#ifdef __GLIBC__
+/* What pthread_atfork calls. That one is no part of libc.so: it would be linked behind all code of
+ * ours, and the pages there would be resident for its four instructions. */
+extern int __register_atfork(void (*before)(void), void (*in_parent)(void), void (*in_child)(void),
+                             void *object);
+extern void *__dso_handle hidden_data;
+#endif
+
 int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void))
 {
+#ifdef __GLIBC__
+    return -__register_atfork(before, in_parent, in_child, &__dso_handle);
+#else
     return -pthread_atfork(before, in_parent, in_child);
+#endif
 }
 
 enum { STACK_BYTES = 256 << 10 }; /* of it some pages are touched */

@@ -25,8 +25,7 @@ struct chunk {
 /* Rows of lines for the small pieces of some threads: the next one's address, in its low bits how
  * many are left, an even number below 64 at first. Exchanged as one word, so any thread may take
  * from any row. */
-enum { LINE_BYTES = 64, PAIR_BYTES = 2 * LINE_BYTES, ROWS = 8 };
-static const size_t row_lines[META_KINDS] = {[META_HOT] = 8, [META_COLD] = 62};
+enum { LINE_BYTES = 64, PAIR_BYTES = 2 * LINE_BYTES, ROWS = 8, HOT_LINES = 8, COLD_LINES = 62 };
 
 /* What ranges and chunks are measured in: a page, where pages are large. */
 enum {
@@ -167,7 +166,7 @@ void *meta_take_near(enum meta_kind kind, size_t size_bytes)
     while (next % LINE_BYTES >= lines)
         if (compare_swap_acq_rel(row, &next, next + lines * LINE_BYTES - lines))
             return (void *)align_down(next, LINE_BYTES);
-    size_t whole = row_lines[kind];
+    size_t whole = kind == META_COLD ? COLD_LINES : HOT_LINES;
     char *fresh = lines <= whole / 2 ? meta_take(kind, whole * LINE_BYTES) : NULL;
     if (fresh == NULL)
         return meta_take(kind, size_bytes);
