@@ -25,8 +25,6 @@ enum {
     GROWING_MOST_BYTES = 1 << 20,   /* of a growing block that is a run */
 };
 
-static size_t pages_for(size_t size_bytes) { return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT; }
-
 /* The span serves a request of so many bytes. */
 static struct span *note_asked(struct span *span, size_t size_bytes)
 {
@@ -36,6 +34,10 @@ static struct span *note_asked(struct span *span, size_t size_bytes)
         span->asked_bytes = size_bytes;
     return span;
 }
+
+static uintptr_t *growth_of(struct heap *heap) { return &heap->runs.places[RUN_CACHE_GROWTH]; }
+
+static bool has_growth(void) { return config_growth && thread_heap != &no_heap; }
 
 static struct span *take(size_t size_bytes, size_t alignment_bytes)
 {
@@ -54,9 +56,11 @@ static struct span *take(size_t size_bytes, size_t alignment_bytes)
             span = pages_map_huge(size_bytes, alignment_bytes);
         return span;
     }
-    struct span *span = pages_take(pages_for(size_bytes), alignment_bytes);
+    if (has_growth() && growth_is_kept(growth_of(thread_heap))) /* it may do, or be part of it */
+        (void)growth_empty(growth_of(thread_heap));
+    struct span *span = pages_take(large_pages(size_bytes), alignment_bytes);
     if (unlikely(span == NULL) && heaps_empty_run_caches())
-        span = pages_take(pages_for(size_bytes), alignment_bytes);
+        span = pages_take(large_pages(size_bytes), alignment_bytes);
     if (span && span->zero && thread_heap != &no_heap)
         (void)run_cache_empty(&thread_heap->runs); /* as slab_make */
     return span;
@@ -72,7 +76,25 @@ struct span *large_allocate_kept(size_t size_bytes)
     struct heap *heap = thread_heap;
     if (config_guarded_blocks || size_bytes > RUN_CACHE_MAX_PAGES * PAGE_BYTES || heap == &no_heap)
         return NULL;
-    return run_cache_take(&heap->runs, pages_for(size_bytes));
+    return run_cache_take(&heap->runs, large_pages(size_bytes));
+}
+
+/* What grew is kept to grow again, a short one for nothing else: no malloc asks for its length. */
+static no_inline bool keep_grown(struct heap *heap, struct span *span)
+{
+    span->grew = false;
+    if (growth_put(growth_of(heap), span))
+        return heap->runs.puts++ % 16 == 0;
+    if (span->pages > MEDIUM_MOST >> PAGE_SHIFT)
+        return run_cache_put(&heap->runs, span);
+    pages_give(span);
+    return true;
+}
+
+/* Keeps it or gives it to the pages. Whether it is time to ask what is due by age. */
+static bool keep(struct heap *heap, struct span *span)
+{
+    return config_growth && span->grew ? keep_grown(heap, span) : run_cache_put(&heap->runs, span);
 }
 
 bool large_free(struct span *span)
@@ -92,15 +114,38 @@ bool large_free(struct span *span)
         pages_give_huge(span);
     else if (config_guarded_blocks || unlikely(heap == &no_heap))
         pages_give(span);
-    else if (!run_cache_put(&heap->runs, span))
+    else if (!keep(heap, span))
         return true;
     heaps_tick();
     return true;
 }
 
+/* Into its room, or with it into free pages behind that. */
+static bool extend(struct span *span, size_t pages)
+{
+    size_t before = span->pages;
+    uintptr_t *growth = growth_of(thread_heap);
+    span->grew = true;
+    if (has_growth() && growth_extend(growth, span, pages))
+        return true;
+    bool joined = has_growth() && growth_join(growth, span);
+    bool fits = pages_extend(span, pages);
+    if (joined && !fits)
+        growth_cut(growth, span, before);
+    return fits;
+}
+
+/* With its room: what gives pages up does not grow. */
+static bool shrink(struct span *span, size_t pages)
+{
+    if (has_growth())
+        (void)growth_join(growth_of(thread_heap), span);
+    return pages_shrink(span, pages);
+}
+
 static void *resize(struct span *span, size_t size_bytes, bool may_move)
 {
-    size_t pages = pages_for(size_bytes);
+    size_t pages = large_pages(size_bytes);
     if (span->tag == SPAN_HUGE && config_guarded_blocks)
         return pages == span->pages || pages_resize_guarded(span, size_bytes, may_move) ? span->base
                                                                                         : NULL;
@@ -113,18 +158,18 @@ static void *resize(struct span *span, size_t size_bytes, bool may_move)
             return pages <= span->pages ? span->base : NULL;
         return span->base;
     }
-    bool in_place = pages == span->pages ||
-                    (pages < span->pages ? pages_shrink(span, pages) : pages_extend(span, pages));
+    bool in_place =
+        pages == span->pages || (pages < span->pages ? shrink(span, pages) : extend(span, pages));
     return in_place ? span->base : NULL;
 }
 
 static void *resize_counted(struct span *span, size_t size_bytes, bool may_move)
 {
-    if (size_bytes <= MEDIUM_MOST || size_bytes > PTRDIFF_MAX)
+    if (!large_serves(span, size_bytes) || size_bytes > PTRDIFF_MAX)
         return NULL;
     size_t counted = 0;
     bool is_counted = unlikely(load_relaxed(&span->owner) != 0); /* a first-class heap's */
-    if (is_counted && !program_begin_resize(span, pages_for(size_bytes), &counted))
+    if (is_counted && !program_begin_resize(span, large_pages(size_bytes), &counted))
         return NULL;
     void *block = resize(span, size_bytes, may_move);
     if (is_counted)
@@ -148,10 +193,56 @@ bool large_matches(const struct span *span, size_t size_bytes)
 {
     if (config_guarded_blocks)
         return size_bytes == span->asked_bytes;
+    if (large_is_short(span))
+        return size_bytes > GROWTH_LEAST_BYTES && large_pages(size_bytes) == span->pages;
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
     size_t spare = span->tag == SPAN_HUGE ? bytes / 4 + PAGE_BYTES : 0;
     size_t least = larger_of(size_bytes, MEDIUM_MOST + 1);
     return size_bytes <= bytes && align_up(least, os_page_size()) + spare >= bytes;
+}
+
+/* The front of a run that is not in use, where there is none in use nor kept. */
+static struct span *take_with_room(uintptr_t *growth, size_t pages)
+{
+    struct span *span = take(GROWTH_NEW_PAGES * PAGE_BYTES, PAGE_BYTES);
+    if (span && !pages_holds(span->base)) { /* made while another thread forks */
+        pages_give(span);
+        return NULL;
+    }
+    if (span)
+        growth_cut(growth, span, pages);
+    return span;
+}
+
+/* The end of its last page is for nothing until it grows on. */
+static bool fills_pages(size_t size_bytes)
+{
+    size_t bytes = align_up(size_bytes, PAGE_BYTES);
+    return size_bytes >= bytes - bytes / GROWTH_WASTE;
+}
+
+struct span *large_allocate_with_room(size_t size_bytes)
+{
+    if (!has_growth() || size_bytes <= GROWTH_LEAST_BYTES ||
+        size_bytes > GROWTH_MOST_PAGES * PAGE_BYTES || !fills_pages(size_bytes))
+        return NULL;
+    size_t pages = large_pages(size_bytes);
+    uintptr_t *growth = growth_of(thread_heap);
+    struct span *span = growth_take(growth, pages);
+    if (span == NULL && size_bytes > GROWTH_MAKES_BYTES && pages < GROWTH_NEW_PAGES &&
+        load_relaxed(growth) == 0)
+        span = take_with_room(growth, pages);
+    if (span)
+        span->grew = true;
+    return note_asked(span, size_bytes);
+}
+
+/* Nothing of the arenas will serve this thread's growing block any more. */
+static struct span *map_growing(size_t size_bytes)
+{
+    if (has_growth())
+        (void)growth_empty(growth_of(thread_heap));
+    return pages_map_growing(size_bytes);
 }
 
 /* What gets no mapping of its own becomes a block like others. */
@@ -162,7 +253,9 @@ static struct span *take_growing(size_t size_bytes)
     if (config_guarded_blocks && has_spare)
         span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
     else if (has_spare && size_bytes > GROWING_MOST_BYTES)
-        span = pages_map_growing(size_bytes);
+        span = map_growing(size_bytes);
+    else
+        span = large_allocate_kept(size_bytes);
     if (span && span->zero) /* else its pages are there */
         pages_expect_filled(span);
     return span ? span : take(size_bytes, PAGE_BYTES);
@@ -170,5 +263,11 @@ static struct span *take_growing(size_t size_bytes)
 
 struct span *large_allocate_growing(size_t size_bytes)
 {
-    return note_asked(take_growing(size_bytes), size_bytes);
+    struct span *span = large_allocate_with_room(size_bytes);
+    if (span)
+        return span;
+    span = take_growing(size_bytes);
+    if (span && span->tag == SPAN_LARGE)
+        span->grew = true;
+    return note_asked(span, size_bytes);
 }

@@ -1,9 +1,29 @@
 /* Blocks above MEDIUM_MOST: runs of pages of an arena, and above HUGE_MIN_BYTES mappings of their
- * own. */
+ * own. Those that grow may be shorter, down to GROWTH_LEAST_BYTES. */
 #ifndef CAIRN_HEAP_LARGE_H
 #define CAIRN_HEAP_LARGE_H
 
-#include "page/page.h"
+#include "heap/growth.h"
+#include "heap/size_class.h"
+
+inline_always size_t large_pages(size_t size_bytes)
+{
+    return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT;
+}
+
+/* Whether the block of such a span may keep it with another size: not what slabs serve, but where
+ * it has grown and does not shrink. */
+inline_always bool large_serves(const struct span *span, size_t size_bytes)
+{
+    return size_bytes > MEDIUM_MOST || (config_growth && size_bytes > GROWTH_LEAST_BYTES &&
+                                        large_pages(size_bytes) >= span->pages);
+}
+
+/* One that a slab's class would have served. */
+inline_always bool large_is_short(const struct span *span)
+{
+    return config_growth && span->tag == SPAN_LARGE && span->pages <= MEDIUM_MOST >> PAGE_SHIFT;
+}
 
 /* `size_bytes` as asked for, which may be little where the alignment is large. NULL when memory is
  * out. */
@@ -26,7 +46,9 @@ bool large_resize_in_place(struct span *span, size_t size_bytes);
  * which have room to spare; in full hardened builds to a byte. */
 bool large_matches(const struct span *span, size_t size_bytes);
 
-/* A new block for one that grows and has to move: one that will grow cheaply again. */
+/* A new block for one that grows and has to move: one that will grow cheaply again. The second also
+ * of a size that slabs serve; NULL where such a one had no room behind it. */
 struct span *large_allocate_growing(size_t size_bytes);
+struct span *large_allocate_with_room(size_t size_bytes);
 
 #endif

@@ -62,13 +62,48 @@ static void *move_large(struct span *old, size_t size_bytes)
     return fresh->base;
 }
 
+/* Nobody else chooses where it is. NULL: another block will do. */
+static void *allocate_to_grow(size_t size_bytes)
+{
+    if (heap_is_watched() || thread_heap == &no_heap)
+        return NULL;
+    struct span *span = size_bytes > MEDIUM_MOST ? large_allocate_growing(size_bytes)
+                                                 : large_allocate_with_room(size_bytes);
+    return span ? span->base : NULL;
+}
+
+/* For a block that has to move. */
+static no_inline void *allocate_moved(size_t old_bytes, size_t size_bytes)
+{
+    void *block = NULL;
+    if (config_growth && size_bytes > GROWTH_LEAST_BYTES && size_bytes > old_bytes)
+        block = allocate_to_grow(size_bytes);
+    return block ? block : malloc_fast(moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
+}
+
 static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
 {
-    void *block = malloc_fast(moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
+    void *block = allocate_moved(old_bytes, size_bytes);
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
     free_fast(pointer);
+    return block;
+}
+
+/* A block of a slab of this thread's. */
+static no_inline void *move_own(void *pointer, size_t old_bytes, size_t size_bytes,
+                                struct span *slab)
+{
+    void *block = size_bytes <= SMALL_MAX ? malloc_fast(size_bytes, malloc_slow_untraced)
+                                          : allocate_moved(old_bytes, size_bytes);
+    if (block == NULL)
+        return NULL;
+    memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
+    if (config_hardened)
+        free_fast(pointer);
+    else
+        free_own(pointer, slab);
     return block;
 }
 
@@ -129,11 +164,11 @@ static no_inline void *resize_any(void *pointer, size_t size_bytes)
                 harden_set_size(span, pointer, size_bytes);
             return pointer;
         }
-    } else if (size_bytes > MEDIUM_MOST && span->tag != SPAN_GUARDED) {
+    } else if (span->tag != SPAN_GUARDED && large_serves(span, size_bytes)) {
         void *block = resize_large(span, size_bytes);
         if (block || size_bytes > PTRDIFF_MAX)
             return block;
-        if (span_program(span) == NULL)
+        if (size_bytes > MEDIUM_MOST && span_program(span) == NULL)
             return move_large(span, size_bytes);
     }
     struct program_heap *program = span_program(span);
@@ -180,10 +215,9 @@ inline_always size_t own_bytes(const struct span *slab, const void *block)
  * but for armed classes, which it leads elsewhere: then the answer comes the other way. */
 inline_always bool own_slab_suits(const struct span *slab, size_t size_bytes)
 {
-    if (size_bytes <= SMALL_MOST &&
-        thread_heap->small_class[size_bytes + CANARY_BYTES] == slab_class(slab))
-        return true;
-    return slab_suits(slab, size_bytes);
+    unsigned class = size_bytes <= SMALL_MOST ? thread_heap->small_class[size_bytes + CANARY_BYTES]
+                                              : CLASS_COUNT;
+    return likely(class < CLASS_COUNT) ? class == slab_class(slab) : slab_suits(slab, size_bytes);
 }
 
 /* A large block of no first-class heap keeps its pages. */
@@ -191,9 +225,9 @@ inline_always bool is_large_and_stays(const struct span *span, const void *point
                                       size_t size_bytes)
 {
     return !config_guarded_blocks && span->tag == SPAN_LARGE && span->base == pointer &&
-           size_bytes > MEDIUM_MOST && size_bytes <= PTRDIFF_MAX &&
-           (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT == span->pages &&
-           load_relaxed(&span->owner) == 0 && !heap_is_watched();
+           large_serves(span, size_bytes) && size_bytes <= PTRDIFF_MAX &&
+           large_pages(size_bytes) == span->pages && load_relaxed(&span->owner) == 0 &&
+           !heap_is_watched();
 }
 
 /* First what needs no call. */
@@ -211,7 +245,7 @@ void *heap_resize(void *pointer, size_t size_bytes)
     }
     if (heap_is_traced())
         return resize_traced(pointer, size_bytes);
-    return move(pointer, old_bytes, size_bytes);
+    return move_own(pointer, old_bytes, size_bytes, slab);
 }
 
 static bool resize_in_place(void *pointer, size_t size_bytes)
@@ -219,7 +253,7 @@ static bool resize_in_place(void *pointer, size_t size_bytes)
     struct span *span = checked_span(pointer, "resize");
     (void)usable_bytes(span, pointer); /* checks canaries, where there are any */
     if (!span_is_slab(span))
-        return size_bytes > MEDIUM_MOST && span->tag != SPAN_GUARDED &&
+        return span->tag != SPAN_GUARDED && large_serves(span, size_bytes) &&
                resize_large_in_place(span, size_bytes);
     if (!slab_suits(span, size_bytes))
         return false;
@@ -352,7 +386,8 @@ void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
     else if (span->tag == SPAN_GUARDED)
         matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
-        matches = class_of_request(size_bytes, alignment_bytes) == CLASS_COUNT &&
+        matches = (class_of_request(size_bytes, alignment_bytes) == CLASS_COUNT ||
+                   large_is_short(span)) &&
                   large_matches(span, size_bytes);
     else
         matches = true; /* no block at all: free says so */

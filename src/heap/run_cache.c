@@ -202,8 +202,8 @@ bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
 
 bool run_cache_empty(struct run_cache *cache)
 {
-    bool any = false;
-    for (size_t place = 0; place < RUN_CACHE_PLACES; place++) {
+    bool any = growth_empty(&cache->places[RUN_CACHE_GROWTH]);
+    for (size_t place = 0; place < RUN_CACHE_GROWTH; place++) {
         struct span *span = empty_place(cache, place);
         if (span)
             give(cache, span);
@@ -214,7 +214,8 @@ bool run_cache_empty(struct run_cache *cache)
 
 void run_cache_age(struct run_cache *cache)
 {
-    for (size_t place = 0; place < RUN_CACHE_PLACES; place++) {
+    growth_age(&cache->places[RUN_CACHE_GROWTH]);
+    for (size_t place = 0; place < RUN_CACHE_GROWTH; place++) {
         uintptr_t kept = load_relaxed(&cache->places[place]);
         uintptr_t after = (kept & AGED) != 0 ? 0 : kept | AGED;
         if (kept == 0 || !compare_swap_acq_rel(&cache->places[place], &kept, after) || after != 0)

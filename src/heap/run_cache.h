@@ -21,6 +21,7 @@
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
 
+#include "heap/growth.h"
 #include "heap/slab.h"
 
 enum {
@@ -31,7 +32,8 @@ enum {
     RUN_CACHE_MAX_PAGES = 1024,  /* of a long one */
     RUN_CACHE_LONG_PAGES = 1536, /* of all kept long ones together */
     RUN_CACHE_CYCLES = 3,        /* so often a long run is seen before it is kept */
-    RUN_CACHE_PLACES = RUN_CACHE_LARGE + CLASS_COUNT,
+    RUN_CACHE_GROWTH = RUN_CACHE_LARGE + CLASS_COUNT, /* the last place: see growth.h */
+    RUN_CACHE_PLACES,
     RUN_CACHE_SLAB_BYTES = 2 << 20, /* of all slabs together, as far as they were used */
 };
 

@@ -100,6 +100,11 @@ void pages_clear(struct span *span,
 bool pages_extend(struct span *span, size_t pages); /* in place, into the free neighbour behind */
 bool pages_shrink(struct span *span, size_t pages); /* gives the rest back */
 
+/* A header for pages of an arena that no span has: their `base` and `pages` set, it is given by
+ * pages_give, or else alone. NULL when memory is out. */
+struct span *pages_take_header(void);
+void pages_give_header(struct span *span);
+
 /* A mapping of its own, for what an arena should not hold. Resizing may move it. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
 void pages_give_huge(struct span *span);

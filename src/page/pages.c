@@ -122,6 +122,7 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;
     store_relaxed(&span->zero, span->dirty_pages == 0);
+    span->grew = false;
     span->pages = (uint32_t)pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     page_map_set_page(span->base, span);
@@ -160,6 +161,14 @@ void pages_give(struct span *span)
     page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     give(span, 0);
+}
+
+struct span *pages_take_header(void) { return header_take(0); }
+
+void pages_give_header(struct span *span)
+{
+    span->pages = 0;
+    defer(span);
 }
 
 bool pages_extend(struct span *span, size_t pages)

@@ -55,7 +55,7 @@ struct span {
         struct {
             bool zero;     /* large, huge: every byte read zero when the span was taken */
             bool resident; /* hardened, huge, owner: all of it was written */
-            bool grew;     /* huge, owner: it has grown, see room.h */
+            bool grew;     /* large, huge, owner: it has grown, see room.h */
         };
     };
     uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
