@@ -44,13 +44,37 @@ static void unmap_guards(char *block, size_t size_bytes, size_t behind_bytes)
     (void)os_unmap(block + size_bytes, behind_bytes);
 }
 
+/* The memory of a ready span's former block moved away a moment before its addresses faulted: a
+ * thread that wrote there in between has left a page. Locked memory is not purged. */
+static bool drop_late_writes(char *block, size_t size_bytes)
+{
+    return os_purge(block, size_bytes) == 0 || os_trap(block, size_bytes) == 0;
+}
+
+/* A freed block that has got the memory of another already: no system call. */
+static struct span *take_filled(size_t size_bytes)
+{
+    struct span *span = trapped_take_filled(size_bytes >> PAGE_SHIFT);
+    if (span == NULL)
+        return NULL;
+    memset(span->base, 0, size_bytes);
+    store_relaxed(&span->zero, true);
+    span->resident = true;
+    store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
+    fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
+    return span;
+}
+
 static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
 {
     size_t guard = os_page_size();
     size_t bytes = align_up(size_bytes, guard);
     size_t behind = align_up(spare_bytes, guard) + guard;
     bool is_plain = spare_bytes == 0 && alignment_bytes <= guard;
-    struct span *span = is_plain ? trapped_take_ready(bytes >> PAGE_SHIFT) : NULL;
+    struct span *span = is_plain ? take_filled(bytes) : NULL;
+    if (span)
+        return span;
+    span = is_plain ? trapped_take_ready(bytes >> PAGE_SHIFT) : NULL;
     bool is_ready = span != NULL;
     if (!is_ready && (span = header_take(0)) == NULL)
         return NULL;
@@ -65,7 +89,9 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
         unmap_guards(block, bytes, behind);
         block = NULL;
     }
-    if (block && (page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
+    bool is_stale = is_ready && moved != OS_MOVED;
+    if (block && ((is_stale && !drop_late_writes(block, bytes)) ||
+                  page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
         (void)os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
     }

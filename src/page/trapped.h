@@ -4,9 +4,10 @@
  * place among TRAP_COUNT, chosen at random. After that they serve a coming block of the same
  * length, so that its guards need not be made again, or go back; until then they go on to fault.
  * Its memory goes back, or is kept for a coming block, as far as the dirty cap and the decay allow:
- * then it is moved to the addresses of that one and cleared there, which costs a fraction of
- * faulting in as many pages. What was hardly used is not kept: clearing it would bring in pages
- * that it never had.
+ * it is moved to the addresses of that one and cleared there, which costs a fraction of faulting in
+ * as many pages. Where addresses of the same length wait already it is moved there at once: they
+ * are filled, do not fault any more, and the next block of that length needs no system call. What
+ * was hardly used is not kept: clearing it would bring in pages that it never had.
  *
  * Threading: any thread, no lock held. The places of trapped spans are exchanged atomically;
  * whoever takes a span out of its place owns it.
@@ -23,6 +24,9 @@ void trapped_add(struct span *span);
 /* A freed block of so many pages whose time is over: its addresses, which still fault, between
  * guards of a page each, and have no memory. NULL if there is none. */
 struct span *trapped_take_ready(size_t pages);
+
+/* The same, but filled: they do not fault, and their memory is as the program left it. */
+struct span *trapped_take_filled(size_t pages);
 
 /* Gives all trapped addresses back; false when there were none. */
 bool trapped_release(void);
