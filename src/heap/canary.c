@@ -15,6 +15,11 @@ _Noreturn void canary_damaged(const struct span *slab, const void *block)
     die("overflow of %p (%u-byte block)", block, slab->size_bytes);
 }
 
+_Noreturn void block_written(const void *block, size_t block_bytes)
+{
+    die("write after free to %p (%zu-byte block)", block, block_bytes);
+}
+
 void canary_start(void)
 {
     secrets_of_process[0] = (struct secrets){.factor = os_entropy() | 1, .mask = os_entropy()};

@@ -77,6 +77,9 @@ void canary_start(void); /* draws the secrets */
 /* Dies: a canary is not what it was. */
 no_return void canary_damaged(const struct span *slab, const void *block) cold;
 
+/* Dies: a free block is not zero. */
+no_return void block_written(const void *block, size_t block_bytes) cold;
+
 /* What a fork copied of another thread's block may be older than the pointer to it. */
 inline_always size_t harden_slack(const struct span *slab, const char *block)
 {
@@ -112,6 +115,16 @@ inline_always bool block_is_zero(char *block, size_t size_bytes)
     return (any[0] | any[1]) == 0;
 }
 
+/* The same of a block that may be longer than a page: a word of each page as one that is written.
+ */
+inline_always bool medium_is_zero(char *block, size_t size_bytes)
+{
+    bool zero = is_zero_to_write(block + size_bytes - sizeof(uint64_t));
+    for (size_t at = PAGE_BYTES; at < size_bytes; at += PAGE_BYTES)
+        zero &= is_zero_to_write(block + at);
+    return zero && block_is_zero(block, size_bytes);
+}
+
 inline_always void clear_words_at(char *block, size_t at)
 {
     *(words *)(void *)(block + at) = (words){0, 0};
@@ -133,10 +146,19 @@ inline_always void block_clear(char *block, size_t size_bytes)
     }
 }
 
+/* Dies when the free block was written since. */
 inline_always void *harden_hand_out_at(char *block, size_t block_bytes, size_t size_bytes)
 {
     if (config_zero_freed && unlikely(!block_is_zero(block, block_bytes)))
-        die("write after free to %p (%zu-byte block)", (void *)block, block_bytes);
+        block_written(block, block_bytes);
+    canary_place(block, block_bytes, size_bytes);
+    return block;
+}
+
+inline_always void *harden_hand_out_medium(char *block, size_t block_bytes, size_t size_bytes)
+{
+    if (config_zero_freed && unlikely(!medium_is_zero(block, block_bytes)))
+        block_written(block, block_bytes);
     canary_place(block, block_bytes, size_bytes);
     return block;
 }

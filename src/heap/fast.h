@@ -119,12 +119,11 @@ inline_always void free_sized_fast(void *pointer, size_t size_bytes, size_t alig
         unsigned size_class = heap->small_class[size_bytes + CANARY_BYTES];
         if (likely(load_folded(&slab->owner) == (uintptr_t)heap &&
                    slab->tag == (uint8_t)(SPAN_SLAB + size_class))) {
-            if (!config_hardened) {
+            if (config_hardened)
+                harden_free_sized(pointer, slab, size_bytes, alignment_bytes, slow);
+            else
                 free_own(pointer, slab);
-                return;
-            }
-            if (likely(harden_free_sized(pointer, slab, size_bytes)))
-                return;
+            return;
         }
     }
     slow(pointer, size_bytes, alignment_bytes);

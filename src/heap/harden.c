@@ -36,7 +36,10 @@ void harden_wipe(struct span *slab, unsigned slot)
 
 void *harden_hand_out(void *block, size_t size_bytes)
 {
-    return harden_hand_out_at(block, page_map_find(block)->size_bytes, size_bytes);
+    size_t block_bytes = page_map_find(block)->size_bytes;
+    if (block_bytes > SMALL_MAX)
+        return harden_hand_out_medium(block, block_bytes, size_bytes);
+    return harden_hand_out_at(block, block_bytes, size_bytes);
 }
 
 /* The numbers from `first` on in random order. Fisher and Yates, inside out: Knuth, The Art of

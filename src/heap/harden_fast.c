@@ -19,6 +19,8 @@ void *harden_malloc(size_t size_bytes, void *(*slow)(size_t))
     slab->head = load_relaxed(link);
     slab->top = slab_block(slab, slab->head);
     store_relaxed(link, (uint8_t)LINK_LIVE);
+    if (config_zero_freed)
+        __builtin_prefetch(slab->top, 1); /* the next one will be looked at, too */
     return harden_hand_out_at(block, slab->size_bytes, size_bytes);
 }
 
@@ -28,7 +30,7 @@ void *harden_malloc_medium(struct span *slab, size_t size_bytes)
     if (unlikely(block == NULL))
         return NULL;
     slab->until++;
-    return harden_hand_out_at(block, slab->size_bytes, size_bytes);
+    return harden_hand_out_medium(block, slab->size_bytes, size_bytes);
 }
 
 /* Longer blocks are cleared by memset: apart, so that the usual free has no stack frame. */
@@ -78,13 +80,14 @@ void harden_free(void *pointer)
     retire(slab, pointer, slot);
 }
 
-bool harden_free_sized(void *pointer, struct span *slab, size_t size_bytes)
+void harden_free_sized(void *pointer, struct span *slab, size_t size_bytes, size_t alignment_bytes,
+                       void (*slow)(void *, size_t, size_t))
 {
     unsigned slot = (unsigned)slab_slot(slab, pointer);
-    if (unlikely(slab_is_void(slab) || !slab_shows_live(slab, slot)))
-        return false;
-    if (unlikely(!canary_shows(pointer, slab->size_bytes, size_bytes)))
-        return false; /* of another size, or damaged */
+    if (unlikely(slab_is_void(slab) || !slab_shows_live(slab, slot) ||
+                 !canary_shows(pointer, slab->size_bytes, size_bytes))) {
+        slow(pointer, size_bytes, alignment_bytes); /* of another size, or damaged */
+        return;
+    }
     retire(slab, pointer, slot);
-    return true;
 }

@@ -9,8 +9,9 @@ void *harden_malloc(size_t size_bytes, void *(*slow)(size_t));
 void *harden_malloc_medium(struct span *slab, size_t size_bytes); /* NULL: it has no free slot */
 void harden_free(void *pointer);
 
-/* A free of a block of a slab of this thread's. False, and nothing happened: it is no block in use,
- * or not of exactly that size. */
-bool harden_free_sized(void *pointer, struct span *slab, size_t size_bytes);
+/* A free of a block of a slab of this thread's. `slow` is what to do when it is no block in use, or
+ * not of exactly that size. */
+void harden_free_sized(void *pointer, struct span *slab, size_t size_bytes, size_t alignment_bytes,
+                       void (*slow)(void *, size_t, size_t));
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <sys/resource.h>
+
 #include "heap/harden_layer.h"
 
 namespace
@@ -69,6 +71,32 @@ TEST_F(HardenFast, BlocksAreZeroWhenTheyAreHandedOut)
         memset(block, 0xee, size);
         free_fast(block);
     }
+}
+
+long page_faults()
+{
+    struct rusage usage;
+    EXPECT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_minflt;
+}
+
+// Looked at first, and then written: that made two.
+TEST_F(HardenFast, AFreshPageOfAMediumBlockFaultsOnce)
+{
+#ifndef __x86_64__
+    GTEST_SKIP() << "a word is read first elsewhere";
+#endif
+    if (!config_zero_freed || config_tsan || os_page_size() != PAGE_BYTES)
+        GTEST_SKIP() << "full builds only, and pages are counted";
+    constexpr size_t kBytes = 24 * kKiB;
+    constexpr size_t kBlocks = 200;
+    for (int i = 0; i < 8; i++)
+        (void)allocate(kBytes);
+    const long before = page_faults();
+    for (size_t i = 0; i < kBlocks; i++)
+        memset(allocate(kBytes), 1, kBytes);
+    const auto pages = static_cast<long>(kBlocks * kBytes / PAGE_BYTES);
+    EXPECT_LE(page_faults() - before, pages + pages / 4);
 }
 
 } // namespace
