@@ -9,8 +9,8 @@ Steps through a steady state of free(malloc(BYTES)) in both shared libraries of 
 The path that most calls take is the fast path; the check fails when that path is longer than
 allowed (both ends included), uses stack (a frame, a saved register or a call), or serves fewer
 than 90 % of the calls. malloc_usable_size, a realloc to the same size and calloc are counted
-likewise, but for --no-others; the last two may use stack, and memset is part of calloc. --show
-prints the instructions.
+likewise, but for --no-others; calloc may use stack, and memset is part of it. --show prints the
+instructions.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--malloc-most", type=int, default=18)
     parser.add_argument("--free-most", type=int, default=28)
     parser.add_argument("--usable-most", type=int, default=31)
-    parser.add_argument("--realloc-most", type=int, default=60)
+    parser.add_argument("--realloc-most", type=int, default=47)
     parser.add_argument("--calloc-most", type=int, default=80)
     parser.add_argument("--no-others", action="store_true")
     parser.add_argument("--show", action="store_true")
@@ -93,7 +93,7 @@ def main():
                       ("free", "free", options.free_most, False)]
             if not options.no_others:
                 limits += [("usable", "malloc_usable_size", options.usable_most, False),
-                           ("realloc", "realloc", options.realloc_most, True),
+                           ("realloc", "realloc", options.realloc_most, False),
                            ("calloc", "calloc", options.calloc_most, True)]
             others = [prefix + name for _, name, *_ in limits[2:]]
             calls = trace(probe, file, names, others, options.size, options.pairs)

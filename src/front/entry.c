@@ -58,6 +58,14 @@ void *entry_calloc(size_t count, size_t size_bytes)
     return likely(block != NULL) ? block : no_memory();
 }
 
+static no_inline void *realloc_failed(void *pointer, size_t size_bytes)
+{
+    void *block = NULL;
+    for (int tries = 0; block == NULL && memory_asked_of_process(size_bytes, &tries);)
+        block = heap_resize(pointer, size_bytes);
+    return block ? block : no_memory();
+}
+
 void *entry_realloc(void *pointer, size_t size_bytes)
 {
     if (unlikely(pointer == NULL))
@@ -66,10 +74,7 @@ void *entry_realloc(void *pointer, size_t size_bytes)
         entry_free(pointer);
         return NULL;
     }
-    void *block = heap_resize(pointer, size_bytes);
-    for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
-        block = heap_resize(pointer, size_bytes);
-    return likely(block != NULL) ? block : no_memory();
+    return heap_resize_or(pointer, size_bytes, realloc_failed);
 }
 
 void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes)

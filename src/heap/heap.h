@@ -24,6 +24,12 @@ void *heap_allocate_zeroed(size_t size_bytes);
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes); /* a power of two */
 void *heap_resize(void *pointer,
                   size_t size_bytes); /* neither NULL nor 0; the block stays on failure */
+
+/* The same, and the caller's `failed` says what becomes of it when memory is out: then nothing is
+ * left to do after the call, and its caller needs no frame. */
+typedef void *heap_resize_failed(void *pointer, size_t size_bytes);
+void *heap_resize_or(void *pointer, size_t size_bytes, heap_resize_failed *failed);
+
 bool heap_resize_in_place(void *pointer, size_t size_bytes); /* likewise; never moves */
 
 /* Up to `count` blocks, fewer when memory is out: how many. */

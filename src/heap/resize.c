@@ -93,12 +93,12 @@ static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
 
 /* A block of a slab of this thread's. */
 static no_inline void *move_own(void *pointer, size_t old_bytes, size_t size_bytes,
-                                struct span *slab)
+                                struct span *slab, heap_resize_failed *failed)
 {
     void *block = size_bytes <= SMALL_MAX ? malloc_fast(size_bytes, malloc_slow_untraced)
                                           : allocate_moved(old_bytes, size_bytes);
     if (block == NULL)
-        return NULL;
+        return failed(pointer, size_bytes);
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
     if (config_hardened)
         free_fast(pointer);
@@ -191,9 +191,11 @@ static no_inline void *resize_traced(void *pointer, size_t size_bytes)
     return block;
 }
 
-static no_inline void *resize_slow(void *pointer, size_t size_bytes)
+static no_inline void *resize_slow(void *pointer, size_t size_bytes, heap_resize_failed *failed)
 {
-    return heap_is_traced() ? resize_traced(pointer, size_bytes) : resize_any(pointer, size_bytes);
+    void *block =
+        heap_is_traced() ? resize_traced(pointer, size_bytes) : resize_any(pointer, size_bytes);
+    return likely(block != NULL) ? block : failed(pointer, size_bytes);
 }
 
 /* A live block in a slab of this thread's, told as free_own tells it: without a call. Of no packed
@@ -231,12 +233,13 @@ inline_always bool is_large_and_stays(const struct span *span, const void *point
 }
 
 /* First what needs no call. */
-void *heap_resize(void *pointer, size_t size_bytes)
+void *heap_resize_or(void *pointer, size_t size_bytes, heap_resize_failed *failed)
 {
     struct span *slab = page_map_find(pointer);
     if (!is_own(slab, pointer))
-        return is_large_and_stays(slab, pointer, size_bytes) ? pointer
-                                                             : resize_slow(pointer, size_bytes);
+        return is_large_and_stays(slab, pointer, size_bytes)
+                   ? pointer
+                   : resize_slow(pointer, size_bytes, failed);
     size_t old_bytes = own_bytes(slab, pointer); /* checks canaries, where there are any */
     if (own_slab_suits(slab, size_bytes)) {
         if (config_canaries)
@@ -244,8 +247,20 @@ void *heap_resize(void *pointer, size_t size_bytes)
         return pointer;
     }
     if (heap_is_traced())
-        return resize_traced(pointer, size_bytes);
-    return move_own(pointer, old_bytes, size_bytes, slab);
+        return resize_slow(pointer, size_bytes, failed);
+    return move_own(pointer, old_bytes, size_bytes, slab, failed);
+}
+
+static void *give_none(void *pointer, size_t size_bytes)
+{
+    (void)pointer;
+    (void)size_bytes;
+    return NULL;
+}
+
+void *heap_resize(void *pointer, size_t size_bytes)
+{
+    return heap_resize_or(pointer, size_bytes, give_none);
 }
 
 static bool resize_in_place(void *pointer, size_t size_bytes)
