@@ -72,20 +72,29 @@ static void posted(struct heap *to, unsigned mailbox)
         heaps_tick();
 }
 
-void free_slow(void *pointer, struct span *span)
+static no_inline void post(struct heap *heap, struct span *slab)
 {
-    if (likely(span_is_slab(span))) {
-        struct heap *heap = slab_heap(span);
-        if (unlikely(heap == NULL)) { /* the slab is just being given back */
-            refuse_pointer(pointer, "free");
-            return;
-        }
-        unsigned mailbox = slab_is_packed(span) ? packed_free(pointer, heap, span)
-                                                : remote_free(pointer, heap, span);
-        if (mailbox != NOT_POSTED)
-            posted(heap, mailbox);
+    unsigned mailbox = remote_post(heap, slab);
+    if (likely(mailbox != NOT_POSTED))
+        posted(heap, mailbox);
+}
+
+/* A block of another heap's slab that was not marked: what its link byte said. */
+static no_inline void free_unmarked(void *pointer, struct span *slab, uint8_t link)
+{
+    struct heap *heap = slab_heap(slab);
+    if (unlikely(heap == NULL)) { /* the slab is just being given back */
+        refuse_pointer(pointer, "free");
         return;
     }
+    unsigned mailbox = slab_is_packed(slab) ? packed_free(pointer, heap, slab)
+                                            : remote_free(pointer, heap, slab, link);
+    if (mailbox != NOT_POSTED)
+        posted(heap, mailbox);
+}
+
+static no_inline void free_in_run(void *pointer, struct span *span)
+{
     if (likely(pointer == NULL))
         return;
     if (span->tag == SPAN_GUARDED) {
@@ -98,4 +107,21 @@ void free_slow(void *pointer, struct span *span)
         refuse_pointer(pointer, "free");
     else if (unlikely(!large_free(span)))
         refuse("free", "double free of %p (its memory is free)", pointer);
+}
+
+/* Most blocks of slabs come here from another thread's heap, which knows already that the slab was
+ * posted: one atomic operation, and no call. If it begins in the middle of a line it takes up to a
+ * third longer. */
+cache_aligned void free_slow(void *pointer, struct span *span)
+{
+    if (!span_is_slab(span)) {
+        free_in_run(pointer, span);
+        return;
+    }
+    struct heap *heap = slab_is_packed(span) ? NULL : slab_heap(span);
+    uint8_t link = LINK_LIVE;
+    if (unlikely(heap == NULL || !remote_mark_live(pointer, heap, span, &link)))
+        free_unmarked(pointer, span, link);
+    else if (!remote_is_posted(heap, span))
+        post(heap, span);
 }

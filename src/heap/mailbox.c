@@ -11,7 +11,7 @@
 /* Acquire: what the freeing thread did with the block comes before. */
 static void collect_slot(struct span *slab, unsigned slot)
 {
-    (void)load_acquire(slab_link(slab, slot)); /* pairs with the compare-and-swap of remote_free */
+    (void)load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
     if (config_hardened)
         quarantine_retain(slab_heap(slab), slab, slot); /* counts it when it leaves quarantine */
     else

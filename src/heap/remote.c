@@ -5,7 +5,8 @@
  * the heap, with QUEUED while the slab is in M or about to be; 0 while no heap has the slab.
  */
 /* clang-format off */
-/*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a double free
+/*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a sample, which becomes
+ *                LIVE first, or a double free
  *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another heap's
  *            (3) who did (2): pushes the slab to M
  *            (4) and then sees to a heap without a thread: heap_tend_after_post, the caller's
@@ -46,15 +47,7 @@
 #include "heap/refuse.h"
 #include "heap/tracing.h"
 
-/* In the upper bits of a post word that is QUEUED, the process. A process that many forks down
- * takes an old post for a new one; then a slab's frees wait until its heap needs a slab. */
-enum { POST_QUEUED = 1, POST_PROCESS_SHIFT = 48 };
 #define POST_HEAP_MASK ((((uintptr_t)1 << POST_PROCESS_SHIFT) - 1) & ~(uintptr_t)63)
-
-static uintptr_t queued(const struct heap *heap)
-{
-    return (uintptr_t)heap | POST_QUEUED | (uintptr_t)heap_generation << POST_PROCESS_SHIFT;
-}
 
 void remote_open(struct heap *heap, struct span *slab)
 {
@@ -65,7 +58,7 @@ void remote_open(struct heap *heap, struct span *slab)
 static bool exchange_post(struct heap *heap, struct span *slab, uintptr_t word)
 {
     uintptr_t *post = &slab_remote(slab)->post;
-    uintptr_t is_queued = queued(heap);
+    uintptr_t is_queued = remote_queued(heap);
     uintptr_t seen = load_seq_cst(post);
     while (seen != is_queued && (seen & POST_HEAP_MASK) == (uintptr_t)heap)
         if (compare_swap_seq_cst(post, &seen, word))
@@ -90,7 +83,7 @@ static unsigned mail(struct heap *heap, struct span *slab)
 unsigned remote_post(struct heap *heap, struct span *slab)
 {
     test_delay();
-    if (!exchange_post(heap, slab, queued(heap)))
+    if (!exchange_post(heap, slab, remote_queued(heap)))
         return NOT_POSTED;
     test_delay();
     return mail(heap, slab);
@@ -149,23 +142,23 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
         retire_frozen(heap, slab);
 }
 
-unsigned remote_free(void *pointer, struct heap *heap, struct span *slab)
+unsigned remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link)
 {
     if (unlikely(heap->generation != heap_generation)) {
         free_frozen(pointer, heap, slab);
         return NOT_POSTED;
     }
-    unsigned slot = (unsigned)slab_slot(slab, pointer);
-    if (unlikely(config_hardened || !slab_shows_live(slab, slot)))
-        slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
+    if (unlikely(!link_shows_use(link))) { /* whatever it says by now */
+        refuse_freed(pointer, slab, "free");
+        return NOT_POSTED;
+    }
+    unsigned slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (unlikely(slot == SLOT_REFUSED))
         return NOT_POSTED;
     forget_sample(slab, slot);
     if (config_hardened)
         harden_take_back(slab, slot);
-    uint8_t link = LINK_LIVE;
-    if (unlikely(
-            !compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE))) { /* (1) */
+    if (unlikely(!remote_mark(slab, slot, &link))) {
         refuse_freed(pointer, slab, "free");
         return NOT_POSTED;
     }

@@ -2,14 +2,52 @@
 #ifndef CAIRN_HEAP_REMOTE_H
 #define CAIRN_HEAP_REMOTE_H
 
+#include "base/test_delay.h"
 #include "heap/thread_heap.h"
 
 /* Into which mailbox of its heap a slab was posted, or that it was not. */
 enum { NOT_POSTED = MAILBOXES };
 
-/* Dies unless `pointer` is a block in use of `slab`, which is `heap`'s. Returns whether the slab
- * was posted, and where. Any thread, lock-free. */
-unsigned remote_free(void *pointer, struct heap *heap, struct span *slab);
+/* In the upper bits of a post word that is QUEUED, the process. A process that many forks down
+ * takes an old post for a new one; then a slab's frees wait until its heap needs a slab. */
+enum { POST_QUEUED = 1, POST_PROCESS_SHIFT = 48 };
+
+inline_always uintptr_t remote_queued(const struct heap *heap)
+{
+    return (uintptr_t)heap | POST_QUEUED | (uintptr_t)heap_generation << POST_PROCESS_SHIFT;
+}
+
+/* (1) of remote.c: whether it was done; else what the link byte said instead of LIVE. */
+inline_always bool remote_mark(struct span *slab, unsigned slot, uint8_t *link)
+{
+    *link = LINK_LIVE;
+    return compare_swap_seq_cst(slab_link(slab, slot), link, (uint8_t)LINK_REMOTE);
+}
+
+/* (1) of a block that needs no look before: whether it was done. Then remote_post has to follow,
+ * unless remote_is_posted; else remote_free, with what the link byte said. That is not read first:
+ * where another processor has its line, this would fetch it twice, to read it and then to write it.
+ */
+inline_always bool remote_mark_live(void *pointer, struct heap *heap, struct span *slab,
+                                    uint8_t *link)
+{
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
+    *link = LINK_LIVE;
+    return !config_hardened && likely(heap->generation == heap_generation) &&
+           likely(slot < load_relaxed(&slab->limit)) && likely(remote_mark(slab, slot, link));
+}
+
+/* Whether the first half of (2) finds nothing to do. */
+inline_always bool remote_is_posted(const struct heap *heap, const struct span *slab)
+{
+    test_delay();
+    return load_seq_cst(&slab_remote(slab)->post) == remote_queued(heap);
+}
+
+/* The rest, with what the link byte said, LIVE where nobody has looked. Dies unless `pointer` is a
+ * block in use of `slab`, which is `heap`'s. Returns whether the slab was posted, and where. Any
+ * thread, lock-free. */
+unsigned remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
 
 /* The slab is the heap's, which hears of remote frees in it: at its making, and before they are
  * collected. The holder's. */

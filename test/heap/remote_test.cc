@@ -49,6 +49,14 @@ TEST_F(Remote, TheFirstSinceTheCollectionPosts)
     remote_open(heap_, slab);
 }
 
+// It may be handed out again before it is reported.
+TEST_F(Remote, ABlockThatWasFreeAtTheFirstLookIsRefused)
+{
+    void *block = allocate(200);
+    EXPECT_DEATH(remote_free(block, heap_, span_of(block), LINK_REMOTE), "double free of 0x");
+    free_fast(block);
+}
+
 TEST_F(Remote, ASlabIsQueuedOnce)
 {
     std::vector<void *> blocks; // more than 64 slots, so several words of one slab
