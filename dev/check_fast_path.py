@@ -77,7 +77,7 @@ def main():
     parser.add_argument("--free-most", type=int, default=28)
     parser.add_argument("--usable-most", type=int, default=31)
     parser.add_argument("--realloc-most", type=int, default=47)
-    parser.add_argument("--calloc-most", type=int, default=80)
+    parser.add_argument("--calloc-most", type=int, default=40)
     parser.add_argument("--no-others", action="store_true")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()

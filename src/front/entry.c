@@ -47,14 +47,13 @@ void *entry_malloc_slow(size_t size_bytes)
     return likely(block != NULL) ? block : malloc_slow_retried(size_bytes);
 }
 
-void *entry_calloc(size_t count, size_t size_bytes)
+void *entry_calloc_overflow(void) { return no_memory(); }
+
+void *entry_calloc_slow(size_t size_bytes)
 {
-    size_t total;
-    if (unlikely(__builtin_mul_overflow(count, size_bytes, &total)))
-        return no_memory();
-    void *block = heap_allocate_zeroed(total);
-    for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(total, &tries);)
-        block = heap_allocate_zeroed(total);
+    void *block = heap_allocate_zeroed(size_bytes);
+    for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
+        block = heap_allocate_zeroed(size_bytes);
     return likely(block != NULL) ? block : no_memory();
 }
 

@@ -17,7 +17,18 @@ inline_always void *entry_malloc(size_t size_bytes)
 }
 inline_always void entry_free(void *pointer) { free_fast(pointer); }
 
-void *entry_calloc(size_t count, size_t size_bytes);
+/* What calloc's fast path does not serve. */
+void *entry_calloc_slow(size_t size_bytes);
+void *entry_calloc_overflow(void);
+
+inline_always void *entry_calloc(size_t count, size_t size_bytes)
+{
+    size_t total;
+    if (unlikely(__builtin_mul_overflow(count, size_bytes, &total)))
+        return entry_calloc_overflow();
+    return calloc_fast(total, entry_calloc_slow);
+}
+
 void *entry_realloc(void *pointer, size_t size_bytes);
 void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes);
 void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes);

@@ -19,6 +19,8 @@
 #include "heap/harden_fast.h"
 #include "heap/thread_heap.h"
 
+#include <string.h>
+
 void *
 malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
 void *malloc_slow_untraced(size_t size_bytes); /* likewise; no tracer hears of it */
@@ -39,6 +41,21 @@ inline_always void *malloc_medium(size_t size_bytes)
     return block;
 }
 
+/* The first of the slab's list of free slots, which is not empty. */
+inline_always void *take_first(struct span *slab, size_t slot)
+{
+    void *block = slab->top;
+    uint8_t *links = slab->links;
+    uint32_t next = load_folded(&links[LINKS_AT + slot]);
+    /* Both uses of the link byte have one addressing, else loops are up to 30 % slower. */
+    keep_in_register(links);
+    store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
+    needed_until_here(slot);
+    slab->head = next;
+    slab->top = slab->base + next * slab->size_bytes;
+    return block;
+}
+
 /* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path
  * nothing. */
 inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
@@ -50,23 +67,30 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
         return slow(size_bytes);
     struct span *slab = heap->current[heap->small_class[size_bytes]];
     size_t slot = slab->head;
-    if (likely(slot != LINK_END)) {
-        void *block = slab->top;
-        uint8_t *links = slab->links;
-        uint32_t next = load_folded(&links[LINKS_AT + slot]);
-        /* Both uses of the link byte have one addressing, else loops are up to 30 % slower. */
-        keep_in_register(links);
-        store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
-        needed_until_here(slot);
-        slab->head = next;
-        slab->top = slab->base + next * slab->size_bytes;
-        return block;
-    }
+    if (likely(slot != LINK_END))
+        return take_first(slab, slot);
     uint32_t fresh = (uint32_t)slab->limit;
     if (unlikely(fresh > slab->capacity))
         return slow(size_bytes);
     store_relaxed(&slab->limit, (uint64_t)fresh + 1);
     return slab->base + fresh * slab->size_bytes;
+}
+
+/* A block that reads zero, cleared by a jump to memset; `slow` gives such blocks, too. */
+inline_always void *calloc_fast(size_t size_bytes, void *(*slow)(size_t))
+{
+    struct heap *heap = thread_heap;
+    if (config_hardened || unlikely(size_bytes > SMALL_MAX))
+        return slow(size_bytes);
+    struct span *slab = heap->current[heap->small_class[size_bytes]];
+    size_t slot = slab->head;
+    if (likely(slot != LINK_END))
+        return memset(take_first(slab, slot), 0, size_bytes);
+    uint32_t fresh = (uint32_t)slab->limit;
+    if (unlikely(fresh > slab->capacity))
+        return slow(size_bytes);
+    store_relaxed(&slab->limit, (uint64_t)fresh + 1);
+    return memset(slab->base + fresh * slab->size_bytes, 0, size_bytes);
 }
 
 /* Of a slab that this thread's heap owns. */
