@@ -33,7 +33,7 @@ static cold void restart_background(void)
 /* Apart: the usual way needs no registers saved. */
 static no_inline void *malloc_slow_retried(size_t size_bytes)
 {
-    void *block = malloc_slow(size_bytes);
+    void *block = malloc_not_at_hand(size_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
         block = malloc_slow(size_bytes);
     if (unlikely(load_relaxed(&background_is_owed)))
@@ -43,8 +43,7 @@ static no_inline void *malloc_slow_retried(size_t size_bytes)
 
 void *entry_malloc_slow(size_t size_bytes)
 {
-    void *block = malloc_medium(size_bytes);
-    return likely(block != NULL) ? block : malloc_slow_retried(size_bytes);
+    return malloc_at_hand(size_bytes, malloc_slow_retried);
 }
 
 void *entry_calloc_overflow(void) { return no_memory(); }

@@ -118,7 +118,7 @@ inline_always void *allocate_any(size_t size_bytes)
     if (likely(size_bytes <= SMALL_MOST))
         return allocate_class(small_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     if (likely(size_bytes <= MEDIUM_MOST))
-        return allocate_class(medium_class(size_bytes + CANARY_BYTES), size_bytes, 1);
+        return allocate_class((unsigned)medium_class(size_bytes + CANARY_BYTES), size_bytes, 1);
     return allocate_filled(size_bytes, PAGE_BYTES);
 }
 
@@ -166,24 +166,32 @@ static no_inline void *allocate_otherwise(size_t size_bytes)
     return is_followed() ? allocate_followed(size_bytes, 1, false) : allocate_any(size_bytes);
 }
 
-void *malloc_slow(size_t size_bytes)
+void *malloc_not_at_hand(size_t size_bytes)
 {
-    void *block = size_bytes <= SMALL_MOST ? take_next(size_bytes) : malloc_medium(size_bytes);
+    void *block = size_bytes <= SMALL_MOST ? take_next(size_bytes) : NULL;
     return likely(block != NULL) ? block : allocate_otherwise(size_bytes);
 }
 
+void *malloc_slow(size_t size_bytes) { return malloc_at_hand(size_bytes, malloc_not_at_hand); }
+
+static no_inline void *allocate_untraced(size_t size_bytes) { return allocate_any(size_bytes); }
+
 void *malloc_slow_untraced(size_t size_bytes)
 {
-    void *block = malloc_medium(size_bytes);
-    return likely(block != NULL) ? block : allocate_any(size_bytes);
+    return malloc_at_hand(size_bytes, allocate_untraced);
 }
 
+static no_inline void *allocate_zeroed(size_t size_bytes)
+{
+    return is_followed() ? allocate_followed(size_bytes, 1, true) : allocate_any(size_bytes);
+}
+
+/* Of at most MEDIUM_MOST bytes. */
 static no_inline void *malloc_slow_zeroed(size_t size_bytes)
 {
-    void *block = malloc_medium(size_bytes);
-    if (likely(block != NULL))
-        return block;
-    return is_followed() ? allocate_followed(size_bytes, 1, true) : allocate_any(size_bytes);
+    if (size_bytes <= SMALL_MOST || heap_is_watched())
+        return allocate_zeroed(size_bytes);
+    return malloc_medium(size_bytes, allocate_zeroed);
 }
 
 static no_inline void *malloc_slow_at_16(size_t size_bytes)

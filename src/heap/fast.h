@@ -17,43 +17,45 @@
 #include "heap/class_table.h"
 #include "heap/free.h"
 #include "heap/harden_fast.h"
+#include "heap/large.h"
 #include "heap/thread_heap.h"
 
 #include <string.h>
 
 void *
 malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
+void *malloc_not_at_hand(size_t size_bytes);   /* likewise, after malloc_at_hand */
 void *malloc_slow_untraced(size_t size_bytes); /* likewise; no tracer hears of it */
 void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes); /* in resize.c */
 
-/* The usual way of a medium block: its class's current slab has a free slot. NULL: the slow path
- * has to look, also for who watches. A thread without a heap has empty slabs only. */
-inline_always void *malloc_medium(size_t size_bytes)
+/* The usual way of a medium block: its class's current slab has a free slot. Else, and for who
+ * watches, `slow` has to look. A thread without a heap has empty slabs only. */
+inline_always void *malloc_medium(size_t size_bytes, void *(*slow)(size_t))
 {
-    if (size_bytes <= SMALL_MOST || size_bytes > MEDIUM_MOST || heap_is_watched())
-        return NULL;
     struct span *slab = thread_heap->current[medium_class(size_bytes + CANARY_BYTES)];
-    if (config_hardened)
-        return harden_malloc_medium(slab, size_bytes);
-    void *block = slab_pop(slab);
-    if (likely(block != NULL))
+    if (!config_hardened && likely(slab->head != LINK_END)) {
+        slab->until++;
+        return slab_pop_first(slab, slab->head);
+    }
+    void *block = config_hardened ? harden_malloc_medium(slab, size_bytes) : slab_pop_fresh(slab);
+    if (unlikely(block == NULL))
+        return slow(size_bytes);
+    if (!config_hardened)
         slab->until++;
     return block;
 }
 
-/* The first of the slab's list of free slots, which is not empty. */
-inline_always void *take_first(struct span *slab, size_t slot)
+/* What malloc_fast left over and is at hand all the same: a medium block, or a large one as the
+ * thread has just freed. */
+inline_always void *malloc_at_hand(size_t size_bytes, void *(*slow)(size_t))
 {
-    void *block = slab->top;
-    uint8_t *links = slab->links;
-    uint32_t next = load_folded(&links[LINKS_AT + slot]);
-    /* Both uses of the link byte have one addressing, else loops are up to 30 % slower. */
-    keep_in_register(links);
-    store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
-    needed_until_here(slot);
-    slab->head = next;
-    slab->top = slab->base + next * slab->size_bytes;
-    return block;
+    if (unlikely(heap_is_watched()))
+        return slow(size_bytes);
+    if (likely(size_bytes - (SMALL_MOST + 1) <= MEDIUM_MOST - (SMALL_MOST + 1)))
+        return malloc_medium(size_bytes, slow);
+    if (size_bytes <= SMALL_MOST)
+        return slow(size_bytes);
+    return large_malloc(size_bytes, slow);
 }
 
 /* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path
@@ -68,7 +70,7 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
     struct span *slab = heap->current[heap->small_class[size_bytes]];
     size_t slot = slab->head;
     if (likely(slot != LINK_END))
-        return take_first(slab, slot);
+        return slab_pop_first(slab, slot);
     uint32_t fresh = (uint32_t)slab->limit;
     if (unlikely(fresh > slab->capacity))
         return slow(size_bytes);
@@ -85,7 +87,7 @@ inline_always void *calloc_fast(size_t size_bytes, void *(*slow)(size_t))
     struct span *slab = heap->current[heap->small_class[size_bytes]];
     size_t slot = slab->head;
     if (likely(slot != LINK_END))
-        return memset(take_first(slab, slot), 0, size_bytes);
+        return memset(slab_pop_first(slab, slot), 0, size_bytes);
     uint32_t fresh = (uint32_t)slab->limit;
     if (unlikely(fresh > slab->capacity))
         return slow(size_bytes);

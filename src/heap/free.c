@@ -20,12 +20,18 @@ void free_foreign(void *pointer) { refuse_pointer(pointer, "free"); }
 
 /* A thread that only frees gets to its mailboxes here, now and then: the longer they wait, the more
  * frees a slab's visit collects. */
+static no_inline void attend_slab(struct heap *heap, struct span *slab)
+{
+    heap_attend_slab(heap, slab);
+    if (++heap->attended % DRAIN_TURNS == 0)
+        heap_drain(heap);
+}
+
 void free_attend(struct span *slab)
 {
     struct heap *heap = thread_heap;
-    heap_attend(heap, slab);
-    if (++heap->attended % DRAIN_TURNS == 0)
-        heap_drain(heap);
+    if (unlikely(!heap_goes_in_cycles(heap, slab)))
+        attend_slab(heap, slab);
 }
 
 /* An own block that has a mark: when that is gone, the rest of what the fast path does. */
@@ -93,7 +99,8 @@ static no_inline void free_unmarked(void *pointer, struct span *slab, uint8_t li
         posted(heap, mailbox);
 }
 
-static no_inline void free_in_run(void *pointer, struct span *span)
+/* NULL, a large block whose run is not just kept, a sampled one, or none of ours. */
+static no_inline void free_otherwise(void *pointer, struct span *span)
 {
     if (likely(pointer == NULL))
         return;
@@ -107,6 +114,12 @@ static no_inline void free_in_run(void *pointer, struct span *span)
         refuse_pointer(pointer, "free");
     else if (unlikely(!large_free(span)))
         refuse("free", "double free of %p (its memory is free)", pointer);
+}
+
+static no_inline void free_in_run(void *pointer, struct span *span)
+{
+    if (unlikely(!large_free_short(pointer, span)))
+        free_otherwise(pointer, span);
 }
 
 /* Most blocks of slabs come here from another thread's heap, which knows already that the slab was

@@ -12,6 +12,7 @@
  */
 #include "heap/large.h"
 
+#include "base/alone.h"
 #include "base/bits.h"
 #include "heap/program_limit.h"
 #include "heap/program_notes.h"
@@ -97,11 +98,20 @@ static bool keep(struct heap *heap, struct span *span)
     return config_growth && span->grew ? keep_grown(heap, span) : run_cache_put(&heap->runs, span);
 }
 
+void *large_malloc_long(size_t size_bytes, void *(*slow)(size_t))
+{
+    struct span *span = large_allocate_kept(size_bytes);
+    return span ? span->base : slow(size_bytes);
+}
+
 bool large_free(struct span *span)
 {
+    if (!config_guarded_blocks && large_is_plain(span) &&
+        run_cache_keep_long(&thread_heap->runs, span))
+        return true;
     uint8_t kind = load_relaxed(&span->tag);
     if (unlikely((kind != SPAN_LARGE && kind != SPAN_HUGE) ||
-                 !compare_swap_acq_rel(&span->tag, &kind, (uint8_t)SPAN_KEPT)))
+                 !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT)))
         return false;
     if (unlikely(load_relaxed(&span->owner) != 0))
         program_lose_large(span);

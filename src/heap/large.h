@@ -4,7 +4,7 @@
 #define CAIRN_HEAP_LARGE_H
 
 #include "heap/growth.h"
-#include "heap/size_class.h"
+#include "heap/thread_heap.h"
 
 inline_always size_t large_pages(size_t size_bytes)
 {
@@ -34,6 +34,34 @@ bool large_free(struct span *span);
 
 /* Likewise, aligned to a page, one that this thread freed just now; NULL when there is none. */
 struct span *large_allocate_kept(size_t size_bytes);
+
+/* The same for malloc, whose `slow` is called where there is none. */
+void *large_malloc_long(size_t size_bytes, void *(*slow)(size_t));
+
+inline_always void *large_malloc(size_t size_bytes, void *(*slow)(size_t))
+{
+    if (config_guarded_blocks)
+        return slow(size_bytes);
+    if (size_bytes > RUN_CACHE_SHORT_PAGES * PAGE_BYTES)
+        return large_malloc_long(size_bytes, slow);
+    struct span *span = run_cache_take_short(&thread_heap->runs, large_pages(size_bytes));
+    return likely(span != NULL) ? span->base : slow(size_bytes);
+}
+
+/* No block of a first-class heap, none that grew, and none that somebody wants to hear of. */
+inline_always bool large_is_plain(const struct span *span)
+{
+    return span->tag == SPAN_LARGE && load_relaxed(&span->owner) == 0 && span->until == 0 &&
+           !span->grew;
+}
+
+/* What large_free does in a cycle of one short length: false, and nothing happened, where the
+ * address is not that of a large block, or there is more to do. */
+inline_always bool large_free_short(const void *pointer, struct span *span)
+{
+    return !config_guarded_blocks && large_is_plain(span) && span->base == pointer &&
+           run_cache_keep_short(&thread_heap->runs, span);
+}
 
 /* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is
  * not possible. */

@@ -14,8 +14,6 @@
 /* clang-format on */
 #include "heap/run_cache.h"
 
-#include "base/layout.h"
-
 static const uintptr_t AGED = LAYOUT_KEPT_AGED;
 static const uintptr_t HELD = LAYOUT_KEPT_NONE;
 enum { HELD_SHIFT = 6 };
@@ -63,9 +61,10 @@ static struct span *leave_place(size_t place, uintptr_t word)
 /* Acquire: pairs with the release of whoever put the span there. */
 static struct span *empty_place(struct run_cache *cache, size_t place)
 {
-    if (load_relaxed(&cache->places[place]) == 0)
+    uintptr_t kept = load_relaxed(&cache->places[place]);
+    if (kept == 0)
         return NULL;
-    return leave_place(place, exchange_acquire(&cache->places[place], (uintptr_t)0));
+    return leave_place(place, alone_or_exchange(&cache->places[place], kept, 0));
 }
 
 /* Not of a long one. Returns what had to go. Release: pairs with the acquire in empty_place. */
@@ -90,7 +89,7 @@ static struct span *hold_long(struct run_cache *cache, size_t place, size_t page
     uintptr_t *word = &cache->places[place];
     uintptr_t kept = load_relaxed(word);
     while (kept != 0 && (kept & HELD) == 0)
-        if (compare_swap_acq_rel(word, &kept, (uintptr_t)pages << HELD_SHIFT | HELD))
+        if (alone_or_compare_swap(word, &kept, (uintptr_t)pages << HELD_SHIFT | HELD))
             return span_of(kept);
     return NULL;
 }
@@ -102,7 +101,7 @@ static bool put_long(struct run_cache *cache, size_t place, struct span *span, s
     uintptr_t *word = &cache->places[place];
     uintptr_t seen = load_relaxed(word);
     while (seen != 0)
-        if (compare_swap_acq_rel(word, &seen, (uintptr_t)span)) {
+        if (alone_or_compare_swap(word, &seen, (uintptr_t)span)) {
             *before = (seen & HELD) != 0 ? NULL : span_of(seen);
             return true;
         }
@@ -124,15 +123,13 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages)
     return span;
 }
 
-/* The long runs that are kept, but for what lies in `place`. The owner's. */
+/* The long runs that are kept, or have a claim to it, but for that of `place`. The owner's. */
 static size_t long_pages(const struct run_cache *cache, size_t place)
 {
     size_t sum = 0;
-    for (size_t i = RUN_CACHE_SHORT; i < RUN_CACHE_LARGE; i++) {
-        uintptr_t word = load_relaxed(&cache->places[i]);
-        if (i != place && word != 0 && (word & HELD) == 0)
+    for (size_t i = RUN_CACHE_SHORT; i < RUN_CACHE_LARGE; i++)
+        if (i != place && load_relaxed(&cache->places[i]) != 0)
             sum += cache->pages[i];
-    }
     return sum;
 }
 
@@ -176,7 +173,25 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
     }
     if (before)
         give(cache, before);
-    return !kept || before || cache->puts++ % 16 == 0;
+    return !kept || before || cache->puts++ % RUN_CACHE_TURNS == 0;
+}
+
+bool run_cache_keep_long(struct run_cache *cache, struct span *span)
+{
+    size_t pages = span->pages;
+    size_t place = place_of(pages);
+    uintptr_t held = load_relaxed(&cache->places[place]);
+    uint8_t kind = SPAN_LARGE;
+    if ((held & HELD) == 0 || cache->pages[place] != pages || !pages_may_keep(pages) ||
+        ++cache->puts % RUN_CACHE_TURNS == 0 ||
+        !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
+        return false;
+    store_relaxed(&span->zero, false);
+    if (likely(alone_or_compare_swap(&cache->places[place], &held, (uintptr_t)span)))
+        cache->asked[place] = false;
+    else
+        (void)run_cache_put(cache, span); /* an aging came by just now */
+    return true;
 }
 
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)

@@ -15,12 +15,15 @@
  * A kept large run is free to everybody: its second free dies, statistics and walks do not see it.
  * A kept slab stays a slab, of no heap and without a block in use. The places are emptied by atomic
  * exchange, so any thread may empty any cache: for trim, when memory is out, and when a run has
- * been kept through a whole decay interval, also by an idle thread. Only the owner fills them: a
- * place that it finds empty stays so, and a store will do.
+ * been kept through a whole decay interval, also by an idle thread; in a process of one thread
+ * loads and stores do for that (base/alone.h). Only the owner fills them: a place that it finds
+ * empty stays so, and a store will do.
  */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
 
+#include "base/alone.h"
+#include "base/layout.h"
 #include "heap/growth.h"
 #include "heap/slab.h"
 
@@ -32,6 +35,7 @@ enum {
     RUN_CACHE_MAX_PAGES = 1024,  /* of a long one */
     RUN_CACHE_LONG_PAGES = 1536, /* of all kept long ones together */
     RUN_CACHE_CYCLES = 3,        /* so often a long run is seen before it is kept */
+    RUN_CACHE_TURNS = 64,        /* so many runs kept ask once what is due by age */
     RUN_CACHE_GROWTH = RUN_CACHE_LARGE + CLASS_COUNT, /* the last place: see growth.h */
     RUN_CACHE_PLACES,
     RUN_CACHE_SLAB_BYTES = 2 << 20, /* of all slabs together, as far as they were used */
@@ -56,6 +60,39 @@ inline_always size_t run_cache_slab_bytes(const struct run_cache *cache)
 
 /* A run of exactly so many pages; NULL when none is kept. The owner's. Its content is anything. */
 struct span *run_cache_take(struct run_cache *cache, size_t pages);
+
+/* The same of a short run, and the rest of run_cache_put's work in a cycle of such: false, and
+ * nothing happened, unless the run that came to the place last had its length and is in use, and
+ * nothing is due. */
+inline_always struct span *run_cache_take_short(struct run_cache *cache, size_t pages)
+{
+    size_t place = pages % RUN_CACHE_SHORT;
+    uintptr_t kept = load_relaxed(&cache->places[place]);
+    if (cache->pages[place] != pages || kept == 0)
+        return NULL;
+    /* Acquire: pairs with the release of whoever put it there. */
+    kept = alone_or_exchange(&cache->places[place], kept, 0);
+    struct span *span = (struct span *)(kept & ~(uintptr_t)LAYOUT_KEPT_AGED);
+    if (likely(span != NULL))
+        store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
+    return span;
+}
+
+inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span)
+{
+    size_t place = span->pages % RUN_CACHE_SHORT; /* no long run ever comes there */
+    uint8_t kind = SPAN_LARGE;
+    if (cache->pages[place] != span->pages || load_relaxed(&cache->places[place]) != 0 ||
+        ++cache->puts % RUN_CACHE_TURNS == 0 ||
+        !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
+        return false;
+    store_relaxed(&span->zero, false);
+    store_release(&cache->places[place], (uintptr_t)span);
+    return true;
+}
+
+/* Likewise of a long run, whose place awaits it. */
+bool run_cache_keep_long(struct run_cache *cache, struct span *span);
 
 /* Keeps a large block's run, or gives it to the pages; so also the run that was in its place. True
  * when it is time to ask what is due by age: always when a run went to the pages, and now and then.

@@ -70,16 +70,17 @@ inline_always unsigned small_class(size_t size_bytes)
 }
 
 /* `size_bytes` above SMALL_MAX, at most MEDIUM_MAX. */
-inline_always unsigned medium_class(size_t size_bytes)
+inline_always size_t medium_class(size_t size_bytes)
 {
     size_t last = size_bytes - 1;
-    unsigned top = highest_bit(last);
-    return SMALL_CLASSES + 16 * (top - 10) + ((unsigned)(last >> (top - 4)) & 15);
+    size_t top = highest_bit(last);
+    return 16 * top + (last >> (top - 4)) -
+           (16 * 10 + 16 - SMALL_CLASSES); /* the highest bit counts for 16 */
 }
 
 inline_always unsigned class_of_size(size_t size_bytes)
 {
-    return size_bytes <= SMALL_MAX ? small_class(size_bytes) : medium_class(size_bytes);
+    return size_bytes <= SMALL_MAX ? small_class(size_bytes) : (unsigned)medium_class(size_bytes);
 }
 
 /* The class whose blocks hold `size_bytes` at every multiple of `alignment_bytes`, a power of two

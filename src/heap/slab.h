@@ -252,23 +252,35 @@ inline_always void slab_push(struct span *slab, unsigned slot)
     slab->top = slab_block(slab, slot);
 }
 
-/* Takes a free slot: from the list, else one never used. NULL when there is none. */
-inline_always void *slab_pop(struct span *slab)
+/* Takes the first slot of the list, which is not empty. */
+inline_always void *slab_pop_first(struct span *slab, size_t slot)
 {
-    unsigned slot = slab->head;
-    if (slot != LINK_END) {
-        uint8_t *link = slab_link(slab, slot);
-        void *block = slab->top;
-        slab->head = *link;
-        slab->top = slab_block(slab, slab->head);
-        store_relaxed(link, (uint8_t)LINK_LIVE);
-        return block;
-    }
-    slot = (unsigned)slab->limit;
+    void *block = slab->top;
+    uint8_t *links = slab->links;
+    uint32_t next = load_folded(&links[LINKS_AT + slot]);
+    /* Both uses of the link byte have one addressing, else loops are up to 30 % slower. */
+    keep_in_register(links);
+    store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
+    needed_until_here(slot);
+    slab->head = next;
+    slab->top = slab->base + next * slab->size_bytes;
+    return block;
+}
+
+/* Takes a slot never used. NULL when there is none. */
+inline_always void *slab_pop_fresh(struct span *slab)
+{
+    unsigned slot = (unsigned)slab->limit;
     if (slot > slab->capacity)
         return NULL;
     store_relaxed(&slab->limit, (uint64_t)slot + 1);
     return slab_block(slab, slot);
+}
+
+/* Takes a free slot: from the list, else one never used. NULL when there is none. */
+inline_always void *slab_pop(struct span *slab)
+{
+    return likely(slab->head != LINK_END) ? slab_pop_first(slab, slab->head) : slab_pop_fresh(slab);
 }
 
 enum { LINKS_A_WORD = 8 };

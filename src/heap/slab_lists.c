@@ -17,8 +17,6 @@ enum { SPARE_MAX_BYTES = 352 << 10 };
  */
 enum { SETTLE_BYTES = 64 << 10 };
 
-enum { TICK_TURNS = 64 }; /* so many emptied slabs that stay spare ask once what is due by age */
-
 /* A thread's own heap keeps it; that of the program gives it back when its lock is free. */
 static void retire(struct heap *heap, struct span *slab)
 {
@@ -73,18 +71,23 @@ void heap_list_slab(struct heap *heap, struct span *slab, unsigned used)
         heap_retire_listed(heap, slab);
 }
 
-/* What an empty slab counts for. */
-static uint32_t spare_count(const struct span *slab)
+/* What an empty slab of a medium class counts for, of which slots below `limit` were handed out; 0:
+ * none. */
+static size_t spare_count(unsigned class, unsigned limit)
 {
-    uint32_t used = (uint32_t)load_relaxed(&slab->limit) - 1;
-    return slab_is_void(slab) ? 0 : slab->size_bytes * (slab->capacity + 7 * used) / 8;
+    const struct size_class *shape = &size_classes[class];
+    if (limit == 0 || class_is_void(class))
+        return 0;
+    return shape->size_bytes * (shape->capacity + 7 * ((size_t)limit - 1)) / 8;
 }
 
-static void count_spare(struct heap *heap, unsigned class, uint32_t count)
+static_check(CAPACITY_MAX + 1 <= UINT8_MAX, "spare_limits holds every limit");
+
+static void count_spare(struct heap *heap, unsigned class, unsigned limit)
 {
-    uint32_t *counted = &heap->spares[class - SMALL_CLASSES];
-    heap->spare_bytes += (size_t)count - *counted;
-    *counted = count;
+    uint8_t *counted = &heap->spare_limits[class];
+    heap->spare_bytes += spare_count(class, limit) - spare_count(class, *counted);
+    *counted = (uint8_t)limit;
 }
 
 void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
@@ -106,7 +109,7 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
         if (class == newest)
             return;
         struct span *slab = heap->current[class];
-        if (heap->spares[class - SMALL_CLASSES] == 0)
+        if (heap->spare_limits[class] == 0)
             continue;
         if (slab->until != 0) {
             count_spare(heap, class, 0);
@@ -161,16 +164,9 @@ static void settle(struct heap *heap, unsigned kept)
     heap->retired_pages = 0;
 }
 
-/* The current slab of a medium class is empty: a block that comes and goes. All that is spare was
- * looked at when it came to this; now and then it is asked what is due by age. */
-inline_always bool goes_in_cycles(struct heap *heap, unsigned class, const struct span *slab)
+void heap_attend_slab(struct heap *heap, struct span *slab)
 {
-    return likely(heap->spares[class - SMALL_CLASSES] == spare_count(slab)) &&
-           likely(++heap->turns % TICK_TURNS != 0);
-}
-
-static no_inline void attend(struct heap *heap, struct span *slab, unsigned class)
-{
+    unsigned class = slab_class(slab);
     if (heap->current[class] != slab) {
         if (slab_is_waiting(slab))
             heap_list_slab(heap, slab, slab->capacity - (unsigned)slab_patience(slab));
@@ -184,22 +180,16 @@ static no_inline void attend(struct heap *heap, struct span *slab, unsigned clas
             went_on(heap, class);
         settle(heap, class);
     } else {
-        uint32_t counts = spare_count(slab);
-        if (heap->spares[class - SMALL_CLASSES] == counts)
+        unsigned limit = (unsigned)load_relaxed(&slab->limit);
+        size_t counts = spare_count(class, limit);
+        if (heap->spare_limits[class] == limit)
             tick(heap);
-        count_spare(heap, class, counts);
+        count_spare(heap, class, limit);
         if (heap->spare_bytes > SPARE_MAX_BYTES)
             retire_spares(heap, class);
         if (heap->spare_bytes > SETTLE_BYTES)
             settle(heap, counts > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
     }
-}
-
-void heap_attend(struct heap *heap, struct span *slab)
-{
-    unsigned class = slab_class(slab);
-    if (class_is_small(class) || heap->current[class] != slab || !goes_in_cycles(heap, class, slab))
-        attend(heap, slab, class);
 }
 
 void heap_leave_current(struct heap *heap, unsigned class)
@@ -229,12 +219,14 @@ void slab_lists_verify(struct heap *heap)
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
         check_internal(current == &empty_slab || slab_heap(current) == heap);
-        if (!class_is_small(class)) {
-            uint32_t counted = heap->spares[class - SMALL_CLASSES];
+        unsigned counted = heap->spare_limits[class];
+        if (class_is_small(class)) {
+            check_internal(counted == 0);
+        } else {
             bool empty = current != &empty_slab && current->until == 0;
-            check_internal(empty ? counted == spare_count(current)
+            check_internal(empty ? counted == load_relaxed(&current->limit)
                                  : counted == 0 || current != &empty_slab);
-            spare += counted;
+            spare += spare_count(class, counted);
         }
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {

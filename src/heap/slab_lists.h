@@ -10,7 +10,26 @@
 #include "heap/thread_heap.h"
 
 /* A slab's count of frees ran out: it is empty, or full no more, or current. */
-void heap_attend(struct heap *heap, struct span *slab);
+void heap_attend_slab(struct heap *heap, struct span *slab);
+
+enum { TICK_TURNS = 64 }; /* so many emptied slabs that stay spare ask once what is due by age */
+
+/* A block that comes and goes: its slab is the current one of a medium class, and counts for what
+ * it counted for when it was empty before. All that is spare was looked at then. */
+inline_always bool heap_goes_in_cycles(struct heap *heap, const struct span *slab)
+{
+    unsigned size_class = slab_class(slab);
+    return likely(heap->current[size_class] == slab) &&
+           likely(heap->spare_limits[size_class] == load_relaxed(&slab->limit)) &&
+           likely(++heap->turns % TICK_TURNS != 0);
+}
+
+/* The same, but in a cycle nothing is done. */
+inline_always void heap_attend(struct heap *heap, struct span *slab)
+{
+    if (!heap_goes_in_cycles(heap, slab))
+        heap_attend_slab(heap, slab);
+}
 
 /* A slab that is aside, with so many slots in use, into the list of its class. */
 void heap_list_slab(struct heap *heap, struct span *slab, unsigned used);

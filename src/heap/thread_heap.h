@@ -98,14 +98,14 @@ struct heap {
     uint8_t posts;           /* holder: counts slabs that it posted to others, around */
     uint8_t attended;        /* holder: counts slabs that its frees attended to, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */
-    size_t spare_bytes;      /* holder: sum of the next; see slab_lists.c */
-    uint32_t spares[CLASS_COUNT - SMALL_CLASSES]; /* holder: what a medium class's current slab
-                                                     counts for, since it was empty */
-    size_t slabs_aside;                           /* holder: that are neither current nor packed */
-    size_t retired_pages; /* holder: of slabs, since the heap settled last */
-    uint64_t settled_ms;  /* holder: the decay interval in which it did, see slab_lists.c */
-    size_t slab_pages;    /* holder: of its slabs, but packed ones */
-    size_t sweep_pages;   /* holder: so many, and they are swept: see slab_sweep.h */
+    size_t spare_bytes;      /* holder: what the slabs of the next count for; see slab_lists.c */
+    uint8_t spare_limits[CLASS_COUNT]; /* holder: `limit` of a medium class's current slab when it
+                                          was empty; 0: never, and of small classes */
+    size_t slabs_aside;                /* holder: that are neither current nor packed */
+    size_t retired_pages;              /* holder: of slabs, since the heap settled last */
+    uint64_t settled_ms; /* holder: the decay interval in which it did, see slab_lists.c */
+    size_t slab_pages;   /* holder: of its slabs, but packed ones */
+    size_t sweep_pages;  /* holder: so many, and they are swept: see slab_sweep.h */
     uint64_t
         swept_ms;     /* holder, read by others: the decay interval in which they were swept last */
     uint32_t drained; /* who ticks: `drains` of then */

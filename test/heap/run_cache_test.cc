@@ -51,6 +51,73 @@ TEST_F(RunCache, ARunServesItsOwnLengthOnly)
     pages_give(span);
 }
 
+// Asked for, made and put back, until one is kept; as many times as the cache had none.
+int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
+{
+    for (int i = 0; i < most; i++) {
+        struct span *span = run_cache_take(cache, pages);
+        if (span) {
+            (void)run_cache_put(cache, span);
+            return i;
+        }
+        (void)run_cache_put(cache, pages_take(pages, PAGE_BYTES));
+    }
+    return most;
+}
+
+TEST_F(RunCache, TheShortWayKeepsOnlyWhatTheSlowOneKeptBefore)
+{
+    struct span *first = run(10);
+    struct span *second = run(10);
+    struct span *other = run(10 + RUN_CACHE_SHORT);
+    EXPECT_FALSE(run_cache_keep_short(&cache_, first)) << "nothing of that length came before";
+    EXPECT_EQ(first->tag, SPAN_LARGE);
+    (void)run_cache_put(&cache_, first);
+    EXPECT_EQ(run_cache_take_short(&cache_, 10 + RUN_CACHE_SHORT), nullptr);
+    EXPECT_FALSE(run_cache_keep_short(&cache_, second)) << "its place is taken";
+    EXPECT_EQ(run_cache_take_short(&cache_, 10), first);
+    EXPECT_EQ(first->tag, SPAN_LARGE);
+    EXPECT_EQ(run_cache_take_short(&cache_, 10), nullptr);
+    EXPECT_FALSE(run_cache_keep_short(&cache_, other)) << "of another length";
+    EXPECT_TRUE(run_cache_keep_short(&cache_, first));
+    EXPECT_EQ(first->tag, SPAN_KEPT);
+    EXPECT_FALSE(run_cache_keep_short(&cache_, first)) << "a double free";
+    run_cache_age(&cache_);
+    EXPECT_EQ(run_cache_take_short(&cache_, 10), first);
+    EXPECT_TRUE(run_cache_keep_short(&cache_, first));
+    EXPECT_TRUE(run_cache_empty(&cache_));
+    EXPECT_EQ(run_cache_take_short(&cache_, 10), nullptr);
+    pages_give(second);
+    pages_give(other);
+}
+
+TEST_F(RunCache, ALongRunGoesTheShortWayWhereItsPlaceAwaitsIt)
+{
+    constexpr size_t kPages = 300;
+    struct span *first = run(kPages);
+    EXPECT_FALSE(run_cache_keep_long(&cache_, first));
+    EXPECT_EQ(first->tag, SPAN_LARGE);
+    pages_give(first);
+    EXPECT_LT(cycles_until_kept(&cache_, kPages, 10), 10);
+    first = run_cache_take(&cache_, kPages);
+    ASSERT_NE(first, nullptr);
+    struct span *second = run(kPages);
+    EXPECT_TRUE(run_cache_keep_long(&cache_, first));
+    EXPECT_EQ(first->tag, SPAN_KEPT);
+    EXPECT_FALSE(run_cache_keep_long(&cache_, second)) << "its place is taken";
+    EXPECT_EQ(run_cache_take(&cache_, kPages), first);
+    EXPECT_EQ(run_cache_claimed(&cache_), kPages);
+    run_cache_age(&cache_);
+    EXPECT_TRUE(run_cache_keep_long(&cache_, first)) << "seen by an aging";
+    EXPECT_EQ(run_cache_take(&cache_, kPages), first);
+    run_cache_age(&cache_);
+    run_cache_age(&cache_);
+    EXPECT_EQ(run_cache_claimed(&cache_), 0u);
+    EXPECT_FALSE(run_cache_keep_long(&cache_, first)) << "its claim was given up";
+    pages_give(first);
+    pages_give(second);
+}
+
 TEST_F(RunCache, ANewcomerSendsTheOneBeforeBack)
 {
     const size_t free_before = heap_layer::stats().pages.free_bytes;
@@ -71,20 +138,6 @@ TEST_F(RunCache, TheLongestRunsAreNotKept)
         EXPECT_TRUE(run_cache_put(&cache_, run(RUN_CACHE_MAX_PAGES + 1)));
     }
     EXPECT_FALSE(run_cache_empty(&cache_));
-}
-
-// Asked for, made and put back, until one is kept; as many times as the cache had none.
-int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
-{
-    for (int i = 0; i < most; i++) {
-        struct span *span = run_cache_take(cache, pages);
-        if (span) {
-            (void)run_cache_put(cache, span);
-            return i;
-        }
-        (void)run_cache_put(cache, pages_take(pages, PAGE_BYTES));
-    }
-    return most;
 }
 
 TEST_F(RunCache, ALongRunIsKeptAsPartOfACycle)
@@ -228,11 +281,18 @@ TEST_F(RunCache, TheSecondAgingGivesARunBackUnlessItWasUsed)
 TEST_F(RunCache, NowAndThenItIsTimeToLookForWhatIsOld)
 {
     int times = 0;
-    for (int i = 0; i < 160; i++) {
+    for (int i = 0; i < 10 * RUN_CACHE_TURNS; i++) {
         struct span *span = i == 0 ? run(10) : run_cache_take(&cache_, 10);
         times += run_cache_put(&cache_, span);
     }
     EXPECT_EQ(times, 10);
+    for (int i = 0; i < 10 * RUN_CACHE_TURNS; i++) { // with the short way
+        struct span *span = run_cache_take_short(&cache_, 10);
+        ASSERT_NE(span, nullptr);
+        if (!run_cache_keep_short(&cache_, span))
+            times += run_cache_put(&cache_, span);
+    }
+    EXPECT_EQ(times, 20);
 }
 
 TEST_F(RunCache, AFreedLargeBlockIsTheNextOneAndCountsAsFree)

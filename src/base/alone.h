@@ -1,0 +1,36 @@
+/* Swaps that need not be atomic while this thread is the only one of the process: a locked
+ * instruction takes as long as ten or twenty others, and a program without threads should not pay
+ * for theirs.
+ *
+ * glibc says whether there are others, before the first of them starts, and its own locks go by it.
+ * Nobody comes between then: only this thread could start one. Elsewhere it is not known.
+ */
+#ifndef CAIRN_BASE_ALONE_H
+#define CAIRN_BASE_ALONE_H
+
+#include "base/atomic.h"
+
+#include <stdlib.h> /* defines __GLIBC_PREREQ */
+
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 32)
+#include <sys/single_threaded.h>
+inline_always bool is_alone(void) { return __libc_single_threaded != 0; }
+#else
+inline_always bool is_alone(void) { return false; }
+#endif
+
+/* As exchange_acquire, of a word that this thread has just read. */
+inline_always uintptr_t alone_or_exchange(uintptr_t *word, uintptr_t read, uintptr_t value)
+{
+    if (unlikely(!is_alone()))
+        return exchange_acquire(word, value);
+    store_relaxed(word, value);
+    return read;
+}
+
+/* As compare_swap_acq_rel; `*expected` is what this thread has just read. */
+#define alone_or_compare_swap(address, expected, desired)                                          \
+    (likely(is_alone()) ? (store_relaxed((address), (desired)), true)                              \
+                        : compare_swap_acq_rel((address), (expected), (desired)))
+
+#endif
