@@ -67,9 +67,9 @@ enum { SEALED_BYTES = 65536 };
 #define cold          __attribute__((cold, noinline))
 /* What every process runs once, at its start or its end: the linker puts it beside the constructors
  * and destructors, so its pages are resident anyway. */
-#define at_start __attribute__((section(".text.startup")))
-#define at_end   __attribute__((section(".text.exit")))
-#define api      __attribute__((visibility("default")))
+#define at_process_start __attribute__((section(".text.startup")))
+#define at_process_end   __attribute__((section(".text.exit")))
+#define api              __attribute__((visibility("default")))
 #define hidden_data                                                                                \
     __attribute__((visibility("hidden"))) /* on declarations, so that no GOT is asked */
 #define cache_aligned __attribute__((aligned(64)))

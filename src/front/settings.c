@@ -40,7 +40,7 @@ static const char *keep(char *kept, const char *text, size_t length)
     return kept;
 }
 
-at_start void settings_start(const struct options *options)
+at_process_start void settings_start(const struct options *options)
 {
     now = *options;
     now.profile_file = keep(kept_profile_file, options->profile_file, options->profile_file_bytes);
@@ -48,7 +48,7 @@ at_start void settings_start(const struct options *options)
     now.watch_root = keep(kept_root, options->watch_root, options->watch_root_bytes);
 }
 
-at_end bool settings_are_verbose(void) { return now.verbose; }
+at_process_end bool settings_are_verbose(void) { return now.verbose; }
 
 static size_t show_number(char *text, size_t capacity, size_t number)
 {

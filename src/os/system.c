@@ -165,9 +165,9 @@ uint64_t os_entropy(void)
     return (random ? random[0] : 0) ^ ((uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u);
 }
 
-at_start bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
+at_process_start bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
-at_start const char *os_environment(const char *name)
+at_process_start const char *os_environment(const char *name)
 {
     if (environ == NULL)
         return NULL; /* before libc is ready */

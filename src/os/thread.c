@@ -18,7 +18,7 @@ static pthread_key_t end_key; /* const after os_thread_end_register */
 static bool end_key_made;     /* const after os_thread_end_register */
 
 /* A sanitizer's runtime is not there yet either. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) at_start bool
+__attribute__((no_sanitize("address", "thread", "undefined"))) at_process_start bool
 os_has_thread_pointer(void)
 {
     uintptr_t pointer = 0;

@@ -120,7 +120,7 @@ static void drop(struct client *client)
         (void)os_purge(from, (size_t)(to - from));
 }
 
-at_end void control_remove(void)
+at_process_end void control_remove(void)
 {
     if (load_relaxed(&control_place.owner) == 0)
         return; /* nobody's, and nobody asks the system who it is */

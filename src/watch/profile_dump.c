@@ -155,7 +155,7 @@ static int open_next(char *path)
     return file;
 }
 
-at_end void profile_dump_next(const char *reason)
+at_process_end void profile_dump_next(const char *reason)
 {
     if (!profile_dumps() || load_acquire(&profile_state.table) == NULL || !profile_claim())
         return;

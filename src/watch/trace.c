@@ -145,7 +145,7 @@ int trace_start(const char *path, size_t length_bytes, uint64_t limit_bytes)
     return 0;
 }
 
-at_end void trace_stop(void)
+at_process_end void trace_stop(void)
 {
     uint32_t state = trace_file_state();
     if (state == TRACE_FILE_ON)
