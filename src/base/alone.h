@@ -12,7 +12,13 @@
 
 #include <stdlib.h> /* defines __GLIBC_PREREQ */
 
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 32)
+#ifdef __GLIBC_PREREQ
+#define KNOWS_ALONE __GLIBC_PREREQ(2, 32)
+#else
+#define KNOWS_ALONE 0
+#endif
+
+#if KNOWS_ALONE
 #include <sys/single_threaded.h>
 inline_always bool is_alone(void) { return __libc_single_threaded != 0; }
 #else

@@ -10,6 +10,32 @@
 
 #include <string.h>
 
+/* Where what was stolen begins. It never comes back, and strewn over the arenas it would leave no
+ * room for long runs; so more is stolen right before it. */
+enum { PLACES = 64 };
+static char *places[PLACES]; /* page lock */
+static size_t place_count;   /* page lock: in all, the last ones are known */
+
+/* A free span of so many pages right before one of them; NULL if none. */
+static struct span *find_beside(size_t pages)
+{
+    for (size_t i = smaller_of(place_count, PLACES); i-- > 0;) {
+        struct span *span = span_free_neighbour(arena_find(places[i]), places[i] - PAGE_BYTES);
+        if (span && span->pages >= pages)
+            return span;
+    }
+    return NULL;
+}
+
+static void note_place(char *stolen, const char *end)
+{
+    size_t known = smaller_of(place_count, PLACES);
+    size_t i = 0;
+    while (i < known && places[i] != end)
+        i++;
+    places[i < known ? i : place_count++ % PLACES] = stolen;
+}
+
 /* From the tail of a free span; something stays of it, so that no header is needed or left over.
  * They begin where a page of the system's does, so they may become more. */
 static char *steal_free(size_t *pages)
@@ -18,7 +44,10 @@ static char *steal_free(size_t *pages)
         return NULL;
     char *stolen = NULL;
     (void)spans_merge();
-    struct span *span = bins_find(*pages + (os_page_size() >> PAGE_SHIFT), 1);
+    size_t least = *pages + (os_page_size() >> PAGE_SHIFT);
+    struct span *span = find_beside(least);
+    if (span == NULL)
+        span = bins_find(least, 1);
     if (span) {
         struct arena *arena = arena_find(span->base);
         char *end = span->base + ((size_t)span->pages << PAGE_SHIFT);
@@ -30,6 +59,7 @@ static char *steal_free(size_t *pages)
                       bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
         span_release(arena, span);
         note_dirty_low();
+        note_place(stolen, end);
     }
     lock_release(&pages_state.lock);
     if (stolen)
