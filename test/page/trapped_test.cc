@@ -132,6 +132,8 @@ TEST_F(TrappedDeathTest, FilledAddressesFaultWhenTheirMemoryWentBack)
 // A block's memory moves away before its addresses fault: for a moment another thread may write.
 TEST_F(Trapped, WhatIsWrittenLateIsNotHandedOut)
 {
+    if (CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "qemu purges no memory that was moved";
     constexpr size_t kBytes = 25 * PAGE_BYTES;
     fill_some(kBytes);
     for (int i = 0; i < 1000; i++) {
