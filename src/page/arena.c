@@ -230,16 +230,21 @@ static void ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
 
 /* Huge pages may be asked for meanwhile: who asks sets `asked` first, so that a bit of `begun` that
  * is taken here comes back with it. Two trims at once have their bits together. */
-void arenas_begin_trim(void)
+bool arenas_begin_trim(void)
 {
-    for (size_t i = 0; i < arena_count(); i++)
-        arenas_added[i]->trimmed |= exchange_acquire(&arenas_added[i]->begun, (uint64_t)0);
+    bool any = false;
+    for (size_t i = 0; i < arena_count(); i++) {
+        struct arena *arena = arenas_added[i];
+        arena->trimmed |= exchange_acquire(&arena->begun, (uint64_t)0);
+        any = any || arena->trimmed != 0;
+    }
+    return any;
 }
 
 bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes)
 {
     uintptr_t from = (uintptr_t)start;
-    return arena->trimmed != 0 && (arena->trimmed & parts_of(arena, from, from + size_bytes)) != 0;
+    return (arena->trimmed & parts_of(arena, from, from + size_bytes)) != 0;
 }
 
 void arenas_end_trim(void)

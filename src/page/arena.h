@@ -64,7 +64,7 @@ void arena_withdraw_advice(const char *start, size_t size_bytes);
  * call, which a trim makes before it looks and after it has purged: whether that may be so within a
  * range, asked for or withdrawn since. After the last one only where it is asked for still. Page
  * lock. */
-void arenas_begin_trim(void);
+bool arenas_begin_trim(void); /* whether there is any such range */
 bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes);
 void arenas_end_trim(void);
 

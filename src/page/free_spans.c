@@ -129,8 +129,9 @@ static void mark_rest(struct span *span)
 
 void spans_mark_rests(void)
 {
+    if (!arenas_begin_trim())
+        return;
     (void)spans_merge();
-    arenas_begin_trim();
     bins_each_clean(mark_rest);
 }
 
