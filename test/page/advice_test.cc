@@ -2,9 +2,7 @@
 // give is its own affair: what is looked at is the mapping's mark, "hg" among VmFlags.
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
-#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -92,6 +90,19 @@ class Advice : public testing::Test
     std::vector<struct span *> slabs_;
 };
 
+// Where the system can be asked, and is.
+class HugePagesAuto : public Advice
+{
+  protected:
+    void SetUp() override
+    {
+        Advice::SetUp();
+        if (config_fences || !kernel_has_huge_pages())
+            GTEST_SKIP() << "nothing is asked for here";
+        configure(HUGE_PAGES_AUTO);
+    }
+};
+
 TEST_F(Advice, NotNearALimit)
 {
     if (os_page_size() != 4096)
@@ -102,11 +113,8 @@ TEST_F(Advice, NotNearALimit)
     EXPECT_FALSE(advice_admits(SIZE_MAX / 2, 0, 100 * kMiB));
 }
 
-TEST_F(Advice, OnlyALargeHeapAsks)
+TEST_F(HugePagesAuto, OnlyALargeHeapAsks)
 {
-    if (config_fences || !kernel_has_huge_pages())
-        GTEST_SKIP() << "nothing is asked for here";
-    configure(HUGE_PAGES_AUTO);
     grow_to(ADVICE_FROM_BYTES - 8 * kMiB);
     EXPECT_FALSE(any_is_asked_for());
     grow_to(ADVICE_FROM_BYTES + 40 * kMiB);
@@ -129,21 +137,15 @@ TEST_F(Advice, OnlyALargeHeapAsks)
     }
 }
 
-TEST_F(Advice, ASparseHeapDoesNotAsk)
+TEST_F(HugePagesAuto, ASparseHeapDoesNotAsk)
 {
-    if (config_fences || !kernel_has_huge_pages())
-        GTEST_SKIP() << "nothing is asked for here";
-    configure(HUGE_PAGES_AUTO);
     grow_to(large() + 64 * kMiB, false);
     EXPECT_FALSE(is_asked_for(newest())) << "nothing of it was handed out";
 }
 
 // The system put what was left together again, and so brought back what had gone.
-TEST_F(Advice, WhatGoesBackIsAskedForNoMore)
+TEST_F(HugePagesAuto, WhatGoesBackIsAskedForNoMore)
 {
-    if (config_fences || !kernel_has_huge_pages())
-        GTEST_SKIP() << "nothing is asked for here";
-    configure(HUGE_PAGES_AUTO);
     grow_to(large() + 40 * kMiB);
     ASSERT_TRUE(is_asked_for(newest()));
     EXPECT_EQ(pages_purge_part(newest(), 1), 1u);
@@ -170,21 +172,9 @@ TEST_F(Advice, WhatGoesBackIsAskedForNoMore)
     pages_verify();
 }
 
-size_t resident(char *start, size_t bytes)
-{
-    std::vector<unsigned char> pages(bytes / os_page_size());
-    EXPECT_EQ(mincore(start, bytes, pages.data()), 0);
-    return static_cast<size_t>(std::count_if(pages.begin(), pages.end(),
-                                             [](unsigned char page) { return (page & 1) != 0; })) *
-           os_page_size();
-}
-
 // A huge page of which one block was handed out is resident whole, though nothing was ever there.
-TEST_F(Advice, ATrimGivesBackTheRestOfAHugePage)
+TEST_F(HugePagesAuto, ATrimGivesBackTheRestOfAHugePage)
 {
-    if (config_fences || !kernel_has_huge_pages())
-        GTEST_SKIP() << "nothing is asked for here";
-    configure(HUGE_PAGES_AUTO);
     grow_to(large() + 24 * kMiB);
     const struct arena *arena = arena_find(newest());
     char *end = arena->base + (arena->frontier << PAGE_SHIFT);
@@ -198,18 +188,16 @@ TEST_F(Advice, ATrimGivesBackTheRestOfAHugePage)
     char *rest = used + bytes;
     memset(used, 1, bytes);
     (void)pages_trim(0);
-    EXPECT_EQ(resident(rest, static_cast<size_t>(end - rest)), 0u);
+    EXPECT_EQ(os_resident(rest, static_cast<size_t>(end - rest)), 0u);
+    EXPECT_EQ(os_resident(used, bytes), bytes);
     EXPECT_TRUE(page_layer::reads(used, bytes, 1));
     EXPECT_FALSE(pages_trim(0)) << "nothing is left to give back";
     pages_verify();
 }
 
 // What became of a heap of small blocks says nothing of a long one.
-TEST_F(Advice, ALongRunOfADenseHeapDoesNotAsk)
+TEST_F(HugePagesAuto, ALongRunOfADenseHeapDoesNotAsk)
 {
-    if (config_fences || !kernel_has_huge_pages())
-        GTEST_SKIP() << "nothing is asked for here";
-    configure(HUGE_PAGES_AUTO);
     grow_to(large() + 24 * kMiB);
     ASSERT_TRUE(is_asked_for(newest()));
     while (!dense_is_filled())
@@ -220,11 +208,8 @@ TEST_F(Advice, ALongRunOfADenseHeapDoesNotAsk)
     pages_give(span);
 }
 
-TEST_F(Advice, LongBlocksThatWillBeFilled)
+TEST_F(HugePagesAuto, LongBlocksThatWillBeFilled)
 {
-    if (config_fences || !kernel_has_huge_pages())
-        GTEST_SKIP() << "nothing is asked for here";
-    configure(HUGE_PAGES_AUTO);
     struct span *span = pages_map_huge(ADVICE_FROM_BYTES, PAGE_BYTES);
     ASSERT_NE(span, nullptr);
     EXPECT_FALSE(is_asked_for(span->base)) << "it may be sparse";
