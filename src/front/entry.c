@@ -16,7 +16,7 @@ extern const struct library_layout library_layout; /* for readers outside, base/
 __attribute__((used)) static const void *const linked[] = {&front_is_linked, &front_early,
                                                            &library_layout};
 
-static cold void *no_memory(void)
+void *entry_no_memory(void)
 {
     errno = ENOMEM;
     return NULL;
@@ -38,7 +38,7 @@ static no_inline void *malloc_slow_retried(size_t size_bytes)
         block = malloc_slow(size_bytes);
     if (unlikely(load_relaxed(&background_is_owed)))
         restart_background();
-    return likely(block != NULL) ? block : no_memory();
+    return likely(block != NULL) ? block : entry_no_memory();
 }
 
 void *entry_malloc_slow(size_t size_bytes)
@@ -46,14 +46,12 @@ void *entry_malloc_slow(size_t size_bytes)
     return malloc_at_hand(size_bytes, malloc_slow_retried);
 }
 
-void *entry_calloc_overflow(void) { return no_memory(); }
-
 void *entry_calloc_slow(size_t size_bytes)
 {
     void *block = heap_allocate_zeroed(size_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
         block = heap_allocate_zeroed(size_bytes);
-    return likely(block != NULL) ? block : no_memory();
+    return likely(block != NULL) ? block : entry_no_memory();
 }
 
 static no_inline void *realloc_failed(void *pointer, size_t size_bytes)
@@ -61,7 +59,7 @@ static no_inline void *realloc_failed(void *pointer, size_t size_bytes)
     void *block = NULL;
     for (int tries = 0; block == NULL && memory_asked_of_process(size_bytes, &tries);)
         block = heap_resize(pointer, size_bytes);
-    return block ? block : no_memory();
+    return block ? block : entry_no_memory();
 }
 
 void *entry_realloc(void *pointer, size_t size_bytes)
@@ -79,13 +77,8 @@ void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes)
 {
     size_t total;
     if (unlikely(__builtin_mul_overflow(count, size_bytes, &total)))
-        return no_memory();
+        return entry_no_memory();
     return entry_realloc(pointer, total);
-}
-
-void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
-{
-    heap_free_sized(pointer, size_bytes, alignment_bytes);
 }
 
 static void *allocate_aligned(size_t size_bytes, size_t alignment_bytes)
@@ -130,7 +123,7 @@ void *entry_memalign(size_t alignment_bytes, size_t size_bytes)
     if (unlikely(!is_power_of_two(alignment_bytes)))
         alignment_bytes = (size_t)2 << highest_bit(alignment_bytes);
     void *block = allocate_aligned(size_bytes, alignment_bytes);
-    return likely(block != NULL) ? block : no_memory();
+    return likely(block != NULL) ? block : entry_no_memory();
 }
 
 void *entry_valloc(size_t size_bytes)
@@ -144,7 +137,7 @@ void *entry_pvalloc(size_t size_bytes)
     heap_start();
     size_t page = os_page_size();
     if (size_bytes > SIZE_MAX - page)
-        return no_memory();
+        return entry_no_memory();
     return entry_memalign(page, align_up(larger_of(size_bytes, 1), page));
 }
 

@@ -16,22 +16,25 @@ inline_always void *entry_malloc(size_t size_bytes)
     return malloc_fast(size_bytes, entry_malloc_slow);
 }
 inline_always void entry_free(void *pointer) { free_fast(pointer); }
+inline_always void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
+{
+    heap_free_sized(pointer, size_bytes, alignment_bytes);
+}
 
-/* What calloc's fast path does not serve. */
-void *entry_calloc_slow(size_t size_bytes);
-void *entry_calloc_overflow(void);
+void *entry_no_memory(void) cold; /* NULL, with errno set */
+
+void *entry_calloc_slow(size_t size_bytes); /* what calloc's fast path does not serve */
 
 inline_always void *entry_calloc(size_t count, size_t size_bytes)
 {
     size_t total;
     if (unlikely(__builtin_mul_overflow(count, size_bytes, &total)))
-        return entry_calloc_overflow();
+        return entry_no_memory();
     return calloc_fast(total, entry_calloc_slow);
 }
 
 void *entry_realloc(void *pointer, size_t size_bytes);
 void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes);
-void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes);
 int entry_posix_memalign(void **result, size_t alignment_bytes, size_t size_bytes);
 void *entry_aligned_alloc(size_t alignment_bytes, size_t size_bytes);
 void *entry_memalign(size_t alignment_bytes, size_t size_bytes);

@@ -43,12 +43,6 @@ static bool may_try_again(const struct program_heap *program, size_t size, int *
     return memory_asked(&asker, size, tries);
 }
 
-static cold void *no_memory(void)
-{
-    errno = ENOMEM;
-    return NULL;
-}
-
 static void *get(cairn_heap *heap, size_t size, size_t align, bool zero)
 {
     struct program_heap *program = program_of_handle(heap);
@@ -58,7 +52,7 @@ static void *get(cairn_heap *heap, size_t size, size_t align, bool zero)
         if (likely(block != NULL))
             return block;
         if (!may_try_again(program, size, &tries))
-            return no_memory();
+            return entry_no_memory();
     }
 }
 
@@ -109,7 +103,7 @@ api void *cairn_heap_realloc(cairn_heap *heap, void *pointer, size_t size)
     struct program_heap *program = program_of_handle(heap);
     for (int tries = 0; unlikely(block == NULL) && may_try_again(program, size, &tries);)
         block = heap_resize(pointer, size);
-    return likely(block != NULL) ? block : no_memory();
+    return likely(block != NULL) ? block : entry_no_memory();
 }
 
 api void *cairn_heap_resize(cairn_heap *heap, void *pointer, size_t size)

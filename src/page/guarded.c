@@ -51,16 +51,15 @@ static bool drop_late_writes(char *block, size_t size_bytes)
     return os_purge(block, size_bytes) == 0 || os_trap(block, size_bytes) == 0;
 }
 
-/* A freed block that has got the memory of another already: no system call. */
-static struct span *take_filled(size_t size_bytes)
+/* The span becomes a block's. Memory that is there already is as another block left it. */
+static struct span *hand_out(struct span *span, size_t size_bytes, bool resident)
 {
-    struct span *span = trapped_take_filled(size_bytes >> PAGE_SHIFT);
-    if (span == NULL)
-        return NULL;
-    memset(span->base, 0, size_bytes);
+    if (resident)
+        memset(span->base, 0, size_bytes);
     store_relaxed(&span->zero, true);
-    span->resident = true;
+    span->resident = resident;
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
+    page_map_set_page(span->base, span);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
 }
@@ -71,9 +70,9 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     size_t bytes = align_up(size_bytes, guard);
     size_t behind = align_up(spare_bytes, guard) + guard;
     bool is_plain = spare_bytes == 0 && alignment_bytes <= guard;
-    struct span *span = is_plain ? take_filled(bytes) : NULL;
-    if (span)
-        return span;
+    struct span *span = is_plain ? trapped_take_filled(bytes >> PAGE_SHIFT) : NULL;
+    if (span) /* no system call */
+        return hand_out(span, bytes, true);
     span = is_plain ? trapped_take_ready(bytes >> PAGE_SHIFT) : NULL;
     bool is_ready = span != NULL;
     if (!is_ready && (span = header_take(0)) == NULL)
@@ -102,14 +101,7 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     }
     span->behind_bytes = behind;
     span->pages = (uint32_t)(bytes >> PAGE_SHIFT);
-    store_relaxed(&span->zero, true);
-    span->resident = moved == OS_MOVED;
-    if (span->resident)
-        memset(block, 0, bytes);
-    store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
-    page_map_set_page(block, span);
-    fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
-    return span;
+    return hand_out(span, bytes, moved == OS_MOVED);
 }
 
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
