@@ -40,18 +40,30 @@ void threads(Run &run, unsigned count)
 
 template <unsigned count> void threads_of(Run &run) { threads(run, count); }
 
-// Random blocks of a heap that is filled to so many bytes are replaced.
-void heap(Run &run, size_t bytes)
-{
-    constexpr size_t kMeanSize = 240; // of the sizes below
-    const size_t operations = run.scaled(500000);
-    MappedArray<void *> slots(run.scaled(bytes / kMeanSize, 16));
-    Sizes sizes(16, kKiB, Sizes::kDoublings);
-    const double fill_ns = time_ns([&] {
+// The blocks of a heap of so many bytes.
+struct Heap {
+    static constexpr size_t kMeanSize = 240; // of the sizes below
+
+    Heap(const Run &run, size_t bytes) : slots(run.scaled(bytes / kMeanSize, 16)) {}
+
+    void fill()
+    {
         for (size_t i = 0; i < slots.size(); i++) {
             slots[i] = allocate_touched(sizes[i]);
         }
-    });
+    }
+
+    MappedArray<void *> slots;
+    Sizes sizes{16, kKiB, Sizes::kDoublings};
+};
+
+// Random blocks of a heap that is filled to so many bytes are replaced.
+void heap(Run &run, size_t bytes)
+{
+    const size_t operations = run.scaled(500000);
+    Heap heap(run, bytes);
+    MappedArray<void *> &slots = heap.slots;
+    const double fill_ns = time_ns([&] { heap.fill(); });
     run.figure("fill_ns", fill_ns / static_cast<double>(slots.size()), "ns");
     Random random(7);
     run.time_passes(static_cast<double>(operations), [&] {
@@ -59,7 +71,7 @@ void heap(Run &run, size_t bytes)
             for (size_t i = 0; i < operations; i++) {
                 void *&slot = slots[random.below(slots.size())];
                 free(slot);
-                slot = allocate_touched(sizes[random.next()]);
+                slot = allocate_touched(heap.sizes[random.next()]);
             }
         });
     });
@@ -70,13 +82,9 @@ template <size_t mib> void heap_of(Run &run) { heap(run, mib * kMiB); }
 // The copy of a process that holds so much in small blocks: fork, and the end of the child.
 void fork_of(Run &run, size_t bytes)
 {
-    constexpr size_t kMeanSize = 240; // of the sizes below
     const size_t forks = run.scaled(10);
-    MappedArray<void *> slots(run.scaled(bytes / kMeanSize, 16));
-    Sizes sizes(16, kKiB, Sizes::kDoublings);
-    for (size_t i = 0; i < slots.size(); i++) {
-        slots[i] = allocate_touched(sizes[i]);
-    }
+    Heap heap(run, bytes);
+    heap.fill();
     run.time_passes(static_cast<double>(forks), [&] {
         return time_ns([&] {
             for (size_t i = 0; i < forks; i++) {
