@@ -106,9 +106,10 @@ TEST_F(Allocator, ThreadsBesideCommits)
         EXPECT_EQ(cairn_persist_commit(heap_), 0);
         if (i % 20 == 0) { // the allocator's state in the log is always whole
             copy_files(directory_.file(), directory_.file("copy"));
-            cairn_persist *copy = open_heap(directory_.file("copy"));
-            EXPECT_NE(copy, nullptr);
-            EXPECT_EQ(check(copy), "");
+            const char *why = "";
+            cairn_persist *copy = open_heap(directory_.file("copy"), Options(), &why);
+            EXPECT_NE(copy, nullptr) << why;
+            EXPECT_EQ(copy != nullptr ? check(copy) : "", "");
             cairn_persist_close(copy);
         }
     }
@@ -117,6 +118,26 @@ TEST_F(Allocator, ThreadsBesideCommits)
         thread.join();
     EXPECT_EQ(check(heap_), "");
     EXPECT_EQ(stats_of(heap_).used_blocks, 0u);
+}
+
+TEST_F(Allocator, IsWholeAtEveryInstantOfItsGrowth)
+{
+    std::thread growing([&] {
+        for (size_t size = 1 << 20; size <= 16 << 20; size += 1 << 16)
+            EXPECT_EQ(cairn_persist_grow(heap_, size), 0);
+    });
+    for (size_t size = 0; size < 16 << 20;) {
+        copy_files(directory_.file(), directory_.file("copy"));
+        const char *why = "";
+        cairn_persist *copy = open_heap(directory_.file("copy"), Options(), &why);
+        EXPECT_NE(copy, nullptr) << why;
+        if (copy == nullptr)
+            break;
+        EXPECT_EQ(check(copy), "");
+        size = stats_of(copy).size_bytes;
+        cairn_persist_close(copy);
+    }
+    growing.join();
 }
 
 TEST_F(Allocator, RandomRunsWithCommitsAbortsAndReopens)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -106,14 +107,20 @@ inline std::string check(cairn_persist *heap)
     return fault ? fault : "";
 }
 
-// The files as a crash leaves them: copied while the heap is open.
+// The files as a crash leaves them: copied while the heap is open. Other threads may make it grow
+// meanwhile, which first makes the file longer, then says so in the header: so the header of the
+// copy is read before the file's length is.
 inline void copy_files(const std::string &from, const std::string &to)
 {
+    std::array<char, PERSIST_DATA_OFFSET> header;
+    std::ifstream file(from, std::ios::binary);
+    const std::streamsize read = file.read(header.data(), header.size()).gcount();
     for (const char *suffix : {"", ".log0", ".log1"}) {
         std::filesystem::remove(to + suffix);
         if (std::filesystem::exists(from + suffix))
             std::filesystem::copy_file(from + suffix, to + suffix);
     }
+    std::fstream(to, std::ios::binary | std::ios::in | std::ios::out).write(header.data(), read);
 }
 
 inline std::string read_file(const std::string &path)
