@@ -34,6 +34,16 @@ inline_always uintptr_t alone_or_exchange(uintptr_t *word, uintptr_t read, uintp
     return read;
 }
 
+/* As fetch_or_seq_cst. */
+inline_always uint64_t alone_or_fetch_or(uint64_t *word, uint64_t bits)
+{
+    if (unlikely(!is_alone()))
+        return fetch_or_seq_cst(word, bits);
+    uint64_t old = load_relaxed(word);
+    store_relaxed(word, old | bits);
+    return old;
+}
+
 /* As compare_swap_acq_rel; `*expected` is what this thread has just read. */
 #define alone_or_compare_swap(address, expected, desired)                                          \
     (likely(is_alone()) ? (store_relaxed((address), (desired)), true)                              \

@@ -18,6 +18,7 @@
 #include "heap/free.h"
 #include "heap/harden_fast.h"
 #include "heap/large.h"
+#include "heap/packed_take.h"
 #include "heap/thread_heap.h"
 
 #include <string.h>
@@ -45,17 +46,19 @@ inline_always void *malloc_medium(size_t size_bytes, void *(*slow)(size_t))
     return block;
 }
 
-/* What malloc_fast left over and is at hand all the same: a medium block, or a large one as the
- * thread has just freed. */
+/* What malloc_fast left over and is at hand all the same: a medium block, one of a packed slab, or
+ * a large one as the thread has just freed. */
 inline_always void *malloc_at_hand(size_t size_bytes, void *(*slow)(size_t))
 {
     if (unlikely(heap_is_watched()))
         return slow(size_bytes);
     if (likely(size_bytes - (SMALL_MOST + 1) <= MEDIUM_MOST - (SMALL_MOST + 1)))
         return malloc_medium(size_bytes, slow);
-    if (size_bytes <= SMALL_MOST)
-        return slow(size_bytes);
-    return large_malloc(size_bytes, slow);
+    if (size_bytes > SMALL_MOST)
+        return large_malloc(size_bytes, slow);
+    void *block =
+        config_packed && size_bytes <= PACKED_BYTES ? packed_take_claimed(thread_heap) : NULL;
+    return likely(block != NULL) ? block : slow(size_bytes);
 }
 
 /* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path

@@ -31,6 +31,7 @@
  */
 #include "heap/packed.h"
 
+#include "base/alone.h"
 #include "base/check.h"
 #include "base/test_delay.h"
 #include "heap/checked.h"
@@ -127,7 +128,8 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
         pages_give_slab(slab);
 }
 
-unsigned packed_free(void *pointer, struct heap *heap, struct span *slab)
+/* Of whatever thread, after a look at all that may be wrong. */
+static no_inline unsigned free_checked(void *pointer, struct heap *heap, struct span *slab)
 {
     if (unlikely(heap->generation != heap_generation)) {
         free_frozen(pointer, heap, slab);
@@ -142,14 +144,6 @@ unsigned packed_free(void *pointer, struct heap *heap, struct span *slab)
         return NOT_POSTED;
     const char *start = packed_word_start(slab, word);
     bool claimed = load_relaxed(&slab->claimed_at) == start;
-    if (claimed && heap == thread_heap) {
-        if (unlikely(
-                ((slab->claimed | load_relaxed(packed_word(slab, word))) & packed_bit(index)) != 0))
-            refuse_freed(pointer, slab, "free");
-        else
-            store_relaxed(&slab->claimed, slab->claimed | packed_bit(index));
-        return NOT_POSTED;
-    }
     /* One that is claimed is found below, too, but too late to refuse it. */
     if (unlikely(claimed && (load_relaxed(&slab->claimed) & packed_bit(index)) != 0) &&
         checked_packed(pointer, slab, "free") == INDEX_REFUSED)
@@ -168,6 +162,41 @@ unsigned packed_free(void *pointer, struct heap *heap, struct span *slab)
     if (unlikely(old == 0 || (old | packed_bit(index)) == UINT64_MAX))
         return tell(heap, slab, word, old, limit);
     return NOT_POSTED;
+}
+
+/* As packed_free of a slab of this thread's, for a block in use; else false, and nothing is done.
+ * No claim comes between. */
+static bool free_held(const void *pointer, struct heap *heap, struct span *slab)
+{
+    size_t offset = (size_t)((const char *)pointer - slab->base);
+    size_t index = offset / PACKED_BYTES;
+    size_t word = index / 64;
+    size_t limit = slab->limit;
+    if (unlikely(offset % PACKED_BYTES != 0 || word >= limit))
+        return false;
+    uint64_t *bits = packed_word(slab, word);
+    bool claimed = slab->claimed_at == packed_word_start(slab, word);
+    uint64_t free = load_relaxed(bits) | (claimed ? slab->claimed : 0);
+    if (unlikely((free & packed_bit(index)) != 0))
+        return false;
+    if (claimed) {
+        store_relaxed(&slab->claimed, slab->claimed | packed_bit(index));
+        return true;
+    }
+    uint64_t old = alone_or_fetch_or(bits, packed_bit(index));
+    if (unlikely((old & packed_bit(index)) != 0))
+        refuse_freed(pointer, slab, "free");
+    else if (unlikely(old == 0 || (old | packed_bit(index)) == UINT64_MAX))
+        (void)tell(heap, slab, word, old, limit);
+    return true;
+}
+
+unsigned packed_free(void *pointer, struct heap *heap, struct span *slab)
+{
+    if (likely(heap == thread_heap && heap->generation == heap_generation) &&
+        likely(free_held(pointer, heap, slab)))
+        return NOT_POSTED;
+    return free_checked(pointer, heap, slab);
 }
 
 /* Fork, verifier. */

@@ -23,16 +23,22 @@ inline_always bool packed_serves(struct heap *heap)
 /* A word with free blocks is claimed; false when memory is out. The holder's. */
 bool packed_advance(struct heap *heap);
 
-/* A block; NULL when memory is out. The holder's. */
-inline_always void *packed_allocate(struct heap *heap)
+/* A block of the claimed word; NULL when none is left of it. The holder's. */
+inline_always void *packed_take_claimed(struct heap *heap)
 {
-    if (unlikely((heap->packed.slab == NULL || heap->packed.slab->claimed == 0) &&
-                 !packed_advance(heap)))
-        return NULL;
     struct span *slab = heap->packed.slab;
+    if (unlikely(slab == NULL || slab->claimed == 0))
+        return NULL;
     uint64_t bits = slab->claimed;
     store_relaxed(&slab->claimed, bits & (bits - 1));
     return slab->claimed_at + lowest_bit(bits) * PACKED_BYTES;
+}
+
+/* A block; NULL when memory is out. The holder's. */
+inline_always void *packed_allocate(struct heap *heap)
+{
+    void *block = packed_take_claimed(heap);
+    return likely(block != NULL) || !packed_advance(heap) ? block : packed_take_claimed(heap);
 }
 
 #endif
