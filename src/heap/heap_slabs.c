@@ -134,6 +134,16 @@ static bool is_cheap_to_keep(const struct span *slab)
     return class_is_small(slab_class(slab)) && handed_out * slab->size_bytes <= PAGE_BYTES;
 }
 
+/* Slabs that were in the mailbox when their last block was freed. */
+static void retire_empty(struct heap *heap, const struct bin *bin)
+{
+    for (struct span *slab = bin->first, *next; slab; slab = next) {
+        next = slab->next;
+        if (slab->until == 0)
+            heap_retire_listed(heap, slab);
+    }
+}
+
 static void trim(struct heap *heap, bool keeps_cheap)
 {
     heap->left_ready = keeps_cheap;
@@ -147,11 +157,8 @@ static void trim(struct heap *heap, bool keeps_cheap)
         struct span *current = heap->current[class];
         if (current != &empty_slab && !(keeps_cheap && is_cheap_to_keep(current)))
             heap_put_aside(heap, class);
-        for (struct span *slab = heap->bins[class].first, *next; slab; slab = next) {
-            next = slab->next;
-            if (slab->until == 0)
-                heap_retire_listed(heap, slab);
-        }
+        if (heap->slabs_aside != 0)
+            retire_empty(heap, &heap->bins[class]);
     }
     run_cache_empty(&heap->runs);
     heap_verify(heap);

@@ -215,6 +215,7 @@ void heap_add_slab(struct heap *heap, struct span *slab)
 void slab_lists_verify(struct heap *heap)
 {
     size_t spare = 0;
+    size_t listed = 0;
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
@@ -234,8 +235,10 @@ void slab_lists_verify(struct heap *heap)
                            slab_class(slab) == class && slab_heap(slab) == heap);
             check_internal(slab->until == slab_used(slab));
             slab_verify(slab);
+            listed++;
         }
         check_internal(bin->last == prev);
     }
+    check_internal(listed <= heap->slabs_aside);
     check_internal(spare == heap->spare_bytes);
 }
