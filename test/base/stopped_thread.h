@@ -7,12 +7,12 @@
 #include <functional>
 #include <thread>
 
-#include <sched.h>
 #include <ucontext.h>
 
 extern "C" {
 #include "base/atomic.h"
 #include "base/compiler.h"
+#include "base/host.h"
 }
 
 namespace stopped_thread
@@ -53,14 +53,15 @@ class StoppedThread
         store_relaxed(&state_, PREPARING);
         thread_ = std::thread([=] {
             prepare();
-            store_release(&state_, READY);
+            set(READY);
             wait_while(READY);
             begin_steps();
             work();
             end_steps();
-            int running = RUNNING;
-            if (compare_swap_acq_rel(&state_, &running, DONE))
+            if (load_acquire(&state_) == RUNNING) { // it has not been stopped
+                set(DONE);
                 wait_while(DONE);
+            }
             after();
         });
         wait_while(PREPARING);
@@ -69,36 +70,42 @@ class StoppedThread
     bool stop_after(size_t instructions)
     {
         store_relaxed(&left_, instructions);
-        store_release(&state_, RUNNING);
+        set(RUNNING);
         wait_while(RUNNING);
         return load_acquire(&state_) == STOPPED;
     }
     // Lets it go on, to its end.
     void finish()
     {
-        store_release(&state_, GOES_ON);
+        set(GOES_ON);
         thread_.join();
     }
 
   private:
-    enum : int { PREPARING, READY, RUNNING, STOPPED, DONE, GOES_ON };
+    enum : uint32_t { PREPARING, READY, RUNNING, STOPPED, DONE, GOES_ON };
 
-    static void wait_while(int state)
+    // Asleep, for who yields may wait long for its turn where other programs run.
+    static void wait_while(uint32_t state)
     {
         while (load_acquire(&state_) == state)
-            sched_yield();
+            host_wait(&state_, state);
+    }
+    static void set(uint32_t state)
+    {
+        store_release(&state_, state);
+        host_wake(&state_, UINT32_MAX);
     }
     static void on_step(int, siginfo_t *, void *context)
     {
         if (left_-- > 0)
             return;
         end_steps_of(static_cast<ucontext_t *>(context));
-        store_release(&state_, static_cast<int>(STOPPED));
+        set(STOPPED);
         wait_while(STOPPED);
     }
 
     static inline size_t left_;
-    static inline int state_; // atomic
+    static inline uint32_t state_; // atomic
     std::thread thread_;
 };
 
