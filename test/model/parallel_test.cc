@@ -115,7 +115,7 @@ void wait_for_clean(pid_t child)
 // The child: its blocks are whole, whoever allocated them, and it works on, threads and all.
 [[noreturn]] void live_on(Shadow &shadow, Shadow (&others)[2], int depth)
 {
-    alarm(30);
+    alarm(100);
     heap_verify_all();
     shadow.check_all();
     shadow.run(300);
@@ -150,8 +150,9 @@ TEST(Parallel, ForkedChildrenGoOn)
     Shadow own(kSeed, 200, 16 * kMiB);
     Shadow others[2] = {{kSeed + 1, 100, 4 * kMiB}, {kSeed + 2, 100, 4 * kMiB}};
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    int forks = 0;
-    for (; forks < 150 && std::chrono::steady_clock::now() < end; forks++) {
+    // ThreadSanitizer takes seconds for one fork, more where other programs run: two at least.
+    for (int forks = 0; forks < 150 && (forks < 2 || std::chrono::steady_clock::now() < end);
+         forks++) {
         own.run(100);
         const pid_t child = fork();
         ASSERT_GE(child, 0);
@@ -163,7 +164,6 @@ TEST(Parallel, ForkedChildrenGoOn)
         ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
             << "seed " << kSeed << ", child " << forks << ": status " << status;
     }
-    EXPECT_GE(forks, 2); // ThreadSanitizer takes seconds for one
     lanes.join();
     own.release_all();
     finish(lanes, kSeed);

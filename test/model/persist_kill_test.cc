@@ -230,7 +230,7 @@ class Instants
   public:
     std::chrono::microseconds draw(std::mt19937 &random, uint64_t commits)
     {
-        span_ = commits == before_ ? span_ + 1000 : std::max(12000u, span_ - 200);
+        span_ = commits == before_ ? span_ + span_ / 10 : std::max(12000u, span_ - span_ / 50);
         before_ = commits;
         return std::chrono::microseconds(random() % (random() % 4 == 0 ? span_ / 8 : span_));
     }

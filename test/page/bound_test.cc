@@ -201,7 +201,7 @@ TEST_F(Bound, ManyThreadsNeverPassIt)
             }
             give_all(own); // others may still take
         });
-    for (int i = 0; i < 2000 && refused < 50; i++)
+    for (int i = 0; i < 30000 && refused < 50; i++)
         os_sleep_ms(1);
     stop = true;
     for (std::thread &thread : threads)
