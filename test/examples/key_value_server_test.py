@@ -23,7 +23,7 @@ class Client:
     a string."""
 
     def __init__(self, port):
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=200)
         self._file = self._socket.makefile("rb")
 
     def close(self):
@@ -265,6 +265,9 @@ class KeyValueServerTest(unittest.TestCase):
                        for i in range(WRITERS)]
             for writer in writers:
                 writer.start()
+            end = time.monotonic() + 60
+            while min(acknowledged) == 0 and time.monotonic() < end:
+                time.sleep(0.01)
             time.sleep(0.1 + random.random() / 5)
             self.assertEqual(self.stop(self.server), -signal.SIGKILL)
             for writer in writers:
@@ -284,7 +287,7 @@ class KeyValueServerTest(unittest.TestCase):
     def test_redis_cli(self):
         def cli(*words):
             return subprocess.run(["redis-cli", "-p", str(self.port), *words], text=True,
-                                  timeout=60, capture_output=True, check=True).stdout.strip()
+                                  timeout=200, capture_output=True, check=True).stdout.strip()
         self.assertEqual(cli("set", "a", "b c"), "OK")
         self.assertEqual(cli("get", "a"), "b c")
         self.assertEqual(cli("incr", "n"), "1")

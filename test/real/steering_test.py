@@ -119,7 +119,7 @@ class SteeringTest(unittest.TestCase):
                               "burst(); print('done', flush=True); sys.stdin.readline()",
                               "background:on,decay_ms:200,dirty_cap:1G")
         process.stdout.readline()
-        self.assertIn("cairn", threads(process.pid))
+        self.assertTrue(comes_true(lambda: "cairn" in threads(process.pid)))
         before = resident(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
@@ -179,13 +179,19 @@ if os.fork() == 0:
     for _ in range(3000):
         kept.append(bytearray(20000)); time.sleep(0.01)
     os._exit(0)
-print(os.getpid(), flush=True); time.sleep(0.5); os._exit(0)
+print(os.getpid(), flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+os._exit(0)
 """
-        process = self.python(text, f"control:{self.folder}/s.one")
+        asked = self.folder / "asked"
+        process = self.start([sys.executable, "-c", HOLDER + text, str(asked)],
+                             f"control:{self.folder}/s.one")
         parent = int(process.stdout.readline())
         path = self.socket_of("one")
         with Client(path) as client:
             self.assertEqual(client.ask("version")["pid"], parent)
+        asked.touch()
         process.wait(timeout=WAIT_SECONDS)
         process.stdin.write("\n")
         process.stdin.flush()
@@ -241,7 +247,7 @@ os.execv(sys.executable, [sys.executable, '-c', 'print("again", flush=True); inp
         process = self.python("print('up', flush=True); sys.stdin.readline()", "background:on",
                               preexec_fn=limit)
         self.assertEqual(process.stdout.readline(), "up\n")
-        self.assertIn("cairn", threads(process.pid))
+        self.assertTrue(comes_true(lambda: "cairn" in threads(process.pid)))
         _, errors = process.communicate("\n", timeout=WAIT_SECONDS)
         self.assertEqual((process.returncode, errors), (0, ""))
 
@@ -261,10 +267,11 @@ os.execv(sys.executable, [sys.executable, '-c', 'print("again", flush=True); inp
 
     def test_a_socket_that_cannot_be_made_is_a_warning(self):
         for path in ("/nowhere/at/all", str(self.folder)):
-            process = self.start(["/bin/sleep", "0.3"], f"control:{path}")
+            process = self.start(["/bin/cat"], f"control:{path}")
+            error = process.stderr.readline()  # of a thread that starts beside the program
             out, errors = process.communicate(timeout=WAIT_SECONDS)
             self.assertEqual((process.returncode, out), (0, ""))
-            self.assertRegex(errors, rf"^cairn: no control socket at {path}: error \d+\n$")
+            self.assertRegex(error + errors, rf"^cairn: no control socket at {path}: error \d+\n$")
 
     def group(self, maximum, high="max", stalled=0):
         group = self.folder / "root/sys/fs/cgroup/shop"

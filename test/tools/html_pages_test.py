@@ -91,7 +91,7 @@ seen.rows = cells('bytes', 0);
 def cairn(*arguments):
     return subprocess.run([str(COMMAND), *map(str, arguments)], capture_output=True, text=True,
                           env={**os.environ, "COLUMNS": "100", "LC_ALL": "C.UTF-8"}, check=False,
-                          timeout=60)
+                          timeout=200)
 
 
 class Stopped:
@@ -184,19 +184,19 @@ class PagesTest(browser.PageCase):
 
     def test_stats(self):
         record = pathlib.Path(self.folder.name) / "record"
-        with subprocess.Popen([TARGET, "churn"], stdout=subprocess.DEVNULL,
+        with subprocess.Popen([TARGET, "churn"], stdout=subprocess.PIPE,
                               env={**os.environ, "LD_PRELOAD": LIBRARY}) as process:
             try:
-                time.sleep(0.2)
+                process.stdout.readline()  # it has allocated
                 with subprocess.Popen([str(COMMAND), "stats", str(process.pid), "--watch", "0.1",
                                        "--record", str(record)], stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True) as watching:
-                    end = time.monotonic() + 30
+                    end = time.monotonic() + 100
                     while time.monotonic() < end and not (
                             record.exists() and record.read_text().count("\n") > 10):
                         time.sleep(0.05)
                     watching.send_signal(signal.SIGINT)
-                    output, errors = watching.communicate(timeout=30)
+                    output, errors = watching.communicate(timeout=100)
             finally:
                 process.kill()
         self.assertEqual((watching.returncode, output, errors), (130, "", "cairn: interrupted\n"))

@@ -26,12 +26,12 @@ MAGIC = b"\x7fcairn-layout\r\n\0"
 
 def inspect(*arguments, **options):
     return subprocess.run([str(COMMAND), "inspect", *map(str, arguments)], capture_output=True,
-                          text=True, env=ENVIRONMENT, check=False, timeout=60, **options)
+                          text=True, env=ENVIRONMENT, check=False, timeout=200, **options)
 
 
 def look(*arguments):
     return subprocess.run([LOOK, *map(str, arguments)], capture_output=True, text=True,
-                          errors="replace", check=False, timeout=60)
+                          errors="replace", check=False, timeout=200)
 
 
 def preload(library=LIBRARY):
@@ -146,9 +146,9 @@ class LiveTest(BlockTest):
 
     def test_a_process_that_runs_is_read_and_said_to_run(self):
         with subprocess.Popen([PROGRAM, "churn"], env=preload(),
-                              stdout=subprocess.DEVNULL) as process:
+                              stdout=subprocess.PIPE) as process:
             try:
-                time.sleep(0.2)
+                process.stdout.readline()  # it has allocated
                 for _ in range(10):
                     self.assertEqual(look("census", process.pid).returncode, 0)
                     self.assertIn(look("blocks", process.pid).returncode, (0,))

@@ -26,7 +26,7 @@ KINDS = 20  # of lost blocks
 
 def leaks(*arguments):
     return subprocess.run([str(COMMAND), "leaks", *map(str, arguments)], capture_output=True,
-                          text=True, env=ENVIRONMENT, check=False, timeout=60)
+                          text=True, env=ENVIRONMENT, check=False, timeout=200)
 
 
 def state_of(pid):
@@ -44,7 +44,7 @@ class Target:
 
     def __enter__(self):
         text = os.read(self.process.stdout.fileno(), 1 << 16).decode()
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while state_of(self.process.pid) != self.wanted and time.monotonic() < end:
             time.sleep(0.01)
         return self.process.pid, read_notes(text)
@@ -98,7 +98,9 @@ class KindsTest(unittest.TestCase):
     def test_a_process_that_is_held(self):
         with Target("wait") as (pid, notes):
             self.assertEqual(self.check_kinds(pid, notes, "--hold")["lost"]["looks"], 1)
-            time.sleep(0.05)
+            end = time.monotonic() + 20
+            while state_of(pid) != "S" and time.monotonic() < end:
+                time.sleep(0.01)
             self.assertEqual(state_of(pid), "S", "it was let go")
 
     def test_sampled_blocks(self):
@@ -174,7 +176,7 @@ class GrowingTest(unittest.TestCase):
                               stdout=subprocess.PIPE) as process:
             try:
                 process.stdout.readline()
-                result = leaks(process.pid, "--growing", "0.5", "--json")
+                result = leaks(process.pid, "--growing", "2", "--json")
             finally:
                 process.kill()
         self.assertEqual(result.returncode, 0, result.stderr)

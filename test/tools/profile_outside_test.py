@@ -175,7 +175,7 @@ class StoppedTest(OutsideCase):
         """It has no segments for code that nobody wrote to."""
         process = self.stopped()
         done = subprocess.run(["gcore", "-o", str(self.place / "made"), str(process.pid)],
-                              capture_output=True, text=True, check=False, timeout=60)
+                              capture_output=True, text=True, check=False, timeout=200)
         core = self.place / f"made.{process.pid}"
         if done.returncode or not core.exists():
             self.skipTest("gcore made none")
@@ -299,7 +299,7 @@ class RunningTest(OutsideCase):
         that its weight makes of it."""
         process = self.started((PROGRAM, "churn"))
         self.wait_until_full(process.pid)
-        known, looks, torn, until = {}, 0, 0, time.monotonic() + 60
+        known, looks, torn, until = {}, 0, 0, time.monotonic() + 150
         while looks < LOOKS or torn == 0:
             self.assertLess(time.monotonic(), until)
             profile = read_any(process.pid)
@@ -372,7 +372,7 @@ class StrangeTest(OutsideCase):
 
     def child(self, process):
         """The first of the container: a signal that it sends itself does not stop it."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while time.monotonic() < until:
             for pid in children.read_text(encoding="ascii").split():
