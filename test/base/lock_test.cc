@@ -124,7 +124,7 @@ TEST(Lock, FreezeSendsWaitersAway)
 // along that others sleep for.
 TEST(Lock, FreezeLosesNoWakeUp)
 {
-    alarm(60); // lost, the second waiter sleeps for ever
+    alarm(200); // lost, the second waiter sleeps for ever
     for (int round = 0; round < 20; round++) {
         struct lock lock = {};
         ASSERT_TRUE(lock_acquire(&lock));

@@ -18,7 +18,7 @@ using subject::kMiB;
 using subject::rss_kib;
 
 // Each case runs in a child of its own, so that none inherits the heap of another.
-#define EXPECT_IN_CHILD(...) EXPECT_CHILD(100, __VA_ARGS__)
+#define EXPECT_IN_CHILD(...) EXPECT_CHILD(250, __VA_ARGS__)
 
 void require_at_most(const char *what, long kib, size_t most_kib) {
   if (kib <= static_cast<long>(most_kib)) return;

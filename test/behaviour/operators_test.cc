@@ -153,7 +153,7 @@ void limit_address_space(size_t more) {
 
 // Under a real limit: a handler that frees something lets operator new succeed.
 TEST(Operators, HandlerMakesRoom) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     g_reserve = malloc(64 * kMiB);
     memset(g_reserve, 1, 64 * kMiB);
     limit_address_space(48 * kMiB);
@@ -172,7 +172,7 @@ TEST(Operators, HandlerMakesRoom) {
 
 TEST(Operators, BadAllocUnderARealLimit) {
   for (size_t size : {size_t{48}, size_t{5000}, size_t{100000}, kMiB}) {
-    EXPECT_CHILD(100, [size] {
+    EXPECT_CHILD(250, [size] {
       limit_address_space(96 * kMiB);
       size_t counts[2] = {0, 0};
       for (size_t &count : counts) {

@@ -48,19 +48,19 @@ void *everything(void *) {
 
 TEST(SmallStack, FirstUse) {
   for (uintptr_t kind = 0; kind <= 8; kind++) {
-    EXPECT_CHILD(100, [kind] {
+    EXPECT_CHILD(250, [kind] {
       run_on_smallest_stack(first_use, reinterpret_cast<void *>(kind));
     }) << "case " << kind;
   }
 }
 
 TEST(SmallStack, Everything) {
-  EXPECT_CHILD(100, [] { run_on_smallest_stack(everything, nullptr); });
+  EXPECT_CHILD(250, [] { run_on_smallest_stack(everything, nullptr); });
 }
 
 // Remote frees and a thread's end are slow paths of their own.
 TEST(SmallStack, ForeignBlocks) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static void *blocks[5000];
     for (size_t i = 0; i < 5000; i++) blocks[i] = malloc(i * 11);
     run_on_smallest_stack([](void *) -> void * {

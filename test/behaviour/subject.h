@@ -179,7 +179,7 @@ Outcome run_program(const std::vector<std::string> &command, char *const *enviro
   return outcome;
 }
 
-inline Outcome run_program(const std::vector<std::string> &command, unsigned seconds = 30) {
+inline Outcome run_program(const std::vector<std::string> &command, unsigned seconds = 100) {
   return run_program(command, nullptr, seconds, [] {});
 }
 

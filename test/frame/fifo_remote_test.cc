@@ -155,7 +155,7 @@ TEST(FifoRemote, AThreadStoppedInItsFreeIsWaitedForByNobody)
 {
     if (!stopped_thread::kCanStop)
         GTEST_SKIP() << "threads cannot be stopped here";
-    alarm(60);
+    alarm(200);
     for (bool closed_before : {false, true}) {
         bool done = false;
         for (size_t instruction = 0; !done; instruction += 1 + instruction / 100) {
@@ -194,7 +194,7 @@ TEST(FifoRemote, ForkAmidFrees)
             queue.put(make_message(fifo, 100, k));
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             bool good = true;
             for (uint64_t k = 0; k < 2000; k++) {
                 Message *message = make_message(fifo, 100, k);

@@ -62,12 +62,12 @@ void run_cancelled() {
 }
 
 TEST(Cancel, NothingIsACancellationPoint) {
-  EXPECT_CHILD(100, [] { run_cancelled(); });
+  EXPECT_CHILD(250, [] { run_cancelled(); });
 }
 
 // After the first time everything is warm; once more with memory given back in between.
 TEST(Cancel, NeitherWhenWarm) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     for (int i = 0; i < 3; i++) run_cancelled();
   });
 }

@@ -86,7 +86,7 @@ TEST(Cgroup, FullUnderLoadAndBack) {
   fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(30);
+    alarm(100);
     REQUIRE(group.write("cgroup.procs", std::to_string(getpid())));
     pthread_t threads[6];
     for (uintptr_t i = 0; i < 6; i++) {

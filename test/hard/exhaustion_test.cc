@@ -114,7 +114,7 @@ class Limited : public testing::TestWithParam<Exhaustion> {};
 // A limit set after start: exhausted, freed, exhausted again, raised, exhausted once more.
 TEST_P(Limited, ExhaustedAndBack) {
   const Exhaustion which = GetParam();
-  EXPECT_CHILD(100, [which] {
+  EXPECT_CHILD(250, [which] {
     free(malloc(which.block_size));
     const size_t start = in_use(which.resource);
     set_limit(which.resource, start + which.room);
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A limit below what is mapped already: the blocks in hand can still be freed and reused.
 TEST(Exhaustion, ByALimitBelowTheUse) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static void *blocks[2000];
     for (size_t i = 0; i < 2000; i++) subject::fill(blocks[i] = malloc(500), 500, 1);
     set_limit(RLIMIT_AS, kMiB);
@@ -200,7 +200,7 @@ TEST(Exhaustion, ByALimitBelowTheUse) {
 
 // The first malloc of a new thread meets exhaustion, then works once there is room.
 TEST(Exhaustion, InANewThreadsFirstMalloc) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static pthread_barrier_t barrier;
     static int failures;
     pthread_barrier_init(&barrier, nullptr, 41);
@@ -246,7 +246,7 @@ TEST(Exhaustion, InANewThreadsFirstMalloc) {
 
 // Exhausted from many threads at once, while others free. All threads have their stacks by then.
 TEST(Exhaustion, FromManyThreads) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, 7);
     pthread_t threads[6];
@@ -288,7 +288,7 @@ void require_normal(const size_t (&sizes)[4]) {
 
 // The count of mappings exhausted. Pages of changing protection cannot be merged, so each is one.
 TEST(Exhaustion, OfMappings) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     char text[32];
     subject::read_file("/proc/sys/vm/max_map_count", text, sizeof text);
     const size_t most = strtoull(text, nullptr, 10);
@@ -345,7 +345,7 @@ TEST(Exhaustion, OfMappings) {
 
 // No descriptor to be had: the heap needs none, neither to start a thread's use nor to grow.
 TEST(Exhaustion, OfDescriptors) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     set_limit(RLIMIT_NOFILE, 3);
     REQUIRE(open("/dev/null", O_RDONLY) < 0);
     pthread_t thread;

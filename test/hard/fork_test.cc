@@ -26,7 +26,7 @@ void *worker(void *seed) {
 
 // What a child may do: go on as a program of its own.
 void live_on(int depth) {
-  alarm(20);
+  alarm(100);
   exercise(static_cast<unsigned>(depth), 2000);
   for (auto &slot : g_mailbox) free(slot.exchange(nullptr));  // blocks of threads that are no more
   pthread_t threads[3];
@@ -48,7 +48,7 @@ void live_on(int depth) {
 }
 
 TEST(Fork, FromAStormNested) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     start_storm(4);
     for (int i = 0; i < 60; i++) {
       const pid_t child = fork();
@@ -66,7 +66,7 @@ TEST(Fork, FromAStormNested) {
 
 // Forked by all threads of the storm at once.
 TEST(Fork, FromManyThreadsAtOnce) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     start_storm(2);
     pthread_t threads[4];
     for (pthread_t &thread : threads) {
@@ -75,7 +75,7 @@ TEST(Fork, FromManyThreadsAtOnce) {
           const pid_t child = fork();
           REQUIRE(child >= 0);
           if (child == 0) {
-            alarm(20);
+            alarm(100);
             exercise(5, 300);
             _exit(0);
           }
@@ -92,7 +92,7 @@ TEST(Fork, FromManyThreadsAtOnce) {
 
 // The memory of the parent's other threads is not lost to a child that goes on for long.
 TEST(Fork, ChildReusesWhatOtherThreadsHad) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static void *blocks[4][20000];
     static pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, 5);
@@ -109,7 +109,7 @@ TEST(Fork, ChildReusesWhatOtherThreadsHad) {
     pthread_barrier_wait(&barrier);
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);
+      alarm(100);
       const long before = subject::rss_kib();
       for (int round = 0; round < 20; round++) {
         for (auto &own : blocks) {
@@ -142,7 +142,7 @@ TEST(Fork, ChildReusesWhatOtherThreadsHad) {
 // waits for a stream, whose holder is inside malloc. An allocator that takes its locks before stdio
 // takes its own closes the circle.
 TEST(Fork, AgainstStdio) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static FILE *input;
     input = tmpfile();
     const std::string line(3000, 'x');
@@ -183,7 +183,7 @@ TEST(Fork, AgainstStdio) {
       const pid_t child = fork();
       REQUIRE(child >= 0);
       if (child == 0) {
-        alarm(10);
+        alarm(100);
         free(malloc(1000));
         FILE *own = fopen("/dev/null", "we");
         fprintf(own, "%s", "child");
@@ -212,7 +212,7 @@ __attribute__((section(".preinit_array"), used)) void (*const g_register_early)(
     int, char **, char **) = register_early;
 
 TEST(Fork, HandlersThatAllocate) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
     start_storm(3);
     for (int i = 0; i < 60; i++) {
@@ -239,7 +239,7 @@ TEST(Fork, InASignalHandlerOfOneThread) {
 
 // posix_spawn, vfork and system use the same machinery, partly without the handlers.
 TEST(Fork, SpawnFromAStorm) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     start_storm(3);
     for (int i = 0; i < 40; i++) {
       REQUIRE(system("exit 3") == 3 << 8);

@@ -123,7 +123,7 @@ void use_up_static_tls(const char *hog) {
 
 int main(int argc, char **argv) {
   if (argc != 4) return 2;
-  alarm(25);
+  alarm(100);
   const char *library = argv[1];
   const std::string prefix = argv[2], hog = argv[3];
   if (hog != "-") use_up_static_tls(hog.c_str());

@@ -50,7 +50,7 @@ void require_zeroed_reuse() {
 
 // Without a limit: how much does the heap make the process lock? Its reservations count.
 TEST(Locked, TotalIsBounded) {
-  const std::string end = subject::in_child(25, [] {
+  const std::string end = subject::in_child(100, [] {
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) _exit(77);
     const size_t at_start = locked_kib();
     void *blocks[1000];
@@ -98,7 +98,7 @@ void under_a_small_limit(size_t limit_bytes) {
 
 TEST(Locked, UnderASmallLimit) {
   for (size_t limit : {4 * kKiB, 64 * kKiB, kMiB, 8 * kMiB}) {
-    EXPECT_CHILD(100, [limit] {
+    EXPECT_CHILD(250, [limit] {
       free(malloc(100));
       under_a_small_limit(limit);
     }) << limit;
@@ -107,7 +107,7 @@ TEST(Locked, UnderASmallLimit) {
 
 // A new thread's first use, with its stack made before.
 TEST(Locked, NewThreadsFirstUse) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, 2);
     pthread_t thread;

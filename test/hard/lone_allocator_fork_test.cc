@@ -53,7 +53,7 @@ template <typename Use> [[noreturn]] void fork_while_pages_are_locked(Use use)
         usleep(100);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(10);
+        alarm(100);
         use();
         _exit(0);
     }

@@ -106,7 +106,7 @@ TEST(Overcommit, Never) {
   EXPECT_EQ(outcome.end, "exit 0") << outcome.err;
 
   // More than the machine can promise is refused in words, not by a signal.
-  EXPECT_CHILD(10, [limit] {
+  EXPECT_CHILD(250, [limit] {
     errno = 0;
     REQUIRE(malloc(limit * kKiB + kMiB) == nullptr && errno == ENOMEM);
     errno = 0;
@@ -127,7 +127,7 @@ TEST(Overcommit, FreedAddressesArePromisedLittle) {
   if (why_not()) GTEST_SKIP() << why_not();
   StrictOvercommit strict;
   if (!strict.in_force()) GTEST_SKIP() << kSetting << " cannot be set here";
-  EXPECT_CHILD(20, [] {
+  EXPECT_CHILD(250, [] {
     for (int i = 0; i < 200; i++) {
       char *block = static_cast<char *>(malloc(16 * kMiB));
       REQUIRE(block != nullptr);

@@ -97,7 +97,7 @@ void run_with_pages(unsigned long page) {
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDOUT_FILENO);
-    alarm(25);
+    alarm(100);
     if (ptrace(PTRACE_TRACEME, 0, 0, 0) != 0) _exit(77);
     execl(PAGE_PROGRAM, PAGE_PROGRAM, static_cast<char *>(nullptr));
     _exit(127);

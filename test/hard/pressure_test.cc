@@ -121,7 +121,7 @@ class Pressure : public testing::TestWithParam<int> {};
 
 TEST_P(Pressure, LimitComesAndGoesUnderLoad) {
   const int resource = GetParam();
-  EXPECT_CHILD(60, [resource] {
+  EXPECT_CHILD(250, [resource] {
     pthread_barrier_init(&g_barrier, nullptr, kThreads + 1);
     pthread_t threads[kThreads];
     for (uintptr_t i = 0; i < kThreads; i++) {

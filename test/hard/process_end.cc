@@ -55,7 +55,7 @@ void *leave(void *) {
 
 int main(int argc, char **argv) {
   const std::string way = argc > 1 ? argv[1] : "return";
-  alarm(20);
+  alarm(100);
   atexit(exercise);
   at_quick_exit(exercise);
   if (t_lasting.texts.size() != 1000) abort();

@@ -75,7 +75,7 @@ void allow_memory_only() {
 }
 
 bool can_filter() {
-  return subject::in_child(5, [] {
+  return subject::in_child(100, [] {
     refuse(SYS_getppid, EPERM);
     errno = 0;
     REQUIRE(syscall(SYS_getppid) == -1 && errno == EPERM);
@@ -201,7 +201,7 @@ TEST(Refusal, OfReservationsFromTheStart) {
 
 TEST(Refusal, OfAllThatIsNotForMemory) {
   if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     free(malloc(1));
     allow_memory_only();
     exercise(false);
@@ -216,7 +216,7 @@ TEST_P(Refusal, InTheMiddle) {
   // The heap cannot grow without these.
   const bool may_fail = call == SYS_mmap || call == SYS_mprotect;
   for (int error : kErrors) {
-    EXPECT_CHILD(100, [=] {
+    EXPECT_CHILD(250, [=] {
       static void *blocks[3000];
       size_t size_of[4] = {100, 3000, 50000, 300 * kKiB};
       for (size_t i = 0; i < 3000; i++) {
@@ -255,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Refusal, FreedMemoryServesWithoutMmap) {
   if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
   for (int error : kErrors) {
-    EXPECT_CHILD(100, [error] {
+    EXPECT_CHILD(250, [error] {
       static void *blocks[20000];
       for (void *&block : blocks) memset(block = malloc(500), 1, 500);
       refuse(SYS_mmap, error);

@@ -43,7 +43,7 @@ void *map_meanwhile(void *) {
 
 // A limit of the data segment counts what is writable: a reservation passes, growth does not.
 TEST(Remap, ARefusedGrowthUnmapsNobodysMemory) {
-  EXPECT_CHILD(60, [] {
+  EXPECT_CHILD(250, [] {
     char *block = static_cast<char *>(malloc(kBlock));
     void *in_the_way = malloc(kBlock);
     REQUIRE(block && in_the_way);
@@ -70,7 +70,7 @@ TEST(Remap, ARefusedGrowthUnmapsNobodysMemory) {
 
 // And it costs nothing: neither memory nor addresses.
 TEST(Remap, ARefusedGrowthLosesNoAddresses) {
-  EXPECT_CHILD(60, [] {
+  EXPECT_CHILD(250, [] {
     void *block = malloc(kBlock);
     void *in_the_way = malloc(kBlock);
     REQUIRE(block && in_the_way);

@@ -15,7 +15,7 @@ const char *const kLoud[] = {"CAIRN_OPTIONS=nonsense:1", "CAIRN_OPTIONS=verbose:
 
 subject::Outcome probe(const std::string &path, const char *setting, bool as_nobody) {
   char *environment[] = {const_cast<char *>(setting), nullptr};
-  return subject::run_program({path}, environment, 10, [as_nobody] {
+  return subject::run_program({path}, environment, 100, [as_nobody] {
     if (as_nobody) REQUIRE(setgid(65534) == 0 && setuid(65534) == 0);
   });
 }

@@ -19,7 +19,7 @@ void fork_and_wait(int) {
   if (child == 0 && g_forks % 8 != 0) _exit(0);
   if (child == 0) {
     g_is_child = true;
-    alarm(10);  // neither it nor the timer is inherited
+    alarm(100);  // neither it nor the timer is inherited
     errno = saved;
     return;
   }
@@ -56,7 +56,7 @@ struct Slot {
 }  // namespace
 
 int main() {
-  alarm(25);
+  alarm(100);
   struct sigaction action = {};
   action.sa_handler = fork_and_wait;
   action.sa_flags = SA_RESTART;

@@ -57,7 +57,7 @@ void *first_use_in_handler(void *) {
 }
 
 TEST(Signal, FirstUseInAHandler) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     struct sigaction action = {};
     action.sa_handler = use_the_heap;
     action.sa_flags = SA_ONSTACK;

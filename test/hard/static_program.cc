@@ -23,7 +23,7 @@ void *work(void *) {
 }  // namespace
 
 int main() {
-  alarm(20);
+  alarm(100);
   pthread_t threads[4];
   for (pthread_t &thread : threads) {
     REQUIRE(pthread_create(&thread, nullptr, work, nullptr) == 0);

@@ -91,7 +91,7 @@ void run_threads(int count, void *(*body)(void *)) {
 }
 
 TEST(ThreadEnd, DestructorsThatRearm) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     for (int i = kKeys / 2; i < kKeys; i++) pthread_key_create(&g_keys[i], destroy);
     run_threads(400, armed_thread);
     const long settled = subject::rss_kib();
@@ -106,7 +106,7 @@ TEST(ThreadEnd, DestructorsThatRearm) {
 
 // A thread whose first use of the heap is in a destructor.
 TEST(ThreadEnd, FirstUseInADestructor) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static pthread_key_t key;
     pthread_key_create(&key, [](void *) {
       void *block = malloc(1000);
@@ -127,7 +127,7 @@ TEST(ThreadEnd, FirstUseInADestructor) {
 // 100,000 threads. Each frees what earlier ones left and leaves blocks for later ones; a part of
 // the blocks outlives its thread by far.
 TEST(ThreadEnd, HundredThousandShortThreads) {
-  EXPECT_CHILD(60, [] {
+  EXPECT_CHILD(250, [] {
     static std::atomic<void *> mailbox[4096];
     auto body = [](void *) -> void * {
       static std::atomic<unsigned> turn;
@@ -156,7 +156,7 @@ TEST(ThreadEnd, HundredThousandShortThreads) {
 
 // Blocks of a thread that has gone are blocks like any other: realloc, usable size, free.
 TEST(ThreadEnd, BlocksOutliveTheirThread) {
-  EXPECT_CHILD(100, [] {
+  EXPECT_CHILD(250, [] {
     static std::vector<void *> blocks(20000);
     for (int round = 0; round < 5; round++) {
       pthread_t thread;

@@ -85,7 +85,7 @@ TEST(Userfault, BlocksWithServedFaultsWorkAsOthers) {
   } else {
     close(fd);
   }
-  EXPECT_CHILD(60, [] {
+  EXPECT_CHILD(250, [] {
     g_userfault = open_userfault();
     REQUIRE(g_userfault >= 0);
     pthread_t thread;

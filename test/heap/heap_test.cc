@@ -76,7 +76,7 @@ template <typename Body> void in_child(Body body)
     fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(30);
+        alarm(100);
         body();
         _exit(0);
     }

@@ -240,7 +240,7 @@ TEST_F(ProgramHeap, IsWholeInAChildOfFork)
     for (int i = 0; well && i < (config_tsan ? 5 : 50); i++) {
         const pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             heap_layer::verify();
             for (int k = 0; k < 200; k++)
                 free_fast(program_allocate(program_, static_cast<size_t>(k), 1));

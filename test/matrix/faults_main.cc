@@ -13,7 +13,7 @@ namespace faults {
 
 namespace {
 
-constexpr unsigned kSecondsMost = 10;
+constexpr unsigned kSecondsMost = 60;
 constexpr size_t kProbeMost = 20000;  // blocks; more than a quarantine of peers holds of one size
 
 char *g_probes[kProbeMost];

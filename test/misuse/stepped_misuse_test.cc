@@ -65,7 +65,7 @@ long try_every_stop(void (*scenario)(long), long most, bool may_pass_unharmed = 
         if (child == 0) {
             dup2(out[1], 2);
             close(out[0]);
-            alarm(20);
+            alarm(100);
             scenario(n);
             _exit(kPassedExit);
         }

@@ -120,7 +120,7 @@ static void a_child_goes_on(void)
 
 int main(void)
 {
-    alarm(60);
+    alarm(200);
     the_family();
     for (int round = 0; round < ROUNDS; round++) {
         in_threads(fill);

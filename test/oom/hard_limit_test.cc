@@ -37,7 +37,7 @@ Outcome run_limited(const Workload &workload, size_t room_bytes)
     fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(200);
         Holder holder;
         const size_t limit = counted_bytes() + room_bytes;
         pages_limit_hard(limit);

@@ -52,7 +52,7 @@ size_t run_limited(const Workload &workload, size_t room_bytes)
     fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(200);
         Holder holder;
         const size_t now = address_space_bytes();
         set_limit(RLIMIT_AS, now + room_bytes);

@@ -42,7 +42,7 @@ void verify_everything()
 [[noreturn]] void attempt(const Workload &workload, const Plan &plan)
 {
     const size_t skip = plan.skip;
-    alarm(60);
+    alarm(200);
     Holder holder;
     os_fault_plan_every(skip, plan.count, plan.every, plan.error);
     workload.run(holder);

@@ -64,7 +64,7 @@ class WheelTest(unittest.TestCase):
                        if not name.startswith("CAIRN_")}
         environment["PYTHONPATH"] = str(self.place / "unpacked")
         return subprocess.run(["/usr/bin/python3", "-B", "-c", START, *words], cwd=self.place,
-                              env=environment, text=True, capture_output=True, timeout=60,
+                              env=environment, text=True, capture_output=True, timeout=200,
                               check=True).stdout
 
     def library(self, name="libcairn-malloc.so"):

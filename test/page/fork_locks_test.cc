@@ -79,7 +79,7 @@ TEST(ForkLocks, AChildSeesWholeState)
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             int torn = 0;
             for (auto &state : states) {
                 fork_lock_acquire(&state.lock);
@@ -123,7 +123,7 @@ TEST(ForkLocks, AForkAmidAFork)
 {
     struct fork_lock lock = {};
     ASSERT_EQ(fork_lock_watch(&lock), 0);
-    alarm(20);
+    alarm(100);
     ForkAmidAFork::wanted = true;
     const pid_t child = fork();
     ASSERT_GE(child, 0);

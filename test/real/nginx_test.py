@@ -86,7 +86,7 @@ class NginxTest(preload.RealProgramTest):
             directory=self.directory, port=self.port, user=user))
 
     def fetch(self, path, compressed):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         encoding = "gzip" if compressed else "identity"
         try:
             connection.request("GET", path, headers={"Accept-Encoding": encoding})
@@ -119,7 +119,7 @@ class NginxTest(preload.RealProgramTest):
         return REQUESTS
 
     def status(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request("GET", "/status")
             text = connection.getresponse().read().decode()

@@ -20,7 +20,7 @@ class Connection:
 
     def __init__(self, path):
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(30)
+        self._socket.settimeout(120)
         try:
             self._socket.connect(str(path))
         except OSError:

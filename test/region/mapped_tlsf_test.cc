@@ -68,7 +68,7 @@ TEST(MappedTlsf, AHeapThatIsSharedIsBusy)
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-        alarm(20);
+        alarm(100);
         cairn_tlsf_shared_free(shared, block);
         _exit(cairn_tlsf_shared_check(shared) == nullptr ? 0 : 1);
     }

@@ -42,7 +42,7 @@ int open_and_use(const std::string &path)
 {
     const pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(100);
         close(STDERR_FILENO);
         cairn_persist *heap = open_heap(path);
         if (heap == nullptr)

@@ -234,7 +234,7 @@ TEST(PoolDepot, ForkAmidTheStorm)
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             if (cairn_pool_check(pool) != nullptr)
                 _exit(2);
             void *objects[500]; // no vector: AddressSanitizer's malloc does not survive fork here

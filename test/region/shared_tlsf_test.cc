@@ -236,7 +236,7 @@ TEST(SharedTlsf, ForkAmidTheStorm)
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             if (cairn_tlsf_check(heap) != nullptr)
                 _exit(1);
             for (int k = 0; k < 50; k++)

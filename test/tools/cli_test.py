@@ -19,7 +19,7 @@ TOOL = str(tool_path.TOOLS / "bin" / "cairn")
 
 
 def start(*arguments, **environment):
-    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=60,
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=200,
                           check=False, env={**os.environ, **environment})
 
 
@@ -54,7 +54,7 @@ class CommandLineTest(unittest.TestCase):
     def test_closed_and_narrow_streams(self):
         for redirection in (">&-", "2>&-", "<&- >&- 2>&-"):
             result = subprocess.run(["sh", "-c", f"exec {TOOL} --version {redirection}"],
-                                    capture_output=True, text=True, timeout=60, check=False)
+                                    capture_output=True, text=True, timeout=200, check=False)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
         result = start("bench", "--list", "--rows", "a-cycle", PYTHONIOENCODING="ascii")
         self.assertEqual((result.returncode, result.stderr), (0, ""))

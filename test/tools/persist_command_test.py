@@ -38,11 +38,11 @@ def start(*arguments):
 
 def start_alone(*arguments, **options):
     return subprocess.run([TOOL, "persist", *arguments], capture_output=True, text=True,
-                          timeout=60, check=False, **options)
+                          timeout=200, check=False, **options)
 
 
 def maker(command, path):
-    return subprocess.run([MAKER, command, str(path)], capture_output=True, text=True, timeout=60,
+    return subprocess.run([MAKER, command, str(path)], capture_output=True, text=True, timeout=200,
                           check=True).stdout
 
 
@@ -97,7 +97,7 @@ class PersistCommandTest(unittest.TestCase):
 
     def test_a_reader_that_leaves(self):
         result = subprocess.run(["sh", "-c", f"{TOOL} persist dump {self.heap} | true"],
-                                capture_output=True, text=True, timeout=60, check=False)
+                                capture_output=True, text=True, timeout=200, check=False)
         self.assertNotIn("Traceback", result.stderr)
 
     def test_looking_at_a_crashed_heap_changes_nothing(self):

@@ -180,7 +180,7 @@ class RunCommandTest(unittest.TestCase):
                 while process.poll() is None and (not runs.exists() or runs.stat().st_size < 7):
                     time.sleep(0.01)
                 process.send_signal(number)
-                stdout, stderr = process.communicate(timeout=30)
+                stdout, stderr = process.communicate(timeout=200)
             with out.open(newline="") as file:
                 return process.returncode, stdout, stderr, list(csv.DictReader(file))
 
@@ -201,7 +201,7 @@ class RunCommandTest(unittest.TestCase):
         with open("/dev/full", "w", encoding="utf-8") as full:
             result = subprocess.run([str(tool_path.TOOLS / "bin" / "cairn"), "run", "--rounds", "1",
                                      "--lib", LIBRARY, "true"], stdout=full, text=True,
-                                    stderr=subprocess.PIPE, timeout=60, check=False)
+                                    stderr=subprocess.PIPE, timeout=200, check=False)
         self.assertEqual(result.returncode, 2)
         self.assertIn("No space left on device", result.stderr)
         self.assertNotIn("Traceback", result.stderr)

@@ -20,7 +20,7 @@ SAMPLE = re.compile(r'cairn_[a-z_]+\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\} \d+$')
 def stats(*arguments):
     return subprocess.run([str(COMMAND), "stats", *map(str, arguments)], capture_output=True,
                           text=True, env={**os.environ, "COLUMNS": "80", "LC_ALL": "C.UTF-8"},
-                          check=False, timeout=60)
+                          check=False, timeout=200)
 
 
 class StatsTest(unittest.TestCase):

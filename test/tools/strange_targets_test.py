@@ -18,13 +18,13 @@ LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 PROGRAM = os.environ["CAIRN_LEAK_TARGET"]
 STATIC_PROGRAM = os.environ["CAIRN_LEAK_STATIC_TARGET"]
 COMMANDS = {"stats": "(?m)^allocated ", "inspect": "live in slabs", "leaks": "blocks are lost"}
-LONGEST_SECONDS = 20
+LONGEST_SECONDS = 60
 
 
 def cairn(*arguments, **options):
     return subprocess.run([str(COMMAND), *map(str, arguments)], capture_output=True, text=True,
                           env={**os.environ, "COLUMNS": "100", "LC_ALL": "C.UTF-8"}, check=False,
-                          timeout=60, **options)
+                          timeout=200, **options)
 
 
 def namespaces_are_allowed():

@@ -203,7 +203,7 @@ int in_child(int (*body)())
     fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(200);
         _exit(body());
     }
     int status = 0;
