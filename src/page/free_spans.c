@@ -60,6 +60,54 @@ void span_withdraw(struct span *span)
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
 }
 
+void span_begin_purge(struct span *span)
+{
+    fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
+    fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
+    span_withdraw(span);
+    span->purger = thread_identity();
+    store_relaxed(&span->prev, pages_state.purging);
+    pages_state.purging = span;
+}
+
+void span_end_purge(struct span *span)
+{
+    if (pages_state.purging == span) {
+        pages_state.purging = span->prev;
+        return;
+    }
+    struct span *before = pages_state.purging;
+    while (before->prev != span)
+        before = before->prev;
+    store_relaxed(&before->prev, span->prev);
+}
+
+/* One of this thread's is of the call that a signal handler's fork interrupted, and that goes on.
+ */
+void spans_end_others_purges(void)
+{
+    size_t pages = 0;
+    size_t dirty_pages = 0;
+    struct span *span = pages_state.purging;
+    pages_state.purging = NULL;
+    for (struct span *next; span; span = next) {
+        next = span->prev;
+        if (span->purger == thread_identity()) {
+            pages += span->pages;
+            dirty_pages += span->dirty_pages;
+            store_relaxed(&span->prev, pages_state.purging);
+            pages_state.purging = span;
+        } else { /* nobody knows how much of it was purged */
+            struct arena *arena = arena_find(span->base);
+            bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
+            store_relaxed(&span->dirty_pages, (size_t)span->pages);
+            span_release(arena, span);
+        }
+    }
+    store_relaxed(&pages_state.purging_pages, pages);
+    store_relaxed(&pages_state.purging_dirty, dirty_pages);
+}
+
 void note_dirty_low(void)
 {
     pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
@@ -200,6 +248,8 @@ struct span *deferred_settle(void)
         if (span->pages == 0) {
             header_push(span);
         } else if (arena) {
+            if (span->until == SPAN_WAS_PURGED)
+                span_end_purge(span);
             if (span->dirty_pages != 0)
                 bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
             if (is_loose(span)) {

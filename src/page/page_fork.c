@@ -1,7 +1,7 @@
 /* Fork, and the start that makes it safe: see page.h and base/lock.h.
  *
  * What is deferred while the lock is frozen is other threads' and lost to the child; what was
- * before is not.
+ * before is not, nor what they are purging.
  */
 #include "base/atomic.h"
 #include "os/os.h"
@@ -33,9 +33,7 @@ void pages_thaw_in_child(void)
 {
     if (lock_is_frozen_whole(&pages_state.lock)) {
         store_relaxed(&pages_state.deferred, (struct span *)NULL);
-        /* What others were purging is lost to the child: it counts as in use. */
-        store_relaxed(&pages_state.purging_pages, (size_t)0);
-        store_relaxed(&pages_state.purging_dirty, (size_t)0);
+        spans_end_others_purges();
         meta_forget_chunks();
     }
     lock_thaw(&pages_state.lock);

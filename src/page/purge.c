@@ -96,11 +96,8 @@ static size_t purge_one(void)
         return 0;
     (void)spans_merge();
     struct span *span = bins_longest_dirty();
-    if (span) {
-        fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
-        fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
-        span_withdraw(span);
-    }
+    if (span)
+        span_begin_purge(span);
     lock_release(&pages_state.lock);
     if (span == NULL)
         return 0;
@@ -111,10 +108,12 @@ static size_t purge_one(void)
     if (!lock_acquire(&pages_state.lock)) {
         end_purging(pages, before);
         store_relaxed(&span->dirty_pages, (size_t)span->pages); /* as far as the bitmap knows */
+        span->until = SPAN_WAS_PURGED;
         defer(span);
         return 0;
     }
     end_purging(pages, before);
+    span_end_purge(span);
     struct arena *arena = arena_find(span->base);
     bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
     store_relaxed(&span->dirty_pages,

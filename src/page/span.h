@@ -46,6 +46,7 @@ struct span {
         };
         size_t behind_bytes; /* hardened, huge, owner: without permissions behind the run */
         uint64_t claimed;    /* packed slab, atomic, holder writes: see heap/packed.h */
+        uintptr_t purger;    /* moving, page lock: the thread that purges it */
     };
     union {
         uint64_t limit;     /* slab, atomic, owner writes: slots handed out at least once, plus 1;
@@ -61,7 +62,8 @@ struct span {
     uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
     struct span *next; /* slab: owner, its list in the bin; free: page lock */
     union {
-        struct span *prev;  /* free: page lock, by atomic stores: see bins.c */
+        struct span *prev;  /* free: page lock, by atomic stores: see bins.c; moving: page lock,
+                               the next that is purged */
         void *top;          /* slab, owner: the block of `head`, while that is a slot */
         size_t asked_bytes; /* full hardened, large and huge: owner */
         char *claimed_at; /* packed slab, atomic, holder writes: first block of the word claimed */

@@ -31,6 +31,7 @@ struct page_state {
     size_t reserved_pages;      /* page lock; read as a hint without it */
     uint64_t interval_start_ms; /* atomic */
     struct span *deferred;      /* atomic: stack, see defer() */
+    struct span *purging;       /* page lock: see span_begin_purge */
     uint64_t random;            /* page lock: of base/random.h, for the hardened builds */
     bool unclean;               /* atomic: a run that slabs had not zeroed came back, for good */
     size_t freezes;             /* page lock, read without: how often it was frozen for a fork */
@@ -38,8 +39,8 @@ struct page_state {
 
 extern struct page_state pages_state;
 
-/* In `until` of a free run on that stack, when it was a slab's. */
-enum { SPAN_WAS_SLAB = 255 };
+/* In `until` of a free run on that stack: it was a slab's; it was purged. */
+enum { SPAN_WAS_SLAB = 255, SPAN_WAS_PURGED = 254 };
 
 /* A stack for what cannot be done while the lock is frozen: free runs and headers (with no pages).
  * Lock-free. */
