@@ -27,6 +27,9 @@ class Dense : public testing::Test
         if (config_fences)
             GTEST_SKIP() << "slabs lie between fences";
         page_layer::start();
+        const bool is_first = nothing_was_noted;
+        nothing_was_noted = false;
+        EXPECT_FALSE(is_first && dense_is_filled()) << "of no growth";
         run_ = pages_take(2 * kSlabs * 4 + 16, PAGE_BYTES); // all that comes next lies in there
         ASSERT_NE(run_, nullptr);
         pages_give(run_);
@@ -36,6 +39,7 @@ class Dense : public testing::Test
         }
         std::sort(slabs_.begin(), slabs_.end(),
                   [](auto *left, auto *right) { return left->base < right->base; });
+        EXPECT_FALSE(is_first && dense_is_filled()) << "that of the run is but one";
         note(0);
         note(kSlabs);
     }
@@ -56,6 +60,7 @@ class Dense : public testing::Test
             store_relaxed(&slabs_[i]->limit, limit);
     }
 
+    static inline bool nothing_was_noted = true; // in this process
     struct span *run_ = nullptr;
     std::vector<struct span *> slabs_;
 };
@@ -82,8 +87,13 @@ TEST_F(Dense, NotWhereALittleOfEachSlabWas)
 
 TEST_F(Dense, OneSparseGrowthIsEnough)
 {
-    set_limits(kSlabs, 2 * kSlabs, 1);
-    EXPECT_FALSE(dense_is_filled());
+    const uint64_t all = slabs_[0]->limit;
+    for (size_t first : {size_t{0}, kSlabs}) {
+        set_limits(first, first + kSlabs, 1);
+        EXPECT_FALSE(dense_is_filled()) << "slabs from " << first;
+        set_limits(first, first + kSlabs, all);
+        EXPECT_TRUE(dense_is_filled());
+    }
 }
 
 TEST_F(Dense, WhatALongRunWasMadeForIsNotNoted)

@@ -1,6 +1,8 @@
 // Pages of an arena for metadata: from behind the frontier or from a free run, between fences.
 
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "page/fence_kit.h"
 
@@ -13,6 +15,18 @@ class StealDeathTest : public testing::Test
 {
   protected:
     void SetUp() override { page_layer::start(); }
+
+    // As if all of every arena were committed.
+    static char *steal_from_free_runs(size_t bytes)
+    {
+        std::vector<size_t> frontiers;
+        for (size_t i = 0; i < arena_count(); i++)
+            frontiers.push_back(std::exchange(arena_at(i)->frontier, arena_at(i)->pages));
+        char *stolen = fenced_steal(bytes);
+        for (size_t i = 0; i < frontiers.size(); i++)
+            arena_at(i)->frontier = frontiers[i];
+        return stolen;
+    }
 };
 
 TEST_F(StealDeathTest, StolenPagesAreBetweenFences)
@@ -28,11 +42,7 @@ TEST_F(StealDeathTest, StolenPagesAreBetweenFences)
     EXPECT_EQ(page_layer::stats().committed_bytes, committed);
     page_layer::fill(first, 1);
     pages_give(first);
-    struct arena *arena = arena_at(arena_count() - 1);
-    const size_t frontier = arena->frontier;
-    arena->frontier = arena->pages; // as if all of it were committed
-    char *used = fenced_steal(bytes);
-    arena->frontier = frontier;
+    char *used = steal_from_free_runs(bytes);
     ASSERT_NE(used, nullptr);
     EXPECT_TRUE(page_layer::reads(used, bytes, 0));
     expect_fenced(used, bytes);
@@ -48,14 +58,35 @@ TEST_F(StealDeathTest, AlsoFromTheMiddleOfASystemPage)
     struct span *behind = pages_take(1, PAGE_BYTES);
     ASSERT_TRUE(odd && behind);
     pages_give(odd);
-    struct arena *arena = arena_at(arena_count() - 1);
-    const size_t frontier = arena->frontier;
-    arena->frontier = arena->pages; // as if all of it were committed
-    char *stolen = fenced_steal(bytes);
-    arena->frontier = frontier;
+    char *stolen = steal_from_free_runs(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(stolen) % os_page_size(), 0u);
     expect_fenced(stolen, bytes);
     pages_give(behind);
+    pages_verify();
+}
+
+// No run is long enough before the slabs' loose ones are merged.
+TEST_F(StealDeathTest, AlsoFromWhatSlabsLeft)
+{
+    if (config_random_runs)
+        GTEST_SKIP() << "slabs' runs are merged at once";
+    const size_t bytes = 2 * os_page_size();
+    const size_t least = (bytes + 3 * os_page_size()) >> PAGE_SHIFT; // with fences, and a rest
+    std::vector<struct span *> slabs(40);
+    struct span *room = pages_take(slabs.size() * page_layer::kShapes[1].pages, PAGE_BYTES);
+    ASSERT_NE(room, nullptr);
+    pages_give(room);
+    for (struct span *&slab : slabs)
+        ASSERT_NE(slab = pages_take_slab(1), nullptr);
+    std::vector<struct span *> others;
+    for (struct span *span; (span = bins_find(least, 1)) != nullptr;)
+        ASSERT_NE(others.emplace_back(pages_take(span->pages, PAGE_BYTES)), nullptr);
+    for (struct span *slab : slabs)
+        pages_give_slab(slab);
+    ASSERT_EQ(bins_find(least, 1), nullptr);
+    expect_fenced(steal_from_free_runs(bytes), bytes);
+    for (struct span *span : others)
+        pages_give(span);
     pages_verify();
 }
 
