@@ -133,6 +133,48 @@ TEST(Heap, RemoteFreesOnTheirWayAreNotLostToTheChild)
     EXPECT_EQ(stats().live_blocks, 0u);
 }
 
+// Such slabs lie in no arena.
+TEST(Heap, NorThoseInSlabsThatWereTakenDuringAFork)
+{
+    constexpr size_t kBytes = 5000;
+    (void)heap_layer::own_heap();
+    std::atomic<int> step{0};
+    std::thread forking([&] {
+        pages_freeze();
+        step = 1;
+        while (step != 2)
+            usleep(100);
+        pages_thaw();
+    });
+    while (step != 1)
+        usleep(100);
+    std::vector<void *> blocks;
+    size_t apart = 0;
+    for (int i = 0; i < 100; i++) {
+        blocks.push_back(allocate(kBytes));
+        apart += !pages_holds(blocks.back());
+    }
+    step = 2;
+    forking.join();
+    EXPECT_GT(apart, blocks.size() / 2);
+    const size_t live = stats().live_blocks;
+    in_thread([&] {
+        for (void *block : blocks)
+            free_fast(block);
+    });
+    in_child([&] {
+        heap_layer::churn(500, 400, kBytes); // its heap needs a slab, and so looks for them
+        heap_release(0);
+        EXPECT_IN_CHILD(stats().live_blocks == live - blocks.size());
+        for (void *block : blocks)
+            EXPECT_IN_CHILD(config_quarantine || pages_holds(block) ||
+                            !span_is_slab(span_of(block)));
+        heap_verify_all();
+    });
+    heap_release(0);
+    EXPECT_EQ(stats().live_blocks, live - blocks.size());
+}
+
 TEST(Heap, TheChildMayFreeBlocksOfThreadsThatAreGone)
 {
     std::vector<char *> blocks;

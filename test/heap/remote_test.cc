@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -260,6 +263,44 @@ TEST(RemoteDeathTest, DoubleFreesAreSeenWhateverTheThreads)
     EXPECT_DEATH(interior_by_another(), "interior pointer 0x[0-9a-f]+ \\(48-byte block at 0x");
     free_fast(block);
     free_fast(other);
+}
+
+// Others freed all blocks of some slabs, and their owner has yet to hear of it. A second free that
+// emptied the mailbox first would give slabs back, and then say something else of the block, or
+// read where nothing is: of a slab's first block, from which its start is told, no less.
+TEST(RemoteDeathTest, TheOwnersSecondFreeOfWhatOthersFreedWithAllOfItsSlab)
+{
+    (void)own_heap();
+    for (const size_t size : {size_t{40}, size_t{3000}}) {
+        const size_t capacity = size_classes[class_of_size(size)].capacity;
+        std::map<struct span *, std::set<void *>> slabs;
+        for (size_t i = 0; i < 6 * capacity; i++) {
+            void *block = allocate(size);
+            slabs[span_of(block)].insert(block);
+        }
+        const auto after_others = [&](auto misuse) { // a forked child has no mail
+            in_thread([&] {
+                for (auto &[slab, blocks] : slabs)
+                    for (void *block : blocks)
+                        free_fast(block);
+            });
+            misuse();
+        };
+        for (auto &[slab, blocks] : slabs)
+            for (void *block : {*blocks.begin(), *blocks.rbegin()}) {
+                char address[40];
+                snprintf(address, sizeof address, "%p \\(%u", block, slab->size_bytes);
+                const std::string named = address + std::string("-byte block\\)");
+                EXPECT_DEATH(after_others([=] { free_fast(block); }), "double free of " + named);
+                EXPECT_DEATH(after_others([=] { heap_free_sized(block, size, 1); }),
+                             "double free of " + named);
+                EXPECT_DEATH(after_others([=] { heap_resize(block, 100000); }),
+                             "realloc of freed block " + named);
+            }
+        for (auto &[slab, blocks] : slabs)
+            for (void *block : blocks)
+                free_fast(block);
+    }
 }
 
 } // namespace
