@@ -193,13 +193,15 @@ TEST_F(Growth, ABlockThatGrowsBeyondTwoPagesGetsRoom)
 
 TEST_F(Growth, WhatWouldWasteMostOfAPageIsASlabs)
 {
+    // Their slabs have room: new ones might send the kept run back.
+    void *beside[] = {allocate(4 * kKiB), allocate(4 * kKiB + 16)};
     free_fast(doubled(kMiB));
     void *block = heap_resize(allocate(4 * kKiB), 4 * kKiB + 16);
     EXPECT_TRUE(span_is_slab(span_of(block)));
     void *other = heap_resize(allocate(4 * kKiB), 7 * kKiB);
     EXPECT_FALSE(span_is_slab(span_of(other)));
-    free_fast(block);
-    free_fast(other);
+    for (void *each : {block, other, beside[0], beside[1]})
+        free_fast(each);
 }
 
 TEST_F(Growth, AShortOneShrinksToASlabs)
