@@ -75,6 +75,9 @@ class Lanes
             start_thread(&lane->thread, run_lane, lane.get());
     }
 
+    // Before join: they end with the step they are at, whatever their time.
+    void stop() { stopped_ = true; }
+
     void join()
     {
         for (auto &lane : lanes_)
@@ -113,7 +116,7 @@ class Lanes
         pthread_t thread{};
     };
 
-    bool late() const { return std::chrono::steady_clock::now() > end_; }
+    bool late() const { return stopped_ || std::chrono::steady_clock::now() > end_; }
 
     static void *run_lane(void *argument)
     {
@@ -159,6 +162,7 @@ class Lanes
     size_t threads_ = 0;
     size_t steps_ = 0;
     std::vector<std::unique_ptr<Lane>> lanes_;
+    std::atomic<bool> stopped_{false};
     std::atomic<size_t> threads_run_{0};
     std::atomic<size_t> handed_over_{0};
 };
