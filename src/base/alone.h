@@ -1,6 +1,6 @@
-/* Swaps that need not be atomic while this thread is the only one of the process: a locked
- * instruction takes as long as ten or twenty others, and a program without threads should not pay
- * for theirs.
+/* Swaps and counts that need not be atomic while this thread is the only one of the process: a
+ * locked instruction takes as long as ten or twenty others, and a program without threads should
+ * not pay for theirs.
  *
  * glibc says whether there are others, before the first of them starts, and its own locks go by it.
  * Nobody comes between then: only this thread could start one. Elsewhere it is not known.
@@ -48,5 +48,19 @@ inline_always uint64_t alone_or_fetch_or(uint64_t *word, uint64_t bits)
 #define alone_or_compare_swap(address, expected, desired)                                          \
     (likely(is_alone()) ? (store_relaxed((address), (desired)), true)                              \
                         : compare_swap_acq_rel((address), (expected), (desired)))
+
+/* As fetch_add_relaxed of 1. A signal handler of this thread may count, too: it comes before this
+ * instruction or after it. */
+inline_always uint64_t alone_or_count(uint64_t *word)
+{
+#if defined(__x86_64__)
+    if (likely(is_alone()) && !config_tsan) {
+        uint64_t count = 1;
+        __asm__ volatile("xaddq %0, %1" : "+r"(count), "+m"(*word));
+        return count;
+    }
+#endif
+    return fetch_add_relaxed(word, (uint64_t)1);
+}
 
 #endif

@@ -136,15 +136,35 @@ static void *by_site(size_t size_bytes, size_t alignment_bytes)
 
 static void *traced(void *block, size_t size_bytes, size_t alignment_bytes, bool zeroed)
 {
-    if (heap_is_traced() && block)
-        heap_trace_block(block, size_bytes, alignment_bytes, zeroed);
-    return block;
+    return heap_is_traced() && block ? heap_trace_block(block, size_bytes, alignment_bytes, zeroed)
+                                     : block;
+}
+
+static no_inline void *allocate_otherwise_followed(size_t size_bytes, size_t alignment_bytes,
+                                                   bool zeroed)
+{
+    void *block = by_site(size_bytes, alignment_bytes);
+    return traced(block ? block : allocate_any(size_bytes), size_bytes, alignment_bytes, zeroed);
+}
+
+/* What most traced blocks are: small, of a thread that has a heap, and nobody else watches, and
+ * the class's current slab has a free slot. NULL where it is not so. */
+enum { TRACING = WATCH_TRACE | WATCH_TRACED };
+inline_always void *take_traced(size_t size_bytes)
+{
+    struct heap *heap = thread_heap;
+    bool only_traced = (load_relaxed(&heap_watch) | TRACING) == TRACING;
+    if (config_hardened || unlikely(!only_traced || heap == &no_heap || size_bytes > SMALL_MOST) ||
+        (config_packed && size_bytes <= PACKED_BYTES))
+        return NULL;
+    return slab_pop(heap->current[small_class(size_bytes)]);
 }
 
 static no_inline void *allocate_followed(size_t size_bytes, size_t alignment_bytes, bool zeroed)
 {
-    void *block = by_site(size_bytes, alignment_bytes);
-    return traced(block ? block : allocate_any(size_bytes), size_bytes, alignment_bytes, zeroed);
+    void *small = take_traced(size_bytes);
+    return likely(small != NULL) ? heap_trace_block(small, size_bytes, alignment_bytes, zeroed)
+                                 : allocate_otherwise_followed(size_bytes, alignment_bytes, zeroed);
 }
 
 /* What most slow calls are: the current slab has nothing left, nobody watches, and it is not for

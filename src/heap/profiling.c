@@ -1,6 +1,7 @@
 /* The clocks that choose samples: see profiling.h. Random numbers: wyrand, base/random.h. */
 #include "heap/profiling.h"
 
+#include "base/alone.h"
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/random.h"
@@ -272,8 +273,10 @@ static void forget(void *block)
 
 static void unmark_slot(struct span *slab, unsigned slot)
 {
-    uint8_t link = LINK_PROFILED;
-    (void)compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_LIVE);
+    uint8_t *at = slab_link(slab, slot);
+    uint8_t link = load_relaxed(at);
+    if (likely(link == LINK_PROFILED))
+        (void)alone_or_compare_swap(at, &link, (uint8_t)LINK_LIVE);
 }
 
 void heap_profile_leave_slot(struct span *slab, unsigned slot)

@@ -385,7 +385,7 @@ static bool has_exact_size(struct span *slab, const void *block, size_t size_byt
     return harden_size(slab, block) == size_bytes;
 }
 
-void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
+static no_inline void free_sized_otherwise(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     struct span *span = page_map_find(pointer);
     bool matches;
@@ -411,6 +411,17 @@ void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
     else if (checked_span(pointer, "free"))
         refuse("free", "free_sized of %p with size %zu (%zu-byte block)", pointer, size_bytes,
                span_block_bytes(span));
+}
+
+/* First what most traced blocks are. */
+void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes)
+{
+    const struct span *span = page_map_find(pointer);
+    if (!config_hardened && alignment_bytes <= 16 && size_bytes <= SMALL_MOST &&
+        span->tag == (uint8_t)(SPAN_SLAB + small_class(size_bytes)))
+        free_fast(pointer);
+    else
+        free_sized_otherwise(pointer, size_bytes, alignment_bytes);
 }
 
 void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)

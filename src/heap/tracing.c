@@ -42,16 +42,16 @@ static void mark(struct span *span, const void *block)
         store_relaxed(slab_link(span, (unsigned)slab_slot(span, block)), (uint8_t)LINK_PROFILED);
 }
 
-void heap_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
+void *heap_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
 {
     struct span *span = page_map_find(block);
     const struct heap_tracer *now = tracer_now();
     if (now == NULL) {
         disarm(span);
-        return;
+        return block;
     }
     mark(span, block);
-    now->allocated(block, asked_bytes, alignment_bytes, zeroed);
+    return now->allocated(block, asked_bytes, alignment_bytes, zeroed);
 }
 
 void heap_trace_free(void *block)

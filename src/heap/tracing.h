@@ -20,7 +20,8 @@
 #include "heap/profiling.h"
 
 struct heap_tracer {
-    void (*allocated)(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
+    /* Returns the block, as whoever hands it out last does. */
+    void *(*allocated)(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
     void (*freed)(void *block, bool resize); /* `resize`: at the beginning of one */
     /* `began`: this thread has reported its beginning. Then NULL: nothing has happened to it. */
     void (*resized)(void *block, size_t asked_bytes, bool began);
@@ -29,8 +30,8 @@ struct heap_tracer {
 void heap_trace_start(const struct heap_tracer *tracer);
 void heap_trace_stop(void);
 
-/* A block was handed out; whoever did so, only when traced. Not NULL. */
-void heap_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
+/* A block was handed out; whoever did so, only when traced. Not NULL. Returns it. */
+void *heap_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed);
 
 /* Reports the free of a sample, or of a block that is traced, and takes its mark away. Any thread
  * that is about to free it. */

@@ -159,7 +159,7 @@ struct os_stack_step {
     bool by_frame;     /* where the next one is, its frame pointer says */
     bool frame_counts; /* for this or for one further out */
 };
-enum { OS_MEMO_WAYS = 8, OS_WAY_MOST = 7 };
+enum { OS_MEMO_WAYS = 16, OS_WAY_MOST = 7 };
 struct os_stack_way {
     uintptr_t first, second; /* the innermost addresses, by which it is known */
     uint32_t count;

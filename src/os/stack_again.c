@@ -349,18 +349,24 @@ static bool begin(struct going *going, uint32_t thread)
 
 /* Ways through this library, from the first frame's record to the outermost one's. Its functions
  * have frames of one size at each place of their code, since none has an array of variable length
- * (-Wvla). So where all return addresses are those of a way, it is the way. */
-static struct os_stack_way *way_of(struct os_stack_memo *memo, uintptr_t second)
+ * (-Wvla). So where all return addresses are those of a way, it is the way. It is looked for by
+ * the third address, since all begin with one of a few. Two ways stand side by side: a new one
+ * takes the place of that which was learned before the other. */
+enum { ALIKE = 2 };
+static reads_stack struct os_stack_way *ways_of(struct os_stack_memo *memo, uintptr_t frame)
 {
-    return &memo->ways[(second * 0x9e3779b97f4a7c15u) >> (64 - 3)];
+    uintptr_t next = word_at(frame);
+    bool is_there = next > frame && next % sizeof next == 0 && next + RECORD_BYTES <= memo->end;
+    uintptr_t third = is_there ? word_at(next + sizeof next) : 0;
+    return &memo->ways[third / 4 % (OS_MEMO_WAYS / ALIKE) * ALIKE];
 }
-static_check(OS_MEMO_WAYS == 1 << 3, "ways by the highest bits");
 
 static reads_stack void learn_way(struct os_stack_memo *memo, uintptr_t first, uintptr_t frame,
                                   uintptr_t outermost)
 {
     uintptr_t second = stack_plain_address(word_at(frame + sizeof frame));
-    struct os_stack_way *way = way_of(memo, second);
+    struct os_stack_way *way = ways_of(memo, frame);
+    way[1] = way[0];
     way->first = 0;
     way->second = second;
     way->count = 0;
@@ -374,17 +380,26 @@ static reads_stack void learn_way(struct os_stack_memo *memo, uintptr_t first, u
     way->first = first;
 }
 
-static reads_stack bool follow_way(struct os_stack_memo *memo, uintptr_t first, uintptr_t frame,
-                                   struct stack_walker *walk)
+static reads_stack bool is_way(const struct os_stack_way *way, uintptr_t first, uintptr_t frame,
+                               uintptr_t second, uintptr_t end)
 {
-    uintptr_t second = stack_plain_address(word_at(frame + sizeof frame));
-    const struct os_stack_way *way = way_of(memo, second);
-    uintptr_t record = frame + way->record;
-    if (way->first != first || way->second != second || record + RECORD_BYTES > memo->end)
+    if (way->first != first || way->second != second || frame + way->record + RECORD_BYTES > end)
         return false;
     for (unsigned i = 1; i < way->count; i++)
         if (stack_plain_address(word_at(frame + way->at[i])) != way->address[i])
             return false;
+    return true;
+}
+
+static reads_stack bool follow_way(struct os_stack_memo *memo, uintptr_t first, uintptr_t frame,
+                                   struct stack_walker *walk)
+{
+    uintptr_t second = stack_plain_address(word_at(frame + sizeof frame));
+    const struct os_stack_way *way = ways_of(memo, frame);
+    if (!is_way(way, first, frame, second, memo->end) &&
+        !is_way(++way, first, frame, second, memo->end))
+        return false;
+    uintptr_t record = frame + way->record;
     walk->frame = word_at(record);
     walk->address = stack_plain_address(word_at(record + sizeof record));
     walk->stack = record + RECORD_BYTES;

@@ -66,10 +66,10 @@ static struct traced_thread *find_thread(void)
     return likely(thread_heap != &no_heap) ? &thread_heap->traced : heap_traced_thread();
 }
 
-static void allocated(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
+static void *allocated(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
 {
     if (!is_on())
-        return;
+        return block;
     unsigned manner = (zeroed ? (unsigned)TRACE_MANNER_ZEROED : 0) |
                       (alignment_bytes > 1 ? lowest_bit(alignment_bytes) : 0);
     struct traced_thread *own = find_thread();
@@ -81,6 +81,7 @@ static void allocated(void *block, size_t asked_bytes, size_t alignment_bytes, b
         .manner = (uint8_t)manner,
     };
     (void)trace_lanes_write(own, &record);
+    return block;
 }
 
 static void freed(void *block, bool resize)

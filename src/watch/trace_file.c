@@ -172,10 +172,12 @@ struct trace_chunk *trace_file_chunk(uint64_t *first_order)
         return NULL;
     }
     void *chunk = os_file_share(file, offset, TRACE_CHUNK_BYTES);
-    if (chunk == NULL)
+    if (chunk == NULL) {
         trace_file_end(TRACE_CUT, TRACE_MEMORY);
-    else
-        show_count(number + 1);
+        return NULL;
+    }
+    (void)os_populate(chunk, TRACE_CHUNK_BYTES); /* a fault a page takes three times as long */
+    show_count(number + 1);
     return chunk;
 }
 

@@ -19,7 +19,7 @@
 #ifndef CAIRN_WATCH_TRACE_FILE_H
 #define CAIRN_WATCH_TRACE_FILE_H
 
-#include "base/atomic.h"
+#include "base/alone.h"
 #include "base/compiler.h"
 #include "watch/trace_format.h"
 
@@ -64,10 +64,7 @@ void trace_file_set_state(uint32_t state);
 uint64_t trace_file_now_ns(void);
 
 /* The order of an event: after the block is there, before it is gone. */
-inline_always uint64_t trace_file_order(void)
-{
-    return fetch_add_relaxed(&trace_file.order.value, (uint64_t)1);
-}
+inline_always uint64_t trace_file_order(void) { return alone_or_count(&trace_file.order.value); }
 
 /* A mapped chunk, zero, and the least order that its events can have. NULL: the trace is over. */
 struct trace_chunk *trace_file_chunk(uint64_t *first_order);

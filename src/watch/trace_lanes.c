@@ -1,7 +1,7 @@
 /* The lanes of a trace: see trace_lanes.h. */
 #include "watch/trace_lanes.h"
 
-#include "base/atomic.h"
+#include "base/alone.h"
 #include "heap/heap.h"
 #include "os/os.h"
 #include "watch/trace_file.h"
@@ -57,7 +57,7 @@ static bool try_hold(struct lane *lane)
 {
     uint32_t free = 0;
     return load_relaxed(&lane->held) == 0 &&
-           compare_swap_acq_rel(&lane->held, &free, 1u); /* pairs with let_go */
+           alone_or_compare_swap(&lane->held, &free, 1u); /* pairs with let_go */
 }
 
 static no_inline struct lane *hold_another(struct traced_thread *own)

@@ -1,7 +1,7 @@
 /* The stacks of a trace: see trace_stacks.h. */
 #include "watch/trace_stacks.h"
 
-#include "base/atomic.h"
+#include "base/alone.h"
 #include "base/bits.h"
 #include "heap/heap.h"
 #include "os/os.h"
@@ -177,7 +177,7 @@ static struct memo *hold_memo(const struct traced_thread *own)
     struct memo *memo = &memos[own->number % MEMOS];
     uint32_t free = 0;
     bool held = load_relaxed(&memo->held) == 0 &&
-                compare_swap_acq_rel(&memo->held, &free, 1u); /* pairs with find_again */
+                alone_or_compare_swap(&memo->held, &free, 1u); /* pairs with find_again */
     return held ? memo : NULL;
 }
 

@@ -1,4 +1,4 @@
-// Swaps that are atomic only where other threads run.
+// Swaps and counts that are atomic only where other threads run.
 
 #include <gtest/gtest.h>
 
@@ -21,6 +21,10 @@ void swap()
     uint8_t expected = 3;
     EXPECT_TRUE(alone_or_compare_swap(&byte, &expected, uint8_t{4}));
     EXPECT_EQ(byte, 4);
+    uint64_t count = 5;
+    EXPECT_EQ(alone_or_count(&count), 5u);
+    EXPECT_EQ(alone_or_count(&count), 6u);
+    EXPECT_EQ(count, 7u);
 }
 
 TEST(Alone, SwapsAreTheSameWithAndWithoutOthers)
@@ -41,6 +45,20 @@ TEST(Alone, SwapsAreTheSameWithAndWithoutOthers)
     EXPECT_EQ(expected, 3);
     ends = true;
     other.join();
+}
+
+TEST(Alone, ThreadsCountTogether)
+{
+    enum { ROUNDS = 10000 };
+    uint64_t count = 0;
+    const auto go = [&] {
+        for (int i = 0; i < ROUNDS; i++)
+            (void)alone_or_count(&count);
+    };
+    std::thread other(go);
+    go();
+    other.join();
+    EXPECT_EQ(count, 2u * ROUNDS);
 }
 
 } // namespace

@@ -37,9 +37,10 @@ void note(const char *what, void *block, size_t size, size_t alignment)
     listens = true;
 }
 
-void allocated(void *block, size_t size, size_t alignment, bool zeroed)
+void *allocated(void *block, size_t size, size_t alignment, bool zeroed)
 {
     note(zeroed ? "zeroed" : "allocated", block, size, alignment);
+    return block;
 }
 void freed(void *block, bool resize) { note(resize ? "begin" : "freed", block, 0, 0); }
 void resized(void *block, size_t size, bool began)
