@@ -26,16 +26,11 @@ static uintptr_t room_word(char *start, size_t pages)
     return pages == 0 ? 0 : (uintptr_t)pages << PAGES_SHIFT | (uintptr_t)start | HELD;
 }
 
-static char *end_of(const struct span *span)
-{
-    return span->base + ((size_t)span->pages << PAGE_SHIFT);
-}
-
 /* The room's word, if it is right behind the block; else 0. */
 static uintptr_t room_behind(const uintptr_t *growth, const struct span *span)
 {
     uintptr_t word = load_relaxed(growth);
-    return is_room(word) && room_start(word) == end_of(span) ? word : 0;
+    return is_room(word) && room_start(word) == span_end(span) ? word : 0;
 }
 
 bool growth_is_kept(const uintptr_t *growth)
@@ -65,7 +60,7 @@ void growth_cut(uintptr_t *growth, struct span *span, size_t pages)
 {
     size_t rest = span->pages - pages;
     store_relaxed(&span->pages, (uint32_t)pages);
-    store_relaxed(growth, room_word(end_of(span), rest));
+    store_relaxed(growth, room_word(span_end(span), rest));
 }
 
 bool growth_extend(uintptr_t *growth, struct span *span, size_t pages)
@@ -74,7 +69,7 @@ bool growth_extend(uintptr_t *growth, struct span *span, size_t pages)
     uintptr_t word = room_behind(growth, span);
     if (word == 0 || room_length(word) < more)
         return false;
-    char *end = end_of(span) + (more << PAGE_SHIFT);
+    char *end = span_end(span) + (more << PAGE_SHIFT);
     if (!compare_swap_acq_rel(growth, &word, room_word(end, room_length(word) - more)))
         return false;
     store_relaxed(&span->pages, (uint32_t)pages);

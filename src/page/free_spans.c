@@ -134,8 +134,7 @@ void span_release(struct arena *arena, struct span *span)
         store_relaxed(&span->dirty_pages, span->dirty_pages + left->dirty_pages);
         header_push(left);
     }
-    while ((right = span_free_neighbour(arena, span->base + ((size_t)span->pages << PAGE_SHIFT))) !=
-           NULL) {
+    while ((right = span_free_neighbour(arena, span_end(span))) != NULL) {
         span_withdraw(right);
         span->pages += right->pages;
         store_relaxed(&span->dirty_pages, span->dirty_pages + right->dirty_pages);

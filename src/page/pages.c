@@ -177,7 +177,7 @@ bool pages_extend(struct span *span, size_t pages)
     if (!lock_acquire(&pages_state.lock))
         return false;
     struct arena *arena = arena_find(span->base);
-    char *end = span->base + ((size_t)span->pages << PAGE_SHIFT);
+    char *end = span_end(span);
     struct span *right = arena ? span_free_neighbour(arena, end) : NULL;
     if ((right == NULL || right->pages < more) && spans_merge())
         right = arena ? span_free_neighbour(arena, end) : NULL;

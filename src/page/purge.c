@@ -16,7 +16,7 @@ static size_t purge_inside(const struct span *span, char **start)
 {
     size_t granule = os_page_size();
     uintptr_t from = align_up((uintptr_t)span->base, granule);
-    uintptr_t to = align_down((uintptr_t)span->base + ((size_t)span->pages << PAGE_SHIFT), granule);
+    uintptr_t to = align_down((uintptr_t)span_end(span), granule);
     *start = (char *)from;
     if (to > from)
         arena_withdraw_advice(*start, to - from);

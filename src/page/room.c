@@ -13,11 +13,6 @@ enum { IS_BEHIND = 1, IS_AGED = 2 };
 static struct span *ranges[ROOM_MOST]; /* page lock */
 static unsigned range_count;           /* page lock */
 
-static char *end_of(const struct span *span)
-{
-    return span->base + ((size_t)span->pages << PAGE_SHIFT);
-}
-
 static void count(size_t more, size_t less)
 {
     store_relaxed(&pages_state.room_pages, pages_state.room_pages + more - less);
@@ -55,7 +50,7 @@ static void withdraw(unsigned index)
 static unsigned find_behind(const struct span *block)
 {
     for (unsigned i = 0; i < range_count; i++)
-        if (ranges[i]->base == end_of(block) && (ranges[i]->until & IS_BEHIND) != 0)
+        if (ranges[i]->base == span_end(block) && (ranges[i]->until & IS_BEHIND) != 0)
             return i;
     return ROOM_MOST;
 }
@@ -222,7 +217,7 @@ static void begin_purge(unsigned index, char **start, size_t pages)
     withdraw(index);
     fetch_add_relaxed(&pages_state.purging_dirty, pages);
     range->pages -= (uint32_t)pages;
-    *start = end_of(range);
+    *start = span_end(range);
     if (range->pages != 0)
         add(range, state);
     else
@@ -315,7 +310,8 @@ void room_verify(void)
         check_internal((range->until & IS_BEHIND) != 0 || range->pages >= ROOM_LEAST_PAGES);
         check_internal(arena_find(range->base) == NULL);
         for (unsigned j = 0; j < i; j++)
-            check_internal(end_of(range) <= ranges[j]->base || end_of(ranges[j]) <= range->base);
+            check_internal(span_end(range) <= ranges[j]->base ||
+                           span_end(ranges[j]) <= range->base);
         pages += range->pages;
     }
     check_internal(pages == pages_state.room_pages && range_count <= ROOM_MOST);

@@ -85,6 +85,12 @@ static_check(offsetof(struct span, owner) == 0, "the page map reads it first");
 /* For walks over spans: with its first byte. False stops the walk. */
 typedef bool span_visit(struct span *span, char *start, void *context);
 
+/* Behind the last byte; not of a slab. */
+inline_always char *span_end(const struct span *span)
+{
+    return span->base + ((size_t)span->pages << PAGE_SHIFT);
+}
+
 inline_always bool span_is_slab(const struct span *span) { return span->tag >= SPAN_SLAB; }
 inline_always unsigned slab_class(const struct span *slab)
 {

@@ -50,7 +50,7 @@ static char *steal_free(size_t *pages)
         span = bins_find(least, 1);
     if (span) {
         struct arena *arena = arena_find(span->base);
-        char *end = span->base + ((size_t)span->pages << PAGE_SHIFT);
+        char *end = span_end(span);
         stolen = (char *)align_down((uintptr_t)end - (*pages << PAGE_SHIFT), os_page_size());
         *pages = (size_t)(end - stolen) >> PAGE_SHIFT;
         span_withdraw(span);

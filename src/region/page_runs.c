@@ -154,7 +154,7 @@ static void check_range(const char *start, const char *end)
 {
     while (start < end) {
         const struct span *span = find_run(start);
-        start = span->base + ((size_t)span->pages << PAGE_SHIFT);
+        start = span_end(span);
     }
 }
 
