@@ -473,8 +473,7 @@ TEST_F(KeptWhileGrowing, ALargeBlockOfNewMemorySendsItBack)
     EXPECT_FALSE(is_kept());
     const size_t dirty = heap_layer::stats().pages.dirty_bytes;
     EXPECT_GE(dirty, kKept) << "for whoever comes next";
-    // Of larger pages of the system's, what is free beside blocks stays dirty.
-    EXPECT_LE(dirty, kKept + 2 * (os_page_size() - PAGE_BYTES));
+    EXPECT_LE(dirty, kKept + 2 * (os_page_size() - PAGE_BYTES)) << "but parts of system pages";
     EXPECT_TRUE(large_free(more));
 }
 
