@@ -29,9 +29,8 @@ static no_inline void attend_slab(struct heap *heap, struct span *slab)
 
 void free_attend(struct span *slab)
 {
-    struct heap *heap = thread_heap;
-    if (unlikely(!heap_goes_in_cycles(heap, slab)))
-        attend_slab(heap, slab);
+    if (unlikely(!slab_goes_in_cycles(slab)))
+        attend_slab(thread_heap, slab);
 }
 
 /* An own block that has a mark: when that is gone, the rest of what the fast path does. */
@@ -116,19 +115,14 @@ static no_inline void free_otherwise(void *pointer, struct span *span)
         refuse("free", "double free of %p (its memory is free)", pointer);
 }
 
-static no_inline void free_in_run(void *pointer, struct span *span)
-{
-    if (unlikely(!large_free_short(pointer, span)))
-        free_otherwise(pointer, span);
-}
-
 /* Most blocks of slabs come here from another thread's heap, which knows already that the slab was
  * posted: one atomic operation, and no call. If it begins in the middle of a line it takes up to a
  * third longer. */
 cache_aligned void free_slow(void *pointer, struct span *span)
 {
     if (!span_is_slab(span)) {
-        free_in_run(pointer, span);
+        if (unlikely(!large_free_short(pointer, span)))
+            free_otherwise(pointer, span);
         return;
     }
     struct heap *heap = slab_is_packed(span) ? NULL : slab_heap(span);

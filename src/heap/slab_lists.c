@@ -16,6 +16,8 @@ enum { SPARE_MAX_BYTES = 352 << 10 };
 /* With more than this spare it is asked whether all of the heap comes to its end; or in one slab.
  */
 enum { SETTLE_BYTES = 64 << 10 };
+/* So often a slab that stays spare is emptied until it is asked what is due by age. */
+enum { TICK_CYCLES = 64 };
 
 /* A thread's own heap keeps it; that of the program gives it back when its lock is free. */
 static void retire(struct heap *heap, struct span *slab)
@@ -90,11 +92,19 @@ static void count_spare(struct heap *heap, unsigned class, unsigned limit)
     *counted = (uint8_t)limit;
 }
 
+/* The current slab of a medium class is not spare any more, or never was. */
+static void count_in_use(struct heap *heap, unsigned class)
+{
+    count_spare(heap, class, 0);
+    if (heap->current[class] != &empty_slab)
+        heap->current[class]->spare_mark = 0;
+}
+
 void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
 {
     heap->current[class] = slab;
     if (!class_is_small(class))
-        count_spare(heap, class, 0);
+        count_in_use(heap, class);
     else if (slab != &empty_slab)
         slab->until = UINT8_MAX;
 }
@@ -112,7 +122,7 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
         if (heap->spare_limits[class] == 0)
             continue;
         if (slab->until != 0) {
-            count_spare(heap, class, 0);
+            count_in_use(heap, class);
         } else if (remote_close(heap, slab)) {
             heap_make_current(heap, class, &empty_slab);
             slab_set_use(slab, SLAB_IDLE);
@@ -185,6 +195,8 @@ void heap_attend_slab(struct heap *heap, struct span *slab)
         if (heap->spare_limits[class] == limit)
             tick(heap);
         count_spare(heap, class, limit);
+        slab->spare_mark = slab_spare_mark(limit);
+        slab->cycles = TICK_CYCLES;
         if (heap->spare_bytes > SPARE_MAX_BYTES)
             retire_spares(heap, class);
         if (heap->spare_bytes > SETTLE_BYTES)
@@ -227,6 +239,7 @@ void slab_lists_verify(struct heap *heap)
             bool empty = current != &empty_slab && current->until == 0;
             check_internal(empty ? counted == load_relaxed(&current->limit)
                                  : counted == 0 || current != &empty_slab);
+            check_internal(counted != 0 || (current->spare_mark & 1) == 0);
             spare += spare_count(class, counted);
         }
         struct span *prev = NULL;

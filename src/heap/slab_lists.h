@@ -12,22 +12,22 @@
 /* A slab's count of frees ran out: it is empty, or full no more, or current. */
 void heap_attend_slab(struct heap *heap, struct span *slab);
 
-enum { TICK_TURNS = 64 }; /* so many emptied slabs that stay spare ask once what is due by age */
+/* What a medium class's current slab has in spare_mark while it counts as spare with that limit.
+ * Odd: a list or a slab that waits has something even there. */
+inline_always uint32_t slab_spare_mark(uint64_t limit) { return (uint32_t)limit * 2 + 1; }
 
 /* A block that comes and goes: its slab is the current one of a medium class, and counts for what
  * it counted for when it was empty before. All that is spare was looked at then. */
-inline_always bool heap_goes_in_cycles(struct heap *heap, const struct span *slab)
+inline_always bool slab_goes_in_cycles(struct span *slab)
 {
-    unsigned size_class = slab_class(slab);
-    return likely(heap->current[size_class] == slab) &&
-           likely(heap->spare_limits[size_class] == load_relaxed(&slab->limit)) &&
-           likely(++heap->turns % TICK_TURNS != 0);
+    return likely(slab->spare_mark == slab_spare_mark(load_relaxed(&slab->limit))) &&
+           likely(--slab->cycles != 0);
 }
 
 /* The same, but in a cycle nothing is done. */
 inline_always void heap_attend(struct heap *heap, struct span *slab)
 {
-    if (!heap_goes_in_cycles(heap, slab))
+    if (!slab_goes_in_cycles(slab))
         heap_attend_slab(heap, slab);
 }
 

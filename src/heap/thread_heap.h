@@ -94,7 +94,7 @@ struct heap {
     struct packed packed;
     bool look_after_fork;    /* holder: see heap_look_after_fork */
     bool left_ready;         /* holder: of an ended thread, with slabs for the next: heap_life.c */
-    uint8_t turns;           /* holder: counts refills and emptied medium slabs, around */
+    uint8_t turns;           /* holder: counts refills, around */
     uint8_t posts;           /* holder: counts slabs that it posted to others, around */
     uint8_t attended;        /* holder: counts slabs that its frees attended to, around */
     uint32_t smallest_slabs; /* holder: slabs of the first class */

@@ -59,8 +59,14 @@ struct span {
             bool grew;     /* large, huge, owner: it has grown, see room.h */
         };
     };
-    uint8_t *links;    /* slab, const: cold area of this header, its for ever; see heap/slab.h */
-    struct span *next; /* slab: owner, its list in the bin; free: page lock */
+    uint8_t *links; /* slab, const: cold area of this header, its for ever; see heap/slab.h */
+    union {
+        struct span *next; /* slab aside: owner, its list in the bin; free: page lock */
+        struct {
+            uint32_t spare_mark; /* current slab of a medium class, owner: see slab_lists.h */
+            uint32_t cycles;     /* likewise: until the next look at what is due */
+        };
+    };
     union {
         struct span *prev;  /* free: page lock, by atomic stores: see bins.c; moving: page lock,
                                the next that is purged */

@@ -63,6 +63,31 @@ TEST_F(SlabLists, TheSlabEmptiedLastIsKept)
     heap_trim(thread_heap);
 }
 
+// Whatever cycles went before.
+TEST_F(SlabLists, ASpareSlabCountsForWhatWasHandedOut)
+{
+    if (config_hardened)
+        GTEST_SKIP() << "slots are handed out at random";
+    heap_trim(thread_heap);
+    for (int i = 0; i < 3; i++)
+        free_fast(allocate(20 * kKiB));
+    const size_t before = thread_heap->spare_bytes;
+    EXPECT_GT(before, 0u);
+    void *first = allocate(20 * kKiB);
+    void *second = allocate(20 * kKiB);
+    ASSERT_EQ(span_of(first), span_of(second));
+    free_fast(first);
+    EXPECT_EQ(thread_heap->spare_bytes, before);
+    free_fast(second);
+    EXPECT_GT(thread_heap->spare_bytes, before);
+    heap_layer::verify();
+    heap_trim(thread_heap);
+    EXPECT_EQ(thread_heap->spare_bytes, 0u);
+    free_fast(allocate(20 * kKiB)); // as new, or as another class's
+    heap_layer::verify();
+    EXPECT_GT(thread_heap->spare_bytes, 0u);
+}
+
 TEST(SlabListsDeathTest, TheVerifierFindsAWrongCount)
 {
     if (!config_debug)
