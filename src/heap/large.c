@@ -36,9 +36,8 @@ static struct span *note_asked(struct span *span, size_t size_bytes)
     return span;
 }
 
+/* That of no heap stays empty. */
 static uintptr_t *growth_of(struct heap *heap) { return &heap->runs.places[RUN_CACHE_GROWTH]; }
-
-static bool has_growth(void) { return config_growth && thread_heap != &no_heap; }
 
 static struct span *take(size_t size_bytes, size_t alignment_bytes)
 {
@@ -57,7 +56,7 @@ static struct span *take(size_t size_bytes, size_t alignment_bytes)
             span = pages_map_huge(size_bytes, alignment_bytes);
         return span;
     }
-    if (has_growth() && growth_is_kept(growth_of(thread_heap))) /* it may do, or be part of it */
+    if (growth_is_kept(growth_of(thread_heap))) /* it may do, or be part of it */
         (void)growth_empty(growth_of(thread_heap));
     struct span *span = pages_take(large_pages(size_bytes), alignment_bytes);
     if (unlikely(span == NULL) && heaps_empty_run_caches())
@@ -85,7 +84,7 @@ static no_inline bool keep_grown(struct heap *heap, struct span *span)
 {
     span->grew = false;
     if (growth_put(growth_of(heap), span))
-        return heap->runs.puts++ % 16 == 0;
+        return run_cache_is_due(&heap->runs);
     if (span->pages > MEDIUM_MOST >> PAGE_SHIFT)
         return run_cache_put(&heap->runs, span);
     pages_give(span);
@@ -136,9 +135,9 @@ static bool extend(struct span *span, size_t pages)
     size_t before = span->pages;
     uintptr_t *growth = growth_of(thread_heap);
     span->grew = true;
-    if (has_growth() && growth_extend(growth, span, pages))
+    if (growth_extend(growth, span, pages))
         return true;
-    bool joined = has_growth() && growth_join(growth, span);
+    bool joined = growth_join(growth, span);
     bool fits = pages_extend(span, pages);
     if (joined && !fits)
         growth_cut(growth, span, before);
@@ -148,8 +147,7 @@ static bool extend(struct span *span, size_t pages)
 /* With its room: what gives pages up does not grow. */
 static bool shrink(struct span *span, size_t pages)
 {
-    if (has_growth())
-        (void)growth_join(growth_of(thread_heap), span);
+    (void)growth_join(growth_of(thread_heap), span);
     return pages_shrink(span, pages);
 }
 
@@ -233,7 +231,7 @@ static bool fills_pages(size_t size_bytes)
 
 struct span *large_allocate_with_room(size_t size_bytes)
 {
-    if (!has_growth() || size_bytes <= GROWTH_LEAST_BYTES ||
+    if (!config_growth || thread_heap == &no_heap || size_bytes <= GROWTH_LEAST_BYTES ||
         size_bytes > GROWTH_MOST_PAGES * PAGE_BYTES || !fills_pages(size_bytes))
         return NULL;
     size_t pages = large_pages(size_bytes);
@@ -250,8 +248,7 @@ struct span *large_allocate_with_room(size_t size_bytes)
 /* Nothing of the arenas will serve this thread's growing block any more. */
 static struct span *map_growing(size_t size_bytes)
 {
-    if (has_growth())
-        (void)growth_empty(growth_of(thread_heap));
+    (void)growth_empty(growth_of(thread_heap));
     return pages_map_growing(size_bytes);
 }
 

@@ -173,7 +173,7 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
     }
     if (before)
         give(cache, before);
-    return !kept || before || cache->puts++ % RUN_CACHE_TURNS == 0;
+    return !kept || before || run_cache_is_due(cache);
 }
 
 bool run_cache_keep_long(struct run_cache *cache, struct span *span)
@@ -183,9 +183,9 @@ bool run_cache_keep_long(struct run_cache *cache, struct span *span)
     uintptr_t held = load_relaxed(&cache->places[place]);
     uint8_t kind = SPAN_LARGE;
     if ((held & HELD) == 0 || cache->pages[place] != pages || !pages_may_keep(pages) ||
-        ++cache->puts % RUN_CACHE_TURNS == 0 ||
-        !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
+        cache->turns <= 1 || !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
         return false;
+    cache->turns--;
     store_relaxed(&span->zero, false);
     if (likely(alone_or_compare_swap(&cache->places[place], &held, (uintptr_t)span)))
         cache->asked[place] = false;

@@ -49,7 +49,8 @@ struct run_cache {
                                            the place is empty */
     bool asked[RUN_CACHE_LARGE];        /* owner: that length was asked for since */
     uint8_t cycles[RUN_CACHE_LARGE];    /* owner: of a long one, how often before it came again */
-    uint8_t puts;                       /* owner: counts, around */
+    uint8_t turns;                      /* owner: runs to keep until the next look at what is due */
+    struct span *last;                  /* owner: taken last the short way; see run_cache_guess */
 };
 
 /* Kept in slabs, as far as they were used. The owner's, but what others take meanwhile. */
@@ -70,12 +71,22 @@ inline_always struct span *run_cache_take_short(struct run_cache *cache, size_t 
     uintptr_t kept = load_relaxed(&cache->places[place]);
     if (cache->pages[place] != pages || kept == 0)
         return NULL;
-    /* Acquire: pairs with the release of whoever put it there. */
-    kept = alone_or_exchange(&cache->places[place], kept, 0);
+    if (likely(is_alone()))
+        store_relaxed(&cache->places[place], (uintptr_t)0);
+    else if ((kept = exchange_acquire(&cache->places[place], (uintptr_t)0)) == 0)
+        return NULL; /* pairs with the release of whoever put it there */
     struct span *span = (struct span *)(kept & ~(uintptr_t)LAYOUT_KEPT_AGED);
-    if (likely(span != NULL))
-        store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
+    store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
+    if (cache->last != span)
+        cache->last = span;
     return span;
+}
+
+/* The span that a free has found, and most often the one that was taken last. Then it is read from
+ * here: what follows need not wait for the page map, and a cycle is no chain of dependent loads. */
+inline_always struct span *run_cache_guess(const struct run_cache *cache, struct span *found)
+{
+    return likely(load_folded(&cache->last) == found) ? load_relaxed(&cache->last) : found;
 }
 
 inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span)
@@ -83,8 +94,7 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     size_t place = span->pages % RUN_CACHE_SHORT; /* no long run ever comes there */
     uint8_t kind = SPAN_LARGE;
     if (cache->pages[place] != span->pages || load_relaxed(&cache->places[place]) != 0 ||
-        ++cache->puts % RUN_CACHE_TURNS == 0 ||
-        !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
+        --cache->turns == 0 || !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
         return false;
     store_relaxed(&span->zero, false);
     store_release(&cache->places[place], (uintptr_t)span);
@@ -110,6 +120,17 @@ bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
  * Returns whether there was anything. */
 bool run_cache_empty(struct run_cache *cache);
 void run_cache_age(struct run_cache *cache);
+
+/* Counts a run that was kept. Whether it is time to ask what is due by age. The owner's. */
+inline_always bool run_cache_is_due(struct run_cache *cache)
+{
+    if (cache->turns > 1) {
+        cache->turns--;
+        return false;
+    }
+    cache->turns = RUN_CACHE_TURNS;
+    return true;
+}
 
 /* Pages that it has claimed. Exact while nobody uses it. */
 size_t run_cache_claimed(const struct run_cache *cache);

@@ -67,9 +67,7 @@ int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
 
 TEST_F(RunCache, TheShortWayKeepsOnlyWhatTheSlowOneKeptBefore)
 {
-    struct span *first = run(10);
-    struct span *second = run(10);
-    struct span *other = run(10 + RUN_CACHE_SHORT);
+    struct span *first = run(10), *second = run(10), *other = run(10 + RUN_CACHE_SHORT);
     EXPECT_FALSE(run_cache_keep_short(&cache_, first)) << "nothing of that length came before";
     EXPECT_EQ(first->tag, SPAN_LARGE);
     (void)run_cache_put(&cache_, first);
@@ -77,6 +75,8 @@ TEST_F(RunCache, TheShortWayKeepsOnlyWhatTheSlowOneKeptBefore)
     EXPECT_FALSE(run_cache_keep_short(&cache_, second)) << "its place is taken";
     EXPECT_EQ(run_cache_take_short(&cache_, 10), first);
     EXPECT_EQ(first->tag, SPAN_LARGE);
+    EXPECT_EQ(run_cache_guess(&cache_, first), first) << "it was taken last";
+    EXPECT_EQ(run_cache_guess(&cache_, second), second);
     EXPECT_EQ(run_cache_take_short(&cache_, 10), nullptr);
     EXPECT_FALSE(run_cache_keep_short(&cache_, other)) << "of another length";
     EXPECT_TRUE(run_cache_keep_short(&cache_, first));
@@ -121,8 +121,7 @@ TEST_F(RunCache, ALongRunGoesTheShortWayWhereItsPlaceAwaitsIt)
 TEST_F(RunCache, ANewcomerSendsTheOneBeforeBack)
 {
     const size_t free_before = heap_layer::stats().pages.free_bytes;
-    struct span *first = run(10);
-    struct span *second = run(10 + RUN_CACHE_SHORT);
+    struct span *first = run(10), *second = run(10 + RUN_CACHE_SHORT);
     (void)run_cache_put(&cache_, first);
     EXPECT_TRUE(run_cache_put(&cache_, second));
     EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);

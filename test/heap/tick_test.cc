@@ -22,7 +22,7 @@ class Tick : public heap_layer::OwnHeap
 // Memory goes back with time also while a program needs no new slab.
 TEST_F(Tick, ACycleOfOneBlockAsksWhatIsDue)
 {
-    for (size_t size : {size_t{64}, 2 * kKiB}) {
+    for (size_t size : {size_t{64}, 2 * kKiB, 100 * kKiB}) {
         if (config_quarantine && size > SMALL_MAX)
             continue; // some of its blocks always wait: the slab is never empty
         free_fast(allocate(size));
