@@ -190,7 +190,10 @@ void note(char what, void *block)
 TEST_F(BySite, ATracerHearsOfItsBlocks)
 {
     static const struct heap_tracer tracer = {
-        [](void *block, size_t, size_t, bool) { note('a', block); },
+        [](void *block, size_t, size_t, bool) {
+            note('a', block);
+            return block;
+        },
         [](void *block, bool resize) { note(resize ? 'b' : 'f', block); },
         [](void *block, size_t, bool began) { note(began ? 'e' : 's', block); }};
     std::vector<std::pair<char, void *>> all;
