@@ -120,7 +120,7 @@ static void in_child(void)
     uint32_t state = load_acquire(&background.state);
     bool owed = state == RUNNING || state == OWED;
     store_relaxed(&background.state, owed ? (uint32_t)OWED : (uint32_t)NONE);
-    control_forget();
+    control_forget(owed);
     os_file_close_own(&background.event);
     background.forked_ms = os_now_ms();
     surroundings_forget();

@@ -40,7 +40,7 @@ static struct {
     struct os_own_file listener;
     struct client *clients; /* CONTROL_CLIENTS of them, or NULL */
     uint64_t rest_until_us; /* nobody is answered before */
-    bool inherits;          /* this process is the child of one that had a socket */
+    bool inherits;          /* this process is the child of one that has a socket */
 } control = {.listener = {.number = -1}};
 
 static bool listens(void) { return load_relaxed(&control.listener.number) >= 0; }
@@ -135,16 +135,16 @@ void control_close(void)
     if (!listens())
         return;
     control_remove();
-    control_forget();
+    control_forget(false);
     control.inherits = false;
 }
 
-void control_forget(void)
+void control_forget(bool served)
 {
     for (unsigned i = 0; listens() && i < CONTROL_CLIENTS; i++)
         if (is_there(&control.clients[i]))
             drop(&control.clients[i]);
-    control.inherits = control.inherits || listens();
+    control.inherits = control.inherits || served;
     os_file_close_own(&control.listener);
     store_relaxed(&control_place.owner, 0u);
 }

@@ -40,9 +40,10 @@ void control_close(void); /* of this process: removes the file */
 /* Serves until then, or until `event` is set, and waits in between. */
 void control_serve(uint64_t until_ms, int event);
 
-/* In the child of a fork: what was open is the parent's. Where the path is the parent's, too, it
- * becomes this process's once the parent is gone, and until then there is none, without a word. */
-void control_forget(void);
+/* In the child of a fork: what was open is the parent's. `served`: the parent has a socket, or is
+ * about to. Where the path is the parent's, too, it becomes this process's once the parent is gone,
+ * and until then there is none, without a word. */
+void control_forget(bool served);
 
 /* At the process's end, by any thread. */
 void control_remove(void);

@@ -5,9 +5,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -207,6 +209,28 @@ TEST_F(ControlSocket, AnyBytes)
     const int other = connect_client();
     say(other, "good\n");
     EXPECT_EQ(hear(other), "good");
+}
+
+// The parent's thread may not yet have opened it when another one forks.
+TEST_F(ControlSocket, AChildSaysNothingOfWhatItsParentHasSince)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        control_close();
+        control_configure(path_.c_str(), path_.size(), answer);
+        bool well = true;
+        for (const bool served : {false, true}) {
+            control_forget(served);
+            testing::internal::CaptureStderr();
+            well = well && control_open() == -EADDRINUSE;
+            well = well && testing::internal::GetCapturedStderr().empty() == served;
+        }
+        _exit(well ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(access(path_.c_str(), F_OK), 0);
 }
 
 } // namespace
