@@ -161,10 +161,12 @@ template <typename First, typename Second> void end_by_two(long n, First first, 
     stalled.finish();
 }
 
+void sized(void *block) { cairn_free_sized(block, 200); }
+void grow(void *block) { (void)!cairn_realloc(block, 3000); }
+
 // One frees with the size, the other without.
 TEST_F(SteppedDoubleFree, TwoOtherThreadsOneWithTheSize)
 {
-    constexpr auto sized = [](void *block) { cairn_free_sized(block, 200); };
     const auto sized_first = [](long n) { end_by_two(n, sized, cairn_free); };
     const auto sized_second = [](long n) { end_by_two(n, cairn_free, sized); };
     EXPECT_GT(try_every_stop(sized_first, 400), 40);
@@ -174,7 +176,6 @@ TEST_F(SteppedDoubleFree, TwoOtherThreadsOneWithTheSize)
 // One moves the block to a larger one. Whoever is first, the other is told.
 TEST_F(SteppedDoubleFree, TwoOtherThreadsOneByRealloc)
 {
-    constexpr auto grow = [](void *block) { (void)!cairn_realloc(block, 3000); };
     const auto scenario = [](long n) { end_by_two(n, grow, cairn_free); };
     EXPECT_GT(try_every_stop(scenario, 400, false, "cairn: "), 40);
 }
