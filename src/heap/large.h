@@ -59,10 +59,11 @@ inline_always bool large_is_plain(const struct span *span)
  * address is not that of a large block, or there is more to do. */
 inline_always bool large_free_short(const void *pointer, struct span *span)
 {
+    if (config_guarded_blocks)
+        return false;
     struct run_cache *runs = &thread_heap->runs;
-    span = config_guarded_blocks ? span : run_cache_guess(runs, span);
-    return !config_guarded_blocks && large_is_plain(span) && span->base == pointer &&
-           run_cache_keep_short(runs, span);
+    span = run_cache_guess(runs, span);
+    return large_is_plain(span) && span->base == pointer && run_cache_keep_short(runs, span);
 }
 
 /* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is

@@ -15,7 +15,8 @@
  * when (2) comes late: the holder looks at W before it believes it.
  * No double free is lost: who frees a block that is free finds its bit in W, or comes after the
  * swap of (c), which C was written before, and finds it there, unless it is handed out meanwhile.
- * Its own bit, when that was claimed already, is in C alone.
+ * Its own bit, when that was claimed already, is in C alone. The holder, who alone claims, looks at
+ * both before he does (1); in a process of one thread without a locked instruction (base/alone.h).
  * No slab is forgotten: a free that finds QUEUED set at (3) comes before (e), so (f) sees its word;
  * else it posts. All of these are sequentially consistent.
  * No slab goes under somebody's feet: it is given back by exchanging the post word, QUEUED clear,
