@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 7, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 8, LAYOUT_NOTE = 1 };
 
 /* Bits of a word of `heap_kept` that are no address: has grown old; and then no span is kept. */
 enum { LAYOUT_KEPT_AGED = 1, LAYOUT_KEPT_NONE = 2 };
@@ -46,8 +46,9 @@ struct page_layout {
     uint8_t tag_free, tag_moving, tag_kept, tag_large, tag_huge, tag_run, tag_run_huge;
     uint8_t tag_guarded, tag_trapped, tag_slab; /* a slab of class 0; and up */
     uint8_t unused[2];
-    struct layout_field span_owner, span_base, span_limit, span_links, span_size_bytes, span_pages;
-    struct layout_field span_dirty_pages, span_claimed, span_claimed_at, span_tag, span_capacity;
+    struct layout_field span_owner, span_base, span_limit, span_size_bytes, span_pages;
+    struct layout_field span_dirty_pages, span_claimed, span_tag, span_capacity;
+    struct layout_field span_cold_64; /* of a slab: of the cold area behind it, in 64 bytes */
     struct layout_field arena_base, arena_pages, arena_frontier, arena_hole_pages;
     struct layout_field state_committed_pages, state_free_pages, state_dirty_pages;
     struct layout_field state_purged_pages, state_purges, state_huge_pages, state_huge_count;
@@ -72,7 +73,8 @@ struct heap_layout {
     uint32_t use_mask, use_aside;                      /* of a slab's use word */
     uint8_t link_live, link_profiled, link_end, link_remote, link_quarantined, unused[3];
     struct layout_field class_size_bytes, class_pages, class_capacity;
-    struct layout_field remote_generation, remote_words, remote_use;
+    struct layout_field own_claimed_at;                              /* in a cold area */
+    struct layout_field remote_generation, remote_words, remote_use; /* at its end */
     struct layout_field heap_next, heap_state, heap_generation_field, heap_kept;
     struct layout_field heap_mailboxes; /* array of pointers */
 };

@@ -13,7 +13,7 @@ static size_t take_run(struct span *slab, size_t count, void **blocks)
     uint8_t *links = slab_link(slab, 0);
     size_t size = slab->size_bytes;
     char *base = slab->base;
-    size_t slot = slab->head;
+    size_t slot = slab_own(slab)->head;
     size_t taken = 0;
     while (taken < count && slot != LINK_END) {
         blocks[taken++] = base + slot * size;
@@ -21,8 +21,8 @@ static size_t take_run(struct span *slab, size_t count, void **blocks)
         store_relaxed(&links[slot], (uint8_t)LINK_LIVE);
         slot = next;
     }
-    slab->head = (uint32_t)slot;
-    slab->top = base + slot * size;
+    slab_own(slab)->head = (uint32_t)slot;
+    slab_own(slab)->top = base + slot * size;
     size_t fresh = (size_t)slab->limit;
     size_t end = fresh + smaller_of(count - taken, slab->capacity + 1 - fresh);
     for (char *block = base + fresh * size; fresh < end; fresh++, block += size)
@@ -60,8 +60,9 @@ static size_t free_run(struct span *slab, size_t count, void *const *blocks)
     uintptr_t start = (uintptr_t)slab_start(slab);
     size_t bytes = (size_t)slab->capacity * slab->size_bytes;
     uint64_t limit = slab->limit;
-    size_t most = smaller_of(count, (size_t)(slab->until - 1)); /* the last one attends to it */
-    uint32_t head = slab->head;
+    size_t most =
+        smaller_of(count, (size_t)(slab_own(slab)->until - 1)); /* the last one attends to it */
+    uint32_t head = slab_own(slab)->head;
     size_t freed = 0;
     for (; freed < most && (uintptr_t)blocks[freed] - start < bytes; freed++) {
         uint64_t slot = slab_slot(slab, blocks[freed]);
@@ -71,9 +72,9 @@ static size_t free_run(struct span *slab, size_t count, void *const *blocks)
         head = (uint32_t)slot;
     }
     if (freed > 0) {
-        slab->head = head;
-        slab->top = blocks[freed - 1];
-        slab->until = (uint8_t)(slab->until - freed);
+        slab_own(slab)->head = head;
+        slab_own(slab)->top = blocks[freed - 1];
+        slab_own(slab)->until = (uint8_t)(slab_own(slab)->until - freed);
     }
     return freed;
 }

@@ -50,7 +50,7 @@ static void arm_all(struct heap *heap)
 void heap_set_up_classes(struct heap *heap)
 {
     for (unsigned class = 0; class <= CLASS_COUNT; class ++)
-        heap->current[class] = &empty_slab;
+        heap->current[class] = &empty_slab.header;
     for (size_t size = 0; size <= SMALL_MAX; size++)
         heap->small_class[size] = (uint8_t)small_class(size);
     memset(heap->small_class, CLASS_COUNT, FIRST_SHOWN);

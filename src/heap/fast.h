@@ -34,15 +34,15 @@ void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes); 
 inline_always void *malloc_medium(size_t size_bytes, void *(*slow)(size_t))
 {
     struct span *slab = thread_heap->current[medium_class(size_bytes + CANARY_BYTES)];
-    if (!config_hardened && likely(slab->head != LINK_END)) {
-        slab->until++;
-        return slab_pop_first(slab, slab->head);
+    if (!config_hardened && likely(slab_own(slab)->head != LINK_END)) {
+        slab_own(slab)->until++;
+        return slab_pop_first(slab, slab_own(slab)->head);
     }
     void *block = config_hardened ? harden_malloc_medium(slab, size_bytes) : slab_pop_fresh(slab);
     if (unlikely(block == NULL))
         return slow(size_bytes);
     if (!config_hardened)
-        slab->until++;
+        slab_own(slab)->until++;
     return block;
 }
 
@@ -71,7 +71,7 @@ inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
     if (unlikely(size_bytes > SMALL_MAX))
         return slow(size_bytes);
     struct span *slab = heap->current[heap->small_class[size_bytes]];
-    size_t slot = slab->head;
+    size_t slot = slab_own(slab)->head;
     if (likely(slot != LINK_END))
         return slab_pop_first(slab, slot);
     uint32_t fresh = (uint32_t)slab->limit;
@@ -88,7 +88,7 @@ inline_always void *calloc_fast(size_t size_bytes, void *(*slow)(size_t))
     if (config_hardened || unlikely(size_bytes > SMALL_MAX))
         return slow(size_bytes);
     struct span *slab = heap->current[heap->small_class[size_bytes]];
-    size_t slot = slab->head;
+    size_t slot = slab_own(slab)->head;
     if (likely(slot != LINK_END))
         return memset(slab_pop_first(slab, slot), 0, size_bytes);
     uint32_t fresh = (uint32_t)slab->limit;
@@ -101,18 +101,18 @@ inline_always void *calloc_fast(size_t size_bytes, void *(*slow)(size_t))
 /* Of a slab that this thread's heap owns. */
 inline_always void free_own(void *pointer, struct span *slab)
 {
-    slab->top = pointer; /* early: one register less; what rejects the pointer takes it back */
+    slab_own(slab)->top =
+        pointer; /* early: one register less; what rejects the pointer takes it back */
     size_t slot = slab_slot(slab, pointer);
-    uint8_t *links = slab->links;
     if (unlikely(slot >= load_folded(&slab->limit) ||
-                 load_folded(&links[LINKS_AT + slot]) != LINK_LIVE)) {
+                 load_folded(slab_link(slab, slot)) != LINK_LIVE)) {
         free_reject((uint32_t)slot, slab);
         return;
     }
     keep_in_register(slot); /* both uses of the link byte address it directly */
-    store_relaxed(&links[LINKS_AT + slot], (uint8_t)slab->head);
-    slab->head = (uint32_t)slot;
-    if (unlikely(--slab->until == 0))
+    store_relaxed(slab_link(slab, slot), (uint8_t)slab_own(slab)->head);
+    slab_own(slab)->head = (uint32_t)slot;
+    if (unlikely(--slab_own(slab)->until == 0))
         free_attend(slab);
 }
 

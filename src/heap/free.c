@@ -44,7 +44,7 @@ static void free_marked(struct span *slab, unsigned slot)
         quarantine_retain(thread_heap, slab, slot);
     } else {
         slab_push(slab, slot);
-        if (--slab->until == 0)
+        if (--slab_own(slab)->until == 0)
             free_attend(slab);
     }
 }
@@ -55,7 +55,7 @@ void free_reject(uint32_t slot, struct span *slab)
     if (unlikely(!span_is_slab(slab)))
         return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
                    has its value */
-    slab->top = slab_block(slab, slab->head);
+    slab_own(slab)->top = slab_block(slab, slab_own(slab)->head);
     if (slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_PROFILED) {
         free_marked(slab, slot);
         return;

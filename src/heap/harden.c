@@ -107,8 +107,8 @@ void harden_shuffle(struct heap *heap, struct span *slab)
     for (unsigned i = 0; i + 1 < count; i++)
         *slab_link(slab, order[i]) = order[i + 1];
     *slab_link(slab, order[count - 1]) = LINK_END;
-    slab->head = order[0];
-    slab->top = slab_block(slab, order[0]);
+    slab_own(slab)->head = order[0];
+    slab_own(slab)->top = slab_block(slab, order[0]);
     store_relaxed(&slab->limit, (uint64_t)count + 1);
 }
 

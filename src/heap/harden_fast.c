@@ -11,16 +11,16 @@ void *harden_malloc(size_t size_bytes, void *(*slow)(size_t))
         return slow(size_bytes);
     struct heap *heap = thread_heap;
     struct span *slab = heap->current[heap->small_class[size_bytes + CANARY_BYTES]];
-    unsigned slot = slab->head;
+    unsigned slot = slab_own(slab)->head;
     if (unlikely(slot == LINK_END))
         return slow(size_bytes);
-    void *block = slab->top;
+    void *block = slab_own(slab)->top;
     uint8_t *link = slab_link(slab, slot);
-    slab->head = load_relaxed(link);
-    slab->top = slab_block(slab, slab->head);
+    slab_own(slab)->head = load_relaxed(link);
+    slab_own(slab)->top = slab_block(slab, slab_own(slab)->head);
     store_relaxed(link, (uint8_t)LINK_LIVE);
     if (config_zero_freed)
-        __builtin_prefetch(slab->top, 1); /* the next one will be looked at, too */
+        __builtin_prefetch(slab_own(slab)->top, 1); /* the next one will be looked at, too */
     return harden_hand_out_at(block, slab->size_bytes, size_bytes);
 }
 
@@ -29,7 +29,7 @@ void *harden_malloc_medium(struct span *slab, size_t size_bytes)
     void *block = slab_pop(slab);
     if (unlikely(block == NULL))
         return NULL;
-    slab->until++;
+    slab_own(slab)->until++;
     return harden_hand_out_medium(block, slab->size_bytes, size_bytes);
 }
 

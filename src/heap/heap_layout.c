@@ -39,6 +39,7 @@ const struct heap_layout heap_layout = {
     .class_size_bytes = layout_field_of(struct size_class, size_bytes),
     .class_pages = layout_field_of(struct size_class, pages),
     .class_capacity = layout_field_of(struct size_class, capacity),
+    .own_claimed_at = layout_field_of(struct own_line, claimed_at),
     .remote_generation = layout_field_of(struct remote, generation),
     .remote_words = layout_field_of(struct remote, words),
     .remote_use = layout_field_of(struct remote, use),

@@ -77,7 +77,7 @@ static struct span *take_listed(struct heap *heap, unsigned class)
     struct bin *bin = &heap->bins[class];
     struct span *slab = bin->first;
     struct span *full = heap->current[class];
-    if (slab == NULL || full == &empty_slab || (heap->turns + 1) % DRAIN_TURNS == 0 ||
+    if (slab == NULL || full == &empty_slab.header || (heap->turns + 1) % DRAIN_TURNS == 0 ||
         !slab_try_use(slab, SLAB_CURRENT))
         return NULL;
     heap->turns++;
@@ -97,9 +97,9 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     }
     struct bin *bin = &heap->bins[class];
     unsigned freed = 0; /* of a small one, since it was counted */
-    if (heap_is_watched() && class_is_small(class) && heap->current[class] != &empty_slab)
-        freed = heap_profile_granted(heap, class) - heap->current[class]->until;
-    bool fills = heap->current[class] != &empty_slab;
+    if (heap_is_watched() && class_is_small(class) && heap->current[class] != &empty_slab.header)
+        freed = heap_profile_granted(heap, class) - slab_own(heap->current[class])->until;
+    bool fills = heap->current[class] != &empty_slab.header;
     heap_leave_current(heap, class);
     if (unlikely(heap->look_after_fork) && bin->first == NULL)
         heap_look_after_fork(heap);
@@ -120,7 +120,7 @@ struct span *heap_refill(struct heap *heap, unsigned class)
         heap->slab_pages += size_classes[class].pages;
         heap->smallest_slabs += class == 0;
     }
-    unsigned free_slots = slab->capacity - (unsigned)slab->until;
+    unsigned free_slots = slab->capacity - (unsigned)slab_own(slab)->until;
     heap_make_current(heap, class, slab);
     if (heap_is_watched())
         refilled(heap, class, freed, free_slots);
@@ -139,7 +139,7 @@ static void retire_empty(struct heap *heap, const struct bin *bin)
 {
     for (struct span *slab = bin->first, *next; slab; slab = next) {
         next = slab->next;
-        if (slab->until == 0)
+        if (slab_own(slab)->until == 0)
             heap_retire_listed(heap, slab);
     }
 }
@@ -155,7 +155,7 @@ static void trim(struct heap *heap, bool keeps_cheap)
     packed_sweep(heap, true);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         struct span *current = heap->current[class];
-        if (current != &empty_slab && !(keeps_cheap && is_cheap_to_keep(current)))
+        if (current != &empty_slab.header && !(keeps_cheap && is_cheap_to_keep(current)))
             heap_put_aside(heap, class);
         if (heap->slabs_aside != 0)
             retire_empty(heap, &heap->bins[class]);

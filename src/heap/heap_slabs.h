@@ -20,7 +20,7 @@ inline_always void *heap_take(struct heap *heap, unsigned size_class)
         block = slab_pop(slab);
     }
     if (!class_is_small(size_class))
-        heap->current[size_class]->until++;
+        slab_own(heap->current[size_class])->until++;
     return block;
 }
 

@@ -37,7 +37,7 @@ static bool sweep_mailbox(struct heap *heap, unsigned mailbox)
 {
     bool any = false;
     for (struct span *slab = remote_take_mail(heap, mailbox), *next; slab; slab = next) {
-        next = slab_remote(slab)->mail_next;
+        next = slab->mail_next;
         if (class_is_swept(slab_class(slab))) {
             if (slab_try_use(slab, SLAB_PURGED)) {
                 any = slab_purge_aside(slab) || any;

@@ -49,18 +49,19 @@ static void collect(struct heap *heap, struct span *slab)
         if (class_is_small(slab_class(slab))) {
             if (heap_is_watched())
                 heap_profile_collect(heap, slab_class(slab), collected);
-        } else if (collected != 0 && (slab->until = (uint8_t)(slab->until - collected)) == 0) {
+        } else if (collected != 0 &&
+                   (slab_own(slab)->until = (uint8_t)(slab_own(slab)->until - collected)) == 0) {
             heap_attend(heap, slab);
         }
     } else if (slab_is_waiting(slab)) {
-        unsigned freed = slab_patience(slab) - (unsigned)slab->until + collected;
+        unsigned freed = slab_patience(slab) - (unsigned)slab_own(slab)->until + collected;
         if (freed < slab_patience(slab))
-            slab->until = (uint8_t)(slab->until - collected);
+            slab_own(slab)->until = (uint8_t)(slab_own(slab)->until - collected);
         else
             heap_list_slab(heap, slab, slab->capacity - freed);
     } else {
-        slab->until = (uint8_t)(slab->until - collected);
-        if (slab->until == 0)
+        slab_own(slab)->until = (uint8_t)(slab_own(slab)->until - collected);
+        if (slab_own(slab)->until == 0)
             heap_retire_listed(heap, slab);
     }
 }
@@ -72,7 +73,7 @@ void heap_drain_mailbox(struct heap *heap, unsigned mailbox)
     store_relaxed(&heap->drains, heap->drains + 1); /* odd from here on: see heap_sweep.c */
     struct span *slab = remote_take_mail(heap, mailbox);
     while (slab) {
-        struct span *next = slab_remote(slab)->mail_next;
+        struct span *next = slab->mail_next;
         test_delay();
         remote_open(heap, slab); /* (b): a free that is missed from here on posts again */
         test_delay();
@@ -96,7 +97,7 @@ void heap_forget_mail(struct heap *heap)
     for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++) {
         struct span *slab = remote_take_mail(heap, mailbox);
         for (struct span *next; slab; slab = next) {
-            next = slab_remote(slab)->mail_next;
+            next = slab->mail_next;
             remote_open(heap, slab);
         }
     }

@@ -27,8 +27,7 @@
  * its own once more. What a free looks at after (1) is like that, and by atomic accesses: the
  * word's first block and the limit it reads before, while its block is in use and so the slab is
  * there. A limit that has grown since is no loss: fewer words have to be free for it to post. And
- * where claimed_at is that first block, the header is of a packed slab at this place again; the
- * page layer only ever puts the address of a header there, or NULL.
+ * where claimed_at is that first block, the header is of a packed slab at this place again.
  */
 #include "heap/packed.h"
 
@@ -95,7 +94,7 @@ static no_inline unsigned tell(struct heap *heap, struct span *slab, size_t word
         /* Others may have freed the rest of the word before (2), and taken the slab for not empty.
          */
         bool due = old != 0 || load_seq_cst(packed_word(slab, word)) == UINT64_MAX;
-        if (old == 0 && slab_is_waiting(slab) && --slab->until == 0)
+        if (old == 0 && slab_is_waiting(slab) && --slab_own(slab)->until == 0)
             due = true;
         if (due)
             packed_attend(heap, slab);
@@ -144,7 +143,7 @@ static no_inline unsigned free_checked(void *pointer, struct heap *heap, struct 
         checked_packed(pointer, slab, "free") == INDEX_REFUSED) /* says what is wrong */
         return NOT_POSTED;
     const char *start = packed_word_start(slab, word);
-    bool claimed = load_relaxed(&slab->claimed_at) == start;
+    bool claimed = load_relaxed(&slab_own(slab)->claimed_at) == start;
     /* One that is claimed is found below, too, but too late to refuse it. */
     if (unlikely(claimed && (load_relaxed(&slab->claimed) & packed_bit(index)) != 0) &&
         checked_packed(pointer, slab, "free") == INDEX_REFUSED)
@@ -154,7 +153,7 @@ static no_inline unsigned free_checked(void *pointer, struct heap *heap, struct 
         refuse_freed(pointer, slab, "free");
         return NOT_POSTED;
     }
-    if (unlikely(load_relaxed(&slab->claimed_at) == start &&
+    if (unlikely(load_relaxed(&slab_own(slab)->claimed_at) == start &&
                  (load_relaxed(&slab->claimed) & packed_bit(index)) != 0)) {
         struct packed_bits bits = packed_bits_at(slab, index, start);
         if (bits.in_word && bits.in_claim)
@@ -176,7 +175,7 @@ static bool free_held(const void *pointer, struct heap *heap, struct span *slab)
     if (unlikely(offset % PACKED_BYTES != 0 || word >= limit))
         return false;
     uint64_t *bits = packed_word(slab, word);
-    bool claimed = slab->claimed_at == packed_word_start(slab, word);
+    bool claimed = slab_own(slab)->claimed_at == packed_word_start(slab, word);
     uint64_t free = load_relaxed(bits) | (claimed ? slab->claimed : 0);
     if (unlikely((free & packed_bit(index)) != 0))
         return false;

@@ -25,7 +25,7 @@ static struct span *make(struct heap *heap)
         store_relaxed(packed_summary(slab, word), (uint64_t)0);
     store_relaxed(&slab->limit, (uint64_t)0);
     store_relaxed(&slab->claimed, (uint64_t)0);
-    store_relaxed(&slab->claimed_at, NULL);
+    store_relaxed(&slab_own(slab)->claimed_at, NULL);
     slab->size_bytes = PACKED_BYTES;
     slab->capacity = 1;
     remote_open(heap, slab);
@@ -60,7 +60,7 @@ static void wait(struct packed *packed)
     struct span *slab = packed->slab;
     packed_unclaim(slab);
     slab->next = slab;
-    slab->until = PACKED_PATIENCE_WORDS;
+    slab_own(slab)->until = PACKED_PATIENCE_WORDS;
     packed->slab = NULL;
     test_delay();
 }

@@ -31,7 +31,7 @@ inline_always void *packed_take_claimed(struct heap *heap)
         return NULL;
     uint64_t bits = slab->claimed;
     store_relaxed(&slab->claimed, bits & (bits - 1));
-    return slab->claimed_at + lowest_bit(bits) * PACKED_BYTES;
+    return slab_own(slab)->claimed_at + lowest_bit(bits) * PACKED_BYTES;
 }
 
 /* A block; NULL when memory is out. The holder's. */

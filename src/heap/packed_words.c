@@ -34,7 +34,7 @@ static bool claim(struct span *slab, size_t word)
     struct remote *remote = slab_remote(slab);
     uint32_t serial = remote->serial;
     store_relaxed(&remote->serial, serial + 1);
-    store_release(&slab->claimed_at, packed_word_start(slab, word));
+    store_release(&slab_own(slab)->claimed_at, packed_word_start(slab, word));
     fetch_and_seq_cst(packed_summary(slab, word), ~packed_bit(word));
     test_delay();
     uint64_t bits = load_seq_cst(packed_word(slab, word));
@@ -57,7 +57,7 @@ struct packed_bits packed_bits_at(const struct span *slab, size_t index, const c
     for (;; pause_processor()) {
         uint32_t serial = load_acquire(&slab_remote(slab)->serial);
         uint64_t word = load_acquire(packed_word(slab, index / 64));
-        bool here = load_acquire(&slab->claimed_at) == start;
+        bool here = load_acquire(&slab_own(slab)->claimed_at) == start;
         uint64_t claimed = load_acquire(&slab->claimed);
         if (load_relaxed(&slab_remote(slab)->serial) == serial && serial % 2 == 0)
             return (struct packed_bits){(word & packed_bit(index)) != 0,
@@ -83,15 +83,16 @@ void packed_unclaim(struct span *slab)
     uint32_t serial = remote->serial;
     store_relaxed(&remote->serial, serial + 1);
     if (slab->claimed != 0) {
-        size_t word = (size_t)(slab->claimed_at - slab->base) / PACKED_BYTES / 64;
+        size_t word = (size_t)(slab_own(slab)->claimed_at - slab->base) / PACKED_BYTES / 64;
         uint64_t old = fetch_or_seq_cst(packed_word(slab, word), slab->claimed);
         if (unlikely((old & slab->claimed) != 0)) /* its freer was not yet there to see it */
-            packed_die_twice(slab->claimed_at + lowest_bit(old & slab->claimed) * PACKED_BYTES);
+            packed_die_twice(slab_own(slab)->claimed_at +
+                             lowest_bit(old & slab->claimed) * PACKED_BYTES);
         test_delay();
         fetch_or_seq_cst(packed_summary(slab, word), packed_bit(word));
         store_release(&slab->claimed, (uint64_t)0);
     }
-    store_release(&slab->claimed_at, NULL);
+    store_release(&slab_own(slab)->claimed_at, NULL);
     store_relaxed(&remote->of_packed.given, (uint64_t)0);
     store_relaxed(&remote->of_packed.looked, (uint64_t)0);
     store_release(&remote->serial, serial + 2);

@@ -10,7 +10,7 @@ enum {
     PACKED_BYTES = 8,
     PACKED_WORDS = 128, /* of a slab */
     PACKED_PAGES = PACKED_WORDS * 64 * PACKED_BYTES / PAGE_BYTES,
-    PACKED_COLD_64 = 1 + PACKED_WORDS * 8 / 64, /* the remote line, and the bits */
+    PACKED_COLD_64 = 1 + PACKED_WORDS * 8 / 64, /* the bits; slab_own and remote are a line */
     PACKED_FROM_SLABS =
         config_debug ? 4 : 1024, /* so many of the smallest class, and a heap packs */
     PACKED_PATIENCE_WORDS = 8,   /* with free blocks, before a slab that had none is gone back to */
@@ -21,7 +21,7 @@ static_check(PACKED_WORDS <= 2 * 64, "the summary lies in the first two of the r
 /* The bits of the word's blocks: set is free. */
 inline_always uint64_t *packed_word(const struct span *slab, size_t word)
 {
-    return (uint64_t *)(void *)(slab->links + LINKS_AT + 1) + word;
+    return (uint64_t *)(uintptr_t)(slab_own(slab) + 1) + word;
 }
 
 inline_always uint64_t packed_bit(size_t index) { return (uint64_t)1 << index % 64; }

@@ -77,8 +77,8 @@ static void grant(struct heap *heap, unsigned class, struct span *slab)
     struct profile_clock *clock = &heap->profiling->clocks[class];
     int64_t room = clock->left - 1 - clock->unseen;
     bool arms = room < GRANT_LEAST;
-    slab->until = arms ? UINT8_MAX : (uint8_t)smaller_of((size_t)room, UINT8_MAX);
-    clock->granted = arms ? 0 : slab->until;
+    slab_own(slab)->until = arms ? UINT8_MAX : (uint8_t)smaller_of((size_t)room, UINT8_MAX);
+    clock->granted = arms ? 0 : slab_own(slab)->until;
     if (arms)
         clock->unseen = 0;
     arm(heap, class, arms);
@@ -95,7 +95,7 @@ static void settle(struct heap *heap, unsigned class, unsigned until, unsigned f
 
 static void renew(struct heap *heap, unsigned class, struct span *slab)
 {
-    settle(heap, class, slab->until, free_slots_of(slab));
+    settle(heap, class, slab_own(slab)->until, free_slots_of(slab));
     grant(heap, class, slab);
 }
 
@@ -182,7 +182,7 @@ void heap_profile_leave(struct heap *heap, unsigned class, unsigned free_slots)
     struct profiling *state = state_of(heap);
     if (state == NULL || heap_profile_arms(heap, class))
         return;
-    settle(heap, class, heap->current[class]->until, free_slots);
+    settle(heap, class, slab_own(heap->current[class])->until, free_slots);
     state->clocks[class].unseen = 0;
     if (config_debug)
         check_internal(state->clocks[class].left > 0);

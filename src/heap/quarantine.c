@@ -10,21 +10,21 @@
 inline_always void insert(struct span *slab, unsigned slot, uint64_t random)
 {
     uint8_t *links = slab_link(slab, 0);
-    unsigned head = slab->head;
+    unsigned head = slab_own(slab)->head;
     unsigned behind = 0 - ((unsigned)random & (head != LINK_END)); /* all bits, or none */
     unsigned first = slot ^ ((slot ^ head) & behind);
     unsigned second = slot ^ head ^ first;
     unsigned rest = load_relaxed(&links[first]); /* of the list, where the slot goes behind */
     store_relaxed(&links[slot], (uint8_t)(head ^ ((head ^ rest) & behind)));
     store_relaxed(&links[first], (uint8_t)second);
-    slab->head = first;
-    slab->top = slab_block(slab, first);
+    slab_own(slab)->head = first;
+    slab_own(slab)->top = slab_block(slab, first);
 }
 
 inline_always void release(struct heap *heap, struct span *slab, unsigned slot, uint64_t random)
 {
     insert(slab, slot, random);
-    if (unlikely(--slab->until == 0))
+    if (unlikely(--slab_own(slab)->until == 0))
         heap_attend(heap, slab);
 }
 

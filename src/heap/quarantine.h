@@ -15,7 +15,7 @@ inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsig
         return;
     }
     slab_push(slab, slot);
-    if (unlikely(--slab->until == 0))
+    if (unlikely(--slab_own(slab)->until == 0))
         heap_attend(heap, slab);
 }
 

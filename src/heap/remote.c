@@ -51,13 +51,13 @@
 
 void remote_open(struct heap *heap, struct span *slab)
 {
-    store_seq_cst(&slab_remote(slab)->post, (uintptr_t)heap);
+    store_seq_cst(&slab->post, (uintptr_t)heap);
 }
 
 /* Another word for a post word of the heap that is not QUEUED; whether it was one. */
 static bool exchange_post(struct heap *heap, struct span *slab, uintptr_t word)
 {
-    uintptr_t *post = &slab_remote(slab)->post;
+    uintptr_t *post = &slab->post;
     uintptr_t is_queued = remote_queued(heap);
     uintptr_t seen = load_seq_cst(post);
     while (seen != is_queued && (seen & POST_HEAP_MASK) == (uintptr_t)heap)
@@ -75,7 +75,7 @@ static unsigned mail(struct heap *heap, struct span *slab)
     struct span **top = &heap->mailboxes[mailbox];
     struct span *first = load_relaxed(top);
     do
-        slab_remote(slab)->mail_next = first;
+        slab->mail_next = first;
     while (!compare_swap_seq_cst(top, &first, slab)); /* release: pairs with remote_take_mail */
     return mailbox;
 }

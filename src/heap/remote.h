@@ -41,7 +41,7 @@ inline_always bool remote_mark_live(void *pointer, struct heap *heap, struct spa
 inline_always bool remote_is_posted(const struct heap *heap, const struct span *slab)
 {
     test_delay();
-    return load_seq_cst(&slab_remote(slab)->post) == remote_queued(heap);
+    return load_seq_cst(&slab->post) == remote_queued(heap);
 }
 
 /* The rest, with what the link byte said, LIVE where nobody has looked. Dies unless `pointer` is a

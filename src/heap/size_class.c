@@ -72,7 +72,8 @@ static uint32_t odd_inverse(uint32_t odd)
 
 static uint8_t cold_64_of(unsigned capacity)
 {
-    return (uint8_t)(align_up(LINKS_AT + capacity + 1, 64) / 64);
+    size_t links = align_up(capacity, 8); /* they are read by words */
+    return (uint8_t)(align_up(LINKS_AT + 1 + links + SLAB_REMOTE_BYTES, 64) / 64);
 }
 
 void size_classes_init(void)

@@ -21,10 +21,10 @@ enum {
     CLASS_COUNT = SIZED_CLASSES + config_void_blocks,
     CAPACITY_MAX = config_quarantine ? 251 : 252, /* a link is a byte: what is no slot has a meaning
                                                      of its own, see slab.h */
-    SLAB_PAGES_MOST = 64, /* of blocks with a size: a bit each, see slab_sweep.c */
-    LINKS_AT = 63, /* in a slab's cold area: slot 1's link begins the line behind the remote line,
-                      which other threads write; see slab.h */
-    INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
+    SLAB_PAGES_MOST = 64,   /* of blocks with a size: a bit each, see slab_sweep.c */
+    LINKS_AT = 15,          /* in a slab's cold area: slot 1's link comes behind struct own_line */
+    SLAB_REMOTE_BYTES = 48, /* and at the area's end is struct remote */
+    INVERSE_SHIFT = 15,     /* at least the number of factors 2 in any block size */
 };
 
 /* Behind each slab block, hardened builds only; and the largest request of a small class. */

@@ -90,8 +90,9 @@ void slab_verify(const struct span *slab)
     unsigned limit = (unsigned)load_relaxed(&slab->limit);
     check_internal(limit >= 1 && limit - 1 <= slab->capacity);
     unsigned listed = 0;
-    check_internal(slab->head == LINK_END || slab->top == slab_block(slab, slab->head));
-    for (unsigned slot = slab->head; slot != LINK_END; slot = *slab_link(slab, slot)) {
+    check_internal(slab_own(slab)->head == LINK_END ||
+                   slab_own(slab)->top == slab_block(slab, slab_own(slab)->head));
+    for (unsigned slot = slab_own(slab)->head; slot != LINK_END; slot = *slab_link(slab, slot)) {
         check_internal(!link_is_live((uint8_t)slot) && slot < limit);
         check_internal(++listed <= slab->capacity);
     }

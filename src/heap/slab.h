@@ -96,13 +96,23 @@ enum { OWNER_PACKED = 2 };
 enum { OWNER_LARGE = 4 };
 #define OWNER_HEAP_MASK (~(uintptr_t)63)
 
+/* Behind the header, on the line of the first links: what the owner writes with each malloc and
+ * free. So other threads that free blocks of the slab find the header in their caches. */
+struct own_line {
+    union {
+        void *top;        /* owner: the block of `head`, while that is a slot */
+        char *claimed_at; /* packed slab, atomic, holder writes: first block of the word claimed */
+    };
+    uint32_t head; /* owner: first free slot. A word, because a byte that was stored just now takes
+                      twice as long to be read */
+    uint8_t until; /* owner: frees until the slab needs attention */
+};
+
 enum { REMOTE_WORDS = 4 };
 
-/* First line of the cold area: what other threads write but for the links. */
+/* Behind the links, at the end: what is seldom looked at. */
 struct remote {
-    uintptr_t post;         /* atomic: the heap, 0 of a slab without one; see remote.c */
-    struct span *mail_next; /* poster, until the slab is in the mailbox; then owner */
-    struct span *prev;      /* owner: in the bin's list */
+    struct span *prev; /* owner: in the bin's list */
     union {
         uint32_t serial; /* packed slab, atomic, holder writes: odd while it claims */
         uint32_t use;    /* all others, atomic: enum slab_use, and of which process; see above */
@@ -127,12 +137,19 @@ struct remote {
     };
 };
 
-static_check(sizeof(struct remote) == LINKS_AT + 1, "the remote line is one line; no slot is 0");
+/* A header with what lies behind it, without the links: those of a slab without slots. */
+struct slab_parts {
+    struct span header;
+    struct own_line own;
+    struct remote remote;
+};
+static_check(sizeof(struct own_line) == LINKS_AT + 1, "the links come next; no slot is 0");
+static_check(sizeof(struct remote) == SLAB_REMOTE_BYTES, "the cold area has room for it");
 static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
 static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_QUARANTINED : (int)LINK_PROFILED),
              "no slot has the number of a state");
 
-static_check((LINKS_AT + CAPACITY_MAX + 1 + 63) / 64 < COLD_KINDS,
+static_check((LINKS_AT + CAPACITY_MAX + 1 + SLAB_REMOTE_BYTES + 7 + 63) / 64 < COLD_KINDS,
              "the page layer knows the cold area's size");
 
 /* Counts forks on the way to this process: what a word of another process says is void. Written in
@@ -148,16 +165,21 @@ inline_always bool slab_is_packed(const struct span *slab)
     return slab_class(slab) == PACKED_CLASS;
 }
 
+inline_always struct own_line *slab_own(const struct span *slab)
+{
+    return (struct own_line *)(uintptr_t)(slab + 1);
+}
+
 inline_always struct remote *slab_remote(const struct span *slab)
 {
-    return (struct remote *)(void *)slab->links;
+    return (struct remote *)(uintptr_t)(slab + 1 + slab->cold_64) - 1;
 }
 
 inline_always struct span **slab_prev(struct span *slab) { return &slab_remote(slab)->prev; }
 
-inline_always uint8_t *slab_link(const struct span *slab, unsigned slot)
+inline_always uint8_t *slab_link(const struct span *slab, size_t slot)
 {
-    return &slab->links[LINKS_AT + slot];
+    return (uint8_t *)(uintptr_t)(slab + 1) + LINKS_AT + slot;
 }
 
 inline_always char *slab_block(const struct span *slab, unsigned slot)
@@ -180,7 +202,7 @@ inline_always bool slab_is_waiting(const struct span *slab) { return slab->next 
 
 inline_always void slab_wait(struct span *slab)
 {
-    slab->until = slab_patience(slab);
+    slab_own(slab)->until = slab_patience(slab);
     slab->next = slab;
 }
 
@@ -247,23 +269,27 @@ void slab_retire(struct span *slab);
 /* Puts the slot into the list of free ones; the owner's, and the slot is in use. */
 inline_always void slab_push(struct span *slab, unsigned slot)
 {
-    store_relaxed(slab_link(slab, slot), (uint8_t)slab->head);
-    slab->head = slot;
-    slab->top = slab_block(slab, slot);
+    store_relaxed(slab_link(slab, slot), (uint8_t)slab_own(slab)->head);
+    slab_own(slab)->head = slot;
+    slab_own(slab)->top = slab_block(slab, slot);
 }
 
-/* Takes the first slot of the list, which is not empty. */
+/* Takes the first slot of the list, which is not empty. Size and base are read before the link, and
+ * not where they are needed: else mixed sizes take a tenth longer, see decision 26. */
 inline_always void *slab_pop_first(struct span *slab, size_t slot)
 {
-    void *block = slab->top;
-    uint8_t *links = slab->links;
-    uint32_t next = load_folded(&links[LINKS_AT + slot]);
-    /* Both uses of the link byte have one addressing, else loops are up to 30 % slower. */
-    keep_in_register(links);
-    store_relaxed(&links[LINKS_AT + slot], (uint8_t)LINK_LIVE);
+    struct own_line *own = slab_own(slab);
+    void *block = own->top;
+    uint32_t size_bytes = slab->size_bytes;
+    char *base = slab->base;
+    keep_in_register(size_bytes);
+    keep_in_register(base);
+    uint32_t next = load_folded(slab_link(slab, slot));
+    keep_in_register(slot); /* both uses of the link byte address it directly */
+    store_relaxed(slab_link(slab, slot), (uint8_t)LINK_LIVE);
     needed_until_here(slot);
-    slab->head = next;
-    slab->top = slab->base + next * slab->size_bytes;
+    own->head = next;
+    own->top = base + next * size_bytes;
     return block;
 }
 
@@ -280,7 +306,8 @@ inline_always void *slab_pop_fresh(struct span *slab)
 /* Takes a free slot: from the list, else one never used. NULL when there is none. */
 inline_always void *slab_pop(struct span *slab)
 {
-    return likely(slab->head != LINK_END) ? slab_pop_first(slab, slab->head) : slab_pop_fresh(slab);
+    return likely(slab_own(slab)->head != LINK_END) ? slab_pop_first(slab, slab_own(slab)->head)
+                                                    : slab_pop_fresh(slab);
 }
 
 enum { LINKS_A_WORD = 8 };

@@ -67,7 +67,7 @@ void heap_retire_listed(struct heap *heap, struct span *slab)
 
 void heap_list_slab(struct heap *heap, struct span *slab, unsigned used)
 {
-    slab->until = (uint8_t)used;
+    slab_own(slab)->until = (uint8_t)used;
     bin_append(&heap->bins[slab_class(slab)], slab);
     if (used == 0)
         heap_retire_listed(heap, slab);
@@ -96,7 +96,7 @@ static void count_spare(struct heap *heap, unsigned class, unsigned limit)
 static void count_in_use(struct heap *heap, unsigned class)
 {
     count_spare(heap, class, 0);
-    if (heap->current[class] != &empty_slab)
+    if (heap->current[class] != &empty_slab.header)
         heap->current[class]->spare_mark = 0;
 }
 
@@ -105,8 +105,8 @@ void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
     heap->current[class] = slab;
     if (!class_is_small(class))
         count_in_use(heap, class);
-    else if (slab != &empty_slab)
-        slab->until = UINT8_MAX;
+    else if (slab != &empty_slab.header)
+        slab_own(slab)->until = UINT8_MAX;
 }
 
 /* Too much is spare: slabs of the next classes go, but not one that is in the mailbox, and not
@@ -121,10 +121,10 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
         struct span *slab = heap->current[class];
         if (heap->spare_limits[class] == 0)
             continue;
-        if (slab->until != 0) {
+        if (slab_own(slab)->until != 0) {
             count_in_use(heap, class);
         } else if (remote_close(heap, slab)) {
-            heap_make_current(heap, class, &empty_slab);
+            heap_make_current(heap, class, &empty_slab.header);
             slab_set_use(slab, SLAB_IDLE);
             retire(heap, slab);
         }
@@ -142,12 +142,12 @@ static no_inline void went_on(struct heap *heap, unsigned class)
 void heap_put_aside(struct heap *heap, unsigned class)
 {
     struct span *slab = heap->current[class];
-    if (slab == &empty_slab)
+    if (slab == &empty_slab.header)
         return;
     unsigned live = slab_used(slab);
     if (heap_is_watched() && class_is_small(class))
         heap_profile_leave(heap, class, slab->capacity - live);
-    heap_make_current(heap, class, &empty_slab);
+    heap_make_current(heap, class, &empty_slab.header);
     note_aside(heap, slab);
     if (live == slab->capacity)
         slab_wait(slab);
@@ -184,7 +184,7 @@ void heap_attend_slab(struct heap *heap, struct span *slab)
             heap_retire_listed(heap, slab);
         settle(heap, class);
     } else if (class_is_small(class)) {
-        slab->until = UINT8_MAX;
+        slab_own(slab)->until = UINT8_MAX;
         tick(heap);
         if (heap_is_watched() && heap->program == NULL)
             went_on(heap, class);
@@ -207,19 +207,19 @@ void heap_attend_slab(struct heap *heap, struct span *slab)
 void heap_leave_current(struct heap *heap, unsigned class)
 {
     struct span *slab = heap->current[class];
-    if (slab == &empty_slab)
+    if (slab == &empty_slab.header)
         return;
     if (heap_is_watched() && class_is_small(class))
         heap_profile_leave(heap, class, 0);
     slab_wait(slab);
-    heap_make_current(heap, class, &empty_slab);
+    heap_make_current(heap, class, &empty_slab.header);
     note_aside(heap, slab);
 }
 
 void heap_add_slab(struct heap *heap, struct span *slab)
 {
     heap->smallest_slabs += slab_class(slab) == 0;
-    slab->until = 0;
+    slab_own(slab)->until = 0;
     note_aside(heap, slab);
     bin_append(&heap->bins[slab_class(slab)], slab);
 }
@@ -231,14 +231,14 @@ void slab_lists_verify(struct heap *heap)
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
-        check_internal(current == &empty_slab || slab_heap(current) == heap);
+        check_internal(current == &empty_slab.header || slab_heap(current) == heap);
         unsigned counted = heap->spare_limits[class];
         if (class_is_small(class)) {
             check_internal(counted == 0);
         } else {
-            bool empty = current != &empty_slab && current->until == 0;
+            bool empty = current != &empty_slab.header && slab_own(current)->until == 0;
             check_internal(empty ? counted == load_relaxed(&current->limit)
-                                 : counted == 0 || current != &empty_slab);
+                                 : counted == 0 || current != &empty_slab.header);
             check_internal(counted != 0 || (current->spare_mark & 1) == 0);
             spare += spare_count(class, counted);
         }
@@ -246,7 +246,7 @@ void slab_lists_verify(struct heap *heap)
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
             check_internal((prev == NULL || *slab_prev(slab) == prev) &&
                            slab_class(slab) == class && slab_heap(slab) == heap);
-            check_internal(slab->until == slab_used(slab));
+            check_internal(slab_own(slab)->until == slab_used(slab));
             slab_verify(slab);
             listed++;
         }

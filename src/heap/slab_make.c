@@ -14,16 +14,17 @@ struct span *slab_take(unsigned class, bool *is_new)
         return NULL;
     *is_new = !class_is_void(class) && slab->dirty_pages < shape->pages;
     /* A header that served a slab before has link bytes of then; those of a new one are zero and
-     * stay untouched. So does the remote line: frees that are late still look at its post word, and
-     * at the words of a frozen slab, see frozen.c. */
+     * stay untouched. So do the post word and what lies behind the links: frees that are late still
+     * look at them, see remote.c and frozen.c. */
     if (slab->capacity != 0)
-        memset(slab_link(slab, 1), 0, (size_t)shape->cold_64 * 64 - sizeof(struct remote));
+        memset(slab_link(slab, 1), 0,
+               (size_t)shape->cold_64 * 64 - sizeof(struct own_line) - sizeof(struct remote));
     slab->base -= shape->size_bytes;
     slab->inverse = shape->inverse;
     store_relaxed(&slab->limit, (uint64_t)1);
     slab->size_bytes = shape->size_bytes;
-    slab->until = 0;
-    slab->head = LINK_END;
+    slab_own(slab)->until = 0;
+    slab_own(slab)->head = LINK_END;
     slab->capacity = shape->capacity;
     return slab;
 }

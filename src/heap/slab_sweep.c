@@ -50,7 +50,7 @@ static bool is_due(struct span *slab)
 {
     uint64_t *looked = &slab_remote(slab)->of_thread.looked;
     uint64_t before = load_relaxed(looked);
-    uint64_t now = slab->until;
+    uint64_t now = slab_own(slab)->until;
     if (before != (now | GIVEN))
         store_relaxed(looked, now);
     return before == now;
@@ -67,7 +67,7 @@ static void sweep_bin(struct heap *heap, struct bin *bin)
             bin_remove(bin, slab);
             bin_append(bin, slab);
         }
-        store_relaxed(&slab_remote(slab)->of_thread.looked, slab->until | GIVEN);
+        store_relaxed(&slab_remote(slab)->of_thread.looked, slab_own(slab)->until | GIVEN);
         if (slab_end_purge(slab))
             (void)remote_post(heap, slab);
     }

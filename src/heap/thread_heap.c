@@ -1,10 +1,11 @@
 /* What a thread has, and the list of all: see thread_heap.h. */
 #include "heap/thread_heap.h"
 
-struct span empty_slab = {
-    .limit = 1, .until = UINT8_MAX, .head = LINK_END}; /* const: never written */
+struct slab_parts empty_slab = {
+    .header = {.limit = 1, .cold_64 = 1},
+    .own = {.until = UINT8_MAX, .head = LINK_END}}; /* const: never written */
 
-const struct heap no_heap = {.current = {[0 ... CLASS_COUNT] = &empty_slab}};
+const struct heap no_heap = {.current = {[0 ... CLASS_COUNT] = &empty_slab.header}};
 
 thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 

@@ -130,7 +130,7 @@ static_check(__alignof__(struct heap) >= 64, "the owner word has room for tags")
 extern hidden_data thread_local_word struct heap *thread_heap;
 
 /* A slab without a slot, never written: current where none is. */
-extern hidden_data struct span empty_slab;
+extern hidden_data struct slab_parts empty_slab;
 
 /* Stands for none: everything in it leads to the empty slab, it is never written. */
 extern hidden_data const struct heap no_heap;

@@ -31,18 +31,15 @@ static unsigned bin_of(size_t pages)
 
 static unsigned set_of(const struct span *span) { return span->dirty_pages != 0 ? DIRTY : CLEAN; }
 
-/* By an atomic store: a late free of a packed slab may look at its header, where claimed_at was. */
-static void set_prev(struct span *span, struct span *prev) { store_relaxed(&span->prev, prev); }
-
 void bins_insert(struct span *span)
 {
     unsigned set = set_of(span);
     unsigned bin = bin_of(span->pages);
     struct span *head = sets[set].heads[bin];
     span->next = head;
-    set_prev(span, NULL);
+    span->prev = NULL;
     if (head)
-        set_prev(head, span);
+        head->prev = span;
     sets[set].heads[bin] = span;
     sets[set].filled[bin / 64] |= (uint64_t)1 << bin % 64;
 }
@@ -52,7 +49,7 @@ void bins_remove(struct span *span)
     unsigned set = set_of(span);
     unsigned bin = bin_of(span->pages);
     if (span->next)
-        set_prev(span->next, span->prev);
+        span->next->prev = span->prev;
     if (span->prev)
         span->prev->next = span->next;
     else

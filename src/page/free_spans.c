@@ -66,7 +66,7 @@ void span_begin_purge(struct span *span)
     fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
     span_withdraw(span);
     span->purger = thread_identity();
-    store_relaxed(&span->prev, pages_state.purging);
+    span->prev = pages_state.purging;
     pages_state.purging = span;
 }
 
@@ -79,7 +79,7 @@ void span_end_purge(struct span *span)
     struct span *before = pages_state.purging;
     while (before->prev != span)
         before = before->prev;
-    store_relaxed(&before->prev, span->prev);
+    before->prev = span->prev;
 }
 
 /* One of this thread's is of the call that a signal handler's fork interrupted, and that goes on.
@@ -95,7 +95,7 @@ void spans_end_others_purges(void)
         if (span->purger == thread_identity()) {
             pages += span->pages;
             dirty_pages += span->dirty_pages;
-            store_relaxed(&span->prev, pages_state.purging);
+            span->prev = pages_state.purging;
             pages_state.purging = span;
         } else { /* nobody knows how much of it was purged */
             struct arena *arena = arena_find(span->base);

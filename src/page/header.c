@@ -21,11 +21,10 @@ void header_push(struct span *span)
 
 struct span *header_make(unsigned cold_64)
 {
-    struct span *span = meta_take_near(META_HOT, sizeof *span);
+    enum meta_kind kind = cold_64 == 0 ? META_HOT : META_COLD;
+    struct span *span = meta_take_near(kind, sizeof *span + (size_t)cold_64 * 64);
     if (span == NULL)
         return NULL;
-    if (cold_64 != 0 && (span->links = meta_take_near(META_COLD, (size_t)cold_64 * 64)) == NULL)
-        return NULL; /* the header is lost: one cache line, when memory is out */
     span->cold_64 = (uint8_t)cold_64;
     store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
     return span;

@@ -1,7 +1,7 @@
 /* Headers of spans that nobody uses.
  *
- * A header keeps its cold area for ever, so headers are recycled by its size. They lie densely: one
- * that was never used has cost no memory.
+ * A header has its cold area right behind it, so headers are recycled by its size. They lie
+ * densely: one that was never used has cost no memory.
  */
 #ifndef CAIRN_PAGE_HEADER_H
 #define CAIRN_PAGE_HEADER_H

@@ -1,8 +1,8 @@
 /* Metadata memory: small pieces that are never given back, from mappings that hold nothing else and
  * stand between inaccessible pages.
  *
- * Two regions: hot for headers, heaps and bitmaps, and cold for what slabs have beside a header.
- * The link bytes there are not touched, and so take no cache, until a block of the slab is freed.
+ * Two regions: hot for heaps, bitmaps and headers without a cold area, and cold for those of slabs
+ * with theirs. Most link bytes are not touched until blocks of the slab are freed.
  * Pieces are dense, zero, and aligned to two cache lines, because processors fetch lines in pairs
  * and two threads would take each other's. Lock-free, so it works in any state of a fork.
  */

@@ -79,7 +79,7 @@ void pages_heed_limits(void); /* at once what they ask for, after they changed *
  * at once. */
 void pages_press(bool pressed);
 
-/* A slab's run, every page of it in the page map. `base`, `tag` and `links` are set; `capacity` is
+/* A slab's run, every page of it in the page map. `base` and `tag` are set; `capacity` is
  * 0 when the header and its cold area, which is zero then, never served a slab. The owner word is
  * the caller's to write, last. */
 struct span *pages_take_slab(unsigned class_index);

@@ -1,14 +1,15 @@
 /* The span: a run of whole pages with one header, which lies outside the run.
  *
- * The header is one cache line, because a free of a small block reads nothing else of the heap's
- * but it, the page map and one link byte. The same header serves free spans, slabs and large
- * blocks; `tag` says which, and the unions name who uses which word. Headers live in metadata
- * memory that holds headers only and is never given back, so that a stray pointer can read a stale
+ * The header is one cache line. In a slab it hardly changes while blocks come and go: who frees
+ * another thread's block reads it and one link byte. What the owner writes lies behind it with the
+ * links, in the header's cold area. The same header serves free spans, slabs and large blocks;
+ * `tag` says which, and the unions name who uses which word. Headers live in metadata memory that
+ * is never given back, and serve as headers for ever, so that a stray pointer can read a stale
  * header but never anything else.
  *
  * Threading: in a free span everything belongs to the page lock. In a slab everything but `owner`
- * belongs to the slab's owner (see heap/slab.h); other threads read the fields that are constant
- * while the slab lives.
+ * and `post` belongs to the slab's owner (see heap/slab.h); other threads read the fields that are
+ * constant while the slab lives.
  */
 #ifndef CAIRN_PAGE_SPAN_H
 #define CAIRN_PAGE_SPAN_H
@@ -39,11 +40,7 @@ struct span {
     uintptr_t owner; /* atomic: slabs, see heap/slab.h; 0 in all others: it equals no heap */
     char *base;      /* const in use: first byte; of a slab one block before, slots count from 1 */
     union {
-        struct {
-            uint32_t inverse; /* slab, const: times it, an offset is divided by the block size */
-            uint32_t head; /* slab, owner: first free slot. A word, because a byte that was stored
-                              just now takes twice as long to be read */
-        };
+        uint32_t inverse;    /* slab, const: times it, an offset is divided by the block size */
         size_t behind_bytes; /* hardened, huge, owner: without permissions behind the run */
         uint64_t claimed;    /* packed slab, atomic, holder writes: see heap/packed.h */
         uintptr_t purger;    /* moving, page lock: the thread that purges it */
@@ -59,7 +56,7 @@ struct span {
             bool grew;     /* large, huge, owner: it has grown, see room.h */
         };
     };
-    uint8_t *links; /* slab, const: cold area of this header, its for ever; see heap/slab.h */
+    uintptr_t post; /* slab, atomic: the heap, 0 of a slab without one; see heap/remote.c */
     union {
         struct span *next; /* slab aside: owner, its list in the bin; free: page lock */
         struct {
@@ -68,19 +65,17 @@ struct span {
         };
     };
     union {
-        struct span *prev;  /* free: page lock, by atomic stores: see bins.c; moving: page lock,
-                               the next that is purged */
-        void *top;          /* slab, owner: the block of `head`, while that is a slot */
-        size_t asked_bytes; /* full hardened, large and huge: owner */
-        char *claimed_at; /* packed slab, atomic, holder writes: first block of the word claimed */
+        struct span *prev;      /* free, page lock; moving, page lock: the next that is purged */
+        struct span *mail_next; /* slab: poster, until it is in the mailbox; then owner */
+        size_t asked_bytes;     /* full hardened, large and huge: owner */
     };
     union {
         uint32_t size_bytes; /* slab, const: of a block; guarded: as asked for */
         uint32_t pages;      /* all others: length of the run */
     };
-    uint8_t until;    /* slab, owner: frees until the slab needs attention; free, page lock: see
-                         page/free_spans.h; room, page lock: see room.c */
-    uint8_t cold_64;  /* const: size of the cold area in units of 64 bytes */
+    uint8_t until;    /* not of slabs. Large and guarded, owner: see heap/profiling.h; free, page
+                         lock: see page/free_spans.h; room, page lock: see room.c */
+    uint8_t cold_64;  /* const: size of the cold area behind it in units of 64 bytes */
     uint8_t tag;      /* atomic, written by whoever owns the span */
     uint8_t capacity; /* slab, const: number of slots */
 };

@@ -56,7 +56,7 @@ TEST(Free, AFullSlabIsListedWhenItsPatienceEnds)
         free_fast(blocks[i]);
     }
     EXPECT_FALSE(slab_is_waiting(slab));
-    EXPECT_EQ(slab->until, slab->capacity - patience);
+    EXPECT_EQ(slab_own(slab)->until, slab->capacity - patience);
     heap_layer::verify();
     for (size_t i = patience; i < blocks.size(); i++)
         free_fast(blocks[i]);

@@ -92,10 +92,10 @@ TEST_F(Harden, InLightBuildsNeighboursComeTogether)
         ASSERT_NE(slab, nullptr);
         ASSERT_EQ(slab->capacity % kNeighbours, 0);
         const unsigned groups = slab->capacity / kNeighbours;
-        const unsigned start = (slab->head - 1) / kNeighbours;
+        const unsigned start = (slab_own(slab)->head - 1) / kNeighbours;
         starts.insert(start);
         std::set<unsigned> slots;
-        for (unsigned slot = slab->head, i = 0; slot != LINK_END;
+        for (unsigned slot = slab_own(slab)->head, i = 0; slot != LINK_END;
              slot = *slab_link(slab, slot), i++, seen++) {
             EXPECT_TRUE(slots.insert(slot).second);
             EXPECT_EQ((slot - 1) / kNeighbours, (start + i / kNeighbours) % groups);
@@ -116,7 +116,8 @@ TEST_F(Harden, LongSlotsComeInRandomOrderByThirtyTwo)
     for (int round = 0; round < 20; round++) {
         struct span *slab = slab_make(heap_, small_class(SMALL_MAX));
         ASSERT_NE(slab, nullptr);
-        for (unsigned slot = slab->head; slot != LINK_END; slot = *slab_link(slab, slot), seen++)
+        for (unsigned slot = slab_own(slab)->head; slot != LINK_END;
+             slot = *slab_link(slab, slot), seen++)
             in_order += *slab_link(slab, slot) == slot + 1;
         slab_retire(slab);
     }
@@ -136,7 +137,8 @@ TEST_F(Harden, SlotsOfAPageComeTogether)
     unsigned in_order = 0;
     unsigned seen = 0;
     uintptr_t page = 0;
-    for (unsigned slot = slab->head; slot != LINK_END; slot = *slab_link(slab, slot), seen++) {
+    for (unsigned slot = slab_own(slab)->head; slot != LINK_END;
+         slot = *slab_link(slab, slot), seen++) {
         const auto at = reinterpret_cast<uintptr_t>(slab_block(slab, slot)) / PAGE_BYTES;
         if (at != page) {
             EXPECT_TRUE(pages.insert(at).second) << "each page once";

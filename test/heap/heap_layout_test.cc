@@ -36,7 +36,7 @@ TEST(HeapLayout, LeadsToTheLinkByteOfABlock)
     char *block = static_cast<char *>(allocate(100));
     const struct span *slab = span_of(block);
     size_t slot = static_cast<size_t>(block - slab->base) / slab->size_bytes;
-    const uint8_t *link = slab->links + heap_layout.links_at + slot;
+    const uint8_t *link = reinterpret_cast<const uint8_t *>(slab + 1) + heap_layout.links_at + slot;
     EXPECT_EQ(*link, heap_layout.link_live);
     free_fast(block);
     EXPECT_NE(*link, heap_layout.link_live);
@@ -51,7 +51,10 @@ TEST(HeapLayout, SaysWhichSlabsAreAside)
     while (span_of(blocks.back()) == first)
         blocks.push_back(allocate(100));
     const auto use = [](const struct span *slab) {
-        return value_of(slab->links, heap_layout.remote_use) & heap_layout.use_mask;
+        return value_of(reinterpret_cast<const char *>(slab + 1 + slab->cold_64) -
+                            heap_layout.remote_bytes,
+                        heap_layout.remote_use) &
+               heap_layout.use_mask;
     };
     EXPECT_EQ(use(first), heap_layout.use_aside);
     EXPECT_NE(use(span_of(blocks.back())), heap_layout.use_aside);

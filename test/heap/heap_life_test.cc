@@ -146,15 +146,15 @@ class ReadyHeap : public HeapLife
             heap = thread_heap;
         });
         EXPECT_TRUE(heap->left_ready);
-        EXPECT_NE(heap->current[class_of_size(100)], &empty_slab);
+        EXPECT_NE(heap->current[class_of_size(100)], &empty_slab.header);
         for (size_t medium : {2000, 5000})
-            EXPECT_EQ(heap->current[class_of_size(medium)], &empty_slab) << "they go";
+            EXPECT_EQ(heap->current[class_of_size(medium)], &empty_slab.header) << "they go";
         return heap;
     }
     static void expect_trimmed(const struct heap *heap)
     {
         EXPECT_FALSE(heap->left_ready);
-        EXPECT_EQ(heap->current[class_of_size(100)], &empty_slab);
+        EXPECT_EQ(heap->current[class_of_size(100)], &empty_slab.header);
         EXPECT_EQ(heap->slab_pages, 0u);
     }
 };

@@ -52,7 +52,7 @@ TEST_F(Packed, AnotherThreadPostsOnce)
     in_thread([&] { give(blocks); });
     size_t queued = 0;
     for (struct span *slab = heap_layer::mailbox_of(heap_, PACKED_CLASS); slab;
-         slab = slab_remote(slab)->mail_next) {
+         slab = slab->mail_next) {
         EXPECT_FALSE(remote_close(heap_, slab)) << "it is queued";
         ASSERT_LT(queued++, 5u) << "a cycle";
     }

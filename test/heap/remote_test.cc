@@ -42,7 +42,7 @@ TEST_F(Remote, TheFirstSinceTheCollectionPosts)
     EXPECT_FALSE(remote_close(heap_, slab)) << "it is queued";
     in_thread([&] { free_fast(second); });
     EXPECT_EQ(mailbox, slab);
-    EXPECT_EQ(slab_remote(slab)->mail_next, nullptr) << "the second has nothing to post";
+    EXPECT_EQ(slab->mail_next, nullptr) << "the second has nothing to post";
     heap_drain(heap_);
     EXPECT_EQ(mailbox, nullptr);
     EXPECT_FALSE(slab_has_remote(slab));
@@ -71,8 +71,7 @@ TEST_F(Remote, ASlabIsQueuedOnce)
     });
     size_t queued = 0;
     const unsigned size_class = slab_class(span_of(blocks[0]));
-    for (struct span *slab = mailbox_of(heap_, size_class); slab;
-         slab = slab_remote(slab)->mail_next)
+    for (struct span *slab = mailbox_of(heap_, size_class); slab; slab = slab->mail_next)
         ASSERT_LT(queued++, 8u) << "a cycle";
     EXPECT_GE(queued, 1u);
     heap_drain(heap_);

@@ -66,7 +66,8 @@ TEST_F(SizeClass, SlabsHoldWhatTheirShapeSays)
         EXPECT_TRUE(shape.pages <= SLAB_PAGES_MOST || class_is_void(i));
         EXPECT_LE(shape.capacity, CAPACITY_MAX);
         EXPECT_LE(size_t{shape.capacity} * shape.size_bytes, size_t{shape.pages} << PAGE_SHIFT);
-        EXPECT_GE(size_t{shape.cold_64} * 64, size_t{LINKS_AT} + shape.capacity + 1);
+        EXPECT_GE(size_t{shape.cold_64} * 64,
+                  size_t{LINKS_AT} + shape.capacity + 1 + SLAB_REMOTE_BYTES);
         EXPECT_LT(shape.cold_64, COLD_KINDS);
         const size_t wasted =
             (size_t{shape.pages} << PAGE_SHIFT) - shape.capacity * shape.size_bytes;

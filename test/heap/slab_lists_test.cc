@@ -102,7 +102,7 @@ TEST(SlabListsDeathTest, TheVerifierFindsAWrongCount)
         free_fast(blocks[freed++]);
     heap_verify(heap);
     const auto broken = [&] {
-        slab->until++;
+        slab_own(slab)->until++;
         heap_verify(heap);
     };
     EXPECT_DEATH(broken(), "internal error");

@@ -13,10 +13,10 @@ TEST(ThreadHeap, AThreadBeginsWithTheHeapThatHasNothing)
     in_thread([] {
         EXPECT_EQ(thread_heap, &no_heap);
         for (const struct span *slab : thread_heap->current) {
-            EXPECT_EQ(slab, &empty_slab);
+            EXPECT_EQ(slab, &empty_slab.header);
         }
     });
-    EXPECT_EQ(slab_pop(&empty_slab), nullptr);
+    EXPECT_EQ(slab_pop(&empty_slab.header), nullptr);
 }
 
 TEST(ThreadHeap, AListOfSlabsKeepsItsOrder)

@@ -105,7 +105,7 @@ bool note_span(struct span *span, char *, void *)
     if (span->tag != SPAN_GUARDED)
         note(span);
     if (span_is_slab(span))
-        note(span->links);
+        note(span + 1);
     return true;
 }
 

@@ -234,7 +234,7 @@ TEST_F(Pages, SlabsAreMappedOnEveryPageAndKeepTheirColdArea)
         EXPECT_EQ(slab->capacity, 0) << "a new header";
         for (size_t page = 0; page < shape.pages; page++)
             EXPECT_EQ(page_map_find(slab->base + page * PAGE_BYTES), slab);
-        EXPECT_TRUE(reads(reinterpret_cast<char *>(slab->links), shape.cold_64 * 64, 0));
+        EXPECT_TRUE(reads(reinterpret_cast<char *>(slab + 1), shape.cold_64 * 64, 0));
         pages_verify();
         char *base = slab->base;
         slab->capacity = 9;

@@ -73,12 +73,12 @@ TEST(Arithmetic, CountsOfFreesFitTheirByte)
     size_classes_init();
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
         const struct size_class &shape = size_classes[i];
-        struct span slab = {};
-        slab.capacity = shape.capacity;
-        slab_wait(&slab);
-        ASSERT_EQ(slab.until, 1 + shape.capacity / 16) << shape.size_bytes;
-        ASSERT_GE(slab.until, 1);
-        ASSERT_LE(slab.until, shape.capacity) << "it is listed before it is empty";
+        struct slab_parts slab = {};
+        slab.header.capacity = shape.capacity;
+        slab_wait(&slab.header);
+        ASSERT_EQ(slab.own.until, 1 + shape.capacity / 16) << shape.size_bytes;
+        ASSERT_GE(slab.own.until, 1);
+        ASSERT_LE(slab.own.until, shape.capacity) << "it is listed before it is empty";
     }
 }
 

@@ -97,7 +97,7 @@ static void see_slab(struct look *look, const struct span_view *slab, struct spa
     row->resident += use->resident_bytes;
     for (int i = 0; i < SLOT_STATES; i++)
         row->counts[i] += slots.counts[i];
-    note_metadata(look, slab->links);
+    note_metadata(look, slab->cold);
     if (slab->owner == 0)
         return;
     if (use->live * 8 <= slots.count) {

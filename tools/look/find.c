@@ -177,9 +177,9 @@ static bool fields_are_inside(const struct library *library)
     const struct page_layout *page = &library->page;
     const struct heap_layout *heap = &library->heap;
     const struct layout_field of_span[] = {
-        page->span_owner,      page->span_base,  page->span_limit,       page->span_links,
-        page->span_size_bytes, page->span_pages, page->span_dirty_pages, page->span_claimed,
-        page->span_claimed_at, page->span_tag,   page->span_capacity};
+        page->span_owner,   page->span_base,        page->span_limit,   page->span_size_bytes,
+        page->span_pages,   page->span_dirty_pages, page->span_claimed, page->span_tag,
+        page->span_cold_64, page->span_capacity};
     const struct layout_field of_class[] = {heap->class_size_bytes, heap->class_pages,
                                             heap->class_capacity};
     const struct layout_field of_remote[] = {heap->remote_generation, heap->remote_words,

@@ -78,13 +78,13 @@ static void see_slab(struct look *look, const struct span_view *view, struct ind
 
 static void see(struct look *look, const struct span_view *view, void *context)
 {
-    static struct address_range headers, links;
+    static struct address_range headers, behind;
     struct index *index = context;
     if (index->span_count == 0)
-        headers = links = (struct address_range){0, 0};
+        headers = behind = (struct address_range){0, 0};
     add_metadata(look, index, view->header, &headers);
     if (view->kind == SPAN_IS_SLAB) {
-        add_metadata(look, index, view->links, &links);
+        add_metadata(look, index, view->cold, &behind);
         see_slab(look, view, index);
     } else if (view->kind == SPAN_IS_LARGE || view->kind == SPAN_IS_HUGE) {
         set_live(index, add_span(index, view->start, view->bytes, 1)->first);

@@ -149,7 +149,8 @@ struct span_view {
     enum span_kind kind;
     uint64_t header, start, bytes;
     uint64_t owner, heap; // slab: the word, and the heap in it
-    uint64_t limit, links, dirty_pages, claimed, claimed_at;
+    uint64_t limit, dirty_pages, claimed;
+    uint64_t cold, remote; // slab: what lies behind its header, and at the end of that
     unsigned size_class;
     bool packed;
 };

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { COLD_MOST = 64 + 512 * 8, REMOTE_WORDS_MOST = 8 };
+enum { COLD_MOST = 64 + 512 * 8, REMOTE_MOST = 64, REMOTE_WORDS_MOST = 8 };
 
 bool heap_is_frozen(struct look *look, uint64_t heap)
 {
@@ -41,16 +41,17 @@ void walk_heaps(struct look *look, heap_seen *seen, void *context)
 }
 
 // What this process has freed of a slab whose heap is frozen, a bit a slot; none, else.
-static void read_frozen(struct look *look, const struct span_view *slab, const unsigned char *cold,
-                        uint64_t *words)
+static void read_frozen(struct look *look, const struct span_view *slab, uint64_t *words)
 {
     const struct heap_layout *heap = &look->library->heap;
     memset(words, 0, REMOTE_WORDS_MOST * sizeof *words);
+    unsigned char remote[REMOTE_MOST];
     if (look->library->generation == 0 || !heap_is_frozen(look, slab->heap) ||
-        field(cold, heap->remote_generation) != look->library->generation ||
+        !read_small(look->target, slab->remote, remote, heap->remote_bytes) ||
+        field(remote, heap->remote_generation) != look->library->generation ||
         heap->remote_words.bytes > REMOTE_WORDS_MOST * sizeof *words)
         return;
-    memcpy(words, cold + heap->remote_words.offset, heap->remote_words.bytes);
+    memcpy(words, remote + heap->remote_words.offset, heap->remote_words.bytes);
 }
 
 static enum slot_state state_of(const struct heap_layout *heap, unsigned char link)
@@ -74,9 +75,9 @@ static bool read_plain(struct look *look, const struct span_view *slab, struct s
     if (slab->owner == 0 || slab->limit <= 1) { // kept for later, or just made
         memset(slots->states, slab->owner == 0 ? SLOT_IS_FREE : SLOT_IS_UNUSED, capacity);
     } else {
-        if (bytes > sizeof cold || !read_small(look->target, slab->links, cold, bytes))
+        if (bytes > sizeof cold || !read_small(look->target, slab->cold, cold, bytes))
             return false;
-        read_frozen(look, slab, cold, frozen);
+        read_frozen(look, slab, frozen);
         const unsigned char *links = cold + heap->links_at;
         for (uint64_t slot = 1; slot <= capacity; slot++) {
             enum slot_state state =
@@ -98,11 +99,13 @@ static bool read_packed(struct look *look, const struct span_view *slab, struct 
     uint64_t limit = slab->limit < heap->packed_words ? slab->limit : heap->packed_words;
     slots->size_bytes = heap->packed_bytes;
     slots->count = (uint64_t)heap->packed_words * 64;
+    uint64_t claimed_at;
     if (slots->count > SLOTS_MOST ||
-        !read_small(look->target, slab->links + heap->packed_words_at, words, limit * 8))
+        !read_field(look->target, slab->cold, heap->own_claimed_at, &claimed_at) ||
+        !read_small(look->target, slab->cold + heap->packed_words_at, words, limit * 8))
         return false;
-    uint64_t claimed_word = (slab->claimed_at - slab->start) / heap->packed_bytes / 64;
-    if (slab->claimed_at != 0 && claimed_word < limit)
+    uint64_t claimed_word = (claimed_at - slab->start) / heap->packed_bytes / 64;
+    if (claimed_at != 0 && claimed_word < limit)
         words[claimed_word] |= slab->claimed; // free, in the hands of its thread
     for (uint64_t i = 0; i < slots->count; i++) {
         enum slot_state state = i / 64 >= limit               ? SLOT_IS_UNUSED
@@ -164,7 +167,7 @@ bool slab_is_aside(struct look *look, const struct span_view *slab)
 {
     const struct heap_layout *heap = &look->library->heap;
     uint64_t use;
-    return read_field(look->target, slab->links, heap->remote_use, &use) &&
+    return read_field(look->target, slab->remote, heap->remote_use, &use) &&
            (use & heap->use_mask) == heap->use_aside;
 }
 

@@ -34,9 +34,9 @@ static bool view_slab(const struct library *library, const unsigned char *bytes,
     span->owner = field(bytes, page->span_owner);
     span->heap = span->owner & ~(uint64_t)heap->owner_tags;
     span->limit = field(bytes, page->span_limit);
-    span->links = field(bytes, page->span_links);
+    span->cold = span->header + page->span_bytes;
+    span->remote = span->cold + field(bytes, page->span_cold_64) * 64 - heap->remote_bytes;
     span->claimed = field(bytes, page->span_claimed);
-    span->claimed_at = field(bytes, page->span_claimed_at);
     span->start = field(bytes, page->span_base);
     if (!span->packed)
         span->start += library->class_bytes[size_class]; // slots count from 1
