@@ -7,7 +7,10 @@
 #include "page/room.h"
 #include "page/state.h"
 
-enum { WAIT_MS = 100 };
+enum {
+    WAIT_MS = 100,
+    GROWTH_AHEAD = 16, /* pages given back for the next takes, too: a call for a few of them */
+};
 
 static size_t in_pages(const size_t *limit_bytes)
 {
@@ -86,7 +89,7 @@ bool huge_claim(size_t pages)
 {
     if (likely(load_relaxed(&pages_state.limits.hard_limit_bytes) == 0)) {
         fetch_add_relaxed(&pages_state.huge_pages, pages);
-        heed_growth();
+        heed_growth(false);
         return true;
     }
     for (unsigned tries = 0;; tries++) {
@@ -101,7 +104,7 @@ bool huge_claim(size_t pages)
         if (tries == LIMIT_TRIES || !purge_for_hard_limit(pages))
             return false;
     }
-    heed_growth();
+    heed_growth(false);
     return true;
 }
 
@@ -114,7 +117,7 @@ void heed_soft_limit(size_t pages)
         purge_all();
 }
 
-void heed_growth(void)
+void heed_growth(bool of_runs)
 {
     heed_soft_limit(0);
     if (!config_room)
@@ -124,6 +127,8 @@ void heed_growth(void)
     if (likely(counted <= most))
         return;
     counted -= smaller_of(room_purge(counted - most), counted);
+    if (of_runs && counted > most && load_relaxed(&pages_state.dirty_pages) != 0)
+        counted -= smaller_of(purge_pages_exactly(counted - most + GROWTH_AHEAD), counted);
     if (counted > most)
         store_relaxed(&pages_state.most_pages, counted);
 }

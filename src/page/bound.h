@@ -24,9 +24,11 @@ bool huge_pages_fit(size_t pages);
 /* Purges all free memory when so many pages more would pass the soft limit. No lock held. */
 void heed_soft_limit(size_t pages);
 
-/* After what counts may have grown: the same, and room goes back instead where more would count
- * than ever before. Most of what was taken just now is not touched yet. No lock held. */
-void heed_growth(void);
+/* After what counts may have grown: the same, and where more would count than ever before, room
+ * goes back instead, and for runs of arenas free pages, too: those that were too short or of other
+ * lengths. Not for a mapping, which is seldom filled at once. Most of what was taken just now is
+ * not touched yet. No lock held. */
+void heed_growth(bool of_runs);
 
 /* Whether so many pages more stay within the hard limit: page lock. If not, what is needed is
  * purged, with no lock held, and then it is asked again, a few times; false when that cannot do. */

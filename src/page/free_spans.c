@@ -64,7 +64,6 @@ void span_begin_purge(struct span *span)
 {
     fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
     fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
-    span_withdraw(span);
     span->purger = thread_identity();
     span->prev = pages_state.purging;
     pages_state.purging = span;

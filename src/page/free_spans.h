@@ -24,8 +24,8 @@ struct arena;
 void span_release(struct arena *arena, struct span *span);
 void span_withdraw(struct span *span);
 
-/* Out of the bins while its memory is purged without the lock, and no more. What other threads have
- * out like that is free again in a fork's child, which those threads are not in. */
+/* A span that is out of the bins: its memory is purged without the lock, and no more. What other
+ * threads have out like that is free again in a fork's child, which those threads are not in. */
 void span_begin_purge(struct span *span);
 void span_end_purge(struct span *span);
 void spans_end_others_purges(void);

@@ -37,6 +37,10 @@ static bool refill_headers(unsigned cold_64, unsigned count)
     return true;
 }
 
+/* Longer runs come and go often with other lengths, and what is given back for one of them is
+ * missed by the next. As long as any slab's. */
+enum { SHORT_PAGES = 64 };
+
 enum outcome { TAKEN, DETACHED, EXHAUSTED };
 
 /* What take_run lacked: true when it may try again. */
@@ -76,7 +80,7 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         lock_release(&pages_state.lock);
         apart_give(unmap);
         if (run && dirty_pages < pages)
-            heed_growth();
+            heed_growth(pages <= SHORT_PAGES);
         if (run)
             return TAKEN;
         refused += !admitted;
@@ -195,7 +199,7 @@ bool pages_extend(struct span *span, size_t pages)
     }
     lock_release(&pages_state.lock);
     if (fits)
-        heed_growth();
+        heed_growth(false);
     return fits;
 }
 

@@ -88,16 +88,41 @@ static void end_purging(size_t pages, size_t dirty_pages)
     fetch_sub_relaxed(&pages_state.purging_dirty, dirty_pages);
 }
 
-/* Takes one dirty span, purges it, puts it back. Returns the dirty pages purged, 0 when there is
- * nothing to do. */
-static size_t purge_one(void)
+/* Leaves the span its end, as far as so many dirty pages need; what is before becomes a free span
+ * of its own. Page lock. */
+static void keep_end(struct span *span, size_t dirty_pages)
+{
+    struct arena *arena = arena_find(span->base);
+    size_t first = arena_page(arena, span->base);
+    size_t page = first + span->pages;
+    for (size_t found = 0; found < dirty_pages && page > first;)
+        found += bitmap_count(arena->dirty, --page, 1);
+    size_t lead = align_down(page << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
+    lead = lead > first ? lead - first : 0;
+    if (lead == 0 || pages_state.headers[0] == NULL)
+        return;
+    size_t lead_dirty = bitmap_count(arena->dirty, first, lead);
+    char *base = span->base;
+    span->base += lead << PAGE_SHIFT;
+    span->pages -= (uint32_t)lead;
+    store_relaxed(&span->dirty_pages, span->dirty_pages - lead_dirty);
+    range_release(arena, base, lead, lead_dirty);
+}
+
+/* Takes one dirty span, or its end where fewer pages will do, purges it, puts it back. Returns the
+ * dirty pages purged, 0 when there is nothing to do. */
+static size_t purge_one(size_t pages_wanted)
 {
     if (!lock_acquire(&pages_state.lock))
         return 0;
     (void)spans_merge();
     struct span *span = bins_longest_dirty();
-    if (span)
+    if (span) {
+        span_withdraw(span);
+        if (pages_wanted < span->dirty_pages)
+            keep_end(span, pages_wanted);
         span_begin_purge(span);
+    }
     lock_release(&pages_state.lock);
     if (span == NULL)
         return 0;
@@ -127,17 +152,21 @@ static size_t purge_one(void)
     return purged;
 }
 
-size_t purge_pages(size_t pages)
+static size_t purge_up_to(size_t pages, bool exact)
 {
     size_t purged = 0;
     while (purged < pages) {
-        size_t step = purge_one();
+        size_t step = purge_one(exact ? pages - purged : SIZE_MAX);
         if (step == 0)
             break; /* nothing left, or the kernel refuses: the pages stay dirty, and usable */
         purged += step;
     }
     return purged;
 }
+
+size_t purge_pages(size_t pages) { return purge_up_to(pages, false); }
+
+size_t purge_pages_exactly(size_t pages) { return purge_up_to(pages, true); }
 
 void purge_excess(void)
 {

@@ -5,6 +5,10 @@
  * and goes faster is left alone. No thread or signal of our own; an idle process keeps at most the
  * cap.
  *
+ * And by growth (bound.h): where short runs would count for more than ever before, as many free
+ * pages go back, so that a process holds what it needs at once, and not beside it what was too
+ * short.
+ *
  * A span leaves the bins while its memory is purged, so the system call is made without the lock.
  */
 #ifndef CAIRN_PAGE_PURGE_H
@@ -15,6 +19,9 @@
 /* Purges up to `pages` dirty pages, the longest spans first. No lock held. Returns the number
  * purged. */
 size_t purge_pages(size_t pages);
+
+/* The same, but of the last one no more than is needed: of its end, which is handed out last. */
+size_t purge_pages_exactly(size_t pages);
 
 /* Purges what is above the cap; for the end of a give. No lock held. */
 void purge_excess(void);

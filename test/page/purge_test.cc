@@ -138,6 +138,27 @@ TEST_F(Purge, MemoryInTurnoverIsLeftAlone)
     EXPECT_EQ(page_layer::stats().purged_bytes, purged);
 }
 
+// Free runs that are too short give way where the process would become larger than it ever was.
+TEST_F(Purge, GrowthTakesTheMemoryOfRunsThatAreTooShort)
+{
+    constexpr size_t kShort = 64 << 10;
+    std::vector<struct span *> runs;
+    for (int i = 0; i < 64; i++)
+        runs.push_back(used(kShort));
+    for (size_t i = 0; i < runs.size(); i += 2)
+        pages_give(runs[i]);
+    const size_t before = dirty();
+    ASSERT_GE(before, 32 * kShort);
+    store_relaxed(&pages_state.most_pages, counted_pages()); // as if it had never been larger
+    struct span *longer = used(4 * kShort);
+    EXPECT_LE(counted_pages(), load_relaxed(&pages_state.most_pages));
+    EXPECT_LE(dirty(), before - 4 * kShort);
+    EXPECT_GE(dirty(), before - 6 * kShort) << "no more went than had to, but for a few pages";
+    pages_give(longer);
+    for (size_t i = 1; i < runs.size(); i += 2)
+        pages_give(runs[i]);
+}
+
 TEST_F(Purge, ATickBeforeItsTimeDoesNothing)
 {
     configure(kNever, kNoCap);
