@@ -10,6 +10,7 @@
 enum {
     WAIT_MS = 100,
     GROWTH_AHEAD = 16, /* pages given back for the next takes, too: a call for a few of them */
+    GROWTH_TIMES = 2,  /* the peak: so much goes back for it in total, and faults again */
 };
 
 static size_t in_pages(const size_t *limit_bytes)
@@ -117,6 +118,19 @@ void heed_soft_limit(size_t pages)
         purge_all();
 }
 
+/* Free pages that go back in place of a higher peak. Where lengths come and go they are missed
+ * soon, and others go back for them, without end: so all that goes back is bounded. */
+static size_t purge_for_growth(size_t pages, size_t most)
+{
+    size_t bound = GROWTH_TIMES * most;
+    size_t left = bound - smaller_of(load_relaxed(&pages_state.growth_pages), bound);
+    if (left == 0 || load_relaxed(&pages_state.dirty_pages) == 0)
+        return 0;
+    size_t purged = purge_pages_exactly(smaller_of(pages, left));
+    fetch_add_relaxed(&pages_state.growth_pages, purged);
+    return purged;
+}
+
 void heed_growth(bool of_runs)
 {
     heed_soft_limit(0);
@@ -127,8 +141,8 @@ void heed_growth(bool of_runs)
     if (likely(counted <= most))
         return;
     counted -= smaller_of(room_purge(counted - most), counted);
-    if (of_runs && counted > most && load_relaxed(&pages_state.dirty_pages) != 0)
-        counted -= smaller_of(purge_pages_exactly(counted - most + GROWTH_AHEAD), counted);
+    if (of_runs && counted > most)
+        counted -= smaller_of(purge_for_growth(counted - most + GROWTH_AHEAD, most), counted);
     if (counted > most)
         store_relaxed(&pages_state.most_pages, counted);
 }

@@ -152,6 +152,7 @@ TEST_F(Purge, GrowthTakesTheMemoryOfRunsThatAreTooShort)
     const size_t before = dirty();
     ASSERT_GE(before, 32 * kShort);
     store_relaxed(&pages_state.most_pages, counted_pages()); // as if it had never been larger
+    store_relaxed(&pages_state.growth_pages, size_t{0});
     struct span *longer = used(4 * kShort);
     EXPECT_LE(counted_pages(), load_relaxed(&pages_state.most_pages));
     EXPECT_LE(dirty(), before - 4 * kShort);
@@ -159,6 +160,35 @@ TEST_F(Purge, GrowthTakesTheMemoryOfRunsThatAreTooShort)
     pages_give(longer);
     for (size_t i = 1; i < runs.size(); i += 2)
         pages_give(runs[i]);
+}
+
+// What goes back is missed soon where lengths come and go: so it has an end, and the peak rises.
+TEST_F(Purge, TurnoverAtThePeakGivesBackTwiceOfItAtMost)
+{
+    if (!config_room)
+        GTEST_SKIP() << "growth is not watched in this build";
+    constexpr size_t kLive = 256, kTurns = 20000, kMostPages = 32;
+    store_relaxed(&pages_state.growth_pages, size_t{0}); // as if it began now
+    store_relaxed(&pages_state.most_pages, counted_pages());
+    const size_t purged = page_layer::stats().purged_bytes;
+    uint64_t random = 1;
+    auto draw = [&random](size_t below) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        return size_t{random >> 33} % below;
+    };
+    std::vector<struct span *> runs(kLive);
+    for (size_t turn = 0; turn < kTurns; turn++) {
+        struct span *&run = runs[draw(kLive)];
+        if (run)
+            pages_give(run);
+        run = pages_take(1 + draw(kMostPages), PAGE_BYTES);
+        ASSERT_NE(run, nullptr);
+    }
+    EXPECT_LE(page_layer::stats().purged_bytes - purged, 2 * load_relaxed(&pages_state.most_pages)
+                                                             << PAGE_SHIFT);
+    for (struct span *run : runs)
+        if (run)
+            pages_give(run);
 }
 
 TEST_F(Purge, ATickBeforeItsTimeDoesNothing)
