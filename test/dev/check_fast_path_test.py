@@ -36,17 +36,17 @@ class CheckFastPathTest(unittest.TestCase):
         return result.returncode, result.stdout
 
     def test_exact_count(self):
-        status, text = self.check("nop; " * 17 + "ret", "nop; " * 27 + "ret")
+        status, text = self.check("nop; " * 18 + "ret", "nop; " * 26 + "ret")
         self.assertEqual(status, 0, text)
-        self.assertIn("libcairn.so cairn_malloc: 18 instructions (at most 18), 0 bytes of stack, "
+        self.assertIn("libcairn.so cairn_malloc: 19 instructions (at most 19), 0 bytes of stack, "
                       "100.0% of 100 calls", text)
-        self.assertIn("libcairn-malloc.so free: 28 instructions (at most 28)", text)
+        self.assertIn("libcairn-malloc.so free: 27 instructions (at most 27)", text)
 
     def test_one_too_many(self):
-        status, text = self.check("nop; " * 18 + "ret", "ret")
+        status, text = self.check("nop; " * 19 + "ret", "ret")
         self.assertEqual(status, 1)
-        self.assertIn("check_fast_path: libcairn.so cairn_malloc: 19 instructions, over 18", text)
-        self.assertEqual(self.check("nop; " * 18 + "ret", "ret", "--malloc-most", "19")[0], 0)
+        self.assertIn("check_fast_path: libcairn.so cairn_malloc: 20 instructions, over 19", text)
+        self.assertEqual(self.check("nop; " * 19 + "ret", "ret", "--malloc-most", "20")[0], 0)
 
     def test_stack(self):
         status, text = self.check("ret", STACK + "; ret")
