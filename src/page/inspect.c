@@ -147,6 +147,15 @@ bool pages_holds(const void *address)
     return arena && arena_page(arena, address) < load_relaxed(&arena->frontier);
 }
 
+/* How far a walk goes that must meet the start of whatever comes next. A slab is in the map by each
+ * page, and these entries are written without the lock: the first one seen may be in its midst. */
+static size_t pages_to_next(const struct span *span)
+{
+    unsigned tag = load_relaxed(&span->tag);
+    bool singly = tag == SPAN_NONE || tag == SPAN_MOVING || tag >= SPAN_SLAB;
+    return singly ? 1 : load_relaxed(&span->pages);
+}
+
 static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_pages)
 {
     const struct span *before = NULL; /* a free one */
@@ -165,7 +174,7 @@ static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_
             *dirty_pages += span->dirty_pages;
         }
         before = is_free ? span : NULL;
-        page += span->tag == SPAN_NONE || span->tag == SPAN_MOVING ? 1 : span_pages(span);
+        page += pages_to_next(span);
         check_internal(page <= arena->frontier);
     }
 }

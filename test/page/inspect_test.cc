@@ -4,6 +4,7 @@
 
 #include <map>
 #include <random>
+#include <vector>
 
 #include "page/page_layer.h"
 
@@ -118,6 +119,29 @@ TEST_F(Inspect, SumsAddUp)
     stats = page_layer::stats();
     EXPECT_EQ(stats.committed_bytes, stats.free_bytes);
     EXPECT_GE(stats.dirty_bytes, 33u * PAGE_BYTES);
+}
+
+// The entries of a slab are written one by one, without the lock.
+TEST_F(Inspect, TheVerifierMeetsASlabWhoseEntriesAreBeingWritten)
+{
+    std::vector<struct span *> taken;
+    char *end = nullptr;
+    for (bool slab = true; !end || pages_holds(end); slab = !slab) { // to the end of an arena
+        ASSERT_LT(taken.size(), 100000u);
+        taken.push_back(slab ? pages_take_slab(2) : pages_take(1, PAGE_BYTES));
+        ASSERT_NE(taken.back(), nullptr);
+        end = slab ? page_layer::end_of_slab(taken.back(), 2) : nullptr;
+    }
+    struct span *last = taken.back();
+    page_map_set_page(last->base, nullptr); // the map as a walk may see it
+    pages_verify();
+    page_map_set_page(last->base, last);
+    for (struct span *each : taken) {
+        if (span_is_slab(each))
+            pages_give_slab(each);
+        else
+            pages_give(each);
+    }
 }
 
 TEST(InspectDeathTest, TheVerifierFindsBrokenInvariants)

@@ -63,6 +63,11 @@ inline size_t bytes_of(const struct span *span) { return size_t{span->pages} << 
 
 inline char *end_of(const struct span *span) { return span->base + bytes_of(span); }
 
+inline char *end_of_slab(const struct span *slab, unsigned size_class)
+{
+    return slab->base + (size_t{kShapes[size_class].pages} << PAGE_SHIFT);
+}
+
 // As the heap does, with all its blocks handed out or none.
 inline struct span *take_slab(unsigned size_class, bool filled)
 {
