@@ -10,7 +10,8 @@
 enum {
     WAIT_MS = 100,
     GROWTH_AHEAD = 16, /* pages given back for the next takes, too: a call for a few of them */
-    GROWTH_TIMES = 2,  /* the peak: so much goes back for it in total, and faults again */
+    GROWTH_TIMES = 2,  /* the peak: so much goes back for it at once, and faults again */
+    GROWTH_A_MS = 4,   /* and so many pages each millisecond: some 3 ms of faults a second */
 };
 
 static size_t in_pages(const size_t *limit_bytes)
@@ -118,10 +119,24 @@ void heed_soft_limit(size_t pages)
         purge_all();
 }
 
+/* Once an interval, by one thread; what is added meanwhile is as well forgotten in the next. */
+static void forget_growth(void)
+{
+    uint64_t now = pages_interval_ms();
+    uint64_t then = load_relaxed(&pages_state.growth_ms);
+    if (now == then || !compare_swap_acq_rel(&pages_state.growth_ms, &then, now))
+        return;
+    size_t went = load_relaxed(&pages_state.growth_pages);
+    size_t forgotten = (size_t)smaller_of(now - then, went / GROWTH_A_MS + 1) * GROWTH_A_MS;
+    (void)compare_swap_acq_rel(&pages_state.growth_pages, &went,
+                               went - smaller_of(forgotten, went));
+}
+
 /* Free pages that go back in place of a higher peak. Where lengths come and go they are missed
- * soon, and others go back for them, without end: so all that goes back is bounded. */
+ * soon, and others go back for them, without end: so what goes back is bounded. */
 static size_t purge_for_growth(size_t pages, size_t most)
 {
+    forget_growth();
     size_t bound = GROWTH_TIMES * most;
     size_t left = bound - smaller_of(load_relaxed(&pages_state.growth_pages), bound);
     if (left == 0 || load_relaxed(&pages_state.dirty_pages) == 0)

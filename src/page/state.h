@@ -22,7 +22,8 @@ struct page_state {
     size_t huge_count;          /* atomic */
     size_t room_pages;          /* page lock, read without: see room.h */
     size_t most_pages;          /* atomic: see heed_growth */
-    size_t growth_pages;        /* atomic: that went back for it, in total */
+    size_t growth_pages;        /* atomic: that went back for it, and are not forgotten */
+    uint64_t growth_ms;         /* atomic: the interval in which such were forgotten last */
     size_t apart_pages;         /* atomic: of runs taken while the lock was frozen */
     size_t purging_pages;       /* atomic: of free spans that left the bins to be purged */
     size_t purging_dirty;       /* atomic: of those, dirty; and room on its way back */

@@ -191,6 +191,35 @@ TEST_F(Purge, TurnoverAtThePeakGivesBackTwiceOfItAtMost)
             pages_give(run);
 }
 
+// A long-lived process may give back so for ever, but slowly: what went is forgotten with time.
+TEST_F(Purge, GrowthIsForgottenWithTime)
+{
+    if (!config_room)
+        GTEST_SKIP() << "growth is not watched in this build";
+    constexpr size_t kAMs = 4, kMs = 1000;
+    const size_t enough = size_t{1} << 20;
+    auto grows = [] {
+        pages_trim(0);
+        store_relaxed(&pages_state.most_pages, size_t{0}); // and of nothing nothing goes back
+        pages_give(used(64 << 10));
+    };
+    auto passes = [](uint64_t ms) {
+        store_relaxed(&pages_state.growth_ms, load_relaxed(&pages_state.interval_start_ms) - ms);
+    };
+    passes(0);
+    store_relaxed(&pages_state.growth_pages, enough);
+    grows();
+    EXPECT_EQ(load_relaxed(&pages_state.growth_pages), enough) << "no time has passed";
+    passes(kMs);
+    grows();
+    EXPECT_EQ(load_relaxed(&pages_state.growth_pages), enough - kMs * kAMs);
+    grows();
+    EXPECT_EQ(load_relaxed(&pages_state.growth_pages), enough - kMs * kAMs) << "not twice";
+    passes(enough);
+    grows();
+    EXPECT_EQ(load_relaxed(&pages_state.growth_pages), 0u);
+}
+
 TEST_F(Purge, ATickBeforeItsTimeDoesNothing)
 {
     configure(kNever, kNoCap);
