@@ -56,13 +56,22 @@ target_link_libraries(cairn_library_flags INTERFACE cairn_flags)
 # drop a pair of allocation and free as without effect.
 # initial-exec: one load reaches the thread heap, and no __tls_get_addr, which may itself call
 # malloc; the library needs a few bytes of static TLS only, so it can still be dlopened.
+# no vectors: no loop here is long, and their constants would be the only ones that a start reads,
+# 64 KiB of resident memory (decision 29).
 # frame pointers: where the library is called is found by them, os/stack_walk.c; the fast paths are
 # leaves and have none.
 target_compile_options(cairn_library_flags INTERFACE
-  -fno-omit-frame-pointer -momit-leaf-frame-pointer
+  -fno-omit-frame-pointer -momit-leaf-frame-pointer -fno-tree-vectorize -fno-tree-slp-vectorize
   -fvisibility=hidden -ftls-model=initial-exec -fno-plt -fno-semantic-interposition
   -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
   -fno-builtin-aligned_alloc -fno-builtin-memalign -fno-builtin-posix_memalign)
+
+# Nor vectors for the smaller of two numbers.
+include(CheckCCompilerFlag)
+check_c_compiler_flag(-mno-stv CAIRN_HAS_NO_STV)
+if(CAIRN_HAS_NO_STV)
+  target_compile_options(cairn_library_flags INTERFACE -mno-stv)
+endif()
 
 # cairn_shared_link_options(TARGET): link options of a shared library of ours.
 function(cairn_shared_link_options target)
