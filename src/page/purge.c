@@ -10,20 +10,82 @@
 #include "page/state.h"
 #include "page/trapped.h"
 
-/* Gives back the whole system pages within the span, and what the page map has for them. Returns
- * their number in map pages, and where they start. */
-static size_t purge_inside(const struct span *span, char **start)
+/* One way through the dirty spans, the longest first. One that still has dirty pages after its
+ * purge (purge.h says why) stays outside the bins until the end: else it would be the longest
+ * again, and the others never be reached. */
+struct pass {
+    struct span *left; /* those spans, linked by `next` */
+    size_t left_pages; /* sum of their dirty pages */
+    unsigned refusals; /* so many more, and the pass ends */
+};
+
+/* Where all memory is locked a pass comes to its end soon, and the next ones end at the first span
+ * that is left, until so many dirty pages have come since. */
+enum { REFUSALS_MOST = 256, STUCK_LEAST_PAGES = 256 };
+static size_t stuck_pages; /* atomic: dirty ones that the last whole pass has left; a hint */
+
+/* False while another thread forks. */
+static bool range_is_dirty(const struct arena *arena, const char *start, size_t pages)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return false;
+    bool dirty = bitmap_count(arena->dirty, arena_page(arena, start), pages) != 0;
+    lock_release(&pages_state.lock);
+    return dirty;
+}
+
+/* While another thread forks it stays dirty, as far as the bitmap knows. */
+static void note_clean(struct arena *arena, const char *start, size_t pages)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return;
+    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
+    lock_release(&pages_state.lock);
+}
+
+/* Of a part of a span that is out of the bins, refused as a whole: one locked page of it is enough
+ * for that. So half by half, as far as there is something to give back. */
+static void purge_halves(struct arena *arena, char *start, size_t pages, struct pass *pass)
+{
+    size_t half = align_down((pages << PAGE_SHIFT) / 2, os_page_size()) >> PAGE_SHIFT;
+    for (int i = 0; i < 2 && half != 0; i++) {
+        char *part = i == 0 ? start : start + (half << PAGE_SHIFT);
+        size_t length = i == 0 ? half : pages - half;
+        if (pass->refusals == 0 || !range_is_dirty(arena, part, length))
+            continue;
+        if (os_purge(part, length << PAGE_SHIFT) == 0) {
+            page_map_purge(part, length);
+            note_clean(arena, part, length);
+        } else {
+            pass->refusals--;
+            purge_halves(arena, part, length, pass);
+        }
+    }
+}
+
+/* The whole system pages within the span. Returns their number in map pages, and where they start.
+ */
+static size_t whole_inside(const struct span *span, char **start)
 {
     size_t granule = os_page_size();
     uintptr_t from = align_up((uintptr_t)span->base, granule);
     uintptr_t to = align_down((uintptr_t)span_end(span), granule);
     *start = (char *)from;
-    if (to > from)
-        arena_withdraw_advice(*start, to - from);
-    if (to <= from || os_purge(*start, to - from) != 0)
-        return 0;
-    page_map_purge(*start, (to - from) >> PAGE_SHIFT);
-    return (to - from) >> PAGE_SHIFT;
+    return to > from ? (to - from) >> PAGE_SHIFT : 0;
+}
+
+/* Gives so many pages back, of which some are dirty, and what the page map has for them. Returns
+ * how many of them the bitmap does not know to be clean yet. */
+static size_t purge_inside(struct arena *arena, char *start, size_t pages, struct pass *pass)
+{
+    arena_withdraw_advice(start, pages << PAGE_SHIFT);
+    if (os_purge(start, pages << PAGE_SHIFT) == 0) {
+        page_map_purge(start, pages);
+        return pages;
+    }
+    pass->refusals--;
+    purge_halves(arena, start, pages, pass);
+    return 0;
 }
 
 size_t pages_purge_part(char *start, size_t pages)
@@ -109,12 +171,30 @@ static void keep_end(struct span *span, size_t dirty_pages)
     range_release(arena, base, lead, lead_dirty);
 }
 
-/* Takes one dirty span, or its end where fewer pages will do, purges it, puts it back. Returns the
- * dirty pages purged, 0 when there is nothing to do. */
-static size_t purge_one(size_t pages_wanted)
+/* Page lock. */
+static void put_back(struct span *span)
+{
+    end_purging(span->pages, span->dirty_pages);
+    span_end_purge(span);
+    span_release(arena_find(span->base), span);
+    note_dirty_low();
+}
+
+/* While another thread forks. */
+static void put_back_later(struct span *span)
+{
+    end_purging(span->pages, span->dirty_pages);
+    store_relaxed(&span->dirty_pages, (size_t)span->pages); /* as far as the bitmap knows */
+    span->until = SPAN_WAS_PURGED;
+    defer(span);
+}
+
+/* The longest dirty span, or its end where fewer pages will do, out of the bins, and the part of it
+ * that can be purged: no pages where that is clean. NULL when there is none. */
+static struct span *take_dirty(size_t pages_wanted, char **start, size_t *pages)
 {
     if (!lock_acquire(&pages_state.lock))
-        return 0;
+        return NULL;
     (void)spans_merge();
     struct span *span = bins_longest_dirty();
     if (span) {
@@ -122,45 +202,79 @@ static size_t purge_one(size_t pages_wanted)
         if (pages_wanted < span->dirty_pages)
             keep_end(span, pages_wanted);
         span_begin_purge(span);
+        struct arena *arena = arena_find(span->base);
+        *pages = whole_inside(span, start);
+        if (*pages != 0 && bitmap_count(arena->dirty, arena_page(arena, *start), *pages) == 0)
+            *pages = 0;
     }
     lock_release(&pages_state.lock);
-    if (span == NULL)
-        return 0;
+    return span;
+}
+
+/* Takes one dirty span, purges it, puts it back or leaves it to the end of the pass. Adds the pages
+ * purged; false when there is nothing more to do. */
+static bool purge_one(size_t pages_wanted, struct pass *pass, size_t *purged)
+{
     char *start;
-    size_t pages = span->pages;
-    size_t before = span->dirty_pages;
-    size_t cleaned = purge_inside(span, &start);
+    size_t pages = 0;
+    struct span *span = take_dirty(pages_wanted, &start, &pages);
+    if (span == NULL)
+        return false;
+    struct arena *arena = arena_of(span->base);
+    size_t cleaned = pages != 0 ? purge_inside(arena, start, pages, pass) : 0;
     if (!lock_acquire(&pages_state.lock)) {
-        end_purging(pages, before);
-        store_relaxed(&span->dirty_pages, (size_t)span->pages); /* as far as the bitmap knows */
-        span->until = SPAN_WAS_PURGED;
-        defer(span);
-        return 0;
+        put_back_later(span);
+        return false;
     }
-    end_purging(pages, before);
-    span_end_purge(span);
-    struct arena *arena = arena_find(span->base);
     bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
-    store_relaxed(&span->dirty_pages,
-                  bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
-    size_t purged = before - span->dirty_pages;
-    store_relaxed(&pages_state.purged_pages, pages_state.purged_pages + purged);
-    store_relaxed(&pages_state.purges, pages_state.purges + 1);
-    span_release(arena, span);
-    note_dirty_low();
+    size_t before = span->dirty_pages;
+    size_t dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
+    store_relaxed(&span->dirty_pages, dirty);
+    fetch_sub_relaxed(&pages_state.purging_dirty, before - dirty);
+    store_relaxed(&pages_state.purged_pages, pages_state.purged_pages + before - dirty);
+    store_relaxed(&pages_state.purges, pages_state.purges + (before != dirty));
+    if (dirty == 0) {
+        put_back(span);
+    } else {
+        span->next = pass->left;
+        pass->left = span;
+        pass->left_pages += dirty;
+    }
     lock_release(&pages_state.lock);
-    return purged;
+    *purged += before - dirty;
+    return true;
+}
+
+static void end_pass(const struct pass *pass)
+{
+    bool locked = lock_acquire(&pages_state.lock);
+    for (struct span *span = pass->left, *next; span; span = next) {
+        next = span->next;
+        if (locked)
+            put_back(span);
+        else
+            put_back_later(span);
+    }
+    if (locked)
+        lock_release(&pages_state.lock);
 }
 
 static size_t purge_up_to(size_t pages, bool exact)
 {
+    size_t stuck = load_relaxed(&stuck_pages);
+    bool whole =
+        stuck == 0 || load_relaxed(&pages_state.dirty_pages) > stuck + STUCK_LEAST_PAGES;
+    struct pass pass = {.refusals = whole ? REFUSALS_MOST : 1};
     size_t purged = 0;
-    while (purged < pages) {
-        size_t step = purge_one(exact ? pages - purged : SIZE_MAX);
-        if (step == 0)
-            break; /* nothing left, or the kernel refuses: the pages stay dirty, and usable */
-        purged += step;
-    }
+    while (purged < pages && pass.refusals != 0 && (whole || pass.left == NULL) &&
+           purge_one(exact ? pages - purged : SIZE_MAX, &pass, &purged))
+        continue;
+    if (pass.left == NULL)
+        return purged;
+    end_pass(&pass);
+    if (whole)
+        store_relaxed(&stuck_pages, pass.refusals != 0 ? pass.left_pages
+                                                       : load_relaxed(&pages_state.dirty_pages));
     return purged;
 }
 
@@ -210,6 +324,7 @@ void pages_tick(void)
     size_t unneeded = pages_state.dirty_low;
     pages_state.dirty_low = pages_state.dirty_pages;
     lock_release(&pages_state.lock);
+    store_relaxed(&stuck_pages, (size_t)0);
     purge_pages(load_relaxed(&pages_state.pressed) ? SIZE_MAX : unneeded);
     room_tick();
     if (config_guarded_blocks)
@@ -238,6 +353,7 @@ static void locked(void (*of_rests)(void))
 bool pages_trim(size_t keep_bytes)
 {
     locked(spans_mark_rests);
+    store_relaxed(&stuck_pages, (size_t)0);
     size_t keep = keep_bytes >> PAGE_SHIFT;
     size_t kept = pages_kept_outside();
     size_t dirty = load_relaxed(&pages_state.dirty_pages) + kept;

@@ -10,6 +10,10 @@
  * short.
  *
  * A span leaves the bins while its memory is purged, so the system call is made without the lock.
+ *
+ * Not all of a span may go: the system refuses locked pages (mlock), and where its pages are larger
+ * than ours one that others use a part of stays. What can go goes, of that span and of all others.
+ * Under mlockall nothing can, and a purge ends after some refusals.
  */
 #ifndef CAIRN_PAGE_PURGE_H
 #define CAIRN_PAGE_PURGE_H

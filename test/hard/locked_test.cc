@@ -151,6 +151,27 @@ TEST(Locked, ASmallProgramWorksWithinTheUsualLimit) {
   }
 }
 
+// A program locks a few of its blocks, which hold secrets, and frees them with all the others,
+// still locked: the system refuses whole ranges that have such a page.
+TEST(Locked, AFewLockedPagesHoldBackNothingElse) {
+  const std::string end = subject::in_child(100, [] {
+    static char *blocks[1000];
+    const long before = subject::rss_kib();
+    for (size_t i = 0; i < 1000; i++) {
+      blocks[i] = static_cast<char *>(malloc(100000));
+      REQUIRE(blocks[i]);
+      memset(blocks[i], 1, 100000);
+      if (i % 200 == 100 && mlock(blocks[i] + 8192, 100) != 0) _exit(77);
+    }
+    for (char *block : blocks) free(block);
+    malloc_trim(0);
+    fprintf(stderr, "%ld KiB before, %ld after\n", before, subject::rss_kib());
+    REQUIRE(subject::rss_kib() < before + 4 * 1024);
+  });
+  if (end == "exit 77") GTEST_SKIP() << "mlock is not permitted";
+  EXPECT_EQ(end, "exit 0");
+}
+
 struct Program {
   const char *name;
   const char *what;

@@ -2,7 +2,9 @@
 // size in its auxiliary vector. Prints the page size that it was told; does, between two calls of
 // getppid that its tracer looks for, what makes the heap reserve, commit, purge and unmap.
 
+#include <fcntl.h>
 #include <malloc.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +17,46 @@ static void fail(const char *what, size_t value) {
   _exit(1);
 }
 
+static size_t resident_kib(void) {
+  char text[8192];
+  const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  const ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (length <= 0) fail("no status", 0);
+  text[length] = 0;
+  const char *at = strstr(text, "VmRSS:");
+  return at ? strtoul(at + 6, NULL, 10) : 0;
+}
+
+static void *blocks[20000];
+
+// `goes` says which blocks are freed in which stage: so many that most pages go back.
+static void free_some(size_t count, size_t size, bool goes(uintptr_t address, int stage)) {
+  for (size_t i = 0; i < count; i++) {
+    blocks[i] = malloc(size);
+    if (!blocks[i]) fail("no block of", size);
+    memset(blocks[i], 1, size);
+  }
+  const size_t full = resident_kib();
+  for (int stage = 0; stage < 16; stage++) {
+    for (size_t i = 0; i < count; i++) {
+      if (!blocks[i] || !goes((uintptr_t)blocks[i], stage)) continue;
+      free(blocks[i]);
+      blocks[i] = NULL;
+    }
+    malloc_trim(0);
+  }
+  const size_t rest = resident_kib();
+  if (rest > full / 2) fail("KiB are resident after a trim, of blocks of", size);
+  for (size_t i = 0; i < count; i++) free(blocks[i]);
+}
+
+static bool two_of_three(uintptr_t address, int stage) {
+  return stage == 0 && address / 4096 % 3 != 0;
+}
+
 int main(void) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  static void *blocks[3000];
   syscall(SYS_getppid);
   for (int round = 0; round < 3; round++) {
     for (size_t i = 0; i < 3000; i++) {
@@ -43,6 +82,7 @@ int main(void) {
     free(large);
     malloc_trim(0);
   }
+  free_some(300, 200001, two_of_three);
   syscall(SYS_getppid);
   for (size_t size = 1; size < 1000000; size = size * 3 + 1) {
     void *block = valloc(size);

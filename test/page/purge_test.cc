@@ -306,4 +306,65 @@ TEST_F(Purge, ARefusedPurgeLosesNothing)
     EXPECT_EQ(dirty(), 0u);
 }
 
+// The system refuses a range that has a locked page in it.
+TEST_F(Purge, ALockedPageHoldsBackNothingElse)
+{
+    constexpr size_t RUNS = 4;
+    const size_t page = os_page_size();
+    std::vector<struct span *> runs, between;
+    std::vector<char *> locked;
+    for (size_t i = 0; i < RUNS; i++) {
+        runs.push_back(used((4 - i) * kMiB));
+        between.push_back(used(PAGE_BYTES));
+        char *middle = runs[i]->base + 1001 * PAGE_BYTES % page_layer::bytes_of(runs[i]);
+        locked.push_back(middle - uintptr_t(middle) % page);
+        if (i % 2 == 0 && mlock(locked[i], page) != 0)
+            GTEST_SKIP() << "no memory may be locked";
+    }
+    for (struct span *run : runs)
+        pages_give(run);
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(dirty(), RUNS / 2 * page);
+    EXPECT_FALSE(pages_trim(0)) << "nothing is left to give";
+    pages_verify();
+
+    configure(40, kNoCap);
+    pages_give(used(kMiB));
+    for (int i = 0; i < 8 && dirty() > RUNS / 2 * page; i++) {
+        os_sleep_ms(30);
+        pages_tick();
+    }
+    EXPECT_EQ(dirty(), RUNS / 2 * page) << "what is free otherwise decays as ever";
+    configure(kNever, kNoCap);
+
+    for (size_t i = 0; i < RUNS; i += 2)
+        munlock(locked[i], page);
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(dirty(), 0u);
+    for (struct span *span : between)
+        pages_give(span);
+}
+
+// Where all is locked, as by mlockall, a purge ends soon, and what comes after does not try again
+// for each run that is given.
+TEST_F(Purge, WhereAllIsLockedFewCallsAreMade)
+{
+    struct span *run = used(16 * kMiB);
+    char *start = run->base;
+    if (mlock(start, 16 * kMiB) != 0)
+        GTEST_SKIP() << "so much memory may not be locked";
+    configure(kNever, kMiB);
+    const uint64_t before = load_relaxed(&os_calls[OS_CALL_ADVISE]);
+    pages_give(run);
+    const uint64_t first = load_relaxed(&os_calls[OS_CALL_ADVISE]);
+    EXPECT_LE(first - before, 300u);
+    for (int i = 0; i < 100; i++)
+        pages_give(used(PAGE_BYTES));
+    EXPECT_LE(load_relaxed(&os_calls[OS_CALL_ADVISE]) - first, 200u);
+    EXPECT_EQ(resident(start, 16 * kMiB), 16 * kMiB);
+    munlock(start, 16 * kMiB);
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(dirty(), 0u);
+}
+
 } // namespace
