@@ -26,14 +26,14 @@ static bool page_is_free(const struct span *slab, size_t page)
     return true;
 }
 
-/* Words that were never used have no memory. */
+/* Those that can go. Words that were never used have no memory. */
 static uint64_t free_pages(const struct span *slab)
 {
     uint64_t free = 0;
     for (size_t page = 0; page < load_relaxed(&slab->limit) / WORDS_A_PAGE; page++)
         if (page_is_free(slab, page))
             free |= (uint64_t)1 << page;
-    return free;
+    return pages_whole_marked(slab->base, free);
 }
 
 /* Whether any page went. */

@@ -36,7 +36,8 @@ bool slab_purge_aside(struct span *slab)
 {
     uint64_t *given = &slab_remote(slab)->of_thread.given;
     uint64_t before = load_relaxed(given);
-    uint64_t pages = slab_free_pages(slab, SLOTS_NOT_USED) & ~before;
+    uint64_t free = slab_free_pages(slab, SLOTS_NOT_USED);
+    uint64_t pages = pages_whole_marked(slab_start(slab), free) & ~before;
     uint32_t process = heap_generation;
     test_delay();
     bool any = pages_purge_marked(slab_start(slab), pages);

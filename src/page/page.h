@@ -165,6 +165,10 @@ size_t pages_purge_part(char *start, size_t pages);
 /* The same for the pages from `start` on whose bits are set; whether any went. */
 bool pages_purge_marked(char *start, uint64_t marked);
 
+/* Of these bits those that can go: whose system page, where that is several of ours, has no other.
+ */
+uint64_t pages_whole_marked(const char *start, uint64_t marked);
+
 /* Whether who has so many pages free may keep them for its next need: not under pressure, nor where
  * the cap on free memory is low. A hint. */
 bool pages_may_keep(size_t pages);

@@ -118,6 +118,22 @@ bool pages_purge_marked(char *start, uint64_t marked)
     return purged != 0;
 }
 
+uint64_t pages_whole_marked(const char *start, uint64_t marked)
+{
+    size_t granule = os_page_size();
+    if (likely(granule == PAGE_BYTES))
+        return marked;
+    uint64_t whole = 0;
+    size_t count = granule >> PAGE_SHIFT;
+    size_t page = (align_up((uintptr_t)start, granule) - (uintptr_t)start) >> PAGE_SHIFT;
+    for (; page + count <= 64; page += count) {
+        uint64_t all = UINT64_MAX >> (64 - count) << page;
+        if ((marked & all) == all)
+            whole |= all;
+    }
+    return whole;
+}
+
 static ptrdiff_t kept_pages; /* atomic: claimed, of all threads; a fork may make it a few wrong */
 
 bool pages_may_keep(size_t pages)

@@ -28,7 +28,7 @@ static size_t resident_kib(void) {
   return at ? strtoul(at + 6, NULL, 10) : 0;
 }
 
-static void *blocks[20000];
+static void *blocks[5000];
 
 // `goes` says which blocks are freed in which stage: so many that most pages go back.
 static void free_some(size_t count, size_t size, bool goes(uintptr_t address, int stage)) {
@@ -49,10 +49,15 @@ static void free_some(size_t count, size_t size, bool goes(uintptr_t address, in
   const size_t rest = resident_kib();
   if (rest > full / 2) fail("KiB are resident after a trim, of blocks of", size);
   for (size_t i = 0; i < count; i++) free(blocks[i]);
+  malloc_trim(0);
 }
 
 static bool two_of_three(uintptr_t address, int stage) {
   return stage == 0 && address / 4096 % 3 != 0;
+}
+
+static bool page_by_page(uintptr_t address, int stage) {
+  return address >> 16 & 3 && (int)(address >> 12 & 15) == stage;
 }
 
 int main(void) {
@@ -83,6 +88,7 @@ int main(void) {
     malloc_trim(0);
   }
   free_some(300, 200001, two_of_three);
+  if (page < 65536) free_some(5000, 4000, page_by_page);  // else no slab has a whole one
   syscall(SYS_getppid);
   for (size_t size = 1; size < 1000000; size = size * 3 + 1) {
     void *block = valloc(size);

@@ -367,4 +367,20 @@ TEST_F(Purge, WhereAllIsLockedFewCallsAreMade)
     EXPECT_EQ(dirty(), 0u);
 }
 
+TEST_F(Purge, OnlyWholeSystemPagesOfAPartAreMarked)
+{
+    if (os_page_size() == PAGE_BYTES) {
+        EXPECT_EQ(pages_whole_marked(nullptr, 0x8001), 0x8001u);
+        return;
+    }
+    const size_t count = os_page_size() >> PAGE_SHIFT;
+    const uint64_t all = UINT64_MAX >> (64 - count);
+    struct span *span = used(2 * os_page_size());
+    char *start = span->base + os_page_size();
+    start -= uintptr_t(start) % os_page_size();
+    EXPECT_EQ(pages_whole_marked(start, all << 1), 0u);
+    EXPECT_EQ(pages_whole_marked(start, all | all << count << 1), all);
+    pages_give(span);
+}
+
 } // namespace
