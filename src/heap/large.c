@@ -129,7 +129,8 @@ bool large_free(struct span *span)
     return true;
 }
 
-/* Into its room, or with it into free pages behind that. */
+/* Into its room, or with it into free pages behind that. Here and below what is due by age is asked
+ * before the page layer is: a program may do nothing else for long. */
 static bool extend(struct span *span, size_t pages)
 {
     size_t before = span->pages;
@@ -137,6 +138,7 @@ static bool extend(struct span *span, size_t pages)
     span->grew = true;
     if (growth_extend(growth, span, pages))
         return true;
+    heaps_tick();
     bool joined = growth_join(growth, span);
     bool fits = pages_extend(span, pages);
     if (joined && !fits)
@@ -147,25 +149,35 @@ static bool extend(struct span *span, size_t pages)
 /* With its room: what gives pages up does not grow. */
 static bool shrink(struct span *span, size_t pages)
 {
+    heaps_tick();
     (void)growth_join(growth_of(thread_heap), span);
     return pages_shrink(span, pages);
+}
+
+static void *resize_mapping(struct span *span, size_t size_bytes, bool may_move)
+{
+    size_t pages = large_pages(size_bytes);
+    bool keeps = config_guarded_blocks
+                     ? pages == span->pages
+                     : pages <= span->pages && pages >= span->pages - span->pages / 4;
+    if (keeps)
+        return span->base;
+    heaps_tick();
+    if (config_guarded_blocks)
+        return pages_resize_guarded(span, size_bytes, may_move) ? span->base : NULL;
+    bool has_spare = pages > span->pages && load_relaxed(&span->owner) == 0;
+    if (!pages_extend_huge(span, pages) &&
+        !pages_resize_huge(span, size_bytes + (has_spare ? size_bytes / 8 : 0), may_move) &&
+        (pages < span->pages || !pages_resize_huge(span, size_bytes, may_move)))
+        return pages <= span->pages ? span->base : NULL;
+    return span->base;
 }
 
 static void *resize(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t pages = large_pages(size_bytes);
-    if (span->tag == SPAN_HUGE && config_guarded_blocks)
-        return pages == span->pages || pages_resize_guarded(span, size_bytes, may_move) ? span->base
-                                                                                        : NULL;
-    if (span->tag == SPAN_HUGE) {
-        bool keeps = pages <= span->pages && pages >= span->pages - span->pages / 4;
-        bool has_spare = pages > span->pages && load_relaxed(&span->owner) == 0;
-        if (!keeps && !pages_extend_huge(span, pages) &&
-            !pages_resize_huge(span, size_bytes + (has_spare ? size_bytes / 8 : 0), may_move) &&
-            (pages < span->pages || !pages_resize_huge(span, size_bytes, may_move)))
-            return pages <= span->pages ? span->base : NULL;
-        return span->base;
-    }
+    if (span->tag == SPAN_HUGE)
+        return resize_mapping(span, size_bytes, may_move);
     bool in_place =
         pages == span->pages || (pages < span->pages ? shrink(span, pages) : extend(span, pages));
     return in_place ? span->base : NULL;

@@ -33,6 +33,21 @@ TEST_F(Tick, ACycleOfOneBlockAsksWhatIsDue)
     }
 }
 
+// Nor does one need to allocate or free that changes the length of large blocks.
+TEST_F(Tick, ResizingALargeBlockAsksWhatIsDue)
+{
+    for (size_t size : {100 * kKiB, size_t{40} << 20}) {
+        void *block = allocate(size);
+        for (size_t length : {size * 2, size}) {
+            store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
+            block = heap_resize(block, length);
+            ASSERT_NE(block, nullptr);
+            EXPECT_NE(load_relaxed(&pages_state.interval_start_ms), 0u) << size << " to " << length;
+        }
+        free_fast(block);
+    }
+}
+
 // A thread that only frees others' blocks asks for nothing else: its frees have to ask what is due.
 TEST(TickOfOthers, AThreadThatOnlyFreesOthersBlocksAsksWhatIsDue)
 {
