@@ -105,6 +105,7 @@ void spans_end_others_purges(void)
     }
     store_relaxed(&pages_state.purging_pages, pages);
     store_relaxed(&pages_state.purging_dirty, dirty_pages);
+    pages_state.forgets++;
 }
 
 void note_dirty_low(void)

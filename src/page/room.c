@@ -209,27 +209,40 @@ void room_join(struct span *span)
     lock_release(&pages_state.lock);
 }
 
+/* What is on its way back. */
+struct going {
+    char *start;
+    size_t pages;   /* 0: nothing is */
+    size_t forgets; /* of then */
+};
+
 /* Out of the list, but counted until it is unmapped. */
-static void begin_purge(unsigned index, char **start, size_t pages)
+static struct going begin_purge(unsigned index, size_t pages)
 {
     struct span *range = ranges[index];
     uint8_t state = range->until;
     withdraw(index);
     fetch_add_relaxed(&pages_state.purging_dirty, pages);
     range->pages -= (uint32_t)pages;
-    *start = span_end(range);
+    struct going going = {span_end(range), pages, pages_state.forgets};
     if (range->pages != 0)
         add(range, state);
     else
         header_push(range);
+    return going;
 }
 
-static void end_purge(char *start, size_t pages)
+/* A signal handler may have forked meanwhile: its child counts nothing of it. */
+static void end_purge(const struct going *going)
 {
-    unmap(start, pages);
-    fetch_add_relaxed(&pages_state.part_pages, pages);
+    unmap(going->start, going->pages);
+    fetch_add_relaxed(&pages_state.part_pages, going->pages);
     fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
-    fetch_sub_relaxed(&pages_state.purging_dirty, pages);
+    bool locked = lock_acquire(&pages_state.lock);
+    if (pages_state.forgets == going->forgets)
+        fetch_sub_relaxed(&pages_state.purging_dirty, going->pages);
+    if (locked)
+        lock_release(&pages_state.lock);
 }
 
 static unsigned find_shortest(void)
@@ -245,21 +258,20 @@ static size_t purge_one(size_t wanted)
 {
     if (!lock_acquire(&pages_state.lock))
         return 0;
-    size_t pages = 0;
-    char *start = NULL;
+    struct going going = {.pages = 0};
     if (range_count != 0) {
         unsigned index = find_shortest();
         size_t all = ranges[index]->pages;
-        pages = smaller_of(wanted, all);
+        size_t pages = smaller_of(wanted, all);
         pages = whole_pages_up(larger_of(pages, ROOM_STEP_PAGES));
         if (pages + ROOM_LEAST_PAGES > all)
             pages = all;
-        begin_purge(index, &start, pages);
+        going = begin_purge(index, pages);
     }
     lock_release(&pages_state.lock);
-    if (pages != 0)
-        end_purge(start, pages);
-    return pages;
+    if (going.pages != 0)
+        end_purge(&going);
+    return going.pages;
 }
 
 size_t room_purge(size_t pages)
@@ -275,27 +287,24 @@ size_t room_purge(size_t pages)
 }
 
 /* The next range that no block took from since the interval before. */
-static size_t take_aged(char **start)
+static struct going take_aged(void)
 {
+    struct going going = {.pages = 0};
     if (!lock_acquire(&pages_state.lock))
-        return 0;
-    size_t pages = 0;
-    for (unsigned i = 0; i < range_count && pages == 0; i++)
-        if ((ranges[i]->until & IS_AGED) != 0) {
-            pages = ranges[i]->pages;
-            begin_purge(i, start, pages);
-        }
-    for (unsigned i = 0; i < range_count && pages == 0; i++)
+        return going;
+    for (unsigned i = 0; i < range_count && going.pages == 0; i++)
+        if ((ranges[i]->until & IS_AGED) != 0)
+            going = begin_purge(i, ranges[i]->pages);
+    for (unsigned i = 0; i < range_count && going.pages == 0; i++)
         ranges[i]->until |= IS_AGED;
     lock_release(&pages_state.lock);
-    return pages;
+    return going;
 }
 
 void room_tick(void)
 {
-    char *start;
-    for (size_t pages; room_pages() != 0 && (pages = take_aged(&start)) != 0;)
-        end_purge(start, pages);
+    for (struct going going; room_pages() != 0 && (going = take_aged()).pages != 0;)
+        end_purge(&going);
 }
 
 void room_verify(void)

@@ -34,6 +34,7 @@ struct page_state {
     uint64_t interval_start_ms; /* atomic */
     struct span *deferred;      /* atomic: stack, see defer() */
     struct span *purging;       /* page lock: see span_begin_purge */
+    size_t forgets;             /* page lock: how often a fork's child counted purging_dirty anew */
     uint64_t random;            /* page lock: of base/random.h, for the hardened builds */
     bool unclean;               /* atomic: a run that slabs had not zeroed came back, for good */
     size_t freezes;             /* page lock, read without: how often it was frozen for a fork */

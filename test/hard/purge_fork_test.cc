@@ -1,11 +1,12 @@
 // A fork while a thread gives free memory back to the system, without the page lock: the child has
 // that memory as free as its parent.
 //
-// The linker leads the library's calls of os_purge here (--wrap), so that a fork can be put where
-// the system call is.
+// The linker leads the library's calls of os_purge and os_unmap here (--wrap), so that a fork can
+// be put where the system call is.
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,12 +19,15 @@
 extern "C" {
 int __real_os_purge(void *start, size_t size_bytes);
 int __wrap_os_purge(void *start, size_t size_bytes);
+int __real_os_unmap(void *start, size_t size_bytes);
+int __wrap_os_unmap(void *start, size_t size_bytes);
 }
 
 namespace
 {
 
 void (*g_meanwhile)();
+const void *g_meanwhile_at; // there only, unless it is nullptr
 void (*g_while_frozen)();
 
 void run_once(void (*&function)())
@@ -44,8 +48,15 @@ struct InFork {
 
 int __wrap_os_purge(void *start, size_t size_bytes)
 {
-    run_once(g_meanwhile);
+    if (g_meanwhile_at == nullptr || g_meanwhile_at == start)
+        run_once(g_meanwhile);
     return __real_os_purge(start, size_bytes);
+}
+
+int __wrap_os_unmap(void *start, size_t size_bytes)
+{
+    run_once(g_meanwhile);
+    return __real_os_unmap(start, size_bytes);
 }
 
 namespace
@@ -98,16 +109,19 @@ class PurgeFork : public testing::Test
     }
 };
 
+void fork_in_a_thread()
+{
+    std::thread([] {
+        const pid_t child = fork();
+        if (child == 0)
+            _exit(check_child());
+        wait_for(child);
+    }).join();
+}
+
 TEST_F(PurgeFork, ByAnotherThread)
 {
-    g_meanwhile = [] {
-        std::thread([] {
-            const pid_t child = fork();
-            if (child == 0)
-                _exit(check_child());
-            wait_for(child);
-        }).join();
-    };
+    g_meanwhile = fork_in_a_thread;
     EXPECT_TRUE(pages_trim(0));
 }
 
@@ -137,18 +151,69 @@ TEST_F(PurgeFork, ByAnotherThreadThatMeetsIt)
     EXPECT_TRUE(pages_trim(0));
 }
 
+void fork_here()
+{
+    const pid_t child = fork();
+    g_is_child = child == 0;
+    if (!g_is_child)
+        wait_for(child);
+}
+
 // As a signal handler's: the child goes on with the system call, and has its memory once.
 TEST_F(PurgeFork, ByTheSameThread)
 {
-    g_meanwhile = [] {
-        const pid_t child = fork();
-        g_is_child = child == 0;
-        if (!g_is_child)
-            wait_for(child);
-    };
+    g_meanwhile = fork_here;
     EXPECT_TRUE(pages_trim(0));
     if (g_is_child)
         _exit(check_child());
+}
+
+// The memory that the child goes on to give back was not counted in it any more.
+TEST_F(PurgeFork, ByTheSameThreadWhileRoomGoesBack)
+{
+    if (!config_room)
+        GTEST_SKIP() << "hardened builds keep none";
+    pages_give_huge(pages_map_growing(4 * page_layer::kMiB));
+    ASSERT_NE(room_pages(), 0u);
+    g_meanwhile = fork_here;
+    EXPECT_TRUE(pages_trim(0));
+    if (g_is_child)
+        _exit(check_child());
+}
+
+// A run that is left to the end, since a page of it is locked, lies outside the bins when another
+// one is given back, and so it is in the child. There nothing is locked.
+void fork_while_one_is_left(void (*meanwhile)())
+{
+    struct span *runs[] = {pages_take(2 * kPages, PAGE_BYTES), pages_take(1, PAGE_BYTES),
+                           pages_take(kPages / 4, PAGE_BYTES), pages_take(1, PAGE_BYTES)};
+    for (struct span *run : runs)
+        page_layer::fill(run, 1);
+    char *locked = runs[0]->base;
+    const size_t page = os_page_size();
+    if (mlock(locked, page) != 0)
+        GTEST_SKIP() << "no memory may be locked";
+    pages_give(runs[0]);
+    g_meanwhile_at = runs[2]->base;
+    pages_give(runs[2]);
+    g_free_bytes = page_layer::stats().free_bytes;
+    g_meanwhile = meanwhile;
+    EXPECT_TRUE(pages_trim(0));
+    if (g_is_child)
+        _exit(check_child());
+    EXPECT_EQ(page_layer::stats().dirty_bytes, page);
+    munlock(locked, page);
+    pages_give(runs[1]);
+    pages_give(runs[3]);
+    EXPECT_TRUE(pages_trim(0));
+    g_free_bytes = page_layer::stats().free_bytes;
+}
+
+TEST_F(PurgeFork, ByTheSameThreadWhileARunIsLeft) { fork_while_one_is_left(fork_here); }
+
+TEST_F(PurgeFork, ByAnotherThreadWhileARunIsLeft)
+{
+    fork_while_one_is_left(fork_in_a_thread);
 }
 
 } // namespace
