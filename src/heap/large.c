@@ -5,7 +5,7 @@
  * to a page; mappings grow by moving page tables. So a block is a run up to HUGE_MIN_BYTES, but one
  * that has to move while it grows becomes a mapping above GROWING_MOST_BYTES, with some address
  * space to spare: it is likely to grow on. What it leaves is kept for the next one that grows
- * (page/room.h).
+ * (page/room.h). Where the system gives no mapping the arenas may have a run.
  *
  * In full hardened builds every block is a guarded mapping; where the system gives none, what fits
  * becomes a run without guards all the same.
@@ -54,7 +54,9 @@ static struct span *take(size_t size_bytes, size_t alignment_bytes)
         struct span *span = pages_map_huge(size_bytes, alignment_bytes);
         if (unlikely(span == NULL) && heaps_empty_run_caches())
             span = pages_map_huge(size_bytes, alignment_bytes);
-        return span;
+        /* Arenas keep their addresses, so at a limit there may be none but theirs. */
+        return likely(span != NULL) ? span
+                                    : pages_take_free(large_pages(size_bytes), alignment_bytes);
     }
     if (growth_is_kept(growth_of(thread_heap))) /* it may do, or be part of it */
         (void)growth_empty(growth_of(thread_heap));

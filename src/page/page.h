@@ -94,6 +94,8 @@ void pages_give_void_slab(struct span *span);
 /* One large block, aligned as asked (a power of two). `zero` in the span says whether it reads
  * zero. */
 struct span *pages_take(size_t pages, size_t alignment_bytes);
+/* The same, only of what is free: no arena grows for it. */
+struct span *pages_take_free(size_t pages, size_t alignment_bytes);
 void pages_give(struct span *span);
 void pages_clear(struct span *span,
                  size_t size_bytes); /* makes it read zero, touching only what does not */

@@ -43,21 +43,22 @@ enum { SHORT_PAGES = 64 };
 
 enum outcome { TAKEN, DETACHED, EXHAUSTED };
 
-/* What take_run lacked: true when it may try again. */
+/* What take_run lacked: true when it may try again. No pages to grow by: it takes what there is. */
 static bool provide(bool admitted, bool spares, bool has_header, unsigned cold_64, size_t pages,
                     size_t grow_pages)
 {
     if (!admitted)
         return purge_for_hard_limit(pages);
     bool provided = !spares      ? refill_headers(0, 8)
-                    : has_header ? pages_grow(grow_pages)
+                    : has_header ? grow_pages != 0 && pages_grow(grow_pages)
                                  : refill_headers(cold_64, 1);
     return provided || room_purge(SIZE_MAX) != 0; /* the system may lack what room has */
 }
 
-/* Carves a run and pops its header, growing the arenas and the header lists as needed. */
+/* Carves a run and pops its header, growing the header lists and, by `grow_pages`, the arenas as
+ * needed. */
 static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold_64,
-                             struct span **header)
+                             size_t grow_pages, struct span **header)
 {
     for (unsigned refused = 0;;) {
         if (!lock_acquire(&pages_state.lock))
@@ -84,8 +85,8 @@ static enum outcome take_run(size_t pages, size_t alignment_pages, unsigned cold
         if (run)
             return TAKEN;
         refused += !admitted;
-        bool more = refused <= LIMIT_TRIES && provide(admitted, spares, *header != NULL, cold_64,
-                                                      pages, pages + alignment_pages - 1);
+        bool more = refused <= LIMIT_TRIES &&
+                    provide(admitted, spares, *header != NULL, cold_64, pages, grow_pages);
         /* What failed because another thread forked meanwhile is no lack of memory. */
         if (!more && !load_acquire(&pages_state.lock.frozen) &&
             load_relaxed(&pages_state.freezes) == freezes)
@@ -97,7 +98,7 @@ struct span *pages_take_slab(unsigned class)
 {
     const struct slab_shape *shape = &pages_state.shapes[class];
     struct span *span;
-    enum outcome outcome = take_run(shape->pages, 1, shape->cold_64, &span);
+    enum outcome outcome = take_run(shape->pages, 1, shape->cold_64, shape->pages, &span);
     if (outcome == DETACHED)
         span = apart_take(shape->pages, PAGE_BYTES, shape->cold_64,
                           (size_t)shape->pages << PAGE_SHIFT);
@@ -115,12 +116,14 @@ struct span *pages_take_slab(unsigned class)
     return span;
 }
 
-struct span *pages_take(size_t pages, size_t alignment_bytes)
+static struct span *take_large(size_t pages, size_t alignment_bytes, bool grows)
 {
     if (pages > UINT32_MAX / 2)
         return NULL;
     struct span *span;
-    enum outcome outcome = take_run(pages, larger_of(alignment_bytes >> PAGE_SHIFT, 1), 0, &span);
+    size_t alignment_pages = larger_of(alignment_bytes >> PAGE_SHIFT, 1);
+    enum outcome outcome =
+        take_run(pages, alignment_pages, 0, grows ? pages + alignment_pages - 1 : 0, &span);
     if (outcome == DETACHED)
         span = apart_take(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
@@ -133,6 +136,16 @@ struct span *pages_take(size_t pages, size_t alignment_bytes)
     if (outcome == DETACHED)
         apart_add(span);
     return span;
+}
+
+struct span *pages_take(size_t pages, size_t alignment_bytes)
+{
+    return take_large(pages, alignment_bytes, true);
+}
+
+struct span *pages_take_free(size_t pages, size_t alignment_bytes)
+{
+    return take_large(pages, alignment_bytes, false);
 }
 
 /* The run is in no one's use any more; all of it may have been written. */

@@ -177,6 +177,38 @@ INSTANTIATE_TEST_SUITE_P(
                     Exhaustion{RLIMIT_DATA, 3 * kMiB, 128 * kMiB}),
     [](const testing::TestParamInfo<Exhaustion> &of) { return name_of(of.param); });
 
+// Once blocks of any other size had all addresses, those that have mappings of their own can be had
+// as well.
+TEST(Exhaustion, TheLargestBlocksFollowSmallOnes) {
+  if (is_hardened()) GTEST_SKIP() << "fences divide the arenas";
+  for (size_t size : {size_t{100}, size_t{20000}, 3 * kMiB}) {
+    EXPECT_CHILD(250, [size] {
+      constexpr size_t kLargest = 33 * kMiB;
+      set_limit(RLIMIT_AS, in_use(RLIMIT_AS) + 400 * kMiB);
+      size_t count;
+      release(exhaust(size, &count));
+      Block *chain = exhaust(kLargest, &count);
+      fprintf(stderr, "after blocks of %zu bytes %zu of %zu MiB\n", size, count, kLargest / kMiB);
+      REQUIRE(count >= 3);
+      release(chain);
+      void *block = aligned_alloc(8 * kMiB, kLargest);
+      REQUIRE(block && reinterpret_cast<uintptr_t>(block) % (8 * kMiB) == 0);
+      block = realloc(block, kLargest + 5 * kMiB);
+      REQUIRE(block != nullptr);
+      free(block);
+      void *grown = nullptr;
+      for (size_t length = 1000; length < kLargest + kMiB; length += length / 2) {
+        void *longer = realloc(grown, length);
+        REQUIRE(longer != nullptr);
+        grown = longer;
+      }
+      free(grown);
+      malloc_trim(0);
+      REQUIRE(subject::rss_kib() < 32 * 1024);
+    }) << size;
+  }
+}
+
 // A limit below what is mapped already: the blocks in hand can still be freed and reused.
 TEST(Exhaustion, ByALimitBelowTheUse) {
   EXPECT_CHILD(250, [] {

@@ -277,4 +277,20 @@ TEST_F(Pages, RandomOperationsKeepTheInvariants)
     EXPECT_EQ(page_layer::stats().free_bytes, page_layer::stats().committed_bytes);
 }
 
+TEST_F(Pages, WhatIsFreeIsTakenWithoutGrowth)
+{
+    struct span *run = pages_take(100, PAGE_BYTES);
+    struct span *behind = pages_take(1, PAGE_BYTES);
+    pages_give(run);
+    const size_t committed = page_layer::stats().committed_bytes;
+    struct span *again = pages_take_free(100, PAGE_BYTES);
+    ASSERT_NE(again, nullptr);
+    EXPECT_EQ(again->tag, SPAN_LARGE);
+    EXPECT_EQ(pages_take_free(page_layer::stats().free_bytes / PAGE_BYTES + 1, PAGE_BYTES),
+              nullptr);
+    EXPECT_EQ(page_layer::stats().committed_bytes, committed);
+    pages_give(again);
+    pages_give(behind);
+}
+
 } // namespace
