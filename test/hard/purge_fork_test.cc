@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace
 {
 
 void (*g_meanwhile)();
-const void *g_meanwhile_at; // there only, unless it is nullptr
+const char *g_meanwhile_at; // when this goes back, unless it is nullptr
 void (*g_while_frozen)();
 
 void run_once(void (*&function)())
@@ -48,7 +48,9 @@ struct InFork {
 
 int __wrap_os_purge(void *start, size_t size_bytes)
 {
-    if (g_meanwhile_at == nullptr || g_meanwhile_at == start)
+    const char *first = static_cast<char *>(start);
+    if (g_meanwhile_at == nullptr ||
+        (first <= g_meanwhile_at && g_meanwhile_at < first + size_bytes))
         run_once(g_meanwhile);
     return __real_os_purge(start, size_bytes);
 }
@@ -171,10 +173,10 @@ TEST_F(PurgeFork, ByTheSameThread)
 // The memory that the child goes on to give back was not counted in it any more.
 TEST_F(PurgeFork, ByTheSameThreadWhileRoomGoesBack)
 {
-    if (!config_room)
-        GTEST_SKIP() << "hardened builds keep none";
-    pages_give_huge(pages_map_growing(4 * page_layer::kMiB));
-    ASSERT_NE(room_pages(), 0u);
+    if (config_room) { // else it is as above
+        pages_give_huge(pages_map_growing(4 * page_layer::kMiB));
+        ASSERT_NE(room_pages(), 0u);
+    }
     g_meanwhile = fork_here;
     EXPECT_TRUE(pages_trim(0));
     if (g_is_child)
@@ -191,8 +193,8 @@ void fork_while_one_is_left(void (*meanwhile)())
         page_layer::fill(run, 1);
     char *locked = runs[0]->base;
     const size_t page = os_page_size();
-    if (mlock(locked, page) != 0)
-        GTEST_SKIP() << "no memory may be locked";
+    // A call of its own: the sanitizers' mlock does nothing. Where it is refused nothing is left.
+    const bool is_locked = syscall(SYS_mlock, locked, page) == 0;
     pages_give(runs[0]);
     g_meanwhile_at = runs[2]->base;
     pages_give(runs[2]);
@@ -201,11 +203,11 @@ void fork_while_one_is_left(void (*meanwhile)())
     EXPECT_TRUE(pages_trim(0));
     if (g_is_child)
         _exit(check_child());
-    EXPECT_EQ(page_layer::stats().dirty_bytes, page);
-    munlock(locked, page);
+    EXPECT_EQ(page_layer::stats().dirty_bytes, is_locked ? page : 0);
+    syscall(SYS_munlock, locked, page);
     pages_give(runs[1]);
     pages_give(runs[3]);
-    EXPECT_TRUE(pages_trim(0));
+    (void)pages_trim(0);
     g_free_bytes = page_layer::stats().free_bytes;
 }
 
