@@ -12,6 +12,9 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 
+#ifndef MADV_COLD
+#define MADV_COLD 20
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -142,6 +145,12 @@ int os_populate(void *start, size_t size_bytes)
 int os_huge_pages(void *start, size_t size_bytes, bool wanted)
 {
     return call_on_range(SYS_madvise, start, size_bytes, wanted ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+/* The kernel has no call for it, but it cannot age a part of a huge page. */
+int os_divide_huge_page(void *start, size_t size_bytes)
+{
+    return call_on_range(SYS_madvise, start, size_bytes, MADV_COLD);
 }
 
 static long remap(void *start, size_t old_bytes, size_t new_bytes, long flags, void *destination)

@@ -41,6 +41,7 @@ bool os_is_readable(const void *word);              /* aligned; without touching
 int os_populate(void *start, size_t size_bytes); /* faults pages in at once, where the kernel can */
 int os_huge_pages(void *start, size_t size_bytes,
                   bool wanted);                /* transparent huge pages for this range */
+int os_divide_huge_page(void *start, size_t size_bytes); /* the one that holds this part of it */
 enum os_access { OS_NONE, OS_READ, OS_WRITE }; /* OS_WRITE: read and write */
 int os_protect(void *start, size_t size_bytes, enum os_access access);
 int os_wipe_in_children(void *start, size_t size_bytes); /* a fork's child reads zeros there */

@@ -20,7 +20,7 @@ enum huge_pages {
     HUGE_PAGES_AUTO, /* where they pay */
 };
 
-enum { HUGE_PAGE_BYTES = 2 << 20 };
+enum { HUGE_PAGE_BYTES = 2 << 20, HUGE_PAGE_SHIFT = 9 /* of pages */ };
 
 /* HUGE_PAGES_AUTO: so large is a heap before it asks for what it grows by, and a block that asks
  * whatever else there is. One huge page is 2 % of it. */

@@ -74,12 +74,18 @@ static struct arena *arena_reserve(size_t pages)
     bool covered = page_map_cover(base, pages << PAGE_SHIFT) == 0;
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     size_t words = pages / 64 + 1;
-    uint64_t *dirty = arena ? meta_take(META_HOT, 2 * words * sizeof(uint64_t)) : NULL;
+    size_t huge_words = (pages >> HUGE_PAGE_SHIFT) / 64 + 2;
+    size_t map_words = 2 * words + huge_words;
+    uint64_t *dirty = arena ? meta_take(META_HOT, map_words * sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
         fenced_unmap(base, pages << PAGE_SHIFT);
         return NULL;
     }
-    *arena = (struct arena){.base = base, .pages = pages, .dirty = dirty, .holes = dirty + words};
+    *arena = (struct arena){.base = base,
+                            .pages = pages,
+                            .dirty = dirty,
+                            .holes = dirty + words,
+                            .whole = dirty + 2 * words};
     os_name(base, pages << PAGE_SHIFT, "cairn: arena");
     if (pages_are_huge())
         os_huge_pages(base, pages << PAGE_SHIFT, true);
@@ -214,6 +220,34 @@ static uint64_t parts_of(const struct arena *arena, uintptr_t from, uintptr_t to
     return UINT64_MAX >> (63 - last) & UINT64_MAX << first;
 }
 
+static uint64_t *whole_word(const struct arena *arena, uintptr_t huge_page, uint64_t *bit)
+{
+    size_t index = (huge_page - part_start(arena, 0)) / HUGE_PAGE_BYTES;
+    *bit = (uint64_t)1 << index % 64;
+    return &arena->whole[index / 64];
+}
+
+/* When a part of a huge page goes, the system keeps the memory of all of it until memory is short.
+ * Asked to make the part older first, it makes small pages of it (Linux 5.4; refused, nothing is
+ * different). Once for each huge page, before the first part goes. Returns the number of those. */
+static size_t divide_huge_pages(const struct arena *arena, uintptr_t from, uintptr_t to)
+{
+    size_t divided = 0;
+    for (uintptr_t page = align_down(from, HUGE_PAGE_BYTES); page < to; page += HUGE_PAGE_BYTES) {
+        uint64_t bit;
+        uint64_t *word = whole_word(arena, page, &bit);
+        if ((load_relaxed(word) & bit) == 0 || (fetch_and_acq_rel(word, ~bit) & bit) == 0)
+            continue;
+        uintptr_t first = larger_of(from, page);
+        uintptr_t end = smaller_of(to, page + HUGE_PAGE_BYTES);
+        if (end - first == HUGE_PAGE_BYTES)
+            continue;
+        (void)os_divide_huge_page((char *)first, end - first);
+        divided++;
+    }
+    return divided;
+}
+
 /* For the whole huge pages within. Refused, it is only slower. */
 static void ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
 {
@@ -222,6 +256,11 @@ static void ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
     if (from >= to)
         return;
     (void)os_huge_pages((char *)from, to - from, true);
+    for (uintptr_t page = from; page < to; page += HUGE_PAGE_BYTES) {
+        uint64_t bit;
+        uint64_t *word = whole_word(arena, page, &bit);
+        fetch_or_acq_rel(word, bit);
+    }
     uint64_t parts = parts_of(arena, from, to);
     fetch_or_acq_rel(&arena->asked, parts);
     fetch_or_acq_rel(&arena->begun, parts);
@@ -256,22 +295,26 @@ void arenas_end_trim(void)
     }
 }
 
-void arena_withdraw_advice(const char *start, size_t size_bytes)
+size_t arena_withdraw_advice(const char *start, size_t size_bytes)
 {
     struct arena *arena = load_relaxed(&any_asked) ? arena_of(start) : NULL;
     if (arena == NULL)
-        return;
-    uint64_t parts = parts_of(arena, (uintptr_t)start, (uintptr_t)start + size_bytes);
-    if ((load_relaxed(&arena->asked) & parts) == 0)
-        return;
+        return 0;
+    uintptr_t first = (uintptr_t)start;
+    uint64_t parts = parts_of(arena, first, first + size_bytes);
     uintptr_t end = (uintptr_t)arena->base + (arena->pages << PAGE_SHIFT);
-    for (parts &= fetch_and_acq_rel(&arena->asked, ~parts); parts != 0; parts &= parts - 1) {
+    if ((load_relaxed(&arena->asked) & parts) == 0)
+        parts = 0;
+    else
+        parts &= fetch_and_acq_rel(&arena->asked, ~parts);
+    for (; parts != 0; parts &= parts - 1) {
         uintptr_t from = part_start(arena, lowest_bit(parts));
         uintptr_t to = smaller_of(from + part_bytes(arena), align_down(end, HUGE_PAGE_BYTES));
         from = larger_of(from, align_up((uintptr_t)arena->base, HUGE_PAGE_BYTES));
         if (from < to)
             (void)os_huge_pages((char *)from, to - from, false);
     }
+    return divide_huge_pages(arena, first, first + size_bytes);
 }
 
 /* What another thread has claimed when this one forks is addresses that the child will not use. */

@@ -32,6 +32,8 @@ struct arena {
     size_t hole_pages; /* page lock: set bits of `holes` */
     uint64_t *dirty;   /* page lock: bit a page, set when it may not read zero */
     uint64_t *holes;   /* page lock: bit a page, set when nobody has it and it is not committed */
+    uint64_t *whole;   /* atomic: bit a huge page of the addresses, set when it was asked for, and
+                        * no part of it went since */
     uint64_t asked;    /* atomic: bit a 64th, set where huge pages may be asked for */
     uint64_t begun;    /* atomic: likewise, where one may be resident beyond what was handed out */
     uint64_t trimmed;  /* page lock: of `begun`, what a trim looks at */
@@ -56,9 +58,10 @@ int arena_add(size_t pages);
 char *arena_commit(size_t *pages, size_t least, bool huge, int *error);
 
 /* Memory that goes back is asked for in huge pages no more: before the system is told. It would put
- * what is left together again, and so bring back what went (khugepaged). Any thread, no lock held.
- */
-void arena_withdraw_advice(const char *start, size_t size_bytes);
+ * what is left together again, and so bring back what went (khugepaged). A huge
+ * page that loses its first part becomes small pages, else the system would keep its memory.
+ * Returns how many did. Any thread, no lock held. */
+size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 
 /* A huge page is resident whole once a part of it was handed out. Between the first and the last
  * call, which a trim makes before it looks and after it has purged: whether that may be so within a

@@ -84,12 +84,13 @@ TEST_F(Fault, EveryCallThatCanFailIsCounted)
     EXPECT_EQ(os_purge(page_, size), -EAGAIN);
     EXPECT_EQ(os_populate(page_, size), -EAGAIN);
     EXPECT_EQ(os_huge_pages(page_, size, true), -EAGAIN);
+    EXPECT_EQ(os_divide_huge_page(page_, size), -EAGAIN);
     EXPECT_EQ(os_resize(page_, size, 2 * size), -EAGAIN);
     EXPECT_EQ(os_move(page_, size, 2 * size), nullptr);
     EXPECT_EQ(os_move_onto(page_, size, page_ + size), OS_KEPT);
     EXPECT_FALSE(os_reserve_at(page_ + size, size));
     EXPECT_EQ(os_unmap(page_, size), -EAGAIN);
-    EXPECT_EQ(os_fault_plan(0, 0, 0), 12u);
+    EXPECT_EQ(os_fault_plan(0, 0, 0), 13u);
     page_[0] = 1; // none of them did anything
 }
 

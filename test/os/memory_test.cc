@@ -359,6 +359,23 @@ TEST(Memory, HugePagesAndNamesAreWishes)
     EXPECT_EQ(os_unmap(start, 8 * kPage), 0);
 }
 
+TEST(Memory, ADividedHugePageKeepsWhatIsInIt)
+{
+    const size_t huge = size_t{2} << 20;
+    char *memory = static_cast<char *>(os_map(2 * huge));
+    ASSERT_NE(memory, nullptr);
+    auto start = reinterpret_cast<char *>(
+        (reinterpret_cast<uintptr_t>(memory) + huge - 1) / huge * huge);
+    (void)os_huge_pages(start, huge, true);
+    memset(start, 3, huge);
+    const int error = os_divide_huge_page(start + 5 * kPage, kPage);
+    EXPECT_TRUE(error == 0 || error == -EINVAL) << error; // kernels before 5.4 say EINVAL
+    EXPECT_TRUE(all_bytes_are(start, huge, 3));
+    EXPECT_EQ(os_purge(start + 5 * kPage, kPage), 0);
+    EXPECT_EQ(os_resident(start, huge), huge - kPage);
+    EXPECT_EQ(os_unmap(memory, 2 * huge), 0);
+}
+
 TEST(Memory, CallsOfTheKernelAreCounted)
 {
     uint64_t before[OS_CALL_KINDS];
