@@ -220,6 +220,8 @@ static uint64_t parts_of(const struct arena *arena, uintptr_t from, uintptr_t to
     return UINT64_MAX >> (63 - last) & UINT64_MAX << first;
 }
 
+static_check(HUGE_PAGE_BYTES >> PAGE_SHIFT == 1 << HUGE_PAGE_SHIFT, "in pages");
+
 static uint64_t *whole_word(const struct arena *arena, uintptr_t huge_page, uint64_t *bit)
 {
     size_t index = (huge_page - part_start(arena, 0)) / HUGE_PAGE_BYTES;

@@ -85,14 +85,28 @@ static int grow_anew(size_t pages, size_t needed, bool huge)
     return error;
 }
 
-/* Whether what the heap grows by may be in huge pages: it is large, and the program has touched
- * what it took last. Not for one long run, of which nobody knows whether it will be filled. Fences
- * would divide them. */
+/* A huge page that the sweeps cut was zeroed and divided for little, and the next one probably will
+ * be. So the heap grows in small pages first, by so many times what was in huge pages that were
+ * cut, and then tries again. */
+static bool makes_up_for_cuts(size_t pages)
+{
+    enum { TIMES = 4 };
+    size_t cut = load_relaxed(&pages_state.cut_pages);
+    if (likely(cut == 0))
+        return false;
+    size_t left = cut - smaller_of(pages / TIMES, cut); /* another thread's growth may be missed */
+    (void)compare_swap_acq_rel(&pages_state.cut_pages, &cut, left);
+    return true;
+}
+
+/* Whether what the heap grows by may be in huge pages: it is large, the program has touched what it
+ * took last, and huge pages have stayed whole. Not for one long run, of which nobody knows whether
+ * it will be filled. Fences would divide them. */
 static bool grows_huge(size_t pages)
 {
     size_t committed = load_relaxed(&pages_state.committed_pages);
     return !config_fences && pages <= MOST_BATCH && committed >= ADVICE_FROM_BYTES >> PAGE_SHIFT &&
-           huge_pages_fit(pages) && dense_is_filled();
+           huge_pages_fit(pages) && dense_is_filled() && !makes_up_for_cuts(pages);
 }
 
 bool pages_grow(size_t pages)

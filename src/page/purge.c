@@ -78,7 +78,7 @@ static size_t whole_inside(const struct span *span, char **start)
  * how many of them the bitmap does not know to be clean yet. */
 static size_t purge_inside(struct arena *arena, char *start, size_t pages, struct pass *pass)
 {
-    arena_withdraw_advice(start, pages << PAGE_SHIFT);
+    (void)arena_withdraw_advice(start, pages << PAGE_SHIFT);
     if (os_purge(start, pages << PAGE_SHIFT) == 0) {
         page_map_purge(start, pages);
         return pages;
@@ -93,8 +93,9 @@ size_t pages_purge_part(char *start, size_t pages)
     size_t granule = os_page_size();
     uintptr_t from = align_up((uintptr_t)start, granule);
     uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), granule);
-    if (to > from)
-        arena_withdraw_advice((char *)from, to - from);
+    size_t cut = to > from ? arena_withdraw_advice((char *)from, to - from) : 0;
+    if (unlikely(cut != 0))
+        fetch_add_relaxed(&pages_state.cut_pages, cut << HUGE_PAGE_SHIFT);
     if (to <= from || os_purge((char *)from, to - from) != 0)
         return 0;
     size_t purged = (to - from) >> PAGE_SHIFT;

@@ -172,6 +172,33 @@ TEST_F(HugePagesAuto, WhatGoesBackIsAskedForNoMore)
     pages_verify();
 }
 
+// Each was zeroed and divided for little, and its memory stayed the process's.
+TEST_F(HugePagesAuto, ACutHugePageIsMadeUpForInSmallPages)
+{
+    grow_to(large() + 40 * kMiB);
+    ASSERT_TRUE(is_asked_for(newest()));
+    char *place = slabs_[slabs_.size() - 8 * 64]->base; // 8 MiB before
+    const auto address = reinterpret_cast<uintptr_t>(place);
+    char *huge = place - address % HUGE_PAGE_BYTES;
+    memset(huge, 1, HUGE_PAGE_BYTES);
+    EXPECT_EQ(arena_withdraw_advice(huge, HUGE_PAGE_BYTES), 0u) << "not cut: all of it goes";
+    huge += HUGE_PAGE_BYTES;
+    memset(huge, 1, HUGE_PAGE_BYTES);
+    const uint64_t before = os_calls[OS_CALL_ADVISE];
+    EXPECT_EQ(pages_purge_part(huge, 2), 2u);
+    const uint64_t first = os_calls[OS_CALL_ADVISE] - before;
+    EXPECT_EQ(pages_purge_part(huge + (4 << PAGE_SHIFT), 2), 2u);
+    EXPECT_EQ(os_calls[OS_CALL_ADVISE] - before - first, 1u) << "divided once, before";
+    EXPECT_GE(first, 2u);
+    EXPECT_TRUE(page_layer::reads(huge + (6 << PAGE_SHIFT), kMiB, 1)) << "the rest stays";
+
+    const size_t committed = page_layer::stats().committed_bytes;
+    grow_to(committed + 4 * kMiB);
+    EXPECT_FALSE(is_asked_for(newest()));
+    grow_to(committed + 24 * kMiB);
+    EXPECT_TRUE(is_asked_for(newest())) << "tried again";
+}
+
 // A huge page of which one block was handed out is resident whole, though nothing was ever there.
 TEST_F(HugePagesAuto, ATrimGivesBackTheRestOfAHugePage)
 {
