@@ -119,8 +119,9 @@ static bool sweep_visit(struct span *span, char *start, void *context)
         !slab_try_use(span, SLAB_PURGED))
         return true;
     *any = slab_purge_aside(span) || *any;
-    if (slab_end_purge(span)) {
-        heap = slab_heap(span);
+    bool emptied = slab_end_purge(span);
+    /* From then on its owner may give it back himself: it is no heap's, and nobody's to tell. */
+    if (emptied && (heap = slab_heap(span)) != NULL) {
         unsigned mailbox = remote_post(heap, span);
         if (mailbox != NOT_POSTED)
             heap_tend_after_post(heap, mailbox);

@@ -66,10 +66,16 @@ class StoppedThread
         });
         wait_while(PREPARING);
     }
-    // Starts the work and returns when it is stopped, or has ended before. Whether it is stopped.
+    // Starts the work, or goes on with it, and returns when it is stopped, or has ended before.
+    // Whether it is stopped.
     bool stop_after(size_t instructions)
     {
-        store_relaxed(&left_, instructions);
+        return stop_when([=]() mutable { return instructions-- == 0; });
+    }
+    // Likewise, at the first instruction after which that is so.
+    bool stop_when(std::function<bool()> is_so)
+    {
+        is_so_ = std::move(is_so);
         set(RUNNING);
         wait_while(RUNNING);
         return load_acquire(&state_) == STOPPED;
@@ -97,14 +103,15 @@ class StoppedThread
     }
     static void on_step(int, siginfo_t *, void *context)
     {
-        if (left_-- > 0)
+        if (!is_so_())
             return;
-        end_steps_of(static_cast<ucontext_t *>(context));
         set(STOPPED);
         wait_while(STOPPED);
+        if (load_acquire(&state_) == GOES_ON)
+            end_steps_of(static_cast<ucontext_t *>(context));
     }
 
-    static inline size_t left_;
+    static inline std::function<bool()> is_so_;
     static inline uint32_t state_; // atomic
     std::thread thread_;
 };

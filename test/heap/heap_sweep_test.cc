@@ -1,6 +1,7 @@
 // Memory that comes home without its owner: pages inside slabs on which nothing lives, of idle
 // threads' heaps, of orphans and of the own one.
 
+#include "base/stopped_thread.h"
 #include "heap/sweep_layer.h"
 
 namespace
@@ -127,6 +128,45 @@ TEST_P(Sweep, FreePagesOfAnEndedThreadGoBackByTime)
               live.size() * (GetParam() + 2 * kKiB + os_page_size()) + 256 * kKiB);
     for (void *block : live)
         free_fast(block);
+}
+
+uint32_t use_of(const struct span *slab)
+{
+    return load_relaxed(&slab_remote(slab)->use) & ((1 << USE_BITS) - 1);
+}
+
+// The owner frees the last block of a slab while another thread gives its pages back, and gives the
+// slab back itself as soon as it may: the other thread, about to post it, finds it nobody's.
+TEST(SweepStep, TheOwnerGivesASlabBackBeforeItIsPosted)
+{
+    if (!stopped_thread::kCanStop)
+        GTEST_SKIP() << "needs x86-64's trap flag";
+    constexpr size_t kSize = 4 * kKiB;
+    bool stopped = true;
+    for (size_t n = 0; stopped; n++) {
+        IdleThread owner;
+        void *last = nullptr;
+        owner.run([&] {
+            std::vector<void *> blocks = allocate_many(100, kSize);
+            last = blocks[0];
+            for (void *block : blocks)
+                if (block != last)
+                    free_fast(block);
+            quarantine_flush(thread_heap);
+        });
+        struct span *slab = span_of(last);
+        stopped_thread::StoppedThread sweeper([] { (void)heap_release(0); });
+        ASSERT_TRUE(sweeper.stop_when([&] { return use_of(slab) == SLAB_PURGED; }));
+        owner.run([&] {
+            free_fast(last);
+            quarantine_flush(thread_heap);
+        });
+        ASSERT_EQ(use_of(slab), SLAB_EMPTIED);
+        ASSERT_TRUE(sweeper.stop_when([&] { return use_of(slab) == SLAB_ASIDE; }));
+        stopped = n < 100 && sweeper.stop_after(n);
+        owner.run([] { heap_trim(thread_heap); });
+        sweeper.finish();
+    }
 }
 
 } // namespace
