@@ -58,7 +58,7 @@ struct span *checked_span(const void *pointer, const char *operation)
     else if (span->tag == SPAN_GUARDED)
         taken = heap_sampler->check(pointer, span, operation);
     else
-        taken = (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE) && span->base == pointer;
+        taken = large_is_in_use(span) && span->base == pointer;
     if (likely(taken))
         return span;
     if (!span_is_slab(span) && span->tag != SPAN_GUARDED)

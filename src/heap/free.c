@@ -1,6 +1,7 @@
 /* The slow half of free: blocks of other threads, large ones, counts that ran out. */
 #include "heap/free.h"
 
+#include "heap/frozen.h"
 #include "heap/harden.h"
 #include "heap/heap_life.h"
 #include "heap/large.h"
@@ -109,7 +110,7 @@ static no_inline void free_otherwise(void *pointer, struct span *span)
         heap_sampler->free(pointer, span);
         return;
     }
-    if (unlikely((span->tag != SPAN_LARGE && span->tag != SPAN_HUGE) || span->base != pointer))
+    if (unlikely(!large_is_in_use(span) || span->base != pointer))
         refuse_pointer(pointer, "free");
     else if (unlikely(!large_free(span)))
         refuse("free", "double free of %p (its memory is free)", pointer);

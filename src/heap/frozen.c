@@ -3,6 +3,16 @@
 
 #include "heap/packed_words.h"
 
+bool large_forget_resizer(struct span *span)
+{
+    uintptr_t resized = load_relaxed(&span->post);
+    uint8_t tag = SPAN_RESIZED;
+    if (resized == large_resized((uint8_t)resized))
+        return false;
+    (void)compare_swap_acq_rel(&span->tag, &tag, (uint8_t)resized);
+    return true;
+}
+
 /* The words of a frozen slab begin anew in each process: what they held was another process's. */
 void slab_begin_frozen(struct span *slab)
 {

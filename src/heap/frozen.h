@@ -27,6 +27,26 @@ inline_always bool slab_frozen_freed(const struct span *slab, unsigned slot)
     return (load_acquire(slab_frozen_word(slab, slot)) & slab_frozen_bit(slot)) != 0;
 }
 
+/* In the child of a fork: the thread that resizes the block is the parent's, so it is done. False:
+ * it is this process's. */
+bool large_forget_resizer(struct span *span);
+
+/* A large block, mapping or not, while a thread resizes it: nobody else may free it. What post says
+ * then: its tag otherwise, and the process. */
+enum { RESIZED_PROCESS_SHIFT = 8 };
+inline_always uintptr_t large_resized(uint8_t kind)
+{
+    return (uintptr_t)heap_generation << RESIZED_PROCESS_SHIFT | kind;
+}
+
+/* Whether the span is such a block in use that nobody resizes: not in this process. */
+inline_always bool large_is_in_use(struct span *span)
+{
+    uint8_t tag = load_relaxed(&span->tag);
+    return tag == SPAN_LARGE || tag == SPAN_HUGE ||
+           (unlikely(tag == SPAN_RESIZED) && large_forget_resizer(span));
+}
+
 /* Before the words, or bits, of a frozen slab are looked at. */
 void slab_begin_frozen(struct span *slab);
 

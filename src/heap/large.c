@@ -14,6 +14,7 @@
 
 #include "base/alone.h"
 #include "base/bits.h"
+#include "heap/frozen.h"
 #include "heap/program_limit.h"
 #include "heap/program_notes.h"
 #include "heap/tick.h"
@@ -131,6 +132,27 @@ bool large_free(struct span *span)
     return true;
 }
 
+/* What post says may be written by two, and both write the same: who swaps the tag holds it. */
+bool large_hold(struct span *span, const void *block)
+{
+    uint8_t kind = load_relaxed(&span->tag);
+    if (unlikely(kind != SPAN_LARGE && kind != SPAN_HUGE))
+        return false;
+    store_relaxed(&span->post, large_resized(kind));
+    return likely(alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_RESIZED)) &&
+           span->base == block;
+}
+
+/* Held or not. */
+static uint8_t kind_of(const struct span *span)
+{
+    uint8_t tag = load_relaxed(&span->tag);
+    return tag == SPAN_RESIZED ? (uint8_t)load_relaxed(&span->post) : tag;
+}
+
+/* Release: pairs with the swap of whoever frees it. */
+void large_let_go(struct span *span) { store_release(&span->tag, kind_of(span)); }
+
 /* Into its room, or with it into free pages behind that. Here and below what is due by age is asked
  * before the page layer is: a program may do nothing else for long. */
 static bool extend(struct span *span, size_t pages)
@@ -178,7 +200,7 @@ static void *resize_mapping(struct span *span, size_t size_bytes, bool may_move)
 static void *resize(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t pages = large_pages(size_bytes);
-    if (span->tag == SPAN_HUGE)
+    if (kind_of(span) == SPAN_HUGE)
         return resize_mapping(span, size_bytes, may_move);
     bool in_place =
         pages == span->pages || (pages < span->pages ? shrink(span, pages) : extend(span, pages));

@@ -66,8 +66,13 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
     return large_is_plain(span) && span->base == pointer && run_cache_keep_short(runs, span);
 }
 
+/* From here on nobody else may free or resize the block, until it is let go. False when another
+ * thread freed it meanwhile, or holds it. */
+bool large_hold(struct span *span, const void *block);
+void large_let_go(struct span *span);
+
 /* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is
- * not possible. */
+ * not possible. The block is held, where others may free it. */
 void *large_resize(struct span *span, size_t size_bytes);
 
 /* The same, but it never moves: whether it has the size. */

@@ -1,6 +1,7 @@
 /* Large blocks of first-class heaps: see program_large.h. */
 #include "heap/program_large.h"
 
+#include "heap/frozen.h"
 #include "heap/large.h"
 #include "heap/program_limit.h"
 #include "heap/program_notes.h"
@@ -69,7 +70,7 @@ void program_end_large(struct program_heap *program)
 {
     for (struct large_note *note = program->large.used; note; note = note->next) {
         struct span *span = load_relaxed(&note->span);
-        if (span && slab_heap(span) == &program->heap)
+        if (span && slab_heap(span) == &program->heap && large_is_in_use(span))
             (void)large_free(span);
     }
     program_collect_large(program);

@@ -85,7 +85,8 @@ static bool is_in_use(const struct program_heap *program, const struct large_not
     if (span == NULL)
         return false;
     uint8_t tag = load_relaxed(&span->tag);
-    return (tag == SPAN_LARGE || tag == SPAN_HUGE) && span_program(span) == program &&
+    bool in_use = tag == SPAN_LARGE || tag == SPAN_HUGE || tag == SPAN_RESIZED;
+    return in_use && span_program(span) == program &&
            program_note_of(span) == note;
 }
 

@@ -69,6 +69,10 @@ cold void refuse_pointer(const void *pointer, const char *operation)
 {
     char *start;
     struct span *span = pages_search(pointer, &start);
+    if (load_relaxed(&page_map_find(pointer)->tag) == SPAN_RESIZED) {
+        refuse(operation, "%s of %p, which another thread resizes", operation, pointer);
+        return;
+    }
     if (span && span_is_slab(span)) {
         refuse_in_slab(pointer, operation, span, start);
         return;

@@ -48,18 +48,29 @@ static size_t moved_bytes(size_t old_bytes, size_t size_bytes)
     return larger_of(size_bytes, smaller_of(old_bytes + more, (size_t)MEDIUM_MOST));
 }
 
+static no_inline cold void refuse_moved(const void *pointer, size_t size_bytes)
+{
+    refuse("free", "double free of %p (%zu-byte block)", pointer, size_bytes);
+}
+
+/* The end of a block that has moved. Where another thread freed it meanwhile, its memory may have
+ * come back as the new one, which this free would take away. */
+inline_always void free_moved(void *pointer, size_t old_bytes, const void *block)
+{
+    if (unlikely(block == pointer))
+        refuse_moved(pointer, old_bytes);
+    else
+        free_fast(pointer);
+}
+
 /* To a new block of its own span, from a large one: neither needs copying through the other's
  * memory twice. */
-static void *move_large(struct span *old, size_t size_bytes)
+static struct span *copy_large(struct span *old, size_t size_bytes)
 {
     struct span *fresh = large_allocate_growing(size_bytes);
-    if (fresh == NULL)
-        return NULL;
-    pages_move_bytes(fresh, old, smaller_of((size_t)old->pages << PAGE_SHIFT, size_bytes));
-    free_fast(old->base);
-    if (heap_is_watched())
-        heap_profile_large(heap_at_hand(), fresh, size_bytes);
-    return fresh->base;
+    if (fresh)
+        pages_move_bytes(fresh, old, smaller_of((size_t)old->pages << PAGE_SHIFT, size_bytes));
+    return fresh;
 }
 
 /* Nobody else chooses where it is. NULL: another block will do. */
@@ -87,23 +98,21 @@ static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    free_fast(pointer);
+    free_moved(pointer, old_bytes, block);
     return block;
 }
 
-/* A block of a slab of this thread's. */
+/* A block of a slab of this thread's; but what another thread freed may have been collected since,
+ * and the slab be another heap's. */
 static no_inline void *move_own(void *pointer, size_t old_bytes, size_t size_bytes,
-                                struct span *slab, heap_resize_failed *failed)
+                                heap_resize_failed *failed)
 {
     void *block = size_bytes <= SMALL_MAX ? malloc_fast(size_bytes, malloc_slow_untraced)
                                           : allocate_moved(old_bytes, size_bytes);
     if (block == NULL)
         return failed(pointer, size_bytes);
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    if (config_hardened)
-        free_fast(pointer);
-    else
-        free_own(pointer, slab);
+    free_moved(pointer, old_bytes, block);
     return block;
 }
 
@@ -123,7 +132,7 @@ static void *move_within(struct program_heap *program, void *pointer, size_t old
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    free_fast(pointer);
+    free_moved(pointer, old_bytes, block);
     return block;
 }
 
@@ -142,22 +151,50 @@ static no_inline void *resize_watched(struct span *span, size_t size_bytes, bool
     return block;
 }
 
-static void *resize_large(struct span *span, size_t size_bytes)
+static void *resize_held(struct span *span, size_t size_bytes)
 {
     return heap_is_watched() ? resize_watched(span, size_bytes, true)
                              : large_resize(span, size_bytes);
 }
 
-static bool resize_large_in_place(struct span *span, size_t size_bytes)
+/* What another thread freed since it was looked at. */
+static void hold(struct span *span, const void *pointer, const char *operation)
 {
-    return heap_is_watched() ? resize_watched(span, size_bytes, false) != NULL
-                             : large_resize_in_place(span, size_bytes);
+    if (unlikely(!large_hold(span, pointer)))
+        refuse_pointer(pointer, operation);
+}
+
+/* Its pages are another's as soon as it is freed, so nobody may free it meanwhile. */
+static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
+{
+    hold(span, pointer, "realloc");
+    void *block = resize_held(span, size_bytes);
+    bool moves = block == NULL && size_bytes > MEDIUM_MOST && size_bytes <= PTRDIFF_MAX &&
+                 span_program(span) == NULL;
+    struct span *fresh = moves ? copy_large(span, size_bytes) : NULL;
+    large_let_go(span);
+    if (fresh == NULL)
+        return block;
+    free_fast(pointer);
+    if (heap_is_watched())
+        heap_profile_large(heap_at_hand(), fresh, size_bytes);
+    return fresh->base;
+}
+
+static bool resize_large_in_place(struct span *span, const void *pointer, size_t size_bytes)
+{
+    hold(span, pointer, "resize");
+    bool stays = heap_is_watched() ? resize_watched(span, size_bytes, false) != NULL
+                                   : large_resize_in_place(span, size_bytes);
+    large_let_go(span);
+    return stays;
 }
 
 static no_inline void *resize_any(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
     size_t old_bytes = usable_bytes(span, pointer); /* checks canaries, where there are any */
+    struct program_heap *program = span_program(span);
     if (span_is_slab(span)) {
         if (slab_suits(span, size_bytes)) {
             if (config_canaries)
@@ -165,13 +202,10 @@ static no_inline void *resize_any(void *pointer, size_t size_bytes)
             return pointer;
         }
     } else if (span->tag != SPAN_GUARDED && large_serves(span, size_bytes)) {
-        void *block = resize_large(span, size_bytes);
-        if (block || size_bytes > PTRDIFF_MAX)
+        void *block = resize_large(span, pointer, size_bytes);
+        if (block || size_bytes > PTRDIFF_MAX || (size_bytes > MEDIUM_MOST && program == NULL))
             return block;
-        if (size_bytes > MEDIUM_MOST && span_program(span) == NULL)
-            return move_large(span, size_bytes);
     }
-    struct program_heap *program = span_program(span);
     return program ? move_within(program, pointer, old_bytes, size_bytes)
                    : move(pointer, old_bytes, size_bytes);
 }
@@ -248,7 +282,7 @@ void *heap_resize_or(void *pointer, size_t size_bytes, heap_resize_failed *faile
     }
     if (heap_is_traced())
         return resize_slow(pointer, size_bytes, failed);
-    return move_own(pointer, old_bytes, size_bytes, slab, failed);
+    return move_own(pointer, old_bytes, size_bytes, failed);
 }
 
 static void *give_none(void *pointer, size_t size_bytes)
@@ -269,7 +303,7 @@ static bool resize_in_place(void *pointer, size_t size_bytes)
     (void)usable_bytes(span, pointer); /* checks canaries, where there are any */
     if (!span_is_slab(span))
         return span->tag != SPAN_GUARDED && large_serves(span, size_bytes) &&
-               resize_large_in_place(span, size_bytes);
+               resize_large_in_place(span, pointer, size_bytes);
     if (!slab_suits(span, size_bytes))
         return false;
     if (config_canaries)
@@ -342,11 +376,12 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     size_t kept = smaller_of(old_bytes, size_bytes);
     memcpy(block, pointer, kept);
     memset((char *)block + kept, 0, size_bytes - kept);
-    wipe(pointer, old_bytes);
+    if (likely(block != pointer)) /* see free_moved */
+        wipe(pointer, old_bytes);
     struct span_sample held = {NULL, 0};
     if (is_traced)
         held = heap_trace_resize_begin(pointer);
-    free_fast(pointer);
+    free_moved(pointer, old_bytes, block);
     if (is_traced)
         heap_trace_resize_end(pointer, block, size_bytes, held);
     return block;

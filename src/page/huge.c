@@ -77,7 +77,9 @@ static bool is_large_for_huge_pages(size_t block_bytes)
 void pages_expect_filled(struct span *span)
 {
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    if (config_fences || !is_large_for_huge_pages(bytes) || span->tag != SPAN_HUGE)
+    uint8_t tag = load_relaxed(&span->tag);
+    if (config_fences || !is_large_for_huge_pages(bytes) ||
+        (tag != SPAN_HUGE && tag != SPAN_RESIZED)) /* of these only huge ones come here */
         return;
     if (huge_pages_fit(0)) /* it is counted */
         (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
@@ -126,7 +128,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     if (new_bytes < old_bytes)
         huge_unclaim((old_bytes - new_bytes) >> PAGE_SHIFT);
     store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
-    span->grew = span->grew || (more != 0 && load_relaxed(&span->tag) == SPAN_HUGE);
+    span->grew = span->grew || (more != 0 && load_relaxed(&span->tag) != SPAN_RUN_HUGE);
     if (more != 0 && old_bytes < ADVICE_FROM_BYTES) /* else it was asked for, or is not to be */
         pages_expect_filled(span);
     return true;

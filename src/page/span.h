@@ -33,6 +33,7 @@ enum {
     SPAN_RUN_HUGE,  /* huge, likewise */
     SPAN_GUARDED,   /* one sampled block between guard pages, see watch/guarded_blocks.h */
     SPAN_TRAPPED,   /* hardened: freed, its addresses fault */
+    SPAN_RESIZED,   /* large or huge, and some thread resizes it just now: heap/large.h */
     SPAN_SLAB = 16, /* and up: a slab of size class tag - SPAN_SLAB */
 };
 
@@ -56,7 +57,8 @@ struct span {
             bool grew;     /* large, huge, owner: it has grown, see room.h */
         };
     };
-    uintptr_t post; /* slab, atomic: the heap, 0 of a slab without one; see heap/remote.c */
+    uintptr_t post; /* slab, atomic: the heap, 0 of a slab without one; see heap/remote.c. Resized,
+                       atomic: its tag otherwise, and the process, see heap/frozen.h */
     union {
         struct span *next; /* slab aside: owner, its list in the bin; free: page lock */
         struct {

@@ -1,6 +1,8 @@
 // Large blocks: which kind a size becomes, and resizing without a copy.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <vector>
@@ -219,6 +221,48 @@ TEST_F(Large, GrowingEmptiesTheKeptRuns)
     for (struct span *span : spans)
         large_free(span);
     large_free(before);
+}
+
+// While a thread resizes a block nobody else may free it, or ask anything of it.
+TEST(LargeDeathTest, AFreeOfWhatAnotherThreadResizes)
+{
+    for (size_t size : {200 * kKiB, 64 * kMiB}) {
+        void *block = heap_layer::allocate(size);
+        struct span *span = heap_layer::span_of(block);
+        const auto hold = [=] { ASSERT_TRUE(large_hold(span, block)); };
+        EXPECT_DEATH((hold(), free_fast(block)),
+                     "^cairn: free of [^\n]*, which another thread resizes\n$");
+        EXPECT_DEATH((hold(), (void)heap_resize(block, 3 * size)),
+                     "^cairn: realloc of [^\n]*, which another thread resizes\n$");
+        EXPECT_DEATH((hold(), (void)heap_usable_size(block)),
+                     "^cairn: malloc_usable_size of [^\n]*, which another thread resizes\n$");
+        hold();
+        EXPECT_FALSE(large_hold(span, block));
+        large_let_go(span);
+        EXPECT_GE(heap_usable_size(block), size);
+        free_fast(block);
+    }
+}
+
+// In a fork's child the thread that resizes it is not there.
+TEST(LargeDeathTest, AChildFreesWhatAThreadOfItsParentResizes)
+{
+    for (size_t size : {200 * kKiB, 64 * kMiB}) {
+        void *block = heap_layer::allocate(size);
+        struct span *span = heap_layer::span_of(block);
+        ASSERT_TRUE(large_hold(span, block));
+        const pid_t child = fork();
+        if (child == 0) {
+            block = heap_resize(block, size - 10 * kKiB);
+            free_fast(block);
+            _exit(0);
+        }
+        int status = -1;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_EQ(status, 0);
+        large_let_go(span);
+        free_fast(block);
+    }
 }
 
 } // namespace
