@@ -121,14 +121,18 @@ static no_inline void free_otherwise(void *pointer, struct span *span)
  * third longer. */
 cache_aligned void free_slow(void *pointer, struct span *span)
 {
-    if (!span_is_slab(span)) {
+    if (unlikely(!span_is_slab(span))) {
         if (unlikely(!large_free_short(pointer, span)))
             free_otherwise(pointer, span);
         return;
     }
-    struct heap *heap = slab_is_packed(span) ? NULL : slab_heap(span);
+    bool packed = slab_is_packed(span);
+    struct remote_place place = remote_place_of(span, pointer);
+    struct heap *heap = packed ? NULL : slab_heap(span);
     uint8_t link = LINK_LIVE;
-    if (unlikely(heap == NULL || !remote_mark_live(pointer, heap, span, &link)))
+    if (unlikely(heap == NULL || !remote_needs_no_look(&place, heap)))
+        free_unmarked(pointer, span, LINK_LIVE);
+    else if (unlikely(!remote_mark(span, place.slot, &link)))
         free_unmarked(pointer, span, link);
     else if (!remote_is_posted(heap, span))
         post(heap, span);

@@ -24,6 +24,11 @@
  * between its test of L and its store, then the store takes the mark away: the block was freed
  * once, is in the list once, and nobody reports the second free.
  *
+ * Where the first free gives the slab back while the second is on its way to (1), that has read the
+ * slot before it found the heap still there, and finds the link of a slot that is listed; or the
+ * header serves another slab by then, and the block of that slot is taken for freed. So late, by a
+ * few instructions, no second free is told from that of a block which was handed out again.
+ *
  * No free is lost: one that finds QUEUED at (2) does so before the (b) to come, so its (1) comes
  * before that (c). All others post.
  *
@@ -155,6 +160,10 @@ unsigned remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_
     unsigned slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
     if (unlikely(slot == SLOT_REFUSED))
         return NOT_POSTED;
+    if (unlikely(slab_heap(slab) != heap)) { /* another free gave it back, so that is no slot */
+        refuse_pointer(pointer, "free");
+        return NOT_POSTED;
+    }
     forget_sample(slab, slot);
     if (config_hardened)
         harden_take_back(slab, slot);

@@ -24,17 +24,27 @@ inline_always bool remote_mark(struct span *slab, unsigned slot, uint8_t *link)
     return compare_swap_seq_cst(slab_link(slab, slot), link, (uint8_t)LINK_REMOTE);
 }
 
-/* (1) of a block that needs no look before: whether it was done. Then remote_post has to follow,
- * unless remote_is_posted; else remote_free, with what the link byte said. That is not read first:
- * where another processor has its line, this would fetch it twice, to read it and then to write it.
- */
-inline_always bool remote_mark_live(void *pointer, struct heap *heap, struct span *slab,
-                                    uint8_t *link)
+/* Which slot a block has, read before the slab's owner: another free of the block may give the slab
+ * back, and then the header says something else. Its links do not say LIVE then. */
+struct remote_place {
+    unsigned slot;
+    uint64_t limit;
+};
+inline_always struct remote_place remote_place_of(const struct span *slab, const void *pointer)
 {
-    unsigned slot = (unsigned)slab_slot(slab, pointer);
-    *link = LINK_LIVE;
+    struct remote_place place = {(unsigned)slab_slot(slab, pointer), load_acquire(&slab->limit)};
+    keep_in_register(place.slot);
+    return place;
+}
+
+/* Whether remote_mark may be done at once, by the place and the owner that were read in this order.
+ * Then remote_post has to follow, unless remote_is_posted; where it was not done remote_free, with
+ * what the link byte said. That is not read first: where another processor has its line, this would
+ * fetch it twice, to read it and then to write it. */
+inline_always bool remote_needs_no_look(const struct remote_place *place, const struct heap *heap)
+{
     return !config_hardened && likely(heap->generation == heap_generation) &&
-           likely(slot < load_relaxed(&slab->limit)) && likely(remote_mark(slab, slot, link));
+           likely(place->slot < place->limit);
 }
 
 /* Whether the first half of (2) finds nothing to do. */

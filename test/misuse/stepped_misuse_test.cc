@@ -202,6 +202,23 @@ void *alone_in_a_slab()
     return blocks[0];
 }
 
+// The first free gives the slab back; the second one has found it before.
+TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAnEndedThreads)
+{
+    const auto scenario = [](long n) {
+        static void *block;
+        StoppedThread stalled([] { cairn_free(block); },
+                              [] {
+                                  cairn_free(cairn_malloc(100));
+                                  std::thread([] { block = alone_in_a_slab(); }).join();
+                              });
+        stop_after(stalled, n);
+        Beside other([] { cairn_free(block); });
+        stalled.finish();
+    };
+    EXPECT_GT(try_every_stop(scenario, 400, 0, "cairn: "), 40);
+}
+
 // Its memory may come back as the new block, which has to stay its caller's.
 template <size_t Size> void move_beside_a_free(long n, bool owned)
 {
