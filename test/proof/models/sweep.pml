@@ -5,12 +5,13 @@
  * One slab of two blocks, a page each, and its owner, thread 0: hands blocks out, HANDS times, while
  * the slab is current, puts it aside and takes it again, ASIDES times, frees block 0, empties the
  * mailbox, and retires the slab when it is empty; in its header it makes another one, REMAKES times.
+ * Where it has to be told first, it waits for that, but for TRIMS times.
  * Thread 1 frees block 1 whenever it is handed it. SWEEPERS threads each give pages back, TURNS times,
  * of a slab that is aside or of one that is in the mailbox.
  *
  * Asserted: no page is given back on which a block is in use; between being handed out and being
  * given back a page has one user at a time; no slab is retired while its pages are given back; the
- * last slab is retired in the end, so none is forgotten.
+ * last slab is retired in the end, so none is forgotten; what is posted has a heap.
  *
  * Mutants: see the #ifdef at each.
  */
@@ -19,6 +20,9 @@
 #endif
 #ifndef ASIDES
 #define ASIDES 2
+#endif
+#ifndef TRIMS
+#define TRIMS 1
 #endif
 #ifndef REMAKES
 #define REMAKES 0
@@ -39,7 +43,8 @@
 #define HAND 3 /* block 1 is thread 1's */
 #define DRAINS 4 /* odd: 1 */
 #define LINK(b) (5 + (b))
-#define ATOMICS 7
+#define OWNER 7 /* 1: the slab is its heap's */
+#define ATOMICS 8
 #define PLAINS 1 /* the slab */
 #define CELLS 2  /* the blocks, and their pages */
 #define THREADS (2 + SWEEPERS)
@@ -92,6 +97,7 @@ bool told; /* the owner said EMPTIED, and waits for the mail */
 bool retired;
 byte hands = HANDS;
 byte asides = ASIDES;
+byte trims = TRIMS;
 byte remakes = REMAKES;
 byte done;
 
@@ -125,6 +131,8 @@ inline retire()
         compare_swap(0, POST, SEQ_CST, OPEN, CLOSED, word);
         if
         :: word == OPEN ->
+            told = false;
+            store(0, OWNER, RELAXED, 0);
             finish(0, 0);
             if
             :: remakes > 0 ->
@@ -132,6 +140,7 @@ inline retire()
                 store(0, LINK(0), RELAXED, LIVE);
                 store(0, LINK(1), RELAXED, LIVE);
                 store(0, POST, SEQ_CST, OPEN);
+                store(0, OWNER, RELEASE, 1);
                 atomic { ended[0] = false; listed[0] = true; listed[1] = true; hands = HANDS }
                 store(0, USE, RELEASE, CURRENT);
                 current = true
@@ -213,6 +222,8 @@ proctype owner()
        newest(POST) == OPEN -> retire()
     :: !current && !retired && !told && listed[0] && listed[1] && newest(POST) == QUEUED &&
        newest(USE) == ASIDE && newest(MAIL) == 0 && asides > 0 -> asides--; retire()
+    :: !current && !retired && told && trims > 0 && listed[0] && listed[1] && newest(MAIL) == 0 &&
+       newest(POST) == OPEN -> trims--; retire()
     :: newest(MAIL) == 1 && !retired -> drain()
     :: retired && newest(HAND) == 0 -> break
     od;
@@ -272,7 +283,17 @@ proctype sweeper(byte me)
             purge_aside(me);
             end_purge(me);
             if
-            :: word == EMPTIED -> post(me)
+            :: word == EMPTIED ->
+                load(me, OWNER, RELAXED, word);
+#ifdef MUTANT_TELLS_A_HEAP_THAT_IS_GONE
+                assert(word == 1);
+                post(me)
+#else
+                if
+                :: word == 1 -> post(me)
+                :: else
+                fi
+#endif
             :: else
             fi
         :: else
@@ -321,6 +342,7 @@ init {
     atomic {
         begin();
         initially(USE, CURRENT);
+        initially(OWNER, 1);
         initially(LINK(0), LISTED);
         initially(LINK(1), LISTED);
         current = true;
