@@ -126,12 +126,15 @@ cache_aligned void free_slow(void *pointer, struct span *span)
             free_otherwise(pointer, span);
         return;
     }
-    bool packed = slab_is_packed(span);
-    struct remote_place place = remote_place_of(span, pointer);
-    struct heap *heap = packed ? NULL : slab_heap(span);
     uint8_t link = LINK_LIVE;
+    if (unlikely(slab_is_packed(span))) {
+        free_unmarked(pointer, span, link);
+        return;
+    }
+    struct remote_place place = remote_place_of(span, pointer);
+    struct heap *heap = slab_heap(span);
     if (unlikely(heap == NULL || !remote_needs_no_look(&place, heap)))
-        free_unmarked(pointer, span, LINK_LIVE);
+        free_unmarked(pointer, span, link);
     else if (unlikely(!remote_mark(span, place.slot, &link)))
         free_unmarked(pointer, span, link);
     else if (!remote_is_posted(heap, span))
