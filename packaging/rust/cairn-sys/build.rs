@@ -12,9 +12,11 @@ const NAMES: [&str; 2] = ["libc.c", "cxx.c"];
 /// What TLSF consists of without an operating system, beside `tlsf*.c`.
 const FREESTANDING: [&str; 1] = ["base/check.c"];
 
-const FLAGS: [&str; 14] = [
+const FLAGS: [&str; 16] = [
     "-fno-omit-frame-pointer",
     "-momit-leaf-frame-pointer",
+    "-fno-tree-vectorize",
+    "-fno-tree-slp-vectorize",
     "-fvisibility=hidden",
     "-ftls-model=initial-exec",
     "-fno-plt",
