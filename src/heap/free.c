@@ -133,9 +133,8 @@ cache_aligned void free_slow(void *pointer, struct span *span)
     }
     struct remote_place place = remote_place_of(span, pointer);
     struct heap *heap = slab_heap(span);
-    if (unlikely(heap == NULL || !remote_needs_no_look(&place, heap)))
-        free_unmarked(pointer, span, link);
-    else if (unlikely(!remote_mark(span, place.slot, &link)))
+    if (unlikely(heap == NULL || !remote_needs_no_look(&place, heap) ||
+                 !remote_mark(span, place.slot, &link)))
         free_unmarked(pointer, span, link);
     else if (!remote_is_posted(heap, span))
         post(heap, span);

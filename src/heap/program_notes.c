@@ -86,8 +86,7 @@ static bool is_in_use(const struct program_heap *program, const struct large_not
         return false;
     uint8_t tag = load_relaxed(&span->tag);
     bool in_use = tag == SPAN_LARGE || tag == SPAN_HUGE || tag == SPAN_RESIZED;
-    return in_use && span_program(span) == program &&
-           program_note_of(span) == note;
+    return in_use && span_program(span) == program && program_note_of(span) == note;
 }
 
 size_t program_recount_large(struct program_heap *program)

@@ -58,9 +58,9 @@ int arena_add(size_t pages);
 char *arena_commit(size_t *pages, size_t least, bool huge, int *error);
 
 /* Memory that goes back is asked for in huge pages no more: before the system is told. It would put
- * what is left together again, and so bring back what went (khugepaged). A huge
- * page that loses its first part becomes small pages, else the system would keep its memory.
- * Returns how many did. Any thread, no lock held. */
+ * what is left together again, and so bring back what went (khugepaged). A huge page that loses its
+ * first part becomes small pages, else the system would keep its memory. Returns how many did. Any
+ * thread, no lock held. */
 size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 
 /* A huge page is resident whole once a part of it was handed out. Between the first and the last

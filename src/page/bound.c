@@ -127,9 +127,8 @@ static void forget_growth(void)
     if (now == then || !compare_swap_acq_rel(&pages_state.growth_ms, &then, now))
         return;
     size_t went = load_relaxed(&pages_state.growth_pages);
-    size_t forgotten = (size_t)smaller_of(now - then, went / GROWTH_A_MS + 1) * GROWTH_A_MS;
-    (void)compare_swap_acq_rel(&pages_state.growth_pages, &went,
-                               went - smaller_of(forgotten, went));
+    size_t forgotten = smaller_of((size_t)(now - then) * GROWTH_A_MS, went);
+    (void)compare_swap_acq_rel(&pages_state.growth_pages, &went, went - forgotten);
 }
 
 /* Free pages that go back in place of a higher peak. Where lengths come and go they are missed
