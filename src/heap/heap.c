@@ -1,6 +1,9 @@
 /* Giving back, statistics and verifying, of the whole heap. */
 #include "heap/heap.h"
 
+#include "base/alone.h"
+#include "base/bits.h"
+#include "base/check.h"
 #include "heap/heap_slabs.h"
 #include "heap/heap_sweep.h"
 
@@ -68,8 +71,34 @@ void heap_read_stats(struct heap_stats *stats)
     stats->large_bytes += stats->pages.huge_bytes;
 }
 
+static bool count_given(struct span *span, char *start, void *context)
+{
+    (void)start;
+    size_t *pages = context;
+    struct heap *heap = span_is_slab(span) ? slab_heap(span) : NULL;
+    if (heap == NULL || heap->program != NULL)
+        return true;
+    const struct remote *remote = slab_remote(span);
+    *pages += count_bits(load_relaxed(slab_is_packed(span) ? &remote->of_packed.given
+                                                           : &remote->of_thread.given));
+    return true;
+}
+
+void heap_verify_given(void)
+{
+    if (!config_debug || heap_generation != 0)
+        return;
+    struct page_stats stats;
+    pages_read_stats(&stats);
+    size_t pages = 0;
+    pages_each(count_given, &pages);
+    check_internal(pages == stats.swept_bytes >> PAGE_SHIFT);
+}
+
 void heap_verify_all(void)
 {
+    if (is_alone())
+        heap_verify_given();
     if (thread_heap != &no_heap)
         heap_verify(thread_heap);
     programs_verify();

@@ -73,4 +73,8 @@ size_t heap_read_threads(cairn_heap_thread_stats *rows, size_t count);
 
 void heap_verify_all(void);
 
+/* That the page layer counts as swept what the slabs say was given back of them. While no other
+ * thread allocates, frees or gives back; not in the child of a fork, see bound.h. */
+void heap_verify_given(void);
+
 #endif

@@ -72,13 +72,13 @@ static struct span *take_empty(struct heap *heap, unsigned class, bool fills)
 /* The usual refill: the next slab of the list becomes current, nothing else is due. What
  * heap_refill does, in a third of the instructions. NULL where it is not so simple; then nothing
  * has changed. */
-static struct span *take_listed(struct heap *heap, unsigned class)
+static struct span *take_listed(struct heap *heap, unsigned class, bool *refused)
 {
     struct bin *bin = &heap->bins[class];
     struct span *slab = bin->first;
     struct span *full = heap->current[class];
     if (slab == NULL || full == &empty_slab.header || (heap->turns + 1) % DRAIN_TURNS == 0 ||
-        !slab_try_use(slab, SLAB_CURRENT))
+        !slab_try_current(slab, refused))
         return NULL;
     heap->turns++;
     bin_remove_first(bin);
@@ -88,10 +88,20 @@ static struct span *take_listed(struct heap *heap, unsigned class)
     return slab;
 }
 
+/* The first slab of the list that nobody purges just now, and whose pages the hard limit admits. */
+static struct span *find_listed(const struct heap *heap, unsigned class, bool *refused)
+{
+    struct span *slab = heap->bins[class].first;
+    while (slab && heap->program == NULL && !slab_try_current(slab, refused))
+        slab = slab->next;
+    return slab;
+}
+
 struct span *heap_refill(struct heap *heap, unsigned class)
 {
+    bool refused = false;
     if (likely(!heap_is_watched() && heap->program == NULL)) {
-        struct span *slab = take_listed(heap, class);
+        struct span *slab = take_listed(heap, class, &refused);
         if (likely(slab != NULL))
             return slab;
     }
@@ -106,9 +116,11 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     bool due = bin->first == NULL || ++heap->turns % DRAIN_TURNS == 0;
     if (due)
         heap_drain_mailbox(heap, remote_mailbox(class));
-    struct span *slab = bin->first;
-    while (slab && heap->program == NULL && !slab_try_use(slab, SLAB_CURRENT))
-        slab = slab->next; /* being purged just now */
+    struct span *slab = find_listed(heap, class, &refused);
+    if (unlikely(slab == NULL) && !due) {
+        heap_drain_mailbox(heap, remote_mailbox(class));
+        slab = find_listed(heap, class, &refused);
+    }
     if (slab) {
         bin_remove(bin, slab);
         heap->slabs_aside--;

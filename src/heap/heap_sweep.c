@@ -18,9 +18,12 @@
  * was the owner's, whose late stores would only bring a page of nothing back.
  *
  * `given` spares the system what it has: it knows the pages of a slab that went since it was put
- * aside. What has changed between two looks is left alone by all but sweep_all: so what is empty
- * longest goes first, and what is busy stays. A slab with pages that went moves to the end of its
- * list, to be used again last.
+ * aside. They do not count for the limits (page/bound.h) until the slab becomes current. What was
+ * given back of one that is current is not in it, and counts on: a slab a class.
+ *
+ * What has changed between two looks is left alone by all but sweep_all: so what is empty longest
+ * goes first, and what is busy stays. A slab with pages that went moves to the end of its list, to
+ * be used again last.
  *
  * Packed slabs: packed_sweep.c. Not swept: void ones, and those of first-class heaps, which have a
  * lock of their own and can end with blocks in use: their use word never says ASIDE.

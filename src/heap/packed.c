@@ -32,12 +32,18 @@
 #include "heap/packed.h"
 
 #include "base/alone.h"
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/test_delay.h"
 #include "heap/checked.h"
 #include "heap/frozen.h"
 #include "heap/refuse.h"
 #include "heap/remote.h"
+
+static size_t count_given(const struct span *slab)
+{
+    return count_bits(load_relaxed(&slab_remote(slab)->of_packed.given));
+}
 
 /* Attending. */
 
@@ -49,7 +55,7 @@ static void retire(struct heap *heap, struct span *slab)
         return;
     store_relaxed(&slab->owner, (uintptr_t)0);
     bin_remove(&heap->packed.bin, slab);
-    pages_give_slab(slab);
+    pages_give_swept_slab(slab, count_given(slab));
 }
 
 void packed_attend(struct heap *heap, struct span *slab)
@@ -219,5 +225,6 @@ void packed_verify(struct heap *heap)
         check_internal(slab->limit <= PACKED_WORDS && slab->size_bytes == PACKED_BYTES);
     }
     check_internal(heap->packed.bin.last == prev);
-    check_internal(heap->packed.slab == NULL || slab_heap(heap->packed.slab) == heap);
+    check_internal(heap->packed.slab == NULL || (slab_heap(heap->packed.slab) == heap &&
+                                                 count_given(heap->packed.slab) == 0));
 }

@@ -6,6 +6,7 @@
  * it free. What the last user of a block did comes before: its free is read with acquire.
  *
  * `given` spares the system what it has: it knows the pages that went since the slab was current.
+ * They do not count for the limits until it is again (page/bound.h).
  * `looked` has those that were free at the look before, so what is empty longest goes first. A slab
  * of which a page went moves to the end of its list, to be used again last.
  *
@@ -14,6 +15,8 @@
  * that it does not claim just now; and those of first-class heaps, whose holder has a lock.
  */
 #include "heap/packed_sweep.h"
+
+#include "base/bits.h"
 
 enum { WORDS_A_PAGE = PAGE_BYTES / PACKED_BYTES / 64 };
 static_check(PACKED_WORDS % WORDS_A_PAGE == 0 && PACKED_PAGES <= 64, "a bit for each page");
@@ -44,10 +47,10 @@ static bool sweep_slab(const struct span *slab, bool all)
     uint64_t free = free_pages(slab);
     uint64_t due = free & ~load_relaxed(given) & (all ? UINT64_MAX : load_relaxed(looked));
     store_relaxed(looked, free);
-    if (due == 0 || !pages_purge_marked(slab->base, due))
-        return false;
-    store_relaxed(given, load_relaxed(given) | due);
-    return true;
+    uint64_t went = pages_purge_marked(slab->base, due);
+    pages_note_swept(count_bits(went));
+    store_relaxed(given, load_relaxed(given) | went);
+    return went != 0;
 }
 
 void packed_sweep(struct heap *heap, bool all)

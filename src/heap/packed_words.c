@@ -93,7 +93,6 @@ void packed_unclaim(struct span *slab)
         store_release(&slab->claimed, (uint64_t)0);
     }
     store_release(&slab_own(slab)->claimed_at, NULL);
-    store_relaxed(&remote->of_packed.given, (uint64_t)0);
     store_relaxed(&remote->of_packed.looked, (uint64_t)0);
     store_release(&remote->serial, serial + 2);
 }

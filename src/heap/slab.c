@@ -1,18 +1,21 @@
 /* Counting, verifying and retiring slabs, and their use words: see slab.h. */
 #include "heap/slab.h"
 
+#include "base/bits.h"
 #include "base/check.h"
 
 uint32_t heap_generation __attribute__((aligned(64)));
 
-void slab_retire(struct span *slab)
+void slab_retire(struct span *slab) { slab_retire_swept(slab, 0); }
+
+void slab_retire_swept(struct span *slab, uint64_t given)
 {
     store_relaxed(&slab->owner, (uintptr_t)0);
     slab->base = slab_start(slab);
     if (slab_is_void(slab))
         pages_give_void_slab(slab);
     else
-        pages_give_slab(slab);
+        pages_give_swept_slab(slab, count_bits(given));
 }
 
 /* Of another process, whoever purged is not here. */
@@ -35,6 +38,31 @@ bool slab_try_use(struct span *slab, enum slab_use use)
     uint32_t seen = load_relaxed(word);
     uint32_t wanted = use == SLAB_PURGED ? purged_word(use) : (uint32_t)use;
     return is_aside(seen) && compare_swap_acq_rel(word, &seen, wanted);
+}
+
+bool slab_take_given(uint64_t *given, bool *refused)
+{
+    uint64_t pages = load_relaxed(given);
+    if (likely(pages == 0))
+        return true;
+    if (*refused)
+        return false;
+    store_relaxed(given, (uint64_t)0); /* first: see bound.h */
+    *refused = !pages_take_swept(count_bits(pages));
+    if (*refused)
+        store_relaxed(given, pages);
+    return !*refused;
+}
+
+/* While it says CURRENT nobody purges it, so `given` is the holder's. */
+bool slab_try_current(struct span *slab, bool *refused)
+{
+    if (!slab_try_use(slab, SLAB_CURRENT))
+        return false;
+    bool taken = slab_take_given(&slab_remote(slab)->of_thread.given, refused);
+    if (unlikely(!taken))
+        slab_set_use(slab, SLAB_ASIDE);
+    return taken;
 }
 
 bool slab_try_leave(struct span *slab)

@@ -60,7 +60,8 @@
  *
  *   IDLE -> CURRENT    owner
  *   CURRENT -> ASIDE   owner
- *   ASIDE -> CURRENT   owner, compare-and-swap: the block handed out next has its page
+ *   ASIDE -> CURRENT   owner, compare-and-swap: the block handed out next has its page. And back,
+ *                      where the hard limit does not admit its pages that were given back
  *   ASIDE -> IDLE      owner, compare-and-swap: the slab is empty and goes
  *   CURRENT -> IDLE    owner
  *   ASIDE -> PURGED    any thread, compare-and-swap
@@ -127,11 +128,12 @@ struct remote {
         } of_heap;
         struct {
             uint64_t summary[2]; /* `words` */
-            uint64_t given;      /* packed slab, holder: see packed_sweep.c */
+            uint64_t given;      /* packed slab, holder: see packed_sweep.c; none while current */
             uint64_t looked;     /* likewise */
         } of_packed;
         struct {             /* thread's heap, see heap_sweep.c */
-            uint64_t given;  /* atomic, whoever purges writes: pages given back while aside */
+            uint64_t given;  /* atomic: pages given back while aside. Whoever purges sets bits, the
+                              * holder clears them; not in a slab that is current */
             uint64_t looked; /* atomic, holder writes: what it saw when it looked last */
         } of_thread;
     };
@@ -245,10 +247,9 @@ inline_always void slab_set_use(struct span *slab, enum slab_use use)
     store_release(&slab_remote(slab)->use, (uint32_t)use);
 }
 
-/* The slab is allocated from no more: what is given back of it from here on, `given` knows. */
+/* The slab is allocated from no more. */
 inline_always void slab_put_aside(struct span *slab)
 {
-    store_relaxed(&slab_remote(slab)->of_thread.given, (uint64_t)0);
     store_relaxed(&slab_remote(slab)->of_thread.looked, UINT64_MAX);
     slab_set_use(slab, SLAB_ASIDE); /* release: pairs with slab_try_use */
 }
@@ -257,14 +258,23 @@ inline_always void slab_put_aside(struct span *slab)
  * thread gave back comes before. */
 bool slab_try_use(struct span *slab, enum slab_use use);
 
+/* From ASIDE to CURRENT, and its pages that were given back count again; false when they would pass
+ * the hard limit, too. Then *refused is true, and no other slab that needs pages is asked for any.
+ * The holder's, no lock held. */
+bool slab_try_current(struct span *slab, bool *refused);
+
+/* The pages of which a bit is set in `given` count again, and none is set. The holder's. */
+bool slab_take_given(uint64_t *given, bool *refused);
+
 /* From ASIDE to IDLE, or from PURGED to EMPTIED and then false. The holder's, aside. */
 bool slab_try_leave(struct span *slab);
 
 /* From PURGED; whether it was EMPTIED. */
 bool slab_end_purge(struct span *slab);
 
-/* Gives an empty slab's pages back. */
+/* Gives an empty slab's pages back; the second where some may have gone. */
 void slab_retire(struct span *slab);
+void slab_retire_swept(struct span *slab, uint64_t given);
 
 /* Puts the slot into the list of free ones; the owner's, and the slot is in use. */
 inline_always void slab_push(struct span *slab, unsigned slot)

@@ -29,8 +29,9 @@ static void retire(struct heap *heap, struct span *slab)
     size_t pages = size_classes[slab_class(slab)].pages;
     heap->slab_pages -= pages;
     heap->retired_pages += pages;
-    if (heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
-        slab_retire(slab);
+    uint64_t given = load_relaxed(&slab_remote(slab)->of_thread.given);
+    if (given != 0 || heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
+        slab_retire_swept(slab, given);
 }
 
 /* What is due by age, where no lock is held. */
@@ -232,6 +233,8 @@ void slab_lists_verify(struct heap *heap)
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
         check_internal(current == &empty_slab.header || slab_heap(current) == heap);
+        check_internal(current == &empty_slab.header || heap->program != NULL ||
+                       load_relaxed(&slab_remote(current)->of_thread.given) == 0);
         unsigned counted = heap->spare_limits[class];
         if (class_is_small(class)) {
             check_internal(counted == 0);

@@ -1,6 +1,7 @@
 /* Free pages inside slabs: see slab_sweep.h. */
 #include "heap/slab_sweep.h"
 
+#include "base/bits.h"
 #include "base/test_delay.h"
 #include "heap/packed_sweep.h"
 #include "heap/remote.h"
@@ -40,10 +41,12 @@ bool slab_purge_aside(struct span *slab)
     uint64_t pages = pages_whole_marked(slab_start(slab), free) & ~before;
     uint32_t process = heap_generation;
     test_delay();
-    bool any = pages_purge_marked(slab_start(slab), pages);
-    if (heap_generation == process) /* else a signal handler forked: these are other words there */
-        store_relaxed(given, before | pages);
-    return any;
+    uint64_t went = pages_purge_marked(slab_start(slab), pages);
+    if (heap_generation == process) { /* else a signal handler forked: other words there */
+        pages_note_swept(count_bits(went));
+        store_relaxed(given, before | went);
+    }
+    return went != 0;
 }
 
 /* Whether it has not changed since the look before, and was not swept since. */

@@ -25,8 +25,9 @@ static size_t used_pages(void)
     size_t committed = load_relaxed(&pages_state.committed_pages);
     size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
     free = smaller_of(free, committed);
-    return committed - free + load_relaxed(&pages_state.huge_pages) +
-           load_relaxed(&pages_state.apart_pages);
+    size_t used = committed - free + load_relaxed(&pages_state.huge_pages) +
+                  load_relaxed(&pages_state.apart_pages);
+    return used - smaller_of(load_relaxed(&pages_state.swept_pages), used);
 }
 
 size_t counted_pages(void)
@@ -87,30 +88,46 @@ bool purge_for_hard_limit(size_t pages)
     return true;
 }
 
-bool huge_claim(size_t pages)
+/* Changes the counter, by which so many pages more count, if they are admitted. */
+static bool admit(size_t *counter, size_t change, size_t pages)
 {
     if (likely(load_relaxed(&pages_state.limits.hard_limit_bytes) == 0)) {
-        fetch_add_relaxed(&pages_state.huge_pages, pages);
-        heed_growth(false);
+        fetch_add_relaxed(counter, change);
         return true;
     }
     for (unsigned tries = 0;; tries++) {
         bool locked = lock_acquire(&pages_state.lock);
         bool admitted = hard_limit_admits(pages);
         if (admitted)
-            fetch_add_relaxed(&pages_state.huge_pages, pages);
+            fetch_add_relaxed(counter, change);
         if (locked)
             lock_release(&pages_state.lock);
         if (admitted)
-            break;
+            return true;
         if (tries == LIMIT_TRIES || !purge_for_hard_limit(pages))
             return false;
     }
-    heed_growth(false);
-    return true;
+}
+
+bool huge_claim(size_t pages)
+{
+    bool admitted = admit(&pages_state.huge_pages, pages, pages);
+    if (admitted)
+        heed_growth(false);
+    return admitted;
 }
 
 void huge_unclaim(size_t pages) { fetch_sub_relaxed(&pages_state.huge_pages, pages); }
+
+void pages_note_swept(size_t pages) { fetch_add_relaxed(&pages_state.swept_pages, pages); }
+
+bool pages_take_swept(size_t pages)
+{
+    bool admitted = admit(&pages_state.swept_pages, 0 - pages, pages);
+    if (admitted)
+        heed_growth(true);
+    return admitted;
+}
 
 void heed_soft_limit(size_t pages)
 {

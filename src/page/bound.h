@@ -1,9 +1,23 @@
 /* The limits: what counts, and what is done before one would be passed.
  *
  *   counted = pages of arenas in use + free ones not given back + huge ones + those apart
+ *             - swept ones: pages inside slabs that were given back
  *
  * A run counts whole from when it is taken, touched or not. Free pages that were given back do not
  * count, so what matters is each take, not only the growth of arenas. Metadata does not count.
+ *
+ * The heap keeps, in each slab, which of its pages are swept; the sum of all is `swept_pages`:
+ *
+ *   a slab is swept          who holds its use word at PURGED: the sum first, then the slab's bits
+ *   it becomes current       its heap's holder: the bits first, then, admitted, the sum
+ *   it goes to the bins      page lock: they leave the sum as the run becomes free, so no page is
+ *                            missing twice. As free ones they are dirty, like the rest of the run,
+ *                            for a store that came late may have brought a page back
+ *
+ * In the child of a fork the slabs of other threads stay as they are, and their swept pages with no
+ * memory: each has a block that was free at the fork, so such a slab never goes (frozen.h). And a
+ * fork between two steps leaves the child a sum that is too large by the pages of a slab, never one
+ * that is smaller than the bits of its slabs.
  *
  * Above the soft limit all free memory goes back. The hard limit is never passed: what is taken is
  * admitted under the page lock, where all takers meet; first so much free memory goes back as is

@@ -244,6 +244,10 @@ struct span *deferred_settle(void)
     for (struct span *next; span; span = next) {
         next = span->next;
         struct arena *arena = arena_find(span->base);
+        if (span->pages != 0 && span->until == SPAN_WAS_SLAB) {
+            fetch_sub_relaxed(&pages_state.swept_pages, (size_t)span->swept_pages);
+            span->swept_pages = 0; /* it may be deferred again, see pages_freeze */
+        }
         if (span->pages == 0) {
             header_push(span);
         } else if (arena) {

@@ -27,6 +27,7 @@ void pages_read_stats(struct page_stats *stats)
             (load_relaxed(&pages_state.purged_pages) + load_relaxed(&pages_state.part_pages))
             << PAGE_SHIFT,
         .purges = load_relaxed(&pages_state.purges) + load_relaxed(&pages_state.part_purges),
+        .swept_bytes = load_relaxed(&pages_state.swept_pages) << PAGE_SHIFT,
         .counted_bytes = counted_pages() << PAGE_SHIFT,
         .refusals = load_relaxed(&pages_state.refusals),
         .intervals = load_relaxed(&pages_state.intervals),

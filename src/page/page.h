@@ -49,6 +49,7 @@ struct page_stats {
     size_t meta_bytes;
     size_t purged_bytes;        /* in total, since the start */
     size_t purges;              /* that was so many runs of pages */
+    size_t swept_bytes;         /* of slabs, given back: pages_note_swept */
     size_t counted_bytes;       /* what the limits count, see bound.h */
     size_t refusals;            /* takes that the hard limit refused */
     size_t intervals;           /* decay intervals that have ended */
@@ -85,6 +86,14 @@ void pages_press(bool pressed);
 struct span *pages_take_slab(unsigned class_index);
 /* `base` is the run's first byte again, `owner` 0. */
 void pages_give_slab(struct span *span);
+/* The same of one of which so many pages were noted and not taken again. */
+void pages_give_swept_slab(struct span *span, size_t swept_pages);
+
+/* Pages inside slabs that went back to the system do not count for the limits: while they are
+ * noted, no block is handed out of their slab. To take them again is admitted as a new run would
+ * be: false when the hard limit refuses, and then they stay noted. No lock held. */
+void pages_note_swept(size_t pages);
+bool pages_take_swept(size_t pages);
 
 /* The same of addresses without memory, where any access faults; NULL also when there are too many.
  * Hardened builds. */
@@ -164,8 +173,8 @@ bool pages_holds(const void *address);
  * they read zero. Map pages that went, 0 when the system refuses. */
 size_t pages_purge_part(char *start, size_t pages);
 
-/* The same for the pages from `start` on whose bits are set; whether any went. */
-bool pages_purge_marked(char *start, uint64_t marked);
+/* The same for the pages from `start` on whose bits are set; the bits of those that went. */
+uint64_t pages_purge_marked(char *start, uint64_t marked);
 
 /* Of these bits those that can go: whose system page, where that is several of ours, has no other.
  */

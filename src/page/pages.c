@@ -162,13 +162,18 @@ static void give(struct span *span, uint8_t was)
     purge_excess();
 }
 
-void pages_give_slab(struct span *span)
+void pages_give_slab(struct span *span) { pages_give_swept_slab(span, 0); }
+
+void pages_give_swept_slab(struct span *span, size_t swept_pages)
 {
     const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
     page_map_set(span->base, shape->pages, NULL);
     span->pages = shape->pages;
+    span->swept_pages = swept_pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     give(span, SPAN_WAS_SLAB);
+    if (unlikely(swept_pages != 0))
+        pages_heed_limits(); /* they count again, as dirty ones, and nobody admitted them */
 }
 
 void pages_give(struct span *span)

@@ -104,19 +104,19 @@ size_t pages_purge_part(char *start, size_t pages)
     return purged;
 }
 
-bool pages_purge_marked(char *start, uint64_t marked)
+uint64_t pages_purge_marked(char *start, uint64_t marked)
 {
-    size_t purged = 0;
-    for (size_t page = 0; marked != 0;) {
-        unsigned skip = lowest_bit(marked);
-        uint64_t rest = ~(marked >> skip);
-        unsigned count = rest == 0 ? 64 - skip : lowest_bit(rest);
-        page += skip;
-        purged += pages_purge_part(start + (page << PAGE_SHIFT), count);
-        page += count;
-        marked = skip + count == 64 ? 0 : marked >> skip >> count;
+    uint64_t went = 0;
+    while (marked != 0) {
+        unsigned page = lowest_bit(marked);
+        uint64_t rest = ~(marked >> page);
+        unsigned count = rest == 0 ? 64 - page : lowest_bit(rest);
+        uint64_t run = UINT64_MAX >> (64 - count) << page;
+        if (pages_purge_part(start + ((size_t)page << PAGE_SHIFT), count) == count)
+            went |= run;
+        marked &= ~run;
     }
-    return purged != 0;
+    return went;
 }
 
 uint64_t pages_whole_marked(const char *start, uint64_t marked)

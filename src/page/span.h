@@ -70,6 +70,7 @@ struct span {
         struct span *prev;      /* free, page lock; moving, page lock: the next that is purged */
         struct span *mail_next; /* slab: poster, until it is in the mailbox; then owner */
         size_t asked_bytes;     /* full hardened, large and huge: owner */
+        size_t swept_pages;     /* moving, was a slab: whoever gives it; then page lock */
     };
     union {
         uint32_t size_bytes; /* slab, const: of a block; guarded: as asked for */

@@ -26,6 +26,7 @@ struct page_state {
     uint64_t growth_ms;         /* atomic: the interval in which such were forgotten last */
     size_t cut_pages;           /* atomic: in cut huge pages, see makes_up_for_cuts */
     size_t apart_pages;         /* atomic: of runs taken while the lock was frozen */
+    size_t swept_pages;         /* atomic: see pages_note_swept */
     size_t purging_pages;       /* atomic: of free spans that left the bins to be purged */
     size_t purging_dirty;       /* atomic: of those, dirty; and room on its way back */
     size_t refusals;            /* atomic: of the hard limit */

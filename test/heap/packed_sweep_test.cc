@@ -117,6 +117,35 @@ TEST_F(PackedSweep, ByTimeWhatStayedFree)
     EXPECT_LT(resident_pages(blocks_), all / 2);
 }
 
+size_t counted()
+{
+    page_stats pages;
+    pages_read_stats(&pages);
+    return pages.counted_bytes;
+}
+
+// They count for the limits no more, until they are taken again.
+TEST_F(PackedSweep, WhatWentDoesNotCount)
+{
+    const size_t full = counted();
+    free_most();
+    heap_trim(heap_);
+    (void)heap_release(0);
+    heap_verify_given();
+    EXPECT_LE(counted(), full - kSlabs * kSlabBlocks * 8 / 2);
+    pages_limit_hard(counted() + 2 * PACKED_PAGES * PAGE_BYTES);
+    std::vector<void *> again;
+    for (void *block; again.size() < blocks_.size() && (block = allocate(8)) != nullptr;)
+        again.push_back(block);
+    EXPECT_GT(again.size(), 0u);
+    EXPECT_LT(again.size(), blocks_.size() / 2);
+    EXPECT_LE(counted(), full);
+    heap_verify_given();
+    pages_limit_hard(0);
+    for (void *block : again)
+        free_fast(block);
+}
+
 // Pages that went serve again, and go again.
 TEST_F(PackedSweep, WhatWentServesAgain)
 {

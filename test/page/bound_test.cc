@@ -121,6 +121,36 @@ TEST_F(Bound, AMappingThatGrowsCounts)
     pages_give_huge(huge);
 }
 
+TEST_F(Bound, PagesInsideSlabsThatWentBackCountWhenTheyAreTakenAgain)
+{
+    span *slab = page_layer::take_slab(1, true); // of 4 pages
+    const size_t before = counted();
+    pages_note_swept(3);
+    EXPECT_EQ(counted(), before - 3 * PAGE_BYTES);
+    EXPECT_EQ(stats().swept_bytes, size_t{3 * PAGE_BYTES});
+    limit_hard(2 * PAGE_BYTES);
+    EXPECT_FALSE(pages_take_swept(3));
+    EXPECT_EQ(counted(), before - 3 * PAGE_BYTES) << "a refusal counts nothing";
+    EXPECT_TRUE(pages_take_swept(2));
+    EXPECT_EQ(counted(), before - PAGE_BYTES);
+    pages_give_swept_slab(slab, 1);
+    EXPECT_EQ(stats().swept_bytes, 0u);
+    EXPECT_LE(counted(), before - PAGE_BYTES) << "dirty, and above the limit: purged";
+    pages_limit_hard(0);
+    pages_trim(0);
+    EXPECT_EQ(counted(), before - 4 * PAGE_BYTES) << "none is missing twice";
+}
+
+TEST_F(Bound, DirtyMemoryGoesBackWhereSweptPagesAreTakenAgain)
+{
+    ASSERT_EQ(take(20), 20u);
+    pages_note_swept(kPages); // of a slab that is not there
+    give(10);
+    limit_hard(0);
+    EXPECT_TRUE(pages_take_swept(kPages)) << "purging makes the room";
+    EXPECT_EQ(stats().swept_bytes, 0u);
+}
+
 TEST_F(Bound, GrowthInPlaceCounts)
 {
     ASSERT_EQ(take(2), 2u);
