@@ -208,7 +208,8 @@ proctype owner()
     :: current && (asides > 0 || hands == 0) ->
         current = false;
         store(0, USE, ASIDE_ORDER, ASIDE)
-    :: !current && !retired && asides > 0 && hands > 0 -> /* heap_refill */
+    :: !current && !retired && asides > 0 && hands > 0 -> /* heap_refill; put aside again at once
+                                                            where the hard limit refuses */
         asides--;
 #ifdef MUTANT_TAKES_BLINDLY
         overwrite(0, USE, RELEASE, CURRENT);
