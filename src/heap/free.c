@@ -41,7 +41,9 @@ static void free_marked(struct span *slab, unsigned slot)
     if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
         refuse_freed(slab_block(slab, slot), slab, "free");
     } else if (config_hardened) {
-        harden_take_back(slab, slot);
+        harden_check(slab, slot);
+        quarantine_mark(slab, slot);
+        harden_wipe(slab, slot);
         quarantine_retain(thread_heap, slab, slot);
     } else {
         slab_push(slab, slot);

@@ -20,12 +20,10 @@ void harden_set_size(struct span *slab, void *block, size_t size_bytes)
     canary_place(block, slab->size_bytes, size_bytes);
 }
 
-void harden_take_back(struct span *slab, unsigned slot)
+void harden_check(struct span *slab, unsigned slot)
 {
-    if (slab_is_void(slab))
-        return;
-    (void)harden_slack(slab, slab_block(slab, slot));
-    harden_wipe(slab, slot);
+    if (!slab_is_void(slab))
+        (void)harden_slack(slab, slab_block(slab, slot));
 }
 
 void harden_wipe(struct span *slab, unsigned slot)

@@ -16,19 +16,19 @@
  * enters its slab's list, in front or behind the first by a random bit. When it is handed out it
  * must still be zero. So in full builds every free block of a slab is zero, and so is a fresh slab.
  *
- * Threading: as in slab.h. Whoever frees a block checks and zeroes it, before its remote bit is
- * set; the quarantine is the holder's.
+ * Threading: as in slab.h. Whoever frees a block checks it, then marks it as freed, then zeroes it:
+ * else a second free at the same instant would take zeroes for an overflow, and it would zero what
+ * was handed out again meanwhile. The quarantine is the holder's.
  */
 #ifndef CAIRN_HEAP_HARDEN_H
 #define CAIRN_HEAP_HARDEN_H
 
 #include "heap/thread_heap.h"
 
-/* Dies unless the program's block is as it was handed out; zeroes it. Whoever frees it calls this
- * first. */
-void harden_take_back(struct span *slab, unsigned slot);
-/* The same without the check, where another thread may have stopped in the middle of the block's
- * life: see fork. */
+/* Dies unless the program's block is as it was handed out. Whoever frees it calls this first. */
+void harden_check(struct span *slab, unsigned slot);
+/* Zeroes a block that is freed. Without the check where another thread may have stopped in the
+ * middle of the block's life: see fork. */
 void harden_wipe(struct span *slab, unsigned slot);
 
 /* A free block becomes the program's: dies when it was written since. Not NULL. */

@@ -46,6 +46,7 @@ static no_inline void retire_long(struct span *slab, char *block, unsigned slot)
 inline_always void retire(struct span *slab, char *block, unsigned slot)
 {
     size_t size_bytes = slab->size_bytes;
+    quarantine_mark(slab, slot);
     if (config_zero_freed && size_bytes > CLEARED_IN_LINE) {
         retire_long(slab, block, slot);
         return;

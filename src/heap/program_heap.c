@@ -299,9 +299,8 @@ static void take_back_blocks(const struct program_heap *program, struct span *sl
     for (unsigned slot = 1; slot < limit; slot++)
         if (load_relaxed(slab_link(slab, slot)) == LINK_LIVE) {
             if (whole)
-                harden_take_back(slab, slot);
-            else
-                harden_wipe(slab, slot);
+                harden_check(slab, slot);
+            harden_wipe(slab, slot);
         }
 }
 

@@ -4,6 +4,13 @@
 
 #include "heap/slab_lists.h"
 
+/* An own block will be wiped: from here on nobody else frees it. */
+inline_always void quarantine_mark(struct span *slab, unsigned slot)
+{
+    if (config_quarantine)
+        store_relaxed(slab_link(slab, slot), (uint8_t)LINK_QUARANTINED);
+}
+
 void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot);
 
 /* A block that was taken back: into quarantine, and what it replaces becomes free. Where there is

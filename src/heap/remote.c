@@ -6,7 +6,8 @@
  */
 /* clang-format off */
 /*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a sample, which becomes
- *                LIVE first, or a double free
+ *                LIVE first, or a double free. In full hardened builds LIVE -> TAKEN, the block
+ *                is wiped, TAKEN -> REMOTE
  *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another heap's
  *            (3) who did (2): pushes the slab to M
  *            (4) and then sees to a heap without a thread: heap_tend_after_post, the caller's
@@ -139,12 +140,24 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
         return;
     forget_sample(slab, slot);
     if (config_hardened)
-        harden_take_back(slab, slot);
+        harden_wipe(slab, slot);
     uint64_t bit = slab_frozen_bit(slot);
     if (unlikely((fetch_or_acq_rel(slab_frozen_word(slab, slot), bit) & bit) != 0))
         refuse_freed(pointer, slab, "free");
     else
         retire_frozen(heap, slab);
+}
+
+/* (1) where freed blocks are zeroed. If the second swap fails, the owner's test and store were
+ * around the first one, and the block may be somebody else's by now. */
+static bool mark_wiped(struct span *slab, unsigned slot)
+{
+    uint8_t link = LINK_LIVE;
+    if (unlikely(!compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_TAKEN)))
+        return false;
+    harden_wipe(slab, slot);
+    link = LINK_TAKEN;
+    return compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE);
 }
 
 unsigned remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link)
@@ -166,8 +179,8 @@ unsigned remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_
     }
     forget_sample(slab, slot);
     if (config_hardened)
-        harden_take_back(slab, slot);
-    if (unlikely(!remote_mark(slab, slot, &link))) {
+        harden_check(slab, slot);
+    if (unlikely(!(config_zero_freed ? mark_wiped(slab, slot) : remote_mark(slab, slot, &link)))) {
         refuse_freed(pointer, slab, "free");
         return NOT_POSTED;
     }

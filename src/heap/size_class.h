@@ -19,7 +19,7 @@ enum {
     SIZED_CLASSES = SMALL_CLASSES + 80 + config_canaries,
     VOID_CLASS = SIZED_CLASSES, /* of full hardened builds: see below */
     CLASS_COUNT = SIZED_CLASSES + config_void_blocks,
-    CAPACITY_MAX = config_quarantine ? 251 : 252, /* a link is a byte: what is no slot has a meaning
+    CAPACITY_MAX = config_quarantine ? 250 : 252, /* a link is a byte: what is no slot has a meaning
                                                      of its own, see slab.h */
     SLAB_PAGES_MOST = 64,   /* of blocks with a size: a bit each, see slab_sweep.c */
     LINKS_AT = 15,          /* in a slab's cold area: slot 1's link comes behind struct own_line */

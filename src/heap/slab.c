@@ -91,7 +91,10 @@ bool slab_has_remote(const struct span *slab)
     return false;
 }
 
-static bool link_is_live(uint8_t link) { return link_shows_use(link) || link == LINK_REMOTE; }
+static bool link_is_live(uint8_t link)
+{
+    return link_shows_use(link) || link == LINK_REMOTE || (config_zero_freed && link == LINK_TAKEN);
+}
 
 unsigned slab_live(const struct span *slab)
 {

@@ -39,13 +39,16 @@
  *   LIVE         in use, or never handed out
  *   PROFILED     in use, a sample of the profiler: its free is reported, see profiling.h
  *   REMOTE       freed by another thread, not collected yet
- *   QUARANTINED  freed, hardened builds: waits to be listed
+ *   QUARANTINED  freed, full hardened builds: waits to be listed
+ *   TAKEN        freed by another thread, full hardened builds: that thread wipes it
  *   a slot, END  free, and the next in the list
  *
  *   LIVE -> a slot, END, QUARANTINED    owner, the block is freed
  *   LIVE -> PROFILED                    owner, hands the block out
  *   PROFILED -> LIVE                    any thread, compare-and-swap: frees the block next
- *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed
+ *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed;
+ *                                       in full hardened builds
+ *   LIVE -> TAKEN -> REMOTE             so, by two
  *   REMOTE -> a slot, END, QUARANTINED  owner, collects
  *   QUARANTINED -> a slot, END          owner
  *   a slot, END -> LIVE                 owner, the block is handed out
@@ -86,7 +89,8 @@ enum {
     LINK_END = 255,
     LINK_REMOTE = 254,
     LINK_PROFILED = 253,
-    LINK_QUARANTINED = 252,     /* hardened builds, where no slot has this number: harden.h */
+    LINK_QUARANTINED = 252,     /* full hardened builds, where no slot has this number, nor */
+    LINK_TAKEN = 251,           /* this one: harden.h */
     PACKED_CLASS = CLASS_COUNT, /* of packed slabs, which the rest of this file does not hold for */
 };
 
@@ -148,7 +152,7 @@ struct slab_parts {
 static_check(sizeof(struct own_line) == LINKS_AT + 1, "the links come next; no slot is 0");
 static_check(sizeof(struct remote) == SLAB_REMOTE_BYTES, "the cold area has room for it");
 static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
-static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_QUARANTINED : (int)LINK_PROFILED),
+static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_TAKEN : (int)LINK_PROFILED),
              "no slot has the number of a state");
 
 static_check((LINKS_AT + CAPACITY_MAX + 1 + SLAB_REMOTE_BYTES + 7 + 63) / 64 < COLD_KINDS,

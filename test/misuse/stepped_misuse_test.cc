@@ -29,7 +29,7 @@ constexpr int kOverExit = 18;   // the stepped call ended before its n-th instru
 constexpr int kTwiceExit = 19;  // a block was handed out twice
 
 // Stops between the owner's test and its store, see TheOwnerAndAnotherAtTheSameInstant.
-constexpr int kSameInstant = config_hardened ? 200 : 3;
+constexpr int kSameInstant = config_hardened ? 20 : 3;
 
 using stopped_thread::StoppedThread;
 using Work = StoppedThread::Work;

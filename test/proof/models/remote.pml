@@ -12,7 +12,8 @@
  * no block is put into the list twice; what a thread did with a block happens before the block is
  * handed out again, what it did with a slab before the slab is given back, what a holder did with the
  * heap before what the next one does; at the end every free was collected, and every empty slab given
- * back. With BOXES=2 each slab has a mailbox of its own.
+ * back. With BOXES=2 each slab has a mailbox of its own. With WIPES a thread that frees wipes the block
+ * before the mark says REMOTE, as full hardened builds do: it has the block alone then.
  *
  * Wrong programs: with DOUBLE one more thread, the wrong one, frees block 0 a second time.
  *   DOUBLE=1  after thread 1 freed it
@@ -96,6 +97,7 @@
 #define LIVE 0
 #define REMOTE 1
 #define LISTED 2
+#define TAKEN 3
 
 /* The orders of the accesses, as the code has them. */
 #ifdef MUTANT_MARK_RELAXED
@@ -373,8 +375,27 @@ inline free_remotely(me, b, wrong)
         :: !(wrong) -> alone(me, BLOCK(b)); shared(me, (b) / PER_SLAB)
         :: else
         fi;
+#if defined(WIPES) && !defined(MUTANT_WIPE_FIRST)
+        compare_swap(me, LINK(b), ACQ_REL, LIVE, TAKEN, word)
+    }
+    if
+    :: word == LIVE -> /* mark_wiped */
+        alone(me, BLOCK(b));
+        assert(!is_free[b]);
+        compare_swap(me, LINK(b), MARK_ORDER, TAKEN, REMOTE, word);
+        word = (word == TAKEN -> LIVE : REMOTE)
+    :: else
+    fi;
+#else
+#ifdef MUTANT_WIPE_FIRST
+        alone(me, BLOCK(b));
+        assert(!is_free[b])
+    }
+    atomic {
+#endif
         compare_swap(me, LINK(b), MARK_ORDER, LIVE, REMOTE, word)
     }
+#endif
 #endif
     if
     :: word == LIVE ->
