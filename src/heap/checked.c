@@ -31,7 +31,9 @@ size_t checked_packed(const void *pointer, struct span *slab, const char *operat
     bool frozen = slab_is_frozen(slab); /* then its limit is not to be trusted */
     if (unlikely(frozen))
         slab_begin_frozen(slab);
-    size_t words = frozen ? (size_t)PACKED_WORDS : (size_t)load_relaxed(&slab->limit);
+    size_t words = PACKED_WORDS;
+    if (!frozen) /* of one that another thread gives back just now, too */
+        words = smaller_of(words, (size_t)load_relaxed(&slab->limit));
     if (unlikely(offset % PACKED_BYTES != 0 || index / 64 >= words)) {
         refuse_pointer(pointer, operation);
         return INDEX_REFUSED;
@@ -40,7 +42,7 @@ size_t checked_packed(const void *pointer, struct span *slab, const char *operat
     if (frozen) /* its holder may have stopped in the middle of a claim */
         bits.in_word = (load_relaxed(packed_word(slab, index / 64)) >> index % 64 & 1) != 0;
     else
-        bits = packed_bits_of(slab, pointer);
+        bits = packed_bits_at(slab, index, (const char *)pointer - index % 64 * PACKED_BYTES);
     if (likely(!bits.in_word && !bits.in_claim))
         return index;
     refuse_freed(pointer, slab, operation);

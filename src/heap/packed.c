@@ -26,8 +26,9 @@
  * summary bit too many, a late (3) finds another owner and stops, or makes a heap look at a slab of
  * its own once more. What a free looks at after (1) is like that, and by atomic accesses: the
  * word's first block and the limit it reads before, while its block is in use and so the slab is
- * there. A limit that has grown since is no loss: fewer words have to be free for it to post. And
- * where claimed_at is that first block, the header is of a packed slab at this place again.
+ * there: where a second free gives the slab back meanwhile, whoever read them finds another owner
+ * after that. A limit that has grown since is no loss: fewer words have to be free for it to post.
+ * And where claimed_at is that first block, the header is of a packed slab at this place again.
  */
 #include "heap/packed.h"
 
@@ -144,7 +145,11 @@ static no_inline unsigned free_checked(void *pointer, struct heap *heap, struct 
     size_t offset = (size_t)((char *)pointer - slab->base);
     size_t index = offset / PACKED_BYTES;
     size_t word = index / 64;
-    size_t limit = load_relaxed(&slab->limit);
+    size_t limit = load_acquire(&slab->limit);
+    if (unlikely(slab_heap(slab) != heap)) { /* another free gave it back: that is no word */
+        refuse_pointer(pointer, "free");
+        return NOT_POSTED;
+    }
     if (unlikely(offset % PACKED_BYTES != 0 || word >= limit) &&
         checked_packed(pointer, slab, "free") == INDEX_REFUSED) /* says what is wrong */
         return NOT_POSTED;

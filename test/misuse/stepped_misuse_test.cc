@@ -13,6 +13,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/stopped_thread.h"
 #include "cairn/heap.h"
@@ -217,6 +218,53 @@ TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAnEndedThreads)
         stalled.finish();
     };
     EXPECT_GT(try_every_stop(scenario, 400, 0, "cairn: "), 40);
+}
+
+// Many packed slabs side by side, of which one block stays in use, near their beginning.
+void *alone_in_packed_slabs()
+{
+    constexpr size_t kSlabs = 40;
+    std::map<struct span *, std::vector<char *>> slabs;
+    while (slabs.size() < kSlabs) {
+        char *block = static_cast<char *>(cairn_malloc(8));
+        struct span *slab = page_map_find(block);
+        if (slab_is_packed(slab))
+            slabs[slab].push_back(block);
+    }
+    std::map<char *, std::vector<char *>> by_address;
+    for (auto &[slab, blocks] : slabs)
+        by_address[slab->base] = blocks;
+    // Counted from the first slab its bit lies in the header of the second one behind its own.
+    constexpr size_t kHeaderWords = (sizeof(struct span) + PACKED_COLD_64 * 64) / sizeof(uint64_t);
+    char *third = std::next(by_address.begin(), 2)->first;
+    char *stays = third + (2 * kHeaderWords - 9 - 2 * PACKED_WORDS) * 64 * PACKED_BYTES;
+    for (auto &[base, blocks] : by_address)
+        for (char *block : blocks)
+            if (block != stays)
+                cairn_free(block);
+    return stays;
+}
+
+// Likewise, and the slab's header is that of a longer free run when the second one looks at it.
+TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAPackedSlab)
+{
+    if (!config_packed)
+        GTEST_SKIP() << "hardened builds have no packed slabs";
+    const auto scenario = [](long n) {
+        static void *block;
+        StoppedThread stalled([] { cairn_free(block); },
+                              [] {
+                                  cairn_free(cairn_malloc(100));
+                                  std::thread([] { block = alone_in_packed_slabs(); }).join();
+                              });
+        stop_after(stalled, n);
+        Beside other([] {
+            cairn_free(block);
+            (void)!cairn_malloc(1 << 20); // joins free runs
+        });
+        stalled.finish();
+    };
+    EXPECT_GT(try_every_stop(scenario, 200, 0, "cairn: "), 40);
 }
 
 // Its memory may come back as the new block, which has to stay its caller's.
