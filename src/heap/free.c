@@ -114,7 +114,7 @@ static no_inline void free_otherwise(void *pointer, struct span *span)
     }
     if (unlikely(!large_is_in_use(span) || span->base != pointer))
         refuse_pointer(pointer, "free");
-    else if (unlikely(!large_free(span)))
+    else if (unlikely(!large_free(span, pointer)))
         refuse("free", "double free of %p (its memory is free)", pointer);
 }
 

@@ -106,14 +106,14 @@ void *large_malloc_long(size_t size_bytes, void *(*slow)(size_t))
     return span ? span->base : slow(size_bytes);
 }
 
-bool large_free(struct span *span)
+bool large_free(struct span *span, const void *block)
 {
     if (!config_guarded_blocks && large_is_plain(span) &&
-        run_cache_keep_long(&thread_heap->runs, span))
+        run_cache_keep_long(&thread_heap->runs, span, block))
         return true;
     uint8_t kind = load_relaxed(&span->tag);
     if (unlikely((kind != SPAN_LARGE && kind != SPAN_HUGE) ||
-                 !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT)))
+                 !run_cache_mark(span, block, load_relaxed(&span->pages), kind)))
         return false;
     if (unlikely(load_relaxed(&span->owner) != 0))
         program_lose_large(span);

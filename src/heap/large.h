@@ -30,7 +30,7 @@ inline_always bool large_is_short(const struct span *span)
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 
 /* False, and nothing happened, when another thread freed it at the same time. */
-bool large_free(struct span *span);
+bool large_free(struct span *span, const void *block);
 
 /* Likewise, aligned to a page, one that this thread freed just now; NULL when there is none. */
 struct span *large_allocate_kept(size_t size_bytes);
@@ -63,7 +63,8 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
         return false;
     struct run_cache *runs = &thread_heap->runs;
     span = run_cache_guess(runs, span);
-    return large_is_plain(span) && span->base == pointer && run_cache_keep_short(runs, span);
+    return large_is_plain(span) && span->base == pointer &&
+           run_cache_keep_short(runs, span, pointer);
 }
 
 /* From here on nobody else may free or resize the block, until it is let go. False when another

@@ -37,7 +37,7 @@ static struct span *allocate(struct program_heap *program, size_t size_bytes,
     struct large_note *note = program_take_note(program);
     struct span *span = note ? take(size_bytes, alignment_bytes) : NULL;
     if (span && !count_length(program, span, counted)) {
-        (void)large_free(span);
+        (void)large_free(span, span->base);
         span = NULL;
     }
     if (span == NULL) {
@@ -70,8 +70,9 @@ void program_end_large(struct program_heap *program)
 {
     for (struct large_note *note = program->large.used; note; note = note->next) {
         struct span *span = load_relaxed(&note->span);
+        const char *base = span ? span->base : NULL;
         if (span && slab_heap(span) == &program->heap && large_is_in_use(span))
-            (void)large_free(span);
+            (void)large_free(span, base);
     }
     program_collect_large(program);
 }

@@ -176,14 +176,13 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
     return !kept || before || run_cache_is_due(cache);
 }
 
-bool run_cache_keep_long(struct run_cache *cache, struct span *span)
+bool run_cache_keep_long(struct run_cache *cache, struct span *span, const void *base)
 {
     size_t pages = span->pages;
     size_t place = place_of(pages);
     uintptr_t held = load_relaxed(&cache->places[place]);
-    uint8_t kind = SPAN_LARGE;
     if ((held & HELD) == 0 || cache->pages[place] != pages || !pages_may_keep(pages) ||
-        cache->turns <= 1 || !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
+        cache->turns <= 1 || !run_cache_mark(span, base, pages, SPAN_LARGE))
         return false;
     cache->turns--;
     store_relaxed(&span->zero, false);

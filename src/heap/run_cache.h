@@ -89,12 +89,30 @@ inline_always struct span *run_cache_guess(const struct run_cache *cache, struct
     return likely(load_folded(&cache->last) == found) ? load_relaxed(&cache->last) : found;
 }
 
-inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span)
+/* The block at `base`, of so many pages, is freed: from `kind` to KEPT. False when another thread
+ * freed it since it was looked at: then the header may be another block's by now, which stays. */
+inline_always bool run_cache_mark(struct span *span, const void *base, size_t pages, uint8_t kind)
 {
-    size_t place = span->pages % RUN_CACHE_SHORT; /* no long run ever comes there */
-    uint8_t kind = SPAN_LARGE;
-    if (cache->pages[place] != span->pages || load_relaxed(&cache->places[place]) != 0 ||
-        --cache->turns == 0 || !alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_KEPT))
+    uint8_t seen = kind;
+    if (likely(is_alone())) {
+        store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
+        return true;
+    }
+    if (unlikely(!compare_swap_acq_rel(&span->tag, &seen, (uint8_t)SPAN_KEPT)))
+        return false;
+    if (likely(span->base == base && span->pages == pages))
+        return true;
+    store_release(&span->tag, kind); /* pairs with the swap of whoever frees it */
+    return false;
+}
+
+inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span,
+                                        const void *base)
+{
+    size_t pages = span->pages;
+    size_t place = pages % RUN_CACHE_SHORT; /* no long run ever comes there */
+    if (cache->pages[place] != pages || load_relaxed(&cache->places[place]) != 0 ||
+        --cache->turns == 0 || !run_cache_mark(span, base, pages, SPAN_LARGE))
         return false;
     store_relaxed(&span->zero, false);
     store_release(&cache->places[place], (uintptr_t)span);
@@ -102,7 +120,7 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
 }
 
 /* Likewise of a long run, whose place awaits it. */
-bool run_cache_keep_long(struct run_cache *cache, struct span *span);
+bool run_cache_keep_long(struct run_cache *cache, struct span *span, const void *base);
 
 /* Keeps a large block's run, or gives it to the pages; so also the run that was in its place. True
  * when it is time to ask what is due by age: always when a run went to the pages, and now and then.

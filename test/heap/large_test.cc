@@ -38,12 +38,12 @@ TEST_F(Large, RunsAreForTheMiddleMappingsForTheTop)
         struct span *span = take(size);
         EXPECT_EQ(span->tag, SPAN_LARGE) << size;
         EXPECT_LT((size_t{span->pages} << PAGE_SHIFT) - size, size_t{PAGE_BYTES});
-        large_free(span);
+        large_free(span, span->base);
     }
     for (size_t size : {40 * kMiB, 300 * kMiB}) {
         struct span *span = take(size);
         EXPECT_EQ(span->tag, SPAN_HUGE) << size;
-        large_free(span);
+        large_free(span, span->base);
     }
     EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
 }
@@ -53,7 +53,7 @@ TEST_F(Large, AlignmentIsKept)
     for (size_t alignment = PAGE_BYTES; alignment <= 64 * kMiB; alignment *= 2) {
         struct span *span = take(50 * kKiB, alignment);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(span->base) % alignment, 0u);
-        large_free(span);
+        large_free(span, span->base);
     }
 }
 
@@ -78,7 +78,7 @@ TEST_F(Large, ARunResizesInPlaceWhereItsNeighbourIsFree)
     EXPECT_EQ(large_resize(span, SIZE_MAX / 2 + 1), nullptr);
     for (size_t i = 0; i < 200 * kKiB; i++)
         ASSERT_EQ(base[i], 3);
-    large_free(span);
+    large_free(span, span->base);
 }
 
 TEST_F(Large, AMappingGrowsWithoutACopyAndShrinks)
@@ -96,7 +96,7 @@ TEST_F(Large, AMappingGrowsWithoutACopyAndShrinks)
     EXPECT_LT(size_t{span->pages} << PAGE_SHIFT, 5 * kMiB)
         << "it keeps memory that it does not need";
     EXPECT_EQ(base[3 * kMiB - 1], 4);
-    large_free(span);
+    large_free(span, span->base);
 }
 
 TEST_F(Large, ABlockThatMovesWhileItGrowsBecomesAMapping)
@@ -110,8 +110,8 @@ TEST_F(Large, ABlockThatMovesWhileItGrowsBecomesAMapping)
     EXPECT_EQ(big->tag, SPAN_HUGE);
     EXPECT_GT(size_t{big->pages} << PAGE_SHIFT, 20 * kMiB) << "room for the next step";
     EXPECT_EQ(large_allocate_growing(SIZE_MAX), nullptr);
-    large_free(small);
-    large_free(big);
+    large_free(small, small->base);
+    large_free(big, big->base);
 }
 
 // As a program that reads one file after the other does.
@@ -130,14 +130,14 @@ TEST_F(Large, TheNextBlockThatGrowsUsesWhatTheLastOneLeft)
             if (large_resize(span, size) == nullptr) {
                 struct span *moved = large_allocate_growing(size);
                 ASSERT_NE(moved, nullptr);
-                large_free(span);
+                large_free(span, span->base);
                 span = moved;
             }
             EXPECT_GE(size_t{span->pages} << PAGE_SHIFT, size);
             EXPECT_TRUE(large_matches(span, size)) << size;
         }
         EXPECT_EQ(span->tag, SPAN_HUGE);
-        large_free(span);
+        large_free(span, span->base);
     };
     struct page_limits limits;
     pages_read_limits(&limits);
@@ -163,7 +163,7 @@ TEST_F(Large, SizesThatMatchASpan)
         EXPECT_TRUE(large_matches(span, size));
         EXPECT_FALSE(large_matches(span, size + 2 * PAGE_BYTES));
         EXPECT_FALSE(large_matches(span, size * 2));
-        large_free(span);
+        large_free(span, span->base);
     }
 }
 
@@ -178,7 +178,8 @@ TEST_F(Large, RefusedMemoryIsNull)
         EXPECT_EQ(large_allocate_growing(size), nullptr);
         os_fault_plan(0, 0, 0);
         EXPECT_EQ(heap_layer::stats().large_bytes, before.large_bytes);
-        large_free(take(size));
+        struct span *span = take(size);
+        large_free(span, span->base);
     }
 }
 
@@ -190,13 +191,13 @@ TEST_F(Large, GrowingWorksWhereAllocatingDoes)
         GTEST_SKIP() << "faults are injected in debug builds";
     for (size_t size : {1900 * kKiB, 2 * kMiB, 2200 * kKiB, 5 * kMiB, 20 * kMiB}) {
         struct span *room = take(size + kMiB);
-        large_free(room); // of an arena, to which it goes back
+        large_free(room, room->base); // of an arena, to which it goes back
         os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
         struct span *span = large_allocate_growing(size);
         os_fault_plan(0, 0, 0);
         ASSERT_NE(span, nullptr) << size;
         EXPECT_EQ(span->tag, SPAN_LARGE);
-        large_free(span);
+        large_free(span, span->base);
     }
 }
 
@@ -208,7 +209,7 @@ TEST_F(Large, GrowingEmptiesTheKeptRuns)
     struct span *before = take(kRun);
     struct span *run = take(kRun);
     const char *place = run->base;
-    large_free(run); // kept by this thread
+    large_free(run, run->base); // kept by this thread
     os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
     size_t found = 0;
     std::vector<struct span *> spans;
@@ -219,8 +220,8 @@ TEST_F(Large, GrowingEmptiesTheKeptRuns)
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(found, 1u);
     for (struct span *span : spans)
-        large_free(span);
-    large_free(before);
+        large_free(span, span->base);
+    large_free(before, before->base);
 }
 
 // While a thread resizes a block nobody else may free it, or ask anything of it.

@@ -64,8 +64,8 @@ TEST_F(ProgramNotes, AForksChildDoesNotCountABlockThatWasJustBeingFreed)
     going->tag = tag;
     going->owner = 0;
     EXPECT_NE(anew->owner, owner);
-    EXPECT_TRUE(large_free(going));
-    EXPECT_TRUE(large_free(anew));
+    EXPECT_TRUE(large_free(going, going->base));
+    EXPECT_TRUE(large_free(anew, anew->base));
     program_unreserve(program_, held() - (size_t{stays->pages} << PAGE_SHIFT));
 }
 

@@ -68,23 +68,24 @@ int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
 TEST_F(RunCache, TheShortWayKeepsOnlyWhatTheSlowOneKeptBefore)
 {
     struct span *first = run(10), *second = run(10), *other = run(10 + RUN_CACHE_SHORT);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, first)) << "nothing of that length came before";
+    EXPECT_FALSE(run_cache_keep_short(&cache_, first, first->base))
+        << "nothing of that length came before";
     EXPECT_EQ(first->tag, SPAN_LARGE);
     (void)run_cache_put(&cache_, first);
     EXPECT_EQ(run_cache_take_short(&cache_, 10 + RUN_CACHE_SHORT), nullptr);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, second)) << "its place is taken";
+    EXPECT_FALSE(run_cache_keep_short(&cache_, second, second->base)) << "its place is taken";
     EXPECT_EQ(run_cache_take_short(&cache_, 10), first);
     EXPECT_EQ(first->tag, SPAN_LARGE);
     EXPECT_EQ(run_cache_guess(&cache_, first), first) << "it was taken last";
     EXPECT_EQ(run_cache_guess(&cache_, second), second);
     EXPECT_EQ(run_cache_take_short(&cache_, 10), nullptr);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, other)) << "of another length";
-    EXPECT_TRUE(run_cache_keep_short(&cache_, first));
+    EXPECT_FALSE(run_cache_keep_short(&cache_, other, other->base)) << "of another length";
+    EXPECT_TRUE(run_cache_keep_short(&cache_, first, first->base));
     EXPECT_EQ(first->tag, SPAN_KEPT);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, first)) << "a double free";
+    EXPECT_FALSE(run_cache_keep_short(&cache_, first, first->base)) << "a double free";
     run_cache_age(&cache_);
     EXPECT_EQ(run_cache_take_short(&cache_, 10), first);
-    EXPECT_TRUE(run_cache_keep_short(&cache_, first));
+    EXPECT_TRUE(run_cache_keep_short(&cache_, first, first->base));
     EXPECT_TRUE(run_cache_empty(&cache_));
     EXPECT_EQ(run_cache_take_short(&cache_, 10), nullptr);
     pages_give(second);
@@ -95,25 +96,25 @@ TEST_F(RunCache, ALongRunGoesTheShortWayWhereItsPlaceAwaitsIt)
 {
     constexpr size_t kPages = 300;
     struct span *first = run(kPages);
-    EXPECT_FALSE(run_cache_keep_long(&cache_, first));
+    EXPECT_FALSE(run_cache_keep_long(&cache_, first, first->base));
     EXPECT_EQ(first->tag, SPAN_LARGE);
     pages_give(first);
     EXPECT_LT(cycles_until_kept(&cache_, kPages, 10), 10);
     first = run_cache_take(&cache_, kPages);
     ASSERT_NE(first, nullptr);
     struct span *second = run(kPages);
-    EXPECT_TRUE(run_cache_keep_long(&cache_, first));
+    EXPECT_TRUE(run_cache_keep_long(&cache_, first, first->base));
     EXPECT_EQ(first->tag, SPAN_KEPT);
-    EXPECT_FALSE(run_cache_keep_long(&cache_, second)) << "its place is taken";
+    EXPECT_FALSE(run_cache_keep_long(&cache_, second, second->base)) << "its place is taken";
     EXPECT_EQ(run_cache_take(&cache_, kPages), first);
     EXPECT_EQ(run_cache_claimed(&cache_), kPages);
     run_cache_age(&cache_);
-    EXPECT_TRUE(run_cache_keep_long(&cache_, first)) << "seen by an aging";
+    EXPECT_TRUE(run_cache_keep_long(&cache_, first, first->base)) << "seen by an aging";
     EXPECT_EQ(run_cache_take(&cache_, kPages), first);
     run_cache_age(&cache_);
     run_cache_age(&cache_);
     EXPECT_EQ(run_cache_claimed(&cache_), 0u);
-    EXPECT_FALSE(run_cache_keep_long(&cache_, first)) << "its claim was given up";
+    EXPECT_FALSE(run_cache_keep_long(&cache_, first, first->base)) << "its claim was given up";
     pages_give(first);
     pages_give(second);
 }
@@ -288,7 +289,7 @@ TEST_F(RunCache, NowAndThenItIsTimeToLookForWhatIsOld)
     for (int i = 0; i < 10 * RUN_CACHE_TURNS; i++) { // with the short way
         struct span *span = run_cache_take_short(&cache_, 10);
         ASSERT_NE(span, nullptr);
-        if (!run_cache_keep_short(&cache_, span))
+        if (!run_cache_keep_short(&cache_, span, span->base))
             times += run_cache_put(&cache_, span);
     }
     EXPECT_EQ(times, 20);
@@ -473,7 +474,7 @@ TEST_F(KeptWhileGrowing, ALargeBlockOfNewMemorySendsItBack)
     const size_t dirty = heap_layer::stats().pages.dirty_bytes;
     EXPECT_GE(dirty, kKept) << "for whoever comes next";
     EXPECT_LE(dirty, kKept + 2 * (os_page_size() - PAGE_BYTES)) << "but parts of system pages";
-    EXPECT_TRUE(large_free(more));
+    EXPECT_TRUE(large_free(more, more->base));
 }
 
 TEST_F(KeptWhileGrowing, ASlabOfNewMemorySendsItBack)
@@ -493,7 +494,7 @@ TEST_F(KeptWhileGrowing, MemoryThatWasUsedBeforeLeavesItThere)
     ASSERT_NE(large, nullptr);
     EXPECT_TRUE(is_kept());
     slab_retire(slab);
-    EXPECT_TRUE(large_free(large));
+    EXPECT_TRUE(large_free(large, large->base));
 }
 
 } // namespace

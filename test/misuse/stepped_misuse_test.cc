@@ -356,6 +356,48 @@ TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlock)
     EXPECT_GT(try_every_stop(free_by_two<1 << 20>, 150), 40);
 }
 
+// The header that the second free has found is by then another block's, of another length, which
+// has to stay its caller's.
+template <size_t Size> void free_beside_a_header_used_again(long n)
+{
+    static void *block, *other;
+    StoppedThread stalled([] { cairn_free(block); },
+                          [] {
+                              for (int i = 0; i < 8; i++) { // its runs are kept from here on
+                                  cairn_free(block);
+                                  block = cairn_malloc(Size);
+                              }
+                              (void)!cairn_malloc(Size);
+                          },
+                          [] {
+                              for (int i = 0; i < 20; i++)
+                                  if (cairn_malloc(Size) == other ||
+                                      cairn_malloc(Size + PAGE_BYTES) == other)
+                                      _exit(kTwiceExit);
+                          });
+    struct span *header = page_map_find(block);
+    stop_after(stalled, n);
+    Beside frees([=] {
+        cairn_free(block);
+        cairn_malloc_trim(0);
+        (void)!cairn_malloc(Size); // there again
+        for (int i = 0; i < 20 && (i == 0 || page_map_find(other) != header); i++)
+            other = cairn_malloc(Size + PAGE_BYTES);
+    });
+    stalled.finish();
+}
+
+TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlockWhoseHeaderIsAnothers)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "each is a mapping";
+    constexpr int kNotFoundYet = 20; // then it frees what was handed out again
+    const auto of_a_short_run = free_beside_a_header_used_again<40 << 10>;
+    const auto of_a_long_run = free_beside_a_header_used_again<1 << 20>;
+    EXPECT_GT(try_every_stop(of_a_short_run, 150, kNotFoundYet, "cairn: "), 40);
+    EXPECT_GT(try_every_stop(of_a_long_run, 150, kNotFoundYet, "cairn: "), 40);
+}
+
 TEST_F(SteppedDoubleFree, TwoThreadsOfAMapping)
 {
     // Once it is unmapped, nothing is known of its address.
