@@ -325,6 +325,19 @@ struct span_sample heap_profile_hold_block(struct span *span, void *block)
     return held;
 }
 
+void heap_profile_mark_again(struct span *span, const void *block)
+{
+    if (!span_is_slab(span)) {
+        span->until = 1;
+    } else if (!slab_is_packed(span) && !slab_is_void(span)) {
+        unsigned slot = (unsigned)slab_slot(span, block);
+        uint8_t *at = slab_link(span, slot);
+        uint8_t link = LINK_LIVE;
+        if (likely(slab_shows_live(span, slot)))
+            (void)alone_or_compare_swap(at, &link, (uint8_t)LINK_PROFILED);
+    }
+}
+
 static void drop(struct span_sample held)
 {
     if (held.name)
@@ -340,10 +353,7 @@ void heap_profile_let_go_block(void *block, void *now, struct span_sample held)
         return;
     }
     load_relaxed(&profile.profiler)->renamed(held.name, block);
-    if (span_is_slab(span))
-        store_relaxed(slab_link(span, (unsigned)slab_slot(span, block)), (uint8_t)LINK_PROFILED);
-    else
-        span->until = 1;
+    heap_profile_mark_again(span, block);
 }
 
 void heap_profile_resume(struct span *span, struct span_sample held)

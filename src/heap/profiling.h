@@ -83,9 +83,13 @@ void heap_profile_resized(struct heap *heap, struct span *span, struct span_samp
 
 /* The same of any block, for the tracer: it loses its mark, so that nobody hears of its free. Then
  * where it is; NULL: it did not move. A sample that is what it was has the mark again, another
- * one's ends. */
+ * one's ends. A large block that is where it was is held, both times: see large_hold. */
 struct span_sample heap_profile_hold_block(struct span *span, void *block);
 void heap_profile_let_go_block(void *block, void *now, struct span_sample held);
+
+/* Marks a block that may have been freed since it was handed out: a slab's, unless it was; a large
+ * one, which is held. */
+void heap_profile_mark_again(struct span *span, const void *block);
 
 /* What `until` of the current slab of a small class began with. */
 inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)

@@ -210,6 +210,35 @@ static no_inline void *resize_any(void *pointer, size_t size_bytes)
                    : move(pointer, old_bytes, size_bytes);
 }
 
+/* The mark of a large block is written by whoever holds it: once it is freed, the word is the page
+ * layer's. NULL: it is none. */
+static struct span *hold_mark(const void *block)
+{
+    struct span *span = page_map_find(block);
+    if (span_is_slab(span) || span->tag == SPAN_GUARDED)
+        return NULL;
+    hold(span, block, "realloc");
+    return span;
+}
+
+static struct span_sample begin_traced(void *block)
+{
+    struct span *large = hold_mark(block);
+    struct span_sample held = heap_trace_resize_begin(block);
+    if (large)
+        large_let_go(large);
+    return held;
+}
+
+/* Nobody but this thread knows of one that has moved. */
+static void end_traced(void *block, void *now, size_t size_bytes, struct span_sample held)
+{
+    struct span *large = now == NULL || now == block ? hold_mark(block) : NULL;
+    heap_trace_resize_end(block, now, size_bytes, held);
+    if (large)
+        large_let_go(large);
+}
+
 static no_inline void *resize_traced(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
@@ -219,9 +248,9 @@ static no_inline void *resize_traced(void *pointer, size_t size_bytes)
         heap_trace_resized(pointer, size_bytes);
         return resize_any(pointer, size_bytes);
     }
-    struct span_sample held = heap_trace_resize_begin(pointer);
+    struct span_sample held = begin_traced(pointer);
     void *block = resize_any(pointer, size_bytes);
-    heap_trace_resize_end(pointer, block, size_bytes, held);
+    end_traced(pointer, block, size_bytes, held);
     return block;
 }
 
@@ -380,10 +409,10 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
         wipe(pointer, old_bytes);
     struct span_sample held = {NULL, 0};
     if (is_traced)
-        held = heap_trace_resize_begin(pointer);
+        held = begin_traced(pointer);
     free_moved(pointer, old_bytes, block);
     if (is_traced)
-        heap_trace_resize_end(pointer, block, size_bytes, held);
+        end_traced(pointer, block, size_bytes, held);
     return block;
 }
 

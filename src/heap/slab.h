@@ -45,6 +45,7 @@
  *
  *   LIVE -> a slot, END, QUARANTINED    owner, the block is freed
  *   LIVE -> PROFILED                    owner, hands the block out
+ *   LIVE -> PROFILED                    who resizes it, compare-and-swap
  *   PROFILED -> LIVE                    any thread, compare-and-swap: frees the block next
  *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed;
  *                                       in full hardened builds

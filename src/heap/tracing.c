@@ -76,7 +76,7 @@ void heap_trace_resize_end(void *block, void *now_at, size_t asked_bytes, struct
     if (now == NULL)
         return;
     void *stays = now_at ? now_at : block;
-    mark(page_map_find(stays), stays);
+    heap_profile_mark_again(page_map_find(stays), stays);
     now->resized(now_at, asked_bytes, true);
 }
 

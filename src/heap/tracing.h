@@ -43,7 +43,7 @@ void heap_trace_free(void *block);
 
 /* In this order, only when traced: the first before the block may move, the second after it with
  * what the first gave; `now` NULL: the block is what and where it was. Or the third, of a block
- * that stayed. */
+ * that stayed. A large block that is where it was is held, but for the third. */
 struct span_sample heap_trace_resize_begin(void *block);
 void heap_trace_resize_end(void *block, void *now, size_t asked_bytes, struct span_sample held);
 void heap_trace_resized(void *block, size_t asked_bytes);

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,7 @@
 
 extern "C" {
 #include "heap/heap.h"
+#include "heap/tracing.h"
 }
 
 namespace
@@ -348,6 +350,55 @@ TEST_F(SteppedDoubleFree, AnotherFreesWhatIsResized)
     EXPECT_GT(try_every_stop(resize_beside_a_free<40 << 10, 80 << 10>, 300, 300, "cairn: "), 40);
     EXPECT_GT(try_every_stop(resize_beside_a_free<80 << 10, 40 << 10>, 300, 300, "cairn: "), 40);
     EXPECT_GT(try_every_stop(resize_beside_a_free<64 << 20, 70 << 20>, 300, 300, "cairn: "), 40);
+}
+
+// A traced block's resize that fails gives it its mark again, which is nobody's once it is freed.
+template <size_t Size> void fail_beside_a_free(long n)
+{
+    static void *block;
+    static const struct heap_tracer deaf = {
+        [](void *allocated, size_t, size_t, bool) { return allocated; },
+        [](void *, bool) {},
+        [](void *, size_t, bool) {},
+    };
+    StoppedThread resizes([] { (void)!heap_resize(block, SIZE_MAX / 2 + 1); },
+                          [] {
+                              cairn_free(cairn_malloc(Size));
+                              heap_trace_start(&deaf);
+                              const auto take = [] {
+                                  std::array<void *, 40> blocks;
+                                  for (void *&each : blocks)
+                                      each = cairn_malloc(Size);
+                                  block = blocks[20];
+                              };
+                              std::thread(take).join(); // what is freed of it is collected at once
+                          },
+                          [] {
+                              const auto adopt = [] {
+                                  std::set<void *> blocks;
+                                  for (int i = 0; i < 400; i++)
+                                      if (!blocks.insert(cairn_malloc(200)).second)
+                                          _exit(kTwiceExit);
+                              };
+                              std::thread(adopt).join();
+                              check_large_blocks();
+                          });
+    stop_after(resizes, n);
+    Beside other([] {
+        cairn_free(block);
+        cairn_malloc_trim(0);
+    });
+    resizes.finish();
+}
+
+TEST_F(SteppedDoubleFree, AnotherFreesWhatCannotBeResizedAndIsTraced)
+{
+    EXPECT_GT(try_every_stop(fail_beside_a_free<200>, 900, 900, " 0x"), 40);
+}
+
+TEST_F(SteppedDoubleFree, AnotherFreesALargeBlockThatCannotBeResizedAndIsTraced)
+{
+    EXPECT_GT(try_every_stop(fail_beside_a_free<40 << 10>, 900, 900, " 0x"), 40);
 }
 
 TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlock)
