@@ -6,6 +6,7 @@
 #include "heap/heap_slabs.h"
 #include "heap/large.h"
 #include "heap/packed_take.h"
+#include "os/os.h"
 
 #include <string.h>
 
@@ -265,4 +266,16 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
         block = allocate_filled(size_bytes, alignment_bytes);
     }
     return traced(block, size_bytes, alignment_bytes, false);
+}
+
+size_t heap_good_size(size_t size_bytes)
+{
+    heap_start(); /* for the table */
+    if (config_packed && size_bytes <= PACKED_BYTES)
+        return PACKED_BYTES;
+    if (size_bytes <= MEDIUM_MOST)
+        return smaller_of(size_classes[class_of_request(size_bytes, 1)].size_bytes - CANARY_BYTES,
+                          MEDIUM_MOST);
+    return size_bytes > PTRDIFF_MAX - os_page_size() ? size_bytes
+                                                     : align_up(size_bytes, os_page_size());
 }

@@ -47,6 +47,14 @@ static void refuse_foreign(const void *pointer, const char *operation)
     refuse(operation, "%s of %p, which is not a Cairn block", operation, pointer);
 }
 
+static void refuse_free_block(const void *block, size_t size_bytes, const char *operation)
+{
+    refuse(operation,
+           operation[0] == 'f' ? "double %s of %p (%zu-byte block)"
+                               : "%s of freed block %p (%zu-byte block)",
+           operation, block, size_bytes);
+}
+
 static void refuse_in_slab(const void *pointer, const char *operation, const struct span *slab,
                            const char *start)
 {
@@ -62,7 +70,7 @@ static void refuse_in_slab(const void *pointer, const char *operation, const str
     else if (slot >= (packed ? slab->limit * 64 + 1 : slab->limit))
         refuse_foreign(pointer, operation);
     else
-        refuse(operation, "double free of %p (%zu-byte block)", pointer, size);
+        refuse_free_block(pointer, size, operation);
 }
 
 cold void refuse_pointer(const void *pointer, const char *operation)
@@ -96,8 +104,9 @@ cold void refuse_pointer(const void *pointer, const char *operation)
 
 cold void refuse_freed(const void *block, const struct span *slab, const char *operation)
 {
-    refuse(operation,
-           operation[0] == 'f' ? "double %s of %p (%u-byte block)"
-                               : "%s of freed block %p (%u-byte block)",
-           operation, block, slab->size_bytes);
+    size_t size_bytes = slab->size_bytes;
+    if (page_map_find(block) == slab && span_is_slab(slab))
+        refuse_free_block(block, size_bytes, operation);
+    else /* it was given back meanwhile, and that is no length */
+        refuse_pointer(block, operation);
 }

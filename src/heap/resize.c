@@ -48,17 +48,17 @@ static size_t moved_bytes(size_t old_bytes, size_t size_bytes)
     return larger_of(size_bytes, smaller_of(old_bytes + more, (size_t)MEDIUM_MOST));
 }
 
-static no_inline cold void refuse_moved(const void *pointer, size_t size_bytes)
+static no_inline cold void refuse_moved(const void *pointer, size_t block_bytes)
 {
-    refuse("free", "double free of %p (%zu-byte block)", pointer, size_bytes);
+    refuse("free", "double free of %p (%zu-byte block)", pointer, block_bytes);
 }
 
 /* The end of a block that has moved. Where another thread freed it meanwhile, its memory may have
  * come back as the new one, which this free would take away. */
-inline_always void free_moved(void *pointer, size_t old_bytes, const void *block)
+inline_always void free_moved(void *pointer, size_t block_bytes, const void *block)
 {
     if (unlikely(block == pointer))
-        refuse_moved(pointer, old_bytes);
+        refuse_moved(pointer, block_bytes);
     else
         free_fast(pointer);
 }
@@ -92,27 +92,28 @@ static no_inline void *allocate_moved(size_t old_bytes, size_t size_bytes)
     return block ? block : malloc_fast(moved_bytes(old_bytes, size_bytes), malloc_slow_untraced);
 }
 
-static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes)
+static no_inline void *move(void *pointer, size_t old_bytes, size_t size_bytes, size_t block_bytes)
 {
     void *block = allocate_moved(old_bytes, size_bytes);
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    free_moved(pointer, old_bytes, block);
+    free_moved(pointer, block_bytes, block);
     return block;
 }
 
 /* A block of a slab of this thread's; but what another thread freed may have been collected since,
  * and the slab be another heap's. */
-static no_inline void *move_own(void *pointer, size_t old_bytes, size_t size_bytes,
-                                heap_resize_failed *failed)
+static no_inline void *move_own(const struct span *slab, void *pointer, size_t old_bytes,
+                                size_t size_bytes, heap_resize_failed *failed)
 {
+    size_t block_bytes = config_canaries ? slab->size_bytes : old_bytes;
     void *block = size_bytes <= SMALL_MAX ? malloc_fast(size_bytes, malloc_slow_untraced)
                                           : allocate_moved(old_bytes, size_bytes);
     if (block == NULL)
         return failed(pointer, size_bytes);
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    free_moved(pointer, old_bytes, block);
+    free_moved(pointer, block_bytes, block);
     return block;
 }
 
@@ -126,13 +127,13 @@ static void *allocate_within(struct program_heap *program, size_t size_bytes)
 }
 
 static void *move_within(struct program_heap *program, void *pointer, size_t old_bytes,
-                         size_t size_bytes)
+                         size_t size_bytes, size_t block_bytes)
 {
     void *block = allocate_within(program, size_bytes);
     if (block == NULL)
         return NULL;
     memcpy(block, pointer, smaller_of(old_bytes, size_bytes));
-    free_moved(pointer, old_bytes, block);
+    free_moved(pointer, block_bytes, block);
     return block;
 }
 
@@ -190,9 +191,19 @@ static bool resize_large_in_place(struct span *span, const void *pointer, size_t
     return stays;
 }
 
+/* What another thread freed since it was looked at, and gave back, has none. */
+static size_t block_bytes_of(const struct span *span, const void *pointer)
+{
+    size_t block_bytes = span_block_bytes(span);
+    if (unlikely(page_map_find(pointer) != span || load_relaxed(&span->tag) < SPAN_LARGE))
+        refuse_pointer(pointer, "realloc");
+    return block_bytes;
+}
+
 static no_inline void *resize_any(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
+    size_t block_bytes = block_bytes_of(span, pointer);
     size_t old_bytes = usable_bytes(span, pointer); /* checks canaries, where there are any */
     struct program_heap *program = span_program(span);
     if (span_is_slab(span)) {
@@ -206,8 +217,8 @@ static no_inline void *resize_any(void *pointer, size_t size_bytes)
         if (block || size_bytes > PTRDIFF_MAX || (size_bytes > MEDIUM_MOST && program == NULL))
             return block;
     }
-    return program ? move_within(program, pointer, old_bytes, size_bytes)
-                   : move(pointer, old_bytes, size_bytes);
+    return program ? move_within(program, pointer, old_bytes, size_bytes, block_bytes)
+                   : move(pointer, old_bytes, size_bytes, block_bytes);
 }
 
 /* The mark of a large block is written by whoever holds it: once it is freed, the word is the page
@@ -311,7 +322,7 @@ void *heap_resize_or(void *pointer, size_t size_bytes, heap_resize_failed *faile
     }
     if (heap_is_traced())
         return resize_slow(pointer, size_bytes, failed);
-    return move_own(pointer, old_bytes, size_bytes, failed);
+    return move_own(slab, pointer, old_bytes, size_bytes, failed);
 }
 
 static void *give_none(void *pointer, size_t size_bytes)
@@ -349,18 +360,6 @@ bool heap_resize_in_place(void *pointer, size_t size_bytes)
     return stays;
 }
 
-size_t heap_good_size(size_t size_bytes)
-{
-    heap_start(); /* for the table */
-    if (config_packed && size_bytes <= PACKED_BYTES)
-        return PACKED_BYTES;
-    if (size_bytes <= MEDIUM_MOST)
-        return smaller_of(size_classes[class_of_request(size_bytes, 1)].size_bytes - CANARY_BYTES,
-                          MEDIUM_MOST);
-    return size_bytes > PTRDIFF_MAX - os_page_size() ? size_bytes
-                                                     : align_up(size_bytes, os_page_size());
-}
-
 /* For what the compiler must not take for a store to memory that nobody reads. */
 static void wipe(void *start, size_t bytes)
 {
@@ -394,6 +393,7 @@ static bool resize_zeroed_in_place(struct span *span, char *block, size_t old_by
 void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
+    size_t block_bytes = block_bytes_of(span, pointer);
     if (resize_zeroed_in_place(span, pointer, old_bytes, size_bytes))
         return pointer;
     struct program_heap *program = span_program(span);
@@ -410,7 +410,7 @@ void *heap_resize_zeroed(void *pointer, size_t old_bytes, size_t size_bytes)
     struct span_sample held = {NULL, 0};
     if (is_traced)
         held = begin_traced(pointer);
-    free_moved(pointer, old_bytes, block);
+    free_moved(pointer, block_bytes, block);
     if (is_traced)
         end_traced(pointer, block, size_bytes, held);
     return block;

@@ -1,118 +1,18 @@
-// Double frees where two threads meet: one thread is stopped after its n-th instruction, for every
-// n, others run on, and the misuse must be reported whatever n is.
-//
-// Each n is a process of its own.
+// Frees of one block by two threads: see stepped.h.
 
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <functional>
 #include <map>
-#include <set>
-#include <string>
-#include <thread>
 #include <vector>
 
-#include "base/stopped_thread.h"
-#include "cairn/heap.h"
+#include "misuse/stepped.h"
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/tracing.h"
 }
 
 namespace
 {
 
-constexpr int kPassedExit = 17; // the misuse was not reported
-constexpr int kOverExit = 18;   // the stepped call ended before its n-th instruction
-constexpr int kTwiceExit = 19;  // a block was handed out twice
-
-// Stops between the owner's test and its store, see TheOwnerAndAnotherAtTheSameInstant.
-constexpr int kSameInstant = config_hardened ? 20 : 3;
-
-using stopped_thread::StoppedThread;
-using Work = StoppedThread::Work;
-
-// The process ends if the work does before it is stopped.
-void stop_after(StoppedThread &stepped, long instructions)
-{
-    if (!stepped.stop_after(static_cast<size_t>(instructions)))
-        _exit(kOverExit);
-}
-
-// A thread beside the stopped one, which may hold what it needs: waited for a while at first.
-class Beside
-{
-  public:
-    explicit Beside(Work call)
-        : thread_([=] {
-              call();
-              is_over_ = true;
-          })
-    {
-        for (int i = 0; i < 200 && !is_over_; i++)
-            usleep(100);
-    }
-    ~Beside() { thread_.join(); }
-
-  private:
-    std::atomic<bool> is_over_{false};
-    std::thread thread_;
-};
-
-// What becomes of scenario(n) for every n: each must end in the report of a double free, but for so
-// many that do no harm. Returns how many instructions were tried.
-long try_every_stop(void (*scenario)(long), long most, int pass_unharmed = 0,
-                    const char *message = "cairn: double free of 0x")
-{
-    for (long n = 1; n <= most; n++) {
-        int out[2];
-        if (pipe(out) != 0)
-            abort();
-        const pid_t child = fork();
-        if (child == 0) {
-            dup2(out[1], 2);
-            close(out[0]);
-            alarm(100);
-            scenario(n);
-            _exit(kPassedExit);
-        }
-        close(out[1]);
-        std::string text;
-        char buffer[512];
-        for (ssize_t got; (got = read(out[0], buffer, sizeof buffer)) > 0;)
-            text.append(buffer, static_cast<size_t>(got));
-        close(out[0]);
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == kOverExit)
-            return n - 1;
-        if (WIFEXITED(status) && WEXITSTATUS(status) == kPassedExit && pass_unharmed-- > 0)
-            continue;
-        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT)
-            << "stopped after instruction " << n << ": status " << status
-            << (WIFEXITED(status) && WEXITSTATUS(status) == kTwiceExit ? ", handed out twice" : "");
-        EXPECT_NE(text.find(message), std::string::npos)
-            << "stopped after instruction " << n << ": " << text;
-        if (testing::Test::HasFailure())
-            return n;
-    }
-    return most;
-}
-
-class SteppedDoubleFree : public testing::Test
-{
-  protected:
-    void SetUp() override
-    {
-        if (!stopped_thread::kCanStop)
-            GTEST_SKIP() << "needs x86-64's trap flag";
-    }
-};
+using namespace stepped;
 
 // B frees a block and is stopped on the way; C frees its neighbour; then the owner frees that.
 TEST_F(SteppedDoubleFree, TheOwnersAfterARemoteFreeBesideAStalledOne)
@@ -192,19 +92,6 @@ TEST_F(SteppedDoubleFree, TwoOtherThreadsOneByRealloc)
     EXPECT_GT(try_every_stop(scenario, 400, 0, "cairn: "), 40);
 }
 
-// In use alone in its slab, which is not allocated from: freed by another thread it takes the slab
-// with it, whose memory may serve what it is moved to.
-void *alone_in_a_slab()
-{
-    std::array<void *, 400> blocks;
-    for (void *&block : blocks)
-        block = cairn_malloc(200);
-    for (void *block : blocks)
-        if (block != blocks[0])
-            cairn_free(block);
-    return blocks[0];
-}
-
 // The first free gives the slab back; the second one has found it before.
 TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAnEndedThreads)
 {
@@ -266,139 +153,7 @@ TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAPackedSlab)
         });
         stalled.finish();
     };
-    EXPECT_GT(try_every_stop(scenario, 200, 0, "cairn: "), 40);
-}
-
-// Its memory may come back as the new block, which has to stay its caller's.
-template <size_t Size> void move_beside_a_free(long n, bool owned)
-{
-    static void *block, *moved;
-    StoppedThread mover([] { moved = cairn_realloc(block, Size); },
-                        [=] {
-                            cairn_free(cairn_malloc(100));
-                            if (owned)
-                                block = alone_in_a_slab();
-                            else
-                                std::thread([] { block = alone_in_a_slab(); }).join();
-                        },
-                        [] {
-                            for (int i = 0; i < 100; i++)
-                                if (cairn_malloc(Size) == moved)
-                                    _exit(kTwiceExit);
-                        });
-    stop_after(mover, n);
-    Beside other([] { cairn_free(block); });
-    mover.finish();
-}
-
-TEST_F(SteppedDoubleFree, AnotherFreesWhatItsOwnerMoves)
-{
-    const auto scenario = [](long n) { move_beside_a_free<3000>(n, true); };
-    EXPECT_GT(try_every_stop(scenario, 400, kSameInstant, "cairn: "), 40);
-}
-
-TEST_F(SteppedDoubleFree, AnotherFreesWhatAThirdMovesOfAnEndedThreads)
-{
-    const auto to_a_slab = [](long n) { move_beside_a_free<3000>(n, false); };
-    const auto to_a_run = [](long n) { move_beside_a_free<40 << 10>(n, false); };
-    EXPECT_GT(try_every_stop(to_a_slab, 500, 10, "cairn: "), 40);
-    EXPECT_GT(try_every_stop(to_a_run, 500, 10, "cairn: "), 40);
-}
-
-// No block is part of another, and the heap is whole.
-void check_large_blocks()
-{
-    std::map<char *, size_t> blocks;
-    for (int i = 0; i < 200; i++) {
-        const size_t size = static_cast<size_t>(36 + 9 * (i % 40)) << 10;
-        char *block = static_cast<char *>(cairn_malloc(size));
-        blocks[block] = size;
-    }
-    const char *end = nullptr;
-    for (const auto &[block, size] : blocks) {
-        if (block < end)
-            _exit(kTwiceExit);
-        end = block + size;
-    }
-    heap_verify_all();
-}
-
-// A large block grows or shrinks where it is, and its pages must not be others' meanwhile.
-template <size_t From, size_t To> void resize_beside_a_free(long n)
-{
-    static void *block;
-    StoppedThread resizes([] { (void)!cairn_realloc(block, To); },
-                          [] {
-                              block = cairn_malloc(From);
-                              void *behind = cairn_malloc(400 << 10);
-                              (void)!cairn_malloc(33 << 10);
-                              cairn_free(behind);
-                              cairn_malloc_trim(0);
-                          },
-                          check_large_blocks);
-    stop_after(resizes, n);
-    Beside other([] {
-        cairn_free(block);
-        cairn_malloc_trim(0);
-    });
-    resizes.finish();
-}
-
-// What is freed after it has its length is no misuse.
-TEST_F(SteppedDoubleFree, AnotherFreesWhatIsResized)
-{
-    EXPECT_GT(try_every_stop(resize_beside_a_free<40 << 10, 80 << 10>, 300, 300, "cairn: "), 40);
-    EXPECT_GT(try_every_stop(resize_beside_a_free<80 << 10, 40 << 10>, 300, 300, "cairn: "), 40);
-    EXPECT_GT(try_every_stop(resize_beside_a_free<64 << 20, 70 << 20>, 300, 300, "cairn: "), 40);
-}
-
-// A traced block's resize that fails gives it its mark again, which is nobody's once it is freed.
-template <size_t Size> void fail_beside_a_free(long n)
-{
-    static void *block;
-    static const struct heap_tracer deaf = {
-        [](void *allocated, size_t, size_t, bool) { return allocated; },
-        [](void *, bool) {},
-        [](void *, size_t, bool) {},
-    };
-    StoppedThread resizes([] { (void)!heap_resize(block, SIZE_MAX / 2 + 1); },
-                          [] {
-                              cairn_free(cairn_malloc(Size));
-                              heap_trace_start(&deaf);
-                              const auto take = [] {
-                                  std::array<void *, 40> blocks;
-                                  for (void *&each : blocks)
-                                      each = cairn_malloc(Size);
-                                  block = blocks[20];
-                              };
-                              std::thread(take).join(); // what is freed of it is collected at once
-                          },
-                          [] {
-                              const auto adopt = [] {
-                                  std::set<void *> blocks;
-                                  for (int i = 0; i < 400; i++)
-                                      if (!blocks.insert(cairn_malloc(200)).second)
-                                          _exit(kTwiceExit);
-                              };
-                              std::thread(adopt).join();
-                              check_large_blocks();
-                          });
-    stop_after(resizes, n);
-    Beside other([] {
-        cairn_free(block);
-        cairn_malloc_trim(0);
-    });
-    resizes.finish();
-}
-
-TEST_F(SteppedDoubleFree, AnotherFreesWhatCannotBeResizedAndIsTraced)
-{
-    EXPECT_GT(try_every_stop(fail_beside_a_free<200>, 900, 900, " 0x"), 40);
-}
-
-TEST_F(SteppedDoubleFree, AnotherFreesALargeBlockThatCannotBeResizedAndIsTraced)
-{
-    EXPECT_GT(try_every_stop(fail_beside_a_free<40 << 10>, 900, 900, " 0x"), 40);
+    EXPECT_GT(try_every_stop(scenario, 200, 0, "cairn: ", "(8-byte block)"), 40);
 }
 
 TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlock)

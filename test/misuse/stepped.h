@@ -1,0 +1,134 @@
+// Double frees where two threads meet: one thread is stopped after its n-th instruction, for every
+// n, others run on, and the misuse must be reported whatever n is.
+//
+// Each n is a process of its own.
+#ifndef TEST_MISUSE_STEPPED_H
+#define TEST_MISUSE_STEPPED_H
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "base/stopped_thread.h"
+#include "cairn/heap.h"
+
+extern "C" {
+#include "heap/heap.h"
+}
+
+namespace stepped
+{
+
+constexpr int kPassedExit = 17; // the misuse was not reported
+constexpr int kOverExit = 18;   // the stepped call ended before its n-th instruction
+constexpr int kTwiceExit = 19;  // a block was handed out twice
+
+// Stops between the owner's test and its store, see TheOwnerAndAnotherAtTheSameInstant.
+constexpr int kSameInstant = config_hardened ? 20 : 3;
+
+using stopped_thread::StoppedThread;
+using Work = StoppedThread::Work;
+
+// The process ends if the work does before it is stopped.
+inline void stop_after(StoppedThread &stepped, long instructions)
+{
+    if (!stepped.stop_after(static_cast<size_t>(instructions)))
+        _exit(kOverExit);
+}
+
+// A thread beside the stopped one, which may hold what it needs: waited for a while at first.
+class Beside
+{
+  public:
+    explicit Beside(Work call)
+        : thread_([=] {
+              call();
+              is_over_ = true;
+          })
+    {
+        for (int i = 0; i < 200 && !is_over_; i++)
+            usleep(100);
+    }
+    ~Beside() { thread_.join(); }
+
+  private:
+    std::atomic<bool> is_over_{false};
+    std::thread thread_;
+};
+
+// What becomes of scenario(n) for every n: each must end in the report of a double free, but for so
+// many that do no harm. Returns how many instructions were tried. If the report says how long the
+// block is, then so.
+inline long try_every_stop(void (*scenario)(long), long most, int pass_unharmed = 0,
+                           const char *message = "cairn: double free of 0x",
+                           const char *length = "(208-byte block)")
+{
+    for (long n = 1; n <= most; n++) {
+        int out[2];
+        if (pipe(out) != 0)
+            abort();
+        const pid_t child = fork();
+        if (child == 0) {
+            dup2(out[1], 2);
+            close(out[0]);
+            alarm(100);
+            scenario(n);
+            _exit(kPassedExit);
+        }
+        close(out[1]);
+        std::string text;
+        char buffer[512];
+        for (ssize_t got; (got = read(out[0], buffer, sizeof buffer)) > 0;)
+            text.append(buffer, static_cast<size_t>(got));
+        close(out[0]);
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == kOverExit)
+            return n - 1;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == kPassedExit && pass_unharmed-- > 0)
+            continue;
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT)
+            << "stopped after instruction " << n << ": status " << status
+            << (WIFEXITED(status) && WEXITSTATUS(status) == kTwiceExit ? ", handed out twice" : "");
+        EXPECT_NE(text.find(message), std::string::npos)
+            << "stopped after instruction " << n << ": " << text;
+        EXPECT_TRUE(text.find("-byte block)") == std::string::npos ||
+                    text.find(length) != std::string::npos)
+            << "stopped after instruction " << n << ": " << text;
+        if (testing::Test::HasFailure())
+            return n;
+    }
+    return most;
+}
+
+class SteppedDoubleFree : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!stopped_thread::kCanStop)
+            GTEST_SKIP() << "needs x86-64's trap flag";
+    }
+};
+
+// In use alone in its slab, which is not allocated from: freed by another thread it takes the slab
+// with it, whose memory may serve what it is moved to.
+inline void *alone_in_a_slab()
+{
+    std::array<void *, 400> blocks;
+    for (void *&block : blocks)
+        block = cairn_malloc(200);
+    for (void *block : blocks)
+        if (block != blocks[0])
+            cairn_free(block);
+    return blocks[0];
+}
+
+} // namespace stepped
+
+#endif
