@@ -66,12 +66,22 @@ static void purge_all(void)
     (void)purge_outside(SIZE_MAX);
 }
 
+/* Of one moment: what goes from free to being purged, or back, is in neither for a moment. */
+static size_t used_pages_locked(void)
+{
+    bool locked = lock_acquire(&pages_state.lock);
+    size_t used = used_pages();
+    if (locked)
+        lock_release(&pages_state.lock);
+    return used;
+}
+
 bool purge_for_hard_limit(size_t pages)
 {
     size_t limit = in_pages(&pages_state.limits.hard_limit_bytes);
-    size_t used = used_pages();
+    size_t used = used_pages_locked();
     if (pages <= limit && used > limit - pages && give_kept && give_kept())
-        used = used_pages();
+        used = used_pages_locked();
     if (pages > limit || used > limit - pages) {
         fetch_add_relaxed(&pages_state.refusals, (size_t)1);
         return false; /* giving back what is free would not do */
