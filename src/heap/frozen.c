@@ -13,6 +13,22 @@ bool large_forget_resizer(struct span *span)
     return true;
 }
 
+/* By compare-and-swap, for the same memory is of other use once all bits were set and the slab
+ * went: pointers, and a packed slab's free blocks. What was seen before the owner was looked at is
+ * a word of the frozen slab, with this bit clear; so a swap that comes after another free of the
+ * last block finds a word that was set whole since, unless the next user of the header had brought
+ * it back to the same value. To look after the swap would not tell: who sets the last bit but one
+ * may find the slab gone as well, and rightly so. */
+bool slab_set_frozen(const struct heap *heap, const struct span *slab, uint64_t *word,
+                     uint64_t bit)
+{
+    uint64_t seen = load_acquire(word); /* pairs with the swap */
+    while ((seen & bit) == 0 && slab_heap(slab) == heap)
+        if (compare_swap_seq_cst(word, &seen, seen | bit))
+            return true;
+    return false;
+}
+
 /* The words of a frozen slab begin anew in each process: what they held was another process's. */
 void slab_begin_frozen(struct span *slab)
 {

@@ -27,6 +27,11 @@ inline_always bool slab_frozen_freed(const struct span *slab, unsigned slot)
     return (load_acquire(slab_frozen_word(slab, slot)) & slab_frozen_bit(slot)) != 0;
 }
 
+/* Sets a bit in a word of the heap's frozen slab; false: it was set, or the slab is another by now.
+ */
+bool slab_set_frozen(const struct heap *heap, const struct span *slab, uint64_t *word,
+                     uint64_t bit);
+
 /* In the child of a fork: the thread that resizes the block is the parent's, so it is done. False:
  * it is this process's. */
 bool large_forget_resizer(struct span *span);

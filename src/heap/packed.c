@@ -121,8 +121,7 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
     size_t index = checked_packed(pointer, slab, "free");
     if (unlikely(index == INDEX_REFUSED))
         return;
-    uint64_t old = fetch_or_seq_cst(packed_word(slab, index / 64), packed_bit(index));
-    if (unlikely((old & packed_bit(index)) != 0)) {
+    if (unlikely(!slab_set_frozen(heap, slab, packed_word(slab, index / 64), packed_bit(index)))) {
         refuse_freed(pointer, slab, "free");
         return;
     }

@@ -142,7 +142,7 @@ static no_inline void free_frozen(void *pointer, struct heap *heap, struct span 
     if (config_hardened)
         harden_wipe(slab, slot);
     uint64_t bit = slab_frozen_bit(slot);
-    if (unlikely((fetch_or_acq_rel(slab_frozen_word(slab, slot), bit) & bit) != 0))
+    if (unlikely(!slab_set_frozen(heap, slab, slab_frozen_word(slab, slot), bit)))
         refuse_freed(pointer, slab, "free");
     else
         retire_frozen(heap, slab);
