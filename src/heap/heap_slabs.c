@@ -114,10 +114,8 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     if (unlikely(heap->look_after_fork) && bin->first == NULL)
         heap_look_after_fork(heap);
     bool due = bin->first == NULL || ++heap->turns % DRAIN_TURNS == 0;
-    if (due)
-        heap_drain_mailbox(heap, remote_mailbox(class));
-    struct span *slab = find_listed(heap, class, &refused);
-    if (unlikely(slab == NULL) && !due) {
+    struct span *slab = due ? NULL : find_listed(heap, class, &refused);
+    if (slab == NULL) {
         heap_drain_mailbox(heap, remote_mailbox(class));
         slab = find_listed(heap, class, &refused);
     }
