@@ -47,7 +47,7 @@ static void refuse_foreign(const void *pointer, const char *operation)
     refuse(operation, "%s of %p, which is not a Cairn block", operation, pointer);
 }
 
-static void refuse_free_block(const void *block, size_t size_bytes, const char *operation)
+void refuse_free_block(const void *block, size_t size_bytes, const char *operation)
 {
     refuse(operation,
            operation[0] == 'f' ? "double %s of %p (%zu-byte block)"

@@ -20,6 +20,9 @@ void refuse_pointer(const void *pointer, const char *operation) cold;
 /* The block that `operation` is to be done to is free. */
 void refuse_freed(const void *block, const struct span *slab, const char *operation);
 
+/* The same, of so many bytes. */
+void refuse_free_block(const void *block, size_t size_bytes, const char *operation) cold;
+
 /* What on_error:report asks for. Before there are threads. */
 void heap_go_on_after_wrong_frees(void);
 size_t heap_count_wrong_frees(void); /* refused so far */

@@ -48,17 +48,12 @@ static size_t moved_bytes(size_t old_bytes, size_t size_bytes)
     return larger_of(size_bytes, smaller_of(old_bytes + more, (size_t)MEDIUM_MOST));
 }
 
-static no_inline cold void refuse_moved(const void *pointer, size_t block_bytes)
-{
-    refuse("free", "double free of %p (%zu-byte block)", pointer, block_bytes);
-}
-
 /* The end of a block that has moved. Where another thread freed it meanwhile, its memory may have
  * come back as the new one, which this free would take away. */
 inline_always void free_moved(void *pointer, size_t block_bytes, const void *block)
 {
     if (unlikely(block == pointer))
-        refuse_moved(pointer, block_bytes);
+        refuse_free_block(pointer, block_bytes, "free");
     else
         free_fast(pointer);
 }
