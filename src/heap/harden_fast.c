@@ -74,6 +74,7 @@ void harden_free(void *pointer)
         return;
     }
     if (unlikely(slab_is_void(slab))) {
+        quarantine_mark(slab, slot);
         quarantine_retain(thread_heap, slab, slot);
         return;
     }

@@ -12,10 +12,12 @@
 static void collect_slot(struct span *slab, unsigned slot)
 {
     (void)load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
-    if (config_hardened)
+    if (config_hardened) {
+        quarantine_mark(slab, slot);
         quarantine_retain(slab_heap(slab), slab, slot); /* counts it when it leaves quarantine */
-    else
+    } else {
         slab_push(slab, slot);
+    }
 }
 
 /* Without quarantine, a hardened build gives a slab back with its last block. Then it may be

@@ -42,7 +42,6 @@ inline_always void replace(struct heap *heap, struct span *slab, unsigned slot, 
                            uint32_t count)
 {
     uint64_t random = random_next(&heap->random);
-    quarantine_mark(slab, slot); /* what was collected has no mark yet */
     uint64_t *entry = &entries[(random >> 32) * count >> 32];
     uint64_t replaced = *entry;
     *entry = (uint64_t)(uintptr_t)slab | (uint64_t)slot << ENTRY_SHIFT;

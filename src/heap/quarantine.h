@@ -4,7 +4,7 @@
 
 #include "heap/slab_lists.h"
 
-/* An own block will be wiped: from here on nobody else frees it. */
+/* An own block is freed, before it is wiped, or one is collected: nobody else frees it any more. */
 inline_always void quarantine_mark(struct span *slab, unsigned slot)
 {
     if (config_quarantine)
@@ -13,7 +13,7 @@ inline_always void quarantine_mark(struct span *slab, unsigned slot)
 
 void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot);
 
-/* A block that was taken back: into quarantine, and what it replaces becomes free. Where there is
+/* A block that was marked: into quarantine, and what it replaces becomes free. Where there is
  * none, it is free at once. */
 inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot)
 {
