@@ -5,10 +5,6 @@
 
 #include "misuse/stepped.h"
 
-extern "C" {
-#include "heap/heap.h"
-}
-
 namespace
 {
 

@@ -6,7 +6,6 @@
 #include "misuse/stepped.h"
 
 extern "C" {
-#include "heap/heap.h"
 #include "heap/tracing.h"
 }
 
