@@ -2,7 +2,6 @@
 #include "heap/heap.h"
 
 #include "base/alone.h"
-#include "base/bits.h"
 #include "base/check.h"
 #include "heap/heap_slabs.h"
 #include "heap/heap_sweep.h"
@@ -75,12 +74,8 @@ static bool count_given(struct span *span, char *start, void *context)
 {
     (void)start;
     size_t *pages = context;
-    struct heap *heap = span_is_slab(span) ? slab_heap(span) : NULL;
-    if (heap == NULL || heap->program != NULL)
-        return true;
-    const struct remote *remote = slab_remote(span);
-    *pages += count_bits(load_relaxed(slab_is_packed(span) ? &remote->of_packed.given
-                                                           : &remote->of_thread.given));
+    if (span_is_slab(span) && slab_heap(span))
+        *pages += slab_count_given(span);
     return true;
 }
 

@@ -33,18 +33,12 @@
 #include "heap/packed.h"
 
 #include "base/alone.h"
-#include "base/bits.h"
 #include "base/check.h"
 #include "base/test_delay.h"
 #include "heap/checked.h"
 #include "heap/frozen.h"
 #include "heap/refuse.h"
 #include "heap/remote.h"
-
-static size_t count_given(const struct span *slab)
-{
-    return count_bits(load_relaxed(&slab_remote(slab)->of_packed.given));
-}
 
 /* Attending. */
 
@@ -56,7 +50,7 @@ static void retire(struct heap *heap, struct span *slab)
         return;
     store_relaxed(&slab->owner, (uintptr_t)0);
     bin_remove(&heap->packed.bin, slab);
-    pages_give_swept_slab(slab, count_given(slab));
+    pages_give_swept_slab(slab, slab_count_given(slab));
 }
 
 void packed_attend(struct heap *heap, struct span *slab)
@@ -230,5 +224,5 @@ void packed_verify(struct heap *heap)
     }
     check_internal(heap->packed.bin.last == prev);
     check_internal(heap->packed.slab == NULL || (slab_heap(heap->packed.slab) == heap &&
-                                                 count_given(heap->packed.slab) == 0));
+                                                 slab_count_given(heap->packed.slab) == 0));
 }

@@ -42,8 +42,8 @@ static uint64_t free_pages(const struct span *slab)
 /* Whether any page went. */
 static bool sweep_slab(const struct span *slab, bool all)
 {
-    uint64_t *given = &slab_remote(slab)->of_packed.given;
-    uint64_t *looked = &slab_remote(slab)->of_packed.looked;
+    uint64_t *given = &slab_remote(slab)->swept.given;
+    uint64_t *looked = &slab_remote(slab)->swept.looked;
     uint64_t free = free_pages(slab);
     uint64_t due = free & ~load_relaxed(given) & (all ? UINT64_MAX : load_relaxed(looked));
     store_relaxed(looked, free);

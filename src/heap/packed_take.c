@@ -25,7 +25,7 @@ static struct span *make(struct heap *heap)
         store_relaxed(packed_summary(slab, word), (uint64_t)0);
     store_relaxed(&slab->limit, (uint64_t)0);
     store_relaxed(&slab->claimed, (uint64_t)0);
-    store_relaxed(&slab_remote(slab)->of_packed.given, (uint64_t)0);
+    store_relaxed(&slab_remote(slab)->swept.given, (uint64_t)0);
     store_relaxed(&slab_own(slab)->claimed_at, NULL);
     slab->size_bytes = PACKED_BYTES;
     slab->capacity = 1;
@@ -43,7 +43,7 @@ static struct span *refill(struct heap *heap)
     struct bin *bin = &heap->packed.bin;
     struct span *slab = bin->first;
     bool refused = false;
-    while (slab && !slab_take_given(&slab_remote(slab)->of_packed.given, &refused))
+    while (slab && !slab_take_given(slab, &refused))
         slab = slab->next;
     if (slab) {
         bin_remove(bin, slab);

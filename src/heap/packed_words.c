@@ -65,18 +65,12 @@ struct packed_bits packed_bits_at(const struct span *slab, size_t index, const c
     }
 }
 
-struct packed_bits packed_bits_of(const struct span *slab, const void *block)
-{
-    size_t index = (size_t)((const char *)block - slab->base) / PACKED_BYTES;
-    return packed_bits_at(slab, index, packed_word_start(slab, index / 64));
-}
-
 _Noreturn void packed_die_twice(const void *block)
 {
     die("double free of %p (%u-byte block)", block, (unsigned)PACKED_BYTES);
 }
 
-/* A time of its own for packed_bits_of, which would else see bits in both places. */
+/* A time of its own for packed_bits_at, which would else see bits in both places. */
 void packed_unclaim(struct span *slab)
 {
     struct remote *remote = slab_remote(slab);
@@ -93,7 +87,7 @@ void packed_unclaim(struct span *slab)
         store_release(&slab->claimed, (uint64_t)0);
     }
     store_release(&slab_own(slab)->claimed_at, NULL);
-    store_relaxed(&remote->of_packed.looked, (uint64_t)0);
+    store_relaxed(&remote->swept.looked, (uint64_t)0);
     store_release(&remote->serial, serial + 2);
 }
 

@@ -37,13 +37,11 @@ inline_always char *packed_word_start(const struct span *slab, size_t word)
     return slab->base + word * 64 * PACKED_BYTES;
 }
 
-/* Where the block is marked free. Exact for a block that nobody frees or is handed meanwhile. */
+/* Where block `index`, whose word begins at `start`, is marked free. Exact for a block that nobody
+ * frees or is handed meanwhile. The slab's base is not read: another free may give it back. */
 struct packed_bits {
     bool in_word, in_claim;
 };
-struct packed_bits packed_bits_of(const struct span *slab, const void *block);
-/* The same of block `index`, whose word begins at `start`: for who comes too late to read the
- * slab's base. */
 struct packed_bits packed_bits_at(const struct span *slab, size_t index, const char *start);
 
 /* Takes a word into `claimed`, one with free blocks or one never used; false when there is none.

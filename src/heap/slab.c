@@ -1,21 +1,20 @@
 /* Counting, verifying and retiring slabs, and their use words: see slab.h. */
 #include "heap/slab.h"
 
-#include "base/bits.h"
 #include "base/check.h"
 
 uint32_t heap_generation __attribute__((aligned(64)));
 
 void slab_retire(struct span *slab) { slab_retire_swept(slab, 0); }
 
-void slab_retire_swept(struct span *slab, uint64_t given)
+void slab_retire_swept(struct span *slab, size_t given_pages)
 {
     store_relaxed(&slab->owner, (uintptr_t)0);
     slab->base = slab_start(slab);
     if (slab_is_void(slab))
         pages_give_void_slab(slab);
     else
-        pages_give_swept_slab(slab, count_bits(given));
+        pages_give_swept_slab(slab, given_pages);
 }
 
 /* Of another process, whoever purged is not here. */
@@ -40,8 +39,9 @@ bool slab_try_use(struct span *slab, enum slab_use use)
     return is_aside(seen) && compare_swap_acq_rel(word, &seen, wanted);
 }
 
-bool slab_take_given(uint64_t *given, bool *refused)
+bool slab_take_given(struct span *slab, bool *refused)
 {
+    uint64_t *given = &slab_remote(slab)->swept.given;
     uint64_t pages = load_relaxed(given);
     if (likely(pages == 0))
         return true;
@@ -59,7 +59,7 @@ bool slab_try_current(struct span *slab, bool *refused)
 {
     if (!slab_try_use(slab, SLAB_CURRENT))
         return false;
-    bool taken = slab_take_given(&slab_remote(slab)->of_thread.given, refused);
+    bool taken = slab_take_given(slab, refused);
     if (unlikely(!taken))
         slab_set_use(slab, SLAB_ASIDE);
     return taken;

@@ -47,9 +47,8 @@
  *   LIVE -> PROFILED                    owner, hands the block out
  *   LIVE -> PROFILED                    who resizes it, compare-and-swap
  *   PROFILED -> LIVE                    any thread, compare-and-swap: frees the block next
- *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed;
- *                                       in full hardened builds
- *   LIVE -> TAKEN -> REMOTE             so, by two
+ *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed
+ *   LIVE -> TAKEN -> REMOTE             the same in full hardened builds, by two
  *   REMOTE -> a slot, END, QUARANTINED  owner, collects
  *   QUARANTINED -> a slot, END          owner
  *   a slot, END -> LIVE                 owner, the block is handed out
@@ -132,15 +131,12 @@ struct remote {
                                          late frees of a frozen slab may still look at a word */
         } of_heap;
         struct {
-            uint64_t summary[2]; /* `words` */
-            uint64_t given;      /* packed slab, holder: see packed_sweep.c; none while current */
-            uint64_t looked;     /* likewise */
-        } of_packed;
-        struct {             /* thread's heap, see heap_sweep.c */
-            uint64_t given;  /* atomic: pages given back while aside. Whoever purges sets bits, the
-                              * holder clears them; not in a slab that is current */
-            uint64_t looked; /* atomic, holder writes: what it saw when it looked last */
-        } of_thread;
+            uint64_t summary[2]; /* packed slab: `words` */
+            uint64_t given;      /* atomic: pages given back while aside. Whoever purges sets bits,
+                                    the holder clears them; none while current. See heap_sweep.c
+                                    and, of packed slabs, packed_sweep.c */
+            uint64_t looked;     /* atomic, holder writes: what it saw when it looked last */
+        } swept;                 /* not of a frozen slab */
     };
 };
 
@@ -255,7 +251,7 @@ inline_always void slab_set_use(struct span *slab, enum slab_use use)
 /* The slab is allocated from no more. */
 inline_always void slab_put_aside(struct span *slab)
 {
-    store_relaxed(&slab_remote(slab)->of_thread.looked, UINT64_MAX);
+    store_relaxed(&slab_remote(slab)->swept.looked, UINT64_MAX);
     slab_set_use(slab, SLAB_ASIDE); /* release: pairs with slab_try_use */
 }
 
@@ -268,8 +264,14 @@ bool slab_try_use(struct span *slab, enum slab_use use);
  * The holder's, no lock held. */
 bool slab_try_current(struct span *slab, bool *refused);
 
-/* The pages of which a bit is set in `given` count again, and none is set. The holder's. */
-bool slab_take_given(uint64_t *given, bool *refused);
+/* The same of one that is the holder's alone. */
+bool slab_take_given(struct span *slab, bool *refused);
+
+/* How many pages of it were given back and do not count. */
+inline_always size_t slab_count_given(const struct span *slab)
+{
+    return count_bits(load_relaxed(&slab_remote(slab)->swept.given));
+}
 
 /* From ASIDE to IDLE, or from PURGED to EMPTIED and then false. The holder's, aside. */
 bool slab_try_leave(struct span *slab);
@@ -279,7 +281,7 @@ bool slab_end_purge(struct span *slab);
 
 /* Gives an empty slab's pages back; the second where some may have gone. */
 void slab_retire(struct span *slab);
-void slab_retire_swept(struct span *slab, uint64_t given);
+void slab_retire_swept(struct span *slab, size_t given_pages);
 
 /* Puts the slot into the list of free ones; the owner's, and the slot is in use. */
 inline_always void slab_push(struct span *slab, unsigned slot)

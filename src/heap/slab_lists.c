@@ -29,7 +29,7 @@ static void retire(struct heap *heap, struct span *slab)
     size_t pages = size_classes[slab_class(slab)].pages;
     heap->slab_pages -= pages;
     heap->retired_pages += pages;
-    uint64_t given = load_relaxed(&slab_remote(slab)->of_thread.given);
+    size_t given = slab_count_given(slab);
     if (given != 0 || heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
         slab_retire_swept(slab, given);
 }
@@ -233,8 +233,7 @@ void slab_lists_verify(struct heap *heap)
         struct bin *bin = &heap->bins[class];
         struct span *current = heap->current[class];
         check_internal(current == &empty_slab.header || slab_heap(current) == heap);
-        check_internal(current == &empty_slab.header || heap->program != NULL ||
-                       load_relaxed(&slab_remote(current)->of_thread.given) == 0);
+        check_internal(slab_count_given(current) == 0);
         unsigned counted = heap->spare_limits[class];
         if (class_is_small(class)) {
             check_internal(counted == 0);

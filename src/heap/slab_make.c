@@ -33,8 +33,7 @@ void slab_open(struct heap *heap, struct span *slab)
 {
     if (config_random_slots)
         harden_shuffle(heap, slab);
-    if (heap->program == NULL) /* else the list of its slabs is there */
-        store_relaxed(&slab_remote(slab)->of_thread.given, (uint64_t)0);
+    store_relaxed(&slab_remote(slab)->swept.given, (uint64_t)0);
     slab_set_use(slab, SLAB_IDLE);
     remote_open(heap, slab);
     store_release(&slab->owner, (uintptr_t)heap); /* pairs with load_acquire of who looks at it */

@@ -35,7 +35,7 @@ uint64_t slab_free_pages(const struct span *slab, enum slab_unused unused)
 
 bool slab_purge_aside(struct span *slab)
 {
-    uint64_t *given = &slab_remote(slab)->of_thread.given;
+    uint64_t *given = &slab_remote(slab)->swept.given;
     uint64_t before = load_relaxed(given);
     uint64_t free = slab_free_pages(slab, SLOTS_NOT_USED);
     uint64_t pages = pages_whole_marked(slab_start(slab), free) & ~before;
@@ -52,7 +52,7 @@ bool slab_purge_aside(struct span *slab)
 /* Whether it has not changed since the look before, and was not swept since. */
 static bool is_due(struct span *slab)
 {
-    uint64_t *looked = &slab_remote(slab)->of_thread.looked;
+    uint64_t *looked = &slab_remote(slab)->swept.looked;
     uint64_t before = load_relaxed(looked);
     uint64_t now = slab_own(slab)->until;
     if (before != (now | GIVEN))
@@ -71,7 +71,7 @@ static void sweep_bin(struct heap *heap, struct bin *bin)
             bin_remove(bin, slab);
             bin_append(bin, slab);
         }
-        store_relaxed(&slab_remote(slab)->of_thread.looked, slab_own(slab)->until | GIVEN);
+        store_relaxed(&slab_remote(slab)->swept.looked, slab_own(slab)->until | GIVEN);
         if (slab_end_purge(slab))
             (void)remote_post(heap, slab);
     }
