@@ -1,6 +1,7 @@
 /* See bound.h. */
 #include "page/bound.h"
 
+#include "base/alone.h"
 #include "base/bits.h"
 #include "os/os.h"
 #include "page/purge.h"
@@ -11,6 +12,7 @@ enum {
     WAIT_MS = 100,
     GROWTH_AHEAD = 16, /* pages given back for the next takes, too: a call for a few of them */
     GROWTH_TIMES = 2,  /* the peak: so much goes back for it at once, and faults again */
+    GROWTH_PART = 4,   /* of the peak where there are threads: each call stops them all */
     GROWTH_A_MS = 4,   /* and so many pages each millisecond: some 3 ms of faults a second */
 };
 
@@ -163,7 +165,7 @@ static void forget_growth(void)
 static size_t purge_for_growth(size_t pages, size_t most)
 {
     forget_growth();
-    size_t bound = GROWTH_TIMES * most;
+    size_t bound = is_alone() ? GROWTH_TIMES * most : most / GROWTH_PART;
     size_t left = bound - smaller_of(load_relaxed(&pages_state.growth_pages), bound);
     if (left == 0 || load_relaxed(&pages_state.dirty_pages) == 0)
         return 0;

@@ -40,9 +40,9 @@ void heed_soft_limit(size_t pages);
 
 /* After what counts may have grown: the same, and where more would count than ever before, room
  * goes back instead, and for runs of arenas free pages, too: those that were too short or of other
- * lengths, at most twice the peak and 16 MiB more a second. Not for a mapping, which is seldom
- * filled at once. Most of what was taken just now is not touched yet. No lock held. With fences
- * (room.h) only the first. */
+ * lengths, at most twice the peak (a quarter of it in a process with threads) and 16 MiB more a
+ * second. Not for a mapping, which is seldom filled at once. Most of what was taken just now is not
+ * touched yet. No lock held. With fences (room.h) only the first. */
 void heed_growth(bool of_runs);
 
 /* Whether so many pages more stay within the hard limit: page lock. If not, what is needed is
