@@ -4,7 +4,7 @@
 usage: make_readme.py            writes README.md between its markers, and the picture
        make_readme.py --check    says what differs from what it would write; exit status 1 then
 
-The figures come from bench/results/full and xeon (`cairn bench`), bench/results/mimalloc-bench.md
+The figures come from bench/results/full and rows (`cairn bench`), bench/results/mimalloc-bench.md
 and the matrix in docs/SECURITY.md (`cairn matrix`). A cell that none of them has stays empty. The
 real programs come from bench/results/programs where they were measured apart (`--rows programs`).
 """
@@ -160,7 +160,7 @@ def table(measured):
         figures, rows = measured.programs_of(aspect)
         yield line_of(f"{aspect}, {rows} programs, newest peers [b]", newest(figures))
     for aspect in ("time", "memory"):
-        figures, rows = measured.geomeans("xeon", aspect, "all")
+        figures, rows = measured.geomeans("rows", aspect, "all")
         yield line_of(f"{aspect}, {rows} benchmark rows [c]", two(figures))
     wrong = measured.matrix(("Double free", "Free of no block"))
     yield line_of(f"of {len(wrong['Cairn'])} wrong frees, ended at once [d]",
@@ -171,8 +171,8 @@ def table(measured):
 
 
 def claims(measured):
-    time, rows = measured.geomeans("xeon", "time", "all")
-    memory, _ = measured.geomeans("xeon", "memory", "all")
+    time, rows = measured.geomeans("rows", "time", "all")
+    memory, _ = measured.geomeans("rows", "memory", "all")
     names = ("mimalloc", "tcmalloc", "glibc")
     yield (f"- **Fast in the small.** Over {rows} benchmark rows Cairn takes {time['Cairn']:.2f} "
            f"times the best peer of each row ({others(time, names)}); in memory "
@@ -197,8 +197,8 @@ def others(figures, names):
 
 
 def what_it_loses(measured):
-    lost, of = measured.lost("xeon", "time")
-    lost_memory, of_memory = measured.lost("xeon", "memory")
+    lost, of = measured.lost("rows", "time")
+    lost_memory, of_memory = measured.lost("rows", "memory")
     worst = ", ".join(f"`{name}` {ratio:.1f} times" for name, ratio in lost[:3])
     times, programs = measured.programs_of("time")
     first = min(times, key=times.get)
@@ -212,11 +212,11 @@ def what_it_loses(measured):
 
 def sources(measured):
     run = measured.programs_run
-    programs, xeon = measured.facts(run), measured.facts("xeon")
+    programs, rows = measured.facts(run), measured.facts("rows")
     names, _ = measured.real_programs()
     versions = [f"{name} {re.match('[0-9.]+', programs['allocator ' + name]).group(0)}"
                 for name in ("mimalloc", "jemalloc", "tcmalloc")]
-    processor = xeon["processor"].replace("(R)", "")
+    processor = rows["processor"].replace("(R)", "")
     yield ("Time and memory are geometric means over the best of each row, so 1.00 would be best "
            "in all; the best of a line is bold. An empty cell was not measured.")
     yield ""
@@ -225,8 +225,8 @@ def sources(measured):
            f"[report](bench/results/{run}/report.md)")
     yield ("- [b] mimalloc-bench, every library built from its newest sources for the machine: "
            "[table and versions](bench/results/mimalloc-bench.md)")
-    yield (f"- [c] {processor}, the same versions as [a]; commit {xeon['commit']}: "
-           "[report](bench/results/xeon/report.md)")
+    yield (f"- [c] {processor}, the same versions as [a]; commit {rows['commit']}: "
+           "[report](bench/results/rows/report.md)")
     yield "- [d] `cairn matrix`: [each fault, and the versions](docs/SECURITY.md#the-matrix)"
 
 

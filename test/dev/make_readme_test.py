@@ -12,7 +12,7 @@ import make_readme
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED = ("README.md", "docs/SECURITY.md", "bench/results/mimalloc-bench.md",
             "bench/results/lists.md", make_readme.PICTURE,
-            *(str(path.relative_to(ROOT)) for run in ("full", "xeon", "programs")
+            *(str(path.relative_to(ROOT)) for run in ("full", "rows", "programs")
               for file in ("report.md", "results.csv")
               for path in (ROOT / "bench" / "results" / run).glob(file)))
 
@@ -42,7 +42,7 @@ class ReadmeTest(unittest.TestCase):
 
     def test_a_figure_measured_anew(self):
         for name, old, new in (
-                ("bench/results/xeon/report.md", r"(\| time \| all \| \d+ \| \d)\.", r"\g<1>9."),
+                ("bench/results/rows/report.md", r"(\| time \| all \| \d+ \| \d)\.", r"\g<1>9."),
                 ("bench/results/mimalloc-bench.md",
                  r"(\| geometric mean over the best of all \| \d)\.", r"\g<1>9."),
                 ("docs/SECURITY.md", r"\| direct, 48 bytes \| at once",
