@@ -41,8 +41,8 @@ class Hardened : public testing::TestWithParam<size_t> {
   char *block_ = nullptr;
 };
 
-// Forwards by any length: told when the block is freed, or a trap at once: by less than a block only
-// of the last one of its slab, so one is chosen that is not.
+// Forwards by any length: told when the block is freed, or a trap at once. A few bytes behind the
+// last block of a slab would be a trap, so it is another one.
 TEST_P(Hardened, Overflow) {
   std::vector<char *> last;
   while (!is_large() && !is_readable(block_ + GetParam() + 31)) {
