@@ -170,7 +170,7 @@ struct Turnover {
     size_t purged_pages, most_pages;
 };
 
-Turnover turn_over()
+void turn_over(Turnover *turnover)
 {
     constexpr size_t kLive = 256, kTurns = 20000, kMostPages = 32;
     store_relaxed(&pages_state.growth_pages, size_t{0}); // as if it began now
@@ -187,14 +187,13 @@ Turnover turn_over()
         if (run)
             pages_give(run);
         run = pages_take(1 + draw(kMostPages), PAGE_BYTES);
-        EXPECT_NE(run, nullptr);
+        ASSERT_NE(run, nullptr);
     }
-    const Turnover turnover = {(page_layer::stats().purged_bytes - purged) >> PAGE_SHIFT,
-                               load_relaxed(&pages_state.most_pages)};
+    *turnover = {(page_layer::stats().purged_bytes - purged) >> PAGE_SHIFT,
+                 load_relaxed(&pages_state.most_pages)};
     for (struct span *run : runs)
         if (run)
             pages_give(run);
-    return turnover;
 }
 
 // What goes back is missed soon where lengths come and go: so it has an end, and the peak rises.
@@ -202,7 +201,8 @@ TEST_F(Purge, TurnoverAtThePeakGivesBackTwiceOfItAtMost)
 {
     if (!config_room)
         GTEST_SKIP() << "growth is not watched in this build";
-    const Turnover turnover = turn_over();
+    Turnover turnover = {};
+    ASSERT_NO_FATAL_FAILURE(turn_over(&turnover));
     EXPECT_LE(turnover.purged_pages, 2 * turnover.most_pages);
 }
 
@@ -213,9 +213,11 @@ TEST_F(Purge, TurnoverAtThePeakGivesBackAQuarterOfItWithThreads)
         GTEST_SKIP() << "growth is not watched in this build";
     std::promise<void> done;
     std::thread other([&done] { done.get_future().wait(); });
-    const Turnover turnover = turn_over();
+    Turnover turnover = {};
+    turn_over(&turnover);
     done.set_value();
     other.join();
+    ASSERT_FALSE(HasFatalFailure());
     EXPECT_GT(turnover.purged_pages, 0u);
     EXPECT_LE(turnover.purged_pages, turnover.most_pages / 4);
 }
