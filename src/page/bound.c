@@ -13,7 +13,7 @@ enum {
     GROWTH_AHEAD = 16, /* pages given back for the next takes, too: a call for a few of them */
     GROWTH_TIMES = 2,  /* the peak: so much goes back for it at once, and faults again */
     GROWTH_PART = 4,   /* of the peak where there are threads: each call stops them all */
-    GROWTH_A_MS = 4,   /* and so many pages each millisecond: some 3 ms of faults a second */
+    GROWTH_A_MS = 4,   /* and so many pages each millisecond: some 12 ms a second */
 };
 
 static size_t in_pages(const size_t *limit_bytes)
