@@ -1,73 +1,89 @@
-# The short way to the common tasks. The build itself is CMake's: see CMakePresets.json.
+# Short commands for the common tasks. CMake does the build itself: see CMakePresets.json.
 #   make run                  a real program under the system's malloc and under Cairn
-#   make run CMD="…"          the same for a command of yours; ROUNDS=N, RUN_FLAGS="--on jemalloc"
+#   make run CMD="…"          your own command instead; ROUNDS=N, RUN_FLAGS="--on jemalloc"
 #   make bench                every allocator found against every row; BENCH_FLAGS="--quick"
 #   make test                 builds and runs every test
-#   make prove                checks the models of the concurrent protocols: docs/PROOFS.md
+#   make prove                checks the models of the concurrent protocols: docs/dev/PROOFS.md
 #   make fuzz FUZZ_SECONDS=N  every fuzzer for N seconds in each of two builds; FUZZ="heap ring"
 #   make docs                 the documents as a book, in build/book
 #   make build                builds the release preset into build/release
+#   make deps                 installs the Debian packages that make build and make install need;
+#                             FOR="bench docs" those of other groups of dev/packages
 #   make deb                  Debian's packages, in build/packages
 #   make wheel                the Python package of the tools, wheel and sources, in build/packages
-#   make crates               the Rust crates, in build/packages, and tries them out (cargo)
+#   make crates               builds the Rust crates, in build/packages, and tests them (cargo)
 #   make prove-packages       installs these in bare roots of Debian 12 and 13 (root, network)
 #   make install PREFIX=DIR   installs headers, libraries and tools
 #   make clean                removes build/
+# make build and make install never install packages: they report the missing ones. make clean and
+# make crates need none. All other targets install the missing ones by apt-get, as root or with
+# sudo, and print their names first (make bench does not name its peers). DEPS=0 turns that off.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 BUILD := build/release
-# Long enough to be measured, short enough to be watched: about a second a run.
+# The command runs for about a second: long enough to be measured, short enough to wait for.
 CMD ?= sqlite3 :memory: ".read tools/workloads/orders.sql"
 ROUNDS ?= 5
 FUZZ_SECONDS ?= 60
+FOR ?= build tools
 RUN_NEEDS := cairn-measure cairn-probe cairn-malloc cairn-malloc-hardened
 
-# The package manager takes one caller at a time, and the builds are parallel by themselves.
+# The package manager allows one process at a time, and each build uses all processors already.
 .NOTPARALLEL:
-.PHONY: build configure run bench test prove fuzz docs deb wheel crates prove-packages install clean
+.PHONY: build compile configure deps run bench test prove fuzz docs deb wheel crates \
+    prove-packages install clean
 
-build: configure
+build: missing+build compile
+
+compile: configure
 	cmake --build $(BUILD) -j $(JOBS)
 
-configure: packages-build
+configure:
 	@cmake --preset release --log-level=NOTICE >/dev/null
 
-packages-%:
-	@dev/install-packages $*
+# The groups of dev/packages, separated by plus signs. One line says which packages are installed.
+packages+%:
+	@dev/install-packages $(subst +, ,$*)
 
-run: configure packages-run
+missing+%:
+	@dev/install-packages --missing $(subst +, ,$*)
+
+deps:
+	@dev/install-packages $(FOR)
+
+run: packages+build+run configure
 	@cmake --build $(BUILD) -j $(JOBS) --target $(RUN_NEEDS)
 	@tools/bin/cairn run --rounds $(ROUNDS) $(RUN_FLAGS) -- $(CMD)
 
-bench: packages-build packages-run
-	@tools/bin/cairn bench --install $(BENCH_FLAGS)
+bench: packages+build+run
+	@bench/cairn-bench --install $(BENCH_FLAGS)
 
-test: build packages-run packages-test
+test: packages+build+run+test compile
 	@dev/run-tests $(BUILD) -j $(JOBS)
 
-prove: packages-build packages-prove
+prove: packages+build+prove
 	@dev/prove --jobs $(JOBS)
 
-fuzz: packages-build packages-ci
+fuzz: packages+build+ci
 	@dev/fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
-docs: packages-docs
+docs: packages+docs
 	@mkdocs build --strict --quiet
 	@echo "build/book/index.html; with search: python3 -m http.server --directory build/book"
 
-deb: packages-build packages-deb
+deb: packages+build+deb
 	@dev/make-deb
 
-wheel: packages-build
+wheel: packages+build
 	@dev/make-wheel
 
-prove-packages: packages-prove-packages
+prove-packages: packages+prove-packages
 	@dev/prove-packages
 
 crates:
 	@dev/make-crates
 
-install: configure packages-run
+install: missing+build+tools configure
 	cmake --build $(BUILD) -j $(JOBS) --target installed
 	cmake --install $(BUILD) --prefix $(PREFIX)
 	@# So that the loader finds the libraries for programs that are linked with them.

@@ -1,16 +1,17 @@
-// The goals of the frame allocators, in nanoseconds an operation, beside the C library's malloc.
+// The goals of the frame allocators, in nanoseconds an operation, compared with the C library's
+// malloc.
 //
-//   build/release/bench/cairn-frame-bench --benchmark_repetitions=9
-//       --benchmark_report_aggregates_only=true
+// build/release/bench/cairn-frame-bench --benchmark_repetitions=9
+//     --benchmark_report_aggregates_only=true
 //
-// The row "min" of the repetitions is the figure on a machine that does other things, too. Malloc…
-// is the C library's malloc; LD_PRELOAD puts another one there.
+// On a machine with other load, the row "min" of the repetitions is the figure. Malloc… is the C
+// library's malloc, or the one in LD_PRELOAD.
 //
 // The lists are those of a public comparison of allocators (write-up B of the project's notes): 100
-// million nodes of 8 bytes, built and freed. Warm rounds: the first round, which pays the page
+// million nodes of 8 bytes, built and freed. Rounds are warm: the first round, which has the page
 // faults, is not timed here; `Cold` is one round of its own. "rss/payload" is the growth of the
-// resident set while the list lives, divided by its bytes. …Limit is the same work without an
-// allocator: what the processor needs for it anyway.
+// resident set while the list lives, divided by the bytes of the list. …Limit is the work without
+// an allocator: the lower bound of the processor.
 #include <benchmark/benchmark.h>
 #include <cairn/fifo.h>
 #include <cairn/ring.h>
@@ -133,8 +134,8 @@ void ScopeOfNodes(benchmark::State &state)
 }
 BENCH(ScopeOfNodes)->Arg(8)->Arg(64);
 
-// The same as a function has it that allocates eight things: no loop, whose end the processor often
-// mispredicts; that costs more than the eight allocations.
+// The scope of a function with eight allocations and no loop: the processor often mispredicts the
+// end of a loop, which costs more than the eight allocations.
 void ScopeOfEight(benchmark::State &state)
 {
     for (auto _ : state) {
@@ -152,7 +153,7 @@ void ScopeOfEight(benchmark::State &state)
 }
 BENCH(ScopeOfEight);
 
-// A position in memory, moved and put back, without limit, frame and check.
+// A position in memory that is moved and reset, without limit, frame and check.
 void ScopeLimit(benchmark::State &state)
 {
     const auto nodes = static_cast<size_t>(state.range(0));
@@ -223,7 +224,7 @@ void FifoList(benchmark::State &state)
 }
 BENCH(FifoList)->ArgName("frees")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->MinTime(1);
 
-// What the frees above do but for freeing: they walk the list.
+// Walks the list like the frees above, but frees nothing.
 void ListWalkLimit(benchmark::State &state)
 {
     cairn_fifo *fifo = cairn_fifo_new(nullptr);
@@ -267,7 +268,7 @@ void FifoQueue(benchmark::State &state)
 }
 BENCH(FifoQueue)->Arg(1)->Arg(1000);
 
-// What the queue above costs without an allocator.
+// The cost of the queue above without an allocator.
 void QueueLimit(benchmark::State &state)
 {
     const auto depth = static_cast<size_t>(state.range(0));
@@ -343,7 +344,7 @@ void RingFrames(benchmark::State &state)
 BENCH(RingFrames)->Arg(8)->Arg(64);
 
 // One thread makes frames, another walks their lists and releases them. They are handed over
-// through an array; each side publishes its place once in 64 frames, so that the handing over
+// through an array; each side publishes its position once in 64 frames, so that the hand-over
 // itself costs little.
 struct Handover {
     static constexpr size_t kPlaces = 4096, kStep = 64;
@@ -396,7 +397,7 @@ void RingTwoThreads(benchmark::State &state)
 }
 BENCH(RingTwoThreads)->Arg(8)->Arg(64)->UseRealTime();
 
-// The list of the write-up: built in one frame; released, it leaves warm chunks for the next.
+// The list of the write-up: built in one frame, whose release leaves warm chunks for the next one.
 void RingList(benchmark::State &state)
 {
     cairn_ring *ring = cairn_ring_new(nullptr);

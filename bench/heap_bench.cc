@@ -1,5 +1,5 @@
-// Micro-benchmarks of each fast path of the heap, with Google Benchmark. The same cases are two
-// programs: cairn-bench-api calls the cairn_ names of libcairn, cairn-bench-libc those of libc,
+// Micro-benchmarks of each fast path of the heap, with Google Benchmark. The cases are built into
+// two programs: cairn-bench-api calls the cairn_ names of libcairn, cairn-bench-libc those of libc,
 // which are the system's or those of a preloaded library (BENCH_API_LIBC chooses at compile time).
 #include <benchmark/benchmark.h>
 
@@ -22,7 +22,7 @@ void *api_malloc(size_t size) { return malloc(size); }
 void *api_calloc(size_t size) { return calloc(1, size); }
 void *api_realloc(void *block, size_t size) { return realloc(block, size); }
 void api_free(void *block) { free(block); }
-// Before C23 the sized free of libc's side is that of C++.
+// Before C23, the sized free of libc's side is that of C++.
 void *api_new(size_t size) { return operator new(size); }
 void api_free_sized(void *block, size_t size) { operator delete(block, size); }
 #else
@@ -71,7 +71,7 @@ void new_delete_sized(benchmark::State &state)
 }
 BENCHMARK(new_delete_sized)->Arg(16)->Arg(64)->Arg(1024);
 
-// A thousand blocks before the first is freed: beyond what a cache of recent blocks holds.
+// A thousand blocks before the first is freed: more than a cache of recent blocks holds.
 void malloc_free_1000(benchmark::State &state)
 {
     const size_t size = size_of(state);
@@ -100,7 +100,7 @@ void realloc_in_place(benchmark::State &state)
 }
 BENCHMARK(realloc_in_place);
 
-// From 64 bytes to the size by doubling, and the free.
+// Doubles a block from 64 bytes to the size, and frees it.
 void realloc_doubling(benchmark::State &state)
 {
     const size_t last = size_of(state);
@@ -114,8 +114,8 @@ void realloc_doubling(benchmark::State &state)
 }
 BENCHMARK(realloc_doubling)->Arg(4 << 10)->Arg(1 << 20);
 
-// A batch is handed to a second thread, which frees it while this one waits: the time a block is
-// the free by another thread, the allocation is not timed.
+// A batch is given to a second thread, which frees it while this one waits: the time per block is
+// that of the free by another thread, and the allocation is not timed.
 class Helper
 {
   public:

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""cairn leaks beside LeakSanitizer and heaptrack: time, memory, findings.
+"""cairn leaks compared with LeakSanitizer and heaptrack: time, memory, findings.
 
 usage: leaks_beside.py BUILD [--rounds N]
 
-BUILD is a build folder (build/release) with leak_target in it. Prints the two tables of
-docs/LEAKS.md: a program with planted leaks of 20 kinds, and ten programs that lose nothing. All of
-them are as the system has them: Cairn and LeakSanitizer (gcc's liblsan.so) are preloaded, heaptrack
-preloads itself. Each program does its work, says so, and waits; time is that until then, memory its
-peak then, both over those on the system's malloc. Then Cairn looks at the stopped process; the
-others report when the program ends. Programs that are not installed are left out, and said so.
+BUILD is a build folder (build/release) with leak_target in it. The script prints two tables: a
+program with planted leaks of 20 kinds, and ten programs that lose nothing. The programs are those
+of the system: Cairn and LeakSanitizer (gcc's liblsan.so) are preloaded, heaptrack preloads itself.
+Each program does its work, reports that, and waits. Time and peak memory are measured up to this
+point and divided by those on the system's malloc. Then Cairn looks at the stopped process; the
+others report when the program ends. Programs that are not installed are left out, which is
+reported.
 """
 
 import argparse
@@ -33,7 +34,7 @@ SQL = ("create table t(a integer primary key, b text);"
        "insert into t select i, hex(i * 7919) from n;\n.print ready\n")
 TCL = ('for {set i 0} {$i < 100000} {incr i} {set h($i) [list $i v$i]}; puts ready; '
        "flush stdout; gets stdin")
-# name: (command, what it reads at first, what it says when its work is done)
+# name: (command, its input at the start, its output when its work is done)
 PROGRAMS = {
     "python3": (["/usr/bin/python3", "-c", "x = [{i: [str(i), i * 1.5]} for i in range(100000)]\n"
                  "print('ready', flush=True)\ninput()"], "", "ready"),
@@ -60,7 +61,7 @@ def peak_kilobytes(pid):
 
 
 def program_of(process, name):
-    """heaptrack starts the program as a child of a shell, beside its own."""
+    """Finds the program under heaptrack, which starts it as a child of a shell."""
     pids = [process.pid]
     for pid in pids:
         if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name[:15]:
@@ -70,7 +71,7 @@ def program_of(process, name):
 
 
 class Run:
-    """One program under one tool, until it is ready; then what the tool says."""
+    """One program under one tool, up to its ready state, and then the tool's report."""
 
     def __init__(self, tool, build, folder, command, words, ready):
         self.tool, self.build = tool, build
@@ -90,7 +91,7 @@ class Run:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, env=environment, text=True,
                                         cwd=folder)
-        with contextlib.suppress(BrokenPipeError):  # it has ended; what it said tells more
+        with contextlib.suppress(BrokenPipeError):  # the program ended; its output has the reason
             self.process.stdin.write(words)
             self.process.stdin.flush()
         self.text = ""
@@ -105,7 +106,7 @@ class Run:
         self.kilobytes = peak_kilobytes(self.pid)
 
     def end(self, number=None):
-        """Lets the program end; returns the seconds that takes."""
+        """Lets the program end; returns the seconds that its end takes."""
         begin = time.monotonic()
         if number:
             os.kill(self.pid, number)
@@ -113,7 +114,7 @@ class Run:
         return time.monotonic() - begin
 
     def look(self):
-        """What cairn leaks says: (its seconds, the value)."""
+        """Runs cairn leaks: (its seconds, its report)."""
         os.kill(self.pid, signal.SIGSTOP)
         begin = time.monotonic()
         done = subprocess.run([str(ROOT / "tools/bin/cairn"), "leaks", str(self.pid), "--json",
@@ -124,7 +125,7 @@ class Run:
         return seconds, json.loads(done.stdout)
 
     def reported(self):
-        """The text of what LeakSanitizer has written."""
+        """The text that LeakSanitizer has written."""
         return "".join(path.read_text() for path in self.log.parent.glob("log.*"))
 
     def findings(self, number=None):

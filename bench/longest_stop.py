@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""How long a process stops while cairn looks at it or steers it.
+"""The time for which a process stops while cairn looks at it or steers it.
 
 usage: longest_stop.py BUILD [--threads N]... [--blocks N] [--rounds N] [--hold] [--no-maps]
                        [--first] [--only WORDS]
 
-BUILD is a build folder (build/release) with libcairn-malloc.so and cairn-look in it; it takes a C
-compiler. A target has N threads and as many live blocks as asked for. Each thread wakes once in a
-period, allocates, frees, maps and touches memory, and says how late it was done, CLOCK_MONOTONIC,
-from when it should have woken. Each command then looks at it, in turn with no command at all for
-as long (the baseline): on a busy machine a thread is late without anybody watching, less so when
-root runs this, for then the target has precedence over other programs (SCHED_FIFO). The tool itself
-says, by a library in front of ptrace, from when to when it stopped a thread: that is exact, but for
-the time in which the tool itself had to wait for a processor, which --first, as root, does away
-with.
+BUILD is a build folder (build/release) with libcairn-malloc.so and cairn-look in it; a C compiler
+is needed. A target has N threads and the given number of live blocks. Each thread wakes once in a
+period, allocates, frees, maps and touches memory, and reports its lateness by CLOCK_MONOTONIC: the
+time from its due wake-up to the end of its work. Each command then looks at the target, in turn
+with an equal time without a command (the baseline). On a busy machine a thread is late also without
+a command, and less so when root runs this, since the target then has precedence over other programs
+(SCHED_FIFO). A library before ptrace records the stops of each thread by the tool. They are exact,
+except for the time in which the tool itself had to wait for a processor, which --first, as root,
+avoids.
 
-Columns: what the tool stopped: how many threads a run, and the longest and the middle stop of one
-thread; then how late the latest of the target's threads was in a run, the middle one of the rounds
-and the worst, and the same without any command.
+Columns: the number of threads that the tool stopped in a run, and the longest and the median stop
+of one thread; then the greatest lateness of a thread in a run, as median and maximum over the
+rounds; and the lateness without a command.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def compiled(folder, name, text, *options):
 
 
 def first_in_line():
-    """As root, the target does not wait for other programs; it needs a processor seldom."""
+    """Gives the target precedence, as root; it rarely needs a processor."""
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
@@ -176,7 +176,7 @@ class Target:
             time.sleep(0.01)
 
     def latest(self):
-        """Milliseconds, since it was asked last."""
+        """The greatest lateness in milliseconds since the last call."""
         self.process.stdin.write("x")
         self.process.stdin.flush()
         return int(self.process.stdout.readline()) / 1e6
@@ -241,7 +241,7 @@ def main():
     parser.add_argument("--only", metavar="WORDS", help="the commands whose name has them")
     arguments = parser.parse_args()
     build = arguments.build.resolve()
-    os.environ["CAIRN_LOOK"] = str(build / "cairn-look")
+    os.environ["CAIRN_BUILD"] = str(build)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         program = compiled(folder, "target", TARGET, "-pthread")

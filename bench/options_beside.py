@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Real programs on Cairn under some settings of CAIRN_OPTIONS, beside one another.
+"""Compares real programs on Cairn under several settings of CAIRN_OPTIONS.
 
 usage: options_beside.py BUILD OPTIONS... [--rounds N] [--only NAME]...
 
-BUILD is a build folder (build/release) with libcairn-malloc.so in it; OPTIONS as in CAIRN_OPTIONS,
-the first is what the others are compared with, an empty text is no option at all. Each round runs
-each program once under each setting, in turn, the order turned round each time. Columns: processor
-time, user and system, and peak memory, the middle of all rounds; then the same over that of the
-first setting, the middle of the rounds' ratios, and page faults. Programs that are not installed
-are left out, and said so. For a quiet machine.
+BUILD is a build folder (build/release) with libcairn-malloc.so in it. OPTIONS are in the form of
+CAIRN_OPTIONS; the others are compared with the first, and an empty text is no option at all. Each
+round runs each program once under each setting, in reverse order every other time. Columns: the
+medians of processor time, user and system, and of peak memory; then the medians of the ratios to
+the first setting in each round, and page faults. Programs that are not installed are left out,
+which is reported. The machine should be quiet.
 
     options_beside.py build/release "" profile:512K
     options_beside.py build/release huge_pages:off huge_pages:auto huge_pages:on
@@ -74,7 +74,7 @@ def measure(name, command, lib, settings, rounds):
     for turn in range(rounds + 1):
         for options in settings[:: 1 if turn % 2 else -1]:
             figures = run(command, lib, options)
-            if turn > 0:  # the first is for the caches
+            if turn > 0:  # the first round only fills caches
                 runs[options].append(figures)
     time_ratios = []
     for options in settings:

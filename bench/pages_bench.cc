@@ -1,10 +1,11 @@
-// Pages: a cached run mapped and unmapped, beside the system's mmap and munmap.
+// Pages: a cached run is mapped and unmapped, compared with the system's mmap and munmap.
 //
-//   build/release/bench/cairn-pages-bench --benchmark_repetitions=9
-//       --benchmark_report_aggregates_only=true
+// build/release/bench/cairn-pages-bench --benchmark_repetitions=9
+//     --benchmark_report_aggregates_only=true
 //
-// The argument is the pages of the run. "touched" writes a byte of each page, as users do: what
-// mmap gives costs a fault a page then, the cache gives memory that is there.
+// The argument is the number of pages of the run. "touched" writes a byte of each page, like a user
+// of the run: memory from mmap then costs a fault a page, and memory from the cache is already
+// resident.
 #include <benchmark/benchmark.h>
 #include <cairn/pages.h>
 #include <sys/mman.h>

@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
-"""The profiler's estimates beside the tracer's full count, site by site, on real programs.
+"""The profiler's estimates compared with the tracer's full count, site by site, on real programs.
 
 usage: profile_accuracy.py BUILD [--interval BYTES] [--runs N] [PROGRAM...]
 
 BUILD is a build folder (build/release) with libcairn-malloc.so and cairn-trace in it. Each program
 runs twice under the tracer, which gives the truth, and N times under the profiler alone. A site is
-a call stack of up to 40 frames, as files and offsets. What a site has allocated, and what of it is
-in use at the end, is compared with the estimate of each run:
+a call stack of up to 40 frames, as files and offsets. The bytes that a site has allocated, and
+those in use at the end, are compared with the estimate of each run:
 
     z = (estimate - truth) / sigma,   sigma^2 = sum over its blocks of s^2 (1 - p) / p,
                                       p = 1 - exp(-s / interval)
 
-s is the size as handed out: as asked for, rounded as cairn_good_size says, and for realloc what
-src/heap/resize.c asks for. Sites are left out that are expected to have fewer than 10 samples,
-whose sigma is no matter of a bell curve; those of large blocks, nearly all of them samples, where
-sigma is below 1 % of the truth; and those that differ between the two traces, since a third run
-will differ, too. How many is printed. The last line is what chance allows: the same sites, with
-samples drawn by this script. The last column is the sum of all z by its own sigma: large, if
-estimates are off to one side. Programs that are not installed are left out, and said so.
+s is the size of the block: the requested size as cairn_good_size rounds it, and for realloc the
+size that src/heap/resize.c requests. Three kinds of sites are left out, and their number is
+printed: those with fewer than 10 expected samples, which are not normally distributed; those of
+large blocks, of which nearly all are samples, where sigma is below 1 % of the truth; and those that
+differ between the two traces, since a third run would differ as well. The last line is the result
+of chance alone: the sites with samples drawn by this script. The last column is the sum of all z
+divided by its own sigma, which is large if estimates are biased. Programs that are not installed
+are left out, which is reported.
 """
 
 import argparse
@@ -42,7 +43,7 @@ DEPTH = 40  # PROFILE_DEPTH
 SMALL_MAX, MEDIUM_MAX = 1024, 32768  # src/heap/size_class.h
 GROWING_MIN = 2 << 20  # src/heap/large.c: from here on a block that grows gets an eighth more
 SAMPLES_LEAST = 10
-DRAWS = 100  # of each site, for what chance allows
+DRAWS = 100  # of each site, for the result of chance alone
 SQL = ("create table t(a integer primary key, b text);"
        "with recursive c(x) as (select 1 union all select x+1 from c where x<30000)"
        " insert into t select x, printf('%0100d', x) from c;"
@@ -77,7 +78,7 @@ PROCESS = {"cc1plus": "cc1plus", "lua": "lua5.4"}  # whose dump it is; else the 
 
 
 class Rounding:
-    """Sizes as handed out."""
+    """Rounds sizes as the heap does."""
 
     def __init__(self, library):
         self.good_size = ctypes.CDLL(str(library)).cairn_good_size
@@ -87,12 +88,12 @@ class Rounding:
     def new(self, asked):
         size = self.known.get(asked)
         if size is None:
-            # The profiler needs a byte beside the block that packed slabs do not have.
+            # The profiler needs a byte per block that packed slabs do not have.
             size = self.known[asked] = self.good_size(asked if asked > 8 else 16)
         return size
 
     def resized(self, old, asked):
-        """(the size now, whether it is another block to the profiler)"""
+        """(the new size, whether the profiler counts it as another block)"""
         if asked > MEDIUM_MAX and old > MEDIUM_MAX:
             size = self.new(asked)
             if size == old or (old >= GROWING_MIN and size <= old <= size + size // 4):
@@ -104,12 +105,12 @@ class Rounding:
         if old <= MEDIUM_MAX and suits:
             return old, False
         if old < asked and SMALL_MAX < asked < MEDIUM_MAX:
-            asked = max(asked, min(old + old // 4, MEDIUM_MAX))
+            asked = max(asked, min(old + (old // 16 * 3 if old < 4096 else old // 8), MEDIUM_MAX))
         return self.new(asked), True
 
 
 class Truth:
-    """By stack, sizes and how many blocks: what was allocated, and what is in use at the end."""
+    """By stack, the sizes and numbers of the blocks allocated and of those in use at the end."""
 
     def __init__(self, tool, path, rounding):
         self.rounding = rounding
@@ -169,7 +170,7 @@ class Truth:
 
 
 def place(address, maps):
-    """A return address as file and offset, which are the same in every run."""
+    """A return address as file and offset, which do not change between runs."""
     for start, end, offset, path in maps:
         if start <= address - 1 < end:
             return path, address - start + offset
@@ -177,7 +178,7 @@ def place(address, maps):
 
 
 class Runs:
-    """One program's, in a folder of its own."""
+    """The runs of one program, in a folder of its own."""
 
     def __init__(self, build, name, folder):
         self.build, self.name, self.folder = build, name, pathlib.Path(folder)
@@ -189,10 +190,10 @@ class Runs:
                     "".join(f"line {i * (step if i % 5 == 0 else 1)}\n" for i in range(4000)))
 
     def run(self, options):
-        """Removes what the run before left."""
+        """Runs the program, after it has removed the files of the run before."""
         for old in [*self.folder.glob("dump.*"), *self.folder.glob("trace.*")]:
             old.unlink()
-        # The same addresses each time: some programs sort and hash by them.
+        # Without address randomisation: some programs sort and hash by addresses.
         subprocess.run(["setarch", "-R", *PROGRAMS[self.name]], cwd=self.folder,
                        stdout=subprocess.DEVNULL, check=self.name != "git", timeout=600, env={
                            "PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": str(self.folder),
@@ -204,7 +205,7 @@ class Runs:
         return next(dump for dump in dumps if dump.program == wanted)
 
     def truth(self, rounding):
-        # The profiler, too: its dump tells which process it is, and sizes are rounded as with it.
+        # The profiler runs too: its dump identifies the process, and sizes are rounded as with it.
         pid = self.run(f"profile:1G,trace:{self.folder}/trace").pid
         path = max(self.folder.glob(f"trace.{pid}.*"), key=lambda each: int(each.suffix[1:]))
         return Truth(str(self.build / "cairn-trace"), str(path), rounding)
@@ -232,7 +233,7 @@ def sums(sizes, interval):
 
 
 def chosen(one, other, interval):
-    """({stack: (bytes, sigma)}, how many differ between runs, are of large blocks)"""
+    """({stack: (bytes, sigma)}, number of sites that differ between runs, and with large blocks)"""
     sites, differ, large = {}, 0, 0
     for key, sizes in one.items():
         total, sigma, samples = sums(sizes, interval)
@@ -248,7 +249,7 @@ def chosen(one, other, interval):
 
 
 def drawn(sizes, interval):
-    """An estimate as chance alone makes it: each block is a sample or not."""
+    """An estimate by chance alone: each block is a sample or not."""
     estimate = 0.0
     for size, count in sizes.items():
         chance = 1 - math.exp(-size / interval)

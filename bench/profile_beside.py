@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Cairn's profiler beside jemalloc's: instructions, and the sum of all that was allocated.
+"""Cairn's profiler compared with jemalloc's: instructions, and the sum of all allocations.
 
 usage: profile_beside.py BUILD JEMALLOC [--interval BYTES] [--runs N]
 
 BUILD is a build folder (build/release) with libcairn-malloc.so in it, JEMALLOC a libjemalloc.so
-that was configured with --enable-prof. Two programs run under each: by valgrind without and with
-the profiler, which counts instructions; then N times with it, for what it says was allocated in
-all. The truth is a run of the same allocator in which every block is a sample, for they round sizes
-each in its own way. Site by site: bench/profile_accuracy.py. The interval is a power of two.
+that was configured with --enable-prof. Two programs run under each: in valgrind without and with
+the profiler, which counts instructions; then N times with the profiler, for its estimate of all
+allocated bytes. The truth is a run of that allocator in which every block is a sample, since each
+rounds sizes in its own way. bench/profile_accuracy.py compares single sites. The interval is a
+power of two.
 """
 
 import argparse
@@ -39,7 +40,7 @@ PROGRAMS = {
 
 
 def run(command, library, folder, **settings):
-    """What it says on stderr."""
+    """Runs the command; returns its stderr."""
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PERL_HASH_SEED": "0",
                    "LD_PRELOAD": str(library), **settings}
     done = subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -72,7 +73,7 @@ class Jemalloc:
         return self.dump(command, folder, self.interval)
 
     def dump(self, command, folder, interval):
-        """jeprof's own correction for each stack."""
+        """Reads a dump, with jeprof's own correction for each stack."""
         for old in folder.glob("je.*"):
             old.unlink()
         run(command, self.library, folder, MALLOC_CONF=conf(interval) +

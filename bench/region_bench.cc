@@ -1,11 +1,13 @@
 // The goals of the region allocators: TLSF in 64 MiB with blocks of 16 to 4096 bytes, the fixed
-// pool of 1 MiB, and the pool of objects, beside the C library's malloc where that can do the same.
+// region of 1 MiB, and the pool of objects, compared with the C library's malloc where that can do
+// the work.
 //
-//   build/release/bench/cairn-region-bench --benchmark_repetitions=9 --benchmark_format=json
+// build/release/bench/cairn-region-bench --benchmark_repetitions=9 --benchmark_format=json
 //
-// On a shared machine the least of the repetitions is the figure: load only adds. "ns" is for one
-// operation, an allocation or a free, with what the loop itself costs; "least_ns" is the same for
-// the quickest batch of 8000 operations, a third of a millisecond that other load may have spared.
+// On a shared machine the least of the repetitions is the figure, since load only adds. "ns" is the
+// time of one operation, an allocation or a free, including the loop; "least_ns" is that of the
+// fastest batch of 8000 operations, a third of a millisecond that other load may not have
+// disturbed.
 #include <benchmark/benchmark.h>
 #include <cairn/pool.h>
 #include <cairn/tlsf.h>
@@ -56,7 +58,7 @@ double seconds()
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// 64 MiB of touched memory, aligned to huge pages and with them if asked for.
+// 64 MiB of touched memory, aligned to huge pages, and with them on request.
 class Memory
 {
   public:
@@ -95,13 +97,14 @@ struct Libc {
     void free(void *block) const { ::free(block); }
 };
 
-// Allocates nothing: what measuring alone costs.
+// Allocates nothing: the cost of the measurement alone.
 struct Nothing {
     void *alloc(size_t size) const { return reinterpret_cast<void *>(size); }
     void free(void *) const {}
 };
 
-// So many percent of the heap live: a random block is freed and one of a random size allocated.
+// A given percentage of the heap is live: a random block is freed and one of a random size
+// allocated.
 template <class Heap> void steady(benchmark::State &state, Heap heap)
 {
     constexpr size_t kSteps = 4000;
@@ -143,10 +146,10 @@ BENCHMARK(TlsfSteady)
     ->UseManualTime();
 BENCHMARK(LibcSteady)->ArgName("percent")->Arg(50)->Arg(75)->Arg(90)->UseManualTime();
 
-// What the steps above cost the processor and the memory alone: free has to read the header of its
-// block, then that of the block behind, which the size in the first tells, and does one thing or
-// another by what is there; alloc reads the header of a free block, and so on. Both are cold lines,
-// and what they say cannot be predicted, so the processor waits for them.
+// The cost of the steps above for the processor and the memory alone. free has to read the header
+// of its block, then that of the block behind, whose address follows from the size in the first,
+// and branches on both; alloc reads the header of a free block, and so on. All are cold lines with
+// unpredictable content, so the processor waits for them.
 void SteadyLimit(benchmark::State &state)
 {
     constexpr size_t kSteps = 4000;
@@ -213,7 +216,7 @@ double ticks_per_ns()
     return static_cast<double>(ticks() - from) / (passed * 1e9);
 }
 
-// Each operation timed by itself. The counter's own cost, some 10 ns, is in the figures.
+// Each operation is timed by itself. The cost of the counter, about 10 ns, is in the figures.
 template <class Heap> void latency(benchmark::State &state, Heap heap)
 {
     constexpr size_t kOperations = 1000000;
@@ -262,8 +265,8 @@ struct Block {
     size_t size;
 };
 
-// How much of the heap was asked for when a request failed first: by filling alone, and while two
-// of five steps free a random block. In percent.
+// The requested bytes at the first failed request, in percent of the heap: by filling alone, and
+// while two of five steps free a random block.
 void TlsfUntilFailure(benchmark::State &state)
 {
     Memory memory;
@@ -296,8 +299,8 @@ void TlsfUntilFailure(benchmark::State &state)
 }
 BENCHMARK(TlsfUntilFailure)->ArgName("churn")->Arg(0)->Arg(1)->Iterations(1);
 
-// The heap is full, every second block at random is freed, then the sizes change: how much of what
-// was freed serves the new ones. In percent.
+// The heap is full, every other block at random is freed, then the sizes change: the percentage of
+// the freed memory that serves the new blocks.
 void TlsfShift(benchmark::State &state)
 {
     Memory memory;
@@ -343,8 +346,8 @@ BENCHMARK(TlsfShift)
     ->Args({4096, 8192})
     ->Iterations(1);
 
-// The workloads of a public 1 MiB pool: cycles of one size, of mixed sizes, 1000 blocks at a time
-// freed in the same order and in reverse.
+// The workloads of a public 1 MiB pool: cycles of one size, of mixed sizes, and 1000 blocks at a
+// time that are freed in their order and in reverse.
 template <class Heap> void fixed_pool(benchmark::State &state, Heap heap)
 {
     constexpr size_t kBlocks = 1000;
@@ -389,7 +392,7 @@ void LibcFixedPool(benchmark::State &state) { fixed_pool(state, Libc{}); }
 BENCHMARK(TlsfFixedPool)->ArgName("kind")->DenseRange(0, 3);
 BENCHMARK(LibcFixedPool)->ArgName("kind")->DenseRange(0, 3);
 
-// So many objects of 48 bytes got, then put; "pair" is one get and one put.
+// A given number of objects of 48 bytes is got, then put; "pair" is one get and one put.
 template <class Get, class Put> void pairs(benchmark::State &state, Get get, Put put)
 {
     const auto count = static_cast<size_t>(state.range(0));
@@ -450,7 +453,7 @@ void LibcPairs(benchmark::State &state)
         state, [] { return malloc(48); }, [](void *object) { free(object); });
 }
 
-// Many objects of 8 bytes got, then put in the same order, after a first round.
+// Many objects of 8 bytes are got, then put in their order, after a first round.
 template <class Get, class Put> void bulk(benchmark::State &state, Get get, Put put)
 {
     std::vector<void *> objects(static_cast<size_t>(state.range(0)));

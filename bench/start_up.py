@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a preloaded library adds to the start and end of a program that does nothing.
+"""The cost that a preloaded library adds to the start and end of a program that does nothing.
 
 usage: start_up.py LIB... [--rounds N] [--program PATH]
 
-Rounds of one run with no library and one with each LIB, in turn, the order turned round each time.
-Columns: microseconds from the spawn to the end, the middle of all rounds; the middle of the
-differences to the run with the first LIB in the same round; page faults. For a quiet machine:
-differences of less than 1 % take thousands of rounds.
+Each round has one run without a library and one with each LIB, in reverse order every other time.
+Columns: the median of the microseconds from the spawn to the end; the median of the differences to
+the run with the first LIB in each round; page faults. The machine should be quiet: differences of
+less than 1 % take thousands of rounds.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-# Install rules: headers, libraries, the CMake package (cairn::cairn, cairn::malloc, each with
-# a -static twin), pkg-config files and the documents for users, in folders as in the sources, so
-# that docs/NAME.md in a header is found below share/doc/cairn.
+# Install rules: headers, libraries, the CMake package (cairn::cairn and cairn::malloc, also with
+# -static), pkg-config files, and the documents for users. The documents keep the folders of the
+# sources, so that docs/NAME.md in a header is found below share/doc/cairn.
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY CAIRN_LIBRARIES)
@@ -9,9 +9,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ TYPE INCLUDE)
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md TYPE DOC)
 file(GLOB documents CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
-list(FILTER documents EXCLUDE REGEX "/(index|ARCHITECTURE|PROOFS|TESTING)\\.md$")
+list(FILTER documents EXCLUDE REGEX "/index\\.md$")
 install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/pictures DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/reference ${PROJECT_SOURCE_DIR}/docs/pictures
+  DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples TYPE DOC)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
@@ -25,7 +26,7 @@ install(FILES
   ${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
   DESTINATION ${package_dir})
 
-# The .pc files find their prefix from where they lie, so an installed tree can be moved.
+# The .pc files compute their prefix from their own place, so an installed tree can be moved.
 file(RELATIVE_PATH pc_prefix
   /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")

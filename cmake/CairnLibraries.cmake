@@ -1,27 +1,33 @@
-# cairn_add_libraries(SUFFIX HARDENED CORE sources... NAMES sources...)
-#
-# One build of the sources as four libraries, which lie at the top of the build directory:
+# cairn_add_libraries(SUFFIX HARDENED CORE sources... NAMES sources... SHARED_NAMES sources...)
+# builds the sources as four libraries at the top of the build directory:
 #   libcairn<SUFFIX>.so, .a         the cairn_ names only
-#   libcairn-malloc<SUFFIX>.so, .a  also the names of libc and C++ (the NAMES sources)
-# HARDENED, 0 none, 1 light or 2 full, is the value of the compile definition CAIRN_HARDENED.
+#   libcairn-malloc<SUFFIX>.so, .a  also the names of libc and C++ (the NAMES sources; the shared
+#                                   library has the SHARED_NAMES sources, too)
+# HARDENED (0 none, 1 light, 2 full) is the value of the compile definition CAIRN_HARDENED.
 #
-# The sources are compiled once, position independent, for the shared and the static form: a
-# static library has to fit into a position independent executable too.
+# The CORE sources are compiled once, position independent, for the shared and the static libraries,
+# because a static library may be linked into a position independent executable. The NAMES sources
+# are compiled for each of the two: see replaceable in src/base/compiler.h.
 function(cairn_add_libraries suffix hardened)
-  cmake_parse_arguments(arg "" "" "CORE;NAMES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "CORE;NAMES;SHARED_NAMES" ${ARGN})
   cairn_add_objects(cairn_core${suffix} ${hardened} ${arg_CORE})
   cairn_add_objects(cairn_names${suffix} ${hardened} ${arg_NAMES})
-  cairn_add_library(cairn${suffix} cairn${suffix} cairn_core${suffix})
+  cairn_add_objects(cairn_shared_names${suffix} ${hardened} ${arg_NAMES} ${arg_SHARED_NAMES})
+  target_compile_definitions(cairn_shared_names${suffix} PRIVATE CAIRN_SHARED)
+  cairn_add_library(cairn${suffix} cairn${suffix}
+    SHARED cairn_core${suffix} STATIC cairn_core${suffix})
   cairn_add_library(cairn-malloc${suffix} malloc${suffix}
-                    cairn_names${suffix} cairn_core${suffix})
+    SHARED cairn_shared_names${suffix} cairn_core${suffix}
+    STATIC cairn_names${suffix} cairn_core${suffix})
 
-  # A program that names no function of the heap itself, only its libraries do, must still get
-  # the library where it is linked statically or with --as-needed.
+  # A program may use no function of the heap itself, while its libraries do. It must get the
+  # library even if it is linked statically or with --as-needed.
   foreach(target cairn-malloc${suffix} cairn-malloc${suffix}-static)
     target_link_options(${target} INTERFACE LINKER:-u,malloc LINKER:-u,_Znwm)
   endforeach()
 endfunction()
 
+# cairn_add_objects(TARGET HARDENED source...): compiles sources of the library.
 function(cairn_add_objects target hardened)
   add_library(${target} OBJECT ${ARGN})
   target_link_libraries(${target} PRIVATE cairn_library_flags)
@@ -33,26 +39,26 @@ function(cairn_add_objects target hardened)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# The number of the binary interface, which is that of the soname and of Debian's packages. It is
-# raised when programs that were linked before would not run any more.
+# The number of the binary interface, in the soname and in the names of Debian's packages. It is
+# incremented when programs that were linked with an earlier version would no longer run.
 set(CAIRN_ABI 1)
 
-# The shared library TARGET and the static one TARGET-static from object libraries, known to
-# users as cairn::EXPORT_NAME and cairn::EXPORT_NAME-static.
+# cairn_add_library(TARGET EXPORT_NAME SHARED object-library... STATIC object-library...)
+# adds the shared library TARGET and the static library TARGET-static, each from its object
+# libraries. Their names for users are cairn::EXPORT_NAME and cairn::EXPORT_NAME-static.
 function(cairn_add_library target export_name)
-  set(objects)
-  foreach(part ${ARGN})
-    list(APPEND objects $<TARGET_OBJECTS:${part}>)
-  endforeach()
+  cmake_parse_arguments(arg "" "" "SHARED;STATIC" ${ARGN})
+  list(TRANSFORM arg_SHARED REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
+  list(TRANSFORM arg_STATIC REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
 
-  add_library(${target} SHARED ${objects})
+  add_library(${target} SHARED ${arg_SHARED})
   set_target_properties(${target} PROPERTIES
     LINKER_LANGUAGE C
     VERSION ${CAIRN_ABI}.${PROJECT_VERSION}
     SOVERSION ${CAIRN_ABI})
   cairn_shared_link_options(${target})
 
-  add_library(${target}-static STATIC ${objects})
+  add_library(${target}-static STATIC ${arg_STATIC})
   set_target_properties(${target}-static PROPERTIES LINKER_LANGUAGE C)
 
   foreach(form "" -static)

@@ -1,4 +1,5 @@
-# Section 3 of the manual, from the headers: needs nothing but Python.
+# The manual and the shell completion. Section 3 of the manual is made from the headers, with Python
+# alone.
 file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/cairn/*.h)
 find_program(CAIRN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 if(CAIRN_PYTHON)
@@ -13,8 +14,7 @@ if(CAIRN_PYTHON)
   install(DIRECTORY ${functions}/man3 TYPE MAN)
 endif()
 
-# What shells complete, where typer is there: it asks the tool itself, so that the files are a few
-# lines each.
+# The shell completion needs typer. Its files are short, because they ask the tool itself.
 execute_process(COMMAND /usr/bin/python3 -c "import rich, typer"
   RESULT_VARIABLE no_typer OUTPUT_QUIET ERROR_QUIET)
 if(no_typer)
@@ -34,7 +34,7 @@ install(FILES ${completion}/zsh
 install(FILES ${completion}/fish
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME cairn.fish)
 
-# The manual pages, where what makes them is there: Debian's python3-click-man and lowdown.
+# The other manual pages need Debian's packages python3-click-man and lowdown.
 find_program(CAIRN_LOWDOWN lowdown)
 execute_process(COMMAND /usr/bin/python3 -c "import click_man.man, typer"
   RESULT_VARIABLE no_click_man OUTPUT_QUIET ERROR_QUIET)
@@ -44,7 +44,9 @@ if(no_click_man OR NOT CAIRN_LOWDOWN)
 endif()
 set(script ${PROJECT_SOURCE_DIR}/dev/make_man.py)
 file(GLOB sources CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/docs/*.md ${PROJECT_SOURCE_DIR}/tools/cairn/*.py)
+  ${PROJECT_SOURCE_DIR}/docs/*.md ${PROJECT_SOURCE_DIR}/docs/reference/*.md
+  ${PROJECT_SOURCE_DIR}/tools/cairn/*.py
+  ${PROJECT_SOURCE_DIR}/tools/fleet/cairn_fleet/*.py)
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/stamp
   COMMAND /usr/bin/python3 -B ${script} ${PROJECT_BINARY_DIR}/man
   COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man/stamp

@@ -1,7 +1,7 @@
-# How the tests are compiled, which takes most of the time of a check: GoogleTest, the flags of test
-# code, precompiled headers.
+# How the tests are compiled: GoogleTest, the flags of test code, and precompiled headers. Compiling
+# them takes most of the time of a check.
 
-# Debian has GoogleTest as libraries for its own machine and as sources for all others.
+# Debian has GoogleTest as libraries for its own architecture, and as sources for all others.
 set(CAIRN_GOOGLETEST_SOURCES "" CACHE PATH
   "GoogleTest's sources, where there is no library of it for the machine that is built for")
 if(CAIRN_GOOGLETEST_SOURCES)
@@ -12,14 +12,16 @@ else()
   find_package(GTest REQUIRED)
 endif()
 
-# For the code of the tests alone, after all other flags: the library's objects keep theirs.
+# These flags are only for the code of the tests, after all other flags. The objects of the library
+# do not get them.
 set(CAIRN_TEST_FLAGS "" CACHE STRING "More compiler flags for the code of the tests")
 add_library(cairn_test_flags INTERFACE)
 separate_arguments(flags UNIX_COMMAND "${CAIRN_TEST_FLAGS}")
 target_compile_options(cairn_test_flags INTERFACE ${flags})
 
-# A test that an emulator cannot run skips itself and says why; one that starts a program of ours
-# starts it by CAIRN_TEST_EMULATOR, which is empty on the machine itself.
+# A test that an emulator cannot run skips itself and prints the reason. A test that starts a
+# program built here starts it with CAIRN_TEST_EMULATOR, which is empty unless the build is for
+# another machine.
 if(CMAKE_CROSSCOMPILING)
   target_compile_definitions(cairn_test_flags INTERFACE CAIRN_TEST_EMULATED=1
     CAIRN_TEST_EMULATOR="${CMAKE_CROSSCOMPILING_EMULATOR}")
@@ -28,16 +30,17 @@ else()
     CAIRN_TEST_EMULATOR="")
 endif()
 
-# GoogleTest's headers and those of the C++ library are the larger part of every test's text.
-# ccache keeps nothing of what is compiled so, unless told to be sloppy, and then wins more.
+# The headers of GoogleTest and of the C++ library are the larger part of the text of each test.
+# ccache does not cache compilations with precompiled headers, unless its option sloppiness allows
+# it, and saves more time than precompiled headers do. So with ccache they are off.
 set(headers ON)
 if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
   set(headers OFF)
 endif()
 option(CAIRN_TEST_HEADERS "Precompile the headers that most tests include" ${headers})
 
-# cairn_precompiled_headers(TARGET OWNER): the headers that OWNER has precompiled, which must have
-# been compiled with the same flags.
+# cairn_precompiled_headers(TARGET OWNER): lets TARGET use the headers that OWNER has precompiled.
+# Both must have equal flags.
 function(cairn_precompiled_headers target owner)
   if(CAIRN_TEST_HEADERS)
     target_precompile_headers(${target} REUSE_FROM ${owner})
@@ -45,6 +48,7 @@ function(cairn_precompiled_headers target owner)
 endfunction()
 
 # cairn_precompile(OWNER LIBRARIES target... HEADERS header...)
+# precompiles headers with the flags of the LIBRARIES.
 function(cairn_precompile owner)
   cmake_parse_arguments(arg "" "" "LIBRARIES;HEADERS" ${ARGN})
   if(CAIRN_TEST_HEADERS)

@@ -1,5 +1,6 @@
-# Cross-compiling for aarch64 with Debian's packages gcc-aarch64-linux-gnu and g++-aarch64-linux-gnu;
-# what is built runs under qemu-user. The presets aarch64 and aarch64-64k use it.
+# Cross-compiling for aarch64 with Debian's packages gcc-aarch64-linux-gnu and
+# g++-aarch64-linux-gnu. The programs run under qemu-user. The preset aarch64 uses
+# this file.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -18,7 +18,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-COMMAND = pathlib.Path(__file__).resolve().parents[1] / "tools" / "bin" / "cairn"
+TOOLS = pathlib.Path(__file__).resolve().parents[1] / "tools" / "bin"
 SECONDS = 120
 KIND = "memory:inuse_space:bytes:space:bytes"
 
@@ -58,9 +58,9 @@ def main():
             "CAIRN_OPTIONS": f"profile:8K,profile_file:{prefix}"})
         dump, = pathlib.Path(folder).glob("dump.*")
         wait_until_ready(url)
-        subprocess.run([COMMAND, "profile", "push", dump, "--to", url, "--name", "asked",
+        subprocess.run([TOOLS / "cairn-fleet", "push", dump, "--to", url, "--name", "asked",
                         "--release", "7"], check=True)
-        value = json.loads(subprocess.run([COMMAND, "profile", dump, "--json"], check=True,
+        value = json.loads(subprocess.run([TOOLS / "cairn", "profile", dump, "--json"], check=True,
                                           stdout=subprocess.PIPE).stdout)
     wanted = {}
     for site in value["sites"]:

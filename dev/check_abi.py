@@ -4,8 +4,9 @@
 usage: check_abi.py BUILD            exit status 1 when a program built before would not run
        check_abi.py BUILD --update   writes dev/abi/MACHINE/LIBRARY.abi from the build
 
-BUILD has the shared libraries with debug information (-g). What the installed headers declare is
-the interface; functions that were added are no difference. Needs Debian's abigail-tools.
+BUILD contains the shared libraries with debug information (-g). The interface is the set of
+declarations in the installed headers; added functions are not a difference. Needs Debian's
+abigail-tools.
 """
 import pathlib
 import platform

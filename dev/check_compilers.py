@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that compilers take the sources without a warning.
+"""Checks that compilers accept the sources without a warning.
 
-usage: check_compilers.py [--tests] [--jobs N] COMPILER…
+usage: check_compilers.py [--programs] [--jobs N] COMPILER…
 
-A compiler is the name of the C one: clang-14, gcc-12; its C++ twin is found beside it. Every source
-of the libraries, plain and hardened, is read with the warnings of the build as errors; with --tests
-those of tests, benchmark, examples and tools too, each with its own includes only, and once where
-several programs are made of it. clang gives its warnings without generating code; gcc gives some of
-them only when it optimises, and does.
+COMPILER is the name of a C compiler, such as clang-14 or gcc-12; the C++ compiler of the same
+version is used for C++. Every source of the libraries, plain and hardened, is compiled with the
+warnings of the build as errors. --programs adds the sources of benchmark and examples, each once.
+The sanitizer builds of .ci/run compile those of the tests with the newest clang. clang reports its
+warnings without generating code; gcc optimises, because some of its warnings depend on it.
 """
 
 import argparse
@@ -21,17 +21,17 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DCAIRN_HARDENED_LIBRARIES=ON", "-DCAIRN_INSTALL=OFF",
-           "-DCAIRN_TEST_HEADERS=OFF"]
+           "-DCAIRN_TESTS=OFF"]
 
 
 def twin(compiler):
     return compiler.replace("clang", "clang++").replace("gcc", "g++")
 
 
-def configure(compiler, tests):
+def configure(compiler, programs):
     build = ROOT / "build" / "compilers" / pathlib.Path(compiler).name
-    parts = [f"-DCAIRN_{part}={'ON' if tests else 'OFF'}"
-             for part in ("TESTS", "BENCH", "EXAMPLES")]
+    parts = [f"-DCAIRN_{part}={'ON' if programs else 'OFF'}"
+             for part in ("BENCH", "EXAMPLES")]
     subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *OPTIONS, *parts,
                     f"-DCMAKE_C_COMPILER={compiler}", f"-DCMAKE_CXX_COMPILER={twin(compiler)}"],
                    check=True, stdout=subprocess.DEVNULL)
@@ -42,7 +42,7 @@ def configure(compiler, tests):
 
 
 def take(entry, compiler):
-    """One source. What the compiler says of it when it does not take it."""
+    """Compiles one source, and returns the messages if the compiler rejects it."""
     words = shlex.split(entry["command"])
     if "clang" in compiler:
         words += ["-fsyntax-only", "-Wno-unused-command-line-argument"]
@@ -55,13 +55,13 @@ def take(entry, compiler):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tests", action="store_true")
+    parser.add_argument("--programs", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("compilers", nargs="+", metavar="COMPILER")
     arguments = parser.parse_args()
     refused = 0
     for compiler in arguments.compilers:
-        entries = configure(compiler, arguments.tests)
+        entries = configure(compiler, arguments.programs)
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
             texts = [text for text in pool.map(lambda entry: take(entry, compiler), entries)
                      if text]

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""What the documents say of the sources, as far as a script can compare it.
+"""Compares the documents with the sources.
 
-options   docs/OPTIONS.md and README.md name the options that src/front/options.c parses, no others
-messages  every line that src prints stands in docs/MESSAGES*.md, and every line there, in README.md
-          and docs/HARDENING.md is printed
-files     a file that a comment or a document names is there
-links     so is one that a document links
-blocks    a block of commands is run by dev/run_docs.py, or says why not
-book      mkdocs.yml has every page of docs/
-names     a `name_like_this` in a document, a name_like_this in a comment of src, is a word of the
-          sources
-rows      docs/BENCHMARKS.md names every row of bench/rows.tsv, or where a row of its kind begins
-places    so are the functions in `file.c: one, another` words of that file
+options   the page of options names exactly the options that src/front/options.c parses; README.md
+          names some of them
+messages  every line that src prints is on the page of messages; every line on that page, in
+          README.md and in docs/HARDENING.md is printed by src
+files     each file that a comment or a document names exists
+links     each file that a document links exists
+blocks    each block of commands is run by dev/run_docs.py, or states why not
+book      mkdocs.yml contains every page of docs/ once
+decisions  each number is used once, and the heading of a page has the number of its file
+names     each `name_like_this` in a document, and each name_like_this in a comment of src, is a
+          word of the sources
+places    the functions in `file.c: one, another` are words of that file
 
-Usage: check_docs.py [ROOT]. Prints one line for each finding; exit status 1 when there are any.
+usage: check_docs.py [ROOT]      prints one line for each finding; exit status 1 if there are any
 """
 import pathlib
 import re
@@ -25,13 +26,16 @@ CODE = ("src", "include", "test", "bench", "tools", "examples", "dev", "cmake", 
 C_SUFFIXES = {".c", ".h", ".cc", ".hpp"}
 SUFFIXES = {".c", ".h", ".cc", ".hpp", ".py", ".sh", ".txt", ".cmake", ".rs", ""}
 # The functions that print a line, and which of their arguments is its format.
-PRINTING = {"die": 0, "report": 0, "report_error": 0, "refuse": 1, "refuse_guarded": 2}
+PRINTING = {"die": 0, "report": 0, "report_error": 0, "report_misuse": 1, "report_guarded": 2}
 CALL = re.compile(rf"\b({'|'.join(PRINTING)})\(")
 LITERALS = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s*"((?:[^"\\]|\\.)*)")*')
 CONVERSION = re.compile(r"%(?:zu|[supxd%])")
 FILE_NAME = re.compile(r"(?<![\w<./*-])((?:[\w-]+/)*[A-Za-z][\w-]*\.(?:c|h|cc|hpp|md|py))\b"
                        r"(?![\w(]|\.\w)")
-# Pages that quote messages beside docs/MESSAGES*.md, which have them all.
+OPTIONS = "docs/reference/OPTIONS.md"
+MESSAGES = "docs/reference/MESSAGES.md"
+DECISIONS = "docs/dev/decisions"
+# Pages that quote some of the messages.
 QUOTING = ("README.md", "docs/HARDENING.md")
 # Headers and names that are not ours.
 OUTSIDE = {"asan_interface.h", "malloc.h", "memcheck.h", "valgrind.h", "xxhash_spec.md"}
@@ -111,7 +115,7 @@ def as_pattern(line):
 
 def documented_lines(root):
     """(page, text, text with # for values) of each line that a page quotes."""
-    for page in [*sorted((root / "docs").glob("MESSAGES*.md")), *(root / name for name in QUOTING)]:
+    for page in (root / name for name in (MESSAGES, *QUOTING)):
         for text in re.findall(r"`cairn: ([^`]+)`", page.read_text() if page.is_file() else ""):
             yield page.name, text, re.sub(r"0x…|\b(?:[APQNSKTV]|LINE|\d+)\b", "#", text)
 
@@ -119,22 +123,22 @@ def documented_lines(root):
 def check_messages(root):
     printed = [(place, line, as_pattern(line)) for place, line in printed_lines(root)]
     documented = list(documented_lines(root))
-    tables = [form for page, _, form in documented if page.startswith("MESSAGES")]
+    tables = [form for page, *forms in documented if page.startswith("MESSAGES") for form in forms]
     for place, line, pattern in printed:
         if not any(pattern.fullmatch(form) for form in tables):
-            yield f"{place}: messages: not in docs/MESSAGES*.md: {line}"
+            yield f"{place}: messages: not in {MESSAGES}: {line}"
     for page, text, form in documented:
-        if not any(pattern.fullmatch(form) for _, _, pattern in printed):
+        if not any(pattern.fullmatch(text) or pattern.fullmatch(form) for _, _, pattern in printed):
             yield f"{page}: messages: nothing prints: {text}"
 
 
 def check_options(root):
     source = (root / "src/front/options.c").read_text()
-    parsed = set(re.findall(r'\{"(\w+)", parse_\w+\}', source))
-    for page in ("docs/OPTIONS.md", "README.md"):
+    parsed = set(re.findall(r'\{"(\w+)", (?:\w*parse_\w+|NULL), ', source))
+    for page in (OPTIONS, "README.md"):
         table = re.search(r"^\| key \|.*\n(?:\|.*\n)+", (root / page).read_text(), re.M)
         rows = set(re.findall(r"^\| `(\w+)` \|", table.group(0), re.M)) if table else set()
-        for option in sorted(parsed - rows):
+        for option in sorted(parsed - rows) if page != "README.md" else ():
             yield f"{page}: options: {option} is missing"
         for option in sorted(rows - parsed):
             yield f"{page}: options: nothing parses {option}"
@@ -164,7 +168,8 @@ def check_files(root):
     for path, text in [*texts, *documents(root)]:
         for match in FILE_NAME.finditer(text):
             folder, _, name = match.group(1).rpartition("/")
-            if name not in there and folder not in OUTSIDE_FOLDERS:
+            moved = folder.startswith("docs") and not (root / match.group(1)).is_file()
+            if moved or name not in there and folder not in OUTSIDE_FOLDERS:
                 line = text.count("\n", 0, match.start()) + 1
                 yield f"{path.relative_to(root)}:{line}: files: no {match.group(1)}"
 
@@ -184,10 +189,23 @@ def check_blocks(root):
 
 def check_book(root):
     book = root / "mkdocs.yml"
-    pages = set(re.findall(r"- ([\w/.-]+\.md)$", book.read_text() if book.is_file() else "", re.M))
+    listed = re.findall(r"- ([\w/.-]+\.md)$", book.read_text() if book.is_file() else "", re.M)
+    pages = set(listed)
     there = {str(path.relative_to(root / "docs")) for path in (root / "docs").rglob("*.md")}
     for page in sorted(there ^ pages) if pages else []:
         yield f"mkdocs.yml: book: {page} is {'missing' if page in there else 'not in docs/'}"
+    for page in sorted(page for page in pages if listed.count(page) > 1):
+        yield f"mkdocs.yml: book: {page} is listed twice"
+
+
+def check_decisions(root):
+    numbers = []
+    for path in sorted((root / DECISIONS).glob("[0-9][0-9][0-9][0-9]-*.md")):
+        numbers.append(path.name[:4])
+        if not path.read_text().startswith(f"# {int(numbers[-1])}. "):
+            yield f"{DECISIONS}/{path.name}:1: decisions: the heading has another number"
+    for number in sorted(number for number in set(numbers) if numbers.count(number) > 1):
+        yield f"{DECISIONS}: decisions: {numbers.count(number)} files have the number {number}"
 
 
 def check_names(root):
@@ -208,7 +226,7 @@ def check_names(root):
                     yield f"{path.relative_to(root)}:{line}: names: no {match.group(0)}"
     for path, text in documents(root):
         if path.parent.name == "decisions" or path.name in FOREIGN:
-            continue  # what was tried, and is not there, has names, too
+            continue  # rejected options have names too
         for match in re.finditer(r"`([a-z]\w*_\w+)(?:\(\))?`", text):
             if match.group(1) not in words:
                 line = text.count("\n", 0, match.start()) + 1
@@ -230,19 +248,9 @@ def check_places(root):
                     yield f"{path.relative_to(root)}:{line}: places: no {name} in {match.group(1)}"
 
 
-def check_rows(root):
-    page, rows = root / "docs" / "BENCHMARKS.md", root / "bench" / "rows.tsv"
-    text = page.read_text() if page.exists() else ""
-    for line in rows.read_text().splitlines() if rows.exists() else ():
-        name = line.partition("\t")[0]
-        kind = re.sub(r"-[0-9]+[mg]?$", "", name)
-        if f"`{kind}" not in text:
-            yield f"docs/BENCHMARKS.md: rows: no {name}"
-
-
 def findings(root):
     for check in (check_options, check_messages, check_files, check_links, check_blocks, check_book,
-                  check_names, check_places, check_rows):
+                  check_decisions, check_names, check_places):
         yield from check(root)
 
 

@@ -8,9 +8,10 @@ usage: check_fast_path.py BUILD [--size BYTES] [--pairs N] [--malloc-most N] [--
 Steps through a steady state of free(malloc(BYTES)) in both shared libraries of a release build.
 The path that most calls take is the fast path; the check fails when that path is longer than
 allowed (both ends included), uses stack (a frame, a saved register or a call), or serves fewer
-than 90 % of the calls. malloc_usable_size, a realloc to the same size and calloc are counted
-likewise, but for --no-others; calloc may use stack, and memset is part of it. --show prints the
-instructions.
+than 90 % of the calls. malloc_usable_size, a realloc to the same size and calloc are counted in
+the same way, unless --no-others is given; calloc may use stack, and memset is part of it. So are
+the operators new and delete and their array forms, with the library preloaded: elsewhere they are
+not the process's. --show prints the instructions.
 """
 
 import argparse
@@ -35,8 +36,11 @@ def compile_probe(directory):
 
 def trace(probe, library, names, others, size, pairs):
     """The calls as {function: Counter of (stack bytes, path)}."""
+    environment = dict(os.environ)
+    if names[0].startswith("_Zn"):
+        environment["LD_PRELOAD"] = str(library)
     text = subprocess.run([str(probe), str(library), *names, str(size), str(pairs), *others],
-                          check=True, stdout=subprocess.PIPE, text=True).stdout
+                          check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     calls = collections.defaultdict(collections.Counter)
     for line in text.splitlines():
         function, stack, *path = line.split()
@@ -85,13 +89,18 @@ def main():
     problems = []
     with tempfile.TemporaryDirectory() as directory:
         probe = compile_probe(directory)
-        for library, names in (("libcairn.so", ("cairn_malloc", "cairn_free")),
-                               ("libcairn-malloc.so", ("malloc", "free"))):
+        subjects = [("libcairn.so", ("cairn_malloc", "cairn_free")),
+                    ("libcairn-malloc.so", ("malloc", "free"))]
+        if not options.no_others:
+            subjects += [("libcairn-malloc.so", ("_Znwm", "_ZdlPv")),
+                         ("libcairn-malloc.so", ("_Znam", "_ZdaPv"))]
+        for library, names in subjects:
             file = (options.build / library).resolve()
-            prefix = names[0].removesuffix("malloc")
-            limits = [("malloc", "malloc", options.malloc_most, False),
-                      ("free", "free", options.free_most, False)]
-            if not options.no_others:
+            is_malloc = names[0].endswith("malloc")
+            prefix = names[0].removesuffix("malloc") if is_malloc else ""
+            limits = [("malloc", names[0].removeprefix(prefix), options.malloc_most, False),
+                      ("free", names[1].removeprefix(prefix), options.free_most, False)]
+            if is_malloc and not options.no_others:
                 limits += [("usable", "malloc_usable_size", options.usable_most, False),
                            ("realloc", "realloc", options.realloc_most, False),
                            ("calloc", "calloc", options.calloc_most, True)]

@@ -13,8 +13,13 @@ if [ $# -gt 2 ]; then shift 2; else shift $#; fi # what is left starts the progr
 
 mkdir -p "$out"
 headers=$("$compiler" -print-file-name=include)
+# Linux compilers for aarch64 call libgcc for atomic operations, and libgcc needs a C library to ask
+# the processor which instructions it has. Compilers for bare metal emit the instructions themselves.
+atomics=
+case $("$compiler" -dumpmachine) in aarch64*) atomics=-mno-outline-atomics ;; esac
 "$compiler" -std=gnu17 -O2 -Wall -Wextra -Werror \
     -ffreestanding -nostdlib -nostdinc -isystem "$headers" -static -fno-stack-protector \
+    $atomics \
     -I"$root/include" -I"$root/src" \
     "$root"/src/region/tlsf*.c "$root/src/base/check.c" "$root/test/region/freestanding_program.c" \
     -o "$out/program"

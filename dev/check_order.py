@@ -3,13 +3,14 @@
 
 usage: check_order.py [--graph] [ROOT]
 
-The order stands in docs/ARCHITECTURE.md: under its heading "The order within a layer", a line for
-each layer. NAME.h and NAME.c are one entry. An entry uses another one when it includes its header,
-or names a function or a variable that the other one defines, whichever header declares that. What
-has to go the other way is a function pointer that the later one hands down.
+The order is in dev/layer_order.txt, one line for each entry: "heap/slab" is the entry of
+src/heap/slab.h and src/heap/slab.c. An entry uses another entry of its layer when it includes that
+entry's header, or names a function or a variable that the entry defines, whichever header declares
+it. A call to a later entry has to be a function pointer that the later entry hands down.
 
-One line a finding on stdout; the exit status is 1 when there is one. --graph prints for every
-layer of src/ an order, and the entries that use one another in a circle, and what they use.
+Prints one line for each finding; the exit status is 1 when there is one. --graph prints a possible
+order of each layer in the format of the file. Entries that use one another in a circle follow as
+comments, with what they use.
 """
 
 import pathlib
@@ -19,8 +20,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from check_rules import blank_out, c_functions  # noqa: E402
 
-PAGE = "docs/ARCHITECTURE.md"
-HEADING = "## The order within a layer"
+ORDER = "dev/layer_order.txt"
 
 
 class Layer:
@@ -101,21 +101,24 @@ class Layer:
         return found
 
 
-def orders(page):
-    """{layer: [entry, …]} as the page says."""
-    section = page.partition(HEADING)[2].partition("\n## ")[0]
-    return {name: text.split()
-            for name, text in re.findall(r"(?m)^- `src/(\w+)`: ((?:.+\n)(?:  .+\n)*)", section)}
+def orders(text):
+    """{layer: [entry, …]} of the text of the order's file."""
+    order = {}
+    for line in text.splitlines():
+        layer, _, entry = line.partition("#")[0].strip().partition("/")
+        if layer:
+            order.setdefault(layer, []).append(entry)
+    return order
 
 
 def check_layer(layer, order):
     place = {entry: i for i, entry in enumerate(order)}
     for entry in layer.entries:
         if entry not in place:
-            yield f"src/{layer.name}/{entry}: is not in the order of {PAGE}"
+            yield f"src/{layer.name}/{entry}: is not in {ORDER}"
     for entry in place:
         if entry not in layer.uses:
-            yield f"{PAGE}: src/{layer.name} has no {entry}"
+            yield f"{ORDER}: src/{layer.name} has no {entry}"
     for user, used_by in layer.uses.items():
         for used, why in sorted(used_by.items()):
             if place.get(used, 0) > place.get(user, len(order)):
@@ -124,7 +127,7 @@ def check_layer(layer, order):
 
 def check(root):
     findings = []
-    order = orders((root / PAGE).read_text())
+    order = orders((root / ORDER).read_text())
     for folder in sorted((root / "src").iterdir()):
         if folder.is_dir():
             findings += check_layer(Layer(folder), order.get(folder.name, []))
@@ -137,16 +140,15 @@ def print_graph(root):
             continue
         layer = Layer(folder)
         circles = layer.circles()
-        parts = [" ".join(c) if len(c) == 1 else "{" + " ".join(c) + "}" for c in circles]
-        print(f"- `src/{layer.name}`: {' '.join(parts)}")
+        print("".join(f"\n{layer.name}/{entry}" for circle in circles for entry in circle))
         for circle in circles:
             if len(circle) > 1:
-                print(f"  a circle of {len(circle)}: {' '.join(circle)}")
+                print(f"# a circle of {len(circle)}: {' '.join(circle)}")
                 for user in circle:
                     for used in circle:
                         if used in layer.uses[user]:
                             why = ", ".join(sorted(layer.uses[user][used]))
-                            print(f"    {user} uses {used}: {why}")
+                            print(f"#  {user} uses {used}: {why}")
 
 
 def main(arguments):

@@ -63,7 +63,7 @@ def main(arguments):
         return 0
 
     prefixed, names = read_list("libcairn"), read_list("names")
-    problems = {}  # what is wrong: in which libraries
+    problems = {}  # message: the libraries with this problem
     for suffix in ("", "-hardened-light", "-hardened"):
         for base, expected in (("libcairn", prefixed), ("libcairn-malloc", prefixed | names)):
             library = f"{base}{suffix}.so"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Counts what the paths beside malloc and free cost: realloc, calloc, large cycles, threads.
+"""Counts the cost of paths other than malloc and free: realloc, calloc, large cycles, threads.
 
 usage: count_paths.py [--paths PATTERN] [--jobs N] NAME=LIBRARY...
 
-Runs each path of path_probe.c under each library, an empty LIBRARY for the system's, a number of
-times and twice as often. The differences are what one operation takes: instructions (by valgrind's
-callgrind, the loop of the probe among them), page faults, system calls (by strace); beside them
-stands the peak RSS. No clock: the figures hold on a busy machine, too. Instructions that repeat,
-such as those that a C library may clear and copy with, count once a repetition.
+Runs each path of path_probe.c under each library N times and 2 N times. An empty LIBRARY is the
+system's malloc. The difference is the cost of N operations: instructions (by valgrind's callgrind,
+including the loop of the probe), page faults and system calls (by strace). The peak RSS is printed
+too. No clock is used, so the figures are valid on a busy machine. Repeated string instructions
+count once per repetition.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The symbols files of the Debian packages, beside what the built libraries export.
+"""Compares the symbols files of the Debian packages with the exports of the built libraries.
 
 usage: debian_symbols.py BUILD [--update]
 

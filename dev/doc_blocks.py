@@ -1,13 +1,13 @@
-"""The blocks of the documents that hold commands, and what may stand above them.
+"""Finds the blocks of commands in the documents, and the comments that qualify them.
 
-A block is fenced and has a language. ```sh holds commands alone; ```console holds them behind `$ `
-(and `> ` where one goes on), each followed by what it prints. Both are run by dev/run_docs.py, the
-blocks of a page one after the other in one shell. HTML comments above a block say what differs:
+A block is fenced and has a language. ```sh contains commands only. In ```console each command
+follows `$ ` (continuation lines follow `> `), and its output follows the command. dev/run_docs.py
+runs the blocks of a page in order in one shell. HTML comments above a block change this:
 
-    <!-- not run: REASON -->     nobody runs it: it needs another machine, or root, or is a pattern
-    <!-- long: REASON -->        only dev/prove-docs runs it
-    <!-- needs: PROGRAM… -->     is left out where one of these programs is not installed
-    <!-- status: N -->           the block's last command ends so
+    <!-- not run: REASON -->     never run: it needs another machine or root, or is a pattern
+    <!-- long: REASON -->        only run by dev/prove-docs
+    <!-- needs: PROGRAM… -->     skipped if one of these programs is not installed
+    <!-- status: N -->           the exit status of the last command of the block
 """
 import dataclasses
 import re
@@ -16,11 +16,11 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?
                    re.S | re.M)
 MARKER = re.compile(r"<!-- (not run|long|needs|status): (\S.*?) -->\s*\Z")
 COMMANDS = ("sh", "console")
-# What a shell's line begins with, in a block that does not say that it holds commands.
+# The beginning of a command line, in a block whose language is not one of commands.
 LOOKS_RUN = re.compile(
-    r"^(?:\$ |(?:sudo|cairn(?!-sites \d)|make|cmake|ctest|apt-get|apt|dpkg|pip|cargo|docker|"
+    r"^(?:\$ |(?:sudo|cairn|make|cmake|ctest|apt-get|apt|dpkg|pip|cargo|docker|"
     r"kubectl|systemctl|LD_PRELOAD=|CAIRN_OPTIONS=|dev/|tools/bin/|build/)\b)", re.M)
-# Pages that record what was measured once, with commands as they were at that time.
+# Folders of records, whose commands need not work any more.
 RECORDS = ("decisions",)
 
 

@@ -92,7 +92,7 @@ static struct state read_state(pid_t pid)
 #endif
 }
 
-// Goes on by one instruction; false at the child's second SIGUSR1.
+// Executes one instruction; false at the child's second SIGUSR1.
 static bool step(pid_t pid)
 {
     int status;

@@ -18,25 +18,25 @@ import typer
 from click_man.man import ManPage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "fleet")]
+import cairn_fleet.cli  # pylint: disable=wrong-import-position
 from cairn import VERSION, cli  # pylint: disable=wrong-import-position
 
 # The page, the document, and what the line NAME says.
 DOCUMENTS = [
-    ("cairn.options", "OPTIONS.md", "what CAIRN_OPTIONS takes"),
-    ("cairn.messages", "MESSAGES.md", "the lines that Cairn prints"),
+    ("cairn.options", "reference/OPTIONS.md", "what CAIRN_OPTIONS takes"),
+    ("cairn.messages", "reference/MESSAGES.md", "the lines that Cairn prints, and what to do"),
     ("cairn.switching", "SWITCHING.md", "from another allocator to Cairn"),
     ("cairn.tuning", "TUNING.md", "Cairn's options by symptom"),
-    ("cairn.troubleshooting", "TROUBLESHOOTING.md", "what to do about a line of Cairn's"),
 ]
 
 
 def page_of(document):
     """The man page that a document is named by in other pages, or its place in the documents."""
     for page, name, _ in DOCUMENTS:
-        if name == document:
+        if pathlib.PurePath(name).name == pathlib.PurePath(document).name:
             return f"{page}(7)"
-    return f"share/doc/cairn/docs/{document}"
+    return f"share/doc/cairn/docs/{document.removeprefix('../')}"
 
 
 def without_links(text):
@@ -44,12 +44,12 @@ def without_links(text):
     def named(match):
         words, target = match.groups()
         place = page_of(target)
-        return place if words == target else f"{words} ({place})"
-    return re.sub(r"\[([^\]]+)\]\(([\w-]+\.md)(?:#[\w-]*)?\)", named, text)
+        return place if words == pathlib.PurePath(target).name else f"{words} ({place})"
+    return re.sub(r"\[([^\]]+)\]\(([\w./-]+\.md)(?:#[\w-]*)?\)", named, text)
 
 
 def day():
-    """The day of the pages: SOURCE_DATE_EPOCH's, for builds that are to be the same again."""
+    """The date of the pages; SOURCE_DATE_EPOCH makes builds reproducible."""
     now = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     return time.strftime("%Y-%m-%d", time.gmtime(now))
 
@@ -72,7 +72,7 @@ def write_document(directory, page, document, what):
 
 
 def write_command(directory, context):
-    """The page of a command and those of its own commands. What click-man has for this needs
+    """Writes the page of a command and of its subcommands. click-man's own function needs
     distutils, which Python 3.12 and later do not have."""
     command = context.command
     commands = getattr(command, "commands", {})
@@ -98,7 +98,10 @@ def main():
     commands, documents = (pathlib.Path(sys.argv[1], name) for name in ("man1", "man7"))
     for directory in (commands, documents):
         directory.mkdir(parents=True, exist_ok=True)
-    write_command(commands, click.Context(typer.main.get_command(cli.app), info_name="cairn"))
+    command = typer.main.get_command(cli.app)
+    write_command(commands, click.Context(command, info_name="cairn"))
+    fleet = typer.main.get_command(cairn_fleet.cli.app)
+    write_command(commands, click.Context(fleet, info_name="cairn-fleet"))
     for entry in DOCUMENTS:
         write_document(documents, *entry)
 

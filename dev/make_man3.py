@@ -23,7 +23,8 @@ INTERNAL = re.compile(r"_(?:slow|slowly|inline|head|end_page|JOIN|NAME|TYPED|FUN
 OUTSIDE_USE = re.compile(r"not for direct use|^(?:Parts of|For CAIRN_|The slow halves|The start of|"
                          r"Everything that the inline)", re.M)
 WORDS = re.compile(r"\b(?:CAIRN_API|CAIRN_NODISCARD|CAIRN_NOEXCEPT|static inline)\s*")
-ATTRIBUTE = re.compile(r"\b(?:__attribute__|CAIRN_ALLOCATES|CAIRN_RESIZES)\s*\(")
+ATTRIBUTE = re.compile(r"\b(?:__attribute__|CAIRN_[A-Z_]*(?:ALLOCATES|RESIZES))\s*\(")
+TAG = re.compile(r"(?:Returns|Threads|Cost): ")
 ITEM = re.compile(r"(?P<comment>/\*.*?\*/)?[ \t]*\n?(?P<code>.*)", re.S)
 
 
@@ -127,7 +128,7 @@ def escaped(text):
 
 
 def paragraphs(text):
-    """A comment's text as man's macros: paragraphs, lists, and what is indented as it stands."""
+    """A comment's text as macros of man: paragraphs, lists, and indented text without filling."""
     for part in re.split(r"\n\s*\n", text):
         lines = part.splitlines()
         if all(line.startswith(("    ", "  -")) and not line.lstrip().startswith("- ")
@@ -139,12 +140,14 @@ def paragraphs(text):
             if re.match(r" ?- ", line):
                 yield ".IP \\(bu 2"
                 line = re.sub(r"^ ?- ", "", line)
+            if TAG.match(line) and line is not lines[0]:
+                yield ".br"
             if line.strip():
                 yield escaped(line.strip())
 
 
 def shown(text):
-    """A declaration as it stands, in bold."""
+    """A declaration in bold, without filling."""
     return [".PP", ".nf", *(f"\\fB{escaped(line)}\\fR" if line.strip() else "" for line in
                             text.splitlines()), ".fi"]
 

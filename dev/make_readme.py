@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the comparison of README.md, and its picture, from what was measured.
+"""Writes the table of README.md, and its picture, from what was measured.
 
 usage: make_readme.py            writes README.md between its markers, and the picture
-       make_readme.py --check    says what differs from what it would write; exit status 1 then
+       make_readme.py --check    prints what differs from what it would write; exit status 1 then
 
-The figures come from bench/results/full and rows (`cairn bench`), bench/results/mimalloc-bench.md
-and the matrix in docs/SECURITY.md (`cairn matrix`). A cell that none of them has stays empty. The
-real programs come from bench/results/programs where they were measured apart (`--rows programs`).
+The figures come from bench/results/programs (`bench/cairn-bench`), bench/results/mimalloc-bench.md
+and bench/results/matrix.md (`bench/cairn-matrix`). Times and memory have one normalisation:
+the geometric mean over the rows of (median of this allocator / best median of all, Cairn included).
 """
 import csv
 import difflib
+import math
 import pathlib
 import re
 import sys
@@ -18,11 +19,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN = "<!-- made by dev/make_readme.py from what was measured: do not edit -->"
 END = "<!-- end of what is made -->"
 PICTURE = "bench/results/overview.svg"
-COLUMNS = ("Cairn", "Cairn hardened", "glibc", "mimalloc", "jemalloc", "tcmalloc", "snmalloc",
-           "hardened_malloc")
-BENCH_NAMES = {"cairn": "Cairn", "cairn-hardened": "Cairn hardened", "system": "glibc"}
-LOST = 1.02
-LOST_MIB = 1
+COLUMNS = ("Cairn", "glibc", "mimalloc", "snmalloc", "rpmalloc", "jemalloc", "tcmalloc")
+BENCH_NAMES = {"cairn": "Cairn", "cairn-hardened": "Cairn hardened", "system": "glibc",
+               "mimalloc2": "mimalloc 2", "mimalloc3": "mimalloc 3"}
 WEIGHT = ' font-weight="bold"'
 COLOURS = {"Cairn": "#c1272d", "Cairn hardened": "#e8903a", "glibc": "#7f7f7f",
            "jemalloc": "#1f77b4", "mimalloc": "#2ca02c", "mimalloc 2": "#7fc97f",
@@ -49,49 +48,36 @@ class Measured:
     def __init__(self, root):
         self.root = root
         self.results = root / "bench" / "results"
-        apart = (self.results / "programs" / "report.md").exists()
-        self.programs_run = "programs" if apart else "full"
 
-    def geomeans(self, name, aspect, group):
-        """(figure by allocator, number of rows) of a run of `cairn bench`."""
-        head, *rows = table_after((self.results / name / "report.md").read_text(), "## Geomeans")
-        for row in rows:
-            if row[:2] == [aspect, group]:
-                return {BENCH_NAMES.get(allocator, allocator): float(cell)
-                        for allocator, cell in zip(head[3:], row[3:]) if cell != "-"}, int(row[2])
-        raise KeyError(f"{name}: no geomean of {aspect}, {group}")
-
-    def facts(self, name):
-        lines = (self.results / name / "results.csv").read_text().splitlines()
+    def facts(self, group="programs"):
+        lines = (self.results / group / "results.csv").read_text().splitlines()
         return dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
 
-    def rows(self, name):
-        with (self.results / name / "results.csv").open() as file:
-            return list(csv.DictReader(line for line in file if not line.startswith("#")))
+    def mimalloc_bench(self):
+        """(the page of the figures of mimalloc-bench, commit of Cairn)"""
+        if (self.results / "mimalloc-bench" / "results.csv").exists():
+            return "mimalloc-bench/report.md", self.facts("mimalloc-bench")["commit"][:7]
+        text = (self.results / "mimalloc-bench.md").read_text()
+        return "mimalloc-bench.md", re.search(r"Cairn ([0-9a-f]{7}) was built", text).group(1)
 
-    def lost(self, name, aspect):
-        """(row, ratio) of those that Cairn loses, the worst first; and the number of all rows."""
-        rows = [row for row in self.rows(name) if row["aspect"] == aspect
-                and row["allocator"] == "cairn" and row["ratio_to_best_peer"]]
-        found = []
-        for row in rows:
-            ratio = float(row["ratio_to_best_peer"])
-            behind = float(row["median"]) * (1 - 1 / ratio)
-            if ratio > LOST and (row["figure"] != "peak_rss" or behind >= LOST_MIB):
-                found.append((row["row"], ratio))
-        return sorted(found, key=lambda row: -row[1]), len(rows)
+    def rows(self, group):
+        with (self.results / group / "results.csv").open() as file:
+            return [row for row in csv.DictReader(line for line in file if line[0] != "#")
+                    if row["group"] == group]
 
-    def real_programs(self):
-        """(names of the real programs that all allocators ran, what their time is)"""
-        rows = [row for row in self.rows(self.programs_run) if row["group"] == "programs"
-                and row["aspect"] == "time" and row["ratio_to_best_peer"]]
-        every = {row["allocator"] for row in rows}
-        ran = {row["row"]: set() for row in rows}
-        for row in rows:
-            ran[row["row"]].add(row["allocator"])
-        by_processor = {row["figure"] for row in rows} == {"cpu_s"}
-        return (sorted(name for name, allocators in ran.items() if allocators == every),
-                "CPU time" if by_processor else "time")
+    def real_programs(self, aspect, group="programs"):
+        """(figure by allocator, names of the programs) of those that all allocators ran."""
+        medians = {}
+        for row in self.rows(group):
+            if row["aspect"] == aspect and row["ratio_to_best_peer"]:
+                name = BENCH_NAMES.get(row["allocator"], row["allocator"])
+                medians.setdefault(row["row"], {})[name] = float(row["median"])
+        every = set().union(*medians.values())
+        ran = {row: figures for row, figures in medians.items() if set(figures) == every}
+        best = {row: min(figures[name] for name in figures if name != "Cairn hardened")
+                for row, figures in ran.items()}
+        return ({name: math.exp(sum(math.log(ran[row][name] / best[row]) for row in ran) / len(ran))
+                 for name in every}, sorted(ran))
 
     def programs(self, heading):
         """(figure by allocator, number of programs) of mimalloc-bench: the last row of a table."""
@@ -102,19 +88,16 @@ class Measured:
         return {name: float(cell) for name, cell in zip(head[1:9], rows[-1][1:9])}, len(rows) - 1
 
     def programs_of(self, aspect):
+        """(figure by allocator, number of programs) of mimalloc-bench, of cairn-bench's results
+        if they exist."""
+        if (self.results / "mimalloc-bench" / "results.csv").exists():
+            figures, names = self.real_programs(aspect, "mimalloc-bench")
+            return figures, len(names)
         return self.programs("| seconds |" if aspect == "time" else "| peak RSS, MiB |")
-
-    def lists(self):
-        """(allocator, seconds, seconds of mimalloc) of the lists on a stack and a ring."""
-        head, *rows = table_after((self.results / "lists.md").read_text(), "| row |")
-        for row in rows:
-            cells = dict(zip(head, row))
-            if cells["row"] == "`b-stack`":
-                yield "stack", cells["Cairn"], cells["mimalloc"]
 
     def matrix(self, sections=None):
         """The outcomes of the misuse matrix by allocator, in all or some sections."""
-        text = (self.root / "docs" / "SECURITY.md").read_text()
+        text = (self.results / "matrix.md").read_text()
         counts = {}
         for section in sections or re.findall(r"^### (.*)$", text, re.M):
             head, *rows = table_after(text, f"### {section}\n")
@@ -142,8 +125,10 @@ def two(figures):
 
 
 def newest(figures):
-    """mimalloc's two versions share a column, the better one first."""
+    """If mimalloc has two versions, they share a column, the better one first."""
     shown = two(figures)
+    if "mimalloc 2" not in shown:
+        return shown
     older, newer = shown.pop("mimalloc 2"), shown.pop("mimalloc 3")
     versions = sorted([(older, "v2"), (newer, "v3")])
     shown["mimalloc"] = ", ".join(f"{value} ({version})" for value, version in versions)
@@ -153,81 +138,31 @@ def newest(figures):
 def table(measured):
     yield "| | " + " | ".join(COLUMNS) + " |"
     yield "|---" * (len(COLUMNS) + 1) + "|"
-    for aspect, what in (("time", measured.real_programs()[1]), ("memory", "peak memory")):
-        figures, rows = measured.geomeans(measured.programs_run, aspect, "programs")
-        yield line_of(f"{what}, {rows} real programs [a]", two(figures))
-    for aspect in ("time", "memory"):
+    for aspect, what in (("time", "time"), ("memory", "peak memory")):
         figures, rows = measured.programs_of(aspect)
-        yield line_of(f"{aspect}, {rows} programs, newest peers [b]", newest(figures))
-    for aspect in ("time", "memory"):
-        figures, rows = measured.geomeans("rows", aspect, "all")
-        yield line_of(f"{aspect}, {rows} benchmark rows [c]", two(figures))
+        yield line_of(f"{what}, {rows} programs of mimalloc-bench", newest(figures))
+    for aspect, what in (("time", "CPU time"), ("memory", "peak memory")):
+        figures, names = measured.real_programs(aspect)
+        yield line_of(f"{what}, {len(names)} real programs", newest(figures))
     wrong = measured.matrix(("Double free", "Free of no block"))
-    yield line_of(f"of {len(wrong['Cairn'])} wrong frees, ended at once [d]",
+    yield line_of(f"invalid frees stopped at once, of {len(wrong['Cairn'])}",
                   {name: cells.count("at once") for name, cells in wrong.items()}, lowest=False)
     faults = measured.matrix()
-    yield line_of(f"of {len(faults['Cairn'])} faults, harm unseen [d]",
+    yield line_of(f"memory errors with unnoticed harm, of {len(faults['Cairn'])}",
                   {name: cells.count("silent") for name, cells in faults.items()})
 
 
-def claims(measured):
-    time, rows = measured.geomeans("rows", "time", "all")
-    memory, _ = measured.geomeans("rows", "memory", "all")
-    names = ("mimalloc", "tcmalloc", "glibc")
-    yield (f"- **Fast in the small.** Over {rows} benchmark rows Cairn takes {time['Cairn']:.2f} "
-           f"times the best peer of each row ({others(time, names)}); in memory "
-           f"{memory['Cairn']:.2f} ({others(memory, names)}). `make bench`")
-    yield what_it_loses(measured)
-    plain, _ = measured.geomeans(measured.programs_run, "time", "programs")
-    faults = measured.matrix()
-    unseen = {name: cells.count("silent") for name, cells in faults.items()}
-    in_rows = (f", {time['Cairn hardened'] / time['Cairn']:.1f} in the benchmark rows"
-               if "Cairn hardened" in time else "")
-    yield (f"- **What hardening costs.** {unseen['Cairn hardened']} of {len(faults['Cairn'])} "
-           f"faults stay unseen ({unseen['mimalloc-secure']} in mimalloc's secure build), for "
-           f"{plain['Cairn hardened'] / plain['Cairn']:.2f} times the plain library's time on "
-           f"real programs{in_rows}. `cairn run --hardened`")
-    for name, seconds, peer in measured.lists():
-        yield (f"- **Where lifetimes are known.** A list of 100 million nodes on Cairn's {name}: "
-               f"{seconds} s; on mimalloc's malloc {peer} s ([lists](bench/results/lists.md)).")
-
-
-def others(figures, names):
-    return ", ".join(f"{name} {figures[name]:.2f}" for name in names)
-
-
-def what_it_loses(measured):
-    lost, of = measured.lost("rows", "time")
-    lost_memory, of_memory = measured.lost("rows", "memory")
-    worst = ", ".join(f"`{name}` {ratio:.1f} times" for name, ratio in lost[:3])
-    times, programs = measured.programs_of("time")
-    first = min(times, key=times.get)
-    lean, _ = measured.geomeans(measured.programs_run, "memory", "programs")
-    return (f"- **What it loses.** To the best peer of the row {len(lost)} of {of} rows in time "
-            f"and {len(lost_memory)} of {of_memory} in memory, most in {worst}. Of {programs} "
-            f"programs with the newest peers {first} is ahead in time, {times[first]:.2f} to "
-            f"{times['Cairn']:.2f}; on real programs {min(lean, key=lean.get)} takes the least "
-            "memory.")
-
-
 def sources(measured):
-    run = measured.programs_run
-    programs, rows = measured.facts(run), measured.facts("rows")
-    names, _ = measured.real_programs()
-    versions = [f"{name} {re.match('[0-9.]+', programs['allocator ' + name]).group(0)}"
-                for name in ("mimalloc", "jemalloc", "tcmalloc")]
-    processor = rows["processor"].replace("(R)", "")
-    yield ("Time and memory are geometric means over the best of each row, so 1.00 would be best "
-           "in all; the best of a line is bold. An empty cell was not measured.")
-    yield ""
-    yield (f"- [a] {', '.join(names)}; {programs['processor']}, {programs['libc']}, "
-           f"Debian's {', '.join(versions)}; commit {programs['commit']}: "
-           f"[report](bench/results/{run}/report.md)")
-    yield ("- [b] mimalloc-bench, every library built from its newest sources for the machine: "
-           "[table and versions](bench/results/mimalloc-bench.md)")
-    yield (f"- [c] {processor}, the same versions as [a]; commit {rows['commit']}: "
-           "[report](bench/results/rows/report.md)")
-    yield "- [d] `cairn matrix`: [each fault, and the versions](docs/SECURITY.md#the-matrix)"
+    facts = measured.facts()
+    _, names = measured.real_programs("time")
+    page, commit = measured.mimalloc_bench()
+    yield ("Times and memory are geometric means of (this allocator / best of all), newest "
+           "versions; lower is better, empty is not measured. "
+           f"Sources ({facts['processor']}, {facts['libc']}): "
+           f"[mimalloc-bench](bench/results/{page}) at {commit}, "
+           f"[{len(names)} programs](bench/results/programs/report.md) at "
+           f"{facts['commit'][:7]}, "
+           f"[memory errors](bench/results/matrix.md).")
 
 
 class Axis:
@@ -276,23 +211,23 @@ def panel(left, title, times, memories):
 
 
 def picture(measured):
-    (times, rows), (memories, _) = (measured.geomeans(measured.programs_run, aspect, "programs")
-                                    for aspect in ("time", "memory"))
+    times, names = measured.real_programs("time")
+    memories, _ = measured.real_programs("memory")
     newest_times, programs = measured.programs_of("time")
     newest_memories, _ = measured.programs_of("memory")
     times = {name: value for name, value in times.items() if name != "Cairn hardened"}
     lines = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="310" '
              'font-family="sans-serif" font-size="11">',
              '<rect width="760" height="310" fill="#fff"/>',
-             *panel(0, f"{rows} real programs, Debian 12's libraries", times, memories),
-             *panel(385, f"{programs} programs of mimalloc-bench, newest libraries", newest_times,
-                    newest_memories), "</svg>", ""]
+             *panel(0, f"{len(names)} real programs", times, memories),
+             *panel(385, f"{programs} programs of mimalloc-bench", newest_times, newest_memories),
+             "</svg>", ""]
     return "\n".join(lines)
 
 
 def made(measured):
     """README's part between the markers."""
-    parts = (table(measured), sources(measured), claims(measured))
+    parts = (table(measured), sources(measured))
     return "\n\n".join([BEGIN, *("\n".join(part) for part in parts), END])
 
 

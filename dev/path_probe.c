@@ -1,4 +1,5 @@
-// One of the paths beside malloc and free, in a loop: count_paths.py compiles, runs and counts it.
+// Runs one path of the allocator in a loop. count_paths.py compiles this program and counts its
+// cost.
 //
 //   path_probe [PATH TIMES]
 //

@@ -6,14 +6,13 @@ import re
 import subprocess
 import time
 
-# Where the version stands: a file, and what stands before it there. Files that are not there are
-# left out; the header is always.
+# The places of the version: a file, and the text before the version in it. Missing files are
+# skipped, except for the header.
 PLACES = (
     ("tools/cairn/__init__.py", r'VERSION = "'),
     ("packaging/debian/changelog", r"\Acairn \("),
     ("packaging/meson/cairn.wrap", r"^directory = cairn-"),
     ("packaging/meson/cairn.wrap", r"^source_filename = cairn-"),
-    ("packaging/vcpkg/cairn/vcpkg.json", r'^\s*"version": "'),
     ("packaging/rust/Cargo.toml", r'^version = "'),
     ("packaging/rust/cairn-alloc/Cargo.toml", r'^cairn-sys = \{ version = "='),
 )
@@ -58,7 +57,7 @@ def digest(path, kind="sha256"):
 
 
 def listing(tree):
-    """What each file of a tree is: its bytes or where it points, and whether it can be run."""
+    """The hash or link target of each file of a tree, and whether it is executable."""
     found = {}
     for path in sorted(tree.rglob("*")):
         if path.is_symlink():

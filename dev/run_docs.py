@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Runs the commands that the documents show, as they stand there, and compares what they print.
+"""Runs the commands of the documents unchanged, and compares their output.
 
 usage: run_docs.py PREFIX [PAGE…] [--long]
 
-PREFIX is an installation, which stands for /usr/local. dev/doc_blocks.py says which blocks are run.
-The blocks of a page share a shell, in a folder of their own, in which the source tree's files are
-linked. --long runs also the blocks that are marked so, in a clone of the source tree, which it
-builds anew. Exit status 1 when a command ends otherwise than its block says, or prints something
-of another shape: numbers, units and addresses may differ, words may not.
+PREFIX is an installation that replaces /usr/local. dev/doc_blocks.py defines which blocks are run.
+The blocks of a page share a shell, in a new folder with links to the files of the source tree.
+--long also runs the blocks marked `long`, in a clone of the source tree that is built anew. The
+exit status is 1 if a command has another exit status than its block, or an output of another
+shape: numbers, units and addresses may differ, words may not.
 
-What the documents leave open is made here: `program`, `service` (they end at once), `server` (which
-does not), program.c, and the folder /path.
+Names that the documents use as examples are created: `program` and `service` (which exit at once),
+`server` (which does not), program.c, and the folder /path.
 """
 import argparse
 import os
@@ -174,7 +174,7 @@ def script_of(found, scratch):
 
 
 def judge(found, output):
-    """What is wrong with a page, from the output of its script."""
+    """The faults of a page, from the output of its script."""
     parts = re.split(r"^@@run (\d+) (\d+)\n", output, flags=re.M)
     for number, place, text in zip(parts[1::3], parts[2::3], parts[3::3]):
         block = found[int(number)]

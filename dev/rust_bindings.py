@@ -5,10 +5,10 @@ and functions.rs, and the list of what tests/layout.rs compares.
 usage: rust_bindings.py            writes the files
        rust_bindings.py --check    says whether they are what the headers make; exit status 1 if not
 
-The headers go through the C preprocessor ($CC, or cc). What they declare is turned over one by one:
-structs, enumerations, function types, functions, macros that are plain numbers. Inline functions
-have no symbol and are left out; those that Rust needs have one in cairn-sys/shim.c. Functions with
-a va_list and variables are left out, too.
+The headers are preprocessed ($CC, or cc). Each declaration is translated: structs, enumerations,
+function types, functions, and macros that are plain numbers. Inline functions have no symbol and
+are omitted; those that Rust needs have one in cairn-sys/shim.c. Functions with a va_list and
+variables are omitted too.
 """
 import os
 import pathlib
@@ -34,7 +34,7 @@ SCALARS = {"void": "c_void", "char": "c_char", "int": "c_int", "unsigned": "c_ui
 
 
 def preprocessed(text):
-    """The C text after the preprocessor, only what comes of our own headers and the shim."""
+    """The C text after the preprocessor, reduced to our own headers and the shim."""
     compiler = os.environ.get("CC", "cc").split()
     done = subprocess.run([*compiler, "-std=gnu17", "-E", f"-I{ROOT / 'include'}",
                            "-xc", "-"], input=text, capture_output=True, text=True, check=True)
@@ -268,7 +268,7 @@ def make_bindings():
     types = [HEAD, "\n".join(macro_constants()), *found.types.values()]
     parts = [USES + HEAD,
              'unsafe extern "C" {\n' + "\n".join(found.functions.values()) + "\n}",
-             "// The inline functions, out of line: cairn-sys/shim.c.\n"
+             "// Inline functions that the library also has as symbols, in cairn-sys/shim.c.\n"
              'unsafe extern "C" {\n' + "\n".join(shim.functions.values()) + "\n}"]
     constants = re.findall(r"pub const (\w+)", "\n".join(types))
     return {"src/types.rs": formatted("\n".join(types) + "\n"),
@@ -277,7 +277,7 @@ def make_bindings():
 
 
 def layout_list(constants):
-    """What tests/layout.rs includes: every field and constant, by its macros."""
+    """The file that tests/layout.rs includes: a macro call for every field and constant."""
     lines = ["// Made by dev/rust_bindings.py.", "{", "    layout!(text:"]
     for name, fields in LAYOUT.items():
         lines.append(f"        {name} {{")

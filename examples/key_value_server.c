@@ -24,7 +24,7 @@
 enum {
     TEXT_MOST = 64 << 20,   /* of a key or value */
     WORDS_MOST = 1024,      /* of a request */
-    UNSENT_MOST = 64 << 20, /* who takes no replies is cut off */
+    UNSENT_MOST = 64 << 20, /* a client with more unread replies is closed */
     READ_BYTES = 64 << 10,  /* at once; and a longer line is none */
 };
 
@@ -49,7 +49,7 @@ struct entry {
 };
 
 struct store {
-    uint64_t seed; /* of the hash, drawn at random: nobody can choose keys that meet */
+    uint64_t seed; /* of the hash; random, so that clients cannot choose colliding keys */
     uint64_t entries;
     cairn_offset root;
 };
@@ -394,5 +394,5 @@ int main(int count, char **arguments)
                 serve(events[i].data.ptr);
         end_round();
     }
-    _exit(cairn_persist_close(heap) != 0); /* what the clients have need not be freed */
+    _exit(cairn_persist_close(heap) != 0); /* the process ends, so clients are not freed */
 }

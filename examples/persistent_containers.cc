@@ -20,7 +20,7 @@
 namespace
 {
 
-// Right wherever the heap lies.
+// Correct at any address of the heap.
 using visits = std::vector<cairn::persistent_string,
                            cairn::persistent_scoped_allocator<cairn::persistent_string>>;
 // The nodes of std::map hold plain pointers, so the heap is opened where it was the last time.

@@ -9,7 +9,7 @@
 enum { WORKERS = 4, MESSAGES = 200000, PLACES = 256 };
 
 struct message {
-    cairn_frame frame; /* what releases the message and all that hangs on it */
+    cairn_frame frame; /* releasing it frees the message and all its blocks */
     int count;
     int *values;
 };

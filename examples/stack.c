@@ -94,8 +94,7 @@ int main(void)
     size_t size = 16;
     char *text = cairn_stack_alloc(stack, size, 1);
     while (text && size < 32 << 20) {
-        /* the newest block grows where it lies; checked builds may move it, to find stale pointers
-         */
+        /* the newest block grows in place; checked builds may move it to find stale pointers */
         text = cairn_stack_realloc(stack, text, size, 2 * size, 1);
         if (text == NULL)
             return 1;

@@ -1,7 +1,7 @@
 // A heap a tenant: a service that keeps data for several customers. Each has a limit, and when a
 // customer goes, everything of it goes by one call, however tangled. One that stores too much loses
 // its oldest entries first, and never the memory of the others.
-#include <cairn/heaps.h>
+#include <cairn/private_heap.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct entry {
 };
 
 struct tenant {
-    cairn_heap *heap;
+    cairn_private_heap *heap;
     struct entry *oldest, *newest;
     size_t dropped;
 };
@@ -30,7 +30,7 @@ static bool drop_oldest(void *context, size_t size)
         tenant->oldest = entry->newer;
         dropped += entry->length;
         tenant->dropped++;
-        cairn_heap_free(tenant->heap, entry);
+        cairn_private_heap_free(tenant->heap, entry);
     }
     return dropped > 0;
 }
@@ -38,7 +38,7 @@ static bool drop_oldest(void *context, size_t size)
 static bool store(struct tenant *tenant, const char *text)
 {
     size_t length = strlen(text) + 1;
-    struct entry *entry = cairn_heap_alloc(tenant->heap, sizeof *entry + length);
+    struct entry *entry = cairn_private_heap_alloc(tenant->heap, sizeof *entry + length);
     if (entry == NULL)
         return false;
     entry->newer = NULL;
@@ -71,12 +71,12 @@ int main(void)
     struct tenant tenants[TENANTS] = {0};
     pthread_t threads[TENANTS];
     for (size_t i = 0; i < TENANTS; i++) {
-        const cairn_heap_options options = {
+        const cairn_private_heap_options options = {
             .limit_bytes = (size_t)512 * 1024 << i,
             .out_of_memory = drop_oldest,
             .context = &tenants[i],
         };
-        tenants[i].heap = cairn_heap_new(&options);
+        tenants[i].heap = cairn_private_heap_new(&options);
         if (tenants[i].heap == NULL || pthread_create(&threads[i], NULL, serve, &tenants[i]) != 0)
             return 1;
     }
@@ -84,14 +84,14 @@ int main(void)
     for (size_t i = 0; i < TENANTS; i++) {
         void *served;
         pthread_join(threads[i], &served);
-        cairn_heap_own_stats stats;
-        cairn_heap_read_own_stats(tenants[i].heap, &stats);
+        cairn_private_heap_stats stats;
+        cairn_private_heap_read_stats(tenants[i].heap, &stats);
         printf("tenant %zu: %zu entries in %zu bytes, at most %zu of %zu held; %zu dropped\n", i,
                stats.live_blocks, stats.live_bytes, stats.peak_bytes, stats.limit_bytes,
                tenants[i].dropped);
         well = well && served != NULL && stats.live_blocks + tenants[i].dropped == ENTRIES &&
                stats.peak_bytes <= stats.limit_bytes;
-        cairn_heap_delete(tenants[i].heap); // its entries with it
+        cairn_private_heap_delete(tenants[i].heap); // its entries with it
     }
     return well && tenants[0].dropped > 0 && tenants[TENANTS - 1].dropped == 0 ? 0 : 1;
 }

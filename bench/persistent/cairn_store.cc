@@ -1,5 +1,5 @@
-// The persistent heap: each record is a block of a page, and an array of them hangs on a root. As
-// a program of one thread has it: nobody writes during a commit.
+// The persistent heap: all records are in one block, which is a root; each has a page. The program
+// has one thread, so no other thread writes during a commit.
 #include <errno.h>
 
 #include <cstring>
@@ -50,7 +50,7 @@ class CairnStore : public Store
     CairnStore(const std::string &path, unsigned flags)
         : heap_(path, flags, (kRecords + 512) * kPageBytes, 0)
     {
-        // One block, so that record n lies in the page n behind its start.
+        // One block, so that record n is in the n-th page behind its start.
         void *block = cairn_allocator_alloc(cairn_persist_allocator(heap_.get()),
                                             kRecords * kPageBytes, kPageBytes);
         check(block != nullptr, "cairn_allocator_alloc");

@@ -1,5 +1,5 @@
-// Transactions of so many pages, by each store in turn, so that load meets them alike:
-// several rounds, in each round every store for its share of the time.
+// Transactions of several sizes, by each store in turn, so that load affects all alike: in each of
+// several rounds every store runs for its share of the time.
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -25,13 +25,13 @@ struct Column {
     uint64_t turn;
     Samples commits;      // the commit alone
     Samples transactions; // with the updates
-    Samples ratios;       // a round's median commit, to that of the first column
+    Samples ratios;       // a round's median commit over that of the first column
     double written_bytes;
 };
 
-// What was written to the disk below the directory, with all that others write there; 0 where the
-// file system lies on no disk. The process's own counter (/proc/self/io) counts a page that is
-// written as the whole folio that it lies in. What is still in memory is written first.
+// The bytes written to the disk of the folder, by all processes; 0 where the file system is on no
+// disk. The process's own counter (/proc/self/io) is not used: it counts a written page as its
+// whole folio. Data that is still in memory is written first.
 double disk_bytes(const Settings &settings)
 {
     const int directory = open(settings.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -45,7 +45,7 @@ double disk_bytes(const Settings &settings)
     if (file == nullptr) {
         return 0;
     }
-    unsigned long long sectors = 0; // the seventh number
+    unsigned long long sectors = 0; // the seventh number of the file
     for (int i = 0; i < 7; i++) {
         check(fscanf(file, "%llu", &sectors) == 1, name.c_str());
     }
@@ -53,7 +53,7 @@ double disk_bytes(const Settings &settings)
     return static_cast<double>(sectors) * 512;
 }
 
-// Different pages for each, all over the table.
+// Other pages for each transaction, spread over the table.
 size_t record_of(uint64_t turn, size_t index) { return (turn * 7919 + index) * 40503 % kRecords; }
 
 void transact(Column &column, size_t pages, Samples &round)

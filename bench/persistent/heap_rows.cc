@@ -1,5 +1,5 @@
-// What concerns the persistent heap alone: finding written pages, allocation, recovery, the
-// longest commits beside checkpoints, and commits of many threads.
+// Rows about the persistent heap alone: finding written pages, allocation, recovery, the longest
+// commits during checkpoints, and commits of many threads.
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace
 
 constexpr size_t kMiB = 1 << 20;
 
-// Calls body until the time is over, at least three times; it says what to note.
+// Calls body, which returns a sample, until the time is over, at least three times.
 template <class Body> Samples repeat(double seconds, Body body)
 {
     Samples samples;
@@ -47,7 +47,7 @@ void measure_finding(const Settings &settings)
     const Place place(settings, "finding");
     Heap heap(place.path(), 0, kBytes + 16 * kMiB, 0);
     char *block = heap.allocate(kBytes);
-    uint64_t sum = 0; // all of it is mapped, most of it the file's own pages
+    uint64_t sum = 0; // maps all pages, which are mostly those of the file
     for (size_t i = 0; i < kBytes; i += kPageBytes) {
         sum += static_cast<unsigned char>(block[i]);
     }
@@ -117,7 +117,7 @@ void measure_allocation(const Settings &settings)
 namespace
 {
 
-// In a process of its own, which ends without closing the heap.
+// Leaves a log, in a process of its own that ends without closing the heap.
 void leave_log(const std::string &path, size_t log_bytes, size_t logged_bytes)
 {
     const pid_t child = fork();
@@ -200,7 +200,7 @@ void measure_groups(const Settings &settings)
         char *block = heap.allocate(64 * kPageBytes);
         heap.commit();
         const uint64_t syncs = heap.stats().syncs;
-        std::mutex writing; // a transaction is written and captured whole
+        std::mutex writing; // a transaction is written and captured under it as a whole
         std::vector<Samples> times(count);
         std::vector<std::thread> threads;
         const double start = now_ns();

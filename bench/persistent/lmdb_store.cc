@@ -1,4 +1,4 @@
-// LMDB as it comes, durable: a table from numbers to records.
+// LMDB with its default settings, which are durable: a table from numbers to records.
 #include <lmdb.h>
 
 #include "store.h"

@@ -1,11 +1,12 @@
-// cairn-persistent-bench: the goals of the persistent heap, and other stores beside it.
+// cairn-persistent-bench: the goals of the persistent heap, and a comparison with other stores.
 //
-//   cairn-persistent-bench [--directory DIR] [--seconds S] [--stores a,b,...] [--pages n,m,...]
-//                          [ROW...]
+// cairn-persistent-bench [--directory DIR] [--seconds S] [--stores a,b,...] [--pages n,m,...]
+//                        [ROW...]
 //
-// Rows: commits, finding, allocation, recovery, stalls, groups; without any, all. The files lie in
-// DIR (the working directory), whose file system is what is measured: memory is none. S: seconds
-// for each figure of commits (2), in proportion for the others. Each row prints one table.
+// The rows are commits, finding, allocation, recovery, stalls, groups; without any, all are run.
+// The files are in DIR (default: the working directory), whose file system is measured; one in
+// memory is no use. S is the time in seconds for each figure of commits (2), and in proportion for
+// the others. Each row prints one table.
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

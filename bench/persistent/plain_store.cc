@@ -1,5 +1,5 @@
-// The floor: pwrite of the same number of pages, one behind the other, to a file that has its size
-// and its blocks already, and one fdatasync. It could not be read back as a state of anything.
+// The lower bound: pwrite of the number of pages, adjacent, to a file that has its size and its
+// disk blocks already, and one fdatasync. The file is no state that could be read again.
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>

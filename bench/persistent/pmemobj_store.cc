@@ -1,5 +1,5 @@
-// libpmemobj on a plain file, where it makes changes durable by msync: one object of all records,
-// the range of each declared before it is written.
+// libpmemobj on a plain file, where it makes changes durable by msync: one object holds all
+// records, and the range of each is declared before it is written.
 #include <libpmemobj.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The rows of the benchmark of the persistent heap, and the figures that they share.
+// The rows of the benchmark of the persistent heap, and the helpers that they share.
 #ifndef CAIRN_BENCH_PERSISTENT_ROWS_H
 #define CAIRN_BENCH_PERSISTENT_ROWS_H
 
@@ -12,25 +12,25 @@ namespace bench
 
 struct Settings {
     std::string directory = ".";
-    double seconds = 2; // of each cell of the table of commits, and of each row beside it
+    double seconds = 2; // for each cell of the table of commits, and for each other row
     std::vector<std::string> stores;
-    std::vector<size_t> pages = {1, 16, 256, 4096}; // of a transaction
+    std::vector<size_t> pages = {1, 16, 256, 4096}; // pages of a transaction
 };
 
-// What was measured, in nanoseconds; in order once one was asked for.
+// Measured values in nanoseconds, sorted when the first one is read.
 class Samples
 {
   public:
     void add(double value) { values_.push_back(value); }
     size_t count() const { return values_.size(); }
     double sum() const;
-    double at(double share); // 0.5: the median; 1: the most
+    double at(double share); // 0.5: the median; 1: the maximum
 
   private:
     std::vector<double> values_;
 };
 
-// A file's name in the directory; the file and what belongs to it is removed, now and at the end.
+// The name of a file in the folder. The file and its companions are removed, now and at the end.
 class Place
 {
   public:

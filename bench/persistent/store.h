@@ -1,5 +1,5 @@
-// What the benchmark of the persistent heap asks of a heap or database: records of nearly a page
-// each, of which a transaction rewrites some and makes them durable.
+// The interface of the heaps and databases in the benchmark of the persistent heap: records of
+// nearly a page each. A transaction rewrites some of them and makes them durable.
 #ifndef CAIRN_BENCH_PERSISTENT_STORE_H
 #define CAIRN_BENCH_PERSISTENT_STORE_H
 
@@ -25,16 +25,16 @@ class Store
     Store &operator=(const Store &) = delete;
 
     virtual void begin() {}
-    virtual void update(size_t record, const char *contents) = 0; // kRecordBytes of them
+    virtual void update(size_t record, const char *contents) = 0; // writes kRecordBytes bytes
     virtual void commit() = 0;                                    // durable when it returns
 };
 
-// Stores announce themselves: which there are depends on the libraries that were found.
+// A kind of store. Each registers itself, since the set depends on the libraries that were found.
 struct StoreKind {
     StoreKind(const char *given_name, std::unique_ptr<Store> (*given_open)(const std::string &));
 
     const char *name;
-    std::unique_ptr<Store> (*open)(const std::string &path); // makes a new one, all zero
+    std::unique_ptr<Store> (*open)(const std::string &path); // makes a new store, all zero
     StoreKind *next;
 
     static StoreKind *first;

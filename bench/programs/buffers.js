@@ -1,6 +1,6 @@
-// A program for Node: records as JSON, packed by zlib, hashed, cut and joined as Buffers, kept in a
-// cache that drops the oldest. V8's own heap does not come from malloc: Buffers, zlib, the hashes,
-// the parser and the compiler of the machine code do.
+// A program for Node: records as JSON are packed by zlib, hashed, cut and joined as Buffers, and
+// kept in a cache that drops the oldest. V8's own heap does not use malloc, but Buffers, zlib, the
+// hashes, the parser and the compiler of the machine code do.
 //
 // usage: buffers.js [SIZE]   about 10 ms each; default 60
 //
@@ -34,7 +34,7 @@ function sha256(...parts) {
   return hash.digest();
 }
 
-// Cuts a buffer into copies of all sizes and joins them in another order.
+// Cuts a buffer into copies of all sizes, and joins them in another order.
 function shuffled(buffer) {
   const parts = [];
   for (let at = 0; at < buffer.length;) {

@@ -1,8 +1,8 @@
-// cairn-containers: a C++ program as C++ programs are, whose work is done by the standard
-// containers. An index of a synthetic text, a graph, an event queue and shared state; each phase
-// keeps a part of its results alive into the next ones. Its output depends on its argument only.
+// cairn-containers: a typical C++ program, whose work is done by the standard containers: an index
+// of a synthetic text, a graph, an event queue and shared state. Each phase keeps a part of its
+// results alive in the next ones. The output depends on the argument only.
 //
-//   cairn-containers [SIZE]   SIZE 1 to 1000, about 10 ms each; default 60
+// cairn-containers [SIZE]   SIZE 1 to 1000, about 10 ms each; default 60
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@
 namespace
 {
 
-using Engine = std::mt19937_64; // its sequence is fixed by the standard; that of distributions not
+using Engine = std::mt19937_64; // the standard fixes its sequence, but not that of distributions
 
 std::string make_word(Engine &engine)
 {
@@ -44,7 +44,7 @@ std::string make_line(Engine &engine)
     return line.str();
 }
 
-// Words to the lines that have them, by splitting, copying and sorting.
+// Builds an index from words to lines, by splitting, copying and sorting.
 uint64_t index_text(Engine &engine, size_t lines)
 {
     std::vector<std::string> text;
@@ -75,7 +75,7 @@ struct Vertex {
     bool seen = false;
 };
 
-// A random graph without cycles, walked breadth first, then dropped.
+// Makes a random graph without cycles, walks it breadth first, then drops it.
 uint64_t walk_graph(Engine &engine, size_t vertices)
 {
     std::vector<std::shared_ptr<Vertex>> all;
@@ -83,7 +83,8 @@ uint64_t walk_graph(Engine &engine, size_t vertices)
         auto vertex = std::make_shared<Vertex>();
         vertex->label = std::make_unique<std::string>(make_word(engine) + make_word(engine));
         for (uint64_t edges = i == 0 ? 0 : engine() % 5; edges != 0; edges--) {
-            // Near ones only: a chain of the last owners is as long as its destruction is deep.
+            // Only near vertices: a chain of last owners is destroyed recursively, as deep as it is
+            // long.
             const size_t reach = i < 1000 ? i : 1000;
             vertex->next.push_back(all[i - 1 - engine() % reach]);
         }
@@ -100,7 +101,7 @@ uint64_t walk_graph(Engine &engine, size_t vertices)
             pending.insert(pending.end(), vertex->next.begin(), vertex->next.end());
         }
     }
-    while (!all.empty()) { // from the end: none is the last owner of a long chain
+    while (!all.empty()) { // from the end, so that no vertex is the last owner of a long chain
         all.pop_back();
     }
     return sum;
@@ -112,7 +113,7 @@ struct Event {
     bool operator<(const Event &other) const { return at > other.at; }
 };
 
-// Events whose actions own lists and strings and post further events.
+// Runs events whose actions own lists and strings and post further events.
 uint64_t run_events(Engine &engine, size_t events)
 {
     std::priority_queue<Event> queue;

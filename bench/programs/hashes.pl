@@ -1,10 +1,10 @@
-# A Perl program of hashes, arrays and strings: a log is made, taken apart by regular expressions,
-# indexed in hashes of hashes, thinned out, sorted and written as text. Some of it stays alive.
+# A Perl program of hashes, arrays and strings: a log is made, parsed by regular expressions,
+# indexed in hashes of hashes, reduced, sorted and written as text. A part of it stays alive.
 #
 # usage: hashes.pl [SIZE]   about 10 ms each; default 60
 #
-# Run it with PERL_HASH_SEED=0, or the hashes lie differently in each run. The output depends on
-# the argument only.
+# PERL_HASH_SEED=0 keeps the layout of hashes equal between runs. The output depends on the argument
+# only.
 use strict;
 use warnings;
 use Digest::SHA qw(sha256_hex);

@@ -14,7 +14,7 @@ START_S = 1_600_000_000
 
 
 def content(path, version):
-    """A file's text at a version: lines, of which few change from one version to the next."""
+    """The text of a file at a version: few of its lines change from version to version."""
     lines = []
     for line in range(40 + path % 60):
         changed = version if line % 20 == version % 20 else 0

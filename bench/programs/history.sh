@@ -1,10 +1,10 @@
 #!/bin/sh
-# git's work on a repository: its history as patches, packed anew, every object checked.
+# Work of git on a repository: it writes the history as patches, packs again and checks all objects.
 #
-# usage: history.sh REPOSITORY   bare, and changed by this: give it a fresh copy
+# usage: history.sh REPOSITORY   bare; the script changes it, so it needs a fresh copy
 #
-# The output depends on the repository only: one thread packs, so the pack, which is named by what
-# is in it, is the same in each run.
+# The output depends on the repository only: one thread packs, so the pack, whose name is a hash of
+# its content, does not differ between runs.
 set -eu
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null
 cd "$1"

@@ -1,9 +1,9 @@
-"""A client of an HTTP server on a Unix socket: connections that ask for several pages at once.
+"""A client of an HTTP server on a Unix socket: connections that request several pages at once.
 
 usage: http_load.py SOCKET REQUESTS PATH...
 
-Every connection asks for all paths in turn, a batch at a time (pipelined), and reads the answers.
-It ends badly unless every answer is 200, and prints a digest of all bodies.
+Every connection requests all paths in turn, a batch at a time (pipelined), and reads the answers.
+The client fails unless every answer is 200, and prints a digest of all bodies.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 // cairn-nothing: the program whose start is measured. Without an argument it does nothing; with a
-// file descriptor it writes its resident memory in KiB there, without a use of malloc.
+// file descriptor it writes its resident memory in KiB there, without using malloc.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
--- A Lua program of tables and strings: records parsed from text, grouped, sorted, formatted and
--- joined, with closures and coroutines as Lua programs have them. Some of each round stays alive.
+-- A Lua program of tables and strings: records are parsed from text, grouped, sorted, formatted and
+-- joined, with the closures and coroutines of typical programs. A part of each round stays alive.
 --
 -- usage: tables.lua [SIZE]   about 10 ms each; default 60
 --
--- The output depends on the argument only: nothing is done in the order of a table's keys, which
--- Lua shuffles.
+-- The output depends on the argument only: no work follows the order of a table's keys, which Lua
+-- shuffles.
 
 local state = 12345
 

@@ -9,7 +9,8 @@
 namespace bench
 {
 
-// Each counter is opened by itself: a machine (a virtual one above all) may have some or none.
+// The counters of one thread. Each is opened by itself: a machine, above all a virtual one, may
+// have only some or none.
 class Counters
 {
   public:
@@ -21,14 +22,16 @@ class Counters
     void start();
     void stop();
 
-    // instructions, cycles, instructions a cycle, share of branches missed; a plain "not
-    // available" for what the machine does not count.
+    // Reports instructions, cycles, instructions per cycle and the share of mispredicted branches,
+    // or "not available" for each event that the machine does not count.
     void report(Run &run, double operations) const;
 
   private:
     enum Event { kInstructions, kCycles, kBranches, kBranchMisses, kEvents };
 
-    // What was counted, corrected for the time in which the kernel had to take the counter away.
+    // The count of the event, corrected for the time in which the kernel used the counter
+    // otherwise.
+    // Returns: false when it is not available.
     bool read(Event event, double *value) const;
 
     int fds_[kEvents]; // -1: not available

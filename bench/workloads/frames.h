@@ -1,7 +1,7 @@
 // Cairn's stack, FIFO and ring, where the library under test has them.
 //
-// The workloads are linked with no allocator. The functions behind these public headers are weak
-// here: a preloaded Cairn provides them, under any other allocator they are null.
+// The workloads are linked with no allocator. The functions of these public headers are weak here:
+// a preloaded Cairn provides them, and under any other allocator they are null.
 #ifndef CAIRN_BENCH_FRAMES_H
 #define CAIRN_BENCH_FRAMES_H
 

@@ -1,4 +1,5 @@
-// Fragmentation: phases of different sizes, after each of which a scattered part survives.
+// Fragmentation: phases of different sizes; after each one, a scattered part of its blocks
+// survives.
 #include <algorithm>
 #include <string.h>
 
@@ -15,7 +16,7 @@ struct Phase {
     unsigned survivors_percent;
 };
 
-// Small blocks first, then larger ones that should use what the small ones left, and back.
+// Small blocks first, then larger ones that should use the memory of the small ones, and back.
 constexpr Phase kPhases[] = {
     {16, 64, 10},         {100, 400, 10},
     {kKiB, 4 * kKiB, 10}, {32, 128, 10},
@@ -29,7 +30,7 @@ struct Block {
     size_t size;
 };
 
-// Survivors stay where they are in the array; the dead leave it.
+// Frees a part of the blocks. Survivors stay where they are in the array, and the others leave it.
 size_t thin_out(MappedArray<Block> &blocks, size_t first, size_t count, unsigned percent,
                 Random &random, size_t *live_bytes)
 {
@@ -45,7 +46,7 @@ size_t thin_out(MappedArray<Block> &blocks, size_t first, size_t count, unsigned
     return kept;
 }
 
-// The peak is compared with the most that was alive, the end with what is alive then.
+// The peak is compared with the maximum of live bytes, the end with the live bytes at that time.
 void fragmentation(Run &run)
 {
     MappedArray<Block> blocks(run.scaled(4000000, 1000));

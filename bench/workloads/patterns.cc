@@ -1,4 +1,5 @@
-// Patterns of one thread: random live sets, large blocks, growing blocks, trees, a cold start.
+// Patterns of one thread: random live sets, large blocks, growing blocks, aligned and sparse ones,
+// trees, a heap that is filled and emptied again and again, a cold start.
 #include <algorithm>
 #include <string.h>
 
@@ -18,6 +19,7 @@ void live_set(Run &run, size_t slots, size_t low, size_t high, bool every_page)
     Sizes sizes(low, high, Sizes::kDoublings);
     Random random(3);
     size_t drawn = 0;
+    const size_t before = resident_bytes();
     run.time_passes(static_cast<double>(count), [&] {
         return time_ns([&] {
             for (size_t i = 0; i < count; i++) {
@@ -31,6 +33,7 @@ void live_set(Run &run, size_t slots, size_t low, size_t high, bool every_page)
             }
         });
     });
+    run.figure("held_kib", static_cast<double>(resident_bytes() - before) / kKiB, "KiB");
     for (void *block : blocks) {
         free(block);
     }
@@ -39,12 +42,14 @@ void live_set(Run &run, size_t slots, size_t low, size_t high, bool every_page)
 void live_small(Run &run) { live_set(run, 200000, 8, 256, false); }
 void live_mixed(Run &run) { live_set(run, 50000, 8, 16 * kKiB, false); }
 void live_medium(Run &run) { live_set(run, 1000, 8 * kKiB, 256 * kKiB, true); }
+// A live set of about a megabyte.
+void live_megabyte(Run &run) { live_set(run, 114, kKiB, 32 * kKiB, true); }
 void large_blocks(Run &run) { live_set(run, 50, 128 * kKiB, 4 * kMiB, true); }
 
-// Large blocks that the program hardly touches: what is left is the heap's own cost.
+// Large blocks that the program hardly touches: the cost is mostly that of the heap.
 void large_untouched(Run &run) { live_set(run, 200, 128 * kKiB, 16 * kMiB, false); }
 
-// Sixteen buffers grow in turn by half of themselves, to 4 MiB; the operation is a realloc.
+// Sixteen buffers grow in turn by half of their size, to 4 MiB; the operation is a realloc.
 void realloc_many(Run &run)
 {
     constexpr size_t kBuffers = 16, kFirst = 64;
@@ -71,7 +76,8 @@ void realloc_many(Run &run)
     });
 }
 
-// One buffer grows by 64 KiB at a time to 64 MiB, as a file that is read to its end.
+// One buffer grows by 64 KiB at a time to 64 MiB, like the content of a file that is read to its
+// end.
 void realloc_large(Run &run)
 {
     constexpr size_t kStep = 64 * kKiB;
@@ -114,7 +120,7 @@ void fell(TreeNode *node)
     }
 }
 
-// A balanced tree of nodes of 40 bytes is built and torn down; the operation is a node.
+// A balanced tree of nodes of 40 bytes is built and freed; the operation is a node.
 void tree(Run &run)
 {
     const size_t nodes = run.scaled(1000000);
@@ -122,7 +128,67 @@ void tree(Run &run)
                     [&] { return time_ns([&] { fell(grow(nodes)); }); });
 }
 
-// A program that starts, fills 64 MiB with small blocks and is done: every page is new. There is no
+// All blocks are made, then all freed, and so on; the operation is a block.
+void fill_and_empty(Run &run)
+{
+    MappedArray<void *> blocks(run.scaled(6000000));
+    run.time_passes(static_cast<double>(blocks.size()),
+                    [&] { return time_fill_and_empty(blocks); });
+}
+
+// One block of 32 to 96 MiB at a time, every page of it written, as numeric programs do.
+void come_and_go(Run &run)
+{
+    constexpr size_t kBlocks = 20;
+    Sizes sizes(run.scaled(32 * kMiB), run.scaled(96 * kMiB), Sizes::kUniform);
+    run.time_passes(kBlocks, [&] {
+        return time_ns([&] {
+            for (size_t i = 0; i < kBlocks; i++) {
+                void *block = checked(malloc(sizes[i]));
+                touch_pages(block, sizes[i]);
+                free(block);
+            }
+        });
+    });
+}
+
+// A thousand blocks of 8 KiB that are aligned to their size are made, then freed.
+void aligned(Run &run)
+{
+    constexpr size_t kSize = 8 * kKiB;
+    MappedArray<void *> blocks(run.scaled(1000));
+    run.time_passes(static_cast<double>(blocks.size()), [&] {
+        return time_ns([&] {
+            for (void *&block : blocks) {
+                block = checked(aligned_alloc(kSize, kSize));
+                touch(block, kSize);
+            }
+            for (void *block : blocks) {
+                free(block);
+            }
+        });
+    });
+}
+
+// A block of 1 GiB of which a byte in 2 MiB is written.
+void sparse(Run &run)
+{
+    constexpr size_t kStep = 2 * kMiB;
+    const size_t size = run.scaled(kGiB);
+    const size_t before = resident_bytes();
+    char *block = nullptr;
+    const double spent_ns = time_ns([&] {
+        block = static_cast<char *>(checked(malloc(size)));
+        for (size_t at = 0; at < size; at += kStep) {
+            touch(block + at, 1);
+        }
+    });
+    run.figure("warm_ns", spent_ns, "ns");
+    run.figure("held_kib", static_cast<double>(resident_bytes() - before) / kKiB, "KiB");
+    free(block);
+}
+
+// A program that starts, fills 64 MiB with small blocks and ends: every page is new. There is no
 // warm pass.
 void cold_start(Run &run)
 {
@@ -145,6 +211,8 @@ const Workload kRows[] = {
     {"live-small", "field", "random live set, 8-256 B", "warm_ns", "peak_rss", 128, live_small},
     {"live-mixed", "field", "random live set, 8 B-16 KiB", "warm_ns", "peak_rss", 512, live_mixed},
     {"live-medium", "field", "random live set, 8-256 KiB", "warm_ns", "peak_rss", 512, live_medium},
+    {"live-megabyte", "medium", "a megabyte of blocks of 1-32 KiB", "warm_ns", "held_kib", 64,
+     live_megabyte},
     {"large-blocks", "field", "large blocks, touched", "warm_ns", "peak_rss", 512, large_blocks},
     {"large-untouched", "field", "large blocks, hardly touched", "warm_ns", "peak_rss", 1024,
      large_untouched},
@@ -153,6 +221,12 @@ const Workload kRows[] = {
     {"realloc-large", "field", "realloc growth to 64 MiB", "warm_ns", "peak_rss", 512,
      realloc_large},
     {"tree", "field", "bulk build and tear-down", "warm_ns", "peak_rss", 256, tree},
+    {"fill-and-empty", "field", "6 million blocks made, then freed", "warm_ns", "peak_rss", 1024,
+     fill_and_empty},
+    {"come-and-go", "field", "a block of 32-96 MiB made, written, freed", "warm_ns", "peak_rss",
+     512, come_and_go},
+    {"aligned-8k", "field", "8 KiB aligned to 8 KiB", "warm_ns", "peak_rss", 128, aligned},
+    {"sparse-1g", "memory", "1 GiB with 512 bytes written", "warm_ns", "held_kib", 1600, sparse},
     {"cold-start", "field", "cold start, 64 MiB", "cold_ns", "peak_rss", 256, cold_start},
 };
 

@@ -1,8 +1,11 @@
-// Servers: threads that allocate what other threads free. The shape of `larson` follows Larson and
-// Krishnan, "Memory allocation for long-running server applications", ISMM 1998; the rest are the
-// field's usual shapes.
+// Servers: threads that allocate blocks that other threads free. The shape of `larson` follows
+// Larson and Krishnan, "Memory allocation for long-running server applications", ISMM 1998; the
+// others are usual shapes of the field.
+#include <algorithm>
 #include <atomic>
+#include <math.h>
 #include <sched.h>
+#include <time.h>
 
 #include "support.h"
 #include "workload.h"
@@ -18,8 +21,8 @@ unsigned server_threads(Run &run)
     return run.threads(preferred);
 }
 
-// A session's blocks outlive the thread that made them: every generation of threads takes over the
-// slots of its neighbour's predecessor.
+// The blocks of a session outlive the thread that made them: every generation of threads takes over
+// the slots of its neighbour's predecessor.
 struct Session {
     void **slots;
     Sizes *sizes;
@@ -27,7 +30,7 @@ struct Session {
     uint64_t seed;
 };
 
-constexpr size_t kSlots = 5000; // of a session
+constexpr size_t kSlots = 5000; // slots of a session
 
 void *serve(void *argument)
 {
@@ -73,7 +76,7 @@ void larson(Run &run)
     }
 }
 
-// A queue of one producer and one consumer, bounded.
+// A bounded queue of one producer and one consumer.
 class Queue
 {
   public:
@@ -139,7 +142,7 @@ void one_direction(Run &run)
     });
 }
 
-// Every thread allocates for a random other one, and frees what the others sent to it.
+// Every thread allocates for a random other one, and frees the blocks that others sent to it.
 void many_directions(Run &run)
 {
     const unsigned threads = run.threads(4);
@@ -180,7 +183,7 @@ void many_directions(Run &run)
     });
 }
 
-constexpr size_t kLeft = 32; // blocks that a short thread leaves to its starter
+constexpr size_t kLeft = 32; // blocks that a short-lived thread leaves to its starter
 
 struct Short {
     Sizes *sizes;
@@ -199,7 +202,7 @@ void *live_shortly(void *argument)
     return nullptr;
 }
 
-// Short threads, four at a time; the operation is a thread.
+// Short-lived threads, four at a time; the operation is a thread.
 void thread_churn(Run &run)
 {
     constexpr size_t kAtOnce = 4;
@@ -242,7 +245,7 @@ void *live_alone(void *argument)
     return nullptr;
 }
 
-// One thread after the other, from its start to its end.
+// Threads one after another, each from its start to its end.
 void thread_alone(Run &run)
 {
     const size_t threads = run.scaled(500);
@@ -256,6 +259,134 @@ void thread_alone(Run &run)
     });
 }
 
+// A histogram of the times of calls, in ticks, with 32 steps in each doubling.
+class Latencies
+{
+  public:
+    template <class Call> void time(Call call)
+    {
+        const uint64_t start = now_ticks();
+        call();
+        const double spent = static_cast<double>(now_ticks() - start);
+        counts_[step_of(spent)]++;
+        longest_ = std::max(longest_, spent);
+    }
+
+    void add(const Latencies &other)
+    {
+        for (size_t step = 0; step < kCount; step++) {
+            counts_[step] += other.counts_[step];
+        }
+        longest_ = std::max(longest_, other.longest_);
+    }
+
+    // The time that this share of the calls does not exceed.
+    double at(double share) const
+    {
+        double all = 0, below = 0;
+        for (const size_t count : counts_) {
+            all += static_cast<double>(count);
+        }
+        size_t step = 0;
+        while (step + 1 < kCount && (below += static_cast<double>(counts_[step])) < share * all) {
+            step++;
+        }
+        return time_of(step);
+    }
+
+    double longest() const { return longest_; }
+
+  private:
+    static constexpr size_t kSteps = 32, kCount = 40 * kSteps;
+
+    static size_t step_of(double ticks)
+    {
+        int doublings = 0;
+        const double fraction = frexp(std::max(ticks, 1.0), &doublings); // in [0.5, 1)
+        const size_t step = static_cast<size_t>((fraction * 2 - 1) * kSteps);
+        return std::min(static_cast<size_t>(doublings - 1) * kSteps + step, kCount - 1);
+    }
+
+    static double time_of(size_t step)
+    {
+        return ldexp(1 + (static_cast<double>(step % kSteps) + 0.5) / kSteps,
+                     static_cast<int>(step / kSteps));
+    }
+
+    size_t counts_[kCount] = {};
+    double longest_ = 0;
+};
+
+// The requests of a service: bursts of calls with pauses between them. Of a hundred blocks one has
+// 32 KiB to 1 MiB; another thread frees each fifth one. Every single call is timed.
+struct Service {
+    static constexpr size_t kLive = 10000, kBurst = 2000;
+    Service() : slots(kLive), inbox(1), mallocs(1), frees(1) {}
+
+    void allocate(void *&slot)
+    {
+        const size_t size = random.below(100) == 0 ? random.between_by_doublings(32 * kKiB, kMiB)
+                                                   : random.between_by_doublings(16, kKiB);
+        mallocs[0].time([&] { slot = malloc(size); });
+        touch(checked(slot), size);
+    }
+
+    void burst(Service &next)
+    {
+        for (size_t i = 0; i < kBurst; i++) {
+            void *&slot = slots[random.below(kLive)];
+            if (slot != nullptr && (random.below(5) != 0 || !next.inbox[0].push(slot))) {
+                frees[0].time([&] { free(slot); });
+            }
+            allocate(slot);
+        }
+        while (void *block = inbox[0].pop()) {
+            frees[0].time([&] { free(block); });
+        }
+    }
+
+    MappedArray<void *> slots;
+    MappedArray<Queue> inbox;
+    MappedArray<Latencies> mallocs, frees;
+    Random random{1};
+};
+
+void report_latencies(Run &run, const Latencies &calls, double tick_ns,
+                      const char *const (&names)[5])
+{
+    constexpr double kShares[] = {0.5, 0.99, 0.999, 0.9999};
+    for (size_t i = 0; i < 4; i++) {
+        run.figure(names[i], calls.at(kShares[i]) * tick_ns, "ns");
+    }
+    run.figure(names[4], calls.longest() * tick_ns, "ns");
+}
+
+void service(Run &run)
+{
+    static Service services[2];
+    services[1].random = Random(2);
+    const size_t bursts = run.scaled(1000);
+    Team team(2);
+    const uint64_t start = now_ticks();
+    const double spent_ns = team.run([&](unsigned index) {
+        const timespec pause = {0, 100000};
+        for (size_t i = 0; i < bursts; i++) {
+            services[index].burst(services[1 - index]);
+            nanosleep(&pause, nullptr);
+        }
+    });
+    const double tick_ns = spent_ns / static_cast<double>(now_ticks() - start);
+    services[0].mallocs[0].add(services[1].mallocs[0]);
+    services[0].frees[0].add(services[1].frees[0]);
+    run.figure("warm_ns", spent_ns / static_cast<double>(2 * bursts * Service::kBurst), "ns");
+    report_latencies(
+        run, services[0].mallocs[0], tick_ns,
+        {"malloc_p50_ns", "malloc_p99_ns", "malloc_p999_ns", "malloc_p9999_ns", "malloc_max_ns"});
+    report_latencies(
+        run, services[0].frees[0], tick_ns,
+        {"free_p50_ns", "free_p99_ns", "free_p999_ns", "free_p9999_ns", "free_max_ns"});
+}
+
 const Workload kRows[] = {
     {"larson", "field", "server: blocks outlive their thread", "warm_ns", "peak_rss", 512, larson},
     {"one-direction", "field", "producer/consumer, one direction", "warm_ns", "peak_rss", 256,
@@ -265,6 +396,8 @@ const Workload kRows[] = {
     {"thread-churn", "field", "short threads (a thread)", "warm_ns", "peak_rss", 256, thread_churn},
     {"thread-alone", "field", "a thread with 100 blocks, start to end", "warm_ns", "peak_rss", 64,
      thread_alone},
+    {"service", "field", "latency of single calls, 2 threads with bursts", "malloc_p999_ns",
+     "peak_rss", 512, service},
 };
 
 } // namespace

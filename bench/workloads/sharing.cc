@@ -1,6 +1,6 @@
-// False sharing: does the heap put blocks of different threads on one cache line? Active: it hands
-// neighbours to threads that allocate at the same time. Passive: a thread frees a block that lay
-// beside another thread's and gets it again. After Berger et al., "Hoard", ASPLOS 2000.
+// False sharing: whether the heap places blocks of different threads in one cache line. Active: it
+// gives neighbouring blocks to threads that allocate at one time. Passive: a thread frees a block
+// next to another thread's block and gets it again. After Berger et al., "Hoard", ASPLOS 2000.
 #include "support.h"
 #include "workload.h"
 
@@ -47,7 +47,7 @@ void passive(Run &run)
     MappedArray<void *> given(team.count());
     run.time_passes(static_cast<double>(count * team.count()), [&] {
         for (void *&block : given) {
-            block = allocate_touched(kSize); // neighbours, most likely
+            block = allocate_touched(kSize); // probably neighbours
         }
         return team.processor_ns(team.run([&](unsigned index) {
             free(given[index]);

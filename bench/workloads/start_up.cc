@@ -1,4 +1,4 @@
-// Start-up: what a preloaded allocator adds to a program that does nothing. The program
+// Start-up: the cost that a preloaded allocator adds to a program that does nothing. The program
 // cairn-nothing is started with and without the LD_PRELOAD of this process, in turn.
 #include <algorithm>
 #include <errno.h>
@@ -21,7 +21,7 @@ namespace
 
 constexpr size_t kEnvironmentMost = 1000;
 
-// Beside this program.
+// The path of cairn-nothing, in the folder of this program.
 const char *nothing_path()
 {
     static char path[PATH_MAX];
@@ -71,7 +71,8 @@ double start_ns(char *const *environment)
     return time_ns([&] { start_and_wait(arguments, environment); });
 }
 
-// The program tells its resident memory itself: what wait4 reports begins with its starter's.
+// The program reports its resident memory itself, because the peak in wait4 includes that of its
+// starter.
 double resident_kib(char *const *environment)
 {
     int ends[2];

@@ -49,8 +49,10 @@ static size_t proc_bytes(const char *path, const char *key)
     return strtoul(line + strlen(key), nullptr, 10) * 1024;
 }
 
-// Not /proc/self/statm: its counters lag by up to a few hundred pages a processor.
+// /proc/self/statm is not used: its counters lag by up to a few hundred pages a processor.
 size_t resident_bytes() { return proc_bytes("/proc/self/smaps_rollup", "\nRss:"); }
+
+size_t private_bytes() { return proc_bytes("/proc/self/smaps_rollup", "\nPrivate_Dirty:"); }
 
 size_t peak_resident_bytes() { return proc_bytes("/proc/self/status", "\nVmHWM:"); }
 

@@ -1,4 +1,4 @@
-// Clock, random numbers, book-keeping memory, resident memory and threads for the workloads.
+// Clock, random numbers, memory for book-keeping, resident memory and threads of the workloads.
 #ifndef CAIRN_BENCH_SUPPORT_H
 #define CAIRN_BENCH_SUPPORT_H
 
@@ -21,11 +21,24 @@ template <class Body> double time_ns(Body body)
     return now_ns() - start;
 }
 
+// The processor's counter of time, which is finer and cheaper than the clock; nanoseconds on
+// processors other than x86-64.
+inline uint64_t now_ticks()
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return static_cast<uint64_t>(now_ns());
+#endif
+}
+
 unsigned processors();
 
-// Resident memory of this process, exact (the kernel walks the page tables).
+// Resident memory of this process, exact: the kernel walks the page tables.
 size_t resident_bytes();
-// The most there was of it so far, as the kernel's counters have it.
+// The part of it that no other process shares.
+size_t private_bytes();
+// The peak of the resident memory so far, by the kernel's counters.
 size_t peak_resident_bytes();
 
 // splitmix64 (Steele, Lea and Flood, OOPSLA 2014): eight bytes of state, any seed is good.
@@ -46,15 +59,15 @@ class Random
     size_t below(size_t limit) { return ((next() >> 32) * limit) >> 32; }
     size_t between(size_t low, size_t high) { return low + below(high - low + 1); }
 
-    // Every doubling between the two is as likely as any other: small sizes are common, large ones
-    // rare, as programs have it.
+    // Every doubling between the two is equally likely: small sizes are common and large ones rare,
+    // as in programs.
     size_t between_by_doublings(size_t low, size_t high);
 
   private:
     uint64_t state_;
 };
 
-// An array in a mapping of its own, zero, present in memory from the start.
+// An array in a mapping of its own, zero, resident from the start.
 template <class T> class MappedArray
 {
   public:
@@ -84,7 +97,8 @@ MappedArray<T>::MappedArray(size_t count)
 
 template <class T> MappedArray<T>::~MappedArray() { unmap(items_, count_ * sizeof(T)); }
 
-// Sizes drawn before the clock starts: a power of two of them, so that a mask finds the next one.
+// Sizes drawn before the clock starts. Their number is a power of two, so that a mask finds the
+// next one.
 class Sizes
 {
   public:
@@ -98,7 +112,7 @@ class Sizes
     MappedArray<uint32_t> sizes_;
 };
 
-// A block whose first and last byte are written: in use, as a program would have it.
+// Writes the first and last byte of a block, as a program that uses it would.
 inline void touch(void *block, size_t size)
 {
     static_cast<volatile char *>(block)[0] = 1;
@@ -120,6 +134,19 @@ inline void *allocate_touched(size_t size)
     return block;
 }
 
+// Makes all blocks, of 64 bytes, and then frees all.
+inline double time_fill_and_empty(MappedArray<void *> &blocks)
+{
+    return time_ns([&] {
+        for (void *&block : blocks) {
+            block = allocate_touched(64);
+        }
+        for (void *block : blocks) {
+            free(block);
+        }
+    });
+}
+
 // Writes one byte of each page.
 inline void touch_pages(void *block, size_t size)
 {
@@ -128,11 +155,11 @@ inline void touch_pages(void *block, size_t size)
     }
 }
 
-// Starts a thread, or ends the program.
+// Starts a thread; ends the program on failure.
 pthread_t start_thread(void *(*body)(void *), void *argument);
 void join(pthread_t thread);
 
-// Threads that live as long as the team and do one body after the other, all at once; a team of
+// Threads that live as long as the team and run one body after the other, all at once; a team of
 // one is the calling thread itself.
 class Team
 {
@@ -144,15 +171,16 @@ class Team
 
     unsigned count() const { return count_; }
 
-    // Runs body(i) in thread i of all, and returns the nanoseconds from the common start until the
-    // last one is through.
+    // Runs body(i) in each thread i.
+    // Returns: the nanoseconds from the common start to the end of the last thread.
     template <class Body> double run(Body body)
     {
         return run_erased(
             [](void *context, unsigned index) { (*static_cast<Body *>(context))(index); }, &body);
     }
 
-    // A time of the whole team as time of one processor: comparable over numbers of threads.
+    // Converts a time of the whole team to time of one processor, which can be compared between
+    // numbers of threads.
     double processor_ns(double elapsed_ns) const;
 
   private:
@@ -169,7 +197,7 @@ class Team
     static void *live(void *member);
 
     const unsigned count_;
-    Erased body_ = nullptr; // written between the barriers' rounds only
+    Erased body_ = nullptr; // written only between the rounds of the barriers
     void *context_ = nullptr;
     pthread_barrier_t start_, end_;
     Member members_[kMost];

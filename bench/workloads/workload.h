@@ -1,13 +1,12 @@
-// What a workload is and what it has at hand.
+// The interface of a workload and its helpers.
 //
 // A workload is one row of the benchmark: a function that uses malloc and free in one pattern and
-// reports figures. It runs alone in a fresh process; which allocator serves it is decided by
-// whoever starts the process (LD_PRELOAD), so nothing here is linked with any allocator. A few rows
-// use another allocator of the library under test where it has one, instead of its malloc:
-// frames.h.
+// reports figures. It runs alone in a fresh process. The starter of the process chooses the
+// allocator (LD_PRELOAD), so nothing here is linked with an allocator. A few rows use another
+// allocator of the library under test instead of its malloc, where there is one: frames.h.
 //
-// Everything that a workload keeps for its own book-keeping lies in mappings of its own
-// (MappedArray), filled before the clock starts: the allocator under test serves the pattern only.
+// The data of the workload itself is in mappings of its own (MappedArray), filled before the clock
+// starts, so that the allocator under test serves the pattern only.
 #ifndef CAIRN_BENCH_WORKLOAD_H
 #define CAIRN_BENCH_WORKLOAD_H
 
@@ -21,10 +20,11 @@ namespace bench
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 
 struct Options {
-    double seconds = 1.0; // of warm passes
-    double scale = 1.0;   // of all counts and sizes of working sets; 1 is the documented size
-    unsigned threads = 0; // 0: what the workload thinks right
-    uint64_t nodes = 0;   // of the lists of group B; 0: ten million
+    double seconds = 1.0; // time of the warm passes
+    // factor for all counts and sizes of working sets; 1 is the documented size
+    double scale = 1.0;
+    unsigned threads = 0; // 0: chosen by the workload
+    uint64_t nodes = 0;   // nodes of the lists of group B; 0: ten million
 };
 
 // The state of one run: options in, figures out.
@@ -35,21 +35,21 @@ class Run
 
     // A count at the scale of this run, at least `least`.
     size_t scaled(size_t count, size_t least = 1) const;
-    // The number of threads: what was asked for, else `preferred`.
+    // The number of threads: that of the options, else `preferred`.
     unsigned threads(unsigned preferred) const;
     uint64_t nodes() const;
 
-    // A result; names and units are constants, which outlive the run.
+    // Adds a result; names and units are constants, which outlive the run.
     void figure(const char *name, double value, const char *unit);
-    // The same for one that this machine cannot give.
+    // Adds a result that this machine cannot measure.
     void not_available(const char *name, const char *unit);
 
-    // The row does not use malloc, but the allocator of which `function` is a part.
+    // Declares that the row uses the allocator with `function` instead of malloc.
     void served_by(const char *name, void *function);
 
-    // Calls `pass`, which does `operations` operations and returns the nanoseconds they took, once
-    // cold and then until the time is used up, and reports cold_ns and warm_ns (the median of the
-    // warm passes) an operation.
+    // Calls `pass`, which does `operations` operations and returns their time in nanoseconds: once
+    // cold, and then until the time is used up. Reports cold_ns and warm_ns (the median of the warm
+    // passes) per operation.
     template <class Pass> void time_passes(double operations, Pass pass);
 
     // Prints the figures, one line each: name, value, unit, separated by tabs.
@@ -71,7 +71,7 @@ class Run
     Figure figures_[kFiguresMost];
     int figure_count_ = 0;
     const char *served_name_ = "malloc";
-    void *served_function_ = nullptr; // null: whatever malloc is
+    void *served_function_ = nullptr; // null: malloc
     double pass_ns_[kPassesMost];
 };
 
@@ -94,10 +94,10 @@ struct Workload {
     const char *title;
     const char *time;   // the figure that is compared as the row's time; "" when there is none
     const char *memory; // the one compared as its memory; "peak_rss" is measured from outside
-    unsigned need_mib;  // more than the row takes under any allocator known, at scale 1
+    unsigned need_mib;  // more than the row takes under any known allocator, at scale 1
     void (*run)(Run &);
-    const char *instead = ""; // a function of the allocator that Cairn serves the row by instead of
-                              // malloc; "" when there is none
+    // A function of the allocator of Cairn that serves the row instead of malloc; "" for none.
+    const char *instead = "";
 };
 
 struct WorkloadTable {
@@ -106,7 +106,7 @@ struct WorkloadTable {
 };
 
 extern const WorkloadTable kWriteupA, kWriteupB, kWriteupC, kWriteupD, kServer, kSharing, kPatterns,
-    kMemory, kReturned, kStartUp, kScaling;
+    kMemory, kReturned, kStartUp, kScaling, kHandedOver;
 
 } // namespace bench
 

@@ -1,13 +1,13 @@
-// cairn-workloads: runs one workload of the benchmark in this process, on the malloc it finds.
+// cairn-workloads: runs one workload of the benchmark in this process, on the malloc that it has.
 //
-//   cairn-workloads --list
-//       one line a workload: name, group, title, time figure, memory figure, need in MiB, function
-//       that Cairn serves it by instead of malloc
-//   cairn-workloads [--seconds S] [--scale F] [--threads N] [--nodes N] [--output FILE] NAME
-//       its results, one line each: name, value, unit; to the file if one is given
+// cairn-workloads --list
+//     one line a workload: name, group, title, time figure, memory figure, need in MiB, function
+//     that Cairn serves it by instead of malloc
+// cairn-workloads [--seconds S] [--scale F] [--threads N] [--nodes N] [--output FILE] NAME
+//     its results, one line each: name, value, unit; to the file if one is given
 //
-// Fields are separated by tabs. The first line of results, "allocator", is the file that malloc
-// comes from, and "malloc", so that a preload that did not happen is noticed; or the same of the
+// Fields are separated by tabs. The first line of results, "allocator", has the file that defines
+// malloc, and "malloc", so that a preload without effect is noticed; or the file and name of the
 // function that served instead.
 #include <algorithm>
 #include <dlfcn.h>
@@ -97,7 +97,7 @@ using bench::Workload;
 const bench::WorkloadTable *const kTables[] = {
     &bench::kWriteupA, &bench::kWriteupB, &bench::kWriteupC, &bench::kWriteupD,
     &bench::kServer,   &bench::kSharing,  &bench::kPatterns, &bench::kMemory,
-    &bench::kReturned, &bench::kStartUp,  &bench::kScaling};
+    &bench::kReturned, &bench::kStartUp,  &bench::kScaling,  &bench::kHandedOver};
 
 const Workload *find(const char *name)
 {
@@ -144,7 +144,7 @@ double positive(const char *text, double most)
 
 int main(int argc, char **argv)
 {
-    // The stream's buffer must not come from the allocator under test.
+    // The buffer of the stream must not be a block of the allocator under test.
     static char buffer[BUFSIZ];
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
 

@@ -1,5 +1,5 @@
-// Group A: the table of a write-up about a C heap with tcache and boundary tags. 100,000
-// operations a pass on one thread; and its figure of memory consumed for each byte asked for.
+// Group A: the table of a write-up about a C heap with tcache and boundary tags. 100,000 operations
+// a pass on one thread; and its figure of memory for each requested byte.
 #include <string.h>
 
 #include "support.h"
@@ -27,16 +27,8 @@ void cycle(Run &run)
 void live(Run &run)
 {
     MappedArray<void *> blocks(run.scaled(kOperations));
-    run.time_passes(static_cast<double>(blocks.size()), [&] {
-        return time_ns([&] {
-            for (void *&block : blocks) {
-                block = allocate_touched(64);
-            }
-            for (void *block : blocks) {
-                free(block);
-            }
-        });
-    });
+    run.time_passes(static_cast<double>(blocks.size()),
+                    [&] { return time_fill_and_empty(blocks); });
 }
 
 void random_sizes(Run &run)
@@ -108,8 +100,8 @@ void churn(Run &run)
     });
 }
 
-// Fills memory with live blocks, every byte written, and compares what became resident with what
-// was asked for.
+// Fills memory with live blocks, every byte written, and compares the resident bytes with the
+// requested ones.
 void memory_per_byte(Run &run, size_t asked_most, size_t low, size_t high, Sizes::Shape shape)
 {
     Sizes sizes(low, high, shape);

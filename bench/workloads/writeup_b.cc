@@ -1,9 +1,9 @@
 // Group B: Intersec's workload. A list of nodes of 8 bytes is built and ended, three rounds; in the
 // contended form a second thread ends the list while the first builds the next one.
 //
-// A way to keep a list is a class: make() builds one, end() ends it, adopt() makes the calling
-// thread the one that builds. By malloc every node is freed by itself; a stack's frame and a ring's
-// end as a whole, as these allocators are meant to be used.
+// Each way to keep a list is a class: make() builds a list, end() ends it, adopt() makes the
+// calling thread the builder. With malloc every node is freed by itself; the frame of a stack or
+// ring ends as a whole, which is the intended use of these allocators.
 #include <algorithm>
 #include <atomic>
 
@@ -24,7 +24,7 @@ struct Node {
 };
 static_assert(sizeof(Node) == 8, "the payload is 8 bytes a node");
 
-// How many nodes each side has handled, for the peak of live nodes; one cache line each.
+// The number of nodes that each side has handled, for the peak of live nodes; one cache line each.
 struct alignas(64) Progress {
     std::atomic<uint64_t> nodes{0}; // written by one thread
 };
@@ -48,8 +48,8 @@ struct Lists {
     }
 };
 
-// Makes so many nodes, each from the one before, and returns the last. What a node needs is passed
-// by value: in registers, where a loop written out would have it.
+// Makes `count` nodes, each from the node before, and returns the last. The values that a node
+// needs are passed by value: in registers, as in a loop written out.
 template <class MakeAfter>
 Node *make_nodes(Lists &lists, uint64_t count, Node *last, MakeAfter make_after)
 {
@@ -64,7 +64,7 @@ Node *make_nodes(Lists &lists, uint64_t count, Node *last, MakeAfter make_after)
     return last;
 }
 
-// The list's head is the newest node.
+// The head of the list is the newest node.
 template <class Allocate> Node *build(Lists &lists, uint64_t count, Allocate allocate)
 {
     return make_nodes(lists, count, nullptr, [allocate](Node *newest) {
@@ -74,7 +74,7 @@ template <class Allocate> Node *build(Lists &lists, uint64_t count, Allocate all
     });
 }
 
-// The list's head is the oldest node.
+// The head of the list is the oldest node.
 template <class Allocate> Node *build_in_order(Lists &lists, uint64_t count, Allocate allocate)
 {
     Node before_first = {nullptr};
@@ -212,7 +212,7 @@ void report(Run &run, const Lists &lists, const double (&alloc_ns)[kRounds],
     run.figure("live_rounds", static_cast<double>(lists.live_most) / nodes, "");
 }
 
-// The peak is the process's: in the contended form it falls in the middle of a round.
+// The peak is that of the process: in the contended form it occurs in the middle of a round.
 void report_memory(Run &run, const Lists &lists, size_t before)
 {
     const double payload = static_cast<double>(lists.live_most) * sizeof(Node);
@@ -304,15 +304,15 @@ void ring_contended(Run &run)
 const Workload kRows[] = {
     {"b-uncontended", "B", "list of 8-byte nodes, three rounds", "total_ms", "peak_rss", 0,
      one_thread<ByMalloc>},
-    {"b-contended", "B", "the same, freed by a second thread", "total_ms", "peak_rss", 0,
-     two_threads<ByMalloc>},
+    {"b-contended", "B", "list of 8-byte nodes, freed by a second thread", "total_ms", "peak_rss",
+     0, two_threads<ByMalloc>},
     {"b-stack", "B", "the list on Cairn's stack; peers: malloc, newest freed first", "total_ms",
      "peak_rss", 0, stack, kStack},
     {"b-fifo", "B", "the list in Cairn's FIFO; peers: malloc, oldest freed first", "total_ms",
      "peak_rss", 0, fifo, kFifo},
     {"b-ring", "B", "the list in a frame of Cairn's ring; peers: as b-uncontended", "total_ms",
      "peak_rss", 0, ring, kRing},
-    {"b-ring-contended", "B", "the same, released by a second thread; peers: as b-contended",
+    {"b-ring-contended", "B", "the list in a ring, freed by a second thread; peers: as b-contended",
      "total_ms", "peak_rss", 0, ring_contended, kRing},
 };
 

@@ -1,5 +1,5 @@
-// Group C: the table of a write-up about a threaded malloc with bins, tcache and mmap. Its rows are
-// run on one thread, as its own are, and on eight at once.
+// Group C: the table of a write-up about a threaded malloc with bins, tcache and mmap. Its rows run
+// on one thread, like its own, and on eight at once.
 #include <string.h>
 
 #include "support.h"
@@ -13,7 +13,7 @@ namespace
 constexpr unsigned kThreads = 8;
 constexpr size_t kPairs = 200000, kBatch = 100000, kMixed = 200000, kChains = 500;
 
-// Reports what `body(thread)` takes an operation, as time of one processor.
+// Reports the time of `body(thread)` per operation, as time of one processor.
 template <class Body>
 void time_team(Run &run, unsigned threads, size_t operations_a_thread, Body body)
 {
@@ -32,7 +32,7 @@ void single(Run &run, unsigned threads)
     });
 }
 
-// The two halves of a batch are two rows; the half that the row is not about runs untimed.
+// The two halves of a batch are two rows; the other half of each runs untimed.
 void batch(Run &run, unsigned threads, bool time_the_frees)
 {
     const size_t count = run.scaled(kBatch / threads);
@@ -83,7 +83,7 @@ void realloc_chain(Run &run, unsigned threads)
     });
 }
 
-// Each thread keeps a hundred blocks of mixed sizes and replaces them one after the other.
+// Each thread keeps a hundred blocks of mixed sizes and replaces them in turn.
 void multithreaded(Run &run)
 {
     constexpr size_t kSlots = 100;

@@ -1,5 +1,5 @@
 // Group D: the table of a write-up about a pool of 1 MiB with an address-sorted free list, with the
-// processor's counters; and what it shows of the way of a block: reuse, merging, splitting.
+// processor's counters; and its statements on the reuse, merging and splitting of blocks.
 #include <stdint.h>
 
 #include "counters.h"
@@ -13,7 +13,7 @@ namespace
 
 constexpr size_t kPairs = 1000000, kBulk = 1000, kBulkRounds = 100;
 
-// Times the passes; then one more is counted.
+// Times the passes, then counts one more.
 template <class Body> void time_and_count(Run &run, size_t operations, Body body)
 {
     run.time_passes(static_cast<double>(operations), [&] { return time_ns(body); });
@@ -45,7 +45,7 @@ void mixed(Run &run)
     });
 }
 
-// A thousand blocks, then all freed: in the order of their making or the reverse one.
+// A thousand blocks are allocated, then all are freed, in that order or in reverse.
 void bulk(Run &run, bool reverse)
 {
     const size_t rounds = run.scaled(kBulkRounds);
@@ -67,7 +67,7 @@ void bulk_reverse(Run &run) { bulk(run, true); }
 
 uintptr_t address(const void *block) { return reinterpret_cast<uintptr_t>(block); }
 
-// Sizes at which a heap may have page runs to merge and split, from small to large.
+// Sizes at which a heap may merge and split page runs, from small to large.
 constexpr size_t kShapeSizes[] = {256, 2 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB};
 constexpr double kShapeSizeCount = sizeof kShapeSizes / sizeof kShapeSizes[0];
 
@@ -82,7 +82,8 @@ bool reuses(size_t size)
     return same;
 }
 
-// Frees a row of sixteen blocks and asks for half of their sum: does it lie where they lay?
+// Frees a row of sixteen blocks and allocates half of their sum.
+// Returns: whether the new block is where they were.
 bool merges(size_t size)
 {
     constexpr size_t kRow = 16;
@@ -102,7 +103,8 @@ bool merges(size_t size)
     return within;
 }
 
-// Frees a block of eight times the size and asks for four of the size: do they lie in it?
+// Frees a block of eight times the size and allocates four of the size.
+// Returns: whether they are within it.
 bool splits(size_t size)
 {
     void *whole = allocate_touched(8 * size);

@@ -1,38 +1,60 @@
-/* One interface over all of Cairn's allocators: a context and what can be done with it.
+/* One interface to all allocators of Cairn: a cairn_allocator is a context and its operations.
  *
- * Every allocator gives one, by its constructor `cairn_allocator
- * cairn_<noun>_allocator(cairn_<noun> *)`; the general heap has cairn_heap_allocator()
- * (cairn/heap.h). The value is two words, copied freely, and valid as long as the allocator that it
- * was made of. Code that takes one works with whatever lifetime its caller chose:
+ * Use a cairn_allocator in code that should work with memory of any lifetime, such as containers:
+ * the caller chooses a stack, a pool, a private heap or malloc. Code that always uses one allocator
+ * calls the functions of that allocator instead, which saves an indirect call.
  *
- *     struct list *list_new(cairn_allocator from)
+ * Each allocator has a function `cairn_allocator cairn_<noun>_allocator(cairn_<noun> *)` that makes
+ * the value; the heap of the process has cairn_heap_allocator() (cairn/heap.h). The value is two
+ * words, may be copied, and is valid as long as the allocator exists. A program may also make its
+ * own, by filling a struct cairn_allocator_operations.
+ *
+ * Example:
+ *
+ *     #include <cairn/allocator.h>
+ *     #include <cairn/heap.h>
+ *     #include <cairn/stack.h>
+ *
+ *     struct list {
+ *         cairn_allocator from;
+ *         size_t count;
+ *     };
+ *
+ *     static struct list *list_new(cairn_allocator from)
  *     {
  *         struct list *list = cairn_allocator_alloc(from, sizeof *list, _Alignof(struct list));
- *         …
+ *         if (list != NULL)
+ *             *list = (struct list){.from = from};
+ *         return list;
  *     }
- *     list_new(cairn_stack_allocator(stack));
- *     list_new(cairn_heap_allocator());
  *
- * All allocators answer alike.
+ *     int make_two(cairn_stack *stack)
+ *     {
+ *         struct list *short_lived = list_new(cairn_stack_allocator(stack));
+ *         struct list *long_lived = list_new(cairn_heap_allocator());
+ *         return short_lived != NULL && long_lived != NULL ? 0 : -1;
+ *     }
  *
- * alloc: a block of `size` bytes, contents undefined, at a multiple of `align`, a power of two, not
- * shared with any other live block; size 0 counts as 1. NULL with errno ENOMEM when memory is out
- * or when the allocator has no such blocks (too large for it, or aligned beyond what it offers);
- * NULL with errno EINVAL when `align` is no power of two.
+ * Rules that hold for every allocator:
+ *  - alloc gives a block of `size` bytes, a size of 0 counts as 1, at a multiple of `align`, a
+ * power of two. The contents are undefined.
+ *  - alloc fails with NULL and errno ENOMEM when memory is out or the allocator has no such blocks
+ *    (too large, or an alignment that it does not offer), and with EINVAL if `align` is no power of
+ *    two.
+ *  - resize changes the size of a block in place. The function returns NULL if it cannot resize in
+ *    place, never moves a block and never sets errno. Allocators without CAIRN_CAN_RESIZE always
+ *    return NULL. A `new_size` of 0 counts as 1; `pointer` NULL gives NULL.
+ *  - free ends a block, ignores NULL and keeps errno. Allocators without CAIRN_CAN_FREE accept the
+ *    call and do nothing: their blocks end with their frame.
+ *  - `size` and `old_size` are the size of the last alloc or resize of the block.
  *
- * resize: the block at a new size, in place, or NULL, and then it is as it was: resize never moves,
- * never sets errno, and an allocator without CAIRN_CAN_RESIZE always says NULL. `new_size` 0 counts
- * as 1. NULL as `pointer` gives NULL.
+ * Threads and signal handlers: as for the functions of the allocator; the bits CAIRN_ANY_THREAD and
+ * CAIRN_ANY_THREAD_FREE say which calls any thread may make.
  *
- * free: ends the block. An allocator without CAIRN_CAN_FREE takes the call and does nothing: its
- * blocks end with their frame. NULL is ignored. Keeps errno.
+ * Cost: one indirect call more than the allocator's own function.
  *
- * `size` and `old_size` are what the block was asked or last resized with; the alignment is not
- * needed again. Misuse that the allocator's own functions die of ends here, too, with the same
- * message.
- *
- * Threads: as the allocator says; CAIRN_ANY_THREAD tells. Signal handlers: as the
- * allocator says. Cost: an indirect call more than the allocator's own function.
+ * Caveats:
+ *  - Misuse that the allocator's own functions report ends the process here, with the same message.
  */
 #ifndef CAIRN_ALLOCATOR_H
 #define CAIRN_ALLOCATOR_H
@@ -47,9 +69,9 @@
 extern "C" {
 #endif
 
-/* What an allocator can do; bits of `capabilities`. */
+/* Bits of `capabilities`: the abilities of an allocator. */
 enum {
-    CAIRN_CAN_FREE = 1 << 0,        /* a freed block's memory serves other blocks */
+    CAIRN_CAN_FREE = 1 << 0,        /* the memory of a freed block serves other blocks */
     CAIRN_CAN_RESIZE = 1 << 1,      /* resize may succeed */
     CAIRN_FREES_TOGETHER = 1 << 2,  /* blocks may be left to end with a frame or the allocator */
     CAIRN_ANY_THREAD = 1 << 3,      /* alloc, resize and free: any thread at any time */
@@ -57,7 +79,8 @@ enum {
     CAIRN_ONE_SIZE = 1 << 5,        /* a larger request than that size fails */
 };
 
-/* Const after the allocator was made, and at least as long-lived as it. */
+/* The operations of an allocator. The functions are constant after the allocator was made and exist
+ * at least as long as it does. */
 struct cairn_allocator_operations {
     void *(*alloc)(void *context, size_t size, size_t align);
     void *(*resize)(void *context, void *pointer, size_t old_size, size_t new_size);
@@ -66,44 +89,54 @@ struct cairn_allocator_operations {
     const char *name; /* the noun: "stack", "fifo", … */
 };
 
+/* An allocator, to be passed by value. */
 typedef struct cairn_allocator {
-    void *context; /* the allocator's own; may be NULL */
+    void *context; /* passed to each operation; may be NULL */
     const struct cairn_allocator_operations *operations;
 } cairn_allocator;
 
+/* Allocates a block of `size` bytes at a multiple of `align` bytes, a power of two.
+ * Returns: the block, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_NODISCARD static inline void *cairn_allocator_alloc(cairn_allocator allocator, size_t size,
                                                           size_t align) CAIRN_NOEXCEPT
 {
     return allocator.operations->alloc(allocator.context, size, align);
 }
 
+/* Changes the size of a block from `old_size` to `new_size` bytes without moving it.
+ * Returns: `pointer`, or NULL; then the block and errno are unchanged. */
 static inline void *cairn_allocator_resize(cairn_allocator allocator, void *pointer,
                                            size_t old_size, size_t new_size) CAIRN_NOEXCEPT
 {
     return allocator.operations->resize(allocator.context, pointer, old_size, new_size);
 }
 
+/* Frees a block of `size` bytes. NULL is ignored. Keeps errno. */
 static inline void cairn_allocator_free(cairn_allocator allocator, void *pointer,
                                         size_t size) CAIRN_NOEXCEPT
 {
     allocator.operations->free(allocator.context, pointer, size);
 }
 
+/* Returns: true if the allocator has all abilities in `capabilities`, bits such as
+ * CAIRN_CAN_RESIZE | CAIRN_ANY_THREAD. */
 static inline bool cairn_allocator_can(cairn_allocator allocator,
                                        unsigned capabilities) CAIRN_NOEXCEPT
 {
     return (allocator.operations->capabilities & capabilities) == capabilities;
 }
 
-/* `count` times `size`; SIZE_MAX when that overflows: no allocator has so much, so the answer and
- * errno are the allocator's. */
+/* Multiplies `count` and `size`.
+ * Returns: the product, or SIZE_MAX if it overflows. No allocator has a block of that size, so an
+ * allocation of it fails with ENOMEM. */
 static inline size_t cairn_array_bytes(size_t count, size_t size) CAIRN_NOEXCEPT
 {
     size_t total;
     return __builtin_mul_overflow(count, size, &total) ? SIZE_MAX : total;
 }
 
-/* The same, all zero. */
+/* Allocates a block of `size` bytes at a multiple of `align` bytes and sets it to 0.
+ * Returns: the block, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_NODISCARD static inline void *
 cairn_allocator_alloc_zero(cairn_allocator allocator, size_t size, size_t align) CAIRN_NOEXCEPT
 {
@@ -111,8 +144,9 @@ cairn_allocator_alloc_zero(cairn_allocator allocator, size_t size, size_t align)
     return block ? __builtin_memset(block, 0, size) : block;
 }
 
-/* `count` elements of `size` bytes, contents undefined; NULL with ENOMEM also when the product
- * overflows. */
+/* Allocates an array of `count` elements of `size` bytes each, at a multiple of `align` bytes, with
+ * undefined contents.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_allocator_alloc_array(cairn_allocator allocator,
                                                                 size_t count, size_t size,
                                                                 size_t align) CAIRN_NOEXCEPT
@@ -120,6 +154,9 @@ CAIRN_NODISCARD static inline void *cairn_allocator_alloc_array(cairn_allocator 
     return cairn_allocator_alloc(allocator, cairn_array_bytes(count, size), align);
 }
 
+/* Allocates an array of `count` elements of `size` bytes each, at a multiple of `align` bytes, and
+ * sets it to 0.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_allocator_alloc_array_zero(cairn_allocator allocator,
                                                                      size_t count, size_t size,
                                                                      size_t align) CAIRN_NOEXCEPT
@@ -131,8 +168,9 @@ CAIRN_NODISCARD static inline void *cairn_allocator_alloc_array_zero(cairn_alloc
     return block ? __builtin_memset(block, 0, total) : block;
 }
 
-/* The block at a new size, moved where it has to be: the first bytes are kept, `align` is that of
- * the block. NULL with ENOMEM, and the block stays as it was. NULL as `pointer` allocates. */
+/* Changes the size of a block from `old_size` to `new_size` bytes and moves it if necessary, with
+ * its contents. `align` is the alignment of the block. With `pointer` NULL it allocates.
+ * Returns: the block, or NULL with errno ENOMEM; then the old block is unchanged. */
 CAIRN_NODISCARD static inline void *cairn_allocator_realloc(cairn_allocator allocator,
                                                             void *pointer, size_t old_size,
                                                             size_t new_size,

@@ -1,17 +1,36 @@
-/* What all of Cairn's headers share: the version, and the attributes of their declarations.
+/* The parts that all headers of Cairn share: the version, and the attributes of their declarations.
  *
- * One convention holds in all of them:
- *  - cairn_<noun>_new makes, cairn_<noun>_delete ends at once: 0, or EBUSY when something that it
- *    cannot end is still out (the header says what), and then nothing happened. Where objects may
- *    outlive their allocator's use (FIFO, ring), cairn_<noun>_close ends it with the last of them.
- *  - Every end (delete, close, free, put, release) ignores NULL and keeps errno.
- *  - Contents are undefined unless the name ends in _zero.
- *  - Arguments: the allocator, the block with its old size, count, size, alignment, flags. Only
- *    functions with a name of libc's have libc's order.
- *  - Sizes are bytes; names of numbers end in their unit (_bytes, _ms) where it is not plain.
- *  - Statistics are cairn_<noun>_stats, filled by cairn_<noun>_read_stats.
- *  - Failure is NULL with errno ENOMEM or EINVAL, never an exception; misuse dies with one line.
- *  - Each header says which thread may call what, and what a signal handler may.
+ * Programs need not include this header: every other header does.
+ *
+ * Conventions of all headers:
+ *  - cairn_<noun>_new creates an object and cairn_<noun>_delete ends it at once. Delete returns 0,
+ *    or EBUSY and changes nothing if something prevents the end (the header says what). Where
+ *    blocks may outlive the use of their allocator (FIFO, ring), cairn_<noun>_close ends it with
+ *    the last of them.
+ *  - Every function that ends something (delete, close, free, put, release) ignores NULL and keeps
+ *    errno.
+ *  - Contents of new memory are undefined unless the name ends in _zero.
+ *  - Arguments come in this order: the allocator, the block with its old size, count, size,
+ *    alignment, flags. Functions that have the name of a libc function have its order.
+ *  - Sizes are in bytes. Names of numbers end in their unit (_bytes, _ms) where it is not plain.
+ *  - cairn_<noun>_read_stats fills a struct cairn_<noun>_stats.
+ *  - Failure is NULL with errno ENOMEM or EINVAL, never an exception. Misuse ends the process with
+ *    one line on stderr (docs/reference/MESSAGES.md).
+ *  - Each header says which threads may call a function, and what a signal handler may call.
+ *
+ * Example:
+ *
+ *     #include <cairn/api.h>
+ *     #include <stdio.h>
+ *
+ *     #if CAIRN_VERSION_NUMBER < 200 // 0.2.0
+ *     #error "this program needs Cairn 0.2"
+ *     #endif
+ *
+ *     void print_version(void)
+ *     {
+ *         printf("built with %s, runs on %s\n", CAIRN_VERSION, cairn_version());
+ *     }
  */
 #ifndef CAIRN_API_H
 #define CAIRN_API_H
@@ -20,7 +39,8 @@
 #define CAIRN_VERSION_MINOR 2
 #define CAIRN_VERSION_PATCH 0
 
-/* One number that grows with the version, for #if; and the version as text. */
+/* CAIRN_VERSION_NUMBER is one number that grows with the version, for use in #if: 10000 times major
+ * plus 100 times minor plus patch. CAIRN_VERSION is the version as text. */
 #define CAIRN_VERSION_NUMBER                                                                       \
     (CAIRN_VERSION_MAJOR * 10000 + CAIRN_VERSION_MINOR * 100 + CAIRN_VERSION_PATCH)
 #define CAIRN_VERSION_TEXT(major, minor, patch) #major "." #minor "." #patch
@@ -37,7 +57,7 @@ _Static_assert(sizeof(void *) == 8, "Cairn needs 64-bit addresses: this is a 32-
 #define CAIRN_API       __attribute__((visibility("default")))
 #define CAIRN_NODISCARD __attribute__((warn_unused_result))
 
-/* After the parameters of every function that calls nothing of the program's. */
+/* Follows the parameters of every function that calls no function of the program. */
 #ifdef __cplusplus
 #define CAIRN_NOEXCEPT noexcept
 #else
@@ -48,7 +68,9 @@ _Static_assert(sizeof(void *) == 8, "Cairn needs 64-bit addresses: this is a 32-
 extern "C" {
 #endif
 
-/* The version of the library that is loaded, as CAIRN_VERSION. Any thread, signal handlers too. */
+/* Reads the version of the loaded library, in the form of CAIRN_VERSION.
+ * Returns: a constant string.
+ * Threads: any thread, and signal handlers. */
 CAIRN_API const char *cairn_version(void) CAIRN_NOEXCEPT;
 
 #ifdef __cplusplus

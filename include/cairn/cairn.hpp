@@ -1,37 +1,53 @@
-// Cairn in C++ 17 and later: owners of its allocators, frames and scopes that end with their block,
-// its allocators as std::pmr::memory_resource and as STL allocator, typed pools. Header only, over
-// the C functions, whose headers say what it costs and which thread may call what.
+// Cairn for C++ 17 and later: owners, frames and scopes that end with their block, and typed pools.
 //
-//     cairn::stack_ptr stack = cairn::make_stack();
-//     cairn::stack_frame frame(stack.get());                  // ends with the block
-//     cairn::resource memory(frame.allocator());
-//     std::pmr::vector<int> numbers(&memory);
+// Each class stands for the C functions of one header, which says what a call costs and which
+// threads may make it. cairn/containers.hpp, which this header includes, has the allocators for
+// containers of the standard library; cairn/persist.hpp has the persistent heap. Header only.
 //
-//     cairn::scope scope;                                     // the thread's own stack, as t_scope
-//     std::vector<int, cairn::allocator<int>> squares(scope.allocator());
+// Example:
 //
-//     cairn::ring_frame message(ring.get());                  // undone unless it is sealed
-//     job *next = message.make<job>(number);
-//     queue.put(message.seal().release());                    // cairn::ring_hold(frame) takes it
+//     #include <cairn/cairn.hpp>
+//     #include <vector>
 //
-// Containers must be gone before the frame of their memory ends: declare them after it. What a
-// frame's allocator hands out is not destroyed with the frame, only its memory ends; what
-// stack_frame::make and scope::make make is destroyed, the last one first.
+//     int sum_of_squares(int count)
+//     {
+//         cairn::stack_ptr stack = cairn::make_stack();
+//         cairn::stack_frame frame(stack.get()); // ends with the block
+//         cairn::resource memory(frame.allocator());
+//         std::pmr::vector<int> numbers(&memory);
 //
-// Failure: std::bad_alloc, where the C function gives NULL. Compiled without exceptions
-// (-fno-exceptions): functions named make_… give an owner of nothing or NULL, objects convert to
-// false, and a container, which cannot be told, ends the process with one line on stderr. The
-// program may be compiled without RTTI. Objects compiled with and without exceptions do not
-// exchange these types: they lie in different inline namespaces, so the linker says so.
+//         cairn::scope scope;                    // a frame of the thread's own stack, as t_scope
+//         std::vector<int, cairn::allocator<int>> squares(scope.allocator());
+//         int sum = 0;
+//         for (int i = 0; i < count; i++) {
+//             numbers.push_back(i);
+//             squares.push_back(i * i);
+//             sum += squares.back();
+//         }
+//         return sum;
+//     }
+//
+// Failure: std::bad_alloc where the C function returns NULL. In programs compiled with
+// -fno-exceptions, functions named make_... return an empty owner or NULL, objects convert to
+// false, and a container ends the process with one line on stderr.
+//
+// Caveats:
+//  - A container must end before the frame of its memory: declare it after the frame.
+//  - The frame ends the memory of objects that its allocator() handed out, without destroying
+//    them. Objects of stack_frame::make and scope::make are destroyed, the newest first.
+//  - Objects compiled with and without exceptions cannot exchange these types: they are in
+//  different
+//    inline namespaces, so linking fails.
+//  - RTTI is not needed.
 #ifndef CAIRN_HPP
 #define CAIRN_HPP
 
 #include <cairn/containers.hpp>
 #include <cairn/fifo.h>
 #include <cairn/heap.h>
-#include <cairn/heaps.h>
 #include <cairn/pages.h>
 #include <cairn/pool.h>
+#include <cairn/private_heap.h>
 #include <cairn/ring.h>
 #include <cairn/scope.h>
 #include <cairn/stack.h>
@@ -50,8 +66,9 @@ inline namespace CAIRN_HPP_NAMESPACE
 
 // ---- owners ---------------------------------------------------------------------------------
 
-// For std::unique_ptr. A FIFO and a ring end with the last of their objects and frames, everything
-// else at once: so a pool's magazines, which keep it from ending, must be gone before it.
+// Deletes an allocator for std::unique_ptr. A FIFO and a ring end with the last of their objects or
+// frames; all other allocators end at once. The magazines of a pool prevent its end, so they must
+// end before it.
 struct deleter {
     void operator()(cairn_stack *stack) const noexcept { cairn_stack_delete(stack); }
     void operator()(cairn_fifo *fifo) const noexcept { cairn_fifo_close(fifo); }
@@ -69,40 +86,47 @@ using fifo_ptr = std::unique_ptr<cairn_fifo, deleter>;
 using ring_ptr = std::unique_ptr<cairn_ring, deleter>;
 using pool_ptr = std::unique_ptr<cairn_pool, deleter>;
 using pool_magazine_ptr = std::unique_ptr<cairn_pool_magazine, deleter>;
-using tlsf_ptr = std::unique_ptr<cairn_tlsf, deleter>;               // of cairn_tlsf_new
-using tlsf_shared_ptr = std::unique_ptr<cairn_tlsf_shared, deleter>; // with its heap
+using tlsf_ptr = std::unique_ptr<cairn_tlsf, deleter>;               // made by cairn_tlsf_new
+using tlsf_shared_ptr = std::unique_ptr<cairn_tlsf_shared, deleter>; // owns the heap, too
 
+// Creates a stack that the calling thread owns: see cairn_stack_new.
 [[nodiscard]] inline stack_ptr make_stack(const cairn_stack_options &options = {})
 {
     return stack_ptr(detail::checked(cairn_stack_new(&options)));
 }
 
+// Creates a FIFO that the calling thread owns: see cairn_fifo_new.
 [[nodiscard]] inline fifo_ptr make_fifo(const cairn_fifo_options &options = {})
 {
     return fifo_ptr(detail::checked(cairn_fifo_new(&options)));
 }
 
+// Creates a ring that the calling thread owns: see cairn_ring_new.
 [[nodiscard]] inline ring_ptr make_ring(const cairn_ring_options &options = {})
 {
     return ring_ptr(detail::checked(cairn_ring_new(&options)));
 }
 
+// Creates a pool of objects of `object_size` bytes: see cairn_pool_new.
 [[nodiscard]] inline pool_ptr make_pool(std::size_t object_size, std::size_t align = 0,
                                         const cairn_pool_options &options = {})
 {
     return pool_ptr(detail::checked(cairn_pool_new(object_size, align, &options)));
 }
 
+// Creates a magazine on a shared pool: see cairn_pool_attach.
 [[nodiscard]] inline pool_magazine_ptr attach(cairn_pool *pool)
 {
     return pool_magazine_ptr(detail::checked(cairn_pool_attach(pool)));
 }
 
+// Creates a TLSF heap over a mapping of its own: see cairn_tlsf_new.
 [[nodiscard]] inline tlsf_ptr make_tlsf(std::size_t size = 0)
 {
     return tlsf_ptr(detail::checked(cairn_tlsf_new(size)));
 }
 
+// Creates a TLSF heap over a mapping of its own and adds a lock: see cairn_tlsf_share.
 [[nodiscard]] inline tlsf_shared_ptr make_shared_tlsf(std::size_t size = 0)
 {
     tlsf_ptr heap = make_tlsf(size);
@@ -112,7 +136,7 @@ using tlsf_shared_ptr = std::unique_ptr<cairn_tlsf_shared, deleter>; // with its
     return shared;
 }
 
-// A run of pages, unmapped with the object.
+// A run of pages (cairn/pages.h). The object unmaps it at its end.
 class page_run
 {
   public:
@@ -140,7 +164,8 @@ class page_run
     [[nodiscard]] void *data() const noexcept { return data_; }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    // The run at a new size, with its contents; false, and it is as it was, when memory is out.
+    // Changes the size of the run and keeps its contents. Returns false, and changes nothing, when
+    // memory is out.
     [[nodiscard]] bool resize(std::size_t size, std::size_t align = 1, unsigned flags = 0) noexcept
     {
         void *moved = cairn_pages_remap(data_, size_, size, align, flags);
@@ -150,7 +175,7 @@ class page_run
         size_ = size;
         return true;
     }
-    // The pages are the caller's to unmap.
+    // Hands the pages over: the caller must unmap them.
     [[nodiscard]] void *release() noexcept
     {
         size_ = 0;
@@ -167,12 +192,12 @@ class page_run
     std::size_t size_ = 0;
 };
 
-// A first-class heap, ended with the object together with all its blocks. Those of objects still in
-// it are not destroyed, only their memory ends.
-class heap
+// A private heap (cairn/private_heap.h). The object deletes it with all its blocks at its end.
+// Objects that are still in the heap then lose their memory without being destroyed.
+class private_heap
 {
   public:
-    // Destroys the object and gives its block back.
+    // Destroys the object and frees its block.
     struct destroyer {
         template <class T> void operator()(T *object) const noexcept
         {
@@ -182,54 +207,57 @@ class heap
     };
     template <class T> using pointer = std::unique_ptr<T, destroyer>;
 
-    [[nodiscard]] explicit heap(const cairn_heap_options &options = {})
-        : heap_(detail::checked(cairn_heap_new(&options)))
+    [[nodiscard]] explicit private_heap(const cairn_private_heap_options &options = {})
+        : heap_(detail::checked(cairn_private_heap_new(&options)))
     {
     }
-    heap(heap &&other) noexcept : heap_(std::exchange(other.heap_, nullptr)) {}
-    heap &operator=(heap &&other) noexcept
+    private_heap(private_heap &&other) noexcept : heap_(std::exchange(other.heap_, nullptr)) {}
+    private_heap &operator=(private_heap &&other) noexcept
     {
-        heap(std::move(other)).swap(*this);
+        private_heap(std::move(other)).swap(*this);
         return *this;
     }
-    ~heap() { cairn_heap_delete(heap_); }
+    ~private_heap() { cairn_private_heap_delete(heap_); }
 
     explicit operator bool() const noexcept { return heap_ != nullptr; }
-    [[nodiscard]] cairn_heap *get() const noexcept { return heap_; }
-    // Of a heap that is true, and until it ends.
+    [[nodiscard]] cairn_private_heap *get() const noexcept { return heap_; }
+    // Requires that the heap converts to true. The allocator is valid until the heap ends.
     [[nodiscard]] cairn_allocator allocator() const noexcept
     {
-        return cairn_heap_own_allocator(heap_);
+        return cairn_private_heap_allocator(heap_);
     }
-    [[nodiscard]] cairn_heap_own_stats stats() const noexcept
+    [[nodiscard]] cairn_private_heap_stats stats() const noexcept
     {
-        cairn_heap_own_stats stats;
-        cairn_heap_read_own_stats(heap_, &stats);
+        cairn_private_heap_stats stats;
+        cairn_private_heap_read_stats(heap_, &stats);
         return stats;
     }
+    // Creates an object in the heap from `arguments`. cairn_free frees its block.
     template <class T, class... Arguments> [[nodiscard]] T *make(Arguments &&...arguments)
     {
-        block place = {detail::checked(cairn_heap_alloc_aligned(heap_, sizeof(T), alignof(T)))};
+        block place = {
+            detail::checked(cairn_private_heap_alloc_aligned(heap_, sizeof(T), alignof(T)))};
         if (place.memory == nullptr)
             return nullptr;
         T *object = ::new (place.memory) T(std::forward<Arguments>(arguments)...);
         place.memory = nullptr;
         return object;
     }
-    // The same, destroyed with the pointer, which must not outlive the heap.
+    // Creates an object in the heap that the returned pointer destroys. The pointer must not
+    // outlive the heap.
     template <class T, class... Arguments>
     [[nodiscard]] pointer<T> make_unique(Arguments &&...arguments)
     {
         return pointer<T>(make<T>(std::forward<Arguments>(arguments)...));
     }
-    void swap(heap &other) noexcept { std::swap(heap_, other.heap_); }
+    void swap(private_heap &other) noexcept { std::swap(heap_, other.heap_); }
 
   private:
-    struct block { // goes back when the constructor throws
+    struct block { // frees the block if the constructor throws
         void *memory;
         ~block() { cairn_free(memory); }
     };
-    cairn_heap *heap_;
+    cairn_private_heap *heap_;
 };
 
 // ---- frames ---------------------------------------------------------------------------------
@@ -239,7 +267,7 @@ namespace detail
 
 template <class T> void destroy(void *object) noexcept { static_cast<T *>(object)->~T(); }
 
-// An object in the newest frame of the stack, destroyed when that ends.
+// Creates an object in the newest frame of the stack, whose end destroys it.
 template <class T, class... Arguments> T *make_on(cairn_stack *stack, Arguments &&...arguments)
 {
     void *place = checked(cairn_stack_alloc(stack, sizeof(T), alignof(T)));
@@ -257,7 +285,7 @@ template <class T, class... Arguments> T *make_on(cairn_stack *stack, Arguments 
 
 } // namespace detail
 
-// A frame of a stack, from here to the end of the block.
+// A frame of a stack (cairn/stack.h) that ends with the enclosing block.
 class stack_frame
 {
   public:
@@ -285,7 +313,8 @@ class stack_frame
     cairn_mark mark_;
 };
 
-// A frame of the thread's own stack, as t_scope.
+// A frame of the stack of the thread (cairn/scope.h) that ends with the enclosing block, as
+// t_scope.
 class scope
 {
   public:
@@ -295,7 +324,7 @@ class scope
     scope &operator=(const scope &) = delete;
 
     explicit operator bool() const noexcept { return mark_.frame != nullptr; }
-    // Of a scope that is true, and until it ends.
+    // Requires that the scope converts to true. The allocator is valid until the scope ends.
     [[nodiscard]] cairn_allocator allocator() const noexcept
     {
         return cairn_stack_allocator(&cairn_thread_stack_head);
@@ -309,13 +338,14 @@ class scope
     cairn_mark mark_;
 };
 
-// One hold on a sealed frame of a ring, released with the object; a copy is another hold. For a
-// queue that carries plain values: release() on one side, ring_hold(frame) on the other.
+// One hold on a sealed frame of a ring (cairn/ring.h). The object releases its frame at its end; a
+// copy is a further hold. To pass a hold through a queue of plain values, call release() on one
+// side and make a ring_hold of the frame on the other.
 class ring_hold
 {
   public:
     ring_hold() noexcept = default;
-    // Takes a hold over that the caller has.
+    // Takes over a hold of the caller.
     [[nodiscard]] explicit ring_hold(cairn_frame frame) noexcept : frame_(frame) {}
     ring_hold(ring_hold &&other) noexcept : frame_(other.release()) {}
     ring_hold(const ring_hold &other) noexcept : frame_(other.frame_)
@@ -337,7 +367,7 @@ class ring_hold
 
     explicit operator bool() const noexcept { return frame_.chunk != nullptr; }
     [[nodiscard]] cairn_frame get() const noexcept { return frame_; }
-    // The hold is the caller's, who releases it with cairn_ring_release or makes a ring_hold of it.
+    // Hands the hold over: the caller must pass it to cairn_ring_release or make a ring_hold of it.
     [[nodiscard]] cairn_frame release() noexcept { return std::exchange(frame_, cairn_frame{}); }
     void reset() noexcept { ring_hold().swap(*this); }
     void swap(ring_hold &other) noexcept { std::swap(frame_, other.frame_); }
@@ -346,8 +376,8 @@ class ring_hold
     cairn_frame frame_{};
 };
 
-// The open frame of a ring. Unless it is sealed, its end undoes it with all that was allocated in
-// it and all its holds, as when an exception passes between open and seal.
+// The open frame of a ring (cairn/ring.h). If the object ends before seal(), for example by an
+// exception, the frame ends with all its blocks and holds.
 class ring_frame
 {
   public:
@@ -364,22 +394,22 @@ class ring_frame
     ring_frame(const ring_frame &) = delete;
     ring_frame &operator=(const ring_frame &) = delete;
 
-    // Whether it is open.
+    // Converts to true while the frame is open.
     explicit operator bool() const noexcept { return frame_.chunk != nullptr; }
-    // To be stored in the frame, and released once it is sealed.
+    // The handle, which may be stored in the frame and is valid for a release after seal().
     [[nodiscard]] cairn_frame get() const noexcept { return frame_; }
     [[nodiscard]] cairn_allocator allocator() const noexcept { return cairn_ring_allocator(ring_); }
 
-    // An object in the frame, which ends with it, in any thread, without being destroyed.
+    // Creates an object in the frame. The last release of the frame ends it without destroying it.
     template <class T, class... Arguments> [[nodiscard]] T *make(Arguments &&...arguments)
     {
         static_assert(std::is_trivially_destructible_v<T>,
-                      "nobody destroys what a ring's frame has");
+                      "objects in a frame of a ring are not destroyed");
         void *place = detail::checked(cairn_ring_alloc(ring_, sizeof(T), alignof(T)));
         return place == nullptr ? nullptr : ::new (place) T(std::forward<Arguments>(arguments)...);
     }
 
-    // Ends the making: the hold that the frame has from now on.
+    // Seals the frame. Returns the first hold on it; the frame ends with its last hold.
     [[nodiscard]] ring_hold seal() noexcept
     {
         frame_ = cairn_frame{};
@@ -394,8 +424,8 @@ class ring_frame
 
 // ---- typed pools ----------------------------------------------------------------------------
 
-// A pool of objects of one type, which are constructed and destroyed. What is still in use when the
-// pool ends is not destroyed, only its memory ends.
+// A pool (cairn/pool.h) of objects of one type, which it constructs and destroys. Objects that are
+// still in use when the pool ends lose their memory without being destroyed.
 template <class T> class typed_pool
 {
   public:
@@ -416,6 +446,7 @@ template <class T> class typed_pool
     explicit operator bool() const noexcept { return pool_ != nullptr; }
     [[nodiscard]] cairn_pool *get() const noexcept { return pool_.get(); }
 
+    // Creates an object from `arguments`, for destroy().
     template <class... Arguments> [[nodiscard]] T *make(Arguments &&...arguments)
     {
         if (pool_ == nullptr)
@@ -432,14 +463,14 @@ template <class T> class typed_pool
         if (object != nullptr)
             destroyer{pool_.get()}(object);
     }
-    // The same, destroyed with the pointer, which must not outlive the pool.
+    // Creates an object that the returned pointer destroys. The pointer must not outlive the pool.
     template <class... Arguments> [[nodiscard]] pointer make_unique(Arguments &&...arguments)
     {
         return pointer(make(std::forward<Arguments>(arguments)...), destroyer{pool_.get()});
     }
 
   private:
-    struct place { // goes back when the constructor throws
+    struct place { // returns the memory if the constructor throws
         cairn_pool *pool;
         void *memory;
         ~place()

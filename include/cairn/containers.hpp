@@ -1,13 +1,29 @@
-// Cairn's allocators for the standard's containers, in C++ 17 and later: as
-// std::pmr::memory_resource and as STL allocator. Part of cairn.hpp, which says what holds for
-// both.
+// Allocators for the containers of the standard library, in C++ 17 and later: every cairn_allocator
+// as std::pmr::memory_resource and as STL allocator.
 //
-//     cairn::resource memory(cairn_stack_allocator(stack));
-//     std::pmr::vector<int> numbers(&memory);
-//     std::vector<int, cairn::allocator<int>> squares(cairn_heap_allocator());
+// cairn/cairn.hpp includes this header. Include containers.hpp alone if only containers are needed.
 //
-// Containers must be gone before their allocator or its frame ends. Threads: as the allocator says.
-// Failure: std::bad_alloc; compiled without exceptions, a line on stderr and abort.
+// Example:
+//
+//     #include <cairn/containers.hpp>
+//     #include <cairn/heap.h>
+//     #include <cairn/stack.h>
+//     #include <vector>
+//
+//     int count(cairn_stack *stack)
+//     {
+//         cairn::resource memory(cairn_stack_allocator(stack));
+//         std::pmr::vector<int> numbers({1, 2, 3}, &memory);
+//         std::vector<int, cairn::allocator<int>> squares({1, 4, 9}, cairn_heap_allocator());
+//         return static_cast<int>(numbers.size() + squares.size());
+//     }
+//
+// Threads: as for the allocator.
+//
+// Failure: std::bad_alloc. In programs compiled with -fno-exceptions, one line on stderr and abort.
+//
+// Caveats:
+//  - A container must end before its allocator, and before the frame of its memory.
 #ifndef CAIRN_CONTAINERS_HPP
 #define CAIRN_CONTAINERS_HPP
 
@@ -47,7 +63,7 @@ namespace detail
     std::abort();
 }
 
-// What a container got, which must be something.
+// Returns the block of a container; it must not be NULL.
 inline void *require(void *block)
 {
     if (__builtin_expect(block == nullptr, 0))
@@ -55,7 +71,8 @@ inline void *require(void *block)
     return block;
 }
 
-// The same for what the program can look at itself when there are no exceptions.
+// Throws std::bad_alloc if the pointer is NULL. Without exceptions it returns NULL, which the
+// program can check.
 template <class Pointer> Pointer checked(Pointer pointer)
 {
 #ifdef __cpp_exceptions
@@ -72,7 +89,7 @@ inline bool same(cairn_allocator one, cairn_allocator other) noexcept
 
 } // namespace detail
 
-// A memory resource over any allocator; equal to another exactly if both are over the same one.
+// A memory resource over any cairn_allocator. Two are equal if they are over one allocator.
 class resource final : public std::pmr::memory_resource
 {
   public:
@@ -88,8 +105,8 @@ class resource final : public std::pmr::memory_resource
     {
         cairn_allocator_free(from_, block, size);
     }
-    // Objects of this class have its table of virtual functions, and no other class does, for it is
-    // final. RTTI would say no more.
+    // Only objects of this final class have its table of virtual functions, so comparing the
+    // tables is as good as RTTI.
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override
     {
         const void *table = nullptr;
@@ -103,7 +120,7 @@ class resource final : public std::pmr::memory_resource
     cairn_allocator from_;
 };
 
-// An STL allocator over any allocator; it moves with its container.
+// An STL allocator over any cairn_allocator. The allocator moves and swaps with its container.
 template <class T> class allocator
 {
   public:
@@ -112,7 +129,7 @@ template <class T> class allocator
     using propagate_on_container_swap = std::true_type;
 
     allocator(cairn_allocator from) noexcept
-        : from_(from) {} // implicit, so that {stack allocator} will do
+        : from_(from) {} // implicit, so that a cairn_allocator can be passed
     template <class U> allocator(const allocator<U> &other) noexcept : from_(other.get()) {}
 
     [[nodiscard]] T *allocate(std::size_t count)

@@ -1,22 +1,50 @@
-/* Control of the heap at run time, by names and text: the options that can change, what the heap
- * counts, and actions. docs/CONTROL.md lists the keys, the actions and what the statistics mean.
+/* Control of the heap at run time: options that can change, numbers that the heap counts, actions.
  *
- * Keys and values are those of CAIRN_OPTIONS (docs/OPTIONS.md), "decay_ms" and "100"; sizes are
- * read back in bytes. Numbers that the heap counts have keys that begin with "stats.".
+ * Options, numbers and actions have names and values in text, so that a program can pass them on
+ * from a configuration file, a command line or a network connection. docs/reference/CONTROL.md
+ * lists the keys, the actions and the meaning of each number.
  *
- *     char text[64];
- *     if (cairn_set("hard_limit", "512M") == 0 && cairn_get("stats.counted_bytes", text, 64) == 0)
- *         printf("%s bytes count\n", text);
- *     cairn_do("purge", NULL);
+ * Use this interface to change a limit while the program runs, to read one number, or to offer
+ * control over a connection of the program's own. For many numbers at once, cairn_heap_read_stats
+ * (cairn/stats.h) is faster. The command `cairn` does this from outside the process, without code
+ * in the program.
  *
- * All return 0 or a number of errno, and keep errno: ENOENT, there is no such key or action;
- * EINVAL, the value is not one that the key takes, or an argument is missing; EPERM, the key can
- * only be read; ERANGE, the text does not fit; EBUSY, another thread changes something for longer
- * than a second, or dumps; and what the system says.
+ * Example:
  *
- * Nothing is allocated but by "profile.start" (cairn/profile.h) and by what makes a thread. Any
- * thread may call these, several at once; a signal handler none. In a child of fork all of them.
- * Cost: some microseconds; a key of "stats.", the request "stats" and "purge" look at every slab.
+ *     #include <cairn/control.h>
+ *     #include <stdio.h>
+ *
+ *     int limit_memory(void)
+ *     {
+ *         char text[CAIRN_VALUE_BYTES];
+ *         int error = cairn_set("hard_limit", "512M");
+ *         if (error == 0)
+ *             error = cairn_get("stats.counted_bytes", text, sizeof text);
+ *         if (error == 0)
+ *             printf("%s of 512 MiB are in use\n", text);
+ *         return error;
+ *     }
+ *
+ * Keys are the options of CAIRN_OPTIONS (docs/reference/OPTIONS.md), such as "decay_ms", and the
+ * counted numbers, which begin with "stats.". Values are written as in CAIRN_OPTIONS; sizes are
+ * read back in bytes.
+ *
+ * Threads: any thread may call any function at any time, also in a child of fork.
+ *
+ * Failure: cairn_get, cairn_set and cairn_do return 0 or a number of errno and leave errno alone:
+ *  - ENOENT: no such key or action;
+ *  - EINVAL: the key does not accept the value, or an argument is missing;
+ *  - EPERM: the key can only be read;
+ *  - ERANGE: the text does not fit into the buffer;
+ *  - EBUSY: another thread has been changing a setting for more than a second, or writes a profile;
+ *  - other numbers come from the system.
+ *
+ * Cost: some microseconds. Reading a "stats." key, the request "stats" and the action "purge" visit
+ * every slab of the heap.
+ *
+ * Caveats:
+ *  - No signal handler may call a function of this header.
+ *  - "profile.start" allocates memory (cairn/profile.h), and settings that start a thread do.
  */
 #ifndef CAIRN_CONTROL_H
 #define CAIRN_CONTROL_H
@@ -29,28 +57,32 @@
 extern "C" {
 #endif
 
-/* The most that a value takes, and an answer, with their ends. */
+/* The largest value and the largest answer in bytes, with the terminating zero. */
 enum { CAIRN_VALUE_BYTES = 320, CAIRN_ANSWER_BYTES = 65536 };
 
-/* The value of `key` as text in `value`, which has room for `capacity` bytes, its end included. On
- * failure `value` stays as it was. */
+/* Writes the value of `key` as text to `value`, a buffer of `capacity` bytes.
+ * Returns: 0 or a number of errno; on failure `value` is unchanged. */
 CAIRN_API CAIRN_NODISCARD int cairn_get(const char *key, char *value,
                                         size_t capacity) CAIRN_NOEXCEPT;
 
-/* Changes a setting, at once: limits that fell give back what they ask for before this returns. On
- * failure nothing has changed. */
+/* Changes the setting `key` to `value`. The change takes effect before the call returns: a lower
+ * limit has by then returned the memory above it, as far as that is possible.
+ * Returns: 0 or a number of errno; on failure nothing has changed. */
 CAIRN_API CAIRN_NODISCARD int cairn_set(const char *key, const char *value) CAIRN_NOEXCEPT;
 
-/* Does `action`: "purge", "thread.purge", "profile.start", "profile.stop", "profile.reset",
- * "profile.dump". `argument` is NULL where there is none. */
+/* Performs `action`: "purge", "thread.purge", "profile.start", "profile.stop", "profile.reset" or
+ * "profile.dump". `argument` is NULL for actions without an argument.
+ * Returns: 0 or a number of errno. */
 CAIRN_API int cairn_do(const char *action, const char *argument) CAIRN_NOEXCEPT;
 
-/* The name of the `index`-th key of all, settings first; NULL behind the last. */
+/* Enumerates the keys by `index`, from 0: first the settings, then the counted numbers.
+ * Returns: the name of the key, a constant; NULL after the last one. */
 CAIRN_API CAIRN_NODISCARD const char *cairn_key(size_t index) CAIRN_NOEXCEPT;
 
-/* A line as on the control socket, answered in `answer` by a JSON object without a newline: for
- * programs that have a way to the outside of their own. Returns the answer's length; 0 when not
- * even an error fits into `capacity`. */
+/* Answers `request`, a line in the language of the control socket (docs/reference/CONTROL.md), with
+ * a JSON object without a newline. `answer` is a buffer of `capacity` bytes; CAIRN_ANSWER_BYTES are
+ * always enough. Use cairn_control to offer control over a connection of the program's own.
+ * Returns: the length of the answer; 0 if not even an error message fits. */
 CAIRN_API size_t cairn_control(const char *request, char *answer, size_t capacity) CAIRN_NOEXCEPT;
 
 #ifdef __cplusplus

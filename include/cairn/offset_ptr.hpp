@@ -1,14 +1,35 @@
-// A pointer that moves with the persistent heap: it holds the distance from itself to what it
-// points to, as cairn_offset does (cairn/persist.h). Part of persist.hpp.
+// A pointer that stays valid when the persistent heap is mapped at another address: it holds the
+// distance from itself to its target, as cairn_offset does (cairn/persist.h).
+//
+// Use an offset_ptr for links inside a persistent heap that may be mapped at different addresses.
+// Use plain pointers in a heap that is always opened with CAIRN_PERSIST_FIXED, and outside of
+// persistent heaps.
+//
+// Example:
+//
+//     #include <cairn/offset_ptr.hpp>
 //
 //     struct node {
 //         cairn::offset_ptr<node> next;
 //         int value;
 //     };
 //
-// It is used as a plain pointer is, and may be the `pointer` of an allocator. Copies are made one
-// by one, never as bytes. 8 bytes; all zero is NULL, so that memory of zeros holds null pointers.
-// Using it costs an addition and a test for NULL.
+//     int sum(const node *first)
+//     {
+//         int total = 0;
+//         for (; first != nullptr; first = first->next.get())
+//             total += first->value;
+//         return total;
+//     }
+//
+// An offset_ptr is used as a plain pointer is, and can be the `pointer` of an allocator. The
+// pointer takes 8 bytes; all zero is NULL, so that zeroed memory holds null pointers.
+//
+// Cost: an addition and a test for NULL for each use.
+//
+// Caveats:
+//  - Never copy it as bytes: its value depends on its own address.
+//  - The pointer and its target must be in one heap.
 #ifndef CAIRN_OFFSET_PTR_HPP
 #define CAIRN_OFFSET_PTR_HPP
 
@@ -40,7 +61,7 @@ constexpr bool is_character = std::is_same_v<T, char> || std::is_same_v<T, wchar
 #endif
                               false;
 
-// Whether a static_cast leads from one to the other, but no implicit conversion.
+// True if a static_cast converts From * to To *, but no implicit conversion does.
 template <class From, class To, class = void> constexpr bool is_only_cast = false;
 template <class From, class To>
 constexpr bool
@@ -222,7 +243,7 @@ template <class T> bool operator!=(std::nullptr_t, const offset_ptr<T> &other) n
 } // namespace CAIRN_HPP_NAMESPACE
 } // namespace cairn
 
-// As that of the plain pointer: another one when the heap lies elsewhere.
+// The hash of the plain pointer. The hash changes when the heap is mapped at another address.
 template <class T> struct std::hash<cairn::offset_ptr<T>> {
     std::size_t operator()(const cairn::offset_ptr<T> &pointer) const noexcept
     {

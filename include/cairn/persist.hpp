@@ -1,41 +1,50 @@
-// The persistent heap in C++ 17 and later: its owner, roots by name and type, commits that an
-// exception undoes, pointers that move with the heap, and the standard's containers in it. Header
-// only, over cairn/persist.h, which says what a commit is and which thread may call what.
+// The persistent heap for C++ 17 and later: its owner, typed roots, commits that an exception
+// undoes, and containers of the standard library in the heap.
+//
+// cairn/persist.h explains what a commit is and which threads may make a call. Header only.
+//
+// Example:
+//
+//     #include <cairn/persist.hpp>
+//     #include <vector>
 //
 //     using names = std::vector<cairn::persistent_string,
 //                               cairn::persistent_scoped_allocator<cairn::persistent_string>>;
 //
-//     cairn::persistent_heap heap("names.heap", options);        // CAIRN_PERSIST_CREATE
-//     names *all = heap.root<names>("names", heap.allocator<char>());
-//     cairn::commit_guard guard(heap);                           // aborted unless committed
-//     all->emplace_back("Ada");
-//     if (guard.commit() != 0)
-//         …
+//     int add_name(const char *path, const char *name)
+//     {
+//         cairn_persist_options options = {};
+//         options.flags = CAIRN_PERSIST_CREATE;
+//         cairn::persistent_heap heap(path, options);
+//         names *all = heap.root<names>("names", heap.allocator<char>());
+//         cairn::commit_guard guard(heap); // undoes the changes unless commit() succeeds
+//         all->emplace_back(name);
+//         return guard.commit();
+//     }
 //
-// A container whose object lies in the heap needs an allocator that is found again in another
-// process: these hold the heap's place in memory, as an offset, and look up who has it open here.
-// There are three, for two kinds of containers. With libstdc++ (12; tested, moved where it says
-// so):
+// Containers: a container in the heap needs an allocator that works in the next process, too. These
+// allocators hold an offset to the start of the heap and look up the open heap of this process.
+// With libstdc++ (tested with version 12) use:
 //
-//     vector (not of bool), deque, basic_string      persistent_allocator. Hold offset_ptr only, so
-//                                                    they work wherever the heap comes to lie.
-//     list, forward_list, set, map, multiset,        Hold plain pointers, whatever the allocator
-//     multimap, the unordered ones, vector<bool>     says: fixed_allocator or pmr, in a heap that
-//                                                    is always opened with CAIRN_PERSIST_FIXED.
+//     vector (not of bool), deque, basic_string      persistent_allocator: they hold offset_ptr
+//                                                    only, so the heap may be mapped anywhere
+//     list, forward_list, set, map, multiset,        fixed_allocator or pmr, in a heap that is
+//     multimap, the unordered ones, vector<bool>     always opened with CAIRN_PERSIST_FIXED:
+//                                                    they hold plain pointers
 //
-// With persistent_allocator the second kind does not compile; there is no list of all of them that
-// holds for other standard libraries. Not to be kept at all: what holds functions, threads, locks,
-// files or virtual functions. Do not copy objects with an offset_ptr as bytes.
+// Failure: std::bad_alloc, and std::system_error from opening. Without exceptions, a heap that
+// could not be opened converts to false and errno has the reason; see cairn/cairn.hpp for the rest.
 //
-// gcc 12 warns (maybe-uninitialized) in basic_string's move assignment with such pointers: it does
-// not see that a null pointer stays one. It is not so.
-//
-// An abort takes back what containers in the heap did; containers outside of it (on the stack, with
-// memory of the heap) do not notice: let them be gone before. The heap may be closed once nothing
-// outside uses its memory. Objects in it are not destroyed then, they stay.
-//
-// Failure: std::bad_alloc, and std::system_error from the opening. Without exceptions: as in
-// cairn.hpp; a heap that could not be opened converts to false, and errno says why.
+// Caveats:
+//  - Containers of the second kind do not compile with persistent_allocator and libstdc++. Other
+//    standard libraries may have other containers with plain pointers.
+//  - Do not keep functions, threads, locks, files or objects with virtual functions in the heap.
+//  - Do not copy objects with an offset_ptr as bytes.
+//  - An abort restores containers inside the heap. Containers outside it that use its memory do not
+//    notice: end them first. End them before the heap is closed, too.
+//  - Closing the heap does not destroy the objects in it: they stay for the next open.
+//  - gcc 12 warns (maybe-uninitialized) in the move assignment of basic_string with offset_ptr.
+//    This warning is wrong: gcc does not see that a null pointer stays one.
 #ifndef CAIRN_PERSIST_HPP
 #define CAIRN_PERSIST_HPP
 
@@ -58,9 +67,9 @@ inline namespace CAIRN_HPP_NAMESPACE
 
 // ---- the heap -------------------------------------------------------------------------------
 
-// The program's number for the layout of T, which it specialises and changes with T; roots are only
-// found with the number that they were made with. Size and alignment are compared as well, but not
-// T's name, which compilers spell differently.
+// The number of the layout of T. A program specialises it and changes the number with the layout:
+// a root is found only with the number with which it was made. Size and alignment are compared,
+// too, but not the name of T, which compilers spell differently.
 template <class T> struct persistent_layout {
     static constexpr std::uint64_t number = 0;
 };
@@ -104,7 +113,7 @@ class persistent_heap
     explicit operator bool() const noexcept { return heap_ != nullptr; }
     [[nodiscard]] cairn_persist *get() const noexcept { return heap_; }
 
-    // As cairn_persist_close; what is not committed is lost.
+    // Closes the heap as cairn_persist_close does. Uncommitted changes are lost.
     int close() noexcept
     {
         if (entry_ != nullptr)
@@ -112,7 +121,7 @@ class persistent_heap
         return cairn_persist_close(std::exchange(heap_, nullptr));
     }
 
-    // For containers, those on the stack included.
+    // An allocator for containers in the heap, and for containers on the stack.
     template <class T> [[nodiscard]] persistent_allocator<T> allocator() const noexcept
     {
         return persistent_allocator<T>(reference());
@@ -122,8 +131,8 @@ class persistent_heap
         return cairn::fixed_allocator<T>(reference());
     }
 
-    // The heap's own resource, for std::pmr's containers in it. NULL: not opened with
-    // CAIRN_PERSIST_FIXED, for reading only, or out of memory.
+    // The memory resource of the heap, for containers of std::pmr in it. NULL if the heap was not
+    // opened with CAIRN_PERSIST_FIXED, is open for reading only, or memory is out.
     [[nodiscard]] std::pmr::memory_resource *resource() noexcept
     {
         if ((flags_ & (CAIRN_PERSIST_FIXED | CAIRN_PERSIST_READ_ONLY)) != CAIRN_PERSIST_FIXED)
@@ -144,19 +153,20 @@ class persistent_heap
         return static_cast<detail::persistent_resource *>(place);
     }
 
-    // The object of that name that root<T> made; NULL: none, or not a T.
+    // The object that root<T> made with that name. NULL if there is no root of that name, or its
+    // object is not a T.
     template <class T> [[nodiscard]] T *find(const char *name) const noexcept
     {
         void *object = cairn_persist_get_root(heap_, name);
-        // What root<T> made is aligned as its label is; a name set by hand may lead anywhere.
+        // Objects of root<T> are aligned as their labels are; other roots may have any address.
         bool labelled = reinterpret_cast<std::uintptr_t>(object) % alignof(label) == 0;
         return object != nullptr && labelled && label_of(object)->is_of<T>()
                    ? static_cast<T *>(object)
                    : nullptr;
     }
-    // The same, and if there is no such name a new object made of the arguments. NULL: the name is
-    // of something else; without exceptions also out of memory. Not by two threads at once for one
-    // name.
+    // The object that root<T> made with that name, or a new object made of the arguments. NULL if
+    // the name belongs to something else; without exceptions also if memory is out. Two threads
+    // must not call it for one name at once.
     template <class T, class... Arguments>
     [[nodiscard]] T *root(const char *name, Arguments &&...arguments)
     {
@@ -175,7 +185,8 @@ class persistent_heap
         made.memory = nullptr;
         return object;
     }
-    // Destroys it and forgets its name. ENOENT: there is none; EINVAL: it is not a T.
+    // Destroys the object and removes its name. Returns 0; ENOENT if there is no such name; EINVAL
+    // if it is not a T.
     template <class T> int remove(const char *name) noexcept
     {
         if (cairn_persist_get_root(heap_, name) == nullptr)
@@ -192,7 +203,7 @@ class persistent_heap
     }
 
     [[nodiscard]] int commit() noexcept { return cairn_persist_commit(heap_); }
-    // Back to the last commit. With it end all pointers to what was made since.
+    // Restores the state of the last commit. Pointers to objects made since then become invalid.
     int abort() noexcept
     {
         const int error = cairn_persist_abort(heap_);
@@ -201,7 +212,7 @@ class persistent_heap
     }
 
   private:
-    // Directly before each object that root<T> made.
+    // The label in front of each object that root<T> made.
     struct label {
         std::uint64_t magic, size, align, layout;
         template <class T> bool is_of() const noexcept
@@ -214,7 +225,7 @@ class persistent_heap
 
     static label *label_of(void *object) noexcept { return static_cast<label *>(object) - 1; }
 
-    // Memory for a label and an object, given back with the guard.
+    // Memory for a label and an object, which the guard frees.
     struct labelled_block {
         cairn_allocator from;
         std::size_t before, size, align;
@@ -252,7 +263,7 @@ class persistent_heap
             entry_ != nullptr ? entry_->base.load(std::memory_order_relaxed) : nullptr);
     }
 
-    // The resource, when there is one, as this process needs it.
+    // The resource, if there is one, made valid for this process.
     void refresh() noexcept
     {
         if ((flags_ & (CAIRN_PERSIST_FIXED | CAIRN_PERSIST_READ_ONLY)) != CAIRN_PERSIST_FIXED)
@@ -281,10 +292,10 @@ class persistent_heap
     unsigned flags_ = 0;
 };
 
-// From here to the end of the block: unless commit was called and succeeded, all that was done to
-// the heap since its last commit is taken back then, as when an exception passes. No other thread
-// may write to the heap meanwhile. An object on the stack that uses the heap's memory is declared
-// after the guard.
+// A transaction that ends with the enclosing block. Unless commit() was called and succeeded, the
+// end of the block, for example by an exception, undoes all changes since the last commit of the
+// heap. No other thread may write to the heap meanwhile. Declare objects on the stack that use
+// memory of the heap after the guard.
 class commit_guard
 {
   public:
@@ -297,7 +308,7 @@ class commit_guard
     commit_guard(const commit_guard &) = delete;
     commit_guard &operator=(const commit_guard &) = delete;
 
-    // 0 or an error number, and then it may be tried again; see cairn_persist_commit.
+    // Returns 0 or a number of errno; then it may be tried again. See cairn_persist_commit.
     [[nodiscard]] int commit() noexcept
     {
         const int error = heap_ != nullptr ? heap_->commit() : 0;

@@ -1,9 +1,11 @@
-// Allocators for containers in the persistent heap. Part of persist.hpp, which says which one is
-// for which container.
+// Allocators for containers in the persistent heap. cairn/persist.hpp includes this header and says
+// which allocator is for which container; programs include that one.
 //
-// A container in the heap lies there with its allocator, which so may hold nothing of one process:
-// it holds the start of the heap's memory, as an offset, and looks up who has that heap open here.
-// Cost: a walk along the list of the heaps that this process has open.
+// A container in the heap stores its allocator in the heap, too, so the allocator must not hold an
+// address of one process. It holds an offset to the start of the heap and looks up the open heap of
+// this process.
+//
+// Cost: an allocation walks along the list of the heaps that this process has open.
 #ifndef CAIRN_PERSIST_CONTAINERS_HPP
 #define CAIRN_PERSIST_CONTAINERS_HPP
 
@@ -21,8 +23,8 @@
 #include <type_traits>
 
 #ifdef __GLIBCXX__
-// The nodes of libstdc++ that hold plain pointers although their allocator has others. The rest of
-// those containers does not compile by itself.
+// The nodes of libstdc++ that hold plain pointers although their allocator has other ones. The
+// other containers with plain pointers already fail to compile.
 namespace std
 {
 _GLIBCXX_BEGIN_NAMESPACE_VERSION
@@ -40,16 +42,16 @@ namespace cairn
 inline namespace CAIRN_HPP_NAMESPACE
 {
 
-// ---- which heaps are open -------------------------------------------------------------------
+// ---- the list of open heaps -----------------------------------------------------------------
 
 namespace detail
 {
 
-// One entry of the list of open heaps, which only grows; an entry without a heap is used again.
-// Who asks for a heap has it open, so its entry stays as it is meanwhile.
+// One entry of the list of open heaps. The list only grows; an entry without a heap is used again.
+// A thread that looks up a heap has it open, so the entry does not change meanwhile.
 struct open_heap {
     std::atomic<cairn_persist *> heap{nullptr}; // taken with a compare and exchange
-    std::atomic<const void *> base{nullptr};    // written by who took the entry
+    std::atomic<const void *> base{nullptr};    // written by the thread that took the entry
     open_heap *next = nullptr;                  // const once it is in the list
 };
 CAIRN_API inline std::atomic<open_heap *> open_heaps{nullptr};
@@ -82,7 +84,7 @@ inline open_heap *take_entry(cairn_persist *heap) noexcept
     return entry;
 }
 
-// NULL: no memory for it.
+// Returns NULL if there is no memory for an entry.
 inline open_heap *note_open(cairn_persist *heap) noexcept
 {
     cairn_persist_stats stats;
@@ -107,7 +109,7 @@ inline void note_closed(open_heap *entry) noexcept
     std::abort();
 }
 
-// What the allocators hold: the start of the heap's memory. All else is looked up.
+// The value that the allocators hold: the start of the heap's memory.
 class heap_reference
 {
   public:
@@ -141,7 +143,7 @@ template <class T> constexpr bool holds_plain_pointers() noexcept
     return std::is_base_of_v<std::__detail::_Hash_node_base, T> ||
            std::is_base_of_v<std::_Fwd_list_node_base, T>;
 }
-// vector<bool> makes its allocator of words from one of bool.
+// vector<bool> makes its allocator of words from an allocator of bool.
 template <class T, class From>
 constexpr bool is_of_vector_of_bool =
     std::is_same_v<From, bool> && std::is_same_v<T, unsigned long>;
@@ -154,9 +156,10 @@ template <class T, class From> constexpr bool is_of_vector_of_bool = false;
 
 // ---- allocators -----------------------------------------------------------------------------
 
-// For containers that hold no pointers but their allocator's: right wherever the heap lies. It
-// stays with its container (no propagation), so that moving between heaps moves the elements; two
-// are equal if they are of one heap. Containers with different heaps are not to be swapped.
+// An allocator for containers that hold only pointers of its own type, in a heap at any address.
+// The allocator stays with its container (no propagation), so that a move between heaps moves the
+// elements. Two are equal if they are of one heap. Containers of different heaps must not be
+// swapped.
 template <class T> class persistent_allocator
 {
   public:
@@ -202,7 +205,8 @@ template <class T> class persistent_allocator
     detail::heap_reference heap_;
 };
 
-// The same with plain pointers, for any container: in a heap that never moves.
+// An allocator with plain pointers for any container, in a heap that is always mapped at one
+// address.
 template <class T> class fixed_allocator
 {
   public:
@@ -235,7 +239,7 @@ template <class T> class fixed_allocator
     detail::heap_reference heap_;
 };
 
-// These hand themselves on to the elements, which so are in the heap, too.
+// Allocators that pass themselves on to the elements, so that these are in the heap, too.
 template <class T>
 using persistent_scoped_allocator = std::scoped_allocator_adaptor<persistent_allocator<T>>;
 template <class T> using fixed_scoped_allocator = std::scoped_allocator_adaptor<fixed_allocator<T>>;
@@ -247,8 +251,9 @@ using fixed_string = std::basic_string<char, std::char_traits<char>, fixed_alloc
 namespace detail
 {
 
-// Lies in the heap, where containers point to it; made anew by each process, in the same place, for
-// its table of virtual functions is the process's. One for each heap, so equal is the same.
+// A memory resource inside the heap, to which containers point. Each process makes it anew at its
+// place, because its table of virtual functions belongs to the process. There is one for each heap,
+// so two are equal if they are one object.
 class persistent_resource final : public std::pmr::memory_resource
 {
   public:

@@ -1,54 +1,73 @@
-/* Pool: objects of one size, got and put back in any order, in about a nanosecond each.
+/* Pool: objects of one size, taken and returned in any order, in about a nanosecond each.
  *
- * Objects lie gapless in slabs, power-of-two runs of pages, behind a table that has one byte and
- * one bit for each of them; an object itself holds nothing of the pool's, in use or not, so 8-byte
- * objects cost 8 bytes and a bit more, and content survives put until the next get (do not rely on
- * it). Free objects are kept last in first out in a magazine, an array of pointers; the slabs are
- * visited for many at a time. Slabs whose objects are all back go back to the page layer but for
- * one.
+ * Use a pool for the nodes, sessions or connections of a program: many objects of one size that
+ * come and go. An object holds no data of the pool, so objects of 8 bytes take little more than 8
+ * bytes. Do not use a pool for objects of different sizes (cairn/heap.h), or for objects that all
+ * end together (cairn/stack.h).
  *
- * Algorithm: slabs and magazines after J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001;
- * the object's number by multiplication with the inverse of its size, Warren, "Hacker's Delight",
- * section 10-17.
+ * Example:
  *
- *     CAIRN_POOL(session, struct session);     defines session_pool_new, _get, _put and others
+ *     #include <cairn/pool.h>
  *
- *     cairn_pool *sessions = session_pool_new(NULL);
- *     if (sessions == NULL)
- *         return ENOMEM;
- *     struct session *session = session_pool_get(sessions);
- *     if (session == NULL)
- *         return ENOMEM;
- *     …
- *     session_pool_put(sessions, session);
- *     cairn_pool_delete(sessions);
+ *     struct session {
+ *         int number;
+ *     };
  *
- * Threads: a pool is used by one thread at a time; it may go from thread to thread, if the program
- * orders the two. Two threads at once in such a pool, or in one magazine, are not found. A pool
- * made with `shared` may be used by any thread at any time, in every function but walk and delete:
- * get and put take a lock then, and a thread in a hurry attaches a magazine of its own, which needs
- * the lock once for many objects. An object may be put by another thread than got it, if the
- * program orders the two. A signal handler may call nothing here.
+ *     CAIRN_POOL(session, struct session); // defines session_pool_new, session_pool_get, ...
  *
- * Failure: NULL with errno ENOMEM when memory or `max_objects` is out; EINVAL for arguments that no
- * pool can have. Success keeps errno.
+ *     int serve(void (*work)(struct session *session))
+ *     {
+ *         cairn_pool *sessions = session_pool_new(NULL);
+ *         if (sessions == NULL)
+ *             return -1;
+ *         struct session *session = session_pool_get(sessions);
+ *         if (session != NULL) {
+ *             session->number = 1;
+ *             work(session);
+ *             session_pool_put(sessions, session);
+ *         }
+ *         return cairn_pool_delete(sessions);
+ *     }
  *
- * Misuse: a second put, a pointer into an object, a pointer that is no object of the pool, and any
- * use of a pool or magazine after its end (until another one takes its place) end the process with
- * one line on stderr, always; see docs/MESSAGES-region.md. Two threads that put the same object at
- * the same instant may both pass; then the process ends when the object is got while it is in use,
- * or comes back to a slab where it is already. So it is never in use twice, unless two threads get
- * it at the same instant, too, or its slab went back to the system first.
+ * Algorithm: slabs and magazines after Bonwick and Adams, "Magazines and Vmem", USENIX 2001.
+ * Objects are adjacent in slabs, runs of a power of two pages, behind a table with one byte and one
+ * bit for each object. Free objects wait in a magazine, an array of pointers used last in, first
+ * out; the pool visits its slabs for many objects at a time. The number of an object in its slab
+ * comes from a multiplication with the inverse of the size (Warren, "Hacker's Delight", section
+ * 10-17).
  *
- * Cost: get and put together less than 2 ns while the magazine has objects and room; one in some
- * hundred visits slabs, and the system when memory grows.
+ * Memory: a slab whose objects are all returned goes to the page layer, except one that is kept.
  *
- * fork: the child has the objects as they were. The lock of a shared pool is held over the fork,
- * and a thread that needs it meanwhile waits for its end: so no thread gets or puts while it holds
- * a lock that fork itself takes, such as that of a stdio stream (flockfile, or a write function of
- * fopencookie), or neither goes on. What other threads' magazines hold is lost to the child until
- * the pool is deleted, and slabs that other threads were about to add or give back are lost for
- * good. A pool that is not shared must not be in use by another thread at that moment.
+ * Threads: a pool is used by one thread at a time; the program must order the calls of different
+ * threads. A pool made with `shared` may be used by any thread at any time, except for walk and
+ * delete: get and put then take a lock. A thread that calls them often attaches a magazine of its
+ * own, which takes the lock once for many objects. The thread that returns an object need not be
+ * the thread that took it.
+ *
+ * Failure: functions that take an object return NULL with errno ENOMEM when memory is out or
+ * `max_objects` is reached, and change nothing. Success keeps errno.
+ *
+ * Cost: get and put together take less than 2 ns while the magazine has objects and room. One call
+ * in some hundred visits slabs, and the system if memory grows.
+ *
+ * Caveats:
+ *  - No signal handler may call a function of this header.
+ *  - Misuse ends the process with one line on stderr (docs/reference/MESSAGES.md) in all builds: a
+ *    second put, a pointer into an object, a pointer that is no object of the pool, use of a pool
+ *    or magazine after its end as long as no other one has taken the place.
+ *  - Two threads that return one object at the same instant may both pass. The process then ends
+ *    when the object is taken while it is in use, or returns to a slab that already has it. The
+ *    object is never in use twice, unless two threads also take it at one instant or its slab has
+ *    returned to the system before.
+ *  - Not detected: two threads in a pool that is not shared, or in one magazine, at once; writes to
+ *    an object after its put; writes past its end, which damage the adjacent object.
+ *  - The contents of an object often survive the put. Do not rely on it.
+ *  - fork holds the lock of a shared pool; threads that need it wait. So a thread must not get or
+ *    put while it holds a lock that fork takes, such as that of a stdio stream: both would wait
+ *    forever.
+ *  - In a child of fork, the objects in magazines of other threads are lost until the pool is
+ *    deleted. Slabs that other threads were adding or returning at that moment are lost for good.
+ *    Another thread must not be using an unshared pool during the fork.
  */
 #ifndef CAIRN_POOL_H
 #define CAIRN_POOL_H
@@ -63,94 +82,119 @@
 extern "C" {
 #endif
 
+/* A pool of objects of one size. */
 typedef struct cairn_pool cairn_pool;
 
-/* All zero, or no options: the defaults. */
+/* Options of cairn_pool_new. All zero: not shared, no limit. */
 typedef struct cairn_pool_options {
-    const char *name;   /* shown in statistics; kept by reference */
-    size_t max_objects; /* no more at a time, those in magazines included; 0: as memory lasts */
+    const char *name;   /* shown in statistics; it must exist as long as the pool */
+    size_t max_objects; /* the most objects at a time, those in magazines included; 0: no limit */
     bool shared;        /* any thread may use the pool at any time */
 
-    /* Called without a lock when there is no object of so many bytes: true to try again, after it
-     * put objects of this pool or made memory free elsewhere. It must return: no longjmp, no
-     * exception. NULL: none. */
+    /* Called without a lock when there is no object of `size_bytes`; NULL: none. The function
+     * returns true to try again after it has returned objects to this pool or freed other memory.
+     * The function must return, without longjmp or an exception. */
     bool (*out_of_memory)(void *context, size_t size_bytes);
     void *out_of_memory_context;
 } cairn_pool_options;
 
-/* A pool of objects of `object_size` bytes, 1 to 64 MiB, at multiples of `align`, a power of two up
- * to 2 MiB; 0 stands for the largest power of two that divides the size, up to 16. Sizes are
- * rounded up to whole alignments. NULL with errno ENOMEM or EINVAL. */
+/* Creates a pool of objects of `object_size` bytes, 1 to 64 MiB, at multiples of `align` bytes, a
+ * power of two up to 2 MiB. An alignment of 0 stands for the largest power of two, up to 16, that
+ * divides the size. Sizes are rounded up to a multiple of the alignment. `options` may be NULL.
+ * Returns: the pool, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_API CAIRN_NODISCARD cairn_pool *
 cairn_pool_new(size_t object_size, size_t align, const cairn_pool_options *options) CAIRN_NOEXCEPT;
 
-/* Ends the pool and all objects, also those in use: 0; or EBUSY while a magazine is attached, and
- * then nothing happened. In a child of fork, magazines from before the fork do not count: they end
- * with the pool. NULL gives 0. */
+/* Ends the pool and all its objects, those in use as well. NULL is ignored.
+ * Returns: 0; EBUSY while a magazine is attached, then nothing has changed. In a child of fork,
+ * magazines from before the fork do not count: they end with the pool.
+ * Threads: no other thread may use the pool. */
 CAIRN_API int cairn_pool_delete(cairn_pool *pool) CAIRN_NOEXCEPT;
 
-/* An object, contents undefined. */
+/* Takes an object with undefined contents.
+ * Returns: the object, or NULL with errno ENOMEM.
+ * Cost: about a nanosecond, inline. */
 CAIRN_NODISCARD static inline void *cairn_pool_get(cairn_pool *pool) CAIRN_NOEXCEPT;
 
-/* An object whose bytes are 0, those that the size was rounded up by, too. */
+/* Takes an object and sets it to 0, including the bytes by which its size was rounded up.
+ * Returns: the object, or NULL with errno ENOMEM. */
 CAIRN_API CAIRN_NODISCARD void *cairn_pool_get_zero(cairn_pool *pool) CAIRN_NOEXCEPT;
 
-/* Gives an object back. NULL is ignored. Keeps errno. */
+/* Returns an object to the pool. NULL is ignored. Keeps errno.
+ * Cost: about a nanosecond, inline. */
 static inline void cairn_pool_put(cairn_pool *pool, void *object) CAIRN_NOEXCEPT;
 
-/* Gives all slabs without objects in use back, also that which is kept. What attached magazines
- * hold stays. Returns the bytes that went. */
+/* Returns all slabs without objects in use to the page layer, the one that is kept as well.
+ * Attached magazines keep their objects.
+ * Returns: the number of bytes in the returned slabs. */
 CAIRN_API size_t cairn_pool_trim(cairn_pool *pool) CAIRN_NOEXCEPT;
 
-/* Calls `visit` for every object in use, by slab, until it says false. The visitor gets and puts
- * nothing; of a shared pool nobody does meanwhile. */
+/* A function that cairn_pool_walk calls for one object. Returning false ends the walk. */
 typedef bool cairn_pool_visit(void *object, void *context);
+
+/* Calls `visit` with `context` for each object in use, slab by slab, until it returns false.
+ * `visit` must not take or return objects of the pool.
+ * Threads: no other thread may use the pool meanwhile, also if it is shared. */
 CAIRN_API void cairn_pool_walk(cairn_pool *pool, cairn_pool_visit *visit, void *context);
 
+/* Statistics of one pool. */
 typedef struct cairn_pool_stats {
     const char *name;
-    size_t object_bytes; /* of one, rounded up to its alignment */
-    size_t live_objects; /* in use, or in attached magazines */
-    size_t free_objects; /* the rest of those in slabs */
+    size_t object_bytes; /* size of an object, rounded up to its alignment */
+    size_t live_objects; /* objects in use or in attached magazines */
+    size_t free_objects; /* the other objects of the slabs */
     size_t slabs;
     size_t slab_bytes; /* memory of all slabs together */
 } cairn_pool_stats;
+
+/* Fills *stats. */
 CAIRN_API void cairn_pool_read_stats(cairn_pool *pool, cairn_pool_stats *stats) CAIRN_NOEXCEPT;
 
-/* Verifies the pool's invariants: NULL when all hold, else which one does not. Of attached
- * magazines nobody uses one meanwhile. */
+/* Verifies the invariants of the pool, for tests. No thread may use an attached magazine meanwhile.
+ * Returns: NULL if all hold, else a sentence that names one that does not. */
 CAIRN_API const char *cairn_pool_check(cairn_pool *pool) CAIRN_NOEXCEPT;
 
 /* ---- magazines ---------------------------------------------------------------------------- */
 
-/* A magazine of a thread's own on a shared pool: get and put without a lock, most of the time. Used
- * by one thread at a time. It keeps up to 192 objects, less when they are large: 256 KiB, or 4. */
+/* A magazine: an array of free objects of a shared pool for one thread, whose get and put take no
+ * lock most of the time. One thread uses it at a time. A magazine keeps up to 192 objects; of large
+ * ones fewer, as many as 256 KiB hold, but at least 4. */
 typedef struct cairn_pool_magazine cairn_pool_magazine;
 
-/* NULL with errno ENOMEM; EINVAL when the pool is not shared. */
+/* Creates a magazine on a shared pool.
+ * Returns: the magazine; NULL with errno ENOMEM; NULL with EINVAL if the pool is not shared. */
 CAIRN_API CAIRN_NODISCARD cairn_pool_magazine *cairn_pool_attach(cairn_pool *pool) CAIRN_NOEXCEPT;
 
-/* Ends the magazine; its objects go back to the pool. Another thread may do it for one that has
- * ended, or else those objects stay unused. NULL is ignored. */
+/* Ends the magazine and returns its objects to the pool. NULL is ignored. The magazine of a thread
+ * that has ended may be detached by another thread; its objects stay unused before that. */
 CAIRN_API void cairn_pool_detach(cairn_pool_magazine *magazine) CAIRN_NOEXCEPT;
 
+/* Takes an object with undefined contents through the magazine.
+ * Returns: the object, or NULL with errno ENOMEM.
+ * Cost: about a nanosecond, inline. */
 CAIRN_NODISCARD static inline void *
 cairn_pool_magazine_get(cairn_pool_magazine *magazine) CAIRN_NOEXCEPT;
+
+/* Takes an object through the magazine and sets it to 0.
+ * Returns: the object, or NULL with errno ENOMEM. */
 CAIRN_API CAIRN_NODISCARD void *
 cairn_pool_magazine_get_zero(cairn_pool_magazine *magazine) CAIRN_NOEXCEPT;
+
+/* Returns an object through the magazine. NULL is ignored. Keeps errno. */
 static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine,
                                            void *object) CAIRN_NOEXCEPT;
 
 /* ---- typed, and as an allocator ------------------------------------------------------------ */
 
-/* Functions of one type's pool:
+/* Defines the functions of a pool of objects of `type`, whose names begin with `noun`:
  *
  *     cairn_pool *noun_pool_new(options)              cairn_pool_magazine *noun_pool_attach(pool)
  *     type *noun_pool_get(pool)                       type *noun_magazine_get(magazine)
  *     type *noun_pool_get_zero(pool)                  type *noun_magazine_get_zero(magazine)
  *     noun_pool_put(pool, type *)                     noun_magazine_put(magazine, type *)
  *
- * Pool and magazine are plain ones for everything else. */
+ * The pools and magazines are of the types cairn_pool and cairn_pool_magazine, for all other
+ * functions of this header. */
 #define CAIRN_POOL(noun, type)                                                                     \
     CAIRN_POOL_TYPED cairn_pool *noun##_pool_new(const cairn_pool_options *options)                \
     {                                                                                              \
@@ -164,7 +208,7 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine,
     CAIRN_POOL_FUNCTIONS(noun##_magazine, cairn_pool_magazine, type)                               \
     typedef type noun##_pool_object /* ends in the macro's semicolon */
 
-/* Parts of CAIRN_POOL. */
+/* Parts of CAIRN_POOL, not for direct use. */
 #define CAIRN_POOL_TYPED CAIRN_NODISCARD __attribute__((unused)) static inline
 #define CAIRN_POOL_FUNCTIONS(prefix, from, type)                                                   \
     CAIRN_POOL_TYPED type *prefix##_get(from *source) { return (type *)from##_get(source); }       \
@@ -178,38 +222,41 @@ static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine,
         from##_put(source, object);                                                                \
     }
 
-/* See cairn/allocator.h. Requests of up to the object's size and alignment are met with one. */
+/* Makes a cairn_allocator (cairn/allocator.h) that answers requests of up to the size and alignment
+ * of an object with one object. The cairn_allocator is valid until the pool is deleted. */
 CAIRN_API cairn_allocator cairn_pool_allocator(cairn_pool *pool) CAIRN_NOEXCEPT;
 
-/* ---- the fast paths, inline; what follows is not for direct use --------------------------- */
+/* ---- the fast paths, inline; the rest of the header is not for direct use ------------------ */
 
 enum { CAIRN_POOL_RECENT = 64, CAIRN_POOL_RECENT_SHIFT = 16, CAIRN_POOL_NUMBER_SHIFT = 16 };
 
-/* In `recent`: no slab. No address has a small distance from it, not even NULL. */
+/* An entry of `recent` without a slab. No address has a small distance from it, not even NULL. */
 #define CAIRN_POOL_NONE (((uintptr_t)1 << 47) - 1)
 
+/* An entry of a magazine. */
 struct cairn_pool_entry {
-    void *object;         /* free */
-    unsigned char *state; /* its byte in its slab: 1 when it is in use, else 0 */
+    void *object;         /* a free object */
+    unsigned char *state; /* the byte of the object in its slab: 1 if in use, else 0 */
 };
 
-/* The start of a magazine, and so of a pool, which starts with its own. See pool_layout.h. */
+/* The start of a magazine, and of a pool, which begins with a magazine of its own. See
+ * pool_layout.h. */
 struct cairn_pool_view {
-    struct cairn_pool_entry *top;        /* owner: above the object that is got next */
+    struct cairn_pool_entry *top;        /* owner: above the object that is taken next */
     struct cairn_pool_entry *limit;      /* const: `top` when the magazine is full */
-    uint64_t inverse;                    /* const: see below */
+    uint64_t inverse;                    /* const: see cairn_pool_magazine_put */
     uint64_t numbers;                    /* const: objects in a slab have smaller numbers */
     uintptr_t recent[CAIRN_POOL_RECENT]; /* atomic: first objects of slabs, by address */
 };
 
-/* Everything that the inline paths leave over: refill and flush, shared pools, slabs that are not
- * in `recent`, NULL, misuse. */
+/* The slow halves of the inline functions: refill and flush, shared pools, slabs that are not in
+ * `recent`, NULL, misuse. */
 CAIRN_API void *cairn_pool_get_slowly(cairn_pool_magazine *magazine) CAIRN_NOEXCEPT;
 CAIRN_API void cairn_pool_put_slowly(cairn_pool_magazine *magazine, void *object) CAIRN_NOEXCEPT;
 
-/* Where in `recent` the first object of the slab at an address is. Neighbouring slabs have
- * different places. So have those that lie as far from the starts of two arenas, a power of two
- * apart: in a program that uses malloc, too, a pool's first slabs often do. */
+/* Computes the place in `recent` for the slab at an address. Adjacent slabs have different places.
+ * Slabs at equal distances from the starts of two arenas have different places, too; the first
+ * slabs of a pool are often such slabs in a program that also uses malloc. */
 static inline size_t cairn_pool_recent_place(uintptr_t address) CAIRN_NOEXCEPT
 {
     return (address >> CAIRN_POOL_RECENT_SHIFT ^ address >> (CAIRN_POOL_RECENT_SHIFT + 3)) %
@@ -221,8 +268,8 @@ static inline void *cairn_pool_magazine_get(cairn_pool_magazine *magazine) CAIRN
     struct cairn_pool_view *view = (struct cairn_pool_view *)magazine;
     struct cairn_pool_entry *top = view->top - 1;
     unsigned char *state = top->state;
-    /* Under the lowest entry lies one whose state is 1; else it is 1 when two threads have put the
-     * object at the same instant, and it was got since. */
+    /* The entry below the lowest one has state 1. Other entries have it only if two threads
+     * returned the object at one instant and it was taken since. */
     if (__builtin_expect(*state != 0, 0))
         return cairn_pool_get_slowly(magazine);
     *state = 1;
@@ -230,9 +277,9 @@ static inline void *cairn_pool_magazine_get(cairn_pool_magazine *magazine) CAIRN
     return top->object;
 }
 
-/* The distance from its slab's first object, times the inverse of the object's size, is the
- * object's number; from any other address the product is a number beyond all. The states lie in
- * front of the first object, downwards. */
+/* The distance from the first object of the slab, times the inverse of the object's size, is the
+ * number of the object. For any other address the product is larger than every number. The states
+ * are in front of the first object, downwards. */
 static inline void cairn_pool_magazine_put(cairn_pool_magazine *magazine,
                                            void *object) CAIRN_NOEXCEPT
 {

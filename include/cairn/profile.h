@@ -1,23 +1,43 @@
-/* The sampling heap profiler: which call stacks hold how much memory, and how much they have
- * allocated. docs/PROFILING.md walks one hunt; `cairn profile` reads the dumps.
+/* The sampling heap profiler: which call stacks hold how much memory, and how much they allocated.
  *
- * About one block in `interval_bytes` allocated is a sample (exponential gaps, so no rhythm of the
- * program hides anything). A sample stays an ordinary block where it is; its stack is kept, and its
- * free is noticed. A block of s bytes is sampled with probability p = 1 - exp(-s / interval), so
- * each sample counts as 1 / p blocks: sums by stack are estimates without bias. Sizes are those of
- * the blocks as handed out.
+ * Use the profiler to find the code that holds the memory of a running program, in production as
+ * well. docs/PROFILING.md follows one search from start to end; `cairn profile` reads the files. To
+ * record every allocation instead of samples, use a trace (docs/TRACING.md).
  *
- * Off until it is started, by cairn_profile_start or by the option `profile` (docs/OPTIONS.md);
- * then malloc and free cost what they cost before, but for samples: a walk of the stack, 1 to 20
- * microseconds. Memory: at most 2 MiB, and only as far as it is used.
+ * Example:
  *
- * Any thread may call any of these, several at once. After a fork the child has the parent's
- * samples and goes on. In a signal handler: cairn_profile_dump and cairn_profile_read_stats.
+ *     #include <cairn/profile.h>
  *
- *     if (cairn_profile_start(512 << 10) != 0)
- *         …
- *     work();
- *     int error = cairn_profile_dump("/tmp/work.heap");
+ *     int profile(void (*work)(void))
+ *     {
+ *         int error = cairn_profile_start(CAIRN_PROFILE_INTERVAL);
+ *         if (error != 0)
+ *             return error;
+ *         work();
+ *         return cairn_profile_dump("/tmp/work.heap");
+ *     }
+ *
+ * Samples: about one block for each `interval_bytes` bytes allocated is a sample. The gaps between
+ * samples are random (exponential), so a program with a regular pattern is sampled without bias. A
+ * sample stays an ordinary block in its place; the profiler keeps its call stack and notices its
+ * free. A block of s bytes is a sample with probability p = 1 - exp(-s / interval) and counts as
+ * 1 / p blocks, so the sums of each call stack are unbiased estimates. Sizes are those handed out,
+ * rounded up to a size class or to whole pages.
+ *
+ * The profiler is off until cairn_profile_start or the option `profile`
+ * (docs/reference/OPTIONS.md) starts it.
+ *
+ * Threads: any thread may call any function at any time. A child of fork keeps the samples of its
+ * parent and continues. A signal handler may call cairn_profile_dump and cairn_profile_read_stats,
+ * no other function.
+ *
+ * Cost: malloc and free cost the same as without the profiler, except for samples: a sample takes
+ * 1 to 20 microseconds to walk its call stack. The profiler uses at most 2 MiB of memory.
+ *
+ * Caveats:
+ *  - Blocks of private heaps and of the other allocators are never samples.
+ *  - Running threads follow a start, or a new interval, when they next leave the fast path: up to
+ *    some hundred small blocks of one size may pass unseen in each thread.
  */
 #ifndef CAIRN_PROFILE_H
 #define CAIRN_PROFILE_H
@@ -34,35 +54,39 @@ extern "C" {
 
 enum { CAIRN_PROFILE_INTERVAL = 512 << 10 }; /* the usual mean interval, in bytes */
 
-/* Starts, or goes on with another mean interval. 0, EINVAL for 0 bytes, ENOMEM without memory for
- * the tables, EBUSY while another thread starts it or dumps. Threads that run follow when they next
- * leave the fast path: some hundred small blocks of one size may go by unseen in each. May
- * allocate and take the loader's lock. */
+/* Starts the profiler with a mean interval of `interval_bytes`, or changes the interval if it runs.
+ * The call may allocate memory and take the lock of the dynamic linker.
+ * Returns: 0; EINVAL if `interval_bytes` is 0; ENOMEM without memory for the tables; EBUSY while
+ * another thread starts the profiler or writes a file. */
 CAIRN_API CAIRN_NODISCARD int cairn_profile_start(size_t interval_bytes) CAIRN_NOEXCEPT;
 
-/* No new samples. What there is stays, and frees are still noticed. */
+/* Stops the profiler: it takes no new samples, but keeps its samples and records their frees. */
 CAIRN_API void cairn_profile_stop(void) CAIRN_NOEXCEPT;
 
-/* Forgets all samples and sums: what is allocated from here on is counted. On or off as before. */
+/* Forgets all samples and sums and counts from zero. The call neither starts nor stops the
+ * profiler. */
 CAIRN_API void cairn_profile_reset(void) CAIRN_NOEXCEPT;
 
-/* Writes the profile to a file, in place of what is there; docs/PROFILING.md describes the format.
- * 0, ENODATA when the profiler was never started, EBUSY while another thread starts it or dumps,
- * else what the system says. Other threads go on. No memory is asked for. */
+/* Writes the profile to the file `path` and replaces an existing file; docs/PROFILING.md describes
+ * the format. Other threads continue meanwhile. The call allocates no memory.
+ * Returns: 0; ENODATA if the profiler was never started; EBUSY while another thread starts the
+ * profiler or writes a file; else the error of the file system. */
 CAIRN_API CAIRN_NODISCARD int cairn_profile_dump(const char *path) CAIRN_NOEXCEPT;
 
+/* The numbers that the profiler has counted. */
 typedef struct cairn_profile_stats {
     bool is_on;
-    size_t interval_bytes;    /* the last one; 0: never started */
-    uint64_t samples;         /* blocks sampled since the start or reset */
-    uint64_t live_samples;    /* of those in use, and remembered */
-    uint64_t allocated_bytes; /* estimated from them: in all blocks since then */
-    uint64_t live_bytes;      /* estimated: in blocks since then that are in use */
-    uint64_t sites;           /* different stacks, of all time */
-    uint64_t lost_stacks;     /* samples whose stack found no room: they count as one site */
-    uint64_t lost_blocks;     /* samples that found no room: not among those in use */
+    size_t interval_bytes;    /* the last mean interval; 0: never started */
+    uint64_t samples;         /* samples since the start or the last reset */
+    uint64_t live_samples;    /* samples in use that the tables have room for */
+    uint64_t allocated_bytes; /* estimate: bytes allocated since the start or the last reset */
+    uint64_t live_bytes;      /* estimate: bytes of these in use */
+    uint64_t sites;           /* different call stacks ever seen */
+    uint64_t lost_stacks;     /* samples whose stack had no room: all count as one site */
+    uint64_t lost_blocks;     /* samples that had no room: missing in live_samples */
 } cairn_profile_stats;
 
+/* Fills *stats. */
 CAIRN_API void cairn_profile_read_stats(cairn_profile_stats *stats) CAIRN_NOEXCEPT;
 
 #ifdef __cplusplus

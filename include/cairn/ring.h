@@ -1,49 +1,72 @@
-/* Ring allocator: frames made by one thread and released by any, in any order, without a lock.
+/* Ring allocator: frames that one thread fills and any thread releases, in any order, without a
+ * lock.
  *
- * The owner opens a frame, allocates in it, seals it and hands it to whoever consumes it; the last
- * release of a frame ends all its memory. Allocation is a bump of a pointer, without atomic
- * operations; release is one atomic operation.
- */
-/* clang-format off */
-/*     // owner                                              // worker
- *     cairn_frame frame = cairn_ring_open(ring);
- *     if (frame.chunk == NULL)
- *         return false; // full: wait for releases
- *     struct job *job = cairn_ring_alloc(ring, sizeof *job, _Alignof(struct job));
- *     if (job != NULL)
- *         job->frame = frame;
- *     cairn_ring_seal(ring);
- *     if (job == NULL) {
- *         cairn_ring_release(frame);
- *         return false;
+ * The owner opens a frame, allocates blocks in it, seals it and passes it to a consumer. The last
+ * release of a frame ends all its blocks at once. An allocation moves a pointer, without atomic
+ * operations; a release is one atomic operation.
+ *
+ * Use a ring between a producer and its consumers: jobs, packets, log records. Do not use a ring if
+ * frames live long, for one frame that is not released holds its chunk (64 KiB to 2 MiB), or if
+ * single blocks of a frame must be freed (cairn/fifo.h does that).
+ *
+ * Example:
+ *
+ *     #include <cairn/ring.h>
+ *
+ *     struct job {
+ *         cairn_frame frame;
+ *         int number;
+ *     };
+ *
+ *     struct job *produce(cairn_ring *ring, int number) // the owner of the ring
+ *     {
+ *         cairn_frame frame = cairn_ring_open(ring);
+ *         if (frame.chunk == NULL)
+ *             return NULL;                              // the ring is full: wait for releases
+ *         struct job *job = cairn_ring_alloc(ring, sizeof *job, _Alignof(struct job));
+ *         if (job != NULL)
+ *             *job = (struct job){frame, number};
+ *         cairn_ring_seal(ring);
+ *         if (job == NULL)
+ *             cairn_ring_release(frame);
+ *         return job;
  *     }
- *     queue_put(queue, job);                                struct job *job = queue_get(queue);
- *                                                           ...
- *                                                           cairn_ring_release(job->frame);
- */
-/* clang-format on */
-/* Algorithm: chunks of 64 KiB to 2 MiB are filled from start to end; each has a bitmap with a bit a
- * frame, which the release clears, and a count of bitmap words that are not clear yet; who brings
- * that to zero pushes the chunk to a stack that the owner empties by exchange. A frame that
- * outgrows its chunk goes on in the next, with a bit in each. The frame stack with release from any
- * thread is that of Intersec's ring pools, without their lock.
  *
- * Memory: a chunk whose frames are all released is filled next, the current one from its start, so
- * small frames stay in cache. Chunks that were not needed for half a second go back to the system;
- * the clock is looked at when chunks change. One frame that is not released holds its chunks.
+ *     void consume(struct job *job)                     // any thread
+ *     {
+ *         cairn_ring_release(job->frame);               // ends the job
+ *     }
  *
- * Threads: retain, release and the free of cairn_ring_allocator (which does nothing) belong to any
- * thread, all else to the one that made the ring, or adopted it last. Handles are values. A signal
- * handler may call retain, and release while the ring is not closed, nothing else. Fork: the
- * child's thread owns the rings that it owned in the parent. Frames held by other threads stay
- * unreleased in the child.
+ * Algorithm: chunks of 64 KiB to 2 MiB are filled from start to end. Each has a bitmap with one bit
+ * for each frame, which the release clears, and a count of the bitmap words that are not clear yet.
+ * The thread that brings this count to zero pushes the chunk to a stack, which the owner empties by
+ * an exchange. A frame that outgrows its chunk continues in the next one, with a bit in each.
+ * Frames that any thread may release come from Intersec's ring pools, which take a lock for it.
  *
- * Failure: NULL with errno ENOMEM when memory is out or `max_bytes` is reached, which is
- * backpressure: it works again after releases. EINVAL for an alignment that is no power of two.
- * Misuse dies with one line (docs/MESSAGES-frame.md), always: open while a frame is open,
- * allocation or seal while none is, a second release of a frame, a thread that does not own the
- * ring, any use after its end while its memory does not serve another ring. Debug builds, and every
- * build under AddressSanitizer or Valgrind, also find uses of released frames.
+ * Memory: a chunk whose frames are all released is the next one to be filled, so a ring of small
+ * frames stays in cache. Chunks that were not needed for half a second return to the system; the
+ * clock is read when chunks change.
+ *
+ * Threads: any thread may call cairn_ring_retain and cairn_ring_release. All other functions belong
+ * to the owner: the thread that made the ring or adopted it last. Frame handles are values and may
+ * be copied. A child of fork owns the rings of the forking thread.
+ *
+ * Failure: functions that allocate return NULL with errno ENOMEM when memory is out or `max_bytes`
+ * is reached. The latter is backpressure: the call succeeds again after releases. EINVAL if an
+ * alignment is no power of two.
+ *
+ * Cost: less than a nanosecond for an allocation, inline; one atomic operation for a release.
+ *
+ * Caveats:
+ *  - A signal handler may call cairn_ring_retain, and cairn_ring_release while the ring is not
+ *    closed, no other function.
+ *  - Misuse ends the process with one line (docs/reference/MESSAGES.md) in all builds: an open
+ *    while a frame is open, an allocation or a seal without an open frame, a second release, use by
+ *    a thread that is not the owner, use after the end as long as no other ring has taken the
+ *    place.
+ *  - Debug builds, and all builds under AddressSanitizer or Valgrind, also find uses of released
+ *    frames.
+ *  - Frames that other threads held at the moment of a fork stay unreleased in the child.
  */
 #ifndef CAIRN_RING_H
 #define CAIRN_RING_H
@@ -54,23 +77,23 @@
 extern "C" {
 #endif
 
-/* The part of a ring that the inline functions work on; not for other use. Owner thread writes all
- * of it. */
+/* The part of a ring on which the inline functions work. Its fields are not for direct use. Only
+ * the owner thread writes them. */
 typedef struct cairn_ring {
     uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow
                            path */
-    uintptr_t limit;    /* of inline allocation, a multiple of 4096; 0 likewise */
+    uintptr_t limit;    /* end of inline allocation, a multiple of 4096, or 0 */
     void *owner;        /* atomic: its thread pointer; NULL after the end */
 } cairn_ring;
 
-/* A frame, for its release. All zero: there is none, the open failed. */
+/* The handle of a frame, for its release. A handle of zeros means that the open failed. */
 typedef struct cairn_frame {
     void *chunk;
     uint32_t index;
     uint32_t generation;
 } cairn_frame;
 
-/* A point within the making of frames; see cairn_ring_rewind. */
+/* A point in the making of frames, for cairn_ring_rewind. */
 typedef struct cairn_checkpoint {
     void *chunk;
     uintptr_t position;
@@ -79,82 +102,100 @@ typedef struct cairn_checkpoint {
     bool open;
 } cairn_checkpoint;
 
+/* Options of cairn_ring_new. All zero: no limit. */
 typedef struct cairn_ring_options {
-    size_t max_bytes; /* most that live frames and the chunk being filled may hold, in whole chunks
+    size_t max_bytes; /* the most memory for live frames and the chunk being filled, in whole chunks
                          of at least 64 KiB; 0: no limit; less than one chunk: EINVAL */
     const char *name; /* for messages, at most 23 bytes are kept; NULL: "ring" */
-    /* Called when there is no memory for so many bytes, or `max_bytes` is reached: true to try
-     * again, after it released frames or made memory free elsewhere. It must not open, allocate in,
-     * seal, rewind or end this ring, and must return. NULL: none. */
+    /* Called when there is no memory for `size_bytes`, or `max_bytes` is reached; NULL: none. The
+     * function returns true to try again after it has released frames or freed other memory. The
+     * function must not open, allocate in, seal, rewind or end this ring, and must return, without
+     * longjmp or an exception. */
     bool (*out_of_memory)(void *context, size_t size_bytes);
     void *out_of_memory_context;
 } cairn_ring_options;
 
+/* Statistics of one ring. */
 typedef struct cairn_ring_stats {
-    size_t chunk_bytes; /* in chunks that hold frames or are being filled */
-    size_t spare_bytes; /* in free chunks that are kept */
-    uint64_t sealed;    /* frames, since the start */
-    size_t chunks;      /* that hold frames or are being filled */
+    size_t chunk_bytes; /* chunks with frames, and the one being filled */
+    size_t spare_bytes; /* free chunks that the ring keeps */
+    uint64_t sealed;    /* frames sealed since the start */
+    size_t chunks;      /* number of chunks in chunk_bytes */
 } cairn_ring_stats;
 
-/* A new ring, owned by the calling thread. NULL as `options` is all zero. NULL with ENOMEM or
- * EINVAL. */
+/* Creates a ring that the calling thread owns. `options` may be NULL.
+ * Returns: the ring, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_API CAIRN_NODISCARD cairn_ring *
 cairn_ring_new(const cairn_ring_options *options) CAIRN_NOEXCEPT;
 
-/* Ends the ring: 0; or EBUSY while a frame is open or not released, and then nothing happened. NULL
- * gives 0. */
+/* Ends a ring without frames. NULL is ignored.
+ * Returns: 0; EBUSY while a frame is open or not released, then nothing has changed. */
 CAIRN_API int cairn_ring_delete(cairn_ring *ring) CAIRN_NOEXCEPT;
 
-/* Ends the ring with the last release of its frames, which may be now. Nothing may be opened any
- * more, and no frame may be open. NULL is ignored. */
+/* Ends the ring with the last release of its frames, at once if it has none. No frame may be open,
+ * and none can be opened from now on. NULL is ignored. */
 CAIRN_API void cairn_ring_close(cairn_ring *ring) CAIRN_NOEXCEPT;
 
-/* Opens a frame, to which allocations go until it is sealed. The handle may be stored in it and
- * used from the seal on. All zero with ENOMEM: none was opened. */
+/* Opens a frame, which receives all allocations until cairn_ring_seal. The handle may be stored in
+ * the frame and is valid for a release from the seal on.
+ * Returns: the handle of the frame; all zero with errno ENOMEM if none was opened. */
 CAIRN_API CAIRN_NODISCARD cairn_frame cairn_ring_open(cairn_ring *ring) CAIRN_NOEXCEPT;
 
-/* Ends the making of the open frame; its handle again. It needs one release from now on. */
+/* Ends the making of the open frame. The frame needs one release from now on, and one more for each
+ * retain.
+ * Returns: the handle of the frame, equal to that of the open. */
 CAIRN_API cairn_frame cairn_ring_seal(cairn_ring *ring) CAIRN_NOEXCEPT;
 
-/* The frame needs `more` more releases. For who holds one, before handing it on: a frame for n
- * consumers is retained with n - 1. Any thread, the owner also while the frame is open. A frame all
- * zero is ignored. */
+/* Makes the frame need `more` further releases: call it with n - 1 before passing a frame to n
+ * consumers. A handle of all zero is ignored.
+ * Threads: any thread that holds the frame; the owner also while the frame is open. */
 CAIRN_API void cairn_ring_retain(cairn_frame frame, unsigned more) CAIRN_NOEXCEPT;
 
-/* Gives one hold on the frame up; the last one ends it. Any thread. A frame all zero is ignored. */
+/* Gives up one hold on the frame; the last release ends it and all its blocks. A handle of all zero
+ * is ignored.
+ * Threads: any thread. */
 CAIRN_API void cairn_ring_release(cairn_frame frame) CAIRN_NOEXCEPT;
 
-/* The current point; the rewind to it ends what was allocated since: in the frame that was open
- * then, or, when none was, the frame opened since, with its holds. 0; or EBUSY when a frame was
- * sealed since, for that has escaped, and nothing happened. A checkpoint that is undone dies: by a
- * rewind to an earlier one, or by a resize of the block that was the newest then. */
+/* Returns: the current point of the ring, for a later cairn_ring_rewind. A checkpoint becomes
+ * invalid through a rewind to an earlier one, or a resize of the block that was the newest at the
+ * checkpoint. */
 CAIRN_API CAIRN_NODISCARD cairn_checkpoint cairn_ring_checkpoint(const cairn_ring *ring)
     CAIRN_NOEXCEPT;
+
+/* Ends all blocks allocated since the checkpoint in the frame that was open then. If none was open,
+ * it ends the frame opened since, with its holds. An invalid checkpoint is misuse.
+ * Returns: 0; EBUSY if a frame was sealed since, then nothing has changed. */
 CAIRN_API int cairn_ring_rewind(cairn_ring *ring, cairn_checkpoint checkpoint) CAIRN_NOEXCEPT;
 
-/* Gives all free chunks but `keep_bytes` back; returns how many bytes went. */
+/* Returns the free chunks to the system and keeps `keep_bytes` of them.
+ * Returns: the number of bytes returned to the system. */
 CAIRN_API size_t cairn_ring_trim(cairn_ring *ring, size_t keep_bytes) CAIRN_NOEXCEPT;
 
-/* The calling thread owns the ring from now on. The last owner must have stopped using it before.
- */
+/* Makes the calling thread the owner of the ring. The previous owner must have stopped using it,
+ * and the program must order the two, as a queue or a mutex does. */
 CAIRN_API void cairn_ring_adopt(cairn_ring *ring) CAIRN_NOEXCEPT;
 
+/* Fills *stats. */
 CAIRN_API void cairn_ring_read_stats(const cairn_ring *ring,
                                      cairn_ring_stats *stats) CAIRN_NOEXCEPT;
 
-/* alloc in the open frame; free does nothing; resize of the newest block. */
+/* Makes a cairn_allocator (cairn/allocator.h) that allocates in the open frame. The free of this
+ * cairn_allocator does nothing, and its resize changes the newest block only. The cairn_allocator
+ * is valid until the ring ends. */
 CAIRN_API CAIRN_NODISCARD cairn_allocator
 cairn_ring_allocator(cairn_ring *ring) CAIRN_NOEXCEPT;
 
-/* The slow half of alloc; complete in itself. */
+/* The slow half of cairn_ring_alloc, not for direct use. */
 CAIRN_API CAIRN_NODISCARD void *cairn_ring_alloc_slow(cairn_ring *ring, size_t size,
                                                       size_t align) CAIRN_NOEXCEPT;
 
+/* The largest constant alignment for which an allocation is inline. Not for direct use. */
 #define CAIRN_RING_INLINE_ALIGN 4096
 
-/* A block in the open frame; size 0 counts as 1. Contents are undefined. Alignment: any power of
- * two. Under a nanosecond; inline when `align` is a constant. */
+/* Allocates a block of `size` bytes in the open frame at a multiple of `align` bytes, a power of
+ * two, with undefined contents. A size of 0 counts as 1.
+ * Returns: the block, or NULL with errno ENOMEM or EINVAL.
+ * Cost: less than a nanosecond; inline if `align` is a constant. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc(cairn_ring *ring, size_t size,
                                                      size_t align) CAIRN_NOEXCEPT
 {
@@ -177,7 +218,9 @@ CAIRN_NODISCARD static inline void *cairn_ring_alloc(cairn_ring *ring, size_t si
     return cairn_ring_alloc_slow(ring, size, align);
 }
 
-/* The same, all zero. */
+/* Allocates a block of `size` bytes in the open frame at a multiple of `align` bytes and sets it to
+ * 0.
+ * Returns: the block, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc_zero(cairn_ring *ring, size_t size,
                                                           size_t align) CAIRN_NOEXCEPT
 {
@@ -185,13 +228,18 @@ CAIRN_NODISCARD static inline void *cairn_ring_alloc_zero(cairn_ring *ring, size
     return block ? __builtin_memset(block, 0, size) : block;
 }
 
-/* The same for `count` elements of `size` bytes; a product that overflows fails with ENOMEM. */
+/* Allocates an array of `count` elements of `size` bytes each in the open frame, at a multiple of
+ * `align` bytes, with undefined contents.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc_array(cairn_ring *ring, size_t count,
                                                            size_t size, size_t align) CAIRN_NOEXCEPT
 {
     return cairn_ring_alloc(ring, cairn_array_bytes(count, size), align);
 }
 
+/* Allocates an array of `count` elements of `size` bytes each in the open frame, at a multiple of
+ * `align` bytes, and sets it to 0.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc_array_zero(cairn_ring *ring, size_t count,
                                                                 size_t size,
                                                                 size_t align) CAIRN_NOEXCEPT

@@ -1,38 +1,56 @@
-/* The thread's own stack, and frames that end with a C scope.
+/* Scopes: memory that ends with the enclosing block of C or C++, from a stack of the thread.
  *
- *     static char *greeting(const char *name)   // returns memory of the caller's scope: t_greeting
+ * Every thread has a stack (cairn/stack.h), made at its first use and deleted at the end of the
+ * thread. CAIRN_SCOPE (short: t_scope) opens a frame on it that ends with the enclosing block,
+ * however the block is left: by return, break or goto; in C++, and in C compiled with -fexceptions,
+ * by an exception as well.
  *
- *     void answer(struct connection *connection)
+ * Use a scope for strings, arrays and objects that a function needs until it returns. Do not use a
+ * scope for blocks that must outlive the scope, or in a coroutine that may continue on another
+ * thread.
+ *
+ * Example:
+ *
+ *     #include <cairn/scope.h>
+ *     #include <stdio.h>
+ *
+ *     static char *t_greeting(const char *name) // returns memory of the scope of its caller
+ *     {
+ *         return t_printf("hello %s", name);
+ *     }
+ *
+ *     int answer(FILE *stream, const char *name, size_t count)
  *     {
  *         t_scope;
- *         char *line = t_printf("hello %s\n", connection->name);
- *         int *ranks = t_new(int, connection->count);
- *         …
- *     }   // both end here, whichever way the scope is left
+ *         char *line = t_greeting(name);
+ *         int *ranks = t_new(int, count);
+ *         if (line == NULL || ranks == NULL)
+ *             return -1;
+ *         return fprintf(stream, "%s: %zu ranks\n", line, count);
+ *     } // line and ranks end here
  *
- * Each t_… name here is short for one that begins with cairn_scope_, which is always there: t_alloc
+ * Names: each name that begins with t_ is short for the name that begins with cairn_scope_: t_alloc
  * for cairn_scope_alloc, and t_scope for CAIRN_SCOPE. A program that needs the short names for
  * itself defines CAIRN_NO_SHORT_NAMES before it includes this header.
  *
- * Every thread has a stack (cairn/stack.h), made at its first use and given back at its end.
- * t_scope opens a frame on it that ends with the enclosing block: on return, break, goto, and in
- * C++ (and in C compiled with -fexceptions) when an exception passes. After a longjmp over scopes
- * the end of an outer one ends the inner ones.
+ * Convention: a function that returns memory of the frame of its caller, or allocates in that
+ * frame, has a name that begins with t_. Every other function opens a t_scope before it calls such
+ * a function. dev/check_t_scope.py finds functions that do neither.
  *
- * The convention: a function that returns memory of its caller's frame, or allocates in it, is
- * itself named t_…; every other function that calls one opens a t_scope first. dev/check_t_scope.py
- * finds functions that do neither.
+ * Threads: each thread uses its own stack, without a lock. A child of fork has the stack of the
+ * forking thread; the stacks of other threads stay in memory unused.
  *
- * A frame belongs to one scope: a coroutine or fiber that changes threads must not keep one open
- * meanwhile.
+ * Failure: functions that allocate return NULL with errno ENOMEM. If a t_scope cannot open its
+ * frame, its allocations belong to the enclosing frame.
  *
- * Contents are undefined unless the name ends in _zero.
+ * Cost: about two nanoseconds for a scope and one for an allocation, inline.
  *
- * Failure: NULL with errno ENOMEM. A t_scope that could not open its frame lets allocations go to
- * the enclosing one. Cost: a frame about two nanoseconds, an allocation about one, inline.
- *
- * Threads: each its own, no lock. A signal handler may call nothing here. Fork: the child has the
- * forking thread's stack as it was; those of the others stay in memory unused.
+ * Caveats:
+ *  - No signal handler may call a function of this header.
+ *  - A frame belongs to one scope: a coroutine or fiber that changes threads must not keep a frame
+ *    open while it does.
+ *  - After a longjmp over scopes, the end of an outer scope ends the inner ones, too.
+ *  - Misuse is reported as for every stack (cairn/stack.h).
  */
 #ifndef CAIRN_SCOPE_H
 #define CAIRN_SCOPE_H
@@ -49,23 +67,25 @@ extern "C" {
 #define CAIRN_ALIGNOF _Alignof
 #endif
 
-/* This thread's stack: lies here itself, not behind a pointer, so that a loop of allocations needs
- * no load to find it. Before its first use every operation takes the slow path. Written by the
- * functions of cairn/stack.h only. */
+/* The stack of this thread, not for direct use. The variable is the structure itself, not a pointer
+ * to it, so that a loop of allocations needs no load to find it. Until its first use every
+ * operation takes the slow path. Only the functions of cairn/stack.h write to it. */
 CAIRN_API extern __thread cairn_stack cairn_thread_stack_head
     __attribute__((tls_model("initial-exec")));
 
-/* This thread's stack, for the functions of cairn/stack.h; NULL with ENOMEM. The library deletes it
- * at the thread's end; nobody else may, nor may another thread adopt it. */
+/* Finds the stack of the calling thread, for the functions of cairn/stack.h. The library deletes it
+ * at the end of the thread; the program must not delete it, and no other thread can adopt it.
+ * Returns: the stack, or NULL with errno ENOMEM. */
 CAIRN_API cairn_stack *cairn_thread_stack(void) CAIRN_NOEXCEPT;
 
-/* The slow halves of the functions below. */
+/* The slow halves of the functions below, not for direct use. */
 CAIRN_API cairn_mark cairn_thread_stack_push(void) CAIRN_NOEXCEPT;
 CAIRN_API void *cairn_thread_stack_alloc(size_t size, size_t align) CAIRN_NOEXCEPT;
 CAIRN_API void *cairn_thread_stack_realloc(void *pointer, size_t old_size, size_t new_size,
                                            size_t align) CAIRN_NOEXCEPT;
 
-/* Opens a frame until cairn_scope_pop; prefer CAIRN_SCOPE. */
+/* Opens a frame that cairn_scope_pop ends. CAIRN_SCOPE is easier to use correctly.
+ * Returns: the mark for its pop; all zero with errno ENOMEM if it could not open the frame. */
 static inline cairn_mark cairn_scope_push(void) CAIRN_NOEXCEPT
 {
     cairn_mark mark;
@@ -74,28 +94,33 @@ static inline cairn_mark cairn_scope_push(void) CAIRN_NOEXCEPT
     return cairn_thread_stack_push();
 }
 
+/* Ends the frame of `mark` and all frames above it. */
 static inline void cairn_scope_pop(cairn_mark mark) CAIRN_NOEXCEPT
 {
     if (__builtin_expect(!cairn_stack_pop_inline(&cairn_thread_stack_head, mark), 0))
         cairn_stack_pop_slow(&cairn_thread_stack_head, mark);
 }
 
-/* For CAIRN_SCOPE. */
+/* For CAIRN_SCOPE, not for direct use. */
 static inline void cairn_scope_end(cairn_mark *mark) CAIRN_NOEXCEPT { cairn_scope_pop(*mark); }
 
 #define CAIRN_SCOPE_JOIN(a, b)   a##b
 #define CAIRN_SCOPE_NAME(number) CAIRN_SCOPE_JOIN(cairn_scope_, number)
 
-/* A declaration: opens a frame that ends with the enclosing block. */
+/* Opens a frame that ends with the enclosing block. Write it like a declaration: CAIRN_SCOPE; */
 #define CAIRN_SCOPE                                                                                \
     __attribute__((cleanup(cairn_scope_end), unused)) cairn_mark CAIRN_SCOPE_NAME(__COUNTER__) =   \
         cairn_scope_push()
 
-/* Has `function` called with `context` at the end of the newest frame: see cairn_stack_defer. */
+/* Registers `function` to be called with `context` when the newest frame ends: see
+ * cairn_stack_defer.
+ * Returns: 0; ENOMEM; EINVAL if `function` is NULL. */
 CAIRN_API CAIRN_NODISCARD int cairn_scope_defer(void (*function)(void *context),
                                                 void *context) CAIRN_NOEXCEPT;
 
-/* `size` bytes in the newest frame at a multiple of `align`. */
+/* Allocates a block of `size` bytes in the newest frame at a multiple of `align` bytes, a power of
+ * two, with undefined contents. A size of 0 counts as 1.
+ * Returns: the block, or NULL with errno ENOMEM or EINVAL. */
 static inline void *cairn_scope_alloc_aligned(size_t size, size_t align) CAIRN_NOEXCEPT
 {
     void *block = cairn_stack_alloc_inline(&cairn_thread_stack_head, size, align);
@@ -104,24 +129,33 @@ static inline void *cairn_scope_alloc_aligned(size_t size, size_t align) CAIRN_N
     return cairn_thread_stack_alloc(size, align);
 }
 
-/* The same, aligned for every type. */
+/* Allocates a block of `size` bytes in the newest frame, aligned for every type, with undefined
+ * contents.
+ * Returns: the block, or NULL with errno ENOMEM. */
 static inline void *cairn_scope_alloc(size_t size) CAIRN_NOEXCEPT
 {
     return cairn_scope_alloc_aligned(size, CAIRN_ALIGNOF(max_align_t));
 }
 
+/* Allocates a block of `size` bytes in the newest frame, aligned for every type, and sets it to 0.
+ * Returns: the block, or NULL with errno ENOMEM. */
 static inline void *cairn_scope_alloc_zero(size_t size) CAIRN_NOEXCEPT
 {
     void *block = cairn_scope_alloc(size);
     return block ? __builtin_memset(block, 0, size) : block;
 }
 
-/* `count` elements of `size` bytes; an overflowing product fails. */
+/* Allocates an array of `count` elements of `size` bytes each in the newest frame, at a multiple of
+ * `align` bytes, with undefined contents.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 static inline void *cairn_scope_alloc_array(size_t count, size_t size, size_t align) CAIRN_NOEXCEPT
 {
     return cairn_scope_alloc_aligned(cairn_array_bytes(count, size), align);
 }
 
+/* Allocates an array of `count` elements of `size` bytes each in the newest frame, at a multiple of
+ * `align` bytes, and sets it to 0.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 static inline void *cairn_scope_alloc_array_zero(size_t count, size_t size,
                                                  size_t align) CAIRN_NOEXCEPT
 {
@@ -132,27 +166,34 @@ static inline void *cairn_scope_alloc_array_zero(size_t count, size_t size,
     return block ? __builtin_memset(block, 0, total) : block;
 }
 
-/* An array of `count` values of a type, not set; and all zero. */
+/* Allocates an array of `count` values of `type` in the newest frame. cairn_scope_new leaves them
+ * undefined, cairn_scope_new_zero sets them to 0.
+ * Returns: a pointer to `type`, or NULL with errno ENOMEM. */
 #define cairn_scope_new(type, count)                                                               \
     ((type *)cairn_scope_alloc_array((count), sizeof(type), CAIRN_ALIGNOF(type)))
 #define cairn_scope_new_zero(type, count)                                                          \
     ((type *)cairn_scope_alloc_array_zero((count), sizeof(type), CAIRN_ALIGNOF(type)))
 
-/* The block, of the newest frame, at a new size: in place where it is the newest, else moved. For
- * blocks of cairn_scope_alloc and types of no larger alignment. NULL as `pointer` allocates. */
+/* Changes the size of a block of the newest frame from `old_size` to `new_size` bytes: in place if
+ * it is the newest block or shrinks, else by moving it. The block must not need an alignment above
+ * that of cairn_scope_alloc. With `pointer` NULL it allocates.
+ * Returns: the block, or NULL with errno ENOMEM; then the old block is unchanged. */
 CAIRN_NODISCARD static inline void *cairn_scope_realloc(void *pointer, size_t old_size,
                                                         size_t new_size) CAIRN_NOEXCEPT
 {
     return cairn_thread_stack_realloc(pointer, old_size, new_size, CAIRN_ALIGNOF(max_align_t));
 }
 
-/* A copy of `size` bytes, of a string, and of its first `most` bytes. */
+/* Copies `size` bytes to the newest frame, aligned for every type.
+ * Returns: the copy, or NULL with errno ENOMEM. */
 static inline void *cairn_scope_dup(const void *from, size_t size) CAIRN_NOEXCEPT
 {
     void *block = cairn_scope_alloc(size);
     return block ? __builtin_memcpy(block, from, size) : block;
 }
 
+/* Copies at most `most` bytes of a string to the newest frame and appends a zero.
+ * Returns: the copy, or NULL with errno ENOMEM. */
 static inline char *cairn_scope_strndup(const char *string, size_t most) CAIRN_NOEXCEPT
 {
     size_t length = 0;
@@ -166,6 +207,8 @@ static inline char *cairn_scope_strndup(const char *string, size_t most) CAIRN_N
     return copy;
 }
 
+/* Copies a string to the newest frame.
+ * Returns: the copy, or NULL with errno ENOMEM. */
 static inline char *cairn_scope_strdup(const char *string) CAIRN_NOEXCEPT
 {
     size_t size = __builtin_strlen(string) + 1;
@@ -173,9 +216,13 @@ static inline char *cairn_scope_strdup(const char *string) CAIRN_NOEXCEPT
     return copy ? (char *)__builtin_memcpy(copy, string, size) : copy;
 }
 
-/* What printf would write, as a string in the newest frame: see cairn_stack_printf. */
+/* Formats a string as printf does, in the newest frame.
+ * Returns: the string; NULL with errno ENOMEM or the error of vsnprintf for a wrong format. */
 CAIRN_API char *cairn_scope_printf(const char *format, ...) CAIRN_NOEXCEPT
     __attribute__((format(printf, 1, 2)));
+
+/* Formats a string as vprintf does, in the newest frame.
+ * Returns: the string; NULL with errno ENOMEM or the error of vsnprintf for a wrong format. */
 CAIRN_API char *cairn_scope_vprintf(const char *format, va_list arguments) CAIRN_NOEXCEPT
     __attribute__((format(printf, 1, 0)));
 

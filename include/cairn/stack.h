@@ -1,49 +1,64 @@
-/* Stack allocator: memory that ends in the reverse order of its making, a frame at a time.
+/* Stack allocator: memory that ends in the reverse order of its allocation, one frame at a time.
  *
- * A push opens a frame, allocations go to the newest frame, the pop of its mark ends them all at
- * once. Allocation moves a position and compares it with a limit, inline; blocks lie side by side.
- * Frames nest as deep as memory lasts.
+ * A push opens a frame, allocations go to the newest frame, and the pop of the frame's mark ends
+ * all of them at once. Frames may be nested as deep as memory lasts.
  *
- *     cairn_stack *stack = cairn_stack_new(NULL);
- *     cairn_mark mark = cairn_stack_push(stack);
- *     int *numbers = cairn_stack_alloc_array(stack, count, sizeof *numbers, _Alignof(int));
- *     …
- *     cairn_stack_pop(stack, mark);
- *     cairn_stack_delete(stack);
+ * Use a stack for the temporary memory of a function, a request or a parser. For the stack that
+ * each thread already has, and frames that end with a C block, use cairn/scope.h. Do not use a
+ * stack for blocks that must outlive the frame in which they were allocated.
  *
- * For the current thread's own stack and frames that end with a C scope see cairn/scope.h.
+ * Example:
  *
- * Algorithm: a bump pointer over a chain of blocks: 64 KiB first, then ranges of reserved address
- * space, each eight times the last, that are made usable from their start upwards as they are
- * needed. Mark and release is as old as the Burroughs machines; Hanson, "Fast allocation and
- * deallocation of memory based on object lifetimes", 1990, has it in this form.
+ *     #include <cairn/stack.h>
  *
- * Memory: a frame costs 16 bytes, a block its size rounded up to a multiple of 8. What the stack
- * did not reach for half a second goes back to the system, also while an outer frame lives on; a
- * push in 256 looks at the clock, and so does whatever grows or shrinks the stack by a step.
- * cairn_stack_trim gives back at once. An idle stack keeps what it has.
+ *     int with_numbers(size_t count, int (*work)(int *numbers, size_t count))
+ *     {
+ *         cairn_stack *stack = cairn_stack_new(NULL);
+ *         if (stack == NULL)
+ *             return -1;
+ *         cairn_mark mark = cairn_stack_push(stack);
+ *         int *numbers = cairn_stack_alloc_array(stack, count, sizeof *numbers, _Alignof(int));
+ *         int result = numbers != NULL ? work(numbers, count) : -1;
+ *         cairn_stack_pop(stack, mark); // ends the numbers
+ *         cairn_stack_delete(stack);
+ *         return result;
+ *     }
  *
- * Threads: a stack belongs to the thread that made it, or adopted it last. Only that thread may use
- * it, in every function; a thread is known by its thread pointer, so one that took an ended one's
- * place passes for it.
+ * Algorithm: a position moves through a chain of memory blocks: 64 KiB first, then ranges of
+ * reserved address space, each eight times as large as the previous one, that are made usable from
+ * their start upwards as needed. Mark and release dates from the Burroughs machines; Hanson,
+ * "Fast allocation and deallocation of memory based on object lifetimes", 1990, describes this
+ * form.
  *
- * A signal handler may push, pop and allocate on a stack of its own, made before by the thread that
- * it interrupts, over a buffer and `fixed`; nothing else.
+ * Memory: a frame takes 16 bytes, a block its size rounded up to a multiple of 8. Memory that the
+ * stack did not reach for half a second returns to the system, even while an outer frame is open.
+ * The clock is read by one push in 256 and whenever the stack grows or shrinks by a range.
  *
- * Fork: the child's thread owns the stacks that it owned in the parent. Those of other threads stay
- * as they were; the child may adopt and delete them if their owners were not using them at the time
- * of the fork. longjmp and exceptions over frames: the next pop of an outer frame ends the inner
- * ones, too.
+ * Threads: a stack belongs to the thread that made it or adopted it last, its owner. Only the owner
+ * may call functions of the stack. A child of fork owns the stacks of the forking thread.
  *
- * The program's functions that a stack calls, those of cairn_stack_defer and `out_of_memory`, must
- * return: no longjmp, no exception.
+ * Failure: functions that allocate return NULL with errno ENOMEM and change nothing; EINVAL if an
+ * alignment is no power of two.
  *
- * Failure: NULL with errno ENOMEM, and everything stays as it was. EINVAL for an alignment that is
- * no power of two. Misuse dies with one line (docs/MESSAGES-frame.md), always: a pop without its
- * push, an allocation while sealed, a realloc of an outer frame's block, use by a thread that does
- * not own the stack, use after its delete (until another stack takes its place). Debug builds, and
- * every build under AddressSanitizer or Valgrind, also find writes outside of blocks and uses of
- * ended frames.
+ * Cost: about a nanosecond for an allocation, two for a frame, inline.
+ *
+ * Caveats:
+ *  - Misuse ends the process with one line (docs/reference/MESSAGES.md) in all builds: a pop
+ *    without its push, an allocation in a sealed frame, a realloc of an outer frame's block, use by
+ *    another thread, use after the deletion as long as no other stack has taken the place.
+ *  - Threads are identified by their thread pointer: a new thread that has the thread pointer of an
+ *    ended one is taken for it.
+ *  - Writes outside of blocks and uses of ended frames are found in debug builds and under
+ *    AddressSanitizer or Valgrind only.
+ *  - A signal handler may push, pop and allocate only on a stack of its own, made before the signal
+ *    by the interrupted thread, over a buffer and with `fixed`.
+ *  - After fork, the stacks of other threads are unchanged in the child. The child may adopt and
+ *    delete stacks that their owners were not using at the moment of the fork.
+ *  - After a longjmp or an exception that leaves frames open, the next pop of an outer frame ends
+ *    the inner ones, too.
+ *  - Functions of the program that a stack calls (cairn_stack_defer, `out_of_memory`) must return,
+ *    without longjmp or an exception.
+ *  - An idle stack keeps its memory until cairn_stack_trim.
  */
 #ifndef CAIRN_STACK_H
 #define CAIRN_STACK_H
@@ -56,108 +71,125 @@
 extern "C" {
 #endif
 
-/* A frame's record, at its start. `serial` is unique, its highest two bits are the library's. */
+/* The record at the start of a frame, not for direct use. `serial` is unique; its two highest bits
+ * belong to the library. */
 struct cairn_stack_frame {
     struct cairn_stack_frame *previous;
     uint64_t serial;
 };
 
-/* A frame, for its pop. All zero: the push failed. */
+/* A frame, to be passed to its pop. All zero: the push failed. */
 typedef struct cairn_mark {
     struct cairn_stack_frame *frame;
     uint64_t serial;
 } cairn_mark;
 
-/* The part of a stack that the inline functions work on; not for other use. Owner thread writes all
- * of it. */
+/* The part of a stack on which the inline functions work. Its fields are not for direct use. Only
+ * the owner thread writes them. */
 typedef struct cairn_stack {
     uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow
                            path */
-    uintptr_t limit; /* of inline allocation, a multiple of CAIRN_STACK_LIMIT_GRANULE; 0 likewise */
+    uintptr_t limit; /* end of inline allocation, a multiple of CAIRN_STACK_LIMIT_GRANULE, or 0 */
     struct cairn_stack_frame *frame; /* the newest */
     void *owner;                     /* its thread pointer */
     uint64_t serial;                 /* of the newest frame ever */
     void *inside;                    /* const: the library's part */
 } cairn_stack;
 
+/* Options of cairn_stack_new. All zero: a stack that grows without a limit. */
 typedef struct cairn_stack_options {
-    size_t reserve_bytes; /* address space of the first block, so that all of the stack is one
-                             piece; 0: 64 KiB, growing */
+    size_t reserve_bytes; /* address space of the first range, so that the whole stack is
+                             contiguous; 0: 64 KiB, growing */
     size_t max_bytes;     /* most memory that the stack may hold, rounded up to whole pages, the
                              buffer not counted; 0: no limit */
     const char *name;     /* for messages, at most 23 bytes are kept; NULL: "stack" */
 
-    /* Memory of the caller's that is used first, at least 128 bytes at any address. It must outlive
-     * the stack, and is never given back to the system. With `fixed` there is never more than it.
-     */
+    /* Memory of the caller that the stack uses first: at least 128 bytes at any address. The buffer
+     * must exist as long as the stack and is never returned to the system. With `fixed` the stack
+     * never takes other memory. */
     void *buffer;
     size_t buffer_bytes;
     bool fixed;
 
-    /* Called when a request of so many bytes found no memory; true means try again. It may free
-     * what it likes, but of this stack it may only trim. NULL: none. */
+    /* Called when a request of `size_bytes` finds no memory; NULL: none. The function returns true
+     * to try again after it has freed memory. The only function of this stack that it may
+     * call is cairn_stack_trim. */
     bool (*out_of_memory)(void *context, size_t size_bytes);
     void *out_of_memory_context;
 } cairn_stack_options;
 
+/* Statistics of one stack. */
 typedef struct cairn_stack_stats {
-    size_t used_bytes;     /* in frames, with what alignment and the ends of blocks took */
-    size_t resident_bytes; /* of memory, at most, the caller's buffer with it */
-    size_t reserved_bytes; /* of address space, likewise */
-    size_t blocks;
-    size_t frames; /* open ones */
+    size_t used_bytes;     /* in frames, including alignment gaps and unused ends of ranges */
+    size_t resident_bytes; /* upper bound of memory in use, the caller's buffer included */
+    size_t reserved_bytes; /* address space, the caller's buffer included */
+    size_t blocks;         /* ranges of memory */
+    size_t frames;         /* open frames */
 } cairn_stack_stats;
 
-/* A new stack, owned by the calling thread. NULL as `options` is all zero. NULL with ENOMEM; with
- * EINVAL for a buffer that is too small, and `fixed` without a buffer. */
+/* Creates a stack that the calling thread owns. `options` may be NULL.
+ * Returns: the stack; NULL with errno ENOMEM; NULL with EINVAL for a buffer that is too small or
+ * `fixed` without a buffer. */
 CAIRN_API CAIRN_NODISCARD cairn_stack *
 cairn_stack_new(const cairn_stack_options *options) CAIRN_NOEXCEPT;
 
-/* Ends the stack with all its frames: 0; or EBUSY for a thread's own stack (cairn/scope.h), which
- * ends with its thread, and then nothing happened. NULL gives 0. */
+/* Ends the stack with all its frames. NULL is ignored.
+ * Returns: 0; EBUSY for a thread's own stack (cairn/scope.h), which ends with its thread; then
+ * nothing has changed. */
 CAIRN_API int cairn_stack_delete(cairn_stack *stack) CAIRN_NOEXCEPT;
 
-/* Ends all frames and all blocks, those made before the first push too; the memory is kept as after
- * pops. */
+/* Ends all frames and all blocks, those allocated before the first push as well. The stack keeps
+ * its memory for later allocations; cairn_stack_trim returns it to the system. */
 CAIRN_API void cairn_stack_reset(cairn_stack *stack) CAIRN_NOEXCEPT;
 
-/* Has `function` called with `context` when the newest frame ends, by whatever ends it: its pop,
- * the pop of an outer frame, reset, delete, the end of a thread whose own stack it is; the end of
- * the process calls nothing. The last one deferred is called first, and what was allocated before
- * it was deferred is still there then. Before the first push it belongs to the stack as a whole. 0;
- * ENOMEM; EINVAL without a function. Costs 32 bytes of the frame, and the frame's pop is not inline
- * then. Not in a sealed frame. */
+/* Registers `function` to be called with `context` when the newest frame ends: by its pop, the pop
+ * of an outer frame, a reset, a delete, or the end of the thread whose own stack it is. The end of
+ * the process does not call `function`. Functions are called in reverse order of registration;
+ * blocks allocated before the registration still exist then. Without an open frame the function
+ * belongs to the stack as a whole. Registering a function in a sealed frame is misuse.
+ * Returns: 0; ENOMEM; EINVAL if `function` is NULL.
+ * Cost: 32 bytes of the frame; the pop of this frame is no longer inline. */
 CAIRN_API CAIRN_NODISCARD int cairn_stack_defer(cairn_stack *stack, void (*function)(void *context),
                                                 void *context) CAIRN_NOEXCEPT;
 
-/* Nothing can be allocated in the newest frame until it is unsealed. New frames can be pushed above
- * it and used. */
+/* Forbids allocations in the newest frame until it is unsealed. New frames may be pushed above a
+ * sealed frame and used. */
 CAIRN_API void cairn_stack_seal(cairn_stack *stack) CAIRN_NOEXCEPT;
+
+/* Allows allocations in the newest frame again. */
 CAIRN_API void cairn_stack_unseal(cairn_stack *stack) CAIRN_NOEXCEPT;
 
-/* Gives all unused memory but `keep_bytes` back to the system; returns how many bytes went. */
+/* Returns unused memory to the system and keeps `keep_bytes` of it.
+ * Returns: the number of bytes returned to the system. */
 CAIRN_API size_t cairn_stack_trim(cairn_stack *stack, size_t keep_bytes) CAIRN_NOEXCEPT;
 
-/* The calling thread owns the stack from now on. The last owner must have stopped using it before,
- * as seen through whatever handed the stack over. A thread's own stack stays with it. */
+/* Makes the calling thread the owner of the stack. The previous owner must have stopped using it,
+ * and the program must order the two, as a queue or a mutex does. A thread's own stack
+ * (cairn/scope.h) cannot be adopted. */
 CAIRN_API void cairn_stack_adopt(cairn_stack *stack) CAIRN_NOEXCEPT;
 
+/* Fills *stats. */
 CAIRN_API void cairn_stack_read_stats(const cairn_stack *stack,
                                       cairn_stack_stats *stats) CAIRN_NOEXCEPT;
 
-/* alloc in the newest frame; free does nothing; resize of the newest block. */
+/* Makes a cairn_allocator (cairn/allocator.h) that allocates in the newest frame. The free of this
+ * cairn_allocator does nothing, and its resize changes the newest block only. The cairn_allocator
+ * is valid until the stack is deleted. */
 CAIRN_API cairn_allocator cairn_stack_allocator(cairn_stack *stack) CAIRN_NOEXCEPT;
 
-/* What printf would write, as a string in the newest frame. NULL with ENOMEM, or what vsnprintf
- * sets for a format that it refuses. */
+/* Formats a string as printf does, in the newest frame.
+ * Returns: the string; NULL with errno ENOMEM or the error of vsnprintf for a wrong format. */
 CAIRN_API CAIRN_NODISCARD char *cairn_stack_printf(cairn_stack *stack, const char *format,
                                                    ...) CAIRN_NOEXCEPT
     __attribute__((format(printf, 2, 3)));
+
+/* Formats a string as vprintf does, in the newest frame.
+ * Returns: the string; NULL with errno ENOMEM or the error of vsnprintf for a wrong format. */
 CAIRN_API CAIRN_NODISCARD char *cairn_stack_vprintf(cairn_stack *stack, const char *format,
                                                     va_list arguments) CAIRN_NOEXCEPT
     __attribute__((format(printf, 2, 0)));
 
-/* The slow halves of the inline functions; complete in themselves. */
+/* The slow halves of the inline functions, not for direct use. */
 CAIRN_API cairn_mark cairn_stack_push_slow(cairn_stack *stack) CAIRN_NOEXCEPT;
 CAIRN_API void cairn_stack_pop_slow(cairn_stack *stack, cairn_mark mark) CAIRN_NOEXCEPT;
 CAIRN_API void *cairn_stack_alloc_slow(cairn_stack *stack, size_t size,
@@ -165,17 +197,19 @@ CAIRN_API void *cairn_stack_alloc_slow(cairn_stack *stack, size_t size,
 CAIRN_API void *cairn_stack_realloc_slow(cairn_stack *stack, void *pointer, size_t old_size,
                                          size_t new_size, size_t align) CAIRN_NOEXCEPT;
 
-/* Alignments up to this, known at compile time, are for the inline path; limits are multiples of
- * this; one push in so many looks at the clock. */
+/* The largest constant alignment for which an allocation is inline, the unit of limits, and the
+ * number of pushes between two looks at the clock. These macros are not for direct use. */
 #define CAIRN_STACK_INLINE_ALIGN  4096
 #define CAIRN_STACK_LIMIT_GRANULE 64
 #define CAIRN_STACK_PUSH_TICK     256
 
-/* UndefinedBehaviorSanitizer's test for NULL in gcc reads the flags of the addition that makes a
- * thread-local address (cairn/scope.h); the linker may turn it into one that sets none. */
+/* Not for direct use. With gcc, the test for NULL of UndefinedBehaviorSanitizer reads the flags of
+ * the addition that computes a thread-local address (cairn/scope.h). The linker may replace this
+ * addition by one that sets no flags. */
 #define CAIRN_STACK_NO_UBSAN __attribute__((no_sanitize("undefined")))
 
-/* The inline half of push: whether it could, without a look at the owner. */
+/* The inline half of push, not for direct use. The inline half does not check the owner.
+ * Returns: true if it opened the frame. */
 CAIRN_STACK_NO_UBSAN
 static inline bool cairn_stack_push_inline(cairn_stack *stack, cairn_mark *mark) CAIRN_NOEXCEPT
 {
@@ -196,8 +230,10 @@ static inline bool cairn_stack_push_inline(cairn_stack *stack, cairn_mark *mark)
     return true;
 }
 
-/* Opens a frame. When memory is out the mark is all zero and errno ENOMEM: allocations then go to
- * the frame before, and the pop of such a mark does nothing. */
+/* Opens a frame.
+ * Returns: the mark for its pop. When memory is out the mark is all zero and errno is ENOMEM: then
+ * allocations go to the previous frame, and the pop of the mark does nothing.
+ * Cost: about a nanosecond, inline. */
 static inline cairn_mark cairn_stack_push(cairn_stack *stack) CAIRN_NOEXCEPT
 {
     cairn_mark mark;
@@ -207,7 +243,8 @@ static inline cairn_mark cairn_stack_push(cairn_stack *stack) CAIRN_NOEXCEPT
     return cairn_stack_push_slow(stack);
 }
 
-/* The inline half of pop: whether it could, without a look at the owner. */
+/* The inline half of pop, not for direct use. The inline half does not check the owner.
+ * Returns: true if it ended the frame. */
 CAIRN_STACK_NO_UBSAN
 static inline bool cairn_stack_pop_inline(cairn_stack *stack, cairn_mark mark) CAIRN_NOEXCEPT
 {
@@ -218,7 +255,8 @@ static inline bool cairn_stack_pop_inline(cairn_stack *stack, cairn_mark mark) C
     return true;
 }
 
-/* Ends the mark's frame and whatever is above it. */
+/* Ends the frame of `mark` and all frames above it.
+ * Cost: about a nanosecond, inline. */
 static inline void cairn_stack_pop(cairn_stack *stack, cairn_mark mark) CAIRN_NOEXCEPT
 {
     if (__builtin_expect(
@@ -226,8 +264,8 @@ static inline void cairn_stack_pop(cairn_stack *stack, cairn_mark mark) CAIRN_NO
         cairn_stack_pop_slow(stack, mark);
 }
 
-/* The inline half of alloc: the block, or NULL when it takes the slow half; without a look at the
- * owner. */
+/* The inline half of alloc, not for direct use. The inline half does not check the owner.
+ * Returns: the block, or NULL if the slow half has to allocate it. */
 CAIRN_STACK_NO_UBSAN
 static inline void *cairn_stack_alloc_inline(cairn_stack *stack, size_t size,
                                              size_t align) CAIRN_NOEXCEPT
@@ -251,8 +289,10 @@ static inline void *cairn_stack_alloc_inline(cairn_stack *stack, size_t size,
     return (void *)start;
 }
 
-/* A block in the newest frame; size 0 counts as 1. Contents are undefined. Alignment: any power of
- * two. About a nanosecond; inline when `align` is a constant. */
+/* Allocates a block of `size` bytes in the newest frame at a multiple of `align` bytes, a power of
+ * two, with undefined contents. A size of 0 counts as 1.
+ * Returns: the block, or NULL with errno ENOMEM or EINVAL.
+ * Cost: about a nanosecond; inline if `align` is a constant. */
 static inline void *cairn_stack_alloc(cairn_stack *stack, size_t size, size_t align) CAIRN_NOEXCEPT
 {
     if (__builtin_expect(stack->owner == __builtin_thread_pointer(), 1)) {
@@ -263,7 +303,9 @@ static inline void *cairn_stack_alloc(cairn_stack *stack, size_t size, size_t al
     return cairn_stack_alloc_slow(stack, size, align);
 }
 
-/* The same, all zero. */
+/* Allocates a block of `size` bytes in the newest frame at a multiple of `align` bytes and sets it
+ * to 0.
+ * Returns: the block, or NULL with errno ENOMEM or EINVAL. */
 static inline void *cairn_stack_alloc_zero(cairn_stack *stack, size_t size,
                                            size_t align) CAIRN_NOEXCEPT
 {
@@ -271,14 +313,18 @@ static inline void *cairn_stack_alloc_zero(cairn_stack *stack, size_t size,
     return block ? __builtin_memset(block, 0, size) : block;
 }
 
-/* `count` elements of `size` bytes, contents undefined; a product that overflows fails with ENOMEM.
- */
+/* Allocates an array of `count` elements of `size` bytes each in the newest frame, at a multiple of
+ * `align` bytes, with undefined contents.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 static inline void *cairn_stack_alloc_array(cairn_stack *stack, size_t count, size_t size,
                                             size_t align) CAIRN_NOEXCEPT
 {
     return cairn_stack_alloc(stack, cairn_array_bytes(count, size), align);
 }
 
+/* Allocates an array of `count` elements of `size` bytes each in the newest frame, at a multiple of
+ * `align` bytes, and sets it to 0.
+ * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 static inline void *cairn_stack_alloc_array_zero(cairn_stack *stack, size_t count, size_t size,
                                                  size_t align) CAIRN_NOEXCEPT
 {
@@ -289,9 +335,10 @@ static inline void *cairn_stack_alloc_array_zero(cairn_stack *stack, size_t coun
     return block ? __builtin_memset(block, 0, total) : block;
 }
 
-/* The block, which must be of the newest frame, at a new size: in place when it is the newest block
- * or shrinks, else moved. `align` is that of the block. NULL as `pointer` allocates. On failure the
- * block stays as it was. */
+/* Changes the size of a block of the newest frame from `old_size` to `new_size` bytes: in place if
+ * it is the newest block or shrinks, else by moving it. `align` is the alignment of the block. With
+ * `pointer` NULL it allocates.
+ * Returns: the block, or NULL with errno ENOMEM; then the old block is unchanged. */
 CAIRN_NODISCARD static inline void *cairn_stack_realloc(cairn_stack *stack, void *pointer,
                                                         size_t old_size, size_t new_size,
                                                         size_t align) CAIRN_NOEXCEPT
@@ -300,7 +347,7 @@ CAIRN_NODISCARD static inline void *cairn_stack_realloc(cairn_stack *stack, void
     size_t old_rounded = (old_size + 7) & ~(size_t)7;
     size_t new_rounded = (new_size + 7) & ~(size_t)7;
     /* A sum that equals the position is that of the newest block, for no other ends there: below
-     * every range of the stack lies a page that is nobody's. */
+     * every range of the stack there is a page that belongs to no range. */
     if (__builtin_expect(start + old_rounded == stack->position &&
                              start > (uintptr_t)stack->frame &&
                              new_rounded - 1 < stack->limit - start && old_rounded != 0 &&
@@ -312,7 +359,8 @@ CAIRN_NODISCARD static inline void *cairn_stack_realloc(cairn_stack *stack, void
     return cairn_stack_realloc_slow(stack, pointer, old_size, new_size, align);
 }
 
-/* A copy of `size` bytes; of a string; and of its first `most` bytes, ended by a zero. */
+/* Copies `size` bytes from `from` to the newest frame, at a multiple of `align` bytes.
+ * Returns: the copy, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_NODISCARD static inline void *cairn_stack_dup(cairn_stack *stack, const void *from,
                                                     size_t size, size_t align) CAIRN_NOEXCEPT
 {
@@ -320,12 +368,16 @@ CAIRN_NODISCARD static inline void *cairn_stack_dup(cairn_stack *stack, const vo
     return block ? __builtin_memcpy(block, from, size) : block;
 }
 
+/* Copies a string to the newest frame.
+ * Returns: the copy, or NULL with errno ENOMEM. */
 CAIRN_NODISCARD static inline char *cairn_stack_strdup(cairn_stack *stack,
                                                        const char *string) CAIRN_NOEXCEPT
 {
     return (char *)cairn_stack_dup(stack, string, __builtin_strlen(string) + 1, 1);
 }
 
+/* Copies at most `most` bytes of a string to the newest frame and appends a zero.
+ * Returns: the copy, or NULL with errno ENOMEM. */
 CAIRN_NODISCARD static inline char *cairn_stack_strndup(cairn_stack *stack, const char *string,
                                                         size_t most) CAIRN_NOEXCEPT
 {

@@ -1,12 +1,14 @@
-"""The build backend (PEP 517) of the Python package: CMake compiles and installs into a folder, and
-this packs what a wheel has of it. Nothing is fetched where CMake 3.25 and a C and C++ compiler are.
+"""The build backend (PEP 517) of the Python package. CMake compiles and installs into a folder, and
+this module packs a part of it into a wheel. It needs no network if CMake 3.25 and a C and a C++
+compiler are installed.
 
-In the wheel: the Python package cairn; cairn/native, with the programs and libraries that it
-starts, stripped; manual pages and shell completion below data/share, where the build has made them.
+The wheel contains the Python packages cairn and cairn_fleet; cairn/native, with the stripped
+programs and libraries that the command uses; manual pages and shell completion below data/share, if
+the build made them.
 
-Settings (pip's --config-settings): build-dir=DIR packs a build of CMake that is there already.
+Settings (pip's --config-settings): build-dir=DIR packs an existing build of CMake.
 
-A build with SOURCE_DATE_EPOCH gives the same bytes again.
+With SOURCE_DATE_EPOCH, two builds have equal bytes.
 """
 
 import base64
@@ -29,19 +31,19 @@ try:
 except ModuleNotFoundError:  # Python before 3.11
     import tomli as tomllib
 
-# The top of the source tree, and what of it a source distribution has.
+# The top of the source tree, and the parts of it that a source distribution contains.
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = ("CHANGELOG.md", "CMakeLists.txt", "LICENSE", "README.md", "cmake", "dev", "docs",
            "examples", "include", "packaging/python", "pyproject.toml", "src", "tools")
-LIBRARIES = ("libcairn-malloc.so", "libcairn-malloc-hardened.so",
+LIBRARIES = ("libcairn.so", "libcairn-malloc.so", "libcairn-malloc-hardened.so",
              "libcairn-malloc-hardened-light.so")
-# What a manylinux platform promises beside libc's symbols, of what we link.
+# The libraries that we link and that every manylinux platform has.
 PROMISED = re.compile(r"^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-[\w-]+)\.so\.\d$")
-OLDEST_GLIBC_MINOR = 17  # older ones have no tag by their number
+OLDEST_GLIBC_MINOR = 17  # older versions have no tag with their number
 
 
 def _project():
-    """The table [project], from where the file lies in an exported tree or in the repository."""
+    """The table [project] of pyproject.toml, in an exported tree or in the repository."""
     for place in (ROOT, ROOT / "packaging" / "python"):
         if (place / "pyproject.toml").is_file():
             return tomllib.loads((place / "pyproject.toml").read_text())["project"]
@@ -92,7 +94,7 @@ def _run(*words):
 
 
 def _installed(build, prefix):
-    """A build, made where none is given, installed into a folder."""
+    """Installs a build into a folder; builds first if there is no build."""
     if not (build / "CMakeCache.txt").is_file():
         _run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
              "-DCAIRN_HARDENED_LIBRARIES=ON", "-DCAIRN_WERROR=OFF", "-DCAIRN_TESTS=OFF",
@@ -102,14 +104,14 @@ def _installed(build, prefix):
 
 
 def _contents(prefix, version_name):
-    """{path within the wheel: file} of what was installed."""
+    """{path within the wheel: file} of the installed files."""
     tools = prefix / "share/cairn"
     found = {str(path.relative_to(tools)): path for pattern in ("*.py", "page/*")
              for path in (tools / "cairn").glob(pattern)}
     found.update({f"cairn/native/{path.name}": path
                   for path in (prefix / "libexec/cairn").iterdir()})
-    found.update({f"cairn/fleet/{path.name}": path
-                  for path in (prefix / "share/cairn/fleet").iterdir()})
+    found.update({f"cairn_fleet/{path.name}": path
+                  for path in (tools / "fleet").rglob("*") if path.is_file()})
     for name in LIBRARIES:
         found[f"cairn/native/{name}"] = next(prefix.glob(f"lib*/**/{name}")).resolve()
     for folder in ("man/man1", "man/man7", "bash-completion", "zsh", "fish"):
@@ -120,7 +122,7 @@ def _contents(prefix, version_name):
 
 
 def _platform(files):
-    """The tag of what these ELF files need of the system: manylinux where that promises it."""
+    """The tag of the system that these ELF files need: manylinux if its platforms have it."""
     machine = platform.machine()
     minors = [OLDEST_GLIBC_MINOR]
     for path in files:
@@ -137,11 +139,11 @@ def _platform(files):
 
 
 class _Wheel:
-    """A wheel's archive, and the list of its files, which is its last one."""
+    """A wheel's archive, and the list of its files, which is its last file."""
 
     def __init__(self, path):
         self._zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
-        self._date = time.gmtime(max(_epoch(), 315532800))[:6]  # its dates begin in 1980
+        self._date = time.gmtime(max(_epoch(), 315532800))[:6]  # zip dates begin in 1980
         self._record = []
 
     def add(self, name, data, mode=0o644):
@@ -212,7 +214,7 @@ def get_requires_for_build_sdist(config_settings=None):
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    """CMake from the index where the system has none that is new enough."""
+    """CMake from PyPI if the system has none that is new enough."""
     del config_settings
     cmake = shutil.which("cmake")
     text = subprocess.run([cmake, "--version"], check=True, stdout=subprocess.PIPE,

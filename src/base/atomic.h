@@ -1,8 +1,9 @@
 /* Names for the atomic operations in use, on plain integer and pointer fields (also from C++
  * tests).
  *
- * Memory order is part of the name; every use says beside it what it pairs with. A field is
- * accessed either only through these or only by the thread or lock that its comment names.
+ * The memory order is part of the name, and each acquire or release has a comment that names its
+ * counterpart. A field is accessed either only through these operations or only by the thread or
+ * lock that its comment names.
  */
 #ifndef CAIRN_BASE_ATOMIC_H
 #define CAIRN_BASE_ATOMIC_H
@@ -10,9 +11,9 @@
 #include "base/compiler.h"
 
 #define load_relaxed(address) __atomic_load_n((address), __ATOMIC_RELAXED)
-/* A relaxed load of one word that the compiler may fold into an instruction's operand, which it
- * never does with an atomic one. For the fast path, where the word is read once: there is nothing
- * it could read twice or tear. */
+/* A relaxed load of one word that the compiler may fold into an operand of an instruction, which
+ * it never does with an atomic load. For the fast paths, where the word is read once and cannot
+ * tear. */
 #define load_folded(address)              (config_tsan ? load_relaxed(address) : *(address))
 #define load_acquire(address)             __atomic_load_n((address), __ATOMIC_ACQUIRE)
 #define load_seq_cst(address)             __atomic_load_n((address), __ATOMIC_SEQ_CST)
@@ -30,7 +31,7 @@
 #define fetch_or_seq_cst(address, value)  __atomic_fetch_or((address), (value), __ATOMIC_SEQ_CST)
 #define fetch_and_seq_cst(address, value) __atomic_fetch_and((address), (value), __ATOMIC_SEQ_CST)
 
-/* On failure `*expected` holds the value found. */
+/* Both compare and swap; on failure `*expected` gets the value found. */
 #define compare_swap_acq_rel(address, expected, desired)                                           \
     __atomic_compare_exchange_n((address), (expected), (desired), false, __ATOMIC_ACQ_REL,         \
                                 __ATOMIC_ACQUIRE)
@@ -38,6 +39,7 @@
     __atomic_compare_exchange_n((address), (expected), (desired), false, __ATOMIC_SEQ_CST,         \
                                 __ATOMIC_SEQ_CST)
 
+/* Makes the processor wait for a moment, in loops that wait for another thread. */
 inline_always void pause_processor(void)
 {
 #if defined(__x86_64__)

@@ -1,9 +1,10 @@
-/* Ranges of bitmaps, a word at a time. The caller owns the bitmap and its locking. */
+/* Ranges of bitmaps, one word at a time. */
 #include "base/bits.h"
 
 typedef void word_visit(uint64_t *word, uint64_t mask, size_t *total);
 
-static inline size_t visit_range(uint64_t *words, size_t first, size_t count, word_visit *visit)
+static inline size_t bits_visit_range(uint64_t *words, size_t first, size_t count,
+                                      word_visit *visit)
 {
     size_t total = 0;
     while (count > 0) {
@@ -17,34 +18,34 @@ static inline size_t visit_range(uint64_t *words, size_t first, size_t count, wo
     return total;
 }
 
-static inline void set_mask(uint64_t *word, uint64_t mask, size_t *total)
+static inline void bits_set_mask(uint64_t *word, uint64_t mask, size_t *total)
 {
     (void)total;
     *word |= mask;
 }
 
-static inline void clear_mask(uint64_t *word, uint64_t mask, size_t *total)
+static inline void bits_clear_mask(uint64_t *word, uint64_t mask, size_t *total)
 {
     (void)total;
     *word &= ~mask;
 }
 
-static inline void count_mask(uint64_t *word, uint64_t mask, size_t *total)
+static inline void bits_count_mask(uint64_t *word, uint64_t mask, size_t *total)
 {
     *total += count_bits(*word & mask);
 }
 
 void bitmap_set(uint64_t *words, size_t first, size_t count)
 {
-    visit_range(words, first, count, set_mask);
+    bits_visit_range(words, first, count, bits_set_mask);
 }
 
 void bitmap_clear(uint64_t *words, size_t first, size_t count)
 {
-    visit_range(words, first, count, clear_mask);
+    bits_visit_range(words, first, count, bits_clear_mask);
 }
 
 size_t bitmap_count(const uint64_t *words, size_t first, size_t count)
 {
-    return visit_range((uint64_t *)(uintptr_t)words, first, count, count_mask);
+    return bits_visit_range((uint64_t *)(uintptr_t)words, first, count, bits_count_mask);
 }

@@ -1,4 +1,5 @@
-/* Bit arithmetic on sizes and words. Pure functions, no state. */
+/* Bit arithmetic on sizes and words. Pure functions, no state. Bitmaps and their locking belong
+ * to the caller. */
 #ifndef CAIRN_BASE_BITS_H
 #define CAIRN_BASE_BITS_H
 
@@ -9,25 +10,33 @@ inline_always bool is_power_of_two(size_t value)
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-/* `alignment` is a power of two; the caller has excluded overflow. */
+/* The next multiple of `alignment`, a power of two, at or above the value. The caller excludes
+ * an overflow. */
 inline_always size_t align_up(size_t value, size_t alignment)
 {
     return (value + alignment - 1) & ~(alignment - 1);
 }
+
+/* The next multiple of `alignment`, a power of two, at or below the value. */
 inline_always size_t align_down(size_t value, size_t alignment) { return value & ~(alignment - 1); }
 
-/* `value` is not zero. */
+/* The number of the lowest set bit of a value that is not zero. */
 inline_always unsigned lowest_bit(uint64_t value) { return (unsigned)__builtin_ctzll(value); }
+
+/* The number of the highest set bit of a value that is not zero. */
 inline_always unsigned highest_bit(uint64_t value)
 {
-    return 63u ^ (unsigned)__builtin_clzll(value); /* one instruction; with `63 -` three */
+    /* with XOR this is one instruction, with `63 -` three */
+    return 63u ^ (unsigned)__builtin_clzll(value);
 }
+
+/* The number of set bits. */
 inline_always unsigned count_bits(uint64_t value)
 {
 #if defined(__POPCNT__) || defined(__aarch64__)
     return (unsigned)__builtin_popcountll(value);
 #else
-    /* Sums of ever more bits side by side; the builtin would call the compiler's own library. */
+    /* Adds groups of 2, 4 and 8 adjacent bits. The builtin would call the compiler's library. */
     const uint64_t pairs = 0x5555555555555555u, nibbles = 0x3333333333333333u,
                    bytes = 0x0f0f0f0f0f0f0f0fu, ones = 0x0101010101010101u;
     value -= (value >> 1) & pairs;
@@ -36,12 +45,14 @@ inline_always unsigned count_bits(uint64_t value)
 #endif
 }
 
+/* Rotates 64 bits, by 1 to 63. */
 inline_always uint64_t rotate_right(uint64_t value, unsigned count)
 {
     return (value >> count) | (value << (64 - count));
 }
 
-/* On x86 by hand: gcc does not know that the instruction clears the upper half, and would do it. */
+/* Rotates 32 bits. On x86 by an instruction of its own: gcc does not know that the rotation
+ * clears the upper half, and would clear it again. */
 inline_always uint64_t rotate_right_32(uint32_t value, unsigned count)
 {
 #ifdef __x86_64__
@@ -53,8 +64,8 @@ inline_always uint64_t rotate_right_32(uint32_t value, unsigned count)
 #endif
 }
 
-/* Whether the aligned word is zero. Read as one that is written, on x86: a fresh page that is read
- * first faults twice. Not atomic. */
+/* Whether an aligned word is zero. On x86 the word is accessed as by a write, because a new page
+ * that is first read faults twice if it is written later. Not atomic. */
 inline_always bool is_zero_to_write(void *word)
 {
     typedef uint64_t any_word __attribute__((may_alias));
@@ -71,9 +82,13 @@ inline_always bool is_zero_to_write(void *word)
 inline_always size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 inline_always size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Bitmaps of 64-bit words: set, clear and count a range [first, first + count). */
+/* Sets the bits [first, first + count) of a bitmap of 64-bit words. */
 void bitmap_set(uint64_t *words, size_t first, size_t count);
+
+/* Clears the bits [first, first + count) of a bitmap of 64-bit words. */
 void bitmap_clear(uint64_t *words, size_t first, size_t count);
+
+/* The number of set bits in [first, first + count) of a bitmap of 64-bit words. */
 size_t bitmap_count(const uint64_t *words, size_t first, size_t count);
 
 #endif

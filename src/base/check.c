@@ -1,30 +1,31 @@
-/* Formatting and dying without help: see check.h. No state but who receives the lines; any thread,
- * any signal context. */
+/* Formatting and messages without libc: see check.h. The only state is the receivers of
+ * messages. */
 #include "base/check.h"
 
 #include "base/atomic.h"
+#include "base/callback.h"
 #include "base/host.h"
 
 enum { LINE_BYTES = 512 };
 
 struct text {
     char *at;
-    char *end; /* last byte, kept for the terminator */
+    char *end; /* last byte, reserved for the terminator */
 };
 
-static void put_char(struct text *text, char value)
+static void check_put_char(struct text *text, char value)
 {
     if (text->at < text->end)
         *text->at++ = value;
 }
 
-static void put_string(struct text *text, const char *string)
+static void check_put_string(struct text *text, const char *string)
 {
     for (string = string ? string : "(null)"; *string; string++)
-        put_char(text, *string);
+        check_put_char(text, *string);
 }
 
-static void put_number(struct text *text, uint64_t value, unsigned base)
+static void check_put_number(struct text *text, uint64_t value, unsigned base)
 {
     char digits[24];
     unsigned count = 0;
@@ -33,14 +34,14 @@ static void put_number(struct text *text, uint64_t value, unsigned base)
         value /= base;
     } while (value != 0);
     while (count > 0)
-        put_char(text, digits[--count]);
+        check_put_char(text, digits[--count]);
 }
 
-static void put_signed(struct text *text, int value)
+static void check_put_signed(struct text *text, int value)
 {
     if (value < 0)
-        put_char(text, '-');
-    put_number(text, value < 0 ? -(uint64_t)value : (uint64_t)value, 10);
+        check_put_char(text, '-');
+    check_put_number(text, value < 0 ? -(uint64_t)value : (uint64_t)value, 10);
 }
 
 size_t format_text_list(char *buffer, size_t capacity_bytes, const char *format, va_list arguments)
@@ -48,27 +49,27 @@ size_t format_text_list(char *buffer, size_t capacity_bytes, const char *format,
     struct text text = {buffer, buffer + capacity_bytes - 1};
     for (; *format; format++) {
         if (*format != '%') {
-            put_char(&text, *format);
+            check_put_char(&text, *format);
             continue;
         }
         format++;
         if (*format == 'z')
-            format++; /* only ever %zu */
+            format++; /* only %zu is used */
         if (*format == 's') {
-            put_string(&text, va_arg(arguments, const char *));
+            check_put_string(&text, va_arg(arguments, const char *));
         } else if (*format == 'p') {
-            put_string(&text, "0x");
-            put_number(&text, (uint64_t)(uintptr_t)va_arg(arguments, void *), 16);
+            check_put_string(&text, "0x");
+            check_put_number(&text, (uint64_t)(uintptr_t)va_arg(arguments, void *), 16);
         } else if (*format == 'u' && format[-1] == 'z') {
-            put_number(&text, va_arg(arguments, size_t), 10);
+            check_put_number(&text, va_arg(arguments, size_t), 10);
         } else if (*format == 'u') {
-            put_number(&text, va_arg(arguments, unsigned), 10);
+            check_put_number(&text, va_arg(arguments, unsigned), 10);
         } else if (*format == 'x') {
-            put_number(&text, va_arg(arguments, unsigned), 16);
+            check_put_number(&text, va_arg(arguments, unsigned), 16);
         } else if (*format == 'd') {
-            put_signed(&text, va_arg(arguments, int));
+            check_put_signed(&text, va_arg(arguments, int));
         } else {
-            put_char(&text, *format);
+            check_put_char(&text, *format);
         }
     }
     *text.at = '\0';
@@ -84,32 +85,49 @@ size_t format_text(char *buffer, size_t capacity_bytes, const char *format, ...)
     return length;
 }
 
-/* Who gets the lines beside stderr, or in its place. */
+/* Threads that are noted while they are in a receiver. If there are more, the others call it
+ * without being noted. */
+enum { CALLERS_MAX = 8 };
+
+/* The receivers of messages, by kind. */
 static struct {
-    report_function *function; /* atomic */
-    void *context;             /* atomic: written before the function */
-    uintptr_t called_by;       /* atomic: the thread that is within it */
+    struct callback callback;       /* a report_function */
+    uintptr_t callers[CALLERS_MAX]; /* atomic: the threads that are in the receiver; 0: none */
 } receivers[REPORT_KINDS];
 
 void report_to(enum report_kind kind, report_function *function, void *context)
 {
-    store_relaxed(&receivers[kind].context, context);
-    store_release(&receivers[kind].function, function); /* pairs with the acquire in tell */
+    callback_set(&receivers[kind].callback, (callback_function *)function, context);
 }
 
-/* Whether there was somebody to hear it. What he does wrong himself is not told to him. */
-static bool tell(enum report_kind kind, const char *line, size_t length)
+/* Notes that this thread calls a receiver.
+ * Returns: its place among the callers; NULL if all are taken. */
+static uintptr_t *check_note_caller(enum report_kind kind, uintptr_t self)
 {
-    report_function *function = load_acquire(&receivers[kind].function); /* pairs with report_to */
-    if (likely(function == NULL))
+    for (unsigned i = 0; i < CALLERS_MAX; i++) {
+        uintptr_t none = 0;
+        if (compare_swap_acq_rel(&receivers[kind].callers[i], &none, self))
+            return &receivers[kind].callers[i];
+    }
+    return NULL;
+}
+
+/* Passes a message to its receiver. Messages about faults of the receiver itself are not passed to
+ * it.
+ * Returns: whether the message was passed. */
+static bool check_report(enum report_kind kind, const char *line, size_t length)
+{
+    struct callback_pair receiver = callback_read(&receivers[kind].callback);
+    if (likely(receiver.function == NULL))
         return false;
     uintptr_t self = thread_identity();
-    if (load_relaxed(&receivers[kind].called_by) == self)
-        return false;
-    uintptr_t before = load_relaxed(&receivers[kind].called_by);
-    store_relaxed(&receivers[kind].called_by, self);
-    function(load_relaxed(&receivers[kind].context), line, length);
-    store_relaxed(&receivers[kind].called_by, before);
+    for (unsigned i = 0; i < CALLERS_MAX; i++)
+        if (load_relaxed(&receivers[kind].callers[i]) == self)
+            return false;
+    uintptr_t *caller = check_note_caller(kind, self);
+    ((report_function *)receiver.function)(receiver.context, line, length);
+    if (caller)
+        store_relaxed(caller, (uintptr_t)0);
     return true;
 }
 
@@ -118,13 +136,13 @@ void report_list(enum report_kind kind, const char *format, va_list arguments)
     char line[LINE_BYTES];
     size_t length = format_text(line, sizeof line, "cairn: ");
     length += format_text_list(line + length, sizeof line - length - 1, format, arguments);
-    if (kind == REPORT_LOG && tell(kind, line, length))
+    if (kind == REPORT_LOG && check_report(kind, line, length))
         return;
     line[length] = '\n';
     host_write_error(line, length + 1);
     line[length] = '\0';
     if (kind == REPORT_ERROR)
-        (void)tell(kind, line, length);
+        (void)check_report(kind, line, length);
 }
 
 void report(const char *format, ...)

@@ -1,8 +1,8 @@
-/* Compiler vocabulary and build-time configuration: the only place, with os/, where `#if` decides
- * anything.
+/* Vocabulary for the compiler, and the configuration of the build. Only this folder and os/ use
+ * `#if` for decisions.
  *
- * Features are constants (`config_…`) that every build compiles; code says `if (config_debug)`, so
- * no branch rots.
+ * Features are constants `config_…` that all builds compile; code says `if (config_debug)`, so
+ * that each build checks all branches.
  */
 #ifndef CAIRN_BASE_COMPILER_H
 #define CAIRN_BASE_COMPILER_H
@@ -15,7 +15,7 @@
 #define CAIRN_DEBUG 0
 #endif
 #ifndef CAIRN_HARDENED
-#define CAIRN_HARDENED 0 /* 1 light, 2 full */
+#define CAIRN_HARDENED 0 /* 0 none, 1 light, 2 full */
 #endif
 
 #ifdef __cplusplus
@@ -27,63 +27,90 @@
 enum {
     config_debug = CAIRN_DEBUG, /* verifiers and assertions on slow paths, fault injection */
 
-    /* Hardening, docs/HARDENING.md. Light: */
-    config_hardened = CAIRN_HARDENED >= 1,     /* any of it */
-    config_packed = CAIRN_HARDENED == 0,       /* blocks of 8 bytes where a heap has many */
-    config_canaries = CAIRN_HARDENED >= 1,     /* behind slab blocks, and their exact sizes */
+    /* Hardening, docs/HARDENING.md. In light and full builds: */
+    config_hardened = CAIRN_HARDENED >= 1, /* any hardening */
+    config_packed = CAIRN_HARDENED == 0,   /* slabs of 8-byte blocks in heaps that have many */
+    /* canaries behind slab blocks, and their exact sizes */
+    config_canaries = CAIRN_HARDENED >= 1,
     config_random_slots = CAIRN_HARDENED >= 1, /* slots of a slab in random order */
     config_random_runs = CAIRN_HARDENED >= 1,  /* arenas and runs at random addresses */
-    config_fences = CAIRN_HARDENED >= 1,       /* guard pages in arenas and around metadata */
+    config_fences = CAIRN_HARDENED >= 1,       /* guard pages within arenas */
     config_sealed = CAIRN_HARDENED >= 1,       /* options and tables read-only after the start */
-    /* Full, beside it: */
-    config_random_pages = CAIRN_HARDENED >= 2,   /* over whole pages, not among neighbours only */
-    config_zero_freed = CAIRN_HARDENED >= 2,     /* freed blocks are zeroed, checked at reuse */
-    config_random_frees = CAIRN_HARDENED >= 2,   /* a freed slot is not always the next one */
-    config_quarantine = CAIRN_HARDENED >= 2,     /* freed blocks wait, replaced at random */
-    config_cleared_slabs = CAIRN_HARDENED >= 2,  /* a slab's pages are zero when they become one */
-    config_guarded_blocks = CAIRN_HARDENED >= 2, /* large blocks between guard pages */
-    config_void_blocks = CAIRN_HARDENED >= 2,    /* blocks of 0 bytes have no memory */
+    /* In full builds, in addition: */
+    /* random order among a page of slots, not among a few neighbours */
+    config_random_pages = CAIRN_HARDENED >= 2,
+    config_zero_freed = CAIRN_HARDENED >= 2,       /* freed blocks are zeroed, checked at reuse */
+    config_random_frees = CAIRN_HARDENED >= 2,     /* a freed slot is not always the next one */
+    config_quarantine = CAIRN_HARDENED >= 2,       /* freed blocks wait, replaced at random */
+    config_cleared_slabs = CAIRN_HARDENED >= 2,    /* the pages of a new slab are zero */
+    config_guarded_blocks = CAIRN_HARDENED >= 2,   /* large blocks between guard pages */
+    config_zero_size_blocks = CAIRN_HARDENED >= 2, /* blocks of 0 bytes have no memory */
 };
 
-/* For what config_sealed makes read-only: whole pages of its own, of the largest page size. A
- * variable is declared sealed_data, as an array of sealed_count elements, which fill its pages;
- * those that are never touched cost nothing. */
-enum { SEALED_BYTES = 65536 };
+/* The largest page that a kernel for this processor uses: the alignment of data whose
+ * permissions change. The constant is not larger, because if the alignment is larger than a page,
+ * the linker gives .bss a segment of its own, and Valgrind then ignores all symbols of the file. */
+#if defined(__x86_64__)
+enum { LARGEST_PAGE_BYTES = 4096 };
+#else
+enum { LARGEST_PAGE_BYTES = 65536 };
+#endif
+#define page_aligned __attribute__((aligned(LARGEST_PAGE_BYTES)))
+
+/* For data that config_sealed makes read-only, which needs whole pages of its own. A variable is
+ * declared as sealed_data, as an array of sealed_count elements, which fill its pages. Untouched
+ * elements cost nothing. */
 #if CAIRN_HARDENED >= 1
-#define sealed_data __attribute__((aligned(SEALED_BYTES)))
+#define sealed_data page_aligned
 #else
 #define sealed_data
 #endif
-#define sealed_count(type, count) (config_sealed ? SEALED_BYTES / sizeof(type) : (size_t)(count))
+#define sealed_pages(size_bytes) (((size_bytes) + LARGEST_PAGE_BYTES - 1) / LARGEST_PAGE_BYTES)
+#define sealed_count(type, count)                                                                  \
+    (config_sealed ? sealed_pages((count) * sizeof(type)) * LARGEST_PAGE_BYTES / sizeof(type)      \
+                   : (size_t)(count))
 #define sealed_fills(variable)                                                                     \
-    static_check(!config_sealed || sizeof(variable) == SEALED_BYTES, "no other data in its pages")
+    static_check(!config_sealed || sizeof(variable) % LARGEST_PAGE_BYTES == 0,                     \
+                 "no other data in its pages")
 
 #define likely(condition)   __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
 
 #define inline_always static inline __attribute__((always_inline))
 #define no_inline     __attribute__((noinline))
-#define no_return     __attribute__((noreturn))
+#define no_return     __attribute__((__noreturn__))
 #define cold          __attribute__((cold, noinline))
-/* What every process runs once, at its start or its end: the linker puts it beside the constructors
- * and destructors, so its pages are resident anyway. */
+/* Functions that each process runs at its start, or at its end. The linker places them next to
+ * the constructors and destructors, whose pages are resident in each process. */
 #define at_process_start __attribute__((section(".text.startup")))
 #define at_process_end   __attribute__((section(".text.exit")))
 #define api              __attribute__((visibility("default")))
+/* A function that a program linked with the archive may define, too. In the shared library it is
+ * not weak, because it need not be there, and Valgrind replaces no weak function. */
+#ifdef CAIRN_SHARED
+#define replaceable
+#else
+#define replaceable __attribute__((weak))
+#endif
 #define hidden_data                                                                                \
-    __attribute__((visibility("hidden"))) /* on declarations, so that no GOT is asked */
+    __attribute__((visibility("hidden"))) /* for declarations: accesses do not use the GOT */
 #define cache_aligned __attribute__((aligned(64)))
-/* For reads that race with the program's writes by contract. */
-#define unseen_by_tsan          __attribute__((no_sanitize("thread")))
+/* For functions that run before the runtime of a sanitizer is ready, and for reads that race with
+ * writes of the program, which their contract allows. */
+#if defined(__has_attribute) && __has_attribute(disable_sanitizer_instrumentation)
+#define not_instrumented __attribute__((disable_sanitizer_instrumentation))
+#else
+#define not_instrumented __attribute__((no_sanitize("address", "thread", "undefined")))
+#endif
 #define print_like(text, first) __attribute__((format(printf, text, first)))
 
 /* Keeps a constant address in a register, so that it is computed once and used as a base. */
 #define keep_in_register(variable) __asm__("" : "+r"(variable))
 
-/* The variable's register serves nothing else before this point. */
+/* Prevents the compiler from using the variable's register otherwise before this point. */
 #define needed_until_here(variable) __asm__ volatile("" : : "r"(variable))
 
-/* An alias has its target's attributes, which gcc checks. */
+/* Gives an alias the attributes of its target, which gcc checks. */
 #if __has_attribute(copy)
 #define copy_attributes(name) __attribute__((copy(name)))
 #else
@@ -92,33 +119,34 @@ enum { SEALED_BYTES = 65536 };
 
 #define countof(array) (sizeof(array) / sizeof((array)[0]))
 
-/* One pointer of static TLS, reachable in a single load: the library must be in the initial set or
- * within the loader's surplus when opened late. */
+/* For a word of static TLS, which is accessed by a single load. The library must be loaded at
+ * the start, or fit into the loader's surplus when it is loaded later. */
 #define thread_local_word __thread __attribute__((tls_model("initial-exec")))
 
-/* User space ends here. */
+/* The number of bits of a user-space address. */
 #if defined(__aarch64__)
 enum { ADDRESS_BITS = 48 };
 #else
 enum { ADDRESS_BITS = 47 };
 #endif
 
-/* The machine, by its number in ELF files. */
+/* The number of the machine in ELF files. */
 #if defined(__aarch64__)
 enum { ELF_MACHINE = 183 };
 #else
 enum { ELF_MACHINE = 62 };
 #endif
 
-/* Whether two shifts, the left one short, take a field out of a word faster than any instruction
- * that is there for it. */
+/* Whether two shifts, the left one of 32 bits, extract a field from a word faster than an
+ * instruction for bit fields. */
 #if defined(__x86_64__)
 enum { config_shifted_fields = 1 };
 #else
 enum { config_shifted_fields = 0 };
 #endif
 
-/* A word that differs for all living threads and survives fork: the thread pointer. Never 0. */
+/* A word that differs between all living threads and stays the same after fork: the thread
+ * pointer. Never 0. */
 inline_always uintptr_t thread_identity(void)
 {
     uintptr_t identity;

@@ -1,14 +1,14 @@
-/* What glibc has and another libc lacks. What malloc.h declares in a new glibc, for musl and for
- * glibc before 2.33: the names of libcairn-malloc are the same everywhere.
- */
+/* Declarations of a new glibc's malloc.h, and others, for musl and for older glibc: the
+ * functions of libcairn-malloc have the same names everywhere. */
 #ifndef CAIRN_BASE_LIBC_H
 #define CAIRN_BASE_LIBC_H
 
+#include <dlfcn.h>
 #include <malloc.h>
 #include <stddef.h>
 #include <stdio.h>
 
-/* mallopt(3); the numbers are glibc's ABI. */
+/* Parameters of mallopt(3); the numbers are part of glibc's ABI. */
 #ifndef M_MXFAST
 enum {
     M_MXFAST = 1,
@@ -48,8 +48,14 @@ void malloc_stats(void);
 int malloc_info(int options, FILE *stream);
 #endif
 
-/* A function that the linker asks `resolver` for. musl's knows no IFUNC, so that there nobody can
- * allocate before it has finished, and `otherwise` will do. */
+/* A flag of dlopen that musl does not have. */
+#ifndef RTLD_DEEPBIND
+#define RTLD_DEEPBIND 0
+#endif
+
+/* A function that `resolver` chooses when the library is loaded (IFUNC). The linker of musl does
+ * not support IFUNC; there no code can allocate before the linker has finished, and `otherwise`
+ * is enough. */
 #ifdef __GLIBC__
 #define resolved_by(resolver, otherwise) __attribute__((ifunc(resolver)))
 #else

@@ -9,21 +9,24 @@
 enum { FREE = 0, HELD = 1, WAITED = 2, FROZEN = 3 };
 enum { SPIN_LIMIT = 100 };
 
-/* Ranks held by this thread, one bit each; only debug builds look. */
+/* Ranks of the locks that this thread holds, one bit each; only in debug builds. */
 static __thread uint16_t held_ranks;
 
-/* Set while this thread takes, holds or releases a lock: a signal handler that forks may stand
- * anywhere within. */
+/* Not 0 while this thread takes, holds or releases a lock: a signal handler that forks may
+ * interrupt it at any point of that. */
 static __thread uint16_t engaged;
 
-static bool try_take(struct lock *lock, uint32_t as)
+/* Tries to take the lock.
+ * Returns: the state before: FREE when the lock was taken. */
+static uint32_t lock_try_take(struct lock *lock, uint32_t as)
 {
-    uint32_t expected = FREE;
-    return compare_swap_acq_rel(&lock->state, &expected,
-                                as); /* acquire: pairs with release in lock_release */
+    uint32_t seen = FREE;
+    /* acquire: pairs with release in lock_release */
+    (void)compare_swap_acq_rel(&lock->state, &seen, as);
+    return seen;
 }
 
-static void note_acquired(struct lock *lock)
+static void lock_note_acquired(struct lock *lock)
 {
     store_relaxed(&lock->owner, thread_identity());
     if (config_debug) {
@@ -35,8 +38,11 @@ static void note_acquired(struct lock *lock)
 bool lock_acquire(struct lock *lock)
 {
     store_relaxed(&engaged, (uint16_t)(engaged + 1));
-    for (int spins = 0; !try_take(lock, spins < SPIN_LIMIT ? HELD : WAITED); spins++) {
-        if (load_acquire(&lock->frozen)) {
+    for (int spins = 0;; spins++) {
+        uint32_t seen = lock_try_take(lock, spins < SPIN_LIMIT ? HELD : WAITED);
+        if (seen == FREE)
+            break;
+        if (seen == FROZEN) {
             store_relaxed(&engaged, (uint16_t)(engaged - 1));
             return false;
         }
@@ -44,15 +50,15 @@ bool lock_acquire(struct lock *lock)
         test_delay();
         if (spins < SPIN_LIMIT)
             continue;
-        /* Not while it is frozen: the state is another one then, for the compare and swap here as
-         * for the kernel's comparison. */
-        uint32_t seen = HELD;
+        /* Never waits for a frozen lock: that is another state, both for this compare and swap
+         * and for the kernel's comparison. */
+        seen = HELD;
         if (compare_swap_acq_rel(&lock->state, &seen, (uint32_t)WAITED) || seen == WAITED) {
             test_delay();
             host_wait(&lock->state, WAITED);
         }
     }
-    note_acquired(lock);
+    lock_note_acquired(lock);
     return true;
 }
 
@@ -72,31 +78,37 @@ bool lock_is_mine(const struct lock *lock)
     return load_relaxed(&lock->owner) == thread_identity();
 }
 
-/* A signal may come between any two steps here, and its handler fork: what a step has written, the
- * handler's freeze and thaw leave as it was, or the next step writes it again. */
+/* A signal may interrupt any two steps here, and its handler may fork. The handler's freeze and
+ * thaw leave each word as the last step has written it, or the next step writes it again. */
 void lock_freeze(struct lock *lock)
 {
     if (lock_is_mine(lock) && lock->freezing) {
         lock->nested++;
     } else {
-        /* Interrupted between taking the lock and noting it, or between forgetting and releasing
-         * it: nobody is noted, and in a program of one thread, the only kind that may fork in a
-         * handler, nobody else can be meant. */
+        /* Interrupted after the lock was taken and before the owner was stored, or after the
+         * owner was cleared and before the lock was released. Then no owner is recorded. Only a
+         * program of one thread may fork in a signal handler, so the holder is this thread. */
         bool interrupted =
             engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
         bool held = interrupted || lock_is_mine(lock);
-        while (!held &&
-               !lock_acquire(lock)) /* another thread forks just now; it needs nothing of ours */
-            pause_processor();
+        while (!held && !lock_acquire(lock)) {
+            test_delay();
+            /* another thread forks, and needs nothing from this one */
+            host_wait(&lock->state, FROZEN);
+        }
         store_release(&lock->freezing, true);
         store_release(&lock->held_at_freeze, held);
     }
-    store_release(&lock->frozen, 1u);
     test_delay();
-    /* Whatever the state says: a thread that a release woke may find the lock frozen and go away,
-     * and there is nobody then but us to wake the next. */
+    /* Wakes all threads, whatever the state is: a thread that a release has woken may find the
+     * lock frozen and leave, and then no other thread would wake the next one. */
     exchange_acq_rel(&lock->state, (uint32_t)FROZEN);
     host_wake(&lock->state, UINT32_MAX);
+}
+
+bool lock_is_frozen(const struct lock *lock)
+{
+    return load_acquire(&lock->state) == FROZEN; /* acquire: pairs with lock_thaw */
 }
 
 bool lock_is_frozen_whole(const struct lock *lock)
@@ -112,9 +124,12 @@ void lock_thaw(struct lock *lock)
     }
     bool held = lock->held_at_freeze;
     store_release(&lock->freezing, false);
-    store_release(&lock->frozen, 0u);
     if (held)
         store_release(&lock->state, (uint32_t)HELD);
     else
         lock_release(lock);
+    test_delay();
+    /* Wakes the threads that wait to fork. This is the last step, because one of them may have
+     * taken the wake-up of lock_release from a thread that waits for the lock. */
+    host_wake(&lock->state, UINT32_MAX);
 }

@@ -3,7 +3,7 @@
 
 #include "base/atomic.h"
 
-/* AddressSanitizer's interface (sanitizer/asan_interface.h); absent in programs without it. */
+/* AddressSanitizer's interface (sanitizer/asan_interface.h), absent in programs without it. */
 extern void __asan_poison_memory_region(const volatile void *start, size_t size_bytes)
     __attribute__((weak));
 extern void __asan_unpoison_memory_region(const volatile void *start, size_t size_bytes)
@@ -17,9 +17,10 @@ enum {
     MEMCHECK_DEFINED,
 };
 
-/* The sequence that Valgrind's translator knows; the processor only rotates a register full circle.
- * Returns 0 outside of Valgrind. */
-static uintptr_t valgrind_request(uintptr_t request, uintptr_t first, uintptr_t second)
+/* Makes a request by the instruction sequence that Valgrind recognises. On the processor it rotates
+ * a register by a full circle.
+ * Returns: 0 outside of Valgrind. */
+static uintptr_t memory_marks_valgrind_request(uintptr_t request, uintptr_t first, uintptr_t second)
 {
     volatile uintptr_t arguments[6] = {request, first, second};
     uintptr_t result = 0;
@@ -42,39 +43,42 @@ static uintptr_t valgrind_request(uintptr_t request, uintptr_t first, uintptr_t 
     return result;
 }
 
-static bool on_valgrind(void)
+static bool memory_marks_on_valgrind(void)
 {
-    static uint8_t known; /* atomic: 0 not asked yet, 1 no, 2 yes */
+    static uint8_t known; /* atomic: 0 not known yet, 1 no, 2 yes */
     uint8_t answer = load_relaxed(&known);
     if (answer == 0) {
-        answer = valgrind_request(VALGRIND_RUNNING, 0, 0) != 0 ? 2 : 1;
+        answer = memory_marks_valgrind_request(VALGRIND_RUNNING, 0, 0) != 0 ? 2 : 1;
         store_relaxed(&known, answer);
     }
     return answer == 2;
 }
 
-bool memory_marks_active(void) { return __asan_poison_memory_region != NULL || on_valgrind(); }
+bool memory_marks_active(void)
+{
+    return __asan_poison_memory_region != NULL || memory_marks_on_valgrind();
+}
 
 void mark_inaccessible(const void *start, size_t size_bytes)
 {
     if (__asan_poison_memory_region)
         __asan_poison_memory_region(start, size_bytes);
-    if (on_valgrind())
-        valgrind_request(MEMCHECK_NOACCESS, (uintptr_t)start, size_bytes);
+    if (memory_marks_on_valgrind())
+        memory_marks_valgrind_request(MEMCHECK_NOACCESS, (uintptr_t)start, size_bytes);
 }
 
 void mark_undefined(const void *start, size_t size_bytes)
 {
     if (__asan_unpoison_memory_region)
         __asan_unpoison_memory_region(start, size_bytes);
-    if (on_valgrind())
-        valgrind_request(MEMCHECK_UNDEFINED, (uintptr_t)start, size_bytes);
+    if (memory_marks_on_valgrind())
+        memory_marks_valgrind_request(MEMCHECK_UNDEFINED, (uintptr_t)start, size_bytes);
 }
 
 void mark_defined(const void *start, size_t size_bytes)
 {
     if (__asan_unpoison_memory_region)
         __asan_unpoison_memory_region(start, size_bytes);
-    if (on_valgrind())
-        valgrind_request(MEMCHECK_DEFINED, (uintptr_t)start, size_bytes);
+    if (memory_marks_on_valgrind())
+        memory_marks_valgrind_request(MEMCHECK_DEFINED, (uintptr_t)start, size_bytes);
 }

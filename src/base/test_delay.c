@@ -5,7 +5,7 @@
 
 #if CAIRN_TEST_DELAYS
 
-enum { SHORT_MOST = 64, LONG_MOST = 1 << 14 }; /* turns of a pause */
+enum { SHORT_MAX = 64, LONG_BYTES_MAX = 1 << 14 }; /* longest delays, in calls of pause_processor */
 
 uint64_t test_delay_seed;
 
@@ -24,7 +24,7 @@ void test_delay_some(void)
     value ^= value >> 31;
     if (value % 4 != 0)
         return;
-    uint64_t most = value / 4 % 64 == 0 ? LONG_MOST : SHORT_MOST;
+    uint64_t most = value / 4 % 64 == 0 ? LONG_BYTES_MAX : SHORT_MAX;
     for (uint64_t turns = (value >> 16) % most; turns > 0; turns--)
         pause_processor();
 }

@@ -1,7 +1,9 @@
-/* Text ended by zero: see text.h. No state; any thread, any signal context. */
+/* Text that ends with a zero byte: see text.h. No state. */
 #include "base/text.h"
 
-/* The compiler would make a loop that only counts a call of libc's. */
+#include <errno.h>
+
+/* Without this the compiler would replace a loop that only counts by a call of libc. */
 #define keep_loop() __asm__ volatile("")
 
 size_t text_length(const char *text)
@@ -19,7 +21,7 @@ bool text_equals(const char *text, const char *other)
     return *text == *other;
 }
 
-static bool begins(const char *text, const char *word)
+static bool text_begins(const char *text, const char *word)
 {
     for (; *word != '\0' && *text == *word; text++)
         word++;
@@ -28,7 +30,7 @@ static bool begins(const char *text, const char *word)
 
 const char *text_find(const char *text, const char *word)
 {
-    for (; !begins(text, word); text++)
+    for (; !text_begins(text, word); text++)
         if (*text == '\0')
             return NULL;
     return text;
@@ -48,4 +50,25 @@ char *bytes_find(char *bytes, size_t count, char byte)
         if (bytes[i] == byte)
             return bytes + i;
     return NULL;
+}
+
+static const struct {
+    int number; /* arrays instead of pointers, which would be relocated at the start of a program */
+    char name[16];
+} text_errors[] = {
+    {ENOENT, "ENOENT"}, {EACCES, "EACCES"}, {EPERM, "EPERM"}, {EEXIST, "EEXIST"},
+    {ENOTDIR, "ENOTDIR"}, {EISDIR, "EISDIR"}, {ELOOP, "ELOOP"}, {ENAMETOOLONG, "ENAMETOOLONG"},
+    {EINVAL, "EINVAL"}, {EMFILE, "EMFILE"}, {ENFILE, "ENFILE"}, {EFBIG, "EFBIG"},
+    {ENOSPC, "ENOSPC"}, {EDQUOT, "EDQUOT"}, {EROFS, "EROFS"}, {EIO, "EIO"}, {ENXIO, "ENXIO"},
+    {ENODEV, "ENODEV"}, {ENOMEM, "ENOMEM"}, {EAGAIN, "EAGAIN"}, {EBUSY, "EBUSY"}, {EINTR, "EINTR"},
+    {EADDRINUSE, "EADDRINUSE"}, {ENODATA, "ENODATA"}, {E2BIG, "E2BIG"}, {ERANGE, "ERANGE"},
+    {ENOSYS, "ENOSYS"}, {EOPNOTSUPP, "EOPNOTSUPP"},
+};
+
+const char *text_of_error(int error)
+{
+    for (size_t i = 0; i < countof(text_errors); i++)
+        if (text_errors[i].number == error)
+            return text_errors[i].name;
+    return "an unknown error";
 }

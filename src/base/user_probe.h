@@ -1,6 +1,7 @@
 /* Static probes for tracers (USDT): places in the code that bpftrace, perf, SystemTap and gdb find
- * by name, with arguments. A probe is one nop and a note in the file, which says where it is and in
- * which registers the arguments are; nothing looks at it while no tracer has put a trap there.
+ * by name, with arguments. A probe is one nop and a note in the file, which has the place of the
+ * nop and the registers of the arguments. The probe costs only the nop until a tracer puts a trap
+ * there.
  *
  * Source: SystemTap's wiki, "UserSpaceProbeImplementation", version 3 of the note; its header
  * <sys/sdt.h> is not needed to build.
@@ -10,8 +11,9 @@
 
 #include "base/compiler.h"
 
-/* The note's owner, kind 3: the probe's place, the place of .stapsdt.base (by which tools see that
- * a file was moved by prelink), no semaphore; provider, name and arguments. */
+/* The nop and its note, of owner "stapsdt" and kind 3. The note has the place of the probe, the
+ * place of .stapsdt.base (by which tools detect that prelink has moved a file), no semaphore,
+ * and then provider, name and arguments. */
 #define user_probe_text(provider, name, arguments)                                                 \
     "990: nop\n"                                                                                   \
     ".pushsection .note.stapsdt, \"\", \"note\"\n"                                                 \
@@ -36,9 +38,11 @@
     ".popsection\n"                                                                                \
     ".endif\n"
 
-/* With one argument, and with three, of 8 bytes each and without a sign. */
+/* A probe with one unsigned argument of 8 bytes. */
 #define user_probe_1(provider, name, a)                                                            \
     __asm__ volatile(user_probe_text(provider, name, "8@%0") : : "r"((uint64_t)(a)))
+
+/* A probe with three unsigned arguments of 8 bytes. */
 #define user_probe_3(provider, name, a, b, c)                                                      \
     __asm__ volatile(user_probe_text(provider, name, "8@%0 8@%1 8@%2")                             \
                      :                                                                             \

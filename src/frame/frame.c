@@ -1,19 +1,24 @@
-/* Descriptors and failure: see frame.h. */
+/* The functions of frame.h, and the lists of free descriptors. */
 #include "frame/frame.h"
+
+#include "os/process.h"
 
 #include <errno.h>
 
-static struct cell_list lists[CELL_KINDS] cache_aligned = {
-    [CELL_STACK] = {.descriptor_bytes = CELL_BYTES},
-    [CELL_STACK_BLOCK] = {.descriptor_bytes = CELL_BYTES},
-    [CELL_FIFO] = {.descriptor_bytes = CELL_FIFO_BYTES},
-    [CELL_RING] = {.descriptor_bytes = CELL_BYTES},
-    [CELL_RING_CHUNK] = {.descriptor_bytes = CELL_BYTES},
+static struct descriptor_pool lists[DESCRIPTOR_KINDS] cache_aligned = {
+    [DESCRIPTOR_STACK] = {.descriptor_bytes = DESCRIPTOR_BYTES_MAX},
+    [DESCRIPTOR_STACK_BLOCK] = {.descriptor_bytes = DESCRIPTOR_BYTES_MAX},
+    [DESCRIPTOR_FIFO] = {.descriptor_bytes = DESCRIPTOR_FIFO_BYTES_MAX},
+    [DESCRIPTOR_RING] = {.descriptor_bytes = DESCRIPTOR_BYTES_MAX},
+    [DESCRIPTOR_RING_CHUNK] = {.descriptor_bytes = DESCRIPTOR_BYTES_MAX},
 };
 
-void *cell_take(enum cell_kind kind) { return cell_take_from(&lists[kind]); }
+void *descriptor_take(enum descriptor_kind kind) { return descriptor_take_from(&lists[kind]); }
 
-void cell_give(enum cell_kind kind, void *descriptor) { cell_give_to(&lists[kind], descriptor); }
+void descriptor_give(enum descriptor_kind kind, void *descriptor)
+{
+    descriptor_give_to(&lists[kind], descriptor);
+}
 
 bool frame_checked(void) { return config_debug || memory_marks_active(); }
 

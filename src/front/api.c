@@ -1,10 +1,18 @@
-/* The cairn_ names of the heap, and its statistics in glibc's forms. See include/cairn/heap.h. */
-#include "cairn/heap.h"
-
+/* The general heap under its cairn_ names: include/cairn/heap.h, stats.h and profile.h document
+ * these functions. These functions check arguments, set errno, and convert the heap's statistics to
+ * the public forms and those of glibc. No state.
+ *
+ * Threads: any. */
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/libc.h"
+#include "cairn/heap.h"
+#include "cairn/profile.h"
+#include "cairn/stats.h"
 #include "front/entry.h"
+#include "front/out_of_memory.h"
+#include "os/memory.h"
+#include "watch/watch.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -47,13 +55,13 @@ api struct cairn_mallinfo2 cairn_mallinfo2(void)
 {
     struct heap_stats stats;
     heap_read_stats(&stats);
-    size_t outside = stats.pages.huge_bytes + stats.sampled_bytes;
-    /* Other threads go on while it is counted: then one sum may be older than the other. */
+    size_t outside = stats.pages.huge_bytes + stats.guarded_bytes;
+    /* Other threads continue during the count, so one sum may be older than the other. */
     size_t in_arenas = stats.live_bytes - smaller_of(stats.live_bytes, outside);
     in_arenas = smaller_of(in_arenas, stats.pages.committed_bytes);
     return (struct cairn_mallinfo2){
         .arena = stats.pages.committed_bytes,
-        .hblks = stats.pages.huge_count + stats.sampled_blocks,
+        .hblks = stats.pages.huge_count + stats.guarded_blocks,
         .hblkhd = outside,
         .uordblks = in_arenas,
         .fordblks = stats.pages.committed_bytes - in_arenas,
@@ -61,18 +69,19 @@ api struct cairn_mallinfo2 cairn_mallinfo2(void)
     };
 }
 
-static int to_int(size_t value) { return value > INT_MAX ? INT_MAX : (int)value; }
+/* Returns a number as an int, at most INT_MAX. */
+static int api_to_int(size_t value) { return value > INT_MAX ? INT_MAX : (int)value; }
 
 api struct cairn_mallinfo cairn_mallinfo(void)
 {
     struct cairn_mallinfo2 info = cairn_mallinfo2();
     return (struct cairn_mallinfo){
-        .arena = to_int(info.arena),
-        .hblks = to_int(info.hblks),
-        .hblkhd = to_int(info.hblkhd),
-        .uordblks = to_int(info.uordblks),
-        .fordblks = to_int(info.fordblks),
-        .keepcost = to_int(info.keepcost),
+        .arena = api_to_int(info.arena),
+        .hblks = api_to_int(info.hblks),
+        .hblkhd = api_to_int(info.hblkhd),
+        .uordblks = api_to_int(info.uordblks),
+        .fordblks = api_to_int(info.fordblks),
+        .keepcost = api_to_int(info.keepcost),
     };
 }
 
@@ -107,14 +116,15 @@ void entry_report_stats(const char *who)
 
 api void cairn_malloc_stats(void) { entry_report_stats(""); }
 
-/* glibc's elements, whose readers look for `system` and `total`, with ours beside them. */
+/* Writes glibc's elements, whose readers look for `system` and `total`, and elements of Cairn next
+ * to them. */
 api int cairn_malloc_info(int options, FILE *stream)
 {
     if (options != 0)
         return EINVAL;
     struct heap_stats stats;
     heap_read_stats(&stats);
-    size_t outside = stats.pages.huge_bytes + stats.sampled_bytes;
+    size_t outside = stats.pages.huge_bytes + stats.guarded_bytes;
     size_t system = stats.pages.committed_bytes + outside;
     size_t reserved = stats.pages.reserved_bytes + outside;
     int written =
@@ -136,6 +146,163 @@ api int cairn_malloc_info(int options, FILE *stream)
                 stats.heaps, stats.live_blocks, stats.live_bytes, stats.large_blocks,
                 stats.large_bytes, stats.slab_bytes, stats.pages.purged_bytes,
                 stats.pages.meta_bytes, stats.pages.free_bytes, stats.pages.dirty_bytes,
-                stats.pages.huge_count + stats.sampled_blocks, outside, system, reserved, system);
+                stats.pages.huge_count + stats.guarded_blocks, outside, system, reserved, system);
     return written < 0 ? -1 : 0;
+}
+
+/* Returns how many system calls of a kind were made. */
+static uint64_t api_calls(enum os_call call) { return load_relaxed(&os_calls[call]); }
+
+void stats_read(cairn_heap_stats *stats)
+{
+    struct heap_stats heap;
+    heap_start();
+    heap_read_stats(&heap);
+    const struct page_stats *pages = &heap.pages;
+    size_t clean = pages->free_bytes - smaller_of(pages->free_bytes, pages->dirty_bytes);
+    *stats = (cairn_heap_stats){
+        .allocated_bytes = heap.live_bytes,
+        .allocated_blocks = heap.live_blocks,
+        .large_bytes = heap.large_bytes,
+        .large_blocks = heap.large_blocks,
+        .guarded_bytes = heap.guarded_bytes,
+        .guarded_blocks = heap.guarded_blocks,
+        .active_bytes = heap.slab_bytes + heap.large_bytes + heap.guarded_bytes,
+        .slab_bytes = heap.slab_bytes,
+        .free_bytes = pages->free_bytes,
+        .dirty_bytes = pages->dirty_bytes,
+        .mapped_bytes = pages->committed_bytes + pages->huge_bytes + heap.guarded_bytes,
+        .retained_bytes = pages->reserved_bytes -
+                          smaller_of(pages->reserved_bytes, pages->committed_bytes) + clean,
+        .metadata_bytes = pages->meta_bytes,
+        .thread_heaps = heap.heaps,
+        .purged_bytes = pages->purged_bytes,
+        .purges = pages->purges,
+        .map_calls = api_calls(OS_CALL_MAP),
+        .protect_calls = api_calls(OS_CALL_PROTECT),
+        .unmap_calls = api_calls(OS_CALL_UNMAP),
+        .advise_calls = api_calls(OS_CALL_ADVISE),
+        .remap_calls = api_calls(OS_CALL_REMAP),
+    };
+}
+
+api void cairn_heap_read_stats(cairn_heap_stats *stats) { stats_read(stats); }
+
+api size_t cairn_heap_read_class_stats(cairn_heap_class_stats *rows, size_t count)
+{
+    heap_start();
+    return heap_read_classes(rows, rows ? count : 0);
+}
+
+api size_t cairn_heap_read_thread_stats(cairn_heap_thread_stats *rows, size_t count)
+{
+    heap_start();
+    return heap_read_threads(rows, rows ? count : 0);
+}
+
+int cairn_profile_start(size_t interval_bytes) { return -profile_start(interval_bytes, 0); }
+
+void cairn_profile_stop(void) { profile_stop(); }
+
+void cairn_profile_reset(void) { profile_reset(); }
+
+int cairn_profile_dump(const char *path) { return -profile_dump(path, "call"); }
+
+void cairn_profile_read_stats(cairn_profile_stats *stats) { profile_read(stats); }
+
+api size_t cairn_good_size(size_t size) { return heap_good_size(size); }
+
+api void *cairn_malloc_at_least(size_t size, size_t *usable)
+{
+    size_t good = heap_good_size(size);
+    void *block = entry_malloc(good);
+    *usable = block ? good : 0;
+    return block;
+}
+
+api void *cairn_resize(void *pointer, size_t size)
+{
+    return pointer && heap_resize_in_place(pointer, larger_of(size, 1)) ? pointer : NULL;
+}
+
+/* Sets errno and returns NULL. */
+static cold void *api_failed(int error)
+{
+    errno = error;
+    return NULL;
+}
+
+api void *cairn_recallocarray(void *pointer, size_t old_count, size_t count, size_t size)
+{
+    size_t total, old;
+    if (__builtin_mul_overflow(count, size, &total))
+        return api_failed(ENOMEM);
+    if (pointer == NULL)
+        return entry_calloc(count, size);
+    if (__builtin_mul_overflow(old_count, size, &old) || old > heap_usable_size(pointer))
+        return api_failed(EINVAL);
+    void *block = heap_resize_zeroed(pointer, old, total);
+    for (int tries = 0; block == NULL && memory_asked_of_process(total, &tries);)
+        block = heap_resize_zeroed(pointer, old, total);
+    return block ? block : api_failed(ENOMEM);
+}
+
+api size_t cairn_malloc_batch(size_t count, size_t size, void **blocks)
+{
+    size_t taken = heap_allocate_batch(count, size, blocks);
+    for (int tries = 0; taken < count && memory_asked_of_process(size, &tries);)
+        taken += heap_allocate_batch(count - taken, size, blocks + taken);
+    if (unlikely(taken < count))
+        errno = ENOMEM;
+    return taken;
+}
+
+api void cairn_free_batch(size_t count, void *const *blocks) { heap_free_batch(count, blocks); }
+
+api void cairn_thread_idle(void) { heap_idle(); }
+
+/* The operation `alloc` of cairn_heap_allocator. */
+static void *heap_allocator_alloc(void *context, size_t size, size_t align)
+{
+    (void)context;
+    if (unlikely(!is_power_of_two(align))) {
+        errno = EINVAL;
+        return NULL;
+    }
+    /* A block of more than 8 bytes is aligned to 16, a smaller one to 8. */
+    if (likely(align <= 8 || (align <= 16 && size > 8)))
+        return entry_malloc(size);
+    return entry_memalign(align, size);
+}
+
+/* The operation `resize` of cairn_heap_allocator: it succeeds within the usable size of the block.
+ * A resize fails if more than half of the block would be unused, so that a realloc moves the block
+ * and the rest serves other requests. */
+static void *heap_allocator_resize(void *context, void *pointer, size_t old_size, size_t new_size)
+{
+    (void)context;
+    (void)old_size;
+    size_t usable = entry_usable_size(pointer);
+    return new_size <= usable && new_size >= usable / 2 ? pointer : NULL;
+}
+
+/* The operation `free` of cairn_heap_allocator. */
+static void heap_allocator_free(void *context, void *pointer, size_t size)
+{
+    (void)context;
+    (void)size;
+    entry_free(pointer);
+}
+
+api cairn_allocator cairn_heap_allocator(void)
+{
+    static const struct cairn_allocator_operations operations = {
+        .alloc = heap_allocator_alloc,
+        .resize = heap_allocator_resize,
+        .free = heap_allocator_free,
+        .capabilities =
+            CAIRN_CAN_FREE | CAIRN_CAN_RESIZE | CAIRN_ANY_THREAD | CAIRN_ANY_THREAD_FREE,
+        .name = "heap",
+    };
+    return (cairn_allocator){NULL, &operations};
 }

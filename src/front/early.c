@@ -1,30 +1,30 @@
-/* Use before the dynamic linker has finished: an IFUNC resolver of the program or of a library may
- * allocate while the program is still being relocated, when thread-local storage reads zero, not
- * yet the initial values.
+/* Allocation before the dynamic linker has finished. An IFUNC resolver of the program or of a
+ * library may allocate while the program is still being relocated. At that time thread-local
+ * storage reads zero and does not have its initial values yet.
  *
- * The linker calls our own resolver at the end of this library's relocation, which is before that
- * of the program; it gives the thread-local word its value. The linker later lays the initial
- * values over it; what was allocated until then stays valid and is freed as another thread's.
+ * The linker calls the resolver of this file at the end of this library's relocation, which is
+ * before the relocation of the program. The resolver sets the thread-local word to its value. Later
+ * the linker overwrites it with the initial value. The blocks that were allocated before stay valid
+ * and are freed as blocks of another thread.
+ *
  * Programs that contain Cairn statically are relocated last: their own resolvers and those of their
- * libraries cannot allocate.
- */
+ * libraries cannot allocate. */
 #include "base/libc.h"
 #include "heap/heap.h"
-#include "os/os.h"
+#include "os/process.h"
 
-static void nothing(void) {}
+static void early_nothing(void) {}
 
 typedef void resolved(void);
 
-__attribute__((used, no_sanitize("address", "thread", "undefined"))) static resolved *
-resolve_early(void)
+__attribute__((used)) not_instrumented static resolved *resolve_early(void)
 {
     if (os_has_thread_pointer())
         heap_set_up_thread();
-    return nothing;
+    return early_nothing;
 }
 
-static void early(void) resolved_by("resolve_early", "nothing");
+static void early(void) resolved_by("resolve_early", "early_nothing");
 
-/* The reference that makes the linker resolve it. */
+/* The linker resolves `early` because of this reference. */
 resolved *const front_early = early;

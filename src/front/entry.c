@@ -1,18 +1,18 @@
-/* Entry points: arguments and errno. See entry.h; no state. */
+/* The slow parts of the entry points: see entry.h. No state. */
 #include "front/entry.h"
 
 #include "base/bits.h"
 #include "front/out_of_memory.h"
-#include "os/os.h"
+#include "os/memory.h"
 #include "watch/watch.h"
 
 #include <errno.h>
 
-/* A static program must get the constructor with the entry points: an archive's member is linked
- * only when named. */
+/* References that make a static program link the constructor, the early resolver and the
+ * description for readers outside: a member of an archive is linked only if it is named. */
 extern const char front_is_linked;
 extern void (*const front_early)(void);
-extern const struct library_layout library_layout; /* for readers outside, base/layout.h */
+extern const struct library_layout library_layout; /* for readers outside: base/layout.h */
 __attribute__((used)) static const void *const linked[] = {&front_is_linked, &front_early,
                                                            &library_layout};
 
@@ -22,28 +22,30 @@ void *entry_no_memory(void)
     return NULL;
 }
 
-/* Here nothing is half done: what is called may allocate. */
-static cold void restart_background(void)
+/* Starts the background thread of a fork's child, and keeps errno. The entry point has finished its
+ * work, so the functions called here may allocate. */
+static cold void entry_restart_background(void)
 {
     int error = errno;
     background_restart();
     errno = error;
 }
 
-/* Apart: the usual way needs no registers saved. */
-static no_inline void *malloc_slow_retried(size_t size_bytes)
+/* Serves a malloc that needs a search, and calls the program's function when memory is out. Not
+ * inline, so that the usual path saves no registers. */
+static no_inline void *entry_malloc_uncached_retried(size_t size_bytes)
 {
-    void *block = malloc_not_at_hand(size_bytes);
+    void *block = malloc_uncached(size_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
         block = malloc_slow(size_bytes);
     if (unlikely(load_relaxed(&background_is_owed)))
-        restart_background();
+        entry_restart_background();
     return likely(block != NULL) ? block : entry_no_memory();
 }
 
 void *entry_malloc_slow(size_t size_bytes)
 {
-    return malloc_at_hand(size_bytes, malloc_slow_retried);
+    return malloc_cached(size_bytes, entry_malloc_uncached_retried);
 }
 
 void *entry_calloc_slow(size_t size_bytes)
@@ -54,7 +56,8 @@ void *entry_calloc_slow(size_t size_bytes)
     return likely(block != NULL) ? block : entry_no_memory();
 }
 
-static no_inline void *realloc_failed(void *pointer, size_t size_bytes)
+/* Tries a realloc again as long as the program's function makes memory free. */
+static no_inline void *entry_realloc_failed(void *pointer, size_t size_bytes)
 {
     void *block = NULL;
     for (int tries = 0; block == NULL && memory_asked_of_process(size_bytes, &tries);)
@@ -70,7 +73,7 @@ void *entry_realloc(void *pointer, size_t size_bytes)
         entry_free(pointer);
         return NULL;
     }
-    return heap_resize_or(pointer, size_bytes, realloc_failed);
+    return heap_resize_or(pointer, size_bytes, entry_realloc_failed);
 }
 
 void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes)
@@ -81,7 +84,10 @@ void *entry_reallocarray(void *pointer, size_t count, size_t size_bytes)
     return entry_realloc(pointer, total);
 }
 
-static void *allocate_aligned(size_t size_bytes, size_t alignment_bytes)
+/* Allocates an aligned block, and calls the program's function when memory is out.
+ *
+ * Returns: NULL without errno. */
+static void *entry_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     void *block = heap_allocate_aligned(size_bytes, alignment_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
@@ -93,14 +99,15 @@ int entry_posix_memalign(void **result, size_t alignment_bytes, size_t size_byte
 {
     if (!is_power_of_two(alignment_bytes) || alignment_bytes % sizeof(void *) != 0)
         return EINVAL;
-    void *block = allocate_aligned(size_bytes, alignment_bytes);
+    void *block = entry_allocate_aligned(size_bytes, alignment_bytes);
     if (block == NULL)
         return ENOMEM;
     *result = block;
     return 0;
 }
 
-static cold void *invalid(void)
+/* Sets errno to EINVAL and returns NULL. */
+static cold void *entry_invalid(void)
 {
     errno = EINVAL;
     return NULL;
@@ -109,20 +116,20 @@ static cold void *invalid(void)
 void *entry_aligned_alloc(size_t alignment_bytes, size_t size_bytes)
 {
     if (unlikely(!is_power_of_two(alignment_bytes)))
-        return invalid();
+        return entry_invalid();
     return entry_memalign(alignment_bytes, size_bytes);
 }
 
-/* As glibc's, which rounds up what is no power of two. */
+/* Rounds an alignment that is no power of two up to one, as glibc does. */
 void *entry_memalign(size_t alignment_bytes, size_t size_bytes)
 {
     if (unlikely(alignment_bytes > SIZE_MAX / 2 + 1))
-        return invalid();
+        return entry_invalid();
     if (unlikely(alignment_bytes == 0))
         alignment_bytes = 1;
     if (unlikely(!is_power_of_two(alignment_bytes)))
         alignment_bytes = (size_t)2 << highest_bit(alignment_bytes);
-    void *block = allocate_aligned(size_bytes, alignment_bytes);
+    void *block = entry_allocate_aligned(size_bytes, alignment_bytes);
     return likely(block != NULL) ? block : entry_no_memory();
 }
 

@@ -1,14 +1,15 @@
-/* The entry points' bodies, shared by their cairn_ and their libc names: arguments checked, errno
- * set.
+/* The bodies of the entry points, for their cairn_ names and those of libc: entry_malloc is the
+ * body of malloc and of cairn_malloc, and the others are named in this way. The functions check
+ * arguments, call the program's function when memory is out, and set errno. The fast paths are
+ * inline, so that they begin at the symbol. The heap below does not use errno.
  *
- * Inline, so that the fast paths start at the symbol; the heap below knows nothing of errno.
- */
+ * Threads: any. */
 #ifndef CAIRN_FRONT_ENTRY_H
 #define CAIRN_FRONT_ENTRY_H
 
 #include "heap/heap.h"
 
-/* malloc_slow with errno. */
+/* Serves the mallocs that the fast path does not serve, and sets errno. */
 void *entry_malloc_slow(size_t size_bytes);
 
 inline_always void *entry_malloc(size_t size_bytes)
@@ -21,9 +22,11 @@ inline_always void entry_free_sized(void *pointer, size_t size_bytes, size_t ali
     heap_free_sized(pointer, size_bytes, alignment_bytes);
 }
 
-void *entry_no_memory(void) cold; /* NULL, with errno set */
+/* Sets errno to ENOMEM and returns NULL. */
+void *entry_no_memory(void) cold;
 
-void *entry_calloc_slow(size_t size_bytes); /* what calloc's fast path does not serve */
+/* Serves the callocs that the fast path does not serve, and sets errno. */
+void *entry_calloc_slow(size_t size_bytes);
 
 inline_always void *entry_calloc(size_t count, size_t size_bytes)
 {
@@ -42,10 +45,10 @@ void *entry_valloc(size_t size_bytes);
 void *entry_pvalloc(size_t size_bytes);
 size_t entry_usable_size(void *pointer);
 
-/* cairn_heap_read_stats under a name of our own. In stats.c. */
+/* Does what cairn_heap_read_stats does, without the exported name. In api.c. */
 void stats_read(cairn_heap_stats *stats);
 
-/* Statistics on stderr, some lines that begin with `who`, which may be empty. In api.c. */
+/* Writes statistics to stderr, in lines that begin with `who`, which may be empty. In api.c. */
 void entry_report_stats(const char *who);
 
 #endif

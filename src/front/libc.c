@@ -1,11 +1,14 @@
-/* libc's names. The whole family must come from one object, or a program would mix two heaps.
+/* The malloc family under the names of libc. The whole family must come from one object, or a
+ * program would mix two heaps.
  *
- * __libc_malloc and kin are glibc's internal names, which some programs and preloaded libraries
- * call past the public ones.
- */
+ * Names such as __libc_malloc are internal names of glibc. Some programs and preloaded libraries
+ * call them instead of the public ones.
+ *
+ * Threads: any. */
 #include "base/libc.h"
 #include "cairn/heap.h"
 #include "front/entry.h"
+#include "front/replaced.h"
 
 #include <stdlib.h>
 
@@ -23,15 +26,34 @@ api void free(void *pointer) { entry_free(pointer); }
 api void *calloc(size_t count, size_t size) { return entry_calloc(count, size); }
 api void *realloc(void *pointer, size_t size) { return entry_realloc(pointer, size); }
 
+/* Calls the realloc that the process has: a program may define realloc, but not reallocarray. */
 api void *reallocarray(void *pointer, size_t count, size_t size)
 {
-    return entry_reallocarray(pointer, count, size);
+    size_t total;
+    if (unlikely(__builtin_mul_overflow(count, size, &total)))
+        return entry_no_memory();
+    return process_libc.realloc(pointer, total);
 }
-api void free_sized(void *pointer, size_t size) { entry_free_sized(pointer, size, 1); }
 
+/* Whether the free of the process is this library's. */
+static bool libc_free_is_own(void);
+
+/* Calls the free that the process has: a program may define free, but not free_sized. */
+api void free_sized(void *pointer, size_t size)
+{
+    if (likely(libc_free_is_own()))
+        entry_free_sized(pointer, size, 1);
+    else
+        process_libc.free(pointer);
+}
+
+/* Calls the free that the process has: a program may define free, but not free_aligned_sized. */
 api void free_aligned_sized(void *pointer, size_t alignment, size_t size)
 {
-    entry_free_sized(pointer, size, alignment);
+    if (likely(libc_free_is_own()))
+        entry_free_sized(pointer, size, alignment);
+    else
+        process_libc.free(pointer);
 }
 
 api int posix_memalign(void **result, size_t alignment, size_t size)
@@ -79,3 +101,19 @@ void *__libc_memalign(size_t alignment, size_t size) alias_of(memalign);
 void *__libc_valloc(size_t size) alias_of(valloc);
 void *__libc_pvalloc(size_t size) alias_of(pvalloc);
 int __posix_memalign(void **result, size_t alignment, size_t size) alias_of(posix_memalign);
+
+static void *libc_own_malloc(size_t size) __attribute__((alias("malloc"))) copy_attributes(malloc);
+static void libc_own_free(void *pointer) __attribute__((alias("free"))) copy_attributes(free);
+static void *libc_own_realloc(void *pointer, size_t size) __attribute__((alias("realloc")))
+copy_attributes(realloc);
+static void *libc_own_aligned_alloc(size_t alignment, size_t size)
+    __attribute__((alias("aligned_alloc"))) copy_attributes(aligned_alloc);
+
+const struct libc_functions libc_own = {
+    .malloc = libc_own_malloc,
+    .free = libc_own_free,
+    .realloc = libc_own_realloc,
+    .aligned_alloc = libc_own_aligned_alloc,
+};
+
+static bool libc_free_is_own(void) { return process_libc.free == libc_own_free; }

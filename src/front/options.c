@@ -1,20 +1,15 @@
-/* Parsing options. No memory, no locale, no errno; bounds checked; see options.h. */
+/* Parsing options: see options.h. The parser uses no memory, no locale and no errno. */
 #include "front/options.h"
 
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "os/os.h"
+#include "os/process.h"
 #include "watch/watch.h"
 
 #include <string.h>
 
-struct text {
-    const char *start;
-    size_t length;
-};
-
-static bool text_is(struct text text, const char *word)
+static bool options_text_is(struct option_text text, const char *word)
 {
     size_t i = 0;
     while (i < text.length && word[i] != '\0' && word[i] == text.start[i])
@@ -22,8 +17,8 @@ static bool text_is(struct text text, const char *word)
     return i == text.length && word[i] == '\0';
 }
 
-/* Digits, nothing else. */
-static bool parse_number(struct text text, uint64_t *value)
+/* Parses a number, which has only digits. */
+static bool options_parse_number(struct option_text text, uint64_t *value)
 {
     uint64_t number = 0;
     for (size_t i = 0; i < text.length; i++) {
@@ -36,9 +31,13 @@ static bool parse_number(struct text text, uint64_t *value)
     return text.length > 0;
 }
 
-/* A number of bytes, with K, M or G for powers of 1024. */
-static bool parse_bytes(struct text text, size_t *value)
+/* The functions below parse the value of one option and store it at `to`: a field of struct
+ * options, or the whole structure. */
+
+/* Parses a number of bytes, with K, M or G for powers of 1024. */
+static bool options_parse_bytes(struct option_text text, void *to)
 {
+    size_t *value = to;
     static const char units[] = "KMG";
     unsigned shift = 0;
     for (unsigned i = 0; i < 3 && text.length > 0; i++)
@@ -47,40 +46,40 @@ static bool parse_bytes(struct text text, size_t *value)
     if (shift != 0)
         text.length--;
     uint64_t number;
-    if (!parse_number(text, &number) || number > (uint64_t)PTRDIFF_MAX >> shift)
+    if (!options_parse_number(text, &number) || number > (uint64_t)PTRDIFF_MAX >> shift)
         return false;
     *value = (size_t)number << shift;
     return true;
 }
 
-static bool parse_switch(struct text text, bool *value)
+/* Parses a switch: 1, on or true; 0, off or false. */
+static bool options_parse_switch(struct option_text text, void *to)
 {
-    bool on = text_is(text, "1") || text_is(text, "on") || text_is(text, "true");
-    bool off = text_is(text, "0") || text_is(text, "off") || text_is(text, "false");
+    bool *value = to;
+    bool on =
+        options_text_is(text, "1") || options_text_is(text, "on") || options_text_is(text, "true");
+    bool off = options_text_is(text, "0") || options_text_is(text, "off") ||
+               options_text_is(text, "false");
     if (on || off)
         *value = on;
     return on || off;
 }
 
-static bool parse_decay(struct options *options, struct text value)
+static bool options_parse_decay(struct option_text value, void *to)
 {
     uint64_t decay;
-    if (!parse_number(value, &decay) || decay > UINT32_MAX)
+    if (!options_parse_number(value, &decay) || decay > UINT32_MAX)
         return false;
-    options->pages.decay_ms = decay;
+    *(uint64_t *)to = decay;
     return true;
 }
 
-static bool parse_dirty_cap(struct options *options, struct text value)
+/* Parses a limit: a number of bytes, or "cgroup" for the limit of the control group, which
+ * memory_pressure.h looks up. */
+static bool options_parse_limit(struct option_text value, size_t *bytes, bool *of_group)
 {
-    return parse_bytes(value, &options->pages.dirty_cap_bytes);
-}
-
-/* Bytes, or those of the control group, which whoever starts looks up. */
-static bool parse_limit(struct text value, size_t *bytes, bool *of_group)
-{
-    bool group = text_is(value, "cgroup");
-    if (!group && !parse_bytes(value, bytes))
+    bool group = options_text_is(value, "cgroup");
+    if (!group && !options_parse_bytes(value, bytes))
         return false;
     if (group)
         *bytes = 0;
@@ -88,14 +87,16 @@ static bool parse_limit(struct text value, size_t *bytes, bool *of_group)
     return true;
 }
 
-static bool parse_soft_limit(struct options *options, struct text value)
+static bool options_parse_soft_limit(struct option_text value, void *to)
 {
-    return parse_limit(value, &options->pages.soft_limit_bytes, &options->soft_of_group);
+    struct options *options = to;
+    return options_parse_limit(value, &options->pages.soft_limit_bytes, &options->soft_of_group);
 }
 
-static bool parse_hard_limit(struct options *options, struct text value)
+static bool options_parse_hard_limit(struct option_text value, void *to)
 {
-    return parse_limit(value, &options->pages.hard_limit_bytes, &options->hard_of_group);
+    struct options *options = to;
+    return options_parse_limit(value, &options->pages.hard_limit_bytes, &options->hard_of_group);
 }
 
 const char *options_huge_pages_word(enum huge_pages huge_pages)
@@ -103,150 +104,112 @@ const char *options_huge_pages_word(enum huge_pages huge_pages)
     return huge_pages == HUGE_PAGES_AUTO ? "auto" : huge_pages == HUGE_PAGES_ON ? "on" : "off";
 }
 
-static bool parse_huge_pages(struct options *options, struct text value)
+static bool options_parse_huge_pages(struct option_text value, void *to)
 {
     bool on;
-    bool is_auto = text_is(value, "auto");
-    if (!is_auto && !parse_switch(value, &on))
+    bool is_auto = options_text_is(value, "auto");
+    if (!is_auto && !options_parse_switch(value, &on))
         return false;
-    options->pages.huge_pages = is_auto ? HUGE_PAGES_AUTO : on ? HUGE_PAGES_ON : HUGE_PAGES_OFF;
+    *(enum huge_pages *)to = is_auto ? HUGE_PAGES_AUTO : on ? HUGE_PAGES_ON : HUGE_PAGES_OFF;
     return true;
 }
 
-/* A number of blocks; or a switch, which turns sampling on at the default rate. */
-static bool parse_sample(struct options *options, struct text value)
+/* Parses an interval in blocks, or a switch, which turns guarding on with the default interval. */
+static bool options_parse_guard(struct option_text value, void *to)
 {
     uint64_t interval;
     bool on;
-    if (parse_number(value, &interval)) {
+    if (options_parse_number(value, &interval)) {
         if (interval > UINT32_MAX)
             return false;
-    } else if (parse_switch(value, &on)) {
-        interval = on ? SAMPLE_DEFAULT_INTERVAL : 0;
+    } else if (options_parse_switch(value, &on)) {
+        interval = on ? GUARD_DEFAULT_INTERVAL : 0;
     } else {
         return false;
     }
-    options->sample = (uint32_t)interval;
+    *(uint32_t *)to = (uint32_t)interval;
     return true;
 }
 
-/* Bytes; or a switch, which turns the profiler on at the default rate. */
-static bool parse_profile(struct options *options, struct text value)
+/* Parses an interval in bytes, or a switch, which turns the profiler on with the default
+ * interval. */
+static bool options_parse_profile(struct option_text value, void *to)
 {
     bool on;
-    if (!text_is(value, "1") && parse_bytes(value, &options->profile_bytes))
+    if (!options_text_is(value, "1") && options_parse_bytes(value, to))
         return true;
-    if (!parse_switch(value, &on))
+    if (!options_parse_switch(value, &on))
         return false;
-    options->profile_bytes = on ? PROFILE_DEFAULT_INTERVAL : 0;
+    *(size_t *)to = on ? PROFILE_DEFAULT_INTERVAL : 0;
     return true;
 }
 
-static bool parse_profile_growth(struct options *options, struct text value)
+/* Stores an absolute path of less than `path_max` bytes. */
+static bool options_parse_path(struct option_text value, struct option_text *to, size_t path_max)
 {
-    return parse_bytes(value, &options->profile_growth_bytes);
-}
-
-/* An absolute path that has less than `most` bytes. */
-static bool parse_path(struct text value, size_t most, const char **path, size_t *length)
-{
-    if (value.length == 0 || value.length >= most || value.start[0] != '/')
+    if (value.length == 0 || value.length >= path_max || value.start[0] != '/')
         return false;
-    *path = value.start;
-    *length = value.length;
+    *to = value;
     return true;
 }
 
-static bool parse_profile_file(struct options *options, struct text value)
+/* Parses "report" or "abort"; hardened builds refuse "report". */
+static bool options_parse_on_error(struct option_text value, void *to)
 {
-    return parse_path(value, PROFILE_FILE_MOST, &options->profile_file,
-                      &options->profile_file_bytes);
-}
-
-static bool parse_background(struct options *options, struct text value)
-{
-    return parse_switch(value, &options->background);
-}
-
-static bool parse_control(struct options *options, struct text value)
-{
-    return parse_path(value, CONTROL_PATH_MOST + 1, &options->control, &options->control_bytes);
-}
-
-static bool parse_watch_root(struct options *options, struct text value)
-{
-    return parse_path(value, SURROUNDINGS_ROOT_MOST, &options->watch_root,
-                      &options->watch_root_bytes);
-}
-
-static bool parse_trace(struct options *options, struct text value)
-{
-    if (value.length == 0 || value.length >= TRACE_PATH_MAX || value.start[0] != '/')
-        return false;
-    options->trace = value.start;
-    options->trace_bytes = value.length;
-    return true;
-}
-
-static bool parse_trace_limit(struct options *options, struct text value)
-{
-    return parse_bytes(value, &options->trace_limit_bytes);
-}
-
-static bool parse_sites(struct options *options, struct text value)
-{
-    return parse_path(value, SITES_PATH_MOST, &options->sites, &options->sites_bytes);
-}
-
-static bool parse_verbose(struct options *options, struct text value)
-{
-    return parse_switch(value, &options->verbose);
-}
-
-static bool parse_on_error(struct options *options, struct text value)
-{
-    bool goes_on = text_is(value, "report");
-    if (!goes_on && !text_is(value, "abort"))
+    bool goes_on = options_text_is(value, "report");
+    if (!goes_on && !options_text_is(value, "abort"))
         return false;
     if (goes_on && config_hardened)
         return false;
-    options->goes_on = goes_on;
+    *(bool *)to = goes_on;
     return true;
 }
 
-static bool parse_report_file(struct options *options, struct text value)
+static bool options_parse_report_file(struct option_text value, void *to)
 {
-    (void)options;
+    (void)to;
     return os_report_to(value.start, value.length);
 }
 
-static const struct {
+#define AT(field) offsetof(struct options, field)
+
+static const struct key {
     const char *name;
-    bool (*parse)(struct options *options, struct text value);
+    bool (*parse)(struct option_text value, void *to); /* NULL: options_parse_path */
+    uint16_t at;                                       /* offset of `to` in struct options */
+    uint16_t path_max;
 } keys[] = {
-    {"decay_ms", parse_decay},
-    {"dirty_cap", parse_dirty_cap},
-    {"soft_limit", parse_soft_limit},
-    {"hard_limit", parse_hard_limit},
-    {"huge_pages", parse_huge_pages},
-    {"sample", parse_sample},
-    {"verbose", parse_verbose},
-    {"on_error", parse_on_error},
-    {"report_file", parse_report_file},
-    {"profile", parse_profile},
-    {"profile_growth", parse_profile_growth},
-    {"profile_file", parse_profile_file},
-    {"trace", parse_trace},
-    {"trace_limit", parse_trace_limit},
-    {"sites", parse_sites},
-    {"background", parse_background},
-    {"control", parse_control},
-    {"watch_root", parse_watch_root},
+    {"decay_ms", options_parse_decay, AT(pages.decay_ms), 0},
+    {"dirty_cap", options_parse_bytes, AT(pages.dirty_cap_bytes), 0},
+    {"soft_limit", options_parse_soft_limit, 0, 0},
+    {"hard_limit", options_parse_hard_limit, 0, 0},
+    {"huge_pages", options_parse_huge_pages, AT(pages.huge_pages), 0},
+    {"guard", options_parse_guard, AT(guard), 0},
+    {"verbose", options_parse_switch, AT(verbose), 0},
+    {"on_error", options_parse_on_error, AT(goes_on), 0},
+    {"report_file", options_parse_report_file, 0, 0},
+    {"profile", options_parse_profile, AT(profile_bytes), 0},
+    {"profile_growth", options_parse_bytes, AT(profile_growth_bytes), 0},
+    {"profile_file", NULL, AT(profile_file), PROFILE_FILE_MAX},
+    {"trace", NULL, AT(trace), TRACE_PATH_MAX},
+    {"trace_limit", options_parse_bytes, AT(trace_limit_bytes), 0},
+    {"background", options_parse_switch, AT(background), 0},
+    {"control", NULL, AT(control), CONTROL_PATH_MAX + 1},
+    {"watch_root", NULL, AT(watch_root), MEMORY_PRESSURE_ROOT_MAX},
 };
+
+/* Parses the value of a key. */
+static bool options_parse_value(struct options *options, const struct key *key,
+                                struct option_text value)
+{
+    void *to = (char *)options + key->at;
+    return key->parse ? key->parse(value, to) : options_parse_path(value, to, key->path_max);
+}
 
 enum { QUOTED_BYTES = 64 };
 
-static void copy_text(char *copy, struct text text)
+/* Copies a part of a text for a warning, cut if it is long. */
+static void options_copy_text(char *copy, struct option_text text)
 {
     size_t length = smaller_of(text.length, QUOTED_BYTES - 1);
     for (size_t i = 0; i < length; i++)
@@ -254,58 +217,59 @@ static void copy_text(char *copy, struct text text)
     copy[length] = '\0';
 }
 
-static void warn(const char *what, struct text text, const char *source)
+static void options_warn(const char *what, struct option_text text, const char *source)
 {
     char copy[QUOTED_BYTES];
-    copy_text(copy, text);
+    options_copy_text(copy, text);
     report("%s \"%s\" in %s, ignored", what, copy, source);
 }
 
-/* An item without a key that is known. One like another allocator's, "key=value", is shown right.
- */
-static void warn_unknown(struct text item, const char *source)
+/* Warns about an item whose key is not known. If it is written as for other allocators,
+ * "key=value", the warning shows the right form. */
+static void options_warn_unknown(struct option_text item, const char *source)
 {
     char copy[QUOTED_BYTES];
     char right[QUOTED_BYTES];
-    copy_text(copy, item);
-    copy_text(right, item);
-    struct text key = {item.start, 0};
+    options_copy_text(copy, item);
+    options_copy_text(right, item);
+    struct option_text key = {item.start, 0};
     while (key.length < item.length && item.start[key.length] != '=')
         key.length++;
     for (size_t i = 0; i < countof(keys); i++)
-        if (key.length < item.length && text_is(key, keys[i].name)) {
+        if (key.length < item.length && options_text_is(key, keys[i].name)) {
             right[key.length] = ':';
             report("unknown option \"%s\" in %s, ignored: write \"%s\"", copy, source, right);
             return;
         }
-    warn("unknown option", item, source);
+    options_warn("unknown option", item, source);
 }
 
-static void parse_item(struct options *options, struct text item, const char *source)
+/* Applies one item, "key:value". */
+static void options_parse_item(struct options *options, struct option_text item, const char *source)
 {
     size_t colon = 0;
     while (colon < item.length && item.start[colon] != ':')
         colon++;
-    struct text key = {item.start, colon};
-    struct text value = {item.start + smaller_of(colon + 1, item.length), 0};
+    struct option_text key = {item.start, colon};
+    struct option_text value = {item.start + smaller_of(colon + 1, item.length), 0};
     value.length = (size_t)(item.start + item.length - value.start);
     for (size_t i = 0; i < countof(keys); i++)
-        if (text_is(key, keys[i].name)) {
-            if (colon == item.length || !keys[i].parse(options, value))
-                warn("bad value of option", item, source);
+        if (options_text_is(key, keys[i].name)) {
+            if (colon == item.length || !options_parse_value(options, &keys[i], value))
+                options_warn("bad value of option", item, source);
             return;
         }
-    warn_unknown(item, source);
+    options_warn_unknown(item, source);
 }
 
 void options_parse(struct options *options, const char *text, const char *source)
 {
     while (*text != '\0') {
-        struct text item = {text, 0};
+        struct option_text item = {text, 0};
         while (text[item.length] != '\0' && text[item.length] != ',')
             item.length++;
         if (item.length > 0)
-            parse_item(options, item, source);
+            options_parse_item(options, item, source);
         text += item.length;
         text += *text == ',';
     }
@@ -313,21 +277,21 @@ void options_parse(struct options *options, const char *text, const char *source
 
 bool options_set(struct options *options, const char *key, const char *value)
 {
-    struct text name = {key, text_length(key)};
-    struct text text = {value, text_length(value)};
+    struct option_text name = {key, text_length(key)};
+    struct option_text text = {value, text_length(value)};
     for (size_t i = 0; i < countof(keys); i++)
-        if (text_is(name, keys[i].name))
-            return keys[i].parse(options, text);
+        if (options_text_is(name, keys[i].name))
+            return options_parse_value(options, &keys[i], text);
     return false;
 }
 
 void options_report(const struct options *options, const char *who)
 {
     report("%soptions: "
-           "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,hard_limit:%zu,huge_pages:%s,sample:%u,"
+           "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,hard_limit:%zu,huge_pages:%s,guard:%u,"
            "profile:%zu,verbose:%u,on_error:%s",
            who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
            options->pages.soft_limit_bytes, options->pages.hard_limit_bytes,
-           options_huge_pages_word(options->pages.huge_pages), options->sample,
+           options_huge_pages_word(options->pages.huge_pages), options->guard,
            options->profile_bytes, options->verbose, options->goes_on ? "report" : "abort");
 }

@@ -1,19 +1,28 @@
-/* The functions of the program's for the whole process: see include/cairn/callbacks.h and
+/* The program's functions for the whole process, of include/cairn/callbacks.h, and their calls: see
  * out_of_memory.h. */
 #include "front/out_of_memory.h"
 
-#include "base/atomic.h"
+#include "base/callback.h"
 #include "base/check.h"
+#include "base/host.h"
 #include "cairn/callbacks.h"
-#include "cairn/heaps.h"
+#include "cairn/private_heap.h"
 
-static_check((int)OUT_OF_MEMORY_TRIES == CAIRN_HEAP_TRIES &&
+#include <errno.h>
+
+static_check((int)OUT_OF_MEMORY_TRIES == CAIRN_PRIVATE_HEAP_TRIES &&
                  (int)OUT_OF_MEMORY_TRIES == CAIRN_OUT_OF_MEMORY_TRIES,
              "as the headers say");
 
-static thread_local_word bool asking; /* this thread is within such a function */
+static thread_local_word bool asking; /* owner thread: it is within such a function */
 
-static struct memory_asker of_process; /* atomic: the context is written first */
+static struct callback of_process; /* its function is that of a memory_asker */
+
+/* Sets errno to ENOMEM for TLSF, which does not use errno itself: see base/host.h. */
+cold void host_note_no_memory(void) { errno = ENOMEM; }
+
+/* Sets errno to EINVAL for TLSF, which does not use errno itself: see base/host.h. */
+cold void host_note_invalid(void) { errno = EINVAL; }
 
 bool memory_asked(const struct memory_asker *asker, size_t size_bytes, int *tries)
 {
@@ -28,16 +37,14 @@ bool memory_asked(const struct memory_asker *asker, size_t size_bytes, int *trie
 
 bool memory_asked_of_process(size_t size_bytes, int *tries)
 {
-    struct memory_asker asker = {.function = load_acquire(&of_process.function)}; /* pairs with
-                                                                                     the release */
-    asker.context = load_relaxed(&of_process.context);
+    struct callback_pair pair = callback_read(&of_process);
+    const struct memory_asker asker = {(bool (*)(void *, size_t))pair.function, pair.context};
     return memory_asked(&asker, size_bytes, tries);
 }
 
 api void cairn_set_out_of_memory(bool (*out_of_memory)(void *context, size_t size), void *context)
 {
-    store_relaxed(&of_process.context, context);
-    store_release(&of_process.function, out_of_memory); /* pairs with the acquire above */
+    callback_set(&of_process, (callback_function *)out_of_memory, context);
 }
 
 api void cairn_set_error_function(cairn_line_function *on_error, void *context)

@@ -1,158 +1,120 @@
-/* Settings: see settings.h. What a setting's text means stands in options.c; here stands what its
- * change does. */
+/* The table of settings: how each is shown, and what its change does: see settings.h. options.c
+ * parses the values. */
 #include "front/settings.h"
 
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "os/os.h"
+#include "os/process.h"
 #include "watch/watch.h"
 
 #include <errno.h>
 #include <string.h>
 
-static struct options now; /* who claims; const pointers into: */
-/* Who claims. Programs that show their state in their title write over the environment. */
-static char kept_profile_file[PROFILE_FILE_MOST];
-static char kept_control[CONTROL_PATH_MOST + 1];
-static char kept_root[SURROUNDINGS_ROOT_MOST];
-static uint32_t claimed_by; /* atomic: a process, 0: nobody */
+static struct options now; /* claiming thread; its paths but `trace` point into the arrays below */
+
+/* Copies of paths from the environment, which a program may overwrite to show its state in its
+ * title. Written by the claiming thread. */
+static char kept_profile_file[PROFILE_FILE_MAX];
+static char kept_control[CONTROL_PATH_MAX + 1];
+static char kept_root[MEMORY_PRESSURE_ROOT_MAX];
+static uint32_t claimed_by; /* atomic: process in which a thread has claimed; 0: none */
 
 enum { CLAIM_MS = 1000 };
 
-static bool claim(void)
+/* Replaces a path by a copy of it at `kept`. */
+static void settings_keep(char *kept, struct option_text *path)
 {
-    uint32_t process = os_process_id();
-    for (unsigned waited = 0; waited < CLAIM_MS; waited++) {
-        uint32_t seen = load_relaxed(&claimed_by);
-        if (seen != process && compare_swap_acq_rel(&claimed_by, &seen, process))
-            return true; /* a parent's claim is not its child's */
-        os_sleep_ms(1);
-    }
-    return false;
-}
-
-static void unclaim(void) { store_release(&claimed_by, 0u); } /* pairs with claim */
-
-static const char *keep(char *kept, const char *text, size_t length)
-{
-    memcpy(kept, text ? text : "", length);
-    return kept;
+    memcpy(kept, path->length ? path->start : "", path->length);
+    path->start = kept;
 }
 
 at_process_start void settings_start(const struct options *options)
 {
     now = *options;
-    now.profile_file = keep(kept_profile_file, options->profile_file, options->profile_file_bytes);
-    now.control = keep(kept_control, options->control, options->control_bytes);
-    now.watch_root = keep(kept_root, options->watch_root, options->watch_root_bytes);
+    settings_keep(kept_profile_file, &now.profile_file);
+    settings_keep(kept_control, &now.control);
+    settings_keep(kept_root, &now.watch_root);
 }
 
 at_process_end bool settings_are_verbose(void) { return now.verbose; }
 
-static size_t show_number(char *text, size_t capacity, size_t number)
+/* The functions below write the value of a setting, which is at `from`, and return its full length:
+ * a field of `now`, or `now` itself. */
+
+static size_t settings_show_number(char *text, size_t capacity, const void *from)
 {
-    return format_text(text, capacity, "%zu", number);
+    return format_text(text, capacity, "%zu", *(const size_t *)from);
 }
 
-static size_t show_switch(char *text, size_t capacity, bool on)
+static size_t settings_show_switch(char *text, size_t capacity, const void *from)
 {
-    return format_text(text, capacity, "%s", on ? "on" : "off");
+    return format_text(text, capacity, "%s", *(const bool *)from ? "on" : "off");
 }
 
-static size_t show_limit(char *text, size_t capacity, bool of_group, size_t bytes)
+/* Writes a path, cut at `capacity`. */
+static size_t settings_show_path(char *text, size_t capacity, const void *from)
 {
-    return of_group ? format_text(text, capacity, "cgroup") : show_number(text, capacity, bytes);
-}
-
-static size_t show_text(char *text, size_t capacity, const char *start, size_t length)
-{
-    size_t copied = smaller_of(length, capacity - 1);
-    memcpy(text, start ? start : "", copied);
+    const struct option_text *path = from;
+    size_t copied = smaller_of(path->length, capacity - 1);
+    memcpy(text, copied ? path->start : "", copied);
     text[copied] = '\0';
-    return length;
+    return path->length;
 }
 
-static size_t show_decay(char *text, size_t capacity)
+static size_t settings_show_soft_limit(char *text, size_t capacity, const void *from)
 {
-    return show_number(text, capacity, now.pages.decay_ms);
+    return now.soft_of_group ? format_text(text, capacity, "cgroup")
+                             : settings_show_number(text, capacity, from);
 }
 
-static size_t show_dirty_cap(char *text, size_t capacity)
+static size_t settings_show_hard_limit(char *text, size_t capacity, const void *from)
 {
-    return show_number(text, capacity, now.pages.dirty_cap_bytes);
+    return now.hard_of_group ? format_text(text, capacity, "cgroup")
+                             : settings_show_number(text, capacity, from);
 }
 
-static size_t show_soft_limit(char *text, size_t capacity)
+/* Writes the state of the profiler, because cairn_profile_start may have changed it. */
+static size_t settings_show_profile(char *text, size_t capacity, const void *from)
 {
-    return show_limit(text, capacity, now.soft_of_group, now.pages.soft_limit_bytes);
-}
-
-static size_t show_hard_limit(char *text, size_t capacity)
-{
-    return show_limit(text, capacity, now.hard_of_group, now.pages.hard_limit_bytes);
-}
-
-/* As it is: cairn_profile_start may have been called. */
-static size_t show_profile(char *text, size_t capacity)
-{
-    struct profile_figures figures;
+    (void)from;
+    cairn_profile_stats figures;
     profile_read(&figures);
-    return show_number(text, capacity, figures.on ? figures.interval_bytes : 0);
+    return format_text(text, capacity, "%zu", (size_t)(figures.is_on ? figures.interval_bytes : 0));
 }
 
-static size_t show_profile_file(char *text, size_t capacity)
+static size_t settings_show_huge_pages(char *text, size_t capacity, const void *from)
 {
-    return show_text(text, capacity, now.profile_file, now.profile_file_bytes);
+    return format_text(text, capacity, "%s",
+                       options_huge_pages_word(*(const enum huge_pages *)from));
 }
 
-static size_t show_profile_growth(char *text, size_t capacity)
+static size_t settings_show_guard(char *text, size_t capacity, const void *from)
 {
-    return show_number(text, capacity, now.profile_growth_bytes);
+    return format_text(text, capacity, "%u", *(const uint32_t *)from);
 }
 
-static size_t show_verbose(char *text, size_t capacity)
+static size_t settings_show_on_error(char *text, size_t capacity, const void *from)
 {
-    return show_switch(text, capacity, now.verbose);
+    return format_text(text, capacity, "%s", *(const bool *)from ? "report" : "abort");
 }
 
-static size_t show_huge_pages(char *text, size_t capacity)
+static size_t settings_show_background(char *text, size_t capacity, const void *from)
 {
-    return format_text(text, capacity, "%s", options_huge_pages_word(now.pages.huge_pages));
+    (void)from;
+    bool runs = background_runs();
+    return settings_show_switch(text, capacity, &runs);
 }
 
-static size_t show_sample(char *text, size_t capacity)
+/* Changes the limits of the pages. Limits that follow the control group keep the values that
+ * memory_pressure.h has set.
+ *
+ * Returns: 0 or a negative errno. */
+static int settings_change_pages(struct options *wanted)
 {
-    return show_number(text, capacity, now.sample);
-}
-
-static size_t show_on_error(char *text, size_t capacity)
-{
-    return format_text(text, capacity, "%s", now.goes_on ? "report" : "abort");
-}
-
-static size_t show_background(char *text, size_t capacity)
-{
-    return show_switch(text, capacity, background_runs());
-}
-
-static size_t show_control(char *text, size_t capacity)
-{
-    return show_text(text, capacity, now.control, now.control_bytes);
-}
-
-static size_t show_watch_root(char *text, size_t capacity)
-{
-    return show_text(text, capacity, now.watch_root, now.watch_root_bytes);
-}
-
-/* What changes: 0 or a negative errno. The limits that follow the control group set themselves. */
-
-static int change_pages(struct options *wanted)
-{
-    int error = surroundings_follow_soft(wanted->soft_of_group);
+    int error = memory_pressure_follow_soft(wanted->soft_of_group);
     if (error == 0)
-        error = surroundings_follow_hard(wanted->hard_of_group);
+        error = memory_pressure_follow_hard(wanted->hard_of_group);
     if (error != 0)
         return error;
     struct page_limits limits = wanted->pages;
@@ -167,7 +129,10 @@ static int change_pages(struct options *wanted)
     return 0;
 }
 
-static int change_profile(struct options *wanted)
+/* Starts or stops the profiler.
+ *
+ * Returns: 0 or a negative errno. */
+static int settings_change_profile(struct options *wanted)
 {
     if (wanted->profile_bytes != 0)
         return profile_start(wanted->profile_bytes, 0);
@@ -175,18 +140,22 @@ static int change_profile(struct options *wanted)
     return 0;
 }
 
-static int change_dumps(struct options *wanted)
+/* Changes where dumps are written, and after which growth.
+ *
+ * Returns: 0 or a negative errno. */
+static int settings_change_dumps(struct options *wanted)
 {
-    int error = profile_dump_to(wanted->profile_file, wanted->profile_file_bytes,
+    int error = profile_dump_to(wanted->profile_file.start, wanted->profile_file.length,
                                 wanted->profile_growth_bytes);
-    if (error == 0 && wanted->profile_file != now.profile_file) {
-        memcpy(kept_profile_file, wanted->profile_file, wanted->profile_file_bytes);
-        wanted->profile_file = kept_profile_file;
-    }
+    if (error == 0 && wanted->profile_file.start != now.profile_file.start)
+        settings_keep(kept_profile_file, &wanted->profile_file);
     return error;
 }
 
-static int change_background(struct options *wanted)
+/* Starts or stops the background thread.
+ *
+ * Returns: 0 or a negative errno. */
+static int settings_change_background(struct options *wanted)
 {
     if (wanted->background)
         return background_start();
@@ -194,31 +163,36 @@ static int change_background(struct options *wanted)
     return 0;
 }
 
-static int change_nothing(struct options *wanted)
+/* The change of a setting whose value is read when it is needed. */
+static int settings_change_nothing(struct options *wanted)
 {
     (void)wanted;
     return 0;
 }
 
+#define AT(field) offsetof(struct options, field)
+
+/* The settings. `change` applies a changed value. */
 static const struct setting {
     char name[16];
-    size_t (*show)(char *text, size_t capacity_bytes); /* who claims; the length of it all */
-    int (*change)(struct options *wanted);             /* NULL: it can only be read */
+    size_t (*show)(char *text, size_t capacity_bytes, const void *from); /* claiming thread */
+    int (*change)(struct options *wanted); /* claiming thread; NULL: read-only */
+    uint16_t at;                           /* offset of `from` in `now` */
 } settings[] = {
-    {"decay_ms", show_decay, change_pages},
-    {"dirty_cap", show_dirty_cap, change_pages},
-    {"soft_limit", show_soft_limit, change_pages},
-    {"hard_limit", show_hard_limit, change_pages},
-    {"profile", show_profile, change_profile},
-    {"profile_file", show_profile_file, change_dumps},
-    {"profile_growth", show_profile_growth, change_dumps},
-    {"background", show_background, change_background},
-    {"verbose", show_verbose, change_nothing},
-    {"huge_pages", show_huge_pages, NULL},
-    {"sample", show_sample, NULL},
-    {"on_error", show_on_error, NULL},
-    {"control", show_control, NULL},
-    {"watch_root", show_watch_root, NULL},
+    {"decay_ms", settings_show_number, settings_change_pages, AT(pages.decay_ms)},
+    {"dirty_cap", settings_show_number, settings_change_pages, AT(pages.dirty_cap_bytes)},
+    {"soft_limit", settings_show_soft_limit, settings_change_pages, AT(pages.soft_limit_bytes)},
+    {"hard_limit", settings_show_hard_limit, settings_change_pages, AT(pages.hard_limit_bytes)},
+    {"profile", settings_show_profile, settings_change_profile, 0},
+    {"profile_file", settings_show_path, settings_change_dumps, AT(profile_file)},
+    {"profile_growth", settings_show_number, settings_change_dumps, AT(profile_growth_bytes)},
+    {"background", settings_show_background, settings_change_background, 0},
+    {"verbose", settings_show_switch, settings_change_nothing, AT(verbose)},
+    {"huge_pages", settings_show_huge_pages, NULL, AT(pages.huge_pages)},
+    {"guard", settings_show_guard, NULL, AT(guard)},
+    {"on_error", settings_show_on_error, NULL, AT(goes_on)},
+    {"control", settings_show_path, NULL, AT(control)},
+    {"watch_root", settings_show_path, NULL, AT(watch_root)},
 };
 
 const char *settings_name(size_t index, bool *writable)
@@ -229,7 +203,7 @@ const char *settings_name(size_t index, bool *writable)
     return settings[index].name;
 }
 
-static const struct setting *find(const char *name)
+static const struct setting *settings_find(const char *name)
 {
     for (size_t i = 0; i < countof(settings); i++)
         if (text_equals(settings[i].name, name))
@@ -239,14 +213,14 @@ static const struct setting *find(const char *name)
 
 int settings_get(const char *name, char *text, size_t capacity_bytes)
 {
-    char value[PROFILE_FILE_MOST];
-    const struct setting *setting = find(name);
+    char value[PROFILE_FILE_MAX];
+    const struct setting *setting = settings_find(name);
     if (setting == NULL)
         return ENOENT;
-    if (!claim())
+    if (!os_claim(&claimed_by, CLAIM_MS))
         return EBUSY;
-    size_t length = setting->show(value, sizeof value);
-    unclaim();
+    size_t length = setting->show(value, sizeof value, (const char *)&now + setting->at);
+    os_unclaim(&claimed_by);
     if (length >= capacity_bytes)
         return ERANGE;
     memcpy(text, value, length + 1);
@@ -255,12 +229,12 @@ int settings_get(const char *name, char *text, size_t capacity_bytes)
 
 int settings_set(const char *name, const char *value)
 {
-    const struct setting *setting = find(name);
+    const struct setting *setting = settings_find(name);
     if (setting == NULL)
         return ENOENT;
     if (setting->change == NULL)
         return EPERM;
-    if (!claim())
+    if (!os_claim(&claimed_by, CLAIM_MS))
         return EBUSY;
     struct options wanted = now;
     int error = options_set(&wanted, name, value) ? 0 : EINVAL;
@@ -268,6 +242,6 @@ int settings_set(const char *name, const char *value)
         error = -setting->change(&wanted);
     if (error == 0)
         now = wanted;
-    unclaim();
+    os_unclaim(&claimed_by);
     return error;
 }

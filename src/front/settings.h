@@ -1,23 +1,33 @@
-/* The options as they are now, and what can be changed of them at run time: names and text.
+/* The current values of the options, and their changes at run time, by name and as text. Uses no
+ * memory.
  *
- * Threading: one thread at a time reads or changes, others wait up to a second. No memory.
- */
+ * Threads: any; one at a time reads or changes a setting, others wait up to a second. */
 #ifndef CAIRN_FRONT_SETTINGS_H
 #define CAIRN_FRONT_SETTINGS_H
 
 #include "front/options.h"
 
-/* Before there are threads. */
+/* Sets the values at the start of the library.
+ *
+ * Threads: one, before there are others. */
 void settings_start(const struct options *options);
 
-/* What `verbose` is now. */
+/* Whether the setting `verbose` is on. */
 bool settings_are_verbose(void);
 
-/* Of the `index`-th: its name, and whether it can be changed. NULL behind the last. */
+/* Returns the name of a setting, and stores whether it can be changed.
+ *
+ * Returns: NULL behind the last one. */
 const char *settings_name(size_t index, bool *writable);
 
-/* 0 or a positive errno, as in cairn/control.h. */
+/* Writes the value of a setting.
+ *
+ * Returns: 0 or a positive errno, as cairn_get in cairn/control.h. */
 int settings_get(const char *name, char *text, size_t capacity_bytes);
+
+/* Changes a setting.
+ *
+ * Returns: 0 or a positive errno, as cairn_set in cairn/control.h. */
 int settings_set(const char *name, const char *value);
 
 #endif

@@ -1,129 +1,157 @@
-/* The whole fast path: malloc of a small block and free of an own block, checks included.
+/* The fast paths, with all checks: malloc of a small block, free of a block that this thread's heap
+ * owns, and requests that need no search (medium, packed and kept large blocks).
  *
- * malloc: size -> class -> the class's current slab; its list gives the slot freed last; the list's
- * next head comes from the slot's link byte, which becomes "live". An empty list falls through to
- * the slots never used. free: page map -> header -> owned by this thread's heap? -> slot number by
- * one multiplication, which also tells interior pointers -> link byte still "live"? -> push.
+ * malloc: the size gives the class, the class gives its current slab, and the slab's list gives the
+ * slot that was freed last. The next head of the list is read from that slot's link byte, which
+ * then becomes LIVE. An empty list leads to the slots that were never handed out.
  *
- * No null tests: before a thread's first call and after its end `thread_heap` points at a table of
- * empty slabs, and the page map answers with the null span for whatever is not ours. No locks, no
- * atomics: only the owner writes here what is written here. What other threads may read (limit,
- * links) is accessed by relaxed atomics, which cost nothing. Everything else is in allocate.c
- * and free.c, behind one jump. dev/ counts the instructions of both paths in the built library.
- */
+ * free: the page map gives the header; the header says whether this thread's heap is the owner. One
+ * multiplication gives the slot number and detects interior pointers. If the link byte is still
+ * LIVE, the slot is pushed to the list.
+ *
+ * Only free_sized_fast tests for NULL. Before a thread's first call and after its end `thread_heap`
+ * points to a heap whose slabs have no slots, and the page map returns the null span for every
+ * foreign address.
+ *
+ * Threads: the fast paths write only fields of the owner, and the link bytes of its blocks
+ * (remote.c argues about races on these). Fields that other threads may read (`fresh_slot`, links)
+ * are stored by relaxed atomics and read by load_folded, which cost no more than plain accesses.
+ *
+ * allocate.c, free.c and resize.c handle every other case behind one jump. dev/check_fast_path.py
+ * counts the instructions of both paths in the built library. */
 #ifndef CAIRN_HEAP_FAST_H
 #define CAIRN_HEAP_FAST_H
 
-#include "heap/class_table.h"
 #include "heap/free.h"
-#include "heap/harden_fast.h"
+#include "heap/hooks.h"
 #include "heap/large.h"
-#include "heap/packed_take.h"
+#include "heap/packed.h"
 #include "heap/thread_heap.h"
 
 #include <string.h>
 
-void *
-malloc_slow(size_t size_bytes); /* whatever the fast path does not serve; NULL when memory is out */
-void *malloc_not_at_hand(size_t size_bytes);   /* likewise, after malloc_at_hand */
-void *malloc_slow_untraced(size_t size_bytes); /* likewise; no tracer hears of it */
-void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes); /* in resize.c */
+/* Serves a request that the fast path does not serve.
+ * Returns: NULL when out of memory. */
+void *malloc_slow(size_t size_bytes);
+/* malloc_slow without a report to the tracer, for a resize. */
+void *malloc_slow_untraced(size_t size_bytes);
+/* malloc_slow without its first step, malloc_cached. */
+void *malloc_uncached(size_t size_bytes);
+/* Frees a block with its size and alignment; reports a mismatch (resize.c). */
+void free_sized_slow(void *pointer, size_t size_bytes, size_t alignment_bytes);
 
-/* The usual way of a medium block: its class's current slab has a free slot. Else, and for who
- * watches, `slow` has to look. A thread without a heap has empty slabs only. */
+/* Serves a medium request (above SMALL_REQUEST_MAX, at most MEDIUM_REQUEST_MAX) from its class's
+ * current slab. Calls `slow` if that slab has no free slot; a thread without a heap sees only empty
+ * slabs. */
 inline_always void *malloc_medium(size_t size_bytes, void *(*slow)(size_t))
 {
     struct span *slab = thread_heap->current[medium_class(size_bytes + CANARY_BYTES)];
-    if (!config_hardened && likely(slab_own(slab)->head != LINK_END)) {
-        slab_own(slab)->until++;
-        return slab_pop_first(slab, slab_own(slab)->head);
+    if (!config_hardened && likely(slab_hot(slab)->head != LINK_END)) {
+        slab_hot(slab)->frees_to_attention++;
+        return slab_pop_first(slab, slab_hot(slab)->head);
     }
     void *block = config_hardened ? harden_malloc_medium(slab, size_bytes) : slab_pop_fresh(slab);
     if (unlikely(block == NULL))
         return slow(size_bytes);
     if (!config_hardened)
-        slab_own(slab)->until++;
+        slab_hot(slab)->frees_to_attention++;
     return block;
 }
 
-/* What malloc_fast left over and is at hand all the same: a medium block, one of a packed slab, or
- * a large one as the thread has just freed. */
-inline_always void *malloc_at_hand(size_t size_bytes, void *(*slow)(size_t))
+/* Serves a request that malloc_fast does not serve but that needs no search: a medium block, a
+ * packed block, or a large block that the thread has just freed. Calls `slow` otherwise, and while
+ * a hook is on. */
+inline_always void *malloc_cached(size_t size_bytes, void *(*slow)(size_t))
 {
-    if (unlikely(heap_is_watched()))
+    if (unlikely(heap_is_hooked()))
         return slow(size_bytes);
-    if (likely(size_bytes - (SMALL_MOST + 1) <= MEDIUM_MOST - (SMALL_MOST + 1)))
+    if (likely(size_bytes - (SMALL_REQUEST_MAX + 1) <=
+               MEDIUM_REQUEST_MAX - (SMALL_REQUEST_MAX + 1)))
         return malloc_medium(size_bytes, slow);
-    if (size_bytes > SMALL_MOST)
+    if (size_bytes > SMALL_REQUEST_MAX)
         return large_malloc(size_bytes, slow);
     void *block =
-        config_packed && size_bytes <= PACKED_BYTES ? packed_take_claimed(thread_heap) : NULL;
+        config_packed && size_bytes <= PACKED_BYTES ? packed_take_at_hand(thread_heap) : NULL;
     return likely(block != NULL) ? block : slow(size_bytes);
 }
 
-/* `slow` is malloc_slow or a caller's wrapper of it: what to do when it fails costs the fast path
- * nothing. */
+/* Serves a request below `end_bytes`, which is at most SMALL_REQUEST_MAX + 1; `slow` serves all
+ * others. With an end of 0 the comparison that malloc needs anyway sends every size to `slow`. */
+inline_always void *malloc_fast_below(size_t size_bytes, size_t end_bytes, void *(*slow)(size_t))
+{
+    if (config_hardened)
+        return likely(size_bytes < end_bytes) ? harden_malloc(size_bytes, slow) : slow(size_bytes);
+    struct heap *heap = thread_heap;
+    if (unlikely(size_bytes >= end_bytes))
+        return slow(size_bytes);
+    struct span *slab = heap->current[heap->small_class[size_bytes]];
+    size_t slot = slab_hot(slab)->head;
+    if (likely(slot != LINK_END))
+        return slab_pop_first(slab, slot);
+    uint32_t fresh = (uint32_t)slab->fresh_slot;
+    if (unlikely(fresh > slab->capacity))
+        return slow(size_bytes);
+    store_relaxed(&slab->fresh_slot, (uint64_t)fresh + 1);
+    return slab->base + fresh * slab->size_bytes;
+}
+
+/* Serves any request. `slow` is malloc_slow or a caller's wrapper of it; the wrapper handles
+ * failure, so that failure costs the fast path nothing. */
 inline_always void *malloc_fast(size_t size_bytes, void *(*slow)(size_t))
 {
     if (config_hardened)
         return harden_malloc(size_bytes, slow);
-    struct heap *heap = thread_heap;
-    if (unlikely(size_bytes > SMALL_MAX))
-        return slow(size_bytes);
-    struct span *slab = heap->current[heap->small_class[size_bytes]];
-    size_t slot = slab_own(slab)->head;
-    if (likely(slot != LINK_END))
-        return slab_pop_first(slab, slot);
-    uint32_t fresh = (uint32_t)slab->limit;
-    if (unlikely(fresh > slab->capacity))
-        return slow(size_bytes);
-    store_relaxed(&slab->limit, (uint64_t)fresh + 1);
-    return slab->base + fresh * slab->size_bytes;
+    return malloc_fast_below(size_bytes, SMALL_REQUEST_MAX + 1, slow);
 }
 
-/* A block that reads zero, cleared by a jump to memset; `slow` gives such blocks, too. */
+/* Serves a request for a block that reads zero. The tail call is memset or `slow`, which returns a
+ * zeroed block as well. */
 inline_always void *calloc_fast(size_t size_bytes, void *(*slow)(size_t))
 {
     struct heap *heap = thread_heap;
-    if (config_hardened || unlikely(size_bytes > SMALL_MAX))
+    if (config_hardened || unlikely(size_bytes > SMALL_BLOCK_MAX))
         return slow(size_bytes);
     struct span *slab = heap->current[heap->small_class[size_bytes]];
-    size_t slot = slab_own(slab)->head;
+    size_t slot = slab_hot(slab)->head;
     if (likely(slot != LINK_END))
         return memset(slab_pop_first(slab, slot), 0, size_bytes);
-    uint32_t fresh = (uint32_t)slab->limit;
+    uint32_t fresh = (uint32_t)slab->fresh_slot;
     if (unlikely(fresh > slab->capacity))
         return slow(size_bytes);
-    store_relaxed(&slab->limit, (uint64_t)fresh + 1);
+    store_relaxed(&slab->fresh_slot, (uint64_t)fresh + 1);
     return memset(slab->base + fresh * slab->size_bytes, 0, size_bytes);
 }
 
-/* Of a slab that this thread's heap owns. */
+/* Frees a block of a slab that this thread's heap owns. Calls free_reject if the block is not LIVE.
+ */
 inline_always void free_own(void *pointer, struct span *slab)
 {
-    slab_own(slab)->top =
-        pointer; /* early: one register less; what rejects the pointer takes it back */
+    /* Stored before validation to save a register; free_reject restores it. */
+    slab_hot(slab)->top = pointer;
     size_t slot = slab_slot(slab, pointer);
-    if (unlikely(slot >= load_folded(&slab->limit) ||
+    if (unlikely(slot >= load_folded(&slab->fresh_slot) ||
                  load_folded(slab_link(slab, slot)) != LINK_LIVE)) {
         free_reject((uint32_t)slot, slab);
         return;
     }
     keep_in_register(slot); /* both uses of the link byte address it directly */
-    store_relaxed(slab_link(slab, slot), (uint8_t)slab_own(slab)->head);
-    slab_own(slab)->head = (uint32_t)slot;
-    if (unlikely(--slab_own(slab)->until == 0))
+    store_relaxed(slab_link(slab, slot), (uint8_t)slab_hot(slab)->head);
+    slab_hot(slab)->head = (uint32_t)slot;
+    if (unlikely(--slab_hot(slab)->frees_to_attention == 0))
         free_attend(slab);
 }
 
-inline_always void free_fast(void *pointer)
+/* Frees a pointer in the first `regions` of the REGION_COUNT regions of the page map; `beyond` gets
+ * all others. With 0 regions the comparison that free needs anyway sends every pointer to `beyond`.
+ */
+inline_always void free_fast_within(void *pointer, size_t regions, void (*beyond)(void *))
 {
-    if (config_hardened) {
-        harden_free(pointer);
+    if (unlikely((uintptr_t)pointer >> REGION_SHIFT >= regions)) {
+        beyond(pointer);
         return;
     }
-    if (unlikely(!page_map_reaches((uintptr_t)pointer))) {
-        free_foreign(pointer);
+    if (config_hardened) {
+        harden_free(pointer);
         return;
     }
     struct span *slab = page_map_find_reached((uintptr_t)pointer);
@@ -134,14 +162,26 @@ inline_always void free_fast(void *pointer)
     free_own(pointer, slab);
 }
 
-/* A free with the size and the alignment that were asked for: of a small block of this thread's,
- * whose heap has the class of every size at hand. Where its table leads elsewhere, as for a class
- * that is to be sampled, no slab of its own has that class. `slow` is free_sized_slow. NULL may
- * come before this thread has any heap: see free_reject. */
-inline_always void free_sized_fast(void *pointer, size_t size_bytes, size_t alignment_bytes,
-                                   void (*slow)(void *, size_t, size_t))
+/* Frees any pointer. */
+inline_always void free_fast(void *pointer)
 {
-    if (likely(size_bytes <= SMALL_MOST && alignment_bytes <= 16 && pointer != NULL &&
+    if (config_hardened)
+        harden_free(pointer);
+    else
+        free_fast_within(pointer, REGION_COUNT, free_foreign);
+}
+
+/* Frees a block with the size and the alignment that were requested, if it is a small block of this
+ * thread's heap. `slow` handles all other cases, also sizes from `end_bytes` on, which is at most
+ * SMALL_REQUEST_MAX + 1. The function `slow` is free_sized_slow or a caller's wrapper of it.
+ *
+ * If a hook diverts the class, `small_class` yields CLASS_COUNT, which no slab has, so `slow` is
+ * called. The test for NULL is needed because NULL may be freed before this thread's `thread_heap`
+ * is set up: see free_reject. */
+inline_always void free_sized_fast(void *pointer, size_t size_bytes, size_t end_bytes,
+                                   size_t alignment_bytes, void (*slow)(void *, size_t, size_t))
+{
+    if (likely(size_bytes < end_bytes && alignment_bytes <= 16 && pointer != NULL &&
                page_map_reaches((uintptr_t)pointer))) {
         struct span *slab = page_map_find_reached((uintptr_t)pointer);
         const struct heap *heap = thread_heap;

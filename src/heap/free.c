@@ -1,45 +1,46 @@
-/* The slow half of free: blocks of other threads, large ones, counts that ran out. */
+/* The slow half of free, and the fast paths of hardened builds: free.h. */
 #include "heap/free.h"
 
-#include "heap/frozen.h"
+#include "heap/decay.h"
 #include "heap/harden.h"
-#include "heap/heap_life.h"
+#include "heap/hooks.h"
 #include "heap/large.h"
-#include "heap/mailbox.h"
+#include "heap/lifecycle.h"
+#include "heap/misuse_report.h"
 #include "heap/packed.h"
 #include "heap/quarantine.h"
-#include "heap/refuse.h"
+#include "heap/refill.h"
 #include "heap/remote.h"
-#include "heap/sampling.h"
 #include "heap/slab_lists.h"
-#include "heap/tick.h"
-#include "heap/tracing.h"
+#include "heap/thread_heap.h"
 
 enum { POST_TURNS = 16, DRAIN_TURNS = 64 };
 
-void free_foreign(void *pointer) { refuse_pointer(pointer, "free"); }
+void free_foreign(void *pointer) { report_bad_pointer(pointer, "free"); }
 
-/* A thread that only frees gets to its mailboxes here, now and then: the longer they wait, the more
- * frees a slab's visit collects. */
-static no_inline void attend_slab(struct heap *heap, struct span *slab)
+/* Handles an expired count, and drains mailboxes once in DRAIN_TURNS calls: a thread that only
+ * frees has no other occasion. A visit of a slab collects more frees if the slab has waited longer.
+ */
+static no_inline void free_count_expired(struct heap *heap, struct span *slab)
 {
-    heap_attend_slab(heap, slab);
+    heap_count_expired_slab(heap, slab);
     if (++heap->attended % DRAIN_TURNS == 0)
-        heap_drain(heap);
+        (void)heap_drain_some(heap);
 }
 
 void free_attend(struct span *slab)
 {
     if (unlikely(!slab_goes_in_cycles(slab)))
-        attend_slab(thread_heap, slab);
+        free_count_expired(thread_heap, slab);
 }
 
-/* An own block that has a mark: when that is gone, the rest of what the fast path does. */
+/* Frees a marked block of this thread's slab: reports the free to the hooks, then does the steps of
+ * the fast path. */
 static void free_marked(struct span *slab, unsigned slot)
 {
-    heap_forget_marked_slot(slab, slot);
+    free_hooked(slab, slab_block(slab, slot));
     if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
-        refuse_freed(slab_block(slab, slot), slab, "free");
+        report_freed(slab_block(slab, slot), slab, "free");
     } else if (config_hardened) {
         harden_check(slab, slot);
         quarantine_mark(slab, slot);
@@ -47,19 +48,22 @@ static void free_marked(struct span *slab, unsigned slot)
         quarantine_retain(thread_heap, slab, slot);
     } else {
         slab_push(slab, slot);
-        if (--slab_own(slab)->until == 0)
+        if (--slab_hot(slab)->frees_to_attention == 0)
             free_attend(slab);
     }
 }
 
-/* Undoes slab_slot as far as the arithmetic allows: exact for every address in the slab. */
+/* The pointer is computed from the slot number by the inverse of slab_slot, which is exact for
+ * every address in the slab. This saves the fast path a register. */
 void free_reject(uint32_t slot, struct span *slab)
 {
     if (unlikely(!span_is_slab(slab)))
-        return; /* NULL, from a program's IFUNC resolver, before this library's thread-local word
-                   has its value */
-    slab_own(slab)->top = slab_block(slab, slab_own(slab)->head);
-    if (slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_PROFILED) {
+        /* NULL, freed by an IFUNC resolver of the program before this library's thread-local word
+         * has its value. */
+        return;
+    slab_hot(slab)->top = slab_block(slab, slab_hot(slab)->head);
+    if (slot < load_relaxed(&slab->fresh_slot) &&
+        load_relaxed(slab_link(slab, slot)) == LINK_PROFILED) {
         free_marked(slab, slot);
         return;
     }
@@ -67,60 +71,71 @@ void free_reject(uint32_t slot, struct span *slab)
     unsigned lost = INVERSE_SHIFT - twos;
     uint32_t product = (uint32_t)rotate_right_32(slot, 32 - INVERSE_SHIFT);
     int32_t offset = (int32_t)(product * (slab->size_bytes >> twos)) >> lost;
-    refuse_pointer(slab->base + offset, "free");
+    report_bad_pointer(slab->base + offset, "free");
 }
 
-/* A slab was posted to that heap. A thread that only frees other threads' blocks asks here what is
- * due by age, now and then. */
-static void posted(struct heap *to, unsigned mailbox)
+/* Counts a slab that this thread has posted. Once in POST_TURNS posts it handles what is due by
+ * age, because a thread that only frees blocks of other threads has no other occasion. */
+static void free_is_posted(void)
 {
-    heap_tend_after_post(to, mailbox);
     struct heap *heap = thread_heap;
     if (heap == &no_heap || ++heap->posts % POST_TURNS == 0)
-        heaps_tick();
+        heaps_decay();
 }
 
-static no_inline void post(struct heap *heap, struct span *slab)
+/* Posts a slab of which this thread has marked a block. If the owner's thread has ended, this
+ * thread's heap reclaims the slab, posts it to itself and collects it; later frees of its blocks
+ * are local. Otherwise the slab may be given back already, and only its `mail_state` is read. */
+static no_inline void free_post_slab(struct heap *heap, struct span *slab)
 {
-    unsigned mailbox = remote_post(heap, slab);
-    if (likely(mailbox != NOT_POSTED))
-        posted(heap, mailbox);
+    unsigned mailbox = MAILBOXES;
+    if (unlikely(heap_is_ended(heap)) && heap_reclaim(heap, slab))
+        mailbox = remote_mailbox(slab_class(slab));
+    if (unlikely(!remote_post(heap, slab)))
+        return;
+    if (mailbox != MAILBOXES)
+        heap_drain_mailbox(thread_heap, mailbox);
+    free_is_posted();
 }
 
-/* A block of another heap's slab that was not marked: what its link byte said. */
+/* Frees a block of another heap's slab that could not be marked at once. `link` is the value that
+ * its link byte had. */
 static no_inline void free_unmarked(void *pointer, struct span *slab, uint8_t link)
 {
     struct heap *heap = slab_heap(slab);
-    if (unlikely(heap == NULL)) { /* the slab is just being given back */
-        refuse_pointer(pointer, "free");
+    if (unlikely(heap == NULL)) { /* the slab is being given back */
+        report_bad_pointer(pointer, "free");
         return;
     }
-    unsigned mailbox = slab_is_packed(slab) ? packed_free(pointer, heap, slab)
-                                            : remote_free(pointer, heap, slab, link);
-    if (mailbox != NOT_POSTED)
-        posted(heap, mailbox);
+    if (!slab_is_packed(slab)) {
+        if (likely(remote_free(pointer, heap, slab, link)))
+            free_post_slab(heap, slab);
+    } else if (unlikely(packed_free(pointer, heap, slab))) {
+        free_post_slab(heap, slab);
+    }
 }
 
-/* NULL, a large block whose run is not just kept, a sampled one, or none of ours. */
+/* Frees a pointer that is in no slab: NULL, a guarded block, or a large block whose run
+ * large_free_short does not keep. Other pointers are reported. */
 static no_inline void free_otherwise(void *pointer, struct span *span)
 {
     if (likely(pointer == NULL))
         return;
     if (span->tag == SPAN_GUARDED) {
-        if (unlikely(span->until != 0) && pointer == span->base)
-            heap_forget_marked_span(span);
-        heap_sampler->free(pointer, span);
+        if (unlikely(span->mark != 0) && pointer == span->base)
+            free_hooked(span, pointer);
+        heap_hooks.guard->free(pointer, span);
         return;
     }
     if (unlikely(!large_is_in_use(span) || span->base != pointer))
-        refuse_pointer(pointer, "free");
+        report_bad_pointer(pointer, "free");
     else if (unlikely(!large_free(span, pointer)))
-        refuse("free", "double free of %p (its memory is free)", pointer);
+        report_misuse("free", "double free of %p (its memory is free)", pointer);
 }
 
-/* Most blocks of slabs come here from another thread's heap, which knows already that the slab was
- * posted: one atomic operation, and no call. If it begins in the middle of a line it takes up to a
- * third longer. */
+/* The usual case is a block of another heap's slab that is posted already. Such a free takes one
+ * atomic operation and no call. The function is aligned to a cache line because it is slower if it
+ * begins in the middle of one. */
 cache_aligned void free_slow(void *pointer, struct span *span)
 {
     if (unlikely(!span_is_slab(span))) {
@@ -139,5 +154,95 @@ cache_aligned void free_slow(void *pointer, struct span *span)
                  !remote_mark(span, place.slot, &link)))
         free_unmarked(pointer, span, link);
     else if (!remote_is_posted(heap, span))
-        post(heap, span);
+        free_post_slab(heap, span);
+}
+
+void *harden_malloc(size_t size_bytes, void *(*slow)(size_t))
+{
+    if (unlikely(size_bytes > SMALL_REQUEST_MAX))
+        return slow(size_bytes);
+    struct heap *heap = thread_heap;
+    struct span *slab = heap->current[heap->small_class[size_bytes + CANARY_BYTES]];
+    unsigned slot = slab_hot(slab)->head;
+    if (unlikely(slot == LINK_END))
+        return slow(size_bytes);
+    void *block = slab_hot(slab)->top;
+    uint8_t *link = slab_link(slab, slot);
+    slab_hot(slab)->head = load_relaxed(link);
+    slab_hot(slab)->top = slab_block(slab, slab_hot(slab)->head);
+    store_relaxed(link, (uint8_t)LINK_LIVE);
+    if (config_zero_freed)
+        __builtin_prefetch(slab_hot(slab)->top, 1); /* the next malloc checks that it reads zero */
+    return harden_hand_out_at(block, slab->size_bytes, size_bytes, true);
+}
+
+void *harden_malloc_medium(struct span *slab, size_t size_bytes)
+{
+    void *block = slab_pop(slab);
+    if (unlikely(block == NULL))
+        return NULL;
+    slab_hot(slab)->frees_to_attention++;
+    return harden_hand_out_at(block, slab->size_bytes, size_bytes, false);
+}
+
+/* Longer blocks are cleared by memset, in a function of its own, so that the usual free has no
+ * stack frame. */
+enum { CLEARED_IN_LINE = 256 };
+
+static no_inline void free_retire_long(struct span *slab, char *block, unsigned slot)
+{
+    memset(block, 0, slab->size_bytes);
+    quarantine_retain(thread_heap, slab, slot);
+}
+
+/* Frees a block of this thread's slab, whose canaries have been checked. */
+inline_always void free_retire(struct span *slab, char *block, unsigned slot)
+{
+    size_t size_bytes = slab->size_bytes;
+    quarantine_mark(slab, slot);
+    if (config_zero_freed && size_bytes > CLEARED_IN_LINE) {
+        free_retire_long(slab, block, slot);
+        return;
+    }
+    if (config_zero_freed)
+        block_clear(block, size_bytes);
+    quarantine_retain(thread_heap, slab, slot);
+}
+
+void harden_free(void *pointer)
+{
+    if (unlikely(!page_map_reaches((uintptr_t)pointer))) {
+        free_foreign(pointer);
+        return;
+    }
+    struct span *slab = page_map_find(pointer);
+    if (unlikely(load_relaxed(&slab->owner) != (uintptr_t)thread_heap)) {
+        free_slow(pointer, slab);
+        return;
+    }
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
+    if (unlikely(slot >= load_relaxed(&slab->fresh_slot) ||
+                 load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
+        free_reject(slot, slab);
+        return;
+    }
+    if (unlikely(slab_is_zero_size(slab))) {
+        quarantine_mark(slab, slot);
+        quarantine_retain(thread_heap, slab, slot);
+        return;
+    }
+    (void)harden_slack(slab, pointer);
+    free_retire(slab, pointer, slot);
+}
+
+void harden_free_sized(void *pointer, struct span *slab, size_t size_bytes, size_t alignment_bytes,
+                       void (*slow)(void *, size_t, size_t))
+{
+    unsigned slot = (unsigned)slab_slot(slab, pointer);
+    if (unlikely(slab_is_zero_size(slab) || !slab_shows_live(slab, slot) ||
+                 !canary_shows(pointer, slab->size_bytes, size_bytes))) {
+        slow(pointer, size_bytes, alignment_bytes); /* another size, or damaged canaries */
+        return;
+    }
+    free_retire(slab, pointer, slot);
 }

@@ -1,21 +1,28 @@
-/* Giving back, statistics and verifying, of the whole heap. */
+/* The general heap as a whole: giving memory back, statistics and checks (heap.h), and the heap
+ * layer's part of the description that external readers use (base/layout.h). Statistics walk over
+ * all spans while other threads continue; they have no state. */
 #include "heap/heap.h"
 
 #include "base/alone.h"
+#include "base/bits.h"
 #include "base/check.h"
-#include "heap/heap_slabs.h"
-#include "heap/heap_sweep.h"
+#include "base/layout.h"
+#include "heap/lifecycle.h"
+#include "heap/refill.h"
+#include "heap/thread_heap.h"
 
 void heap_idle(void)
 {
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
-    heaps_tick();
+    heaps_decay();
 }
 
-bool heap_tend(bool sweeps, uint64_t since_ms)
+bool heap_housekeep(bool sweeps, uint64_t since_ms)
 {
-    heaps_tick();
+    heaps_decay();
+    while (pages_purge_due()) /* no caller of malloc waits for this thread */
+        continue;
     return sweeps && !pages_are_huge() && sweep_idle(since_ms);
 }
 
@@ -23,13 +30,13 @@ bool heap_release(size_t keep_bytes)
 {
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
-    programs_trim();
+    private_heaps_trim();
     bool swept = sweep_all();
     (void)heaps_empty_run_caches();
     return pages_trim(keep_bytes) || swept;
 }
 
-static bool count_span(struct span *span, char *start, void *context)
+static bool heap_count_span(struct span *span, char *start, void *context)
 {
     (void)start;
     struct heap_stats *stats = context;
@@ -48,21 +55,17 @@ static bool count_span(struct span *span, char *start, void *context)
     return true;
 }
 
-static void count_heap(struct heap *heap, void *context)
-{
-    ((struct heap_stats *)context)->heaps += heap->program == NULL;
-}
-
 void heap_read_stats(struct heap_stats *stats)
 {
     *stats = (struct heap_stats){0};
     pages_read_stats(&stats->pages);
-    pages_each(count_span, stats);
-    heaps_each(count_heap, stats);
-    if (heap_is_sampling()) {
-        heap_sampler->count(&stats->sampled_blocks, &stats->sampled_bytes);
-        stats->live_blocks += stats->sampled_blocks;
-        stats->live_bytes += stats->sampled_bytes;
+    pages_each(heap_count_span, stats);
+    for (const struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
+        stats->heaps += heap->private_heap == NULL;
+    if (heap_is_guarding()) {
+        heap_hooks.guard->count(&stats->guarded_blocks, &stats->guarded_bytes);
+        stats->live_blocks += stats->guarded_blocks;
+        stats->live_bytes += stats->guarded_bytes;
     }
     stats->live_blocks += stats->pages.huge_count;
     stats->live_bytes += stats->pages.huge_bytes;
@@ -70,7 +73,7 @@ void heap_read_stats(struct heap_stats *stats)
     stats->large_bytes += stats->pages.huge_bytes;
 }
 
-static bool count_given(struct span *span, char *start, void *context)
+static bool heap_count_given(struct span *span, char *start, void *context)
 {
     (void)start;
     size_t *pages = context;
@@ -86,16 +89,159 @@ void heap_verify_given(void)
     struct page_stats stats;
     pages_read_stats(&stats);
     size_t pages = 0;
-    pages_each(count_given, &pages);
+    pages_each(heap_count_given, &pages);
     check_internal(pages == stats.swept_bytes >> PAGE_SHIFT);
 }
 
 void heap_verify_all(void)
 {
-    if (is_alone())
+    if (process_is_single_threaded())
         heap_verify_given();
     if (thread_heap != &no_heap)
         heap_verify(thread_heap);
-    programs_verify();
+    private_heaps_verify();
     pages_verify();
 }
+
+struct class_rows {
+    cairn_heap_class_stats *rows;
+    size_t count;
+};
+
+static bool heap_rows_see_class(struct span *span, char *start, void *context)
+{
+    (void)start;
+    struct class_rows *wanted = context;
+    unsigned tag = load_relaxed(&span->tag);
+    if (tag < SPAN_SLAB || tag - SPAN_SLAB >= wanted->count)
+        return true;
+    cairn_heap_class_stats *row = &wanted->rows[tag - SPAN_SLAB];
+    struct slab_count slab = heap_count_slab(span, tag - SPAN_SLAB);
+    row->live_blocks += slab.live_blocks;
+    row->free_blocks += slab.slots - smaller_of(slab.slots, slab.live_blocks);
+    row->slabs++;
+    row->slab_bytes += slab.slab_bytes;
+    return true;
+}
+
+static size_t heap_rows_block_bytes(unsigned class)
+{
+    return class_is_zero_size(class) ? 0 : size_classes[class].size_bytes;
+}
+
+/* The rows are in the order of classes; packed slabs are the last row. */
+size_t heap_read_classes(cairn_heap_class_stats *rows, size_t count)
+{
+    const size_t there = CLASS_COUNT;
+    struct class_rows wanted = {rows, smaller_of(count, there)};
+    for (unsigned class = 0; class < wanted.count; class ++)
+        rows[class] = (cairn_heap_class_stats){.block_bytes = heap_rows_block_bytes(class)};
+    if (wanted.count > 0)
+        pages_each(heap_rows_see_class, &wanted);
+    return there;
+}
+
+struct heap_rows {
+    cairn_heap_thread_stats *rows;
+    size_t room;  /* entries of `rows` */
+    size_t there; /* number of heaps found */
+    size_t last;  /* index of the row found last: slabs of one heap often follow one another */
+};
+
+static void heap_rows_note_heap(struct heap *heap, void *context)
+{
+    struct heap_rows *wanted = context;
+    if (heap->private_heap != NULL)
+        return; /* private_heap_read_stats reports it */
+    if (wanted->there < wanted->room)
+        wanted->rows[wanted->there] = (cairn_heap_thread_stats){
+            .heap = heap,
+            .is_current = heap == thread_heap,
+            .is_orphan = load_relaxed(&heap->state) == HEAP_ORPHAN,
+        };
+    wanted->there++;
+}
+
+static cairn_heap_thread_stats *heap_rows_row_of(struct heap_rows *wanted, const struct heap *heap)
+{
+    size_t given = smaller_of(wanted->there, wanted->room);
+    for (size_t i = wanted->last; i < given; i++)
+        if (wanted->rows[i].heap == heap)
+            return &wanted->rows[wanted->last = i];
+    for (size_t i = 0; i < smaller_of(wanted->last, given); i++)
+        if (wanted->rows[i].heap == heap)
+            return &wanted->rows[wanted->last = i];
+    return NULL;
+}
+
+static bool heap_rows_see_heap(struct span *span, char *start, void *context)
+{
+    (void)start;
+    unsigned tag = load_relaxed(&span->tag);
+    if (tag < SPAN_SLAB || tag - SPAN_SLAB >= CLASS_COUNT)
+        return true;
+    cairn_heap_thread_stats *row = heap_rows_row_of(context, slab_heap(span));
+    if (row) {
+        struct slab_count slab = heap_count_slab(span, tag - SPAN_SLAB);
+        row->live_blocks += slab.live_blocks;
+        row->live_bytes += slab.live_bytes;
+        row->slabs++;
+        row->slab_bytes += slab.slab_bytes;
+    }
+    return true;
+}
+
+size_t heap_read_threads(cairn_heap_thread_stats *rows, size_t count)
+{
+    struct heap_rows wanted = {rows, count, 0, 0};
+    heaps_each(heap_rows_note_heap, &wanted);
+    if (count > 0)
+        pages_each(heap_rows_see_heap, &wanted);
+    return wanted.there;
+}
+
+extern const struct heap_layout heap_layout __attribute__((visibility("hidden")));
+
+const struct heap_layout heap_layout = {
+    .size_classes = size_classes,
+    .all_heaps = &all_heaps,
+    .heap_generation = &heap_generation,
+    .hardening = CAIRN_HARDENED,
+    .class_count = CLASS_COUNT - config_packed,
+    .packed_class = config_packed ? (uint32_t)PACKED_CLASS : UINT32_MAX,
+    .zero_size_class = config_zero_size_blocks ? (uint32_t)ZERO_SIZE_CLASS : UINT32_MAX,
+    .size_class_bytes = sizeof(struct size_class),
+    .heap_bytes = sizeof(struct heap),
+    .cold_area_bytes = sizeof(struct slab_cold_area),
+    .links_at = LINKS_AT,
+    .packed_bytes = PACKED_BYTES,
+    .packed_words = PACKED_SLOTS,
+    .packed_pages = PACKED_SLOTS * PACKED_SLOT_BYTES / PAGE_BYTES,
+    .packed_words_at = LINKS_AT + 1,
+    .kept_places = RUN_CACHE_PLACES,
+    .owner_tags = (uint32_t)~OWNER_HEAP_MASK,
+    .state_active = HEAP_ACTIVE,
+    .state_orphan = HEAP_ORPHAN,
+    .state_busy = HEAP_BUSY,
+    .state_private = HEAP_PRIVATE,
+    .state_unused = HEAP_UNUSED,
+    .use_mask = (1u << USE_BITS) - 1,
+    .use_aside = SLAB_ASIDE,
+    .link_live = LINK_LIVE,
+    .link_end = LINK_END,
+    .link_remote = LINK_REMOTE,
+    .link_profiled = LINK_PROFILED,
+    .link_quarantined = config_quarantine ? LINK_QUARANTINED : LINK_LIVE,
+    .link_borrowed = config_hardened ? LINK_LIVE : LINK_BORROWED,
+    .class_size_bytes = layout_field_of(struct size_class, size_bytes),
+    .class_pages = layout_field_of(struct size_class, pages),
+    .class_capacity = layout_field_of(struct size_class, capacity),
+    .cold_generation = layout_field_of(struct slab_cold_area, generation),
+    .cold_words = layout_field_of(struct slab_cold_area, words),
+    .cold_use = layout_field_of(struct slab_cold_area, use),
+    .heap_next = layout_field_of(struct heap, next),
+    .heap_state = layout_field_of(struct heap, state),
+    .heap_generation_field = layout_field_of(struct heap, generation),
+    .heap_mailboxes = layout_field_of(struct heap, mailboxes),
+    .heap_kept = layout_field_of(struct heap, runs.places),
+};

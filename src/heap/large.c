@@ -1,51 +1,55 @@
-/* Large blocks: see large.h. The page layer does the work; here stands which of its two kinds a
- * block becomes.
+/* The choice between the two kinds of large blocks (large.h), and their resizing. The page layer
+ * does the work.
  *
- * Runs of an arena are cheap to get and to give (no system call while the dirty cap lasts) and pack
- * to a page; mappings grow by moving page tables. So a block is a run up to HUGE_MIN_BYTES, but one
- * that has to move while it grows becomes a mapping above GROWING_MOST_BYTES, with some address
- * space to spare: it is likely to grow on. What it leaves is kept for the next one that grows
- * (page/room.h). Where the system gives no mapping the arenas may have a run.
+ * Runs of an arena are cheap to take and to give, without a system call while the dirty cap is not
+ * exceeded. Up to RUN_CACHE_SHORT_PAGES they have the lengths of the run cache, so that a freed run
+ * serves other blocks; longer ones pack to a page. Mappings grow by moving page tables. So a block
+ * below HUGE_MIN_BYTES is a run, except that a block above GROWING_MAX_BYTES that has to move while
+ * it grows becomes a mapping with some spare addresses, because it will probably grow again. A
+ * freed mapping is kept for the next block that grows (page/kept_mappings.h). If the system refuses
+ * a mapping, the arenas may still have a run.
  *
- * In full hardened builds every block is a guarded mapping; where the system gives none, what fits
- * becomes a run without guards all the same.
- */
+ * In full hardened builds every block is a guarded mapping. If the system refuses it, a block below
+ * HUGE_MIN_BYTES becomes a run without guards. */
 #include "heap/large.h"
 
 #include "base/alone.h"
 #include "base/bits.h"
-#include "heap/frozen.h"
-#include "heap/program_limit.h"
-#include "heap/program_notes.h"
-#include "heap/tick.h"
-#include "heap/tracing.h"
-#include "os/os.h"
+#include "heap/decay.h"
+#include "heap/hooks.h"
+#include "heap/private_state.h"
+#include "heap/thread_heap.h"
+#include "os/memory.h"
 
 enum {
     HUGE_MIN_BYTES = 32 << 20,
-    HUGE_ALIGNMENT_BYTES = 4 << 20, /* an arena would have to hold the slack */
-    GROWING_MOST_BYTES = 1 << 20,   /* of a growing block that is a run */
+    HUGE_ALIGNMENT_BYTES = 4 << 20, /* above this an arena would need too much slack */
+    GROWING_MAX_BYTES = 1 << 20,    /* above this a block that grows becomes a mapping */
 };
 
-/* The span serves a request of so many bytes. */
-static struct span *note_asked(struct span *span, size_t size_bytes)
+/* Notes the requested size of a new block, if there is one.
+ * Returns: `span`. */
+static struct span *large_note_asked(struct span *span, size_t size_bytes)
 {
     if (span)
-        span->until = 0; /* a header's last use may have left it; see profiling.h */
+        span->mark = 0; /* the header may still have the mark of another block */
     if (config_guarded_blocks && span)
         span->asked_bytes = size_bytes;
     return span;
 }
 
-/* That of no heap stays empty. */
-static uintptr_t *growth_of(struct heap *heap) { return &heap->runs.places[RUN_CACHE_GROWTH]; }
+/* The place of the heap's run with room. That of no_heap is always empty. */
+static uintptr_t *large_growth_of(struct heap *heap)
+{
+    return &heap->runs.places[RUN_CACHE_GROWTH];
+}
 
-static struct span *take(size_t size_bytes, size_t alignment_bytes)
+static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
 {
     if (size_bytes > PTRDIFF_MAX || alignment_bytes > PTRDIFF_MAX / 2 + 1 ||
         size_bytes + alignment_bytes > PTRDIFF_MAX)
         return NULL;
-    heaps_tick();
+    heaps_decay();
     bool huge = size_bytes >= HUGE_MIN_BYTES || alignment_bytes > HUGE_ALIGNMENT_BYTES;
     if (config_guarded_blocks) {
         struct span *span = pages_map_guarded(size_bytes, alignment_bytes, 0);
@@ -55,70 +59,82 @@ static struct span *take(size_t size_bytes, size_t alignment_bytes)
         struct span *span = pages_map_huge(size_bytes, alignment_bytes);
         if (unlikely(span == NULL) && heaps_empty_run_caches())
             span = pages_map_huge(size_bytes, alignment_bytes);
-        /* Arenas keep their addresses, so at a limit there may be none but theirs. */
+        /* At an address-space limit only the arenas may have addresses left. */
         return likely(span != NULL) ? span
                                     : pages_take_free(large_pages(size_bytes), alignment_bytes);
     }
-    if (growth_is_kept(growth_of(thread_heap))) /* it may do, or be part of it */
-        (void)growth_empty(growth_of(thread_heap));
+    /* The kept run with room may be long enough, or may be joined with free pages. */
+    if (growth_is_kept(large_growth_of(thread_heap)))
+        (void)growth_empty(large_growth_of(thread_heap));
     struct span *span = pages_take(large_pages(size_bytes), alignment_bytes);
     if (unlikely(span == NULL) && heaps_empty_run_caches())
         span = pages_take(large_pages(size_bytes), alignment_bytes);
     if (span && span->zero && thread_heap != &no_heap)
-        (void)run_cache_empty(&thread_heap->runs); /* as slab_make */
+        (void)run_cache_empty(&thread_heap->runs); /* new memory: see run_cache.h */
     return span;
 }
 
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
 {
-    return note_asked(take(larger_of(size_bytes, MEDIUM_MOST + 1), alignment_bytes), size_bytes);
+    return large_note_asked(large_take(large_least(size_bytes, alignment_bytes), alignment_bytes),
+                            size_bytes);
 }
 
-struct span *large_allocate_kept(size_t size_bytes)
+struct span *large_allocate_kept(size_t size_bytes, size_t alignment_bytes)
 {
     struct heap *heap = thread_heap;
     if (config_guarded_blocks || size_bytes > RUN_CACHE_MAX_PAGES * PAGE_BYTES || heap == &no_heap)
         return NULL;
-    return run_cache_take(&heap->runs, large_pages(size_bytes));
+    return run_cache_take(&heap->runs, large_pages(larger_of(size_bytes, 1)), alignment_bytes);
 }
 
-/* What grew is kept to grow again, a short one for nothing else: no malloc asks for its length. */
-static no_inline bool keep_grown(struct heap *heap, struct span *span)
+struct span *large_allocate_mapped(size_t size_bytes, size_t alignment_bytes)
+{
+    if (config_guarded_blocks || likely(size_bytes < HUGE_MIN_BYTES) ||
+        alignment_bytes > PAGE_BYTES || size_bytes > PTRDIFF_MAX)
+        return NULL;
+    heaps_decay();
+    return large_note_asked(pages_map_kept(size_bytes), size_bytes);
+}
+
+/* Keeps the run of a freed block that had grown, to grow again. A run of a length that slabs serve
+ * is kept for nothing else, because no malloc requests such a run.
+ * Returns: whether to check what is due by age. */
+static no_inline bool large_keep_grown(struct heap *heap, struct span *span)
 {
     span->grew = false;
-    if (growth_put(growth_of(heap), span))
+    if (growth_put(large_growth_of(heap), span))
         return run_cache_is_due(&heap->runs);
-    if (span->pages > MEDIUM_MOST >> PAGE_SHIFT)
+    if (span->pages > MEDIUM_REQUEST_MAX >> PAGE_SHIFT)
         return run_cache_put(&heap->runs, span);
     pages_give(span);
     return true;
 }
 
-/* Keeps it or gives it to the pages. Whether it is time to ask what is due by age. */
-static bool keep(struct heap *heap, struct span *span)
+/* Keeps the run of a freed block, or gives it to the pages.
+ * Returns: whether to check what is due by age. */
+static bool large_keep(struct heap *heap, struct span *span)
 {
-    return config_growth && span->grew ? keep_grown(heap, span) : run_cache_put(&heap->runs, span);
+    return config_growth && span->grew ? large_keep_grown(heap, span)
+                                       : run_cache_put(&heap->runs, span);
 }
 
-void *large_malloc_long(size_t size_bytes, void *(*slow)(size_t))
+void *large_malloc_kept(size_t size_bytes, void *(*slow)(size_t))
 {
-    struct span *span = large_allocate_kept(size_bytes);
+    struct span *span = large_allocate_kept(size_bytes, PAGE_BYTES);
     return span ? span->base : slow(size_bytes);
 }
 
 bool large_free(struct span *span, const void *block)
 {
-    if (!config_guarded_blocks && large_is_plain(span) &&
-        run_cache_keep_long(&thread_heap->runs, span, block))
-        return true;
     uint8_t kind = load_relaxed(&span->tag);
     if (unlikely((kind != SPAN_LARGE && kind != SPAN_HUGE) ||
                  !run_cache_mark(span, block, load_relaxed(&span->pages), kind)))
         return false;
     if (unlikely(load_relaxed(&span->owner) != 0))
-        program_lose_large(span);
-    if (unlikely(span->until != 0))
-        heap_forget_marked_span(span);
+        private_heap_lose_large(span);
+    if (unlikely(span->mark != 0))
+        free_hooked(span, span->base);
     struct heap *heap = thread_heap;
     if (config_guarded_blocks && kind == SPAN_HUGE)
         pages_give_guarded(span);
@@ -126,43 +142,50 @@ bool large_free(struct span *span, const void *block)
         pages_give_huge(span);
     else if (config_guarded_blocks || unlikely(heap == &no_heap))
         pages_give(span);
-    else if (!keep(heap, span))
+    else if (!large_keep(heap, span))
         return true;
-    heaps_tick();
+    heaps_decay();
     return true;
 }
 
-/* What post says may be written by two, and both write the same: who swaps the tag holds it. */
-bool large_hold(struct span *span, const void *block)
+/* The kind of the block, whether it is locked or not. */
+static uint8_t large_kind_of(const struct span *span)
+{
+    uint8_t tag = load_relaxed(&span->tag);
+    return tag == SPAN_RESIZED ? (uint8_t)load_relaxed(&span->mail_state) : tag;
+}
+
+/* Release: pairs with the swap of a thread that frees the block. */
+void large_unlock(struct span *span) { store_release(&span->tag, large_kind_of(span)); }
+
+/* Two threads may write mail_state at the same time, and both write one value: the thread that
+ * swaps the tag has locked the block. If the header is another block's by now, that block is
+ * unlocked again: its own free is valid. */
+bool large_lock(struct span *span, const void *block)
 {
     uint8_t kind = load_relaxed(&span->tag);
     if (unlikely(kind != SPAN_LARGE && kind != SPAN_HUGE))
         return false;
-    store_relaxed(&span->post, large_resized(kind));
-    return likely(alone_or_compare_swap(&span->tag, &kind, (uint8_t)SPAN_RESIZED)) &&
-           span->base == block;
+    store_relaxed(&span->mail_state, large_resized(kind));
+    if (unlikely(!compare_swap_if_threaded(&span->tag, &kind, (uint8_t)SPAN_RESIZED)))
+        return false;
+    if (likely(span->base == block))
+        return true;
+    large_unlock(span);
+    return false;
 }
 
-/* Held or not. */
-static uint8_t kind_of(const struct span *span)
-{
-    uint8_t tag = load_relaxed(&span->tag);
-    return tag == SPAN_RESIZED ? (uint8_t)load_relaxed(&span->post) : tag;
-}
-
-/* Release: pairs with the swap of whoever frees it. */
-void large_let_go(struct span *span) { store_release(&span->tag, kind_of(span)); }
-
-/* Into its room, or with it into free pages behind that. Here and below what is due by age is asked
- * before the page layer is: a program may do nothing else for long. */
-static bool extend(struct span *span, size_t pages)
+/* Extends a run into its room, or through its room into the free pages behind. Here and below, what
+ * is due by age is checked before the page layer is called: a program may do nothing else for a
+ * long time. */
+static bool large_extend(struct span *span, size_t pages)
 {
     size_t before = span->pages;
-    uintptr_t *growth = growth_of(thread_heap);
+    uintptr_t *growth = large_growth_of(thread_heap);
     span->grew = true;
     if (growth_extend(growth, span, pages))
         return true;
-    heaps_tick();
+    heaps_decay();
     bool joined = growth_join(growth, span);
     bool fits = pages_extend(span, pages);
     if (joined && !fits)
@@ -170,54 +193,62 @@ static bool extend(struct span *span, size_t pages)
     return fits;
 }
 
-/* With its room: what gives pages up does not grow. */
-static bool shrink(struct span *span, size_t pages)
+/* Shortens a run. The room behind a block is given back with the pages: a block that shrinks needs
+ * none. */
+static bool large_shrink(struct span *span, size_t pages)
 {
-    heaps_tick();
-    (void)growth_join(growth_of(thread_heap), span);
+    heaps_decay();
+    (void)growth_join(large_growth_of(thread_heap), span);
     return pages_shrink(span, pages);
 }
 
-static void *resize_mapping(struct span *span, size_t size_bytes, bool may_move)
+/* Whether a mapping keeps its length. One that has grown may have an eighth to spare for its next
+ * steps; the small tail of any other is not worth a system call. */
+static bool large_mapping_suits(const struct span *span, size_t pages)
+{
+    size_t most_spare = span->grew ? span->pages / 8 : span->pages / 32;
+    return config_guarded_blocks ? pages == span->pages
+                                 : pages <= span->pages && span->pages - pages <= most_spare;
+}
+
+static void *large_resize_mapping(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t pages = large_pages(size_bytes);
-    bool keeps = config_guarded_blocks
-                     ? pages == span->pages
-                     : pages <= span->pages && pages >= span->pages - span->pages / 4;
-    if (keeps)
+    if (large_mapping_suits(span, pages))
         return span->base;
-    heaps_tick();
+    heaps_decay();
     if (config_guarded_blocks)
         return pages_resize_guarded(span, size_bytes, may_move) ? span->base : NULL;
     bool has_spare = pages > span->pages && load_relaxed(&span->owner) == 0;
     if (!pages_extend_huge(span, pages) &&
-        !pages_resize_huge(span, size_bytes + (has_spare ? size_bytes / 8 : 0), may_move) &&
+        !pages_resize_huge(span, has_spare ? pages_growing_bytes(size_bytes) : size_bytes,
+                           may_move) &&
         (pages < span->pages || !pages_resize_huge(span, size_bytes, may_move)))
         return pages <= span->pages ? span->base : NULL;
     return span->base;
 }
 
-static void *resize(struct span *span, size_t size_bytes, bool may_move)
+static void *large_resize_span(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t pages = large_pages(size_bytes);
-    if (kind_of(span) == SPAN_HUGE)
-        return resize_mapping(span, size_bytes, may_move);
-    bool in_place =
-        pages == span->pages || (pages < span->pages ? shrink(span, pages) : extend(span, pages));
+    if (large_kind_of(span) == SPAN_HUGE)
+        return large_resize_mapping(span, size_bytes, may_move);
+    bool in_place = large_suits(span, size_bytes) ||
+                    (pages < span->pages ? large_shrink(span, pages) : large_extend(span, pages));
     return in_place ? span->base : NULL;
 }
 
-static void *resize_counted(struct span *span, size_t size_bytes, bool may_move)
+static void *large_resize_counted(struct span *span, size_t size_bytes, bool may_move)
 {
     if (!large_serves(span, size_bytes) || size_bytes > PTRDIFF_MAX)
         return NULL;
     size_t counted = 0;
-    bool is_counted = unlikely(load_relaxed(&span->owner) != 0); /* a first-class heap's */
-    if (is_counted && !program_begin_resize(span, large_pages(size_bytes), &counted))
+    bool is_counted = unlikely(load_relaxed(&span->owner) != 0); /* a block of a private heap */
+    if (is_counted && !private_heap_begin_resize(span, large_pages(size_bytes), &counted))
         return NULL;
-    void *block = resize(span, size_bytes, may_move);
+    void *block = large_resize_span(span, size_bytes, may_move);
     if (is_counted)
-        program_end_resize(span, counted);
+        private_heap_end_resize(span, counted);
     if (config_guarded_blocks && block)
         span->asked_bytes = size_bytes;
     return block;
@@ -225,31 +256,38 @@ static void *resize_counted(struct span *span, size_t size_bytes, bool may_move)
 
 void *large_resize(struct span *span, size_t size_bytes)
 {
-    return resize_counted(span, size_bytes, true);
+    return large_resize_counted(span, size_bytes, true);
 }
 
 bool large_resize_in_place(struct span *span, size_t size_bytes)
 {
-    return resize_counted(span, size_bytes, false) != NULL;
+    return large_resize_counted(span, size_bytes, false) != NULL;
 }
 
-bool large_matches(const struct span *span, size_t size_bytes)
+bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes)
 {
     if (config_guarded_blocks)
         return size_bytes == span->asked_bytes;
-    if (large_is_short(span))
-        return size_bytes > GROWTH_LEAST_BYTES && large_pages(size_bytes) == span->pages;
+    if (large_is_short(span)) /* blocks that grew have more than one page */
+        return large_pages(larger_of(size_bytes, 1)) == span->pages &&
+               (span->pages > 1 || alignment_bytes > PAGE_BYTES);
+    if (span->tag == SPAN_LARGE && large_suits(span, size_bytes))
+        return true;
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    size_t spare = span->tag == SPAN_HUGE ? bytes / 4 + PAGE_BYTES : 0;
-    size_t least = larger_of(size_bytes, MEDIUM_MOST + 1);
-    return size_bytes <= bytes && align_up(least, os_page_size()) + spare >= bytes;
+    size_t most = align_up(large_least(size_bytes, alignment_bytes), os_page_size());
+    /* A mapping may have grown, or have taken the addresses of one that grew. */
+    if (span->tag == SPAN_HUGE)
+        most = larger_of(most + bytes / 4 + PAGE_BYTES, pages_growing_bytes(size_bytes));
+    return size_bytes <= bytes && most >= bytes;
 }
 
-/* The front of a run that is not in use, where there is none in use nor kept. */
-static struct span *take_with_room(uintptr_t *growth, size_t pages)
+/* Takes a run for a block of `pages` pages with room, while the thread has no run with room.
+ * Returns: NULL when out of memory, or during a fork. */
+static struct span *large_take_with_room(uintptr_t *growth, size_t pages)
 {
-    struct span *span = take(GROWTH_NEW_PAGES * PAGE_BYTES, PAGE_BYTES);
-    if (span && !pages_holds(span->base)) { /* made while another thread forks */
+    struct span *span = large_take(GROWTH_NEW_PAGES * PAGE_BYTES, PAGE_BYTES);
+    /* A run that was taken while another thread forks has to be given back whole. */
+    if (span && !pages_holds(span->base)) {
         pages_give(span);
         return NULL;
     }
@@ -258,8 +296,9 @@ static struct span *take_with_room(uintptr_t *growth, size_t pages)
     return span;
 }
 
-/* The end of its last page is for nothing until it grows on. */
-static bool fills_pages(size_t size_bytes)
+/* Whether the block fills its last page well enough. The rest of that page is unused until the
+ * block grows. */
+static bool large_fills_pages(size_t size_bytes)
 {
     size_t bytes = align_up(size_bytes, PAGE_BYTES);
     return size_bytes >= bytes - bytes / GROWTH_WASTE;
@@ -267,41 +306,42 @@ static bool fills_pages(size_t size_bytes)
 
 struct span *large_allocate_with_room(size_t size_bytes)
 {
-    if (!config_growth || thread_heap == &no_heap || size_bytes <= GROWTH_LEAST_BYTES ||
-        size_bytes > GROWTH_MOST_PAGES * PAGE_BYTES || !fills_pages(size_bytes))
+    if (!config_growth || thread_heap == &no_heap || size_bytes <= GROWTH_MIN_BYTES ||
+        size_bytes > GROWTH_MAX_PAGES * PAGE_BYTES || !large_fills_pages(size_bytes))
         return NULL;
     size_t pages = large_pages(size_bytes);
-    uintptr_t *growth = growth_of(thread_heap);
+    uintptr_t *growth = large_growth_of(thread_heap);
     struct span *span = growth_take(growth, pages);
     if (span == NULL && size_bytes > GROWTH_MAKES_BYTES && pages < GROWTH_NEW_PAGES &&
         load_relaxed(growth) == 0)
-        span = take_with_room(growth, pages);
+        span = large_take_with_room(growth, pages);
     if (span)
         span->grew = true;
-    return note_asked(span, size_bytes);
+    return large_note_asked(span, size_bytes);
 }
 
-/* Nothing of the arenas will serve this thread's growing block any more. */
-static struct span *map_growing(size_t size_bytes)
+/* Maps a block that grows. The next steps of such a block do not use the arenas, so the room there
+ * is given back.
+ */
+static struct span *large_map_growing(size_t size_bytes)
 {
-    (void)growth_empty(growth_of(thread_heap));
+    (void)growth_empty(large_growth_of(thread_heap));
     return pages_map_growing(size_bytes);
 }
 
-/* What gets no mapping of its own becomes a block like others. */
-static struct span *take_growing(size_t size_bytes)
+/* Allocates the destination of a block that grows. If no mapping is available, it is a block like
+ * any other. */
+static struct span *large_take_growing(size_t size_bytes)
 {
     struct span *span = NULL;
     bool has_spare = size_bytes <= PTRDIFF_MAX / 2;
     if (config_guarded_blocks && has_spare)
         span = pages_map_guarded(size_bytes, PAGE_BYTES, size_bytes / 8);
-    else if (has_spare && size_bytes > GROWING_MOST_BYTES)
-        span = map_growing(size_bytes);
+    else if (has_spare && size_bytes > GROWING_MAX_BYTES)
+        span = large_map_growing(size_bytes);
     else
-        span = large_allocate_kept(size_bytes);
-    if (span && span->zero) /* else its pages are there */
-        pages_expect_filled(span);
-    return span ? span : take(size_bytes, PAGE_BYTES);
+        span = large_allocate_kept(size_bytes, PAGE_BYTES);
+    return span ? span : large_take(size_bytes, PAGE_BYTES);
 }
 
 struct span *large_allocate_growing(size_t size_bytes)
@@ -309,8 +349,8 @@ struct span *large_allocate_growing(size_t size_bytes)
     struct span *span = large_allocate_with_room(size_bytes);
     if (span)
         return span;
-    span = take_growing(size_bytes);
+    span = large_take_growing(size_bytes);
     if (span && span->tag == SPAN_LARGE)
         span->grew = true;
-    return note_asked(span, size_bytes);
+    return large_note_asked(span, size_bytes);
 }

@@ -1,62 +1,101 @@
-/* Blocks above MEDIUM_MOST: runs of pages of an arena, and above HUGE_MIN_BYTES mappings of their
- * own. Those that grow may be shorter, down to GROWTH_LEAST_BYTES. */
+/* Large blocks: requests above MEDIUM_REQUEST_MAX. A block is a run of pages of an arena, or above
+ * HUGE_MIN_BYTES a mapping of its own. Blocks that grow may be smaller, down to GROWTH_MIN_BYTES;
+ * blocks with an alignment of more than a page, which slabs do not have, may be as small as a page.
+ *
+ * Threads: any thread may free a block. A free and a resize exchange the tag of the span, so one of
+ * two threads that do so at the same time fails. */
 #ifndef CAIRN_HEAP_LARGE_H
 #define CAIRN_HEAP_LARGE_H
 
-#include "heap/growth.h"
+#include "heap/run_cache.h"
 #include "heap/thread_heap.h"
 
+/* The number of pages of a new block for `size_bytes`: a length of the run cache, except in full
+ * hardened builds, where a block has its exact number. */
 inline_always size_t large_pages(size_t size_bytes)
 {
-    return (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT;
+    size_t pages = (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT;
+    return config_guarded_blocks ? pages : run_round(pages);
 }
 
-/* Whether the block of such a span may keep it with another size: not what slabs serve, but where
- * it has grown and does not shrink. */
+/* Whether a run may stay as it is when its block gets another size: the number of pages for that
+ * size, or a short run of which at least three quarters are filled, as in slabs of medium blocks.
+ */
+inline_always bool large_suits(const struct span *span, size_t size_bytes)
+{
+    size_t pages = span->pages;
+    size_t bytes = pages << PAGE_SHIFT;
+    return large_pages(size_bytes) == pages ||
+           (!config_guarded_blocks && pages > RUN_EXACT_PAGES && pages <= RUN_CACHE_SHORT_PAGES &&
+            size_bytes <= bytes && size_bytes > bytes / 4 * 3);
+}
+
+/* Whether the block may keep a span of its own with another size: a size that slabs do not serve,
+ * or a block that does not shrink and is above GROWTH_MIN_BYTES. */
 inline_always bool large_serves(const struct span *span, size_t size_bytes)
 {
-    return size_bytes > MEDIUM_MOST || (config_growth && size_bytes > GROWTH_LEAST_BYTES &&
-                                        large_pages(size_bytes) >= span->pages);
+    return size_bytes > MEDIUM_REQUEST_MAX || (config_growth && size_bytes > GROWTH_MIN_BYTES &&
+                                               large_pages(size_bytes) >= span->pages);
 }
 
-/* One that a slab's class would have served. */
+/* The smallest number of bytes that a block for the request may have. */
+inline_always size_t large_least(size_t size_bytes, size_t alignment_bytes)
+{
+    return larger_of(size_bytes, alignment_bytes > PAGE_BYTES ? 1 : (size_t)MEDIUM_REQUEST_MAX + 1);
+}
+
+/* Whether the run has a length that slabs serve, as only aligned blocks and blocks that grew have.
+ */
 inline_always bool large_is_short(const struct span *span)
 {
-    return config_growth && span->tag == SPAN_LARGE && span->pages <= MEDIUM_MOST >> PAGE_SHIFT;
+    return span->tag == SPAN_LARGE && span->pages <= MEDIUM_REQUEST_MAX >> PAGE_SHIFT;
 }
 
-/* `size_bytes` as asked for, which may be little where the alignment is large. NULL when memory is
- * out. */
+/* Allocates a block. `size_bytes` is the requested size, which may be small if the alignment is
+ * large.
+ * Returns: NULL when out of memory. */
 struct span *large_allocate(size_t size_bytes, size_t alignment_bytes);
 
-/* False, and nothing happened, when another thread freed it at the same time. */
+/* Frees a block.
+ * Returns: false, with nothing changed, when another thread freed it at the same time. */
 bool large_free(struct span *span, const void *block);
 
-/* Likewise, aligned to a page, one that this thread freed just now; NULL when there is none. */
-struct span *large_allocate_kept(size_t size_bytes);
+/* Takes a kept run of this thread for a block of that size and alignment. The content of the block
+ * is undefined.
+ * Returns: NULL when none is kept.
+ * Threads: owner only. */
+struct span *large_allocate_kept(size_t size_bytes, size_t alignment_bytes);
 
-/* The same for malloc, whose `slow` is called where there is none. */
-void *large_malloc_long(size_t size_bytes, void *(*slow)(size_t));
+/* Takes a kept mapping (page/kept_mappings.h) for a block that need not read zero.
+ * Returns: NULL when none fits. */
+struct span *large_allocate_mapped(size_t size_bytes, size_t alignment_bytes);
 
+/* Serves a malloc from any place of the run cache, or calls `slow`. */
+void *large_malloc_kept(size_t size_bytes, void *(*slow)(size_t));
+
+/* Serves a malloc from the first place of its length in the run cache, or from other places, or
+ * calls `slow`. */
 inline_always void *large_malloc(size_t size_bytes, void *(*slow)(size_t))
 {
     if (config_guarded_blocks)
         return slow(size_bytes);
     if (size_bytes > RUN_CACHE_SHORT_PAGES * PAGE_BYTES)
-        return large_malloc_long(size_bytes, slow);
-    struct span *span = run_cache_take_short(&thread_heap->runs, large_pages(size_bytes));
-    return likely(span != NULL) ? span->base : slow(size_bytes);
+        return large_malloc_kept(size_bytes, slow);
+    size_t length = run_length_of_size(size_bytes);
+    struct span *span = run_cache_take_first(&thread_heap->runs, length);
+    return likely(span != NULL) ? span->base : large_malloc_kept(size_bytes, slow);
 }
 
-/* No block of a first-class heap, none that grew, and none that somebody wants to hear of. */
+/* Whether the span is a block in use that belongs to no private heap, has not grown and has no
+ * mark. */
 inline_always bool large_is_plain(const struct span *span)
 {
-    return span->tag == SPAN_LARGE && load_relaxed(&span->owner) == 0 && span->until == 0 &&
+    return span->tag == SPAN_LARGE && load_relaxed(&span->owner) == 0 && span->mark == 0 &&
            !span->grew;
 }
 
-/* What large_free does in a cycle of one short length: false, and nothing happened, where the
- * address is not that of a large block, or there is more to do. */
+/* Frees a block in a cycle of one short length.
+ * Returns: false when `pointer` is no such block, or large_free has to be called. */
 inline_always bool large_free_short(const void *pointer, struct span *span)
 {
     if (config_guarded_blocks)
@@ -67,25 +106,34 @@ inline_always bool large_free_short(const void *pointer, struct span *span)
            run_cache_keep_short(runs, span, pointer);
 }
 
-/* From here on nobody else may free or resize the block, until it is let go. False when another
- * thread freed it meanwhile, or holds it. */
-bool large_hold(struct span *span, const void *block);
-void large_let_go(struct span *span);
+/* Locks a block that other threads may free or resize: the tag becomes SPAN_RESIZED until
+ * large_unlock.
+ * Returns: false, with nothing changed, when another thread freed the block meanwhile, or has
+ *     locked it. */
+bool large_lock(struct span *span, const void *block);
+/* Ends large_lock. */
+void large_unlock(struct span *span);
 
-/* In place or, for mappings, by moving page tables: the block's address after it, NULL when that is
- * not possible. The block is held, where others may free it. */
+/* Resizes a block in place, or a mapping by moving its page tables.
+ * Returns: the block's address, or NULL when neither is possible.
+ * Locking: large_lock held, where other threads may free the block. */
 void *large_resize(struct span *span, size_t size_bytes);
 
-/* The same, but it never moves: whether it has the size. */
+/* Resizes a block in place.
+ * Returns: whether it has the size now.
+ * Locking: large_lock held, where other threads may free the block. */
 bool large_resize_in_place(struct span *span, size_t size_bytes);
 
-/* Whether a block of this size may have this span. Exact to a page, but for mappings that grew,
- * which have room to spare; in full hardened builds to a byte. */
-bool large_matches(const struct span *span, size_t size_bytes);
+/* Whether the span may be that of a block with this size and alignment. Exact to a quarter for
+ * short runs of more than 8 pages (run_cache.h), otherwise to a page, except for mappings that
+ * grew, which have spare pages; in full hardened builds exact to a byte. */
+bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes);
 
-/* A new block for one that grows and has to move: one that will grow cheaply again. The second also
- * of a size that slabs serve; NULL where such a one had no room behind it. */
+/* Allocates the destination of a block that grows and has to move, with room to grow in place.
+ * Returns: NULL when out of memory. */
 struct span *large_allocate_growing(size_t size_bytes);
+/* Allocates a run with room for a block that grows (run_cache.h), also for sizes that slabs serve.
+ * Returns: NULL when this thread has no such room, or the size is unsuitable. */
 struct span *large_allocate_with_room(size_t size_bytes);
 
 #endif

@@ -1,20 +1,26 @@
-/* The quarantine of hardened builds: harden.h says what it is for. All of it is the holder's. */
+/* The quarantine of full hardened builds: freed blocks wait in the heap until another freed block
+ * takes their place, chosen at random. harden.h has the purpose.
+ *
+ * Locking: heap held, for all functions.
+ */
 #ifndef CAIRN_HEAP_QUARANTINE_H
 #define CAIRN_HEAP_QUARANTINE_H
 
 #include "heap/slab_lists.h"
 
-/* An own block is freed, before it is wiped, or one is collected: nobody else frees it any more. */
+/* Marks the link byte of a block of this heap that is freed or collected, so that no other thread
+ * frees it again. Called before the block is wiped. */
 inline_always void quarantine_mark(struct span *slab, unsigned slot)
 {
     if (config_quarantine)
         store_relaxed(slab_link(slab, slot), (uint8_t)LINK_QUARANTINED);
 }
 
+/* Puts a marked block into quarantine; the block that it replaces becomes free. */
 void quarantine_replace(struct heap *heap, struct span *slab, unsigned slot);
 
-/* A block that was marked: into quarantine, and what it replaces becomes free. Where there is
- * none, it is free at once. */
+/* Puts a marked block into quarantine; the block that it replaces becomes free. In builds without
+ * quarantine, the block becomes free at once. */
 inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsigned slot)
 {
     if (config_quarantine) {
@@ -22,13 +28,14 @@ inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsig
         return;
     }
     slab_push(slab, slot);
-    if (unlikely(--slab_own(slab)->until == 0))
-        heap_attend(heap, slab);
+    if (unlikely(--slab_hot(slab)->frees_to_attention == 0))
+        heap_count_expired(heap, slab);
 }
 
+/* Makes all blocks of the quarantine free. */
 void quarantine_empty(struct heap *heap);
 
-/* All of the quarantine becomes free. */
+/* Makes all blocks of the quarantine free, in builds that have one. */
 inline_always void quarantine_flush(struct heap *heap)
 {
     if (config_quarantine)

@@ -1,156 +1,203 @@
-/* Remote free: a free of a block whose slab another thread's heap owns. One atomic operation on the
- * block's link byte; the first one since the slab was collected also tells the owner.
+/* Remote free: a free of a block whose slab another thread's heap owns. A remote free takes one
+ * atomic operation on the block's link byte; the first one since the slab was collected also posts
+ * the slab to the owner's mailbox.
  *
- * Protocol. Let L be the block's link byte, P the slab's post word, M its mailbox in its heap. P is
- * the heap, with QUEUED while the slab is in M or about to be; 0 while no heap has the slab.
- */
-/* clang-format off */
-/*   free:    (1) L: LIVE -> REMOTE by compare-and-swap; where that fails: a sample, which becomes
- *                LIVE first, or a double free. In full hardened builds LIVE -> TAKEN, the block
- *                is wiped, TAKEN -> REMOTE
- *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or another heap's
- *            (3) who did (2): pushes the slab to M
- *            (4) and then sees to a heap without a thread: heap_tend_after_post, the caller's
- *   drain:   (a) takes all of M
- *            (b) for each slab of it, P = heap
- *            (c) each L of the slab that says REMOTE goes to the list of free slots
- *   retire:  (d) the slab is empty: P: heap -> 0 by compare-and-swap; where that fails, it stays
- */
-/* clang-format on */
-/* (1), (2), (b) and the loads of (c) are sequentially consistent.
+ * Protocol. L is the block's link byte, P is the slab's `mail_state`, M is the mailbox for the slab
+ * in its heap. P is the heap, with QUEUED while the slab is in M or about to be; it is 0 while no
+ * heap has the slab.
  *
- * No double free passes, if one free comes after the other: from the first until the block is
- * handed out again L does not say LIVE, neither to the owner's test nor to (1). Of two frees at the
- * same instant by other threads one fails at (1). If one of the two is the owner's and (1) falls
- * between its test of L and its store, then the store takes the mark away: the block was freed
- * once, is in the list once, and nobody reports the second free.
+ *   free:    (1) L: LIVE -> REMOTE by compare-and-swap. If that fails, the block is a sample, which
+ *                first becomes LIVE, or this is a double free. In full hardened builds
+ *                LIVE -> TAKEN, the block is wiped, TAKEN -> REMOTE
+ *            (2) P: heap -> heap, QUEUED by compare-and-swap, unless it is QUEUED or 0. The heap is
+ *                the one that P names at this moment
+ *            (3) the thread that did (2) pushes the slab to M
+ *   drain:   (a) takes all slabs of M
+ *            (b) for each slab of them, P = heap
+ *            (c) each L of the slab that says REMOTE becomes a listed slot
+ *   retire:  (d) the slab is empty: P: heap -> 0 by compare-and-swap. If that fails, the slab stays
+ *   reclaim: (e) the holder of two heaps, one of an ended thread: P: that heap -> its own heap by
+ *                compare-and-swap. If that fails, the slab stays
+ *            (f) the owner word becomes its own heap
+ *            (g) the thread has marked a block of the slab: it does (2) and (3), and drains
  *
- * Where the first free gives the slab back while the second is on its way to (1), that has read the
- * slot before it found the heap still there, and finds the link of a slot that is listed; or the
- * header serves another slab by then, and the block of that slot is taken for freed. So late, by a
- * few instructions, no second free is told from that of a block which was handed out again.
+ * Steps (1), (2), (b) and (e) and the loads of (c) are sequentially consistent.
  *
- * No free is lost: one that finds QUEUED at (2) does so before the (b) to come, so its (1) comes
- * before that (c). All others post.
+ * No double free passes if one free comes after the other: from the first free until the block is
+ * handed out again, L does not say LIVE, neither to the owner's test nor to (1). Of two frees at
+ * the same instant by other threads, one fails at (1). If one of the two is the owner's, and (1)
+ * falls between its test of L and its store, then the store removes the mark. The block was then
+ * freed once and is in the list once, and the second free is not reported.
  *
- * No slab goes under a push: from (2) to (b) it is QUEUED, and (d) fails.
+ * The first free may give the slab back while the second one is on its way to (1). The second one
+ * has read the slot before it found the heap still in the owner word, and finds the link of a slot
+ * that is listed. Or the header serves another slab by then, and the block of that slot is freed
+ * instead. A second free that is late by these few instructions cannot be distinguished from the
+ * free of a block that was handed out again.
  *
- * Late at (2): once L says REMOTE, somebody else's post may bring the owner to collect the block
- * and retire the slab. Headers and their cold areas serve nothing else ever, so P is still the post
- * word of a header. It is 0, or of another heap, and the late one has nothing to tell; or of this
- * heap again, which then looks at a slab of its own once more than it needs.
+ * No free is lost. A free that finds QUEUED at (2) does so before the next (b), so its (1) comes
+ * before the (c) after that. All other frees post.
  *
- * Fork: P holds the number of the process in which it became QUEUED, and is not QUEUED in any
- * other. The child's mailbox is empty; what the parent's other threads had freed is looked for when
- * its heap needs a slab, see heap_look_after_fork.
+ * No slab is retired or reclaimed during a push: from (2) to (b) it is QUEUED, and (d) and (e)
+ * fail.
+ *
+ * A free at the time of (e): its (1) may come before the loads of (c) in (g); then its block is
+ * collected there. Otherwise its read of P at (2) comes after (e), and finds the new heap. The
+ * owner word that it read decides nothing else: heaps are never given back, and both are of this
+ * process.
+ *
+ * A free that is late at (2): once L says REMOTE, another thread's post may make the owner collect
+ * the block and retire the slab. Headers and their cold areas never serve anything else, so P is
+ * still the `mail_state` of a header. If it is 0, the late thread has nothing to post. Otherwise it
+ * names the heap that has the header's slab now, and that heap visits a slab of its own once more
+ * than it needs. A private heap may end with blocks in use, so a late free of its block posts to no
+ * other heap, and no other late free posts to it.
+ *
+ * Fork: P holds the number of the process in which it became QUEUED, and is not QUEUED in any other
+ * process. The child's mailboxes are empty. The blocks that the parent's other threads had freed
+ * are looked for when their heap needs a slab: see heap_look_after_fork.
+ *
+ * Slabs of inherited heaps have no owner that collects: thread_heap.h has their protocol.
  */
 #include "heap/remote.h"
 
 #include "base/test_delay.h"
-#include "heap/checked.h"
-#include "heap/frozen.h"
 #include "heap/harden.h"
-#include "heap/refuse.h"
-#include "heap/tracing.h"
+#include "heap/hooks.h"
+#include "heap/misuse_report.h"
+#include "heap/thread_heap.h"
 
-#define POST_HEAP_MASK ((((uintptr_t)1 << POST_PROCESS_SHIFT) - 1) & ~(uintptr_t)63)
+#define MAIL_HEAP_MASK ((((uintptr_t)1 << MAIL_PROCESS_SHIFT) - 1) & ~(uintptr_t)63)
 
 void remote_open(struct heap *heap, struct span *slab)
 {
-    store_seq_cst(&slab->post, (uintptr_t)heap);
+    store_seq_cst(&slab->mail_state, (uintptr_t)heap);
 }
 
-/* Another word for a post word of the heap that is not QUEUED; whether it was one. */
-static bool exchange_post(struct heap *heap, struct span *slab, uintptr_t word)
+/* Replaces a `mail_state` that names `heap` and is not QUEUED.
+ * Returns: false if it names another heap or none, or is QUEUED. */
+static bool remote_exchange_mail_state(struct heap *heap, struct span *slab, uintptr_t word)
 {
-    uintptr_t *post = &slab->post;
+    uintptr_t *state = &slab->mail_state;
     uintptr_t is_queued = remote_queued(heap);
-    uintptr_t seen = load_seq_cst(post);
-    while (seen != is_queued && (seen & POST_HEAP_MASK) == (uintptr_t)heap)
-        if (compare_swap_seq_cst(post, &seen, word))
+    uintptr_t seen = load_seq_cst(state);
+    while (seen != is_queued && (seen & MAIL_HEAP_MASK) == (uintptr_t)heap)
+        if (compare_swap_seq_cst(state, &seen, word))
             return true;
     return false;
 }
 
-bool remote_close(struct heap *heap, struct span *slab) { return exchange_post(heap, slab, 0); }
-
-/* (3). Afterwards the slab may be anybody's. */
-static unsigned mail(struct heap *heap, struct span *slab)
+bool remote_close(struct heap *heap, struct span *slab)
 {
-    unsigned mailbox = remote_mailbox(slab_class(slab));
-    struct span **top = &heap->mailboxes[mailbox];
-    struct span *first = load_relaxed(top);
-    do
-        slab->mail_next = first;
-    while (!compare_swap_seq_cst(top, &first, slab)); /* release: pairs with remote_take_mail */
-    return mailbox;
+    return remote_exchange_mail_state(heap, slab, 0);
 }
 
-unsigned remote_post(struct heap *heap, struct span *slab)
+bool remote_move(struct heap *from, struct heap *to, struct span *slab)
+{
+    return remote_exchange_mail_state(from, slab, (uintptr_t)to);
+}
+
+void remote_push_mail(struct heap *heap, unsigned mailbox, struct span *slab)
+{
+    struct span **top = &heap->mailboxes[mailbox];
+    struct span *first = load_relaxed(top);
+    do /* release: pairs with remote_take_mail */
+        slab->mail_next = first;
+    while (!compare_swap_seq_cst(top, &first, slab));
+}
+
+bool remote_post(struct heap *heap, struct span *slab)
 {
     test_delay();
-    if (!exchange_post(heap, slab, remote_queued(heap)))
-        return NOT_POSTED;
-    test_delay();
-    return mail(heap, slab);
+    uintptr_t seen = load_seq_cst(&slab->mail_state);
+    for (;;) {
+        struct heap *to = (struct heap *)(seen & MAIL_HEAP_MASK);
+        if (to == NULL || seen == remote_queued(to) ||
+            (to != heap && (to->private_heap != NULL || heap->private_heap != NULL)))
+            return false;
+        if (compare_swap_seq_cst(&slab->mail_state, &seen, remote_queued(to))) {
+            test_delay();
+            remote_push_mail(to, remote_mailbox(slab_class(slab)), slab); /* (3) */
+            return true;
+        }
+    }
 }
 
 struct span *remote_take_mail(struct heap *heap, unsigned mailbox)
 {
     if (load_relaxed(&heap->mailboxes[mailbox]) == NULL)
         return NULL;
-    return exchange_acquire(&heap->mailboxes[mailbox], (struct span *)NULL); /* pairs with mail() */
+    /* Pairs with remote_push_mail and remote_return_mail. */
+    return exchange_acquire(&heap->mailboxes[mailbox], (struct span *)NULL);
 }
 
-void remote_lose_mail(struct heap *heap)
+void remote_look_again(struct heap *heap, unsigned mailbox)
 {
-    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
-        store_relaxed(&heap->mailboxes[mailbox], (struct span *)NULL);
+    struct span *slab = remote_take_mail(heap, mailbox_of_looked_at(mailbox));
+    if (slab)
+        remote_return_mail(heap, mailbox, slab);
 }
 
-void remote_return_mail(struct heap *heap, struct span *slab) { (void)mail(heap, slab); }
+void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first)
+{
+    struct span **top = &heap->mailboxes[mailbox];
+    for (struct span *newer = NULL; !compare_swap_seq_cst(top, &newer, first); newer = NULL) {
+        /* Few slabs were pushed meanwhile. Pairs with remote_push_mail. */
+        newer = exchange_acquire(top, (struct span *)NULL);
+        struct span *last = newer;
+        while (last && last->mail_next)
+            last = last->mail_next;
+        if (last) {
+            last->mail_next = first;
+            first = newer;
+        }
+    }
+}
 
-/* A frozen slab has no owner to collect; once every slot was freed in this process its pages go
- * back. Whoever finds it so and takes the owner word away does it; the header stays readable for
- * those who come too late. The words are counted by atomic operations that change nothing: of two
+/* Gives back an inherited slab once each of its slots was freed in this process: it has no owner
+ * that collects. The thread that finds it so and removes the owner word does it; the header stays
+ * readable for late threads. The words are counted by atomic operations that change nothing. Of two
  * threads that free the last slots of two words, loads could show each of them the other word as it
- * was before, and the slab would be nobody's. */
-static void retire_frozen(struct heap *heap, struct span *slab)
+ * was before, and no thread would give the slab back. */
+static void remote_retire_inherited(struct heap *heap, struct span *slab)
 {
     unsigned freed = 0;
-    for (unsigned i = 0; i < REMOTE_WORDS; i++)
-        freed += count_bits(fetch_add_acq_rel(&slab_remote(slab)->words[i], (uint64_t)0));
+    for (unsigned i = 0; i < INHERITED_WORDS; i++)
+        freed += count_bits(fetch_add_acq_rel(&slab_cold(slab)->words[i], (uint64_t)0));
     uintptr_t owner = load_relaxed(&slab->owner);
     if (freed == slab->capacity && (owner & OWNER_HEAP_MASK) == (uintptr_t)heap &&
         compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
         slab_retire(slab);
 }
 
-inline_always void forget_sample(struct span *slab, unsigned slot)
+/* Reports the free of a profiled block and removes its mark, before the block is freed. */
+inline_always void remote_report_sample(struct span *slab, unsigned slot)
 {
     if (unlikely(load_relaxed(slab_link(slab, slot)) == LINK_PROFILED))
-        heap_forget_marked_slot(slab, slot);
+        free_hooked(slab, slab_block(slab, slot));
 }
 
-static no_inline void free_frozen(void *pointer, struct heap *heap, struct span *slab)
+/* Frees a block of an inherited slab by a bit in the slab's words: see thread_heap.h. Dies unless
+ * `pointer` is a block in use. */
+static no_inline void remote_free_inherited(void *pointer, struct heap *heap, struct span *slab)
 {
-    slab_begin_frozen(slab);
+    slab_begin_inherited(slab);
     unsigned slot = checked_slot(pointer, slab, "free");
-    if (unlikely(slot == SLOT_REFUSED))
+    if (unlikely(slot == SLOT_INVALID))
         return;
-    forget_sample(slab, slot);
+    remote_report_sample(slab, slot);
     if (config_hardened)
         harden_wipe(slab, slot);
-    uint64_t bit = slab_frozen_bit(slot);
-    if (unlikely(!slab_set_frozen(heap, slab, slab_frozen_word(slab, slot), bit)))
-        refuse_freed(pointer, slab, "free");
+    uint64_t bit = slab_inherited_bit(slot);
+    if (unlikely(!slab_set_inherited(heap, slab, slab_inherited_word(slab, slot), bit)))
+        report_freed(pointer, slab, "free");
     else
-        retire_frozen(heap, slab);
+        remote_retire_inherited(heap, slab);
 }
 
-/* (1) where freed blocks are zeroed. If the second swap fails, the owner's test and store were
- * around the first one, and the block may be somebody else's by now. */
-static bool mark_wiped(struct span *slab, unsigned slot)
+/* Step (1) in builds that zero freed blocks. If the second swap fails, the owner's test and store
+ * were around the first one, and another thread may have the block by now. */
+static bool remote_mark_wiped(struct span *slab, unsigned slot)
 {
     uint8_t link = LINK_LIVE;
     if (unlikely(!compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_TAKEN)))
@@ -160,29 +207,34 @@ static bool mark_wiped(struct span *slab, unsigned slot)
     return compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_REMOTE);
 }
 
-unsigned remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link)
+bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link)
 {
     if (unlikely(heap->generation != heap_generation)) {
-        free_frozen(pointer, heap, slab);
-        return NOT_POSTED;
+        remote_free_inherited(pointer, heap, slab);
+        return false;
     }
-    if (unlikely(!link_shows_use(link))) { /* whatever it says by now */
-        refuse_freed(pointer, slab, "free");
-        return NOT_POSTED;
+    if (unlikely(!link_shows_use(link))) { /* whatever its value is by now */
+        report_freed(pointer, slab, "free");
+        return false;
     }
-    unsigned slot = checked_slot(pointer, slab, "free"); /* says what is wrong */
-    if (unlikely(slot == SLOT_REFUSED))
-        return NOT_POSTED;
-    if (unlikely(slab_heap(slab) != heap)) { /* another free gave it back, so that is no slot */
-        refuse_pointer(pointer, "free");
-        return NOT_POSTED;
+    unsigned slot = checked_slot(pointer, slab, "free"); /* reports the fault */
+    if (unlikely(slot == SLOT_INVALID))
+        return false;
+    struct heap *now = slab_heap(slab);
+    if (unlikely(now != heap)) {
+        if (now != NULL) /* its owner has ended, and another thread has reclaimed the slab */
+            return remote_free(pointer, now, slab, LINK_LIVE);
+        /* Another free gave the slab back, so `pointer` is no block. */
+        report_bad_pointer(pointer, "free");
+        return false;
     }
-    forget_sample(slab, slot);
+    remote_report_sample(slab, slot);
     if (config_hardened)
         harden_check(slab, slot);
-    if (unlikely(!(config_zero_freed ? mark_wiped(slab, slot) : remote_mark(slab, slot, &link)))) {
-        refuse_freed(pointer, slab, "free");
-        return NOT_POSTED;
+    if (unlikely(!(config_zero_freed ? remote_mark_wiped(slab, slot)
+                                     : remote_mark(slab, slot, &link)))) {
+        report_freed(pointer, slab, "free");
+        return false;
     }
-    return remote_post(heap, slab);
+    return true;
 }

@@ -1,92 +1,125 @@
-/* Frees of blocks that belong to another thread's heap. */
+/* Frees of blocks whose slab another thread's heap owns. A freeing thread marks the link byte of
+ * the block, and posts the slab to a mailbox of the owner's heap unless the slab is posted already.
+ * remote.c has the protocol and the arguments that it loses no free and no slab.
+ *
+ * Threads: any for a free and a post, lock-free; the owner opens and closes slabs.
+ */
 #ifndef CAIRN_HEAP_REMOTE_H
 #define CAIRN_HEAP_REMOTE_H
 
 #include "base/test_delay.h"
 #include "heap/thread_heap.h"
 
-/* Into which mailbox of its heap a slab was posted, or that it was not. */
-enum { NOT_POSTED = MAILBOXES };
+/* The bit of `mail_state` that says QUEUED, and the place of the number of the process that set it.
+ * A process whose number differs by a multiple of 2^16 takes an old post for a new one. The frees
+ * of that slab then wait until its heap needs a slab. */
+enum { MAIL_QUEUED = 1, MAIL_PROCESS_SHIFT = 48 };
 
-/* In the upper bits of a post word that is QUEUED, the process. A process that many forks down
- * takes an old post for a new one; then a slab's frees wait until its heap needs a slab. */
-enum { POST_QUEUED = 1, POST_PROCESS_SHIFT = 48 };
-
+/* The value of `mail_state` of a slab that is QUEUED for the heap in this process. */
 inline_always uintptr_t remote_queued(const struct heap *heap)
 {
-    return (uintptr_t)heap | POST_QUEUED | (uintptr_t)heap_generation << POST_PROCESS_SHIFT;
+    return (uintptr_t)heap | MAIL_QUEUED | (uintptr_t)heap_generation << MAIL_PROCESS_SHIFT;
 }
 
-/* (1) of remote.c: whether it was done; else what the link byte said instead of LIVE. */
+/* Step (1) of remote.c: marks a block as freed by another thread. `*link` gets the value of the
+ * link byte if that is not LIVE.
+ * Returns: false if the link byte does not say LIVE; then nothing has changed. */
 inline_always bool remote_mark(struct span *slab, unsigned slot, uint8_t *link)
 {
     *link = LINK_LIVE;
     return compare_swap_seq_cst(slab_link(slab, slot), link, (uint8_t)LINK_REMOTE);
 }
 
-/* Which slot a block has, read before the slab's owner: another free of the block may give the slab
- * back, and then the header says something else. Its links do not say LIVE then. */
+/* The slot of a block, and `fresh_slot` of its slab. Both are read before the slab's owner: another
+ * free of the block may give the slab back, and then the header has other values. The links of the
+ * slab do not say LIVE then. */
 struct remote_place {
     unsigned slot;
     uint64_t limit;
 };
+/* Reads the place of a block. */
 inline_always struct remote_place remote_place_of(const struct span *slab, const void *pointer)
 {
-    struct remote_place place = {(unsigned)slab_slot(slab, pointer), load_acquire(&slab->limit)};
+    struct remote_place place = {(unsigned)slab_slot(slab, pointer),
+                                 load_acquire(&slab->fresh_slot)};
     keep_in_register(place.slot);
     return place;
 }
 
-/* Whether remote_mark may be done at once, by the place and the owner that were read in this order.
- * Then remote_post has to follow, unless remote_is_posted; where it was not done remote_free, with
- * what the link byte said. That is not read first: where another processor has its line, this would
- * fetch it twice, to read it and then to write it. */
+/* Whether remote_mark may be the first access to the link byte, by the place and the owner's heap
+ * that were read in this order. If remote_mark succeeds, remote_post must follow, unless
+ * remote_is_posted. If it fails, remote_free must follow, with the value of the link byte. The byte
+ * is not read first: if another processor has its cache line, the line would be fetched twice, to
+ * be read and to be written. */
 inline_always bool remote_needs_no_look(const struct remote_place *place, const struct heap *heap)
 {
     return !config_hardened && likely(heap->generation == heap_generation) &&
            likely(place->slot < place->limit);
 }
 
-/* Whether the first half of (2) finds nothing to do. */
+/* Whether step (2) of remote.c has nothing to do, because the slab is QUEUED for the heap. */
 inline_always bool remote_is_posted(const struct heap *heap, const struct span *slab)
 {
     test_delay();
-    return load_seq_cst(&slab->post) == remote_queued(heap);
+    return load_seq_cst(&slab->mail_state) == remote_queued(heap);
 }
 
-/* The rest, with what the link byte said, LIVE where nobody has looked. Dies unless `pointer` is a
- * block in use of `slab`, which is `heap`'s. Returns whether the slab was posted, and where. Any
- * thread, lock-free. */
-unsigned remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
+/* Frees a block of a slab that was `heap`'s when the caller read its owner. `link` is the value of
+ * the link byte, LIVE if the caller did not read it. Dies unless `pointer` is a block in use.
+ * Returns: true if the block was marked; then remote_post must follow.
+ * Threads: any, lock-free. */
+bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
 
-/* The slab is the heap's, which hears of remote frees in it: at its making, and before they are
- * collected. The holder's. */
+/* Sets `mail_state` to the heap: from now on a remote free posts the slab. Called when the slab is
+ * made, and before its remote frees are collected.
+ * Threads: owner only. */
 void remote_open(struct heap *heap, struct span *slab);
 
-/* It is nobody's: false, and then it stays open, while it is in the mailbox or about to be. The
- * holder's. */
+/* Sets `mail_state` to 0, before the slab is retired.
+ * Returns: false if the slab is in a mailbox or about to be; then it stays open.
+ * Threads: owner only. */
 bool remote_close(struct heap *heap, struct span *slab);
 
-/* Into the mailbox of its heap, unless it is there; then NOT_POSTED. Any thread, which then asks
- * heap_tend_after_post if it does not hold the heap: so after remote_free, and remote_return_mail.
- */
-unsigned remote_post(struct heap *heap, struct span *slab);
+/* Changes the heap that `mail_state` names, so that remote frees post the slab to the mailboxes of
+ * `to`.
+ * Returns: false if the slab is in a mailbox or about to be; then nothing has changed.
+ * Locking: both heaps held. */
+bool remote_move(struct heap *from, struct heap *to, struct span *slab);
 
-/* Where the slabs of a class are posted. */
+/* Pushes the slab to a mailbox of the heap that has it, which was `heap` when the caller read its
+ * owner.
+ * Returns: false if the slab is in the mailbox already, or no heap has it any more.
+ * Threads: any, lock-free. */
+bool remote_post(struct heap *heap, struct span *slab);
+
+/* The mailbox to which the slabs of a class are posted. */
 inline_always unsigned remote_mailbox(unsigned size_class) { return size_class % MAILBOXES; }
 
-/* Whether the mailbox has something. Sequentially consistent: see heap_life.c. */
+/* Whether the mailbox holds a slab. Another thread may push or take slabs at any time. Relaxed: a
+ * slab that this load misses stays in the mailbox for the next look, and a push that happens before
+ * the look is never missed. The acquire of remote_take_mail orders what follows. */
 inline_always bool remote_has_mail(const struct heap *heap, unsigned mailbox)
 {
-    return load_seq_cst(&heap->mailboxes[mailbox]) != NULL;
+    return load_relaxed(&heap->mailboxes[mailbox]) != NULL;
 }
 
-/* All of a mailbox, linked by `mail_next`: the caller's, who drains it, or looks at it and gives
- * it back slab by slab; until then no slab of it is retired or collected. Any thread. */
+/* Takes all slabs of a mailbox, linked by `mail_next`. No other thread retires or collects them
+ * until the caller has opened them (remote_open) or returned them.
+ * Threads: any. */
 struct span *remote_take_mail(struct heap *heap, unsigned mailbox);
-void remote_return_mail(struct heap *heap, struct span *slab);
 
-/* In the child of a fork: its posts are of the parent. */
-void remote_lose_mail(struct heap *heap);
+/* Returns a list of taken slabs to a mailbox. Afterwards another thread may collect and retire
+ * them.
+ * Threads: any, lock-free. */
+void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first);
+
+/* Returns one taken slab to a mailbox, or pushes a slab that was just QUEUED. Afterwards another
+ * thread may collect and retire it.
+ * Threads: any, lock-free. */
+void remote_push_mail(struct heap *heap, unsigned mailbox, struct span *slab);
+
+/* Moves the slabs of a class's mailbox that were looked at back to that mailbox.
+ * Threads: any, lock-free. */
+void remote_look_again(struct heap *heap, unsigned mailbox);
 
 #endif

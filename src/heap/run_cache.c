@@ -1,249 +1,414 @@
-/* Kept runs: see run_cache.h. Whoever exchanges a span out of its place owns it.
- *
- * A place's word is 0, or a span that is kept, or HELD and the length of a long run that its owner
- * uses just now; with AGED once an aging has seen it. With the word of a long place goes a claim of
- * its pages, unless it is 0: who makes it 0 gives the claim up.
- */
-/* clang-format off */
-/*   0 -> a span      owner: with a new claim
- *   a span -> HELD   owner: the run is used
- *   HELD -> a span   owner: it is kept again
- *   any -> AGED      any thread, once a decay interval
- *   any -> 0         any thread
- */
-/* clang-format on */
+/* The places of kept runs, and the run with room for blocks that grow: run_cache.h. */
 #include "heap/run_cache.h"
+
+#include "base/layout.h"
 
 static const uintptr_t AGED = LAYOUT_KEPT_AGED;
 static const uintptr_t HELD = LAYOUT_KEPT_NONE;
-enum { HELD_SHIFT = 6 };
+enum { PAGES_SHIFT = 48 };
+
+static_check(GROWTH_MAX_PAGES < 1 << (64 - PAGES_SHIFT), "the word holds its length");
+
+static bool growth_is_room(uintptr_t word) { return (word & HELD) != 0; }
+
+static struct span *growth_front_of(uintptr_t word) { return (struct span *)(word & ~AGED); }
+
+static char *growth_room_start(uintptr_t word)
+{
+    return (char *)(word & (((uintptr_t)1 << PAGES_SHIFT) - PAGE_BYTES));
+}
+
+static size_t growth_room_length(uintptr_t word) { return word >> PAGES_SHIFT; }
+
+/* The word of a room, or 0 for a room of no pages. */
+static uintptr_t growth_room_word(char *start, size_t pages)
+{
+    return pages == 0 ? 0 : (uintptr_t)pages << PAGES_SHIFT | (uintptr_t)start | HELD;
+}
+
+/* The word of the room if it is right behind the block; otherwise 0. */
+static uintptr_t growth_room_behind(const uintptr_t *growth, const struct span *span)
+{
+    uintptr_t word = load_relaxed(growth);
+    return growth_is_room(word) && growth_room_start(word) == span_end(span) ? word : 0;
+}
+
+bool growth_is_kept(const uintptr_t *growth)
+{
+    uintptr_t word = load_relaxed(growth);
+    return word != 0 && !growth_is_room(word);
+}
+
+struct span *growth_take(uintptr_t *growth, size_t pages)
+{
+    if (!growth_is_kept(growth))
+        return NULL;
+    uintptr_t word = exchange_acquire(growth, (uintptr_t)0); /* pairs with growth_put */
+    if (word == 0)
+        return NULL;
+    struct span *span = growth_front_of(word);
+    if (span->pages < pages) {
+        store_release(growth, word);
+        return NULL;
+    }
+    growth_cut(growth, span, pages);
+    store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
+    return span;
+}
+
+void growth_cut(uintptr_t *growth, struct span *span, size_t pages)
+{
+    size_t rest = span->pages - pages;
+    store_relaxed(&span->pages, (uint32_t)pages);
+    store_relaxed(growth, growth_room_word(span_end(span), rest));
+}
+
+bool growth_extend(uintptr_t *growth, struct span *span, size_t pages)
+{
+    size_t more = pages - span->pages;
+    uintptr_t word = growth_room_behind(growth, span);
+    if (word == 0 || growth_room_length(word) < more)
+        return false;
+    char *end = span_end(span) + (more << PAGE_SHIFT);
+    if (!compare_swap_acq_rel(growth, &word,
+                              growth_room_word(end, growth_room_length(word) - more)))
+        return false;
+    store_relaxed(&span->pages, (uint32_t)pages);
+    return true;
+}
+
+bool growth_join(uintptr_t *growth, struct span *span)
+{
+    uintptr_t word = growth_room_behind(growth, span);
+    if (word == 0 || !compare_swap_acq_rel(growth, &word, (uintptr_t)0))
+        return false;
+    store_relaxed(&span->pages, span->pages + (uint32_t)growth_room_length(word));
+    return true;
+}
+
+/* Empties the place for a longer run.
+ * Returns: false when the place keeps an equal or longer run or room. */
+static bool growth_make_place(uintptr_t *growth, size_t pages)
+{
+    uintptr_t word = load_relaxed(growth);
+    if (growth_is_room(word))
+        return growth_room_length(word) < pages && growth_empty(growth);
+    if (word == 0 ||
+        (word = exchange_acquire(growth, (uintptr_t)0)) == 0) /* pairs with growth_put */
+        return true;
+    struct span *front = growth_front_of(word);
+    if (front->pages >= pages) {
+        store_release(growth, word);
+        return false;
+    }
+    pages_give(front);
+    return true;
+}
+
+bool growth_put(uintptr_t *growth, struct span *span)
+{
+    bool joined = growth_join(growth, span);
+    size_t pages = span->pages;
+    if (pages > GROWTH_MAX_PAGES || !pages_may_keep(pages) || !growth_make_place(growth, pages))
+        return false;
+    if (!joined && !pages_holds(span->base)) /* runs made during a fork are given back whole */
+        return false;
+    store_relaxed(&span->zero, false);
+    store_release(growth, (uintptr_t)span);
+    return true;
+}
+
+/* Empties the place, whose word was `word`, and gives run or room to the pages. Room has no header,
+ * so it gets one before it is given. Acquire: pairs with growth_put.
+ * Returns: false when the word has changed, or no header is available. */
+static bool growth_leave(uintptr_t *growth, uintptr_t word)
+{
+    struct span *header = growth_is_room(word) ? pages_take_header() : NULL;
+    if (growth_is_room(word) && header == NULL)
+        return false;
+    if (!compare_swap_acq_rel(growth, &word, (uintptr_t)0)) {
+        if (header)
+            pages_give_header(header);
+        return false;
+    }
+    if (header) {
+        header->base = growth_room_start(word);
+        store_relaxed(&header->pages, (uint32_t)growth_room_length(word));
+    }
+    pages_give(header ? header : growth_front_of(word));
+    return true;
+}
+
+/* Retries a few times, because the owner may change the word at the same time. */
+bool growth_empty(uintptr_t *growth)
+{
+    enum { TRIES = 4 };
+    for (int i = 0; i < TRIES; i++) {
+        uintptr_t word = load_relaxed(growth);
+        if (word == 0)
+            return false;
+        if (growth_leave(growth, word))
+            return true;
+    }
+    return false;
+}
+
+void growth_age(uintptr_t *growth)
+{
+    uintptr_t word = load_relaxed(growth);
+    if ((word & AGED) != 0)
+        (void)growth_leave(growth, word);
+    else if (word != 0)
+        (void)compare_swap_acq_rel(growth, &word, word | AGED);
+}
 
 enum { LONG_BITS = 3 };
-static_check(RUN_CACHE_LONG == 1 << LONG_BITS, "a place for each value of so many bits");
+static_check(RUN_CACHE_LONG == 1 << LONG_BITS, "LONG_BITS bits number the long places");
 
-static struct span *span_of(uintptr_t kept) { return (struct span *)(kept & ~AGED); }
+static struct span *run_cache_span_of(uintptr_t kept) { return (struct span *)(kept & ~AGED); }
 
-/* Of its slots that were ever handed out: the others have no memory yet. */
-static size_t used_bytes(const struct span *slab)
+/* The pages that a kept run or slab counts. */
+static size_t run_cache_pages_of(const struct span *span)
 {
-    return (size_t)(load_relaxed(&slab->limit) - 1) * slab->size_bytes;
+    return span_is_slab(span) ? run_cache_slab_pages(span) : span->pages;
 }
 
-/* What was exchanged out of a place, and is not to be used again. */
-static void give(struct run_cache *cache, struct span *span)
+static bool run_cache_is_long(size_t place)
 {
-    if (span_is_slab(span)) {
-        fetch_add_relaxed(&cache->given_bytes, used_bytes(span));
-        slab_retire(span);
-    } else {
-        pages_give(span);
-    }
+    return place >= RUN_CACHE_SHORT && place < RUN_CACHE_LARGE;
 }
 
-static bool is_long(size_t place) { return place >= RUN_CACHE_SHORT && place < RUN_CACHE_LARGE; }
-
-static size_t claimed_by(size_t place, uintptr_t word)
+/* Ends the claim of a word that was exchanged out of its place.
+ * Returns: the span of the word, or NULL if it has none. */
+static struct span *run_cache_leave_place(size_t place, uintptr_t kept)
 {
-    if (!is_long(place) || word == 0)
-        return 0;
-    return (word & HELD) != 0 ? word >> HELD_SHIFT : span_of(word)->pages;
+    struct span *span = run_cache_span_of(kept);
+    if (span && run_cache_is_long(place))
+        pages_unclaim_kept(span->pages);
+    return span;
 }
 
-/* What was exchanged out of a place for nothing: the span, if it is one. */
-static struct span *leave_place(size_t place, uintptr_t word)
-{
-    size_t claimed = claimed_by(place, word);
-    if (claimed != 0)
-        pages_unclaim_kept(claimed);
-    return (word & HELD) != 0 ? NULL : span_of(word);
-}
-
-/* Acquire: pairs with the release of whoever put the span there. */
-static struct span *empty_place(struct run_cache *cache, size_t place)
+/* Empties a place. Acquire: pairs with run_cache_fill and run_cache_keep_short.
+ * Returns: the span, or NULL if there was none. */
+static struct span *run_cache_empty_place(struct run_cache *cache, size_t place)
 {
     uintptr_t kept = load_relaxed(&cache->places[place]);
     if (kept == 0)
         return NULL;
-    return leave_place(place, alone_or_exchange(&cache->places[place], kept, 0));
+    return run_cache_leave_place(place, exchange_if_threaded(&cache->places[place], kept, 0));
 }
 
-/* Not of a long one. Returns what had to go. Release: pairs with the acquire in empty_place. */
-static struct span *put(struct run_cache *cache, size_t place, struct span *span)
+/* Gives a run or slab that was exchanged out of its place to the pages.
+ * Returns: whether there was one. */
+static bool run_cache_give(struct run_cache *cache, struct span *span)
 {
-    struct span *before = empty_place(cache, place);
-    store_release(&cache->places[place], (uintptr_t)span);
-    return before;
-}
-
-/* Multiplied by the golden ratio: lengths that are powers of two go to different places. */
-static size_t place_of(size_t pages)
-{
-    return pages <= RUN_CACHE_SHORT_PAGES
-               ? pages % RUN_CACHE_SHORT
-               : RUN_CACHE_SHORT + ((uint32_t)pages * 2654435769u >> (32 - LONG_BITS));
-}
-
-/* A long run, whose length the place has seen last. Acquire: as above. */
-static struct span *hold_long(struct run_cache *cache, size_t place, size_t pages)
-{
-    uintptr_t *word = &cache->places[place];
-    uintptr_t kept = load_relaxed(word);
-    while (kept != 0 && (kept & HELD) == 0)
-        if (alone_or_compare_swap(word, &kept, (uintptr_t)pages << HELD_SHIFT | HELD))
-            return span_of(kept);
-    return NULL;
-}
-
-/* A long run, of the length that the place has seen last; false when all threads keep enough. Else
- * *before is the one that had to go, of the same length, so its claim stays. Release: as above. */
-static bool put_long(struct run_cache *cache, size_t place, struct span *span, struct span **before)
-{
-    uintptr_t *word = &cache->places[place];
-    uintptr_t seen = load_relaxed(word);
-    while (seen != 0)
-        if (alone_or_compare_swap(word, &seen, (uintptr_t)span)) {
-            *before = (seen & HELD) != 0 ? NULL : span_of(seen);
-            return true;
-        }
-    if (!pages_claim_kept(span->pages))
+    if (span == NULL)
         return false;
-    store_release(word, (uintptr_t)span);
+    fetch_add_relaxed(&cache->given_pages, run_cache_pages_of(span));
+    if (span_is_slab(span))
+        slab_retire(span);
+    else
+        pages_give(span);
     return true;
 }
 
-struct span *run_cache_take(struct run_cache *cache, size_t pages)
+/* Fills an empty place. Release: pairs with the acquire in run_cache_empty_place. */
+static void run_cache_fill(struct run_cache *cache, size_t place, struct span *span)
 {
-    size_t place = place_of(pages);
-    if (cache->pages[place] != pages)
+    run_cache_add_room(cache, -(ptrdiff_t)run_cache_pages_of(span));
+    store_release(&cache->places[place], (uintptr_t)span);
+}
+
+/* Adds to the room what was given away, and adapts it to pages_may_keep. */
+static void run_cache_count_room(struct run_cache *cache)
+{
+    ptrdiff_t limit = pages_may_keep(RUN_CACHE_PAGES) ? RUN_CACHE_PAGES : 0;
+    ptrdiff_t more = limit - cache->limit_pages;
+    if (load_relaxed(&cache->given_pages) != 0)
+        more += (ptrdiff_t)exchange_acq_rel(&cache->given_pages, (size_t)0);
+    cache->limit_pages = limit;
+    run_cache_add_room(cache, more);
+}
+
+/* Whether the cache may keep `pages` more, in a short run or a slab. */
+static bool run_cache_has_room(struct run_cache *cache, size_t pages)
+{
+    run_cache_count_room(cache);
+    size_t sum = run_cache_kept_pages(cache) + pages;
+    return sum <= RUN_CACHE_PAGES && pages_may_keep(sum);
+}
+
+/* The place of a long length. Lengths are multiplied by the golden ratio, so that powers of two get
+ * different places. */
+static size_t run_cache_long_place(size_t pages)
+{
+    return RUN_CACHE_SHORT + ((uint32_t)pages * 2654435769u >> (32 - LONG_BITS));
+}
+
+/* Whether the kept run is aligned, and the result is of use only if the run is still in its place
+ * afterwards: another thread may have emptied the place, and the page layer may write the header,
+ * which stays mapped. */
+not_instrumented static no_inline bool run_cache_is_aligned(uintptr_t kept, size_t alignment_bytes)
+{
+    return ((uintptr_t)run_cache_span_of(kept)->base & (alignment_bytes - 1)) == 0;
+}
+
+/* Takes the run in a place if it is aligned. Only the owner puts runs into its places, so the run
+ * that is examined is taken, or another thread has emptied the place. Acquire: pairs with
+ * run_cache_fill.
+ * Returns: NULL when no such run is kept there. */
+static struct span *run_cache_take_from(struct run_cache *cache, size_t place,
+                                        size_t alignment_bytes)
+{
+    uintptr_t kept = load_acquire(&cache->places[place]);
+    if (kept == 0 || (alignment_bytes > PAGE_BYTES && !run_cache_is_aligned(kept, alignment_bytes)))
         return NULL;
-    cache->asked[place] = true;
-    struct span *span = is_long(place) ? hold_long(cache, place, pages) : empty_place(cache, place);
-    if (span)
+    struct span *span = run_cache_empty_place(cache, place);
+    if (span) {
+        run_cache_add_room(cache, (ptrdiff_t)run_cache_pages_of(span));
         store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
+    }
     return span;
 }
 
-/* The long runs that are kept, or have a claim to it, but for that of `place`. The owner's. */
-static size_t long_pages(const struct run_cache *cache, size_t place)
+static struct span *run_cache_take_long(struct run_cache *cache, size_t pages,
+                                        size_t alignment_bytes)
 {
-    size_t sum = 0;
-    for (size_t i = RUN_CACHE_SHORT; i < RUN_CACHE_LARGE; i++)
-        if (i != place && load_relaxed(&cache->places[i]) != 0)
-            sum += cache->pages[i];
-    return sum;
+    size_t place = run_cache_long_place(pages);
+    if (cache->pages[place - RUN_CACHE_SHORT] != pages)
+        return NULL;
+    cache->asked[place - RUN_CACHE_SHORT] = true;
+    return run_cache_take_from(cache, place, alignment_bytes);
 }
 
-/* Notes that a run of the length came to the place, and says whether it is kept there. */
-static bool keeps(struct run_cache *cache, size_t place, size_t pages)
+struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes)
 {
-    if (pages <= RUN_CACHE_SHORT_PAGES) {
-        cache->pages[place] = (uint16_t)pages;
-        return true;
-    }
-    bool again = cache->pages[place] == pages && cache->asked[place];
-    cache->pages[place] = (uint16_t)pages;
-    cache->asked[place] = false;
+    if (pages > RUN_CACHE_SHORT_PAGES)
+        return run_cache_take_long(cache, pages, alignment_bytes);
+    cache->frees = 0;
+    size_t length = run_length(pages);
+    size_t most = length + (pages > RUN_EXACT_PAGES && length + 1 < RUN_LENGTHS);
+    struct span *span = NULL;
+    for (; length <= most && span == NULL; length++)
+        for (size_t place = length; place < RUN_CACHE_SHORT && span == NULL; place += RUN_LENGTHS)
+            span = run_cache_take_from(cache, place, alignment_bytes);
+    return span;
+}
+
+/* Notes that a long run of that length was freed.
+ * Returns: whether its place may keep it. */
+static bool run_cache_keeps_long(struct run_cache *cache, size_t place, size_t pages)
+{
+    size_t i = place - RUN_CACHE_SHORT;
+    bool again = cache->pages[i] == pages && cache->asked[i];
+    cache->pages[i] = (uint16_t)pages;
+    cache->asked[i] = false;
     if (!again)
-        cache->cycles[place] = 0;
-    else if (cache->cycles[place] < RUN_CACHE_CYCLES)
-        cache->cycles[place]++;
-    return cache->cycles[place] == RUN_CACHE_CYCLES && pages_may_keep(pages) &&
-           long_pages(cache, place) + pages <= RUN_CACHE_LONG_PAGES;
+        cache->cycles[i] = 0;
+    else if (cache->cycles[i] < RUN_CACHE_CYCLES)
+        cache->cycles[i]++;
+    return cache->cycles[i] == RUN_CACHE_CYCLES;
+}
+
+/* Keeps a long run in its place, which gives the one before to the pages. */
+static bool run_cache_put_long(struct run_cache *cache, struct span *span)
+{
+    size_t pages = span->pages;
+    if (pages > RUN_CACHE_MAX_PAGES)
+        return false;
+    size_t place = run_cache_long_place(pages);
+    bool keeps = run_cache_keeps_long(cache, place, pages);
+    (void)run_cache_give(cache, run_cache_empty_place(cache, place));
+    keeps = keeps && run_cache_kept_pages(cache) + pages <= RUN_CACHE_LONG_PAGES &&
+            pages_claim_kept(pages);
+    if (keeps)
+        run_cache_fill(cache, place, span);
+    return keeps;
+}
+
+/* Keeps a short run in an empty place of its length. Blocks that grew may have other lengths. */
+static bool run_cache_put_short(struct run_cache *cache, struct span *span)
+{
+    size_t pages = span->pages;
+    if (run_round(pages) != pages || cache->frees == RUN_CACHE_FREES ||
+        !run_cache_has_room(cache, pages))
+        return false;
+    for (size_t place = run_length(pages); place < RUN_CACHE_SHORT; place += RUN_LENGTHS)
+        if (load_relaxed(&cache->places[place]) == 0) {
+            run_cache_fill(cache, place, span);
+            cache->frees++;
+            return true;
+        }
+    return false;
 }
 
 bool run_cache_put(struct run_cache *cache, struct span *span)
 {
-    size_t pages = span->pages;
-    if (pages > RUN_CACHE_MAX_PAGES) {
-        pages_give(span);
-        return true;
-    }
-    size_t place = place_of(pages);
     store_relaxed(&span->zero, false);
     store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
-    struct span *before = NULL;
-    bool kept = keeps(cache, place, pages);
-    if (is_long(place))
-        kept = kept && put_long(cache, place, span, &before);
-    else if (kept)
-        before = put(cache, place, span);
-    if (unlikely(!kept)) {
-        before = empty_place(cache, place);
+    bool kept = span->pages > RUN_CACHE_SHORT_PAGES ? run_cache_put_long(cache, span)
+                                                    : run_cache_put_short(cache, span);
+    if (!kept)
         pages_give(span);
-    }
-    if (before)
-        give(cache, before);
-    return !kept || before || run_cache_is_due(cache);
-}
-
-bool run_cache_keep_long(struct run_cache *cache, struct span *span, const void *base)
-{
-    size_t pages = span->pages;
-    size_t place = place_of(pages);
-    uintptr_t held = load_relaxed(&cache->places[place]);
-    if ((held & HELD) == 0 || cache->pages[place] != pages || !pages_may_keep(pages) ||
-        cache->turns <= 1 || !run_cache_mark(span, base, pages, SPAN_LARGE))
-        return false;
-    cache->turns--;
-    store_relaxed(&span->zero, false);
-    if (likely(alone_or_compare_swap(&cache->places[place], &held, (uintptr_t)span)))
-        cache->asked[place] = false;
-    else
-        (void)run_cache_put(cache, span); /* an aging came by just now */
-    return true;
+    return !kept || run_cache_is_due(cache);
 }
 
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)
 {
-    struct span *slab = empty_place(cache, RUN_CACHE_LARGE + class);
+    struct span *slab = run_cache_empty_place(cache, RUN_CACHE_LARGE + class);
     if (slab)
-        cache->held_bytes -= used_bytes(slab);
+        run_cache_add_room(cache, (ptrdiff_t)run_cache_slab_pages(slab));
     return slab;
 }
 
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
 {
-    size_t bytes = used_bytes(slab);
-    if (run_cache_slab_bytes(cache) + bytes > RUN_CACHE_SLAB_BYTES)
+    if (!run_cache_has_room(cache, run_cache_slab_pages(slab)))
         return false;
     store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
-    cache->held_bytes += bytes;
-    struct span *before = put(cache, RUN_CACHE_LARGE + slab_class(slab), slab);
-    if (before)
-        give(cache, before);
+    size_t place = RUN_CACHE_LARGE + slab_class(slab);
+    (void)run_cache_give(cache, run_cache_empty_place(cache, place));
+    run_cache_fill(cache, place, slab);
     return true;
+}
+
+/* Whether nothing is kept; possibly wrong while the owner runs. The owner writes two of the words
+ * without atomic operations.
+ * Threads: any. */
+not_instrumented static no_inline bool run_cache_is_empty(const struct run_cache *cache)
+{
+    return run_cache_kept_pages(cache) == 0;
 }
 
 bool run_cache_empty(struct run_cache *cache)
 {
     bool any = growth_empty(&cache->places[RUN_CACHE_GROWTH]);
-    for (size_t place = 0; place < RUN_CACHE_GROWTH; place++) {
-        struct span *span = empty_place(cache, place);
-        if (span)
-            give(cache, span);
-        any = any || span;
-    }
+    if (run_cache_is_empty(cache))
+        return any;
+    for (size_t place = 0; place < RUN_CACHE_GROWTH; place++)
+        any = run_cache_give(cache, run_cache_empty_place(cache, place)) || any;
     return any;
 }
 
 void run_cache_age(struct run_cache *cache)
 {
     growth_age(&cache->places[RUN_CACHE_GROWTH]);
+    if (run_cache_is_empty(cache))
+        return;
     for (size_t place = 0; place < RUN_CACHE_GROWTH; place++) {
         uintptr_t kept = load_relaxed(&cache->places[place]);
         uintptr_t after = (kept & AGED) != 0 ? 0 : kept | AGED;
-        if (kept == 0 || !compare_swap_acq_rel(&cache->places[place], &kept, after) || after != 0)
-            continue;
-        struct span *span = leave_place(place, kept);
-        if (span)
-            give(cache, span);
+        if (kept != 0 && compare_swap_acq_rel(&cache->places[place], &kept, after) && after == 0)
+            (void)run_cache_give(cache, run_cache_leave_place(place, kept));
     }
 }
 
 size_t run_cache_claimed(const struct run_cache *cache)
 {
     size_t sum = 0;
-    for (size_t place = RUN_CACHE_SHORT; place < RUN_CACHE_LARGE; place++)
-        sum += claimed_by(place, load_relaxed(&cache->places[place]));
+    for (size_t place = RUN_CACHE_SHORT; place < RUN_CACHE_LARGE; place++) {
+        const struct span *span = run_cache_span_of(load_relaxed(&cache->places[place]));
+        sum += span ? span->pages : 0;
+    }
     return sum;
 }

@@ -1,100 +1,250 @@
-/* Runs of pages that a thread needs no more just now, kept for its next need of the same kind:
- * freed large blocks by their length, emptied slabs by their class. A cycle of such takes no lock,
- * and writes nothing that other threads read.
+/* Kept runs: runs of pages that a heap's thread has freed and will probably need again, each heap
+ * in a cache of its own. A cycle of malloc and free of such memory takes no lock, and unless the
+ * run is long, writes nothing that other threads read.
  *
- * A place for each remainder of the length, and for each class; a newcomer sends the one before it
- * back to the pages. Long runs are much memory, and most lengths never come again: one is kept only
- * as part of a cycle, when its place has seen nothing but that length freed and asked for, by turns
- * and RUN_CACHE_CYCLES times; and a few MiB of them together, none under memory pressure
- * (pages_may_keep). What all threads keep of them is bounded, too (pages_claim_kept): a claim stays
- * with its place while the run is in use, so that a cycle does not write what all threads share.
+ * Places. A short run has a length of which there are eight a doubling, as with size classes (see
+ * run_length); each length has RUN_CACHE_ROWS places. A run serves its own length, and the next
+ * shorter one if that is above 8 pages, so a block fills at least three quarters of its run. Long
+ * runs have several places, by a hash of the length, and serve only their own length. There is one
+ * place for the empty slabs of each class, and one for blocks that grow.
  *
- * What is kept is no part of a peak: a thread that took memory which nothing held before gives all
- * of it to the pages, so its next takes use that up before the process grows on.
+ * Budget. The pages of all kept runs and slabs are counted in one sum. A short run or a slab is
+ * kept up to a sum of RUN_CACHE_PAGES, and up to the sum that pages_may_keep allows, which is
+ * nothing under memory pressure. A long run is kept up to a sum of RUN_CACHE_LONG_PAGES. All others
+ * are given to the pages. The owner counts in `room_pages`; other threads add what they gave to the
+ * pages to `given_pages`, which the owner adds to `room_pages` now and then.
  *
- * A kept large run is free to everybody: its second free dies, statistics and walks do not see it.
- * A kept slab stays a slab, of no heap and without a block in use. The places are emptied by atomic
- * exchange, so any thread may empty any cache: for trim, when memory is out, and when a run has
- * been kept through a whole decay interval, also by an idle thread; in a process of one thread
- * loads and stores do for that (base/alone.h). Only the owner fills them: a place that it finds
- * empty stays so, and a store will do.
- */
+ * A thread that only frees keeps little, because it may sleep afterwards: once RUN_CACHE_FREES
+ * short runs were kept without a request between them, no further one is kept.
+ *
+ * Long runs are much memory, and most lengths are never needed again. A long run is kept only if
+ * its place has seen that length freed and requested in turn, RUN_CACHE_CYCLES times and nothing
+ * else, and if pages_claim_kept, which bounds the sum of the long runs of all caches, allows it.
+ *
+ * Peak. When a thread takes memory that the process did not hold before, it gives all its kept runs
+ * to the pages. The next requests of the thread use that memory before the process grows further.
+ *
+ * State. A kept run of a large block has the tag SPAN_KEPT: a second free of the block dies, and
+ * statistics and walks ignore it. A kept slab remains a slab, without owner and without a block in
+ * use.
+ *
+ * A place is a word: 0, or a span; the bit AGED is set once an aging has seen the word:
+ *
+ *   0 -> a span      owner: the run is kept
+ *   a span -> 0      owner: the run is used
+ *   any -> AGED      any thread, once in a decay interval
+ *   any -> 0         any thread: the run is given to the pages
+ *
+ * Blocks that grow. Programs often grow one buffer after another, and each step that moves the
+ * buffer is a copy. So a block of more than a page that has to move while it grows becomes the
+ * front of a run, and the remaining pages of that run are room for its next steps. The block
+ * extends into the room by one compare-and-swap. When it is freed, block and room are kept together
+ * for the next block that grows. A heap has one such run, of at most GROWTH_MAX_PAGES. The room
+ * belongs to no span and has no entry in the page map; walks pass it page by page. In the place of
+ * this run the bit HELD marks a number, the length and the address of the room:
+ *
+ *   0 -> HELD        owner: a run was taken, or cut
+ *   HELD -> HELD     owner: the block before the room grew
+ *   HELD -> 0        owner: the block took the last page of the room, or all of it
+ *   0 -> a span      owner: a block that had grown was freed
+ *   a span -> 0      owner: the run is going to be cut
+ *   any -> AGED      any thread, once in a decay interval
+ *   any -> 0         any thread: run or room is given to the pages
+ *
+ * The block before the room may be freed by any thread, and its pages may become another block. Any
+ * block that ends where the room begins may take the room.
+ *
+ * Threads: only the owner changes a word from 0, so a place that it finds empty stays empty, and a
+ * store fills it. All other changes are atomic exchanges, and the thread that made one owns the run
+ * or the room that the word named. So any thread may empty any cache: for trim, when out of memory,
+ * and at the second aging. In a process of one thread loads and stores are enough (base/alone.h).
+ *
+ * Not here: blocks that grow in hardened builds, while a hook is on, or beyond GROWTH_MAX_PAGES;
+ * they are moved as large.c describes. */
 #ifndef CAIRN_HEAP_RUN_CACHE_H
 #define CAIRN_HEAP_RUN_CACHE_H
 
 #include "base/alone.h"
+#include "base/bits.h"
 #include "base/layout.h"
-#include "heap/growth.h"
 #include "heap/slab.h"
+#include "page/page.h"
 
 enum {
-    RUN_CACHE_SHORT = 8, /* places of short runs */
-    RUN_CACHE_LONG = 8,  /* of longer ones, behind them; the classes' come last */
+    GROWTH_MIN_BYTES = PAGE_BYTES,       /* a block in a run with room has more bytes */
+    GROWTH_MAKES_BYTES = 2 * PAGE_BYTES, /* a block for which such a run is taken has more bytes */
+    GROWTH_NEW_PAGES = 16,               /* length of a new run with room */
+    GROWTH_MAX_PAGES = 256,              /* longest run with room that is kept */
+    GROWTH_WASTE = 4,                    /* at most this part of a block with room is unused */
+};
+
+enum { config_growth = !config_hardened };
+
+/* Takes a block of `pages` pages from the front of the kept run with room. The content of the block
+ * is undefined.
+ * Returns: NULL when none is kept, or it is too short.
+ * Threads: owner only. */
+struct span *growth_take(uintptr_t *growth, size_t pages);
+
+/* Cuts the run of a block to its first `pages` pages; the remaining pages become room. No other
+ * room exists.
+ * Threads: owner only. */
+void growth_cut(uintptr_t *growth, struct span *span, size_t pages);
+
+/* Extends the block to `pages` pages by room right behind it.
+ * Returns: false when that room is too short.
+ * Threads: owner only. */
+bool growth_extend(uintptr_t *growth, struct span *span, size_t pages);
+
+/* Adds all room right behind the block to the block.
+ * Returns: whether any room was there.
+ * Threads: owner only. */
+bool growth_join(uintptr_t *growth, struct span *span);
+
+/* Whether a run with room is kept, with no block in use before the room.
+ * Threads: owner only. */
+bool growth_is_kept(const uintptr_t *growth);
+
+/* Keeps the run of a freed block that had grown. The room behind the block, if any, becomes part of
+ * its span in any case.
+ * Returns: whether the run is kept.
+ * Threads: owner only. */
+bool growth_put(uintptr_t *growth, struct span *span);
+
+/* Gives the kept run or the room to the pages.
+ * Returns: whether anything was given.
+ * Threads: any. */
+bool growth_empty(uintptr_t *growth);
+/* Marks the kept run or the room as aged; gives it to the pages if it was aged before.
+ * Threads: any. */
+void growth_age(uintptr_t *growth);
+
+/* The lengths of short runs: each number of pages up to 16, then eight a doubling. */
+enum {
+    RUN_LENGTHS = 32,
+    RUN_EXACT_PAGES = 8,        /* a longer run may serve the next shorter length, too */
+    RUN_CACHE_SHORT_PAGES = 64, /* longest short run */
+};
+
+/* The number of the shortest length that has `pages` pages, at most RUN_CACHE_SHORT_PAGES. */
+inline_always size_t run_length(size_t pages)
+{
+    size_t last = pages - 1;
+    size_t top = highest_bit(last | RUN_EXACT_PAGES);
+    return 8 * (top - 3) + (last >> (top - 3));
+}
+
+/* Does what run_length does for the pages of a request above MEDIUM_REQUEST_MAX. */
+inline_always size_t run_length_of_size(size_t size_bytes)
+{
+    size_t last = size_bytes - 1;
+    size_t top = highest_bit(last);
+    return 8 * (top - 3 - PAGE_SHIFT) + (last >> (top - 3));
+}
+static_check(MEDIUM_REQUEST_MAX == RUN_EXACT_PAGES * PAGE_BYTES,
+             "only longer runs serve a request");
+
+/* Rounds a number of pages up to the length of a run: a short run has one of RUN_LENGTHS lengths, a
+ * long run any length. */
+inline_always size_t run_round(size_t pages)
+{
+    if (pages > RUN_CACHE_SHORT_PAGES)
+        return pages;
+    return align_up(pages, (size_t)1 << (highest_bit((pages - 1) | RUN_EXACT_PAGES) - 3));
+}
+
+enum {
+    RUN_CACHE_ROWS = 2,                             /* places of each short length */
+    RUN_CACHE_SHORT = RUN_CACHE_ROWS * RUN_LENGTHS, /* places of short runs */
+    RUN_CACHE_LONG = 8,                             /* places of long runs, behind the short ones */
     RUN_CACHE_LARGE = RUN_CACHE_SHORT + RUN_CACHE_LONG,
-    RUN_CACHE_SHORT_PAGES = 64,  /* of a short run */
-    RUN_CACHE_MAX_PAGES = 1024,  /* of a long one */
-    RUN_CACHE_LONG_PAGES = 1536, /* of all kept long ones together */
-    RUN_CACHE_CYCLES = 3,        /* so often a long run is seen before it is kept */
-    RUN_CACHE_TURNS = 64,        /* so many runs kept ask once what is due by age */
-    RUN_CACHE_GROWTH = RUN_CACHE_LARGE + CLASS_COUNT, /* the last place: see growth.h */
+    RUN_CACHE_MAX_PAGES = 1024, /* longest long run */
+    RUN_CACHE_CYCLES = 3,       /* cycles that a place sees before it keeps a long run */
+    RUN_CACHE_FREES = 8,        /* short runs that are kept without a request between them */
+    RUN_CACHE_TURNS = 64,       /* kept runs between two checks of what is due by age */
+    RUN_CACHE_GROWTH = RUN_CACHE_LARGE + CLASS_COUNT, /* the last place: the run with room */
     RUN_CACHE_PLACES,
-    RUN_CACHE_SLAB_BYTES = 2 << 20, /* of all slabs together, as far as they were used */
+    RUN_CACHE_PAGES = 1024,      /* the sum up to which a short run or a slab is kept */
+    RUN_CACHE_LONG_PAGES = 1536, /* the sum up to which a long run is kept */
 };
 
 struct run_cache {
-    uintptr_t places[RUN_CACHE_PLACES]; /* atomic: see run_cache.c */
-    size_t held_bytes;                  /* owner: of slabs that it put there, less those it took */
-    size_t given_bytes;                 /* atomic: of those, what went to the pages instead */
-    uint16_t pages[RUN_CACHE_LARGE];    /* owner: length of what came there last: kept, but where
-                                           the place is empty */
-    bool asked[RUN_CACHE_LARGE];        /* owner: that length was asked for since */
-    uint8_t cycles[RUN_CACHE_LARGE];    /* owner: of a long one, how often before it came again */
-    uint8_t turns;                      /* owner: runs to keep until the next look at what is due */
-    struct span *last;                  /* owner: taken last the short way; see run_cache_guess */
+    uintptr_t places[RUN_CACHE_PLACES]; /* atomic: see the states at the top */
+    ptrdiff_t room_pages;               /* owner: pages that may be kept in addition */
+    size_t given_pages; /* atomic: pages given away since the owner last added them to the room */
+    ptrdiff_t limit_pages; /* owner: RUN_CACHE_PAGES; 0 at first and where pages_may_keep refuses */
+    uint16_t pages[RUN_CACHE_LONG]; /* owner: length of the long run that was freed there last */
+    bool asked[RUN_CACHE_LONG];     /* owner: that length was requested since */
+    uint8_t cycles[RUN_CACHE_LONG]; /* owner: cycles of that length */
+    uint8_t frees;                  /* owner: short runs that were kept since the last request */
+    uint8_t turns;     /* owner: kept runs until the next check of what is due by age */
+    struct span *last; /* owner: the span that run_cache_take_first took last */
 };
 
-/* Kept in slabs, as far as they were used. The owner's, but what others take meanwhile. */
-inline_always size_t run_cache_slab_bytes(const struct run_cache *cache)
+/* The pages of all kept runs and slabs. Approximate while other threads empty the cache.
+ * Threads: owner only. */
+inline_always size_t run_cache_kept_pages(const struct run_cache *cache)
 {
-    return cache->held_bytes - load_relaxed(&cache->given_bytes);
+    return (size_t)(cache->limit_pages - cache->room_pages) - load_relaxed(&cache->given_pages);
 }
 
-/* A run of exactly so many pages; NULL when none is kept. The owner's. Its content is anything. */
-struct span *run_cache_take(struct run_cache *cache, size_t pages);
-
-/* The same of a short run, and the rest of run_cache_put's work in a cycle of such: false, and
- * nothing happened, unless the run that came to the place last had its length and is in use, and
- * nothing is due. */
-inline_always struct span *run_cache_take_short(struct run_cache *cache, size_t pages)
+/* The number of pages that a kept slab counts: for its slots that were handed out. */
+inline_always size_t run_cache_slab_pages(const struct span *slab)
 {
-    size_t place = pages % RUN_CACHE_SHORT;
-    uintptr_t kept = load_relaxed(&cache->places[place]);
-    if (cache->pages[place] != pages || kept == 0)
+    return (slab_used_bytes(slab) + PAGE_BYTES - 1) >> PAGE_SHIFT;
+}
+
+/* Counts pages that the owner took out of the cache, or put into it if `pages` is negative.
+ * Threads: owner only. */
+inline_always void run_cache_add_room(struct run_cache *cache, ptrdiff_t pages)
+{
+    cache->room_pages += pages;
+}
+
+/* Takes a kept run that is aligned to `alignment_bytes`, a power of two, and has `pages` pages, a
+ * result of run_round, or the next longer length of a short run. The content of the block is
+ * undefined.
+ * Returns: NULL when none is kept.
+ * Threads: owner only. */
+struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes);
+
+/* Takes the run in the first place of a short length. The content of the block is undefined.
+ * Returns: NULL when none is kept there.
+ * Threads: owner only. */
+inline_always struct span *run_cache_take_first(struct run_cache *cache, size_t length)
+{
+    uintptr_t kept = load_relaxed(&cache->places[length]);
+    if (kept == 0)
         return NULL;
-    if (likely(is_alone()))
-        store_relaxed(&cache->places[place], (uintptr_t)0);
-    else if ((kept = exchange_acquire(&cache->places[place], (uintptr_t)0)) == 0)
-        return NULL; /* pairs with the release of whoever put it there */
+    if (likely(process_is_single_threaded()))
+        store_relaxed(&cache->places[length], (uintptr_t)0);
+    else if ((kept = exchange_acquire(&cache->places[length], (uintptr_t)0)) == 0)
+        return NULL; /* pairs with run_cache_keep_short and run_cache_put */
     struct span *span = (struct span *)(kept & ~(uintptr_t)LAYOUT_KEPT_AGED);
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
+    run_cache_add_room(cache, span->pages);
+    cache->frees = 0;
     if (cache->last != span)
         cache->last = span;
     return span;
 }
 
-/* The span that a free has found, and most often the one that was taken last. Then it is read from
- * here: what follows need not wait for the page map, and a cycle is no chain of dependent loads. */
+/* Replaces the span that a free has found by an equal pointer, if it is the span that was taken
+ * last. The processor predicts the comparison, so the following loads need not wait for the page
+ * map, and a cycle is no chain of dependent loads. */
 inline_always struct span *run_cache_guess(const struct run_cache *cache, struct span *found)
 {
     return likely(load_folded(&cache->last) == found) ? load_relaxed(&cache->last) : found;
 }
 
-/* The block at `base`, of so many pages, is freed: from `kind` to KEPT. False when another thread
- * freed it since it was looked at: then the header may be another block's by now, which stays. */
+/* Marks the span of a block that is freed, from the tag `kind` to SPAN_KEPT. The block was found at
+ * `base` with `pages` pages.
+ * Returns: false when another thread freed it meanwhile. The header may then be another block's,
+ * which is left unchanged. */
 inline_always bool run_cache_mark(struct span *span, const void *base, size_t pages, uint8_t kind)
 {
     uint8_t seen = kind;
-    if (likely(is_alone())) {
+    if (likely(process_is_single_threaded())) {
         store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
         return true;
     }
@@ -102,44 +252,61 @@ inline_always bool run_cache_mark(struct span *span, const void *base, size_t pa
         return false;
     if (likely(span->base == base && span->pages == pages))
         return true;
-    store_release(&span->tag, kind); /* pairs with the swap of whoever frees it */
+    store_release(&span->tag, kind); /* pairs with the swap of a free of the other block */
     return false;
 }
 
+/* Frees a large block of more than RUN_EXACT_PAGES pages that has not grown into the first place of
+ * its short length, if that place and the budget have room.
+ * Returns: false when run_cache_put has to be called, or another thread freed the block.
+ * Threads: owner only. */
 inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span,
                                         const void *base)
 {
     size_t pages = span->pages;
-    size_t place = pages % RUN_CACHE_SHORT; /* no long run ever comes there */
-    if (cache->pages[place] != pages || load_relaxed(&cache->places[place]) != 0 ||
-        --cache->turns == 0 || !run_cache_mark(span, base, pages, SPAN_LARGE))
+    if (pages - (RUN_EXACT_PAGES + 1) >= RUN_CACHE_SHORT_PAGES - RUN_EXACT_PAGES)
         return false;
+    uintptr_t *place = &cache->places[run_length(pages)];
+    if (load_relaxed(place) != 0 || cache->room_pages < (ptrdiff_t)pages ||
+        cache->frees == RUN_CACHE_FREES || --cache->turns == 0 ||
+        !run_cache_mark(span, base, pages, SPAN_LARGE))
+        return false;
+    cache->frees++;
     store_relaxed(&span->zero, false);
-    store_release(&cache->places[place], (uintptr_t)span);
+    run_cache_add_room(cache, -(ptrdiff_t)pages);
+    store_release(place, (uintptr_t)span);
     return true;
 }
 
-/* Likewise of a long run, whose place awaits it. */
-bool run_cache_keep_long(struct run_cache *cache, struct span *span, const void *base);
-
-/* Keeps a large block's run, or gives it to the pages; so also the run that was in its place. True
- * when it is time to ask what is due by age: always when a run went to the pages, and now and then.
- * The owner's. */
+/* Keeps the run of a freed large block, or gives it to the pages. A long run replaces the one in
+ * its place.
+ * Returns: whether to check what is due by age: always when a run was given to the pages, else once
+ * in RUN_CACHE_TURNS calls.
+ * Threads: owner only. */
 bool run_cache_put(struct run_cache *cache, struct span *span);
 
-/* A slab of the class as it was put, but without an owner; NULL when none is kept. The owner's. */
+/* Takes a kept slab of the class. The state of the slab is that of its put, but it has no owner.
+ * Returns: NULL when none is kept.
+ * Threads: owner only. */
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
 
-/* Keeps an empty slab that no free is on its way to; the one in its place goes to the pages. False
- * when enough is kept. The owner's. */
+/* Keeps an empty slab that no free can reach any more. The slab that it replaces is given to the
+ * pages.
+ * Returns: false when the cache keeps enough.
+ * Threads: owner only. */
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
 
-/* Gives everything that is kept to the pages, or what was kept since the aging before. Any thread.
- * Returns whether there was anything. */
+/* Gives all kept runs to the pages.
+ * Returns: whether anything was given.
+ * Threads: any. */
 bool run_cache_empty(struct run_cache *cache);
+/* Marks all kept runs as aged, and gives those to the pages that were aged before.
+ * Threads: any. */
 void run_cache_age(struct run_cache *cache);
 
-/* Counts a run that was kept. Whether it is time to ask what is due by age. The owner's. */
+/* Counts a run that was kept.
+ * Returns: whether to check what is due by age.
+ * Threads: owner only. */
 inline_always bool run_cache_is_due(struct run_cache *cache)
 {
     if (cache->turns > 1) {
@@ -150,7 +317,7 @@ inline_always bool run_cache_is_due(struct run_cache *cache)
     return true;
 }
 
-/* Pages that it has claimed. Exact while nobody uses it. */
+/* Pages of the long runs that this cache keeps. Exact only while no other thread uses the cache. */
 size_t run_cache_claimed(const struct run_cache *cache);
 
 #endif

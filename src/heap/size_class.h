@@ -1,63 +1,102 @@
-/* Size classes: 16-byte steps to 128, then 8 a doubling to 1 KiB, then 16 a doubling to 32 KiB;
- * hardened builds have one step more, so that a request of 32 KiB has room for its canary.
+/* Size classes: the table of block sizes and slab lengths, and the mapping from a request to its
+ * class.
  *
- * Spacing and slab lengths: docs/decisions/0002-size-classes.md. All sizes are multiples of 16, so
- * every block is 16-byte aligned; a block size that is a multiple of a power of two up to a page is
- * aligned to it, because slabs start on pages. The table is filled once at the start and constant
- * from then on; the mappings are pure.
- */
+ * Block sizes grow in 16-byte steps to 128 bytes, then in 8 classes a doubling to 32 KiB. Builds
+ * with canaries have one class more, so that a request of 32 KiB has room for its canary. Full
+ * hardened builds have a class for blocks of 0 bytes; builds without hardening have one for packed
+ * slabs. docs/dev/decisions/0040-medium-classes.md explains the spacing and the slab lengths.
+ *
+ * All sizes are multiples of 16 except that of packed blocks, so every block of more than 8 bytes
+ * is aligned to 16. A block whose size is a multiple of a power of two up to a page is aligned to
+ * that power, because slabs start on pages.
+ *
+ * Threads: size_classes_init fills the table once, before other threads exist; it is constant
+ * afterwards. The mappings are pure functions. */
 #ifndef CAIRN_HEAP_SIZE_CLASS_H
 #define CAIRN_HEAP_SIZE_CLASS_H
 
 #include "base/bits.h"
 
 enum {
-    SMALL_MAX = 1024,    /* the thread heap tells their classes by a table */
-    MEDIUM_MOST = 32768, /* the largest request that the slabs serve */
-    MEDIUM_MAX = MEDIUM_MOST + (config_canaries ? 2048 : 0), /* the largest slab block */
+    /* The largest block of a small class; the heap finds the class of such a request in a table. */
+    SMALL_BLOCK_MAX = 1024,
+    MEDIUM_REQUEST_MAX = 32768, /* the largest request that slabs serve */
+    MEDIUM_BLOCK_MAX =
+        MEDIUM_REQUEST_MAX + (config_canaries ? 4096 : 0), /* the largest slab block */
     SMALL_CLASSES = 32,
-    SIZED_CLASSES = SMALL_CLASSES + 80 + config_canaries,
-    VOID_CLASS = SIZED_CLASSES, /* of full hardened builds: see below */
-    CLASS_COUNT = SIZED_CLASSES + config_void_blocks,
-    CAPACITY_MAX = config_quarantine ? 250 : 252, /* a link is a byte: what is no slot has a meaning
-                                                     of its own, see slab.h */
-    SLAB_PAGES_MOST = 64,   /* of blocks with a size: a bit each, see slab_sweep.c */
-    LINKS_AT = 15,          /* in a slab's cold area: slot 1's link comes behind struct own_line */
-    SLAB_REMOTE_BYTES = 48, /* and at the area's end is struct remote */
-    INVERSE_SHIFT = 15,     /* at least the number of factors 2 in any block size */
+    SIZED_CLASSES = SMALL_CLASSES + 40 + config_canaries,
+    ZERO_SIZE_CLASS = SIZED_CLASSES, /* full hardened builds only: class_is_zero_size */
+    PACKED_CLASS = SIZED_CLASSES,    /* builds without hardening only: packed.h */
+    CLASS_COUNT = SIZED_CLASSES + config_zero_size_blocks + config_packed,
+    /* Slots of a slab that may have a number. A link is a byte, and the values above this one are
+     * states: see slab.h. */
+    CAPACITY_MAX = config_quarantine ? 250 : 251,
+    /* The most pages of a slab whose blocks have memory: decay.c has a bit for each page. */
+    SLAB_PAGES_MAX = 64,
+    /* In a slab's cold area the link of slot 1 is right behind struct slab_hot_line. */
+    LINKS_AT = 15,
+    /* The size of struct slab_cold_area, at the end of the cold area. */
+    SLAB_COLD_BYTES = 48,
+    INVERSE_SHIFT = 15, /* at least the number of factors 2 in any block size */
 };
 
-/* Behind each slab block, hardened builds only; and the largest request of a small class. */
+/* CANARY_BYTES is the length of the canary behind each slab block, 0 in builds without canaries.
+ * SMALL_REQUEST_MAX is the largest request that a small class serves. */
 enum {
     CANARY_BYTES = config_canaries ? 8 : 0,
-    SMALL_MOST = SMALL_MAX - CANARY_BYTES,
+    SMALL_REQUEST_MAX = SMALL_BLOCK_MAX - CANARY_BYTES,
 };
-static_check(MEDIUM_MOST + CANARY_BYTES <= MEDIUM_MAX, "the largest has a canary, too");
+static_check(MEDIUM_REQUEST_MAX + CANARY_BYTES <= MEDIUM_BLOCK_MAX,
+             "the largest has a canary, too");
 
 struct size_class {
     uint32_t size_bytes;
-    uint16_t pages;             /* of a slab */
-    uint8_t capacity;           /* of a slab */
-    uint8_t cold_64;            /* metadata of a slab beside its header, in units of 64 bytes */
-    uint32_t inverse;           /* see slab_slot */
-} __attribute__((aligned(16))); /* sealed_count: they fill pages */
+    uint16_t pages;     /* const after init: of a slab */
+    uint8_t capacity;   /* const after init: slots of a slab */
+    uint8_t side_units; /* const after init: cold area of a slab's header in units of 64 bytes */
+    uint32_t inverse;   /* const after init: the multiplier of slab_slot */
+} __attribute__((aligned(16))); /* sealed_count needs whole pages */
 
-/* Void blocks, in full hardened builds: those of 0 bytes. They have a class, slots and slabs like
- * others, but no memory: an access to one faults. Their slots are pages, so that every alignment up
- * to one is theirs. */
-inline_always bool class_is_void(unsigned size_class)
+/* Whether the class is that of zero-size blocks, in full hardened builds. These blocks have slots
+ * and slabs like other blocks, but no memory: any access to one faults. Each slot is a page of
+ * addresses, so the blocks have every alignment up to a page. */
+inline_always bool class_is_zero_size(unsigned size_class)
 {
-    return config_void_blocks && size_class == VOID_CLASS;
+    return config_zero_size_blocks && size_class == ZERO_SIZE_CLASS;
 }
 
-/* Of requests up to SMALL_MAX. */
+/* Packed slabs hold blocks of 8 bytes, with one bit for each block. The slots of packed slabs are
+ * groups of 64 blocks. */
+enum {
+    PACKED_BYTES = 8,
+    PACKED_SLOT_BYTES = 64 * PACKED_BYTES,
+    PACKED_SLOTS = 128, /* of a slab */
+};
+static_check(!(config_packed && config_zero_size_blocks), "the two classes have one number");
+
+/* Whether the class is that of packed slabs. */
+inline_always bool class_is_packed(unsigned size_class)
+{
+    return config_packed && size_class == PACKED_CLASS;
+}
+
+/* Whether the class serves requests up to SMALL_BLOCK_MAX that are not packed. */
 inline_always bool class_is_small(unsigned size_class) { return size_class < SMALL_CLASSES; }
 
+/* Whether the class has an exact count of used slots also in its current slab: see slab.h. */
+inline_always bool class_is_medium(unsigned size_class)
+{
+    return !class_is_small(size_class) && !class_is_packed(size_class);
+}
+
+/* The table, indexed by class. Const after init. */
 extern struct size_class size_classes[sealed_count(struct size_class, CLASS_COUNT)];
 
+/* Fills the table.
+ * Threads: one, before any block is allocated. */
 void size_classes_init(void);
 
-/* `size_bytes` at most SMALL_MAX; 0 counts as 1. */
+/* The class of a block of `size_bytes`, at most SMALL_BLOCK_MAX. A size of 0 counts as 1. */
 inline_always unsigned small_class(size_t size_bytes)
 {
     if (size_bytes <= 16)
@@ -69,28 +108,32 @@ inline_always unsigned small_class(size_t size_bytes)
     return 8 * (top - 6) + ((unsigned)(last >> (top - 3)) & 7);
 }
 
-/* `size_bytes` above SMALL_MAX, at most MEDIUM_MAX. */
+/* The class of a block of `size_bytes`, above SMALL_BLOCK_MAX and at most MEDIUM_BLOCK_MAX. */
 inline_always size_t medium_class(size_t size_bytes)
 {
     size_t last = size_bytes - 1;
     size_t top = highest_bit(last);
-    return 16 * top + (last >> (top - 4)) -
-           (16 * 10 + 16 - SMALL_CLASSES); /* the highest bit counts for 16 */
+    return 8 * top + (last >> (top - 3)) -
+           (8 * 10 + 8 - SMALL_CLASSES); /* each position of the highest bit has 8 classes */
 }
 
+/* The class of a block of `size_bytes`, at most MEDIUM_BLOCK_MAX. */
 inline_always unsigned class_of_size(size_t size_bytes)
 {
-    return size_bytes <= SMALL_MAX ? small_class(size_bytes) : (unsigned)medium_class(size_bytes);
+    return size_bytes <= SMALL_BLOCK_MAX ? small_class(size_bytes)
+                                         : (unsigned)medium_class(size_bytes);
 }
 
-/* The class whose blocks hold `size_bytes` at every multiple of `alignment_bytes`, a power of two
- * up to a page; CLASS_COUNT when only a large block does. */
+/* The smallest class whose blocks hold `size_bytes` at a multiple of `alignment_bytes`, a power of
+ * two.
+ * Returns: CLASS_COUNT when only a large block does. */
 unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes);
 
-/* The class for a request, canary included; CLASS_COUNT when it takes a large block. */
+/* The class of a request, with room for the canary.
+ * Returns: CLASS_COUNT when the request takes a large block. */
 inline_always unsigned class_of_request(size_t size_bytes, size_t alignment_bytes)
 {
-    if (size_bytes > MEDIUM_MOST)
+    if (size_bytes > MEDIUM_REQUEST_MAX)
         return CLASS_COUNT;
     return class_of_aligned(size_bytes + CANARY_BYTES, alignment_bytes);
 }

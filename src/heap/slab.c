@@ -1,4 +1,4 @@
-/* Counting, verifying and retiring slabs, and their use words: see slab.h. */
+/* The use words of slabs, counting, verifying and retiring: see slab.h. */
 #include "heap/slab.h"
 
 #include "base/check.h"
@@ -11,14 +11,15 @@ void slab_retire_swept(struct span *slab, size_t given_pages)
 {
     store_relaxed(&slab->owner, (uintptr_t)0);
     slab->base = slab_start(slab);
-    if (slab_is_void(slab))
-        pages_give_void_slab(slab);
+    if (slab_is_zero_size(slab))
+        pages_give_zero_size_slab(slab);
     else
         pages_give_swept_slab(slab, given_pages);
 }
 
-/* Of another process, whoever purged is not here. */
-static bool is_aside(uint32_t word)
+/* Whether the use word says ASIDE. PURGED and EMPTIED of another process count as ASIDE, because
+ * the purging thread does not exist in this process. */
+static bool slab_is_aside(uint32_t word)
 {
     uint32_t use = word & ((1 << USE_BITS) - 1);
     bool purged = use == SLAB_PURGED || use == SLAB_EMPTIED;
@@ -26,35 +27,37 @@ static bool is_aside(uint32_t word)
                   : use == SLAB_ASIDE;
 }
 
-static uint32_t purged_word(enum slab_use use)
+/* The use word for PURGED or EMPTIED in this process. */
+static uint32_t slab_purged_word(enum slab_use use)
 {
     return (uint32_t)use | heap_generation << USE_BITS;
 }
 
 bool slab_try_use(struct span *slab, enum slab_use use)
 {
-    uint32_t *word = &slab_remote(slab)->use;
+    uint32_t *word = &slab_cold(slab)->use;
     uint32_t seen = load_relaxed(word);
-    uint32_t wanted = use == SLAB_PURGED ? purged_word(use) : (uint32_t)use;
-    return is_aside(seen) && compare_swap_acq_rel(word, &seen, wanted);
+    uint32_t wanted = use == SLAB_PURGED ? slab_purged_word(use) : (uint32_t)use;
+    return slab_is_aside(seen) && compare_swap_acq_rel(word, &seen, wanted);
 }
 
 bool slab_take_given(struct span *slab, bool *refused)
 {
-    uint64_t *given = &slab_remote(slab)->swept.given;
+    uint64_t *given = &slab_cold(slab)->swept.given;
     uint64_t pages = load_relaxed(given);
     if (likely(pages == 0))
         return true;
     if (*refused)
         return false;
-    store_relaxed(given, (uint64_t)0); /* first: see bound.h */
+    store_relaxed(given, (uint64_t)0); /* before the sum of swept pages: see page/limits.h */
     *refused = !pages_take_swept(count_bits(pages));
     if (*refused)
         store_relaxed(given, pages);
     return !*refused;
 }
 
-/* While it says CURRENT nobody purges it, so `given` is the holder's. */
+/* While the use word says CURRENT, no other thread purges the slab, so `given` belongs to the
+ * owner. */
 bool slab_try_current(struct span *slab, bool *refused)
 {
     if (!slab_try_use(slab, SLAB_CURRENT))
@@ -68,9 +71,9 @@ bool slab_try_current(struct span *slab, bool *refused)
 bool slab_try_leave(struct span *slab)
 {
     while (!slab_try_use(slab, SLAB_IDLE)) {
-        uint32_t purged = purged_word(SLAB_PURGED);
-        if (compare_swap_acq_rel(&slab_remote(slab)->use, &purged, purged_word(SLAB_EMPTIED)) ||
-            purged == purged_word(SLAB_EMPTIED))
+        uint32_t purged = slab_purged_word(SLAB_PURGED);
+        if (compare_swap_acq_rel(&slab_cold(slab)->use, &purged, slab_purged_word(SLAB_EMPTIED)) ||
+            purged == slab_purged_word(SLAB_EMPTIED))
             return false;
     }
     return true;
@@ -78,35 +81,72 @@ bool slab_try_leave(struct span *slab)
 
 bool slab_end_purge(struct span *slab)
 {
-    uint32_t before = exchange_acq_rel(&slab_remote(slab)->use, (uint32_t)SLAB_ASIDE);
-    return before == purged_word(SLAB_EMPTIED);
+    uint32_t before = exchange_acq_rel(&slab_cold(slab)->use, (uint32_t)SLAB_ASIDE);
+    return before == slab_purged_word(SLAB_EMPTIED);
 }
 
 bool slab_has_remote(const struct span *slab)
 {
-    unsigned limit = (unsigned)load_relaxed(&slab->limit);
+    unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
     for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
         if (slab_remote_links(slab, first) != 0)
             return true;
     return false;
 }
 
-static bool link_is_live(uint8_t link)
+/* Whether a link byte is that of a block in use, or of a remote free that is not collected. */
+static bool slab_link_is_live(uint8_t link)
 {
-    return link_shows_use(link) || link == LINK_REMOTE || (config_zero_freed && link == LINK_TAKEN);
+    return link_shows_use(link) || link == LINK_REMOTE ||
+           (!config_hardened && link == LINK_BORROWED) || (config_zero_freed && link == LINK_TAKEN);
 }
 
 unsigned slab_live(const struct span *slab)
 {
-    unsigned handed_out = (unsigned)load_relaxed(&slab->limit) - 1;
+    unsigned handed_out = (unsigned)load_relaxed(&slab->fresh_slot) - 1;
     unsigned live = 0;
     for (unsigned slot = 1; slot <= handed_out; slot++)
-        live += link_is_live(load_relaxed(slab_link(slab, slot)));
+        live += slab_link_is_live(load_relaxed(slab_link(slab, slot)));
+    return live;
+}
+
+/* The number of words of a packed slab that blocks were ever handed out of. Another thread may see
+ * two values of `fresh_slot`, or 0. */
+static size_t slab_packed_words(const struct span *slab)
+{
+    uint64_t limit = load_relaxed(&slab->fresh_slot);
+    return smaller_of(limit - (limit != 0), (uint64_t)PACKED_SLOTS);
+}
+
+static unsigned slab_packed_used(const struct span *slab)
+{
+    unsigned used = 0;
+    for (size_t word = slab_packed_words(slab); word-- > 0;)
+        used += load_seq_cst(packed_word(slab, word)) != UINT64_MAX;
+    return used;
+}
+
+unsigned packed_ready(const struct span *slab)
+{
+    size_t words = slab_packed_words(slab);
+    unsigned ready = (unsigned)(PACKED_SLOTS - words);
+    while (words-- > 0)
+        ready += load_seq_cst(packed_word(slab, words)) != 0;
+    return ready;
+}
+
+size_t packed_live(const struct span *slab)
+{
+    size_t live = 0;
+    for (size_t word = slab_packed_words(slab); word-- > 0;)
+        live += 64 - count_bits(load_relaxed(packed_word(slab, word)));
     return live;
 }
 
 unsigned slab_used(const struct span *slab)
 {
+    if (slab_is_packed(slab))
+        return slab_packed_used(slab);
     unsigned used = slab_live(slab);
     if (config_quarantine)
         for (unsigned slot = 1; slot <= slab->capacity; slot++)
@@ -118,13 +158,15 @@ void slab_verify(const struct span *slab)
 {
     if (!config_debug)
         return;
-    unsigned limit = (unsigned)load_relaxed(&slab->limit);
+    unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
     check_internal(limit >= 1 && limit - 1 <= slab->capacity);
+    if (slab_is_packed(slab))
+        return;
     unsigned listed = 0;
-    check_internal(slab_own(slab)->head == LINK_END ||
-                   slab_own(slab)->top == slab_block(slab, slab_own(slab)->head));
-    for (unsigned slot = slab_own(slab)->head; slot != LINK_END; slot = *slab_link(slab, slot)) {
-        check_internal(!link_is_live((uint8_t)slot) && slot < limit);
+    check_internal(slab_hot(slab)->head == LINK_END ||
+                   slab_hot(slab)->top == slab_block(slab, slab_hot(slab)->head));
+    for (unsigned slot = slab_hot(slab)->head; slot != LINK_END; slot = *slab_link(slab, slot)) {
+        check_internal(!slab_link_is_live((uint8_t)slot) && slot < limit);
         check_internal(++listed <= slab->capacity);
     }
     check_internal(listed + slab_used(slab) == limit - 1);

@@ -1,82 +1,101 @@
-/* The slab: a run of pages cut into equal slots, with all that is known of them outside the run.
+/* The slab: a run of pages that is cut into equal slots. All that is known of the slots is stored
+ * outside the run.
  *
- * Free slots form a LIFO list of slot numbers, one link byte a slot, kept in the header's cold
- * area: the block freed last is still in the cache and is handed out first, and a block in use
- * holds nothing of ours. A link byte is 0 while its slot is in use (or was never handed out), so
- * one byte tells a double free. The block of the first free slot is kept at hand: to compute it is
- * what the next allocation would wait for. Slots never handed out are not in the list: `limit`
- * counts up through them, and neither their memory nor their link bytes are touched before.
+ * Free slots form a LIFO list of slot numbers, with one link byte for each slot, in the cold area
+ * behind the header. The block freed last is still in the cache and is handed out first, and a
+ * block in use contains no metadata. A link byte is LIVE (0) while its slot is in use, or PROFILED
+ * if a hook is to see its free, so one byte shows a double free. `top` is the block of slot `head`:
+ * it is stored so that the next allocation need not compute it. Slots that were never handed out
+ * are not in the list: `fresh_slot` counts up through them, and neither their memory nor their link
+ * bytes are touched before.
  *
- * Invariants (slab_verify), where a block that another thread freed is live until it is collected:
- *   live + listed == limit - 1, listed == length of the list from head;
+ * The owner of a slab is the thread that holds its heap (thread_heap.h). This is the heap's own
+ * thread, a thread that holds the heap of an ended thread for a moment, or the holder of a private
+ * heap's lock.
+ *
+ * Invariants (slab_verify), where a block that another thread freed is in use until it is
+ * collected, and quarantined slots are in use:
+ *   slots in use + listed == fresh_slot - 1, listed == length of the list from head;
  *   top == the block of slot head, unless that is the end;
- *   and of `until` what the table of its states says.
+ *   frees_to_attention is what the table of states says (slab_lists_verify).
  *
- * The state of a slab that a heap has, and what `until` counts in it; each free of the owner's
- * takes one off, and at 0 calls heap_attend. The holder changes both (slab_lists.c). Not of packed
- * slabs, whose `until` packed.h explains; of a large or guarded block it is a mark, see
- * profiling.h.
- */
-/* clang-format off */
-/*   state           where                until counts               at 0
- *   SMALL CURRENT   heap->current        frees, to the next look    starts anew; asks what is due
- *   MEDIUM CURRENT  heap->current        slots that are not free    stays, and counts as spare
- *   LISTED          its class's bin      slots that are not free    goes, unless it is posted
- *   FULL            next is the slab     slab_patience, less the    becomes LISTED
- *                                        slots freed since
+ * The states of a slab that a heap has, and what `frees_to_attention` counts in each. A free by the
+ * owner subtracts one; collecting subtracts the collected slots, except from a small current slab.
+ * At 0 free_attend or heap_count_expired acts. The owner changes state and count (slab_lists.c,
+ * refill.c). Packed slabs count differently: see packed.h.
+ *
+ *   state           where           frees_to_attention counts   at 0
+ *   SMALL CURRENT   heap->current   frees until the next check  starts again, due work is done
+ *   MEDIUM CURRENT  heap->current   slots that are not free     stays, counts as spare
+ *   LISTED          its class's     slots that are not free     is retired, unless it is in a
+ *                   bin                                         mailbox or being purged
+ *   FULL            no list, next   slab_relist_after, less     becomes LISTED
+ *                   is itself       the slots freed since
  *
  *   new -> CURRENT      heap_refill
- *   new -> LISTED       heap_add_slab, of a first-class heap
- *   CURRENT -> FULL     heap_leave_current, or heap_put_aside, without a free slot
+ *   new -> LISTED       heap_add_slab, of a private heap
+ *   CURRENT -> FULL     heap_leave_current, heap_refill, or heap_put_aside without a free slot
  *   CURRENT -> LISTED   heap_put_aside
- *   FULL -> LISTED      heap_attend or heap_drain, slab_patience slots were freed
+ *   FULL -> LISTED      heap_count_expired, or mailbox_collect: slab_relist_after slots are free
  *   LISTED -> CURRENT   heap_refill
  *   LISTED -> gone      heap_retire_listed, all its slots are free
- *   CURRENT -> gone     retire_spares, of a medium class, all its slots are free
- */
-/* clang-format on */
-/* What a link byte says, and who changes it:
+ *   CURRENT -> gone     slab_lists_retire_spares, of a medium class, all its slots are free
+ *   any -> gone         private_heap_end, with all slabs of the private heap
+ *   any -> LISTED, FULL heap_move_slab, the slab becomes another heap's
+ *
+ * The values of a link byte, and the threads that change it:
  *   LIVE         in use, or never handed out
- *   PROFILED     in use, a sample of the profiler: its free is reported, see profiling.h
+ *   PROFILED     in use, and its free is reported to the profiler or the tracer: see hooks.h
  *   REMOTE       freed by another thread, not collected yet
+ *   BORROWED     freed by another thread, borrowed by a third one that will hand it out: refill.h
  *   QUARANTINED  freed, full hardened builds: waits to be listed
- *   TAKEN        freed by another thread, full hardened builds: that thread wipes it
- *   a slot, END  free, and the next in the list
+ *   TAKEN        freed by another thread, full hardened builds: that thread is wiping it
+ *   a slot, END  free, and the next slot in the list
  *
  *   LIVE -> a slot, END, QUARANTINED    owner, the block is freed
- *   LIVE -> PROFILED                    owner, hands the block out
- *   LIVE -> PROFILED                    who resizes it, compare-and-swap
- *   PROFILED -> LIVE                    any thread, compare-and-swap: frees the block next
+ *   LIVE -> PROFILED                    owner, the block is handed out
+ *   LIVE -> PROFILED                    the thread that resizes the block, compare-and-swap
+ *   PROFILED -> LIVE                    any thread, compare-and-swap: it frees or resizes the
+ *                                       block next
  *   LIVE -> REMOTE                      any other thread, compare-and-swap: the block is freed
- *   LIVE -> TAKEN -> REMOTE             the same in full hardened builds, by two
- *   REMOTE -> a slot, END, QUARANTINED  owner, collects
+ *   LIVE -> TAKEN -> REMOTE             any other thread in full hardened builds, two
+ *                                       compare-and-swaps: the block is freed
+ *   REMOTE -> a slot, END, QUARANTINED  owner, the slot is collected
+ *   REMOTE -> BORROWED                  borrower, compare-and-swap, the slab is out of the mailbox
+ *   BORROWED -> LIVE                    borrower, the block is handed out
+ *   BORROWED -> REMOTE                  borrower, the block is given back
  *   QUARANTINED -> a slot, END          owner
  *   a slot, END -> LIVE                 owner, the block is handed out
  *
- * What other threads may do with a slab, its use word, and who changes it: CURRENT as above, ASIDE
- * while it is LISTED or FULL. Not of packed slabs; one of a first-class heap stays IDLE:
- *   IDLE     no heap has it: new, kept in a run cache, or given back
- *   CURRENT  its heap allocates from it
- *   ASIDE    waits, full or in its bin's list: no block of it is handed out
- *   PURGED   aside, and some thread gives free pages of it back: see heap_sweep.c
- *   EMPTIED  likewise, and its last block was freed meanwhile: the owner wants to hear when it ends
+ * The values of the use word, which says what other threads may do with a slab. The slabs of
+ * private heaps stay IDLE. The word contains the process number next to PURGED and EMPTIED. With
+ * the number of another process it counts as ASIDE, because the purging thread does not exist in
+ * the child of a fork. IDLE     new, kept in a run cache, given back, or of a private heap CURRENT
+ * its heap allocates from it ASIDE    it is LISTED or FULL: its owner hands out no block of it
+ *   PURGED   it is aside, and one thread purges free pages of it (lifecycle.c) or borrows blocks
+ *   EMPTIED  it is PURGED, and its last block was freed meanwhile: the purging thread posts it
  *
- *   IDLE -> CURRENT    owner
- *   CURRENT -> ASIDE   owner
- *   ASIDE -> CURRENT   owner, compare-and-swap: the block handed out next has its page. And back,
- *                      where the hard limit does not admit its pages that were given back
- *   ASIDE -> IDLE      owner, compare-and-swap: the slab is empty and goes
- *   CURRENT -> IDLE    owner
- *   ASIDE -> PURGED    any thread, compare-and-swap
- *   PURGED -> EMPTIED  owner, compare-and-swap
- *   PURGED -> ASIDE    who purges, exchange; so EMPTIED -> ASIDE, and then it posts the slab
+ *   IDLE -> CURRENT     owner
+ *   CURRENT -> ASIDE    owner
+ *   ASIDE -> CURRENT    owner, compare-and-swap: purges happen before the next use of their pages.
+ *                       Back to ASIDE if the hard limit refuses the purged pages, or if the slab
+ *                       cannot be moved to another heap
+ *   ASIDE -> IDLE       owner, compare-and-swap: the slab is empty and is retired. Back to ASIDE if
+ *                       the slab is in a mailbox
+ *   CURRENT -> IDLE     owner
+ *   ASIDE -> PURGED     any thread, compare-and-swap
+ *   PURGED -> EMPTIED   owner, compare-and-swap
+ *   PURGED -> ASIDE     the purging thread, exchange
+ *   EMPTIED -> ASIDE    the purging thread, exchange; afterwards it posts the slab
  *
- * Only a block that says LIVE can be freed, so the second of two frees in a row dies, whichever
- * threads they are of. Remote frees, and how the owner hears of them: remote.c.
+ * A free changes LIVE to another value (PROFILED becomes LIVE first). So the second of two frees in
+ * a row is reported, whichever threads make them. remote.c has the protocol of remote frees and of
+ * the mailboxes.
  *
- * Which operations may run together: the owner's with remote frees of other threads; remote frees
- * with one another. Owner here is whoever holds the heap: its thread, or the thread that borrowed
- * an orphan.
+ * Which operations may run together:
+ *   owner           with remote frees, and with a thread that holds the use word at PURGED
+ *   remote frees    with one another, with the owner, and with a purge
+ *   PURGED          one thread at a time
  */
 #ifndef CAIRN_HEAP_SLAB_H
 #define CAIRN_HEAP_SLAB_H
@@ -89,213 +108,278 @@ enum {
     LINK_END = 255,
     LINK_REMOTE = 254,
     LINK_PROFILED = 253,
-    LINK_QUARANTINED = 252,     /* full hardened builds, where no slot has this number, nor */
-    LINK_TAKEN = 251,           /* this one: harden.h */
-    PACKED_CLASS = CLASS_COUNT, /* of packed slabs, which the rest of this file does not hold for */
+    LINK_BORROWED = 252,    /* only in builds without hardening */
+    LINK_QUARANTINED = 252, /* only in full hardened builds, where no slot has this number */
+    LINK_TAKEN = 251,       /* only in full hardened builds, where no slot has this number */
 };
 
-/* The owner word is the heap, 0 of a slab without one, with this tag in packed slabs, so that no
- * fast path takes their blocks. */
+/* A tag in the owner word of packed slabs: the word is then no heap's address, so no fast path
+ * takes their blocks. The other bits are the heap, 0 for a slab without one. */
 enum { OWNER_PACKED = 2 };
-/* A large block's word, which is 0 unless a first-class heap has it, has this one. */
+/* A tag in the owner word of a large block of a private heap. The word of every other large block
+ * is 0. */
 enum { OWNER_LARGE = 4 };
+/* The bits of the owner word that are the address of a heap. */
 #define OWNER_HEAP_MASK (~(uintptr_t)63)
 
-/* Behind the header, on the line of the first links: what the owner writes with each malloc and
- * free. So other threads that free blocks of the slab find the header in their caches. */
-struct own_line {
-    union {
-        void *top;        /* owner: the block of `head`, while that is a slot */
-        char *claimed_at; /* packed slab, atomic, holder writes: first block of the word claimed */
-    };
-    uint32_t head; /* owner: first free slot. A word, because a byte that was stored just now takes
-                      twice as long to be read */
-    uint8_t until; /* owner: frees until the slab needs attention */
+/* The words that the owner writes with each malloc and free, behind the header and on the line of
+ * the first links. The header therefore stays in the caches of other threads that free blocks of
+ * the slab. */
+struct slab_hot_line {
+    void *top;     /* owner: the block of `head`, if that is a slot; not used in packed slabs */
+    uint32_t head; /* owner: first free slot; of a packed slab the word that blocks are taken from.
+                      Four bytes, because a single byte that was stored just now takes longer to
+                      read */
+    uint8_t frees_to_attention; /* owner: frees until the slab needs attention, see above */
 };
 
-enum { REMOTE_WORDS = 4 };
+enum { INHERITED_WORDS = 4 };
 
-/* Behind the links, at the end: what is seldom looked at. */
-struct remote {
-    struct span *prev; /* owner: in the bin's list */
+/* The words that are rarely accessed, at the end of the cold area behind the links. */
+struct slab_cold_area {
+    struct span *prev;   /* owner: previous in its bin; undefined for the first one */
+    uint32_t use;        /* atomic, see above: enum slab_use, and the process from USE_BITS on */
+    uint32_t generation; /* atomic, see thread_heap.c: the process whose frees `words` holds */
     union {
-        uint32_t serial; /* packed slab, atomic, holder writes: odd while it claims */
-        uint32_t use;    /* all others, atomic: enum slab_use, and of which process; see above */
-    };
-    uint32_t generation; /* atomic: of the process whose frees a frozen slab's words hold */
-    union {
-        uint64_t words[REMOTE_WORDS]; /* atomic: packed slab: its summary; frozen slab: a bit a slot
-                                         that was freed in this process */
+        uint64_t
+            words[INHERITED_WORDS]; /* inherited slab that is not packed, atomic: a bit for each
+                                    slot that was freed in this process, see thread_heap.h */
         struct {
-            struct span *next, *prev; /* first-class heap, lock: all its slabs. By atomic accesses:
-                                         late frees of a frozen slab may still look at a word */
-        } of_heap;
-        struct {
-            uint64_t summary[2]; /* packed slab: `words` */
-            uint64_t given;      /* atomic: pages given back while aside. Whoever purges sets bits,
-                                    the holder clears them; none while current. See heap_sweep.c
-                                    and, of packed slabs, packed_sweep.c */
-            uint64_t looked;     /* atomic, holder writes: what it saw when it looked last */
-        } swept;                 /* not of a frozen slab */
+            /* Slab of a private heap, lock: its neighbours in the list of all slabs of the heap.
+             * Accessed atomically, because a late free of an inherited slab may read a word. */
+            struct {
+                struct span *next, *prev;
+            } of_heap;
+            struct {
+                uint64_t given;  /* atomic: a bit for each page that is purged and not counted. The
+                                    thread that holds the use word at PURGED sets bits, the owner
+                                    clears them: see lifecycle.c */
+                uint64_t looked; /* atomic: state of the slab at its last sweep, see decay.c */
+            } swept;
+        };
     };
 };
 
-/* A header with what lies behind it, without the links: those of a slab without slots. */
-struct slab_parts {
+/* A header with the words of its cold area, but without links: the empty slab has this type. */
+struct slab_header_parts {
     struct span header;
-    struct own_line own;
-    struct remote remote;
+    struct slab_hot_line hot_line;
+    struct slab_cold_area cold_area;
 };
-static_check(sizeof(struct own_line) == LINKS_AT + 1, "the links come next; no slot is 0");
-static_check(sizeof(struct remote) == SLAB_REMOTE_BYTES, "the cold area has room for it");
-static_check(CAPACITY_MAX <= REMOTE_WORDS * 64, "a bit for each slot");
-static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_TAKEN : (int)LINK_PROFILED),
+static_check(sizeof(struct slab_hot_line) == LINKS_AT + 1, "the links come next; no slot is 0");
+static_check(sizeof(struct slab_cold_area) == SLAB_COLD_BYTES, "the cold area has room for it");
+static_check(CAPACITY_MAX <= INHERITED_WORDS * 64, "a bit for each slot");
+static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_TAKEN : (int)LINK_BORROWED),
              "no slot has the number of a state");
 
-static_check((LINKS_AT + CAPACITY_MAX + 1 + SLAB_REMOTE_BYTES + 7 + 63) / 64 < COLD_KINDS,
+static_check((LINKS_AT + CAPACITY_MAX + 1 + SLAB_COLD_BYTES + 7 + 63) / 64 < SIDE_UNIT_KINDS,
              "the page layer knows the cold area's size");
 
-/* Counts forks on the way to this process: what a word of another process says is void. Written in
- * the child, before it has threads. On a line that nobody writes else: every remote free reads it.
- */
+/* The number of forks on the way from the first process to this one. A word with the number of
+ * another process is void. The child of a fork writes it, before it has threads. The word starts a
+ * cache line that is rarely written, because every remote free reads it. */
 extern hidden_data uint32_t heap_generation;
 
+/* The states of the use word. */
 enum slab_use { SLAB_IDLE, SLAB_CURRENT, SLAB_ASIDE, SLAB_PURGED, SLAB_EMPTIED };
-enum { USE_BITS = 3 }; /* the process above them: a thread that purged is not there after a fork */
+/* Bits of the state in the use word; the process is stored above them. */
+enum { USE_BITS = 3 };
 
+/* Whether the slab has the class of packed slabs. */
 inline_always bool slab_is_packed(const struct span *slab)
 {
-    return slab_class(slab) == PACKED_CLASS;
+    return class_is_packed(slab_class(slab));
 }
 
-inline_always struct own_line *slab_own(const struct span *slab)
+/* The words of the slab that its owner writes often. */
+inline_always struct slab_hot_line *slab_hot(const struct span *slab)
 {
-    return (struct own_line *)(uintptr_t)(slab + 1);
+    return (struct slab_hot_line *)(uintptr_t)(slab + 1);
 }
 
-inline_always struct remote *slab_remote(const struct span *slab)
+/* The words at the end of the slab's cold area. */
+inline_always struct slab_cold_area *slab_cold(const struct span *slab)
 {
-    return (struct remote *)(uintptr_t)(slab + 1 + slab->cold_64) - 1;
+    return (struct slab_cold_area *)(uintptr_t)(slab + 1 + slab->side_units) - 1;
 }
 
-inline_always struct span **slab_prev(struct span *slab) { return &slab_remote(slab)->prev; }
+/* The slab's word for the previous one of its bin. */
+inline_always struct span **slab_prev(struct span *slab) { return &slab_cold(slab)->prev; }
 
+/* The link byte of a slot. Slots count from 1. */
 inline_always uint8_t *slab_link(const struct span *slab, size_t slot)
 {
     return (uint8_t *)(uintptr_t)(slab + 1) + LINKS_AT + slot;
 }
 
+/* A word of a packed slab, which has no links: a bit for each of the 64 blocks of a slot, set while
+ * the block is free. Words count from 0, slots from 1. */
+inline_always uint64_t *packed_word(const struct span *slab, size_t word)
+{
+    return (uint64_t *)(void *)slab_link(slab, 1) + word;
+}
+
+/* The bit of a packed slab's block in its word; `index` counts the blocks of the slab from 0. */
+inline_always uint64_t packed_bit(size_t index) { return (uint64_t)1 << index % 64; }
+
+/* The first byte of the block of a slot. */
 inline_always char *slab_block(const struct span *slab, unsigned slot)
 {
     return slab->base + (size_t)slot * slab->size_bytes;
 }
 
+/* The first byte of the slab's run: `base` is one block before it. */
 inline_always char *slab_start(const struct span *slab) { return slab->base + slab->size_bytes; }
 
-/* A slab that ran full waits outside its bin's list until so many of its slots were freed: a slab
- * with one free slot is not worth going back to. Bounds the free slots out of reach to a sixteenth.
- */
-inline_always uint8_t slab_patience(const struct span *slab)
+/* The bytes of those slots of the slab that were handed out at least once. */
+inline_always size_t slab_used_bytes(const struct span *slab)
+{
+    size_t slot_bytes = slab_is_packed(slab) ? (size_t)PACKED_SLOT_BYTES : slab->size_bytes;
+    return (size_t)(load_relaxed(&slab->fresh_slot) - 1) * slot_bytes;
+}
+
+/* The number of free slots from which on a full slab is listed again. One free slot is not worth
+ * the return to the slab; the rule keeps at most a sixteenth of the slots unused. */
+inline_always uint8_t slab_relist_after(const struct span *slab)
 {
     return (uint8_t)(1 + slab->capacity / 16);
 }
 
-/* Such a slab is linked to itself. */
+/* Whether the slab is FULL: it is then linked to itself. */
 inline_always bool slab_is_waiting(const struct span *slab) { return slab->next == slab; }
 
+/* Makes the slab FULL: none of its slots is free, and it is in no list.
+ * Threads: owner only. */
 inline_always void slab_wait(struct span *slab)
 {
-    slab_own(slab)->until = slab_patience(slab);
+    slab_hot(slab)->frees_to_attention = slab_relist_after(slab);
     slab->next = slab;
 }
 
-/* Of a large block, too: NULL of one that no first-class heap has. */
+/* The heap that has the slab, or the private heap that has the large block. NULL if there is none.
+ */
 inline_always struct heap *slab_heap(const struct span *slab)
 {
     return (struct heap *)(load_relaxed(&slab->owner) & OWNER_HEAP_MASK);
 }
 
-/* Number of the slot at `address`, which lies in the slab's pages, 1 up; a number of at least
- * `limit` when no block that was ever handed out starts there. One multiplication: for a block size
- * odd * 2^k, `inverse` is the inverse of odd, shifted so that a multiple of the size becomes its
- * quotient after the rotation, and anything else a number beyond every quotient (Hacker's Delight,
- * section 10-17). The arithmetic is modulo 2^(32 - INVERSE_SHIFT + k), at least 2^21; no offset in
- * a slab comes near that. */
-inline_always uint64_t slab_slot(const struct span *slab, const void *address)
+/* Gives the slab to the heap. Release: pairs with the acquiring loads of `owner` by walks over
+ * slabs (lifecycle.c). */
+inline_always void slab_set_owner(struct span *slab, struct heap *heap)
 {
-    return rotate_right_32((uint32_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->inverse,
-                           INVERSE_SHIFT);
+    uintptr_t tag = slab_is_packed(slab) ? OWNER_PACKED : 0;
+    store_release(&slab->owner, (uintptr_t)heap | tag);
 }
 
-/* What the link byte of a block in use says that nobody has freed. */
+/* The number of the slot at `address`, which is in the slab's pages; slots count from 1. If no
+ * block that was ever handed out starts there, the number is at least `fresh_slot`.
+ *
+ * The number takes one multiplication. A block size is odd * 2^k, and `size_inverse` is the inverse
+ * of the odd factor, shifted. The rotation then turns a multiple of the size into its quotient, and
+ * every other offset into a number beyond all quotients (Hacker's Delight, section 10-17). The
+ * arithmetic is modulo 2^(32 - INVERSE_SHIFT + k), at least 2^21; no offset in a slab is near that.
+ */
+inline_always uint64_t slab_slot(const struct span *slab, const void *address)
+{
+    return rotate_right_32(
+        (uint32_t)((uintptr_t)address - (uintptr_t)slab->base) * slab->size_inverse, INVERSE_SHIFT);
+}
+
+/* Whether a link byte is that of a block in use which no thread has freed. */
 inline_always bool link_shows_use(uint8_t link)
 {
     return link == LINK_LIVE || link == LINK_PROFILED;
 }
 
-/* Whether the slot, as slab_slot computed it, was handed out and nobody has freed it since; but not
- * of the profiler's samples. */
+/* Whether the slot, as computed by slab_slot, is in use with a link byte that says LIVE. False for
+ * blocks whose link byte says PROFILED. */
 inline_always bool slab_shows_live(const struct span *slab, unsigned slot)
 {
-    return slot < load_relaxed(&slab->limit) && load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
+    return slot < load_relaxed(&slab->fresh_slot) &&
+           load_relaxed(slab_link(slab, slot)) == LINK_LIVE;
 }
 
-inline_always bool slab_is_void(const struct span *slab) { return class_is_void(slab_class(slab)); }
+/* Whether the slab has the class of blocks of 0 bytes. */
+inline_always bool slab_is_zero_size(const struct span *slab)
+{
+    return class_is_zero_size(slab_class(slab));
+}
 
-/* Whatever it was used for, the slab is current, or no heap's. The holder's. */
+/* Sets the use word unconditionally, to CURRENT, IDLE or ASIDE. Release: pairs with slab_try_use.
+ * Threads: owner only, while the word is not PURGED or EMPTIED. */
 inline_always void slab_set_use(struct span *slab, enum slab_use use)
 {
-    store_release(&slab_remote(slab)->use, (uint32_t)use);
+    store_release(&slab_cold(slab)->use, (uint32_t)use);
 }
 
-/* The slab is allocated from no more. */
+/* Sets the use word to ASIDE, so that other threads may purge the slab. No block of it is handed
+ * out from now on.
+ * Threads: owner only. */
 inline_always void slab_put_aside(struct span *slab)
 {
-    store_relaxed(&slab_remote(slab)->swept.looked, UINT64_MAX);
-    slab_set_use(slab, SLAB_ASIDE); /* release: pairs with slab_try_use */
+    store_relaxed(&slab_cold(slab)->swept.looked, UINT64_MAX);
+    slab_set_use(slab, SLAB_ASIDE);
 }
 
-/* From ASIDE; false while another thread purges it, or when it is not aside. Acquire: what that
- * thread gave back comes before. */
+/* Changes the use word from ASIDE to `use`. Acquire: pairs with slab_end_purge, so all purges
+ * happened before, and with slab_set_use.
+ * Returns: false if the slab is not aside, or another thread holds it at PURGED.
+ * Threads: any for PURGED, otherwise owner only. */
 bool slab_try_use(struct span *slab, enum slab_use use);
 
-/* From ASIDE to CURRENT, and its pages that were given back count again; false when they would pass
- * the hard limit, too. Then *refused is true, and no other slab that needs pages is asked for any.
- * The holder's, no lock held. */
+/* Changes the use word from ASIDE to CURRENT, and counts the purged pages of the slab again. If the
+ * hard limit refuses these pages, the slab stays aside and *refused becomes true. If *refused is
+ * true already, slabs with purged pages are refused without a check of the limit.
+ * Returns: false if another thread purges the slab, or if its pages are refused.
+ * Locking: heap held, no other lock. */
 bool slab_try_current(struct span *slab, bool *refused);
 
-/* The same of one that is the holder's alone. */
+/* Counts the purged pages of a slab again, before its blocks are handed out. If the hard limit
+ * refuses them, nothing changes and *refused becomes true. If *refused is true already, purged
+ * pages are refused without a check of the limit.
+ * Returns: false if the pages are refused.
+ * Threads: the one that changed the use word to CURRENT or PURGED.
+ * Locking: no lock held. */
 bool slab_take_given(struct span *slab, bool *refused);
 
-/* How many pages of it were given back and do not count. */
+/* The number of purged pages of the slab, which do not count for the limits. */
 inline_always size_t slab_count_given(const struct span *slab)
 {
-    return count_bits(load_relaxed(&slab_remote(slab)->swept.given));
+    return count_bits(load_relaxed(&slab_cold(slab)->swept.given));
 }
 
-/* From ASIDE to IDLE, or from PURGED to EMPTIED and then false. The holder's, aside. */
+/* Changes the use word from ASIDE to IDLE, before an empty slab is retired. While another thread
+ * purges the slab, the word becomes EMPTIED instead; that thread then posts the slab.
+ * Returns: false if the word is EMPTIED now.
+ * Threads: owner only. */
 bool slab_try_leave(struct span *slab);
 
-/* From PURGED; whether it was EMPTIED. */
+/* Changes the use word from PURGED or EMPTIED to ASIDE. Release: pairs with slab_try_use.
+ * Returns: true if it was EMPTIED; then the caller posts the slab.
+ * Threads: the one that made it PURGED. */
 bool slab_end_purge(struct span *slab);
 
-/* Gives an empty slab's pages back; the second where some may have gone. */
+/* Gives the pages of an empty slab back to the page layer. None of them is purged and uncounted. */
 void slab_retire(struct span *slab);
+/* Gives the pages of an empty slab back to the page layer. `given_pages` of them are purged and do
+ * not count for the limits (slab_count_given). */
 void slab_retire_swept(struct span *slab, size_t given_pages);
 
-/* Puts the slot into the list of free ones; the owner's, and the slot is in use. */
+/* Puts a slot in use into the list of free slots.
+ * Threads: owner only. */
 inline_always void slab_push(struct span *slab, unsigned slot)
 {
-    store_relaxed(slab_link(slab, slot), (uint8_t)slab_own(slab)->head);
-    slab_own(slab)->head = slot;
-    slab_own(slab)->top = slab_block(slab, slot);
+    store_relaxed(slab_link(slab, slot), (uint8_t)slab_hot(slab)->head);
+    slab_hot(slab)->head = slot;
+    slab_hot(slab)->top = slab_block(slab, slot);
 }
 
-/* Takes the first slot of the list, which is not empty. Size and base are read before the link, and
- * not where they are needed: else mixed sizes take a tenth longer, see decision 26. */
+/* Takes the first slot of the list, which is `slot`. Size and base are read before the link byte,
+ * although they are needed after it, because mixed sizes are faster this way: decision 26.
+ * Threads: owner only. */
 inline_always void *slab_pop_first(struct span *slab, size_t slot)
 {
-    struct own_line *own = slab_own(slab);
+    struct slab_hot_line *own = slab_hot(slab);
     void *block = own->top;
     uint32_t size_bytes = slab->size_bytes;
     char *base = slab->base;
@@ -310,28 +394,34 @@ inline_always void *slab_pop_first(struct span *slab, size_t slot)
     return block;
 }
 
-/* Takes a slot never used. NULL when there is none. */
+/* Takes a slot that was never handed out.
+ * Returns: its block, NULL if there is none.
+ * Threads: owner only. */
 inline_always void *slab_pop_fresh(struct span *slab)
 {
-    unsigned slot = (unsigned)slab->limit;
+    unsigned slot = (unsigned)slab->fresh_slot;
     if (slot > slab->capacity)
         return NULL;
-    store_relaxed(&slab->limit, (uint64_t)slot + 1);
+    store_relaxed(&slab->fresh_slot, (uint64_t)slot + 1);
     return slab_block(slab, slot);
 }
 
-/* Takes a free slot: from the list, else one never used. NULL when there is none. */
+/* Takes a free slot from the list, or one that was never handed out.
+ * Returns: its block, NULL if there is none.
+ * Threads: owner only. */
 inline_always void *slab_pop(struct span *slab)
 {
-    return likely(slab_own(slab)->head != LINK_END) ? slab_pop_first(slab, slab_own(slab)->head)
+    return likely(slab_hot(slab)->head != LINK_END) ? slab_pop_first(slab, slab_hot(slab)->head)
                                                     : slab_pop_fresh(slab);
 }
 
+/* Link bytes that slab_remote_links reads at once. */
 enum { LINKS_A_WORD = 8 };
 
-/* The links of a word, from `first` on, that say REMOTE: the highest bit of each such byte. Exact:
- * no carry leaves a byte (Hacker's Delight, 2nd edition, section 6-1). Sequentially consistent, see
- * remote.c. */
+/* Finds the slots that say REMOTE among the LINKS_A_WORD slots from `first` on. Sequentially
+ * consistent: see remote.c.
+ * Returns: the highest bit of each byte whose slot says REMOTE. Exact, because no carry leaves a
+ * byte (Hacker's Delight, 2nd edition, section 6-1). */
 inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first)
 {
     const uint64_t sevens = UINT64_MAX / 255 * 0x7f;
@@ -341,16 +431,25 @@ inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first
 }
 static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word");
 
-/* Whether any slot was freed remotely and not collected since. */
+/* Whether any slot was freed by another thread and not collected since. */
 bool slab_has_remote(const struct span *slab);
 
-/* Blocks in use, those freed remotely but not collected among them. */
+/* The number of blocks in use, including those that other threads freed and the owner has not
+ * collected. */
 unsigned slab_live(const struct span *slab);
 
-/* Slots that are not free: those and, in hardened builds, those in quarantine. What `until`
- * counts. */
+/* The number of slots that are not free, as `frees_to_attention` counts them: slab_live, and the
+ * slots in quarantine. Of a packed slab, the number of slots with a block in use. */
 unsigned slab_used(const struct span *slab);
 
+/* The number of slots of a packed slab that have a free block or were never handed out. */
+unsigned packed_ready(const struct span *slab);
+
+/* The number of blocks in use of a packed slab; exact while none is freed or handed out. */
+size_t packed_live(const struct span *slab);
+
+/* Checks the invariants of a slab, with assertions. Does nothing in builds without config_debug.
+ * Threads: owner only. */
 void slab_verify(const struct span *slab);
 
 #endif

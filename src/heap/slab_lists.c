@@ -1,58 +1,169 @@
-/* Which slabs a heap has, in which state: see slab_lists.h. */
+/* The states of a heap's slabs, and making and counting slabs: see slab_lists.h. */
 #include "heap/slab_lists.h"
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/test_delay.h"
+#include "heap/decay.h"
+#include "heap/harden.h"
+#include "heap/hooks.h"
 #include "heap/profiling.h"
-#include "heap/program_state.h"
 #include "heap/remote.h"
-#include "heap/sampling.h"
-#include "heap/tick.h"
+#include "heap/thread_heap.h"
 
-/* Keeps an emptied medium slab for the next block of its class, up to so much of them a heap: the
- * one emptied last among them. Counted are the slots that were handed out, and an eighth of the
- * rest, which may have memory from whatever the pages served before. */
-enum { SPARE_MAX_BYTES = 352 << 10 };
-/* With more than this spare it is asked whether all of the heap comes to its end; or in one slab.
- */
+#include <string.h>
+
+struct span *slab_take(unsigned class, bool *is_new)
+{
+    const struct size_class *shape = &size_classes[class];
+    struct span *slab =
+        class_is_zero_size(class) ? pages_take_zero_size_slab(class) : pages_take_slab(class);
+    if (slab == NULL)
+        return NULL;
+    *is_new = !class_is_zero_size(class) && slab->dirty_pages < shape->pages;
+    /* A header that served a slab before has link bytes of that slab; the link bytes of a new
+     * header are zero and stay untouched. `mail_state` and the words behind the links stay as they
+     * are, because late frees still read them: see remote.c and thread_heap.c. */
+    if (slab->capacity != 0)
+        memset(slab_link(slab, 1), 0,
+               (size_t)shape->side_units * 64 - sizeof(struct slab_hot_line) -
+                   sizeof(struct slab_cold_area));
+    slab->base -= shape->size_bytes;
+    slab->size_inverse = shape->inverse;
+    store_relaxed(&slab->fresh_slot, (uint64_t)1);
+    slab->size_bytes = shape->size_bytes;
+    slab_hot(slab)->frees_to_attention = 0;
+    slab_hot(slab)->head = LINK_END;
+    slab->capacity = shape->capacity;
+    return slab;
+}
+
+void slab_open(struct heap *heap, struct span *slab)
+{
+    if (config_random_slots)
+        harden_shuffle(heap, slab);
+    store_relaxed(&slab_cold(slab)->swept.given, (uint64_t)0);
+    slab_set_use(slab, SLAB_IDLE);
+    remote_open(heap, slab);
+    slab_set_owner(slab, heap);
+}
+
+struct span *slab_make(struct heap *heap, unsigned class)
+{
+    bool is_new = false;
+    struct span *slab = slab_take(class, &is_new);
+    if (slab)
+        slab_open(heap, slab);
+    if (is_new && heap->private_heap == NULL)
+        (void)run_cache_empty(&heap->runs);
+    return slab;
+}
+
+/* Other threads continue meanwhile, and the slab may be given back or become one of another class
+ * at any step. The header of the slab and its link bytes stay readable, and a header only serves
+ * slabs of classes with the given number of link bytes. So the figures may be wrong then, but no
+ * other memory is read. */
+struct slab_count heap_count_slab(const struct span *slab, unsigned class)
+{
+    if (class_is_packed(class)) {
+        size_t blocks = packed_live(slab);
+        return (struct slab_count){.live_blocks = blocks,
+                                   .slots = PACKED_SLOTS * 64,
+                                   .live_bytes = blocks * PACKED_BYTES,
+                                   .slab_bytes = PACKED_SLOTS * PACKED_SLOT_BYTES};
+    }
+    const struct size_class *shape = &size_classes[class];
+    size_t handed_out = smaller_of(load_relaxed(&slab->fresh_slot) - 1, (uint64_t)shape->capacity);
+    size_t live = 0;
+    size_t freed = 0;
+    for (unsigned slot = 1; slot <= handed_out; slot++)
+        live += link_shows_use(load_relaxed(slab_link(slab, slot)));
+    bool words_count =
+        slab_is_inherited(slab) && load_acquire(&slab_cold(slab)->generation) == heap_generation;
+    for (unsigned i = 0; i < INHERITED_WORDS && words_count; i++)
+        freed += count_bits(load_relaxed(&slab_cold(slab)->words[i]));
+    live -= smaller_of(live, freed);
+    bool no_memory = class_is_zero_size(class);
+    return (struct slab_count){.live_blocks = live,
+                               .slots = shape->capacity,
+                               .live_bytes = no_memory ? 0 : live * shape->size_bytes,
+                               .slab_bytes = no_memory ? 0 : (size_t)shape->pages << PAGE_SHIFT};
+}
+
+/* The limit of a heap's spare bytes: its emptied medium slabs stay current for the next block of
+ * their classes up to this sum. slab_lists_spare_count says what a slab counts for. One block of
+ * each class has room. */
+enum { SPARE_MAX_BYTES = 768 << 10 };
+/* With more spare bytes than this, slab_lists_settle is called. A slab that alone counts for more
+ * is not exempt from it. */
 enum { SETTLE_BYTES = 64 << 10 };
-/* So often a slab that stays spare is emptied until it is asked what is due by age. */
+/* A spare slab is emptied this number of times between two checks of what is due by age. */
 enum { TICK_CYCLES = 64 };
 
-/* A thread's own heap keeps it; that of the program gives it back when its lock is free. */
-static void retire(struct heap *heap, struct span *slab)
+/* Whether a heap that had at least 16 MiB in this decay interval or the one before has at most an
+ * eighth of it left. The thread of such a heap is freeing what it has and may sleep next, so the
+ * heap keeps nothing: its run cache is emptied, once an interval. */
+static bool slab_lists_shrinks(struct heap *heap, size_t pages)
 {
-    if (unlikely(heap->program != NULL)) {
-        program_let_go(heap->program, slab);
+    enum { MUCH_PAGES = (16 << 20) >> PAGE_SHIFT, LEFT_PART = 8 };
+    uint64_t now = pages_interval_ms();
+    if (unlikely(heap->most_ms != now)) {
+        heap->most_ms = now;
+        heap->most_before = heap->most_pages;
+        heap->most_pages = 0;
+    }
+    heap->most_pages = larger_of(heap->most_pages, heap->slab_pages + pages);
+    size_t most = larger_of(heap->most_pages, heap->most_before);
+    if (likely(most < MUCH_PAGES) || heap->slab_pages > most / LEFT_PART)
+        return false;
+    if (heap->shrunk_ms != now) {
+        heap->shrunk_ms = now;
+        (void)run_cache_empty(&heap->runs);
+    }
+    return true;
+}
+
+/* Retires an empty slab that is in no list. A thread heap keeps the slab in its run cache if the
+ * cache has room, no page of the slab is purged, and the heap does not shrink. A private
+ * heap gives the slab back when the heap's lock is released. */
+static void slab_lists_retire(struct heap *heap, struct span *slab)
+{
+    if (unlikely(heap->private_heap != NULL)) {
+        store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
+        slab->next = heap->retired;
+        heap->retired = slab;
         return;
     }
     size_t pages = size_classes[slab_class(slab)].pages;
     heap->slab_pages -= pages;
     heap->retired_pages += pages;
     size_t given = slab_count_given(slab);
-    if (given != 0 || heap != thread_heap || !run_cache_put_slab(&heap->runs, slab))
+    bool keeps = given == 0 && heap == thread_heap && !slab_lists_shrinks(heap, pages);
+    if (!keeps || !run_cache_put_slab(&heap->runs, slab))
         slab_retire_swept(slab, given);
 }
 
-/* What is due by age, where no lock is held. */
-static void tick(const struct heap *heap)
+/* Does a part of the work that is due by age, unless the caller holds the lock of a private heap.
+ */
+static void slab_lists_ask_what_is_due(const struct heap *heap)
 {
-    if (likely(heap->program == NULL))
-        heaps_tick();
+    if (likely(heap->private_heap == NULL))
+        heaps_decay();
 }
 
-/* The slab is current no more. Whoever purges leaves the slabs of first-class heaps alone. */
-static void note_aside(struct heap *heap, struct span *slab)
+/* Notes that the slab is no longer current. The use word of private heaps' slabs does not change,
+ * so no other thread purges them. */
+static void slab_lists_note_aside(struct heap *heap, struct span *slab)
 {
     heap->slabs_aside++;
-    if (heap->program == NULL)
+    if (heap->private_heap == NULL)
         slab_put_aside(slab);
 }
 
 void heap_retire_listed(struct heap *heap, struct span *slab)
 {
     test_delay();
-    bool shared = heap->program == NULL;
+    bool shared = heap->private_heap == NULL;
     if (shared && !slab_try_leave(slab))
         return;
     if (!remote_close(heap, slab)) {
@@ -60,43 +171,62 @@ void heap_retire_listed(struct heap *heap, struct span *slab)
             slab_set_use(slab, SLAB_ASIDE);
         return;
     }
-    bin_remove(&heap->bins[slab_class(slab)], slab);
+    heap_unlist(heap, slab);
     heap->slabs_aside--;
     heap->smallest_slabs -= slab_class(slab) == 0;
-    retire(heap, slab);
+    slab_lists_retire(heap, slab);
 }
 
 void heap_list_slab(struct heap *heap, struct span *slab, unsigned used)
 {
-    slab_own(slab)->until = (uint8_t)used;
+    slab_hot(slab)->frees_to_attention = (uint8_t)used;
     bin_append(&heap->bins[slab_class(slab)], slab);
     if (used == 0)
         heap_retire_listed(heap, slab);
 }
 
-/* What an empty slab of a medium class counts for, of which slots below `limit` were handed out; 0:
- * none. */
-static size_t spare_count(unsigned class, unsigned limit)
+void heap_recount_packed(struct heap *heap, struct span *slab)
+{
+    if (!slab_is_waiting(slab)) {
+        slab_hot(slab)->frees_to_attention = (uint8_t)slab_used(slab);
+        if (slab_hot(slab)->frees_to_attention == 0)
+            heap_retire_listed(heap, slab);
+        return;
+    }
+    unsigned ready = packed_ready(slab);
+    if (ready < slab_relist_after(slab))
+        slab_hot(slab)->frees_to_attention = (uint8_t)(slab_relist_after(slab) - ready);
+    else
+        heap_list_slab(heap, slab, slab_used(slab));
+}
+
+/* The bytes that an empty slab of a medium class counts for: the slots below `limit`, which were
+ * handed out, and an eighth of the others. Those may have memory from an earlier use of their
+ * pages. A limit of 0 says that the slab is not spare. */
+static size_t slab_lists_spare_count(unsigned class, unsigned limit)
 {
     const struct size_class *shape = &size_classes[class];
-    if (limit == 0 || class_is_void(class))
+    if (limit == 0 || class_is_zero_size(class))
         return 0;
     return shape->size_bytes * (shape->capacity + 7 * ((size_t)limit - 1)) / 8;
 }
 
 static_check(CAPACITY_MAX + 1 <= UINT8_MAX, "spare_limits holds every limit");
 
-static void count_spare(struct heap *heap, unsigned class, unsigned limit)
+/* Makes the class's current slab count as spare with this `limit`; 0 for a slab that is not spare.
+ */
+static void slab_lists_count_spare(struct heap *heap, unsigned class, unsigned limit)
 {
     uint8_t *counted = &heap->spare_limits[class];
-    heap->spare_bytes += spare_count(class, limit) - spare_count(class, *counted);
+    heap->spare_bytes +=
+        slab_lists_spare_count(class, limit) - slab_lists_spare_count(class, *counted);
     *counted = (uint8_t)limit;
 }
 
-/* The current slab of a medium class is not spare any more, or never was. */
-static void count_in_use(struct heap *heap, unsigned class)
+/* Notes that the current slab of a medium class is not spare, or that no slab is current. */
+static void slab_lists_count_in_use(struct heap *heap, unsigned class)
 {
-    count_spare(heap, class, 0);
+    slab_lists_count_spare(heap, class, 0);
     if (heap->current[class] != &empty_slab.header)
         heap->current[class]->spare_mark = 0;
 }
@@ -104,15 +234,19 @@ static void count_in_use(struct heap *heap, unsigned class)
 void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
 {
     heap->current[class] = slab;
-    if (!class_is_small(class))
-        count_in_use(heap, class);
-    else if (slab != &empty_slab.header)
-        slab_own(slab)->until = UINT8_MAX;
+    if (class_is_medium(class)) {
+        slab_lists_count_in_use(heap, class);
+    } else if (slab != &empty_slab.header) {
+        slab_hot(slab)->frees_to_attention = UINT8_MAX;
+        if (class_is_packed(class))
+            slab_hot(slab)->head = 0;
+    }
 }
 
-/* Too much is spare: slabs of the next classes go, but not one that is in the mailbox, and not
- * that of `newest`, just emptied. Those in use again were counted for nothing. */
-static no_inline void retire_spares(struct heap *heap, unsigned newest)
+/* Retires spare slabs of the classes after `newest`, in turn, until the rest is within
+ * SPARE_MAX_BYTES. The slab of `newest`, which was just emptied, stays, and so does a slab in the
+ * mailbox. A slab that is in use again no longer counts as spare. */
+static no_inline void slab_lists_retire_spares(struct heap *heap, unsigned newest)
 {
     unsigned class = newest;
     while (heap->spare_bytes > SPARE_MAX_BYTES) {
@@ -122,20 +256,21 @@ static no_inline void retire_spares(struct heap *heap, unsigned newest)
         struct span *slab = heap->current[class];
         if (heap->spare_limits[class] == 0)
             continue;
-        if (slab_own(slab)->until != 0) {
-            count_in_use(heap, class);
+        if (slab_hot(slab)->frees_to_attention != 0) {
+            slab_lists_count_in_use(heap, class);
         } else if (remote_close(heap, slab)) {
             heap_make_current(heap, class, &empty_slab.header);
             slab_set_use(slab, SLAB_IDLE);
-            retire(heap, slab);
+            slab_lists_retire(heap, slab);
         }
     }
 }
 
-/* A small class's current slab ran out of its count while somebody watches. */
-static no_inline void went_on(struct heap *heap, unsigned class)
+/* The work of the guards and the profiler when the current slab of a small class has used up its
+ * count of frees. */
+static no_inline void slab_lists_went_on(struct heap *heap, unsigned class)
 {
-    if (heap_is_sampling())
+    if (heap_is_guarding())
         heap_passed(heap, class, heap_profile_granted(heap, class));
     heap_profile_attend(heap, class);
 }
@@ -146,24 +281,30 @@ void heap_put_aside(struct heap *heap, unsigned class)
     if (slab == &empty_slab.header)
         return;
     unsigned live = slab_used(slab);
-    if (heap_is_watched() && class_is_small(class))
+    if (heap_is_hooked() && class_is_small(class))
         heap_profile_leave(heap, class, slab->capacity - live);
     heap_make_current(heap, class, &empty_slab.header);
-    note_aside(heap, slab);
-    if (live == slab->capacity)
+    slab_lists_note_aside(heap, slab);
+    if (class_is_packed(class) || live == slab->capacity)
         slab_wait(slab);
     else
         heap_list_slab(heap, slab, live);
+    if (class_is_packed(class))
+        heap_recount_packed(heap, slab);
 }
 
-/* All slabs of a heap are current, so its blocks may be coming to an end, and then nobody would
- * hear of it: a current slab has no exact count, and its memory is its owner's alone. Put aside,
- * each is retired with its last block, or used again by the next malloc. All but that of the class
- * just seen, which may be in a cycle: a small slab holds 32 KiB, a medium one has an exact count.
- * Once an interval, or when as much was retired as is counted and taken again for it. */
-static void settle(struct heap *heap, unsigned kept)
+/* Puts all current slabs aside if the heap has no other slabs. The blocks of a current slab may be
+ * coming to an end, and nothing would notice that: a current slab of a small class has no exact
+ * count, and no other thread purges a current slab. Once it is aside, each slab is retired with its
+ * last block, or used again by the next malloc.
+ *
+ * The slab of the class `kept` stays current. The kept slab was used just now and may be in a
+ * cycle; a small slab holds little memory, and a medium one has an exact count. This happens once a
+ * decay interval, or when the retired pages since the last time are at least the pages that are
+ * counted and taken again. */
+static void slab_lists_settle(struct heap *heap, unsigned kept)
 {
-    if (heap->slabs_aside != 0 || heap->slab_pages == 0 || heap->program != NULL)
+    if (heap->slabs_aside != 0 || heap->slab_pages == 0 || heap->private_heap != NULL)
         return;
     uint64_t interval = pages_interval_ms();
     if (heap->retired_pages < heap->slab_pages && heap->settled_ms == interval)
@@ -175,33 +316,35 @@ static void settle(struct heap *heap, unsigned kept)
     heap->retired_pages = 0;
 }
 
-void heap_attend_slab(struct heap *heap, struct span *slab)
+void heap_count_expired_slab(struct heap *heap, struct span *slab)
 {
     unsigned class = slab_class(slab);
     if (heap->current[class] != slab) {
-        if (slab_is_waiting(slab))
-            heap_list_slab(heap, slab, slab->capacity - (unsigned)slab_patience(slab));
+        if (class_is_packed(class))
+            heap_recount_packed(heap, slab);
+        else if (slab_is_waiting(slab))
+            heap_list_slab(heap, slab, slab->capacity - (unsigned)slab_relist_after(slab));
         else
             heap_retire_listed(heap, slab);
-        settle(heap, class);
-    } else if (class_is_small(class)) {
-        slab_own(slab)->until = UINT8_MAX;
-        tick(heap);
-        if (heap_is_watched() && heap->program == NULL)
-            went_on(heap, class);
-        settle(heap, class);
+        slab_lists_settle(heap, class);
+    } else if (!class_is_medium(class)) {
+        slab_hot(slab)->frees_to_attention = UINT8_MAX;
+        slab_lists_ask_what_is_due(heap);
+        if (heap_is_hooked() && class_is_small(class) && heap->private_heap == NULL)
+            slab_lists_went_on(heap, class);
+        slab_lists_settle(heap, class);
     } else {
-        unsigned limit = (unsigned)load_relaxed(&slab->limit);
-        size_t counts = spare_count(class, limit);
+        unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
+        size_t counts = slab_lists_spare_count(class, limit);
         if (heap->spare_limits[class] == limit)
-            tick(heap);
-        count_spare(heap, class, limit);
+            slab_lists_ask_what_is_due(heap);
+        slab_lists_count_spare(heap, class, limit);
         slab->spare_mark = slab_spare_mark(limit);
         slab->cycles = TICK_CYCLES;
         if (heap->spare_bytes > SPARE_MAX_BYTES)
-            retire_spares(heap, class);
+            slab_lists_retire_spares(heap, class);
         if (heap->spare_bytes > SETTLE_BYTES)
-            settle(heap, counts > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
+            slab_lists_settle(heap, counts > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);
     }
 }
 
@@ -210,19 +353,54 @@ void heap_leave_current(struct heap *heap, unsigned class)
     struct span *slab = heap->current[class];
     if (slab == &empty_slab.header)
         return;
-    if (heap_is_watched() && class_is_small(class))
+    if (class_is_packed(class)) { /* other threads may have freed blocks behind its head */
+        heap_put_aside(heap, class);
+        return;
+    }
+    if (heap_is_hooked() && class_is_small(class))
         heap_profile_leave(heap, class, 0);
     slab_wait(slab);
     heap_make_current(heap, class, &empty_slab.header);
-    note_aside(heap, slab);
+    slab_lists_note_aside(heap, slab);
 }
 
 void heap_add_slab(struct heap *heap, struct span *slab)
 {
     heap->smallest_slabs += slab_class(slab) == 0;
-    slab_own(slab)->until = 0;
-    note_aside(heap, slab);
+    slab_hot(slab)->frees_to_attention = 0;
+    slab_lists_note_aside(heap, slab);
     bin_append(&heap->bins[slab_class(slab)], slab);
+}
+
+/* Adds `count` slabs of the class to the heap's sums, or subtracts them if `count` is negative. */
+static void slab_lists_count_slabs(struct heap *heap, unsigned class, ptrdiff_t count)
+{
+    heap->slabs_aside += (size_t)count;
+    heap->slab_pages += (size_t)count * size_classes[class].pages;
+    if (class == 0)
+        heap->smallest_slabs += (uint32_t)count;
+}
+
+bool heap_move_slab(struct heap *from, struct heap *to, struct span *slab)
+{
+    unsigned class = slab_class(slab);
+    if (from->current[class] == slab)
+        heap_put_aside(from, class);
+    if (slab_heap(slab) != from || !slab_try_use(slab, SLAB_CURRENT))
+        return false; /* it was empty and was retired, or another thread purges it */
+    if (!remote_move(from, to, slab)) {
+        slab_set_use(slab, SLAB_ASIDE);
+        return false;
+    }
+    slab_set_owner(slab, to);
+    slab_lists_count_slabs(from, class, -1);
+    slab_lists_count_slabs(to, class, 1);
+    if (!slab_is_waiting(slab)) {
+        heap_unlist(from, slab);
+        bin_append(&to->bins[class], slab);
+    }
+    slab_put_aside(slab);
+    return true;
 }
 
 void slab_lists_verify(struct heap *heap)
@@ -235,20 +413,23 @@ void slab_lists_verify(struct heap *heap)
         check_internal(current == &empty_slab.header || slab_heap(current) == heap);
         check_internal(slab_count_given(current) == 0);
         unsigned counted = heap->spare_limits[class];
-        if (class_is_small(class)) {
+        if (!class_is_medium(class)) {
             check_internal(counted == 0);
         } else {
-            bool empty = current != &empty_slab.header && slab_own(current)->until == 0;
-            check_internal(empty ? counted == load_relaxed(&current->limit)
+            bool empty =
+                current != &empty_slab.header && slab_hot(current)->frees_to_attention == 0;
+            check_internal(empty ? counted == load_relaxed(&current->fresh_slot)
                                  : counted == 0 || current != &empty_slab.header);
             check_internal(counted != 0 || (current->spare_mark & 1) == 0);
-            spare += spare_count(class, counted);
+            spare += slab_lists_spare_count(class, counted);
         }
         struct span *prev = NULL;
         for (struct span *slab = bin->first; slab; prev = slab, slab = slab->next) {
             check_internal((prev == NULL || *slab_prev(slab) == prev) &&
                            slab_class(slab) == class && slab_heap(slab) == heap);
-            check_internal(slab_own(slab)->until == slab_used(slab));
+            unsigned used = slab_used(slab); /* fewer if others freed blocks of a packed slab */
+            check_internal(class_is_packed(class) ? slab_hot(slab)->frees_to_attention >= used
+                                                  : slab_hot(slab)->frees_to_attention == used);
             slab_verify(slab);
             listed++;
         }

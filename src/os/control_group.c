@@ -1,22 +1,26 @@
-/* The control group's memory limits and pressure, of version 2 and 1, as the files say now.
+/* os_read_group (process.h): memory limits and pressure of the control group, of version 2 and
+ * version 1, read from its files at each call.
  *
- * A limit of a group above counts too, so the files are read from the process's own group up to the
- * mount point: the least of each counts. In a container with a namespace of its own for groups the
- * own path is "/", in one without it is a path of the host's that is not there, and then the mount
- * point is the group. Source: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and
- * accounting/psi.rst of the kernel. No state; any thread, no memory.
+ * The limits of all parent groups apply too, so the files are read from the process's own group up
+ * to the mount point, and the lowest value of each limit counts. In a container with its own
+ * control-group namespace the path of the group is "/". In one without, it is a path of the host
+ * that does not exist there, and then the mount point is the group.
+ *
+ * Sources: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and accounting/psi.rst
+ * of the kernel. No state; any thread; no memory is allocated.
  */
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "os/os.h"
+#include "os/process.h"
 
 #include <string.h>
 
 enum { PATH_BYTES = 1024, GROUPS_BYTES = 4096, TEXT_BYTES = 256 };
 
-/* A number of bytes; 0 for "max", and for the nearly 2^63 that version 1 writes for none. */
-static size_t limit_of(const char *text)
+/* Parses a number of bytes; 0 for "max", and for the value near 2^63 that version 1 writes for
+ * no limit. */
+static size_t os_limit_of(const char *text)
 {
     uint64_t value = 0;
     for (; *text >= '0' && *text <= '9' && value < UINT64_MAX / 16; text++)
@@ -24,16 +28,18 @@ static size_t limit_of(const char *text)
     return value > (uint64_t)1 << 46 ? 0 : (size_t)value;
 }
 
-static void take_least(size_t *least, const char *path)
+/* Lowers `*least` to the limit in a file, if that is lower; 0 is no limit. */
+static void os_take_least(size_t *least, const char *path)
 {
     char text[TEXT_BYTES];
-    size_t limit = os_read_file(path, text, sizeof text) > 0 ? limit_of(text) : 0;
+    size_t limit = os_read_file(path, text, sizeof text) > 0 ? os_limit_of(text) : 0;
     if (limit != 0 && (*least == 0 || limit < *least))
         *least = limit;
 }
 
-/* Microseconds that some task has waited for memory since the system's or group's start. */
-static bool read_stall(const char *path, uint64_t *stall_us)
+/* Reads from a pressure file for how many microseconds some task has waited for memory.
+ * Returns: false when the file is missing or has another form. */
+static bool os_read_stall(const char *path, uint64_t *stall_us)
 {
     char text[TEXT_BYTES];
     if (os_read_file(path, text, sizeof text) <= 0 || strncmp(text, "some ", 5) != 0)
@@ -48,9 +54,10 @@ static bool read_stall(const char *path, uint64_t *stall_us)
     return true;
 }
 
-/* From the own group, `group` below `mount`, up to the mount point. `high` is NULL in version 1. */
-static void read_groups(const char *root, const char *mount, const char *group, const char *max,
-                        const char *high, struct os_group *found)
+/* Reads the files from the process's own group, `group` below `mount`, up to the mount point.
+ * `high` is NULL in version 1. */
+static void os_read_groups(const char *root, const char *mount, const char *group, const char *max,
+                           const char *high, struct os_group *found)
 {
     char path[PATH_BYTES];
     size_t length = text_length(group);
@@ -64,13 +71,13 @@ static void read_groups(const char *root, const char *mount, const char *group, 
         memcpy(part, group, length);
         part[length] = '\0';
         (void)format_text(path, sizeof path, "%s%s%s/%s", root, mount, part, max);
-        take_least(&found->max_bytes, path);
+        os_take_least(&found->max_bytes, path);
         if (high) {
             (void)format_text(path, sizeof path, "%s%s%s/%s", root, mount, part, high);
-            take_least(&found->high_bytes, path);
+            os_take_least(&found->high_bytes, path);
         }
         (void)format_text(path, sizeof path, "%s%s%s/memory.pressure", root, mount, part);
-        stalled = stalled || read_stall(path, &found->group_stall_us);
+        stalled = stalled || os_read_stall(path, &found->group_stall_us);
         if (length == 0)
             return;
         while (length > 0 && group[length - 1] != '/')
@@ -78,7 +85,8 @@ static void read_groups(const char *root, const char *mount, const char *group, 
     }
 }
 
-static bool names_memory(const char *controllers, const char *end)
+/* Whether a comma-separated list of controllers contains "memory". */
+static bool os_names_memory(const char *controllers, const char *end)
 {
     static const char word[] = "memory";
     while (controllers < end) {
@@ -93,8 +101,9 @@ static bool names_memory(const char *controllers, const char *end)
     return false;
 }
 
-/* One line of /proc/self/cgroup: number, controllers, path, between colons. */
-static void read_line(const char *root, const char *line, struct os_group *found)
+/* Reads the group of one line of /proc/self/cgroup: number, controllers and path, separated by
+ * colons. */
+static void os_read_line(const char *root, const char *line, struct os_group *found)
 {
     const char *controllers = line + text_until(line, ':');
     if (*controllers == '\0')
@@ -103,10 +112,12 @@ static void read_line(const char *root, const char *line, struct os_group *found
     if (*group == '\0')
         return;
     if (group == controllers + 1) {
-        read_groups(root, "/sys/fs/cgroup", group + 1, "memory.max", "memory.high", found);
-        read_groups(root, "/sys/fs/cgroup/unified", group + 1, "memory.max", "memory.high", found);
-    } else if (names_memory(controllers + 1, group)) {
-        read_groups(root, "/sys/fs/cgroup/memory", group + 1, "memory.limit_in_bytes", NULL, found);
+        os_read_groups(root, "/sys/fs/cgroup", group + 1, "memory.max", "memory.high", found);
+        os_read_groups(root, "/sys/fs/cgroup/unified", group + 1, "memory.max", "memory.high",
+                       found);
+    } else if (os_names_memory(controllers + 1, group)) {
+        os_read_groups(root, "/sys/fs/cgroup/memory", group + 1, "memory.limit_in_bytes", NULL,
+                       found);
     }
 }
 
@@ -116,7 +127,7 @@ void os_read_group(const char *root, struct os_group *found)
     char path[PATH_BYTES];
     *found = (struct os_group){0};
     (void)format_text(path, sizeof path, "%s/proc/pressure/memory", root);
-    (void)read_stall(path, &found->system_stall_us);
+    (void)os_read_stall(path, &found->system_stall_us);
     (void)format_text(path, sizeof path, "%s/proc/self/cgroup", root);
     if (os_read_file(path, text, sizeof text) <= 0)
         return;
@@ -124,7 +135,7 @@ void os_read_group(const char *root, struct os_group *found)
         char *end = line + text_until(line, '\n');
         bool is_last = *end == '\0';
         *end = '\0';
-        read_line(root, line, found);
+        os_read_line(root, line, found);
         line = is_last ? end : end + 1;
     }
 }

@@ -1,20 +1,18 @@
-/* Fault injection for tests: counts the calls of os/ that can fail and fails those that a plan
- * names. Any thread may call; a plan is made while nothing else runs. Costs nothing in release
- * builds.
- */
+/* Fault injection, see fault.h: counts the calls of os/ that can fail, and fails those that a
+ * plan names. Costs nothing in release builds. */
+#include "os/fault.h"
 #include "base/atomic.h"
 #include "os/kernel.h"
-#include "os/os.h"
 
 static struct {
     size_t seen;  /* atomic: calls since the plan was made */
-    size_t first; /* const while a plan runs */
-    size_t count; /* const while a plan runs; 0: none */
-    size_t every; /* const while a plan runs: of them, each so-many-th fails */
-    int error;    /* const while a plan runs; positive */
+    size_t first; /* const while a plan runs: number of the first call that fails */
+    size_t count; /* const while a plan runs: length of the plan in calls; 0: no plan */
+    size_t every; /* const while a plan runs: distance between calls that fail */
+    int error;    /* const while a plan runs: positive errno */
 } plan;
 
-bool fault_strikes(int *error)
+at_process_start bool fault_strikes(int *error)
 {
     if (!config_debug)
         return false;

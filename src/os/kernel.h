@@ -1,5 +1,5 @@
-/* System calls without libc: the return value is the kernel's, a negative errno on failure. Only
- * for os/.
+/* System calls without libc, only for os/. The return value is the kernel's, a negative errno on
+ * failure.
  *
  * Source of the conventions: syscall(2), "Architecture calling conventions".
  */
@@ -41,13 +41,16 @@ inline_always long kernel_call(long number, long a, long b, long c, long d, long
 }
 #endif
 
+/* Whether the result of a call is a negative errno. */
 inline_always bool kernel_failed(long result)
 {
     return (unsigned long)result > (unsigned long)-4096L;
 }
 
-/* True when the plan of os_fault_plan says that this call fails; then *error is its negative errno.
- */
+/* Returns: 0, or the negative errno of a call that failed. */
+inline_always int kernel_result(long result) { return kernel_failed(result) ? (int)result : 0; }
+
+/* Whether the plan of os_fault_plan lets this call fail; then `*error` is its negative errno. */
 bool fault_strikes(int *error);
 
 #endif

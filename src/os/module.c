@@ -1,16 +1,16 @@
-/* Which file code was loaded from, and which build of it: its ELF headers, where they are mapped.
+/* Modules and their build ids, from the ELF headers that are mapped with them: see module.h.
  *
- * Async-signal-safe: _dl_find_object takes no lock. Only memory of a module is read that a segment
- * of it covers, which can be read as long as it is loaded.
+ * Async-signal-safe: _dl_find_object takes no lock. Only memory that a readable segment of the
+ * module covers is read, which is possible while the module is loaded.
  *
  * Source: System V ABI, chapter 5 (program headers); the note NT_GNU_BUILD_ID of GNU ld.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* _dl_find_object */
 #endif
+#include "os/module.h"
 #include "base/atomic.h"
 #include "base/bits.h"
-#include "os/os.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -18,9 +18,9 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-#ifdef DLFO_STRUCT_HAS_EH_DBASE /* comes with the function */
-/* As it was started. */
-static const char *program_path(void)
+#ifdef DLFO_STRUCT_HAS_EH_DBASE /* defined together with _dl_find_object */
+/* The path by which the program was started. */
+static const char *os_program_path(void)
 {
     static const char *path; /* atomic */
     const char *found = load_relaxed(&path);
@@ -39,7 +39,7 @@ bool os_module_of(uintptr_t address, struct os_module *module)
     const struct link_map *object = found.dlfo_link_map;
     module->base = object->l_addr;
     module->is_program = object->l_name[0] == '\0';
-    module->path = module->is_program ? program_path() : object->l_name;
+    module->path = module->is_program ? os_program_path() : object->l_name;
     module->start = (uintptr_t)found.dlfo_map_start;
     module->end = (uintptr_t)found.dlfo_map_end;
     return module->path != NULL;
@@ -61,19 +61,14 @@ const char *os_locate(uintptr_t address, uintptr_t *base)
     return module.path;
 }
 
-bool os_module_of_program(struct os_module *module)
-{
-    return os_module_of(getauxval(AT_ENTRY), module) && module->is_program;
-}
-
 struct headers {
     const ElfW(Phdr) * first;
     size_t count;
 };
 
-/* The program may have been linked without its ELF header in memory; the kernel tells where its
- * program headers are. */
-static struct headers headers_of(const struct os_module *module)
+/* The program headers of a module. The program may have been linked without its ELF header in
+ * memory, so the kernel's values are used for it. */
+static struct headers os_headers_of(const struct os_module *module)
 {
     struct headers headers = {NULL, 0};
     const ElfW(Ehdr) *head = (const ElfW(Ehdr) *)module->start;
@@ -91,8 +86,8 @@ static struct headers headers_of(const struct os_module *module)
     return headers;
 }
 
-/* Whether a segment that can be read covers it. */
-static bool is_loaded(struct headers headers, const ElfW(Phdr) * part)
+/* Whether a readable segment covers the part. */
+static bool os_is_loaded(struct headers headers, const ElfW(Phdr) * part)
 {
     for (size_t i = 0; i < headers.count; i++) {
         const ElfW(Phdr) *segment = &headers.first[i];
@@ -104,7 +99,7 @@ static bool is_loaded(struct headers headers, const ElfW(Phdr) * part)
     return false;
 }
 
-static size_t id_of_notes(const unsigned char *notes, size_t bytes, const unsigned char **id)
+size_t os_build_id_of_notes(const unsigned char *notes, size_t bytes, const unsigned char **id)
 {
     ElfW(Nhdr) head;
     for (size_t at = 0; at + sizeof head <= bytes;) {
@@ -115,7 +110,7 @@ static size_t id_of_notes(const unsigned char *notes, size_t bytes, const unsign
         if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == 4 &&
             memcmp(notes + at + sizeof head, "GNU", 4) == 0) {
             *id = notes + text;
-            return head.n_descsz <= OS_BUILD_ID_MOST ? head.n_descsz : 0;
+            return head.n_descsz <= OS_BUILD_ID_MAX ? head.n_descsz : 0;
         }
         at = text + align_up(head.n_descsz, 4);
     }
@@ -124,13 +119,13 @@ static size_t id_of_notes(const unsigned char *notes, size_t bytes, const unsign
 
 size_t os_module_build_id(const struct os_module *module, const unsigned char **id)
 {
-    struct headers headers = headers_of(module);
+    struct headers headers = os_headers_of(module);
     for (size_t i = 0; i < headers.count; i++) {
         const ElfW(Phdr) *part = &headers.first[i];
-        if (part->p_type != PT_NOTE || !is_loaded(headers, part))
+        if (part->p_type != PT_NOTE || !os_is_loaded(headers, part))
             continue;
         const unsigned char *notes = (const unsigned char *)(module->base + part->p_vaddr);
-        size_t length = id_of_notes(notes, part->p_memsz, id);
+        size_t length = os_build_id_of_notes(notes, part->p_memsz, id);
         if (length != 0)
             return length;
     }

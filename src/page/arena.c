@@ -3,8 +3,8 @@
 
 #include "base/bits.h"
 #include "base/test_delay.h"
-#include "os/os.h"
-#include "page/fence.h"
+#include "os/memory.h"
+#include "page/meta.h"
 #include "page/state.h"
 
 #include <errno.h>
@@ -12,22 +12,25 @@
 enum {
     FIRST_PAGES = (1 << 20) >> PAGE_SHIFT,
     STEP_PAGES = (64 << 20) >> PAGE_SHIFT,
-    GROWTH = 8, /* times what there is, up to a step; from four steps on a quarter of it */
+    GROWTH = 8, /* an arena is 8 times what is reserved, at most a step; from four steps on a
+                   quarter of it */
     SMALLEST_PAGES = (64 << 10) >> PAGE_SHIFT,
+    ALIGNED_FROM_BYTES = 2 * HUGE_PAGE_BYTES, /* from here on it begins at a huge page's start */
 };
 
-/* Bounded by the bitmap, one bit a page, that must fit into a piece of metadata: 4 GiB. */
+/* 4 GiB. The bitmaps of an arena, each one bit for each page, must fit into a piece of metadata. */
 static const size_t LARGEST_PAGES = (size_t)1 << 20;
 
 struct arena *arenas_added[ARENA_LIMIT];
-static uint16_t sorted[ARENA_LIMIT]; /* page lock: places in arenas_added, by address */
+static uint16_t sorted[ARENA_LIMIT]; /* page lock: indexes into arenas_added, sorted by address */
 size_t arenas_count;
 
-size_t arena_count(void) { return load_acquire(&arenas_count); } /* pairs with arena_insert */
+/* Acquire: pairs with arena_insert. */
+size_t arena_count(void) { return load_acquire(&arenas_count); }
 
 struct arena *arena_at(size_t index) { return arenas_added[index]; }
 
-static bool holds(const struct arena *arena, const void *address)
+static bool arena_holds(const struct arena *arena, const void *address)
 {
     return arena->base <= (const char *)address && arena_page(arena, address) < arena->pages;
 }
@@ -35,9 +38,15 @@ static bool holds(const struct arena *arena, const void *address)
 struct arena *arena_of(const void *address)
 {
     for (size_t i = 0; i < arena_count(); i++)
-        if (holds(arenas_added[i], address))
+        if (arena_holds(arenas_added[i], address))
             return arenas_added[i];
     return NULL;
+}
+
+bool pages_holds(const void *address)
+{
+    struct arena *arena = arena_of(address);
+    return arena && arena_page(arena, address) < load_relaxed(&arena->frontier);
 }
 
 struct arena *arena_find(const void *address)
@@ -52,12 +61,12 @@ struct arena *arena_find(const void *address)
             high = middle;
     }
     struct arena *arena = low > 0 ? arenas_added[sorted[low - 1]] : NULL;
-    return arena && holds(arena, address) ? arena : NULL;
+    return arena && arena_holds(arena, address) ? arena : NULL;
 }
 
 struct arena *arena_with_room(size_t pages)
 {
-    struct arena *best = NULL; /* the fullest that has room, so that the others stay whole */
+    struct arena *best = NULL; /* the fullest one, so that the others stay whole */
     for (size_t i = 0; i < arenas_count; i++) {
         size_t room = arenas_added[i]->pages - arenas_added[i]->frontier;
         if (room >= pages && (best == NULL || room < best->pages - best->frontier))
@@ -66,29 +75,36 @@ struct arena *arena_with_room(size_t pages)
     return best;
 }
 
+/* The number of words with a bit for each huge page of an arena. */
+static size_t arena_huge_words(size_t pages) { return (pages >> HUGE_PAGE_SHIFT) / 64 + 2; }
+
 static struct arena *arena_reserve(size_t pages)
 {
-    char *base = fenced_reserve(pages << PAGE_SHIFT, true);
+    size_t size_bytes = pages << PAGE_SHIFT;
+    bool aligned = size_bytes >= ALIGNED_FROM_BYTES;
+    char *base = aligned ? fenced_reserve_aligned(size_bytes, HUGE_PAGE_BYTES)
+                         : fenced_reserve(size_bytes, true);
     if (base == NULL)
         return NULL;
-    bool covered = page_map_cover(base, pages << PAGE_SHIFT) == 0;
+    bool covered = page_map_cover(base, size_bytes) == 0;
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     size_t words = pages / 64 + 1;
-    size_t huge_words = (pages >> HUGE_PAGE_SHIFT) / 64 + 2;
-    size_t map_words = 2 * words + huge_words;
+    size_t huge_words = arena_huge_words(pages);
+    size_t map_words = 2 * (words + huge_words);
     uint64_t *dirty = arena ? meta_take(META_HOT, map_words * sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
-        fenced_unmap(base, pages << PAGE_SHIFT);
+        fenced_unmap(base, size_bytes);
         return NULL;
     }
     *arena = (struct arena){.base = base,
                             .pages = pages,
                             .dirty = dirty,
                             .holes = dirty + words,
-                            .whole = dirty + 2 * words};
-    os_name(base, pages << PAGE_SHIFT, "cairn: arena");
+                            .whole = dirty + 2 * words,
+                            .dense = dirty + 2 * words + huge_words};
+    os_name(base, size_bytes, "cairn: arena");
     if (pages_are_huge())
-        os_huge_pages(base, pages << PAGE_SHIFT, true);
+        os_huge_pages(base, size_bytes, true);
     return arena;
 }
 
@@ -104,7 +120,7 @@ static int arena_insert(struct arena *arena)
         sorted[place] = (uint16_t)arenas_count;
         arenas_added[arenas_count] = arena;
         test_delay();
-        store_release(&arenas_count, arenas_count + 1); /* pairs with arena_count */
+        store_release(&arenas_count, arenas_count + 1); /* release: pairs with arena_count */
         store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
     }
     lock_release(&pages_state.lock);
@@ -128,44 +144,48 @@ int arena_add(size_t pages)
             return -ENOMEM;
     }
     int error = arena_insert(arena);
-    if (error != 0) /* its metadata is lost: a few bytes, hardly ever */
+    if (error != 0) /* rare: the arena's metadata is lost */
         fenced_unmap(arena->base, arena->pages << PAGE_SHIFT);
     return error;
 }
 
-static bool is_hole(const struct arena *arena, size_t page)
+static bool arena_is_hole(const struct arena *arena, size_t page)
 {
     return (arena->holes[page / 64] >> page % 64 & 1) != 0;
 }
 
-/* A hole of so many pages: its first page; SIZE_MAX if there is none. */
-static size_t find_hole(const struct arena *arena, size_t pages)
+/* The first page of a hole of `pages` pages; SIZE_MAX if there is none. */
+static size_t arena_find_hole(const struct arena *arena, size_t pages)
 {
     size_t length = 0;
     for (size_t page = 0; page < arena->frontier && arena->hole_pages >= pages; page++) {
-        length = is_hole(arena, page) ? length + 1 : 0;
+        length = arena_is_hole(arena, page) ? length + 1 : 0;
         if (length == pages)
             return page + 1 - pages;
     }
     return SIZE_MAX;
 }
 
-/* So many pages more that what is claimed of the arena ends where a huge page does; 0 where it
- * ends before. Page lock. */
-static size_t pages_to_huge_end(const struct arena *arena, size_t pages)
+/* The number of pages by which a claim of `pages` at the frontier must grow to end at the end of a
+ * huge page; 0 where the arena ends before that.
+ * Locking: page lock held. */
+static size_t arena_pages_to_huge_end(const struct arena *arena, size_t pages)
 {
     uintptr_t end = (uintptr_t)arena->base + ((arena->frontier + pages) << PAGE_SHIFT);
     size_t more = (align_up(end, HUGE_PAGE_BYTES) - end) >> PAGE_SHIFT;
     return more <= arena->pages - arena->frontier - pages ? more : 0;
 }
 
-/* Page lock. NULL when no arena has room. */
-static struct arena *claim(size_t *claimed, size_t least, bool huge, size_t *first)
+/* Claims `*claimed` pages for arena_commit, from a hole or at a frontier; `*first` gets the first
+ * page.
+ * Locking: page lock held.
+ * Returns: NULL when no arena has enough pages. */
+static struct arena *arena_claim(size_t *claimed, size_t least, bool to_huge_end, size_t *first)
 {
     size_t pages = *claimed;
     for (size_t i = 0; i < arenas_count; i++) {
         struct arena *arena = arenas_added[i];
-        *first = arena->hole_pages >= pages ? find_hole(arena, pages) : SIZE_MAX;
+        *first = arena->hole_pages >= pages ? arena_find_hole(arena, pages) : SIZE_MAX;
         if (*first == SIZE_MAX)
             continue;
         bitmap_clear(arena->holes, *first, pages);
@@ -174,7 +194,7 @@ static struct arena *claim(size_t *claimed, size_t least, bool huge, size_t *fir
     }
     struct arena *arena = arena_with_room(pages);
     if (arena)
-        *claimed += huge ? pages_to_huge_end(arena, pages) : 0;
+        *claimed += to_huge_end ? arena_pages_to_huge_end(arena, pages) : 0;
     else if ((arena = arena_with_room(least)) != NULL)
         *claimed = arena->pages - arena->frontier;
     if (arena) {
@@ -184,60 +204,93 @@ static struct arena *claim(size_t *claimed, size_t least, bool huge, size_t *fir
     return arena;
 }
 
-/* Page lock. */
-static void give_up_claim(struct arena *arena, size_t first, size_t pages)
+/* Returns a claim that the system refused to commit: makes it a hole, or moves the frontier back.
+ * Locking: page lock held. */
+static void arena_give_up_claim(struct arena *arena, size_t first, size_t pages)
 {
     bitmap_set(arena->holes, first, pages);
     arena->hole_pages += pages;
     size_t frontier = arena->frontier;
-    for (; frontier > 0 && is_hole(arena, frontier - 1); frontier--)
+    for (; frontier > 0 && arena_is_hole(arena, frontier - 1); frontier--)
         arena->hole_pages--;
     bitmap_clear(arena->holes, frontier, arena->frontier - frontier);
     store_relaxed(&arena->frontier, frontier);
 }
 
-/* Where huge pages are asked for is known for each 64th of an arena, of whole huge pages. So what
- * is withdrawn divides the system's mapping a few times, and not by the size of the heap. The bit
- * is set after the system was asked and cleared before that is withdrawn: there is no advice
- * without its bit. */
-static bool any_asked; /* atomic: for good */
+/* Requests for huge pages are recorded for each 64th of an arena, rounded up to whole huge pages.
+ * So a withdrawal divides the kernel's mapping a few times, whatever the size of the heap. The bit
+ * in `asked` is set after the request and cleared before its withdrawal: each range with a request
+ * has its bit, except in the moment after the request. */
+static bool any_asked; /* atomic: whether any request was ever made */
 
-static uintptr_t part_bytes(const struct arena *arena)
+static uintptr_t arena_part_bytes(const struct arena *arena)
 {
     return align_up(((arena->pages << PAGE_SHIFT) + HUGE_PAGE_BYTES) / 64 + 1, HUGE_PAGE_BYTES);
 }
 
-static uintptr_t part_start(const struct arena *arena, size_t part)
+static uintptr_t arena_part_start(const struct arena *arena, size_t part)
 {
-    return align_down((uintptr_t)arena->base, HUGE_PAGE_BYTES) + part * part_bytes(arena);
+    return align_down((uintptr_t)arena->base, HUGE_PAGE_BYTES) + part * arena_part_bytes(arena);
 }
 
-/* A bit for each part that the range, which lies in the arena, touches. */
-static uint64_t parts_of(const struct arena *arena, uintptr_t from, uintptr_t to)
+/* A bit for each 64th that the range touches. The range is in the arena. */
+static uint64_t arena_parts_of(const struct arena *arena, uintptr_t from, uintptr_t to)
 {
-    size_t first = (from - part_start(arena, 0)) / part_bytes(arena);
-    size_t last = (to - 1 - part_start(arena, 0)) / part_bytes(arena);
+    size_t first = (from - arena_part_start(arena, 0)) / arena_part_bytes(arena);
+    size_t last = (to - 1 - arena_part_start(arena, 0)) / arena_part_bytes(arena);
     return UINT64_MAX >> (63 - last) & UINT64_MAX << first;
 }
 
 static_check(HUGE_PAGE_BYTES >> PAGE_SHIFT == 1 << HUGE_PAGE_SHIFT, "in pages");
 
-static uint64_t *whole_word(const struct arena *arena, uintptr_t huge_page, uint64_t *bit)
+/* The word of `whole` and its bit for a huge page. */
+static uint64_t *arena_whole_word(const struct arena *arena, uintptr_t huge_page, uint64_t *bit)
 {
-    size_t index = (huge_page - part_start(arena, 0)) / HUGE_PAGE_BYTES;
+    size_t index = (huge_page - arena_part_start(arena, 0)) / HUGE_PAGE_BYTES;
     *bit = (uint64_t)1 << index % 64;
     return &arena->whole[index / 64];
 }
 
-/* When a part of a huge page goes, the system keeps the memory of all of it until memory is short.
- * Asked to make the part older first, it makes small pages of it (Linux 5.4; refused, nothing is
- * different). Once for each huge page, before the first part goes. Returns the number of those. */
-static size_t divide_huge_pages(const struct arena *arena, uintptr_t from, uintptr_t to)
+bool pages_keep_huge_page(const char *address, size_t (*count_free)(const char *huge_page))
+{
+    enum { FREE_PART = 4 };
+    struct arena *arena = load_relaxed(&any_asked) ? arena_of(address) : NULL;
+    if (arena == NULL || load_relaxed(&pages_state.pressed))
+        return false;
+    uint64_t bit;
+    uintptr_t huge_page = align_down((uintptr_t)address, HUGE_PAGE_BYTES);
+    const uint64_t *whole = arena_whole_word(arena, huge_page, &bit);
+    if ((load_relaxed(whole) & bit) == 0)
+        return false;
+    uint64_t *dense = &arena->dense[whole - arena->whole];
+    if ((load_relaxed(dense) & bit) != 0)
+        return true;
+    if (count_free((const char *)huge_page) >= (HUGE_PAGE_BYTES >> PAGE_SHIFT) / FREE_PART)
+        return false;
+    fetch_or_acq_rel(dense, bit);
+    return true;
+}
+
+void pages_forget_dense(void)
+{
+    if (!load_relaxed(&any_asked))
+        return;
+    for (size_t i = 0; i < arena_count(); i++)
+        for (size_t word = 0; word < arena_huge_words(arena_at(i)->pages); word++)
+            store_relaxed(&arena_at(i)->dense[word], (uint64_t)0);
+}
+
+/* Divides the huge pages in a range before a part of each is purged: otherwise the kernel keeps the
+ * memory of the whole huge page until memory is short. MADV_COLD for the part makes the kernel
+ * divide it (Linux 5.4; a refusal has no effect). Each huge page is divided once, before its first
+ * part is purged.
+ * Returns: the number of divided huge pages. */
+static size_t arena_divide_huge_pages(const struct arena *arena, uintptr_t from, uintptr_t to)
 {
     size_t divided = 0;
     for (uintptr_t page = align_down(from, HUGE_PAGE_BYTES); page < to; page += HUGE_PAGE_BYTES) {
         uint64_t bit;
-        uint64_t *word = whole_word(arena, page, &bit);
+        uint64_t *word = arena_whole_word(arena, page, &bit);
         if ((load_relaxed(word) & bit) == 0 || (fetch_and_acq_rel(word, ~bit) & bit) == 0)
             continue;
         uintptr_t first = larger_of(from, page);
@@ -250,8 +303,9 @@ static size_t divide_huge_pages(const struct arena *arena, uintptr_t from, uintp
     return divided;
 }
 
-/* For the whole huge pages within. Refused, it is only slower. */
-static void ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
+/* Asks the system for huge pages for the whole huge pages within a run. A refusal costs only speed.
+ */
+static void arena_ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
 {
     uintptr_t from = align_up((uintptr_t)start, HUGE_PAGE_BYTES);
     uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), HUGE_PAGE_BYTES);
@@ -260,17 +314,18 @@ static void ask_for_huge_pages(struct arena *arena, char *start, size_t pages)
     (void)os_huge_pages((char *)from, to - from, true);
     for (uintptr_t page = from; page < to; page += HUGE_PAGE_BYTES) {
         uint64_t bit;
-        uint64_t *word = whole_word(arena, page, &bit);
+        uint64_t *word = arena_whole_word(arena, page, &bit);
         fetch_or_acq_rel(word, bit);
     }
-    uint64_t parts = parts_of(arena, from, to);
+    uint64_t parts = arena_parts_of(arena, from, to);
     fetch_or_acq_rel(&arena->asked, parts);
     fetch_or_acq_rel(&arena->begun, parts);
     store_relaxed(&any_asked, true);
 }
 
-/* Huge pages may be asked for meanwhile: who asks sets `asked` first, so that a bit of `begun` that
- * is taken here comes back with it. Two trims at once have their bits together. */
+/* Another thread may request huge pages at the same time. The other thread sets `asked` before
+ * `begun`, so a bit of `begun` that is taken here is restored by arenas_end_trim. Two trims at the
+ * same time work on the union of their bits. */
 bool arenas_begin_trim(void)
 {
     bool any = false;
@@ -285,7 +340,7 @@ bool arenas_begin_trim(void)
 bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes)
 {
     uintptr_t from = (uintptr_t)start;
-    return (arena->trimmed & parts_of(arena, from, from + size_bytes)) != 0;
+    return (arena->trimmed & arena_parts_of(arena, from, from + size_bytes)) != 0;
 }
 
 void arenas_end_trim(void)
@@ -303,45 +358,48 @@ size_t arena_withdraw_advice(const char *start, size_t size_bytes)
     if (arena == NULL)
         return 0;
     uintptr_t first = (uintptr_t)start;
-    uint64_t parts = parts_of(arena, first, first + size_bytes);
+    uint64_t parts = arena_parts_of(arena, first, first + size_bytes);
     uintptr_t end = (uintptr_t)arena->base + (arena->pages << PAGE_SHIFT);
     if ((load_relaxed(&arena->asked) & parts) == 0)
         parts = 0;
     else
         parts &= fetch_and_acq_rel(&arena->asked, ~parts);
     for (; parts != 0; parts &= parts - 1) {
-        uintptr_t from = part_start(arena, lowest_bit(parts));
-        uintptr_t to = smaller_of(from + part_bytes(arena), align_down(end, HUGE_PAGE_BYTES));
+        uintptr_t from = arena_part_start(arena, lowest_bit(parts));
+        uintptr_t to = smaller_of(from + arena_part_bytes(arena), align_down(end, HUGE_PAGE_BYTES));
         from = larger_of(from, align_up((uintptr_t)arena->base, HUGE_PAGE_BYTES));
         if (from < to)
             (void)os_huge_pages((char *)from, to - from, false);
     }
-    return divide_huge_pages(arena, first, first + size_bytes);
+    return arena_divide_huge_pages(arena, first, first + size_bytes);
 }
 
-/* What another thread has claimed when this one forks is addresses that the child will not use. */
-char *arena_commit(size_t *claimed, size_t least, bool huge, int *error)
+/* Pages that another thread has claimed at the moment of a fork are addresses that the child never
+ * uses. */
+char *arena_commit(size_t *claimed, size_t least, enum arena_step step, int *error)
 {
     *error = -EAGAIN;
     if (!lock_acquire(&pages_state.lock))
         return NULL;
     size_t first;
-    struct arena *arena = claim(claimed, least, huge, &first);
+    struct arena *arena = arena_claim(claimed, least, step != ARENA_EXACTLY, &first);
     size_t pages = *claimed;
     lock_release(&pages_state.lock);
     *error = -ENOSPC;
     if (arena == NULL)
         return NULL;
     char *base = arena->base + (first << PAGE_SHIFT);
-    if (huge)
-        ask_for_huge_pages(arena, base, pages);
+    if (step == ARENA_IN_HUGE_PAGES)
+        arena_ask_for_huge_pages(arena, base, pages);
+    else if (step == ARENA_IN_SMALL_PAGES)
+        (void)os_huge_pages(base, pages << PAGE_SHIFT, false); /* a refusal costs only memory */
     *error = os_commit(base, pages << PAGE_SHIFT);
     if (*error == 0) {
         fetch_add_relaxed(&pages_state.committed_pages, pages);
         return base;
     }
-    if (lock_acquire(&pages_state.lock)) { /* else the addresses are lost to the fork */
-        give_up_claim(arena, first, pages);
+    if (lock_acquire(&pages_state.lock)) { /* frozen for a fork: the addresses are lost */
+        arena_give_up_claim(arena, first, pages);
         lock_release(&pages_state.lock);
     }
     return NULL;

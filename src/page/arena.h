@@ -1,22 +1,24 @@
 /* Arenas: reserved stretches of address space, committed from the start up to a frontier.
  *
- * An arena is reserved without permissions (PROT_NONE), so that it costs no commit charge, and in
- * steps that grow with the heap, so that it lives under `ulimit -v` and under mlockall, which
- * counts reservations too; when a step is refused, smaller ones are tried. It stands between
- * fences. Behind the frontier all pages belong to spans, are on their way there, or are holes; one
- * bit a page says whether it may hold something else than zeros.
+ * An arena is reserved without permissions (PROT_NONE), so that it costs no commit charge. The
+ * reservations grow with the heap, so that the heap works under `ulimit -v` and under mlockall,
+ * which counts reservations too. When the system refuses a reservation, smaller ones are tried. An
+ * arena is between fences (meta.h). Each page before the frontier belongs to a span, is on its way
+ * to one, or is a hole. One bit for each page says whether the page may contain anything but zeros.
  *
- * Whoever needs more pages claims them first: the frontier moves, or a hole closes. Then the system
- * is asked, without the lock: so it is asked once for each page, by one thread, before anybody uses
- * it. When it refuses, they become a hole, or the frontier moves back.
+ * A thread that needs more pages first claims them: it moves the frontier, or takes a hole. Then it
+ * commits them without the lock. So each page is committed once, by one thread, before any thread
+ * uses it. When the system refuses, the pages become a hole, or the frontier moves back.
  *
- * A large and dense heap asks for huge pages for what it grows by (advice.h). The frontier stands
- * at the end of a huge page then, so that the kernel can give each one whole, and the free space
- * before it is filled from its start: at most one huge page is resident and not needed yet.
+ * The kernel uses a huge page only where all of it is accessible at the first touch. So an arena of
+ * some MiB begins at the start of a huge page, and a heap of 2 MiB or more grows by whole huge
+ * pages and to the end of one. A large and dense heap asks the system for them (grow.h). The free
+ * space before the frontier is filled from its start, so at most one huge page is resident before
+ * it is needed.
  *
- * Threading: the sorted list, frontiers and holes belong to the page lock; arenas are never given
- * back. arena_at and arena_of may be called without the lock: they read a second list, in the order
- * of addition, where an entry is stored before the count that admits it.
+ * Threads: the page lock protects the sorted list, the frontiers and the holes. Arenas are never
+ * given back. arena_at and arena_of need no lock: they read a second list, in the order of
+ * addition, where an entry is stored before the count that admits it.
  */
 #ifndef CAIRN_PAGE_ARENA_H
 #define CAIRN_PAGE_ARENA_H
@@ -25,58 +27,98 @@
 
 enum { ARENA_LIMIT = 4096 };
 
+/* An arena, in metadata memory. */
 struct arena {
-    char *base;        /* const after init */
-    size_t pages;      /* const after init: reserved */
-    size_t frontier;   /* page lock; read without it as a hint: all pages before it are claimed */
-    size_t hole_pages; /* page lock: set bits of `holes` */
-    uint64_t *dirty;   /* page lock: bit a page, set when it may not read zero */
-    uint64_t *holes;   /* page lock: bit a page, set when nobody has it and it is not committed */
-    uint64_t *whole;   /* atomic: bit a huge page of the addresses, set when it was asked for, and
-                        * no part of it went since */
-    uint64_t asked;    /* atomic: bit a 64th, set where huge pages may be asked for */
-    uint64_t begun;    /* atomic: likewise, where one may be resident beyond what was handed out */
-    uint64_t trimmed;  /* page lock: of `begun`, what a trim looks at */
+    char *base;        /* const after init: first byte */
+    size_t pages;      /* const after init: number of reserved pages */
+    size_t frontier;   /* page lock, atomic: all pages before it are claimed */
+    size_t hole_pages; /* page lock: number of set bits in `holes` */
+    uint64_t *dirty;   /* page lock: a bit for each page, set when it may not read zero */
+    uint64_t *holes;   /* page lock: a bit for each page, set in holes */
+    uint64_t *whole;   /* atomic: a bit for each huge page, set when it was requested and no part of
+                          it was purged since */
+    uint64_t *dense;   /* atomic: a bit for each huge page, set when pages_keep_huge_page kept it
+                          since pages_forget_dense */
+    uint64_t asked; /* atomic: a bit for each 64th, set where huge pages may have been requested */
+    uint64_t begun; /* atomic: a bit for each 64th, set where a huge page may be resident that was
+                       not handed out whole */
+    uint64_t trimmed; /* page lock: bits of `begun` that the current trim examines */
 };
 
-/* Which of the arenas holds an address; NULL if none. The first with the page lock, fast; the
- * second without. */
+/* Finds the arena that contains an address, by binary search.
+ * Locking: page lock held.
+ * Returns: NULL if there is none. */
 struct arena *arena_find(const void *address);
+
+/* Finds the arena that contains an address, by a linear search without the lock.
+ * Threads: any.
+ * Returns: NULL if there is none. */
 struct arena *arena_of(const void *address);
 
-/* The arena with room for `pages` more behind its frontier; NULL if none. Page lock. */
+/* The fullest arena with at least `pages` pages behind its frontier.
+ * Locking: page lock held.
+ * Returns: NULL if there is none. */
 struct arena *arena_with_room(size_t pages);
 
-/* Reserves a new arena of at least `pages` and adds it to the list. Not under the page lock. 0 or a
- * negative errno. */
+/* Reserves a new arena of at least `pages` pages and adds it to the lists.
+ * Locking: page lock not held.
+ * Returns: 0 or a negative errno. */
 int arena_add(size_t pages);
 
-/* Claims pages and commits them: they are the caller's, and zero. The rest of an arena, at least
- * `least`, where none has room for all. With `huge` they may become more, so that they end where a
- * huge page does, and huge pages are asked for. NULL with a negative errno in *error: -ENOSPC when
- * no arena has room, -EAGAIN while frozen for a fork. Takes the page lock. */
-char *arena_commit(size_t *pages, size_t least, bool huge, int *error);
+/* How much arena_commit claims. */
+enum arena_step {
+    ARENA_EXACTLY,       /* the given number of pages */
+    ARENA_TO_HUGE_END,   /* more pages where possible, so that they end at the end of a huge page */
+    ARENA_IN_HUGE_PAGES, /* like ARENA_TO_HUGE_END, with a request to the system for huge pages */
+    ARENA_IN_SMALL_PAGES, /* like ARENA_TO_HUGE_END; the system must use no huge pages */
+};
 
-/* Memory that goes back is asked for in huge pages no more: before the system is told. It would put
- * what is left together again, and so bring back what went (khugepaged). A huge page that loses its
- * first part becomes small pages, else the system would keep its memory. Returns how many did. Any
- * thread, no lock held. */
+/* Claims `*pages` pages and commits them; they belong to the caller and read zero. Where no arena
+ * has that many, the rest of an arena is taken if it has at least `least`. `*pages` gets the
+ * number.
+ * Locking: takes the page lock.
+ * Returns: NULL with a negative errno in `*error`: -ENOSPC when no arena has enough pages, -EAGAIN
+ * while the lock is frozen for a fork. */
+char *arena_commit(size_t *pages, size_t least, enum arena_step step, int *error);
+
+/* Prepares the purge of a range: withdraws the request for huge pages there, because the kernel
+ * (khugepaged) would otherwise merge the remaining pages into a huge page again and so bring the
+ * purged memory back. A huge page that loses its first part is divided into small pages, because
+ * the system would otherwise keep all of its memory.
+ * Locking: none held.
+ * Returns: the number of huge pages that were divided. */
 size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 
-/* A huge page is resident whole once a part of it was handed out. Between the first and the last
- * call, which a trim makes before it looks and after it has purged: whether that may be so within a
- * range, asked for or withdrawn since. After the last one only where it is asked for still. Page
- * lock. */
-bool arenas_begin_trim(void); /* whether there is any such range */
+/* Begins a trim, before it examines free memory. A huge page is resident whole once a part of it
+ * was handed out. Until arenas_end_trim, arena_may_hold_rests says where that may have happened.
+ * Locking: page lock held.
+ * Returns: whether there is such a range in any arena. */
+bool arenas_begin_trim(void);
+
+/* During a trim: whether a huge page may be resident in the range because of a request for huge
+ * pages, even if the request was withdrawn since.
+ * Locking: page lock held. */
 bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes);
+
+/* Ends a trim, after it has purged. From now on only ranges count for which the request for huge
+ * pages still exists.
+ * Locking: page lock held. */
 void arenas_end_trim(void);
 
-/* All arenas, in the order of their addition. No lock needed. */
-extern hidden_data struct arena *arenas_added[ARENA_LIMIT]; /* page lock writes: below the count */
-extern hidden_data size_t arenas_count;                     /* atomic, page lock writes */
+/* All arenas in the order of their addition. The first arenas_count entries are const and may be
+ * read without a lock. */
+extern hidden_data struct arena *arenas_added[ARENA_LIMIT]; /* page lock to write */
+extern hidden_data size_t arenas_count;                     /* atomic, page lock to write */
+
+/* The number of arenas.
+ * Threads: any. */
 size_t arena_count(void);
+
+/* The arena at an index below arena_count().
+ * Threads: any. */
 struct arena *arena_at(size_t index);
 
+/* The number of a page within its arena. */
 inline_always size_t arena_page(const struct arena *arena, const void *address)
 {
     return (size_t)((const char *)address - arena->base) >> PAGE_SHIFT;

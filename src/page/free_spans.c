@@ -1,60 +1,199 @@
-/* See free_spans.h. */
+/* The bins of free spans, the loose spans, and splitting and merging: see free_spans.h. */
 #include "page/free_spans.h"
 
+#include "base/atomic.h"
 #include "base/bits.h"
+#include "base/check.h"
 #include "base/random.h"
-#include "os/os.h"
 #include "page/arena.h"
-#include "page/bins.h"
-#include "page/header.h"
 #include "page/state.h"
 
-/* The page map's boundary tags of a span with one header: first and last page. */
-static void tag_ends(const struct span *span, struct span *value)
+enum {
+    EXACT_BINS = 64, /* lengths below this have a bin each */
+    STEP_BITS = 4,   /* 16 bins for each doubling above */
+    BIN_COUNT = EXACT_BINS + (32 - 6) * (1 << STEP_BITS),
+    WORD_COUNT = (BIN_COUNT + 63) / 64,
+    PROBE_LIMIT = 16, /* spans that are examined in a bin whose members differ in length */
+};
+
+enum { CLEAN, DIRTY, SETS };
+
+static struct {
+    uint64_t filled[WORD_COUNT];   /* page lock: a bit for each bin, set when it has members */
+    struct span *heads[BIN_COUNT]; /* page lock: first span of each bin */
+} sets[SETS];
+
+static unsigned bins_index_of(size_t pages)
+{
+    if (pages < EXACT_BINS)
+        return (unsigned)pages;
+    unsigned top = highest_bit(pages);
+    unsigned step = (unsigned)(pages >> (top - STEP_BITS)) & ((1u << STEP_BITS) - 1);
+    return EXACT_BINS + ((top - 6) << STEP_BITS) + step;
+}
+
+static unsigned bins_set_of(const struct span *span)
+{
+    return span->dirty_pages != 0 ? DIRTY : CLEAN;
+}
+
+void bins_insert(struct span *span)
+{
+    unsigned set = bins_set_of(span);
+    unsigned bin = bins_index_of(span->pages);
+    struct span *head = sets[set].heads[bin];
+    span->next = head;
+    span->prev = NULL;
+    if (head)
+        head->prev = span;
+    sets[set].heads[bin] = span;
+    sets[set].filled[bin / 64] |= (uint64_t)1 << bin % 64;
+}
+
+void bins_remove(struct span *span)
+{
+    unsigned set = bins_set_of(span);
+    unsigned bin = bins_index_of(span->pages);
+    if (span->next)
+        span->next->prev = span->prev;
+    if (span->prev)
+        span->prev->next = span->next;
+    else
+        sets[set].heads[bin] = span->next;
+    if (sets[set].heads[bin] == NULL)
+        sets[set].filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
+}
+
+/* The first filled bin at or above `bin`; BIN_COUNT if there is none. */
+static unsigned bins_next_filled(unsigned set, unsigned bin)
+{
+    unsigned word = bin / 64;
+    if (word >= WORD_COUNT)
+        return BIN_COUNT;
+    uint64_t bits = sets[set].filled[word] & (~(uint64_t)0 << bin % 64);
+    while (bits == 0) {
+        if (++word == WORD_COUNT)
+            return BIN_COUNT;
+        bits = sets[set].filled[word];
+    }
+    return word * 64 + lowest_bit(bits);
+}
+
+static bool bins_span_fits(const struct span *span, size_t pages, size_t alignment_pages)
+{
+    size_t first = (uintptr_t)span->base >> PAGE_SHIFT;
+    return align_up(first, alignment_pages) - first + pages <= span->pages;
+}
+
+static struct span *bins_find_in(unsigned set, size_t pages, size_t alignment_pages)
+{
+    unsigned bin = bins_next_filled(set, bins_index_of(pages));
+    for (; bin < BIN_COUNT; bin = bins_next_filled(set, bin + 1)) {
+        struct span *best = NULL;
+        unsigned probes = 0;
+        for (struct span *span = sets[set].heads[bin]; span && probes < PROBE_LIMIT;
+             span = span->next, probes++)
+            if (bins_span_fits(span, pages, alignment_pages) &&
+                (best == NULL || span->pages < best->pages))
+                best = span;
+        if (best)
+            return best;
+    }
+    return NULL;
+}
+
+struct span *bins_find(size_t pages, size_t alignment_pages)
+{
+    struct span *span = bins_find_in(DIRTY, pages, alignment_pages);
+    return span ? span : bins_find_in(CLEAN, pages, alignment_pages);
+}
+
+struct span *bins_longest_dirty(void)
+{
+    for (unsigned word = WORD_COUNT; word-- > 0;)
+        if (sets[DIRTY].filled[word])
+            return sets[DIRTY].heads[word * 64 + highest_bit(sets[DIRTY].filled[word])];
+    return NULL;
+}
+
+void bins_each_clean(void (*look)(struct span *span))
+{
+    for (unsigned bin = bins_next_filled(CLEAN, 0); bin < BIN_COUNT;
+         bin = bins_next_filled(CLEAN, bin + 1))
+        for (struct span *span = sets[CLEAN].heads[bin], *next; span; span = next) {
+            next = span->next;
+            look(span);
+        }
+}
+
+size_t bins_verify(void)
+{
+    size_t pages = 0;
+    for (unsigned set = 0; set < SETS; set++)
+        for (unsigned bin = 0; bin < BIN_COUNT; bin++) {
+            struct span *prev = NULL;
+            for (struct span *span = sets[set].heads[bin]; span; prev = span, span = span->next) {
+                check_internal(span->prev == prev);
+                check_internal(span->tag == SPAN_FREE);
+                check_internal(bins_index_of(span->pages) == bin && bins_set_of(span) == set);
+                pages += span->pages;
+            }
+            check_internal((sets[set].heads[bin] != NULL) ==
+                           (sets[set].filled[bin / 64] >> bin % 64 & 1));
+        }
+    return pages;
+}
+
+/* Sets the boundary tags of a span in the page map: the entries of its first and its last page. */
+static void free_spans_tag_ends(const struct span *span, struct span *value)
 {
     page_map_set_page(span->base, value);
     page_map_set_page(span->base + ((size_t)(span->pages - 1) << PAGE_SHIFT), value);
 }
 
-static void span_enter(struct span *span)
+static void free_spans_enter(struct span *span)
 {
     store_relaxed(&span->tag, (uint8_t)SPAN_FREE);
-    tag_ends(span, span);
+    free_spans_tag_ends(span, span);
     bins_insert(span);
     store_relaxed(&pages_state.free_pages, pages_state.free_pages + span->pages);
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages + span->dirty_pages);
 }
 
-enum { LOOSE_MOST = 64, LOOSE_MOST_PAGES = 16 };
+enum { LOOSE_MAX = 64, LOOSE_MAX_PAGES = 16 };
 
-static struct span *loose[LOOSE_MOST]; /* page lock */
-static unsigned loose_count;           /* page lock */
+/* page lock: the loose spans. The loose spans have cache lines of their own, so that a change does
+ * not slow readers of other data. */
+static struct {
+    unsigned count;
+    struct span *spans[LOOSE_MAX];
+} loose cache_aligned;
 
-static void loose_add(struct span *span)
+static void free_spans_loose_add(struct span *span)
 {
-    loose[loose_count] = span;
-    span->until = (uint8_t)++loose_count;
+    loose.spans[loose.count] = span;
+    span->mark = (uint8_t)++loose.count;
 }
 
-static void loose_remove(struct span *span)
+static void free_spans_loose_remove(struct span *span)
 {
-    struct span *last = loose[--loose_count];
-    loose[span->until - 1] = last;
-    last->until = span->until;
-    span->until = 0;
+    struct span *last = loose.spans[--loose.count];
+    loose.spans[span->mark - 1] = last;
+    last->mark = span->mark;
+    span->mark = 0;
 }
 
 bool span_has_place(const struct span *span)
 {
-    return span->until == 0 || (span->until <= loose_count && loose[span->until - 1] == span);
+    return span->mark == 0 || (span->mark <= loose.count && loose.spans[span->mark - 1] == span);
 }
 
 void span_withdraw(struct span *span)
 {
-    if (span->until != 0)
-        loose_remove(span);
+    if (span->mark != 0)
+        free_spans_loose_remove(span);
     bins_remove(span);
-    tag_ends(span, NULL);
+    free_spans_tag_ends(span, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     store_relaxed(&pages_state.free_pages, pages_state.free_pages - span->pages);
     store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
@@ -81,8 +220,8 @@ void span_end_purge(struct span *span)
     before->prev = span->prev;
 }
 
-/* One of this thread's is of the call that a signal handler's fork interrupted, and that goes on.
- */
+/* A span that this thread was purging belongs to a call that a signal handler's fork interrupted.
+ * That call continues in the child, so the span stays withdrawn. */
 void spans_end_others_purges(void)
 {
     size_t pages = 0;
@@ -96,7 +235,7 @@ void spans_end_others_purges(void)
             dirty_pages += span->dirty_pages;
             span->prev = pages_state.purging;
             pages_state.purging = span;
-        } else { /* nobody knows how much of it was purged */
+        } else { /* how much of it was purged is not known */
             struct arena *arena = arena_find(span->base);
             bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
             store_relaxed(&span->dirty_pages, (size_t)span->pages);
@@ -105,10 +244,10 @@ void spans_end_others_purges(void)
     }
     store_relaxed(&pages_state.purging_pages, pages);
     store_relaxed(&pages_state.purging_dirty, dirty_pages);
-    pages_state.forgets++;
+    pages_state.purging_resets++;
 }
 
-void note_dirty_low(void)
+void free_spans_note_dirty_low(void)
 {
     pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
 }
@@ -120,10 +259,10 @@ struct span *span_free_neighbour(const struct arena *arena, const char *page)
     struct span *span = page_map_find(page);
     return load_relaxed(&span->tag) == SPAN_FREE
                ? span
-               : NULL; /* in use, its owner may write it just now */
+               : NULL; /* a span in use may be changed by its owner now */
 }
 
-/* More than one on a side where some are loose. */
+/* Each side may have several free neighbours, because some are loose. */
 void span_release(struct arena *arena, struct span *span)
 {
     struct span *left, *right;
@@ -140,22 +279,22 @@ void span_release(struct arena *arena, struct span *span)
         store_relaxed(&span->dirty_pages, span->dirty_pages + right->dirty_pages);
         header_push(right);
     }
-    span->until = 0;
-    span_enter(span);
+    span->mark = 0;
+    free_spans_enter(span);
 }
 
 bool spans_merge(void)
 {
-    bool any = loose_count != 0;
-    while (loose_count != 0) {
-        struct span *span = loose[loose_count - 1];
+    bool any = loose.count != 0;
+    while (loose.count != 0) {
+        struct span *span = loose.spans[loose.count - 1];
         span_withdraw(span);
         span_release(arena_find(span->base), span);
     }
     return any;
 }
 
-static void mark_rest(struct span *span)
+static void free_spans_mark_rest(struct span *span)
 {
     struct arena *arena = arena_find(span->base);
     size_t size_bytes = (size_t)span->pages << PAGE_SHIFT;
@@ -171,7 +310,7 @@ static void mark_rest(struct span *span)
     bitmap_set(arena->dirty, arena_page(arena, span->base), head_pages);
     bitmap_set(arena->dirty, arena_page(arena, (char *)tail), tail_pages);
     store_relaxed(&span->dirty_pages, head_pages + tail_pages);
-    span_enter(span);
+    free_spans_enter(span);
 }
 
 void spans_mark_rests(void)
@@ -179,7 +318,7 @@ void spans_mark_rests(void)
     if (!arenas_begin_trim())
         return;
     (void)spans_merge();
-    bins_each_clean(mark_rest);
+    bins_each_clean(free_spans_mark_rest);
 }
 
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
@@ -191,7 +330,7 @@ void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_p
     span_release(arena, span);
 }
 
-static struct span *find(size_t pages, size_t alignment_pages)
+static struct span *free_spans_find(size_t pages, size_t alignment_pages)
 {
     struct span *span = bins_find(pages, alignment_pages);
     bool grows = span == NULL || span->dirty_pages == 0;
@@ -200,7 +339,7 @@ static struct span *find(size_t pages, size_t alignment_pages)
 
 char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
 {
-    struct span *span = find(pages, alignment_pages);
+    struct span *span = free_spans_find(pages, alignment_pages);
     if (span == NULL)
         return NULL;
     struct arena *arena = arena_find(span->base);
@@ -223,41 +362,42 @@ char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
         range_release(arena, run + (pages << PAGE_SHIFT), tail,
                       span->dirty_pages - lead_dirty - *dirty_pages);
     header_push(span);
-    note_dirty_low();
+    free_spans_note_dirty_low();
     return run;
 }
 
-/* Where runs lie at random they are cut at random, too. */
-static bool is_loose(const struct span *span)
+/* Whether a freed run stays loose. Not in builds with random runs, where merged spans are cut at
+ * random places. */
+static bool free_spans_is_loose(const struct span *span)
 {
-    return !config_random_runs && span->until == SPAN_WAS_SLAB && span->pages <= LOOSE_MOST_PAGES &&
-           loose_count < LOOSE_MOST;
+    return !config_random_runs && span->mark == SPAN_WAS_SLAB && span->pages <= LOOSE_MAX_PAGES &&
+           loose.count < LOOSE_MAX;
 }
 
-struct span *deferred_settle(void)
+struct span *free_spans_settle_deferred(void)
 {
     if (likely(load_relaxed(&pages_state.deferred) == NULL))
         return NULL;
-    struct span *span =
-        exchange_acquire(&pages_state.deferred, (struct span *)NULL); /* pairs with defer */
+    /* acquire: pairs with defer */
+    struct span *span = exchange_acquire(&pages_state.deferred, (struct span *)NULL);
     struct span *unmap = NULL;
     for (struct span *next; span; span = next) {
         next = span->next;
         struct arena *arena = arena_find(span->base);
-        if (span->pages != 0 && span->until == SPAN_WAS_SLAB) {
+        if (span->pages != 0 && span->mark == SPAN_WAS_SLAB) {
             fetch_sub_relaxed(&pages_state.swept_pages, (size_t)span->swept_pages);
-            span->swept_pages = 0; /* it may be deferred again, see pages_freeze */
+            span->swept_pages = 0; /* the run may be deferred again, see pages_freeze */
         }
         if (span->pages == 0) {
             header_push(span);
         } else if (arena) {
-            if (span->until == SPAN_WAS_PURGED)
+            if (span->mark == SPAN_WAS_PURGED)
                 span_end_purge(span);
             if (span->dirty_pages != 0)
                 bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
-            if (is_loose(span)) {
-                loose_add(span);
-                span_enter(span);
+            if (free_spans_is_loose(span)) {
+                free_spans_loose_add(span);
+                free_spans_enter(span);
             } else {
                 span_release(arena, span);
             }

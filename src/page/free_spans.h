@@ -1,61 +1,126 @@
-/* Free spans of the arenas: split, and merged by boundary tags in the page map.
+/* Free spans of the arenas: bins by length, and splitting and merging by boundary tags in the page
+ * map.
  *
- * Slabs come and go with the same lengths, often those of a whole thread at once. To merge their
- * runs and to cut them again is most of what that costs. So a slab's run is put into the bins as it
- * is, loose, and merged with its neighbours only when a run of a length that is not there would
- * take memory that is not there, or when memory goes back to the system; and when there are many.
+ * Algorithm: two-level bins found through a bitmap, after TLSF. Each length below 64 pages has a
+ * bin; longer lengths share 16 bins for each doubling. There are two sets of bins: spans that have
+ * memory (dirty) and spans that have none (clean). Dirty spans are used first, because their memory
+ * exists already.
  *
- * Invariant: behind each arena's frontier the spans lie gapless, no two free ones side by side but
- * for loose ones (and those whose memory is being purged); a free span's first and last pages map
- * to it; `until` of a loose one is its place among them, counted from 1, of another free one 0.
- * pages_verify checks it.
+ * Slabs are freed and taken again with the same few lengths, often all slabs of a thread at once.
+ * Merging and cutting their runs would be most of the cost. So the run of a slab is put into the
+ * bins as it is: it is *loose*. Loose spans are merged with their neighbours when a request would
+ * otherwise need memory that is not resident, and before memory is purged. The number of loose
+ * spans is limited.
  *
- * Threading: all of it under the page lock.
+ * Invariants, checked by pages_verify:
+ *   - the spans before each arena's frontier have no gaps
+ *   - of two adjacent free spans at least one is loose (a span that is being purged is not free)
+ *   - the first and the last page of a free span map to it
+ *   - `mark` of a loose span is its place among the loose spans, counted from 1; of other free
+ *     spans it is 0
+ *
+ * Locking: page lock held, in all functions.
  */
 #ifndef CAIRN_PAGE_FREE_SPANS_H
 #define CAIRN_PAGE_FREE_SPANS_H
 
 #include "page/span.h"
 
+/* Puts a free span into the bin for its length and set.
+ * Locking: page lock held. */
+void bins_insert(struct span *span);
+
+/* Takes a free span out of its bin.
+ * Locking: page lock held. */
+void bins_remove(struct span *span);
+
+/* Finds a free span that contains `pages` pages at a multiple of `alignment_pages`: the best fit of
+ * a bounded search. The span stays in its bin.
+ * Locking: page lock held.
+ * Returns: NULL if there is none. */
+struct span *bins_find(size_t pages, size_t alignment_pages);
+
+/* Finds a dirty span of the highest bin. The span stays in its bin.
+ * Locking: page lock held.
+ * Returns: NULL if no free span is dirty. */
+struct span *bins_longest_dirty(void);
+
+/* Calls `look` for each clean span. `look` may make that span dirty and must not change any other.
+ * Locking: page lock held. */
+void bins_each_clean(void (*look)(struct span *span));
+
+/* Checks with assertions that bins and bitmaps agree.
+ * Locking: page lock held.
+ * Returns: the number of pages in all bins. */
+size_t bins_verify(void);
+
 struct arena;
 
-/* Merges `span`, which lies in `arena` and is in no list, with its free neighbours and puts it into
- * the bins; and takes a free span out of them, so that its neighbours leave it alone. */
+/* Merges `span`, a run of `arena` that is in no bin, with its free neighbours and puts the result
+ * into the bins.
+ * Locking: page lock held. */
 void span_release(struct arena *arena, struct span *span);
+
+/* Takes a free span out of the bins and out of the page map, so that its neighbours do not merge
+ * with it.
+ * Locking: page lock held. */
 void span_withdraw(struct span *span);
 
-/* A span that is out of the bins: its memory is purged without the lock, and no more. What other
- * threads have out like that is free again in a fork's child, which those threads are not in. */
+/* Records that this thread purges the memory of a span, which is out of the bins. The purge itself
+ * needs no lock.
+ * Locking: page lock held. */
 void span_begin_purge(struct span *span);
+
+/* Ends the record of span_begin_purge.
+ * Locking: page lock held. */
 void span_end_purge(struct span *span);
+
+/* In the child of a fork: makes the spans that other threads were purging free again, because those
+ * threads do not exist in the child.
+ * Locking: page lock held. */
 void spans_end_others_purges(void);
 
-/* Whether a free span's `until` is what the invariant says. */
+/* Whether `mark` of a free span satisfies the invariant.
+ * Locking: page lock held. */
 bool span_has_place(const struct span *span);
 
-/* Merges all loose spans with their free neighbours. Whether there were any. */
+/* Merges all loose spans with their free neighbours.
+ * Locking: page lock held.
+ * Returns: whether there were any. */
 bool spans_merge(void);
 
-/* For a trim: free spans without memory count as dirty where they share a huge page with others and
- * may be resident with it. */
+/* For a trim: begins it (arenas_begin_trim) and marks parts of clean spans as dirty: those that
+ * share a huge page with other spans and may be resident with it.
+ * Locking: page lock held. */
 void spans_mark_rests(void);
 
-/* The free span that begins or ends with the page; NULL if none. */
+/* The free span that begins or ends with the given page.
+ * Locking: page lock held.
+ * Returns: NULL if there is none. */
 struct span *span_free_neighbour(const struct arena *arena, const char *page);
 
-/* Takes a run out of the bins; what is left of its span goes back. Two headers are there. NULL if
- * none fits. */
+/* Cuts a run of `pages` pages out of a free span and returns the remaining pages to the bins.
+ * `*dirty_pages` gets the number of pages of the run that may not read zero. The caller has made
+ * sure that two unused headers without a cold area exist.
+ * Locking: page lock held.
+ * Returns: NULL if no span fits. */
 char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages);
 
-/* Lays a new free span over a committed range that is in no one's use. A header is there. */
+/* Makes a free span of a committed range that has no owner. The caller has made sure that an unused
+ * header without a cold area exists.
+ * Locking: page lock held. */
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages);
 
-/* Does what was deferred while the lock was frozen. Returns the runs that lie in no arena, linked
- * by `next`: for apart_give, once the lock is released. */
-struct span *deferred_settle(void);
+/* Processes the stack of defer(): frees its runs and keeps its headers.
+ * Locking: page lock held.
+ * Returns: the runs that are in no arena, linked by `next`. The caller passes them to fork_run_give
+ * after it has released the lock. */
+struct span *free_spans_settle_deferred(void);
 
-/* At the end of whatever took dirty pages: what left the bins for a moment, to be cut or merged,
- * was not needed. */
-void note_dirty_low(void);
+/* Updates the lowest number of dirty pages in this interval. Called at the end of each operation
+ * that takes dirty pages, not during it, because spans that leave the bins only to be cut or merged
+ * were not needed.
+ * Locking: page lock held. */
+void free_spans_note_dirty_low(void);
 
 #endif

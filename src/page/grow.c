@@ -1,44 +1,125 @@
-/* Growth of the arenas: see grow.h.
+/* How much the arenas grow by and in which pages, fences within arenas, and pages for metadata: see
+ * grow.h.
  *
- * In hardened builds (docs/HARDENING.md) fences stand within arenas, too, every STRETCH_PAGES to
- * twice as many pages, at random. These belong to no span and stay for good, so runs come and go
- * without a system call for them; their cost is one division of the kernel's mapping each, which it
- * bounds (vm.max_map_count): where it refuses one, there is none.
+ * In hardened builds (docs/HARDENING.md) there are fences within arenas, too, at random
+ * distances of STRETCH_PAGES to twice that many pages. Fences belong to no span and stay for ever,
+ * so runs are taken and given without a system call for them. Each fence costs one division of the
+ * kernel's mapping, and the kernel limits these (vm.max_map_count): where it refuses one, there is
+ * no fence.
  */
 #include "page/grow.h"
 
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "base/random.h"
-#include "os/os.h"
+#include "os/memory.h"
+#include "os/process.h"
 #include "page/arena.h"
-#include "page/bound.h"
-#include "page/dense.h"
-#include "page/fence.h"
-#include "page/header.h"
+#include "page/free_spans.h"
+#include "page/limits.h"
+#include "page/meta.h"
+#include "page/page_map.h"
 #include "page/state.h"
 
 #include <errno.h>
+#include <string.h>
 
-/* A run is not longer than a stretch, unless one was asked for: enough for a slab of any class but
- * the largest. */
+/* No run is longer than a stretch, unless a longer one was requested. A stretch is long enough
+ * for a slab of any class except the largest. */
 enum { STRETCH_PAGES = 32 };
 
-/* What is committed at once. */
 enum {
-    LEAST_BATCH = (256 << 10) >> PAGE_SHIFT,
-    MOST_BATCH = (4 << 20) >> PAGE_SHIFT, /* but for a longer run */
+    LONG_PART = 8,  /* long runs in huge pages are at most an eighth of the heap */
+    SLOW_US = 1500, /* a first touch that takes longer is slow */
+    /* slow ones in a row before small pages are used: a single one may have waited for the
+     * processor */
+    SLOW_TRIES = 2,
+    /* slow ones in a row that are counted: then 1 GiB in small pages until the next one */
+    SLOW_MAX = 8,
 };
 
-/* Defers a new free run, divided by fences into stretches of at least `least` pages each. */
-static void defer_fenced(struct span *span, size_t least)
+static unsigned slow_in_a_row; /* atomic: slow huge pages in a row */
+static size_t long_pages;      /* atomic: pages of all long runs that were ever in huge pages */
+
+/* The lengths of a growth, in pages. */
+enum {
+    MIN_BATCH = (256 << 10) >> PAGE_SHIFT,
+    MAX_BATCH = (4 << 20) >> PAGE_SHIFT, /* except for a longer run */
+    HUGE_PAGES = 1 << HUGE_PAGE_SHIFT,   /* pages of a huge page */
+};
+
+enum { GROWTHS = 2 };
+
+/* atomic, each: the last growths. A word has the start and, in its low bits, the length in
+ * pages; 0: none. If threads grow at the same time, one growth may be missed. */
+static uintptr_t growths[GROWTHS];
+static unsigned growth_count; /* atomic: number of growths; its remainder is the next place */
+
+static_check((int)GROW_NOTED_MAX < (int)PAGE_BYTES, "a length fits beside an address");
+
+void grow_note(const char *start, size_t pages)
+{
+    if (pages > GROW_NOTED_MAX)
+        return;
+    unsigned place = fetch_add_relaxed(&growth_count, 1u) % GROWTHS;
+    store_relaxed(&growths[place], (uintptr_t)start | pages);
+}
+
+/* The number of touched pages of a slab. `fresh_slot` is 1 in a slab that has handed out no block.
+ */
+static size_t grow_touched_of(const struct span *slab, const struct slab_shape *shape)
+{
+    uint64_t limit = smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)PAGE_BYTES);
+    uint64_t bytes = (limit - (limit != 0)) * shape->unit_bytes;
+    return smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (uint64_t)shape->pages);
+}
+
+/* The number of touched pages in a range. */
+static size_t grow_touched_between(const char *start, size_t pages)
+{
+    size_t touched = 0;
+    for (size_t page = 0; page < pages;) {
+        struct span *span = page_map_find(start + (page << PAGE_SHIFT));
+        unsigned tag = load_relaxed(&span->tag);
+        if (tag >= SPAN_SLAB) {
+            const struct slab_shape *shape = &pages_state.shapes[tag - SPAN_SLAB];
+            touched += grow_touched_of(span, shape);
+            page += shape->pages;
+        } else {
+            page++;
+        }
+    }
+    return touched;
+}
+
+bool grow_is_touched(void)
+{
+    enum { PART = 4 }; /* one page in 4 may be untouched: slabs that were just opened, free runs */
+    size_t pages = 0;
+    size_t touched = 0;
+    for (int i = 0; i < GROWTHS; i++) {
+        uintptr_t noted = load_relaxed(&growths[i]);
+        size_t length = noted % PAGE_BYTES;
+        if (length == 0)
+            return false;
+        pages += length;
+        touched += grow_touched_between((const char *)(noted - length), length);
+    }
+    return touched >= pages - pages / PART;
+}
+
+/* Defers a new free run, divided by fences into stretches of at least `least` pages each. The
+ * last stretch may be shorter. */
+static void grow_defer_fenced(struct span *span, size_t least)
 {
     size_t fence = fence_pages();
-    uint64_t random = os_entropy();
+    uint64_t random = os_random();
     while (span->pages >= fence + least &&
            os_protect(span->base, fence << PAGE_SHIFT, OS_NONE) == 0) {
         span->base += fence << PAGE_SHIFT;
         span->pages -= (uint32_t)fence;
-        fetch_sub_relaxed(&pages_state.committed_pages, fence); /* in no one's use, nor free */
+        /* a fence is neither in use nor free */
+        fetch_sub_relaxed(&pages_state.committed_pages, fence);
         size_t stretch = STRETCH_PAGES + random_below(&random, STRETCH_PAGES);
         stretch = align_up(larger_of(stretch, least), fence);
         struct span *rest = span->pages > stretch + fence ? header_make(0) : NULL;
@@ -50,75 +131,232 @@ static void defer_fenced(struct span *span, size_t least)
         span->pages = (uint32_t)stretch;
         defer(span);
         span = rest;
-        least = smaller_of(least, span->pages - fence); /* the end may be shorter */
+        least = smaller_of(least, span->pages - fence); /* the last stretch may be shorter */
     }
     defer(span);
 }
 
-/* Commits pages, or the rest of an arena, and gives them to the bins, `needed` of them undivided. 0
- * or a negative errno, -ENOSPC when no arena has room. */
-static int grow_by(size_t pages, size_t needed, bool huge)
+void grow_note_huge_page(uint64_t took_us)
 {
-    struct span *span = header_make(0);
+    unsigned before = load_relaxed(&slow_in_a_row);
+    unsigned slow = took_us < SLOW_US ? 0 : before + (before < SLOW_MAX);
+    store_relaxed(&slow_in_a_row, slow);
+    if (slow >= SLOW_TRIES)
+        fetch_add_relaxed(&pages_state.small_pages, (size_t)HUGE_PAGES << (slow + 1));
+}
+
+/* Touches the first huge page of a growth, which is needed at once, and measures the time. */
+static void grow_touch_huge_page(char *start, size_t pages)
+{
+    char *huge = (char *)align_up((uintptr_t)start, HUGE_PAGE_BYTES);
+    if (huge + HUGE_PAGE_BYTES > start + (pages << PAGE_SHIFT))
+        return;
+    uint64_t before = os_now_us();
+    /* from Linux 5.14 on; before, the program touches it */
+    if (os_populate(huge, HUGE_PAGE_BYTES) == 0)
+        grow_note_huge_page(os_now_us() - before);
+}
+
+/* Commits `pages` pages, or the rest of an arena, and defers them as free runs, `needed` of them in
+ * one run.
+ * Returns: 0 or a negative errno, -ENOSPC when no arena has enough pages. */
+static int grow_by(size_t pages, size_t needed, enum arena_step step)
+{
+    struct span *span = header_take(0);
     if (span == NULL)
         return -ENOMEM;
     int error = 0;
-    char *base = arena_commit(&pages, needed + fence_pages(), huge, &error);
+    char *base = arena_commit(&pages, needed + fence_pages(), step, &error);
     span->base = base;
-    span->pages = base ? (uint32_t)pages : 0; /* none: back to the list of headers */
+    span->pages = base ? (uint32_t)pages : 0; /* 0 pages: the header returns to its list */
     store_relaxed(&span->dirty_pages, (size_t)0);
-    if (base && pages >= MOST_BATCH)
-        dense_note_growth(base, pages);
+    /* a long run shows neither whether the heap is dense nor how it grows */
+    if (base && pages >= HUGE_PAGES && needed <= MAX_BATCH) {
+        grow_note(base, pages);
+        store_relaxed(&pages_state.in_huge_pages, step == ARENA_IN_HUGE_PAGES || pages_are_huge());
+    }
+    if (base && step == ARENA_IN_HUGE_PAGES)
+        grow_touch_huge_page(base, pages);
     if (config_fences && base)
-        defer_fenced(span, needed);
+        grow_defer_fenced(span, needed);
     else
         defer(span);
     return base ? 0 : error;
 }
 
-/* The same, with a new arena where there is no room. */
-static int grow_anew(size_t pages, size_t needed, bool huge)
+/* Commits `pages` pages like grow_by, and adds an arena if none has enough pages.
+ * Returns: 0 or a negative errno. */
+static int grow_anew(size_t pages, size_t needed, enum arena_step step)
 {
-    int error = grow_by(pages, needed, huge);
+    int error = grow_by(pages, needed, step);
     while (error == -ENOSPC && (error = arena_add(pages)) == 0)
-        error = grow_by(pages, needed, huge);
+        error = grow_by(pages, needed, step);
     return error;
 }
 
-/* A huge page that the sweeps cut was zeroed and divided for little, and the next one probably will
- * be. So the heap grows in small pages first, by so many times what was in huge pages that were
- * cut, and then tries again. */
-static bool makes_up_for_cuts(size_t pages)
+/* Whether the next growth has to be in small pages: after huge pages that were cut (purge.c),
+ * and after slow ones. Subtracts the growth from what is still due. */
+static bool grow_owes_small_pages(size_t pages)
 {
-    enum { TIMES = 4 };
-    size_t cut = load_relaxed(&pages_state.cut_pages);
-    if (likely(cut == 0))
+    size_t due = load_relaxed(&pages_state.small_pages);
+    if (likely(due == 0))
         return false;
-    size_t left = cut - smaller_of(pages / TIMES, cut); /* another thread's growth may be missed */
-    (void)compare_swap_acq_rel(&pages_state.cut_pages, &cut, left);
+    size_t left = due - smaller_of(pages, due); /* a growth of another thread may be missed */
+    (void)compare_swap_acq_rel(&pages_state.small_pages, &due, left);
     return true;
 }
 
-/* Whether what the heap grows by may be in huge pages: it is large, the program has touched what it
- * took last, and huge pages have stayed whole. Not for one long run, of which nobody knows whether
- * it will be filled. Fences would divide them. */
-static bool grows_huge(size_t pages)
+/* Whether a long run may be in huge pages. Cairn does not know whether the program will fill it. So
+ * all long runs that were ever in huge pages, together, are limited to a small part of the heap. */
+static bool grow_long_run_fits(size_t pages, size_t committed)
 {
+    return load_relaxed(&long_pages) + pages <= committed / LONG_PART;
+}
+
+/* Whether a large heap may grow in huge pages, if the program has touched the last growths: there
+ * is no limit near, and huge pages were neither cut nor slow. */
+static bool grow_may_be_huge(size_t pages, size_t committed)
+{
+    bool huge = (pages <= MAX_BATCH || grow_long_run_fits(pages, committed)) &&
+                limits_admit_huge_pages(pages) && !grow_owes_small_pages(pages);
+    if (huge && pages > MAX_BATCH)
+        fetch_add_relaxed(&long_pages, pages);
+    return huge;
+}
+
+/* Chooses the pages of the next growth, of at least one huge page, for a run of `needed` pages.
+ * With HUGE_PAGES_AUTO, a large heap asks for huge pages where it may. A large heap that may not,
+ * and a heap of any size whose program has not touched the last growths, refuses them: the system
+ * may be set to use huge pages without a request. All else is left to the system. So is a run of a
+ * huge page or more: it is not known whether the program will fill it. */
+static enum arena_step grow_step_of(size_t pages, size_t needed)
+{
+    if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO)
+        return ARENA_TO_HUGE_END;
     size_t committed = load_relaxed(&pages_state.committed_pages);
-    return !config_fences && pages <= MOST_BATCH && committed >= ADVICE_FROM_BYTES >> PAGE_SHIFT &&
-           huge_pages_fit(pages) && dense_is_filled() && !makes_up_for_cuts(pages);
+    bool large = committed >= HUGE_PAGES_FROM_BYTES >> PAGE_SHIFT;
+    bool touched = grow_is_touched();
+    if (large && touched && grow_may_be_huge(pages, committed))
+        return ARENA_IN_HUGE_PAGES;
+    bool small = (large || !touched) && needed < HUGE_PAGES;
+    return small ? ARENA_IN_SMALL_PAGES : ARENA_TO_HUGE_END;
+}
+
+/* The length of the next growth. A heap of at least one huge page grows by whole huge pages,
+ * whether it asks for them or not. A huge page that becomes accessible in two steps would be
+ * touched in small pages first, and stay so. Committed memory costs nothing until it is touched. */
+static size_t grow_batch_of(size_t committed_pages)
+{
+    size_t least = committed_pages < HUGE_PAGES || config_fences ? MIN_BATCH : HUGE_PAGES;
+    return larger_of(least, smaller_of(committed_pages / 8, MAX_BATCH));
 }
 
 bool pages_grow(size_t pages)
 {
     size_t granule = os_page_size() >> PAGE_SHIFT;
-    heed_soft_limit(pages);
+    limits_enforce_soft(pages);
     size_t needed = align_up(pages, granule);
-    size_t batch = larger_of(
-        LEAST_BATCH, smaller_of(load_relaxed(&pages_state.committed_pages) / 8, MOST_BATCH));
+    size_t batch = grow_batch_of(load_relaxed(&pages_state.committed_pages));
     size_t least = needed + fence_pages();
     batch = larger_of(align_up(batch, granule), least);
-    bool huge = grows_huge(batch);
-    return grow_by(batch, needed, huge) == 0 || grow_by(least, needed, false) == 0 ||
-           grow_anew(batch, needed, huge) == 0 || grow_anew(least, needed, false) == 0;
+    enum arena_step step = ARENA_EXACTLY;
+    if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
+        step = grow_step_of(batch, needed);
+    return grow_by(batch, needed, step) == 0 || grow_by(least, needed, ARENA_EXACTLY) == 0 ||
+           grow_anew(batch, needed, step) == 0 || grow_anew(least, needed, ARENA_EXACTLY) == 0;
+}
+
+/* Pages of an arena for metadata, when the system gives no more addresses. Few programs execute
+ * this, so it is apart from the code that every program loads. */
+
+/* The starts of the pages that were taken for metadata. Pages for metadata never return, and
+ * scattered over the arenas they would leave no long runs, so further pages are taken right before
+ * earlier ones. */
+enum { PLACES = 64 };
+static char *places[PLACES]; /* page lock: the last PLACES starts */
+static size_t place_count;   /* page lock: number of starts so far */
+
+/* A free span of at least `pages` pages right before one of these places.
+ * Locking: page lock held.
+ * Returns: NULL if there is none. */
+static cold struct span *grow_find_beside(size_t pages)
+{
+    for (size_t i = smaller_of(place_count, PLACES); i-- > 0;) {
+        struct span *span = span_free_neighbour(arena_find(places[i]), places[i] - PAGE_BYTES);
+        if (span && span->pages >= pages)
+            return span;
+    }
+    return NULL;
+}
+
+/* Records the start of the pages that were taken. The new place replaces the place that begins at
+ * their end, if there is one.
+ * Locking: page lock held. */
+static cold void grow_note_place(char *stolen, const char *end)
+{
+    size_t known = smaller_of(place_count, PLACES);
+    size_t i = 0;
+    while (i < known && places[i] != end)
+        i++;
+    places[i < known ? i : place_count++ % PLACES] = stolen;
+}
+
+/* Takes `*pages` pages from the end of a free span. A part of the span always remains, so that no
+ * header is needed or left over. The start is rounded down to a system page, so `*pages` may
+ * increase.
+ * Returns: NULL when no span is long enough, or while the page lock is frozen. */
+static cold char *grow_steal_free(size_t *pages)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return NULL;
+    char *stolen = NULL;
+    (void)spans_merge();
+    size_t least = *pages + (os_page_size() >> PAGE_SHIFT);
+    struct span *span = grow_find_beside(least);
+    if (span == NULL)
+        span = bins_find(least, 1);
+    if (span) {
+        struct arena *arena = arena_find(span->base);
+        char *end = span_end(span);
+        stolen = (char *)align_down((uintptr_t)end - (*pages << PAGE_SHIFT), os_page_size());
+        *pages = (size_t)(end - stolen) >> PAGE_SHIFT;
+        span_withdraw(span);
+        span->pages -= (uint32_t)*pages;
+        store_relaxed(&span->dirty_pages,
+                      bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
+        span_release(arena, span);
+        free_spans_note_dirty_low();
+        grow_note_place(stolen, end);
+    }
+    lock_release(&pages_state.lock);
+    if (stolen)
+        memset(stolen, 0, *pages << PAGE_SHIFT);
+    return stolen;
+}
+
+/* Takes pages for ever, zero: from behind a frontier, or from a free span.
+ * Returns: NULL when no arena has them, or while the page lock is frozen. */
+static cold char *grow_steal(size_t pages)
+{
+    int error = 0;
+    char *start = arena_commit(&pages, pages, ARENA_EXACTLY, &error);
+    if (start == NULL)
+        start = grow_steal_free(&pages);
+    if (start) /* from now on neither free nor in use by a span */
+        fetch_sub_relaxed(&pages_state.committed_pages, pages);
+    return start;
+}
+
+cold char *arena_pages_for_metadata(size_t size_bytes)
+{
+    size_t fence = os_page_size();
+    char *start = grow_steal((size_bytes + 2 * fence) >> PAGE_SHIFT);
+    if (start == NULL)
+        return NULL;
+    char *end = start + fence + size_bytes;
+    if (os_protect(start, fence, OS_NONE) == 0 && os_protect(end, fence, OS_NONE) == 0) {
+        (void)os_purge(start, fence);
+        (void)os_purge(end, fence);
+    }
+    return start + fence;
 }

@@ -1,11 +1,62 @@
-/* Growth of the arenas: more pages for the bins. */
+/* Growth of the arenas: commits more pages for the bins, and provides pages for metadata when the
+ * system provides no more.
+ *
+ * A huge page is resident as a whole once one byte of it was touched. So with HUGE_PAGES_AUTO none
+ * is requested before the heap is so large that one of them hardly counts. Then they are requested
+ * only where memory will be filled from its start to its end: the growth of the heap while it is
+ * dense, and large blocks that grow (mappings.c).
+ * docs/dev/decisions/0034-huge-pages-from-16-mib-on.md has the figures.
+ *
+ * The heap is dense if the program has touched what was added last. This is computed without a
+ * system call: a slab hands out its blocks from its start, and its `fresh_slot` counts them. A
+ * block of at most a page has touched all of its pages, a longer block at least one. For other runs
+ * the allocator does not know whether the program fills them, so they count as untouched.
+ *
+ * The system may refuse the request, or have no huge pages; then nothing changes.
+ *
+ * Threads: any, no lock held. grow_is_touched reads headers that other threads may change: of each
+ * only `tag` and, where the header has a cold area, `fresh_slot`, atomically. Such headers serve
+ * slabs and free spans, so of the fields in the word of `fresh_slot` they have only `dirty_pages`,
+ * which is stored atomically, too. A span that has become another one since the page map was read
+ * is counted wrong, by at most its own pages.
+ */
 #ifndef CAIRN_PAGE_GROW_H
 #define CAIRN_PAGE_GROW_H
 
 #include "base/compiler.h"
 
-/* Commits more of an arena, at least `pages` of it undivided; no lock held. False when memory is
- * out. */
+#include <stdint.h>
+
+/* Commits more pages of an arena, or of a new one, at least `pages` of them in one run, and frees
+ * them into the bins.
+ * Locking: none held.
+ * Returns: false when out of memory. */
 bool pages_grow(size_t pages);
+
+/* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is
+ * an eighth of it. */
+static const size_t HUGE_PAGES_FROM_BYTES = (size_t)16 << 20;
+
+/* The longest growth, in pages, that can be recorded. */
+enum { GROW_NOTED_MAX = (1 << 12) - 1 };
+
+/* Records that the heap grew by `pages` pages from `start` on, for no single long run. */
+void grow_note(const char *start, size_t pages);
+
+/* Whether three quarters of the last two growths are touched. The last one alone may consist of
+ * slabs that were only just opened. */
+bool grow_is_touched(void);
+
+/* Records how long the first touch of a huge page took. A huge page of memory that the machine
+ * has in use takes a fraction of a millisecond. One that the kernel first has to compact, or
+ * that the host of a virtual machine has taken back, takes several milliseconds, more than 512
+ * small pages; only the first touch shows that. After two slow ones in a row the heap grows by
+ * 16 MiB in small pages, and by twice as much for each further one. */
+void grow_note_huge_page(uint64_t took_us);
+
+/* Takes pages from an arena for ever, zero and between fences.
+ * Locking: none held.
+ * Returns: NULL when no arena has the pages, or while the page lock is frozen. */
+char *arena_pages_for_metadata(size_t size_bytes);
 
 #endif

@@ -1,24 +1,24 @@
-/* Guarded blocks: mappings of their own between pages without permissions. See page.h.
+/* Guarded blocks: huge blocks between pages without permissions, in builds with
+ * config_guarded_blocks. See page.h; revoked.h says what happens to a freed one.
  *
- * Behind the block lie `behind_bytes` without permissions: one page at least, and what the block
- * may still grow into. Growing beyond moves page tables; all of a block stays one mapping of the
- * kernel's, so that it can be moved again: what it does not need is protected, not unmapped. A
- * block that could not be moved between guards has none: `behind_bytes` is 0. What becomes of a
- * freed one stands in trapped.h.
+ * Behind the block are `behind_bytes` without permissions: at least one page, and the addresses
+ * into which the block may still grow. Growing further moves page tables. All of a block stays one
+ * mapping of the kernel, so that it can be moved again: unneeded parts are protected, not unmapped.
+ * If a block could not be moved between guards, it has none, and `behind_bytes` is 0.
  *
- * Threading: a span belongs to whoever owns the block.
+ * Threads: a span belongs to the owner of the block.
  */
 #include "base/bits.h"
-#include "os/os.h"
-#include "page/bound.h"
-#include "page/header.h"
+#include "os/memory.h"
+#include "page/limits.h"
+#include "page/revoked.h"
 #include "page/state.h"
-#include "page/trapped.h"
 
 #include <string.h>
 
-/* Reserves room for a block with guards, `lead` bytes of which lie before its aligned start. */
-static char *reserve(size_t size_bytes, size_t behind_bytes, size_t alignment_bytes)
+/* Reserves addresses for a block, a guard page before it, and `behind_bytes` behind it.
+ * Returns: the aligned start of the block; NULL when out of addresses. */
+static char *guarded_reserve(size_t size_bytes, size_t behind_bytes, size_t alignment_bytes)
 {
     size_t guard = os_page_size();
     size_t slack = alignment_bytes > guard ? alignment_bytes : 0;
@@ -35,8 +35,8 @@ static char *reserve(size_t size_bytes, size_t behind_bytes, size_t alignment_by
     return block;
 }
 
-/* Its guards, when its memory has gone elsewhere. */
-static void unmap_guards(char *block, size_t size_bytes, size_t behind_bytes)
+/* Unmaps the guards of a block whose own addresses are no longer its mapping. */
+static void guarded_unmap_guards(char *block, size_t size_bytes, size_t behind_bytes)
 {
     if (behind_bytes == 0)
         return;
@@ -44,52 +44,87 @@ static void unmap_guards(char *block, size_t size_bytes, size_t behind_bytes)
     (void)os_unmap(block + size_bytes, behind_bytes);
 }
 
-/* The memory of a ready span's former block moved away a moment before its addresses faulted: a
- * thread that wrote there in between has left a page. Locked memory is not purged. */
-static bool drop_late_writes(char *block, size_t size_bytes)
+/* Purges pages that a late write left at ready addresses: the memory of their former block moved
+ * away a moment before they began to fault, and a thread may have written there in between.
+ * Locked memory cannot be purged, so it is mapped anew. */
+static bool guarded_drop_late_writes(char *block, size_t size_bytes)
 {
     return os_purge(block, size_bytes) == 0 || os_trap(block, size_bytes) == 0;
 }
 
-/* The span becomes a block's. Memory that is there already is as another block left it. */
-static struct span *hand_out(struct span *span, size_t size_bytes, bool resident)
+/* Whether a page reads zero. */
+static bool guarded_page_is_zero(const char *page)
 {
-    if (resident)
-        memset(span->base, 0, size_bytes);
+    const uint64_t *words = (const uint64_t *)(const void *)page;
+    for (size_t i = 0; i < PAGE_BYTES / sizeof *words; i++)
+        if (words[i] != 0)
+            return false;
+    return true;
+}
+
+/* Whether an earlier block used most of this memory, or a quarter of it if it is short. Then
+ * clearing all of it costs less than new pages for the parts that will be used. The middle page
+ * of each eighth of the memory is read; if it is zero, the eighth counts as unused. Reading
+ * makes no memory resident and, unlike mincore, is allowed in all sandboxes. */
+static bool guarded_was_used(const char *block, size_t size_bytes)
+{
+    enum { PARTS = 8, SHORT_BYTES = 256 << 10, MIN_OF_SHORT = 2, MIN_OF_LONG = 6 };
+    unsigned least = size_bytes <= SHORT_BYTES ? MIN_OF_SHORT : MIN_OF_LONG;
+    unsigned used = 0;
+    size_t pages = size_bytes >> PAGE_SHIFT;
+    for (unsigned part = 0; part < PARTS && used < least && used + PARTS - part >= least; part++)
+        used += !guarded_page_is_zero(block + (pages * (2 * part + 1) / (2 * PARTS) << PAGE_SHIFT));
+    return used >= least;
+}
+
+/* Makes memory zero that an earlier block left. */
+static void guarded_clear(char *block, size_t size_bytes)
+{
+    if (guarded_was_used(block, size_bytes) || os_purge(block, size_bytes) != 0)
+        memset(block, 0, size_bytes);
+}
+
+/* Completes a block, with new memory or with memory that was `kept`. */
+static struct span *guarded_hand_out(struct span *span, size_t size_bytes, bool kept)
+{
+    if (kept)
+        guarded_clear(span->base, size_bytes);
     store_relaxed(&span->zero, true);
-    span->resident = resident;
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(span->base, span);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
 }
 
-static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
+/* Makes a block: from backed addresses, from ready addresses, or from new ones, with kept memory if
+ * there is any.
+ * Returns: NULL when out of memory. */
+static struct span *guarded_map(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
 {
     size_t guard = os_page_size();
     size_t bytes = align_up(size_bytes, guard);
     size_t behind = align_up(spare_bytes, guard) + guard;
     bool is_plain = spare_bytes == 0 && alignment_bytes <= guard;
-    struct span *span = is_plain ? trapped_take_filled(bytes >> PAGE_SHIFT) : NULL;
-    if (span) /* no system call */
-        return hand_out(span, bytes, true);
-    span = is_plain ? trapped_take_ready(bytes >> PAGE_SHIFT) : NULL;
+    struct span *span = is_plain ? revoked_take_backed(bytes >> PAGE_SHIFT) : NULL;
+    if (span) /* backed addresses need no system call */
+        return guarded_hand_out(span, bytes, true);
+    span = is_plain ? revoked_take(bytes >> PAGE_SHIFT) : NULL;
     bool is_ready = span != NULL;
     if (!is_ready && (span = header_take(0)) == NULL)
         return NULL;
     char *block = is_ready ? span->base : NULL;
     if (is_ready)
-        page_map_set_page(block, NULL); /* nobody's for now, as new addresses are */
+        page_map_set_page(block, NULL); /* without an owner for now, like new addresses */
     span->pages = 0;
     if (!is_ready)
-        block = reserve(bytes, behind, alignment_bytes);
-    enum os_moved moved = block && spare_bytes == 0 ? trapped_move(block, bytes) : OS_KEPT;
+        block = guarded_reserve(bytes, behind, alignment_bytes);
+    enum os_moved moved = block && spare_bytes == 0 ? revoked_move(block, bytes) : OS_KEPT;
     if (moved == OS_LOST) {
-        unmap_guards(block, bytes, behind);
+        guarded_unmap_guards(block, bytes, behind);
         block = NULL;
     }
     bool is_stale = is_ready && moved != OS_MOVED;
-    if (block && ((is_stale && !drop_late_writes(block, bytes)) ||
+    if (block && ((is_stale && !guarded_drop_late_writes(block, bytes)) ||
                   page_map_cover(block, PAGE_BYTES) != 0 || os_commit(block, bytes) != 0)) {
         (void)os_unmap(block - guard, guard + bytes + behind);
         block = NULL;
@@ -101,7 +136,7 @@ static struct span *map_guarded(size_t size_bytes, size_t alignment_bytes, size_
     }
     span->behind_bytes = behind;
     span->pages = (uint32_t)(bytes >> PAGE_SHIFT);
-    return hand_out(span, bytes, moved == OS_MOVED);
+    return guarded_hand_out(span, bytes, moved == OS_MOVED);
 }
 
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes)
@@ -109,13 +144,13 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
     if (size_bytes >> PAGE_SHIFT >= UINT32_MAX)
         return NULL;
     size_t claimed = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
-    if (!huge_claim(claimed))
+    if (!limits_claim_mapping(claimed))
         return NULL;
-    struct span *span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
-    if (unlikely(span == NULL) && trapped_release())
-        span = map_guarded(size_bytes, alignment_bytes, spare_bytes);
+    struct span *span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
+    if (unlikely(span == NULL) && revoked_release())
+        span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
     if (span == NULL)
-        huge_unclaim(claimed);
+        limits_unclaim_mapping(claimed);
     return span;
 }
 
@@ -123,18 +158,19 @@ void pages_give_guarded(struct span *span)
 {
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
-    trapped_add(span);
+    revoked_add(span);
 }
 
-/* Puts the block, which the kernel has moved with its spare bytes, between the guards of a place.
- * False when it stays where it is. */
-static bool settle(char *block, size_t size_bytes, size_t spare_bytes, char *place)
+/* Moves the block, which the kernel has already moved with its spare bytes, between the guards of
+ * `place`.
+ * Returns: false when the block stays where it is. */
+static bool guarded_finish(char *block, size_t size_bytes, size_t spare_bytes, char *place)
 {
     size_t guard = os_page_size();
     size_t bytes = size_bytes + spare_bytes;
     enum os_moved moved = os_move_onto(block, bytes, place);
     if (moved == OS_LOST) {
-        unmap_guards(place, bytes, guard);
+        guarded_unmap_guards(place, bytes, guard);
         return false;
     }
     if (moved == OS_KEPT && os_commit(place, size_bytes) != 0) {
@@ -144,17 +180,20 @@ static bool settle(char *block, size_t size_bytes, size_t spare_bytes, char *pla
     if (moved == OS_KEPT) {
         memcpy(place, block, size_bytes);
         (void)os_unmap(block, bytes);
-    } else { /* refused, the guard lies further back */
+    } else { /* a refusal moves the guard further back */
         (void)os_protect(place + size_bytes, spare_bytes, OS_NONE);
     }
     return true;
 }
 
-/* Moves page tables to a larger place: to where the kernel finds one, and from there between
- * guards; without them, if that cannot be. Not to there at once: refused to grow, the place might
- * be lost. The page map has what it needs for any place before anything moves, and forgets the old
- * address first: once moved, it may be another thread's. */
-static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
+/* Moves the block to a larger place: first to addresses that the kernel chooses, and from there
+ * between guards. If the second step fails, the block has no guards. The block is not moved between
+ * guards directly, because the place might be lost if the system then refuses to grow it.
+ *
+ * The leaves of the page map for any place are prepared before anything moves. The map forgets the
+ * old address first, because afterwards another thread may map it.
+ * Returns: false when the system refuses; then nothing has changed. */
+static bool guarded_move(struct span *span, size_t old_bytes, size_t new_bytes)
 {
     size_t guard = os_page_size();
     size_t spare = align_up(new_bytes / 8, guard);
@@ -165,14 +204,14 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     page_map_set_page(old, NULL);
     char *block = os_move(old, old_bytes, new_bytes + spare);
     if (block) {
-        unmap_guards(old, old_bytes, span->behind_bytes);
+        guarded_unmap_guards(old, old_bytes, span->behind_bytes);
         page_map_cover_prepared(block, PAGE_BYTES, &spares);
-        char *place = reserve(new_bytes, spare + guard, guard);
+        char *place = guarded_reserve(new_bytes, spare + guard, guard);
         if (place && page_map_cover(place, PAGE_BYTES) != 0) {
             (void)os_unmap(place - guard, guard + new_bytes + spare + guard);
             place = NULL;
         }
-        bool settled = place && settle(block, new_bytes, spare, place);
+        bool settled = place && guarded_finish(block, new_bytes, spare, place);
         if (!settled)
             (void)os_unmap(block + new_bytes, spare);
         span->base = settled ? place : block;
@@ -183,7 +222,8 @@ static bool move(struct span *span, size_t old_bytes, size_t new_bytes)
     return block != NULL;
 }
 
-static bool resize_guarded(struct span *span, size_t size_bytes, bool may_move)
+/* Resizes a block for pages_resize_guarded, without counting its pages. */
+static bool guarded_resize(struct span *span, size_t size_bytes, bool may_move)
 {
     size_t guard = os_page_size();
     size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
@@ -202,10 +242,9 @@ static bool resize_guarded(struct span *span, size_t size_bytes, bool may_move)
         if (os_commit(span->base + old_bytes, new_bytes - old_bytes) != 0)
             return false;
         span->behind_bytes -= new_bytes - old_bytes;
-    } else if (!may_move || !move(span, old_bytes, new_bytes)) {
+    } else if (!may_move || !guarded_move(span, old_bytes, new_bytes)) {
         return false;
     }
-    span->resident = span->resident && new_bytes <= old_bytes;
     store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     return true;
 }
@@ -215,9 +254,9 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
     size_t old_pages = span->pages;
     size_t more = pages - smaller_of(pages, old_pages);
-    if (more != 0 && !huge_claim(more))
+    if (more != 0 && !limits_claim_mapping(more))
         return false;
-    bool resized = resize_guarded(span, size_bytes, may_move);
-    huge_unclaim(!resized ? more : old_pages - smaller_of(pages, old_pages));
+    bool resized = guarded_resize(span, size_bytes, may_move);
+    limits_unclaim_mapping(!resized ? more : old_pages - smaller_of(pages, old_pages));
     return resized;
 }

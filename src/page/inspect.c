@@ -1,16 +1,19 @@
-/* Looking at the page layer: statistics, a walk over all spans, the search behind a message, the
- * verifier. */
+/* Statistics of the page layer, walks over its spans, the search for messages, the verifier, and
+ * the part of the description for readers outside the process (base/layout.h).
+ *
+ * Threads: any. Walks read headers atomically while other threads change them.
+ */
 #include "base/bits.h"
 #include "base/check.h"
-#include "page/apart.h"
+#include "base/layout.h"
 #include "page/arena.h"
-#include "page/bins.h"
-#include "page/bound.h"
 #include "page/free_spans.h"
+#include "page/kept_mappings.h"
+#include "page/limits.h"
+#include "page/mappings.h"
 #include "page/purge.h"
-#include "page/room.h"
+#include "page/revoked.h"
 #include "page/state.h"
-#include "page/void_slab.h"
 
 void pages_read_stats(struct page_stats *stats)
 {
@@ -28,7 +31,7 @@ void pages_read_stats(struct page_stats *stats)
             << PAGE_SHIFT,
         .purges = load_relaxed(&pages_state.purges) + load_relaxed(&pages_state.part_purges),
         .swept_bytes = load_relaxed(&pages_state.swept_pages) << PAGE_SHIFT,
-        .counted_bytes = counted_pages() << PAGE_SHIFT,
+        .counted_bytes = limits_counted_pages() << PAGE_SHIFT,
         .refusals = load_relaxed(&pages_state.refusals),
         .intervals = load_relaxed(&pages_state.intervals),
         .interval_start_ms = load_relaxed(&pages_state.interval_start_ms),
@@ -36,38 +39,74 @@ void pages_read_stats(struct page_stats *stats)
     };
 }
 
-static size_t span_pages(const struct span *span)
+/* The length of the run of a span in pages. */
+static size_t inspect_span_pages(const struct span *span)
 {
     unsigned tag = load_relaxed(&span->tag);
     return tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages
                             : load_relaxed(&span->pages);
 }
 
-/* Calls `visit` for the spans of one arena that are in use. Pages without an entry are in transit
- * and skipped singly; so is the inside of anything that changes while we walk. */
-static bool arena_each(struct arena *arena, span_visit *visit, void *context)
+/* Calls `visit` for the spans in use of one arena from `page` on, in at most `*steps` steps. A page
+ * without an entry is on its way between spans and is skipped alone, as are pages inside anything
+ * that changes during the walk.
+ * Returns: the page where the walk continues; `pages` of the arena at its end; SIZE_MAX where
+ * `visit` stopped it. */
+static size_t inspect_arena_walk(struct arena *arena, size_t page, size_t *steps, span_visit *visit,
+                                 void *context)
 {
     size_t frontier = load_relaxed(&arena->frontier);
-    for (size_t page = 0; page < frontier;) {
+    for (; page < frontier && *steps != 0; --*steps) {
         char *start = arena->base + (page << PAGE_SHIFT);
         struct span *span = page_map_find(start);
         unsigned tag = load_relaxed(&span->tag);
-        size_t pages = tag == SPAN_NONE || tag == SPAN_MOVING ? 1 : larger_of(span_pages(span), 1);
+        size_t pages =
+            tag == SPAN_NONE || tag == SPAN_MOVING ? 1 : larger_of(inspect_span_pages(span), 1);
         bool used = tag >= SPAN_LARGE;
         if (used && !visit(span, start, context))
-            return false;
+            return SIZE_MAX;
         page += pages;
     }
-    return true;
+    return page < frontier ? page : arena->pages;
+}
+
+static bool inspect_arena_each(struct arena *arena, span_visit *visit, void *context)
+{
+    size_t steps = SIZE_MAX;
+    return inspect_arena_walk(arena, 0, &steps, visit, context) != SIZE_MAX;
+}
+
+static void inspect_others_each(span_visit *visit, void *context)
+{
+    if (fork_run_each(visit, context) && config_zero_size_blocks)
+        (void)zero_size_slabs_each(visit, context);
 }
 
 void pages_each(span_visit *visit, void *context)
 {
     for (size_t i = 0; i < arena_count(); i++)
-        if (!arena_each(arena_at(i), visit, context))
+        if (!inspect_arena_each(arena_at(i), visit, context))
             return;
-    if (apart_each(visit, context) && config_void_blocks)
-        (void)void_slabs_each(visit, context);
+    inspect_others_each(visit, context);
+}
+
+bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
+{
+    size_t before = 0; /* pages of earlier arenas */
+    for (size_t i = 0; i < arena_count(); i++) {
+        struct arena *arena = arena_at(i);
+        if (*at < before + arena->pages) {
+            size_t page = inspect_arena_walk(arena, *at - before, &spans, visit, context);
+            if (page == SIZE_MAX)
+                return true;
+            *at = before + page;
+            if (page < arena->pages)
+                return false;
+        }
+        before += arena->pages;
+    }
+    inspect_others_each(visit, context);
+    return true;
 }
 
 void pages_each_slab(span_visit *visit, void *context)
@@ -92,33 +131,35 @@ struct search {
     char *start;
 };
 
-static bool search_visit(struct span *span, char *start, void *context)
+static bool inspect_search_visit(struct span *span, char *start, void *context)
 {
     struct search *search = context;
     if (search->address < start)
         return false;
-    if (search->address < start + (span_pages(span) << PAGE_SHIFT)) {
+    if (search->address < start + (inspect_span_pages(span) << PAGE_SHIFT)) {
         search->found = span;
         search->start = start;
     }
     return search->found == NULL;
 }
 
-/* A large block outside the arenas is in the page map by its first page alone: looks backwards for
- * it. */
-static struct span *search_mapping(uintptr_t address, char **start)
+/* Finds the span for an address outside the arenas. Only the first page of a huge block is in the
+ * page map, so this searches backwards from the address.
+ * Returns: NULL if there is none. */
+static struct span *inspect_search_mapping(uintptr_t address, char **start)
 {
     uintptr_t page = address >> PAGE_SHIFT;
     while (page_map_reaches(page << PAGE_SHIFT)) {
         if (load_relaxed(&page_map.root[page / REGION_PAGES]) == 0) {
-            page = align_down(page, REGION_PAGES) -
-                   1; /* an empty region at once; below the first it wraps, and ends */
+            /* skips an empty region at once; below the first region the number wraps, which ends
+             * the loop */
+            page = align_down(page, REGION_PAGES) - 1;
             continue;
         }
         if (page_map_holds(page << PAGE_SHIFT)) {
             struct span *span = page_map_find((void *)(page << PAGE_SHIFT));
             unsigned tag = load_relaxed(&span->tag);
-            if (tag >= SPAN_SLAB) { /* in the map by each page */
+            if (tag >= SPAN_SLAB) { /* each page of a slab is in the map */
                 *start = load_relaxed(&span->base) + load_relaxed(&span->size_bytes);
                 return page == address >> PAGE_SHIFT ? span : NULL;
             }
@@ -136,37 +177,32 @@ struct span *pages_search(const void *address, char **start)
     struct search search = {.address = address};
     struct arena *arena = arena_of(address);
     if (arena == NULL)
-        return search_mapping((uintptr_t)address, start);
-    arena_each(arena, search_visit, &search);
+        return inspect_search_mapping((uintptr_t)address, start);
+    inspect_arena_each(arena, inspect_search_visit, &search);
     *start = search.start;
     return search.found;
 }
 
-bool pages_holds(const void *address)
-{
-    struct arena *arena = arena_of(address);
-    return arena && arena_page(arena, address) < load_relaxed(&arena->frontier);
-}
-
-/* How far a walk goes that must meet the start of whatever comes next. A slab is in the map by each
- * page, and these entries are written without the lock: the first one seen may be in its midst. */
-static size_t pages_to_next(const struct span *span)
+/* The number of pages to the next possible start of a span, for the verifier, which must meet
+ * each start. A slab is in the map by each page, and these entries are written without the lock,
+ * so the first entry that the walk reads may be in the middle of the slab. */
+static size_t inspect_pages_to_next(const struct span *span)
 {
     unsigned tag = load_relaxed(&span->tag);
     bool singly = tag == SPAN_NONE || tag == SPAN_MOVING || tag >= SPAN_SLAB;
     return singly ? 1 : load_relaxed(&span->pages);
 }
 
-static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_pages)
+static void inspect_arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_pages)
 {
-    const struct span *before = NULL; /* a free one */
+    const struct span *before = NULL; /* the previous span if it is free */
     for (size_t page = 0; page < arena->frontier;) {
         char *start = arena->base + (page << PAGE_SHIFT);
         struct span *span = page_map_find(start);
         bool is_free = span->tag == SPAN_FREE;
         if (is_free) {
             check_internal(span->base == start && span->owner == 0);
-            check_internal(before == NULL || before->until != 0 || span->until != 0);
+            check_internal(before == NULL || before->mark != 0 || span->mark != 0);
             check_internal(span_has_place(span));
             check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) ==
                            span);
@@ -175,7 +211,7 @@ static void arena_verify(struct arena *arena, size_t *free_pages, size_t *dirty_
             *dirty_pages += span->dirty_pages;
         }
         before = is_free ? span : NULL;
-        page += pages_to_next(span);
+        page += inspect_pages_to_next(span);
         check_internal(page <= arena->frontier);
     }
 }
@@ -187,9 +223,62 @@ void pages_verify(void)
     size_t free_pages = 0;
     size_t dirty_pages = 0;
     for (size_t i = 0; i < arena_count(); i++)
-        arena_verify(arena_at(i), &free_pages, &dirty_pages);
+        inspect_arena_verify(arena_at(i), &free_pages, &dirty_pages);
     check_internal(free_pages == pages_state.free_pages && dirty_pages == pages_state.dirty_pages);
     check_internal(bins_verify() == free_pages);
-    room_verify();
+    kept_mapping_verify();
     lock_release(&pages_state.lock);
 }
+
+extern const struct page_layout page_layout __attribute__((visibility("hidden")));
+
+const struct page_layout page_layout = {
+    .page_map = &page_map,
+    .arenas = arenas_added,
+    .arena_count = &arenas_count,
+    .state = &pages_state,
+    .meta_bytes = &meta_total_bytes,
+    .kept_outside_pages =
+        config_guarded_blocks ? &revoked_memory_pages : &pages_state.kept_mapping_pages,
+    .page_shift = PAGE_SHIFT,
+    .address_bits = ADDRESS_BITS,
+    .region_shift = REGION_SHIFT,
+    .region_count = REGION_COUNT,
+    .map_root = offsetof(struct page_map, root),
+    .leaf_entries = offsetof(struct page_leaf, entries),
+    .span_bytes = sizeof(struct span),
+    .arena_bytes = sizeof(struct arena),
+    .arena_limit = ARENA_LIMIT,
+    .tag_free = SPAN_FREE,
+    .tag_moving = SPAN_MOVING,
+    .tag_kept = SPAN_KEPT,
+    .tag_large = SPAN_LARGE,
+    .tag_huge = SPAN_HUGE,
+    .tag_run = SPAN_RUN,
+    .tag_run_huge = SPAN_RUN_HUGE,
+    .tag_guarded = SPAN_GUARDED,
+    .tag_revoked = SPAN_REVOKED,
+    .tag_slab = SPAN_SLAB,
+    .span_owner = layout_field_of(struct span, owner),
+    .span_base = layout_field_of(struct span, base),
+    .span_fresh_slot = layout_field_of(struct span, fresh_slot),
+    .span_size_bytes = layout_field_of(struct span, size_bytes),
+    .span_pages = layout_field_of(struct span, pages),
+    .span_dirty_pages = layout_field_of(struct span, dirty_pages),
+    .span_tag = layout_field_of(struct span, tag),
+    .span_capacity = layout_field_of(struct span, capacity),
+    .span_side_units = layout_field_of(struct span, side_units),
+    .arena_base = layout_field_of(struct arena, base),
+    .arena_pages = layout_field_of(struct arena, pages),
+    .arena_frontier = layout_field_of(struct arena, frontier),
+    .arena_hole_pages = layout_field_of(struct arena, hole_pages),
+    .arena_begun = layout_field_of(struct arena, begun),
+    .state_committed_pages = layout_field_of(struct page_state, committed_pages),
+    .state_free_pages = layout_field_of(struct page_state, free_pages),
+    .state_dirty_pages = layout_field_of(struct page_state, dirty_pages),
+    .state_purged_pages = layout_field_of(struct page_state, purged_pages),
+    .state_purges = layout_field_of(struct page_state, purges),
+    .state_huge_pages = layout_field_of(struct page_state, huge_pages),
+    .state_huge_count = layout_field_of(struct page_state, huge_count),
+    .state_reserved_pages = layout_field_of(struct page_state, reserved_pages),
+};

@@ -1,58 +1,134 @@
 /* The bump allocator for metadata: see meta.h.
  *
- * A chunk's cursor moves by an atomic add alone; whoever moves it past the end brings a new chunk,
- * and the rest of the old one is lost. Chunks of both kinds come from ranges: reserved between
- * fences, the longer the more metadata there is, and made accessible chunk by chunk from their
- * start. So few mappings hold many chunks, and a process that does little reserves little.
+ * The cursor of a chunk moves by one atomic add. A thread that moves it past the end makes a new
+ * chunk, and the rest of the old chunk is lost. Chunks of both kinds are taken from ranges. A range
+ * is reserved between fences, longer when there is more metadata, and is made accessible chunk by
+ * chunk from its start. So a few mappings contain many chunks, and a process that does little
+ * reserves little.
  *
- * When the system gives no more mappings, pages that lie free in an arena serve as chunks, fenced,
- * so that freed memory can be used again while a limit is reached.
+ * When the system provides no more mappings, free pages of an arena serve as chunks, between
+ * fences, so that freed memory can be used again while a limit is reached.
  */
 #include "page/meta.h"
 
 #include "base/atomic.h"
 #include "base/bits.h"
-#include "os/os.h"
-#include "page/fence.h"
+#include "os/memory.h"
+#include "os/process.h"
 #include "page/span.h"
+
+/* A random place for an arena in hardened builds: below the stacks and mappings of the program,
+ * which the kernel places in the upper half, and above mappings at low addresses. */
+static void *fence_random_place(void)
+{
+    enum { LOWEST_SHIFT = 40, HIGHEST_SHIFT = ADDRESS_BITS - 1 };
+    uintptr_t place = os_random() & (((uintptr_t)1 << HIGHEST_SHIFT) - 1);
+    return (void *)align_down(place | (uintptr_t)1 << LOWEST_SHIFT, os_page_size());
+}
+
+/* The place for the next piece of metadata: far below this library. The kernel places arenas below
+ * the library as well, so metadata is below the arenas until these have 256 GiB. A core file has
+ * memory in the order of addresses, so a truncated core file loses blocks before the metadata that
+ * describes them.
+ * Returns: NULL where the kernel should choose. */
+static void *fence_early_place(size_t size_bytes)
+{
+    enum { DISTANCE_SHIFT = 38 };
+    static uintptr_t taken_bytes; /* atomic: bytes of metadata that were placed so far */
+    uintptr_t here = (uintptr_t)&taken_bytes;
+    if (config_tsan || here >> DISTANCE_SHIFT < 2) /* the program is linked to low addresses */
+        return NULL;
+    uintptr_t place = align_down(here, 2 << 20) - ((uintptr_t)1 << DISTANCE_SHIFT);
+    return (void *)(place + fetch_add_relaxed(&taken_bytes, size_bytes));
+}
+
+char *fenced_reserve(size_t size_bytes, bool anywhere)
+{
+    size_t fence = os_page_size();
+    size_t bytes = size_bytes + 2 * fence;
+    /* ThreadSanitizer has to know all places in advance. */
+    bool random = config_random_runs && anywhere && !config_tsan;
+    char *start = random     ? os_reserve_near(fence_random_place(), bytes)
+                  : anywhere ? os_reserve(bytes)
+                             : os_reserve_near(fence_early_place(bytes), bytes);
+    return start ? start + fence : NULL;
+}
+
+/* Reserves more than is needed and unmaps whole pages on both sides, because mmap has no parameter
+ * for an alignment. */
+char *fenced_reserve_aligned(size_t size_bytes, size_t alignment_bytes)
+{
+    size_t fence = os_page_size();
+    char *run = fenced_reserve(size_bytes + alignment_bytes, true);
+    if (run == NULL)
+        return fenced_reserve(size_bytes, true);
+    char *start = (char *)align_up((uintptr_t)run, alignment_bytes);
+    char *end = run + size_bytes + alignment_bytes + fence;
+    size_t lead = align_down((size_t)(start - run), fence);
+    size_t rest = align_down(alignment_bytes - (size_t)(start - run), fence);
+    if (lead != 0)
+        (void)os_unmap(run - fence, lead);
+    if (rest != 0)
+        (void)os_unmap(end - rest, rest);
+    return start;
+}
+
+void fenced_unmap(char *start, size_t size_bytes)
+{
+    size_t fence = os_page_size();
+    (void)os_unmap(start - fence, size_bytes + 2 * fence);
+}
+
+char *fenced_map(size_t size_bytes)
+{
+    char *start = fenced_reserve(size_bytes, false);
+    if (start && os_commit(start, size_bytes) != 0) {
+        fenced_unmap(start, size_bytes);
+        start = NULL;
+    }
+    return start;
+}
+
+size_t fence_pages(void) { return config_fences ? os_page_size() >> PAGE_SHIFT : 0; }
 
 struct chunk {
     char *start;       /* const after init */
     size_t size_bytes; /* const after init */
-    size_t used_bytes; /* atomic: may exceed the size */
+    size_t used_bytes; /* atomic: cursor, which may exceed the size */
 };
 
-/* Rows of lines for the small pieces of some threads: the next one's address, in its low bits how
- * many are left, an even number below 64 at first. Exchanged as one word, so any thread may take
- * from any row. */
+/* A row is some cache lines for the small pieces of some threads. The word of a row has the address
+ * of the next line and, in its low bits, the number of remaining lines, an even number below 64 at
+ * first. The word is exchanged as a whole, so any thread may take from any row. */
 enum { LINE_BYTES = 64, PAIR_BYTES = 2 * LINE_BYTES, ROWS = 8, HOT_LINES = 8, COLD_LINES = 62 };
 
-/* What ranges and chunks are measured in: a page, where pages are large. */
+/* The unit of the lengths of ranges and chunks: the largest page of any supported kernel. */
 enum {
     UNIT_BYTES = 64 << 10,
-    CHUNK_MOST = META_CHUNK_BYTES / UNIT_BYTES,
-    RANGE_LEAST = META_KINDS,
-    RANGE_MOST = 1024,
+    CHUNK_MAX = META_CHUNK_BYTES / UNIT_BYTES,
+    RANGE_MIN = META_KINDS,
+    RANGE_MAX = 1024,
     UNITS_MASK = PAGE_BYTES - 1,
 };
-static_check(RANGE_MOST <= UNITS_MASK, "they are counted in an address's low bits");
+static_check(RANGE_MAX <= UNITS_MASK, "they are counted in an address's low bits");
 
-static uintptr_t rows[META_KINDS][ROWS]; /* atomic */
-static struct chunk *chunks[META_KINDS]; /* atomic: the current one */
+static uintptr_t rows[META_KINDS][ROWS]; /* atomic: rows by kind and thread */
+static struct chunk *chunks[META_KINDS]; /* atomic: current chunk of each kind */
 size_t meta_total_bytes;
 
 static char *(*last_resort)(size_t size_bytes); /* atomic: NULL before meta_start */
 
-/* atomic: where the current range is not used yet, in the low bits how many units from there.
- * Exchanged as one word; no value comes twice. */
+/* atomic: the start of the unused part of the current range and, in the low bits, its number of
+ * units. The word is exchanged as a whole, and no value occurs twice. */
 static uintptr_t range;
 
-/* A new range of at least so many units in the place of `seen`, which another thread may have
- * replaced first. False when memory is out. */
-static bool renew_range(uintptr_t seen, size_t least)
+/* Replaces the current range, whose word was `seen`, by a new one of at least `least` units.
+ * Another thread may have replaced it first.
+ * Returns: false when out of memory. */
+static bool meta_renew_range(uintptr_t seen, size_t least)
 {
     size_t as_much_again = load_relaxed(&meta_total_bytes) / UNIT_BYTES;
-    size_t units = smaller_of(larger_of(as_much_again, RANGE_LEAST), RANGE_MOST);
+    size_t units = smaller_of(larger_of(as_much_again, RANGE_MIN), RANGE_MAX);
     for (units = larger_of(units, least);; units = larger_of(units / 4, least)) {
         char *start = fenced_reserve(units * UNIT_BYTES, false);
         if (start == NULL && units > least)
@@ -66,15 +142,17 @@ static bool renew_range(uintptr_t seen, size_t least)
     }
 }
 
-/* Up to `units`, at least `least`, of the current range or of a new one. Accessible before they are
- * taken, so that none is lost to a refusal; two threads may do that to the same ones. */
-static char *take_of_range(size_t units, size_t least, size_t *size_bytes)
+/* Takes up to `units` and at least `least` units of the current range or of a new one. The units
+ * are made accessible before they are taken, so that a refusal loses none; two threads may do so
+ * for the same units.
+ * Returns: NULL when out of memory. */
+static char *meta_take_of_range(size_t units, size_t least, size_t *size_bytes)
 {
     uintptr_t seen = load_relaxed(&range);
     for (;;) {
         size_t left = seen & UNITS_MASK;
         if (left < least) {
-            if (!renew_range(seen, least))
+            if (!meta_renew_range(seen, least))
                 return NULL;
             seen = load_relaxed(&range);
             continue;
@@ -89,20 +167,21 @@ static char *take_of_range(size_t units, size_t least, size_t *size_bytes)
     }
 }
 
-static char *steal(size_t size_bytes)
+static char *meta_take_from_arena(size_t size_bytes)
 {
-    char *(*resort)(size_t) = load_acquire(&last_resort); /* pairs with meta_start */
+    char *(*resort)(size_t) = load_acquire(&last_resort); /* acquire: pairs with meta_start */
     return resort ? resort(size_bytes) : NULL;
 }
 
-/* At least `least` bytes, as many as there are. Pages of an arena never go back to it, so they too
- * are taken many at a time: single ones would divide it for good. */
-static char *map_chunk(size_t least, size_t *size_bytes)
+/* Maps a chunk of at least `least` bytes. Pages of an arena never return to it, so these too are
+ * taken in large chunks where possible: single pages would divide the arena for ever.
+ * Returns: NULL when out of memory. */
+static char *meta_map_chunk(size_t least, size_t *size_bytes)
 {
     size_t units = align_up(least, UNIT_BYTES) / UNIT_BYTES;
     size_t eighth = load_relaxed(&meta_total_bytes) / UNIT_BYTES / 8;
-    size_t wanted = larger_of(smaller_of(eighth, CHUNK_MOST), units);
-    char *start = units <= RANGE_MOST ? take_of_range(wanted, units, size_bytes) : NULL;
+    size_t wanted = larger_of(smaller_of(eighth, CHUNK_MAX), units);
+    char *start = units <= RANGE_MAX ? meta_take_of_range(wanted, units, size_bytes) : NULL;
     if (start)
         return start;
     least = align_up(least, larger_of(os_page_size(), PAGE_BYTES));
@@ -111,21 +190,22 @@ static char *map_chunk(size_t least, size_t *size_bytes)
         *size_bytes = size;
         start = fenced_map(size);
         if (start == NULL)
-            start = steal(size);
+            start = meta_take_from_arena(size);
         if (start || size <= least)
             return start;
     }
 }
 
-/* The hot chunk's descriptor is its first pair of lines; the cold one's must not touch cold memory.
- */
-static struct chunk *make_chunk(enum meta_kind kind, size_t least)
+/* Makes a chunk with its descriptor. The descriptor of a hot chunk is its first pair of lines; the
+ * descriptor of a cold chunk is in hot memory, so that cold memory is not touched.
+ * Returns: NULL when out of memory. */
+static struct chunk *meta_make_chunk(enum meta_kind kind, size_t least)
 {
     struct chunk *chunk = kind == META_COLD ? meta_take(META_HOT, sizeof *chunk) : NULL;
     if (kind == META_COLD && chunk == NULL)
         return NULL;
     size_t size_bytes;
-    char *start = map_chunk(kind == META_HOT ? least + PAIR_BYTES : least, &size_bytes);
+    char *start = meta_map_chunk(kind == META_HOT ? least + PAIR_BYTES : least, &size_bytes);
     if (start == NULL)
         return NULL;
     size_t used = 0;
@@ -140,21 +220,22 @@ static struct chunk *make_chunk(enum meta_kind kind, size_t least)
 void *meta_take(enum meta_kind kind, size_t size_bytes)
 {
     size_bytes = align_up(size_bytes, PAIR_BYTES);
-    struct chunk *chunk = load_acquire(&chunks[kind]); /* pairs with the publication below */
+    /* acquire: pairs with the compare and swap below */
+    struct chunk *chunk = load_acquire(&chunks[kind]);
     for (;;) {
         if (chunk) {
             size_t at = fetch_add_relaxed(&chunk->used_bytes, size_bytes);
             if (at + size_bytes <= chunk->size_bytes)
                 return chunk->start + at;
         }
-        struct chunk *fresh = make_chunk(kind, size_bytes);
+        struct chunk *fresh = meta_make_chunk(kind, size_bytes);
         if (fresh == NULL)
             return NULL;
         fetch_add_relaxed(&meta_total_bytes, fresh->size_bytes);
         if (compare_swap_acq_rel(&chunks[kind], &chunk, fresh))
             chunk = fresh;
-        /* else another thread brought one meanwhile; ours is lost, at most once for each of its
-         * chunks */
+        /* Otherwise another thread has published a chunk first, and the fresh one is lost: at most
+         * once for each chunk of the other threads. */
     }
 }
 
@@ -170,14 +251,15 @@ void *meta_take_near(enum meta_kind kind, size_t size_bytes)
     char *fresh = lines <= whole / 2 ? meta_take(kind, whole * LINE_BYTES) : NULL;
     if (fresh == NULL)
         return meta_take(kind, size_bytes);
-    /* The rest of the row before is lost; ours, when another thread was first. */
+    /* The rest of the previous row is lost, or the rest of this one if another thread published
+     * first. */
     (void)compare_swap_acq_rel(row, &next, (uintptr_t)fresh + lines * LINE_BYTES + whole - lines);
     return fresh;
 }
 
 void meta_start(char *(*steal_pages)(size_t size_bytes))
 {
-    store_release(&last_resort, steal_pages); /* pairs with steal */
+    store_release(&last_resort, steal_pages); /* release: pairs with meta_take_from_arena */
 }
 
 void meta_forget_chunks(void)

@@ -1,36 +1,79 @@
-/* Metadata memory: small pieces that are never given back, from mappings that hold nothing else and
- * stand between inaccessible pages.
+/* Metadata memory: small pieces that are never given back, in mappings that contain nothing else
+ * and are between fences.
  *
- * Two regions: hot for heaps, bitmaps and headers without a cold area, and cold for those of slabs
- * with theirs. Most link bytes are not touched until blocks of the slab are freed.
- * Pieces are dense, zero, and aligned to two cache lines, because processors fetch lines in pairs
- * and two threads would take each other's. Lock-free, so it works in any state of a fork.
+ * There are two kinds: hot memory for heaps, bitmaps and headers without a cold area, and cold
+ * memory for the headers of slabs with their cold areas. Most link bytes are not touched until
+ * blocks of the slab are freed. Pieces are dense and zero. meta_take aligns them to two cache
+ * lines, because processors fetch lines in pairs and two threads would otherwise compete for a
+ * pair.
+ *
+ * Threads: any. Lock-free, so it works in any state of a fork.
  */
 #ifndef CAIRN_PAGE_META_H
 #define CAIRN_PAGE_META_H
 
 #include "base/compiler.h"
 
+/* Fences: guard pages between the parts of the address space, and the places of those parts.
+ *
+ * A fence is a page without permissions. In all builds there is one before and one behind each
+ * arena, each range of metadata and each leaf of the page map. So a linear overflow of a block, of
+ * any length, ends before it reaches one of these. Fences are reserved together with the range
+ * between them, so they cost no system call; next to memory that is reserved without permissions
+ * they do not even cost a mapping of the kernel. Where the kernel refuses to protect pages, there
+ * are no fences. Hardened builds have fences within arenas, too: see grow.c.
+ *
+ * Threads: any, no lock held.
+ */
+
+/* Reserves addresses without permissions, between fences. `anywhere` is for arenas: hardened builds
+ * choose a random place. Otherwise the range is for metadata, whose place precedes the heap in core
+ * files.
+ * Returns: NULL when out of addresses. */
+char *fenced_reserve(size_t size_bytes, bool anywhere);
+
+/* Reserves addresses without permissions for an arena, between fences, that begin at a multiple of
+ * the alignment. If there are too few addresses for that, they begin at any page.
+ * Returns: NULL when out of addresses. */
+char *fenced_reserve_aligned(size_t size_bytes, size_t alignment_bytes);
+
+/* Maps memory for metadata between fences, readable, writable and zero.
+ * Returns: NULL when out of memory. */
+char *fenced_map(size_t size_bytes);
+
+/* Unmaps a range of fenced_reserve, fenced_reserve_aligned or fenced_map, with its fences. */
+void fenced_unmap(char *start, size_t size_bytes);
+
+/* The number of pages of a fence within an arena, 0 in builds without such fences. */
+size_t fence_pages(void);
+
+/* The kinds of metadata memory. */
 enum meta_kind { META_HOT, META_COLD, META_KINDS };
 
-/* NULL when the system has no memory. */
+/* Takes a piece, aligned to two cache lines.
+ * Returns: NULL when out of memory. */
 void *meta_take(enum meta_kind kind, size_t size_bytes);
 
-/* The same for small pieces, to single lines: one behind another of the calling thread's. */
+/* Takes a small piece, aligned to one cache line. Pieces that one thread takes in sequence are
+ * adjacent, as far as possible.
+ * Returns: NULL when out of memory. */
 void *meta_take_near(enum meta_kind kind, size_t size_bytes);
 
-/* What gives fenced pages, zero, when the system gives none: a function of the arenas, which
- * themselves need metadata. NULL when it has none. Before this call a refusal is final. */
+/* Sets the function that provides pages, zero and between fences, when the system provides none.
+ * The arenas provide it, and they need metadata themselves. The function returns NULL when it has
+ * no pages. Before this call a refusal of the system is final. */
 void meta_start(char *(*steal_pages)(size_t size_bytes));
 
-/* In the child of a fork: other threads may have moved the cursors while the kernel copied page
- * after page. */
+/* In the child of a fork: forgets all ranges, chunks and rows in use, because other threads may
+ * have moved their cursors while the kernel copied the pages one after another. */
 void meta_forget_chunks(void);
 
-/* Address space in use for metadata. */
-extern hidden_data size_t meta_total_bytes; /* atomic */
+/* atomic: address space in use for metadata */
+extern hidden_data size_t meta_total_bytes;
+
+/* The address space in use for metadata. */
 size_t meta_bytes(void);
 
-enum { META_CHUNK_BYTES = 256 * 1024 }; /* the longest, but for larger pieces */
+enum { META_CHUNK_BYTES = 256 * 1024 }; /* the longest chunk, except for larger pieces */
 
 #endif

@@ -1,239 +1,444 @@
 /* The page layer: runs of pages for slabs, large blocks and the other allocators.
  *
- * Arenas are reserved without memory in growing steps and committed from their start upwards; what
- * was handed out and came back is kept in two-level bins (TLSF: Masmano, Ripoll, Crespo and Real,
- * ECRTS 2004), split and merged in constant time by boundary tags in the page map. Free memory is
- * purged above a cap, and what a whole decay interval did not need is purged at its end.
+ * Arenas are reserved without memory in growing steps and committed from their start upwards. Freed
+ * runs are kept in two-level bins (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS 2004), where
+ * boundary tags in the page map split and merge them in constant time. Free memory above a cap is
+ * purged at once; free memory that a whole decay interval did not need is purged at the end of that
+ * interval.
  *
- * Threading: any thread, one lock inside, never held over a system call. While another thread forks
- * the lock is not to be had: then runs come from mappings of their own, and returned ones wait in a
- * lock-free list. Failure: NULL or false, when the system has no memory.
+ * The layer's own state has one lock, the page lock. The page lock is never held during a system
+ * call, except that a forking thread freezes it. While another thread forks, the lock cannot be
+ * taken: then each new run is a mapping of its own, and returned runs wait in a lock-free list.
+ *
+ * Functions that take memory return NULL or false when the system has none. Unless its comment says
+ * otherwise, a function may be called by any thread that holds no lock of this layer.
  */
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
 
-#include "page/advice.h"
-#include "page/fork_locks.h"
 #include "page/meta.h"
 #include "page/page_map.h"
 #include "page/span.h"
 
-/* What a slab of one size class needs; the array is the heap's, by class. */
+/* The pages and the metadata of a slab of one size class. The heap owns an array of these, one for
+ * each class. */
 struct slab_shape {
-    uint16_t pages;      /* length of the run */
-    uint16_t cold_64;    /* metadata beside the header, in units of 64 bytes, below COLD_KINDS */
-    uint32_t unit_bytes; /* of what `limit` counts; 0: blocks longer than a page, see dense.h */
+    uint16_t pages;      /* const: length of the run */
+    uint16_t side_units; /* const: size of the cold area behind the header in units of 64 bytes,
+                         below SIDE_UNIT_KINDS */
+    uint32_t unit_bytes; /* const: bytes that one count of the span's `fresh_slot` stands for, at
+                            most a page: see grow.h */
 };
 
-enum { COLD_KINDS = 18 };
+enum { SIDE_UNIT_KINDS = 18 };
 
+/* When huge pages are requested from the system. */
+enum huge_pages {
+    HUGE_PAGES_OFF,
+    HUGE_PAGES_ON,   /* for whole arenas */
+    HUGE_PAGES_AUTO, /* for the growth of large dense heaps and for large blocks: see grow.h */
+};
+
+enum { HUGE_PAGE_BYTES = 2 << 20, HUGE_PAGE_SHIFT = 9 /* of a number of pages */ };
+
+/* The limits that options and control set. pages_state has the copy in use. */
 struct page_limits {
-    uint64_t decay_ms;       /* memory that was free for so long goes back to the system */
-    size_t dirty_cap_bytes;  /* more free unpurged memory than this is purged at once */
-    size_t soft_limit_bytes; /* above this, mappings included, free memory is purged; 0 for none */
-    size_t hard_limit_bytes; /* beyond this, mappings included, nothing is given; 0 for none */
+    uint64_t decay_ms;       /* free memory without use goes to the system after at most this time:
+                                pages_tick */
+    size_t dirty_cap_bytes;  /* free memory that is kept, before the cap learns: see state.h */
+    size_t soft_limit_bytes; /* when more is counted, all free memory is purged; 0: no limit; see
+                                limits.h */
+    size_t hard_limit_bytes; /* takes that would exceed it are refused; 0: no limit; see limits.h */
     enum huge_pages huge_pages;
 };
 
-/* What holds until pages_configure: docs/OPTIONS.md. */
+/* The limits before pages_configure is called: docs/reference/OPTIONS.md. */
 #define PAGE_LIMITS_DEFAULT                                                                        \
     {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20, .huge_pages = HUGE_PAGES_AUTO}
 
+/* The statistics of pages_read_stats. */
 struct page_stats {
-    size_t reserved_bytes;  /* address space of arenas, and what is kept outside: purge.h */
-    size_t committed_bytes; /* of it readable and writable */
-    size_t free_bytes;      /* of those in no one's use */
-    size_t dirty_bytes;     /* of those not purged */
-    size_t huge_bytes;      /* mappings outside the arenas */
-    size_t huge_count;
-    size_t meta_bytes;
-    size_t purged_bytes;        /* in total, since the start */
-    size_t purges;              /* that was so many runs of pages */
-    size_t swept_bytes;         /* of slabs, given back: pages_note_swept */
-    size_t counted_bytes;       /* what the limits count, see bound.h */
+    size_t reserved_bytes;      /* address space of arenas, and memory kept outside of them
+                                   (pages_kept_outside) */
+    size_t committed_bytes;     /* readable and writable part of reserved_bytes */
+    size_t free_bytes;          /* free part of committed_bytes */
+    size_t dirty_bytes;         /* part of free_bytes that is not purged */
+    size_t huge_bytes;          /* mappings of huge blocks */
+    size_t huge_count;          /* huge blocks */
+    size_t meta_bytes;          /* address space of metadata */
+    size_t purged_bytes;        /* purged since the start */
+    size_t purges;              /* runs of pages that were purged since the start */
+    size_t swept_bytes;         /* purged pages inside slabs: pages_note_swept */
+    size_t counted_bytes;       /* memory that the limits count, see limits.h */
     size_t refusals;            /* takes that the hard limit refused */
     size_t intervals;           /* decay intervals that have ended */
-    uint64_t interval_start_ms; /* when the last of them did */
-    bool pressed;
+    uint64_t interval_start_ms; /* when the last interval ended and the current one began */
+    bool pressed;               /* the system is short of memory: pages_press */
 };
 
-/* Makes fork safe: registers the layer with libc, once. From then on metadata may lie in pages of
- * an arena. May allocate, so no lock is held and the heap is ready. Whoever takes pages calls it
- * before: the heap, and the allocators beside it. */
+/* Makes fork safe: registers the layer's fork handlers with libc, once. Afterwards metadata may be
+ * taken from pages of an arena. Every allocator calls it before it takes pages; further calls do
+ * nothing. libc may allocate during the call, so the heap must be ready.
+ * Locking: none held. */
 void pages_start(void);
 
-/* In the child of a fork, after this layer is whole again. Before pages_start. */
+/* Sets the function that the fork handler calls in the child of a fork, once this layer is usable
+ * there.
+ * Threads: one, before pages_start. */
 void pages_on_fork(void (*in_child)(void));
 
-/* Who keeps runs that nobody uses: asked before the hard limit refuses a run. True: it gave some
- * back. Before pages_start. */
+/* Whether the parent had only one thread at the fork. Then all memory that the child sees is of one
+ * instant.
+ * Threads: the child of a fork. */
+bool pages_forked_alone(void);
+
+/* Sets the function that gives back runs which its owner keeps without use. The function is called
+ * before the hard limit refuses a take, and returns true if it gave some back.
+ * Threads: one, before pages_start. */
 void pages_on_refusal(bool (*give_kept)(void));
 
+/* Initialises the page map and the state of this layer. `shapes` is indexed by size class and stays
+ * valid for ever.
+ * Threads: one, before any other thread takes pages. */
 void pages_init(const struct slab_shape *shapes);
-void pages_configure(const struct page_limits *limits); /* also later, to change them */
-void pages_limit_soft(size_t bytes);                    /* this one alone */
-void pages_limit_hard(size_t bytes);
-void pages_read_limits(struct page_limits *limits);
-void pages_heed_limits(void); /* at once what they ask for, after they changed */
 
-/* Under memory pressure nothing that is free is kept: what there is goes back now, and what comes
- * at once. */
+/* Sets all limits, at the start or later. A later change takes effect with the next take or give;
+ * pages_heed_limits enforces it at once. */
+void pages_configure(const struct page_limits *limits);
+
+/* Sets the soft limit in bytes, 0 for none. */
+void pages_limit_soft(size_t bytes);
+
+/* Sets the hard limit in bytes, 0 for none. */
+void pages_limit_hard(size_t bytes);
+
+/* Copies the current limits. */
+void pages_read_limits(struct page_limits *limits);
+
+/* Purges all free memory if the counted pages exceed one of the limits. Called after the limits
+ * have changed. */
+void pages_heed_limits(void);
+
+/* Sets whether the system is short of memory. While it is, no free memory is kept: the call itself
+ * purges all of it, and memory that is freed later is purged at once. */
 void pages_press(bool pressed);
 
-/* A slab's run, every page of it in the page map. `base` and `tag` are set; `capacity` is
- * 0 when the header and its cold area, which is zero then, never served a slab. The owner word is
- * the caller's to write, last. */
+/* Takes the run of a slab and enters each of its pages into the page map. `base` and `tag` are set.
+ * `capacity` is 0 if the header never served a slab; then its cold area is zero. The caller stores
+ * the owner word, as its last step.
+ * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_take_slab(unsigned class_index);
-/* `base` is the run's first byte again, `owner` 0. */
+
+/* Gives back the run of a slab, of which no page is noted as swept. The caller has reset `base` to
+ * the first byte of the run and `owner` to 0. */
 void pages_give_slab(struct span *span);
-/* The same of one of which so many pages were noted and not taken again. */
+
+/* Gives back the run of a slab, of which `swept_pages` pages are noted as swept (pages_note_swept)
+ * and were not taken again. The caller has reset `base` to the first byte of the run and `owner` to
+ * 0. */
 void pages_give_swept_slab(struct span *span, size_t swept_pages);
 
-/* Pages inside slabs that went back to the system do not count for the limits: while they are
- * noted, no block is handed out of their slab. To take them again is admitted as a new run would
- * be: false when the hard limit refuses, and then they stay noted. No lock held. */
+/* Notes pages inside a slab that were purged: they no longer count for the limits. While they are
+ * noted, no block on these pages is handed out. */
 void pages_note_swept(size_t pages);
+
+/* Counts noted pages of a slab again, before it hands out blocks. The pages are admitted as a new
+ * run would be.
+ * Locking: none held.
+ * Returns: false when the hard limit refuses; then they stay noted. */
 bool pages_take_swept(size_t pages);
 
-/* The same of addresses without memory, where any access faults; NULL also when there are too many.
- * Hardened builds. */
-struct span *pages_take_void_slab(unsigned class_index);
-void pages_give_void_slab(struct span *span);
+/* Reserves the addresses of a slab for blocks of 0 bytes (hardened builds). The addresses have no
+ * memory, and any access to them faults. `base` and `tag` are set, and each page is in the page
+ * map.
+ * Returns: NULL when out of memory, or when the fixed table of these slabs is full. */
+struct span *pages_take_zero_size_slab(unsigned class_index);
 
-/* One large block, aligned as asked (a power of two). `zero` in the span says whether it reads
- * zero. */
+/* Gives back a slab of pages_take_zero_size_slab. The caller has reset `base` to the first byte of
+ * its addresses. */
+void pages_give_zero_size_slab(struct span *span);
+
+/* Takes the run of one large block, aligned to `alignment_bytes`, a power of two. `zero` in the
+ * span says whether all of it reads zero.
+ * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_take(size_t pages, size_t alignment_bytes);
-/* The same, only of what is free: no arena grows for it. */
-struct span *pages_take_free(size_t pages, size_t alignment_bytes);
-void pages_give(struct span *span);
-void pages_clear(struct span *span,
-                 size_t size_bytes); /* makes it read zero, touching only what does not */
-bool pages_extend(struct span *span, size_t pages); /* in place, into the free neighbour behind */
-bool pages_shrink(struct span *span, size_t pages); /* gives the rest back */
 
-/* A header for pages of an arena that no span has: their `base` and `pages` set, it is given by
- * pages_give, or else alone. NULL when memory is out. */
+/* Takes the run of one large block from the free pages of the arenas, without committing more; a
+ * mapping of its own while another thread forks. `zero` in the span says whether all of it reads
+ * zero.
+ * Returns: NULL when no free run fits or the hard limit refuses. */
+struct span *pages_take_free(size_t pages, size_t alignment_bytes);
+
+/* Gives back the run of a large block. All of it counts as written. */
+void pages_give(struct span *span);
+
+/* Makes the first `size_bytes` of a large block read zero. Pages that are known to read zero are
+ * not touched. */
+void pages_clear(struct span *span, size_t size_bytes);
+
+/* Extends a large block in place to `pages` pages, which the free run behind it provides.
+ * Returns: false when that run is too short, the hard limit refuses, or the lock or a header is not
+ * available; then nothing has changed. */
+bool pages_extend(struct span *span, size_t pages);
+
+/* Shortens a large block to its first `pages` pages and gives the remaining pages back.
+ * Returns: false when the block is in no arena, or the lock or a header is not available; then
+ * nothing has changed. */
+bool pages_shrink(struct span *span, size_t pages);
+
+/* Takes a header for pages of an arena that belong to no span. Once its `base` and `pages` are set,
+ * the header and the pages are given back by pages_give.
+ * Returns: NULL when out of memory. */
 struct span *pages_take_header(void);
+
+/* Gives back a header of pages_take_header that was not used. */
 void pages_give_header(struct span *span);
 
-/* A mapping of its own, for what an arena should not hold. Resizing may move it. */
+/* Makes a huge block: a mapping of its own, for sizes that an arena should not hold. `zero` in the
+ * span is true. A resize may move the block.
+ * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes);
+
+/* Gives back a huge block, or keeps its mapping: see kept_mappings.h. */
 void pages_give_huge(struct span *span);
 
-/* The same for a block that grew and is likely to grow on: a mapping that such a block left, see
- * room.h, or a new one with addresses to spare. `zero` in the span says whether it reads zero. */
+/* Takes a huge block from a kept mapping (kept_mappings.h). The content of the block is undefined.
+ * Returns: NULL when no kept mapping is long enough. */
+struct span *pages_map_kept(size_t size_bytes);
+
+/* Makes a huge block for a block that grew and will probably grow again: from a kept mapping
+ * (kept_mappings.h), or a new mapping with addresses to spare. `zero` in the span says whether it
+ * reads zero.
+ * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_map_growing(size_t size_bytes);
-/* In place, without a system call: false where there is no room right behind it. */
+
+/* The length of the new mapping that pages_map_growing makes: an eighth more than `size_bytes`, and
+ * from some MiB on a multiple of a huge page. Linux 6.7 and later then places the mapping at the
+ * start of a huge page and moves it without dividing huge pages. */
+size_t pages_growing_bytes(size_t size_bytes);
+
+/* Extends a huge block in place to `pages` pages, which the kept mapping right behind it provides.
+ * Makes no system call.
+ * Returns: false when no kept mapping there is long enough. */
 bool pages_extend_huge(struct span *span, size_t pages);
-bool pages_resize_huge(struct span *span, size_t size_bytes,
-                       bool may_move); /* in place or by moving page tables */
-/* The block is likely to be filled: asks for huge pages, where it is long enough for them. */
+
+/* Resizes a huge block in place or, if `may_move`, by moving its page tables to other addresses.
+ * The block may become longer than `size_bytes` by a kept mapping behind it, also when the resize
+ * fails.
+ * Returns: false when the system or the hard limit refuses; then address and content are unchanged.
+ */
+bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move);
+
+/* Hints that a huge block will be written in full. Asks the system for huge pages if the huge
+ * blocks are a small part of all counted memory. Called for blocks that need not read zero. */
 void pages_expect_filled(struct span *span);
 
-/* The same for hardened builds, with guard pages: nothing else may resize or give it.
- * `spare_bytes` of addresses are kept for growing. Freed, its addresses fault for a while; its
- * memory may serve another one, cleared. */
+/* Makes a huge block between guard pages (hardened builds). Only pages_give_guarded and
+ * pages_resize_guarded may be applied to it. `spare_bytes` of addresses are reserved behind it for
+ * growth. After the free its addresses fault for a while, and its memory may be cleared and serve
+ * another guarded block: see revoked.h.
+ * Returns: NULL when out of memory or above the hard limit. */
 struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t spare_bytes);
+
+/* Frees a guarded block: revokes the access to its addresses. */
 void pages_give_guarded(struct span *span);
+
+/* Resizes a guarded block in place or, if `may_move`, by moving its page tables to other addresses.
+ * Returns: false when the system or the hard limit refuses; then the block is unchanged. */
 bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move);
 
-/* Cuts a large or huge span in two: `span` keeps its first `pages`, the rest, which is returned, is
- * a span like it. The page map is the caller's to set. NULL when memory is out; nothing has changed
- * then. */
+/* Cuts a large or huge span in two. `span` keeps its first `pages`; the returned span has the
+ * remaining pages and the tag of the first. The caller updates the page map.
+ * Returns: NULL when out of memory; then nothing has changed. */
 struct span *pages_split(struct span *span, size_t pages, bool huge);
 
-/* Purges all free memory but `keep_bytes`; true when something went back. */
+/* Purges all free memory but `keep_bytes`.
+ * Returns: true when some memory was purged. */
 bool pages_trim(size_t keep_bytes);
 
-/* Purges what is due by age; cheap when nothing is. Called on slow paths, outside locks, by whoever
- * takes pages: what was handed to pages_on_interval is called first. */
+/* Ends the decay interval if its time is over, half of decay_ms: calls the function of
+ * pages_on_interval, and makes free memory due that the interval did not need. Then purges a part
+ * of the due memory. Called on slow paths of allocators that take pages.
+ * Locking: none held.
+ * Cost: one read of the clock when nothing is due, else bounded: see purge.h. */
 void pages_tick(void);
 
-/* What is to be done beside when a decay interval has ended: once for each, by the thread that
- * noticed it, which holds no lock of the page layer's. */
+/* Purges a part of the due memory.
+ * Locking: none held.
+ * Returns: false when there was none. */
+bool pages_purge_due(void);
+
+/* Sets the function that is called once at the end of each decay interval, by the thread whose
+ * pages_tick ends it. That thread holds no lock of this layer. */
 void pages_on_interval(void (*ended)(void));
 
+/* Reads the statistics. Values that change during the call may not fit together. */
 void pages_read_stats(struct page_stats *stats);
 
-/* Every span in use within the arenas and every void slab; racy unless frozen. */
+/* Calls `visit` for each span in use in the arenas, for the runs that were taken during a fork, and
+ * for each slab of pages_take_zero_size_slab. Other threads may change spans during the walk,
+ * unless the layer is frozen. */
 void pages_each(span_visit *visit, void *context);
 
-/* The slabs within the arenas likewise, whatever other threads do; those may be given back, or
- * become others, at any time. Reads atomically what it reads. */
+/* Walks like pages_each, in parts: each call takes at most `spans` steps and continues at `*at`,
+ * which is 0 at first.
+ * Returns: true when the walk is over. */
+bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context);
+
+/* Calls `visit` for each slab in the arenas, during any activity of other threads: a visited slab
+ * may be given back or become another one at any time. The walk reads headers atomically. */
 void pages_each_slab(span_visit *visit, void *context);
 
-/* The span in use that holds `address`, also in the middle of a large one; NULL if none. Slow, for
- * messages. */
+/* Finds the span in use that holds `address`, which may be in the middle of a large block. `*start`
+ * gets the first byte of the span.
+ * Returns: NULL if there is none.
+ * Cost: a walk over one arena or backwards through the page map; for messages only. */
 struct span *pages_search(const void *address, char **start);
 
-/* Whether `address` lies in an arena's committed part. Lock-free. */
+/* Whether `address` is in the committed part of an arena. Lock-free. */
 bool pages_holds(const void *address);
 
-/* Gives back the whole system pages within a part of a run in use, which its user does not need;
- * they read zero. Map pages that went, 0 when the system refuses. */
+/* Purges the whole system pages within a part of a run in use, whose content the owner does not
+ * need. The purged pages read zero afterwards.
+ * Returns: the number of purged map pages, 0 when the system refuses. */
 size_t pages_purge_part(char *start, size_t pages);
 
-/* The same for the pages from `start` on whose bits are set; the bits of those that went. */
+/* Purges those of the 64 pages from `start` on whose bits are set in `marked`. The purged pages
+ * read zero afterwards.
+ * Returns: the bits of the pages that were purged. */
 uint64_t pages_purge_marked(char *start, uint64_t marked);
 
-/* Of these bits those that can go: whose system page, where that is several of ours, has no other.
- */
+/* Selects the pages that pages_purge_marked can purge. Where a system page consists of several map
+ * pages, all of them must be marked.
+ * Returns: the bits of these pages. */
 uint64_t pages_whole_marked(const char *start, uint64_t marked);
 
-/* Whether who has so many pages free may keep them for its next need: not under pressure, nor where
- * the cap on free memory is low. A hint. */
+/* Whether free pages of the huge page at `address` should stay in memory: it was requested and no
+ * part of it was purged since, less than a quarter of it is free, and memory is not short.
+ * `count_free` counts its free pages; the answer that it stays holds until pages_forget_dense.
+ * Threads: any. */
+bool pages_keep_huge_page(const char *address, size_t (*count_free)(const char *huge_page));
+
+/* Lets pages_keep_huge_page count the free pages of each huge page anew.
+ * Threads: any. */
+void pages_forget_dense(void);
+
+/* Whether a cache may retain `pages` free pages for its next need: false under memory pressure, or
+ * if they are more than an eighth of the option `dirty_cap`. Approximate. */
 bool pages_may_keep(size_t pages);
 
-/* The same, and nobody else may then keep what is over half of the cap, all of them together: until
- * they are given up. Any thread, lock-free. */
+/* Claims `pages` free pages for a cache that retains them, until pages_unclaim_kept. All caches
+ * together may claim half of the option `dirty_cap`. Lock-free.
+ * Returns: false when this cache may not retain the pages, or the claims would exceed that sum. */
 bool pages_claim_kept(size_t pages);
+
+/* Ends a claim of pages_claim_kept. Lock-free. */
 void pages_unclaim_kept(size_t pages);
 
-/* In the child of a fork: what its one thread has claimed. */
+/* Sets the sum of all claims to the claims of the child's only thread.
+ * Threads: the child of a fork. */
 void pages_reset_kept(size_t pages);
 
-/* When the decay interval under way began. */
+/* When the current decay interval began, on the clock of os_now_ms. */
 uint64_t pages_interval_ms(void);
 
-/* Whether arenas ask for huge pages from their start on, HUGE_PAGES_ON: they are best left whole.
- */
+/* Whether arenas ask for huge pages from their start to their end (HUGE_PAGES_ON). Then parts of
+ * huge pages should not be purged. */
 bool pages_are_huge(void);
 
-/* Copies the first bytes of one block to another, giving the source's memory back as it goes, so
- * that a large move does not need both at once. The source reads anything afterwards. */
+/* Copies the first bytes of one block to another. The source's memory is purged during the copy, so
+ * that a large move does not need both blocks at once. Afterwards the content of the source is
+ * undefined. */
 void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes);
 
-/* Runs of pages for the allocators beside the heap, marked SPAN_RUN, so that the heap's free takes
- * none of them for a block: readable and writable, contents undefined, whole pages of the system's.
- * NULL when memory is out. run_give makes one accessible again to a memory checker that was told
- * otherwise. */
+/* Takes a run of pages for an allocator other than the heap: whole system pages, readable and
+ * writable, with undefined content. The tag of its span is SPAN_RUN, so that the heap's free
+ * accepts no pointer into it.
+ * Returns: NULL when out of memory. */
 struct span *run_take(size_t size_bytes, size_t alignment_bytes);
+
+/* Gives back a run of run_take, and marks it as accessible for memory checkers. */
 void run_give(struct span *span);
 
+/* The length of a run in bytes. */
 inline_always size_t run_bytes(const struct span *span)
 {
     return (size_t)span->pages << PAGE_SHIFT;
 }
 
-/* Descriptors of the allocators beside the heap: pieces of metadata memory, apart from the blocks
- * that they describe, recycled by kind but never given back. A stale handle can read an old
- * descriptor, never anything else, and finds it as it was given back. Without a lock, so it works
- * in any state of a fork. */
-struct cell_list {           /* one kind; statically allocated */
-    uintptr_t head;          /* atomic: see cells.c */
-    size_t descriptor_bytes; /* const: a multiple of 8 */
+/* One kind of descriptors of the allocators other than the heap, statically allocated. Descriptors
+ * are pieces of metadata memory apart from the blocks that they describe. Descriptors are recycled
+ * within their kind and never given back: a stale handle can read an old descriptor with its last
+ * content, and nothing else. Lock-free, so it works in any state of a fork. */
+struct descriptor_pool {
+    uintptr_t head;          /* atomic: tagged head of the free descriptors, see pages.c */
+    size_t descriptor_bytes; /* const: size of one descriptor, a multiple of 8 */
 };
 
-/* A descriptor: its contents are those it was given back with, or zero. NULL when memory is out. */
-void *cell_take_from(struct cell_list *list);
-void cell_give_to(struct cell_list *list, void *descriptor);
+/* Takes a descriptor. The content of the descriptor is zero, or the content with which it was given
+ * back.
+ * Returns: NULL when out of memory. */
+void *descriptor_take_from(struct descriptor_pool *list);
 
-/* Fork: see base/lock.h. */
+/* Gives a descriptor back. The descriptor keeps its content. */
+void descriptor_give_to(struct descriptor_pool *list, void *descriptor);
+
+/* Before fork: takes and freezes the page lock, and lends the free headers (state.h). Calls nest:
+ * see base/lock.h. */
 void pages_freeze(void);
-void pages_thaw(void);
-void pages_thaw_in_child(void); /* and forgets what other threads were about to do */
 
-/* Checks every arena's tags, bins, counts and map entries; asserts. Takes the lock. */
+/* After fork, in the parent: ends pages_freeze. */
+void pages_thaw(void);
+
+/* After fork, in the child: ends pages_freeze. Runs that other threads were purging become free;
+ * runs and headers that waited in the lock-free list are lost. */
+void pages_thaw_in_child(void);
+
+/* Checks tags, bins, counts and map entries of each arena, with assertions. Takes the page lock.
+ * Does nothing in builds without config_debug. */
 void pages_verify(void);
+
+/* Locks of private heaps and of the other allocators. fork takes all watched ones, so that the data
+ * that they protect is consistent in the child.
+ *
+ * Algorithm: three states (free, held, held and waited for) after Ulrich Drepper, "Futexes Are
+ * Tricky", mutex 3. base/lock.h does not serve here: there may be any number of these locks, all of
+ * one rank, and the forking thread holds all of them at once. base/lock.h also distinguishes an
+ * interrupted holder from another thread by the locks that a thread holds, so these locks must not
+ * be among them.
+ *
+ * A thread that holds one of these locks takes no other of them and no lock of lower rank than the
+ * page lock. Such a thread makes no system calls except those of the page layer.
+ *
+ * A waiting thread waits until the fork is over. If it holds a lock that fork itself takes (a
+ * lock of stdio), there is a deadlock; the public headers tell programs to avoid that.
+ */
+
+/* One lock, in memory of its user. Zero while it is free and not watched. */
+struct fork_lock {
+    uint32_t state;         /* atomic: 0 free, 1 held, 2 held and waited for */
+    struct fork_lock *next; /* lock: list in pages.c; NULL while it is not watched */
+    struct fork_lock *prev; /* lock: list in pages.c */
+};
+
+/* Adds a lock to those that fork takes, unless it is one of them already. The memory of the lock
+ * must exist until fork_lock_unwatch.
+ * Returns: 0 or a negative errno.
+ * Locking: none of these locks held. */
+int fork_lock_watch(struct fork_lock *lock);
+
+/* Removes a lock from those that fork takes.
+ * Locking: none of these locks held. */
+void fork_lock_unwatch(struct fork_lock *lock);
+
+/* The generation of this process: the number of forks from the first process to it, counted once a
+ * lock is watched. The generation differs between a child and its parent. */
+uint32_t fork_lock_process(void);
+
+/* Takes the lock; waits if another thread holds it. Acquire: pairs with fork_lock_release. */
+void fork_lock_acquire(struct fork_lock *lock);
+
+/* Releases the lock and wakes one waiting thread. */
+void fork_lock_release(struct fork_lock *lock);
 
 #endif

@@ -1,23 +1,26 @@
-/* From an address to the span that it lies in: a two-level table of offsets.
+/* The page map: finds the span that contains an address, by a two-level table of offsets.
  *
- * leaf = map + root[address / 512 MiB]; span = leaf + leaf[page]. So a lookup never branches: where
- * an entry is 0, it stays where it is, and finds what stands first in the map and in every leaf, a
- * null span whose owner is nobody. A root entry of 0 makes the map itself the leaf, and the root
- * its entries: those are 0, or lead to another leaf, which begins with a null span as well. So a
- * foreign pointer finds a null span. Addresses beyond ADDRESS_BITS are not user space; the fast
- * path tells them by one compare, page_map_find likewise.
+ *   leaf = map + root[address / region]     a region has 512 MiB, on aarch64 1 GiB
+ *   span = leaf + leaf[page]
  *
- * Regions of 512 MiB make the sum of the two tables that every process has, root and one leaf,
- * as small as it can be: 3 MiB of addresses, which count where memory is locked or limited.
- * Untouched they have no memory. The first leaf lies in the map, so a process that has no addresses
- * left can still begin.
+ * A lookup never branches. An entry of 0 leaves the position unchanged, at the first bytes of the
+ * map or of a leaf, and these are a null span, which has no owner. A root entry of 0 makes the map
+ * itself the leaf and the root its entries: each of these is 0 or leads to another leaf, which
+ * begins with a null span too. So the lookup of a foreign pointer finds a null span. Addresses
+ * above ADDRESS_BITS are not user space; page_map_find and the fast path of free exclude them by
+ * one compare.
  *
- * Entries: every page of a slab, the first and last page of a free span, the first page of a large
- * or huge one.
+ * Each process has at least the root and one leaf. This length of a region makes the sum of these
+ * two tables as small as possible: 3 MiB of addresses (aarch64: 4 MiB), which matter where memory
+ * is locked or limited. The tables have no memory before they are touched. The first leaf is part
+ * of the map, so a process without free addresses can still begin.
  *
- * Threading: root entries are published once by compare and swap. Leaf entries are written by
- * whoever owns the span; a thread reads them for a pointer that it was handed, so the write
- * happened before.
+ * Entries: each page of a slab, the first and the last page of a free span, the first page of a
+ * large or huge block. The other allocators enter more pages of their runs.
+ *
+ * Threads: a root entry is published once, by compare and swap. Leaf entries are written by
+ * the owner of the span. A thread reads an entry for a pointer that was passed to it, and that
+ * passing orders the write before the read.
  */
 #ifndef CAIRN_PAGE_PAGE_MAP_H
 #define CAIRN_PAGE_PAGE_MAP_H
@@ -31,42 +34,45 @@ enum {
     REGION_PAGES = 1 << (REGION_SHIFT - PAGE_SHIFT),
 };
 
-/* What changes its permissions has pages of its own, also where those are large. */
-#define page_map_pages __attribute__((aligned(65536)))
-
+/* The part of the map for one region. The null span is read-only, so it has pages of its own. */
 struct page_leaf {
-    struct span null_span;                         /* const: zero */
-    uint64_t entries[REGION_PAGES] page_map_pages; /* atomic: owner of the span */
+    struct span null_span;                       /* const: zero */
+    uint64_t entries[REGION_PAGES] page_aligned; /* atomic, owner of the span writes: distance from
+                                                    the leaf to the span; 0: none */
 };
 
+/* The root, and the leaf of the first region. */
 struct page_map {
-    struct span null_span;                      /* const: zero */
-    uint64_t root[REGION_COUNT] page_map_pages; /* atomic: from the map to the leaf; 0: none */
-    struct page_leaf first page_map_pages;      /* the leaf of the region that came first */
+    struct span null_span;                    /* const: zero */
+    uint64_t root[REGION_COUNT] page_aligned; /* atomic, set once: distance from the map to the
+                                                 leaf; 0: none */
+    struct page_leaf first page_aligned;      /* leaf of the region that was covered first */
 };
 static_check(offsetof(struct page_map, root) == offsetof(struct page_leaf, entries) &&
                  REGION_COUNT >= REGION_PAGES,
              "the map serves as the leaf of a region that has none");
 
-/* Leaves that nobody uses yet. */
+/* Unused leaves that page_map_prepare made, as a list. */
 struct page_map_spares {
-    char *leaf; /* the first one, whose first entry has the address of the next; NULL: none */
+    char *leaf; /* caller: first leaf, whose first entry is the address of the next; NULL: none */
 };
 
 extern hidden_data struct page_map page_map;
 
-/* The fences against the compiler keep it from trading additions, which the processor's addressing
- * does for nothing, for instructions. */
+/* The leaf for an address: the map itself if the region has none. keep_in_register here and in
+ * page_map_entry stops the compiler from replacing additions, which are free as part of an
+ * addressing mode, by instructions. */
 inline_always char *page_map_leaf(uintptr_t address)
 {
     char *map = (char *)&page_map;
     keep_in_register(map);
     const uint64_t *root = (uint64_t *)(void *)(map + offsetof(struct page_map, root));
-    map += load_folded(&root[address >> REGION_SHIFT]);
+    map += (ptrdiff_t)load_folded(&root[address >> REGION_SHIFT]);
     keep_in_register(map);
     return map;
 }
 
+/* The entry of an address in its leaf. */
 inline_always uint64_t *page_map_entry(char *leaf, uintptr_t address)
 {
     size_t page;
@@ -81,54 +87,66 @@ inline_always uint64_t *page_map_entry(char *leaf, uintptr_t address)
     return (uint64_t *)(void *)(leaf + offsetof(struct page_leaf, entries)) + page;
 }
 
+/* Whether the address is below the end of user space, so that the root has an entry for it. */
 inline_always bool page_map_reaches(uintptr_t address)
 {
     return address >> REGION_SHIFT < REGION_COUNT;
 }
 
-/* For an address that the map reaches. */
+/* Finds the span for an address for which page_map_reaches is true.
+ * Returns: never NULL; a null span for an address that is not Cairn's. */
 inline_always struct span *page_map_find_reached(uintptr_t address)
 {
     char *leaf = page_map_leaf(address);
-    return (struct span *)(void *)(leaf + load_folded(page_map_entry(leaf, address)));
+    return (struct span *)(void *)(leaf + (ptrdiff_t)load_folded(page_map_entry(leaf, address)));
 }
 
-/* Never NULL: a null span for an address that is not ours. */
+/* Finds the span for any address.
+ * Returns: never NULL; a null span for an address that is not Cairn's. */
 inline_always struct span *page_map_find(const void *address)
 {
     return likely(page_map_reaches((uintptr_t)address)) ? page_map_find_reached((uintptr_t)address)
                                                         : &page_map.null_span;
 }
 
-/* Whether the address has an entry; its region has a leaf. */
+/* Whether the address has an entry. The caller knows that the region of the address has a leaf. */
 inline_always bool page_map_holds(uintptr_t address)
 {
     return load_relaxed(page_map_entry(page_map_leaf(address), address)) != 0;
 }
 
-/* Makes read-only what nobody writes. */
+/* Makes the null spans read-only, where the system allows it. */
 void page_map_init(void);
 
-/* Gives an address range entries that can be written. 0 or a negative errno. */
+/* Makes the leaves for an address range, so that its entries can be written.
+ * Returns: 0 or a negative errno. */
 int page_map_cover(const void *start, size_t size_bytes);
 
-/* The same in two steps, for a place that is not known yet: what the first one has ready, the
- * second cannot lack. What it did not need, the third gives back. 0 or a negative errno. */
+/* Makes leaves for a range of `size_bytes` at a place that is not known yet. Afterwards
+ * page_map_cover_prepared cannot fail.
+ * Returns: 0 or a negative errno. */
 int page_map_prepare(size_t size_bytes, struct page_map_spares *spares);
+
+/* Covers an address range like page_map_cover, with the leaves of page_map_prepare. */
 void page_map_cover_prepared(const void *start, size_t size_bytes, struct page_map_spares *spares);
+
+/* Unmaps the leaves that page_map_cover_prepared did not need. */
 void page_map_drop(struct page_map_spares *spares);
 
-/* The page, or the range, is covered. A NULL span clears. */
+/* Enters the span for one page, which is covered; a NULL span clears the entry. */
 inline_always void page_map_set_page(const void *address, struct span *span)
 {
     char *leaf = page_map_leaf((uintptr_t)address);
     uint64_t value = span ? (uint64_t)((char *)span - leaf) : 0;
     store_relaxed(page_map_entry(leaf, (uintptr_t)address), value);
 }
+
+/* Enters the span for each page of a covered range; a NULL span clears the entries. */
 void page_map_set(const void *start, size_t pages, struct span *span);
 
-/* Gives back the map's own memory for a covered range that has no entries: one page for 2 MiB. The
- * caller holds the range, as for page_map_set; readers see zero before and after. */
+/* Purges the map's own memory for a covered range that has no entries: one system page of the map
+ * for 2 MiB of addresses, where those are 4 KiB. The caller owns the range. Readers see zero before
+ * and after. */
 void page_map_purge(const void *start, size_t pages);
 
 #endif

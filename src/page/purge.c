@@ -1,31 +1,40 @@
-/* See purge.h. */
+/* The passes over dirty spans, the decay interval, and the purge of parts of runs in use: see
+ * purge.h. */
 #include "page/purge.h"
 
+#include "base/alone.h"
 #include "base/bits.h"
-#include "os/os.h"
+#include "os/memory.h"
+#include "os/process.h"
 #include "page/arena.h"
-#include "page/bins.h"
 #include "page/free_spans.h"
-#include "page/room.h"
+#include "page/kept_mappings.h"
+#include "page/revoked.h"
 #include "page/state.h"
-#include "page/trapped.h"
 
-/* One way through the dirty spans, the longest first. One that still has dirty pages after its
- * purge (purge.h says why) stays outside the bins until the end: else it would be the longest
- * again, and the others never be reached. */
+/* One pass over the dirty spans, the longest first. A span that still has dirty pages after its
+ * purge (purge.h says why) stays out of the bins until the end of the pass. Otherwise it would
+ * be the longest again, and the pass would never reach the others. */
 struct pass {
-    struct span *left; /* those spans, linked by `next` */
-    size_t left_pages; /* sum of their dirty pages */
-    unsigned refusals; /* so many more, and the pass ends */
+    struct span *left; /* spans that still have dirty pages, linked by `next` */
+    size_t left_pages; /* sum of the dirty pages of these spans */
+    unsigned refusals; /* refusals after which the pass ends */
 };
 
-/* Where all memory is locked a pass comes to its end soon, and the next ones end at the first span
- * that is left, until so many dirty pages have come since. */
-enum { REFUSALS_MOST = 256, STUCK_LEAST_PAGES = 256 };
-static size_t stuck_pages; /* atomic: dirty ones that the last whole pass has left; a hint */
+/* Where all memory is locked, a pass ends after REFUSALS_MAX refusals. Later passes end at the
+ * first span that keeps dirty pages, until STUCK_MIN_PAGES more pages are dirty. */
+enum { REFUSALS_MAX = 256, STUCK_MIN_PAGES = 256 };
 
-/* False while another thread forks. */
-static bool range_is_dirty(const struct arena *arena, const char *start, size_t pages)
+/* A huge page that a sweep of slabs cuts was zeroed by the kernel and divided again for little
+ * use, and the next one probably will be too. So the heap grows first by SMALL_TIMES as much in
+ * small pages. */
+enum { SMALL_TIMES = 4 };
+
+/* atomic, approximate: dirty pages that remained after the last complete pass */
+static size_t stuck_pages;
+
+/* Whether a range has dirty pages. False while another thread forks. */
+static bool purge_range_is_dirty(const struct arena *arena, const char *start, size_t pages)
 {
     if (!lock_acquire(&pages_state.lock))
         return false;
@@ -34,8 +43,8 @@ static bool range_is_dirty(const struct arena *arena, const char *start, size_t 
     return dirty;
 }
 
-/* While another thread forks it stays dirty, as far as the bitmap knows. */
-static void note_clean(struct arena *arena, const char *start, size_t pages)
+/* Marks a range as clean. While another thread forks it stays dirty in the bitmap. */
+static void purge_note_clean(struct arena *arena, const char *start, size_t pages)
 {
     if (!lock_acquire(&pages_state.lock))
         return;
@@ -43,19 +52,19 @@ static void note_clean(struct arena *arena, const char *start, size_t pages)
     lock_release(&pages_state.lock);
 }
 
-/* Of a part of a span that is out of the bins, refused as a whole: one locked page of it is enough
- * for that. So half by half, as far as there is something to give back. */
+/* Purges the dirty pages of a range that the system refused as a whole, which one locked page is
+ * enough for: halves it until the parts are accepted or clean. The span is out of the bins. */
 static void purge_halves(struct arena *arena, char *start, size_t pages, struct pass *pass)
 {
     size_t half = align_down((pages << PAGE_SHIFT) / 2, os_page_size()) >> PAGE_SHIFT;
     for (int i = 0; i < 2 && half != 0; i++) {
         char *part = i == 0 ? start : start + (half << PAGE_SHIFT);
         size_t length = i == 0 ? half : pages - half;
-        if (pass->refusals == 0 || !range_is_dirty(arena, part, length))
+        if (pass->refusals == 0 || !purge_range_is_dirty(arena, part, length))
             continue;
         if (os_purge(part, length << PAGE_SHIFT) == 0) {
             page_map_purge(part, length);
-            note_clean(arena, part, length);
+            purge_note_clean(arena, part, length);
         } else {
             pass->refusals--;
             purge_halves(arena, part, length, pass);
@@ -63,9 +72,9 @@ static void purge_halves(struct arena *arena, char *start, size_t pages, struct 
     }
 }
 
-/* The whole system pages within the span. Returns their number in map pages, and where they start.
- */
-static size_t whole_inside(const struct span *span, char **start)
+/* The whole system pages within a span: `*start` gets their first byte.
+ * Returns: their number in map pages. */
+static size_t purge_whole_inside(const struct span *span, char **start)
 {
     size_t granule = os_page_size();
     uintptr_t from = align_up((uintptr_t)span->base, granule);
@@ -74,8 +83,8 @@ static size_t whole_inside(const struct span *span, char **start)
     return to > from ? (to - from) >> PAGE_SHIFT : 0;
 }
 
-/* Gives so many pages back, of which some are dirty, and what the page map has for them. Returns
- * how many of them the bitmap does not know to be clean yet. */
+/* Purges `pages` pages, of which some are dirty, and the entries of the page map for them.
+ * Returns: the number of these pages that the caller still has to mark as clean. */
 static size_t purge_inside(struct arena *arena, char *start, size_t pages, struct pass *pass)
 {
     (void)arena_withdraw_advice(start, pages << PAGE_SHIFT);
@@ -95,7 +104,7 @@ size_t pages_purge_part(char *start, size_t pages)
     uintptr_t to = align_down((uintptr_t)start + (pages << PAGE_SHIFT), granule);
     size_t cut = to > from ? arena_withdraw_advice((char *)from, to - from) : 0;
     if (unlikely(cut != 0))
-        fetch_add_relaxed(&pages_state.cut_pages, cut << HUGE_PAGE_SHIFT);
+        fetch_add_relaxed(&pages_state.small_pages, (cut * SMALL_TIMES) << HUGE_PAGE_SHIFT);
     if (to <= from || os_purge((char *)from, to - from) != 0)
         return 0;
     size_t purged = (to - from) >> PAGE_SHIFT;
@@ -135,7 +144,8 @@ uint64_t pages_whole_marked(const char *start, uint64_t marked)
     return whole;
 }
 
-static ptrdiff_t kept_pages; /* atomic: claimed, of all threads; a fork may make it a few wrong */
+/* atomic: pages that all threads have claimed; slightly wrong after some forks */
+static ptrdiff_t kept_pages;
 
 bool pages_may_keep(size_t pages)
 {
@@ -143,72 +153,110 @@ bool pages_may_keep(size_t pages)
            !load_relaxed(&pages_state.pressed);
 }
 
+/* Adds to the claims; `pages` may be negative.
+ * Returns: their sum. */
+static ptrdiff_t purge_add_claim(ptrdiff_t pages)
+{
+    if (unlikely(!process_is_single_threaded()))
+        return fetch_add_relaxed(&kept_pages, pages) + pages;
+    store_relaxed(&kept_pages, load_relaxed(&kept_pages) + pages);
+    return load_relaxed(&kept_pages);
+}
+
 bool pages_claim_kept(size_t pages)
 {
     if (!pages_may_keep(pages))
         return false;
     size_t most = load_relaxed(&pages_state.limits.dirty_cap_bytes) / 2 >> PAGE_SHIFT;
-    ptrdiff_t more = (ptrdiff_t)pages;
-    if (fetch_add_relaxed(&kept_pages, more) + more <= (ptrdiff_t)most)
+    if (purge_add_claim((ptrdiff_t)pages) <= (ptrdiff_t)most)
         return true;
-    fetch_sub_relaxed(&kept_pages, more);
+    pages_unclaim_kept(pages);
     return false;
 }
 
-void pages_unclaim_kept(size_t pages) { fetch_sub_relaxed(&kept_pages, (ptrdiff_t)pages); }
+void pages_unclaim_kept(size_t pages) { (void)purge_add_claim(-(ptrdiff_t)pages); }
 
 void pages_reset_kept(size_t pages) { store_relaxed(&kept_pages, (ptrdiff_t)pages); }
 
 uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
 
-static void end_purging(size_t pages, size_t dirty_pages)
+/* Ends the count of pages that were being purged. */
+static void purge_end_purging(size_t pages, size_t dirty_pages)
 {
     fetch_sub_relaxed(&pages_state.purging_pages, pages);
     fetch_sub_relaxed(&pages_state.purging_dirty, dirty_pages);
 }
 
-/* Leaves the span its end, as far as so many dirty pages need; what is before becomes a free span
- * of its own. Page lock. */
-static void keep_end(struct span *span, size_t dirty_pages)
+/* The start of the shortest end of the pages from `first` to before `end` that has `wanted` dirty
+ * pages, or `first` if there are fewer. */
+static size_t purge_find_dirty(const uint64_t *dirty, size_t first, size_t end, size_t wanted)
+{
+    enum { WORD_PAGES = 64 };
+    size_t page = end;
+    while (wanted != 0 && page > first) {
+        size_t step = smaller_of((page - 1) % WORD_PAGES + 1, page - first);
+        if (bitmap_count(dirty, page - step, step) >= wanted)
+            step = 1;
+        page -= step;
+        wanted -= bitmap_count(dirty, page, step);
+    }
+    return page;
+}
+
+/* Shortens a span, which is out of the bins, to an end with `dirty_pages` dirty pages, without the
+ * clean pages behind the last dirty one. The other pages become free spans. Without this cut each
+ * purge of a part would pass the pages that the purges before it returned to the system again.
+ * Locking: page lock held. */
+static void purge_keep_end(struct span *span, size_t dirty_pages)
 {
     struct arena *arena = arena_find(span->base);
     size_t first = arena_page(arena, span->base);
-    size_t page = first + span->pages;
-    for (size_t found = 0; found < dirty_pages && page > first;)
-        found += bitmap_count(arena->dirty, --page, 1);
-    size_t lead = align_down(page << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
-    lead = lead > first ? lead - first : 0;
-    if (lead == 0 || pages_state.headers[0] == NULL)
-        return;
-    size_t lead_dirty = bitmap_count(arena->dirty, first, lead);
+    size_t end = purge_find_dirty(arena->dirty, first, first + span->pages, 1) + 1;
+    size_t start = purge_find_dirty(arena->dirty, first, end, dirty_pages);
+    /* Long parts begin with a huge page, which would otherwise be divided. */
+    size_t granule = dirty_pages < HUGE_PAGE_BYTES >> PAGE_SHIFT ? os_page_size() : HUGE_PAGE_BYTES;
+    uintptr_t from = align_down((uintptr_t)arena->base + (start << PAGE_SHIFT), granule);
+    uintptr_t to = align_up((uintptr_t)arena->base + (end << PAGE_SHIFT), os_page_size());
     char *base = span->base;
-    span->base += lead << PAGE_SHIFT;
-    span->pages -= (uint32_t)lead;
-    store_relaxed(&span->dirty_pages, span->dirty_pages - lead_dirty);
-    range_release(arena, base, lead, lead_dirty);
+    if (to < (uintptr_t)span_end(span) && pages_state.headers[0]) {
+        size_t rest = ((uintptr_t)span_end(span) - to) >> PAGE_SHIFT;
+        span->pages -= (uint32_t)rest;
+        range_release(arena, (char *)to, rest, 0);
+    }
+    if (from > (uintptr_t)base && pages_state.headers[0]) {
+        size_t lead = (from - (uintptr_t)base) >> PAGE_SHIFT;
+        size_t dirty = span->dirty_pages;
+        span->base = (char *)from;
+        span->pages -= (uint32_t)lead;
+        store_relaxed(&span->dirty_pages,
+                      bitmap_count(arena->dirty, first + lead, (size_t)span->pages));
+        range_release(arena, base, lead, dirty - span->dirty_pages);
+    }
 }
 
-/* Page lock. */
-static void put_back(struct span *span)
+/* Returns a purged span to the bins.
+ * Locking: page lock held. */
+static void purge_put_back(struct span *span)
 {
-    end_purging(span->pages, span->dirty_pages);
+    purge_end_purging(span->pages, span->dirty_pages);
     span_end_purge(span);
     span_release(arena_find(span->base), span);
-    note_dirty_low();
+    free_spans_note_dirty_low();
 }
 
-/* While another thread forks. */
-static void put_back_later(struct span *span)
+/* Returns a purged span while another thread forks: defers it. */
+static void purge_put_back_later(struct span *span)
 {
-    end_purging(span->pages, span->dirty_pages);
-    store_relaxed(&span->dirty_pages, (size_t)span->pages); /* as far as the bitmap knows */
-    span->until = SPAN_WAS_PURGED;
+    purge_end_purging(span->pages, span->dirty_pages);
+    store_relaxed(&span->dirty_pages, (size_t)span->pages); /* the bitmap has not been updated */
+    span->mark = SPAN_WAS_PURGED;
     defer(span);
 }
 
-/* The longest dirty span, or its end where fewer pages will do, out of the bins, and the part of it
- * that can be purged: no pages where that is clean. NULL when there is none. */
-static struct span *take_dirty(size_t pages_wanted, char **start, size_t *pages)
+/* Takes the longest dirty span out of the bins, or only its end if fewer pages are wanted. `*start`
+ * and `*pages` get the part that can be purged; `*pages` is 0 if that part is clean.
+ * Returns: NULL when there is no dirty span, or while another thread forks. */
+static struct span *purge_take_dirty(size_t pages_wanted, char **start, size_t *pages)
 {
     if (!lock_acquire(&pages_state.lock))
         return NULL;
@@ -216,11 +264,10 @@ static struct span *take_dirty(size_t pages_wanted, char **start, size_t *pages)
     struct span *span = bins_longest_dirty();
     if (span) {
         span_withdraw(span);
-        if (pages_wanted < span->dirty_pages)
-            keep_end(span, pages_wanted);
+        purge_keep_end(span, smaller_of(pages_wanted, span->dirty_pages));
         span_begin_purge(span);
         struct arena *arena = arena_find(span->base);
-        *pages = whole_inside(span, start);
+        *pages = purge_whole_inside(span, start);
         if (*pages != 0 && bitmap_count(arena->dirty, arena_page(arena, *start), *pages) == 0)
             *pages = 0;
     }
@@ -228,19 +275,20 @@ static struct span *take_dirty(size_t pages_wanted, char **start, size_t *pages)
     return span;
 }
 
-/* Takes one dirty span, purges it, puts it back or leaves it to the end of the pass. Adds the pages
- * purged; false when there is nothing more to do. */
+/* Takes one dirty span, purges it, and returns it to the bins or keeps it until the end of the
+ * pass. Adds the number of purged pages to `*purged`.
+ * Returns: false when there is nothing more to do. */
 static bool purge_one(size_t pages_wanted, struct pass *pass, size_t *purged)
 {
     char *start;
     size_t pages = 0;
-    struct span *span = take_dirty(pages_wanted, &start, &pages);
+    struct span *span = purge_take_dirty(pages_wanted, &start, &pages);
     if (span == NULL)
         return false;
     struct arena *arena = arena_of(span->base);
     size_t cleaned = pages != 0 ? purge_inside(arena, start, pages, pass) : 0;
     if (!lock_acquire(&pages_state.lock)) {
-        put_back_later(span);
+        purge_put_back_later(span);
         return false;
     }
     bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
@@ -251,7 +299,7 @@ static bool purge_one(size_t pages_wanted, struct pass *pass, size_t *purged)
     store_relaxed(&pages_state.purged_pages, pages_state.purged_pages + before - dirty);
     store_relaxed(&pages_state.purges, pages_state.purges + (before != dirty));
     if (dirty == 0) {
-        put_back(span);
+        purge_put_back(span);
     } else {
         span->next = pass->left;
         pass->left = span;
@@ -262,33 +310,36 @@ static bool purge_one(size_t pages_wanted, struct pass *pass, size_t *purged)
     return true;
 }
 
-static void end_pass(const struct pass *pass)
+/* Returns the spans that the pass kept to the bins. */
+static void purge_end_pass(const struct pass *pass)
 {
-    bool locked = lock_acquire(&pages_state.lock);
+    bool purge_locked = lock_acquire(&pages_state.lock);
     for (struct span *span = pass->left, *next; span; span = next) {
         next = span->next;
-        if (locked)
-            put_back(span);
+        if (purge_locked)
+            purge_put_back(span);
         else
-            put_back_later(span);
+            purge_put_back_later(span);
     }
-    if (locked)
+    if (purge_locked)
         lock_release(&pages_state.lock);
 }
 
+/* Makes one pass until at least `pages` pages are purged; if `exact`, only the end of the last span
+ * is purged.
+ * Returns: the number of purged pages. */
 static size_t purge_up_to(size_t pages, bool exact)
 {
     size_t stuck = load_relaxed(&stuck_pages);
-    bool whole =
-        stuck == 0 || load_relaxed(&pages_state.dirty_pages) > stuck + STUCK_LEAST_PAGES;
-    struct pass pass = {.refusals = whole ? REFUSALS_MOST : 1};
+    bool whole = stuck == 0 || load_relaxed(&pages_state.dirty_pages) > stuck + STUCK_MIN_PAGES;
+    struct pass pass = {.refusals = whole ? REFUSALS_MAX : 1};
     size_t purged = 0;
     while (purged < pages && pass.refusals != 0 && (whole || pass.left == NULL) &&
            purge_one(exact ? pages - purged : SIZE_MAX, &pass, &purged))
         continue;
     if (pass.left == NULL)
         return purged;
-    end_pass(&pass);
+    purge_end_pass(&pass);
     if (whole)
         store_relaxed(&stuck_pages, pass.refusals != 0 ? pass.left_pages
                                                        : load_relaxed(&pages_state.dirty_pages));
@@ -299,28 +350,89 @@ size_t purge_pages(size_t pages) { return purge_up_to(pages, false); }
 
 size_t purge_pages_exactly(size_t pages) { return purge_up_to(pages, true); }
 
-void purge_excess(void)
+void purge_excess(size_t pages)
 {
     size_t used =
         load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages);
-    size_t cap = larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, used);
-    if (unlikely(load_relaxed(&pages_state.pressed)))
-        cap = 0;
+    bool pressed = load_relaxed(&pages_state.pressed);
+    size_t cap = pressed ? 0 : larger_of(cap_pages(), used);
+    size_t bound = pressed ? SIZE_MAX : 2 * pages + PURGE_STEP_PAGES;
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
+    /* a quarter of the cap more, so that the next give does not purge again */
     if (unlikely(dirty > cap))
-        purge_pages(dirty - cap +
-                    cap / 4); /* some more, so that the next give does not purge again */
-    size_t kept = load_relaxed(&pages_state.dirty_pages) + room_pages();
-    if (unlikely(kept > cap) && room_pages() != 0)
-        (void)room_purge(kept - cap);
+        cap_note_given(purge_pages_exactly(smaller_of(dirty - cap + cap / 4, bound)));
+    if (likely(kept_mapping_pages() == 0))
+        return;
+    size_t most = pressed ? 0 : larger_of(kept_mapping_cap_pages(), used);
+    size_t kept = load_relaxed(&pages_state.dirty_pages) + kept_mapping_pages();
+    if (unlikely(kept > most))
+        (void)kept_mapping_purge(smaller_of(kept - most, bound));
 }
 
-/* atomic: NULL before the heap's start, and other allocators may tick by then */
+/* atomic: NULL before the heap has started; other allocators may call pages_tick earlier */
 static void (*on_interval)(void);
 
 void pages_on_interval(void (*ended)(void))
 {
-    store_release(&on_interval, ended); /* pairs with pages_tick */
+    store_release(&on_interval, ended); /* release: pairs with pages_tick */
+}
+
+/* The memory that ended intervals did not need and that is not purged yet. */
+static struct {
+    bool any;     /* atomic: whether there may be some */
+    size_t pages; /* page lock: number of due free pages */
+    uint64_t us;  /* atomic: end of the last purge of a part */
+} due;
+
+/* Takes up to `most` pages of the due ones. Pages that the program took since are not due any more.
+ * Returns: their number; 0 while another thread forks. */
+static size_t purge_take_due(size_t most)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return 0;
+    due.pages = smaller_of(due.pages, pages_state.dirty_low);
+    size_t pages = smaller_of(due.pages, most);
+    due.pages -= pages;
+    lock_release(&pages_state.lock);
+    return pages;
+}
+
+bool pages_purge_due(void)
+{
+    uint64_t now = os_now_us();
+    uint64_t passed = smaller_of(now - exchange_acq_rel(&due.us, now), (uint64_t)PURGE_MAX_US);
+    size_t bound = larger_of(PURGE_STEP_PAGES, (size_t)passed * PURGE_STEP_PAGES / 1000);
+    size_t purged = purge_pages_exactly(purge_take_due(bound));
+    purged += kept_mapping_decay(bound - smaller_of(purged, bound));
+    store_relaxed(&due.us, os_now_us()); /* the time of the purge itself does not count */
+    if (purged == 0) /* all is done, or refused: the next interval tries again */
+        store_relaxed(&due.any, false);
+    return purged != 0;
+}
+
+/* Ends a decay interval: makes the memory due that it did not need. */
+static void purge_end_interval(void)
+{
+    fetch_add_relaxed(&pages_state.intervals, (size_t)1);
+    void (*ended)(void) = load_acquire(&on_interval); /* acquire: pairs with pages_on_interval */
+    if (ended)
+        ended();
+    if (!lock_acquire(&pages_state.lock))
+        return; /* a fork is under way */
+    due.pages = pages_state.dirty_low;
+    pages_state.dirty_low = pages_state.dirty_pages;
+    lock_release(&pages_state.lock);
+    store_relaxed(&stuck_pages, (size_t)0);
+    if (load_relaxed(&pages_state.pressed))
+        (void)purge_pages(SIZE_MAX);
+    kept_mapping_age();
+    if (!load_relaxed(&due.any)) {
+        store_relaxed(&due.us, os_now_us());
+        store_relaxed(&due.any, true);
+    }
+    cap_age();
+    if (config_guarded_blocks)
+        revoked_decay();
 }
 
 void pages_tick(void)
@@ -328,38 +440,26 @@ void pages_tick(void)
     uint64_t decay = load_relaxed(&pages_state.limits.decay_ms);
     uint64_t now = os_now_ms();
     uint64_t start = load_relaxed(&pages_state.interval_start_ms);
-    if (likely(now - start < decay / 2 + 1))
-        return;
-    if (!compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now))
-        return; /* another thread does it */
-    fetch_add_relaxed(&pages_state.intervals, (size_t)1);
-    void (*ended)(void) = load_acquire(&on_interval); /* pairs with pages_on_interval */
-    if (ended)
-        ended();
-    if (!lock_acquire(&pages_state.lock))
-        return; /* a fork is under way */
-    size_t unneeded = pages_state.dirty_low;
-    pages_state.dirty_low = pages_state.dirty_pages;
-    lock_release(&pages_state.lock);
-    store_relaxed(&stuck_pages, (size_t)0);
-    purge_pages(load_relaxed(&pages_state.pressed) ? SIZE_MAX : unneeded);
-    room_tick();
-    if (config_guarded_blocks)
-        trapped_tick();
+    if (unlikely(now - start >= decay / 2 + 1) &&
+        compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now)) /* else another thread */
+        purge_end_interval();
+    if (unlikely(load_relaxed(&due.any)))
+        (void)pages_purge_due();
 }
 
 size_t pages_kept_outside(void)
 {
-    return config_guarded_blocks ? trapped_kept_pages() : room_pages();
+    return config_guarded_blocks ? revoked_read_memory_pages() : kept_mapping_pages();
 }
 
 size_t purge_outside(size_t pages)
 {
-    return config_guarded_blocks ? trapped_purge(pages) : room_purge(pages);
+    return config_guarded_blocks ? revoked_purge(pages) : kept_mapping_purge(pages);
 }
 
-/* Not while a fork is under way: then the rests stay until the next trim. */
-static void locked(void (*of_rests)(void))
+/* Calls a function of the trim with the page lock held. Does nothing while another thread forks;
+ * the next trim then finds the remaining pages. */
+static void purge_locked(void (*of_rests)(void))
 {
     if (!lock_acquire(&pages_state.lock))
         return;
@@ -369,7 +469,7 @@ static void locked(void (*of_rests)(void))
 
 bool pages_trim(size_t keep_bytes)
 {
-    locked(spans_mark_rests);
+    purge_locked(spans_mark_rests);
     store_relaxed(&stuck_pages, (size_t)0);
     size_t keep = keep_bytes >> PAGE_SHIFT;
     size_t kept = pages_kept_outside();
@@ -379,6 +479,6 @@ bool pages_trim(size_t keep_bytes)
         purged = kept != 0 ? purge_outside(dirty - keep) : 0;
         purged += purge_pages(dirty - keep - smaller_of(purged, dirty - keep));
     }
-    locked(arenas_end_trim);
+    purge_locked(arenas_end_trim);
     return purged != 0;
 }

@@ -1,38 +1,66 @@
-/* Giving memory back: by decay, above the cap, and on demand.
+/* Purging: returns free memory to the system by decay, above the cap, and on demand.
  *
- * Decay follows the low-water mark: what stayed free and dirty through a whole interval was not
- * needed in it and is purged at its end, by whichever thread passes next; a working set that comes
- * and goes faster is left alone. No thread or signal of our own; an idle process keeps at most the
- * cap.
+ * Decay uses the low-water mark: the memory that stayed free and dirty through a whole decay
+ * interval was not needed in it. This memory is due at the end of the interval. The threads that
+ * call pages_tick purge it in parts. Memory that is freed and taken again within an interval is
+ * left alone. This layer has no thread or signal for this. So a process without calls of pages_tick
+ * keeps its free memory: at most the cap, or as much as it has in use, whichever is more.
  *
- * And by growth (bound.h): where short runs would count for more than ever before, as many free
- * pages go back, so that a process holds what it needs at once, and not beside it what was too
- * short.
+ * Growth also purges (limits.h). Before short runs would raise the peak, an equal number of free
+ * pages, which were too short, is purged.
  *
- * A span leaves the bins while its memory is purged, so the system call is made without the lock.
+ * A span is out of the bins while its memory is purged, so the system call is made without the
+ * lock.
  *
- * Not all of a span may go: the system refuses locked pages (mlock), and where its pages are larger
- * than ours one that others use a part of stays. What can go goes, of that span and of all others.
- * Under mlockall nothing can, and a purge ends after some refusals.
+ * The system may refuse a part of a span: locked pages (mlock), and system pages of which another
+ * span uses a part. All other pages are purged, of this span and of the other ones. Under mlockall
+ * nothing can be purged, and a purge ends after some refusals.
+ *
+ * Threads: any, no lock held.
  */
 #ifndef CAIRN_PAGE_PURGE_H
 #define CAIRN_PAGE_PURGE_H
 
-#include "base/compiler.h"
+#include "page/span.h"
 
-/* Purges up to `pages` dirty pages, the longest spans first. No lock held. Returns the number
- * purged. */
+/* The bounds of the calls that purge. Memory pressure, a limit and a trim have none.
+ *
+ * A call purges PURGE_STEP_PAGES of the due memory, or as much for each millisecond since the last
+ * purge of a part if that is more, for PURGE_MAX_US at most. The next call continues. So
+ * the time of a call does not depend on the size of the heap: 2 MiB where calls are frequent,
+ * 256 MiB after a pause. Either way 1 GiB is returned within half a second, or with four calls.
+ *
+ * A give purges at most twice its own pages and PURGE_STEP_PAGES to stay below the cap. It moves
+ * its pages from the used memory, which is a limit of the free memory, to the free memory. So free
+ * memory that was below the cap before is below it afterwards. */
+enum {
+    PURGE_STEP_PAGES = (2 << 20) >> PAGE_SHIFT,
+    PURGE_MAX_US = 128000,
+};
+
+/* Purges dirty pages until at least `pages` are purged, whole spans, the longest first.
+ * Locking: none held.
+ * Returns: the number of purged pages. */
 size_t purge_pages(size_t pages);
 
-/* The same, but of the last one no more than is needed: of its end, which is handed out last. */
+/* Purges about `pages` dirty pages, the longest spans first. Of the last span only the end is
+ * purged, because the end is handed out last.
+ * Locking: none held.
+ * Returns: the number of purged pages. */
 size_t purge_pages_exactly(size_t pages);
 
-/* Purges what is above the cap; for the end of a give. No lock held. */
-void purge_excess(void);
+/* Purges free memory and kept mappings above the cap. Called after `pages` pages were given back.
+ * Locking: none held.
+ * Cost: bounded, see PURGE_STEP_PAGES. */
+void purge_excess(size_t pages);
 
-/* The same of what is kept outside the arenas, which is dirty, too: room, or trapped blocks where
- * the build has those. */
+/* The number of dirty pages that are kept outside the arenas: kept mappings, or the memory of
+ * revoked blocks in builds with config_guarded_blocks. */
 size_t pages_kept_outside(void);
+
+/* Purges about `pages` of the pages that are kept outside the arenas.
+ * Locking: none held.
+ * Returns: the number of purged pages. */
 size_t purge_outside(size_t pages);
 
 #endif

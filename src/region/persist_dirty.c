@@ -1,99 +1,116 @@
-/* Which pages of the persistent heap were written since its last commit.
+/* Finds the pages of the persistent heap that were written since its last commit.
  *
- * Four ways, each with what the kernel and the process have to give:
+ * Four ways, each with different needs of the kernel and of the process:
  *
- *   USERFAULT  PAGEMAP_SCAN over pages that userfaultfd protects asynchronously: exact; the scan
- *              protects what it finds in the same step. A stretch of memory below one page table
- *              is armed once something was found in it: all of its entries are protected, also
- *              the empty ones, and the faster kind of scan is enough from then on.
- *   SCAN       PAGEMAP_SCAN for copied pages. A page stays copied after its commit, so each one is
- *              compared with its last committed image.
- *   PAGEMAP    the same by reading /proc/self/pagemap.
- *   PROTECT    pages are read-only until they are written; SIGSEGV notes them.
+ *   USERFAULT  PAGEMAP_SCAN over pages that userfaultfd protects asynchronously. It is exact, and
+ *              the scan protects what it finds in the same step. A stretch is the memory of one
+ *              page table. It is armed once a page in it was found: then all of its entries are
+ *              protected, also the empty ones, and the faster kind of scan suffices.
+ *   SCAN       PAGEMAP_SCAN for copied pages. A page stays copied after its commit, so each copied
+ *              page is compared with its last committed image.
+ *   PAGEMAP    finds copied pages by reading /proc/self/pagemap, and compares them too.
+ *   PROTECT    pages are read-only until they are written; the handler of SIGSEGV notes them.
  *
- * dirty_find only adds to heap->dirty; a commit that succeeds and an abort take bits away. So what
- * a failed commit found is found again.
+ * dirty_find only adds pages to heap->dirty. A commit that succeeds, an abort and a trim remove
+ * them. So the next commit has the pages that a failed commit found.
  *
  * Invariant: a page that was written since the last commit is in heap->dirty, or the next
- * dirty_find puts it there. Pages with nothing but free memory (heap->dead) may be left out.
+ * dirty_find adds it. Pages with free memory only (heap->dead) may be left out.
  *
- * Threading: heap->lock, but for the handler of SIGSEGV. It and the capture take a lock of their
- * own around "note, make writable" and "take the notes, make read-only": were they interleaved, a
- * page could be writable and not noted. Within, neither writes to the heap.
+ * Threads: heap->lock, except in the handler of SIGSEGV. The handler notes a page and makes it
+ *     writable; the capture removes the note and makes the page read-only. Both hold trap_lock for
+ *     their two steps, because interleaved steps could leave a page writable and not noted. With
+ *     trap_lock held neither writes to the heap's pages.
  */
 #include "base/atomic.h"
-#include "os/os.h"
+#include "os/dirty_pages.h"
+#include "os/file.h"
+#include "os/memory.h"
+#include "os/process.h"
 #include "region/persist_heap.h"
 
 #include <errno.h>
 
-enum { RANGES_MOST = 512, TRAPPING_HEAPS_MOST = 64 };
+enum { RANGES_MAX = 512, TRAPPING_HEAPS_MAX = 64 };
 
-/* The heaps of the way PROTECT, for the handler. */
-static struct cairn_persist *trapping[TRAPPING_HEAPS_MOST]; /* atomic: by compare and swap */
+/* The heaps with the way PROTECT, for the handler of SIGSEGV. A NULL entry is free. */
+/* atomic: compare and swap from NULL; store of NULL */
+static struct cairn_persist *trapping[TRAPPING_HEAPS_MAX];
 
-static void lock_traps(struct tracker *tracker)
+static void persist_lock_traps(struct tracker *tracker)
 {
-    while (exchange_acquire(&tracker->trap_lock, 1u) != 0) /* pairs with unlock_traps */
+    while (exchange_acquire(&tracker->trap_lock, 1u) != 0) /* pairs with persist_unlock_traps */
         pause_processor();
 }
 
-static void unlock_traps(struct tracker *tracker) { store_release(&tracker->trap_lock, 0u); }
+static void persist_unlock_traps(struct tracker *tracker)
+{
+    /* pairs with persist_lock_traps */
+    store_release(&tracker->trap_lock, 0u);
+}
 
-/* Too many separate mappings, most likely: then all of it is writable and noted. */
-static bool open_all(struct cairn_persist *heap)
+/* Makes all pages writable and notes them all. This function is called when one page cannot be made
+ * writable, most likely because the process has too many separate mappings. */
+static bool persist_open_all(struct cairn_persist *heap)
 {
     if (os_protect(heap->base, heap->mapped_bytes, OS_WRITE) != 0)
         return false;
-    bitmap_set(heap->tracker.trapped, 0, persist_pages(heap));
+    bitmap_set(heap->tracker.faulted, 0, persist_pages(heap));
     return true;
 }
 
-static bool open_page(struct cairn_persist *heap, size_t page)
+/* Notes a page and makes it writable.
+ * Threads: in the handler of SIGSEGV. */
+static bool persist_open_page(struct cairn_persist *heap, size_t page)
 {
     char *start = heap->base + page * heap->page_bytes;
-    if (os_process_id() != heap->process) /* a fork's child, where the lock may be held for ever */
+    /* in a child of fork a thread that is gone may hold trap_lock */
+    if (os_process_id() != heap->process)
         return os_protect(start, heap->page_bytes, OS_WRITE) == 0;
-    lock_traps(&heap->tracker);
-    bitmap_set(heap->tracker.trapped, page, 1);
-    bool resolved = os_protect(start, heap->page_bytes, OS_WRITE) == 0 || open_all(heap);
-    unlock_traps(&heap->tracker);
+    persist_lock_traps(&heap->tracker);
+    bitmap_set(heap->tracker.faulted, page, 1);
+    bool resolved = os_protect(start, heap->page_bytes, OS_WRITE) == 0 || persist_open_all(heap);
+    persist_unlock_traps(&heap->tracker);
     return resolved;
 }
 
-static bool note_write(const void *address)
+/* The handler of SIGSEGV: handles a write to a page of a heap.
+ * Returns: false when the address is in no heap. */
+static bool persist_note_write(const void *address)
 {
-    for (unsigned i = 0; i < TRAPPING_HEAPS_MOST; i++) {
-        struct cairn_persist *heap = load_acquire(&trapping[i]); /* pairs with dirty_watch */
+    for (unsigned i = 0; i < TRAPPING_HEAPS_MAX; i++) {
+        /* pairs with persist_start_trapping */
+        struct cairn_persist *heap = load_acquire(&trapping[i]);
         if (heap == NULL)
             continue;
         uintptr_t offset = (uintptr_t)address - (uintptr_t)heap->base;
         if (offset >= load_relaxed(&heap->mapped_bytes))
             continue;
-        return open_page(heap, offset / heap->page_bytes);
+        return persist_open_page(heap, offset / heap->page_bytes);
     }
     return false;
 }
 
-static int start_trapping(struct cairn_persist *heap)
+static int persist_start_trapping(struct cairn_persist *heap)
 {
-    int error = os_catch_writes(note_write);
-    for (unsigned i = 0; error == 0 && i < TRAPPING_HEAPS_MOST; i++) {
+    int error = os_catch_writes(persist_note_write);
+    for (unsigned i = 0; error == 0 && i < TRAPPING_HEAPS_MAX; i++) {
         struct cairn_persist *none = NULL;
+        /* release: pairs with persist_note_write */
         if (compare_swap_acq_rel(&trapping[i], &none, heap))
             return 0;
     }
     return error != 0 ? error : -EMFILE;
 }
 
-static void stop_trapping(const struct cairn_persist *heap)
+static void persist_stop_trapping(const struct cairn_persist *heap)
 {
-    for (unsigned i = 0; i < TRAPPING_HEAPS_MOST; i++)
+    for (unsigned i = 0; i < TRAPPING_HEAPS_MAX; i++)
         if (load_relaxed(&trapping[i]) == heap)
             store_release(&trapping[i], (struct cairn_persist *)NULL);
 }
 
-static bool can_scan(struct cairn_persist *heap)
+static bool persist_can_scan(struct cairn_persist *heap)
 {
     struct os_page_range range;
     uintptr_t from = (uintptr_t)heap->base;
@@ -102,31 +119,32 @@ static bool can_scan(struct cairn_persist *heap)
                            &range, 1) >= 0;
 }
 
-/* One way, with all it needs; what it took is given back by dirty_end. */
-static int start_way(struct cairn_persist *heap, enum cairn_persist_tracking way)
+/* Starts one way. dirty_end releases what it took, also after a failure. */
+static int persist_start_way(struct cairn_persist *heap, enum cairn_persist_tracking way)
 {
     struct tracker *tracker = &heap->tracker;
     tracker->way = way;
     if (way == CAIRN_PERSIST_PROTECT)
-        return start_trapping(heap);
+        return persist_start_trapping(heap);
     tracker->pagemap = os_pagemap_open();
     if (tracker->pagemap < 0)
         return tracker->pagemap;
-    if (way != CAIRN_PERSIST_PAGEMAP && !can_scan(heap))
+    if (way != CAIRN_PERSIST_PAGEMAP && !persist_can_scan(heap))
         return -ENOTSUP;
     if (way != CAIRN_PERSIST_USERFAULT)
         return 0;
     tracker->userfault = os_userfault_open();
     if (tracker->userfault < 0)
         return -ENOTSUP;
-    return os_userfault_watch(tracker->userfault, heap->base, heap->page_bytes); /* to try it */
+    /* one page, to try it */
+    return os_userfault_watch(tracker->userfault, heap->base, heap->page_bytes);
 }
 
 void dirty_end(struct cairn_persist *heap)
 {
     struct tracker *tracker = &heap->tracker;
     if (tracker->way == CAIRN_PERSIST_PROTECT)
-        stop_trapping(heap);
+        persist_stop_trapping(heap);
     os_file_close(tracker->userfault);
     os_file_close(tracker->pagemap);
     tracker->userfault = tracker->pagemap = -1;
@@ -136,18 +154,18 @@ int dirty_start(struct cairn_persist *heap, enum cairn_persist_tracking way)
 {
     heap->tracker.userfault = heap->tracker.pagemap = -1;
     if (way != CAIRN_PERSIST_AUTO)
-        return start_way(heap, way);
+        return persist_start_way(heap, way);
     int error = -ENOTSUP;
     for (unsigned i = CAIRN_PERSIST_USERFAULT; i <= CAIRN_PERSIST_PROTECT && error != 0; i++) {
-        error = start_way(heap, (enum cairn_persist_tracking)i);
+        error = persist_start_way(heap, (enum cairn_persist_tracking)i);
         if (error != 0)
             dirty_end(heap);
     }
     return error;
 }
 
-/* Of the memory whose entries make one page table. */
-static size_t stretch_bytes(const struct cairn_persist *heap)
+/* The size of a stretch: the memory of one page table. */
+static size_t persist_stretch_bytes(const struct cairn_persist *heap)
 {
     return heap->page_bytes / sizeof(uint64_t) * heap->page_bytes;
 }
@@ -158,7 +176,8 @@ int dirty_watch(struct cairn_persist *heap, size_t from_bytes, size_t to_bytes)
     size_t size = to_bytes - from_bytes;
     switch (heap->tracker.way) {
     case CAIRN_PERSIST_USERFAULT:
-        bitmap_clear(heap->tracker.armed, from_bytes / stretch_bytes(heap), 1); /* it goes on */
+        bitmap_clear(heap->tracker.armed, from_bytes / persist_stretch_bytes(heap),
+                     1); /* the stretch may be armed, and now has more memory */
         return os_userfault_watch(heap->tracker.userfault, start, size);
     case CAIRN_PERSIST_PROTECT:
         return os_protect(start, size, OS_READ);
@@ -167,12 +186,13 @@ int dirty_watch(struct cairn_persist *heap, size_t from_bytes, size_t to_bytes)
     }
 }
 
-/* The notes of one word, and their pages read-only again. The bits are taken with the lock held, so
- * that they and the protection change together. */
-static int take_traps(struct cairn_persist *heap, size_t word)
+/* Moves the notes of one word of the bitmap to heap->dirty, and makes their pages read-only.
+ * Locking: lock and trap_lock held, so that notes and protection change together.
+ * Returns: 0 or a negative errno. */
+static int persist_take_traps(struct cairn_persist *heap, size_t word)
 {
-    uint64_t taken = heap->tracker.trapped[word];
-    heap->tracker.trapped[word] = 0;
+    uint64_t taken = heap->tracker.faulted[word];
+    heap->tracker.faulted[word] = 0;
     heap->dirty[word] |= taken;
     size_t first = word * 64;
     while (taken != 0) {
@@ -182,26 +202,28 @@ static int take_traps(struct cairn_persist *heap, size_t word)
         int error = os_protect(heap->base + (first + skip) * heap->page_bytes,
                                count * heap->page_bytes, OS_READ);
         if (error != 0)
-            return error; /* stays writable: noted again, so that the next commit has it, too */
+            /* the pages stay writable; the caller notes them again for the next commit */
+            return error;
         taken = skip + count == 64 ? 0 : taken & ~(uint64_t)0 << (skip + count);
     }
     return 0;
 }
 
-static void find_trapped(struct cairn_persist *heap)
+static void persist_find_faulted(struct cairn_persist *heap)
 {
     size_t words = (persist_pages(heap) + 63) / 64;
-    lock_traps(&heap->tracker);
+    persist_lock_traps(&heap->tracker);
     for (size_t i = 0; i < words; i++) {
-        uint64_t taken = heap->tracker.trapped[i];
-        if (taken != 0 && take_traps(heap, i) != 0)
-            heap->tracker.trapped[i] |= taken;
+        uint64_t taken = heap->tracker.faulted[i];
+        if (taken != 0 && persist_take_traps(heap, i) != 0)
+            heap->tracker.faulted[i] |= taken;
     }
-    unlock_traps(&heap->tracker);
+    persist_unlock_traps(&heap->tracker);
 }
 
-/* A copied page is dirty if it differs from what was committed last. */
-static int compare_range(struct cairn_persist *heap, size_t first, size_t end)
+/* Adds those of the copied pages from `first` up to `end` to heap->dirty that differ from their
+ * last committed image. */
+static int persist_compare_range(struct cairn_persist *heap, size_t first, size_t end)
 {
     for (size_t page = first; page < end; page++) {
         if (bit_is_set(heap->dirty, page) || bit_is_set(heap->dead, page))
@@ -215,27 +237,28 @@ static int compare_range(struct cairn_persist *heap, size_t first, size_t end)
     return 0;
 }
 
-static int compare_copies(struct cairn_persist *heap, const struct os_page_range *range)
+static int persist_compare_copies(struct cairn_persist *heap, const struct os_page_range *range)
 {
-    return compare_range(heap, (size_t)(range->start - (uintptr_t)heap->base) / heap->page_bytes,
-                         (size_t)(range->end - (uintptr_t)heap->base) / heap->page_bytes);
+    return persist_compare_range(heap,
+                                 (size_t)(range->start - (uintptr_t)heap->base) / heap->page_bytes,
+                                 (size_t)(range->end - (uintptr_t)heap->base) / heap->page_bytes);
 }
 
-static int scan_copies(struct cairn_persist *heap)
+static int persist_scan_copies(struct cairn_persist *heap)
 {
-    struct os_page_range ranges[RANGES_MOST];
+    struct os_page_range ranges[RANGES_MAX];
     const struct tracker *tracker = &heap->tracker;
     uintptr_t from = (uintptr_t)heap->base;
     uintptr_t end = from + heap->mapped_bytes;
     while (from < end) {
-        int found = tracker->way == CAIRN_PERSIST_PAGEMAP
-                        ? os_pagemap_read(tracker->pagemap, &from, end, ranges, RANGES_MOST)
-                        : os_pagemap_scan(tracker->pagemap, &from, end, OS_SCAN_COPIES, ranges,
-                                          RANGES_MOST);
+        int found =
+            tracker->way == CAIRN_PERSIST_PAGEMAP
+                ? os_pagemap_read(tracker->pagemap, &from, end, ranges, RANGES_MAX)
+                : os_pagemap_scan(tracker->pagemap, &from, end, OS_SCAN_COPIES, ranges, RANGES_MAX);
         if (found < 0)
             return found;
         for (int i = 0; i < found; i++) {
-            int error = compare_copies(heap, &ranges[i]);
+            int error = persist_compare_copies(heap, &ranges[i]);
             if (error != 0)
                 return error;
         }
@@ -243,17 +266,17 @@ static int scan_copies(struct cairn_persist *heap)
     return 0;
 }
 
-static void set_dirty(struct cairn_persist *heap, const struct os_page_range *range)
+static void persist_set_dirty(struct cairn_persist *heap, const struct os_page_range *range)
 {
     bitmap_set(heap->dirty, (size_t)(range->start - (uintptr_t)heap->base) / heap->page_bytes,
                (size_t)(range->end - range->start) / heap->page_bytes);
 }
 
-/* A stretch of which only entries with pages are protected: the rest, too. Failure costs time. */
-static void arm(struct cairn_persist *heap, size_t stretch)
+/* Protects the empty entries of a stretch too. A failure only costs time. */
+static void persist_arm(struct cairn_persist *heap, size_t stretch)
 {
-    struct os_page_range ranges[RANGES_MOST / 8];
-    size_t bytes = stretch_bytes(heap);
+    struct os_page_range ranges[RANGES_MAX / 8];
+    size_t bytes = persist_stretch_bytes(heap);
     uintptr_t from = (uintptr_t)heap->base + stretch * bytes;
     uintptr_t end = (uintptr_t)heap->base + smaller_of((stretch + 1) * bytes, heap->mapped_bytes);
     while (from < end)
@@ -263,20 +286,22 @@ static void arm(struct cairn_persist *heap, size_t stretch)
     bitmap_set(heap->tracker.armed, stretch, 1);
 }
 
-static int scan_first(struct cairn_persist *heap, uintptr_t from, uintptr_t end)
+/* Scans stretches that are not armed, and arms those in which it finds pages. */
+static int persist_scan_first(struct cairn_persist *heap, uintptr_t from, uintptr_t end)
 {
-    struct os_page_range ranges[RANGES_MOST];
+    struct os_page_range ranges[RANGES_MAX];
     while (from < end) {
         int found =
-            os_pagemap_scan(heap->tracker.pagemap, &from, end, OS_SCAN_FIRST, ranges, RANGES_MOST);
+            os_pagemap_scan(heap->tracker.pagemap, &from, end, OS_SCAN_FIRST, ranges, RANGES_MAX);
         for (int i = 0; i < found; i++) {
             if (!(ranges[i].categories & OS_PAGE_OF_FILE))
-                set_dirty(heap, &ranges[i]);
-            size_t stretch = (ranges[i].start - (uintptr_t)heap->base) / stretch_bytes(heap);
-            size_t last = (ranges[i].end - 1 - (uintptr_t)heap->base) / stretch_bytes(heap);
+                persist_set_dirty(heap, &ranges[i]);
+            size_t stretch =
+                (ranges[i].start - (uintptr_t)heap->base) / persist_stretch_bytes(heap);
+            size_t last = (ranges[i].end - 1 - (uintptr_t)heap->base) / persist_stretch_bytes(heap);
             for (; stretch <= last; stretch++)
                 if (!bit_is_set(heap->tracker.armed, stretch))
-                    arm(heap, stretch);
+                    persist_arm(heap, stretch);
         }
         if (found < 0)
             return found;
@@ -284,24 +309,25 @@ static int scan_first(struct cairn_persist *heap, uintptr_t from, uintptr_t end)
     return 0;
 }
 
-static int scan_again(struct cairn_persist *heap, uintptr_t from, uintptr_t end)
+/* Scans armed stretches. */
+static int persist_scan_again(struct cairn_persist *heap, uintptr_t from, uintptr_t end)
 {
-    struct os_page_range ranges[RANGES_MOST];
+    struct os_page_range ranges[RANGES_MAX];
     while (from < end) {
         int found =
-            os_pagemap_scan(heap->tracker.pagemap, &from, end, OS_SCAN_AGAIN, ranges, RANGES_MOST);
+            os_pagemap_scan(heap->tracker.pagemap, &from, end, OS_SCAN_AGAIN, ranges, RANGES_MAX);
         for (int i = 0; i < found; i++)
-            set_dirty(heap, &ranges[i]);
+            persist_set_dirty(heap, &ranges[i]);
         if (found < 0)
             return found;
     }
     return 0;
 }
 
-/* Rows of stretches that are armed or not, one after the other. */
-static int scan_watched(struct cairn_persist *heap)
+/* Scans runs of stretches that are all armed, or all not armed, one after the other. */
+static int persist_scan_watched(struct cairn_persist *heap)
 {
-    size_t bytes = stretch_bytes(heap);
+    size_t bytes = persist_stretch_bytes(heap);
     size_t count = (heap->mapped_bytes + bytes - 1) / bytes;
     size_t first = 0;
     int error = 0;
@@ -312,8 +338,8 @@ static int scan_watched(struct cairn_persist *heap)
             end++;
         uintptr_t base = (uintptr_t)heap->base;
         uintptr_t stop = base + smaller_of(end * bytes, heap->mapped_bytes);
-        error = armed ? scan_again(heap, base + first * bytes, stop)
-                      : scan_first(heap, base + first * bytes, stop);
+        error = armed ? persist_scan_again(heap, base + first * bytes, stop)
+                      : persist_scan_first(heap, base + first * bytes, stop);
         first = end;
     }
     return error;
@@ -322,10 +348,10 @@ static int scan_watched(struct cairn_persist *heap)
 int dirty_find(struct cairn_persist *heap)
 {
     if (heap->tracker.way == CAIRN_PERSIST_USERFAULT)
-        return scan_watched(heap);
+        return persist_scan_watched(heap);
     if (heap->tracker.way != CAIRN_PERSIST_PROTECT)
-        return scan_copies(heap);
-    find_trapped(heap);
+        return persist_scan_copies(heap);
+    persist_find_faulted(heap);
     return 0;
 }
 
@@ -334,9 +360,9 @@ int dirty_forget(struct cairn_persist *heap)
     size_t words = (persist_pages(heap) + 63) / 64;
     int error = 0;
     if (heap->tracker.way == CAIRN_PERSIST_USERFAULT)
-        error = scan_watched(heap);
+        error = persist_scan_watched(heap);
     else if (heap->tracker.way == CAIRN_PERSIST_PROTECT)
-        find_trapped(heap);
+        persist_find_faulted(heap);
     if (error == 0)
         __builtin_memset(heap->dirty, 0, words * sizeof *heap->dirty);
     return error;

@@ -1,12 +1,13 @@
-/* The pool's depot: slabs, and the objects that are in them and not in a magazine.
+/* The pool's depot: the slabs, and the objects that are in slabs and not in a magazine; and the
+ * pool's messages of misuse (docs/reference/MESSAGES.md).
  *
- * Objects leave and come back by words of bits, where they can, and leave lowest address first. A
- * slab that has all its objects back is kept, behind those in use, while it is the only one.
+ * Objects leave and return by whole words of bits where possible, and the lowest address leaves
+ * first. A slab whose objects have all returned is kept behind the others while it is the only one.
  *
- * A slab is made without the lock and added with it. Several threads may have made one meanwhile:
- * one without a use is discarded, so there is never a second slab without objects in use.
+ * A slab is made without the lock and added with the lock. Several threads may make slabs at the
+ * same time; an unneeded one is discarded. So there is never a second slab without objects in use.
  *
- * Invariants and threading: pool_layout.h.
+ * Structures, invariants and threads are described in pool_layout.h.
  */
 #include "base/bits.h"
 #include "base/check.h"
@@ -14,7 +15,54 @@
 
 #include <string.h>
 
-static void list_insert(struct slab_list *after, struct slab_list *link)
+void pool_must_live(const struct cairn_pool *pool)
+{
+    if (unlikely(pool->own.pool != pool))
+        die("pool %p: used after its end", (const void *)pool);
+}
+
+/* The pool's own magazine has the address of the pool, so the message names the pool. */
+void magazine_must_live(const struct cairn_pool_magazine *magazine)
+{
+    if (unlikely(magazine->pool == NULL))
+        die("pool %s%p: used after its end", magazine->attached ? "magazine " : "",
+            (const void *)magazine);
+}
+
+cold no_return void die_of_object(const struct cairn_pool *pool, const void *object)
+{
+    if (is_ours(pool, object)) {
+        struct pool_slab *slab = slab_of(pool, object);
+        const char *first = slab_first(pool, slab);
+        size_t distance = (uintptr_t)object - (uintptr_t)first;
+        if (distance < pool->capacity * pool->stride_bytes) {
+            const void *start = first + distance / pool->stride_bytes * pool->stride_bytes;
+            if (start != object)
+                die("pool put of interior pointer %p (%zu-byte object at %p)", object,
+                    pool->stride_bytes, start);
+            die("pool double put of %p (%zu-byte object)", object, pool->stride_bytes);
+        }
+    }
+    die("pool put of %p, which is not an object of pool %p", object, (const void *)pool);
+}
+
+cold no_return void die_of_second_put(const struct cairn_pool *pool, struct pool_slab *slab,
+                                      const struct cairn_pool_entry *from,
+                                      const struct cairn_pool_entry *end)
+{
+    for (const struct cairn_pool_entry *entry = from; entry + 1 < end; entry++) {
+        size_t number = (size_t)(state_of(pool, slab, 0) - entry->state);
+        bool in_slab = slab_bits(slab)[number / 64] >> number % 64 & 1;
+        bool again = false;
+        for (const struct cairn_pool_entry *other = entry + 1; other < end; other++)
+            again |= other->object == entry->object;
+        if (*entry->state != OBJECT_FREE || in_slab || again)
+            die_of_object(pool, entry->object);
+    }
+    die_of_object(pool, end[-1].object);
+}
+
+static void pool_list_insert(struct slab_list *after, struct slab_list *link)
 {
     link->next = after->next;
     link->prev = after;
@@ -22,7 +70,7 @@ static void list_insert(struct slab_list *after, struct slab_list *link)
     after->next = link;
 }
 
-static void list_remove(struct slab_list *link)
+static void pool_list_remove(struct slab_list *link)
 {
     link->next->prev = link->prev;
     link->prev->next = link->next;
@@ -34,7 +82,7 @@ struct pool_slab *pool_slab_make(struct cairn_pool *pool)
     if (span == NULL)
         return NULL;
     struct pool_slab *slab = (struct pool_slab *)(void *)span->base;
-    span->next = (struct span *)(void *)pool; /* never followed: it names the pool */
+    span->next = (struct span *)(void *)pool; /* names the pool and is never followed */
     slab->span = span;
     slab->capacity = 0;
     slab->free_count = 0;
@@ -43,8 +91,8 @@ struct pool_slab *pool_slab_make(struct cairn_pool *pool)
     return slab;
 }
 
-/* Puts the slab's first objects into it, which are all that it ever has. */
-static void slab_fill(struct cairn_pool *pool, struct pool_slab *slab, uint32_t capacity)
+/* Gives a new slab its objects, `capacity` of them. A slab never gets more. */
+static void pool_slab_fill(struct cairn_pool *pool, struct pool_slab *slab, uint32_t capacity)
 {
     uint64_t *bits = slab_bits(slab);
     size_t step = pool->stride_bytes / pool->unit_bytes;
@@ -63,7 +111,8 @@ static void slab_fill(struct cairn_pool *pool, struct pool_slab *slab, uint32_t 
 
 bool depot_may_grow(const struct cairn_pool *pool) { return pool->objects < pool->objects_most; }
 
-static void slab_discard(struct cairn_pool *pool, struct pool_slab *slab)
+/* Adds a slab to the list that pool_unlock returns to the page layer. */
+static void pool_slab_discard(struct cairn_pool *pool, struct pool_slab *slab)
 {
     slab->next_ended = pool->ended;
     pool->ended = slab;
@@ -72,21 +121,23 @@ static void slab_discard(struct cairn_pool *pool, struct pool_slab *slab)
 void depot_add(struct cairn_pool *pool, struct pool_slab *slab)
 {
     if (pool->free_slabs != 0 || !depot_may_grow(pool)) {
-        slab_discard(pool, slab); /* other threads were quicker */
+        pool_slab_discard(pool, slab); /* other threads have added one */
         return;
     }
-    slab_fill(pool, slab, (uint32_t)smaller_of(pool->capacity, pool->objects_most - pool->objects));
-    list_insert(pool->partial.prev, &slab->partial);
-    list_insert(&pool->every, &slab->every);
+    pool_slab_fill(pool, slab,
+                   (uint32_t)smaller_of(pool->capacity, pool->objects_most - pool->objects));
+    pool_list_insert(pool->partial.prev, &slab->partial);
+    pool_list_insert(&pool->every, &slab->every);
     pool->slabs++;
     pool->free_slabs++;
     pool->objects += slab->capacity;
     pool->free_objects += slab->capacity;
 }
 
-/* No put may find the slab any more. A slab is up to several entries wide. */
-static void magazine_forget(struct cairn_pool_magazine *magazine, const struct cairn_pool *pool,
-                            struct pool_slab *slab)
+/* Removes a slab from a magazine's `recent`, so that put no longer finds it. A slab may have
+ * several entries. */
+static void pool_magazine_forget(struct cairn_pool_magazine *magazine,
+                                 const struct cairn_pool *pool, struct pool_slab *slab)
 {
     enum { ENTRY_BYTES = 1 << CAIRN_POOL_RECENT_SHIFT };
     uintptr_t first = (uintptr_t)slab_first(pool, slab);
@@ -98,16 +149,17 @@ static void magazine_forget(struct cairn_pool_magazine *magazine, const struct c
     }
 }
 
-static void slab_end(struct cairn_pool *pool, struct pool_slab *slab)
+/* Ends a slab that is not in `partial`. */
+static void pool_slab_end(struct cairn_pool *pool, struct pool_slab *slab)
 {
-    list_remove(&slab->every);
+    pool_list_remove(&slab->every);
     pool->slabs--;
     pool->objects -= slab->capacity;
     pool->free_objects -= slab->free_count;
-    magazine_forget(&pool->own, pool, slab);
+    pool_magazine_forget(&pool->own, pool, slab);
     for (struct cairn_pool_magazine *other = pool->magazines; other; other = other->next)
-        magazine_forget(other, pool, slab);
-    slab_discard(pool, slab);
+        pool_magazine_forget(other, pool, slab);
+    pool_slab_discard(pool, slab);
 }
 
 void pool_unlock(struct cairn_pool *pool)
@@ -125,7 +177,8 @@ void pool_unlock(struct cairn_pool *pool)
     }
 }
 
-/* Writes entries for the objects whose bits are set, downwards from `top`, which it returns. */
+/* Writes an entry below `top` for each bit that is set.
+ * Returns: the lowered top. */
 inline_always struct cairn_pool_entry *write_entries(struct cairn_pool_entry *top, uint64_t bits,
                                                      char *object, uint8_t *state,
                                                      size_t unit_bytes)
@@ -142,8 +195,8 @@ inline_always struct cairn_pool_entry *write_entries(struct cairn_pool_entry *to
     return top;
 }
 
-/* The lowest `count` bits of those that are set; there are more. */
-static uint64_t lowest_bits(uint64_t bits, uint32_t count)
+/* The lowest `count` of the bits that are set. More than `count` are set. */
+static uint64_t pool_lowest_bits(uint64_t bits, uint32_t count)
 {
     uint64_t rest = bits;
     for (; count > 0; count--)
@@ -151,9 +204,10 @@ static uint64_t lowest_bits(uint64_t bits, uint32_t count)
     return bits ^ rest;
 }
 
-/* Moves the first `count` objects of a slab into entries below `top`, which it returns lowered. */
-static struct cairn_pool_entry *slab_claim(struct cairn_pool *pool, struct pool_slab *slab,
-                                           struct cairn_pool_entry *top, uint32_t count)
+/* Moves the first `count` free objects of a slab into entries below `top`.
+ * Returns: the lowered top. */
+static struct cairn_pool_entry *pool_slab_claim(struct cairn_pool *pool, struct pool_slab *slab,
+                                                struct cairn_pool_entry *top, uint32_t count)
 {
     uint64_t *bits = slab_bits(slab);
     uint32_t left = count;
@@ -162,7 +216,7 @@ static struct cairn_pool_entry *slab_claim(struct cairn_pool *pool, struct pool_
         uint64_t claimed = bits[word];
         uint32_t found = claimed == UINT64_MAX ? 64 : count_bits(claimed);
         if (found > left) {
-            claimed = lowest_bits(claimed, left);
+            claimed = pool_lowest_bits(claimed, left);
             found = left;
         }
         size_t number = (size_t)word * 64;
@@ -176,7 +230,7 @@ static struct cairn_pool_entry *slab_claim(struct cairn_pool *pool, struct pool_
     pool->free_slabs -= slab->free_count == slab->capacity;
     slab->free_count -= count;
     if (slab->free_count == 0)
-        list_remove(&slab->partial);
+        pool_list_remove(&slab->partial);
     return top;
 }
 
@@ -187,43 +241,45 @@ bool depot_refill(struct cairn_pool_magazine *magazine)
     uint32_t left = (uint32_t)smaller_of(most, pool->free_objects);
     if (left == 0)
         return false;
-    /* From the top down, so that the lowest address is got first. */
+    /* From the top down, so that get takes the lowest address first. */
     struct cairn_pool_entry *top = magazine->entries + left;
     magazine->view.top = top;
     pool->free_objects -= left;
     while (left > 0) {
         struct pool_slab *slab = slab_from(pool->partial.next, partial);
         uint32_t count = (uint32_t)smaller_of(left, slab->free_count);
-        top = slab_claim(pool, slab, top, count);
+        top = pool_slab_claim(pool, slab, top, count);
         left -= count;
     }
     return true;
 }
 
-/* The slab has so many objects more, and is not full. */
-static void slab_gained(struct cairn_pool *pool, struct pool_slab *slab, uint32_t count)
+/* Counts `count` objects that have returned to a slab, and moves the slab to its new list. A slab
+ * with all its objects is kept if it is the only one, and ends otherwise. */
+static void pool_slab_gained(struct cairn_pool *pool, struct pool_slab *slab, uint32_t count)
 {
     if (slab->free_count == 0)
-        list_insert(&pool->partial, &slab->partial);
+        pool_list_insert(&pool->partial, &slab->partial);
     slab->free_count += count;
     pool->free_objects += count;
     if (slab->free_count < slab->capacity)
         return;
-    list_remove(&slab->partial);
+    pool_list_remove(&slab->partial);
     if (pool->free_slabs == 0) {
         pool->free_slabs = 1;
-        list_insert(pool->partial.prev, &slab->partial);
+        pool_list_insert(pool->partial.prev, &slab->partial);
     } else {
-        slab_end(pool, slab);
+        pool_slab_end(pool, slab);
     }
 }
 
-/* Returns the objects from `entry` on that are of one slab, up to `end`. The first that is not.
- * Those of one word of bits are gathered first: most come in the order in which they were made. The
- * states of other slabs are more than 64 bytes away, so an equal word says that the slab is. */
-static const struct cairn_pool_entry *slab_return(struct cairn_pool *pool,
-                                                  const struct cairn_pool_entry *entry,
-                                                  const struct cairn_pool_entry *end)
+/* Returns the objects of the entries from `entry` on that are in one slab. The bits of one word are
+ * collected first, because most objects return in the order in which they were taken. The states of
+ * other slabs are more than 64 bytes away, so an equal word number means an equal slab.
+ * Returns: the first entry of another slab, or `end`. */
+static const struct cairn_pool_entry *pool_slab_return(struct cairn_pool *pool,
+                                                       const struct cairn_pool_entry *entry,
+                                                       const struct cairn_pool_entry *end)
 {
     struct pool_slab *slab = slab_of(pool, entry->object);
     const struct cairn_pool_entry *from = entry;
@@ -244,16 +300,16 @@ static const struct cairn_pool_entry *slab_return(struct cairn_pool *pool,
         bits[word] |= gathered;
         slab->first_word = (uint32_t)smaller_of(slab->first_word, word);
     } while (entry < end && slab_of(pool, entry->object) == slab);
-    slab_gained(pool, slab, (uint32_t)(entry - from));
+    pool_slab_gained(pool, slab, (uint32_t)(entry - from));
     return entry;
 }
 
-/* The oldest entries go: they are out of the cache. */
+/* The oldest entries return to their slabs, because they are no longer in the cache. */
 void depot_flush(struct cairn_pool_magazine *magazine, uint32_t count)
 {
     const struct cairn_pool_entry *end = magazine->entries + count;
     for (const struct cairn_pool_entry *entry = magazine->entries; entry < end;)
-        entry = slab_return(magazine->pool, entry, end);
+        entry = pool_slab_return(magazine->pool, entry, end);
     magazine->view.top -= count;
     memmove(magazine->entries, magazine->entries + count,
             magazine_count(magazine) * sizeof(struct cairn_pool_entry));
@@ -266,9 +322,9 @@ size_t depot_trim(struct cairn_pool *pool)
     depot_flush(magazine, magazine_count(magazine));
     if (pool->free_slabs != 0) {
         struct pool_slab *slab = slab_from(pool->partial.prev, partial);
-        list_remove(&slab->partial);
+        pool_list_remove(&slab->partial);
         pool->free_slabs = 0;
-        slab_end(pool, slab);
+        pool_slab_end(pool, slab);
     }
     return (before - pool->slabs) * pool->slab_bytes;
 }
@@ -278,9 +334,9 @@ void depot_end(struct cairn_pool *pool)
     while (pool->every.next != &pool->every) {
         struct pool_slab *slab = slab_from(pool->every.next, every);
         if (slab->free_count != 0)
-            list_remove(&slab->partial);
+            pool_list_remove(&slab->partial);
         pool->free_slabs -= slab->free_count == slab->capacity;
-        slab_end(pool, slab);
+        pool_slab_end(pool, slab);
     }
 }
 

@@ -1,34 +1,142 @@
-/* TLSF: two-level segregated fit, the operations on blocks.
+/* TLSF: two-level segregated fit. The operations on blocks, and the regions of a heap.
  *
  * Algorithm: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a New Dynamic Memory Allocator for
- * Real-Time Systems", ECRTS 2004. Free blocks are kept by size class in lists (tlsf_list.h); two
- * bitmaps find the next class that has one (tlsf_map.h). A block that is larger than asked is split
- * at once, and a freed one merged at once with its free neighbours on both sides, which boundary
- * tags find (tlsf_block.h). So there is no loop whose length depends on the heap.
+ * Real-Time Systems", ECRTS 2004. Lists hold the free blocks by size class, and two bitmaps find
+ * the next class that has one. A block that is larger than the request is divided at once. A freed
+ * block is merged at once with its free neighbours on both sides, which boundary tags find. So no
+ * loop depends on the size of the heap.
  *
- * Other than there: before a larger class is searched, the first few blocks of the request's own
- * class are looked at, for above 1 KiB a class holds several sizes. That keeps large blocks whole.
+ * Difference: before it searches a larger class, an allocation looks at the first few blocks of the
+ * request's own class, because a class above 1 KiB holds several sizes. This keeps large blocks
+ * whole.
  *
- * Invariants: tlsf_block.h. Threading: one thread at a time. Not here: regions and set-up
- * (tlsf_region.c), other forms of allocation (tlsf_forms.c), looking at a heap (tlsf_inspect.c),
- * memory from the system (mapped_tlsf.c), locking (shared_tlsf.c). All files tlsf*.c do without
- * libc and system calls.
+ * Regions: a region is a header, the blocks, and an end word. A region begins as one free block,
+ * and is one again when all its blocks are freed. The first region is behind the heap structure in
+ * the same memory and is never removed. Regions do not merge, even if they are adjacent, because
+ * each has its own end word. add, remove, tlsf_inspect.c and, with several regions, the search for
+ * the region of a pointer walk the list of regions; allocation does not.
+ *
+ * Growth: tlsf_extend makes the end word of a single region a block and frees it, so it merges with
+ * the free block in front of it. tlsf_cut shortens the free block at the end.
+ *
+ * The invariants are in tlsf.h. Not here: inspection (tlsf_inspect.c), locks and memory from
+ * the system (hosted_tlsf.c). The files tlsf*.c use neither libc nor system calls.
+ *
+ * Threads: one at a time in a heap.
  */
 #include "region/tlsf.h"
 
-#include "region/tlsf_fault.h"
-#include "region/tlsf_host.h"
-#include "region/tlsf_list.h"
+#include "base/check.h"
+#include "base/host.h"
 
-/* A block that was given out, seen from its pointer. */
+/* The search for a region, and the functions that end the process. No state.
+ *
+ * A block in front is the most frequent cause of a damaged header, so these functions walk the
+ * region from its start up to the damage, at any cost. The size of a freed block is not known: its
+ * header has the size of all the free memory that begins there.
+ */
+
+bool region_search(const struct cairn_tlsf *heap, place at, struct bounds *bounds)
+{
+    for (place region = heap->regions; region != 0; region = region_at(heap, region)->next) {
+        place first = region_first(region);
+        size_t size_bytes = region_at(heap, region)->size_bytes;
+        if ((uint64_t)(at - first) <= size_bytes) {
+            *bounds = (struct bounds){first, first + (place)size_bytes};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Searches a region for the first damaged header, up to the one at `at`.
+ * Returns: the block that ends there, in use or free; 0 when all headers are sound, or when the
+ *     first header of the region is damaged. */
+static place tlsf_block_before_damage(const struct cairn_tlsf *heap, const struct bounds *region,
+                                      place at)
+{
+    place before = 0;
+    for (place next = region->first; next <= at;) {
+        uint64_t word = block_at(heap, next)->word;
+        size_t size = word_size(word);
+        if (!word_is_block(word, next))
+            return before;
+        if (size < BLOCK_MIN_BYTES || size > (size_t)(region->end - next))
+            return 0; /* the end word, or an overwritten size */
+        before = next;
+        next += (place)size;
+    }
+    return 0;
+}
+
+/* Ends the process with a message about the overrun block, if the header at `at` or one in front of
+ * it is damaged. Returns otherwise. */
+static void tlsf_die_of_damage_before(const struct cairn_tlsf *heap, const struct bounds *region,
+                                      place at)
+{
+    place before = tlsf_block_before_damage(heap, region, at);
+    if (before == 0)
+        return;
+    if (!word_is_free(block_at(heap, before)->word))
+        die_of_overrun(heap, before);
+    die_of_boundary_tag(heap, before + (place)word_size(block_at(heap, before)->word));
+}
+
+cold no_return void die_of_pointer(const struct cairn_tlsf *heap, const void *pointer,
+                                   const char *verb)
+{
+    place at = place_of(heap, pointer) - BLOCK_WORD_BYTES;
+    struct bounds bounds;
+    if (region_of(heap, at, &bounds)) {
+        bool is_free = word_matches(block_at(heap, at)->word, at, BLOCK_FREE, BLOCK_FREE);
+        if (is_free && verb[0] == 'f')
+            die("TLSF double free of %p", pointer);
+        if (is_free)
+            die("TLSF %s of freed block %p", verb, pointer);
+        tlsf_die_of_damage_before(heap, &bounds, at);
+    }
+    die("TLSF %s of %p, which is not a block of heap %p", verb, pointer, (const void *)heap);
+}
+
+cold no_return void die_of_overrun(const struct cairn_tlsf *heap, place at)
+{
+    struct block *block = block_at(heap, at);
+    struct bounds bounds;
+    if (region_of(heap, at, &bounds) && word_size(block->word) > (size_t)(bounds.end - at))
+        die("TLSF block %p: its header was written to", block_memory(block));
+    die("TLSF block %p (%zu-byte block) was overrun: the header behind it is gone",
+        block_memory(block), word_size(block->word) - BLOCK_WORD_BYTES);
+}
+
+cold no_return void die_of_free_block(const struct cairn_tlsf *heap, place at)
+{
+    struct bounds bounds;
+    if (region_of(heap, at, &bounds) && !word_is_block(block_at(heap, at)->word, at))
+        tlsf_die_of_damage_before(heap, &bounds, at);
+    die("TLSF free block %p was written to", block_memory(block_at(heap, at)));
+}
+
+cold no_return void die_of_boundary_tag(const struct cairn_tlsf *heap, place at)
+{
+    die("TLSF free memory in front of block %p was written to", block_memory(block_at(heap, at)));
+}
+
+cold no_return void die_of_damage(const struct cairn_tlsf *heap, place at)
+{
+    die("TLSF heap %p is damaged at %p", (const void *)heap, block_memory(block_at(heap, at)));
+}
+
+/* A block in use, found from its pointer. */
 struct used {
     place at;
     uint64_t word;
     size_t size_bytes;
-    struct block *behind; /* the next block, whose word is sound */
-    place region_first;   /* of its region */
+    struct block *behind; /* the next block; its word is sound */
+    place region_first;   /* the first block of its region */
 };
 
+/* Finds the block of a pointer that the program gave to `verb`. Ends the process when there is
+ * none, or when it was overrun. */
 inline_always struct used used_block(const struct cairn_tlsf *heap, const void *pointer,
                                      const char *verb)
 {
@@ -55,13 +163,14 @@ inline_always void count_taken(struct cairn_tlsf *heap, size_t size_bytes)
         heap->least_free_bytes = heap->free_bytes;
 }
 
-/* Puts a block into use that was free up to its end (and is in no list): what it does not need
- * becomes a free block of its own. `flags` is PREVIOUS_FREE or 0. */
+/* Puts a block into use whose memory is free up to its end and in no list. The memory that it does
+ * not need becomes a free block, if it is large enough for one. `flags` is BLOCK_PREVIOUS_FREE or
+ * 0. */
 inline_always void occupy(struct cairn_tlsf *heap, place at, size_t size_bytes, size_t needed_bytes,
                           unsigned flags)
 {
     size_t rest = size_bytes - needed_bytes;
-    if (rest >= BLOCK_LEAST_BYTES) {
+    if (rest >= BLOCK_MIN_BYTES) {
         size_bytes = needed_bytes;
         list_link(heap, at + (place)needed_bytes, rest);
     } else {
@@ -70,7 +179,8 @@ inline_always void occupy(struct cairn_tlsf *heap, place at, size_t size_bytes, 
     block_at(heap, at)->word = word_of(at, size_bytes, flags);
 }
 
-/* The free block in front of one whose word says that there is one. */
+/* The free block in front of a block whose word has BLOCK_PREVIOUS_FREE. The boundary tag of the
+ * free block and its header are checked. */
 inline_always place previous_of(struct cairn_tlsf *heap, const struct used *used,
                                 size_t *size_bytes)
 {
@@ -85,7 +195,7 @@ inline_always place previous_of(struct cairn_tlsf *heap, const struct used *used
     return previous;
 }
 
-/* Makes a block free, merged with its neighbours. */
+/* Makes a block free and merges it with its free neighbours. */
 inline_always void release(struct cairn_tlsf *heap, const struct used *used)
 {
     place at = used->at;
@@ -95,7 +205,7 @@ inline_always void release(struct cairn_tlsf *heap, const struct used *used)
     heap->free_bytes += size;
     if (used->word & BLOCK_PREVIOUS_FREE) {
         size_t previous;
-        /* inside of a block from now on: see tlsf_block.h */
+        /* a former word inside a block says FREE: see tlsf.h */
         block_at(heap, at)->word = used->word | BLOCK_FREE;
         at = previous_of(heap, used, &previous);
         list_unlink(heap, at, previous);
@@ -111,7 +221,8 @@ inline_always void release(struct cairn_tlsf *heap, const struct used *used)
     list_link(heap, at, size);
 }
 
-/* Takes a free block of at least that size out of its list. 0 when there is none. */
+/* Removes a free block of at least `size_bytes` from its list.
+ * Returns: its place, with its size in *found_bytes; 0 when there is none. */
 inline_always place take(struct cairn_tlsf *heap, size_t size_bytes, size_t *found_bytes)
 {
     place at = list_find(heap, size_bytes);
@@ -124,7 +235,8 @@ inline_always place take(struct cairn_tlsf *heap, size_t size_bytes, size_t *fou
     return at;
 }
 
-/* Counts a block that was put into use; its memory. */
+/* Counts a block that was put into use.
+ * Returns: its memory. */
 inline_always void *give_out(struct cairn_tlsf *heap, place at)
 {
     struct block *block = block_at(heap, at);
@@ -154,16 +266,16 @@ api void *cairn_tlsf_alloc(struct cairn_tlsf *heap, size_t size)
     return tlsf_request_again(heap, NULL, size, TLSF_GRAIN_BYTES);
 }
 
-/* What lies in front of the aligned place becomes a free block, so it is nothing or at least as
- * large as the least one. */
-static size_t lead_before(const struct cairn_tlsf *heap, place at, size_t align)
+/* The distance from a free block to the first block behind it with aligned memory. The memory in
+ * between becomes a free block, so the distance is 0 or at least BLOCK_MIN_BYTES. */
+static size_t tlsf_lead_before(const struct cairn_tlsf *heap, place at, size_t align)
 {
     uintptr_t memory = (uintptr_t)block_memory(block_at(heap, at));
     size_t lead = align_up(memory, align) - memory;
     return lead == TLSF_GRAIN_BYTES ? lead + align : lead;
 }
 
-static void *allocate_aligned(struct cairn_tlsf *heap, size_t size, size_t align)
+static void *tlsf_allocate_aligned(struct cairn_tlsf *heap, size_t size, size_t align)
 {
     size_t most = heap->largest_bytes - BLOCK_WORD_BYTES;
     if (unlikely(size > most || align > most || size + align + TLSF_GRAIN_BYTES > most))
@@ -173,7 +285,7 @@ static void *allocate_aligned(struct cairn_tlsf *heap, size_t size, size_t align
     place at = take(heap, needed + align + TLSF_GRAIN_BYTES, &found);
     if (unlikely(at == 0))
         return NULL;
-    size_t lead = lead_before(heap, at, align);
+    size_t lead = tlsf_lead_before(heap, at, align);
     if (lead != 0)
         list_link(heap, at, lead);
     at += (place)lead;
@@ -190,10 +302,11 @@ api void cairn_tlsf_free(struct cairn_tlsf *heap, void *pointer)
     release(heap, &used);
 }
 
-static void shrink(struct cairn_tlsf *heap, const struct used *used, size_t needed_bytes)
+/* Cuts the end of a block off, if it is large enough for a block, and frees it. */
+static void tlsf_shrink(struct cairn_tlsf *heap, const struct used *used, size_t needed_bytes)
 {
     size_t rest = used->size_bytes - needed_bytes;
-    if (rest < BLOCK_LEAST_BYTES)
+    if (rest < BLOCK_MIN_BYTES)
         return;
     place tail = used->at + (place)needed_bytes;
     block_at(heap, used->at)->word =
@@ -202,11 +315,12 @@ static void shrink(struct cairn_tlsf *heap, const struct used *used, size_t need
     release(heap, &(struct used){tail, word_of(tail, rest, 0), rest, used->behind, tail});
 }
 
-/* In place, shrinking or growing into the free block behind. */
-static bool resize(struct cairn_tlsf *heap, const struct used *used, size_t needed_bytes)
+/* Resizes a block in place: it shrinks, or grows into the free block behind it.
+ * Returns: false when it cannot grow; nothing has changed then. */
+static bool tlsf_resize_block(struct cairn_tlsf *heap, const struct used *used, size_t needed_bytes)
 {
     if (needed_bytes <= used->size_bytes) {
-        shrink(heap, used, needed_bytes);
+        tlsf_shrink(heap, used, needed_bytes);
         return true;
     }
     uint64_t behind = used->behind->word;
@@ -219,9 +333,10 @@ static bool resize(struct cairn_tlsf *heap, const struct used *used, size_t need
     return true;
 }
 
-/* Grows into the free block in front, and the one behind, by moving the content down: for when no
- * other block is large enough. NULL when these are not, either. */
-static cold void *slide(struct cairn_tlsf *heap, const struct used *used, size_t needed_bytes)
+/* Grows a block into the free block in front of it, and the one behind, and moves its contents
+ * down. This is the last resort when no free block is large enough.
+ * Returns: the new memory; NULL when the neighbours are not large enough either. */
+static cold void *tlsf_slide(struct cairn_tlsf *heap, const struct used *used, size_t needed_bytes)
 {
     if (!(used->word & BLOCK_PREVIOUS_FREE))
         return NULL;
@@ -236,11 +351,11 @@ static cold void *slide(struct cairn_tlsf *heap, const struct used *used, size_t
     list_unlink(heap, at, previous);
     if (behind_free)
         list_unlink(heap, place_of(heap, used->behind), behind);
-    block->word |= BLOCK_FREE; /* inside of a block from now on */
+    block->word |= BLOCK_FREE; /* a former word inside a block says FREE: see tlsf.h */
     void *memory = block_memory(block_at(heap, at));
     __builtin_memmove(memory, block_memory(block), used->size_bytes - BLOCK_WORD_BYTES);
     occupy(heap, at, all, needed_bytes, 0);
-    if (!behind_free && all - needed_bytes >= BLOCK_LEAST_BYTES)
+    if (!behind_free && all - needed_bytes >= BLOCK_MIN_BYTES)
         used->behind->word |= BLOCK_PREVIOUS_FREE;
     heap->free_bytes += used->size_bytes;
     count_taken(heap, word_size(block_at(heap, at)->word));
@@ -253,21 +368,21 @@ api void *cairn_tlsf_resize(struct cairn_tlsf *heap, void *pointer, size_t size)
         return NULL;
     struct used used = used_block(heap, pointer, "resize");
     bool possible = size <= heap->largest_bytes - BLOCK_WORD_BYTES;
-    return possible && resize(heap, &used, block_size_for(size)) ? pointer : NULL;
+    return possible && tlsf_resize_block(heap, &used, block_size_for(size)) ? pointer : NULL;
 }
 
-static void *reallocate(struct cairn_tlsf *heap, void *pointer, size_t size)
+static void *tlsf_reallocate(struct cairn_tlsf *heap, void *pointer, size_t size)
 {
     struct used used = used_block(heap, pointer, "realloc");
     if (size > heap->largest_bytes - BLOCK_WORD_BYTES)
         return NULL;
     size_t needed = block_size_for(size);
-    if (resize(heap, &used, needed))
+    if (tlsf_resize_block(heap, &used, needed))
         return pointer;
     size_t found;
     place at = take(heap, needed, &found);
     if (at == 0)
-        return slide(heap, &used, needed);
+        return tlsf_slide(heap, &used, needed);
     occupy(heap, at, found, needed, 0);
     void *memory = give_out(heap, at);
     __builtin_memcpy(memory, pointer, used.size_bytes - BLOCK_WORD_BYTES);
@@ -278,9 +393,9 @@ static void *reallocate(struct cairn_tlsf *heap, void *pointer, size_t size)
 void *tlsf_request_meet(struct cairn_tlsf *heap, const struct tlsf_request *request)
 {
     if (request->pointer != NULL)
-        return reallocate(heap, request->pointer, request->size_bytes);
+        return tlsf_reallocate(heap, request->pointer, request->size_bytes);
     if (request->align_bytes > TLSF_GRAIN_BYTES)
-        return allocate_aligned(heap, request->size_bytes, request->align_bytes);
+        return tlsf_allocate_aligned(heap, request->size_bytes, request->align_bytes);
     return allocate(heap, request->size_bytes);
 }
 
@@ -297,7 +412,7 @@ cold void *tlsf_request_again(struct cairn_tlsf *heap, void *pointer, size_t siz
     while (memory == NULL && tlsf_may_try_again(heap, size))
         memory = tlsf_request_meet(heap, &request);
     if (memory == NULL)
-        tlsf_note_no_memory();
+        host_note_no_memory();
     return memory;
 }
 
@@ -306,4 +421,271 @@ api size_t cairn_tlsf_usable(const struct cairn_tlsf *heap, const void *pointer)
     if (pointer == NULL)
         return 0;
     return used_block(heap, pointer, "usable size").size_bytes - BLOCK_WORD_BYTES;
+}
+
+enum { HEAP_ALIGNMENT_BYTES = 64 };
+
+static_check(sizeof(struct region) + BLOCK_WORD_BYTES == CAIRN_TLSF_REGION_OVERHEAD_BYTES &&
+                 (int)BLOCK_WORD_BYTES == (int)CAIRN_TLSF_BLOCK_OVERHEAD_BYTES &&
+                 BLOCK_MIN_BYTES - BLOCK_WORD_BYTES == CAIRN_TLSF_BLOCK_MIN_BYTES &&
+                 (int)TLSF_GRAIN_BYTES == (int)CAIRN_TLSF_ALIGNMENT_BYTES,
+             "the header says so");
+static_check(TLSF_EINVAL > 0 && TLSF_EBUSY > 0 && TLSF_EFBIG > 0, "error numbers are positive");
+
+/* Fits a region into `size_bytes` of memory from *start on, and sets *start to its aligned header.
+ * Returns: the size of its first block; 0 when the memory is too small for one. */
+static size_t tlsf_region_fit(uintptr_t *start, size_t size_bytes)
+{
+    uintptr_t first = align_up(*start, TLSF_GRAIN_BYTES);
+    size_t lost = first - *start + sizeof(struct region) + BLOCK_WORD_BYTES;
+    *start = first;
+    if (size_bytes < lost || size_bytes - lost < BLOCK_MIN_BYTES)
+        return 0;
+    return align_down(size_bytes - lost, TLSF_GRAIN_BYTES);
+}
+
+/* Extends low and extent_bytes so that they include a region's words. */
+static void tlsf_cover(struct cairn_tlsf *heap, place first, place end)
+{
+    place high = larger_place(heap->low + (place)heap->extent_bytes, end + BLOCK_WORD_BYTES);
+    heap->low = smaller_place(heap->low, first);
+    heap->extent_bytes = (uint64_t)(high - heap->low);
+}
+
+/* Adds a region with one free block to the heap. The memory of the region is aligned. */
+static void tlsf_region_enter(struct cairn_tlsf *heap, struct region *region, size_t block_bytes)
+{
+    place at = place_of(heap, region);
+    *region = (struct region){.next = heap->regions, .size_bytes = block_bytes};
+    heap->regions = at;
+    heap->region_count++;
+    heap->total_bytes += block_bytes;
+    heap->free_bytes += block_bytes;
+    place first = region_first(at);
+    place end = first + (place)block_bytes;
+    block_at(heap, end)->word = word_of(end, 0, BLOCK_END | BLOCK_PREVIOUS_FREE);
+    list_link(heap, first, block_bytes);
+    tlsf_cover(heap, first, end);
+}
+
+/* The size of the heap structure with the heads of `levels` first levels. */
+static size_t tlsf_heap_bytes(unsigned levels)
+{
+    return sizeof(struct cairn_tlsf) + levels * TLSF_SECOND_LEVELS * sizeof(place);
+}
+
+/* The size of the largest block for which `levels` first levels have a head. */
+static size_t tlsf_largest_within(unsigned levels)
+{
+    return tlsf_class_floor(levels * TLSF_SECOND_LEVELS) - TLSF_GRAIN_BYTES;
+}
+
+/* The number of first levels of a heap in `size_bytes` of memory, which include the heap
+ * structure. */
+static unsigned tlsf_levels_for(size_t size_bytes, size_t largest_region)
+{
+    unsigned levels = 1;
+    while (levels < TLSF_FIRST_LEVELS_MAX &&
+           (tlsf_largest_within(levels) < largest_region ||
+            tlsf_largest_within(levels) + tlsf_heap_bytes(levels) < size_bytes))
+        levels++;
+    return levels;
+}
+
+api struct cairn_tlsf *cairn_tlsf_init_for(void *memory, size_t size, size_t largest_region)
+{
+    uintptr_t given = (uintptr_t)memory;
+    uintptr_t start = align_up(given, HEAP_ALIGNMENT_BYTES);
+    unsigned levels = tlsf_levels_for(size, largest_region);
+    size_t lost = start - given + tlsf_heap_bytes(levels);
+    uintptr_t region = given + lost;
+    size_t block_bytes = size > lost ? tlsf_region_fit(&region, size - lost) : 0;
+    if (memory == NULL || block_bytes == 0 || block_bytes > tlsf_largest_within(levels)) {
+        host_note_invalid();
+        return NULL;
+    }
+    struct cairn_tlsf *heap = (struct cairn_tlsf *)start;
+    for (uint64_t *word = (uint64_t *)heap; word < (uint64_t *)region; word++)
+        *word = 0;
+    heap->magic = TLSF_MAGIC;
+    heap->levels = levels;
+    heap->largest_bytes = tlsf_largest_within(levels);
+    heap->low = region_first(place_of(heap, (void *)region));
+    tlsf_region_enter(heap, (struct region *)region, block_bytes);
+    heap->least_free_bytes = heap->free_bytes;
+    return heap;
+}
+
+api struct cairn_tlsf *cairn_tlsf_init(void *memory, size_t size)
+{
+    return cairn_tlsf_init_for(memory, size, 0);
+}
+
+api size_t cairn_tlsf_control_bytes(size_t size, size_t largest_region)
+{
+    return tlsf_heap_bytes(tlsf_levels_for(size, largest_region));
+}
+
+/* cairn_tlsf_init chooses this number of levels or fewer. With fewer the heap structure is smaller,
+ * and more memory remains for the blocks. */
+api size_t cairn_tlsf_bytes_for(size_t capacity)
+{
+    enum { REGION_BYTES = CAIRN_TLSF_REGION_OVERHEAD_BYTES };
+    if (capacity > BLOCK_MAX_BYTES - REGION_BYTES - BLOCK_WORD_BYTES)
+        return 0;
+    size_t region_bytes = block_size_for(capacity) + REGION_BYTES;
+    unsigned levels = 1;
+    while (tlsf_largest_within(levels) < region_bytes)
+        levels++;
+    return tlsf_heap_bytes(levels) + region_bytes;
+}
+
+static bool tlsf_overlaps(const struct cairn_tlsf *heap, uintptr_t start, size_t size_bytes)
+{
+    uintptr_t own = (uintptr_t)heap;
+    if (start < own + tlsf_heap_bytes(heap->levels) && own < start + size_bytes)
+        return true;
+    for (place at = heap->regions; at != 0; at = region_at(heap, at)->next) {
+        uintptr_t other = own + (uintptr_t)at;
+        size_t other_bytes = sizeof(struct region) + region_at(heap, at)->size_bytes;
+        if (start < other + other_bytes + BLOCK_WORD_BYTES && other < start + size_bytes)
+            return true;
+    }
+    return false;
+}
+
+api int cairn_tlsf_add(struct cairn_tlsf *heap, void *memory, size_t size)
+{
+    uintptr_t start = (uintptr_t)memory;
+    if (memory == NULL || size > UINTPTR_MAX - start || tlsf_overlaps(heap, start, size))
+        return TLSF_EINVAL;
+    size_t block_bytes = tlsf_region_fit(&start, size);
+    if (block_bytes == 0)
+        return TLSF_EINVAL;
+    if (block_bytes > heap->largest_bytes)
+        return TLSF_EFBIG;
+    tlsf_region_enter(heap, (struct region *)start, block_bytes);
+    return 0;
+}
+
+/* Computes low and extent_bytes again, after a region was removed. */
+static void tlsf_cover_all(struct cairn_tlsf *heap)
+{
+    heap->low = region_first(heap->regions);
+    heap->extent_bytes = 0;
+    for (place at = heap->regions; at != 0; at = region_at(heap, at)->next)
+        tlsf_cover(heap, region_first(at),
+                   region_first(at) + (place)region_at(heap, at)->size_bytes);
+}
+
+api int cairn_tlsf_remove(struct cairn_tlsf *heap, void *memory)
+{
+    place wanted = place_of(heap, (void *)align_up((uintptr_t)memory, TLSF_GRAIN_BYTES));
+    place *link = &heap->regions;
+    while (*link != 0 && *link != wanted)
+        link = &region_at(heap, *link)->next;
+    if (*link == 0 || region_at(heap, wanted)->next == 0)
+        return TLSF_EINVAL; /* the first region is the last of the list */
+    struct region *region = region_at(heap, wanted);
+    place first = region_first(wanted);
+    uint64_t word = block_at(heap, first)->word;
+    if (!word_is_free(word) || word_size(word) != region->size_bytes)
+        return TLSF_EBUSY;
+    list_unlink(heap, first, list_size(heap, first));
+    *link = region->next;
+    heap->region_count--;
+    heap->total_bytes -= region->size_bytes;
+    heap->free_bytes -= region->size_bytes;
+    heap->least_free_bytes = smaller_of(heap->least_free_bytes, heap->free_bytes);
+    tlsf_cover_all(heap);
+    return 0;
+}
+
+/* The place of the end word of a heap of one region. */
+static place tlsf_end_of(const struct cairn_tlsf *heap)
+{
+    return region_first(heap->regions) + (place)region_at(heap, heap->regions)->size_bytes;
+}
+
+void tlsf_extend(struct cairn_tlsf *heap, size_t size_bytes)
+{
+    struct region *region = region_at(heap, heap->regions);
+    place end = tlsf_end_of(heap);
+    place new_end = end + (place)size_bytes;
+    unsigned flags = (unsigned)block_at(heap, end)->word & BLOCK_PREVIOUS_FREE;
+    block_at(heap, new_end)->word = word_of(new_end, 0, BLOCK_END);
+    block_at(heap, end)->word = word_of(end, size_bytes, flags);
+    region->size_bytes += size_bytes;
+    heap->total_bytes += size_bytes;
+    heap->extent_bytes += size_bytes;
+    heap->used_blocks++;
+    cairn_tlsf_free(heap, block_memory(block_at(heap, end)));
+}
+
+size_t tlsf_free_at_end(const struct cairn_tlsf *heap)
+{
+    struct block *end = block_at(heap, tlsf_end_of(heap));
+    return end->word & BLOCK_PREVIOUS_FREE ? *block_footer(end) : 0;
+}
+
+void tlsf_cut(struct cairn_tlsf *heap, size_t size_bytes)
+{
+    place end = tlsf_end_of(heap);
+    place new_end = end - (place)size_bytes;
+    size_t before = tlsf_free_at_end(heap);
+    place at = end - (place)before;
+    list_unlink(heap, at, before);
+    list_link(heap, at, before - size_bytes);
+    block_at(heap, new_end)->word = word_of(new_end, 0, BLOCK_END | BLOCK_PREVIOUS_FREE);
+    region_at(heap, heap->regions)->size_bytes -= size_bytes;
+    heap->total_bytes -= size_bytes;
+    heap->extent_bytes -= size_bytes;
+    heap->free_bytes -= size_bytes;
+    if (heap->free_bytes < heap->least_free_bytes)
+        heap->least_free_bytes = heap->free_bytes;
+}
+
+static void *tlsf_get_or_resize(struct cairn_tlsf *heap, void *pointer, size_t size, size_t align)
+{
+    struct tlsf_request request = {pointer, size, align};
+    void *memory = tlsf_request_meet(heap, &request);
+    return likely(memory != NULL) ? memory : tlsf_request_again(heap, pointer, size, align);
+}
+
+api void cairn_tlsf_set_out_of_memory(struct cairn_tlsf *heap,
+                                      bool (*out_of_memory)(void *context, size_t size_bytes),
+                                      void *context)
+{
+    heap->out_of_memory = out_of_memory;
+    heap->out_of_memory_context = context;
+}
+
+api void *cairn_tlsf_alloc_zero(struct cairn_tlsf *heap, size_t size)
+{
+    void *memory = cairn_tlsf_alloc(heap, size);
+    return memory != NULL ? __builtin_memset(memory, 0, size) : NULL;
+}
+
+api void *cairn_tlsf_alloc_array(struct cairn_tlsf *heap, size_t count, size_t size)
+{
+    return cairn_tlsf_alloc(heap, tlsf_total_of(count, size));
+}
+
+api void *cairn_tlsf_alloc_array_zero(struct cairn_tlsf *heap, size_t count, size_t size)
+{
+    return cairn_tlsf_alloc_zero(heap, tlsf_total_of(count, size));
+}
+
+api void *cairn_tlsf_alloc_aligned(struct cairn_tlsf *heap, size_t size, size_t align)
+{
+    if (unlikely(!is_power_of_two(align))) {
+        host_note_invalid();
+        return NULL;
+    }
+    return tlsf_get_or_resize(heap, NULL, size, align);
+}
+
+api void *cairn_tlsf_realloc(struct cairn_tlsf *heap, void *pointer, size_t size)
+{
+    return tlsf_get_or_resize(heap, pointer, size, TLSF_GRAIN_BYTES);
 }

@@ -1,11 +1,13 @@
-/* Looking at a TLSF heap: walk, statistics, and the verifier of every invariant.
+/* Inspection of a TLSF heap: the walk, the statistics, and the verifier of every invariant.
  *
- * The walk trusts the heap as the operations do, and dies like them where it must not. The verifier
- * trusts nothing: every number is compared with its bounds before it leads anywhere, so it also
- * judges a heap that came from a file. Both take time in proportion to the heap.
+ * The walk trusts the heap as the operations do, and ends the process where they would. The
+ * verifier trusts nothing: it compares every number with its bounds before it follows it, so it can
+ * also judge a heap that was read from a file.
+ *
+ * Threads: one at a time in a heap.
+ * Cost: both walk and verifier are linear in the size of the heap.
  */
-#include "region/tlsf_list.h"
-#include "region/tlsf_region.h"
+#include "region/tlsf.h"
 
 api void cairn_tlsf_walk(const struct cairn_tlsf *heap, cairn_tlsf_visit *visit, void *context)
 {
@@ -18,15 +20,15 @@ api void cairn_tlsf_walk(const struct cairn_tlsf *heap, cairn_tlsf_visit *visit,
             size_t size = word_size(word);
             if (!word_is_block(word, at) || size == 0 || size > (size_t)(end - at))
                 die_of_damage(heap, at);
-            at += (place)size; /* before the visit, which may free the block */
+            at += (place)size; /* first, because the visitor may free the block */
             if (!visit(block_memory(block), size - BLOCK_WORD_BYTES, !word_is_free(word), context))
                 return;
         }
     }
 }
 
-/* The largest request that is met now. */
-static size_t largest_request(const struct cairn_tlsf *heap)
+/* The largest request that the heap can meet now. */
+static size_t tlsf_largest_request(const struct cairn_tlsf *heap)
 {
     if (heap->first == 0)
         return 0;
@@ -47,13 +49,13 @@ api void cairn_tlsf_read_stats(const struct cairn_tlsf *heap, struct cairn_tlsf_
         .used_bytes = heap->total_bytes - heap->free_bytes,
         .free_bytes = heap->free_bytes,
         .least_free_bytes = heap->least_free_bytes,
-        .largest_request_bytes = largest_request(heap),
+        .largest_request_bytes = tlsf_largest_request(heap),
         .used_blocks = heap->used_blocks,
         .regions = heap->region_count,
     };
 }
 
-/* What the verifier has counted so far. */
+/* The sums that the verifier has counted so far. */
 struct count {
     size_t total_bytes;
     size_t free_bytes;
@@ -62,9 +64,10 @@ struct count {
     size_t regions;
 };
 
-/* A free block whose word and neighbours are sound: its boundary tag, and the link that leads to
- * it. */
-static const char *check_free_block(const struct cairn_tlsf *heap, place at, size_t size)
+/* Checks the boundary tag of a free block, and the link to it. The block's word and its neighbours
+ * are sound.
+ * Returns: NULL, or what is wrong. */
+static const char *tlsf_check_free_block(const struct cairn_tlsf *heap, place at, size_t size)
 {
     struct block *block = block_at(heap, at);
     if (*block_footer(block_at(heap, at + (place)size)) != size)
@@ -79,12 +82,14 @@ static const char *check_free_block(const struct cairn_tlsf *heap, place at, siz
     return NULL;
 }
 
-/* A word within a region; `flag` is what it must say of the block in front. */
-static const char *check_word(uint64_t word, place at, size_t left_bytes, unsigned flag)
+/* Checks a block's word. `flag` is the BLOCK_PREVIOUS_FREE that the block in front requires, and
+ * `left_bytes` is the distance to the end word.
+ * Returns: NULL, or what is wrong. */
+static const char *tlsf_check_word(uint64_t word, place at, size_t left_bytes, unsigned flag)
 {
     if (!word_matches(word, at, 0, BLOCK_END))
         return "the tag of a block is wrong";
-    if (word_size(word) < BLOCK_LEAST_BYTES || word_size(word) > left_bytes)
+    if (word_size(word) < BLOCK_MIN_BYTES || word_size(word) > left_bytes)
         return "the size of a block is wrong";
     if (((unsigned)word & BLOCK_PREVIOUS_FREE) != flag)
         return "a block is wrong about the one in front of it";
@@ -93,16 +98,17 @@ static const char *check_word(uint64_t word, place at, size_t left_bytes, unsign
     return NULL;
 }
 
-static const char *check_region(const struct cairn_tlsf *heap, place region, struct count *count)
+static const char *tlsf_check_region(const struct cairn_tlsf *heap, place region,
+                                     struct count *count)
 {
     place at = region_first(region);
     place end = at + (place)region_at(heap, region)->size_bytes;
     unsigned flag = 0;
     while (at < end) {
         uint64_t word = block_at(heap, at)->word;
-        const char *fault = check_word(word, at, (size_t)(end - at), flag);
+        const char *fault = tlsf_check_word(word, at, (size_t)(end - at), flag);
         if (!fault && word_is_free(word))
-            fault = check_free_block(heap, at, word_size(word));
+            fault = tlsf_check_free_block(heap, at, word_size(word));
         if (fault)
             return fault;
         flag = word_is_free(word) ? BLOCK_PREVIOUS_FREE : 0;
@@ -117,25 +123,26 @@ static const char *check_region(const struct cairn_tlsf *heap, place region, str
     return sound ? NULL : "the end word of a region is wrong";
 }
 
-static const char *check_regions(const struct cairn_tlsf *heap, struct count *count)
+static const char *tlsf_check_regions(const struct cairn_tlsf *heap, struct count *count)
 {
     for (place at = heap->regions; at != 0; at = region_at(heap, at)->next) {
         place first = region_first(at);
         size_t size = place_is_within(heap, first) ? region_at(heap, at)->size_bytes : 0;
-        bool sound = size >= BLOCK_LEAST_BYTES && size <= heap->extent_bytes &&
+        bool sound = size >= BLOCK_MIN_BYTES && size <= heap->extent_bytes &&
                      place_is_within(heap, first + (place)size);
         if (!sound || count->regions == heap->region_count)
             return "the list of regions is broken";
-        const char *fault = check_region(heap, at, count);
+        const char *fault = tlsf_check_region(heap, at, count);
         if (fault)
             return fault;
     }
     return NULL;
 }
 
-/* One list: its blocks are free, of its class, and linked back. At most `most` of them. */
-static const char *check_list(const struct cairn_tlsf *heap, unsigned size_class, size_t most,
-                              size_t *blocks)
+/* Checks one list of at most `most` blocks: each block is free, of the class, and linked back.
+ * Returns: NULL, or what is wrong. */
+static const char *tlsf_check_list(const struct cairn_tlsf *heap, unsigned size_class, size_t most,
+                                   size_t *blocks)
 {
     place prev = 0;
     for (place at = heap->head[size_class]; at != 0; at = block_at(heap, at)->next) {
@@ -154,7 +161,7 @@ static const char *check_list(const struct cairn_tlsf *heap, unsigned size_class
     return NULL;
 }
 
-static const char *check_lists(const struct cairn_tlsf *heap, const struct count *count)
+static const char *tlsf_check_lists(const struct cairn_tlsf *heap, const struct count *count)
 {
     unsigned classes = heap->levels * TLSF_SECOND_LEVELS;
     size_t blocks = 0;
@@ -164,7 +171,7 @@ static const char *check_lists(const struct cairn_tlsf *heap, const struct count
         if (marked != (heap->head[size_class] != 0) ||
             (heap->first >> first & 1) != (heap->second[first] != 0))
             return "a bitmap is wrong";
-        const char *fault = check_list(heap, size_class, count->free_blocks, &blocks);
+        const char *fault = tlsf_check_list(heap, size_class, count->free_blocks, &blocks);
         if (fault)
             return fault;
     }
@@ -176,13 +183,13 @@ static const char *check_lists(const struct cairn_tlsf *heap, const struct count
 api const char *cairn_tlsf_check(const struct cairn_tlsf *heap)
 {
     struct count count = {0};
-    if (heap->magic != TLSF_MAGIC || heap->levels == 0 || heap->levels > TLSF_FIRST_LEVELS_MOST ||
+    if (heap->magic != TLSF_MAGIC || heap->levels == 0 || heap->levels > TLSF_FIRST_LEVELS_MAX ||
         heap->largest_bytes + TLSF_GRAIN_BYTES !=
             tlsf_class_floor(heap->levels * TLSF_SECOND_LEVELS))
         return "there is no heap";
-    const char *fault = check_regions(heap, &count);
+    const char *fault = tlsf_check_regions(heap, &count);
     if (!fault)
-        fault = check_lists(heap, &count);
+        fault = tlsf_check_lists(heap, &count);
     if (!fault && (count.total_bytes != heap->total_bytes || count.regions != heap->region_count))
         fault = "the regions are not those counted";
     if (!fault &&

@@ -1,48 +1,51 @@
-/* The background thread: see background.h. */
+/* The rounds of the background thread, and its start and end: see background.h. */
 #include "watch/background.h"
 
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "heap/heap.h"
-#include "os/os.h"
+#include "os/file.h"
+#include "os/process.h"
 #include "watch/control_socket.h"
-#include "watch/surroundings.h"
+#include "watch/memory_pressure.h"
 
 #include <errno.h>
 
 enum { NONE, RUNNING, ENDING, OWED };
-enum { LEAST_MS = 10, MOST_MS = 250, REST_MS = 1000, LOOK_MS = 450, SWEEP_SHARE = 100 };
+enum { MIN_MS = 10, MAX_MS = 250, REST_MS = 1000, LOOK_MS = 450, SWEEP_SHARE = 100 };
 enum { STOP_WAITS_MS = 1000, IDLE_SHARE = 1000, UNWOKEN_MS = 100 };
 
 bool background_is_owed;
 
 static struct {
-    uint32_t state;           /* atomic: see the header */
-    uint32_t thread;          /* atomic: the kernel's number of it */
-    uint64_t rounds;          /* atomic: how often it looked */
-    struct os_own_file event; /* who starts: wakes it */
-    bool handlers;            /* who starts: those of fork are there */
-    uint64_t forked_ms;       /* in a child: when it was made */
+    uint32_t state;           /* atomic: see background.h */
+    uint32_t thread;          /* atomic: the kernel's number of the thread */
+    uint64_t rounds;          /* atomic: number of rounds */
+    struct os_own_file event; /* starting thread: wakes the background thread */
+    bool handlers;            /* starting thread: the handlers of fork are registered */
+    uint64_t forked_ms;       /* in a child of fork: time of the fork */
 } background = {.event = {.number = -1}};
 
-/* What the thread knows of the last rounds. */
+/* The memory of the background thread about earlier rounds. Threads: background thread only. */
 struct memory {
-    uint64_t looked_ms;      /* at the surroundings */
-    uint64_t round_us;       /* when the last round was */
-    uint64_t others_us;      /* what the others had run by then */
-    uint64_t quiet_ms;       /* since when they do not run */
-    bool released;           /* all that is free went back since then */
-    uint64_t interval_ms;    /* the decay interval of the last round */
-    uint64_t earlier_ms;     /* the one before it */
-    uint64_t sweep_again_us; /* not before: sweeping has had its share */
+    uint64_t looked_ms;      /* time of the last look at the memory pressure */
+    uint64_t round_us;       /* time of the last round */
+    uint64_t others_us;      /* CPU time of the other threads by then */
+    uint64_t quiet_ms;       /* time since which the other threads have not run */
+    bool released;           /* all free memory was released since then */
+    uint64_t interval_ms;    /* decay interval of the last round */
+    uint64_t earlier_ms;     /* decay interval before that one */
+    uint64_t sweep_again_us; /* no sweep before this time: sweeping has used its share */
 };
 
 bool background_runs(void) { return load_relaxed(&background.state) == RUNNING; }
 
 uint64_t background_rounds(void) { return load_relaxed(&background.rounds); }
 
-static void note_activity(struct memory *memory, uint64_t now_ms)
+/* Notes whether other threads ran since the last round: for more than a thousandth of the time. */
+static void background_note_activity(struct memory *memory, uint64_t now_ms)
 {
     uint64_t now_us = os_now_us();
     uint64_t others_us = os_others_ran_us();
@@ -55,7 +58,8 @@ static void note_activity(struct memory *memory, uint64_t now_ms)
     memory->round_us = now_us;
 }
 
-static void tend(struct memory *memory, uint64_t decay_ms, uint64_t now_ms)
+/* Does the purging and sweeping of a round. */
+static void background_tend(struct memory *memory, uint64_t decay_ms, uint64_t now_ms)
 {
     uint64_t start_us = os_now_us();
     bool ended = memory->interval_ms != pages_interval_ms();
@@ -64,7 +68,7 @@ static void tend(struct memory *memory, uint64_t decay_ms, uint64_t now_ms)
         memory->earlier_ms = memory->interval_ms;
         memory->interval_ms = pages_interval_ms();
     }
-    (void)heap_tend(sweeps, memory->earlier_ms);
+    (void)heap_housekeep(sweeps, memory->earlier_ms);
     if (!memory->released && now_ms - memory->quiet_ms >= decay_ms) {
         (void)heap_release(0);
         memory->released = true;
@@ -74,48 +78,55 @@ static void tend(struct memory *memory, uint64_t decay_ms, uint64_t now_ms)
         memory->sweep_again_us = end_us + SWEEP_SHARE * (end_us - start_us);
 }
 
-/* Returns when the next one is due. */
-static uint64_t look(struct memory *memory)
+/* Does one round.
+ *
+ * Returns: the time at which the next round is due. */
+static uint64_t background_look(struct memory *memory)
 {
     struct page_limits limits;
     uint64_t now_ms = os_now_ms();
     pages_read_limits(&limits);
     if (now_ms - memory->looked_ms >= LOOK_MS) {
         memory->looked_ms = now_ms;
-        surroundings_look(now_ms);
+        memory_pressure_look(now_ms);
     }
-    note_activity(memory, now_ms);
-    tend(memory, limits.decay_ms, now_ms);
-    fetch_add_acq_rel(&background.rounds, (uint64_t)1); /* pairs with in_child */
-    uint64_t wait = larger_of(smaller_of(limits.decay_ms / 4 + 1, MOST_MS), LEAST_MS);
+    background_note_activity(memory, now_ms);
+    background_tend(memory, limits.decay_ms, now_ms);
+    fetch_add_acq_rel(&background.rounds, (uint64_t)1); /* pairs with background_in_child */
+    uint64_t wait = larger_of(smaller_of(limits.decay_ms / 4 + 1, MAX_MS), MIN_MS);
     return os_now_ms() + (memory->released ? (uint64_t)REST_MS : wait);
 }
 
-static void run(void)
+/* The body of the thread. The thread opens the control socket once, and reports a failure once. */
+static void background_run(void)
 {
     struct memory memory = {0};
     uint32_t ending = ENDING;
     store_relaxed(&background.thread, os_thread_id());
     do {
-        (void)control_open(); /* where one is wanted; said once, for it comes here once */
+        (void)control_open();
         while (load_acquire(&background.state) == RUNNING) { /* pairs with background_stop */
-            uint64_t due_ms = look(&memory);
+            uint64_t due_ms = background_look(&memory);
             int event = os_file_own_number(&background.event);
-            if (event < 0) /* the program has closed it: nobody can wake this thread */
+            if (event < 0) /* the program closed the event, so nothing can wake this thread */
                 due_ms = smaller_of(due_ms, os_now_ms() + UNWOKEN_MS);
             control_serve(due_ms, event);
             if (event >= 0)
                 os_event_clear(event);
         }
         control_close();
-        surroundings_forget();
+        memory_pressure_forget();
         ending = ENDING;
+        /* Acquire: pairs with background_start, which may have continued the thread. */
     } while (!compare_swap_acq_rel(&background.state, &ending, (uint32_t)NONE));
 }
 
-static void in_child(void)
+/* The fork handler of the child: the thread does not exist there. If it ran in the parent, the
+ * child owes a new one. */
+static void background_in_child(void)
 {
-    /* Acquire: what the thread wrote before its last round, or its end, comes before. */
+    /* Acquire: what the thread wrote before its last round or its end is visible after these loads.
+     * The loads pair with background_look and background_run. */
     (void)load_acquire(&background.rounds);
     uint32_t state = load_acquire(&background.state);
     bool owed = state == RUNNING || state == OWED;
@@ -123,26 +134,27 @@ static void in_child(void)
     control_forget(owed);
     os_file_close_own(&background.event);
     background.forked_ms = os_now_ms();
-    surroundings_forget();
+    memory_pressure_forget();
     store_relaxed(&background_is_owed, owed);
 }
 
-static int make(void)
+/* Registers the fork handler, makes the event that wakes the thread, and starts the thread. */
+static int background_make(void)
 {
     int error = 0;
     if (!background.handlers)
-        error = os_fork_register(NULL, NULL, in_child);
+        error = os_fork_register(NULL, NULL, background_in_child);
     background.handlers = error == 0;
     if (error == 0 && !os_file_is_own(&background.event))
         error = os_file_own(&background.event, os_event_make());
-    return error != 0 ? error : os_thread_start(run, "cairn");
+    return error != 0 ? error : os_thread_start(background_run, "cairn");
 }
 
-/* It is said to run. */
-static int begin(void)
+/* Makes the thread after the state was set to RUNNING; sets the state to NONE if that fails. */
+static int background_begin(void)
 {
     store_relaxed(&background_is_owed, false);
-    int error = make();
+    int error = background_make();
     if (error != 0)
         store_release(&background.state, (uint32_t)NONE);
     return error;
@@ -153,8 +165,9 @@ int background_start(void)
     uint32_t seen = load_relaxed(&background.state);
     heap_start();
     while (seen != RUNNING)
+        /* Acquire: pairs with the swap in background_run. Release: pairs with its loop. */
         if (compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING))
-            return seen == ENDING ? 0 : begin(); /* 0: it goes on */
+            return seen == ENDING ? 0 : background_begin(); /* 0: the thread continues */
     return 0;
 }
 
@@ -165,7 +178,8 @@ void background_stop(void)
     if (compare_swap_acq_rel(&background.state, &seen, (uint32_t)NONE))
         return;
     seen = RUNNING;
-    if (!compare_swap_acq_rel(&background.state, &seen, (uint32_t)ENDING)) /* pairs with run */
+    /* Release: pairs with the load and the swap in background_run. */
+    if (!compare_swap_acq_rel(&background.state, &seen, (uint32_t)ENDING))
         return;
     if (os_file_is_own(&background.event))
         os_event_set(load_relaxed(&background.event.number));
@@ -184,7 +198,7 @@ void background_restart(void)
     uint32_t seen = OWED;
     bool owed = compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING);
     store_relaxed(&background_is_owed, false);
-    int error = owed ? begin() : 0;
+    int error = owed ? background_begin() : 0;
     if (error != 0)
-        report("no background thread: error %d", -error);
+        report("cannot start the background thread: %s", text_of_error(-error));
 }

@@ -1,23 +1,29 @@
-/* The background thread: option `background:on`, or `control:PATH`; there is none else.
+/* The background thread. The background thread exists only if an option asks for it:
+ * `background:on` or `control:PATH`.
  *
- * It looks four times in a decay interval, at least each 10 ms and once in 250 ms, once a second
- * while nobody runs and nothing is left to give:
- *   decay        what is due by age, though nobody calls
- *   idle threads slabs of threads that took no slow path for an interval; at most a hundredth of a
- *                processor goes into it
- *   idle process when no other thread ran for a decay time, all that is free goes back
- *   surroundings the control group's limits and the pressure on memory (surroundings.h)
- *   control      the socket (control_socket.h), at any time
+ * The background thread does about four rounds in a decay interval, 10 to 250 ms apart. While no
+ * other thread runs and no free memory is left to release, it does one round a second. A round does
+ * this:
+ *
+ *   decay        purges memory that is due by age, although no thread calls the heap
+ *   idle threads sweeps the slabs of threads that took no slow path for an interval; sweeping takes
+ *                at most a hundredth of a processor
+ *   idle process releases all free memory when no other thread ran for the decay time
+ *   pressure     follows the limits of the control group and the pressure on memory, see
+ *                memory_pressure.h
+ *
+ * Between rounds it serves the control socket (control_socket.h).
  *
  *   state       NONE --start--> RUNNING --stop--> ENDING --the thread--> NONE
  *               ENDING --start--> RUNNING
  *               in a child of fork: RUNNING --> OWED, ENDING --> NONE
  *               OWED --start or restart--> RUNNING, OWED --stop--> NONE
  *
- * The thread has every signal blocked but libc's own, a small stack, and takes no block of the
- * general heap. In a child of fork there is none at first: the first malloc that takes a slow path
- * some time after the fork starts it, so that children that only execute a program have none.
- */
+ * The thread blocks every signal except those of libc, has a small stack, and takes no block of the
+ * general heap. A child of fork has no such thread at first: the first malloc that takes a slow
+ * path some time after the fork starts it. So children that only execute a program never have one.
+ *
+ * Threads: any may call these functions. */
 #ifndef CAIRN_WATCH_BACKGROUND_H
 #define CAIRN_WATCH_BACKGROUND_H
 
@@ -25,16 +31,29 @@
 
 enum { BACKGROUND_CHILD_WAITS_MS = 100 };
 
-/* 0, also when it runs already, or a negative errno. No lock held; libc allocates. */
+/* Starts the thread, unless it runs already. libc allocates.
+ *
+ * Locking: none held.
+ * Returns: 0 or a negative errno. */
 int background_start(void);
-/* It ends soon; waits for that, but at most a second, unless it is the caller itself. */
+
+/* Ends the thread and waits for its end, at most a second. Does not wait if the caller is that
+ * thread. */
 void background_stop(void);
+
+/* Whether the thread runs. */
 bool background_runs(void);
+
+/* The number of rounds since the start of the process. */
 uint64_t background_rounds(void);
 
-/* In the child of a fork there ought to be one: background_restart makes it when it is time. Who
- * stops it meanwhile has stopped it: the state is OWED until one of both changes it. */
-extern hidden_data bool background_is_owed; /* atomic, hint: the state may be OWED */
+/* A hint that the state may be OWED: background_restart has to be called. Atomic. */
+extern hidden_data bool background_is_owed;
+
+/* Starts the thread in a child of fork whose parent had one, if enough time has passed since the
+ * fork and the state is still OWED.
+ *
+ * Locking: none held. */
 void background_restart(void);
 
 #endif

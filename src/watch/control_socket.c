@@ -1,19 +1,21 @@
-/* Serving clients: see control_socket.h.
+/* Serving the clients of the control socket: see control_socket.h.
  *
- *   client    line not whole yet --newline--> answered --all sent--> line not whole yet
- *             nothing for a while in the first (with a begun line) or the second: dropped
+ *   client    line incomplete --newline--> answered --all sent--> line incomplete
+ *             no progress for CONTROL_STALL_MS with an incomplete line or an unsent answer: dropped
  *
- * A client with an answer on its way is not read, so none has more than one. One line of each
- * client a round, so none keeps the others waiting. After an answer that took t nobody is answered
- * for 4 t, so all clients together get a fifth of a processor at most.
- */
+ * A client with an unsent answer is not read, so no client has more than one answer. Each round
+ * answers one line of each client, so no client delays the others for long. After an answer that
+ * took the time t, no client is answered for 4 t, so all clients together use at most a fifth of a
+ * processor. */
 #include "watch/control_socket.h"
 
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "os/os.h"
+#include "os/file.h"
+#include "os/memory.h"
+#include "os/process.h"
 
 #include <errno.h>
 #include <string.h>
@@ -23,29 +25,31 @@ enum { REFUSED_REST_MS = 250 };
 struct control_place control_place;
 
 struct client {
-    struct os_own_file file;             /* none: the place is free */
-    bool last;                           /* the connection ends behind this answer */
-    uint64_t heard_ms;                   /* of the last progress */
-    size_t held;                         /* bytes of `line` */
-    size_t length;                       /* of `answer`, 0: none is on its way */
-    size_t sent;                         /* of those */
-    char line[CONTROL_REQUEST_MOST + 2]; /* a byte too many, and the end */
+    struct os_own_file file;            /* number -1: the place is free */
+    bool last;                          /* the connection is closed after this answer */
+    uint64_t heard_ms;                  /* time of the last progress */
+    size_t held;                        /* bytes of `line` */
+    size_t length;                      /* bytes of `answer`; 0: none is being sent */
+    size_t sent;                        /* bytes of `answer` that were sent */
+    char line[CONTROL_REQUEST_MAX + 2]; /* one byte too many, and the final zero */
     char answer[CONTROL_ANSWER_BYTES];
 };
 
-/* The background thread's but where it says otherwise. */
+/* The state of the socket. Threads: background thread, unless noted. */
 static struct {
-    char path[CONTROL_PATH_MOST + 1]; /* const after the options; empty: none is wanted */
-    control_answer *answer;           /* const after the options */
+    char path[CONTROL_PATH_MAX + 1]; /* const after the options; empty: no socket */
+    control_answer *answer;          /* const after the options */
     struct os_own_file listener;
-    struct client *clients; /* CONTROL_CLIENTS of them, or NULL */
-    uint64_t rest_until_us; /* nobody is answered before */
-    bool inherits;          /* this process is the child of one that has a socket */
+    struct client *clients; /* CONTROL_CLIENTS entries, or NULL */
+    uint64_t rest_until_us; /* no client is answered before this time */
+    bool inherits;          /* the parent of this process has a socket */
 } control = {.listener = {.number = -1}};
 
-static bool listens(void) { return load_relaxed(&control.listener.number) >= 0; }
+/* Whether the socket is open. */
+static bool control_socket_listens(void) { return load_relaxed(&control.listener.number) >= 0; }
 
-static bool is_there(const struct client *client)
+/* Whether a place has a client. */
+static bool control_socket_is_there(const struct client *client)
 {
     return load_relaxed(&client->file.number) >= 0;
 }
@@ -62,8 +66,10 @@ bool control_configure(const char *path, size_t length_bytes, control_answer *an
 
 bool control_is_wanted(void) { return control.path[0] != '\0'; }
 
-/* False: it does not fit. */
-static bool make_path(char *to)
+/* Writes the path of this process's socket.
+ *
+ * Returns: false if the path is too long. */
+static bool control_socket_make_path(char *to)
 {
     char number[12];
     size_t digits = format_text(number, sizeof number, "%u", os_process_id());
@@ -84,18 +90,20 @@ static bool make_path(char *to)
 int control_open(void)
 {
     char path[CONTROL_FULL_PATH_BYTES] = "";
-    if (!control_is_wanted() || listens())
+    if (!control_is_wanted() || control_socket_listens())
         return 0;
     size_t bytes = align_up(CONTROL_CLIENTS * sizeof(struct client), os_page_size());
     if (control.clients == NULL)
         control.clients = os_map(bytes);
-    int error = control.clients == NULL ? -ENOMEM : make_path(path) ? 0 : -ENAMETOOLONG;
+    int error = control.clients == NULL          ? -ENOMEM
+                : control_socket_make_path(path) ? 0
+                                                 : -ENAMETOOLONG;
     int listener = error == 0 ? os_socket_listen(path) : error;
     if (listener == -EADDRINUSE && control.inherits)
-        return listener; /* the parent's, or a sibling's */
+        return listener; /* the parent or a sibling serves the path */
     if (listener < 0) {
-        report("no control socket at %s: error %d", path[0] != '\0' ? path : control.path,
-               -listener);
+        report("cannot open control socket %s: %s", path[0] != '\0' ? path : control.path,
+               text_of_error(-listener));
         return listener;
     }
     os_name(control.clients, bytes, "cairn: control");
@@ -109,8 +117,8 @@ int control_open(void)
     return 0;
 }
 
-/* Its place is free, and without memory. */
-static void drop(struct client *client)
+/* Closes the connection of a client and purges the pages of a long answer. */
+static void control_socket_drop(struct client *client)
 {
     size_t page = os_page_size();
     char *from = (char *)align_up((uintptr_t)client->answer, page);
@@ -123,16 +131,16 @@ static void drop(struct client *client)
 at_process_end void control_remove(void)
 {
     if (load_relaxed(&control_place.owner) == 0)
-        return; /* nobody's, and nobody asks the system who it is */
+        return; /* no file to remove, so no system call for the process number */
     uint32_t own = os_process_id();
-    /* acquire: pairs with control_open */
+    /* Acquire: pairs with control_open. */
     if (compare_swap_acq_rel(&control_place.owner, &own, 0u))
         (void)os_file_remove(control_place.path);
 }
 
 void control_close(void)
 {
-    if (!listens())
+    if (!control_socket_listens())
         return;
     control_remove();
     control_forget(false);
@@ -141,28 +149,31 @@ void control_close(void)
 
 void control_forget(bool served)
 {
-    for (unsigned i = 0; listens() && i < CONTROL_CLIENTS; i++)
-        if (is_there(&control.clients[i]))
-            drop(&control.clients[i]);
+    for (unsigned i = 0; control_socket_listens() && i < CONTROL_CLIENTS; i++)
+        if (control_socket_is_there(&control.clients[i]))
+            control_socket_drop(&control.clients[i]);
     control.inherits = control.inherits || served;
     os_file_close_own(&control.listener);
     store_relaxed(&control_place.owner, 0u);
 }
 
-static void welcome(uint64_t now_ms)
+/* Accepts a connection. If all places are taken, the client with the oldest progress is dropped. */
+static void control_socket_welcome(uint64_t now_ms)
 {
     int file = os_socket_accept(os_file_own_number(&control.listener));
     if (file < 0) {
-        if (file != -EAGAIN && file != -EPERM) /* no descriptor is left: it goes on waiting */
+        /* With other errors, such as no descriptor left, the connection keeps waiting. */
+        if (file != -EAGAIN && file != -EPERM)
             control.rest_until_us = os_now_us() + 1000 * REFUSED_REST_MS;
         return;
     }
     struct client *place = &control.clients[0];
-    for (unsigned i = 0; i < CONTROL_CLIENTS && is_there(place); i++)
-        if (!is_there(&control.clients[i]) || control.clients[i].heard_ms < place->heard_ms)
+    for (unsigned i = 0; i < CONTROL_CLIENTS && control_socket_is_there(place); i++)
+        if (!control_socket_is_there(&control.clients[i]) ||
+            control.clients[i].heard_ms < place->heard_ms)
             place = &control.clients[i];
-    if (is_there(place))
-        drop(place);
+    if (control_socket_is_there(place))
+        control_socket_drop(place);
     if (os_file_own(&place->file, file) != 0)
         return;
     place->last = false;
@@ -170,14 +181,15 @@ static void welcome(uint64_t now_ms)
     place->held = place->length = place->sent = 0;
 }
 
-static void send_on(struct client *client, uint64_t now_ms)
+/* Sends more of a client's answer. */
+static void control_socket_send_on(struct client *client, uint64_t now_ms)
 {
     int sent = os_socket_send(os_file_own_number(&client->file), client->answer + client->sent,
                               client->length - client->sent);
     if (sent == -EAGAIN)
         return;
     if (sent <= 0) {
-        drop(client);
+        control_socket_drop(client);
         return;
     }
     client->heard_ms = now_ms;
@@ -186,11 +198,11 @@ static void send_on(struct client *client, uint64_t now_ms)
         return;
     client->length = 0;
     if (client->last)
-        drop(client);
+        control_socket_drop(client);
 }
 
-/* The first line of what is held, which ends at `end`. */
-static void answer_line(struct client *client, char *end, uint64_t now_ms)
+/* Answers the first line of a client, which ends at `end`, and removes it from the buffer. */
+static void control_socket_answer_line(struct client *client, char *end, uint64_t now_ms)
 {
     uint64_t start_us = os_now_us();
     *end = '\0';
@@ -203,53 +215,61 @@ static void answer_line(struct client *client, char *end, uint64_t now_ms)
     client->held -= used;
     uint64_t end_us = os_now_us();
     control.rest_until_us = end_us + CONTROL_REST_FACTOR * (end_us - start_us);
-    send_on(client, now_ms);
+    control_socket_send_on(client, now_ms);
 }
 
-/* Answers a line that is whole, if there is one. */
-static bool answer_held(struct client *client, uint64_t now_ms)
+/* Answers a complete line of a client, or one that is too long.
+ *
+ * Returns: false if there is no such line. */
+static bool control_socket_answer_held(struct client *client, uint64_t now_ms)
 {
     char *end = bytes_find(client->line, client->held, '\n');
-    if (end == NULL && client->held > CONTROL_REQUEST_MOST) {
-        client->last = true; /* where the next line begins is not known */
+    if (end == NULL && client->held > CONTROL_REQUEST_MAX) {
+        client->last = true; /* the beginning of the next line is not known */
         end = client->line + client->held;
     }
     if (end == NULL)
         return false;
-    answer_line(client, end, now_ms);
+    control_socket_answer_line(client, end, now_ms);
     return true;
 }
 
-static void receive(struct client *client, uint64_t now_ms)
+/* Receives more of a client's line. */
+static void control_socket_receive(struct client *client, uint64_t now_ms)
 {
     int got = os_socket_receive(os_file_own_number(&client->file), client->line + client->held,
-                                CONTROL_REQUEST_MOST + 1 - client->held);
+                                CONTROL_REQUEST_MAX + 1 - client->held);
     if (got == -EAGAIN)
         return;
     if (got <= 0) {
-        drop(client);
+        control_socket_drop(client);
         return;
     }
     client->heard_ms = now_ms;
     client->held += (size_t)got;
-    (void)answer_held(client, now_ms);
+    (void)control_socket_answer_held(client, now_ms);
 }
 
-static void drop_stalled(uint64_t now_ms)
+/* Drops the clients that made no progress for CONTROL_STALL_MS, unless they are idle between
+ * requests. */
+static void control_socket_drop_stalled(uint64_t now_ms)
 {
     for (unsigned i = 0; i < CONTROL_CLIENTS; i++) {
         struct client *client = &control.clients[i];
-        bool owes = is_there(client) && (client->length != 0 || client->held != 0);
+        bool owes = control_socket_is_there(client) && (client->length != 0 || client->held != 0);
         if (owes && now_ms - client->heard_ms >= CONTROL_STALL_MS)
-            drop(client);
+            control_socket_drop(client);
     }
 }
 
-/* Whom to wait for. While there is a rest, nobody but the event. */
-static unsigned gather(struct os_wait *entries, struct client **of, bool rests)
+/* Lists the descriptors to wait for, with the client of each in `of`. The caller has filled in the
+ * first entry, the event. During a rest there is no other.
+ *
+ * Returns: the number of entries. */
+static unsigned control_socket_gather(struct os_wait *entries, struct client **of, bool rests)
 {
     unsigned count = 1;
-    if (rests || !listens())
+    if (rests || !control_socket_listens())
         return count;
     entries[count++] =
         (struct os_wait){.file = load_relaxed(&control.listener.number), .reads = true};
@@ -265,38 +285,41 @@ static unsigned gather(struct os_wait *entries, struct client **of, bool rests)
     return count;
 }
 
-/* A line that came with the one before it. */
-static bool any_held(void)
+/* Whether a complete line is in a buffer: it was received together with an earlier line. */
+static bool control_socket_any_held(void)
 {
-    for (unsigned i = 0; listens() && i < CONTROL_CLIENTS; i++) {
+    for (unsigned i = 0; control_socket_listens() && i < CONTROL_CLIENTS; i++) {
         struct client *client = &control.clients[i];
-        if (is_there(client) && client->length == 0 &&
+        if (control_socket_is_there(client) && client->length == 0 &&
             bytes_find(client->line, client->held, '\n') != NULL)
             return true;
     }
     return false;
 }
 
-static void serve_ready(const struct os_wait *entries, struct client **of, unsigned count,
-                        uint64_t now_ms)
+/* Serves the clients whose descriptors are ready, and new connections. */
+static void control_socket_serve_ready(const struct os_wait *entries, struct client **of,
+                                       unsigned count, uint64_t now_ms)
 {
     for (unsigned i = 2; i < count; i++) {
         struct client *client = of[i];
         if (client->length != 0 && entries[i].ready)
-            send_on(client, now_ms);
-        else if (client->length == 0 && !answer_held(client, now_ms) && entries[i].ready)
-            receive(client, now_ms);
+            control_socket_send_on(client, now_ms);
+        else if (client->length == 0 && !control_socket_answer_held(client, now_ms) &&
+                 entries[i].ready)
+            control_socket_receive(client, now_ms);
     }
     if (count > 1 && entries[1].ready)
-        welcome(now_ms);
+        control_socket_welcome(now_ms);
 }
 
-/* The program has closed the listener, or has a file of its own at its number. */
-static void open_again(void)
+/* Opens the socket again after the program closed the listener, or put a file of its own at the
+ * number. */
+static void control_socket_open_again(void)
 {
     for (unsigned i = 0; i < CONTROL_CLIENTS; i++)
-        if (is_there(&control.clients[i]))
-            drop(&control.clients[i]);
+        if (control_socket_is_there(&control.clients[i]))
+            control_socket_drop(&control.clients[i]);
     (void)control_open();
 }
 
@@ -305,22 +328,22 @@ void control_serve(uint64_t until_ms, int event)
     struct os_wait entries[CONTROL_CLIENTS + 2];
     struct client *of[CONTROL_CLIENTS + 2] = {NULL};
     for (uint64_t now = os_now_ms(); now < until_ms; now = os_now_ms()) {
-        if (listens() && os_file_own_number(&control.listener) < 0)
-            open_again();
+        if (control_socket_listens() && os_file_own_number(&control.listener) < 0)
+            control_socket_open_again();
         uint64_t now_us = os_now_us();
         bool rests = now_us < control.rest_until_us;
         uint64_t wait = until_ms - now;
         if (rests)
             wait = smaller_of(wait, (control.rest_until_us - now_us) / 1000 + 1);
-        else if (any_held())
+        else if (control_socket_any_held())
             wait = 0;
         entries[0] = (struct os_wait){.file = event, .reads = true};
-        unsigned count = gather(entries, of, rests);
+        unsigned count = control_socket_gather(entries, of, rests);
         os_wait_for(entries, count, (unsigned)wait);
         if (entries[0].ready)
             return;
-        serve_ready(entries, of, count, os_now_ms());
-        if (listens())
-            drop_stalled(os_now_ms());
+        control_socket_serve_ready(entries, of, count, os_now_ms());
+        if (control_socket_listens())
+            control_socket_drop_stalled(os_now_ms());
     }
 }

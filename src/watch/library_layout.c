@@ -1,10 +1,13 @@
-/* The root of the description for readers outside, and the ELF note that leads to it: see
- * base/layout.h. No code. */
+/* The root of the description for readers outside of the process, and the ELF note that leads to
+ * it: see base/layout.h. No code. */
 #include "base/layout.h"
 #include "cairn/api.h"
+#include "os/memory.h"
 #include "watch/control_socket.h"
-#include "watch/guarded_slots.h"
-#include "watch/profile_state.h"
+#include "watch/guards.h"
+#include "watch/profile_table.h"
+#include "watch/trace_lanes.h"
+#include "watch/trace_stacks.h"
 
 extern const struct library_layout library_layout __attribute__((visibility("hidden")));
 
@@ -35,6 +38,9 @@ static const struct profile_layout profile_layout = {
     .frames_at = offsetof(struct profile_table, frames),
     .stacks_lost_at = offsetof(struct profile_table, stacks_lost),
     .blocks_lost_at = offsetof(struct profile_table, blocks_lost),
+    .modules_at = offsetof(struct profile_table, modules),
+    .modules_bytes = sizeof(struct profile_modules),
+    .is_forked_at = offsetof(struct profile_table, is_forked),
     .state_table = layout_field_of(struct profile_state, table),
     .state_interval_bytes = layout_field_of(struct profile_state, interval_bytes),
     .site_ready = layout_field_of(struct profile_site, ready),
@@ -61,6 +67,10 @@ __attribute__((used)) const struct library_layout library_layout = {
     .control_path = layout_field_of(struct control_place, path),
     .system_calls = os_calls,
     .system_call_kinds = OS_CALL_KINDS,
+    .trace_lanes = trace_lanes,
+    .trace_lanes_bytes = sizeof trace_lanes,
+    .trace_stack_caches = &trace_stack_caches,
+    .trace_stack_caches_bytes = TRACE_STACK_CACHES * sizeof(struct trace_stack_cache),
     .page_bytes = sizeof(struct page_layout),
     .heap_bytes = sizeof(struct heap_layout),
     .guarded_bytes = sizeof(struct guarded_layout),
@@ -68,7 +78,7 @@ __attribute__((used)) const struct library_layout library_layout = {
 };
 static_check(sizeof LAYOUT_MAGIC == sizeof library_layout.magic, "with its final 0");
 
-/* Distances between symbols are the linker's to fill in, so the note needs no relocation. */
+/* The linker fills in the distance between the symbols, so the note needs no relocation. */
 static_check(LAYOUT_NOTE == 1 && sizeof LAYOUT_NOTE_NAME == 6, "as it stands here");
 __asm__(".pushsection .note.cairn, \"a\", %note\n"
         ".balign 4\n"

@@ -1,25 +1,31 @@
-/* The sampling heap profiler: which sites hold how much, and have allocated how much.
+/* The sampling heap profiler: how much memory each call site holds and has allocated.
  *
- * Off until it is started; then heap/profiling.h chooses samples, whose stacks and weights go to
- * the tables of profile_table.h. A dump (profile_dump.c) is written by whoever asks for it, by the
- * malloc after which the live bytes have grown by so much or a limit is near, or at the end of the
- * process; at most one at a time. Any thread; in the child of a fork it goes on with the parent's
- * samples.
- */
+ * The profiler is off until it is started. Then heap/profiling.h chooses samples, whose stacks and
+ * weights go to the tables of profile_table.h. A dump (profile_dump.c) is written on request, at
+ * the end of the process, and by the malloc after which the live bytes have grown by a given amount
+ * or a limit is near. At most one dump is written at a time.
+ *
+ * In the child of a fork the profiler continues: it has the parent's samples in use, and counts
+ * what is allocated since the fork.
+ *
+ * Threads: any. */
 #include "base/bits.h"
 #include "base/user_probe.h"
 #include "heap/heap.h"
-#include "os/os.h"
-#include "watch/profile_state.h"
+#include "os/process.h"
+#include "unwind/unwind.h"
+#include "watch/profile_table.h"
 #include "watch/watch.h"
 
 #include <errno.h>
 
-/* The unwinder may allocate after all, in a process with unwind tables of its own. */
+/* Owner thread: set while this thread takes a sample. The unwinder may allocate, in a process with
+ * unwind tables of its own; these blocks are no samples. */
 static thread_local_word bool inside;
 
-/* Bounded in number: each mark is a quarter above the last at least. */
-static void look_at_growth(const struct profile_table *table)
+/* Writes a dump if the live bytes have reached the mark. The next mark is at least a quarter
+ * higher, so the number of these dumps is bounded. */
+static void profile_look_at_growth(const struct profile_table *table)
 {
     uint64_t growth = load_relaxed(&profile_state.growth_bytes);
     uint64_t live = load_relaxed(&table->live.bytes);
@@ -28,12 +34,12 @@ static void look_at_growth(const struct profile_table *table)
         !compare_swap_acq_rel(&profile_state.growth_mark, &mark,
                               live + larger_of(growth, live / 4)))
         return;
-    profile_dump_next("growth");
+    (void)profile_dump_next("growth"); /* a failure is reported there */
 }
 
-/* Before a limit of the pages is reached, what is in use is written once: from seven eighths of it
- * on. Once more after a quarter of it was free. */
-static void look_at_limits(void)
+/* Writes a dump when the memory in use reaches seven eighths of the lower limit of the pages. The
+ * next one is written only after the memory in use was below three quarters. */
+static void profile_look_at_limits(void)
 {
     struct page_limits limits;
     struct page_stats stats;
@@ -48,18 +54,20 @@ static void look_at_limits(void)
     if (used < limit - limit / 4)
         store_relaxed(&profile_state.near_limit, 0u);
     else if (used >= limit - limit / 8 && exchange_acq_rel(&profile_state.near_limit, 1u) == 0)
-        profile_dump_next("limit");
+        (void)profile_dump_next("limit");
 }
 
-static bool sampled(void *block, size_t asked_bytes, size_t size_bytes)
+/* Records a sample: the callback `allocated` of struct heap_profiler (heap/hooks.h). */
+static bool profile_sampled(void *block, size_t asked_bytes, size_t size_bytes)
 {
-    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    /* Acquire: pairs with profile_make_table. */
+    struct profile_table *table = load_acquire(&profile_state.table);
     uint64_t interval = load_relaxed(&profile_state.interval_bytes);
     if (inside || table == NULL || interval == 0)
         return false;
     inside = true;
     uintptr_t frames[PROFILE_DEPTH];
-    unsigned depth = os_stack(frames, PROFILE_DEPTH, 0);
+    unsigned depth = unwind_stack(frames, PROFILE_DEPTH, 0);
     struct profile_block taken = {
         .block = (uintptr_t)block,
         .thread = os_thread_id(),
@@ -67,9 +75,10 @@ static bool sampled(void *block, size_t asked_bytes, size_t size_bytes)
         .objects = profile_weight(size_bytes, interval),
         .time_ms = os_now_ms(),
     };
+    profile_table_after_fork(table);
     bool kept = profile_table_add(table, &taken, size_bytes, frames, depth);
-    look_at_growth(table);
-    look_at_limits();
+    profile_look_at_growth(table);
+    profile_look_at_limits();
     inside = false;
     if (kept)
         user_probe_3("otel_memory", "alloc", block, asked_bytes,
@@ -77,66 +86,90 @@ static bool sampled(void *block, size_t asked_bytes, size_t size_bytes)
     return kept;
 }
 
-static void freed(void *block)
+/* Removes a sample: the callback `freed` of struct heap_profiler (heap/hooks.h). */
+static void profile_freed(void *block)
 {
-    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    /* Acquire: pairs with profile_make_table. */
+    struct profile_table *table = load_acquire(&profile_state.table);
     if (table && profile_table_remove(table, block))
         user_probe_1("otel_memory", "free", block);
 }
 
-static void renamed(void *from, void *to)
+/* Moves a sample to another address: the callback `renamed` of struct heap_profiler
+ * (heap/hooks.h). */
+static void profile_renamed(void *from, void *to)
 {
-    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    /* Acquire: pairs with profile_make_table. */
+    struct profile_table *table = load_acquire(&profile_state.table);
     if (table)
         (void)profile_table_rename(table, from, to);
 }
 
 static const struct heap_profiler profiler = {
-    .allocated = sampled, .freed = freed, .renamed = renamed};
+    .allocated = profile_sampled, .freed = profile_freed, .renamed = profile_renamed};
+
+/* The fork handler of the child: it keeps the parent's samples in use, and its sums of allocated
+ * memory begin at 0. */
+static void profile_in_child(void) { store_relaxed(&profile_state.table->is_forked, 1u); }
+
+/* Makes the tables, unless they exist, and registers the fork handler.
+ *
+ * Returns: 0 or a negative errno. */
+static int profile_make_table(void)
+{
+    if (load_relaxed(&profile_state.table) != NULL)
+        return 0;
+    struct profile_table *table = profile_table_make();
+    if (table == NULL)
+        return -ENOMEM;
+    store_release(&profile_state.table, table); /* pairs with each load_acquire of the pointer */
+    return os_fork_register(NULL, NULL, profile_in_child);
+}
 
 int profile_start(uint64_t interval_bytes, uint64_t seed)
 {
     if (interval_bytes == 0)
         return -EINVAL;
     heap_start();
-    os_stack_prepare();
-    if (!profile_claim())
+    unwind_prepare();
+    if (!os_claim(&profile_state.busy, 0))
         return -EBUSY;
-    if (load_relaxed(&profile_state.table) == NULL)
-        store_release(&profile_state.table, profile_table_make()); /* pairs with sampled */
-    bool made = load_relaxed(&profile_state.table) != NULL;
-    if (made) {
+    int error = profile_make_table();
+    if (error == 0) {
         store_relaxed(&profile_state.interval_bytes, interval_bytes);
         heap_profile_start(&profiler, interval_bytes, seed);
     }
-    profile_unclaim();
-    return made ? 0 : -ENOMEM;
+    os_unclaim(&profile_state.busy);
+    return error;
 }
 
 void profile_stop(void) { heap_profile_stop(); }
 
 void profile_reset(void)
 {
-    struct profile_table *table = load_acquire(&profile_state.table); /* pairs with start */
+    /* Acquire: pairs with profile_make_table. */
+    struct profile_table *table = load_acquire(&profile_state.table);
     if (table)
         profile_table_reset(table);
     store_relaxed(&profile_state.growth_mark, load_relaxed(&profile_state.growth_bytes));
 }
 
-void profile_read(struct profile_figures *figures)
+void profile_read(cairn_profile_stats *stats)
 {
-    const struct profile_table *table = load_acquire(&profile_state.table); /* as above */
-    *figures = (struct profile_figures){0};
+    /* Acquire: pairs with profile_make_table. */
+    struct profile_table *table = load_acquire(&profile_state.table);
+    *stats = (cairn_profile_stats){0};
     if (table == NULL)
         return;
-    figures->interval_bytes = load_relaxed(&profile_state.interval_bytes);
-    figures->on = (load_acquire(&heap_watch) & WATCH_PROFILE) != 0;
-    figures->samples = load_relaxed(&table->allocated.samples);
-    figures->live_samples = load_relaxed(&table->live.samples);
-    figures->allocated_bytes = load_relaxed(&table->allocated.bytes);
-    figures->live_bytes = load_relaxed(&table->live.bytes);
-    figures->lost_stacks = load_relaxed(&table->stacks_lost);
-    figures->lost_blocks = load_relaxed(&table->blocks_lost);
+    profile_table_after_fork(table);
+    stats->interval_bytes = load_relaxed(&profile_state.interval_bytes);
+    stats->is_on = heap_has_hook(HOOK_PROFILE);
+    stats->samples = load_relaxed(&table->allocated.samples);
+    stats->live_samples = load_relaxed(&table->live.samples);
+    stats->allocated_bytes = load_relaxed(&table->allocated.bytes);
+    stats->live_bytes = load_relaxed(&table->live.bytes);
+    stats->lost_stacks = load_relaxed(&table->stacks_lost);
+    stats->lost_blocks = load_relaxed(&table->blocks_lost);
     for (size_t i = 0; i < PROFILE_SITES; i++)
-        figures->sites += load_relaxed(&table->sites[i].ready) != 0;
+        stats->sites += load_relaxed(&table->sites[i].ready) != 0;
 }

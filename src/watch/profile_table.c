@@ -1,6 +1,7 @@
-/* The profiler's tables: see profile_table.h. */
+/* The operations on the profiler's tables and state: see profile_table.h. */
 #include "watch/profile_table.h"
 
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "heap/heap.h"
 
@@ -18,10 +19,10 @@ struct profile_table *profile_table_make(void)
     return table;
 }
 
-/* 1 / (1 - exp(-x)) for x = size / interval, in integers: a program may trap what is inexact in
- * floating point. For a small x by the series 1/x + 1/2 + x/12 - x^3/720 + ..., in units of 2^-32;
- * it is off by less than 2^-24 up to 1/4. */
-static unsigned __int128 weight_of_small(uint64_t size_bytes, uint64_t interval_bytes)
+/* Returns 1 / (1 - exp(-x)) for x = size / interval, at most 1/4. The value is computed in
+ * integers, because a program may trap inexact floating-point operations. The series is 1/x + 1/2 +
+ * x/12 - x^3/720 + ..., in units of 2^-32; the error is less than 2^-24. */
+static unsigned __int128 profile_table_weight_of_small(uint64_t size_bytes, uint64_t interval_bytes)
 {
     const unsigned __int128 one = (unsigned __int128)1 << 32;
     uint64_t x = (uint64_t)(size_bytes * one / interval_bytes);
@@ -30,9 +31,10 @@ static unsigned __int128 weight_of_small(uint64_t size_bytes, uint64_t interval_
     return (weight + (1 << (31 - PROFILE_WEIGHT_SHIFT))) >> (32 - PROFILE_WEIGHT_SHIFT);
 }
 
-/* For a larger one 1 - exp(-x), in units of 2^-62: of a part of x by its series, then doubled: with
- * m of y, that of 2 y is m (2 - m). */
-static unsigned __int128 weight_of_large(uint64_t size_bytes, uint64_t interval_bytes)
+/* Returns 1 / (1 - exp(-x)) for x = size / interval above 1/4. The loop halves x until the series
+ * of m = 1 - exp(-x) is exact enough, in units of 2^-62, and then doubles x again: if m belongs to
+ * y, then m (2 - m) belongs to 2 y. */
+static unsigned __int128 profile_table_weight_of_large(uint64_t size_bytes, uint64_t interval_bytes)
 {
     const unsigned __int128 one = (unsigned __int128)1 << 62;
     unsigned doublings = 0;
@@ -57,35 +59,38 @@ uint64_t profile_weight(uint64_t size_bytes, uint64_t interval_bytes)
     if (size_bytes / 50 >= interval_bytes)
         return (uint64_t)1 << PROFILE_WEIGHT_SHIFT;
     unsigned __int128 weight = size_bytes <= interval_bytes / 4
-                                   ? weight_of_small(size_bytes, interval_bytes)
-                                   : weight_of_large(size_bytes, interval_bytes);
+                                   ? profile_table_weight_of_small(size_bytes, interval_bytes)
+                                   : profile_table_weight_of_large(size_bytes, interval_bytes);
     return weight < most ? (uint64_t)weight : most;
 }
 
-static uint64_t mix(uint64_t word)
+static uint64_t profile_table_mix(uint64_t word)
 {
     word *= 0x9e3779b97f4a7c15u;
     return word ^ word >> 32;
 }
 
-static uint64_t hash_of(const uintptr_t *frames, unsigned depth)
+static uint64_t profile_table_hash_of(const uintptr_t *frames, unsigned depth)
 {
     uint64_t hash = depth;
     for (unsigned i = 0; i < depth; i++)
-        hash = mix(hash ^ frames[i]);
-    return hash | 1; /* 0 is a free site */
+        hash = profile_table_mix(hash ^ frames[i]);
+    return hash | 1; /* 0 marks a free site */
 }
 
-static bool has_frames(const struct profile_table *table, const struct profile_site *site,
-                       const uintptr_t *frames, unsigned depth)
+static bool profile_table_has_frames(const struct profile_table *table,
+                                     const struct profile_site *site, const uintptr_t *frames,
+                                     unsigned depth)
 {
-    return load_acquire(&site->ready) == 1 + depth && /* pairs with fill_site */
+    return load_acquire(&site->ready) == 1 + depth && /* pairs with profile_table_fill_site */
            memcmp(&table->frames[site->first_frame], frames, depth * sizeof *frames) == 0;
 }
 
-/* False when there is no room for the frames. */
-static bool fill_site(struct profile_table *table, struct profile_site *site,
-                      const uintptr_t *frames, unsigned depth)
+/* Writes the frames of a site and publishes it.
+ *
+ * Returns: false if there is no room for the frames. */
+static bool profile_table_fill_site(struct profile_table *table, struct profile_site *site,
+                                    const uintptr_t *frames, unsigned depth)
 {
     uint64_t first = fetch_add_relaxed(&table->frames_taken, (uint64_t)depth);
     if (first + depth > PROFILE_FRAMES) {
@@ -94,74 +99,89 @@ static bool fill_site(struct profile_table *table, struct profile_site *site,
     }
     memcpy(&table->frames[first], frames, depth * sizeof *frames);
     site->first_frame = (uint32_t)first;
-    store_release(&site->ready, 1 + depth); /* pairs with has_frames, and who dumps */
+    /* Release: pairs with profile_table_has_frames and profile_dump_write_sites. */
+    store_release(&site->ready, 1 + depth);
     return true;
 }
 
-/* The number of the stack's site, made if need be; 0 when there is no room. */
-static uint32_t find_site(struct profile_table *table, const uintptr_t *frames, unsigned depth)
+/* Finds the site of a stack, or makes it.
+ *
+ * Returns: its number; 0 if there is no room. */
+static uint32_t profile_table_find_site(struct profile_table *table, const uintptr_t *frames,
+                                        unsigned depth)
 {
     if (depth == 0)
         return 0;
-    uint64_t hash = hash_of(frames, depth);
+    uint64_t hash = profile_table_hash_of(frames, depth);
     for (unsigned probe = 0; probe < SITE_PROBES; probe++) {
-        uint32_t number = (uint32_t)(mix(hash) + probe) % PROFILE_SITES;
+        uint32_t number = (uint32_t)(profile_table_mix(hash) + probe) % PROFILE_SITES;
         struct profile_site *site = &table->sites[number];
         uint64_t seen = load_relaxed(&site->hash);
         if (seen == 0 && compare_swap_acq_rel(&site->hash, &seen, hash)) {
-            if (fill_site(table, site, frames, depth))
+            if (profile_table_fill_site(table, site, frames, depth)) {
+                profile_modules_see(&table->modules, frames, depth);
                 return number;
+            }
             store_relaxed(&site->hash, (uint64_t)0);
             break;
         }
-        if (seen == hash && has_frames(table, site, frames, depth))
+        if (seen == hash && profile_table_has_frames(table, site, frames, depth))
             return number;
     }
     fetch_add_relaxed(&table->stacks_lost, (uint64_t)1);
     return 0;
 }
 
-static void add(struct profile_sums *sums, uint64_t samples, uint64_t objects, uint64_t bytes)
+static void profile_table_add_to(struct profile_sums *sums, uint64_t samples, uint64_t objects,
+                                 uint64_t bytes)
 {
     fetch_add_relaxed(&sums->samples, samples);
     fetch_add_relaxed(&sums->objects, objects);
     fetch_add_relaxed(&sums->bytes, bytes);
 }
 
-static void subtract(struct profile_sums *sums, const struct profile_block *block)
+static void profile_table_subtract(struct profile_sums *sums, const struct profile_block *block)
 {
-    add(sums, 0 - (uint64_t)1, 0 - block->objects, 0 - block->bytes);
+    profile_table_add_to(sums, 0 - (uint64_t)1, 0 - block->objects, 0 - block->bytes);
 }
 
-static struct profile_block *set_of(struct profile_table *table, uintptr_t block)
+/* Returns the first entry of a block's set. */
+static struct profile_block *profile_table_set_of(struct profile_table *table, uintptr_t block)
 {
-    uint64_t set = mix(block >> 3) % (PROFILE_BLOCKS / PROFILE_SET_BLOCKS);
+    uint64_t set = profile_table_mix(block >> 3) % (PROFILE_BLOCKS / PROFILE_SET_BLOCKS);
     return &table->blocks[set * PROFILE_SET_BLOCKS];
 }
 
-/* In its own set, or in the next. */
-static struct profile_block *place_of(struct profile_table *table, uintptr_t block, unsigned i)
+/* Returns the entry number `i` of the places for a block: its own set and the next one. */
+static struct profile_block *profile_table_place_of(struct profile_table *table, uintptr_t block,
+                                                    unsigned i)
 {
-    struct profile_block *first = set_of(table, block);
+    struct profile_block *first = profile_table_set_of(table, block);
     return &table->blocks[(size_t)(first - table->blocks + i) % PROFILE_BLOCKS];
 }
 
-static bool keep(struct profile_table *table, const struct profile_block *taken)
+/* Puts a sample in a free place.
+ *
+ * Returns: false if there is none. */
+static bool profile_table_keep(struct profile_table *table, const struct profile_block *taken)
 {
     for (unsigned i = 0; i < 2 * PROFILE_SET_BLOCKS; i++) {
-        struct profile_block *place = place_of(table, taken->block, i);
+        struct profile_block *place = profile_table_place_of(table, taken->block, i);
         uintptr_t seen = BLOCK_FREE;
+        /* Acquire: pairs with profile_table_release_place. */
         if (load_relaxed(&place->block) != BLOCK_FREE ||
             !compare_swap_acq_rel(&place->block, &seen, (uintptr_t)BLOCK_BUSY))
             continue;
-        /* A dump may be reading what was here before: who sees one of these sees BUSY, too. */
+        /* A dump may be reading the fields of the former sample. If it reads one of these values,
+         * its second look at `block` sees BUSY or a later value. */
         store_release(&place->site, taken->site);
         store_release(&place->thread, taken->thread);
         store_release(&place->asked_bytes, taken->asked_bytes);
         store_release(&place->objects, taken->objects);
         store_release(&place->bytes, taken->bytes);
         store_release(&place->time_ms, taken->time_ms);
-        store_release(&place->block, taken->block); /* pairs with the swap in release_place */
+        /* Release: pairs with the swap in profile_table_release_place. */
+        store_release(&place->block, taken->block);
         return true;
     }
     return false;
@@ -171,38 +191,42 @@ bool profile_table_add(struct profile_table *table, const struct profile_block *
                        uint64_t size_bytes, const uintptr_t *frames, unsigned depth)
 {
     struct profile_block block = *taken;
-    block.site = find_site(table, frames, depth);
+    block.site = profile_table_find_site(table, frames, depth);
     block.bytes = profile_weighted_bytes(block.objects, size_bytes);
     struct profile_site *site = &table->sites[block.site];
-    add(&site->allocated, 1, block.objects, block.bytes);
-    add(&table->allocated, 1, block.objects, block.bytes);
-    add(&site->live, 1, block.objects, block.bytes);
-    add(&table->live, 1, block.objects, block.bytes);
-    if (keep(table, &block))
+    profile_table_add_to(&site->allocated, 1, block.objects, block.bytes);
+    profile_table_add_to(&table->allocated, 1, block.objects, block.bytes);
+    profile_table_add_to(&site->live, 1, block.objects, block.bytes);
+    profile_table_add_to(&table->live, 1, block.objects, block.bytes);
+    if (profile_table_keep(table, &block))
         return true;
-    subtract(&site->live, &block);
-    subtract(&table->live, &block);
+    profile_table_subtract(&site->live, &block);
+    profile_table_subtract(&table->live, &block);
     fetch_add_relaxed(&table->blocks_lost, (uint64_t)1);
     return false;
 }
 
-/* Of two threads that release a place, one does. */
-static bool release_place(struct profile_table *table, struct profile_block *place, uintptr_t block)
+/* Frees the place of a sample and subtracts its weight.
+ *
+ * Returns: false if another thread has done so. */
+static bool profile_table_release_place(struct profile_table *table, struct profile_block *place,
+                                        uintptr_t block)
 {
+    /* Acquire: pairs with profile_table_keep. */
     if (!compare_swap_acq_rel(&place->block, &block, (uintptr_t)BLOCK_BUSY))
         return false;
-    subtract(&table->sites[place->site].live, place);
-    subtract(&table->live, place);
-    store_release(&place->block, (uintptr_t)BLOCK_FREE); /* pairs with the swap in keep */
+    profile_table_subtract(&table->sites[place->site].live, place);
+    profile_table_subtract(&table->live, place);
+    store_release(&place->block, (uintptr_t)BLOCK_FREE); /* pairs with profile_table_keep */
     return true;
 }
 
 bool profile_table_remove(struct profile_table *table, const void *block)
 {
     for (unsigned i = 0; i < 2 * PROFILE_SET_BLOCKS; i++) {
-        struct profile_block *place = place_of(table, (uintptr_t)block, i);
+        struct profile_block *place = profile_table_place_of(table, (uintptr_t)block, i);
         if (load_relaxed(&place->block) == (uintptr_t)block &&
-            release_place(table, place, (uintptr_t)block))
+            profile_table_release_place(table, place, (uintptr_t)block))
             return true;
     }
     return false;
@@ -212,7 +236,7 @@ bool profile_table_rename(struct profile_table *table, const void *from, const v
 {
     static_check(sizeof(uintptr_t) == 8, "set_of leaves three bits out");
     for (unsigned i = 0; i < 2 * PROFILE_SET_BLOCKS; i++) {
-        struct profile_block *place = place_of(table, (uintptr_t)from, i);
+        struct profile_block *place = profile_table_place_of(table, (uintptr_t)from, i);
         uintptr_t block = (uintptr_t)from;
         if (load_relaxed(&place->block) == block &&
             compare_swap_acq_rel(&place->block, &block, (uintptr_t)to))
@@ -221,11 +245,26 @@ bool profile_table_rename(struct profile_table *table, const void *from, const v
     return false;
 }
 
-static void clear(struct profile_sums *sums)
+static void profile_table_clear(struct profile_sums *sums)
 {
     store_relaxed(&sums->samples, (uint64_t)0);
     store_relaxed(&sums->objects, (uint64_t)0);
     store_relaxed(&sums->bytes, (uint64_t)0);
+}
+
+static void profile_table_clear_allocated(struct profile_table *table)
+{
+    for (size_t i = 0; i < PROFILE_SITES; i++)
+        if (load_relaxed(&table->sites[i].allocated.samples) != 0) /* a write unshares the page */
+            profile_table_clear(&table->sites[i].allocated);
+    profile_table_clear(&table->allocated);
+}
+
+void profile_table_after_fork(struct profile_table *table)
+{
+    if (unlikely(load_relaxed(&table->is_forked) != 0) &&
+        exchange_acq_rel(&table->is_forked, 0u) != 0)
+        profile_table_clear_allocated(table);
 }
 
 void profile_table_reset(struct profile_table *table)
@@ -233,12 +272,11 @@ void profile_table_reset(struct profile_table *table)
     for (size_t i = 0; i < PROFILE_BLOCKS; i++) {
         uintptr_t block = load_relaxed(&table->blocks[i].block);
         if (block > BLOCK_BUSY)
-            (void)release_place(table, &table->blocks[i], block);
+            (void)profile_table_release_place(table, &table->blocks[i], block);
     }
-    for (size_t i = 0; i < PROFILE_SITES; i++)
-        if (load_relaxed(&table->sites[i].hash) != 0)
-            clear(&table->sites[i].allocated);
-    clear(&table->allocated);
+    profile_table_clear_allocated(table);
     store_relaxed(&table->stacks_lost, (uint64_t)0);
     store_relaxed(&table->blocks_lost, (uint64_t)0);
 }
+
+struct profile_state profile_state;

@@ -1,36 +1,40 @@
-/* The tracer: every allocation, resize and free of the process, into a file that is mapped.
+/* The tracer: records every allocation, resize and free of the process in a file that is mapped
+ * into memory.
  *
- * heap/tracing.h reports them, at the moments that make their order right; a stack's number is
- * found (trace_stacks.h), and the event is written by a lane (trace_lanes.h) to a chunk of the file
- * (trace_file.h), in bytes of trace_encode.h. docs/TRACE-FORMAT.md has the format and the argument
- * for the order.
+ * heap/hooks.h reports the events at moments that make their order right. trace_stacks.h finds the
+ * number of the stack. A lane (trace_lanes.h) writes the event to a chunk of the file
+ * (trace_file.h), in the bytes of trace_format.h. docs/reference/TRACE-FORMAT.md documents the
+ * format and the argument for the order.
  *
- * No lock of the heap is held, and none is taken that a signal handler could find held. A fork's
- * child begins a file of its own with its first event. When a trace is over the heap goes back to
- * its fast paths.
- */
+ * A child of fork begins a file of its own with its first event. When a trace is over, the heap
+ * returns to its fast paths.
+ *
+ * Locking: no lock of the heap is held, and none is taken that a signal handler could find held. */
 #include "watch/watch.h"
 
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "heap/heap.h"
-#include "os/os.h"
+#include "os/memory.h"
+#include "os/process.h"
+#include "unwind/unwind.h"
 #include "watch/trace_file.h"
 #include "watch/trace_lanes.h"
-#include "watch/trace_modules.h"
 #include "watch/trace_stacks.h"
 
 #include <errno.h>
 
-/* The first event of a fork's child: its memory is a copy of the parent's, its thread the only one.
- */
-static no_inline bool begin_in_child(void)
+/* Begins the trace of a fork's child, at its first event. The memory of the child is a copy of the
+ * parent's, and its thread is the only one.
+ *
+ * Returns: false if there is no trace. */
+static no_inline bool trace_begin_in_child(void)
 {
     uint32_t lost = TRACE_FILE_LOST;
     if (!compare_swap_acq_rel(trace_file.state, &lost, (uint32_t)TRACE_FILE_BUSY))
-        return false; /* a signal handler in the middle of this */
+        return false; /* a signal handler that interrupted this function */
     if (load_relaxed(&trace_file.ends) != 0) {
-        trace_file_set_state(TRACE_FILE_OFF); /* the parent's was over */
+        trace_file_set_state(TRACE_FILE_OFF); /* the parent's trace was over */
         return false;
     }
     uint32_t parent = trace_file.process;
@@ -47,88 +51,87 @@ static no_inline bool begin_in_child(void)
     return true;
 }
 
-/* Whether events are to be recorded. Where they are not any more, the heap is told. */
-static bool is_on(void)
+/* Whether events are recorded. If the trace is over, the heap stops reporting them. */
+static bool trace_is_on(void)
 {
     uint32_t state = trace_file_state();
     if (likely(state == TRACE_FILE_ON))
         return true;
     if (state == TRACE_FILE_LOST)
-        return begin_in_child();
+        return trace_begin_in_child();
     if (state == TRACE_FILE_OFF)
         heap_trace_stop();
     return false;
 }
 
-/* heap_traced_thread, for a thread that has a heap without a call. */
-static struct traced_thread *find_thread(void)
+/* Does what heap_traced_thread does, without a call if the thread has a heap. */
+static struct traced_thread *trace_find_thread(void)
 {
     return likely(thread_heap != &no_heap) ? &thread_heap->traced : heap_traced_thread();
 }
 
-static void *allocated(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
+/* Records an event of a block. */
+inline_always void trace_event(unsigned operation, const void *block, size_t size_bytes,
+                               unsigned manner)
 {
-    if (!is_on())
-        return block;
-    unsigned manner = (zeroed ? (unsigned)TRACE_MANNER_ZEROED : 0) |
-                      (alignment_bytes > 1 ? lowest_bit(alignment_bytes) : 0);
-    struct traced_thread *own = find_thread();
+    if (!trace_is_on())
+        return;
+    struct traced_thread *own = trace_find_thread();
     struct trace_record record = {
         .address = (uintptr_t)block,
-        .size = asked_bytes,
+        .size = size_bytes,
         .stack = trace_stacks_find(own),
-        .operation = manner != 0 ? TRACE_ALLOCATE_OTHERWISE : TRACE_ALLOCATE,
+        .operation = (uint8_t)operation,
         .manner = (uint8_t)manner,
     };
     (void)trace_lanes_write(own, &record);
+}
+
+/* Records an allocation: the callback `allocated` of struct heap_tracer (heap/hooks.h). */
+static void *trace_allocated(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
+{
+    unsigned manner = (zeroed ? (unsigned)TRACE_MANNER_ZEROED : 0) |
+                      (alignment_bytes > 1 ? lowest_bit(alignment_bytes) : 0);
+    trace_event(manner != 0 ? TRACE_ALLOCATE_OTHERWISE : TRACE_ALLOCATE, block, asked_bytes,
+                manner);
     return block;
 }
 
-static void freed(void *block, bool resize)
+/* Records a free or the beginning of a resize: the callback `freed` of struct heap_tracer
+ * (heap/hooks.h). */
+static void trace_freed(void *block, bool resize)
 {
-    if (!is_on())
-        return;
-    struct traced_thread *own = find_thread();
-    struct trace_record record = {
-        .address = (uintptr_t)block,
-        .stack = trace_stacks_find(own),
-        .operation = resize ? TRACE_RESIZE_FROM : TRACE_FREE,
-    };
-    (void)trace_lanes_write(own, &record);
+    trace_event(resize ? TRACE_RESIZE_FROM : TRACE_FREE, block, 0, 0);
 }
 
-static void resized(void *block, size_t asked_bytes, bool began)
+/* Records a resize: the callback `resized` of struct heap_tracer (heap/hooks.h). */
+static void trace_resized(void *block, size_t asked_bytes, bool began)
 {
-    if (!is_on())
-        return;
-    struct traced_thread *own = find_thread();
-    struct trace_record record = {
-        .address = (uintptr_t)block,
-        .size = asked_bytes,
-        .stack = trace_stacks_find(own),
-        .operation = !began          ? TRACE_RESIZE
-                     : block == NULL ? TRACE_RESIZE_FAILED
-                                     : TRACE_RESIZE_TO,
-    };
-    (void)trace_lanes_write(own, &record);
+    unsigned operation = !began          ? TRACE_RESIZE
+                         : block == NULL ? TRACE_RESIZE_FAILED
+                                         : TRACE_RESIZE_TO;
+    trace_event(operation, block, asked_bytes, 0);
 }
 
 static const struct heap_tracer tracer = {
-    .allocated = allocated, .freed = freed, .resized = resized};
+    .allocated = trace_allocated, .freed = trace_freed, .resized = trace_resized};
 
-/* Where the kernel does not wipe the state, this does. An earlier handler of the program's may have
- * allocated: then the child's trace has begun. */
-static void in_child(void)
+/* The fork handler of the child: it sets the state to LOST if the kernel has not wiped it. An
+ * earlier handler, of the program, may have allocated; then the trace of the child has begun
+ * already and the state stays. */
+static void trace_in_child(void)
 {
     if (trace_file.process != os_process_id())
         trace_file_set_state(TRACE_FILE_LOST);
 }
-static void nothing(void) {}
+
+/* The fork handlers of the parent: nothing to do. */
+static void trace_nothing(void) {}
 
 int trace_start(const char *path, size_t length_bytes, uint64_t limit_bytes)
 {
     heap_start();
-    os_stack_prepare();
+    unwind_prepare();
     if (!trace_file_place(path, length_bytes, limit_bytes))
         return -ENAMETOOLONG;
     int error = trace_stacks_make();
@@ -137,7 +140,7 @@ int trace_start(const char *path, size_t length_bytes, uint64_t limit_bytes)
     if (error == 0)
         error = trace_file_begin(0, 0);
     if (error == 0)
-        error = os_fork_register(nothing, nothing, in_child);
+        error = os_fork_register(trace_nothing, trace_nothing, trace_in_child);
     if (error != 0)
         return error;
     trace_file_set_state(TRACE_FILE_ON);

@@ -1,17 +1,19 @@
-/* The file of a trace: see trace_file.h. */
+/* Making the file of a trace, mapping its chunks, and ending it: see trace_file.h. */
 #include "watch/trace_file.h"
 
 #include "base/bits.h"
 #include "base/check.h"
-#include "os/os.h"
+#include "os/file.h"
+#include "os/memory.h"
+#include "os/process.h"
 
 #include <errno.h>
 #include <string.h>
 
 enum {
-    ORDER_BITS = 40, /* of `begun`; the chunks' number is above */
-    NUMBERS_MOST = 10000,
-    OWN_BYTES = 32, /* of a path: .PROCESS.NUMBER */
+    ORDER_BITS = 40, /* low bits of `begun`; the number of chunks is above */
+    NUMBERS_MAX = 10000,
+    OWN_BYTES = 32, /* room in a path for .PROCESS.NUMBER */
 };
 
 struct trace_file trace_file = {.descriptor = -1};
@@ -26,8 +28,10 @@ bool trace_file_place(const char *path, size_t length_bytes, uint64_t limit_byte
     return true;
 }
 
-/* A page that a fork's child sees zero. */
-static int make_state(void)
+/* Maps the page of the state, which reads zero in a child of fork.
+ *
+ * Returns: 0 or a negative errno; -EOPNOTSUPP if the kernel cannot wipe it. */
+static int trace_file_make_state(void)
 {
     uint32_t *state = os_map(os_page_size());
     if (state == NULL)
@@ -45,11 +49,14 @@ void trace_file_set_state(uint32_t state)
     store_release(trace_file.state, state); /* pairs with trace_file_state */
 }
 
-static int open_new(uint32_t *number)
+/* Makes the next file whose name is free, and stores its number.
+ *
+ * Returns: a descriptor or a negative errno. */
+static int trace_file_open_new(uint32_t *number)
 {
     char *own = trace_file.path + trace_file.path_bytes;
     int file = -EEXIST;
-    for (*number = 1; *number <= NUMBERS_MOST; ++*number) {
+    for (*number = 1; *number <= NUMBERS_MAX; ++*number) {
         (void)format_text(own, OWN_BYTES, ".%u.%u", trace_file.process, *number);
         file = os_file_open(trace_file.path, OS_FILE_NEW_SECRET);
         if (file != -EEXIST)
@@ -60,8 +67,8 @@ static int open_new(uint32_t *number)
 
 uint64_t trace_file_now_ns(void) { return os_now_ns() / TRACE_TIME_STEP_NS * TRACE_TIME_STEP_NS; }
 
-static void fill_header(struct trace_header *header, uint32_t number, uint32_t parent,
-                        uint64_t fork_order)
+static void trace_file_fill_header(struct trace_header *header, uint32_t number, uint32_t parent,
+                                   uint64_t fork_order)
 {
     header->version = TRACE_VERSION;
     header->chunk_bytes = TRACE_CHUNK_BYTES;
@@ -80,7 +87,7 @@ static void fill_header(struct trace_header *header, uint32_t number, uint32_t p
 
 int trace_file_begin(uint32_t parent, uint64_t fork_order)
 {
-    int error = trace_file.state == NULL ? make_state() : 0;
+    int error = trace_file.state == NULL ? trace_file_make_state() : 0;
     if (error != 0)
         return error;
     trace_file.process = os_process_id();
@@ -88,7 +95,7 @@ int trace_file_begin(uint32_t parent, uint64_t fork_order)
     store_relaxed(&trace_file.begun, (uint64_t)0);
     store_relaxed(&trace_file.ends, 0u);
     uint32_t number;
-    int file = open_new(&number);
+    int file = trace_file_open_new(&number);
     if (file < 0)
         return file;
     file = os_file_move_up(file);
@@ -105,26 +112,28 @@ int trace_file_begin(uint32_t parent, uint64_t fork_order)
     trace_file.number = identity.number;
     trace_file.header = header;
     store_relaxed(&trace_file.descriptor, file);
-    fill_header(header, number, parent, fork_order);
+    trace_file_fill_header(header, number, parent, fork_order);
     return 0;
 }
 
-static bool is_the_file(int file)
+/* Whether a descriptor is open for the trace's file. */
+static bool trace_file_is_the_file(int file)
 {
     struct os_file_identity identity;
     return file >= 0 && os_file_identify(file, &identity) == 0 &&
            identity.device == trace_file.device && identity.number == trace_file.number;
 }
 
-/* The program may have closed it, and may have a file of its own under the number. What was opened
- * again is not closed when two threads do it at once. */
-static int find_file(void)
+/* Returns a descriptor of the trace's file. If the program closed it, perhaps to use its number for
+ * a file of its own, the file is opened again. When two threads do so at once, one of the two
+ * descriptors stays open without use. */
+static int trace_file_find_file(void)
 {
     int file = load_relaxed(&trace_file.descriptor);
-    if (likely(is_the_file(file)))
+    if (likely(trace_file_is_the_file(file)))
         return file;
     file = os_file_open(trace_file.path, OS_FILE_WRITE);
-    if (!is_the_file(file)) {
+    if (!trace_file_is_the_file(file)) {
         os_file_close(file < 0 ? -1 : file);
         return file < 0 ? file : -ENOENT;
     }
@@ -133,8 +142,10 @@ static int find_file(void)
     return file;
 }
 
-/* Its number and the least order of its events; false: the limit does not allow one more. */
-static bool begin_chunk(uint64_t *number, uint64_t *first_order)
+/* Counts one more chunk, and stores its number and the least order of its events.
+ *
+ * Returns: false if the limit allows no more, or a counter is full. */
+static bool trace_file_begin_chunk(uint64_t *number, uint64_t *first_order)
 {
     uint64_t seen = load_relaxed(&trace_file.begun);
     uint64_t mask = ((uint64_t)1 << ORDER_BITS) - 1;
@@ -150,7 +161,8 @@ static bool begin_chunk(uint64_t *number, uint64_t *first_order)
     return bound < mask && *number < ((uint64_t)1 << (64 - ORDER_BITS)) - 2;
 }
 
-static void show_count(uint64_t count)
+/* Raises the number of chunks in the header to `count`. */
+static void trace_file_show_count(uint64_t count)
 {
     uint64_t *chunks = &trace_file.header->chunks;
     uint64_t seen = load_relaxed(chunks);
@@ -161,12 +173,12 @@ static void show_count(uint64_t count)
 struct trace_chunk *trace_file_chunk(uint64_t *first_order)
 {
     uint64_t number;
-    if (!begin_chunk(&number, first_order)) {
+    if (!trace_file_begin_chunk(&number, first_order)) {
         trace_file_end(TRACE_CUT, TRACE_LIMIT);
         return NULL;
     }
     uint64_t offset = TRACE_HEADER_BYTES + number * TRACE_CHUNK_BYTES;
-    int file = find_file();
+    int file = trace_file_find_file();
     if (file < 0 || os_file_allot(file, offset, TRACE_CHUNK_BYTES) != 0) {
         trace_file_end(TRACE_CUT, TRACE_DISK);
         return NULL;
@@ -176,9 +188,19 @@ struct trace_chunk *trace_file_chunk(uint64_t *first_order)
         trace_file_end(TRACE_CUT, TRACE_MEMORY);
         return NULL;
     }
-    (void)os_populate(chunk, TRACE_CHUNK_BYTES); /* a fault a page takes three times as long */
-    show_count(number + 1);
+    /* One call costs less than a fault for each page. */
+    (void)os_populate(chunk, TRACE_CHUNK_BYTES);
+    trace_file_show_count(number + 1);
     return chunk;
+}
+
+struct trace_chunk *trace_file_next_chunk(struct trace_chunk **chunk, uint64_t *first_order)
+{
+    struct trace_chunk *full = *chunk;
+    /* Before the unmapping: a fork in between leaves the child nothing to unmap. */
+    *chunk = NULL;
+    trace_file_unmap(full);
+    return trace_file_chunk(first_order);
 }
 
 void trace_file_unmap(struct trace_chunk *chunk)
@@ -197,5 +219,5 @@ void trace_file_end(uint32_t state, uint32_t reason)
     header->reason = reason;
     header->end_ns = os_now_ns();
     header->end_order = load_relaxed(&trace_file.order.value);
-    store_release(&header->state, state); /* pairs with who reads the file */
+    store_release(&header->state, state); /* pairs with the readers of the file */
 }

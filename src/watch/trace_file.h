@@ -1,21 +1,24 @@
-/* The file of a trace: its header, its chunks, the order of events, and its end. See
- * trace_format.h for the layout.
+/* The file of a trace: its header, its chunks, the order of events, and its end. trace_format.h
+ * describes its layout.
  *
  * Chunks are begun without a lock. One word has the number of chunks and a lower bound of the order
- * of events; a compare-and-swap counts one more, and raises the bound to what the counter of events
- * was before. So the chunks of a file lie in the order of their first_order, and no event of a
- * chunk is before it, since its orders are taken after. Room on the disk is allotted before a chunk
- * is mapped.
+ * of events. A compare-and-swap increments the number and raises the bound to the value that the
+ * counter of events had before. So the chunks of a file are sorted by their first_order. No event
+ * of a chunk is before its first_order, because the orders of its events are taken later. Room on
+ * the disk is allotted before a chunk is mapped.
  *
- * The file's descriptor may be closed by the program and its number used again. So each use looks
- * whether it is still the trace's file, and opens it by its name if not.
+ * The program may close the descriptor of the file and use its number again. So each use checks
+ * that it is still the trace's file, and otherwise opens the file by its name.
  *
- * States: OFF -> ON by trace_file_begin; ON -> OFF by the one who cuts or ends it, which is said in
- * the header. In a fork's child the word is 0, LOST: the kernel wipes it, or a handler does;
- * then nothing of the parent's file is to be touched, and trace_file_begin may come again.
+ *   state       OFF --trace_file_begin--> ON, set by the caller
+ *               ON --trace_file_end--> OFF, the reason is in the header
+ *               in a child of fork: any --> LOST: the kernel or a handler wipes the word
+ *               LOST --> BUSY --> ON or OFF, at the first event of the child: see trace.c
  *
- * Any thread, signal handlers too; errno is untouched.
- */
+ * LOST is 0. In that state nothing of the parent's file is touched, and trace_file_begin may be
+ * called again.
+ *
+ * Threads: any; async-signal-safe. errno is unchanged. */
 #ifndef CAIRN_WATCH_TRACE_FILE_H
 #define CAIRN_WATCH_TRACE_FILE_H
 
@@ -23,7 +26,7 @@
 #include "base/compiler.h"
 #include "watch/trace_format.h"
 
-enum { TRACE_PATH_MOST = 1024, TRACE_TIME_STEP_NS = 1 << 17 };
+enum { TRACE_FILE_PATH_MAX = 1024, TRACE_TIME_STEP_NS = 1 << 17 };
 enum trace_file_state { TRACE_FILE_LOST, TRACE_FILE_ON, TRACE_FILE_OFF, TRACE_FILE_BUSY };
 
 struct trace_word {
@@ -31,46 +34,62 @@ struct trace_word {
 } cache_aligned;
 
 struct trace_file {
-    struct trace_word order;  /* atomic: of the next event. On a line of its own */
-    uint32_t *state;          /* const after the first begin; what it points to: atomic */
-    struct trace_header *header; /* const while it is on */
-    uint64_t begun;           /* atomic: chunks, and a bound of orders: see above */
-    uint64_t limit_bytes;     /* const after trace_file_place; 0: none */
-    uint64_t device, number;  /* const while it is on: of the file */
-    int descriptor;           /* atomic */
-    uint32_t process;         /* const while it is on */
-    uint32_t ends;            /* atomic: 1 once somebody ends it */
-    size_t path_bytes;        /* const after trace_file_place */
-    char path[TRACE_PATH_MOST]; /* likewise; behind it what is the file's own: .PROCESS.NUMBER */
+    struct trace_word order;        /* atomic: order of the next event; on a line of its own */
+    uint32_t *state;                /* const after the first begin; the word is atomic */
+    struct trace_header *header;    /* const while it is on */
+    uint64_t begun;                 /* atomic: number of chunks and bound of orders */
+    uint64_t limit_bytes;           /* const after trace_file_place; 0: none */
+    uint64_t device, number;        /* const while it is on: identity of the file */
+    int descriptor;                 /* atomic */
+    uint32_t process;               /* const while it is on */
+    uint32_t ends;                  /* atomic: 1 once a thread ends the trace */
+    size_t path_bytes;              /* const after trace_file_place */
+    char path[TRACE_FILE_PATH_MAX]; /* const while it is on: prefix, then .PROCESS.NUMBER */
 };
 extern hidden_data struct trace_file trace_file;
 
-/* Where, and how large each file may become. False: the path is too long. */
+/* Sets the prefix of the files and the limit of their size, 0 for none.
+ *
+ * Returns: false if the prefix is too long. */
 bool trace_file_place(const char *path, size_t length_bytes, uint64_t limit_bytes);
 
-/* A new file. In a fork's child `parent` is its parent's number, else 0. 0 or a negative errno. One
- * thread at a time; the state is the caller's to set. */
+/* Makes a new file. `parent`: number of the parent process in a child of fork, else 0.
+ * `fork_order`: order of the parent's trace at the fork. The caller sets the state.
+ *
+ * Threads: one at a time.
+ * Returns: 0 or a negative errno. */
 int trace_file_begin(uint32_t parent, uint64_t fork_order);
 
+/* Returns the state; OFF before the first begin. */
 inline_always uint32_t trace_file_state(void)
 {
     if (unlikely(trace_file.state == NULL))
         return TRACE_FILE_OFF;
     return load_acquire(trace_file.state); /* pairs with trace_file_set_state */
 }
+
+/* Sets the state. */
 void trace_file_set_state(uint32_t state);
 
-/* In whole steps, and not later than it is: finer times would be a third of a compressed trace. */
+/* Returns the time, rounded down to whole steps: finer times would take much of a compressed
+ * trace. */
 uint64_t trace_file_now_ns(void);
 
-/* The order of an event: after the block is there, before it is gone. */
-inline_always uint64_t trace_file_order(void) { return alone_or_count(&trace_file.order.value); }
+/* Takes the order of an event: after its block was allocated, before its block is free. */
+inline_always uint64_t trace_file_order(void) { return count_if_threaded(&trace_file.order.value); }
 
-/* A mapped chunk, zero, and the least order that its events can have. NULL: the trace is over. */
+/* Begins a chunk and maps it, all zero. Stores the least order that its events can have.
+ *
+ * Returns: NULL if the trace is over, or is ended by this call. */
 struct trace_chunk *trace_file_chunk(uint64_t *first_order);
-void trace_file_unmap(struct trace_chunk *chunk); /* NULL is ignored */
 
-/* Says in the header how it ended; the first one counts. */
+/* Unmaps `*chunk`, sets it to NULL, and does what trace_file_chunk does. */
+struct trace_chunk *trace_file_next_chunk(struct trace_chunk **chunk, uint64_t *first_order);
+
+/* Unmaps a chunk; NULL is ignored. */
+void trace_file_unmap(struct trace_chunk *chunk);
+
+/* Ends the trace and writes to the header how it ended. Only the first call has an effect. */
 void trace_file_end(uint32_t state, uint32_t reason);
 
 #endif

@@ -1,4 +1,4 @@
-// Swaps and counts that are atomic only where other threads run.
+// Swaps and counts that use atomic instructions only while other threads run.
 
 #include <gtest/gtest.h>
 
@@ -15,15 +15,15 @@ namespace
 void swap()
 {
     uintptr_t word = 1;
-    EXPECT_EQ(alone_or_exchange(&word, 1, 2), 1u);
+    EXPECT_EQ(exchange_if_threaded(&word, 1, 2), 1u);
     EXPECT_EQ(word, 2u);
     uint8_t byte = 3;
     uint8_t expected = 3;
-    EXPECT_TRUE(alone_or_compare_swap(&byte, &expected, uint8_t{4}));
+    EXPECT_TRUE(compare_swap_if_threaded(&byte, &expected, uint8_t{4}));
     EXPECT_EQ(byte, 4);
     uint64_t count = 5;
-    EXPECT_EQ(alone_or_count(&count), 5u);
-    EXPECT_EQ(alone_or_count(&count), 6u);
+    EXPECT_EQ(count_if_threaded(&count), 5u);
+    EXPECT_EQ(count_if_threaded(&count), 6u);
     EXPECT_EQ(count, 7u);
 }
 
@@ -35,13 +35,13 @@ TEST(Alone, SwapsAreTheSameWithAndWithoutOthers)
         while (!ends)
             std::this_thread::yield();
     });
-    EXPECT_FALSE(is_alone());
+    EXPECT_FALSE(process_is_single_threaded());
     swap();
     uintptr_t word = 1;
-    EXPECT_EQ(alone_or_exchange(&word, 5, 2), 1u) << "another thread changed it meanwhile";
+    EXPECT_EQ(exchange_if_threaded(&word, 5, 2), 1u) << "another thread has changed the word";
     uint8_t byte = 3;
     uint8_t expected = 5;
-    EXPECT_FALSE(alone_or_compare_swap(&byte, &expected, uint8_t{4}));
+    EXPECT_FALSE(compare_swap_if_threaded(&byte, &expected, uint8_t{4}));
     EXPECT_EQ(expected, 3);
     ends = true;
     other.join();
@@ -53,7 +53,7 @@ TEST(Alone, ThreadsCountTogether)
     uint64_t count = 0;
     const auto go = [&] {
         for (int i = 0; i < ROUNDS; i++)
-            (void)alone_or_count(&count);
+            (void)count_if_threaded(&count);
     };
     std::thread other(go);
     go();

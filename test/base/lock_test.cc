@@ -1,6 +1,10 @@
-// The futex lock: exclusion, ownership, rank, and the freeze that keeps fork from deadlock.
+// The futex lock: exclusion, ownership, rank, and the freeze that prevents deadlocks of fork.
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,7 +22,7 @@ namespace
 TEST(Lock, ExcludesOtherThreads)
 {
     struct lock lock = {};
-    size_t counter = 0; // plain: the lock alone protects it
+    size_t counter = 0; // plain: only the lock protects it
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; i++)
         threads.emplace_back([&] {
@@ -26,7 +30,7 @@ TEST(Lock, ExcludesOtherThreads)
                 ASSERT_TRUE(lock_acquire(&lock));
                 counter++;
                 if (round % 512 == 0)
-                    usleep(50); // others go to sleep on the futex
+                    usleep(50); // other threads sleep on the futex during this time
                 lock_release(&lock);
             }
         });
@@ -59,11 +63,10 @@ TEST(Lock, NobodyWaitsForAFrozenLock)
     }).join();
 }
 
-// Threads that sleep already when another one forks must wake up and find their way round.
 // A signal handler forks between the fork handlers of the fork that it interrupted.
 TEST(Lock, AForkWithinAForkLeavesTheLockFree)
 {
-    for (bool held : {false, true}) { // by the thread, which a first handler interrupted
+    for (bool held : {false, true}) { // held by the thread that a first handler interrupted
         struct lock lock = {};
         if (held) {
             ASSERT_TRUE(lock_acquire(&lock));
@@ -89,6 +92,7 @@ TEST(Lock, AForkWithinAForkLeavesTheLockFree)
     }
 }
 
+// Threads that sleep on the lock when another one forks must wake up and use another way.
 TEST(Lock, FreezeSendsWaitersAway)
 {
     for (int round = 0; round < 20; round++) {
@@ -107,24 +111,24 @@ TEST(Lock, FreezeSendsWaitersAway)
             });
         while (arrived != 4)
             usleep(10);
-        usleep(round % 4 * 500); // some rounds find them spinning, some asleep
+        usleep(round % 4 * 500); // in some rounds the waiters spin, in some they sleep
         lock_freeze(&lock);      // held already: as if a signal handler forked
         for (std::thread &waiter : waiters)
             waiter.join();
         EXPECT_EQ(sent_away, 4);
         lock_thaw(&lock);
-        EXPECT_TRUE(lock_is_mine(&lock)) << "thaw took the lock of the code that was interrupted";
+        EXPECT_TRUE(lock_is_mine(&lock)) << "the thaw released the lock of the interrupted code";
         lock_release(&lock);
         EXPECT_TRUE(lock_acquire(&lock));
         lock_release(&lock);
     }
 }
 
-// A thread that was woken by a release and then sent away by a freeze must not take the wake-up
-// along that others sleep for.
+// A thread that a release wakes, and that a freeze then sends away, must pass the wake-up on to the
+// threads that still sleep.
 TEST(Lock, FreezeLosesNoWakeUp)
 {
-    alarm(200); // lost, the second waiter sleeps for ever
+    alarm(200); // if a wake-up is lost, the second waiter sleeps for ever
     for (int round = 0; round < 20; round++) {
         struct lock lock = {};
         ASSERT_TRUE(lock_acquire(&lock));
@@ -136,7 +140,7 @@ TEST(Lock, FreezeLosesNoWakeUp)
             });
         usleep(20000); // both sleep now
         lock_release(&lock);
-        lock_freeze(&lock); // most often before the one that was woken comes to it
+        lock_freeze(&lock); // usually before the woken thread runs
         usleep(5000);
         lock_thaw(&lock);
         for (std::thread &waiter : waiters)
@@ -145,10 +149,10 @@ TEST(Lock, FreezeLosesNoWakeUp)
     alarm(0);
 }
 
-// Two threads on their way to sleep when a third freezes: the one announces itself late, then looks
-// and goes away; the other looked before and is just about to wait. The announcement must fail,
-// else the other sleeps on a frozen lock. Played here by one thread, step by step: the model of the
-// lock in test/proof found it.
+// Two threads are about to sleep when a third one freezes the lock. The first announces itself
+// late, checks the lock and leaves; the second has checked before and is about to wait. The
+// announcement must fail: otherwise the second thread sleeps on a frozen lock. One thread plays all
+// steps here. The model of the lock in test/proof covers this order.
 TEST(Lock, ALateAnnouncementPutsNobodyToSleep)
 {
     struct lock lock = {};
@@ -157,7 +161,7 @@ TEST(Lock, ALateAnnouncementPutsNobodyToSleep)
     uint32_t held = 1;
     EXPECT_FALSE(__atomic_compare_exchange_n(&lock.state, &held, kWaited, false, __ATOMIC_ACQ_REL,
                                              __ATOMIC_ACQUIRE));
-    EXPECT_NE(held, kWaited) << "what the other one's wait compares with";
+    EXPECT_NE(held, kWaited) << "the value that the other thread's wait compares with";
     lock_thaw(&lock);
     EXPECT_EQ(lock.state, 0u);
 }
@@ -178,6 +182,73 @@ TEST(Lock, TwoForksAtOnceTakeTurns)
         });
     for (std::thread &thread : threads)
         thread.join();
+}
+
+// The processor time that this thread has used, in microseconds.
+long used_us()
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+// A thread that wants to fork sleeps while another thread forks.
+TEST(Lock, AFreezeSleepsWhileAnotherThreadForks)
+{
+    constexpr unsigned kForkUs = 400000;
+    struct lock lock = {};
+    std::vector<std::thread> threads;
+    lock_freeze(&lock);
+    for (int i = 0; i < 3; i++)
+        threads.emplace_back([&] {
+            const long before = used_us();
+            lock_freeze(&lock);
+            EXPECT_LT(used_us() - before, long{kForkUs} / 10);
+            lock_thaw(&lock);
+        });
+    usleep(kForkUs);
+    lock_thaw(&lock);
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(lock.state, 0u);
+}
+
+// On one processor, a real-time thread that spins for a thread of lower priority would keep that
+// thread from running.
+TEST(Lock, TwoRealTimeThreadsForkOnOneProcessor)
+{
+    EXPECT_EXIT(
+        {
+            alarm(5);
+            cpu_set_t one;
+            CPU_ZERO(&one);
+            CPU_SET(sched_getcpu(), &one);
+            sched_setaffinity(0, sizeof one, &one);
+            const auto prioritise = [](int priority) {
+                const sched_param parameter = {priority};
+                if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter) != 0)
+                    _exit(77);
+            };
+            static struct lock lock = {};
+            prioritise(1);
+            lock_freeze(&lock);
+            std::atomic<bool> began{false};
+            std::thread other([&] { // runs until it sleeps, or for ever
+                prioritise(2);
+                began = true;
+                lock_freeze(&lock);
+                lock_thaw(&lock);
+            });
+            while (!began)
+                usleep(100);
+            lock_thaw(&lock);
+            other.join();
+            _exit(0);
+        },
+        [](int status) {
+            return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77);
+        },
+        "");
 }
 
 TEST(LockDeathTest, RanksRise)

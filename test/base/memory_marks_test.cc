@@ -1,4 +1,4 @@
-// Marks for memory checkers: they are found when they are there, and cost nothing when not.
+// Marks for memory checkers: they work where a checker runs, and cost nothing elsewhere.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,8 @@ TEST(MemoryMarksDeathTest, InaccessibleMemoryIsReported)
         GTEST_SKIP() << "needs AddressSanitizer";
     alignas(64) static char block[64];
     mark_inaccessible(block, sizeof block);
-    volatile size_t index = 8; // an access that is known to be in bounds is not instrumented
+    // compilers do not instrument an access that is known to be in bounds
+    volatile size_t index = 8;
     EXPECT_DEATH(static_cast<volatile char *>(block)[index] = 1, "use-after-poison");
     mark_defined(block, sizeof block);
 }

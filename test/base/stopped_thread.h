@@ -1,5 +1,6 @@
-// A thread that is stopped after the n-th instruction of its work, and goes on when it is told to:
-// so a test looks at every window of a protocol. By the processor's single steps, x86-64 only.
+// A thread that is stopped after the n-th instruction of its work and continues on request, so that
+// a test can look at every window of a protocol. The test uses the single steps of the processor,
+// on x86-64 only.
 #ifndef TEST_BASE_STOPPED_THREAD_H
 #define TEST_BASE_STOPPED_THREAD_H
 
@@ -37,13 +38,14 @@ inline void end_steps() {}
 inline void end_steps_of(ucontext_t *) {}
 #endif
 
-// One at a time. It prepares, is stopped in its work, and what comes after runs with all its speed.
+// The thread prepares, is stopped during its work, and runs the rest at full speed. One object
+// exists at a time.
 class StoppedThread
 {
   public:
     using Work = std::function<void()>;
 
-    // Returns when it is prepared.
+    // Returns when the thread is prepared.
     explicit StoppedThread(Work work, Work prepare = [] {}, Work after = [] {})
     {
         struct sigaction action = {};
@@ -58,7 +60,7 @@ class StoppedThread
             begin_steps();
             work();
             end_steps();
-            if (load_acquire(&state_) == RUNNING) { // it has not been stopped
+            if (load_acquire(&state_) == RUNNING) { // it was not stopped
                 set(DONE);
                 wait_while(DONE);
             }
@@ -66,13 +68,14 @@ class StoppedThread
         });
         wait_while(PREPARING);
     }
-    // Starts the work, or goes on with it, and returns when it is stopped, or has ended before.
-    // Whether it is stopped.
+    // Starts the work or continues it, and returns when it is stopped or has ended.
+    // Returns: whether it is stopped.
     bool stop_after(size_t instructions)
     {
         return stop_when([=]() mutable { return instructions-- == 0; });
     }
-    // Likewise, at the first instruction after which that is so.
+    // Starts the work or continues it until the first instruction after which is_so() is true.
+    // Returns: whether it is stopped.
     bool stop_when(std::function<bool()> is_so)
     {
         is_so_ = std::move(is_so);
@@ -80,7 +83,7 @@ class StoppedThread
         wait_while(RUNNING);
         return load_acquire(&state_) == STOPPED;
     }
-    // Lets it go on, to its end.
+    // Lets the thread run to its end.
     void finish()
     {
         set(GOES_ON);
@@ -90,7 +93,7 @@ class StoppedThread
   private:
     enum : uint32_t { PREPARING, READY, RUNNING, STOPPED, DONE, GOES_ON };
 
-    // Asleep, for who yields may wait long for its turn where other programs run.
+    // Sleeps, since a thread that yields may wait long for its turn while other programs run.
     static void wait_while(uint32_t state)
     {
         while (load_acquire(&state_) == state)

@@ -1,4 +1,4 @@
-// Injected delays: there with a seed only, and nothing of them in a build without.
+// Injected delays: they need a seed, and a build without them contains none.
 
 #include <gtest/gtest.h>
 
@@ -23,9 +23,10 @@ double cpu_seconds()
 TEST(TestDelay, FollowsTheSeed)
 {
     if (!config_test_delays)
-        GTEST_SKIP() << "this build has none";
+        GTEST_SKIP() << "this build has no injected delays";
 #if CAIRN_TEST_DELAYS
-    const auto seconds = [](uint64_t seed) { // of this thread alone: others may run meanwhile
+    // CPU time of this thread alone, since other threads may run
+    const auto seconds = [](uint64_t seed) {
         test_delay_seed = seed;
         const double start = cpu_seconds();
         for (int i = 0; i < 20000; i++)

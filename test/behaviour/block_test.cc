@@ -1,5 +1,5 @@
-// What a block is: unique, aligned, writable to its last usable byte, zero from calloc, kept by
-// realloc; and what the calls do to errno.
+// The properties of a block: unique, aligned, writable to its last usable byte, zero from calloc,
+// kept by realloc; and the effect of the calls on errno.
 
 #include <gtest/gtest.h>
 #include <limits.h>
@@ -33,7 +33,7 @@ using subject::kKiB;
 using subject::kMiB;
 using subject::opaque;
 
-// Sizes at, below and above every power of two up to `most`, and some in between.
+// Sizes at, below and above every power of two up to `most`, and some between them.
 std::vector<size_t> interesting_sizes(size_t most) {
   std::set<size_t> sizes;
   for (size_t size = 0; size <= 136; size++) sizes.insert(size);
@@ -89,7 +89,7 @@ TEST(Block, EveryUsableByteIsWritable) {
       blocks[i] = malloc(size);
       ASSERT_NE(blocks[i], nullptr);
       ASSERT_GE(malloc_usable_size(blocks[i]), size);
-      // Beyond the asked size the first and last bytes tell as much as all of them.
+      // Beyond the requested size it is enough to check the first and last bytes.
       const size_t usable = malloc_usable_size(blocks[i]);
       fill(blocks[i], std::min<size_t>(usable, 4096), i);
       if (usable > 4096) fill(static_cast<char *>(blocks[i]) + usable - 64, 64, i);
@@ -124,7 +124,7 @@ TEST(Block, AlignedBlocks) {
         kept.push_back(block);
       }
     }
-    // An aligned block is a block like any other to realloc.
+    // realloc accepts an aligned block.
     void *block = memalign(alignment, 1000);
     fill(block, 1000, 9);
     block = realloc(block, 100000);
@@ -157,8 +157,8 @@ TEST(Block, CallocIsZeroAfterReuse) {
   }
 }
 
-// Memory that changes its kind: dirty small blocks, given back, become large calloc blocks and the
-// other way about; in between the heap is trimmed, so that some pages are purged and some are not.
+// Memory that changes its kind: dirty small blocks are freed and become large calloc blocks, and
+// the reverse; a trim between them purges some pages but not all.
 TEST(Block, CallocIsZeroAcrossKinds) {
   const size_t sizes[] = {24, 500, 3000, 20000, 100000, 700000, 5 * kMiB};
   for (int round = 0; round < 6; round++) {
@@ -186,7 +186,7 @@ TEST(Block, ReallocKeepsContents) {
   for (size_t from : sizes) {
     for (size_t to : sizes) {
       void *block = malloc(from);
-      void *beside = malloc(from);  // so that growing in place is not always possible
+      void *beside = malloc(from);  // prevents growth in place at times
       ASSERT_NE(block, nullptr);
       fill(block, from, 5);
       fill(beside, from, 6);
@@ -222,7 +222,7 @@ TEST(Block, ReallocToZeroFrees) {
   }
 }
 
-// POSIX 2024: free() does not change errno. We promise the same of every call that succeeds.
+// POSIX 2024: free() does not change errno. Cairn guarantees that for every call that succeeds.
 TEST(Block, SuccessKeepsErrno) {
   for (int round = 0; round < 3; round++) {
     for (size_t size : interesting_sizes(8 * kMiB)) {
@@ -250,7 +250,7 @@ TEST(Block, SuccessKeepsErrno) {
   }
 }
 
-// Programs (and old C++ runtimes) that reach for the libc's inner names must get the same heap.
+// Programs and old C++ runtimes that call the libc's internal names must get the same heap.
 TEST(Block, InnerNamesOfTheLibc) {
   void *(*const calls[])() = {
       [] { return __libc_malloc(100); },         [] { return __libc_calloc(10, 10); },
@@ -270,7 +270,7 @@ TEST(Block, InnerNamesOfTheLibc) {
   __libc_free(malloc(1000));
 }
 
-// Blocks that the libc makes inside itself are ours to free.
+// Blocks that the libc allocates internally can be freed by the program.
 TEST(Block, FromInsideTheLibc) {
   for (int i = 0; i < 1000; i++) {
     char *text = nullptr;

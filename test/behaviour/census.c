@@ -1,9 +1,9 @@
-// A plain C program that looks at what its malloc has made of the process: errno at the start of
-// main, threads, descriptors, signal handlers, alternate stacks, locked memory. Everything that is
-// not as a program without a word of C++ expects it is told on stderr; the exit code is the number
-// of complaints.
+// A plain C program that checks the state of its process under the malloc: errno at the start of
+// main, threads, descriptors, signal handlers, alternate stacks, locked memory. Each state that a C
+// program does not expect is reported on stderr; the exit code is the number of reports.
 //
-// It runs itself anew first, with descriptors 0 to 2 only, so that what is open later is ours.
+// The program first runs itself again with descriptors 0 to 2 only, so that all others are the
+// malloc's.
 
 #include <dirent.h>
 #include <errno.h>
@@ -62,11 +62,11 @@ static void take_census(const char *when) {
   fprintf(stderr, "%s", "");
   const long before = complaints;
   const long threads = entries_of("/proc/self/task");
-  const long descriptors = entries_of("/proc/self/fd") - 1;  // less the one that lists them
+  const long descriptors = entries_of("/proc/self/fd") - 1;  // except the one that lists them
   if (threads != 1) complain("threads", threads);
   if (descriptors != 3) complain("descriptors", descriptors);
   const unsigned long long caught = status_field("SigCgt:", 16);
-  // Signals 32 and 33 are the C library's own.
+  // Signals 32 and 33 belong to the C library.
   if (caught & ~0x180000000ull) complain("caught signals", (long)caught);
   if (status_field("SigBlk:", 16) != 0) complain("blocked signals", 1);
   if (status_field("VmLck:", 10) != 0) complain("locked KiB", (long)status_field("VmLck:", 10));

@@ -1,4 +1,4 @@
-// What the heap says of itself is true: mallinfo, mallinfo2, malloc_info, malloc_stats, mallopt.
+// The heap's statistics are correct: mallinfo, mallinfo2, malloc_info, malloc_stats, mallopt.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -17,7 +17,7 @@ namespace {
 using subject::kKiB;
 using subject::kMiB;
 
-// Bytes in live blocks, wherever they are. The libc counts mapped blocks apart.
+// Bytes in live blocks of any kind. The libc counts mapped blocks separately.
 long long live_bytes() {
   struct mallinfo2 info = mallinfo2();
   return static_cast<long long>(info.uordblks + info.hblkhd);
@@ -50,7 +50,7 @@ TEST(Facts, LiveBytesFollowTheBlocks) {
   }
 }
 
-// Another thread's live blocks count, and also those that we free for it.
+// Live blocks of another thread count, also those that this thread frees.
 TEST(Facts, OtherThreadsCount) {
   static void *blocks[10000];
   static pthread_barrier_t barrier;
@@ -77,7 +77,7 @@ TEST(Facts, FieldsAgree) {
   for (size_t i = 0; i < 20000; i++) blocks.push_back(malloc(i % 2000));
   void *large = malloc(50 * kMiB);
   struct mallinfo2 info = mallinfo2();
-  // Free and live space of the arenas are what the arenas have.
+  // Free and live space together are the space of the arenas.
   EXPECT_LE(info.uordblks + info.fordblks, info.arena + info.hblkhd);
   EXPECT_GE(info.arena + info.hblkhd, info.uordblks);
   EXPECT_LT(info.arena + info.hblkhd, static_cast<size_t>(subject::virtual_kib()) * 1024);
@@ -89,8 +89,8 @@ TEST(Facts, FieldsAgree) {
   for (void *block : blocks) free(block);
 }
 
-// Is this one well-formed element? Enough of XML for what malloc_info may print: a tag stack,
-// quoted attributes, no text that needs escaping. The numbers of attribute `wanted` are collected.
+// Whether the text is one well-formed element. The function knows enough of XML for the output of
+// malloc_info: a stack of tags, quoted attributes, no text that needs escaping.
 bool well_formed(const std::string &text, std::string *root, std::string *problem) {
   std::vector<std::string> open;
   size_t elements_at_top = 0;
@@ -163,7 +163,7 @@ std::string malloc_info_text() {
   return text;
 }
 
-// The largest number among the attributes called `name`, in whichever elements.
+// The largest number among the attributes called `name` of all elements.
 size_t largest(const std::string &text, const std::string &name) {
   size_t most = 0;
   const std::string key = " " + name + "=\"";
@@ -173,8 +173,8 @@ size_t largest(const std::string &text, const std::string &name) {
   return most;
 }
 
-// The libc's elements give a `size` and a `count`; ours give `bytes` of live blocks as well, which
-// can be held against what we know.
+// The libc's elements have a `size` and a `count`; Cairn's also have `bytes` of live blocks, which
+// the test compares with its own blocks.
 TEST(Facts, MallocInfo) {
   std::vector<void *> blocks;
   for (size_t i = 0; i < 20000; i++) {
@@ -190,14 +190,14 @@ TEST(Facts, MallocInfo) {
   EXPECT_GE(most, 20u * 1000 * 1000) << text;
   EXPECT_LE(most, static_cast<size_t>(subject::virtual_kib()) * 1024) << text;
   for (void *block : blocks) free(block);
-  // And it follows the frees.
+  // The figure follows the frees.
   const std::string after = malloc_info_text();
   if (largest(text, "bytes")) {
     EXPECT_LT(largest(after, "bytes") + 10 * kMiB, largest(text, "bytes") + 1) << after;
   }
 }
 
-// The libc returns EINVAL; its manual says -1, with errno set.
+// The libc returns EINVAL; its manual documents -1, with errno set.
 TEST(Facts, MallocInfoRefusesOptions) {
   errno = 0;
   const int result = malloc_info(1, stdout);

@@ -30,7 +30,7 @@ struct Form {
 constexpr std::align_val_t k64{64};
 constexpr std::align_val_t k8K{8192};
 
-// Every form of new with every form of delete that may end its blocks.
+// Every form of new with every form of delete that may free its blocks.
 const Form kForms[] = {
     {"new", [](size_t n) { return ::operator new(n); },
      [](void *p, size_t) { ::operator delete(p); }, true, 1},
@@ -92,7 +92,7 @@ TEST(Operators, AllForms) {
 int g_handler_calls;
 void *g_reserve;
 
-// Leaves no handler behind, however the case ends.
+// Removes the handler, however the case ends.
 struct NoHandlerAfterwards {
   ~NoHandlerAfterwards() { std::set_new_handler(nullptr); }
 };
@@ -109,7 +109,7 @@ TEST(Operators, ThrowWithoutHandler) {
   }
 }
 
-// A handler is called again and again until it ends the matter, here by leaving.
+// A handler is called repeatedly until it resolves the shortage; here it leaves by an exception.
 TEST(Operators, HandlerIsCalledUntilItGivesUp) {
   NoHandlerAfterwards guard;
   for (const Form &form : kForms) {
@@ -130,7 +130,7 @@ struct OutOfStones : std::bad_alloc {
   std::string told = "a message that is itself allocated, and not a short one";
 };
 
-// What a handler throws must pass through the allocator; the nothrow forms turn it into NULL.
+// An exception of the handler must pass through the allocator; the nothrow forms turn it into NULL.
 TEST(Operators, HandlerThrows) {
   NoHandlerAfterwards guard;
   for (const Form &form : kForms) {
@@ -151,7 +151,7 @@ void limit_address_space(size_t more) {
   REQUIRE(setrlimit(RLIMIT_AS, &bounds) == 0);
 }
 
-// Under a real limit: a handler that frees something lets operator new succeed.
+// Under a real limit, a handler that frees memory lets operator new succeed.
 TEST(Operators, HandlerMakesRoom) {
   EXPECT_CHILD(250, [] {
     g_reserve = malloc(64 * kMiB);
@@ -196,7 +196,7 @@ TEST(Operators, BadAllocUnderARealLimit) {
           chain = next;
         }
       }
-      // Nothing may be lost to the failure. Every byte of the limit should be had, bar overhead.
+      // The failure loses no memory: every byte of the limit can be used, except for overhead.
       REQUIRE(counts[0] * size > 32 * kMiB);
       REQUIRE(counts[1] >= counts[0] - counts[0] / 8);
     }) << size;

@@ -1,4 +1,4 @@
-// Every call on the smallest stack that a thread can have, first use of the heap included.
+// Every call on the smallest stack that a thread can have, including the first use of the heap.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Above a guard page, so that what needs more dies.
+// The stack is above a guard page, so that a deeper call ends the process.
 void run_on_smallest_stack(void *(*body)(void *), void *argument) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -58,7 +58,7 @@ TEST(SmallStack, Everything) {
   EXPECT_CHILD(250, [] { run_on_smallest_stack(everything, nullptr); });
 }
 
-// Remote frees and a thread's end are slow paths of their own.
+// Remote frees and the end of a thread have slow paths of their own.
 TEST(SmallStack, ForeignBlocks) {
   EXPECT_CHILD(250, [] {
     static void *blocks[5000];

@@ -22,14 +22,14 @@ else()
   set(CAIRN_SUBJECT_LIBRARY "")
 endif()
 
-# Where the plain libraries are built hardened, their tests are told so as those of the others.
+# Where the plain libraries are built hardened, their tests get the variable that says so.
 set(CAIRN_SUBJECT_HARDENED "")
 if(NOT CAIRN_TEST_PRELOAD AND NOT CAIRN_HARDENING STREQUAL "off")
   set(CAIRN_SUBJECT_HARDENED ";CAIRN_TEST_HARDENED=${CAIRN_HARDENING}")
 endif()
 
-# Options for every program: the compiler must not fold away the calls under test, and the
-# deliberate faults in them are no reason to warn.
+# Options of every program: the compiler must not fold away the calls under test, nor warn about
+# deliberate errors.
 function(cairn_subject_options target)
   target_link_libraries(${target} PRIVATE cairn_flags cairn_test_flags)
   target_compile_options(${target} PRIVATE -fno-builtin -O1 -g
@@ -45,15 +45,15 @@ function(cairn_subject_options target)
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
 
-# The headers of the programs with GoogleTest, compiled as these are.
+# Precompiled headers of the programs with GoogleTest, with the options of these programs.
 if(CAIRN_TEST_HEADERS AND NOT TARGET cairn_subject_headers)
   cairn_precompile(cairn_subject_headers LIBRARIES GTest::gmock GTest::gtest
     HEADERS <gmock/gmock.h> <gtest/gtest.h> <atomic> <string> <thread> <vector>)
   cairn_subject_options(cairn_subject_headers)
 endif()
 
-# Every program here has a guard against hanging of its own; ctest's limit is the second line. An
-# emulator, itself a program of this machine, is told what is meant for the program in it.
+# Registers a test. Every program has its own guard against hanging, and ctest's limit is an
+# additional one. An emulator runs on this machine and passes the environment on to the program.
 function(cairn_subject_register test label environment)
   if(CMAKE_CROSSCOMPILING AND environment)
     list(JOIN environment "," environment)

@@ -1,9 +1,10 @@
-// Helpers for the programs that test a malloc from outside.
+// Helpers for programs that test a malloc from outside.
 //
-// Owns: hiding values from the optimiser, reading facts of the own process, running a piece of code
-// in a child process with a time limit, and running other programs with their output captured.
-// Nothing here names Cairn: the programs meet whichever malloc the process has.
-// Threads: call from one thread at a time.
+// Owns: hiding values from the optimiser, reading facts about the process, running code in a child
+// process with a time limit, and running other programs with their output captured. Nothing here
+// names Cairn: the programs use the malloc of their process.
+//
+// Threads: to be called from one thread at a time.
 #pragma once
 
 #include <errno.h>
@@ -27,17 +28,18 @@ constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * 1024;
 constexpr size_t kGiB = 1024 * 1024 * 1024;
 
-// A child that fails a REQUIRE leaves with this.
+// The exit status of a child after a failed REQUIRE.
 constexpr int kFailedExit = 99;
 
-// Hides a value from the optimiser, so that it can neither fold nor warn about what follows.
+// Hides a value from the optimiser, so that it neither folds nor warns about later code.
 template <typename T>
 inline T opaque(T value) {
   asm volatile("" : "+r"(value) : : "memory");
   return value;
 }
 
-// Reads a file of /proc without using malloc. Returns the number of bytes.
+// Reads a file of /proc without using malloc.
+// Returns: the number of bytes.
 inline size_t read_file(const char *path, char *buffer, size_t capacity) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   size_t length = 0;
@@ -82,7 +84,7 @@ inline bool is_zero(const void *block, size_t size) {
   return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
-// In a child process or beside a small stack: one line on stderr, then out, without using malloc.
+// Prints one line on stderr and exits, without using malloc: for child processes and small stacks.
 [[noreturn]] inline void fail_child(const char *file, int line, const char *what) {
   char text[256];
   int length = snprintf(text, sizeof text, "%s:%d: not so: %s (errno %d)\n", file, line, what,
@@ -102,7 +104,7 @@ inline void set_limit(int resource, size_t bytes) {
   REQUIRE(setrlimit(resource, &bounds) == 0);
 }
 
-// What counts against a limit now.
+// The present use that counts towards a limit.
 inline size_t in_use(int resource) {
   const char *field = resource == RLIMIT_AS ? "VmSize:" : "VmData:";
   return static_cast<size_t>(status_field(field)) * kKiB;
@@ -114,15 +116,16 @@ inline std::string describe_status(int status) {
   return "status " + std::to_string(status);
 }
 
-// Runs `body` in a child process. The result is "exit 0" if it returned, "signal Alarm clock" if it
-// had not done so within `seconds`, and so on.
+// Runs `body` in a child process.
+// Returns: "exit 0" if the body returned, "signal Alarm clock" if it did not within `seconds`, and
+// so on.
 template <typename Body>
 std::string in_child(unsigned seconds, Body body) {
   fflush(nullptr);
   pid_t child = fork();
   if (child == 0) {
     alarm(seconds);
-    // What is thrown ends the child here; it must not go on with the caller's work.
+    // An exception ends the child here; it must not continue with the work of the caller.
     [&body]() noexcept { body(); }();
     _exit(0);
   }
@@ -132,7 +135,7 @@ std::string in_child(unsigned seconds, Body body) {
   return describe_status(status);
 }
 
-// In a GoogleTest case: runs the lambda in a child process, which has to end with 0.
+// In a GoogleTest case: runs the lambda in a child process, which must exit with 0.
 #define EXPECT_CHILD(seconds, ...)                                             \
   if (const std::string child_end = subject::in_child(seconds, __VA_ARGS__);   \
       child_end == "exit 0") {                                                 \
@@ -140,13 +143,13 @@ std::string in_child(unsigned seconds, Body body) {
     ADD_FAILURE() << "the child ended with " << child_end << ' '
 
 struct Outcome {
-  std::string end;  // as of in_child
+  std::string end;  // in the form of in_child()
   std::string out;
   std::string err;
 };
 
-// Runs a program to its end, as a fresh process whose descriptors are 0, 1 and 2 only. `prepare` is
-// called between fork and exec. A NULL `environment` means the caller's own.
+// Runs a program to its end, in a new process with descriptors 0, 1 and 2 only. `prepare` is called
+// between fork and exec. A NULL `environment` means that of the caller.
 template <typename Prepare>
 Outcome run_program(const std::vector<std::string> &command, char *const *environment,
                     unsigned seconds, Prepare prepare) {

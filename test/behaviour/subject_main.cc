@@ -1,8 +1,8 @@
 // main() of the GoogleTest programs that test the malloc of their process.
 //
-// It first makes sure that the malloc under test is the one that was meant: a test that quietly ran
-// on the system's malloc would pass and prove nothing. CAIRN_TEST_SUBJECT holds the path of the
-// preloaded library, "self" (linked in), "system", or is not set (any).
+// The program first checks that the malloc is the intended one: a test that ran on the system's
+// malloc by mistake would pass and prove nothing. CAIRN_TEST_SUBJECT is the path of the preloaded
+// library, "self" (linked in), "system", or unset (any).
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// The path of the object that malloc comes from.
+// Finds the path of the object that defines malloc.
 bool malloc_home(char *path) {
   Dl_info info;
   struct link_map *map = nullptr;

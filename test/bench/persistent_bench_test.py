@@ -1,4 +1,4 @@
-"""The benchmark of the persistent heap at a tiny size: it runs, ends, and reports whole tables."""
+"""The benchmark of the persistent heap at a tiny size: it runs, ends, and reports full tables."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ def run(*words):
 
 
 def rows(text):
-    """The cells of the tables' lines of figures."""
+    """The cells of the lines with figures in the tables."""
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
     return [cells for cells in lines if cells[0].isdigit()]
 

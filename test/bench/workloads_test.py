@@ -12,12 +12,12 @@ BENCH = BUILD / "bench"
 LIBRARY = BUILD / "libcairn-malloc.so"
 TINY = ("--scale", "0.002", "--seconds", "0.005", "--nodes", "20000")
 
-# Figures that may be zero or need not be there.
+# Figures that may be zero or missing.
 MAY_BE_ZERO = {"after_2s_kib", "after_trim_kib", "freed_kib", "start_over_libc_ms",
                "start_over_libc_kib", "reused_sizes", "merged_sizes", "split_sizes",
                "branch_misses"}
 MAY_BE_NEGATIVE = {"start_over_libc_ms", "start_over_libc_kib"}
-# A frame ends as a whole, so a node of it in next to no time.
+# A frame ends as a whole, so the end of one of its nodes takes almost no time.
 FRAME_ROWS = {"b-stack", "b-ring", "b-ring-contended"}
 LIST_ROWS = {"b-stack": "cairn_stack_new", "b-fifo": "cairn_fifo_new", "b-ring": "cairn_ring_new",
              "b-ring-contended": "cairn_ring_new"}
@@ -51,7 +51,7 @@ class WorkloadsTest(unittest.TestCase):
             self.assertGreaterEqual(number, 0)
         if name not in MAY_BE_ZERO:
             self.assertGreater(number, 0)
-        if unit == "ns":  # a nanosecond is some instructions, a second no operation takes
+        if unit == "ns":  # at least a few instructions, and less than a second
             if row not in FRAME_ROWS or not name.endswith("_free_ns"):
                 self.assertGreater(number, 0.1)
             self.assertLess(number, 1e9)

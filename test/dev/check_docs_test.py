@@ -8,10 +8,13 @@ import dev_path  # noqa: F401
 from check_docs import findings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OPTIONS = 'keys[] = {\n    {"decay_ms", parse_decay},        {"verbose", parse_verbose},\n};\n'
+OPTIONS = ('keys[] = {\n    {"decay_ms", parse_decay, AT(decay), 0},\n'
+           '    {"verbose", NULL, 0, 9},\n};\n')
 TABLE = "| key | values |\n|---|---|\n| `decay_ms` | 1 |\n| `verbose` | 0, 1 |\n"
 MESSAGES = ("| `cairn: double free of P (N-byte block)` | freed before |\n"
             "| `cairn: stack \"NAME\": pop without a push` | no frame |\n")
+PLACES = {"OPTIONS_PAGE": "docs/reference/OPTIONS.md",
+          "MESSAGES_PAGE": "docs/reference/MESSAGES.md"}
 SOURCE = '''/* See slab.c, and take_slab there. */
 void take_slab(void)
 {
@@ -24,9 +27,9 @@ void take_slab(void)
 
 def found(**changes):
     """The findings in a tree that agrees but for the files given: name with _ for / and text."""
-    files = {"src/front/options.c": OPTIONS, "src/slab.c": SOURCE, "docs/OPTIONS.md": TABLE,
-             "README.md": TABLE, "docs/MESSAGES.md": MESSAGES}
-    files.update({name.replace("__", "/").replace("_DOT_", "."): text
+    files = {"src/front/options.c": OPTIONS, "src/slab.c": SOURCE, "README.md": TABLE,
+             PLACES["OPTIONS_PAGE"]: TABLE, PLACES["MESSAGES_PAGE"]: MESSAGES}
+    files.update({PLACES.get(name, name.replace("__", "/").replace("_DOT_", ".")): text
                   for name, text in changes.items()})
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
@@ -46,38 +49,33 @@ class DocsTest(unittest.TestCase):
         self.assertEqual(found(), [])
 
     def test_an_option_that_a_page_leaves_out(self):
-        self.only(found(README_DOT_md=TABLE.replace("| `verbose` | 0, 1 |\n", "")),
-                  "README.md", "verbose is missing")
+        less = TABLE.replace("| `verbose` | 0, 1 |\n", "")
+        self.only(found(OPTIONS_PAGE=less), "docs/reference/OPTIONS.md", "verbose is missing")
+        self.assertEqual(found(README_DOT_md=less), [])
 
     def test_an_option_that_nothing_parses(self):
-        self.only(found(docs__OPTIONS_DOT_md=TABLE + "| `colour` | red |\n"),
-                  "docs/OPTIONS.md", "nothing parses colour")
+        self.only(found(OPTIONS_PAGE=TABLE + "| `colour` | red |\n"),
+                  "docs/reference/OPTIONS.md", "nothing parses colour")
 
     def test_a_message_that_no_page_has(self):
         self.only(found(src__new_DOT_c='void f(void) { die("fifo \\"%s\\": lost %u", n, 3); }\n'),
                   "new.c:1", 'fifo "%s": lost %u')
 
     def test_a_message_that_nothing_prints(self):
-        self.only(found(docs__MESSAGES_DOT_md=MESSAGES + "| `cairn: all is lost` | never |\n"),
+        self.only(found(MESSAGES_PAGE=MESSAGES + "| `cairn: all is lost` | never |\n"),
                   "nothing prints: all is lost")
 
     def test_both_messages_of_a_choice(self):
         choice = 'void f(void) { die(a ? "one %p" : "two of %p (%u)", p, 3); }\n'
         self.only(found(src__new_DOT_c=choice,
-                        docs__MESSAGES_DOT_md=MESSAGES + "| `cairn: one P` | |\n"),
+                        MESSAGES_PAGE=MESSAGES + "| `cairn: one P` | |\n"),
                   "two of %p (%u)")
 
     def test_a_word_that_differs(self):
-        self.assertEqual(len(found(docs__MESSAGES_DOT_md=MESSAGES.replace("double", "second"))), 2)
+        self.assertEqual(len(found(MESSAGES_PAGE=MESSAGES.replace("double", "second"))), 2)
 
     def test_a_message_in_a_comment_is_none(self):
         self.assertEqual(found(src__new_DOT_c='/* die("of %p", p) */\n'), [])
-
-    def test_a_row_of_the_benchmark(self):
-        rows = "".join(f"{name}\tA\ttitle\n" for name in ("heap-10m", "heap-1g", "idle", "tree-8"))
-        self.only(found(bench__rows_DOT_tsv=rows,
-                        docs__BENCHMARKS_DOT_md="`heap-10m` to `heap-8g`, `tree`\n"),
-                  "docs/BENCHMARKS.md: rows", "no idle")
 
     def test_a_function_that_another_file_has(self):
         page = "`src/slab.c: take_slab` and `slab.c: steps A to B, put_slab`\n"
@@ -89,15 +87,33 @@ class DocsTest(unittest.TestCase):
         self.only(found(src__new_DOT_c="int x; /* see gone.c and slab.c */\n"),
                   "src/new.c:1", "no gone.c")
         self.only(found(docs__PAGE_DOT_md="\n`page/gone.h` says\n"), "docs/PAGE.md:2", "gone.h")
+        self.only(found(src__new_DOT_c="int x; /* docs/OPTIONS.md, docs/reference/OPTIONS.md */\n"),
+                  "src/new.c:1", "no docs/OPTIONS.md")
 
     def test_a_link_that_leads_nowhere(self):
-        self.only(found(docs__PAGE_DOT_md="\n[a](OPTIONS.md#b), [c](https://d.e/f), [g](../docs/)\n"
-                        "[h](folder/)\n"), "docs/PAGE.md:3: links: no folder/")
+        self.only(found(docs__PAGE_DOT_md="\n[a](reference/OPTIONS.md#b), [c](https://d.e/f)\n"
+                        "[g](../docs/) [h](folder/)\n"), "docs/PAGE.md:3: links: no folder/")
 
     def test_a_page_that_the_book_leaves_out(self):
-        nav = "nav:\n  - OPTIONS.md\n  - Words:\n      - OLD.md\n"
+        nav = "nav:\n  - reference/OPTIONS.md\n  - Words:\n      - OLD.md\n"
         self.assertEqual(found(mkdocs_DOT_yml=nav), [
-            "mkdocs.yml: book: MESSAGES.md is missing", "mkdocs.yml: book: OLD.md is not in docs/"])
+            "mkdocs.yml: book: OLD.md is not in docs/",
+            "mkdocs.yml: book: reference/MESSAGES.md is missing"])
+
+    def test_a_page_that_the_book_has_twice(self):
+        pages = ("PAGE.md", "reference/MESSAGES.md", "reference/OPTIONS.md", "PAGE.md")
+        nav = "nav:\n" + "".join(f"  - {page}\n" for page in pages)
+        self.only(found(mkdocs_DOT_yml=nav, docs__PAGE_DOT_md="# Page\n"),
+                  "mkdocs.yml: book", "PAGE.md is listed twice")
+
+    def test_two_decisions_with_one_number(self):
+        self.only(found(**{"docs/dev/decisions/0007-one.md": "# 7. One\n",
+                           "docs/dev/decisions/0007-two.md": "# 7. Two\n"}),
+                  "docs/dev/decisions", "2 files have the number 0007")
+
+    def test_a_decision_whose_heading_has_another_number(self):
+        self.only(found(**{"docs/dev/decisions/0007-one.md": "# 8. One\n"}),
+                  "0007", "the heading has another number")
 
     def test_a_name_that_is_gone(self):
         self.only(found(src__new_DOT_c="\nint x; /* as in give_slab, take_slab */\n"),

@@ -54,7 +54,7 @@ class CheckFastPathTest(unittest.TestCase):
         self.assertIn("libcairn.so cairn_free: the fast path uses", text)
 
     def test_path_that_is_not_the_usual_one(self):
-        # Two paths by turns, told apart by a counter in the data of the library.
+        # Two paths in turn, chosen by a counter in the data of the library.
         counter = {"x86_64": "incb turn(%rip); testb $1, turn(%rip); jz 1f; nop; 1: ret",
                    "aarch64": "adrp x9, turn; ldr w10, [x9, :lo12:turn]; add w10, w10, #1; "
                               "str w10, [x9, :lo12:turn]; tbz w10, #0, 1f; nop; 1: ret"}

@@ -82,11 +82,11 @@ class ConditionalsTest(unittest.TestCase):
 class SizesTest(unittest.TestCase):
     def test_limits_themselves_pass(self):
         function = "void f(void)\n{\n" + "    ;\n" * 57 + "}\n"
-        self.assertEqual(check({"src/heap/a.h": function + "\n" * 439 + "x" * 100 + "\n"}), [])
+        self.assertEqual(check({"src/heap/a.h": function + "\n" * 739 + "x" * 100 + "\n"}), [])
 
     def test_file(self):
-        self.assertEqual(check({"src/heap/a.h": "\n" * 501}),
-                         ["src/heap/a.h:501: size: 501 lines, over 500"])
+        self.assertEqual(check({"src/heap/a.h": "\n" * 801}),
+                         ["src/heap/a.h:801: size: 801 lines, over 800"])
 
     def test_columns(self):
         self.assertEqual(check({"src/heap/a.h": "\n" + "é" * 101 + "\n"}),
@@ -99,8 +99,8 @@ class SizesTest(unittest.TestCase):
 
     def test_rust_files_and_columns(self):
         rust = "packaging/rust/own/src/lib.rs"
-        self.assertEqual(check({rust: "//! 'quoted\n" * 501}),
-                         [f"{rust}:501: size: 501 lines, over 500"])
+        self.assertEqual(check({rust: "//! 'quoted\n" * 801}),
+                         [f"{rust}:801: size: 801 lines, over 800"])
         self.assertEqual(check({rust: "x" * 101 + "\n"}),
                          [f"{rust}:1: size: 101 columns, over 100"])
 
@@ -140,13 +140,40 @@ class NamesTest(unittest.TestCase):
         self.assertEqual(check({"src/heap/heap.h": "", "include/cairn/heap.h": ""}), [])
 
 
-class MirrorTest(unittest.TestCase):
-    def test_missing(self):
-        self.assertEqual(check({"src/heap/a.c": ""}),
-                         ["src/heap/a.c:1: mirror: test/heap/a_test.cc is missing"])
+    def test_static_function_of_two_files(self):
+        code = "static int a_b(void)\n{\n    return 1;\n}\n"
+        self.assertEqual(check({"src/heap/a.c": code, "src/page/b.c": code}),
+                         ["src/page/b.c:1: name: a_b is also a function of src/heap/a.c"])
 
-    def test_there(self):
-        self.assertEqual(check({"src/heap/a.c": "", "test/heap/a_test.cc": ""}), [])
+    def test_static_function_of_one_word(self):
+        self.assertEqual(check({"src/heap/a.c": "static void find(void)\n{\n}\n"}),
+                         ["src/heap/a.c:1: name: find: begin with the module's name"])
+
+    def test_most_and_least(self):
+        self.assertEqual(check({"src/heap/a.h": "enum { A_MOST = 1 };\n/* LEAST */\n"}),
+                         ["src/heap/a.h:1: name: A_MOST: MAX or MIN"])
+
+
+class TestedTest(unittest.TestCase):
+    SOURCES = {"src/heap/a.c": "int a_run(void)\n{\n}\n" + "\n" * 57, "src/heap/a.h": "\n" * 40}
+
+    def test_missing(self):
+        self.assertEqual(check({**self.SOURCES, "test/heap/b_test.cc": "// a_run\n"}),
+                         ["src/heap/a.c:1: tested: no test has its name, its header or its "
+                          "functions"])
+
+    def test_by_its_name(self):
+        self.assertEqual(check({**self.SOURCES, "test/heap/a_test.cc": ""}), [])
+
+    def test_by_its_header(self):
+        self.assertEqual(check({**self.SOURCES, "test/heap/b_test.cc": '#include "heap/a.h"\n'}),
+                         [])
+
+    def test_by_a_function(self):
+        self.assertEqual(check({**self.SOURCES, "test/heap/b_test.cc": "int b = a_run();\n"}), [])
+
+    def test_small_module(self):
+        self.assertEqual(check({**self.SOURCES, "src/heap/a.h": "\n" * 39}), [])
 
 
 if __name__ == "__main__":

@@ -10,11 +10,8 @@ import dev_path  # noqa: F401
 import make_readme
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MEASURED = ("README.md", "docs/SECURITY.md", "bench/results/mimalloc-bench.md",
-            "bench/results/lists.md", make_readme.PICTURE,
-            *(str(path.relative_to(ROOT)) for run in ("full", "rows", "programs")
-              for file in ("report.md", "results.csv")
-              for path in (ROOT / "bench" / "results" / run).glob(file)))
+MEASURED = ("README.md", "bench/results/matrix.md", "bench/results/mimalloc-bench.md",
+            "bench/results/programs/results.csv", make_readme.PICTURE)
 
 
 class ReadmeTest(unittest.TestCase):
@@ -37,15 +34,16 @@ class ReadmeTest(unittest.TestCase):
         self.assertEqual(list(make_readme.check(ROOT)), [])
 
     def test_a_figure_changed_by_hand(self):
-        self.change("README.md", r"(\| time, \d+ benchmark rows \[c\] \| \**\d)\.", r"\g<1>9.")
+        self.change("README.md", r"(\| CPU time, \d+ real programs.*?\| \**\d)\.", r"\g<1>9.")
         self.assertTrue(list(make_readme.check(self.root)))
 
     def test_a_figure_measured_anew(self):
         for name, old, new in (
-                ("bench/results/rows/report.md", r"(\| time \| all \| \d+ \| \d)\.", r"\g<1>9."),
+                ("bench/results/programs/results.csv", r"(\nredis,programs,cairn,cpu_s,time,s,)",
+                 r"\g<1>9"),
                 ("bench/results/mimalloc-bench.md",
                  r"(\| geometric mean over the best of all \| \d)\.", r"\g<1>9."),
-                ("docs/SECURITY.md", r"\| direct, 48 bytes \| at once",
+                ("bench/results/matrix.md", r"\| direct, 48 bytes \| at once",
                  "| direct, 48 bytes | late")):
             self.setUp()
             self.change(name, old, new)
@@ -56,48 +54,44 @@ class ReadmeTest(unittest.TestCase):
         self.assertTrue(list(make_readme.check(self.root)))
 
     def test_the_best_is_bold_and_what_was_not_measured_is_empty(self):
-        line = make_readme.line_of("what", {"Cairn": "1.13", "glibc": "1.20", "rpmalloc": "0.50"})
-        self.assertEqual(line, "| what | **1.13** |  | 1.20 |" + "  |" * 5)
-        line = make_readme.line_of("what", {"Cairn": 30, "hardened_malloc": 32}, lowest=False)
-        self.assertEqual(line, "| what | 30 |  |  |  |  |  |  | **32** |")
+        line = make_readme.line_of("what",
+                                   {"Cairn": "1.13", "mimalloc": "1.20", "other": "0.50"})
+        self.assertEqual(line, "| what | **1.13** |  | 1.20 |" + "  |" * 4)
+        line = make_readme.line_of("what", {"Cairn": 30, "tcmalloc": 32}, lowest=False)
+        self.assertEqual(line, "| what | 30 |  |  |  |  |  | **32** |")
 
-    def test_programs_that_are_measured_apart(self):
-        """A run of the real programs alone takes the place of the full run, with what all ran."""
-        folder = self.root / "bench" / "results" / "programs"
-        folder.mkdir(exist_ok=True)
-        (folder / "report.md").write_text(
-            "## Geomeans\n\n|  | group | rows | system | cairn | cairn-hardened | mimalloc |\n"
-            "|---|---|---|---|---|---|---|\n"
-            "| time | programs | 1 | 1.400 | 1.010 | 1.200 | 1.000 |\n"
-            "| memory | programs | 1 | 1.100 | 1.020 | 1.300 | 1.000 |\n")
-        facts = "".join(f"# {key}: {value}\n" for key, value in (
-            ("commit", "0123456789ab"), ("processor", "Fast one"), ("libc", "glibc 9"),
-            *((f"allocator {name}", "7.8-9") for name in ("mimalloc", "jemalloc", "tcmalloc"))))
-        lines = [f"{row},programs,{name},cpu_s,time,s,1,1,1,1,1,5,{ratio}"
-                 for row, ratios in (("lua", {"system": "1.4", "cairn": "1.01", "mimalloc": "1.0"}),
-                                     ("perl", {"system": "1.0", "cairn": "1.0"}))
-                 for name, ratio in ratios.items()]
-        columns = (ROOT / "bench/results/full/results.csv").read_text().split("\nrow,")[1]
-        (folder / "results.csv").write_text(
-            facts + "row," + columns.splitlines()[0] + "\n" + "\n".join(lines) + "\n")
-        readme = "\n".join(make_readme.check(self.root))
-        self.assertIn("+| CPU time, 1 real programs [a] | 1.01 | 1.20 | 1.40 | **1.00** |", readme)
-        self.assertIn("+- [a] lua; Fast one, glibc 9, Debian's mimalloc 7.8", readme)
-        self.assertIn("commit 0123456789ab: [report](bench/results/programs/report.md)", readme)
+    def write_results(self, group, medians):
+        """Results of these times: {row: {allocator: median}}."""
+        text = (self.root / "bench/results/programs/results.csv").read_text()
+        head, columns = text.split("\nrow,")[0], text.split("\nrow,")[1].splitlines()[0]
+        lines = [f"{row},{group},{name},cpu_s,time,s,{median},1,1,1,1,5,1"
+                 for row, figures in medians.items() for name, median in figures.items()]
+        lines.append("ruby-turns,turns,cairn,cpu_s,time,s,1,1,1,1,1,5,1")
+        path = self.root / "bench/results" / group / "results.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join([head, f"row,{columns}", *lines, ""]))
 
-    def test_geomeans_are_those_of_the_results(self):
-        """The report's table against the ratios in results.csv, which it was made of."""
-        measured = make_readme.Measured(ROOT)
-        names, _ = measured.real_programs()
-        ratios = [float(row["ratio_to_best_peer"]) for row in measured.rows(measured.programs_run)
-                  if row["row"] in names and row["allocator"] == "cairn"
-                  and row["aspect"] == "time"]
-        product = 1.0
-        for ratio in ratios:
-            product *= ratio
-        figures, rows = measured.geomeans(measured.programs_run, "time", "programs")
-        self.assertEqual(len(ratios), rows)
-        self.assertAlmostEqual(product ** (1 / rows), figures["Cairn"], 3)
+    def test_newest_peers(self):
+        """mimalloc's versions share a column; mimalloc-bench is read from cairn-bench's results."""
+        self.write_results("mimalloc-bench", {"mb-cfrac": {"cairn": 2, "mimalloc2": 1}})
+        figures, programs = make_readme.Measured(self.root).programs_of("time")
+        self.assertEqual((figures, programs), ({"Cairn": 2, "mimalloc 2": 1}, 1))
+        figures["mimalloc 3"] = 1.5
+        self.assertEqual(make_readme.newest(figures),
+                         {"Cairn": "2.00", "mimalloc": "1.00 (v2), 1.50 (v3)"})
+        self.assertEqual(make_readme.newest({"mimalloc": 1}), {"mimalloc": "1.00"})
+
+    def test_one_normalisation(self):
+        """Each row is divided by its best, Cairn's among them; hardened Cairn is none of them, and
+        a row that not all ran does not count."""
+        self.write_results("programs", {
+            "lua": {"system": 4, "cairn": 2, "cairn-hardened": 1},
+            "git": {"system": 1, "cairn": 8, "cairn-hardened": 8}, "perl": {"cairn": 1}})
+        figures, names = make_readme.Measured(self.root).real_programs("time")
+        self.assertEqual(names, ["git", "lua"])
+        self.assertAlmostEqual(figures["glibc"], 2 ** 0.5)
+        self.assertAlmostEqual(figures["Cairn"], 8 ** 0.5)
+        self.assertAlmostEqual(figures["Cairn hardened"], 2)
 
 
 if __name__ == "__main__":

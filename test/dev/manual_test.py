@@ -11,6 +11,7 @@ import dev_path  # pylint: disable=unused-import
 import make_man
 import typer
 from cairn import cli
+from cairn_fleet import cli as fleet_cli
 
 MANUAL = pathlib.Path(os.environ["CAIRN_TEST_MANUAL"])
 
@@ -25,7 +26,9 @@ class ManualTest(unittest.TestCase):
     def test_every_command_has_its_page_with_every_option(self):
         pages = {page.stem: page.read_text() for page in (MANUAL / "man1").glob("*.1")}
         app = typer.main.get_command(cli.app)
-        self.assertEqual(set(pages), set(commands_of(app, "cairn")))
+        fleet = typer.main.get_command(fleet_cli.app)
+        self.assertEqual(set(pages), {*commands_of(app, "cairn"),
+                                      *commands_of(fleet, "cairn-fleet")})
         for name, command in app.commands.items():
             for option in command.params:
                 for word in option.opts:
@@ -49,9 +52,9 @@ class ManualTest(unittest.TestCase):
             self.assertEqual(said, "", page.name)
 
     def test_links_become_pages(self):
-        text = "see [OPTIONS.md](OPTIONS.md), [the tool](RUN.md#a)"
+        text = "see [OPTIONS.md](reference/OPTIONS.md), [the tool](../COMPARING.md#a)"
         self.assertEqual(make_man.without_links(text),
-                         "see cairn.options(7), the tool (share/doc/cairn/docs/RUN.md)")
+                         "see cairn.options(7), the tool (share/doc/cairn/docs/COMPARING.md)")
 
 
 if __name__ == "__main__":

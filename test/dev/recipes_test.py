@@ -1,5 +1,5 @@
-"""The files that docs/RECIPES.md shows and nothing here can run: Dockerfile and Kubernetes manifest
-are what their tools read, and their parts fit together. What can be run, dev/run_docs.py runs."""
+"""The files in docs/RECIPES.md that cannot be run here: the Dockerfile and the Kubernetes manifest
+have the syntax of their tools, and their parts match. dev/run_docs.py runs the other blocks."""
 
 import json
 import pathlib

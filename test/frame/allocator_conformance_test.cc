@@ -1,4 +1,4 @@
-// One set of questions to every allocator through cairn/allocator.h.
+// The rules of cairn/allocator.h, checked for every allocator through its common interface.
 
 #include "cairn/allocator.h"
 
@@ -6,9 +6,9 @@
 
 #include "cairn/fifo.h"
 #include "cairn/heap.h"
-#include "cairn/heaps.h"
 #include "cairn/pages.h"
 #include "cairn/pool.h"
+#include "cairn/private_heap.h"
 #include "cairn/ring.h"
 #include "cairn/scope.h"
 #include "cairn/stack.h"
@@ -20,8 +20,8 @@ namespace
 
 using namespace frame_kit;
 
-// Each subject holds an allocator with room for some MiB; kMostSize and kMostAlign are what it must
-// be able to.
+// Each subject holds an allocator with room for some MiB. kMostSize and kMostAlign are the largest
+// size and alignment that it must serve.
 struct StackSubject {
     static constexpr size_t kMostSize = kMiB, kMostAlign = 64 * kKiB;
     cairn_stack *stack = cairn_stack_new(nullptr);
@@ -101,9 +101,9 @@ struct HeapSubject {
 };
 struct OwnHeapSubject {
     static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
-    cairn_heap *heap = cairn_heap_new(nullptr);
-    cairn_allocator get() { return cairn_heap_own_allocator(heap); }
-    ~OwnHeapSubject() { cairn_heap_delete(heap); }
+    cairn_private_heap *heap = cairn_private_heap_new(nullptr);
+    cairn_allocator get() { return cairn_private_heap_allocator(heap); }
+    ~OwnHeapSubject() { cairn_private_heap_delete(heap); }
 };
 struct SharedPoolSubject {
     static constexpr size_t kMostSize = 200, kMostAlign = 16;
@@ -208,7 +208,7 @@ TYPED_TEST(AllocatorConformance, RefusalsAreAlike)
     }
 }
 
-// Memory that was used before among it, where the allocator has such.
+// Some of the memory was used before, where the allocator has such memory.
 TYPED_TEST(AllocatorConformance, ZeroFormsAreZeroAndOnlyThey)
 {
     size_t most = TypeParam::kMostSize < 3000 ? TypeParam::kMostSize : 3000;
@@ -313,7 +313,7 @@ TYPED_TEST(AllocatorConformance, AnyThreadWhereItSaysSo)
 
 TYPED_TEST(AllocatorConformance, HasAName) { EXPECT_STRNE(this->allocator_.operations->name, ""); }
 
-// One convention for all: an end ignores NULL and keeps errno.
+// All delete functions ignore NULL and keep errno.
 TEST(Ends, IgnoreNull)
 {
     errno = 77;

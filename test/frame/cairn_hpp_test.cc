@@ -1,5 +1,5 @@
-// cairn.hpp: owners, frames, holds, typed pools. Containers are containers_test.cc; what changes
-// without exceptions is test/headers/no_exceptions.cc.
+// cairn.hpp: owners, frames, holds, typed pools. containers_test.cc tests containers, and
+// test/headers/no_exceptions.cc a build without exceptions.
 
 #include "cairn/cairn.hpp"
 
@@ -47,7 +47,7 @@ TEST(Resource, ExhaustionThrows)
 TEST(Owner, RefusedOptionsThrow)
 {
     cairn_stack_options options = {};
-    options.fixed = true; // without a buffer
+    options.fixed = true; // requires a buffer, which is missing
     EXPECT_THROW(ignore(cairn::make_stack(options)), std::bad_alloc);
     EXPECT_THROW(ignore(cairn::make_pool(0)), std::bad_alloc);
     EXPECT_THROW(ignore(cairn::page_run(SIZE_MAX)), std::bad_alloc);
@@ -79,9 +79,9 @@ TEST(Owner, EveryAllocatorHasOne)
 
 TEST(Heap, EndsWithItsBlocksAndMoves)
 {
-    cairn_heap_options options = {};
+    cairn_private_heap_options options = {};
     options.limit_bytes = 4 * kMiB;
-    cairn::heap heap(options);
+    cairn::private_heap heap(options);
     ASSERT_TRUE(heap);
     cairn::resource memory(heap.allocator());
     {
@@ -95,9 +95,9 @@ TEST(Heap, EndsWithItsBlocksAndMoves)
     EXPECT_EQ(heap.stats().live_blocks, 0u);
     auto number = heap.make_unique<int>(3);
     EXPECT_EQ(*number, 3);
-    EXPECT_EQ(cairn_heap_of(number.get()), heap.get());
-    cairn::heap other(std::move(heap));
-    EXPECT_FALSE(heap); // NOLINT: what a moved one is
+    EXPECT_EQ(cairn_private_heap_of(number.get()), heap.get());
+    cairn::private_heap other(std::move(heap));
+    EXPECT_FALSE(heap); // NOLINT: the state after a move is tested
     EXPECT_EQ(other.stats().live_blocks, 1u);
     number.reset();
     EXPECT_EQ(other.stats().live_blocks, 0u);
@@ -132,7 +132,7 @@ TEST(PageRun, MovesGrowsAndEnds)
     EXPECT_EQ(cairn_pages_unmap(pages, size), 0);
 }
 
-// An object that notes its end.
+// An object that records its destruction.
 class Noting
 {
   public:
@@ -179,7 +179,7 @@ TEST(StackFrame, AConstructorThatThrowsLeavesNothing)
 {
     struct Throws {
         explicit Throws(int) { throw std::runtime_error("no"); }
-        ~Throws() { ADD_FAILURE() << "was never made"; }
+        ~Throws() { ADD_FAILURE() << "destroyed, but never constructed"; }
     };
     cairn::stack_ptr stack = cairn::make_stack();
     {
@@ -214,7 +214,7 @@ TEST(RingFrame, IsUndoneWhenAnExceptionPasses)
             cairn::ring_frame frame(ring.get());
             ASSERT_TRUE(frame);
             memset(frame.make<Bytes>(), 1, 1000);
-            cairn_ring_retain(frame.get(), 2); // for consumers that will never see it
+            cairn_ring_retain(frame.get(), 2); // for consumers that will never get it
             if (i % 2 == 0)
                 throw std::runtime_error("half way");
             EXPECT_EQ(frame.make<Job>(Job{frame.get(), i})->number, i);
@@ -223,7 +223,7 @@ TEST(RingFrame, IsUndoneWhenAnExceptionPasses)
     }
     EXPECT_EQ(stats_of(ring).sealed, 0u);
     EXPECT_LE(stats_of(ring).chunks, 1u);
-    EXPECT_EQ(cairn_ring_delete(ring.get()), 0); // nothing is out
+    EXPECT_EQ(cairn_ring_delete(ring.get()), 0); // no frame is out
     static_cast<void>(ring.release());
 }
 
@@ -264,7 +264,7 @@ TEST(RingHold, CopiesHoldToo)
     second.reset();
     EXPECT_FALSE(first);
     EXPECT_FALSE(second);
-    cairn::ring_hold none = second; // a copy of none is none
+    cairn::ring_hold none = second; // a copy of an empty hold is empty
     EXPECT_FALSE(none);
     for (int i = 0; i < 5000; i++) {
         cairn::ring_frame other(ring.get());

@@ -1,4 +1,4 @@
-// The standard's containers over every allocator, by std::pmr and by cairn::allocator.
+// The containers of the standard library over every allocator, by std::pmr and by cairn::allocator.
 
 #include <deque>
 #include <functional>
@@ -61,7 +61,7 @@ using Subjects = testing::Types<HeapSubject, StackSubject, ScopeSubject, FifoSub
                                 TlsfSubject, SharedTlsfSubject, PagesSubject>;
 TYPED_TEST_SUITE(Containers, Subjects);
 
-// The same work for a container over an allocator and over a resource.
+// Each work function uses a container over an allocator or over a resource.
 template <class Vector> void use_vector(Vector numbers)
 {
     for (int i = 0; i < 2000; i++)
@@ -125,13 +125,14 @@ TYPED_TEST(Containers, OfPmr)
     use_map(std::pmr::map<int, long>(&this->memory_));
     use_map(std::pmr::unordered_map<int, long>(&this->memory_));
     use_string(std::pmr::string(&this->memory_));
-    std::pmr::vector<std::pmr::string> strings(&this->memory_); // hand the resource on
+    // the vector passes the resource to its strings
+    std::pmr::vector<std::pmr::string> strings(&this->memory_);
     for (size_t i = 0; i < 100; i++)
         strings.emplace_back(std::string(i, 'y'));
     EXPECT_EQ(strings[99].get_allocator().resource(), &this->memory_);
 }
 
-// Where all blocks are of one size: containers of nodes.
+// Containers of nodes work with a pool, since their blocks are of one size.
 TEST(ContainersOfNodes, OfAPool)
 {
     cairn_pool_options options = {};
@@ -145,7 +146,7 @@ TEST(ContainersOfNodes, OfAPool)
         use_list(std::pmr::list<int>(&memory));
         use_map(std::pmr::map<int, long>(&memory));
         std::vector<int, own<int>> numbers(from);
-        EXPECT_THROW(numbers.resize(100), std::bad_alloc); // more than an object
+        EXPECT_THROW(numbers.resize(100), std::bad_alloc); // more than one object of the pool
     }
 }
 
@@ -157,7 +158,7 @@ TEST(ContainersOfPairs, OfDifferentAllocatorsAreNotEqual)
     own<int> other(cairn_heap_allocator());
     EXPECT_TRUE(one == same);
     EXPECT_TRUE(one != other);
-    // Elements move one by one where memory cannot change hands.
+    // Elements move one by one where memory cannot change its allocator.
     std::vector<int, own<int>> numbers({1, 2, 3}, one);
     std::vector<int, own<int>> moved(std::move(numbers), other);
     EXPECT_EQ(moved.size(), 3u);

@@ -1,4 +1,4 @@
-// Checked FIFOs find every double free and every write outside of an object.
+// Checked FIFOs find every double free and every write outside an object.
 
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
@@ -14,7 +14,7 @@ class FifoCheckedDeathTest : public testing::Test
     void SetUp() override
     {
         if (!frame_checked() || memory_marks_active())
-            GTEST_SKIP() << "no checked FIFOs, or a memory checker that speaks first";
+            GTEST_SKIP() << "no checked FIFOs, or a memory checker that reports first";
         cairn_fifo_options options = {};
         options.any_thread_free = true;
         fifo_ = cairn_fifo_new(&options);

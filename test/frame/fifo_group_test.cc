@@ -1,4 +1,4 @@
-// The longest run of a group's free segments, and which group is chosen for one.
+// The longest run of free segments in a group, and the choice of a group for a run.
 
 extern "C" {
 #include "frame/fifo_state.h"
@@ -27,7 +27,7 @@ TEST(FifoGroup, LongestRunOfAMask)
 {
     Random random(1);
     EXPECT_EQ(longest_run(0), 0u);
-    EXPECT_EQ(longest_run(1), 0u) << "the first segment is shorter";
+    EXPECT_EQ(longest_run(1), 0u) << "the first segment is shorter than the others";
     EXPECT_EQ(longest_run(UINT32_MAX), unsigned{RUN_SEGMENTS});
     static struct fifo_group group;
     for (int i = 0; i < 100000; i++) {

@@ -1,4 +1,4 @@
-// FIFOs that end with their tests.
+// FIFOs that are closed at the end of their test.
 #ifndef TEST_FRAME_FIFO_KIT_H
 #define TEST_FRAME_FIFO_KIT_H
 

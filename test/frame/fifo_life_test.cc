@@ -112,7 +112,8 @@ TEST(FifoLife, TheLastFreesOfAClosedOneMayBeAnotherThreads)
 
 // Misuse.
 
-// Frees go on; what else came after the close worked, or raced with the last free.
+// After a close only frees are allowed. Every other operation must end the process: otherwise it
+// would work by chance, or race with the last free.
 TEST(FifoLifeDeathTest, UseAfterClose)
 {
     for (bool any_thread : {false, true}) {
@@ -138,8 +139,8 @@ TEST(FifoLifeDeathTest, UseAfterClose)
     }
 }
 
-// An allocation of a deleted FIFO was given another free descriptor when another had ended; a free
-// by another thread read memory that was unmapped.
+// An allocation from a deleted FIFO must not use the descriptor of another ended FIFO, and a free
+// by another thread must not read unmapped memory.
 TEST(FifoLifeDeathTest, UseAfterTheEnd)
 {
     for (bool any_thread : {false, true}) {

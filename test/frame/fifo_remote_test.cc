@@ -1,4 +1,4 @@
-// Frees by other threads: while the owner goes on, and after it closed the FIFO.
+// Frees by other threads: while the owner works, and after it closed the FIFO.
 
 #include <sys/wait.h>
 
@@ -27,7 +27,7 @@ struct Message {
     uint64_t tag;
 };
 
-// A queue between threads; null ends a consumer.
+// A queue between threads; NULL ends a consumer.
 class Queue
 {
   public:
@@ -143,14 +143,14 @@ TEST(FifoRemote, TheOwnersThreadMayFreeAfterClose)
     in_thread([&] { cairn_fifo_free(fifo, second); });
 }
 
-// Whether the FIFO ended: its descriptor has no owner.
+// Whether the FIFO has ended: its descriptor has no owner.
 bool has_ended(cairn_fifo *fifo)
 {
     return load_acquire(&reinterpret_cast<struct fifo *>(fifo)->owner) == nullptr;
 }
 
-// A close waited, without yielding, for a free that was under way: on one processor for ever, when
-// the closing thread had the higher priority.
+// A close must not wait for a free in progress: with one processor it would wait for ever when the
+// closing thread has the higher priority.
 TEST(FifoRemote, AThreadStoppedInItsFreeIsWaitedForByNobody)
 {
     if (!stopped_thread::kCanStop)
@@ -181,7 +181,7 @@ TEST(FifoRemote, AThreadStoppedInItsFreeIsWaitedForByNobody)
     alarm(0);
 }
 
-// Children forked while other threads free; what they own goes on to work.
+// Children are forked while other threads free; a child can use the FIFO that it owns.
 TEST(FifoRemote, ForkAmidFrees)
 {
     cairn_fifo_options options = {};

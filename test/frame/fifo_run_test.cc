@@ -1,4 +1,5 @@
-// Objects of 16 KiB to 1 MiB: where they go, what they hold, what a survivor holds of them.
+// Objects of 16 KiB to 1 MiB: their places, the memory that they hold, and the memory that a
+// survivor holds.
 
 #include <deque>
 #include <vector>
@@ -16,7 +17,7 @@ struct Piece {
     uint64_t tag;
 };
 
-// The start, the end, and some bytes between.
+// Writes the tag at the start, at the end, and to some places between.
 void mark_run(const Piece &run)
 {
     auto *bytes = static_cast<char *>(run.object);
@@ -63,8 +64,8 @@ class Queue
     uint64_t tag_ = 0;
 };
 
-// The search for room looked at the newest groups; in a queue the free ones are the oldest. So a
-// queue of 47 MiB had up to 1.4 GiB.
+// In a queue the free groups are the oldest ones: a search for room that sees only the newest
+// groups lets a small queue grow to many times its size.
 TEST(FifoRun, AQueueOfRunsHoldsLittleMoreThanLives)
 {
     Random random(1);
@@ -87,7 +88,7 @@ TEST(FifoRun, AQueueOfRunsHoldsLittleMoreThanLives)
     }
 }
 
-// Each took whole segments: objects of 17 KiB 64 KiB each.
+// A run takes whole pages, not whole segments.
 TEST(FifoRun, ARunTakesItsPages)
 {
     if (frame_checked())
@@ -136,7 +137,7 @@ TEST(FifoRun, ASurvivorHoldsItsPagesOnly)
         else
             cairn_fifo_free(fifo.get(), run.object);
     }
-    // Those that became nearly dead last have not gone back; the one being filled does not.
+    // The segments that became nearly dead last are not purged yet, nor is the one being filled.
     EXPECT_LT(stats(fifo).segment_bytes - stats(fifo).returned_bytes, surviving + 8 * 64 * kKiB);
     cairn_fifo_trim(fifo.get(), 0);
     EXPECT_LE(stats(fifo).segment_bytes - stats(fifo).returned_bytes, surviving + 64 * kKiB);
@@ -170,7 +171,7 @@ TEST(FifoRun, MaximumIsKept)
 TEST(FifoRunDeathTest, InteriorPointersAndSecondFrees)
 {
     if (frame_checked())
-        GTEST_SKIP() << "checked FIFOs look at the object's header first";
+        GTEST_SKIP() << "checked FIFOs check the object's header first";
     Fifo fifo = make();
     auto *first = static_cast<char *>(cairn_fifo_alloc(fifo.get(), 100 * kKiB, 8));
     auto *second = static_cast<char *>(cairn_fifo_alloc(fifo.get(), 100 * kKiB, 8));
@@ -179,15 +180,20 @@ TEST(FifoRunDeathTest, InteriorPointersAndSecondFrees)
                           "fifo \"fifo\": free of " + hex(inside) +
                               ", which is not an object of it");
     }
+    auto *third = static_cast<char *>(cairn_fifo_alloc(fifo.get(), 20 * kKiB, 8));
+    auto *fourth = static_cast<char *>(cairn_fifo_alloc(fifo.get(), 20 * kKiB, 8));
+    cairn_fifo_free(fifo.get(), third); // its segment has other objects
+    EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), third),
+                      "fifo \"fifo\": double free of " + hex(third));
+    // its segment is empty then: its former content is not known
     cairn_fifo_free(fifo.get(), first);
     EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), first),
-                      "fifo \"fifo\": double free of " + hex(first));
+                      "fifo \"fifo\": more frees than objects in the page of " + hex(first));
     cairn_fifo_free(fifo.get(), second);
-    EXPECT_DEATH_LINE(cairn_fifo_free(fifo.get(), second),
-                      "fifo \"fifo\": double free of " + hex(second));
+    cairn_fifo_free(fifo.get(), fourth);
 }
 
-// Sizes around the borders of segments and groups, freed in any order.
+// Sizes around the limits of segments and groups, freed in any order.
 void random_runs(uint64_t seed)
 {
     Random random(seed);

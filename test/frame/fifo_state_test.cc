@@ -1,4 +1,4 @@
-// Who may use a FIFO: each operation of another thread ends with its line.
+// Ownership of a FIFO: each operation by another thread ends the process with a message.
 
 #include "frame/fifo_kit.h"
 

@@ -84,7 +84,7 @@ TEST(Fifo, ZeroTwinsReadZeroWhereObjectsWereBefore)
 
 struct Asked {
     cairn_fifo *fifo = nullptr;
-    std::vector<void *> objects; // freed one a call
+    std::vector<void *> objects; // one is freed in each call
     int calls = 0;
 
     static bool ask(void *context, size_t)
@@ -131,7 +131,7 @@ TEST(Fifo, OutOfMemoryIsAskedAboutUntilItSaysNo)
 TEST(Fifo, AQueueStaysInOneSegment)
 {
     if (frame_checked())
-        GTEST_SKIP() << "checked FIFOs keep dead segments for long";
+        GTEST_SKIP() << "checked FIFOs keep dead segments for a long time";
     Fifo fifo = make();
     std::deque<void *> queue;
     for (int i = 0; i < 1000000; i++) {
@@ -190,7 +190,8 @@ TEST(Fifo, MaximumIsKeptAndNotForEver)
     }
 }
 
-// Random use against a shadow: first in, first out for the most part, with survivors and strays.
+// Random use against a shadow: mostly first in, first out, with survivors and frees in other
+// orders.
 struct Shadow {
     void *object;
     size_t size;
@@ -249,7 +250,8 @@ void random_use(uint64_t seed)
 
 TEST(FifoModel, RandomUse)
 {
-    const uint64_t seeds = config_tsan ? 2 : 8; // one thread: there is nothing for it to find
+    // only one thread: ThreadSanitizer finds nothing here
+    const uint64_t seeds = config_tsan ? 2 : 8;
     for (uint64_t seed = 1; seed <= seeds && !testing::Test::HasFatalFailure(); seed++)
         random_use(seed);
 }

@@ -1,5 +1,5 @@
-// What the tests of the frame allocators share: patterns that show a foreign write, random numbers,
-// faults.
+// Helpers of the tests of the frame allocators: patterns that reveal foreign writes, random
+// numbers, injected failures.
 #ifndef TEST_FRAME_FRAME_KIT_H
 #define TEST_FRAME_FRAME_KIT_H
 
@@ -16,6 +16,7 @@
 
 extern "C" {
 #include "frame/frame.h"
+#include "os/fault.h"
 }
 
 namespace frame_kit
@@ -24,12 +25,12 @@ namespace frame_kit
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;
 
-// The statement ends by SIGABRT with exactly this line, but for its "cairn: ", on stderr.
+// The statement ends by SIGABRT, with exactly "cairn: " and this line on stderr.
 #define EXPECT_DEATH_LINE(statement, line)                                                         \
     EXPECT_EXIT(statement, testing::KilledBySignal(SIGABRT),                                       \
                 testing::Eq("cairn: " + std::string(line) + "\n"))
 
-// For a result that the test does not need, of a function that must not be ignored.
+// Discards a result that the test does not need, of a function whose result must be used.
 template <class T> void ignore(const T &) {}
 
 inline std::string hex(const void *pointer)
@@ -44,12 +45,13 @@ inline bool is_aligned(const void *pointer, size_t align)
     return reinterpret_cast<uintptr_t>(pointer) % align == 0;
 }
 
-// A block filled with bytes that follow from its tag; intact as long as nobody else writes there.
-// In long pieces: byte by byte a sanitizer takes minutes on a machine that does much else.
+// Fills a block with bytes that follow from its tag, and checks that no other writer changed them.
+// The check works in long pieces, because single bytes take minutes with a sanitizer on a busy
+// machine.
 class Paint
 {
   public:
-    static constexpr size_t kPeriod = 1 << 13; // what is shifted out below has no more bits
+    static constexpr size_t kPeriod = 1 << 13; // the pattern repeats after this number of bytes
 
     Paint()
     {
@@ -57,7 +59,8 @@ class Paint
             bytes_[i] = static_cast<unsigned char>(i * 0x9e37 >> 5);
     }
 
-    // Calls body(place, piece, bytes) for each piece of a block; false as soon as it does so.
+    // Calls body(place, piece, bytes) for each piece of a block, until it returns false.
+    // Returns: false if a call did.
     template <typename Body> bool each(size_t size, uint64_t tag, Body body) const
     {
         size_t from = tag * 31 % kPeriod;
@@ -73,7 +76,7 @@ class Paint
     unsigned char bytes_[kPeriod];
 };
 
-inline const Paint the_paint; // made before main, so before any fork
+inline const Paint the_paint; // made before main, and so before any fork
 
 inline void paint(void *block, size_t size, uint64_t tag)
 {
@@ -103,7 +106,7 @@ class Random
         return state_;
     }
     size_t below(size_t limit) { return static_cast<size_t>(next() % limit); }
-    // Small sizes are the most frequent, large ones happen.
+    // A random size up to `most`; small sizes are the most frequent.
     size_t size(size_t most)
     {
         size_t limit = most >> below(12);
@@ -133,11 +136,12 @@ inline size_t resident_bytes()
     return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Sanitizers keep shadow memory, and debug builds canaries: measured sizes say nothing there.
+// Whether measured sizes are those of the fast builds: sanitizers add shadow memory, and debug
+// builds canaries.
 inline bool measures_memory() { return !frame_checked() && !config_tsan; }
 
-// Ends the failures of for_each_failure within its body, which then may look whether everything
-// works again.
+// Ends the injected failures within a body of for_each_failure(), which can then check that
+// everything works again.
 inline size_t &failing_calls_seen()
 {
     static size_t seen;
@@ -150,13 +154,13 @@ inline void end_failures()
         failing_calls_seen() = seen;
 }
 
-// Runs `body` with all system calls of the allocator failing from the first on, from the second on,
-// …, until it gets by without a failing one. The body must work, or say false and leave everything
-// usable. Debug builds only.
+// Runs `body` with all system calls of the allocator failing from the first call on, then from the
+// second on, and further, until a run meets no failing call. The body must succeed, or return false
+// and leave everything usable. Needs a debug build.
 template <class Body> void for_each_failure(Body body)
 {
     if (!config_debug)
-        GTEST_SKIP() << "fault injection is part of debug builds";
+        GTEST_SKIP() << "faults are injected in debug builds";
     bool worked = false;
     for (size_t skip = 0; skip < 200 && !worked; skip++) {
         failing_calls_seen() = SIZE_MAX;

@@ -10,44 +10,44 @@ namespace
 
 using namespace frame_kit;
 
-TEST(Cell, TheOneGivenBackComesNextWithItsContents)
+TEST(FrameDescriptors, TheOneGivenBackComesNextWithItsContents)
 {
-    auto *cell = static_cast<uint64_t *>(cell_take(CELL_FIFO));
-    ASSERT_NE(cell, nullptr);
-    EXPECT_TRUE(is_aligned(cell, 64));
-    cell[1] = 42;
-    cell_give(CELL_FIFO, cell);
-    EXPECT_EQ(cell_take(CELL_FIFO), cell);
-    EXPECT_EQ(cell[1], 42u);
-    cell[1] = 0;
-    cell_give(CELL_FIFO, cell);
+    auto *descriptor = static_cast<uint64_t *>(descriptor_take(DESCRIPTOR_FIFO));
+    ASSERT_NE(descriptor, nullptr);
+    EXPECT_TRUE(is_aligned(descriptor, 64));
+    descriptor[1] = 42;
+    descriptor_give(DESCRIPTOR_FIFO, descriptor);
+    EXPECT_EQ(descriptor_take(DESCRIPTOR_FIFO), descriptor);
+    EXPECT_EQ(descriptor[1], 42u);
+    descriptor[1] = 0;
+    descriptor_give(DESCRIPTOR_FIFO, descriptor);
 }
 
-TEST(Cell, KindsAreApart)
+TEST(FrameDescriptors, KindsAreApart)
 {
-    void *cell = cell_take(CELL_STACK_BLOCK);
-    cell_give(CELL_STACK_BLOCK, cell);
-    void *other = cell_take(CELL_RING);
-    EXPECT_NE(other, cell);
-    cell_give(CELL_RING, other);
+    void *descriptor = descriptor_take(DESCRIPTOR_STACK_BLOCK);
+    descriptor_give(DESCRIPTOR_STACK_BLOCK, descriptor);
+    void *other = descriptor_take(DESCRIPTOR_RING);
+    EXPECT_NE(other, descriptor);
+    descriptor_give(DESCRIPTOR_RING, other);
 }
 
-TEST(Cell, ThreadsNeverShareOne)
+TEST(FrameDescriptors, ThreadsNeverShareOne)
 {
     std::vector<std::thread> threads;
     for (uintptr_t id = 1; id <= 8; id++)
         threads.emplace_back([id] {
             for (int i = 0; i < 20000; i++) {
                 uintptr_t *cells[3];
-                for (uintptr_t *&cell : cells) {
-                    cell = static_cast<uintptr_t *>(cell_take(CELL_STACK));
-                    ASSERT_NE(cell, nullptr);
-                    cell[2] = id;
+                for (uintptr_t *&descriptor : cells) {
+                    descriptor = static_cast<uintptr_t *>(descriptor_take(DESCRIPTOR_STACK));
+                    ASSERT_NE(descriptor, nullptr);
+                    descriptor[2] = id;
                 }
                 ASSERT_NE(cells[0], cells[1]);
-                for (uintptr_t *cell : cells) {
-                    ASSERT_EQ(cell[2], id);
-                    cell_give(CELL_STACK, cell);
+                for (uintptr_t *descriptor : cells) {
+                    ASSERT_EQ(descriptor[2], id);
+                    descriptor_give(DESCRIPTOR_STACK, descriptor);
                 }
             }
         });

@@ -1,5 +1,5 @@
-// The ring between threads: one owner, many that release in any order; the owner gone with frames
-// alive.
+// The ring between threads: one owner, many threads that release in any order, and an owner that
+// ends before its frames.
 
 #include <condition_variable>
 #include <memory>
@@ -20,11 +20,11 @@ struct Payload {
     uint64_t tag;
 };
 
-// A bag between threads that gives in random order.
+// A bag between threads that hands out payloads in random order.
 class Bag
 {
   public:
-    // Keeps so many back, that there is something to choose from, until it is ended.
+    // Keeps `keeps` payloads back until end(), so that get() has a choice.
     explicit Bag(size_t keeps = 50) : keeps_(keeps) {}
     void put(Payload *payload)
     {
@@ -38,7 +38,8 @@ class Bag
         ended_ = true;
         ready_.notify_all();
     }
-    // Null when it is empty for ever.
+    // Takes a payload at random, after waiting for one.
+    // Returns: NULL when the bag has ended and is empty.
     Payload *get(Random &random)
     {
         std::unique_lock<std::mutex> guard(mutex_);
@@ -66,7 +67,7 @@ Payload *make_payload(cairn_ring *ring, size_t size, uint64_t tag)
         return nullptr;
     auto *payload =
         static_cast<Payload *>(cairn_ring_alloc(ring, sizeof(Payload) + size, alignof(Payload)));
-    if (payload == nullptr) { // the maximum, in the middle of a frame
+    if (payload == nullptr) { // the maximum was reached in the middle of a frame
         cairn_ring_release(cairn_ring_seal(ring));
         return nullptr;
     }
@@ -168,7 +169,7 @@ TEST(RingThreads, BackpressureEndsWithReleases)
     cairn_ring_options options = {};
     options.max_bytes = 512 * kKiB;
     cairn_ring *ring = cairn_ring_new(&options);
-    Bag bag(0); // what it kept back could hold every chunk
+    Bag bag(0); // payloads that are kept back could hold every chunk
     std::thread consumer([&bag] { consume(bag, 1); });
     for (uint64_t i = 0; i < 20000; i++) {
         Payload *payload;

@@ -1,4 +1,4 @@
-// Rings that end with their tests, and frames in them.
+// Rings that are closed at the end of their test, and frames in them.
 #ifndef TEST_FRAME_RING_KIT_H
 #define TEST_FRAME_RING_KIT_H
 

@@ -1,4 +1,4 @@
-// Misuse of rings: every operation by a wrong thread, after the end, in a wrong order.
+// Misuse of rings: every operation by a wrong thread, after the end, and in a wrong order.
 
 #include "frame/ring_kit.h"
 
@@ -42,7 +42,7 @@ TEST(RingDeathTest, SecondRelease)
     std::string place = "frame " + std::to_string(frame.index) + " of chunk " + hex(frame.chunk);
     EXPECT_DEATH_LINE(cairn_ring_release(frame), "ring: " + place + " is released already");
     cairn_ring_release(other);
-    for (int i = 0; i < 100; i++) // the chunk is filled anew
+    for (int i = 0; i < 100; i++) // the chunk is filled again
         cairn_ring_release(make_frame(ring, 4000));
     EXPECT_DEATH_LINE(cairn_ring_release(frame),
                       "ring: release of " + place + ", which is released already");
@@ -53,7 +53,8 @@ TEST(RingDeathTest, SecondRelease)
                       "ring: release of " + place + ", which is released already");
 }
 
-// Every operation but retain, release and the allocator's free; in the inline path, too.
+// Every operation ends the process, also on the inline path, except retain, release and the
+// allocator's free.
 TEST(RingDeathTest, WrongThread)
 {
     Ring ring = make();
@@ -80,14 +81,14 @@ TEST(RingDeathTest, WrongThread)
     EXPECT_DEATH_LINE(in_thread([&] { cairn_ring_close(used); }), line);
 }
 
-// An allocation of a deleted ring was given another free descriptor when another ring had ended.
+// An allocation from a deleted ring must not use the descriptor of another ended ring.
 TEST(RingDeathTest, UseAfterTheEnd)
 {
     Ring ring = make();
     Ring another = make();
     Ring deleted = make();
     EXPECT_EQ(cairn_ring_delete(another.release()), 0);
-    cairn_frame frame = make_frame(ring, 100); // a closed ring with a frame alive, too
+    cairn_frame frame = make_frame(ring, 100); // also a closed ring with a live frame
     for (bool closed : {false, true}) {
         cairn_ring *ended = closed ? ring.release() : deleted.release();
         if (closed)

@@ -1,11 +1,15 @@
-// The ring on one thread: frames, chunks, checkpoints, limits, ends, and random use against a
-// shadow. Misuse is in ring_misuse_test.cc, threads are in ring_chunk_test.cc.
+// The ring on one thread: frames, chunks, checkpoints, limits, deletion, and random use against a
+// shadow. ring_misuse_test.cc tests misuse and ring_chunk_test.cc threads.
 
 #include <sys/wait.h>
 
 #include <vector>
 
 #include "frame/ring_kit.h"
+
+extern "C" {
+#include "os/process.h"
+}
 
 namespace
 {
@@ -164,7 +168,7 @@ TEST(Ring, CloseWaitsForTheLastRelease)
     }
 }
 
-// Whatever chunk the frame that is left lies in, and whoever released the others.
+// In each chunk where the remaining frame may be, and after releases by any thread.
 TEST(Ring, DeleteRefusesWhileAFrameIsOut)
 {
     for (size_t bytes : {size_t{0}, size_t{100}, 100 * kKiB, 3 * kMiB}) {
@@ -183,7 +187,7 @@ TEST(Ring, DeleteRefusesWhileAFrameIsOut)
             for (cairn_frame other : others)
                 cairn_ring_release(other);
         });
-        EXPECT_EQ(cairn_ring_delete(ring.get()), EBUSY) << "all others released";
+        EXPECT_EQ(cairn_ring_delete(ring.get()), EBUSY) << "all other frames are released";
         EXPECT_TRUE(is_painted(block, bytes + 1, 1));
         in_thread([&] { cairn_ring_release(frame); });
         EXPECT_EQ(cairn_ring_delete(ring.release()), 0) << bytes;
@@ -201,7 +205,7 @@ TEST(Ring, EndsIgnoreNullAndKeepErrno)
     EXPECT_EQ(errno, 7);
 }
 
-// It could be made, and every open failed.
+// Every open of such a ring would fail, so it cannot be made.
 TEST(Ring, AMaximumBelowOneChunkIsRefused)
 {
     cairn_ring_options options = {};
@@ -231,7 +235,7 @@ TEST(Ring, ZeroTwinsReadZeroWhereFramesWereBefore)
 }
 
 struct Asked {
-    std::vector<cairn_frame> frames; // released one a call
+    std::vector<cairn_frame> frames; // one is released in each call
     int calls = 0;
     size_t size = 0;
 
@@ -288,7 +292,7 @@ TEST(Ring, RewindWithinAFrame)
     void *undone = cairn_ring_alloc(ring.get(), 100, 8);
     EXPECT_EQ(cairn_ring_rewind(ring.get(), checkpoint), 0);
     EXPECT_EQ(cairn_ring_alloc(ring.get(), 100, 8), undone);
-    for (int i = 0; i < 1000; i++) // over some chunks
+    for (int i = 0; i < 1000; i++) // over several chunks
         ignore(cairn_ring_alloc(ring.get(), 1000, 8));
     EXPECT_GT(stats(ring).chunks, 2u);
     EXPECT_EQ(cairn_ring_rewind(ring.get(), checkpoint), 0);
@@ -327,8 +331,8 @@ TEST(Ring, RewoundFrameLeavesNoHolds)
     cairn_checkpoint checkpoint = cairn_ring_checkpoint(ring.get());
     cairn_ring_retain(cairn_ring_open(ring.get()), 3);
     EXPECT_EQ(cairn_ring_rewind(ring.get(), checkpoint), 0);
-    cairn_ring_release(make_frame(ring, 100));      // of the same number in its chunk
-    cairn_ring_release(make_frame(ring, 3 * kMiB)); // leaves that chunk
+    cairn_ring_release(make_frame(ring, 100));      // has the same number in its chunk
+    cairn_ring_release(make_frame(ring, 3 * kMiB)); // moves to another chunk
     EXPECT_EQ(stats(ring).chunks, 1u);
 }
 
@@ -403,7 +407,7 @@ TEST(Ring, EveryRefusalOfTheSystemIsSurvived)
     });
 }
 
-// Random use against a shadow: frames of all sizes, released in any order, some retained, some
+// Random use against a shadow: frames of all sizes, released in any order; some are retained, some
 // rewound.
 struct ShadowBlock {
     void *block;

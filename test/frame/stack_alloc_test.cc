@@ -1,5 +1,4 @@
-// Blocks on the stack: alignment, sizes, realloc; hooks; the program's last word when memory is
-// out.
+// Blocks on the stack: alignment, sizes, realloc; hooks; the out-of-memory function.
 
 #include <string>
 #include <vector>
@@ -7,6 +6,10 @@
 #include "cairn/stack.h"
 #include "frame/frame_kit.h"
 #include "frame/stack_kit.h"
+
+extern "C" {
+#include "os/fault.h"
+}
 
 namespace
 {
@@ -33,7 +36,7 @@ TEST(StackAlloc, EveryAlignmentIsHonoured)
 TEST(StackAlloc, BlocksLieSideBySide)
 {
     if (frame_checked())
-        GTEST_SKIP() << "canaries lie between the blocks of checked stacks";
+        GTEST_SKIP() << "checked stacks have canaries between their blocks";
     Stack stack = make();
     char *first = static_cast<char *>(cairn_stack_alloc(stack.get(), 8, 8));
     EXPECT_EQ(cairn_stack_alloc(stack.get(), 8, 8), first + 8);
@@ -61,7 +64,7 @@ TEST(StackAlloc, RefusesWhatCannotBe)
     }
     volatile size_t huge = size_t{1} << 63;
     EXPECT_EQ(cairn_stack_alloc(stack.get(), 8, huge), nullptr);
-    EXPECT_EQ(cairn_stack_alloc(stack.get(), PTRDIFF_MAX, huge), nullptr); // their sum is 0
+    EXPECT_EQ(cairn_stack_alloc(stack.get(), PTRDIFF_MAX, huge), nullptr); // their sum wraps to 0
     errno = 0;
     EXPECT_EQ(cairn_stack_alloc_array(stack.get(), SIZE_MAX / 4, 8, 8), nullptr);
     EXPECT_EQ(errno, ENOMEM);
@@ -87,7 +90,7 @@ TEST(StackAlloc, ZeroFormsAreZeroAlsoInUsedMemory)
 TEST(StackAlloc, ReallocOfTheNewestGrowsInPlace)
 {
     if (frame_checked())
-        GTEST_SKIP() << "checked stacks grow within what is committed only";
+        GTEST_SKIP() << "checked stacks grow only within committed memory";
     cairn_stack_options options = {};
     options.reserve_bytes = 64 * kMiB;
     Stack stack = make(options);
@@ -137,7 +140,8 @@ TEST(StackAlloc, ReallocAtTheMaximumKeepsTheBlock)
     EXPECT_NE(cairn_stack_alloc(stack.get(), 8, 8), nullptr);
 }
 
-// Where the place behind it does not suffice, realloc looks for another and leaves the rest alone.
+// Where the memory behind the block is too short, realloc moves the block and does not touch the
+// rest.
 TEST(StackAlloc, ReallocThatDoesNotFitInItsBlockMovesToTheNext)
 {
     Stack stack = make();
@@ -172,7 +176,7 @@ TEST(StackAlloc, Copies)
     EXPECT_STREQ(cairn_stack_strndup(stack.get(), unterminated, 3), "abc");
 }
 
-// Hooks write down that they were called.
+// Hooks record that they were called.
 struct Called {
     std::string *order;
     char letter;
@@ -185,7 +189,7 @@ void note(void *context)
     called->order->push_back(called->letter);
 }
 
-// Defers a hook whose context lies in the frame that it belongs to.
+// Defers a hook whose context is in the frame that the hook belongs to.
 void defer(cairn_stack *stack, std::string &order, char letter, void (*hook)(void *) = note)
 {
     auto *called = static_cast<Called *>(cairn_stack_alloc(stack, sizeof(Called), alignof(Called)));
@@ -216,12 +220,12 @@ TEST(StackDefer, ThePopOfAnOuterFrameRunsThoseOfInnerOnes)
 {
     Stack stack = make();
     std::string order;
-    defer(stack.get(), order, 'a'); // of no frame: ends with the stack
+    defer(stack.get(), order, 'a'); // outside any frame: runs when the stack ends
     cairn_mark outer = cairn_stack_push(stack.get());
     defer(stack.get(), order, 'b');
     for (int i = 0; i < 3; i++) {
         cairn_stack_push(stack.get());
-        cairn_stack_alloc(stack.get(), 2 * kMiB, 8); // blocks change between
+        cairn_stack_alloc(stack.get(), 2 * kMiB, 8); // the stack moves to another block
         defer(stack.get(), order, static_cast<char>('c' + i));
     }
     testing::internal::CaptureStderr();
@@ -236,7 +240,7 @@ TEST(StackDefer, ThePopOfAnOuterFrameRunsThoseOfInnerOnes)
     EXPECT_EQ(order, "edcbaf");
 }
 
-// A hook may use the stack, also for another hook, and sees the frame whole.
+// A hook may use the stack, also for another hook, and sees the whole frame.
 TEST(StackDefer, AHookMayAllocateAndDefer)
 {
     Stack stack = make();
@@ -268,10 +272,10 @@ TEST(StackDefer, RefusesNoFunction)
     options.buffer = memory;
     options.buffer_bytes = sizeof memory;
     options.fixed = true;
+    std::string order;
+    Called called = {&order, 'x', nullptr}; // lives longer than the stack, whose end calls `note`
     Stack small = make(options);
     int result = 0;
-    std::string order;
-    Called called = {&order, 'x', nullptr};
     for (int i = 0; i < 10 && result == 0; i++)
         result = cairn_stack_defer(small.get(), note, &called);
     EXPECT_EQ(result, ENOMEM);
@@ -296,7 +300,7 @@ TEST(StackDeferDeathTest, AHookThatEndsItsOwnFrame)
                       "stack \"stack\": pop with a mark that is not open");
 }
 
-// The program's last word.
+// The out-of-memory function.
 struct Reserve {
     int left;
     std::vector<size_t> asked;
@@ -307,7 +311,7 @@ bool give(void *context, size_t size_bytes)
 {
     auto *reserve = static_cast<Reserve *>(context);
     reserve->asked.push_back(size_bytes);
-    errno = 77; // its own business
+    errno = 77; // overwritten, to show that the allocation restores errno
     return reserve->left-- > 0;
 }
 
@@ -336,16 +340,16 @@ TEST(StackOutOfMemory, IsAskedUntilItSaysNo)
     EXPECT_EQ(reserve.asked.size(), 0u);
 }
 
-// What another stack had serves this one: the maximum of debug builds' failing system calls aside,
-// exhaustion of the address space is what makes it simple.
+// Memory that the function frees serves the request: here the function ends the injected failures
+// of the system.
 TEST(StackOutOfMemory, WhatItFreesServes)
 {
     if (!config_debug)
-        GTEST_SKIP() << "fault injection is part of debug builds";
+        GTEST_SKIP() << "faults are injected in debug builds";
     Reserve reserve = {1, {}, nullptr};
     cairn_stack_options options = {};
     options.out_of_memory = [](void *context, size_t size_bytes) {
-        os_fault_plan(0, 0, 0); // now there is memory
+        os_fault_plan(0, 0, 0); // now the system has memory
         return give(context, size_bytes);
     };
     options.out_of_memory_context = &reserve;

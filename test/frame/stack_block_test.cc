@@ -1,5 +1,5 @@
-// A stack's blocks: growth from block to block, one reserved range, memory that goes back, refusals
-// of the system.
+// The blocks of a stack: growth from block to block, one reserved range, purging, and refusals by
+// the system.
 
 #include <sys/mman.h>
 
@@ -7,6 +7,11 @@
 
 #include "cairn/stack.h"
 #include "frame/frame_kit.h"
+
+extern "C" {
+#include "os/memory.h"
+#include "os/process.h"
+}
 
 namespace
 {
@@ -113,8 +118,8 @@ TEST(StackBlock, UnneededMemoryGoesBackUnderALongFrame)
     cairn_stack_delete(stack);
 }
 
-// A frame that outgrew the reserve and lives on leaves a block behind, whose memory above the
-// position nothing can reach until the frame ends.
+// A frame that outgrew the reserve and lives on leaves a block whose memory above the position
+// cannot be reached until the frame ends.
 TEST(StackBlock, MemoryOfAnOutgrownBlockGoesBack)
 {
     for (bool by_trim : {true, false}) {
@@ -137,12 +142,12 @@ TEST(StackBlock, MemoryOfAnOutgrownBlockGoesBack)
                     cairn_stack_pop(stack, cairn_stack_push(stack));
             }
         }
-        EXPECT_LT(stats(stack).resident_bytes, 11 * kMiB); // with a step of growth
+        EXPECT_LT(stats(stack).resident_bytes, 11 * kMiB); // with one step of growth
         cairn_stack_delete(stack);
     }
 }
 
-// What spare blocks hold counts for the maximum, too.
+// Spare blocks count towards the maximum.
 TEST(StackBlock, TheMaximumHoldsForBlocksThatWereLeft)
 {
     cairn_stack_options options = {};
@@ -163,11 +168,11 @@ TEST(StackBlock, TheMaximumHoldsForBlocksThatWereLeft)
     cairn_stack_delete(stack);
 }
 
-// The last block below a newer range that begins where it ends: the range's end is not its end.
+// A block ends where a newer range begins: the block must not grow into that range.
 TEST(StackBlock, ABlockBelowANewerRangeDoesNotGrowIntoIt)
 {
     if (frame_checked())
-        GTEST_SKIP() << "canaries lie between the blocks of checked stacks";
+        GTEST_SKIP() << "checked stacks have canaries between their blocks";
     constexpr size_t kFirst = 64 * kKiB;
     constexpr size_t kNext = kMiB;
     auto *hole = static_cast<char *>(
@@ -176,7 +181,7 @@ TEST(StackBlock, ABlockBelowANewerRangeDoesNotGrowIntoIt)
     munmap(hole, kFirst);
     cairn_stack_options options = {};
     options.reserve_bytes = kFirst;
-    std::vector<cairn_stack *> stacks; // all but the last fill holes elsewhere
+    std::vector<cairn_stack *> stacks; // all but the last fill other holes
     char *block = nullptr;
     for (int i = 0; i < 5000 && !(block >= hole && block < hole + kFirst); i++) {
         stacks.push_back(cairn_stack_new(&options));
@@ -188,7 +193,7 @@ TEST(StackBlock, ABlockBelowANewerRangeDoesNotGrowIntoIt)
     size_t first_bytes = stats(stack).reserved_bytes;
     cairn_stack_push(stack);
     size_t size = first_bytes - stats(stack).used_bytes;
-    block = static_cast<char *>(cairn_stack_alloc(stack, size, 8)); // to the end
+    block = static_cast<char *>(cairn_stack_alloc(stack, size, 8)); // up to the end
     ASSERT_NE(block, nullptr);
     paint(block, size, 1);
     cairn_mark mark = cairn_stack_push(stack); // needs the next range
@@ -204,10 +209,46 @@ TEST(StackBlock, ABlockBelowANewerRangeDoesNotGrowIntoIt)
         cairn_stack_delete(each);
 }
 
+// The run of pages that a stack takes next may begin right where the caller's buffer ends: a block
+// that ends there must not be taken for the newest of that run.
+TEST(StackBlock, ARunBehindTheCallersBufferDoesNotTouchIt)
+{
+    constexpr size_t kBuffer = 128 * kKiB;
+    const size_t kRun = 64 * kKiB + os_page_size(); // of the block behind a buffer
+    std::vector<struct span *> runs;
+    struct span *behind = nullptr;
+    do {
+        if (behind != nullptr)
+            runs.push_back(behind);
+        runs.push_back(run_take(kBuffer, PAGE_BYTES));
+        behind = run_take(kRun, PAGE_BYTES);
+        ASSERT_TRUE(runs.back() != nullptr && behind != nullptr);
+    } while (runs.size() < 1000 && behind->base != runs.back()->base + kBuffer);
+    run_give(behind); // the next run of this length is here
+    cairn_stack_options options = {};
+    options.buffer = runs.back()->base;
+    options.buffer_bytes = kBuffer;
+    cairn_stack *stack = cairn_stack_new(&options);
+    auto *block = static_cast<char *>(cairn_stack_alloc(stack, 64, 8));
+    const size_t tail = frame_checked() ? 16 : 0; // a canary
+    const auto whole = static_cast<size_t>(runs.back()->base + kBuffer - block) - tail;
+    ASSERT_EQ(cairn_stack_realloc(stack, block, 64, whole, 8), block); // up to the end
+    const cairn_mark mark = cairn_stack_push(stack);                   // needs the next block
+    cairn_stack_pop(stack, mark);                                      // and leaves it empty
+    ASSERT_EQ(stats(stack).blocks, 2u);
+    const size_t used = stats(stack).used_bytes;
+    EXPECT_EQ(cairn_stack_realloc(stack, block, whole, 640, 8), block);
+    EXPECT_EQ(stats(stack).used_bytes, used);
+    cairn_stack_pop(stack, cairn_stack_push(stack)); // verifies the stack
+    cairn_stack_delete(stack);
+    for (struct span *run : runs)
+        run_give(run);
+}
+
 TEST(StackBlock, NeededMemoryStays)
 {
     if (frame_checked())
-        GTEST_SKIP() << "checked stacks take the access to ended frames away";
+        GTEST_SKIP() << "checked stacks make ended frames inaccessible";
     cairn_stack *stack = cairn_stack_new(nullptr);
     for (int interval = 0; interval < 3; interval++) {
         for (int i = 0; i < 3; i++) {

@@ -1,4 +1,5 @@
-// Checked stacks find what the fast ones cannot: writes outside of blocks, uses of ended frames.
+// Checked stacks find errors that the fast ones cannot: writes outside blocks, and uses of ended
+// frames.
 
 #include "cairn/stack.h"
 #include "frame/frame_kit.h"
@@ -8,7 +9,7 @@ namespace
 
 using namespace frame_kit;
 
-// AddressSanitizer's marks make every such access end at once, in its own words.
+// Whether the stack itself reports the error. AddressSanitizer reports such an access first.
 bool finds_itself() { return frame_checked() && !memory_marks_active(); }
 
 class StackCheckedDeathTest : public testing::Test
@@ -17,9 +18,9 @@ class StackCheckedDeathTest : public testing::Test
     void SetUp() override
     {
         if (!finds_itself())
-            GTEST_SKIP() << "no checked stacks, or a memory checker that speaks first";
+            GTEST_SKIP() << "no checked stacks, or a memory checker that reports first";
         stack_ = cairn_stack_new(nullptr);
-        cairn_stack_alloc(stack_, 8, 8); // so that the frame does not start with its page
+        cairn_stack_alloc(stack_, 8, 8); // so that the frame does not begin at the start of a page
         mark_ = cairn_stack_push(stack_);
     }
     void TearDown() override

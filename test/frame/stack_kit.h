@@ -1,4 +1,4 @@
-// What the tests of stacks share.
+// Helpers of the tests of stacks.
 #ifndef TEST_FRAME_STACK_KIT_H
 #define TEST_FRAME_STACK_KIT_H
 

@@ -1,4 +1,4 @@
-// Misuse of stacks: each ends with its line, in every build.
+// Misuse of stacks: each error ends the process with its message, in every build.
 
 #include "cairn/scope.h"
 #include "cairn/stack.h"
@@ -29,7 +29,8 @@ TEST(StackDeathTest, SecondPop)
     cairn_stack_pop(stack.get(), mark);
     std::string line = "stack \"mine\": pop with a mark that is not open";
     EXPECT_DEATH_LINE(cairn_stack_pop(stack.get(), mark), line);
-    cairn_stack_alloc(stack.get(), 64, 8); // the record's bytes are still there, below the position
+    // the bytes of the record are still there, below the position
+    cairn_stack_alloc(stack.get(), 64, 8);
     EXPECT_DEATH_LINE(cairn_stack_pop(stack.get(), mark), line);
     cairn_mark same_place = cairn_stack_push(stack.get());
     cairn_stack_pop(stack.get(), same_place);
@@ -42,10 +43,11 @@ TEST(StackDeathTest, ReallocOfAnOuterFramesBlock)
     Stack stack = make();
     void *block = cairn_stack_alloc(stack.get(), 100, 8);
     cairn_stack_push(stack.get());
-    std::string line = "stack \"stack\": realloc of " + hex(block) + ", which is of an outer frame";
+    std::string line =
+        "stack \"stack\": realloc of " + hex(block) + ", which belongs to an outer frame";
     EXPECT_DEATH_LINE(ignore(cairn_stack_realloc(stack.get(), block, 100, 200, 8)), line);
     EXPECT_DEATH_LINE(ignore(cairn_stack_realloc(stack.get(), block, 100, 50, 8)), line);
-    cairn_stack_alloc(stack.get(), 10 * kMiB, 8); // the frame goes on in another block
+    cairn_stack_alloc(stack.get(), 10 * kMiB, 8); // the frame continues in another block
     EXPECT_DEATH_LINE(ignore(cairn_stack_realloc(stack.get(), block, 100, 200, 8)), line);
     cairn_stack_push(stack.get());
     EXPECT_DEATH_LINE(ignore(cairn_stack_realloc(stack.get(), block, 100, 200, 8)), line);
@@ -60,14 +62,14 @@ TEST(StackDeathTest, ReallocOfAForeignBlock)
                       "stack \"stack\": realloc of " + hex(foreign) + ", which is not in it");
 }
 
-// A thread's own stack, whose inline functions look at no owner, cannot go to another thread, nor
-// end before its thread.
+// The inline functions of a thread's own stack check no owner, so it cannot move to another thread
+// or end before its thread.
 TEST(StackDeathTest, AThreadsOwnStackStaysWithIt)
 {
     cairn_stack *stack = cairn_thread_stack();
     EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_adopt(stack); }),
-                      "stack \"thread\": adopted, but it is a thread's own");
-    cairn_stack_adopt(stack); // its thread has it already
+                      "stack \"thread\": adoption of a thread's own stack");
+    cairn_stack_adopt(stack); // its thread owns it already
     EXPECT_EQ(cairn_stack_delete(stack), EBUSY);
     EXPECT_NE(t_alloc(8), nullptr); /* t_scope: not needed */
 }

@@ -1,4 +1,5 @@
-// Who may use a stack: each operation of another thread, or after the end, ends with its line.
+// Ownership of a stack: each operation by another thread, or after the end, ends the process with a
+// message.
 
 #include "cairn/stack.h"
 #include "frame/frame_kit.h"
@@ -10,7 +11,8 @@ namespace
 using namespace frame_kit;
 using namespace stack_kit;
 
-// What a thread that does not own the stack must not do: everything but pop of a push that failed.
+// Every operation that a thread without ownership must not call: all but the pop of a push that
+// failed.
 TEST(StackStateDeathTest, WrongThreadInEveryOperation)
 {
     Stack owned = make();
@@ -20,7 +22,7 @@ TEST(StackStateDeathTest, WrongThreadInEveryOperation)
     cairn_allocator allocator = cairn_stack_allocator(stack);
     cairn_stack_stats stats;
     std::string line = "stack \"stack\": used by a thread that does not own it";
-    volatile size_t align = 8; // not inline
+    volatile size_t align = 8; // volatile: not the inline path
     EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_alloc(stack, 8, 8); }), line);
     EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_alloc(stack, 8, align); }), line);
     EXPECT_DEATH_LINE(in_thread([&] { cairn_stack_push(stack); }), line);
@@ -38,7 +40,7 @@ TEST(StackStateDeathTest, WrongThreadInEveryOperation)
     EXPECT_DEATH_LINE(in_thread([&] { cairn_allocator_free(allocator, block, 8); }), line);
 }
 
-// In the parent, which has no other stack meanwhile that could take the descriptor.
+// The stack is deleted in the parent, where no other stack is made that could take the descriptor.
 TEST(StackStateDeathTest, UseAfterDeleteInEveryOperation)
 {
     cairn_stack_options options = {};
@@ -48,10 +50,10 @@ TEST(StackStateDeathTest, UseAfterDeleteInEveryOperation)
     cairn_mark mark = cairn_stack_push(stack);
     void *block = cairn_stack_alloc(stack, 8, 8);
     cairn_allocator allocator = cairn_stack_allocator(stack);
-    cairn_stack_delete(other); // the free descriptors are a list of two
+    cairn_stack_delete(other); // the list of free descriptors has two entries
     cairn_stack_delete(stack);
     cairn_stack_stats stats;
-    std::string line = "stack \"gone\": used after its delete";
+    std::string line = "stack \"gone\": used after cairn_stack_delete";
     volatile size_t align = 8;
     EXPECT_DEATH_LINE(cairn_stack_alloc(stack, 8, 8), line);
     EXPECT_DEATH_LINE(cairn_stack_alloc(stack, 8, align), line);

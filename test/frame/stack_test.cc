@@ -1,5 +1,5 @@
-// The stack: frames, seal, owners, and random use against a shadow. Blocks are stack_alloc_test.cc,
-// misuse is stack_misuse_test.cc.
+// The stack: frames, seal, owners, and random use against a shadow. stack_alloc_test.cc tests
+// blocks, and stack_misuse_test.cc misuse.
 
 #include "cairn/stack.h"
 
@@ -10,6 +10,11 @@
 
 #include "frame/frame_kit.h"
 #include "frame/stack_kit.h"
+
+extern "C" {
+#include "os/fault.h"
+#include "os/process.h"
+}
 
 namespace
 {
@@ -31,7 +36,7 @@ TEST(Stack, PopGivesThePlaceBack)
     EXPECT_EQ(frames(stack), 0u);
 }
 
-// The verifier takes a block that was left without anything in it, and spare ones alone, for sound.
+// The verifier accepts a block that was left empty, and a stack that has only spare blocks.
 TEST(Stack, BlocksMayBeEmpty)
 {
     Stack stack = make();
@@ -175,7 +180,7 @@ TEST(Stack, ChildOfForkOwnsWhatItsThreadOwned)
     cairn_stack_pop(stack.get(), mark);
 }
 
-// A stack of a thread that is not in the child can be adopted there, and ended.
+// A child can adopt and delete a stack whose thread it does not have.
 TEST(Stack, ChildOfForkMayAdoptThoseOfOtherThreads)
 {
     cairn_stack *stack = nullptr;
@@ -206,18 +211,18 @@ TEST(Stack, ChildOfForkMayAdoptThoseOfOtherThreads)
 TEST(Stack, RefusedFirstBlockIsSpare)
 {
     if (!config_debug)
-        GTEST_SKIP() << "fault injection is part of debug builds";
+        GTEST_SKIP() << "faults are injected in debug builds";
     cairn_stack_options options = {};
     options.reserve_bytes = kMiB;
     Stack stack = make(options);
-    os_fault_plan(1, 2, ENOMEM); // the reservation works, access to it is refused, twice
+    os_fault_plan(1, 2, ENOMEM); // the reservation works, but access is refused twice
     EXPECT_EQ(cairn_stack_alloc(stack.get(), 100, 8), nullptr);
     EXPECT_EQ(os_fault_plan(0, 0, 0), 3u);
     cairn_stack_trim(stack.get(), 0);
     EXPECT_NE(cairn_stack_alloc(stack.get(), 100, 8), nullptr);
 }
 
-// Random use against a shadow: every live block keeps its contents, every frame ends exactly its
+// Random use against a shadow: every live block keeps its content, and every frame ends exactly its
 // blocks.
 struct ShadowBlock {
     char *block;
@@ -319,7 +324,7 @@ TEST(StackModel, RandomUse)
     }
 }
 
-// The caller's memory is used first, and is whole and the caller's again afterwards.
+// The caller's memory is used first, and all of it is the caller's again afterwards.
 
 TEST(StackBuffer, IsUsedFirstAndThenTheStackGrows)
 {
@@ -378,11 +383,12 @@ TEST(StackBuffer, FixedTakesNothingElse)
     EXPECT_EQ(used(stack), 0u);
 }
 
-// The system's calls that give memory back would empty it, the last one in a whole page of it.
+// The stack must not purge the caller's memory: the purge would also clear bytes of the caller in
+// the last page.
 TEST(StackBuffer, IsNotGivenBack)
 {
     if (memory_marks_active())
-        GTEST_SKIP() << "what the stack does not use cannot be written to";
+        GTEST_SKIP() << "unused memory of the stack cannot be written to";
     std::vector<char> memory(64 * kKiB);
     cairn_stack_options options = {};
     options.buffer = memory.data();
@@ -390,7 +396,7 @@ TEST(StackBuffer, IsNotGivenBack)
     Stack stack = make(options);
     cairn_mark mark = cairn_stack_push(stack.get());
     for (int interval = 0; interval < 2; interval++) {
-        memset(memory.data() + 40 * kKiB, 7, 8 * kKiB); // unused by the stack
+        memset(memory.data() + 40 * kKiB, 7, 8 * kKiB); // not used by the stack
         cairn_stack_trim(stack.get(), 0);
         os_sleep_ms(FRAME_DECAY_MS + 50);
         for (int i = 0; i < CAIRN_STACK_PUSH_TICK; i++)

@@ -30,7 +30,7 @@ TEST(StackText, IsWhatPrintfWrites)
     EXPECT_STREQ(through_va_list(stack.get(), "%c", 'x'), "x");
     std::string longer(5000, 'x');
     EXPECT_EQ(cairn_stack_printf(stack.get(), "<%s>", longer.c_str()), "<" + longer + ">");
-    for (int width = 120; width < 136; width++) // around the buffer of the first pass
+    for (int width = 120; width < 136; width++) // lengths around the buffer of the first pass
         EXPECT_EQ(strlen(cairn_stack_printf(stack.get(), "%*d", width, 7)),
                   static_cast<size_t>(width));
 }

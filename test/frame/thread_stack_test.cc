@@ -1,4 +1,4 @@
-// The thread's own stack: scopes and their ends, the t_ functions, threads that come and go.
+// The thread's own stack: scopes and their ends, the t_ functions, threads that start and end.
 
 #include <sys/wait.h>
 
@@ -29,7 +29,7 @@ TEST(Scope, EndsWithItsBlock)
         EXPECT_NE(t_alloc(1000), nullptr);
         if (i % 3 == 0)
             continue;
-        t_scope; // a second one in the same block
+        t_scope; // another one in the same block
         EXPECT_NE(t_alloc(100), nullptr);
     }
     EXPECT_EQ(used(), before);
@@ -74,7 +74,7 @@ TEST(Scope, EndsWhenAnExceptionPasses)
 
 jmp_buf back;
 void jumps(int depth);
-void (*volatile jumps_again)(int) = jumps; // the compiler sees no end of it otherwise
+void (*volatile jumps_again)(int) = jumps; // volatile: the compiler would find endless recursion
 
 void jumps(int depth)
 {
@@ -237,8 +237,8 @@ TEST(ThreadStack, ManyThreadsAtOnce)
         thread.join();
 }
 
-// The child's only thread has the stack of the thread that forked, frames and all; a thread that it
-// starts has one of its own.
+// The only thread of the child has the stack of the thread that forked, with its frames; a thread
+// that the child starts has its own.
 TEST(ThreadStack, ChildOfForkHasTheForkingThreads)
 {
     in_thread([] {
@@ -251,7 +251,7 @@ TEST(ThreadStack, ChildOfForkHasTheForkingThreads)
                 t_scope;
                 good = good && t_alloc(1000) != nullptr;
             }
-            if (!config_tsan) // ThreadSanitizer allows a child no threads
+            if (!config_tsan) // ThreadSanitizer supports no threads in a child
                 in_thread([&good] {
                     t_scope;
                     good = good && t_strdup("a new thread's") != nullptr;

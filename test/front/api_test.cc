@@ -1,4 +1,4 @@
-// The cairn_ names: each reaches its entry point, and the statistics tell the truth.
+// The cairn_ names: each calls its entry point, and the statistics are correct.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -99,10 +99,10 @@ TEST(Api, Mallinfo2AddsUp)
     EXPECT_EQ(info.hblkhd, 0u);
 }
 
-// Sampled blocks lie outside the arenas: their bytes are counted as those of own mappings.
-TEST(Api, Mallinfo2AddsUpWithSampledBlocks)
+// Guarded blocks are outside the arenas: their bytes are counted like those of mappings.
+TEST(Api, Mallinfo2AddsUpWithGuardedBlocks)
 {
-    static const int error = sample_start(1);
+    static const int error = guards_start(1);
     ASSERT_EQ(error, 0);
     constexpr size_t kBlocks = 200;
     constexpr size_t kSize = 30000;
@@ -121,7 +121,8 @@ TEST(Api, Mallinfo2AddsUpWithSampledBlocks)
     EXPECT_EQ(cairn_mallinfo2().hblkhd, before.hblkhd);
 }
 
-// By C17's defect report 460 and C23, as glibc from 2.38 on; memalign rounds up, as glibc's does.
+// As in C17's defect report 460, in C23, and in glibc from 2.38 on; memalign rounds up, like
+// glibc's.
 TEST(Api, AlignedAllocRefusesWhatIsNoPowerOfTwo)
 {
     for (size_t odd :
@@ -140,7 +141,7 @@ TEST(Api, MallinfoSaturates)
 {
     void *huge = cairn_malloc(size_t{3} << 30); // more than an int holds; never touched
     if (huge == nullptr)
-        GTEST_SKIP() << "this machine does not give 3 GiB";
+        GTEST_SKIP() << "this machine has no 3 GiB";
     EXPECT_EQ(cairn_mallinfo().hblkhd, INT_MAX);
     EXPECT_GE(cairn_mallinfo2().hblkhd, size_t{3} << 30);
     cairn_free(huge);
@@ -152,7 +153,7 @@ TEST(Api, TrimSaysWhetherSomethingWentBack)
     memset(block, 1, 5 * kMiB);
     cairn_free(block);
     EXPECT_GE(cairn_mallinfo2().keepcost, 5 * kMiB);
-    EXPECT_EQ(cairn_malloc_trim(SIZE_MAX), 0) << "all of it may stay";
+    EXPECT_EQ(cairn_malloc_trim(SIZE_MAX), 0) << "all free memory may be kept";
     EXPECT_EQ(cairn_malloc_trim(0), 1);
     EXPECT_EQ(cairn_mallinfo2().keepcost, 0u);
     EXPECT_EQ(cairn_malloc_trim(0), 0);
@@ -181,7 +182,7 @@ TEST(Api, MallocInfoIsXmlWithTheTrueNumbers)
     EXPECT_NE(info.find("</malloc>\n"), std::string::npos);
     const std::string bytes = std::to_string(cairn_malloc_usable_size(block));
     EXPECT_NE(info.find("<blocks count=\"1\" size=\"" + bytes + "\"/>"), std::string::npos) << info;
-    EXPECT_NE(cairn_malloc_info(1, stderr), 0) << "options must be 0";
+    EXPECT_NE(cairn_malloc_info(1, stderr), 0) << "the options must be 0";
     FILE *full = fopen("/dev/full", "w");
     if (full) {
         setvbuf(full, nullptr, _IONBF, 0);

@@ -1,4 +1,4 @@
-// Requests and their answers: the form of each, errors, and whatever else comes in a line.
+// Requests and their answers: the form of each, errors, and any other content of a line.
 
 #include <gtest/gtest.h>
 
@@ -16,11 +16,12 @@ std::string ask(const std::string &request, size_t capacity = CAIRN_ANSWER_BYTES
     std::vector<char> answer(capacity + 1, '?');
     const size_t length = cairn_control(request.c_str(), answer.data(), capacity);
     EXPECT_EQ(answer[length], '\0');
-    EXPECT_EQ(answer[capacity], '?') << "written beyond its end";
+    EXPECT_EQ(answer[capacity], '?') << "written beyond the end of the buffer";
     return {answer.data(), length};
 }
 
-// Reads one JSON value, so far as it stands in the answers: no floats. False when it is none.
+// Reads one JSON value, as far as answers use JSON: without floats.
+// Returns: false for anything else.
 class Reader
 {
   public:

@@ -58,7 +58,7 @@ TEST(Control, Errors)
     EXPECT_EQ(cairn_get("decay_ms", text, 0), ERANGE);
     EXPECT_STREQ(text, "ab");
     EXPECT_EQ(cairn_set("nothing", "1"), ENOENT);
-    EXPECT_EQ(cairn_set("sample", "1"), EPERM);
+    EXPECT_EQ(cairn_set("guard", "1"), EPERM);
     EXPECT_EQ(cairn_set("decay_ms", "soon"), EINVAL);
     EXPECT_EQ(cairn_do("nothing", nullptr), ENOENT);
     EXPECT_EQ(cairn_do("purge", "everything"), EINVAL);
@@ -70,7 +70,7 @@ TEST(Control, Errors)
     EXPECT_STREQ(control_error_name(ELOOP), "EIO");
 }
 
-// What a thread keeps goes back without its running: it sleeps meanwhile.
+// Memory that a thread keeps is released without its help: it sleeps at that time.
 TEST(Control, PurgeGivesBackWhatASleepingThreadKeeps)
 {
     constexpr size_t kBlocks = 3000;
@@ -120,7 +120,7 @@ TEST(Control, TheHardLimitByName)
 
 TEST(Control, TheProfilersActions)
 {
-    EXPECT_EQ(cairn_do("profile.dump", nullptr), EINVAL) << "no profile_file";
+    EXPECT_EQ(cairn_do("profile.dump", nullptr), EINVAL) << "profile_file is not set";
     EXPECT_EQ(cairn_do("profile.dump", "/tmp/never"), ENODATA);
     EXPECT_EQ(cairn_do("profile.start", "often"), EINVAL);
     EXPECT_EQ(cairn_do("profile.start", "off"), EINVAL);

@@ -1,5 +1,5 @@
-// C++'s operators, linked statically. Their forms as a program sees them are in test/behaviour;
-// here it is that they are ours and that their blocks are what free and sized delete expect.
+// C++'s operators, linked statically. test/behaviour tests their forms as a program sees them;
+// these cases check that they are Cairn's, and that free and sized delete accept their blocks.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

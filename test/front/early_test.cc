@@ -1,6 +1,6 @@
-// Use before the dynamic linker has set up thread-local storage. Real early callers are in
-// test/hard; here the two states that they meet are made by hand.
-// One process a case: what is early is early once.
+// Use before the dynamic linker has set up thread-local storage. test/hard has real early callers;
+// here the two states that they meet are made by hand. Each case needs a process of its own, since
+// these states exist only once.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using heap_layer::in_thread;
 TEST(Early, TheLinkerHasAReferenceToResolve)
 {
     ASSERT_NE(front_early, nullptr);
-    front_early(); // what it resolved to does nothing
+    front_early(); // the function that it resolved to does nothing
 }
 
 TEST(Early, AZeroWordGetsItsValue)
@@ -30,12 +30,12 @@ TEST(Early, AZeroWordGetsItsValue)
         EXPECT_NE(block, nullptr);
         struct heap *heap = thread_heap;
         heap_set_up_thread();
-        EXPECT_EQ(thread_heap, heap) << "a heap that is there stays";
+        EXPECT_EQ(thread_heap, heap) << "an existing heap is kept";
         free_fast(block);
     });
 }
 
-// The linker lays the initial value over the word after the first blocks were taken.
+// The linker writes the initial value over the word after the first blocks were allocated.
 TEST(Early, BlocksOutliveTheWord)
 {
     in_thread([] {
@@ -47,7 +47,7 @@ TEST(Early, BlocksOutliveTheWord)
         EXPECT_NE(next, nullptr);
         EXPECT_NE(thread_heap, first);
         EXPECT_EQ(block[99], 1);
-        free_fast(block); // as another thread's
+        free_fast(block); // as a block of another thread
         free_fast(next);
     });
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);

@@ -1,4 +1,4 @@
-// Entry points: arguments that cannot be met, odd ones that glibc takes, and errno.
+// Entry points: arguments that cannot be served, unusual ones that glibc accepts, and errno.
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,8 @@
 
 extern "C" {
 #include "front/entry.h"
-#include "os/os.h"
+#include "os/fault.h"
+#include "os/memory.h"
 }
 
 namespace
@@ -16,7 +17,7 @@ namespace
 constexpr int kErrno = 4321;
 constexpr size_t kBeyond = SIZE_MAX / 2 + 1;
 
-// Calls with errno set to something that nobody sets.
+// Calls with a value of errno that no function sets.
 template <typename Body> auto with_errno(Body body)
 {
     errno = kErrno;
@@ -64,7 +65,7 @@ TEST(Entry, FailureIsNullAndEnomem)
         void *untouched = &untouched;
         EXPECT_EQ(with_errno([&] { return entry_posix_memalign(&untouched, 64, size); }), ENOMEM);
         EXPECT_EQ(untouched, &untouched);
-        EXPECT_EQ(errno, kErrno) << "posix_memalign returns its error only";
+        EXPECT_EQ(errno, kErrno) << "posix_memalign only returns its error";
     }
     expect_failure(with_errno([] { return entry_memalign(size_t{1} << 62, 1); }), "memalign");
 }

@@ -1,4 +1,4 @@
-// The functions of cairn/heap.h beyond libc's.
+// The functions of cairn/heap.h beyond those of libc.
 
 #include <errno.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "base/compiler.h"
 #include "cairn/heap.h"
-#include "cairn/heaps.h"
+#include "cairn/private_heap.h"
 #include "cairn/stats.h"
 
 namespace
@@ -22,7 +22,7 @@ TEST(GoodSize, IsWhatABlockHasAnyway)
     for (size_t size = 0; size < 200 * kKiB; size += 1 + size / 50) {
         const size_t good = cairn_good_size(size);
         ASSERT_GE(good, size);
-        EXPECT_EQ(cairn_good_size(good), good) << "of itself";
+        EXPECT_EQ(cairn_good_size(good), good) << "a good size is its own good size";
         void *block = cairn_malloc(size), *better = cairn_malloc(good);
         EXPECT_GE(cairn_malloc_usable_size(better), good);
         const size_t bytes = cairn_malloc_usable_size(block);
@@ -58,7 +58,7 @@ TEST(Resize, InPlaceOrNotAtAll)
     void *small = cairn_malloc(100);
     EXPECT_EQ(cairn_resize(small, 100), small);
     EXPECT_EQ(cairn_resize(small, 98), small);
-    EXPECT_EQ(cairn_resize(small, 10), nullptr) << "another class serves it better";
+    EXPECT_EQ(cairn_resize(small, 10), nullptr) << "another class serves the size better";
     EXPECT_EQ(cairn_resize(small, 500), nullptr);
     cairn_free_sized(small, 98);
     char *large = static_cast<char *>(cairn_malloc(300 * kKiB));
@@ -71,7 +71,7 @@ TEST(Resize, InPlaceOrNotAtAll)
     huge[0] = 3;
     for (size_t size = 40 * kMiB; size < 600 * kMiB; size *= 2)
         if (cairn_resize(huge, size) != nullptr)
-            huge[size - 1] = 1; // whatever it said holds
+            huge[size - 1] = 1; // with either result
     EXPECT_EQ(huge[0], 3);
     EXPECT_EQ(cairn_resize(huge, SIZE_MAX), nullptr);
     cairn_free(huge);
@@ -108,7 +108,7 @@ TEST(Recallocarray, NewElementsReadZeroAndOldOnesStay)
     cairn_free(array);
 }
 
-// The block that is left is handed out next: nothing of what it held is there.
+// The freed block is handed out next: it must not show its former content.
 TEST(Recallocarray, NothingStaysBehind)
 {
     if (config_hardened)
@@ -129,7 +129,7 @@ TEST(Recallocarray, NothingStaysBehind)
     memset(array, 's', 112);
     array = static_cast<char *>(cairn_recallocarray(array, 112, 100, 1));
     ASSERT_EQ(cairn_malloc_usable_size(array), 112u);
-    EXPECT_TRUE(is_zero(array + 100, 12)) << "nor what is given up in place";
+    EXPECT_TRUE(is_zero(array + 100, 12)) << "the part that was given up in place must read zero";
     cairn_free(array);
 }
 
@@ -137,7 +137,7 @@ TEST(Recallocarray, RefusesWhatCannotBe)
 {
     volatile size_t most = SIZE_MAX;
     char *array = static_cast<char *>(cairn_recallocarray(nullptr, most, 10, 10));
-    ASSERT_NE(array, nullptr) << "of NULL nothing is old";
+    ASSERT_NE(array, nullptr) << "NULL has no old elements";
     array[0] = 4;
     errno = 0;
     EXPECT_EQ(cairn_recallocarray(array, 10, most / 2, 10), nullptr);
@@ -145,7 +145,7 @@ TEST(Recallocarray, RefusesWhatCannotBe)
     EXPECT_EQ(cairn_recallocarray(array, most / 2, 10, 10), nullptr);
     EXPECT_EQ(errno, EINVAL);
     EXPECT_EQ(cairn_recallocarray(array, 1000, 10, 10), nullptr);
-    EXPECT_EQ(errno, EINVAL) << "it never had so many";
+    EXPECT_EQ(errno, EINVAL) << "the array never had that many elements";
     errno = 0;
     EXPECT_EQ(cairn_recallocarray(array, 10, most / 40, 10), nullptr);
     EXPECT_EQ(errno, ENOMEM);
@@ -155,13 +155,13 @@ TEST(Recallocarray, RefusesWhatCannotBe)
 
 TEST(Recallocarray, StaysInItsHeap)
 {
-    cairn_heap *heap = cairn_heap_new(nullptr);
-    void *array = cairn_heap_alloc(heap, 10);
+    cairn_private_heap *heap = cairn_private_heap_new(nullptr);
+    void *array = cairn_private_heap_alloc(heap, 10);
     array = cairn_recallocarray(array, 1, 1000, 10);
-    EXPECT_EQ(cairn_heap_of(array), heap);
+    EXPECT_EQ(cairn_private_heap_of(array), heap);
     array = cairn_recallocarray(array, 1000, 10000, 10);
-    EXPECT_EQ(cairn_heap_of(array), heap);
-    cairn_heap_delete(heap);
+    EXPECT_EQ(cairn_private_heap_of(array), heap);
+    cairn_private_heap_delete(heap);
 }
 
 TEST(Batch, ByItsPublicNames)

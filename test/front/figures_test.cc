@@ -1,5 +1,5 @@
-// The figures by name: all of them, the right ones, and those that tell whether memory is given
-// back.
+// The figures by name: all of them, with the right values, and those that show whether memory is
+// released.
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include "cairn/heap.h"
 
 extern "C" {
-#include "front/figures.h"
+#include "front/control.h"
 #include "heap/heap.h"
-#include "os/os.h"
+#include "os/process.h"
 }
 
 namespace
@@ -51,7 +51,7 @@ TEST(Figures, EachNameHasItsMember)
     bool before = false;
     for (size_t i = 0; const char *key = figures_key(i, &of_steering); i++) {
         EXPECT_TRUE(names.insert(key).second) << key;
-        EXPECT_TRUE(of_steering || !before) << "those of the heap come first";
+        EXPECT_TRUE(of_steering || !before) << "the figures of the heap are first";
         before = of_steering;
     }
     EXPECT_EQ(names.size(), sizeof figures / sizeof(uint64_t));
@@ -71,7 +71,7 @@ TEST(Figures, PinnedAndDirtyAreToldApart)
     const struct figures sparse = read();
     EXPECT_LT(full.steering.pinned_bytes, full.heap.slab_bytes / 4);
     EXPECT_GT(sparse.steering.pinned_bytes, size_t{kBlocks} * 32);
-    EXPECT_EQ(sparse.heap.dirty_bytes, 0u) << "nothing waits for decay, and yet it is held";
+    EXPECT_EQ(sparse.heap.dirty_bytes, 0u) << "no memory waits for decay, but the pages are in use";
     for (size_t i = 0; i < kBlocks; i += 32)
         cairn_free(blocks[i]);
     heap_release(0);
@@ -82,9 +82,9 @@ TEST(Figures, DecaysAreCountedAndAged)
 {
     cairn_free(cairn_malloc(100000));
     const struct figures before = read();
-    os_sleep_ms(600); // above half of the decay
+    os_sleep_ms(600); // more than half of the decay
     EXPECT_GE(read().steering.decay_age_ms, before.steering.decay_age_ms + 500)
-        << "nobody called, nothing decayed";
+        << "without a call nothing decays";
     const uint64_t called_ms = os_now_ms();
     cairn_thread_idle();
     EXPECT_EQ(read().steering.decays, before.steering.decays + 1);

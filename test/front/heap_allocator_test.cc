@@ -1,5 +1,4 @@
-// The heap behind cairn/allocator.h; what all allocators answer alike is in
-// allocator_conformance_test.
+// The heap behind cairn/allocator.h; allocator_conformance_test tests the rules of all allocators.
 
 #include <gtest/gtest.h>
 

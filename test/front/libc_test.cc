@@ -1,5 +1,5 @@
-// libc's names, linked statically: this whole program, GoogleTest included, runs on Cairn.
-// cairn_malloc_usable_size dies for a block that is not ours, so a size shows whose block it is.
+// libc's names, linked statically: this whole program, GoogleTest included, uses Cairn.
+// cairn_malloc_usable_size dies for a foreign block, so a size proves that the block is Cairn's.
 
 #include <gtest/gtest.h>
 #include <malloc.h>

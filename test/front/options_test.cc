@@ -1,4 +1,4 @@
-// Options: every key, values in and out of bounds, and whatever else an environment may hold.
+// Options: every key, values in and out of bounds, and any other text that an environment may hold.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,6 @@
 
 extern "C" {
 #include "front/options.h"
-#include "os/os.h"
 }
 
 namespace
@@ -20,38 +19,32 @@ constexpr size_t kMiB = size_t{1} << 20;
 struct Parsed {
     struct options options;
     std::string warnings;
-    std::unique_ptr<char[]> text; // what the options point into
+    std::unique_ptr<char[]> text; // the text that the options point into
 };
 
 constexpr char kEveryKey[] =
-    "decay_ms:250,dirty_cap:32M,soft_limit:2G,hard_limit:3G,huge_pages:on,sample:4321,verbose:1,"
+    "decay_ms:250,dirty_cap:32M,soft_limit:2G,hard_limit:3G,huge_pages:on,guard:4321,verbose:1,"
     "background:on,control:/tmp/a.%p,watch_root:/host,"
     "profile:64K,profile_growth:100M,profile_file:/tmp/a.heap,"
-    "trace:/tmp/a.trace,trace_limit:5G,sites:/tmp/a.sites";
+    "trace:/tmp/a.trace,trace_limit:5G";
 
-// The text lies in a block of exactly its length, so that a sanitizer sees a read beyond it.
+// The text is in a block of exactly its length, so that a sanitizer reports a read beyond it.
 Parsed parse(const std::string &text)
 {
     Parsed parsed = {{{77, 78, 79, 73, HUGE_PAGES_AUTO},
                       76,
                       75,
                       74,
-                      nullptr,
-                      0,
+                      {nullptr, 0},
                       false,
                       false,
                       false,
-                      nullptr,
-                      0,
-                      nullptr,
-                      0,
+                      {nullptr, 0},
+                      {nullptr, 0},
                       false,
                       false,
-                      nullptr,
-                      0,
-                      72,
-                      nullptr,
-                      0},
+                      {nullptr, 0},
+                      72},
                      "",
                      std::unique_ptr<char[]>(new char[text.size() + 1])};
     memcpy(parsed.text.get(), text.c_str(), text.size() + 1);
@@ -67,12 +60,12 @@ bool is_unchanged(const struct options &options)
 {
     return options.pages.decay_ms == 77 && options.pages.dirty_cap_bytes == 78 &&
            options.pages.soft_limit_bytes == 79 && options.pages.hard_limit_bytes == 73 &&
-           !options.background && options.control_bytes == 0 && options.watch_root_bytes == 0 &&
+           !options.background && options.control.length == 0 && options.watch_root.length == 0 &&
            !options.soft_of_group && !options.hard_of_group &&
-           options.pages.huge_pages == HUGE_PAGES_AUTO && options.sample == 76 &&
+           options.pages.huge_pages == HUGE_PAGES_AUTO && options.guard == 76 &&
            options.profile_bytes == 75 && options.profile_growth_bytes == 74 &&
-           options.profile_file_bytes == 0 && !options.verbose && !options.goes_on &&
-           options.trace_bytes == 0 && options.trace_limit_bytes == 72 && options.sites_bytes == 0;
+           options.profile_file.length == 0 && !options.verbose && !options.goes_on &&
+           options.trace.length == 0 && options.trace_limit_bytes == 72;
 }
 
 TEST(Options, EveryKeyHasItsField)
@@ -84,17 +77,16 @@ TEST(Options, EveryKeyHasItsField)
     EXPECT_EQ(parsed.options.pages.soft_limit_bytes, 2048 * kMiB);
     EXPECT_EQ(parsed.options.pages.hard_limit_bytes, 3072 * kMiB);
     EXPECT_TRUE(parsed.options.background);
-    EXPECT_EQ(parsed.options.control_bytes, strlen("/tmp/a.%p"));
-    EXPECT_EQ(parsed.options.watch_root_bytes, strlen("/host"));
+    EXPECT_EQ(parsed.options.control.length, strlen("/tmp/a.%p"));
+    EXPECT_EQ(parsed.options.watch_root.length, strlen("/host"));
     EXPECT_EQ(parsed.options.pages.huge_pages, HUGE_PAGES_ON);
-    EXPECT_EQ(parsed.options.sample, 4321u);
+    EXPECT_EQ(parsed.options.guard, 4321u);
     EXPECT_TRUE(parsed.options.verbose);
     EXPECT_EQ(parsed.options.profile_bytes, 65536u);
     EXPECT_EQ(parsed.options.profile_growth_bytes, 100 * kMiB);
-    EXPECT_EQ(parsed.options.profile_file_bytes, strlen("/tmp/a.heap"));
-    EXPECT_EQ(std::string(parsed.options.trace, parsed.options.trace_bytes), "/tmp/a.trace");
+    EXPECT_EQ(parsed.options.profile_file.length, strlen("/tmp/a.heap"));
+    EXPECT_EQ(std::string(parsed.options.trace.start, parsed.options.trace.length), "/tmp/a.trace");
     EXPECT_EQ(parsed.options.trace_limit_bytes, 5120 * kMiB);
-    EXPECT_EQ(std::string(parsed.options.sites, parsed.options.sites_bytes), "/tmp/a.sites");
 }
 
 TEST(Options, NothingIsFine)
@@ -138,20 +130,20 @@ TEST(Options, Switches)
 }
 
 // 1 is a number here.
-TEST(Options, SamplingTakesANumberOrASwitch)
+TEST(Options, GuardTakesANumberOrASwitch)
 {
-    const auto sample = [](const char *value) {
-        const Parsed parsed = parse(std::string("sample:") + value);
+    const auto guard = [](const char *value) {
+        const Parsed parsed = parse(std::string("guard:") + value);
         EXPECT_EQ(parsed.warnings, "") << value;
-        return parsed.options.sample;
+        return parsed.options.guard;
     };
-    EXPECT_EQ(sample("0"), 0u);
-    EXPECT_EQ(sample("1"), 1u);
-    EXPECT_EQ(sample("4294967295"), UINT32_MAX);
-    EXPECT_EQ(sample("on"), unsigned{SAMPLE_DEFAULT_INTERVAL});
-    EXPECT_EQ(sample("true"), unsigned{SAMPLE_DEFAULT_INTERVAL});
-    EXPECT_EQ(sample("off"), 0u);
-    EXPECT_EQ(sample("false"), 0u);
+    EXPECT_EQ(guard("0"), 0u);
+    EXPECT_EQ(guard("1"), 1u);
+    EXPECT_EQ(guard("4294967295"), UINT32_MAX);
+    EXPECT_EQ(guard("on"), unsigned{GUARD_DEFAULT_INTERVAL});
+    EXPECT_EQ(guard("true"), unsigned{GUARD_DEFAULT_INTERVAL});
+    EXPECT_EQ(guard("off"), 0u);
+    EXPECT_EQ(guard("false"), 0u);
 }
 
 TEST(Options, TheProfilerTakesBytesOrASwitch)
@@ -175,7 +167,8 @@ TEST(Options, WhatFollowsAWrongFree)
     EXPECT_EQ(parse("on_error:abort").warnings, "");
     const Parsed parsed = parse("on_error:report");
     EXPECT_EQ(parsed.options.goes_on, !config_hardened);
-    EXPECT_EQ(parsed.warnings.empty(), !config_hardened) << "hardened builds always end";
+    EXPECT_EQ(parsed.warnings.empty(), !config_hardened)
+        << "hardened builds always end the process";
 }
 
 TEST(Options, TheLimitsOfTheCgroup)
@@ -184,7 +177,8 @@ TEST(Options, TheLimitsOfTheCgroup)
     EXPECT_EQ(soft.warnings, "");
     EXPECT_TRUE(soft.options.soft_of_group);
     EXPECT_FALSE(soft.options.hard_of_group);
-    EXPECT_EQ(soft.options.pages.soft_limit_bytes, 0u) << "who starts looks it up";
+    EXPECT_EQ(soft.options.pages.soft_limit_bytes, 0u)
+        << "the start of the library reads the group's limit";
     const Parsed hard = parse("hard_limit:cgroup");
     EXPECT_TRUE(hard.options.hard_of_group);
     EXPECT_EQ(hard.options.pages.hard_limit_bytes, 0u);
@@ -213,11 +207,11 @@ TEST(Options, ABadItemGivesOneWarningAndChangesNothing)
                                     std::string("dirty_cap:1.5M"),
                                     std::string("dirty_cap:9223372036854775808"),
                                     std::string("dirty_cap:8589934592G"),
-                                    std::string("sample:"),
-                                    std::string("sample:-1"),
-                                    std::string("sample:4294967296"),
-                                    std::string("sample:often"),
-                                    std::string("sample:1K"),
+                                    std::string("guard:"),
+                                    std::string("guard:-1"),
+                                    std::string("guard:4294967296"),
+                                    std::string("guard:often"),
+                                    std::string("guard:1K"),
                                     std::string("huge_pages:2"),
                                     std::string("huge_pages:yes"),
                                     std::string("verbose:On"),
@@ -261,23 +255,22 @@ TEST(Options, BadItemsOfSteering)
         EXPECT_TRUE(is_unchanged(parsed.options)) << item;
         EXPECT_EQ(parsed.warnings.rfind("cairn: bad value of option ", 0), 0u) << item;
     }
-    EXPECT_EQ(parse("control:/" + std::string(99, 'k')).options.control_bytes, 100u);
-    EXPECT_EQ(parse("watch_root:/" + std::string(126, 'k')).options.watch_root_bytes, 127u);
+    EXPECT_EQ(parse("control:/" + std::string(99, 'k')).options.control.length, 100u);
+    EXPECT_EQ(parse("watch_root:/" + std::string(126, 'k')).options.watch_root.length, 127u);
 }
 
 TEST(Options, ABadTraceGivesOneWarningAndChangesNothing)
 {
     for (const std::string &item :
          {std::string("trace:"), std::string("trace:relative"), std::string("trace_limit:much"),
-          "trace:/" + std::string(1000, 'k'), std::string("sites:"), std::string("sites:relative"),
-          "sites:/" + std::string(1000, 'k')}) {
+          "trace:/" + std::string(1000, 'k')}) {
         const Parsed parsed = parse(item);
         EXPECT_TRUE(is_unchanged(parsed.options)) << item;
         EXPECT_EQ(parsed.warnings.rfind("cairn: bad value of option", 0), 0u) << item;
     }
 }
 
-// As other allocators' options are written.
+// The syntax of other allocators' options.
 TEST(Options, AnEqualsSignGetsAHint)
 {
     EXPECT_EQ(parse("decay_ms=5").warnings,
@@ -298,13 +291,13 @@ TEST(Options, ABadItemDoesNotSpoilItsNeighbours)
     EXPECT_EQ(std::count(parsed.warnings.begin(), parsed.warnings.end(), '\n'), 2);
 }
 
-// Random texts of the characters that mean something, and of any bytes. Every item is either taken
-// or warned about.
+// Random texts of characters with a meaning, and of any bytes. Every item is either applied or
+// warned about.
 TEST(Options, RandomTexts)
 {
     std::mt19937 random(6);
     const std::string words[] = {"decay_ms", "dirty_cap", "soft_limit", "hard_limit", "huge_pages",
-                                 "sample",   "verbose",   ":",          ",",          "1",
+                                 "guard",    "verbose",   ":",          ",",          "1",
                                  "0",        "K",         "M",          "on",         "cgroup",
                                  "9",        "%s%n"};
     for (int round = 0; round < 3000; round++) {
@@ -321,7 +314,7 @@ TEST(Options, RandomTexts)
         const Parsed parsed = parse(text);
         const ptrdiff_t warnings =
             std::count(parsed.warnings.begin(), parsed.warnings.end(), '\n') -
-            std::count(text.begin(), text.end(), '\n'); // those that the warnings quote
+            std::count(text.begin(), text.end(), '\n'); // the line ends that the warnings quote
         ASSERT_LE(warnings, items) << text;
         ASSERT_LE(parsed.options.pages.decay_ms, UINT32_MAX) << text;
         ASSERT_LE(parsed.options.pages.dirty_cap_bytes, size_t{PTRDIFF_MAX}) << text;
@@ -342,7 +335,7 @@ TEST(Options, TheReportCanBeParsedAgain)
     EXPECT_EQ(second.options.pages.decay_ms, 250u);
     EXPECT_EQ(second.options.pages.dirty_cap_bytes, 32 * kMiB);
     EXPECT_EQ(second.options.pages.soft_limit_bytes, 2048 * kMiB);
-    EXPECT_EQ(second.options.sample, 4321u);
+    EXPECT_EQ(second.options.guard, 4321u);
     EXPECT_EQ(second.options.pages.huge_pages, HUGE_PAGES_ON);
     EXPECT_TRUE(second.options.verbose);
 }

@@ -1,4 +1,4 @@
-// The functions of the program's for the whole process: cairn/callbacks.h.
+// The callbacks of the program for the whole process: cairn/callbacks.h.
 
 #include <errno.h>
 #include <gtest/gtest.h>
@@ -6,13 +6,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 
+#include "base/stopped_thread.h"
 #include "cairn/callbacks.h"
 #include "cairn/heap.h"
 
 extern "C" {
 #include "base/check.h"
+#include "front/out_of_memory.h"
 }
 
 namespace
@@ -31,7 +35,8 @@ struct Asked {
         Asked *asked = static_cast<Asked *>(context);
         asked->size = size;
         volatile size_t much = kTooMuch;
-        EXPECT_EQ(cairn_malloc(much), nullptr) << "this one does not ask";
+        EXPECT_EQ(cairn_malloc(much), nullptr)
+            << "an allocation within the function does not call it";
         return ++asked->calls < asked->until;
     }
 };
@@ -92,6 +97,49 @@ TEST_F(OutOfMemory, WithoutOneNobodyIsAsked)
     EXPECT_EQ(asked_.calls, 0);
 }
 
+// Two functions, each of which knows its own context.
+struct Pair {
+    static inline int own[2];
+    static inline int wrong;
+    template <int I> static bool check(void *context, size_t)
+    {
+        wrong += context != &own[I];
+        return false;
+    }
+    static void set(int i) { cairn_set_out_of_memory(i == 0 ? check<0> : check<1>, &own[i]); }
+    static void ask()
+    {
+        int tries = 0;
+        (void)memory_asked_of_process(100, &tries);
+    }
+};
+
+// One thread is stopped after each of its instructions while it replaces the function, and while it
+// is about to call it.
+TEST(OutOfMemoryStepped, AFunctionIsCalledWithItsOwnContext)
+{
+    if (!stopped_thread::kCanStop)
+        GTEST_SKIP() << "needs x86-64's trap flag";
+    for (const bool sets : {true, false})
+        for (const int others : {1, 2, 8}) {
+            bool stopped = true;
+            for (size_t n = 0; stopped; n++) {
+                Pair::set(0);
+                stopped_thread::StoppedThread other([sets] { sets ? Pair::set(1) : Pair::ask(); });
+                stopped = other.stop_after(n);
+                Pair::ask();
+                for (int i = 0; i < others; i++)
+                    Pair::set((i + 1) % 2);
+                other.finish();
+                Pair::ask();
+                ASSERT_EQ(Pair::wrong, 0)
+                    << "after instruction " << n << (sets ? " of set" : " of ask");
+                EXPECT_TRUE(stopped || n > 5);
+            }
+        }
+    cairn_set_out_of_memory(nullptr, nullptr);
+}
+
 void collect(void *context, const char *line, size_t length)
 {
     std::string *text = static_cast<std::string *>(context);
@@ -112,6 +160,43 @@ TEST(Lines, TheLogGoesToItsFunctionInPlaceOfStderr)
     EXPECT_NE(log.find("cairn: a word|13\n"), std::string::npos);
 }
 
+// Two threads are in the log function at the same time, and the one that entered first leaves
+// first. The lines of both are passed afterwards, too.
+TEST(Lines, ThreadsMayLeaveTheLogFunctionInAnyOrder)
+{
+    static std::atomic<int> inside{0};
+    static std::atomic<int> may_leave{0};
+    static std::atomic<int> lines{0};
+    cairn_set_log_function(
+        [](void *, const char *, size_t) {
+            lines++;
+            const int mine = ++inside;
+            while (may_leave < mine)
+                std::this_thread::yield();
+        },
+        nullptr);
+    testing::internal::CaptureStderr();
+    std::thread second([] {
+        while (inside < 1)
+            std::this_thread::yield();
+        report("second");
+        report("second again");
+    });
+    std::thread last([] {
+        while (inside < 2)
+            std::this_thread::yield();
+        may_leave = 1;
+    });
+    report("first"); // leaves while the second is inside
+    may_leave = 4;
+    last.join();
+    second.join();
+    report("first again");
+    cairn_set_log_function(nullptr, nullptr);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(lines, 4);
+}
+
 void write_it(void *context, const char *line, size_t length)
 {
     const char *before = static_cast<const char *>(context);
@@ -120,7 +205,7 @@ void write_it(void *context, const char *line, size_t length)
     die("within");
 }
 
-// Its own fault ends the process, but is not told to it again.
+// A fault within the error function ends the process, without another call of that function.
 TEST(LinesDeathTest, AnErrorIsToldOnceItIsWritten)
 {
     static char before[] = "told: ";

@@ -1,5 +1,5 @@
-// The profiler's public functions: errors as numbers, errno kept. One process a case (ctest runs
-// each alone): the profiler is the process's.
+// The public functions of the profiler: errors as numbers, errno kept. Each case needs a process of
+// its own (ctest runs each alone), since the profiler is the process's.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ TEST(ProfileApi, OnOffAndForgotten)
     ASSERT_EQ(cairn_profile_start(1), 0);
     EXPECT_TRUE(stats().is_on);
     EXPECT_EQ(stats().interval_bytes, 1u);
-    cairn_free(cairn_aligned_alloc(64, 100)); // this thread follows
+    cairn_free(cairn_aligned_alloc(64, 100)); // the heap of this thread follows
     cairn_profile_reset();
     void *block = cairn_malloc(5000);
     EXPECT_EQ(stats().live_samples, 1u);

@@ -1,5 +1,5 @@
-// Settings: each can be read; those that can be changed are, and do what they say; what is refused
-// changes nothing.
+// Settings: each can be read; those that can be changed are changed and have their effect; a
+// refused value changes nothing.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ namespace
 
 std::string get(const char *name)
 {
-    char text[PROFILE_FILE_MOST];
+    char text[PROFILE_FILE_MAX];
     const int error = settings_get(name, text, sizeof text);
     return error == 0 ? text : "error " + std::to_string(error);
 }
@@ -63,7 +63,7 @@ TEST(Settings, TheLimitsOfThePages)
     EXPECT_EQ(get("hard_limit"), "6442450944");
     EXPECT_EQ(settings_set("hard_limit", "much"), EINVAL);
     EXPECT_EQ(settings_set("hard_limit", ""), EINVAL);
-    EXPECT_EQ(get("hard_limit"), "6442450944") << "as it was";
+    EXPECT_EQ(get("hard_limit"), "6442450944") << "a refused value changes nothing";
     EXPECT_EQ(settings_set("hard_limit", "0"), 0);
     EXPECT_EQ(settings_set("soft_limit", "0"), 0);
     EXPECT_EQ(limits().hard_limit_bytes, 0u);
@@ -75,7 +75,8 @@ TEST(Settings, ALimitMayFollowTheGroup)
     EXPECT_EQ(get("soft_limit"), "cgroup");
     const size_t followed = limits().soft_limit_bytes;
     EXPECT_EQ(settings_set("decay_ms", "300"), 0);
-    EXPECT_EQ(limits().soft_limit_bytes, followed) << "another setting leaves it alone";
+    EXPECT_EQ(limits().soft_limit_bytes, followed)
+        << "the change of another setting keeps the followed limit";
     EXPECT_EQ(settings_set("soft_limit", "0"), 0);
     EXPECT_EQ(get("soft_limit"), "0");
     EXPECT_EQ(limits().soft_limit_bytes, 0u);
@@ -98,7 +99,7 @@ TEST(Settings, TheProfiler)
     EXPECT_EQ(settings_set("profile_file", "relative"), EINVAL);
     EXPECT_EQ(settings_set("profile_growth", "1M"), 0);
     EXPECT_EQ(get("profile_growth"), "1048576");
-    EXPECT_EQ(get("profile_file"), "/a") << "one leaves the other alone";
+    EXPECT_EQ(get("profile_file"), "/a") << "the change of another setting keeps the file";
     EXPECT_EQ(settings_set("profile_growth", "0"), 0);
 }
 

@@ -23,7 +23,7 @@ const char *cairn_options = "decay_ms:1234,dirty_cap:5M";
 namespace
 {
 
-// What this program, started again with the environment and asked for one case, writes on stderr.
+// The stderr of this program, started again with the environment for one case.
 std::string errors_of(const std::string &environment,
                       const std::string &name = "Start.ReadsTheLinkedOptions")
 {
@@ -46,7 +46,8 @@ TEST(Start, ReadsTheLinkedOptions)
 {
     const char *environment = getenv("CAIRN_OPTIONS");
     if (environment && strstr(environment, "decay_ms:99")) {
-        EXPECT_EQ(pages_state.limits.decay_ms, 99u) << "the environment wins";
+        EXPECT_EQ(pages_state.limits.decay_ms, 99u)
+            << "the environment overrides the linked options";
     } else {
         EXPECT_EQ(pages_state.limits.decay_ms, 1234u);
     }
@@ -66,7 +67,7 @@ TEST(Start, WarnsOfWhatItDoesNotKnow)
               "cairn: unknown option \"colour:red\" in CAIRN_OPTIONS, ignored\n");
 }
 
-// The process that a line is of: the number in "cairn: 1234 (start_test): …"; 0 in any other line.
+// The process of a line: the number in "cairn: 1234 (start_test): …"; 0 for any other line.
 int process_of(const std::string &line)
 {
     int process = 0;
@@ -96,10 +97,10 @@ TEST(Start, VerboseReportsTheSettingsAndTheEnd)
     EXPECT_NE(lines[1].find("): 0 bytes in 0 blocks in use"), std::string::npos) << lines[1];
 }
 
-// Helpers of the cases below: they do something only in a process that one of those has started.
+// Helpers of the cases below, which have an effect only in a process that one of those has started.
 bool is_started() { return getenv("CAIRN_TEST_STARTED") != nullptr; }
 
-// Coreutils close stderr when they exit, to see whether all of it was written.
+// Coreutils close stderr when they exit, to check whether everything was written.
 TEST(Start, HelperThatClosesStderrAtExit)
 {
     if (is_started())
@@ -114,7 +115,7 @@ TEST(Start, VerboseReportsTheEndWhenStderrIsClosed)
     EXPECT_NE(lines[1].find("blocks in use"), std::string::npos) << lines[1];
 }
 
-// A program may close every descriptor and open files of its own: nothing of ours gets into them.
+// A program may close every descriptor and open files of its own: Cairn writes nothing into them.
 TEST(Start, HelperThatOpensAFileInEveryPlace)
 {
     if (!is_started())
@@ -129,7 +130,7 @@ TEST(Start, HelperThatOpensAFileInEveryPlace)
         (void)dup2(file, copy);
     close(STDERR_FILENO);
     if (fork() == 0)
-        exit(0); // reports, if it finds a place to
+        exit(0); // reports, if a descriptor is left
     wait(nullptr);
     struct stat info;
     if (fstat(limit - 1, &info) != 0 || info.st_size != 0)
@@ -144,7 +145,7 @@ TEST(Start, VerboseWritesIntoNoFileOfTheProgram)
               1u);
 }
 
-// As env, nice or time do, or a shell: the wrapper's child reports itself.
+// The pattern of env, nice, time or a shell: the child of the wrapper reports for itself.
 TEST(Start, HelperThatForks)
 {
     if (!is_started())

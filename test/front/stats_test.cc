@@ -1,4 +1,4 @@
-// The public statistics: what they say of blocks whose number and sizes are known.
+// The public statistics, for blocks of known number and sizes.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -18,7 +18,7 @@ cairn_heap_stats read()
     return stats;
 }
 
-// Equations that hold while nobody else allocates.
+// Equations that hold while no other thread allocates.
 void check(const cairn_heap_stats &stats)
 {
     EXPECT_LE(stats.allocated_bytes, stats.active_bytes);
@@ -53,7 +53,7 @@ TEST(Stats, SmallAndLargeBlocksAreCounted)
 
 TEST(Stats, APurgeIsCounted)
 {
-    cairn_free(cairn_malloc(1)); // this thread's heap
+    cairn_free(cairn_malloc(1)); // makes the heap of this thread
     std::vector<void *> blocks(8);
     for (void *&block : blocks)
         block = cairn_malloc(2 * kMiB);
@@ -64,7 +64,7 @@ TEST(Stats, APurgeIsCounted)
     cairn_heap_stats stats = read();
     check(stats);
     EXPECT_EQ(stats.dirty_bytes, 0u);
-    if (before.dirty_bytes != 0) { // full hardened builds give such blocks back at once
+    if (before.dirty_bytes != 0) { // full hardened builds release such blocks at once
         EXPECT_GE(stats.purged_bytes - before.purged_bytes, before.dirty_bytes);
         EXPECT_GT(stats.purges, before.purges);
         EXPECT_GT(stats.advise_calls, before.advise_calls);
@@ -85,7 +85,7 @@ TEST(Stats, RowsAddUpToTheWhole)
         live += row.live_blocks;
         bytes += row.slab_bytes;
     }
-    EXPECT_EQ(live, stats.allocated_blocks - stats.large_blocks - stats.sampled_blocks);
+    EXPECT_EQ(live, stats.allocated_blocks - stats.large_blocks - stats.guarded_blocks);
     EXPECT_EQ(bytes, stats.slab_bytes);
     std::vector<cairn_heap_thread_stats> threads(cairn_heap_read_thread_stats(nullptr, 0));
     EXPECT_EQ(threads.size(), stats.thread_heaps);

@@ -1,12 +1,12 @@
-// Fuzzing of the persistent heap's files: those of a heap in one of several states (closed, with a
-// log, with a sealed half of it) are flipped, cut, grown, mixed and exchanged, in headers, log and
-// metadata, and partly signed again with the right checksum. Opening them, for reading or writing,
-// refuses with a sentence and an errno that says so, or gives a heap that can be looked at
-// everywhere, and, when its check finds nothing, used.
+// Fuzzing of the files of the persistent heap: those of a heap in one of several states (closed,
+// with a log, with a sealed half of it) are flipped, cut, grown, mixed and exchanged, in headers,
+// log and metadata, and in part signed again with the right checksum. An open, for reading or
+// writing, is refused with a sentence and a matching errno, or gives a heap that can be inspected
+// everywhere, and used if its check finds nothing.
 //
-// As long as nothing but headers and lengths was damaged, or one half of the log, and nothing
-// signed again, a heap that opens holds a commit of those that there were. Damage to both halves,
-// or to a half and a header, can hide that some data are newer: they have no checksums.
+// If only headers and lengths were damaged, or one half of the log, and nothing was signed again, a
+// heap that opens holds one of the former commits. Damage to both halves, or to a half and a
+// header, can hide that some data are newer, since data have no checksums.
 
 #include <cairn/tlsf.h>
 
@@ -16,6 +16,7 @@
 
 extern "C" {
 #include "base/checksum.h"
+#include "os/memory.h"
 }
 
 namespace
@@ -25,10 +26,10 @@ using fuzz::HeapImage;
 using fuzz::Input;
 using fuzz::require;
 
-constexpr size_t kWords = 8; // of the block whose contents say which commit it is
+constexpr size_t kWords = 8; // of the block whose content identifies the commit
 constexpr size_t kCommits = 12;
 
-// States of one heap: closed, and as kills left it, early, late, with a sealed segment.
+// States of one heap: closed, and as left by kills, early, late, with a sealed segment.
 struct Bases {
     std::vector<HeapImage> images;
     uint64_t identity = 0;
@@ -46,7 +47,7 @@ void count_in(cairn_persist *heap, uint64_t *words, uint64_t number)
     require(cairn_persist_commit(heap) == 0, "commit");
 }
 
-// Only as much of a log as was written, and a little.
+// Cuts the logs to their written part and a little more.
 void shorten(HeapImage &image)
 {
     for (size_t i = 1; i < fuzz::kHeapFiles; i++) {
@@ -99,15 +100,16 @@ class Damage
     bool contents_hold() const { return contents_hold_; }
 
   private:
-    // Somewhere in the file, near its start or at one of the places where something begins.
+    // A place in the file: near its start, or at the start of one of its parts.
     size_t place(Input &input, const std::string &bytes) const
     {
         static const size_t kPlaces[] = {0, PERSIST_HEADER_SPACING_BYTES, PERSIST_DATA_OFFSET,
-                                         PERSIST_DATA_OFFSET + PERSIST_STATE_BYTES};
+                                         PERSIST_DATA_OFFSET + PERSIST_STATE_BYTES,
+                                         PERSIST_LOG_START, PERSIST_MARK_OFFSET};
         const size_t kind = input.byte();
         const size_t off = input.number16();
-        const size_t at = kind % 5 < 4 ? kPlaces[kind % 5] + (kind & 128 ? off : off % 512)
-                                       : off * 512 % (bytes.size() + 1) + kind / 5;
+        const size_t at = kind % 7 < 6 ? kPlaces[kind % 7] + (kind & 128 ? off : off % 512)
+                                       : off * 512 % (bytes.size() + 1) + kind / 7;
         return bytes.empty() ? 0 : at % bytes.size();
     }
 
@@ -143,20 +145,22 @@ class Damage
     void sign_chunk(size_t file)
     {
         std::string &bytes = image_.bytes[file];
+        const size_t start = file == 0 ? 0 : PERSIST_LOG_START;
         persist_header header;
-        if (bytes.size() < sizeof(persist_chunk) || image_.bytes[0].size() < sizeof header)
+        persist_chunk chunk;
+        if (bytes.size() < start + sizeof chunk || image_.bytes[0].size() < sizeof header)
             return;
         memcpy(&header, image_.bytes[0].data(), sizeof header);
-        persist_chunk chunk;
-        memcpy(&chunk, bytes.data(), sizeof chunk);
+        memcpy(&chunk, bytes.data() + start, sizeof chunk);
         const size_t size = chunk_bytes(chunk.pages % 300, os_page_size());
-        if (size > bytes.size())
+        if (start + size > bytes.size())
             return;
         const uint64_t seed = log_seed(&header);
-        memcpy(&bytes[offsetof(persist_chunk, before)], &seed, sizeof seed);
-        chunk.checksum = checksum_of(bytes.data() + PERSIST_CHUNK_SUMMED_FROM,
+        memcpy(&bytes[start + offsetof(persist_chunk, before)], &seed, sizeof seed);
+        chunk.checksum = checksum_of(bytes.data() + start + PERSIST_CHUNK_SUMMED_FROM,
                                      size - PERSIST_CHUNK_SUMMED_FROM, seed);
-        memcpy(&bytes[offsetof(persist_chunk, checksum)], &chunk.checksum, sizeof chunk.checksum);
+        memcpy(&bytes[start + offsetof(persist_chunk, checksum)], &chunk.checksum,
+               sizeof chunk.checksum);
         contents_hold_ = false;
     }
 
@@ -168,10 +172,10 @@ class Damage
             bytes.resize(bytes.size() - std::min(bytes.size(), amount));
         else
             bytes.append(amount, static_cast<char>(input.byte()));
-        touch(file, bytes.size()); // one that is cut may be grown again
+        touch(file, bytes.size()); // a cut file may be grown again
     }
 
-    // A piece of one file, of this state or another, over one of another.
+    // Copies a part of one file, of this state or another one, over a part of another.
     void mix(Input &input, size_t file)
     {
         const HeapImage &other = bases().images[input.below(bases().images.size())];
@@ -184,7 +188,7 @@ class Damage
             return;
         touch(file, at + size - 1);
         to.replace(at, size, from, start, size);
-        contents_hold_ = false; // an older header or log, whole, is no damage
+        contents_hold_ = false; // an older complete header or log is no damage
     }
 
     void step(Input &input)
@@ -258,7 +262,7 @@ void check_contents(cairn_persist *heap)
         require(words[i] == number * (i + 1), "a word", &words[i], words[i]);
 }
 
-// A heap in which the check found nothing can be used.
+// Uses a heap in which the check found nothing.
 void use(cairn_persist *heap)
 {
     size_t seen = 0;

@@ -1,6 +1,6 @@
-// Fuzzing of the FIFO: objects of any size and alignment, freed in any order, by the owner and by
-// other threads meanwhile; growth, trims, a change of owner and failing system calls follow from
-// the input. The shadow knows every object: place, contents, alignment; none overlaps another.
+// Fuzzing of the FIFO: the input decides the objects of any size and alignment, frees in any order
+// by the owner and by other threads, growth, trims, a change of owner, and failing system calls.
+// The shadow knows every object: address, content, alignment; no two overlap.
 
 #include <cairn/fifo.h>
 #include <errno.h>
@@ -59,7 +59,7 @@ class Run : fuzz::FrameRun
         cairn_fifo_close(fifo_);
         for (const Object &object : objects_) {
             check(object);
-            cairn_fifo_free(fifo_, object.address); // the last one ends it
+            cairn_fifo_free(fifo_, object.address); // the last free ends it
         }
     }
 
@@ -76,7 +76,7 @@ class Run : fuzz::FrameRun
         else if (choice == 11)
             resize(input);
         else if (choice == 12)
-            refuse(input);
+            report_misuse(input);
         else if (choice == 13)
             look(input);
         else if (outermost && shared_)
@@ -93,7 +93,7 @@ class Run : fuzz::FrameRun
 
     void allocate(Input &input, size_t choice)
     {
-        // Rows of equal objects fill pages and segments quickly.
+        // Series of equal objects fill pages and segments quickly.
         const size_t count = choice == 0 ? 1 + input.byte() : 1;
         const size_t size = choice == 0 ? pick_size(input) % 20000 : pick_size(input);
         const size_t kind = input.below(6);
@@ -161,7 +161,7 @@ class Run : fuzz::FrameRun
         const size_t wanted = pick_size(input);
         if (objects_.empty())
             return;
-        const bool newest = kind < 2; // which may grow in place
+        const bool newest = kind < 2; // the newest may grow in place
         const Object old = newest ? objects_.back() : objects_[place % objects_.size()];
         const size_t size = kind % 2 ? old.size + wanted % 64 : wanted;
         check(old);
@@ -179,8 +179,8 @@ class Run : fuzz::FrameRun
         welcome({address, size, old.alignment, old.seed});
     }
 
-    // Requests that cannot be met leave everything as it was.
-    void refuse(Input &input)
+    // Requests that cannot be served must not change anything.
+    void report_misuse(Input &input)
     {
         const size_t kind = input.below(5);
         const size_t size = input.beyond();
@@ -229,7 +229,7 @@ class Run : fuzz::FrameRun
             check(object);
     }
 
-    // Another thread frees some, while this one goes on.
+    // Another thread frees some objects, while this one continues.
     void free_elsewhere(Input &input)
     {
         join();
@@ -261,7 +261,7 @@ class Run : fuzz::FrameRun
 
     cairn_fifo *fifo_;
     bool shared_;
-    std::vector<Object> objects_; // in the order of their making
+    std::vector<Object> objects_; // in order of allocation
     size_t bytes_ = 0;
     uint64_t serial_ = 0;
 };

@@ -1,8 +1,8 @@
-// What the harnesses of the stack, the FIFO and the ring share: how a run opens and ends.
+// Helpers of the harnesses of the stack, the FIFO and the ring: the start and the end of a run.
 //
-// A run begins with one byte of the input, from which the options follow, and reads from it until
-// it is used up. At its end the other thread, if there is one, has gone, and nothing fails any
-// more, so that whatever is still alive can be checked and given back.
+// A run begins with one byte of the input, which decides the options, and reads until the input is
+// used up. At its end the other thread, if any, has ended, and no call fails any more, so that all
+// live objects can be checked and freed.
 #pragma once
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 namespace fuzz
 {
 
-constexpr int kErrno = 4321; // no call sets it
+constexpr int kErrno = 4321; // no call sets this value
 
 class FrameRun
 {
@@ -25,8 +25,8 @@ class FrameRun
 
     size_t kind() const { return kind_; }
 
-    // The options that all three have; one in five runs has a limit below 2^(most_shift + 1), if
-    // the least one is.
+    // Chooses the options that all three allocators have. One in five runs has a limit below
+    // 2^(most_shift + 1), unless least_bytes is larger.
     template <class Options>
     void choose(Options &options, Input &input, unsigned most_shift, size_t least_bytes = 0)
     {
@@ -35,13 +35,14 @@ class FrameRun
         bounded_ = options.max_bytes != 0;
     }
 
-    // The run does without options after all.
+    // The run does not use the limit after all.
     void forget_limit() { bounded_ = false; }
 
     bool may_fail() const { return bounded_ || faults_.planned(); }
     bool is_bounded() const { return bounded_; }
 
-    // Whether an allocation succeeded, which it may not have for a reason only; errno was kErrno.
+    // Whether an allocation succeeded. An allocation may fail only where may_fail() allows that,
+    // and errno was kErrno before.
     bool came(const void *address, size_t size) const
     {
         require(address || may_fail(), "no memory", nullptr, size);
@@ -61,7 +62,7 @@ class FrameRun
         faults_.end();
     }
 
-    // Another thread does this, while this one goes on; there is one at a time.
+    // Another thread runs the body, while this one continues; there is one such thread at a time.
     template <class Body> void elsewhere(Input &input, Body body)
     {
         other_ = std::thread(std::move(body));

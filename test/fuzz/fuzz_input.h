@@ -1,8 +1,8 @@
-// What the fuzzing harnesses share: the input as a row of small decisions, and the end of a run
-// that found something.
+// Helpers of the fuzzing harnesses: the input as a sequence of small decisions, and the end of a
+// run that found an error.
 //
-// An input that is used up gives zeros, so that every input is a whole run, and a mutation of one
-// decision leaves the others as they are: each takes a fixed number of bytes.
+// An input that is used up returns zeros, so that every input is a complete run. Each decision
+// takes a fixed number of bytes, so that a mutation of one does not change the others.
 //
 // Threads: an Input belongs to one thread at a time.
 #pragma once
@@ -15,7 +15,7 @@
 #include "model/shadow.h"
 
 extern "C" {
-#include "os/os.h"
+#include "os/fault.h"
 }
 
 namespace fuzz
@@ -58,8 +58,8 @@ class Input
         return low | byte() << 8;
     }
 
-    // From 0 to nearly 2^(most_shift + 1), three of four below 8 KiB: a power of two, a 16-bit
-    // fraction of it more, one less.
+    // A size from 0 to nearly 2^(most_shift + 1), three of four below 8 KiB: a power of two, or
+    // that plus a 16-bit fraction of it, or minus one.
     size_t size(unsigned most_shift)
     {
         const size_t kind = byte();
@@ -71,7 +71,7 @@ class Input
 
     size_t alignment(unsigned most_shift) { return size_t{1} << below(most_shift + 1); }
 
-    // What no allocator can have: beyond the address space, at the borders of overflow.
+    // A size that no allocator can serve: beyond the address space, or close to an overflow.
     size_t beyond()
     {
         static const size_t kBorders[] = {size_t{1} << 48, size_t{1} << 62, PTRDIFF_MAX, SIZE_MAX};
@@ -94,15 +94,15 @@ class Input
     const uint8_t *end_;
 };
 
-// Every byte of an object is as its seed says.
+// Requires that every byte of an object follows from its seed.
 inline void require_contents(const char *address, size_t size, uint64_t seed)
 {
     const size_t wrong = model::first_wrong(address, size, seed, true);
     require(wrong == size, "contents", address, wrong);
 }
 
-// Lets system calls fail (in debug builds) and remembers that failures are to be expected. One
-// thread alone runs when a plan is made or ended.
+// Makes system calls fail (in debug builds) and records that failures are to be expected. Only one
+// thread runs when a plan is made or ended.
 class Faults
 {
   public:
@@ -117,7 +117,7 @@ class Faults
         planned_ = true;
     }
 
-    // From now on nothing fails.
+    // Ends all failures.
     void end()
     {
         os_fault_plan(0, 0, 0);

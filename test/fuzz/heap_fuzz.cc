@@ -1,11 +1,12 @@
-// Fuzzing of the general heap: calls, sizes, alignments, threads and failing system calls follow
-// from the input; beside the heap stands what the program knows of each block: contents by hash,
-// place, extent, alignment, zero of calloc.
+// Fuzzing of the general heap: the input decides calls, sizes, alignments, threads and failing
+// system calls. The shadow has the program's record of each block: content by hash, address,
+// extent, alignment, zeros of calloc.
 //
-// A lane is a table of blocks and, but for the first, a thread that works on it when it is given a
-// job; what follows in the input runs meanwhile, unless it says to wait. When no job runs, lanes
-// may exchange their tables: then threads free what others allocated, while those live or after
-// their end. Heaps outlive the inputs; each input begins and ends without a block.
+// A lane is a table of blocks, and, except for the first lane, a thread that works on it when it
+// gets a job; the rest of the input runs at the same time, unless it says to wait. When no job
+// runs, lanes may exchange their tables: then threads free blocks of other threads, during the life
+// of those or after their end. Heaps outlive the inputs; each input begins and ends without a
+// block.
 
 #include <cairn/heap.h>
 #include <errno.h>
@@ -20,7 +21,7 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/heap_slabs.h"
+#include "heap/refill.h"
 }
 
 namespace
@@ -36,9 +37,9 @@ using fuzz::require_contents;
 using model::Block;
 using model::Origin;
 
-constexpr int kErrno = 4321; // no call sets it
+constexpr int kErrno = 4321; // no call sets this value
 constexpr size_t kSlots = 48;
-constexpr size_t kMostBytes = 96 * kMiB; // a lane
+constexpr size_t kMostBytes = 96 * kMiB; // bytes of a lane
 
 using Table = std::array<Block, kSlots>;
 
@@ -64,7 +65,7 @@ class Caller
         else if (choice == 8)
             use_usable(block);
         else if (choice == 9)
-            refuse(block, input);
+            report_misuse(block, input);
         else
             check(block);
     }
@@ -83,7 +84,8 @@ class Caller
         return bytes_ + size <= kMostBytes ? size : size % 4096;
     }
 
-    // NULL is for failing system calls only, and says ENOMEM; success says nothing.
+    // Whether a call returned a block. NULL is allowed for failing system calls only, with ENOMEM;
+    // success keeps errno.
     bool came(const void *address, size_t size) const
     {
         require(address != nullptr || may_fail_, "no memory", nullptr, size);
@@ -137,7 +139,7 @@ class Caller
             block.alignment = 4096;
             block.filled = std::max(block.asked + 4095 - (block.asked + 4095) % 4096, size_t{4096});
             return cairn_pvalloc(block.asked);
-        case 3: // any number: the next power of two counts
+        case 3: // any number: it is rounded up to a power of two
             return cairn_memalign(block.alignment - block.alignment / 4, block.asked);
         default:
             block.origin = Origin::kAligned;
@@ -145,7 +147,7 @@ class Caller
         }
     }
 
-    // A block as it came from the heap.
+    // Records a new block.
     void welcome(Block &slot, Block fresh)
     {
         const size_t least = fresh.asked > 8 ? 16 : 8;
@@ -231,8 +233,8 @@ class Caller
         model::fill(block.address, block.filled, block.seed);
     }
 
-    // Requests that cannot be met leave everything as it was.
-    static void refuse(const Block &block, Input &input)
+    // Requests that cannot be served must not change anything.
+    static void report_misuse(const Block &block, Input &input)
     {
         const size_t kind = input.below(9);
         const size_t size = input.beyond();
@@ -250,7 +252,7 @@ class Caller
             result = cairn_reallocarray(block.address, opaque(1 + input.byte()), size);
         } else if (kind == 4) {
             result = cairn_aligned_alloc(alignment, size);
-        } else if (kind == 5) { // the alignment alone may be too much
+        } else if (kind == 5) { // the alignment alone may be too large
             result = cairn_memalign(opaque(alignment | size_t{1} << 62), 1 + input.byte());
             wanted = alignment == size_t{1} << 63 ? EINVAL : ENOMEM;
             wanted = errno == EINVAL ? EINVAL : wanted;
@@ -277,7 +279,7 @@ class Caller
     size_t bytes_ = 0;
 };
 
-// A thread for jobs.
+// A thread that runs jobs.
 class Worker
 {
   public:
@@ -342,8 +344,8 @@ class Worker
     Table *table_ = nullptr;
     Input job_{nullptr, 0};
     bool may_fail_ = false;
-    bool running_ = false; // the first thread's
-    bool busy_ = false;    // the first thread's
+    bool running_ = false; // written by the first thread
+    bool busy_ = false;    // written by the first thread
 };
 
 constexpr size_t kWorkers = 3;
@@ -444,7 +446,7 @@ class Run
         return bytes;
     }
 
-    // Of all lanes with each other.
+    // Checks that no blocks of any lanes overlap.
     void check_overlaps()
     {
         std::vector<const Block *> all;

@@ -1,6 +1,6 @@
-// Fuzzing of the options' parser: the input is the text, applied to the defaults. Beside it stands
-// a second parser, written from docs/OPTIONS.md with the means of C++: both must come to the same
-// options and warn as often, each warning one line of bounded length.
+// Fuzzing of the parser of the options: the input is the text, applied to the defaults. A second
+// parser is written in C++ from docs/reference/OPTIONS.md: both must produce equal options and an
+// equal number of warnings, each of one line of bounded length.
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 extern "C" {
 #include "front/options.h"
 
-// Where sanitizers write; absent without one.
+// Sets the descriptor for the reports of sanitizers; absent without one.
 void __sanitizer_set_report_fd(void *descriptor) __attribute__((weak));
 }
 
@@ -82,7 +82,8 @@ bool limit_of(const std::string &text, size_t *bytes, bool *of_group)
     return true;
 }
 
-// False when the item earns a warning.
+// Applies an item.
+// Returns: false when the item deserves a warning.
 bool apply(const std::string &item, options *wanted)
 {
     const size_t colon = item.find(':');
@@ -123,7 +124,7 @@ size_t parse_again(const std::string &text, options *wanted)
     return warnings;
 }
 
-// What the body writes to stderr.
+// The text that the body writes to stderr.
 template <typename Body> std::string standard_error_of(Body body)
 {
     static const int file = memfd_create("stderr", MFD_CLOEXEC);
@@ -140,15 +141,15 @@ template <typename Body> std::string standard_error_of(Body body)
     return text;
 }
 
-// One line a warning, each of what the parser says and a bounded part of the text.
+// Requires one line for each warning, with the parser's words and a bounded part of the text.
 void check_warnings(const std::string &lines, size_t wanted)
 {
     static const char kStart[] = "cairn: ";
-    static const char kEnd[] = "\" in fuzz, ignored"; // and for "key=value" how to write it
+    static const char kEnd[] = "\" in fuzz, ignored"; // for "key=value" a hint follows
     size_t ends = 0;
     for (size_t at = lines.find(kEnd); at != std::string::npos; at = lines.find(kEnd, at + 1))
         ends++;
-    // The text may hold such an end itself.
+    // The text may contain such an end itself.
     require(ends >= wanted && lines.size() <= wanted * 256, lines.c_str(), nullptr, ends);
     require(lines.compare(0, sizeof kStart - 1, kStart) == 0 || wanted == 0, lines.c_str());
     require(wanted != 0 || lines.empty(), lines.c_str());
@@ -159,7 +160,7 @@ void check_warnings(const std::string &lines, size_t wanted)
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     std::string text(reinterpret_cast<const char *>(data), size);
-    text.resize(strlen(text.c_str())); // up to the first zero, as a variable's value is
+    text.resize(strlen(text.c_str())); // up to the first zero, like the value of a variable
     options parsed = {};
     parsed.pages.decay_ms = 1000;
     parsed.pages.dirty_cap_bytes = size_t{64} << 20;

@@ -1,10 +1,10 @@
-// Fuzzing of the persistent heap's operations: blocks, roots, writes, commits alone and in groups,
-// aborts, checkpoints, growth, trim, close and reopen, and crashes. Beside the heap stands what
-// each commit holds; after a crash the heap has to be that of the last one acknowledged, or a later
-// one.
+// Fuzzing of the operations of the persistent heap: blocks, roots, writes, commits alone and in
+// groups, aborts, checkpoints, growth, trim, close and reopen, and crashes. The shadow has the
+// content of each commit; after a crash the heap must have that of the last acknowledged commit, or
+// of a later one.
 //
-// A crash leaves the files as a kill does, or as a power loss: then (in debug builds, which can be
-// watched) any of the writes since a file's last fdatasync have not reached it.
+// A crash leaves the files as after a kill, or as after a power loss: then (in debug builds, whose
+// calls can be watched) any of the writes since the last fdatasync of a file have not reached it.
 
 #include <algorithm>
 #include <map>
@@ -23,19 +23,19 @@ constexpr size_t kSlots = 16;
 constexpr size_t kMostBytes = 1 << 20; // of all blocks
 
 struct Slot {
-    size_t size = 0; // 0: none
+    size_t size = 0; // 0: no block
     uint64_t seed = 0;
 };
 
-// What a commit holds.
+// The content of a commit.
 struct Contents {
     Slot slots[kSlots];
-    int roots[4] = {-1, -1, -1, -1}; // the slot that each root leads to
+    int roots[4] = {-1, -1, -1, -1}; // the slot that each root points to
 };
 
 constexpr const char *kRoots[] = {"a", "second", "the third of the roots", "d"};
 
-// Writes since their file's last fdatasync, with what was there before.
+// A write since the last fdatasync of its file, with the former bytes.
 struct Write {
     size_t file;
     uint64_t offset;
@@ -67,7 +67,7 @@ int record(os_file_call call, int file, uint64_t offset, const void *data, size_
     return 0;
 }
 
-// The disk after a power loss, of what the files hold now.
+// Changes the present content of the files to that of a disk after a power loss.
 void lose_power(HeapImage &image, Input &input)
 {
     const auto put = [&](const Write &write, const std::string &what, size_t from, size_t to) {
@@ -135,13 +135,13 @@ class Run
         os_file_watch(record);
         heap_ = fuzz::open_heap(CAIRN_PERSIST_CREATE | flags_, &why, way_);
         if (heap_ == nullptr && way_ != CAIRN_PERSIST_AUTO && errno == ENOTSUP) {
-            way_ = CAIRN_PERSIST_AUTO; // the kernel has it not
+            way_ = CAIRN_PERSIST_AUTO; // this kernel does not support it
             heap_ = fuzz::open_heap(CAIRN_PERSIST_CREATE | flags_, &why, way_);
         }
         require(heap_ != nullptr, why ? why : "open");
     }
 
-    // The blocks' places are in the heap, too.
+    // The places of the blocks are stored in the heap, too.
     cairn_offset *table() const
     {
         return static_cast<cairn_offset *>(cairn_persist_get_root(heap_, "table"));
@@ -236,7 +236,7 @@ class Run
         cairn_persist_ticket ticket;
         commits_[fuzz::last_commit(heap_) + 1] = now_;
         require(cairn_persist_commit_async(heap_, &ticket) == 0, "commit");
-        commits_[ticket] = now_; // its own, or the last one when there was nothing new
+        commits_[ticket] = now_; // its own commit, or the last one when nothing was new
         begun_ = ticket;
         if (!wait)
             return;
@@ -281,7 +281,7 @@ class Run
         fuzz::abandon(heap_);
         if (input.flag()) {
             lose_power(image, input);
-            g_writes.clear(); // after a kill they wait still
+            g_writes.clear(); // after a kill they are still pending
             fuzz::write_image(image);
         }
         open();

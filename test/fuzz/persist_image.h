@@ -1,5 +1,5 @@
-// What the harnesses of the persistent heap share: its three files in memory, and where they lie
-// when a heap is opened over them.
+// Helpers of the harnesses of the persistent heap: its three files in memory, and their paths when
+// a heap is opened over them.
 //
 // Threads: one.
 #pragma once
@@ -15,7 +15,8 @@
 #include "fuzz/fuzz_input.h"
 
 extern "C" {
-#include "region/persist_files.h"
+#include "os/file.h"
+#include "os/memory.h"
 #include "region/persist_heap.h"
 }
 
@@ -25,16 +26,16 @@ namespace fuzz
 constexpr const char *kSuffixes[] = {"", ".log0", ".log1"};
 constexpr size_t kHeapFiles = 3;
 
-// A heap's files; one that is missing is not the same as an empty one.
+// The files of a heap; a missing file differs from an empty one.
 struct HeapImage {
     std::string bytes[kHeapFiles];
     bool there[kHeapFiles] = {};
 };
 
-// The path of the one heap of this process, in a directory that goes with it.
+// The path of the only heap of this process, in a folder that is removed at its end.
 inline const std::string &heap_path()
 {
-    static const std::string &path = *new std::string([] { // used until the very end
+    static const std::string &path = *new std::string([] { // used up to the very end
         std::string name = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
         name += "/cairn_fuzz_XXXXXX";
         require(mkdtemp(name.data()) != nullptr, "mkdtemp");
@@ -94,7 +95,7 @@ inline cairn_persist *open_heap(unsigned flags, const char **why,
     return cairn_persist_open(heap_path().c_str(), &options);
 }
 
-// As a kill leaves it.
+// Leaves the heap as a kill would.
 inline void abandon(cairn_persist *heap)
 {
     files_close(heap);

@@ -1,4 +1,4 @@
-// Runs a harness over files and the files of directories, for builds without libFuzzer: the
+// Runs a harness over files and the files of folders, for builds without libFuzzer: so the
 // committed corpora are a test of every build.
 
 #include <dirent.h>
@@ -53,7 +53,8 @@ int main(int argc, char **argv)
     size_t runs = 0;
     for (int i = 1; i < argc; i++)
         for (const std::string &path : files_of(argv[i])) {
-            fprintf(stderr, "%s\n", path.c_str()); // out before the run that may end the process
+            // printed before the run, which may end the process
+            fprintf(stderr, "%s\n", path.c_str());
             const std::vector<uint8_t> bytes = contents(path);
             LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
             runs++;

@@ -1,7 +1,7 @@
-// Fuzzing of the ring: frames opened, filled, sealed, held by many and released in any order, by
-// the owner and by other threads meanwhile; checkpoints and rewinds, trims and failing system calls
-// follow from the input. The shadow knows each frame's holds and blocks: a frame's blocks are whole
-// until its last release, and when all frames are released only the chunk in use is left.
+// Fuzzing of the ring: the input decides frames that are opened, filled, sealed, held several times
+// and released in any order, by the owner and by other threads; checkpoints and rewinds, trims and
+// failing system calls. The shadow knows the holds and blocks of each frame: the blocks are intact
+// until the last release, and when all frames are released only the current chunk remains.
 
 #include <cairn/ring.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ using fuzz::require_contents;
 
 constexpr size_t kMostBytes = 48 * kMiB;
 constexpr size_t kMostFrames = 1500;
-constexpr size_t kMostBlocks = 40; // a frame
+constexpr size_t kMostBlocks = 40; // blocks of a frame
 
 struct Block {
     char *address;
@@ -108,14 +108,15 @@ class Run : fuzz::FrameRun
         else if (choice == 12)
             rewind(input);
         else if (choice == 13)
-            refuse(input);
+            report_misuse(input);
         else if (choice == 14)
             look(input);
         else
             release_elsewhere(input);
     }
 
-    // A frame that outgrows the chunk in use, which ends with it when nothing else holds it.
+    // Makes a frame that outgrows the current chunk, which ends with the frame when no other frame
+    // holds it.
     void leave_chunk()
     {
         if (is_bounded())
@@ -129,7 +130,7 @@ class Run : fuzz::FrameRun
 
     void open_frame(Input &input)
     {
-        // Rows of small frames fill a chunk's count of them.
+        // Series of small frames reach the greatest count of frames in a chunk.
         size_t count = input.byte();
         count = count >= 192 ? count - 191 : 1;
         for (; count > 0 && !open_ && frames_.size() < kMostFrames; count--) {
@@ -137,7 +138,7 @@ class Run : fuzz::FrameRun
             const cairn_frame handle = cairn_ring_open(ring_);
             if (handle.chunk == nullptr) {
                 require(may_fail() && errno == ENOMEM, "open failed");
-                cairn_ring_release(handle); // does nothing
+                cairn_ring_release(handle); // has no effect
                 return;
             }
             require(errno == kErrno, "open changed errno");
@@ -187,7 +188,7 @@ class Run : fuzz::FrameRun
         welcome({address, size, align, ++serial_});
     }
 
-    // Of the newest block, in place.
+    // Resizes the newest block in place.
     void resize(size_t size)
     {
         const Block old = current_.blocks.back();
@@ -199,7 +200,7 @@ class Run : fuzz::FrameRun
             return;
         }
         require(address == old.address, "resize moved", address);
-        // Checkpoints taken since the block was made lie at its old end.
+        // Checkpoints since the allocation of the block are at its old end.
         const size_t blocks = current_.blocks.size();
         points_.erase(std::remove_if(points_.begin(), points_.end(),
                                      [&](const Point &point) {
@@ -233,7 +234,7 @@ class Run : fuzz::FrameRun
                     "overlaps another block", fresh.address, extent);
     }
 
-    // Some or all of a frame's holds.
+    // Releases some or all holds of a frame.
     void release(size_t place, size_t holds)
     {
         if (frames_.empty())
@@ -269,7 +270,7 @@ class Run : fuzz::FrameRun
         frame->holds += more;
     }
 
-    // To a checkpoint that stands; those taken after it do not any more.
+    // Rewinds to a valid checkpoint; later ones become invalid.
     void rewind(Input &input)
     {
         const size_t kind = input.byte();
@@ -298,8 +299,8 @@ class Run : fuzz::FrameRun
         check(current_);
     }
 
-    // Requests that cannot be met leave everything as it was.
-    void refuse(Input &input)
+    // Requests that cannot be served must not change anything.
+    void report_misuse(Input &input)
     {
         const size_t kind = input.below(4);
         const size_t size = input.beyond();
@@ -314,7 +315,7 @@ class Run : fuzz::FrameRun
             result = cairn_ring_alloc_array(ring_, size, 2 + input.byte(), align);
         else if (kind == 2)
             result = cairn_ring_alloc(ring_, 8, input.byte() * 2 + 3);
-        else // the alignment alone is too much
+        else // the alignment alone is too large
             result = cairn_ring_alloc(ring_, 1 + input.byte(), size_t{1} << (48 + align % 16));
         require(result == nullptr && errno == (kind == 2 ? EINVAL : ENOMEM),
                 "a request that cannot be met", result, static_cast<size_t>(errno));
@@ -340,7 +341,7 @@ class Run : fuzz::FrameRun
             check(frame);
     }
 
-    // Another thread releases some, while this one goes on.
+    // Another thread releases some frames, while this one continues.
     void release_elsewhere(Input &input)
     {
         join();
@@ -360,8 +361,8 @@ class Run : fuzz::FrameRun
 
     cairn_ring *ring_;
     bool open_ = false;
-    Frame current_{};           // while open
-    std::vector<Frame> frames_; // sealed
+    Frame current_{};           // valid while open
+    std::vector<Frame> frames_; // sealed frames
     std::vector<Point> points_;
     size_t bytes_ = 0;
     uint64_t sealed_ = 0;

@@ -1,6 +1,6 @@
-// Fuzzing of the thread's stack and its scopes: the input says which scopes are entered, what is
-// allocated in them by which of the t_ functions, where a frame is pushed and forgotten. Whatever
-// an inner scope does, the blocks of the outer ones are whole when it has ended.
+// Fuzzing of the thread's stack and its scopes: the input decides the scopes that are entered, the
+// allocations in them by each of the t_ functions, and frames that are pushed and never popped.
+// Whatever an inner scope does, the blocks of the outer ones are intact after its end.
 //
 // Each input runs in a thread of its own, which begins without a stack and ends with one.
 
@@ -46,7 +46,7 @@ class Scope
   public:
     Scope(State &state, unsigned depth) : state_(state), depth_(depth) {}
 
-    // With the scope's frame open. Returns at its end.
+    // Runs with the frame of the scope open, and returns at its end.
     void t_run()
     {
         while (!state_.input.done()) {
@@ -92,7 +92,7 @@ class Scope
                 check(block);
     }
 
-    // Frames that nobody pops end with the scope around.
+    // Frames that are never popped end with the enclosing scope.
     void forget_frames()
     {
         {
@@ -149,7 +149,7 @@ class Scope
         }
     }
 
-    // Strings as the libc makes them, from a string of the input's length.
+    // Strings that libc formats, from a string of the input's length.
     void t_text()
     {
         const size_t length = state_.input.number16() % 5000;
@@ -173,7 +173,7 @@ class Scope
         const Block old = blocks_.back();
         check(old);
         if (reinterpret_cast<uintptr_t>(old.address) % alignof(max_align_t) != 0)
-            return; // of another alignment than t_realloc's
+            return; // its alignment is not that of t_realloc
         char *moved = static_cast<char *>(t_realloc(old.address, old.size, size));
         const char *now = moved ? moved : old.address;
         const size_t kept = moved && size < old.size ? size : old.size;
@@ -209,7 +209,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Input input(data, size);
     std::thread([&] {
         State state{input, {}};
-        // The thread's stack itself, below every scope, first; then scope after scope.
+        // The stack of the thread itself, below every scope, is used first; then scope after scope.
         Scope(state, 0).t_run();
         while (!input.done()) {
             t_scope;

@@ -1,9 +1,9 @@
-// Fuzzing of the stack: frames, blocks and their growth, hooks, seals, trims, the caller's buffers,
-// changes of the owner and failing system calls follow from the input. The shadow knows every open
-// frame with its blocks: place, contents, alignment; none overlaps another, and what an outer frame
-// holds outlives every inner one.
+// Fuzzing of the stack: the input decides frames, blocks and their growth, hooks, seals, trims, the
+// caller's buffers, changes of the owner and failing system calls. The shadow knows every open
+// frame with its blocks: address, content, alignment; no two overlap, and the blocks of an outer
+// frame outlive every inner one.
 //
-// Without checks (preset fuzz-plain) the inline paths are at work, in checked builds the slow ones.
+// Without checks (preset fuzz-plain) the inline paths are used, in checked builds the slow ones.
 
 #include <cairn/stack.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ struct Frame {
     cairn_mark mark; // all zero for the base, below the first push
     bool sealed;
     std::vector<Block> blocks;
-    std::vector<size_t> hooks; // their numbers, in the order in which they were deferred
+    std::vector<size_t> hooks; // numbers of the hooks, in the order in which they were deferred
 };
 
 struct Hook {
@@ -101,7 +101,7 @@ class Run : fuzz::FrameRun
         else if (choice == 12)
             seal(input);
         else if (choice == 13)
-            refuse(input);
+            report_misuse(input);
         else if (choice == 14)
             look(input);
         else
@@ -116,14 +116,14 @@ class Run : fuzz::FrameRun
         const cairn_mark mark = cairn_stack_push(stack_);
         if (mark.frame == nullptr) {
             require(may_fail() && errno == ENOMEM, "push failed");
-            cairn_stack_pop(stack_, mark); // does nothing
+            cairn_stack_pop(stack_, mark); // has no effect
             return;
         }
         require(errno == kErrno, "push changed errno");
         frames_.push_back({mark, false, {}, {}});
     }
 
-    // The newest frame, or an outer one with all above it.
+    // Pops the newest frame, or an outer one with all frames above it.
     void pop(Input &input)
     {
         const size_t kind = input.byte();
@@ -144,7 +144,7 @@ class Run : fuzz::FrameRun
             check(block);
     }
 
-    // Those of the frames from that one on, the last one first.
+    // Expects the hooks of the frames from `first` on, in reverse order.
     void expect_hooks(size_t first)
     {
         ran_.clear();
@@ -250,7 +250,7 @@ class Run : fuzz::FrameRun
             check(block);
     }
 
-    // The newest block, or any other of the newest frame.
+    // Resizes the newest block, or any other block of the newest frame.
     void resize(Input &input)
     {
         const size_t kind = input.byte();
@@ -295,8 +295,8 @@ class Run : fuzz::FrameRun
             cairn_stack_unseal(stack_);
     }
 
-    // Requests that cannot be met leave everything as it was.
-    void refuse(Input &input)
+    // Requests that cannot be served must not change anything.
+    void report_misuse(Input &input)
     {
         const size_t kind = input.below(5);
         const size_t size = input.beyond();
@@ -313,7 +313,7 @@ class Run : fuzz::FrameRun
         } else if (kind == 2) {
             result = cairn_stack_alloc(stack_, 8, input.byte() * 2 + 3);
             wanted = EINVAL;
-        } else if (kind == 3) { // the alignment alone is too much
+        } else if (kind == 3) { // the alignment alone is too large
             result = cairn_stack_alloc(stack_, 1 + input.byte(), size_t{1} << (48 + align % 16));
         } else if (!newest().blocks.empty()) {
             const Block &block = newest().blocks.back();

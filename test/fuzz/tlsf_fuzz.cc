@@ -1,7 +1,7 @@
-// Fuzzing of TLSF: a heap over memory of any size and place, regions added and taken back, blocks
-// of any size and alignment. The shadow knows every block: place, contents, alignment; the heap's
-// own account of its blocks, and its verifier, are asked along the way. The memory around the heap
-// and its regions is watched: the heap writes nothing outside.
+// Fuzzing of TLSF: a heap over memory of any size and address, regions that are added and removed,
+// blocks of any size and alignment. The shadow knows every block: address, content, alignment. The
+// shadow is compared with the heap's own walk, and the verifier is called along the way. The memory
+// around the heap and its regions is watched: the heap writes nothing outside.
 
 #include <cairn/tlsf.h>
 #include <errno.h>
@@ -21,7 +21,7 @@ using fuzz::require;
 using fuzz::require_contents;
 
 constexpr int kErrno = 4321;
-constexpr size_t kFence = 64; // bytes on both sides of what the heap has
+constexpr size_t kFence = 64; // bytes on both sides of the heap's memory
 constexpr char kFenceByte = 0x5e;
 
 // Memory with fences around it.
@@ -68,7 +68,7 @@ class Run
     void run(Input &input)
     {
         if (heap_ == nullptr)
-            return; // too small: nothing else is allowed to fail
+            return; // too small: no other failure is allowed
         require(memory_.size() > 0, "a heap over nothing");
         for (size_t i = 0; !input.done(); i++) {
             step(input);
@@ -102,14 +102,15 @@ class Run
         else if (choice < 12)
             resize(input);
         else if (choice == 12)
-            refuse(input);
+            report_misuse(input);
         else if (choice < 15)
             change_regions(input);
         else
             compare();
     }
 
-    // A success keeps errno; a failure is ENOMEM, and there was no block large enough.
+    // Whether the call returned a block. A success keeps errno; a failure is ENOMEM and means that
+    // no free block was large enough.
     bool came(const void *address) const
     {
         require(errno == (address ? kErrno : ENOMEM), "errno", address, static_cast<size_t>(errno));
@@ -189,7 +190,7 @@ class Run
         errno = kErrno;
         void *block = at->first;
         if (place % 8 == 0) {
-            block = cairn_tlsf_realloc(heap_, block, 0); // counts as 1
+            block = cairn_tlsf_realloc(heap_, block, 0); // a size of 0 counts as 1
             require(block == at->first, "realloc to 0");
         }
         cairn_tlsf_free(heap_, block);
@@ -244,8 +245,8 @@ class Run
         welcome(start, size, 16);
     }
 
-    // Requests that cannot be met leave everything as it was.
-    void refuse(Input &input)
+    // Requests that cannot be served must not change anything.
+    void report_misuse(Input &input)
     {
         const size_t kind = input.below(5);
         const size_t size = input.beyond();
@@ -315,7 +316,7 @@ class Run
         return true;
     }
 
-    // The heap's own account is the shadow's.
+    // Compares the heap's walk with the shadow.
     void compare()
     {
         const char *fault = cairn_tlsf_check(heap_);

@@ -1,5 +1,5 @@
-// No call of the heap is a cancellation point: a thread with a cancellation pending passes through
-// all of them, slow paths included, and stops only at pthread_testcancel.
+// No call of the heap is a cancellation point: a thread with a pending cancellation passes all of
+// them, also their slow paths, and stops only at pthread_testcancel.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -38,7 +38,7 @@ void *cancelled(void *) {
     malloc_trim(0);
     mallinfo2();
     mallopt(M_MXFAST, 64);
-    // Time enough for a decay to fall due.
+    // Enough work for a decay to be due.
     for (int i = 0; i < 200; i++) {
       free(malloc(300 * subject::kKiB));
     }
@@ -65,7 +65,7 @@ TEST(Cancel, NothingIsACancellationPoint) {
   EXPECT_CHILD(250, [] { run_cancelled(); });
 }
 
-// After the first time everything is warm; once more with memory given back in between.
+// The later runs find the caches filled, and memory is released between them.
 TEST(Cancel, NeitherWhenWarm) {
   EXPECT_CHILD(250, [] {
     for (int i = 0; i < 3; i++) run_cancelled();

@@ -1,10 +1,10 @@
-// A memory cgroup that is full under load: its tasks wait in their page faults until there is room,
-// then go on. The limit is one that only the kernel knows, so no call of the heap fails; what is
-// shown is that threads that stop anywhere for a while, in the heap as well, and go on again, find
-// everything as it was.
+// A memory cgroup that is full under load: its tasks wait in their page faults until memory is
+// available, then continue. Only the kernel knows this limit, so no call of the heap fails. The
+// test shows that threads that stop anywhere for a while, also in the heap, find everything
+// unchanged.
 //
-// Needs version 1 of the memory controller, where the kernel can be told not to kill, and the right
-// to make a group below the own one; skipped elsewhere.
+// It needs version 1 of the memory controller, where the OOM killer can be switched off, and the
+// right to make a group below its own; otherwise it is skipped.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -57,7 +57,7 @@ class Group {
   bool made_ = false;
 };
 
-// 20 MiB of blocks of mixed sizes, which are checked at the end.
+// Makes 20 MiB of blocks of mixed sizes, which are checked at the end.
 void *load(void *argument) {
   const unsigned seed = static_cast<unsigned>(reinterpret_cast<uintptr_t>(argument));
   static constexpr size_t kSizes[] = {40, 3000, 500, 20000, 120, 300000, 64, 2000};

@@ -1,9 +1,9 @@
-// Pages of an arena are committed once, by the thread that claimed them. Two threads that met at
-// the frontier once committed the same pages: the slower one made accessible again what the faster
-// one, or its program, had protected meanwhile.
+// Pages of an arena are committed once, by the thread that claimed them. Two threads at the
+// frontier must not commit the same pages: the slower one would make accessible what the faster
+// one, or its program, has protected since.
 //
-// The linker leads the library's calls of os_commit here (--wrap), so that another thread's work
-// can be put between a thread's look at the frontier and its system call.
+// The linker redirects the library's calls of os_commit to this file (--wrap), so that the work of
+// another thread runs between a thread's read of the frontier and its system call.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -45,7 +45,7 @@ namespace
 char *commit(size_t pages)
 {
     int error = 0;
-    return arena_commit(&pages, pages, false, &error);
+    return arena_commit(&pages, pages, ARENA_EXACTLY, &error);
 }
 
 TEST(Claim, PagesAreCommittedOnce)

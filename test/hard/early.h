@@ -1,5 +1,5 @@
-// What the early stages of a process do with the heap, and how main checks it afterwards. Only
-// malloc and its kin are called: a resolver runs before most of the libc may be used.
+// The calls that the early stages of a process make, and the check by main afterwards. Only the
+// malloc family is called: a resolver runs before most functions of libc can be used.
 #pragma once
 
 #include <stddef.h>
@@ -27,7 +27,7 @@ static inline int early_is_marked(const char *block, size_t index) {
   return 1;
 }
 
-// Leaves EARLY_BLOCKS marked blocks behind, having freed and regrown others.
+// Leaves EARLY_BLOCKS marked blocks, after it freed and resized others.
 static inline void early_allocate(char **blocks) {
   for (size_t i = 0; i < EARLY_BLOCKS; i++) {
     free(NULL);

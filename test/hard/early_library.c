@@ -1,6 +1,6 @@
 // A library that uses the heap before its program is ready: from an IFUNC resolver, while the
-// dynamic linker still relocates, and from a constructor that runs before all others (it is linked
-// with -z initfirst, so even before that of a preloaded library).
+// dynamic linker still relocates, and from a constructor that runs before all others. The library
+// is linked with -z initfirst, so that constructor runs even before that of a preloaded library.
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
-// Use of the heap at every early stage of a process: IFUNC resolvers (of a library and of the
-// program, the dynamic linker not finished, thread-local storage not yet in its final state),
-// .preinit_array, a constructor before all others, the program's own constructors. main then finds
-// every block unharmed and frees it.
+// Use of the heap at every early stage of a process: in IFUNC resolvers of a library and of the
+// program, while the dynamic linker works and thread-local storage is not in its final state; in
+// .preinit_array; in a constructor before all others; and in the program's own constructors. Then
+// main finds every block unchanged and frees it.
 //
-// This must hold whether functions are bound at once or lazily, so it is linked both ways.
+// It must work with functions that are bound at once and with lazy binding, so the program is
+// linked both ways.
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// The end of memory, by every limit that the system has: address space, data segment, the count of
-// mappings, descriptors. Exhaustion is NULL and ENOMEM, loses nothing, and is not sticky.
+// The end of memory, by every limit of the system: address space, data segment, number of mappings,
+// descriptors. Exhaustion is NULL and ENOMEM, loses nothing, and does not last.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -25,9 +25,9 @@ struct Block {
 
 bool is_hardened() { return getenv("CAIRN_TEST_HARDENED") != nullptr; }
 
-// The largest of these sizes that must be had again while a limit is reached that freed blocks had
-// reached before. Fences divide the arenas of hardened builds (docs/HARDENING.md, Limits): there it
-// is what lies between two of them.
+// The largest size, at most `size`, that must be available at a limit which earlier blocks had
+// reached before they were freed. Fences divide the arenas of hardened builds (docs/HARDENING.md,
+// Limits), so there it is the size that fits between two of them.
 size_t largest_at_limit(size_t size) {
   return is_hardened() && size > 128 * kKiB ? 128 * kKiB : size;
 }
@@ -64,8 +64,8 @@ void release(Block *chain) {
   }
 }
 
-// While nothing is to be had: every way to ask fails as it should. An aligned block may be of
-// another size class, which has room; but a failure is a failure in form.
+// At the limit every function must fail with ENOMEM. An aligned block may be of another size class,
+// which still has blocks.
 void require_everything_fails(size_t size) {
   void *block = nullptr;
   errno = 0;
@@ -81,7 +81,7 @@ void require_everything_fails(size_t size) {
       [](size_t bytes) { return pvalloc(bytes); },
   };
   for (auto call : aligned) {
-    // Sooner or later that class is exhausted too.
+    // After some calls that class is exhausted too.
     Block *chain = nullptr;
     for (errno = 0; (block = call(size)) != nullptr; errno = 0) {
       Block *fresh = static_cast<Block *>(block);
@@ -111,7 +111,8 @@ std::string name_of(const Exhaustion &which) {
 
 class Limited : public testing::TestWithParam<Exhaustion> {};
 
-// A limit set after start: exhausted, freed, exhausted again, raised, exhausted once more.
+// A limit that is set after the start: memory is exhausted, freed, exhausted again, and once more
+// after the limit was raised.
 TEST_P(Limited, ExhaustedAndBack) {
   const Exhaustion which = GetParam();
   EXPECT_CHILD(250, [which] {
@@ -121,7 +122,7 @@ TEST_P(Limited, ExhaustedAndBack) {
     size_t first, second, third;
     Block *chain = exhaust(which.block_size, &first);
     require_everything_fails(which.block_size);
-    // A block that cannot grow stays as it is.
+    // A block that cannot grow does not change.
     if (chain) {
       Block before = *chain;
       errno = 0;
@@ -131,7 +132,8 @@ TEST_P(Limited, ExhaustedAndBack) {
     release(chain);
 
     chain = exhaust(which.block_size, &second);
-    // Not a page lost, not a block: what was had once is had again, bar an eighth of slack.
+    // No page and no block is lost: as many blocks as before can be allocated, less an eighth of
+    // slack.
     const size_t cost = which.block_size + (is_hardened() ? 16 : 0); // with its canary
     if (second < first - first / 8 || first * cost < which.room / 3) {
       fprintf(stderr, "room for %zu MiB: %zu blocks of %zu, then %zu\n", which.room / kMiB, first,
@@ -139,7 +141,7 @@ TEST_P(Limited, ExhaustedAndBack) {
       _exit(subject::kFailedExit);
     }
 
-    // Raised with all the blocks still held: allocation goes on.
+    // The limit is raised while all blocks are in use: allocation works again.
     set_limit(which.resource, start + 2 * which.room);
     Block *more = exhaust(which.block_size, &third);
     if (third * cost < which.room / 3) {
@@ -177,8 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Exhaustion{RLIMIT_DATA, 3 * kMiB, 128 * kMiB}),
     [](const testing::TestParamInfo<Exhaustion> &of) { return name_of(of.param); });
 
-// Once blocks of any other size had all addresses, those that have mappings of their own can be had
-// as well.
+// After small blocks had all addresses, blocks with mappings of their own can be allocated as well.
 TEST(Exhaustion, TheLargestBlocksFollowSmallOnes) {
   if (is_hardened()) GTEST_SKIP() << "fences divide the arenas";
   for (size_t size : {size_t{100}, size_t{20000}, 3 * kMiB}) {
@@ -209,7 +210,7 @@ TEST(Exhaustion, TheLargestBlocksFollowSmallOnes) {
   }
 }
 
-// A limit below what is mapped already: the blocks in hand can still be freed and reused.
+// A limit below the mapped memory: the blocks in use can still be freed and reused.
 TEST(Exhaustion, ByALimitBelowTheUse) {
   EXPECT_CHILD(250, [] {
     static void *blocks[2000];
@@ -230,7 +231,7 @@ TEST(Exhaustion, ByALimitBelowTheUse) {
   });
 }
 
-// The first malloc of a new thread meets exhaustion, then works once there is room.
+// The first malloc of a new thread fails at the limit, and works once the limit is raised.
 TEST(Exhaustion, InANewThreadsFirstMalloc) {
   EXPECT_CHILD(250, [] {
     static pthread_barrier_t barrier;
@@ -250,7 +251,7 @@ TEST(Exhaustion, InANewThreadsFirstMalloc) {
           free(block);
         }
         pthread_barrier_wait(&barrier);
-        pthread_barrier_wait(&barrier);  // there is room again
+        pthread_barrier_wait(&barrier);  // the limit is raised
         for (size_t size : {size_t{1}, size_t{1000}, 100 * kKiB}) {
           void *block = calloc(1, size);
           REQUIRE(block && subject::is_zero(block, size));
@@ -267,7 +268,7 @@ TEST(Exhaustion, InANewThreadsFirstMalloc) {
     Block *third = exhaust(16, &tiny);
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
-    REQUIRE(failures >= 40);  // 3 MiB at least cannot be had
+    REQUIRE(failures >= 40);  // at least 3 MiB cannot be allocated
     release(chain);
     release(second);
     release(third);
@@ -276,7 +277,7 @@ TEST(Exhaustion, InANewThreadsFirstMalloc) {
   });
 }
 
-// Exhausted from many threads at once, while others free. All threads have their stacks by then.
+// Several threads exhaust memory at once, while others free. All threads have their stacks by then.
 TEST(Exhaustion, FromManyThreads) {
   EXPECT_CHILD(250, [] {
     static pthread_barrier_t barrier;
@@ -296,7 +297,8 @@ TEST(Exhaustion, FromManyThreads) {
     set_limit(RLIMIT_AS, in_use(RLIMIT_AS) + 128 * kMiB);
     pthread_barrier_wait(&barrier);
     for (pthread_t thread : threads) pthread_join(thread, nullptr);
-    // All can be had again, long runs too. What went for metadata at the limit lies between.
+    // All memory can be allocated again, also in long runs. Metadata that was taken at the limit
+    // may be between them.
     void *block = malloc(largest_at_limit(10 * kMiB));
     REQUIRE(block != nullptr);
     free(block);
@@ -318,7 +320,8 @@ void require_normal(const size_t (&sizes)[4]) {
   free(block);
 }
 
-// The count of mappings exhausted. Pages of changing protection cannot be merged, so each is one.
+// The number of mappings is exhausted. Adjacent pages of different protection cannot be merged, so
+// each one is a mapping.
 TEST(Exhaustion, OfMappings) {
   EXPECT_CHILD(250, [] {
     char text[32];
@@ -345,8 +348,8 @@ TEST(Exhaustion, OfMappings) {
     while (at < length && mprotect(field + at, page, PROT_READ) == 0) at += 2 * page;
     REQUIRE(at < length && errno == ENOMEM);
 
-    // Now no mapping can be split or added. Allocate what there is; free in an order that would
-    // split mappings; nothing may crash or be lost.
+    // Now no mapping can be split or added. The case allocates up to the limit and frees in an
+    // order that would split mappings; nothing may crash or be lost.
     size_t counts[4];
     Block *chains[4];
     for (int i = 0; i < 4; i++) {
@@ -355,7 +358,7 @@ TEST(Exhaustion, OfMappings) {
     }
     for (int i = 0; i < 4; i++) {
       Block **link = &kept[i];
-      while (*link && (*link)->next) {  // every second one first
+      while (*link && (*link)->next) {  // every other one first
         Block *second = (*link)->next;
         (*link)->next = second->next;
         free(second);
@@ -375,7 +378,8 @@ TEST(Exhaustion, OfMappings) {
   });
 }
 
-// No descriptor to be had: the heap needs none, neither to start a thread's use nor to grow.
+// No descriptor is available: the heap needs none, neither for the first use by a thread nor to
+// grow.
 TEST(Exhaustion, OfDescriptors) {
   EXPECT_CHILD(250, [] {
     set_limit(RLIMIT_NOFILE, 3);
@@ -400,7 +404,7 @@ TEST(Exhaustion, OfDescriptors) {
   });
 }
 
-// Started with no descriptor at all, not even 0 to 2, and with a limit of none.
+// The program starts without any descriptor, also without 0 to 2, and with a limit of none.
 TEST(Exhaustion, OfDescriptorsFromTheStart) {
   const subject::Outcome outcome =
       subject::run_program({SMALL_PROGRAM}, nullptr, 100, [] {

@@ -1,5 +1,7 @@
-// The first block of a program that has hardly any address space left: first_block <KiB>
-// Nothing before it uses malloc.
+// The first block of a program that has hardly any address space left. Nothing before it uses
+// malloc.
+//
+// usage: first_block <KiB>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,7 @@ int main(int argc, char **argv) {
   char *first = malloc(8);
   if (!first) return 1;
   memset(first, 1, 8);
-  // And some more, an eighth of what is left.
+  // More blocks, up to an eighth of the remaining address space.
   for (size_t taken = 0; taken < number(argv[1]) * 1024 / 8; taken += 100) {
     char *block = malloc(100);
     if (!block) return 3;

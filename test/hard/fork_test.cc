@@ -24,11 +24,12 @@ void *worker(void *seed) {
   return nullptr;
 }
 
-// What a child may do: go on as a program of its own.
+// A child continues as a program of its own.
 void live_on(int depth) {
   alarm(100);
   exercise(static_cast<unsigned>(depth), 2000);
-  for (auto &slot : g_mailbox) free(slot.exchange(nullptr));  // blocks of threads that are no more
+  // blocks of threads that the child does not have
+  for (auto &slot : g_mailbox) free(slot.exchange(nullptr));
   pthread_t threads[3];
   for (uintptr_t i = 0; i < 3; i++) {
     REQUIRE(pthread_create(&threads[i], nullptr, worker, reinterpret_cast<void *>(i)) == 0);
@@ -64,7 +65,7 @@ TEST(Fork, FromAStormNested) {
   });
 }
 
-// Forked by all threads of the storm at once.
+// All threads of the storm fork at once.
 TEST(Fork, FromManyThreadsAtOnce) {
   EXPECT_CHILD(250, [] {
     start_storm(2);
@@ -90,7 +91,7 @@ TEST(Fork, FromManyThreadsAtOnce) {
   });
 }
 
-// The memory of the parent's other threads is not lost to a child that goes on for long.
+// A child that runs for long can use the memory of the parent's other threads.
 TEST(Fork, ChildReusesWhatOtherThreadsHad) {
   EXPECT_CHILD(250, [] {
     static void *blocks[4][20000];
@@ -121,7 +122,7 @@ TEST(Fork, ChildReusesWhatOtherThreadsHad) {
       }
       const long grown = subject::rss_kib() - before;
       if (grown > 48 * 1024) fprintf(stderr, "the child grew by %ld KiB\n", grown);
-      REQUIRE(grown <= 48 * 1024);  // one round, not reused, would be 40 MiB
+      REQUIRE(grown <= 48 * 1024);  // a round without reuse would be 40 MiB
       for (auto &own : blocks) {
         for (void *block : own) free(block);
       }
@@ -138,7 +139,7 @@ TEST(Fork, ChildReusesWhatOtherThreadsHad) {
   });
 }
 
-// fork takes the lock of the list of streams; a thread that flushes all streams holds that lock and
+// fork takes the lock of the list of streams. A thread that flushes all streams holds that lock and
 // waits for a stream, whose holder is inside malloc. An allocator that takes its locks before stdio
 // takes its own closes the circle.
 TEST(Fork, AgainstStdio) {
@@ -203,8 +204,8 @@ void allocate_in_handler() {
   free(g_mailbox[1].exchange(malloc(5000)));
 }
 
-// Registered as early as a program can: before any constructor of a library has run, so these run
-// on the inner side of an allocator's own handlers.
+// Registered as early as a program can, before the constructors of libraries, so these handlers run
+// inside an allocator's own handlers.
 void register_early(int, char **, char **) {
   pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
 }
@@ -232,12 +233,12 @@ TEST(Fork, HandlersThatAllocate) {
 
 // fork is async-signal-safe in a program of one thread; the signal arrives anywhere in malloc.
 TEST(Fork, InASignalHandlerOfOneThread) {
-  // A program of its own, since its early handlers above would allocate inside the signal handler.
+  // A program of its own, since the early handlers above would allocate inside the signal handler.
   const subject::Outcome outcome = subject::run_program({SIGNAL_FORK_PROGRAM});
   EXPECT_EQ(outcome.end, "exit 0") << outcome.err;
 }
 
-// posix_spawn, vfork and system use the same machinery, partly without the handlers.
+// posix_spawn, vfork and system use the same machinery, in part without the handlers.
 TEST(Fork, SpawnFromAStorm) {
   EXPECT_CHILD(250, [] {
     start_storm(3);

@@ -1,7 +1,7 @@
-// SIGKILL in a storm of forks: children that allocate in several threads and fork grandchildren of
-// their own are killed at random instants, inside of a fork as well as of malloc. The parent, whose
-// threads allocate meanwhile, and the grandchildren, which outlive theirs, go on as if nothing had
-// been: contents are right, every grandchild comes to its end.
+// SIGKILL in a storm of forks: children that allocate in several threads and fork grandchildren are
+// killed at random instants, during a fork as well as during malloc. The parent, whose threads
+// allocate at the same time, and the grandchildren, which outlive their parents, continue
+// undisturbed: contents are correct, and every grandchild ends normally.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -22,7 +22,7 @@ struct Shared {
   std::atomic<int> ended;
 };
 
-// Orphaned by the kill, a program of its own.
+// Runs as an orphan after the kill.
 [[noreturn]] void grandchild(Shared *shared, unsigned seed) {
   shared->begun++;
   alarm(100);
@@ -40,7 +40,7 @@ struct Shared {
   _exit(0);
 }
 
-// Until it is killed.
+// Runs until it is killed.
 [[noreturn]] void child(Shared *shared, unsigned seed) {
   alarm(100);
   start_storm(2);
@@ -61,7 +61,7 @@ double now() {
 
 TEST(Killed, ForkStorm) {
   EXPECT_CHILD(250, [] {
-    // Orphans come to this process, which so learns how they end.
+    // Orphans become children of this process, which so gets their exit status.
     REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     Shared *shared = static_cast<Shared *>(
         mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -69,7 +69,8 @@ TEST(Killed, ForkStorm) {
     start_storm(3);
     unsigned state = 7;
     int killed = 0;
-    unsigned span_us = 20000;  // grows while none comes as far as to fork: machines may be loaded
+    // grows until a child reaches its fork, since the machine may be busy
+    unsigned span_us = 20000;
     int begun = 0;
     const auto wanted = [&] { return killed < 5 || shared->begun < 5; };
     for (const double end = now() + 6; killed < 200 && (now() < end || wanted()); killed++) {

@@ -1,9 +1,9 @@
-// A running program that loads a Cairn library late, with dlopen, uses it through pointers beside
-// its own malloc, and closes it again while threads that used it live on and end.
+// A running program loads a Cairn library with dlopen, uses it through pointers next to its own
+// malloc, and closes it again while threads that used it live on and end.
 //
 // usage: late_load LIBRARY PREFIX (TLS_HOG | -)
-// LIBRARY's functions are PREFIX + malloc and so on. With TLS_HOG, a library with 64 bytes of
-// static TLS, as many copies of it are loaded first as leave 64 bytes free.
+// The functions of LIBRARY are PREFIX + malloc and so on. TLS_HOG is a library with 64 bytes of
+// static TLS, of which as many copies are loaded first as leave 64 bytes free.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -71,7 +71,7 @@ void exercise(const Heap &heap, unsigned seed) {
 Heap g_heap;
 pthread_barrier_t g_barrier;
 
-// Lives before the library, uses it, and ends when it is closed.
+// A thread that starts before the library is loaded, uses it, and ends after it was closed.
 void *long_lived(void *) {
   pthread_barrier_wait(&g_barrier);  // loaded
   exercise(g_heap, 3);
@@ -85,7 +85,8 @@ void *short_lived(void *) {
   return nullptr;
 }
 
-// How many copies of the hog can be loaded? Found in a child: they cannot be got rid of.
+// The number of copies of the hog that can be loaded. A child finds it, since they cannot be
+// unloaded.
 size_t load_hogs(const std::filesystem::path &directory, const char *hog, size_t most) {
   size_t count = 0;
   while (count < most) {
@@ -144,7 +145,7 @@ int main(int argc, char **argv) {
     }
     for (pthread_t thread : passing) pthread_join(thread, nullptr);
     pthread_barrier_wait(&g_barrier);
-    // A fork with the library in, and one after it has been closed.
+    // A fork while the library is loaded, and one after it was closed.
     for (int closed = 0; closed < 2; closed++) {
       const pid_t child = fork();
       if (child == 0) {

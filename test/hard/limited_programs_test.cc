@@ -1,4 +1,4 @@
-// Small programs of every day under `ulimit -v 262144` and under a data limit of 64 MiB.
+// Common small programs under `ulimit -v 262144` and under a data limit of 64 MiB.
 
 #include <gtest/gtest.h>
 
@@ -76,7 +76,8 @@ TEST_P(Everydays, InDataOf64MiB) { run_under(RLIMIT_DATA, 64 * kMiB); }
 INSTANTIATE_TEST_SUITE_P(Programs, Everydays, testing::ValuesIn(kPrograms),
                          [](const auto &of) { return std::string(of.param.name); });
 
-// Down to one mebibyte, and less: what a heap reserves at once decides whether it can begin.
+// Down to less than one mebibyte: the address space that a heap reserves at once decides whether it
+// can start.
 TEST(FirstBlock, NeedsHardlyAnyAddresses) {
   for (const char *kib : {"10240", "4096", "1024", "512"}) {
     const subject::Outcome outcome = subject::run_program({FIRST_BLOCK, kib});

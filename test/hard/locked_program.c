@@ -1,9 +1,10 @@
-// A small program all of whose memory is locked, as that of programs with secrets or deadlines is.
+// A small program whose whole memory is locked, like that of programs with secrets or deadlines.
 //
-//   locked_program <limit in KiB, 0 for none> before|after
+// usage: locked_program <limit in KiB, 0 for none> before|after
 //
-// "before": everything is locked before the first block is asked for; "after": once there are some.
-// Prints what is locked at the end, in KiB. Leaves with 77 where locking is not permitted at all.
+// "before": memory is locked before the first allocation; "after": once there are some blocks. The
+// program prints the locked memory at the end, in KiB. The program exits with 77 where locking is
+// not permitted at all.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -20,7 +21,7 @@ static void fail(const char *what) {
   _exit(1);
 }
 
-// The privilege to lock more than the limit, which root has, is given up.
+// Gives up the privilege to lock more than the limit, which root has.
 static void limit_locked(size_t bytes) {
   const struct rlimit limit = {bytes, bytes};
   struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -38,7 +39,7 @@ static void lock_everything(void) {
   fail("mlockall");
 }
 
-// Some dozen KiB of blocks, changing.
+// Allocates and frees some dozen KiB of blocks.
 static void work(void) {
   static char *slots[200];
   unsigned state = 5;

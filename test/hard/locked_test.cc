@@ -1,5 +1,6 @@
-// Locked memory. Under mlockall(MCL_FUTURE) every mapping is locked and counts against
-// RLIMIT_MEMLOCK, reservations included, and MADV_DONTNEED is refused: memory does not become zero.
+// Locked memory. Under mlockall(MCL_FUTURE) every mapping is locked and counts towards
+// RLIMIT_MEMLOCK, also reservations; and MADV_DONTNEED is refused, so purged memory does not become
+// zero.
 
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -15,7 +16,7 @@ namespace {
 using subject::kKiB;
 using subject::kMiB;
 
-// The privilege to lock more than the limit, which root has, is given up.
+// Gives up the privilege to lock more than the limit, which root has.
 void drop_lock_privilege() {
   struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   struct __user_cap_data_struct data[2] = {};
@@ -48,7 +49,7 @@ void require_zeroed_reuse() {
   }
 }
 
-// Without a limit: how much does the heap make the process lock? Its reservations count.
+// Without a limit: the memory that the heap makes the process lock, reservations included.
 TEST(Locked, TotalIsBounded) {
   const std::string end = subject::in_child(100, [] {
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) _exit(77);
@@ -64,12 +65,13 @@ TEST(Locked, TotalIsBounded) {
   EXPECT_EQ(end, "exit 0");
 }
 
-// A small limit: small blocks can be had, then NULL and ENOMEM although the kernel says EAGAIN.
+// Under a small limit small blocks can be allocated, then the result is NULL with ENOMEM, although
+// the kernel answers EAGAIN.
 void under_a_small_limit(size_t limit_bytes) {
   const struct rlimit limit = {limit_bytes, limit_bytes};
   REQUIRE(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
   drop_lock_privilege();
-  // What is mapped already need not count, only what comes.
+  // Only new mappings count, not the existing ones.
   REQUIRE(mlockall(MCL_FUTURE) == 0);
   void *few[60];
   for (size_t i = 0; i < 60; i++) {
@@ -105,7 +107,7 @@ TEST(Locked, UnderASmallLimit) {
   }
 }
 
-// A new thread's first use, with its stack made before.
+// The first use by a new thread whose stack exists already.
 TEST(Locked, NewThreadsFirstUse) {
   EXPECT_CHILD(250, [] {
     static pthread_barrier_t barrier;
@@ -130,8 +132,7 @@ TEST(Locked, NewThreadsFirstUse) {
   });
 }
 
-// A program that does little: what it locks is what it pays for our reservations. Before its first
-// block or after it, which may reserve more than it needs.
+// A small program locks little memory, before its first block and after it: reservations count.
 TEST(Locked, ASmallProgramLocksLittle) {
   for (const char *when : {"before", "after"}) {
     const subject::Outcome outcome = subject::run_program({LOCKED_PROGRAM, "0", when});
@@ -141,7 +142,7 @@ TEST(Locked, ASmallProgramLocksLittle) {
   }
 }
 
-// 8 MiB is what a user may lock who is given no more.
+// A user may lock 8 MiB by default.
 TEST(Locked, ASmallProgramWorksWithinTheUsualLimit) {
   for (const char *when : {"before", "after"}) {
     const subject::Outcome outcome = subject::run_program({LOCKED_PROGRAM, "8192", when});
@@ -151,8 +152,8 @@ TEST(Locked, ASmallProgramWorksWithinTheUsualLimit) {
   }
 }
 
-// A program locks a few of its blocks, which hold secrets, and frees them with all the others,
-// still locked: the system refuses whole ranges that have such a page.
+// A program locks a few of its blocks, which hold secrets, and frees them with all others while
+// they are locked: the kernel refuses to purge a range with such a page.
 TEST(Locked, AFewLockedPagesHoldBackNothingElse) {
   const std::string end = subject::in_child(100, [] {
     static char *blocks[1000];
@@ -179,7 +180,8 @@ struct Program {
   const char *expected;
 };
 
-// The small ones wholly; the others from when they run, for they are larger than the limit.
+// The small programs are locked as a whole; the others are larger than the limit, so only their
+// later mappings are.
 const Program kPrograms[] = {
     {"sh", "all", "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); s=$i; done; echo $s", "3000\n"},
     {"sed", "future", "seq 1 400 | sed -n -e 's/7/seven/g' -e '/seven/p' | tail -n 1", "39seven\n"},

@@ -1,6 +1,5 @@
-// Preloaded beside the malloc under test: locks all memory of a program that knows nothing of it,
-// under a limit of 8 MiB. CAIRN_TEST_LOCK says what: "all", or "future" for programs that are
-// larger than the limit before they begin.
+// Preloaded next to the malloc under test: locks the memory of a program under a limit of 8 MiB.
+// CAIRN_TEST_LOCK is "all", or "future" for programs that exceed the limit before they start.
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-// A program that uses one allocator and nothing else of Cairn forks while another thread is inside
-// of the page layer: the child must find that layer whole, whichever allocator was the first.
+// A program that uses a single allocator of Cairn forks while another thread is inside the page
+// layer: the child must find that layer consistent, whichever allocator started it.
 //
 // Each case runs in a process of its own (a threadsafe death test starts this program anew), since
-// what one allocator has set up would serve the others. The other thread holds the layer's lock
+// the set-up of one allocator would serve the others. The other thread holds the lock of the layer
 // when fork is called: with fork handlers fork waits for it, without them the child waits for ever.
 
 #include <cairn/fifo.h>
@@ -42,7 +42,7 @@ void *hold_page_lock(void *)
     return nullptr;
 }
 
-// Ends the process: 0 when the child could go on. `use` takes pages, each time it is called.
+// Ends the process, with 0 when the child could continue. `use` takes pages each time it is called.
 template <typename Use> [[noreturn]] void fork_while_pages_are_locked(Use use)
 {
     use();

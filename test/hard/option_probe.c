@@ -1,5 +1,5 @@
-// Linked with the static library: a set-uid program is not to be reached by LD_PRELOAD. It uses
-// the heap a little and tells whether the kernel considers it privileged.
+// A program that uses the heap a little and prints whether the kernel considers it privileged. The
+// program is linked with the static library, because LD_PRELOAD does not affect a set-uid program.
 
 #include <stdio.h>
 #include <stdlib.h>

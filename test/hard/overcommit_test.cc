@@ -1,10 +1,10 @@
-// vm.overcommit_memory=2: the kernel promises no more memory than it has, so that every private
+// vm.overcommit_memory=2: the kernel commits no more memory than it has, so that every private
 // writable mapping counts in full, touched or not. A heap that reserves much of it does not start.
 //
-// The setting is the machine's, not a process's. As root it is set for the second that the test
-// takes and then restored, by a process of its own that outlives us even if we are killed.
-// CAIRN_TEST_KEEP_SYSCTL in the environment forbids that. A limit on the data segment, which counts
-// the same mappings, stands in for it in any case.
+// The setting is that of the machine, not of a process. As root, the test sets it for about a
+// second and restores it by a process of its own, which continues if the test is killed. The
+// environment variable CAIRN_TEST_KEEP_SYSCTL forbids that. A limit on the data segment, which
+// counts the same mappings, is tested in any case.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -35,7 +35,7 @@ size_t meminfo_kib(const char *field) {
   return at ? strtoull(at + strlen(field), nullptr, 10) : 0;
 }
 
-// Why the setting must not be changed here; NULL if it may.
+// The reason why the setting must not be changed here; NULL if it may.
 const char *why_not() {
   if (getenv("CAIRN_TEST_KEEP_SYSCTL")) return "CAIRN_TEST_KEEP_SYSCTL is set";
   if (meminfo_kib("CommitLimit:") < meminfo_kib("Committed_AS:") + 2 * 1024 * 1024) {
@@ -44,7 +44,7 @@ const char *why_not() {
   return nullptr;
 }
 
-// What the kernel has promised for mappings that nobody may touch.
+// Bytes that the kernel has committed for mappings without access.
 size_t promised_for_nothing() {
   FILE *maps = fopen("/proc/self/smaps", "re");
   REQUIRE(maps != nullptr);
@@ -68,7 +68,7 @@ class StrictOvercommit {
     if (pipe2(ends, O_CLOEXEC) != 0) return;
     guard_ = fork();
     if (guard_ == 0) {
-      // The pipe ends when the test ends, in whatever way.
+      // The pipe ends when the test ends, in any way.
       close(ends[1]);
       char byte;
       signal(SIGINT, SIG_IGN);
@@ -105,7 +105,7 @@ TEST(Overcommit, Never) {
   const subject::Outcome outcome = subject::run_program({SMALL_PROGRAM, "threads"});
   EXPECT_EQ(outcome.end, "exit 0") << outcome.err;
 
-  // More than the machine can promise is refused in words, not by a signal.
+  // A request beyond the commit limit fails with ENOMEM, and no signal follows.
   EXPECT_CHILD(250, [limit] {
     errno = 0;
     REQUIRE(malloc(limit * kKiB + kMiB) == nullptr && errno == ENOMEM);
@@ -114,7 +114,7 @@ TEST(Overcommit, Never) {
     void *block = malloc(100 * kMiB);
     REQUIRE(block != nullptr);
     free(block);
-    // fork needs the same promise once more.
+    // fork needs the same commitment once more.
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) _exit(0);
@@ -122,7 +122,8 @@ TEST(Overcommit, Never) {
   });
 }
 
-// Freed addresses that are kept to fault, and whose memory serves another block, are promised none.
+// Addresses of freed blocks stay inaccessible while their memory serves another block: nothing is
+// committed for them.
 TEST(Overcommit, FreedAddressesArePromisedLittle) {
   if (why_not()) GTEST_SKIP() << why_not();
   StrictOvercommit strict;
@@ -150,7 +151,7 @@ TEST(Overcommit, UnderADataLimit) {
   }
 }
 
-// What this very process, which has done next to nothing, has been promised.
+// The commitment of this process, which has done very little.
 TEST(Overcommit, LittleIsPromisedAtStart) {
   EXPECT_LT(subject::status_field("VmData:"), 32 * 1024);
 }

@@ -1,6 +1,6 @@
-// Linked wholly statically with libcairn-malloc.a and started by page_size_test with another page
-// size in its auxiliary vector. Prints the page size that it was told; does, between two calls of
-// getppid that its tracer looks for, what makes the heap reserve, commit, purge and unmap.
+// Linked statically with libcairn-malloc.a and started by page_size_test with another page size in
+// its auxiliary vector. The program prints that page size. Between two calls of getppid, which its
+// tracer recognises, it makes the heap reserve, commit, purge and unmap.
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -30,7 +30,7 @@ static size_t resident_kib(void) {
 
 static void *blocks[5000];
 
-// `goes` says which blocks are freed in which stage: so many that most pages go back.
+// Frees blocks in stages, until most pages are free; `goes` selects the blocks of each stage.
 static void free_some(size_t count, size_t size, bool goes(uintptr_t address, int stage)) {
   for (size_t i = 0; i < count; i++) {
     blocks[i] = malloc(size);
@@ -88,7 +88,8 @@ int main(void) {
     malloc_trim(0);
   }
   free_some(300, 200001, two_of_three);
-  if (page < 65536) free_some(5000, 4000, page_by_page);  // else no slab has a whole one
+  // with larger pages no slab has a whole one
+  if (page < 65536) free_some(5000, 4000, page_by_page);
   syscall(SYS_getppid);
   for (size_t size = 1; size < 1000000; size = size * 3 + 1) {
     void *block = valloc(size);

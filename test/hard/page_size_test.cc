@@ -1,9 +1,10 @@
 // The page size is read at run time: the same binary runs where pages have 16 or 64 KiB.
 //
-// Such a kernel is not at hand, so a tracer changes the AT_PAGESZ that the kernel has put on the
-// new program's stack, before its first instruction. The program is wholly static (the dynamic
-// linker would refuse its libraries). From then on the kernel's pages are smaller than the program
-// thinks, which harms nobody who keeps to whole pages; that it does is seen from its system calls.
+// Such a kernel is not available, so a tracer changes the AT_PAGESZ that the kernel has put on the
+// stack of the new program, before its first instruction. The program is linked statically, because
+// the dynamic linker would refuse its libraries. The kernel's pages are then smaller than the
+// program believes, which does no harm as long as the program uses whole pages. The tracer checks
+// that in its system calls.
 
 #include <elf.h>
 #include <gtest/gtest.h>
@@ -67,7 +68,8 @@ bool set_page_size(pid_t child, unsigned long page) {
   return false;
 }
 
-// What a kernel with such pages would refuse, or what would hit more than was meant.
+// The reason why a kernel with such pages would refuse the call, or would change more than was
+// meant; "" for none.
 std::string objection(const Call &call, unsigned long page) {
   const unsigned long address = call.arguments[0], length = call.arguments[1];
   const std::string range = " of " + std::to_string(length) + " bytes";
@@ -89,8 +91,7 @@ std::string objection(const Call &call, unsigned long page) {
   }
 }
 
-// Runs the program with a page size of its own. The result is what it printed and how it ended, and
-// what is wrong with its system calls.
+// Runs the program with the given page size, and checks its output, its end and its system calls.
 void run_with_pages(unsigned long page) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -125,7 +126,7 @@ void run_with_pages(unsigned long page) {
     if (entering) {
       const Call call = call_of(registers_of(child));
       if (call.number == SYS_getppid) markers++;
-      // Two stops a marker are one entry: `entering` sees to it.
+      // A call has two stops; `entering` selects the first of them.
       if (markers == 1 && call.number != SYS_getppid) {
         calls++;
         EXPECT_EQ(objection(call, page), "");
@@ -135,7 +136,7 @@ void run_with_pages(unsigned long page) {
   }
   EXPECT_EQ(subject::describe_status(status), "exit 0");
   EXPECT_EQ(markers, 2);
-  EXPECT_GT(calls, 5) << "the heap has made next to no system call, so nothing was seen";
+  EXPECT_GT(calls, 5) << "the heap made too few system calls to check";
   char text[32] = "";
   ssize_t ignored = read(ends[0], text, sizeof text - 1);
   (void)ignored;

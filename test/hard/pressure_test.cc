@@ -1,7 +1,7 @@
-// A limit that comes and goes under load: eight threads of mixed calls with contents checked, while
-// address space or data is limited to little more than is used, and unlimited again, round after
-// round. Under the limit calls fail with ENOMEM and lose nothing; without it every call works; and
-// at the end nothing has been lost over the rounds.
+// A limit that is set and removed under load: eight threads make mixed calls and check contents,
+// while address space or data is limited to little more than the use, and unlimited again, round
+// after round. Under the limit calls fail with ENOMEM and lose nothing. Without it every call
+// works. No memory is lost over the rounds.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -66,7 +66,7 @@ class Load {
   void step(bool may_fail) {
     Slot &slot = slots_[next() % kSlots];
     const unsigned kind = next() % 32;
-    // More than there was before, so that what is reserved already does not do.
+    // Larger than before the limit, so that memory that is already reserved does not suffice.
     const size_t largest = may_fail ? 12 * kMiB : 3 * kMiB;
     const size_t size = 1 + (kind == 0  ? next() % largest
                              : kind < 4 ? next() % (300 * kKiB)
@@ -92,7 +92,8 @@ class Load {
       REQUIRE(subject::is_zero(block, size));
     }
     slot = {static_cast<char *>(block), size, next()};
-    // Its start and its end; the middle of a large one is zero, or what it was.
+    // The start and the end of a block are marked; the middle of a large one is zero, or has its
+    // former content.
     const size_t part = marked(size);
     if (size >= 512) subject::fill(slot.block + size - part, part, slot.seed);
     subject::fill(slot.block, part, slot.seed);
@@ -109,7 +110,7 @@ void *work(void *argument) {
     pthread_barrier_wait(&g_barrier);  // the limit is set
     pthread_barrier_wait(&g_barrier);
     load.run(3000, true);
-    pthread_barrier_wait(&g_barrier);  // and taken away
+    pthread_barrier_wait(&g_barrier);  // and removed
     pthread_barrier_wait(&g_barrier);
   }
   load.run(1500, false);
@@ -132,7 +133,7 @@ TEST_P(Pressure, LimitComesAndGoesUnderLoad) {
       pthread_barrier_wait(&g_barrier);
       const size_t used = in_use(resource);
       if (round == 1) after_first = used;
-      // Little more, or less, than there is.
+      // A little more, or less, than the use.
       set_limit(resource, round % 2 == 0 ? used + kMiB : used - used / 4);
       const size_t failures = g_failures;
       pthread_barrier_wait(&g_barrier);

@@ -1,7 +1,7 @@
-// Use of the heap while the process ends: atexit handlers, destructors of static objects and of
-// functions, of the main thread's thread_local objects, with the other threads still at work or
-// gone. The way out is chosen by the argument: return, exit (from another thread), pthread_exit,
-// quick_exit.
+// Use of the heap while the process ends: in atexit handlers, in destructors of static objects, of
+// function-local ones and of thread_local objects of the main thread, while the other threads work
+// or have ended. The argument chooses the way out: return, exit (from another thread),
+// pthread_exit, quick_exit.
 
 #include <pthread.h>
 #include <stdio.h>
@@ -72,6 +72,6 @@ int main(int argc, char **argv) {
     for (;;) exercise();
   }
   if (way == "quick_exit") quick_exit(0);
-  if (way == "alone") pthread_exit(nullptr);  // the last thread: exit(0) follows from it
+  if (way == "alone") pthread_exit(nullptr);  // the last thread: exit(0) follows
   return 0;
 }

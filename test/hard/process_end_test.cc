@@ -1,4 +1,4 @@
-// Runs process_end many times: every way out must end it with 0, neither crash nor hang.
+// Runs process_end many times: every way out must end with status 0, without a crash or a hang.
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-// A fork while a thread gives free memory back to the system, without the page lock: the child has
-// that memory as free as its parent.
+// A fork while a thread purges free memory without the page lock: that memory is as free in the
+// child as in its parent.
 //
-// The linker leads the library's calls of os_purge and os_unmap here (--wrap), so that a fork can
-// be put where the system call is.
+// The linker redirects the library's calls of os_purge and os_unmap to this file (--wrap), so that
+// a fork runs at the time of the system call.
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -17,6 +17,10 @@
 #include "page/page_layer.h"
 
 extern "C" {
+#include "os/memory.h"
+}
+
+extern "C" {
 int __real_os_purge(void *start, size_t size_bytes);
 int __wrap_os_purge(void *start, size_t size_bytes);
 int __real_os_unmap(void *start, size_t size_bytes);
@@ -27,7 +31,7 @@ namespace
 {
 
 void (*g_meanwhile)();
-const char *g_meanwhile_at; // when this goes back, unless it is nullptr
+const char *g_meanwhile_at; // run g_meanwhile at the purge of this address, nullptr: at any
 void (*g_while_frozen)();
 
 void run_once(void (*&function)())
@@ -36,7 +40,7 @@ void run_once(void (*&function)())
         wanted();
 }
 
-// Registered before the library's own handler, and so called after that.
+// Registered before the library's own handler, and therefore called after it.
 struct InFork {
     InFork()
     {
@@ -69,7 +73,9 @@ size_t g_free_bytes;
 bool g_is_child;
 int g_status = -1;
 
-// Nothing is lost, it can be given back, and no sum is wrong afterwards. 0, or what is wrong.
+// Checks in the child that no memory is lost, that it can be purged, and that all sums are correct
+// afterwards.
+// Returns: 0, or the number of the failed check.
 int check_child()
 {
     pages_verify();
@@ -127,7 +133,7 @@ TEST_F(PurgeFork, ByAnotherThread)
     EXPECT_TRUE(pages_trim(0));
 }
 
-// The thread comes back from the system call while the lock is frozen, and goes round it.
+// The thread returns from the system call while the lock is frozen, and defers its work.
 TEST_F(PurgeFork, ByAnotherThreadThatMeetsIt)
 {
     static std::atomic<int> step;
@@ -149,7 +155,7 @@ TEST_F(PurgeFork, ByAnotherThreadThatMeetsIt)
         _exit(check_child());
     wait_for(child);
     EXPECT_EQ(g_while_frozen, nullptr);
-    pages_give(pages_take(1, PAGE_BYTES)); // settles what was deferred
+    pages_give(pages_take(1, PAGE_BYTES)); // settles the deferred work
     EXPECT_TRUE(pages_trim(0));
 }
 
@@ -161,7 +167,8 @@ void fork_here()
         wait_for(child);
 }
 
-// As a signal handler's: the child goes on with the system call, and has its memory once.
+// A fork like that of a signal handler: the child continues with the system call, and must have its
+// memory exactly once.
 TEST_F(PurgeFork, ByTheSameThread)
 {
     g_meanwhile = fork_here;
@@ -170,12 +177,12 @@ TEST_F(PurgeFork, ByTheSameThread)
         _exit(check_child());
 }
 
-// The memory that the child goes on to give back was not counted in it any more.
+// The memory that the child continues to release must no longer be counted in it.
 TEST_F(PurgeFork, ByTheSameThreadWhileRoomGoesBack)
 {
-    if (config_room) { // else it is as above
+    if (config_kept_mappings) { // hardened builds have none, and repeat the case above
         pages_give_huge(pages_map_growing(4 * page_layer::kMiB));
-        ASSERT_NE(room_pages(), 0u);
+        ASSERT_NE(kept_mapping_pages(), 0u);
     }
     g_meanwhile = fork_here;
     EXPECT_TRUE(pages_trim(0));
@@ -183,8 +190,8 @@ TEST_F(PurgeFork, ByTheSameThreadWhileRoomGoesBack)
         _exit(check_child());
 }
 
-// A run that is left to the end, since a page of it is locked, lies outside the bins when another
-// one is given back, and so it is in the child. There nothing is locked.
+// A run with a locked page cannot be purged. The run is outside the bins while another run is
+// purged, and also in the child, where no page is locked.
 void fork_while_one_is_left(void (*meanwhile)())
 {
     struct span *runs[] = {pages_take(2 * kPages, PAGE_BYTES), pages_take(1, PAGE_BYTES),
@@ -193,7 +200,8 @@ void fork_while_one_is_left(void (*meanwhile)())
         page_layer::fill(run, 1);
     char *locked = runs[0]->base;
     const size_t page = os_page_size();
-    // A call of its own: the sanitizers' mlock does nothing. Where it is refused nothing is left.
+    // The system call is made directly: mlock of the sanitizers does nothing. Where it is refused,
+    // every run is purged.
     const bool is_locked = syscall(SYS_mlock, locked, page) == 0;
     pages_give(runs[0]);
     g_meanwhile_at = runs[2]->base;

@@ -1,7 +1,7 @@
-// A kernel that refuses system calls, as a sandbox does: madvise, mremap, mprotect, mmap, munmap
-// and others answered with EPERM, EINVAL, EAGAIN, ENOSYS or ENOMEM by a seccomp filter, from the
-// start of a program or from the middle of it. Without madvise, mremap or the rest nothing may
-// fail; without mmap or mprotect the heap cannot grow and must say NULL and ENOMEM.
+// A kernel that refuses system calls, as a sandbox does: a seccomp filter answers madvise, mremap,
+// mprotect, mmap, munmap and others with EPERM, EINVAL, EAGAIN, ENOSYS or ENOMEM, from the start of
+// a program or from the middle of it. Without mmap or mprotect the heap cannot grow and must return
+// NULL with ENOMEM. Without the other calls nothing may fail.
 
 #include <gtest/gtest.h>
 #include <linux/audit.h>
@@ -28,8 +28,8 @@ struct Refused {
   int call;
 };
 
-// The filter looks at the number only; the architecture is the one we are compiled for.
-void refuse(int call, int error) {
+// The filter checks the number only; the architecture is that of this program.
+void report_misuse(int call, int error) {
   struct sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
@@ -41,7 +41,7 @@ void refuse(int call, int error) {
   REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-// Refuses mappings that ask for no access: a reservation of address space.
+// Refuses mappings without access, which are reservations of address space.
 void refuse_reservations(int error) {
   struct sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -56,12 +56,12 @@ void refuse_reservations(int error) {
   REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-// Whatever is not for memory, or ends the program, ends it at once: as browsers and servers guard
-// themselves from what they do not expect.
+// Any call that is neither for memory nor for the end of the program ends the process at once, like
+// the sandboxes of browsers and servers.
 void allow_memory_only() {
   constexpr unsigned kAllowed[] = {SYS_mmap,   SYS_munmap, SYS_mremap,        SYS_mprotect,
                                    SYS_madvise, SYS_futex,  SYS_clock_gettime, SYS_exit_group,
-                                   SYS_write,   SYS_prctl};  // which names mappings
+                                   SYS_write,   SYS_prctl};  // prctl names mappings
   std::vector<struct sock_filter> code = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
   for (const unsigned call : kAllowed) {
@@ -76,7 +76,7 @@ void allow_memory_only() {
 
 bool can_filter() {
   return subject::in_child(100, [] {
-    refuse(SYS_getppid, EPERM);
+    report_misuse(SYS_getppid, EPERM);
     errno = 0;
     REQUIRE(syscall(SYS_getppid) == -1 && errno == EPERM);
   }) == "exit 0";
@@ -84,7 +84,7 @@ bool can_filter() {
 
 const int kErrors[] = {EPERM, EINVAL, EAGAIN, ENOSYS, ENOMEM, EINTR};
 
-// Every size and kind, with contents checked; failures allowed only where `may_fail`.
+// Uses every size and kind of block and checks contents. Failures are allowed only with `may_fail`.
 void exercise(bool may_fail) {
   constexpr int kSlots = 120;
   static unsigned char *slots[kSlots];
@@ -112,7 +112,7 @@ void exercise(bool may_fail) {
       }
       if (!block) {
         REQUIRE(may_fail && errno == ENOMEM);
-        continue;  // and the old one is kept
+        continue;  // and keep the old block
       }
     } else {
       free(slots[at]);
@@ -138,7 +138,7 @@ void exercise(bool may_fail) {
   }
 }
 
-// Small, medium and large blocks, so many that the heap asks for huge pages.
+// Allocates small, medium and large blocks until the heap asks for huge pages.
 void grow_large() {
   constexpr size_t kBytes = 200 * kMiB;
   const size_t size_of[] = {100, 900, 3000, 20000, 200 * kKiB, 40 * kMiB};
@@ -161,8 +161,8 @@ void grow_large() {
 
 class Refusal : public testing::TestWithParam<Refused> {};
 
-// From the start: the filter is inherited by exec. Only for calls that the dynamic linker does not
-// need itself.
+// The filter is inherited by exec, so it works from the start. Only calls that the dynamic linker
+// does not need can be refused.
 class RefusalFromTheStart : public Refusal {};
 
 TEST_P(RefusalFromTheStart, NothingFails) {
@@ -170,7 +170,7 @@ TEST_P(RefusalFromTheStart, NothingFails) {
   for (int error : kErrors) {
     const subject::Outcome outcome =
         subject::run_program({SMALL_PROGRAM, "threads"}, nullptr, 100,
-                             [error] { refuse(GetParam().call, error); });
+                             [error] { report_misuse(GetParam().call, error); });
     EXPECT_EQ(outcome.end, "exit 0") << strerrorname_np(error) << ": " << outcome.err;
   }
 }
@@ -188,7 +188,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Refusal, OfReservationsFromTheStart) {
   if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
-  // The libc reserves thread stacks and its own arenas the same way, so there are no threads here.
+  // The libc reserves thread stacks and its own arenas in the same way, so the program has no
+  // threads.
   for (int error : kErrors) {
     const subject::Outcome outcome = subject::run_program(
         {SMALL_PROGRAM}, nullptr, 100, [error] { refuse_reservations(error); });
@@ -209,11 +210,11 @@ TEST(Refusal, OfAllThatIsNotForMemory) {
   });
 }
 
-// From the middle: with blocks of all kinds in hand, half of them freed.
+// The filter is installed while blocks of all kinds exist, half of them freed.
 TEST_P(Refusal, InTheMiddle) {
   if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
   const int call = GetParam().call;
-  // The heap cannot grow without these.
+  // The heap cannot grow without these calls.
   const bool may_fail = call == SYS_mmap || call == SYS_mprotect;
   for (int error : kErrors) {
     EXPECT_CHILD(250, [=] {
@@ -225,12 +226,12 @@ TEST_P(Refusal, InTheMiddle) {
         memset(blocks[i], 0xee, size);
       }
       for (size_t i = 0; i < 3000; i += 2) free(blocks[i]);
-      refuse(call, error);
+      report_misuse(call, error);
       exercise(may_fail);
       for (size_t i = 1; i < 3000; i += 2) free(blocks[i]);
       malloc_trim(0);
-      // Nothing is lost: what was freed here is there to be had again, although nothing can come
-      // from the system. (Trimming may have made it unusable where mprotect is needed to return.)
+      // Nothing is lost: the freed memory can be allocated again, although the system gives none.
+      // (A trim may have made it inaccessible where mprotect is needed to use it again.)
       if (call != SYS_mprotect && call != SYS_mmap) {
         for (size_t i = 0; i < 3000; i++) REQUIRE((blocks[i] = calloc(1, 3000)) != nullptr);
         for (size_t i = 0; i < 3000; i++) {
@@ -251,18 +252,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Refused{"prctl", SYS_prctl}),
     [](const testing::TestParamInfo<Refused> &of) { return of.param.name; });
 
-// Without mmap, what was freed serves again, also for other sizes.
+// Without mmap, freed memory serves again, also for other sizes.
 TEST(Refusal, FreedMemoryServesWithoutMmap) {
   if (!can_filter()) GTEST_SKIP() << "no seccomp filter can be installed here";
   for (int error : kErrors) {
     EXPECT_CHILD(250, [error] {
       static void *blocks[20000];
       for (void *&block : blocks) memset(block = malloc(500), 1, 500);
-      refuse(SYS_mmap, error);
+      report_misuse(SYS_mmap, error);
       for (int round = 0; round < 3; round++) {
         for (void *block : blocks) free(block);
         for (void *&block : blocks) {
-          block = calloc(1, 480);  // of the same size class
+          block = calloc(1, 480);  // the same size class
           REQUIRE(block && subject::is_zero(block, 480));
           memset(block, 1, 480);
         }

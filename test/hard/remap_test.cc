@@ -1,6 +1,6 @@
-// realloc that the kernel refuses half-way. A mapping that is to grow and move onto a place of our
-// choice leaves that place empty before the kernel looks at the limits; what another thread maps
-// there in that moment is not ours to unmap.
+// A realloc that the kernel refuses half-way. When a mapping is to grow and move to a chosen place,
+// the kernel empties that place before it checks the limits. A mapping that another thread makes
+// there in this moment must not be unmapped.
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@ constexpr size_t kWanted = 100 * kMiB;
 
 std::atomic<bool> g_done;
 
-// Maps what fits where the other thread's place was, and looks whether it stays.
+// Maps memory that fits the other thread's place, and checks whether it stays.
 void *map_meanwhile(void *) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   while (!g_done) {
@@ -33,7 +33,7 @@ void *map_meanwhile(void *) {
     for (char *place : places) {
       unsigned char resident;
       for (size_t at = 0; at < 20 * kMiB; at += 4 * kMiB) {
-        REQUIRE(mincore(place + at, page, &resident) == 0);  // somebody has unmapped it
+        REQUIRE(mincore(place + at, page, &resident) == 0);  // another thread has unmapped it
       }
       REQUIRE(munmap(place, 20 * kMiB) == 0);
     }
@@ -41,7 +41,7 @@ void *map_meanwhile(void *) {
   return nullptr;
 }
 
-// A limit of the data segment counts what is writable: a reservation passes, growth does not.
+// A limit of the data segment counts writable memory: a reservation works, growth does not.
 TEST(Remap, ARefusedGrowthUnmapsNobodysMemory) {
   EXPECT_CHILD(250, [] {
     char *block = static_cast<char *>(malloc(kBlock));
@@ -68,7 +68,7 @@ TEST(Remap, ARefusedGrowthUnmapsNobodysMemory) {
   });
 }
 
-// And it costs nothing: neither memory nor addresses.
+// The refusal loses neither memory nor addresses.
 TEST(Remap, ARefusedGrowthLosesNoAddresses) {
   EXPECT_CHILD(250, [] {
     void *block = malloc(kBlock);

@@ -1,4 +1,5 @@
-// CAIRN_OPTIONS is for the owner of a process. A set-uid program must not obey its caller's.
+// CAIRN_OPTIONS belongs to the owner of a process: a set-uid program must not obey that of its
+// caller.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +11,7 @@
 
 namespace {
 
-// Options that cannot go unnoticed: the one is unknown, the other asks for a dump.
+// Options with a visible effect: one is unknown, the other requests a dump.
 const char *const kLoud[] = {"CAIRN_OPTIONS=nonsense:1", "CAIRN_OPTIONS=verbose:1"};
 
 subject::Outcome probe(const std::string &path, const char *setting, bool as_nobody) {

@@ -1,6 +1,6 @@
 // A program of one thread whose signal handler forks, while the signal arrives anywhere in malloc
-// and free: POSIX lists fork as async-signal-safe here. Most children only leave; some return from
-// the handler into the malloc or free that was interrupted, and go on as programs of their own.
+// and free: POSIX lists fork as async-signal-safe here. Most children only exit; some return from
+// the handler into the interrupted malloc or free, and continue as programs of their own.
 
 #include <atomic>
 
@@ -19,7 +19,7 @@ void fork_and_wait(int) {
   if (child == 0 && g_forks % 8 != 0) _exit(0);
   if (child == 0) {
     g_is_child = true;
-    alarm(100);  // neither it nor the timer is inherited
+    alarm(100);  // neither the alarm nor the timer is inherited
     errno = saved;
     return;
   }
@@ -73,7 +73,7 @@ int main() {
       slot.release();
       slot.take((state >> 28) == 0 ? 400000 : (state >> 14) % 3000, state);
     }
-    // Slow paths, in which the locks are.
+    // Slow paths, which take the locks.
     for (Slot &slot : slots) slot.release();
     if (g_is_child) return 0;
   }

@@ -1,7 +1,7 @@
 // Signals at random instants in a program of many threads that allocate, free each other's blocks,
-// and come and go. The handlers do what POSIX lets them do anywhere: raise another signal, whose
-// handler runs inside of the first, and leave a child behind by _Fork. The heap of the program is
-// whole afterwards, and so is every child's as far as it goes: it reads what the heap gave.
+// start and end. The handlers do what POSIX allows anywhere: they raise another signal, whose
+// handler runs inside the first, and leave a child by _Fork. The heap of the program is consistent
+// afterwards, and each child can read the blocks.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -16,14 +16,14 @@ namespace {
 
 constexpr int kThreads = 6;
 constexpr size_t kBoxes = 512;
-constexpr size_t kMarked = 16;  // bytes
+constexpr size_t kMarked = 16;  // marked bytes
 
 std::atomic<int> g_signals, g_raised, g_forks;
 std::atomic<bool> g_done;
 std::atomic<char *> g_boxes[kBoxes];
-char *g_lasting;  // a block that nobody frees
+char *g_lasting;  // a block that is never freed
 
-// The nested handler, on top of one that interrupted anything at all.
+// The nested handler, which runs on top of one that interrupted any code.
 void count(int) { g_raised++; }
 
 void disturb(int) {
@@ -42,7 +42,7 @@ void disturb(int) {
   errno = saved;
 }
 
-// A box's block holds its size and marks that follow from it.
+// A block holds its size and marks that follow from the size.
 void check_and_free(char *block) {
   size_t size;
   memcpy(&size, block, sizeof size);
@@ -75,7 +75,7 @@ void *allocate(void *argument) {
   return nullptr;
 }
 
-// One thread after another.
+// Runs one thread after another.
 void *lane(void *argument) {
   while (!g_done) {
     pthread_t thread;
@@ -106,7 +106,7 @@ TEST(SignalStorm, HandlersRaiseAndFork) {
     for (uintptr_t i = 0; i < kThreads; i++) {
       REQUIRE(pthread_create(&threads[i], nullptr, lane, reinterpret_cast<void *>(i)) == 0);
     }
-    // The kernel gives a signal of the process to whichever thread it finds running.
+    // The kernel delivers a signal of the process to any thread that runs.
     unsigned state = 1;
     const auto enough = [] { return g_signals > 100 && g_raised > 50 && g_forks > 5; };
     for (const double end = now() + 5; (now() < end || !enough()) && g_signals < 20000;) {

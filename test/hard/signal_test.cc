@@ -1,4 +1,4 @@
-// A thread whose first use of the heap is inside a signal handler, on an alternate stack of the
+// The first use of the heap by a thread is in a signal handler, on an alternate stack of the
 // smallest usual size with a guard page below.
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// A small program that uses the heap in the ordinary ways and checks what it gets. Other tests run
-// it under limits and refusals that are in force from its very start. It exits with 0 if all is
-// well; with the argument "threads" it does the same in four threads as well.
+// A small program that uses the heap in ordinary ways and checks the results. Other tests run it
+// under limits and refusals that are in force from its start. The program exits with 0 on success;
+// with the argument "threads" it also does the work in four threads.
 
 #include <errno.h>
 #include <malloc.h>
@@ -50,7 +50,7 @@ static void *work(void *unused) {
     }
     if (i % 5000 == 4999) malloc_trim(0);
   }
-  // A larger one, grown in steps.
+  // A larger block, grown in steps.
   size_t size = 100000;
   unsigned char *large = malloc(size);
   while (large && size < 2000000) {

@@ -1,5 +1,5 @@
-// A program that is linked wholly statically, libc and all, with libcairn-malloc.a: no dynamic
-// linker, no weak symbol that somebody else resolves. Threads, exceptions, fork.
+// A program that is linked statically as a whole, with libc and libcairn-malloc.a: it has no
+// dynamic linker, and no other object resolves its weak symbols. Threads, exceptions, fork.
 
 #include <malloc.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// What the fork tests share: work with its contents checked, and a storm of threads that allocate,
-// free each other's blocks, and come and go, until the process ends.
+// Helpers of the fork tests: work that checks contents, and a storm of threads that allocate, free
+// each other's blocks, start and end, until the process ends.
 #pragma once
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ inline void exercise(unsigned seed, int operations) {
   for (void *slot : slots) free(slot);
 }
 
-// The storm: threads that allocate, free each other's blocks through a mailbox, and come and go.
+// The mailbox of the storm, through which threads exchange blocks.
 inline std::atomic<void *> g_mailbox[1024];
 
 inline void *blow(void *argument) {

@@ -1,5 +1,5 @@
 // Threads that end: destructors of thread-specific data that allocate, free and re-arm after the
-// heap has said farewell to the thread, and very many short threads that free each other's blocks.
+// heap has released the thread, and very many short threads that free each other's blocks.
 
 #include <gtest/gtest.h>
 #include <limits.h>
@@ -16,8 +16,8 @@ namespace {
 
 using subject::kKiB;
 
-// Keys are destroyed in the order of their making, so some are made before and some after the heap
-// may have made its own, and each re-arms itself as often as the libc allows.
+// Keys are destroyed in the order in which they were made, so some are made before and some after
+// the heap may have made its own. Each re-arms itself as often as the libc allows.
 constexpr int kKeys = 24;
 pthread_key_t g_keys[kKeys];
 std::atomic<int> g_destructor_calls;
@@ -35,7 +35,7 @@ void destroy(void *value) {
   const int key = armed->key, left = armed->left;
   free(armed->block);
   free(armed);
-  // Work of all kinds on a heap that may already be gone.
+  // Work of all kinds on a heap that may have ended.
   void *small = malloc(40), *large = malloc(300 * kKiB), *zero = calloc(10, 30);
   if (!small || !large || !subject::is_zero(zero, 300)) abort();
   small = realloc(small, 2000);
@@ -98,13 +98,14 @@ TEST(ThreadEnd, DestructorsThatRearm) {
     const size_t live = mallinfo2().uordblks + mallinfo2().hblkhd;
     run_threads(4000, armed_thread);
     REQUIRE(g_destructor_calls == 4400 * kKeys * PTHREAD_DESTRUCTOR_ITERATIONS);
-    // A heap made anew for a dying thread must be given up again, block by block and page by page.
+    // A heap that was made for an ending thread must be released again, block by block and page by
+    // page.
     REQUIRE(subject::rss_kib() - settled < 4096);
     REQUIRE(mallinfo2().uordblks + mallinfo2().hblkhd < live + 256 * kKiB);
   });
 }
 
-// A thread whose first use of the heap is in a destructor.
+// The first use of the heap by a thread is in a destructor.
 TEST(ThreadEnd, FirstUseInADestructor) {
   EXPECT_CHILD(250, [] {
     static pthread_key_t key;
@@ -124,8 +125,8 @@ TEST(ThreadEnd, FirstUseInADestructor) {
   });
 }
 
-// 100,000 threads. Each frees what earlier ones left and leaves blocks for later ones; a part of
-// the blocks outlives its thread by far.
+// 100,000 threads. Each frees blocks of earlier threads and leaves blocks for later ones; some
+// blocks live much longer than their thread.
 TEST(ThreadEnd, HundredThousandShortThreads) {
   EXPECT_CHILD(250, [] {
     static std::atomic<void *> mailbox[4096];
@@ -138,7 +139,7 @@ TEST(ThreadEnd, HundredThousandShortThreads) {
         char *block = static_cast<char *>(malloc(size));
         if (!block) abort();
         memset(block, 1, size);
-        // Low slots are exchanged often, high ones seldom.
+        // Low slots are exchanged often, high ones rarely.
         const unsigned slot = (state >> 20) & (i % 4 ? 255 : 4095);
         free(mailbox[slot].exchange(block));
       }
@@ -148,13 +149,13 @@ TEST(ThreadEnd, HundredThousandShortThreads) {
     const long settled = subject::rss_kib();
     run_threads(90000, body);
     const long grown = subject::rss_kib() - settled;
-    // 4096 live blocks of 250 bytes on average: a megabyte.
+    // 4096 live blocks of 250 bytes on average, which is one megabyte.
     if (grown > 4096) fprintf(stderr, "grown by %ld KiB over 90,000 threads\n", grown);
     REQUIRE(grown <= 4096);
   });
 }
 
-// Blocks of a thread that has gone are blocks like any other: realloc, usable size, free.
+// Blocks of an ended thread can be used like any others: realloc, usable size, free.
 TEST(ThreadEnd, BlocksOutliveTheirThread) {
   EXPECT_CHILD(250, [] {
     static std::vector<void *> blocks(20000);

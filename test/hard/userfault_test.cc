@@ -1,6 +1,6 @@
-// Blocks whose page faults the program serves itself (userfaultfd), as live migration and some
-// collectors do it: what the heap does with their pages, to move, give back or clear them, must not
-// hang and not lose what the program put there.
+// Blocks whose page faults the program serves by userfaultfd, like live migration and some garbage
+// collectors. The heap moves, releases and clears their pages: it must not hang, nor lose the
+// program's data.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ int open_userfault() {
 
 int g_userfault;
 
-// Fills every page that is missing with sevens.
+// Fills every missing page with sevens.
 void *serve(void *) {
   static unsigned char page[65536] __attribute__((aligned(65536)));
   const size_t page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -56,7 +56,7 @@ void *serve(void *) {
   }
 }
 
-// The pages that lie wholly within the block, which lose what they held.
+// Watches the pages that are wholly within the block; they lose their content.
 void watch(char *block, size_t size, bool on) {
   const size_t page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t start =
@@ -96,7 +96,7 @@ TEST(Userfault, BlocksWithServedFaultsWorkAsOthers) {
         REQUIRE(block != nullptr);
         watch(block, size, true);
         require_sevens(block, size);
-        // Grown, moved or not: what was served stays; so it does when it shrinks.
+        // The served content stays when the block grows, moved or not, and when it shrinks.
         block = static_cast<char *>(realloc(block, size * 2));
         REQUIRE(block != nullptr);
         require_sevens(block, size);
@@ -107,8 +107,8 @@ TEST(Userfault, BlocksWithServedFaultsWorkAsOthers) {
         malloc_trim(0);
         free(malloc(size));
       }
-      // A block that was freed while it was watched, and given back, comes again as any other, once
-      // the program watches it no more.
+      // A block that was freed while it was watched, and whose memory was released, can be used
+      // again once the program no longer watches it.
       char *block = static_cast<char *>(malloc(size));
       watch(block, size, true);
       require_sevens(block, size);

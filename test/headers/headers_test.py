@@ -14,6 +14,7 @@ HEADERS = sorted(path.name for path in (ROOT / "include/cairn").glob("*.h"))
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wundef", "-Werror"]
 C_STANDARDS = ("c11", "c17", "c2x")
 CXX_STANDARDS = ("c++17", "c++20")
+EXAMPLE = re.compile(r"^(?: \*|//) Example:\n((?:(?: \*|//)(?:     .*)?\n)+)", re.M)
 CXX_MODES = ([], ["-fno-exceptions", "-fno-rtti"])
 
 
@@ -60,6 +61,22 @@ class HeadersTest(unittest.TestCase):
             for header in HEADERS:
                 self.expect_clean([compiler, "-std=c++17"], "c++", f"#include <cairn/{header}>\n")
             self.expect_clean([compiler, "-std=c++20"], "c++", everything)
+        self.judge()
+
+    def test_the_example_of_each_header(self):
+        """The code under "Example:" in the introduction of each header that programs include."""
+        for path in sorted((ROOT / "include/cairn").glob("*.h*")):
+            found = EXAMPLE.search(path.read_text().split("\n#ifndef")[0])
+            if not found:
+                self.assertEqual(path.name, "persist_containers.hpp")
+                continue
+            code = re.sub(r"^(?: \*|//) ?(?:    )?", "", found.group(1), flags=re.M)
+            self.assertIn(f"#include <cairn/{path.name}>\n", code)
+            language, own, standard = (("c", "cc", "c17") if path.suffix == ".h" else
+                                       ("c++", "c++", "c++17"))
+            for compiler in compilers(own, *(f"clang{'++' * (own != 'cc')}{version}"
+                                             for version in ("-19", "", "-14"))):
+                self.expect_clean([compiler, f"-std={standard}"], language, code)
         self.judge()
 
     def test_cairn_hpp(self):

@@ -1,5 +1,6 @@
-// cairn.hpp and persist.hpp in a program without exceptions and RTTI: what it can look at itself is
-// an owner of nothing, what it cannot ends it with one line. Compiled so and run as a test.
+// cairn.hpp and persist.hpp in a program without exceptions and RTTI: an error that the program can
+// check is an owner of nothing, any other error ends the program with one line. The file is
+// compiled in this way and run as a test.
 
 #include <cairn/cairn.hpp>
 #include <cairn/persist.hpp>
@@ -40,7 +41,7 @@ void use_what_there_is()
         expect(static_cast<bool>(scope), "a scope");
         std::vector<int, cairn::allocator<int>> numbers(1000, 7, scope.allocator());
         scope.make<Noting>(Noting{&text});
-        text.clear(); // of the temporary
+        text.clear(); // the text of the temporary
     }
     expect(text == "x", "an object of a scope is destroyed with it");
     cairn::stack_ptr stack = cairn::make_stack();
@@ -74,11 +75,11 @@ void use_what_there_is()
     expect(object != nullptr, "an object of a pool");
 }
 
-// Refusals that the program sees.
+// Refusals that the program can check.
 void be_refused()
 {
     cairn_stack_options impossible = {};
-    impossible.fixed = true; // without a buffer
+    impossible.fixed = true; // requires a buffer, which is missing
     expect(cairn::make_stack(impossible) == nullptr, "no stack");
     expect(cairn::make_pool(0) == nullptr, "no pool");
     expect(!cairn::page_run(SIZE_MAX), "no pages");
@@ -140,7 +141,7 @@ void use_a_persistent_heap()
     expect(unlink(path.c_str()) == 0 && rmdir(directory) == 0, "nothing else was left");
 }
 
-// And one that a container cannot hand on.
+// A refusal that a container cannot pass on.
 void end_by_a_container()
 {
     int pipe_ends[2];

@@ -1,5 +1,5 @@
-// Every template of cairn.hpp and persist.hpp, instantiated; compiled only, by headers_test.py, in
-// several ways.
+// Instantiates every template of cairn.hpp and persist.hpp. headers_test.py compiles it in several
+// ways, and does not run it.
 #include <cairn/cairn.hpp>
 #include <cairn/persist.hpp>
 
@@ -54,7 +54,7 @@ int main()
     cairn::tlsf_ptr heap = cairn::make_tlsf();
     cairn::tlsf_shared_ptr shared = cairn::make_shared_tlsf();
     cairn::page_run pages(4096);
-    cairn::heap tenant;
+    cairn::private_heap tenant;
     cairn::resource of_tenant(tenant.allocator());
     std::pmr::vector<int> its(tenant.stats().live_blocks, &of_tenant);
     auto one = tenant.make_unique<int>(1);

@@ -1,4 +1,4 @@
-// Room behind a block that grows: one run a thread, which the next one that grows has.
+// Room behind a block that grows: each thread keeps one run, which the next growing block uses.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using heap_layer::span_of;
 
 uintptr_t &own_growth() { return thread_heap->runs.places[RUN_CACHE_GROWTH]; }
 
-// A block that came to the size by doubling.
+// Makes a block and doubles it up to the size.
 char *doubled(size_t size)
 {
     void *block = allocate(64);
@@ -47,7 +47,7 @@ class Growth : public testing::Test
     void SetUp() override
     {
         if (!config_growth)
-            GTEST_SKIP() << "hardened builds keep no room";
+            GTEST_SKIP() << "hardened builds keep no room behind blocks";
         heap_layer::own_heap();
         (void)heaps_empty_run_caches();
     }
@@ -74,7 +74,7 @@ TEST_F(Growth, ABlockGrowsThroughTheRunThatTheLastOneLeft)
     struct span *block = growth_take(&growth_, 3);
     ASSERT_EQ(block, span);
     EXPECT_EQ(block->pages, 3u);
-    EXPECT_EQ(growth_take(&growth_, 1), nullptr); // there is but one
+    EXPECT_EQ(growth_take(&growth_, 1), nullptr); // only one run is kept
     EXPECT_TRUE(growth_extend(&growth_, block, 7));
     EXPECT_FALSE(growth_extend(&growth_, block, 11));
     EXPECT_EQ(block->pages, 7u);
@@ -103,7 +103,7 @@ TEST_F(Growth, TheLongerRunIsKept)
     ASSERT_TRUE(growth_put(&growth_, longer));
     EXPECT_FALSE(growth_put(&growth_, shorter));
     pages_give(shorter);
-    struct span *block = growth_take(&growth_, 2); // 18 pages of room, which another block is worth
+    struct span *block = growth_take(&growth_, 2); // 18 pages of room, enough for another block
     shorter = run(18);
     EXPECT_FALSE(growth_put(&growth_, shorter));
     struct span *longest = run(19);
@@ -116,7 +116,7 @@ TEST_F(Growth, TheLongerRunIsKept)
 
 TEST_F(Growth, TooLongOnesAreNotKept)
 {
-    struct span *span = run(GROWTH_MOST_PAGES + 1);
+    struct span *span = run(GROWTH_MAX_PAGES + 1);
     EXPECT_FALSE(growth_put(&growth_, span));
     pages_give(span);
 }
@@ -150,16 +150,16 @@ TEST_F(Growth, TheSecondAgingGivesItUnlessItWasUsed)
     const size_t free_before = heap_layer::stats().pages.free_bytes;
     ASSERT_TRUE(growth_put(&growth_, run(10)));
     growth_age(&growth_);
-    struct span *block = growth_take(&growth_, 3); // begins anew
+    struct span *block = growth_take(&growth_, 3); // restarts the age
     ASSERT_NE(block, nullptr);
     growth_age(&growth_);
-    EXPECT_TRUE(growth_extend(&growth_, block, 4)); // likewise
+    EXPECT_TRUE(growth_extend(&growth_, block, 4)); // restarts the age, too
     growth_age(&growth_);
     EXPECT_NE(growth_, 0u);
     growth_age(&growth_);
     EXPECT_EQ(growth_, 0u);
     EXPECT_FALSE(growth_extend(&growth_, block, 5));
-    EXPECT_TRUE(pages_extend(block, 10)); // the pages have it
+    EXPECT_TRUE(pages_extend(block, 10)); // the pages are free behind it
     pages_give(block);
     ASSERT_TRUE(growth_put(&growth_, run(10)));
     growth_age(&growth_);
@@ -193,7 +193,7 @@ TEST_F(Growth, ABlockThatGrowsBeyondTwoPagesGetsRoom)
 
 TEST_F(Growth, WhatWouldWasteMostOfAPageIsASlabs)
 {
-    // Their slabs have room: new ones might send the kept run back.
+    // Their slabs have free slots: a new slab might release the kept run.
     void *beside[] = {allocate(4 * kKiB), allocate(4 * kKiB + 16)};
     free_fast(doubled(kMiB));
     void *block = heap_resize(allocate(4 * kKiB), 4 * kKiB + 16);
@@ -210,7 +210,7 @@ TEST_F(Growth, AShortOneShrinksToASlabs)
     char *block = doubled(16 * kKiB);
     ASSERT_FALSE(span_is_slab(span_of(block)));
     fill(block, 5 * kKiB);
-    EXPECT_EQ(heap_resize(block, 15 * kKiB), block); // the same pages
+    EXPECT_EQ(heap_resize(block, 15 * kKiB), block); // within its pages
     EXPECT_FALSE(heap_resize_in_place(block, 5 * kKiB));
     block = static_cast<char *>(heap_resize(block, 5 * kKiB));
     EXPECT_TRUE(span_is_slab(span_of(block)));
@@ -225,7 +225,8 @@ TEST_F(Growth, ALongOneShrinksWithItsRoom)
     const size_t free_before = heap_layer::stats().pages.free_bytes;
     EXPECT_EQ(heap_resize(block, 100 * kKiB), block);
     EXPECT_EQ(own_growth(), 0u);
-    EXPECT_EQ(heap_layer::stats().pages.free_bytes, free_before + kMiB - 100 * kKiB);
+    EXPECT_EQ(heap_layer::stats().pages.free_bytes,
+              free_before + kMiB - (large_pages(100 * kKiB) << PAGE_SHIFT));
     free_fast(block);
 }
 
@@ -284,7 +285,7 @@ TEST_F(Growth, AnotherThreadsFreeLeavesTheRoom)
     EXPECT_TRUE(heaps_empty_run_caches());
 }
 
-// Each thread's block keeps what it wrote, while others take the room behind it.
+// Each thread's block keeps its content, while other threads take the room behind it.
 TEST_F(Growth, OwnersAndThievesNeverShareAPage)
 {
     constexpr int kThreads = 4;

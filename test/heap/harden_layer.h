@@ -1,4 +1,4 @@
-// What the tests of hardened blocks share.
+// Fixtures of the tests of hardened blocks.
 #pragma once
 
 #include "heap/heap_layer.h"

@@ -1,4 +1,4 @@
-// What the heap's unit tests share: its internals as C++ sees them, and the heap of this thread.
+// Helpers of the heap's unit tests: its internals for C++, and the heap of this thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,20 +10,17 @@
 
 extern "C" {
 #include "base/atomic.h"
-#include "heap/checked.h"
-#include "heap/class_table.h"
-#include "heap/frozen.h"
+#include "heap/misuse_report.h"
+#include "heap/hooks.h"
+#include "heap/thread_heap.h"
 #include "heap/heap.h"
-#include "heap/heap_life.h"
-#include "heap/heap_slabs.h"
+#include "heap/lifecycle.h"
+#include "heap/refill.h"
 #include "heap/large.h"
-#include "heap/mailbox.h"
 #include "heap/quarantine.h"
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
-#include "heap/slab_make.h"
 #include "heap/thread_heap.h"
-#include "os/os.h"
 }
 
 namespace heap_layer
@@ -34,17 +31,18 @@ constexpr size_t kMiB = 1024 * kKiB;
 
 inline void *allocate(size_t size) { return malloc_fast(size, malloc_slow); }
 
-// The span that a block lies in.
+// The span that contains a block.
 inline struct span *span_of(const void *block) { return page_map_find(block); }
 
-// The size that messages and statistics name: of its class, or of its pages.
+// The size that messages and statistics name: that of the class, or of the pages.
 inline size_t block_bytes(const void *block)
 {
     const struct span *span = span_of(block);
     return span_is_slab(span) ? span->size_bytes : size_t{span->pages} << PAGE_SHIFT;
 }
 
-// Pairs of malloc and free, with `live` blocks in use: lists, fresh slots and refills all serve.
+// Makes pairs of malloc and free, with `live` blocks in use, so that lists, fresh slots and refills
+// are all used.
 inline void churn(size_t blocks, size_t live, size_t size)
 {
     std::vector<void *> ring(live);
@@ -59,14 +57,14 @@ inline void churn(size_t blocks, size_t live, size_t size)
             free_fast(block);
 }
 
-// This thread's heap, made if need be.
+// The heap of this thread, made if needed.
 inline struct heap *own_heap()
 {
     free_fast(allocate(1));
     return thread_heap;
 }
 
-// Where the heap's slabs of that class are posted.
+// The mailbox for the heap's slabs of the class.
 inline struct span *&mailbox_of(struct heap *heap, unsigned size_class)
 {
     return heap->mailboxes[remote_mailbox(size_class)];
@@ -93,7 +91,8 @@ inline heap_stats stats()
     return stats;
 }
 
-// For tests of this thread's heap: it is there before each, and everything verifies after it.
+// For tests of this thread's heap: the heap exists before each case, and everything is verified
+// after it.
 class OwnHeap : public testing::Test
 {
   protected:
@@ -103,7 +102,7 @@ class OwnHeap : public testing::Test
     struct heap *heap_ = nullptr;
 };
 
-// Runs `body` on a thread of its own, to its end.
+// Runs `body` on a thread of its own and waits for its end.
 template <typename Body> void in_thread(Body body)
 {
     pthread_t thread;

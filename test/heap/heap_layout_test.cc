@@ -1,5 +1,5 @@
-// The description of the heap layer: classes, link bytes and thread heaps, as a reader outside
-// finds them.
+// The description of the heap layer: a reader in another process finds classes, link bytes and
+// thread heaps by it.
 #include "heap_layer.h"
 
 extern "C" {
@@ -42,7 +42,7 @@ TEST(HeapLayout, LeadsToTheLinkByteOfABlock)
     EXPECT_NE(*link, heap_layout.link_live);
 }
 
-// A slab that ran full is aside, the one that came in its place is not.
+// A slab that became full is aside, and the one that replaced it is not.
 TEST(HeapLayout, SaysWhichSlabsAreAside)
 {
     std::vector<void *> blocks;
@@ -51,9 +51,9 @@ TEST(HeapLayout, SaysWhichSlabsAreAside)
     while (span_of(blocks.back()) == first)
         blocks.push_back(allocate(100));
     const auto use = [](const struct span *slab) {
-        return value_of(reinterpret_cast<const char *>(slab + 1 + slab->cold_64) -
-                            heap_layout.remote_bytes,
-                        heap_layout.remote_use) &
+        return value_of(reinterpret_cast<const char *>(slab + 1 + slab->side_units) -
+                            heap_layout.cold_area_bytes,
+                        heap_layout.cold_use) &
                heap_layout.use_mask;
     };
     EXPECT_EQ(use(first), heap_layout.use_aside);

@@ -1,6 +1,7 @@
-// Large blocks: which kind a size becomes, and resizing without a copy.
+// Large blocks: the kind for each size, and resizing without a copy.
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,11 @@
 #include <vector>
 
 #include "heap/heap_layer.h"
+
+extern "C" {
+#include "os/fault.h"
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -33,11 +39,13 @@ class Large : public testing::Test
 TEST_F(Large, RunsAreForTheMiddleMappingsForTheTop)
 {
     if (config_guarded_blocks)
-        GTEST_SKIP() << "all are mappings";
-    for (size_t size : {MEDIUM_MAX + size_t{1}, 100 * kKiB, 5 * kMiB}) {
+        GTEST_SKIP() << "all large blocks are mappings";
+    for (size_t size : {MEDIUM_BLOCK_MAX + size_t{1}, 100 * kKiB, 129 * kKiB, 5 * kMiB}) {
         struct span *span = take(size);
         EXPECT_EQ(span->tag, SPAN_LARGE) << size;
-        EXPECT_LT((size_t{span->pages} << PAGE_SHIFT) - size, size_t{PAGE_BYTES});
+        // A run of up to 256 KiB has one of eight lengths a doubling.
+        const size_t most = size <= 256 * kKiB ? size / 8 + PAGE_BYTES : size_t{PAGE_BYTES} - 1;
+        EXPECT_LE((size_t{span->pages} << PAGE_SHIFT) - size, most);
         large_free(span, span->base);
     }
     for (size_t size : {40 * kMiB, 300 * kMiB}) {
@@ -72,12 +80,32 @@ TEST_F(Large, ARunResizesInPlaceWhereItsNeighbourIsFree)
     char *base = span->base;
     memset(base, 3, kMiB);
     EXPECT_EQ(large_resize(span, 200 * kKiB), base);
-    EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, 200 * kKiB);
-    EXPECT_EQ(large_resize(span, kMiB), base) << "its own rest is free";
-    EXPECT_EQ(large_resize(span, MEDIUM_MOST), nullptr) << "that is a slab's";
+    EXPECT_EQ(size_t{span->pages}, large_pages(200 * kKiB));
+    EXPECT_EQ(large_resize(span, kMiB), base) << "the rest of the block's own run is free";
+    EXPECT_EQ(large_resize(span, MEDIUM_REQUEST_MAX), nullptr) << "slabs serve that size";
     EXPECT_EQ(large_resize(span, SIZE_MAX / 2 + 1), nullptr);
     for (size_t i = 0; i < 200 * kKiB; i++)
         ASSERT_EQ(base[i], 3);
+    large_free(span, span->base);
+}
+
+// A run of up to 256 KiB stays as it is while three quarters of it are filled, as a medium block.
+TEST_F(Large, AShortRunStaysWhileMostOfItIsFilled)
+{
+    if (config_guarded_blocks)
+        GTEST_SKIP() << "large blocks are mappings";
+    struct span *span = take(129 * kKiB);
+    const size_t bytes = size_t{span->pages} << PAGE_SHIFT;
+    EXPECT_EQ(bytes, 144 * kKiB);
+    for (size_t size : {bytes, bytes / 4 * 3 + 1, 129 * kKiB}) {
+        EXPECT_TRUE(large_resize_in_place(span, size)) << size;
+        EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, bytes) << size;
+        EXPECT_TRUE(large_matches(span, size, 1)) << size;
+    }
+    EXPECT_FALSE(large_matches(span, bytes + 1, 1));
+    EXPECT_FALSE(large_matches(span, bytes / 4 * 3, 1));
+    EXPECT_TRUE(large_resize_in_place(span, bytes / 4 * 3));
+    EXPECT_EQ(size_t{span->pages}, large_pages(bytes / 4 * 3)) << "its tail is given back";
     large_free(span, span->base);
 }
 
@@ -94,15 +122,40 @@ TEST_F(Large, AMappingGrowsWithoutACopyAndShrinks)
     EXPECT_EQ(large_resize(span, 99 * kMiB), base);
     EXPECT_EQ(large_resize(span, 3 * kMiB), base);
     EXPECT_LT(size_t{span->pages} << PAGE_SHIFT, 5 * kMiB)
-        << "it keeps memory that it does not need";
+        << "the block keeps memory that it does not need";
     EXPECT_EQ(base[3 * kMiB - 1], 4);
+    large_free(span, span->base);
+}
+
+// A mapping that shrinks must not keep a part of its former length.
+TEST_F(Large, AMappingThatShrinksGivesItsTailBack)
+{
+    struct span *span = take(64 * kMiB);
+    char *base = span->base;
+    memset(base, 5, 64 * kMiB);
+    for (size_t size : {60 * kMiB, 50 * kMiB, 45 * kMiB}) {
+        EXPECT_EQ(large_resize(span, size), base);
+        EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, size);
+        EXPECT_TRUE(large_matches(span, size, 1));
+        unsigned char resident;
+        if (!config_guarded_blocks) { // in guarded builds its addresses stay, without memory
+            EXPECT_NE(mincore(base + size, 1, &resident), 0) << "the tail is still mapped";
+        }
+    }
+    EXPECT_EQ(large_resize(span, 44 * kMiB), base);
+    if (!config_guarded_blocks) {
+        EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, 45 * kMiB)
+            << "so small a difference needs no system call";
+    }
+    EXPECT_EQ(base[44 * kMiB - 1], 5);
     large_free(span, span->base);
 }
 
 TEST_F(Large, ABlockThatMovesWhileItGrowsBecomesAMapping)
 {
     if (config_guarded_blocks)
-        GTEST_SKIP() << "all are mappings";
+        GTEST_SKIP() << "all large blocks are mappings";
+    (void)pages_trim(0); // memory of other cases would serve it
     struct span *small = large_allocate_growing(100 * kKiB);
     struct span *big = large_allocate_growing(20 * kMiB);
     ASSERT_TRUE(small && big);
@@ -114,11 +167,11 @@ TEST_F(Large, ABlockThatMovesWhileItGrowsBecomesAMapping)
     large_free(big, big->base);
 }
 
-// As a program that reads one file after the other does.
+// The pattern of a program that reads one file after another.
 TEST_F(Large, TheNextBlockThatGrowsUsesWhatTheLastOneLeft)
 {
     if (config_fences)
-        GTEST_SKIP() << "hardened builds keep none";
+        GTEST_SKIP() << "hardened builds keep no mappings";
     const auto calls = [] {
         return os_calls[OS_CALL_MAP] + os_calls[OS_CALL_UNMAP] + os_calls[OS_CALL_REMAP] +
                os_calls[OS_CALL_ADVISE];
@@ -134,7 +187,7 @@ TEST_F(Large, TheNextBlockThatGrowsUsesWhatTheLastOneLeft)
                 span = moved;
             }
             EXPECT_GE(size_t{span->pages} << PAGE_SHIFT, size);
-            EXPECT_TRUE(large_matches(span, size)) << size;
+            EXPECT_TRUE(large_matches(span, size, 1)) << size;
         }
         EXPECT_EQ(span->tag, SPAN_HUGE);
         large_free(span, span->base);
@@ -160,9 +213,9 @@ TEST_F(Large, SizesThatMatchASpan)
 {
     for (size_t size : {33 * kKiB, 100 * kKiB + 1, 5 * kMiB, 40 * kMiB}) {
         struct span *span = take(size);
-        EXPECT_TRUE(large_matches(span, size));
-        EXPECT_FALSE(large_matches(span, size + 2 * PAGE_BYTES));
-        EXPECT_FALSE(large_matches(span, size * 2));
+        EXPECT_TRUE(large_matches(span, size, 1));
+        EXPECT_FALSE(large_matches(span, size + 2 * PAGE_BYTES, 1));
+        EXPECT_FALSE(large_matches(span, size * 2, 1));
         large_free(span, span->base);
     }
 }
@@ -183,15 +236,15 @@ TEST_F(Large, RefusedMemoryIsNull)
     }
 }
 
-// At the limit of address space a growing block asked for a mapping alone; malloc of the same size
-// found room in an arena, or in runs that were kept.
+// At the limit of address space, a growing block must find memory wherever malloc finds it: in an
+// arena, or in kept runs, and not only in a new mapping.
 TEST_F(Large, GrowingWorksWhereAllocatingDoes)
 {
     if (!config_debug || config_guarded_blocks)
         GTEST_SKIP() << "faults are injected in debug builds";
     for (size_t size : {1900 * kKiB, 2 * kMiB, 2200 * kKiB, 5 * kMiB, 20 * kMiB}) {
         struct span *room = take(size + kMiB);
-        large_free(room, room->base); // of an arena, to which it goes back
+        large_free(room, room->base); // a run of an arena, which gets it back
         os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
         struct span *span = large_allocate_growing(size);
         os_fault_plan(0, 0, 0);
@@ -224,34 +277,49 @@ TEST_F(Large, GrowingEmptiesTheKeptRuns)
     large_free(before, before->base);
 }
 
-// While a thread resizes a block nobody else may free it, or ask anything of it.
+// While a thread resizes a block, no other thread may free it or query it.
 TEST(LargeDeathTest, AFreeOfWhatAnotherThreadResizes)
 {
     for (size_t size : {200 * kKiB, 64 * kMiB}) {
         void *block = heap_layer::allocate(size);
         struct span *span = heap_layer::span_of(block);
-        const auto hold = [=] { ASSERT_TRUE(large_hold(span, block)); };
+        const auto hold = [=] { ASSERT_TRUE(large_lock(span, block)); };
         EXPECT_DEATH((hold(), free_fast(block)),
-                     "^cairn: free of [^\n]*, which another thread resizes\n$");
+                     "^cairn: concurrent free and realloc of [^\n]*\n$");
         EXPECT_DEATH((hold(), (void)heap_resize(block, 3 * size)),
-                     "^cairn: realloc of [^\n]*, which another thread resizes\n$");
+                     "^cairn: concurrent realloc and realloc of [^\n]*\n$");
         EXPECT_DEATH((hold(), (void)heap_usable_size(block)),
-                     "^cairn: malloc_usable_size of [^\n]*, which another thread resizes\n$");
+                     "^cairn: concurrent malloc_usable_size and realloc of [^\n]*\n$");
         hold();
-        EXPECT_FALSE(large_hold(span, block));
-        large_let_go(span);
+        EXPECT_FALSE(large_lock(span, block));
+        large_unlock(span);
         EXPECT_GE(heap_usable_size(block), size);
         free_fast(block);
     }
 }
 
-// In a fork's child the thread that resizes it is not there.
+// Another block may have the header by the time that a resize of a freed block locks it: that block
+// can still be freed.
+TEST_F(Large, AHeaderOfAnotherBlockIsNotLocked)
+{
+    for (size_t size : {200 * kKiB, 64 * kMiB}) {
+        void *block = heap_layer::allocate(size);
+        struct span *span = heap_layer::span_of(block);
+        const uint8_t kind = span->tag;
+        EXPECT_FALSE(large_lock(span, static_cast<char *>(block) - PAGE_BYTES));
+        EXPECT_EQ(span->tag, kind);
+        span->tag = kind;
+        free_fast(block);
+    }
+}
+
+// The resizing thread does not exist in a child of fork.
 TEST(LargeDeathTest, AChildFreesWhatAThreadOfItsParentResizes)
 {
     for (size_t size : {200 * kKiB, 64 * kMiB}) {
         void *block = heap_layer::allocate(size);
         struct span *span = heap_layer::span_of(block);
-        ASSERT_TRUE(large_hold(span, block));
+        ASSERT_TRUE(large_lock(span, block));
         const pid_t child = fork();
         if (child == 0) {
             block = heap_resize(block, size - 10 * kKiB);
@@ -261,7 +329,7 @@ TEST(LargeDeathTest, AChildFreesWhatAThreadOfItsParentResizes)
         int status = -1;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         EXPECT_EQ(status, 0);
-        large_let_go(span);
+        large_unlock(span);
         free_fast(block);
     }
 }

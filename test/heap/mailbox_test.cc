@@ -1,4 +1,4 @@
-// What other threads freed is collected, by one slab and by all of a mailbox.
+// Collection of remote frees: for one slab, and for a whole mailbox.
 
 #include <set>
 #include <vector>
@@ -27,8 +27,8 @@ TEST_P(Mailbox, RemoteFreesAreCollected)
         *slab_link(slab_, slot(blocks[i])) = LINK_REMOTE;
         freed.insert(blocks[i]);
     }
-    EXPECT_EQ(slab_live(slab_), blocks.size()) << "not collected yet";
-    // Hardened, they are put into quarantine.
+    EXPECT_EQ(slab_live(slab_), blocks.size()) << "the frees are not collected yet";
+    // In hardened builds they are put into quarantine.
     EXPECT_EQ(slab_collect(slab_), config_hardened ? 0 : freed.size());
     quarantine_flush(heap_of_test());
     EXPECT_EQ(slab_live(slab_), blocks.size() - freed.size());
@@ -55,9 +55,9 @@ TEST(MailboxOfAHeap, DrainedItsSlotsAreFreeForgottenTheyWait)
     EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), slab);
     heap_forget_mail(heap);
     EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), nullptr);
-    EXPECT_TRUE(slab_has_remote(slab)) << "nobody looked at it";
+    EXPECT_TRUE(slab_has_remote(slab)) << "no thread has visited the slab";
     free_there(1);
-    EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), slab) << "it is posted again";
+    EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), slab) << "the slab is posted again";
     heap_drain(heap);
     EXPECT_FALSE(slab_has_remote(slab));
     for (size_t i = 2; i < blocks.size(); i++)

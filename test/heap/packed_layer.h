@@ -1,4 +1,4 @@
-// What the tests of packed slabs share.
+// Fixtures of the tests of packed slabs.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,12 @@
 
 extern "C" {
 #include "heap/packed.h"
-#include "heap/packed_take.h"
 }
 
 namespace heap_layer
 {
 
-constexpr size_t kSlabBlocks = size_t{PACKED_WORDS} * 64;
+constexpr size_t kSlabBlocks = size_t{PACKED_SLOTS} * 64;
 
 inline bool is_packed(const void *block)
 {
@@ -21,7 +20,7 @@ inline bool is_packed(const void *block)
     return span_is_slab(span) && slab_is_packed(span);
 }
 
-// A heap that packs, and nothing else.
+// A heap that uses packed slabs.
 class PackingHeap : public testing::Test
 {
   protected:
@@ -30,7 +29,7 @@ class PackingHeap : public testing::Test
         if (!config_packed)
             GTEST_SKIP() << "hardened builds keep a canary behind each block";
         heap_ = heap_layer::own_heap();
-        while (!heap_->packed.on)
+        while (!heap_->packs)
             before_.push_back(allocate(8));
     }
     void TearDown() override
@@ -39,7 +38,7 @@ class PackingHeap : public testing::Test
             free_fast(block);
         if (heap_)
             heap_trim(heap_);
-        (void)heap_trim_ended();
+        (void)heap_release(0); // also the mail of threads that have ended
         heap_layer::verify();
         EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
         EXPECT_EQ(heap_layer::stats().slab_bytes, 0u);
@@ -61,7 +60,7 @@ class PackingHeap : public testing::Test
     }
 
     struct heap *heap_ = nullptr;
-    std::vector<void *> before_; // what it took to begin
+    std::vector<void *> before_; // the blocks that it took to begin
 };
 
 } // namespace heap_layer

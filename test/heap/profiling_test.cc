@@ -1,5 +1,5 @@
-// Which blocks the profiler hears of, and that it hears of their frees. One process a case (ctest
-// runs each alone): the profiler is the process's.
+// The samples of the profiler: which blocks are reported to it, and that their frees are. Each case
+// needs a process of its own (ctest runs each alone), since the profiler is the process's.
 
 #include <errno.h>
 #include <fenv.h>
@@ -13,6 +13,10 @@
 #include <vector>
 
 #include "heap/heap_layer.h"
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -28,15 +32,15 @@ struct Sample {
     size_t asked, size;
 };
 size_t g_samples;
-std::map<size_t, size_t> g_by_size; // samples, by the size that was asked for
+std::map<size_t, size_t> g_by_size; // samples by requested size
 std::map<void *, Sample> g_live;
-size_t g_unknown; // frees of what was no sample
+size_t g_unknown; // frees of blocks that were no samples
 
 bool allocated(void *block, size_t asked, size_t size)
 {
     g_samples++;
     g_by_size[asked]++;
-    EXPECT_TRUE(g_live.insert({block, {asked, size}}).second) << "sampled twice";
+    EXPECT_TRUE(g_live.insert({block, {asked, size}}).second) << "the block is a sample already";
     return true;
 }
 void freed(void *block) { g_unknown += g_live.erase(block) == 0; }
@@ -53,7 +57,8 @@ void renamed(void *from, void *to)
 
 const struct heap_profiler g_profiler = {allocated, freed, renamed};
 
-// The maps allocate by the test program's own malloc, not by the heap under test.
+// Starts the profiler. The maps allocate by the malloc of the test program, not by the heap under
+// test.
 void start(uint64_t interval, uint64_t seed = 1)
 {
     own_heap();
@@ -88,7 +93,7 @@ size_t rounded(size_t size)
 
 TEST(Profiling, IsOffByItself)
 {
-    EXPECT_FALSE(heap_is_watched());
+    EXPECT_FALSE(heap_is_hooked());
     for (int i = 0; i < 100000; i++)
         free_fast(allocate(100));
     EXPECT_EQ(g_samples, 0u);
@@ -99,7 +104,7 @@ TEST(Profiling, EveryBlockAtAnIntervalOfOne)
 {
     start(1);
     std::vector<void *> blocks;
-    for (size_t size = config_void_blocks; size <= 3u << 20; size = size * 5 / 4 + 1) {
+    for (size_t size = config_zero_size_blocks; size <= 3u << 20; size = size * 5 / 4 + 1) {
         for (int i = 0; i < 3; i++)
             blocks.push_back(allocate(size));
         EXPECT_EQ(g_by_size[size], 3u) << size;
@@ -115,7 +120,8 @@ TEST(Profiling, EveryBlockAtAnIntervalOfOne)
     heap_layer::verify();
 }
 
-// Each size by each way of use; the deviations of all are also those of a normal distribution.
+// Each size in each way of use; the deviations of all together are also those of a normal
+// distribution.
 TEST(Profiling, SamplesAreUnbiasedFrom16BytesTo1MiB)
 {
     constexpr double kInterval = 64 * 1024;
@@ -151,7 +157,7 @@ TEST(Profiling, SamplesAreUnbiasedFrom16BytesTo1MiB)
     heap_layer::verify();
 }
 
-// Sums over many seeds, so that a small bias would show.
+// Sums over many seeds reveal a small bias.
 TEST(Profiling, SumsOverManySeedsAreWithin3Sigma)
 {
     constexpr double kInterval = 16 * 1024;
@@ -169,7 +175,7 @@ TEST(Profiling, SumsOverManySeedsAreWithin3Sigma)
     }
 }
 
-// A site is hit by its own share, wherever in a rhythm it stands.
+// A site gets its own share of the samples, at any place in a rhythm.
 TEST(Profiling, ARhythmHidesNothing)
 {
     start(4096);
@@ -202,7 +208,7 @@ TEST(Profiling, BlocksThatStayAndRemoteFrees)
     heap_layer::verify();
 }
 
-// Other threads free what this one takes: the slots come back by the mailbox.
+// Other threads free blocks of this one: the slots return by the mailbox.
 TEST(Profiling, CollectedSlotsAreCounted)
 {
     start(8192);
@@ -265,7 +271,7 @@ TEST(Profiling, ALargeSampleWhoseReallocFailsStaysOne)
         free_fast(block);
         EXPECT_EQ(g_live.size(), 0u);
     }
-    EXPECT_EQ(g_samples, 2u) << "no new ones";
+    EXPECT_EQ(g_samples, 2u) << "no new samples";
     EXPECT_EQ(g_unknown, 0u);
 }
 
@@ -283,7 +289,7 @@ TEST(Profiling, ALargeSampleResizedInPlaceIsOneOfItsNewSize)
     EXPECT_EQ(g_unknown, 0u);
 }
 
-#ifdef __x86_64__ // elsewhere processors need not be able to trap
+#ifdef __x86_64__ // other processors need not be able to trap
 TEST(Profiling, AProgramThatTrapsOnInexactNumbersGoesOn)
 {
     const pid_t child = fork();
@@ -339,7 +345,7 @@ TEST(Profiling, TheFastPathComesBack)
     churn(1000, 1000, 100);
     churn(1000, 1, 100);
     EXPECT_NE(thread_heap->small_class[100], CLASS_COUNT);
-    EXPECT_EQ(thread_heap->profiling->armed, 0u);
+    EXPECT_EQ(thread_heap->profiling->diverted, 0u);
     heap_layer::verify();
 }
 
@@ -374,7 +380,7 @@ TEST(Profiling, ThreadsThatEndLeaveTheirSamples)
     EXPECT_EQ(g_live.size(), 0u);
 }
 
-// Both at once: a guarded block may be a sample, too.
+// A guarded block may be a sample at the same time.
 void *g_guarded;
 void *offer(size_t, size_t)
 {
@@ -388,10 +394,10 @@ void count_none(size_t *blocks, size_t *bytes) { *blocks = *bytes = 0; }
 
 TEST(Profiling, GuardedBlocksAreCountedToo)
 {
-    static struct heap_sampler sampler = {1, offer, take_back, check, count_none};
+    static struct heap_guard guard = {1, offer, take_back, check, count_none};
     static struct span span = {};
     own_heap();
-    heap_set_sampler(&sampler);
+    heap_set_guard(&guard);
     start(1);
     char *page = static_cast<char *>(os_map(os_page_size()));
     ASSERT_EQ(page_map_cover(page, os_page_size()), 0);

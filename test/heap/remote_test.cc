@@ -1,5 +1,5 @@
-// Frees of other threads' blocks: who posts, who collects, and that no slab is lost or given up
-// too early. The model tests storm this; here each step is made to happen.
+// Frees of other threads' blocks: which thread posts, which one collects, and that no slab is lost
+// or given up too early. The model tests run this at random; here each step is caused.
 
 #include <gtest/gtest.h>
 
@@ -38,21 +38,21 @@ TEST_F(Remote, TheFirstSinceTheCollectionPosts)
     in_thread([&] { free_fast(first); });
     EXPECT_EQ(mailbox, slab);
     EXPECT_EQ(*slab_link(slab, static_cast<unsigned>(slab_slot(slab, first))), LINK_REMOTE);
-    EXPECT_EQ(slab->owner, reinterpret_cast<uintptr_t>(heap_)) << "the owner's path stays fast";
-    EXPECT_FALSE(remote_close(heap_, slab)) << "it is queued";
+    EXPECT_EQ(slab->owner, reinterpret_cast<uintptr_t>(heap_)) << "the owner keeps its fast path";
+    EXPECT_FALSE(remote_close(heap_, slab)) << "the slab is queued";
     in_thread([&] { free_fast(second); });
     EXPECT_EQ(mailbox, slab);
-    EXPECT_EQ(slab->mail_next, nullptr) << "the second has nothing to post";
+    EXPECT_EQ(slab->mail_next, nullptr) << "the second free needs no post";
     heap_drain(heap_);
     EXPECT_EQ(mailbox, nullptr);
     EXPECT_FALSE(slab_has_remote(slab));
     ASSERT_TRUE(remote_close(heap_, slab));
     remote_post(heap_, slab);
-    EXPECT_EQ(mailbox, nullptr) << "a late post finds it closed";
+    EXPECT_EQ(mailbox, nullptr) << "a late post finds the slab closed";
     remote_open(heap_, slab);
 }
 
-// It may be handed out again before it is reported.
+// The block may be handed out again before the report.
 TEST_F(Remote, ABlockThatWasFreeAtTheFirstLookIsRefused)
 {
     void *block = allocate(200);
@@ -78,7 +78,7 @@ TEST_F(Remote, ASlabIsQueuedOnce)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-// A full slab is in no list: enough frees of another thread bring it back.
+// A full slab is in no list: enough frees by another thread list it again.
 TEST_F(Remote, AFullSlabServesAgain)
 {
     if (config_quarantine)
@@ -90,7 +90,7 @@ TEST_F(Remote, AFullSlabServesAgain)
         slab = slab ? slab : span_of(blocks[0]);
     }
     ASSERT_TRUE(slab_is_waiting(slab));
-    size_t patience = slab_patience(slab);
+    size_t patience = slab_relist_after(slab);
     in_thread([&] {
         for (size_t i = 0; i < patience; i++)
             free_fast(blocks[i]);
@@ -123,7 +123,8 @@ TEST_F(Remote, AnEmptiedSlabIsGivenBack)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-TEST_F(Remote, AnOrphansMailIsCollectedByTheFreer)
+// The first free of a block takes over its slab, and all later ones are local.
+TEST_F(Remote, WhoFreesAnEndedThreadsBlockReclaimsItsSlab)
 {
     std::vector<void *> blocks;
     struct heap *other = nullptr;
@@ -134,14 +135,87 @@ TEST_F(Remote, AnOrphansMailIsCollectedByTheFreer)
     });
     ASSERT_NE(other, heap_);
     ASSERT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
-    for (void *block : blocks)
-        free_fast(block);
-    EXPECT_FALSE(has_mail(other)) << "nobody else would collect it";
+    struct span *slab = span_of(blocks[0]);
+    free_fast(blocks[0]);
+    EXPECT_EQ(slab_heap(slab), heap_);
     EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
+    heap_layer::verify();
+    for (size_t i = 1; i < blocks.size(); i++)
+        free_fast(blocks[i]);
+    EXPECT_FALSE(has_mail(other));
+    EXPECT_EQ(other->slab_pages, 0u);
+    EXPECT_EQ(other->slabs_aside, 0u);
+    heap_drain(heap_); // the first block of each slab
+    heap_layer::verify();
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-TEST_F(Remote, ABorrowedHeapsMailIsCollectedByWhoHasIt)
+// A thread that never allocates does not read its mail otherwise.
+TEST_F(Remote, AThreadThatOnlyFreesBlocksOfEndedThreadsKeepsNoSlabs)
+{
+    const size_t before = heap_layer::stats().slab_bytes;
+    for (int round = 0; round < 100; round++) {
+        std::vector<void *> blocks;
+        in_thread([&] {
+            for (size_t size = 16; size <= 4000; size += size / 2)
+                blocks.push_back(allocate(size));
+        });
+        for (void *block : blocks)
+            free_fast(block);
+    }
+    EXPECT_LE(heap_layer::stats().slab_bytes, before + 4 * 1024 * kKiB);
+}
+
+// Blocks that other threads freed before are collected by the thread that has the slab then.
+TEST_F(Remote, AReclaimedSlabBringsItsRemoteFrees)
+{
+    std::vector<void *> blocks;
+    struct heap *other = nullptr;
+    std::atomic<int> step{0};
+    std::thread owner([&] {
+        for (int i = 0; i < 50; i++)
+            blocks.push_back(allocate(300));
+        other = thread_heap;
+        step = 1;
+        while (step != 2)
+            std::this_thread::yield();
+    });
+    while (step != 1)
+        std::this_thread::yield();
+    struct span *slab = span_of(blocks[0]);
+    uint8_t link = 0; // a thread marks the block, and posts late
+    ASSERT_TRUE(remote_mark(slab, static_cast<unsigned>(slab_slot(slab, blocks[1])), &link));
+    step = 2;
+    owner.join();
+    free_fast(blocks[0]);
+    EXPECT_EQ(slab_heap(slab), heap_);
+    EXPECT_FALSE(slab_has_remote(slab)) << "both frees are collected";
+    EXPECT_TRUE(remote_post(other, slab)) << "a late post reaches the heap that has the slab";
+    EXPECT_TRUE(has_mail(heap_));
+    EXPECT_FALSE(has_mail(other));
+    heap_drain(heap_);
+    for (size_t i = 2; i < blocks.size(); i++)
+        free_fast(blocks[i]);
+    heap_trim(heap_);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+TEST_F(Remote, ASecondFreeOfAReclaimedBlockIsReported)
+{
+    void *block = nullptr, *next = nullptr;
+    in_thread([&] {
+        block = allocate(300);
+        next = allocate(300);
+    });
+    free_fast(block);
+    EXPECT_DEATH(free_fast(block), "double free of 0x");
+    EXPECT_DEATH(in_thread([&] { free_fast(block); }), "double free of 0x");
+    free_fast(next);
+    EXPECT_DEATH(free_fast(next), "double free of 0x");
+}
+
+// The heap of an ended thread is like an idle one for a thread that cannot hold it.
+TEST_F(Remote, MailOfAHeldHeapWaits)
 {
     std::vector<void *> blocks;
     struct heap *other = nullptr;
@@ -153,16 +227,16 @@ TEST_F(Remote, ABorrowedHeapsMailIsCollectedByWhoHasIt)
     ASSERT_TRUE(heap_try_hold(other));
     for (void *block : blocks)
         free_fast(block);
-    EXPECT_TRUE(has_mail(other)) << "its lists are somebody else's";
-    EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_POSTED});
+    EXPECT_TRUE(has_mail(other)) << "another thread holds the heap's lists";
     EXPECT_FALSE(heap_try_hold(other));
+    heap_drain(other);
     heap_return(other);
     EXPECT_EQ(load_relaxed(&other->state), uint32_t{HEAP_ORPHAN});
     EXPECT_FALSE(has_mail(other));
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-// Many threads free into the slabs of one that keeps allocating from them.
+// Many threads free blocks in the slabs of a thread that keeps allocating from them.
 TEST_F(Remote, FreesRaceWithTheOwner)
 {
     constexpr size_t kSlots = 512;
@@ -194,8 +268,8 @@ TEST_F(Remote, FreesRaceWithTheOwner)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-// A free that is late at (2) looks at the post word of a header that may serve a slab of another
-// heap by now. ThreadSanitizer sees whether who makes that slab knows of it.
+// A free that is late at step (2) reads mail_state of a header that may serve a slab of another
+// heap by then. ThreadSanitizer checks that the maker of that slab is ordered after the free.
 TEST_F(Remote, ALateFreeMayLookAtAHeaderThatServesAnew)
 {
     struct heap *late = nullptr;
@@ -205,7 +279,8 @@ TEST_F(Remote, ALateFreeMayLookAtAHeaderThatServesAnew)
     struct span *slab = slab_make(heap_, size_class);
     ASSERT_NE(slab, nullptr);
     const auto retire = [this](struct span *empty) {
-        ASSERT_TRUE(remote_close(heap_, empty));
+        while (!remote_close(heap_, empty))
+            heap_forget_mail(heap_); // a late post: the slab is in no list
         slab_retire(empty);
     };
     retire(slab);
@@ -264,9 +339,9 @@ TEST(RemoteDeathTest, DoubleFreesAreSeenWhateverTheThreads)
     free_fast(other);
 }
 
-// Others freed all blocks of some slabs, and their owner has yet to hear of it. A second free that
-// emptied the mailbox first would give slabs back, and then say something else of the block, or
-// read where nothing is: of a slab's first block, from which its start is told, no less.
+// Other threads freed all blocks of some slabs, and their owner has not collected them. If a second
+// free emptied the mailbox first, it would give the slabs back and then report something else, or
+// read memory that is gone. This also covers the first block of a slab, which determines its start.
 TEST(RemoteDeathTest, TheOwnersSecondFreeOfWhatOthersFreedWithAllOfItsSlab)
 {
     (void)own_heap();

@@ -1,5 +1,5 @@
-// realloc, usable size, sized free.
-// One process a case: what grows in place depends on what lies behind it.
+// realloc, usable size, sized free. Each case needs a process of its own, since growth in place
+// depends on the memory behind the block.
 
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ TEST(Resize, ALargeBlockGrowsIntoFreeMemoryBehindIt)
     char *behind = static_cast<char *>(allocate(100 * kKiB));
     const bool neighbours = behind == block + 100 * kKiB;
     free_fast(behind);
-    heaps_empty_run_caches(); // where one case after another runs, they may keep it
+    heaps_empty_run_caches(); // when cases share a process, they may keep the memory
     if (neighbours) {
         char *grown = static_cast<char *>(heap_resize(block, 150 * kKiB));
         EXPECT_EQ(grown, block);
@@ -116,7 +116,7 @@ TEST(Resize, AMediumBlockGrowsByAnEighthAtLeast)
         moves += grown != block;
         block = grown;
         const size_t most = span_is_slab(span_of(block))
-                                ? (size < 6 * kKiB ? size * 4 / 3 : size * 6 / 5) + 16
+                                ? (size < 6 * kKiB ? size * 4 / 3 : size * 9 / 8 * 9 / 8) + 16
                                 : (size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
         ASSERT_LE(heap_usable_size(block), most) << size;
     }
@@ -147,6 +147,16 @@ TEST(Resize, SizedFreeAtEveryStepOfGrowth)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
+// Mappings that grow consist of whole huge pages, which may be a quarter longer than the block.
+TEST(Resize, SizedFreeOfAGrownMapping)
+{
+    for (size_t size : {kMiB * 7 + 455303, kMiB * 9, kMiB * 33 + 1}) {
+        void *block = heap_resize(allocate(kMiB * 2), kMiB * 5);
+        heap_free_sized(heap_resize(block, size), size, 1);
+    }
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
 TEST(Resize, AFailedOneKeepsTheBlock)
 {
     for (size_t size : {size_t{100}, 10 * kKiB, kMiB, 33 * kMiB}) {
@@ -159,7 +169,7 @@ TEST(Resize, AFailedOneKeepsTheBlock)
     }
 }
 
-// A shrink that cannot be done in place moves, and must not bring more along than there is room.
+// A shrink that cannot happen in place moves the block, and must copy no more than fits.
 TEST(Resize, AShrinkThatMovesCopiesNoMoreThanFits)
 {
     char *block = filled(3 * kMiB);
@@ -212,7 +222,7 @@ TEST(Resize, TheUsableSizeIsTheSameInEveryThread)
         });
         other.join();
         EXPECT_EQ(seen, usable) << size;
-        EXPECT_EQ(heap_usable_size(theirs), usable) << "of a thread that has ended";
+        EXPECT_EQ(heap_usable_size(theirs), usable) << "for a block of an ended thread";
         free_fast(theirs);
         free_fast(block);
     }
@@ -264,7 +274,7 @@ TEST(ResizeDeathTest, FreedAndInteriorAndForeignPointers)
     free_fast(block);
 }
 
-// What needs no call to be answered is checked as well, whoever asks.
+// A query of a size is checked as well, although the answer needs no call.
 TEST(ResizeDeathTest, NothingButALiveBlockHasASize)
 {
     for (size_t size : {size_t{40}, size_t{2000}, 100 * kKiB}) {
@@ -308,11 +318,11 @@ TEST(ResizeDeathTest, SizedFreeWithAWrongSize)
     }
 }
 
-// Hardened builds know the exact size of a slab's block, full ones that of a large block, too.
+// Hardened builds know the exact size of a block in a slab, full ones also that of a large block.
 TEST(ResizeDeathTest, HardenedSizedFreeWithASizeOfTheSameClass)
 {
     if (!config_canaries)
-        GTEST_SKIP() << "classes are what is known";
+        GTEST_SKIP() << "only the class is known";
     for (size_t size : {size_t{40}, size_t{20000}, 100 * kKiB, 33 * kMiB})
         for (size_t alignment : {size_t{1}, size_t{64}, 64 * kKiB}) {
             void *block = heap_allocate_aligned(size, alignment);

@@ -1,5 +1,6 @@
-// Kept runs: large ones of exactly their length, slabs of their class; one a place, emptied by
-// anybody, gone when old.
+// Kept runs: short ones by their length, long ones that come and go, slabs of their class; within a
+// budget, taken by any thread, released when old. Each case needs a process of its own, since free
+// pages of one case serve the next.
 
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 
 extern "C" {
 #include "heap/harden.h"
+#include "os/memory.h"
 }
 
 namespace
@@ -36,26 +38,85 @@ class RunCache : public testing::Test
     struct run_cache cache_ = {};
 };
 
-TEST_F(RunCache, ARunServesItsOwnLengthOnly)
+// Takes a kept run of one of these lengths.
+struct span *take(struct run_cache *cache, size_t pages)
 {
-    struct span *span = run(10);
+    return run_cache_take(cache, pages, PAGE_BYTES);
+}
+
+TEST_F(RunCache, LengthsAreEightADoubling)
+{
+    size_t numbers = 0;
+    for (size_t pages = 1; pages <= RUN_CACHE_SHORT_PAGES; pages++) {
+        const size_t rounded = run_round(pages);
+        EXPECT_GE(rounded, pages);
+        EXPECT_LE(rounded - pages, pages / 8) << pages;
+        EXPECT_EQ(run_round(rounded), rounded);
+        EXPECT_EQ(run_length(pages), run_length(rounded));
+        if (rounded == pages) {
+            EXPECT_EQ(run_length(pages), numbers++) << pages;
+        }
+        if (pages > RUN_EXACT_PAGES) {
+            EXPECT_EQ(run_length_of_size((pages - 1) * PAGE_BYTES + 1), run_length(pages));
+            EXPECT_EQ(run_length_of_size(pages * PAGE_BYTES), run_length(pages));
+        }
+    }
+    EXPECT_EQ(numbers, size_t{RUN_LENGTHS});
+    EXPECT_EQ(run_round(RUN_CACHE_SHORT_PAGES + 1), size_t{RUN_CACHE_SHORT_PAGES + 1});
+}
+
+TEST_F(RunCache, ARunServesItsOwnLengthAndTheNextShorterOne)
+{
+    struct span *span = run(18);
     ASSERT_NE(span, nullptr);
     (void)run_cache_put(&cache_, span);
     EXPECT_EQ(span->tag, SPAN_KEPT);
-    EXPECT_EQ(run_cache_take(&cache_, 9), nullptr);
-    EXPECT_EQ(run_cache_take(&cache_, 11), nullptr);
-    EXPECT_EQ(run_cache_take(&cache_, 10 + RUN_CACHE_SHORT), nullptr);
-    EXPECT_EQ(run_cache_take(&cache_, 10), span);
+    EXPECT_EQ(take(&cache_, 15), nullptr);
+    EXPECT_EQ(take(&cache_, 20), nullptr);
+    EXPECT_EQ(take(&cache_, 18), span);
     EXPECT_EQ(span->tag, SPAN_LARGE);
-    EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
+    EXPECT_EQ(take(&cache_, 18), nullptr);
+    (void)run_cache_put(&cache_, span);
+    EXPECT_EQ(take(&cache_, 16), span);
+    EXPECT_EQ(span->pages, 18u);
     pages_give(span);
 }
 
-// Asked for, made and put back, until one is kept; as many times as the cache had none.
+// Half of a run of two pages would be unused.
+TEST_F(RunCache, TheShortestRunsServeTheirOwnLengthOnly)
+{
+    for (size_t pages = 2; pages <= RUN_EXACT_PAGES + 1; pages++) {
+        struct span *span = run(pages);
+        (void)run_cache_put(&cache_, span);
+        EXPECT_EQ(take(&cache_, pages - 1), nullptr) << pages;
+        EXPECT_EQ(take(&cache_, pages), span) << pages;
+        pages_give(span);
+    }
+}
+
+TEST_F(RunCache, AnAlignedRequestTakesOnlyARunThatIsAligned)
+{
+    constexpr size_t kAlignment = 16 * PAGE_BYTES;
+    struct span *span = pages_take(12, kAlignment);
+    struct span *odd = pages_take(13, kAlignment); // its front is cut off below
+    ASSERT_TRUE(span && odd);
+    (void)run_cache_put(&cache_, span);
+    EXPECT_EQ(run_cache_take(&cache_, 12, kAlignment), span);
+    span->base += PAGE_BYTES;
+    (void)run_cache_put(&cache_, span);
+    EXPECT_EQ(run_cache_take(&cache_, 12, kAlignment), nullptr);
+    EXPECT_EQ(take(&cache_, 12), span);
+    span->base -= PAGE_BYTES;
+    pages_give(span);
+    pages_give(odd);
+}
+
+// Takes, makes and puts back runs until one is kept.
+// Returns: the number of times the cache had none.
 int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
 {
     for (int i = 0; i < most; i++) {
-        struct span *span = run_cache_take(cache, pages);
+        struct span *span = take(cache, pages);
         if (span) {
             (void)run_cache_put(cache, span);
             return i;
@@ -65,76 +126,105 @@ int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
     return most;
 }
 
-TEST_F(RunCache, TheShortWayKeepsOnlyWhatTheSlowOneKeptBefore)
+TEST_F(RunCache, TheShortWayUsesTheFirstPlaceOfALength)
 {
-    struct span *first = run(10), *second = run(10), *other = run(10 + RUN_CACHE_SHORT);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, first, first->base))
-        << "nothing of that length came before";
+    const size_t length = run_length(10);
+    struct span *first = run(10), *second = run(10), *third = run(10);
+    EXPECT_FALSE(run_cache_keep_short(&cache_, first, first->base)) << "the budget is not known";
     EXPECT_EQ(first->tag, SPAN_LARGE);
     (void)run_cache_put(&cache_, first);
-    EXPECT_EQ(run_cache_take_short(&cache_, 10 + RUN_CACHE_SHORT), nullptr);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, second, second->base)) << "its place is taken";
-    EXPECT_EQ(run_cache_take_short(&cache_, 10), first);
+    EXPECT_FALSE(run_cache_keep_short(&cache_, second, second->base)) << "the place is taken";
+    EXPECT_EQ(run_cache_take_first(&cache_, length), first);
     EXPECT_EQ(first->tag, SPAN_LARGE);
-    EXPECT_EQ(run_cache_guess(&cache_, first), first) << "it was taken last";
+    EXPECT_EQ(run_cache_guess(&cache_, first), first) << "the run that was taken last";
     EXPECT_EQ(run_cache_guess(&cache_, second), second);
-    EXPECT_EQ(run_cache_take_short(&cache_, 10), nullptr);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, other, other->base)) << "of another length";
+    EXPECT_EQ(run_cache_take_first(&cache_, length), nullptr);
     EXPECT_TRUE(run_cache_keep_short(&cache_, first, first->base));
     EXPECT_EQ(first->tag, SPAN_KEPT);
     EXPECT_FALSE(run_cache_keep_short(&cache_, first, first->base)) << "a double free";
+    (void)run_cache_put(&cache_, second);
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 20u) << "both have a place";
     run_cache_age(&cache_);
-    EXPECT_EQ(run_cache_take_short(&cache_, 10), first);
-    EXPECT_TRUE(run_cache_keep_short(&cache_, first, first->base));
-    EXPECT_TRUE(run_cache_empty(&cache_));
-    EXPECT_EQ(run_cache_take_short(&cache_, 10), nullptr);
-    pages_give(second);
-    pages_give(other);
-}
-
-TEST_F(RunCache, ALongRunGoesTheShortWayWhereItsPlaceAwaitsIt)
-{
-    constexpr size_t kPages = 300;
-    struct span *first = run(kPages);
-    EXPECT_FALSE(run_cache_keep_long(&cache_, first, first->base));
-    EXPECT_EQ(first->tag, SPAN_LARGE);
-    pages_give(first);
-    EXPECT_LT(cycles_until_kept(&cache_, kPages, 10), 10);
-    first = run_cache_take(&cache_, kPages);
-    ASSERT_NE(first, nullptr);
-    struct span *second = run(kPages);
-    EXPECT_TRUE(run_cache_keep_long(&cache_, first, first->base));
-    EXPECT_EQ(first->tag, SPAN_KEPT);
-    EXPECT_FALSE(run_cache_keep_long(&cache_, second, second->base)) << "its place is taken";
-    EXPECT_EQ(run_cache_take(&cache_, kPages), first);
-    EXPECT_EQ(run_cache_claimed(&cache_), kPages);
-    run_cache_age(&cache_);
-    EXPECT_TRUE(run_cache_keep_long(&cache_, first, first->base)) << "seen by an aging";
-    EXPECT_EQ(run_cache_take(&cache_, kPages), first);
-    run_cache_age(&cache_);
-    run_cache_age(&cache_);
-    EXPECT_EQ(run_cache_claimed(&cache_), 0u);
-    EXPECT_FALSE(run_cache_keep_long(&cache_, first, first->base)) << "its claim was given up";
-    pages_give(first);
-    pages_give(second);
-}
-
-TEST_F(RunCache, ANewcomerSendsTheOneBeforeBack)
-{
-    const size_t free_before = heap_layer::stats().pages.free_bytes;
-    struct span *first = run(10), *second = run(10 + RUN_CACHE_SHORT);
+    EXPECT_EQ(run_cache_take_first(&cache_, length), first);
+    EXPECT_EQ(run_cache_take_first(&cache_, length), nullptr) << "only the slow way has the second";
+    EXPECT_EQ(take(&cache_, 10), second);
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 0u);
     (void)run_cache_put(&cache_, first);
-    EXPECT_TRUE(run_cache_put(&cache_, second));
-    EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
+    (void)run_cache_put(&cache_, second);
+    EXPECT_TRUE(run_cache_put(&cache_, third)) << "there is no third place";
     EXPECT_TRUE(run_cache_empty(&cache_));
+    EXPECT_EQ(run_cache_take_first(&cache_, length), nullptr);
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 0u);
+}
+
+// Blocks that grew may have any length.
+TEST_F(RunCache, AShortRunOfAnotherLengthIsNotKept)
+{
+    EXPECT_TRUE(run_cache_put(&cache_, run(17)));
     EXPECT_FALSE(run_cache_empty(&cache_));
-    EXPECT_GE(heap_layer::stats().pages.free_bytes, free_before);
+}
+
+// A thread that only frees may sleep afterwards, and then its kept runs are of no use.
+TEST_F(RunCache, AThreadThatOnlyFreesKeepsLittle)
+{
+    size_t kept = 0;
+    for (size_t pages = 1; pages <= 2 * RUN_CACHE_FREES; pages++) {
+        (void)run_cache_put(&cache_, run(pages));
+        kept += pages <= RUN_CACHE_FREES ? pages : 0;
+        EXPECT_EQ(run_cache_kept_pages(&cache_), kept) << pages;
+    }
+    EXPECT_EQ(take(&cache_, RUN_CACHE_FREES + 1), nullptr);
+    (void)run_cache_put(&cache_, run(RUN_CACHE_FREES + 1));
+    EXPECT_EQ(run_cache_kept_pages(&cache_), kept + RUN_CACHE_FREES + 1) << "after a request";
+    EXPECT_TRUE(run_cache_empty(&cache_));
+}
+
+// Slabs and short runs have one budget; another thread may give them away.
+TEST_F(RunCache, AllThatIsKeptIsBounded)
+{
+    (void)heap_layer::own_heap();
+    size_t longest = 0;
+    for (unsigned i = 0; i < SIZED_CLASSES; i++) {
+        bool is_new = false;
+        struct span *slab = slab_take(i, &is_new);
+        ASSERT_NE(slab, nullptr);
+        store_relaxed(&slab->fresh_slot, uint64_t{slab->capacity} + 1);
+        if (!run_cache_put_slab(&cache_, slab))
+            slab_retire(slab);
+    }
+    EXPECT_GT(run_cache_kept_pages(&cache_), size_t{RUN_CACHE_PAGES} / 8);
+    for (size_t pages = RUN_CACHE_SHORT_PAGES; pages > RUN_EXACT_PAGES; pages--)
+        for (int i = 0; i < RUN_CACHE_ROWS; i++) {
+            (void)run_cache_put(&cache_, run(pages));
+            (void)take(&cache_, 1); // a request, so that the next run may be kept
+            longest = std::max(longest, run_cache_kept_pages(&cache_));
+            ASSERT_LE(run_cache_kept_pages(&cache_), size_t{RUN_CACHE_PAGES});
+        }
+    EXPECT_GT(longest, size_t{RUN_CACHE_PAGES} - RUN_CACHE_SHORT_PAGES);
+    std::thread([this] { EXPECT_TRUE(run_cache_empty(&cache_)); }).join();
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 0u);
+    (void)run_cache_put(&cache_, run(10));
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 10u) << "there is room again";
+    EXPECT_TRUE(run_cache_empty(&cache_));
+}
+
+TEST_F(RunCache, UnderPressureNothingIsKept)
+{
+    struct span *span = run(10);
+    (void)run_cache_put(&cache_, span);
+    ASSERT_EQ(take(&cache_, 10), span);
+    pages_press(true);
+    EXPECT_TRUE(run_cache_put(&cache_, run(12)));
+    EXPECT_FALSE(run_cache_keep_short(&cache_, span, span->base));
+    pages_press(false);
+    EXPECT_FALSE(run_cache_empty(&cache_));
+    pages_give(span);
 }
 
 TEST_F(RunCache, TheLongestRunsAreNotKept)
 {
     for (int i = 0; i < 2 * RUN_CACHE_CYCLES; i++) {
-        EXPECT_EQ(run_cache_take(&cache_, RUN_CACHE_MAX_PAGES + 1), nullptr);
+        EXPECT_EQ(take(&cache_, RUN_CACHE_MAX_PAGES + 1), nullptr);
         EXPECT_TRUE(run_cache_put(&cache_, run(RUN_CACHE_MAX_PAGES + 1)));
     }
     EXPECT_FALSE(run_cache_empty(&cache_));
@@ -147,7 +237,7 @@ TEST_F(RunCache, ALongRunIsKeptAsPartOfACycle)
     EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), 0);
     run_cache_age(&cache_);
     run_cache_age(&cache_);
-    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), 1) << "it is known still";
+    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), 1) << "the length is still known";
     EXPECT_TRUE(run_cache_empty(&cache_));
 }
 
@@ -161,9 +251,9 @@ TEST_F(RunCache, LongRunsThatAreOnlyFreedAreNotKept)
 TEST_F(RunCache, AnotherLengthInItsPlaceEndsTheCycle)
 {
     EXPECT_LT(cycles_until_kept(&cache_, 300, 10), 10);
-    for (size_t pages = 301; pages < 340; pages++) // at least one has that place
+    for (size_t pages = 301; pages < 340; pages++) // at least one of them has that place
         EXPECT_TRUE(run_cache_put(&cache_, run(pages)));
-    EXPECT_EQ(run_cache_take(&cache_, 300), nullptr);
+    EXPECT_EQ(take(&cache_, 300), nullptr);
     EXPECT_FALSE(run_cache_empty(&cache_));
 }
 
@@ -171,9 +261,8 @@ TEST_F(RunCache, LongRunsTogetherAreBounded)
 {
     for (size_t pages : {65, 128, 200, 300, 400, 512, 1000})
         (void)cycles_until_kept(&cache_, pages, 10);
-    size_t kept = 0;
-    for (size_t place = RUN_CACHE_SHORT; place < RUN_CACHE_LARGE; place++)
-        kept += cache_.places[place] != 0 ? cache_.pages[place] : 0;
+    const size_t kept = run_cache_claimed(&cache_);
+    EXPECT_EQ(kept, run_cache_kept_pages(&cache_));
     EXPECT_LE(kept, size_t{RUN_CACHE_LONG_PAGES});
     EXPECT_GE(kept, size_t{300});
     EXPECT_TRUE(run_cache_empty(&cache_));
@@ -190,7 +279,7 @@ TEST_F(RunCache, ALowCapOnFreeMemoryHoldsForLongRuns)
     pages_configure(&limits);
 }
 
-// Each thread's share was bounded, but not what they keep together.
+// Not only each thread's share is bounded, but also the sum over all threads.
 TEST_F(RunCache, LongRunsOfAllThreadsTogetherAreBounded)
 {
     constexpr size_t kPages = 300;
@@ -206,32 +295,26 @@ TEST_F(RunCache, LongRunsOfAllThreadsTogetherAreBounded)
     EXPECT_LE(keep * kPages * PAGE_BYTES, low.dirty_cap_bytes / 2);
     EXPECT_GE((keep + 1) * kPages * PAGE_BYTES, low.dirty_cap_bytes / 2);
     for (run_cache &cache : caches) {
-        struct span *span = run_cache_take(&cache, kPages); // its claim waits for it
-        run_cache_age(&cache);
+        struct span *span = take(&cache, kPages);
+        EXPECT_EQ(run_cache_claimed(&cache), 0u);
         if (span)
             (void)run_cache_put(&cache, span);
-        EXPECT_EQ(run_cache_take(&cache, kPages), span);
-        if (span)
-            (void)run_cache_put(&cache, span);
+        EXPECT_EQ(run_cache_claimed(&cache), span ? kPages : 0);
     }
-    struct span *in_use = run_cache_take(&caches[0], kPages);
-    ASSERT_NE(in_use, nullptr);
-    EXPECT_EQ(run_cache_claimed(&caches[0]), kPages);
     for (run_cache &cache : caches) {
         run_cache_age(&cache);
         run_cache_age(&cache);
         EXPECT_EQ(run_cache_claimed(&cache), 0u);
     }
-    for (run_cache &cache : caches) // what the others held is theirs now
+    for (run_cache &cache : caches) // the shares of the others are available now
         keep -= cycles_until_kept(&cache, kPages, 10) < 10;
     EXPECT_EQ(keep, 0u);
-    pages_give(in_use);
     for (run_cache &cache : caches)
         (void)run_cache_empty(&cache);
     pages_configure(&limits);
 }
 
-// Several sizes, so long and short runs.
+// Several sizes, which give long and short runs.
 TEST_F(RunCache, ACycleOfLargeBlocksIsOneBlockHoweverItIsAskedFor)
 {
     if (config_guarded_blocks)
@@ -270,24 +353,24 @@ TEST_F(RunCache, TheSecondAgingGivesARunBackUnlessItWasUsed)
 {
     (void)run_cache_put(&cache_, run(10));
     run_cache_age(&cache_);
-    struct span *span = run_cache_take(&cache_, 10);
-    ASSERT_NE(span, nullptr) << "one aging took it";
+    struct span *span = take(&cache_, 10);
+    ASSERT_NE(span, nullptr) << "a single ageing released the run";
     (void)run_cache_put(&cache_, span);
     run_cache_age(&cache_);
     run_cache_age(&cache_);
-    EXPECT_EQ(run_cache_take(&cache_, 10), nullptr);
+    EXPECT_EQ(take(&cache_, 10), nullptr);
 }
 
 TEST_F(RunCache, NowAndThenItIsTimeToLookForWhatIsOld)
 {
     int times = 0;
     for (int i = 0; i < 10 * RUN_CACHE_TURNS; i++) {
-        struct span *span = i == 0 ? run(10) : run_cache_take(&cache_, 10);
+        struct span *span = i == 0 ? run(10) : take(&cache_, 10);
         times += run_cache_put(&cache_, span);
     }
     EXPECT_EQ(times, 10);
-    for (int i = 0; i < 10 * RUN_CACHE_TURNS; i++) { // with the short way
-        struct span *span = run_cache_take_short(&cache_, 10);
+    for (int i = 0; i < 10 * RUN_CACHE_TURNS; i++) { // on the short path
+        struct span *span = run_cache_take_first(&cache_, run_length(10));
         ASSERT_NE(span, nullptr);
         if (!run_cache_keep_short(&cache_, span, span->base))
             times += run_cache_put(&cache_, span);
@@ -339,9 +422,9 @@ TEST_F(RunCache, OwnersAndThievesNeverShareARun)
         owner.join();
 }
 
-constexpr size_t kBlock = 3000; // medium
+constexpr size_t kBlock = 3000; // a medium size
 
-// Blocks of one class, so many that they fill two slabs.
+// Makes blocks of one class that fill two slabs.
 std::vector<void *> two_slabs()
 {
     std::vector<void *> blocks;
@@ -350,7 +433,7 @@ std::vector<void *> two_slabs()
     return blocks;
 }
 
-// Quarantines hold nothing back.
+// Frees the blocks, and empties the quarantine.
 void free_all(const std::vector<void *> &blocks)
 {
     for (void *block : blocks)
@@ -400,11 +483,11 @@ TEST_F(RunCache, TrimReachesTheSlabsOfAnIdleThread)
     heap_layer::verify();
 }
 
-// Runs for the allocators beside the heap have no other way to what is kept.
+// Runs for other allocators can use kept runs only through this path.
 TEST_F(RunCache, AHardLimitTakesKeptRunsForOtherAllocators)
 {
     if (config_guarded_blocks)
-        GTEST_SKIP() << "no run is kept";
+        GTEST_SKIP() << "no runs are kept";
     void *block = malloc_slow(200 * kKiB);
     struct span *span = page_map_find(block);
     free_fast(block);
@@ -438,11 +521,11 @@ TEST(RunCacheDeathTest, ASecondFreeOfAKeptRun)
     EXPECT_DEATH(free_fast(block), "cairn: double free of 0x[0-9a-f]+ \\(its memory is free\\)");
 }
 
-// All that is free was given back, and this thread keeps a large run that was written.
+// All free memory was released, and this thread keeps a large run that was written.
 class KeptWhileGrowing : public RunCache
 {
   protected:
-    static constexpr size_t kKept = 100 * kKiB;
+    static constexpr size_t kKept = 104 * kKiB; // the length of a run
     static constexpr unsigned kClass = SMALL_CLASSES + 5;
 
     void SetUp() override
@@ -459,7 +542,7 @@ class KeptWhileGrowing : public RunCache
 
     static bool is_kept()
     {
-        struct span *span = run_cache_take(&thread_heap->runs, kKept >> PAGE_SHIFT);
+        struct span *span = take(&thread_heap->runs, large_pages(kKept));
         if (span)
             pages_give(span);
         return span != nullptr;
@@ -472,8 +555,9 @@ TEST_F(KeptWhileGrowing, ALargeBlockOfNewMemorySendsItBack)
     ASSERT_NE(more, nullptr);
     EXPECT_FALSE(is_kept());
     const size_t dirty = heap_layer::stats().pages.dirty_bytes;
-    EXPECT_GE(dirty, kKept) << "for whoever comes next";
-    EXPECT_LE(dirty, kKept + 2 * (os_page_size() - PAGE_BYTES)) << "but parts of system pages";
+    EXPECT_GE(dirty, kKept) << "the next block can use the run";
+    EXPECT_LE(dirty, kKept + 2 * (os_page_size() - PAGE_BYTES))
+        << "except for parts of system pages";
     EXPECT_TRUE(large_free(more, more->base));
 }
 

@@ -1,4 +1,4 @@
-// What a slab holds, also while it changes.
+// Counts of the blocks in a slab, also while it changes.
 
 #include <atomic>
 #include <thread>
@@ -30,12 +30,12 @@ TEST(SlabCount, CountsBlocksInUseWhoeverFrees)
         free_fast(blocks[i]);
 }
 
-// The figures are of no one instant, but reading them does no harm: headers become slabs, large
-// blocks and free spans under the reader.
+// The figures are not of one instant, but reading them does no harm: headers become slabs, large
+// blocks and free spans during the read.
 TEST(SlabCount, StatisticsMayBeReadWhileSlabsComeAndGo)
 {
     if (config_tsan)
-        GTEST_SKIP() << "reads what others write, by design";
+        GTEST_SKIP() << "the reader races with writers by design";
     std::atomic<bool> done{false};
     std::thread changer([&] {
         for (int round = 0; round < 300; round++) {

@@ -1,4 +1,5 @@
-// What the tests of single slabs share: one of each of some classes, of a heap that does nothing.
+// Fixtures of the tests of single slabs: a slab of each of several classes, in a heap without a
+// thread.
 #pragma once
 
 #include <vector>
@@ -10,7 +11,7 @@ namespace heap_layer
 
 inline struct heap *heap_of_test()
 {
-    alignas(64) static struct heap heap; // nobody else's: its address is all that the slab knows
+    alignas(64) static struct heap heap; // used by no other test: the slab knows only its address
     return &heap;
 }
 
@@ -44,6 +45,9 @@ class SlabOfClass : public testing::TestWithParam<unsigned>
     struct span *slab_ = nullptr;
 };
 
-inline auto some_classes() { return testing::Values(0u, 1u, 7u, 20u, 31u, 32u, 63u, 111u); }
+inline auto some_classes()
+{
+    return testing::Values(0u, 1u, 7u, 20u, 31u, 32u, 50u, SIZED_CLASSES - 1u);
+}
 
 } // namespace heap_layer

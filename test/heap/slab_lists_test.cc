@@ -1,4 +1,4 @@
-// A heap's slabs: lists, spare ones, the verifier.
+// The slabs of a heap: lists, spare slabs, the verifier.
 
 #include <algorithm>
 #include <vector>
@@ -22,10 +22,32 @@ TEST_F(SlabLists, AnEmptyMediumSlabIsKeptForTheNextBlock)
     void *block = allocate(20 * kKiB);
     struct span *slab = span_of(block);
     free_fast(block);
-    EXPECT_EQ(slab_heap(slab), thread_heap) << "it was given back at once";
+    EXPECT_EQ(slab_heap(slab), thread_heap) << "the slab was given back at once";
     block = allocate(20 * kKiB);
     EXPECT_EQ(span_of(block), slab);
     free_fast(block);
+}
+
+// SPARE_MAX_BYTES of slab_lists.c, and the slab that became empty last.
+constexpr size_t kSpareMost = 768 * kKiB + 8 * size_t{MEDIUM_BLOCK_MAX};
+
+TEST_F(SlabLists, EveryClassKeepsTheSlabOfOneBlock)
+{
+    if (config_hardened)
+        GTEST_SKIP() << "slots are handed out at random";
+    std::vector<struct span *> slabs;
+    heap_trim(thread_heap);
+    void *aside = allocate(64);
+    heap_put_aside(thread_heap, class_of_size(64)); // otherwise the heap settles
+    for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++) {
+        void *block = allocate(size_classes[i].size_bytes);
+        slabs.push_back(span_of(block));
+        free_fast(block);
+    }
+    for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
+        EXPECT_EQ(thread_heap->current[i], slabs[i - SMALL_CLASSES]) << "class " << i;
+    free_fast(aside);
+    heap_trim(thread_heap);
 }
 
 TEST_F(SlabLists, SpareSlabsAreBounded)
@@ -33,16 +55,38 @@ TEST_F(SlabLists, SpareSlabsAreBounded)
     for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
         free_fast(allocate(size_classes[i].size_bytes - CANARY_BYTES));
     quarantine_flush(thread_heap);
-    EXPECT_LE(thread_heap->spare_bytes, 700 * kKiB);
-    EXPECT_LE(run_cache_slab_bytes(&thread_heap->runs), size_t{RUN_CACHE_SLAB_BYTES});
+    EXPECT_LE(thread_heap->spare_bytes, kSpareMost);
+    EXPECT_LE(run_cache_kept_pages(&thread_heap->runs), size_t{RUN_CACHE_PAGES});
     (void)heaps_empty_run_caches();
     EXPECT_LE(heap_layer::stats().slab_bytes, 8 * thread_heap->spare_bytes + 100 * kKiB);
     heap_trim(thread_heap);
     EXPECT_EQ(thread_heap->spare_bytes, 0u);
-    EXPECT_EQ(run_cache_slab_bytes(&thread_heap->runs), 0u);
+    EXPECT_EQ(run_cache_kept_pages(&thread_heap->runs), 0u);
 }
 
-// A cycle of one size runs on its slab, whatever other classes keep.
+// Its thread may sleep next, and then no thread releases the slabs that it keeps.
+TEST_F(SlabLists, AHeapThatFreesNearlyAllKeepsNoEmptySlabs)
+{
+    if (config_quarantine)
+        GTEST_SKIP() << "freed blocks wait in quarantine";
+    heap_trim(thread_heap);
+    const auto fill_and_free = [](size_t bytes_a_size) {
+        std::vector<void *> blocks;
+        for (size_t size = 64; size <= 4 * kKiB; size += 64)
+            for (size_t bytes = 0; bytes < bytes_a_size; bytes += size)
+                blocks.push_back(allocate(size));
+        for (void *block : blocks)
+            free_fast(block);
+    };
+    fill_and_free(20 * kKiB); // 1.3 MiB
+    EXPECT_GT(run_cache_kept_pages(&thread_heap->runs), 256 * kKiB >> PAGE_SHIFT)
+        << "a small heap keeps empty slabs";
+    fill_and_free(512 * kKiB); // 32 MiB
+    EXPECT_LT(run_cache_kept_pages(&thread_heap->runs), 64 * kKiB >> PAGE_SHIFT);
+    heap_trim(thread_heap);
+}
+
+// A cycle of one size uses its slab, whatever slabs other classes keep.
 TEST_F(SlabLists, TheSlabEmptiedLastIsKept)
 {
     if (config_quarantine)
@@ -50,20 +94,20 @@ TEST_F(SlabLists, TheSlabEmptiedLastIsKept)
     for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++) {
         const size_t size = size_classes[i].size_bytes - CANARY_BYTES;
         struct span *slab = nullptr;
-        // Where slots come in random order, one block may count for more than a heap keeps.
+        // Where slots have a random order, one block may count for more than a heap keeps.
         for (int turn = 0; turn < (config_hardened ? 2 : 1); turn++) {
-            void *block = allocate(std::min(size, size_t{MEDIUM_MOST}));
+            void *block = allocate(std::min(size, size_t{MEDIUM_REQUEST_MAX}));
             slab = span_of(block);
             free_fast(block);
         }
         EXPECT_EQ(thread_heap->current[i], slab) << "class " << i;
-        EXPECT_LE(thread_heap->spare_bytes, 700 * kKiB) << "class " << i;
+        EXPECT_LE(thread_heap->spare_bytes, kSpareMost) << "class " << i;
     }
     heap_layer::verify();
     heap_trim(thread_heap);
 }
 
-// Whatever cycles went before.
+// The result does not depend on earlier cycles.
 TEST_F(SlabLists, ASpareSlabCountsForWhatWasHandedOut)
 {
     if (config_hardened)
@@ -83,7 +127,7 @@ TEST_F(SlabLists, ASpareSlabCountsForWhatWasHandedOut)
     heap_layer::verify();
     heap_trim(thread_heap);
     EXPECT_EQ(thread_heap->spare_bytes, 0u);
-    free_fast(allocate(20 * kKiB)); // as new, or as another class's
+    free_fast(allocate(20 * kKiB)); // as a new slab, or as one of another class
     heap_layer::verify();
     EXPECT_GT(thread_heap->spare_bytes, 0u);
 }
@@ -98,11 +142,11 @@ TEST(SlabListsDeathTest, TheVerifierFindsAWrongCount)
         blocks.push_back(allocate(64));
     struct span *slab = span_of(blocks[0]);
     size_t freed = 0;
-    while (slab_is_waiting(slab)) // full, until so many were freed that it is listed
+    while (slab_is_waiting(slab)) // full, until enough blocks were freed that it is listed
         free_fast(blocks[freed++]);
     heap_verify(heap);
     const auto broken = [&] {
-        slab_own(slab)->until++;
+        slab_hot(slab)->frees_to_attention++;
         heap_verify(heap);
     };
     EXPECT_DEATH(broken(), "internal error");
@@ -111,8 +155,8 @@ TEST(SlabListsDeathTest, TheVerifierFindsAWrongCount)
     heap_trim(heap);
 }
 
-// A cycle of medium blocks asks now and then, not at each free, whether all other classes came to
-// their end.
+// A cycle of medium blocks checks at intervals, not at each free, whether all other classes are
+// unused.
 TEST(SlabListsSettle, ACycleGivesBackWhatOtherClassesKeepSpare)
 {
     if (config_quarantine)
@@ -127,7 +171,7 @@ TEST(SlabListsSettle, ACycleGivesBackWhatOtherClassesKeepSpare)
     };
     cycle();
     const size_t spare = heap->spare_bytes;
-    // Where slots come in random order, slabs count for so much that they went before.
+    // Where slots have a random order, slabs count for more bytes and were given back before.
     EXPECT_TRUE(config_hardened || spare > 64 * kKiB) << spare;
     heap->settled_ms = 0; // another interval has begun
     cycle();

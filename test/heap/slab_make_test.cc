@@ -1,4 +1,4 @@
-// New slabs, in headers that served before.
+// New slabs in headers that were used before.
 
 #include <vector>
 
@@ -16,7 +16,7 @@ class SlabMake : public heap_layer::SlabOfClass
 TEST_P(SlabMake, AReusedHeaderStartsClean)
 {
     if (config_random_slots)
-        GTEST_SKIP() << "all slots are in the list";
+        GTEST_SKIP() << "all slots are in the list of free slots";
     for (int round = 0; round < 20; round++) {
         for (char *block : take_all())
             if (round % 2 == 0)
@@ -27,7 +27,7 @@ TEST_P(SlabMake, AReusedHeaderStartsClean)
         ASSERT_NE(slab_, nullptr);
         EXPECT_EQ(slab_live(slab_), 0u);
         for (unsigned i = 0; i <= shape().capacity; i++)
-            ASSERT_EQ(*slab_link(slab_, i), LINK_LIVE) << "a link byte of its last life";
+            ASSERT_EQ(*slab_link(slab_, i), LINK_LIVE) << "a link byte of the slab before";
         slab_verify(slab_);
     }
     slab_retire(slab_);

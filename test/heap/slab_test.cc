@@ -1,4 +1,4 @@
-// The slab by itself: slots handed out and taken back, the verifier.
+// A single slab: slots are handed out and taken back, and verified.
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
-// What the tests of giving back by time share.
+// Helpers of the tests of the decay.
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,15 +13,17 @@
 #include "heap/heap_layer.h"
 
 extern "C" {
-#include "heap/heap_sweep.h"
-#include "heap/slab_sweep.h"
+#include "heap/lifecycle.h"
+#include "heap/decay.h"
 #include "page/state.h"
+#include "os/process.h"
+#include "os/memory.h"
 }
 
 namespace heap_layer
 {
 
-// Bytes in memory of the pages that the blocks touch.
+// Resident bytes of the pages that the blocks touch.
 inline size_t resident(const std::vector<void *> &blocks, size_t size)
 {
     const uintptr_t granule = os_page_size();
@@ -50,7 +53,7 @@ inline std::vector<void *> allocate_many(size_t count, size_t size)
     return blocks;
 }
 
-// A thread that does what it is given and is idle otherwise.
+// A thread that runs the work that it gets, and is idle otherwise.
 class IdleThread
 {
   public:
@@ -86,7 +89,32 @@ class IdleThread
     std::thread thread_;
 };
 
-// The decay interval under way is over; whoever asks next does what is due.
-inline void end_interval() { store_relaxed(&pages_state.interval_start_ms, uint64_t{0}); }
+// Ends the decay interval; the next call that checks the time does the due work. No two intervals
+// begin in one millisecond, or in one tick of a coarse clock.
+inline void end_interval()
+{
+    const uint64_t now = os_now_ms();
+    while (os_now_ms() == now)
+        usleep(500);
+    store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
+}
+
+// Does all work that is due.
+inline void tick_whole()
+{
+    heaps_decay();
+    while (heaps_are_due())
+        heaps_decay();
+    while (pages_purge_due())
+        continue;
+}
+
+// A whole pass over the lists of the heap.
+inline void sweep_whole(struct heap *heap)
+{
+    sweep_begin(heap);
+    while (sweep_lists(heap, SWEEP_WORK) <= 0)
+        ;
+}
 
 } // namespace heap_layer

@@ -1,4 +1,4 @@
-// What a thread has before its first block, the lists of slabs, the list of all heaps.
+// The state of a thread before its first block, the lists of slabs, the list of all heaps.
 
 #include "heap/heap_layer.h"
 

@@ -1,12 +1,13 @@
-// The faults of the misuse matrix (docs/SECURITY.md): one each, committed in a process of its own
-// under whichever malloc the process has.
+// The faults of the misuse matrix (bench/results/matrix.md): each is committed in a process of its
+// own, under the malloc of that process.
 //
-// A fault tells how far it got on stdout: BEGUN right before the faulty call or access, DONE right
-// behind it, and PREVENTED at the end or HARMED as soon as it sees harm, which it finds out by
-// looking: did other blocks change, was freed content read, was one block handed out twice, did
-// malloc return what the fault wrote? Death between BEGUN and DONE is detection at once, later
-// death is late detection. When it comes by SIGABRT, all that must be whole is looked at once more
-// before the process ends: SPARED says that until then nothing was harmed.
+// A fault reports its progress on stdout: BEGUN directly before the faulty call or access, DONE
+// directly behind it, and PREVENTED at the end or HARMED as soon as it finds harm. The program
+// searches for harm itself: did other blocks change, was freed content read, was one block handed
+// out twice, did malloc return a value that the fault wrote? An end between BEGUN and DONE counts
+// as immediate detection, a later end as late detection. If the end is by SIGABRT, everything that
+// must be intact is checked once more before the process ends: SPARED means that nothing was harmed
+// up to that point.
 #pragma once
 
 #include <stddef.h>
@@ -20,13 +21,13 @@ namespace faults {
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * 1024;
 
-constexpr size_t kSmall = 48;  // a size class of its own with most allocators
+constexpr size_t kSmall = 48;  // has a size class of its own with most allocators
 constexpr size_t kMedium = 10000;
 constexpr size_t kLarge = 200 * kKiB;
 constexpr size_t kHuge = 64 * kMiB;
 
-constexpr char kSecret = 0x5a;  // what the blocks beside the faulty one hold
-constexpr char kOwn = 0x11;     // what the faulty block holds
+constexpr char kSecret = 0x5a;  // content of the blocks next to the faulty one
+constexpr char kOwn = 0x11;     // content of the faulty block
 constexpr char kWritten = 0x41;
 
 enum Mark : char {
@@ -43,7 +44,7 @@ inline void tell(Mark mark) {
   if (write(STDOUT_FILENO, &text, 1) != 1) _exit(3);
 }
 inline void begun() { tell(BEGUN); }
-// What was seen of harm is told before anything else gives the allocator a chance to end it all.
+// Harm is reported before any other call gives the allocator a chance to end the process.
 inline bool harm(bool seen) {
   if (seen) tell(HARMED);
   return seen;
@@ -56,7 +57,7 @@ inline void done(bool harmed = false) {
   tell(harmed ? HARMED : PREVENTED);
   _exit(0);
 }
-// This allocator lacks the function that the fault needs.
+// The allocator lacks the function that the fault needs.
 [[noreturn]] inline void cannot() {
   tell(CANNOT);
   _exit(0);
@@ -83,7 +84,7 @@ inline bool holds(const char *block, size_t size, char content) {
   return true;
 }
 
-// Whether the memory shows content of the others. A lone byte may be chance.
+// Whether the memory shows content of the neighbours. For a single byte that may be chance.
 inline bool shows_secret(const volatile char *from, size_t size) {
   for (size_t i = 0; i < size; i++) {
     if (from[i] == kSecret) return true;
@@ -91,8 +92,8 @@ inline bool shows_secret(const volatile char *from, size_t size) {
   return false;
 }
 
-// Blocks of one size around a faulty one. They know which of them are in use, so that they can be
-// looked at whenever the allocator ends the process.
+// Blocks of one size around a faulty one. Each object records which of its blocks are in use, so
+// that they can be checked whenever the allocator ends the process.
 class Neighbours {
  public:
   explicit Neighbours(size_t size)
@@ -107,7 +108,14 @@ class Neighbours {
 
   char *faulty() const { return blocks_[middle()]; }
   char *next() const { return blocks_[middle() + 1]; }
-  // The fault does not free the faulty block: it keeps what it holds now.
+  // Whether one of the blocks begins there, so that its free is no fault.
+  bool begins_at(const char *place) const {
+    for (size_t i = 0; i < count_; i++) {
+      if (blocks_[i] == place) return true;
+    }
+    return false;
+  }
+  // The fault does not free the faulty block, which must keep its present content.
   void faulty_stays() { faulty_sum_ = sum(); }
 
   bool damaged() const {
@@ -142,7 +150,7 @@ class Neighbours {
     freed_[i] = true;
     free(blocks_[i]);
   }
-  // FNV-1a, never 0.
+  // The FNV-1a hash of the faulty block, never 0.
   uint64_t sum() const {
     uint64_t sum = 0xcbf29ce484222325;
     for (size_t i = 0; i < size_; i++) {
@@ -160,18 +168,18 @@ class Neighbours {
   char *blocks_[kMost];
 };
 
-// Uses the heap as a program would go on; false when it gives out memory that is in use, or
-// `decoy`.
+// Uses the heap like a program that continues.
+// Returns: false when it hands out memory that is in use, or `decoy`.
 bool heap_works(size_t size, const void *decoy = nullptr);
 
-// Runs the body in another thread, to its end.
+// Runs the body in another thread and waits for its end.
 void in_thread(void (*body)(void *), void *argument);
 
 struct Fault {
   const char *group;
   const char *name;
   const char *title;
-  bool bad_free;  // a free that can be told to be wrong: Cairn promises to detect it at once
+  bool bad_free;  // a free that can be detected as wrong: Cairn guarantees to detect it at once
   void (*commit)();
 };
 

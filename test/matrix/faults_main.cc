@@ -1,6 +1,6 @@
-// cairn-faults --list       one line a fault: name, group, title, whether it is a bad free
-// cairn-faults --owner      the file that malloc comes from
-// cairn-faults NAME         commits it; see faults.h for what it prints
+// cairn-faults --list     prints one line a fault: name, group, title, whether it is a bad free
+// cairn-faults --owner    prints the file that malloc is from
+// cairn-faults NAME       commits the fault; faults.h documents the output
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,11 +14,11 @@ namespace faults {
 namespace {
 
 constexpr unsigned kSecondsMost = 60;
-constexpr size_t kProbeMost = 20000;  // blocks; more than a quarantine of peers holds of one size
+constexpr size_t kProbeMost = 20000;  // more blocks than the quarantines of peers hold of one size
 
 char *g_probes[kProbeMost];
 size_t g_probe_size;
-size_t g_probe_first;  // those in use
+size_t g_probe_first;  // index of the first one in use
 size_t g_probe_end;
 
 bool is_decoy(const char *block, size_t size, const void *decoy) {
@@ -26,7 +26,7 @@ bool is_decoy(const char *block, size_t size, const void *decoy) {
   return decoy && block + size > start && block < start + 4096;
 }
 
-// Each of them is marked with its number at both ends; memory given out twice shows.
+// Each probe is marked with its number at both ends, which reveals memory that was given out twice.
 bool probes_are_whole() {
   for (size_t i = g_probe_first; i < g_probe_end; i++) {
     if (memcmp(g_probes[i], &i, sizeof i) != 0 ||
@@ -53,7 +53,7 @@ bool probe(size_t size, size_t count, const void *decoy) {
   return true;
 }
 
-// A check of the allocator ends the process.
+// Runs when a check of the allocator ends the process.
 void look_once_more(int signal) {
   tell(probes_are_whole() && !Neighbours::any_damaged() ? SPARED : HARMED);
   raise(signal);

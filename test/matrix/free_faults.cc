@@ -1,4 +1,4 @@
-// Frees of what is no block in use.
+// Frees of pointers that are no block in use.
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,13 +14,13 @@ namespace {
 alignas(4096) char g_static[3 * 4096];
 const char kConstant[4096] = "constant";
 
-// The heap must go on without handing out a block twice, or the memory that was wrongly freed.
+// Afterwards the heap must not hand out a block twice, nor the memory that was freed by error.
 [[noreturn]] void judge(size_t size, const void *decoy = nullptr) {
   done();
   verdict(!heap_works(size, decoy));
 }
 
-// And blocks in use keep what they hold.
+// Blocks in use must also keep their content.
 [[noreturn]] void judge(size_t size, const Neighbours &blocks) {
   done();
   const bool works = heap_works(size);
@@ -56,7 +56,7 @@ void delayed() {
   judge(kSmall, blocks);
 }
 
-// With its whole neighbourhood, so that its memory may have gone back.
+// All neighbours are freed first, so that the memory may have been released.
 void with_all() {
   Neighbours blocks(kSmall);
   blocks.free_all();
@@ -89,7 +89,7 @@ void both_in_threads() {
   judge(kSmall, blocks);
 }
 
-// What an ended thread allocated.
+// The block was allocated by a thread that has ended.
 void of_ended_thread() {
   static char *block;
   in_thread([](void *) {
@@ -118,8 +118,8 @@ void in_child() {
   _exit(WEXITSTATUS(status));
 }
 
-// A stale pointer frees the block under its new owner, who frees it too. Only an allocator that
-// hands out freed memory late can tell the first of the two.
+// A stale pointer frees the block under its new owner, which then frees it too. Only an allocator
+// that reuses freed memory late can report the first of these frees.
 void after_reuse() {
   Neighbours blocks(kSmall);
   char *block = blocks.faulty();
@@ -178,7 +178,7 @@ void interior() {
   judge(size, blocks);
 }
 
-// Content that looks like what libc keeps before a block.
+// Content that looks like the libc's header before a block.
 void interior_forged() {
   Neighbours blocks(1000);
   size_t *words = reinterpret_cast<size_t *>(blocks.faulty());
@@ -192,12 +192,14 @@ void interior_forged() {
 void behind() {
   Neighbours blocks(kLarge);
   blocks.faulty_stays();
+  char *place = blocks.faulty() + 300 * kKiB;
+  while (blocks.begins_at(place)) place += 4 * kKiB;  // hardened builds choose places at random
   begun();
-  free(opaque(blocks.faulty()) + 300 * kKiB);
+  free(opaque(place));
   judge(kLarge, blocks);
 }
 
-// A place for a block of this size class that none was ever handed out at.
+// A place for a block of this size class that was never handed out.
 void never_allocated() {
   char *last = make(700, kOwn);
   for (int i = 0; i < 3; i++) {
@@ -219,7 +221,7 @@ void foreign(char *pointer, const void *decoy) {
 
 void stack() {
   alignas(16) char local[4096] = "local";
-  // As an attacker would: a size where libc keeps it.
+  // The forged size is at the place where libc keeps it, as an attacker would put it.
   reinterpret_cast<size_t *>(local)[1] = 0x41;
   foreign(opaque(local) + 16, local);
 }

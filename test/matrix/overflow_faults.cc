@@ -1,4 +1,4 @@
-// Accesses beside a block that is in use.
+// Accesses next to a block in use.
 #include <malloc.h>
 
 #include "faults.h"
@@ -7,8 +7,9 @@ namespace faults {
 
 namespace {
 
-// Bytes [from, from + count) relative to the faulty block, away from it.
-void write_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
+// Writes the bytes [from, from + count) relative to the faulty block, in the direction away from
+// it.
+void write_next_to(size_t size, ptrdiff_t from, ptrdiff_t count) {
   Neighbours blocks(size);
   char *block = opaque(blocks.faulty());
   begun();
@@ -23,13 +24,13 @@ void write_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
   verdict(!heap_works(size) || damaged);
 }
 
-void read_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
+void read_next_to(size_t size, ptrdiff_t from, ptrdiff_t count) {
   Neighbours blocks(size);
   const volatile char *block = opaque(blocks.faulty());
   ptrdiff_t secrets = 0;
   begun();
   for (ptrdiff_t i = 0; i < count; i++) secrets += block[from < 0 ? from - i : from + i] == kSecret;
-  const bool shown = secrets > (count < 8 ? 0 : 1);  // one of many may be a canary's
+  const bool shown = secrets > (count < 8 ? 0 : 1);  // one byte of many may belong to a canary
   done(shown);
   blocks.free_all();
   verdict(shown);
@@ -37,22 +38,22 @@ void read_beside(size_t size, ptrdiff_t from, ptrdiff_t count) {
 
 template <size_t size, ptrdiff_t count>
 void write_behind() {
-  write_beside(size, size, count);
+  write_next_to(size, size, count);
 }
 template <size_t size, ptrdiff_t count>
 void write_before() {
-  write_beside(size, -1, count);
+  write_next_to(size, -1, count);
 }
 template <size_t size, ptrdiff_t count>
 void read_behind() {
-  read_beside(size, size, count);
+  read_next_to(size, size, count);
 }
 template <size_t size, ptrdiff_t count>
 void read_before() {
-  read_beside(size, -1, count);
+  read_next_to(size, -1, count);
 }
 
-// A loop that runs one element too far.
+// A loop runs one element too far.
 void array_of_calloc() {
   Neighbours blocks(80);
   long *array = static_cast<long *>(opaque(calloc(10, sizeof(long))));
@@ -77,7 +78,8 @@ void array_of_new() {
   verdict(!heap_works(80) || damaged);
 }
 
-// The string's end lies behind a buffer of its length; the neighbours' first byte is what it hits.
+// The terminating zero of a string is behind a buffer of the string's length, and overwrites the
+// first byte of the neighbour.
 void string_end() {
   Neighbours blocks(kSmall);
   char text[kSmall + 1];
@@ -91,7 +93,7 @@ void string_end() {
   verdict(!heap_works(kSmall) || damaged);
 }
 
-// The end of the usable size, past the slack that an allocator leaves.
+// The bytes behind the usable size, beyond the slack that an allocator leaves.
 void behind_usable() {
   Neighbours blocks(kSmall);
   char *block = opaque(blocks.faulty());
@@ -104,7 +106,7 @@ void behind_usable() {
   verdict(!heap_works(kSmall) || damaged);
 }
 
-// A block of no bytes: every access is beside it.
+// A block of no bytes: every access is next to it.
 char *make_empty() {
   static char *blocks[64];
   for (char *&block : blocks) block = make(16, kSecret);
@@ -132,7 +134,7 @@ void write_of_empty() {
   verdict(!heap_works(16));
 }
 
-constexpr char kGroup[] = "beside a block";
+constexpr char kGroup[] = "next to a block";
 
 const Fault kList[] = {
     {kGroup, "write-behind-1", "write 1 byte behind, 48 bytes", false, write_behind<kSmall, 1>},

@@ -1,4 +1,4 @@
-// Wrong sizes: of sized frees, of requests that overflow, and functions that do not match.
+// Wrong sizes: sized frees, requests that overflow, and functions that do not match.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@ namespace faults {
 
 namespace {
 
-// Requests that no allocator can meet: a block is the harm.
+// Requests that no allocator can serve: any block that is returned counts as harm.
 void judge_request(void *block) {
   done(block != nullptr);
   verdict(block != nullptr);
@@ -68,7 +68,8 @@ void delete_sized_freed() {
   verdict(!heap_works(kSmall));
 }
 
-// One heap serves both: nothing is wrong for the allocator, so no harm is the best there is.
+// Where one heap serves both functions nothing is wrong for the allocator, so no harm is the best
+// result.
 void malloc_delete() {
   Neighbours blocks(kSmall);
   begun();

@@ -1,11 +1,11 @@
-// Accesses to freed blocks, and what new blocks show of freed ones.
+// Accesses to freed blocks, and content of freed blocks in new ones.
 #include "faults.h"
 
 namespace faults {
 
 namespace {
 
-alignas(64) char g_decoy[4096];  // what a forged link points to
+alignas(64) char g_decoy[4096];  // target of a forged link
 
 template <size_t size>
 void read_after_free() {
@@ -45,8 +45,8 @@ void read_after_resize() {
   verdict(shown);
 }
 
-// Forges what would be the link of a free list, and sees whether malloc follows it. Enough blocks
-// are taken afterwards for whatever was queued to come round.
+// Forges the place of a free list's link, and checks whether malloc follows it. Afterwards enough
+// blocks are allocated for any queue to reach the block.
 template <size_t size>
 void write_after_free() {
   Neighbours blocks(size);
@@ -66,7 +66,7 @@ void write_after_free() {
   verdict(!works || !heap_works(size, g_decoy) || damaged);
 }
 
-// Under its new owner.
+// Writes after the block has a new owner.
 void write_after_reuse() {
   Neighbours blocks(kSmall);
   char *block = make(kSmall, kOwn);
@@ -95,8 +95,8 @@ void read_after_reuse() {
   verdict(shown);
 }
 
-// Blocks whose former content was secret come back from malloc: what do they show? Nothing faulty
-// is done, but the reader never wrote what it reads.
+// Whether new blocks show the secret content of freed blocks. The program makes no error, but the
+// reader never wrote the bytes that it reads.
 bool fresh_shows_secret(size_t size, char *fresh(size_t)) {
   const size_t count = size > kMedium ? 4 : 1000;
   static char *blocks[1000];
@@ -137,7 +137,7 @@ void uninitialised_of_thread() {
   in_thread([](void *) { free_secrets(kSmall); }, nullptr);
   verdict(fresh_shows_secret(kSmall, fresh_by_malloc));
 }
-// A block of another size over the same memory.
+// A block of another size over the freed memory.
 void uninitialised_other_size() {
   free_secrets(kSmall);
   verdict(fresh_shows_secret(2000, fresh_by_malloc));
@@ -162,13 +162,14 @@ const Fault kList[] = {
     {kUse, "write-freed-huge", "write after free, 64 MiB", false, write_after_free<kHuge>},
     {kUse, "write-reused", "write after the memory has a new owner", false, write_after_reuse},
     {kLeak, "leak-small", "malloc shows freed content, 48 bytes", false, uninitialised<kSmall>},
-    {kLeak, "leak-medium", "the same, 10,000 bytes", false, uninitialised<kMedium>},
-    {kLeak, "leak-large", "the same, 200 KiB", false, uninitialised<kLarge>},
+    {kLeak, "leak-medium", "malloc shows freed content, 10,000 bytes", false,
+     uninitialised<kMedium>},
+    {kLeak, "leak-large", "malloc shows freed content, 200 KiB", false, uninitialised<kLarge>},
     {kLeak, "leak-aligned", "aligned_alloc shows freed content", false, uninitialised_aligned},
     {kLeak, "leak-realloc", "realloc's new bytes show freed content", false, uninitialised_grown},
-    {kLeak, "leak-thread", "malloc shows what another thread freed", false,
+    {kLeak, "leak-thread", "malloc shows content freed by another thread", false,
      uninitialised_of_thread},
-    {kLeak, "leak-other-size", "a block of another size shows it", false,
+    {kLeak, "leak-other-size", "malloc of another size shows freed content", false,
      uninitialised_other_size},
 };
 

@@ -1,4 +1,4 @@
-// What the misuse tests share: the expected lines, and blocks of every kind to do wrong with.
+// Helpers of the misuse tests: the expected lines, and blocks of every kind.
 #ifndef CAIRN_TEST_FAULT_H
 #define CAIRN_TEST_FAULT_H
 
@@ -25,13 +25,13 @@ using subject::opaque;
 using testing::AnyOf;
 using testing::Eq;
 
-// A fault ends by SIGABRT with exactly the expected text on stderr.
+// The statement ends by SIGABRT with exactly the expected text on stderr.
 #define EXPECT_FAULT(statement, expected) \
   EXPECT_EXIT(statement, testing::KilledBySignal(SIGABRT), expected)
 
 using Message = testing::Matcher<const std::string &>;
 
-// Blocks up to this share slabs, whose bits remember every block.
+// Blocks up to this size are in slabs, whose bits record every block.
 constexpr size_t kSmallMost = 32 * kKiB;
 
 inline std::string hex(const void *pointer) {
@@ -63,8 +63,8 @@ inline std::string realloc_of_freed(const void *block, size_t size) {
   return "cairn: realloc of freed block " + hex(block) + " (" + block_of(size) + ")\n";
 }
 
-// The size that messages name. In hardened builds a program is told exactly what it asked for, so
-// that an interior pointer's message has to say how large the block is.
+// The size that messages name. Hardened builds report the requested size to the program, so the
+// block's size is read from the message about an interior pointer.
 inline size_t block_size(void *block) {
   if (!getenv("CAIRN_TEST_HARDENED")) return malloc_usable_size(block);
   int ends[2];
@@ -87,7 +87,8 @@ inline size_t block_size(void *block) {
 // One size of every kind of block: small, medium, large, huge.
 class Sizes : public testing::TestWithParam<size_t> {
  protected:
-  // With neighbours that live on, so that its slab or span is not given back with it.
+  // Allocates the block between neighbours that stay in use, so that its slab or span is not
+  // released with it.
   void SetUp() override {
     for (void *&neighbour : before_) neighbour = malloc(GetParam());
     block_ = static_cast<char *>(malloc(GetParam()));
@@ -101,14 +102,15 @@ class Sizes : public testing::TestWithParam<size_t> {
 
   bool is_small() const { return GetParam() <= kSmallMost; }
 
-  // What a freed large block was is forgotten when its pages have merged with others or have gone
-  // back to the system. That it is free, or no block, is as true.
+  // The expected message of a second free. The size of a freed large block is forgotten when its
+  // pages were merged or released; then the message says that the memory is free or foreign, which
+  // is also true.
   Message freed_twice(const void *block, size_t usable) const {
     return is_small() ? Message(Eq(double_free(block, usable))) : freed_with_all(block, usable);
   }
   Message freed_twice() const { return freed_twice(block_, usable_); }
 
-  // The same for a block with which its whole slab was freed.
+  // The expected message of a second free of a block whose whole slab was released with it.
   Message freed_with_all(const void *block, size_t usable) const {
     return AnyOf(Eq(double_free(block, usable)), Eq(memory_is_free(block)), Eq(foreign(block)));
   }

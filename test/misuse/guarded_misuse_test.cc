@@ -1,15 +1,15 @@
-// The same faults with sampling on (CAIRN_OPTIONS=sample:20), for blocks between guard pages: an
-// access beside it or after its free traps, and each report names both stacks.
+// Misuse of guarded blocks (CAIRN_OPTIONS=guard:20), which are between guard pages: an access next
+// to the block or after its free traps, and each report names both stacks.
 #include "fault.h"
 
 namespace {
 
 using namespace fault;
 
-constexpr size_t kSize = 90;      // of a guarded block the usable size is the one asked for
-constexpr ptrdiff_t kBehind = 96;  // first byte of the guard page, for the alignment of 16
+constexpr size_t kSize = 90;      // the usable size of a guarded block is the requested one
+constexpr ptrdiff_t kBehind = 96;  // first byte of the guard page, for an alignment of 16
 
-// qemu-user (before 8.1) does not say which of the two an access was.
+// qemu-user before 8.1 does not report whether an access was a read or a write.
 const std::string kWrite = CAIRN_TEST_EMULATED ? "(access|write)" : "write";
 const std::string kRead = CAIRN_TEST_EMULATED ? "(access|read)" : "read";
 
@@ -26,7 +26,7 @@ testing::PolymorphicMatcher<testing::internal::MatchesRegexMatcher> report(
                                 (freed ? stack("freed") : "") + stack("misused") + "$");
 }
 
-// At the right end of its pages, so that the first byte behind it traps.
+// Makes a block at the right end of its pages, so that the first byte behind it traps.
 char *make_right() {
   for (int i = 0; i < 5000; i++) {
     char *block = static_cast<char *>(malloc(kSize));
@@ -46,8 +46,8 @@ class Guarded : public testing::Test {
  protected:
   void SetUp() override {
     block_ = make_right();
-    if (getpagesize() != 4096) GTEST_SKIP() << "places of blocks are those of small pages";
-    ASSERT_NE(block_, nullptr) << "no sampling";
+    if (getpagesize() != 4096) GTEST_SKIP() << "the addresses of blocks assume small pages";
+    ASSERT_NE(block_, nullptr) << "no block is guarded";
     bytes_ = block_;
   }
   void TearDown() override { free(block_); }
@@ -127,12 +127,12 @@ TEST_F(Guarded, InAForkedChild) {
     }
     int status = 0;
     waitpid(child, &status, 0);
-    bytes_[0] = 1;  // here it is not free
+    bytes_[0] = 1;  // the block is not free in this process
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) raise(SIGSEGV);
   }, report("use after free: " + kWrite + " of " + at(0) + within(), true));
 }
 
-// The program's own handler, set before or after ours, gets the fault as well.
+// The handler of the program, set before or after that of Cairn, gets the fault as well.
 TEST_F(Guarded, AHandlerOfTheProgramIsCalled) {
   EXPECT_EXIT({
     signal(SIGSEGV, [](int) { _exit(42); });

@@ -1,5 +1,5 @@
-// Misuse that only the hardened libraries see, in a program that knows nothing of them. In light
-// builds what full ones add is skipped.
+// Misuse that only the hardened libraries find, in a program that does not know of them. Cases that
+// need a full build are skipped in light builds.
 
 #include "fault.h"
 
@@ -18,7 +18,7 @@ std::string overflow(void *block) {
   return "cairn: overflow of " + hex(block) + " (" + block_of(block_size(block)) + ")\n";
 }
 
-// Whether the byte is the process's to read: a system call that fails instead of a trap.
+// Whether the process can read the byte: a system call fails where an access would trap.
 bool is_readable(const char *at) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -41,8 +41,8 @@ class Hardened : public testing::TestWithParam<size_t> {
   char *block_ = nullptr;
 };
 
-// Forwards by any length: told when the block is freed, or a trap at once. A few bytes behind the
-// last block of a slab would be a trap, so it is another one.
+// An overflow of any length is reported when the block is freed, or traps at once. Bytes behind the
+// last block of a slab trap, so the case uses another block.
 TEST_P(Hardened, Overflow) {
   std::vector<char *> last;
   while (!is_large() && !is_readable(block_ + GetParam() + 31)) {
@@ -51,7 +51,7 @@ TEST_P(Hardened, Overflow) {
   }
   for (char *block : last) free(block);
   for (size_t length : {1, 8, 32}) {
-    if (is_large()) break;  // up to the end of its page is the program's
+    if (is_large()) break;  // all bytes of its last page are usable
     for (int value : {0, 0x41}) {
       EXPECT_FAULT({
         for (size_t i = 0; i < length; i++) {
@@ -84,7 +84,7 @@ TEST_P(Hardened, OverflowSeenByRealloc) {
   }, Eq(overflow(block_)));
 }
 
-// Backwards: it is the block before that is damaged.
+// An underflow damages the block before.
 TEST_P(Hardened, UnderflowDamagesTheBlockBefore) {
   if (is_large()) return;
   std::vector<char *> blocks(600);
@@ -183,8 +183,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Hardened,
                          testing::Values(1, 8, 24, 40, 100, 1000, 5000, 33000, 200 * kKiB),
                          [](const auto &size) { return std::to_string(size.param) + "_bytes"; });
 
-// Blocks of 0 bytes, by every function that gives one.
-class VoidBlock : public testing::TestWithParam<void *(*)()> {
+// Blocks of 0 bytes, from every function that returns one.
+class ZeroSizeBlock : public testing::TestWithParam<void *(*)()> {
  protected:
   void SetUp() override {
     if (!getenv("CAIRN_TEST_HARDENED") || !is_full()) GTEST_SKIP() << "full builds only";
@@ -199,7 +199,7 @@ class VoidBlock : public testing::TestWithParam<void *(*)()> {
   char *block_ = nullptr;
 };
 
-TEST_P(VoidBlock, EveryAccessTraps) {
+TEST_P(ZeroSizeBlock, EveryAccessTraps) {
   EXPECT_EXIT(*static_cast<volatile char *>(block_) = 1, testing::KilledBySignal(SIGSEGV), "");
   EXPECT_EXIT(opaque(*static_cast<volatile char *>(block_)), testing::KilledBySignal(SIGSEGV), "");
   EXPECT_EXIT({
@@ -209,7 +209,7 @@ TEST_P(VoidBlock, EveryAccessTraps) {
   EXPECT_EQ(malloc_usable_size(block_), 0u);
 }
 
-TEST_P(VoidBlock, WrongFrees) {
+TEST_P(ZeroSizeBlock, WrongFrees) {
   const size_t size = block_size(block_);
   EXPECT_FAULT({
     free(block_);
@@ -231,7 +231,7 @@ TEST_P(VoidBlock, WrongFrees) {
   }, Eq(realloc_of_freed(block_, size)));
 }
 
-TEST_P(VoidBlock, GrowsAndIsFreedInAnotherThread) {
+TEST_P(ZeroSizeBlock, GrowsAndIsFreedInAnotherThread) {
   char *block = static_cast<char *>(realloc(GetParam()(), 100));
   memset(block, 1, 100);
   EXPECT_EQ(malloc_usable_size(block), 100u);
@@ -246,14 +246,14 @@ const char *name_of_form(size_t index) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Forms, VoidBlock,
+    Forms, ZeroSizeBlock,
     testing::Values([] { return opaque(malloc(0)); }, [] { return opaque(calloc(0, 8)); },
                     [] { return opaque(realloc(nullptr, 0)); },
                     [] { return opaque(aligned_alloc(64, 0)); },
                     [] { return opaque(::operator new(0)); }),
     [](const auto &form) { return name_of_form(form.index); });
 
-// Without quarantine the slab goes with its last block, in the middle of collecting it.
+// Without quarantine the slab is released with its last block, during the collection of that block.
 TEST(HardenedThreads, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers) {
   for (size_t size : {16, 100, 3000}) {
     for (int count = 1; count < 20; count++) {

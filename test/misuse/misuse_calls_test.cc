@@ -1,4 +1,5 @@
-// Misuse of calls other than free, and misuse at odd times and places; see misuse_test.cc.
+// Misuse of calls other than free, and misuse in special states of a thread or process.
+// misuse_test.cc tests misuse of free.
 #include "fault.h"
 
 namespace {
@@ -57,7 +58,7 @@ TEST_P(Sizes, FreeSizedWithAWrongSize) {
   FreeSized free_sized = free_sized_function();
   ASSERT_NE(free_sized, nullptr);
   for (size_t size : {GetParam() * 2 + 100, usable_ + 1, GetParam() / 3, SIZE_MAX}) {
-    if (GetParam() <= 16 && size < GetParam()) continue;  // of the same class
+    if (GetParam() <= 16 && size < GetParam()) continue;  // a smaller size in the same class
     EXPECT_FAULT(free_sized(block_, size), Eq(wrong_size(block_, size, usable_)));
     EXPECT_FAULT(::operator delete(block_, size), Eq(wrong_size(block_, size, usable_)));
     EXPECT_FAULT(::operator delete[](block_, size), Eq(wrong_size(block_, size, usable_)));
@@ -114,7 +115,7 @@ TEST(Misuse, AlignedDeleteWithAWrongSize) {
 
 pthread_key_t g_key;
 
-// After the thread's heap is gone: in the last round of destructors.
+// Runs after the thread's heap has ended: in the last round of destructors.
 void fault_at_last(void *value) {
   static int rounds;
   if (++rounds < PTHREAD_DESTRUCTOR_ITERATIONS) {
@@ -157,14 +158,14 @@ TEST(Misuse, InAForkedChild) {
     int status = 0;
     waitpid(child, &status, 0);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) {
-      free(block);  // here it is the first time
+      free(block);  // the block is not free in this process
       raise(SIGABRT);
     }
   }, Eq(double_free(block, usable)));
 }
 
-// The program may catch SIGABRT to leave a last word, and may want memory for it. What lay in the
-// heap is as it was, the faulting block's neighbours first of all.
+// A program may catch SIGABRT to write a last message, and may allocate for it. The content of the
+// heap must be unchanged, first of all in the neighbours of the block.
 void *g_witnesses[600];
 void *g_victim;
 
@@ -172,7 +173,7 @@ void inspect_heap(int) {
   for (unsigned i = 0; i < 600; i++) {
     if (g_witnesses[i] && !subject::holds(g_witnesses[i], 100, i)) _exit(70);
   }
-  // And the heap still works: a fault takes no lock with it and leaves no structure half changed.
+  // The heap must still work: a report holds no lock and leaves no structure half changed.
   for (size_t size : {size_t{100}, size_t{5000}, size_t{300000}, 10 * kMiB}) {
     void *block = malloc(size);
     if (!block || block == g_victim) _exit(71);
@@ -228,7 +229,7 @@ TEST(Misuse, NothingIsHarmedFirst) {
   }
 }
 
-// The message is written even if stderr is closed or full, in the sense that the abort comes.
+// The abort also happens when stderr is closed or full.
 TEST(Misuse, WithoutStderr) {
   EXPECT_EXIT({
     close(STDERR_FILENO);

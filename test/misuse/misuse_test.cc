@@ -1,9 +1,9 @@
-// Misuse: one fault a case, with the exact message. The process must write one line that names the
-// fault and the pointer, and abort; nothing may have been harmed before.
+// Misuse: one error a case, with the exact message. The process must write one line that names the
+// error and the pointer, and abort; nothing may have been damaged before.
 //
-// A case frees or prepares in the death test's child; the pointer is known here beforehand, since
-// the child is a fork of this process. Nothing else may allocate between the preparation and the
-// fault, lest a freed block be handed out again and be alive.
+// A case frees or prepares blocks in the child of the death test. The addresses of these blocks are
+// known here, since the child is a fork of this process. Nothing else may allocate between the
+// preparation and the error: it could get the freed block, which would then be live.
 
 #include "fault.h"
 
@@ -83,7 +83,7 @@ TEST_P(Sizes, DoubleFreeByTwoOtherThreads) {
   }, freed_twice());
 }
 
-// The owner is gone when its block is freed twice.
+// The owner has ended when its block is freed twice.
 TEST_P(Sizes, DoubleFreeOfADeadThreadsBlock) {
   static void *orphan;
   static size_t size;
@@ -101,8 +101,8 @@ TEST_P(Sizes, DoubleFreeOfADeadThreadsBlock) {
   }, freed_twice(orphan, usable));
 }
 
-// Other blocks of its slab have come and gone, and the slab's bits have been claimed and collected,
-// but this very block has not been handed out again: the double free is as certain as before.
+// Other blocks of the slab were allocated and freed, and the bits of the slab were claimed and
+// collected, but this block was not handed out again: the double free must still be found.
 TEST(Misuse, DoubleFreeAfterTheSlabWasReused) {
   static void *blocks[4000];
   for (void *&block : blocks) block = malloc(64);
@@ -111,7 +111,7 @@ TEST(Misuse, DoubleFreeAfterTheSlabWasReused) {
   EXPECT_FAULT({
     free(victim);
     for (int round = 0; round < 50; round++) {
-      // Allocate until the victim's place is used, then give exactly that block back, last.
+      // Allocate until the victim's place is used, then free exactly that block last.
       static void *fresh[8000];
       int count = 0;
       while (count < 8000) {
@@ -129,7 +129,7 @@ TEST(Misuse, DoubleFreeAfterTheSlabWasReused) {
   }, Eq(double_free(victim, usable)));
 }
 
-// Not a fault: the block was handed out again. It must not be taken for one.
+// A valid free of a block that was handed out again must not be reported.
 TEST(Misuse, ReusedBlockIsFreedLegally) {
   for (int i = 0; i < 100000; i++) {
     void *block = malloc(static_cast<size_t>(i % 500));
@@ -179,7 +179,7 @@ TEST(Misuse, DoubleFreeOfOtherKinds) {
   }
 }
 
-// What a block that grew to a mapping leaves is kept for the next one that grows, or it is gone.
+// The mapping that a grown block leaves is kept for the next block that grows, or is unmapped.
 TEST(Misuse, DoubleFreeOfABlockThatGrew) {
   void *beside = malloc(kMiB);
   void *block = malloc(kMiB);
@@ -224,7 +224,8 @@ TEST_P(Sizes, OtherCallsWithInteriorPointer) {
   EXPECT_FAULT(::operator delete(inside), named);
 }
 
-// An aligned block is where memalign said, even if it lies inside what was carved for it.
+// An aligned block is at the address that memalign returned, also if that is inside the memory that
+// was taken for it.
 TEST(Misuse, FreeOfInteriorPointerOfAlignedBlocks) {
   for (size_t alignment : {size_t{64}, size_t{4096}, 64 * kKiB, 2 * kMiB}) {
     char *block = static_cast<char *>(memalign(alignment, 1000));
@@ -236,7 +237,7 @@ TEST(Misuse, FreeOfInteriorPointerOfAlignedBlocks) {
   }
 }
 
-// ---- pointers that are not ours ----------------------------------------------------------------
+// ---- foreign pointers --------------------------------------------------------------------------
 
 const char kConstant[] = "constant";
 thread_local char t_local[64] = "local";
@@ -291,17 +292,18 @@ TEST(Misuse, FreeOfForeignPointers) {
   munmap(mapped, 4 * kMiB);
 }
 
-// The same low half of the address, another high half; and before and behind the heap's memory.
+// Addresses with an equal low half and another high half, and addresses before and behind the
+// memory of the heap.
 TEST(Misuse, FreeOfPointersNearTheHeap) {
   char *block = static_cast<char *>(malloc(100));
   for (size_t distance : {size_t{1} << 32, size_t{1} << 36, size_t{1} << 40, size_t{1} << 47,
                           size_t{1} << 48, size_t{1} << 63}) {
     for (char *pointer : {opaque(block) + distance, opaque(block) - distance}) {
-      EXPECT_FAULT(free(pointer), Eq(foreign(pointer))) << hex(pointer) << ", beside "
+      EXPECT_FAULT(free(pointer), Eq(foreign(pointer))) << hex(pointer) << ", next to "
                                                         << hex(block);
     }
   }
-  // Units that no block lies in: some unit of the neighbourhood is free, some are other blocks'.
+  // Addresses in 64 KiB units around the block, of which some are free and some hold other blocks.
   for (int unit = -2000; unit <= 2000; unit += 50) {
     const uintptr_t base = reinterpret_cast<uintptr_t>(block) & ~uintptr_t{0xffff};
     char *pointer = reinterpret_cast<char *>(base) + unit * 65536 + 7;
@@ -311,7 +313,7 @@ TEST(Misuse, FreeOfPointersNearTheHeap) {
   free(block);
 }
 
-// In the libc's own heap, where a block looks like a block to the libc.
+// A block in the libc's own heap, which is a valid block for the libc.
 TEST(Misuse, FreeOfTheLibcsOwnBlock) {
   void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   auto *libc_malloc = reinterpret_cast<void *(*)(size_t)>(dlsym(libc, "malloc"));

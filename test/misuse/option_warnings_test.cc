@@ -1,4 +1,4 @@
-// CAIRN_OPTIONS: an unknown key or value gives one line of warning, and the program goes on.
+// CAIRN_OPTIONS: an unknown key or value causes one line of warning, and the program continues.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 subject::Outcome run_with(const std::string &options) {
   const std::string setting = "CAIRN_OPTIONS=" + options;
   const char *preload = getenv("LD_PRELOAD");
-  // An emulator is a program of this machine: it passes on what is meant for the one in it.
+  // An emulator runs on this machine and passes these settings on to the program that it emulates.
   const std::string emulator = CAIRN_TEST_EMULATOR;
   const std::string preload_setting =
       (emulator.empty() ? "LD_PRELOAD=" : "QEMU_SET_ENV=LD_PRELOAD=") +
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Options, Known,
                          testing::Values("", "decay_ms:100", "decay_ms:0", "verbose:0",
                                          "decay_ms:100,verbose:0"));
 
-// Very long, and not ended as it should be: a line of warning at most, no crash.
+// A very long value without a proper end causes at most a line of warning, and no crash.
 TEST(Options, OfAnyLength) {
   for (size_t length : {size_t{100}, size_t{1000}, size_t{5000}, size_t{60000}}) {
     const subject::Outcome outcome = run_with(std::string(length, 'x'));

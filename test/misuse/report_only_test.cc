@@ -1,5 +1,5 @@
-// Wrong frees with CAIRN_OPTIONS=on_error:report: the same lines as without, and then the program
-// goes on with everything as it was before the free.
+// Invalid frees with CAIRN_OPTIONS=on_error:report: the usual lines, and then the program continues
+// with everything as it was before the free.
 #include "fault.h"
 
 #include <regex>
@@ -11,13 +11,13 @@ using namespace fault;
 
 INSTANTIATE_SIZES();
 
-constexpr size_t kMost = 100;  // lines, before wrong frees are only counted
+constexpr size_t kMost = 100;  // lines until invalid frees are only counted
 
-// The statement is refused: the process lives on and ends by itself, with these lines on stderr.
+// The statement is refused: the process continues and exits by itself, with these lines on stderr.
 #define EXPECT_REFUSED(statement, expected) \
   EXPECT_EXIT({ statement; _exit(0); }, testing::ExitedWithCode(0), expected)
 
-// Ends the process if a block of this size is handed out twice, or what one holds changes.
+// Ends the process if a block of this size is handed out twice, or its content changes.
 void check_blocks(size_t size) {
   std::vector<char *> blocks(size > kMiB ? 8 : 300);
   for (size_t i = 0; i < blocks.size(); i++) {
@@ -94,7 +94,7 @@ TEST(ReportOnly, AForeignPointer) {
   }, Eq(foreign(place + 16)));
 }
 
-// Only frees are refused: what a program is to do without the result of others is not known.
+// Only frees are refused: a program cannot continue without the result of other calls.
 TEST_P(Sizes, AReallocOfAFreedBlockEndsTheProcess) {
   EXPECT_EXIT({
     free(block_);
@@ -102,7 +102,7 @@ TEST_P(Sizes, AReallocOfAFreedBlockEndsTheProcess) {
   }, testing::KilledBySignal(SIGABRT), testing::StartsWith("cairn: realloc of "));
 }
 
-// Blocks of up to 8 bytes have slabs of another kind, once there are many.
+// Blocks of up to 8 bytes are in packed slabs once there are many.
 TEST(ReportOnly, TheSmallestBlocks) {
   static std::vector<char *> blocks(300000);
   for (char *&block : blocks) block = static_cast<char *>(malloc(8));

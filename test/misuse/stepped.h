@@ -1,5 +1,5 @@
-// Double frees where two threads meet: one thread is stopped after its n-th instruction, for every
-// n, others run on, and the misuse must be reported whatever n is.
+// Double frees by two threads: one thread is stopped after its n-th instruction, for every n, other
+// threads run, and the misuse must be reported for each n.
 //
 // Each n is a process of its own.
 #ifndef TEST_MISUSE_STEPPED_H
@@ -28,20 +28,23 @@ constexpr int kPassedExit = 17; // the misuse was not reported
 constexpr int kOverExit = 18;   // the stepped call ended before its n-th instruction
 constexpr int kTwiceExit = 19;  // a block was handed out twice
 
-// Stops between the owner's test and its store, see TheOwnerAndAnotherAtTheSameInstant.
+// Number of instructions between the owner's test and its store in
+// TheOwnerAndAnotherAtTheSameInstant.
 constexpr int kSameInstant = config_hardened ? 20 : 3;
 
 using stopped_thread::StoppedThread;
 using Work = StoppedThread::Work;
 
-// The process ends if the work does before it is stopped.
+// Stops the thread after the given number of instructions; the process exits if the work ends
+// before.
 inline void stop_after(StoppedThread &stepped, long instructions)
 {
     if (!stepped.stop_after(static_cast<size_t>(instructions)))
         _exit(kOverExit);
 }
 
-// A thread beside the stopped one, which may hold what it needs: waited for a while at first.
+// A thread that runs during the stop. The other thread may need what the stopped thread holds, so
+// the constructor waits only for a while.
 class Beside
 {
   public:
@@ -61,9 +64,10 @@ class Beside
     std::thread thread_;
 };
 
-// What becomes of scenario(n) for every n: each must end in the report of a double free, but for so
-// many that do no harm. Returns how many instructions were tried. If the report says how long the
-// block is, then so.
+// Runs scenario(n) for every n. Each run must end with the report of a double free, except for up
+// to `pass_unharmed` runs in which both frees were valid. If the report names the block's length,
+// it must be `length`.
+// Returns: the number of instructions that were tried.
 inline long try_every_stop(void (*scenario)(long), long most, int pass_unharmed = 0,
                            const char *message = "cairn: double free of 0x",
                            const char *length = "(208-byte block)")
@@ -116,8 +120,8 @@ class SteppedDoubleFree : public testing::Test
     }
 };
 
-// In use alone in its slab, which is not allocated from: freed by another thread it takes the slab
-// with it, whose memory may serve what it is moved to.
+// A block that is the only one in a slab which is not current: when another thread frees it, the
+// slab is released, and its memory may serve the block that it is moved to.
 inline void *alone_in_a_slab()
 {
     std::array<void *, 400> blocks;

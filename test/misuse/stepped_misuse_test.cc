@@ -1,4 +1,4 @@
-// Frees of one block by two threads: see stepped.h.
+// Frees of one block by two threads, with the method of stepped.h.
 
 #include <map>
 #include <vector>
@@ -10,7 +10,8 @@ namespace
 
 using namespace stepped;
 
-// B frees a block and is stopped on the way; C frees its neighbour; then the owner frees that.
+// Thread B is stopped while it frees a block; thread C frees the neighbour; then the owner frees
+// that neighbour too.
 TEST_F(SteppedDoubleFree, TheOwnersAfterARemoteFreeBesideAStalledOne)
 {
     const auto scenario = [](long n) {
@@ -27,13 +28,14 @@ TEST_F(SteppedDoubleFree, TheOwnersAfterARemoteFreeBesideAStalledOne)
     EXPECT_GT(try_every_stop(scenario, 400), 40);
 }
 
-// Another thread freed a block; the owner is stopped while it collects; a third frees it again.
+// Another thread freed a block; the owner is stopped while it collects; a third thread frees the
+// block again.
 TEST_F(SteppedDoubleFree, ARemoteOneWhileTheOwnerCollects)
 {
     const auto scenario = [](long n) {
         static void *block;
         StoppedThread owner(
-            [] { (void)!cairn_malloc(3000); }, // of a class without a slab: collects
+            [] { (void)!cairn_malloc(3000); }, // a class without a slab: this call collects
             [] { block = cairn_malloc(200); });
         cairn_free(block);
         stop_after(owner, n);
@@ -72,7 +74,7 @@ template <typename First, typename Second> void end_by_two(long n, First first, 
 void sized(void *block) { cairn_free_sized(block, 200); }
 void grow(void *block) { (void)!cairn_realloc(block, 3000); }
 
-// One frees with the size, the other without.
+// One thread frees with the size, the other without.
 TEST_F(SteppedDoubleFree, TwoOtherThreadsOneWithTheSize)
 {
     const auto sized_first = [](long n) { end_by_two(n, sized, cairn_free); };
@@ -81,14 +83,15 @@ TEST_F(SteppedDoubleFree, TwoOtherThreadsOneWithTheSize)
     EXPECT_GT(try_every_stop(sized_second, 400), 40);
 }
 
-// One moves the block to a larger one. Whoever is first, the other is told.
+// One thread moves the block to a larger one. Whichever thread is first, the other call is
+// reported.
 TEST_F(SteppedDoubleFree, TwoOtherThreadsOneByRealloc)
 {
     const auto scenario = [](long n) { end_by_two(n, grow, cairn_free); };
     EXPECT_GT(try_every_stop(scenario, 400, 0, "cairn: "), 40);
 }
 
-// The first free gives the slab back; the second one has found it before.
+// The first free releases the slab, after the second one has looked it up.
 TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAnEndedThreads)
 {
     const auto scenario = [](long n) {
@@ -105,7 +108,7 @@ TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAnEndedThreads)
     EXPECT_GT(try_every_stop(scenario, 400, 0, "cairn: "), 40);
 }
 
-// Many packed slabs side by side, of which one block stays in use, near their beginning.
+// Fills many adjacent packed slabs and frees all blocks but one near their beginning.
 void *alone_in_packed_slabs()
 {
     constexpr size_t kSlabs = 40;
@@ -118,11 +121,13 @@ void *alone_in_packed_slabs()
     }
     std::map<char *, std::vector<char *>> by_address;
     for (auto &[slab, blocks] : slabs)
-        by_address[slab->base] = blocks;
-    // Counted from the first slab its bit lies in the header of the second one behind its own.
-    constexpr size_t kHeaderWords = (sizeof(struct span) + PACKED_COLD_64 * 64) / sizeof(uint64_t);
+        by_address[slab_start(slab)] = blocks;
+    // Counted from the first slab, the bit of this block is in the header of the slab behind its
+    // own.
+    const size_t cold_bytes = size_classes[PACKED_CLASS].side_units * size_t{64};
+    const size_t header_words = (sizeof(struct span) + cold_bytes) / sizeof(uint64_t);
     char *third = std::next(by_address.begin(), 2)->first;
-    char *stays = third + (2 * kHeaderWords - 9 - 2 * PACKED_WORDS) * 64 * PACKED_BYTES;
+    char *stays = third + (2 * header_words - 9 - 2 * PACKED_SLOTS) * 64 * PACKED_BYTES;
     for (auto &[base, blocks] : by_address)
         for (char *block : blocks)
             if (block != stays)
@@ -130,7 +135,8 @@ void *alone_in_packed_slabs()
     return stays;
 }
 
-// Likewise, and the slab's header is that of a longer free run when the second one looks at it.
+// The first free releases the slab, and its header belongs to a longer free run when the second
+// free reads it.
 TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAPackedSlab)
 {
     if (!config_packed)
@@ -145,7 +151,7 @@ TEST_F(SteppedDoubleFree, TwoOtherThreadsOfTheLastBlockOfAPackedSlab)
         stop_after(stalled, n);
         Beside other([] {
             cairn_free(block);
-            (void)!cairn_malloc(1 << 20); // joins free runs
+            (void)!cairn_malloc(1 << 20); // merges free runs
         });
         stalled.finish();
     };
@@ -158,14 +164,14 @@ TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlock)
     EXPECT_GT(try_every_stop(free_by_two<1 << 20>, 150), 40);
 }
 
-// The header that the second free has found is by then another block's, of another length, which
-// has to stay its caller's.
+// The header that the second free has looked up belongs by then to another block, of another
+// length, which must stay with its caller.
 template <size_t Size> void free_beside_a_header_used_again(long n)
 {
     static void *block, *other;
     StoppedThread stalled([] { cairn_free(block); },
                           [] {
-                              for (int i = 0; i < 8; i++) { // its runs are kept from here on
+                              for (int i = 0; i < 8; i++) { // from now on its runs are kept
                                   cairn_free(block);
                                   block = cairn_malloc(Size);
                               }
@@ -182,7 +188,7 @@ template <size_t Size> void free_beside_a_header_used_again(long n)
     Beside frees([=] {
         cairn_free(block);
         cairn_malloc_trim(0);
-        (void)!cairn_malloc(Size); // there again
+        (void)!cairn_malloc(Size); // takes the freed run again
         for (int i = 0; i < 20 && (i == 0 || page_map_find(other) != header); i++)
             other = cairn_malloc(Size + PAGE_BYTES);
     });
@@ -192,8 +198,9 @@ template <size_t Size> void free_beside_a_header_used_again(long n)
 TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlockWhoseHeaderIsAnothers)
 {
     if (config_guarded_blocks)
-        GTEST_SKIP() << "each is a mapping";
-    constexpr int kNotFoundYet = 20; // then it frees what was handed out again
+        GTEST_SKIP() << "each large block is a mapping";
+    // stops before the header is looked up: the free then hits the new block
+    constexpr int kNotFoundYet = 20;
     const auto of_a_short_run = free_beside_a_header_used_again<40 << 10>;
     const auto of_a_long_run = free_beside_a_header_used_again<1 << 20>;
     EXPECT_GT(try_every_stop(of_a_short_run, 150, kNotFoundYet, "cairn: "), 40);
@@ -202,12 +209,12 @@ TEST_F(SteppedDoubleFree, TwoThreadsOfALargeBlockWhoseHeaderIsAnothers)
 
 TEST_F(SteppedDoubleFree, TwoThreadsOfAMapping)
 {
-    // Once it is unmapped, nothing is known of its address.
+    // Once the block is unmapped, nothing is known about its address.
     EXPECT_GT(try_every_stop(free_by_two<64 << 20>, 60, 0, "cairn: "), 40);
 }
 
-// Between its owner's test and store another thread's free leaves no trace: then the block was
-// freed once, and nobody has it twice.
+// Between the owner's test and its store, another thread's free leaves no trace: then the block was
+// freed once, and it is handed out only once.
 TEST_F(SteppedDoubleFree, TheOwnerAndAnotherAtTheSameInstant)
 {
     const auto scenario = [](long n) {

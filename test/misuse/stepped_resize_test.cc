@@ -1,4 +1,4 @@
-// A free of what another thread resizes: see stepped.h.
+// A free of a block that another thread resizes, with the method of stepped.h.
 
 #include <map>
 #include <set>
@@ -6,7 +6,7 @@
 #include "misuse/stepped.h"
 
 extern "C" {
-#include "heap/tracing.h"
+#include "heap/hooks.h"
 }
 
 namespace
@@ -14,7 +14,7 @@ namespace
 
 using namespace stepped;
 
-// Its memory may come back as the new block, which has to stay its caller's.
+// The memory of the freed block may be reused for the new block, which must stay with its caller.
 template <size_t Size> void move_beside_a_free(long n, bool owned)
 {
     static void *block, *moved;
@@ -42,7 +42,7 @@ TEST_F(SteppedDoubleFree, AnotherFreesWhatItsOwnerMoves)
     EXPECT_GT(try_every_stop(scenario, 400, kSameInstant, "cairn: "), 40);
 }
 
-// Its caller says how much of it is to be kept.
+// The caller states how many bytes are to be kept.
 TEST_F(SteppedDoubleFree, AnotherFreesWhatItsOwnerMovesAndClears)
 {
     const auto scenario = [](long n) {
@@ -67,7 +67,7 @@ TEST_F(SteppedDoubleFree, AnotherFreesWhatAThirdMovesOfAnEndedThreads)
     EXPECT_GT(try_every_stop(to_a_run, 500, 10, "cairn: "), 40);
 }
 
-// No block is part of another, and the heap is whole.
+// Checks that no two blocks overlap and that the heap is consistent.
 void check_large_blocks()
 {
     std::map<char *, size_t> blocks;
@@ -85,7 +85,7 @@ void check_large_blocks()
     heap_verify_all();
 }
 
-// A large block grows or shrinks where it is, and its pages must not be others' meanwhile.
+// A large block grows or shrinks in place, and no other block may get its pages during that time.
 template <size_t From, size_t To> void resize_beside_a_free(long n)
 {
     static void *block;
@@ -106,7 +106,7 @@ template <size_t From, size_t To> void resize_beside_a_free(long n)
     resizes.finish();
 }
 
-// What is freed after it has its length is no misuse.
+// A free after the block has its new length is valid.
 TEST_F(SteppedDoubleFree, AnotherFreesWhatIsResized)
 {
     EXPECT_GT(try_every_stop(resize_beside_a_free<40 << 10, 80 << 10>, 300, 300, "cairn: "), 40);
@@ -114,7 +114,8 @@ TEST_F(SteppedDoubleFree, AnotherFreesWhatIsResized)
     EXPECT_GT(try_every_stop(resize_beside_a_free<64 << 20, 70 << 20>, 300, 300, "cairn: "), 40);
 }
 
-// A traced block's resize that fails gives it its mark again, which is nobody's once it is freed.
+// When the resize of a traced block fails, the block gets its mark back; after a free the mark has
+// no owner.
 template <size_t Size> void fail_beside_a_free(long n)
 {
     static void *block;
@@ -133,7 +134,7 @@ template <size_t Size> void fail_beside_a_free(long n)
                                       each = cairn_malloc(Size);
                                   block = blocks[20];
                               };
-                              std::thread(take).join(); // what is freed of it is collected at once
+                              std::thread(take).join(); // collects blocks that other threads freed
                           },
                           [] {
                               const auto adopt = [] {

@@ -1,5 +1,6 @@
 // No linear overflow of a block reaches metadata: after a mixed load, /proc/self/maps shows an
-// inaccessible page before and behind every stretch of memory that holds any, and no block within.
+// inaccessible page before and behind every stretch of memory with metadata, and no block is within
+// such a stretch.
 
 #include <gtest/gtest.h>
 #include <inttypes.h>
@@ -14,8 +15,7 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/heap_slabs.h"
-#include "os/os.h"
+#include "heap/refill.h"
 #include "page/arena.h"
 #include "page/state.h"
 }
@@ -41,7 +41,7 @@ struct Mapping {
     bool writable;
 };
 
-// By their first addresses.
+// Mappings by their first addresses.
 using Mappings = std::map<uintptr_t, Mapping>;
 
 Mappings read_mappings()
@@ -62,7 +62,7 @@ Mappings read_mappings()
     return mappings;
 }
 
-// What can be written without a gap around an address.
+// A stretch of writable memory without a gap, around an address.
 struct Stretch {
     uintptr_t start;
     uintptr_t end;
@@ -151,7 +151,7 @@ class Load
 TEST(MetadataFence, StandsBeforeAndBehindAllOfIt)
 {
     if (kOwnsAddressSpace)
-        GTEST_SKIP() << "the sanitizer's runtime maps between our mappings";
+        GTEST_SKIP() << "the sanitizer's runtime maps memory between the heap's mappings";
     std::vector<Load> loads(3);
     for (unsigned round = 0; round < 2; round++) {
         std::vector<std::thread> threads;
@@ -184,8 +184,8 @@ TEST(MetadataFence, StandsBeforeAndBehindAllOfIt)
         if (!stretches.emplace(stretch.start, stretch.end).second)
             continue;
         bytes += stretch.end - stretch.start;
-        // Before a leaf's entries stands its null span, which cannot be written. The first leaf is
-        // the library's own data, which nothing of ours comes to lie beside.
+        // The null span before the entries of a leaf cannot be written. The first leaf is part of
+        // the library's own data, and no block is next to it.
         if (address == reinterpret_cast<uintptr_t>(page_map.first.entries))
             continue;
         const bool is_leaf = stretch.end - stretch.start == sizeof page_map.first.entries;
@@ -200,7 +200,7 @@ TEST(MetadataFence, StandsBeforeAndBehindAllOfIt)
             const auto place = reinterpret_cast<uintptr_t>(block);
             auto behind = stretches.upper_bound(place);
             EXPECT_TRUE(behind == stretches.begin() || std::prev(behind)->second <= place)
-                << block << " lies among metadata";
+                << block << " is among metadata";
         }
     printf("%zu mappings in all; metadata: %zu bytes in %zu stretches\n", mappings.size(), bytes,
            stretches.size());

@@ -1,5 +1,5 @@
-// Many threads on the shadow model: more than there are processors, short-lived, freeing each
-// other's blocks; and forks in the middle of it, whose children go on.
+// Many threads on the shadow model: more threads than processors, short-lived, freeing each other's
+// blocks; and forks during their work, whose children continue.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,11 +12,11 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/heap_slabs.h"
+#include "heap/refill.h"
 }
 
-// To ThreadSanitizer a thread of the parent that had ended and was not joined yet at the fork is
-// one that the child has lost.
+// ThreadSanitizer reports a thread of the parent that had ended and was not joined at the fork as
+// leaked by the child.
 extern "C" const char *__tsan_default_options();
 extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
 
@@ -27,7 +27,8 @@ using model::kMiB;
 using model::Lanes;
 using model::Shadow;
 
-// A sanitizer's runtime cannot start threads in the child of a threaded process, nor can qemu-user.
+// The runtime of a sanitizer cannot start threads in the child of a threaded process, nor can
+// qemu-user.
 #if CAIRN_TEST_EMULATED
 constexpr bool kChildrenMayThread = false;
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -43,15 +44,15 @@ size_t many_threads() { return 4 * std::max(2u, std::thread::hardware_concurrenc
 
 void verify_heap(struct heap *heap, void *) { heap_verify(heap); }
 
-// No other thread runs.
+// Verifies all heaps.
+// Threads: no other thread runs.
 void verify_everything()
 {
     heap_verify_all();
     heaps_each(verify_heap, nullptr);
 }
 
-// What the lanes left behind is whole, nothing lies over anything else, and all of it can be freed
-// from here.
+// The blocks that the lanes left are intact, do not overlap, and can all be freed by this thread.
 void finish(Lanes &lanes, uint64_t seed)
 {
     Shadow all(seed, 1 << 16, SIZE_MAX);
@@ -117,7 +118,8 @@ void wait_for_clean(pid_t child)
     leave_if_wrong(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child of a child");
 }
 
-// The child: its blocks are whole, whoever allocated them, and it works on, threads and all.
+// The child checks its blocks, of any thread, and continues to work, with threads where it may
+// start them.
 [[noreturn]] void live_on(Shadow &shadow, Shadow (&others)[2], int depth)
 {
     alarm(100);
@@ -155,7 +157,8 @@ TEST(Parallel, ForkedChildrenGoOn)
     Shadow own(kSeed, 200, 16 * kMiB);
     Shadow others[2] = {{kSeed + 1, 100, 4 * kMiB}, {kSeed + 2, 100, 4 * kMiB}};
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    // ThreadSanitizer takes seconds for one fork, more where other programs run: two at least.
+    // A fork takes seconds under ThreadSanitizer, and longer on a busy machine: at least two are
+    // made.
     for (int forks = 0; forks < 150 && (forks < 2 || std::chrono::steady_clock::now() < end);
          forks++) {
         own.run(100);

@@ -1,22 +1,27 @@
-// Enumerated crashes of the persistent heap: what a disk may hold after a power loss at any point
-// of a run, each opened and compared with the model.
+// Enumerated crashes of the persistent heap: the states that a disk may have after a power loss at
+// any point of a run are opened and compared with the model.
 //
-// A run's writes, changes of size and fdatasyncs are recorded in os/. For a crash behind each of
-// them the disk holds, of every file, all that was followed by a fdatasync, and of the rest any
-// part: every subset of the calls as long as there are at most 16, else random ones; and random
-// subsets of their sectors of 512 bytes.
+// The writes, changes of size and fdatasyncs of a run are recorded in os/. For a crash behind each
+// of them, the disk holds every call that a fdatasync of its file followed, and any part of the
+// later calls: every subset while they are at most 16, otherwise random subsets; and random subsets
+// of their sectors of 512 bytes.
 //
-// From some of these states the run goes on, as one life after another: it recovers, works and is
-// cut again anywhere, within recovery too. A life may also begin with a kill: then what the program
-// had written is there for recovery to read, and need not be on the disk. In some an fdatasync
-// fails: what it was to write may have got there or not, and is not written any more.
+// From some of these states the run continues, as one life after another: it recovers, works, and
+// is cut again at any point, also during recovery. A life may also begin with a kill: then recovery
+// can read what the killed program had written, although it need not be on the disk. In some lives
+// an fdatasync fails: the data may have reached the disk or not, and is not written again.
 //
-// CAIRN_PERSIST_STATES: how many states each run is opened in (default 200, for the full proof
-// 250000), CAIRN_PERSIST_SEED: of the runs. Debug builds only: nobody records in release builds.
+// CAIRN_PERSIST_STATES is the number of states in which each run is opened (default 200, for the
+// full proof 250000), CAIRN_PERSIST_SEED the seed of the runs. A debug build is needed, since
+// release builds record no calls.
 
 #include "region/persist_slots.h"
 
 #include <utility>
+
+extern "C" {
+#include "os/file.h"
+}
 
 namespace
 {
@@ -37,11 +42,11 @@ struct Event {
     size_t file; // index into kSuffixes
     uint64_t offset;
     std::string data;
-    bool failed; // the fdatasync
+    bool failed; // the fdatasync failed
 };
 
 std::vector<Event> *g_events;   // NULL: not recording
-size_t g_sync_fails = SIZE_MAX; // that many fdatasyncs from now
+size_t g_sync_fails = SIZE_MAX; // number of fdatasyncs until one fails
 
 size_t which_file(int file)
 {
@@ -68,7 +73,7 @@ int record(os_file_call call, int file, uint64_t offset, const void *data, size_
     return fails ? -EIO : 0;
 }
 
-using Image = std::string; // of one file
+using Image = std::string; // content of one file
 
 void apply(Image &image, const Event &event)
 {
@@ -86,7 +91,7 @@ void apply(Image &image, const Event &event)
                       std::min(event.data.size(), image.size() - event.offset), '\0');
 }
 
-// The part of a write that reached the disk: some of its sectors.
+// Applies the part of a write that reached the disk: some of its sectors.
 void apply_torn(Image &image, const Event &event, std::mt19937_64 &random)
 {
     if (event.call != OS_CALL_WRITE)
@@ -95,7 +100,7 @@ void apply_torn(Image &image, const Event &event, std::mt19937_64 &random)
     for (size_t at = 0; at < event.data.size();) {
         const size_t step =
             std::min(kSector - (event.offset + at) % kSector, event.data.size() - at);
-        // Random sectors, or all of them up to a point, or from a point on.
+        // Random sectors, or all sectors before a point, or all from a point on.
         const bool there = style % 3 == 0   ? random() % 2 == 0
                            : style % 3 == 1 ? at < style / 3 % event.data.size()
                                             : at >= style / 3 % event.data.size();
@@ -111,7 +116,7 @@ struct Disk {
     bool operator==(const Disk &other) const { return std::equal(files, files + 3, other.files); }
 };
 
-// A disk and what was written to it and may not have reached it.
+// A disk, and the writes that may not have reached it.
 struct Pending {
     Disk durable;
     std::vector<Event> writes;
@@ -160,23 +165,23 @@ struct Pending {
 struct Shape {
     const char *name;
     uint64_t seed;
-    size_t largest; // block
+    size_t largest; // bytes of the largest block
     size_t commits;
-    size_t together; // commits that share a wait, at most
+    size_t together; // greatest number of commits that share a wait
     unsigned flags;
     cairn_persist_tracking way;
 };
 
-// What a program did with a heap from one open on, and what has to be there after a crash.
+// The actions of a program from one open on, and the content that must survive a crash.
 struct Life {
     Slots slots;
     std::vector<Event> events;
-    std::map<size_t, uint64_t> begun, acknowledged; // commits, by number of events before
+    std::map<size_t, uint64_t> begun, acknowledged; // commits, by the number of events before them
     cairn_persist *heap = nullptr;
 
     explicit Life(const Slots &known) : slots(known) {}
 
-    // The life of which this is the next one was cut after so many events.
+    // The life after `past`, which was cut behind `cut` events.
     Life(const Life &past, size_t cut) : slots(past.slots)
     {
         begun[0] = last_at(past.begun, cut);
@@ -188,7 +193,7 @@ struct Life {
         const auto after = marks.upper_bound(events);
         return after == marks.begin() ? 0 : std::prev(after)->second;
     }
-    // The heap holds this one, for good, and nothing later.
+    // The heap durably holds commit `number`, and nothing later.
     void note_found(uint64_t number)
     {
         slots.note_abort(number);
@@ -197,9 +202,9 @@ struct Life {
 };
 
 struct Work {
-    size_t largest; // block
+    size_t largest; // bytes of the largest block
     size_t commits;
-    size_t together; // commits that share a wait, at most
+    size_t together; // greatest number of commits that share a wait
 };
 
 class Crash : public testing::TestWithParam<Shape>
@@ -209,7 +214,7 @@ class Crash : public testing::TestWithParam<Shape>
     void SetUp() override
     {
         if (!config_debug)
-            GTEST_SKIP() << "nobody records in release builds";
+            GTEST_SKIP() << "calls are recorded in debug builds";
         os_file_watch(record);
     }
     void TearDown() override
@@ -226,7 +231,8 @@ class Crash : public testing::TestWithParam<Shape>
         return options;
     }
 
-    // False: an fdatasync failed, and no commit is taken any more.
+    // Commits.
+    // Returns: false when an fdatasync failed, after which all commits are refused.
     bool commit(Life &life, size_t together)
     {
         const uint64_t number = stats_of(life.heap).last_commit + 1;
@@ -286,7 +292,7 @@ class Crash : public testing::TestWithParam<Shape>
         }
     }
 
-    // As if killed.
+    // Leaves the heap as a kill would.
     static void leave(Life &life)
     {
         if (life.heap == nullptr)
@@ -303,7 +309,7 @@ class Crash : public testing::TestWithParam<Shape>
     }
     std::string state() const { return directory_.file("state"); }
 
-    // Opens what a crash behind so many events left.
+    // Opens the state that a crash behind `events` events left, and compares it with the model.
     void judge(const Disk &disk, const Life &life, size_t events)
     {
         states_++;
@@ -324,8 +330,8 @@ class Crash : public testing::TestWithParam<Shape>
         leave(end);
     }
 
-    // Goes on from a crash of `past` behind `cut` events. The program finds `found`, which need not
-    // be on the disk: `disk` may hold writes that wait still. Then this life is cut, too.
+    // Continues from a crash of `past` behind `cut` events. The program reads `found`, which need
+    // not be durable: `disk` may have pending writes. Then this life is cut as well.
     void live_on(const Life &past, size_t cut, const Disk &found, Pending disk, size_t depth)
     {
         lives_++;

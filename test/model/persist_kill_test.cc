@@ -1,10 +1,10 @@
-// The persistent heap under kill -9: threads that count, allocate, free, write and commit, beside
-// checkpoints, growth and aborts, are killed at a random instant, again and again, also while they
-// open the heap; what was acknowledged is there, whole, when the next ones open it.
+// The persistent heap under kill -9: threads count, allocate, free, write and commit, during
+// checkpoints, growth and aborts. The threads are killed at random instants, again and again, also
+// while they open the heap. The next program must find every acknowledged commit complete.
 //
-// CAIRN_PERSIST_KILLS: how many (default 250, for the full proof 100000), CAIRN_PERSIST_SEED: of
-// the instants (default: random), CAIRN_PERSIST_DIRECTORY: where, for a file system that is not
-// memory.
+// CAIRN_PERSIST_KILLS is the number of kills (default 250, for the full proof 100000),
+// CAIRN_PERSIST_SEED the seed of the instants (default: random), CAIRN_PERSIST_DIRECTORY a folder
+// on a file system other than one in memory.
 
 #include "region/persist_kit.h"
 
@@ -29,11 +29,11 @@ using Counts = std::array<uint64_t, kThreads>;
 
 struct Shared {
     Counts acknowledged;    // each thread's last count that a commit made durable
-    Counts begun;           // the last counts that a commit was begun with
+    Counts begun;           // the last counts for which a commit was begun
     uint64_t fault;         // line of the check that failed
-    uint64_t opened;        // how often the heap was opened
-    uint64_t kinds[4];      // commits, checkpoints, growths, aborts that came to their end
-    uint64_t in_checkpoint; // is 1 during one
+    uint64_t opened;        // number of opens of the heap
+    uint64_t kinds[4];      // number of completed commits, checkpoints, growths, aborts
+    uint64_t in_checkpoint; // 1 during a checkpoint
 };
 
 struct Row {
@@ -42,7 +42,7 @@ struct Row {
 };
 
 struct Table {
-    uint64_t total; // of all counts
+    uint64_t total; // sum of all counts
     Row rows[kThreads];
 };
 
@@ -74,7 +74,7 @@ void verify_row(const Row &row, Shared *shared)
                 fail(shared, __LINE__);
             continue;
         }
-        const uint64_t value = count - (count - cell) % kCells; // it was changed last at this
+        const uint64_t value = count - (count - cell) % kCells; // the count at its last change
         if (block == nullptr)
             fail(shared, __LINE__);
         for (size_t i = 0; i < size_of(value, cell); i += 97)
@@ -83,7 +83,7 @@ void verify_row(const Row &row, Shared *shared)
     }
 }
 
-// All rows as their counts say, and these as one commit had them.
+// Checks that each row agrees with its count, and that all counts are of one commit.
 void verify(cairn_persist *heap, const Table *table, Shared *shared)
 {
     if (cairn_persist_check(heap) != nullptr)
@@ -126,13 +126,14 @@ class Program
         add(shared->opened);
     }
 
-    // The table as it was found, or a new one.
+    // Finds the table or makes one.
     void begin()
     {
         table_ = static_cast<Table *>(cairn_persist_get_root(heap_, "table"));
         if (table_ != nullptr) {
             verify(heap_, table_, shared_);
-            for (size_t i = 0; i < kThreads; i++) // what was found is durable, and the rest gone
+            // the table that was found is durable, and later changes are lost
+            for (size_t i = 0; i < kThreads; i++)
                 shared_->acknowledged[i] = shared_->begun[i] = table_->rows[i].count;
             return;
         }
@@ -220,11 +221,11 @@ class Program
     unsigned seed_;
     cairn_persist *heap_ = nullptr;
     Table *table_ = nullptr;
-    std::shared_mutex writers_; // held together by who writes, alone by who captures
+    std::shared_mutex writers_; // shared by writers, exclusive for a capture
 };
 
-// One in four while the heap is being opened, as a rule. The span grows while nothing is committed
-// within it: emulators and sanitizers are slow.
+// Draws the instants of the kills, about one in four while the heap is being opened. The span grows
+// while no commit happens within it, since emulators and sanitizers are slow.
 class Instants
 {
   public:

@@ -1,4 +1,4 @@
-// A child process in which the surroundings of a heap may be spoiled: mounts, limits, full disks.
+// A child process in which the resources of a heap may be limited: mounts, limits, full disks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@
 namespace places
 {
 
-// What the child says: nothing, a fault, or "skip: " and why.
+// Runs `work` in a child.
+// Returns: "" for success, the failure, or "skip: " and a reason.
 inline std::string apart(const std::function<std::string()> &work)
 {
     int ends[2];
@@ -59,7 +60,8 @@ inline std::string apart(const std::function<std::string()> &work)
                    strerror(errno);                                                                \
     } while (false)
 
-// A tmpfs of the child's own over the directory; "" or why not.
+// Mounts a tmpfs over the folder, in a mount namespace of the child.
+// Returns: "" for success, or the reason of the failure.
 inline std::string mount_small(const std::string &path, const char *size)
 {
     if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
@@ -70,7 +72,7 @@ inline std::string mount_small(const std::string &path, const char *size)
     return "";
 }
 
-// A file that takes all the room but about so much.
+// A file that fills the disk except for about the given number of bytes.
 class Filler
 {
   public:

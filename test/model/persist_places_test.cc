@@ -1,9 +1,10 @@
-// The persistent heap where it is cramped: a full disk, a medium for reading only, ulimit -f,
-// little address space, dirty pages in swap, kernels that lack a way to find written pages.
+// The persistent heap under scarce resources: a full disk, a read-only medium, ulimit -f, little
+// address space, dirty pages in swap, kernels without some kind of dirty tracking.
 //
-// What changes the process is done in a child. A small file system is a tmpfs in a namespace of the
-// child's own, where that is allowed, or the directory CAIRN_PERSIST_FULL, on a file system that
-// may be filled (dev/prove-persist-places). CAIRN_PERSIST_LIVE_MIB: live of 64 GiB (default 16).
+// Changes of the process are made in a child. A small file system is a tmpfs in a mount namespace
+// of the child where that is allowed, or else the folder CAIRN_PERSIST_FULL on a file system that
+// may be filled (dev/prove-persist-places). CAIRN_PERSIST_LIVE_MIB is the part of the 64 GiB that
+// is live (default 16).
 
 #include "model/persist_places.h"
 #include "region/persist_slots.h"
@@ -21,6 +22,10 @@
 #include <sys/wait.h>
 
 #include <cstddef>
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -51,10 +56,10 @@ bool read_all_pages(cairn_persist *heap)
     return true;
 }
 
-// Random work while the room changes. What was acknowledged is always there, and once there is room
-// all goes on. `cramp` makes the room small (its argument says how small) or ends that.
-// `on_tmpfs`: all pages are there before, for it needs room even for one that is only read, or else
-// the program gets a SIGBUS.
+// Random work while the available space changes. An acknowledged commit is always found, and work
+// continues once there is space. `cramp` limits the space to the level of its argument, or removes
+// the limit if that is negative. With `on_tmpfs` all pages are touched first: a tmpfs needs space
+// also for a page that is only read, and otherwise the program gets a SIGBUS.
 std::string work_cramped(const std::string &path, const std::function<void(int)> &cramp, int rounds,
                          bool on_tmpfs = false)
 {
@@ -86,7 +91,7 @@ std::string work_cramped(const std::string &path, const std::function<void(int)>
             if (i == 9 && error == 0 && !on_tmpfs)
                 (void)cairn_persist_trim(heap);
         }
-        if (round % 3 == 2) { // with as little room as before
+        if (round % 3 == 2) { // reopened while the space is still limited
             (void)cairn_persist_close(heap);
             heap = open_heap(path, small_options());
             const int open_error = heap == nullptr ? errno : 0;
@@ -130,7 +135,7 @@ TEST(PersistPlaces, AFullDisk)
             given != nullptr ? 30 : 18, given == nullptr);
         if (!fault.empty())
             return fault;
-        // A heap that cannot be made leaves nothing behind.
+        // A heap that cannot be created leaves no file.
         filler.leave(0);
         const char *why = nullptr;
         cairn_persist *heap = open_heap(directory.file("other"), small_options(), &why);
@@ -212,7 +217,7 @@ TEST(PersistPlaces, AFileForReadingOnly)
     });
 }
 
-// The path of a file comes from /proc, where that is mounted.
+// The path of a file is read from /proc where that is mounted.
 TEST(PersistPlaces, ASystemWithoutProc)
 {
     Directory directory;
@@ -237,13 +242,14 @@ TEST(PersistPlaces, ASystemWithoutProc)
     });
 }
 
-// Address space for the heap's file, but not for the reservation of 16 GiB: that becomes smaller.
+// The address space suffices for the heap's file but not for the reservation of 16 GiB, which
+// becomes smaller.
 TEST(PersistPlaces, LittleAddressSpace)
 {
     if (config_tsan || kAddressSanitizer)
-        GTEST_SKIP() << "the sanitizer's own memory is beyond any limit";
+        GTEST_SKIP() << "the sanitizer's own memory exceeds any limit";
     if (CAIRN_TEST_EMULATED)
-        GTEST_SKIP() << "the emulator knows no limit of address space";
+        GTEST_SKIP() << "the emulator ignores limits of address space";
     Directory directory;
     EXPECT_APART([&]() -> std::string {
         const rlimit limit = {size_t{256} << 20, size_t{256} << 20};
@@ -267,7 +273,7 @@ TEST(PersistPlaces, LittleAddressSpace)
 TEST(PersistPlaces, SixtyFourGibiOfAddresses)
 {
     if (config_tsan)
-        GTEST_SKIP() << "more address space than it leaves";
+        GTEST_SKIP() << "ThreadSanitizer leaves too little address space";
     const char *text = getenv("CAIRN_PERSIST_LIVE_MIB");
     const size_t live = text ? static_cast<size_t>(atoi(text)) : 16;
     Directory directory;
@@ -289,7 +295,7 @@ TEST(PersistPlaces, SixtyFourGibiOfAddresses)
     ASSERT_EQ(cairn_persist_close(heap), 0);
     struct stat status;
     ASSERT_EQ(stat(directory.file().c_str(), &status), 0);
-    // A run of 1 MiB lies in 257 pages; some file systems take a little more than they need.
+    // A run of 1 MiB is in 257 pages; some file systems use a little more than they need.
     EXPECT_LT(static_cast<size_t>(status.st_blocks) * 512, (live + live / 8 + 4) << 20) << "sparse";
     ASSERT_NE(heap = open_heap(directory.file(), options.with(CAIRN_PERSIST_CHECK)), nullptr);
     block = static_cast<char *>(cairn_persist_get_root(heap, "block"));
@@ -322,7 +328,7 @@ size_t swapped_pages(const char *start, size_t pages)
                                              [](uint64_t entry) { return entry >> 62 & 1; }));
 }
 
-// What was written and then swapped out is as dirty as what is in memory.
+// Pages that were written and then swapped out are as dirty as pages in memory.
 TEST_P(Ways, DirtyPagesThatAreSwappedOut)
 {
 #ifdef MADV_PAGEOUT
@@ -333,7 +339,7 @@ TEST_P(Ways, DirtyPagesThatAreSwappedOut)
     Directory directory;
     cairn_persist *heap = open_heap(directory.file(), Options().by(GetParam()));
     if (heap == nullptr && errno == ENOTSUP)
-        GTEST_SKIP() << "the kernel has it not";
+        GTEST_SKIP() << "this kernel does not support the tracking";
     ASSERT_NE(heap, nullptr);
     char *block = allocate(heap, 2 * kPages * page, page);
     cairn_persist_set_root(heap, "block", block);
@@ -360,7 +366,8 @@ TEST_P(Ways, DirtyPagesThatAreSwappedOut)
 #endif
 }
 
-// The calls that a kernel may lack. `answer`: what they get, SECCOMP_RET_KILL_PROCESS or an error.
+// Forbids the calls that a kernel may lack. `answer` is their result: SECCOMP_RET_KILL_PROCESS or
+// an error.
 bool forbid(bool userfaultfd, bool scan, uint32_t answer)
 {
     constexpr uint32_t kScan = _IOC(_IOC_READ | _IOC_WRITE, 'f', 16, 96);
@@ -401,7 +408,8 @@ std::string commit_and_find(const std::string &path, cairn_persist_tracking aske
     return cairn_persist_close(heap) == 0 ? "" : "close";
 }
 
-// A way that was asked for makes no call of a better one: it would end the process here.
+// A kind of tracking that was requested makes no call of a better kind: such a call would end the
+// process here.
 TEST_P(Ways, MakesNoCallThatItsKernelLacks)
 {
     Directory directory;
@@ -423,7 +431,7 @@ TEST(PersistPlaces, AnOlderKernelGetsTheNextWay)
                          {true, false, CAIRN_PERSIST_SCAN},
                          {true, true, CAIRN_PERSIST_PAGEMAP}};
     Directory directory;
-    EXPECT_APART([&] { // what this kernel has itself
+    EXPECT_APART([&] { // the first kind that this kernel supports
         cairn_persist *heap = open_heap(directory.file());
         const bool newest = stats_of(heap).tracking == CAIRN_PERSIST_USERFAULT;
         cairn_persist_close(heap);

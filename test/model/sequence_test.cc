@@ -1,5 +1,5 @@
-// One thread, random operations over all entry points and sizes from 0 to 64 MiB, against the
-// shadow model. CAIRN_MODEL_SEED=n runs seed n in place of the fresh one.
+// Random operations of one thread over all entry points and sizes from 0 to 64 MiB, against the
+// shadow model. CAIRN_MODEL_SEED=n runs seed n instead of the fresh one.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ constexpr size_t kStepsPerRound = 500;
 void run_sequence(uint64_t seed, size_t most_blocks, size_t most_bytes, size_t steps)
 {
     printf("seed %llu\n", static_cast<unsigned long long>(seed));
-    fflush(stdout); // the seed has to be out if the heap aborts
+    fflush(stdout); // so that the seed is printed if the heap aborts
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(15);
     Shadow shadow(seed, most_blocks, most_bytes);
     for (size_t done = 0; done < steps && std::chrono::steady_clock::now() < end;

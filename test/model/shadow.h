@@ -1,14 +1,16 @@
-// The shadow model: what a program knows of the blocks it holds, kept beside the heap and compared
-// with it at every step.
+// The shadow model: the program's own record of the blocks that it holds, compared with the heap at
+// every step.
 //
-// A Shadow makes random calls of all entry points and checks what each returned: alignment, no
-// overlap with any other of its blocks (an interval list by address), zeros from calloc, contents
-// over realloc and until the free, usable bytes, errno. Contents are a hash of the block's seed and
-// the offset, so that a word of another block, or of this one at another place, is never right.
+// A Shadow calls all entry points at random and checks each result: alignment, no overlap with any
+// other of its blocks (an interval list by address), zeros from calloc, content kept over realloc
+// and until the free, usable bytes, errno. The content is a hash of the block's seed and the
+// offset, so that a word of another block, or of this block at another offset, is always wrong.
 //
-// Reproducible: everything follows from the seed, which every failure prints; a failure aborts, as
-// the process's memory is not to be trusted any more.
-// Memory: no call of libc's malloc after construction, so that a child of a fork may go on.
+// Everything follows from the seed, which every failure prints. A failure aborts, because the
+// memory of the process can no longer be trusted.
+//
+// Memory: no call of libc's malloc after construction, so that a child of a fork may continue.
+//
 // Threads: a Shadow belongs to one thread at a time; blocks move between Shadows by give() and
 // adopt().
 #pragma once
@@ -49,28 +51,29 @@ class Random
     uint64_t state_;
 };
 
-// Hides a value from the compiler, which knows what malloc's attributes say about a block.
+// Hides a value from the compiler, which otherwise uses malloc's attributes.
 template <typename T> inline T opaque(T value)
 {
     asm volatile("" : "+r"(value) : : "memory");
     return value;
 }
 
-// Which sized free the block may have.
+// The sized free that the block may have.
 enum class Origin { kPlain, kAligned, kOther };
 
 struct Block {
     char *address;
-    size_t filled;    // bytes with contents, at least those asked for
+    size_t filled;    // bytes with content, at least the requested ones
     size_t extent;    // usable bytes, at least 1
-    size_t asked;     // size of the last request
-    size_t alignment; // of the request, 1 for none
+    size_t asked;     // bytes of the last request
+    size_t alignment; // alignment of the request, 1 for none
     uint64_t seed;
     Origin origin;
 };
 
-// Contents. Every word up to 1 KiB, then every 512 bytes, beyond 64 KiB one a page; and the last
-// bytes. The places depend on the offset alone, so that a block that grew or shrank can be checked.
+// The offset of the next word with content: every word up to 1 KiB, then every 512 bytes, one a
+// page beyond 64 KiB, and the last bytes. The offsets do not depend on the block's size, so that a
+// block that grew or shrank can be checked.
 
 inline size_t next_place(size_t offset)
 {
@@ -102,8 +105,8 @@ inline void fill(char *address, size_t size, uint64_t seed)
         address[at] = static_cast<char>(byte_at(seed, at));
 }
 
-// The offset of the first wrong byte; `size` if there is none. The tail is there only up to the
-// size that was filled.
+// The offset of the first wrong byte; `size` if there is none. The tail exists only up to the size
+// that was filled.
 inline size_t first_wrong(const char *address, size_t size, uint64_t seed, bool with_tail)
 {
     address = opaque(address);
@@ -133,7 +136,7 @@ inline bool is_zero(const char *address, size_t size)
 class Shadow
 {
   public:
-    // At most `most_blocks` blocks of `most_bytes` in total.
+    // Holds at most `most_blocks` blocks of `most_bytes` bytes in total.
     Shadow(uint64_t seed, size_t most_blocks, size_t most_bytes)
         : seed_(seed), random_(seed), most_blocks_(most_blocks), most_bytes_(most_bytes)
     {
@@ -166,7 +169,8 @@ class Shadow
             trim();
     }
 
-    // Whether a call may find no memory: then it says so, and nothing else has changed.
+    // Whether a call may find no memory: then it must report that, and nothing else may have
+    // changed.
     void allow_failures(bool allowed) { may_fail_ = allowed; }
     size_t failures() const { return failures_; }
 
@@ -176,7 +180,7 @@ class Shadow
     const std::vector<Block> &blocks() const { return blocks_; }
     Random &random() { return random_; }
 
-    // Hands a random block over.
+    // Removes a random block from this Shadow and returns it.
     Block give()
     {
         const size_t index = pick();
@@ -203,7 +207,7 @@ class Shadow
             release(pick());
     }
 
-    // All blocks of `other`, which gives up its own.
+    // Takes all blocks of `other`.
     void absorb(Shadow &other)
     {
         for (const Block &block : other.blocks_) {
@@ -222,7 +226,7 @@ class Shadow
     }
 
   private:
-    static constexpr int kErrno = 4321; // no call sets it
+    static constexpr int kErrno = 4321; // no call sets this value
 
     size_t pick() { return random_.below(blocks_.size()); }
 
@@ -232,7 +236,7 @@ class Shadow
         const size_t choice = random_.below(1000);
         if (choice < 550)
             size = random_.below(kKiB + 1);
-        else if (choice < 700) // at the borders of classes and kinds
+        else if (choice < 700) // at the limits of classes and kinds
             size = (size_t{8} << random_.below(20)) / 8 * (8 + random_.below(8)) +
                    random_.below(3) - 1;
         else if (choice < 890)
@@ -251,7 +255,8 @@ class Shadow
         return size_t{8} << (random_.one_in(30) ? random_.below(21) : random_.below(11));
     }
 
-    // False when there is none, as is allowed.
+    // Whether the call returned a block. NULL is allowed after allow_failures(true), with errno
+    // ENOMEM.
     bool expect_block(const void *block, size_t size)
     {
         if (block == nullptr && !may_fail_)
@@ -324,7 +329,7 @@ class Shadow
             block.alignment = 4096;
             block.filled = std::max(block.asked + 4095 - (block.asked + 4095) % 4096, size_t{4096});
             return cairn_pvalloc(block.asked);
-        case 3: // any number: the next power of two counts
+        case 3: // any number: it is rounded up to a power of two
             block.alignment = block.alignment / 2 + 1;
             address = cairn_memalign(block.alignment, block.asked);
             while ((block.alignment & (block.alignment - 1)) != 0)
@@ -338,7 +343,7 @@ class Shadow
         }
     }
 
-    // A block as it came from the heap: its address and extent are checked, its contents written.
+    // Records a new block: checks its address and extent, and writes its content.
     void welcome(Block &block)
     {
         const size_t least = block.asked > 8 ? 16 : 8;
@@ -437,7 +442,7 @@ class Shadow
         fill(block.address, block.filled, block.seed);
     }
 
-    // Requests that cannot be met leave everything as it was.
+    // Requests that cannot be served must not change anything.
     void refuse(const Block &block)
     {
         const size_t beyond = opaque(SIZE_MAX / 2 + 1 + random_.below(kMiB));
@@ -487,7 +492,7 @@ class Shadow
     Random random_;
     const size_t most_blocks_;
     const size_t most_bytes_;
-    std::vector<Block> blocks_; // by address
+    std::vector<Block> blocks_; // sorted by address
     size_t bytes_ = 0;
     size_t step_ = 0;
     bool may_fail_ = false;

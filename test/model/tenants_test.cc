@@ -1,8 +1,8 @@
-// First-class heaps against a shadow model: several of them with limits, random calls by several
-// threads that free each other's blocks, and heaps that end with blocks in use while the others go
-// on.
+// Private heaps against a shadow model: several heaps with limits, random calls by several threads
+// that free each other's blocks, and heaps that are deleted with blocks in use while the others
+// continue.
 
-#include <cairn/heaps.h>
+#include <cairn/private_heap.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -27,7 +27,7 @@ struct Block {
     uint64_t seed;
 };
 
-// What a thread holds of one heap.
+// The blocks of one heap that a thread holds.
 class Holding
 {
   public:
@@ -57,7 +57,7 @@ class Holding
         blocks_.insert(blocks_.end(), other.blocks_.begin(), other.blocks_.end());
         other.blocks_.clear();
     }
-    void forget() // with their heap
+    void forget() // after their heap was deleted
     {
         for (const Block &block : blocks_)
             check(block);
@@ -89,7 +89,7 @@ size_t random_size(Random &random)
 }
 
 struct Tenant {
-    cairn_heap *heap = nullptr;
+    cairn_private_heap *heap = nullptr;
     std::vector<Holding> held; // one for each thread
 };
 
@@ -100,12 +100,14 @@ void step(Tenant &tenant, Holding &mine, Random &random)
     mine.check_one(random);
     if (choice < 5) {
         const size_t align = random.one_in(8) ? size_t{16} << random.below(9) : 1;
-        char *block = static_cast<char *>(cairn_heap_alloc_aligned(tenant.heap, size, align));
+        char *block =
+            static_cast<char *>(cairn_private_heap_alloc_aligned(tenant.heap, size, align));
         if (block != nullptr)
             mine.add(random, block, size);
     } else if (choice < 6 && !mine.empty()) {
         const Block block = mine.take(random);
-        char *moved = static_cast<char *>(cairn_heap_realloc(tenant.heap, block.address, size));
+        char *moved =
+            static_cast<char *>(cairn_private_heap_realloc(tenant.heap, block.address, size));
         const size_t kept = std::min(size, block.size);
         if (moved != nullptr &&
             model::first_wrong(moved, kept, block.seed, kept == block.size) != kept)
@@ -116,15 +118,15 @@ void step(Tenant &tenant, Holding &mine, Random &random)
         if (random.one_in(2))
             cairn_free(block.address);
         else
-            cairn_heap_free(tenant.heap, block.address);
+            cairn_private_heap_free(tenant.heap, block.address);
     }
 }
 
 constexpr size_t kTenants = 5, kThreads = 4;
 constexpr size_t kRounds = config_tsan ? 6 : 25, kSteps = config_tsan ? 600 : 2500;
 
-// After every round the threads stand still: what is held is compared with the heaps' own numbers,
-// blocks change hands, and some heaps end as they are.
+// The threads pause after every round: their blocks are compared with the heaps' own numbers,
+// blocks change threads, and some heaps are deleted with blocks in use.
 TEST(Tenants, EndAsTheyAreWhileOthersGoOn)
 {
     Random random(20);
@@ -135,9 +137,9 @@ TEST(Tenants, EndAsTheyAreWhileOthersGoOn)
         for (Tenant &tenant : tenants) {
             if (tenant.heap != nullptr)
                 continue;
-            const cairn_heap_options options = {
+            const cairn_private_heap_options options = {
                 random.one_in(2) ? 0 : kMiB + random.below(8 * kMiB), nullptr, nullptr};
-            tenant.heap = cairn_heap_new(&options);
+            tenant.heap = cairn_private_heap_new(&options);
             ASSERT_NE(tenant.heap, nullptr);
             tenant.held.resize(kThreads);
         }
@@ -156,8 +158,8 @@ TEST(Tenants, EndAsTheyAreWhileOthersGoOn)
             size_t held = 0;
             for (const Holding &holding : tenant.held)
                 held += holding.count();
-            cairn_heap_own_stats stats;
-            cairn_heap_read_own_stats(tenant.heap, &stats);
+            cairn_private_heap_stats stats;
+            cairn_private_heap_read_stats(tenant.heap, &stats);
             ASSERT_EQ(stats.live_blocks, held);
             ASSERT_GE(stats.held_bytes, stats.live_bytes);
             ASSERT_LE(stats.held_bytes, stats.peak_bytes);
@@ -168,7 +170,7 @@ TEST(Tenants, EndAsTheyAreWhileOthersGoOn)
                 continue;
             for (Holding &holding : tenant.held)
                 holding.forget();
-            ASSERT_EQ(cairn_heap_delete(tenant.heap), 0);
+            ASSERT_EQ(cairn_private_heap_delete(tenant.heap), 0);
             tenant.heap = nullptr;
         }
         heap_verify_all();

@@ -1,8 +1,9 @@
-// Threads of the model: each lane is a Shadow that one short-lived thread after another works on,
-// and all lanes hand blocks over to each other. So blocks are used and freed by threads that did
-// not allocate them, while those run, after they have ended, and after others adopted their heaps.
+// Threads of the model: several short-lived threads in turn work on each lane, which is a Shadow,
+// and all lanes exchange blocks. So threads use and free blocks that they did not allocate, during
+// the life of the allocating thread, after its end, and after another thread adopted its heap.
 //
-// Reproducible as far as threads are: each lane's calls follow from the seed, their order does not.
+// The calls of each lane follow from the seed. The order of the calls among the lanes is not
+// reproducible.
 #pragma once
 
 #include <pthread.h>
@@ -18,7 +19,7 @@
 namespace model
 {
 
-// Blocks on their way to a lane. Bounded, without memory of its own.
+// Blocks on their way to a lane. The queue is bounded and allocates no memory.
 class Queue
 {
   public:
@@ -65,8 +66,8 @@ class Lanes
             lanes_.push_back(std::make_unique<Lane>(this, mix(seed) + i, most_blocks, most_bytes));
     }
 
-    // Each lane has `threads` threads, one after the other, of `steps` steps each; fewer when time
-    // is short.
+    // Starts `threads` threads for each lane, one after the other, of `steps` steps each; fewer
+    // when time is short.
     void start(size_t threads, size_t steps)
     {
         threads_ = threads;
@@ -75,7 +76,7 @@ class Lanes
             start_thread(&lane->thread, run_lane, lane.get());
     }
 
-    // Before join: they end with the step they are at, whatever their time.
+    // Ends each thread after its current step. To be called before join.
     void stop() { stopped_ = true; }
 
     void join()
@@ -84,7 +85,7 @@ class Lanes
             pthread_join(lane->thread, nullptr);
     }
 
-    // After join: what all lanes hold, checked against each other.
+    // Collects the blocks of all lanes and checks them against each other. To be called after join.
     void collect(Shadow &all)
     {
         for (auto &lane : lanes_) {
@@ -94,7 +95,7 @@ class Lanes
         }
     }
 
-    // Before start: see Shadow.
+    // Shadow::allow_failures() for all lanes. To be called before start.
     void allow_failures(bool allowed)
     {
         for (auto &lane : lanes_)

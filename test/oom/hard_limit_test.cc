@@ -1,5 +1,5 @@
-// The hard limit refuses: the workloads under limits from nearly nothing to plenty, and again once
-// the limit is gone. What counts never passes it.
+// The hard limit refuses: the workloads run under limits from nearly nothing to plenty, and once
+// more without the limit. The counted bytes never exceed it.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -27,7 +27,7 @@ size_t counted_bytes()
 
 struct Outcome {
     size_t failures;
-    size_t over; // counted beyond the limit at the end
+    size_t over; // counted bytes beyond the limit at the end
 };
 
 Outcome run_limited(const Workload &workload, size_t room_bytes)

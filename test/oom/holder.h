@@ -1,11 +1,13 @@
-// A program that meets failures: it takes what it gets, keeps what it has, and knows the
-// difference.
+// A program that survives failures: it uses the blocks that it gets, keeps those that it has, and
+// checks which calls failed.
 //
-// Owns: blocks with contents, and the workloads that the tests in this directory run, each a row of
-// calls in which every one may fail. What may never be: another errno than ENOMEM, a block that
-// lost its contents, a failure that took the old block along.
-// A violation ends the process with a line on stderr; the tests run each attempt in a child.
-// Threads: as the workloads say; a Holder belongs to one thread at a time.
+// Owns: blocks with content, and the workloads of the tests in this folder. Each workload is a
+// sequence of calls in which every one may fail. A call must not set another errno than ENOMEM, a
+// block must not lose its content, and a failed resize must not free the old block. A violation
+// ends the process with a line on stderr; the tests run each attempt in a child.
+//
+// Threads: a Holder belongs to one thread at a time. Each workload states the threads that it
+// starts.
 #pragma once
 
 #include <pthread.h>
@@ -58,7 +60,7 @@ class Holder
         keep(size, 4096, call([&] { return cairn_pvalloc(size); }));
     }
 
-    // The block taken last, to a new size.
+    // Resizes the newest block.
     void resize(size_t size)
     {
         if (blocks_.empty())
@@ -79,7 +81,7 @@ class Holder
         model::fill(block, size, old.seed);
     }
 
-    // The n-th block from the last.
+    // Frees the n-th block from the end.
     void drop(size_t back = 0)
     {
         if (back >= blocks_.size())
@@ -210,7 +212,7 @@ inline void growing_block(Holder &holder)
     for (size_t size = 10; size < 60 * kMiB; size = size * 5 / 3) {
         holder.resize(size);
         if (size < kMiB) {
-            holder.take(size); // in the way of growth in place
+            holder.take(size); // prevents growth in place
             holder.resize(size + 50);
         }
     }
@@ -218,7 +220,7 @@ inline void growing_block(Holder &holder)
         holder.resize(size);
 }
 
-// Memory that comes back and goes to the system.
+// Memory that is freed and purged.
 inline void given_back(Holder &holder)
 {
     for (int round = 0; round < 3; round++) {
@@ -230,7 +232,7 @@ inline void given_back(Holder &holder)
     }
 }
 
-// Threads that allocate, free what others allocated, and end with blocks alive.
+// Threads that allocate, free blocks of other threads, and end with live blocks.
 inline void threads(Holder &holder)
 {
     for (int i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
-// The kernel itself refuses: the workloads under limits of address space from nearly nothing to
-// plenty, and again once the limit is gone.
+// The kernel itself refuses: the workloads run under limits of address space from nearly nothing to
+// plenty, and once more without the limit.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -16,7 +16,7 @@ using oom::kMiB;
 using oom::Workload;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kOwnsAddressSpace = true; // a sanitizer's runtime, which needs some for itself
+constexpr bool kOwnsAddressSpace = true; // the runtime of a sanitizer needs some for itself
 #elif defined(__has_feature)
 constexpr bool kOwnsAddressSpace =
     __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
@@ -44,7 +44,8 @@ void set_limit(int resource, size_t bytes)
         abort();
 }
 
-// Returns the number of failures that the workload met under the limit.
+// Runs the workload in a child under the limit.
+// Returns: the number of failures that it met.
 size_t run_limited(const Workload &workload, size_t room_bytes)
 {
     int ends[2];
@@ -90,14 +91,14 @@ class Limit : public testing::TestWithParam<Workload>
 TEST_P(Limit, AddressSpaceIsScarce)
 {
     if (kOwnsAddressSpace)
-        GTEST_SKIP() << "the sanitizer's runtime would meet the limit too";
+        GTEST_SKIP() << "the limit would also affect the sanitizer's runtime";
     EXPECT_GT(run_limited(GetParam(), 64 * kKiB), 0u) << "the limit has no effect";
     for (size_t room = 512 * kKiB; room < 200 * kMiB && !HasFailure(); room = room * 4 / 3)
         run_limited(GetParam(), room);
     EXPECT_EQ(run_limited(GetParam(), size_t{4096} * kMiB), 0u);
 }
 
-// Without Threads: a thread's stack is under the limit as well.
+// All workloads but Threads: the limit also covers the stack of a thread.
 INSTANTIATE_TEST_SUITE_P(Workloads, Limit,
                          testing::ValuesIn(oom::kWorkloads,
                                            oom::kWorkloads + std::size(oom::kWorkloads) - 1),

@@ -1,13 +1,13 @@
-// Every system call made to fail in turn over the long model tests: random calls of all entry
-// points on one thread, and lanes of threads that free each other's blocks. Each attempt is a
-// child. What may never be: a lost or changed block, another answer than NULL and ENOMEM, a failure
-// when nothing fails any more, memory that is not found again at the end.
+// Every system call fails in turn during the long model tests: random calls of all entry points on
+// one thread, and lanes of threads that free each other's blocks. Each attempt is a child. A run
+// must not lose or change a block, fail with anything but NULL and ENOMEM, fail after the failures
+// have ended, or miss memory at the end.
 //
-// By default a sample of the calls fails, another one each time, for some seconds; the seed is
-// printed, CAIRN_SWEEP_SEED=n gives it again. CAIRN_SWEEP=full fails each one in turn, alone and
-// with all that follow, which takes minutes.
+// By default a sample of the calls fails, another one in each run, for some seconds; the seed is
+// printed, and CAIRN_SWEEP_SEED=n repeats it. CAIRN_SWEEP=full lets each call fail in turn, alone
+// and with all later ones, which takes minutes.
 //
-// Debug builds only: the faults are injected in os/.
+// A debug build is needed: the failures are injected in os/.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/heap_slabs.h"
-#include "os/os.h"
+#include "heap/refill.h"
+#include "os/fault.h"
 }
 
 namespace
@@ -52,7 +52,7 @@ void verify_everything()
     heaps_each(verify_heap, nullptr);
 }
 
-// All is freed: the heap holds nothing, and every committed page is one it can give again.
+// After all blocks were freed, the heap is empty, and every committed page can be released.
 void require_all_free(const Shadow &shadow)
 {
     cairn_malloc_trim(0);
@@ -61,13 +61,14 @@ void require_all_free(const Shadow &shadow)
     heap_read_stats(&stats);
     if (stats.live_bytes != 0)
         shadow.fail("bytes in use after all was freed", nullptr, stats.live_bytes);
-    // While the system gave no mapping, metadata took free pages of the arenas, for good.
+    // While the system refused mappings, metadata took free pages of the arenas for good.
     const size_t rest = stats.pages.committed_bytes - stats.pages.free_bytes - stats.slab_bytes;
     if (rest > stats.pages.meta_bytes)
         shadow.fail("committed bytes that nobody has", nullptr, rest);
 }
 
-// One thread. Returns the number of calls of os/ that the run made under the plan.
+// Random calls of one thread.
+// Returns: the number of calls of os/ that the run made under the plan.
 size_t run_sequence(const Plan &plan)
 {
     Shadow shadow(21, 400, 96 * kMiB);
@@ -85,7 +86,8 @@ size_t run_sequence(const Plan &plan)
     return seen;
 }
 
-// The same with memory going back at once, which makes the most calls.
+// Random calls of one thread with memory that is purged at once, which makes the most calls.
+// Returns: the number of calls of os/ that the run made under the plan.
 size_t run_sequence_without_cache(const Plan &plan)
 {
     const struct page_limits limits = {.decay_ms = 0,
@@ -134,7 +136,7 @@ class LongSweep : public testing::TestWithParam<LongTest>
             GTEST_SKIP() << "faults are injected in debug builds only";
     }
 
-    // The number of calls in a run; kNothingFailed as an answer needs no plan to strike.
+    // The number of calls in a run; when nothing fails, kNothingFailed is a valid result.
     static size_t count_calls()
     {
         int ends[2];
@@ -203,7 +205,8 @@ TEST_P(LongSweep, CallsFailInTurn)
         attempt({i, 1, ENOMEM});
         attempt({i, kToTheEnd, i % 2 ? EPERM : EAGAIN});
     }
-    // Ten at least, however slow: lanes make other calls each time, so not each attempt strikes.
+    // Ten attempts at least, however slow: lanes make other calls each time, so a plan may have no
+    // effect.
     for (int i = 0;
          !HasFailure() && !is_full() && (i < 10 || std::chrono::steady_clock::now() < end); i++) {
         const size_t counts[] = {1, 1 + random.below(16), kToTheEnd};
@@ -211,7 +214,7 @@ TEST_P(LongSweep, CallsFailInTurn)
         attempt({random.below(calls), counts[random.below(3)], errors[random.below(4)],
                  1 + random.below(3)});
     }
-    EXPECT_GT(struck_, 0u) << "no call was made to fail";
+    EXPECT_GT(struck_, 0u) << "no call failed: the injection does not work";
     printf("%zu attempts with a failing call\n", struck_);
 }
 

@@ -1,10 +1,14 @@
 // Errors of the file system at every call of a run with the persistent heap: ENOSPC, EIO, EINTR,
-// short writes. The call that fails says so; what was committed stays; what was not can be tried
-// again, or is what a crash leaves; nothing is lost when the error goes away.
+// short writes. The call that fails reports it. Committed data stays. Other data can be committed
+// again, or is in the state that a crash leaves. Nothing is lost once the error has ended.
 //
-// Debug builds only: the errors are injected in os/.
+// A debug build is needed: the errors are injected in os/.
 
 #include "region/persist_slots.h"
+
+extern "C" {
+#include "os/file.h"
+}
 
 namespace
 {
@@ -13,8 +17,8 @@ using namespace persist;
 
 struct Plan {
     const char *name;
-    int error;    // 0: the write is cut short, and goes on
-    size_t count; // of calls that fail in a row
+    int error;    // 0: the write is cut short and succeeds
+    size_t count; // number of consecutive calls that fail
 };
 
 size_t g_calls;
@@ -36,7 +40,7 @@ class Errors : public testing::TestWithParam<Plan>
     void SetUp() override
     {
         if (!config_debug)
-            GTEST_SKIP() << "no faults in release builds";
+            GTEST_SKIP() << "faults are injected in debug builds";
     }
     void TearDown() override { os_file_watch(nullptr); }
 
@@ -47,7 +51,8 @@ class Errors : public testing::TestWithParam<Plan>
         return options;
     }
 
-    // A run that meets the plan's errors; false when it ended before the first of them.
+    // Runs with the errors of the plan from call `first` on.
+    // Returns: false when the run ended before that call.
     bool attempt(size_t first)
     {
         Directory directory;

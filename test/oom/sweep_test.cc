@@ -1,7 +1,7 @@
-// Every system call made to fail in turn, and bursts of them, over every workload. Each attempt is
-// a child that starts with an untouched heap, so that its start is swept as well.
+// Every system call fails in turn, alone and in bursts, in every workload. Each attempt is a child
+// with an unused heap, so that the start of the heap is covered as well.
 //
-// Debug builds only: the faults are injected in os/.
+// A debug build is needed: the failures are injected in os/.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,8 +10,8 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/heap_slabs.h"
-#include "os/os.h"
+#include "heap/refill.h"
+#include "os/fault.h"
 }
 
 namespace
@@ -38,7 +38,8 @@ void verify_everything()
     heaps_each(verify_heap, nullptr);
 }
 
-// In a child: the workload under the plan, then once more without, on what the first left behind.
+// Runs in the child: the workload under the plan, then once more without failures, on the heap that
+// the first run left.
 [[noreturn]] void attempt(const Workload &workload, const Plan &plan)
 {
     const size_t skip = plan.skip;
@@ -69,7 +70,8 @@ void verify_everything()
     _exit(struck ? 0 : kNothingFailed);
 }
 
-// False when the run made no call that the plan could fail.
+// Runs an attempt in a child.
+// Returns: false when the run made no call that the plan could fail.
 bool attempt_in_child(const Workload &workload, const Plan &plan)
 {
     fflush(nullptr);
@@ -96,7 +98,8 @@ class Sweep : public testing::TestWithParam<Workload>
             GTEST_SKIP() << "faults are injected in debug builds only";
     }
 
-    // Moves the failing calls through the run, `step` at a time, until none is reached.
+    // Moves the failing calls through the run, `step` calls at a time, until the run ends before
+    // them.
     void sweep(size_t count, size_t step, int error)
     {
         size_t skip = 0;
@@ -114,7 +117,7 @@ TEST_P(Sweep, BurstsOfFailures) { sweep(7, 4, EAGAIN); }
 
 TEST_P(Sweep, CallsAreInterrupted) { sweep(1, 7, EINTR); }
 
-// Whatever the kernel says, what the caller hears is ENOMEM.
+// For any error of the kernel the caller gets ENOMEM.
 TEST_P(Sweep, AnyErrorIsTheSame)
 {
     for (int error : {EACCES, EBUSY, EFAULT, EINVAL, ENFILE, ENOSYS, EOVERFLOW})
@@ -122,7 +125,7 @@ TEST_P(Sweep, AnyErrorIsTheSame)
             attempt_in_child(GetParam(), {skip, 5, 1, error});
 }
 
-// Failure and success in turn, from the first call to the last.
+// Calls fail and succeed in turn, from the first to the last.
 TEST_P(Sweep, FailureComesAndGoes)
 {
     for (size_t every : {2, 3, 5})

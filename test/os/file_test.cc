@@ -1,4 +1,5 @@
-// Files: whole reads and writes, growth, holes, locks, names; and what the watcher sees and stops.
+// Files: complete reads and writes, growth, holes, locks, names; and the calls that the watcher
+// sees and stops.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,9 @@
 
 extern "C" {
 #include "base/compiler.h"
-#include "os/os.h"
+#include "os/fault.h"
+#include "os/file.h"
+#include "os/memory.h"
 }
 
 namespace
@@ -121,7 +124,8 @@ TEST_F(File, BeyondTheLimitOfSizesIsAnErrorAndNoSignal)
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// A limit that came after the file: writes within it would be the signal's, too.
+// The limit was set after the file was made: the kernel would send a signal also for writes within
+// the file.
 TEST_F(File, AWriteWithinAFileThatIsBeyondTheLimit)
 {
     ASSERT_EQ(os_file_truncate(file_, 200000), 0);
@@ -172,7 +176,7 @@ TEST_F(File, RenamesNeverOverAnother)
     EXPECT_EQ(os_file_rename(path_.c_str(), other.c_str()), -EEXIST);
     os_file_close(again);
     EXPECT_EQ(os_directory_sync(path_.c_str()), 0);
-    // Under an emulator the working directory is /proc, of which nothing can be written back.
+    // Under an emulator the working directory is /proc, which cannot be synchronised.
     EXPECT_EQ(os_directory_sync("no slash"), CAIRN_TEST_EMULATED ? -EINVAL : 0);
     EXPECT_EQ(os_directory_sync("/no/such/directory"), -ENOENT);
     EXPECT_EQ(os_file_remove(path_.c_str()), 0);
@@ -230,7 +234,7 @@ int watch(os_file_call call, int, uint64_t offset, const void *, size_t *size)
 TEST_F(File, ShortAndInterruptedWritesGoOn)
 {
     if (!config_debug)
-        GTEST_SKIP() << "nobody watches in release builds";
+        GTEST_SKIP() << "calls are watched in debug builds";
     g_calls.clear();
     g_interruptions = 2;
     os_file_watch(watch);
@@ -250,7 +254,7 @@ TEST_F(File, ShortAndInterruptedWritesGoOn)
 TEST_F(File, EveryCallCanBeMadeToFail)
 {
     if (!config_debug)
-        GTEST_SKIP() << "no faults in release builds";
+        GTEST_SKIP() << "faults are injected in debug builds";
     const auto fails = [&](auto call) {
         os_fault_plan(0, 1, EIO);
         const int result = call();

@@ -1,4 +1,4 @@
-// Descriptors that stay ours, or are known not to.
+// Descriptors that remain Cairn's own, or are recognised when they do not.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 #include <cerrno>
 
 extern "C" {
-#include "os/os.h"
+#include "os/file.h"
+#include "os/memory.h"
 }
 
 namespace

@@ -1,5 +1,5 @@
-// Files written as memory: what is stored is in the file, its room is there before, limits are
-// refused without a signal, a fork's child reads zeros where it shall.
+// Files mapped as memory: stored bytes are in the file, disk space is allotted before, limits are
+// refused without a signal, and a child of fork reads zeros where it should.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,7 +11,9 @@
 #include <string>
 
 extern "C" {
-#include "os/os.h"
+#include "os/file.h"
+#include "os/memory.h"
+#include "os/process.h"
 }
 
 namespace
@@ -40,7 +42,7 @@ TEST_F(Shared, WhatIsStoredIsInTheFile)
     ASSERT_GE(file_, 0);
     ASSERT_EQ(os_file_allot(file_, part, part), 0);
     EXPECT_EQ(os_file_size(file_), static_cast<int64_t>(2 * part));
-    ASSERT_EQ(os_file_allot(file_, 0, part), 0); // never shorter
+    ASSERT_EQ(os_file_allot(file_, 0, part), 0); // does not shorten the file
     EXPECT_EQ(os_file_size(file_), static_cast<int64_t>(2 * part));
     auto *memory = static_cast<char *>(os_file_share(file_, part, part));
     ASSERT_NE(memory, nullptr);
@@ -112,7 +114,7 @@ TEST(SharedMemory, AChildReadsZeros)
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_EQ(*word, 5);
     if (WEXITSTATUS(status) == 5)
-        GTEST_SKIP() << "it says that it wipes, and does not: an emulator";
+        GTEST_SKIP() << "an emulator reports success for MADV_WIPEONFORK without effect";
     EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 

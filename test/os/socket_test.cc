@@ -1,4 +1,5 @@
-// Sockets, events and waiting: streams that never block, files of mode 0600, what others left.
+// Sockets, events and waiting: streams that never block, files of mode 0600, and files that other
+// processes left.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +14,8 @@
 #include <string>
 
 extern "C" {
-#include "os/os.h"
+#include "os/file.h"
+#include "os/process.h"
 }
 
 namespace
@@ -68,7 +70,7 @@ TEST(Socket, WordsGoBothWays)
     EXPECT_EQ(read(client, text, sizeof text), 6);
     close(client);
     EXPECT_EQ(os_socket_receive(server, text, sizeof text), 0);
-    EXPECT_EQ(os_socket_send(server, "more", 4), -EPIPE) << "and no signal";
+    EXPECT_EQ(os_socket_send(server, "more", 4), -EPIPE) << "without a signal";
     os_file_close(server);
     os_file_close(listener);
     unlink(path.c_str());
@@ -98,16 +100,16 @@ TEST(Socket, WhatAKilledProcessLeftIsReplacedAndNothingElse)
     const std::string path = path_of("left");
     const int first = os_socket_listen(path.c_str());
     ASSERT_GE(first, 0);
-    EXPECT_EQ(os_socket_listen(path.c_str()), -EADDRINUSE) << "somebody serves it";
+    EXPECT_EQ(os_socket_listen(path.c_str()), -EADDRINUSE) << "another process serves the socket";
     os_file_close(first);
     const int second = os_socket_listen(path.c_str());
-    EXPECT_GE(second, 0) << "nobody does";
+    EXPECT_GE(second, 0) << "no process serves the socket any more";
     os_file_close(second);
     unlink(path.c_str());
     FILE *file = fopen(path.c_str(), "w");
     ASSERT_NE(file, nullptr);
     fclose(file);
-    EXPECT_EQ(os_socket_listen(path.c_str()), -EADDRINUSE) << "a file of somebody's";
+    EXPECT_EQ(os_socket_listen(path.c_str()), -EADDRINUSE) << "the file is not a socket";
     EXPECT_EQ(access(path.c_str(), F_OK), 0);
     unlink(path.c_str());
     EXPECT_EQ(os_socket_listen("/nowhere/at/all"), -ENOENT);
@@ -152,7 +154,7 @@ TEST(Socket, AnEventWakesWhoWaits)
     os_file_close(event);
 }
 
-// What a program may have done with the number of an event that it did not know.
+// A program may have reused the number of an event's descriptor.
 TEST(Socket, AnEventLeavesOtherFilesAlone)
 {
     int ends[2];

@@ -29,7 +29,7 @@ case $way in
         build_with_pkg_config
         ;;
     pkgconfig_static)
-        # The linker prefers a shared library over a static one beside it.
+        # The linker prefers a shared library over a static one in the same folder.
         rm -rf "$prefix.static"
         cp -r "$prefix" "$prefix.static"
         find "$prefix.static" -name 'libcairn*.so*' -delete

@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh BUILD PREFIX: installs the build into a directory and moves it to PREFIX, so that a
-# path of the first place left in the package makes the consumers fail.
+# install.sh BUILD PREFIX: installs the build into a folder and moves it to PREFIX, so that a path
+# of the first folder in the package makes the consumers fail.
 set -eu
 build=$1
 prefix=$2

@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-NAMED = re.compile(r"\b((?:docs/)?(?:decisions/)?[A-Z][\w-]*\.md)\b")
-LINKED = re.compile(r"\]\(([^)#]+)[^)]*\)")
+NAMED = re.compile(r"(?<![\w/])((?:docs/|\.\./)?(?:reference/)?[A-Z][\w-]*\.md)\b")
+LINKED = re.compile(r"\[[^\]]*\]\(([^)#]+)[^)]*\)")
 
 
 def missing_in_files(files, root):
@@ -25,7 +25,7 @@ def missing_in_documents(root):
         for target in LINKED.findall(text):
             if "://" not in target and not (document.parent / target).exists():
                 yield f"{document.name}: link to {target}"
-        for name in NAMED.findall(text):
+        for name in NAMED.findall(LINKED.sub("", text)):
             if not ((document.parent / name).is_file() or (root / name).is_file()):
                 yield f"{document.name}: {name}"
 

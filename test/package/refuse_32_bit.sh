@@ -10,7 +10,7 @@ rm -rf "$1"
 mkdir -p "$1"
 cd "$1"
 
-# refused WHAT STATUS FILE ERRORS: it failed, with the sentence, and with so many errors at most.
+# refused WHAT STATUS FILE ERRORS: it failed with the sentence, and with at most ERRORS errors.
 refused() {
     if [ "$2" -eq 0 ] || ! tr '\n' ' ' <"$3" | grep -qF "$sentence" ||
         [ "$(grep -cE 'error:|CMake Error' "$3")" -gt "$4" ]; then

@@ -24,7 +24,7 @@ WORK = ("@a = map { 'x' x $_ } 1 .. 3000; $| = 1; print qq(ready\\n); sleep $ARG
 
 
 def pack(directory):
-    """The wheel's path; what CMake says of its installation is not shown."""
+    """Builds the wheel without showing CMake's output, and returns its path."""
     with open(os.devnull, "wb") as nothing, saved_stdout(nothing):
         name = cairn_build.build_wheel(directory, {"build-dir": BUILD})
     return pathlib.Path(directory) / name

@@ -1,5 +1,6 @@
-// When the system is asked for huge pages, and what a growing heap asks for. Whether it has them to
-// give is its own affair: what is looked at is the mapping's mark, "hg" among VmFlags.
+// When the page layer advises the system to use huge pages, and how the heap grows while it does.
+// Whether the system has huge pages is not checked: the tests read the marks "hg" (asked for) and
+// "nh" (refused) of a mapping among VmFlags in /proc/self/smaps.
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "os/resident.h"
 #include "page/page_layer.h"
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -23,8 +29,9 @@ void configure(enum huge_pages mode, size_t soft_limit_bytes = 0)
     pages_configure(&limits);
 }
 
-// Whether the mapping that holds the address is marked; false where the kernel does not tell.
-bool is_asked_for(const char *address)
+// Whether the mapping that holds the address has the mark; false where the kernel does not report
+// it.
+bool has_mark(const char *address, const char *mark)
 {
     std::ifstream maps("/proc/self/smaps");
     const auto wanted = reinterpret_cast<uintptr_t>(address);
@@ -37,10 +44,14 @@ bool is_asked_for(const char *address)
         if (text >> std::hex >> from >> dash >> to && dash == '-')
             here = from <= wanted && wanted < to;
         else if (here && line.rfind("VmFlags:", 0) == 0)
-            return line.find(" hg") != std::string::npos;
+            return line.find(mark) != std::string::npos;
     }
     return false;
 }
+
+bool is_asked_for(const char *address) { return has_mark(address, " hg"); }
+
+bool is_refused(const char *address) { return has_mark(address, " nh"); }
 
 bool kernel_has_huge_pages()
 {
@@ -65,19 +76,23 @@ class Advice : public testing::Test
         pages_trim(0);
         pages_verify();
     }
-    // Slabs until so much is committed, whose blocks are handed out or not.
+    // Takes slabs until `bytes` bytes are committed. `filled`: all their blocks count as handed
+    // out.
     void grow_to(size_t bytes, bool filled = true)
     {
         while (page_layer::stats().committed_bytes < bytes) {
+            if (huge_pages_are_quick_)
+                store_relaxed(&pages_state.small_pages, size_t{0});
             slabs_.push_back(page_layer::take_slab(1, filled));
             ASSERT_NE(slabs_.back(), nullptr);
         }
     }
-    // What is there already, of the case before, or what it takes.
+    // The size from which a heap counts as large: what earlier cases left committed, or the
+    // threshold.
     static size_t large()
     {
         const size_t there = page_layer::stats().committed_bytes;
-        return there < ADVICE_FROM_BYTES ? ADVICE_FROM_BYTES : there;
+        return there < HUGE_PAGES_FROM_BYTES ? HUGE_PAGES_FROM_BYTES : there;
     }
     bool any_is_asked_for() const
     {
@@ -88,9 +103,10 @@ class Advice : public testing::Test
     }
     char *newest() const { return slabs_.back()->base; }
     std::vector<struct span *> slabs_;
+    bool huge_pages_are_quick_ = true; // independent of the speed of the machine's memory
 };
 
-// Where the system can be asked, and is.
+// Cases in which the kernel supports the advice and the option is `auto`.
 class HugePagesAuto : public Advice
 {
   protected:
@@ -98,7 +114,7 @@ class HugePagesAuto : public Advice
     {
         Advice::SetUp();
         if (config_fences || !kernel_has_huge_pages())
-            GTEST_SKIP() << "nothing is asked for here";
+            GTEST_SKIP() << "this build or kernel uses no advice";
         configure(HUGE_PAGES_AUTO);
     }
 };
@@ -106,29 +122,29 @@ class HugePagesAuto : public Advice
 TEST_F(Advice, NotNearALimit)
 {
     if (os_page_size() != 4096)
-        GTEST_SKIP() << "huge pages are longer";
-    EXPECT_TRUE(advice_admits(100 * kMiB, kMiB, 0));
-    EXPECT_TRUE(advice_admits(70 * kMiB, 5 * kMiB, 100 * kMiB));
-    EXPECT_FALSE(advice_admits(70 * kMiB, 6 * kMiB, 100 * kMiB));
-    EXPECT_FALSE(advice_admits(SIZE_MAX / 2, 0, 100 * kMiB));
+        GTEST_SKIP() << "huge pages are longer here";
+    EXPECT_TRUE(limits_are_far(100 * kMiB, kMiB, 0));
+    EXPECT_TRUE(limits_are_far(70 * kMiB, 5 * kMiB, 100 * kMiB));
+    EXPECT_FALSE(limits_are_far(70 * kMiB, 6 * kMiB, 100 * kMiB));
+    EXPECT_FALSE(limits_are_far(SIZE_MAX / 2, 0, 100 * kMiB));
 }
 
 TEST_F(HugePagesAuto, OnlyALargeHeapAsks)
 {
-    grow_to(ADVICE_FROM_BYTES - 8 * kMiB);
+    grow_to(HUGE_PAGES_FROM_BYTES - 4 * kMiB);
     EXPECT_FALSE(any_is_asked_for());
-    grow_to(ADVICE_FROM_BYTES + 40 * kMiB);
+    grow_to(HUGE_PAGES_FROM_BYTES + 40 * kMiB);
     EXPECT_TRUE(any_is_asked_for());
-    EXPECT_FALSE(is_asked_for(slabs_.front()->base)) << "what was there before stays as it was";
+    EXPECT_FALSE(is_asked_for(slabs_.front()->base)) << "the former memory keeps its state";
     pages_verify();
 
     const struct arena *arena = arena_find(newest());
     ASSERT_NE(arena, nullptr);
     const auto end = reinterpret_cast<uintptr_t>(arena->base) + (arena->frontier << PAGE_SHIFT);
     EXPECT_TRUE(end % HUGE_PAGE_BYTES == 0 || !is_asked_for(reinterpret_cast<char *>(end) - 1))
-        << "else the kernel can not give the last one whole";
+        << "otherwise the kernel cannot use a whole huge page at the end";
 
-    // Near a limit no more is asked for, and switched off neither.
+    // Neither near a limit nor with the option off is the new memory advised.
     for (const bool off : {false, true}) {
         const size_t counted = page_layer::stats().counted_bytes;
         configure(off ? HUGE_PAGES_OFF : HUGE_PAGES_AUTO, off ? 0 : counted + 24 * kMiB);
@@ -137,13 +153,54 @@ TEST_F(HugePagesAuto, OnlyALargeHeapAsks)
     }
 }
 
+// One page of each growth is touched at once, so that the kernel brings in a huge page before the
+// program's first access.
+TEST_F(HugePagesAuto, TheFirstHugePageOfAGrowthIsTouched)
+{
+    grow_to(large() + 24 * kMiB);
+    const size_t committed = page_layer::stats().committed_bytes;
+    grow_to(committed + 1);
+    ASSERT_TRUE(is_asked_for(newest()));
+    const auto address = reinterpret_cast<uintptr_t>(newest());
+    char *next = newest() + (HUGE_PAGE_BYTES - address % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    EXPECT_TRUE(resident_in(next - HUGE_PAGE_BYTES, HUGE_PAGE_BYTES) == HUGE_PAGE_BYTES ||
+                resident_in(next, HUGE_PAGE_BYTES) == HUGE_PAGE_BYTES);
+}
+
 TEST_F(HugePagesAuto, ASparseHeapDoesNotAsk)
 {
     grow_to(large() + 64 * kMiB, false);
-    EXPECT_FALSE(is_asked_for(newest())) << "nothing of it was handed out";
+    EXPECT_FALSE(is_asked_for(newest())) << "none of the memory was handed out";
 }
 
-// The system put what was left together again, and so brought back what had gone.
+// With `enabled=always` the kernel uses huge pages without a request. The blocks of many
+// threads that touch a few pages each would then fill them.
+TEST_F(HugePagesAuto, ASparseHeapRefusesThem)
+{
+    for (int i = 0; i < 2; i++) { // the two growths that are examined
+        grow_to(page_layer::stats().committed_bytes + 8 * kMiB, false);
+        EXPECT_TRUE(is_refused(newest())) << "none of the memory was handed out";
+    }
+    struct span *run = pages_take(5 * kMiB >> PAGE_SHIFT, PAGE_BYTES);
+    ASSERT_NE(run, nullptr);
+    EXPECT_FALSE(is_refused(span_end(run) - 1)) << "the program may fill it";
+    pages_give(run);
+    configure(HUGE_PAGES_OFF);
+    grow_to(page_layer::stats().committed_bytes + 8 * kMiB, false);
+    EXPECT_FALSE(is_refused(newest())) << "the option leaves huge pages to the system";
+}
+
+TEST_F(HugePagesAuto, ADenseSmallHeapLeavesThemToTheSystem)
+{
+    if (page_layer::stats().committed_bytes >= 2 * kMiB)
+        GTEST_SKIP() << "other cases ran in this process";
+    grow_to(HUGE_PAGES_FROM_BYTES); // the last growth begins below this size
+    EXPECT_FALSE(is_asked_for(newest()));
+    EXPECT_FALSE(is_refused(newest()));
+}
+
+// Otherwise the kernel would put the remaining pages together again and so bring back the purged
+// memory.
 TEST_F(HugePagesAuto, WhatGoesBackIsAskedForNoMore)
 {
     grow_to(large() + 40 * kMiB);
@@ -172,7 +229,7 @@ TEST_F(HugePagesAuto, WhatGoesBackIsAskedForNoMore)
     pages_verify();
 }
 
-// Each was zeroed and divided for little, and its memory stayed the process's.
+// Dividing a huge page costs time and releases little memory, so the next growth uses small pages.
 TEST_F(HugePagesAuto, ACutHugePageIsMadeUpForInSmallPages)
 {
     grow_to(large() + 40 * kMiB);
@@ -181,25 +238,90 @@ TEST_F(HugePagesAuto, ACutHugePageIsMadeUpForInSmallPages)
     const auto address = reinterpret_cast<uintptr_t>(place);
     char *huge = place - address % HUGE_PAGE_BYTES;
     memset(huge, 1, HUGE_PAGE_BYTES);
-    EXPECT_EQ(arena_withdraw_advice(huge, HUGE_PAGE_BYTES), 0u) << "not cut: all of it goes";
+    EXPECT_EQ(arena_withdraw_advice(huge, HUGE_PAGE_BYTES), 0u)
+        << "an undivided huge page is purged as a whole";
     huge += HUGE_PAGE_BYTES;
     memset(huge, 1, HUGE_PAGE_BYTES);
     const uint64_t before = os_calls[OS_CALL_ADVISE];
     EXPECT_EQ(pages_purge_part(huge, 2), 2u);
     const uint64_t first = os_calls[OS_CALL_ADVISE] - before;
     EXPECT_EQ(pages_purge_part(huge + (4 << PAGE_SHIFT), 2), 2u);
-    EXPECT_EQ(os_calls[OS_CALL_ADVISE] - before - first, 1u) << "divided once, before";
+    EXPECT_EQ(os_calls[OS_CALL_ADVISE] - before - first, 1u)
+        << "the huge page was divided once, before";
     EXPECT_GE(first, 2u);
-    EXPECT_TRUE(page_layer::reads(huge + (6 << PAGE_SHIFT), kMiB, 1)) << "the rest stays";
+    EXPECT_TRUE(page_layer::reads(huge + (6 << PAGE_SHIFT), kMiB, 1))
+        << "the rest keeps its content";
 
     const size_t committed = page_layer::stats().committed_bytes;
+    huge_pages_are_quick_ = false;
     grow_to(committed + 4 * kMiB);
     EXPECT_FALSE(is_asked_for(newest()));
+    huge_pages_are_quick_ = true;
     grow_to(committed + 24 * kMiB);
-    EXPECT_TRUE(is_asked_for(newest())) << "tried again";
+    EXPECT_TRUE(is_asked_for(newest())) << "huge pages are tried again";
 }
 
-// A huge page of which one block was handed out is resident whole, though nothing was ever there.
+// At a new peak, free pages are purged for the pages that are taken (purge_test), but not where
+// that would divide huge pages.
+TEST_F(HugePagesAuto, ANewPeakDividesNoHugePage)
+{
+    if (!config_kept_mappings)
+        GTEST_SKIP() << "growth is not watched in this build";
+    for (const bool huge : {true, false}) {
+        configure(huge ? HUGE_PAGES_AUTO : HUGE_PAGES_OFF);
+        grow_to(page_layer::stats().committed_bytes + large() + 24 * kMiB);
+        ASSERT_EQ(is_asked_for(newest()), huge);
+        for (int i = 0; i < 8; i++) { // leaves free runs that are too short
+            pages_give_slab(slabs_[slabs_.size() - 3 - i]);
+            slabs_.erase(slabs_.end() - 3 - i);
+        }
+        store_relaxed(&pages_state.most_pages, limits_counted_pages());
+        store_relaxed(&pages_state.growth_pages, size_t{0});
+        const size_t purged = page_layer::stats().purged_bytes;
+        struct span *longer = pages_take(16, PAGE_BYTES);
+        ASSERT_NE(longer, nullptr);
+        EXPECT_EQ(page_layer::stats().purged_bytes == purged, huge);
+        pages_give(longer);
+    }
+}
+
+// Where the host has taken memory back, one huge page takes longer than 512 small ones.
+TEST_F(HugePagesAuto, AfterSlowOnesItGrowsInSmallPages)
+{
+    grow_to(large() + 24 * kMiB);
+    ASSERT_TRUE(is_asked_for(newest()));
+    store_relaxed(&pages_state.small_pages, size_t{0});
+    constexpr uint64_t kQuick = 250;
+    constexpr uint64_t kSlow = 4500;
+    const auto due_mib = [] { return load_relaxed(&pages_state.small_pages) >> 8; };
+    for (uint64_t us : {kQuick, kSlow, kQuick, kSlow})
+        grow_note_huge_page(us);
+    EXPECT_EQ(due_mib(), 0u) << "a single slow touch may be due to a busy processor";
+    grow_note_huge_page(kSlow);
+    EXPECT_EQ(due_mib(), 16u);
+    huge_pages_are_quick_ = false;
+    const size_t committed = page_layer::stats().committed_bytes;
+    grow_to(committed + 12 * kMiB);
+    EXPECT_FALSE(is_asked_for(newest()));
+    store_relaxed(&pages_state.small_pages, size_t{0});
+    grow_note_huge_page(kSlow);
+    EXPECT_EQ(due_mib(), 32u) << "each retry is later than the one before";
+    for (int i = 0; i < 100; i++) {
+        store_relaxed(&pages_state.small_pages, size_t{0});
+        grow_note_huge_page(kSlow);
+    }
+    EXPECT_EQ(due_mib(), 1024u) << "huge pages are tried again in the end";
+    store_relaxed(&pages_state.small_pages, size_t{0});
+    grow_note_huge_page(kQuick);
+    grow_note_huge_page(kSlow);
+    EXPECT_EQ(due_mib(), 0u) << "a fast huge page resets the delay";
+    huge_pages_are_quick_ = true;
+    grow_to(page_layer::stats().committed_bytes + 24 * kMiB);
+    EXPECT_TRUE(is_asked_for(newest()));
+}
+
+// A huge page of which a single block was handed out is wholly resident, also where nothing was
+// written.
 TEST_F(HugePagesAuto, ATrimGivesBackTheRestOfAHugePage)
 {
     grow_to(large() + 24 * kMiB);
@@ -209,58 +331,93 @@ TEST_F(HugePagesAuto, ATrimGivesBackTheRestOfAHugePage)
     const size_t bytes = size_t{page_layer::kShapes[1].pages} << PAGE_SHIFT;
     while (newest() < last)
         slabs_.push_back(page_layer::take_slab(1, true));
-    ASSERT_LT(newest(), last + kMiB) << "filled from its start";
+    ASSERT_LT(newest(), last + kMiB) << "the heap is filled from its start";
     ASSERT_TRUE(is_asked_for(newest()));
     char *used = newest();
     char *rest = used + bytes;
     memset(used, 1, bytes);
     (void)pages_trim(0);
-    EXPECT_EQ(os_resident(rest, static_cast<size_t>(end - rest)), 0u);
-    EXPECT_EQ(os_resident(used, bytes), bytes);
+    EXPECT_EQ(resident_in(rest, static_cast<size_t>(end - rest)), 0u);
+    EXPECT_EQ(resident_in(used, bytes), bytes);
     EXPECT_TRUE(page_layer::reads(used, bytes, 1));
-    EXPECT_FALSE(pages_trim(0)) << "nothing is left to give back";
+    EXPECT_FALSE(pages_trim(0)) << "nothing can be released";
     pages_verify();
 }
 
-// What became of a heap of small blocks says nothing of a long one.
+// The density of a heap of small blocks says nothing about how much of a long run will be touched.
 TEST_F(HugePagesAuto, ALongRunOfADenseHeapDoesNotAsk)
 {
     grow_to(large() + 24 * kMiB);
     ASSERT_TRUE(is_asked_for(newest()));
-    while (!dense_is_filled())
+    while (!grow_is_touched())
         slabs_.push_back(page_layer::take_slab(1, true));
-    struct span *span = pages_take(24 * kMiB >> PAGE_SHIFT, PAGE_BYTES);
+    const size_t bytes = large() / kMiB / 4 * kMiB + 16 * kMiB; // a quarter of the heap, and more
+    struct span *span = pages_take(bytes >> PAGE_SHIFT, PAGE_BYTES);
     ASSERT_NE(span, nullptr);
-    EXPECT_FALSE(is_asked_for(span->base + 12 * kMiB));
+    EXPECT_FALSE(is_asked_for(span->base + bytes / 2));
     pages_give(span);
 }
 
-TEST_F(HugePagesAuto, LongBlocksThatWillBeFilled)
+// malloc does not know whether the program will fill the block.
+TEST_F(HugePagesAuto, ALongBlockIsAskedForWhereItIsASmallPart)
 {
-    struct span *span = pages_map_huge(ADVICE_FROM_BYTES, PAGE_BYTES);
+    struct span *span = pages_map_huge(1024 * kMiB, PAGE_BYTES);
     ASSERT_NE(span, nullptr);
-    EXPECT_FALSE(is_asked_for(span->base)) << "it may be sparse";
+    pages_expect_filled(span);
+    EXPECT_FALSE(is_asked_for(span->base)) << "the block may be sparse";
+    pages_give_huge(span);
+    pages_trim(0); // it no longer counts
+
+    grow_to(large() + 7 * 40 * kMiB);
+    const size_t bytes = page_layer::stats().counted_bytes / kMiB / 10 * kMiB;
+    span = pages_map_huge(bytes, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
     pages_expect_filled(span);
     EXPECT_TRUE(is_asked_for(span->base));
-    EXPECT_TRUE(is_asked_for(page_layer::end_of(span) - 1)) << "one mapping, so that it can move";
+    EXPECT_TRUE(is_asked_for(page_layer::end_of(span) - 1))
+        << "the block is one mapping, so that it can move";
+    struct span *second = pages_map_huge(bytes, PAGE_BYTES);
+    ASSERT_NE(second, nullptr);
+    pages_expect_filled(second);
+    EXPECT_FALSE(is_asked_for(second->base)) << "all blocks together are a large part";
+    pages_give_huge(second);
     pages_give_huge(span);
+}
 
-    span = pages_map_huge(ADVICE_FROM_BYTES / 2, PAGE_BYTES);
+// A block that has grown was filled up to its former length.
+TEST_F(HugePagesAuto, ABlockThatGrows)
+{
+    struct span *span = pages_map_growing(8 * kMiB);
     ASSERT_NE(span, nullptr);
-    pages_expect_filled(span);
-    EXPECT_FALSE(is_asked_for(span->base)) << "there is little beside it";
-    ASSERT_TRUE(pages_resize_huge(span, ADVICE_FROM_BYTES, true));
-    EXPECT_TRUE(is_asked_for(span->base)) << "it has grown";
+    EXPECT_FALSE(is_asked_for(span->base));
+    ASSERT_TRUE(pages_resize_huge(span, pages_growing_bytes(16 * kMiB), true));
+    EXPECT_FALSE(is_asked_for(span->base)) << "the block is short and the heap is small";
+    ASSERT_TRUE(pages_resize_huge(span, pages_growing_bytes(40 * kMiB), true));
+    EXPECT_TRUE(is_asked_for(span->base));
     EXPECT_TRUE(is_asked_for(page_layer::end_of(span) - 1));
 
-    struct span *beside = pages_map_huge(2 * ADVICE_FROM_BYTES, PAGE_BYTES);
-    struct span *shorter = pages_map_huge(ADVICE_FROM_BYTES / 2, PAGE_BYTES);
-    ASSERT_TRUE(beside != nullptr && shorter != nullptr);
-    grow_to(page_layer::stats().committed_bytes + ADVICE_FROM_BYTES);
-    pages_expect_filled(shorter);
-    EXPECT_TRUE(is_asked_for(shorter->base)) << "little beside what there is";
-    for (struct span *huge : {span, beside, shorter})
-        pages_give_huge(huge);
+    struct span *leaps = pages_map_growing(16 * kMiB);
+    ASSERT_NE(leaps, nullptr);
+    ASSERT_TRUE(pages_resize_huge(leaps, 1024 * kMiB, true));
+    EXPECT_FALSE(is_asked_for(leaps->base)) << "most of the block was never touched";
+    pages_give_huge(leaps);
+
+    grow_to(large() + 64 * kMiB);
+    struct span *shorter = pages_map_growing(10 * kMiB);
+    ASSERT_NE(shorter, nullptr);
+    ASSERT_TRUE(pages_resize_huge(shorter, pages_growing_bytes(12 * kMiB), true));
+    EXPECT_TRUE(is_asked_for(shorter->base)) << "the block is small compared with the heap";
+    pages_give_huge(shorter);
+    pages_give_huge(span);
+}
+
+// Linux 6.7 and later align mappings whose length is a multiple of the huge page.
+TEST_F(HugePagesAuto, ABlockThatGrowsIsAsLongAsHugePages)
+{
+    EXPECT_EQ(pages_growing_bytes(2 * kMiB), 2 * kMiB + 2 * kMiB / 8);
+    EXPECT_EQ(pages_growing_bytes(8 * kMiB), 10 * kMiB);
+    EXPECT_EQ(pages_growing_bytes(10 * kMiB), 12 * kMiB);
+    EXPECT_EQ(pages_growing_bytes(SIZE_MAX / 4) % HUGE_PAGE_BYTES, 0u);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// The bins of free spans, against a list that is searched from end to end.
+// The bins of free spans, compared with a list that is searched from end to end.
 
 #include <gtest/gtest.h>
 
@@ -130,8 +130,8 @@ TEST_F(Bins, RandomOperationsAgreeWithAList)
         const size_t wanted = 1 + random() % (random() % 4 == 0 ? 3000 : 70);
         const size_t alignment = size_t{1} << (random() % 4 == 0 ? random() % 6 : 0);
         const struct span *found = bins_find(wanted, alignment);
-        const struct span *model = nullptr; // the best: dirty before clean, then short
-        bool roomy = false;                 // one that fits wherever it starts, in a bin of its own
+        const struct span *model = nullptr; // the best span: dirty before clean, then the shortest
+        bool roomy = false;                 // a span fits at any alignment, in a bin of its own
         for (const auto &span : spans_) {
             roomy |= span->pages >= (wanted + alignment) * 5 / 4 + 1;
             if (fits(*span, wanted, alignment) &&
@@ -142,7 +142,7 @@ TEST_F(Bins, RandomOperationsAgreeWithAList)
         }
         if (found) {
             ASSERT_TRUE(fits(*found, wanted, alignment));
-            if (wanted < 64 && alignment == 1) { // lists of one length: nothing is left to chance
+            if (wanted < 64 && alignment == 1) { // lists of one length: the result is exact
                 ASSERT_EQ(found->dirty_pages != 0, model->dirty_pages != 0);
             }
             if (wanted < 64 && alignment == 1 && model->pages < 64) {

@@ -1,4 +1,4 @@
-// Density where the heap grows, as the headers of its slabs say it.
+// Density of the last growth steps, as grow_is_touched() reads it from the slabs' headers.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using page_layer::kMiB;
 using page_layer::kShapes;
 using page_layer::take_slab;
 
-// Notes a growth for each part of so many slabs, one behind the other.
+// Notes a growth for each of two adjacent parts of kSlabs slabs.
 class Dense : public testing::Test
 {
   protected:
@@ -25,12 +25,12 @@ class Dense : public testing::Test
     void SetUp() override
     {
         if (config_fences)
-            GTEST_SKIP() << "slabs lie between fences";
+            GTEST_SKIP() << "slabs are between fences";
         page_layer::start();
         const bool is_first = nothing_was_noted;
         nothing_was_noted = false;
-        EXPECT_FALSE(is_first && dense_is_filled()) << "of no growth";
-        run_ = pages_take(2 * kSlabs * 4 + 16, PAGE_BYTES); // all that comes next lies in there
+        EXPECT_FALSE(is_first && grow_is_touched()) << "no growth was noted";
+        run_ = pages_take(2 * kSlabs * 4 + 16, PAGE_BYTES); // the slabs below are cut from this run
         ASSERT_NE(run_, nullptr);
         pages_give(run_);
         while (slabs_.size() < 2 * kSlabs) {
@@ -39,7 +39,7 @@ class Dense : public testing::Test
         }
         std::sort(slabs_.begin(), slabs_.end(),
                   [](auto *left, auto *right) { return left->base < right->base; });
-        EXPECT_FALSE(is_first && dense_is_filled()) << "that of the run is but one";
+        EXPECT_FALSE(is_first && grow_is_touched()) << "the run is only one growth";
         note(0);
         note(kSlabs);
     }
@@ -52,12 +52,12 @@ class Dense : public testing::Test
     {
         const char *start = slabs_[first]->base;
         const char *end = slabs_[first + kSlabs - 1]->base + 4 * PAGE_BYTES;
-        dense_note_growth(start, static_cast<size_t>(end - start) >> PAGE_SHIFT);
+        grow_note(start, static_cast<size_t>(end - start) >> PAGE_SHIFT);
     }
     void set_limits(size_t first, size_t end, uint64_t limit)
     {
         for (size_t i = first; i < end; i++)
-            store_relaxed(&slabs_[i]->limit, limit);
+            store_relaxed(&slabs_[i]->fresh_slot, limit);
     }
 
     static inline bool nothing_was_noted = true; // in this process
@@ -67,67 +67,73 @@ class Dense : public testing::Test
 
 TEST_F(Dense, WhereNearlyAllWasHandedOut)
 {
-    EXPECT_TRUE(dense_is_filled());
+    EXPECT_TRUE(grow_is_touched());
     set_limits(0, kSlabs / 8, 1);
-    EXPECT_TRUE(dense_is_filled()) << "some slabs have just begun";
-    set_limits(0, kSlabs / 2, 1);
-    EXPECT_FALSE(dense_is_filled());
+    EXPECT_TRUE(grow_is_touched()) << "some slabs are new";
+    set_limits(0, kSlabs * 5 / 8, 1);
+    EXPECT_FALSE(grow_is_touched());
 }
 
 TEST_F(Dense, NotWhereALittleOfEachSlabWas)
 {
     set_limits(0, 2 * kSlabs, 2);
-    EXPECT_FALSE(dense_is_filled());
+    EXPECT_FALSE(grow_is_touched());
     const uint64_t all = (kShapes[1].pages << PAGE_SHIFT) / kShapes[1].unit_bytes;
     set_limits(0, 2 * kSlabs, all / 2);
-    EXPECT_FALSE(dense_is_filled());
+    EXPECT_FALSE(grow_is_touched());
     set_limits(0, 2 * kSlabs, all * 15 / 16 + 1);
-    EXPECT_TRUE(dense_is_filled());
+    EXPECT_TRUE(grow_is_touched());
 }
 
 TEST_F(Dense, OneSparseGrowthIsEnough)
 {
-    const uint64_t all = slabs_[0]->limit;
+    const uint64_t all = slabs_[0]->fresh_slot;
     for (size_t first : {size_t{0}, kSlabs}) {
         set_limits(first, first + kSlabs, 1);
-        EXPECT_FALSE(dense_is_filled()) << "slabs from " << first;
+        EXPECT_FALSE(grow_is_touched()) << "slabs from " << first;
         set_limits(first, first + kSlabs, all);
-        EXPECT_TRUE(dense_is_filled());
+        EXPECT_TRUE(grow_is_touched());
     }
 }
 
 TEST_F(Dense, WhatALongRunWasMadeForIsNotNoted)
 {
-    dense_note_growth(slabs_[0]->base, DENSE_GROWTH_MOST + 1);
-    EXPECT_TRUE(dense_is_filled());
+    grow_note(slabs_[0]->base, GROW_NOTED_MAX + 1);
+    EXPECT_TRUE(grow_is_touched());
 }
 
-TEST_F(Dense, OfRunsAndLongBlocksNobodyKnows)
+TEST_F(Dense, OfRunsNobodyKnows)
 {
     struct span *run = pages_take(kMiB >> PAGE_SHIFT, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
     page_layer::fill(run, 1);
     for (int i = 0; i < 2; i++)
-        dense_note_growth(run->base, kMiB >> PAGE_SHIFT);
-    EXPECT_FALSE(dense_is_filled());
+        grow_note(run->base, kMiB >> PAGE_SHIFT);
+    EXPECT_FALSE(grow_is_touched());
     pages_give(run);
-    std::vector<struct span *> slabs;
-    for (int i = 0; i < 4; i++)
-        slabs.push_back(take_slab(2, true));
-    for (int i = 0; i < 2; i++)
-        dense_note_growth(slabs[static_cast<size_t>(i)]->base, kShapes[2].pages);
-    EXPECT_FALSE(dense_is_filled());
-    for (struct span *slab : slabs)
-        pages_give_slab(slab);
 }
 
-// Slabs come and go while it is looked: for ThreadSanitizer.
+// Each block that was handed out holds at least one page that the program has touched.
+TEST_F(Dense, BlocksOfMoreThanAPageAreTouchedInOne)
+{
+    struct span *slab = take_slab(2, false);
+    ASSERT_NE(slab, nullptr);
+    for (int i = 0; i < 2; i++)
+        grow_note(slab->base, kShapes[2].pages);
+    store_relaxed(&slab->fresh_slot, uint64_t{1 + 9}); // 4,500 bytes each
+    EXPECT_TRUE(grow_is_touched());
+    store_relaxed(&slab->fresh_slot, uint64_t{1 + 2}); // 20,000 bytes each
+    EXPECT_FALSE(grow_is_touched());
+    pages_give_slab(slab);
+}
+
+// Slabs are taken and given back during the look. The case is for ThreadSanitizer.
 TEST_F(Dense, LooksWhileSpansComeAndGo)
 {
     std::atomic<bool> stop{false};
     std::thread looker([&] {
         while (!stop)
-            (void)dense_is_filled();
+            (void)grow_is_touched();
     });
     for (int round = 0; round < 200; round++)
         for (size_t i = 0; i < slabs_.size(); i += 16) {

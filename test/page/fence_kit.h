@@ -1,4 +1,4 @@
-// What the tests of fences share: whether an access faults.
+// Helpers of the tests of fences: whether an access faults.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,13 +8,17 @@
 
 #include "page/page_layer.h"
 
+extern "C" {
+#include "os/memory.h"
+}
+
 namespace fence_kit
 {
 
 inline void touch(volatile char *at) { *at = 1; }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kReportsFaults = true; // the sanitizer's handler does, and exits
+constexpr bool kReportsFaults = true; // the sanitizer's handler reports the fault and exits
 #else
 constexpr bool kReportsFaults = false;
 #endif
@@ -30,7 +34,7 @@ inline void expect_fenced(char *start, size_t bytes)
     ASSERT_NE(start, nullptr);
     memset(start, 1, bytes);
     if (CAIRN_TEST_EMULATED && os_page_size() != PAGE_BYTES)
-        return; // qemu lets accesses pass when its pages are larger than its host's
+        return; // qemu lets accesses pass where its pages are larger than those of its host
     const char *report = kReportsFaults ? "SEGV" : "";
     EXPECT_EXIT(touch(start - 1), faulted, report);
     EXPECT_EXIT(touch(start + bytes), faulted, report);

@@ -10,7 +10,7 @@
 #include <vector>
 
 extern "C" {
-#include "page/fork_locks.h"
+#include "page/page.h"
 }
 
 namespace
@@ -35,18 +35,26 @@ TEST(ForkLocks, ExcludeEachOther)
     EXPECT_EQ(lock.state, 0u);
 }
 
-TEST(ForkLocks, ATryDoesNotWait)
+// Several threads may watch one lock.
+TEST(ForkLocks, ALockIsWatchedOnce)
 {
-    struct fork_lock lock = {};
-    ASSERT_TRUE(fork_lock_try(&lock));
-    EXPECT_FALSE(fork_lock_try(&lock));
-    fork_lock_release(&lock);
-    ASSERT_TRUE(fork_lock_try(&lock));
-    fork_lock_release(&lock);
-    EXPECT_EQ(lock.state, 0u);
+    struct fork_lock locks[2] = {};
+    for (struct fork_lock *lock : {&locks[0], &locks[1], &locks[0], &locks[1]})
+        ASSERT_EQ(fork_lock_watch(lock), 0);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(locks[0].state == 0 && locks[1].state == 0 ? 0 : 1);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    fork_lock_unwatch(&locks[0]);
+    EXPECT_EQ(locks[0].next, nullptr);
+    EXPECT_EQ(locks[1].prev->next, &locks[1]);
+    fork_lock_unwatch(&locks[1]);
 }
 
-// Two numbers under a watched lock are equal whenever it is free, so also in every child.
+// Two numbers that change under a watched lock are equal whenever the lock is free, and so in every
+// child.
 TEST(ForkLocks, AChildSeesWholeState)
 {
     struct State {
@@ -70,7 +78,8 @@ TEST(ForkLocks, AChildSeesWholeState)
             }
         });
     for (auto &state : states)
-        for (long first = 0; first == 0; std::this_thread::yield()) { // until its thread is at work
+        // until the other thread works
+        for (long first = 0; first == 0; std::this_thread::yield()) {
             fork_lock_acquire(&state.lock);
             first = state.first;
             fork_lock_release(&state.lock);
@@ -101,8 +110,8 @@ TEST(ForkLocks, AChildSeesWholeState)
     }
 }
 
-// Stands for a signal handler that forks while the library is between its own fork handlers: this
-// one is registered first, and so called last before the fork.
+// Acts as a signal handler that forks while the library is between its own fork handlers: this
+// handler is registered first, so it runs last before the fork.
 struct ForkAmidAFork {
     ForkAmidAFork() { pthread_atfork(fork_once, nullptr, nullptr); }
     static void fork_once()
@@ -138,7 +147,7 @@ TEST(ForkLocks, AForkAmidAFork)
     EXPECT_EQ(status, 0);
     EXPECT_TRUE(WIFEXITED(ForkAmidAFork::status));
     EXPECT_EQ(WEXITSTATUS(ForkAmidAFork::status), 7);
-    fork_lock_acquire(&lock); // the next fork takes it, too
+    fork_lock_acquire(&lock); // the next fork takes it as well
     fork_lock_release(&lock);
     alarm(0);
     fork_lock_unwatch(&lock);
@@ -151,7 +160,7 @@ TEST(ForkLocks, AnUnwatchedLockIsNotTouched)
     ASSERT_EQ(fork_lock_watch(&first), 0);
     ASSERT_EQ(fork_lock_watch(&second), 0);
     fork_lock_unwatch(&first);
-    fork_lock_acquire(&first); // fork would wait for ever
+    fork_lock_acquire(&first); // otherwise fork would wait for ever
     const pid_t child = fork();
     if (child == 0)
         _exit(first.state != 1 || second.state != 0);

@@ -1,4 +1,4 @@
-// Free spans, under the page lock: cut, merged, found as neighbours.
+// Free spans, under the page lock: they are cut, merged and found as neighbours.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace
 class FreeSpans : public testing::Test
 {
   protected:
-    // The lock, with headers for every cut.
+    // Takes the page lock, with spare headers for every cut.
     void SetUp() override
     {
         page_layer::start();
@@ -22,7 +22,7 @@ class FreeSpans : public testing::Test
         for (struct span *&header : headers)
             header = header_make(0);
         ASSERT_TRUE(lock_acquire(&pages_state.lock));
-        ASSERT_EQ(deferred_settle(), nullptr);
+        ASSERT_EQ(free_spans_settle_deferred(), nullptr);
         for (struct span *header : headers)
             header_push(header);
     }
@@ -64,12 +64,12 @@ TEST_F(FreeSpans, AWithdrawnSpanIsNoNeighbour)
     ASSERT_NE(left, nullptr);
     span_withdraw(left);
     EXPECT_EQ(span_free_neighbour(arena, run + 7 * PAGE_BYTES), nullptr);
-    range_release(arena, run + 8 * PAGE_BYTES, 12, dirty_pages); // beside it, not merged with it
+    range_release(arena, run + 8 * PAGE_BYTES, 12, dirty_pages); // next to it, not merged with it
     struct span *right = span_free_neighbour(arena, run + 8 * PAGE_BYTES);
     ASSERT_NE(right, nullptr);
     EXPECT_EQ(right->base, run + 8 * PAGE_BYTES);
     span_release(arena, left);
-    EXPECT_EQ(span_free_neighbour(arena, left->base), left) << "one span again";
+    EXPECT_EQ(span_free_neighbour(arena, left->base), left) << "the spans are merged again";
     EXPECT_GE(left->pages, 20u);
 }
 
@@ -79,7 +79,8 @@ TEST_F(FreeSpans, NothingFitsIsNull)
     EXPECT_EQ(range_carve(pages_state.free_pages + 1, 1, &dirty_pages), nullptr);
 }
 
-// Slabs' runs stay as long as they are, for the next slabs, and are merged for a longer run.
+// Runs that slabs leave keep their length for the next slabs, and are merged when a longer run is
+// needed.
 TEST(LooseSpans, AreMergedBeforeFreshMemoryIsTaken)
 {
     page_layer::start();
@@ -109,7 +110,8 @@ TEST(LooseSpans, AreMergedBeforeFreshMemoryIsTaken)
     pages_verify();
 }
 
-// What is given back meets a loose run on a side, and one behind it that is none.
+// A returned run has a loose run as one neighbour, and a free run that is not loose behind that
+// one.
 TEST(LooseSpans, ARunIsMergedWithAllThatIsFreeBesideIt)
 {
     page_layer::start();
@@ -135,7 +137,7 @@ TEST(LooseSpans, ARunIsMergedWithAllThatIsFreeBesideIt)
     }
 }
 
-// More than there is room for, and a run that is given back among them.
+// There are more loose runs than may wait, and another run is given back among them.
 TEST(LooseSpans, ManyAreMergedAsTheyCome)
 {
     page_layer::start();

@@ -1,4 +1,4 @@
-// What the tests of guarded blocks share.
+// Fixtures of the tests of guarded and revoked blocks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ class Blocks : public testing::Test
     void SetUp() override
     {
         page_layer::start();
-        (void)trapped_purge(SIZE_MAX);
+        (void)revoked_purge(SIZE_MAX);
     }
 
     static struct span *map(size_t size, size_t alignment = PAGE_BYTES, size_t spare = 0)

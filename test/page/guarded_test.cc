@@ -1,4 +1,4 @@
-// Guarded blocks: what lies around them, growing and shrinking.
+// Guarded blocks: the inaccessible pages around them, and how they grow and shrink.
 
 #include "page/guarded_kit.h"
 
@@ -42,7 +42,7 @@ TEST_F(Guarded, GrowsAndShrinksWithItsContents)
         span->base[i] = static_cast<char>(i * 7);
     char *base = span->base;
     ASSERT_TRUE(pages_resize_guarded(span, 108 * kKiB, true));
-    EXPECT_EQ(span->base, base) << "there was room";
+    EXPECT_EQ(span->base, base) << "the block had room to grow";
     for (size_t size : {600 * kKiB, 112 * kKiB, 3 * kMiB, 100 * kKiB, 5 * kMiB, 6 * kMiB}) {
         const size_t old = size_t{span->pages} << PAGE_SHIFT;
         ASSERT_TRUE(pages_resize_guarded(span, size, true));
@@ -60,7 +60,7 @@ TEST_F(Guarded, GrowsAndShrinksWithItsContents)
     pages_give_guarded(span);
 }
 
-// Else a hard limit that has room for it refuses what another thread asks for in that moment.
+// A block counted twice for a moment would make a hard limit refuse another thread's request.
 TEST_F(Guarded, ABlockIsNeverCountedTwice)
 {
     constexpr size_t kLeast = 10 * kMiB;

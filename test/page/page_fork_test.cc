@@ -1,4 +1,5 @@
-// Fork: what the child finds, and threads that meet one half-way.
+// Fork: the state of the page layer in the child, and threads that take and give memory during a
+// fork.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -17,7 +18,8 @@ class PageFork : public testing::Test
   protected:
     void SetUp() override { page_layer::start(); }
 
-    // The exit status of a child that runs it; what is buffered is written once.
+    // Runs `function` in a child. Buffered output is written once, before the fork.
+    // Returns: the exit status of the child.
     template <typename Function> static int in_child(Function function)
     {
         fflush(nullptr);
@@ -46,7 +48,7 @@ TEST_F(PageFork, TheChildHasTheLayerWhole)
                   return pages_take(20, PAGE_BYTES) != nullptr ? 0 : 2;
               }),
               0);
-    EXPECT_FALSE(in_child_was_called) << "the parent goes on";
+    EXPECT_FALSE(in_child_was_called) << "the function runs in the child only";
     pages_give(run);
     pages_verify();
     pages_on_fork(nullptr);
@@ -57,7 +59,7 @@ TEST_F(PageFork, WhatWasDeferredBeforeIsNotLostToTheChild)
     struct span *run = pages_take(6, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
     const size_t free_bytes = page_layer::stats().free_bytes;
-    page_map_set(run->base, 1, nullptr); // as give does
+    page_map_set(run->base, 1, nullptr); // the first step of pages_give
     run->tag = SPAN_MOVING;
     run->dirty_pages = run->pages;
     defer(run);
@@ -70,13 +72,123 @@ TEST_F(PageFork, WhatWasDeferredBeforeIsNotLostToTheChild)
     pages_verify();
 }
 
-// Growth that meets a fork half-way is not out of memory.
+// Takes slabs of each shape in another thread while the lock is frozen, as a thread would during a
+// fork.
+std::vector<struct span *> take_while_frozen()
+{
+    std::vector<struct span *> slabs;
+    pages_freeze();
+    std::thread([&] {
+        for (unsigned i = 0; i < 24; i++)
+            slabs.push_back(pages_take_slab(i % 3));
+    }).join();
+    pages_thaw();
+    return slabs;
+}
+
+void give_all(const std::vector<struct span *> &slabs)
+{
+    for (struct span *slab : slabs) {
+        slab->owner = 0;
+        pages_give_slab(slab);
+    }
+}
+
+// Headers that were given back serve the threads of the next fork.
+TEST_F(PageFork, ManyForksMakeNoMoreHeadersThanOne)
+{
+    for (int i = 0; i < 3; i++)
+        give_all(take_while_frozen());
+    const size_t before = meta_bytes();
+    for (int i = 0; i < 500; i++) {
+        const std::vector<struct span *> slabs = take_while_frozen();
+        for (struct span *slab : slabs)
+            ASSERT_NE(slab, nullptr);
+        give_all(slabs);
+    }
+    EXPECT_EQ(meta_bytes(), before);
+    pages_verify();
+}
+
+// Each growth needs a header; a growth that meets a fork leaves its header for the next one.
+TEST_F(PageFork, GrowthThatMeetsForksMakesNoHeaders)
+{
+    give_all(take_while_frozen());
+    const size_t before = meta_bytes();
+    for (int i = 0; i < 1000; i++) {
+        pages_freeze();
+        std::thread([] { EXPECT_FALSE(pages_grow(1)); }).join();
+        pages_thaw();
+    }
+    EXPECT_EQ(meta_bytes(), before);
+    pages_verify();
+}
+
+// The headers that were spare at the fork are spare afterwards.
+TEST_F(PageFork, ForksLoseNoHeaders)
+{
+    give_all(take_while_frozen());
+    const auto spare = [] {
+        size_t count = 0;
+        for (const struct span *header : pages_state.headers)
+            for (; header; header = header->next)
+                count++;
+        return count;
+    };
+    pages_freeze();
+    pages_thaw();
+    const size_t before = spare();
+    ASSERT_GE(before, 24u);
+    pages_freeze();
+    pages_thaw();
+    EXPECT_EQ(spare(), before);
+    pages_verify();
+}
+
+// Two threads replace runs while the process forks often, like a server that forks for each
+// request.
+TEST_F(PageFork, ThreadsThatReplaceRunsDuringForksMakeFewHeaders)
+{
+    std::atomic<bool> over{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; i++)
+        threads.emplace_back([&over] {
+            std::vector<struct span *> slabs(16, nullptr);
+            for (unsigned turn = 0; !over; turn++) {
+                struct span *&slab = slabs[turn * 7 % slabs.size()];
+                if (slab)
+                    give_all({slab});
+                slab = pages_take_slab(turn % 3);
+                EXPECT_NE(slab, nullptr);
+                struct span *run = pages_take(turn % 5 + 1, PAGE_BYTES);
+                EXPECT_NE(run, nullptr);
+                pages_give(run);
+            }
+            for (struct span *slab : slabs)
+                if (slab)
+                    give_all({slab});
+        });
+    const size_t before = meta_bytes();
+    for (int i = 0; i < 1000; i++) {
+        pages_freeze();
+        usleep(50);
+        pages_thaw();
+        usleep(5);
+    }
+    over = true;
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_LE(meta_bytes(), before + 512 * 1024);
+    pages_verify();
+}
+
+// A growth that meets a fork must not be mistaken for a lack of memory.
 TEST_F(PageFork, GrowthDuringForksDoesNotFail)
 {
     std::atomic<bool> done{false};
     std::thread grower([&] {
         std::vector<struct span *> spans;
-        for (int i = 0; i < 1500; i++) { // each more than one step of growth; never touched
+        for (int i = 0; i < 1500; i++) { // each exceeds one step of growth and is never touched
             struct span *span = pages_take(1100, PAGE_BYTES);
             EXPECT_NE(span, nullptr);
             if (span == nullptr)

@@ -1,37 +1,33 @@
-// The page layer as its unit tests need it: started, with slab shapes of its own, without a heap.
+// The page layer for its unit tests: started, with slab shapes of its own, without a heap.
 #pragma once
 
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 extern "C" {
-#include "os/os.h"
-#include "page/apart.h"
+#include "os/memory.h"
+#include "os/process.h"
 #include "page/arena.h"
-#include "page/bins.h"
-#include "page/bound.h"
-#include "page/dense.h"
-#include "page/detached.h"
-#include "page/fence.h"
 #include "page/free_spans.h"
 #include "page/grow.h"
-#include "page/header.h"
+#include "page/kept_mappings.h"
+#include "page/limits.h"
+#include "page/mappings.h"
+#include "page/meta.h"
 #include "page/page.h"
 #include "page/purge.h"
-#include "page/room.h"
+#include "page/revoked.h"
 #include "page/state.h"
-#include "page/steal.h"
-#include "page/trapped.h"
-#include "page/void_slab.h"
 }
 
 namespace page_layer
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr slab_shape kShapes[] = {{1, 2, 64}, {4, 5, 256}, {10, 7, 0}};
+constexpr slab_shape kShapes[] = {{1, 2, 64}, {4, 5, 256}, {10, 7, PAGE_BYTES}};
 
 inline void start()
 {
@@ -52,11 +48,34 @@ inline void configure(uint64_t decay_ms, size_t dirty_cap_bytes, size_t soft_lim
     pages_configure(&limits);
 }
 
+// Returns the cap to its first value.
+inline void forget_cap()
+{
+    for (int i = 0; i < 200; i++)
+        cap_age();
+}
+
 inline page_stats stats()
 {
     page_stats stats;
     pages_read_stats(&stats);
     return stats;
+}
+
+// Purges all that is due.
+inline void purge_all_due()
+{
+    while (pages_purge_due())
+        continue;
+}
+
+// The most that the call that has just ended may have purged of due memory, if the call before it
+// began at `since_us`. The end of the call before would be too late: its own reading of the clock
+// may be older than that by as long as its thread waited for a processor in between.
+inline size_t due_most_bytes(uint64_t since_us)
+{
+    const uint64_t passed = std::min(os_now_us() - since_us, uint64_t{PURGE_MAX_US});
+    return std::max(passed * PURGE_STEP_PAGES / 1000, uint64_t{PURGE_STEP_PAGES}) << PAGE_SHIFT;
 }
 
 inline size_t bytes_of(const struct span *span) { return size_t{span->pages} << PAGE_SHIFT; }
@@ -68,7 +87,7 @@ inline char *end_of_slab(const struct span *slab, unsigned size_class)
     return slab->base + (size_t{kShapes[size_class].pages} << PAGE_SHIFT);
 }
 
-// As the heap does, with all its blocks handed out or none.
+// Takes a slab as the heap does. `filled`: all its blocks count as handed out, else none.
 inline struct span *take_slab(unsigned size_class, bool filled)
 {
     struct span *slab = pages_take_slab(size_class);
@@ -76,7 +95,7 @@ inline struct span *take_slab(unsigned size_class, bool filled)
     const size_t bytes = size_t{shape.pages} << PAGE_SHIFT;
     const size_t units = filled && shape.unit_bytes != 0 ? bytes / shape.unit_bytes : 0;
     if (slab)
-        store_relaxed(&slab->limit, uint64_t{units + 1});
+        store_relaxed(&slab->fresh_slot, uint64_t{units + 1});
     return slab;
 }
 

@@ -1,6 +1,7 @@
-// The page map: what is set is found, everything else is the null span.
+// The page map, in this process and for a reader in another one.
 
 #include <gtest/gtest.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -9,8 +10,17 @@
 
 #include "page/page_layer.h"
 
+extern "C" {
+#include "base/layout.h"
+#include "os/fault.h"
+#include "os/memory.h"
+#include "page/state.h"
+}
+
 namespace
 {
+
+// The page map: an entry that was set is found, and every other address leads to the null span.
 
 constexpr uintptr_t kRegion = uintptr_t{1} << REGION_SHIFT;
 
@@ -88,7 +98,7 @@ TEST_F(PageMap, MemoryForARangeWithoutEntriesGoesBack)
     page_map_set(start, count, span);
     page_map_set(start + PAGE_BYTES, count - 2, nullptr);
     page_map_purge(start + PAGE_BYTES, count - 2);
-    EXPECT_TRUE(entry_is_resident(0)) << "its page has an entry";
+    EXPECT_TRUE(entry_is_resident(0)) << "the page of the map has an entry";
     EXPECT_FALSE(entry_is_resident(pages_a_page)) << "up to the end of a region";
     EXPECT_FALSE(entry_is_resident(2 * pages_a_page)) << "from the next region's start";
     EXPECT_TRUE(entry_is_resident(3 * pages_a_page));
@@ -96,7 +106,8 @@ TEST_F(PageMap, MemoryForARangeWithoutEntriesGoesBack)
     EXPECT_EQ(page_map_find(start + pages_a_page * PAGE_BYTES)->tag, SPAN_NONE);
     EXPECT_EQ(page_map_find(start + (count - 1) * PAGE_BYTES), span);
     page_map_set(start + pages_a_page * PAGE_BYTES, 1, span);
-    EXPECT_EQ(page_map_find(start + pages_a_page * PAGE_BYTES), span) << "and comes back";
+    EXPECT_EQ(page_map_find(start + pages_a_page * PAGE_BYTES), span)
+        << "the page of the map has entries again";
     page_map_set(start, count, nullptr);
 }
 
@@ -117,7 +128,7 @@ TEST_F(PageMap, RefusedMemoryIsAnErrorAndLaterWorks)
 {
     if (!config_debug)
         GTEST_SKIP() << "faults are injected in debug builds";
-    ASSERT_EQ(page_map_cover(address(0x34 * kRegion), 1), 0); // takes the leaf within the map
+    ASSERT_EQ(page_map_cover(address(0x34 * kRegion), 1), 0); // uses the spare leaf
     char *start = address(0x33 * kRegion);
     for (size_t call = 0; call < 3; call++) {
         os_fault_plan(call, 1, ENOMEM);
@@ -136,7 +147,7 @@ TEST_F(PageMap, WhatIsPreparedCannotFail)
 {
     if (!config_debug)
         GTEST_SKIP() << "faults are injected in debug builds";
-    ASSERT_EQ(page_map_cover(address(0x34 * kRegion), 1), 0); // takes the leaf within the map
+    ASSERT_EQ(page_map_cover(address(0x34 * kRegion), 1), 0); // uses the spare leaf
     struct span *span = header_make(0);
     char *start = address(0x46 * kRegion - 5 * PAGE_BYTES);
     struct page_map_spares spares;
@@ -155,7 +166,7 @@ TEST_F(PageMap, WhatIsPreparedCannotFail)
         EXPECT_EQ(page_map_find(start + at), span);
         page_map_set(start + at, 1, nullptr);
     }
-    // What is there already needs none.
+    // A range that has its leaf needs no spare one.
     ASSERT_EQ(page_map_prepare(PAGE_BYTES, &spares), 0);
     page_map_cover_prepared(start, PAGE_BYTES, &spares);
     EXPECT_NE(spares.leaf, nullptr);
@@ -185,8 +196,8 @@ TEST_F(PageMap, ThreadsMakeLeavesTogether)
             ASSERT_EQ(page_map_find(address(region * kRegion + i * PAGE_BYTES)), spans[i]);
 }
 
-// Where a region has no leaf, the root is read as if it were one: what it holds for other regions
-// must lead nowhere.
+// Where a region has no leaf, its entry points at the root, which is then read as a leaf: entries
+// of other regions must lead to null spans.
 TEST_F(PageMap, RootEntriesReadAsALeafsLeadToNullSpans)
 {
     struct span *span = header_make(0);
@@ -194,7 +205,7 @@ TEST_F(PageMap, RootEntriesReadAsALeafsLeadToNullSpans)
         char *start = address(region * kRegion);
         ASSERT_EQ(page_map_cover(start, PAGE_BYTES), 0);
         page_map_set(start, 1, span);
-        // The pages whose entries would lie where the root's for these regions do.
+        // The pages whose entries would be at the places of these regions in the root.
         for (uintptr_t absent : {uintptr_t{0x3}, uintptr_t{0x2222}, uintptr_t{0x3fff0}}) {
             ASSERT_EQ(page_map.root[absent], 0u);
             const char *page = address(absent * kRegion + region * PAGE_BYTES);
@@ -215,6 +226,72 @@ TEST(PageMapDeathTest, NullSpansAreReadOnly)
         volatile auto *null_span = page_map_find(address(region * kRegion));
         EXPECT_DEATH(null_span->owner = 1, "");
     }
+}
+
+// The description `page_layout` leads a reader in another process from an address to its span.
+
+uint64_t word_at(const void *start, uint64_t offset)
+{
+    uint64_t word;
+    memcpy(&word, static_cast<const char *>(start) + offset, sizeof word);
+    return word;
+}
+
+uint64_t value_of(const void *start, layout_field place)
+{
+    uint64_t value = 0;
+    memcpy(&value, static_cast<const char *>(start) + place.offset, place.bytes);
+    return value;
+}
+
+// The byte at an offset, which may be negative: the sum is one of addresses.
+const char *at(const char *start, uint64_t offset)
+{
+    return reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(start) + offset);
+}
+
+// The header of the address's span, found as a reader in another process finds it: by the
+// description alone.
+const char *header_of(uintptr_t address)
+{
+    const char *map = static_cast<const char *>(page_layout.page_map);
+    const char *leaf =
+        at(map, word_at(map + page_layout.map_root, (address >> page_layout.region_shift) * 8));
+    uintptr_t page =
+        (address & ((uintptr_t{1} << page_layout.region_shift) - 1)) >> page_layout.page_shift;
+    return at(leaf, word_at(leaf + page_layout.leaf_entries, page * 8));
+}
+
+TEST(PageLayout, LeadsFromAnAddressToItsSpan)
+{
+    struct span *span = pages_take(5, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
+    const char *header = header_of(reinterpret_cast<uintptr_t>(span->base));
+    EXPECT_EQ(header, reinterpret_cast<const char *>(span));
+    EXPECT_EQ(value_of(header, page_layout.span_tag), page_layout.tag_large);
+    EXPECT_EQ(value_of(header, page_layout.span_base), reinterpret_cast<uintptr_t>(span->base));
+    EXPECT_EQ(value_of(header, page_layout.span_pages), 5u);
+    pages_give(span);
+}
+
+TEST(PageLayout, LeadsToTheArenasAndTheirCounts)
+{
+    struct span *span = pages_take(1, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
+    uint64_t count = word_at(page_layout.arena_count, 0);
+    ASSERT_EQ(count, arena_count());
+    bool found = false;
+    for (uint64_t i = 0; i < count; i++) {
+        const void *arena = arena_at(i);
+        EXPECT_EQ(word_at(page_layout.arenas, 8 * i), reinterpret_cast<uintptr_t>(arena));
+        uint64_t base = value_of(arena, page_layout.arena_base);
+        uint64_t bytes = value_of(arena, page_layout.arena_pages) << page_layout.page_shift;
+        found |= reinterpret_cast<uintptr_t>(span->base) - base < bytes;
+    }
+    EXPECT_TRUE(found);
+    EXPECT_EQ(value_of(page_layout.state, page_layout.state_committed_pages),
+              pages_state.committed_pages);
+    pages_give(span);
 }
 
 } // namespace

@@ -1,7 +1,8 @@
-// Runs of pages: split, merged, grown and shrunk by boundary tags; what is known to be zero.
+// Runs and slabs of the page layer, and its inspection.
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <vector>
 
@@ -9,6 +10,9 @@
 
 namespace
 {
+
+// Runs of pages: they are split, merged, grown and shrunk in place; which pages are known to be
+// zero.
 
 using page_layer::bytes_of;
 using page_layer::end_of;
@@ -21,7 +25,7 @@ class Pages : public testing::Test
     void SetUp() override
     {
         page_layer::start();
-        page_layer::configure(1000000, size_t{1} << 40); // nothing is purged by itself
+        page_layer::configure(1000000, size_t{1} << 40); // nothing is purged by decay
     }
     void TearDown() override { pages_verify(); }
 
@@ -32,8 +36,8 @@ class Pages : public testing::Test
         return span;
     }
 
-    // Runs side by side, cut out of one, so that the neighbours are known also where runs are taken
-    // from either end.
+    // Adjacent runs, cut out of one run, so that the neighbours are known also in builds that take
+    // runs from either end.
     static std::vector<struct span *> take_adjacent(size_t count, size_t pages)
     {
         std::vector<struct span *> spans = {take(count * pages)};
@@ -74,7 +78,7 @@ TEST_F(Pages, FreeNeighboursMergeInEveryOrder)
         const size_t free_before = page_layer::stats().free_bytes;
         for (size_t index : order) {
             pages_give(spans[index]);
-            pages_verify(); // no two free runs side by side
+            pages_verify(); // no two free runs are adjacent
         }
         EXPECT_EQ(page_layer::stats().free_bytes, free_before + 20 * PAGE_BYTES);
         struct span *merged = page_map_find(start);
@@ -115,7 +119,7 @@ TEST_F(Pages, MoreThanAHeaderCountsIsRefused)
     EXPECT_EQ(pages_take(size_t{1} << 30, PAGE_BYTES), nullptr); // more than an arena may have
 }
 
-// Zero knowledge.
+// Which memory is known to be zero.
 
 TEST_F(Pages, FreshMemoryIsKnownToBeZero)
 {
@@ -162,7 +166,7 @@ TEST_F(Pages, ARunThatIsPartlyDirtyIsNotZero)
     for (struct span *span : spans)
         pages_give(span);
     pages_trim(0);
-    struct span *one = take(8); // dirty within a clean run
+    struct span *one = take(8); // a dirty part within a clean run
     page_layer::fill(one, 1);
     char *inside = one->base;
     pages_give(one);
@@ -174,7 +178,7 @@ TEST_F(Pages, ARunThatIsPartlyDirtyIsNotZero)
     pages_give(whole);
 }
 
-// In place.
+// Growing and shrinking in place.
 
 TEST_F(Pages, GrowsIntoAFreeNeighbour)
 {
@@ -185,8 +189,8 @@ TEST_F(Pages, GrowsIntoAFreeNeighbour)
     ASSERT_TRUE(pages_extend(spans[0], 14));
     EXPECT_EQ(spans[0]->pages, 14u);
     pages_verify();
-    EXPECT_FALSE(pages_extend(spans[0], 21)) << "more than is free";
-    ASSERT_TRUE(pages_extend(spans[0], 20)) << "all that is free";
+    EXPECT_FALSE(pages_extend(spans[0], 21)) << "longer than the free neighbour";
+    ASSERT_TRUE(pages_extend(spans[0], 20)) << "as long as the free neighbour";
     EXPECT_EQ(end_of(spans[0]), spans[2]->base);
     EXPECT_TRUE(reads(spans[0]->base, 10 * PAGE_BYTES, 5));
     page_layer::fill(spans[0], 6);
@@ -205,7 +209,7 @@ TEST_F(Pages, ShrinksAndGivesTheRestBack)
     EXPECT_EQ(page_layer::stats().free_bytes, free_before + 17 * PAGE_BYTES);
     EXPECT_TRUE(reads(spans[0]->base, 3 * PAGE_BYTES, 5));
     pages_verify();
-    ASSERT_TRUE(pages_extend(spans[0], 20)) << "its own rest";
+    ASSERT_TRUE(pages_extend(spans[0], 20)) << "into the rest of the run";
     pages_give(spans[0]);
     pages_give(spans[1]);
 }
@@ -231,10 +235,10 @@ TEST_F(Pages, SlabsAreMappedOnEveryPageAndKeepTheirColdArea)
         ASSERT_NE(slab, nullptr);
         EXPECT_TRUE(span_is_slab(slab));
         EXPECT_EQ(slab_class(slab), size_class);
-        EXPECT_EQ(slab->capacity, 0) << "a new header";
+        EXPECT_EQ(slab->capacity, 0) << "the header is new";
         for (size_t page = 0; page < shape.pages; page++)
             EXPECT_EQ(page_map_find(slab->base + page * PAGE_BYTES), slab);
-        EXPECT_TRUE(reads(reinterpret_cast<char *>(slab + 1), shape.cold_64 * 64, 0));
+        EXPECT_TRUE(reads(reinterpret_cast<char *>(slab + 1), shape.side_units * 64, 0));
         pages_verify();
         char *base = slab->base;
         slab->capacity = 9;
@@ -290,6 +294,184 @@ TEST_F(Pages, WhatIsFreeIsTakenWithoutGrowth)
               nullptr);
     EXPECT_EQ(page_layer::stats().committed_bytes, committed);
     pages_give(again);
+    pages_give(behind);
+}
+
+// Inspection of the page layer: the walk, the search, the sums, and the verifier, which is shown to
+// find broken invariants.
+
+using Spans = std::map<char *, struct span *>;
+
+bool collect(struct span *span, char *start, void *context)
+{
+    static_cast<Spans *>(context)->emplace(start, span);
+    return true;
+}
+
+Spans walk()
+{
+    Spans spans;
+    pages_each(collect, &spans);
+    return spans;
+}
+
+class Inspect : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        page_layer::start();
+        page_layer::configure(1000000, size_t{1} << 40);
+    }
+};
+
+TEST_F(Inspect, TheWalkSeesExactlyWhatIsInUse)
+{
+    std::mt19937 random(4);
+    Spans model;
+    for (int round = 0; round < 500; round++) {
+        if (random() % 3 != 0 || model.empty()) {
+            const bool slab = random() % 2 == 0;
+            struct span *span = slab ? pages_take_slab(static_cast<unsigned>(round) % 3)
+                                     : pages_take(1 + random() % 30, PAGE_BYTES);
+            ASSERT_NE(span, nullptr);
+            model.emplace(span->base, span);
+        } else {
+            const auto place =
+                std::next(model.begin(), static_cast<ptrdiff_t>(random() % model.size()));
+            if (span_is_slab(place->second))
+                pages_give_slab(place->second);
+            else
+                pages_give(place->second);
+            model.erase(place);
+        }
+        ASSERT_EQ(walk(), model);
+    }
+    for (const auto &[start, span] : model) {
+        if (span_is_slab(span))
+            pages_give_slab(span);
+        else
+            pages_give(span);
+    }
+    EXPECT_TRUE(walk().empty());
+}
+
+TEST_F(Inspect, TheWalkStopsWhenToldTo)
+{
+    struct span *first = pages_take(1, PAGE_BYTES);
+    struct span *second = pages_take(1, PAGE_BYTES);
+    size_t seen = 0;
+    pages_each(
+        [](struct span *, char *, void *context) {
+            ++*static_cast<size_t *>(context);
+            return false;
+        },
+        &seen);
+    EXPECT_EQ(seen, 1u);
+    pages_give(first);
+    pages_give(second);
+}
+
+TEST_F(Inspect, TheSearchFindsTheMiddleOfARun)
+{
+    struct span *span = pages_take(20, PAGE_BYTES);
+    struct span *slab = pages_take_slab(2);
+    char *start = nullptr;
+    const size_t last = 20 * PAGE_BYTES - 1;
+    for (size_t offset : {size_t{0}, size_t{1}, last / 2, last}) {
+        EXPECT_EQ(pages_search(span->base + offset, &start), span) << offset;
+        EXPECT_EQ(start, span->base);
+    }
+    EXPECT_EQ(pages_search(slab->base + 9 * PAGE_BYTES, &start), slab);
+    EXPECT_EQ(start, slab->base);
+    const int local = 0;
+    EXPECT_EQ(pages_search(&local, &start), nullptr);
+    EXPECT_EQ(pages_search(nullptr, &start), nullptr);
+    char *inside = span->base + PAGE_BYTES;
+    pages_give(span);
+    EXPECT_EQ(pages_search(inside, &start), nullptr) << "the page is free";
+    EXPECT_TRUE(pages_holds(inside));
+    EXPECT_FALSE(pages_holds(&local));
+    pages_give_slab(slab);
+}
+
+TEST_F(Inspect, SumsAddUp)
+{
+    struct span *span = pages_take(33, PAGE_BYTES);
+    page_layer::fill(span, 1);
+    page_stats stats = page_layer::stats();
+    EXPECT_EQ(stats.committed_bytes - stats.free_bytes, 33u * PAGE_BYTES);
+    EXPECT_LE(stats.committed_bytes, stats.reserved_bytes);
+    EXPECT_LE(stats.dirty_bytes, stats.free_bytes);
+    EXPECT_GE(stats.meta_bytes, size_t{META_CHUNK_BYTES} / 4);
+    pages_give(span);
+    stats = page_layer::stats();
+    EXPECT_EQ(stats.committed_bytes, stats.free_bytes);
+    EXPECT_GE(stats.dirty_bytes, 33u * PAGE_BYTES);
+}
+
+// The entries of a slab in the page map are written one by one, without the lock.
+TEST_F(Inspect, TheVerifierMeetsASlabWhoseEntriesAreBeingWritten)
+{
+    std::vector<struct span *> taken;
+    char *end = nullptr;
+    for (bool slab = true; !end || pages_holds(end); slab = !slab) { // up to the end of an arena
+        ASSERT_LT(taken.size(), 100000u);
+        taken.push_back(slab ? pages_take_slab(2) : pages_take(1, PAGE_BYTES));
+        ASSERT_NE(taken.back(), nullptr);
+        end = slab ? page_layer::end_of_slab(taken.back(), 2) : nullptr;
+    }
+    struct span *last = taken.back();
+    page_map_set_page(last->base, nullptr); // the map as a concurrent walk may see it
+    pages_verify();
+    page_map_set_page(last->base, last);
+    for (struct span *each : taken) {
+        if (span_is_slab(each))
+            pages_give_slab(each);
+        else
+            pages_give(each);
+    }
+}
+
+TEST(InspectDeathTest, TheVerifierFindsBrokenInvariants)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "the verifier runs in debug builds";
+    page_layer::start();
+    page_layer::configure(1000000, size_t{1} << 40);
+    struct span *span = pages_take(8, PAGE_BYTES);
+    struct span *behind = pages_take(1, PAGE_BYTES);
+    page_layer::fill(span, 1);
+    char *base = span->base;
+    pages_give(span);
+    pages_verify();
+    while (page_map_find(base)->tag != SPAN_FREE) // the span merged with the free memory before it
+        base -= PAGE_BYTES;
+    struct span *free_run = page_map_find(base);
+    EXPECT_DEATH(
+        {
+            pages_state.free_pages++;
+            pages_verify();
+        },
+        "internal error");
+    EXPECT_DEATH(
+        {
+            free_run->dirty_pages--;
+            pages_verify();
+        },
+        "internal error");
+    EXPECT_DEATH(
+        {
+            free_run->base += PAGE_BYTES;
+            pages_verify();
+        },
+        "internal error");
+    EXPECT_DEATH(
+        {
+            page_map_set(page_layer::end_of(free_run) - PAGE_BYTES, 1, nullptr);
+            pages_verify();
+        },
+        "internal error");
     pages_give(behind);
 }
 

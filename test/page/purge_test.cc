@@ -1,10 +1,10 @@
-// Giving memory back: cap, decay by low-water mark, soft limit, trim, and a kernel that refuses.
-// What counts as gone is what mincore says.
+// Purging of free pages, and the cap on free memory.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <future>
 #include <thread>
@@ -12,8 +12,17 @@
 
 #include "page/page_layer.h"
 
+extern "C" {
+#include "os/fault.h"
+#include "os/memory.h"
+#include "os/process.h"
+}
+
 namespace
 {
+
+// Release of memory: the cap, decay by low-water mark, the soft limit, trim, and a kernel that
+// refuses. mincore decides which memory counts as released.
 
 using page_layer::configure;
 using page_layer::kMiB;
@@ -23,7 +32,7 @@ constexpr size_t kNoCap = size_t{1} << 40;
 
 size_t dirty() { return page_layer::stats().dirty_bytes; }
 
-// A run of memory that was written.
+// Takes a run and writes to all of it.
 struct span *used(size_t bytes)
 {
     struct span *span = pages_take(bytes >> PAGE_SHIFT, PAGE_BYTES);
@@ -49,6 +58,7 @@ class Purge : public testing::Test
     {
         page_layer::start();
         configure(kNever, kNoCap);
+        page_layer::purge_all_due();
     }
     void TearDown() override
     {
@@ -70,7 +80,7 @@ TEST_F(Purge, TrimGivesBackAllButWhatIsKept)
     EXPECT_TRUE(pages_trim(0));
     EXPECT_EQ(dirty(), 0u);
     EXPECT_EQ(resident(start, 16 * kMiB), 0u);
-    EXPECT_FALSE(pages_trim(0)) << "nothing is left to give";
+    EXPECT_FALSE(pages_trim(0)) << "nothing can be released";
     EXPECT_GE(page_layer::stats().purged_bytes, 16 * kMiB);
 }
 
@@ -85,7 +95,7 @@ TEST_F(Purge, ManySmallRunsAreTrimmedToo)
     EXPECT_TRUE(pages_trim(0));
     EXPECT_EQ(dirty(), 0u);
     for (size_t i = 1; i < spans.size(); i += 2) {
-        EXPECT_TRUE(page_layer::reads(spans[i]->base, 5 * PAGE_BYTES, 1)) << "it was in use";
+        EXPECT_TRUE(page_layer::reads(spans[i]->base, 5 * PAGE_BYTES, 1)) << "the run is in use";
         pages_give(spans[i]);
     }
 }
@@ -98,9 +108,65 @@ TEST_F(Purge, TheCapHolds)
         spans.push_back(used(kMiB));
     for (struct span *span : spans)
         pages_give(span);
-    // Nothing is in use any more, so that the cap alone counts.
+    // Nothing is in use any more, so only the cap counts.
     EXPECT_LE(dirty(), 4 * kMiB);
     EXPECT_GT(dirty(), 0u) << "below the cap memory is kept for the next user";
+}
+
+// A heap that shrinks for good keeps a small part; memory that is needed again twice stays.
+TEST_F(Purge, TheCapLearns)
+{
+    constexpr size_t kBytes = 48 * kMiB;
+    configure(kNever, 64 * kMiB);
+    pages_trim(0);
+    page_layer::forget_cap();
+    std::vector<size_t> kept;
+    std::vector<size_t> went;
+    for (int round = 0; round < 6; round++) {
+        const size_t before = page_layer::stats().purged_bytes;
+        std::vector<struct span *> spans;
+        for (size_t bytes = 0; bytes < kBytes; bytes += kMiB / 4)
+            spans.push_back(used(kMiB / 4));
+        for (struct span *span : spans)
+            pages_give(span);
+        kept.push_back(dirty());
+        went.push_back(page_layer::stats().purged_bytes - before);
+    }
+    EXPECT_LE(kept[0], 16 * kMiB) << "48 MiB may never be needed again";
+    EXPECT_GE(went[0], 32 * kMiB);
+    EXPECT_GE(kept[2], kBytes * 3 / 4);
+    EXPECT_EQ(went[4], 0u);
+    EXPECT_EQ(went[5], 0u);
+    page_layer::forget_cap();
+    pages_trim(0);
+    std::vector<struct span *> spans;
+    for (size_t bytes = 0; bytes < 10 * kBytes; bytes += kMiB / 4)
+        spans.push_back(used(kMiB / 4));
+    for (struct span *span : spans)
+        pages_give(span);
+    EXPECT_LE(dirty(), 3 * kMiB) << "480 MiB were released for good";
+}
+
+// Memory that is freed under pressure is purged although the program may need it again at once.
+TEST_F(Purge, PressureDoesNotChangeTheCap)
+{
+    configure(kNever, 64 * kMiB);
+    pages_trim(0);
+    page_layer::forget_cap();
+    const size_t cap = cap_pages();
+    pages_press(true);
+    for (int round = 0; round < 4; round++) {
+        struct span *run = used(48 * kMiB);
+        struct span *mapping = pages_map_growing(32 * kMiB);
+        ASSERT_NE(mapping, nullptr);
+        pages_give(run);
+        EXPECT_EQ(cap_pages(), cap) << "round " << round;
+        pages_give_huge(mapping);
+        EXPECT_EQ(cap_pages(), cap) << "round " << round;
+    }
+    pages_press(false);
+    pages_give(used(48 * kMiB));
+    EXPECT_LT(cap_pages(), cap) << "without pressure the cap learns";
 }
 
 TEST_F(Purge, MemoryThatWasNotNeededDecays)
@@ -114,7 +180,8 @@ TEST_F(Purge, MemoryThatWasNotNeededDecays)
     EXPECT_EQ(dirty(), 0u);
 }
 
-// A little of a long free run is taken and given, again and again: the rest of it was not needed.
+// A small part of a long free run is taken and given back repeatedly: the rest of the run was not
+// needed and decays.
 TEST_F(Purge, TheRestOfARunInUseDecays)
 {
     configure(40, kNoCap);
@@ -141,10 +208,102 @@ TEST_F(Purge, MemoryInTurnoverIsLeftAlone)
     EXPECT_EQ(page_layer::stats().purged_bytes, purged);
 }
 
-// Free runs that are too short give way where the process would become larger than it ever was.
+// Ends the decay interval; the next tick does what is due at its end.
+void end_interval() { store_relaxed(&pages_state.interval_start_ms, uint64_t{0}); }
+
+// Memory that becomes due at once is purged by many calls.
+TEST_F(Purge, NoTickPurgesMoreThanItsPart)
+{
+    configure(40, kNoCap);
+    std::vector<struct span *> runs;
+    for (int i = 0; i < 24; i++)
+        runs.push_back(used(16 * kMiB));
+    runs.push_back(used(PAGE_BYTES));
+    for (size_t i = 0; i + 1 < runs.size(); i++)
+        pages_give(runs[i]);
+    ASSERT_GE(dirty(), 24 * 16 * kMiB);
+    end_interval();
+    pages_tick(); // from now on nothing of it is needed
+    uint64_t since_us = os_now_us();
+    page_layer::purge_all_due();
+    end_interval();
+    const uint64_t advised = load_relaxed(&os_calls[OS_CALL_ADVISE]);
+    uint64_t calls = 0;
+    for (; calls < 500 && dirty() > 0; calls++) {
+        const size_t before = dirty();
+        const uint64_t begin_us = os_now_us();
+        pages_tick();
+        EXPECT_LE(before - dirty(), page_layer::due_most_bytes(since_us) + 2 * kMiB);
+        since_us = begin_us;
+    }
+    EXPECT_EQ(dirty(), 0u);
+    EXPECT_LE(load_relaxed(&os_calls[OS_CALL_ADVISE]) - advised, 3 * calls);
+    pages_verify();
+    pages_give(runs.back());
+}
+
+// A process whose calls are rare gives back the memory with few of them.
+TEST_F(Purge, ATickAfterALongTimePurgesMore)
+{
+    configure(40, kNoCap);
+    pages_give(used(30 * kMiB));
+    pages_give(used(30 * kMiB));
+    end_interval();
+    pages_tick();
+    end_interval();
+    pages_tick();
+    configure(kNever, kNoCap); // no interval ends any more
+    os_sleep_ms(50);
+    pages_tick();
+    EXPECT_EQ(dirty(), 0u);
+}
+
+// Due memory that the program takes before its purge is not purged when it is freed again.
+TEST_F(Purge, DueMemoryThatIsNeededAgainStays)
+{
+    if (config_random_runs)
+        GTEST_SKIP() << "runs are at random places in this build, so not all dirty pages are taken";
+    configure(40, kNoCap);
+    pages_give(used(30 * kMiB));
+    end_interval();
+    pages_tick();
+    end_interval();
+    pages_tick();
+    configure(kNever, kNoCap);
+    if (dirty() == 0)
+        GTEST_SKIP() << "the thread waited for the processor and purged all with one call";
+    struct span *again = used(dirty());
+    EXPECT_EQ(dirty(), 0u);
+    pages_give(again);
+    const size_t kept = dirty();
+    for (int i = 0; i < 20; i++)
+        pages_tick();
+    EXPECT_EQ(dirty(), kept);
+}
+
+// A heap that shrinks purges above the cap in small parts, too.
+TEST_F(Purge, NoGivePurgesMuchMoreThanItGives)
+{
+    constexpr size_t kRun = 64 << 10;
+    configure(kNever, 4 * kMiB);
+    std::vector<struct span *> runs;
+    for (size_t bytes = 0; bytes < 192 * kMiB; bytes += kRun)
+        runs.push_back(used(kRun));
+    size_t most = 0;
+    for (struct span *run : runs) {
+        const size_t before = page_layer::stats().purged_bytes;
+        pages_give(run);
+        most = std::max(most, page_layer::stats().purged_bytes - before);
+    }
+    EXPECT_GT(most, 0u);
+    EXPECT_LE(most, (PURGE_STEP_PAGES << PAGE_SHIFT) + 2 * kRun + 2 * kMiB);
+    EXPECT_LE(dirty(), 4 * kMiB);
+}
+
+// Free runs that are too short are purged where the process would otherwise exceed its peak.
 TEST_F(Purge, GrowthTakesTheMemoryOfRunsThatAreTooShort)
 {
-    if (!config_room)
+    if (!config_kept_mappings)
         GTEST_SKIP() << "growth is not watched in this build";
     constexpr size_t kShort = 64 << 10;
     std::vector<struct span *> runs;
@@ -154,18 +313,21 @@ TEST_F(Purge, GrowthTakesTheMemoryOfRunsThatAreTooShort)
         pages_give(runs[i]);
     const size_t before = dirty();
     ASSERT_GE(before, 32 * kShort);
-    store_relaxed(&pages_state.most_pages, counted_pages()); // as if it had never been larger
+    // As if the process had never been larger.
+    store_relaxed(&pages_state.most_pages, limits_counted_pages());
     store_relaxed(&pages_state.growth_pages, size_t{0});
     struct span *longer = used(4 * kShort);
-    EXPECT_LE(counted_pages(), load_relaxed(&pages_state.most_pages));
+    EXPECT_LE(limits_counted_pages(), load_relaxed(&pages_state.most_pages));
     EXPECT_LE(dirty(), before - 4 * kShort);
-    EXPECT_GE(dirty(), before - 6 * kShort) << "no more went than had to, but for a few pages";
+    EXPECT_GE(dirty(), before - 6 * kShort)
+        << "only the necessary runs were purged, and a few pages";
     pages_give(longer);
     for (size_t i = 1; i < runs.size(); i += 2)
         pages_give(runs[i]);
 }
 
-// Runs of many lengths come and go at the peak. How much went, and the peak.
+// Takes and gives runs of many lengths at the peak.
+// Returns: the purged pages and the peak.
 struct Turnover {
     size_t purged_pages, most_pages;
 };
@@ -173,8 +335,8 @@ struct Turnover {
 void turn_over(Turnover *turnover)
 {
     constexpr size_t kLive = 256, kTurns = 20000, kMostPages = 32;
-    store_relaxed(&pages_state.growth_pages, size_t{0}); // as if it began now
-    store_relaxed(&pages_state.most_pages, counted_pages());
+    store_relaxed(&pages_state.growth_pages, size_t{0}); // as if growth began now
+    store_relaxed(&pages_state.most_pages, limits_counted_pages());
     const size_t purged = page_layer::stats().purged_bytes;
     uint64_t random = 1;
     auto draw = [&random](size_t below) {
@@ -196,20 +358,21 @@ void turn_over(Turnover *turnover)
             pages_give(run);
 }
 
-// What goes back is missed soon where lengths come and go: so it has an end, and the peak rises.
+// Where lengths vary, purged pages are soon needed again: so purging at the peak has a budget, and
+// then the peak rises.
 TEST_F(Purge, TurnoverAtThePeakGivesBackTwiceOfItAtMost)
 {
-    if (!config_room)
+    if (!config_kept_mappings)
         GTEST_SKIP() << "growth is not watched in this build";
     Turnover turnover = {};
     ASSERT_NO_FATAL_FAILURE(turn_over(&turnover));
     EXPECT_LE(turnover.purged_pages, 2 * turnover.most_pages);
 }
 
-// Each call stops the other threads for a moment.
+// Each purge interrupts the other threads for a moment, so the budget is smaller with threads.
 TEST_F(Purge, TurnoverAtThePeakGivesBackAQuarterOfItWithThreads)
 {
-    if (!config_room)
+    if (!config_kept_mappings)
         GTEST_SKIP() << "growth is not watched in this build";
     std::promise<void> done;
     std::thread other([&done] { done.get_future().wait(); });
@@ -222,16 +385,18 @@ TEST_F(Purge, TurnoverAtThePeakGivesBackAQuarterOfItWithThreads)
     EXPECT_LE(turnover.purged_pages, turnover.most_pages / 4);
 }
 
-// A long-lived process may give back so for ever, but slowly: what went is forgotten with time.
+// The budget is replenished with time: a process that runs for a long time may purge for ever, but
+// slowly.
 TEST_F(Purge, GrowthIsForgottenWithTime)
 {
-    if (!config_room)
+    if (!config_kept_mappings)
         GTEST_SKIP() << "growth is not watched in this build";
     constexpr size_t kAMs = 4, kMs = 1000;
     const size_t enough = size_t{1} << 20;
     auto grows = [] {
         pages_trim(0);
-        store_relaxed(&pages_state.most_pages, size_t{0}); // and of nothing nothing goes back
+        // with a peak of 0 the growth purges nothing
+        store_relaxed(&pages_state.most_pages, size_t{0});
         pages_give(used(64 << 10));
     };
     auto passes = [](uint64_t ms) {
@@ -245,7 +410,8 @@ TEST_F(Purge, GrowthIsForgottenWithTime)
     grows();
     EXPECT_EQ(load_relaxed(&pages_state.growth_pages), enough - kMs * kAMs);
     grows();
-    EXPECT_EQ(load_relaxed(&pages_state.growth_pages), enough - kMs * kAMs) << "not twice";
+    EXPECT_EQ(load_relaxed(&pages_state.growth_pages), enough - kMs * kAMs)
+        << "the time counts only once";
     passes(enough);
     grows();
     EXPECT_EQ(load_relaxed(&pages_state.growth_pages), 0u);
@@ -273,14 +439,14 @@ TEST_F(Purge, GrowthBeyondTheSoftLimitPurgesFirst)
     const size_t committed = page_layer::stats().committed_bytes;
     configure(kNever, kNoCap, committed / 2);
     struct span *span = used(page_layer::stats().free_bytes + kMiB);
-    EXPECT_LT(dirty(), kMiB) << "it grew, and kept what it could have given back";
+    EXPECT_LT(dirty(), kMiB) << "the process grew without a purge";
     pages_give(span);
     for (size_t i = 1; i < spans.size(); i += 2)
         pages_give(spans[i]);
 }
 
-// A mapping of its own is memory, too: it purges before it comes, before it grows, and counts when
-// the arenas grow.
+// A huge mapping counts as memory: it purges before it is mapped and before it grows, and it counts
+// when the arenas grow.
 TEST_F(Purge, HugeMappingsHeedTheSoftLimit)
 {
     pages_trim(0);
@@ -291,23 +457,23 @@ TEST_F(Purge, HugeMappingsHeedTheSoftLimit)
     configure(kNever, kNoCap, resident + 30 * kMiB);
     struct span *below = pages_map_huge(16 * kMiB, PAGE_BYTES);
     ASSERT_NE(below, nullptr);
-    EXPECT_GE(dirty(), 8 * kMiB) << "below the limit nothing has to go";
+    EXPECT_GE(dirty(), 8 * kMiB) << "below the limit nothing is purged";
     struct span *above = pages_map_huge(16 * kMiB, PAGE_BYTES);
     ASSERT_NE(above, nullptr);
-    EXPECT_EQ(dirty(), 0u) << "mapped above the limit, and kept what it could have given back";
+    EXPECT_EQ(dirty(), 0u) << "a mapping above the limit did not purge";
 
     pages_give_huge(above);
     pages_give(used(8 * kMiB));
     ASSERT_GE(dirty(), 8 * kMiB);
     ASSERT_TRUE(pages_resize_huge(below, 40 * kMiB, true));
-    EXPECT_EQ(dirty(), 0u) << "a mapping grew above the limit";
+    EXPECT_EQ(dirty(), 0u) << "a growing mapping above the limit did not purge";
 
     struct span *free_soon = used(8 * kMiB);
     struct span *behind_it = used(PAGE_BYTES);
     pages_give(free_soon);
     ASSERT_GE(dirty(), 8 * kMiB);
     struct span *grown = used(page_layer::stats().free_bytes + kMiB);
-    EXPECT_EQ(dirty(), 0u) << "the arenas grew beside a mapping";
+    EXPECT_EQ(dirty(), 0u) << "arenas that grow next to a mapping did not purge";
     for (struct span *span : {behind_it, grown})
         pages_give(span);
     pages_give_huge(below);
@@ -325,7 +491,7 @@ TEST_F(Purge, ARefusedPurgeLosesNothing)
         EXPECT_EQ(dirty(), 4 * kMiB);
         pages_verify();
         struct span *again = used(4 * kMiB);
-        EXPECT_EQ(dirty(), 0u) << "its pages serve again";
+        EXPECT_EQ(dirty(), 0u) << "the pages serve again";
         pages_give(again);
     }
     configure(kNever, kMiB);
@@ -337,8 +503,8 @@ TEST_F(Purge, ARefusedPurgeLosesNothing)
     EXPECT_EQ(dirty(), 0u);
 }
 
-// The system refuses a range that has a locked page in it. By calls of our own: the sanitizers'
-// mlock does nothing.
+// The kernel refuses to purge a range with a locked page. The system call is made directly, because
+// mlock of the sanitizers does nothing.
 TEST_F(Purge, ALockedPageHoldsBackNothingElse)
 {
     constexpr size_t RUNS = 4;
@@ -351,13 +517,13 @@ TEST_F(Purge, ALockedPageHoldsBackNothingElse)
         char *middle = runs[i]->base + 1001 * PAGE_BYTES % page_layer::bytes_of(runs[i]);
         locked.push_back(middle - uintptr_t(middle) % page);
         if (i % 2 == 0 && syscall(SYS_mlock, locked[i], page) != 0)
-            GTEST_SKIP() << "no memory may be locked";
+            GTEST_SKIP() << "memory cannot be locked here";
     }
     for (struct span *run : runs)
         pages_give(run);
     EXPECT_TRUE(pages_trim(0));
     EXPECT_EQ(dirty(), RUNS / 2 * page);
-    EXPECT_FALSE(pages_trim(0)) << "nothing is left to give";
+    EXPECT_FALSE(pages_trim(0)) << "nothing can be released";
     pages_verify();
 
     configure(40, kNoCap);
@@ -366,7 +532,7 @@ TEST_F(Purge, ALockedPageHoldsBackNothingElse)
         os_sleep_ms(30);
         pages_tick();
     }
-    EXPECT_EQ(dirty(), RUNS / 2 * page) << "what is free otherwise decays as ever";
+    EXPECT_EQ(dirty(), RUNS / 2 * page) << "other free memory decays as usual";
     configure(kNever, kNoCap);
 
     for (size_t i = 0; i < RUNS; i += 2)
@@ -377,14 +543,14 @@ TEST_F(Purge, ALockedPageHoldsBackNothingElse)
         pages_give(span);
 }
 
-// Where all is locked, as by mlockall, a purge ends soon, and what comes after does not try again
-// for each run that is given.
+// Where all memory is locked, as by mlockall, a purge soon ends, and later frees do not try again
+// for each run.
 TEST_F(Purge, WhereAllIsLockedFewCallsAreMade)
 {
     struct span *run = used(16 * kMiB);
     char *start = run->base;
     if (syscall(SYS_mlock, start, 16 * kMiB) != 0)
-        GTEST_SKIP() << "so much memory may not be locked";
+        GTEST_SKIP() << "16 MiB cannot be locked here";
     configure(kNever, kMiB);
     const uint64_t before = load_relaxed(&os_calls[OS_CALL_ADVISE]);
     pages_give(run);
@@ -413,6 +579,121 @@ TEST_F(Purge, OnlyWholeSystemPagesOfAPartAreMarked)
     EXPECT_EQ(pages_whole_marked(start, all << 1), 0u);
     EXPECT_EQ(pages_whole_marked(start, all | all << count << 1), all);
     pages_give(span);
+}
+
+// The cap on free memory: the events that raise it and those that lower it.
+
+using page_layer::kMiB;
+
+constexpr size_t kOption = 64 * kMiB >> PAGE_SHIFT;
+constexpr size_t kFirst = kOption / CAP_FIRST_PART;
+constexpr size_t kLeast = kOption / CAP_MIN_PART;
+
+class Cap : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        page_layer::start();
+        page_layer::configure(1000000, kOption << PAGE_SHIFT);
+        page_layer::forget_cap();
+    }
+    // The tolerance is eight pages: cap_age() returns by an eighth of the difference, rounded down.
+    static bool is_first() { return cap_pages() + 8 > kFirst && cap_pages() < kFirst + 8; }
+};
+
+TEST_F(Cap, IsAQuarterOfTheOptionAtFirst)
+{
+    EXPECT_TRUE(is_first());
+    cap_note_taken(1000);
+    EXPECT_TRUE(is_first()) << "no memory was released before";
+}
+
+// A large heap that shrinks for good keeps little in the end.
+TEST_F(Cap, IsLoweredByWhatGoes)
+{
+    cap_note_given(16000);
+    EXPECT_LT(cap_pages(), kFirst - 900);
+    EXPECT_GT(cap_pages(), kFirst - 1100);
+    cap_note_given(160000);
+    EXPECT_EQ(cap_pages(), kLeast);
+}
+
+TEST_F(Cap, IsRaisedByWhatWasNeededAgain)
+{
+    cap_note_given(8000);
+    const size_t lowered = cap_pages();
+    cap_note_taken(800);
+    const size_t once = cap_pages();
+    EXPECT_GE(once, lowered + 800);
+    EXPECT_LE(once, lowered + 1000);
+    cap_note_taken(80000);
+    EXPECT_GE(cap_pages(), lowered + 8000);
+    EXPECT_LE(cap_pages(), lowered + 10000) << "the cap rises by the released memory at most";
+}
+
+TEST_F(Cap, WhatWentLongAgoIsNotMissed)
+{
+    cap_note_given(8000);
+    cap_age();
+    const size_t lowered = cap_pages();
+    cap_note_taken(800);
+    EXPECT_GE(cap_pages(), lowered + 800) << "the release was in the interval before";
+    cap_age();
+    const size_t before = cap_pages();
+    cap_note_taken(800);
+    EXPECT_EQ(cap_pages(), before);
+}
+
+TEST_F(Cap, ComesBackToTheFirst)
+{
+    cap_note_given(80000);
+    cap_note_taken(80000);
+    EXPECT_GT(cap_pages(), kFirst + 60000);
+    for (int i = 0; i < 10; i++)
+        cap_age();
+    EXPECT_LT(cap_pages(), kFirst + 30000);
+    page_layer::forget_cap();
+    EXPECT_TRUE(is_first());
+    cap_note_given(1000000);
+    EXPECT_EQ(cap_pages(), kLeast);
+    page_layer::forget_cap();
+    EXPECT_TRUE(is_first());
+}
+
+TEST_F(Cap, StaysAtTheSwingOfWhatIsFree)
+{
+    cap_note_given(80000);
+    cap_note_taken(80000);
+    for (int i = 0; i < 60; i++) {
+        for (size_t left = 80000; left != 20000; left -= 10000)
+            cap_note_again(10000, left);
+        cap_age();
+    }
+    EXPECT_GE(cap_pages(), 60000u);
+    EXPECT_LE(cap_pages(), 60100u);
+    for (int i = 0; i < 200; i++) {
+        for (int j = 0; j < 1000; j++)
+            cap_note_again(10, 80000); // the same ten
+        cap_age();
+    }
+    EXPECT_TRUE(is_first());
+}
+
+TEST_F(Cap, FollowsTheOption)
+{
+    page_layer::configure(1000000, 0);
+    cap_note_given(8000);
+    cap_note_taken(8000);
+    EXPECT_EQ(cap_pages(), 0u) << "no memory may be kept";
+    page_layer::configure(1000000, 1024 * PAGE_BYTES);
+    for (int i = 0; i < 10; i++) {
+        cap_note_given(80000);
+        cap_note_taken(80000);
+    }
+    EXPECT_EQ(cap_pages(), size_t{1024 * CAP_MAX_TIMES});
+    page_layer::configure(1000000, SIZE_MAX / 2);
+    EXPECT_GT(cap_pages(), SIZE_MAX / PAGE_BYTES / 1024);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// Runs of pages for the allocators beside the heap.
+// Runs of pages for the allocators other than the heap.
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "cairn/heap.h"
 
 extern "C" {
-#include "os/os.h"
+#include "os/memory.h"
 #include "page/page.h"
 }
 

@@ -1,12 +1,13 @@
-// Cutting spans in use: both parts live on, and are given back each by itself.
+// Splitting spans in use: both parts live on, and each is given back by itself.
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 extern "C" {
-#include "os/os.h"
+#include "os/memory.h"
 #include "page/page.h"
+#include "page/state.h"
 }
 
 namespace
@@ -50,6 +51,26 @@ TEST(Split, HugeSpansAreCounted)
     pages_read_stats(&now);
     EXPECT_EQ(now.huge_count, before.huge_count);
     EXPECT_EQ(now.huge_bytes, before.huge_bytes);
+}
+
+// The header of the rest served another span before, whose fields must not remain in it.
+TEST(Split, TheRestHasGrownOnlyIfTheWholeHad)
+{
+    struct span *first = pages_map_huge(40 << 20, PAGE_BYTES);
+    ASSERT_NE(first, nullptr);
+    struct span *used_before = header_take(0);
+    ASSERT_NE(used_before, nullptr);
+    memset(&used_before->fresh_slot, true, sizeof used_before->fresh_slot);
+    ASSERT_TRUE(lock_acquire(&pages_state.lock));
+    header_push(used_before);
+    lock_release(&pages_state.lock);
+    struct span *rest = pages_split(first, 100, true);
+    ASSERT_EQ(rest, used_before);
+    EXPECT_TRUE(rest->zero);
+    EXPECT_FALSE(rest->grew);
+    page_map_set(rest->base, 1, rest);
+    pages_give_huge(first);
+    pages_give_huge(rest);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// What waits for the page lock: nothing is lost, whoever defers it.
+// Work that is deferred until the page lock is free: nothing is lost, whichever thread defers it.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ TEST(State, WhatThreadsDeferIsInTheListOnce)
     constexpr size_t kThreads = 4;
     constexpr size_t kSpans = 2000;
     page_layer::start();
-    ASSERT_TRUE(lock_acquire(&pages_state.lock)); // nobody settles meanwhile
+    ASSERT_TRUE(lock_acquire(&pages_state.lock)); // no thread settles the list during this time
     std::vector<std::vector<struct span *>> mine(kThreads);
     std::vector<std::thread> threads;
     for (auto &spans : mine)
@@ -36,7 +36,7 @@ TEST(State, WhatThreadsDeferIsInTheListOnce)
     for (const auto &spans : mine)
         for (struct span *span : spans)
             EXPECT_EQ(waiting.count(span), 1U);
-    struct span *run = pages_take(1, PAGE_BYTES); // settles
+    struct span *run = pages_take(1, PAGE_BYTES); // settles the deferred list
     ASSERT_NE(run, nullptr);
     EXPECT_EQ(pages_state.deferred, nullptr);
     pages_give(run);

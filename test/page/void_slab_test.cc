@@ -1,4 +1,4 @@
-// Void slabs: addresses that fault, found by each of their pages, walked, bounded in number.
+// Zero-size slabs: addresses that fault, found by each of their pages, walked, bounded in number.
 
 #include <gtest/gtest.h>
 
@@ -18,10 +18,10 @@ class VoidSlab : public testing::Test
   protected:
     void SetUp() override { page_layer::start(); }
 
-    // As the heap leaves a slab of slots of a page each.
+    // Takes a zero-size slab with slots of one page each, as the heap leaves one.
     static struct span *take()
     {
-        struct span *slab = pages_take_void_slab(kClass);
+        struct span *slab = pages_take_zero_size_slab(kClass);
         if (slab) {
             slab->size_bytes = PAGE_BYTES;
             slab->base -= PAGE_BYTES;
@@ -31,7 +31,7 @@ class VoidSlab : public testing::Test
     static void give(struct span *slab)
     {
         slab->base += PAGE_BYTES;
-        pages_give_void_slab(slab);
+        pages_give_zero_size_slab(slab);
     }
     static char *start_of(const struct span *slab) { return slab->base + PAGE_BYTES; }
     static bool collect(struct span *slab, char *start, void *context)
@@ -43,7 +43,7 @@ class VoidSlab : public testing::Test
     static std::vector<struct span *> listed()
     {
         std::vector<struct span *> slabs;
-        void_slabs_each(collect, &slabs);
+        zero_size_slabs_each(collect, &slabs);
         return slabs;
     }
 };
@@ -91,14 +91,14 @@ TEST_F(VoidSlab, ThereIsAnEndToThem)
         slabs.push_back(slab);
         ASSERT_LE(slabs.size(), 100000u);
     }
-    EXPECT_GE(slabs.size(), config_void_blocks ? 1000u : 1u);
+    EXPECT_GE(slabs.size(), config_zero_size_blocks ? 1000u : 1u);
     std::vector<struct span *> found = listed();
     std::sort(found.begin(), found.end());
     std::vector<struct span *> expected = slabs;
     std::sort(expected.begin(), expected.end());
     EXPECT_EQ(found, expected);
     give(slabs.back());
-    slabs.back() = take(); // a place is free again, and so is a header
+    slabs.back() = take(); // an entry and a header are free again
     ASSERT_NE(slabs.back(), nullptr);
     for (struct span *slab : slabs)
         give(slab);

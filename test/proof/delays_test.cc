@@ -1,6 +1,6 @@
-// The concurrent protocols on the real code, with delays injected between their steps, so that
-// threads meet where they seldom do: meant for ThreadSanitizer, which judges each access. The steps
-// are those of the models in test/proof/models. A failure names its seed.
+// The concurrent protocols in the real code, with delays injected between their steps, so that
+// threads meet where they rarely do. The cases are meant for ThreadSanitizer, which checks each
+// access. The steps are those of the models in test/proof/models. A failure names its seed.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,8 +19,7 @@ extern "C" {
 #include "cairn/heap.h"
 #include "cairn/ring.h"
 #include "heap/heap.h"
-#include "heap/heap_slabs.h"
-#include "heap/mailbox.h"
+#include "heap/refill.h"
 }
 
 namespace
@@ -31,7 +30,7 @@ class Delays : public testing::TestWithParam<uint64_t>
   protected:
     void SetUp() override
     {
-        alarm(200); // a thread that sleeps for ever
+        alarm(200); // ends a thread that sleeps for ever
         __atomic_store_n(&test_delay_seed, GetParam(), __ATOMIC_RELAXED);
     }
     void TearDown() override
@@ -41,7 +40,7 @@ class Delays : public testing::TestWithParam<uint64_t>
     }
 };
 
-// Remote frees while slabs are retired and heaps are left and adopted.
+// Remote frees while slabs are retired, and while heaps are left and adopted.
 TEST_P(Delays, RemoteFreesMeetRetiringAndAdoption)
 {
     model::Lanes lanes(GetParam(), 6, 60, 2 * model::kMiB);
@@ -56,7 +55,7 @@ TEST_P(Delays, RemoteFreesMeetRetiringAndAdoption)
     EXPECT_GT(lanes.handed_over(), 0u);
 }
 
-// A hand-over between threads that orders memory and nothing more.
+// Hands items to another thread, with release and acquire as the only ordering.
 template <typename Item> class Slots
 {
   public:
@@ -78,13 +77,14 @@ template <typename Item> class Slots
     std::vector<std::atomic<bool>> ready_ = std::vector<std::atomic<bool>>(kCount);
 };
 
-// Two blocks are left of a slab, with bits in different words. Two threads free them at once: one's
-// post makes the owner collect both, and retire the slab, while the other may still be on its way.
+// Two blocks of a slab remain, with bits in different words. Two threads free them at once: the
+// post of one makes the owner collect both and retire the slab, while the other free may still be
+// in progress.
 TEST_P(Delays, TheLastFreesOfASlabMeetItsRetiring)
 {
     constexpr size_t kRounds = 150;
     constexpr size_t kBytes = 128;
-    constexpr size_t kBlocks = 400; // some slabs
+    constexpr size_t kBlocks = 400; // blocks of several slabs
     Slots<void *> slots[2];
     std::atomic<size_t> freed{0};
     std::vector<std::thread> threads;
@@ -109,7 +109,7 @@ TEST_P(Delays, TheLastFreesOfASlabMeetItsRetiring)
             else
                 cairn_free(block);
         }
-        ASSERT_TRUE(last[0] && last[1]) << "no slab of two words";
+        ASSERT_TRUE(last[0] && last[1]) << "no slab spans two words";
         slots[0].put(round, last[0]);
         slots[1].put(round, last[1]);
         while (freed != 2 * (round + 1))
@@ -120,19 +120,19 @@ TEST_P(Delays, TheLastFreesOfASlabMeetItsRetiring)
     heap_verify(thread_heap);
 }
 
-// Blocks of packed slabs are freed by others and by their holder, while it claims words, leaves
-// slabs and trims. None is given out twice, and no slab is forgotten.
-TEST_P(Delays, PackedBlocksAreFreedWhileTheirHolderClaims)
+// Other threads and the owner free blocks of packed slabs, while the owner allocates, leaves slabs
+// and trims. No block is handed out twice, and no slab is lost.
+TEST_P(Delays, PackedBlocksAreFreedWhileTheirOwnerTakes)
 {
     constexpr size_t kBlocks = 60000;
     constexpr size_t kFreers = 2;
-    constexpr size_t kPlaces = 2000; // with more blocks than that in use, some slabs stand full
+    constexpr size_t kPlaces = 2000; // more blocks than that are in use, so some slabs stay full
     std::vector<std::atomic<uint64_t *>> places(kPlaces);
-    std::vector<uint64_t *> others; // what turns packing on
-    while (!thread_heap->packed.on && others.size() < 400000)
+    std::vector<uint64_t *> others; // blocks that make the heap use packed slabs
+    while (!thread_heap->packs && others.size() < 400000)
         others.push_back(static_cast<uint64_t *>(cairn_malloc(8)));
-    if (!thread_heap->packed.on)
-        GTEST_SKIP() << "this build does not pack, or not by then";
+    if (!thread_heap->packs)
+        GTEST_SKIP() << "this build does not pack, or not with so few blocks";
     for (uint64_t *other : others)
         cairn_free(other);
     std::atomic<bool> over{false};
@@ -174,14 +174,15 @@ TEST_P(Delays, PackedBlocksAreFreedWhileTheirHolderClaims)
     for (uint64_t *own : kept)
         give(own);
     heap_trim(thread_heap);
-    EXPECT_EQ(thread_heap->packed.bin.first, nullptr);
+    EXPECT_EQ(thread_heap->bins[PACKED_CLASS].first, nullptr);
     heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
 }
 
 constexpr size_t kReleasers = 3;
 constexpr size_t kItems = 3000;
 
-// Frames are released by others while the owner restarts and retires chunks, and after it left.
+// Other threads release frames while the owner restarts and retires chunks, and after the owner
+// ended.
 TEST_P(Delays, FramesAreReleasedWhileTheRingEnds)
 {
     struct Sealed {
@@ -202,7 +203,7 @@ TEST_P(Delays, FramesAreReleasedWhileTheRingEnds)
     cairn_ring *ring = cairn_ring_new(nullptr);
     for (size_t at = 0; at < kItems; at++) {
         ASSERT_NE(cairn_ring_open(ring).chunk, nullptr);
-        const size_t bytes = at % 199 == 0 ? 40000 : 64; // some go on in another chunk
+        const size_t bytes = at % 199 == 0 ? 40000 : 64; // some frames continue in another chunk
         auto *content = static_cast<uint64_t *>(cairn_ring_alloc(ring, 64, 8));
         ASSERT_NE(content, nullptr);
         ASSERT_NE(cairn_ring_alloc(ring, bytes, 8), nullptr);
@@ -214,7 +215,7 @@ TEST_P(Delays, FramesAreReleasedWhileTheRingEnds)
         releaser.join();
 }
 
-// Objects are freed by others while the owner collects, and after it closed the FIFO.
+// Other threads free objects while the owner collects, and after the owner closed the FIFO.
 TEST_P(Delays, ObjectsAreFreedWhileTheFifoEnds)
 {
     Slots<uint64_t *> slots;
@@ -242,7 +243,8 @@ TEST_P(Delays, ObjectsAreFreedWhileTheFifoEnds)
         thread.join();
 }
 
-// As fork does: what waits for the frozen lock holds the mutex that the forking thread takes.
+// The pattern of fork: a thread that waits for the frozen lock must not hold the mutex that the
+// forking thread takes.
 TEST_P(Delays, NobodyWaitsForAFrozenLockWithAMutexInHand)
 {
     struct lock lock = {};
@@ -262,7 +264,7 @@ TEST_P(Delays, NobodyWaitsForAFrozenLockWithAMutexInHand)
                     continue;
                 guarded++;
                 if (++entered % 4 == 0)
-                    usleep(50); // others come as far as to wait
+                    usleep(50); // lets other threads reach their wait
                 lock_release(&lock);
             }
         });

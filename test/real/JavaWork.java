@@ -1,5 +1,5 @@
 // Work for a JVM: threads, collections, the compilers and collectors behind them, and memory taken
-// from malloc by direct buffers and by zlib. It prints one digest a part.
+// from malloc by direct buffers and by zlib. The program prints one digest a part.
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -31,7 +31,7 @@ public class JavaWork {
         return sha256(new TreeMap<>(map).toString());
     }
 
-    /** Direct buffers are malloc's memory; each is checked for having been overwritten. */
+    /** Direct buffers are memory from malloc; each is checked for foreign writes. */
     static String directBuffers(int seed) throws Exception {
         Random random = new Random(seed);
         ByteBuffer[] live = new ByteBuffer[64];
@@ -55,7 +55,7 @@ public class JavaWork {
         return Long.toHexString(sum);
     }
 
-    /** Deflater and Inflater keep their state in malloc's memory. */
+    /** Deflater and Inflater keep their state in memory from malloc. */
     static String compression(int seed) throws Exception {
         Random random = new Random(seed);
         StringBuilder digests = new StringBuilder();

@@ -1,7 +1,7 @@
 """gcc and clang compile GoogleTest and a large part of the standard library, link with link-time
 optimisation, and must write the same bytes as on the system's malloc.
 
-A compiler that depended on addresses, or read memory it had not written, would show here.
+A compiler that depends on addresses, or reads memory that it has not written, would fail here.
 """
 
 import preload
@@ -12,7 +12,7 @@ GOOGLETEST = "/usr/src/googletest/googletest"
 
 class CompilerTest(preload.RealProgramTest):
     def build(self, argv, output, allocator, **options):
-        """Builds in the same directory under the same names, as paths end up in the output."""
+        """Builds in one directory under the same names, since the output contains paths."""
         path = self.directory / output
         self.run_program([*argv, "-o", output], allocator, **options)
         data = path.read_bytes()

@@ -1,5 +1,5 @@
-// Work for compilers: much of the standard library, instantiated. It prints one line that does not
-// depend on who compiled it.
+// Work for compilers: instantiates much of the standard library. Run as a program, it prints one
+// line that does not depend on the compiler.
 
 #include <algorithm>
 #include <any>

@@ -1,4 +1,5 @@
-"""git: a repository of a thousand commits made, packed, cloned and checked; object names compared.
+"""git: a repository of a thousand commits is made, packed, cloned and checked; object names are
+compared.
 
 Every object is named by the hash of its content, so equal names mean equal content.
 """
@@ -24,7 +25,7 @@ CONFIGURATION = """
 
 
 def content(path, version):
-    """A file's text at a version: lines, of which few change from one version to the next."""
+    """The text of a file at a version: few of its lines change from version to version."""
     lines = []
     for line in range(40 + path % 60):
         changed = version if line % 20 == version % 20 else 0
@@ -64,7 +65,7 @@ class GitTest(preload.RealProgramTest):
     def setUp(self):
         super().setUp()
         self.path = self.need("git", "git")
-        # HOME's configuration also reaches the far end of a clone or a push.
+        # The configuration in HOME also affects the remote end of a clone or a push.
         (self.directory / ".gitconfig").write_text(CONFIGURATION)
 
     def git(self, allocator, *arguments, **options):
@@ -74,13 +75,13 @@ class GitTest(preload.RealProgramTest):
                  "GIT_COMMITTER_DATE": "1700000000 +0000"}, **options)
 
     def work(self, allocator, stream):
-        """All the work on one allocator; what must be the same on the other."""
+        """Does all the work on one allocator; returns the results, which must not differ."""
         origin = self.directory / f"{allocator}.git"
         clone = self.directory / f"{allocator}-clone"
         self.git(allocator, "init", "--quiet", "--bare", "--initial-branch=main", origin)
         self.git(allocator, "fast-import", "--quiet", cwd=origin, input=stream)
         self.git(allocator, "gc", "--quiet", "--prune=now", cwd=origin)
-        # Through the pack protocol, as from another machine.
+        # Through the pack protocol, as between machines.
         self.git(allocator, "clone", "--quiet", "--no-local", f"file://{origin}", clone,
                  expect_programs=["git"])
         (clone / "dir1" / "file1.txt").write_text(content(1, COMMITS + 2))
@@ -117,7 +118,7 @@ class GitTest(preload.RealProgramTest):
         actual = self.work(CAIRN, stream)
         self.assertGreater(expected["objects"].count("\n"), 4 * COMMITS)
         self.assertEqual(actual, expected)
-        # What git wrote on Cairn, git on the system's malloc finds sound.
+        # git on the system's malloc checks the repository that git on Cairn wrote.
         self.check_objects(SYSTEM, self.directory / "cairn.git", self.directory / "cairn-clone")
 
 

@@ -1,6 +1,6 @@
-"""The map of live blocks that cairn-look reads of real programs, stopped in the middle of their
-work, and of their core files, against the list that a library in front of malloc kept: none is
-missing, none is extra, and each has its size."""
+"""The map of live blocks that cairn-look reads from real programs, stopped during their work, and
+from their core files. It is compared with the list of recorder.c, a library before malloc: no block
+is missing, none is extra, and each has its size."""
 
 import os
 import pathlib
@@ -12,9 +12,9 @@ import time
 import unittest
 
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
-LOOK = os.environ["CAIRN_LOOK"]
+LOOK = os.path.join(os.environ["CAIRN_BUILD"], "cairn-look")
 RECORDER = os.environ["CAIRN_TEST_RECORDER"]
-LONGEST_SECONDS = 200  # on a machine that does much else
+LONGEST_SECONDS = 200  # on a busy machine
 
 PYTHON_WORK = "x = [{i: [str(i), i * 1.5]} for i in range(40000)]"
 PYTHON_THREADS = """
@@ -54,11 +54,11 @@ def state_of(pid):
 
 
 class Recorded:
-    """A program under the recorder, stopped after so many calls."""
+    """A program under the recorder, stopped after a number of calls."""
 
     def __init__(self, folder, command, calls, **options):
         self.record = pathlib.Path(folder) / "record"
-        self.errors = pathlib.Path(folder) / "errors"  # what it says, for a failure
+        self.errors = pathlib.Path(folder) / "errors"  # its messages, to report a failure
         environment = {**os.environ, "LD_PRELOAD": f"{RECORDER}:{LIBRARY}",
                        "CAIRN_RECORD_TO": str(self.record), "CAIRN_RECORD_UNTIL": str(calls),
                        **options.pop("env", {})}
@@ -76,7 +76,7 @@ class Recorded:
         resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
 
     def wait(self):
-        """Until it has stopped; returns the blocks that it has recorded."""
+        """Waits until the program has stopped; returns the recorded blocks."""
         whole = self.record.with_name("record.whole")
         end = time.monotonic() + LONGEST_SECONDS
         while not whole.exists() and self.process.poll() is None and time.monotonic() < end:
@@ -95,8 +95,8 @@ class Recorded:
         return read_list(lines[1:])
 
     def dump(self, folder):
-        """Its core file, None if it went elsewhere. The signal waits while it is stopped, and is
-        the first that it sees."""
+        """The core file of the program, None if the system wrote it elsewhere. The signal is
+        pending while the program is stopped, and is delivered before any other."""
         os.kill(self.pid, signal.SIGXCPU)
         os.kill(self.pid, signal.SIGCONT)
         if self.process.pid == self.pid:
@@ -115,8 +115,8 @@ class Recorded:
 class TruthTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # The dynamic linker only warns of what it cannot preload, and a program then goes on
-        # without it: until it ends, or for ever. So it is tried on one that is short.
+        # The dynamic linker only warns of a library that it cannot preload, and the program runs
+        # without it, perhaps for ever. So the library is tried on a short program first.
         with tempfile.TemporaryDirectory() as folder:
             recorded = Recorded(folder, ["sort", "/dev/null"], 2)
             try:

@@ -1,5 +1,6 @@
-"""nginx under load from ab: every body right, every request counted and answered with 200, through
-sendfile, gzip, server-side includes and a proxied connection, across a reload of the workers.
+"""nginx under load from ab: every body is correct, every request is counted and answered with 200,
+through sendfile, gzip, server-side includes and a proxied connection, and across a reload of the
+workers.
 """
 
 import concurrent.futures
@@ -80,7 +81,7 @@ class NginxTest(preload.RealProgramTest):
         self.expected["/included/page.html"] = (
             self.bodies["4000.txt"] + b"|" + self.bodies["60000.txt"])
         self.configuration = self.directory / "nginx.conf"
-        # Only root may choose, and must: the workers read files of this user.
+        # Only root can choose a user, and has to: the workers read files of this user.
         user = f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else ""
         self.configuration.write_text(CONFIGURATION.format(
             directory=self.directory, port=self.port, user=user))
@@ -100,7 +101,7 @@ class NginxTest(preload.RealProgramTest):
         self.assertTrue(body == self.expected[path], f"wrong body of {path}")
 
     def fetch_all(self, rounds):
-        """All bodies, by eight clients at once; returns how many requests that made."""
+        """Fetches all bodies by eight clients at once; returns the number of requests."""
         requests = [(path, compressed) for path in self.expected for compressed in (False, True)]
         with concurrent.futures.ThreadPoolExecutor(8) as clients:
             for done in [clients.submit(self.fetch, *request) for request in requests * rounds]:
@@ -108,7 +109,7 @@ class NginxTest(preload.RealProgramTest):
         return len(requests) * rounds
 
     def load(self, path, headers=()):
-        """REQUESTS requests by 32 connections, on Cairn as well; ab compares the lengths."""
+        """Makes REQUESTS requests by 32 connections; ab is on Cairn, too, and compares lengths."""
         result = self.run_program(
             [self.ab, "-q", "-k", "-n", REQUESTS, "-c", 32, *headers,
              f"http://127.0.0.1:{self.port}{path}"], CAIRN).text
@@ -146,7 +147,7 @@ class NginxTest(preload.RealProgramTest):
             count += self.load("/included/page.html")
             count += fetched.result()
 
-        # New workers are forked and the old ones end; the count goes on in the access log.
+        # New workers are forked and the old ones end; the access log continues to count.
         server.send_signal(signal.SIGHUP)
         self.wait_until(lambda: self.server_output(server).count(b"exited with code 0") == 2,
                         "the old workers have ended", server)

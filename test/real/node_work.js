@@ -1,5 +1,5 @@
 // Work for node: JSON, Buffers, streams through zlib, and worker threads that hand memory over.
-// It prints one digest a part.
+// The program prints one digest a part.
 
 'use strict';
 
@@ -45,7 +45,7 @@ function json(seed) {
   return hash.digest('hex');
 }
 
-// Buffers of all sizes come and go; their memory is malloc's, not the garbage collector's.
+// Buffers of all sizes are made and dropped; their memory is from malloc, not the collector's.
 function buffers(seed) {
   const random = generator(seed);
   const live = new Array(500).fill(Buffer.alloc(0));
@@ -87,8 +87,8 @@ if (isMainThread) {
   console.log('buffers', buffers(2));
   console.log('compression', compression(3));
 
-  // Workers: each has a heap of its own; array buffers are handed to and fro without a copy, so
-  // one thread frees what another allocated.
+  // Workers: each has a heap of its own; array buffers are exchanged without a copy, so a thread
+  // frees memory that another one allocated.
   const results = [];
   let left = 6;
   for (let n = 0; n < 6; n++) {

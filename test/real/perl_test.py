@@ -15,7 +15,7 @@ class PerlTest(preload.RealProgramTest):
                          ["hash", "fork", "fork", "fork", "fork", "text", "sort", "large"])
         self.assertEqual(actual.text, expected.text)
 
-        # One part computed by somebody else.
+        # Another program computes one part, too.
         large = b"".join(b"%063d\n" % i for i in range(1, (1 << 20) + 1))
         large = large[:1_000_000] + large[31_000_000:]
         self.assertEqual(lines[-1], f"large {len(large)} {hashlib.sha256(large).hexdigest()}")

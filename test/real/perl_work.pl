@@ -1,5 +1,5 @@
-# Work for perl: hashes, strings, regular expressions, sorting, closures, forked children. It prints
-# one digest a part.
+# Work for perl: hashes, strings, regular expressions, sorting, closures, forked children. The
+# program prints one digest a part.
 
 use strict;
 use warnings;
@@ -7,7 +7,7 @@ use Digest::SHA qw(sha256_hex);
 
 my $state = 12345;
 
-sub random {    # perl's own rand is not promised to be the same everywhere
+sub random {    # the results of perl's own rand may differ between machines
     my ($limit) = @_;
     $state = ($state * 1103515245 + 12345) % 2147483648;
     return int($state / 65536) % $limit;
@@ -29,7 +29,7 @@ my @rows = map {
 } sort keys %tree;
 print "hash ", scalar(@rows), " ", sha256_hex(join("\n", @rows)), "\n";
 
-# Forked children tear down what they inherited and build their own.
+# Forked children free the inherited data and build their own.
 my @children = map {
     my $n = $_;
     my $pid = open(my $pipe, "-|") // die "fork: $!";
@@ -47,7 +47,7 @@ for my $pipe (@children) {
     close($pipe) or die "child: $?";
 }
 
-# Text built, matched, split, replaced and reversed.
+# Text is built, matched, split, replaced and reversed.
 my $text = "";
 $text .= join(" ", map { chr(97 + random(26)) x (1 + random(9)) } 1 .. 20) . " $_\n" for 1 .. 20000;
 my %count;
@@ -57,7 +57,7 @@ my $lines = join("\n", map { scalar reverse } reverse split(/\n/, $swapped));
 print "text ", length($lines), " ",
     sha256_hex($lines . join(",", map { "$_$count{$_}" } sort keys %count)), "\n";
 
-# Sorting with closures as keys, and sparse arrays that move.
+# Arrays are sorted by closures, and sparse ones move.
 my @functions = map { my $n = $_; sub { ($n * $_[0]) % 10007 } } 1 .. 2000;
 my @sorted = sort { $a->[1] <=> $b->[1] || $a->[0] <=> $b->[0] }
     map { [ $_, $functions[ $_ % 2000 ]->($_) ] } 1 .. 200000;
@@ -70,7 +70,7 @@ for my $i (1 .. 300000) {
 print "sort ", scalar(@sorted), " ",
     sha256_hex(join(",", map { $_->[0] } @sorted) . join(",", @moving)), "\n";
 
-# One string grown to 64 MiB, then cut.
+# One string grows to 64 MiB and is then cut.
 my $large = "";
 $large .= sprintf("%063d\n", $_) for 1 .. 1048576;
 substr($large, 1000000, 30000000) = "";

@@ -1,8 +1,8 @@
-"""PostgreSQL: TPC-B under load, its money counted afterwards, crashes and recovery, and a set of
-queries whose answers are compared with the system malloc's.
+"""PostgreSQL: TPC-B under load with a check of its balances, crashes and recovery, and queries
+whose answers are compared with those on the system's malloc.
 
 The server forks a process a connection from a parent with a large heap. It refuses to run as root,
-so as root the test becomes `postgres`, Debian's account for it.
+so as root the test runs it as `postgres`, Debian's account for it.
 """
 
 import glob
@@ -42,7 +42,7 @@ class PostgresTest(preload.RealProgramTest):
             self.user = "postgres"
             account = pwd.getpwnam(self.user)
             os.chown(self.directory, account.pw_uid, account.pw_gid)
-            # The build directory may lie where only root may look.
+            # Only root may be able to read the build directory.
             copy = self.directory / os.path.basename(preload.library)
             shutil.copy(preload.library, copy)
             self.addCleanup(setattr, preload, "library", preload.library)
@@ -72,10 +72,10 @@ class PostgresTest(preload.RealProgramTest):
         return server
 
     def stop(self, server):
-        self.stop_server(server, signal.SIGINT)  # "fast": clients are sent away, a checkpoint made
+        self.stop_server(server, signal.SIGINT)  # "fast": disconnects clients, makes a checkpoint
 
     def kill_all(self, server):
-        """As if the power failed, as far as the processes go."""
+        """Kills all processes, as a power failure would."""
         children = pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
         pids = [server.pid, *map(int, children.split())]
         for pid in pids:
@@ -100,7 +100,7 @@ class PostgresTest(preload.RealProgramTest):
         self.assertEqual(self.psql(BALANCES), BALANCED)
         self.check_server(server)
 
-        # One backend dies hard: the others are ended, shared memory is made anew, the log replayed.
+        # One backend is killed: the others end, shared memory is made again, the log is replayed.
         self.psql("SELECT pg_backend_pid()\n\\gset\n\\setenv BACKEND :pg_backend_pid\n"
                   "\\! kill -KILL $BACKEND\nSELECT 1;", status=2)
         self.wait_until(lambda: self.server_output(server).count(b"is ready to accept") == 2,
@@ -108,7 +108,7 @@ class PostgresTest(preload.RealProgramTest):
         self.load(TRANSACTIONS // 5)
         self.assertEqual(self.psql(BALANCES), BALANCED)
 
-        # All of it dies hard, in the middle of the load.
+        # All processes are killed during the load.
         before = int(self.psql("SELECT count(*) FROM pgbench_history"))
         self.assertEqual(before, CLIENTS * (TRANSACTIONS + TRANSACTIONS // 5))
         client = self.start_server(
@@ -124,7 +124,7 @@ class PostgresTest(preload.RealProgramTest):
         self.assertEqual(self.psql(BALANCES), BALANCED)
         self.stop(server)
 
-        # And the system malloc's tools find every page and every index in order.
+        # Tools on the system's malloc find every page and every index correct.
         self.run_pg("pg_checksums", SYSTEM, "--check", "--pgdata", self.data)
         server = self.start(SYSTEM)
         self.assertEqual(self.psql(BALANCES, SYSTEM), BALANCED)

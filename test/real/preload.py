@@ -1,22 +1,22 @@
-"""Runs real programs on an allocator given by LD_PRELOAD, beside the system's own.
+"""Runs real programs on an allocator given by LD_PRELOAD, and on the system's own.
 
 Every file *_test.py here is a program of its own:
 
     /usr/bin/python3 -B test/real/redis_test.py build/release/libcairn-malloc.so
 
-Two questions must both be answered before a run counts:
+Two questions are answered before a run counts:
 
-Was it really our allocator?  The dynamic linker is asked to log which object each symbol was bound
+Did it use the allocator under test?  The dynamic linker logs the object that each symbol was bound
     to (LD_DEBUG=bindings, one file a process). Every process of the run must have bound `malloc` to
-    the library under test, and nobody any function of the family to another object, such as libc.
-    That is stronger than finding the library in /proc/PID/maps, where it may lie unused, and it
-    sees children that live for a millisecond.
+    the library under test, and no function of the family to another object, such as libc. That is
+    stronger than finding the library in /proc/PID/maps, where it may be mapped but unused, and it
+    covers children that live for a millisecond.
 
-Was the result right?  The program's own result (bytes, digests, counts, invariants) is compared,
-    mostly with the same run on the system's malloc. The exit status alone proves nothing.
+Was the result correct?  The result of the program (bytes, digests, counts, invariants) is compared,
+    mostly with that of a run on the system's malloc. The exit status alone proves nothing.
 
 Programs run with a small fixed environment, in a temporary directory, on loopback or unix sockets,
-in a session of their own that is killed when the test ends, however it ends.
+in a session of their own that is killed when the test ends, also after a failure.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ import tempfile
 import time
 import unittest
 
-# The whole test must end by itself before ctest's timeout, so that servers are torn down.
+# The whole test must end by itself before ctest's timeout, so that servers are stopped.
 TEST_SECONDS = 850
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -60,7 +60,7 @@ library = None  # path of the library under test, set by main()
 
 
 class Bindings:
-    """What the dynamic linker logged in one directory: the programs started, who bound what."""
+    """The dynamic linker's logs in one directory: the programs started, and their bindings."""
 
     def __init__(self, directory):
         self.programs = set()
@@ -81,8 +81,8 @@ class Bindings:
                 bound_malloc |= symbol == "malloc" and source != library
             elif target not in programs:
                 # A program that takes the address of malloc, and is not position independent, is
-                # itself the target of everybody's binding: its jump slot. That slot's own binding
-                # is logged as well and judged like any other.
+                # itself the target of all bindings, by its jump slot. The binding of that slot is
+                # logged as well and checked like any other.
                 self.faults.append(f"{who}: {source} bound `{symbol}' to {target}")
         if not bound_malloc:
             self.faults.append(f"{who}: nobody bound `malloc' to {library}")
@@ -110,7 +110,7 @@ def tail(data, lines=30):
 
 
 def _die_with_parent():
-    """In the child: a killed test must not leave servers behind."""
+    """Runs in the child, so that a killed test leaves no servers."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
@@ -126,7 +126,7 @@ class RealProgramTest(unittest.TestCase):
     # Programs
 
     def need(self, name, package, directories=None):
-        """The path of a Debian program; a clear failure, never a skip, where it is missing."""
+        """The path of a Debian program. A missing one is a clear failure, never a skip."""
         path = shutil.which(name, path=directories or PATH)
         if path is None:
             self.fail(f"{name} is missing: apt-get install {package}")
@@ -160,7 +160,7 @@ class RealProgramTest(unittest.TestCase):
 
     def run_program(self, argv, allocator, *, input=b"", cwd=None, env=None, timeout=400,
                     user=None, expect_programs=(), status=0):
-        """Runs argv to its end and returns what it wrote. Fails unless it ends with `status` and,
+        """Runs argv to its end and returns its output. Fails unless it ends with `status`, and,
         on Cairn, unless all its processes ran on Cairn, `expect_programs` among them."""
         variables = self.environment(allocator, env)
         began = time.monotonic()
@@ -183,7 +183,7 @@ class RealProgramTest(unittest.TestCase):
         return Result(stdout, stderr, time.monotonic() - began)
 
     def run_on_both(self, argv, **options):
-        """The run on the system's malloc, then on Cairn; the caller compares."""
+        """Runs argv on the system's malloc, then on Cairn; the caller compares the results."""
         return (self.run_program(argv, SYSTEM, **options), self.run_program(argv, CAIRN, **options))
 
     def start_server(self, argv, allocator, *, cwd=None, env=None, user=None):
@@ -217,13 +217,13 @@ class RealProgramTest(unittest.TestCase):
             time.sleep(0.02)
 
     def check_server(self, server, expect_programs=()):
-        """While it still runs: the server is on Cairn, its mapping included."""
+        """Checks that a running server uses Cairn, by its bindings and its mappings."""
         self.check_bindings(server.cairn_variables, [server.cairn_argv[0], *expect_programs])
         maps = pathlib.Path(f"/proc/{server.pid}/maps").read_text()
         self.assertIn(os.path.realpath(library), maps)
 
     def stop_server(self, server, how=signal.SIGTERM, seconds=120, status=0):
-        """Asks the server to end, if `how` is not None, and judges how it did."""
+        """Sends the server the signal `how`, if that is not None, and checks how it ends."""
         if how is not None:
             server.send_signal(how)
         try:
@@ -239,10 +239,10 @@ class RealProgramTest(unittest.TestCase):
             self.check_messages(output)
             self.check_bindings(server.cairn_variables, [server.cairn_argv[0]])
 
-    # Judgements
+    # Checks
 
     def check_messages(self, stderr):
-        """Neither the allocator nor the dynamic linker had anything to complain about."""
+        """Fails if the allocator or the dynamic linker wrote a message."""
         for line in stderr.splitlines():
             if line.startswith(b"cairn:") or b"from LD_PRELOAD cannot be preloaded" in line:
                 self.fail(f"complaint on stderr: {line.decode(errors='replace')}")
@@ -270,7 +270,7 @@ class RealProgramTest(unittest.TestCase):
         return process
 
     def _kill(self, process):
-        """Ends the whole session: once, while its number cannot belong to anybody else yet."""
+        """Kills the whole session once, before its number can belong to another one."""
         if process.cairn_killed:
             return
         process.cairn_killed = True
@@ -287,7 +287,7 @@ class RealProgramTest(unittest.TestCase):
                 stream.close()
 
     def _shown(self, argv, allocator):
-        """The command as one may type it again, for a debugger."""
+        """The command line of the program, to repeat it in a debugger."""
         preload = f"LD_PRELOAD={library} " if allocator == CAIRN else ""
         return preload + " ".join(shlex.quote(str(arg)) for arg in argv)
 
@@ -300,7 +300,7 @@ def free_port():
 
 
 def is_running(pid):
-    """False also for a process that has ended but was not waited for by its parent."""
+    """Whether the process runs: False also for a zombie."""
     try:
         return ") Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -319,8 +319,8 @@ def main():
     library = os.path.realpath(sys.argv.pop(1))
     if not os.path.isfile(library):
         sys.exit(f"{library} does not exist: build it first")
-    # As an exception in the test that is running, these leave it the time to tear down; with
-    # failfast no other test follows.
+    # Each signal raises an exception in the running test, which can then clean up; with failfast
+    # no other test follows.
     for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end_early)
     signal.alarm(TEST_SECONDS)

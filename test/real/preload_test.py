@@ -1,5 +1,5 @@
-"""The driver itself: it must notice a program that is not on the library under test, a wrong end,
-a complaint on stderr, and leave nothing running.
+"""The driver itself: it must detect a program that does not use the library under test, a wrong
+exit, and a message on stderr, and leave no process.
 """
 
 import preload

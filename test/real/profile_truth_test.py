@@ -1,8 +1,8 @@
-"""What the profiler estimates of real programs, against a run in which every block is a sample.
+"""The profiler's estimates of real programs, compared with a run in which every block is a sample.
 
-Each program does the same work twice, from the same input: once with an interval of 2 bytes, which
-lists all blocks, and once with a usual one. Sites are compared by file and offset, for addresses
-are other ones each time. An estimate may be off by 4 sigma at most, and by 3 seldom.
+Each program does its work twice from one input: once with an interval of 2 bytes, which lists all
+blocks, and once with a usual one. Sites are compared by file and offset, since addresses differ
+between runs. An estimate may be off by 4 sigma at most, and rarely by 3.
 """
 
 import math
@@ -22,9 +22,9 @@ from cairn.profile_file import read
 
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 INTERVAL = 32 << 10
-SAMPLES_LEAST = 20  # of a site, or its estimate is no matter of sigmas
+SAMPLES_LEAST = 20  # of a site: the estimate of fewer samples is not normally distributed
 PROGRAMS = {
-    # Without the modules of a usual start: all of their stacks do not fit into the table.
+    # Without the modules of a usual start, whose stacks do not all fit into the table.
     "python3": ["/usr/bin/python3", "-I", "-S", "-c",
                 "d = {str(i): ['x' * (i % 90)] * 5 for i in range(6000)}\n"
                 "t = ' '.join(d); e = t.split()\n"
@@ -45,7 +45,7 @@ PROGRAMS = {
 
 
 def sites(profile):
-    """{stack as files and offsets: what was allocated there}"""
+    """{stack as files and offsets: bytes and blocks allocated there}"""
     found = {}
     for site in profile.sites:
         key = []
@@ -89,13 +89,13 @@ class ProfileTruthTest(unittest.TestCase):
             seen = estimates.get(key)
             size = all_of_it.bytes / all_of_it.objects
             chance = 1 - math.exp(-size / INTERVAL)
-            # Of blocks of one size exactly; sizes that differ make it a little more.
+            # Exact for blocks of one size; different sizes make it slightly larger.
             sigma = math.sqrt(all_of_it.bytes * size * (1 - chance) / chance)
             if sigma < all_of_it.bytes / 100:
-                continue  # few large blocks, nearly all of them samples
+                continue  # few large blocks, of which nearly all are samples
             deviations.append(((seen.bytes if seen else 0) - all_of_it.bytes) / sigma)
         total, of_usual = whole.sum(False).bytes, usual.sum(False).bytes
-        sigma = math.sqrt(total * INTERVAL)  # the most that it is
+        sigma = math.sqrt(total * INTERVAL)  # an upper bound
         self.assertLess(abs(of_usual - total), 4 * sigma, (total, of_usual))
         self.assertGreaterEqual(len(deviations), 2, "sites that are large enough")
         self.assertLess(max(map(abs, deviations)), 5, deviations)

@@ -11,8 +11,8 @@ from preload import CAIRN, HERE, SYSTEM
 
 SERIAL_SUITES = ["test.test_dict", "test.test_json", "test.test_ctypes"]
 
-# Parts of the suite with threads, and with threads, processes and fork together; left out are
-# those that mostly sleep.
+# Parts of the suite with threads, and with threads, processes and fork together, without those
+# that mostly sleep.
 CONCURRENT_SUITES = ["test.test_threading"] + [
     f"test.test_multiprocessing_fork.{name}" for name in (
         "WithProcessesTestProcess", "WithProcessesTestPool", "WithProcessesTestQueue",

@@ -1,10 +1,11 @@
-/* For inspect_truth_test.py: a library in front of Cairn's malloc that keeps a list of its own of
- * all blocks in use, with their usable sizes. After CAIRN_RECORD_UNTIL calls, or at the process's
- * end, it writes the list to the file CAIRN_RECORD_TO, which it creates, and stops the process;
- * which of several processes creates it first does so.
+/* A library for inspect_truth_test.py. The library is loaded before Cairn's malloc and keeps its
+ * own list of all blocks in use, with their usable sizes. After CAIRN_RECORD_UNTIL calls, or at the
+ * end of the process, it writes the list to the file CAIRN_RECORD_TO, which it creates, and stops
+ * the process. If there are several processes, the first one to create the file does so.
  *
- * A lock is held from before each call until it is listed, and while the process is stopped. So no
- * other thread is in the heap then, and list and heap are of one instant.
+ * Each call holds a lock from its start until the list is changed, and the lock is held while the
+ * process is stopped. So no other thread is in the heap then, and the list and the heap are of one
+ * instant.
  */
 #include <cairn/heap.h>
 
@@ -29,9 +30,10 @@ static struct entry {
 
 static bool lock; /* atomic */
 static __thread unsigned depth __attribute__((tls_model("initial-exec")));
-static long calls_left = -1; /* lock: -1 before the first call, 0 once it was done */
+static long calls_left = -1; /* lock: -1 before the first call, 0 after the last */
 
-/* Cairn may be asked again within a call: when a thread's end is registered. */
+/* Takes the lock. Cairn may call itself within a call, for example to register the end of a
+ * thread. */
 static void enter(void)
 {
     if (depth++ == 0)
@@ -65,7 +67,7 @@ static void write_list(int file)
     }
 }
 
-/* The file gets its name once it is whole. */
+/* Writes the list and stops the process. The file gets its final name when it is complete. */
 static void stop_here(void)
 {
     const char *path = getenv("CAIRN_RECORD_TO");
@@ -77,7 +79,7 @@ static void stop_here(void)
     close(file);
     snprintf(whole, sizeof whole, "%s.whole", path);
     if (rename(path, whole) == 0)
-        raise(SIGSTOP); /* this thread, which has the lock, takes it before it goes on */
+        raise(SIGSTOP); /* this thread holds the lock, and stops before it continues */
 }
 
 static void leave(void)
@@ -175,7 +177,7 @@ exported void *reallocarray(void *block, size_t count, size_t size)
     return realloc(block, total);
 }
 
-/* C++, under its mangled names. No handler is called: there is memory. */
+/* C++ functions under their mangled names. No new handler is called, since memory suffices. */
 #define news(single, array, parameters, call)                                                      \
     exported void *single parameters;                                                              \
     exported void *array parameters;                                                               \

@@ -1,7 +1,6 @@
 """redis-server under load: digests, counts, snapshots by fork, and memory accounting.
 
-Debian's redis-server is linked with jemalloc. Its calls are bound to the preloaded library like
-everybody else's.
+Debian's redis-server is linked with jemalloc, but its calls are bound to the preloaded library.
 """
 
 import socket
@@ -16,7 +15,7 @@ KIB = 1024
 
 
 class Connection:
-    """As much of the Redis protocol as the test needs."""
+    """A client with the parts of the Redis protocol that the test needs."""
 
     def __init__(self, path):
         self._socket = socket.socket(socket.AF_UNIX)
@@ -98,7 +97,7 @@ class RedisTest(preload.RealProgramTest):
         except OSError:
             return False
         try:
-            # While it loads a snapshot it answers with an error.
+            # The server answers with an error while it loads a snapshot.
             return redis("PING") == "PONG"
         except AssertionError:
             return False
@@ -152,7 +151,7 @@ class RedisTest(preload.RealProgramTest):
         self.assertEqual((redis("DBSIZE"), redis("DEBUG DIGEST")), expected)
         self.snapshot(redis)
 
-        # Redis keeps its books with malloc_usable_size: what is freed must be what was allocated.
+        # Redis counts memory by malloc_usable_size: freed bytes must equal the allocated ones.
         full_bytes = self.used_memory(redis)
         self.assertGreater(full_bytes, empty_bytes + 8 * KIB * KIB)
         redis("FLUSHALL SYNC")
@@ -160,7 +159,7 @@ class RedisTest(preload.RealProgramTest):
         redis.close()
         self.stop_server(server)
 
-        # Written by a child of the server on Cairn, read by one on the system's malloc.
+        # A child of the server on Cairn writes the file, a server on the system's malloc reads it.
         server, redis = self.start(SYSTEM)
         self.assertEqual((redis("DBSIZE"), redis("DEBUG DIGEST")), expected)
         redis.close()

@@ -1,4 +1,4 @@
-"""sqlite3: a million rows; every answer, the integrity check and the table's digest compared."""
+"""sqlite3: a million rows; all answers, the integrity check and the table's digest are compared."""
 
 import preload
 from preload import CAIRN, HERE, SYSTEM

@@ -1,11 +1,13 @@
-/* For stack_truth_test.py: a library in front of malloc that walks the stack of every
- * CAIRN_COMPARE_EVERY-th call thrice, by itself, by what is known of walks before, and by the C
- * runtime's unwinder, and says at the process's end how many were equal, how many it refused, and
- * how many differed.
+/* A library for stack_truth_test.py. The library is loaded before malloc and walks the stack of
+ * every CAIRN_COMPARE_EVERY-th call in three ways: by a full walk, by the cache of earlier walks,
+ * and by the C runtime's unwinder. At the end of the process it reports how many stacks were equal,
+ * refused, and different.
  */
 #include "base/atomic.h"
-#include "os/os.h"
-#include "os/stack_walk.h"
+#include "os/memory.h"
+#include "os/process.h"
+#include "unwind/unwind.h"
+#include "unwind/unwind_walk.h"
 
 #include <execinfo.h>
 #include <stdio.h>
@@ -23,23 +25,24 @@ static unsigned long every;                   /* const after the start; 0: not y
 static unsigned long calls;                   /* atomic */
 static unsigned long equal, refused, differs; /* atomic */
 
-/* One for all threads, in turn. */
-static struct os_stack_memo memo; /* who holds it */
-static uint32_t held;             /* atomic: 1 while somebody does */
+/* One cache for all threads, used in turn. */
+static struct unwind_cache memo; /* lock: held */
+static uint32_t held;             /* atomic: 1 while a thread uses the cache */
 
 static no_inline void count(bool walked, bool as_expected)
 {
     fetch_add_relaxed(!walked ? &refused : as_expected ? &equal : &differs, 1ul);
 }
 
-/* Called by malloc itself, whose caller is the first that both are to find. */
+/* Compares the cached walk with the runtime's. malloc calls it directly, so the caller of malloc is
+ * the first address that both must find. */
 static no_inline void compare_again(uintptr_t caller)
 {
     void *raw[RAW];
     uint32_t free = 0;
-    if (!compare_swap_acq_rel(&held, &free, 1u)) /* pairs with the end of this */
+    if (!compare_swap_acq_rel(&held, &free, 1u)) /* pairs with the release at the end */
         return;
-    const struct os_stack_step *step = os_stack_again(&memo, os_thread_id());
+    const struct unwind_step *step = unwind_cached(&memo, os_thread_id());
     int there = backtrace(raw, RAW);
     int first = 0;
     while (first < there && (uintptr_t)raw[first] != caller)
@@ -50,14 +53,14 @@ static no_inline void compare_again(uintptr_t caller)
     for (int i = 0; same && i < depth; i++, step = step->outer)
         same = step->address == (uintptr_t)raw[first + i];
     count(walked, same);
-    store_release(&held, 0u); /* pairs with the beginning */
+    store_release(&held, 0u); /* pairs with the swap at the beginning */
 }
 
 static no_inline void compare(uintptr_t caller)
 {
     uintptr_t walked[MOST];
     void *raw[RAW];
-    int got = stack_walk(walked, MOST, caller, 0, 0);
+    int got = unwind_walk(walked, MOST, caller, 0, 0);
     int there = backtrace(raw, RAW);
     int first = 0;
     while (first < there && (uintptr_t)raw[first] != caller)
@@ -75,7 +78,7 @@ void *malloc(size_t size_bytes)
         return block;
     inside = 1;
     if (!begun)
-        os_stack_forget();
+        unwind_forget_thread();
     begun = true;
     uintptr_t caller = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
     compare(caller);
@@ -88,7 +91,7 @@ __attribute__((constructor)) static void start(void)
 {
     const char *text = getenv("CAIRN_COMPARE_EVERY");
     os_init();
-    os_stack_prepare();
+    unwind_prepare();
     store_release(&every, text ? strtoul(text, NULL, 10) : 1ul); /* pairs with malloc */
 }
 

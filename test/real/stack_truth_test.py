@@ -1,6 +1,6 @@
-"""The stacks of real programs, walked by Cairn and by the C runtime's unwinder at the same calls.
+"""The stacks of real programs, walked by Cairn and by the C runtime's unwinder in each call.
 
-None may differ. A few are refused: those through a signal's frame, or through code whose unwind
+None may differ. Cairn refuses a few: stacks through a signal's frame, or through code whose unwind
 table is written by hand.
 """
 

@@ -1,5 +1,5 @@
-"""The background thread and the control socket under preload: Python as the program that holds,
-forks and sleeps; limits of address space, set-user-ID, exec, a group that changes."""
+"""The background thread and the control socket under preload: a Python program holds memory, forks
+and sleeps; limits of address space, set-user-ID, exec, a control group that changes."""
 
 import json
 import os
@@ -263,15 +263,16 @@ os.execv(sys.executable, [sys.executable, '-c', 'print("again", flush=True); inp
         process = self.start(["/bin/sleep", "0.1"], "background:on", preexec_fn=no_threads)
         out, errors = process.communicate(timeout=WAIT_SECONDS)
         self.assertEqual((process.returncode, out), (0, ""))
-        self.assertRegex(errors, r"^cairn: no background thread: error \d+\n$")
+        self.assertRegex(errors, r"^cairn: cannot start the background thread: E[A-Z]+\n$")
 
     def test_a_socket_that_cannot_be_made_is_a_warning(self):
         for path in ("/nowhere/at/all", str(self.folder)):
             process = self.start(["/bin/cat"], f"control:{path}")
-            error = process.stderr.readline()  # of a thread that starts beside the program
+            error = process.stderr.readline()  # of a thread that starts with the program
             out, errors = process.communicate(timeout=WAIT_SECONDS)
             self.assertEqual((process.returncode, out), (0, ""))
-            self.assertRegex(error + errors, rf"^cairn: no control socket at {path}: error \d+\n$")
+            self.assertRegex(error + errors,
+                             rf"^cairn: cannot open control socket {path}: E[A-Z]+\n$")
 
     def group(self, maximum, high="max", stalled=0):
         group = self.folder / "root/sys/fs/cgroup/shop"

@@ -1,4 +1,4 @@
-// A pool behind the common interface: what cairn/allocator.h promises for all.
+// A pool behind the common interface: the guarantees of cairn/allocator.h.
 
 #include <gtest/gtest.h>
 

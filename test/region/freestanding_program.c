@@ -1,11 +1,11 @@
-// A program without libc, start files and system headers that runs on a TLSF heap:
+// A program without libc, start files and system headers that runs on a TLSF heap.
 // dev/check_freestanding.sh builds it. Everything that TLSF's core needs is defined here.
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/host.h"
 #include "cairn/tlsf.h"
-#include "region/tlsf_host.h"
+#include "region/tlsf.h"
 
 enum { HEAP_BYTES = 128 * 1024, SLOTS = 100, STEPS = 200000 };
 
@@ -41,7 +41,7 @@ static _Noreturn void end(int status)
         system_call(CALL_EXIT, status, NULL, 0);
 }
 
-// What compilers ask for.
+// The functions that compilers call.
 void *memcpy(void *restrict to, const void *restrict from, size_t size);
 void *memmove(void *to, const void *from, size_t size);
 void *memset(void *to, int value, size_t size);
@@ -69,15 +69,15 @@ void *memset(void *to, int value, size_t size)
     return to;
 }
 
-// What TLSF asks for.
+// The functions that TLSF calls.
 static int failures;
 void host_write_error(const char *text, size_t length_bytes)
 {
     system_call(CALL_WRITE, 2, text, (long)length_bytes);
 }
 _Noreturn void host_abort(void) { end(134); }
-void tlsf_note_no_memory(void) { failures++; }
-void tlsf_note_invalid(void) { failures++; }
+void host_note_no_memory(void) { failures++; }
+void host_note_invalid(void) { failures++; }
 
 static _Alignas(64) char memory[HEAP_BYTES];
 

@@ -1,4 +1,4 @@
-// What TLSF's core tells its host: errno, where there is a libc.
+// errno after failures of the core of TLSF, in builds with a libc.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A TLSF heap over a mapping of its own: the fixed pool of 1 MiB, its end, and a system that
-// refuses.
+// A TLSF heap over a mapping of its own: the fixed region of 1 MiB, its deletion, and a system that
+// refuses memory.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 #include "region/tlsf_arena.h"
 
 extern "C" {
-#include "os/os.h"
+#include "os/fault.h"
 }
 
 namespace
@@ -55,7 +55,7 @@ TEST(MappedTlsf, AnySize)
     EXPECT_EQ(cairn_tlsf_delete(nullptr), 0);
 }
 
-// Its lock lies in it, and fork takes that.
+// Its lock is a block of the heap, and fork acquires that lock.
 TEST(MappedTlsf, AHeapThatIsSharedIsBusy)
 {
     cairn_tlsf *heap = cairn_tlsf_new(0);

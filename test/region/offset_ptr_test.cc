@@ -1,4 +1,4 @@
-// offset_ptr: a pointer in every respect, wherever it lies itself.
+// offset_ptr behaves like a pointer, wherever it is stored itself.
 
 #include "cairn/offset_ptr.hpp"
 
@@ -58,7 +58,7 @@ TEST(OffsetPtr, CopiesPointToTheSameWhereverTheyLie)
     copy = itself;
     EXPECT_EQ(copy.get(), &number);
     EXPECT_EQ(*assigned, 5);
-    EXPECT_NE(std::memcmp(&copy, first.get(), sizeof copy), 0) << "by their distances";
+    EXPECT_NE(std::memcmp(&copy, first.get(), sizeof copy), 0) << "the stored distances differ";
     std::swap(copy, *first);
     EXPECT_EQ(copy, *first);
 }
@@ -78,7 +78,7 @@ TEST(OffsetPtr, NullIsZeroAndToItselfIsNot)
     null = nullptr;
     EXPECT_TRUE(nullptr == null);
     offset_ptr<Derived> none;
-    EXPECT_EQ(offset_ptr<Base>(none).get(), nullptr) << "stays NULL as another type";
+    EXPECT_EQ(offset_ptr<Base>(none).get(), nullptr) << "NULL stays NULL as another type";
 }
 
 TEST(OffsetPtr, IsARandomAccessIterator)

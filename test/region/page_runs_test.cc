@@ -1,4 +1,4 @@
-// Pages for programs: mapping, giving any part back, remapping, zero bytes, threads, misuse.
+// cairn/pages.h: mapping, unmapping of any part, remapping, zero bytes, threads, misuse.
 
 #include <sys/wait.h>
 
@@ -6,6 +6,7 @@
 
 #include "cairn/pages.h"
 #include "frame/frame_kit.h"
+#include "os/resident.h"
 
 namespace
 {
@@ -54,6 +55,25 @@ TEST(Pages, RefusesWhatCannotBe)
     EXPECT_EQ(errno, EINVAL);
 }
 
+// Unknown flags are refused, since a program could not see that they were ignored.
+TEST(Pages, RefusesFlagsThatItDoesNotKnow)
+{
+    const unsigned all = CAIRN_PAGES_ZERO | CAIRN_PAGES_HUGE | CAIRN_PAGES_POPULATE;
+    char *run = map(kPage, kPage, all);
+    ASSERT_NE(run, nullptr);
+    for (unsigned flag = all + 1; flag != 0; flag <<= 1) {
+        errno = 0;
+        EXPECT_EQ(map(kPage, kPage, flag), nullptr);
+        EXPECT_EQ(errno, EINVAL);
+        errno = 0;
+        EXPECT_EQ(cairn_pages_remap(run, kPage, 2 * kPage, kPage, flag | CAIRN_PAGES_ZERO),
+                  nullptr);
+        EXPECT_EQ(errno, EINVAL);
+        EXPECT_EQ(cairn_pages_remap(nullptr, 0, kPage, kPage, flag), nullptr);
+    }
+    EXPECT_EQ(cairn_pages_unmap(run, kPage), 0);
+}
+
 TEST(Pages, ZeroIsZeroAlsoWhenUsedBefore)
 {
     for (size_t size : {kPage, 10 * kPage, 50 * kMiB})
@@ -98,7 +118,7 @@ TEST(Pages, OneUnmapEndsSeveralPartsSideBySide)
     memset(run, 1, 16 * kPage);
     EXPECT_EQ(cairn_pages_unmap(run + 4 * kPage, kPage), 0);
     char *again = map(kPage);
-    if (again == run + 4 * kPage) { // most likely
+    if (again == run + 4 * kPage) { // almost always
         EXPECT_EQ(cairn_pages_unmap(run, 16 * kPage), 0);
     } else {
         EXPECT_EQ(cairn_pages_unmap(run, 4 * kPage), 0);
@@ -142,14 +162,14 @@ TEST(Pages, PartsCanBeRemapped)
     EXPECT_EQ(cairn_pages_unmap(moved, 20 * kPage), 0);
 }
 
-// A run that would not shrink said it had: the rest stayed mapped, and nobody knew of it.
+// A run that could not shrink must not report success: the rest would stay mapped without an owner.
 TEST(Pages, RefusedShrinkIsRefusedOrMoves)
 {
     char *run = map(10 * kPage);
     for (size_t i = 0; i < 10; i++)
         paint(run + i * kPage, 64, i);
     char *moved = nullptr;
-    pages_freeze(); // as if another thread forked: no run can be cut
+    pages_freeze(); // as if another thread forked: no run can be split
     std::thread([&] {
         EXPECT_EQ(cairn_allocator_resize(cairn_pages_allocator(), run, 10 * kPage, 3 * kPage),
                   nullptr);
@@ -247,8 +267,7 @@ TEST(Pages, EveryRefusalOfTheSystemIsSurvived)
     });
 }
 
-// With the size that it had, a run stayed where it was whatever alignment was asked for; grown in
-// place, too.
+// The alignment is kept also when the size does not change, and when a run grows in place.
 TEST(Pages, RemapAlignsAlsoInPlace)
 {
     for (size_t new_pages : {size_t{2}, size_t{1}, size_t{40}}) {
@@ -268,7 +287,7 @@ TEST(Pages, RemapAlignsAlsoInPlace)
     }
 }
 
-// What was new of a run that grew in place came without memory.
+// The new part of a run that grew in place is populated, too.
 TEST(Pages, RemapPopulatesWhatIsNew)
 {
     if (CAIRN_TEST_EMULATED)
@@ -277,7 +296,7 @@ TEST(Pages, RemapPopulatesWhatIsNew)
         char *run = map(size);
         void *grown = cairn_pages_remap(run, size, 2 * size, kPage, CAIRN_PAGES_POPULATE);
         ASSERT_NE(grown, nullptr);
-        EXPECT_EQ(os_resident(static_cast<char *>(grown) + size, size), size);
+        EXPECT_EQ(resident_in(static_cast<char *>(grown) + size, size), size);
         EXPECT_EQ(cairn_pages_unmap(grown, 2 * size), 0);
         cairn_pages_purge(0);
     }
@@ -289,7 +308,8 @@ TEST(Pages, UnmapIgnoresNull)
     EXPECT_EQ(cairn_pages_unmap(nullptr, SIZE_MAX), 0);
 }
 
-// A size that wraps around did nothing and said 0; a remap of more than is mapped read beyond it.
+// A size that wraps around is misuse, and a remap of more than is mapped reads nothing beyond the
+// run.
 TEST(PagesDeathTest, RangesBeyondWhatIsMapped)
 {
     char *run = map(10 * kPage);
@@ -304,6 +324,47 @@ TEST(PagesDeathTest, RangesBeyondWhatIsMapped)
                       "pages: unmap of " + hex(run + 8 * kPage) +
                           ", which is not mapped by cairn_pages_map");
     EXPECT_EQ(cairn_pages_unmap(run, 8 * kPage), 0);
+}
+
+// A part of whole pages may be unmapped; a part of a page may not, since the rest of that page is
+// in use.
+TEST(PagesDeathTest, UnmapOfAPartOfAPage)
+{
+    for (size_t pages : {size_t{10}, 40 * kMiB / kPage}) {
+        const size_t size = pages * kPage - 100;
+        char *run = map(size);
+        for (char *start : {run + 1, run + 100, run + 3 * kPage - 8})
+            EXPECT_DEATH_LINE(cairn_pages_unmap(start, kPage),
+                              "pages: unmap of " + hex(start) + ", which is inside a page");
+        for (size_t part : {size_t{1}, size_t{100}, 3 * kPage + 1, size - kPage})
+            EXPECT_DEATH_LINE(cairn_pages_unmap(run, part),
+                              "pages: unmap of " + std::to_string(part) + " bytes at " + hex(run) +
+                                  ", which end inside a page of a longer run");
+        EXPECT_DEATH_LINE(ignore(cairn_pages_remap(run, 100, 2 * kPage, kPage, 0)),
+                          "pages: unmap of 100 bytes at " + hex(run) +
+                              ", which end inside a page of a longer run");
+        EXPECT_EQ(cairn_pages_unmap(run, 2 * kPage), 0);
+        // the last page is in part
+        EXPECT_EQ(cairn_pages_unmap(run + 2 * kPage, size - 2 * kPage), 0);
+    }
+}
+
+// A block of the allocator is a whole run.
+TEST(PagesDeathTest, TheAllocatorFreesWholeRuns)
+{
+    const cairn_allocator pages = cairn_pages_allocator();
+    for (size_t size : {10 * kPage, 40 * kMiB}) {
+        char *run = static_cast<char *>(cairn_allocator_alloc(pages, size - 1, kPage));
+        const std::string tail = " (" + std::to_string(size) + "-byte run at " + hex(run) + ")";
+        for (size_t wrong : {size_t{0}, kPage, size - kPage, size + 1})
+            EXPECT_DEATH_LINE(cairn_allocator_free(pages, run, wrong),
+                              "pages: free of " + std::to_string(wrong) + " bytes at " + hex(run) +
+                                  tail);
+        EXPECT_DEATH_LINE(cairn_allocator_free(pages, run + kPage, size - kPage),
+                          "pages: free of " + std::to_string(size - kPage) + " bytes at " +
+                              hex(run + kPage) + tail);
+        cairn_allocator_free(pages, run, size - 1);
+    }
 }
 
 TEST(PagesDeathTest, UnmapOfWhatIsNotMapped)

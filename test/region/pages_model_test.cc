@@ -1,4 +1,4 @@
-// Random use of the pages against a shadow that knows every mapped page and what was written there.
+// Random use of cairn/pages.h against a shadow that knows every mapped page and its content.
 
 #include <map>
 #include <utility>
@@ -52,7 +52,7 @@ class PagesModel
   private:
     static constexpr size_t kMostPages = 20000;
 
-    // The first and the last 32 bytes of a page say whose it is.
+    // The first and the last 32 bytes of a page identify the run that it belongs to.
     static void write(uintptr_t page, uint64_t tag)
     {
         paint(reinterpret_cast<void *>(page), 32, tag);
@@ -69,7 +69,7 @@ class PagesModel
         return bytes[0] == 0 && memcmp(bytes, bytes + 1, kPage - 1) == 0;
     }
 
-    // Many single pages, some runs, now and then a mapping of its own.
+    // Mostly single pages, some runs, and a few mappings of their own.
     size_t random_pages()
     {
         if (random_.below(300) == 0)
@@ -77,7 +77,8 @@ class PagesModel
         return random_.below(2) ? 1 : 1 + random_.below(random_.below(5) ? 8 : 300);
     }
 
-    // Pages that were just mapped: nobody else's, zero if that was asked for.
+    // Records pages that were just mapped: no other run has them, and they are zero if that was
+    // requested.
     void enter(uintptr_t start, size_t pages, bool zero)
     {
         for (uintptr_t page = start; page < start + pages * kPage; page += kPage) {
@@ -100,7 +101,7 @@ class PagesModel
         enter(start, pages, flags != 0);
     }
 
-    // A mapped page at random, and how many lie in a row from it on, at most `most`.
+    // A random mapped page, and the number of adjacent mapped pages from it on, at most `most`.
     std::pair<uintptr_t, size_t> range(size_t most)
     {
         auto at = shadow_.lower_bound(last_ + random_.below(64 * kMiB));
@@ -151,7 +152,7 @@ class PagesModel
     }
 
     Random random_;
-    std::map<uintptr_t, uint64_t> shadow_; // mapped pages, and what is written in each
+    std::map<uintptr_t, uint64_t> shadow_; // mapped pages, and the tag written in each
     uint64_t tag_ = 0;
     uintptr_t last_ = 0;
 };

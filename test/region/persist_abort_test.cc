@@ -1,8 +1,13 @@
-// Abort: back to the last commit in place, wherever its pages lie; and private copies given back.
+// Abort: pages return to the last commit in place, whether it is in the log or in the file; private
+// copies are released.
 
 #include "region/persist_kit.h"
 
 #include <sys/stat.h>
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -17,7 +22,7 @@ class Abort : public testing::TestWithParam<cairn_persist_tracking>
         page_ = os_page_size();
         heap_ = open_heap(directory_.file(), Options().by(GetParam()).log(1 << 20));
         if (heap_ == nullptr && errno == ENOTSUP)
-            GTEST_SKIP();
+            GTEST_SKIP() << "this kernel does not track dirty pages this way";
         ASSERT_NE(heap_, nullptr);
         block_ = allocate(heap_, 40 * page_, page_);
         fill(1);
@@ -110,7 +115,7 @@ TEST_P(Abort, TrimGivesBackMemoryAndRoomOnDisk)
 {
     char *large = allocate(heap_, 8 << 20);
     memset(large, 1, 8 << 20);
-    EXPECT_EQ(cairn_persist_trim(heap_), EBUSY) << "not committed";
+    EXPECT_EQ(cairn_persist_trim(heap_), EBUSY) << "the heap has uncommitted changes";
     ASSERT_EQ(cairn_persist_commit(heap_), 0);
     ASSERT_EQ(cairn_persist_checkpoint(heap_), 0);
     struct stat before, after;
@@ -122,7 +127,7 @@ TEST_P(Abort, TrimGivesBackMemoryAndRoomOnDisk)
     EXPECT_LT(after.st_blocks * 512, before.st_blocks * 512 - (7 << 20));
     EXPECT_EQ(count(1), 40 * page_);
     EXPECT_EQ(check(heap_), "");
-    // What was given back is found when it is written again.
+    // Pages that were given back are found again when they are written.
     fill(5);
     ASSERT_EQ(cairn_persist_commit(heap_), 0);
     fill(6);
@@ -130,7 +135,7 @@ TEST_P(Abort, TrimGivesBackMemoryAndRoomOnDisk)
     EXPECT_EQ(count(5), 40 * page_);
 }
 
-// Free already when the heap was opened: no free of this run has named the pages.
+// The pages were free when the heap was opened, so no free of this run has recorded them.
 TEST_P(Abort, TrimGivesBackWhatWasFreeAtOpen)
 {
     char *large = allocate(heap_, 8 << 20);

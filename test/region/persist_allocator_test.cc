@@ -1,5 +1,5 @@
-// Blocks: the common interface's rules, growth, threads, and a long random run against a model
-// with commits, aborts and reopens.
+// Blocks of a persistent heap: the rules of the common interface, growth, threads, and a long
+// random run against a model with commits, aborts and reopens.
 
 #include "region/persist_slots.h"
 
@@ -104,7 +104,7 @@ TEST_F(Allocator, ThreadsBesideCommits)
         });
     for (int i = 0; i < 100; i++) {
         EXPECT_EQ(cairn_persist_commit(heap_), 0);
-        if (i % 20 == 0) { // the allocator's state in the log is always whole
+        if (i % 20 == 0) { // the allocator's state in the log is always consistent
             copy_files(directory_.file(), directory_.file("copy"));
             const char *why = "";
             cairn_persist *copy = open_heap(directory_.file("copy"), Options(), &why);
@@ -148,7 +148,7 @@ TEST_F(Allocator, RandomRunsWithCommitsAbortsAndReopens)
         const Options options = Options().by(way).log(300 << 10);
         cairn_persist *heap = open_heap(path, options);
         if (heap == nullptr)
-            continue; // this kernel has it not
+            continue; // this kernel does not support it
         ASSERT_TRUE(Slots::set_up(heap));
         slots.note_commit(1);
         ASSERT_EQ(cairn_persist_commit(heap), 0);

@@ -1,10 +1,15 @@
-// Checkpoints: bit by bit beside commits, complete when asked for, and without loss when the file
-// cannot take them.
+// Checkpoints: in small steps during commits, complete on request, and without loss when the file
+// cannot be written.
 
 #include "region/persist_kit.h"
 
 #include <atomic>
 #include <thread>
+
+extern "C" {
+#include "os/file.h"
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -66,8 +71,8 @@ TEST_F(Checkpoint, CompleteWhenAskedFor)
     EXPECT_GT(stats_of(heap_).log_bytes, 0u);
     EXPECT_EQ(cairn_persist_checkpoint(heap_), 0);
     EXPECT_EQ(stats_of(heap_).log_bytes, 0u);
-    EXPECT_EQ(cairn_persist_checkpoint(heap_), 0) << "nothing to do";
-    // The file alone is the heap now.
+    EXPECT_EQ(cairn_persist_checkpoint(heap_), 0) << "a checkpoint without work succeeds";
+    // The file alone, without its logs, is the heap now.
     copy_files(directory_.file(), directory_.file("copy"));
     cairn_persist *copy = open_heap(directory_.file("copy"));
     ASSERT_NE(copy, nullptr);
@@ -113,11 +118,11 @@ int disk_is_full(os_file_call call, int file, uint64_t, const void *, size_t *)
 TEST_F(Checkpoint, WithoutRoomForTheFileTheLogKeepsAll)
 {
     if (!config_debug)
-        GTEST_SKIP() << "no faults in release builds";
+        GTEST_SKIP() << "faults are injected in debug builds";
     g_heap_file = heap_->file;
     g_full = true;
     os_file_watch(disk_is_full);
-    commit_some(60); // far beyond the log's size
+    commit_some(60); // far beyond the size of the log
     EXPECT_GT(stats_of(heap_).log_bytes, 1u << 20);
     EXPECT_EQ(cairn_persist_checkpoint(heap_), ENOSPC);
     g_full = false;

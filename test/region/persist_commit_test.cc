@@ -1,5 +1,5 @@
-// Commit: what was committed is there after a crash, what was not is not, in each way of finding
-// what was written.
+// Commit: committed data survives a crash and other data does not, with each kind of dirty
+// tracking.
 
 #include "region/persist_kit.h"
 
@@ -7,6 +7,10 @@
 
 #include <atomic>
 #include <thread>
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -28,7 +32,7 @@ class Commit : public testing::TestWithParam<cairn_persist_tracking>
 
     Options options() const { return Options().by(GetParam()); }
 
-    // The heap as a crash now would leave it.
+    // The heap as a crash at this moment would leave it.
     cairn_persist *crash()
     {
         copy_files(directory_.file(), directory_.file("copy"));
@@ -55,7 +59,7 @@ TEST_P(Commit, IsThereAfterACrashAndNothingElse)
 
     cairn_persist *copy = crash();
     EXPECT_STREQ(static_cast<char *>(cairn_persist_get_root(copy, "block")), "first");
-    EXPECT_EQ(stats_of(copy).used_blocks, 2u); // the root's own
+    EXPECT_EQ(stats_of(copy).used_blocks, 2u); // the block of the root, and one of the roots' own
     EXPECT_EQ(stats_of(copy).recovered_commits, 1u);
     EXPECT_EQ(cairn_persist_close(copy), 0);
 
@@ -87,7 +91,7 @@ TEST_P(Commit, LogsExactlyThePagesWritten)
     }
     ASSERT_EQ(cairn_persist_commit(heap_), 0);
     EXPECT_EQ(stats_of(heap_).logged_pages, logged);
-    EXPECT_EQ(stats_of(heap_).last_commit, 4u) << "nothing was written: no commit";
+    EXPECT_EQ(stats_of(heap_).last_commit, 4u) << "without writes there is no commit";
 
     cairn_persist *copy = crash();
     const char *found = static_cast<char *>(cairn_persist_get_root(copy, "block"));
@@ -108,9 +112,10 @@ TEST_P(Commit, PagesOfFreedBlocksAreNotLogged)
     ASSERT_EQ(cairn_persist_commit(heap_), 0);
     EXPECT_LT(stats_of(heap_).logged_pages, 8u);
     if (GetParam() == CAIRN_PERSIST_USERFAULT || GetParam() == CAIRN_PERSIST_PROTECT) {
-        EXPECT_GT(stats_of(heap_).skipped_pages, 90u); // the other ways do not look at them
+        // the other kinds of tracking do not look at them
+        EXPECT_GT(stats_of(heap_).skipped_pages, 90u);
     }
-    // They count again as soon as they are in use.
+    // The pages count again as soon as they are in use.
     block = allocate(heap_, 400000);
     memset(block, 3, 400000);
     ASSERT_EQ(cairn_persist_set_root(heap_, "block", block), 0);

@@ -1,4 +1,5 @@
-// The ways of finding what was written: the one that is asked for, and what each can take.
+// The kinds of dirty tracking: the kind that was requested is used, and the writes that each kind
+// can find.
 
 #include "region/persist_kit.h"
 
@@ -6,6 +7,10 @@
 
 #include <atomic>
 #include <thread>
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -20,7 +25,7 @@ class Dirty : public testing::TestWithParam<cairn_persist_tracking>
         page_ = os_page_size();
         heap_ = open_heap(directory_.file(), Options().by(GetParam()));
         if (heap_ == nullptr && errno == ENOTSUP)
-            GTEST_SKIP();
+            GTEST_SKIP() << "this kernel does not track dirty pages this way";
         ASSERT_NE(heap_, nullptr);
     }
     void TearDown() override { cairn_persist_close(heap_); }
@@ -49,12 +54,12 @@ TEST_P(Dirty, ThousandsOfScatteredPages)
     for (size_t i = 0; i < kPages; i++)
         block[2 * i * page_] = 1;
     EXPECT_EQ(dirty(), kPages);
-    EXPECT_EQ(dirty(), kPages) << "found is not committed";
+    EXPECT_EQ(dirty(), kPages) << "pages that were found are not committed";
     ASSERT_EQ(cairn_persist_commit(heap_), 0);
     EXPECT_EQ(dirty(), 0u);
 }
 
-// Beside what was written, and where the heap has just grown.
+// Pages that were only read are not reported, also next to written pages and directly after growth.
 TEST_P(Dirty, WhatWasOnlyReadIsNotFound)
 {
     constexpr size_t kPages = 700;
@@ -70,12 +75,13 @@ TEST_P(Dirty, WhatWasOnlyReadIsNotFound)
     EXPECT_EQ(dirty(), 2u);
     ASSERT_EQ(cairn_persist_commit(heap_), 0);
     ASSERT_EQ(cairn_persist_grow(heap_, stats_of(heap_).size_bytes + 100 * page_), 0);
-    EXPECT_LE(dirty(), 8u) << "the allocator's own";
+    EXPECT_LE(dirty(), 8u) << "the allocator wrote a few pages";
     ASSERT_EQ(cairn_persist_commit(heap_), 0);
     EXPECT_EQ(dirty(), 0u);
 }
 
-// A write of the kernel's, which the way PROTECT cannot see: it is refused there.
+// The kernel writes to the heap during a system call. PROTECT cannot see such a write, so the call
+// fails there.
 TEST_P(Dirty, SystemCallsThatWriteToTheHeap)
 {
     char *block = allocate(heap_, 3 * page_, page_);
@@ -92,7 +98,7 @@ TEST_P(Dirty, SystemCallsThatWriteToTheHeap)
     EXPECT_EQ(dirty(), 1u);
 }
 
-// Writers beside commits: nothing is lost, at the latest the last commit has it.
+// Threads write during commits: nothing is lost, the last commit has every write.
 TEST_P(Dirty, WritesBesideCommitsAreNotLost)
 {
     constexpr size_t kPages = 64;

@@ -1,4 +1,4 @@
-// The files of a heap: made whole or not at all, locked, one file again after a close.
+// The files of a heap: created whole or not at all, locked, and a single file again after a close.
 
 #include "region/persist_kit.h"
 
@@ -7,6 +7,11 @@
 #include <thread>
 
 #include <sys/stat.h>
+
+extern "C" {
+#include "os/fault.h"
+#include "os/file.h"
+}
 
 namespace
 {
@@ -89,11 +94,11 @@ TEST_F(Files, FoundBesideTheHeapWhateverTheWorkingDirectory)
     std::filesystem::current_path(before);
 }
 
-// A crash while the file is made leaves another name at most.
+// A crash during creation leaves at most a file with another name.
 TEST_F(Files, AreMadeWholeOrNotAtAll)
 {
     if (!config_debug)
-        GTEST_SKIP() << "no faults in release builds";
+        GTEST_SKIP() << "faults are injected in debug builds";
     for (size_t call = 0; call < 60; call++) {
         os_fault_plan(call, 1, EIO);
         cairn_persist *heap = open_heap(directory_.file());
@@ -113,8 +118,9 @@ TEST_F(Files, AreMadeWholeOrNotAtAll)
     }
 }
 
-// What `cairn persist compact` does, over and over: another file takes the heap's place under the
-// old one's lock, which is then emptied. An open finds the old heap, the new one, or a lock.
+// The steps of `cairn persist compact`, repeated: another file replaces the heap under the old
+// file's lock, and the old file is then emptied. An open finds the old heap, the new one, or a
+// lock.
 TEST_F(Files, AreFoundWhileAnotherOneTakesTheirPlace)
 {
     cairn_persist *heap = open_heap(directory_.file());

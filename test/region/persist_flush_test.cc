@@ -1,14 +1,19 @@
-// A failed fdatasync: that commit fails and no other one is taken until the heap is opened again.
+// A failed fdatasync: its commit fails, and further commits are refused until the heap is opened
+// again.
 
 #include "region/persist_kit.h"
+
+extern "C" {
+#include "os/file.h"
+}
 
 namespace
 {
 
 using namespace persist;
 
-int g_failing; // syncs still to fail
-int g_file;    // of this file only, -1: any
+int g_failing; // number of syncs that still fail
+int g_file;    // file whose syncs fail, -1: any
 
 int fail_syncs(os_file_call call, int file, uint64_t, const void *, size_t *)
 {
@@ -24,7 +29,7 @@ class Flush : public testing::Test
     void SetUp() override
     {
         if (!config_debug)
-            GTEST_SKIP() << "no faults in release builds";
+            GTEST_SKIP() << "faults are injected in debug builds";
         ASSERT_NE(heap_ = open_heap(directory_.file()), nullptr);
         block_ = allocate(heap_, 100);
         strcpy(block_, "durable");
@@ -57,13 +62,13 @@ TEST_F(Flush, AFailureRefusesAllUntilReopened)
     EXPECT_EQ(cairn_persist_commit_async(heap_, &ticket), EIO);
     EXPECT_EQ(cairn_persist_abort(heap_), EIO);
     EXPECT_EQ(cairn_persist_checkpoint(heap_), EIO);
-    EXPECT_EQ(cairn_persist_wait(heap_, 1), 0) << "this one is durable";
+    EXPECT_EQ(cairn_persist_wait(heap_, 1), 0) << "commit 1 is durable";
     EXPECT_EQ(cairn_persist_wait(heap_, 2), EIO);
     EXPECT_EQ(stats_of(heap_).error, EIO);
     EXPECT_EQ(cairn_persist_close(heap_), EIO);
     ASSERT_NE(heap_ = open_heap(directory_.file()), nullptr);
     const std::string found = static_cast<char *>(cairn_persist_get_root(heap_, "block"));
-    EXPECT_EQ(found, "unknown") << "or \"durable\", had the file system lost it";
+    EXPECT_EQ(found, "unknown") << "a file system that loses data would give \"durable\"";
     EXPECT_EQ(cairn_persist_commit(heap_), 0);
 }
 
@@ -85,7 +90,7 @@ TEST_F(Flush, AFailureOfGrowthRefusesTheNextCheckpoint)
     g_file = heap_->file;
     EXPECT_EQ(cairn_persist_grow(heap_, 32 << 20), EIO);
     EXPECT_EQ(cairn_persist_checkpoint(heap_), EIO)
-        << "what the file lost is known to that fdatasync alone";
+        << "only the fdatasync knows what the file lost";
     EXPECT_EQ(cairn_persist_close(heap_), EIO);
     ASSERT_NE(heap_ = open_heap(directory_.file()), nullptr);
     EXPECT_STREQ(static_cast<char *>(cairn_persist_get_root(heap_, "block")), "durable");
@@ -95,7 +100,7 @@ TEST_F(Flush, AFailureOfGrowthRefusesTheNextCheckpoint)
 TEST_F(Flush, OfWhatIsDurableAsksNothing)
 {
     g_failing = 1000;
-    EXPECT_EQ(cairn_persist_commit(heap_), 0) << "nothing was written";
+    EXPECT_EQ(cairn_persist_commit(heap_), 0) << "nothing was written, so there is nothing to lose";
     g_failing = 0;
 }
 

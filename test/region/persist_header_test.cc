@@ -1,7 +1,12 @@
-// The twin headers: the newer sound one counts, and one that is not sound is either what a cut
-// write leaves, or refused with a sentence.
+// The twin headers: the newer sound one counts. A header that is not sound is the remainder of a
+// torn write, or the file is refused with a sentence.
 
 #include "region/persist_kit.h"
+
+extern "C" {
+#include "os/file.h"
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -61,7 +66,7 @@ TEST_F(Header, EveryBitFlippedInOneLeavesTheOther)
     header_.checkpoint = 1;
     ASSERT_EQ(header_write(file_, &header_), 0); // turn 1, the second place
     header_.checkpoint = 2;
-    ASSERT_EQ(header_write(file_, &header_), 0); // turn 2, the first
+    ASSERT_EQ(header_write(file_, &header_), 0); // turn 2, the first place
     for (uint64_t place : {0, int(PERSIST_HEADER_SPACING_BYTES)})
         for (uint64_t byte = 0; byte < PERSIST_HEADER_BYTES; byte++)
             for (int mask : {1, 16, 128}) {
@@ -84,8 +89,8 @@ TEST_F(Header, RefusedInOneSentence)
         EXPECT_EQ(read(&found), error);
         EXPECT_STREQ(why_, sentence);
     };
-    header_.version = 2;
-    refused("the heap's format is of a version that this library does not know", -ENOTSUP);
+    header_.version = 1;
+    refused("the heap's format is version 1, and this library knows 2 only", -ENOTSUP);
     header_.version = PERSIST_VERSION;
     header_.byte_order = __builtin_bswap64(PERSIST_BYTE_ORDER);
     refused("the heap was written by a machine of another byte order", -ENOTSUP);

@@ -1,7 +1,8 @@
-// persist.hpp: containers that are found again in another place, and those that need theirs; roots
-// by type, commits that an exception undoes, what is refused.
+// persist.hpp: containers that work at another address, containers that need a fixed one, roots by
+// type, commits that an exception undoes, and refusals.
 
-// gcc's mistake within std::basic_string, of which the header speaks; before the includes.
+// A false warning of gcc within std::basic_string, which persist.hpp describes; before the
+// includes.
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -46,7 +47,7 @@ persistent_heap open_here(const Directory &directory, unsigned more = 0)
     return persistent_heap(directory.file().c_str(), options);
 }
 
-// Closes the heap, occupies its old place and opens it again: now it is elsewhere.
+// Closes the heap, occupies its old address and opens it again at another one.
 class Elsewhere
 {
   public:
@@ -84,7 +85,7 @@ bool is_in(const persistent_heap &heap, const void *address)
 TEST(PersistHpp, AVectorAndADequeWorkAtAnotherAddress)
 {
     if (config_tsan)
-        GTEST_SKIP() << "the address that is to be taken would lie in its shadow";
+        GTEST_SKIP() << "the address would be in ThreadSanitizer's shadow";
     using vector = std::vector<int, persistent_allocator<int>>;
     using deque = std::deque<long, persistent_allocator<long>>;
     Directory directory;
@@ -105,7 +106,7 @@ TEST(PersistHpp, AVectorAndADequeWorkAtAnotherAddress)
         ASSERT_EQ((*numbers)[size_t(i)], i);
         ASSERT_EQ((*queue)[size_t(9999 - i)], i);
     }
-    numbers->insert(numbers->begin() + 5, 20000, 7); // moves, and frees the old block
+    numbers->insert(numbers->begin() + 5, 20000, 7); // reallocates, and frees the old block
     queue->erase(queue->begin() + 10, queue->end() - 10);
     std::sort(numbers->begin(), numbers->end(), std::greater<>());
     EXPECT_EQ(numbers->front(), 9999);
@@ -120,7 +121,7 @@ TEST(PersistHpp, AVectorAndADequeWorkAtAnotherAddress)
 TEST(PersistHpp, StringsShortAndLongWorkAtAnotherAddress)
 {
     if (config_tsan)
-        GTEST_SKIP() << "the address that is to be taken would lie in its shadow";
+        GTEST_SKIP() << "the address would be in ThreadSanitizer's shadow";
     using strings = std::vector<persistent_string, persistent_scoped_allocator<persistent_string>>;
     Directory directory;
     persistent_heap heap = open_here(directory);
@@ -161,7 +162,7 @@ struct Node {
 TEST(PersistHpp, AListOfOnesOwnWorksAtAnotherAddress)
 {
     if (config_tsan)
-        GTEST_SKIP() << "the address that is to be taken would lie in its shadow";
+        GTEST_SKIP() << "the address would be in ThreadSanitizer's shadow";
     Directory directory;
     persistent_heap heap = open_here(directory);
     auto *first = heap.root<Node>("first", 0);
@@ -171,7 +172,7 @@ TEST(PersistHpp, AListOfOnesOwnWorksAtAnotherAddress)
         last->next = ::new (from.allocate(1).get()) Node(i);
         last = last->next.get();
     }
-    last->next = last; // the one distance that is zero
+    last->next = last; // the only distance that is zero
     static_assert(sizeof(Node) == 16);
     ASSERT_EQ(heap.commit(), 0);
     Elsewhere elsewhere(heap, directory);
@@ -197,7 +198,7 @@ template <class T> T *fixed_root(persistent_heap &heap, const char *name)
 TEST(PersistHpp, EveryContainerWorksWhereTheHeapIsFixed)
 {
     if (config_tsan)
-        GTEST_SKIP() << "there the kernel chooses an address that others may take";
+        GTEST_SKIP() << "the kernel chooses an address that others may take";
     Directory directory;
     for (int run = 0; run < 3; run++) {
         persistent_heap heap = open_here(directory, CAIRN_PERSIST_FIXED);
@@ -236,11 +237,11 @@ TEST(PersistHpp, EveryContainerWorksWhereTheHeapIsFixed)
 TEST(PersistHpp, PmrContainersWorkInLaterRunsAndAfterAnAbort)
 {
     if (config_tsan)
-        GTEST_SKIP() << "there the kernel chooses an address that others may take";
+        GTEST_SKIP() << "the kernel chooses an address that others may take";
     using map = std::pmr::map<std::pmr::string, std::pmr::vector<int>>;
     Directory directory;
     for (int run = 0; run < 3; run++) {
-        const pid_t child = fork(); // another process, with other addresses of its own
+        const pid_t child = fork(); // another process, with an address space of its own
         if (child == 0) {
             persistent_heap heap = open_here(directory, CAIRN_PERSIST_FIXED);
             auto *all = heap.root<map>("map", map::allocator_type(heap.resource()));
@@ -250,19 +251,19 @@ TEST(PersistHpp, PmrContainersWorkInLaterRunsAndAfterAnAbort)
             good = good && is_in(heap, numbers.data()) && heap.commit() == 0;
             numbers.resize(1000000);
             good = good && heap.abort() == 0;
-            all->begin()->second.reserve(100000); // the resource is this process's again
+            all->begin()->second.reserve(100000); // the resource belongs to this process again
             _exit(good && all->size() == 1 && check(heap.get()).empty() ? 0 : 1);
         }
         int status = 0;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         EXPECT_EQ(status, 0);
     }
-    persistent_heap heap = open_here(directory); // and not where it may move
+    persistent_heap heap = open_here(directory); // a heap that may move is refused
     EXPECT_EQ(heap.resource(), nullptr);
     heap.close();
     heap = open_here(directory, CAIRN_PERSIST_FIXED | CAIRN_PERSIST_READ_ONLY);
     EXPECT_EQ(heap.resource(), nullptr);
-    ASSERT_NE(heap.find<map>("map"), nullptr) << "can be read, though";
+    ASSERT_NE(heap.find<map>("map"), nullptr) << "the map can be read all the same";
     EXPECT_EQ(heap.find<map>("map")->at(kLong).size(), 3000u);
 }
 
@@ -290,11 +291,11 @@ TEST(PersistHpp, RootsAreFoundByNameAndType)
     persistent_heap heap = open_here(directory);
     auto *one = heap.root<Version1>("one", Version1{5});
     ASSERT_NE(one, nullptr);
-    EXPECT_EQ(heap.root<Version1>("one", Version1{6}), one) << "it is there";
+    EXPECT_EQ(heap.root<Version1>("one", Version1{6}), one) << "the root exists";
     EXPECT_EQ(one->number, 5);
     EXPECT_EQ(heap.find<Version1>("two"), nullptr);
-    EXPECT_EQ(heap.find<long>("one"), nullptr) << "of another size";
-    EXPECT_EQ(heap.find<Version2>("one"), nullptr) << "of another layout";
+    EXPECT_EQ(heap.find<long>("one"), nullptr) << "a type of another size";
+    EXPECT_EQ(heap.find<Version2>("one"), nullptr) << "a type of another layout";
     EXPECT_EQ(heap.root<Version2>("one", Version2{6}), nullptr);
     struct alignas(256) Aligned {
         char bytes[256];
@@ -304,13 +305,13 @@ TEST(PersistHpp, RootsAreFoundByNameAndType)
     char *plain = allocate(heap.get(), 100);
     memset(plain, 0, 100);
     ASSERT_EQ(cairn_persist_set_root(heap.get(), "plain", plain + 50), 0);
-    EXPECT_EQ(heap.find<Version1>("plain"), nullptr) << "not made by root";
+    EXPECT_EQ(heap.find<Version1>("plain"), nullptr) << "a root that root() did not make";
     EXPECT_EQ(heap.remove<Version2>("one"), EINVAL);
     EXPECT_EQ(heap.remove<Version1>("none"), ENOENT);
     EXPECT_EQ(heap.remove<Version1>("one"), 0);
     EXPECT_EQ(heap.remove<Aligned>("aligned"), 0);
     EXPECT_EQ(heap.find<Version1>("one"), nullptr);
-    EXPECT_EQ(stats_of(heap.get()).used_blocks, 2u) << "the plain block and its name";
+    EXPECT_EQ(stats_of(heap.get()).used_blocks, 2u) << "the plain block and its name remain";
 }
 
 TEST(PersistHpp, AConstructorThatThrowsLeavesNothing)
@@ -321,7 +322,8 @@ TEST(PersistHpp, AConstructorThatThrowsLeavesNothing)
     Directory directory;
     persistent_heap heap = open_here(directory);
     EXPECT_THROW(static_cast<void>(heap.root<Throwing>("x")), int);
-    EXPECT_THROW(static_cast<void>(heap.root<int>("", 1)), std::bad_alloc) << "no such name";
+    EXPECT_THROW(static_cast<void>(heap.root<int>("", 1)), std::bad_alloc)
+        << "an empty name is invalid";
     EXPECT_EQ(stats_of(heap.get()).used_blocks, 0u);
 }
 
@@ -344,7 +346,7 @@ TEST(PersistHpp, AnExceptionUndoesWhatTheGuardSaw)
         commit_guard guard(heap);
         numbers->push_back(3);
         EXPECT_EQ(guard.commit(), 0);
-        EXPECT_EQ(guard.commit(), 0) << "once is enough";
+        EXPECT_EQ(guard.commit(), 0) << "a second commit has no effect";
     }
     EXPECT_EQ(numbers->size(), 2u);
     EXPECT_EQ(heap.abort(), 0);
@@ -371,7 +373,7 @@ TEST(PersistHpp, FailuresAreExceptions)
         EXPECT_NE(std::string(error.what()).find("the file is not a heap"), std::string::npos);
     }
     persistent_heap heap = open_here(directory);
-    EXPECT_THROW(open_here(directory), std::system_error) << "in use";
+    EXPECT_THROW(open_here(directory), std::system_error) << "the heap is in use";
     using vector = std::vector<char, persistent_allocator<char>>;
     vector large(heap.allocator<char>());
     EXPECT_THROW(large.resize(size_t{1} << 29), std::bad_alloc) << "beyond the capacity";

@@ -1,9 +1,13 @@
-// Looking at a heap: statistics that add up, and metadata damaged at each byte that is found or
-// does no harm.
+// Inspection of a persistent heap: statistics that add up, and metadata damaged at each byte, which
+// is reported or does no harm.
 
 #include "region/persist_kit.h"
 
 #include <sys/wait.h>
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -37,7 +41,7 @@ TEST(PersistInspect, StatisticsAddUp)
     cairn_persist_close(heap);
 }
 
-// In a child, for damaged blocks may end the process with a line.
+// Opens and uses the heap in a child, since damaged blocks may end the process with a message.
 int open_and_use(const std::string &path)
 {
     const pid_t child = fork();
@@ -89,9 +93,12 @@ TEST(PersistInspect, MetadataFlippedAtEachByteIsFoundOrDoesNoHarm)
     };
     flip(0, 32, 1); // the state
     flip(32, PERSIST_STATE_BYTES, stride(7));
-    flip(PERSIST_STATE_BYTES, PERSIST_STATE_BYTES + 600, stride(5));          // the allocator's
-    flip(PERSIST_STATE_BYTES + 600, PERSIST_STATE_BYTES + 9000, stride(101)); // its lists
-    flip(root - 8, root + 40, 1);                                             // a header, a root
+    // the state of the allocator
+    flip(PERSIST_STATE_BYTES, PERSIST_STATE_BYTES + 600, stride(5));
+    // the lists of the allocator
+    flip(PERSIST_STATE_BYTES + 600, PERSIST_STATE_BYTES + 9000, stride(101));
+    // a block's header and a root
+    flip(root - 8, root + 40, 1);
     EXPECT_GT(found, 100u);
 }
 

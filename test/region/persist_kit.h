@@ -1,5 +1,5 @@
-// What the tests of the persistent heap share: a directory of their own, a heap opened with any
-// options, and short names for what is asked of it.
+// Helpers of the tests of the persistent heap: a directory for each test, a heap opened with any
+// options, and short names for frequent calls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,15 +17,14 @@
 #include "cairn/persist.h"
 
 extern "C" {
-#include "os/os.h"
-#include "region/persist_files.h"
 #include "region/persist_heap.h"
 }
 
 namespace persist
 {
 
-// Where the files lie: CAIRN_PERSIST_DIRECTORY, or else memory, which saves the tests the waiting.
+// The folder of the files: CAIRN_PERSIST_DIRECTORY, or else a folder in memory, which saves waiting
+// for a disk.
 inline std::string base_directory()
 {
     const char *chosen = getenv("CAIRN_PERSIST_DIRECTORY");
@@ -34,7 +33,7 @@ inline std::string base_directory()
     return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir();
 }
 
-// A directory that goes with the object.
+// A directory that is removed with the object.
 class Directory
 {
   public:
@@ -81,7 +80,7 @@ inline cairn_persist *open_heap(const std::string &path, Options options = Optio
 {
     options.why = why;
     if (options.capacity_bytes == 0)
-        options.capacity_bytes = size_t{1} << 28; // small tables: tests open thousands of heaps
+        options.capacity_bytes = size_t{1} << 28; // small tables: the tests open thousands of heaps
     return cairn_persist_open(path.c_str(), &options);
 }
 
@@ -107,9 +106,9 @@ inline std::string check(cairn_persist *heap)
     return fault ? fault : "";
 }
 
-// The files as a crash leaves them: copied while the heap is open. Other threads may make it grow
-// meanwhile, which first makes the file longer, then says so in the header: so the header of the
-// copy is read before the file's length is.
+// Copies the files while the heap is open, as a crash would leave them. Another thread may make the
+// heap grow during the copy: it makes the file longer first and then changes the header. So the
+// header is read before the length.
 inline void copy_files(const std::string &from, const std::string &to)
 {
     std::array<char, PERSIST_DATA_OFFSET> header;
@@ -134,7 +133,7 @@ inline void write_file(const std::string &path, const std::string &bytes)
         .write(bytes.data(), std::streamsize(bytes.size()));
 }
 
-// How far damage is apart: CAIRN_PERSIST_EVERY_BYTE asks for the full form.
+// The distance between damaged bytes; CAIRN_PERSIST_EVERY_BYTE sets it to 1.
 inline size_t stride(size_t otherwise)
 {
     return getenv("CAIRN_PERSIST_EVERY_BYTE") != nullptr ? 1 : otherwise;

@@ -1,6 +1,12 @@
-// The log: whole commits are found, everything else ends the row, and damage is told from a cut.
+// The log: whole commits are found, anything else ends the sequence, and damage is distinguished
+// from a cut log.
 
 #include "region/persist_kit.h"
+
+extern "C" {
+#include "os/file.h"
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -18,10 +24,10 @@ class Log : public testing::Test
         for (int commit = 1; commit <= 5; commit++) {
             memset(block, commit, static_cast<size_t>(commit) * 3 * page_);
             ASSERT_EQ(cairn_persist_commit(heap_), 0);
-            ends_.push_back(stats_of(heap_).log_bytes);
+            ends_.push_back(PERSIST_LOG_START + stats_of(heap_).log_bytes);
         }
         bytes_ = read_file(directory_.file() + ".log0").substr(0, ends_.back() + 4096);
-        buffer_.resize(PERSIST_CHUNK_MOST_BYTES + 65536);
+        buffer_.resize(PERSIST_CHUNK_MAX_BYTES + 65536);
     }
     void TearDown() override { cairn_persist_close(heap_); }
 
@@ -59,16 +65,18 @@ TEST_F(Log, WholeCommitsAreFound)
     EXPECT_EQ(end.last, 5u);
     EXPECT_EQ(end.length, ends_[4]);
     EXPECT_EQ(end.later, 0u);
-    EXPECT_EQ(walk(bytes_, ends_[2]).last, 3u) << "as far as is asked for";
+    EXPECT_EQ(walk(bytes_, ends_[2]).last, 3u) << "up to the given end";
     EXPECT_EQ(walk("").first, 0u);
     EXPECT_EQ(walk(std::string(5000, '\0')).first, 0u);
+    EXPECT_EQ(walk(bytes_).pages, walk(bytes_, ends_[4]).pages);
+    EXPECT_GT(walk(bytes_).pages, 15u);
 }
 
 TEST_F(Log, CutAnywhereItEndsWithTheLastWholeCommit)
 {
     for (size_t cut = 0; cut < bytes_.size(); cut += 509) {
         const log_end end = walk(bytes_.substr(0, cut));
-        uint64_t whole = 0; // the zeros behind a chunk are not needed
+        uint64_t whole = 0; // the zeros after a chunk are not needed
         while (whole < 5 && ends_[whole] <= cut + PERSIST_SECTOR_BYTES - 1)
             whole++;
         EXPECT_LE(end.last, whole) << cut;
@@ -79,15 +87,15 @@ TEST_F(Log, CutAnywhereItEndsWithTheLastWholeCommit)
 TEST_F(Log, DamageInFrontOfADurableCommitIsKnown)
 {
     for (size_t commit = 0; commit < 3; commit++) {
-        const uint64_t start = commit == 0 ? 0 : ends_[commit - 1];
+        const uint64_t start = commit == 0 ? uint64_t{PERSIST_LOG_START} : ends_[commit - 1];
         for (uint64_t at : {start, start + 9, start + 30, start + 70, start + page_}) {
             const log_end end = walk(flipped(at));
             EXPECT_EQ(end.last + 1, end.first == 0 ? 1 : commit + 1) << at;
-            EXPECT_EQ(end.later, 4u) << "the last commit knows that the fourth was durable";
+            EXPECT_EQ(end.later, 4u) << "the last commit records that the fourth was durable";
         }
     }
     EXPECT_EQ(walk(flipped(ends_[3] + 100)).last, 4u);
-    EXPECT_EQ(walk(flipped(ends_[3] + 100)).later, 0u) << "as if it had been cut";
+    EXPECT_EQ(walk(flipped(ends_[3] + 100)).later, 0u) << "as if the log had been cut";
 }
 
 TEST_F(Log, OfAnotherHeapOrOpeningIsNone)
@@ -102,12 +110,14 @@ TEST_F(Log, OfAnotherHeapOrOpeningIsNone)
 
 TEST_F(Log, WhatIsLeftOfLongAgoIsNotPartOfTheRow)
 {
-    // Commits 1 and 2 over what was 1 to 5: as after a segment is used again.
-    std::string bytes = bytes_.substr(ends_[2], ends_[3] - ends_[2]) + bytes_;
+    // Commits 1 and 2 over the former commits 1 to 5, as after a segment is used again.
+    const std::string head = bytes_.substr(0, PERSIST_LOG_START);
+    const std::string bytes = head + bytes_.substr(ends_[2], ends_[3] - ends_[2]) +
+                              bytes_.substr(PERSIST_LOG_START);
     const log_end end = walk(bytes);
     EXPECT_EQ(end.first, 4u);
     EXPECT_EQ(end.last, 4u);
-    EXPECT_EQ(end.length, ends_[3] - ends_[2]);
+    EXPECT_EQ(end.length, PERSIST_LOG_START + ends_[3] - ends_[2]);
 }
 
 TEST(Bits, AreFoundInOrder)

@@ -1,8 +1,12 @@
-// Open and close: new heaps, old ones, refusals; nothing that is not committed survives.
+// Open and close: new heaps, old ones, refusals; uncommitted data does not survive.
 
 #include "region/persist_kit.h"
 
 #include <dirent.h>
+
+extern "C" {
+#include "os/file.h"
+}
 
 namespace
 {
@@ -21,7 +25,7 @@ size_t open_descriptors()
 
 TEST(PersistOpen, WhatIsNotCommittedDoesNotSurviveAClose)
 {
-    Directory directory(testing::TempDir()); // on a disk, where there is one
+    Directory directory(testing::TempDir()); // on a disk, if there is one
     cairn_persist *heap = open_heap(directory.file());
     ASSERT_NE(heap, nullptr);
     char *block = allocate(heap, 10);
@@ -43,12 +47,26 @@ TEST(PersistOpen, AHeapWithoutACommitIsNewAgain)
     ASSERT_EQ(cairn_persist_close(heap), 0);
     const char *why = nullptr;
     EXPECT_EQ(open_heap(directory.file(), Options().only(CAIRN_PERSIST_READ_ONLY), &why), nullptr);
-    EXPECT_EQ(errno, ENODATA) << "no damage, which is EBADMSG";
+    EXPECT_EQ(errno, ENODATA) << "an unused file is not damaged, which would be EBADMSG";
     EXPECT_STREQ(why, "nothing was ever committed to the heap");
     ASSERT_NE(heap = open_heap(directory.file(), Options().only(0)), nullptr);
     EXPECT_EQ(cairn_persist_get_root(heap, "block"), nullptr);
     EXPECT_EQ(stats_of(heap).used_blocks, 0u);
     cairn_persist_close(heap);
+}
+
+TEST(PersistOpen, OptionsThatAreNotKnown)
+{
+    Directory directory;
+    const char *why = nullptr;
+    for (const Options &options :
+         {Options().with(1 << 5), Options().with(1u << 31),
+          Options().by(static_cast<cairn_persist_tracking>(CAIRN_PERSIST_PROTECT + 1))}) {
+        EXPECT_EQ(open_heap(directory.file(), options, &why), nullptr);
+        EXPECT_EQ(errno, EINVAL);
+        EXPECT_STREQ(why, "this library does not know one of the options");
+        EXPECT_FALSE(std::filesystem::exists(directory.file()));
+    }
 }
 
 TEST(PersistOpen, FilesThatAreNoHeap)
@@ -118,7 +136,8 @@ TEST(PersistOpen, TheOptionCheckFindsDamage)
     EXPECT_EQ(open_heap(directory.file(), Options().with(CAIRN_PERSIST_CHECK), &why), nullptr);
     EXPECT_EQ(errno, EBADMSG);
     EXPECT_NE(why, nullptr);
-    ASSERT_NE(heap = open_heap(directory.file()), nullptr) << "not looked for";
+    ASSERT_NE(heap = open_heap(directory.file()), nullptr)
+        << "without the option damage is not searched for";
     EXPECT_NE(check(heap), "");
     cairn_persist_close(heap);
 }

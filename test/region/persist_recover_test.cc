@@ -1,9 +1,13 @@
-// Recovery: every byte of the log cut or flipped gives an earlier commit or a clear refusal; files
-// that do not belong together are refused.
+// Recovery: a log cut or flipped at any byte gives an earlier commit or a clear refusal; files that
+// do not belong together are refused.
 
 #include "region/persist_slots.h"
 
 #include <set>
+
+extern "C" {
+#include "os/file.h"
+}
 
 namespace
 {
@@ -41,8 +45,8 @@ class Recover : public testing::Test
         }
     }
 
-    // Opens the copy: true when it held a commit of ours, false when it was refused with a
-    // sentence.
+    // Opens the copy.
+    // Returns: true when it holds a commit of this test, false when it was refused with a sentence.
     bool opens_or_is_refused()
     {
         const char *why = nullptr;
@@ -85,7 +89,7 @@ TEST_F(Recover, LogsFlippedAtEachByteOfTheirHeads)
         }
         write_file(copy() + suffix, bytes);
     }
-    EXPECT_GT(refused, 0u) << "damage before a durable commit is known";
+    EXPECT_GT(refused, 0u) << "damage before a durable commit must be refused";
     EXPECT_TRUE(opens_or_is_refused());
 }
 
@@ -134,7 +138,7 @@ TEST_F(Recover, ALogThatIsMissing)
     const char *why = nullptr;
     EXPECT_EQ(open_heap(copy(), Options(), &why), nullptr);
     EXPECT_EQ(errno, EBADMSG);
-    EXPECT_STREQ(why, "the heap's log is missing");
+    EXPECT_STREQ(why, "log1 is missing, and commit 4 was acknowledged");
 }
 
 TEST_F(Recover, ALogOfLaterThanTheFile)
@@ -147,7 +151,9 @@ TEST_F(Recover, ALogOfLaterThanTheFile)
     const char *why = nullptr;
     EXPECT_EQ(open_heap(copy(), Options(), &why), nullptr);
     EXPECT_EQ(errno, EBADMSG);
-    EXPECT_STREQ(why, "the log begins after the state that the heap's file holds");
+    EXPECT_NE(std::string(why).find("the heap's file, with commit 0, and the other log lead to"),
+              std::string::npos)
+        << why;
 }
 
 TEST_F(Recover, ForReadingChangesNothing)
@@ -162,8 +168,8 @@ TEST_F(Recover, ForReadingChangesNothing)
     EXPECT_EQ(read_file(copy() + ".log1"), before[2]);
 }
 
-// A commit that a crash lost, and one behind it that reached the disk before it: the next commit
-// has the first one's number and length, so that the lost one's successor lies just behind it.
+// A crash loses a commit whose successor reached the disk before it. The next commit has the number
+// and length of the lost one, so the stale successor is directly behind it in the log.
 TEST_F(Recover, WhatACrashLostDoesNotComeBackBehindTheNextCommit)
 {
     ASSERT_EQ(cairn_persist_close(heap_), 0);
@@ -177,7 +183,8 @@ TEST_F(Recover, WhatACrashLostDoesNotComeBackBehindTheNextCommit)
     }
     copy_files(path(), copy());
     std::string log = read_file(copy() + ".log0");
-    log[100] = static_cast<char>(log[100] ^ 1); // the first one did not get there
+    char &byte = log[PERSIST_LOG_START + 100]; // the first commit did not reach the disk
+    byte = static_cast<char>(byte ^ 1);
     write_file(copy() + ".log0", log);
 
     cairn_persist *next = open_heap(copy());
@@ -185,7 +192,7 @@ TEST_F(Recover, WhatACrashLostDoesNotComeBackBehindTheNextCommit)
     ASSERT_EQ(stats_of(next).last_commit, found);
     reinterpret_cast<char *>(Slots::table(next))[8 * (Slots::kSlots - 1)] = 3;
     ASSERT_EQ(cairn_persist_commit(next), 0);
-    copy_files(copy(), directory_.file("again")); // killed
+    copy_files(copy(), directory_.file("again")); // as after a kill
     cairn_persist_close(next);
     next = open_heap(directory_.file("again"));
     ASSERT_NE(next, nullptr);
@@ -194,7 +201,8 @@ TEST_F(Recover, WhatACrashLostDoesNotComeBackBehindTheNextCommit)
     cairn_persist_close(next);
 }
 
-// What a killed program left in the kernel's hands need not be on the disk yet.
+// Files with data that a killed program left in the kernel's cache, which may not be on the disk
+// yet.
 std::set<std::string> g_unsettled;
 bool g_written_too_early;
 
@@ -212,7 +220,7 @@ int watch_order(os_file_call call, int file, uint64_t, const void *, size_t *)
 TEST_F(Recover, WritesNothingBeforeTheLogAndTheHeadersThatItReadAreDurable)
 {
     if (!config_debug)
-        GTEST_SKIP() << "nobody watches in release builds";
+        GTEST_SKIP() << "calls are watched in debug builds";
     work(5);
     copy_files(path(), copy());
     g_unsettled = {copy(), copy() + ".log0", copy() + ".log1"};

@@ -1,4 +1,4 @@
-// Named roots: set, found again, listed, removed, and refused where they make no sense.
+// Named roots: set, found again, listed, removed, and refused when invalid.
 
 #include "region/persist_kit.h"
 
@@ -93,7 +93,7 @@ TEST_F(Roots, WithoutMemoryNothingChanges)
     EXPECT_EQ(check(heap_), "");
 }
 
-// Seen by UndefinedBehaviorSanitizer.
+// UndefinedBehaviorSanitizer reports a fault here.
 TEST_F(Roots, ADamagedLinkThatIsNotAlignedIsNotFollowed)
 {
     ASSERT_EQ(cairn_persist_set_root(heap_, "first", nullptr), 0);

@@ -1,6 +1,6 @@
-// A program that uses a persistent heap, and knows what it should hold: a table of slots, each
-// empty or with a block of its own. Every commit's contents are remembered by its number, so that a
-// heap that was opened after a crash can be compared with the commit that it says it holds.
+// A program that uses a persistent heap and knows its correct content: a table of slots, each empty
+// or with a block. The content of every commit is stored by its number, so that a heap that is
+// opened after a crash can be compared with the commit that it claims to hold.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Slots
 
     size_t draw(size_t below) { return random_() % below; }
 
-    // The table, made when the heap has none.
+    // The table of slots, NULL before set_up().
     static cairn_offset *table(cairn_persist *heap)
     {
         return static_cast<cairn_offset *>(cairn_persist_get_root(heap, "slots"));
@@ -38,7 +38,8 @@ class Slots
         return cairn_persist_set_root(heap, "slots", made) == 0;
     }
 
-    // One random change of the heap and of what is known. False: no memory, nothing changed.
+    // Makes one random change of the heap and of the known content.
+    // Returns: false when out of memory; then nothing changed.
     bool change(cairn_persist *heap, size_t largest)
     {
         cairn_offset *slot = table(heap) + draw(kSlots);

@@ -1,6 +1,10 @@
-// Where the heap lies: at the last address if it is free, elsewhere if that is allowed; growth.
+// The address of a heap: the last one if it is free, another one if that is allowed; growth.
 
 #include "region/persist_kit.h"
+
+extern "C" {
+#include "os/memory.h"
+}
 
 namespace
 {
@@ -64,7 +68,7 @@ TEST_F(Space, AnAddressThatIsTaken)
 TEST_F(Space, AnAddressThatIsChosen)
 {
     if (config_tsan)
-        GTEST_SKIP() << "the address would lie in its shadow";
+        GTEST_SKIP() << "the address would be in ThreadSanitizer's shadow";
     Options options;
     options.address = reinterpret_cast<void *>(uintptr_t{0x230000000000});
     cairn_persist *heap = open_heap(directory_.file("other"), options);
@@ -81,7 +85,7 @@ TEST_F(Space, GrowsToItsCapacityAndNoFurther)
     EXPECT_EQ(stats_of(heap_).capacity_bytes, 4u << 20);
     EXPECT_EQ(cairn_persist_grow(heap_, 3 << 20), 0);
     EXPECT_EQ(stats_of(heap_).size_bytes, 3u << 20);
-    EXPECT_EQ(cairn_persist_grow(heap_, 1 << 20), 0) << "smaller: nothing";
+    EXPECT_EQ(cairn_persist_grow(heap_, 1 << 20), 0) << "a smaller size has no effect";
     EXPECT_EQ(cairn_persist_grow(heap_, (4 << 20) + 1), ENOMEM);
     char *block = allocate(heap_, 3500 << 10);
     EXPECT_NE(block, nullptr);
@@ -108,7 +112,7 @@ TEST_F(Space, AddressSpaceIsReservedForFourTimesTheFile)
 TEST_F(Space, HugeAndSparse)
 {
     if (config_tsan)
-        GTEST_SKIP() << "more address space than it leaves";
+        GTEST_SKIP() << "ThreadSanitizer leaves too little address space";
     Options options;
     options.capacity_bytes = size_t{64} << 30;
     ASSERT_NE(reopen(options), nullptr);

@@ -1,4 +1,4 @@
-// Slabs made, emptied, kept and given back; several threads on one pool.
+// Slabs of a pool are made, emptied, kept and released; several threads use one pool.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -35,7 +35,7 @@ TEST(PoolDepot, EmptySlabsGoBackButForOne)
     EXPECT_GE(stats(pool).slabs, 20u);
     for (void *object : objects)
         cairn_pool_put(pool, object);
-    EXPECT_LE(stats(pool).slabs, 3u); // the magazine's objects are in one or two
+    EXPECT_LE(stats(pool).slabs, 3u); // the objects of the magazine are in one or two slabs
     EXPECT_EQ(fault(pool), "");
     const size_t slabs = stats(pool).slabs;
     EXPECT_EQ(cairn_pool_trim(pool), 65536u * slabs);
@@ -43,8 +43,8 @@ TEST(PoolDepot, EmptySlabsGoBackButForOne)
     EXPECT_EQ(cairn_pool_trim(pool), 0u);
 }
 
-// A put finds its slab at one place by the address. Where two slabs in use shared one, each put of
-// one slab after one of the other went the slow way: a sixth of a program's.
+// A put looks the slab up by its address in a small table. Two slabs in use must not share an
+// entry, since alternating puts to them would all take the slow path.
 TEST(PoolDepot, SlabsOfArenasNextToEachOtherHavePlacesOfTheirOwn)
 {
     const uintptr_t slab_bytes = 1 << CAIRN_POOL_RECENT_SHIFT, arena_bytes = 8 << 20;
@@ -92,8 +92,9 @@ TEST(PoolDepot, MemoryComesFromThePageLayerAndGoesBack)
     EXPECT_EQ(used(after), used(before));
 }
 
-// Three threads find the pool empty at once and each makes a slab: one of them is needed. The
-// others were kept, counted once, and trimmed with what lived in them.
+// Three threads find the pool empty at once and each makes a slab, of which one is needed. The
+// others are released at once, so that no trim finds slabs that were counted once and hold live
+// objects.
 TEST(PoolDepot, ThreadsThatGrowAtOnceLeaveOneEmptySlab)
 {
     Pool pool(200000, 16, true);
@@ -124,7 +125,7 @@ TEST(PoolDepot, ThreadsThatGrowAtOnceLeaveOneEmptySlab)
     EXPECT_EQ(stats(pool).slabs, 0u);
 }
 
-// The same by chance: threads that empty the pool together, and one that trims it.
+// Threads that empty the pool together by chance, while one of them trims it.
 TEST(PoolDepot, ThreadsGrowAndTrimAtOnce)
 {
     constexpr int kThreads = 6;
@@ -163,7 +164,7 @@ TEST(PoolDepot, ThreadsGrowAndTrimAtOnce)
     EXPECT_EQ(stats(pool).slabs, 0u);
 }
 
-// Each thread gets objects, marks them, hands half of them to the next thread, which puts them.
+// Each thread gets objects, marks them, and hands half of them to the next thread, which puts them.
 void relay(bool attached)
 {
     constexpr int kThreads = 8;
@@ -211,7 +212,7 @@ void relay(bool attached)
 TEST(PoolDepot, ThreadsShareAPoolThroughItsLock) { relay(false); }
 TEST(PoolDepot, ThreadsShareAPoolThroughTheirMagazines) { relay(true); }
 
-// A child forked amid gets and puts has a whole pool and a free lock.
+// A child that is forked during gets and puts has a consistent pool and a free lock.
 TEST(PoolDepot, ForkAmidTheStorm)
 {
     Pool pool(3000, 8, true);

@@ -1,4 +1,4 @@
-// Misuse of a pool: one fault a case, the exact message.
+// Misuse of a pool: one error a case, and its exact message.
 
 #include <gtest/gtest.h>
 
@@ -80,7 +80,7 @@ TEST(PoolFault, ForeignPointers)
     for (void *pointer : pointers)
         EXPECT_EXIT(cairn_pool_put(pool, pointer), testing::KilledBySignal(SIGABRT),
                     Eq(foreign(pool, pointer)));
-    cairn_pool_put(pool, object); // from now on the pool's fast path knows the slab
+    cairn_pool_put(pool, object); // from now on the fast path of the pool knows the slab
     for (void *pointer : pointers)
         EXPECT_EXIT(cairn_pool_put(pool, pointer), testing::KilledBySignal(SIGABRT),
                     Eq(foreign(pool, pointer)));
@@ -155,7 +155,8 @@ TEST(PoolFault, AnyUseAfterTheEnd)
     }
 }
 
-// What two threads leave that put the same object at the same instant, and both passed.
+// The state that two threads leave that put an object at the same instant, so that both checks
+// passed.
 class PoolPutTwiceAtOnce : public testing::Test
 {
   protected:
@@ -221,7 +222,7 @@ TEST_F(PoolPutTwiceAtOnce, DiesWhenBothEntriesAreInOneMagazine)
     EXPECT_EXIT(detach(), testing::KilledBySignal(SIGABRT), Eq(message_));
 }
 
-// The heap takes nothing of a pool for a block of its own.
+// The heap does not accept memory of a pool as one of its blocks.
 TEST(PoolFault, FreeOfAnObject)
 {
     Pool pool(65536, 4096);

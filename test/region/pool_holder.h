@@ -1,4 +1,4 @@
-// What the pool's tests share.
+// Helpers of the tests of the pool.
 #ifndef TEST_REGION_POOL_HOLDER_H
 #define TEST_REGION_POOL_HOLDER_H
 
@@ -11,7 +11,7 @@
 namespace pool_test
 {
 
-// Ends with its scope.
+// A pool that is deleted at the end of its scope.
 class Pool
 {
   public:
@@ -39,7 +39,7 @@ inline cairn_pool_stats stats(cairn_pool *pool)
     return stats;
 }
 
-// "" when the pool is sound.
+// The verdict of the verifier: "" when the pool is sound.
 inline std::string fault(cairn_pool *pool)
 {
     const char *text = cairn_pool_check(pool);

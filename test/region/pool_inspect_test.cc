@@ -1,4 +1,5 @@
-// The pool's verifier names every kind of damage; its statistics add up; its walk stops when told.
+// The pool's verifier names every kind of damage, its statistics add up, and its walk stops on
+// request.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Random operations on pools against a shadow; the pool's verifier runs along.
+// Random operations on pools against a shadow; the pool's verifier checks along the way.
 
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ void put_one(cairn_pool_magazine *to, size_t size, Shadow &shadow, Random &rando
     cairn_pool_magazine_put(to, object);
 }
 
-// Through one magazine or several, whose objects mix.
+// Uses one magazine, or several whose objects mix.
 void run(bool shared, uint64_t seed)
 {
     Random random(seed);

@@ -1,5 +1,5 @@
-// A pool on a system that refuses memory: every system call made to fail in turn, alone and with
-// those after it. Each attempt is a child whose page layer is untouched.
+// A pool on a system that refuses memory: each system call fails in turn, alone and with all later
+// ones. Each attempt is a child whose page layer is unused so far.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include "region/pool_holder.h"
 
 extern "C" {
-#include "os/os.h"
+#include "os/fault.h"
 #include "page/page.h"
 }
 
@@ -21,7 +21,8 @@ namespace
 using pool_test::fault;
 using pool_test::stats;
 
-// One life of a pool. True when nothing failed; whatever fails, all else goes on.
+// The life of one pool, which continues after a failure.
+// Returns: true when nothing failed.
 bool life()
 {
     cairn_pool_options options = {};

@@ -1,4 +1,5 @@
-// Pools made and ended: arguments, layout, the typed form. A system that refuses: pool_oom_test.cc.
+// Pools made and deleted: arguments, layout, the typed form. pool_oom_test.cc tests a system that
+// refuses memory.
 
 #include <gtest/gtest.h>
 
@@ -130,7 +131,7 @@ TEST(PoolSetUp, APoolWithAttachedMagazinesIsBusy)
     EXPECT_EQ(errno, 0);
 }
 
-// Nobody could detach a magazine that another thread was using at the time of the fork.
+// After a fork no thread of the child can detach a magazine that another thread was using.
 TEST(PoolSetUp, InAChildMagazinesFromBeforeTheForkEndWithThePool)
 {
     cairn_pool_options options = {};

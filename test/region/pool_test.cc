@@ -1,4 +1,5 @@
-// The pool's get and put: objects of all shapes, reuse, exhaustion. Misuse: pool_fault_test.cc.
+// The pool's get and put: objects of all shapes, reuse, exhaustion. pool_fault_test.cc tests
+// misuse.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -152,7 +153,7 @@ TEST(Pool, AChildOfForkHasTheObjects)
         cairn_pool_put(pool, object);
 }
 
-// Frees one object of the pool a call, as often as there are some.
+// An out-of-memory function that frees one object of the pool per call, while it has some.
 struct Reserve {
     cairn_pool *pool;
     std::vector<void *> objects;

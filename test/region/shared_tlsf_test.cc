@@ -1,4 +1,4 @@
-// TLSF with its lock: threads beside each other, and fork in the middle of them.
+// TLSF with its lock: concurrent threads, and fork during their work.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,7 +12,6 @@
 #include "region/tlsf_arena.h"
 
 extern "C" {
-#include "os/os.h"
 }
 
 namespace
@@ -68,7 +67,7 @@ TEST(SharedTlsf, HasAllThatThePlainHeapHas)
             cairn_tlsf_shared_free(shared, block);
         }
     }
-    volatile size_t many = SIZE_MAX; // which compilers warn of
+    volatile size_t many = SIZE_MAX; // volatile: compilers warn of the constant
     errno = 0;
     EXPECT_EQ(cairn_tlsf_shared_alloc_array(shared, many, 16), nullptr);
     EXPECT_EQ(errno, ENOMEM);
@@ -140,7 +139,7 @@ struct Reserve {
     void *block;
 };
 
-// Called without the lock: else the free would wait for ever.
+// The function is called without the lock: otherwise its free would wait for ever.
 TEST(SharedTlsf, TheOutOfMemoryFunctionMayFree)
 {
     Arena heap(64 * kKiB);
@@ -177,7 +176,7 @@ TEST(SharedTlsf, AFullHeapCannotBeShared)
     EXPECT_EQ(errno, ENOMEM);
 }
 
-// Random operations on blocks whose bytes all say whose they are.
+// Random operations on blocks in which every byte identifies the block.
 void storm(cairn_tlsf_shared *shared, uint64_t seed, const std::atomic<bool> &stop, size_t steps)
 {
     Random random(seed);
@@ -223,7 +222,7 @@ TEST(SharedTlsf, ThreadsFarAboveTheCores)
     EXPECT_EQ(stats(heap).used_blocks, 0u);
 }
 
-// A child forked amid the storm has a whole heap and a free lock.
+// A child that is forked during the random operations has a consistent heap and a free lock.
 TEST(SharedTlsf, ForkAmidTheStorm)
 {
     Arena heap(256 * kKiB);

@@ -1,4 +1,4 @@
-// What the tests of TLSF share: a heap over memory of their own, and random numbers.
+// Helpers of the tests of TLSF: a heap over memory of the test, and random numbers.
 #ifndef TEST_REGION_TLSF_ARENA_H
 #define TEST_REGION_TLSF_ARENA_H
 
@@ -16,7 +16,7 @@ namespace tlsf_test
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;
 
-// A heap over memory that starts as garbage, as the caller's may.
+// A heap over memory that starts as garbage, as a caller's memory may.
 class Arena
 {
   public:
@@ -47,7 +47,7 @@ inline cairn_tlsf_stats stats(const cairn_tlsf *heap)
     return stats;
 }
 
-// "" when the heap is sound.
+// The verdict of the verifier: "" when the heap is sound.
 inline std::string fault(const cairn_tlsf *heap)
 {
     const char *text = cairn_tlsf_check(heap);
@@ -61,7 +61,7 @@ inline std::string hex(const void *pointer)
     return text;
 }
 
-// Small, fast, the same everywhere: Sebastiano Vigna's splitmix64.
+// Sebastiano Vigna's splitmix64: small, fast, and with equal results on every platform.
 class Random
 {
   public:

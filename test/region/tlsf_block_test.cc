@@ -1,4 +1,4 @@
-// Where blocks lie, in heaps with several regions.
+// The places of blocks in heaps with several regions.
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,9 @@
-// TLSF's promise counted: the worst cases of its operations stepped through an instruction at a
-// time, and compared with what cairn/tlsf.h states. The child builds a heap for each case, stops,
-// makes the one call, and stops again; the parent steps in between.
+// The instruction bounds of cairn/tlsf.h: the worst case of each operation is stepped through
+// instruction by instruction and compared with the stated number. The child builds a heap for each
+// case, stops, makes the one call, and stops again; the parent steps in between.
 //
-// Only where the library is built as it is shipped: optimised, without sanitizer or verifiers.
+// The test runs only where the library is built as it is shipped: optimised, without sanitizer or
+// verifiers.
 
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
@@ -16,7 +17,7 @@
 #include "region/tlsf_arena.h"
 
 extern "C" {
-#include "region/tlsf_list.h"
+#include "region/tlsf.h"
 }
 
 namespace
@@ -34,7 +35,7 @@ constexpr bool kShipped = !config_debug;
 
 constexpr int kRefused = -1;
 
-// Instructions from one SIGUSR1 that the child raises to the next.
+// Counts the instructions between two SIGUSR1 that the child raises.
 long steps_between_signals(pid_t child)
 {
     int status;
@@ -66,7 +67,8 @@ long measure(const std::function<void()> &call)
     return steps;
 }
 
-// What `call` costs more than nothing. It happens in a child: the heap here stays as it is.
+// The instructions of `call` beyond those of an empty call. The call happens in a child, so the
+// heap of this process does not change.
 long count(const std::function<void()> &call)
 {
     const long with = measure(call);
@@ -101,8 +103,8 @@ class TlsfCost : public testing::Test
     Arena heap_{8 * kMiB};
 };
 
-// As many blocks of the class are looked at as ever are, the last of them serves, is taken from
-// amid its list and split. The rest goes to a list that has blocks already, or is the first.
+// The search probes TLSF_LAST_PROBES blocks of the class. The last one fits, is unlinked from the
+// middle of its list and split. The rest joins a list that has blocks, or starts one.
 class TlsfCostOfRest : public TlsfCost, public testing::WithParamInterface<bool>
 {
 };
@@ -136,7 +138,8 @@ TEST_P(TlsfCostOfRest, AllocAtItsWorst)
     printf("alloc at its worst: %ld instructions\n", cost);
 }
 
-// The blocks on both sides are free, each amid its list; the merged block's list has blocks.
+// The blocks on both sides are free, each in the middle of its list; the merged block's list has
+// blocks.
 TEST_F(TlsfCost, FreeAtItsWorst)
 {
     char *large = take(328);
@@ -160,8 +163,8 @@ TEST_F(TlsfCost, FreeAtItsWorst)
     printf("free at its worst: %ld instructions\n", cost);
 }
 
-// The blocks on both sides are the only ones of their powers of two, whose bits go out, and so is
-// the merged one.
+// The blocks on both sides are the only ones in their powers of two, so their bits are cleared; the
+// merged block sets the bits of another one.
 TEST_F(TlsfCost, FreeThatChangesEveryBitmap)
 {
     char *before = take(600);
@@ -177,7 +180,7 @@ TEST_F(TlsfCost, FreeThatChangesEveryBitmap)
     printf("free that changes every bitmap: %ld instructions\n", cost);
 }
 
-// Pointers into the oldest of many regions, which is looked up last.
+// The pointers are in the oldest of many regions, which is looked up last.
 TEST_F(TlsfCost, EachRegionCostsWhatTheHeaderSays)
 {
     constexpr long kRegions = 20;
@@ -199,7 +202,7 @@ TEST_F(TlsfCost, EachRegionCostsWhatTheHeaderSays)
            with_one);
 }
 
-// What random operations meet stays below.
+// The cost of random operations stays below the bounds.
 TEST_F(TlsfCost, RandomOperationsStayBelow)
 {
     Random random(3);

@@ -1,11 +1,11 @@
-// A heap that grows at its end: the new memory merges with a free block in front of it.
+// A heap that grows at its end: the new memory merges with a free block before it.
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
 extern "C" {
-#include "region/tlsf_region.h"
+#include "region/tlsf.h"
 }
 
 namespace
@@ -40,7 +40,8 @@ TEST_F(Extend, MergesWithTheFreeBlockAtTheEnd)
     EXPECT_EQ(stats().free_bytes, before.free_bytes + kMore);
     EXPECT_EQ(stats().used_blocks, 0u);
     EXPECT_EQ(stats().regions, 1u);
-    EXPECT_NE(cairn_tlsf_alloc(heap_, before.free_bytes), nullptr) << "one block";
+    EXPECT_NE(cairn_tlsf_alloc(heap_, before.free_bytes), nullptr)
+        << "the free memory is one block";
 }
 
 TEST_F(Extend, BehindABlockInUse)
@@ -61,7 +62,7 @@ TEST_F(Extend, BehindABlockInUse)
     EXPECT_EQ(stats().free_bytes, stats().total_bytes);
 }
 
-// Grown, used, freed and cut to every length that is left.
+// The heap is extended, used, freed, and cut to several shorter lengths.
 TEST_F(Extend, IsCutAtItsEndAgain)
 {
     tlsf_extend(heap_, kMore);
@@ -76,7 +77,7 @@ TEST_F(Extend, IsCutAtItsEndAgain)
         EXPECT_EQ(stats().total_bytes, before.total_bytes - cut);
         EXPECT_EQ(stats().free_bytes, before.free_bytes - cut);
     }
-    tlsf_cut(heap_, tlsf_free_at_end(heap_) - BLOCK_LEAST_BYTES);
+    tlsf_cut(heap_, tlsf_free_at_end(heap_) - BLOCK_MIN_BYTES);
     EXPECT_EQ(cairn_tlsf_check(heap_), nullptr);
     void *last = cairn_tlsf_alloc(heap_, 16);
     EXPECT_NE(last, nullptr);

@@ -1,5 +1,4 @@
-// The forms of TLSF's allocation beside the plain one: zeroed, arrays, aligned; and what is done
-// when memory is out.
+// The forms of TLSF's allocation: zeroed, arrays, aligned; and the out-of-memory function.
 
 #include <gtest/gtest.h>
 
@@ -65,7 +64,7 @@ TEST(TlsfForms, AnAlignmentThatIsNoPowerOfTwoIsInvalid)
     }
 }
 
-// A heap that is full but for one block, which the function frees when it is asked.
+// A heap that is full except for one block, which the out-of-memory function frees.
 class TlsfOutOfMemory : public testing::Test
 {
   protected:
@@ -90,7 +89,8 @@ class TlsfOutOfMemory : public testing::Test
         return true;
     }
 
-    // What was allocated came of the reserve; the next one has none.
+    // The function was called once, and the block is in the memory that it freed. The next request
+    // finds none.
     void expect_asked_once(void *block, size_t size)
     {
         EXPECT_NE(block, nullptr);
@@ -138,7 +138,7 @@ TEST_F(TlsfOutOfMemory, Realloc)
 
 TEST_F(TlsfOutOfMemory, IsNotAskedForWhatNoRegionCouldHold)
 {
-    volatile size_t most = SIZE_MAX; // which compilers warn of
+    volatile size_t most = SIZE_MAX; // volatile: compilers warn of the constant
     EXPECT_EQ(cairn_tlsf_alloc(heap_, most), nullptr);
     EXPECT_EQ(cairn_tlsf_alloc_array(heap_, most, most), nullptr);
     EXPECT_EQ(cairn_tlsf_realloc(heap_, grown_, most), nullptr);

@@ -1,5 +1,5 @@
-// TLSF's walk, statistics and verifier. The verifier has to name every kind of damage, and to
-// survive any.
+// TLSF's walk, statistics and verifier. The verifier must name every kind of damage and survive
+// any.
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "region/tlsf_arena.h"
 
 extern "C" {
-#include "region/tlsf_region.h"
+#include "region/tlsf.h"
 }
 
 namespace
@@ -94,7 +94,7 @@ TEST(TlsfInspect, Statistics)
     EXPECT_EQ(stats(heap).regions, 1u);
 }
 
-// What is said to be the largest request succeeds, and nothing larger does.
+// A request of the reported largest size succeeds, and a larger one fails.
 TEST(TlsfInspect, TheLargestRequestIsExact)
 {
     Random random(7);
@@ -173,7 +173,7 @@ TEST_F(TlsfDamage, IsNamed)
               "the size of a block is wrong");
 }
 
-// The only thing it has to do then is to come back, and to see damage of the heap's own words.
+// After arbitrary damage the verifier must return, with any verdict.
 TEST_F(TlsfDamage, AnyDamageIsSurvived)
 {
     Random random(11);
@@ -183,7 +183,7 @@ TEST_F(TlsfDamage, AnyDamageIsSurvived)
         for (size_t i = 0; i < places; i++) {
             const size_t at = random.below(4 * kKiB) & ~size_t{7};
             uint64_t value = random.next();
-            if (random.below(2)) // something plausible
+            if (random.below(2)) // a value that occurs in sound heaps
                 memcpy(&value, &before[random.below(4 * kKiB) & ~size_t{7}], 8);
             memcpy(heap_.memory() + at, &value, 8);
         }

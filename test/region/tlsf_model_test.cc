@@ -1,5 +1,5 @@
-// Random operations on a TLSF heap against a shadow that knows every block's place, size and
-// content; the heap's own verifier runs along.
+// Random operations on a TLSF heap against a shadow that knows every block's address, size and
+// content; the heap's own verifier checks along the way.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ class Model
             release();
     }
 
-    // The heap's own account of its blocks is the shadow's.
+    // Compares the heap's walk over its blocks with the shadow.
     void compare()
     {
         ASSERT_EQ(fault(heap_), "");
@@ -219,7 +219,7 @@ TEST_P(TlsfModel, MixedBlocksOnTheEdgeOfExhaustion)
 TEST_P(TlsfModel, SeveralRegions)
 {
     Arena heap(64 * kKiB, 8);
-    // One below the heap and one above it in some order, with any alignment.
+    // One region is below the heap and one above it in some order, with any alignment.
     std::vector<char> regions[] = {std::vector<char>(50001), std::vector<char>(60000)};
     for (auto &region : regions)
         ASSERT_EQ(cairn_tlsf_add(heap, region.data() + GetParam(), region.size() - GetParam()), 0);
@@ -229,8 +229,8 @@ TEST_P(TlsfModel, SeveralRegions)
     EXPECT_EQ(fault(heap), "");
 }
 
-// The same operations on a heap that is moved to another address after every few of them: nothing
-// in it is an address.
+// Random operations on a heap that is moved to another address after a few operations: nothing in
+// it is an absolute address.
 TEST_P(TlsfModel, AMovedHeapGoesOn)
 {
     const size_t size = 64 * kKiB;

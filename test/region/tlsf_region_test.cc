@@ -1,4 +1,4 @@
-// TLSF's set-up, and regions added and removed.
+// Setting up TLSF, and regions that are added and removed.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(TlsfRegion, EverySizeServesOrIsRefused)
     std::vector<char> memory(20 * kKiB + 8);
     size_t least = 0;
     for (size_t size = 0; size < 20 * kKiB; size++) {
-        memory[size] = 42; // a guard behind
+        memory[size] = 42; // a guard byte behind the memory
         errno = 0;
         cairn_tlsf *heap = cairn_tlsf_init(memory.data(), size);
         ASSERT_TRUE(heap != nullptr || least == 0) << size;
@@ -76,7 +76,7 @@ TEST(TlsfRegion, BytesForACapacityAreEnoughAndNotTooMany)
         cairn_tlsf *heap = cairn_tlsf_init(start, size);
         ASSERT_NE(heap, nullptr) << capacity;
         ASSERT_NE(cairn_tlsf_alloc(heap, capacity), nullptr) << capacity;
-        ASSERT_LE(size, larger(capacity, CAIRN_TLSF_BLOCK_LEAST_BYTES) +
+        ASSERT_LE(size, larger(capacity, CAIRN_TLSF_BLOCK_MIN_BYTES) +
                             cairn_tlsf_control_bytes(size + 64, 0) +
                             CAIRN_TLSF_REGION_OVERHEAD_BYTES + CAIRN_TLSF_BLOCK_OVERHEAD_BYTES + 15)
             << capacity;
@@ -100,7 +100,7 @@ TEST(TlsfRegion, OverheadsAreThoseThatTheHeaderNames)
         const size_t usable = cairn_tlsf_usable(heap, block);
         EXPECT_EQ(free_bytes - stats(heap).free_bytes, usable + CAIRN_TLSF_BLOCK_OVERHEAD_BYTES);
         EXPECT_EQ(usable % 16, 8u);
-        EXPECT_GE(usable, static_cast<size_t>(CAIRN_TLSF_BLOCK_LEAST_BYTES));
+        EXPECT_GE(usable, static_cast<size_t>(CAIRN_TLSF_BLOCK_MIN_BYTES));
         EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % CAIRN_TLSF_ALIGNMENT_BYTES, 0u);
     }
 }

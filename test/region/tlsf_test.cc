@@ -1,5 +1,5 @@
-// TLSF's operations one by one, and the mapping from sizes to classes. The random walk against a
-// shadow is in tlsf_model_test.cc.
+// TLSF's operations one by one, and the mapping from sizes to classes. tlsf_model_test.cc compares
+// random operations with a shadow.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include "region/tlsf_arena.h"
 
 extern "C" {
-#include "region/tlsf_map.h"
+#include "region/tlsf.h"
 }
 
 namespace
@@ -45,7 +45,7 @@ TEST(TlsfMap, ClassesTileAllSizesInOrder)
 
 TEST(TlsfMap, FloorsAreExactUpToTheLargestSize)
 {
-    for (unsigned size_class = 1; size_class < TLSF_CLASSES_MOST; size_class++) {
+    for (unsigned size_class = 1; size_class < TLSF_CLASSES_MAX; size_class++) {
         const size_t floor = tlsf_class_floor(size_class);
         ASSERT_EQ(tlsf_class_of(floor), size_class);
         ASSERT_EQ(tlsf_class_of(floor - TLSF_GRAIN_BYTES), size_class - 1);
@@ -54,7 +54,7 @@ TEST(TlsfMap, FloorsAreExactUpToTheLargestSize)
 
 TEST(TlsfMap, AClassSpansAThirtySecondOfItsSize)
 {
-    for (unsigned size_class = TLSF_SECOND_LEVELS; size_class < TLSF_CLASSES_MOST; size_class++) {
+    for (unsigned size_class = TLSF_SECOND_LEVELS; size_class < TLSF_CLASSES_MAX; size_class++) {
         const size_t floor = tlsf_class_floor(size_class);
         ASSERT_LE(tlsf_class_floor(size_class + 1) - floor, floor / TLSF_SECOND_LEVELS);
     }
@@ -122,7 +122,7 @@ TEST(Tlsf, ARestTooSmallForABlockStaysWithIt)
     char *block = take(heap, 72); // 80 bytes with the header
     char *guard = take(heap, 16);
     cairn_tlsf_free(heap, block);
-    EXPECT_EQ(take(heap, 56), block); // 64: 16 left
+    EXPECT_EQ(take(heap, 56), block); // 64 bytes with the header: 16 remain
     EXPECT_EQ(cairn_tlsf_usable(heap, block), 72u);
     cairn_tlsf_free(heap, guard);
     EXPECT_EQ(fault(heap), "");
@@ -131,7 +131,7 @@ TEST(Tlsf, ARestTooSmallForABlockStaysWithIt)
 TEST(Tlsf, TheOwnClassIsSearchedBeforeALargerBlockIsCut)
 {
     Arena heap(kMiB);
-    char *smaller = take(heap, 2056); // 2064 bytes, one class with 2096
+    char *smaller = take(heap, 2056); // 2064 bytes, in one class with 2096
     char *guard = take(heap, 16);
     char *fitting = take(heap, 2088);
     char *guard2 = take(heap, 16);
@@ -307,7 +307,7 @@ TEST(Tlsf, ReallocOfNullAndToNothing)
     Arena heap(kMiB);
     void *block = cairn_tlsf_realloc(heap, nullptr, 100);
     ASSERT_NE(block, nullptr);
-    EXPECT_EQ(cairn_tlsf_realloc(heap, block, 0), block); // counts as 1
+    EXPECT_EQ(cairn_tlsf_realloc(heap, block, 0), block); // a size of 0 counts as 1
     cairn_tlsf_free(heap, block);
     EXPECT_EQ(stats(heap).used_blocks, 0u);
     cairn_tlsf_free(heap, nullptr);
@@ -315,7 +315,8 @@ TEST(Tlsf, ReallocOfNullAndToNothing)
     EXPECT_EQ(cairn_tlsf_resize(heap, nullptr, 10), nullptr);
 }
 
-// A copy like that of all private memory: whole, and the parent's stays as it was.
+// The child has a copy of the heap like that of all private memory, and the parent's heap does not
+// change.
 TEST(Tlsf, AChildOfForkHasACopy)
 {
     Arena heap(256 * kKiB);

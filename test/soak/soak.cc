@@ -20,7 +20,7 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "heap/heap_slabs.h"
+#include "heap/refill.h"
 }
 
 namespace

@@ -1,5 +1,5 @@
-// What cairn-advise sums up, from events of a test's own. One process a case: its tables are
-// static.
+// The sums of cairn-advise, from events that the test makes. Each case needs a process of its own,
+// since the tables are static.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,7 +60,7 @@ class AdviseCore : public testing::Test
 TEST_F(AdviseCore, RoundsLikeTheHeap)
 {
     size_classes_init();
-    for (size_t size = 1; size <= MEDIUM_MAX; size++)
+    for (size_t size = 1; size <= MEDIUM_BLOCK_MAX; size++)
         ASSERT_EQ(class_bytes(size), size_classes[class_of_size(size)].size_bytes) << size;
     EXPECT_EQ(class_bytes(0), 16U);
     EXPECT_EQ(class_bytes(32769), 36864U);
@@ -108,14 +108,14 @@ TEST_F(AdviseCore, AScopeIsFreedInAnAncestor)
 TEST_F(AdviseCore, ABlockOfTheCallBeforeIsNoScope)
 {
     uint32_t made = stack({1, 10, 105}), ended = stack({1, 10, 101}), other = stack({1, 11});
-    make(made, 1000); // the call below frees what the one before made
+    make(made, 1000); // the call below frees the block of the call before
     for (int round = 0; round < 10; round++) {
         end(ended, 1000);
         make(made, 1000);
     }
     EXPECT_EQ(of(made).before, 10U);
     EXPECT_EQ(of(made).in_ancestor, 0U);
-    make(other, 3000); // now the function was left in between, as an event shows
+    make(other, 3000); // an event shows that the function returned in between
     end(ended, 1000);
     EXPECT_EQ(of(made).left, 1U);
 }
@@ -168,7 +168,7 @@ TEST_F(AdviseCore, GrowthMovesAndThreads)
     EXPECT_EQ(advice.peak_bytes, 400U);
 }
 
-// A list that one in ten outgrows by far, and one that hardly grows.
+// One list in ten becomes much longer than the others, and another list hardly grows.
 TEST_F(AdviseCore, SizesThatMostReach)
 {
     uint32_t list = stack({1, 10}), large = stack({1, 20}), frees = stack({1, 30});
@@ -213,12 +213,13 @@ TEST_F(AdviseCore, FewBlocksPinPages)
         for (uint64_t i = 0; i < 64; i++)
             if (i != 7)
                 end(frees, PAGE_BYTES * (100 + page) + 64 * i);
-    EXPECT_EQ(of(few).pinned_bytes, 0U) << "it still falls: this may be the program's end";
+    EXPECT_EQ(of(few).pinned_bytes, 0U)
+        << "the number of blocks still falls, perhaps to the program's end";
     for (uint64_t i = 0; i < 1000; i++)
         make(many, PAGE_BYTES * 200 + 64 * i, 64);
     advice_finish(&advice);
     EXPECT_EQ(of(few).pinned_bytes, 64U * (PAGE_BYTES - 64));
-    EXPECT_LE(of(many).pinned_bytes, uint64_t(PAGE_BYTES)) << "the page that it fills now";
+    EXPECT_LE(of(many).pinned_bytes, uint64_t(PAGE_BYTES)) << "the current page of the site";
 }
 
 TEST_F(AdviseCore, StacksThatDifferByRecursionAreOneSite)
@@ -248,7 +249,32 @@ TEST_F(AdviseCore, TheTimeLineStaysShort)
     EXPECT_EQ(advice.points[advice.point_count - 1].allocated_bytes, 1600000U);
 }
 
-// Times are written now and then, by each thread for itself: that of a later event may be older.
+TEST_F(AdviseCore, TheTimeLineHasTheShortestPeak)
+{
+    uint32_t steady = stack({1, 10});
+    uint32_t brief = stack({1, 20});
+    for (uint64_t i = 0; i < 100000; i++) {
+        make(steady, 4096 + 16 * i, 16);
+        if (i == 33333) {
+            make(brief, 16, 100 << 20);
+            end(brief, 16);
+        }
+    }
+    advice_finish(&advice);
+    uint64_t most = 0;
+    uint64_t most_brief = 0;
+    unsigned times = 0;
+    for (unsigned i = 0; i < advice.point_count; i++) {
+        most = std::max(most, advice.points[i].live_bytes);
+        most_brief = std::max(most_brief, of(brief).points_live[i]);
+        times += of(brief).points_live[i] > 0;
+    }
+    EXPECT_EQ(most, advice.peak_bytes);
+    EXPECT_EQ(most_brief, 100U << 20);
+    EXPECT_EQ(times, 1U);
+}
+
+// Each thread writes times only at intervals, so that of a later event may be older.
 TEST_F(AdviseCore, ABlockIsNotFreedBeforeItIsMade)
 {
     uint32_t at = stack({1, 10});

@@ -1,8 +1,7 @@
-"""The rules of `cairn advise` on sums of a test's own, its policies, its receipts of replays that a
-test makes up, and its snippets compiled."""
+"""The rules of `cairn advise` on sums that a test makes, its policies, the savings of replays that
+a test simulates, and the compilation of its snippets."""
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -15,17 +14,17 @@ from unittest import mock
 from tool_path import TOOLS
 
 # pylint: disable=wrong-import-position
-from cairn import advise_command, advise_receipt
-from cairn.advise_receipt import Program, policy_text, ranges
-from cairn.advise_report import Advice, gain_text
+from cairn import advise_command, advise_savings
+from cairn.advise_report import Advice, saving_text
+from cairn.advise_savings import Figure, Program, Saving, policy_text, ranges
 from cairn.advise_snippets import SNIPPETS, snippet
 from cairn.advise_verdicts import RULES, Verdict, merged, verdicts
 
 INCLUDE = TOOLS.parent / "include"
 POINTS = [[i, 100 * i, 1000 * i] for i in range(1, 101)]
 WHOLE = {"events": 200000, "allocations": 100000, "allocated_bytes": 100000, "peak_bytes": 1000000,
-         "peak_lost_bytes": 50000, "has_free_stacks": True, "points": POINTS}
-# Blocks of many sizes that live for any time and end in any order: no verdict.
+         "peak_lost_bytes": 50000, "has_free_stacks": True, "points": POINTS, "state": 1}
+# Blocks of many sizes with any lifetime, freed in any order: no verdict.
 PLAIN = {"site": 1, "allocations": 20000, "frees": 20000, "allocated_bytes": 20000, "live": 0,
          "resizes": 0, "live_bytes": 0, "live_most": 2000, "live_bytes_most": 200000,
          "peak_bytes": 200000, "peak_lost": 5000, "peak_live": 2000, "size_most": 200,
@@ -100,6 +99,15 @@ class VerdictsTest(unittest.TestCase):
         for change in ({"grouped": 12000}, {"groups": 8000}, {"groups": 2}, {"last_in": 15000}):
             self.assertEqual(kinds(**{**RING, **change}), [], change)
 
+    def test_what_is_not_always_freed_has_no_known_end(self):
+        for sums, kind in (({**TEMPORARY, "live_most": 2}, "temporary"), (SCOPE, "scope"),
+                           (FIFO, "FIFO"), (RING, "ring frame"), (HAND_OVER, "hand-over")):
+            some = {**sums, **{name: 19700 for name in ("frees", *sums)
+                               if {"frees": 20000, **sums}[name] == 20000}}
+            self.assertEqual(kinds(**some), [], kind)
+            # A trace that was cut lacks the end of some blocks.
+            self.assertEqual([found for found, _ in kinds({"state": 2}, **some)], [kind])
+
     def test_what_looks_like_a_leak(self):
         early = [min(100 * i * 20, 20000) for i in range(1, 101)]  # all at the start
         self.assertEqual(kinds(**LEAK, points_allocated=early), [])
@@ -108,7 +116,7 @@ class VerdictsTest(unittest.TestCase):
 
     def test_what_is_kept_may_gain_too(self):
         self.assertEqual(kinds(**{**LEAK, **ROUNDING}), [("leak", None), ("rounding", "pool:264")])
-        # A group of `sites` has it once.
+        # A group of `sites` lists it once.
         self.assertEqual(kinds(**{**PINS, **LEAK}), [("leak", None)])
 
     def test_chunks_of_another_allocator_are_named(self):
@@ -133,7 +141,7 @@ class VerdictsTest(unittest.TestCase):
 
     def test_what_looks_like_growth(self):
         self.assertEqual(kinds(**{**RESERVE, "grown_blocks": 2000}), [])
-        # Lengths that differ much: not the longest one for all.
+        # Very different lengths: the longest one is no advice for all.
         self.assertEqual(kinds(**{**RESERVE, "grown_most": 100000}), [("reserve", "reserve:1024")])
 
     def test_what_looks_like_rounding_or_a_pool(self):
@@ -168,78 +176,117 @@ void work_on(void *object);
 """}
 
 
-class ReceiptTest(unittest.TestCase):
-    """A replay takes 10 ms; what is saved depends on how the program's work is played."""
+class SavingTest(unittest.TestCase):
+    """A replay takes 10 ms; the saving depends on the way in which the program's work is played."""
 
-    def receipt(self, beside, in_line, program_ms=30, events=1000000):
-        self.works = set()
-        saved = {"beside": beside, "in-line": in_line}
+    def measured(self, *saved, program_ms=30, events=1000000, less_bytes=0, least=0.03):
+        """The savings of one verdict for each pair of rows of milliseconds: with work next to the
+        allocator, and in line with it. A row starts again after its end."""
+        self.plays, self.works = 0, set()
 
-        def play(sides, rounds, **_):
-            for side in sides:
-                side.samples = [(0, 0, (1 << 20) - (1 << 18) * (side.name == "proposed"))]
-                self.works.add(side.work)
-                less = [0] * rounds if side.sites_by_malloc or not side.work else \
-                    saved[side.work[0]]
-                wait_ns = 3e6 if side.sites_by_malloc else 5
-                side.runs = [{"cpu_ns": 1e7 + wait_ns - 1e6 * ms, "wait_ns": wait_ns,
-                              "peak_bytes": 1 << 20} for ms in less]
+        def play(side, touch):
+            self.assertEqual(touch, "filled")
+            self.plays += 1
+            self.works.add(side.work)
+            row = saved[side.site - 1][side.work[0] == "in-line"] if side.site else [0]
+            wait_ns = 3e6 if side.sites_by_malloc else 5
+            return {"cpu_ns": 1e7 + wait_ns - 1e6 * row[len(side.runs) % len(row)],
+                    "wait_ns": wait_ns,
+                    "peak_bytes": (4 << 20) - (less_bytes if side.site else 0)}
 
         made = contextlib.nullcontext(types.SimpleNamespace(events=events))
-        with mock.patch.object(advise_receipt, "prepared", lambda *_: made), \
-                mock.patch.object(advise_receipt, "play_all", play):
-            verdict = Verdict("pool", "pool:48", [{"stacks": [1]}], "", {})
-            program = Program(1e6 * program_ms, 1 << 21, True)
-            return advise_receipt.receipt("trace", verdict, program, "library", len(beside))
+        with mock.patch.object(advise_savings, "prepared", lambda *_: made), \
+                mock.patch.object(advise_savings, "play_once", play):
+            verdicts_of = [Verdict("pool", "pool:48", [{"stacks": [number]}], "", {})
+                           for number in range(1, len(saved) + 1)]
+            return advise_savings.measured("trace", Program(1e6 * program_ms, 8 << 20, True),
+                                           "library", 3, least, verdicts_of)
 
-    def words(self, receipt):
-        return gain_text(Advice(Verdict("pool", "pool:48", [], "", {}), receipt, 0, 0))
+    def saving(self, beside, in_line, **given):
+        saving, = self.measured((beside, in_line), **given)
+        return saving
 
-    def test_time_is_an_interval(self):
-        receipt = self.receipt([1, 1.1, 1.2, 1.3, 9], [3, 3, 3, 3.1, 3])
-        self.assertEqual([round(value / 1e6, 3) for value in (
-            receipt.time_low_ns, receipt.time_ns, receipt.time_high_ns)], [1.1, 2.1, 3.0])
-        self.assertEqual([round(value, 3) for value in (
-            receipt.time_low_share, receipt.time_share, receipt.time_high_share)],
-            [0.037, 0.07, 0.1])
-        self.assertFalse(receipt.is_within_noise)
-        self.assertRegex(self.words(receipt),
-                         "time: saves 1.10 to 3.00 ms, 3.7 to 10.0 % of the program's; "
-                         "memory: saves 0 B at the peak, 256.0 KiB on average$")
-        # The program holds twice what the replay does.
-        self.assertEqual(receipt.memory_share, 0.125)
+    def words(self, saving):
+        return saving_text(Advice(Verdict("pool", "pool:48", [], "", {}), saving, 0, 0))
 
-    def test_what_may_be_nothing_says_so(self):
-        receipt = self.receipt([-0.6] * 3, [1.2] * 3)
-        self.assertIn("time: nothing that is sure, between 0.60 ms lost and 1.20 ms saved, -2.0 to "
-                      "4.0 % of", self.words(receipt))
-        self.assertIn("time: costs 0.30 to 0.60 ms, 1.0 to 2.0 % of",
-                      self.words(self.receipt([-0.6] * 3, [-0.3] * 3)))
-        self.assertTrue(self.receipt([-3, 0.1, 3, 0.1, 3], [0.1] * 5).is_within_noise)
+    def test_time_is_the_middle_of_both_ends(self):
+        saving = self.saving([2], [3])
+        self.assertEqual((round(saving.time.value), round(saving.time.noise)), (2500000, 500000))
+        self.assertEqual([round(each, 3) for each in (saving.share, saving.sure_share)],
+                         [0.083, 0.067])
+        self.assertEqual(self.words(saving), "time: saves 2.50 ms ± 0.50 ms, 8.3 ± 1.7 % of the "
+                         "program's; peak memory: no difference beyond ± 384.0 KiB")
+        self.assertEqual(self.plays, 1 + 3 * 4, "it is decided at once")
 
-    def test_what_is_sure_is_the_least(self):
-        proof = dataclasses.replace(self.receipt([1] * 3, [3] * 3), memory_share=0.01)
-        verdict = Verdict("pool", "pool:48", [], "", {})
-        with mock.patch.object(advise_command, "receipt", return_value=proof):
-            advice, = advise_command.measured([verdict], "trace", {"peak_bytes": 1}, None, "", 3)
-        self.assertEqual([round(share, 3) for share in (advice.saved_share, advice.sure_share)],
-                         [0.067, 0.033])
+    def test_what_differs_by_round_is_in_the_noise(self):
+        saving = self.saving([1, 2, 3], [1, 2, 3])
+        self.assertEqual(saving.time.value, 2e6)
+        self.assertGreater(saving.time.noise, 0.5e6)
+        self.assertLess(saving.time.noise, 2e6)
+        self.assertFalse(self.saving([-3, 0, 3], [-3, 0.3, 3]).time.is_gain)
+
+    def test_what_is_open_is_played_more_often(self):
+        self.measured(([2], [3]), ([0.5], [1.5]))
+        self.assertEqual(self.plays, 1 + 3 * 2 * (1 + 2) + 2 * 3 * 2 * (1 + 1))
+
+    def test_memory_is_the_peak_beyond_what_runs_differ_by(self):
+        saving = self.saving([0], [0], less_bytes=1 << 20)
+        self.assertEqual((saving.memory.value, saving.memory.noise), (1 << 20, 384 << 10))
+        self.assertEqual((saving.share, saving.sure_share), (0.125, 0.078125))
+        self.assertIn("peak memory: saves 1.0 MiB ± 384.0 KiB, 12.5 ± 4.7 % of the program's",
+                      self.words(saving))
+        self.assertFalse(self.saving([0], [0], less_bytes=350 << 10).memory.is_gain)
+        self.assertIn("peak memory: costs 1.0 MiB", self.words(self.saving([0], [0],
+                                                                           less_bytes=-1 << 20)))
+
+    def test_what_costs_is_not_proposed(self):
+        for saving, is_worth in ((self.saving([3], [3]), True), (self.saving([-3], [-3]), False),
+                                 (self.saving([3], [3], less_bytes=-1 << 20), False),
+                                 (self.saving([-3], [-3], less_bytes=1 << 20), False),
+                                 (self.saving([0.5], [0.5]), False)):
+            with mock.patch.object(advise_command, "_own_share", return_value=0):
+                site = {"allocations": 1, "frees": 1, "resizes": 0, "peak_bytes": 1}
+                advice, = advise_command.judged(
+                    [Verdict("pool", "pool:48", [site], "", {})], WHOLE, lambda _: [saving])
+            self.assertEqual(advice.is_worth(0.03), is_worth, saving)
+        self.assertEqual(self.saving([9], [9], less_bytes=-1 << 20).sure_share, 0)
+
+    def test_the_order_is_that_of_the_trace(self):
+        sites = [{"allocations": count, "frees": 0, "resizes": 0, "peak_bytes": size}
+                 for count, size in ((1000, 0), (50000, 0), (10, 900000))]
+        found = [Verdict("pool", "pool:48", [site], "", {}) for site in sites]
+        none = Figure(0, 1, 1)
+        advice = advise_command.judged(found, WHOLE, lambda each: [Saving(none, none)] * len(each))
+        self.assertEqual([each.verdict.sites[0]["allocations"] for each in advice],
+                         [10, 50000, 1000])
+
+    def test_what_is_too_much_to_measure_is_not_proposed(self):
+        found = [Verdict("pool", "pool:48", [{"allocations": count, "frees": 0, "resizes": 0,
+                                              "peak_bytes": 0}], "", {}) for count in range(20)]
+        gain = Figure(9, 1, 10)
+        with mock.patch.object(advise_command, "note") as note:
+            advice = advise_command.judged(found, WHOLE, lambda each: [Saving(gain, gain)
+                                                                       for _ in each])
+        self.assertEqual([each.verdict.sites[0]["allocations"] for each in advice],
+                         list(range(19, 7, -1)))
+        self.assertTrue(note.call_args.args[0].startswith("8 more sites"))
+
+    def test_a_player_that_is_slower_than_the_program(self):
+        """The player takes 10 ms for 5 ms of the program: between 1 and 2 ms are saved."""
+        saving = self.saving([2], [2], program_ms=5)
+        self.assertEqual((round(saving.time.value), round(saving.time.noise)), (1500000, 500000))
 
     def test_a_trace_of_no_time(self):
-        """The share of a program that has ended within a step of its trace's times."""
+        """The share of a program that ended within one step of the times in its trace."""
         header = (TOOLS.parent / "src" / "watch" / "trace_file.h").read_text()
         self.assertIn("TRACE_TIME_STEP_NS = 1 << 17 ", header)
         self.assertEqual([advise_command.traced({"time_ns": ns}).time_ns for ns in (0, 1 << 20)],
                          [2 << 17, 1 << 20])
 
-    def test_memory_may_cost_here_and_save_there(self):
-        receipt = dataclasses.replace(self.receipt([1], [1]), peak_bytes=-2048, mean_bytes=1024)
-        self.assertRegex(self.words(receipt), "memory: costs 2.0 KiB at the peak, saves 1.0 KiB on")
-
     def test_the_work_is_the_program_s_own(self):
         for program_ms, events, work_ns in ((30, 1000000, 20), (30, 1000, 50), (5, 1000, 0)):
-            self.receipt([1], [1], program_ms, events)
-            self.assertEqual(self.works, {None, ("beside", work_ns), ("in-line", work_ns)})
+            self.saving([1], [1], program_ms=program_ms, events=events)
+            self.assertEqual(self.works, {None, ("parallel", work_ns), ("in-line", work_ns)})
 
 
 class SnippetsTest(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""For tests: a page in headless Chromium, used as a reader does with mouse and keys."""
+"""For tests: a page in headless Chromium, used like a reader with mouse and keys."""
 
 import html
 import http.server
@@ -44,7 +44,7 @@ const colours = canvas => {
 };
 </script><script>{
 """
-# The page may ask nobody, whatever it holds.
+# No content of a page may send a request.
 AFTER = """}</script><script>
 seen.requests = performance.getEntriesByType('resource').map(entry => entry.name);
 seen.dark = matchMedia('(prefers-color-scheme: dark)').matches;
@@ -71,7 +71,7 @@ class _Listener(http.server.BaseHTTPRequestHandler):
 
 
 def use(folder, text, script, *arguments):
-    """What the script noted in `seen`, in the page of this text."""
+    """Runs the script in the page of this text; returns the object `seen`."""
     with http.server.HTTPServer(("127.0.0.1", 0), _Listener) as server:
         server.asked = []
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -91,7 +91,7 @@ def use(folder, text, script, *arguments):
 
 
 class PageCase(unittest.TestCase):
-    """What holds of every page."""
+    """Checks of every page."""
 
     def check_page(self, text, seen):
         self.assertLess(len(text), 2 << 20)

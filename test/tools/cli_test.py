@@ -1,4 +1,4 @@
-"""The command line as a whole: version, completion, files, and no traceback whatever happens."""
+"""The command line as a whole: version, completion, files, and errors without a traceback."""
 
 import ast
 import os
@@ -39,29 +39,35 @@ class CommandLineTest(unittest.TestCase):
 
         self.assertEqual(complete("cairn r"), ["replay", "run"])
         self.assertEqual(complete("cairn run --mark"), ["--markdown"])
-        self.assertEqual(complete("cairn bench --rows b-ring"), ["b-ring", "b-ring-contended"])
         result = start("--show-completion", "bash")
         if result.returncode:  # without shellingham, the option takes no shell
             result = start(_CAIRN_COMPLETE="source_bash")
         self.assertIn("complete -o default -F", result.stdout)
 
     def test_unknown_words(self):
-        for arguments in (("no-such-command",), ("run", "--no-such-option"), ("bench", "extra")):
+        for arguments in (("no-such-command",), ("run", "--no-such-option"), ("purge", "1", "2")):
             result = start(*arguments)
             self.assertEqual(result.returncode, 2)
-            self.assertNotIn("Traceback", result.stderr)
+            self.assertRegex(result.stderr, r"^cairn[ a-z]*: .*[;.?] ?see cairn[ a-z]* --help\n$")
+        self.assertEqual(start("profile", "dump").stderr, "cairn profile dump: missing argument "
+                         "'PID|SOCKET'; see cairn profile dump --help\n")
 
     def test_closed_and_narrow_streams(self):
         for redirection in (">&-", "2>&-", "<&- >&- 2>&-"):
             result = subprocess.run(["sh", "-c", f"exec {TOOL} --version {redirection}"],
                                     capture_output=True, text=True, timeout=200, check=False)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
-        result = start("bench", "--list", "--rows", "a-cycle", PYTHONIOENCODING="ascii")
+        result = start("run", "--help", PYTHONIOENCODING="ascii")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def test_sources_are_of_the_oldest_python(self):
-        for path in [pathlib.Path(TOOL), *tool_path.TOOLS.glob("cairn/*.py")]:
+        for path in [pathlib.Path(TOOL), *tool_path.TOOLS.glob("cairn/*.py"),
+                     *tool_path.TOOLS.glob("fleet/cairn_fleet/*.py")]:
             ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 9))
+
+    def test_the_tool_does_not_need_the_fleet(self):
+        for path in tool_path.TOOLS.glob("cairn/*.py"):
+            self.assertNotIn("cairn_fleet", path.read_text(encoding="utf-8"), path.name)
 
     def test_every_error_is_a_sentence(self):
         for error, status, text in (
@@ -69,10 +75,10 @@ class CommandLineTest(unittest.TestCase):
                 (OSError(28, "No space left on device", "/x"), 70, "No space left"),
                 (errors.Interrupted(KeyboardInterrupt()), 130, "interrupted"),
                 (errors.Interrupted(errors.Interrupt(15)), 143, "interrupted"),
-                (RuntimeError("odd"), 70, "a fault of this tool: RuntimeError: odd")):
-            with mock.patch.object(cli, "app", side_effect=error), \
-                    mock.patch.object(cli, "note") as note:
-                self.assertEqual(cli._run(), status)  # pylint: disable=protected-access
+                (RuntimeError("odd"), 70, "internal error: RuntimeError: odd")):
+            failing = mock.Mock(side_effect=error)
+            with mock.patch.object(cli, "note") as note:
+                self.assertEqual(cli._run(failing), status)  # pylint: disable=protected-access
             self.assertIn(text, note.call_args[0][0])
 
     def test_system_errors_and_interrupts_of_a_command(self):
@@ -131,6 +137,22 @@ class OutputTest(unittest.TestCase):
                 output.write("--csv", path, "new")
         self.assertEqual(path.read_text(), "old")
         self.assertEqual(os.listdir(self.directory), ["file"])
+
+    def test_a_pipe_or_a_device_is_written_and_stays(self):
+        pipe = self.directory / "pipe"
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+            output.replace(pipe, lambda path: path.write_text("new"))
+            self.assertEqual(reader.communicate()[0], "new")
+        self.assertTrue(pipe.is_fifo())
+        done = subprocess.run([sys.executable, "-c", "import pathlib, tool_path\n"
+                               "from cairn import output\n"
+                               "output.write('--html', pathlib.Path('/dev/stdout'), 'page')"],
+                              capture_output=True, text=True, check=False,
+                              cwd=pathlib.Path(__file__).parent)
+        self.assertEqual((done.stdout, done.stderr), ("page", ""))
+        with self.assertRaisesRegex(UserError, "-o /dev/null: not a regular file"):
+            output.check_regular("-o", pathlib.Path("/dev/null"))
 
     def test_mode_and_links_stay(self):
         path, link = self.directory / "file", self.directory / "link"

@@ -3,7 +3,7 @@
 import unittest
 
 import tool_path  # noqa: F401
-from cairn.compare import Side, compare_outputs, interleave, keep_whole_rounds, ratio
+from cairn.compare import Side, compare_outputs, interleave, interval, keep_whole_rounds, ratio
 from cairn.measure import Run
 
 
@@ -54,6 +54,21 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(keep_whole_rounds((self.theirs, self.ours)), 2)
         self.assertEqual((len(self.theirs.runs), len(self.ours.runs)), (2, 2))
         self.assertIsNone(self.ours.killed())
+
+    def test_interval(self):
+        self.theirs.runs = [run(wall) for wall in (1.0, 2.0, 4.0, 1.0, 2.0)]
+        self.ours.runs = [run(wall * factor) for wall, factor in
+                          zip((1.0, 2.0, 4.0, 1.0, 2.0), (0.9, 0.89, 0.91, 0.9, 0.9))]
+        low, high = interval(self.ours, self.theirs, "wall_s")
+        self.assertTrue(0.88 < low < 0.9 < high < 0.92, (low, high))
+        self.assertEqual(interval(self.ours, self.theirs, "faults"), (1, 1))
+        self.assertIsNone(interval(self.ours, self.theirs, "cpu_s"), "it is 0")
+        self.ours.runs[0] = run(3.0)
+        low, high = interval(self.ours, self.theirs, "wall_s")
+        self.assertLess(low, 1)
+        self.assertGreater(high, 1)
+        del self.ours.runs[2:], self.theirs.runs[2:]
+        self.assertIsNone(interval(self.ours, self.theirs, "wall_s"), "two rounds are too few")
 
     def test_medians_and_ratio(self):
         self.theirs.runs = [run(2.0), run(9.0), run(4.0)]

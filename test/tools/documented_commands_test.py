@@ -1,5 +1,5 @@
-"""The tool's commands and the documents: every option stands in its command's page, and every
-command and option that a page shows is there."""
+"""The tool's commands and the documents: the page of each command has all its options, and every
+command and option that a page shows exists."""
 
 import pathlib
 import re
@@ -12,19 +12,27 @@ import typer
 from cairn import cli
 
 ROOT = tool_path.TOOLS.parent
-sys.path.insert(0, str(ROOT / "dev"))
+sys.path[:0] = [str(ROOT / "dev"), str(ROOT / "bench" / "compare")]
+import bench_command  # pylint: disable=wrong-import-position
+import matrix_command  # pylint: disable=wrong-import-position
+from cairn_fleet import cli as fleet_cli  # pylint: disable=wrong-import-position
 from doc_blocks import FENCE, blocks, pages  # pylint: disable=wrong-import-position
 
-# Where the options of a command are listed.
-PAGES = {"run": "RUN.md", "bench": "BENCHMARKS.md", "inspect": "SEEING.md", "stats": "SEEING.md",
-         "persist": "PERSIST-COMMAND.md", "matrix": "SECURITY.md",
-         "leaks": "LEAKS.md", "purge": "PURGING.md", "profile": "PROFILING.md",
-         "export": "FLEET.md", "replay": "REPLAYING.md",
-         "advise": "ADVICE.md", "trace": "TRACING.md"}
-# What a group does with a word that is none of its commands.
+# The page that lists the options of a command.
+PAGES = {"run": "COMPARING.md", "inspect": "SEEING.md", "stats": "SEEING.md",
+         "persist": "PERSISTENT.md", "cairn-bench": "COMPARING.md",
+         "cairn-matrix": "COMPARING.md", "leaks": "LEAKS.md", "purge": "TUNING.md",
+         "profile": "PROFILING.md", "cairn-fleet": "../tools/fleet/README.md",
+         "replay": "TRACING.md", "advise": "TRACING.md", "trace": "TRACING.md"}
+# The command that a group runs for a word that is none of its commands.
 OTHERWISE = {"profile": "show", "trace": "run"}
-COMMAND = re.compile(r"(?:^(?:\$ )?|[;|&(] *|/)cairn ((?!cairn)[a-z-][^|;&)]*)")
+COMMAND = re.compile(r"(?:^(?:\$ )?|[;|&(] *|/)"
+                     r"(?:cairn (?!cairn)|(?=cairn-(?:bench|matrix|fleet)[ `]))([a-z-][^|;&)]*)")
 APP = typer.main.get_command(cli.app)
+# The other tools become commands of this one, for this test.
+for _name, _app in (("bench", bench_command.app), ("matrix", matrix_command.app),
+                    ("fleet", fleet_cli.app)):
+    APP.commands[f"cairn-{_name}"] = typer.main.get_command(_app)
 
 
 def options_of(command):
@@ -41,7 +49,7 @@ def options_below(command):
 
 
 def shown_commands(text):
-    """What follows `cairn` in code, in blocks and within lines."""
+    """The words after `cairn` in code, in blocks and within lines."""
     codes = [block.text for block in blocks(text) if block.language in ("sh", "console")]
     codes += re.findall(r"`([^`]+)`", FENCE.sub("", text))
     for code in codes:
@@ -94,7 +102,7 @@ class DocumentedCommandsTest(unittest.TestCase):
             for line in shown_commands(page.read_text()):
                 try:
                     words = shlex.split(line)
-                except ValueError:  # a quotation that goes on behind what is cut off
+                except ValueError:  # a quotation that continues in the part that was cut off
                     words = line.split()
                 seen += 1
                 with self.subTest(f"cairn {line} in {page.name}"):

@@ -1,4 +1,4 @@
-"""`cairn export`: what Prometheus reads, what OTLP carries, and which processes are found."""
+"""`cairn-fleet export`: the metrics for Prometheus, those in OTLP, and the processes it finds."""
 
 import contextlib
 import http.server
@@ -32,19 +32,28 @@ LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 PROGRAM = os.environ["CAIRN_TEST_TARGET"]
 STATIC = os.environ["CAIRN_TEST_STATIC_TARGET"]
 FLEET = TOOLS / "fleet"
-# The interpreter of this test, which may have what the system's has not.
+# The interpreter of this test, which may have modules that the system's one lacks.
 CAIRN = [os.sys.executable, "-B", str(COMMAND)]
+EXPORT = [os.sys.executable, "-B", str(TOOLS / "bin" / "cairn-fleet"), "export"]
 SECONDS = 60
 
 
 def cairn(*arguments):
-    return subprocess.run([*CAIRN, *map(str, arguments)], capture_output=True, text=True,
+    return run(CAIRN, *arguments)
+
+
+def export(*arguments):
+    return run(EXPORT, *arguments)
+
+
+def run(command, *arguments):
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True,
                           check=False, timeout=100, env={**os.environ, "LC_ALL": "C.UTF-8"})
 
 
 @contextlib.contextmanager
 def stopped(program=PROGRAM, library=LIBRARY, prefix=(), **environment):
-    """A process that has made its blocks, and stopped; its number."""
+    """The number of a process that has made its blocks and stopped."""
     if library:
         environment["LD_PRELOAD"] = str(library)
     with subprocess.Popen([*prefix, str(program)], stdout=subprocess.DEVNULL,
@@ -59,7 +68,7 @@ def stopped(program=PROGRAM, library=LIBRARY, prefix=(), **environment):
 @contextlib.contextmanager
 def exporting(*arguments):
     """The address of a running exporter."""
-    with subprocess.Popen([*CAIRN, "export", "--listen", "127.0.0.1:0", *map(str, arguments)],
+    with subprocess.Popen([*EXPORT, "--listen", "127.0.0.1:0", *map(str, arguments)],
                           stderr=subprocess.PIPE, text=True) as process:
         try:
             line = process.stderr.readline()
@@ -104,7 +113,7 @@ class PrometheusTest(unittest.TestCase):
 
     def test_names_are_those_of_stats(self):
         with stopped() as pid:
-            exported = cairn("export", pid, "--once", "--by-size").stdout
+            exported = export(pid, "--once", "--by-size").stdout
             shown = cairn("stats", pid, "--prometheus").stdout
         names = [{name for name, _, _ in samples_of(text)} for text in (exported, shown)]
         self.assertEqual({name for name in names[0] - names[1]
@@ -119,10 +128,10 @@ class PrometheusTest(unittest.TestCase):
                     stopped(STATIC, library=None) as static, \
                     stopped(library=None) as without, stopped() as ended, \
                     exporting() as address:
-                renamed.unlink()  # only the mapping is left of it
+                renamed.unlink()  # only the mapping remains
                 first = samples_of(fetch(address))
                 os.kill(ended, 9)
-                # As the child is not waited for yet, it is a zombie.
+                # The child is a zombie until it is waited for.
                 time.sleep(1.1)
                 second = samples_of(fetch(address))
         for pid in (plain, static, ended):
@@ -148,7 +157,7 @@ class PrometheusTest(unittest.TestCase):
                 try:
                     os.waitpid(process.pid, os.WUNTRACED)
                     self.assertFalse(hidden.exists())
-                    seen = samples_of(cairn("export", "--once").stdout)
+                    seen = samples_of(export("--once").stdout)
                 finally:
                     process.kill()
         self.assertGreater(seen["cairn_allocated_bytes", str(process.pid), None].value, 0)
@@ -156,11 +165,11 @@ class PrometheusTest(unittest.TestCase):
     def test_one_that_ended_is_down(self):
         with stopped() as pid:
             pass
-        result = cairn("export", pid, "--once")
+        result = export(pid, "--once")
         seen = samples_of(result.stdout)
         self.assertEqual(seen["cairn_process_up", str(pid), None].value, 0)
         self.assertNotIn(("cairn_allocated_bytes", str(pid), None), seen)
-        self.assertIn("there is no process", result.stderr)
+        self.assertIn("no process", result.stderr)
 
     def test_other_paths_and_methods(self):
         with exporting(1) as address:
@@ -178,14 +187,14 @@ class PrometheusTest(unittest.TestCase):
                     (["--listen", f"127.0.0.1:{port}"], "Address already in use"),
                     (["--listen", "9913"], "ADDRESS:PORT"),
                     (["--listen", "127.0.0.1:99999"], "ADDRESS:PORT"),
-                    (["--label", "pid=1", "--once"], "Cairn gives by itself"),
+                    (["--label", "pid=1", "--once"], "label pid is reserved"),
                     (["--label", "a-b=1", "--once"], "NAME=VALUE"),
                     (["--interval", "0", "--once"], "at least 1 second"),
                     (["--otlp", "127.0.0.1:4318", "--once"], "the whole address"),
-                    (["--once", "--listen", "127.0.0.1:0"], "exclude"),
-                    (["0", "--once"], "no process")):
+                    (["--once", "--listen", "127.0.0.1:0"], "cannot be combined"),
+                    (["0", "--once"], "not the number of a process")):
                 with self.subTest(words):
-                    result = cairn("export", *words)
+                    result = export(*words)
                     self.assertEqual((result.returncode, result.stdout), (2, ""))
                     self.assertIn(sentence, result.stderr)
                     self.assertEqual(len(result.stderr.splitlines()), 1)
@@ -193,25 +202,29 @@ class PrometheusTest(unittest.TestCase):
 
 class MissingTest(unittest.TestCase):
     def test_what_is_not_installed_is_one_sentence(self):
-        # An isolated interpreter sees no PYTHONPATH; a finder that refuses stands for a bare one.
+        # An isolated interpreter ignores PYTHONPATH; a finder that refuses replaces a bare one.
         script = ("import sys, runpy\n"
                   "class Refuse:\n"
                   "    def find_spec(self, name, *rest):\n"
                   "        if name.partition('.')[0] in ('prometheus_client', 'opentelemetry'):\n"
                   "            raise ModuleNotFoundError(name, name=name)\n"
                   "sys.meta_path.insert(0, Refuse())\n"
-                  f"runpy.run_path({str(COMMAND)!r}, run_name='__main__')\n")
-        for words, name in ((["--once"], "prometheus_client"),
-                            (["--otlp", "http://x/", "--once"], "opentelemetry")):
-            done = subprocess.run([os.sys.executable, "-c", script, "export", *words],
+                  f"runpy.run_path({EXPORT[2]!r}, run_name='__main__')\n")
+        def export(*words):
+            return subprocess.run([os.sys.executable, "-c", script, "export", *words],
                                   capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(f"needs the Python package {name}", done.stderr)
-            self.assertEqual(len(done.stderr.splitlines()), 1)
+        done = export("--otlp", "http://x/", "--once")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("needs the Python package opentelemetry", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        with stopped() as pid:
+            done = export(str(pid), "--once")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), "Prometheus's text needs nothing")
+        self.assertIn("cairn_process_up{", done.stdout)
 
 
 class _Collector(http.server.BaseHTTPRequestHandler):
-    """An OTLP receiver: keeps what is posted."""
+    """An OTLP receiver that keeps the posted data."""
 
     received = []
     status = 200
@@ -256,7 +269,7 @@ class OtlpTest(unittest.TestCase):
     def test_the_values_and_labels(self):
         with stopped(CAIRN_RELEASE="7") as pid:
             stats = json.loads(cairn("stats", pid, "--json").stdout)
-            done = cairn("export", pid, "--once", "--otlp", self.url, "--host", "h")
+            done = export(pid, "--once", "--otlp", self.url, "--host", "h")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         path, kind, body = _Collector.received[0]
         self.assertEqual((path, kind), ("/v1/metrics", "application/x-protobuf"))
@@ -273,21 +286,21 @@ class OtlpTest(unittest.TestCase):
 
     def test_pushes_go_on_until_the_end(self):
         with stopped() as pid:
-            process = subprocess.Popen([*CAIRN, "export", str(pid), "--otlp", self.url,
+            process = subprocess.Popen([*EXPORT, str(pid), "--otlp", self.url,
                                         "--interval", "1"], stderr=subprocess.PIPE, text=True)
             deadline = time.monotonic() + SECONDS
             while len(_Collector.received) < 2 and time.monotonic() < deadline:
                 time.sleep(0.1)
             process.terminate()
-            self.assertEqual(process.communicate(timeout=SECONDS)[1], "cairn: interrupted\n")
+            self.assertEqual(process.communicate(timeout=SECONDS)[1], "cairn-fleet: interrupted\n")
         self.assertGreaterEqual(len(_Collector.received), 2)
 
     def test_a_collector_that_refuses(self):
         _Collector.status = 400
         self.addCleanup(setattr, _Collector, "status", 200)
-        done = cairn("export", os.getpid(), "--once", "--otlp", self.url)
+        done = export(os.getpid(), "--once", "--otlp", self.url)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("did not arrive", done.stderr)
+        self.assertIn("push failed", done.stderr)
 
 
 @unittest.skipUnless(shutil.which("prometheus"), "Debian's prometheus is not installed")

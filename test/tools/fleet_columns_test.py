@@ -1,4 +1,4 @@
-"""The option --parquet of `cairn profile` and `cairn stats`: the rows, and who they are of."""
+"""`cairn-fleet profile` and `cairn-fleet stats`: the rows and their labels."""
 
 import datetime
 import json
@@ -19,21 +19,30 @@ MISSING = fleet_python.enter("numpy", "pyarrow")
 from cairn.profile_elf import Elf
 
 COMMAND = [sys.executable, "-B", str(TOOLS / "bin" / "cairn")]
+FLEET = [sys.executable, "-B", str(TOOLS / "bin" / "cairn-fleet")]
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 PROFILED = os.environ["CAIRN_PROFILE_TARGET"]
 LOOKED_AT = os.environ["CAIRN_TEST_TARGET"]
-PAGE = (TOOLS.parent / "docs" / "FLEET.md").read_text()
+PAGE = (TOOLS / "fleet" / "README.md").read_text()
 TIME = 1_700_000_000
 
 
-def cairn(*arguments, **environment):
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True,
+def cairn(*arguments):
+    return run(COMMAND, *arguments)
+
+
+def fleet(*arguments, **environment):
+    return run(FLEET, *arguments, **environment)
+
+
+def run(command, *arguments, **environment):
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True,
                           check=False, timeout=100,
                           env={**os.environ, "LC_ALL": "C.UTF-8", **environment})
 
 
 def documented(heading):
-    """The columns of a table of docs/FLEET.md, in their order."""
+    """The columns of a table of tools/fleet/README.md, in their order."""
     part = PAGE[PAGE.index(heading):]
     table = re.search(r"\n\n(\| column .*?)\n\n", part, re.S).group(1)
     return re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.splitlines()))
@@ -69,7 +78,7 @@ class ColumnsTest(unittest.TestCase):
 
     def test_a_profile(self):
         path, out = self.dump(), self.place / "out.parquet"
-        done = cairn("profile", path, "--parquet", out, "--host", "h", "--release", "7")
+        done = fleet("profile", path, "--output", out, "--host", "h", "--release", "7")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         table = self.read("out.parquet")
         self.assertEqual(table.schema.names, documented("## Columns"))
@@ -96,8 +105,8 @@ class ColumnsTest(unittest.TestCase):
 
     def test_a_folder_gets_files_with_names_of_their_own(self):
         path = self.dump()
-        for _ in range(2):  # the same dump again takes its own file's place
-            done = cairn("profile", path, "--parquet", self.place, "--host", "a/b",
+        for _ in range(2):  # a dump that is read again replaces its own file
+            done = fleet("profile", path, "--output", self.place, "--host", "a/b",
                          CAIRN_RELEASE="env")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
         table = self.read(f"profile-a_b-{pathlib.Path(PROFILED).name}-*-{TIME}000.parquet")
@@ -105,7 +114,7 @@ class ColumnsTest(unittest.TestCase):
 
     def test_a_process(self):
         pid = self.stopped()
-        done = cairn("stats", pid, "--parquet", self.place, "--host", "h")
+        done = fleet("stats", pid, "--output", self.place, "--host", "h")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         table = self.read("stats-h-*.parquet")
         self.assertEqual(table.schema.names, documented("### Looks at a process"))
@@ -121,7 +130,7 @@ class ColumnsTest(unittest.TestCase):
 
     def test_a_profile_of_a_process(self):
         pid = self.stopped(PROFILED, "stop", CAIRN_OPTIONS="profile:64K")
-        done = cairn("profile", pid, "--parquet", self.place, "--host", "h")
+        done = fleet("profile", pid, "--output", self.place, "--host", "h")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         rows = self.read(f"profile-h-{pathlib.Path(PROFILED).name}-{pid}-*.parquet").to_pylist()
         value = json.loads(cairn("profile", pid, "--json").stdout)
@@ -130,23 +139,20 @@ class ColumnsTest(unittest.TestCase):
                          (pid, "9", Elf(PROFILED).build_id))
 
     def test_what_it_refuses(self):
-        path, pid = self.dump(), self.stopped()
+        path = self.dump()
         for words, sentence in (
-                (["profile", path, "--release", "7"], "--release goes with --parquet"),
-                (["stats", pid, "--host", "h"], "--host goes with --parquet"),
-                (["stats", pid, "--json", "--parquet", self.place], "exclude"),
-                (["profile", path, "--parquet", self.place / "no" / "x"], "there is no folder")):
-            done = cairn(*words)
+                (["profile", path], "missing option '--output'"),
+                (["profile", path, "-o", self.place / "no" / "x"], "there is no folder")):
+            done = fleet(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(sentence, done.stderr)
             self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def test_text_that_is_no_text(self):
-        sys.path.insert(0, str(TOOLS))
-        from cairn import fleet_columns  # pylint: disable=import-outside-toplevel
-        self.assertEqual(fleet_columns.stack_id("a;b"), fleet_columns.stack_id("a;b"))
-        self.assertNotEqual(fleet_columns.stack_id("a;b"), fleet_columns.stack_id("b;a"))
-        fleet_columns.stack_id("\udcff")
+        from cairn_fleet import columns  # pylint: disable=import-outside-toplevel
+        self.assertEqual(columns.stack_id("a;b"), columns.stack_id("a;b"))
+        self.assertNotEqual(columns.stack_id("a;b"), columns.stack_id("b;a"))
+        columns.stack_id("\udcff")
 
 
 class MissingTest(unittest.TestCase):
@@ -154,8 +160,8 @@ class MissingTest(unittest.TestCase):
                                     capture_output=True).returncode == 0,
                      "the system's Python has pyarrow")
     def test_without_pyarrow_it_is_one_sentence(self):
-        done = subprocess.run(["/usr/bin/python3", COMMAND[-1], "stats", str(os.getpid()),
-                               "--parquet", "/tmp/x.parquet"], capture_output=True, text=True,
+        done = subprocess.run(["/usr/bin/python3", FLEET[-1], "stats", str(os.getpid()),
+                               "--output", "/tmp/x.parquet"], capture_output=True, text=True,
                               check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("needs the Python package pyarrow", done.stderr)

@@ -12,12 +12,12 @@ FOLDER = pathlib.Path(os.environ.get("CAIRN_FLEET_PYTHON") or CACHE / "cairn" / 
 def _is_there(name):
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # what it is within
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def enter(*modules):
-    """Goes on in that Python where this one lacks a module. Returns the reason to skip, or None."""
+    """Restarts in that Python if this one lacks a module. Returns the reason to skip, or None."""
     lacking = [name for name in modules if not _is_there(name)]
     if not lacking:
         return None

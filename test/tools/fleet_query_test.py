@@ -1,19 +1,18 @@
-"""The queries that are shipped: on DuckDB, and on PySpark where CAIRN_TEST_SPARK is set, they say
-what plain Python says of the same rows."""
+"""The shipped queries give the answers that plain Python gives for the rows: on DuckDB and on
+the engines that CAIRN_TEST_ENGINE names, pyspark and chdb (ClickHouse)."""
 
 import collections
+import json
 import os
 import pathlib
-import sys
 import tempfile
 import unittest
 
 import fleet_python
 from tool_path import TOOLS
 
-MISSING = fleet_python.enter("numpy", "pyarrow", "duckdb",
-                             *(["pyspark"] if os.environ.get("CAIRN_TEST_SPARK") else []))
-sys.path.insert(0, str(TOOLS.parent / "dev"))
+ENGINES = os.environ.get("CAIRN_TEST_ENGINE", "").split()
+MISSING = fleet_python.enter("numpy", "pyarrow", "duckdb", *ENGINES)
 
 MEAN_SITES = 20
 PROCESSES, DUMPS, SITES = 64, 4, 30
@@ -92,7 +91,7 @@ class Truth:
         return sorted(means, key=lambda row: (-row[4], row[0], row[1]))
 
 
-# What of a query's columns is compared, in the order of the truth's.
+# The columns of a query that are compared, in the order of the expected rows.
 COLUMNS = {
     "top_sites": ("program", "stack", "bytes", "processes"),
     "top_sites_by_release": ("program", "release", "place", "stack", "bytes_a_dump"),
@@ -103,7 +102,7 @@ COLUMNS = {
 
 
 class Queries:
-    """The cases; an engine says how a query is asked."""
+    """The cases; a subclass runs a query on its engine."""
 
     @classmethod
     def setUpClass(cls):
@@ -179,7 +178,28 @@ class DuckDbTest(Queries, unittest.TestCase):
         return [dict(zip(names, row)) for row in answer.fetchall()]
 
 
-@unittest.skipUnless(os.environ.get("CAIRN_TEST_SPARK"), "CAIRN_TEST_SPARK is not set")
+@unittest.skipUnless("chdb" in ENGINES, "CAIRN_TEST_ENGINE does not name chdb")
+@unittest.skipIf(MISSING, MISSING)
+class ClickHouseTest(Queries, unittest.TestCase):
+    @classmethod
+    def open(cls, place):
+        from chdb import session  # pylint: disable=import-outside-toplevel
+        cls.engine = session.Session(str(place / "clickhouse"))
+        cls.engine.query("CREATE DATABASE fleet")
+        cls.engine.query("USE fleet")
+        for kind in ("profile", "stats"):
+            cls.engine.query(f"CREATE VIEW {kind} AS SELECT * FROM "
+                             f"file('{place}/{kind}-*.parquet')")
+
+    @classmethod
+    def close(cls):
+        cls.engine.close()
+
+    def ask(self, text):
+        return json.loads(str(self.engine.query(text, "JSON")))["data"]
+
+
+@unittest.skipUnless("pyspark" in ENGINES, "CAIRN_TEST_ENGINE does not name pyspark")
 @unittest.skipIf(MISSING, MISSING)
 class SparkTest(Queries, unittest.TestCase):
     @classmethod

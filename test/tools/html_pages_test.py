@@ -1,5 +1,5 @@
-"""The pages of `cairn inspect --html`, `leaks --html` and `stats --html`, in a browser: what they
-show of a heap whose blocks are known, and what mouse and keys do."""
+"""The pages of `cairn inspect --html`, `leaks --html` and `stats --html`, in a browser: their
+content for a heap with known blocks, and the actions of mouse and keys."""
 
 import json
 import os
@@ -25,6 +25,12 @@ const saids = document.querySelectorAll('.said');
 const crumbs = () => [...document.querySelectorAll('.crumbs button')].map(one => one.textContent);
 seen.crumbs = crumbs();
 seen.colours = colours(map).length;
+const drawnColours = new Set([...colours(map), ...colours(places)]);
+seen.hues = ['c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'free'].filter(
+  hue => drawnColours.has(colour(hue).trim()));
+const legend1 = document.querySelector('.legend');
+seen.legend = legend1.textContent;
+seen.legendHues = [...legend1.querySelectorAll('i')].map(dot => dot.style.background.slice(6, -1));
 mouse(map, 'mousemove', 20, 60);
 seen.hover = saids[0].textContent;
 mouse(map, 'click', 20, 60);
@@ -61,7 +67,7 @@ seen.addresses = cells('lost blocks', 0);
 mouse(map, 'mousemove', 10, 60);
 seen.hover = said.textContent;
 key(document.body, '/');
-type('nobody asks');
+type('no function');
 seen.found = cells('lost blocks', 4);
 """
 STATS = """
@@ -95,7 +101,7 @@ def cairn(*arguments):
 
 
 class Stopped:
-    """A program that stops itself; it says what it has."""
+    """A program that prints its blocks and stops itself."""
 
     def __init__(self, *command):
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE,
@@ -167,6 +173,9 @@ class PagesTest(browser.PageCase):
         self.assertEqual(seen["found"], ["48-byte blocks"])
         self.assertTrue(seen["marked"])
         self.assertEqual(seen["picked"], seen["heaps"][0])
+        for words in ("slabs", "large blocks", "metadata", "no block in it, or given back"):
+            self.assertIn(words, seen["legend"])
+        self.assertLessEqual(set(seen["hues"]), set(seen["legendHues"]))
         dark = self.use(text, "", browser.DARK, browser.NARROW)
         self.assertNotEqual((seen["dark"], seen["back_color"]), (dark["dark"], dark["back_color"]))
 
@@ -180,14 +189,14 @@ class PagesTest(browser.PageCase):
         self.assertGreater(len(seen["addresses"]), 20)
         self.assertRegex(seen["hover"], r"^0x[0-9a-f]+: 40\.0 MiB, 40\.0 MiB of it directly")
         self.assertEqual(len(seen["found"]), 1)
-        self.assertIn("'a name that nobody asks for'", seen["rows"])
+        self.assertIn("'a name that no function has'", seen["rows"])
 
     def test_stats(self):
         record = pathlib.Path(self.folder.name) / "record"
         with subprocess.Popen([TARGET, "churn"], stdout=subprocess.PIPE,
                               env={**os.environ, "LD_PRELOAD": LIBRARY}) as process:
             try:
-                process.stdout.readline()  # it has allocated
+                process.stdout.readline()  # the program has allocated
                 with subprocess.Popen([str(COMMAND), "stats", str(process.pid), "--watch", "0.1",
                                        "--record", str(record)], stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True) as watching:
@@ -217,6 +226,28 @@ class PagesTest(browser.PageCase):
             file.write('{"seconds": 9')  # killed while it wrote
         self.assertEqual(len(self.data_of(self.written("stats", record))["times"]), len(looks) - 1)
 
+    def test_labels_can_be_read_and_addresses_keep_their_end(self):
+        from cairn import html_page  # pylint: disable=import-outside-toplevel
+        text = html_page.page("a", [], {}, ("treemap.js",))
+        seen = self.use(text, """
+            const leaf = {name: 'a name of a leaf', children: []};
+            makeTreemap({parent: byId('content'), root: {name: 'all', children: [leaf]},
+              value: () => 100, children: made => made.children, name: made => made.name,
+              hue: () => 'c0', part: () => 411 / 420, text: made => made.name});
+            seen.colours = colours(document.querySelector('canvas'));
+            const context = document.createElement('canvas').getContext('2d');
+            context.font = '12px monospace';
+            const letter = context.measureText('0').width;
+            seen.fitted = [20, 9, 4, 2].map(room => fitted(context, '0x7f5664901000',
+              room * letter));
+            seen.name = fitted(context, '32768-byte blocks', 8 * letter);
+        """)
+        # The filled area ends within the words: their upper half is dark, the lower half light.
+        self.assertIn("#1b1b1f", seen["colours"])
+        self.assertIn("#ffffff", seen["colours"])
+        self.assertEqual(seen["fitted"], ["0x7f5664901000", "…64901000", "…000", ""])
+        self.assertEqual(seen["name"], "32768-b…")
+
     def test_names_are_text(self):
         name = "</script><script>seen.broken = 1</script><b>"
         from cairn import html_page  # pylint: disable=import-outside-toplevel
@@ -232,16 +263,17 @@ class PagesTest(browser.PageCase):
             for words, arguments in (
                     ("shows the whole heap", ("inspect", pid, "--blocks", "--html", self.page)),
                     ("there is no folder", ("inspect", pid, "--html", "/nowhere/page")),
-                    ("--growing goes with", ("leaks", pid, "--growing", "1", "--html", self.page)),
-                    ("a file that --record made", ("stats", pid, "--html", self.page)),
-                    ("what --watch SECONDS sees", ("stats", pid, "--record", record))):
+                    ("--growing can be combined only with",
+                     ("leaks", pid, "--growing", "1", "--html", self.page)),
+                    ("a file that --record wrote", ("stats", pid, "--html", self.page)),
+                    ("--record needs --watch SECONDS", ("stats", pid, "--record", record))):
                 result = cairn(*arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
                 self.assertIn(words, result.stderr)
                 self.assertEqual(len(result.stderr.splitlines()), 1)
-        for text, words in (('{"cairn_stats":1,"target":{},"started":0}\n', "needs two looks"),
+        for text, words in (('{"cairn_stats":1,"target":{},"started":0}\n', "needs two snapshots"),
                             ('{"cairn_stats":2}\n', "another version"),
-                            ('{"cairn_stats":1,"target":{},"started":0}\n[]\n', "is damaged")):
+                            ('{"cairn_stats":1,"target":{},"started":0}\n[]\n', "damaged")):
             record.write_text(text)
             result = cairn("stats", record, "--html", self.page)
             self.assertEqual(result.returncode, 2)

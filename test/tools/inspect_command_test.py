@@ -1,5 +1,5 @@
-"""`cairn inspect` on processes and core files: what it says of blocks whose state is known, and how
-it refuses what it cannot read."""
+"""`cairn inspect` on processes and core files: its report on blocks in a known state, and its
+messages for targets that it cannot read."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tool_path import TOOLS
 
 COMMAND = TOOLS / "bin" / "cairn"
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
-LOOK = os.environ["CAIRN_LOOK"]
+LOOK = os.path.join(os.environ["CAIRN_BUILD"], "cairn-look")
 PROGRAM = os.environ["CAIRN_TEST_TARGET"]
 STATIC_PROGRAM = os.environ["CAIRN_TEST_STATIC_TARGET"]
 ENVIRONMENT = {**os.environ, "COLUMNS": "100", "LC_ALL": "C.UTF-8"}
@@ -39,13 +39,13 @@ def preload(library=LIBRARY):
 
 
 def read_blocks(text):
-    """What the program says: (state, size, address) a line."""
+    """The program's output: (state, size, address) for each line."""
     return [(state, int(size), int(address, 16))
             for state, size, address in (line.split() for line in text.splitlines())]
 
 
 class Stopped:
-    """The program, stopped, with its blocks."""
+    """The stopped program, with its blocks."""
 
     def __init__(self, program=PROGRAM, env=None):
         self.process = subprocess.Popen([program], stdout=subprocess.PIPE, text=True,
@@ -85,7 +85,7 @@ def abort_in(folder, command, env, core_filter=None):
 
 
 class BlockTest(unittest.TestCase):
-    """What the program said of its blocks, against what is read."""
+    """The blocks that the program printed, compared with the blocks that are read."""
 
     def check_blocks(self, target, blocks):
         listed = dict((int(address, 16), int(size)) for address, size in
@@ -136,19 +136,19 @@ class LiveTest(BlockTest):
         self.assertTrue(all(row["live"] + row["free"] + row["remote"] + row["quarantined"]
                             + row["unused"] == row["slots"] for row in value["classes"]))
 
-    def test_sampled_blocks(self):
-        environment = {**preload(), "CAIRN_OPTIONS": "sample:1"}
+    def test_guarded_blocks(self):
+        environment = {**preload(), "CAIRN_OPTIONS": "guard:1"}
         with Stopped(env=environment) as (pid, blocks):
             address = next(address for state, size, address in blocks if size == 1000)
-            self.assertIn("live (sampled): 1000 bytes", inspect(pid, hex(address)).stdout)
+            self.assertIn("live (guarded): 1000 bytes", inspect(pid, hex(address)).stdout)
             freed = next(address for state, _, address in blocks if state == "freed")
-            self.assertIn("freed (sampled)", inspect(pid, hex(freed)).stdout)
+            self.assertIn("freed (guarded)", inspect(pid, hex(freed)).stdout)
 
     def test_a_process_that_runs_is_read_and_said_to_run(self):
         with subprocess.Popen([PROGRAM, "churn"], env=preload(),
                               stdout=subprocess.PIPE) as process:
             try:
-                process.stdout.readline()  # it has allocated
+                process.stdout.readline()  # the program has allocated
                 for _ in range(10):
                     self.assertEqual(look("census", process.pid).returncode, 0)
                     self.assertIn(look("blocks", process.pid).returncode, (0,))
@@ -165,26 +165,26 @@ class RefusalTest(unittest.TestCase):
         self.assertEqual(len(result.stderr.splitlines()), 1)
 
     def test_what_is_there_not(self):
-        self.check_refused("there is no process 4194304", 4194304, command=inspect)
+        self.check_refused("no process 4194304", 4194304, command=inspect)
         self.check_refused("no such file", "census", "/nowhere/core")
-        self.check_refused("is no core file", "census", __file__)
-        self.check_refused("is a program or a library, no core file", "census", PROGRAM)
-        self.check_refused("is no regular file", "census", "/dev/null")
+        self.check_refused("not a core file", "census", __file__)
+        self.check_refused("a program or a library, not a core file", "census", PROGRAM)
+        self.check_refused("not a regular file", "census", "/dev/null")
 
     def test_another_allocator(self):
         with subprocess.Popen(["sleep", "60"]) as process:
             try:
                 time.sleep(0.1)
-                self.check_refused("has no Cairn library", "census", process.pid)
+                self.check_refused("no Cairn library found", "census", process.pid)
             finally:
                 process.kill()
 
     def test_no_address(self):
         with Stopped() as (pid, _):
-            self.check_refused("is no address", "address", pid, "0xyz")
+            self.check_refused("not an address", "address", pid, "0xyz")
             self.check_refused("takes no ADDRESS", pid, "0x1000", "--blocks", command=inspect)
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root can become somebody else")
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
     def test_a_process_of_another_user(self):
         with Stopped() as (pid, _), tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
@@ -192,7 +192,7 @@ class RefusalTest(unittest.TestCase):
             result = subprocess.run([program, "census", str(pid)], capture_output=True, text=True,
                                     user=65534, check=False)
             self.assertEqual(result.returncode, 2)
-            self.assertRegex(result.stderr, f"process {pid} may not be read: .*CAP_SYS_PTRACE")
+            self.assertRegex(result.stderr, f"cannot read process {pid}: .*CAP_SYS_PTRACE")
 
 
 @unittest.skipUnless(cores_are_files(), "core files go elsewhere here (core_pattern)")
@@ -231,18 +231,63 @@ class CoreTest(BlockTest):
     def test_a_core_without_file_mappings_on_another_machine(self):
         self.check_core_without_headers(False)
 
+    def check_cut(self, path, share, whole_blocks):
+        """The report names the missing part of the core; returns the number of blocks it has."""
+        result = look("census", path)
+        if result.returncode:
+            self.assertEqual(result.returncode, 2)
+            self.assertRegex(result.stderr, "cut")
+            return 0
+        self.assertRegex(result.stdout, "missing_bytes=[1-9]")
+        text = inspect(path)
+        self.assertEqual((text.returncode, text.stderr), (0, ""), share)
+        self.assertIn("The core file was cut: ", text.stdout)
+        blocks = set(look("blocks", path).stdout.splitlines())
+        self.assertLessEqual(blocks, whole_blocks, share)
+        return len(blocks)
+
     def test_cut_cores(self):
+        """Cores cut at 20 places: metadata is first, so nearly all of them have all blocks."""
         path = self.copy()
         whole = path.stat().st_size
-        for share in (0.99, 0.9, 0.6, 0.3, 0.01):
-            os.truncate(path, int(whole * share))
-            result = look("census", path)
-            if result.returncode == 0:
-                self.assertRegex(result.stdout, "missing_bytes=[1-9]")
-                self.assertIn("The core file was cut: ", inspect(path).stdout)
-            else:
-                self.assertEqual(result.returncode, 2)
-                self.assertRegex(result.stderr, "cut")
+        blocks = set(look("blocks", path).stdout.splitlines())
+        found = []
+        for step in range(39, 0, -2):
+            os.truncate(path, whole * step // 40)
+            found.append(self.check_cut(path, step / 40, blocks))
+        self.assertEqual(found[:10], [len(blocks)] * 10)
+        os.truncate(path, whole)
+
+    def test_cut_in_the_library(self):
+        """The library's constants, its table of classes and the page map are behind the heap."""
+        path = self.copy()
+        whole = path.stat().st_size
+        blocks = set(look("blocks", path).stdout.splitlines())
+        for kept in range(whole - 5 * 1000 * 1000, whole, 500 * 1000):
+            shutil.copy(self.core, path)
+            os.truncate(path, kept)
+            self.assertEqual(self.check_cut(path, kept / whole, blocks), len(blocks))
+
+    def test_a_cut_core_of_another_build(self):
+        """The file of the library is not used when it is of another build."""
+        with tempfile.TemporaryDirectory() as folder:
+            library = pathlib.Path(shutil.copy(LIBRARY, folder))
+            _, core = abort_in(folder, [PROGRAM, "abort"], preload(library))
+            contents = library.read_bytes()
+            identity = contents.index(b"\x14\0\0\0\x03\0\0\0GNU\0") + 16
+            # The first page of the library is in the core; its constants, behind it, are not.
+            place = core.read_bytes().index(contents[identity:identity + 20])
+            os.truncate(core, place // 4096 * 4096 + 4096)
+            self.assertIn("is_from_file=1", look("census", core).stdout)
+            library.unlink()
+            library.write_bytes(contents[:identity] + bytes(20) + contents[identity + 20:])
+            result = look("census", core)
+            self.assertEqual(result.returncode, 2)
+            self.assertRegex(result.stderr, "no Cairn library found in the truncated core file")
+
+    def test_nothing_is_unread_in_a_complete_core(self):
+        rows = look("leaks", self.core).stdout
+        self.assertIn("unread_bytes=0\t", rows)
 
     def test_another_version(self):
         path = self.copy()
@@ -251,14 +296,14 @@ class CoreTest(BlockTest):
             file.write((77).to_bytes(4, "little"))
         result = look("census", path)
         self.assertEqual(result.returncode, 2)
-        self.assertRegex(result.stderr, "layout version 77, and this tool knows version")
+        self.assertRegex(result.stderr, "layout version 77, this tool reads version")
 
     def test_a_core_of_another_allocator(self):
         with tempfile.TemporaryDirectory() as folder:
             _, core = abort_in(folder, [PROGRAM, "abort"], dict(os.environ))
             result = look("census", core)
         self.assertEqual(result.returncode, 2)
-        self.assertRegex(result.stderr, "has no Cairn library")
+        self.assertRegex(result.stderr, "no Cairn library found")
 
     def test_damage_never_ends_the_tool(self):
         contents = self.core.read_bytes()

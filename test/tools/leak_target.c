@@ -1,8 +1,8 @@
-/* For leaks_command_test.py: a process with blocks that it has lost, one of each kind, and with
- * blocks that look lost and are not. It prints "lost KIND ADDRESS" and "kept KIND ADDRESS"; then it
- * stops, aborts or waits, as its argument says.
+/* The program of leaks_command_test.py: it has lost one block of each kind, and keeps blocks that
+ * look lost. The program prints "lost KIND ADDRESS" and "kept KIND ADDRESS"; then it stops, aborts,
+ * waits or exits, according to its argument.
  *
- * Its own notes of addresses are complements, so that they lead to nothing.
+ * It stores addresses for its own use as complements, so that they point to no block.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -60,7 +60,7 @@ static void *allocate(const char *state, const char *kind, size_t size)
     return block;
 }
 
-/* Of sizes of all paths, and by all functions. */
+/* Loses blocks with sizes of all paths, from all functions. */
 static __attribute__((noinline)) void lose_plainly(void)
 {
     void *aligned = NULL;
@@ -76,7 +76,7 @@ static __attribute__((noinline)) void lose_plainly(void)
     if (posix_memalign(&aligned, 4096, 100) != 0)
         exit(3);
     note("lost", "posix_memalign", (uintptr_t)aligned);
-    note("lost", "strdup", (uintptr_t)strdup("a name that nobody asks for"));
+    note("lost", "strdup", (uintptr_t)strdup("a name that no function has"));
     note("lost", "realloc", (uintptr_t)realloc(malloc(100), 9000));
 }
 
@@ -94,7 +94,7 @@ static __attribute__((noinline)) void lose_structures(void)
     root->right = new_node("lost", "tree", NULL, root);
 }
 
-static void *volatile global; /* volatile: else no store to it would stay */
+static void *volatile global; /* volatile: otherwise no store to it would remain */
 static pthread_key_t key;
 
 static void *lose_in_thread(void *unused)
@@ -104,7 +104,7 @@ static void *lose_in_thread(void *unused)
     return NULL;
 }
 
-/* The last pointer goes in other ways. */
+/* Loses the last pointer in less direct ways. */
 static __attribute__((noinline)) void lose_by_and_by(void)
 {
     pthread_t thread;
@@ -123,7 +123,7 @@ static __attribute__((noinline)) void lose_by_and_by(void)
     global = realloc(moved, 3900);
 }
 
-/* What a dead frame still says. */
+/* Leaves pointers in frames that have ended. */
 static __attribute__((noinline)) void lose_in_frames(int depth)
 {
     void *volatile local[8] = {allocate("lost", "dead-frame", 270)};
@@ -183,8 +183,8 @@ int main(int argc, char **argv)
 {
     const char *end = argc > 1 ? argv[1] : "";
     pthread_t thread;
-    lose_by_and_by(); /* first: the end of its thread's stack must not be where a huge block begins
-                       */
+    /* first: the end of its thread's stack must not be at the start of a huge block */
+    lose_by_and_by();
     lose_plainly();
     lose_structures();
     lose_in_frames(10);
@@ -202,6 +202,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(end, "wait") == 0)
         (void)pause();
+    if (strcmp(end, "exit") == 0)
+        exit(0);
     raise(SIGSTOP);
     return local == NULL;
 }

@@ -1,5 +1,5 @@
-"""`cairn leaks` on a program whose lost blocks are known, one of each kind, and others that only
-look lost: stopped, running, held, and its core file. And that clean programs have none."""
+"""`cairn leaks` on a program with known lost blocks, one of each kind, and others that only look
+lost: stopped, running, held, and as a core file. Clean programs have no lost blocks."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tool_path import TOOLS
 
 COMMAND = TOOLS / "bin" / "cairn"
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
-LOOK = os.environ["CAIRN_LOOK"]
+LOOK = os.path.join(os.environ["CAIRN_BUILD"], "cairn-look")
 PROGRAM = os.environ["CAIRN_LEAK_TARGET"]
 STATIC_PROGRAM = os.environ["CAIRN_LEAK_STATIC_TARGET"]
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "LC_ALL": "C.UTF-8"}
@@ -35,7 +35,7 @@ def state_of(pid):
 
 
 class Target:
-    """The program, at its end, with its notes: (state, kind, address)."""
+    """The program at its end, with its notes: (state, kind, address)."""
 
     def __init__(self, end, program=PROGRAM, env=None):
         self.process = subprocess.Popen([program, end], env=env or PRELOAD, text=True,
@@ -71,7 +71,7 @@ class KindsTest(unittest.TestCase):
         self.assertEqual(len({kind for state, kind, _ in notes if state == "lost"}), KINDS)
         self.assertEqual({kind for _, kind, address in notes if address in named},
                          {kind for state, kind, _ in notes if state == "lost"})
-        # Where another mapping ends, its end looks like a pointer to the huge block behind it.
+        # The end of the mapping before a huge block looks like a pointer to that block.
         huge = {address for _, kind, address in notes if kind == "huge"}
         self.assertEqual(named - huge, lost - huge)
         self.assertLessEqual(named, lost)
@@ -103,8 +103,8 @@ class KindsTest(unittest.TestCase):
                 time.sleep(0.01)
             self.assertEqual(state_of(pid), "S", "it was let go")
 
-    def test_sampled_blocks(self):
-        with Target("stop", env={**PRELOAD, "CAIRN_OPTIONS": "sample:1"}) as (pid, notes):
+    def test_guarded_blocks(self):
+        with Target("stop", env={**PRELOAD, "CAIRN_OPTIONS": "guard:1"}) as (pid, notes):
             self.check_kinds(pid, notes)
 
     def test_a_static_program(self):
@@ -128,13 +128,13 @@ class KindsTest(unittest.TestCase):
             lost = sum(state == "lost" for state, _, _ in notes)
             self.assertRegex(result.stdout, rf"\n({lost}|{lost - 1}) of \d+ blocks are lost, no "
                              r"pointer leads to them: \d+\.\d MiB\.")
-            self.assertRegex(result.stdout, r"\n102400 +1 +1 +100\.0 KiB")
+            self.assertRegex(result.stdout, r"\n106496 +1 +1 +104\.0 KiB")
             self.assertIn("'xxxx", result.stdout)
             self.assertEqual(leaks(pid, "--check").returncode, 1)
 
 
 class CleanTest(unittest.TestCase):
-    """Programs that keep all that they have."""
+    """Programs without lost blocks."""
 
     def check_clean(self, *command, **options):
         program = shutil.which(command[0])
@@ -192,11 +192,12 @@ class RefusalTest(unittest.TestCase):
         self.assertRegex(result.stderr, sentence)
 
     def test_what_is_there_not(self):
-        self.check_refused("there is no process 4194304", 4194304)
+        self.check_refused("no process 4194304", 4194304)
         self.check_refused("no such file", "/nowhere/core")
 
     def test_what_does_not_go_together(self):
-        self.check_refused("--growing goes with --json only", os.getpid(), "--growing", 1, "--hold")
+        self.check_refused("--growing can be combined only with --json", os.getpid(),
+                           "--growing", 1, "--hold")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-/* For inspect_command_test.py: a process with blocks of every kind, whose names, states and
- * addresses it prints. Then it stops, aborts, or goes on allocating, as its argument says.
+/* The program of inspect_command_test.py: it has blocks of every kind, and prints their names,
+ * states and addresses. Then it stops, aborts, or continues to allocate, according to its
+ * argument.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -57,7 +58,7 @@ int main(int argc, char **argv)
         memset(allocate("live", sizes[i]), 'x', sizes[i] < 4096 ? sizes[i] : 4096);
     fflush(stdout);
     free(freed);
-    free_by_thread(remote); /* last: what is allocated from here on may collect it */
+    free_by_thread(remote); /* last: later allocations may collect it */
     if (strcmp(end, "churn") == 0)
         churn();
     if (strcmp(end, "abort") == 0) {

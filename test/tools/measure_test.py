@@ -22,7 +22,7 @@ class MeasureTest(unittest.TestCase):
             ballast[page] = 1
         run = measure(["true"])
         self.assertLess(run.peak_rss_mib, 20)
-        self.assertEqual(len(ballast), 200 << 20)  # alive until here
+        self.assertEqual(len(ballast), 200 << 20)  # keeps it alive up to here
 
     def test_peak_rss_sees_memory_that_is_given_back(self):
         run = measure(["/usr/bin/python3", "-S", "-c", "x = b'x' * (100 << 20); del x"])
@@ -88,7 +88,7 @@ class MeasureTest(unittest.TestCase):
 
     def test_limit_leaves_time_to_end_well(self):
         server = "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done"
-        run = measure(["sh", "-c", server], limit_s=2)  # it has to set its trap by then
+        run = measure(["sh", "-c", server], limit_s=2)  # long enough to set its trap
         self.assertEqual((run.signal, run.exit_code, run.stopped, run.killed), (0, 0, True, False))
         self.assertEqual(run.output, measure(["echo", "saved"]).output)
 
@@ -138,7 +138,7 @@ class MeasureTest(unittest.TestCase):
             other = pathlib.Path(directory) / "cairn-measure"
             other.write_text("#!/bin/sh\necho wall_ns=1 >&$1\n")
             other.chmod(0o755)
-            with mock.patch.dict(os.environ, CAIRN_MEASURE=str(other)):
+            with mock.patch.dict(os.environ, CAIRN_BUILD=directory):
                 with self.assertRaisesRegex(UserError, "does not belong to this version"):
                     measure(["true"])
 

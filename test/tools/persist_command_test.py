@@ -1,4 +1,4 @@
-"""cairn persist: what it says of heaps, sound and not, and that it changes none."""
+"""cairn persist: its report on sound and damaged heaps, which it does not change."""
 
 import contextlib
 import io
@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import socket
 import subprocess
@@ -20,15 +21,17 @@ from cairn import cli, persist_command
 from cairn.errors import UserError
 
 TOOL = str(tool_path.TOOLS / "bin" / "cairn")
+PROGRAM = os.path.join(os.environ["CAIRN_BUILD"], "cairn-persist")
 MAKER = os.environ["CAIRN_TEST_MAKER"]
 LOOKING = ("info", "check", "dump")
 DATA_OFFSET = 65536  # of persist_format.h
+LOG_START = 4096
 FLIPS = 60
 KILLS = 8
 
 
 def start(*arguments):
-    """The command within this process, which spares it its start."""
+    """Runs the command in this process, which saves the time to start it."""
     with contextlib.redirect_stdout(io.StringIO()) as out, \
             contextlib.redirect_stderr(io.StringIO()) as err, \
             mock.patch.object(sys, "argv", ["cairn", "persist", *map(str, arguments)]):
@@ -55,7 +58,7 @@ class PersistCommandTest(unittest.TestCase):
         maker("make", self.heap)
 
     def states(self):
-        """All files: contents and times."""
+        """Contents and times of all files."""
         return {path.name: (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino)
                 for path in self.folder.iterdir()}
 
@@ -70,7 +73,7 @@ class PersistCommandTest(unittest.TestCase):
         values = json.loads(start("info", self.heap, "--json").stdout)
         self.assertEqual((values["version"], values["roots"], values["last_commit"],
                           values["used_blocks"], values["closed"], values["log_commits"]),
-                         (1, 3, 2, 5, True, 0))
+                         (2, 3, 2, 5, True, 0))
         self.assertEqual(values["file_bytes"], self.heap.stat().st_size)
         result = start("info", self.heap)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
@@ -153,7 +156,7 @@ class PersistCommandTest(unittest.TestCase):
         before = self.states()
         result = start("compact", self.heap)
         self.assertEqual(result.returncode, 0)
-        self.assertIn("nothing was changed", result.stdout)
+        self.assertIn("cannot become smaller", result.stdout)
         self.assertEqual(self.states(), before)
 
     def test_a_heap_in_use(self):
@@ -162,7 +165,7 @@ class PersistCommandTest(unittest.TestCase):
             self.assertEqual(user.stdout.readline(), "ready\n")
             before = self.states()
             for command in (*LOOKING, "compact"):
-                self.refused(command, self.heap, "the heap is in use by another process$")
+                self.refused(command, self.heap, "another process has the heap open$")
             self.assertEqual(self.states(), before)
             user.communicate("")
         result = start("compact", self.heap)
@@ -175,10 +178,10 @@ class PersistCommandTest(unittest.TestCase):
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(self.folder / "socket"))
         (self.folder / "loop").symlink_to("loop")
-        for name, text in (("missing", "there is no such file"), (".", "is a folder"),
-                           ("/dev/null", "is no regular file"), ("pipe", "is no regular file"),
+        for name, text in (("missing", "no such file"), (".", "is a folder"),
+                           ("/dev/null", "not a regular file"), ("pipe", "not a regular file"),
                            ("empty", "too short for a heap"), ("text", "the file is not a heap"),
-                           ("socket", "cannot be opened"), ("loop", "symbolic links"),
+                           ("socket", "cannot open the file"), ("loop", "symbolic links"),
                            ("the.heap/below", "Not a directory"),
                            ("n" * 300, "File name too long")):
             for command in (*LOOKING, "compact"):
@@ -203,7 +206,8 @@ class PersistCommandTest(unittest.TestCase):
         maker("age", self.heap)
         before = self.states()
         for command in (*LOOKING, "compact"):
-            self.refused(command, self.heap, "of a version that this library does not know")
+            self.refused(command, self.heap,
+                         "the heap's format is version 3, and this library knows 2 only")
         self.assertEqual(self.states(), before)
 
     def test_a_heap_without_any_commit_is_not_damaged(self):
@@ -271,7 +275,39 @@ class PersistCommandTest(unittest.TestCase):
     def test_a_missing_log_is_damage(self):
         maker("crash", self.heap)
         (self.folder / "the.heap.log1").unlink()
-        self.refused("check", self.heap, "the heap's log is missing", persist_command.Damage)
+        self.refused("check", self.heap, "log1 is missing, and commit 3 was acknowledged",
+                     persist_command.Damage)
+
+    def test_a_log_without_an_acknowledged_commit_is_damage(self):
+        maker("crash", self.heap)
+        log = self.folder / "the.heap.log0"
+        whole = log.read_bytes()
+        for length, sentence in (
+                (0, "log0 is empty, and commit 3 was acknowledged"),
+                (511, "log0 is cut or damaged at its start, and commit 3 was acknowledged"),
+                (LOG_START, "the log ends with commit 2, and commit 3 was acknowledged: it was "
+                            "cut, or is older than the heap's file")):
+            log.write_bytes(whole[:length])
+            before = self.states()
+            for command in (*LOOKING, "compact"):
+                self.refused(command, self.heap, re.escape(sentence), persist_command.Damage)
+            self.assertEqual(start("check", self.heap).stdout, f"{self.heap}: {sentence}\n")
+            self.assertEqual(self.states(), before)
+        log.write_bytes(whole)
+        self.assertEqual(start("check", self.heap).returncode, 0)
+
+    def test_check_tells_a_torn_commit_from_an_acknowledged_one(self):
+        maker("late", self.heap)  # commit 3 is acknowledged, 4 and 5 are not
+        log = self.folder / "the.heap.log0"
+        whole = log.read_bytes()
+        end = (len(whole.rstrip(b"\0")) + 511) // 512 * 512
+        found = []
+        for length in range(end, LOG_START - 1, -512):
+            log.write_bytes(whole[:length])
+            found.append(start("check", self.heap).stdout.strip().rpartition(": ")[2])
+        self.assertEqual(list(dict.fromkeys(found)), [
+            *(f"5 blocks in use, 3 roots, commit {number}" for number in (5, 4, 3)),
+            "it was cut, or is older than the heap's file"])
 
     def test_no_room_for_the_copy_leaves_the_heap(self):
         before = self.states()
@@ -279,7 +315,7 @@ class PersistCommandTest(unittest.TestCase):
         result = start_alone("compact", self.heap, preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_FSIZE, (limit, limit)))
         self.assertEqual((result.returncode, result.stdout), (2, ""))
-        self.assertRegex(result.stderr, "cairn: .*the copy cannot be written: File too large\n$")
+        self.assertRegex(result.stderr, "cairn: .*cannot write the copy: File too large\n$")
         self.assertEqual(self.states(), before)
 
     def test_a_kill_during_compact_leaves_a_whole_heap(self):
@@ -289,7 +325,7 @@ class PersistCommandTest(unittest.TestCase):
         for _ in range(KILLS):
             for name, data in first.items():
                 (self.folder / name).write_bytes(data)
-            with subprocess.Popen([os.environ["CAIRN_PERSIST"], "compact", str(self.heap)],
+            with subprocess.Popen([PROGRAM, "compact", str(self.heap)],
                                   stdout=subprocess.DEVNULL) as process:
                 time.sleep(generator.uniform(0, 0.03))
                 process.kill()
@@ -303,7 +339,7 @@ class PersistCommandTest(unittest.TestCase):
         data = self.heap.read_bytes()
         for delay in range(5):
             self.heap.write_bytes(data)
-            with subprocess.Popen([os.environ["CAIRN_PERSIST"], "compact", str(self.heap)],
+            with subprocess.Popen([PROGRAM, "compact", str(self.heap)],
                                   stdout=subprocess.DEVNULL) as process:
                 time.sleep(delay / 200)
                 process.terminate()
@@ -312,12 +348,12 @@ class PersistCommandTest(unittest.TestCase):
 
     def test_further_names_are_kept(self):
         os.link(self.heap, self.folder / "second")
-        self.refused("compact", self.heap, "further names")
+        self.refused("compact", self.heap, "other names")
 
     def test_program_that_is_not_there(self):
-        result = start_alone("info", self.heap, env={**os.environ, "CAIRN_PERSIST": "/nowhere"})
+        result = start_alone("info", self.heap, env={**os.environ, "CAIRN_BUILD": "/nowhere"})
         self.assertEqual(result.returncode, 2)
-        self.assertIn("/nowhere: No such file", result.stderr)
+        self.assertIn("cairn-persist not found; looked in /nowhere", result.stderr)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-// Makes heaps for persist_command_test.py: persist_maker make|small|new|grow|crash|hold|read|age
-// FILE.
-//   make   two roots, a large block between that is freed, closed
-//   small  two roots, and much that is free behind them
-//   new    opened and closed, with no commit
-//   grow   a large block more, committed, closed
-//   crash  one commit more, and then an end without close
-//   hold   as crash, but says so and stays until its input ends
-//   read   prints the number and the text that the roots lead to
-//   age    makes it one of the next version of the format
+// Makes heaps for persist_command_test.py.
+//
+// usage: persist_maker make|small|new|grow|crash|late|hold|read|age FILE
+// make   two roots, with a large freed block between them, closed
+// small  two roots, with much free memory behind them
+// new    opened and closed, without a commit
+// grow   another large block, committed, closed
+// crash  another commit, and then an end without a close
+// late   as `crash`, with two later commits that it does not wait for
+// hold   as `crash`, but reports it and stays until its input ends
+// read   prints the number and the text that the roots point to
+// age    sets the next version of the format
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +103,11 @@ int main(int argc, char **argv)
         return cairn_persist_close(heap);
     }
     int error = commit_more(heap);
+    for (int i = 0; error == 0 && strcmp(argv[1], "late") == 0 && i < 2; i++) {
+        cairn_persist_ticket ticket;
+        ++*(unsigned *)cairn_persist_get_root(heap, "number");
+        error = cairn_persist_commit_async(heap, &ticket);
+    }
     if (strcmp(argv[1], "hold") == 0) {
         puts("ready");
         fflush(stdout);

@@ -1,4 +1,4 @@
-"""cairn.probe: which malloc served, and what is said of it."""
+"""cairn.probe: the malloc that served a program, and the report of it."""
 
 import os
 import pathlib
@@ -41,9 +41,9 @@ class ProbeTest(unittest.TestCase):
         probe.check_served("Cairn", ["x"], LIBRARY, [good])
         with self.assertRaisesRegex(UserError, "under Cairn, malloc came from /lib"):
             probe.check_served("Cairn", ["x"], LIBRARY, [good._replace(malloc=LIBC)])
-        with self.assertRaisesRegex(UserError, "/bin/x brings a malloc of its own"):
+        with self.assertRaisesRegex(UserError, "/bin/x has its own malloc"):
             probe.check_served("Cairn", ["x"], LIBRARY, [good._replace(malloc="./x")])
-        with self.assertRaisesRegex(UserError, "x did not load what was preloaded under Cairn"):
+        with self.assertRaisesRegex(UserError, "x did not load the library of Cairn"):
             probe.check_served("Cairn", ["x"], LIBRARY, [])
 
     def test_children_that_it_did_not_serve(self):

@@ -1,4 +1,4 @@
-"""`cairn profile`: a program whose sites are known, and its forms for other programs."""
+"""`cairn profile`: a program with known sites, and the output formats for other programs."""
 
 import gzip
 import json
@@ -21,6 +21,7 @@ from cairn.profile_file import read
 COMMAND = TOOLS / "bin" / "cairn"
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 PROGRAM = os.environ["CAIRN_TEST_TARGET"]
+PLUGIN = os.environ["CAIRN_TEST_PLUGIN"]
 MIB = 1 << 20
 KEPT = {"keep_small": 30 * MIB * 1024 / 1000, "keep_large": 20 * MIB}  # as rounded to classes
 INTERVAL = 8 << 10  # 3900 samples make keep_small: sigma is 1.6 %, of a difference 3 %
@@ -44,7 +45,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """(field, number or bytes) of a message of protobuf; raises where it is none."""
+    """The (field, number or bytes) of a protobuf message; raises for anything else."""
     at = 0
     while at < len(data):
         key, at = varint(data, at)
@@ -68,8 +69,8 @@ def packed(data):
     return values
 
 
-# profile.proto of github.com/google/pprof: the messages' fields that are numbers or packed numbers,
-# text, and messages.
+# profile.proto of github.com/google/pprof: the fields of the messages that are numbers or packed
+# numbers, text, and messages.
 SCHEMA = {
     "Profile": {1: "ValueType", 2: "Sample", 3: "Mapping", 4: "Location", 5: "Function",
                 6: "text", 9: "number", 10: "number", 11: "ValueType", 12: "number",
@@ -84,7 +85,7 @@ SCHEMA = {
 
 
 def decode(data, kind="Profile"):
-    """{field: [values]} by the schema; a field that it does not have is an error."""
+    """The message as {field: [values]} by the schema; an unknown field is an error."""
     found = {}
     for field, value in fields(data):
         expected = SCHEMA[kind][field]
@@ -100,7 +101,7 @@ def decode(data, kind="Profile"):
     return found
 
 
-# Run in the page: what a reader does with mouse and keys, and what the page shows then.
+# Runs in the page: actions of a reader with mouse and keys, and the resulting content.
 USE_OF_THE_PAGE = """
 const frames = () => [...document.querySelectorAll('#flame div')];
 const named = name => frames().find(box => box.getAttribute('aria-label').startsWith(name));
@@ -187,7 +188,8 @@ class ProfileTest(browser.PageCase):
     def test_the_table(self):
         result = cairn(self.before)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertRegex(result.stdout, r"(?m)^ *[23]\d\.\d MiB +\d\d % +\d+ +\d+ +keep_small")
+        self.assertRegex(result.stdout, r"(?m)^ *[23]\d\.\d MiB +±\d % +\d\d % +\d+ +keep_small")
+        self.assertRegex(result.stdout, r"(?m)^ *20\.0 MiB +±0 % +\d\d % +20 +keep_large")
         self.assertNotIn("waste", result.stdout)
         self.assertIn("waste", cairn(self.before, "--allocated").stdout)
         self.assertIn("and ", cairn(self.before, "--top", 1).stdout)
@@ -283,13 +285,32 @@ class ProfileTest(browser.PageCase):
         self.assertEqual(rows[0]["stack"][0], "keep_small")
         self.assert_near(rows[0]["change_bytes"], KEPT["keep_small"])
         text = cairn("diff", self.before, self.after).stdout
-        self.assertRegex(text, r"(?m)^ *\+[23]\d\.\d MiB .*keep_small")
+        self.assertRegex(text, r"(?m)^ *\+[23]\d\.\d ± [01]\.\d MiB .*keep_small")
         self.assertEqual(json.loads(cairn("diff", self.before, self.before, "--json").stdout), [])
 
     def test_run(self):
         result = cairn("run", "--lib", LIBRARY, "--interval", INTERVAL, "--", PROGRAM, "once", "7")
         self.assertEqual(result.returncode, 7, result.stderr)
         self.assertRegex(result.stdout, r"(?m)^ *[56]\d\.\d MiB .*keep_small")
+
+    def test_run_merges_the_workers(self):
+        result = cairn("run", "--lib", LIBRARY, "--interval", INTERVAL, "--output",
+                       self.path("forked"), "--json", "--", PROGRAM, "fork")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        value = json.loads(result.stdout)
+        self.assertEqual(value["processes"], 3)
+        live, allocated = {}, {}
+        for site in value["sites"]:
+            name = site["stack"][0]["function"]
+            live[name] = live.get(name, 0) + site["live"]["bytes"]
+            allocated[name] = allocated.get(name, 0) + site["allocated"]["bytes"]
+        self.assert_near(live["keep_large"], 40 * MIB)
+        self.assert_near(live["keep_small"], 2 * KEPT["keep_small"])
+        self.assert_near(allocated["waste"], 40 * MIB)
+        self.assert_near(allocated["keep_large"], 40 * MIB)
+        dumps = sorted(self.path(".").glob("forked.*"))
+        self.assertEqual(len(dumps), 3)
+        self.assertIn("3 processes of ", cairn(*dumps).stdout)
 
     def test_run_keeps_dumps_of_growth(self):
         prefix = self.path("kept")
@@ -315,6 +336,29 @@ class ProfileTest(browser.PageCase):
         self.assertRegex(result.stdout, re.escape(name) + r"\+0x[0-9a-f]+")
         found = cairn(moved, "--symbols", pathlib.Path(PROGRAM).parent)
         self.assertIn("keep_small", found.stdout)
+
+    def test_a_library_that_was_unloaded_has_its_names(self):
+        folder = self.path("plugins")
+        folder.mkdir()
+        plugin = folder / "plugin.so"
+        shutil.copy(PLUGIN, plugin)
+        result = cairn("run", "--lib", LIBRARY, "--interval", INTERVAL, "--output",
+                       folder / "dump", "--", PROGRAM, "plugin", plugin)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^ *20\.0 MiB +±0 % +\d\d % +20 +make\b")
+        dump, = folder.glob("dump.*")
+        for form in ("pprof", "folded", "html", "speedscope"):
+            done = cairn(dump, f"--{form}", folder / form)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), form)
+        value = decode(gzip.decompress((folder / "pprof").read_bytes()))
+        names = {value[6][row[5][0]] for row in value[3]}
+        self.assertIn(str(plugin), names)
+        self.assertIn("make", {value[6][row[2][0]] for row in value[5]})
+        plugin.unlink()
+        text = cairn(dump).stdout
+        self.assertRegex(text, r"(?m)^ *20\.0 MiB .* plugin\.so\+0x[0-9a-f]+\n +"
+                               r"(?:with_plugin|main)")
+        self.assertIn("plugin.so: is not here", text)
 
     def test_a_stripped_program_gives_its_name_and_offsets(self):
         stripped = self.path("stripped_target")
@@ -352,7 +396,7 @@ class ProfileTest(browser.PageCase):
     def test_a_program_that_leaves_none(self):
         result = cairn("run", "--lib", LIBRARY, "--", "/bin/sh", "-c", "kill -9 $$")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("left no profile", result.stderr)
+        self.assertIn("wrote no profile", result.stderr)
 
 
 if __name__ == "__main__":

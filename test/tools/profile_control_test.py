@@ -1,4 +1,4 @@
-"""`cairn profile start`, `stop` and `dump` on a process that runs, by its socket and by number."""
+"""`cairn profile start`, `stop` and `dump` on a running process, by its socket and its number."""
 
 import os
 import pathlib
@@ -33,11 +33,14 @@ class ProfileControlTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.socket = pathlib.Path(self.folder.name) / "control"
+        self.start()
+        self.addCleanup(self.end)
+
+    def start(self, options=""):
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", WORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True, env={**ENVIRONMENT, "LD_PRELOAD": LIBRARY, "PYTHONMALLOC": "malloc",
-                            "CAIRN_OPTIONS": f"background:on,control:{self.socket}"})
-        self.addCleanup(self.end)
+                            "CAIRN_OPTIONS": f"{options}background:on,control:{self.socket}"})
         self.assertEqual(self.process.stdout.readline(), "ready\n")
         until = time.monotonic() + 60
         while not self.socket.is_socket() and time.monotonic() < until:
@@ -86,19 +89,40 @@ class ProfileControlTest(unittest.TestCase):
         early = cairn("profile", "dump", self.process.pid,
                       pathlib.Path(self.folder.name) / "early")
         self.assertEqual(early.returncode, 2, "it has not begun")
-        self.assertIn("control socket", early.stderr)
+        self.assertIn("never started", early.stderr)
         started = cairn("profile", "start", self.process.pid)
         self.assertEqual(started.returncode, 0, started.stderr)
         self.work()
         self.assertGreater(self.dump(self.process.pid), 0)
 
+    def test_a_dump_that_cannot_be_written_is_no_success(self):
+        place = pathlib.Path(self.folder.name) / "dumps"
+        place.mkdir()
+        self.end()
+        self.start(f"profile:16K,profile_file:{place}/dump,")
+        self.assertEqual(cairn("profile", "dump", self.socket).returncode, 0)
+        dump, = place.iterdir()
+        dump.unlink()
+        place.rmdir()
+        done = cairn("profile", "dump", self.socket)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("cannot write the dump to its option profile_file", done.stderr)
+
     def test_what_is_refused(self):
+        done = cairn("profile", "dump", self.socket)
+        self.assertEqual((done.returncode, done.stderr), (
+            2, f"cairn: {self.socket} runs without the option profile_file, which names its dumps: "
+               f"write cairn profile dump {self.socket} FILE\n"))
+        done = cairn("profile", "dump", self.socket, self.folder.name + "/dump")
+        self.assertIn(f"never started: run cairn profile start {self.socket}", done.stderr)
+        done = cairn("profile", "dump", self.socket, "/no/such/folder/dump")
+        self.assertIn("there is no folder", done.stderr)
         done = cairn("profile", "stop", self.folder.name)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("neither the number of a process", done.stderr)
+        self.assertIn("neither a process number", done.stderr)
         done = cairn("profile", "start", self.socket, "--interval", "much")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("control socket", done.stderr)
+        self.assertEqual((done.returncode, done.stderr), (
+            2, "cairn: --interval much: write a number of bytes above 0, such as 64K\n"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """`cairn profile` of a process and of a core file: the profile that the process itself would dump,
-read from outside; and what it says of targets that lack something."""
+read from outside; and the messages for incomplete targets."""
 
 import json
 import os
@@ -36,7 +36,7 @@ NEAR = 0.15
 BEGUN_BYTES = 160 * MIB  # churn has allocated 120 MiB before it frees the first
 LOOKS = 4
 LONG_NAME = "profile_target_of_a_long_name"
-# What was read, not where from and when.
+# The fields that do not depend on the source and the time.
 FIELDS = ("version", "pid", "program", "interval", "lost_stacks", "lost_blocks", "sites", "blocks")
 QUIET = """
 import sys
@@ -80,14 +80,14 @@ class OutsideCase(unittest.TestCase):
         return process
 
     def wait_until_full(self, pid):
-        """It has allocated what it keeps, and goes on."""
+        """Waits until the program has allocated the blocks that it keeps, and continues."""
         until, size = time.monotonic() + 60, 0
         while size < BEGUN_BYTES:
             self.assertLess(time.monotonic(), until)
             time.sleep(0.02)
             try:
                 size = read_any(pid).sum(False).bytes
-            except UserError:  # it has not begun
+            except UserError:  # the program has not begun
                 pass
 
     def check_same(self, profile, other, *more):
@@ -122,7 +122,7 @@ class StoppedTest(OutsideCase):
         self.assertEqual(process.wait(), 0)
         path, = self.place.glob("dump.*")
         dump = read(path)
-        self.check_same(outside, dump, "maps")
+        self.check_same(outside, dump, "maps", "modules")
         self.assertEqual((outside.torn, outside.unreadable, outside.is_whole), (0, 0, True))
         self.assertEqual(pprof(outside, Symbols(outside), 1), pprof(dump, Symbols(dump), 1))
         self.assertLess(dump.time_ms - outside.time_ms, 100_000)
@@ -133,6 +133,23 @@ class StoppedTest(OutsideCase):
         value, expected = json.loads(text["json"].stdout), json.loads(cairn(path, "--json").stdout)
         for name in ("process", "sites", "live", "allocated", "remarks", "whole"):
             self.assertEqual(value[name], expected[name])
+
+    def test_a_forked_worker_counts_its_own_allocations(self):
+        parent = self.started((PROGRAM, "fork", "stop"))
+        until, workers = time.monotonic() + 60, []
+        while len(workers) < 2:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.05)
+            place = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+            workers = [pid for pid in place.read_text(encoding="utf-8").split()
+                       if "T (stopped)" in pathlib.Path(f"/proc/{pid}/status").read_text(
+                           encoding="utf-8")]
+        for pid in workers:
+            self.addCleanup(os.kill, int(pid), signal.SIGKILL)
+        worker, its_parent = read_any(workers[0]), read_any(parent.pid)
+        self.assertEqual(worker.sum(True), its_parent.sum(True))
+        self.assertEqual(worker.sum(False).bytes, 0)
+        self.assertGreater(its_parent.sum(False).bytes, its_parent.sum(True).bytes)
 
     def test_the_forms(self):
         pid = self.stopped().pid
@@ -172,7 +189,7 @@ class StoppedTest(OutsideCase):
 
     @unittest.skipUnless(shutil.which("gcore"), "gdb is not installed")
     def test_a_debuggers_core(self):
-        """It has no segments for code that nobody wrote to."""
+        """The core file of a debugger has no segments for code that was not written to."""
         process = self.stopped()
         done = subprocess.run(["gcore", "-o", str(self.place / "made"), str(process.pid)],
                               capture_output=True, text=True, check=False, timeout=200)
@@ -189,7 +206,7 @@ class StoppedTest(OutsideCase):
 @unittest.skipUnless(cores_are_files(), "core files go elsewhere here (core_pattern)")
 class CoreTest(OutsideCase):
     def core(self, process, name="core"):
-        """Of a stopped process, as it stands."""
+        """Writes a core file of a stopped process."""
         pathlib.Path(f"/proc/{process.pid}/coredump_filter").write_text("0x33", encoding="ascii")
         most = resource.prlimit(process.pid, resource.RLIMIT_CORE)[1]
         resource.prlimit(process.pid, resource.RLIMIT_CORE, (most, most))
@@ -225,7 +242,7 @@ class CoreTest(OutsideCase):
         self.check_cut(core, outside)
 
     def check_cut(self, core, whole):
-        """It has a part, and says so, or says why it has none."""
+        """The result is a part, with a message, or a message with the reason that there is none."""
         path = pathlib.Path(shutil.copy(core, self.place / "cut"))
         parts = 0
         for share in (0.999, 0.9, 0.6, 0.3, 0.01):
@@ -233,7 +250,7 @@ class CoreTest(OutsideCase):
             try:
                 part = read_any(path)
             except UserError as error:
-                self.assertRegex(str(error), "cut|too short|can be read of it")
+                self.assertRegex(str(error), "truncated|too short|cannot be read")
                 continue
             parts += not part.is_whole
             self.assertEqual(part.unreadable == 0, part.is_whole)
@@ -248,14 +265,14 @@ class CoreTest(OutsideCase):
         at = core.read_bytes().index(MAGIC)
         version = core.read_bytes()[at:at + 20]
         path = self.patched(core, version, version[:16] + (77).to_bytes(4, "little"))
-        self.check_refuses(path, "layout version 77, and this tool knows version")
+        self.check_refuses(path, "layout version 77, this tool reads version")
         counts = struct.pack("<4I", 4096, 16 << 10, 96 << 10, 40)
         path = self.patched(core, counts, struct.pack("<4I", 4096, 8 << 10, 96 << 10, 40))
-        self.check_refuses(path, "keeps its profile in another form than this tool knows")
+        self.check_refuses(path, "has another profile format")
         self.check_refuses(self.core(self.stopped(env=preload("background:off")), "never"),
                            "its heap profiler was never started")
         self.check_refuses(self.core(self.stopped(env=ENVIRONMENT), "plain"),
-                           "has no Cairn library, so its memory is another allocator's")
+                           "no Cairn library found: its memory belongs to another allocator")
 
 
 class RunningTest(OutsideCase):
@@ -277,7 +294,7 @@ class RunningTest(OutsideCase):
         until = time.monotonic() + 60
         while not socket.is_socket() and time.monotonic() < until:
             time.sleep(0.02)
-        self.check_refuses(process.pid, "its heap profiler was never started, so it has no profile")
+        self.check_refuses(process.pid, "its heap profiler was never started")
         self.assertEqual(cairn("start", socket, "--interval", "16K").returncode, 0)
         work()
         seen = [self.dump(socket), read_any(process.pid), self.dump(socket)]
@@ -295,8 +312,8 @@ class RunningTest(OutsideCase):
         return read(path)
 
     def test_one_that_changes_all_the_time(self):
-        """No sample is a mixture of two: each has the size that its site asks for, and the bytes
-        that its weight makes of it."""
+        """No sample is a mixture of two: each has the size that its site requests, and the bytes
+        that follow from its weight."""
         process = self.started((PROGRAM, "churn"))
         self.wait_until_full(process.pid)
         known, looks, torn, until = {}, 0, 0, time.monotonic() + 150
@@ -308,7 +325,7 @@ class RunningTest(OutsideCase):
             for block in profile.blocks:
                 name = leaf(symbols, block.frames)
                 if name not in SIZES:
-                    continue  # of the C library's start
+                    continue  # a site in the start of the C library
                 self.assertEqual(block.asked, SIZES[name])
                 self.assertEqual(known.setdefault(name, (block.objects, block.bytes)),
                                  (block.objects, block.bytes))
@@ -324,12 +341,12 @@ class StrangeTest(OutsideCase):
     def test_what_it_refuses(self):
         pid = self.stopped((UNPROFILED,), env=preload(""), stdout=subprocess.DEVNULL).pid
         for words in (("show", pid, "--json"), ("diff", pid, pid)):
-            self.check_refuses(*words, "its heap profiler was never started, so it has no profile")
-        self.check_refuses(self.stopped(env=ENVIRONMENT).pid, "has no Cairn library")
-        self.check_refuses("999999999", "there is no process 999999999")
+            self.check_refuses(*words, "its heap profiler was never started")
+        self.check_refuses(self.stopped(env=ENVIRONMENT).pid, "no Cairn library found")
+        self.check_refuses("999999999", "no process 999999999")
         self.check_refuses("/nowhere/core", "/nowhere/core: No such file")
         self.check_refuses(__file__, "not a dump of Cairn's heap profiler")
-        self.check_refuses(PROGRAM, "is a program or a library, no core file")
+        self.check_refuses(PROGRAM, "a program or a library, not a core file")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "only root drops rights")
     def test_a_process_that_may_not_be_read(self):
@@ -339,13 +356,13 @@ class StrangeTest(OutsideCase):
              str(TOOLS / "bin" / "cairn"), "profile", str(pid)],
             capture_output=True, text=True, env=ENVIRONMENT, check=False)
         self.assertEqual((result.returncode, result.stdout), (2, ""))
-        self.assertRegex(result.stderr, f"process {pid} may not be read: .*CAP_SYS_PTRACE")
+        self.assertRegex(result.stderr, f"cannot read process {pid}: .*CAP_SYS_PTRACE")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("chroot") and subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL,
         check=False).returncode == 0, "only root can make namespaces, where allowed")
     def test_a_container(self):
-        """Its files are not where it says, and are found all the same."""
+        """The files of a container have other paths here, and must be found."""
         needed = [PROGRAM, LIBRARY]
         for line in subprocess.run(["ldd", PROGRAM, LIBRARY], capture_output=True, text=True,
                                    check=True).stdout.splitlines():
@@ -371,7 +388,7 @@ class StrangeTest(OutsideCase):
         self.assertRegex(result.stdout, r"(?m)^ *6\d\.\d MiB .*keep_small")
 
     def child(self, process):
-        """The first of the container: a signal that it sends itself does not stop it."""
+        """The first process of the container, which a signal from itself does not stop."""
         until = time.monotonic() + 60
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while time.monotonic() < until:

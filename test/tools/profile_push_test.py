@@ -1,5 +1,5 @@
-"""`cairn profile push`: what is sent, by the protocol of Pyroscope's push.v1, and what is said when
-a server refuses it. dev/prove-fleet pushes to Pyroscope itself."""
+"""`cairn-fleet push`: the data that it sends by the protocol of Pyroscope's push.v1, and the
+message when a server refuses. dev/prove-fleet pushes to Pyroscope itself."""
 
 import base64
 import gzip
@@ -19,14 +19,14 @@ from tool_path import TOOLS
 # pylint: disable=wrong-import-position
 from cairn.profile_elf import Elf
 
-COMMAND = TOOLS / "bin" / "cairn"
+COMMAND = TOOLS / "bin" / "cairn-fleet"
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 PROGRAM = os.environ["CAIRN_TEST_TARGET"]
 TIME = 1_700_000_000
 
 
 class _Server(http.server.BaseHTTPRequestHandler):
-    """Takes a push as Pyroscope does: by connect's JSON, and nothing else."""
+    """Accepts a push as Pyroscope does: only in connect's JSON."""
 
     received = []
     refusal = None  # (status, text)
@@ -74,7 +74,7 @@ class PushTest(unittest.TestCase):
 
     def push(self, *arguments, url=None, **environment):
         return subprocess.run(
-            [str(COMMAND), "profile", "push", *map(str, arguments), "--to", url or self.url],
+            [str(COMMAND), "push", *map(str, arguments), "--to", url or self.url],
             capture_output=True, text=True, check=False, timeout=100,
             env={**os.environ, "LC_ALL": "C.UTF-8", **environment})
 
@@ -93,9 +93,10 @@ class PushTest(unittest.TestCase):
         sample, = series["samples"]
         uuid.UUID(sample["ID"])
         raw = gzip.decompress(base64.b64decode(sample["rawProfile"], validate=True))
-        # What --pprof writes, but for the time: field 9, which is that of the dump here.
+        # The output of --pprof, except for the time in field 9, which is that of the dump here.
         other = pathlib.Path(self.folder.name) / "other"
-        subprocess.run([str(COMMAND), "profile", str(self.dump), "--pprof", str(other)], check=True)
+        subprocess.run([str(TOOLS / "bin" / "cairn"), "profile", str(self.dump), "--pprof",
+                        str(other)], check=True)
         written = gzip.decompress(other.read_bytes())
         at = next(at for at in range(len(raw)) if raw[at] != written[at])
         stamp, shift = 0, 0
@@ -144,7 +145,7 @@ class PushTest(unittest.TestCase):
             _Server.refusal = refusal
             done = self.push(self.dump)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertEqual(done.stderr, f"cairn: --to {self.url}: {sentence}\n")
+            self.assertEqual(done.stderr, f"cairn-fleet: --to {self.url}: {sentence}\n")
 
     def test_what_it_refuses(self):
         for url, arguments, sentence in (
@@ -153,8 +154,8 @@ class PushTest(unittest.TestCase):
                 ("http://127.0.0.1:1", [self.dump], "Connection refused"),
                 (self.url + "/other", [self.dump], "HTTP 404"),
                 (self.url, [__file__], "not a dump"),
-                (self.url, ["/bin/true"], "no core file"),
-                (self.url, [self.dump, "--label", "service_name=x"], "gives by itself")):
+                (self.url, ["/bin/true"], "not a core file"),
+                (self.url, [self.dump, "--label", "service_name=x"], "is reserved")):
             done = self.push(*arguments, url=url)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(sentence, done.stderr)

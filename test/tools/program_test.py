@@ -1,4 +1,4 @@
-"""cairn.program: which commands LD_PRELOAD reaches."""
+"""cairn.program: the commands that LD_PRELOAD affects."""
 
 import os
 import pathlib
@@ -53,12 +53,12 @@ class ProgramTest(unittest.TestCase):
 
     def test_cut_elf_files(self):
         whole = pathlib.Path("/bin/ls").read_bytes()
-        for size, text in ((4, "within its ELF header"), (5, "within its ELF header"),
-                           (20, "within its ELF header"), (40, "within its ELF header"),
-                           (63, "within its ELF header"), (64, "before its program headers"),
-                           (300, "before its program headers"), (5000, "before its segments"),
-                           (len(whole) // 2, "before its segments")):
-            with self.assertRaisesRegex(UserError, f"cut{size} is damaged: it ends {text}"):
+        header, headers = "it ends within its ELF header", "its program headers are incomplete"
+        segments = "its segments are incomplete"
+        for size, text in ((4, header), (5, header), (20, header), (40, header), (63, header),
+                           (64, headers), (300, headers), (5000, segments),
+                           (len(whole) // 2, segments)):
+            with self.assertRaisesRegex(UserError, f"cut{size} is damaged: {text}"):
                 program.check_preloadable(self.file(f"cut{size}", whole[:size]))
         program.check_preloadable(self.file("whole", whole))
 
@@ -76,7 +76,7 @@ class ProgramTest(unittest.TestCase):
     def test_object_file(self):
         content = bytearray(elf(dynamic=True))
         struct.pack_into("<H", content, 16, 1)
-        with self.assertRaisesRegex(UserError, "is an object file, no program"):
+        with self.assertRaisesRegex(UserError, "is an object file, not a program"):
             program.check_preloadable(self.file("object", bytes(content)))
 
     def test_program_for_another_machine(self):
@@ -98,14 +98,15 @@ class ProgramTest(unittest.TestCase):
     def test_pipe(self):
         path = self.directory / "pipe"
         os.mkfifo(path, 0o755)
-        with self.assertRaisesRegex(UserError, "no regular file"):
+        with self.assertRaisesRegex(UserError, "not a regular file"):
             program.check_preloadable(str(path))
 
     def test_unreadable(self):
         path = self.file("secret", elf(dynamic=True), 0o111)
         refusal = PermissionError(13, "Permission denied", path)
         with mock.patch("pathlib.Path.open", side_effect=refusal):  # root could read it
-            with self.assertRaisesRegex(UserError, "secret: Permission denied; whether LD_PRELOAD"):
+            with self.assertRaisesRegex(UserError, "secret: Permission denied; cannot determine "
+                                                   "whether LD_PRELOAD"):
                 program.check_preloadable(path)
 
     def test_script_without_its_interpreter(self):
@@ -133,7 +134,7 @@ class ProgramTest(unittest.TestCase):
         with mock.patch("os.getuid", return_value=pathlib.Path(path).stat().st_uid + 1):
             with self.assertRaisesRegex(UserError, "gains privileges"):
                 program.check_preloadable(path)
-        program.check_preloadable(path)  # one's own set-user-ID program gains nothing
+        program.check_preloadable(path)  # a user's own set-user-ID program gains no rights
 
 
 if __name__ == "__main__":

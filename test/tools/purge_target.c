@@ -1,7 +1,8 @@
-/* For purge_command_test.py: a program that has freed much, in the way that its first argument
- * says. By the second one it stops, waits or aborts; or, given a path, serves a control socket
- * there as docs/CONTROL.md describes it, as far as purge needs it: by malloc_trim, of a thread that
- * has nothing of its own. So the forecast is tested without the library's own thread, too.
+/* A program for purge_command_test.py that has freed much memory, in the way that its first
+ * argument selects. According to the second argument it stops, waits or aborts; or, given a path,
+ * it serves a control socket there. The socket answers as docs/reference/CONTROL.md describes, as
+ * far as purge needs it, by malloc_trim in a thread without blocks. So the forecast is also tested
+ * without the library's own thread.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -20,7 +21,7 @@ enum { THREADS = 6, MANY = 60000, LARGE = 24, MIB = 1 << 20 };
 static char *blocks[MANY];
 static char *of_threads[THREADS][2000];
 static pthread_barrier_t barrier;
-static pthread_barrier_t freed; /* of the threads alone */
+static pthread_barrier_t freed; /* barrier of the threads without main */
 
 static char *filled(size_t bytes)
 {
@@ -30,7 +31,7 @@ static char *filled(size_t bytes)
     return memset(block, 1, bytes);
 }
 
-/* The sites of what is kept. */
+/* The sites of the kept blocks. */
 __attribute__((noinline)) static char *keep_small(void) { return filled(100); }
 __attribute__((noinline)) static char *keep_medium(void) { return filled(1000); }
 __attribute__((noinline)) static char *pass_by(size_t bytes) { return filled(bytes); }
@@ -41,12 +42,13 @@ static void wait_for_ever(void)
         pause();
 }
 
-/* Threads that have freed what they had, and sleep. What they take last is memory that was used
- * before: who gets new memory keeps nothing. */
+/* A thread that frees its blocks and sleeps. The blocks of its last turn are in memory that was
+ * used before: a thread that gets new memory keeps nothing in its caches. With two turns the
+ * threads could need most memory in the last one: one thread in two hundred then kept nothing. */
 static void *be_idle(void *number)
 {
     char **mine = of_threads[(size_t)number];
-    for (int turn = 0; turn < 2; turn++) {
+    for (int turn = 0; turn < 5; turn++) {
         for (size_t i = 0; i < 2000; i++)
             mine[i] = pass_by(16 + i * 7 % 3000);
         for (size_t i = 0; i < 2000; i++)
@@ -59,7 +61,7 @@ static void *be_idle(void *number)
     return NULL;
 }
 
-/* Threads whose blocks another one frees while they sleep, or after their end. */
+/* Threads whose blocks another thread frees while they sleep, or after their end. */
 static void *allocate(void *number)
 {
     for (size_t i = 0; i < 2000; i++)
@@ -73,6 +75,21 @@ static void *allocate_and_sleep(void *number)
     pthread_barrier_wait(&barrier);
     wait_for_ever();
     return NULL;
+}
+
+/* Threads that fill a slab of each size and then borrow uncollected blocks of other threads, more
+ * than they use. They borrow because they run in turn. */
+static void *borrow_and_sleep(void *number)
+{
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&turn);
+    for (size_t bytes = 256; bytes <= 1024; bytes += 64)
+        for (size_t done = 0; done <= 32 << 10; done += bytes)
+            (void)pass_by(bytes);
+    pthread_mutex_unlock(&turn);
+    pthread_barrier_wait(&barrier);
+    wait_for_ever();
+    return number;
 }
 
 static void start(void *(*work)(void *), bool wait)
@@ -114,7 +131,7 @@ static void free_large(void)
         free(blocks[i]);
 }
 
-/* Two that have grown: one is freed, the other one has grown into what a third left. */
+/* Two blocks that have grown: one is freed, the other has grown into the place of a third. */
 static void free_grown(void)
 {
     for (size_t i = 0; i < 4; i++) {
@@ -124,7 +141,7 @@ static void free_grown(void)
                 exit(3);
             memset(blocks[i] + had, 1, size - had);
         }
-        blocks[LARGE + i] = pass_by(MIB / 2); /* so that the next one has to move */
+        blocks[LARGE + i] = pass_by(MIB / 2); /* so that the next block has to move */
     }
     for (size_t i = 0; i < 2; i++)
         free(blocks[i]);
@@ -178,7 +195,7 @@ int main(int argc, char **argv)
         start(be_idle, false);
     else if (strcmp(mode, "ended") == 0)
         start(allocate, true);
-    else if (strcmp(mode, "remote") == 0)
+    else if (strcmp(mode, "remote") == 0 || strcmp(mode, "borrowed") == 0)
         start(allocate_and_sleep, false);
     else if (strcmp(mode, "large") == 0)
         free_large();
@@ -186,8 +203,10 @@ int main(int argc, char **argv)
         free_grown();
     else
         fragment(strcmp(mode, "few") == 0 ? MANY / 10 : MANY);
-    if (strcmp(mode, "ended") == 0 || strcmp(mode, "remote") == 0)
+    if (strcmp(mode, "ended") == 0 || strcmp(mode, "remote") == 0 || strcmp(mode, "borrowed") == 0)
         free_theirs();
+    if (strcmp(mode, "borrowed") == 0)
+        start(borrow_and_sleep, false);
     if (argc > 2 && strcmp(argv[2], "abort") == 0) {
         const struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
         (void)setrlimit(RLIMIT_CORE, &limit);

@@ -1,4 +1,4 @@
-"""`cairn replay`: traces whose events are known, whole and damaged, on several allocators."""
+"""`cairn replay`: traces with known events, complete and damaged, on several allocators."""
 
 import html
 import json
@@ -117,10 +117,10 @@ class ReplayTest(unittest.TestCase):
         first = self.figures(self.traces["churn"], "--keep", kept)
         again = self.figures(kept)
         self.assertEqual(first["events"], again["events"])
-        self.assert_refused("is a replay program already", kept, "--keep", self.path("other"))
+        self.assert_refused("is already a replay program", kept, "--keep", self.path("other"))
         with kept.open("r+b") as file:
             file.truncate(kept.stat().st_size - 8)
-        self.assert_refused("is damaged: it was cut; prepare it again", kept)
+        self.assert_refused("damaged replay program: the file is truncated; prepare it again", kept)
 
     def test_sites_on_other_allocators(self):
         policy = self.path("policy")
@@ -135,7 +135,7 @@ class ReplayTest(unittest.TestCase):
         self.assertEqual(sides["system"]["sites"], [])
         self.assertLess(with_sites["peak_bytes"], PEAK_LIVE * 1.1)
         policy.write_text("site-policy 1\neven arena 1\n")
-        self.assert_refused(r"policy:2: arena is no verdict", self.traces["peak"],
+        self.assert_refused(r"policy:2: arena is not a verdict", self.traces["peak"],
                             "--site-policy", policy)
 
     def test_damaged_traces(self):
@@ -149,7 +149,8 @@ class ReplayTest(unittest.TestCase):
         self.assert_refused("damaged", self.damaged("garbage", garbage),
                             "--keep", self.path("never"))
         self.assertFalse(self.path("never").exists())
-        self.assert_refused("shorter than it says", self.damaged("cut", lambda data: data[:100000]))
+        self.assert_refused("the file is truncated",
+                            self.damaged("cut", lambda data: data[:100000]))
         self.assert_refused("no trace|not a trace", self.damaged("text", lambda _: b"hello" * 99))
         self.assert_refused("no such file", self.path("missing"))
 

@@ -1,4 +1,5 @@
-/* See replay_kit.h. */
+/* Implements replay_kit.h: the events become a replay program, which the player runs in this
+ * process. */
 #include "replay_kit.h"
 
 #include <player.h>
@@ -68,7 +69,7 @@ struct kit_result kit_play_with_work(const char *path, int in_line, uint32_t wor
 {
     struct player_options options = {.path = path,
                                      .touch = TOUCH_FILL,
-                                     .work = in_line ? WORK_IN_LINE : WORK_BESIDE,
+                                     .work = in_line ? WORK_IN_LINE : WORK_PARALLEL,
                                      .work_ns = work_ns};
     return play(&options);
 }

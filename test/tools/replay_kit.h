@@ -1,4 +1,4 @@
-/* Replay programs made of events that a test names, and played in its own process. */
+/* Replay programs from events that a test defines, played in its own process. */
 #ifndef TEST_REPLAY_KIT_H
 #define TEST_REPLAY_KIT_H
 
@@ -28,15 +28,15 @@ struct kit_result {
     uint64_t start_bytes, peak_bytes, samples, events, cpu_ns;
 };
 
-/* `policies` is the path of a file for --site-policy, or NULL. */
+/* Begins a program. `policies` is the path of a file for --site-policy, or NULL. */
 void kit_begin(const char *path, const char *policies);
 void kit_add(const struct kit_event *event);
 struct kit_program kit_finish(void);
 
 struct kit_result kit_play(const char *path, int empty, uint32_t samples);
-/* With the program's work between the records. */
+/* Plays the program with work between the records. */
 struct kit_result kit_play_with_work(const char *path, int in_line, uint32_t work_ns);
-/* Sites of policies by malloc, and blocks filled: what a receipt compares with. */
+/* Plays the sites of policies by malloc and fills blocks: the reference for savings. */
 struct kit_result kit_play_by_malloc(const char *path);
 
 #ifdef __cplusplus

@@ -1,16 +1,16 @@
-/* Writes a trace whose events are known, as a program with Cairn would have written it.
+/* Writes a trace with known events, as a program with Cairn would have written it.
  *
- *   replay_maker churn|handover|peak EVENTS FILE
+ * usage: replay_maker churn|handover|peak EVENTS FILE
  *
  * churn     one thread; sizes up to 500, half of the events free one of the last 1000 blocks
- * handover  thread 1 allocates, thread 2 frees, eight later
- * peak      one thread; EVENTS / 2 blocks of 1000 bytes, then all freed. Stack 1 is of the even
- *           ones, 2 of the odd ones
+ * handover  thread 1 allocates, thread 2 frees, eight blocks later
+ * peak      one thread; EVENTS / 2 blocks of 1000 bytes, then all are freed. Stack 1 made the even
+ *           blocks, stack 2 the odd ones
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <watch/trace_encode.h>
+#include <watch/trace_format.h>
 
 enum { LIVE = 1000, BEHIND = 8, PEAK_SIZE = 1000, BLOCK_STEP = 1024 };
 

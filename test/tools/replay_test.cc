@@ -1,6 +1,6 @@
-// Traces of a test's own, made into replay programs and played in this process: tools/replay. A
-// block used before it is there, or after its end, is a message of the player's or a finding of the
-// sanitizer's.
+// Traces that a test makes are turned into replay programs and played in this process
+// (tools/replay). The player or the sanitizer reports a block that is used before it exists or
+// after its end.
 #include "replay_kit.h"
 
 #include <fcntl.h>
@@ -97,7 +97,7 @@ TEST_F(Replay, SizesAndAlignmentsOfAllKinds)
 {
     begin();
     add({KIT_ALLOC, 1, 0x1000, 0, 1, 0, 0});
-    add({KIT_ALLOC, 1, 0x2000, 300000000, 1, 0, 0}); // more than a record's field holds
+    add({KIT_ALLOC, 1, 0x2000, 300000000, 1, 0, 0}); // more than the field of a record holds
     add({KIT_ALLOC, 1, 0x3000, 200, 1, 12, 0});
     add({KIT_ALLOC, 1, 0x4000, 4096, 1, 0, 1});
     add({KIT_RESIZE, 1, 0x2000, 200, 1, 0, 0});
@@ -105,11 +105,11 @@ TEST_F(Replay, SizesAndAlignmentsOfAllKinds)
     for (uint64_t address = 0x1000; address <= 0x4000; address += 0x1000)
         free(1, address);
     EXPECT_EQ(kit_finish().events, 10u);
-    EXPECT_GT(play().peak_bytes, 250000000u); // every page of the large one was written
+    EXPECT_GT(play().peak_bytes, 250000000u); // every page of the large block was written
 }
 
-// A hands each block over to B, which frees it at once: B may not come before A, nor A's next
-// blocks of the same number before B.
+// Thread A hands each block over to B, which frees it at once: B must not overtake A, and A's next
+// blocks of a number must not overtake B.
 TEST_F(Replay, HandOverKeepsItsOrder)
 {
     begin();
@@ -120,7 +120,7 @@ TEST_F(Replay, HandOverKeepsItsOrder)
     kit_program program = kit_finish();
     EXPECT_EQ(program.threads, 2u);
     EXPECT_EQ(program.waits, 20000u);
-    EXPECT_LT(program.slots, 20000u); // numbers come back from B
+    EXPECT_LT(program.slots, 20000u); // B returns the numbers
     EXPECT_EQ(play().events, 40000u);
 }
 
@@ -135,8 +135,8 @@ TEST_F(Replay, ThreadsResizeInTurn)
     EXPECT_EQ(play().events, 3002u);
 }
 
-// A has filled 780 MB at the end, of which no more than 1 MiB lives at a time. If it ran ahead of
-// B, which frees, memory would grow.
+// Thread A fills 780 MB in total, of which at most 1 MiB is live at a time. Memory would grow if A
+// ran ahead of B, which frees.
 TEST_F(Replay, LiveMemoryStaysAsItWas)
 {
     begin();
@@ -176,7 +176,7 @@ TEST_F(Replay, BlocksOlderThanTheTrace)
     free(1, 0x2000);
     free(1, 0x4000);
     allocate(1, 0x5000, 10);
-    allocate(1, 0x5000, 20); // the end of the first one is missing
+    allocate(1, 0x5000, 20); // the free of the first block is missing
     add({KIT_FROM, 1, 0x5000, 0, 0, 0, 0});
     add({KIT_FAILED, 1, 0x5000, 0, 0, 0, 0});
     free(1, 0x5000);
@@ -187,7 +187,7 @@ TEST_F(Replay, BlocksOlderThanTheTrace)
     play();
 }
 
-// Random events of six threads on blocks of all of them.
+// Random events of six threads, on blocks of all of them.
 void add_random(unsigned seed, uint64_t count, uint32_t stacks)
 {
     std::mt19937 engine(seed);
@@ -291,20 +291,20 @@ TEST_F(Replay, DamagedProgramsAreRefused)
     free(1, 0x1000);
     kit_program program = kit_finish();
     ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(program.bytes - 8)), 0);
-    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "is damaged: it was cut; prepare it again");
+    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "damaged replay program: the file is "
+                                                    "truncated; prepare it again");
     ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(program.bytes)), 0);
     write_at(8, std::string("\2\0\0\0", 4));
     EXPECT_EXIT(play(), testing::ExitedWithCode(1),
-                "is a replay program of version 2; this is "
-                "the player of version 1");
+                "is a replay program of version 2, this player reads version 1: prepare it again");
     write_at(8, std::string("\1\0\0\0", 4));
     write_at(0, "x");
-    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "is no replay program");
+    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "is not a replay program");
     write_at(0, "C");
-    write_at(128 + 24 + 4, "\7"); // the first record's number
-    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "a block that is there|not there");
+    write_at(128 + 24 + 4, "\7"); // the number of the first record
+    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "a block that (exists|does not exist)");
     ASSERT_EQ(truncate(path_.c_str(), 10), 0);
-    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "is no replay program");
+    EXPECT_EXIT(play(), testing::ExitedWithCode(1), "is not a replay program");
 }
 
 TEST_F(Replay, WrongPoliciesAreRefused)
@@ -313,12 +313,12 @@ TEST_F(Replay, WrongPoliciesAreRefused)
         {"", ":0: the file is empty"},
         {"policy 1\n", ":1: the first line is not `site-policy 1`"},
         {"site-policy 1\na heap\n", ":2: a policy is NAME VERDICT STACK"},
-        {"site-policy 1\na arena 3\n", ":2: arena is no verdict"},
+        {"site-policy 1\na arena 3\n", ":2: arena is not a verdict"},
         {"site-policy 1\na heap:3 3\n", ":2: heap takes no number"},
         {"site-policy 1\na pool 3\n", ":2: pool needs a number: pool:N"},
         {"site-policy 1\na pool:0 3\n", ":2: pool:0: N is a number above 0"},
         {"site-policy 1\na heap 5-3\n", ":2: 5-3 is neither a stack's number nor a range"},
-        {"site-policy 1\na heap x\n", ":2: x is no number up to"},
+        {"site-policy 1\na heap x\n", ":2: x is not a number up to"},
         {"site-policy 1\na heap 3\nb fifo 1-4\n", ":3: stack 3 has a policy already"},
     };
     for (auto [text, message] : wrong)

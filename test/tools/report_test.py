@@ -47,6 +47,22 @@ class ReportTest(unittest.TestCase):
         text = "\n".join(report.remarks([side("system", 1, 1), side("Cairn", 1, 1)]))
         self.assertNotIn("exit status", text)
 
+    def test_verdicts(self):
+        def rounds(name, *walls):
+            return Side(name, None, [run for wall in walls for run in side(name, wall, 7).runs])
+        system = rounds("system", 1.0, 1.1, 0.9, 1.0)
+        text = "\n".join(report.remarks([system, rounds("Cairn", 0.9, 0.98, 0.82, 0.9)]))
+        self.assertRegex(text, r"wall time: Cairn needs (?:9\.\d|10(?:\.0)?) % less "
+                               r"\(95 % interval: -1\d % to -[89]\.\d %\)")
+        text = "\n".join(report.remarks([system, rounds("Cairn", 0.5, 1.5, 0.9, 1.1)]))
+        self.assertRegex(text, r"wall time: no significant difference "
+                               r"\(95 % interval: -\d+ % to \+\d+ %\)")
+        self.assertIn("peak RSS: no significant difference", text)
+        self.assertNotIn("wall time: no", "\n".join(report.remarks(
+            [system, rounds("Cairn", 0.5, 1.5, 0.9, 1.1)], limit_s=5)))
+        self.assertIn("1 round is too few to tell a difference from chance", "\n".join(
+            report.remarks([side("system", 1, 1), side("Cairn", 1, 1)])))
+
     def three(self):
         return [side("system", 2.0, 1500.0), side("Cairn", 1.5, 300.0), side("other", 4.0, 150.0)]
 

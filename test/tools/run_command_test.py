@@ -1,4 +1,4 @@
-"""`cairn run` as a user starts it: in this process, or from outside where that matters."""
+"""`cairn run` as a user runs it: in this process, or in its own where that matters."""
 
 import contextlib
 import csv
@@ -23,7 +23,7 @@ LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 
 
 def cairn(*arguments):
-    """The tool in this process, which saves the time to start it."""
+    """Runs the tool in this process, which saves the time to start it."""
     stdout, stderr = io.StringIO(), io.StringIO()
     words = ["cairn", *map(os.fsdecode, arguments)]
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), \
@@ -101,6 +101,8 @@ class RunCommandTest(unittest.TestCase):
             options = ("--rounds", "1", "--stdin", file.name)
             self.assertEqual(run("--", "grep", "-q", "finds", options=options).returncode, 0)
         self.assertEqual(run("--", "grep", "-q", "finds").returncode, 1)
+        device = run("--", "cat", options=("--rounds", "1", "--stdin", "/dev/null"))
+        self.assertEqual(device.returncode, 0, device.stderr)
 
     def assert_refused(self, result, text):
         self.assertEqual(result.returncode, 2)
@@ -110,9 +112,10 @@ class RunCommandTest(unittest.TestCase):
     def test_errors(self):
         self.assert_refused(run("--", "no-such-program-here"), "no such program")
         self.assert_refused(cairn("run", "--lib", "/nowhere.so", "true"), "no such file")
-        self.assert_refused(cairn("run", "--lib", LIBRARY, "--hardened", "true"), "exclude")
+        self.assert_refused(cairn("run", "--lib", LIBRARY, "--hardened", "true"),
+                            "cannot be combined")
         self.assert_refused(run("true", options=("--stdin", "/nowhere")), "no such file")
-        self.assert_refused(run(options=("--rounds", "1")), "Missing argument")
+        self.assert_refused(run(options=("--rounds", "1")), "missing argument")
         self.assert_refused(run("true", options=("--rounds", "0")), "--rounds")
         with tempfile.NamedTemporaryFile(suffix=".so") as file:
             self.assert_refused(cairn("run", "--lib", file.name, "true"), "cannot be preloaded")
@@ -131,7 +134,7 @@ class RunCommandTest(unittest.TestCase):
             with self.assertRaisesRegex(UserError, words):
                 run_command.parse_side(text)
         for further in (["system=" + LIBRARY], ["a=" + LIBRARY, "a=" + LIBRARY]):
-            with self.assertRaisesRegex(UserError, "two sides have the name"):
+            with self.assertRaisesRegex(UserError, "two allocators have the name"):
                 run_command.choose_sides(pathlib.Path(LIBRARY), False, further)
 
     def test_cut_elf_file(self):
@@ -139,7 +142,7 @@ class RunCommandTest(unittest.TestCase):
             path = pathlib.Path(directory) / "cut300"
             path.write_bytes(pathlib.Path("/bin/ls").read_bytes()[:300])
             path.chmod(0o755)
-            self.assert_refused(run(str(path)), "cut300 is damaged: it ends ")
+            self.assert_refused(run(str(path)), "cut300 is damaged: its ")
 
     def test_unreadable_program(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -169,7 +172,7 @@ class RunCommandTest(unittest.TestCase):
             self.assertEqual(json.loads(out.read_text())["rounds"], 2)
 
     def interrupted(self, number):
-        """What is left of a run of many rounds that a signal ends after three of them."""
+        """The result of a run of many rounds that a signal ends after three of them."""
         with tempfile.TemporaryDirectory() as directory:
             runs, out = pathlib.Path(directory) / "runs", pathlib.Path(directory) / "out.csv"
             with subprocess.Popen(
@@ -273,7 +276,7 @@ class RunCommandTest(unittest.TestCase):
                       "void free(void *block) { (void)block; }\n"
                       "int main(void) { return 0; }\n", check=True)
             result = run(str(program))
-        self.assert_refused(result, "brings a malloc of its own")
+        self.assert_refused(result, "has its own malloc")
 
     def test_program_that_does_not_start(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -298,7 +301,7 @@ class RunCommandTest(unittest.TestCase):
                       "int main(void) { return allocate(1) == 0; }\n", check=True)
             result = run(str(program))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertNotIn("malloc of its own", result.stdout)
+        self.assertNotIn("has its own malloc", result.stdout)
 
     def test_child_that_the_library_does_not_serve(self):
         result = run("sh", "-c", "LD_PRELOAD=${LD_PRELOAD##*:} sort /dev/null")

@@ -1,4 +1,4 @@
-"""`cairn stats`: the sums that it shows, and its forms for other programs."""
+"""`cairn stats`: the sums that it shows, and its output formats for other programs."""
 
 import json
 import os
@@ -86,15 +86,25 @@ class StatsTest(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertEqual(len(result.stderr.splitlines()), 1)
 
+    def test_a_full_disk_is_named(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([str(COMMAND), "stats", str(self.process.pid)], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (
+            2, "cairn: cannot write the output: No space left on device\n"))
+        done = stats(self.process.pid, "--watch", "0.1", "--record", "/dev/full")
+        self.assertEqual((done.returncode, done.stderr), (
+            2, "cairn: --record /dev/full: No space left on device\n"))
+
     def test_a_record_has_no_form_of_one_look(self):
         with tempfile.TemporaryDirectory() as folder:
             record, page = pathlib.Path(folder) / "record", pathlib.Path(folder) / "page"
             record.write_text('{"cairn_stats":1,"target":{},"started":0}\n')
-            for form in (("--json",), ("--prometheus",), ("--parquet", folder)):
+            for form in (("--json",), ("--prometheus",)):
                 result = stats(record, "--html", page, *form)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))
                 self.assertIn(f"{form[0]}", result.stderr)
-                self.assertIn("forms of one look", result.stderr)
+                self.assertIn("cannot be combined", result.stderr)
                 self.assertFalse(page.exists())
 
 

@@ -1,5 +1,5 @@
-"""The live view of `cairn stats --watch` on a terminal: what it shows at which size, its keys, and
-how it ends."""
+"""The live view of `cairn stats --watch` on a terminal: its content for each size, its keys, and
+its end."""
 
 import fcntl
 import os
@@ -60,7 +60,7 @@ class Terminal:
             self.read(0.05)
 
     def whole_screens(self):
-        """The lines of each screen that was drawn from its start to the next one's."""
+        """The lines of each screen, from its start to that of the next one."""
         return [[CONTROL.sub("", line).rstrip("\r") for line in screen.split("\n")]
                 for screen in self.text.split("\x1b[H")[1:-1]]
 
@@ -69,7 +69,7 @@ class Terminal:
         os.write(self.ours, sign.encode())
 
     def end(self):
-        """Waits for its end; returns its status."""
+        """Waits for the end of the command; returns its status."""
         while self.process.poll() is None:
             self.read(0.05)
         self.read(0.1)
@@ -88,7 +88,7 @@ class WatchTest(unittest.TestCase):
                                        env={**os.environ, "LD_PRELOAD": LIBRARY})
         self.addCleanup(self.target.stdout.close)
         self.addCleanup(self.end_target)
-        self.target.stdout.readline()  # it has allocated
+        self.target.stdout.readline()  # the target has allocated
 
     def end_target(self):
         self.target.kill()
@@ -116,7 +116,7 @@ class WatchTest(unittest.TestCase):
         self.check_left(terminal)
         after = CONTROL.sub("", terminal.text.split(LEAVE_SCREEN)[1])
         self.assertRegex(after, r"allocated +\d")
-        self.assertRegex(after, r"\d+ looks in \d+ s: ended by q")
+        self.assertRegex(after, r"\d+ snapshots in \d+ s: ended by q")
 
     def test_an_interrupt(self):
         terminal = self.watch()
@@ -138,8 +138,8 @@ class WatchTest(unittest.TestCase):
         terminal = self.watch()
         terminal.read_until("resident")
         terminal.key(" ")
-        terminal.read_until("paused; space goes on")
-        for _ in range(20):  # the rest of that screen, and nothing more: else ten a second come
+        terminal.read_until("paused; space continues")
+        for _ in range(20):  # only the rest of that screen; without the pause ten a second come
             terminal.text = ""
             terminal.read(0.5)
             if not terminal.text:

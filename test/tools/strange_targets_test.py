@@ -1,6 +1,7 @@
-"""`cairn stats`, `cairn inspect` and `cairn leaks` on targets that lack something: each answers, or
-says in one sentence what is missing and what to do. Cores that were cut, without file mappings, of
-another version or allocator; stripped programs; containers; processes that may not be read."""
+"""`cairn stats`, `cairn inspect` and `cairn leaks` on incomplete targets: each command answers, or
+states in one sentence what is missing and what to do. Core files that were cut, that have no file
+mappings, or that are of another version or allocator; stripped programs; containers; processes
+that may not be read."""
 
 import os
 import pathlib
@@ -16,6 +17,7 @@ from tool_path import TOOLS
 COMMAND = TOOLS / "bin" / "cairn"
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
 PROGRAM = os.environ["CAIRN_LEAK_TARGET"]
+LOOK = os.path.join(os.environ["CAIRN_BUILD"], "cairn-look")
 STATIC_PROGRAM = os.environ["CAIRN_LEAK_STATIC_TARGET"]
 COMMANDS = {"stats": "(?m)^allocated ", "inspect": "live in slabs", "leaks": "blocks are lost"}
 LONGEST_SECONDS = 60
@@ -92,21 +94,22 @@ class CoreTest(TargetCase):
         with path.open("r+b") as file:
             file.seek(self.core.read_bytes().index(MAGIC) + 16)
             file.write((77).to_bytes(4, "little"))
-        self.check_refuses(path, "layout version 77, and this tool knows version .*: use the tool "
-                                 "that came with that library")
+        self.check_refuses(path, "layout version 77, this tool reads version .*: use the tools "
+                                 "of that library")
 
     def test_another_allocator(self):
         with tempfile.TemporaryDirectory() as folder:
             _, core = abort_in(folder, [PROGRAM, "abort"], dict(os.environ))
-            self.check_refuses(core, "has no Cairn library, so its memory is another allocator's")
+            self.check_refuses(core, "no Cairn library found: its memory belongs to another "
+                                     "allocator")
 
     def test_no_core(self):
-        self.check_refuses(__file__, "is no core file")
+        self.check_refuses(__file__, "not a core file")
         self.check_refuses("/nowhere/core", "no such file")
 
 
 class ProcessTest(TargetCase):
-    """Stopped ones; each started by a command that execs it, or is its parent."""
+    """Stopped processes, each started by a command that execs the program or is its parent."""
 
     def started(self, command, folder, env=None, **options):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=env or preload(),
@@ -120,7 +123,7 @@ class ProcessTest(TargetCase):
         return process.pid
 
     def child(self, process, name):
-        """Its child, once that runs the program and has both its threads."""
+        """The child of the process, once it runs the program and has both its threads."""
         end = time.monotonic() + LONGEST_SECONDS
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while time.monotonic() < end:
@@ -140,7 +143,7 @@ class ProcessTest(TargetCase):
 
     def test_another_allocator(self):
         process = self.started([PROGRAM, "stop"], "/", dict(os.environ))
-        self.check_refuses(self.stopped(process), "has no Cairn library")
+        self.check_refuses(self.stopped(process), "no Cairn library found")
 
     def test_a_program_whose_file_is_gone(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +156,7 @@ class ProcessTest(TargetCase):
 
     @unittest.skipUnless(namespaces_are_allowed(), "only root can make namespaces, where allowed")
     def test_a_container(self):
-        """Of its own mounts and process numbers; its files are not where it says."""
+        """A container with its own mounts and process numbers: its files have other paths here."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             needed = [PROGRAM, LIBRARY]
@@ -175,27 +178,28 @@ class ProcessTest(TargetCase):
                 stderr=subprocess.DEVNULL)
             self.check_answers(self.child(process, "service"), r"process \d+ \(service\)")
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root can become somebody else")
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
     def test_a_process_of_another_user(self):
         with tempfile.TemporaryDirectory() as folder:
             pid = self.stopped(self.started([PROGRAM, "stop"], folder))
             os.chmod(folder, 0o755)
-            look = shutil.copy(os.environ["CAIRN_LOOK"], folder)
+            look = shutil.copy(LOOK, folder)
             for command in ("census", "blocks", "leaks"):
                 result = subprocess.run([look, command, str(pid)], capture_output=True, text=True,
                                         user=65534, check=False)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))
-                self.assertRegex(result.stderr, f"process {pid} may not be read: run this as its "
-                                                "user.*CAP_SYS_PTRACE")
+                self.assertRegex(result.stderr, f"cannot read process {pid}: permission denied; "
+                                                "run the tool as its user.*CAP_SYS_PTRACE")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "only root drops rights")
     def test_a_process_of_the_same_user_with_more_rights(self):
-        """What kernel.yama.ptrace_scope does to a debugger, for want of the right to set it."""
+        """A debugger without a right of the target, which also acts like a restrictive value of
+        kernel.yama.ptrace_scope."""
         with tempfile.TemporaryDirectory() as folder:
             pid = self.stopped(self.started([PROGRAM, "stop"], folder))
             result = subprocess.run(
                 ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace",
-                 os.environ["CAIRN_LOOK"], "census", str(pid)],
+                 LOOK, "census", str(pid)],
                 capture_output=True, text=True, check=False)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertIn("CAP_SYS_PTRACE", result.stderr)

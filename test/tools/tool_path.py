@@ -1,7 +1,7 @@
-"""Makes the tool's package importable for its tests."""
+"""Makes the packages of the tools importable for their tests."""
 
 import pathlib
 import sys
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
-sys.path.insert(0, str(TOOLS))
+sys.path[:0] = [str(TOOLS), str(TOOLS / "fleet")]

@@ -1,5 +1,5 @@
-// A trace in columns has the same events, stacks, threads and lines as the one that it was made of;
-// and a damaged one is told, never believed to be whole.
+// A trace in columns has the events, stacks, threads and lines of its source; a damaged one is
+// reported and never read as complete.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -27,11 +27,11 @@ using trace_kit::Reading;
 namespace
 {
 
-// What the events of a trace are like: any values, a loop's, or objects of several blocks of which
-// one is freed after the other, in no order or in that of their making.
+// The events of a trace: arbitrary values, those of a loop, or those of objects with several blocks
+// that are freed in order of allocation or in any order.
 enum class Shape { any, loop, objects };
 
-// Chunks of the first form, made of any values whatever.
+// Chunks in the form of rows, with arbitrary values.
 class Rows
 {
   public:
@@ -86,7 +86,7 @@ class Rows
         depth_ = shared + own;
     }
 
-    // Any operation with fields of any size; mostly as programs have them.
+    // Adds any operation with fields of any size, mostly as programs have them.
     void add_event()
     {
         static const unsigned kinds[] = {1, 1, 1, 2, 3, 3, 3, 4, 5, 6, 7};
@@ -123,7 +123,7 @@ class Rows
         order_ += gap ? 1U << 20 : 1;
     }
 
-    // What a program does in a loop, on a heap that hands out what was freed last.
+    // Adds events of a loop, on a heap that hands out the block that was freed last.
     void add_regular_event()
     {
         static const unsigned kinds[] = {1, 1, 3, 1, 1, 1, 3, 4, 3, 1, 5, 6, 3};
@@ -169,14 +169,14 @@ class Rows
         order_++;
     }
 
-    // An object has three blocks: two stacks make them, two free them.
+    // Adds events of an object, which has three blocks: two stacks make them, two free them.
     void add_object_events()
     {
         if (objects_.size() < 20 || (objects_.size() < 400 && below(2))) {
             objects_.push_back(fresh_);
             for (int i = 0; i < 3; i++)
                 add_plain(TRACE_ALLOCATE, i == 2 ? 2 : 1, fresh_ + 4 * i, i == 1 ? 20 : 32);
-            if (below(4) == 0) // one that stays, of a stack of its own
+            if (below(4) == 0) // one that stays, from a stack of its own
                 add_plain(TRACE_ALLOCATE, 3, fresh_ + 12, 16);
             fresh_ += 16;
             return;
@@ -241,8 +241,8 @@ class Rows
     int64_t fresh_ = 1 << 20;
     unsigned turn_ = 0;
     std::vector<int64_t> free_;
-    int64_t place_ = 0;           // of the last event in the chunk, in units
-    std::vector<int64_t> places_; // of new blocks
+    int64_t place_ = 0;           // place of the last event in the chunk, in units
+    std::vector<int64_t> places_; // places of new blocks
 };
 
 bool same(const struct trace_event &a, const struct trace_event &b)
@@ -292,7 +292,7 @@ void expect_equal(const std::string &path)
     std::string copy = in_columns(path);
     Reading rows = read(path);
     expect_equal(rows, read(copy));
-    // What is in columns can be copied again.
+    // A trace in columns can be copied again.
     std::string again = in_columns(copy);
     Reading third = read(again);
     EXPECT_EQ(third.events.size(), rows.events.size());
@@ -332,9 +332,9 @@ TEST(TraceColumns, MoreEventsThanABlockHolds)
     (void)unlink(path.c_str());
 }
 
-// What is expected of events is part of the format: a file that was written before is read the same
-// for ever. Whoever changes that gives the format another version, and adds a file, made by
-// CAIRN_TEST_WRITE_TRACE=FILE in the environment of this test.
+// The prediction of events is part of the format: a file of this version must be readable for ever.
+// A change of the prediction needs another version of the format and another file, which
+// CAIRN_TEST_WRITE_TRACE=FILE in the environment of this test writes.
 TEST(TraceColumns, AFileOfThisVersionIsReadForEver)
 {
     std::string path = Rows(7).write("pinned", 12, 1000, Shape::objects);
@@ -355,7 +355,7 @@ TEST(TraceColumns, AFileOfTheVersionBeforeIsReadStill)
     Reading pinned = read(PINNED "2.trace");
     EXPECT_EQ(pinned.header.version, 2U);
     expect_equal(read(path), pinned);
-    std::string again = in_columns(PINNED "2.trace"); // which has this version
+    std::string again = in_columns(PINNED "2.trace"); // this trace has the present version
     expect_equal(read(path), read(again));
     (void)unlink(path.c_str());
     (void)unlink(again.c_str());
@@ -368,19 +368,19 @@ TEST(TraceColumns, AVersionThatIsNotKnownIsRefused)
     for (int version : {0, 4}) {
         bytes[offsetof(struct trace_header, version)] = static_cast<char>(version);
         put_contents(path, bytes);
-        EXPECT_NE(read(path).error.find("has version " + std::to_string(version) +
-                                        " of the format, known are 1 to 3"),
+        EXPECT_NE(read(path).error.find("has format version " + std::to_string(version) +
+                                        ", this tool reads 1 to 3"),
                   std::string::npos);
     }
     (void)unlink(path.c_str());
 }
 
-// Bytes of a column of all blocks of events.
+// Bytes of a column in all blocks of events.
 std::string column(const std::string &path, unsigned number)
 {
     std::string bytes = contents(path), result;
     for (size_t at = TRACE_HEADER_BYTES; at < bytes.size();) {
-        uint32_t head[20]; // kind, count, bytes of rows in two, then those of columns
+        uint32_t head[20]; // kind, count, bytes of rows in two fields, then those of columns
         memcpy(head, &bytes[at], sizeof head);
         at += sizeof head;
         for (unsigned i = 0; i < 16; i++) {
@@ -392,7 +392,7 @@ std::string column(const std::string &path, unsigned number)
     return result;
 }
 
-// What other tests read back has all that the column of freed blocks can say.
+// The traces of the other cases use every code of the column of freed blocks.
 TEST(TraceColumns, EachWayToSayAFreedBlockIsTaken)
 {
     std::set<int> codes;

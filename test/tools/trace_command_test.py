@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""`cairn trace`: one command from a program to its trace; killed, forked, executed again, cut."""
+"""`cairn trace`: the traces of programs that are killed, that fork or exec, and cut traces."""
 
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 from tool_path import TOOLS
 
 PROGRAM = os.environ["CAIRN_TEST_TARGET"]
 LIBRARY = os.environ["CAIRN_TEST_LIBRARY"]
-READER = os.environ["CAIRN_TRACE"]
+READER = os.path.join(os.environ["CAIRN_BUILD"], "cairn-trace")
 
 
 class TraceTest(unittest.TestCase):
@@ -66,7 +68,7 @@ class TraceTest(unittest.TestCase):
 
     def test_a_child_has_a_trace_of_its_own(self):
         done = self.trace("churn", "10", "fork")
-        self.assertIn("1 traces of other processes were left out", done.stdout)
+        self.assertIn("not kept: 1 trace of another process (--all keeps them)", done.stdout)
         self.assertEqual(len(list(self.file.parent.iterdir())), 1)
         self.trace("churn", "10", "fork", options=["--all"])
         others = [path for path in self.file.parent.iterdir() if path != self.file]
@@ -115,12 +117,53 @@ class TraceTest(unittest.TestCase):
             self.file.write_bytes(whole[:part])
             done = self.cairn("show", self.file)
             self.assertNotEqual(done.returncode, 0)
-            self.assertRegex(done.stderr, "cut|no trace|cannot be read")
+            self.assertRegex(done.stderr, "cut|not a trace|cannot read")
 
     def test_symbols_are_bundled(self):
         self.trace("churn", "10", options=["--bundle"])
         names = {path.name for path in (self.file.parent / "a.trace.symbols").iterdir()}
         self.assertIn(pathlib.Path(PROGRAM).name, names)
+
+    def test_no_room_to_compress(self):
+        folder = pathlib.Path(self.folder.name)
+        for name in ("zstd", "gzip"):
+            (folder / name).write_text("#!/bin/sh\nhead -c 100000 /dev/zero\nexit 70\n")
+            (folder / name).chmod(0o755)
+        path = os.pathsep.join([self.folder.name, os.environ["PATH"]])
+        with mock.patch.dict(os.environ, {"PATH": path}):
+            done = self.trace("churn", "1000")
+        self.assertIn("kept without compression: zstd failed", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertEqual(len([event for event in self.events() if event["size"] == "100"]), 1000)
+        self.assertEqual({each.name for each in folder.iterdir()}, {"zstd", "gzip", "a.trace"})
+
+    def test_no_room_at_all(self):
+        limit = 300 << 10
+        done = subprocess.run(
+            [TOOLS / "bin" / "cairn", "trace", "-o", self.file, "--lib", LIBRARY, "--", PROGRAM,
+             "churn", "200000"], check=False, capture_output=True, text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertNotIn("internal error", done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("there was no room on the disk", done.stdout)
+        self.assertEqual([each.name for each in self.file.parent.iterdir()], ["a.trace"])
+
+    def test_a_device_is_not_replaced(self):
+        for arguments in (("-o", "/dev/null", "--", "true"), ):
+            done = self.cairn(*arguments)
+            self.assertEqual((done.returncode, done.stderr),
+                             (2, "cairn: -o /dev/null: not a regular file\n"))
+        self.assertTrue(pathlib.Path("/dev/null").is_char_device())
+
+    def test_an_interrupt_ends_the_program_and_keeps_the_trace(self):
+        with subprocess.Popen([TOOLS / "bin" / "cairn", "trace", "-o", self.file, "--lib", LIBRARY,
+                               "--", "sh", "-c", "echo begun; exec sleep 100"],
+                              stdout=subprocess.PIPE, text=True) as tool:
+            self.assertEqual(tool.stdout.readline(), "begun\n")
+            tool.terminate()
+            tool.communicate()
+        self.assertEqual(tool.returncode, 128 + 15)
+        self.assertEqual([each.name for each in self.file.parent.iterdir()], ["a.trace"])
 
     def test_wrong_input_is_said(self):
         for arguments, words in (
@@ -133,7 +176,7 @@ class TraceTest(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(words, done.stderr)
         self.file.write_bytes(b"something else" * 1000)
-        self.assertIn("no trace of Cairn", self.cairn("show", self.file).stderr)
+        self.assertIn("not a trace of Cairn", self.cairn("show", self.file).stderr)
         done = self.cairn("-o", "/no/such/folder/a", "--", PROGRAM)
         self.assertIn("there is no folder", done.stderr)
 

@@ -1,4 +1,4 @@
-// A trace as a test reads it: all of it at once.
+// A trace that a test reads as a whole.
 #pragma once
 
 #include <cstdlib>
@@ -16,9 +16,10 @@ namespace trace_kit
 struct Reading {
     struct trace_header header = {};
     std::vector<struct trace_event> events;
-    std::vector<std::vector<uint64_t>> frames; // of stacks from 1 on; at the end 1 if it was cut
+    // of stacks from 1 on; the last entry is 1 if it was cut
+    std::vector<std::vector<uint64_t>> frames;
     std::vector<uint32_t> ids;                 // the kernel's numbers of threads from 1 on
-    std::map<uint32_t, uint32_t> numbers;      // of threads, by the kernel's
+    std::map<uint32_t, uint32_t> numbers;      // numbers of threads by the kernel's numbers
     uint32_t threads = 0, stacks = 0;
     uint64_t bytes = 0;
     std::string text, error;

@@ -1,12 +1,13 @@
-// A program whose allocations are known, for the tests of `cairn trace`. Words tell what it does:
+// A program with known allocations, for the tests of `cairn trace`. The arguments of the program
+// are commands:
 //
-//   churn N     N mallocs of 100 bytes, each freed at once
-//   keep N      N callocs of 30 bytes that stay
-//   grow        a block that is resized from 10 to 200000 bytes, in 100 steps, and freed
-//   fork        a child that does `churn 50` and ends by exit
-//   exec WORD…  the program again, with the words that follow
-//   close       closes all descriptors but the first three
-//   kill        SIGKILL
+// churn N     N mallocs of 100 bytes, each freed at once
+// keep N      N callocs of 30 bytes that stay
+// grow        a block that is resized from 10 to 200000 bytes, in 100 steps, and freed
+// fork        a child that does `churn 50` and ends by exit
+// exec WORD…  the program again, with the words that follow
+// close       closes all descriptors but the first three
+// kill        SIGKILL
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void *volatile kept; // so that nothing is left out
+static void *volatile kept; // volatile: compilers omit no allocation
 
 static void churn(int count)
 {

@@ -1,5 +1,5 @@
-"""The static probes otel_memory:alloc and otel_memory:free: what tracers read of them in the file,
-and, where gdb may watch a process, what they say at a sample."""
+"""The static probes otel_memory:alloc and otel_memory:free: their notes in the file for tracers,
+and, where gdb may watch a process, their arguments at a sample."""
 
 import os
 import re
@@ -12,7 +12,7 @@ TARGET = os.environ["CAIRN_TEST_TARGET"]
 
 
 def notes():
-    """{(provider, name): [(place, arguments)]}, of the library"""
+    """The notes of the library: {(provider, name): [(place, arguments)]}"""
     text = subprocess.run(["readelf", "-n", LIBRARY], capture_output=True, text=True, check=True,
                           env=os.environ | {"LC_ALL": "C"}).stdout
     found = {}

@@ -1,5 +1,5 @@
-// The background thread: decay without anybody's call, the memory of threads that sleep, fork,
-// start and stop, and that it takes nothing of the general heap. No case depends on how fast it is.
+// The background thread: decay without a call of the program, memory of threads that sleep, fork,
+// start and stop; and it uses nothing of the general heap. No case depends on its speed.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "os/os.h"
+#include "os/process.h"
 #include "watch/watch.h"
 }
 
@@ -59,7 +59,7 @@ void set_decay(uint64_t decay_ms)
     pages_configure(&limits);
 }
 
-// Leaves memory free that was written, in this thread's heap and in the pages.
+// Frees written memory, in this thread's heap and in the page layer.
 void free_much(size_t block_bytes)
 {
     std::vector<void *> blocks(4 * kMiB / block_bytes);
@@ -93,7 +93,7 @@ TEST_F(Background, FreeMemoryGoesBackThoughNobodyCalls)
 {
     ASSERT_EQ(background_start(), 0);
     EXPECT_TRUE(background_runs());
-    EXPECT_EQ(background_start(), 0) << "it runs";
+    EXPECT_EQ(background_start(), 0) << "the thread runs already";
     free_much(100000);
     EXPECT_TRUE(comes_true([] { return stats().dirty_bytes == 0; })) << stats().dirty_bytes;
     EXPECT_GT(background_rounds(), 0u);
@@ -179,13 +179,14 @@ TEST_F(Background, ItsSignalsAreBlockedAndTheCallersAreNot)
         EXPECT_NE(blocked >> (number - 1) & 1, 0u) << number;
 }
 
-// By these libc stops a thread whose ids or cancellation change: who blocks them holds up setuid.
+// The libc stops a thread by these signals when its ids or its cancellation change: a thread that
+// blocks them delays setuid.
 TEST_F(Background, TheSignalsOfLibcAreNotBlocked)
 {
     const uint64_t rounds = background_rounds();
     ASSERT_EQ(background_start(), 0);
     ASSERT_TRUE(comes_true([&] { return background_rounds() > rounds; }));
-    uint64_t blocked = 0; // by all of that name: one may be about to end
+    uint64_t blocked = 0; // blocked by all threads of that name, of which one may be about to end
     for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
         std::string name;
         std::ifstream(task.path() / "comm") >> name;
@@ -197,7 +198,8 @@ TEST_F(Background, TheSignalsOfLibcAreNotBlocked)
     EXPECT_NE(blocked >> (40 - 1) & 1, 0u);
 }
 
-// What a child does some time after the fork, in a process of its own.
+// Runs the body in a child of fork.
+// Returns: its exit status.
 int in_child(int (*body)())
 {
     fflush(nullptr);
@@ -211,11 +213,11 @@ int in_child(int (*body)())
     return status;
 }
 
-// Whichever of both comes first: who has stopped it has stopped it.
+// A stop and a restart run at once in the child: the thread is stopped, whichever is first.
 TEST_F(Background, OneThatIsOwedToAChildIsStopped)
 {
     if (config_tsan)
-        GTEST_SKIP() << "ThreadSanitizer has no threads in a child of a process with several";
+        GTEST_SKIP() << "ThreadSanitizer supports no threads in a child of a threaded process";
     if (CAIRN_TEST_EMULATED)
         GTEST_SKIP() << "the emulator ends a child that starts a thread";
     for (int round = 0; round < 8; round++) {
@@ -246,7 +248,7 @@ TEST_F(Background, OneThatIsOwedToAChildIsStopped)
 TEST_F(Background, AChildOfForkStartsItsOwnWhenItGoesOn)
 {
     if (config_tsan)
-        GTEST_SKIP() << "ThreadSanitizer has no threads in a child of a process with several";
+        GTEST_SKIP() << "ThreadSanitizer supports no threads in a child of a threaded process";
     if (CAIRN_TEST_EMULATED)
         GTEST_SKIP() << "the emulator ends a child that starts a thread";
     ASSERT_EQ(background_start(), 0);
@@ -288,7 +290,7 @@ TEST_F(Background, ForksAmidItsWork)
         free_much(5000);
         EXPECT_EQ(in_child([] {
                       if (config_tsan || CAIRN_TEST_EMULATED)
-                          background_stop(); // a slow child starts one, which ends it there
+                          background_stop(); // a slow child starts a thread, and this ends it
                       free_much(5000);
                       return heap_release(0) ? 0 : 0;
                   }),
@@ -296,7 +298,7 @@ TEST_F(Background, ForksAmidItsWork)
     }
 }
 
-// Daemons close the descriptors that they do not know, and then these numbers are theirs.
+// Daemons close descriptors that they do not know, and reuse these numbers.
 TEST_F(Background, ItsDescriptorsMayBeClosedAndTheirNumbersUsed)
 {
     ASSERT_EQ(background_start(), 0);

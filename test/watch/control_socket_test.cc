@@ -1,5 +1,5 @@
-// The socket as clients meet it: lines and answers, those who stall, flood, or send what is no
-// line. The test's thread serves.
+// The socket as clients see it: lines and answers; clients that stall, flood, or send malformed
+// data. The thread of the test serves.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -16,7 +16,9 @@
 #include <vector>
 
 extern "C" {
-#include "os/os.h"
+#include "os/file.h"
+#include "os/memory.h"
+#include "os/process.h"
 #include "watch/control_socket.h"
 }
 
@@ -26,7 +28,7 @@ namespace
 std::atomic<size_t> answered{0};
 std::atomic<unsigned> takes_ms{0};
 
-// The answer to "big" fills the socket's buffers; any other line comes back.
+// The answer to "big" fills the buffers of the socket; any other line is echoed.
 size_t answer(const char *request, char *text, size_t capacity)
 {
     answered++;
@@ -71,7 +73,7 @@ class ControlSocket : public testing::Test
         server_.join();
         os_file_close(event_);
         control_close();
-        EXPECT_NE(access(path_.c_str(), F_OK), 0) << "the file goes with the socket";
+        EXPECT_NE(access(path_.c_str(), F_OK), 0) << "the file is removed with the socket";
     }
 
     int connect_client()
@@ -91,7 +93,7 @@ class ControlSocket : public testing::Test
                   static_cast<ssize_t>(text.size()));
     }
 
-    // A line, or what came before the end of the connection and "(end)".
+    // Reads a line, or the bytes before the end of the connection and "(end)".
     static std::string hear(int client, int timeout_ms = 30000)
     {
         std::string line;
@@ -131,7 +133,7 @@ TEST_F(ControlSocket, ALineThatIsTooLongEndsTheConnection)
 {
     const int client = connect_client();
     say(client, std::string(600, 'x'));
-    EXPECT_GT(hear(client).size(), 512u) << "who answers sees that it is too long";
+    EXPECT_GT(hear(client).size(), 512u) << "the handler decides that the line is too long";
     EXPECT_EQ(hear(client).find_first_not_of("x"), std::string("(end)").find('('));
 }
 
@@ -177,7 +179,8 @@ TEST_F(ControlSocket, AClientThatTakesNothingDoesNotStopTheOthers)
         say(other, "still here\n");
         EXPECT_EQ(hear(other), "still here");
     }
-    EXPECT_EQ(hear(stalled).size(), size_t{CONTROL_ANSWER_BYTES} - 2) << "an answer comes whole";
+    EXPECT_EQ(hear(stalled).size(), size_t{CONTROL_ANSWER_BYTES} - 2)
+        << "an answer arrives complete";
 }
 
 TEST_F(ControlSocket, AFloodGetsAFifthOfAProcessor)
@@ -192,9 +195,9 @@ TEST_F(ControlSocket, AFloodGetsAFifthOfAProcessor)
     say(client, flood);
     for (int i = 0; i < 10; i++)
         EXPECT_EQ(hear(client), "x");
-    const size_t count = answered - before; // first: the server goes on while this thread waits
+    const size_t count = answered - before; // first: the server continues while this thread waits
     const uint64_t elapsed_ms = (os_now_us() - start_us) / 1000;
-    EXPECT_GE(elapsed_ms, 9u * 5 * 10) << "each rests four times what it took";
+    EXPECT_GE(elapsed_ms, 9u * 5 * 10) << "each client rests four times its processing time";
     EXPECT_LE(count, elapsed_ms / 50 + 2);
 }
 
@@ -204,14 +207,14 @@ TEST_F(ControlSocket, AnyBytes)
     for (int i = 0; i < 256; i++)
         if (i != '\n')
             (void)send(client, std::string(3, static_cast<char>(i)).data(), 3,
-                       MSG_NOSIGNAL); // the connection may have ended by then
+                       MSG_NOSIGNAL); // the connection may have ended
     EXPECT_NE(hear(client), "(silence)");
     const int other = connect_client();
     say(other, "good\n");
     EXPECT_EQ(hear(other), "good");
 }
 
-// The parent's thread may not yet have opened it when another one forks.
+// When a thread forks, another thread of the parent may not have opened the socket yet.
 TEST_F(ControlSocket, AChildSaysNothingOfWhatItsParentHasSince)
 {
     const pid_t child = fork();

@@ -1,4 +1,4 @@
-// What the tests of guarded blocks share.
+// Helpers of the tests of guarded blocks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,9 +6,7 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "watch/fault_report.h"
-#include "watch/guarded_blocks.h"
-#include "watch/guarded_slots.h"
+#include "watch/guards.h"
 #include "watch/watch.h"
 }
 
@@ -31,7 +29,7 @@ inline bool stands_left(const void *block, size_t)
     return reinterpret_cast<uintptr_t>(block) % guarded_pool.page_bytes == 0;
 }
 
-// A block that stands where the test needs it; the others are given back.
+// Allocates until a block is at a place that suits the test, and frees the others.
 template <typename Place> char *allocate_at(Place place, size_t size)
 {
     for (int i = 0; i < 1000; i++) {
@@ -48,7 +46,8 @@ class Guarded : public testing::Test
   protected:
     void SetUp() override
     {
-        static const int error = sample_start(UINT32_MAX); // malloc gives none, the tests ask
+        // malloc returns none, only the tests request some
+        static const int error = guards_start(UINT32_MAX);
         ASSERT_EQ(error, 0);
         ASSERT_EQ(in_use(), 0u);
     }
@@ -61,7 +60,7 @@ class Guarded : public testing::Test
     }
 };
 
-// The lines that follow the first: the stacks of allocation and free, and that of the fault.
+// The lines after the first: the stacks of allocation and free, and that of the fault.
 inline std::string frames() { return "(cairn:     0x[0-9a-f]+[^\n]*\n)+"; }
 inline std::string stack(const char *what)
 {

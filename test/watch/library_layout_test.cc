@@ -1,4 +1,4 @@
-// The note that a reader outside begins with, and what it leads to.
+// The note from which a reader in another process starts, and the descriptions that it leads to.
 #include "watch/profile_kit.h"
 
 #include <elf.h>
@@ -19,7 +19,7 @@ struct search {
     unsigned count;
 };
 
-// As tools/look/find.c, of the files that are loaded here.
+// Searches notes like tools/look/find.c, in the files that are loaded here.
 void look_in_notes(const char *notes, size_t bytes, struct search *search)
 {
     for (size_t at = 0; at + sizeof(ElfW(Nhdr)) < bytes;) {
@@ -76,7 +76,7 @@ uint64_t value_of(const void *start, layout_field place)
     return value;
 }
 
-// As tools/look/samples.c does it.
+// Like tools/look/samples.c.
 TEST(LibraryLayout, LeadsToTheProfilersRecords)
 {
     const profile_layout *profile = library_layout.profile;

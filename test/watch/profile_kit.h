@@ -1,4 +1,4 @@
-// What the tests of the profiler share.
+// Helpers of the tests of the profiler.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,15 +11,14 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "os/os.h"
-#include "watch/profile_state.h"
+#include "watch/profile_table.h"
 #include "watch/watch.h"
 }
 
 namespace profile_kit
 {
 
-// A file of the test's own, gone after it.
+// A file of the test, removed after it.
 class File
 {
   public:
@@ -38,7 +37,7 @@ class File
             all.push_back(line);
         return all;
     }
-    // Of the lines that begin with the word, what follows it.
+    // The rest of each line that begins with the word.
     std::vector<std::string> lines(const std::string &word) const
     {
         std::vector<std::string> found;
@@ -63,18 +62,18 @@ inline std::vector<std::string> words(const std::string &line)
 
 inline void *allocate(size_t size) { return malloc_fast(size, malloc_slow); }
 
-inline struct profile_figures figures()
+inline cairn_profile_stats figures()
 {
-    struct profile_figures all;
+    cairn_profile_stats all;
     profile_read(&all);
     return all;
 }
 
-// From nothing: every block is a sample at an interval of one byte.
+// Starts the profiler with empty tables: at an interval of one byte every block is a sample.
 inline void start_afresh(uint64_t interval, uint64_t seed = 1)
 {
     ASSERT_EQ(profile_start(interval, seed), 0);
-    free_fast(heap_allocate_aligned(100, 64)); // this thread's heap follows
+    free_fast(heap_allocate_aligned(100, 64)); // the heap of this thread follows
     free_fast(allocate(2000));
     profile_reset();
 }

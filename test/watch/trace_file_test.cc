@@ -1,5 +1,5 @@
-// The file: chunks in the order of their bounds whoever begins them, names that are never taken
-// twice, what the header says at the end. One process a case.
+// The file of a trace: chunks in the order of their bounds, whichever thread begins them; names
+// that are never used twice; the final state in the header. Each case needs a process of its own.
 
 #include "watch/trace_kit.h"
 
@@ -18,7 +18,7 @@
 #include <thread>
 
 extern "C" {
-#include "watch/trace_encode.h"
+#include "watch/trace_format.h"
 #include "watch/trace_file.h"
 }
 
@@ -39,10 +39,10 @@ int begin(const Place &place, uint64_t limit = 0)
     return error;
 }
 
-// As Linux before 4.14.
+// Refuses MADV_WIPEONFORK, like Linux before 4.14.
 bool refuse_wiping()
 {
-    struct sock_filter refuse[] = {
+    struct sock_filter report_misuse[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
@@ -50,7 +50,7 @@ bool refuse_wiping()
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {std::size(refuse), refuse};
+    struct sock_fprog program = {std::size(report_misuse), report_misuse};
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
@@ -68,7 +68,7 @@ TEST(TraceFile, IsNotBegunWhereAForkWipesNothing)
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-        GTEST_SKIP() << "no seccomp";
+        GTEST_SKIP() << "seccomp filters are not permitted";
     EXPECT_EQ(status, 0);
     EXPECT_TRUE(place.files().empty());
 }
@@ -153,7 +153,7 @@ TEST(TraceFile, AFileThatWasRemovedEndsIt)
 
 TEST(TraceFile, RefusesWhatCannotBe)
 {
-    const std::string longer(2 * TRACE_PATH_MOST, 'x');
+    const std::string longer(2 * TRACE_FILE_PATH_MAX, 'x');
     EXPECT_FALSE(trace_file_place(longer.data(), longer.size(), 0));
     EXPECT_EQ(trace_file_state(), uint32_t{TRACE_FILE_OFF});
     path = testing::TempDir() + "no/such/folder/t";

@@ -1,4 +1,5 @@
-// What the tests of the tracer share: a place for its files, and what they say is in use.
+// Helpers of the tests of the tracer: a folder for its files, and the blocks in use according to
+// them.
 #pragma once
 
 #include <dirent.h>
@@ -14,14 +15,15 @@
 
 extern "C" {
 #include "heap/heap.h"
-#include "os/os.h"
+#include "heap/lifecycle.h"
 #include "watch/watch.h"
 }
 
 namespace trace_kit
 {
 
-// A folder of the test's own, gone after it.
+// A folder of the test, removed after it. The heap is started, as in every traced process: threads
+// leave the heaps that they have for the tracer.
 class Place
 {
   public:
@@ -29,6 +31,7 @@ class Place
     {
         std::string text = folder_ + ".XXXXXX";
         folder_ = mkdtemp(text.data());
+        heap_start();
     }
     ~Place()
     {
@@ -64,8 +67,8 @@ class Place
     pid_t owner_ = getpid();
 };
 
-// The blocks in use after all events. Fails where two blocks have one address at a time, or what is
-// freed or resized is not in use.
+// The blocks in use after all events. Fails when two blocks have one address at a time, or when a
+// freed or resized block is not in use.
 inline std::map<uint64_t, uint64_t> replay(const Reading &reading)
 {
     std::map<uint64_t, uint64_t> live;

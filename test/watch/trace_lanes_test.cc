@@ -1,5 +1,5 @@
-// Lanes: each event once and in order, by threads side by side and by handlers that interrupt their
-// own thread in the middle of one. One process a case.
+// Lanes: each event once and in order, from concurrent threads and from signal handlers that
+// interrupt their own thread within an event. Each case needs a process of its own.
 
 #include "watch/trace_kit.h"
 
@@ -22,7 +22,7 @@ using trace_kit::Reading;
 
 std::string path;
 
-// A file without the heap's events.
+// Begins a file without events of the heap.
 void begin(const Place &place)
 {
     path = place.path();
@@ -88,7 +88,7 @@ TEST(TraceLanes, AHandlerInterruptsItsOwnThread)
 {
     const Place place;
     begin(place);
-    write_one(0); // the thread has its number
+    write_one(0); // gives the thread its number
     struct sigaction action = {};
     action.sa_handler = handler;
     ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);

@@ -1,5 +1,5 @@
-// Numbers of stacks: one a stack while the table has room, and always one whose frames are right.
-// One process a case.
+// Numbers of stacks: one for each stack while the table has room, and always a number with the
+// right frames. Each case needs a process of its own.
 
 #include "watch/trace_kit.h"
 
@@ -11,11 +11,10 @@
 #include <random>
 #include <thread>
 
-#include "os/by_frame.h"
+#include "unwind/by_frame.h"
 
 extern "C" {
 #include "watch/trace_file.h"
-#include "watch/trace_modules.h"
 #include "watch/trace_stacks.h"
 }
 
@@ -51,7 +50,7 @@ uint32_t number_of(uint64_t which)
     return trace_stacks_number(frames.data(), static_cast<unsigned>(frames.size()), false);
 }
 
-// What the file says of the numbers.
+// Compares the stacks in the file with their numbers.
 void check(const Place &place, const std::map<uint32_t, uint64_t> &given)
 {
     char *error = nullptr;
@@ -83,7 +82,7 @@ TEST(TraceStacks, AStackHasOneNumber)
     check(place, given);
 }
 
-// More than the table holds.
+// There are more stacks than the table holds.
 TEST(TraceStacks, AFullTableForgetsButDoesNotLie)
 {
     const Place place;
@@ -120,14 +119,14 @@ TEST(TraceStacks, FindsItsCallers)
     const Place place;
     ASSERT_EQ(trace_modules_make(), 0);
     begin(place);
-    os_stack_prepare();
+    unwind_prepare();
     uint32_t numbers[2];
-    for (volatile int i = 0; i < 2; i = i + 1) // from one place
+    for (volatile int i = 0; i < 2; i = i + 1) // from one call site
         numbers[i] = trace_stacks_find(heap_traced_thread());
     EXPECT_EQ(numbers[0], numbers[1]);
 }
 
-// One place for the stacks of two threads that end at one address.
+// The memory for the stacks of two threads that end at one address.
 enum { LONG = 8 << 20, SHORT = 1 << 20, DEEP = 6 << 20, COROUTINE = 64 << 10 };
 struct Threads {
     char *place = nullptr;
@@ -154,7 +153,7 @@ void look_twice()
 {
     uintptr_t frames[TRACE_DEPTH];
     for (volatile int i = 0; i < 2; i = i + 1) {
-        threads_of_one_place->depth = os_stack(frames, TRACE_DEPTH, 0);
+        threads_of_one_place->depth = unwind_stack(frames, TRACE_DEPTH, 0);
         (void)trace_stacks_find(heap_traced_thread());
     }
 }
@@ -169,7 +168,7 @@ void *be_deep(void *)
     return nullptr;
 }
 
-// Its outermost frame pointer is what lay there: an address where nothing is any more.
+// The outermost frame pointer points to an address of the former stack that is unmapped now.
 __attribute__((noinline)) void be_coroutine()
 {
     auto *const frame = reinterpret_cast<volatile uintptr_t *>(__builtin_frame_address(0));
@@ -200,7 +199,7 @@ TEST(TraceStacks, BelievesNothingOfAThreadThatIsGone)
     const Place place;
     ASSERT_EQ(trace_modules_make(), 0);
     begin(place);
-    os_stack_prepare();
+    unwind_prepare();
     auto own = std::make_unique<Threads>();
     threads_of_one_place = own.get();
     void *mapped = mmap(nullptr, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

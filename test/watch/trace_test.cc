@@ -1,5 +1,5 @@
-// The truth: what a program did is what its trace says, over threads, forks, limits, full disks,
-// and when it is killed. One process a case.
+// A trace is complete and correct: over threads, forks, limits, full disks, and when the program is
+// killed. Each case needs a process of its own.
 
 #include "watch/trace_kit.h"
 
@@ -16,6 +16,10 @@
 #include <random>
 #include <thread>
 
+extern "C" {
+#include "os/process.h"
+}
+
 namespace
 {
 
@@ -25,7 +29,7 @@ using trace_kit::read;
 using trace_kit::Reading;
 using trace_kit::replay;
 
-// What one thread did, by its own account.
+// An action of a thread, by its own record.
 struct Deed {
     uint8_t operation;
     uint64_t address, size;
@@ -33,7 +37,7 @@ struct Deed {
     bool zeroed;
 };
 
-// Blocks that threads hand to each other, and what each thread does with them.
+// A worker, with the blocks that threads exchange and the thread's own record.
 class Worker
 {
   public:
@@ -96,7 +100,7 @@ class Worker
     std::minstd_rand random_;
 };
 
-// A resize is what its end says, or the one event of it.
+// Compares the record with the trace, in which a resize is its end event, or its only event.
 void compare(const std::vector<Deed> &deeds, const Reading &reading, uint32_t thread)
 {
     size_t at = 0;
@@ -145,7 +149,7 @@ TEST(Trace, SaysWhatEachThreadDid)
         ASSERT_EQ(reading.events[i].order, reading.events[i - 1].order + 1); // none is lost
 }
 
-// It has addresses and stacks of its program.
+// A trace has addresses and stacks of its program.
 TEST(Trace, IsForNobodyButItsUser)
 {
     const Place place;
@@ -176,7 +180,8 @@ TEST(Trace, AChildWhoseEarlierHandlerAllocatesHasOneFile)
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     EXPECT_EQ(place.files().size(), 2U);
-    // An emulator that wipes nothing at a fork (MADV_WIPEONFORK) does not tell the tracer in time.
+    // An emulator that wipes nothing at a fork (MADV_WIPEONFORK) does not notify the tracer in
+    // time.
     const size_t events = read(place.file(child)).events.size();
     EXPECT_TRUE(events == 4U || (CAIRN_TEST_EMULATED && events == 3U)) << events;
 }
@@ -237,7 +242,7 @@ TEST(Trace, AChildHasAFileOfItsOwn)
     ASSERT_EQ(place.start(), 0);
     void *before = get(100);
     std::atomic<bool> ends{false};
-    std::thread other([&] { // a lane may be held at the fork
+    std::thread other([&] { // the fork may happen while it holds a lane
         while (!ends)
             free_fast(get(50));
     });
@@ -313,7 +318,7 @@ TEST(Trace, EndsAtItsLimitAndSaysWhere)
     ASSERT_EQ(place.start(limit), 0);
     for (int i = 0; i < 200000; i++)
         free_fast(get(1 + static_cast<size_t>(i) % 1000));
-    EXPECT_FALSE(heap_watch & WATCH_TRACE); // the fast path is back
+    EXPECT_FALSE(heap_has_hook(HOOK_TRACE)); // the fast path is back
     Reading reading = read(place.file(getpid()));
     EXPECT_EQ(reading.error, "");
     EXPECT_EQ(reading.header.state, uint32_t{TRACE_CUT});
@@ -379,7 +384,7 @@ TEST(Trace, AProgramThatClosesAllFilesKeepsItsOwn)
         close(file);
     std::string other = place.path() + "-other";
     int first = open(other.c_str(), O_RDWR | O_CREAT, 0600);
-    for (int file = 3; file < 1024; file++) // under the trace's number, too
+    for (int file = 3; file < 1024; file++) // also the number of the trace
         if (file != first)
             dup2(first, file);
     for (int i = 0; i < 50000; i++)

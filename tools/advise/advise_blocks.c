@@ -1,16 +1,21 @@
-// Live blocks by address: entries in one array, and an index of their numbers.
+// Finds live blocks by address: entries in one array, and an index of their numbers.
 //
-// The index is open addressing with linear probing; a removal shifts the entries behind it back, so
-// that there are no graves (Knuth, The Art of Computer Programming 3, 6.4, algorithm R). Both are
-// reserved at their largest at the start, and cost memory as they are touched.
+// The index has open addressing with linear probing. A removal moves later entries back, so that
+// there are no tombstones (Knuth, The Art of Computer Programming 3, 6.4, algorithm R). The arrays
+// are reserved with their largest size at the start, and take memory as they are touched. The index
+// uses only as much of its array as keeps it at most half full, so a short trace touches few pages.
+#include <string.h>
 #include <sys/mman.h>
 
 #include "advise.h"
 
-enum { INDEX_BITS = 24, INDEX_SIZE = 1 << INDEX_BITS };
+enum { INDEX_BITS_FIRST = 10, INDEX_BITS_MOST = 24 };
+_Static_assert(2 * BLOCKS_MOST <= 1 << INDEX_BITS_MOST, "the index is at most half full");
 
-static struct block *blocks; // number 0 is not used
+static struct block *blocks; // number 0 is unused
 static uint32_t *slots;      // number of a block, or 0
+static unsigned index_bits;
+static uint32_t index_mask;
 static uint32_t next_fresh = 1, free_list;
 static uint64_t live_count;
 
@@ -24,7 +29,9 @@ static void *reserve(size_t bytes)
 bool blocks_start(void)
 {
     blocks = reserve((BLOCKS_MOST + 1) * sizeof *blocks);
-    slots = reserve(INDEX_SIZE * sizeof *slots);
+    slots = reserve(((size_t)1 << INDEX_BITS_MOST) * sizeof *slots);
+    index_bits = INDEX_BITS_FIRST;
+    index_mask = (1U << index_bits) - 1;
     next_fresh = 1;
     free_list = 0;
     live_count = 0;
@@ -33,15 +40,25 @@ bool blocks_start(void)
 
 static uint32_t home(uint64_t address)
 {
-    return (uint32_t)((address >> 3) * 0x9E3779B97F4A7C15U >> (64 - INDEX_BITS));
+    return (uint32_t)((address >> 3) * 0x9E3779B97F4A7C15U >> (64 - index_bits));
 }
 
 static uint32_t slot_of(uint64_t address)
 {
     uint32_t slot = home(address);
     while (slots[slot] != 0 && blocks[slots[slot]].address != address)
-        slot = (slot + 1) % INDEX_SIZE;
+        slot = (slot + 1) & index_mask;
     return slot;
+}
+
+static void grow_index(void)
+{
+    memset(slots, 0, ((size_t)index_mask + 1) * sizeof *slots);
+    index_bits++;
+    index_mask = index_mask * 2 + 1;
+    for (uint32_t number = 1; number < next_fresh; number++)
+        if (blocks[number].address != 0)
+            slots[slot_of(blocks[number].address)] = number;
 }
 
 struct block *block_find(uint64_t address)
@@ -52,6 +69,8 @@ struct block *block_find(uint64_t address)
 
 struct block *block_add(uint64_t address)
 {
+    if (live_count > index_mask / 2 && index_bits < INDEX_BITS_MOST)
+        grow_index();
     uint32_t slot = slot_of(address), number = slots[slot];
     if (number != 0)
         return &blocks[number];
@@ -73,11 +92,11 @@ void block_remove(struct block *block)
 {
     uint32_t hole = slot_of(block->address);
     for (uint32_t slot = hole;;) {
-        slot = (slot + 1) % INDEX_SIZE;
+        slot = (slot + 1) & index_mask;
         if (slots[slot] == 0)
             break;
         uint32_t wanted = home(blocks[slots[slot]].address);
-        if ((slot - wanted) % INDEX_SIZE >= (slot - hole) % INDEX_SIZE) {
+        if (((slot - wanted) & index_mask) >= ((slot - hole) & index_mask)) {
             slots[hole] = slots[slot];
             hole = slot;
         }

@@ -1,5 +1,5 @@
-// What was summed, as JSON. Sites that are a small part of everything are only counted: with less
-// than a hundredth of each sum nothing can be gained that is worth a line.
+// Writes the sums as JSON. Sites with less than a hundredth of every sum are only counted: they
+// have nothing worth a line to gain.
 #include <inttypes.h>
 
 #include "advise.h"

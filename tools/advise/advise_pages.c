@@ -1,6 +1,7 @@
-// Pages that few blocks hold. At a low point of the live memory each page with at most a quarter of
-// live bytes counts as pinned: what of it is not live goes to the sites of its blocks, by their
-// bytes. A site keeps the largest sum that it had at one look.
+// Finds pages that few blocks hold. At a low point of live memory, each page whose live bytes are
+// at most a quarter counts as pinned. The remaining bytes of such a page are attributed to the
+// sites of its blocks, in proportion to their bytes. A site keeps its largest sum of all low
+// points.
 #include <stdlib.h>
 
 #include "advise.h"
@@ -20,7 +21,7 @@ static void add(const struct block *block, void *context)
 {
     struct pieces *pieces = context;
     uint64_t at = block->address, end = at + (block->size_bytes ? block->size_bytes : 1);
-    if (end - at >= PAGE_BYTES / 2) // it is itself what holds its pages
+    if (end - at >= PAGE_BYTES / 2) // the block itself holds its pages
         return;
     for (; at < end && pieces->count < pieces->room; at = (at / PAGE_BYTES + 1) * PAGE_BYTES) {
         uint64_t stop = (at / PAGE_BYTES + 1) * PAGE_BYTES;

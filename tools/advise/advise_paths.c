@@ -1,18 +1,18 @@
-// Stacks, and which functions a thread is in.
+// Stacks, and the functions that a thread is in.
 //
-// A trace says nothing of calls and returns but what the stacks of its events show. A frame is its
-// return address and all those outside of it. As long as each event of a thread has it, the thread
-// is taken to be in the function that it returns to; an event without it shows that the function
-// was left. A function that returned and was called again by the same call with no event between
-// them cannot be told from one that went on: where it frees by a call above that which allocates,
-// the free is taken for one of the next round.
+// A trace shows calls and returns only through the stacks of its events. A frame is identified by
+// its return address and all frames outside it. As long as each event of a thread has the frame,
+// the thread is assumed to be in the function to which it returns; an event without it shows that
+// the function has returned. If a function returns and is called again by the same call without an
+// event in between, the trace cannot tell the two calls apart. If such a function frees by a call
+// before its allocating call, the free is attributed to the next round.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "advise.h"
 
-enum { FRAMES_MOST = 32 << 20 }; // of all stacks; later ones are not known
+enum { FRAMES_MOST = 32 << 20 }; // of all stacks; later ones are unknown
 
 struct stack {
     uint64_t *frames; // outermost first
@@ -25,7 +25,7 @@ struct path {
     uint64_t since[STACK_DEPTH];
 };
 
-static uint64_t *frame_room; // FRAMES_MOST, untouched ones cost nothing
+static uint64_t *frame_room; // FRAMES_MOST; unused ones take no memory
 static size_t frame_count;
 static struct stack *stacks;
 static uint32_t stack_room;
@@ -92,8 +92,8 @@ void path_moves(uint32_t thread, uint32_t number, uint64_t event)
     path->stack = number;
 }
 
-// Called while the thread's path is that of the release. Return addresses in the function that
-// both are in are behind the frames that they share.
+// Called while the thread's path is that of the free. The return addresses in the innermost shared
+// function follow the shared frames.
 struct shared_frame path_shared(uint32_t thread, uint32_t allocation, uint32_t release)
 {
     struct shared_frame shared = {0};

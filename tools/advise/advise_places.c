@@ -1,5 +1,5 @@
-// Which site a stack is of: a hash of its innermost frames leads to the site's number. Two places
-// with one hash of 64 bits would be one site; among 65536 sites that happens once in some billion
+// Assigns sites to stacks: a hash of the innermost frames leads to the site's number. Two places
+// with one hash of 64 bits would be one site; among 65536 sites this happens once in some billion
 // programs.
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ enum { FRAMES_OF_SITE = 8, TABLE_SIZE = 4 * SITES_MOST };
 
 static uint64_t keys[TABLE_SIZE]; // 0: none
 static uint32_t numbers[TABLE_SIZE];
-static uint32_t sites = 1; // 0 is that of no stack
+static uint32_t sites = 1; // 0 is the site without a stack
 
 static uint64_t key_of(const uint64_t *frames, unsigned count)
 {

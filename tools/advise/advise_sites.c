@@ -1,17 +1,17 @@
-// The sums of the sites, event by event.
+// Updates the sums of the sites, event by event.
 //
-// Order: numbers of a site's blocks grow. Frees whose numbers grow are first in, first out,
-// whatever survives. A run of frees between two allocations of the site is last in, first out as
-// far as it begins with the youngest block and goes down; a run whose numbers have no gaps is
-// blocks that were made one after the other and end together.
+// Order: the blocks of a site are numbered. Frees with growing numbers are first in, first out,
+// even if other blocks survive. A run of frees between two allocations of the site is last in,
+// first out as long as it starts with the youngest block and continues downwards. A run whose
+// numbers have no gaps consists of blocks that were made one after the other and end together.
 //
-// What sites had at the program's peak is not copied at every new peak, of which there are many:
-// peaks have numbers, and a site copies its sums when it changes for the first time after one.
+// Sites' sums at the program's peak are not copied at every new peak, of which there are many.
+// Peaks are numbered, and a site copies its sums when it changes for the first time after a peak.
 #include <sys/mman.h>
 
 #include "advise.h"
 
-enum { SOON = 3 }; // events of a thread between making and ending a temporary
+enum { SOON = 3 }; // events of a thread between making and freeing a temporary block
 
 static uint64_t thread_events[THREADS_MOST];
 static struct block pending[THREADS_MOST]; // between RESIZE_FROM and its end; address 0: none
@@ -31,14 +31,15 @@ bool advice_start(struct advice *advice, bool has_free_stacks)
     return advice->sites != NULL && blocks_start();
 }
 
-// What Cairn's heap hands out for a request: its size classes, whole pages above them.
+// Returns: the bytes that Cairn's heap uses for a request: a size class, or whole pages above the
+// classes.
 uint64_t class_bytes(uint64_t size_bytes)
 {
     uint64_t step = 16;
     if (size_bytes > 32768)
         step = PAGE_BYTES;
     else if (size_bytes > 128)
-        step = (uint64_t)1 << (63 - __builtin_clzll(size_bytes - 1) - (size_bytes > 1024 ? 4 : 3));
+        step = (uint64_t)1 << (63 - __builtin_clzll(size_bytes - 1) - 3);
     uint64_t rounded = (size_bytes + step - 1) / step * step;
     return rounded ? rounded : step;
 }
@@ -68,7 +69,7 @@ static void count_size(struct site *site, uint64_t size_bytes)
         site->sizes[i].count--;
 }
 
-// Before the site's live blocks change.
+// Saves the site's sums at the peak. Called before the site's live blocks change.
 static void keep_peak(const struct advice *advice, struct site *site)
 {
     if (site->peak_number == advice->peak_number)
@@ -89,6 +90,10 @@ static void add_live(struct advice *advice, struct site *site, uint64_t size_byt
     advice->live++;
     advice->live_bytes += size_bytes;
     advice->lost_bytes += lost;
+    if (site->live_bytes > site->point_most)
+        site->point_most = site->live_bytes;
+    if (advice->live_bytes > advice->point_most)
+        advice->point_most = advice->live_bytes;
     if (site->live > site->live_most)
         site->live_most = site->live;
     if (site->live_bytes > site->live_bytes_most)
@@ -163,7 +168,7 @@ static void count_releaser(struct site *site, const struct block *block,
     }
 }
 
-// The step of a size; its sizes are below bound_of(step).
+// Returns: the step of a size; sizes in it are below bound_of(step).
 static unsigned grown_step_of(uint64_t size_bytes)
 {
     if (size_bytes < GROWN_FIRST)
@@ -269,7 +274,7 @@ static void release(struct advice *advice, const struct advise_event *event)
     block_remove(block);
 }
 
-// The block that is there now has another size, at the same address or another one.
+// Changes the size of a block, whose address may have changed.
 static void resized(struct advice *advice, struct block *block, uint64_t size_bytes, bool moved)
 {
     struct site *site = &advice->sites[block->site];
@@ -302,7 +307,7 @@ static void resize_to(struct advice *advice, const struct advise_event *event, b
 {
     struct block old = pending[event->thread];
     pending[event->thread].address = 0;
-    if (old.address == 0) { // of a block that is not known
+    if (old.address == 0) { // the block is not known
         if (!failed)
             allocate(advice, event);
         return;
@@ -316,33 +321,47 @@ static void resize_to(struct advice *advice, const struct advise_event *event, b
         resized(advice, block, event->size_bytes, event->address != old.address);
 }
 
+static uint64_t larger_of(uint64_t one, uint64_t other) { return one > other ? one : other; }
+
+// Merges each two points into one.
+static void halve_points(struct advice *advice)
+{
+    for (unsigned i = 0; i < POINTS / 2; i++) {
+        uint64_t most =
+            larger_of(advice->points[2 * i].live_bytes, advice->points[2 * i + 1].live_bytes);
+        advice->points[i] = advice->points[2 * i + 1];
+        advice->points[i].live_bytes = most;
+    }
+    for (uint32_t j = 0; j < advice->site_count; j++)
+        for (unsigned i = 0; i < POINTS / 2; i++) {
+            struct site *site = &advice->sites[j];
+            site->points_live[i] =
+                larger_of(site->points_live[2 * i], site->points_live[2 * i + 1]);
+            site->points_allocated[i] = site->points_allocated[2 * i + 1];
+        }
+    advice->point_count = POINTS / 2;
+    advice->point_step *= 2;
+}
+
 static void add_point(struct advice *advice)
 {
-    if (advice->point_count == POINTS) {
-        for (unsigned i = 0; i < POINTS / 2; i++)
-            advice->points[i] = advice->points[2 * i + 1];
-        for (uint32_t j = 0; j < advice->site_count; j++)
-            for (unsigned i = 0; i < POINTS / 2; i++) {
-                struct site *site = &advice->sites[j];
-                site->points_live[i] = site->points_live[2 * i + 1];
-                site->points_allocated[i] = site->points_allocated[2 * i + 1];
-            }
-        advice->point_count = POINTS / 2;
-        advice->point_step *= 2;
-    }
+    if (advice->point_count == POINTS)
+        halve_points(advice);
     unsigned point = advice->point_count++;
     advice->points[point] =
-        (struct point){advice->last_ns, advice->live_bytes, advice->allocated_bytes};
+        (struct point){advice->last_ns, advice->point_most, advice->allocated_bytes};
+    advice->point_most = advice->live_bytes;
     for (uint32_t i = 0; i < advice->site_count; i++) {
         struct site *site = &advice->sites[i];
-        site->points_live[point] = site->live_bytes;
+        site->points_live[point] = site->point_most;
         site->points_allocated[point] = site->allocated_bytes;
+        site->point_most = site->live_bytes;
     }
     advice->point_next = advice->events + advice->point_step;
 }
 
-// A low point: live memory has fallen to less than half, and grows again. While it only falls, as
-// at a program's end, what is about to go would be blamed.
+// Examines the pages at a low point: live memory has fallen to less than half and grows again.
+// While it only falls, as at a program's end, blocks that are about to be freed would be blamed.
 static void look_at_low(struct advice *advice)
 {
     uint64_t live = advice->live_bytes;
@@ -361,7 +380,7 @@ void advice_event(struct advice *advice, const struct advise_event *given)
 {
     struct advise_event event = *given;
     if (event.thread >= THREADS_MOST)
-        event.thread = THREADS_MOST - 1; // what comes after so many is one
+        event.thread = THREADS_MOST - 1; // all further threads count as one
     if (event.thread >= advice->threads)
         advice->threads = event.thread + 1;
     if (advice->events++ == 0)

@@ -1,4 +1,4 @@
-// Reads a trace and writes what `cairn advise` judges, as JSON: cairn-advise TRACE.
+// cairn-advise TRACE reads a trace and writes the data for `cairn advise` as JSON.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static const enum advise_kind kinds[] = {
     [TRACE_RESIZE_TO] = ADVISE_RESIZE_TO, [TRACE_RESIZE_FAILED] = ADVISE_RESIZE_FAILED,
 };
 
-// The stacks that were read since the last event.
+// Adds the stacks that were read since the last call.
 static bool learn_stacks(struct advice *advice, const struct trace *trace, uint32_t *known)
 {
     for (uint32_t last = trace_stack_count(trace); *known <= last; ++*known) {
@@ -112,11 +112,11 @@ int main(int count, char **words)
     static struct advice advice;
     bool has_stacks = trace_head(trace)->flags & TRACE_FREE_STACKS;
     if (!advice_start(&advice, has_stacks) || !read_events(&advice, trace)) {
-        fputs("there is not enough memory for the trace's sites\n", stderr);
+        fprintf(stderr, "out of memory for the sites of %s\n", words[1]);
         return 1;
     }
     if (trace_error(trace) != NULL) {
-        fprintf(stderr, "%s\n", trace_error(trace));
+        fprintf(stderr, "cannot read %s: %s\n", words[1], trace_error(trace));
         return 1;
     }
     advice_finish(&advice);

@@ -1,93 +1,100 @@
-"""Advice as text and as JSON."""
+"""Prints advice as text, as JSON and as a page."""
 
 import dataclasses
 import json
-from typing import Optional
+from typing import List, Optional
 
 from rich.markup import escape
 
-from cairn.advise_receipt import Receipt
+from cairn import html_page
+from cairn.advise_savings import Saving
 from cairn.advise_snippets import snippet
 from cairn.advise_verdicts import Verdict, share
 from cairn.console import out
-from cairn.inspect_command import bytes_text
+from cairn.texts import bytes_text
 
 TITLES = {
-    "scope": "a scope: all end when a function returns",
-    "FIFO": "a FIFO: they end in the order of their making",
-    "ring frame": "a frame of a ring: made together, they end together",
-    "pool": "a pool: many of one size",
-    "reserve": "reserve what is known to come: they grow step by step",
-    "temporary": "a buffer of the function: they end at once",
-    "one at a time": "a buffer that is kept for the next time: there are never two",
-    "pins pages": "a heap of their own: few of them hold many pages",
-    "leak": "a leak, or kept to the end: they come all the time, and nobody frees them",
-    "rounding": "another size: much of each is lost to its size class",
-    "hand-over": "an allocator for hand-over: another thread frees them",
+    "scope": "a scope: all blocks are freed before a function returns",
+    "FIFO": "a FIFO: the blocks are freed in the order of their allocation",
+    "ring frame": "a frame of a ring: blocks that are allocated together are freed together",
+    "pool": "a pool: many blocks of one size",
+    "reserve": "reserve the final size: the blocks grow step by step",
+    "temporary": "a buffer of the function: the blocks are freed at once",
+    "one at a time": "a buffer that is kept for the next time: there are never two blocks",
+    "pins pages": "a heap of their own: a few blocks hold many pages",
+    "leak": "a leak, or data that is kept to the end: nothing frees the blocks",
+    "rounding": "another size: much of each block is lost to its size class",
+    "hand-over": "an allocator for hand-over: another thread frees the blocks",
 }
-
-
+SITES_SHOWN = 400  # on the page
+LINES = 7  # in the page's time line, next to the sum
+OTHERS_HINT = "Measured and not proposed, since the change saves too little or costs something:"
 SNIPPETS_HINT = "--snippets shows each change in C and in C++."
 LINES_HINT = "Where no line is named, the program was built without -g, or stripped."
 BUILD_HINT = ("Build with $(pkg-config --cflags --libs cairn-malloc); then `cairn run` on the "
-              "program before and after says in its column of Cairn what came of it.")
+              "program before and after shows the gain in its Cairn columns.")
 
 
 @dataclasses.dataclass
 class Advice:
-    """A verdict with its receipt."""
+    """A verdict with its measured saving."""
 
     verdict: Verdict
-    receipt: Optional[Receipt]  # None: not measured
-    saved_share: float  # the larger one of time and memory; of a leak, of the memory at the end
-    sure_share: float  # likewise, with the least time that it may be
+    saving: Optional[Saving]  # None: not measured
+    saved_share: float  # of time or memory, the larger one; for a leak, of the memory at the end
+    sure_share: float  # its lower limit
 
     @property
     def is_measured(self):
-        return self.receipt is not None or self.verdict.policy is None
+        return self.saving is not None or self.verdict.policy is None
+
+    def is_worth(self, least):
+        """Whether the advice is proposed: it saves enough and costs nothing, or it was not
+        measured."""
+        if not self.is_measured:
+            return True
+        return self.saved_share >= least and not (self.saving and self.saving.is_cost)
+
+
+@dataclasses.dataclass
+class Findings:
+    """The advice on a program, ordered by the sites' shares of its calls and memory."""
+
+    named: List[Advice]
+    others: List[Advice]  # measured, but the change saves too little or costs something
 
 
 def _percent(value):
     return f"{100 * value:.1f} %"
 
 
-def _memory_text(receipt):
-    peak, mean = receipt.peak_bytes, receipt.mean_bytes
-    words = ["saves" if saved >= 0 else "costs" for saved in (peak, mean)]
-    again = "" if words[0] == words[1] else words[1] + " "
-    return (f"{words[0]} {bytes_text(int(abs(peak)))} at the peak, "
-            f"{again}{bytes_text(int(abs(mean)))} on average")
-
-
-def _time_text(receipt):
-    """Between what and what the time is that a change saves."""
-    low, high = receipt.time_low_ns / 1e6, receipt.time_high_ns / 1e6
-    shares = 100 * receipt.time_low_share, 100 * receipt.time_high_share
-    if low < 0 < high:
-        return (f"nothing that is sure, between {-low:.2f} ms lost and {high:.2f} ms saved, "
-                f"{shares[0]:.1f} to {shares[1]:.1f} % of the program's")
-    word = "saves"
-    if high <= 0:
-        word, low, high, shares = "costs", -high, -low, (-shares[1], -shares[0])
-    return (f"{word} {low:.2f} to {high:.2f} ms, {shares[0]:.1f} to {shares[1]:.1f} % of the "
+def _figure_text(name, figure, text):
+    """A saving with its ±, or the limit below which there is no difference."""
+    if not (figure.is_gain or figure.is_cost):
+        return f"{name}: no difference beyond ± {text(figure.noise)}"
+    word = "saves" if figure.is_gain else "costs"
+    return (f"{name}: {word} {text(abs(figure.value))} ± {text(figure.noise)}, "
+            f"{100 * abs(figure.share):.1f} ± {100 * figure.noise / figure.whole:.1f} % of the "
             "program's")
 
 
-def gain_text(advice):
-    """What a receipt says, in a sentence."""
-    receipt, verdict = advice.receipt, advice.verdict
+def saving_text(advice):
+    """The measured saving in a sentence."""
+    saving, verdict = advice.saving, advice.verdict
     if verdict.kind == "leak":
         return (f"{bytes_text(verdict.numbers['live_bytes'])} live at the end, "
                 f"{_percent(advice.saved_share)} of the peak")
-    if receipt is None:
+    if saving is None:
         if verdict.policy is None:
-            return f"{_percent(advice.saved_share)} of the peak by its own figures"
+            return f"not measured; {_percent(advice.saved_share)} of the peak by the trace's sums"
         return "not measured"
-    return f"time: {_time_text(receipt)}; memory: {_memory_text(receipt)}"
+    return "; ".join((
+        _figure_text("time", saving.time, lambda ns: f"{ns / 1e6:.2f} ms"),
+        _figure_text("peak memory", saving.memory, lambda size: bytes_text(int(size)))))
 
 
 def evidence_text(verdict, summary):
-    """Why, and for a scope, where it belongs."""
+    """The evidence of a verdict, and for a scope, the function that it belongs into."""
     frame = summary.frame_of_scope(verdict.sites[0]) if verdict.kind == "scope" else None
     return verdict.evidence + (f"; the scope belongs into {frame}" if frame else "")
 
@@ -103,23 +110,31 @@ def _print_one(number, advice, summary, frames_shown):
               f"{_percent(share(held, whole['peak_bytes']))} of the peak's memory",
               soft_wrap=True, markup=False)
     out.print(f"   {evidence_text(verdict, summary)}", soft_wrap=True, markup=False)
-    out.print(f"   {gain_text(advice)}", soft_wrap=True, markup=False)
+    out.print(f"   {saving_text(advice)}", soft_wrap=True, markup=False)
     for frame in summary.frames(site)[:frames_shown]:
         out.print(f"     {frame}", soft_wrap=True, markup=False)
 
 
-def print_advice(found, summary, cost, least, frames_shown, with_snippets):
-    """All of it, as text."""
-    whole = summary.data
+def _print_others(others, summary):
+    if others:
+        names = "; ".join(dict.fromkeys(
+            f"{summary.place(advice.verdict.sites[0])} ({advice.verdict.kind})"
+            for advice in others))
+        out.print(f"\n{OTHERS_HINT} {names}.", soft_wrap=True, markup=False)
+
+
+def print_advice(findings, summary, cost, least, frames_shown, with_snippets):
+    """Prints all advice as text."""
+    whole, found = summary.data, findings.named
     out.print(f"{whole['allocations']} allocations, {whole['frees']} frees, {whole['resizes']} "
               f"resizes by {whole['threads']} threads; peak {bytes_text(whole['peak_bytes'])}",
               soft_wrap=True, markup=False)
     if cost.is_measured:
         out.print(f"without a trace: {cost.time_ns / 1e6:.1f} ms of processors, "
                   f"{bytes_text(int(cost.peak_bytes))} resident", soft_wrap=True, markup=False)
-    elif any(advice.receipt for advice in found):
-        out.print("shares are of the time that the program took with its trace, so they are too "
-                  "small", soft_wrap=True, markup=False)
+    elif any(advice.saving for advice in found):
+        out.print("shares refer to the program's time with its trace, so they are too small",
+                  soft_wrap=True, markup=False)
     for remark in summary.remarks:
         out.print(remark, soft_wrap=True, markup=False)
     if not found:
@@ -131,6 +146,7 @@ def print_advice(found, summary, cost, least, frames_shown, with_snippets):
             for text in snippet(advice.verdict.kind, advice.verdict.numbers):
                 out.print("\n" + "\n".join("   | " + line for line in text.splitlines()),
                           markup=False, soft_wrap=True)
+    _print_others(findings.others, summary)
     if not all(summary.place(advice.verdict.sites[0]).line for advice in found):
         out.print(f"\n{LINES_HINT}", markup=False, soft_wrap=True)
     if any(advice.verdict.kind != "leak" for advice in found):
@@ -145,28 +161,90 @@ def _site_json(summary, site):
             "stack": [dataclasses.asdict(frame) for frame in summary.frames(site)]}
 
 
-def as_json(found, summary):
-    """The advice with all that it rests on but the histograms."""
+def _figure_json(figure):
+    return {"value": figure.value, "noise": figure.noise, "share": figure.share,
+            "sure_share": figure.sure_share}
+
+
+def _advice_json(advice, summary):
+    verdict, saving = advice.verdict, advice.saving
+    return {
+        "verdict": verdict.kind,
+        "place": dataclasses.asdict(summary.place(verdict.sites[0])),
+        "evidence": evidence_text(verdict, summary),
+        "numbers": verdict.numbers,
+        "policy": verdict.policy,
+        "is_measured": advice.is_measured,
+        "saved_share": advice.saved_share,
+        "sure_share": advice.sure_share,
+        "saving": {"time_ns": _figure_json(saving.time),
+                   "peak_bytes": _figure_json(saving.memory)} if saving else None,
+        "sites": [_site_json(summary, site) for site in verdict.sites],
+        **dict(zip(("c", "cpp"), snippet(verdict.kind, verdict.numbers))),
+    }
+
+
+def as_json(findings, summary):
+    """The advice with its evidence, without the histograms."""
     whole = summary.data
     return {
         "program": {name: whole[name] for name in (
             "events", "allocations", "frees", "resizes", "threads", "peak_bytes", "time_ns",
             "has_free_stacks", "untracked")},
         "remarks": summary.remarks,
-        "advice": [{
-            "verdict": advice.verdict.kind,
-            "place": dataclasses.asdict(summary.place(advice.verdict.sites[0])),
-            "evidence": evidence_text(advice.verdict, summary),
-            "numbers": advice.verdict.numbers,
-            "policy": advice.verdict.policy,
-            "is_measured": advice.is_measured,
-            "saved_share": advice.saved_share,
-            "sure_share": advice.sure_share,
-            "receipt": dataclasses.asdict(advice.receipt) if advice.receipt else None,
-            "sites": [_site_json(summary, site) for site in advice.verdict.sites],
-            **dict(zip(("c", "cpp"), snippet(advice.verdict.kind, advice.verdict.numbers))),
-        } for advice in found]}
+        "advice": [_advice_json(advice, summary) for advice in findings.named],
+        "not_proposed": [_advice_json(advice, summary) for advice in findings.others]}
 
 
-def json_text(found, summary):
-    return json.dumps(as_json(found, summary), indent=2) + "\n"
+def json_text(findings, summary):
+    return json.dumps(as_json(findings, summary), indent=2) + "\n"
+
+
+# ---- the page ----------------------------------------------------------------------------------
+
+def _advice(advice, summary):
+    site = advice.verdict.sites[0]
+    return {"kind": advice.verdict.kind, "title": TITLES[advice.verdict.kind],
+            "place": str(summary.place(site)), "evidence": evidence_text(advice.verdict, summary),
+            "gain": saving_text(advice), "stack": [str(frame) for frame in summary.frames(site)],
+            "snippets": snippet(advice.verdict.kind, advice.verdict.numbers)}
+
+
+def _median(histogram):
+    """The middle of a histogram in powers of two; 0 when it is empty."""
+    half, sum_ = sum(histogram) / 2, 0
+    for step, count in enumerate(histogram):
+        sum_ += count
+        if count and sum_ >= half:
+            return 1 << step
+    return 0
+
+
+def _site(site, summary, kinds):
+    return {"name": str(summary.place(site)), "verdict": kinds.get(site["site"], ""),
+            "allocations": site["allocations"], "allocated": site["allocated_bytes"],
+            "peak": site["peak_bytes"], "end": site["live_bytes"], "live": site["points_live"],
+            "life_ns": _median(site["life_ns"]), "life_bytes": _median(site["life_bytes"]),
+            "lives": site["life_ns"],
+            "stack": [str(frame) for frame in summary.frames(site)[:12]]}
+
+
+def page(found, summary, title):
+    """The text of the page: the advice, memory over time, a treemap and a table."""
+    whole = summary.data
+    kinds = {site["site"]: advice.verdict.kind
+             for advice in found for site in advice.verdict.sites}
+    sites = sorted(whole["sites"], key=lambda site: -site["peak_bytes"])[:SITES_SHOWN]
+    data = {
+        "advice": [_advice(advice, summary) for advice in found],
+        "times": [point[0] / 1e9 for point in whole["points"]],
+        "all": [point[1] for point in whole["points"]], "lines": LINES,
+        "peak": whole["peak_bytes"],
+        "sites": [_site(site, summary, kinds) for site in sites]}
+    sentences = (
+        f"{whole['allocations']} allocations, {whole['frees']} frees, {whole['resizes']} resizes; "
+        f"peak {bytes_text(whole['peak_bytes'])}, at the end {bytes_text(whole['live_bytes'])}",
+        *summary.remarks)
+    return html_page.page(title, sentences, data,
+                          ("timeline.js", "treemap.js", "table.js", "advise.js"),
+                          "Arrow keys move, Enter descends, Escape ascends, / searches.")

@@ -1,6 +1,6 @@
 """A change in C and in C++ for each verdict; a test compiles them all."""
 
-BUFFER_MOST = 4096  # on a program's stack
+BUFFER_MOST = 4096  # on the stack of a program
 SNIPPETS = {
     "scope": ("""#include <cairn/scope.h>
 
@@ -49,7 +49,7 @@ static size_t buffer_room;
 bool handle(const char *name)
 {
     size_t size = strlen(name) + 1;
-    if (size > buffer_room) {       // seldom: the first ones, and one larger than all before
+    if (size > buffer_room) {       // rarely: when one is larger than all before
         char *larger = realloc(buffer, size);
         if (larger == NULL)
             return false;
@@ -153,24 +153,24 @@ std::vector<int> read_all()
     return values;
 }
 """),
-    "pins pages": ("""#include <cairn/heaps.h>
+    "pins pages": ("""#include <cairn/private_heap.h>
 
-static cairn_heap *records;         // = cairn_heap_new(NULL), at the start
+static cairn_private_heap *records;         // = cairn_private_heap_new(NULL), at the start
 
-struct item *make_item(void)        // what stays lies among what stays
+struct item *make_item(void)        // long-lived blocks share pages
 {
-    return cairn_heap_alloc(records, sizeof(struct item));
+    return cairn_private_heap_alloc(records, sizeof(struct item));
 }
 
 void end_item(struct item *item)
 {
-    cairn_heap_free(records, item);
+    cairn_private_heap_free(records, item);
 }
 """, """#include <cairn/cairn.hpp>
 
-static cairn::heap records;         // what stays lies among what stays
+static cairn::private_heap records;         // long-lived blocks share pages
 
-cairn::heap::pointer<item> make_item()
+cairn::private_heap::pointer<item> make_item()
 {
     return records.make_unique<item>();
 }

@@ -1,26 +1,28 @@
-"""What the sums of a site mean: the rules of `cairn advise`.
+"""The rules of `cairn advise`, which interpret the sums of a site.
 
-A verdict is a guess by evidence until a replay has measured it. Each rule takes a site's sums and
-the program's, and gives the policy that a replay is to use, or None. The first rule that fits wins;
-beside a leak there may be another one, since what is kept to the end may be the program's data.
+A verdict is a guess from evidence until a replay has measured it. Each rule takes the sums of a
+site and of the program, and returns the policy for a replay, or None. The first rule that fits
+wins. A leak may have a second verdict, because blocks that are kept to the end may be the program's
+data.
 """
 
 import dataclasses
 from typing import Dict, List, Optional
 
-LEAST_SHARE = 0.03  # of the program's events or memory: what is less is not worth a look
+LEAST_SHARE = 0.03  # of the program's events or memory; smaller shares are ignored
 NEARLY_ALL = 0.95
 MOST = 0.9
-ROUNDS = 32  # what happened seldom may have happened by chance
-CHUNK_LEAST = 1024  # bytes of what an allocator asks for and hands out in parts
+ROUNDS = 32  # a rare event may have happened by chance
+TRACE_CUT = 2  # the state of a trace without an end
+CHUNK_LEAST = 1024  # least bytes of a block that the program's own allocator divides
 
 
 @dataclasses.dataclass
 class Verdict:
-    """What a site would gain from, as far as its evidence goes."""
+    """The allocator that a site would gain from, according to its evidence."""
 
     kind: str
-    policy: Optional[str]  # of a replay; None where there is nothing to replay
+    policy: Optional[str]  # for a replay; None when there is nothing to replay
     sites: List[Dict]
     evidence: str
     numbers: Dict
@@ -31,7 +33,7 @@ def share(part, whole):
 
 
 def _often(site, whole):
-    """Whether the site makes enough of the program's calls that their time could matter."""
+    """Whether the site makes enough of the program's calls for their time to matter."""
     return share(site["allocations"] + site["frees"] + site["resizes"],
                  whole["events"]) >= LEAST_SHARE
 
@@ -40,12 +42,19 @@ def _is_freed(site, part=NEARLY_ALL):
     return site["frees"] >= part * site["allocations"]
 
 
+def _all_end(site, whole):
+    """Whether each block of the site is freed. An allocator for known lifetimes cannot serve other
+    sites: a block that is never freed would hold the blocks behind it, or end too early. If the
+    trace was cut, some blocks were about to be freed."""
+    return _is_freed(site, NEARLY_ALL if whole["state"] == TRACE_CUT else 1)
+
+
 def _of_frees(site, name):
     return share(site[name], site["frees"])
 
 
 def allocated_at(points, values, part):
-    """A site's bytes allocated when the program had allocated this part of all."""
+    """The bytes that a site had allocated when the program had allocated this part of its total."""
     wanted, before = part * points[-1][2], (0, 0)
     for point, value in zip(points, values):
         if point[2] >= wanted:
@@ -56,27 +65,27 @@ def allocated_at(points, values, part):
 
 
 def leak(site, whole):
-    """Grows over the whole run and is never freed."""
+    """The site grows over the whole run and its blocks are never freed."""
     if site["allocations"] < 64 or site["live"] < MOST * site["allocations"] or \
             site["live_bytes"] < LEAST_SHARE * whole["peak_bytes"]:
         return None
     marks = [allocated_at(whole["points"], site["points_allocated"], quarter / 4)
              for quarter in range(5)]
     grown = [share(later - earlier, marks[-1]) for earlier, later in zip(marks, marks[1:])]
-    if min(grown[1:]) < 0.1:  # what else the start allocates hides the first quarter
+    if min(grown[1:]) < 0.1:  # other allocations at the start hide the first quarter
         return None
     return None, "never freed", {"live_bytes": site["live_bytes"]}
 
 
 def reserve(site, whole):
-    """Blocks that grow step by step."""
+    """The blocks grow step by step."""
     if site["grown_blocks"] < 0.5 * site["allocations"] or site["grown_blocks"] < 8 or not (
             _often(site, whole) or
             site["copied_bytes"] >= LEAST_SHARE * whole["allocated_bytes"]):
         return None
     steps = share(site["grown_steps"], site["grown_blocks"])
     mean = share(site["grown_final_bytes"], site["grown_blocks"])
-    # What nine of ten reach; where half of them stay far below, what these reach.
+    # The size that nine of ten reach; if half of them stay far below it, the size that these reach.
     half, most = site["grown_half"], site["grown_most"]
     room = -(-(most if most <= 2 * half else half) // 64) * 64
     return f"reserve:{room}", (
@@ -86,30 +95,32 @@ def reserve(site, whole):
 
 
 def hand_over(site, whole):
-    """Freed by another thread than made it."""
-    if not _often(site, whole) or _of_frees(site, "other_thread") < 0.5:
+    """The blocks are freed by another thread than the allocating one."""
+    if not _often(site, whole) or not _all_end(site, whole) or \
+            _of_frees(site, "other_thread") < 0.5:
         return None
     is_fifo = _of_frees(site, "ascending") >= 0.8
     policy = "fifo" if is_fifo else "ring:64"
-    order = "in the order of their making" if is_fifo else "in no order"
+    order = "in the order of their allocation" if is_fifo else "in no order"
     return policy, (f"{100 * _of_frees(site, 'other_thread'):.0f} % are freed by another thread, "
                     f"{order}"), {"other_thread": _of_frees(site, "other_thread")}
 
 
 def temporary(site, whole):
-    """Ends where it was made, at once."""
-    if not _often(site, whole) or not _is_freed(site) or _of_frees(site, "at_once") < MOST:
+    """The blocks are freed by the allocating function, soon afterwards."""
+    if not _often(site, whole) or not _all_end(site, whole) or \
+            _of_frees(site, "at_once") < MOST:
         return None
     if whole["has_free_stacks"] and _of_frees(site, "same_function") < MOST:
         return None
     return "temporary", (
-        f"{100 * _of_frees(site, 'at_once'):.0f} % are freed by the function that made them, "
+        f"{100 * _of_frees(site, 'at_once'):.0f} % are freed by the function that allocates them, "
         f"within three calls; at most {site['live_most']} live at a time, {site['size_most']} "
         "bytes at most"), {"at_once": _of_frees(site, "at_once"), "most_bytes": site["size_most"]}
 
 
 def one_at_a_time(site, whole):
-    """Never two of them: the memory of one would do for all."""
+    """There are never two blocks, so the memory of one would suffice."""
     if not _often(site, whole) or not _is_freed(site) or site["live_most"] != 1 or \
             site["other_thread"] or site["size_most"] > LEAST_SHARE * whole["peak_bytes"] + 65536:
         return None
@@ -119,60 +130,60 @@ def one_at_a_time(site, whole):
 
 
 def scope(site, whole):
-    """Freed while a function that led to the allocation is active, again and again."""
-    if not whole["has_free_stacks"] or not _often(site, whole) or not _is_freed(site) or \
+    """The blocks are freed while a function that led to the allocation is active, repeatedly."""
+    if not whole["has_free_stacks"] or not _often(site, whole) or not _all_end(site, whole) or \
             _of_frees(site, "in_ancestor") < NEARLY_ALL or site["other_thread"] or \
             site["drains"] < ROUNDS:
         return None
     if site["live_bytes_most"] > 0.25 * whole["peak_bytes"] + (1 << 20):
-        return None  # a scope gives nothing back before its end
+        return None  # a scope releases no memory before its end
     generation = share(site["allocations"], site["drains"])
     if generation > 4096:
         return None
-    # A pile that a function works on at each call: it takes and gives back by turns.
+    # A collection that a function changes at each call, with allocations and frees in turn.
     if site["runs"] > 8 * site["drains"]:
         return None
     depth = share(site["ancestor_depth"], site["in_ancestor"])
     return "scope", (
-        f"all end before a function that led to them returns; {generation:.1f} blocks a call of "
-        f"it; {100 * _of_frees(site, 'last_in'):.0f} % last in, first out"), {
+        f"all are freed before a function that led to them returns; {generation:.1f} blocks a call "
+        f"of it; {100 * _of_frees(site, 'last_in'):.0f} % last in, first out"), {
             "last_in": _of_frees(site, "last_in"), "generation": generation, "depth": depth}
 
 
 def fifo(site, whole):
-    """Freed in the order in which they were made, with many waiting."""
-    if not _often(site, whole) or not _is_freed(site, 0.8) or site["live_most"] < 32 or \
+    """The blocks are freed in the order of their allocation, with many waiting."""
+    if not _often(site, whole) or not _all_end(site, whole) or site["live_most"] < 32 or \
             site["runs"] < ROUNDS or site["allocations"] < 4 * site["live_most"] or \
             _of_frees(site, "ascending") < MOST or _of_frees(site, "at_once") > 0.5:
         return None
     return "fifo", (
-        f"{100 * _of_frees(site, 'ascending'):.0f} % are freed in the order of their making, at "
-        f"most {site['live_most']} live at a time"), {"ascending": _of_frees(site, "ascending")}
+        f"{100 * _of_frees(site, 'ascending'):.0f} % are freed in the order of their allocation, "
+        f"at most {site['live_most']} live at a time"), {"ascending": _of_frees(site, "ascending")}
 
 
 def ring(site, whole):
-    """Made together and freed together, while others of the kind live."""
+    """The blocks are allocated together and freed together, while others of the site are live."""
     count = share(site["grouped"], site["groups"])
-    if not _often(site, whole) or not _is_freed(site, 0.8) or count < 4 or \
+    if not _often(site, whole) or not _all_end(site, whole) or count < 4 or \
             site["groups"] < ROUNDS or _of_frees(site, "grouped") < MOST or \
             _of_frees(site, "last_in") > 0.5:
         return None
     return f"ring:{round(count)}", (
-        f"{100 * _of_frees(site, 'grouped'):.0f} % are freed together with those made beside them, "
-        f"{count:.1f} at a time, while up to {site['live_most']} live"), {"group": count}
+        f"{100 * _of_frees(site, 'grouped'):.0f} % are freed together with those made next to "
+        f"them, {count:.1f} at a time, while up to {site['live_most']} live"), {"group": count}
 
 
 def pins(site, whole):
-    """Few long-lived blocks hold pages of many short-lived ones."""
+    """A few long-lived blocks hold pages of many short-lived ones."""
     if site["pinned_bytes"] < LEAST_SHARE * whole["peak_bytes"] or \
             site["allocated_bytes"] > 0.25 * whole["allocated_bytes"]:
         return None
-    return "heap", ("when all else has ended, its blocks hold pages that are nearly empty"), {
+    return "heap", ("its blocks hold pages that are nearly empty after all others are freed"), {
         "pinned_bytes": site["pinned_bytes"]}
 
 
 def pool(site, whole):
-    """Many of one size in any order. Seldom a gain beside a modern heap (Berger 2002)."""
+    """Many blocks of one size in any order. Rarely a gain over a modern heap (Berger 2002)."""
     size, count = max(site["sizes"], key=lambda row: row[1], default=(0, 0))
     if not _often(site, whole) or count < NEARLY_ALL * site["allocations"] or \
             site["live_most"] < 1000 or site["runs"] < ROUNDS or \
@@ -184,7 +195,7 @@ def pool(site, whole):
 
 
 def rounding(site, whole):
-    """A good part of each block is lost to its size class."""
+    """A substantial part of each block is lost to its size class."""
     whole_bytes = whole["peak_bytes"] + whole["peak_lost_bytes"]
     common = sum(count for _, count in site["sizes"])
     if site["peak_lost"] < LEAST_SHARE * whole_bytes or common < 0.8 * site["allocations"] or \
@@ -205,11 +216,11 @@ RULES = {"leak": leak, "reserve": reserve, "hand-over": hand_over, "temporary": 
 
 
 def verdicts(whole):
-    """The Verdict of each site that has one, those of the most calls first."""
+    """Returns the Verdict of each site that has one, those with the most calls first."""
     found = []
     for site in whole["sites"]:
         if site["site"] == 0:
-            continue  # blocks without a stack are of no place
+            continue  # blocks without a stack have no place
         is_kept = False
         for kind, rule in RULES.items():
             judged = None if is_kept and kind == "pins pages" else rule(site, whole)
@@ -218,20 +229,20 @@ def verdicts(whole):
                 found.append(Verdict(kind, policy, [site], evidence, numbers))
                 if kind != "leak":
                     break
-                is_kept = True  # it may be what the program is for: its data
+                is_kept = True  # the blocks may be the program's data
     return sorted(found, key=lambda verdict: -verdict.sites[0]["allocations"])
 
 
 def _chunks(site):
-    """Whether the blocks are such as an allocator of the program's own asks for: large, and of the
-    same few sizes."""
+    """Whether the blocks look like requests of the program's own allocator: large, and of few
+    sizes."""
     common = sum(count for _, count in site["sizes"])
     return site["live_bytes"] >= CHUNK_LEAST * site["live"] and \
         common >= NEARLY_ALL * site["allocations"]
 
 
 def merged(found, place):
-    """The verdicts, leaks of one place as one: `place` is of a site."""
+    """The verdicts, with leaks of one place merged. `place` returns the place of a site."""
     leaks, others = {}, []
     for verdict in found:
         if verdict.kind == "leak":

@@ -1,14 +1,15 @@
-"""The command line: its commands, its version, and how it ends."""
+"""The command line: its commands, its version, and its exit status."""
 
 import os
 import sys
 import traceback
 
+import click
 import typer
 
-from cairn import (VERSION, advise_command, bench_command, export_command, inspect_command,
-                   leaks_command, matrix_command, persist_command, profile_command, purge_command,
-                   replay_command, run_command, stats_command, trace_command)
+from cairn import (VERSION, advise_command, inspect_command, leaks_command, persist_command,
+                   profile_command, purge_command, replay_command, run_command, stats_command,
+                   trace_command)
 from cairn.console import note, out
 from cairn.errors import UserError, listen_to_signals, os_sentence
 
@@ -27,62 +28,74 @@ def _print_version(wanted: bool):
 def _options(
     version: bool = typer.Option(  # pylint: disable=unused-argument
         False, "--version", callback=_print_version, is_eager=True,
-        help="Print the version and leave."),
+        help="Print the version and exit."),
 ):
     pass
 
 
 app.command(context_settings={"allow_interspersed_args": False})(run_command.run)
 app.command(context_settings={"allow_interspersed_args": False})(advise_command.advise)
-app.command()(bench_command.bench)
-app.command()(matrix_command.matrix)
 app.command()(inspect_command.inspect)
 app.command()(leaks_command.leaks)
 app.command()(purge_command.purge)
 app.command()(stats_command.stats)
-app.command()(export_command.export)
 app.command("replay")(replay_command.replay_command)
 app.add_typer(persist_command.app, name="persist")
 app.add_typer(profile_command.app, name="profile")
 app.add_typer(trace_command.app, name="trace")
 
 
-def _close_stdout():
-    """Whether all that was printed got out. What did not is dropped: Python would try once more at
-    its end, and fail there with a traceback."""
+def _close_stdout(name):
+    """Returns whether all output was written. The rest is dropped: at its exit Python would try
+    again, and fail with a traceback."""
     try:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            note(f"cairn: the output: {os_sentence(error)}", style="red")
+            note(f"{name}: cannot write the output: {os_sentence(error)}", style="red")
         return False
     return True
 
 
-def _run():
+def _usage_sentence(error, name):
+    """A sentence that describes the error in the arguments and names the help text."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else name
+    text = " ".join(error.format_message().split()).rstrip(".")
+    text = text[:1].lower() + text[1:]
+    return f"{command}: {text}; see {command} --help"
+
+
+def _run(commands=app, name="cairn"):
     """Runs the command that the arguments name; returns the exit status."""
     try:
-        app(prog_name="cairn")
+        status = commands(prog_name=name, standalone_mode=False)
+        return status if isinstance(status, int) else 0
     except SystemExit as leave:
         return leave.code
+    except click.ClickException as error:
+        note(_usage_sentence(error, name), style="red")
+        return error.exit_code
+    except click.Abort:
+        return 130
     except UserError as error:
-        note(f"cairn: {error}", style="red")
+        note(f"{name}: {error}", style="red")
         return error.status
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # pylint: disable=broad-except
         place = traceback.extract_tb(error.__traceback__)[-1]
-        note(f"cairn: a fault of this tool: {type(error).__name__}: {error} "
-             f"({os.path.basename(place.filename)}:{place.lineno}); please report it, with the "
-             "output under CAIRN_TRACEBACK=1", style="red")
+        note(f"{name}: internal error: {type(error).__name__}: {error} "
+             f"({os.path.basename(place.filename)}:{place.lineno}). Please report it with the "
+             "output of CAIRN_TRACEBACK=1.", style="red")
         if os.environ.get("CAIRN_TRACEBACK"):
             traceback.print_exc()
         return BUG_STATUS
-    return 0
 
 
-def main():
+def main(commands=app, name="cairn"):
+    """Runs the tool with this name, and ends the process with its status."""
     listen_to_signals()
-    status = _run()
-    raise SystemExit(status if _close_stdout() else status or 1)
+    status = _run(commands, name)
+    raise SystemExit(status if _close_stdout(name) else status or 1)

@@ -1,5 +1,7 @@
-"""The same command under several allocators: interleaved rounds, medians, ratios."""
+"""Compares one command under several allocators: interleaved rounds, medians, ratios, and the
+confidence interval of a ratio."""
 
+import math
 import statistics
 from dataclasses import dataclass, field
 from typing import List
@@ -15,6 +17,13 @@ QUANTITIES = (
 )
 
 
+ROUNDS_LEAST = 3  # for an interval
+# 97.5 % of Student's t by the degrees of freedom; others use the next lower number.
+STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
+           10: 2.228, 12: 2.179, 14: 2.145, 16: 2.120, 20: 2.086, 25: 2.060, 30: 2.042, 40: 2.021,
+           60: 2.000, 120: 1.980}
+
+
 @dataclass
 class Side:
     """One allocator's runs."""
@@ -22,8 +31,8 @@ class Side:
     name: str
     library: object = None  # path of the preloaded library; None: the system's malloc
     runs: List[Run] = field(default_factory=list)
-    processes: object = None  # under a library, a list of probe.Process after the first run
-    options: str = ""  # of Cairn, behind the user's
+    processes: object = None  # under a library: the list of probe.Process after the first run
+    options: str = ""  # options of Cairn, after the user's
 
     def values(self, quantity):
         return [getattr(run, quantity) for run in self.runs]
@@ -43,14 +52,14 @@ class Side:
         return {run.output for run in self.runs}
 
     def killed(self):
-        """The run that a signal ended, or None."""
+        """The first run that a signal ended, or None."""
         return next((run for run in self.runs if run.failed_signal), None)
 
 
 def interleave(sides, rounds, run_one, on_run=lambda side, number: None, warm_up=0):
-    """Fills the sides with rounds of runs; every second round goes in reverse order, so that a
-    drift of the machine meets all sides alike. Rounds of warm-up come before and are not kept.
-    Stops at the first run that a signal ends, and returns (side, run) then."""
+    """Fills the sides with rounds of runs. Every second round has the reverse order, so that a
+    drift of the machine affects all sides equally. Rounds of warm-up come first and are not kept.
+    Stops at the first run that a signal ends, and then returns (side, run)."""
     for number in range(-warm_up, rounds):
         for side in sides if (number + warm_up) % 2 == 0 else reversed(sides):
             on_run(side, number)
@@ -63,7 +72,7 @@ def interleave(sides, rounds, run_one, on_run=lambda side, number: None, warm_up
 
 
 def keep_whole_rounds(sides):
-    """Drops what an end in mid-round has left over; returns the number of whole rounds."""
+    """Drops the runs of an incomplete last round. Returns the number of complete rounds."""
     for side in sides:
         if side.runs and side.runs[-1].failed_signal:
             side.runs.pop()
@@ -74,14 +83,27 @@ def keep_whole_rounds(sides):
 
 
 def ratio(ours, theirs, quantity):
-    """Median over median, or None where it says nothing."""
+    """The ratio of the medians, or None when it is undefined."""
     base = theirs.median(quantity)
     return ours.median(quantity) / base if base else None
 
 
+def interval(ours, theirs, quantity):
+    """The 95 % confidence interval of a round's ratio, (low, high), from the mean of the rounds'
+    logarithms. The two runs of a round are close in time, so a drift of the machine cancels out.
+    Returns None when there are too few rounds, or a run measured 0."""
+    pairs = list(zip(ours.values(quantity), theirs.values(quantity)))
+    if len(pairs) < ROUNDS_LEAST or min(min(pair) for pair in pairs) <= 0:
+        return None
+    logs = [math.log(one / other) for one, other in pairs]
+    student = STUDENT[max(each for each in STUDENT if each <= len(logs) - 1)]
+    half = student * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(statistics.mean(logs) - half), math.exp(statistics.mean(logs) + half)
+
+
 def compare_outputs(sides):
-    """One sentence on whether the program said the same under all; the first side is the one that
-    the others are compared with."""
+    """A sentence that says whether the program's output was equal under all allocators; the first
+    side is the reference."""
     base, *others = sides
     if len(set().union(*(side.outputs() for side in sides))) == 1:
         return "output: the same in every run"

@@ -1,18 +1,24 @@
-"""The terminal: results go to stdout, remarks and progress to stderr."""
+"""The terminal: results are written to stdout, remarks and progress to stderr."""
 
 import json
 import os
+import re
 import sys
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-PIPED_COLUMNS = 120  # where the output is no terminal, whose width would decide
+SITE_COLUMNS_LEAST = 30  # columns of a site next to its figures
+INDENT = 4  # of a site below its figures
+PIPED_COLUMNS = 1 << 14  # width of an output that is no terminal: a line is as long as its text
 
 
 def _fill_closed():
-    """Gives descriptors 0 to 2 that the caller closed to the null device; the next file would get
-    their numbers, and a program under test write into it."""
+    """Opens the null device as each of the descriptors 0 to 2 that the caller closed. Otherwise the
+    next file would get their number, and a program under test would write into it."""
     while True:
         number = os.open(os.devnull, os.O_RDWR)
         if number > 2:
@@ -25,17 +31,79 @@ def _fill_closed():
 
 
 _fill_closed()
-# Of names in a strange encoding, or signs that the terminal's encoding lacks.
+# Names in another encoding, and characters that the terminal's encoding lacks, are escaped.
 for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
 
+
+class _Out(Console):
+    """The standard output. Unless it is a terminal, lines do not end with the blanks that fill a
+    column."""
+
+    def print(self, *objects, **options):
+        if self.is_terminal:
+            self._print_uncut(*objects, **options)
+            return
+        with self.capture() as printed:
+            super().print(*objects, **options)
+        self.file.write(re.sub("[ \\t]+$", "", printed.get(), flags=re.M))
+
+    def _print_uncut(self, *objects, **options):
+        """Prints without cutting a table of figures that is wider than the terminal, which wraps
+        it."""
+        width = self.width
+        for table in objects:
+            if isinstance(table, Table) and all(column.no_wrap for column in table.columns):
+                roomy = self.options.update(max_width=PIPED_COLUMNS)
+                width = max(width, Measurement.get(self, roomy, table).maximum)
+        if width > self.width:
+            wider = Console(highlight=False, width=width, file=self.file, force_terminal=True)
+            wider.print(*objects, crop=False, **options)
+        else:
+            super().print(*objects, **options)
+
+
 _columns_known = sys.stdout.isatty() or os.environ.get("COLUMNS")
-out = Console(highlight=False, width=None if _columns_known else PIPED_COLUMNS)
+out = _Out(highlight=False, width=None if _columns_known else PIPED_COLUMNS)
 err = Console(stderr=True, highlight=False)
 
 
-# A sentence is wrapped for a reader, and stays one line for a program.
+def columns():
+    """The width to observe; None: no limit."""
+    return out.width if _columns_known else None
+
+
+def print_sites(titles, rows):
+    """Prints a table of sites: rows of figures, each with a function that returns a site's lines
+    for a number of columns. The lines are next to the figures, or below them when there is too
+    little space."""
+    widths = [max(len(row[place]) for row in [titles, *(cells for cells, _ in rows)])
+              for place in range(len(titles))]
+    used = sum(width + 2 for width in widths)
+    room = columns()
+    is_below = room is not None and room - used < SITE_COLUMNS_LEAST
+
+    def figures(cells):
+        return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths))
+
+    def put(line, style=""):
+        out.print(Text(line, style=style), soft_wrap=True)
+
+    put(figures(titles) + ("" if is_below else "  site"), "bold")
+    for cells, lines in rows:
+        if is_below:
+            put(figures(cells))
+            for line in lines(room - INDENT):
+                put(" " * INDENT + line)
+        else:
+            before = figures(cells) + "  "
+            for line in lines(None if room is None else room - used):
+                put(before + line)
+                before = " " * used
+
+
+# A sentence is wrapped on a terminal, and stays one line for a program.
 def say(text):
     out.print(text, markup=False, soft_wrap=not out.is_terminal)
 
@@ -49,7 +117,7 @@ def note(text, style=None):
 
 
 class _Progress(Progress):
-    """None where there is no terminal; not even the line that rich ends it with."""
+    """A progress bar that prints nothing without a terminal, not even rich's last line."""
 
     def stop(self):
         if not self.disable:

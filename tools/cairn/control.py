@@ -1,4 +1,4 @@
-"""Speaking to the control socket of a process: docs/CONTROL.md has the protocol."""
+"""Client of the control socket of a process; docs/reference/CONTROL.md documents the protocol."""
 
 import contextlib
 import json
@@ -10,8 +10,17 @@ import struct
 
 from cairn.errors import UserError, os_sentence
 
-ANSWER_SECONDS = 120  # a purge of much memory takes its time
+ANSWER_SECONDS = 120  # a purge of much memory takes long
 ANSWER_MOST = 1 << 20
+
+
+class Refused(UserError):
+    """A request was refused; `error` is the name of its cause."""
+
+    def __init__(self, shown, answer):
+        self.error = answer.get("error")
+        self.words = answer.get("message") or self.error
+        super().__init__(f"the control socket {shown}: {self.words}")
 
 
 def is_socket(path):
@@ -22,7 +31,7 @@ def is_socket(path):
 
 
 def _number_inside(pid):
-    """The process's number where it runs, which may be a container."""
+    """The process's number in its own PID namespace, which may be that of a container."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("NSpid:"):
@@ -31,16 +40,15 @@ def _number_inside(pid):
 
 
 def path_of(pid, place):
-    """The socket that a process serves, as a path that works here. `place` is what cairn-look read
-    of it, None for none. A child of a fork has the memory of its parent, whose socket is not its
-    own."""
+    """The path of the socket that a process serves, as seen from here. `place` is what cairn-look
+    read, or None. A child of a fork has a copy of its parent's memory, but not its socket."""
     if place is None or str(place["owner"]) != _number_inside(pid):
         return None
     return f"/proc/{pid}/root{place['path']}"
 
 
 class Control:
-    """A connection. `pid` is the process that listens, by its number here."""
+    """A connection. `pid` is the number of the listening process in this namespace."""
 
     def __init__(self, path, shown=None):
         self.shown = shown or str(path)
@@ -49,7 +57,8 @@ class Control:
         self._rest = b""
         folder = None
         try:
-            # An address has 107 bytes at most; by its folder any path is short enough.
+            # A socket address has at most 107 bytes; relative to its folder every path is short
+            # enough.
             folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_PATH | os.O_DIRECTORY)
             self._socket.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
             credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -69,13 +78,14 @@ class Control:
         while b"\n" not in self._rest:
             piece = self._socket.recv(1 << 16)
             if not piece or len(self._rest) > ANSWER_MOST:
-                raise UserError(f"the control socket {self.shown}: ended without an answer")
+                raise UserError(f"the control socket {self.shown}: the process closed it without "
+                                "an answer")
             self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
     def ask(self, request):
-        """The answer's members; UserError where it is a refusal."""
+        """Returns the members of the answer. Raises Refused when the request is refused."""
         try:
             self._socket.sendall(request.encode() + b"\n")
             answer = json.loads(self._line())
@@ -84,9 +94,9 @@ class Control:
         except OSError as error:
             raise UserError(f"the control socket {self.shown}: {os_sentence(error)}") from error
         except ValueError as error:
-            raise UserError(f"the control socket {self.shown}: the answer is none of Cairn's") \
+            raise UserError(f"the control socket {self.shown}: the answer is not Cairn's; "
+                            "another program may own this socket") \
                 from error
         if not answer.get("ok"):
-            raise UserError(f"the control socket {self.shown}: "
-                            f"{answer.get('message') or answer.get('error')}")
+            raise Refused(self.shown, answer)
         return answer

@@ -1,17 +1,20 @@
-"""The errors that the tool reports to its user, each as one sentence."""
+"""The errors that the tool reports to its user, one sentence each."""
 
+import errno
 import functools
 import signal
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 class UserError(Exception):
-    """Something that the user can fix; its text is shown as it is, without a traceback."""
+    """An error that the user can correct; its text is shown without a traceback."""
 
     status = 2
 
 
 class Interrupt(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: what was measured is kept, as after the terminal's interrupt."""
+    """SIGTERM or SIGHUP. Measurements so far are kept, as after an interrupt from the terminal."""
 
     def __init__(self, number):
         super().__init__()
@@ -19,7 +22,7 @@ class Interrupt(KeyboardInterrupt):
 
 
 class Interrupted(UserError):
-    """The end of a command that was interrupted; what it had to say has been said."""
+    """The end of an interrupted command that has already printed its results."""
 
     def __init__(self, interrupt, text="interrupted"):
         super().__init__(text)
@@ -27,18 +30,18 @@ class Interrupted(UserError):
 
 
 def status_of(interrupt):
-    """The exit status after an interrupt, as a shell would give it."""
+    """The exit status after an interrupt, as a shell reports it."""
     return 128 + getattr(interrupt, "number", signal.SIGINT)
 
 
 def os_sentence(error):
-    """An OSError in words."""
+    """The text of an OSError, with its file."""
     words = error.strerror or str(error)
     return f"{error.filename}: {words}" if error.filename else words
 
 
 def listen_to_signals():
-    """Makes SIGTERM and SIGHUP interrupts. One that is ignored (nohup) stays so."""
+    """Turns SIGTERM and SIGHUP into interrupts. An ignored signal (nohup) stays ignored."""
     def interrupt(number, _frame):
         raise Interrupt(number)
 
@@ -48,7 +51,7 @@ def listen_to_signals():
 
 
 def signal_name(number):
-    """A signal's name; the real-time ones have numbers instead: SIGRTMIN+1."""
+    """The name of a signal; a real-time signal is SIGRTMIN+1."""
     if signal.SIGRTMIN < number < signal.SIGRTMAX:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
     try:
@@ -58,8 +61,8 @@ def signal_name(number):
 
 
 def as_sentences(function):
-    """A command whose interrupts and system errors end as UserError; click would catch the former
-    and say nothing but Aborted. A closed pipe stays click's."""
+    """Decorates a command so that its interrupts and system errors become UserError. Without it
+    click would catch an interrupt and print only Aborted. A closed pipe is left to click."""
     @functools.wraps(function)
     def command(*arguments, **options):
         try:
@@ -69,5 +72,7 @@ def as_sentences(function):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise UserError(os_sentence(error)) from error
+            # The error of a file has a name; one without a name is an error of the standard output.
+            what = "cannot write the output: " if error.errno in NO_ROOM else ""
+            raise UserError(("" if error.filename else what) + os_sentence(error)) from error
     return command

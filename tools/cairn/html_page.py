@@ -1,17 +1,17 @@
-"""One HTML file that needs no other and asks no network: the frame of every report.
+"""Makes a report as one HTML file that needs no other file and no network.
 
-What a page consists of lies in page/: page.css and page.js are in each, and of the rest those that
-it names:
+The parts of a page are in page/. page.css and page.js are in every report, and those of the others
+that it names:
 
- table.js     makeTable: sorts, is searched
+ table.js     makeTable: a table that can be sorted and searched
  flame.js     makeFlame: a flame graph of a tree of frames
  treemap.js   makeTreemap: a tree as rectangles on a canvas
  timeline.js  makeTimeline: lines over time on a canvas
 
-The comment at each one's beginning says what it takes. The page's own file comes last, reads `data`
-and puts them together; `byId("content")` is there for it. Mouse and keys do the same everywhere:
-arrow keys go on, Enter goes in, Escape goes back, / searches. Names from a program reach the page
-as JSON and its elements as text, never as HTML.
+The comment at the start of each file documents its arguments. The report's own file is last; it
+reads `data` and fills `byId("content")`. Mouse and keys behave alike everywhere: arrow keys move,
+Enter descends, Escape ascends, / searches. Names from a program are passed as JSON and shown as
+text, never as HTML.
 """
 
 import html
@@ -28,14 +28,14 @@ def _part(name):
 
 
 def page(title, sentences, data, parts, keys="", search="search (/)"):
-    """The text of the file.
+    """Returns the text of the file.
 
-    sentences: what stands below the title; data: what the scripts get; parts: names of files in
-    page/, the page's own last; keys: a sentence on the keys; search: the words in the search field,
-    "" for none.
+    sentences: lines below the title; data: passed to the scripts; parts: names of files in page/,
+    the report's own last; keys: a sentence on the keys; search: the placeholder of the search
+    field, "" for no field.
     """
     script = "\n".join(_part(name) for name in ("page.js", *parts))
-    # Nothing in a name may end the element that holds it.
+    # A name must not end the element that contains it.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     about = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
     field = (f'<input id="search" type="search" placeholder="{html.escape(search)}" '

@@ -1,15 +1,17 @@
-"""`cairn inspect`: what lies where in the heap of a process or a core file."""
+"""`cairn inspect`: the layout of the heap of a process or a core file."""
 
 import sys
 from pathlib import Path
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from cairn import output
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.look import Census, look, pass_on
+from cairn.lost_blocks import contents, name_classes
 from cairn.plan_report import print_pinned
 from cairn.texts import bytes_text, share, target_text
 
@@ -46,10 +48,10 @@ def _print_kinds(census):
         census.sum("resident_bytes"))
     kind_row("large blocks", "large")
     kind_row("blocks with own mappings", "huge")
-    if census.sampled["live"]:
-        row("sampled blocks", census.sampled["live"], census.sampled["live_bytes"], None)
+    if census.guarded["live"]:
+        row("guarded blocks", census.guarded["live"], census.guarded["live_bytes"], None)
     kind_row("freed, and kept", "kept")
-    kind_row("freed, addresses fault", "trapped")
+    kind_row("freed, addresses fault", "revoked")
     kind_row("pages of other allocators", "run")
     kind_row("free runs of pages", "free")
     row("metadata", None, census.pages["metadata_bytes"],
@@ -114,7 +116,7 @@ def _inspect_all(target, every, as_json):
         print_json({
             "target": census.target, "classes": census.classes, "heaps": census.heaps,
             "kinds": list(census.kinds.values()), "lengths": census.lengths,
-            "largest": census.largest, "sampled": census.sampled, "pages": census.pages,
+            "largest": census.largest, "guarded": census.guarded, "pages": census.pages,
             "doubts": census.doubts})
         return
     say(target_text(census.target))
@@ -158,8 +160,8 @@ def _block_lines(rows):
         if slab["kept"]:
             yield "the slab is empty, and its thread keeps it"
         else:
-            frozen = ", of a thread that a fork left behind" if slab["frozen"] else ""
-            yield f"of the thread heap at {slab['heap']:#x}{frozen}"
+            inherited = ", of a thread that a fork left behind" if slab["inherited"] else ""
+            yield f"of the thread heap at {slab['heap']:#x}{inherited}"
 
 
 def _inspect_address(target, address, as_json):
@@ -172,40 +174,94 @@ def _inspect_address(target, address, as_json):
         say(line)
 
 
+HOLDERS = {"block": "a block", "stack": "a stack", "memory": "memory", "register": "a register",
+           "kernel": "the kernel"}
+
+
+def _holder_text(row):
+    if row["kind"] == "block":
+        return (f"{row['size_bytes']} bytes from {row['holder']:#x}, "
+                f"{row['place'] - row['holder']} into it")
+    return str(row.get("name", ""))
+
+
+def _print_pointers(target, address, every, as_json):
+    rows = look("pointers", target, address, *(["every"] if every else []))
+    found = dict(rows)
+    pointers = [values for kind, values in rows if kind == "pointer"]
+    named = [row for row in (*pointers, found["block"]) if "begins" in row]
+    for row in named:
+        row["begins"] = row["begins"].removeprefix("x")
+    name_classes(named)
+    if as_json:
+        print_json({"target": found["target"], "block": found["block"], "pointers": pointers,
+                    "count": found["pointers"]["count"]})
+        return
+    block = found["block"]
+    say(target_text(found["target"]))
+    if found["target"]["kind"] == "process" and not found["target"]["stopped"]:
+        say("The process was running: a pointer that moved during the search may be missing. Stop "
+            "the process (kill -STOP) to find all.")
+    if block["is_live"]:
+        say(f"A live block: {block['size_bytes']} bytes from {block['start']:#x}"
+            + (f", {block['class']}" if "class" in block else ""))
+    else:
+        say(f"No live block of Cairn is at {block['start']:#x}; pointers to exactly this address:")
+    if not pointers:
+        say("No pointer to it was found.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("pointer at", "in", "to offset", "which is", "begins with"):
+        table.add_column(name, justify="right" if name == "to offset" else "left", overflow="fold")
+    for row in pointers:
+        table.add_row(f"{row['place']:#x}" if row["place"] else "", HOLDERS[row["kind"]],
+                      str(row["offset"]), escape(_holder_text(row)),
+                      escape(contents(row)) if row["kind"] == "block" else "")
+    out.print()
+    out.print(table)
+    if len(pointers) < found["pointers"]["count"]:
+        say(f"and {found['pointers']['count'] - len(pointers)} more (--all)")
+
+
 @as_sentences
-def inspect(
+def inspect(  # pylint: disable=too-many-arguments, too-many-positional-arguments
         target: str = typer.Argument(..., metavar="PID|SOCKET|CORE", show_default=False,
-                                     help="A process, the control socket of one, or a core "
+                                     help="A process, its control socket, or a core "
                                      "file."),
         address: str = typer.Argument(None, metavar="ADDRESS", show_default=False,
-                                      help="Report what lies at this address only."),
+                                      help="Describe only the block or memory at this address."),
+        pointers: bool = typer.Option(False, "--pointers", help="List what points to the block at "
+                                      "ADDRESS: blocks, stacks, other memory, registers."),
         blocks: bool = typer.Option(False, "--blocks",
                                     help="List every live block: its address and size in bytes."),
         pinned: bool = typer.Option(False, "--pinned",
                                     help="Report which blocks keep pages that are otherwise free: "
                                          "by size, and by site where the profiler has samples."),
-        every: bool = typer.Option(False, "--all", help="Show all sizes, heaps and sites."),
+        every: bool = typer.Option(False, "--all",
+                                   help="Show all sizes, heaps, sites and pointers."),
         page: Path = typer.Option(None, "--html", metavar="FILE", show_default=False,
                                   help="Write the map of the heap as one HTML file."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
-    """What lies where in the heap of a process or a core file.
+    """Describe the heap of a process or a core file by size, thread and address.
 
-    Read from outside: nothing runs in the process, which may be stopped.
+    The heap is read from outside: nothing runs in the process, which may be stopped.
     """
+    if pointers and address is None:
+        raise UserError("--pointers needs the ADDRESS of a block")
     if address is not None and (blocks or pinned):
         words = "blocks lists" if blocks else "pinned counts"
-        raise UserError(f"--{words} all blocks, so it takes no ADDRESS")
+        raise UserError(f"--{words} all blocks and takes no ADDRESS")
     if blocks and pinned:
-        raise UserError("--blocks and --pinned are two commands")
+        raise UserError("--blocks and --pinned cannot be combined")
     if page is not None and (address is not None or blocks or pinned or as_json):
-        raise UserError("--html shows the whole heap: it goes with no other option")
+        raise UserError("--html shows the whole heap and cannot be combined with other options")
     if page is not None:
         _write_page(target, page)
     elif blocks:
         sys.stdout.flush()
-        status = pass_on("blocks", target)
-        if status:
-            raise typer.Exit(status if status > 0 else 128 - status)
+        pass_on("blocks", target)
+    elif pointers:
+        _print_pointers(target, address, every, as_json)
     elif address is not None:
         _inspect_address(target, address, as_json)
     elif pinned:

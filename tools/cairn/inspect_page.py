@@ -1,18 +1,18 @@
-"""The map of a heap as one HTML file: what lies where, and what few blocks hold."""
+"""The map of a heap as one HTML file, with the slabs that few blocks hold."""
 
 from cairn import html_page
-from cairn.inspect_command import target_text
+from cairn.texts import target_text
 
 CELLS_MOST = 6000  # of the map; each stands for a power of two of bytes
-GAP_BYTES = 4 << 20  # address space between two runs that makes them parts of their own
-SPARSE_MOST = 1000  # slabs held by few blocks, those first that hold most
-RUNS_MOST = 200  # large blocks and free runs, each
-KINDS = ("slab", "large", "huge", "free", "kept", "run", "trapped")
+GAP_BYTES = 4 << 20  # a larger gap in the address space begins a new part
+SPARSE_MOST = 1000  # slabs held by few blocks, those that hold most first
+RUNS_MOST = 200  # for large blocks and for free runs
+KINDS = ("slab", "large", "huge", "free", "kept", "run", "revoked")
 
 
 def _groups(spans):
     """Slabs of one size and heap, summed: [size, packed, heap, slabs, bytes, live bytes, live,
-    slots, no block in]."""
+    slots, bytes of pages without a block]."""
     sums = {}
     for span in spans:
         if span["kind"] != "slab" or "slots" not in span:
@@ -26,7 +26,8 @@ def _groups(spans):
 
 
 def _sparse(spans):
-    """Slabs an eighth full at most: [address, size, live, slots, bytes, no block in, heap]."""
+    """Slabs at most one eighth full: [address, size, live, slots, bytes, bytes of pages without a
+    block, heap]."""
     rows = [[f"{span['start']:#x}", span["size_bytes"], span["live"], span["slots"], span["bytes"],
              span["idle_bytes"], f"{span['heap']:x}"] for span in spans
             if "heap" in span and 0 < span.get("live", 0) * 8 <= span["slots"]]
@@ -35,8 +36,8 @@ def _sparse(spans):
 
 
 def _runs(spans):
-    """The longest of each kind but slabs: [kind, address, bytes, bytes with memory in use]; the
-    others of a kind as one, without an address."""
+    """The longest spans of each kind except slabs: [kind, address, bytes, bytes with memory in
+    use]. The others of a kind are summed, with a number in place of the address."""
     found = []
     for kind in KINDS[1:]:
         rows = sorted((span for span in spans if span["kind"] == kind),
@@ -52,7 +53,7 @@ def _runs(spans):
 
 
 def _parts(spans):
-    """Runs without a gap that counts between them."""
+    """Lists of spans without a gap above GAP_BYTES between them."""
     part = []
     for span in sorted(spans, key=lambda span: span["start"]):
         if part and span["start"] > part[-1]["start"] + part[-1]["bytes"] + GAP_BYTES:
@@ -64,7 +65,7 @@ def _parts(spans):
 
 
 def _cell(pieces, cell_bytes):
-    """[kind of most of it, hundredths in use, size of its blocks]"""
+    """[kind of most of the cell, hundredths in use, size of its blocks]"""
     by_kind = {}
     for span, size in pieces:
         by_kind[span["kind"]] = by_kind.get(span["kind"], 0) + size
@@ -82,7 +83,7 @@ def _cell(pieces, cell_bytes):
 
 
 def _cells(part, cell_bytes):
-    """The part cut into cells; null where nothing lies."""
+    """The part divided into cells; null for an empty cell."""
     start = part[0]["start"] // cell_bytes
     end = -(-(part[-1]["start"] + part[-1]["bytes"]) // cell_bytes)
     pieces = [[] for _ in range(end - start)]
@@ -96,7 +97,7 @@ def _cells(part, cell_bytes):
 
 
 def address_map(spans):
-    """{"cell": bytes of each, "parts": [{"start": address, "cells": [cell or null]}]}"""
+    """{"cell": bytes of each cell, "parts": [{"start": address, "cells": [cell or null]}]}"""
     spans = [span for span in spans if span["bytes"]]
     cell_bytes = 4096
     while sum(span["bytes"] for span in spans) > cell_bytes * CELLS_MOST:
@@ -106,7 +107,7 @@ def address_map(spans):
 
 
 def page(census):
-    """The text of the file; the census has its spans."""
+    """The text of the file. The census must have its spans."""
     target = census.target
     data = {
         "words": census.words(), "heaps": [
@@ -119,5 +120,5 @@ def page(census):
         f"{target['program'] or 'core file'}: where the memory is",
         [target_text(target), *census.remarks()], data,
         ("table.js", "treemap.js", "cells.js", "inspect.js"),
-        "Arrow keys go from part to part, Enter goes in, Backspace out, Escape back to all of it; "
-        "/ searches.", "search: 48-byte, large, a heap (/)")
+        "Arrow keys move between parts, Enter descends, Backspace ascends, Escape shows all; / "
+        "searches.", "search: 48-byte, large, a heap (/)")

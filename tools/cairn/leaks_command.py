@@ -2,64 +2,25 @@
 
 import time
 from pathlib import Path
+from typing import List
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from cairn import output
+from cairn import files, html_page, output, program
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
-from cairn.inspect_command import bytes_text, target_text
 from cairn.look import Census, look
+from cairn.lost_blocks import Lost, at_end, contents
+from cairn.texts import bytes_text, target_text
 
+PAGE_LEAKS_MAX = 5000  # the largest ones
+PAGE_FRAMES_MAX = 6  # of a stack
 SIZES_SHOWN = 16
-LEAKS_SHOWN = 10
+GROUPS_SHOWN = 16
+FRAMES_SHOWN = 5
 FOUND_STATUS = 1
-
-
-class Lost:
-    """What one reading found."""
-
-    def __init__(self, rows):
-        found = dict(rows)
-        self.target, self.sums, self.doubts = found["target"], found["lost"], found["doubts"]
-        self.sizes = [values for kind, values in rows if kind == "size"]
-        self.leaks = [values for kind, values in rows if kind == "leak"]
-        self.held = [values for kind, values in rows if kind == "held"]
-        for leak in self.leaks:
-            leak["begins"] = leak["begins"].removeprefix("x")
-
-    def remarks(self):
-        """What a reader has to know, a sentence each."""
-        if self.sums["looks"] > 1:
-            yield ("The process was running: what is named was found lost twice, and did not "
-                   "change in between.")
-        if self.sums["threads_unread"]:
-            yield (f"The registers of {self.sums['threads_unread']} threads could not be read (a "
-                   "debugger has them): a block may be named that only they lead to.")
-        if self.target["kind"] == "core" and not self.sums["threads"]:
-            yield "The core file has no registers: a block may be named that only they lead to."
-        if self.target.get("missing_bytes"):
-            yield (f"The core file was cut: {self.target['missing_bytes']} of "
-                   f"{self.target['core_bytes']} bytes are missing, and with them pointers: blocks "
-                   "may be named falsely.")
-        elif self.sums["unread_bytes"]:
-            yield (f"{bytes_text(self.sums['unread_bytes'])} could not be read, and with them "
-                   "pointers: blocks may be named falsely.")
-        if self.doubts["torn"] + self.doubts["unreadable"]:
-            yield (f"{self.doubts['torn']} pieces of metadata were changing and "
-                   f"{self.doubts['unreadable']} could not be read: their blocks are left out.")
-
-
-def _contents(leak):
-    """How a block begins: a pointer into a file's code or data says what it is, else as text."""
-    if "points_to" in leak:
-        return f"-> {leak['points_to']}"
-    data = bytes.fromhex(leak["begins"])
-    text = data.split(b"\0")[0]
-    if len(text) > 3 and all(32 <= sign < 127 for sign in text):
-        return repr(text.decode("ascii"))
-    return leak["begins"][:32]
 
 
 def _table(title, *columns):
@@ -83,18 +44,41 @@ def _print_sizes(lost):
         say(f"and {len(rows) - SIZES_SHOWN} more sizes (--json has all)")
 
 
-def _print_leaks(lost, every):
-    rows = lost.leaks if every else lost.leaks[:LEAKS_SHOWN]
+def _print_groups(lost, every):
+    """Prints blocks of one size, kind and allocation stack as one row, with that stack below."""
+    rows = lost.groups if every else lost.groups[:GROUPS_SHOWN]
+    table = _table("Directly lost, similar blocks together", ("blocks", "right"), ("size", "right"),
+                   ("bytes", "right"), ("hold", "right"), ("begin with", "left"),
+                   ("for example", "left"))
+    for row in rows:
+        begins = contents(row)
+        if row["blocks"] > 1 and row["is_text"]:
+            begins = f"text, as {begins}"
+        elif row["blocks"] > 1 and "points_to" not in row and "class" not in row:
+            begins = ""
+        table.add_row(str(row["blocks"]), str(row["size_bytes"]),
+                      bytes_text(row["size_bytes"] * row["blocks"]),
+                      bytes_text(row["held_bytes"]) if row["held_bytes"] else "",
+                      escape(begins), f"{row['address']:#x}")
+        for frame in lost.stacks.get(row.get("site"), [])[:None if every else FRAMES_SHOWN]:
+            table.add_row("", "", "", "", escape(f"  {frame}"), "")
+    out.print(table)
+    if len(rows) < len(lost.groups):
+        say(f"and {len(lost.groups) - len(rows)} more kinds (--all)")
+    if not lost.stacks:
+        say("Which calls allocated them: run the program with cairn leaks run, or with the "
+            "profiler on.")
+
+
+def _print_leaks(lost):
     table = _table("Lost directly, with what they hold", ("address", "left"), ("bytes", "right"),
                    ("holds", "right"), ("in blocks", "right"), ("begins with", "left"))
-    for row in rows:
+    for row in lost.leaks:
         held = row["held_blocks"]
         table.add_row(f"{row['address']:#x}", str(row["size_bytes"]),
                       bytes_text(row["held_bytes"]) if held else "", str(held) if held else "",
-                      _contents(row))
+                      escape(contents(row)))
     out.print(table)
-    if len(rows) < lost.sums["direct_blocks"]:
-        say(f"and {lost.sums['direct_blocks'] - len(rows)} more (--all)")
 
 
 def _print_lost(lost, every):
@@ -103,14 +87,18 @@ def _print_lost(lost, every):
     say(target_text(lost.target))
     for remark in lost.remarks():
         say(remark)
+    if not blocks and lost.unsure:
+        return
     if not blocks:
         say(f"No block is lost: pointers lead to all {sums['live_blocks']}.")
         return
     say(f"{blocks} of {sums['live_blocks']} blocks are lost, no pointer leads to them: "
         f"{bytes_text(sums['direct_bytes'] + sums['held_bytes'])}. "
-        f"{sums['direct_blocks']} of them directly; those hold the other {sums['held_blocks']}.")
+        f"{sums['direct_blocks']} are lost directly and hold the other {sums['held_blocks']}.")
     _print_sizes(lost)
-    _print_leaks(lost, every)
+    _print_groups(lost, every)
+    if every:
+        _print_leaks(lost)
 
 
 def _live_by_size(target):
@@ -123,10 +111,10 @@ def _live_by_size(target):
 
 
 def _growth(target, seconds):
-    """The sizes with more live blocks after so many seconds, those that grew most first."""
+    """The sizes with more live blocks after this many seconds, those that grew most first."""
     head, live, sizes = _live_by_size(target)
     if head["kind"] != "process":
-        raise UserError("--growing looks twice at a process; a core file does not grow")
+        raise UserError("--growing needs a process; a core file does not change")
     time.sleep(seconds)
     head, live_then, sizes_then = _live_by_size(target)
     rows = [{"size_bytes": size, "live": count, "grown_blocks": count - live.get(size, 0),
@@ -152,43 +140,116 @@ def _print_growth(target, seconds, as_json):
     out.print(table)
 
 
+def _run(command, hardened):
+    """The lost blocks of a program at its end, and its exit status."""
+    if not command:
+        raise UserError("cairn leaks run -- PROGRAM: the program is missing")
+    library = files.malloc_library(hardened).resolve()
+    program.check_preloadable(command[0], [library])
+    return at_end(command, library)
+
+
+def _print(lost, page, every, as_json):
+    if page is not None:
+        output.write("--html", page, _page(lost, contents))
+    if as_json:
+        print_json({"target": lost.target, "lost": lost.sums, "sizes": lost.sizes,
+                    "groups": lost.groups, "leaks": lost.leaks, "held": lost.held,
+                    "stacks": lost.stack_json(), "unsure": lost.unsure, "holds": lost.holds,
+                    "doubts": lost.doubts})
+    elif page is None:
+        _print_lost(lost, every)
+
+
+def _stack_text(lost, row):
+    """The functions that allocated a block, innermost first; "" when unknown."""
+    frames = lost.stacks.get(row.get("site"), [])[:PAGE_FRAMES_MAX]
+    return " < ".join(frame.function for frame in frames)
+
+
+def _page(lost, contents):
+    """The lost blocks as one HTML file. `contents` describes the first bytes of a block."""
+    sums = lost.sums
+    shown = sorted(lost.leaks,
+                   key=lambda row: -row["size_bytes"] - row["held_bytes"])[:PAGE_LEAKS_MAX]
+    blocks = sums["direct_blocks"] + sums["held_blocks"]
+    sentences = [target_text(lost.target), *lost.remarks(),
+                 f"{blocks} of {sums['live_blocks']} blocks are lost, no pointer leads to them: "
+                 f"{bytes_text(sums['direct_bytes'] + sums['held_bytes'])}."]
+    if len(shown) < sums["direct_blocks"]:
+        sentences.append(f"{len(shown)} of {sums['direct_blocks']} directly lost blocks are shown, "
+                         "those that hold most.")
+    data = {"sums": sums,
+            "sizes": [[row["size_bytes"], row["blocks"], row["direct"]] for row in lost.sizes],
+            "leaks": [[f"{row['address']:#x}", row["size_bytes"], row["held_bytes"],
+                       row["held_blocks"], contents(row),
+                       row.get("class") or row.get("points_to", ""), _stack_text(lost, row)]
+                      for row in shown]}
+    return html_page.page(
+        f"{lost.target['program'] or 'core file'}: lost blocks", sentences, data,
+        ("table.js", "treemap.js", "leaks.js"),
+        "Arrow keys move between parts, Enter descends, Escape shows all; / searches.",
+        "search: an address, a text (/)")
+
+
 @as_sentences
-def leaks(
-        target: str = typer.Argument(..., metavar="PID|SOCKET|CORE", show_default=False,
-                                     help="A process, the control socket of one, or a core "
-                                     "file."),
+def leaks(  # pylint: disable=too-many-arguments, too-many-positional-arguments
+        target: str = typer.Argument(..., metavar="PID|SOCKET|CORE|run", show_default=False,
+                                     help="A process, its control socket, or a core file; or the "
+                                     "word run, to examine a program at its end."),
+        command: List[str] = typer.Argument(None, metavar="[-- PROGRAM [ARGUMENT]...]",
+                                            show_default=False,
+                                            help="With run: the program to run on Cairn. The exit "
+                                                 "status is the program's."),
         every: bool = typer.Option(False, "--all", help="List all lost blocks."),
-        hold: bool = typer.Option(False, "--hold", help="Hold the process while it is read, for "
-                                  "an exact answer from one look."),
+        hold: bool = typer.Option(False, "--hold", help="Stop the process while it is read, for "
+                                                        "an exact result from one pass."),
+        trace: Path = typer.Option(None, "--trace", metavar="FILE", show_default=False,
+                                   help="Take the blocks' allocation stacks from a trace of the "
+                                   "process."),
         growing: float = typer.Option(None, "--growing", metavar="SECONDS", min=0.01,
-                                      show_default=False, help="Instead, show the sizes with more "
-                                      "live blocks after so many seconds."),
+                                      show_default=False,
+                                      help="Instead, show the block sizes with more live blocks "
+                                           "after SECONDS."),
         page: Path = typer.Option(None, "--html", metavar="FILE", show_default=False,
-                                  help="Write what is lost as one HTML file."),
+                                  help="Write the lost blocks as one HTML file."),
         check: bool = typer.Option(False, "--check",
                                    help="Exit with status 1 when a block is lost."),
+        hardened: bool = typer.Option(False, "--hardened", help="With run: preload "
+                                      "libcairn-malloc-hardened.so."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
-    """Live blocks that no pointer leads to, in a process or a core file.
+    """Find live blocks that no pointer leads to, in a process, a core file, or a program at its
+    end.
 
-    Read from outside, without any preparation. Its threads stop for their registers only, some tens
-    of microseconds each.
+    A process is read from outside and needs no preparation. While it runs it is stopped for about 4
+    ms at a time, to confirm that blocks are lost. cairn leaks run -- PROGRAM records each
+    allocation, and names the stack of each lost block.
     """
     if growing is not None:
-        if every or hold or check or page is not None:
-            raise UserError("--growing goes with --json only")
+        if every or hold or check or hardened or page is not None or trace or command:
+            raise UserError("--growing can be combined only with --json")
         _print_growth(target, growing, as_json)
         return
     if page is not None:
         output.check_writable("--html", page)
-    arguments = (["hold"] if hold else []) + (["every"] if every or page is not None else [])
-    lost = Lost(look("leaks", target, *arguments))
-    if page is not None:
-        from cairn import leaks_page  # pylint: disable=import-outside-toplevel
-        output.write("--html", page, leaks_page.page(lost, _contents))
-    if as_json:
-        print_json({"target": lost.target, "lost": lost.sums, "sizes": lost.sizes,
-                    "leaks": lost.leaks, "held": lost.held, "doubts": lost.doubts})
-    elif page is None:
-        _print_lost(lost, every)
+    status = 0
+    if target == "run":
+        if hold or trace is not None:
+            raise UserError("--hold and --trace cannot be combined with run")
+        lost, status = _run(command, hardened)
+    else:
+        if command or hardened:
+            raise UserError("only run takes a program: cairn leaks run -- PROGRAM")
+        arguments = ["hold"] if hold else []
+        if every or page is not None or trace is not None:
+            arguments.append("every")
+        lost = Lost(look("leaks", target, *arguments))
+        if trace is not None:
+            lost.take_trace(trace)
+    _print(lost, page, every, as_json)
+    if status:
+        raise typer.Exit(status)
+    if check and lost.unsure:
+        raise UserError(lost.doubt())
     if check and lost.sums["direct_blocks"]:
         raise typer.Exit(FOUND_STATUS)

@@ -1,43 +1,44 @@
-"""One measured run of a command."""
+"""Measures one run of a command."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
 
 from cairn import files
-from cairn.errors import UserError, signal_name
-from cairn.files import measure_program
+from cairn.errors import Interrupt, UserError, signal_name
 
 STDERR_TAIL_BYTES = 4000
-INTERRUPT_GRACE_S = 1  # what the terminal's interrupt has reached may end by itself
-STOP_S = 10  # cairn-measure ends a command within five
+INTERRUPT_GRACE_S = 1  # a command that the terminal's interrupt has reached may end by itself
+STOP_S = 10  # cairn-measure ends a command within five seconds
 GRACE_S = 5  # from SIGTERM to SIGKILL
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run cost and how it ended."""
+    """The cost of one run, and its end."""
 
     wall_s: float
     cpu_s: float  # user and system time of the command and the children it waited for
     peak_rss_mib: float  # of the largest single process
-    faults: int  # page faults, minor and major
+    faults: int  # minor and major page faults
     exit_code: int
     signal: int  # 0 when the command ended by itself
-    output: bytes  # of the standard output, a digest
+    output: bytes  # a digest of the standard output
     stderr_tail: str
-    stopped: bool = False  # the time limit was reached, and the command got SIGTERM
-    killed: bool = False  # and then SIGKILL, since it did not end
+    stopped: bool = False  # the time limit was reached, and the command received SIGTERM
+    killed: bool = False  # the command did not end after SIGTERM and received SIGKILL
 
     @property
     def failed_signal(self):
-        """The signal that ended the command, unless its time was up; or 0."""
+        """The signal that ended the command, or 0; an end at the time limit counts as 0."""
         return 0 if self.stopped and self.signal in (15, 9) else self.signal
 
     @property
     def status(self):
-        """The exit status as a shell would give it; 0 for an end at the time limit."""
+        """The exit status as a shell reports it; 0 for an end at the time limit."""
         if self.stopped and self.exit_code == 128 + 15:
             return 0
         return 128 + self.failed_signal if self.failed_signal else self.exit_code
@@ -50,9 +51,9 @@ def _tail(file):
 
 
 def preload_value(libraries, environment):
-    """LD_PRELOAD for a run: the libraries before what the user preloads, or that alone.
+    """The value of LD_PRELOAD for a run: the libraries, then those that the user preloads.
 
-    A Cairn that the user preloads already is left out, so that "system" means system.
+    A Cairn library that the user preloads is left out, so that "system" is the system's malloc.
     """
     others = [entry for entry in environment.get("LD_PRELOAD", "").replace(":", " ").split()
               if not os.path.basename(entry).startswith("libcairn-malloc")]
@@ -65,13 +66,43 @@ def _options_value(options):
 
 
 def with_cairn(library, options):
-    """The environment of a program on this library, with these options behind the user's."""
+    """The environment of a program on this library, with these options after the user's."""
     return {**os.environ, "LD_PRELOAD": preload_value([library], os.environ),
             "CAIRN_OPTIONS": _options_value(options)}
 
 
+def run_through(command, environment):
+    """Runs the command with the tool's own input and output to its end. Returns its process number
+    and exit status. The first interrupt ends the command, and the tool continues with its results;
+    the second one kills the command and ends the tool."""
+    # An interrupt between the start of the command and the `try` below would leave the command
+    # without its tool. So both signals are blocked in between. The command itself begins with the
+    # former mask.
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        process = subprocess.Popen(
+            command, env=environment,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, former))
+    except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+        raise UserError(f"{command[0]} cannot be started: {error.strerror}") from error
+    with process:
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
+            process.wait()
+        except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, Interrupt):  # the terminal's reaches the command too
+                process.send_signal(interrupt.number)
+            try:
+                process.wait()
+            except KeyboardInterrupt:
+                process.kill()
+                raise
+    return process.pid, process.returncode
+
+
 def _wait(process):
-    """Waits for cairn-measure; an interrupt ends the command first, so that none is left behind."""
+    """Waits for cairn-measure. An interrupt ends the command first, so that it does not remain."""
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -105,17 +136,17 @@ def _run_of(text, out, err):
             stopped=bool(fields["stopped"]),
             killed=bool(fields["killed"]))
     except (KeyError, ValueError):
-        raise UserError(f"{measure_program()} does not belong to this version of the tool: it "
-                        f"wrote {text.strip()!r}") from None
+        raise UserError(f"{files.program('cairn-measure')} does not belong to this version of the "
+                        f"tool: it wrote {text.strip()!r}") from None
 
 
 def _environment(library, probe_file, options):
-    """(environment of cairn-measure, what the command is to preload)"""
+    """(environment of cairn-measure, LD_PRELOAD of the command)"""
     libraries = [library] if library else []
     environment = dict(os.environ)
     if options:
         environment["CAIRN_OPTIONS"] = _options_value(options)
-    environment.pop("LD_PRELOAD", None)  # cairn-measure itself runs without
+    environment.pop("LD_PRELOAD", None)  # cairn-measure itself runs without it
     environment.pop("CAIRN_PROBE_FILE", None)
     if probe_file:
         environment["CAIRN_PROBE_FILE"] = str(probe_file)
@@ -124,23 +155,26 @@ def _environment(library, probe_file, options):
 
 
 def measure(command, library=None, stdin=None, show_output=False, limit_s=None, probe_file=None,
-            grace_s=GRACE_S, options=""):
-    """Runs the command, under a library that replaces malloc if one is given. With a limit it gets
-    SIGTERM after that time, and SIGKILL if that does not help. With a probe file, each of its
-    processes writes there which malloc it has (cairn.probe), for some 0.1 ms and 0.2 MiB.
-    `options` are Cairn's, behind the user's."""
+            grace_s=GRACE_S, options="", output=None, folder=None):
+    """Runs the command, under a library that replaces malloc if one is given. With a limit it
+    receives SIGTERM after that time, and SIGKILL if it does not end. With a probe file, each of its
+    processes records its malloc there (cairn.probe), which costs about 0.1 ms and 0.2 MiB.
+    `options` are Cairn's, after the user's. Its standard output goes to `output`, an empty file
+    that is open for writing and reading in bytes, if one is given; it runs in `folder`, if one is
+    given."""
     environment, preload = _environment(library, probe_file, options)
-    arguments = [str(measure_program())]
+    arguments = [str(files.program("cairn-measure"))]
     if preload:
         arguments += ["--preload", preload]
     if limit_s:
         arguments += ["--for", str(max(1, round(limit_s * 1000))),
                       "--grace", str(round(grace_s * 1000))]
 
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, \
+    own_output = contextlib.nullcontext(output) if output else tempfile.TemporaryFile()
+    with own_output as out, tempfile.TemporaryFile() as err, \
             tempfile.TemporaryFile() as result, open(stdin or os.devnull, "rb") as stdin_file:
         arguments += [str(result.fileno()), *command]
-        with subprocess.Popen(arguments, env=environment, stdin=stdin_file,
+        with subprocess.Popen(arguments, env=environment, stdin=stdin_file, cwd=folder,
                               stdout=None if show_output else out,
                               stderr=None if show_output else err,
                               pass_fds=[result.fileno()]) as process:
@@ -156,10 +190,11 @@ def measure(command, library=None, stdin=None, show_output=False, limit_s=None, 
 
 def check_loads(library):
     """Raises UserError when the dynamic linker cannot preload the library into a program."""
-    probe = subprocess.run([str(measure_program())], env={**os.environ, "LD_PRELOAD": str(library)},
+    probe = subprocess.run([str(files.program("cairn-measure"))],
+                           env={**os.environ, "LD_PRELOAD": str(library)},
                            capture_output=True, text=True, errors="replace", check=False)
     if "cannot be preloaded" in probe.stderr:
         raise UserError(probe.stderr.splitlines()[0])
     if probe.returncode < 0:
-        raise UserError(f"{library}: a program that preloads it is ended by "
-                        f"{signal_name(-probe.returncode)} at once")
+        raise UserError(f"{library}: a program that preloads it ends at once by "
+                        f"{signal_name(-probe.returncode)}")

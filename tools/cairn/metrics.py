@@ -1,7 +1,6 @@
-"""What is measured of a heap, by names that monitoring systems keep for ever.
+"""The metrics of a heap, under names that monitoring systems store permanently.
 
-One table for all of them: Prometheus's names have the unit and `_total` at their end, OTLP's have
-neither, and a server that takes in both has the same series.
+Prometheus's names end with the unit and `_total`.
 """
 
 import dataclasses
@@ -15,20 +14,20 @@ WORDS = {
     "resident": "in memory, of all this",
     "mapped": "readable and writable, without metadata",
     "retained": "address space kept without memory",
-    "metadata": "beside the blocks",
+    "metadata": "next to the blocks",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A name, and how it is read of a census: [(further labels, number)]."""
+    """A metric, and the function that reads it from a census: [(further labels, number)]."""
 
     name: str
-    unit: str  # bytes; or empty: a plain number
+    unit: str  # bytes, or empty for a plain number
     kind: str  # gauge, or counter: only grows while the process lives
     about: str
     samples: Callable
-    by_size: bool = False  # a series for each size of blocks
+    by_size: bool = False  # one series for each block size
 
     @property
     def prometheus_name(self):
@@ -64,7 +63,7 @@ METRICS = (
            lambda census: [({}, len(census.heaps))]),
     Metric("purged", "bytes", "counter", "Bytes given back to the system",
            lambda census: [({}, census.pages["purged_bytes"])]),
-    Metric("purges", "", "counter", "Pieces in which they were",
+    Metric("purges", "", "counter", "Number of pieces given back to the system",
            lambda census: [({}, census.pages["purges"])]),
     Metric("system_calls", "", "counter", "System calls for memory", _calls),
     Metric("class_live_blocks", "", "gauge", "Live blocks of a size", _sizes("live"), True),
@@ -76,19 +75,22 @@ METRICS = (
 def _quoted(labels):
     text = (f'{name}="' + value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
             for name, value in labels.items())
-    return "{" + ",".join(text) + "}"
+    return "{" + ",".join(text) + "}" if labels else ""
+
+
+def family_text(name, kind, about, samples):
+    """The lines of one metric in Prometheus's text format. samples: [(labels, number)]."""
+    lines = [f"# HELP {name} {about}.", f"# TYPE {name} {kind}",
+             *(f"{name}{_quoted(labels)} {value}" for labels, value in samples)]
+    return "\n".join(lines) + "\n"
 
 
 def prometheus_text(census):
-    """The text format of Prometheus, version 0.0.4, of one process or core file."""
-    target, lines = census.target, []
+    """The metrics of one process or core file in Prometheus's text format, version 0.0.4."""
+    target = census.target
     labels = {"pid": str(target["pid"])} if target["kind"] == "process" else {}
     labels["program"] = target["program"]
-    for metric in METRICS:
-        name, samples = metric.prometheus_name, metric.samples(census)
-        if not samples:
-            continue
-        lines.append(f"# HELP {name} {metric.about}.")
-        lines.append(f"# TYPE {name} {metric.kind}")
-        lines.extend(f"{name}{_quoted({**labels, **more})} {value}" for more, value in samples)
-    return "\n".join(lines) + "\n"
+    found = ((metric, metric.samples(census)) for metric in METRICS)
+    return "".join(family_text(metric.prometheus_name, metric.kind, metric.about,
+                               [({**labels, **more}, value) for more, value in samples])
+                   for metric, samples in found if samples)

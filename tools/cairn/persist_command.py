@@ -1,4 +1,4 @@
-"""`cairn persist`: what stands in the file of a persistent heap."""
+"""`cairn persist`: examines the file of a persistent heap."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ from cairn.errors import UserError, as_sentences, signal_name
 DAMAGED = 1  # the exit status of cairn-persist, and of `check`, for a damaged heap
 MOST_BYTES = 4096
 
-app = typer.Typer(help="Look at the file of a persistent heap (cairn/persist.h).",
+app = typer.Typer(help="Examine the file of a persistent heap (cairn/persist.h).",
                   no_args_is_help=True, pretty_exceptions_enable=False)
 
 FILE = typer.Argument(..., metavar="FILE", show_default=False, help="The heap's file.")
@@ -22,7 +22,7 @@ JSON = typer.Option(False, "--json", help="Print JSON.")
 
 
 class Damage(UserError):
-    """What cairn-persist found wrong with a heap."""
+    """A heap is damaged, as found by cairn-persist."""
 
     status = DAMAGED
 
@@ -35,9 +35,9 @@ def _sentence(words, status):
 
 
 def look(command, path, *arguments):
-    """Yields the words of each line that cairn-persist prints; its failures are sentences."""
+    """Yields the words of each line that cairn-persist prints. Raises UserError on its failures."""
     finding = None
-    with subprocess.Popen([str(files.persist_program()), command, str(path), *arguments],
+    with subprocess.Popen([str(files.program("cairn-persist")), command, str(path), *arguments],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, errors="backslashreplace") as process:
         try:
@@ -49,7 +49,7 @@ def look(command, path, *arguments):
                     yield words
             text = process.stderr.read().strip()
         except BaseException:
-            process.terminate()  # nobody reads on
+            process.terminate()  # its output is no longer read
             raise
     if finding:
         raise Damage(f"{path}: {finding}")
@@ -58,12 +58,12 @@ def look(command, path, *arguments):
 
 
 def numbers(command, path):
-    """What is one number a line."""
+    """The output of a command that prints one number on each line."""
     return {name: int(value) for name, value in look(command, path)}
 
 
 def size_text(size):
-    """A number of bytes, as a reader likes it."""
+    """A number of bytes with a unit."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             return f"{size} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
@@ -84,9 +84,9 @@ def _log_text(values):
 @app.command()
 @as_sentences
 def info(path: pathlib.Path = FILE, as_json: bool = JSON):
-    """Format, sizes, what is used, the last commit and what the log holds.
+    """Print format, sizes, used bytes, the last commit and the contents of the log.
 
-    Nothing is written; a heap that crashed is read as its next open would find it.
+    Nothing is written; a heap that crashed is shown as its next open would find it.
     """
     values = numbers("info", path)
     if as_json:
@@ -113,10 +113,10 @@ def info(path: pathlib.Path = FILE, as_json: bool = JSON):
 @app.command()
 @as_sentences
 def check(path: pathlib.Path = FILE, as_json: bool = JSON):
-    """Walk everything in the heap: headers, log, allocator, blocks and roots.
+    """Check the whole heap: headers, log, allocator, blocks and roots.
 
     Exit status 0 when all is sound, 1 with a sentence on the first fault found, 2 when the heap
-    could not be looked at. Nothing is written.
+    could not be read. Nothing is written.
     """
     finding = None
     try:
@@ -168,7 +168,7 @@ def _dump_text(lines):
 
 
 def _dump_json(lines):
-    """One line a root or block, written as they come: a heap can have millions."""
+    """Prints one line for each root or block as it arrives: a heap can have millions."""
     part, separator = "root", '{"roots": [\n'
     for words in lines:
         if words[0] != part:
@@ -183,11 +183,11 @@ def _dump_json(lines):
 @as_sentences
 def dump(path: pathlib.Path = FILE, as_json: bool = JSON,
          contents: int = typer.Option(16, min=0, max=MOST_BYTES, metavar="BYTES",
-                                      help="So many bytes of each block in use.")):
+                                      help="Print N bytes of each block in use.")):
     """Print the roots and all blocks, in the order of their offsets in the heap.
 
-    The block of a root has its name beside it; each name lies in a block of its own. A damaged heap
-    is not dumped: exit status 1. Nothing is written.
+    The block of a root has its name next to it; each name is stored in a block of its own. A
+    damaged heap is not printed: exit status 1. Nothing is written.
     """
     (_dump_json if as_json else _dump_text)(look("dump", path, str(contents)))
 
@@ -195,11 +195,11 @@ def dump(path: pathlib.Path = FILE, as_json: bool = JSON,
 @app.command()
 @as_sentences
 def compact(path: pathlib.Path = FILE, as_json: bool = JSON):
-    """Give back the disk space of the heap's log and of its free pages.
+    """Return the disk space of the heap's log and of its free pages.
 
-    A new file takes the heap's place as a whole, or the heap stays as it is: when it is in use,
-    damaged, or nothing is gained. Blocks stay where they are, for only the program knows the
-    pointers to them, and the file keeps its length: free pages become holes.
+    A new file replaces the heap as a whole, or the heap stays unchanged: when it is in use,
+    damaged, or nothing is gained. Blocks keep their places, since only the program knows the
+    pointers to them. The file keeps its length: free pages become holes.
     """
     values = numbers("compact", path)
     before, after = values["disk_bytes_before"], values["disk_bytes"]
@@ -210,4 +210,4 @@ def compact(path: pathlib.Path = FILE, as_json: bool = JSON):
         say(f"{path}: {size_text(before)} on disk before, {size_text(after)} now; its length is "
             f"{size_text(values['file_bytes'])}, with holes")
     else:
-        say(f"{path}: {size_text(before)} on disk; nothing to gain, and nothing was changed")
+        say(f"{path}: {size_text(before)} on disk; it cannot become smaller")

@@ -1,4 +1,5 @@
-"""What a purge would give back, and what pins the rest, as cairn-look counts it from outside."""
+"""The memory that a purge would return, and the blocks that pin the rest, as cairn-look counts them
+from outside."""
 
 import contextlib
 import dataclasses
@@ -10,37 +11,36 @@ from cairn.look import Census, look
 from cairn.profile_file import Map
 from cairn.profile_symbols import Symbols
 
-# name: what it is, in the order of the table
+# name: description, in the order of the table
 GIVES = {
     "free_runs": "free runs of pages",
     "kept_blocks": "freed large blocks that are kept",
     "kept_slabs": "empty slabs that threads keep",
     "empty_slabs": "empty slabs of threads that ended",
-    "heaps": "empty slabs of first-class heaps",
+    "heaps": "empty slabs of private heaps",
     "slab_pages": "free pages inside slabs",
-    "uncollected": "the same, freed by other threads only",
-    "trapped": "freed, addresses fault",
+    "uncollected": "free pages inside slabs, freed by other threads",
+    "revoked": "freed, addresses fault",
     "page_map": "page map of free runs",
 }
 STAYS = {
     "live_pages": "pages of slabs with live blocks",
     "current": "free pages of slabs that threads allocate from",
-    "packed": "free pages of packed slabs",
-    "heaps": "free pages of first-class heaps",
-    "frozen": "free pages of heaps that a fork left behind",
+    "heaps": "free pages of private heaps",
+    "inherited": "free pages of heaps that a fork left behind",
     "large": "large blocks",
     "huge": "blocks with own mappings",
     "runs": "pages of other allocators",
     "clean_runs": "free runs that read zero",
-    "sampled": "sampled blocks",
+    "guarded": "guarded blocks",
     "metadata": "metadata",
     "others": "not Cairn's: code, data, stacks",
 }
 
 
 def rss_of(pid):
-    """Bytes of the process in memory, None where that cannot be read. The sums of smaps_rollup are
-    exact; those of status may lag behind."""
+    """Resident bytes of the process; None when unreadable. The sums of smaps_rollup are exact;
+    those of status may lag behind."""
     for name, word in (("smaps_rollup", "Rss"), ("status", "VmRSS")):
         with contextlib.suppress(OSError):
             text = pathlib.Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8",
@@ -53,7 +53,8 @@ def rss_of(pid):
 
 @dataclasses.dataclass
 class PinningSite:
-    """A stack, innermost first, and what the live blocks from it pin; estimates but `samples`."""
+    """A stack, innermost first, and the pages that its live blocks pin. All figures except
+    `samples` are estimates."""
 
     frames: tuple
     samples: int = 0
@@ -74,7 +75,7 @@ class PinningSite:
 
 
 class Pins:
-    """By size, exactly; by site, from the profiler's samples."""
+    """Pinned bytes: exact by size, and by site from the profiler's samples."""
 
     def __init__(self, rows, target):
         self.classes = sorted((values for kind, values in rows if kind == "pins"),
@@ -104,7 +105,7 @@ class Pins:
         return sum(row["pages"] for row in self.classes)
 
     def estimate(self):
-        """What the samples stand for: bytes pinned, and the standard error."""
+        """The pinned bytes that the samples stand for, and their standard error."""
         return (sum(site.pinned_bytes for site in self.sites),
                 math.sqrt(sum(max(site.variance, 0) for site in self.sites)))
 
@@ -126,7 +127,7 @@ class Pins:
 
 
 class Plan:  # pylint: disable=too-many-instance-attributes
-    """One look at a process or a core file."""
+    """The plan of a purge of a process or a core file."""
 
     def __init__(self, target):
         self.census = Census(target)
@@ -144,7 +145,7 @@ class Plan:  # pylint: disable=too-many-instance-attributes
 
     @property
     def is_measured(self):
-        """Whether it is known which pages have memory, and how many: not of a core file."""
+        """Whether resident pages, and their sum, are known: not in a core file."""
         return bool(self.doubts["measured"]) and self.rss_bytes is not None
 
     @property
@@ -153,7 +154,7 @@ class Plan:  # pylint: disable=too-many-instance-attributes
 
     @property
     def forecast_bytes(self):
-        """The process's memory after a purge; None of a core file."""
+        """The process's resident memory after a purge; None for a core file."""
         return self.rss_bytes - self.gives_bytes if self.is_measured else None
 
     def _add_rest(self):

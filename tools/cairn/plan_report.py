@@ -1,13 +1,15 @@
-"""What is printed of a plan: what a purge gives back, what stays, and what pins it."""
+"""Prints a plan: the memory that a purge returns, the memory that remains, and the blocks that pin
+it."""
 
 from rich.table import Table
 
-from cairn.console import out, print_json, say
+from cairn import profile_names
+from cairn.console import out, print_json, print_sites, say
 from cairn.plan import GIVES, STAYS, Plan
 from cairn.texts import bytes_text, share, target_text
 
-ROWS_SHOWN, FRAMES_SHOWN = 8, 4
-CHANCE_ERRORS = 4  # standard errors that chance alone does not make
+ROWS_SHOWN = 8
+CHANCE_ERRORS = 4  # standard errors that chance alone does not explain
 
 
 def _table(title, *columns):
@@ -34,15 +36,8 @@ def _print_classes(pins, every):
         say(f"and {len(pins.classes) - len(rows)} more sizes with {bytes_text(rest)} (--all)")
 
 
-def _stack_text(pins, site, every):
-    shown = [str(frame) for frame in pins.symbols.stack(site.frames)]
-    if every or len(shown) <= FRAMES_SHOWN + 1:
-        return "\n".join(shown)
-    return "\n".join([*shown[:FRAMES_SHOWN], f"… {len(shown) - FRAMES_SHOWN} more"])
-
-
 def _sampling_lines(pins):
-    """What the samples tell of, and what they do not."""
+    """Sentences on the coverage of the samples."""
     interval = pins.samples["interval_bytes"]
     estimated, error = pins.estimate()
     if not pins.sites:
@@ -66,15 +61,14 @@ def _sampling_lines(pins):
 def _print_sites(pins, every):
     if pins.sites:
         rows = pins.sites if every else pins.sites[:ROWS_SHOWN]
-        table = _table("Pinned, by site, estimated", *((name, "right") for name in
-                       ("pinned", "±", "share", "pages", "live bytes", "blocks",
-                        "samples")), ("site", "left"))
-        for site in rows:
-            table.add_row(bytes_text(round(site.pinned_bytes)), bytes_text(round(site.error_bytes)),
-                          share(site.pinned_bytes, pins.pinned_bytes), f"{site.pages:.0f}",
-                          bytes_text(round(site.block_bytes)), f"{site.blocks:.0f}",
-                          str(site.samples), _stack_text(pins, site, every))
-        out.print(table)
+        out.print()
+        out.print("Pinned, by site, estimated", style="bold")
+        print_sites(("pinned", "±", "share", "pages", "live bytes", "blocks", "samples"), [
+            ((bytes_text(round(site.pinned_bytes)), bytes_text(round(site.error_bytes)),
+              share(site.pinned_bytes, pins.pinned_bytes), f"{site.pages:.0f}",
+              bytes_text(round(site.block_bytes)), f"{site.blocks:.0f}", str(site.samples)),
+             lambda room, frames=pins.symbols.stack(site.frames): profile_names.lines(
+                 frames, len(frames) if every else None, room)) for site in rows])
         if len(rows) < len(pins.sites):
             rest = sum(site.pinned_bytes for site in pins.sites[len(rows):])
             say(f"and {len(pins.sites) - len(rows)} more sites with {bytes_text(round(rest))} "
@@ -86,11 +80,11 @@ def _print_sites(pins, every):
 
 
 def print_pins(pins, every):
-    """Which blocks keep pages that are otherwise free."""
+    """Prints which blocks keep pages that are otherwise free."""
     if not pins.classes:
         return
-    say(f"Of the pages with live blocks, {bytes_text(pins.pinned_bytes)} are free and pinned by "
-        f"them, on {pins.pages} pages.")
+    say(f"{pins.pages} pages with live blocks contain {bytes_text(pins.pinned_bytes)} of free "
+        "memory, which these blocks pin.")
     _print_classes(pins, every)
     _print_sites(pins, every)
 
@@ -128,7 +122,7 @@ def _print_heaps(plan, every):
 
 
 def print_plan(plan, every):
-    """All of it."""
+    """Prints the whole plan."""
     print_heading(plan)
     if plan.is_measured:
         say(f"{bytes_text(plan.rss_bytes)} in memory; a purge gives back "
@@ -142,7 +136,7 @@ def print_plan(plan, every):
 
 
 def print_pinned(target, every, as_json):
-    """`cairn inspect --pinned`."""
+    """The command `cairn inspect --pinned`."""
     plan = Plan(target)
     if as_json:
         print_json({"target": plan.target, **plan.pins.to_json(), "doubts": plan.doubts})

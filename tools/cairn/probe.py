@@ -1,4 +1,5 @@
-"""Which malloc served the processes of a run: what libcairn-probe.so wrote, and what it means."""
+"""Which malloc served the processes of a run: reads and interprets the lines of libcairn-probe.so.
+"""
 
 import contextlib
 import os
@@ -16,10 +17,10 @@ KNOWN = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "hardened_malloc", "cai
 class Process(NamedTuple):
     """One process of a run."""
 
-    name: str  # that it was called by
+    name: str  # the name by which it was called
     program: str  # the file that it executes
     malloc: str  # the file that its malloc comes from
-    without: str  # the file that it would come from without the library under test
+    without: str  # the file that malloc would come from without the tested library
 
 
 @contextlib.contextmanager
@@ -34,7 +35,7 @@ def probe_file():
 
 
 def read(path):
-    """The different processes that a run's probe file tells of, the command's own first."""
+    """The distinct processes in a run's probe file, the command's own first."""
     found = {}
     for line in path.read_text(errors="surrogateescape").splitlines():
         fields = line.split("\t")
@@ -60,7 +61,8 @@ def serves(process, library):
 
 
 def _brings_its_own(process, owner):
-    """The linker names a program as it was called, so not always in full."""
+    """Whether the program has its own malloc. The linker names a program as it was called, so not
+    always by its full path."""
     return not os.path.isabs(owner) or _same(owner, process.program)
 
 
@@ -72,14 +74,14 @@ def allocator_name(path):
 def check_served(side_name, command, library, processes):
     """Raises UserError unless the command itself took its malloc from the library."""
     if not processes:
-        raise UserError(f"{command[0]} did not load what was preloaded under {side_name}: its "
+        raise UserError(f"{command[0]} did not load the library of {side_name}: its "
                         "dynamic linker ignores LD_PRELOAD, so there is nothing to compare")
     first = processes[0]
     if serves(first, library):
         return
     if _brings_its_own(first, first.malloc):
-        raise UserError(f"{first.program} brings a malloc of its own, which LD_PRELOAD cannot "
-                        f"replace: {side_name} would not be measured")
+        raise UserError(f"{first.program} has its own malloc, which LD_PRELOAD cannot replace: "
+                        f"{side_name} cannot be measured")
     raise UserError(f"under {side_name}, malloc came from {first.malloc} instead of {library}")
 
 
@@ -88,7 +90,7 @@ def _names(processes):
 
 
 def remarks(side_name, library, processes):
-    """Sentences on processes that the library did not serve."""
+    """Sentences about processes that the library did not serve."""
     others = [process for process in processes if not serves(process, library)]
     for owner in dict.fromkeys(process.malloc for process in others):
         names = _names(process for process in others if process.malloc == owner)
@@ -96,8 +98,8 @@ def remarks(side_name, library, processes):
 
 
 def system_remarks(side_name, processes):
-    """Sentences on processes that have another malloc than libc's when nothing is preloaded, from
-    what was seen under a library."""
+    """Sentences about processes that have another malloc than libc's without a preloaded library,
+    as seen under a library."""
     others = [process for process in processes if process.without and not is_libc(process.without)]
     for owner in dict.fromkeys(process.without for process in others):
         those = [process for process in others if process.without == owner]

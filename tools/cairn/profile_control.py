@@ -1,19 +1,22 @@
-"""`cairn profile start`, `stop` and `dump`: the profiler of a process that runs, by its control
-socket (docs/CONTROL.md)."""
+"""`cairn profile start`, `stop` and `dump`: controls the profiler of a running process through its
+control socket (docs/reference/CONTROL.md)."""
 
 import pathlib
+import re
 from typing import Optional
 
 import typer
 
-from cairn import control
+from cairn import control, output
 from cairn.console import say
 from cairn.errors import UserError, as_sentences
 from cairn.look import look
 
-HOW_TO = ("process {pid} has no control socket that is known here. Start it with "
+HOW_TO = ("no control socket of process {pid} found: start it with "
           "CAIRN_OPTIONS=background:on,control:/run/user/1000/cairn.%p, or name the socket "
-          "(docs/CONTROL.md)")
+          "(docs/reference/CONTROL.md)")
+NEVER_STARTED = "the profiler of {target} was never started: run cairn profile start {target}"
+CANNOT_WRITE = ("EACCES", "ENOENT", "ENOTDIR", "EISDIR", "ENOSPC", "EROFS", "EIO")
 TARGET = typer.Argument(..., metavar="PID|SOCKET", show_default=False,
                         help="A process, or its control socket.")
 
@@ -22,7 +25,7 @@ def _connection(target):
     if control.is_socket(target):
         return control.Control(target)
     if not target.isdigit():
-        raise UserError(f"{target}: neither the number of a process nor a socket")
+        raise UserError(f"{target}: neither a process number nor a socket")
     socket = next((values for kind, values in look("plan", target) if kind == "socket"), None)
     path = control.path_of(int(target), socket)
     if path is None:
@@ -30,15 +33,21 @@ def _connection(target):
     connection = control.Control(path)
     if connection.pid != int(target):
         connection.close()
-        raise UserError(f"the control socket {path}: is of process {connection.pid}, not of "
+        raise UserError(f"the control socket {path} belongs to process {connection.pid}, not to "
                         f"{target}")
     return connection
 
 
-def _do(target, request):
+def _do(target, request, sentences, file=None):
+    """Sends a request to the process. `sentences` maps names of errors to messages."""
     connection = _connection(target)
     try:
-        return connection.ask(f"do {request}")
+        connection.ask(f"do {request}")
+    except control.Refused as refused:
+        if refused.error in sentences:
+            raise UserError(sentences[refused.error].format(
+                target=target, words=refused.words, file=file)) from refused
+        raise
     finally:
         connection.close()
 
@@ -46,16 +55,19 @@ def _do(target, request):
 @as_sentences
 def start(target: str = TARGET,
           interval: str = typer.Option("512K", "--interval", metavar="BYTES",
-                                       help="A sample in about so many bytes allocated.")):
+                                       help="Take one sample for about every BYTES allocated.")):
     """Start the profiler of a process, or change its interval."""
-    _do(target, f"profile.start {interval}")
+    if not re.fullmatch(r"\w+", interval):
+        raise UserError(f"--interval {interval}: write a number of bytes, such as 64K")
+    _do(target, f"profile.start {interval}",
+        {"EINVAL": f"--interval {interval}: write a number of bytes above 0, such as 64K"})
     say(f"The profiler of {target} is on.")
 
 
 @as_sentences
 def stop(target: str = TARGET):
-    """Stop the profiler of a process: what it has found stays, and frees are followed."""
-    _do(target, "profile.stop")
+    """Stop the profiler of a process. Its samples are kept, and their frees are recorded."""
+    _do(target, "profile.stop", {})
     say(f"The profiler of {target} is off.")
 
 
@@ -63,11 +75,22 @@ def stop(target: str = TARGET):
 def dump(target: str = TARGET,
          file: Optional[pathlib.Path] = typer.Argument(
              None, metavar="[FILE]", show_default=False,
-             help="Where the process writes it; without: the next one of its profile_file.")):
-    """Have a process write a dump, for `cairn profile show`."""
+             help="File that the process writes; default: the next file of its option "
+                  "profile_file.")):
+    """Make a process write a dump, for `cairn profile show`."""
     if file is None:
-        _do(target, "profile.dump")
+        _do(target, "profile.dump", {
+            "EINVAL": "{target} runs without the option profile_file, which names its dumps: "
+                      "write cairn profile dump {target} FILE",
+            "ENODATA": NEVER_STARTED,
+            **dict.fromkeys(CANNOT_WRITE, "the process cannot write the dump to its option "
+                                          "profile_file: {words}")})
         say(f"Process or socket {target} has written the next dump of its profile_file.")
     else:
-        _do(target, f"profile.dump {file.absolute()}")
+        output.check_writable("FILE", file)
+        # The process may run as another user or in another root, and so be unable to write the
+        # file.
+        cannot = dict.fromkeys(CANNOT_WRITE, "{file}: the process cannot write it: {words}")
+        _do(target, f"profile.dump {file.absolute()}", {**cannot, "ENODATA": NEVER_STARTED},
+            file=file)
         say(f"Dump: {file}")

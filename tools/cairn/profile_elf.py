@@ -1,12 +1,24 @@
-"""What the reader of a profile needs of an ELF file: its build id, and functions by address."""
+"""The parts of an ELF file that a profile needs: its build id, and functions by address."""
 
 import bisect
 import struct
 
-from cairn.elf_notes import GNU_BUILD_ID, NOTE_SEGMENT, notes_in
-
+GNU_BUILD_ID = ("GNU", 3)
+NOTE_SEGMENT = 4
 SYMBOL_TABLE, DYNAMIC_SYMBOLS, LOAD_SEGMENT = 2, 11, 1
 FUNCTION, INDIRECT_FUNCTION = 2, 10
+
+
+def notes_in(data):
+    """(name, number), contents of each note of a segment, up to the first damaged one."""
+    at = 0
+    while at + 12 <= len(data):
+        name_bytes, text_bytes, kind = struct.unpack_from("<3I", data, at)
+        text = at + 12 + (name_bytes + 3) // 4 * 4
+        name = data[at + 12:at + 12 + name_bytes].rstrip(b"\0").decode(errors="backslashreplace")
+        if text + text_bytes <= len(data):
+            yield (name, kind), data[text:text + text_bytes]
+        at = text + (text_bytes + 3) // 4 * 4
 
 
 def _name(strings, at):
@@ -14,14 +26,15 @@ def _name(strings, at):
 
 
 class Elf:
-    """A 64-bit little-endian ELF file, whole in memory. ValueError where it is none, or damaged."""
+    """A 64-bit little-endian ELF file, read into memory. Raises ValueError for other or damaged
+    files."""
 
     def __init__(self, path):
         self.path = path
         with open(path, "rb") as file:
             self._bytes = file.read()
         if self._bytes[:6] != b"\x7fELF\x02\x01":
-            raise ValueError("no 64-bit ELF file")
+            raise ValueError("not a 64-bit ELF file")
         try:
             self._read_heads()
             self.build_id = self._find_build_id()
@@ -55,7 +68,7 @@ class Elf:
 
     def _read_functions(self):
         functions = {}
-        for wanted in (DYNAMIC_SYMBOLS, SYMBOL_TABLE):  # the latter has all, and wins
+        for wanted in (DYNAMIC_SYMBOLS, SYMBOL_TABLE):  # the latter is complete and wins
             for _, kind, _, _, offset, size, link, _, _, entry_bytes in self._sections:
                 if kind != wanted or not entry_bytes:
                     continue
@@ -73,14 +86,14 @@ class Elf:
         return bool({".debug_info", ".zdebug_info"} & self.section_names)
 
     def address_of_offset(self, offset):
-        """The address in the file's own terms of an offset in the file; None: it is not loaded."""
+        """The address for an offset in the file; None when it is not loaded."""
         for start, size, address in self._loads:
             if start <= offset < start + size:
                 return offset - start + address
         return None
 
     def function_of(self, address):
-        """The name of the function there; None where no symbol says it."""
+        """The name of the function at the address; None when no symbol covers it."""
         at = bisect.bisect_right(self._starts, address) - 1
         if at < 0:
             return None

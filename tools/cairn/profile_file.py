@@ -1,5 +1,5 @@
-"""A profile: a dump of the heap profiler, whose format docs/PROFILING.md describes, or the same
-lines as cairn-look makes them of a process or a core file."""
+"""Reads a profile: a dump of the heap profiler, whose format docs/PROFILING.md documents, or the
+lines that cairn-look prints for a process or a core file."""
 
 import dataclasses
 import os
@@ -12,12 +12,12 @@ from cairn.look import look_text, process_of
 FIRST = "cairn-profile 1"
 ELF = b"\x7fELF"
 OBJECT = 65536  # the unit of objects
-NAME_BYTES_MOST = 15  # of a name that the kernel keeps
+NAME_BYTES_MOST = 15  # length of the program name that the kernel keeps
 
 
 @dataclasses.dataclass
 class Sums:
-    """Estimates but for `samples`."""
+    """Sums of samples. All are estimates except `samples`."""
 
     samples: int = 0
     objects: float = 0
@@ -31,7 +31,7 @@ class Sums:
 
 @dataclasses.dataclass
 class Site:
-    """A stack, innermost first, with what it has allocated, and what of that is in use."""
+    """A stack, innermost first, with the sums of its allocations, and of those in use."""
 
     frames: tuple
     allocated: Sums
@@ -40,18 +40,19 @@ class Site:
 
 @dataclasses.dataclass
 class Map:
-    """Where code was mapped from."""
+    """The mapping of code from a file."""
 
     start: int
     end: int
     offset: int
     build_id: str  # empty: none
     path: str
+    is_module: bool = False  # from the linker; `offset` is then the address of `start` in the file
 
 
 @dataclasses.dataclass
 class Block:
-    """A sample in use."""
+    """A live sample."""
 
     address: int
     frames: tuple
@@ -64,11 +65,11 @@ class Block:
 
 @dataclasses.dataclass
 class Profile:  # pylint: disable=too-many-instance-attributes
-    """A whole dump, or what a dump would say."""
+    """A dump, or its equivalent read from outside."""
 
     path: str
     written_ns: int = 0  # since 1970
-    folders: tuple = ()  # where the mapped files may be, beside where it says
+    folders: tuple = ()  # further folders of the mapped files
     version: str = ""
     pid: int = 0
     program: str = ""
@@ -77,17 +78,19 @@ class Profile:  # pylint: disable=too-many-instance-attributes
     interval: int = 0
     lost_stacks: int = 0
     lost_blocks: int = 0
-    torn: int = 0  # these three only of what was read from outside
+    torn: int = 0  # these three only for profiles read from outside
     unreadable: int = 0
     others: int = 0
     sites: list = dataclasses.field(default_factory=list)
     blocks: list = dataclasses.field(default_factory=list)
     maps: list = dataclasses.field(default_factory=list)
+    modules: list = dataclasses.field(default_factory=list)
+    processes: int = 1  # number of processes in it
     is_whole: bool = False
 
     @property
     def is_of_process(self):
-        """Read from the memory of a process, which was there until now."""
+        """Whether it was read from the memory of a process, which existed until now."""
         return self.reason == "memory"
 
     def sum(self, live):
@@ -97,12 +100,15 @@ class Profile:  # pylint: disable=too-many-instance-attributes
         return total
 
     def map_of(self, address):
-        return next((each for each in self.maps if each.start <= address < each.end), None)
+        """The file that the code at an address came from: a mapping, else a library loaded before.
+        """
+        return next((each for each in (*self.maps, *self.modules)
+                     if each.start <= address < each.end), None)
 
 
 def _sums(words):
     samples, objects, size = map(int, words)
-    # Taken while threads run, the parts of a sum may be of different instants.
+    # The parts of a sum may be of different instants, because threads run meanwhile.
     return Sums(max(samples, 0), max(objects / OBJECT, 0), max(size, 0))
 
 
@@ -140,6 +146,11 @@ class _Reader:
             start, end, offset, build_id, path = rest.split(" ", 4)
             profile.maps.append(Map(int(start, 16), int(end, 16), int(offset, 16),
                                     "" if build_id == "-" else build_id, path))
+        elif word == "module":
+            start, end, base, build_id, path = rest.split(" ", 4)
+            profile.modules.append(Map(int(start, 16), int(end, 16),
+                                        int(start, 16) - int(base, 16),
+                                        "" if build_id == "-" else build_id, path, True))
         elif word == "process":
             pid, _, profile.program = rest.partition(" ")
             profile.pid = int(pid)
@@ -167,14 +178,14 @@ def _parse(path, text, written_ns):
         try:
             reader.line(text)
         except ValueError as error:
-            if number >= len(lines):  # the line that was cut
+            if number >= len(lines):  # the truncated line
                 break
             raise UserError(f"{path}:{number}: damaged: {text[:60]}") from error
     return reader.profile
 
 
 def read(path):
-    """The profile in a file; a dump that was cut is read as far as it goes."""
+    """Reads the profile in a file; a truncated dump is read as far as possible."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return _parse(path, file.read(), os.fstat(file.fileno()).st_mtime_ns)
@@ -191,7 +202,8 @@ def _is_core(path):
 
 
 def _whole_name(profile):
-    """The kernel knows 15 bytes of a program's name, and the files that are mapped all of it."""
+    """The full name of the program: the kernel keeps 15 bytes of it, but the mapped files have it
+    all."""
     names = [place.path.rpartition("/")[2] for place in profile.maps]
     return next((name for name in names if name.startswith(profile.program) and
                  len(profile.program.encode(errors="surrogateescape")) == NAME_BYTES_MOST),
@@ -199,7 +211,8 @@ def _whole_name(profile):
 
 
 def read_any(target):
-    """The profile of a process, by its number or control socket; in a core file; or in a dump."""
+    """Reads the profile of a process, by its number or control socket, of a core file, or in a
+    dump."""
     target = process_of(str(target))
     if not target.isdecimal() and not _is_core(target):
         return read(target)

@@ -1,7 +1,8 @@
-"""A profile as others' tools have it: pprof's profile.proto, speedscope, folded stacks.
+"""Writes a profile in the formats of other tools: pprof's profile.proto, speedscope, folded stacks.
 
-profile.proto: https://github.com/google/pprof/blob/main/proto/profile.proto. Written by hand: a
-message is a row of fields, each a key (number and kind) and a varint or bytes with their length.
+profile.proto: https://github.com/google/pprof/blob/main/proto/profile.proto. It is encoded by hand:
+a message is a sequence of fields, each a key (number and kind) and a varint, or bytes preceded by
+their length.
 """
 
 import gzip
@@ -41,7 +42,7 @@ class _Message:
 
 
 class _Numbers:
-    """Things by the number that they are given when they come first."""
+    """Numbers things in the order of their first use."""
 
     def __init__(self, first):
         self._numbers = {}
@@ -65,8 +66,12 @@ class _Pprof:
         self.text("")
         self.functions = _Numbers(1)
         self.locations = _Numbers(1)
-        # The program itself comes first.
-        self.maps = sorted(profile.maps, key=lambda each: (
+        # The program itself comes first. Unloaded libraries are included only when a frame needs
+        # them.
+        unloaded = [place for place in profile.modules
+                    if any(profile.map_of(frame - 1) is place
+                           for site in profile.sites for frame in site.frames)]
+        self.maps = sorted([*profile.maps, *unloaded], key=lambda each: (
             each.path.rsplit("/", 1)[-1] != profile.program, each.start))
 
     def _type(self, name, unit):
@@ -114,19 +119,21 @@ class _Pprof:
 
 
 def pprof(profile, symbols, time_ns=None):
-    """profile.proto, compressed as its readers expect it, of that instant; None: of now."""
+    """profile.proto, compressed as its readers expect. time_ns: the time of the profile; None: now.
+    """
     return gzip.compress(_Pprof(profile, symbols, time_ns or time.time_ns()).encode(), mtime=0)
 
 
 def stacks(profile, symbols, live):
-    """[(frames outermost first, Sums)] of what is not 0, the largest first."""
+    """[(frames outermost first, Sums)] with bytes, the largest first."""
     rows = [([str(frame) for frame in reversed(symbols.stack(site.frames))],
              site.live if live else site.allocated) for site in profile.sites]
     return sorted((row for row in rows if row[1].bytes), key=lambda row: -row[1].bytes)
 
 
 def folded(profile, symbols, live):
-    """A stack a line, outermost first, with its bytes: for flamegraph.pl and its kin."""
+    """One stack on each line, outermost first, with its bytes: for flamegraph.pl and similar tools.
+    """
     sums = {}
     for frames, each in stacks(profile, symbols, live):
         line = ";".join(frame.replace(";", ":") for frame in frames)
@@ -135,7 +142,7 @@ def folded(profile, symbols, live):
 
 
 def speedscope(profile, symbols):
-    """JSON of https://www.speedscope.app/file-format-schema.json: two profiles, in use and all."""
+    """JSON of https://www.speedscope.app/file-format-schema.json: bytes in use, and allocated."""
     numbers = _Numbers(0)
     shown = []
     for name, live in (("in use", True), ("allocated", False)):

@@ -1,27 +1,53 @@
-"""What is printed of a profile: the sites that hold most, and what changed between two."""
+"""Prints the sites of a profile that hold most memory."""
 
 import json
+import math
 
-from rich.table import Table
-
-from cairn.console import out, say
-from cairn.inspect_command import bytes_text, share
+from cairn import profile_names
+from cairn.console import out, print_sites, say
 from cairn.profile_file import Sums
-from cairn.profile_symbols import Symbols
+from cairn.texts import bytes_text, share
 
 REASONS = {"end": "at its end", "growth": "after it grew", "call": "when it asked for it",
            "memory": "read from its memory", "core": "read from its core file"}
+FEW_SAMPLES = 100  # with fewer, the error of an average site exceeds a tenth
+GOOD_SAMPLES = 400
+NOISE = 2  # standard errors; chance causes a larger change in one case of twenty
 
 
 def opening(profile):
-    """The sentence that says what was read."""
-    return (f"process {profile.pid} ({profile.program}), "
-            f"{REASONS.get(profile.reason, profile.reason)}: Cairn {profile.version}, "
+    """The sentence that identifies the profile."""
+    process = f"process {profile.pid} ({profile.program})"
+    reason = REASONS.get(profile.reason, profile.reason)
+    if profile.processes > 1:
+        process, reason = f"{profile.processes} processes of {profile.program}", "merged"
+    return (f"{process}, {reason}: Cairn {profile.version}, "
             f"a sample in {bytes_text(profile.interval)}")
 
 
+def _interval_text(size):
+    for unit in ("", "K", "M"):
+        if size < 1024 or unit == "M":
+            return f"{size}{unit}"
+        size //= 1024
+    return ""
+
+
+def _few_samples(profile, live):
+    """A sentence on the interval that would give enough samples."""
+    total = profile.sum(live)
+    if not 0 < total.samples < FEW_SAMPLES:
+        return
+    wanted = 1 << max(6, int(math.log2(max(1, total.bytes / GOOD_SAMPLES))))
+    if wanted < profile.interval:
+        text = _interval_text(wanted)
+        yield (f"{total.samples} sample{'s are' if total.samples != 1 else ' is'} too few to "
+               f"compare sites: an interval of {text} gives about {round(total.bytes / wanted)} "
+               f"(--interval {text}, or profile:{text} in CAIRN_OPTIONS)")
+
+
 def remarks(profile, symbols):
-    """Sentences about what is missing."""
+    """Sentences about missing parts."""
     if profile.unreadable:
         yield (f"{profile.unreadable} pieces of the profiler's tables could not be read: what they "
                "tell of is not counted")
@@ -41,62 +67,76 @@ def remarks(profile, symbols):
     yield from symbols.remarks
 
 
-def _stack_text(symbols, frames, depth):
-    shown = [str(frame) for frame in symbols.stack(frames)]
-    more = len(shown) - depth
-    return "\n".join(shown[:depth] + ([f"… {more} more"] if more > 1 else shown[depth:]))
+def variance(sums):
+    """The variance of an estimate of bytes: each of n samples stands for an equal number of blocks;
+    without unsampled blocks there is no error."""
+    if not sums.samples or not sums.objects:
+        return 0
+    return sums.bytes ** 2 / sums.samples * max(0, 1 - sums.samples / sums.objects)
 
 
-def _table(*columns):
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns[:-1]:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(columns[-1], overflow="fold")
-    return table
+def _error_text(sums):
+    return f"±{100 * math.sqrt(variance(sums)) / sums.bytes:.0f} %" if sums.bytes else ""
 
 
 def _sums_text(total):
-    return f"{bytes_text(total.bytes)} in some {total.objects:.0f} blocks, {total.samples} samples"
+    return (f"{bytes_text(total.bytes)} {_error_text(total)} in about {total.objects:.0f} blocks, "
+            f"{total.samples} sample{'s' if total.samples != 1 else ''}")
+
+
+def _by_look(profile, symbols, live, depth):
+    """[(frames, Sums)], the largest first, summed over stacks whose printed frames are equal."""
+    found = {}
+    for site in profile.sites:
+        sums = site.live if live else site.allocated
+        if sums.bytes:
+            frames = symbols.stack(site.frames)
+            look = tuple(profile_names.lines(frames, depth, None))
+            found.setdefault(look, (frames, Sums()))[1].add(sums)
+    return sorted(found.values(), key=lambda row: -row[1].bytes)
 
 
 def print_top(profile, symbols, live, count, depth):
-    """The sites with the most bytes."""
+    """Prints the sites with the most bytes."""
     say(opening(profile))
     for remark in remarks(profile, symbols):
         say(remark)
     say("in use:    " + _sums_text(profile.sum(True)))
     say("allocated: " + _sums_text(profile.sum(False)))
     if live and not profile.sum(True).samples:
-        say("nothing is in use: the sites of what was allocated")
+        say("nothing is in use: these sites have allocated since the start")
         live = False
+    for remark in _few_samples(profile, live):
+        say(remark)
     total = profile.sum(live).bytes
-    rows = sorted((site for site in profile.sites if (site.live if live else site.allocated).bytes),
-                  key=lambda site: -(site.live if live else site.allocated).bytes)
-    out.print()
-    table = _table("in use" if live else "allocated", "share", "blocks", "samples", "site")
-    for site in rows[:count]:
-        sums = site.live if live else site.allocated
-        table.add_row(bytes_text(sums.bytes), share(sums.bytes, total), f"{sums.objects:.0f}",
-                      str(sums.samples), _stack_text(symbols, site.frames, depth))
-    out.print(table)
-    if len(rows) > count:
-        rest = sum((site.live if live else site.allocated).bytes for site in rows[count:])
-        say(f"and {len(rows) - count} more sites with {bytes_text(rest)} (--top)")
+    sites = _by_look(profile, symbols, live, depth)
+    rows = [((bytes_text(sums.bytes), _error_text(sums), share(sums.bytes, total),
+              f"{sums.objects:.0f}"),
+             lambda room, frames=frames: profile_names.lines(frames, depth, room))
+            for frames, sums in sites[:count]]
+    if rows:
+        out.print()
+        print_sites(("in use" if live else "allocated", "±", "share", "blocks"), rows)
+    if len(sites) > count:
+        rest = sum(sums.bytes for _, sums in sites[count:])
+        say(f"and {len(sites) - count} more sites with {bytes_text(rest)} (--top)")
 
 
 def _sums_json(sums):
-    return {"samples": sums.samples, "objects": round(sums.objects, 3), "bytes": sums.bytes}
+    return {"samples": sums.samples, "objects": round(sums.objects, 3), "bytes": sums.bytes,
+            "standard_error_bytes": round(math.sqrt(variance(sums)))}
 
 
 def to_json(profile, symbols):
-    """Everything, as numbers of bytes."""
+    """All figures, in bytes, as JSON."""
     return json.dumps({
         "process": {"pid": profile.pid, "program": profile.program, "version": profile.version},
+        "processes": profile.processes,
         "reason": profile.reason, "interval_bytes": profile.interval, "whole": profile.is_whole,
         "lost": {"stacks": profile.lost_stacks, "blocks": profile.lost_blocks},
         "torn": profile.torn, "unreadable": profile.unreadable,
         "live": _sums_json(profile.sum(True)), "allocated": _sums_json(profile.sum(False)),
-        "remarks": list(remarks(profile, symbols)),
+        "remarks": [*remarks(profile, symbols), *_few_samples(profile, True)],
         "sites": [{
             "stack": [{"function": frame.function, "file": frame.file, "line": frame.line,
                        "module": frame.module} for frame in symbols.stack(site.frames)],
@@ -108,42 +148,3 @@ def to_json(profile, symbols):
                     "stack": [str(frame) for frame in symbols.stack(block.frames)]}
                    for block in profile.blocks],
     }, indent=2) + "\n"
-
-
-def by_names(profile, symbols, live):
-    """{stack as functions, so that it survives a rebuild: Sums}."""
-    found = {}
-    for site in profile.sites:
-        key = tuple(frame.function for frame in symbols.stack(site.frames))
-        found.setdefault(key, Sums()).add(site.live if live else site.allocated)
-    return found
-
-
-def differences(before, after, live, folders=()):
-    """[(stack, Sums before, Sums after)], the largest change of bytes first."""
-    old = by_names(before, Symbols(before, folders), live)
-    new = by_names(after, Symbols(after, folders), live)
-    rows = [(key, old.get(key, Sums()), new.get(key, Sums())) for key in {**old, **new}]
-    rows = [row for row in rows if row[1].bytes != row[2].bytes]
-    return sorted(rows, key=lambda row: (-abs(row[2].bytes - row[1].bytes), row[0]))
-
-
-def _signed(size):
-    return ("+" if size >= 0 else "-") + bytes_text(abs(size))
-
-
-def print_differences(before, after, rows, count, depth):
-    """What grew and what shrank."""
-    say("from: " + opening(before))
-    say("to:   " + opening(after))
-    total = sum(new.bytes - old.bytes for _, old, new in rows)
-    say(f"change: {_signed(total)}")
-    out.print()
-    table = _table("change", "before", "after", "site")
-    for key, old, new in rows[:count]:
-        shown = list(key[:depth]) + ([f"… {len(key) - depth} more"] if len(key) > depth else [])
-        table.add_row(_signed(new.bytes - old.bytes), bytes_text(old.bytes),
-                      bytes_text(new.bytes), "\n".join(shown))
-    out.print(table)
-    if len(rows) > count:
-        say(f"and {len(rows) - count} more sites (--top)")

@@ -1,8 +1,8 @@
-"""From addresses of a profile to functions, by the files that it was mapped from.
+"""Maps the addresses of a profile to functions, through the files that the code was mapped from.
 
-Names are looked up on this machine, for a profile may come from another: a file whose build id is
-another one is not believed. Debug information is used where binutils' addr2line is there; without
-it the symbol table's functions; without those the file's name and the offset in it.
+Names are looked up on this machine, although a profile may come from another one: a file with
+another build id is not used. Debug information is used if binutils' addr2line exists; otherwise the
+functions of the symbol table; without these the file's name and the offset in it.
 """
 
 import dataclasses
@@ -18,12 +18,17 @@ DEBUG_FOLDER = pathlib.Path("/usr/lib/debug")
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """A function; several share an address where it was inlined, the innermost first."""
+    """A function. Where functions were inlined several share an address, the innermost first."""
 
     function: str
     file: str = ""
     line: int = 0
-    module: str = ""
+    path: str = ""  # the file that the code was loaded from
+
+    @property
+    def module(self):
+        """The name of the file without its folder."""
+        return os.path.basename(self.path)
 
     def __str__(self):
         place = f" {os.path.basename(self.file)}:{self.line}" if self.file and self.line else ""
@@ -31,7 +36,7 @@ class Frame:
 
 
 def demangle(names):
-    """{name: as C++ has it}."""
+    """{mangled name: demangled name}"""
     mangled = sorted({name for name in names if name.startswith(("_Z", "_R"))})
     tool = shutil.which("c++filt")
     if not mangled or not tool:
@@ -43,7 +48,7 @@ def demangle(names):
 
 
 def _lines_of(path, addresses):
-    """{address: [(function, file, line)…]} as addr2line has it, innermost first."""
+    """{address: [(function, file, line)…]} from addr2line, innermost first."""
     tool = shutil.which("addr2line")
     if not tool:
         return {}
@@ -74,7 +79,7 @@ class _Object:
         self.elf = None
         self.remark = None
         if path.startswith("["):
-            return  # the kernel's
+            return  # code of the kernel
         for place in self._places(folders):
             self._try(place)
             if self.elf:
@@ -100,20 +105,21 @@ class _Object:
             self.elf, self.remark = elf, None
 
     def _debug_file(self):
-        """The file with the lines: itself, or the one apart that its build id leads to."""
+        """The file with the lines: the file itself, or the separate one for its build id."""
         if self.elf.has_lines:
             return self.elf.path
         identity = self.elf.build_id
         apart = DEBUG_FOLDER / ".build-id" / identity[:2] / f"{identity[2:]}.debug"
         return apart if identity and apart.is_file() else None
 
-    def frames(self, offsets):
-        """{offset in the file: [Frame…]}"""
-        module = os.path.basename(self.path)
-        unknown = {offset: [Frame(f"{module}+{offset:#x}", module=module)] for offset in offsets}
+    def frames(self, offsets, is_address):
+        """{offset: [Frame…]}; offsets in the file, or addresses of the file."""
+        path, module = self.path, os.path.basename(self.path)
+        unknown = {offset: [Frame(f"{module}+{offset:#x}", path=path)] for offset in offsets}
         if self.elf is None:
             return unknown
-        addresses = {offset: self.elf.address_of_offset(offset) for offset in offsets}
+        addresses = {offset: offset if is_address else self.elf.address_of_offset(offset)
+                     for offset in offsets}
         debug = self._debug_file()
         lines = _lines_of(debug, sorted(set(addresses.values()) - {None})) if debug else {}
         names = {offset: self.elf.function_of(address) for offset, address in addresses.items()
@@ -124,16 +130,17 @@ class _Object:
             rows = lines.get(addresses[offset])
             name = names.get(offset)
             if rows:
-                found[offset] = [Frame(*row, module=module) for row in rows]
+                found[offset] = [Frame(*row, path=path) for row in rows]
             elif name:
-                found[offset] = [Frame(shown.get(name, name), module=module)]
+                found[offset] = [Frame(shown.get(name, name), path=path)]
             else:
                 found[offset] = unknown[offset]
         return found
 
 
 def elf_of(path, build_id, folders=()):
-    """The file that code was mapped from, as an Elf; None: it, or this build of it, is not here."""
+    """The file that code was mapped from, as an Elf; None when this build of it does not exist
+    here."""
     return _Object(path, build_id, folders).elf
 
 
@@ -149,19 +156,21 @@ class Symbols:
             if place is None:
                 self._known[address] = [Frame(f"{address:#x}")]
             else:
-                by_map.setdefault((place.path, place.build_id), []).append((address, place))
-        for (path, build_id), rows in sorted(by_map.items()):
+                by_map.setdefault((place.path, place.build_id, place.is_module),
+                                  []).append((address, place))
+        for (path, build_id, is_module), rows in sorted(by_map.items()):
             found = _Object(path, build_id, (*folders, *profile.folders))
-            if found.remark:
+            if found.remark and found.remark not in self.remarks:
                 self.remarks.append(found.remark)
-            # A return address may be behind its function: the call is what counts.
+            # A return address may be behind the end of its function, so the address of the call is
+            # used.
             offsets = {address: address - 1 - place.start + place.offset
                        for address, place in rows}
-            frames = found.frames(sorted(set(offsets.values())))
+            frames = found.frames(sorted(set(offsets.values())), is_module)
             self._known.update({address: frames[offset] for address, offset in offsets.items()})
 
     def at(self, address):
-        """Frames of a return address, the innermost of inlined ones first."""
+        """The frames of a return address, the innermost of inlined ones first."""
         return self._known[address]
 
     def stack(self, frames):

@@ -1,8 +1,8 @@
-"""Can LD_PRELOAD reach a command?
+"""Checks whether LD_PRELOAD reaches a command.
 
-The dynamic linker ignores LD_PRELOAD silently for programs that are linked statically or that
-gain privileges; comparing two allocators there would compare one with itself. And exec hands a
-file that is no whole ELF program to the shell, so that its failure would be measured.
+The dynamic linker silently ignores LD_PRELOAD for programs that are linked statically or gain
+privileges; a comparison of two allocators would compare one with itself. And exec passes a file
+that is no complete ELF program to the shell, so that its failure would be measured.
 """
 
 import os
@@ -18,11 +18,11 @@ ET_REL, ET_CORE = 1, 4
 PT_LOAD, PT_INTERP = 1, 3
 MACHINES = {3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
 SCRIPT_DEPTH = 4  # the kernel's own limit on interpreters of interpreters
-SCRIPT_HEAD_BYTES = 256  # what the kernel reads of a first line
+SCRIPT_HEAD_BYTES = 256  # bytes of the first line that the kernel reads
 
 
 class Elf(NamedTuple):
-    """What a preload depends on."""
+    """The properties that a preload depends on."""
 
     bits: int
     machine: int
@@ -46,7 +46,7 @@ def resolve(command):
         raise UserError(f"{command}: no such program")
     path = pathlib.Path(found)
     if not path.is_file():
-        raise UserError(f"{path} is no regular file")
+        raise UserError(f"{path} is not a regular file")
     return path
 
 
@@ -64,8 +64,8 @@ def interpreter_of_script(head):
 
 
 def _program_headers(header, bits, order, size):
-    """(offset, size of an entry, number) of the table of program headers; None where it does not
-    lie within the file."""
+    """(offset, size of an entry, number) of the table of program headers; None when it is not
+    inside the file."""
     layout = (order + "Q", 32, 54, 56) if bits == 64 else (order + "I", 28, 42, 32)
     table, = struct.unpack_from(layout[0], header, layout[1])
     entry_size, count = struct.unpack_from(order + "HH", header, layout[2])
@@ -86,7 +86,7 @@ def _segments(file, table, entry_size, count, layout):
 
 
 def read_elf(file, path):
-    """Reads an open ELF file's headers; raises UserError where it is no whole program."""
+    """Reads the headers of an open ELF file. Raises UserError unless it is a complete program."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     header = file.read(64)
@@ -97,21 +97,22 @@ def read_elf(file, path):
     order = "<" if header[5] == 1 else ">"
     kind, machine = struct.unpack_from(order + "HH", header, 16)
     if kind in (ET_REL, ET_CORE):
-        raise UserError(f"{path} is {'an object' if kind == ET_REL else 'a core'} file, no program")
+        raise UserError(f"{path} is {'an object' if kind == ET_REL else 'a core'} file, not a "
+                        "program")
     headers = _program_headers(header, bits, order, size)
     if headers is None:
-        raise UserError(f"{path} is damaged: it ends before its program headers do")
+        raise UserError(f"{path} is damaged: its program headers are incomplete")
     layout = (order + "I", order + "Q", 8, 32) if bits == 64 else (order + "I", order + "I", 4, 16)
     has_dynamic_linker = False
     for segment, offset, length in _segments(file, *headers, layout):
         if segment in (PT_LOAD, PT_INTERP) and offset + length > size:
-            raise UserError(f"{path} is damaged: it ends before its segments do")
+            raise UserError(f"{path} is damaged: its segments are incomplete")
         has_dynamic_linker |= segment == PT_INTERP
     return Elf(bits, machine, has_dynamic_linker)
 
 
 def gains_privileges(path):
-    """Whether the dynamic linker would distrust the environment (AT_SECURE)."""
+    """Whether the dynamic linker would ignore the environment (AT_SECURE)."""
     status = path.stat()
     if status.st_mode & 0o4000 and status.st_uid != os.getuid():
         return True
@@ -130,19 +131,19 @@ def _check_elf(file, path, libraries):
         raise UserError(f"{path} is linked statically: LD_PRELOAD cannot reach it; "
                         "link it with Cairn instead")
     if gains_privileges(path):
-        raise UserError(f"{path} gains privileges when it starts (set-user-ID or "
-                        "alike): the dynamic linker ignores LD_PRELOAD there")
+        raise UserError(f"{path} gains privileges when it starts (set-user-ID or similar): the "
+                        "dynamic linker ignores LD_PRELOAD there")
     for library in libraries:
         with open(library, "rb") as library_file:
             if library_file.read(4) == ELF_MAGIC:
                 other = read_elf(library_file, library)
                 if (elf.bits, elf.machine) != (other.bits, other.machine):
                     raise UserError(f"{path} is built for {elf.kind()}, {library} for "
-                                    f"{other.kind()}: the one cannot load the other")
+                                    f"{other.kind()}: the program cannot load the library")
 
 
 def check_preloadable(command, libraries=()):
-    """Raises UserError when the command cannot be preloaded into."""
+    """Raises UserError when nothing can be preloaded into the command."""
     path = resolve(command)
     for _ in range(SCRIPT_DEPTH):
         try:
@@ -152,8 +153,8 @@ def check_preloadable(command, libraries=()):
                     _check_elf(file, path, libraries)
                     return
         except OSError as error:
-            raise UserError(f"{os_sentence(error)}; whether LD_PRELOAD reaches the program "
-                            "cannot be told") from error
+            raise UserError(f"{os_sentence(error)}; cannot determine whether LD_PRELOAD reaches "
+                            f"the program") from error
         interpreter = interpreter_of_script(head)
         if interpreter is None:
             return  # a script without a first line, or another binary format: exec decides

@@ -1,4 +1,5 @@
-"""`cairn purge`: what a process can give back, then done, and what it came to."""
+"""`cairn purge`: shows the memory that a process can return, makes it return it, and shows the
+result."""
 
 import typer
 
@@ -9,36 +10,36 @@ from cairn.plan import Plan, rss_of
 from cairn.plan_report import print_plan
 from cairn.texts import bytes_text
 
-HOW_TO = ("it was not purged: process {pid} has no control socket that is known here. Start it "
-          "with CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p, or name the socket: cairn purge "
-          "SOCKET (docs/CONTROL.md)")
+HOW_TO = ("cannot purge process {pid}: no control socket found. Start it with "
+          "CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p, or name its socket: cairn purge "
+          "SOCKET (docs/reference/CONTROL.md)")
 
 
 def _given(target):
-    """A connection to the socket that the user named; None where it is none."""
+    """A connection to the socket that the user named; None when the target is no socket."""
     if not control.is_socket(target):
         return None
     connection = control.Control(target)
     if connection.pid <= 0:
-        raise UserError(f"{target}: is of a process outside this container: give its number where "
-                        "it runs, or look from there")
+        raise UserError(f"{target}: its process is outside this container: run cairn purge there "
+                        "with its process number")
     return connection
 
 
 def _found(plan):
-    """A connection to the socket of the process that was looked at; None where it has none."""
+    """A connection to the socket of the planned process; None when it has none."""
     pid = plan.target.get("pid")
     path = control.path_of(pid, plan.socket) if pid else None
     if path is None:
         return None
     connection = control.Control(path)
     if connection.pid != pid:
-        raise UserError(f"the control socket {path}: is of process {connection.pid}, not of {pid}")
+        raise UserError(f"the control socket {path} belongs to process {connection.pid}, not {pid}")
     return connection
 
 
 def _purge(connection, plan):
-    """The figures of a purge."""
+    """Purges the process. Returns the figures."""
     before = rss_of(connection.pid)
     answer = connection.ask("do purge")
     after = rss_of(connection.pid)
@@ -55,22 +56,20 @@ def _print_done(done):
         "after.")
     if done["off_bytes"] is not None:
         off, forecast = done["off_bytes"], done["forecast_bytes"]
-        word = "more" if off >= 0 else "less"
-        say(f"Forecast: {bytes_text(forecast)}; it is {bytes_text(abs(off))} {word}, "
-            f"{100 * abs(off) / max(forecast, 1):.1f} %.")
+        say(f"Forecast was {bytes_text(forecast)} (error: {bytes_text(abs(off))}).")
 
 
 @as_sentences
 def purge(
         target: str = typer.Argument(..., metavar="PID|SOCKET|CORE", show_default=False,
                                      help="A process, its control socket, or a core file."),
-        plan_only: bool = typer.Option(False, "--plan", help="Print the plan and do nothing."),
+        plan_only: bool = typer.Option(False, "--plan", help="Only print the plan."),
         every: bool = typer.Option(False, "--all", help="Show all sizes, sites and heaps."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
-    """Give free memory of a process back to the system, after saying how much that is.
+    """Return free memory of a process to the system, after showing how much that is.
 
-    The plan is read from outside; the purge is asked for by the process's control socket. Of a core
-    file there is the plan.
+    The plan is read from outside the process. The purge is requested through the control socket of
+    the process. For a core file only the plan is shown.
     """
     connection = _given(target)
     done = None

@@ -1,4 +1,4 @@
-"""`cairn replay`: a trace played on several allocators."""
+"""`cairn replay`: plays a trace on several allocators."""
 
 import pathlib
 from contextlib import ExitStack
@@ -7,12 +7,12 @@ from typing import List, Optional
 import typer
 from rich.table import Table
 
-from cairn import output, replay_page
+from cairn import html_page, output
 from cairn.console import out, print_json, progress, say
 from cairn.errors import UserError, as_sentences
-from cairn.inspect_command import bytes_text
 from cairn.replay_play import TOUCHES, is_program, prepared, replay
 from cairn.run_command import choose_sides
+from cairn.texts import bytes_text
 
 
 def _print_table(costs, events):
@@ -29,7 +29,7 @@ def _print_table(costs, events):
 
 
 def sentences(trace, program, own_s, rounds):
-    """What stands around the figures."""
+    """Sentences that describe the trace and the figures."""
     yield (f"{trace.name}: {program.events} events of {program.threads} "
            f"thread{'s' if program.threads != 1 else ''}, at most "
            f"{bytes_text(program.peak_live_bytes)} live; {rounds} rounds, medians.")
@@ -81,6 +81,25 @@ def _played(program, sides, rounds, site_program, touch):
         return replay(program, pairs, rounds, site_program, touch, on_run=on_run)
 
 
+def _page(trace, sentences, costs, program):
+    """The replay as one HTML file: the allocators in a table, and their memory over time."""
+    rows = [[cost.name, cost.allocator_s, cost.allocator_s * 1e9 / max(1, program.events),
+             cost.wall_s, cost.peak_bytes, cost.held_over_live, cost.faults] for cost in costs]
+    # All allocators took their samples at the ends of the same windows.
+    samples = costs[0].samples
+    data = {
+        "rows": rows,
+        "times": [seconds for seconds, _, _ in samples],
+        "live": [live for _, live, _ in samples],
+        "held": [{"name": cost.name, "values": [held for _, _, held in cost.samples]}
+                 for cost in costs],
+    }
+    return html_page.page(
+        f"{trace.name}: replayed", sentences, data, ("table.js", "timeline.js", "replay.js"),
+        "In the time line arrow keys go along, plus and minus zoom, Escape shows all.",
+        search="search allocators (/)")
+
+
 @as_sentences
 def replay_command(
     trace: pathlib.Path = typer.Argument(
@@ -88,43 +107,43 @@ def replay_command(
         help="A trace, or the replay program that --keep wrote."),
     on: Optional[List[str]] = typer.Option(
         None, "--on", metavar="NAME[=LIBRARY]", show_default=False,
-        help="One more allocator, beside the system's and Cairn's; jemalloc, mimalloc and tcmalloc "
-             "without a library are Debian's. May be repeated."),
+        help="Add an allocator; without LIBRARY, jemalloc, mimalloc and tcmalloc are those of "
+             "Debian. May be repeated."),
     lib: Optional[pathlib.Path] = typer.Option(
-        None, show_default=False, help="This library instead of libcairn-malloc.so."),
+        None, show_default=False, help="Preload this library instead of libcairn-malloc.so."),
     hardened: bool = typer.Option(
-        False, "--hardened", help="libcairn-malloc-hardened.so instead."),
-    rounds: int = typer.Option(5, min=1, max=1000, help="Play it so often on each."),
+        False, "--hardened", help="Preload libcairn-malloc-hardened.so."),
+    rounds: int = typer.Option(5, min=1, max=1000, help="Plays of the trace on each allocator."),
     touch: str = typer.Option(
         "filled", metavar="WHAT",
-        help="What is written: all of the first page of each block and every page, but only the "
-             "first bytes of zeroed ones (filled); the first bytes and every page (pages); "
-             "likewise, but only the first bytes of zeroed ones (zeroed); the first bytes (first); "
-             "nothing."),
+        help="Bytes that the replay writes. first: the first bytes of each block. pages: also one "
+             "byte of each page. zeroed: as pages, but only the first bytes of zeroed blocks. "
+             "filled: as zeroed, and the whole first page of the other blocks. nothing: no bytes."),
     site_policy: Optional[pathlib.Path] = typer.Option(
         None, metavar="FILE", show_default=False,
-        help="Play it also with the sites that this file names on other allocators of Cairn's."),
+        help="Also play it with this file's call sites on other allocators of Cairn."),
     keep: Optional[pathlib.Path] = typer.Option(
         None, metavar="PROGRAM", show_default=False,
-        help="Keep the replay program that the trace becomes, to be played again."),
+        help="Keep the replay program made from the trace, to play it again."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     html: Optional[pathlib.Path] = typer.Option(
-        None, metavar="OUT", show_default=False, help="Write one page: table and time line."),
+        None, metavar="OUT", show_default=False, help="Write an HTML page: table, time line."),
 ):
     """Play a trace's allocations on several allocators, and compare time and memory.
 
-    The order of each thread and of each block is kept, and between threads it differs by a few
-    thousand events at most. What the program did between its calls is not played.
+    The order of each thread and of each block is kept; between threads it differs by at most a few
+    thousand events. The program's own work between its calls is not played.
     """
     if not trace.is_file():
         raise UserError(f"{trace}: no such file")
     if touch not in TOUCHES:
         raise UserError(f"--touch {touch}: write one of " + ", ".join(TOUCHES))
-    for option, path in (("--html", html), ("--keep", keep)):
-        if path:
-            output.check_writable(option, path)
+    if html:
+        output.check_writable("--html", html)
+    if keep:
+        output.check_regular("--keep", keep)
     if keep and is_program(trace):
-        raise UserError(f"--keep: {trace} is a replay program already")
+        raise UserError(f"--keep needs a trace: {trace} is already a replay program")
     sides = choose_sides(lib, hardened, on or [])
     with ExitStack() as stack:
         program = stack.enter_context(prepared(trace, keep=keep))
@@ -132,7 +151,7 @@ def replay_command(
         costs, own_s = _played(program, sides, rounds, sites, touch)
     about = list(sentences(trace, program, own_s, rounds))
     if html:
-        output.write("--html", html, replay_page.page(trace, about, costs, program))
+        output.write("--html", html, _page(trace, about, costs, program))
     if as_json:
         print_json(to_json(trace, program, costs, own_s, rounds, touch))
         return

@@ -1,7 +1,8 @@
-"""Replays of a trace: prepared once, played on several allocators by turns, and what they cost.
+"""Prepares a trace once, and plays it in turn on several allocators.
 
-The work is that of cairn-replay-prepare and cairn-replay (tools/replay). A player is also played
-without an allocator each round: what that costs is the player's own, and is taken off."""
+cairn-replay-prepare and cairn-replay (tools/replay) do the work. In each round the trace is also
+played without an allocator: this is the player's own cost, which is subtracted.
+"""
 
 import os
 import pathlib
@@ -19,7 +20,7 @@ from cairn.errors import UserError, signal_name
 MAGIC = b"CRNPLAY1"
 HEADER = struct.Struct("<8sII14Q")  # tools/replay/program.h
 WINDOW = struct.Struct("<IIQQQQ")
-WORKS = ("beside", "in-line")  # tools/replay/work.h
+WORKS = ("parallel", "in-line")  # tools/replay/work.h
 TOUCHES = ("pages", "filled", "zeroed", "first", "nothing")
 EMPTY = "no allocator"
 
@@ -42,7 +43,7 @@ def _run(command, environment=None):
 
 
 class Program:
-    """A replay program: its file, and what its header says."""
+    """A replay program: its file and its header."""
 
     NAMES = ("threads", "slots", "events", "records", "windows", "policies", "thread_table",
              "window_table", "policy_table", "peak_live_bytes", "end_live_bytes", "waits",
@@ -53,7 +54,7 @@ class Program:
         with self.path.open("rb") as file:
             data = file.read(HEADER.size)
         if len(data) < HEADER.size:
-            raise UserError(f"{path} is no replay program")
+            raise UserError(f"{path} is not a replay program")
         for name, value in zip(self.NAMES, HEADER.unpack(data)[2:]):
             setattr(self, name, value)
 
@@ -67,7 +68,7 @@ class Program:
 
 
 def is_program(path):
-    """Whether the file is a replay program already."""
+    """Whether the file is a replay program."""
     with pathlib.Path(path).open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
@@ -77,35 +78,37 @@ def prepared(trace, policy=None, keep=None):
     """The replay program of a trace, in a temporary file or the one to keep."""
     if is_program(trace):
         if policy:
-            raise UserError(f"{trace} is a replay program: a policy for sites needs the trace")
+            raise UserError("--site-policy needs the original trace, not a prepared replay "
+                            f"program: {trace}")
         yield Program(trace)
         return
     with tempfile.TemporaryDirectory(prefix="cairn-replay-") as folder:
         path = pathlib.Path(keep) if keep else pathlib.Path(folder) / "program"
         options = ["--site-policy", str(policy)] if policy else []
-        _run([str(files.replay_program("cairn-replay-prepare")), *options, str(trace), str(path)])
+        _run([str(files.program("cairn-replay-prepare")), *options, str(trace), str(path)])
         yield Program(path)
 
 
 @dataclass
 class Side:
-    """What a program is played on, and what it cost each time."""
+    """A program, the allocator that it is played on, and its measured runs."""
 
     name: str
     library: Optional[pathlib.Path] = None  # preloaded; None: the system's malloc
     program: Optional[Program] = None
     empty: bool = False
-    sites_player: bool = False  # by the player that has Cairn's allocators for sites
-    sites_by_malloc: bool = False  # which does all that it would, with blocks of malloc
+    sites_player: bool = False  # use the player that has Cairn's allocators for sites
+    sites_by_malloc: bool = False  # take blocks of sites from malloc, with all other work for sites
+    site: int = 0  # the only policy, numbered from 1, with its allocator; 0: all
     work: Optional[tuple] = None  # before each record: WORKS, ns
     runs: List[dict] = field(default_factory=list)
     samples: List[tuple] = field(default_factory=list)  # window, ns, resident bytes
-    sites: List[tuple] = field(default_factory=list)  # name, blocks served, blocks elsewhere
+    sites: List[tuple] = field(default_factory=list)  # name, blocks served, blocks served by malloc
 
 
 @dataclass
 class Cost:
-    """A side's figures without what the player itself costs: medians over the rounds."""
+    """A side's figures without the cost of the player itself: medians over the rounds."""
 
     name: str
     allocator_s: float  # CPU time
@@ -114,21 +117,25 @@ class Cost:
     peak_bytes: int
     peak_rss_bytes: int  # of the whole process
     faults: int
-    held_over_live: float  # memory over time, divided by live memory over time
+    held_over_live: float  # sum of memory over time, divided by that of live memory
     samples: List[tuple]  # seconds of the trace, live bytes, bytes held
     sites: List[tuple]
 
 
 def play_once(side, touch="pages", samples=0):
-    """Plays the side's program; keeps what the player says."""
+    """Plays the side's program once. Returns the player's figures."""
     name = "cairn-replay-sites" if side.sites_player else "cairn-replay"
-    command = [str(files.replay_program(name)), "--touch", touch]
+    command = [str(files.program(name)), "--touch", touch]
     command += ["--empty"] if side.empty else []
     command += ["--sites-by-malloc"] if side.sites_by_malloc else []
+    command += ["--site", str(side.site)] if side.site else []
     command += [f"--work-{side.work[0]}", str(side.work[1])] if side.work else []
     command += ["--samples", str(samples)] if samples else []
     environment = dict(os.environ)
-    preload = measure.preload_value([side.library] if side.library else [], environment)
+    libraries = [side.library] if side.library else []
+    if side.sites_player and not any(map(files.has_allocators, libraries)):
+        libraries.append(files.allocator_library())
+    preload = measure.preload_value(libraries, environment)
     environment.pop("LD_PRELOAD", None)
     if preload:
         environment["LD_PRELOAD"] = preload
@@ -141,8 +148,8 @@ def play_once(side, touch="pages", samples=0):
 
 
 def play_all(sides, rounds, touch="pages", samples=400, on_run=lambda side, number: None):
-    """Plays all sides by turns, every second round backwards. A round before is not timed: it takes
-    the samples of memory over time."""
+    """Plays all sides in turn, every second round in reverse. An untimed round comes first, which
+    takes the samples of memory over time."""
     for number in range(-1, rounds):
         for side in sides if number % 2 else reversed(sides):
             on_run(side, number)
@@ -156,8 +163,8 @@ def _median(values):
 
 
 def cost(side, empty):
-    """The side's cost, beside that of its program on no allocator. What comes out below nothing is
-    less than rounds differ by, and is nothing."""
+    """The side's cost minus the cost of its program without an allocator. A negative difference is
+    within the variation of rounds and counts as 0."""
     own = [(run["cpu_ns"] - run["wait_ns"]) - (bare["cpu_ns"] - bare["wait_ns"])
            for run, bare in zip(side.runs, empty.runs)]
     base = _median(run["peak_bytes"] for run in empty.runs)
@@ -179,8 +186,8 @@ def cost(side, empty):
 
 def replay(program, sides, rounds, site_program=None, touch="pages", samples=400,
            on_run=lambda side, number: None):
-    """The costs of the program on each (name, library), and, with `site_program`, of that one on
-    the same. [Cost, …], in the order of the sides, and the player's own CPU time in seconds."""
+    """The costs of the program on each (name, library), and with `site_program` those of that
+    program too: ([Cost, …] in the order of the sides, the player's own CPU time in seconds)."""
     made, pairs, with_sites = [], [], site_program is not None
     for which, suffix in ((program, ""), (site_program, " + sites")):
         if which is None:

@@ -1,30 +1,27 @@
-"""The comparison as a table, as sentences, and as files for other programs."""
+"""Prints a comparison as a table, as sentences, and as files for other programs."""
 
 import csv
 import io
 import json
+import math
 import shlex
 
 from rich.table import Table
 from rich.text import Text
 
 from cairn import probe
-from cairn.compare import QUANTITIES, compare_outputs, ratio
+from cairn.compare import QUANTITIES, ROUNDS_LEAST, compare_outputs, interval, ratio
 from cairn.errors import signal_name
 
-NOISE = 0.02  # a ratio this near to 1 is called neither better nor worse
 RUN_FIELDS = ("wall_s", "cpu_s", "peak_rss_mib", "faults", "exit_code", "signal", "stopped",
               "killed")
 
 
-def _style(value):
-    if value is None:
-        return ""
-    return "green" if value < 1 - NOISE else "red" if value > 1 + NOISE else ""
-
-
-def _ratio_text(value, after=""):
-    return Text("-" if value is None else f"{value:.2f}{after}", style=_style(value))
+def _ratio_text(ours, theirs, quantity, after=""):
+    value, within = ratio(ours, theirs, quantity), interval(ours, theirs, quantity)
+    low, high = within or (0, math.inf)
+    style = "green" if high < 1 else "red" if low > 1 else ""
+    return Text("-" if value is None else f"{value:.2f}{after}", style=style)
 
 
 def _cell(side, quantity, decimals):
@@ -32,8 +29,8 @@ def _cell(side, quantity, decimals):
 
 
 def _columns(sides):
-    """(title of the first column, other titles) and rows of Text: two sides stand side by side,
-    more of them one below the other."""
+    """(title of the first column, other titles), then rows of Text. Two sides are columns; more
+    sides are rows."""
     theirs, *others = sides
     if len(others) == 1:
         ours = others[0]
@@ -41,7 +38,7 @@ def _columns(sides):
         for quantity, title, unit, decimals in QUANTITIES:
             yield [Text(f"{title} {unit}".strip()),
                    *(Text(_cell(side, quantity, decimals)) for side in sides),
-                   _ratio_text(ratio(ours, theirs, quantity))]
+                   _ratio_text(ours, theirs, quantity)]
         return
     yield ["", *(f"{title} {unit}".strip() for _, title, unit, _ in QUANTITIES)]
     for side in sides:
@@ -49,7 +46,7 @@ def _columns(sides):
         for quantity, _, _, decimals in QUANTITIES:
             cell = Text(_cell(side, quantity, decimals))
             if side is not theirs:
-                cell.append("\n").append_text(_ratio_text(ratio(side, theirs, quantity), " ×"))
+                cell.append("\n").append_text(_ratio_text(side, theirs, quantity, " ×"))
             cells.append(cell)
         yield [Text(side.name), *cells]
 
@@ -95,13 +92,45 @@ def _limit_remark(sides, limit_s):
         yield f"SIGTERM did not end it under {', '.join(killed)}, SIGKILL did"
 
 
+def _percent(factor, sign="+"):
+    """How far a ratio is from 1."""
+    size = 100 * (factor - 1)
+    return f"{size:{sign}.{1 if abs(size) < 10 else 0}f} %"
+
+
+def _verdict(ours, theirs, quantity, what):
+    low, high = interval(ours, theirs, quantity)
+    within = f"(95 % interval: {_percent(low)} to {_percent(high)})"
+    if low <= 1 <= high:
+        return f"{what}: no significant difference {within}"
+    middle = math.sqrt(low * high)
+    return (f"{what}: {ours.name} needs {_percent(1 + abs(middle - 1), '')} "
+            f"{'less' if middle < 1 else 'more'} {within}")
+
+
+def _verdicts(sides, limit_s):
+    """Sentences about significant differences, from the pairs of runs in each round."""
+    theirs, *others = sides
+    rounds = len(theirs.runs)
+    if rounds < ROUNDS_LEAST:
+        yield (f"{rounds} round{'s are' if rounds > 1 else ' is'} too few to tell a difference "
+               f"from chance: --rounds {ROUNDS_LEAST} or more")
+        return
+    for side in others:
+        for quantity, title, *_ in QUANTITIES:
+            if interval(side, theirs, quantity) and not (limit_s and quantity == "wall_s"):
+                yield _verdict(side, theirs, quantity,
+                               title if len(others) == 1 else f"{title} of {side.name}")
+
+
 def remarks(sides, output_seen=True, limit_s=None):
-    """Sentences under the table: how to read it, what served, outputs and exit statuses."""
+    """Sentences under the table: how to read it, which malloc served, outputs and exit statuses."""
     rounds = len(sides[0].runs)
     how = "medians of" if rounds > 1 else "figures of"
     below = f"{sides[1].name} needs less" if len(sides) == 2 else f"less than {sides[0].name} needs"
     yield (f"{how} {rounds} interleaved round{'s' if rounds > 1 else ''}, ± half the range; "
            f"a ratio below 1: {below}")
+    yield from _verdicts(sides, limit_s)
     for side in sides:
         if side.library and side.processes:
             yield from probe.remarks(side.name, side.library, side.processes)
@@ -116,7 +145,7 @@ def remarks(sides, output_seen=True, limit_s=None):
 
 
 def as_json(command, sides, sentences):
-    """All that was measured, for programs."""
+    """All measurements, for programs."""
     return json.dumps({
         "command": list(command),
         "rounds": len(sides[0].runs),
@@ -127,6 +156,8 @@ def as_json(command, sides, sentences):
             "processes": [process._asdict() for process in side.processes or []],
             "median": {quantity: side.median(quantity) for quantity, *_ in QUANTITIES},
             "ratio": {quantity: ratio(side, sides[0], quantity) for quantity, *_ in QUANTITIES},
+            "interval": {quantity: interval(side, sides[0], quantity)
+                         for quantity, *_ in QUANTITIES},
             "runs": [{name: getattr(run, name) for name in RUN_FIELDS} for run in side.runs],
         } for side in sides],
         "remarks": list(sentences),
@@ -134,7 +165,7 @@ def as_json(command, sides, sentences):
 
 
 def as_csv(sides):
-    """One line a run."""
+    """One line for each run."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["side", "round", *RUN_FIELDS])

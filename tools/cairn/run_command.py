@@ -1,4 +1,4 @@
-"""`cairn run`: one command under the system's malloc, under Cairn and under others."""
+"""`cairn run`: compares a command under the system's malloc, under Cairn and under others."""
 
 import functools
 import pathlib
@@ -10,7 +10,7 @@ from typing import List, Optional
 
 import typer
 
-from cairn import bench_allocators, compare, files, measure, output, probe, program, report
+from cairn import allocator_libraries, compare, files, measure, output, probe, program, report
 from cairn.console import note, out, progress, say
 from cairn.errors import UserError, as_sentences, os_sentence, signal_name, status_of
 
@@ -32,12 +32,12 @@ def parse_side(text):
     """A further side: NAME=/path/library.so, or the name of an allocator that Debian packages."""
     name, separator, path = text.partition("=")
     if not separator:
-        packaged = {known: (file, package) for known, file, package in bench_allocators.PACKAGED}
+        packaged = {known: (file, package) for known, file, package in allocator_libraries.PACKAGED}
         if name not in packaged:
             raise UserError(f"--on {text}: write NAME=/path/library.so, or one of "
                             + ", ".join(sorted(packaged)))
         file, package = packaged[name]
-        library = bench_allocators.find_file(file)
+        library = allocator_libraries.find_file(file)
         if not library:
             raise UserError(f"--on {text}: {file} is not installed (Debian package {package})")
         return compare.Side(name, library)
@@ -50,17 +50,13 @@ def parse_side(text):
 
 
 def choose_sides(lib, hardened, further):
-    """The system's malloc first, then Cairn, then what --on names."""
-    if lib and hardened:
-        raise UserError("--lib and --hardened exclude each other")
-    library = lib.resolve() if lib else files.malloc_library(hardened)
-    if not library.is_file():
-        raise UserError(f"--lib {lib or library}: no such file")
+    """The system's malloc first, then Cairn, then the allocators of --on."""
+    library = files.preloaded_library(lib, hardened)
     name = f"{OURS} hardened" if hardened else library.stem if lib else OURS
     sides = [compare.Side(SYSTEM), compare.Side(name, library), *map(parse_side, further)]
     for index, side in enumerate(sides):
         if any(side.name == other.name for other in sides[:index]):
-            raise UserError(f"two sides have the name {side.name}; name one otherwise, by "
+            raise UserError(f"two allocators have the name {side.name}: choose another name, "
                             "--on NAME=LIBRARY")
         if side.library:
             measure.check_loads(side.library)
@@ -69,7 +65,7 @@ def choose_sides(lib, hardened, further):
 
 @dataclass(frozen=True)
 class Plan:
-    """What each run is."""
+    """The parameters of each run."""
 
     command: List[str]
     stdin: Optional[pathlib.Path] = None
@@ -90,8 +86,8 @@ class Plan:
                                 + (f": {words[-1]}" if words else ""))
 
     def run_one(self, side, number):
-        """One run; a negative number is a warm-up, which stays silent. The first one under each
-        library also says whether that served."""
+        """Makes one run; a negative number is a warm-up, whose output is not shown. The first run
+        under each library also checks whether the library serves the program."""
         if self.prepare:
             self._prepare()
         start = functools.partial(measure.measure, self.command, side.library, self.stdin,
@@ -102,7 +98,7 @@ class Plan:
         with probe.probe_file() as path:
             run = start(probe_file=path)
             side.processes = probe.read(path)
-        if not run.failed_signal:  # that says more
+        if not run.failed_signal:  # a signal explains more
             self._check_served(side, run)
         return run
 
@@ -115,7 +111,7 @@ class Plan:
 
 
 def measure_sides(plan, sides, rounds, warm_up):
-    """Fills the sides. Returns what ended it early, (sentence, exit status), or None."""
+    """Fills the sides. Returns why it ended early, (sentence, exit status), or None."""
     with progress() as shown:
         task = shown.add_task("", total=(warm_up + rounds) * len(sides))
 
@@ -138,12 +134,12 @@ def measure_sides(plan, sides, rounds, warm_up):
         return None
     side, run = ended
     if run.stderr_tail:
-        note("its last words on stderr:\n" + run.stderr_tail.rstrip())
+        note("the end of its stderr:\n" + run.stderr_tail.rstrip())
     return f"{plan.command[0]} under {side.name}: {report.describe_end(run)}", run.status
 
 
 def _write_files(plan, sides, sentences, targets):
-    """All files, even where one of them cannot be written; returns an exit status."""
+    """Writes all files, even if one of them fails. Returns an exit status."""
     texts = {"--json": lambda: report.as_json(plan.command, sides, sentences),
              "--csv": lambda: report.as_csv(sides),
              "--markdown": lambda: report.as_markdown(plan.command, sides, sentences)}
@@ -158,7 +154,7 @@ def _write_files(plan, sides, sentences, targets):
 
 
 def finish(plan, sides, targets, early, rounds):
-    """Prints and writes what was measured; returns the exit status."""
+    """Prints and writes the measurements. Returns the exit status."""
     done = compare.keep_whole_rounds(sides)
     write_status = 0
     if done:
@@ -181,15 +177,15 @@ def finish(plan, sides, targets, early, rounds):
 def run(
     command: List[str] = typer.Argument(..., metavar="[--] COMMAND…", show_default=False,
                                         help="The program and its arguments."),
-    rounds: int = typer.Option(5, min=1, help="Runs under each allocator."),
+    rounds: int = typer.Option(5, min=1, help="Counted runs under each allocator."),
     warm_up: int = typer.Option(
         1, "--warm-up", min=0,
-        help="Rounds before, which are not counted. In the first round of all, each library is "
-             "checked to serve the program, at a cost of some 0.1 ms and 0.2 MiB."),
+        help="Rounds that are run first and not counted. The first round also checks that each "
+             "library serves the program, which costs about 0.1 ms and 0.2 MiB."),
     on: Optional[List[str]] = typer.Option(  # pylint: disable=invalid-name
         None, metavar="NAME=LIBRARY", show_default=False,
-        help="One more allocator beside Cairn; jemalloc, mimalloc and tcmalloc without a library "
-             "are Debian's. May be repeated."),
+        help="Add an allocator; without LIBRARY, jemalloc, mimalloc and tcmalloc are those of "
+             "Debian. May be repeated."),
     lib: Optional[pathlib.Path] = typer.Option(
         None, show_default=False, help="Preload this library instead of libcairn-malloc.so."),
     hardened: bool = typer.Option(
@@ -199,29 +195,29 @@ def run(
         help="For servers: end each run after 10s, 500ms, 2m: SIGTERM, and SIGKILL 5 s later."),
     prepare: Optional[str] = typer.Option(
         None, metavar="COMMAND", show_default=False,
-        help="A shell command before every run, not measured."),
+        help="Shell command that runs before every run and is not measured."),
     stdin: Optional[pathlib.Path] = typer.Option(
         None, show_default=False,
-        help="File that every run reads as its standard input; without it, nothing."),
+        help="File that every run reads as its standard input; default: empty."),
     show_output: bool = typer.Option(
         False, "--show-output",
         help="Let the program write to the terminal; its output is not compared then."),
     json_file: Optional[pathlib.Path] = typer.Option(
         None, "--json", metavar="FILE", show_default=False, help="Write every figure as JSON."),
     csv_file: Optional[pathlib.Path] = typer.Option(
-        None, "--csv", metavar="FILE", show_default=False, help="Write one line a run."),
+        None, "--csv", metavar="FILE", show_default=False, help="Write one line for each run."),
     markdown_file: Optional[pathlib.Path] = typer.Option(
         None, "--markdown", metavar="FILE", show_default=False, help="Write the table."),
 ):
     """Run a program on the system's malloc and on Cairn, and compare time and memory.
 
-    The exit status is the program's; 128 + N when signal N ended it, 130 after an interrupt, 2
-    when something could not be measured.
+    The exit status is the program's; 128 + N when signal N ended it, 130 after an interrupt, 2 when
+    something could not be measured.
     """
     limit_s = None if limit is None else parse_duration(limit)
     plan = Plan(command, stdin, show_output, limit_s, prepare)
-    if stdin and not stdin.is_file():
-        raise UserError(f"--stdin {stdin}: no such file")
+    if stdin:
+        output.check_readable("--stdin", stdin)
     targets = {option: path for option, path in (("--json", json_file), ("--csv", csv_file),
                                                  ("--markdown", markdown_file)) if path}
     for option, path in targets.items():

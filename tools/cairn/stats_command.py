@@ -1,24 +1,24 @@
-"""`cairn stats`: the sums of a heap, of a process or a core file, once or again and again."""
+"""`cairn stats`: the sums of a heap, of a process or a core file, once or repeatedly."""
 
 from pathlib import Path
-from typing import Optional
 
 import typer
 from rich.table import Table
 
-from cairn import fleet_parquet, metrics, output, stats_record
+from cairn import metrics, output, stats_record
 from cairn.console import out, print_json, say
 from cairn.errors import Interrupted, UserError, as_sentences
-from cairn.inspect_command import bytes_text, target_text
 from cairn.look import Census
+from cairn.texts import bytes_text, target_text
 
 SHORTEST_SECONDS = 0.1
 
-# name: what it is, in the order of the table
-WORDS = {"allocated": metrics.WORDS["allocated"], "allocated_blocks": "so many", **metrics.WORDS}
+# name: description, in the order of the table
+WORDS = {"allocated": metrics.WORDS["allocated"], "allocated_blocks": "number of live blocks",
+         **metrics.WORDS}
 COUNTERS = {
     "purged": "given back to the system so far",
-    "purges": "in so many pieces",
+    "purges": "number of pieces given back",
     "map_calls": "mmap",
     "protect_calls": "mprotect",
     "unmap_calls": "munmap",
@@ -83,39 +83,35 @@ def _watch(target, seconds, record_path, page_path):
 def _check_options(target, watch, record, page, forms):
     is_of_many = watch is not None or page is not None
     if forms + is_of_many > 1:
-        raise UserError("--prometheus, --parquet and --json are forms of one look: they exclude "
-                        "one another, --watch and --html")
+        raise UserError("--prometheus and --json cannot be combined with each other, --watch or "
+                        "--html")
     if watch is not None and not watch >= SHORTEST_SECONDS:
-        raise UserError(f"--watch: at least {SHORTEST_SECONDS} seconds")
+        raise UserError(f"--watch must be at least {SHORTEST_SECONDS} seconds")
     if record is not None and watch is None:
-        raise UserError("--record keeps what --watch SECONDS sees")
+        raise UserError("--record needs --watch SECONDS")
     if page is not None and watch is None and not stats_record.is_record(target):
-        raise UserError("--html shows a time line: with --watch SECONDS, or of a file that "
-                        "--record made")
+        raise UserError("--html needs --watch SECONDS, or a file that --record wrote")
 
 
 @as_sentences
 def stats(
         target: str = typer.Argument(..., metavar="PID|SOCKET|CORE", show_default=False,
-                                     help="A process, the control socket of one, or a core file; "
-                                     "with --html alone, a file that --record made."),
+                                     help="A process, its control socket, or a core file; "
+                                     "with --html alone, a file that --record wrote."),
         watch: float = typer.Option(None, "--watch", metavar="SECONDS", show_default=False,
-                                    help="Look again and again, until the process ends."),
+                                    help="Repeat every SECONDS until the process ends."),
         record: Path = typer.Option(None, "--record", metavar="FILE", show_default=False,
-                                    help="With --watch: keep each look, a line of JSON each."),
+                                    help="With --watch: write each snapshot as one line of JSON."),
         page: Path = typer.Option(None, "--html", metavar="FILE", show_default=False,
-                                  help="Write the looks as a time line, one HTML file."),
+                                  help="Write the snapshots as a time line, one HTML file."),
         prometheus: bool = typer.Option(False, "--prometheus",
                                         help="Print Prometheus's text format."),
-        parquet: Optional[Path] = fleet_parquet.OUT,
-        host: Optional[str] = fleet_parquet.HOST, release: Optional[str] = fleet_parquet.RELEASE,
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
-    """The sums of a heap: what is allocated, what that takes, what lies free.
+    """Show the sums of a heap: live blocks, the memory that they take, and free memory.
 
-    Read from outside: nothing runs in the process, which may be stopped.
+    The heap is read from outside: nothing runs in the process, which may be stopped.
     """
-    _check_options(target, watch, record, page, prometheus + as_json + (parquet is not None))
-    fleet_parquet.check(parquet, {"--host": host, "--release": release})
+    _check_options(target, watch, record, page, prometheus + as_json)
     if watch is not None:
         _watch(target, watch, record, page)
         return
@@ -125,8 +121,6 @@ def stats(
     census, values = _read(target)
     if prometheus:
         out.file.write(metrics.prometheus_text(census))
-    elif parquet is not None:
-        fleet_parquet.write_stats(parquet, census, target, host, release)
     elif as_json:
         print_json({"target": census.target, **values})
     else:

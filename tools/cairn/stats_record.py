@@ -1,21 +1,23 @@
-"""A heap's sums over time: a file of one JSON object a line, and its page.
+"""Records a heap's sums over time in a file with one JSON object on each line, and draws them.
 
-The first line has the keys "cairn_stats" (the version of the form, 1), "target" (what was read) and
-"started" (seconds since 1970). Each other line is a look: "seconds" since then, the words and
-counters of `cairn stats --json`, and "sizes", the live bytes by size of block, of those that have
-most. A line is written whole at its look, so that what was seen stays whatever happens.
+The first line has the keys "cairn_stats" (the version of the format, 1), "target" (the process) and
+"started" (seconds since 1970). Each other line is a snapshot: "seconds" since the start, the values
+and counters of `cairn stats --json`, and "sizes", the live bytes of the block sizes with most of
+them. Each line is written at its snapshot, so that earlier ones survive a failure.
 """
 
+import errno
 import json
+import os
 import time
 
 from cairn import html_page
-from cairn.errors import UserError
-from cairn.inspect_command import target_text
+from cairn.errors import UserError, os_sentence
+from cairn.texts import target_text
 
 FORM = 1
-SIZES_KEPT = 40  # of a look
-SIZES_SHOWN = 8  # lines of the page: those that changed most
+SIZES_KEPT = 40  # of a snapshot
+SIZES_SHOWN = 8  # lines of the page: the sizes that changed most
 
 
 def look_of(census, values, started):
@@ -29,18 +31,22 @@ def look_of(census, values, started):
 
 
 class Record:
-    """The looks at one process, written as they come where a path is given."""
+    """The snapshots of one process, written as they are taken if a path is given."""
 
     def __init__(self, target, path=None, started=None):
         self.target, self.started, self.looks = target, started or time.time(), []
-        self.file = None
+        self.path, self.file = path, None
         if path is not None:
-            self.file = path.open("w", encoding="utf-8")
+            self.file = path.open("wb", buffering=0)
             self._write({"cairn_stats": FORM, "target": target, "started": self.started})
 
     def _write(self, value):
-        self.file.write(json.dumps(value, separators=(",", ":")) + "\n")
-        self.file.flush()
+        line = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+        try:
+            if self.file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise UserError(f"--record {self.path}: {os_sentence(error)}") from error
 
     def add(self, census, values):
         self.looks.append(look_of(census, values, self.started))
@@ -53,7 +59,7 @@ class Record:
 
 
 def is_record(path):
-    """Whether a file begins as a record does; a core file is not read whole for that."""
+    """Whether the file begins like a record. A core file is not read completely for this."""
     try:
         with open(path, "rb") as file:
             return file.read(16).startswith(b'{"cairn_stats":')
@@ -62,27 +68,27 @@ def is_record(path):
 
 
 def read(path):
-    """A Record; a last line that was cut is left out."""
+    """Reads a Record. A truncated last line is left out."""
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().split("\n")
     try:
         head = json.loads(lines[0])
         if head["cairn_stats"] != FORM:
-            raise UserError(f"{path}: is of another version of Cairn: use the tool that came "
-                            "with that")
+            raise UserError(f"{path}: written by another version of Cairn: use the tools of that "
+                            "version")
         record = Record(head["target"], started=float(head["started"]))
-        looks = [json.loads(line) for line in lines[1:-1]]  # after the last line end: nothing whole
+        looks = [json.loads(line) for line in lines[1:-1]]  # after the last end: no whole line
         for look in looks:
             look["sizes"].items()
             float(look["seconds"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: is damaged: {error}") from error
+        raise UserError(f"{path}: damaged: {error}") from error
     record.looks = looks
     return record
 
 
 def _changed_most(looks):
-    """The sizes whose live bytes changed most, from the least to the most of them."""
+    """The sizes whose live bytes changed most, measured from minimum to maximum."""
     sizes = {size for look in looks for size in look["sizes"]}
 
     def change(size):
@@ -95,8 +101,7 @@ def page(record):
     """The text of the HTML file."""
     looks = record.looks
     if len(looks) < 2:
-        raise UserError("a time line needs two looks, and there "
-                        + ("is one" if looks else "is none"))
+        raise UserError(f"a time line needs two snapshots, and the record has {len(looks)}")
     words = ("allocated", "active", "resident", "dirty", "kept", "retained", "metadata", "mapped")
     counters = ("purged", "purges", "map_calls", "advise_calls", "unmap_calls")
     data = {
@@ -113,7 +118,7 @@ def page(record):
     return html_page.page(
         f"{record.target['program']}: the heap over time",
         [target_text(record.target),
-         f"{len(looks)} looks in {looks[-1]['seconds'] - looks[0]['seconds']:.1f} s, "
+         f"{len(looks)} snapshots in {looks[-1]['seconds'] - looks[0]['seconds']:.1f} s, "
          f"from {started} on"], data, ("table.js", "timeline.js", "stats.js"),
-        "Arrow keys go along a line, plus and minus zoom, so does dragging; Escape shows all.",
+        "Arrow keys move along a line, plus, minus and dragging zoom; Escape shows all.",
         "search: a size (/)")

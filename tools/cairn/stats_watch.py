@@ -1,4 +1,5 @@
-"""The live view of `cairn stats --watch`: on a terminal a screen, else a table for each look."""
+"""The live view of `cairn stats --watch`: a screen on a terminal, otherwise one table for each
+snapshot."""
 
 import contextlib
 import os
@@ -15,12 +16,12 @@ from rich.text import Text
 
 from cairn.console import out, say
 from cairn.errors import UserError
-from cairn.inspect_command import bytes_text, target_text
 from cairn.stats_record import Record
+from cairn.texts import bytes_text, target_text
 
-ENDED = ("there is no process", "has no memory", "has ended")  # as cairn-look says it
+ENDED = ("no process", "has no memory", "has ended")  # messages of cairn-look
 BARS = "▁▂▃▄▅▆▇█"
-TURN_SECONDS = 0.1  # between looks at the keyboard and at the terminal's size
+TURN_SECONDS = 0.1  # between checks of the keyboard and of the terminal's size
 HISTORY_MOST = 60
 SHORT = {"advise_calls": "madvise", "map_calls": "mmap", "unmap_calls": "munmap",
          "protect_calls": "mprotect", "remap_calls": "mremap"}
@@ -34,10 +35,10 @@ def history_text(values, width):
 
 
 class View:
-    """What one screen shows."""
+    """The contents of the screen."""
 
     def __init__(self, table, words):
-        self.table, self.words = table, words  # of stats_command: how a look is shown
+        self.table, self.words = table, words  # functions of stats_command that format a snapshot
         self.record, self.census, self.paused = None, None, False
 
     def add(self, census, values, path):
@@ -84,12 +85,13 @@ class View:
         return table
 
     def screen(self, width, height):
-        """What fits."""
+        """The parts of the screen that fit."""
         look = self.record.looks[-1]
         calls = ", ".join(f"{words} {look[name]}" for name, words in SHORT.items() if name in look)
-        keys = "paused; space goes on" if self.paused else "space pauses"
+        keys = "paused; space continues" if self.paused else "space pauses"
         parts = [Text(target_text(self.census.target), no_wrap=True, overflow="ellipsis"),
-                 Text(f"{look['seconds']:.0f} s, {len(self.record.looks)} looks; {keys}, q ends",
+                 Text(f"{look['seconds']:.0f} s, {len(self.record.looks)} snapshots; {keys}, q "
+                      f"ends",
                       style="dim", no_wrap=True, overflow="ellipsis"),
                  Text(""), self._sums(width)]
         rows = height - len(self.words) - 8
@@ -103,7 +105,8 @@ class View:
 
 @contextlib.contextmanager
 def _keys():
-    """A function that waits for a key, "" after so many seconds; the terminal is as before then."""
+    """A function that waits for a key, and returns "" after the given seconds. The terminal's
+    settings are restored at the end."""
     if not sys.stdin.isatty():
         def wait(seconds):
             time.sleep(seconds)
@@ -125,7 +128,7 @@ def _keys():
 
 
 def looks(read, target):
-    """Yields what is seen until the process has ended: (census, values)."""
+    """Yields (census, values) until the process has ended."""
     seen = False
     while True:
         try:
@@ -135,13 +138,13 @@ def looks(read, target):
                 return
             raise
         if census.target["kind"] != "process":
-            raise UserError("--watch is for a process; a core file does not change")
+            raise UserError("--watch needs a process; a core file does not change")
         seen = True
         yield census, values
 
 
 def _turn(view, live, seconds, wait):
-    """Until the next look; False when the reader has had enough."""
+    """Waits until the next snapshot. Returns False when the user ends the watch."""
     size, end = out.size, time.monotonic() + seconds
     while view.paused or time.monotonic() < end:
         key = wait(TURN_SECONDS if view.paused
@@ -178,7 +181,7 @@ def _watch_lines(view, read, target, seconds, path):
 
 
 def watch(read, table, words, target, seconds, path):
-    """Watches; returns the record, also when the reader interrupts, who is told by `interrupt`."""
+    """Watches a target. Returns the record, and the interrupt that ended it, or None."""
     view = View(table, words)
     interrupt = why = None
     try:
@@ -196,5 +199,5 @@ def watch(read, table, words, target, seconds, path):
         say(target_text(view.census.target))
         out.print(view.table(last, view.record.looks[0]))
         if why:
-            say(f"{len(view.record.looks)} looks in {last['seconds']:.0f} s: {why}")
+            say(f"{len(view.record.looks)} snapshots in {last['seconds']:.0f} s: {why}")
     return view.record, interrupt

@@ -1,4 +1,4 @@
-"""Figures and targets in words, for all commands that read a heap from outside."""
+"""Formats figures and targets, for all commands that read a heap from outside."""
 
 HARDENING = {0: "", 1: " (light hardening)", 2: " (hardened)"}
 STATES = {"R": "running", "S": "asleep", "D": "asleep", "T": "stopped", "t": "stopped",
@@ -6,7 +6,7 @@ STATES = {"R": "running", "S": "asleep", "D": "asleep", "T": "stopped", "t": "st
 
 
 def bytes_text(size):
-    """A number of bytes in at most 9 signs."""
+    """A number of bytes in at most 9 characters."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
             return f"{size} B" if unit == "B" else f"{size:.1f} {unit}"
@@ -19,7 +19,7 @@ def share(part, whole):
 
 
 def target_text(target):
-    """The sentence that says what was read."""
+    """The sentence that identifies the target."""
     program = f" ({target['program']})" if target["program"] else ""
     if target["kind"] == "process":
         what = f"process {target['pid']}{program}, {STATES.get(target['state'], 'running')}"

@@ -1,4 +1,4 @@
-"""`cairn trace`: every allocation, resize and free of a program, in a file."""
+"""`cairn trace`: records every allocation, resize and free of a program in a file."""
 
 import os
 import pathlib
@@ -14,10 +14,11 @@ from typer.core import TyperGroup
 from cairn import files, output, program
 from cairn.console import note, out, print_json, say
 from cairn.errors import UserError, as_sentences, os_sentence
-from cairn.measure import with_cairn
+from cairn.measure import run_through, with_cairn
 from cairn.texts import bytes_text
 
-# As much longer as it takes, the highest level saves a tenth: for what takes a second at most.
+# The highest level saves a tenth for much more time, so it is used only where it takes at most a
+# second.
 COMPRESSORS = (["zstd", "-q", "-9", "-c"], ["gzip", "-c"])
 SMALL_BYTES = 8 << 20
 SMALL_COMPRESSORS = (["zstd", "-q", "-19", "-c"], ["gzip", "-9", "-c"])
@@ -39,19 +40,19 @@ class _ProgramIsTraced(TyperGroup):
 
 
 app = typer.Typer(cls=_ProgramIsTraced, no_args_is_help=True, pretty_exceptions_enable=False,
-                  help="Every allocation, resize and free of a program, in a file.\n\n"
+                  help="Record every allocation, resize and free of a program in a file.\n\n"
                        "cairn trace -o FILE -- PROGRAM is cairn trace run -o FILE -- PROGRAM.")
 
 
 def _read(mode, path, *more):
-    """What cairn-trace says of a trace, with what it says of damage."""
+    """The output of cairn-trace for a trace, and its message about damage."""
     try:
-        done = subprocess.run([files.trace_program(), mode, str(path), *more], check=False,
+        done = subprocess.run([files.program("cairn-trace"), mode, str(path), *more], check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     except OSError as error:
-        raise UserError(f"{files.trace_program()}: {os_sentence(error)}") from error
+        raise UserError(f"cairn-trace: {os_sentence(error)}") from error
     if done.returncode and not done.stdout:
-        raise UserError(done.stderr.strip() or f"{path}: it cannot be read")
+        raise UserError(done.stderr.strip() or f"cannot read {path}")
     return done.stdout, done.stderr.strip()
 
 
@@ -63,35 +64,45 @@ def _summary(path):
 
 
 def _compress_columns(path, compressor, file):
-    """Whether the trace could be written in columns."""
-    with subprocess.Popen([files.trace_program(), "columns", path], stdout=subprocess.PIPE,
+    """Writes the trace in columns. Returns whether that succeeded."""
+    with subprocess.Popen([files.program("cairn-trace"), "columns", path], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL) as columns:
-        subprocess.run(compressor, stdin=columns.stdout, stdout=file, check=True)
+        subprocess.run(compressor, stdin=columns.stdout, stdout=file, check=True,
+                       stderr=subprocess.DEVNULL)
         columns.stdout.close()
         return columns.wait() == 0
 
 
 def _compress(path, target):
-    """The trace, in columns and compressed, in the target's place. The events of a damaged one stay
-    as they were written; so does a whole trace where there is nothing to compress with."""
+    """Replaces the target by the trace in columns, compressed. The events of a damaged trace are
+    compressed as they were written. A trace that cannot be compressed, for lack of a program or of
+    disk space, is kept as it is."""
     small = path.stat().st_size <= SMALL_BYTES
-    for command in SMALL_COMPRESSORS if small else COMPRESSORS:
-        if shutil.which(command[0]):
-            def fill(new, command=command):
-                with open(new, "wb") as file:
-                    if not _compress_columns(path, command, file):
-                        file.seek(0)
-                        file.truncate()
-                        with open(path, "rb") as rows:
-                            subprocess.run(command, stdin=rows, stdout=file, check=True)
+    command = next((command for command in (SMALL_COMPRESSORS if small else COMPRESSORS)
+                    if shutil.which(command[0])), None)
+
+    def fill(new):
+        with open(new, "wb") as file:
+            if not _compress_columns(path, command, file):
+                file.seek(0)
+                file.truncate()
+                with open(path, "rb") as rows:
+                    subprocess.run(command, stdin=rows, stdout=file, check=True,
+                                   stderr=subprocess.DEVNULL)
+    if command:
+        try:
             output.replace(target, fill)
             path.unlink()
             return
+        except (OSError, subprocess.CalledProcessError) as error:
+            words = os_sentence(error) if isinstance(error, OSError) else \
+                f"{command[0]} failed, as when the disk is full"
+            note(f"cairn trace: {target}: kept without compression: {words}")
     path.replace(target)
 
 
 def _traces(prefix):
-    """The traces of a run by process and number, in the order of their processes' numbers."""
+    """The traces of a run by (process, number)."""
     found = {}
     for path in prefix.parent.iterdir():
         match = re.fullmatch(re.escape(prefix.name) + r"\.(\d+)\.(\d+)", path.name)
@@ -101,7 +112,7 @@ def _traces(prefix):
 
 
 def _bundle(path, folder):
-    """Copies the files that the trace's code came from, and what debug data lies beside them."""
+    """Copies the files that the trace's code came from, and their separate debug data."""
     text, _ = _read("text", path)
     copied = set()
     for line in text.splitlines():
@@ -145,7 +156,7 @@ def _print_summary(path, summary, size):
 
 
 def _keep(traces, own, target, every):
-    """Compresses the traces that are to be kept and removes the others. How many others."""
+    """Compresses the traces to be kept and removes the others. Returns the number of the others."""
     _compress(traces[own], target)
     others = [key for key in sorted(traces) if key != own]
     for process, number in others:
@@ -161,47 +172,52 @@ def _keep(traces, own, target, every):
 @as_sentences
 def run(
         command: List[str] = typer.Argument(..., metavar="-- PROGRAM [ARGUMENT]...",
-                                            show_default=False, help="What to run on Cairn."),
+                                            show_default=False,
+                                            help="The program to run on Cairn."),
         target: pathlib.Path = typer.Option(..., "-o", "--output", metavar="FILE",
                                             show_default=False, help="Write the trace here."),
         limit: str = typer.Option("4G", "--limit", metavar="BYTES",
-                                  help="End a trace before it is longer than that; 0: never."),
+                                  help="End the trace before it grows beyond BYTES; 0: no limit."),
         every: bool = typer.Option(False, "--all", help="Keep the traces of other processes that "
-                                   "the program became or started: FILE.PROCESS.NUMBER."),
+                                                        "the program started or replaced itself "
+                                                        "with: FILE.PROCESS.NUMBER."),
         bundle: bool = typer.Option(False, "--bundle", help="Copy the files with the program's "
                                     "symbols to FILE.symbols, for other machines."),
         lib: Optional[pathlib.Path] = typer.Option(
             None, show_default=False, help="Preload this library instead of libcairn-malloc.so."),
         hardened: bool = typer.Option(False, "--hardened",
                                       help="Preload libcairn-malloc-hardened.so.")):
-    """Run a program and record all that it does with memory. The exit status is the program's."""
-    output.check_writable("-o", target)
+    """Run a program and record its allocations. The exit status is the program's."""
+    output.check_regular("-o", target)
     if not re.fullmatch(r"\d+[KMG]?", limit):
         raise UserError(f"--limit {limit}: write a number of bytes, such as 500M or 4G")
-    library = (lib or files.malloc_library(hardened)).resolve()
+    library = files.preloaded_library(lib, hardened)
     program.check_preloadable(command[0], [library])
     target = target.resolve()
     prefix = target.with_name(f".{target.name}.{os.getpid()}")
     if "," in str(prefix):
-        raise UserError(f"-o {target}: a comma ends an option")
+        raise UserError(f"-o {target}: the path cannot contain a comma")
     environment = with_cairn(library, f"trace:{prefix},trace_limit:{limit}")
-    with subprocess.Popen(command, env=environment) as child:
-        status = child.wait()
-    traces = _traces(prefix)
-    own = max((key for key in traces if key[0] == child.pid), default=None)
-    if own is None:
-        for path in traces.values():
+    try:
+        pid, status = run_through(command, environment)
+        traces = _traces(prefix)
+        own = max((key for key in traces if key[0] == pid), default=None)
+        if own is None:
+            raise UserError(f"{command[0]} wrote no trace: another malloc serves it, or its "
+                            "options were rejected (see above)")
+        others = _keep(traces, own, target, every)
+    finally:
+        for path in _traces(prefix).values():
             path.unlink()
-        raise UserError(f"{command[0]} left no trace: another malloc serves it, or its options "
-                        "were refused (see above)")
-    others = _keep(traces, own, target, every)
     summary, damage = _summary(target)
     _print_summary(target, summary, target.stat().st_size)
     if damage:
         note(damage)
     if others:
-        say(f"{others} traces of other processes: {target}.*" if every else
-            f"{others} traces of other processes were left out: --all keeps them")
+        traces_text = "1 trace of another process" if others == 1 else \
+            f"{others} traces of other processes"
+        say(f"{traces_text}: {target}.*" if every else
+            f"not kept: {traces_text} (--all keeps them)")
     if bundle:
         folder = target.with_name(f"{target.name}.symbols")
         say(f"{_bundle(target, folder)} files with symbols: {folder}")
@@ -216,9 +232,9 @@ def show(
                                             help="A trace."),
         events: Optional[int] = typer.Option(None, "--events", metavar="N", min=1,
                                              show_default=False,
-                                             help="Print the first N events instead."),
+                                             help="Print only the first N events."),
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
-    """What a trace holds; or its events, a line each."""
+    """Show the contents of a trace, or its events, one on each line."""
     if events is not None:
         text, damage = _read("events", file, str(events))
         out.file.write(text)

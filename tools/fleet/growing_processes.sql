@@ -1,4 +1,4 @@
--- The processes that grew most between the first look at them and the last one, of `cairn stats`.
+-- The processes that grew most between their first and their last record of `cairn stats`.
 WITH looks AS (
     SELECT
         host, pid, program, release, time, allocated_bytes,

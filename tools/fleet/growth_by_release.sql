@@ -1,5 +1,5 @@
--- Which release grew, and by which sites: what a dump holds in the mean, against the release of the
--- same program that was seen first before it. Stacks are compared as functions, so lines may move.
+-- The releases that grew, by site: the mean of a release's dumps against that of the previous release
+-- of the program. Stacks are compared by their functions, so changed line numbers do not matter.
 WITH releases AS (
     SELECT
         program, release, dumps,
@@ -21,12 +21,13 @@ means AS (
     ) AS sites
     JOIN releases ON releases.program = sites.program AND releases.release = sites.release
 ),
-growth AS (
+-- The aliases are for ClickHouse, which calls a column of a join `means.stack_id` otherwise.
+largest AS (
     SELECT
-        means.program,
+        means.program AS program,
         releases.before AS release_before,
-        means.release,
-        means.stack_id,
+        means.release AS release,
+        means.stack_id AS stack_id,
         COALESCE(older.bytes_a_dump, 0) AS bytes_before,
         means.bytes_a_dump AS bytes_now,
         means.bytes_a_dump - COALESCE(older.bytes_a_dump, 0) AS growth
@@ -39,15 +40,15 @@ growth AS (
     ORDER BY growth DESC, means.stack_id
     LIMIT 20
 ),
--- Only of the few sites that are shown: text is what takes the time.
+-- Only the few sites that are shown get their text, because text takes most of the time.
 names AS (
     SELECT stack_id, ANY_VALUE(site) AS site, ANY_VALUE(stack) AS stack
     FROM profile
-    WHERE stack_id IN (SELECT stack_id FROM growth)
+    WHERE stack_id IN (SELECT stack_id FROM largest)
     GROUP BY stack_id
 )
 SELECT
     program, release_before, release, site, stack_id, stack, bytes_before, bytes_now, growth
-FROM growth
+FROM largest
 JOIN names USING (stack_id)
 ORDER BY growth DESC, stack_id;

@@ -1,5 +1,5 @@
--- What the heaps of each release take beside the blocks in use, in the mean of a look, of
--- `cairn stats`: pages that few blocks hold, pages that are free, what threads keep.
+-- Memory of each release's heaps that no block uses, as the mean over all records of `cairn stats`:
+-- pages that few blocks pin, free pages, and memory that threads keep.
 SELECT
     program,
     release,

@@ -1,4 +1,4 @@
--- The sites that hold most in the whole fleet now: of the last dump of each process.
+-- The sites that hold most memory in the whole fleet, by the last dump of each process.
 WITH last_dump AS (
     SELECT host, pid, program, MAX(time) AS time
     FROM profile

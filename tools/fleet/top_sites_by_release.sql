@@ -1,5 +1,5 @@
--- The 20 sites of each release of a program that hold most, over all the time of the files: in the
--- mean of a dump, so that a release on more processes, or for longer, is not the larger one for it.
+-- The 20 sites of each release of a program that hold most memory, as the mean over all its dumps. A
+-- mean does not depend on the number of the release's processes or on how long they ran.
 WITH dumps AS (
     SELECT program, release, COUNT(*) AS dumps
     FROM (SELECT DISTINCT program, release, host, pid, time FROM profile) AS each_dump
@@ -19,7 +19,7 @@ ranked AS (
     FROM sites
     JOIN dumps USING (program, release)
 ),
--- Only of the few sites that are shown: text is what takes the time.
+-- Only the few sites that are shown get their text, because text takes most of the time.
 names AS (
     SELECT stack_id, ANY_VALUE(site) AS site, ANY_VALUE(stack) AS stack
     FROM profile

@@ -1,4 +1,5 @@
-// Every live block of a heap: its address and its size, a line each; sampled ones last.
+// Lists every live block of a heap with its address and size, one on each line; guarded blocks
+// last.
 #include "look.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@ static size_t used;
 static void flush(void)
 {
     if (fwrite(buffer, 1, used, stdout) != used)
-        fail("the output cannot be written");
+        fail("cannot write the output");
     used = 0;
 }
 
@@ -59,7 +60,7 @@ static void see(struct look *look, const struct span_view *span, void *context)
         write_block(span->start, span->bytes);
     if (span->kind != SPAN_IS_SLAB || !read_slots(look, span, &slots))
         return;
-    uint64_t bytes = span->size_class == look->library->heap.void_class ? 0 : slots.size_bytes;
+    uint64_t bytes = span->size_class == look->library->heap.zero_size_class ? 0 : slots.size_bytes;
     for (uint64_t i = 0; i < slots.count; i++)
         if (slots.states[i] == SLOT_IS_LIVE)
             write_block(span->start + i * slots.size_bytes, bytes);
@@ -79,8 +80,8 @@ void blocks(struct look *look)
     flush();
     if (look->torn + look->unreadable > 0)
         fprintf(stderr,
-                "%s: %llu spans changed while they were read, %llu could not be read: their "
-                "blocks are not listed\n",
+                "%s: %llu spans changed during the reading, %llu could not be read: their blocks "
+                "are not listed\n",
                 look->target->name, (unsigned long long)look->torn,
                 (unsigned long long)look->unreadable);
 }

@@ -1,4 +1,4 @@
-// Counting a heap: by class, by thread heap, by kind of span, and what lies free.
+// Counts a heap: by class, by thread heap and by kind of span, and its free memory.
 #include "look.h"
 
 #include <inttypes.h>
@@ -10,8 +10,8 @@ enum { LARGEST = 20, LOGS = 48, ROWS = 257 };
 
 struct class_row {
     uint64_t slabs, kept, bytes, resident, counts[SLOT_STATES];
-    uint64_t sparse_slabs, sparse_bytes, sparse_live; // slabs that are an eighth full at most
-    uint64_t idle_bytes; // pages of slabs, not kept ones, in which no live block lies
+    uint64_t sparse_slabs, sparse_bytes, sparse_live; // slabs that are at most one eighth full
+    uint64_t idle_bytes; // pages without a live block, in slabs that are not kept
 };
 
 struct heap_row {
@@ -34,9 +34,9 @@ static struct heap_row *heaps;
 static size_t heap_count, heaps_most;
 static struct large_block largest[LARGEST];
 static size_t largest_count;
-static uint64_t sampled[2], sampled_bytes[2]; // freed, live
+static uint64_t guarded[2], guarded_bytes[2]; // freed, live
 static bool *is_metadata;                     // by the number of the mapping
-static bool each_span;                        // whether a line is printed of each
+static bool each_span;                        // print a line for each span
 
 static void note_metadata(const struct look *look, uint64_t address)
 {
@@ -45,7 +45,8 @@ static void note_metadata(const struct look *look, uint64_t address)
         is_metadata[mapping - look->target->mappings] = true;
 }
 
-// The row of a heap; few heaps, or runs of slabs of the same one.
+// Returns the row of a heap. The search is linear: heaps are few, and slabs of one heap come in
+// runs.
 static struct heap_row *heap_row_of(uint64_t address)
 {
     static size_t last;
@@ -83,7 +84,8 @@ static void see_slab(struct look *look, const struct span_view *slab, struct spa
         &classes[slab->packed ? look->library->heap.class_count : slab->size_class];
     if (!read_slots(look, slab, &slots))
         return;
-    bool is_void = slab->size_class == look->library->heap.void_class; // has no memory
+    bool is_void =
+        slab->size_class == look->library->heap.zero_size_class; // the class has no memory
     uint64_t bytes = is_void ? 0 : slab->bytes;
     use->size_bytes = is_void ? 0 : slots.size_bytes;
     use->slots = slots.count;
@@ -97,7 +99,7 @@ static void see_slab(struct look *look, const struct span_view *slab, struct spa
     row->resident += use->resident_bytes;
     for (int i = 0; i < SLOT_STATES; i++)
         row->counts[i] += slots.counts[i];
-    note_metadata(look, slab->cold);
+    note_metadata(look, slab->side);
     if (slab->owner == 0)
         return;
     if (use->live * 8 <= slots.count) {
@@ -150,7 +152,7 @@ static void see(struct look *look, const struct span_view *span, void *context)
     if (span->kind != SPAN_IS_LARGE && span->kind != SPAN_IS_HUGE)
         return;
     note_largest(span);
-    if (span->heap != 0) { // of a heap that the program made
+    if (span->heap != 0) { // a block of a private heap
         struct heap_row *heap = heap_row_of(span->heap);
         heap->live++;
         heap->live_bytes += span->bytes;
@@ -161,8 +163,8 @@ static void see(struct look *look, const struct span_view *span, void *context)
 static void see_guarded(struct look *look, uint64_t block, uint64_t bytes, bool live, void *context)
 {
     (void)look, (void)block, (void)context;
-    sampled[live]++;
-    sampled_bytes[live] += bytes;
+    guarded[live]++;
+    guarded_bytes[live] += bytes;
 }
 
 static void print_resident(const struct look *look, uint64_t bytes)
@@ -177,7 +179,7 @@ static void print_classes(struct look *look)
     const struct library *library = look->library;
     for (uint32_t i = 0; i <= library->heap.class_count; i++) {
         const struct class_row *row = &classes[i];
-        bool packed = i == library->heap.class_count, is_void = i == library->heap.void_class;
+        bool packed = i == library->heap.class_count, is_void = i == library->heap.zero_size_class;
         uint64_t size = is_void ? 0 : packed ? library->heap.packed_bytes : library->class_bytes[i];
         if (row->slabs == 0)
             continue;
@@ -190,15 +192,15 @@ static void print_classes(struct look *look)
                "\tlive_bytes=%" PRIu64 "\tsparse_slabs=%" PRIu64 "\tsparse_bytes=%" PRIu64
                "\tsparse_live=%" PRIu64 "\tidle_bytes=%" PRIu64,
                i, packed, size, row->slabs, row->kept, row->bytes, slots, row->counts[SLOT_IS_LIVE],
-               row->counts[SLOT_IS_FREE], row->counts[SLOT_IS_REMOTE],
-               row->counts[SLOT_IS_QUARANTINED], row->counts[SLOT_IS_UNUSED],
-               row->counts[SLOT_IS_LIVE] * size, row->sparse_slabs, row->sparse_bytes,
-               row->sparse_live, row->idle_bytes);
+               row->counts[SLOT_IS_FREE] + row->counts[SLOT_IS_BORROWED],
+               row->counts[SLOT_IS_REMOTE], row->counts[SLOT_IS_QUARANTINED],
+               row->counts[SLOT_IS_UNUSED], row->counts[SLOT_IS_LIVE] * size, row->sparse_slabs,
+               row->sparse_bytes, row->sparse_live, row->idle_bytes);
         print_resident(look, row->resident);
     }
 }
 
-// What the heap keeps of empty slabs and freed runs.
+// Returns: the bytes of the empty slabs and freed runs that the heap keeps.
 static uint64_t kept_of(struct look *look, uint64_t heap)
 {
     uint64_t places[1024], bytes = 0;
@@ -211,12 +213,12 @@ static uint64_t kept_of(struct look *look, uint64_t heap)
         if (header != 0 && (header & LAYOUT_KEPT_NONE) == 0 &&
             (view_span(look, header, 0, &span), span.bytes < (uint64_t)1 << 32))
             bytes += span.bytes;
-        look->torn = torn; // the address is not asked for here
+        look->torn = torn; // the address was not checked here, so a mismatch does not count
     }
     return bytes;
 }
 
-// Whether others freed blocks of the heap that it has not collected.
+// Returns: whether other threads freed blocks of the heap that it has not collected.
 static bool has_mail(struct look *look, uint64_t heap)
 {
     struct layout_field place = look->library->heap.heap_mailboxes;
@@ -278,8 +280,8 @@ static void print_kinds(struct look *look)
     for (size_t i = 0; i < largest_count; i++)
         printf("largest\taddress=%#" PRIx64 "\tbytes=%" PRIu64 "\n", largest[i].address,
                largest[i].bytes);
-    printf("sampled\tlive=%" PRIu64 "\tlive_bytes=%" PRIu64 "\tfreed=%" PRIu64 "\n", sampled[1],
-           sampled_bytes[1], sampled[0]);
+    printf("guarded\tlive=%" PRIu64 "\tlive_bytes=%" PRIu64 "\tfreed=%" PRIu64 "\n", guarded[1],
+           guarded_bytes[1], guarded[0]);
 }
 
 static uint64_t state_field(struct look *look, struct layout_field place)
@@ -295,8 +297,8 @@ static uint64_t word_at(struct look *look, const void *pointer)
     return read_small(look->target, address_of(pointer), &value, 8) ? value : 0;
 }
 
-// Of the mappings that headers, links, heaps and the page map lie in, but for those of arenas,
-// which lend some when the system has none.
+// Returns: the resident bytes of the mappings with headers, links, heaps and the page map. Mappings
+// of arenas are left out: arenas lend memory for metadata only when the system has none.
 static uint64_t metadata_resident(struct look *look)
 {
     const struct page_layout *page = &look->library->page;

@@ -1,6 +1,6 @@
-// A core file as a target: ELF64, little-endian, of any machine, written by the kernel, by gdb's
-// gcore or the like. What lies behind the end of a file that was cut is missing; so is what the
-// kernel was told not to write.
+// Opens a core file as the target: ELF64, little-endian, of any machine, written by the kernel, by
+// gdb's gcore or similar programs. Memory behind the end of a truncated file is missing, and so is
+// memory that the kernel was configured not to write.
 #include "look.h"
 
 #include <elf.h>
@@ -22,16 +22,17 @@ static bool read_at(const struct target *target, uint64_t offset, void *buffer, 
 static void check_header(const char *path, const Elf64_Ehdr *header)
 {
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
-        fail("%s: is no core file", path);
+        fail("%s: not a core file", path);
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB)
-        fail("%s: is not of a 64-bit little-endian machine, as all of Cairn's are", path);
+        fail("%s: its machine is not 64-bit little-endian", path);
     if (header->e_type != ET_CORE)
-        fail("%s: is a program or a library, no core file", path);
+        fail("%s: a program or a library, not a core file", path);
     if (header->e_phentsize != sizeof(Elf64_Phdr))
-        fail("%s: its program headers are of no size that a core file has", path);
+        fail("%s: its program headers have the wrong size for a core file", path);
 }
 
-// How many program headers there are: more than 65534 of them stand elsewhere.
+// Returns: the number of program headers. A number above 65534 is stored in the first section
+// header.
 static size_t header_count(const struct target *target, const Elf64_Ehdr *header)
 {
     size_t count = header->e_phnum;
@@ -39,7 +40,7 @@ static size_t header_count(const struct target *target, const Elf64_Ehdr *header
     if (count == PN_XNUM && read_at(target, header->e_shoff, &section, sizeof section))
         count = section.sh_info;
     if (count > PROGRAM_HEADERS_MOST)
-        fail("%s: has more program headers than a core file may", target->name);
+        fail("%s: more program headers than a core file can have", target->name);
     return count;
 }
 
@@ -52,6 +53,8 @@ static int by_start(const void *left, const void *right)
 static void add_segment(struct target *target, const Elf64_Phdr *entry, uint64_t file_bytes)
 {
     uint64_t bytes = entry->p_filesz;
+    if (entry->p_vaddr > INT64_MAX) // a mapping of the kernel (vsyscall), which has no pointers
+        return;
     if (entry->p_vaddr + bytes < entry->p_vaddr || entry->p_offset + bytes < entry->p_offset)
         return;
     if (entry->p_offset + bytes > target->core_bytes)
@@ -66,7 +69,7 @@ static void add_segment(struct target *target, const Elf64_Phdr *entry, uint64_t
             (struct segment){entry->p_vaddr, bytes, entry->p_offset};
 }
 
-// NT_FILE: a count, the page size, three words a mapping, then the names.
+// Reads NT_FILE: a count, the page size, three words for each mapping, then the names.
 static void read_files(struct target *target, char *text, size_t bytes)
 {
     uint64_t head[2];
@@ -98,7 +101,7 @@ static void read_files(struct target *target, char *text, size_t bytes)
 static void read_note(struct target *target, const Elf64_Nhdr *note, char *contents)
 {
     enum { PID_AT = 24, NAME_AT = 40, NAME_BYTES = 16 }; // in elf_prpsinfo of 64-bit machines
-    enum { REGISTERS_AT = 112, AFTER = 8 }; // pr_reg, and what follows it, in elf_prstatus
+    enum { REGISTERS_AT = 112, AFTER = 8 }; // pr_reg, and the bytes after it, in elf_prstatus
     if (note->n_type == NT_FILE && target->mappings == NULL)
         read_files(target, contents, note->n_descsz);
     if (note->n_type == NT_PRPSINFO && note->n_descsz >= NAME_AT + NAME_BYTES) {
@@ -107,9 +110,11 @@ static void read_note(struct target *target, const Elf64_Nhdr *note, char *conte
     }
     if (note->n_type == NT_PRSTATUS && note->n_descsz > REGISTERS_AT + AFTER)
         add_registers(target, contents + REGISTERS_AT, note->n_descsz - REGISTERS_AT - AFTER);
+    if (note->n_type == NT_PRFPREG || note->n_type == NT_X86_XSTATE || note->n_type == NT_ARM_SVE)
+        add_words(target, contents, note->n_descsz);
 }
 
-// Their memory stays: names point into it.
+// Reads the notes of a segment. Their memory is kept, because names point into it.
 static void read_notes(struct target *target, const Elf64_Phdr *entry)
 {
     if (entry->p_filesz == 0 || entry->p_filesz > NOTE_BYTES_MOST)
@@ -126,13 +131,14 @@ static void read_notes(struct target *target, const Elf64_Phdr *entry)
         size_t end = contents + (((size_t)note.n_descsz + 3) & ~(size_t)3);
         if (end > entry->p_filesz || note.n_namesz < 5)
             return;
-        if (memcmp(text + name, "CORE", 5) == 0)
+        if (memcmp(text + name, "CORE", 5) == 0 || memcmp(text + name, "LINUX", 5) == 0)
             read_note(target, &note, text + contents);
         at = end;
     }
 }
 
-// The list of files says nothing of rights, segments do, those too of which nothing was written.
+// Marks a mapping as code. The list of files has no access rights; segments have them, also those
+// whose memory was not written.
 static void mark_code(struct target *target, uint64_t start)
 {
     const struct mapping *mapping = mapping_of(target, start);
@@ -148,18 +154,17 @@ void open_core(struct target *target, const char *path)
     target->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (target->file < 0 || fstat(target->file, &status) != 0)
         fail("%s: %s", path,
-             errno == ENOENT ? "there is no such file, nor a process of this number"
-                             : strerror(errno));
+             errno == ENOENT ? "no such file, and no process has this number" : strerror(errno));
     if (!S_ISREG(status.st_mode))
-        fail("%s: is no regular file, so no core file", path);
+        fail("%s: not a regular file, so not a core file", path);
     Elf64_Ehdr header;
     if (!read_at(target, 0, &header, sizeof header))
-        fail("%s: is too short for a core file", path);
+        fail("%s: too short for a core file", path);
     check_header(path, &header);
     size_t count = header_count(target, &header);
     Elf64_Phdr *entries = take_memory(NULL, (count + 1) * sizeof *entries);
     if (!read_at(target, header.e_phoff, entries, count * sizeof *entries))
-        fail("%s: was cut so short that it does not say what it holds", path);
+        fail("%s: truncated before the end of its program headers", path);
     target->segments = take_memory(NULL, (count + 1) * sizeof *target->segments);
     for (size_t i = 0; i < count; i++) {
         if (entries[i].p_type == PT_LOAD)

@@ -1,9 +1,9 @@
-// Finding the library in a target, and its description: src/base/layout.h. It may be a shared
-// library or part of the program, with symbols or without.
+// Finds the Cairn library in a target, and its description (src/base/layout.h). The library may be
+// shared or part of the program, with symbols or without.
 //
-// Each file mapped from its start has its ELF header there, with the note of the library. Of a
-// core file that page may be missing: then the file that it names is asked, for where the note
-// points only; or the pages that it has are searched for the description.
+// The ELF header of a file is at the start of the file's first mapping, and leads to the note of
+// the library. A core file may lack that page. Then only the place of the note is taken from the
+// file on this machine, or the pages in the core file are searched for the description.
 #include "look.h"
 
 #include <elf.h>
@@ -20,14 +20,14 @@ enum {
     CLASSES_MOST = 256
 };
 
-// Where an ELF file's headers are read from: the target's memory, or the file itself.
+// Source of an ELF file's headers: the target's memory, or the file itself.
 struct image {
     struct target *target;
-    int file;       // -1: from memory
-    uint64_t start; // of its mapping
+    int file;       // -1: the target's memory
+    uint64_t start; // address of the mapping of its start
 };
 
-struct found { // what was seen, for the sentence when nothing will do
+struct found { // remembered for the error message
     uint32_t other_version;
     const char *path;
 };
@@ -36,7 +36,7 @@ uint64_t address_of(const void *pointer) { return (uint64_t)(uintptr_t)pointer; 
 
 uint64_t field(const void *bytes, struct layout_field place)
 {
-    uint64_t value = 0; // little-endian: the low bytes come first
+    uint64_t value = 0; // little-endian: the low bytes are first
     memcpy(&value, (const char *)bytes + place.offset, place.bytes < 8 ? place.bytes : 8);
     return value;
 }
@@ -54,7 +54,7 @@ static bool read_image(const struct image *image, uint64_t offset, void *buffer,
     return pread(image->file, buffer, bytes, (off_t)offset) == (ssize_t)bytes;
 }
 
-// Where in the image the contents of a note begin, and their length; false: there is none.
+// Finds the place and the length of the contents of a note. Returns: false when there is none.
 static bool find_note(const struct image *image, const Elf64_Phdr *entry, uint32_t type,
                       const char *wanted, uint64_t *place, uint64_t *bytes)
 {
@@ -80,7 +80,7 @@ static bool find_note(const struct image *image, const Elf64_Phdr *entry, uint32
     return false;
 }
 
-// The address of the description that a note segment leads to; 0: none.
+// Returns: the address of the description that a note segment leads to; 0 when there is none.
 static uint64_t look_in_notes(const struct image *image, const Elf64_Phdr *entry, uint64_t bias)
 {
     uint64_t place, bytes;
@@ -91,7 +91,7 @@ static uint64_t look_in_notes(const struct image *image, const Elf64_Phdr *entry
     return bias + entry->p_vaddr + (place - entry->p_offset) + (uint64_t)distance;
 }
 
-// Their number; 0 where no ELF file begins.
+// Reads the program headers. Returns: their number; 0 when no ELF file begins there.
 static size_t read_heads(const struct image *image, Elf64_Phdr entries[HEADERS_MOST])
 {
     Elf64_Ehdr header;
@@ -120,26 +120,31 @@ static uint64_t look_in_image(const struct image *image)
     return 0;
 }
 
-size_t read_build_id(struct target *target, const struct mapping *mapping, unsigned char *id)
+static size_t read_image_id(const struct image *image, unsigned char *id)
 {
     Elf64_Phdr entries[HEADERS_MOST];
-    const struct mapping *first = mapping;
-    while (first > target->mappings && first->file_offset != 0 &&
-           strcmp(first[-1].path, mapping->path) == 0)
-        first--;
-    struct image image = {target, -1, first->start};
-    size_t count = first->file_offset == 0 ? read_heads(&image, entries) : 0;
+    size_t count = read_heads(image, entries);
     for (size_t i = 0; i < count; i++) {
         uint64_t place, bytes;
         if (entries[i].p_type == PT_NOTE &&
-            find_note(&image, &entries[i], NT_GNU_BUILD_ID, ELF_NOTE_GNU, &place, &bytes) &&
-            bytes <= BUILD_ID_MOST && read_image(&image, place, id, bytes))
+            find_note(image, &entries[i], NT_GNU_BUILD_ID, ELF_NOTE_GNU, &place, &bytes) &&
+            bytes <= BUILD_ID_MAX && read_image(image, place, id, bytes))
             return bytes;
     }
     return 0;
 }
 
-// The part of a description that `from` leads to; what it should be long is checked.
+size_t read_build_id(struct target *target, const struct mapping *mapping, unsigned char *id)
+{
+    const struct mapping *first = mapping;
+    while (first > target->mappings && first->file_offset != 0 &&
+           strcmp(first[-1].path, mapping->path) == 0)
+        first--;
+    struct image image = {target, -1, first->start};
+    return first->file_offset == 0 ? read_image_id(&image, id) : 0;
+}
+
+// Reads a part of the description. Returns: false when its length is not the expected one.
 static bool read_part(struct target *target, const void *from, uint32_t bytes, void *part,
                       size_t expected)
 {
@@ -154,8 +159,10 @@ static bool read_classes(struct target *target, struct library *library)
         return false;
     for (uint32_t i = 0; i < heap->class_count; i++) {
         uint64_t at = address_of(heap->size_classes) + (uint64_t)i * heap->size_class_bytes;
-        if (!read_small(target, at, bytes, heap->size_class_bytes))
-            return false;
+        if (!read_small(target, at, bytes, heap->size_class_bytes)) {
+            memset(library->class_bytes, 0, sizeof library->class_bytes);
+            return target->core_missing > 0; // headers.c learns the classes from slabs
+        }
         library->class_bytes[i] = field(bytes, heap->class_size_bytes);
         library->class_pages[i] = field(bytes, heap->class_pages);
         library->class_capacity[i] = field(bytes, heap->class_capacity);
@@ -171,19 +178,19 @@ static bool is_inside(struct layout_field place, uint32_t bytes)
     return place.bytes > 0 && place.bytes <= 64 && (uint32_t)place.offset + place.bytes <= bytes;
 }
 
-// The fields that are taken out of pieces of memory that were read whole.
+// Returns: whether all fields that are copied out of larger reads are inside these reads.
 static bool fields_are_inside(const struct library *library)
 {
     const struct page_layout *page = &library->page;
     const struct heap_layout *heap = &library->heap;
     const struct layout_field of_span[] = {
-        page->span_owner,   page->span_base,        page->span_limit,   page->span_size_bytes,
-        page->span_pages,   page->span_dirty_pages, page->span_claimed, page->span_tag,
-        page->span_cold_64, page->span_capacity};
+        page->span_owner,      page->span_base,       page->span_fresh_slot,
+        page->span_size_bytes, page->span_pages,      page->span_dirty_pages,
+        page->span_tag,        page->span_side_units, page->span_capacity};
     const struct layout_field of_class[] = {heap->class_size_bytes, heap->class_pages,
                                             heap->class_capacity};
-    const struct layout_field of_remote[] = {heap->remote_generation, heap->remote_words,
-                                             heap->remote_use};
+    const struct layout_field of_cold_area[] = {heap->cold_generation, heap->cold_words,
+                                                heap->cold_use};
     const struct profile_layout *profile = &library->profile;
     const struct layout_field of_site[] = {profile->site_ready, profile->site_first_frame};
     const struct layout_field of_block[] = {profile->block_address, profile->block_site,
@@ -193,8 +200,8 @@ static bool fields_are_inside(const struct library *library)
         inside &= is_inside(of_span[i], page->span_bytes);
     for (size_t i = 0; i < sizeof of_class / sizeof *of_class; i++)
         inside &= is_inside(of_class[i], heap->size_class_bytes);
-    for (size_t i = 0; i < sizeof of_remote / sizeof *of_remote; i++)
-        inside &= is_inside(of_remote[i], heap->remote_bytes);
+    for (size_t i = 0; i < sizeof of_cold_area / sizeof *of_cold_area; i++)
+        inside &= is_inside(of_cold_area[i], heap->cold_area_bytes);
     for (size_t i = 0; i < sizeof of_site / sizeof *of_site; i++)
         inside &= is_inside(of_site[i], profile->site_bytes);
     for (size_t i = 0; i < sizeof of_block / sizeof *of_block; i++)
@@ -202,7 +209,7 @@ static bool fields_are_inside(const struct library *library)
     return inside;
 }
 
-// What the reader's own tables and buffers are made for.
+// Returns: whether the library fits the limits of this program's tables and buffers.
 static bool is_sound(const struct library *library)
 {
     const struct page_layout *page = &library->page;
@@ -212,7 +219,7 @@ static bool is_sound(const struct library *library)
            page->region_count <= 1 << 20 && page->region_count % 8192 == 0 &&
            page->span_bytes <= 256 && page->arena_bytes <= 256 && page->arena_limit <= 1 << 16 &&
            heap->kept_places <= 1024 && heap->links_at <= 64 && heap->heap_bytes <= 1 << 16 &&
-           heap->remote_bytes <= 64 && heap->packed_words <= 512 &&
+           heap->cold_area_bytes <= 64 && heap->packed_words <= 512 &&
            library->guarded.slot_count <= 1 << 16 && profile->site_count <= 1 << 20 &&
            profile->block_count <= 1 << 20 && profile->frame_count <= 1 << 24 &&
            profile->depth <= FRAMES_MOST && profile->site_bytes <= 256 &&
@@ -239,11 +246,14 @@ static bool load(struct target *target, uint64_t at, struct library *library, st
         return false;
     library->at = at;
     memcpy(library->version, root->library_version, sizeof root->library_version);
+    // A core file that lacks it counts as a process that was not forked.
     return read_small(target, address_of(library->heap.heap_generation), &library->generation,
-                      sizeof library->generation);
+                      sizeof library->generation) ||
+           target->core_missing > 0;
 }
 
-// Bytes of arenas, as far as one can see: which library serves the target when there are several.
+// Returns: the committed pages of the library plus 1. If several libraries are loaded, the largest
+// serves the target.
 static uint64_t weight(struct target *target, const struct library *library)
 {
     uint64_t pages = 0;
@@ -252,7 +262,7 @@ static uint64_t weight(struct target *target, const struct library *library)
     return pages + 1;
 }
 
-// Takes a description that was found, if it is more than the one before.
+// Takes a description as the best when it outweighs the previous one.
 static void consider(struct target *target, uint64_t at, const char *path, struct library *best,
                      struct found *found)
 {
@@ -303,6 +313,31 @@ static void search_segment(struct target *target, const struct segment *segment,
     }
 }
 
+// Takes the description of a core file that lacks it from the library's file. If the core file has
+// the library's first page, the file must have its build id.
+static void look_in_files(struct target *target, struct library *best, struct found *found)
+{
+    for (size_t i = 0; i < target->mapping_count && best->at == 0; i++) {
+        const struct mapping *mapping = &target->mappings[i];
+        unsigned char theirs[BUILD_ID_MAX], ours[BUILD_ID_MAX];
+        if (mapping->file_offset != 0 || mapping->path[0] != '/')
+            continue;
+        struct image image = {target, open(mapping->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK),
+                              mapping->start};
+        if (image.file < 0)
+            continue;
+        uint64_t at = look_in_image(&image);
+        size_t known = read_build_id(target, mapping, theirs);
+        size_t there = read_image_id(&image, ours);
+        (void)close(image.file);
+        if (at == 0 || (known != 0 && (known != there || memcmp(theirs, ours, known) != 0)) ||
+            !take_constants(target, mapping))
+            continue;
+        consider(target, at, mapping->path, best, found);
+        best->is_from_file = best->at != 0;
+    }
+}
+
 void find_library(struct target *target, struct library *library)
 {
     struct found found = {0, NULL};
@@ -313,19 +348,21 @@ void find_library(struct target *target, struct library *library)
     }
     for (size_t i = 0; library->at == 0 && i < target->segment_count; i++)
         search_segment(target, &target->segments[i], library, &found);
+    if (library->at == 0 && target->core_missing > 0)
+        look_in_files(target, library, &found);
     if (library->at != 0)
         return;
     check_alive(target);
     if (found.other_version != 0)
-        fail("%s: its Cairn has layout version %u, and this tool knows version %u: use the tool "
-             "that came with that library",
+        fail("%s: its Cairn library has layout version %u, this tool reads version %u: use the "
+             "tools of that library",
              target->name, found.other_version, LAYOUT_VERSION);
     if (target->core_missing > 0)
-        fail("%s: no Cairn library is in what is left of it: it was cut, %llu of %llu bytes are "
+        fail("%s: no Cairn library found in the truncated core file: %llu of %llu bytes are "
              "missing",
              target->name, (unsigned long long)target->core_missing,
              (unsigned long long)target->core_bytes);
     const char *other = other_malloc(target);
-    fail("%s: has no Cairn library, so its memory is another allocator's%s%s", target->name,
+    fail("%s: no Cairn library found: its memory belongs to another allocator%s%s", target->name,
          other ? ": " : "", other ? other : "");
 }

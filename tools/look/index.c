@@ -1,5 +1,4 @@
-// All live blocks, and what else of the address space is Cairn's: for whoever asks what an address
-// points into.
+// Indexes all live blocks and all other memory of Cairn by address.
 #include "look.h"
 
 #include <stdlib.h>
@@ -39,8 +38,8 @@ static void set_live(struct index *index, size_t slot)
     index->live[slot / 64] |= (uint64_t)1 << slot % 64;
 }
 
-// Metadata stands in mappings that hold nothing else (src/page/meta.h). `last` is the one that an
-// address of this kind was in last.
+// Adds the mapping that contains a piece of metadata: such mappings contain nothing else
+// (src/page/meta.h). `last` is the range that the previous address of this kind was in.
 static void add_metadata(struct look *look, struct index *index, uint64_t address,
                          struct address_range *last)
 {
@@ -55,12 +54,16 @@ static void add_metadata(struct look *look, struct index *index, uint64_t addres
     else
         return;
     uint64_t page_map = address_of(look->library->page.page_map);
-    bool is_data = page_map >= last->start && page_map < last->end; // a static program's
+    // The page map of a static program is in its data segment.
+    bool is_data = page_map >= last->start && page_map < last->end;
     for (size_t i = 0; i < index->own_count && !is_data; i++)
         if (last->start >= index->own[i].start && last->end <= index->own[i].end)
             return;
-    if (!is_data)
-        add_own(index, last->start, last->end - last->start);
+    if (is_data)
+        return;
+    add_own(index, last->start, last->end - last->start);
+    add_range(&index->metadata, &index->metadata_count, &index->metadata_most, last->start,
+              last->end - last->start);
 }
 
 static void see_slab(struct look *look, const struct span_view *view, struct index *index)
@@ -70,7 +73,8 @@ static void see_slab(struct look *look, const struct span_view *view, struct ind
         return;
     struct block_span *span = add_span(index, view->start, view->bytes, slots.count);
     span->slot_bytes = slots.size_bytes;
-    span->is_empty_blocks = !view->packed && view->size_class == look->library->heap.void_class;
+    span->is_empty_blocks =
+        !view->packed && view->size_class == look->library->heap.zero_size_class;
     for (uint64_t i = 0; i < slots.count; i++)
         if (slots.states[i] == SLOT_IS_LIVE)
             set_live(index, span->first + i);
@@ -84,14 +88,14 @@ static void see(struct look *look, const struct span_view *view, void *context)
         headers = behind = (struct address_range){0, 0};
     add_metadata(look, index, view->header, &headers);
     if (view->kind == SPAN_IS_SLAB) {
-        add_metadata(look, index, view->cold, &behind);
+        add_metadata(look, index, view->side, &behind);
         see_slab(look, view, index);
     } else if (view->kind == SPAN_IS_LARGE || view->kind == SPAN_IS_HUGE) {
         set_live(index, add_span(index, view->start, view->bytes, 1)->first);
     } else if (view->kind == SPAN_IS_RUN) {
         add_range(&index->runs, &index->run_count, &index->run_most, view->start, view->bytes);
     }
-    if (view->kind == SPAN_IS_HUGE || view->kind == SPAN_IS_TRAPPED)
+    if (view->kind == SPAN_IS_HUGE || view->kind == SPAN_IS_REVOKED)
         add_range(&index->apart, &index->apart_count, &index->apart_most, view->start, view->bytes);
 }
 
@@ -117,7 +121,7 @@ static void add_arenas(struct look *look, struct index *index)
     }
 }
 
-static void add_sampled(struct look *look, struct index *index)
+static void add_guarded(struct look *look, struct index *index)
 {
     const struct guarded_layout *guarded = &look->library->guarded;
     uint64_t pool = address_of(guarded->pool), start = 0, slot_bytes = 0, headers = 0;
@@ -130,9 +134,31 @@ static void add_sampled(struct look *look, struct index *index)
     walk_guarded(look, see_guarded, index);
 }
 
+// Adds a table of Cairn that contains addresses of blocks without keeping them alive.
+static void add_record(struct index *index, uint64_t start, uint64_t bytes)
+{
+    add_own(index, start, bytes);
+    add_range(&index->metadata, &index->metadata_count, &index->metadata_most, start, bytes);
+}
+
+// Adds the profiler's table, and the trace's tables of blocks and stacks.
+static void add_records(struct look *look, struct index *index)
+{
+    const struct library_layout *root = &look->library->root;
+    const struct profile_layout *profile = &look->library->profile;
+    uint64_t table = 0, caches = 0;
+    if (read_field(look->target, address_of(profile->state), profile->state_table, &table) &&
+        table != 0)
+        add_record(index, table, profile->frames_at + (uint64_t)8 * profile->frame_count);
+    add_record(index, address_of(root->trace_lanes), root->trace_lanes_bytes);
+    if (read_small(look->target, address_of(root->trace_stack_caches), &caches, sizeof caches) &&
+        caches != 0)
+        add_record(index, caches, root->trace_stack_caches_bytes);
+}
+
 static int by_start(const void *left, const void *right)
 {
-    const uint64_t *a = left, *b = right; // both kinds begin with their start
+    const uint64_t *a = left, *b = right; // both structs begin with their start
     return *a < *b ? -1 : *a > *b;
 }
 
@@ -141,11 +167,13 @@ void make_index(struct look *look, struct index *index)
     memset(index, 0, sizeof *index);
     add_arenas(look, index);
     walk_spans(look, see, index);
-    add_sampled(look, index);
+    add_guarded(look, index);
+    add_records(look, index);
     for (size_t i = 0; i < index->apart_count; i++)
         add_own(index, index->apart[i].start, index->apart[i].end - index->apart[i].start);
     qsort(index->spans, index->span_count, sizeof *index->spans, by_start);
     qsort(index->own, index->own_count, sizeof *index->own, by_start);
+    qsort(index->metadata, index->metadata_count, sizeof *index->metadata, by_start);
 }
 
 void free_index(struct index *index)
@@ -154,6 +182,7 @@ void free_index(struct index *index)
     free(index->live);
     free(index->runs);
     free(index->own);
+    free(index->metadata);
     free(index->apart);
     memset(index, 0, sizeof *index);
 }

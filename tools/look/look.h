@@ -1,21 +1,40 @@
-// cairn-look: reads the heap of another process, or of a core file, from outside, for `cairn
-// inspect` and `cairn stats`. Nothing runs in the target, and nothing of it is written.
+// cairn-look reads the heap of another process, or of a core file, from outside, for `cairn
+// inspect`, `leaks`, `purge`, `stats` and `profile`. cairn-look runs no code in the target and
+// writes nothing to it.
 //
-// What stands where, each file using only those before it: memory.c reads by address, process.c and
-// core.c open the two kinds of targets, find.c finds the library and its description
-// (src/base/layout.h), walk.c goes through the page map and tells each span, slab.c the state of a
-// slab's slots, map.c a line of a run of pages, census.c counts, address.c and blocks.c answer for
-// one block and for all, threads.c reads the registers of threads, index.c finds the block of any
-// address, marks.c marks what pointers lead to, leaks.c reports the others, samples.c reads the
-// profiler's records, pins.c counts what live blocks pin, plan.c what a purge would give back,
-// profile_read.c makes a dump of the profiler's tables, look_tool.c has the arguments.
+// The files, each of which uses only those before it:
 //
-// A target that runs changes while it is read. So every value is bounded before it is used, each
-// loop ends by a bound of its own, and what contradicts itself is counted (`torn`), not followed. A
-// core file may lack pages: what could not be read is counted (`unreadable`).
+//   memory.c        reads the target's memory by address
+//   process.c       opens a process; core.c opens a core file
+//   constants.c     takes from the library's file the constants that a truncated core file lacks
+//   find.c          finds the Cairn library and its description (src/base/layout.h)
+//   walk.c          walks the page map and describes each span
+//   headers.c       finds spans without the page map
+//   slab.c          reads the state of a slab's slots
+//   map.c           prints the line of a span; census.c counts the heap
+//   address.c       describes one address; blocks.c lists all blocks
+//   threads.c       reads the registers of threads; kernel.c reads pointers that the kernel has
+//   index.c         finds the block of an address
+//   samples.c       reads the records of the profiler
+//   marks.c         marks the blocks that pointers lead to
+//   confirm.c       confirms that the other blocks are lost, while the process is held for moments
+//   contents.c      describes a block by its first word
+//   groups.c        groups lost blocks; leaks.c reports them
+//   at_end.c        runs a program and reports its lost blocks at its end
+//   pointers.c      finds the pointers to a block
+//   pins.c          counts the memory that live blocks pin
+//   plan.c          counts the memory that a purge would return
+//   profile_read.c  makes a dump of the profiler's tables
+//   look_tool.c     parses the arguments
 //
-// Output: lines of words with tabs between, the first of which says what the line is of, the others
-// are name=value. Exit status: 0, or 2 with a sentence on stderr.
+// A running target changes while it is read. So every value is checked against a limit before it is
+// used, and each loop has a limit of its own. Contradictory metadata is counted (`torn`) and not
+// followed. A core file may lack pages: unreadable metadata is counted (`unreadable`).
+//
+// Output: lines of words separated by tabs. The first word is the kind of the line, the others are
+// name=value. Exit status: 0, or 2 with a sentence on stderr.
+//
+// Threads: one.
 #ifndef CAIRN_TOOLS_LOOK_H
 #define CAIRN_TOOLS_LOOK_H
 
@@ -25,14 +44,15 @@
 #include <stdint.h>
 #include <stdnoreturn.h>
 
+// Prints the sentence and exits with status 2.
 noreturn void fail(const char *sentence, ...) __attribute__((format(printf, 1, 2)));
-void *take_memory(void *old, size_t bytes); // realloc that never gives NULL
-// An array of `*most` things of so many bytes, moved if need be so that it has room for more than
-// `count`; NULL is an empty one.
+void *take_memory(void *old, size_t bytes); // Like realloc, but never returns NULL.
+// Returns the array, which has `count` elements of `bytes` bytes, with space for at least one more.
+// `*most` is the capacity. The array may move. NULL is an empty array.
 void *with_room(void *array, size_t count, size_t *most, size_t bytes);
 
-// One mapping of the target: of a process its line in /proc/PID/maps, of a core file a segment or
-// a line of its list of files.
+// One mapping of the target. In a process it is a line of /proc/PID/maps; in a core file, an entry
+// of its list of files.
 struct mapping {
     uint64_t start, end, file_offset;
     const char *path; // "" for none
@@ -43,10 +63,17 @@ struct segment { // of a core file; a process has none
     uint64_t start, bytes, file_offset;
 };
 
-enum { CACHE_PAGE = 4096, CACHE_PAGES = 2048, FRAMES_MOST = 256, BUILD_ID_MOST = 64 };
+// Constants of the library that a core file lacks, read from the file of the library.
+struct constants {
+    uint64_t start, bytes;
+    unsigned char *contents;
+};
+enum { CONSTANTS_MOST = 8 };
+
+enum { CACHE_PAGE = 4096, CACHE_PAGES = 2048, FRAMES_MOST = 256, BUILD_ID_MAX = 64 };
 
 struct cache_page {
-    uint64_t address; // 0: nothing here
+    uint64_t address; // 0: the slot of the cache is empty
     bool readable;
     unsigned char bytes[CACHE_PAGE];
 };
@@ -54,64 +81,96 @@ struct cache_page {
 struct target {
     const char *name;
     int file;                          // /proc/PID/mem, or the core file
-    int pid;                           // 0: a core file
-    int core_pid;                      // of a core file: whose it is; 0: it does not say
-    char state;                        // of a process, as in /proc/PID/stat; 0: a core file
-    char program[64];                  // what it runs
-    int residence;                     // /proc/PID/pagemap, -1: cannot be read
-    uint64_t page_bytes;               // the system's
-    uint64_t core_bytes, core_missing; // length of the core file as it should be, and what lacks
+    int pid;                           // 0: the target is a core file
+    int core_pid;                      // process number in the core file; 0: unknown
+    char state;                        // state of a process, as in /proc/PID/stat; 0: core file
+    char program[64];                  // name of the program
+    int residence;                     // /proc/PID/pagemap; -1: not readable
+    uint64_t page_bytes;               // page size of the system
+    uint64_t core_bytes, core_missing; // complete length of the core file, and its missing bytes
     struct mapping *mappings;
     size_t mapping_count;
     struct segment *segments;
     size_t segment_count;
+    struct constants constants[CONSTANTS_MOST];
+    size_t constants_count;
     struct cache_page *cache;
-    uint64_t *registers; // of all threads, as words; what is no pointer among them harms nobody
-    size_t register_words;
-    uint64_t *stack_pointers; // of each thread
-    size_t thread_count;
-    size_t threads_unread; // something else traces them
+    uint64_t *registers; // words of all threads; a word that is no pointer is harmless
+    size_t register_words, registers_most;
+    uint64_t *stack_pointers; // one for each thread
+    size_t thread_count, stacks_most;
+    size_t threads_unread;  // threads whose registers another tracer holds
+    uint64_t *kernel_words; // pointers that the kernel has
+    size_t kernel_count, kernel_most;
 };
 
-// memory.c: false when not all of it can be read. The first through the cache, for small pieces.
+// memory.c: reads a small piece through the cache. Returns: false when a byte cannot be read.
 bool read_small(struct target *target, uint64_t address, void *buffer, size_t bytes);
+// Reads a large piece without the cache. Returns: false when a byte cannot be read.
 bool read_large(struct target *target, uint64_t address, void *buffer, size_t bytes);
-void forget_pages(struct target *target); // what the cache has
+void forget_pages(struct target *target); // empties the cache
 const struct mapping *mapping_of(const struct target *target, uint64_t address);
 const struct segment *segment_of(const struct target *target, uint64_t address);
-// Of so many pages of the system's from the address on, how many have memory; false: unknown.
+// Counts the resident bytes of the pages of the system from `address` on. Returns: false when
+// unknown.
 bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uint64_t *resident);
 
-// False: nobody ever wrote there, so it reads zero; reading it would only make page tables.
+// Returns: false when the process never wrote to the range, so that it reads as zero. Reading such
+// a range would only make page tables.
 bool was_touched(struct target *target, uint64_t address, uint64_t bytes);
-// Of a private mapping of a file: false when it still says what the file does.
+// For a private mapping of a file. Returns: false when the range is unchanged from the file.
 bool was_written(struct target *target, uint64_t address, uint64_t bytes);
 
-// process.c, core.c: end the program with a sentence when they cannot.
+// process.c: opens a process as the target. Ends the program with a sentence on failure.
 void open_process(struct target *target, int pid);
-void read_mappings_again(struct target *target); // of a process; paths known before stay valid
-// Ends the program with a sentence when the process has ended; before another is said of it.
+void read_mappings_again(struct target *target); // for a process; old paths stay valid
+// Reads the current mappings of a process, with "/" as the path of every file and "[v" for mappings
+// of the kernel.
+// Returns: false when the deadline, a time of now_ns(), passed before all were read.
+bool read_ranges(struct target *target, uint64_t deadline);
+// Ends the program with a sentence when the process has ended. Called before another failure is
+// reported.
 void check_alive(const struct target *target);
+// core.c: opens a core file as the target. Ends the program with a sentence on failure.
 void open_core(struct target *target, const char *path);
-// Of the mappings that are marked, by their numbers; 0 of a core file.
+// Returns: the resident bytes of the mappings whose numbers are marked; 0 for a core file.
 uint64_t mappings_resident(const struct target *target, const bool *marked);
-const char *other_malloc(const struct target *target); // a name of one that it has mapped, or NULL
+const char *other_malloc(const struct target *target); // name of another mapped allocator, or NULL
 
-// precedence.c: before other programs, for as long as another process waits for this one; may be
-// nested. False when it may not.
+// precedence.c: raises the priority of this program over others while the target waits for it.
+// Calls may be nested; each ends with go_as_before(). Returns: false when the system refuses.
 bool go_first(void);
 void go_as_before(void);
 
-// threads.c: of a process. A thread stops while its registers are read; held ones until release.
+// threads.c: reads the registers of all threads of a process. Each thread is stopped while its
+// registers are read; with `hold`, until release_threads().
 void read_threads(struct target *target, bool hold);
-void release_threads(const struct target *target);
-// One thread's general registers, as the kernel hands them out; `bytes` says which machine's.
+// Stops all threads and reads their registers. A running thread may start others, so the list is
+// read again until it has no new thread. `*since` is set to the time of the first stop.
+// Returns: false when after `most_ns` (UINT64_MAX: no limit) a thread had not stopped or its
+// registers were not read.
+bool hold_threads(struct target *target, uint64_t most_ns, uint64_t *since);
+void release_threads(void);
+uint64_t released_at(void); // time when the last held thread was released; 0: never
+void read_stopped_thread(struct target *target, int thread); // a thread that this program traces
+uint64_t now_ns(void);                                       // time of CLOCK_MONOTONIC
+bool is_in_exit(int thread);                                 // a traced thread in its own exit call
+// Adds the general registers of a thread in the kernel's layout. `bytes` identifies the machine.
 void add_registers(struct target *target, const void *registers, size_t bytes);
+void add_words(struct target *target, const void *words, size_t bytes); // adds other registers
 void forget_threads(struct target *target);
+
+// kernel.c: reads the pointers that the kernel has for the process.
+void read_kernel_pointers(struct target *target);
+
+// constants.c: takes the constants of a library that was mapped from its start at an address. The
+// file must have the build id of the core file, if that has one. Returns: false when the file has
+// none.
+bool take_constants(struct target *target, const struct mapping *mapping);
 
 // find.c
 struct library {
-    uint64_t at; // of its library_layout
+    uint64_t at; // address of its library_layout
     const char *path;
     char version[32];
     struct library_layout root;
@@ -119,17 +178,18 @@ struct library {
     struct heap_layout heap;
     struct guarded_layout guarded;
     struct profile_layout profile;
-    uint64_t class_bytes[256], class_pages[256], class_capacity[256]; // class_count of them
+    uint64_t class_bytes[256], class_pages[256], class_capacity[256]; // class_count are used
     uint32_t generation;
-    size_t others; // more libraries like it in the target, each with a heap of its own
+    size_t others;     // further Cairn libraries in the target, each with its own heap
+    bool is_from_file; // the constants are those of its file: the core file lacks them
 };
 void find_library(struct target *target, struct library *library);
-// The build id of the file that the mapping is of, into BUILD_ID_MOST bytes; its length, 0:
-// unknown.
+// Copies the build id of the file of the mapping to `id`, at most BUILD_ID_MAX bytes. Returns: its
+// length; 0 when unknown.
 size_t read_build_id(struct target *target, const struct mapping *mapping, unsigned char *id);
-uint64_t address_of(const void *pointer); // of the target's: a number here
+uint64_t address_of(const void *pointer); // a pointer of the target, as a number
 uint64_t field(const void *bytes, struct layout_field place);
-// A field of a struct of the target's, at an address; false when it cannot be read.
+// Reads a field of a struct of the target. Returns: false when it cannot be read.
 bool read_field(struct target *target, uint64_t address, struct layout_field place,
                 uint64_t *value);
 
@@ -141,33 +201,39 @@ enum span_kind {
     SPAN_IS_FREE,
     SPAN_IS_KEPT,
     SPAN_IS_RUN,
-    SPAN_IS_TRAPPED,
+    SPAN_IS_REVOKED,
     SPAN_IS_GUARDED,
     SPAN_KINDS
 };
 struct span_view {
     enum span_kind kind;
     uint64_t header, start, bytes;
-    uint64_t owner, heap; // slab: the word, and the heap in it
-    uint64_t limit, dirty_pages, claimed;
-    uint64_t cold, remote; // slab: what lies behind its header, and at the end of that
+    uint64_t owner, heap; // slab: the owner word, and the heap in it
+    uint64_t limit, dirty_pages;
+    uint64_t side, cold_area; // slab: the data behind its header, and the end of that data
     unsigned size_class;
     bool packed;
 };
 struct look {
     struct target *target;
     struct library *library;
-    uint64_t torn, unreadable; // spans
+    uint64_t torn, unreadable; // numbers of spans
     uint64_t leaves;           // of the page map
+    bool lacks_map;            // the core file lacks the page map, so headers.c finds the spans
 };
 typedef void span_seen(struct look *look, const struct span_view *span, void *context);
 void walk_spans(struct look *look, span_seen *seen, void *context);
-// The span whose pages hold the address; false if none does.
+// Finds the span whose pages contain the address. Returns: false when there is none.
 bool find_span(struct look *look, uint64_t address, struct span_view *span);
-// Of the memory that the page map has for these pages and for no others, how much is there.
+// Returns: the resident bytes of those parts of the page map that describe only these pages.
 uint64_t entries_resident(struct look *look, uint64_t start, uint64_t bytes);
-// Reads a header; false when it contradicts what leads to it.
+// Reads a span header. Returns: false when it contradicts the address that led to it.
 bool view_span(struct look *look, uint64_t header, uint64_t address, struct span_view *span);
+
+// headers.c: finds the spans of a core file that lacks the page map, by their headers.
+bool has_whole_map(struct look *look);
+void walk_headers(struct look *look, span_seen *seen, void *context);
+bool find_by_header(struct look *look, uint64_t address, struct span_view *span);
 
 // slab.c
 enum slot_state {
@@ -175,6 +241,7 @@ enum slot_state {
     SLOT_IS_FREE,
     SLOT_IS_REMOTE,
     SLOT_IS_QUARANTINED,
+    SLOT_IS_BORROWED, // free, and another thread will hand it out (src/heap/refill.h)
     SLOT_IS_UNUSED,
     SLOT_STATES
 };
@@ -182,48 +249,50 @@ enum { SLOTS_MOST = 64 * 1024 };
 struct slab_slots {
     uint64_t size_bytes, count;
     uint64_t counts[SLOT_STATES];
-    unsigned char states[SLOTS_MOST]; // from the first slot on
+    unsigned char states[SLOTS_MOST]; // by slot number
 };
-// False when what it needs cannot be read.
+// Returns: false when the metadata of the slab cannot be read.
 bool read_slots(struct look *look, const struct span_view *slab, struct slab_slots *slots);
-// A heap that was in use by another thread when this process was forked off: no thread allocates
-// from it again. False too when it cannot be read.
-bool heap_is_frozen(struct look *look, uint64_t heap);
-// Whose a heap is, in a word: alive, ended, borrowed, program, frozen, unused or unknown.
+// Returns: whether another thread used the heap when this process was forked, so that no thread
+// allocates from it again; false also when it cannot be read.
+bool heap_is_inherited(struct look *look, uint64_t heap);
+// Returns: the kind of owner in one word: alive, ended, borrowed, private, inherited, unused or
+// unknown.
 const char *heap_owner(struct look *look, uint64_t heap);
-// Each heap that was ever made, until `seen` says false.
+// Calls `seen` for each heap that was ever made, until it returns false.
 enum { HEAPS_MOST = 1 << 20 };
 typedef bool heap_seen(struct look *look, uint64_t heap, void *context);
 void walk_heaps(struct look *look, heap_seen *seen, void *context);
 
-// A slab's pages, from its slots.
-enum { SLAB_PAGE_BYTES = 4096, SLAB_PAGES_MOST = 4096 };
+// The pages of a slab, computed from its slots.
+enum { SLAB_PAGE_BYTES = 4096, SLAB_PAGES_MAX = 4096 };
 struct slab_page {
     uint16_t live_bytes;
-    bool resident;   // of a core file: a block of it was handed out once
-    bool all_remote; // all blocks of it were freed by other threads and are not collected
+    bool resident;   // in a core file: a block on this page was handed out at least once
+    bool all_remote; // other threads freed all its blocks, which are not collected yet
+    bool borrowed;   // a block on this page is borrowed
 };
 struct slab_pages {
     uint64_t count, resident_bytes;
-    struct slab_page pages[SLAB_PAGES_MOST];
+    struct slab_page pages[SLAB_PAGES_MAX];
 };
 void read_slab_pages(struct look *look, const struct span_view *slab,
                      const struct slab_slots *slots, struct slab_pages *pages);
-// The thread's heap does not allocate from it now.
+// Returns: whether the thread's heap does not allocate from the slab now.
 bool slab_is_aside(struct look *look, const struct span_view *slab);
 
-// slab.c: each sampled block that ever was; `live` says whether it is in use.
+// slab.c: calls `seen` for each guarded block that ever was; `live` is whether it is in use.
 typedef void guarded_seen(struct look *look, uint64_t block, uint64_t bytes, bool live,
                           void *context);
 void walk_guarded(struct look *look, guarded_seen *seen, void *context);
 
-// index.c: every live block, for looking it up by an address. Sorted by address.
+// index.c: all live blocks, sorted by address, to find the block of an address.
 struct block_span {
     uint64_t start, bytes;
-    uint64_t slot_bytes, slots; // slots of that size from the start on; a whole block has one
-    size_t first;               // number of its first slot's block among all slots
-    bool is_empty_blocks;       // of zero bytes: nothing can be read there
-    bool waits;                 // for marks.c
+    uint64_t slot_bytes, slots; // slots of slot_bytes each from the start on; a whole block has one
+    size_t first;               // number of its first slot among all slots
+    bool is_empty_blocks;       // blocks of zero bytes, where nothing can be read
+    bool waits;                 // in the queue of marks.c
 };
 struct address_range {
     uint64_t start, end;
@@ -231,26 +300,28 @@ struct address_range {
 struct index {
     struct block_span *spans;
     size_t span_count, span_most;
-    uint64_t *live; // a bit a slot
+    uint64_t *live; // one bit for each slot
     size_t slots, slots_most;
-    struct address_range *runs; // pages of other allocators of Cairn
+    struct address_range *runs; // pages of other Cairn allocators
     size_t run_count, run_most;
-    struct address_range *own; // Cairn's, sorted: arenas, sampled blocks, metadata, and `apart`
+    struct address_range *own; // all memory of Cairn, sorted: arenas, guarded blocks, ...
     size_t own_count, own_most;
+    struct address_range *metadata; // sorted
+    size_t metadata_count, metadata_most;
     struct address_range *apart; // blocks with mappings of their own
     size_t apart_count, apart_most;
 };
 enum { NO_BLOCK = -1 };
 void make_index(struct look *look, struct index *index);
 void free_index(struct index *index);
-// The number of the live block that the address points into; NO_BLOCK if none.
+// Returns: the number of the live block that contains the address, or NO_BLOCK.
 int64_t block_at(const struct index *index, uint64_t address, struct block_span **span);
 
-// samples.c: the profiler's records of blocks in use, sorted by address.
+// samples.c: the profiler's records of live blocks, sorted by address.
 struct sample {
     uint64_t block;
     uint32_t site;
-    double weight; // so many blocks it stands for
+    double weight; // number of blocks that it stands for
 };
 struct samples {
     uint64_t interval_bytes; // 0: the profiler is off
@@ -259,17 +330,22 @@ struct samples {
     size_t count, most;
 };
 void read_samples(struct look *look, struct samples *samples);
-// The first of those from an address on.
+// Returns: the first sample at or after the address.
 size_t first_sample(const struct samples *samples, uint64_t address);
-// The site's stack, innermost first; its depth, 0: none.
+// Reads the stack of a site, innermost frame first. Returns: its depth; 0 when there is none.
 size_t read_frames(struct look *look, uint32_t site, uint64_t frames[FRAMES_MOST]);
+bool *no_names(const struct target *target); // one mark for each mapping, all unset
+// Prints the stack of a site, and marks the mappings of its frames.
+void print_frames(struct look *look, uint32_t site, bool *is_named);
+// Prints each marked mapping once.
+void print_mappings(struct target *target, const bool *is_named);
 
 // pins.c
 void note_pins(struct look *look, const struct span_view *slab, const struct slab_slots *slots,
                const struct slab_pages *pages);
 void print_pins(struct look *look);
 
-// map.c: what a run of pages holds, all 0 but of a slab.
+// map.c: the contents of a span; all 0 unless it is a slab.
 struct span_use {
     uint64_t size_bytes, live, slots, live_bytes, idle_bytes, resident_bytes;
 };
@@ -278,12 +354,17 @@ void print_map_line(const struct look *look, const struct span_view *span,
                     const struct span_use *use);
 
 // The commands.
-void print_clean(const char *text); // without what would end a line
+void print_clean(const char *text); // without control characters
 void print_target(struct look *look);
-void census(struct look *look, bool each); // each: with a line for each run of pages
+void census(struct look *look, bool each); // each: print a line for each span
 void blocks(struct look *look);
 void address_report(struct look *look, uint64_t address);
-void leaks(struct look *look, bool hold, bool every);
+enum leaks_manner { LEAKS_LOOK, LEAKS_HOLD, LEAKS_AT_END };
+void leaks(struct look *look, enum leaks_manner manner, bool every);
+// at_end.c: runs a program and writes its lost blocks at its end to the file `report`. Returns: the
+// program's exit status.
+int leaks_at_end(const char *report, char **command);
+void pointers(struct look *look, uint64_t address, bool every); // prints the pointers to the block
 void plan(struct look *look);
 void profile(struct look *look);
 

@@ -1,4 +1,5 @@
-// The program cairn-look: see look.h.
+// The program cairn-look: arguments, memory and the line of the target. look.h describes the
+// program.
 #include "look.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ void *take_memory(void *old, size_t bytes)
 {
     void *memory = realloc(old, bytes);
     if (memory == NULL)
-        fail("no memory for %zu bytes", bytes);
+        fail("out of memory: %zu bytes refused", bytes);
     return memory;
 }
 
@@ -35,7 +36,7 @@ void *with_room(void *array, size_t count, size_t *most, size_t bytes)
     return take_memory(array, *most * bytes);
 }
 
-// Names of the target's are anything; a line is a line.
+// Prints a name of the target, with control characters replaced so that a line stays a line.
 void print_clean(const char *text)
 {
     for (; *text; text++)
@@ -53,7 +54,7 @@ void print_target(struct look *look)
     else
         printf("\tcore_bytes=%" PRIu64 "\tmissing_bytes=%" PRIu64, target->core_bytes,
                target->core_missing);
-    printf("\tversion=");
+    printf("\tlacks_map=%d\tis_from_file=%d\tversion=", look->lacks_map, library->is_from_file);
     print_clean(library->version);
     printf("\thardening=%u\tother_libraries=%zu\tprogram=", library->heap.hardening,
            library->others);
@@ -75,7 +76,9 @@ static noreturn void usage(void)
 {
     fail("usage: cairn-look census|map|blocks|plan|profile PID|CORE, "
          "cairn-look address PID|CORE ADDRESS, "
-         "cairn-look leaks PID|CORE [hold] [every]");
+         "cairn-look pointers PID|CORE ADDRESS [every], "
+         "cairn-look leaks PID|CORE [hold] [every], "
+         "cairn-look at-end REPORT PROGRAM [ARGUMENT]...");
 }
 
 int main(int argc, char **argv)
@@ -84,14 +87,20 @@ int main(int argc, char **argv)
     static struct library library;
     struct look look = {.target = &target, .library = &library};
     const char *command = argc > 1 ? argv[1] : "";
-    bool of_address = strcmp(command, "address") == 0, of_leaks = strcmp(command, "leaks") == 0;
+    bool of_leaks = strcmp(command, "leaks") == 0, of_pointers = strcmp(command, "pointers") == 0;
+    bool of_address = strcmp(command, "address") == 0 || of_pointers;
     bool hold = false, every = false;
     uint64_t address = 0, pid;
+    if (strcmp(command, "at-end") == 0 && argc > 3)
+        return leaks_at_end(argv[2], argv + 3);
     for (int i = 3; i < argc && of_leaks; i++) {
         hold |= strcmp(argv[i], "hold") == 0;
         every |= strcmp(argv[i], "every") == 0;
     }
-    if (of_leaks ? argc < 3 || argc != 3 + hold + every : argc != (of_address ? 4 : 3))
+    if (of_pointers && argc == 5 && strcmp(argv[4], "every") == 0)
+        every = true;
+    int expected = 3 + of_address + hold + every;
+    if (argc != expected)
         usage();
     bool of_map = strcmp(command, "map") == 0;
     if (!of_leaks && !of_address && !of_map && strcmp(command, "census") != 0 &&
@@ -99,17 +108,20 @@ int main(int argc, char **argv)
         strcmp(command, "profile") != 0)
         usage();
     if (of_address && !is_number(argv[3], &address, 0))
-        fail("%s: is no address: write it like 0x7f0012345670", argv[3]);
+        fail("%s: not an address: write it like 0x7f0012345670", argv[3]);
     target.name = argv[2];
     if (is_number(argv[2], &pid, 10) && pid > 0 && pid <= INT32_MAX)
         open_process(&target, (int)pid);
     else
         open_core(&target, argv[2]);
     find_library(&target, &library);
-    if (of_address)
+    look.lacks_map = target.core_missing > 0 && !has_whole_map(&look);
+    if (of_pointers)
+        pointers(&look, address, every);
+    else if (of_address)
         address_report(&look, address);
     else if (of_leaks)
-        leaks(&look, hold, every);
+        leaks(&look, hold ? LEAKS_HOLD : LEAKS_LOOK, every);
     else if (strcmp(command, "blocks") == 0)
         blocks(&look);
     else if (strcmp(command, "plan") == 0)
@@ -119,6 +131,6 @@ int main(int argc, char **argv)
     else
         census(&look, of_map);
     if (fflush(stdout) != 0)
-        fail("the output cannot be written: %s", strerror(errno));
+        fail("cannot write the output: %s", strerror(errno));
     return 0;
 }

@@ -1,4 +1,4 @@
-// One line for each run of pages, for those who draw the map of a heap.
+// Prints one line for each span, from which a map of the heap can be drawn.
 #include "look.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@ const char *span_kind_name(enum span_kind kind)
     static const char *const names[SPAN_KINDS] = {
         [SPAN_IS_SLAB] = "slab",       [SPAN_IS_LARGE] = "large", [SPAN_IS_HUGE] = "huge",
         [SPAN_IS_FREE] = "free",       [SPAN_IS_KEPT] = "kept",   [SPAN_IS_RUN] = "run",
-        [SPAN_IS_TRAPPED] = "trapped", [SPAN_IS_GUARDED] = "",
+        [SPAN_IS_REVOKED] = "revoked", [SPAN_IS_GUARDED] = "",
     };
     return names[kind];
 }

@@ -1,13 +1,14 @@
-// Marking the blocks that pointers lead to. Roots are the registers, the stacks as far as they are
-// in use, and all other private memory that was written but Cairn's own; from there through the
-// blocks themselves, as a conservative collector marks (Boehm and Weiser, Garbage collection in an
-// uncooperative environment, 1988). A pointer is any aligned word that points into a live block,
-// its start or not, so a block is missed rather than named falsely, unless pointers to it are
-// hidden: tagged in their high bits, compressed, at odd addresses, in a file or another process.
+// Marks the blocks that pointers lead to. Roots are the registers, the used parts of the stacks,
+// and all other private memory that was written, except Cairn's own. From the roots, marking
+// continues through the blocks, as in a conservative collector (Boehm and Weiser, Garbage
+// collection in an uncooperative environment, 1988). A pointer is any aligned word that points into
+// a live block, not only to its start. So a lost block may be missed, but none is named falsely,
+// unless pointers to it are hidden: tagged in their high bits, compressed, at odd addresses, in a
+// file or in another process.
 //
-// What runs while it is read moves pointers behind our back. So such a process is looked at twice:
-// a block counts when neither look found a pointer to it and its contents did not change between,
-// for nobody can change what nobody can find.
+// A running process moves pointers while it is read. So it is read twice. A block is a candidate
+// when neither pass found a pointer to it and its contents did not change in between: a program
+// cannot change a block without a pointer to it. confirm.c confirms the candidates.
 #include "marks.h"
 
 #include <stdlib.h>
@@ -15,13 +16,13 @@
 #include <unistd.h>
 
 enum {
-    PIECE_BYTES = 256 * 1024, // what was_touched() can tell of at once
-    RED_ZONE = 128,           // below the stack pointer of x86-64, in use
+    PIECE_BYTES = 256 * 1024, // length that one call of was_touched() can check
+    RED_ZONE = 128,           // bytes in use below the stack pointer of x86-64
     SETTLE_US = 300 * 1000,
     CHECKED_BYTES = 4096,
 };
 
-struct candidate { // a block that one look found no pointer to
+struct candidate { // a block that one pass found no pointer to
     uint64_t address, bytes, checksum;
 };
 struct candidates {
@@ -39,10 +40,10 @@ uint64_t *new_bits(const struct marks *marks)
     return memset(take_memory(NULL, bytes), 0, bytes);
 }
 
-static void mark(struct marks *marks, uint64_t word, void *context)
+static void mark(struct marks *marks, uint64_t word, uint64_t place, void *context)
 {
     struct block_span *span;
-    (void)context;
+    (void)place, (void)context;
     if (word < marks->lowest || word >= marks->highest)
         return;
     int64_t block = block_at(&marks->index, word, &span);
@@ -55,7 +56,8 @@ static void mark(struct marks *marks, uint64_t word, void *context)
     }
 }
 
-// Through the cache where pieces are small. What cannot be read is tried page by page.
+// Reads through the cache if the piece is small. Returns: false when a byte cannot be read; the
+// caller then reads page by page.
 static bool read_piece(struct marks *marks, uint64_t address, void *buffer, size_t bytes)
 {
     return bytes <= CACHE_PAGE ? read_small(marks->look->target, address, buffer, bytes)
@@ -80,11 +82,11 @@ void see_words(struct marks *marks, uint64_t address, uint64_t bytes, word_seen 
             }
         }
         for (uint64_t i = 0; i < step / 8; i++)
-            seen(marks, words[i], context);
+            seen(marks, words[i], at + 8 * i, context);
     }
 }
 
-// Scans the reached slots of a span that were not scanned yet, neighbours in one reading.
+// Scans the reached slots of a span that were not scanned yet. Adjacent slots are read together.
 static void scan_span(struct marks *marks, struct block_span *span)
 {
     span->waits = false;
@@ -105,15 +107,15 @@ static void scan_queue(struct marks *marks)
         scan_span(marks, &marks->index.spans[marks->queue[--marks->queued]]);
 }
 
-static void scan_root(struct marks *marks, uint64_t start, uint64_t end)
+static void scan_root(struct marks *marks, uint64_t start, uint64_t end, void *context)
 {
+    (void)context;
     marks->root_bytes += end - start;
     see_words(marks, start, end - start, mark, NULL);
     scan_queue(marks);
 }
 
-// Of a stack, what lies below the lowest pointer into it is not in use.
-static uint64_t start_in_use(const struct target *target, uint64_t start, uint64_t end)
+uint64_t start_in_use(const struct target *target, uint64_t start, uint64_t end)
 {
     uint64_t lowest = end;
     for (size_t i = 0; i < target->thread_count; i++) {
@@ -126,7 +128,8 @@ static uint64_t start_in_use(const struct target *target, uint64_t start, uint64
     return lowest - start > RED_ZONE ? lowest - RED_ZONE : start;
 }
 
-static void scan_mapping(struct marks *marks, uint64_t start, uint64_t end)
+static void see_mapping(struct marks *marks, uint64_t start, uint64_t end, root_seen *seen,
+                        void *context)
 {
     start = start_in_use(marks->look->target, start, end);
     for (size_t i = 0; i < marks->index.own_count && start < end; i++) {
@@ -134,44 +137,54 @@ static void scan_mapping(struct marks *marks, uint64_t start, uint64_t end)
         if (own->end <= start || own->start >= end)
             continue;
         if (own->start > start)
-            scan_root(marks, start, own->start);
+            seen(marks, start, own->start, context);
         start = own->end;
     }
     if (start < end)
-        scan_root(marks, start, end);
+        seen(marks, start, end, context);
 }
 
-// Pointers were written there: into all that can be written, and what was made read-only afterwards
-// (RELRO). Of files, only what is not as in the file.
-static void scan_pieces(struct marks *marks, const struct mapping *mapping)
+// Calls `seen` for the parts of a mapping that pointers can have been written to: all of a writable
+// mapping, and memory that became read-only afterwards (RELRO). In mappings of files, only pages
+// that differ from the file count.
+static void see_pieces(struct marks *marks, const struct mapping *mapping, root_seen *seen,
+                       void *context)
 {
     if (mapping->writable || mapping->path[0] != '/') {
-        scan_mapping(marks, mapping->start, mapping->end);
+        see_mapping(marks, mapping->start, mapping->end, seen, context);
         return;
     }
     for (uint64_t at = mapping->start, end; at < mapping->end; at = end) {
         end = at + PIECE_BYTES < mapping->end ? at + PIECE_BYTES : mapping->end;
         if (was_written(marks->look->target, at, end - at))
-            scan_mapping(marks, at, end);
+            see_mapping(marks, at, end, seen, context);
     }
+}
+
+void each_root(struct marks *marks, root_seen *seen, void *context)
+{
+    const struct target *target = marks->look->target;
+    for (size_t i = 0; i < target->mapping_count && target->pid != 0; i++) {
+        const struct mapping *mapping = &target->mappings[i];
+        if (mapping->readable && !mapping->shared && strncmp(mapping->path, "[v", 2) != 0)
+            see_pieces(marks, mapping, seen, context);
+    }
+    for (size_t i = 0; i < target->segment_count; i++)
+        see_mapping(marks, target->segments[i].start,
+                    target->segments[i].start + target->segments[i].bytes, seen, context);
+    for (size_t i = 0; i < marks->index.run_count; i++)
+        seen(marks, marks->index.runs[i].start, marks->index.runs[i].end, context);
 }
 
 static void scan_roots(struct marks *marks)
 {
     const struct target *target = marks->look->target;
     for (size_t i = 0; i < target->register_words; i++)
-        mark(marks, target->registers[i], NULL);
+        mark(marks, target->registers[i], 0, NULL);
+    for (size_t i = 0; i < target->kernel_count; i++)
+        mark(marks, target->kernel_words[i], 0, NULL);
     scan_queue(marks);
-    for (size_t i = 0; i < target->mapping_count && target->pid != 0; i++) {
-        const struct mapping *mapping = &target->mappings[i];
-        if (mapping->readable && !mapping->shared && strncmp(mapping->path, "[v", 2) != 0)
-            scan_pieces(marks, mapping);
-    }
-    for (size_t i = 0; i < target->segment_count; i++)
-        scan_mapping(marks, target->segments[i].start,
-                     target->segments[i].start + target->segments[i].bytes);
-    for (size_t i = 0; i < marks->index.run_count; i++)
-        scan_root(marks, marks->index.runs[i].start, marks->index.runs[i].end);
+    each_root(marks, scan_root, NULL);
 }
 
 void mark_once(struct marks *marks)
@@ -188,6 +201,7 @@ void mark_once(struct marks *marks)
     marks->queue = take_memory(NULL, (index->span_count + 1) * sizeof *marks->queue);
     marks->queued = 0;
     marks->root_bytes = marks->unread_bytes = 0;
+    read_kernel_pointers(marks->look->target);
     scan_roots(marks);
 }
 
@@ -210,11 +224,11 @@ void each_lost(struct marks *marks, block_seen *seen, void *context)
     }
 }
 
-// FNV-1a (Fowler, Noll, Vo) over words.
-static void add_to_checksum(struct marks *marks, uint64_t word, void *context)
+// Adds a word to a checksum: FNV-1a (Fowler, Noll, Vo) over words.
+static void add_to_checksum(struct marks *marks, uint64_t word, uint64_t place, void *context)
 {
     uint64_t *checksum = context;
-    (void)marks;
+    (void)marks, (void)place;
     *checksum = (*checksum ^ word) * 0x100000001b3;
 }
 
@@ -235,7 +249,7 @@ static void note_candidate(struct marks *marks, size_t block, const struct block
 struct confirmation {
     const struct candidates *before;
     struct candidates now;
-    size_t at; // in `before`: both go up by address
+    size_t at; // index in `before`: both lists are sorted by address
 };
 
 static void confirm(struct marks *marks, size_t block, const struct block_span *span,
@@ -252,7 +266,6 @@ static void confirm(struct marks *marks, size_t block, const struct block_span *
         set(marks->reached, block);
 }
 
-// What two looks at a process that runs agree in.
 void mark_twice(struct marks *marks)
 {
     struct look *look = marks->look;

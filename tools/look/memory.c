@@ -1,5 +1,5 @@
-// Reading a target by address: through a cache of pages for headers and links, which lie densely,
-// and past it for what is read once.
+// Reads the target's memory by address. Headers and links, which are dense, go through a cache of
+// pages; memory that is read once does not.
 #include "look.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static bool read_file(int file, void *buffer, size_t bytes, uint64_t offset)
     return true;
 }
 
-// The first segment that ends behind the address.
+// Returns: the segment that contains the address, or NULL.
 const struct segment *segment_of(const struct target *target, uint64_t address)
 {
     size_t low = 0, high = target->segment_count;
@@ -37,6 +37,20 @@ const struct segment *segment_of(const struct target *target, uint64_t address)
     return low < target->segment_count && segment->start <= address ? segment : NULL;
 }
 
+static size_t copy_constants(const struct target *target, uint64_t address, char *to, size_t bytes)
+{
+    for (size_t i = 0; i < target->constants_count; i++) {
+        const struct constants *part = &target->constants[i];
+        uint64_t inside = address - part->start;
+        if (inside >= part->bytes)
+            continue;
+        size_t piece = part->bytes - inside < bytes ? (size_t)(part->bytes - inside) : bytes;
+        memcpy(to, part->contents + inside, piece);
+        return piece;
+    }
+    return 0;
+}
+
 bool read_large(struct target *target, uint64_t address, void *buffer, size_t bytes)
 {
     if (address + bytes < address || address + bytes > INT64_MAX)
@@ -50,8 +64,15 @@ bool read_large(struct target *target, uint64_t address, void *buffer, size_t by
     char *to = buffer;
     while (bytes > 0) {
         const struct segment *segment = segment_of(target, address);
-        if (segment == NULL)
-            return false;
+        if (segment == NULL) {
+            size_t copied = copy_constants(target, address, to, bytes);
+            if (copied == 0)
+                return false;
+            to += copied;
+            address += copied;
+            bytes -= copied;
+            continue;
+        }
         uint64_t inside = address - segment->start;
         size_t piece = segment->bytes - inside < bytes ? (size_t)(segment->bytes - inside) : bytes;
         if (!read_file(target->file, to, piece, segment->file_offset + inside))
@@ -74,7 +95,7 @@ static const struct cache_page *cached(struct target *target, uint64_t address)
     if (target->cache == NULL) {
         target->cache = take_memory(NULL, CACHE_PAGES * sizeof *target->cache);
         for (size_t i = 0; i < CACHE_PAGES; i++)
-            target->cache[i].address = 1; // no page has it
+            target->cache[i].address = 1; // the address of no page
     }
     uint64_t start = address / CACHE_PAGE * CACHE_PAGE;
     uint64_t number = start / CACHE_PAGE;
@@ -92,7 +113,7 @@ bool read_small(struct target *target, uint64_t address, void *buffer, size_t by
     while (bytes > 0) {
         const struct cache_page *page = cached(target, address);
         if (page == NULL)
-            return read_large(target, address, to, bytes); // where a segment ends within a page
+            return read_large(target, address, to, bytes); // a segment ends within the page
         size_t at = address % CACHE_PAGE;
         size_t piece = CACHE_PAGE - at < bytes ? CACHE_PAGE - at : bytes;
         memcpy(to, page->bytes + at, piece);
@@ -130,7 +151,7 @@ bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uin
 {
     enum { STEP = 8192 };
     static uint64_t entries[STEP];
-    static uint64_t first, count; // of the pages that `entries` has
+    static uint64_t first, count; // range of pages in `entries`
     *resident = 0;
     if (target->residence < 0)
         return false;
@@ -152,8 +173,8 @@ bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uin
     return true;
 }
 
-// Whether one of at most 64 pages has one of the bits, and none of the others, in the pagemap; true
-// where nothing is known of them. Bits: 63 there, 62 swapped out, 61 of a file or shared.
+// Returns: whether one of at most 64 pages has a bit of `has` and no bit of `has_not` in the
+// pagemap; true when unknown. Bits: 63 resident, 62 swapped out, 61 of a file or shared.
 static bool one_has(struct target *target, uint64_t address, uint64_t bytes, uint64_t has,
                     uint64_t has_not)
 {

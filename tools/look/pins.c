@@ -1,11 +1,13 @@
-// What live blocks pin: the free bytes of pages inside slabs that cannot go back while one of the
-// page's blocks lives. Counted exactly by size; by site estimated from the profiler's samples.
+// Counts the memory that live blocks pin: the free bytes of slab pages that cannot be returned
+// while a block on the page is live. The counts by size are exact; those by site are estimated from
+// the profiler's samples.
 //
-// The free bytes of a page are divided among its live blocks by their bytes on it. So each block
-// pins so much, blocks of full pages nothing, and the sum over all blocks is that over all pages. A
-// sample stands for as many blocks as its weight says, 1 / P where P is its chance to be one: the
-// sum of weight times pinned bytes is without bias, whatever the sizes (Horvitz and Thompson 1952),
-// and has a variance of about the sum of weight (weight - 1) pinned^2.
+// The free bytes of a page are divided among its live blocks in proportion to their bytes on it. So
+// blocks on full pages pin nothing, and the sum over all blocks equals the sum over all pages. A
+// sample stands for as many blocks as its weight, which is 1 / P, where P is its probability of
+// being sampled. The sum of weight times pinned bytes is an unbiased estimate for all sizes
+// (Horvitz and Thompson 1952). The variance of the estimate is about the sum of weight (weight - 1)
+// pinned^2.
 #include "look.h"
 
 #include <inttypes.h>
@@ -100,46 +102,21 @@ static void print_classes(const struct library *library)
     }
 }
 
-// The file that the code lies in, once each.
-static void note_mapping(const struct target *target, uint64_t frame, bool *is_named)
-{
-    const struct mapping *mapping = mapping_of(target, frame - 1);
-    if (mapping && mapping->path[0] != '\0')
-        is_named[mapping - target->mappings] = true;
-}
-
 static void print_site(struct look *look, uint32_t number, bool *is_named)
 {
     const struct site_row *row = &sites[number];
-    uint64_t frames[FRAMES_MOST];
-    size_t depth = read_frames(look, number, frames);
     printf("site\tsamples=%" PRIu64 "\tblocks=%.0f\tblock_bytes=%.0f\tpages=%.0f"
-           "\tpinned_bytes=%.0f\tvariance=%.0f\tframes=",
+           "\tpinned_bytes=%.0f\tvariance=%.0f\t",
            row->samples, row->blocks, row->block_bytes, row->pages, row->pinned_bytes,
            row->variance);
-    for (size_t i = 0; i < depth; i++) {
-        printf(",%#" PRIx64, frames[i]);
-        note_mapping(look->target, frames[i], is_named);
-    }
+    print_frames(look, number, is_named);
     putchar('\n');
-}
-
-static void print_mapping(struct target *target, const struct mapping *mapping)
-{
-    unsigned char id[BUILD_ID_MOST];
-    size_t bytes = read_build_id(target, mapping, id);
-    printf("map\tstart=%#" PRIx64 "\tend=%#" PRIx64 "\toffset=%#" PRIx64 "\tbuild_id=x",
-           mapping->start, mapping->end, mapping->file_offset);
-    for (size_t i = 0; i < bytes; i++)
-        printf("%02x", id[i]);
-    printf("\tpath=%s\n", mapping->path);
 }
 
 void print_pins(struct look *look)
 {
     struct target *target = look->target;
-    bool *is_named =
-        memset(take_memory(NULL, target->mapping_count + 1), 0, target->mapping_count + 1);
+    bool *is_named = no_names(target);
     prepare(look);
     print_classes(look->library);
     printf("samples\tinterval_bytes=%" PRIu64 "\tcount=%zu\tin_slabs=%zu\tstacks_lost=%" PRIu64
@@ -148,7 +125,5 @@ void print_pins(struct look *look)
     for (uint32_t i = 0; i < look->library->profile.site_count; i++)
         if (sites[i].samples != 0)
             print_site(look, i, is_named);
-    for (size_t i = 0; i < target->mapping_count; i++)
-        if (is_named[i])
-            print_mapping(target, &target->mappings[i]);
+    print_mappings(target, is_named);
 }

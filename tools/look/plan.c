@@ -1,12 +1,18 @@
-// What a purge would give back now, by what it does for it, and what stays: src/heap/heap.c:
-// heap_release, by a thread that is none of those whose heaps it finds. Of a process, pages that
-// are there; of a core file, which does not say it, those that may be.
+// Computes the memory that a purge (heap_release) by a thread without a heap would return now, by
+// its source, and the memory that would remain. For a process, resident pages count; for a core
+// file, which does not record residence, pages that may be resident.
 //
-// A free run goes whole where a page of it may not be zero, and with it what the page map has for
-// it alone. So do runs and empty slabs that threads keep, and slabs without a live block of heaps
-// that no thread holds: of ended threads, and first-class ones. Of slabs that a running thread does
-// not allocate from, and of ended threads' all, pages without a live block go; of the others only
-// those whose blocks other threads have freed and the owner has not collected.
+// A free run is returned as a whole if one of its pages may be nonzero, together with the parts of
+// the page map that describe only this run. In an arena with huge pages (src/page/arena.h) a run
+// that reads as zero is returned too if it has a part of a huge page at its start or end: that part
+// is resident since the rest was handed out. Runs and empty slabs in the caches of threads are
+// returned, and slabs without a live block in heaps that no thread holds: those of ended threads,
+// and private heaps.
+//
+// Of slabs that a running thread does not allocate from, and of all slabs of ended threads, pages
+// without a live block are returned. Of the other slabs only pages whose blocks were freed by other
+// threads and not collected by the owner are returned. Pages with a block that another thread has
+// borrowed remain.
 #include "look.h"
 
 #include <inttypes.h>
@@ -19,25 +25,26 @@ enum action {
     GIVES_KEPT_RUNS,
     GIVES_KEPT_SLABS,
     GIVES_EMPTY_SLABS,
-    GIVES_PROGRAM_SLABS,
+    GIVES_PRIVATE_SLABS,
     GIVES_SLAB_PAGES,
     GIVES_UNCOLLECTED,
-    GIVES_TRAPPED,
+    GIVES_REVOKED,
     GIVES_PAGE_MAP,
     ACTIONS
 };
 
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
 enum stay {
     STAYS_LIVE_PAGES,
     STAYS_CURRENT,
-    STAYS_PACKED,
-    STAYS_PROGRAM,
-    STAYS_FROZEN,
+    STAYS_PRIVATE,
+    STAYS_INHERITED,
     STAYS_LARGE,
     STAYS_HUGE,
     STAYS_RUNS,
     STAYS_CLEAN,
-    STAYS_SAMPLED,
+    STAYS_GUARDED,
     STAYS
 };
 
@@ -48,7 +55,7 @@ struct sum {
 struct heap_row {
     uint64_t address;
     const char *owner;
-    struct sum kept, gives, idle; // `idle`: pages without a live block that stay
+    struct sum kept, gives, idle; // pages without a live block that remain
 };
 
 struct kept_place {
@@ -62,9 +69,15 @@ static size_t heap_count, heaps_most;
 static struct kept_place *kept;
 static size_t kept_count, kept_most;
 static struct {
-    uint64_t start, end; // free runs side by side, as they will be
+    uint64_t start, end; // adjacent free runs, merged
+    struct sum clean;    // runs that read as zero now
     bool dirty;
 } run;
+static struct arena_row {
+    uint64_t start, end;
+    bool asked; // for huge pages
+} *arenas;
+static size_t arena_count, arenas_most;
 
 static void add(struct sum *sum, uint64_t bytes)
 {
@@ -93,7 +106,7 @@ static bool is_known(uint64_t heap)
     return false;
 }
 
-// Whose run caches hold what.
+// Lists a heap and the runs in its cache.
 static bool list_heap(struct look *look, uint64_t heap, void *context)
 {
     uint64_t places[1024];
@@ -129,18 +142,59 @@ static void add_to_keeper(uint64_t header, uint64_t bytes)
         add(&heaps[place->heap].kept, bytes);
 }
 
+static void list_arenas(struct look *look)
+{
+    const struct page_layout *page = &look->library->page;
+    uint64_t count = 0;
+    (void)read_small(look->target, address_of(page->arena_count), &count, sizeof count);
+    for (uint64_t i = 0; i < count && i < page->arena_limit; i++) {
+        uint64_t arena, base, pages, begun;
+        if (!read_small(look->target, address_of(page->arenas) + 8 * i, &arena, 8) ||
+            !read_field(look->target, arena, page->arena_base, &base) ||
+            !read_field(look->target, arena, page->arena_pages, &pages) ||
+            !read_field(look->target, arena, page->arena_begun, &begun))
+            continue;
+        arenas = with_room(arenas, arena_count, &arenas_most, sizeof *arenas);
+        arenas[arena_count++] =
+            (struct arena_row){base, base + (pages << page->page_shift), begun != 0};
+    }
+}
+
+// Returns: the arena that contains the address, or NULL.
+static const struct arena_row *arena_of(uint64_t address)
+{
+    static size_t last;
+    if (last < arena_count && address - arenas[last].start < arenas[last].end - arenas[last].start)
+        return &arenas[last];
+    for (last = 0; last < arena_count; last++)
+        if (address - arenas[last].start < arenas[last].end - arenas[last].start)
+            return &arenas[last];
+    return NULL;
+}
+
+static bool has_rests(void)
+{
+    const struct arena_row *arena = arena_of(run.start);
+    return arena != NULL && arena->asked && (run.start | run.end) % HUGE_PAGE_BYTES != 0;
+}
+
 static void end_run(struct look *look)
 {
-    if (run.dirty)
+    bool goes = run.dirty || (run.clean.bytes != 0 && has_rests());
+    struct sum *sum = goes ? &actions[GIVES_FREE_RUNS] : &stays[STAYS_CLEAN];
+    sum->count += run.clean.count;
+    sum->bytes += run.clean.bytes;
+    if (goes)
         add(&actions[GIVES_PAGE_MAP], entries_resident(look, run.start, run.end - run.start));
     run.dirty = false;
+    run.clean = (struct sum){0, 0};
     run.start = run.end = 0;
 }
 
-// A span that is a free run afterwards, merged with what lies beside it.
+// Adds a span that the purge makes a free run, merged with adjacent free runs of its arena.
 static void see_free(struct look *look, const struct span_view *span, bool dirty)
 {
-    if (span->start != run.end) {
+    if (span->start != run.end || arena_of(span->start) != arena_of(run.start)) {
         end_run(look);
         run.start = span->start;
     }
@@ -154,30 +208,35 @@ static uint64_t resident_of(struct look *look, const struct span_view *span, uin
     return count_resident(look->target, span->start, span->bytes, &resident) ? resident : otherwise;
 }
 
-static bool is_live(const struct slab_slots *slots) { return slots->counts[SLOT_IS_LIVE] != 0; }
-
-// Where the pages of a slab without a live block stay, if they do.
-static enum stay stay_of(const struct span_view *slab, const char *owner, bool aside)
+static bool is_in_use(const struct slab_slots *slots)
 {
-    if (strcmp(owner, "frozen") == 0)
-        return STAYS_FROZEN;
-    if (slab->packed)
-        return strcmp(owner, "ended") == 0 ? STAYS : STAYS_PACKED;
-    if (strcmp(owner, "program") == 0)
-        return STAYS_PROGRAM;
+    return slots->counts[SLOT_IS_LIVE] + slots->counts[SLOT_IS_BORROWED] != 0;
+}
+
+// Returns: the reason why the pages of a slab without a live block remain; STAYS when they are
+// returned.
+static enum stay stay_of(const char *owner, bool aside)
+{
+    if (strcmp(owner, "inherited") == 0)
+        return STAYS_INHERITED;
+    if (strcmp(owner, "private") == 0)
+        return STAYS_PRIVATE;
     return strcmp(owner, "ended") == 0 || aside ? STAYS : STAYS_CURRENT;
 }
 
 static void see_pages(struct look *look, const struct span_view *slab, struct slab_pages *pages)
 {
     struct heap_row *row = row_of(look, slab->heap);
-    enum stay stay = stay_of(slab, row->owner, slab_is_aside(look, slab));
+    enum stay stay = stay_of(row->owner, slab_is_aside(look, slab));
     for (uint64_t i = 0; i < pages->count; i++) {
         const struct slab_page *page = &pages->pages[i];
         if (!page->resident)
             continue;
         if (page->live_bytes != 0) {
             add(&stays[STAYS_LIVE_PAGES], SLAB_PAGE_BYTES);
+        } else if (page->borrowed) {
+            add(&stays[STAYS_CURRENT], SLAB_PAGE_BYTES); // the borrower allocates from it
+            add(&row->idle, SLAB_PAGE_BYTES);
         } else if (stay == STAYS || (stay == STAYS_CURRENT && page->all_remote)) {
             add(&actions[stay == STAYS ? GIVES_SLAB_PAGES : GIVES_UNCOLLECTED], SLAB_PAGE_BYTES);
             add(&row->gives, SLAB_PAGE_BYTES);
@@ -192,8 +251,8 @@ static void see_slab(struct look *look, const struct span_view *slab)
 {
     static struct slab_slots slots;
     static struct slab_pages pages;
-    if (slab->size_class == look->library->heap.void_class && !slab->packed)
-        return; // has no memory
+    if (slab->size_class == look->library->heap.zero_size_class && !slab->packed)
+        return; // the class has no memory
     if (!read_slots(look, slab, &slots))
         return;
     read_slab_pages(look, slab, &slots, &pages);
@@ -205,9 +264,9 @@ static void see_slab(struct look *look, const struct span_view *slab)
     }
     note_pins(look, slab, &slots, &pages);
     struct heap_row *row = row_of(look, slab->heap);
-    bool is_program = strcmp(row->owner, "program") == 0;
-    if (!is_live(&slots) && (is_program || strcmp(row->owner, "ended") == 0)) {
-        add(&actions[is_program ? GIVES_PROGRAM_SLABS : GIVES_EMPTY_SLABS], pages.resident_bytes);
+    bool is_private = strcmp(row->owner, "private") == 0;
+    if (!is_in_use(&slots) && (is_private || strcmp(row->owner, "ended") == 0)) {
+        add(&actions[is_private ? GIVES_PRIVATE_SLABS : GIVES_EMPTY_SLABS], pages.resident_bytes);
         add(&row->gives, pages.resident_bytes);
         see_free(look, slab, true);
         return;
@@ -223,24 +282,21 @@ static void see(struct look *look, const struct span_view *span, void *context)
         span->kind == SPAN_IS_SLAB
             ? 0
             : resident_of(look, span,
-                          span->kind == SPAN_IS_FREE || span->kind == SPAN_IS_TRAPPED
+                          span->kind == SPAN_IS_FREE || span->kind == SPAN_IS_REVOKED
                               ? dirty_bytes
                               : span->bytes);
     (void)context;
     if (span->kind == SPAN_IS_SLAB) {
         see_slab(look, span);
     } else if (span->kind == SPAN_IS_FREE) {
-        if (dirty_bytes != 0)
-            add(&actions[GIVES_FREE_RUNS], resident);
-        else
-            add(&stays[STAYS_CLEAN], resident);
         see_free(look, span, dirty_bytes != 0);
+        add(dirty_bytes != 0 ? &actions[GIVES_FREE_RUNS] : &run.clean, resident);
     } else if (span->kind == SPAN_IS_KEPT) {
         add(&actions[GIVES_KEPT_RUNS], resident);
         add_to_keeper(span->header, resident);
         see_free(look, span, true);
-    } else if (span->kind == SPAN_IS_TRAPPED) {
-        add(&actions[GIVES_TRAPPED], resident);
+    } else if (span->kind == SPAN_IS_REVOKED) {
+        add(&actions[GIVES_REVOKED], resident);
     } else {
         add(&stays[span->kind == SPAN_IS_LARGE  ? STAYS_LARGE
                    : span->kind == SPAN_IS_HUGE ? STAYS_HUGE
@@ -256,7 +312,7 @@ static void see_guarded(struct look *look, uint64_t block, uint64_t bytes, bool 
     (void)context;
     if (!count_resident(look->target, start, block + (bytes ? bytes : 1) - start, &resident))
         resident = live ? (block + bytes - start + page - 1) / page * page : 0;
-    add(&stays[STAYS_SAMPLED], resident);
+    add(&stays[STAYS_GUARDED], resident);
 }
 
 static void print_sums(void)
@@ -264,21 +320,20 @@ static void print_sums(void)
     static const char *const gives[ACTIONS] = {
         [GIVES_FREE_RUNS] = "free_runs",     [GIVES_KEPT_RUNS] = "kept_blocks",
         [GIVES_KEPT_SLABS] = "kept_slabs",   [GIVES_EMPTY_SLABS] = "empty_slabs",
-        [GIVES_PROGRAM_SLABS] = "heaps",     [GIVES_SLAB_PAGES] = "slab_pages",
-        [GIVES_UNCOLLECTED] = "uncollected", [GIVES_TRAPPED] = "trapped",
+        [GIVES_PRIVATE_SLABS] = "heaps",     [GIVES_SLAB_PAGES] = "slab_pages",
+        [GIVES_UNCOLLECTED] = "uncollected", [GIVES_REVOKED] = "revoked",
         [GIVES_PAGE_MAP] = "page_map",
     };
     static const char *const words[STAYS] = {
         [STAYS_LIVE_PAGES] = "live_pages",
         [STAYS_CURRENT] = "current",
-        [STAYS_PACKED] = "packed",
-        [STAYS_PROGRAM] = "heaps",
-        [STAYS_FROZEN] = "frozen",
+        [STAYS_PRIVATE] = "heaps",
+        [STAYS_INHERITED] = "inherited",
         [STAYS_LARGE] = "large",
         [STAYS_HUGE] = "huge",
         [STAYS_RUNS] = "runs",
         [STAYS_CLEAN] = "clean_runs",
-        [STAYS_SAMPLED] = "sampled",
+        [STAYS_GUARDED] = "guarded",
     };
     for (int i = 0; i < ACTIONS; i++)
         printf("action\tname=%s\tcount=%" PRIu64 "\tbytes=%" PRIu64 "\n", gives[i],
@@ -288,7 +343,7 @@ static void print_sums(void)
                stays[i].bytes);
 }
 
-// Of the control socket that the process serves.
+// Prints the control socket that the process serves.
 static void print_socket(struct look *look)
 {
     const struct library_layout *root = &look->library->root;
@@ -307,6 +362,7 @@ static void print_socket(struct look *look)
 
 void plan(struct look *look)
 {
+    list_arenas(look);
     walk_heaps(look, list_heap, NULL);
     if (kept_count != 0)
         qsort(kept, kept_count, sizeof *kept, by_header);

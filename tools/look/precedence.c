@@ -1,14 +1,14 @@
-// Precedence over other programs (SCHED_FIFO) while another process waits for this one: for a
-// thread that it has stopped, or for the lock of an address space that the kernel takes to read it.
-// A tool that loses its processor just then makes the other one wait for milliseconds. It takes
-// root or CAP_SYS_NICE. Without, or where the tool runs by another policy than the usual one,
-// nothing changes.
+// Raises the priority of this program over others (SCHED_FIFO) while another process waits for it:
+// for a thread that this program has stopped, or for the lock of an address space that the kernel
+// takes to read it. If this program lost its processor at that moment, the other process would wait
+// for milliseconds. Raising the precedence needs root or CAP_SYS_NICE. Without them, or under a
+// scheduling policy other than the usual one, nothing changes.
 #include "look.h"
 
 #include <sched.h>
 
 static enum { UNKNOWN, ALLOWED, REFUSED } precedence;
-static unsigned depth; // of calls within calls
+static unsigned depth; // of nested calls
 
 bool go_first(void)
 {

@@ -1,4 +1,5 @@
-// A live process as a target: /proc/PID. Its threads go on, unless something else has stopped them.
+// Opens a live process as the target, through /proc/PID. The threads of the target keep running
+// unless something else has stopped them.
 #include "look.h"
 
 #include <errno.h>
@@ -19,20 +20,21 @@ static FILE *open_text(int pid, const char *name)
 static noreturn void refuse(int pid)
 {
     if (errno == ENOENT || errno == ESRCH)
-        fail("there is no process %d", pid);
+        fail("no process %d", pid);
     if (errno != EACCES && errno != EPERM)
-        fail("process %d cannot be read: %s", pid, strerror(errno));
+        fail("cannot read process %d: %s", pid, strerror(errno));
     FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
     int scope = 0;
     if (file && fscanf(file, "%d", &scope) != 1)
         scope = 0;
     if (scope == 3)
-        fail("process %d may not be read: kernel.yama.ptrace_scope is 3, which forbids it to "
-             "everybody until the next boot; read a core file instead",
+        fail("cannot read process %d: kernel.yama.ptrace_scope is 3, which forbids it until the "
+             "next boot; read a core file instead",
              pid);
-    fail("process %d may not be read: run this as its user%s, as root, or with CAP_SYS_PTRACE%s",
-         pid, scope == 1 ? " with kernel.yama.ptrace_scope at 0 (it is 1)" : "",
-         scope == 0 ? " (a process that has changed its user or its rights is root's to read; a "
+    fail("cannot read process %d: permission denied; run the tool as its user%s, as root, or "
+         "with CAP_SYS_PTRACE%s",
+         pid, scope == 1 ? " with kernel.yama.ptrace_scope 0 (it is 1)" : "",
+         scope == 0 ? " (only root can read a process that changed its user or rights; a "
                       "container needs --cap-add=SYS_PTRACE)"
                     : "");
 }
@@ -49,47 +51,63 @@ static void read_state(struct target *target)
     char *start = strchr(line, '(');
     char *end = strrchr(line, ')');
     if (start == NULL || end == NULL)
-        fail("there is no process %d", target->pid);
+        fail("no process %d", target->pid);
     *end = '\0';
     snprintf(target->program, sizeof target->program, "%.60s", start + 1);
     target->state = end[1] == ' ' ? end[2] : '?';
 }
 
-static bool parse_line(char *line, struct mapping *mapping)
+static const char *name_of_kind(const char *path)
 {
-    char rights[5];
-    int at = 0;
-    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*u %n", &mapping->start,
-               &mapping->end, rights, &mapping->file_offset, &at) < 4)
+    return path[0] == '/' ? "/" : strncmp(path, "[v", 2) == 0 ? "[v" : "";
+}
+
+// Parses a line like "7f2c-7f3c rw-p 00001000 08:01 1234   /a/path".
+static bool parse_line(char *line, struct mapping *mapping, bool with_names)
+{
+    char *at;
+    mapping->start = strtoull(line, &at, 16);
+    if (*at != '-')
         return false;
-    mapping->readable = rights[0] == 'r';
-    mapping->writable = rights[1] == 'w';
-    mapping->executable = rights[2] == 'x';
-    mapping->shared = rights[3] == 's';
-    char *path = at > 0 ? line + at : line + strlen(line);
-    path[strcspn(path, "\n")] = '\0';
-    mapping->path = *path ? strdup(path) : "";
+    mapping->end = strtoull(at + 1, &at, 16);
+    if (strlen(at) < 6)
+        return false;
+    mapping->readable = at[1] == 'r';
+    mapping->writable = at[2] == 'w';
+    mapping->executable = at[3] == 'x';
+    mapping->shared = at[4] == 's';
+    mapping->file_offset = strtoull(at + 5, &at, 16);
+    at += strspn(at, " ");
+    at += strcspn(at, " "); // skips the device
+    (void)strtoull(at, &at, 10);
+    at += strspn(at, " ");
+    at[strcspn(at, "\n")] = '\0';
+    mapping->path = *at == '\0' ? "" : with_names ? strdup(at) : name_of_kind(at);
     return mapping->path != NULL;
 }
 
-static void read_mappings(struct target *target)
+static bool read_mappings(struct target *target, bool with_names, uint64_t deadline)
 {
     FILE *file = open_text(target->pid, "maps");
     if (file == NULL)
         refuse(target->pid);
     char *line = NULL;
     size_t room = 0, most = 0;
+    free(target->mappings);
     target->mappings = NULL;
+    target->mapping_count = 0;
     (void)go_first();
-    while (getline(&line, &room, file) > 0) {
+    bool is_in_time = true;
+    while ((is_in_time = now_ns() < deadline) && getline(&line, &room, file) > 0) {
         target->mappings =
             with_room(target->mappings, target->mapping_count, &most, sizeof *target->mappings);
-        if (parse_line(line, &target->mappings[target->mapping_count]))
+        if (parse_line(line, &target->mappings[target->mapping_count], with_names))
             target->mapping_count++;
     }
     go_as_before();
     free(line);
     (void)fclose(file);
+    return is_in_time;
 }
 
 void open_process(struct target *target, int pid)
@@ -102,18 +120,18 @@ void open_process(struct target *target, int pid)
     target->file = open(path, O_RDONLY | O_CLOEXEC);
     if (target->file < 0)
         refuse(pid);
-    read_mappings(target);
+    (void)read_mappings(target, true, UINT64_MAX);
     if (target->mapping_count == 0)
-        fail("process %d has no memory: it has ended, or is a thread of the kernel", pid);
+        fail("process %d has no memory: it has ended, or it is a kernel thread", pid);
     snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
     target->residence = open(path, O_RDONLY | O_CLOEXEC);
 }
 
-void read_mappings_again(struct target *target)
+void read_mappings_again(struct target *target) { (void)read_mappings(target, true, UINT64_MAX); }
+
+bool read_ranges(struct target *target, uint64_t deadline)
 {
-    free(target->mappings);
-    target->mapping_count = 0;
-    read_mappings(target);
+    return read_mappings(target, false, deadline);
 }
 
 void check_alive(const struct target *target)

@@ -1,14 +1,15 @@
-// The profiler's tables, as the dump that the process itself would write now: the lines that
-// src/watch/profile_dump.c describes, from outside. The reason is `memory` or `core`; lines that no
-// dump has come before the end: `torn`, `unreadable` and `others`, each with a number.
+// Prints the profiler's tables as the dump that the process would write now: the lines that
+// src/watch/profile_dump.c describes, read from outside. The reason is `memory` or `core`. Before
+// the end there are three lines that no other dump has: `torn`, `unreadable` and `others`, each
+// with a number.
 //
-// Sums and some fields of a sample are not in the description of the layout: their structs are
-// shared with the library (src/watch/profile_table.h). A target whose description gives other
-// places for what it does describe is refused.
+// The sums and some fields of a sample are not part of the layout description: their structs are
+// shared with the library (src/watch/profile_table.h). A target whose description contradicts these
+// structs is refused.
 //
-// The target may run. Samples are read twice, and one that is not the same both times is left out,
-// as a dump leaves it out. Sites are read after them, so that each sample's is there; their frames
-// stand still once they are ready, and their sums are single words, as in a dump.
+// The target may run. Samples are read twice, and a sample that changed in between is left out, as
+// in a dump. Sites are read after the samples, so that each sample's site exists. Frames of a site
+// do not change once it is ready, and its sums are single words, as in a dump.
 #include "look.h"
 
 #include <inttypes.h>
@@ -20,6 +21,7 @@
 static struct profile_site sites[PROFILE_SITES];
 static struct profile_block entries[PROFILE_BLOCKS], again[PROFILE_BLOCKS];
 static uint64_t frames[PROFILE_FRAMES];
+static struct profile_modules modules;
 
 static bool is_at(struct layout_field place, size_t offset, size_t bytes)
 {
@@ -33,8 +35,8 @@ static bool form_is_known(const struct profile_layout *it)
 {
     return it->site_count == PROFILE_SITES && it->block_count == PROFILE_BLOCKS &&
            it->frame_count == PROFILE_FRAMES && it->weight_shift == PROFILE_WEIGHT_SHIFT &&
-           it->site_bytes == sizeof *sites && it->block_bytes == sizeof *entries &&
-           IS_AT(it->site_ready, profile_site, ready) &&
+           it->modules_bytes == sizeof modules && it->site_bytes == sizeof *sites &&
+           it->block_bytes == sizeof *entries && IS_AT(it->site_ready, profile_site, ready) &&
            IS_AT(it->site_first_frame, profile_site, first_frame) &&
            IS_AT(it->block_address, profile_block, block) &&
            IS_AT(it->block_site, profile_block, site) &&
@@ -44,7 +46,7 @@ static bool form_is_known(const struct profile_layout *it)
            IS_AT(it->block_time_ms, profile_block, time_ms);
 }
 
-// An array of the table's. By pieces, for a core file may lack some: those read as zero.
+// Reads an array of the table. A core file may lack pieces of it, which read as zero.
 static void read_array(struct look *look, uint64_t address, void *array, size_t bytes)
 {
     enum { PIECE = 4096 };
@@ -72,7 +74,7 @@ static void read_blocks(struct look *look, uint64_t place)
         }
 }
 
-// What a dump has as its instant: now; of a core file, which has none, that of its newest sample.
+// Returns: the time of the dump: now; for a core file, the time of its newest sample.
 static uint64_t time_of(const struct target *target)
 {
     struct timespec now;
@@ -83,6 +85,15 @@ static uint64_t time_of(const struct target *target)
         if (entries[i].block > BLOCK_BUSY && entries[i].time_ms > newest)
             newest = entries[i].time_ms;
     return newest;
+}
+
+// Resets the sums as profile_table_after_fork does, which a child calls only at its first sample.
+static void forget_parent(struct look *look, uint64_t is_forked_at)
+{
+    uint64_t is_forked = 0;
+    look->unreadable += !read_small(look->target, is_forked_at, &is_forked, 4);
+    for (size_t i = 0; is_forked && i < PROFILE_SITES; i++)
+        sites[i].allocated = (struct profile_sums){0};
 }
 
 static void print_head(struct look *look, uint64_t table)
@@ -108,8 +119,8 @@ static void print_sums(const struct profile_sums *sums)
     printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, sums->samples, sums->objects, sums->bytes);
 }
 
-// A debugger's core file has no segment for code that nobody wrote to, so nothing says that it is
-// code; but a frame does.
+// Marks the mapping of a frame as code. The core file of a debugger has no segment for unchanged
+// code, so the file itself does not say which mappings are code.
 static void mark_code(struct target *target, uint64_t frame)
 {
     const struct mapping *mapping = mapping_of(target, frame - 1);
@@ -150,11 +161,36 @@ static void print_blocks(void)
     }
 }
 
+static bool is_in_text(uint64_t at, uint64_t bytes)
+{
+    return at <= PROFILE_MODULE_TEXT && bytes <= PROFILE_MODULE_TEXT - at;
+}
+
+static void print_modules(void)
+{
+    for (size_t i = 0; i < PROFILE_MODULES; i++) {
+        const struct profile_module *it = &modules.modules[i];
+        char path[PROFILE_MODULE_TEXT + 1];
+        if (!it->ready || !is_in_text(it->path, it->path_bytes) ||
+            !is_in_text(it->build_id, it->build_id_size))
+            continue;
+        printf("module 0x%" PRIxPTR " 0x%" PRIxPTR " 0x%" PRIxPTR " %s", it->start, it->end,
+               it->base, it->build_id_size ? "" : "-");
+        for (size_t j = 0; j < it->build_id_size; j++)
+            printf("%02x", (unsigned char)modules.text[it->build_id + j]);
+        memcpy(path, modules.text + it->path, it->path_bytes);
+        path[it->path_bytes] = '\0';
+        putchar(' ');
+        print_clean(path);
+        putchar('\n');
+    }
+}
+
 static void print_maps(struct target *target)
 {
     for (size_t i = 0; i < target->mapping_count; i++) {
         const struct mapping *mapping = &target->mappings[i];
-        unsigned char id[BUILD_ID_MOST];
+        unsigned char id[BUILD_ID_MAX];
         if (!mapping->executable || mapping->path[0] == '\0')
             continue;
         size_t bytes = read_build_id(target, mapping, id);
@@ -174,25 +210,27 @@ void profile(struct look *look)
     struct target *target = look->target;
     uint64_t table = 0;
     if (!form_is_known(layout))
-        fail("%s: its Cairn keeps its profile in another form than this tool knows: use the tool "
-             "that came with that library",
+        fail("%s: its Cairn library has another profile format: use the tools of that library",
              target->name);
     if (!read_field(target, address_of(layout->state), layout->state_table, &table)) {
         check_alive(target);
-        fail("%s: what its heap profiler knows is not in what can be read of it", target->name);
+        fail("%s: the memory of its heap profiler is missing or cannot be read", target->name);
     }
     if (table == 0)
-        fail("%s: its heap profiler was never started, so it has no profile: start it with "
-             "CAIRN_OPTIONS=profile:on, or by cairn profile start",
+        fail("%s: its heap profiler was never started: use CAIRN_OPTIONS=profile:on or cairn "
+             "profile start",
              target->name);
     read_blocks(look, table + layout->blocks_at);
     read_array(look, table + layout->sites_at, sites, sizeof sites);
     read_array(look, table + layout->frames_at, frames, sizeof frames);
+    read_array(look, table + layout->modules_at, &modules, sizeof modules);
+    forget_parent(look, table + layout->is_forked_at);
     check_alive(target);
     print_head(look, table);
     print_sites(look);
     print_blocks();
     print_maps(target);
+    print_modules();
     printf("torn %" PRIu64 "\nunreadable %" PRIu64 "\nothers %zu\n", look->torn, look->unreadable,
            look->library->others);
     if (look->unreadable == 0)

@@ -1,8 +1,11 @@
-// The records of the sampling profiler (src/watch/profile_table.h): the samples in use, and the
+// Reads the records of the sampling profiler (src/watch/profile_table.h): the live samples, and the
 // stacks of their sites.
 #include "look.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t table_of(struct look *look)
 {
@@ -14,7 +17,7 @@ static uint64_t table_of(struct look *look)
 
 static void read_block(struct look *look, uint64_t place, struct samples *samples)
 {
-    enum { ADDRESS_LEAST = 4096 }; // what is less is a state of the entry
+    enum { ADDRESS_LEAST = 4096 }; // a smaller value is a state of the entry
     const struct profile_layout *profile = &look->library->profile;
     unsigned char bytes[256];
     if (!read_small(look->target, place, bytes, profile->block_bytes)) {
@@ -71,11 +74,53 @@ size_t read_frames(struct look *look, uint32_t site, uint64_t frames[FRAMES_MOST
     const struct profile_layout *profile = &look->library->profile;
     uint64_t table = table_of(look), ready, first;
     uint64_t place = table + profile->sites_at + (uint64_t)site * profile->site_bytes;
-    if (table == 0 || site == 0 || // the first is that without a stack
+    if (table == 0 || site == 0 || // site 0 has no stack
         !read_field(look->target, place, profile->site_ready, &ready) ||
         !read_field(look->target, place, profile->site_first_frame, &first) || ready == 0 ||
         ready - 1 > profile->depth || first + ready - 1 > profile->frame_count ||
         !read_small(look->target, table + profile->frames_at + 8 * first, frames, 8 * (ready - 1)))
         return 0;
     return ready - 1;
+}
+
+bool *no_names(const struct target *target)
+{
+    return memset(take_memory(NULL, target->mapping_count + 1), 0, target->mapping_count + 1);
+}
+
+// Marks the mapping of the file that contains the code.
+static void note_mapping(const struct target *target, uint64_t frame, bool *is_named)
+{
+    const struct mapping *mapping = mapping_of(target, frame - 1);
+    if (mapping && mapping->path[0] != '\0')
+        is_named[mapping - target->mappings] = true;
+}
+
+void print_frames(struct look *look, uint32_t site, bool *is_named)
+{
+    uint64_t frames[FRAMES_MOST];
+    size_t depth = read_frames(look, site, frames);
+    printf("frames=");
+    for (size_t i = 0; i < depth; i++) {
+        printf(",%#" PRIx64, frames[i]);
+        note_mapping(look->target, frames[i], is_named);
+    }
+}
+
+static void print_mapping(struct target *target, const struct mapping *mapping)
+{
+    unsigned char id[BUILD_ID_MAX];
+    size_t bytes = read_build_id(target, mapping, id);
+    printf("map\tstart=%#" PRIx64 "\tend=%#" PRIx64 "\toffset=%#" PRIx64 "\tbuild_id=x",
+           mapping->start, mapping->end, mapping->file_offset);
+    for (size_t i = 0; i < bytes; i++)
+        printf("%02x", id[i]);
+    printf("\tpath=%s\n", mapping->path);
+}
+
+void print_mappings(struct target *target, const bool *is_named)
+{
+    for (size_t i = 0; i < target->mapping_count; i++)
+        if (is_named[i])
+            print_mapping(target, &target->mappings[i]);
 }

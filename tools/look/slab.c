@@ -1,12 +1,12 @@
-// The state of each slot of a slab (src/heap/slab.h, packed.h), and the sampled blocks
-// (src/watch/guarded_slots.h).
+// Reads the state of each slot of a slab (src/heap/slab.h), and the guarded blocks
+// (src/watch/guards.h).
 #include "look.h"
 
 #include <string.h>
 
-enum { COLD_MOST = 64 + 512 * 8, REMOTE_MOST = 64, REMOTE_WORDS_MOST = 8 };
+enum { SIDE_MAX = 64 + 512 * 8, COLD_AREA_MAX = 64, INHERITED_WORDS_MAX = 8 };
 
-bool heap_is_frozen(struct look *look, uint64_t heap)
+bool heap_is_inherited(struct look *look, uint64_t heap)
 {
     uint64_t generation;
     return heap != 0 &&
@@ -18,16 +18,15 @@ const char *heap_owner(struct look *look, uint64_t heap)
 {
     const struct heap_layout *layout = &look->library->heap;
     uint64_t state;
-    bool is_frozen = heap_is_frozen(look, heap);
+    bool is_inherited = heap_is_inherited(look, heap);
     if (!read_field(look->target, heap, layout->heap_state, &state))
         return "unknown";
     return state == layout->state_unused    ? "unused"
-           : is_frozen                      ? "frozen"
+           : is_inherited                   ? "inherited"
            : state == layout->state_active  ? "alive"
            : state == layout->state_orphan  ? "ended"
            : state == layout->state_busy    ? "borrowed"
-           : state == layout->state_posted  ? "borrowed"
-           : state == layout->state_program ? "program"
+           : state == layout->state_private ? "private"
                                             : "unknown";
 }
 
@@ -40,18 +39,19 @@ void walk_heaps(struct look *look, heap_seen *seen, void *context)
             return;
 }
 
-// What this process has freed of a slab whose heap is frozen, a bit a slot; none, else.
-static void read_frozen(struct look *look, const struct span_view *slab, uint64_t *words)
+// Reads the blocks of an inherited heap's slab that this process has freed, one bit for each slot;
+// all bits are 0 for other slabs.
+static void read_inherited(struct look *look, const struct span_view *slab, uint64_t *words)
 {
     const struct heap_layout *heap = &look->library->heap;
-    memset(words, 0, REMOTE_WORDS_MOST * sizeof *words);
-    unsigned char remote[REMOTE_MOST];
-    if (look->library->generation == 0 || !heap_is_frozen(look, slab->heap) ||
-        !read_small(look->target, slab->remote, remote, heap->remote_bytes) ||
-        field(remote, heap->remote_generation) != look->library->generation ||
-        heap->remote_words.bytes > REMOTE_WORDS_MOST * sizeof *words)
+    memset(words, 0, INHERITED_WORDS_MAX * sizeof *words);
+    unsigned char cold_area[COLD_AREA_MAX];
+    if (look->library->generation == 0 || !heap_is_inherited(look, slab->heap) ||
+        !read_small(look->target, slab->cold_area, cold_area, heap->cold_area_bytes) ||
+        field(cold_area, heap->cold_generation) != look->library->generation ||
+        heap->cold_words.bytes > INHERITED_WORDS_MAX * sizeof *words)
         return;
-    memcpy(words, remote + heap->remote_words.offset, heap->remote_words.bytes);
+    memcpy(words, cold_area + heap->cold_words.offset, heap->cold_words.bytes);
 }
 
 static enum slot_state state_of(const struct heap_layout *heap, unsigned char link)
@@ -60,14 +60,16 @@ static enum slot_state state_of(const struct heap_layout *heap, unsigned char li
         return SLOT_IS_LIVE;
     if (link == heap->link_remote)
         return SLOT_IS_REMOTE;
+    if (link == heap->link_borrowed)
+        return SLOT_IS_BORROWED;
     return link == heap->link_quarantined ? SLOT_IS_QUARANTINED : SLOT_IS_FREE;
 }
 
 static bool read_plain(struct look *look, const struct span_view *slab, struct slab_slots *slots)
 {
     const struct heap_layout *heap = &look->library->heap;
-    unsigned char cold[COLD_MOST];
-    uint64_t frozen[REMOTE_WORDS_MOST];
+    unsigned char cold[SIDE_MAX];
+    uint64_t inherited[INHERITED_WORDS_MAX];
     uint64_t capacity = look->library->class_capacity[slab->size_class];
     slots->size_bytes = look->library->class_bytes[slab->size_class];
     slots->count = capacity;
@@ -75,14 +77,14 @@ static bool read_plain(struct look *look, const struct span_view *slab, struct s
     if (slab->owner == 0 || slab->limit <= 1) { // kept for later, or just made
         memset(slots->states, slab->owner == 0 ? SLOT_IS_FREE : SLOT_IS_UNUSED, capacity);
     } else {
-        if (bytes > sizeof cold || !read_small(look->target, slab->cold, cold, bytes))
+        if (bytes > sizeof cold || !read_small(look->target, slab->side, cold, bytes))
             return false;
-        read_frozen(look, slab, frozen);
+        read_inherited(look, slab, inherited);
         const unsigned char *links = cold + heap->links_at;
         for (uint64_t slot = 1; slot <= capacity; slot++) {
             enum slot_state state =
                 slot < slab->limit ? state_of(heap, links[slot]) : SLOT_IS_UNUSED;
-            if (frozen[(slot - 1) / 64] >> (slot - 1) % 64 & 1)
+            if (inherited[(slot - 1) / 64] >> (slot - 1) % 64 & 1)
                 state = SLOT_IS_FREE;
             slots->states[slot - 1] = (unsigned char)state;
         }
@@ -96,17 +98,13 @@ static bool read_packed(struct look *look, const struct span_view *slab, struct 
 {
     const struct heap_layout *heap = &look->library->heap;
     uint64_t words[512];
-    uint64_t limit = slab->limit < heap->packed_words ? slab->limit : heap->packed_words;
+    uint64_t limit = slab->limit != 0 ? slab->limit - 1 : 0;
+    limit = limit < heap->packed_words ? limit : heap->packed_words;
     slots->size_bytes = heap->packed_bytes;
     slots->count = (uint64_t)heap->packed_words * 64;
-    uint64_t claimed_at;
     if (slots->count > SLOTS_MOST ||
-        !read_field(look->target, slab->cold, heap->own_claimed_at, &claimed_at) ||
-        !read_small(look->target, slab->cold + heap->packed_words_at, words, limit * 8))
+        !read_small(look->target, slab->side + heap->packed_words_at, words, limit * 8))
         return false;
-    uint64_t claimed_word = (claimed_at - slab->start) / heap->packed_bytes / 64;
-    if (claimed_at != 0 && claimed_word < limit)
-        words[claimed_word] |= slab->claimed; // free, in the hands of its thread
     for (uint64_t i = 0; i < slots->count; i++) {
         enum slot_state state = i / 64 >= limit               ? SLOT_IS_UNUSED
                                 : words[i / 64] >> i % 64 & 1 ? SLOT_IS_FREE
@@ -128,7 +126,8 @@ bool read_slots(struct look *look, const struct span_view *slab, struct slab_slo
     return read;
 }
 
-// A slot may lie on several pages. A page without any counts as one whose slots are all the same.
+// Adds a slot to its pages, of which there may be several. A page without slots counts as
+// all_remote.
 static void add_slot(struct slab_pages *pages, uint64_t start, uint64_t end, enum slot_state state)
 {
     for (uint64_t at = start; at < end;) {
@@ -138,6 +137,7 @@ static void add_slot(struct slab_pages *pages, uint64_t start, uint64_t end, enu
         if (state == SLOT_IS_LIVE)
             page->live_bytes = (uint16_t)(page->live_bytes + piece);
         page->all_remote &= state == SLOT_IS_REMOTE;
+        page->borrowed |= state == SLOT_IS_BORROWED;
         at += piece;
     }
 }
@@ -145,11 +145,11 @@ static void add_slot(struct slab_pages *pages, uint64_t start, uint64_t end, enu
 void read_slab_pages(struct look *look, const struct span_view *slab,
                      const struct slab_slots *slots, struct slab_pages *pages)
 {
-    uint64_t used = slab->packed ? slab->limit * 64 : slab->limit - (slab->limit != 0);
-    uint64_t used_bytes = used * slots->size_bytes;
+    uint64_t used = slab->limit - (slab->limit != 0);
+    uint64_t used_bytes = used * slots->size_bytes * (slab->packed ? 64 : 1);
     pages->count = slab->bytes / SLAB_PAGE_BYTES;
     pages->resident_bytes = 0;
-    if (pages->count > SLAB_PAGES_MOST || slots->count * slots->size_bytes > slab->bytes)
+    if (pages->count > SLAB_PAGES_MAX || slots->count * slots->size_bytes > slab->bytes)
         pages->count = 0;
     for (uint64_t i = 0; i < pages->count; i++) {
         uint64_t start = i * SLAB_PAGE_BYTES, resident;
@@ -167,7 +167,7 @@ bool slab_is_aside(struct look *look, const struct span_view *slab)
 {
     const struct heap_layout *heap = &look->library->heap;
     uint64_t use;
-    return read_field(look->target, slab->remote, heap->remote_use, &use) &&
+    return read_field(look->target, slab->cold_area, heap->cold_use, &use) &&
            (use & heap->use_mask) == heap->use_aside;
 }
 

@@ -1,5 +1,5 @@
-// Going through the page map of a target, in the order of addresses: root, leaves, entries, and the
-// header of the span that an entry leads to (src/page/page_map.h, span.h).
+// Walks the page map of a target in the order of addresses: root, leaves, entries, and the header
+// of the span that an entry leads to (src/page/page_map.h, span.h).
 #include "look.h"
 
 #include <string.h>
@@ -33,13 +33,12 @@ static bool view_slab(const struct library *library, const unsigned char *bytes,
     span->bytes = pages << page->page_shift;
     span->owner = field(bytes, page->span_owner);
     span->heap = span->owner & ~(uint64_t)heap->owner_tags;
-    span->limit = field(bytes, page->span_limit);
-    span->cold = span->header + page->span_bytes;
-    span->remote = span->cold + field(bytes, page->span_cold_64) * 64 - heap->remote_bytes;
-    span->claimed = field(bytes, page->span_claimed);
-    span->start = field(bytes, page->span_base);
-    if (!span->packed)
-        span->start += library->class_bytes[size_class]; // slots count from 1
+    span->limit = field(bytes, page->span_fresh_slot);
+    span->side = span->header + page->span_bytes;
+    span->cold_area = span->side + field(bytes, page->span_side_units) * 64 - heap->cold_area_bytes;
+    // Slot numbers start at 1.
+    span->start = field(bytes, page->span_base) +
+                  (span->packed ? heap->packed_bytes : library->class_bytes[size_class]);
     return address >= span->start && address - span->start < span->bytes;
 }
 
@@ -62,7 +61,7 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
     } else {
         span->start = field(bytes, page->span_base);
         span->bytes = field(bytes, page->span_pages) << page->page_shift;
-        span->dirty_pages = tag == page->tag_free || tag == page->tag_trapped
+        span->dirty_pages = tag == page->tag_free || tag == page->tag_revoked
                                 ? field(bytes, page->span_dirty_pages)
                                 : 0;
         span->kind = tag == page->tag_free                               ? SPAN_IS_FREE
@@ -70,7 +69,7 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
                      : tag == page->tag_large                            ? SPAN_IS_LARGE
                      : tag == page->tag_huge                             ? SPAN_IS_HUGE
                      : tag == page->tag_run || tag == page->tag_run_huge ? SPAN_IS_RUN
-                     : tag == page->tag_trapped                          ? SPAN_IS_TRAPPED
+                     : tag == page->tag_revoked                          ? SPAN_IS_REVOKED
                                                                          : SPAN_KINDS;
         agrees = span->kind != SPAN_KINDS && address >= span->start &&
                  address - span->start < span->bytes;
@@ -102,8 +101,8 @@ uint64_t entries_resident(struct look *look, uint64_t start, uint64_t bytes)
     return sum;
 }
 
-// One entry: a span is told at its first page, a slab's other pages, and the last one of a free
-// run, lead to it, too.
+// Visits one entry. A span is reported at its first page; the other pages of a slab and the last
+// page of a free run lead to it too.
 static void see_entry(struct look *look, uint64_t header, uint64_t address, uint64_t *seen_until,
                       span_seen *seen, void *context)
 {
@@ -146,14 +145,17 @@ void walk_spans(struct look *look, span_seen *seen, void *context)
     static uint64_t roots[PIECE];
     const struct page_layout *page = &look->library->page;
     uint64_t seen_until = 0;
+    if (look->lacks_map) {
+        walk_headers(look, seen, context);
+        return;
+    }
     for (uint64_t first = 0; first < page->region_count; first += PIECE) {
         if (!was_touched(look->target, map_at(look) + page->map_root + 8 * first, sizeof roots))
             continue;
         if (!read_large(look->target, map_at(look) + page->map_root + 8 * first, roots,
                         sizeof roots)) {
             check_alive(look->target);
-            fail("%s: the page map of its Cairn cannot be read%s", look->target->name,
-                 look->target->core_missing ? ": the file was cut" : "");
+            fail("%s: cannot read the page map of its Cairn library", look->target->name);
         }
         for (uint64_t i = 0; i < PIECE; i++)
             if (roots[i] != 0)
@@ -161,7 +163,7 @@ void walk_spans(struct look *look, span_seen *seen, void *context)
     }
 }
 
-// The last entry at or before a page of the region; false when it has none.
+// Finds the last entry at or before a page of the region. Returns: false when there is none.
 static bool last_entry(struct look *look, uint64_t region, uint64_t distance, uint64_t last,
                        uint64_t *header, uint64_t *address)
 {
@@ -187,6 +189,8 @@ bool find_span(struct look *look, uint64_t address, struct span_view *span)
     const struct page_layout *page = &look->library->page;
     uint64_t region = address >> page->region_shift;
     uint64_t last = (address >> page->page_shift) & (region_pages(look) - 1);
+    if (look->lacks_map)
+        return find_by_header(look, address, span);
     for (; region < page->region_count; region--, last = region_pages(look) - 1) {
         uint64_t distance, header, at;
         if (!read_small(look->target, map_at(look) + page->map_root + 8 * region, &distance, 8))

@@ -1,21 +1,23 @@
-// cairn-measure: runs one command and writes what it cost as one line of key=value words.
+// cairn-measure runs one command and writes its cost as one line of key=value words.
 //
 //   cairn-measure [--preload LIBRARIES] [--for MS] [--grace MS] RESULT_FD COMMAND [ARGUMENT…]
 //
-// It exists because the peak RSS that wait4 reports begins with the peak of the process image
-// that called exec (Linux, exec_mmap: the old image's high-water mark is carried over). A Python
-// tool that starts the command itself would put its own 40 MiB under every figure; this program's
-// own peak is smaller than that of any dynamically linked command.
+// This program exists because the peak RSS that wait4 reports starts at the peak of the process
+// image that called exec: exec_mmap of Linux keeps the high-water mark of the old image. A Python
+// tool that started the command itself would add its own 40 MiB to every figure. The peak of this
+// program is smaller than that of any dynamically linked command.
 //
-// The figures cover the command and all descendants that it waited for: times are sums, the peak
-// RSS is that of the largest single process (getrusage's rule). A process that is left behind as
-// a daemon is not counted.
+// The figures cover the command and all descendants that it waited for. Times are sums, and the
+// peak RSS is that of the largest single process, as in getrusage. A process that remains as a
+// daemon is not counted.
 //
-// With --for, the command is sent SIGTERM after that time, and SIGKILL when it has not ended the
-// grace time later (5 s). What it leaves behind then falls to this program (a subreaper), is
-// stopped the same way, and is counted. SIGTERM to this program does the same at once.
+// With --for, the command receives SIGTERM after that time, and SIGKILL if it has not ended after
+// the grace time (5 s). Processes that it leaves behind become children of this program (a
+// subreaper), are stopped in the same way, and are counted. SIGTERM to this program does this at
+// once.
 //
-// Exit status: 0 when the command was run, however it ended; 1 when it could not be started, 2 for
+// Exit status: 0 when the command was run, however it ended; 1 when it could not be started; 2 for
+// wrong arguments.
 // wrong arguments.
 #define _GNU_SOURCE // pipe2, timeradd
 #include <errno.h>
@@ -37,7 +39,7 @@ enum { GRACE_MS = 5000, KILL_AGAIN_MS = 10 };
 static const long longest_ms = LONG_MAX / 1000000;
 
 struct arguments {
-    const char *preload; // NULL: nothing
+    const char *preload; // NULL: none
     long limit_ms;       // 0: none
     long grace_ms;       // from SIGTERM to SIGKILL
     int result_fd;
@@ -47,9 +49,9 @@ struct arguments {
 struct outcome {
     long long start_ns, end_ns;
     struct rusage usage;
-    int status;   // of the command, as wait4 gives it
-    bool stopped; // it was sent SIGTERM by us
-    bool killed;  // and SIGKILL
+    int status;   // of the command, as from wait4
+    bool stopped; // this program sent it SIGTERM
+    bool killed;  // this program sent it SIGKILL
 };
 
 static long long now_ns(void)
@@ -90,11 +92,12 @@ static bool parse_arguments(int argc, char **argv, struct arguments *arguments)
     return true;
 }
 
-// In the child. An error goes to the parent through a pipe that a successful exec closes.
+// Starts the command in the child. An error is sent to the parent through a pipe that a successful
+// exec closes.
 static _Noreturn void start(const struct arguments *arguments, int error_fd, const sigset_t *mask)
 {
     sigprocmask(SIG_SETMASK, mask, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // a measured command does not outlive its measurement
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // the command does not outlive its measurement
     char **command = arguments->command;
     if (!arguments->preload || setenv("LD_PRELOAD", arguments->preload, 1) == 0)
         execvp(command[0], command);
@@ -103,7 +106,7 @@ static _Noreturn void start(const struct arguments *arguments, int error_fd, con
     _exit(written == (ssize_t)sizeof error ? 127 : 126);
 }
 
-// Adds what a process left behind has cost.
+// Adds the cost of a process.
 static void add_usage(struct rusage *sum, const struct rusage *part)
 {
     timeradd(&sum->ru_utime, &part->ru_utime, &sum->ru_utime);
@@ -114,8 +117,8 @@ static void add_usage(struct rusage *sum, const struct rusage *part)
     sum->ru_majflt += part->ru_majflt;
 }
 
-// Signals what the command left behind: every other child of this process. Returns whether the
-// kernel lists them.
+// Signals every child of this process except the command: the processes that it left behind.
+// Returns: whether the kernel lists them.
 static bool signal_left_behind(pid_t command, int number)
 {
     char path[64];
@@ -132,7 +135,7 @@ static bool signal_left_behind(pid_t command, int number)
     return true;
 }
 
-// Reaps what has ended. Returns whether a child is left.
+// Reaps the ended children. Returns: whether a child remains.
 static bool reap(pid_t command, bool all, struct outcome *outcome, bool *ended)
 {
     struct rusage usage;
@@ -149,16 +152,17 @@ static bool reap(pid_t command, bool all, struct outcome *outcome, bool *ended)
     return child == 0;
 }
 
-// Waits for a signal of the set, which is blocked, for so long at most; LLONG_MAX: for ever.
+// Waits for a signal of the set, which is blocked, for at most `most_ns`; LLONG_MAX: no limit.
 static int wait_for_signal(const sigset_t *set, long long most_ns)
 {
     struct timespec most = {most_ns / 1000000000, most_ns % 1000000000};
     return most_ns == LLONG_MAX ? sigwaitinfo(set, NULL) : sigtimedwait(set, NULL, &most);
 }
 
-// Waits for the command and, where there is a limit, for what it leaves behind: nothing is sent
-// until the limit or our own SIGTERM, or the command has ended and left something; then SIGTERM;
-// after the grace time SIGKILL, again and again, since what a killed process leaves comes to us.
+// Waits for the command and, with a limit, for the processes that it leaves behind. SIGTERM is sent
+// at the limit, at this program's own SIGTERM, or when the command has ended and left processes.
+// SIGKILL follows after the grace time, repeatedly, since the children of killed processes become
+// children of this program.
 static void await(pid_t command, const struct arguments *arguments, const sigset_t *watched,
                   struct outcome *outcome)
 {
@@ -211,11 +215,11 @@ int main(int argc, char **argv)
     int error_pipe[2];
     if (pipe2(error_pipe, O_CLOEXEC) != 0 || fcntl(arguments.result_fd, F_SETFD, FD_CLOEXEC) != 0 ||
         (arguments.limit_ms && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)) {
-        perror("cairn-measure");
+        fprintf(stderr, "cairn-measure: cannot prepare the run: %s\n", strerror(errno));
         return 1;
     }
-    // Blocked from before the fork, so that none of them gets lost between; the command gets the
-    // mask that was there.
+    // The signals are blocked before the fork, so that none is lost. The command gets the original
+    // mask.
     sigset_t watched, blocked, before;
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
@@ -224,25 +228,27 @@ int main(int argc, char **argv)
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGQUIT);
     sigprocmask(SIG_BLOCK, &blocked, &before);
-    signal(SIGCHLD, SIG_DFL); // ignored, it would take the children's statuses away
+    signal(SIGCHLD, SIG_DFL); // if ignored, the children would have no status
 
     struct outcome outcome = {.start_ns = now_ns()};
     pid_t child = fork();
     if (child == 0)
         start(&arguments, error_pipe[1], &before);
-    // The terminal's interrupt reaches the command too; it decides, and its cost is still reported.
+    // The terminal's interrupt reaches the command too, which decides how to react; its cost is
+    // still reported.
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     close(error_pipe[1]);
     if (child < 0) {
-        perror("cairn-measure");
+        fprintf(stderr, "cairn-measure: cannot start %s: %s\n", arguments.command[0],
+                strerror(errno));
         return 1;
     }
     await(child, &arguments, &watched, &outcome);
 
     int error;
     if (read(error_pipe[0], &error, sizeof error) == (ssize_t)sizeof error) {
-        fprintf(stderr, "%s: %s\n", arguments.command[0], strerror(error));
+        fprintf(stderr, "cannot start %s: %s\n", arguments.command[0], strerror(error));
         return 1;
     }
     return report(arguments.result_fd, &outcome);

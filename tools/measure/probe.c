@@ -1,15 +1,16 @@
-// libcairn-probe.so: writes which file a process's malloc comes from, so that `cairn run` knows
-// what it has measured. A preload may fail to take effect: the program brings a malloc of its own,
-// a child starts with another environment, the linker could not load the library.
+// libcairn-probe.so records the file of a process's malloc, so that `cairn run` knows which
+// allocator it has measured. A preload may have no effect: the program has its own malloc, a child
+// starts with another environment, or the linker could not load the library.
 //
-// It is preloaded right after the allocator. When a process starts, it appends one line to the file
-// that CAIRN_PROBE_FILE names: the name it was called by, its program, the file of its malloc, the
-// file that it would come from without the allocator, with tabs between. It defines no symbol,
-// keeps nothing open, and a failure of its own is silent: a process without a line is one that the
-// preload did not reach.
+// The library is preloaded after the allocator. At the start of a process, it appends one line to
+// the file named by CAIRN_PROBE_FILE: the name by which the process was called, its program, the
+// file of its malloc, and the file that malloc would come from without the allocator, with tabs in
+// between. The library defines no symbol and keeps nothing open. Failures of the library are
+// silent: a process without a line is one that the preload did not reach.
 //
-// It tells who answers the name malloc for everything that is linked dynamically. It cannot see an
-// allocator that a program calls by another name or has linked in without exporting it.
+// The library finds the owner of the name malloc for everything that is linked dynamically. The
+// library cannot see an allocator that a program calls by another name or contains without
+// exporting it.
 #define _GNU_SOURCE // dladdr1, RTLD_NEXT, program_invocation_short_name
 #include <dlfcn.h>
 #include <elf.h>
@@ -22,11 +23,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// The functions of an allocator; a program takes the address of hardly all of them.
+// The functions of an allocator. A program rarely takes the address of all of them.
 static const char *const functions[] = {"malloc", "realloc", "calloc", "free"};
 
-// Who defines a function of an allocator, in the order of lookup; NULL where the first entry is a
-// mere jump of the program's: one at a fixed address that takes a function's address has such.
+// Returns: the file that defines a function of an allocator, in the order of lookup. NULL when the
+// first definition is only a jump in the program: a program at a fixed address that takes the
+// address of a function has such a jump.
 static const char *file_of(void *from, const char *function, bool *in_program)
 {
     Dl_info info;
@@ -52,7 +54,7 @@ static void write_line(const char *path, const char *owner, const char *without)
     program[length > 0 ? length : 0] = '\0';
     int bytes = snprintf(line, sizeof line, "%s\t%s\t%s\t%s\n", program_invocation_short_name,
                          program, owner, without);
-    // One write, so that lines of processes that start together do not mix.
+    // One write, so that lines of processes that start at the same time do not mix.
     if (bytes > 0 && (size_t)bytes < sizeof line && write(fd, line, (size_t)bytes) < 0)
         errno = 0;
     close(fd);

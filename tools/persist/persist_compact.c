@@ -1,16 +1,17 @@
-// compact: another file with the same blocks at the same places, that then takes the heap's place.
+// The command compact makes another file with equal blocks at equal places, and replaces the heap
+// by it.
 //
-// Blocks stay where they are: pointers lead to them, and only the program knows which. What goes is
-// the log, which is brought to the file, the free block at the file's end, and the disk space of
-// pages that lie within other free blocks: they become holes. The heap grows into them again as its
-// program allocates.
+// Blocks keep their places, because only the program knows the pointers to them. Compacting removes
+// the log, whose commits are written to the file, the free block at the end of the file, and the
+// disk space of pages within other free blocks, which become holes. The heap grows into the holes
+// again as its program allocates.
 //
-// Steps: the heap's file is locked against every other user; it and its logs are copied under names
-// of their own; the copy is opened, which recovers it, walked, trimmed and closed; it is shortened,
-// made durable and locked, renamed over the heap, and the old logs are removed. Until the rename
-// nothing of the heap has changed; after it the logs do not matter, since the new header does not
-// ask for them. At last the old file is emptied: who had opened it, but came too late for its lock,
-// finds no heap there, where it would have written to a file without a name.
+// Steps: the heap's file is locked against all other users. The file and its logs are copied under
+// names of their own. The copy is opened, which recovers it, checked, trimmed and closed. The copy
+// is shortened, made durable, locked and renamed over the heap, and the old logs are removed. Until
+// the rename the heap is unchanged. After it the logs do not matter, because the new header does
+// not refer to them. Finally the old file is emptied: a program that had opened it but locks it too
+// late then finds no heap, instead of writing to a file without a name.
 #define _GNU_SOURCE // F_OFD_SETLK, SEEK_DATA
 #include "persist_tool.h"
 
@@ -25,11 +26,11 @@
 #include <unistd.h>
 
 #include "region/persist_heap.h"
-#include "region/tlsf_region.h"
+#include "region/tlsf.h"
 
-enum { NAMES = 3, NAME_BYTES = PATH_MAX + 64, LENGTH_BYTES = 65536 /* what open expects */ };
+enum { NAMES = 3, NAME_BYTES = PATH_MAX + 64, LENGTH_BYTES = 65536 };
 
-// The heap's file and its logs, and the copies of them.
+// The paths of the heap's file and its logs, and of their copies.
 static char old_names[NAMES][NAME_BYTES];
 static char new_names[NAMES][NAME_BYTES];
 
@@ -52,7 +53,7 @@ static noreturn void give_up(const char *sentence, int error)
     fail(sentence, error);
 }
 
-// Copies what is no hole.
+// Copies the data of a file and skips its holes. Returns: 0 or an errno.
 static int copy_data(int from, int to, off_t size)
 {
     static char buffer[1 << 20];
@@ -68,7 +69,7 @@ static int copy_data(int from, int to, off_t size)
             ssize_t got = pread(from, buffer, wanted, at);
             ssize_t put = got > 0 ? pwrite(to, buffer, (size_t)got, at) : got;
             if (put <= 0)
-                return put < 0 ? errno : EIO; // it was cut meanwhile
+                return put < 0 ? errno : EIO; // the file was truncated meanwhile
             at += put;
         }
     }
@@ -79,18 +80,18 @@ static void copy(int from, const char *name, const struct stat *status)
 {
     int to = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (to < 0)
-        give_up("a new file beside it cannot be made", errno);
+        give_up("cannot create a file for the copy in its folder", errno);
     int error = copy_data(from, to, status->st_size);
     if (error == 0 && (fchown(to, status->st_uid, status->st_gid) != 0 ||
                        fchmod(to, status->st_mode & 07777) != 0))
-        give_up("its owner and mode cannot be given to a new file", errno);
+        give_up("cannot give the copy the heap's owner and mode", errno);
     if (close(to) != 0 && error == 0)
         error = errno;
     if (error != 0)
-        give_up("the copy cannot be written", error);
+        give_up("cannot write the copy", error);
 }
 
-// The bytes that the logs take of the disk.
+// Copies the logs. Returns: their disk space in bytes.
 static uint64_t copy_logs(void)
 {
     uint64_t bytes = 0;
@@ -100,7 +101,7 @@ static uint64_t copy_logs(void)
         if (log < 0 && errno == ENOENT)
             continue;
         if (log < 0 || fstat(log, &status) != 0)
-            give_up("its log cannot be opened", errno);
+            give_up("cannot open its log", errno);
         copy(log, new_names[i], &status);
         bytes += (uint64_t)status.st_blocks * 512;
         close(log);
@@ -108,7 +109,8 @@ static uint64_t copy_logs(void)
     return bytes;
 }
 
-// At the address of the last time, or not at all: else plain pointers in it would lead nowhere.
+// Opens the copy at the heap's last address, or fails: elsewhere the plain pointers in it would be
+// invalid.
 static void recover_copy(const char **finding)
 {
     cairn_persist *heap =
@@ -120,11 +122,11 @@ static void recover_copy(const char **finding)
     int error = stats.last_commit == 0 ? 0 : cairn_persist_trim(heap);
     int closed = cairn_persist_close(heap);
     if (error != 0 || closed != 0)
-        give_up("the copy cannot be written", error != 0 ? error : closed);
+        give_up("cannot write the copy", error != 0 ? error : closed);
 }
 
-// The free block at the end goes, but for what TLSF keeps in it. The copy is closed and nobody
-// else's: were it half done, it would be removed.
+// Removes the free block at the end, except the part that TLSF needs. The copy is closed and has no
+// other user; after a failure it is removed.
 static void shorten_copy(int file)
 {
     struct persist_header header;
@@ -134,14 +136,13 @@ static void shorten_copy(int file)
                             : mmap(NULL, header.data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                                    file, PERSIST_DATA_OFFSET);
     if (data == MAP_FAILED)
-        give_up("the copy cannot be shortened", error != 0 ? -error : errno);
+        give_up("cannot shorten the copy", error != 0 ? -error : errno);
     struct persist_state *state = data;
     struct cairn_tlsf *tlsf = (void *)((char *)data + PERSIST_STATE_BYTES);
     if (state->magic != PERSIST_STATE_MAGIC)
         return; // nothing was committed yet
     size_t spare = tlsf_free_at_end(tlsf);
-    size_t cut =
-        spare <= BLOCK_LEAST_BYTES ? 0 : align_down(spare - BLOCK_LEAST_BYTES, LENGTH_BYTES);
+    size_t cut = spare <= BLOCK_MIN_BYTES ? 0 : align_down(spare - BLOCK_MIN_BYTES, LENGTH_BYTES);
     if (cut > 0)
         tlsf_cut(tlsf, cut);
     state->size_bytes -= cut;
@@ -153,7 +154,7 @@ static void shorten_copy(int file)
     if (error == 0 && ftruncate(file, (off_t)(PERSIST_DATA_OFFSET + header.data_bytes)) != 0)
         error = errno;
     if (error != 0)
-        give_up("the copy cannot be shortened", error);
+        give_up("cannot shorten the copy", error);
 }
 
 static int lock_whole(int file)
@@ -169,30 +170,30 @@ static void sync_folder(void)
     int folder = open(slash == old_names[0] ? "/" : old_names[0], O_RDONLY | O_CLOEXEC);
     *slash = '/';
     if (folder >= 0) {
-        (void)fsync(folder); // without it a power loss may bring the old file back, whole
+        (void)fsync(folder); // without it a power loss may restore the whole old file
         close(folder);
     }
 }
 
-// The copy takes the heap's place. It is locked, so that its next user comes after the old logs
-// have gone.
+// Replaces the heap by the copy. The copy is locked, so its next user opens it after the old logs
+// were removed.
 static void replace(int old, int new)
 {
     if (fsync(new) != 0 || rename(new_names[0], old_names[0]) != 0)
-        give_up("the new file cannot take its place", errno);
+        give_up("cannot rename the copy over the heap", errno);
     sync_folder();
     for (int i = 1; i < NAMES; i++)
         (void)unlink(old_names[i]);
     struct stat status;
     if (fstat(old, &status) == 0 && status.st_nlink == 0 && ftruncate(old, 0) != 0)
-        return; // nobody can open it any more
+        return; // no program can open it any more
 }
 
 static void set_names(const char *path)
 {
     char *real = realpath(path, NULL);
     if (!real)
-        fail("its path cannot be followed", errno);
+        fail("cannot resolve its path", errno);
     for (int i = 0; i < NAMES; i++) {
         char suffix[8] = "";
         if (i > 0)
@@ -207,19 +208,19 @@ static int open_locked(const char *path, struct stat *status)
 {
     int file = open_file(path, O_RDWR, status);
     if (status->st_nlink > 1)
-        fail("has further names (hard links), which would keep the old file", 0);
+        fail("it has other names (hard links), which would keep the old file", 0);
     int error = lock_whole(file);
     if (error == EAGAIN || error == EACCES)
-        fail("the heap is in use by another process", 0);
+        fail("another process has the heap open", 0);
     if (error != 0)
-        fail("cannot be locked", error);
+        fail("cannot lock the heap", error);
     struct persist_header header;
     const char *why = NULL;
     error = header_read(file, &header, &why);
-    if (error == -ENOTSUP) // not worth a copy
+    if (error == -ENOTSUP) // known before the copy
         fail(why, 0);
     if (fstat(file, status) != 0)
-        fail("cannot be looked at", errno);
+        fail("cannot read its attributes", errno);
     return file;
 }
 
@@ -241,10 +242,10 @@ int compact(const char *path)
     }
     int new = open(new_names[0], O_RDWR | O_CLOEXEC);
     if (new < 0 || lock_whole(new) != 0)
-        give_up("the copy cannot be opened", errno);
+        give_up("cannot open the copy", errno);
     shorten_copy(new);
     if (fsync(new) != 0 || fstat(new, &after) != 0)
-        give_up("the copy cannot be written", errno);
+        give_up("cannot write the copy", errno);
     uint64_t is = (uint64_t)after.st_blocks * 512;
     bool smaller = is < was || after.st_size < before.st_size;
     if (smaller)

@@ -1,5 +1,5 @@
-// info, check and dump: a heap opened for reading only. What its log holds is read into memory; no
-// file changes.
+// The commands info, check and dump, which open a heap for reading only. The commits in its log are
+// read into memory; no file changes.
 #include "persist_tool.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include <cairn/tlsf.h>
 
-#include "region/persist_heap.h" // the format, the headers, and where TLSF's structure lies
+#include "region/persist_heap.h" // the format and the headers
 
 static int report_finding(const char *finding)
 {
@@ -26,7 +26,7 @@ static bool count_root(const char *name, void *block, void *context)
     return true;
 }
 
-// The sizes of the heap's file and of its logs, and what they take of the disk.
+// Prints the sizes of the heap's logs, and their disk space.
 static void print_files(const char *path)
 {
     char name[PATH_MAX + 8];
@@ -65,7 +65,7 @@ int info(const char *path)
     struct persist_header header;
     int error = header_read(file, &header, &finding);
     if (error != 0)
-        fail("its header cannot be read", -error);
+        fail("cannot read its header", -error);
     printf("version\t%" PRIu32 "\npage_bytes\t%" PRIu32 "\n", header.version, header.page_bytes);
     printf("file_bytes\t%" PRIu64 "\ndisk_bytes\t%" PRIu64 "\n", (uint64_t)status.st_size,
            (uint64_t)status.st_blocks * 512);
@@ -77,7 +77,7 @@ int info(const char *path)
     return cairn_persist_close(heap) == 0 ? 0 : STATUS_FAILED;
 }
 
-// The heap, walked as a whole and sound; or NULL with *finding.
+// Opens the heap and checks it completely. Returns: NULL when it is damaged, with *finding.
 static cairn_persist *open_sound(const char *path, const char **finding)
 {
     struct stat status;
@@ -97,7 +97,7 @@ int check(const char *path)
 
 struct dumping {
     const char *base;
-    size_t bytes; // of a block's contents that are shown
+    size_t bytes; // bytes of each block's contents to be printed
 };
 
 static void print_hex(const void *bytes, size_t size)
@@ -124,7 +124,7 @@ static bool print_block(void *block, size_t size, bool used, void *context)
     printf("block\t%td\t%zu\t%d\t", (const char *)block - dumping->base, size, used);
     if (used)
         print_hex(block, size < dumping->bytes ? size : dumping->bytes);
-    return putchar('\n') != EOF; // nobody reads any more
+    return putchar('\n') != EOF; // stops when the output cannot be written
 }
 
 int dump(const char *path, unsigned long bytes)

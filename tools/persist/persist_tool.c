@@ -1,4 +1,4 @@
-// The program cairn-persist: see persist_tool.h.
+// The program cairn-persist: arguments and error messages. persist_tool.h describes the program.
 #include "persist_tool.h"
 
 #include <errno.h>
@@ -17,26 +17,26 @@ noreturn void fail(const char *sentence, int error)
 
 int open_file(const char *path, int flags, struct stat *status)
 {
-    int file = open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); // a pipe would wait
+    int file = open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); // a pipe would block
     if (file < 0 && errno == ENOENT)
-        fail("there is no such file", 0);
+        fail("no such file", 0);
     if (file < 0 && errno == EISDIR)
-        fail("is a folder, no heap", 0);
+        fail("it is a folder, not a heap", 0);
     if (file < 0)
-        fail("cannot be opened", errno);
+        fail("cannot open the file", errno);
     if (fstat(file, status) != 0)
-        fail("cannot be looked at", errno);
+        fail("cannot read its attributes", errno);
     if (S_ISDIR(status->st_mode))
-        fail("is a folder, no heap", 0);
+        fail("it is a folder, not a heap", 0);
     if (!S_ISREG(status->st_mode))
-        fail("is no regular file, so no heap", 0);
+        fail("not a regular file, so not a heap", 0);
     return file;
 }
 
 cairn_persist *open_heap(const char *path, unsigned flags, const char **finding)
 {
     const char *why = NULL;
-    // No room to grow into: so a heap of any size opens with the least address space.
+    // An open with the least capacity: a heap of any size opens with the least address space.
     struct cairn_persist_options options = {.flags = flags, .capacity_bytes = 1, .why = &why};
     cairn_persist *heap = cairn_persist_open(path, &options);
     if (heap)
@@ -46,22 +46,23 @@ cairn_persist *open_heap(const char *path, unsigned flags, const char **finding)
         *finding = why;
         return NULL;
     case EBUSY:
-        fail("the heap is in use by another process", 0);
+        fail("another process has the heap open", 0);
     case ENOENT:
-    case ENODATA: // nothing was ever committed: that is no damage
+    case ENODATA: // nothing was committed yet, which is no damage
     case ENOMEM:
     case ENOTSUP:
     case EADDRNOTAVAIL:
         fail(why, 0);
     default:
-        fail("the heap cannot be opened", errno);
+        fail("cannot open the heap", errno);
     }
 }
 
-// The file was cut while it was mapped, or its medium has a fault.
+// Ends the program when the file was truncated while it was mapped, or its medium has a fault.
 static void on_bus_error(int number)
 {
-    static const char text[] = "the file was cut meanwhile, or cannot be read\n";
+    static const char text[] = "the file was truncated during the command, or its medium cannot "
+                               "be read\n";
     (void)number;
     ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
     (void)written;
@@ -85,9 +86,9 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGBUS, on_bus_error);
-    signal(SIGXFSZ, SIG_IGN); // a limit of file sizes is an error of the write
+    signal(SIGXFSZ, SIG_IGN); // a limit of file sizes becomes an error of the write
     int status = run(argc, argv);
     if (fflush(stdout) != 0)
-        fail("the output", errno);
+        fail("cannot write the output", errno);
     return status;
 }

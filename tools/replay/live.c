@@ -11,7 +11,8 @@ void *resize_array(void *pointer, uint64_t count, uint64_t size)
 {
     void *larger = reallocarray(pointer, count, size);
     if (!larger) {
-        fputs("cairn-replay-prepare: out of memory\n", stderr);
+        fprintf(stderr, "cairn-replay-prepare: out of memory for %llu elements\n",
+                (unsigned long long)count);
         exit(1);
     }
     return larger;
@@ -44,7 +45,7 @@ void live_end(struct live_table *table)
     free(table->blocks);
 }
 
-// The place of the address, or the empty one where it would go.
+// Returns: the place of the address, or the empty place where it would be inserted.
 static uint64_t search(const struct live_table *table, uint64_t address)
 {
     uint64_t place = place_of(table, address);
@@ -93,7 +94,7 @@ int live_remove(struct live_table *table, uint64_t address, uint32_t *slot)
     *slot = table->slots[hole];
     table->used--;
     for (uint64_t at = (hole + 1) & mask; table->addresses[at]; at = (at + 1) & mask) {
-        // It may move to the hole unless its own place lies behind the hole, up to where it is.
+        // An entry may move to the hole unless its hash is between the hole and its place.
         uint64_t home = place_of(table, table->addresses[at]);
         if (((at - home) & mask) < ((at - hole) & mask))
             continue;

@@ -1,25 +1,27 @@
-// The live blocks of a trace: their slots by address, and what is known of each slot's block.
+// The live blocks of a trace: their slots by address, and the block of each slot.
 //
-// A table with open addresses, linear probing and deletion that moves back what follows (Knuth,
-// The Art of Computer Programming 3, 6.4, algorithm R), at most two thirds full. One thread.
+// A hash table with open addressing, linear probing and deletion that moves later entries back
+// (Knuth, The Art of Computer Programming 3, 6.4, algorithm R), at most two thirds full.
+//
+// Threads: one.
 #ifndef REPLAY_LIVE_H
 #define REPLAY_LIVE_H
 
 #include <stdint.h>
 
-// Of a slot in use.
+// The block of a slot in use.
 struct live_block {
-    uint64_t size;    // requested
-    uint64_t ordinal; // of the record that used it last, among those of `thread`
-    uint32_t thread;  // that used it last
-    uint32_t window;  // in which
-    uint32_t owner;   // the thread that allocated it, of a block with a policy
-    uint32_t policy;  // 1 + its number; 0: none
+    uint64_t size;    // requested bytes
+    uint64_t ordinal; // ordinal of the record that used it last, among those of `thread`
+    uint32_t thread;  // the thread that used it last
+    uint32_t window;  // window of the last use
+    uint32_t owner;   // thread that allocated it; valid with a policy
+    uint32_t policy;  // 1 + number of its policy; 0: none
 };
 
 struct live_table {
     uint64_t *addresses; // 0: an empty place
-    uint32_t *slots;     // of the addresses
+    uint32_t *slots;     // slot of the address at the same place
     uint64_t places;     // a power of two
     uint64_t used;
     struct live_block *blocks; // by slot
@@ -29,18 +31,19 @@ struct live_table {
 void live_start(struct live_table *table);
 void live_end(struct live_table *table);
 
-// Whether the address has a block, and its slot.
+// Returns: 1 when the address has a block, with its slot; otherwise 0.
 int live_find(const struct live_table *table, uint64_t address, uint32_t *slot);
 
-// Adds an address that is not there.
+// Adds an address that is not in the table.
 void live_add(struct live_table *table, uint64_t address, uint32_t slot);
 
-// Removes one that is there, and gives its slot, or else says that it is not.
+// Removes an address. Returns: 1, with its slot, or 0 when it was not in the table.
 int live_remove(struct live_table *table, uint64_t address, uint32_t *slot);
 
 struct live_block *live_block_at(struct live_table *table, uint32_t slot);
 
-// Memory for `count` elements at `pointer`; ends the program when there is none.
+// Returns: memory for `count` elements at `pointer`, which may move. Ends the program when out of
+// memory.
 void *resize_array(void *pointer, uint64_t count, uint64_t size);
 
 #endif

@@ -1,4 +1,4 @@
-// The player without Cairn's allocators: see sites.h.
+// The player without Cairn's allocators. sites.h describes the functions.
 #include "sites.h"
 
 struct site_state *sites_make(const struct player *player)

@@ -1,4 +1,4 @@
-// The player: its threads, and what it measures. See player.h.
+// Starts and joins the player's threads, and measures the replay. player.h describes the protocol.
 #include "player.h"
 
 #include "sites.h"
@@ -16,7 +16,7 @@ enum { STACK_BYTES = 256 << 10, DONE = 1, JOINED = 2 };
 
 static struct player *playing; // const while threads run
 
-// Joins the threads that have played all, so that no more are alive than were in the trace, but
+// Joins the threads that have played all. So no more threads are alive than in the trace, except
 // those that are about to end.
 static void join_done(struct player *player)
 {
@@ -45,7 +45,7 @@ void player_start_thread(struct player *player, uint32_t number)
 {
     struct player_thread *thread = &player->threads[number];
     if (thread->number)
-        player_damaged(player, "a thread starts twice");
+        player_damaged(player, "it starts a thread twice");
     join_done(player);
     thread->number = number;
     pthread_attr_t attributes;
@@ -54,7 +54,7 @@ void player_start_thread(struct player *player, uint32_t number)
     int error = pthread_create(&thread->thread, &attributes, run_thread, thread);
     pthread_attr_destroy(&attributes);
     if (error)
-        player_fail("a thread: %s", strerror(error));
+        player_fail("cannot start a thread: %s", strerror(error));
     atomic_fetch_add(&player->started, 1);
 }
 
@@ -72,7 +72,7 @@ static void join_all(struct player *player)
     }
 }
 
-// The number in the line of /proc/self/status that begins with the name, times 1024.
+// Returns: the number in the line of /proc/self/status that begins with `name`, times 1024.
 static uint64_t status_bytes(const char *name)
 {
     char text[4096];
@@ -87,14 +87,14 @@ static uint64_t status_bytes(const char *name)
     return line ? strtoull(line + strlen(name), NULL, 10) * 1024 : 0;
 }
 
-// The peak of the process so far is that of its start; where the kernel lets us, it begins anew.
+// Resets the peak of the process, if the kernel permits it.
 static void reset_peak(void)
 {
     int file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (file < 0)
         return;
     if (write(file, "5", 1) != 1)
-        errno = 0; // the peak is then that since the start of the process
+        errno = 0; // the peak then includes the start of the process
     close(file);
 }
 
@@ -125,5 +125,5 @@ void player_play(struct player *player, struct player_result *result)
     result->end_resident_bytes = player_resident_bytes(player);
     result->peak_resident_bytes = status_bytes("VmHWM:");
     if (atomic_load(&player->finished) != player->header.windows)
-        player_damaged(player, "not all of it was played");
+        player_damaged(player, "the player stopped before its last record");
 }

@@ -1,20 +1,21 @@
-// Plays a replay program on the malloc of this process, in the order that program.h says.
+// Plays a replay program on the malloc of this process, in the order that program.h requires.
 //
-// What it needs for itself comes from mmap, and is written once before the replay begins: so what
-// the process's memory grows by is the allocator's. Only libc, as it starts a thread, asks the
-// allocator under test for some hundred bytes.
+// The player's own memory comes from mmap and is written once before the replay begins. So all
+// growth of the process's memory is the allocator's. Only libc, when it starts a thread, requests
+// some hundred bytes from the allocator under test.
 //
-// Writes of the program are not in a trace. The player writes the first bytes of a block and one
-// byte of each of its pages, or fills its first page; after a resize, of those that are new.
+// A trace does not contain the program's writes. The player writes the first bytes of a block and
+// one byte of each of its pages, or fills its first page; after a resize, it writes the new bytes
+// in this way.
 //
-// Threads, and which of their operations may run together:
+// Threads, and the operations that may run together:
 //
-//   what                          by whom                              with
-//   slot of an object             the thread whose record names it     nobody: rules 1 and 2
-//   remaining[w]                  threads that finish window w         each other, finished
-//   finished                      as above                             waiting for a window
-//   progress[t]                   thread t                             RECORD_WAIT of others
-//   samples                       who advances `finished` to there     nobody
+//   data              accessed by                        together with
+//   slot of a block   the thread whose record names it   no other thread: rules 1 and 2
+//   remaining[w]      threads that finish window w       each other, `finished`
+//   finished          threads that finish a window       threads that wait for a window
+//   progress[t]       thread t                           RECORD_WAIT of other threads
+//   samples           the thread that raises `finished`  no other thread
 #ifndef REPLAY_PLAYER_H
 #define REPLAY_PLAYER_H
 
@@ -26,26 +27,27 @@
 #include <stddef.h>
 
 enum player_touch {
-    TOUCH_PAGES,  // the first bytes and every page
-    TOUCH_FILL,   // likewise, and all of the first page; read before its end
-    TOUCH_ZEROED, // as TOUCH_PAGES, but of a block of calloc the first bytes only
-    TOUCH_FIRST,  // the first bytes
+    TOUCH_PAGES,  // the first bytes, and a byte of every page
+    TOUCH_FILL,   // TOUCH_PAGES and the whole first page; read before the free
+    TOUCH_ZEROED, // TOUCH_PAGES, but only the first bytes of calloc'ed blocks
+    TOUCH_FIRST,  // only the first bytes
     TOUCH_NOTHING,
 };
 
 enum { SCRATCH_BYTES = 1 << 12 };
 
-// See work.h.
-enum player_work { WORK_NONE, WORK_BESIDE, WORK_IN_LINE };
+// How the program's work is simulated: see work.h.
+enum player_work { WORK_NONE, WORK_PARALLEL, WORK_IN_LINE };
 
 struct player_options {
     const char *path;
-    bool empty;           // no allocator at all: what the player itself costs
-    bool sites_by_malloc; // sites of policies: all that the player does for them, blocks by malloc
+    bool empty;           // no allocator: measures the cost of the player itself
+    bool sites_by_malloc; // blocks of sites come from malloc; all other work for sites stays
+    uint32_t site;        // plays only this policy, numbered from 1, others by malloc; 0: all
     enum player_touch touch;
     enum player_work work;
-    uint32_t work_ns; // between two records
-    uint32_t samples; // about so many, of the time line
+    uint32_t work_ns; // work between two records
+    uint32_t samples; // approximate number of samples
 };
 
 struct player_sample {
@@ -53,25 +55,25 @@ struct player_sample {
 };
 
 struct player_result {
-    uint64_t wall_ns, cpu_ns, wait_ns; // CPU time of all threads, and that spent in waiting
+    uint64_t wall_ns, cpu_ns, wait_ns; // CPU time of all threads, and its part that is waiting
     uint64_t start_resident_bytes, peak_resident_bytes, end_resident_bytes;
     uint64_t minor_faults;
 };
 
 struct player_progress {
-    _Alignas(64) _Atomic uint64_t played; // atomic: released by its thread after each record
+    _Alignas(64) _Atomic uint64_t played; // atomic: its thread releases it after each record
 };
 
 struct player_thread {
-    pthread_t thread;      // const from its start
-    _Atomic uint32_t done; // atomic: 1 when the thread has played all; it is joined by exchange
+    pthread_t thread;      // const after its start
+    _Atomic uint32_t done; // atomic: 1 when the thread has played all; joined by an exchange
     uint32_t number;
 };
 
 struct site_state;
 
 struct player {
-    struct player_options options; // const after the start, like all up to `finished`
+    struct player_options options; // const after the start, like all fields up to `finished`
     struct program_header header;
     struct program_policy *policies;
     int file, status_file;
@@ -79,27 +81,28 @@ struct player {
     struct player_thread *threads;
     struct player_progress *progress;
     struct player_sample *samples;
-    uint64_t sample_step;        // windows; 0: no samples
+    uint64_t sample_step;        // in windows; 0: no samples
     _Atomic uint32_t *remaining; // atomic: threads that have not finished the window
-    struct site_state *sites;    // its own protocol: sites.h
+    struct site_state *sites;    // its own protocol: sites.c
     uint32_t work_steps;         // between two records
     uint64_t start_ns;
-    char *scratch; // of each thread a page: the block of its objects when options.empty
+    char *scratch; // one page for each thread: all its blocks when options.empty
 
-    _Alignas(64) _Atomic uint32_t finished; // atomic: all windows below are
-    _Atomic uint32_t waiting;               // atomic: threads asleep until `finished` grows
+    _Alignas(64) _Atomic uint32_t finished; // atomic: all windows below it are finished
+    _Atomic uint32_t waiting;               // atomic: threads that sleep until `finished` grows
     _Atomic uint64_t wait_ns;
-    uint64_t samples_made; // who advances `finished`
+    uint64_t samples_made; // written by the thread that raises `finished`
     _Atomic uint32_t started, joined;
 };
 
 // ---- player_file.c -----------------------------------------------------------------------------
 
-// Ends the process with a sentence. `player_damaged`: the program's file is not what it should be.
+// Ends the process with a sentence.
 __attribute__((format(printf, 1, 2))) _Noreturn void player_fail(const char *format, ...);
+// Ends the process with a sentence which says why the replay program is damaged.
 _Noreturn void player_damaged(const struct player *player, const char *what);
 
-// Memory that is there already, all zero.
+// Returns: resident memory, all zero.
 void *player_memory(uint64_t bytes);
 void player_read(const struct player *player, void *to, uint64_t bytes, uint64_t place);
 void player_open(struct player *player, const struct player_options *options);
@@ -107,11 +110,12 @@ void player_close(struct player *player);
 
 // ---- player_order.c ----------------------------------------------------------------------------
 
-// Called by a thread before its first record of the window and after its last one.
+// Called by a thread before its first record of the window.
 void player_begin_window(struct player *player, uint32_t window);
+// Called by a thread after its last record of the window.
 void player_finish_window(struct player *player, uint32_t window);
 
-// Waits until the thread has played so many records.
+// Waits until the thread has played `records` records.
 void player_wait_for(struct player *player, uint32_t thread, uint64_t records);
 
 uint64_t player_clock(int clock);
@@ -124,10 +128,10 @@ void player_play_thread(struct player *player, uint32_t number);
 
 // ---- player.c ----------------------------------------------------------------------------------
 
-// Starts the thread, which has never been started, by the calling one.
+// Starts a thread that was never started. Called by the thread whose record starts it.
 void player_start_thread(struct player *player, uint32_t number);
 
-// Plays the program; the player keeps the samples until its close.
+// Plays the program. The player keeps the samples until player_close().
 void player_play(struct player *player, struct player_result *result);
 
 #endif

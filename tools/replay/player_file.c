@@ -1,4 +1,4 @@
-// The file of a replay program as the player reads it, and the player's own memory: see player.h.
+// Reads the file of a replay program, and allocates the player's own memory.
 #define _GNU_SOURCE // MAP_POPULATE
 #include "player.h"
 
@@ -26,7 +26,7 @@ _Noreturn void player_fail(const char *format, ...)
     if (length < 0 || length > (int)sizeof text - 2)
         length = (int)sizeof text - 2;
     text[length] = '\n';
-    // Not by stdio, and not by exit: other threads may hold whatever there is.
+    // Without stdio and exit, because other threads may hold their locks.
     ssize_t written = write(STDERR_FILENO, "cairn-replay: ", 14);
     written += write(STDERR_FILENO, text, (size_t)length + 1);
     _exit(written > 0 ? 1 : 2);
@@ -34,8 +34,7 @@ _Noreturn void player_fail(const char *format, ...)
 
 _Noreturn void player_damaged(const struct player *player, const char *what)
 {
-    player_fail("%s: the replay program is damaged: %s; prepare it again", player->options.path,
-                what);
+    player_fail("%s: damaged replay program: %s; prepare it again", player->options.path, what);
 }
 
 void *player_memory(uint64_t bytes)
@@ -43,7 +42,7 @@ void *player_memory(uint64_t bytes)
     void *memory = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED)
-        player_fail("no memory for %llu bytes of the player's own", (unsigned long long)bytes);
+        player_fail("out of memory: %llu bytes for the player", (unsigned long long)bytes);
     return memory;
 }
 
@@ -55,7 +54,7 @@ void player_read(const struct player *player, void *to, uint64_t bytes, uint64_t
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            player_damaged(player, got < 0 ? strerror(errno) : "it ends too early");
+            player_damaged(player, got < 0 ? strerror(errno) : "the file is truncated");
         at += got;
         bytes -= (uint64_t)got;
         place += (uint64_t)got;
@@ -66,7 +65,7 @@ static void check_table(const struct player *player, uint64_t place, uint64_t co
 {
     uint64_t end = player->header.file_bytes;
     if (place % 8 || place > end || count > (end - place) / size)
-        player_damaged(player, "a table lies outside of it");
+        player_damaged(player, "a table is outside the file");
 }
 
 static void read_header(struct player *player)
@@ -74,20 +73,21 @@ static void read_header(struct player *player)
     struct program_header *header = &player->header;
     struct stat status;
     if (fstat(player->file, &status) != 0 || status.st_size < (off_t)sizeof *header)
-        player_fail("%s is no replay program", player->options.path);
+        player_fail("%s is not a replay program", player->options.path);
     player_read(player, header, sizeof *header, 0);
     if (memcmp(header->magic, program_magic, sizeof program_magic) != 0)
-        player_fail("%s is no replay program", player->options.path);
+        player_fail("%s is not a replay program", player->options.path);
     if (header->version != PROGRAM_VERSION)
-        player_fail("%s is a replay program of version %u; this is the player of version %d",
+        player_fail("%s is a replay program of version %u, this player reads version %d: prepare "
+                    "it again",
                     player->options.path, header->version, PROGRAM_VERSION);
     if (header->file_bytes != (uint64_t)status.st_size)
-        player_damaged(player, "it was cut");
+        player_damaged(player, "the file is truncated");
     check_table(player, header->thread_table, header->threads, sizeof(struct program_thread));
     check_table(player, header->window_table, header->windows, sizeof(struct program_window));
     check_table(player, header->policy_table, header->policies, sizeof(struct program_policy));
     if (header->slots > UINT32_MAX || header->windows > UINT32_MAX - 2)
-        player_damaged(player, "its header");
+        player_damaged(player, "it has an invalid header");
 }
 
 static void read_windows(struct player *player)
@@ -102,7 +102,7 @@ static void read_windows(struct player *player)
         for (uint64_t number = 0; number < count; number++)
             atomic_init(&player->remaining[at + number], piece[number].threads);
     }
-    atomic_init(&player->remaining[windows], 1); // nobody finishes it
+    atomic_init(&player->remaining[windows], 1); // never finished
 }
 
 void player_open(struct player *player, const struct player_options *options)
@@ -110,10 +110,10 @@ void player_open(struct player *player, const struct player_options *options)
     *player = (struct player){.options = *options};
     player->file = open(options->path, O_RDONLY | O_CLOEXEC);
     if (player->file < 0)
-        player_fail("%s: %s", options->path, strerror(errno));
+        player_fail("cannot open %s: %s", options->path, strerror(errno));
     player->status_file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     if (player->status_file < 0)
-        player_fail("/proc/self/statm: %s", strerror(errno));
+        player_fail("cannot open /proc/self/statm: %s", strerror(errno));
     read_header(player);
     const struct program_header *header = &player->header;
     read_windows(player);

@@ -1,4 +1,4 @@
-// How the player's threads wait for each other: see program.h for the order that they keep.
+// The waiting between the player's threads. program.h defines the order that they keep.
 #define _GNU_SOURCE // syscall
 #include "player.h"
 
@@ -50,14 +50,15 @@ void player_begin_window(struct player *player, uint32_t window)
 {
     if (window < 2)
         return;
-    uint32_t least = window - 1; // so many windows are finished, all up to number window - 2
+    uint32_t least = window - 1; // number of finished windows: all up to number window - 2
     // Pairs with the exchange in player_finish_window.
     uint32_t finished = atomic_load(&player->finished);
     if (finished >= least)
         return;
     uint64_t start_ns = player_clock(CLOCK_THREAD_CPUTIME_ID);
-    // `waiting` goes up before `finished` is read again, and who raises `finished` reads `waiting`
-    // afterwards, all sequentially consistent: one of the two sees the other.
+    // `waiting` is raised before `finished` is read again. The thread that raises `finished` reads
+    // `waiting` afterwards. All accesses are sequentially consistent, so one of the two sees the
+    // other.
     atomic_fetch_add(&player->waiting, 1);
     while ((finished = atomic_load(&player->finished)) < least)
         futex(&player->finished, FUTEX_WAIT, finished);
@@ -75,15 +76,15 @@ static void take_sample(struct player *player, uint32_t window)
                                .resident_bytes = player_resident_bytes(player)};
 }
 
-// Who brings a window to zero, or finds one so, raises `finished` over it. Both sides are
-// sequentially consistent: if the last thread of window n + 1 does not see `finished` at n + 1 yet,
-// then who raises it to there sees that window n + 1 is at zero. The sample is taken before, so
-// that nobody else can be about to take one.
+// The thread that brings a window to zero, or finds it at zero, raises `finished` over it. Both
+// sides are sequentially consistent: if the last thread of window n + 1 does not see `finished` at
+// n + 1 yet, then the thread that raises it to n + 1 sees window n + 1 at zero. The sample is taken
+// before the raise, so no other thread takes one at that time.
 void player_finish_window(struct player *player, uint32_t window)
 {
     uint32_t before = atomic_fetch_sub(&player->remaining[window], 1);
     if (before == 0)
-        player_damaged(player, "a window has more threads than it should");
+        player_damaged(player, "it has too many threads in a window");
     if (before > 1)
         return;
     uint32_t finished = atomic_load(&player->finished);
@@ -91,7 +92,7 @@ void player_finish_window(struct player *player, uint32_t window)
         // The marker in place of the zero makes this thread the only one that raises from here.
         uint32_t zero = 0;
         if (!atomic_compare_exchange_strong(&player->remaining[finished], &zero, UINT32_MAX))
-            return; // another thread does, and looks at the next window afterwards
+            return; // another thread raises it, and then examines the next window
         take_sample(player, finished);
         atomic_store(&player->finished, ++finished);
         if (atomic_load(&player->waiting))

@@ -1,8 +1,8 @@
-// The player's loop over the records of a thread: see program.h for what they are.
+// The player's loop over the records of a thread; program.h defines them.
 //
-// A chunk is read into a window of the thread's own and played. The loop exists in three forms:
-// with the allocator under test; likewise, with work between the records; and without allocator,
-// where each block is the scratch page, which costs what the player itself costs.
+// A chunk is read into the thread's own buffer and played. The loop exists in three forms: with the
+// allocator under test; with the allocator and work between the records; and without allocator,
+// where each block is the scratch page, which measures the cost of the player itself.
 #include "player.h"
 
 #include "sites.h"
@@ -16,14 +16,14 @@
 struct chunk_reader {
     struct player *player;
     uint32_t thread;
-    uint64_t played; // records
-    char *scratch;   // the thread's page of the player's
-    uint64_t work;   // what the chain of work has come to
-    uint64_t zero;   // not known to the compiler, nor to the processor
+    uint64_t played; // number of records
+    char *scratch;   // the thread's page of player.scratch
+    uint64_t work;   // current value of the chain of work
+    uint64_t zero;   // 0, unknown to the compiler and the processor
     uint64_t words[CHUNK_WORDS + RECORD_WORDS];
 };
 
-// Without an allocator the same number of writes, all to the scratch page.
+// Without an allocator: makes the same number of writes, all to the scratch page.
 static void touch_scratch(char *scratch, uint64_t from, uint64_t size, bool pages)
 {
     *(volatile uint64_t *)(void *)scratch = size;
@@ -44,7 +44,7 @@ static ALWAYS_INLINE void touch(const struct player *player, bool empty, char *b
     }
 }
 
-// After a resize that made the block larger.
+// Touches the new bytes after a resize that made the block larger.
 static ALWAYS_INLINE void touch_grown(const struct player *player, bool empty, char *block,
                                       uint64_t before, uint64_t size)
 {
@@ -61,7 +61,7 @@ static ALWAYS_INLINE void touch_grown(const struct player *player, bool empty, c
 
 static _Noreturn void out_of_memory(uint64_t size)
 {
-    player_fail("the allocator has no memory for %llu bytes", (unsigned long long)size);
+    player_fail("the allocator is out of memory: %llu bytes refused", (unsigned long long)size);
 }
 
 static ALWAYS_INLINE void *allocate(const struct chunk_reader *reader, bool empty,
@@ -81,12 +81,12 @@ static ALWAYS_INLINE void *allocate(const struct chunk_reader *reader, bool empt
     return block;
 }
 
-// The slot of a record that uses an object, which has to be there.
+// Returns: the slot of a record that uses an object; the object must exist.
 static ALWAYS_INLINE void **used_slot(const struct player *player, uint64_t word)
 {
     uint32_t number = record_number(word);
     if (__builtin_expect(number >= player->header.slots || !player->slots[number], 0))
-        player_damaged(player, "it uses a block that is not there");
+        player_damaged(player, "it uses a block that does not exist");
     return &player->slots[number];
 }
 
@@ -94,7 +94,7 @@ static ALWAYS_INLINE void **empty_slot(const struct player *player, uint64_t wor
 {
     uint32_t number = record_number(word);
     if (__builtin_expect(number >= player->header.slots || player->slots[number], 0))
-        player_damaged(player, "it allocates a block that is there");
+        player_damaged(player, "it allocates a block that exists");
     return &player->slots[number];
 }
 
@@ -102,7 +102,7 @@ static ALWAYS_INLINE void resize(const struct player *player, bool empty, void *
                                  uint64_t size, uint64_t before)
 {
     if (!empty) {
-        // A size of 0 would free the block with some allocators.
+        // Some allocators free the block for a size of 0.
         void *block = realloc(*slot, size ? size : 1);
         if (__builtin_expect(!block, 0))
             out_of_memory(size);
@@ -118,7 +118,7 @@ static ALWAYS_INLINE struct site_record site_record(const struct chunk_reader *r
     const struct program_header *header = &reader->player->header;
     if (__builtin_expect(
             site_policy(site) >= header->policies || site_thread(site) >= header->threads, 0))
-        player_damaged(reader->player, "a policy that is not there");
+        player_damaged(reader->player, "it names a policy that does not exist");
     return (struct site_record){
         .slot = record_number(word), .thread = reader->thread, .site = site};
 }
@@ -159,7 +159,7 @@ static void resize_of_site(const struct chunk_reader *reader, bool empty, uint64
         out_of_memory(size);
 }
 
-// The records that are few.
+// Plays a record of a rare kind. Returns: the place of the next record.
 static const uint64_t *play_rare(struct chunk_reader *reader, bool empty, uint64_t word,
                                  uint64_t size, const uint64_t *more)
 {
@@ -169,7 +169,7 @@ static const uint64_t *play_rare(struct chunk_reader *reader, bool empty, uint64
     case RECORD_START:
     case RECORD_WAIT:
         if (number >= player->header.threads || number == reader->thread)
-            player_damaged(player, "a thread that is not there");
+            player_damaged(player, "it names a thread that does not exist");
         if (record_kind(word) == RECORD_WAIT) {
             player_wait_for(player, number, *more);
             return more + 1;
@@ -180,22 +180,25 @@ static const uint64_t *play_rare(struct chunk_reader *reader, bool empty, uint64
         resize_of_site(reader, empty, word, size, more);
         return more + 2;
     default:
-        player_damaged(player, "a record of an unknown kind");
+        player_damaged(player, "it has a record of an unknown kind");
     }
 }
 
-// What is to be added to the record's size: 0, which is known when the work is done.
+// Does the work before a record. Returns: 0, to be added to its size; the value depends on the
+// work.
 static ALWAYS_INLINE uint64_t work_before(struct chunk_reader *reader)
 {
     reader->work = work(reader->work, reader->player->work_steps);
     return reader->player->options.work == WORK_IN_LINE ? reader->work & reader->zero : 0;
 }
 
-// The work goes on with the record's block, if it has one, or with what it held.
+// Makes the chain of work depend on the record's block, if it has one, or on a byte of its
+// contents.
 static ALWAYS_INLINE void work_after(struct chunk_reader *reader, uint64_t word, uint64_t read)
 {
     const struct player *player = reader->player;
-    // The number of these two is a thread's. The slot of that number may be another thread's.
+    // The number of these two kinds is a thread's, and the slot with that number may be used by
+    // another thread.
     bool block = record_kind(word) != RECORD_START && record_kind(word) != RECORD_WAIT;
     if (player->options.work == WORK_IN_LINE && block)
         reader->work += ((uintptr_t)player->slots[record_number(word)] + read) << 1;
@@ -256,7 +259,7 @@ static ALWAYS_INLINE void play_words(struct chunk_reader *reader, const uint64_t
         atomic_store_explicit(played, ++reader->played, memory_order_release);
     }
     if (at != end)
-        player_damaged(player, "a record goes beyond its chunk");
+        player_damaged(player, "it has a record beyond the end of its chunk");
 }
 
 static void play_with_allocator(struct chunk_reader *reader, uint32_t words)
@@ -279,7 +282,7 @@ static void check_chunk(const struct chunk_reader *reader, const struct program_
     const struct player *player = reader->player;
     if (chunk->words > CHUNK_WORDS || chunk->window >= player->header.windows ||
         chunk->thread != reader->thread)
-        player_damaged(player, "a chunk's header");
+        player_damaged(player, "it has an invalid chunk header");
 }
 
 void player_play_thread(struct player *player, uint32_t number)
@@ -296,13 +299,13 @@ void player_play_thread(struct player *player, uint32_t number)
         player_read(player, &chunk, sizeof chunk, place);
         check_chunk(reader, &chunk);
         if (chunk.next && chunk.next <= place)
-            player_damaged(player, "its chunks go in a circle");
+            player_damaged(player, "its chunks form a cycle");
         player_read(player, reader->words, chunk.words * sizeof *reader->words,
                     place + sizeof chunk);
         if (chunk.window != window) {
             if (window != UINT32_MAX) {
                 if (chunk.window < window)
-                    player_damaged(player, "its windows go backwards");
+                    player_damaged(player, "its windows are not in order");
                 player_finish_window(player, window);
             }
             window = chunk.window;

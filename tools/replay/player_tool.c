@@ -1,13 +1,16 @@
-// cairn-replay: plays a replay program once on the malloc that the process has, and prints what it
-// cost.
+// cairn-replay plays a replay program once on the malloc of the process, and prints the cost.
 //
-//   cairn-replay [--empty] [--sites-by-malloc] [--touch pages|filled|zeroed|first|nothing]
-//                [--work-beside NS] [--work-in-line NS] [--samples N] [--output FILE] PROGRAM
+//   cairn-replay [--empty] [--sites-by-malloc] [--site N]
+//                [--touch pages|filled|zeroed|first|nothing] [--work-parallel NS]
+//                [--work-in-line NS] [--samples N] [--output FILE] PROGRAM
 //
-// --empty plays it without an allocator: what the player itself costs. --sites-by-malloc is what
-// another run with the same program, which has sites on other allocators, is compared with.
-// --work-… has it work so long before each record (work.h). Output is one line of key=value words,
-// and one for each sample: window, time in ns, resident bytes.
+// --empty plays it without an allocator, to measure the player itself. --sites-by-malloc is the
+// reference for a run of the same program with sites on other allocators. --site keeps the sites of
+// the Nth policy on their allocator, and those of all other policies on malloc. --work-… works for
+// NS nanoseconds before each record (work.h).
+//
+// Output: one line of key=value words, and one line for each sample: window, time in ns, resident
+// bytes.
 #include "player.h"
 
 #include "sites.h"
@@ -36,8 +39,8 @@ static bool parse_touch(const char *text, struct player_options *options)
 
 static bool parse_work(const char *text, struct player_options *options)
 {
-    if (strcmp(text, "--work-beside") == 0)
-        options->work = WORK_BESIDE;
+    if (strcmp(text, "--work-parallel") == 0)
+        options->work = WORK_PARALLEL;
     else if (strcmp(text, "--work-in-line") == 0)
         options->work = WORK_IN_LINE;
     else
@@ -45,12 +48,12 @@ static bool parse_work(const char *text, struct player_options *options)
     return true;
 }
 
-// To the file instead of the standard output.
+// Writes the output to the file instead of the standard output.
 static void send_output(const char *path)
 {
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (file < 0 || dup2(file, STDOUT_FILENO) < 0)
-        player_fail("--output %s: %s", path, strerror(errno));
+        player_fail("cannot write %s: %s", path, strerror(errno));
     close(file);
 }
 
@@ -62,6 +65,8 @@ static bool parse_arguments(int argc, char **argv, struct player_options *option
             options->empty = true;
         else if (strcmp(argv[at], "--sites-by-malloc") == 0)
             options->sites_by_malloc = true;
+        else if (strcmp(argv[at], "--site") == 0)
+            options->site = (uint32_t)strtoul(argv[++at], NULL, 10);
         else if (strcmp(argv[at], "--touch") == 0 && parse_touch(argv[at + 1], options))
             at++;
         else if (parse_work(argv[at], options))
@@ -77,7 +82,7 @@ static bool parse_arguments(int argc, char **argv, struct player_options *option
     return options->path != NULL;
 }
 
-// Not by stdio, which would allocate.
+// Prints without stdio, which would allocate.
 static void print_result(const struct player *player, const struct player_result *result)
 {
     dprintf(1,
@@ -102,10 +107,11 @@ int main(int argc, char **argv)
     struct player_options options = {0};
     struct player_result result;
     if (!parse_arguments(argc, argv, &options)) {
-        fputs("usage: cairn-replay [--empty] [--sites-by-malloc] "
-              "[--touch pages|filled|zeroed|first|nothing] [--work-beside NS] [--work-in-line NS] "
-              "[--samples N] [--output FILE] PROGRAM\n",
-              stderr);
+        fputs(
+            "usage: cairn-replay [--empty] [--sites-by-malloc] [--site N] "
+            "[--touch pages|filled|zeroed|first|nothing] [--work-parallel NS] [--work-in-line NS] "
+            "[--samples N] [--output FILE] PROGRAM\n",
+            stderr);
         return 2;
     }
     player_open(&player, &options);

@@ -1,4 +1,4 @@
-// Making a replay program: see prepare.h; the order that it has to keep is in program.h.
+// Makes a replay program. prepare.h describes the functions, program.h the order to be kept.
 #include "prepare.h"
 
 #include <stdio.h>
@@ -16,8 +16,8 @@ void prepare_start(struct prepare *prepare, const char *path, const struct site_
     live_start(&prepare->live);
 }
 
-// The trace's thread, with a number in the program. One that is new is started by the thread of the
-// event before.
+// Returns: the thread of the trace, with a number in the program. A new thread is started by the
+// thread of the previous event.
 static struct prepare_thread *enter(struct prepare *prepare, uint32_t number)
 {
     if (number >= THREADS_MOST) {
@@ -49,7 +49,8 @@ static void put(struct prepare *prepare, struct prepare_thread *thread, const ui
     streams_put(&prepare->streams, thread->number - 1, words, count);
 }
 
-// Has the thread wait for the record that used the block last, unless it is known to be played.
+// Makes the thread wait for the record that used the block last, unless that record is known to be
+// played.
 static void wait_for_last_use(struct prepare *prepare, struct prepare_thread *thread,
                               const struct live_block *block)
 {
@@ -66,7 +67,7 @@ static void wait_for_last_use(struct prepare *prepare, struct prepare_thread *th
     prepare->streams.header.waits++;
 }
 
-// After the record was put.
+// Notes the last use of the block. Called after the record was put.
 static void note_use(struct prepare *prepare, const struct prepare_thread *thread,
                      struct live_block *block)
 {
@@ -75,7 +76,8 @@ static void note_use(struct prepare *prepare, const struct prepare_thread *threa
     block->window = streams_window(&prepare->streams);
 }
 
-// Writes the first word, and the size behind it where it does not fit; returns the words.
+// Writes the first word of a record, and a large size as a second word. Returns: the number of
+// words.
 static size_t begin_record(uint64_t *words, enum record_kind kind, uint64_t size, uint32_t slot)
 {
     words[0] = record_word(kind, size, slot);
@@ -149,7 +151,8 @@ static void resize(struct prepare *prepare, struct prepare_thread *thread, uint3
     block->size = event->size;
 }
 
-// A block at an address where the trace should have none: its end is not in the trace.
+// Allocates a block. A block that is already at this address has lost its end in the trace, and is
+// released.
 static void allocate_anew(struct prepare *prepare, struct prepare_thread *thread,
                           const struct replay_event *event)
 {
@@ -215,7 +218,7 @@ void prepare_event(struct prepare *prepare, const struct replay_event *event)
 {
     struct prepare_thread *thread = enter(prepare, event->thread);
     uint32_t slot;
-    if (event->time_ns > prepare->time_ns) // a thread's time may be older than it is
+    if (event->time_ns > prepare->time_ns) // times of different threads may be out of order
         prepare->time_ns = event->time_ns;
     switch (event->operation) {
     case REPLAY_ALLOC:
@@ -238,7 +241,7 @@ void prepare_event(struct prepare *prepare, const struct replay_event *event)
     case REPLAY_RESIZE_FROM:
         thread->resizing = live_remove(&prepare->live, event->address, &thread->resizing_slot) != 0;
         thread->resizing_address = event->address;
-        return; // counted with what follows
+        return; // counted with the end of the resize
     case REPLAY_RESIZE_TO:
     case REPLAY_RESIZE_FAILED:
         end_resize(prepare, thread, event);

@@ -1,9 +1,9 @@
-// cairn-replay-prepare: makes a replay program of a trace.
+// cairn-replay-prepare makes a replay program from a trace.
 //
 //   cairn-replay-prepare [--site-policy FILE] TRACE PROGRAM
 //
-// Prints one line of key=value words on what the program holds. Exit status 1 with a sentence when
-// the trace cannot be read to its end or the program not be written; then there is none.
+// Prints one line of key=value words about the program. Exit status 1 with a sentence when the
+// trace cannot be read completely or the program cannot be written; no program is left then.
 #include "prepare.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { BATCH = 4096 };
 
-// Whether the player can use it; of what a later version adds it can not.
+// Converts an event. Returns: false when the player cannot use it, as for events of later versions.
 static bool convert(const struct trace_event *event, struct replay_event *to)
 {
     static const signed char operations[TRACE_OPERATIONS] = {
@@ -37,10 +37,10 @@ static bool convert(const struct trace_event *event, struct replay_event *to)
     return true;
 }
 
-static _Noreturn void give_up(const char *program, const char *why)
+static _Noreturn void give_up(const char *program, const char *trace, const char *why)
 {
     unlink(program);
-    fprintf(stderr, "cairn-replay-prepare: %s\n", why);
+    fprintf(stderr, "cairn-replay-prepare: cannot read %s: %s\n", trace, why);
     exit(1);
 }
 
@@ -93,10 +93,10 @@ int main(int argc, char **argv)
     prepare_start(&prepare, program, policies.count ? &policies : NULL);
     read_events(&prepare, trace);
     if (trace_error(trace))
-        give_up(program, trace_error(trace));
+        give_up(program, argv[at], trace_error(trace));
     prepare_finish(&prepare);
     if (!prepare.streams.header.events)
-        give_up(program, "the trace has no events");
+        give_up(program, argv[at], "the trace has no events");
     print_header(&prepare.streams.header, trace_head(trace));
     trace_close(trace);
     return 0;

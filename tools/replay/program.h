@@ -1,23 +1,25 @@
-// A replay program: what cairn-replay-prepare makes of a trace once and cairn-replay plays often.
+// The format of a replay program: cairn-replay-prepare makes it from a trace once, and cairn-replay
+// plays it many times.
 //
-// One file: a header, chunks of records, and three tables at its end. A chunk holds records of one
-// thread within one window, and leads to the thread's next chunk. Numbers are of the machine's own
-// byte order: the file is a cache, not for another machine.
+// One file: a header, chunks of records, and three tables at the end. A chunk contains records of
+// one thread within one window, and points to the thread's next chunk. Numbers have the machine's
+// byte order: the file is a cache and not portable.
 //
-// Objects are slot numbers: places in an array of pointers that the player has. Prepare gives a
-// slot to another object only where the recorded order has the first one's end before the other's
-// start for every thread that uses it.
+// Objects are slot numbers: indices of the player's array of pointers. A slot is reused for another
+// object only if, for every thread that uses the slot, the recorded order has the end of the first
+// object before the start of the second.
 //
 // Order. Records have a total order, that of the trace. The player keeps:
-//   1. of one thread: all of it;
-//   2. of one object: all of it. Where another thread used it last, a RECORD_WAIT stands before;
-//   3. of all else: no thread begins window n before all have finished window n - 2.
-// A window has at most WINDOW_EVENTS events and, once a trace has a second thread, not much more
-// bytes than 1/WINDOW_SHARE of the peak, so live memory differs from the recorded by less than two
-// of those.
+//   1. the order of each thread's records;
+//   2. the order of each object's records: if another thread used the object last, a RECORD_WAIT
+//      precedes the record;
+//   3. between windows: no thread begins window n before all have finished window n - 2.
+// A window has at most WINDOW_EVENTS events. In a trace with several threads it has few more bytes
+// than 1/WINDOW_SHARE of the peak. So live memory differs from the recorded one by less than two
+// such windows.
 //
-// A thread that waits, waits for records with smaller numbers only; the smallest record not played
-// yet can always be played. So the player never waits for ever.
+// A thread waits only for records with smaller numbers, and the smallest record not yet played can
+// always be played. So the player never deadlocks.
 #ifndef REPLAY_PROGRAM_H
 #define REPLAY_PROGRAM_H
 
@@ -37,16 +39,16 @@ static const char program_magic[8] = {'C', 'R', 'N', 'P', 'L', 'A', 'Y', '1'};
 struct program_header {
     char magic[8];
     uint32_t version;
-    uint32_t threads;  // all that there ever are; number 0 is the player's first
-    uint64_t slots;    // numbers in use are below
+    uint32_t threads;  // all threads of the trace; number 0 is the player's first
+    uint64_t slots;    // slot numbers are below this
     uint64_t events;   // allocations, resizes and frees
-    uint64_t records;  // with starts and waits
+    uint64_t records;  // including starts and waits
     uint64_t windows;  // at least 1
     uint64_t policies; // of sites that another allocator serves
-    uint64_t thread_table, window_table, policy_table; // their places in the file
-    uint64_t peak_live_bytes, end_live_bytes;          // requested
+    uint64_t thread_table, window_table, policy_table; // places in the file
+    uint64_t peak_live_bytes, end_live_bytes;          // requested bytes
     uint64_t waits, unknown_frees, lost_events;
-    uint64_t file_bytes; // of the whole file: one that was cut is refused
+    uint64_t file_bytes; // of the whole file: a truncated file is refused
 };
 
 struct program_thread {
@@ -54,32 +56,32 @@ struct program_thread {
 };
 
 struct program_window {
-    uint32_t threads; // that have records in it
+    uint32_t threads; // threads with records in it
     uint32_t unused;
     uint64_t events;      // in it
-    uint64_t live_bytes;  // requested, after it
-    uint64_t live_blocks; // likewise
-    uint64_t time_ns;     // of the trace, at its end
+    uint64_t live_bytes;  // requested bytes after it
+    uint64_t live_blocks; // number of live blocks after it
+    uint64_t time_ns;     // time in the trace at its end
 };
 
 struct program_chunk {
-    uint64_t next; // the thread's next chunk; 0: it ends
+    uint64_t next; // the thread's next chunk; 0: none
     uint32_t window;
-    uint32_t words; // that follow
+    uint32_t words; // number of words that follow
     uint32_t thread;
     uint32_t unused;
 };
 
-// What serves the blocks of a site.
+// The allocator that serves the blocks of a site.
 enum policy_kind {
-    POLICY_HEAP,      // a cairn_heap of its own
-    POLICY_STACK,     // a cairn_stack a thread: a frame a block, ends as those above have ended
-    POLICY_SCOPE,     // a cairn_stack a thread: a frame ends with the last block in it
-    POLICY_FIFO,      // a cairn_fifo a thread
-    POLICY_RING,      // a cairn_ring a thread: frames of `argument` blocks
-    POLICY_POOL,      // a cairn_pool for objects of `argument` bytes
-    POLICY_RESERVE,   // malloc of at least `argument` bytes, and no resize below
-    POLICY_TEMPORARY, // one buffer a thread, used again
+    POLICY_HEAP,      // a cairn_private_heap for the site
+    POLICY_STACK,     // a cairn_stack for each thread; each block is a frame
+    POLICY_SCOPE,     // a cairn_stack for each thread; a frame ends with its last block
+    POLICY_FIFO,      // a cairn_fifo for each thread
+    POLICY_RING,      // a cairn_ring for each thread, with frames of `argument` blocks
+    POLICY_POOL,      // a cairn_pool of objects of `argument` bytes
+    POLICY_RESERVE,   // malloc of at least `argument` bytes, with no resize below
+    POLICY_TEMPORARY, // one buffer for each thread, used repeatedly
     POLICY_KINDS
 };
 
@@ -89,21 +91,21 @@ struct program_policy {
     char name[48];
 };
 
-// The first word of a record: what it is (4 bits), flags (1), a size (27) and a slot or thread
-// number (32). A size of RECORD_SIZE_FOLLOWS and above is the next word instead; that of a free is
-// 1 where the block has a byte at all, else 0. Further words:
+// The first word of a record: its kind (4 bits), flags (1), a size (27) and a slot or thread number
+// (32). A size of RECORD_SIZE_FOLLOWS and above is in the next word instead. The size of a free is
+// 1 if the block has at least one byte, else 0. Further words:
 //   RECORD_ALIGNED    alignment
-//   RECORD_RESIZE     size before
-//   RECORD_WAIT       so many records of the thread have to be played
-//   RECORD_SITE_…     see `site_word`; RECORD_SITE_RESIZE then the size before
+//   RECORD_RESIZE     previous size
+//   RECORD_WAIT       number of the thread's records to wait for
+//   RECORD_SITE_…     see `site_word`; RECORD_SITE_RESIZE then the previous size
 enum record_kind {
     RECORD_ALLOC = 1,
     RECORD_ZERO,
     RECORD_ALIGNED,
     RECORD_FREE,
     RECORD_RESIZE,
-    RECORD_START, // of the thread
-    RECORD_WAIT,  // for the thread
+    RECORD_START, // starts the thread
+    RECORD_WAIT,  // waits for the thread
     RECORD_SITE_ALLOC,
     RECORD_SITE_FREE,
     RECORD_SITE_RESIZE,
@@ -125,8 +127,8 @@ static inline uint32_t record_size(uint64_t word)
 }
 static inline uint32_t record_number(uint64_t word) { return (uint32_t)(word >> 32); }
 
-// The policy, the thread that allocated, log2 of the alignment (0: as malloc), and whether the
-// block is to be all zero.
+// Packs the policy, the thread that allocated the block, log2 of the alignment (0: malloc's), and
+// whether the block must be zero.
 static inline uint64_t site_word(uint32_t policy, uint32_t thread, unsigned align_log2, int zero)
 {
     uint64_t manner = (uint64_t)(align_log2 & 63) << 17 | (uint64_t)(zero != 0) << 16;

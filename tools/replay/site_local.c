@@ -1,4 +1,5 @@
-// Sites on allocators for known lifetimes, of one thread each: see sites.c.
+// Sites on allocators for known lifetimes, which serve one thread each. sites.c describes the
+// protocol.
 #define _GNU_SOURCE // MAP_NORESERVE
 #include "site_local.h"
 
@@ -8,13 +9,13 @@
 
 enum { ENTRIES_MOST = 1 << 22, FRAMES_MOST = 1 << 14 };
 
-// Address space, memory as it is written.
-static void *reserve(uint64_t bytes)
+// Returns: address space whose memory is allocated when it is written.
+static void *reserve(uint64_t bytes, const char *policy)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        player_fail("no address space for the blocks of a site");
+        player_fail("out of address space for the blocks of policy %s", policy);
     return memory;
 }
 
@@ -23,18 +24,20 @@ void local_make(struct site_local *local)
     enum policy_kind kind = (enum policy_kind)local->policy->kind;
     cairn_fifo_options options = {.any_thread_free = !local->alone};
     bool good = true;
+    if (kind == POLICY_STACK)
+        local->entries = reserve(ENTRIES_MOST * sizeof *local->entries, local->policy->name);
+    if (kind == POLICY_RING)
+        local->frames = reserve(FRAMES_MOST * sizeof *local->frames, local->policy->name);
+    if (local->by_malloc)
+        return; // a program without the change does not create the allocator either
     if (kind == POLICY_STACK || kind == POLICY_SCOPE)
         good = (local->stack = cairn_stack_new(NULL)) != NULL;
-    if (kind == POLICY_STACK)
-        local->entries = reserve(ENTRIES_MOST * sizeof *local->entries);
     if (kind == POLICY_FIFO)
         good = (local->fifo = cairn_fifo_new(&options)) != NULL;
-    if (kind == POLICY_RING) {
+    if (kind == POLICY_RING)
         good = (local->ring = cairn_ring_new(NULL)) != NULL;
-        local->frames = reserve(FRAMES_MOST * sizeof *local->frames);
-    }
     if (!good)
-        player_fail("no memory for the allocator of policy %s", local->policy->name);
+        player_fail("out of memory for the allocator of policy %s", local->policy->name);
 }
 
 static void count_up(const struct site_local *local, _Atomic uint64_t *count)
@@ -46,7 +49,8 @@ static void count_up(const struct site_local *local, _Atomic uint64_t *count)
         atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
 }
 
-// Whether it is 0 now. Who brings it to 0 has what all others did before.
+// Returns: whether the count is 0 now. The thread that brings it to 0 sees all that other threads
+// did before.
 static bool count_down(const struct site_local *local, _Atomic uint64_t *count)
 {
     if (!local->alone)
@@ -70,7 +74,7 @@ static ALWAYS_INLINE void pop(struct site_local *local, cairn_mark mark, bool by
         cairn_stack_pop(local->stack, mark);
 }
 
-// As a program's own code calls it, which knows the alignment.
+// Allocates with a constant alignment where possible, as a program does.
 static ALWAYS_INLINE void *from_stack(const struct site_local *local, uint64_t size, size_t align,
                                       bool by_malloc)
 {
@@ -82,7 +86,7 @@ static ALWAYS_INLINE void *from_stack(const struct site_local *local, uint64_t s
     return block ? block : cairn_stack_alloc(local->stack, size, 16);
 }
 
-// Ends the frames at the top whose blocks are freed.
+// Pops the frames at the top whose blocks are freed.
 static ALWAYS_INLINE void pop_dead(struct site_local *local, bool by_malloc)
 {
     while (local->entry_count) {
@@ -198,7 +202,7 @@ SITE_CALLS(, fifo);
 
 // ---- ring --------------------------------------------------------------------------------------
 
-// Gives one hold up.
+// Releases one hold of a frame.
 static ALWAYS_INLINE void drop_hold(const struct site_local *local, struct site_frame *frame,
                                     bool by_malloc)
 {
@@ -214,7 +218,7 @@ static void seal_frame(struct site_local *local)
     drop_hold(local, &local->frames[local->frame], local->by_malloc);
 }
 
-// Whether there is an open frame now.
+// Opens a frame. Returns: false when no frame is free or out of memory.
 static bool open_frame(struct site_local *local)
 {
     for (unsigned tried = 0; tried < FRAMES_MOST; tried++) {
@@ -303,7 +307,7 @@ void local_end(struct site_local *local)
     if (local->entries)
         pop_dead(local, local->by_malloc);
     uint64_t live = atomic_load_explicit(&local->live, memory_order_acquire);
-    // What others still use stays.
+    // A stack that other threads still use is kept.
     if (local->stack && !live && !local->entry_count)
         cairn_stack_delete(local->stack);
     cairn_fifo_close(local->fifo);

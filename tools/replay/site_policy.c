@@ -1,4 +1,4 @@
-// Reading the file of --site-policy: see site_policy.h.
+// Reads the file of --site-policy.
 #include "site_policy.h"
 
 #include "live.h"
@@ -31,7 +31,7 @@ __attribute__((format(printf, 2, 3))) static _Noreturn void refuse(const struct 
 static const struct verdict {
     const char *word;
     enum policy_kind kind;
-    int argument; // 0: none, 1: it may have one, 2: it must
+    int argument; // 0: not allowed, 1: optional, 2: required
 } verdicts[] = {
     {"heap", POLICY_HEAP, 0},       {"stack", POLICY_STACK, 0},     {"scope", POLICY_SCOPE, 0},
     {"fifo", POLICY_FIFO, 0},       {"ring", POLICY_RING, 1},       {"pool", POLICY_POOL, 2},
@@ -45,7 +45,7 @@ static uint64_t parse_number(const struct reader *reader, const char *text, char
     errno = 0;
     unsigned long long number = strtoull(text, end, 10);
     if (errno || *end == text || *text < '0' || *text > '9' || number > most)
-        refuse(reader, "%s is no number up to %llu", text, (unsigned long long)most);
+        refuse(reader, "%s is not a number up to %llu", text, (unsigned long long)most);
     return number;
 }
 
@@ -68,7 +68,7 @@ static void parse_verdict(const struct reader *reader, char *text, struct progra
         }
         return;
     }
-    refuse(reader, "%s is no verdict", text);
+    refuse(reader, "%s is not a verdict", text);
 }
 
 static void set_stacks(const struct reader *reader, struct site_policies *policies, char *text)
@@ -121,7 +121,7 @@ void site_policies_read(struct site_policies *policies, const char *path)
     *policies = (struct site_policies){0};
     FILE *file = fopen(path, "re");
     if (!file) {
-        fprintf(stderr, "cairn-replay-prepare: %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "cairn-replay-prepare: cannot open %s: %s\n", path, strerror(errno));
         exit(1);
     }
     char *line = NULL;

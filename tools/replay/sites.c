@@ -1,24 +1,30 @@
-// Sites on Cairn's allocators, by its public headers: see sites.h, and docs/REPLAYING.md for what
-// each verdict means.
+// Sites on Cairn's allocators, through its public headers. docs/TRACING.md documents each verdict.
 //
-// What serves a site lies in a local of each thread, which its thread makes at its first block and
-// others only reach through a block that they were handed. A local stays after its thread's end.
-// What another thread than the owner resizes goes to malloc: `way` of the slot says so.
+// The allocator of a site belongs to a site_local of each thread. The thread makes it at its first
+// block; other threads reach it only through a block that was handed to them. A site_local remains
+// after the end of its thread. A block that a thread other than the owner resizes moves to malloc,
+// which the slot's entry in `ways` records.
 #include "sites.h"
 
 #include "site_local.h"
 
-#include <cairn/heaps.h>
 #include <cairn/pool.h>
+#include <cairn/private_heap.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// No type of that size needs more.
+// Returns: the alignment of a pool for objects of this size: no type of the size needs more.
 static size_t pool_alignment(uint64_t size)
 {
     uint64_t divisor = size & -size;
     return divisor < 16 ? divisor : 16;
+}
+
+static bool is_by_malloc(const struct player *player, uint64_t policy)
+{
+    const struct player_options *options = &player->options;
+    return options->sites_by_malloc || (options->site && options->site != policy + 1);
 }
 
 struct site_state *sites_make(const struct player *player)
@@ -30,21 +36,27 @@ struct site_state *sites_make(const struct player *player)
     sites->ways = player_memory(header->slots * sizeof *sites->ways);
     sites->shared = player_memory(header->policies * sizeof *sites->shared);
     sites->threads = player_memory(header->threads * sizeof *sites->threads);
+    if (player->options.site > header->policies)
+        player_fail("--site %u: no such policy", player->options.site);
+    if (!cairn_private_heap_new)
+        player_fail("%s needs a preloaded library with Cairn's allocators", player->options.path);
     for (uint64_t number = 0; number < header->policies; number++) {
         const struct program_policy *policy = &player->policies[number];
         struct site_shared *shared = &sites->shared[number];
         cairn_pool_options options = {.shared = header->threads > 1};
         if (policy->kind >= POLICY_KINDS)
-            player_damaged(player, "a policy of an unknown kind");
-        if (policy->kind == POLICY_HEAP && !(shared->heap = cairn_heap_new(NULL)))
-            player_fail("no memory for a heap");
+            player_damaged(player, "it has a policy of an unknown kind");
+        if (policy->kind == POLICY_RESERVE && !sites->growths)
+            sites->growths = player_memory(header->slots * sizeof *sites->growths);
+        if (is_by_malloc(player, number))
+            continue; // a program without the change does not create the allocator either
+        if (policy->kind == POLICY_HEAP && !(shared->heap = cairn_private_heap_new(NULL)))
+            player_fail("out of memory for the heap of policy %s", policy->name);
         if (policy->kind == POLICY_POOL &&
             !(shared->pool =
                   cairn_pool_new(policy->argument, pool_alignment(policy->argument), &options)))
-            player_fail("policy %s: a pool of objects of %llu bytes is not possible", policy->name,
+            player_fail("policy %s: cannot create a pool of objects of %llu bytes", policy->name,
                         (unsigned long long)policy->argument);
-        if (policy->kind == POLICY_RESERVE && !sites->growths)
-            sites->growths = player_memory(header->slots * sizeof *sites->growths);
     }
     return sites;
 }
@@ -53,11 +65,11 @@ void sites_end(struct player *player)
 {
     struct site_state *sites = player->sites;
     for (uint64_t number = 0; number < player->header.policies; number++) {
-        // Buffers that were in use when their threads ended.
+        // Frees the buffers that were in use when their threads ended.
         for (uint32_t thread = 0; thread < player->header.threads; thread++)
             if (sites->threads[thread])
                 free(sites->threads[thread][number].buffer);
-        cairn_heap_delete(sites->shared[number].heap);
+        cairn_private_heap_delete(sites->shared[number].heap);
         cairn_pool_delete(sites->shared[number].pool);
     }
 }
@@ -70,8 +82,8 @@ static ALWAYS_INLINE void *heap_take(struct site_local *local, struct site_slot 
     (void)slot;
     if (by_malloc)
         return align == 16 ? malloc(size) : NULL;
-    return align == 16 ? cairn_heap_alloc(local->heap, size)
-                       : cairn_heap_alloc_aligned(local->heap, size, align);
+    return align == 16 ? cairn_private_heap_alloc(local->heap, size)
+                       : cairn_private_heap_alloc_aligned(local->heap, size, align);
 }
 
 static ALWAYS_INLINE void heap_give(struct site_local *local, const struct site_slot *slot,
@@ -81,7 +93,7 @@ static ALWAYS_INLINE void heap_give(struct site_local *local, const struct site_
     if (by_malloc)
         free(block);
     else
-        cairn_heap_free(local->heap, block);
+        cairn_private_heap_free(local->heap, block);
 }
 
 SITE_CALLS(static, heap);
@@ -109,7 +121,7 @@ static ALWAYS_INLINE void pool_give(struct site_local *local, const struct site_
 
 SITE_CALLS(static, pool);
 
-// A pool that threads share.
+// The calls of a pool that threads share, through a magazine of each thread.
 static ALWAYS_INLINE void *magazine_take(struct site_local *local, struct site_slot *slot,
                                          uint64_t size, size_t align, bool by_malloc)
 {
@@ -194,20 +206,21 @@ static __attribute__((noinline)) void make_local(struct site_state *sites, struc
 {
     local->made = true;
     local->alone = sites->player->header.threads == 1;
-    local->by_malloc = sites->player->options.sites_by_malloc;
+    local->by_malloc = is_by_malloc(sites->player, policy);
     local->touch = sites->player->options.touch;
     local->policy = &sites->player->policies[policy];
     local->calls = &calls_of[local->policy->kind][local->by_malloc];
     local->heap = sites->shared[policy].heap;
     local->pool = sites->shared[policy].pool;
-    if (local->policy->kind == POLICY_POOL && sites->player->header.threads > 1)
-        local->magazine = cairn_pool_attach(local->pool);
-    if (local->magazine)
+    local->is_shared_pool = local->policy->kind == POLICY_POOL && !local->alone;
+    if (local->is_shared_pool && !local->by_malloc)
+        local->is_shared_pool = (local->magazine = cairn_pool_attach(local->pool)) != NULL;
+    if (local->is_shared_pool)
         local->calls = &magazine_calls[local->by_malloc];
     local_make(local);
 }
 
-// The calling thread's local for the policy.
+// Returns: the calling thread's local for the policy.
 static ALWAYS_INLINE struct site_local *own_local(struct site_state *sites,
                                                   struct site_record record)
 {
@@ -272,7 +285,7 @@ bool sites_allocate(struct site_state *sites, struct site_record record, uint64_
     return true;
 }
 
-// Writes what the block has grown by.
+// Writes the bytes that the block has grown by.
 static void touch_grown(struct site_state *sites, struct site_record record, char *block)
 {
     struct site_growth *growth = &sites->growths[record.slot];
@@ -291,14 +304,14 @@ void sites_free(struct site_state *sites, struct site_record record, void **plac
         *place = NULL;
         return;
     }
-    if (local->magazine)
+    if (local->is_shared_pool)
         local = own_local(sites, record);
     local->calls->end(local, &sites->slots[record.slot], place, is_own(record));
 }
 
-// A program with a reserve goes on writing where it was: its loop has neither an end here nor a
-// branch that goes another way, which a processor would not have foreseen. So what the block grew
-// by is written when the block ends or moves, all at once.
+// Grows a block within its reserve. A program with a reserve continues writing in the same place:
+// its loop has no end here and no mispredicted branch. So the new bytes are written later, all at
+// once, when the block ends or moves.
 static bool grow_in_reserve(struct site_state *sites, struct site_record record, uint64_t size,
                             uint64_t before, void **place)
 {
@@ -316,7 +329,8 @@ static bool grow_in_reserve(struct site_state *sites, struct site_record record,
     return true;
 }
 
-// The block at its new size where it is, or moved by its own allocator; NULL: neither.
+// Returns: the block at its new size in place, or moved by its own allocator; NULL when neither is
+// possible.
 static void *resize_in_site(struct site_state *sites, struct site_record record, void *pointer,
                             uint64_t size, uint64_t before)
 {
@@ -325,7 +339,7 @@ static void *resize_in_site(struct site_state *sites, struct site_record record,
     bool own = is_own(record);
     switch ((enum policy_kind)owner->policy->kind) {
     case POLICY_HEAP:
-        return cairn_heap_realloc(owner->heap, pointer, size);
+        return cairn_private_heap_realloc(owner->heap, pointer, size);
     case POLICY_POOL:
         return size <= owner->policy->argument ? pointer : NULL;
     case POLICY_TEMPORARY:
@@ -341,12 +355,13 @@ static void *resize_in_site(struct site_state *sites, struct site_record record,
     }
 }
 
-// The block at its new size, by its own allocator or from malloc.
+// Returns: the block at its new size, from its own allocator or from malloc; NULL when out of
+// memory.
 static void *resized(struct site_state *sites, struct site_record record, void *pointer,
                      uint64_t size, uint64_t before)
 {
     uint8_t *way = &sites->ways[record.slot];
-    if (*way == WAY_MALLOC || sites->player->options.sites_by_malloc)
+    if (*way == WAY_MALLOC || owner_local(sites, record)->by_malloc)
         return realloc(pointer, size ? size : 1);
     void *moved = resize_in_site(sites, record, pointer, size, before);
     if (moved)
@@ -364,13 +379,13 @@ static void *resized(struct site_state *sites, struct site_record record, void *
 bool sites_resize(struct site_state *sites, struct site_record record, uint64_t size,
                   uint64_t before, void **place)
 {
-    const struct player_options *options = &sites->player->options;
-    if (owner_local(sites, record)->policy->kind == POLICY_RESERVE && !options->sites_by_malloc &&
+    const struct site_local *owner = owner_local(sites, record);
+    if (owner->policy->kind == POLICY_RESERVE && !owner->by_malloc &&
         sites->ways[record.slot] == WAY_SITE)
         return grow_in_reserve(sites, record, size, before, place);
     void *block = resized(sites, record, *place, size, before);
     if (block && size > before)
-        touch_more(options->touch, block, before, size);
+        touch_more(sites->player->options.touch, block, before, size);
     *place = block;
     return block != NULL;
 }

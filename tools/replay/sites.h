@@ -1,14 +1,15 @@
-// Blocks of sites that a policy names: served by Cairn's allocators (sites.c), or, in the player
-// without them, refused (no_sites.c).
+// Blocks of sites that a policy names. Cairn's allocators serve them (sites.c), or the player
+// without these allocators refuses them (no_sites.c).
 #ifndef REPLAY_SITES_H
 #define REPLAY_SITES_H
 
 #include "player.h"
 
-// With the option sites_by_malloc the blocks come from malloc, and all else that is done for them
-// is the same: what two runs then differ by is the allocators alone.
+// With the options sites_by_malloc and site, the blocks of all sites, or of all but one policy,
+// come from malloc, and everything else is unchanged. So two such runs differ only by the
+// allocators.
 
-// Of a record: its slot, the word `site` (program.h), and the thread that plays it.
+// A record's slot, its word `site` (program.h), and the thread that plays it.
 struct site_record {
     uint32_t slot, thread;
     uint64_t site;
@@ -17,19 +18,22 @@ struct site_record {
 struct site_state *sites_make(const struct player *player);
 void sites_end(struct player *player);
 
-// The block is touched as the player's options have it. False: no memory.
+// Allocates a block and touches it according to the player's options. Returns: false when out of
+// memory.
 bool sites_allocate(struct site_state *sites, struct site_record record, uint64_t size,
                     void **place);
+// Resizes a block and touches its new bytes. Returns: false when out of memory.
 bool sites_resize(struct site_state *sites, struct site_record record, uint64_t size,
                   uint64_t before, void **place);
 
-// Clears the block's place.
+// Frees the block and sets its place to NULL.
 void sites_free(struct site_state *sites, struct site_record record, void **place);
 
-// The thread has played all its records: what is its own goes.
+// Releases the thread's own state after its last record.
 void sites_end_thread(struct site_state *sites, uint32_t thread);
 
-// A line for each policy, at the end: blocks that its allocator served, and that went elsewhere.
+// Prints a line for each policy: the blocks that its allocator served, and those that another
+// served.
 void sites_print(const struct player *player);
 
 #endif

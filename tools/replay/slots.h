@@ -1,12 +1,14 @@
-// Numbers for objects, given again. A number that a thread gave back is that thread's to use again
-// at once: its own records are in order. To others it goes two windows later, when by rule 3 of
-// program.h the record that gave it back has been played. One thread.
+// Slot numbers for objects, which are reused. The thread that gave a number back may reuse it at
+// once, since its own records are in order. Other threads may reuse it two windows later, when by
+// rule 3 of program.h the record that gave it back has been played.
+//
+// Threads: one.
 #ifndef REPLAY_SLOTS_H
 #define REPLAY_SLOTS_H
 
 #include <stdint.h>
 
-enum { SLOTS_OWN = 256 }; // numbers that a thread keeps over the end of a window
+enum { SLOTS_OWN = 256 }; // numbers that a thread keeps beyond the end of a window
 
 struct slot_list {
     uint32_t *numbers;
@@ -14,11 +16,11 @@ struct slot_list {
 };
 
 struct slots {
-    uint64_t made;         // numbers below were given
+    uint64_t made;         // numbers below were issued
     struct slot_list *own; // by thread
     uint32_t threads;
-    struct slot_list common;  // for every thread
-    struct slot_list late[2]; // given back in the window before, and the one before that
+    struct slot_list common;  // usable by every thread
+    struct slot_list late[2]; // given back in the previous window, and in the one before it
 };
 
 uint32_t slots_take(struct slots *slots, uint32_t thread);

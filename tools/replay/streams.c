@@ -1,4 +1,4 @@
-// Writing a replay program: see streams.h and program.h.
+// Writes a replay program. streams.h describes the functions, program.h the format.
 #include "streams.h"
 
 #include "live.h"
@@ -12,7 +12,7 @@
 
 static _Noreturn void fail(const struct streams *streams)
 {
-    fprintf(stderr, "cairn-replay-prepare: %s: %s\n", streams->path, strerror(errno));
+    fprintf(stderr, "cairn-replay-prepare: cannot write %s: %s\n", streams->path, strerror(errno));
     exit(1);
 }
 

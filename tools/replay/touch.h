@@ -1,5 +1,5 @@
-// What the player writes to a block and reads of it: writes of the program are not in a trace. See
-// enum player_touch.
+// The player's writes to blocks, and its read before a free: a trace does not contain the program's
+// accesses. See enum player_touch.
 #ifndef REPLAY_TOUCH_H
 #define REPLAY_TOUCH_H
 
@@ -13,8 +13,8 @@ _Static_assert((int)PAGE <= (int)SCRATCH_BYTES,
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-// Writes to the block's bytes from `from` on. Each write is volatile, or the compiler would see
-// that nobody reads it.
+// Writes to the block's bytes from `from` on. Each write is volatile, so that the compiler keeps
+// it.
 static ALWAYS_INLINE void touch_pages(char *block, uint64_t from, uint64_t size, bool pages)
 {
     if (from == 0 && size >= FIRST_WRITE)
@@ -29,13 +29,13 @@ static ALWAYS_INLINE void touch_pages(char *block, uint64_t from, uint64_t size,
         *(volatile char *)at = 1;
 }
 
-// A program fills most blocks that it asks for, and looks at them before it lets them go. Larger
-// ones it may fill in part.
+// Fills at most the first page: a program fills most blocks that it requests, but larger ones
+// perhaps only in part.
 static ALWAYS_INLINE void fill(char *block, uint64_t from, uint64_t size)
 {
     uint64_t end = size < PAGE ? size : PAGE;
     uint64_t count = from < end ? end - from : 0;
-    // Where a compiler sees a bound it writes a loop of its own, which programs seldom have.
+    // If the compiler knew a bound it would emit its own loop, which programs rarely have.
     __asm__("" : "+r"(count));
     if (count)
         memset(block + from, 1, count);
@@ -61,18 +61,18 @@ static ALWAYS_INLINE void touch_block(enum player_touch how, char *block, uint64
         fill(block, from, size);
 }
 
-// What grows by realloc is mostly an array or a text that was full and goes on element by element.
-// The end of that loop is one that a processor seldom foresees, and realloc copies what has just
-// been written in small pieces. `mask`: of a place in the block.
+// Writes a grown block element by element. A block that grows by realloc is usually an array or a
+// text that was full. The processor rarely predicts the end of such a loop, and realloc copies
+// bytes that were just written in small pieces. `mask` limits the place in the block.
 static ALWAYS_INLINE void append(char *block, uint64_t mask, uint64_t from, uint64_t size)
 {
     for (; from + ELEMENT <= size; from += ELEMENT) {
         memset(block + (from & mask), 1, ELEMENT);
-        __asm__ volatile("" : : "r"(block) : "memory"); // not several at once
+        __asm__ volatile("" : : "r"(block) : "memory"); // prevents merged writes
     }
 }
 
-// After a resize that made the block larger.
+// Touches the new bytes after a resize that made the block larger.
 static ALWAYS_INLINE void touch_more(enum player_touch how, char *block, uint64_t from,
                                      uint64_t size)
 {
@@ -82,7 +82,7 @@ static ALWAYS_INLINE void touch_more(enum player_touch how, char *block, uint64_
         append(block, UINT64_MAX, from, size);
 }
 
-// A byte of the block, or 0.
+// Returns: a byte of the block, or 0 when blocks are not filled.
 static ALWAYS_INLINE uint64_t touch_last(enum player_touch how, const char *block, uint64_t size)
 {
     return how == TOUCH_FILL && size ? *(const volatile unsigned char *)block : 0;

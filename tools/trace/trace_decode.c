@@ -1,4 +1,4 @@
-// See trace_decode.h.
+// Decodes the events of one chunk. docs/reference/TRACE-FORMAT.md documents the encoding.
 #include "trace_decode.h"
 
 #include "trace_stacks.h"

@@ -1,4 +1,4 @@
-// See trace_frames.h.
+// The tables of predicted frames. trace_frames.h describes them.
 #include "trace_frames.h"
 
 #include "trace_input.h"

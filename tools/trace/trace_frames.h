@@ -1,5 +1,6 @@
-// The frames of stacks in the second form of a trace: each as the one that last stood inside of the
-// same five, two or one, or by its number, or new. Writer and reader keep the same.
+// Predicts the frames of stacks in the second form of a trace. A frame is encoded as the frame that
+// was last inside the same five, two or one outer frames, by its number, or as new. Writer and
+// reader keep equal tables.
 #ifndef CAIRN_TOOLS_TRACE_FRAMES_H
 #define CAIRN_TOOLS_TRACE_FRAMES_H
 
@@ -16,7 +17,7 @@ struct trace_frames {
 };
 
 uint32_t frames_add(struct trace_frames *frames, uint64_t address);
-// The number that is expected at this depth, 0: none.
+// Returns: the number of the frame expected at this depth; 0: none.
 uint32_t frames_guess(const struct trace_frames *frames, unsigned depth, unsigned guess);
 void frames_was(struct trace_frames *frames, unsigned depth, uint32_t id);
 

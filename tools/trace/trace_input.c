@@ -1,4 +1,4 @@
-// See trace_input.h. Compressed files are read from a pipe of the program that compressed them.
+// Reads trace files. A compressed file is read from a pipe of the program that decompresses it.
 #include "trace_input.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ void *more_memory(void *old, size_t bytes)
 {
     void *block = realloc(old, bytes);
     if (block == NULL) {
-        fputs("cairn: no memory to read the trace\n", stderr);
+        fprintf(stderr, "out of memory for the trace: %zu bytes refused\n", bytes);
         exit(2);
     }
     return block;
@@ -61,12 +61,12 @@ void input_close(struct trace_input *input)
     input->child = 0;
 }
 
-// The file becomes its standard input, and a pipe of its output takes the file's place.
+// Starts the program with the file as its standard input. A pipe from its output replaces the file.
 static char *decompress(struct trace_input *input, const char *program)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return sentence("no pipe: %s", strerror(errno));
+        return sentence("cannot create a pipe: %s", strerror(errno));
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, input->file, STDIN_FILENO);
@@ -82,7 +82,7 @@ static char *decompress(struct trace_input *input, const char *program)
     if (error == 0)
         return NULL;
     input->child = 0;
-    return sentence("it is compressed, and %s cannot be run: %s", program, strerror(error));
+    return sentence("the file is compressed; cannot start %s: %s", program, strerror(error));
 }
 
 char *input_open(struct trace_input *input, const char *path)

@@ -1,4 +1,4 @@
-// The bytes of a trace file, plain or compressed. For trace_reader.c.
+// Reads the bytes of a trace file, plain or compressed, for trace_reader.c.
 #ifndef CAIRN_TOOLS_TRACE_INPUT_H
 #define CAIRN_TOOLS_TRACE_INPUT_H
 
@@ -8,19 +8,20 @@
 
 struct trace_input {
     int file;
-    pid_t child; // who decompresses, 0: nobody
+    pid_t child; // the decompressing process; 0: none
 };
 
-// NULL, or a sentence, to be freed.
+// Opens a trace file. Returns: NULL, or an error message to be freed.
 char *input_open(struct trace_input *input, const char *path);
 void input_close(struct trace_input *input);
 
-// Fewer than `bytes` at the end of the file only; negative: an error number.
+// Reads bytes. Returns: their number, less than `bytes` only at the end of the file; a negative
+// errno on failure.
 ssize_t input_read(struct trace_input *input, void *to, size_t bytes);
 
-// A sentence made as by printf, to be freed.
+// Returns: a message formatted as by printf, to be freed.
 char *sentence(const char *format, ...) __attribute__((format(printf, 1, 2)));
-// realloc that never gives NULL.
+// Like realloc, but ends the program when out of memory.
 void *more_memory(void *old, size_t bytes);
 
 #endif

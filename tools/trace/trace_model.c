@@ -1,4 +1,4 @@
-// See trace_model.h.
+// The tables of predictions. trace_model.h describes them.
 #include "trace_model.h"
 
 #include "trace_input.h"
@@ -20,40 +20,40 @@ enum {
     RANK_ROWS = 1 << 14,
     RANK_COLUMNS = 64,
     RIGHT_WAYS = 1 << 16,
-    REACH = 16, // blocks that are looked at for one of a site
+    REACH = 16, // blocks examined in search of one of a site
 };
 
-// What an address was the last time that it was handed out or freed.
+// The state of an address when it was last handed out or freed.
 struct block {
     uint64_t address;
-    uint64_t link;       // the block below it in its group's list of free ones; 0: none
-    uint64_t freed_next; // the address freed after it the last time
-    uint32_t serial;     // allocations before it
+    uint64_t link;       // the block below it in its group's list of free blocks; 0: none
+    uint64_t freed_next; // address freed after it the last time
+    uint32_t serial;     // number of allocations before it
     uint32_t group;
     uint64_t class_bytes;
 };
 
-// What an allocation made.
+// The block that an allocation made.
 struct made {
     uint64_t address;
-    uint32_t site; // 1 + the stack; 0: it was freed
+    uint32_t site; // 1 + the stack; 0: freed
     uint32_t rank;
 };
 
-// By a hash of the site's number. Two that share a place have their ranks in common.
+// A site, by a hash of its number. Two sites with one place share their ranks.
 struct site {
-    uint32_t count; // allocations
-    uint32_t last;  // the rank of the block freed or resized last
-    uint32_t freer; // 1 + the stack that did so
+    uint32_t count; // number of allocations
+    uint32_t last;  // rank of the block freed or resized last
+    uint32_t freer; // 1 + the stack that freed or resized it
 };
 
-// Blocks that seem to be of one slab.
+// Blocks that seem to belong to one slab.
 struct group {
-    uint64_t top;   // the one freed last; 0: none
-    uint64_t fresh; // behind the highest
+    uint64_t top;   // the block freed last; 0: none
+    uint64_t fresh; // the address after the highest block
 };
 
-// What a thread last did with a size class.
+// A thread's last use of a size class.
 struct class_use {
     uint64_t address;
     uint64_t freed;
@@ -65,12 +65,12 @@ struct trace_model {
     unsigned version;
     struct model_thread *threads;
     uint32_t thread_room;
-    uint64_t serial; // allocations up to now
+    uint64_t serial; // number of allocations so far
     uint32_t group_count;
     uint64_t kinds[KIND_GUESSES][KINDS];
     uint64_t sizes[SIZE_GUESSES][SIZES];
     uint64_t ages[STACKS];
-    uint64_t lasts[STACKS]; // serials of the blocks that they freed last
+    uint64_t lasts[STACKS]; // by stack: serial of the block that it freed last
     uint64_t steps[STEP_WAYS][STEPS];
     uint32_t wanted[STEPS]; // sites
     uint32_t rank_steps[STEPS];
@@ -85,7 +85,7 @@ struct trace_model {
 
 struct trace_model *model_new(uint64_t start_ns, unsigned version)
 {
-    struct trace_model *model = calloc(1, sizeof *model); // what is never used takes no memory
+    struct trace_model *model = calloc(1, sizeof *model); // unused parts take no memory
     if (model == NULL)
         abort();
     model->start_ns = start_ns;
@@ -135,7 +135,8 @@ void model_kind_was(struct trace_model *model, struct model_thread *thread, uint
 {
     for (unsigned i = 0; i < KIND_GUESSES; i++)
         *kind_place(model, thread, i) = kind;
-    // A sum has the last 1, 2, 4 or 8 kinds, each times a power by its age; the oldest leaves.
+    // A sum contains the last 1, 2, 4 or 8 kinds, each times a power by its age; the oldest leaves
+    // it.
     static const uint32_t power = 0x01000193;
     static const uint32_t leaves[] = {0x01000193, 0x26027A69, 0x502C3F11, 0x5D615F21};
     uint32_t hash = mix(kind + 1);
@@ -172,7 +173,8 @@ void model_size_was(struct trace_model *model, struct model_thread *thread, uint
     thread->size = size;
 }
 
-// Steps of 16 up to 128, then 8 a doubling up to 1024, then 16 a doubling.
+// Returns: the size class: steps of 16 up to 128, then 8 classes for each doubling up to 1024, then
+// 16.
 static uint64_t class_of(uint64_t size)
 {
     if (size <= 16)
@@ -285,13 +287,13 @@ static uint64_t by_serial(const struct trace_model *model, uint64_t serial)
     return made ? made->address : 0;
 }
 
-// Of the last that had these lower 32 bits.
+// Returns: the last serial with these lower 32 bits.
 static uint64_t whole_serial(const struct trace_model *model, uint32_t serial)
 {
     return model->serial - (uint32_t)((uint32_t)model->serial - serial);
 }
 
-// UINT64_MAX: it is not known.
+// Returns: the serial of a block; UINT64_MAX when unknown.
 static uint64_t serial_of(const struct trace_model *model, uint64_t address)
 {
     const struct block *block = &model->blocks[block_index(address)];
@@ -312,8 +314,8 @@ bool model_step(const struct trace_model *model, uint32_t stack, uint64_t addres
     return serial != UINT64_MAX;
 }
 
-// The serial that a step counts from: that of the block that the thread freed last, or the stack,
-// or the thread before.
+// Returns: the serial that a step counts from: that of the block that the thread freed last, that
+// the stack freed last, or that the thread freed before.
 static uint64_t step_base(const struct trace_model *model, const struct model_thread *thread,
                           uint32_t stack, unsigned way)
 {
@@ -333,7 +335,7 @@ static size_t kinds_place(const struct model_thread *thread)
     return mix(thread->kinds[2]) % STEPS;
 }
 
-// 0: no live one.
+// Returns: the live block of a site with this rank; 0 when there is none.
 static uint64_t by_rank(const struct trace_model *model, uint32_t site, uint32_t rank)
 {
     uint32_t serial = model->ranks[rank_row(site, rank)][rank % RANK_COLUMNS];
@@ -359,7 +361,7 @@ bool model_rank_step(const struct trace_model *model, const struct model_thread 
     return site != 0 && made->site == site && by_rank(model, site, made->rank) == address;
 }
 
-// The nearest live one of the wanted site, by rank.
+// Returns: the nearest live block of the wanted site, by rank.
 static uint64_t near_rank(const struct trace_model *model, const struct model_thread *thread,
                           uint32_t step)
 {
@@ -374,7 +376,7 @@ static uint64_t near_rank(const struct trace_model *model, const struct model_th
     return 0;
 }
 
-// The nearest live one whose blocks the stack frees, by serial.
+// Returns: the nearest live block whose site's blocks this stack frees, by serial.
 static uint64_t near_freed(const struct trace_model *model, uint64_t serial, uint32_t stack,
                            uint64_t step)
 {

@@ -1,4 +1,4 @@
-// See trace_pack.h.
+// Encodes a trace in columns.
 #include "trace_pack.h"
 
 #include "trace_columns.h"
@@ -21,18 +21,18 @@ struct packer {
     struct trace_model *model;
     struct trace_event events[BATCH];
     struct bytes columns[COLUMNS];
-    uint32_t count;          // of the block
-    uint32_t extra_at;       // the count behind the last event with an extra
-    uint64_t all, row_bytes; // up to the last block
-    uint64_t order, time_ns; // of the event before
+    uint32_t count;          // of the current block
+    uint32_t extra_at;       // the count after the last event with an extra
+    uint64_t all, row_bytes; // sums up to the last block
+    uint64_t order, time_ns; // of the previous event
     uint32_t thread;
-    struct model_thread *model_thread; // its own
-    uint32_t stack_most;               // of those that are in their column
-    size_t text_bytes;                 // written
-    unsigned char *stack_done;         // by number
+    struct model_thread *model_thread; // of that thread
+    uint32_t stack_most;               // largest number in COLUMN_STACK
+    size_t text_bytes;                 // bytes of text written
+    unsigned char *stack_done;         // by stack number
     uint32_t stacks_known;
     struct trace_frames frames;
-    uint32_t *frame_table; // open addressing, by address: numbers of frames
+    uint32_t *frame_table; // open addressing by address: numbers of frames
     uint32_t frame_room;
     uint64_t new_frame;
 };
@@ -152,7 +152,7 @@ static void pack_new(struct packer *packer, const struct trace_event *event)
     model_allocated(model, event->thread, event->stack, event->size, event->address);
 }
 
-// 1 + the way that is right, 0: none is. First those that are right most often.
+// Returns: 1 + the way that predicts the block, or 0. The most frequent ways are tried first.
 static unsigned find_way(const struct trace_model *model, const struct model_thread *thread,
                          const struct trace_event *event)
 {
@@ -274,7 +274,7 @@ static void pack_stack(struct packer *packer, const struct stack *before, const 
     packer->count++;
 }
 
-// Those that were read since the last time.
+// Writes the stacks that were read since the last call.
 static void write_stacks(struct packer *packer)
 {
     uint32_t count = trace_stack_count(packer->trace);
@@ -326,7 +326,7 @@ static char *pack_blocks(struct packer *packer)
                (got = trace_read(packer->trace, packer->events, BATCH)) > 0)
             for (size_t i = 0; i < got; i++)
                 pack_event(packer, &packer->events[i]);
-        // What events need stands before them.
+        // Stacks and text that events refer to are written before the events.
         memcpy(events, packer->columns, sizeof events);
         count = packer->count;
         memset(packer->columns, 0, sizeof packer->columns);
@@ -344,9 +344,9 @@ static char *pack_blocks(struct packer *packer)
     }
     write_block(packer, BLOCK_END, packer->all);
     if (trace_error(packer->trace))
-        return sentence("it is damaged: %s", trace_error(packer->trace));
+        return sentence("the trace is damaged: %s", trace_error(packer->trace));
     if (fflush(packer->to) != 0 || ferror(packer->to))
-        return sentence("the copy cannot be written: %s", strerror(errno));
+        return sentence("cannot write the copy: %s", strerror(errno));
     return NULL;
 }
 

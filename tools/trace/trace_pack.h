@@ -1,5 +1,5 @@
-// Writes a trace in columns, for compressors. Bounded memory: what the reader takes, the tables of
-// trace_model.c, and a block.
+// Writes a trace in columns, for compressors. The packer uses a bounded amount of memory:
+// that of the reader, the tables of trace_model.c, and one block.
 #ifndef CAIRN_TOOLS_TRACE_PACK_H
 #define CAIRN_TOOLS_TRACE_PACK_H
 
@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-// All events that follow. NULL, or a sentence, to be freed; then the copy is of no use.
+// Writes all following events. Returns: NULL, or an error message to be freed; then the copy is
+// unusable.
 char *trace_pack(struct trace *trace, FILE *to);
 
 #endif

@@ -1,6 +1,6 @@
-// See trace_reader.h. The order of chunks in the file makes one pass enough, TRACE-FORMAT.md says
-// why: `bound` is the least order that another lane or the rest of the file can have, up to which
-// the current lane is read without a look at the others.
+// Reads traces of both forms. The order of chunks in the file makes one pass sufficient, as
+// TRACE-FORMAT.md explains. `bound` is the least order that another lane or the rest of the file
+// can have. Up to it the current lane is read without examining the others.
 #include "trace_reader.h"
 
 #include "trace_columns.h"
@@ -13,8 +13,8 @@
 #include <string.h>
 
 struct thread {
-    uint32_t id;       // the kernel's
-    uint64_t resizing; // address of the TRACE_RESIZE_FROM that has no end yet; 0: none
+    uint32_t id;       // kernel's number
+    uint64_t resizing; // address of a TRACE_RESIZE_FROM without its end; 0: none
 };
 
 struct trace {
@@ -22,15 +22,15 @@ struct trace {
     struct trace_input input;
     char *error;
     uint64_t chunks_read;
-    struct trace_lane lanes[TRACE_LANES]; // open ones have their next event decoded
+    struct trace_lane lanes[TRACE_LANES]; // open lanes have their next event decoded
     unsigned char *spare[TRACE_LANES];    // buffers of chunks
     unsigned spares;
     struct trace_lane *current; // NULL: to be chosen
     uint64_t bound;
-    unsigned char *next;       // the chunk that was read but not opened; NULL: none, the file ended
-    struct unpacker *unpacker; // of the second form; NULL: it has the first
-    uint32_t unpacked;         // events of its block that are left
-    bool ended;                // its last block was read
+    unsigned char *next;       // the chunk read but not opened; NULL: the file has ended
+    struct unpacker *unpacker; // of the second form; NULL: the trace has the first
+    uint32_t unpacked;         // remaining events of the block
+    bool ended;                // the last block was read
     struct trace_stacks stacks;
     struct thread *threads; // by number
     uint32_t thread_room, thread_count;
@@ -61,8 +61,8 @@ static void give_buffer(struct trace *trace, unsigned char *buffer)
         free(buffer);
 }
 
-// The next chunk of the file that was written, NULL at the end. Of its last chunk a file that was
-// copied while it grew may have a part.
+// Reads the next used chunk to trace->next, NULL at the end. A file that was copied while it grew
+// may have only a part of its last chunk.
 static void read_chunk(struct trace *trace)
 {
     if (trace->next)
@@ -76,7 +76,7 @@ static void read_chunk(struct trace *trace)
         if (got < 0)
             damaged(trace, strerror((int)-got));
         else if (used > TRACE_CHUNK_BYTES || (ssize_t)used > got || got == 0)
-            damaged(trace, "the file is shorter than it says");
+            damaged(trace, "the file is truncated");
         else if (used >= sizeof(struct trace_chunk) && head_of(chunk)->kind != TRACE_UNUSED) {
             trace->next = chunk;
             return;
@@ -91,7 +91,7 @@ static void close_lane(struct trace *trace, struct trace_lane *lane)
     lane->chunk = NULL;
 }
 
-// Decodes the lane's next event, which it has until it is handed out.
+// Decodes the lane's next event, which stays in the lane until it is returned.
 static void advance(struct trace *trace, struct trace_lane *lane)
 {
     enum lane_result result = lane_decode(lane);
@@ -106,7 +106,7 @@ static void open_events(struct trace *trace)
 {
     struct trace_chunk *head = head_of(trace->next);
     if (head->lane >= TRACE_LANES) {
-        damaged(trace, "a lane has no such number");
+        damaged(trace, "an event names a lane that does not exist");
         return;
     }
     struct trace_lane *lane = &trace->lanes[head->lane];
@@ -142,7 +142,7 @@ static void open_chunk(struct trace *trace)
     read_chunk(trace);
 }
 
-// The lane with the least order, after every chunk was opened that might have a lesser one.
+// Chooses the lane with the least order, after opening every chunk that might have a smaller one.
 static void choose(struct trace *trace)
 {
     for (;;) {
@@ -267,10 +267,10 @@ static char *check_header(const struct trace_header *header, ssize_t got)
     if (got < 0)
         return sentence("%s", strerror((int)-got));
     if (got < TRACE_HEADER_BYTES || memcmp(header->magic, TRACE_MAGIC, sizeof header->magic) != 0)
-        return sentence("it is no trace of Cairn");
+        return sentence("not a trace of Cairn");
     if (header->version < TRACE_VERSION || header->version > COLUMNS_VERSION ||
         header->chunk_bytes != TRACE_CHUNK_BYTES)
-        return sentence("it has version %u of the format, known are %d to %d", header->version,
+        return sentence("it has format version %u, this tool reads %d to %d", header->version,
                         TRACE_VERSION, COLUMNS_VERSION);
     return NULL;
 }

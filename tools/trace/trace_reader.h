@@ -1,6 +1,6 @@
-// Reads a trace (docs/TRACE-FORMAT.md): its events in the order in which they happened, over all
-// threads, and the stacks and lines that they need. One pass, in bounded memory: the chunks that
-// grow at a time, and 16 bytes for each frame that no stack had before.
+// Reads a trace (docs/reference/TRACE-FORMAT.md): its events in the order in which they happened in
+// all threads, and their stacks and lines of text. The reader makes one pass in bounded memory: the
+// chunks that grew at the same time, and 16 bytes for each frame that no earlier stack had.
 //
 //   char *error;
 //   struct trace *trace = trace_open("program.trace", &error);
@@ -10,9 +10,11 @@
 //   if (trace_error(trace)) …
 //   trace_close(trace);
 //
-// Both forms of the format are read; the second one takes 70 MB at most for what it expects. A file
-// that zstd or gzip has compressed is read through these programs. Nothing here ends the
-// process but the lack of memory. A trace is one thread's at a time.
+// Both forms of the format are read; the second one takes up to 70 MB for its predictions. A file
+// compressed by zstd or gzip is read through these programs. Nothing here ends the process except
+// the lack of memory.
+//
+// Threads: one at a time for each trace.
 #ifndef CAIRN_TOOLS_TRACE_READER_H
 #define CAIRN_TOOLS_TRACE_READER_H
 
@@ -24,45 +26,45 @@
 struct trace;
 
 struct trace_event {
-    uint64_t order;         // unique, grows; with gaps
+    uint64_t order;         // unique and growing, with gaps
     uint64_t time_ns;       // CLOCK_MONOTONIC; the header has its start
-    uint64_t address;       // of the block; TRACE_RESIZE_FAILED: where it still is
-    uint64_t old_address;   // TRACE_RESIZE_TO, TRACE_RESIZE_FAILED: of the TRACE_RESIZE_FROM before
-    uint64_t size;          // asked for; 0 of TRACE_FREE, TRACE_RESIZE_FROM, TRACE_RESIZE_FAILED
-    uint32_t thread;        // the trace's number, from 1
+    uint64_t address;       // address of the block
+    uint64_t old_address;   // TRACE_RESIZE_TO, TRACE_RESIZE_FAILED: that of TRACE_RESIZE_FROM
+    uint64_t size;          // requested; 0 for TRACE_FREE, TRACE_RESIZE_FROM, TRACE_RESIZE_FAILED
+    uint32_t thread;        // number in the trace, from 1
     uint32_t stack;         // 0: none
-    uint8_t operation;      // TRACE_ALLOCATE, never TRACE_ALLOCATE_OTHERWISE, and the others
-    uint8_t alignment_log2; // TRACE_ALLOCATE; 0: none was asked for
-    bool zeroed;            // TRACE_ALLOCATE: calloc
+    uint8_t operation;      // never TRACE_ALLOCATE_OTHERWISE, which becomes TRACE_ALLOCATE
+    uint8_t alignment_log2; // of TRACE_ALLOCATE; 0: none requested
+    bool zeroed;            // of TRACE_ALLOCATE: calloc
 };
 
-// NULL when it cannot be read; then *error is a sentence, to be freed.
+// Opens a trace. Returns: NULL on failure, with *error set to a message to be freed.
 struct trace *trace_open(const char *path, char **error);
 void trace_close(struct trace *trace); // NULL is ignored
 
-const struct trace_header *trace_head(const struct trace *trace); // as it was when it was opened
+const struct trace_header *trace_head(const struct trace *trace); // as it was at the opening
 
-// The next event. False at the end, and where the file is damaged: trace_error tells.
+// Reads the next event. Returns: false at the end, and when the file is damaged: see trace_error().
 bool trace_next(struct trace *trace, struct trace_event *event);
 
-// The same, many at once. How many; fewer than `most` at the end only.
+// Reads several events. Returns: their number, less than `most` only at the end.
 size_t trace_read(struct trace *trace, struct trace_event *events, size_t most);
 
-// A sentence, NULL when nothing is wrong.
+// Returns: a description of the damage, or NULL.
 const char *trace_error(const struct trace *trace);
 
-// Frames of a stack that an event has named, return addresses, innermost first. Their number, at
-// most TRACE_DEPTH. *cut, unless NULL: outer frames were left out.
+// Copies the frames of a stack that an event has named: return addresses, innermost first. `*cut`,
+// unless NULL, is set when outer frames are missing. Returns: their number, at most TRACE_DEPTH.
 unsigned trace_stack(const struct trace *trace, uint32_t number, uint64_t frames[TRACE_DEPTH],
                      bool *cut);
 
-uint32_t trace_stack_count(const struct trace *trace);  // numbers up to this one were read
-uint32_t trace_thread_count(const struct trace *trace); // likewise
-uint32_t trace_thread_id(const struct trace *trace, uint32_t thread); // the kernel's; 0: not known
+uint32_t trace_stack_count(const struct trace *trace);                // largest number read
+uint32_t trace_thread_count(const struct trace *trace);               // largest number read
+uint32_t trace_thread_id(const struct trace *trace, uint32_t thread); // kernel's number; 0: unknown
 
-// The lines of text that were read up to now, each ended by "\n", and a zero byte at the end.
+// Returns: the lines of text read so far, each ended by "\n", and a zero byte at the end.
 const char *trace_text(const struct trace *trace);
 
-uint64_t trace_bytes(const struct trace *trace); // of events that were read, encoded
+uint64_t trace_bytes(const struct trace *trace); // encoded bytes of the events read so far
 
 #endif

@@ -1,4 +1,4 @@
-// See trace_stacks.h.
+// The tree of stacks. trace_stacks.h describes it.
 #include "trace_stacks.h"
 
 #include "trace_input.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <watch/trace_format.h>
 
-enum { NUMBERS_MOST = 1 << 30 };
+enum { NUMBERS_MAX = 1 << 30 };
 
 static uint32_t add_node(struct trace_stacks *stacks, uint64_t frame, uint32_t outer)
 {
@@ -42,7 +42,7 @@ bool stacks_add(struct trace_stacks *stacks, uint32_t *before, uint64_t number, 
 {
     uint32_t node = *before;
     uint32_t depth = node ? stacks->nodes[node].depth : 0;
-    if (number == 0 || number >= NUMBERS_MOST || shared > depth || count > TRACE_DEPTH - shared ||
+    if (number == 0 || number >= NUMBERS_MAX || shared > depth || count > TRACE_DEPTH - shared ||
         stacks->node_count > UINT32_MAX / 2 - TRACE_DEPTH)
         return false;
     for (; depth > shared; depth--)
@@ -54,7 +54,7 @@ bool stacks_add(struct trace_stacks *stacks, uint32_t *before, uint64_t number, 
     return true;
 }
 
-// Where the frame stands that a record's own ones are counted from; 0: nowhere.
+// Returns: the frame that a record's own frames are coded relative to; 0 when there is none.
 static uint64_t shared_frame(const struct trace_stacks *stacks, uint32_t node, uint64_t shared)
 {
     if (shared == 0 || node == 0)

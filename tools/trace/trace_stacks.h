@@ -1,5 +1,5 @@
-// The stacks of a trace as a tree: each number leads to a node, each node to the one outside of it.
-// For trace_reader.c.
+// The stacks of a trace as a tree, for trace_reader.c. Each stack number leads to a node, and each
+// node to the next outer one.
 #ifndef CAIRN_TOOLS_TRACE_STACKS_H
 #define CAIRN_TOOLS_TRACE_STACKS_H
 
@@ -9,27 +9,28 @@
 
 struct stack_node {
     uint64_t frame;
-    uint32_t outer; // a node; 0: none
+    uint32_t outer; // index of a node; 0: none
     uint32_t depth;
 };
 
 struct trace_stacks {
-    struct stack_node *nodes; // the first is none
+    struct stack_node *nodes; // the first node is unused
     size_t node_count, node_room;
     uint32_t *heads; // by number: 2 * node + (1 if cut); 0: not read
     uint32_t count;  // one more than the largest number
     uint32_t room;
 };
 
-// All records of a chunk, without its structure. False: they are damaged.
+// Decodes all records of a chunk, without its header. Returns: false when they are damaged.
 bool stacks_decode(struct trace_stacks *stacks, const unsigned char *at, const unsigned char *end);
-// A stack that shares its `shared` outermost frames with the one added before, whose node is
-// *before, and has `count` more, outermost first. *before becomes its own. False: it cannot be.
+// Adds a stack that shares its `shared` outermost frames with the previous one, whose node is
+// *before, and has `count` further frames, outermost first. *before is set to its own node.
+// Returns: false when the stack is invalid.
 bool stacks_add(struct trace_stacks *stacks, uint32_t *before, uint64_t number, uint64_t shared,
                 const uint64_t *frames, unsigned count, bool cut);
 void stacks_free(struct trace_stacks *stacks);
 
-// A varint that ends before `end`, and moves *at behind it. What is cut gives false.
+// Reads a varint before `end`, and moves *at behind it. Returns: false when it is truncated.
 static inline bool take_varint(const unsigned char **at, const unsigned char *end, uint64_t *value)
 {
     const unsigned char *from = *at;

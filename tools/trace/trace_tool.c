@@ -1,13 +1,16 @@
-// cairn-trace: what a trace holds, for `cairn trace show`.
+// cairn-trace prints the contents of a trace, for `cairn trace show` and other commands.
 //
 //   cairn-trace summary FILE          lines of name=value
-//   cairn-trace events FILE [COUNT]   a line an event, tabs between; the first COUNT
-//   cairn-trace stacks FILE           a line a stack: number, then frames, innermost first
+//   cairn-trace events FILE [COUNT]   one line for each event, with tabs; the first COUNT
+//   cairn-trace stacks FILE           one line for each stack: number, then frames, innermost first
+//   cairn-trace live FILE             one line for each block live at the end: "block", address,
+//                                     size, stack; then their stacks: "stack", number, frames;
+//                                     then the lines of text
 //   cairn-trace text FILE             the lines of text
 //   cairn-trace columns FILE          the trace in its second form, for a compressor
 //
-// Exit status: 0, or 2 with a sentence on stderr; of a damaged file after what could be read;
-// in its second form that is of no use.
+// Exit status: 0, or 2 with a sentence on stderr. A damaged file is printed up to the damage; in
+// the second form that part is unusable.
 #include "trace_pack.h"
 #include "trace_reader.h"
 
@@ -78,20 +81,143 @@ static void read_all(struct trace *trace)
     }
 }
 
+static void print_stack(struct trace *trace, uint32_t number, const char *before)
+{
+    uint64_t frames[TRACE_DEPTH];
+    bool cut;
+    unsigned depth = trace_stack(trace, number, frames, &cut);
+    if (depth == 0)
+        return;
+    printf("%s%u", before, number);
+    for (unsigned i = 0; i < depth; i++)
+        printf("\t%" PRIx64, frames[i]);
+    puts(cut ? "\t..." : "");
+}
+
 static void print_stacks(struct trace *trace)
 {
     read_all(trace);
-    for (uint32_t number = 1; number <= trace_stack_count(trace); number++) {
-        uint64_t frames[TRACE_DEPTH];
-        bool cut;
-        unsigned depth = trace_stack(trace, number, frames, &cut);
-        if (depth == 0)
-            continue;
-        printf("%u", number);
-        for (unsigned i = 0; i < depth; i++)
-            printf("\t%" PRIx64, frames[i]);
-        puts(cut ? "\t..." : "");
+    for (uint32_t number = 1; number <= trace_stack_count(trace); number++)
+        print_stack(trace, number, "");
+}
+
+// Blocks by address, with open addressing. A freed block keeps its place for the next block at its
+// address.
+struct block {
+    uint64_t address, size;
+    uint32_t stack;
+    bool live;
+};
+struct table {
+    struct block *blocks;
+    size_t count, places;
+};
+
+static struct block *find_block(const struct table *table, uint64_t address)
+{
+    size_t at = (address >> 3) * 0x9e3779b97f4a7c15 >> 20 & (table->places - 1);
+    while (table->blocks[at].address != 0 && table->blocks[at].address != address)
+        at = (at + 1) & (table->places - 1);
+    return &table->blocks[at];
+}
+
+static void no_memory(size_t count)
+{
+    fprintf(stderr, "out of memory for %zu blocks of the trace\n", count);
+    exit(2);
+}
+
+static void grow(struct table *table)
+{
+    struct table more = {.places = table->places ? 2 * table->places : 4096};
+    more.blocks = calloc(more.places, sizeof *more.blocks);
+    if (more.blocks == NULL)
+        no_memory(more.places);
+    for (size_t i = 0; i < table->places; i++)
+        if (table->blocks[i].live) {
+            *find_block(&more, table->blocks[i].address) = table->blocks[i];
+            more.count++;
+        }
+    free(table->blocks);
+    *table = more;
+}
+
+static void put_block(struct table *table, uint64_t address, uint64_t size, uint32_t stack)
+{
+    if (2 * table->count >= table->places)
+        grow(table);
+    struct block *block = find_block(table, address);
+    table->count += block->address == 0;
+    *block = (struct block){address, size, stack, true};
+}
+
+// The blocks that threads are resizing: a failed resize restores its block, whose address another
+// block may have had in between.
+struct resized {
+    struct block *of; // by the trace's number of the thread
+    uint32_t threads;
+};
+
+static struct block *resized_by(struct resized *resized, uint32_t thread)
+{
+    if (thread >= resized->threads) {
+        uint32_t threads = thread + 64;
+        resized->of = realloc(resized->of, threads * sizeof *resized->of);
+        if (resized->of == NULL)
+            no_memory(threads);
+        memset(resized->of + resized->threads, 0,
+               (threads - resized->threads) * sizeof *resized->of);
+        resized->threads = threads;
     }
+    return &resized->of[thread];
+}
+
+static void follow_event(struct table *table, struct resized *resized,
+                         const struct trace_event *event)
+{
+    struct block *block = find_block(table, event->address), *before;
+    if (event->operation == TRACE_FREE) {
+        block->live = false;
+    } else if (event->operation == TRACE_RESIZE_FROM) {
+        *resized_by(resized, event->thread) = *block;
+        block->live = false;
+    } else if (event->operation == TRACE_RESIZE_FAILED) {
+        before = resized_by(resized, event->thread);
+        if (before->live)
+            put_block(table, before->address, before->size, before->stack);
+    } else {
+        put_block(table, event->address, event->size, event->stack);
+    }
+}
+
+static void print_live(struct trace *trace)
+{
+    static struct trace_event events[BATCH];
+    struct table table = {0};
+    struct resized resized = {0};
+    grow(&table);
+    for (size_t got; (got = trace_read(trace, events, BATCH)) > 0;)
+        for (size_t i = 0; i < got; i++)
+            follow_event(&table, &resized, &events[i]);
+    uint32_t stacks = trace_stack_count(trace);
+    bool *has_blocks = calloc(stacks + 1, sizeof *has_blocks);
+    if (has_blocks == NULL)
+        no_memory(table.count);
+    for (size_t i = 0; i < table.places; i++) {
+        const struct block *block = &table.blocks[i];
+        if (!block->live)
+            continue;
+        printf("block\t%" PRIx64 "\t%" PRIu64 "\t%u\n", block->address, block->size, block->stack);
+        if (block->stack <= stacks)
+            has_blocks[block->stack] = true;
+    }
+    for (uint32_t number = 1; number <= stacks; number++)
+        if (has_blocks[number])
+            print_stack(trace, number, "stack\t");
+    fputs(trace_text(trace), stdout);
+    free(has_blocks);
+    free(table.blocks);
+    free(resized.of);
 }
 
 int main(int count, char **arguments)
@@ -100,12 +226,12 @@ int main(int count, char **arguments)
     bool counted = count == 4 && strcmp(what, "events") == 0;
     char *end = NULL;
     uint64_t most = counted ? strtoull(arguments[3], &end, 10) : UINT64_MAX;
-    static const char *const modes[] = {"summary", "events", "stacks", "text", "columns"};
+    static const char *const modes[] = {"summary", "events", "stacks", "text", "columns", "live"};
     unsigned mode = 0;
-    while (mode < 5 && strcmp(what, modes[mode]) != 0)
+    while (mode < 6 && strcmp(what, modes[mode]) != 0)
         mode++;
-    if (mode == 5 || (count != 3 && !counted) || (end && *end != '\0')) {
-        fputs("usage: cairn-trace summary|events|stacks|text|columns FILE [COUNT]\n", stderr);
+    if (mode == 6 || (count != 3 && !counted) || (end && *end != '\0')) {
+        fputs("usage: cairn-trace summary|events|stacks|text|columns|live FILE [COUNT]\n", stderr);
         return 2;
     }
     char *error;
@@ -123,12 +249,14 @@ int main(int count, char **arguments)
         print_stacks(trace);
     else if (mode == 4)
         error = trace_pack(trace, stdout);
+    else if (mode == 5)
+        print_live(trace);
     else {
         read_all(trace);
         fputs(trace_text(trace), stdout);
     }
     if (mode == 4 && error)
-        fprintf(stderr, "%s cannot be copied: %s\n", arguments[2], error);
+        fprintf(stderr, "cannot copy %s: %s\n", arguments[2], error);
     const char *damage = trace_error(trace);
     if (damage)
         fprintf(stderr, "%s is damaged: %s\n", arguments[2], damage);

@@ -1,4 +1,4 @@
-// See trace_unpack.h.
+// Decodes a trace in columns.
 #include "trace_unpack.h"
 
 #include "trace_columns.h"
@@ -20,10 +20,10 @@ struct unpacker {
     size_t room;
     struct part columns[COLUMNS];
     uint64_t all, order, time_ns;
-    uint64_t gap; // events before the next that has an extra
+    uint64_t gap; // number of events before the next with an extra
     uint32_t thread, thread_id;
-    struct model_thread *model_thread; // its own
-    uint32_t stack_most;               // of those that were in their column
+    struct model_thread *model_thread; // of that thread
+    uint32_t stack_most;               // largest number in COLUMN_STACK
     struct trace_frames frames;
     uint64_t new_frame;
 };
@@ -85,7 +85,7 @@ static bool unpack_thread(struct unpacker *unpacker)
     return true;
 }
 
-// How many events come before the next that has an extra.
+// Reads the number of events before the next one with an extra.
 static bool unpack_gap(struct unpacker *unpacker)
 {
     struct part *column = &unpacker->columns[COLUMN_GAP];
@@ -171,7 +171,8 @@ static bool unpack_new_place(struct unpacker *unpacker, struct trace_event *even
     return true;
 }
 
-// As enum old_way or one of those behind it.
+// Reads the way that predicts the block: an enum old_way, or OLD_WAYS and above for a coded
+// address.
 static bool unpack_which(struct unpacker *unpacker, const struct model_thread *thread,
                          unsigned *which)
 {
@@ -302,17 +303,17 @@ static bool unpack_stacks(struct unpacker *unpacker, struct trace_stacks *stacks
     return unpack_ends(unpacker);
 }
 
-// The columns of a block. NULL, or what is wrong.
+// Reads the columns of a block. Returns: NULL, or a description of the damage.
 static const char *read_columns(struct unpacker *unpacker, struct trace_input *input,
                                 const struct block_head *head)
 {
     size_t bytes = 0;
     for (unsigned i = 0; i < COLUMNS; i++) {
         if (head->bytes[i] > BLOCK_BYTES_MOST - bytes)
-            return "a block is too long";
+            return "a block has an invalid length";
         bytes += head->bytes[i];
     }
-    if (bytes >= unpacker->room) { // a block may have nothing, the first one, too
+    if (bytes >= unpacker->room) { // a block may be empty, even the first one
         unpacker->bytes = more_memory(unpacker->bytes, bytes + 1);
         unpacker->room = bytes + 1;
     }
@@ -320,7 +321,7 @@ static const char *read_columns(struct unpacker *unpacker, struct trace_input *i
     if (got < 0)
         return strerror((int)-got);
     if ((size_t)got < bytes)
-        return "the file is cut";
+        return "the file is truncated";
     const unsigned char *at = unpacker->bytes;
     for (unsigned i = 0; i < COLUMNS; i++) {
         unpacker->columns[i] = (struct part){at, at + head->bytes[i]};
@@ -338,7 +339,7 @@ const char *unpack_block(struct unpacker *unpacker, struct trace_input *input,
     if (got < 0)
         return strerror((int)-got);
     if ((size_t)got < sizeof head)
-        return "the file is cut";
+        return "the file is truncated";
     const char *wrong = read_columns(unpacker, input, &head);
     if (wrong)
         return wrong;
@@ -349,7 +350,7 @@ const char *unpack_block(struct unpacker *unpacker, struct trace_input *input,
         unpacker->all += head.count;
         if (head.count > BLOCK_EVENTS_MOST)
             return "a block has too many events";
-        return unpack_gap(unpacker) ? NULL : "a block's beginning is damaged";
+        return unpack_gap(unpacker) ? NULL : "the start of a block is damaged";
     case BLOCK_OF_STACKS:
         return unpack_stacks(unpacker, stacks, head.count) ? NULL : "a stack is damaged";
     case BLOCK_OF_TEXT:
@@ -360,6 +361,6 @@ const char *unpack_block(struct unpacker *unpacker, struct trace_input *input,
         block->end = true;
         return head.row_bytes == unpacker->all ? NULL : "events are missing";
     default:
-        return "a block is of no known kind";
+        return "a block has an unknown kind";
     }
 }

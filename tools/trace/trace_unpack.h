@@ -1,4 +1,4 @@
-// The events of a trace in columns, block by block. For trace_reader.c.
+// Decodes the events of a trace in columns, block by block, for trace_reader.c.
 #ifndef CAIRN_TOOLS_TRACE_UNPACK_H
 #define CAIRN_TOOLS_TRACE_UNPACK_H
 
@@ -9,9 +9,9 @@
 struct unpacker;
 
 struct unpacked_block {
-    uint32_t events;           // that unpack_event will give
-    uint64_t row_bytes;        // of them
-    const unsigned char *text; // of a block of text; until the next block
+    uint32_t events;           // number of events for unpack_event()
+    uint64_t row_bytes;        // their bytes in the first form
+    const unsigned char *text; // of a block of text, valid until the next block
     size_t text_bytes;
     bool end;
 };
@@ -19,15 +19,17 @@ struct unpacked_block {
 struct unpacker *unpack_new(const struct trace_header *header);
 void unpack_free(struct unpacker *unpacker); // NULL is ignored
 
-// NULL, or what is wrong. Stacks go to `stacks`.
+// Reads a block. The stacks of the block are added to `stacks`.
+// Returns: NULL, or a description of the damage.
 const char *unpack_block(struct unpacker *unpacker, struct trace_input *input,
                          struct trace_stacks *stacks, struct unpacked_block *block);
 
-// The block's next event, but for what resizes have of others. False: it is damaged.
+// Decodes the block's next event; trace_reader.c joins the parts of resizes. Returns: false when
+// damaged.
 bool unpack_event(struct unpacker *unpacker, struct trace_event *event);
-// The kernel's number of a thread that an event had.
+// Returns: the kernel's number of the last event's thread.
 uint32_t unpack_thread_id(const struct unpacker *unpacker);
-// Whether the block's columns end where its events do.
+// Returns: whether all columns of the block were read to their ends.
 bool unpack_ends(const struct unpacker *unpacker);
 
 #endif

@@ -1,15 +1,16 @@
-//! Compiles Cairn's C sources into a static library: those of the repository, or in a packaged
-//! crate their copy in `vendor/`. The lists and flags are those of src/CMakeLists.txt and
-//! cmake/CairnFlags.cmake; test/languages compares them.
+//! Compiles Cairn's C sources into a static library: the sources of the repository, or in a
+//! packaged crate their copy in `vendor/`. The lists and flags are those of src/CMakeLists.txt and
+//! cmake/CairnFlags.cmake; test/package/languages_test.py compares them.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Every C file of these folders of src/ is compiled.
-const LAYERS: [&str; 8] = ["base", "os", "page", "heap", "frame", "region", "watch", "front"];
-/// Not these, which define the names of libc.
-const NAMES: [&str; 2] = ["libc.c", "cxx.c"];
-/// What TLSF consists of without an operating system, beside `tlsf*.c`.
+const LAYERS: [&str; 9] =
+    ["base", "os", "unwind", "page", "heap", "frame", "region", "watch", "front"];
+/// The files that are not compiled: they define the names of libc and C++.
+const NAMES: [&str; 4] = ["libc.c", "cxx.c", "replaced.c", "dlopen.c"];
+/// The files of TLSF without an operating system, in addition to `tlsf*.c`.
 const FREESTANDING: [&str; 1] = ["base/check.c"];
 
 const FLAGS: [&str; 16] = [
@@ -44,7 +45,7 @@ fn main() {
     assert!(pointer_width == "64", "Cairn needs 64-bit addresses: this is a 32-bit build.");
 
     let mut build = cc::Build::new();
-    // The allocators are optimized in debug builds of the program, too.
+    // The allocators are optimized also when the program is a debug build.
     build.std("gnu17").opt_level(3).pic(true).warnings(false).define("NDEBUG", None);
     build.include(root.join("include")).include(root.join("src"));
     build.define("CAIRN_TEST_DELAYS", "0");

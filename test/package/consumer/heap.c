@@ -1,4 +1,4 @@
-// libcairn beside libc's malloc: both heaps in one program, neither in the other's way.
+// libcairn and libc's malloc in one program: neither heap affects the other.
 #include <cairn/heap.h>
 #include <malloc.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* Frees of a FIFO's objects by other threads, and its end: src/frame/fifo_remote.c, fifo_state.h.
+/* Frees of a FIFO's objects by other threads, and its end: src/frame/fifo.c, fifo_state.h.
  *
- * The owner (thread 0) has OBJECTS objects; it frees OWN of them itself, collects when it likes, and
+ * The owner (thread 0) has OBJECTS objects; it frees OWN of them itself, collects at any time, and
  * closes the FIFO; object o is freed by thread 1 + o % FREERS, before or after the close.
  *
- * Asserted: at most one thread at a time is within the FIFO's own state, and sees all that the one
- * before did there; what a thread did with an object happens before its memory is used again; the
- * FIFO ends once, when no object is left, and nobody touches it afterwards. No step waits.
+ * Asserted: at most one thread at a time is within the FIFO's own state, and sees everything that
+ * the thread before did there; the use of an object happens before its memory is used again; the
+ * FIFO ends once, when no object is left, and no thread touches it afterwards. No step waits.
  */
 #ifndef OBJECTS
 #define OBJECTS 3
@@ -25,10 +25,10 @@
 #define ATOMICS 1
 #define FIFO 0 /* the descriptor, which freeing threads read and write, and its memory */
 #define PLAINS 1
-#define STATE 0 /* what is the owner's, or the drainer's */
+#define STATE 0 /* of the owner, or of the draining thread */
 #define OBJECT_CELL(o) (1 + (o))
 #define CELLS OBJECT_CELL(OBJECTS)
-#define IDLE 99 /* REMOTE_IDLE; 0 is drained, else the object's number and 1 */
+#define IDLE 99 /* REMOTE_IDLE; 0: drained, else the object's number and 1 */
 
 #include "memory.pml"
 
@@ -53,7 +53,7 @@ byte link[OBJECTS + 1];
 bool is_freed[OBJECTS];
 byte done;
 
-/* drain. */
+/* fifo_drain */
 inline drain(me)
 {
     shared(me, FIFO);
@@ -75,7 +75,7 @@ inline drain(me)
     od
 }
 
-/* fifo_leave. */
+/* fifo_leave */
 inline drain_and_leave(me)
 {
     do
@@ -105,7 +105,7 @@ inline drain_and_leave(me)
     od
 }
 
-/* fifo_free_remotely. */
+/* fifo_free_remotely */
 inline free_remotely(me, o)
 {
     atomic {
@@ -120,7 +120,7 @@ inline free_remotely(me, o)
     drains = true;
 #endif
 #ifdef MUTANT_LOOK_AFTER
-    shared(me, FIFO); /* at whether the FIFO is closed, say */
+    shared(me, FIFO); /* for example to check whether the FIFO is closed */
 #endif
     if
     :: drains -> drains = false; drain_and_leave(me)

@@ -1,13 +1,14 @@
-/* Frees, in the child of a fork, of blocks whose slabs were another thread's: slab_begin_frozen and
- * retire_frozen of src/heap/remote.c.
+/* Frees, in the child of a fork, of blocks in slabs of other threads of the parent:
+ * slab_begin_inherited of src/heap/thread_heap.c and remote_retire_inherited of src/heap/remote.c.
  *
- * THREADS threads each free one block of a slab of THREADS blocks, in two remote words that hold
- * what the parent left there; the generation is that of the parent, or its mark of being busy with
- * them. Who gives the slab back also uses its header for another one, as the page layer does.
+ * THREADS threads each free one block of a slab of THREADS blocks, in two remote words that have
+ * their content from the parent; the generation is that of the parent, or its mark of being busy
+ * with them. The thread that gives the slab back also uses its header for another slab, as the page
+ * layer does.
  *
- * Asserted: nothing that the parent left is taken for a free of this process, and no free is lost:
- * the slab is given back, once, when all its blocks are freed, and each thread's use of its block
- * happens before.
+ * Asserted: no bit from the parent is taken for a free of this process, and no free is lost: the
+ * slab is given back, once, when all its blocks are freed, and each thread's use of its block
+ * happens before that.
  */
 #ifndef THREADS
 #define THREADS 3
@@ -52,7 +53,7 @@
 byte given_back;
 byte done;
 
-/* slab_begin_frozen. */
+/* slab_begin_inherited */
 inline begin_frozen(me)
 {
     load(me, GENERATION, ACQUIRE, seen);
@@ -91,7 +92,7 @@ proctype freer(byte me)
         modify(me, WORD(me % 2), OR_ORDER, seen, seen | (1 << me))
     }
     assert(!(seen & (1 << me)));
-    /* retire_frozen. */
+    /* remote_retire_inherited */
 #ifdef MUTANT_COUNT_BY_LOADS
     load(me, WORD(0), ACQUIRE, seen);
     all = seen;

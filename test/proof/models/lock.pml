@@ -1,16 +1,17 @@
-/* The page lock, its freeze for fork, and the stack of what is deferred meanwhile: src/base/lock.c,
- * src/page/pages.c.
+/* The page lock, its freeze for fork, and the stack of deferred runs: src/base/lock.c,
+ * src/page/pages.c, src/page/free_spans.c.
  *
- * Each of WORKERS threads TIMES times gives a run back: it defers it, takes the lock, settles what
- * is deferred, and releases the lock; when the lock is frozen it goes away. The first of them does so
- * while it holds libc's lock (a mutex of stdio), which FORKERS threads, each forking once, take
- * between the freeze and the thaw, as libc does between the handlers and the clone. A futex wait
- * compares and sleeps in one step; a wake-up wakes sleepers of any choice.
+ * Each of WORKERS threads gives a run back TIMES times: it defers the run, takes the lock, settles
+ * the deferred runs, and releases the lock; when the lock is frozen it leaves. The first worker
+ * does so while it holds libc's lock (a mutex of stdio). FORKERS threads, each of which forks once,
+ * take that mutex between the freeze and the thaw, as libc does between the handlers and the clone.
+ * A thread that forks sleeps while another one forks. A futex wait compares and sleeps in one step;
+ * a wake-up wakes any of the sleepers.
  *
- * Asserted: one thread at a time is in the critical section, and sees all that the one before did;
- * nobody comes in while the lock is frozen; nobody sleeps for ever (deadlock); at the fork the
- * forking thread itself holds the lock, so that the child's copy is whole; nothing deferred is lost
- * or settled twice.
+ * Asserted: one thread at a time is in the critical section, and sees everything that the thread
+ * before did; no thread enters while the lock is frozen; no thread sleeps for ever (deadlock); at
+ * the fork the forking thread itself holds the lock, so that the child's copy is consistent; no
+ * deferred run is lost or settled twice.
  */
 #ifndef WORKERS
 #define WORKERS 2
@@ -29,11 +30,10 @@
 #define RUNS (WORKERS * TIMES)
 
 #define STATE 0
-#define FROZEN 1
-#define DEFERRED 2
-#define ATOMICS 3
+#define DEFERRED 1
+#define ATOMICS 2
 #define PLAINS 0
-#define GUARDED 0 /* what the lock guards */
+#define GUARDED 0 /* guarded by the lock */
 #define RUN(r) (1 + (r))
 #define CELLS RUN(RUNS)
 
@@ -42,11 +42,7 @@
 #define FREE 0
 #define HELD 1
 #define WAITED 2
-#ifdef MUTANT_FROZEN_AS_HELD
-#define FROZEN_STATE HELD
-#else
-#define FROZEN_STATE 3
-#endif
+#define FROZEN 3
 
 #ifdef MUTANT_RELEASE_RELAXED
 #define RELEASE_ORDER RELAXED
@@ -59,7 +55,7 @@
 #define DEFER_ORDER ACQ_REL
 #endif
 
-bool asleep[4]; /* at most so many threads */
+bool asleep[4]; /* the greatest number of threads */
 byte inside;
 bool is_frozen;
 byte stdio; /* libc's lock: 0, or 1 + the thread that has it */
@@ -68,19 +64,19 @@ bool settled[RUNS];
 bool with_forker[RUNS];
 byte done;
 
-/* host_wait. */
-inline sleep(me)
+/* host_wait */
+inline sleep(me, compared)
 {
     atomic {
         if
-        :: newest(STATE) == WAITED -> asleep[me] = true
+        :: newest(STATE) == compared -> asleep[me] = true
         :: else
         fi
     }
     !asleep[me]
 }
 
-/* host_wake of one: any of those that sleep. */
+/* host_wake of one thread: any of the sleepers */
 inline wake_one()
 {
     atomic {
@@ -104,7 +100,7 @@ inline wake_all()
     }
 }
 
-/* lock_acquire. The number of turns before it sleeps is anybody's choice. */
+/* lock_acquire. The number of turns before it sleeps is arbitrary. */
 inline acquire(me)
 {
     held = false;
@@ -114,32 +110,20 @@ inline acquire(me)
         held = seen == FREE;
         if
         :: held -> break
-        :: else
-        fi;
-        load(me, FROZEN, ACQUIRE, seen);
 #ifdef MUTANT_WAIT_WHEN_FROZEN
-        newest(FROZEN) == 0; /* how long it spins makes no difference */
-        seen = 0;
+        /* the number of spins is arbitrary, too */
+        :: !held && seen == FROZEN -> newest(STATE) != FROZEN
+#else
+        :: !held && seen == FROZEN -> break
 #endif
-        if
-        :: seen != 0 -> break
         :: else
         fi;
         if
-        :: as == HELD && newest(STATE) == FREE /* a turn more is of use only then */
-        :: true -> /* announce that this thread sleeps */
+        :: as == HELD && newest(STATE) == FREE /* another turn is of use only then */
+        :: true -> /* announces that this thread sleeps */
             compare_swap(me, STATE, ACQ_REL, HELD, WAITED, seen);
             if
-            :: seen == HELD || seen == WAITED ->
-#ifdef MUTANT_FROZEN_AS_HELD
-                load(me, FROZEN, ACQUIRE, seen);
-                if
-                :: seen == 0 -> sleep(me)
-                :: else
-                fi
-#else
-                sleep(me)
-#endif
+            :: seen == HELD || seen == WAITED -> sleep(me, WAITED)
             :: else
             fi;
 #ifndef MUTANT_WAKES_AS_HELD
@@ -151,7 +135,7 @@ inline acquire(me)
     as = 0
 }
 
-/* lock_release. */
+/* lock_release */
 inline release(me)
 {
     modify(me, STATE, RELEASE_ORDER, seen, FREE);
@@ -171,7 +155,7 @@ inline enter(me)
     }
 }
 
-/* deferred_settle. */
+/* free_spans_settle_deferred */
 inline settle(me)
 {
     modify(me, DEFERRED, ACQUIRE, seen, 0);
@@ -187,7 +171,7 @@ inline settle(me)
     }
 }
 
-/* give: defer, and settle when the lock is to be had. */
+/* Defers the run, and settles when the lock is available. */
 inline give(me, r)
 {
     atomic {
@@ -241,7 +225,8 @@ proctype forker(byte me)
     :: acquire(me);
         if
         :: held -> break
-        :: else -> newest(FROZEN) == 0 /* pauses; nothing changes before */
+        :: else ->
+            sleep(me, FROZEN)
         fi
     od;
     held = false;
@@ -249,17 +234,19 @@ proctype forker(byte me)
         enter(me);
         is_frozen = true
     }
-    store(me, FROZEN, RELEASE, 1);
-#ifdef MUTANT_FREEZE_IF_WAITED
-    modify(me, STATE, ACQ_REL, seen, FROZEN_STATE);
+#ifdef MUTANT_FROZEN_AS_HELD
+    modify(me, STATE, ACQ_REL, seen, HELD);
+    wake_all();
+#elif defined(MUTANT_FREEZE_IF_WAITED)
+    modify(me, STATE, ACQ_REL, seen, FROZEN);
     if
     :: seen == WAITED -> wake_all()
     :: else
     fi;
 #elif defined(MUTANT_NO_WAKE)
-    modify(me, STATE, ACQ_REL, seen, FROZEN_STATE);
+    modify(me, STATE, ACQ_REL, seen, FROZEN);
 #else
-    modify(me, STATE, ACQ_REL, seen, FROZEN_STATE);
+    modify(me, STATE, ACQ_REL, seen, FROZEN);
     wake_all();
 #endif
     seen = 0;
@@ -272,8 +259,13 @@ proctype forker(byte me)
         is_frozen = false;
         inside--
     }
-    store(me, FROZEN, RELEASE, 0); /* lock_thaw */
-    release(me);
+#ifdef MUTANT_THAW_WAKES_FIRST
+    wake_all();
+#endif
+    release(me); /* lock_thaw */
+#if !defined(MUTANT_THAW_WAKES_FIRST) && !defined(MUTANT_THAW_NO_WAKE)
+    wake_all();
+#endif
     atomic {
         leave(me);
         done++
@@ -293,8 +285,8 @@ init {
         k = 0
     }
     done == THREADS;
-    assert(newest(STATE) == FREE && newest(FROZEN) == 0 && inside == 0);
-    /* What is not settled still waits. */
+    assert(newest(STATE) == FREE && inside == 0);
+    /* A run that is not settled is still in the list. */
     k = newest(DEFERRED);
     do
     :: k != 0 ->

@@ -1,24 +1,27 @@
-/* Memory for the models: sequentially consistent, or as C11 has it.
+/* Memory for the models: sequentially consistent, or with the semantics of C11.
  *
  * A model defines THREADS; ATOMICS, PLAINS and CELLS, the numbers of its atomic locations, of its
- * plain objects, and of those that only one thread may access at a time; WRITES, the most writes of
- * an atomic location; includes this file, and names every access with its order. -DC11 selects the weak memory; without it the last write is what is read.
+ * plain objects, and of those that only one thread may access at a time; and WRITES, the greatest
+ * number of writes to an atomic location. It includes this file, and names every access with its
+ * order. -DC11 selects the weak memory; without it a read returns the last write.
  *
- * The weak memory is the operational form of C11's release and acquire with views (Kang, Hur, Lahav,
- * Vafeiadis, Dreyer, "A Promising Semantics for Relaxed-Memory Concurrency", POPL 2017, without
- * promises; https://sf.snu.ac.kr/promise-concurrency/): each location keeps its writes in
- * modification order, each thread the oldest write of each location that it may still read. A write
- * carries its thread's view when it is a release, a read takes the view over when it is an acquire,
- * and a read-modify-write passes the view of what it read on (release sequences). A sequentially
- * consistent read sees no write older than the last sequentially consistent one of its location.
- *   Writes are appended to modification order. That is exact, because a plain store is asserted to
- * come from a thread that knows all earlier writes of the location: else one of them could come
- * later in modification order. Not covered: load buffering (a relaxed load that sees a write which
- * depends on what the reader does afterwards), fences, consume.
+ * The weak memory is the operational form of C11's release and acquire with views (Kang, Hur,
+ * Lahav, Vafeiadis, Dreyer, "A Promising Semantics for Relaxed-Memory Concurrency", POPL 2017,
+ * without promises; https://sf.snu.ac.kr/promise-concurrency/). Each location keeps its writes in
+ * modification order, and each thread the oldest write of each location that it may still read. A
+ * release write carries the view of its thread, an acquire read takes that view over, and a
+ * read-modify-write passes on the view of the write that it read (release sequences). A
+ * sequentially consistent read sees no write older than the last sequentially consistent one of its
+ * location.
+ *
+ * Writes are appended to modification order. That is exact, because a plain store is asserted to be
+ * from a thread that knows all earlier writes of the location: otherwise one of them could be later
+ * in modification order. Not covered are load buffering (a relaxed load that sees a write which
+ * depends on later actions of the reader), fences, and consume.
  *
  * Plain objects have no value, only accesses: shared ones, which may run together, and exclusive
- * ones. An access that some conflicting one does not happen before is a data race, and asserted
- * against. An object that came to its end is never touched again.
+ * ones. An access is a data race, and fails an assertion, unless every conflicting one happens
+ * before it. An object that has ended is never touched again.
  */
 #define RELAXED 0
 #define ACQUIRE 1
@@ -26,37 +29,39 @@
 #define ACQ_REL 3
 #define SEQ_CST 7
 
-/* The clock of a plain object's exclusive accesses, those of its shared accesses by each thread, and
- * that of a cell. Of a clock only matters whether a view has its newest tick: one bit. */
+/* The clock of a plain object's exclusive accesses, those of its shared accesses by each thread,
+ * and that of a cell. A clock needs one bit: whether a view has its newest tick. */
 #define OBJECT(number) ((number) * (1 + THREADS))
 #define CELL(number) (OBJECT(PLAINS) + (number))
 
-bool ended[PLAINS + 1]; /* plain objects that came to their end */
+bool ended[PLAINS + 1]; /* plain objects that have ended */
 
 #ifdef C11
 
 #define AT(l, n) ((l) * WRITES + (n))
-#define GONE 255 /* what a thread knows that has ended */
+#define GONE 255 /* the knowledge of a thread that has ended */
 
 short value[ATOMICS * WRITES];
-byte view[ATOMICS * WRITES * ATOMICS]; /* a write's view: the oldest write left to see, by location */
+/* the view of a write: the oldest write that it lets a reader see, by location */
+byte view[ATOMICS * WRITES * ATOMICS];
 int ticks[ATOMICS * WRITES];           /* and the clocks whose newest tick it has */
-byte known[THREADS * ATOMICS];         /* a thread's view, likewise */
+byte known[THREADS * ATOMICS];         /* the view of a thread, by location */
 int known_ticks[THREADS];
 byte last[ATOMICS];       /* the newest write */
-byte sequential[ATOMICS]; /* the newest sequentially consistent one */
+byte sequential[ATOMICS]; /* the newest sequentially consistent write */
 
-/* A choice under way: see m_choose. 0 otherwise. */
+/* A choice in progress: see m_choose. Otherwise 0. */
 byte m_at;
 byte m_low;
 
-/* Arguments of the functions below; no part of a state, and of no meaning beyond one step. */
+/* Arguments of the functions below. The arguments are no part of a state and have no meaning beyond
+ * one step. */
 hidden byte m_me;
 hidden byte m_place;
 hidden byte m_order;
 hidden byte m_passes;
 hidden byte m_right;
-hidden byte m_room; /* WRITES is enough: else the run says nothing */
+hidden byte m_room; /* whether WRITES is enough: otherwise the run proves nothing */
 hidden short m_value;
 
 c_code {
@@ -75,8 +80,8 @@ static int m_oldest(void)
     return low;
 }
 
-/* Forgets the writes that no thread may read any more, so that states that differ in them only are
- * one. */
+/* Forgets the writes that no thread may read any more, so that states which differ only in them
+ * become one. */
 static void m_forget(void)
 {
     for (int l = 0; l < ATOMICS; l++) {
@@ -120,7 +125,7 @@ static void m_observe(void)
     m_value = now.value[from];
 }
 
-/* Writes m_value. m_passes: with the view of the write before, too. */
+/* Writes m_value. m_passes: also with the view of the write before. */
 static void m_append(void)
 {
     int before = AT(m_place, now.last[m_place]);
@@ -144,7 +149,7 @@ static void m_append(void)
         now.sequential[m_place] = now.last[m_place];
 }
 
-/* An access of the plain clocks from m_place, `count` of them, that ticks the one `tick`. */
+/* An access that needs the `count` plain clocks from m_place on, and ticks the clock `tick`. */
 static void m_access(int count, int tick)
 {
     int needed = ((1 << count) - 1) << m_place;
@@ -156,7 +161,7 @@ static void m_access(int count, int tick)
     now.known_ticks[m_me] |= 1 << tick;
 }
 
-/* The thread has ended: what it knew keeps no write. */
+/* The thread has ended: its view keeps no write alive. */
 static void m_leave(void)
 {
     for (int k = 0; k < ATOMICS; k++)
@@ -180,7 +185,7 @@ inline begin() { c_code { m_initialise(); } }
 
 inline initially(l, v) { value[AT(l, 0)] = v }
 
-/* Any write that the thread may still read, into m_at. */
+/* Chooses any write that the thread may still read, as m_at. */
 inline m_choose(me, l, order)
 {
     d_step {
@@ -194,7 +199,7 @@ inline m_choose(me, l, order)
     :: m_at > m_low -> m_at--
     :: break
     od;
-    skip /* no jump may lead into a d_step */
+    skip /* no jump may enter a d_step */
 }
 
 inline load(me, l, order, out)
@@ -216,7 +221,7 @@ inline load(me, l, order, out)
     }
 }
 
-/* The last of a loop's loads, which ends when it sees the newest write. */
+/* The last load of a loop, which ends when it sees the newest write. */
 inline load_newest(me, l, order, out)
 {
     d_step {
@@ -251,9 +256,9 @@ inline store(me, l, order, v)
     }
 }
 
-/* A store that others' read-modify-writes of the location race with, and nothing else. Where it
- * stands among them does not depend on what its thread knows; to come last is exact, because one that
- * would stand behind it reads it, and so is as if it were made later. */
+/* A store that only read-modify-writes of other threads race with. The position of the store among
+ * them does not depend on the knowledge of its thread. The last position is exact: a
+ * read-modify-write behind the store would read it, and is therefore equivalent to a later one. */
 inline overwrite(me, l, order, v)
 {
     d_step {
@@ -271,8 +276,8 @@ inline overwrite(me, l, order, v)
     }
 }
 
-/* `change` is an expression of `old`. A loop of compare and swap until it succeeds is one of these:
- * its failures only order more. */
+/* `change` is an expression of `old`. A loop of compare and swap until success is one such step:
+ * its failures only add order. */
 inline modify(me, l, order, old, change)
 {
     d_step {
@@ -294,7 +299,8 @@ inline modify(me, l, order, old, change)
     }
 }
 
-/* One compare and swap, done when it finds what it expected; it may fail on an older write that the thread may still read. */
+/* One compare and swap, which succeeds when it finds the expected value; it may fail on an older
+ * write that the thread may still read. */
 inline compare_swap(me, l, order, expected, v, found)
 {
     atomic {
@@ -404,7 +410,7 @@ inline leave(me) { skip }
 
 #endif
 
-/* The end of an object: an exclusive access, and none after it. */
+/* The end of an object: an exclusive access, with none after it. */
 inline finish(me, o)
 {
     exclusive(me, o);

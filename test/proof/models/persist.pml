@@ -1,28 +1,30 @@
 /* The persistent heap: commit, checkpoint and recovery, with power losses and kills at any moment:
- * src/region/persist_commit.c, where the steps C1 to K4 stand, persist_log.c, persist_flush.c,
- * persist_checkpoint.c, persist_header.c, persist_recover.c, persist_open.c.
+ * src/region/persist_commit.c, which documents the steps C1 to K4, persist_log.c,
+ * persist_open.c.
  *
- * A heap of PAGES pages, a log of two segments with room for ROOM records each, one of which is full
- * with LIMIT. The program writes pages and captures commits of any of them, CAPTURES times in all;
- * beside it one thread flushes the log and one moves the sealed segment to the file; up to CRASHES
- * times a crash comes, at any step, also of recovery. Up to FAILURES times a write or an fdatasync fails,
- * the latter within an open, too.
+ * A heap of PAGES pages has a log of two segments with room for ROOM records each; a segment is
+ * full with LIMIT records. The program writes pages and captures commits of any of them, CAPTURES
+ * times in all. Concurrently one thread flushes the log and one moves the sealed segment to the
+ * file. Up to CRASHES crashes happen, at any step, also during recovery. Up to FAILURES times a
+ * write or an fdatasync fails, the latter also within an open.
  *
- * The disk: each cell (a record of the log, a page, a header) has what the kernel holds, `now`, and
- * what the disk holds. What was written and not yet flushed may have reached the disk or not, in any
- * order, or in part. A power loss leaves the disk's; a kill what the kernel holds, and it goes on to
- * write it some time. A failed fdatasync leaves on the disk what it likes, and the kernel takes
- * all of it for written.
+ * The disk: each cell (the head of a log, a record of it, a page, a header, the mark) has the
+ * kernel's content, `now`, and the content of the disk. Data that was written and not yet flushed
+ * may have reached the disk or not, in any order, or in part. A power loss leaves the content of
+ * the disk. A kill leaves that of the kernel, which writes it at some later time. After a failed
+ * fdatasync the disk has any part of the data, and the kernel takes all of it for written.
  *
- * Asserted: what recovery makes of the disk is, page for page, the state of one commit, not
- * before the last one acknowledged, nor after the last one begun; what an open found is there from then
- * on, and nothing of what was lost before; one of the twin headers is always sound; a log that begins
- * after the file's state is never found. The state is looked at before recovery writes, for what it
- * writes is this.
+ * Asserted: the result of recovery is, page for page, the state of one commit, not before the last
+ * acknowledged one, nor after the last one begun; the commit that an open found stays from then on,
+ * and nothing that was lost before returns; one of the twin headers is always sound; a log that
+ * begins after the file's state is never found. No crash leaves a state that is refused: a mark of
+ * a commit that is not found, a log without the head that the header requires, or commits of a
+ * later opening than that of a header that requires no log. The state is checked before recovery
+ * writes, because recovery writes exactly this state.
  *
- * A page's value is the capture that logged it, or is to; a commit's number is given out again when
- * the commit failed or was lost. One process, whose choices are the threads' steps: what a thread is
- * at stands in its variable.
+ * A page's value is the capture that logged it, or will log it; the number of a commit is used
+ * again when the commit failed or was lost. There is one process, whose choices are the steps of
+ * the threads: the step of each thread is in its variable.
  *
  * Mutants: see the #ifdef at each.
  */
@@ -47,34 +49,38 @@
 
 #define ALL ((1 << PAGES) - 1)
 
-/* The cells; the log's files, and that of the heap. */
-#define RECORD(s, i) ((s) * ROOM + (i))
-#define PAGE(p) (2 * ROOM + (p))
+/* The cells: the files of the log, and that of the heap. */
+#define HEAD(s) ((s) * (ROOM + 1))
+#define RECORD(s, i) (HEAD(s) + 1 + (i))
+#define PAGE(p) (HEAD(2) + (p))
 #define HEADER(k) (PAGE(PAGES) + (k))
-#define CELLS HEADER(2)
+#define MARK HEADER(2)
+#define CELLS (MARK + 1)
 #define HEAP_FROM PAGE(0)
 
-/* A record: capture, page, whether it is the commit's last. A header: turn, checkpoint, session. */
+/* A record: capture, page, whether it is the last of the commit. A header: turn, checkpoint,
+ * session, whether a log is required. The head of a log: the session. The mark: a commit. */
 #define RECORD_OF(c, p, last) ((c) * 8 + (p) * 2 + (last))
 #define CAPTURE_OF(r) ((r) / 8 % 16)
 #define PAGE_OF(r) ((r) / 2 % 4)
 #define IS_LAST(r) ((r) % 2)
-#define HEADER_OF(t, c, s) ((t) * 256 + (c) * 16 + (s))
-#define TURN_OF(h) ((h) / 256)
-#define CHECKPOINT_OF(h) ((h) / 16 % 16)
-#define SESSION_OF(h) ((h) % 16)
-#define GARBAGE 120 /* in part: no checksum fits; a header with turn 0 */
+#define HEADER_OF(t, c, s, logging) ((t) * 512 + (c) * 32 + (s) * 2 + (logging))
+#define TURN_OF(h) ((h) / 512)
+#define CHECKPOINT_OF(h) ((h) / 32 % 16)
+#define SESSION_OF(h) ((h) / 2 % 16)
+#define IS_LOGGING(h) ((h) % 2)
+#define GARBAGE 120 /* written in part: no checksum fits; a header with turn 0 */
 
 short now[CELLS];
 short disk[CELLS];
 bool dirty[CELLS];
 
-/* Of the captures: what the log says of them. */
+/* The log's information about the captures. */
 byte number_of[CAPTURES + 1];
 byte session_of[CAPTURES + 1];
 byte captures;
 
-/* Of those that judge: each commit's pages, what a crash has to leave. */
+/* For the assertions: the pages of each commit, which a crash must leave. */
 typedef Pages { byte at[PAGES] };
 Pages state_of[CAPTURES + 1];
 byte acknowledged;
@@ -82,6 +88,7 @@ byte begun;
 byte crashes;
 byte failures;
 byte lives;
+byte begun_with[CRASHES + 2]; /* by session: the checkpoint at the start of its logs */
 
 /* The heap while it is open. */
 #define FREE 0
@@ -91,7 +98,7 @@ typedef Segment {
     byte state;
     byte length;
     byte last;
-    byte latest[PAGES]; /* 1 + the record of its latest image; 0: none */
+    byte latest[PAGES]; /* 1 + the record of the page's latest image; 0: none */
 };
 Segment segments[2];
 bit current;
@@ -103,9 +110,10 @@ byte written_pages; /* bitmaps */
 byte turn;
 byte checkpoint;
 byte session;
+bit logging;
 
-/* What each thread is at. */
-byte to_log;     /* the capture: pages of it that are not in the log yet */
+/* The step of each thread. */
+byte to_log;     /* pages of the capture that are not in the log yet */
 byte logged;     /* records of it that are */
 bool flushing;
 byte covered;
@@ -118,7 +126,7 @@ byte covered_length;
 byte checkpointer;
 byte to_move;
 
-/* Opening: the steps in their order; OPEN: it is. */
+/* Opening: the steps in their order; OPEN: the heap is open. */
 #define SETTLE_HEADERS 0
 #define READ_HEADERS 1
 #define SETTLE_LOG 2
@@ -127,24 +135,27 @@ byte to_move;
 #define FLUSH_REPLAYED 5
 #define RECOVERED_HEADER 6
 #define FLUSH_RECOVERED 7
-#define ANNOUNCE 8
-#define FLUSH_ANNOUNCED 9
-#define OPEN 10
+#define BEGIN_LOGS 8
+#define FLUSH_LOGS 9
+#define ANNOUNCE 10
+#define FLUSH_ANNOUNCED 11
+#define OPEN 12
 byte opening;
 byte reached;        /* the commit that recovery found */
-byte image[PAGES];   /* what it replays */
+byte image[PAGES];   /* the image that it replays */
 byte to_replay;
 
 byte i, p, k, s;
 short r;
 
 #ifdef MUTANT_NO_CHECKSUM
-#define PARTLY(r) (c < HEAP_FROM -> 256 + (r) : GARBAGE) /* the head as it became, the image not */
+/* the head is the new one, the image is not */
+#define PARTLY(r) (c < HEAP_FROM -> 256 + (r) : GARBAGE)
 #else
 #define PARTLY(r) GARBAGE
 #endif
 
-inline reach(c) /* in part or whole, or not */
+inline reach(c) /* in part, as a whole, or not at all */
 {
     if
     :: disk[c] = now[c]
@@ -164,7 +175,7 @@ inline put(cell, what)
     c = 0
 }
 
-/* fdatasync of the cells from `from` on, before `end`. */
+/* fdatasync of the cells from `from` on, before `end` */
 inline flush(from, end)
 {
     d_step {
@@ -190,7 +201,7 @@ inline flush_fails(from, end)
     c = 0
 }
 
-/* os_file_settle. */
+/* os_file_settle */
 inline settle(from, end)
 {
     flush(from, end);
@@ -204,25 +215,25 @@ inline settle(from, end)
 #endif
 }
 
-/* header_write, but for the fdatasync. */
+/* header_write without the fdatasync */
 inline write_header()
 {
     turn++;
 #ifdef MUTANT_HEADER_IN_ONE_PLACE
-    put(HEADER(0), HEADER_OF(turn, checkpoint, session))
+    put(HEADER(0), HEADER_OF(turn, checkpoint, session, logging))
 #else
 #ifdef MUTANT_HEADER_OVER_THE_NEWER
-    put(HEADER((turn + 1) % 2), HEADER_OF(turn, checkpoint, session))
+    put(HEADER((turn + 1) % 2), HEADER_OF(turn, checkpoint, session, logging))
 #else
-    put(HEADER(turn % 2), HEADER_OF(turn, checkpoint, session))
+    put(HEADER(turn % 2), HEADER_OF(turn, checkpoint, session, logging))
 #endif
 #endif
 }
 
 /* -- Commit. */
 
-/* cairn_persist_commit_async up to its first record: turn_over, then which pages. Only what there
- * is room for is begun: with less, keep_bounded waits for the checkpoint. */
+/* cairn_persist_commit_async up to its first record: persist_turn_over, then the choice of pages. A
+ * commit begins only with enough room: otherwise persist_keep_bounded waits for the checkpoint. */
 #define COUNT(pages) (((pages) & 1) + ((pages) >> 1 & 1) + ((pages) >> 2 & 1))
 #define MAY_TURN (segments[current].length >= LIMIT && segments[1 - current].state == FREE && !flushing)
 #define HAS_ROOM (segments[current].length + COUNT(written_pages) <= ROOM)
@@ -253,7 +264,7 @@ inline begin_capture()
     }
 }
 
-/* One record of log_append; with the last one note_places and note_committed. */
+/* One record of log_append; with the last one persist_note_places and persist_note_committed. */
 inline append()
 {
     p = (to_log & 1 -> 0 : (to_log & 2 -> 1 : 2));
@@ -280,12 +291,12 @@ inline append()
     fi
 }
 
-inline commit_fails() /* ENOSPC, EIO of a write */
+inline commit_fails() /* ENOSPC or EIO of a write */
 {
     failures++;
-    to_log = 0; /* its number is given out again, its records are overwritten */
+    to_log = 0; /* its number is used again, its records are overwritten */
     logged = 0;
-    for (p : 0 .. PAGES - 1) { /* the next capture has them */
+    for (p : 0 .. PAGES - 1) { /* the next capture has these pages */
         if
         :: written_pages & 1 << p -> memory[p] = captures + 1
         :: else
@@ -303,6 +314,7 @@ inline end_flush()
     covered = written;
 #endif
     durable = covered;
+    put(MARK, durable);
     acknowledged = (acknowledged > durable -> acknowledged : durable);
     flushing = false;
     covered = 0;
@@ -326,7 +338,7 @@ inline end_flush()
 #define FOLLOWS(r) (number_of[CAPTURE_OF(r)] == reached + 1)
 #endif
 
-/* log_walk over segment s, which begins with reached + 1: whole commits, in their order. */
+/* log_walk over segment s, which begins with reached + 1: whole commits, in their order */
 inline walk()
 {
     i = 0;
@@ -367,6 +379,7 @@ inline read_headers()
         turn = TURN_OF(r);
         checkpoint = CHECKPOINT_OF(r);
         session = SESSION_OF(r);
+        logging = IS_LOGGING(r);
         r = 0
     }
 }
@@ -376,17 +389,26 @@ inline judge()
     d_step {
         reached = checkpoint;
         to_replay = 0;
-        for (p : 0 .. 3) { /* each is asked again once the other one was taken */
+        for (p : 0 .. 3) { /* each page is checked again after the other one was taken */
             s = p % 2;
             if
-            :: WHOLE(now[RECORD(s, 0)]) && number_of[CAPTURE_OF(now[RECORD(s, 0)])] == reached + 1 -> walk()
+            :: logging && WHOLE(now[RECORD(s, 0)]) && number_of[CAPTURE_OF(now[RECORD(s, 0)])] == reached + 1 -> walk()
             :: else
             fi
         }
         for (s : 0 .. 1) {
-            assert(!WHOLE(now[RECORD(s, 0)]) ||
-                   number_of[CAPTURE_OF(now[RECORD(s, 0)])] <= reached + 1)
+            assert(!logging || !WHOLE(now[RECORD(s, 0)]) ||
+                   number_of[CAPTURE_OF(now[RECORD(s, 0)])] <= reached + 1);
+            assert(!logging || now[HEAD(s)] == session);
+            if
+            :: !logging && now[HEAD(s)] != GARBAGE && now[HEAD(s)] > session ->
+                assert(begun_with[now[HEAD(s)]] <= checkpoint);
+                assert(!CHECKSUM_HOLDS(now[RECORD(s, 0)]) ||
+                       session_of[CAPTURE_OF(now[RECORD(s, 0)])] != now[HEAD(s)])
+            :: else
+            fi
         }
+        assert(now[MARK] == GARBAGE || now[MARK] <= reached);
         assert(reached >= acknowledged);
         assert(reached <= begun);
         for (p : 0 .. PAGES - 1) {
@@ -424,7 +446,7 @@ inline is_open()
 
 /* -- Crashes. */
 
-inline forget_all() /* what the program had in memory */
+inline forget_all() /* the data that the program had in memory */
 {
     d_step {
         for (s : 0 .. 1) {
@@ -449,6 +471,7 @@ inline forget_all() /* what the program had in memory */
         turn = 0;
         checkpoint = 0;
         session = 0;
+        logging = 0;
         to_log = 0;
         logged = 0;
         flushing = false;
@@ -484,15 +507,20 @@ init {
         turn = 2;
         lives = 1;
         session = 1;
-        now[HEADER(0)] = HEADER_OF(2, 0, 1);
+        logging = 1;
+        now[HEAD(0)] = 1;
+        disk[HEAD(0)] = 1;
+        now[HEAD(1)] = 1;
+        disk[HEAD(1)] = 1;
+        now[HEADER(0)] = HEADER_OF(2, 0, 1, 1);
         disk[HEADER(0)] = now[HEADER(0)];
-        now[HEADER(1)] = HEADER_OF(1, 0, 0);
+        now[HEADER(1)] = HEADER_OF(1, 0, 0, 0);
         disk[HEADER(1)] = now[HEADER(1)];
         segments[0].state = IS_CURRENT;
         opening = OPEN
     }
     do
-    /* The program, and its captures. */
+    /* The program and its captures. */
     :: atomic { RUNS && to_log == 0 && captures < CAPTURES && (written_pages & 1) == 0 ->
             memory[0] = captures + 1; written_pages = written_pages | 1 }
     :: atomic { RUNS && to_log == 0 && captures < CAPTURES && (written_pages & 2) == 0 ->
@@ -506,6 +534,7 @@ init {
             flush(RECORD(current, 0), RECORD(current, segments[current].length));
 #endif
             durable = written;
+            put(MARK, durable);
             seal() }
     :: atomic { RUNS && to_log == 0 && written_pages != 0 && MAY_TURN && MAY_FAIL ->
             flush_fails(RECORD(current, 0), RECORD(current, segments[current].length));
@@ -519,6 +548,9 @@ init {
     :: atomic { RUNS && !flushing && durable < written ->
             flushing = true;
             covered = written;
+#ifdef MUTANT_MARK_BEFORE_FLUSH
+            put(MARK, covered);
+#endif
             covered_length = segments[current].length }
     :: atomic { RUNS && flushing -> end_flush() }
     :: atomic { RUNS && flushing && MAY_FAIL ->
@@ -593,8 +625,8 @@ init {
     :: atomic { opening != OPEN && MAY_FAIL && crashes < CRASHES -> /* the open fails */
             if
             :: flush_fails(HEAP_FROM, CELLS)
-            :: flush_fails(0, RECORD(1, 0))
-            :: flush_fails(RECORD(1, 0), HEAP_FROM)
+            :: flush_fails(HEAD(0), HEAD(1))
+            :: flush_fails(HEAD(1), HEAP_FROM)
             fi;
             forget_all() }
 
@@ -612,8 +644,8 @@ init {
             opening = JUDGE }
     :: atomic { opening == JUDGE -> judge();
             if
-            :: crashes == CRASHES -> break /* what follows was judged in the life before */
-            :: else -> opening = (to_replay != 0 -> REPLAY : ANNOUNCE)
+            :: crashes == CRASHES -> break /* later steps were checked in the life before */
+            :: else -> opening = (logging -> REPLAY : BEGIN_LOGS)
             fi }
     :: atomic { opening == REPLAY && to_replay != 0 ->
             p = (to_replay & 1 -> 0 : (to_replay & 2 -> 1 : 2));
@@ -627,10 +659,23 @@ init {
 #endif
             opening = RECOVERED_HEADER }
     :: atomic { opening == RECOVERED_HEADER ->
-            checkpoint = reached; write_header(); opening = FLUSH_RECOVERED }
-    :: atomic { opening == FLUSH_RECOVERED -> flush(HEAP_FROM, CELLS); opening = ANNOUNCE }
+            checkpoint = reached;
+#ifndef MUTANT_LOG_STILL_ASKED_FOR
+            logging = 0;
+#endif
+            write_header(); opening = FLUSH_RECOVERED }
+    :: atomic { opening == FLUSH_RECOVERED -> flush(HEAP_FROM, CELLS); opening = BEGIN_LOGS }
+    :: atomic { opening == BEGIN_LOGS ->
+            lives++; session = lives; begun_with[session] = checkpoint;
+            put(HEAD(0), session); put(HEAD(1), session);
+            opening = FLUSH_LOGS }
+    :: atomic { opening == FLUSH_LOGS ->
+#ifndef MUTANT_NO_HEAD_FLUSH
+            flush(HEAD(0), HEAP_FROM);
+#endif
+            opening = ANNOUNCE }
     :: atomic { opening == ANNOUNCE ->
-            lives++; session = lives; write_header(); opening = FLUSH_ANNOUNCED }
+            logging = 1; write_header(); opening = FLUSH_ANNOUNCED }
     :: atomic { opening == FLUSH_ANNOUNCED -> flush(HEAP_FROM, CELLS); is_open(); opening = OPEN }
     od
 }

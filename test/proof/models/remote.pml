@@ -1,30 +1,34 @@
-/* Remote free, mailbox, retiring slabs and adopting heaps: src/heap/remote.c, mailbox.c,
- * slab_lists.c, heap_life.c.
+/* Remote free, mailbox, retiring slabs, adopting heaps and reclaiming slabs of ended threads:
+ * src/heap/remote.c, refill.c, slab_lists.c, lifecycle.c.
  *
- * One heap with SLABS slabs. Thread 0 holds the heap, frees blocks of its own, drains, hands block 0
- * out again up to REUSES times, makes a slab in a retired header up to REMAKES times, and ends;
- * threads 1 to FREERS free the blocks, block b by thread 1 + b % FREERS, each at its own pace, also
- * after the heap became an orphan; with ADOPTERS a new thread tries to adopt it and does the same as
- * thread 0. All slabs wait in the list of their bin, so each is given back as soon as the code thinks
- * that it may.
+ * Heap 0 has SLABS slabs. Thread 0 holds the heap, frees blocks of its own, drains, hands block 0
+ * out again up to REUSES times, makes a slab in a retired header up to REMAKES times, and ends.
+ * Threads 1 to FREERS free the blocks, block b by thread 1 + b % FREERS, each at its own pace, also
+ * after the heap became an orphan. With ADOPTERS a new thread tries to adopt the heap and then acts
+ * like thread 0. With RECLAIM thread 1 has a heap of its own, heap 1, to which it reclaims slabs of
+ * the orphan that it frees into; it drains its mailbox, and ends. When all have ended one more
+ * thread, the collector, drains the orphans, as a tick does. All slabs wait in the list of their
+ * bin, so each is given back as soon as the code considers that allowed.
  *
- * Asserted: no slab is touched after it was given back but for its post word, nor given back twice;
- * no block is put into the list twice; what a thread did with a block happens before the block is
- * handed out again, what it did with a slab before the slab is given back, what a holder did with the
- * heap before what the next one does; at the end every free was collected, and every empty slab given
- * back. With BOXES=2 each slab has a mailbox of its own. With WIPES a thread that frees wipes the block
- * before the mark says REMOTE, as full hardened builds do: it has the block alone then.
+ * Asserted: after a slab was given back only its mail_state and its owner word are touched, and it
+ * is not given back twice; no block is put into the list twice; the use of a block happens before
+ * the block is handed out again, accesses to a slab happen before the slab is given back, and the
+ * actions of a holder of the heap happen before those of the next holder; at the end every free was
+ * collected, and every empty slab given back. With BOXES=2 each slab has a mailbox of its own. With
+ * WIPES a thread that frees wipes the block before the mark becomes REMOTE, as full hardened builds
+ * do: only that thread has the block then.
  *
- * Wrong programs: with DOUBLE one more thread, the wrong one, frees block 0 a second time.
+ * Programs with an error: with DOUBLE one more thread, the wrong one, frees block 0 a second time.
  *   DOUBLE=1  after thread 1 freed it
  *   DOUBLE=2  after thread 1 freed it, and the wrong one is the holder
  *   DOUBLE=3  after the holder freed it
- *   DOUBLE=4  at any time, beside thread 1
- *   DOUBLE=5  at any time, beside the holder
- * Asserted: of an ordered pair the second is reported; of a pair beside one another, by threads that
- * are not the holder, exactly one is; and always that no block is in the list twice.
+ *   DOUBLE=4  at any time, concurrently with thread 1
+ *   DOUBLE=5  at any time, concurrently with the holder
  *
- * Mutants: see the #ifdef at each.
+ * Asserted: the second free of an ordered pair is reported; of a concurrent pair, by threads that
+ * are not the holder, exactly one is reported; and no block is ever in the list twice.
+ *
+ * Each mutant is explained at its #ifdef.
  */
 #ifndef SLABS
 #define SLABS 1
@@ -47,38 +51,44 @@
 #ifndef ADOPTERS
 #define ADOPTERS 0
 #endif
+#ifndef RECLAIM
+#define RECLAIM 0
+#endif
 #ifndef DOUBLE
 #define DOUBLE 0
 #endif
 #ifndef OWN
-#define OWN 1 /* blocks that the holder itself frees, in slab 0 */
+#define OWN 1 /* blocks in slab 0 that the holder itself frees */
 #endif
 #ifndef WRITES
 #define WRITES 14
 #endif
 
 #define BLOCKS (SLABS * PER_SLAB)
-#define BY_HOLDER (DOUBLE == 3 || DOUBLE == 5) /* the first free of block 0 */
+#define BY_HOLDER (DOUBLE == 3 || DOUBLE == 5) /* it makes the first free of block 0 */
 
-#define STATE 0
-#define HAND 1
-#define FREED 2 /* block 0, once */
-#define MAILBOX(s) (3 + (s) % BOXES)
-#define POST(s) (3 + BOXES + (s))
-#define LINK(b) (POST(SLABS) + (b))
+#define HEAPS (1 + RECLAIM)
+
+#define STATE(h) (h)
+#define HAND HEAPS
+#define FREED (HEAPS + 1) /* set once block 0 was freed */
+#define MAILBOX(h, s) (HEAPS + 2 + (h) * BOXES + (s) % BOXES)
+#define POST(s) (MAILBOX(HEAPS, 0) + (s))
+#define OWNER(s) (POST(SLABS) + (s)) /* 1 + the heap */
+#define LINK(b) (OWNER(SLABS) + (b))
 #define ATOMICS LINK(BLOCKS)
 
-#define PLAINS SLABS /* a slab: its header, and its line but for the post word */
+#define PLAINS SLABS /* a slab: its header, and its line except for mail_state */
 
-#define HEAP 0 /* all that is the holder's: lists, counts */
-#define MAIL(s) (1 + (s))
+#define HEAP(h) (h) /* all data of the holder: lists, counts */
+#define MAIL(s) (HEAPS + (s))
 #define BLOCK(b) (MAIL(SLABS) + (b))
 #define CELLS BLOCK(BLOCKS)
 
 #if DOUBLE == 1 || DOUBLE >= 3
-#define THREADS (2 + FREERS + ADOPTERS)
+#define THREADS (3 + FREERS + ADOPTERS)
 #else
-#define THREADS (1 + FREERS + ADOPTERS)
+#define THREADS (2 + FREERS + ADOPTERS)
 #endif
 
 #include "memory.pml"
@@ -86,12 +96,12 @@
 #define ACTIVE 0
 #define ORPHAN 1
 #define BUSY 2
-#define POSTED 3
 
-/* The post word. */
-#define OPEN 0
-#define QUEUED 1
-#define CLOSED 2
+/* mail_state of the slab. */
+#define CLOSED 0
+#define OPEN(h) (1 + 2 * (h))
+#define QUEUED(h) (2 + 2 * (h))
+#define NAMED(post) (((post) - 1) / 2) /* the heap of a mail_state that is not CLOSED */
 
 /* A link byte. */
 #define LIVE 0
@@ -99,7 +109,7 @@
 #define LISTED 2
 #define TAKEN 3
 
-/* The orders of the accesses, as the code has them. */
+/* The orders of the accesses, as in the code. */
 #ifdef MUTANT_MARK_RELAXED
 #define MARK_ORDER RELAXED
 #else
@@ -127,62 +137,64 @@
 #define PUSH_ORDER SEQ_CST
 #define DRAIN_ORDER ACQUIRE
 #endif
-#ifdef MUTANT_END_RELEASE
-#define END_ORDER RELEASE
-#define LOOK_ORDER ACQUIRE
+#ifdef MUTANT_HOLD_RELAXED
+#define HOLD_ORDER RELAXED
+#define LET_GO_ORDER RELAXED
 #else
-#define END_ORDER SEQ_CST
-#define LOOK_ORDER SEQ_CST
+#define HOLD_ORDER ACQ_REL
+#define LET_GO_ORDER RELEASE
 #endif
-#ifdef MUTANT_TOLD_RELEASE
-#define TOLD_ORDER RELEASE
+#ifdef MUTANT_MOVE_RELAXED
+#define MOVE_ORDER RELAXED
 #else
-#define TOLD_ORDER SEQ_CST
+#define MOVE_ORDER SEQ_CST
 #endif
 
-byte live[SLABS]; /* blocks in use, those freed remotely and not collected among them */
+byte live[SLABS]; /* blocks in use, including those freed remotely and not collected */
 byte mail_next[SLABS];
 bool is_free[BLOCKS];
 byte own = OWN;
 byte reuses = REUSES;
 byte remakes = REMAKES;
 bool first_due = BY_HOLDER; /* the holder's free of block 0 */
-byte reports;               /* of the wrong free */
+byte reports;               /* reports of the wrong free */
 byte done;
 byte holders_done;
 
-/* remote_close, and heap_retire_listed: the slab is empty. */
-inline retire(me, s)
+/* remote_close and heap_retire_listed: the slab is empty */
+inline retire(me, h, s)
 {
     load(me, POST(s), SEQ_CST, word);
 #ifdef MUTANT_RETIRE_QUEUED
-    word = OPEN;
+    word = OPEN(h);
     store(me, POST(s), SEQ_CST, CLOSED);
 #elif defined(MUTANT_RETIRE_BY_LOAD)
     if
-    :: word == OPEN -> overwrite(me, POST(s), SEQ_CST, CLOSED)
+    :: word == OPEN(h) -> overwrite(me, POST(s), SEQ_CST, CLOSED)
     :: else
     fi;
 #else
     if
-    :: word == OPEN -> compare_swap(me, POST(s), SEQ_CST, OPEN, CLOSED, word)
+    :: word == OPEN(h) -> compare_swap(me, POST(s), SEQ_CST, OPEN(h), CLOSED, word)
     :: else
     fi;
 #endif
     if
-    :: word == OPEN ->
+    :: word == OPEN(h) ->
+        overwrite(me, OWNER(s), RELAXED, 0);
         finish(me, s);
         if
         :: remakes > 0 && (me) == 0 -> /* slab_make: one block, for thread 1 */
             atomic {
-                alone(me, HEAP);
+                alone(me, HEAP(h));
                 alone(me, BLOCK((s) * PER_SLAB));
                 ended[s] = false;
                 live[s] = 1;
                 is_free[(s) * PER_SLAB] = false
             }
             store(me, LINK((s) * PER_SLAB), RELAXED, LIVE);
-            store(me, POST(s), OPEN_ORDER, OPEN);
+            store(me, POST(s), OPEN_ORDER, OPEN(h));
+            store(me, OWNER(s), RELEASE, 1 + (h));
             atomic {
                 store(me, HAND, RELEASE, 1 + (s) * PER_SLAB);
                 remakes--
@@ -194,63 +206,66 @@ inline retire(me, s)
     word = 0
 }
 
-/* Into the list of free slots. */
-inline put(me, b)
+/* Adds the block to the list of free slots. */
+inline put(me, h, b)
 {
     atomic { /* the holder's own memory */
         assert(!is_free[b]);
-        alone(me, HEAP);
+        alone(me, HEAP(h));
         alone(me, BLOCK(b));
         is_free[b] = true;
         live[(b) / PER_SLAB]--
     }
 }
 
-/* slab_collect and collect. */
-inline collect(me, s)
+/* slab_collect and mailbox_collect */
+inline collect(me, h, s)
 {
     for (i : 0 .. PER_SLAB - 1) {
         load(me, LINK((s) * PER_SLAB + i), COLLECT_ORDER, word);
         if
         :: word == REMOTE ->
             store(me, LINK((s) * PER_SLAB + i), RELAXED, LISTED);
-            put(me, (s) * PER_SLAB + i)
+            put(me, h, (s) * PER_SLAB + i)
         :: else
         fi
     }
     i = 0;
     word = 0;
     if
-    :: live[s] == 0 && !ended[s] -> retire(me, s)
+    :: live[s] == 0 && !ended[s] -> retire(me, h, s)
     :: else
     fi
 }
 
-/* heap_drain_mailbox, that of the slab. */
-inline drain(me, first)
+/* heap_drain_mailbox of the slab's mailbox */
+inline drain(me, h, first)
 {
-    load(me, MAILBOX(first), LOOK_ORDER, slab);
+    if /* remote_has_mail; a later tick of the collector sees what an earlier one has missed */
+    :: (me) == THREADS - 1 -> load_newest(me, MAILBOX(h, first), RELAXED, slab)
+    :: else -> load(me, MAILBOX(h, first), RELAXED, slab)
+    fi;
     if
-    :: slab != 0 -> modify(me, MAILBOX(first), DRAIN_ORDER, slab, 0)
+    :: slab != 0 -> modify(me, MAILBOX(h, first), DRAIN_ORDER, slab, 0)
     :: else
     fi;
     do
     :: slab != 0 ->
         atomic { /* the holder's own memory */
-            alone(me, HEAP);
+            alone(me, HEAP(h));
             alone(me, MAIL(slab - 1));
             following = mail_next[slab - 1];
             shared(me, slab - 1)
         }
 #ifdef MUTANT_OPEN_AFTER
-        collect(me, slab - 1);
+        collect(me, h, slab - 1);
         if
-        :: !ended[slab - 1] -> store(me, POST(slab - 1), OPEN_ORDER, OPEN)
+        :: !ended[slab - 1] -> store(me, POST(slab - 1), OPEN_ORDER, OPEN(h))
         :: else
         fi;
 #else
-        store(me, POST(slab - 1), OPEN_ORDER, OPEN);
-        collect(me, slab - 1);
+        store(me, POST(slab - 1), OPEN_ORDER, OPEN(h));
+        collect(me, h, slab - 1);
 #endif
         slab = following;
         following = 0
@@ -258,110 +273,119 @@ inline drain(me, first)
     od
 }
 
-/* heap_drain. */
-inline drain_all(me)
+/* heap_drain */
+inline drain_all(me, h)
 {
-    drain(me, 0);
+    drain(me, h, 0);
 #if BOXES > 1
-    drain(me, 1)
+    drain(me, h, 1)
 #else
     skip
 #endif
 }
 
-/* Orphan to BUSY: heap_try_hold. */
-inline try_hold(me)
+/* ORPHAN to BUSY: heap_try_hold */
+inline try_hold(me, h)
 {
-    load(me, STATE, RELAXED, word);
+    load(me, STATE(h), RELAXED, word);
     held = false;
     if
     :: word == ORPHAN ->
-        compare_swap(me, STATE, SEQ_CST, ORPHAN, BUSY, word);
+        compare_swap(me, STATE(h), HOLD_ORDER, ORPHAN, BUSY, word);
         held = word == ORPHAN
     :: else
     fi;
     word = 0
 }
 
-/* let_go. */
-inline let_go(me)
+/* heap_return */
+inline let_go(me, h)
 {
-    do
-    :: alone(me, HEAP);
-        compare_swap(me, STATE, SEQ_CST, BUSY, ORPHAN, word);
-        if
-        :: word == BUSY -> break
-        :: else
-        fi;
-        word = 0;
-        store(me, STATE, TOLD_ORDER, BUSY);
-#ifdef MUTANT_DRAIN_ONE
-        drain(me, 0)
-#else
-        drain_all(me)
-#endif
-    od;
-    word = 0
+    atomic {
+        alone(me, HEAP(h));
+        overwrite(me, STATE(h), LET_GO_ORDER, ORPHAN)
+    }
 }
 
-/* heap_tend_after_post. */
-inline tend(me, s)
-{
-    load(me, STATE, LOOK_ORDER, word);
-    do
-    :: word == ORPHAN ->
-        compare_swap(me, STATE, SEQ_CST, ORPHAN, BUSY, word);
-        if
-        :: word == ORPHAN -> word = 0; drain(me, s); let_go(me); break
-        :: else
-        fi
-#ifndef MUTANT_UNTOLD
-    :: word == BUSY ->
-        compare_swap(me, STATE, SEQ_CST, BUSY, POSTED, word);
-        if
-        :: word == BUSY -> break
-        :: else
-        fi
-    :: word == ACTIVE || word == POSTED -> break
-#else
-    :: word != ORPHAN -> break
-#endif
-    od;
-    word = 0
-}
-
-/* remote_post. */
-inline post(me, s)
+/* remote_post */
+inline post(me, read, s)
 {
     load(me, POST(s), POST_LOOK_ORDER, word);
     posted = false;
-    if
-    :: word == OPEN ->
-        compare_swap(me, POST(s), SEQ_CST, OPEN, QUEUED, word);
-        posted = word == OPEN
-    :: else
-    fi;
+    do
+#ifdef MUTANT_POST_TO_READ
+    :: !posted && word == OPEN((read) - 1) ->
+#else
+    :: !posted && word != CLOSED && word == OPEN(NAMED(word)) ->
+#endif
+        to = NAMED(word);
+        compare_swap(me, POST(s), SEQ_CST, OPEN(to), QUEUED(to), word);
+        posted = word == OPEN(to)
+    :: else -> break
+    od;
     word = 0;
     if
     :: posted ->
         atomic {
             shared(me, s);
             alone(me, MAIL(s));
-            mail_next[s] = newest(MAILBOX(s));
-            modify(me, MAILBOX(s), PUSH_ORDER, slab, (s) + 1)
+            mail_next[s] = newest(MAILBOX(to, s));
+            modify(me, MAILBOX(to, s), PUSH_ORDER, slab, (s) + 1)
         }
         slab = 0;
-        posted = false;
-        tend(me, s)
+        posted = false
+    :: else
+    fi;
+    to = 0
+}
+
+/* heap_reclaim, heap_move_slab: to heap 1, from the heap whose number plus 1 the free has read */
+inline reclaim(me, read, s)
+{
+    if
+    :: read == 1 -> try_hold(me, 0)
+    :: else
+    fi;
+    if
+    :: held ->
+        held = false;
+        load(me, OWNER(s), RELAXED, word);
+        if
+        :: word == 1 ->
+#ifdef MUTANT_MOVE_BLINDLY
+            store(me, POST(s), SEQ_CST, OPEN(1));
+            word = OPEN(0);
+#else
+            load(me, POST(s), SEQ_CST, word);
+            if
+            :: word == OPEN(0) -> compare_swap(me, POST(s), MOVE_ORDER, OPEN(0), OPEN(1), word)
+            :: else -> word = CLOSED
+            fi;
+#endif
+            if
+            :: word == OPEN(0) ->
+                atomic {
+                    alone(me, HEAP(0));
+                    alone(me, HEAP(1));
+                    shared(me, s)
+                }
+                overwrite(me, OWNER(s), RELEASE, 2)
+            :: else
+            fi
+        :: else
+        fi;
+        word = 0;
+        let_go(me, 0)
     :: else
     fi
 }
 
-/* remote_free. `wrong`: it may be a second one; whether it was reported is in `word`. */
+/* remote_free. `wrong`: it may be a second free; `word` has whether it was reported. */
 inline free_remotely(me, b, wrong)
 {
+    load(me, OWNER((b) / PER_SLAB), RELAXED, read);
 #ifdef MUTANT_POST_FIRST
-    post(me, (b) / PER_SLAB);
+    post(me, read, (b) / PER_SLAB);
 #endif
 #ifdef MUTANT_MARK_BY_STORE
     load(me, LINK(b), RELAXED, word);
@@ -379,7 +403,7 @@ inline free_remotely(me, b, wrong)
         compare_swap(me, LINK(b), ACQ_REL, LIVE, TAKEN, word)
     }
     if
-    :: word == LIVE -> /* mark_wiped */
+    :: word == LIVE -> /* remote_mark_wiped */
         alone(me, BLOCK(b));
         assert(!is_free[b]);
         compare_swap(me, LINK(b), MARK_ORDER, TAKEN, REMOTE, word);
@@ -400,8 +424,14 @@ inline free_remotely(me, b, wrong)
     if
     :: word == LIVE ->
         word = 0;
+#if RECLAIM
+        if
+        :: (me) == 1 -> reclaim(me, read, (b) / PER_SLAB)
+        :: else
+        fi;
+#endif
 #ifndef MUTANT_POST_FIRST
-        post(me, (b) / PER_SLAB);
+        post(me, read, (b) / PER_SLAB);
 #endif
         if
         :: (b) == 0 && DOUBLE >= 1 && DOUBLE <= 2 && !(wrong) -> store(me, FREED, RELEASE, 1)
@@ -415,24 +445,28 @@ inline free_remotely(me, b, wrong)
     fi
 }
 
-/* A free of block 0 by the holder: free_own. */
-inline free_own(me, wrong)
+/* free_own: a free of a block by the holder of its slab's heap */
+inline free_own(me, h, b, wrong)
 {
-    load(me, LINK(0), RELAXED, word);
+    load(me, LINK(b), RELAXED, word);
 #ifdef MUTANT_OWNER_BLIND
     word = LIVE;
 #endif
     if
     :: word == LIVE ->
         assert(!(wrong));
-        overwrite(me, LINK(0), RELAXED, LISTED);
-        put(me, 0);
+        overwrite(me, LINK(b), RELAXED, LISTED);
+        put(me, h, b);
         if
-        :: DOUBLE == 3 -> store(me, FREED, RELEASE, 1)
+        :: DOUBLE == 3 && (me) == 0 -> store(me, FREED, RELEASE, 1)
         :: else
         fi;
         if
-        :: live[0] == 0 && !ended[0] -> retire(me, 0)
+        :: DOUBLE >= 1 && DOUBLE <= 2 && (me) == 1 && (b) == 0 -> store(me, FREED, RELEASE, 1)
+        :: else
+        fi;
+        if
+        :: live[(b) / PER_SLAB] == 0 && !ended[(b) / PER_SLAB] -> retire(me, h, (b) / PER_SLAB)
         :: else
         fi
     :: else ->
@@ -442,55 +476,57 @@ inline free_own(me, wrong)
     word = 0
 }
 
-/* A thread's time with the heap, and its end. */
+/* A free by thread 1, of a block in a slab that it may have reclaimed. */
+inline free_any(me, b)
+{
+    load(me, OWNER((b) / PER_SLAB), RELAXED, word);
+    if
+    :: RECLAIM && (me) == 1 && word == 2 -> word = 0; free_own(me, 1, b, false)
+    :: else -> word = 0; free_remotely(me, b, DOUBLE == 4 && (b) == 0)
+    fi
+}
+
+/* The work of a thread with the heap, and the thread's end. */
 inline use_heap(me)
 {
     do
-    :: newest(MAILBOX(0)) != 0 -> drain(me, 0) /* heap_refill, free_attend */
+    :: newest(MAILBOX(0, 0)) != 0 -> drain(me, 0, 0) /* heap_refill, free_attend */
 #if BOXES > 1
-    :: newest(MAILBOX(1)) != 0 -> drain(me, 1)
+    :: newest(MAILBOX(0, 1)) != 0 -> drain(me, 0, 1)
 #endif
-    :: own > 0 -> /* free_fast, of a block that is in no other thread's hands */
+    :: own > 0 -> /* free_fast of a block that no other thread has */
         atomic {
-            alone(me, HEAP);
+            alone(me, HEAP(0));
             own--;
             live[0]--
         }
         if
-        :: live[0] == 0 && !ended[0] -> retire(me, 0)
+        :: live[0] == 0 && !ended[0] -> retire(me, 0, 0)
         :: else
         fi
     :: reuses > 0 && is_free[0] && !ended[0] && newest(HAND) == 0 ->
         store(me, LINK(0), RELAXED, LIVE);
         atomic {
-            alone(me, HEAP);
+            alone(me, HEAP(0));
             alone(me, BLOCK(0));
             is_free[0] = false;
             live[0]++;
             reuses--;
             store(me, HAND, RELEASE, 1)
         }
-    :: first_due -> first_due = false; free_own(me, false)
+    :: first_due -> first_due = false; free_own(me, 0, 0, false)
     :: DOUBLE == 2 && newest(FREED) == 1 && !is_free[0] ->
         load_newest(me, FREED, ACQUIRE, word);
-        free_own(me, true);
+        free_own(me, 0, 0, true);
         modify(me, FREED, RELAXED, word, 2);
         word = 0
     :: !first_due -> break
     od;
-    store(me, STATE, END_ORDER, BUSY); /* leave */
-    drain_all(me);                     /* heap_trim */
-    for (s : 0 .. SLABS - 1) {
-        if
-        :: live[s] == 0 && !ended[s] -> retire(me, s)
-        :: else
-        fi
-    }
-    s = 0;
-    let_go(me)
+    drain_all(me, 0); /* heap_park */
+    let_go(me, 0)
 }
 
-#define LOCALS short word; byte slab, following, i, s; bool held, posted
+#define LOCALS short word, read; byte slab, following, i, to; bool held, posted
 
 proctype holder()
 {
@@ -508,12 +544,15 @@ proctype freer(byte me)
     LOCALS;
     byte b = me - 1;
     if
-    :: BY_HOLDER && me == 1 -> b = b + FREERS /* block 0 is the holder's to free */
+    :: BY_HOLDER && me == 1 -> b = b + FREERS /* the holder frees block 0 */
     :: else
     fi;
     do
-    :: b < BLOCKS -> free_remotely(me, b, DOUBLE == 4 && b == 0); b = b + FREERS
-    :: else -> break
+    :: b < BLOCKS -> free_any(me, b); b = b + FREERS
+#if RECLAIM
+    :: me == 1 && newest(MAILBOX(1, 0)) != 0 -> drain(me, 1, 0)
+#endif
+    :: b >= BLOCKS -> break
     od;
     b = 0;
     do
@@ -523,18 +562,25 @@ proctype freer(byte me)
             b = word - 1;
             word = 0
         }
-        free_remotely(me, b, false)
+        free_any(me, b)
     :: me != 1 || (newest(HAND) == 0 && reuses == 0 && remakes == 0) ||
        (newest(HAND) == 0 && holders_done == 1 + ADOPTERS) -> break
     od;
     b = 0;
+    read = 0;
+#if RECLAIM
+    if
+    :: me == 1 -> let_go(1, 1)
+    :: else
+    fi;
+#endif
     atomic {
         leave(me);
         done++
     }
 }
 
-/* The second free of block 0. Ordered, the block is not handed out again before it. */
+/* The second free of block 0. In an ordered pair, the block is not handed out again before it. */
 proctype wrong(byte me)
 {
     LOCALS;
@@ -557,9 +603,9 @@ proctype wrong(byte me)
 proctype adopter(byte me)
 {
     LOCALS;
-    try_hold(me); /* heap_enter */
+    try_hold(me, 0); /* heap_enter */
     if
-    :: held -> held = false; overwrite(me, STATE, RELAXED, ACTIVE); use_heap(me)
+    :: held -> held = false; overwrite(me, STATE(0), RELAXED, ACTIVE); use_heap(me)
     :: else
     fi;
     atomic {
@@ -569,12 +615,39 @@ proctype adopter(byte me)
     }
 }
 
+/* Collects the mailboxes of heaps whose threads have ended: lifecycle.c. */
+proctype collector(byte me)
+{
+    LOCALS;
+    byte h;
+    done == THREADS - 1;
+    do
+    :: h < HEAPS ->
+        do
+        :: !held -> try_hold(me, h) /* at a later tick, since it has not seen the end yet */
+        :: held -> break
+        od;
+        held = false;
+        drain_all(me, h);
+        let_go(me, h);
+        h++
+    :: else -> break
+    od;
+    h = 0;
+    atomic {
+        leave(me);
+        done++
+    }
+}
+
 init {
     byte k;
     atomic {
         begin();
         for (k : 0 .. SLABS - 1) {
-            live[k] = PER_SLAB
+            live[k] = PER_SLAB;
+            initially(POST(k), OPEN(0));
+            initially(OWNER(k), 1)
         }
         live[0] = live[0] + OWN;
         run holder();
@@ -586,13 +659,16 @@ init {
         :: else
         fi;
         if
-        :: DOUBLE == 1 || DOUBLE >= 3 -> run wrong(THREADS - 1)
+        :: DOUBLE == 1 || DOUBLE >= 3 -> run wrong(THREADS - 2)
         :: else
         fi;
+        run collector(THREADS - 1);
         k = 0
     }
     done == THREADS;
-    assert(newest(STATE) == ORPHAN && newest(MAILBOX(0)) == 0 && newest(MAILBOX(BOXES - 1)) == 0);
+    for (k : MAILBOX(0, 0) .. MAILBOX(HEAPS, 0) - 1) {
+        assert(newest(k) == 0)
+    }
     assert(DOUBLE != 4 || reports == 1);
     for (k : 0 .. BLOCKS - 1) {
         assert(is_free[k])

@@ -1,12 +1,12 @@
-/* The ring's chunks: src/frame/ring_chunk.c, ring.c; the protocol stands in ring_state.h.
+/* The chunks of a ring: src/frame/ring.c; ring.h documents the protocol.
  *
  * The owner (thread 0) opens FRAMES frames, writes and seals each and hands it to a thread, frame f
- * to thread 1 + f % RELEASERS, or with SHARED to all of them as holders of one hold each; between
- * frames it restarts its chunk when all is released, goes on in another chunk, a returned one or a
- * new one, when it likes, and at the end closes the ring, with frames still out. With SPILL the last
- * frame goes on in a second chunk. A chunk has WORDS words of BITS bits.
+ * to thread 1 + f % RELEASERS, or with SHARED to all of them as holders of one hold each. Between
+ * frames it restarts its chunk when everything in it is released, or moves to another chunk, a
+ * returned or a new one, at any time. At the end it closes the ring, with frames still out. With
+ * SPILL the last frame continues in a second chunk. A chunk has WORDS words of BITS bits.
  *
- * Asserted: nobody touches a chunk, or the ring, that was given back; what a thread did with a frame
+ * Asserted: no thread touches a chunk, or the ring, after it was given back; the use of a frame
  * happens before the frame's memory is used again, or given back; at the end every chunk and the
  * ring were given back, once.
  */
@@ -40,7 +40,7 @@
 
 #define RETURNED 0
 #define REMAINING 1
-#define HAND(t) (1 + (t)) /* t from 1 */
+#define HAND(t) (1 + (t)) /* t counts from 1 */
 #ifdef SHARED
 #define EXTRAS CAPACITY
 #else
@@ -91,7 +91,7 @@
 #define CLOSED 99
 #define ALL_BITS ((1 << BITS) - 1)
 
-bool in_use[CHUNKS]; /* has memory: made, and not given back */
+bool in_use[CHUNKS]; /* has memory: it was made, and not given back */
 bool spare[CHUNKS];  /* owner */
 byte next[CHUNKS];
 byte spill_index[CHUNKS];
@@ -102,7 +102,7 @@ byte done;
 #define FULL(issued) ((issued) / BITS)
 #define GIVEN(issued) ((1 << ((issued) % BITS)) - 1)
 
-/* chunk_free; a chunk is never made again, so that a late touch is seen. */
+/* ring_chunk_free; a chunk is never made again, so that a late access is found */
 inline free_chunk(me, c)
 {
     d_step {
@@ -112,7 +112,7 @@ inline free_chunk(me, c)
     finish(me, c)
 }
 
-/* count_remaining. */
+/* ring_count_remaining */
 inline count_remaining(me, change)
 {
     modify(me, REMAINING, REMAINING_ORDER, value_seen, value_seen + (change));
@@ -123,12 +123,12 @@ inline count_remaining(me, change)
     value_seen = 0
 }
 
-/* chunk_return. */
+/* ring_chunk_return */
 inline return_chunk(me, c)
 {
     atomic {
         shared(me, RING);
-        /* A push, unless the stack is closed: then that is read, and nothing written. */
+        /* A push, unless the stack is closed: then it reads that, and writes nothing. */
         if
         :: newest(RETURNED) != CLOSED ->
             exclusive(me, c);
@@ -151,7 +151,7 @@ inline return_chunk(me, c)
     fi
 }
 
-/* chunk_clear_frame: the last access of a release, unless it clears the word. */
+/* chunk_clear_frame: the last access of a release, unless it clears the word */
 inline clear_frame(me, c, index)
 {
     atomic {
@@ -175,13 +175,13 @@ inline clear_frame(me, c, index)
     value_seen = 0
 }
 
-/* cairn_ring_release. */
+/* cairn_ring_release */
 inline release(me, c, index)
 {
-    shared(me, c); /* uses the frame; reads its descriptor */
+    shared(me, c); /* uses the frame and reads its descriptor */
     held = false;
 #ifdef SHARED
-    load(me, EXTRA(c, index), ACQUIRE, value_seen); /* give_extra_hold */
+    load(me, EXTRA(c, index), ACQUIRE, value_seen); /* ring_give_extra_hold */
     if
     :: value_seen > 0 ->
         atomic {
@@ -243,7 +243,7 @@ proctype releaser(byte me)
     }
 }
 
-/* chunk_keep. */
+/* chunk_keep */
 inline keep(c)
 {
     atomic {
@@ -253,7 +253,7 @@ inline keep(c)
     }
 }
 
-/* chunk_restart. */
+/* chunk_restart */
 inline restart(c, issued)
 {
     atomic {
@@ -274,7 +274,7 @@ inline restart(c, issued)
     }
 }
 
-/* ring_collect, and the like of it in ring_close. */
+/* ring_collect, and the equivalent in ring_close */
 inline collect(instead)
 {
     modify(0, RETURNED, RETURN_ORDER, handed, instead);
@@ -291,7 +291,7 @@ inline collect(instead)
     od
 }
 
-/* chunk_take. */
+/* chunk_take */
 inline take(c)
 {
     collect(0);
@@ -323,7 +323,7 @@ inline take(c)
     fi
 }
 
-/* chunk_retire. */
+/* chunk_retire */
 inline retire(c, issued)
 {
     clear = 1 + WORDS - FULL(issued);
@@ -359,7 +359,7 @@ inline retire(c, issued)
     value_seen = 0
 }
 
-/* try_restart: chunk_is_clear. */
+/* ring_try_restart: chunk_is_clear */
 inline try_restart()
 {
     load(0, UNFINISHED(current), LOOK_ORDER, value_seen);
@@ -401,7 +401,7 @@ proctype owner()
         :: current != NONE && issued < CAPACITY
         fi;
         if
-        :: other != NONE -> /* prepare */
+        :: other != NONE -> /* ring_prepare */
             if
             :: current != NONE -> retire(current, issued)
             :: else
@@ -412,10 +412,10 @@ proctype owner()
         :: else
         fi;
         if
-        :: current == NONE || issued == CAPACITY -> stop = true /* memory is out */
+        :: current == NONE || issued == CAPACITY -> stop = true /* out of memory */
         :: else ->
             issued++;
-            shared(0, current); /* the frame's content: shared with others that live there */
+            shared(0, current); /* the frame's content: shared with other frames of the chunk */
             handed = current * CAPACITY + issued;
 #ifdef SPILL
             if
@@ -430,7 +430,7 @@ proctype owner()
                     spill_index[current] = issued - 1;
                     handed = current * CAPACITY + issued
                 }
-                retire(current, issued); /* retire_passed, at the seal */
+                retire(current, issued); /* ring_retire_passed, at the seal */
                 current = other;
                 other = NONE;
                 issued = 1
@@ -438,7 +438,7 @@ proctype owner()
             fi;
             handed = (handed == 0 -> current * CAPACITY + issued : handed);
 #endif
-            /* cairn_ring_seal, retain, and the handing over. */
+            /* cairn_ring_seal, retain, and the hand-over. */
 #ifdef SHARED
             modify(0, EXTRA((handed - 1) / CAPACITY, (handed - 1) % CAPACITY), RELAXED, value_seen,
                    value_seen + HOLDS - 1);
@@ -459,7 +459,7 @@ proctype owner()
         fi
     :: else -> break
     od;
-    /* What could not be opened is not waited for. */
+    /* Releases do not wait for frames that could not be opened. */
     do
     :: i < FRAMES -> i++; stop = true
     :: else -> break

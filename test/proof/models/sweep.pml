@@ -1,17 +1,18 @@
-/* Giving free pages of slabs back, by any thread: src/heap/heap_sweep.c, slab_sweep.c, slab.c: slab_try_use,
- * slab_try_leave, slab_end_purge, heap_slabs.c: heap_refill, slab_lists.c: heap_leave_current,
- * heap_retire_listed.
+/* Releasing free pages of slabs and borrowing blocks, by any thread: src/heap/lifecycle.c,
+ * refill.c, decay.c; slab_try_use, slab_try_leave and slab_end_purge of slab.h; heap_refill of
+ * refill.c; heap_leave_current and heap_retire_listed of slab_lists.c.
  *
- * One slab of two blocks, a page each, and its owner, thread 0: hands blocks out, HANDS times, while
- * the slab is current, puts it aside and takes it again, ASIDES times, frees block 0, empties the
- * mailbox, and retires the slab when it is empty; in its header it makes another one, REMAKES times.
- * Where it has to be told first, it waits for that, but for TRIMS times.
- * Thread 1 frees block 1 whenever it is handed it. SWEEPERS threads each give pages back, TURNS times,
- * of a slab that is aside or of one that is in the mailbox.
+ * There is one slab of two blocks, with a page each. The owner of the slab, thread 0, hands blocks
+ * out, HANDS times, while the slab is current, puts it aside and takes it again, ASIDES times,
+ * frees block 0, empties the mailbox, and retires the slab when it is empty; in its header it makes
+ * another slab, REMAKES times. Where the owner must be notified first, it waits for that, except
+ * for TRIMS times. Thread 1 frees block 1 whenever it gets it. Each of SWEEPERS threads releases
+ * pages, TURNS times, of a slab that is aside or in the mailbox. With BORROWS each of them may
+ * instead borrow block 1 from the mailbox, hand it out, and free it.
  *
- * Asserted: no page is given back on which a block is in use; between being handed out and being
- * given back a page has one user at a time; no slab is retired while its pages are given back; the
- * last slab is retired in the end, so none is forgotten; what is posted has a heap.
+ * Asserted: no page is released while its block is in use; between being handed out and being
+ * released a page has one user at a time; no slab is retired while its pages are being released;
+ * the last slab is retired in the end, so none is lost; a posted slab has a heap.
  *
  * Mutants: see the #ifdef at each.
  */
@@ -39,11 +40,11 @@
 
 #define USE 0
 #define POST 1
-#define MAIL 2 /* the slab is in the mailbox */
-#define HAND 3 /* block 1 is thread 1's */
+#define MAIL 2 /* whether the slab is in the mailbox */
+#define HAND 3 /* whether thread 1 has block 1 */
 #define DRAINS 4 /* odd: 1 */
 #define LINK(b) (5 + (b))
-#define OWNER 7 /* 1: the slab is its heap's */
+#define OWNER 7 /* 1: the slab is in its heap */
 #define ATOMICS 8
 #define PLAINS 1 /* the slab */
 #define CELLS 2  /* the blocks, and their pages */
@@ -58,7 +59,7 @@
 #define PURGED 3
 #define EMPTIED 4
 
-/* The post word. */
+/* mail_state of the slab. */
 #define OPEN 0
 #define QUEUED 1
 #define CLOSED 2
@@ -67,6 +68,7 @@
 #define LIVE 0
 #define REMOTE 1
 #define LISTED 2
+#define BORROWED 3
 
 #ifdef MUTANT_ASIDE_RELAXED
 #define ASIDE_ORDER RELAXED
@@ -91,9 +93,9 @@
 #endif
 
 bool in_use[2];
-bool listed[2]; /* the owner's list */
+bool listed[2]; /* in the owner's list */
 bool current;
-bool told; /* the owner said EMPTIED, and waits for the mail */
+bool told; /* the owner wrote EMPTIED, and waits for the mail */
 bool retired;
 byte hands = HANDS;
 byte asides = ASIDES;
@@ -101,7 +103,7 @@ byte trims = TRIMS;
 byte remakes = REMAKES;
 byte done;
 
-/* remote_post. */
+/* remote_post */
 inline post(me)
 {
     load(me, POST, SEQ_CST, word);
@@ -117,7 +119,7 @@ inline post(me)
     word = 0
 }
 
-/* heap_retire_listed: slab_try_leave, remote_close, and slab_make. */
+/* heap_retire_listed: slab_try_leave, remote_close, and slab_make */
 inline retire()
 {
 #ifdef MUTANT_LEAVE_BLINDLY
@@ -163,7 +165,7 @@ inline retire()
     word = 0
 }
 
-/* heap_drain. */
+/* heap_drain */
 inline drain()
 {
     store(0, DRAINS, RELAXED, 1);
@@ -186,11 +188,11 @@ inline drain()
     word = 0
 }
 
-/* The two blocks are taken by turns: which is free first is anybody's choice. */
+/* The two blocks are handed out alternately; which one is free first is arbitrary. */
 inline hand_out(n)
 {
     store(0, LINK(n), RELAXED, LIVE);
-    atomic { alone(0, n); listed[n] = false; in_use[n] = true; hands-- }
+    atomic { assert(!in_use[n]); alone(0, n); listed[n] = false; in_use[n] = true; hands-- }
     if
     :: n == 1 -> store(0, HAND, RELEASE, 1)
     :: else
@@ -246,36 +248,92 @@ proctype freer()
     atomic { leave(1); done++ }
 }
 
-/* pages_purge_marked: the page of a block. */
+/* pages_purge_marked: the page of a block */
 inline give(me, n)
 {
     atomic { assert(!in_use[n]); shared(me, 0); alone(me, n) }
 }
 
-/* slab_purge_aside, of a slab that says PURGED. */
+/* slab_purge_aside of a slab in state PURGED */
 inline purge_aside(me)
 {
     for (b : 0 .. 1) {
         load(me, LINK(b), ACQUIRE, word);
         if
+#ifdef MUTANT_BORROWED_IS_FREE
         :: word != LIVE -> give(me, b)
+#else
+        :: word != LIVE && word != BORROWED -> give(me, b)
+#endif
         :: else
         fi
     }
     b = 0
 }
 
-/* slab_end_purge. */
+/* slab_end_purge */
 inline end_purge(me)
 {
     modify(me, USE, END_ORDER, word, ASIDE)
+}
+
+/* A slab that was taken out of the mailbox: borrow_try_slab, borrow_take_slots, borrow_take, and
+ * the free of the block. */
+inline borrow(me)
+{
+#ifdef MUTANT_BORROW_WHILE_DRAINED
+    word = 0;
+#else
+    load(me, DRAINS, ACQUIRE, word);
+#endif
+    if
+    :: word == 0 ->
+#ifdef MUTANT_BORROW_UNPURGED
+        word = ASIDE;
+#else
+        compare_swap(me, USE, ACQ_REL, ASIDE, PURGED, word);
+#endif
+        if
+        :: word == ASIDE ->
+            compare_swap(me, LINK(1), ACQ_REL, REMOTE, BORROWED, word);
+            has = word == REMOTE;
+#ifndef MUTANT_BORROW_UNPURGED
+            end_purge(me)
+#endif
+        :: else
+        fi
+    :: else
+    fi;
+    modify(me, MAIL, RETURN_ORDER, word, 1);
+    if
+    :: has ->
+        has = false;
+        store(me, LINK(1), RELAXED, LIVE);
+        atomic { assert(!in_use[1] && !listed[1]); alone(me, 1); in_use[1] = true }
+        in_use[1] = false;
+        compare_swap(me, LINK(1), SEQ_CST, LIVE, REMOTE, word);
+        assert(word == LIVE);
+        post(me)
+    :: else
+    fi
 }
 
 proctype sweeper(byte me)
 {
     short word;
     byte b, turns = TURNS;
+    bool has;
     do
+#ifdef BORROWS
+    :: turns > 0 ->
+        turns--;
+        modify(me, MAIL, ACQUIRE, word, 0);
+        if
+        :: word == 1 -> borrow(me)
+        :: else
+        fi;
+        word = 0
+#endif
     :: turns > 0 -> /* sweep_visit */
         turns--;
         compare_swap(me, USE, ACQ_REL, ASIDE, PURGED, word);

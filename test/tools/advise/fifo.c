@@ -1,14 +1,17 @@
-// FIFO: messages wait in a queue. decoy_random() makes objects that end in any order, and
-// decoy_pile() such that end last in, first out.
+// FIFO: messages wait in a queue. decoy_random() makes objects that are freed in any order, and
+// decoy_pile() objects that are freed last in, first out. Events of decoy_event() wait in a queue
+// as well, but one in 64 is never freed.
 #include "planted.h"
 
-enum { QUEUE = 4096, OBJECTS = 1500, PILE = 4000 };
+enum { QUEUE = 4096, OBJECTS = 1500, PILE = 4000, EVENTS = 256, HELD = 64 };
 
 static void *queue[QUEUE];
 static unsigned first, last;
 static void *objects[OBJECTS];
 static void *pile[PILE];
 static unsigned height;
+static void *events[EVENTS];
+static void *volatile held;
 
 SITE static void planted_message(void)
 {
@@ -26,8 +29,19 @@ SITE static void decoy_pile(void)
     pile[height++] = xmalloc(30 + random_below(200));
 }
 
-SITE static void step(void)
+SITE static void decoy_event(unsigned number)
 {
+    void **place = &events[number % EVENTS];
+    if (number % HELD == 0)
+        held = *place;
+    else
+        give(*place);
+    *place = xmalloc(30 + random_below(60));
+}
+
+SITE static void step(unsigned number)
+{
+    decoy_event(number);
     if (last - first < 3000)
         planted_message();
     while (last - first > 2000 + random_below(900)) {
@@ -47,12 +61,14 @@ int main(int count, char **words)
 {
     begin(count, words);
     for (unsigned i = 0; i < 60000 * times; i++)
-        step();
+        step(i);
     while (first != last)
         give(queue[first++ % QUEUE]);
     for (unsigned i = 0; i < OBJECTS; i++)
         give(objects[i]);
     while (height != 0)
         give(pile[--height]);
+    for (unsigned i = 0; i < EVENTS; i++)
+        give(events[i]);
     return finish();
 }

@@ -1,5 +1,5 @@
-// Hand-over: one thread makes jobs, another frees them, in whatever order they come to an end.
-// decoy_own() is made and freed by the thread that works.
+// Hand-over: one thread makes jobs, another frees them in any order. decoy_own() makes blocks that
+// the working thread itself frees.
 #include <pthread.h>
 
 #include "planted.h"

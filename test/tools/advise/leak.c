@@ -1,6 +1,6 @@
-// Leak: a record a request that nobody ever frees. decoy_table() is made at the start and stays,
-// decoy_cache() grows to its bound and stays, decoy_archive() grows all the time and is freed at
-// the end.
+// Leak: a record for each request that is never freed. decoy_table() is made at the start and
+// stays, decoy_cache() grows to its limit and stays, decoy_archive() grows all the time and is
+// freed at the end.
 #include "planted.h"
 
 enum { TABLE = 2000, CACHE = 500, ARCHIVE = 20000, REQUESTS = 20000 };

@@ -1,4 +1,4 @@
-// Nothing to gain: objects of all sizes that live for any time, in any order.
+// No possible gain: objects of all sizes with any lifetime, freed in any order.
 #include "planted.h"
 
 enum { OBJECTS = 3000 };

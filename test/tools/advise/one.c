@@ -1,6 +1,6 @@
-// One at a time: a list of words for each command, which whoever comes for the next command frees.
-// decoy_last() is as often, but its next one is made before the last one ends; decoy_kept() is
-// freed by the next one, too, and is seldom.
+// One at a time: a list of words for each command, which the next command frees. decoy_last() makes
+// blocks as often, but the next one before the last one is freed; the next call frees a block of
+// decoy_kept(), too, but rarely.
 #include "planted.h"
 
 static void *words, *last, *kept, *others[300];

@@ -1,4 +1,4 @@
-// one.c as its advice has it: the list of words is kept, and grows where it has to.
+// one.c changed by its advice: the list of words is kept, and grows when needed.
 #include "planted.h"
 
 static size_t room;

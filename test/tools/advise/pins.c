@@ -1,5 +1,6 @@
-// Pins pages: a few records of each phase stay, among many that end with it, and hold the pages.
-// decoy_index() stays, too, but lies together; decoy_short() is what the pages were made for.
+// Pinned pages: a few records of each phase stay among many blocks that end with it, and keep their
+// pages in use. decoy_index() stays as well, but its blocks are adjacent; decoy_short() makes the
+// blocks that end.
 #include "planted.h"
 
 enum { SHORT = 20000, PHASES = 6, EVERY = 40, INDEX = 4000 };

@@ -1,5 +1,5 @@
-// pins.c as its advice has it: what stays has a heap of its own.
-#include <cairn/heaps.h>
+// pins.c changed by its advice: the blocks that stay have a heap of their own.
+#include <cairn/private_heap.h>
 
 #include "planted.h"
 
@@ -9,11 +9,11 @@ static void *shorts[SHORT];
 static void *records[PHASES * SHORT / EVERY];
 static void *entries[INDEX];
 static unsigned record_count;
-static cairn_heap *heap;
+static cairn_private_heap *heap;
 
 SITE static void planted_record(size_t size)
 {
-    records[record_count++] = filled(cairn_heap_alloc(heap, size), size);
+    records[record_count++] = filled(cairn_private_heap_alloc(heap, size), size);
 }
 
 SITE static void decoy_short(unsigned number, size_t size) { shorts[number] = xmalloc(size); }
@@ -27,7 +27,7 @@ SITE static void decoy_index(void)
 int main(int count, char **words)
 {
     begin(count, words);
-    heap = cairn_heap_new(NULL);
+    heap = cairn_private_heap_new(NULL);
     if (heap == NULL)
         abort();
     decoy_index();
@@ -44,7 +44,7 @@ int main(int count, char **words)
         }
     }
     for (unsigned i = 0; i < record_count; i++)
-        cairn_heap_free(heap, finished(records[i]));
+        cairn_private_heap_free(heap, finished(records[i]));
     for (unsigned i = 0; i < INDEX; i++)
         give(entries[i]);
     return finish();

@@ -1,7 +1,7 @@
-// What the planted programs share. Each has a site whose name begins with `planted`, which one
-// verdict of `cairn advise` is right for, and sites that look like one and are not: `decoy`. The
-// program's argument is another input: another seed and other sizes. Some take a second one: how
-// often they do it all, for who measures them.
+// Helpers of the planted programs. Each program has a site whose name begins with `planted`, for
+// which one verdict of `cairn advise` is right, and sites called `decoy` that look like it. The
+// program's first argument selects another input, with another seed and other sizes. Some programs
+// take a second one, the number of repetitions, for measurements.
 #ifndef CAIRN_TEST_PLANTED_H
 #define CAIRN_TEST_PLANTED_H
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #ifdef __clang__
-#define SITE __attribute__((noinline)) /* it makes no clones of functions under other names */
+#define SITE __attribute__((noinline)) /* clang makes no clones of functions under other names */
 #else
 #define SITE __attribute__((noinline, noclone))
 #endif
@@ -29,9 +29,10 @@ static inline uint32_t random_below(uint32_t limit) // xorshift64, G. Marsaglia 
     return (uint32_t)((random_state >> 20) % limit);
 }
 
-// The new block, written to. Its site stays: neither a tail call nor elided. Where a compiler knows
-// a bound of the size it writes `rep stos` instead of a call: microcode, in whose shadow the
-// processor ends what the allocator had begun. Programs seldom have that.
+// Writes to the new block and returns it. The asm keeps the site: the call is neither a tail call
+// nor elided. It also hides a bound of the size, for which compilers write `rep stos` instead of a
+// call: that is microcode, which hides the latency of the allocator's last instructions. Programs
+// rarely have that.
 static inline __attribute__((always_inline)) void *filled(void *block, size_t size)
 {
     if (block == NULL)
@@ -45,7 +46,7 @@ static inline __attribute__((always_inline)) void *xmalloc(size_t size)
     return filled(malloc(size), size);
 }
 
-// The program's own work on a block.
+// The work of the program on a block.
 static inline void use(const void *block, size_t size)
 {
     const unsigned char *byte = block;
@@ -53,7 +54,7 @@ static inline void use(const void *block, size_t size)
         checksum = checksum * 31 + byte[i];
 }
 
-// What the program wrote to the block is there when it ends, whichever allocator ends it.
+// Makes the program's stores to the block happen before its end, with every allocator.
 static inline void *finished(void *block)
 {
     __asm__ volatile("" : "+r"(block) : : "memory");

@@ -1,4 +1,5 @@
-// Pool: very many nodes of one size, that end in any order. decoy_text() has as many, of all sizes.
+// Pool: very many nodes of one size, freed in any order. decoy_text() makes as many blocks, of all
+// sizes.
 #include "planted.h"
 
 enum { NODES = 20000 };

@@ -1,4 +1,4 @@
-// pool.c as its advice has it: nodes come from a pool.
+// pool.c changed by its advice: nodes are from a pool.
 #include <cairn/pool.h>
 
 #include "planted.h"

@@ -1,9 +1,9 @@
-// Records that are kept to the end, as a program's data are, and that are a little larger than a
-// class: what looks like a leak may gain all the same. decoy_index() is kept, too, and fills its
-// class; it grows in the first quarter only.
+// Records that are kept to the end, like a program's data, and that are slightly larger than a
+// class: they look like a leak, but there is a possible gain. decoy_index() is kept, too, and fills
+// its class; it grows in the first quarter only.
 #include "planted.h"
 
-enum { RECORDS = 40000 };
+enum { RECORDS = 120000 };
 
 static void *records[RECORDS], *index_of[RECORDS / 4];
 

@@ -1,8 +1,8 @@
-// Reserve: a list grows by steps to about the same length each time. decoy_trim() resizes once,
-// downward; decoy_log() grows, but only ever once in its life.
+// Reserve: a list grows in steps to about the same length each time. decoy_trim() resizes once,
+// downward; decoy_log() grows, but only once in its life.
 #include "planted.h"
 
-enum { KEPT = 64 };
+enum { KEPT = 512 };
 
 static void *lists[KEPT];
 static void *trimmed[KEPT];

@@ -1,6 +1,6 @@
-// Ring frame: a request takes parts, several requests are on their way at once, and all parts of
-// one end together, though not in the order in which they were taken. decoy_parts() takes as many
-// at a time, which end one here and one there.
+// Ring frame: a request allocates parts, several requests are in progress at once, and all parts of
+// one are freed together, though not in the order of allocation. decoy_parts() allocates as many at
+// a time, which are freed one by one.
 #include "planted.h"
 
 enum { REQUESTS = 8, PARTS = 24, LOOSE = 600 };
@@ -24,7 +24,7 @@ SITE static void decoy_parts(void)
 
 SITE static void finish_request(unsigned request)
 {
-    // Not the order of their making, nor its reverse.
+    // Neither the order of allocation nor its reverse.
     for (unsigned i = 0; i < PARTS; i++) {
         void **place = &part[request][i * 7 % PARTS];
         if (*place != NULL)

@@ -1,4 +1,4 @@
-// ring.c as its advice has it: all parts of a request come from a frame.
+// ring.c changed by its advice: all parts of a request are from a frame.
 #include <cairn/ring.h>
 
 #include "planted.h"

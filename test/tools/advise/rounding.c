@@ -1,8 +1,9 @@
-// Rounding: blocks of a little more than a class holds, so that a good part of each is lost.
-// decoy_fits() has as many that fill theirs; decoy_few() loses most of each, of few.
+// Rounding: blocks slightly larger than a class, so that a considerable part of each is lost.
+// decoy_fits() makes as many blocks that fill their class; decoy_few() loses most of each block,
+// but makes few.
 #include "planted.h"
 
-enum { BLOCKS = 6000 };
+enum { BLOCKS = 40000 };
 
 static void *blocks[BLOCKS];
 static void *fits[BLOCKS];
@@ -32,7 +33,7 @@ int main(int count, char **words)
         if (i % 50 == 0)
             decoy_few(i / 50);
     }
-    for (unsigned round = 0; round < 10 * times; round++)
+    for (unsigned round = 0; round < times; round++)
         for (unsigned i = 0; i < BLOCKS; i++)
             use(blocks[i], 100);
     for (unsigned i = 0; i < BLOCKS; i++) {

@@ -1,9 +1,9 @@
-// rounding.c as its advice has it: blocks come from a pool, which has no classes.
+// rounding.c changed by its advice: blocks are from a pool, which has no classes.
 #include <cairn/pool.h>
 
 #include "planted.h"
 
-enum { BLOCKS = 6000 };
+enum { BLOCKS = 40000 };
 
 static void *blocks[BLOCKS];
 static cairn_pool *pool;
@@ -31,7 +31,7 @@ int main(int count, char **words)
         if (i % 50 == 0)
             decoy_few(i / 50);
     }
-    for (unsigned round = 0; round < 10 * times; round++)
+    for (unsigned round = 0; round < times; round++)
         for (unsigned i = 0; i < BLOCKS; i++)
             use(blocks[i], 100);
     for (unsigned i = 0; i < BLOCKS; i++) {

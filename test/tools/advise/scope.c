@@ -1,6 +1,6 @@
-// Scope: handle() takes copies, and all have ended when it returns. decoy_kept() is called in
-// handle(), too, but what it takes lives to the next call; decoy_pile() is last in, first out, but
-// over many calls.
+// Scope: handle() makes copies, and all of them are freed when it returns. decoy_kept() is called
+// in handle(), too, but its block lives until the next call; decoy_pile() frees last in, first out,
+// but over many calls.
 #include "planted.h"
 
 enum { PARTS = 12, PILE = 4000 };

@@ -1,4 +1,4 @@
-// scope.c as its advice has it: handle() opens a scope, and planted_copy() takes from it.
+// scope.c changed by its advice: handle() opens a scope, and planted_copy() allocates from it.
 #include <cairn/scope.h>
 
 #include "planted.h"

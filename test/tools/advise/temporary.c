@@ -1,5 +1,5 @@
-// Temporary: a buffer that ends where it was made, at every call. decoy_result() is as small and as
-// often, but its caller keeps it; decoy_large() ends at once and is seldom.
+// Temporary: each call makes a buffer and frees it. decoy_result() makes blocks of that size as
+// often, but its caller keeps them; decoy_large() frees its block at once, but is rarely called.
 #include "planted.h"
 
 enum { RESULTS = 3000 };

@@ -1,4 +1,4 @@
-// temporary.c as its advice has it: the buffer is the function's own.
+// temporary.c changed by its advice: the buffer is a local array of the function.
 #include "planted.h"
 
 enum { RESULTS = 3000 };

@@ -30,10 +30,11 @@ data.advice.forEach((one, place) => {
 });
 
 const largest = data.sites.filter(site => site.live.some(value => value > 0)).slice(0, data.lines);
-makeTimeline({parent: part('Live memory over time, by site'), times: data.times,
+// Memory is 0 at the start. Each further point is the maximum since the previous point.
+makeTimeline({parent: part('Live memory over time, by site'), times: [0, ...data.times],
   label: 'live memory over time',
-  series: [{name: 'all', values: data.all, hue: 'text'}, ...largest.map((site, place) => ({
-    name: site.name, values: site.live, hue: hues[place % hues.length]}))]});
+  series: [{name: 'all', values: [0, ...data.all], hue: 'text'}, ...largest.map((site, place) => ({
+    name: site.name, values: [0, ...site.live], hue: hues[place % hues.length]}))]});
 
 const tree = {name: 'the peak', children: data.sites.filter(site => site.peak > 0)};
 const held = tree.children.reduce((sum, site) => sum + site.peak, 0);

@@ -1,7 +1,7 @@
-// An address map on a canvas: a row of cells, each of so many bytes.
+// An address map on a canvas: a row of cells that stand for `cellBytes` bytes each.
 //
-// parts: [{start: address in hexadecimal, cells: [cell or null]}]; cellBytes: of each; paint: a cell
-// to {hue, part: 0 to 1}; text: of a cell.
+// parts: [{start: address in hexadecimal, cells: [cell or null]}]; paint: maps a cell to {hue,
+// part: 0 to 1}; text: maps a cell to its description.
 function makeCells({parent, parts, cellBytes, paint, text}) {
   const SIDE = 11, LINE = 16, canvas = element('canvas', {tabIndex: 0});
   const said = element('div', {className: 'said'});

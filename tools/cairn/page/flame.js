@@ -1,7 +1,8 @@
 // A flame graph of a tree of frames, callers above.
 //
-// root: its outermost node; name, value, children: of a node; text: what is said of a node.
-// Returns {draw(), out(), root}: draw after values changed, out shows all of it again.
+// root: the outermost node; name, value, children: functions of a node; text: maps a node to its
+// description. Returns {draw(), out(), root}: call draw after values changed; out shows the whole
+// graph again.
 function makeFlame({parent, root, name, value, children, text}) {
   const flame = element('div', {id: 'flame', className: 'flame'});
   const said = element('div', {id: 'said', className: 'said'});

@@ -1,12 +1,12 @@
 // The page of `cairn inspect --html`: sums, a treemap by size or by heap, the map of addresses, and
-// tables. What lies in `data` says tools/cairn/inspect_page.py.
+// tables. tools/cairn/inspect_page.py fills `data`.
 const content = byId('content');
 const title = text => content.append(element('h2', {textContent: text}));
 const NAMES = {slab: 'slabs', large: 'large blocks', huge: 'blocks with own mappings',
   free: 'free runs of pages', kept: 'freed, and kept', run: 'pages of other allocators',
-  trapped: 'freed, addresses fault'};
+  revoked: 'freed, addresses fault'};
 const HUES = {slab: 'c0', large: 'c2', huge: 'c5', free: 'c1', kept: 'c7', run: 'c6',
-  trapped: 'c3'};
+  revoked: 'c3', metadata: 'c4'};
 const USES = {free: ' not given back yet', kept: ' kept'};
 const sizeName = (size, packed) => size + '-byte blocks' + (packed ? ', packed' : '');
 const heapName = heap => heap === '0' ? 'kept, empty' : 'heap ' + heap;
@@ -41,7 +41,7 @@ function others() {
 const bySize = row => sizeName(row[0], row[1]), byHeap = row => heapName(row[2]);
 const tree = keys => node('heap', 'all', [
   node('slabs', 'slab', grouped(data.groups, keys)), ...others(),
-  node('metadata', 'run', [], data.words.metadata, data.words.metadata)]);
+  node('metadata', 'metadata', [], data.words.metadata, data.words.metadata)]);
 const trees = {'by size': tree([bySize, byHeap]), 'by heap': tree([byHeap, bySize])};
 
 const cards = element('div', {className: 'cards'});
@@ -52,8 +52,21 @@ for (const [name, value] of [['allocated', data.words.allocated], ['active', dat
     cards.append(element('div', {}, element('span', {textContent: name}), bytes(value)));
 content.append(cards);
 
+// Explains the colours of the kinds in this heap, and the colour of memory without blocks.
+function legend() {
+  const kinds = Object.keys(NAMES)
+    .filter(kind => kind === 'slab' || data.runs.some(run => run[0] === kind));
+  const entries = [...kinds.map(kind => [HUES[kind], NAMES[kind]]),
+    [HUES.metadata, 'metadata'], ['free', 'no block in it, or given back']];
+  return element('div', {className: 'legend'}, ...entries.map(([hue, text]) => {
+    const dot = element('i');
+    dot.style.background = 'var(--' + hue + ')';
+    return element('span', {}, dot, text);
+  }));
+}
+
 title('What it consists of');
-content.append(element('p', {textContent: 'Each rectangle is memory, filled as far as it is in ' +
+content.append(legend(), element('p', {textContent: 'Each rectangle is memory, filled as far as it is in ' +
   'use by live blocks; free runs as far as they were not given back.'}));
 const map = makeTreemap({parent: content, root: trees['by size'], value: made => made.bytes,
   children: made => made.children, name: made => made.name, hue: made => HUES[made.kind],
@@ -64,12 +77,7 @@ choices(byId('bar'), Object.fromEntries(Object.keys(trees).map(name =>
   [name, () => map.show(trees[name])])), 'by size');
 
 title('Where it lies');
-content.append(element('div', {className: 'legend'}, ...Object.keys(NAMES)
-  .filter(kind => kind === 'slab' || data.runs.some(run => run[0] === kind)).map(kind => {
-    const dot = element('i');
-    dot.style.background = 'var(--' + HUES[kind] + ')';
-    return element('span', {}, dot, NAMES[kind]);
-  })), element('p', {textContent: 'Each cell is ' + bytes(data.map.cell) + '.'}));
+content.append(legend(), element('p', {textContent: 'Each cell is ' + bytes(data.map.cell) + '.'}));
 makeCells({parent: content, parts: data.map.parts, cellBytes: data.map.cell,
   paint: cell => ({hue: HUES[data.map.kinds[cell[0]]], part: cell[1] / 100}),
   text: cell => {

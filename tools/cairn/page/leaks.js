@@ -1,5 +1,6 @@
-// The page of `cairn leaks --html`. What lies in `data` says tools/cairn/leaks_page.py.
+// The page of `cairn leaks --html`. `_page` of tools/cairn/leaks_command.py fills `data`.
 const content = byId('content'), sums = data.sums;
+const hasStacks = data.leaks.some(leak => leak[6]);
 const cards = element('div', {className: 'cards'});
 for (const [name, text] of [['lost directly', bytes(sums.direct_bytes)],
   ['held by those', bytes(sums.held_bytes)], ['blocks lost', number(sums.direct_blocks +
@@ -7,7 +8,7 @@ for (const [name, text] of [['lost directly', bytes(sums.direct_bytes)],
   cards.append(element('div', {}, element('span', {textContent: name}), text));
 content.append(cards);
 
-// By size, and within that by what the blocks begin with.
+// Rows sorted by size; rows of equal size by the first bytes of their blocks.
 const bySize = new Map();
 data.leaks.forEach(leak => {
   const kinds = bySize.get(leak[1]) || new Map(), kind = leak[5] || leak[4];
@@ -40,5 +41,6 @@ content.append(element('h2', {textContent: 'Lost directly, with what they hold'}
 makeTable({parent: content, label: 'lost blocks', sort: 2, most: 50, columns: [
   {name: 'address', kind: 'text'}, {name: 'bytes', kind: 'bytes'},
   {name: 'with what it holds', kind: 'bytes'}, {name: 'in blocks', kind: 'number'},
-  {name: 'begins with', kind: 'text'}],
-rows: data.leaks.map(leak => [leak[0], leak[1], leak[1] + leak[2], leak[3] + 1, leak[4]])});
+  {name: 'begins with', kind: 'text'}, ...hasStacks ? [{name: 'allocated by', kind: 'text'}] : []],
+rows: data.leaks.map(leak => [leak[0], leak[1], leak[1] + leak[2], leak[3] + 1, leak[4],
+  ...hasStacks ? [leak[6]] : []])});

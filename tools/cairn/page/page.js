@@ -1,4 +1,5 @@
-// What every page has: its data, words for numbers, elements, colours, search. See html_page.py.
+// Functions that all pages share: data, numbers as text, elements, colours, search. html_page.py
+// adds this file to each page.
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = id => document.getElementById(id);
@@ -19,10 +20,10 @@ function element(tag, properties, ...children) {
   return made;
 }
 
-// A colour of page.css by its name: 'c0', 'text'…
+// Returns the value of a colour of page.css, such as 'c0' or 'text'.
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
 
-// Calls draw now, when the width changes and when the reader turns to light or dark.
+// Calls draw at once, after a change of the width, and after a switch between light and dark.
 function drawn(canvas, draw) {
   let width = 0;
   new ResizeObserver(() => {
@@ -32,7 +33,7 @@ function drawn(canvas, draw) {
   draw();
 }
 
-// The canvas's pen, for a drawing of so many CSS pixels.
+// Returns a drawing context for a canvas of `width` by `height` CSS pixels.
 function pen(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * scale);
@@ -46,7 +47,19 @@ function pen(canvas, width, height) {
   return context;
 }
 
-// The search field: `wanted` is what is looked for, null for nothing.
+// Shortens a text to the room that it has. An address keeps its end, which differs most between
+// neighbours; a name keeps its beginning. Returns nothing if fewer than three letters fit.
+function fitted(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  const whole = text.startsWith('0x') ? text.slice(2) : text;
+  for (let left = whole.length - 1; left >= 3; left--) {
+    const shorter = text.startsWith('0x') ? '…' + whole.slice(-left) : whole.slice(0, left) + '…';
+    if (context.measureText(shorter).width <= room) return shorter;
+  }
+  return '';
+}
+
+// The search field: `wanted` is the text that the reader searches for, or null.
 let wanted = null;
 const searches = [], backs = [];
 const onSearch = then => { searches.push(then); };
@@ -69,7 +82,8 @@ document.addEventListener('keydown', event => {
   }
 });
 
-// Buttons of which one is pressed: {word: what it does}. Returns the function that presses one.
+// Creates buttons of which one is pressed: {label: its function}. Returns a function that presses
+// one.
 function choices(parent, words, first) {
   const made = Object.entries(words).map(([word, then]) => {
     const button = element('button', {textContent: word});

@@ -1,5 +1,5 @@
-// The page of `cairn replay --html`: what each allocator cost, and its memory over the time of the
-// trace.
+// The page of `cairn replay --html`: the time and memory of each allocator, and its memory over the
+// time of the trace.
 const content = byId('content');
 const seconds = value => value.toFixed(3) + ' s', decimals = value => value.toFixed(2);
 makeTable({parent: content, rows: data.rows, label: 'allocators', columns: [

@@ -1,4 +1,4 @@
-// The page of `cairn stats --html`: what lies in `data` says tools/cairn/stats_record.py.
+// The page of `cairn stats --html`. tools/cairn/stats_record.py fills `data`.
 const content = byId('content'), last = data.times.length - 1;
 const HUES = ['c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7'];
 const lines = (rows, hidden = []) => rows.map(([name, values], place) => ({name, values,

@@ -1,8 +1,8 @@
-// A table that sorts by any column and shows what is searched for.
+// A table that can be sorted by any column and shows only the rows that the reader searches for.
 //
 // columns: [{name, kind: 'text' | 'bytes' | 'number' | 'percent', show: value => text}]; rows:
-// arrays of values in the order of the columns; most: so many at first; pick: what a chosen row
-// does, if anything.
+// arrays of values in the order of the columns; most: the number of rows shown at first; pick:
+// called with a row that is selected, if given.
 // Returns {show(rows), rows()}.
 function makeTable({parent, columns, rows, sort = 1, most = 500, pick = null, label = ''}) {
   const shows = {bytes, number, percent: value => (100 * value).toFixed(0) + ' %', text: String};

@@ -1,7 +1,8 @@
 // Lines over time on a canvas.
 //
-// times: seconds; series: [{name, values (null: unknown), hue: name of a colour}]; show: a value as
-// text; marks: [{time, text}]. Dragging or + and - zoom, arrow keys go along, Escape shows all.
+// times: seconds; series: [{name, values (null: unknown), hue: name of a colour}]; show: converts a
+// value to text; marks: [{time, text}]. Dragging, + and - zoom; arrow keys move; Escape shows
+// everything.
 // Returns {draw(), window()}.
 function makeTimeline({parent, times, series, show = bytes, marks = [], height = 300,
                        label = 'over time', least = 0}) {
@@ -41,7 +42,8 @@ function makeTimeline({parent, times, series, show = bytes, marks = [], height =
       for (let i = from; i <= to; i++) found = Math.max(found, one.values[i] || 0);
     return found || 1;
   }
-  // The step between lines: of bytes a power of two, else 1, 2 or 5 times one of ten.
+  // The step between grid lines: a power of two for bytes, otherwise 1, 2 or 5 times a power of
+  // ten.
   function step(top) {
     if (show === bytes) {
       const power = 2 ** Math.floor(Math.log2(top));

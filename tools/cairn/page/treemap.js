@@ -1,7 +1,7 @@
-// A tree as nested rectangles on a canvas; each leaf is filled from below as far as it is in use.
+// A tree as nested rectangles on a canvas. Each leaf is filled from below by its part in use.
 //
-// root: a node; value, children, name, text (what is said of it), hue (name of a colour), part (of
-// a leaf, how much of it is in use, 0 to 1): functions of a node. Returns {show(root)}.
+// root: a node; value, children, name, text (its description), hue (name of a colour), part (the
+// part of a leaf that is in use, 0 to 1): functions of a node. Returns {show(root)}.
 // Layout: Bruls, Huizing, van Wijk: Squarified Treemaps, 2000.
 function makeTreemap({parent, root, value, children, name, text, hue, part, height = 420}) {
   const HEAD = 18, canvas = element('canvas', {tabIndex: 0});
@@ -71,21 +71,26 @@ function makeTreemap({parent, root, value, children, name, text, hue, part, heig
       context.lineWidth = 2;
       context.strokeRect(x + 1, y + 1, Math.max(0, wide - 2), Math.max(0, high - 2));
     }
-    if (wide > 34 && high > 14) {
+    if (wide > 34 && high > 14) label(context, box, wide, high);
+  }
+  // Draws words within the box. Words on the filled part have another colour than words above it,
+  // for each letter, because the filled part may end in the middle of a line.
+  function label(context, {node, x, y, inner}, wide, high) {
+    const size = bytes(value(node)), sizeWidth = context.measureText(size).width;
+    const isBeside = inner && context.measureText(name(node)).width + sizeWidth + 16 < wide;
+    const filled = inner ? 0 : high * Math.min(1, Math.max(0, part(node)));
+    for (const [from, to, hue] of [[0, high - filled, 'text'], [high - filled, high, 'held']]) {
       context.save();
       context.beginPath();
-      context.rect(x, y, wide, high);
+      context.rect(x, y + from, wide, to - from);
       context.clip();
-      const full = !box.inner && part(node) * high >= high - 3;
-      context.fillStyle = full ? colour('held') : colour('text');
-      context.fillText(name(node), x + 4, y + 9);
-      const size = bytes(value(node)), room = context.measureText(name(node) + size).width + 16;
-      if (box.inner && room < wide) {
-        context.fillStyle = colour('soft');
-        context.fillText(size, x + wide - context.measureText(size).width - 4, y + 9);
-      } else if (!box.inner && high > 30) {
-        context.fillStyle = part(node) * high >= high - 17 ? colour('held') : colour('text');
+      context.fillStyle = colour(hue);
+      context.fillText(fitted(context, name(node), wide - 8), x + 4, y + 9);
+      if (!inner && high > 30 && sizeWidth < wide - 6)
         context.fillText(size, x + 4, y + 24);
+      if (isBeside) {
+        context.fillStyle = colour('soft');
+        context.fillText(size, x + wide - sizeWidth - 4, y + 9);
       }
       context.restore();
     }
@@ -117,7 +122,7 @@ function makeTreemap({parent, root, value, children, name, text, hue, part, heig
       box.path.slice(1).map(name).join(' › ') : text(trail[trail.length - 1]);
     draw();
   }
-  // One level into what holds the part.
+  // Opens the child that contains the part.
   function enter(box) {
     const path = box.path.slice(0, trail.length + 1);
     if (path.length > trail.length && children(path[path.length - 1]).length) zoom(path);
@@ -127,7 +132,7 @@ function makeTreemap({parent, root, value, children, name, text, hue, part, heig
     return boxes.findLast(box => x >= box.x && x < box.x + box.width && y >= box.y &&
       y < box.y + box.height) || null;
   }
-  // The nearest leaf in a direction.
+  // Finds the nearest leaf in a direction.
   function beside(key) {
     const leaves = boxes.filter(box => !box.inner && box !== here);
     if (!here) return leaves[0] || null;

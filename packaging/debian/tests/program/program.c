@@ -1,5 +1,5 @@
-/* Blocks of many sizes by their own names, the copies by strdup, which takes libc's malloc or what
-   stands in its place. */
+/* Allocates blocks of many sizes with cairn_malloc. strdup copies them with malloc, which is libc's
+   own or its replacement. */
 #include <cairn/heap.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-//! A small service on Cairn: requests lie in scopes, sessions in a pool, visits in a heap that
-//! survives. Run it twice: `cargo run --example service -- /tmp/visits.heap`.
+//! A small service with Cairn: requests use scopes, sessions a pool, and visits a heap that
+//! survives the process. Run it twice: `cargo run --example service -- /tmp/visits.heap`.
 
 use cairn_alloc::persist::{OpenOptions, PersistentHeap};
 use cairn_alloc::{Cairn, Pool, scope};
@@ -13,7 +13,7 @@ struct Session {
     requests: u64,
 }
 
-/// Answers one request; everything that it needs on the way ends with it.
+/// Answers one request. All memory that the request needs is released when it ends.
 fn answer(session: &mut Session, words: &[&str]) -> usize {
     session.requests += 1;
     scope(|s| {

@@ -2,19 +2,19 @@
 
 use crate::Tlsf;
 #[cfg(feature = "heap")]
-use crate::{Cairn, Heap, Pool, Scope, error::dangling, heap::is_plain};
+use crate::{Cairn, Pool, PrivateHeap, Scope, error::dangling, heap::is_plain};
 use allocator_api2::alloc::{AllocError, Allocator};
 #[cfg(feature = "heap")]
 use core::alloc::GlobalAlloc;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// `size` bytes at `block`, as the trait has them.
+/// A slice of `size` bytes at `block`, as the trait returns it.
 fn sized(block: NonNull<u8>, size: usize) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(block, size)
 }
 
-// SAFETY: blocks of the process's one heap, whichever value stands for it.
+// SAFETY: all values of `Cairn` stand for the one heap of the process.
 #[cfg(feature = "heap")]
 unsafe impl Allocator for Cairn {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -43,7 +43,8 @@ unsafe impl Allocator for Cairn {
             return self.allocate(new);
         }
         if old.align() == new.align() {
-            // SAFETY: the caller's promise; the new size is not 0, for it is no smaller.
+            // SAFETY: the caller's promise. The new size is not 0, because it is at least the old
+            // one.
             let grown = unsafe { self.realloc(block.as_ptr(), old, new.size()) };
             return Ok(sized(NonNull::new(grown).ok_or(AllocError)?, new.size()));
         }
@@ -52,9 +53,9 @@ unsafe impl Allocator for Cairn {
     }
 }
 
-// SAFETY: blocks of the heap, which ends when no container has it or borrows it any more.
+// SAFETY: blocks belong to the heap, which ends when no container borrows it any more.
 #[cfg(feature = "heap")]
-unsafe impl Allocator for Heap {
+unsafe impl Allocator for PrivateHeap {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let block = self.alloc_layout(layout).map_err(|_| AllocError)?;
         Ok(sized(block, layout.size()))
@@ -76,14 +77,15 @@ unsafe impl Allocator for Heap {
             // SAFETY: the caller's promise.
             return unsafe { move_block(self, block, old, new) };
         }
-        // SAFETY: the caller's promise; the size is not 0.
+        // SAFETY: the caller's promise, and the size is not 0.
         let grown = unsafe { self.realloc(block, new.size()) }.ok_or(AllocError)?;
         Ok(sized(grown, new.size()))
     }
 }
 
 /// # Safety
-/// `block` is of that allocator, with the layout `old`; `new` holds what is kept.
+/// `block` belongs to that allocator and has the layout `old`; `new` is large enough for the bytes
+/// to be kept.
 unsafe fn move_block(
     allocator: &impl Allocator,
     block: NonNull<u8>,
@@ -91,7 +93,7 @@ unsafe fn move_block(
     new: Layout,
 ) -> Result<NonNull<[u8]>, AllocError> {
     let moved = allocator.allocate(new)?;
-    // SAFETY: two blocks, each at least so large.
+    // SAFETY: these are two blocks, and each has at least that size.
     unsafe {
         let bytes = old.size().min(new.size());
         moved.cast::<u8>().copy_from_nonoverlapping(block, bytes);
@@ -100,7 +102,7 @@ unsafe fn move_block(
     Ok(moved)
 }
 
-/// The allocator of a [`Scope`]: what it gives ends with the scope, and so must the container.
+/// The allocator of a [`Scope`]. Its blocks end with the scope, so the container must end before.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -117,8 +119,8 @@ unsafe fn move_block(
 /// let kept: Vec<i32, _> = cairn_alloc::scope(|s| Vec::new_in(s.allocator()));
 /// ```
 ///
-/// While a scope within this one is open, nothing can be allocated: a container that must grow then
-/// finds no memory.
+/// Allocations fail while a nested scope is open: a container that must grow then gets the error
+/// "out of memory".
 #[cfg(feature = "heap")]
 #[derive(Debug)]
 pub struct ScopeAllocator<'s>(Scope<'s, 's>);
@@ -132,7 +134,7 @@ impl Clone for ScopeAllocator<'_> {
 
 #[cfg(feature = "heap")]
 impl<'s> Scope<'s, '_> {
-    /// For containers that end with the scope.
+    /// Returns an allocator for containers that end with the scope.
     ///
     /// ```
     /// use hashbrown::HashMap;
@@ -148,9 +150,9 @@ impl<'s> Scope<'s, '_> {
     }
 }
 
-// SAFETY: blocks live as long as 's, longer than every clone. An old block is resized where it is
-// the newest of the newest frame, else a new one takes its contents; it is never given to anybody
-// else.
+// SAFETY: blocks live as long as 's, which is longer than every clone. If the old block is the
+// newest of the newest frame, it is resized in place. Otherwise its contents move to a new block,
+// and the old memory is not reused before the frame ends.
 #[cfg(feature = "heap")]
 unsafe impl Allocator for ScopeAllocator<'_> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -192,7 +194,7 @@ unsafe impl Allocator for ScopeAllocator<'_> {
             return unsafe { move_block(self, block, old, new) };
         }
         if new.size() != 0 {
-            // SAFETY: the caller's promise. Where it cannot be, the block is large enough anyway.
+            // SAFETY: the caller's promise. If the block cannot shrink, it is still large enough.
             let _ = unsafe { self.0.realloc(block, old, new.size(), new.align()) };
         }
         Ok(sized(block, new.size()))
@@ -225,7 +227,7 @@ impl<T, M> Clone for PoolAllocator<'_, T, M> {
 
 #[cfg(feature = "heap")]
 impl<T, M> Pool<T, M> {
-    /// For what fits into objects of this pool.
+    /// Returns an allocator for values that fit into an object of this pool.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::<[u64; 8]>::new()?;
@@ -238,8 +240,8 @@ impl<T, M> Pool<T, M> {
     }
 }
 
-// SAFETY: objects of the pool, which outlives every clone, each given out once until it is put
-// back.
+// SAFETY: blocks are objects of the pool, which outlives every clone. An object is given out once
+// until it is put back.
 #[cfg(feature = "heap")]
 unsafe impl<T, M> Allocator for PoolAllocator<'_, T, M> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -249,7 +251,7 @@ unsafe impl<T, M> Allocator for PoolAllocator<'_, T, M> {
         if layout.size() > size_of::<T>() || layout.align() > align_of::<T>() {
             return Err(AllocError);
         }
-        // SAFETY: one thread at a time, or a shared pool.
+        // SAFETY: one thread uses the pool at a time, or the pool is shared.
         let object = unsafe { cairn_sys::cairn_sys_pool_get(self.0.as_ptr()) };
         Ok(sized(NonNull::new(object.cast()).ok_or(AllocError)?, size_of::<T>()))
     }
@@ -279,7 +281,7 @@ unsafe impl<T, M> Allocator for PoolAllocator<'_, T, M> {
 pub struct TlsfAllocator<'h>(&'h Tlsf<'h>);
 
 impl<'m> Tlsf<'m> {
-    /// For containers within the heap.
+    /// Returns an allocator for containers within the heap.
     ///
     /// ```
     /// # let mut memory = [core::mem::MaybeUninit::uninit(); 65536];
@@ -296,7 +298,7 @@ impl<'m> Tlsf<'m> {
     }
 }
 
-// SAFETY: blocks of the heap, which outlives every clone.
+// SAFETY: blocks belong to the heap, which outlives every clone.
 unsafe impl Allocator for TlsfAllocator<'_> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let block = self.0.alloc_layout(layout).map_err(|_| AllocError)?;

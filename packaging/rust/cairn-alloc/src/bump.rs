@@ -1,42 +1,44 @@
-//! The inline halves of `cairn/stack.h` in Rust: they move the position of a stack's head. Plain
-//! arithmetic on the head, so Miri runs it. Each returns nothing where the slow half has to do it;
-//! heads whose position and limit are 0 leave everything to the slow halves.
+//! The inline halves of `cairn/stack.h` in Rust: they move the position of a stack's head. They are
+//! plain arithmetic on the head, so Miri can run them. Each function refuses (null, `None` or
+//! `false`) when the slow half has to do the work. Heads with position and limit 0 always need the
+//! slow halves.
 
 use cairn_sys::{self as sys, cairn_mark, cairn_stack, cairn_stack_frame};
 use core::ptr;
 
-/// A block, or null when the slow half is needed.
+/// Allocates a block. Returns null when the slow half is needed.
 ///
 /// # Safety
-/// The head is that of a stack of this thread; `align` is a power of two, `size` at most
+/// The head belongs to a stack of this thread; `align` is a power of two, `size` at most
 /// `isize::MAX`.
 #[inline]
 pub unsafe fn alloc(head: *mut cairn_stack, size: usize, align: usize) -> *mut u8 {
     if align > sys::CAIRN_STACK_INLINE_ALIGN {
         return ptr::null_mut();
     }
-    // SAFETY: the head is there, and nobody else uses it meanwhile.
+    // SAFETY: the head is valid, and only this thread uses it.
     let (position, limit) = unsafe { ((*head).position, (*head).limit) };
     let start = if align > 8 { (position + align - 1) & !(align - 1) } else { position };
     let rounded = (size + 7) & !7;
-    // The limit is a multiple of the granule only: above that, the aligned start may lie behind it.
+    // The limit is only a multiple of the granule. With a larger alignment, the aligned start may
+    // therefore be behind the limit.
     if (align > sys::CAIRN_STACK_LIMIT_GRANULE && start > limit)
         || rounded.wrapping_sub(1) >= limit.wrapping_sub(start)
     {
         return ptr::null_mut();
     }
-    // SAFETY: as above.
+    // SAFETY: the head is valid, and only this thread uses it.
     unsafe { (*head).position = start + rounded };
     ptr::with_exposed_provenance_mut(start)
 }
 
-/// A frame, unless the slow half is needed.
+/// Opens a frame. Returns `None` when the slow half is needed.
 ///
 /// # Safety
-/// The head is that of a stack of this thread.
+/// The head belongs to a stack of this thread.
 #[inline]
 pub unsafe fn push(head: *mut cairn_stack) -> Option<cairn_mark> {
-    // SAFETY: the head is there; between position and limit lies memory for nobody else.
+    // SAFETY: the head is valid, and the memory from position to limit is unused.
     unsafe {
         let start = (*head).position;
         let serial = (*head).serial + 1;
@@ -54,13 +56,14 @@ pub unsafe fn push(head: *mut cairn_stack) -> Option<cairn_mark> {
     }
 }
 
-/// Ends the newest frame, if it is that of the mark: whether it was.
+/// Ends the newest frame if it is the frame of the mark. Returns whether it was.
 ///
 /// # Safety
-/// The head is that of a stack of this thread, the mark one of its frames that has not ended.
+/// The head belongs to a stack of this thread. The mark's frame is one of its frames and has not
+/// ended.
 #[inline]
 pub unsafe fn pop(head: *mut cairn_stack, mark: cairn_mark) -> bool {
-    // SAFETY: a frame that has not ended is there.
+    // SAFETY: the frame has not ended, so its header is valid.
     unsafe {
         if mark.frame != (*head).frame || (*mark.frame).serial != mark.serial {
             return false;
@@ -96,7 +99,8 @@ mod tests {
         let mut memory = Memory([MaybeUninit::uninit(); 8192]);
         let mut stack = head(&mut memory, 1024);
         let stack = &raw mut stack;
-        // SAFETY: the head's memory is there; every block is written within its size.
+        // SAFETY: the head's memory is valid during the test, and each block is written only within
+        // its size.
         unsafe {
             let mut end = (*stack).position;
             for (size, align) in [(1, 1), (8, 8), (3, 2), (40, 16), (5, 64), (100, 32)] {
@@ -118,7 +122,8 @@ mod tests {
         let mut memory = Memory([MaybeUninit::uninit(); 8192]);
         let mut stack = head(&mut memory, 256);
         let stack = &raw mut stack;
-        // SAFETY: as above.
+        // SAFETY: the head's memory is valid during the test, and each block is written only within
+        // its size.
         unsafe {
             let start = (*stack).position;
             let outer = push(stack).unwrap();
@@ -136,7 +141,8 @@ mod tests {
     fn a_head_that_is_not_made_yet_and_a_full_one_leave_it_to_the_slow_half() {
         let mut memory = Memory([MaybeUninit::uninit(); 8192]);
         let mut stack = head(&mut memory, 8);
-        // SAFETY: as above.
+        // SAFETY: the head's memory is valid during the test, and each block is written only within
+        // its size.
         unsafe {
             assert!(push(&raw mut stack).is_none());
             (stack.position, stack.limit) = (0, 0);
@@ -151,7 +157,8 @@ mod tests {
         let mut memory = Memory([MaybeUninit::uninit(); 8192]);
         let mut stack = head(&mut memory, 1024);
         stack.serial = sys::CAIRN_STACK_PUSH_TICK as u64 - 1;
-        // SAFETY: as above.
+        // SAFETY: the head's memory is valid during the test, and each block is written only within
+        // its size.
         unsafe { assert!(push(&raw mut stack).is_none()) };
     }
 }

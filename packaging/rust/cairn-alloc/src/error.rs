@@ -1,10 +1,10 @@
-//! The one error of this crate: libc's number.
+//! The only error type of this crate: an error number of libc.
 
 use core::alloc::Layout;
 use core::fmt;
 use core::ptr::{self, NonNull};
 
-/// Why something was refused: an error number of Linux, as the C interface gives it.
+/// The reason of a refusal: an error number of Linux, as in the C interface.
 ///
 /// ```
 /// use cairn_alloc::Tlsf;
@@ -43,7 +43,7 @@ impl Error {
         self.code
     }
 
-    /// Whether it is `ENOMEM`.
+    /// Returns whether the error is `ENOMEM`.
     ///
     /// ```
     /// # #[cfg(feature = "heap")]
@@ -57,14 +57,14 @@ impl Error {
         self.code == ENOMEM
     }
 
-    /// What the C function that has just failed left in errno.
+    /// Reads errno after a C function has failed.
     #[cfg(feature = "heap")]
     pub(crate) fn last() -> Error {
-        // SAFETY: libc's errno of this thread is always there.
+        // SAFETY: libc's errno of this thread always exists.
         Error { code: unsafe { *cairn_sys::errno_location() } }
     }
 
-    /// From a function that returns 0 or an error number.
+    /// Converts the result of a C function that returns 0 or an error number.
     #[cfg(feature = "std")]
     pub(crate) fn check(code: i32) -> Result<(), Error> {
         if code == 0 { Ok(()) } else { Err(Error { code }) }
@@ -90,7 +90,7 @@ impl From<Error> for std::io::Error {
     }
 }
 
-/// Where a value without size lies.
+/// Returns the address of values that have no size.
 pub(crate) fn dangling(layout: Layout) -> NonNull<u8> {
     // SAFETY: an alignment is not 0.
     unsafe { NonNull::new_unchecked(ptr::without_provenance_mut(layout.align())) }

@@ -1,4 +1,4 @@
-//! Objects that die about in the order in which they were made: `cairn/fifo.h`.
+//! Objects that are freed in nearly the order of their allocation: `cairn/fifo.h`.
 
 use crate::Error;
 use cairn_sys as sys;
@@ -7,8 +7,8 @@ use core::mem;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-/// Makes objects for queues. It stays with its thread; the objects may go to others, be dropped by
-/// them in any order, and outlive it.
+/// Allocates objects for queues. A `Fifo` stays in its thread. Its objects may move to other
+/// threads, be dropped there in any order, and outlive the `Fifo`.
 ///
 /// ```
 /// use cairn_alloc::{Fifo, FifoBox};
@@ -37,7 +37,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// A new FIFO.
+    /// Creates a FIFO without a limit.
     ///
     /// ```
     /// let fifo = cairn_alloc::Fifo::new()?;
@@ -50,7 +50,8 @@ impl Fifo {
         Self::with_limit(0)
     }
 
-    /// One whose objects, dead ones included, hold at most so many bytes, in segments of 64 KiB.
+    /// Creates a FIFO with a limit on the memory of live and dead objects, in whole segments of 64
+    /// KiB.
     ///
     /// ```
     /// let fifo = cairn_alloc::Fifo::with_limit(1 << 16)?;
@@ -60,7 +61,7 @@ impl Fifo {
     /// ```
     ///
     /// # Errors
-    /// When memory is out, and for a limit below one segment.
+    /// When memory is out, or the limit is smaller than one segment.
     pub fn with_limit(max_bytes: usize) -> Result<Self, Error> {
         let options = sys::cairn_fifo_options {
             max_bytes,
@@ -69,12 +70,12 @@ impl Fifo {
             out_of_memory: None,
             out_of_memory_context: ptr::null_mut(),
         };
-        // SAFETY: the options and the name in them are there.
+        // SAFETY: the options and the name in them are valid during the call.
         let fifo = unsafe { sys::cairn_fifo_new(&raw const options) };
         Ok(Fifo { fifo: NonNull::new(fifo).ok_or_else(Error::last)? })
     }
 
-    /// An object with this value.
+    /// Allocates an object and moves the value to it.
     ///
     /// ```
     /// let fifo = cairn_alloc::Fifo::new()?;
@@ -85,19 +86,20 @@ impl Fifo {
     /// ```
     ///
     /// # Errors
-    /// When memory is out; the value is dropped then.
+    /// When memory is out; then the value is dropped.
     pub fn alloc<T>(&self, value: T) -> Result<FifoBox<T>, Error> {
-        // SAFETY: this thread's (a FIFO is not Send). Size 0 counts as 1.
+        // SAFETY: only this thread uses the FIFO, which is not Send. The FIFO counts size 0 as 1.
         let object = unsafe {
             sys::cairn_sys_fifo_alloc(self.fifo.as_ptr(), size_of::<T>(), align_of::<T>())
         };
         let object = NonNull::new(object.cast::<T>()).ok_or_else(Error::last)?;
-        // SAFETY: room for a T that nobody else has.
+        // SAFETY: the object is new and has room for a T.
         unsafe { object.write(value) };
         Ok(FifoBox { object, fifo: self.fifo, owns: PhantomData })
     }
 
-    /// Gives all empty segments but `keep_bytes` back to the system; how many bytes went.
+    /// Returns all empty segments except `keep_bytes` to the system. Returns how many bytes it
+    /// released.
     ///
     /// ```
     /// let fifo = cairn_alloc::Fifo::new()?;
@@ -106,19 +108,19 @@ impl Fifo {
     /// ```
     #[allow(clippy::must_use_candidate)]
     pub fn trim(&self, keep_bytes: usize) -> usize {
-        // SAFETY: this thread's.
+        // SAFETY: only this thread uses the FIFO, which is not Send.
         unsafe { sys::cairn_fifo_trim(self.fifo.as_ptr(), keep_bytes) }
     }
 }
 
 impl Drop for Fifo {
     fn drop(&mut self) {
-        // SAFETY: this thread's; it ends with its last object, which may be later.
+        // SAFETY: only this thread uses the FIFO. Its memory stays until the last object is freed.
         unsafe { sys::cairn_fifo_close(self.fifo.as_ptr()) };
     }
 }
 
-/// An object of a [`Fifo`]; it is dropped and given back with this.
+/// An object of a [`Fifo`]. Dropping the box drops the value and frees its memory.
 #[derive(Debug)]
 pub struct FifoBox<T> {
     object: NonNull<T>,
@@ -126,13 +128,13 @@ pub struct FifoBox<T> {
     owns: PhantomData<T>,
 }
 
-// SAFETY: as Box<T>; the FIFO takes frees from any thread, and lives as long as its objects.
+// SAFETY: as Box<T>. Any thread may free an object, and the FIFO's memory outlives its objects.
 unsafe impl<T: Send> Send for FifoBox<T> {}
 // SAFETY: as Box<T>.
 unsafe impl<T: Sync> Sync for FifoBox<T> {}
 
 impl<T> FifoBox<T> {
-    /// The value; its place is given back.
+    /// Returns the value and frees its memory.
     ///
     /// ```
     /// let fifo = cairn_alloc::Fifo::new()?;
@@ -142,7 +144,7 @@ impl<T> FifoBox<T> {
     #[must_use]
     pub fn into_inner(self) -> T {
         let this = mem::ManuallyDrop::new(self);
-        // SAFETY: the box is not dropped; the value is taken once, before its place goes.
+        // SAFETY: the box is not dropped, and the value is read once, before its memory is freed.
         unsafe {
             let value = this.object.read();
             sys::cairn_sys_fifo_free(this.fifo.as_ptr(), this.object.as_ptr().cast());
@@ -173,7 +175,7 @@ impl<T> Drop for FifoBox<T> {
         impl<T> Drop for Place<'_, T> {
             fn drop(&mut self) {
                 let FifoBox { object, fifo, .. } = self.0;
-                // SAFETY: freed once, by any thread.
+                // SAFETY: the object is freed once, and any thread may free it.
                 unsafe { sys::cairn_sys_fifo_free(fifo.as_ptr(), object.as_ptr().cast()) };
             }
         }

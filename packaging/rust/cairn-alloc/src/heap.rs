@@ -5,14 +5,15 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::{CStr, c_void};
 use core::ptr;
 
-/// What the heap holds and what that takes: `cairn/stats.h` says what each field means.
+/// Statistics of the heap: `cairn/stats.h` explains each field.
 pub type HeapStats = sys::cairn_heap_stats;
 
 /// The general heap: `#[global_allocator] static HEAP: Cairn = Cairn;`.
 ///
-/// Blocks grow and shrink in place where the heap can; those aligned beyond 16 always move. Every
-/// free gives the size it was allocated with, so that a wrong one is found where its size class or
-/// its pages show it. Only Rust's allocations go here: C code in the same program keeps its malloc.
+/// Blocks grow and shrink in place where possible; blocks aligned to more than 16 always move. Each
+/// free passes the size of the allocation, so a wrong size is detected when it belongs to another
+/// size class or another number of pages. Only Rust's allocations use this heap: C code in the
+/// program keeps its own malloc.
 ///
 /// ```
 /// use std::alloc::{GlobalAlloc, Layout};
@@ -30,13 +31,14 @@ pub type HeapStats = sys::cairn_heap_stats;
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Cairn;
 
-/// Whether `cairn_malloc` gives such blocks: of up to 8 bytes they are aligned to 8, else to 16.
+/// Returns whether `cairn_malloc` aligns such a block enough: blocks of up to 8 bytes are aligned
+/// to 8, larger ones to 16.
 pub(crate) const fn is_plain(size: usize, align: usize) -> bool {
     align <= 8 || (align == 16 && size > 8)
 }
 
 impl Cairn {
-    /// The library's version.
+    /// Returns the library's version.
     ///
     /// ```
     /// assert_eq!(cairn_alloc::Cairn::version(), "0.2.0");
@@ -48,7 +50,7 @@ impl Cairn {
         text.to_str().unwrap_or_default()
     }
 
-    /// The heap's statistics. Other threads go on while it is counted.
+    /// Reads the heap's statistics. Other threads continue while the heap is counted.
     ///
     /// ```
     /// let stats = cairn_alloc::Cairn::stats();
@@ -56,7 +58,8 @@ impl Cairn {
     /// ```
     #[must_use]
     pub fn stats() -> HeapStats {
-        // SAFETY: plain numbers, for which all zero is a value; the call fills them.
+        // SAFETY: the struct has only numbers, for which zero is a valid value; the call fills
+        // them.
         unsafe {
             let mut stats = core::mem::zeroed();
             sys::cairn_heap_read_stats(&raw mut stats);
@@ -64,7 +67,7 @@ impl Cairn {
         }
     }
 
-    /// Gives free memory but for `keep_bytes` back to the system: whether some went.
+    /// Returns free memory except `keep_bytes` to the system. Returns whether it released any.
     ///
     /// ```
     /// cairn_alloc::Cairn::trim(0);
@@ -76,11 +79,11 @@ impl Cairn {
     }
 }
 
-// SAFETY: the C functions keep the contract of malloc; is_plain chooses the one whose blocks are
-// aligned enough, and the same one again for the free. They never unwind.
+// SAFETY: the C functions keep the contract of malloc. is_plain chooses the function whose blocks
+// are aligned enough, and makes the same choice again at the free. The functions never unwind.
 unsafe impl GlobalAlloc for Cairn {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: any size and any power of two will do.
+        // SAFETY: the function accepts every size and every power of two.
         unsafe {
             if is_plain(layout.size(), layout.align()) {
                 sys::cairn_malloc(layout.size()).cast()
@@ -91,7 +94,8 @@ unsafe impl GlobalAlloc for Cairn {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above; what is not known to be zero is written within its size.
+        // SAFETY: the function accepts every size and every power of two. Memory that may not be
+        // zero is written only within its size.
         unsafe {
             if is_plain(layout.size(), layout.align()) {
                 return sys::cairn_calloc(1, layout.size()).cast();
@@ -105,7 +109,7 @@ unsafe impl GlobalAlloc for Cairn {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller gives the layout that the block was made with.
+        // SAFETY: the caller passes the layout of the allocation.
         unsafe {
             if is_plain(layout.size(), layout.align()) {
                 sys::cairn_free_sized(block.cast::<c_void>(), layout.size());
@@ -116,7 +120,7 @@ unsafe impl GlobalAlloc for Cairn {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller gives the block's layout, and a size that makes one with its
+        // SAFETY: the caller passes the block's layout, and a size that is valid with its
         // alignment.
         unsafe {
             if is_plain(layout.size(), layout.align()) && is_plain(new_size, layout.align()) {

@@ -1,14 +1,14 @@
 //! Cairn's allocators for Rust.
 //!
-//! | what | for |
+//! | type | use |
 //! |---|---|
 //! | [`Cairn`] | the program's heap, as `#[global_allocator]` |
-//! | [`Heap`] | a heap of its own, with a limit, that ends with all its blocks |
+//! | [`PrivateHeap`] | a heap of its own, with a limit, that ends with all its blocks |
 //! | [`scope()`], [`Stack`] | memory that ends with a scope; a pointer cannot outlive it |
 //! | [`Ring`] | frames made by one thread and released by any, in any order |
-//! | [`Fifo`] | objects that die about in the order in which they were made |
-//! | [`Pool`] | objects of one type, got and put back in any order |
-//! | [`Tlsf`] | constant time over memory of the caller's, also without an operating system |
+//! | [`Fifo`] | objects that are freed in nearly the order of their allocation |
+//! | [`Pool`] | objects of one type, allocated and freed in any order |
+//! | [`Tlsf`] | constant-time allocation in the caller's memory, also without an operating system |
 //! | [`persist::PersistentHeap`] | a heap in a file, safe from kills and power loss |
 //!
 //! ```
@@ -23,14 +23,15 @@
 //! ```
 //!
 //! # Features
-//! `std` (default): what needs paths and `io::Error`. `heap`: all that needs Linux. With neither,
-//! TLSF is left, `no_std` and without libc. `hardened` and `hardened-light` are the hardened forms
-//! of the library, `allocator-api2` lets the containers of `hashbrown` and `allocator-api2` live in
-//! the allocators, `verify` runs the structures' verifiers on every slow path.
+//! `std` (default) adds paths and `io::Error`; `heap` adds everything that needs Linux. Without
+//! both, only TLSF remains: `no_std` and without libc. `hardened` and `hardened-light` select the
+//! hardened forms of the library. `allocator-api2` lets the containers of `hashbrown` and
+//! `allocator-api2` use the allocators. `verify` runs the structures' verifiers on every slow path.
 //!
 //! # Misuse and panics
-//! The library ends the process with one line when it finds misuse, such as a double free. Safe
-//! code cannot cause it. Where memory is out, `try_` functions say so and the others panic.
+//! When the library detects misuse, such as a double free, it ends the process with a one-line
+//! message. Safe code cannot cause it. When memory is out, `try_` functions return an error and the
+//! others panic.
 #![no_std]
 
 #[cfg(feature = "std")]
@@ -47,13 +48,13 @@ mod error;
 mod fifo;
 #[cfg(feature = "heap")]
 mod heap;
-#[cfg(feature = "heap")]
-mod heaps;
 pub mod offset;
 #[cfg(feature = "std")]
 pub mod persist;
 #[cfg(feature = "heap")]
 mod pool;
+#[cfg(feature = "heap")]
+mod private_heap;
 #[cfg(feature = "heap")]
 mod ring;
 #[cfg(feature = "heap")]
@@ -72,9 +73,9 @@ pub use fifo::{Fifo, FifoBox};
 #[cfg(feature = "heap")]
 pub use heap::{Cairn, HeapStats};
 #[cfg(feature = "heap")]
-pub use heaps::{Heap, HeapBox, OwnStats};
-#[cfg(feature = "heap")]
 pub use pool::{Local, Magazine, Pool, PoolBox, Shared};
+#[cfg(feature = "heap")]
+pub use private_heap::{PrivateHeap, PrivateHeapBox, PrivateHeapStats};
 #[cfg(feature = "heap")]
 pub use ring::{Contents, Frame, Making, Ring};
 #[cfg(feature = "heap")]

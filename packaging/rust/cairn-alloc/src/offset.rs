@@ -1,12 +1,14 @@
-//! Pointers of a heap that may come to lie elsewhere. Plain arithmetic: Miri runs it.
+//! Pointers within a heap that may be mapped at another address in the next run. They are plain
+//! arithmetic, so Miri can run them.
 
 use core::fmt;
 use core::marker::PhantomData;
 use core::num::NonZeroU64;
 use core::ptr;
 
-/// Where a `T` lies in a persistent heap, counted from the heap's start: eight bytes that may be
-/// copied, stored in the heap, and are the same in the next run. `Option<Rel<T>>` takes no more.
+/// The place of a `T` in a persistent heap, as its distance from the heap's start. It has eight
+/// bytes, may be copied and stored in the heap, and stays valid in the next run. `Option<Rel<T>>`
+/// has eight bytes, too.
 ///
 /// ```
 /// use cairn_alloc::offset::Rel;
@@ -33,7 +35,7 @@ impl<T> Rel<T> {
 }
 
 impl<T: ?Sized> Rel<T> {
-    /// The distance from the heap's start, in bytes.
+    /// Returns the distance from the heap's start, in bytes.
     ///
     /// ```no_run
     /// # fn print<T>(place: cairn_alloc::offset::Rel<T>) {
@@ -69,8 +71,8 @@ impl<T: ?Sized> fmt::Debug for Rel<T> {
 }
 
 /// `cairn_offset` of C and `cairn::offset_ptr` of C++: the distance from itself to a `T` in the
-/// same heap. It is worth nothing once it was moved, so it has no `Copy`; in Rust's own structures
-/// take [`Rel`].
+/// same heap. It is invalid after a move, so it is not `Copy`; structures of Rust should use
+/// [`Rel`].
 ///
 /// ```
 /// use cairn_alloc::offset::Offset;
@@ -93,7 +95,7 @@ pub struct Offset<T> {
 const TO_ITSELF: u64 = 1 << 63;
 
 impl<T> Offset<T> {
-    /// One that points nowhere.
+    /// Creates an offset that points nowhere.
     ///
     /// ```
     /// assert!(cairn_alloc::offset::Offset::<u8>::null().get().is_null());
@@ -103,7 +105,8 @@ impl<T> Offset<T> {
         Offset { distance: 0, to: PhantomData }
     }
 
-    /// Where it points. To read there is the caller's risk: the block may be gone.
+    /// Returns the address that it points to, or null. The caller must know whether the block there
+    /// is still live.
     ///
     /// ```
     /// # let offset = cairn_alloc::offset::Offset::<u8>::null();
@@ -114,14 +117,14 @@ impl<T> Offset<T> {
         if self.distance == 0 {
             return ptr::null_mut();
         }
-        // Bit 62 is the sign; bit 63 alone means itself, and goes out at the left.
+        // Bit 62 is the sign. Bit 63 alone stands for a distance of 0; the shift removes it.
         #[allow(clippy::cast_possible_wrap)] // its sign is bit 62
         let distance = ((self.distance << 1) as i64 >> 1) as isize;
         let own = ptr::from_ref(self).addr();
         ptr::with_exposed_provenance_mut(own.wrapping_add_signed(distance))
     }
 
-    /// Points it to `to`, or nowhere for null.
+    /// Sets the target to `to`; null makes it point nowhere.
     ///
     /// ```
     /// let mut offset = cairn_alloc::offset::Offset::<u8>::null();
@@ -164,7 +167,7 @@ mod tests {
         let (below, above) = (&raw const places.below, &raw const places.above);
         for (to, value) in [(below, 1), (above, 2)] {
             places.offset.set(to);
-            // SAFETY: it points to a field that is there.
+            // SAFETY: the pointer leads to a live field.
             assert_eq!(unsafe { *places.offset.get() }, value);
         }
         let own = (&raw const places.offset).cast::<u32>();
@@ -183,7 +186,7 @@ mod tests {
         assert_eq!(place.bytes(), 16);
         assert!(Rel::between(base, base).is_none());
         moved[2] = 10;
-        // SAFETY: within the array.
+        // SAFETY: the index is within the array.
         unsafe {
             assert_eq!(*place.in_heap_at(base), 9);
             assert_eq!(*place.in_heap_at(moved.as_mut_ptr().cast()), 10);

@@ -11,11 +11,11 @@ use core::ptr::{self, NonNull};
 mod open;
 pub use open::{OpenError, OpenOptions};
 
-/// Types whose bytes mean the same in the next run of the program.
+/// Types whose bytes mean the same value in the next run of the program.
 ///
 /// # Safety
-/// No references, pointers, handles or addresses in it, nothing that needs a drop, and a layout
-/// that does not change (`#[repr(C)]`, or a primitive). Pointers into the heap are [`Rel`].
+/// The type has no references, pointers, handles or addresses, needs no drop, and has a layout that
+/// does not change (`#[repr(C)]`, or a primitive). Pointers into the heap are [`Rel`].
 ///
 /// ```
 /// use cairn_alloc::{offset::Rel, persist::Persist};
@@ -29,25 +29,25 @@ pub unsafe trait Persist: 'static {}
 
 macro_rules! persist {
     ($($type:ty)*) => {$(
-        // SAFETY: plain bytes.
+        // SAFETY: every value of these types is plain bytes.
         unsafe impl Persist for $type {}
     )*};
 }
 persist!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 bool char);
 
-// SAFETY: its elements side by side.
+// SAFETY: an array contains only its elements.
 unsafe impl<T: Persist, const N: usize> Persist for [T; N] {}
-// SAFETY: a distance within the heap.
+// SAFETY: it is a distance within the heap.
 unsafe impl<T: ?Sized + 'static> Persist for Rel<T> {}
-// SAFETY: the same, or 0.
+// SAFETY: it is a distance within the heap, or 0 for `None`.
 unsafe impl<T: ?Sized + 'static> Persist for Option<Rel<T>> {}
 
-/// A commit under way: see [`PersistentHeap::commit_async`].
+/// A commit that is not yet known to be durable: see [`PersistentHeap::commit_async`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ticket(sys::cairn_persist_ticket);
 
-/// A heap in a file. After a crash at any instant it opens in the state of the last commit that was
-/// acknowledged, or of a later one that was under way, whole.
+/// A heap in a file. After a crash at any instant, it opens in the complete state of one commit:
+/// the last one that was acknowledged, or a later one that was in progress.
 ///
 /// ```
 /// use cairn_alloc::persist::{OpenOptions, Persist};
@@ -80,9 +80,10 @@ pub struct Ticket(sys::cairn_persist_ticket);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Why some functions are unsafe: the file does not know types, and a [`Rel`] is a number that may
-/// come from another heap, or lead to a block that was freed. So reading one is a promise of the
-/// caller's. References borrow the heap, so none of them is left when an abort takes memory back:
+/// Some functions are unsafe because the file does not know types, and because a [`Rel`] is a
+/// number that may come from another heap or lead to a block that was freed. So the caller promises
+/// that it leads to a live value. References borrow the heap, so none exists when an abort takes
+/// memory back:
 ///
 /// ```compile_fail,E0499
 /// # let mut heap = cairn_alloc::persist::OpenOptions::new().open("x").unwrap();
@@ -97,13 +98,13 @@ pub struct PersistentHeap {
     base: NonNull<u8>,
 }
 
-// SAFETY: any thread may call; what must have no other writer takes &mut.
+// SAFETY: any thread may call every function; functions that allow no other writer take &mut.
 unsafe impl Send for PersistentHeap {}
-// SAFETY: as above; what takes & only may be called by several threads at once.
+// SAFETY: several threads may call the functions that take & at the same time.
 unsafe impl Sync for PersistentHeap {}
 
 impl PersistentHeap {
-    /// A block with this value. It belongs to the heap until [`free`](Self::free).
+    /// Allocates a block and stores the value in it. The block exists until [`free`](Self::free).
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -113,11 +114,11 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// When memory is out, or the heap is open for reading only.
+    /// When memory is out, or the heap is read-only.
     pub fn alloc<T: Persist>(&mut self, value: T) -> Result<Rel<T>, Error> {
         const { assert!(!mem::needs_drop::<T>(), "nothing in a persistent heap is dropped") };
         let place = self.alloc_bytes(size_of::<T>(), align_of::<T>())?.cast::<T>();
-        // SAFETY: a new block with room for a T.
+        // SAFETY: the block is new and has room for a T.
         unsafe { place.write(value) };
         Rel::between(self.base.as_ptr(), place).ok_or(Error::INVALID)
     }
@@ -132,10 +133,10 @@ impl PersistentHeap {
         if block.is_null() { Err(Error::last()) } else { Ok(block.cast()) }
     }
 
-    /// Frees a block, without a drop.
+    /// Frees a block without dropping its value.
     ///
     /// # Safety
-    /// The block is this heap's, of this type, and no [`Rel`] to it is read any more.
+    /// The block belongs to this heap and has this type, and no [`Rel`] to it is read afterwards.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -155,10 +156,10 @@ impl PersistentHeap {
         }
     }
 
-    /// What lies there.
+    /// Borrows the value at a place.
     ///
     /// # Safety
-    /// There is a live `T` of this heap at that place.
+    /// A live `T` of this heap is stored at that place.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -173,10 +174,11 @@ impl PersistentHeap {
         unsafe { &*place.in_heap_at(self.base.as_ptr()) }
     }
 
-    /// The same, to be written: plain stores, which the next commit makes durable.
+    /// Borrows the value at a place for writing. Writes are plain stores; the next commit makes
+    /// them durable.
     ///
     /// # Safety
-    /// There is a live `T` of this heap at that place, and the heap is not open for reading only.
+    /// A live `T` of this heap is stored at that place, and the heap is not read-only.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -191,7 +193,7 @@ impl PersistentHeap {
         unsafe { &mut *place.in_heap_at(self.base.as_ptr()) }
     }
 
-    /// The block under a name. The type is the caller's word: it is checked by nobody.
+    /// Returns the block under a name. The caller states its type, which the heap cannot check.
     ///
     /// ```no_run
     /// # fn f(heap: &cairn_alloc::persist::PersistentHeap) {
@@ -200,12 +202,12 @@ impl PersistentHeap {
     /// ```
     #[must_use]
     pub fn root<T: Persist>(&self, name: &CStr) -> Option<Rel<T>> {
-        // SAFETY: any thread may ask.
+        // SAFETY: any thread may look up a name.
         let block = unsafe { sys::cairn_persist_get_root(self.heap.as_ptr(), name.as_ptr()) };
         if block.is_null() { None } else { Rel::between(self.base.as_ptr(), block.cast()) }
     }
 
-    /// Puts a block under a name of 1 to 255 bytes, or nothing.
+    /// Stores a block, or nothing, under a name of 1 to 255 bytes.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -214,14 +216,14 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// When memory is out, for a name that cannot be, or for a heap that is open for reading only.
+    /// When memory is out, the name is invalid, or the heap is read-only.
     pub fn set_root<T: Persist>(
         &mut self,
         name: &CStr,
         place: Option<Rel<T>>,
     ) -> Result<(), Error> {
         let block = place.map_or(ptr::null_mut(), |place| place.in_heap_at(self.base.as_ptr()));
-        // SAFETY: the name is there; the block is kept by its place only.
+        // SAFETY: the name is valid during the call; the heap stores the block's place only.
         Error::check(unsafe {
             sys::cairn_persist_set_root(self.heap.as_ptr(), name.as_ptr(), block.cast())
         })
@@ -236,13 +238,13 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// `ENOENT` when there is none.
+    /// `ENOENT` when the name does not exist.
     pub fn remove_root(&mut self, name: &CStr) -> Result<(), Error> {
-        // SAFETY: the name is there.
+        // SAFETY: the name is valid during the call.
         Error::check(unsafe { sys::cairn_persist_remove_root(self.heap.as_ptr(), name.as_ptr()) })
     }
 
-    /// Makes the heap's state durable as a whole.
+    /// Makes all changes since the last commit durable, all or none.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -251,15 +253,15 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// Then it is not committed and memory is as it was: `ENOSPC` when the log cannot grow,
+    /// The changes are not committed, and memory is unchanged: `ENOSPC` when the log cannot grow,
     /// `EROFS`, …
     pub fn commit(&mut self) -> Result<(), Error> {
-        // SAFETY: no other thread writes: this borrows the heap.
+        // SAFETY: no other thread writes, because this function borrows the heap exclusively.
         Error::check(unsafe { sys::cairn_persist_commit(self.heap.as_ptr()) })
     }
 
-    /// Fixes what is committed, without waiting for the disk: [`wait`](Self::wait) does that, also
-    /// for all earlier ones.
+    /// Fixes what this commit contains, without waiting for the disk. [`wait`](Self::wait) waits
+    /// until it and all earlier commits are durable.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -269,10 +271,10 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// As [`commit`](Self::commit).
+    /// The errors of [`commit`](Self::commit).
     pub fn commit_async(&mut self) -> Result<Ticket, Error> {
         let mut ticket = 0;
-        // SAFETY: no other thread writes: this borrows the heap.
+        // SAFETY: no other thread writes, because this function borrows the heap exclusively.
         Error::check(unsafe {
             sys::cairn_persist_commit_async(self.heap.as_ptr(), &raw mut ticket)
         })?;
@@ -289,13 +291,13 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// When the disk failed; then it is not known whether the commit is durable.
+    /// When the disk failed; then the commit may be durable or not.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Error> {
         // SAFETY: any thread may wait.
         Error::check(unsafe { sys::cairn_persist_wait(self.heap.as_ptr(), ticket.0) })
     }
 
-    /// Back to the state of the last commit. Blocks allocated since do not exist any more.
+    /// Returns to the state of the last commit. Blocks allocated since then no longer exist.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -304,13 +306,13 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// For a heap that is open for reading only, or in a child of fork.
+    /// When the heap is read-only, or in a child of fork.
     pub fn abort(&mut self) -> Result<(), Error> {
-        // SAFETY: no reference into the heap is left: this borrows it.
+        // SAFETY: no reference into the heap exists, because this function borrows it exclusively.
         Error::check(unsafe { sys::cairn_persist_abort(self.heap.as_ptr()) })
     }
 
-    /// A transaction: it is aborted unless it is committed, also when a panic passes.
+    /// Starts a transaction. Dropping it, also during a panic, aborts it unless it was committed.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -324,7 +326,7 @@ impl PersistentHeap {
         Transaction { heap: self, done: false }
     }
 
-    /// Brings all that is logged to the heap's file, which commits do bit by bit.
+    /// Copies all logged changes to the heap's file. Commits also do this, in small steps.
     ///
     /// ```no_run
     /// # fn f(heap: &cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -333,13 +335,13 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// What the file system says.
+    /// The errors of the file system.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        // SAFETY: any thread, beside anything but close.
+        // SAFETY: any thread may call it during any other call except close.
         Error::check(unsafe { sys::cairn_persist_checkpoint(self.heap.as_ptr()) })
     }
 
-    /// Walks everything.
+    /// Checks all structures of the heap.
     ///
     /// ```no_run
     /// # fn f(heap: &mut cairn_alloc::persist::PersistentHeap) {
@@ -348,9 +350,9 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// What is not sound.
+    /// The first structure that is not sound.
     pub fn verify(&mut self) -> Result<(), &'static str> {
-        // SAFETY: it never follows what it has not checked; the sentence is static.
+        // SAFETY: the function follows no pointer before checking it; the sentence is static.
         unsafe {
             let found = sys::cairn_persist_check(self.heap.as_ptr());
             if found.is_null() {
@@ -361,7 +363,7 @@ impl PersistentHeap {
         }
     }
 
-    /// The heap's numbers: `cairn/persist.h` says what each field means.
+    /// Reads the heap's statistics: `cairn/persist.h` explains each field.
     ///
     /// ```no_run
     /// # fn f(heap: &cairn_alloc::persist::PersistentHeap) {
@@ -370,7 +372,7 @@ impl PersistentHeap {
     /// ```
     #[must_use]
     pub fn stats(&self) -> sys::cairn_persist_stats {
-        // SAFETY: plain numbers and a pointer, which the call fills.
+        // SAFETY: the struct has numbers and a pointer, which the call fills.
         unsafe {
             let mut stats = mem::zeroed();
             sys::cairn_persist_read_stats(self.heap.as_ptr(), &raw mut stats);
@@ -378,7 +380,7 @@ impl PersistentHeap {
         }
     }
 
-    /// Ends the use and says how that went. What is not committed is lost.
+    /// Closes the heap and returns whether that worked. Changes that are not committed are lost.
     ///
     /// ```no_run
     /// # fn f(heap: cairn_alloc::persist::PersistentHeap) -> Result<(), cairn_alloc::Error> {
@@ -387,17 +389,17 @@ impl PersistentHeap {
     /// ```
     ///
     /// # Errors
-    /// When the log could not be brought to the file: the next open does so, nothing is lost.
+    /// When the log could not be copied to the file. The next open does so; no commit is lost.
     pub fn close(self) -> Result<(), Error> {
         let heap = mem::ManuallyDrop::new(self).heap;
-        // SAFETY: used no more.
+        // SAFETY: the heap is not used afterwards.
         Error::check(unsafe { sys::cairn_persist_close(heap.as_ptr()) })
     }
 }
 
 impl Drop for PersistentHeap {
     fn drop(&mut self) {
-        // SAFETY: used no more.
+        // SAFETY: the heap is not used afterwards.
         unsafe { sys::cairn_persist_close(self.heap.as_ptr()) };
     }
 }
@@ -419,7 +421,7 @@ impl Transaction<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`PersistentHeap::commit`]; the changes are undone then.
+    /// The errors of [`PersistentHeap::commit`]; then the changes are undone.
     pub fn commit(mut self) -> Result<(), Error> {
         self.heap.commit()?;
         self.done = true;
@@ -444,7 +446,8 @@ impl DerefMut for Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.done {
-            // There is nobody to tell; a heap that is open for reading only has nothing to undo.
+            // A drop cannot return an error. Only a read-only heap refuses, and it has nothing to
+            // undo.
             let _ = self.heap.abort();
         }
     }

@@ -1,4 +1,4 @@
-//! Objects of one type, got and put back in any order: `cairn/pool.h`.
+//! Objects of one type, allocated and freed in any order: `cairn/pool.h`.
 
 use crate::Error;
 use cairn_sys as sys;
@@ -8,16 +8,15 @@ use core::mem;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-/// Of a [`Pool`] that one thread uses at a time: no lock.
+/// Marks a [`Pool`] without a lock, for one thread at a time.
 #[derive(Debug)]
 pub enum Local {}
 
-/// Of a [`Pool`] that any thread uses at any time: a lock, or a [`Magazine`] for each thread.
+/// Marks a [`Pool`] for all threads: it has a lock, and each thread may have a [`Magazine`].
 #[derive(Debug)]
 pub enum Shared {}
 
-/// A pool of `T`. Objects are given back when their [`PoolBox`] is dropped, and may not outlive the
-/// pool:
+/// A pool of `T`. Dropping a [`PoolBox`] puts its object back. A box may not outlive the pool:
 ///
 /// ```
 /// use cairn_alloc::Pool;
@@ -45,13 +44,13 @@ pub struct Pool<T, M = Local> {
     of: PhantomData<(T, M)>,
 }
 
-// SAFETY: one thread at a time may use a pool, whichever it is; no object is out when it moves.
+// SAFETY: any thread may use a pool, one at a time; no object is in use when the pool moves.
 unsafe impl<T: Send, M> Send for Pool<T, M> {}
-// SAFETY: a shared pool takes any thread at any time; through it values go from thread to thread.
+// SAFETY: any thread may use a shared pool at any time; values may move between threads through it.
 unsafe impl<T: Send> Sync for Pool<T, Shared> {}
 
 impl<T> Pool<T, Local> {
-    /// A pool for one thread at a time.
+    /// Creates a pool for one thread at a time.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::<[u8; 40]>::new()?;
@@ -59,12 +58,12 @@ impl<T> Pool<T, Local> {
     /// ```
     ///
     /// # Errors
-    /// When memory is out; `EINVAL` for types above 64 MiB or aligned beyond 2 MiB.
+    /// When memory is out; `EINVAL` for types larger than 64 MiB or aligned to more than 2 MiB.
     pub fn new() -> Result<Self, Error> {
         Self::make(0, false)
     }
 
-    /// One with at most so many objects at a time.
+    /// Creates a pool with a limit on the number of objects in use.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::with_limit(1)?;
@@ -76,14 +75,14 @@ impl<T> Pool<T, Local> {
     /// ```
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_limit(max_objects: usize) -> Result<Self, Error> {
         Self::make(max_objects, false)
     }
 }
 
 impl<T> Pool<T, Shared> {
-    /// A pool for any thread at any time.
+    /// Creates a pool for all threads.
     ///
     /// ```
     /// use cairn_alloc::{Pool, Shared};
@@ -99,12 +98,13 @@ impl<T> Pool<T, Shared> {
     /// ```
     ///
     /// # Errors
-    /// As [`new`](Pool::new).
+    /// The errors of [`new`](Pool::new).
     pub fn shared() -> Result<Self, Error> {
         Self::make(0, true)
     }
 
-    /// A thread's own store of objects: most gets and puts through it take no lock.
+    /// Attaches a magazine, the thread's own store of objects. Most gets and puts through it take
+    /// no lock.
     ///
     /// ```
     /// use cairn_alloc::{Pool, Shared};
@@ -119,7 +119,7 @@ impl<T> Pool<T, Shared> {
     /// # Errors
     /// When memory is out.
     pub fn attach(&self) -> Result<Magazine<'_, T>, Error> {
-        // SAFETY: a shared pool.
+        // SAFETY: the pool is shared.
         let magazine = unsafe { sys::cairn_pool_attach(self.pool.as_ptr()) };
         Ok(Magazine { magazine: NonNull::new(magazine).ok_or_else(Error::last)?, pool: self })
     }
@@ -134,14 +134,14 @@ impl<T, M> Pool<T, M> {
             out_of_memory: None,
             out_of_memory_context: ptr::null_mut(),
         };
-        // SAFETY: the options are there, and the name for ever.
+        // SAFETY: the options are valid during the call, and the name is static.
         let pool = unsafe {
             sys::cairn_pool_new(size_of::<T>().max(1), align_of::<T>(), &raw const options)
         };
         Ok(Pool { pool: NonNull::new(pool).ok_or_else(Error::last)?, of: PhantomData })
     }
 
-    /// An object with this value.
+    /// Takes an object and moves the value to it.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::new()?;
@@ -152,15 +152,15 @@ impl<T, M> Pool<T, M> {
     /// ```
     ///
     /// # Errors
-    /// When memory or the limit is out; the value is dropped then.
+    /// When memory is out or the limit is reached; then the value is dropped.
     pub fn get(&self, value: T) -> Result<PoolBox<'_, T, M>, Error> {
-        // SAFETY: one thread at a time, or a shared pool: Sync says which.
+        // SAFETY: one thread uses the pool at a time, or the pool is shared; Sync ensures it.
         let object = unsafe { sys::cairn_sys_pool_get(self.pool.as_ptr()) };
-        // SAFETY: an object of this pool that nobody else has.
+        // SAFETY: the object belongs to this pool and is not in use.
         unsafe { PoolBox::fill(object.cast(), self, value) }
     }
 
-    /// Gives all memory without objects in use back to the system; how many bytes went.
+    /// Returns all memory without objects in use to the system. Returns how many bytes it released.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::new()?;
@@ -170,11 +170,11 @@ impl<T, M> Pool<T, M> {
     /// ```
     #[allow(clippy::must_use_candidate)]
     pub fn trim(&self) -> usize {
-        // SAFETY: as in get.
+        // SAFETY: one thread uses the pool at a time, or the pool is shared.
         unsafe { sys::cairn_pool_trim(self.pool.as_ptr()) }
     }
 
-    /// How many objects are in use, those in magazines included.
+    /// Returns how many objects are in use, including those in magazines.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::new()?;
@@ -184,7 +184,8 @@ impl<T, M> Pool<T, M> {
     /// ```
     #[must_use]
     pub fn live(&self) -> usize {
-        // SAFETY: as in get; plain numbers and a pointer, which the call fills.
+        // SAFETY: one thread uses the pool at a time, or the pool is shared. The call fills the
+        // struct.
         unsafe {
             let mut stats = mem::zeroed::<sys::cairn_pool_stats>();
             sys::cairn_pool_read_stats(self.pool.as_ptr(), &raw mut stats);
@@ -200,8 +201,8 @@ impl<T, M> Pool<T, M> {
 
 impl<T, M> Drop for Pool<T, M> {
     fn drop(&mut self) {
-        // SAFETY: no box or magazine borrows it. One that was forgotten, never dropped, stays with
-        // the pool: EBUSY then, and the pool is not freed.
+        // SAFETY: no box or magazine borrows the pool. If one was forgotten instead of dropped, the
+        // call returns EBUSY and the pool is not freed.
         unsafe { sys::cairn_pool_delete(self.pool.as_ptr()) };
     }
 }
@@ -212,28 +213,29 @@ impl<T, M> fmt::Debug for Pool<T, M> {
     }
 }
 
-/// An object of a [`Pool`]; it is dropped and put back with this.
+/// An object of a [`Pool`]. Dropping the box drops the value and puts the object back.
 pub struct PoolBox<'p, T, M = Local> {
     object: NonNull<T>,
     pool: &'p Pool<T, M>,
 }
 
-// SAFETY: as Box<T>, where the pool takes it back from any thread.
+// SAFETY: as Box<T>, if the pool accepts the object from any thread.
 unsafe impl<T: Send> Send for PoolBox<'_, T, Shared> {}
-// SAFETY: as Box<T>: what is reached through a shared box is the value only.
+// SAFETY: as Box<T>: a shared box gives access to the value only.
 unsafe impl<T: Sync, M> Sync for PoolBox<'_, T, M> {}
 
 impl<'p, T, M> PoolBox<'p, T, M> {
     /// # Safety
-    /// `object` is null, then errno says why, or an object of the pool that nobody else has.
+    /// `object` is null after a failure that set errno, or an object of the pool that is not in
+    /// use.
     unsafe fn fill(object: *mut T, pool: &'p Pool<T, M>, value: T) -> Result<Self, Error> {
         let object = NonNull::new(object).ok_or_else(Error::last)?;
-        // SAFETY: it has room for a T.
+        // SAFETY: the object has room for a T.
         unsafe { object.write(value) };
         Ok(PoolBox { object, pool })
     }
 
-    /// The value; its place is put back.
+    /// Returns the value and puts its object back.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::new()?;
@@ -243,7 +245,8 @@ impl<'p, T, M> PoolBox<'p, T, M> {
     #[must_use]
     pub fn into_inner(self) -> T {
         let this = mem::ManuallyDrop::new(self);
-        // SAFETY: the box is not dropped; the value is taken once, before its place goes.
+        // SAFETY: the box is not dropped, and the value is read once, before its object is put
+        // back.
         unsafe {
             let value = this.object.read();
             sys::cairn_sys_pool_put(this.pool.pool.as_ptr(), this.object.as_ptr().cast());
@@ -280,7 +283,7 @@ impl<T, M> Drop for PoolBox<'_, T, M> {
         impl<T, M> Drop for Place<'_, '_, T, M> {
             fn drop(&mut self) {
                 let (pool, object) = (self.0.pool.pool.as_ptr(), self.0.object.as_ptr());
-                // SAFETY: put once; one thread at a time, or a shared pool.
+                // SAFETY: the object is put back once, by one thread at a time or to a shared pool.
                 unsafe { sys::cairn_sys_pool_put(pool, object.cast()) };
             }
         }
@@ -298,11 +301,12 @@ pub struct Magazine<'p, T> {
     pool: &'p Pool<T, Shared>,
 }
 
-// SAFETY: used by one thread at a time, whichever it is.
+// SAFETY: any thread may use a magazine, one at a time.
 unsafe impl<T: Send> Send for Magazine<'_, T> {}
 
 impl<'p, T> Magazine<'p, T> {
-    /// An object with this value. Its drop puts it back to the pool; [`put`](Self::put) is faster.
+    /// Takes an object and moves the value to it. Dropping the box puts the object back to the
+    /// pool; [`put`](Self::put) is faster.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::<u64, cairn_alloc::Shared>::shared()?;
@@ -311,15 +315,15 @@ impl<'p, T> Magazine<'p, T> {
     /// ```
     ///
     /// # Errors
-    /// When memory is out; the value is dropped then.
+    /// When memory is out; then the value is dropped.
     pub fn get(&mut self, value: T) -> Result<PoolBox<'p, T, Shared>, Error> {
-        // SAFETY: borrowed by this thread alone.
+        // SAFETY: only this thread borrows the magazine.
         let object = unsafe { sys::cairn_sys_pool_magazine_get(self.magazine.as_ptr()) };
-        // SAFETY: an object of this pool that nobody else has.
+        // SAFETY: the object belongs to this pool and is not in use.
         unsafe { PoolBox::fill(object.cast(), self.pool, value) }
     }
 
-    /// Drops the value and keeps its place here.
+    /// Drops the value and keeps the object in this magazine.
     ///
     /// ```
     /// let pool = cairn_alloc::Pool::<u64, cairn_alloc::Shared>::shared()?;
@@ -329,11 +333,12 @@ impl<'p, T> Magazine<'p, T> {
     /// ```
     ///
     /// # Panics
-    /// When the object is another pool's.
+    /// When the object belongs to another pool.
     pub fn put(&mut self, object: PoolBox<'p, T, Shared>) {
         assert!(ptr::eq(object.pool, self.pool), "cairn: the object is another pool's");
         let place = mem::ManuallyDrop::new(object).object;
-        // SAFETY: the box is not dropped; its place goes once. A drop that panics loses it.
+        // SAFETY: the box is not dropped, and its object is put back once. If the value's drop
+        // panics, the object is lost.
         unsafe {
             place.drop_in_place();
             sys::cairn_sys_pool_magazine_put(self.magazine.as_ptr(), place.as_ptr().cast());
@@ -343,7 +348,7 @@ impl<'p, T> Magazine<'p, T> {
 
 impl<T> Drop for Magazine<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: borrowed by this thread alone, and used no more.
+        // SAFETY: only this thread borrows the magazine, and does not use it afterwards.
         unsafe { sys::cairn_pool_detach(self.magazine.as_ptr()) };
     }
 }

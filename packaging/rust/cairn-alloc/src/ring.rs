@@ -1,4 +1,4 @@
-//! Frames made by one thread and released by any: `cairn/ring.h`.
+//! Frames that one thread fills and any thread releases: `cairn/ring.h`.
 
 use crate::Error;
 use crate::error::dangling;
@@ -10,7 +10,7 @@ use core::mem::{self, needs_drop};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// The type of what a frame holds, which may refer to the rest of the frame: `Of<'f>` for the
+/// The type of a frame's contents, which may refer to other blocks of the frame: `Of<'f>` has the
 /// frame's lifetime.
 ///
 /// ```
@@ -22,12 +22,12 @@ use core::sync::atomic::{AtomicUsize, Ordering, fence};
 /// impl Contents for Jobs { type Of<'f> = Job<'f>; }
 /// ```
 pub trait Contents {
-    /// The type, for the lifetime of a frame.
+    /// The type of the contents, for a frame's lifetime.
     type Of<'f>: 'f;
 }
 
-/// Makes frames. It stays with its thread; frames go to any thread, are released by any, in any
-/// order, and may outlive it.
+/// Creates frames. A `Ring` stays in its thread. Its frames may move to any thread, be released in
+/// any order, and outlive the ring.
 ///
 /// ```
 /// use cairn_alloc::{Contents, Ring};
@@ -47,7 +47,7 @@ pub trait Contents {
 /// # Ok::<(), cairn_alloc::Error>(())
 /// ```
 ///
-/// What is in a frame cannot leave it:
+/// References to the contents cannot leave the frame:
 ///
 /// ```compile_fail
 /// # use cairn_alloc::{Contents, Ring};
@@ -70,7 +70,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A new ring.
+    /// Creates a ring without a limit.
     ///
     /// ```
     /// let ring = cairn_alloc::Ring::new()?;
@@ -83,8 +83,8 @@ impl Ring {
         Self::with_limit(0)
     }
 
-    /// One whose live frames hold at most so many bytes: out of memory means that it is time to
-    /// wait for releases.
+    /// Creates a ring whose live frames hold at most that many bytes. If an allocation reports "out
+    /// of memory", wait until frames are released.
     ///
     /// ```
     /// use cairn_alloc::{Contents, Ring};
@@ -106,13 +106,14 @@ impl Ring {
             out_of_memory: None,
             out_of_memory_context: ptr::null_mut(),
         };
-        // SAFETY: the options and the name in them are there.
+        // SAFETY: the options and the name in them are valid during the call.
         let ring = unsafe { sys::cairn_ring_new(&raw const options) };
         Ok(Ring { ring: NonNull::new(ring).ok_or_else(Error::last)? })
     }
 
-    /// Opens a frame, has `make` fill it, and seals it. Where that fails or panics the frame is
-    /// gone. Types with a drop are refused by the compiler: nothing in a frame is dropped.
+    /// Opens a frame, calls `make` to fill it, and seals it. If `make` fails or panics, the frame
+    /// is released. The contents of a frame are never dropped, so the compiler refuses types with a
+    /// drop.
     ///
     /// ```
     /// use cairn_alloc::{Contents, Ring};
@@ -127,12 +128,13 @@ impl Ring {
     /// ```
     ///
     /// # Errors
-    /// When memory or the ring's limit is out, and those of `make`.
+    /// When memory is out or the ring's limit is reached, and the errors of `make`.
     pub fn frame<C: Contents>(
         &mut self,
         make: impl for<'f> FnOnce(&Making<'f>) -> Result<C::Of<'f>, Error>,
     ) -> Result<Frame<C>, Error> {
-        // SAFETY: this thread's (a ring is not Send), and no frame is open: each borrows the ring.
+        // SAFETY: only this thread uses the ring, which is not Send. No frame is open, because an
+        // open frame borrows the ring.
         let frame = unsafe { sys::cairn_ring_open(self.ring.as_ptr()) };
         if frame.chunk.is_null() {
             return Err(Error::last());
@@ -142,39 +144,41 @@ impl Ring {
         let contents = making.alloc(Held { holds: AtomicUsize::new(1), is: make(&making)? })?;
         let contents = NonNull::from(contents).cast();
         mem::forget(open);
-        // SAFETY: the frame is open; from here on it needs one release.
+        // SAFETY: the frame is open, and is released once after this.
         let handle = unsafe { sys::cairn_ring_seal(self.ring.as_ptr()) };
         Ok(Frame { handle, contents, of: PhantomData })
     }
 
-    /// Gives all free memory but `keep_bytes` back to the system; how many bytes went.
+    /// Returns all free memory except `keep_bytes` to the system. Returns how many bytes it
+    /// released.
     ///
     /// ```
     /// cairn_alloc::Ring::new()?.trim(0);
     /// # Ok::<(), cairn_alloc::Error>(())
     /// ```
     pub fn trim(&mut self, keep_bytes: usize) -> usize {
-        // SAFETY: this thread's.
+        // SAFETY: only this thread uses the ring.
         unsafe { sys::cairn_ring_trim(self.ring.as_ptr(), keep_bytes) }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: this thread's, no frame is open; it ends with the last release.
+        // SAFETY: only this thread uses the ring, and no frame is open. Its memory stays until the
+        // last frame is released.
         unsafe { sys::cairn_ring_close(self.ring.as_ptr()) };
     }
 }
 
-/// What a frame holds, and how many hold it: counted here and not by the ring, whose count of 32
-/// bits clones that are forgotten, never dropped, could exceed.
+/// The contents of a frame, and the number of its holds. The ring has a count of its own with 32
+/// bits, but clones that are forgotten instead of dropped could overflow it.
 #[repr(C)]
 struct Held<T> {
     holds: AtomicUsize,
     is: T,
 }
 
-/// Ends a frame that was not finished.
+/// Releases a frame if filling it failed.
 struct Open {
     ring: NonNull<sys::cairn_ring>,
     frame: sys::cairn_frame,
@@ -182,7 +186,8 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: this thread's ring, whose frame is open; nothing refers to it any more.
+        // SAFETY: the ring belongs to this thread, its frame is open, and no reference to the frame
+        // exists.
         unsafe {
             sys::cairn_ring_seal(self.ring.as_ptr());
             sys::cairn_ring_release(self.frame);
@@ -190,7 +195,7 @@ impl Drop for Open {
     }
 }
 
-/// A frame that is being made. What is allocated in it lives as long as the frame.
+/// A frame that is being filled. Its blocks live as long as the frame.
 pub struct Making<'f> {
     ring: NonNull<sys::cairn_ring>,
     lifetime: PhantomData<fn(&'f ()) -> &'f ()>,
@@ -213,14 +218,14 @@ impl<'f> Making<'f> {
     pub fn alloc<T>(&self, value: T) -> Result<&'f mut T, Error> {
         const { assert!(!needs_drop::<T>(), "nothing in a ring's frame is dropped") };
         let place = self.layout(Layout::new::<T>())?.cast::<T>();
-        // SAFETY: room for a T that nobody else has, until the frame's last release.
+        // SAFETY: the block is new and has room for a T; it stays until the frame's last release.
         unsafe {
             place.write(value);
             Ok(&mut *place.as_ptr())
         }
     }
 
-    /// `count` values, each made by `make` of its index.
+    /// Allocates `count` values; `make` creates each one from its index.
     ///
     /// ```
     /// # use cairn_alloc::{Contents, Ring};
@@ -243,14 +248,15 @@ impl<'f> Making<'f> {
         let layout = Layout::array::<T>(count).map_err(|_| Error::OUT_OF_MEMORY)?;
         let start = self.layout(layout)?.cast::<T>();
         for index in 0..count {
-            // SAFETY: within the block; `make` may allocate, but not touch it.
+            // SAFETY: the element is within the block. `make` may allocate, but cannot reach this
+            // block.
             unsafe { start.add(index).write(make(index)) };
         }
-        // SAFETY: all are written.
+        // SAFETY: all elements are written.
         Ok(unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), count) })
     }
 
-    /// A copy of the string.
+    /// Copies the string into the frame.
     ///
     /// ```
     /// # use cairn_alloc::{Contents, Ring};
@@ -266,7 +272,7 @@ impl<'f> Making<'f> {
     #[allow(clippy::mut_from_ref)]
     pub fn alloc_str(&self, from: &str) -> Result<&'f mut str, Error> {
         let bytes = self.alloc_slice_with(from.len(), |index| from.as_bytes()[index])?;
-        // SAFETY: a copy of valid UTF-8.
+        // SAFETY: the bytes are a copy of valid UTF-8.
         Ok(unsafe { core::str::from_utf8_unchecked_mut(bytes) })
     }
 
@@ -274,7 +280,7 @@ impl<'f> Making<'f> {
         if layout.size() == 0 {
             return Ok(dangling(layout));
         }
-        // SAFETY: this thread's ring, whose frame is open.
+        // SAFETY: the ring belongs to this thread, and its frame is open.
         let block =
             unsafe { sys::cairn_sys_ring_alloc(self.ring.as_ptr(), layout.size(), layout.align()) };
         NonNull::new(block.cast()).ok_or_else(Error::last)
@@ -287,20 +293,20 @@ impl fmt::Debug for Making<'_> {
     }
 }
 
-/// A hold on a sealed frame. The last one that is dropped ends the frame; a clone is one more.
+/// A hold on a sealed frame. A clone is another hold. The frame ends when the last hold is dropped.
 pub struct Frame<C: Contents> {
     handle: sys::cairn_frame,
     contents: NonNull<AtomicUsize>, // the start of a Held<C::Of<'_>> in the frame
     of: PhantomData<C>,
 }
 
-// SAFETY: holds are given up by any thread; what is shared is a reference to the contents.
+// SAFETY: any thread may drop a hold, and holds share only a reference to the contents.
 unsafe impl<C: Contents> Send for Frame<C> where for<'f> C::Of<'f>: Send + Sync {}
-// SAFETY: as above.
+// SAFETY: any thread may drop a hold, and holds share only a reference to the contents.
 unsafe impl<C: Contents> Sync for Frame<C> where for<'f> C::Of<'f>: Send + Sync {}
 
 impl<C: Contents> Frame<C> {
-    /// Calls `function` with what the frame holds.
+    /// Calls `function` with a reference to the frame's contents.
     ///
     /// ```
     /// # use cairn_alloc::{Contents, Ring};
@@ -311,14 +317,14 @@ impl<C: Contents> Frame<C> {
     /// # Ok::<(), cairn_alloc::Error>(())
     /// ```
     pub fn with<R>(&self, function: impl for<'f> FnOnce(&C::Of<'f>) -> R) -> R {
-        // SAFETY: written before the seal, and there as long as this hold.
+        // SAFETY: the contents were written before the seal, and exist as long as this hold.
         function(unsafe { &self.contents.cast::<Held<C::Of<'_>>>().as_ref().is })
     }
 }
 
 impl<C: Contents> Clone for Frame<C> {
     fn clone(&self) -> Self {
-        // SAFETY: this is a hold, so the frame is there.
+        // SAFETY: the frame exists as long as this hold.
         let before = unsafe { self.contents.as_ref() }.fetch_add(1, Ordering::Relaxed);
         assert!(before < usize::MAX / 2, "cairn: too many holds on a frame");
         Frame { handle: self.handle, contents: self.contents, of: PhantomData }
@@ -327,11 +333,11 @@ impl<C: Contents> Clone for Frame<C> {
 
 impl<C: Contents> Drop for Frame<C> {
     fn drop(&mut self) {
-        // SAFETY: this is a hold, so the frame is there. Release pairs with the acquire of the
-        // last.
+        // SAFETY: the frame exists as long as this hold. This release pairs with the acquire of the
+        // last drop.
         if unsafe { self.contents.as_ref() }.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
-            // SAFETY: the last hold: nobody refers to the frame any more.
+            // SAFETY: this was the last hold, so no reference to the frame exists.
             unsafe { sys::cairn_ring_release(self.handle) };
         }
     }

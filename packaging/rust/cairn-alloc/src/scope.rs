@@ -9,8 +9,8 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-/// A frame that is open. What is allocated in it has its lifetime `'s`, which is that of the call
-/// that opened it, so nothing of it can be kept beyond:
+/// A frame that is open. Its blocks have the lifetime `'s`, which ends with the call that opened
+/// the frame. So no reference to them can be kept longer:
 ///
 /// ```compile_fail,E0521
 /// let mut kept = None;
@@ -21,8 +21,7 @@ use core::ptr::{self, NonNull};
 /// let number: &mut i32 = cairn_alloc::scope(|s| s.alloc(1));   // may not live long enough
 /// ```
 ///
-/// What was allocated before a nested scope stays usable in it; what is allocated in it ends with
-/// it:
+/// Blocks of a scope can be used within a nested scope. Blocks of the nested scope end with it:
 ///
 /// ```
 /// cairn_alloc::scope(|s| {
@@ -39,35 +38,35 @@ use core::ptr::{self, NonNull};
 /// });
 /// ```
 ///
-/// Nor can a scope be used by another thread; what it holds can:
+/// A scope cannot be used by another thread, but its blocks can:
 ///
 /// ```compile_fail,E0277
 /// cairn_alloc::scope(|s| std::thread::scope(|threads| { threads.spawn(|| { s.alloc(1); }); }));
 /// ```
 ///
-/// `'e` is what lies around the scope: values in it may borrow from there.
+/// Values in the scope may borrow from data around it, which has the lifetime `'e`.
 ///
 /// ```
 /// let name = String::from("cairn");
 /// cairn_alloc::scope(|s| assert_eq!(s.alloc(&name).len(), 5));
 /// ```
 ///
-/// Values are not dropped at the end of the scope, unless they are in a [`ScopeBox`].
+/// The end of the scope drops no values, except those in a [`ScopeBox`].
 pub struct Scope<'s, 'e: 's> {
     stack: NonNull<sys::cairn_stack>,
     mark: sys::cairn_mark,
-    // Invariant: two scopes are never of one type, so they cannot be exchanged.
+    // Invariant: two scopes never have the same type, so they cannot be exchanged.
     lifetime: PhantomData<fn(&'s ()) -> &'s ()>,
     around: PhantomData<fn(&'e ()) -> &'e ()>,
 }
 
-/// Ends the frame also when a panic passes.
+/// Ends the frame, also after a panic.
 struct Guard<'s, 'e>(Scope<'s, 'e>);
 
 impl Drop for Guard<'_, '_> {
     fn drop(&mut self) {
         let Scope { stack, mark, .. } = self.0;
-        // SAFETY: this frame is open; those above it have ended with their own guards.
+        // SAFETY: this frame is open. The guards of newer frames have already ended those.
         unsafe {
             if !bump::pop(stack.as_ptr(), mark) {
                 sys::cairn_stack_pop_slow(stack.as_ptr(), mark);
@@ -76,8 +75,8 @@ impl Drop for Guard<'_, '_> {
     }
 }
 
-/// Opens a frame on the thread's own stack and calls `function` with it. It ends when that returns
-/// or panics.
+/// Opens a frame on the thread's own stack and calls `function` with it. The frame ends when
+/// `function` returns or panics.
 ///
 /// ```
 /// let longest = cairn_alloc::scope(|s| {
@@ -93,25 +92,26 @@ pub fn scope<'e, R>(function: impl for<'s> FnOnce(&mut Scope<'s, 'e>) -> R) -> R
     try_scope(function).expect("cairn: no memory for a scope")
 }
 
-/// The same, but says it when memory is out.
+/// Opens a frame on the thread's own stack and calls `function` with it. Returns an error when
+/// memory is out.
 ///
 /// ```
 /// assert_eq!(cairn_alloc::try_scope(|s| *s.alloc(7)), Ok(7));
 /// ```
 ///
 /// # Errors
-/// When there is no memory for the frame; `function` was not called.
+/// When there is no memory for the frame; then `function` is not called.
 pub fn try_scope<'e, R>(
     function: impl for<'s> FnOnce(&mut Scope<'s, 'e>) -> R,
 ) -> Result<R, Error> {
-    // SAFETY: it gives this thread's stack, which lives as long as the thread.
+    // SAFETY: the function returns this thread's stack, which lives as long as the thread.
     let stack = NonNull::new(unsafe { sys::cairn_thread_stack() }).ok_or_else(Error::last)?;
-    // SAFETY: as above.
+    // SAFETY: the stack belongs to this thread and lives as long as the thread.
     unsafe { run(stack, function) }
 }
 
 /// # Safety
-/// The stack is this thread's, and outlives the call.
+/// The stack belongs to this thread and outlives the call.
 pub(crate) unsafe fn run<'e, R>(
     stack: NonNull<sys::cairn_stack>,
     function: impl for<'s> FnOnce(&mut Scope<'s, 'e>) -> R,
@@ -138,14 +138,15 @@ impl<'s> Scope<'s, '_> {
     /// });
     /// ```
     ///
-    /// # Panics
+    /// When memory is out, or a nested scope is open.
     /// When memory is out, and when a scope was opened since and has not ended.
     #[allow(clippy::mut_from_ref)]
     pub fn alloc<T>(&self, value: T) -> &'s mut T {
         self.try_alloc(value).expect("cairn: no memory in a scope")
     }
 
-    /// The same, but says it when memory is out; the value is dropped then.
+    /// Moves the value into the scope. Returns an error when memory is out; then the value is
+    /// dropped.
     ///
     /// ```
     /// cairn_alloc::scope(|s| assert_eq!(s.try_alloc(1).map(|number| *number), Ok(1)));
@@ -156,14 +157,14 @@ impl<'s> Scope<'s, '_> {
     #[allow(clippy::mut_from_ref)]
     pub fn try_alloc<T>(&self, value: T) -> Result<&'s mut T, Error> {
         let place = self.try_alloc_layout(Layout::new::<T>())?.cast::<T>();
-        // SAFETY: room for a T that nobody else has, until the frame ends.
+        // SAFETY: the block is new and has room for a T; it stays until the frame ends.
         unsafe {
             place.write(value);
             Ok(&mut *place.as_ptr())
         }
     }
 
-    /// A copy of the slice.
+    /// Copies the slice into the scope.
     ///
     /// ```
     /// cairn_alloc::scope(|s| assert_eq!(s.alloc_slice_copy(&[1, 2, 3])[2], 3));
@@ -176,7 +177,7 @@ impl<'s> Scope<'s, '_> {
         self.alloc_slice_with(from.len(), |index| from[index])
     }
 
-    /// `count` values, each made by `make` of its index.
+    /// Allocates `count` values; `make` creates each one from its index.
     ///
     /// ```
     /// let sum: usize = cairn_alloc::scope(|s| s.alloc_slice_with(10, |i| i * i).iter().sum());
@@ -190,7 +191,8 @@ impl<'s> Scope<'s, '_> {
         self.try_alloc_slice_with(count, make).expect("cairn: no memory in a scope")
     }
 
-    /// The same, but says it when memory is out, before `make` is called.
+    /// Allocates `count` values; `make` creates each one from its index. Returns an error when
+    /// memory is out, before the first call of `make`.
     ///
     /// ```
     /// cairn_alloc::scope(|s| assert!(s.try_alloc_slice_with(usize::MAX, |_| 0u64).is_err()));
@@ -207,14 +209,15 @@ impl<'s> Scope<'s, '_> {
         let layout = Layout::array::<T>(count).map_err(|_| Error::OUT_OF_MEMORY)?;
         let start = self.try_alloc_layout(layout)?.cast::<T>();
         for index in 0..count {
-            // SAFETY: within the block; `make` may allocate, but not touch it.
+            // SAFETY: the element is within the block. `make` may allocate, but cannot reach this
+            // block.
             unsafe { start.add(index).write(make(index)) };
         }
-        // SAFETY: all are written.
+        // SAFETY: all elements are written.
         Ok(unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), count) })
     }
 
-    /// A copy of the string.
+    /// Copies the string into the scope.
     ///
     /// ```
     /// cairn_alloc::scope(|s| assert_eq!(s.alloc_str("cairn").to_uppercase(), "CAIRN"));
@@ -226,18 +229,19 @@ impl<'s> Scope<'s, '_> {
     #[allow(clippy::mut_from_ref)]
     pub fn alloc_str(&self, from: &str) -> &'s mut str {
         let bytes = self.alloc_slice_copy(from.as_bytes());
-        // SAFETY: a copy of valid UTF-8.
+        // SAFETY: the bytes are a copy of valid UTF-8.
         unsafe { core::str::from_utf8_unchecked_mut(bytes) }
     }
 
-    /// What `format!` would make, in the scope.
+    /// Formats a string into the scope, as `format!` does on the heap.
     ///
     /// ```
     /// cairn_alloc::scope(|s| assert_eq!(s.alloc_fmt(format_args!("{}-{}", 1, 2)), "1-2"));
     /// ```
     ///
     /// # Panics
-    /// As [`alloc`](Self::alloc), and when a value is not printed twice alike or says it cannot be.
+    /// As [`alloc`](Self::alloc), and when formatting a value fails or has another result the
+    /// second time.
     #[must_use]
     #[allow(clippy::mut_from_ref)]
     pub fn alloc_fmt(&self, arguments: fmt::Arguments<'_>) -> &'s mut str {
@@ -246,11 +250,11 @@ impl<'s> Scope<'s, '_> {
         let mut text = Text { bytes: self.alloc_slice_with(length.0, |_| 0), used: 0 };
         text.write_fmt(arguments).expect("a value that is printed twice alike");
         let Text { bytes, used } = text;
-        // SAFETY: whole strings were written, one behind the other.
+        // SAFETY: only whole strings were written, one after the other.
         unsafe { core::str::from_utf8_unchecked_mut(&mut bytes[..used]) }
     }
 
-    /// Moves the value into the scope, to be dropped with the box.
+    /// Moves the value into the scope. Dropping the box drops the value.
     ///
     /// ```
     /// use std::rc::Rc;
@@ -268,7 +272,7 @@ impl<'s> Scope<'s, '_> {
         ScopeBox { value: self.alloc(value) }
     }
 
-    /// Memory for the layout, contents undefined, that lives as long as `'s`.
+    /// Allocates memory for the layout, with undefined contents, that lives as long as `'s`.
     ///
     /// ```
     /// use std::alloc::Layout;
@@ -284,15 +288,15 @@ impl<'s> Scope<'s, '_> {
     /// When memory is out.
     ///
     /// # Panics
-    /// When a scope was opened since on the same stack and has not ended: the block would be in
-    /// that one's frame.
+    /// When a nested scope is open on the same stack: the block would end with that scope.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, Error> {
         assert!(self.is_newest(), "cairn: allocation in a scope while one within it is open");
         if layout.size() == 0 {
             return Ok(crate::error::dangling(layout));
         }
-        // SAFETY: this thread's stack (a scope is not Send), and its newest frame is ours.
+        // SAFETY: the stack belongs to this thread (a scope is not Send), and its newest frame is
+        // this scope's.
         let block = unsafe {
             let block = bump::alloc(self.stack.as_ptr(), layout.size(), layout.align());
             if block.is_null() {
@@ -305,7 +309,7 @@ impl<'s> Scope<'s, '_> {
         NonNull::new(block).ok_or_else(Error::last)
     }
 
-    /// A scope within this one. While it is open, nothing can be allocated in this one.
+    /// Opens a scope within this one. Until it ends, this scope cannot allocate.
     ///
     /// ```compile_fail,E0502
     /// cairn_alloc::scope(|s| s.scope(|inner| { s.alloc(1); }));   // the inner one borrows s
@@ -323,7 +327,7 @@ impl<'s> Scope<'s, '_> {
     /// As [`alloc`](Self::alloc).
     pub fn scope<R>(&mut self, function: impl for<'i> FnOnce(&mut Scope<'i, 's>) -> R) -> R {
         assert!(self.is_newest(), "cairn: a scope in a scope while one within it is open");
-        // SAFETY: this thread's stack; it outlives its frames.
+        // SAFETY: the stack belongs to this thread and outlives its frames.
         unsafe { run(self.stack, function) }.expect("cairn: no memory for a scope")
     }
 
@@ -333,18 +337,18 @@ impl<'s> Scope<'s, '_> {
         unsafe { (*self.stack.as_ptr()).frame == self.mark.frame }
     }
 
-    /// The same frame again, for an allocator that lives no longer than it.
+    /// Returns this frame again, for an allocator that lives no longer than this scope.
     #[cfg(feature = "allocator-api2")]
     pub(crate) fn again(&self) -> Scope<'s, 's> {
         let Scope { stack, mark, .. } = *self;
         Scope { stack, mark, lifetime: PhantomData, around: PhantomData }
     }
 
-    /// The block at a new size, in place or moved; none when memory is out or the frame not the
-    /// newest.
+    /// Changes the size of a block, in place or by moving it. Returns none when memory is out or
+    /// this frame is not the newest.
     ///
     /// # Safety
-    /// The block is one of this scope's, with its layout.
+    /// The block belongs to this scope and has this layout.
     #[cfg(feature = "allocator-api2")]
     pub(crate) unsafe fn realloc(
         &self,
@@ -357,7 +361,7 @@ impl<'s> Scope<'s, '_> {
             return None;
         }
         let (stack, block) = (self.stack.as_ptr(), block.as_ptr().cast());
-        // SAFETY: the newest frame is ours, and the block in it.
+        // SAFETY: the newest frame is this scope's, and contains the block.
         NonNull::new(unsafe {
             sys::cairn_stack_realloc_slow(stack, block, old.size(), new_size, align).cast()
         })
@@ -394,7 +398,8 @@ impl Write for Text<'_> {
     }
 }
 
-/// A value in a scope that is dropped with this box, as with `std`'s. It may not outlive the scope:
+/// A value in a scope that is dropped with this box, as with `Box` of `std`. The box may not
+/// outlive the scope:
 ///
 /// ```compile_fail
 /// let kept = cairn_alloc::scope(|s| s.alloc_box(String::from("text")));
@@ -420,7 +425,7 @@ impl<T: ?Sized> DerefMut for ScopeBox<'_, T> {
 
 impl<T: ?Sized> Drop for ScopeBox<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: the box owns the value, and it is used no more.
+        // SAFETY: the box owns the value and does not use it afterwards.
         unsafe { ptr::drop_in_place(&raw mut *self.value) }
     }
 }

@@ -1,20 +1,21 @@
-//! Stacks beside that of the thread: `cairn/stack.h`.
+//! Stacks in addition to the thread's own one: `cairn/stack.h`.
 
 use crate::scope::run;
 use crate::{Error, Scope};
 use cairn_sys as sys;
 use core::ptr::{self, NonNull};
 
-/// What a [`Stack`] is made with; all zero is the default.
+/// Options of a [`Stack`]; 0 in a field selects its default.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct StackOptions {
-    /// Address space of the first block, so that all of the stack is one piece. 0: 64 KiB, growing.
+    /// Address space of the first block: the stack is contiguous within it. 0: it starts with 64
+    /// KiB and grows.
     pub reserve_bytes: usize,
-    /// Most memory that the stack may hold, in whole pages. 0: no limit.
+    /// Limits the memory of the stack, in whole pages. 0: no limit.
     pub max_bytes: usize,
 }
 
-/// A stack of its own, beside that of the thread. It stays with the thread that made it:
+/// A stack in addition to the thread's own one. It stays in the thread that created it:
 ///
 /// ```compile_fail,E0277
 /// let stack = cairn_alloc::Stack::new(&Default::default()).unwrap();
@@ -35,7 +36,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A new stack.
+    /// Creates a stack.
     ///
     /// # Errors
     /// When memory is out.
@@ -55,7 +56,7 @@ impl Stack {
             out_of_memory: None,
             out_of_memory_context: ptr::null_mut(),
         };
-        // SAFETY: the options and the name in them are there.
+        // SAFETY: the options and the name in them are valid during the call.
         let stack = unsafe { sys::cairn_stack_new(&raw const options) };
         Ok(Stack { stack: NonNull::new(stack).ok_or_else(Error::last)? })
     }
@@ -71,11 +72,13 @@ impl Stack {
     /// # Panics
     /// When memory is out.
     pub fn scope<'e, R>(&mut self, function: impl for<'s> FnOnce(&mut Scope<'s, 'e>) -> R) -> R {
-        // SAFETY: this thread's (a stack is not Send), and borrowed meanwhile.
+        // SAFETY: the stack belongs to this thread (it is not Send) and is borrowed during the
+        // call.
         unsafe { run(self.stack, function) }.expect("cairn: no memory for a scope")
     }
 
-    /// Gives all unused memory but `keep_bytes` back to the system; how many bytes went.
+    /// Returns all unused memory except `keep_bytes` to the system. Returns how many bytes it
+    /// released.
     ///
     /// ```
     /// let mut stack = cairn_alloc::Stack::new(&Default::default())?;
@@ -84,14 +87,15 @@ impl Stack {
     /// # Ok::<(), cairn_alloc::Error>(())
     /// ```
     pub fn trim(&mut self, keep_bytes: usize) -> usize {
-        // SAFETY: this thread's stack.
+        // SAFETY: the stack belongs to this thread.
         unsafe { sys::cairn_stack_trim(self.stack.as_ptr(), keep_bytes) }
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: ours, and no frame is open: each borrows the stack.
+        // SAFETY: the stack belongs to this thread, and no frame is open, because an open frame
+        // borrows it.
         unsafe { sys::cairn_stack_delete(self.stack.as_ptr()) };
     }
 }

@@ -1,4 +1,5 @@
-//! Constant time over memory of the caller's: `cairn/tlsf.h`. Works without an operating system.
+//! Allocation in constant time within memory of the caller: `cairn/tlsf.h`. It works without an
+//! operating system.
 
 use crate::Error;
 use crate::error::dangling;
@@ -10,7 +11,7 @@ use core::mem::{self, MaybeUninit};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-/// A heap over a buffer. Allocation and free take constant time, whatever the heap looks like.
+/// A heap within a buffer. Allocation and free take constant time in every state of the heap.
 ///
 /// ```
 /// use cairn_alloc::Tlsf;
@@ -44,11 +45,12 @@ pub struct Tlsf<'m> {
     memory: PhantomData<&'m mut [MaybeUninit<u8>]>,
 }
 
-// SAFETY: used by one thread at a time, whichever it is; no block is out when it moves.
+// SAFETY: any thread may use the heap, one at a time; no block is in use when the heap moves.
 unsafe impl Send for Tlsf<'_> {}
 
 impl<'m> Tlsf<'m> {
-    /// A heap over the memory, whose start holds the heap's own structure: some 3 KiB for 1 MiB.
+    /// Creates a heap in the memory. The start of the memory holds the heap's own structure: about
+    /// 3 KiB of 1 MiB.
     ///
     /// ```
     /// let mut memory = vec![core::mem::MaybeUninit::uninit(); 1 << 20];
@@ -58,14 +60,14 @@ impl<'m> Tlsf<'m> {
     /// ```
     ///
     /// # Errors
-    /// `EINVAL` when there is too little memory for a heap.
+    /// `EINVAL` when the memory is too small for a heap.
     pub fn new(memory: &'m mut [MaybeUninit<u8>]) -> Result<Self, Error> {
         // SAFETY: the memory is borrowed as long as the heap lives.
         let heap = unsafe { sys::cairn_tlsf_init(memory.as_mut_ptr().cast(), memory.len()) };
         Ok(Tlsf { heap: NonNull::new(heap).ok_or(Error::INVALID)?, memory: PhantomData })
     }
 
-    /// A block with this value.
+    /// Allocates a block and moves the value to it.
     ///
     /// ```
     /// # let mut memory = [core::mem::MaybeUninit::uninit(); 65536];
@@ -75,16 +77,16 @@ impl<'m> Tlsf<'m> {
     /// ```
     ///
     /// # Errors
-    /// When memory is out; the value is dropped then.
+    /// When memory is out; then the value is dropped.
     pub fn alloc<T>(&self, value: T) -> Result<TlsfBox<'_, T>, Error> {
         let place = self.alloc_layout(Layout::new::<T>())?.cast::<T>();
-        // SAFETY: room for a T that nobody else has.
+        // SAFETY: the block is new and has room for a T.
         unsafe { place.write(value) };
         Ok(TlsfBox { place, heap: self.heap, of: PhantomData })
     }
 
-    /// Memory for the layout, contents undefined, until [`free`](Self::free) or the end of the
-    /// heap.
+    /// Allocates memory for the layout with undefined contents, valid until [`free`](Self::free) or
+    /// the end of the heap.
     ///
     /// ```
     /// # let mut memory = [core::mem::MaybeUninit::uninit(); 65536];
@@ -103,7 +105,7 @@ impl<'m> Tlsf<'m> {
             return Ok(dangling(layout));
         }
         let (heap, size) = (self.heap.as_ptr(), layout.size());
-        // SAFETY: one thread at a time (a heap is not Sync).
+        // SAFETY: one thread uses the heap at a time, because it is not Sync.
         let block = unsafe {
             if layout.align() <= sys::CAIRN_TLSF_ALIGNMENT_BYTES as usize {
                 sys::cairn_tlsf_alloc(heap, size)
@@ -114,10 +116,10 @@ impl<'m> Tlsf<'m> {
         NonNull::new(block.cast()).ok_or(Error::OUT_OF_MEMORY)
     }
 
-    /// Gives a block of [`alloc_layout`](Self::alloc_layout) back.
+    /// Frees a block of [`alloc_layout`](Self::alloc_layout).
     ///
     /// # Safety
-    /// The block is this heap's, was made with this layout, and is used no more.
+    /// The block belongs to this heap, was allocated with this layout, and is not used afterwards.
     ///
     /// ```
     /// # let mut memory = [core::mem::MaybeUninit::uninit(); 65536];
@@ -130,12 +132,12 @@ impl<'m> Tlsf<'m> {
     /// ```
     pub unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         if layout.size() != 0 {
-            // SAFETY: the caller's promise; one thread at a time.
+            // SAFETY: the caller's promise; one thread uses the heap at a time.
             unsafe { sys::cairn_tlsf_free(self.heap.as_ptr(), block.as_ptr().cast()) };
         }
     }
 
-    /// How many blocks are in use.
+    /// Returns how many blocks are in use.
     ///
     /// ```
     /// # let mut memory = [core::mem::MaybeUninit::uninit(); 65536];
@@ -149,7 +151,7 @@ impl<'m> Tlsf<'m> {
         self.stats().used_blocks
     }
 
-    /// The largest request that would succeed now.
+    /// Returns the size of the largest request that would succeed now.
     ///
     /// ```
     /// # let mut memory = [core::mem::MaybeUninit::uninit(); 65536];
@@ -163,7 +165,8 @@ impl<'m> Tlsf<'m> {
     }
 
     fn stats(&self) -> sys::cairn_tlsf_stats {
-        // SAFETY: plain numbers, which the call fills; one thread at a time.
+        // SAFETY: the struct has only numbers, which the call fills; one thread uses the heap at a
+        // time.
         unsafe {
             let mut stats = mem::zeroed();
             sys::cairn_tlsf_read_stats(self.heap.as_ptr(), &raw mut stats);
@@ -171,14 +174,14 @@ impl<'m> Tlsf<'m> {
         }
     }
 
-    /// The block at a new size where it lies, or not at all.
+    /// Changes the size of the block in place, or fails.
     ///
     /// # Safety
-    /// The block is one of this heap's.
+    /// The block belongs to this heap.
     #[cfg(feature = "allocator-api2")]
     pub(crate) unsafe fn resize(&self, block: NonNull<u8>, size: usize) -> bool {
         let (heap, block) = (self.heap.as_ptr(), block.as_ptr().cast());
-        // SAFETY: the caller's promise; one thread at a time.
+        // SAFETY: the caller's promise; one thread uses the heap at a time.
         unsafe { !sys::cairn_tlsf_resize(heap, block, size).is_null() }
     }
 }
@@ -189,7 +192,7 @@ impl fmt::Debug for Tlsf<'_> {
     }
 }
 
-/// A value in a [`Tlsf`] heap; it is dropped and its block freed with this.
+/// A value in a [`Tlsf`] heap. Dropping the box drops the value and frees its block.
 pub struct TlsfBox<'h, T> {
     place: NonNull<T>,
     heap: NonNull<sys::cairn_tlsf>,
@@ -220,8 +223,9 @@ impl<T: fmt::Debug> fmt::Debug for TlsfBox<'_, T> {
 
 impl<T> Drop for TlsfBox<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: dropped and freed once; a value without size has no block. The heap is there: it
-        // is borrowed. A drop that panics loses the block.
+        // SAFETY: the value is dropped and its block freed once; a value without size has no block.
+        // The box borrows the heap, so the heap exists. If the value's drop panics, the block is
+        // lost.
         unsafe {
             self.place.drop_in_place();
             if size_of::<T>() != 0 {

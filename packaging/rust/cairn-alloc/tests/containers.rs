@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use allocator_api2::vec::Vec;
-use cairn_alloc::{Cairn, Heap, Pool, Tlsf, scope};
+use cairn_alloc::{Cairn, Pool, PrivateHeap, Tlsf, scope};
 use core::mem::MaybeUninit;
 use hashbrown::HashMap;
 
@@ -62,7 +62,7 @@ fn a_container_of_an_outer_scope_finds_no_memory_while_an_inner_one_is_open() {
 
 #[test]
 fn a_map_lives_in_a_heap_of_its_own() {
-    let heap = Heap::new().unwrap();
+    let heap = PrivateHeap::new().unwrap();
     let mut map = HashMap::new_in(&heap);
     for number in 0..10_000u64 {
         map.entry(number % 100).or_insert_with(|| Vec::new_in(&heap)).push(number);
@@ -71,7 +71,7 @@ fn a_map_lives_in_a_heap_of_its_own() {
     assert!(heap.stats().live_bytes > 80_000);
     drop(map);
     assert_eq!(heap.stats().live_blocks, 0);
-    let mut owner = Vec::new_in(Heap::new().unwrap());
+    let mut owner = Vec::new_in(PrivateHeap::new().unwrap());
     owner.extend(0..100_000u32);
     assert_eq!(owner[99_999], 99_999);
 }

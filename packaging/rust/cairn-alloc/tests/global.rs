@@ -1,4 +1,5 @@
-//! The heap under the whole of this test program: its harness, threads and collections.
+//! The heap is the global allocator of this whole test program: its harness, threads and
+//! collections.
 #![cfg(feature = "heap")]
 #![allow(missing_docs)]
 
@@ -15,7 +16,7 @@ static HEAP: Cairn = Cairn;
 struct Random(u64);
 
 impl Random {
-    /// Of a block: as many small ones as large ones.
+    /// A random size of a block: small ones are as frequent as large ones.
     fn size(&mut self) -> usize {
         let most = 1 << self.below(18);
         1 + self.below(most)
@@ -36,7 +37,7 @@ struct Block {
     tag: u8,
 }
 
-// SAFETY: one thread has a block at a time.
+// SAFETY: one thread uses a block at a time.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -44,7 +45,7 @@ impl Block {
         let size = random.size();
         let layout = Layout::from_size_align(size, 1 << random.below(13)).unwrap();
         let tag = u8::try_from(random.below(256)).unwrap();
-        // SAFETY: the size is not 0; what is written is within it.
+        // SAFETY: the size is not 0, and the bytes are written within it.
         unsafe {
             let start = if tag % 2 == 0 {
                 let start = Cairn.alloc_zeroed(layout);
@@ -60,7 +61,7 @@ impl Block {
     }
 
     fn check(&self) {
-        // SAFETY: the block is as large.
+        // SAFETY: the block has that size.
         let bytes = unsafe { std::slice::from_raw_parts(self.start, self.layout.size()) };
         assert!(bytes.iter().all(|byte| *byte == self.tag), "changed by somebody else");
     }
@@ -81,7 +82,7 @@ impl Block {
 
     fn free(self) {
         self.check();
-        // SAFETY: freed once, with its layout.
+        // SAFETY: the block is freed once, with its layout.
         unsafe { Cairn.dealloc(self.start, self.layout) };
     }
 }
@@ -123,9 +124,9 @@ fn blocks_of_every_layout_go_from_thread_to_thread() {
 
 #[test]
 fn small_aligned_blocks_change_between_the_kinds() {
-    // 16-aligned blocks of 8 bytes at most are made otherwise than larger ones.
+    // Blocks of at most 8 bytes that are aligned to 16 have a path of their own.
     let layout = |size| Layout::from_size_align(size, 16).unwrap();
-    // SAFETY: each block has the layout that it was made or last resized with.
+    // SAFETY: each block has the layout of its allocation or of its last resize.
     unsafe {
         for sizes in [[8, 100, 4], [1000, 8, 1000], [9, 8, 16], [40_000, 3, 40_000]] {
             let mut block = Cairn.alloc(layout(sizes[0]));
@@ -204,7 +205,7 @@ fn a_wrong_size_ends_the_process_with_one_line() {
     const HELPER: &str = "CAIRN_TEST_WRONG_SIZE";
     if std::env::var_os(HELPER).is_some() {
         let layout = |size| Layout::from_size_align(size, 8).unwrap();
-        // SAFETY: none: this is the misuse that is found.
+        // SAFETY: it is unsafe on purpose: this is the misuse to be detected.
         unsafe { Cairn.dealloc(Cairn.alloc(layout(48)), layout(1000)) };
         return;
     }
@@ -216,6 +217,6 @@ fn a_wrong_size_ends_the_process_with_one_line() {
     let said = String::from_utf8_lossy(&child.stderr);
     assert!(!child.status.success());
     assert!(said.starts_with("cairn: free_sized of 0x"), "{said}");
-    // Of what block: hardened ones are larger.
+    // The size in the message depends on the build: hardened builds have larger blocks.
     assert!(said.contains(" with size 1000 ("), "{said}");
 }

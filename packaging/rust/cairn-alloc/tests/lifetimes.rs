@@ -1,5 +1,5 @@
-//! Scopes, rings, FIFOs and pools where lifetimes and threads cross. What must not compile stands
-//! in the documentation of each type.
+//! Scopes, rings, FIFOs and pools with lifetimes that end in another order or in another thread.
+//! The documentation of each type has the programs that must not compile.
 #![cfg(feature = "heap")]
 #![allow(missing_docs)]
 

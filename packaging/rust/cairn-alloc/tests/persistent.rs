@@ -1,4 +1,4 @@
-//! The persistent heap over several processes: what was committed is there, what was not is not.
+//! The persistent heap over several processes: committed changes exist afterwards, others do not.
 #![cfg(feature = "std")]
 #![allow(missing_docs)]
 
@@ -13,7 +13,7 @@ struct Node {
     next: Option<Rel<Node>>,
 }
 
-// SAFETY: a number and a place in the heap, laid out as C has it.
+// SAFETY: the fields are a number and a place in the heap, in the layout of C.
 unsafe impl Persist for Node {}
 
 const HEAP: &str = "CAIRN_TEST_HEAP";
@@ -52,7 +52,7 @@ fn numbers(heap: &PersistentHeap) -> Vec<u64> {
     let mut found = Vec::new();
     let mut next = heap.root::<Node>(c"list");
     while let Some(place) = next {
-        // SAFETY: the list holds live nodes only.
+        // SAFETY: the list contains live nodes only.
         let node = unsafe { heap.get(place) };
         found.push(node.number);
         next = node.next;
@@ -60,7 +60,7 @@ fn numbers(heap: &PersistentHeap) -> Vec<u64> {
     found
 }
 
-/// Runs this very test again, in a process of its own with the path in its environment.
+/// Runs this test again in a process of its own, which finds the path in its environment.
 fn again(test: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(HEAP, path).stdout(Stdio::null());
@@ -137,7 +137,7 @@ fn commits_of_many_share_a_wait_and_blocks_are_freed() {
     let before = heap.stats().used_bytes;
     let large = heap.alloc([7u64; 1000]).unwrap();
     assert!(heap.stats().used_bytes >= before + 8000);
-    // SAFETY: nothing else knows the place.
+    // SAFETY: no other pointer to the place exists.
     unsafe {
         assert_eq!(heap.get(large)[999], 7);
         heap.free(large);

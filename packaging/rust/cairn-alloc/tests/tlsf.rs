@@ -35,14 +35,14 @@ fn blocks_of_all_sizes_come_and_go() {
         }
         if raw.len() > 50 {
             let (block, layout) = raw.swap_remove(25);
-            // SAFETY: freed once, with its layout.
+            // SAFETY: the block is freed once, with its layout.
             unsafe { heap.free(block, layout) };
         }
     }
     assert!(held.iter().all(|(block, value)| **block == [*value; 9]));
     drop(held);
     for (block, layout) in raw {
-        // SAFETY: freed once, with its layout.
+        // SAFETY: the block is freed once, with its layout.
         unsafe { heap.free(block, layout) };
     }
     assert_eq!((heap.used_blocks(), heap.largest_request()), (0, whole));

@@ -65,37 +65,6 @@ unsafe extern "C" {
     pub fn cairn_malloc_stats();
     pub fn cairn_malloc_info(options: c_int, stream: *mut c_void) -> c_int;
     pub fn cairn_heap_allocator() -> cairn_allocator;
-    pub fn cairn_heap_new(options: *const cairn_heap_options) -> *mut cairn_heap;
-    pub fn cairn_heap_delete(heap: *mut cairn_heap) -> c_int;
-    pub fn cairn_heap_alloc(heap: *mut cairn_heap, size: usize) -> *mut c_void;
-    pub fn cairn_heap_alloc_zero(heap: *mut cairn_heap, size: usize) -> *mut c_void;
-    pub fn cairn_heap_alloc_array(heap: *mut cairn_heap, count: usize, size: usize) -> *mut c_void;
-    pub fn cairn_heap_alloc_array_zero(
-        heap: *mut cairn_heap,
-        count: usize,
-        size: usize,
-    ) -> *mut c_void;
-    pub fn cairn_heap_alloc_aligned(
-        heap: *mut cairn_heap,
-        size: usize,
-        align: usize,
-    ) -> *mut c_void;
-    pub fn cairn_heap_realloc(
-        heap: *mut cairn_heap,
-        pointer: *mut c_void,
-        size: usize,
-    ) -> *mut c_void;
-    pub fn cairn_heap_resize(
-        heap: *mut cairn_heap,
-        pointer: *mut c_void,
-        size: usize,
-    ) -> *mut c_void;
-    pub fn cairn_heap_free(heap: *mut cairn_heap, pointer: *mut c_void);
-    pub fn cairn_heap_of(pointer: *const c_void) -> *mut cairn_heap;
-    pub fn cairn_heap_set_limit(heap: *mut cairn_heap, limit_bytes: usize);
-    pub fn cairn_heap_trim(heap: *mut cairn_heap);
-    pub fn cairn_heap_read_own_stats(heap: *mut cairn_heap, stats: *mut cairn_heap_own_stats);
-    pub fn cairn_heap_own_allocator(heap: *mut cairn_heap) -> cairn_allocator;
     pub fn cairn_pages_map(size: usize, align: usize, flags: c_uint) -> *mut c_void;
     pub fn cairn_pages_unmap(pointer: *mut c_void, size: usize) -> c_int;
     pub fn cairn_pages_remap(
@@ -159,6 +128,46 @@ unsafe extern "C" {
     pub fn cairn_pool_allocator(pool: *mut cairn_pool) -> cairn_allocator;
     pub fn cairn_pool_get_slowly(magazine: *mut cairn_pool_magazine) -> *mut c_void;
     pub fn cairn_pool_put_slowly(magazine: *mut cairn_pool_magazine, object: *mut c_void);
+    pub fn cairn_private_heap_new(
+        options: *const cairn_private_heap_options,
+    ) -> *mut cairn_private_heap;
+    pub fn cairn_private_heap_delete(heap: *mut cairn_private_heap) -> c_int;
+    pub fn cairn_private_heap_alloc(heap: *mut cairn_private_heap, size: usize) -> *mut c_void;
+    pub fn cairn_private_heap_alloc_zero(heap: *mut cairn_private_heap, size: usize) -> *mut c_void;
+    pub fn cairn_private_heap_alloc_array(
+        heap: *mut cairn_private_heap,
+        count: usize,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_private_heap_alloc_array_zero(
+        heap: *mut cairn_private_heap,
+        count: usize,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_private_heap_alloc_aligned(
+        heap: *mut cairn_private_heap,
+        size: usize,
+        align: usize,
+    ) -> *mut c_void;
+    pub fn cairn_private_heap_realloc(
+        heap: *mut cairn_private_heap,
+        pointer: *mut c_void,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_private_heap_resize(
+        heap: *mut cairn_private_heap,
+        pointer: *mut c_void,
+        size: usize,
+    ) -> *mut c_void;
+    pub fn cairn_private_heap_free(heap: *mut cairn_private_heap, pointer: *mut c_void);
+    pub fn cairn_private_heap_of(pointer: *const c_void) -> *mut cairn_private_heap;
+    pub fn cairn_private_heap_set_limit(heap: *mut cairn_private_heap, limit_bytes: usize);
+    pub fn cairn_private_heap_trim(heap: *mut cairn_private_heap);
+    pub fn cairn_private_heap_read_stats(
+        heap: *mut cairn_private_heap,
+        stats: *mut cairn_private_heap_stats,
+    );
+    pub fn cairn_private_heap_allocator(heap: *mut cairn_private_heap) -> cairn_allocator;
     pub fn cairn_profile_start(interval_bytes: usize) -> c_int;
     pub fn cairn_profile_stop();
     pub fn cairn_profile_reset();
@@ -326,7 +335,7 @@ unsafe extern "C" {
     pub fn cairn_tlsf_allocator(heap: *mut cairn_tlsf) -> cairn_allocator;
     pub fn cairn_tlsf_shared_allocator(shared: *mut cairn_tlsf_shared) -> cairn_allocator;
 }
-// The inline functions, out of line: cairn-sys/shim.c.
+// Inline functions that the library also has as symbols, in cairn-sys/shim.c.
 unsafe extern "C" {
     pub fn cairn_sys_fifo_alloc(fifo: *mut cairn_fifo, size: usize, align: usize) -> *mut c_void;
     pub fn cairn_sys_fifo_free(fifo: *mut cairn_fifo, pointer: *mut c_void);

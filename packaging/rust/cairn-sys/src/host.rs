@@ -1,9 +1,9 @@
-//! What TLSF asks of the system where there is none: a misuse panics with its line. A panic here
-//! cannot be caught: the function was called by C, so it ends in an abort.
+//! The functions that TLSF calls instead of an operating system: a misuse panics with its message.
+//! The panic cannot be caught, because C called the function, so it ends in an abort.
 
 use core::ffi::c_char;
 
-/// TLSF's report of a misuse, one line that ends in a newline. Always followed by [`host_abort`].
+/// Reports a misuse: one line that ends in a newline. TLSF calls [`host_abort`] afterwards.
 ///
 /// # Safety
 /// `text` has `length_bytes` bytes.
@@ -12,12 +12,12 @@ use core::ffi::c_char;
 /// Always.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn host_write_error(text: *const c_char, length_bytes: usize) {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's promise.
     let line = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), length_bytes) };
     panic!("{}", core::str::from_utf8(line).unwrap_or("cairn: misuse").trim_end());
 }
 
-/// The end after a report.
+/// Ends the program after a report.
 ///
 /// # Panics
 /// Always.
@@ -26,7 +26,7 @@ pub extern "C" fn host_abort() -> ! {
     panic!("cairn: misuse");
 }
 
-/// Nobody waits for TLSF without a lock.
+/// Never called, because TLSF without a lock does not wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn host_wait(_word: *mut u32, _seen: u32) {}
 
@@ -34,7 +34,7 @@ pub extern "C" fn host_wait(_word: *mut u32, _seen: u32) {}
 #[unsafe(no_mangle)]
 pub extern "C" fn host_wake(_word: *mut u32, _waiters: u32) {}
 
-/// There is no errno here: null says it all.
+/// Does nothing, because there is no errno: null is the whole answer.
 #[unsafe(no_mangle)]
 pub extern "C" fn tlsf_note_no_memory() {}
 

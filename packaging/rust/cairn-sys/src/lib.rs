@@ -1,9 +1,9 @@
 //! Declarations of Cairn's C interface, and its C sources,
 //! which cargo compiles and links. `cairn-alloc` is the safe interface on top of it.
 //!
-//! Every function, struct and constant of the C headers is here under its C name; the headers say
-//! what it does, who may call it and how it fails. Inline functions have no symbol; some of them
-//! stand here under `cairn_sys_…`.
+//! Every function, struct and constant of the C headers has its C name here; the headers document
+//! each one's purpose, threads and errors. Inline functions have no symbol; some of them are
+//! available as `cairn_sys_…`.
 //!
 //! ```
 //! // SAFETY: a block is freed once, and written within its size.
@@ -18,12 +18,12 @@
 //!
 //! # Features
 //! - `heap` (default): all of Cairn, for Linux.
-//! - without it: TLSF alone, compiled freestanding, for programs without an operating system. What
-//!   TLSF dies of is then a panic: its line is given to the panic handler.
+//! - without it: TLSF alone, compiled freestanding, for programs without an operating system. A
+//!   misuse is then a panic with TLSF's message.
 //! - `hardened-light`, `hardened`: the hardened forms of the library.
 //! - `verify`: the structures' verifiers run on every slow path.
 #![no_std]
-// The names are those of C.
+// Names as in C.
 #![allow(non_camel_case_types)]
 
 #[allow(missing_docs, clippy::pedantic)]
@@ -39,7 +39,7 @@ pub use types::*;
 pub mod host;
 
 unsafe extern "C" {
-    /// Where libc keeps this thread's error number.
+    /// Returns the address of this thread's error number in libc.
     #[cfg(feature = "heap")]
     #[link_name = "__errno_location"]
     pub fn errno_location() -> *mut core::ffi::c_int;

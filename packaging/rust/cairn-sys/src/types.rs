@@ -95,32 +95,6 @@ pub struct cairn_mallinfo {
     pub fordblks: c_int,
     pub keepcost: c_int,
 }
-#[repr(C)]
-#[derive(Debug)]
-pub struct cairn_heap {
-    _opaque: [u8; 0],
-    _marker: core::marker::PhantomData<(*mut u8, core::marker::PhantomPinned)>,
-}
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct cairn_heap_options {
-    pub limit_bytes: usize,
-    pub out_of_memory: Option<unsafe extern "C" fn(*mut c_void, usize) -> bool>,
-    pub context: *mut c_void,
-}
-pub const CAIRN_HEAP_TRIES: c_uint = 16;
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct cairn_heap_own_stats {
-    pub live_bytes: usize,
-    pub live_blocks: usize,
-    pub large_bytes: usize,
-    pub large_blocks: usize,
-    pub held_bytes: usize,
-    pub peak_bytes: usize,
-    pub limit_bytes: usize,
-    pub refusals: usize,
-}
 pub const CAIRN_PAGES_ZERO: c_uint = 1;
 pub const CAIRN_PAGES_HUGE: c_uint = 2;
 pub const CAIRN_PAGES_POPULATE: c_uint = 4;
@@ -231,6 +205,32 @@ pub struct cairn_pool_view {
     pub numbers: u64,
     pub recent: [usize; CAIRN_POOL_RECENT as usize],
 }
+#[repr(C)]
+#[derive(Debug)]
+pub struct cairn_private_heap {
+    _opaque: [u8; 0],
+    _marker: core::marker::PhantomData<(*mut u8, core::marker::PhantomPinned)>,
+}
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cairn_private_heap_options {
+    pub limit_bytes: usize,
+    pub out_of_memory: Option<unsafe extern "C" fn(*mut c_void, usize) -> bool>,
+    pub context: *mut c_void,
+}
+pub const CAIRN_PRIVATE_HEAP_TRIES: c_uint = 16;
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cairn_private_heap_stats {
+    pub live_bytes: usize,
+    pub live_blocks: usize,
+    pub large_bytes: usize,
+    pub large_blocks: usize,
+    pub held_bytes: usize,
+    pub peak_bytes: usize,
+    pub limit_bytes: usize,
+    pub refusals: usize,
+}
 pub const CAIRN_PROFILE_INTERVAL: c_uint = 524288;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -334,8 +334,8 @@ pub struct cairn_heap_stats {
     pub allocated_blocks: usize,
     pub large_bytes: usize,
     pub large_blocks: usize,
-    pub sampled_bytes: usize,
-    pub sampled_blocks: usize,
+    pub guarded_bytes: usize,
+    pub guarded_blocks: usize,
     pub active_bytes: usize,
     pub slab_bytes: usize,
     pub free_bytes: usize,
@@ -383,7 +383,7 @@ pub const CAIRN_TLSF_FREE_INSTRUCTIONS: c_uint = 250;
 pub const CAIRN_TLSF_REGION_INSTRUCTIONS: c_uint = 12;
 pub const CAIRN_TLSF_REGION_OVERHEAD_BYTES: c_uint = 32;
 pub const CAIRN_TLSF_BLOCK_OVERHEAD_BYTES: c_uint = 8;
-pub const CAIRN_TLSF_BLOCK_LEAST_BYTES: c_uint = 24;
+pub const CAIRN_TLSF_BLOCK_MIN_BYTES: c_uint = 24;
 pub const CAIRN_TLSF_ALIGNMENT_BYTES: c_uint = 16;
 pub const CAIRN_TLSF_NEW_BYTES: c_uint = 1048576;
 pub type cairn_tlsf_visit = unsafe extern "C" fn(*mut c_void, usize, bool, *mut c_void) -> bool;

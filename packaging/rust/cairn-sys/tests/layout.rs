@@ -1,6 +1,6 @@
-//! The sizes, alignments, offsets and constants that the C compiler sees are those of the Rust
-//! declarations: layout/fields.rs lists them all. The C side is compiled here, from the headers
-//! that the library was made of.
+//! The sizes, alignments, offsets and constants of the C compiler equal those of the Rust
+//! declarations; layout/fields.rs lists them all. The C side is compiled here, from the headers of
+//! the library.
 #![cfg(feature = "heap")]
 #![allow(missing_docs, clippy::case_sensitive_file_extension_comparisons)]
 
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A line of C for each struct: its size, its alignment and the place of every field.
+/// Prints a line of C for each struct: its size, its alignment and the offset of every field.
 macro_rules! layout {
     ($text:ident: $($name:ident { $($field:ident),+ })*) => {$(
         writeln!($text, "same(sizeof({0}), {1}); same(_Alignof({0}), {2});",
@@ -53,7 +53,7 @@ fn compile(assertions: &str) -> std::process::Output {
 #[test]
 fn structs_and_constants_are_those_of_c() {
     let mut text = String::new();
-    // A struct that shares its name with a function is reached by `struct` only.
+    // C needs the word `struct` for a struct that shares its name with a function.
     for name in include_str!("../src/types.rs")
         .lines()
         .filter_map(|line| line.strip_prefix("pub struct ").and_then(|rest| rest.split(' ').next()))
@@ -74,7 +74,7 @@ fn a_difference_would_be_found() {
 
 #[test]
 fn the_library_has_the_version_of_the_crate() {
-    // SAFETY: it returns a static string.
+    // SAFETY: the function returns a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(cairn_version()) };
     assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));
 }

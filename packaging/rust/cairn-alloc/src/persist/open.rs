@@ -1,4 +1,4 @@
-//! How a persistent heap is opened, and why it was not.
+//! Options for opening a persistent heap, and the error of a refused open.
 
 use super::PersistentHeap;
 use crate::Error;
@@ -9,8 +9,9 @@ use core::ptr::{self, NonNull};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::string::String;
 
-/// How a heap is opened.
+/// Options for opening a persistent heap.
 ///
 /// ```no_run
 /// use cairn_alloc::persist::OpenOptions;
@@ -27,7 +28,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// A heap that is there, to read and write.
+    /// Opens an existing heap for reading and writing.
     ///
     /// ```no_run
     /// # use cairn_alloc::persist::OpenOptions;
@@ -43,7 +44,7 @@ impl OpenOptions {
         self
     }
 
-    /// Makes the heap if there is no such file.
+    /// Creates the heap if the file does not exist.
     ///
     /// ```
     /// let options = cairn_alloc::persist::OpenOptions::new().create(true);
@@ -52,7 +53,8 @@ impl OpenOptions {
         self.flag(sys::CAIRN_PERSIST_CREATE, on)
     }
 
-    /// No write, not even to the file system. A write to the heap's memory then ends the process.
+    /// Opens the heap read-only: the file system is not written, and a write to the heap's memory
+    /// ends the process.
     ///
     /// ```
     /// let options = cairn_alloc::persist::OpenOptions::new().read_only(true);
@@ -61,7 +63,7 @@ impl OpenOptions {
         self.flag(sys::CAIRN_PERSIST_READ_ONLY, on)
     }
 
-    /// Walks everything first, and refuses a heap that is not sound.
+    /// Checks all structures first, and refuses a heap that is not sound.
     ///
     /// ```
     /// let options = cairn_alloc::persist::OpenOptions::new().check(true);
@@ -70,7 +72,7 @@ impl OpenOptions {
         self.flag(sys::CAIRN_PERSIST_CHECK, on)
     }
 
-    /// The size of a new heap; it grows by itself. 0: 1 MiB.
+    /// Sets the size of a new heap, which grows when needed. 0: 1 MiB.
     ///
     /// ```
     /// let options = cairn_alloc::persist::OpenOptions::new().size_bytes(1 << 24);
@@ -80,7 +82,8 @@ impl OpenOptions {
         self
     }
 
-    /// Address space to grow into. 0: 16 GiB, or four times the file.
+    /// Sets the address space that the heap can grow into. 0: 16 GiB, or four times the file's
+    /// size.
     ///
     /// ```
     /// let options = cairn_alloc::persist::OpenOptions::new().capacity_bytes(1 << 30);
@@ -90,7 +93,7 @@ impl OpenOptions {
         self
     }
 
-    /// Bounds the log, and with it the time of recovery. 0: 64 MiB.
+    /// Limits the log, and with it the time of recovery. 0: 64 MiB.
     ///
     /// ```
     /// let options = cairn_alloc::persist::OpenOptions::new().log_bytes(1 << 24);
@@ -100,7 +103,7 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the heap, after recovery if the last user crashed.
+    /// Opens the heap, after recovery if the last process crashed.
     ///
     /// ```
     /// # use cairn_alloc::persist::OpenOptions;
@@ -109,8 +112,8 @@ impl OpenOptions {
     /// ```
     ///
     /// # Errors
-    /// `EBUSY` in use, `ENOENT` no such heap, `EBADMSG` damaged, `ENOTSUP` not a heap, and what the
-    /// file system says; with a sentence, where there is one.
+    /// `EBUSY`: in use. `ENOENT`: no such heap. `EBADMSG`: damaged. `ENOTSUP`: not a heap. Others
+    /// come from the file system. Some errors have a sentence that explains them.
     pub fn open(self, path: impl AsRef<Path>) -> Result<PersistentHeap, OpenError> {
         let refuse = |error| OpenError { error, why: None };
         let path = CString::new(path.as_ref().as_os_str().as_bytes())
@@ -125,13 +128,14 @@ impl OpenOptions {
             log_bytes: self.log_bytes,
             why: &raw mut why,
         };
-        // SAFETY: path and options are there.
+        // SAFETY: path and options are valid during the call.
         let heap = unsafe { sys::cairn_persist_open(path.as_ptr(), &raw const options) };
         let Some(heap) = NonNull::new(heap) else {
             let error = Error::last();
-            // SAFETY: null, or a static sentence.
+            // SAFETY: null, or a sentence that stays valid until further opens have failed.
             let why = (!why.is_null()).then(|| unsafe { CStr::from_ptr(why) });
-            return Err(OpenError { error, why: why.and_then(|why| why.to_str().ok()) });
+            let why = why.and_then(|why| why.to_str().ok()).map(String::from);
+            return Err(OpenError { error, why });
         };
         let mut opened = PersistentHeap { heap, base: NonNull::dangling() };
         opened.base = NonNull::new(opened.stats().address.cast()).unwrap_or(opened.base);
@@ -139,20 +143,20 @@ impl OpenOptions {
     }
 }
 
-/// Why a heap was not opened.
+/// The reason why a heap was not opened.
 ///
 /// ```
 /// let error = cairn_alloc::persist::OpenOptions::new().open("/dev/null").unwrap_err();
 /// assert!(!error.to_string().is_empty());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenError {
     error: Error,
-    why: Option<&'static str>,
+    why: Option<String>,
 }
 
 impl OpenError {
-    /// The error number.
+    /// Returns the error number.
     ///
     /// ```
     /// # let error = cairn_alloc::persist::OpenOptions::new().open("/nowhere/at.all").unwrap_err();
@@ -163,21 +167,21 @@ impl OpenError {
         self.error
     }
 
-    /// The library's sentence, where there is one.
+    /// Returns the library's explanation of the error, if it has one.
     ///
     /// ```
     /// # let error = cairn_alloc::persist::OpenOptions::new().open("/nowhere/at.all").unwrap_err();
     /// println!("{:?}", error.why());
     /// ```
     #[must_use]
-    pub fn why(&self) -> Option<&'static str> {
-        self.why
+    pub fn why(&self) -> Option<&str> {
+        self.why.as_deref()
     }
 }
 
 impl fmt::Display for OpenError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.why {
+        match &self.why {
             Some(why) => to.write_str(why),
             None => self.error.fmt(to),
         }

@@ -59,21 +59,6 @@
             fordblks,
             keepcost
         }
-        cairn_heap_options {
-            limit_bytes,
-            out_of_memory,
-            context
-        }
-        cairn_heap_own_stats {
-            live_bytes,
-            live_blocks,
-            large_bytes,
-            large_blocks,
-            held_bytes,
-            peak_bytes,
-            limit_bytes,
-            refusals
-        }
         cairn_persist_options {
             flags,
             tracking,
@@ -130,6 +115,21 @@
             inverse,
             numbers,
             recent
+        }
+        cairn_private_heap_options {
+            limit_bytes,
+            out_of_memory,
+            context
+        }
+        cairn_private_heap_stats {
+            live_bytes,
+            live_blocks,
+            large_bytes,
+            large_blocks,
+            held_bytes,
+            peak_bytes,
+            limit_bytes,
+            refusals
         }
         cairn_profile_stats {
             is_on,
@@ -209,8 +209,8 @@
             allocated_blocks,
             large_bytes,
             large_blocks,
-            sampled_bytes,
-            sampled_blocks,
+            guarded_bytes,
+            guarded_blocks,
             active_bytes,
             slab_bytes,
             free_bytes,
@@ -273,7 +273,6 @@
         CAIRN_OUT_OF_MEMORY_TRIES
         CAIRN_VALUE_BYTES
         CAIRN_ANSWER_BYTES
-        CAIRN_HEAP_TRIES
         CAIRN_PAGES_ZERO
         CAIRN_PAGES_HUGE
         CAIRN_PAGES_POPULATE
@@ -290,13 +289,14 @@
         CAIRN_POOL_RECENT
         CAIRN_POOL_RECENT_SHIFT
         CAIRN_POOL_NUMBER_SHIFT
+        CAIRN_PRIVATE_HEAP_TRIES
         CAIRN_PROFILE_INTERVAL
         CAIRN_TLSF_ALLOC_INSTRUCTIONS
         CAIRN_TLSF_FREE_INSTRUCTIONS
         CAIRN_TLSF_REGION_INSTRUCTIONS
         CAIRN_TLSF_REGION_OVERHEAD_BYTES
         CAIRN_TLSF_BLOCK_OVERHEAD_BYTES
-        CAIRN_TLSF_BLOCK_LEAST_BYTES
+        CAIRN_TLSF_BLOCK_MIN_BYTES
         CAIRN_TLSF_ALIGNMENT_BYTES
         CAIRN_TLSF_NEW_BYTES
     );

@@ -1,0 +1,346 @@
+/* The state of the hooks, the table of classes, marks, the reports of frees and resizes, and the
+ * choice of guarded blocks: hooks.h. */
+#include "heap/hooks.h"
+
+#include "base/alone.h"
+#include "base/check.h"
+#include "os/process.h"
+
+#include <string.h>
+
+struct heap_hooks heap_hooks;
+
+/* These hooks divert all classes of all heaps. */
+enum { DIVERT_ALL = HOOK_TRACE | HOOK_DENSE_GUARDS };
+
+/* The table of classes. */
+
+/* The first size of class 0 in the table. Requests of 0 bytes always take the slow path where they
+ * get zero-size blocks: their size maps to CLASS_COUNT. */
+enum { FIRST_SHOWN = config_zero_size_blocks ? CANARY_BYTES + 1 : 0 };
+
+static bool hooks_is_diverted(const struct heap *heap, unsigned class)
+{
+    return heap->guard_choice.diverted == class + 1 || heap_profile_diverts(heap, class);
+}
+
+void heap_route_class(struct heap *heap, unsigned class)
+{
+    bool diverted = heap_has_hook(DIVERT_ALL) || hooks_is_diverted(heap, class);
+    unsigned shown = diverted ? (unsigned)CLASS_COUNT : class;
+    size_t first = class != 0    ? (size_t)size_classes[class - 1].size_bytes + 1
+                   : heap->packs ? (size_t)PACKED_BYTES + 1 /* packed_turn_on wrote these sizes */
+                                 : (size_t)FIRST_SHOWN;
+    memset(&heap->small_class[first], (int)shown, size_classes[class].size_bytes + 1 - first);
+}
+
+static void hooks_route_all(struct heap *heap)
+{
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++)
+        heap_route_class(heap, class);
+}
+
+void heap_divert_none(struct heap *heap)
+{
+    unsigned diverted = heap->guard_choice.diverted;
+    heap->guard_choice.diverted = 0;
+    if (diverted != 0)
+        heap_route_class(heap, diverted - 1);
+}
+
+void heap_divert_class(struct heap *heap, unsigned class)
+{
+    heap_divert_none(heap);
+    heap->guard_choice.diverted = (uint8_t)(class + 1);
+    heap_route_class(heap, class);
+}
+
+at_process_start void heap_set_up_classes(struct heap *heap)
+{
+    for (unsigned class = 0; class <= CLASS_COUNT; class ++)
+        heap->current[class] = &empty_slab.header;
+    for (size_t size = 0; size <= SMALL_BLOCK_MAX; size++)
+        heap->small_class[size] = (uint8_t)small_class(size);
+    memset(heap->small_class, CLASS_COUNT, FIRST_SHOWN);
+    if (heap_has_hook(DIVERT_ALL))
+        hooks_route_all(heap);
+}
+
+void hooks_verify(const struct heap *heap)
+{
+    if (heap_has_hook(DIVERT_ALL | HOOK_TRACED))
+        return;
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++)
+        check_internal(heap->small_class[size_classes[class].size_bytes] ==
+                       (hooks_is_diverted(heap, class) ? (unsigned)CLASS_COUNT : class));
+}
+
+/* On and off. */
+
+/* Updates the table of this thread's heap after these bits have changed. */
+static void hooks_follow(uint32_t changed)
+{
+    if ((changed & DIVERT_ALL) != 0 && thread_heap != &no_heap)
+        hooks_route_all(thread_heap);
+}
+
+void hooks_set(uint32_t bits)
+{
+    fetch_or_acq_rel(&heap_hooks.on, bits); /* release: pairs with heap_has_hook */
+    hooks_follow(bits);
+}
+
+void hooks_clear(uint32_t bits)
+{
+    fetch_and_acq_rel(&heap_hooks.on, ~bits);
+    hooks_follow(bits);
+}
+
+void heap_trace_start(const struct heap_tracer *tracer)
+{
+    store_relaxed(&heap_hooks.tracer, tracer);
+    hooks_set(HOOK_TRACE | HOOK_TRACED);
+}
+
+void heap_trace_stop(void) { hooks_clear(HOOK_TRACE); }
+
+/* The tracer, or NULL while none is set. */
+static const struct heap_tracer *hooks_tracer_now(void)
+{
+    return likely(heap_has_hook(HOOK_TRACE)) ? load_relaxed(&heap_hooks.tracer) : NULL;
+}
+
+/* The link byte that can have a mark.
+ * Returns: NULL for blocks of packed slabs and zero-size blocks, which are never marked. */
+static uint8_t *hooks_link_of(const struct span *span, const void *block)
+{
+    if (slab_is_packed(span) || slab_is_zero_size(span))
+        return NULL;
+    return slab_link(span, (unsigned)slab_slot(span, block));
+}
+
+void hooks_mark(struct span *span, const void *block)
+{
+    if (!span_is_slab(span)) {
+        span->mark = 1;
+        return;
+    }
+    uint8_t *link = hooks_link_of(span, block);
+    if (link)
+        store_relaxed(link, (uint8_t)LINK_PROFILED);
+}
+
+/* Removes the mark of a block.
+ * Returns: whether the block was marked. */
+static bool hooks_unmark(struct span *span, const void *block)
+{
+    if (!span_is_slab(span)) {
+        bool was = span->mark != 0;
+        span->mark = 0;
+        return was;
+    }
+    uint8_t *at = hooks_link_of(span, block);
+    uint8_t link = at ? load_relaxed(at) : (uint8_t)LINK_LIVE;
+    if (link != LINK_PROFILED)
+        return false;
+    (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_LIVE);
+    return true;
+}
+
+/* Marks a block that another thread may have freed since it was allocated. A block of a slab gets
+ * the mark only if it is LIVE.
+ * Locking: large_lock held for a large block. */
+static void hooks_mark_again(struct span *span, const void *block)
+{
+    if (!span_is_slab(span)) {
+        span->mark = 1;
+        return;
+    }
+    uint8_t *at = hooks_link_of(span, block);
+    uint8_t link = LINK_LIVE;
+    if (at && likely(slab_shows_live(span, (unsigned)slab_slot(span, block))))
+        (void)compare_swap_if_threaded(at, &link, (uint8_t)LINK_PROFILED);
+}
+
+/* Blocks. */
+
+/* Ends the diversion of the block's class in this thread's heap, after the tracer has stopped. */
+static void hooks_route_class_of(const struct span *span)
+{
+    struct heap *heap = thread_heap;
+    if (span_is_slab(span) && !slab_is_packed(span) && slab_heap(span) == heap &&
+        slab_class(span) < SMALL_CLASSES)
+        heap_route_class(heap, slab_class(span));
+}
+
+void *hooks_trace_block(void *block, size_t asked_bytes, size_t alignment_bytes, bool zeroed)
+{
+    struct span *span = page_map_find(block);
+    const struct heap_tracer *tracer = hooks_tracer_now();
+    if (tracer == NULL) {
+        hooks_route_class_of(span);
+        return block;
+    }
+    hooks_mark(span, block);
+    return tracer->allocated(block, asked_bytes, alignment_bytes, zeroed);
+}
+
+void free_hooked(struct span *span, void *block)
+{
+    const struct heap_tracer *tracer = hooks_tracer_now();
+    if (tracer)
+        tracer->freed(block, false);
+    const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
+    if (profiler)
+        profiler->freed(block);
+    (void)hooks_unmark(span, block);
+}
+
+/* Holds the sample of a marked block. The new name of the sample is an address with the lowest bit
+ * set, which is no block's because blocks are aligned. */
+static struct span_sample hooks_hold(char *block)
+{
+    struct span_sample held = {NULL, 0};
+    const struct heap_profiler *profiler = load_relaxed(&heap_hooks.profiler);
+    if (profiler) {
+        held.name = block + 1;
+        profiler->renamed(block, held.name);
+    }
+    return held;
+}
+
+struct span_sample hooks_hold_sample(struct span *span)
+{
+    return span->mark != 0 ? hooks_hold(span->base) : (struct span_sample){NULL, 0};
+}
+
+void hooks_resume_sample(struct span *span, struct span_sample held)
+{
+    if (held.name)
+        load_relaxed(&heap_hooks.profiler)->renamed(held.name, span->base);
+}
+
+void hooks_drop_sample(struct span_sample held)
+{
+    if (held.name)
+        load_relaxed(&heap_hooks.profiler)->freed(held.name);
+}
+
+struct span_sample hooks_resize_begin(void *block)
+{
+    const struct heap_tracer *tracer = hooks_tracer_now();
+    if (tracer)
+        tracer->freed(block, true);
+    struct span *span = page_map_find(block);
+    struct span_sample held = {NULL, 0};
+    if (hooks_unmark(span, block))
+        held = hooks_hold(block);
+    if (!span_is_slab(span))
+        held.pages = span->pages;
+    return held;
+}
+
+/* Resumes the sample if the block is unchanged; otherwise the sample ends. */
+static void hooks_release(void *block, const void *now, struct span_sample held)
+{
+    struct span *span = page_map_find(block);
+    bool same = now == NULL || (now == block && !span_is_slab(span) && span->pages == held.pages);
+    if (held.name == NULL || !same) {
+        hooks_drop_sample(held);
+        return;
+    }
+    load_relaxed(&heap_hooks.profiler)->renamed(held.name, block);
+    hooks_mark_again(span, block);
+}
+
+void hooks_resize_end(void *block, void *now, size_t asked_bytes, struct span_sample held)
+{
+    const struct heap_tracer *tracer = hooks_tracer_now();
+    hooks_release(block, now, held);
+    if (tracer == NULL)
+        return;
+    void *stays = now ? now : block;
+    hooks_mark_again(page_map_find(stays), stays);
+    tracer->resized(now, asked_bytes, true);
+}
+
+void hooks_resize_stays(void *block, size_t asked_bytes)
+{
+    const struct heap_tracer *tracer = hooks_tracer_now();
+    if (tracer)
+        tracer->resized(block, asked_bytes, false);
+}
+
+/* The choice of blocks to guard. The random numbers are xorshift64* (Vigna, 2016), with one state
+ * for each heap. */
+
+enum {
+    /* Up to this interval, counting on the slow path costs less than choosing by diversion. */
+    DENSE_INTERVAL_MAX = 1000,
+    SKIPPED_MAX = 32,
+};
+
+static uint64_t guard_random_word(struct heap *heap)
+{
+    struct guard_choice *choice = &heap->guard_choice;
+    while (choice->random == 0)
+        choice->random = os_random() ^ (uintptr_t)heap;
+    choice->random ^= choice->random >> 12;
+    choice->random ^= choice->random << 25;
+    choice->random ^= choice->random >> 27;
+    return choice->random * 0x2545f4914f6cdd1du >> 32;
+}
+
+/* A number of blocks from 1 to 2 * interval - 1, uniformly distributed. */
+static int64_t guard_next_interval(struct heap *heap)
+{
+    uint64_t span = 2 * (uint64_t)heap_hooks.guard->interval - 1;
+    return 1 + (int64_t)(guard_random_word(heap) % span);
+}
+
+/* Counts blocks.
+ * Returns: whether one of these blocks is to be guarded. */
+static bool guard_count_down(struct heap *heap, unsigned blocks)
+{
+    struct guard_choice *choice = &heap->guard_choice;
+    if (unlikely(choice->random == 0))
+        choice->left = guard_next_interval(heap);
+    choice->left -= blocks;
+    if (likely(choice->left > 0))
+        return false;
+    choice->left = guard_next_interval(heap);
+    return true;
+}
+
+void heap_set_guard(const struct heap_guard *guard)
+{
+    bool dense = guard->interval <= DENSE_INTERVAL_MAX;
+    store_relaxed(&heap_hooks.guard, guard);
+    hooks_set(dense ? HOOK_GUARDS | HOOK_DENSE_GUARDS : HOOK_GUARDS);
+}
+
+void *heap_guard_block(struct heap *heap, unsigned class, size_t size_bytes, size_t alignment_bytes)
+{
+    struct guard_choice *choice = &heap->guard_choice;
+    if (heap_hooks.guard->interval > DENSE_INTERVAL_MAX && class < SMALL_CLASSES) {
+        if (choice->diverted != class + 1)
+            return NULL;
+        if (choice->skipped > 0) {
+            choice->skipped--;
+            return NULL;
+        }
+        heap_divert_none(heap);
+    } else if (!guard_count_down(heap, 1)) {
+        return NULL;
+    }
+    return heap_hooks.guard->allocate(size_bytes, alignment_bytes);
+}
+
+void heap_passed(struct heap *heap, unsigned class, unsigned blocks)
+{
+    if (heap_hooks.guard->interval <= DENSE_INTERVAL_MAX || class >= SMALL_CLASSES ||
+        !guard_count_down(heap, blocks))
+        return;
+    heap->guard_choice.skipped = (uint8_t)(guard_random_word(heap) % SKIPPED_MAX);
+    heap_divert_class(heap, class);
+}

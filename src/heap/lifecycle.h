@@ -1,0 +1,111 @@
+/* The life of heaps: they are made, adopted by new threads, held for a moment, left by threads that
+ * end, and inherited through a fork. Also the sweep of other threads' heaps, and the start of the
+ * heap layer. thread_heap.h has the states of a heap.
+ *
+ * A thread finds its heap with heap_at_hand. A thread that can have none holds one for a single
+ * operation (heap_borrow). Sweeps purge pages inside slabs on which no block is in use, whichever
+ * thread owns the slab; lifecycle.c has the argument.
+ *
+ * The heap layer must be started (heap_start) before any other call but heap_watch_threads.
+ */
+#ifndef CAIRN_HEAP_LIFECYCLE_H
+#define CAIRN_HEAP_LIFECYCLE_H
+
+#include "heap/thread_heap.h"
+
+/* Registers the function that is called when a thread ends. Called when the library starts, while a
+ * key of thread-specific data is still available, and again when the heap starts, which may be
+ * earlier. Only the first call has an effect.
+ * Threads: any. */
+void heap_watch_threads(void);
+
+/* Gives the calling thread a heap, by adopting one or making one.
+ * Returns: NULL when out of memory, when the thread has ended, or when its end could not be noticed
+ * because no key of thread-specific data was left. */
+struct heap *heap_enter(void);
+
+/* The calling thread's heap; heap_enter gives it one if it has none.
+ * Returns: NULL where heap_enter does. */
+inline_always struct heap *heap_at_hand(void)
+{
+    return thread_heap == &no_heap ? heap_enter() : thread_heap;
+}
+
+/* Trims the heap that the thread which ended last has left ready for the next one, unless it was
+ * adopted or trimmed since.
+ * Returns: true if it was trimmed.
+ * Threads: any. */
+bool heap_trim_ended(void);
+
+/* Holds a heap for one operation of a thread that has none. heap_return must follow.
+ * Returns: NULL when out of memory.
+ * Threads: any. */
+struct heap *heap_borrow(void);
+
+/* Ends heap_borrow or heap_try_hold: the heap is an orphan again. */
+void heap_return(struct heap *heap);
+
+/* Holds the heap if it is an orphan. heap_return must follow.
+ * Returns: false if it is no orphan.
+ * Threads: any. */
+bool heap_try_hold(struct heap *heap);
+
+/* Whether the heap's thread has ended and no other thread holds the heap. Approximate. */
+inline_always bool heap_is_ended(const struct heap *heap)
+{
+    return load_relaxed(&heap->state) == HEAP_ORPHAN;
+}
+
+/* Moves a slab to the calling thread's heap. The slab was `ended`'s when the caller read its owner.
+ * Returns: false if another thread holds `ended` or purges the slab, if the slab is in a mailbox or
+ * was retired, or if the calling thread has no heap.
+ * Threads: any.
+ * Cost: constant. */
+bool heap_reclaim(struct heap *ended, struct span *slab);
+
+/* Takes over the heaps in the child of a fork. The heaps of the parent's other threads were in use
+ * while the kernel copied the pages one after another. So the child sees a copy of different
+ * instants: lists may contradict pointers that the program holds. Therefore their slabs are
+ * inherited (thread_heap.h): nothing is allocated from them again, and their blocks stay valid. A
+ * free of such a block is accepted without the checks that could fail falsely; a second free in
+ * this process still dies. The calling thread's heap stays in use.
+ * Threads: the child of a fork.
+ * Cost: a few stores, because most children start another program next. */
+void heaps_after_fork(void);
+
+/* Sets the function that heaps_after_fork calls at its end, for private heaps. Called once the
+ * first private heap exists. */
+void heaps_on_fork(void (*in_child)(void));
+
+/* The tracer's state of the calling thread.
+ * Returns: NULL where heap_enter does. */
+struct traced_thread *heap_traced_thread(void);
+
+/* Does a part of the visit to all heaps, which takes place once a decay interval. The visit ages
+ * the runs that the heaps keep, and drains and sweeps the heaps of ended threads. In heaps whose
+ * owners have drained no mailbox since the visit before, it purges pages of blocks that other
+ * threads freed.
+ * Returns: true if a part is left.
+ * Threads: any; one at a time makes the visit.
+ * Cost: bounded by SWEEP_WORK. */
+bool sweep_others(void);
+
+/* Purges the free pages of all slabs that are aside, in heaps whose owners have begun no sweep
+ * since `since_ms`, on the clock of pages_interval_ms.
+ * Returns: true if all heaps but private ones were such.
+ * Threads: any.
+ * Cost: a look at every slab. */
+bool sweep_idle(uint64_t since_ms);
+
+/* Trims the heaps of ended threads, and purges the free pages of all slabs that are aside or in the
+ * mailbox of another thread's heap.
+ * Returns: true if a page of a slab was purged.
+ * Threads: any.
+ * Cost: a look at every slab. */
+bool sweep_all(void);
+
+/* Starts the heap layer and the layers below, before the first block. Further calls do nothing.
+ * Threads: any. */
+void heap_start(void);
+
+#endif

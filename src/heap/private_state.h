@@ -1,0 +1,154 @@
+/* A private heap (private_heap.h): its fields, its lock, its list of slabs, its limit, and the
+ * notes of its large blocks.
+ *
+ * Invariants (private_heap_verify): slab_bytes == bytes of `slabs`, slab_bytes <= held_bytes.
+ *
+ * Threads: the lock protects the struct heap inside and the list of slabs. held_bytes, peak_bytes,
+ * limit_bytes and refusals are atomic. */
+#ifndef CAIRN_HEAP_PRIVATE_STATE_H
+#define CAIRN_HEAP_PRIVATE_STATE_H
+
+#include "cairn/private_heap.h"
+#include "heap/thread_heap.h"
+
+/* The notes of large blocks: see below. */
+struct private_heap_large {
+    struct large_note *used; /* lock: notes of blocks in use, and of freed ones not yet collected */
+    struct large_note *spare; /* lock: notes that may be used again */
+    struct large_note *freed; /* atomic: stack; any thread pushes, the lock's holder takes all */
+};
+
+struct private_heap {
+    /* First. Fields of its holder are those of the thread that holds the lock below. */
+    struct heap heap;
+    struct fork_lock lock;
+    uint32_t serial;                        /* atomic: serial of the handle; 0 if never used */
+    bool watched;                           /* thread that makes the heap: fork holds the lock */
+    struct private_heap *next_private_heap; /* const after it is listed: all heaps */
+    struct private_heap *next_unused;       /* lock: registry: heaps that wait to be used again */
+    struct span *slabs;                     /* lock: all slabs */
+    struct private_heap_large large;
+    cairn_private_heap_options options; /* const in use; limit_bytes replaces its limit */
+    uint32_t made_in;                   /* const in use: generation of the process that made it */
+    size_t slab_bytes;                  /* lock: bytes of `slabs` */
+    size_t held_bytes;  /* atomic: bytes of slabs and large blocks, those being taken included */
+    size_t peak_bytes;  /* atomic: largest value of held_bytes */
+    size_t limit_bytes; /* atomic: limit of held_bytes */
+    size_t refusals;    /* atomic: requests that the limit refused */
+};
+
+/* The private heap of a block, or NULL if the block belongs to none. */
+inline_always struct private_heap *span_private_heap(const struct span *span)
+{
+    struct heap *heap = slab_heap(span);
+    return heap ? heap->private_heap : NULL;
+}
+
+/* Takes the heap's lock. Dies when the heap has ended. */
+void private_heap_lock(struct private_heap *private_heap);
+/* Releases the heap's lock, and gives the retired slabs to the pages. */
+void private_heap_unlock(struct private_heap *private_heap);
+
+/* The bytes of a slab of the class, as the limit counts them. */
+inline_always size_t private_heap_slab_bytes(unsigned size_class)
+{
+    return class_is_zero_size(size_class) ? 0
+                                          : (size_t)size_classes[size_class].pages << PAGE_SHIFT;
+}
+
+/* Adds a slab whose bytes are reserved to the list of all slabs.
+ * Locking: the heap's lock held. */
+void private_heap_list_slab(struct private_heap *private_heap, struct span *slab);
+
+/* The next slab of the heap. */
+inline_always struct span *private_heap_next_slab(const struct span *slab)
+{
+    return load_relaxed(&slab_cold(slab)->of_heap.next);
+}
+
+/* Subtracts bytes from held_bytes. */
+void private_heap_unreserve(struct private_heap *private_heap, size_t bytes);
+/* Raises the peak to held_bytes. Called after the reserved bytes were taken; failed requests do not
+ * count. */
+void private_heap_note_peak(struct private_heap *private_heap);
+
+/* Sets the limit; 0 for none. */
+void private_heap_set_limit(struct private_heap *private_heap, size_t limit_bytes);
+
+/* Checks the invariants, with assertions.
+ * Locking: the heap's lock held. */
+void private_heap_verify(struct private_heap *private_heap);
+
+/* The limit of a private heap, and the notes of its large blocks, which end with it.
+ *
+ * Each large block has a note in metadata memory. The owner word of its span is the heap, and the
+ * span's `next` is the note. The notes of the blocks in use form a list of the heap. A free takes
+ * no lock: it removes the span from the note and pushes the note to `freed`. The next holder of the
+ * lock moves all notes in `freed` to `spare`. Any thread pushes, and all notes are taken at once,
+ * so there is no ABA problem. Notes are never given back.
+ *
+ * Threads: any; the functions lock the heap themselves unless a tag says otherwise. */
+
+struct large_note {
+    struct private_heap *private_heap; /* const after init */
+    struct span *span;                 /* atomic: the block's span; NULL once it is freed */
+    struct large_note *next;           /* lock: the heap's: list `used` or `spare` */
+    struct large_note *prev;           /* lock: the heap's: list `used` */
+    struct large_note *mail_next;      /* freeing thread, until the note is in `freed`; then lock */
+    size_t bytes;                      /* atomic: length of the span */
+};
+
+/* The note of a large block of a private heap. No other module uses the field while the span is in
+ * use. */
+inline_always struct large_note *private_heap_note_of(const struct span *span)
+{
+    return (struct large_note *)(void *)span->next;
+}
+
+/* Takes a note for a block that is going to be allocated. The note is passed on to
+ * private_heap_link_note or, if there is no block, to private_heap_spare_note.
+ * Returns: NULL when out of memory.
+ * Locking: none held. */
+struct large_note *private_heap_take_note(struct private_heap *private_heap);
+/* Makes the span a large block of the heap, described by the note.
+ * Locking: none held. */
+void private_heap_link_note(struct private_heap *private_heap, struct large_note *note,
+                            struct span *span);
+/* Gives back a note that was not used.
+ * Locking: none held. */
+void private_heap_spare_note(struct private_heap *private_heap, struct large_note *note);
+
+/* Removes a block that is being freed from its heap.
+ * Threads: the thread that swapped the block's tag. */
+void private_heap_lose_large(struct span *span);
+
+/* Moves the notes of freed blocks to `spare`.
+ * Locking: the heap's lock held. */
+void private_heap_collect_large(struct private_heap *private_heap);
+
+/* In the child of fork: rebuilds the list of notes from the spans, because `freed` may be
+ * inconsistent with them.
+ * Returns: the bytes of the blocks in use. */
+size_t private_heap_recount_large(struct private_heap *private_heap);
+
+/* Adds `bytes`, which are going to be taken, to held_bytes if the limit allows it. If it does not
+ * at first, the heap gives back what it keeps without need.
+ * Returns: false when the limit does not allow it.
+ * Locking: none held. */
+bool private_heap_reserve(struct private_heap *private_heap, size_t bytes);
+
+/* Reserves the growth of a large block, of any heap, to `pages` pages. `*counted_pages` gets
+ * the length that is counted now.
+ * Returns: false when the limit does not allow it.
+ * Locking: large_lock held for the block. */
+bool private_heap_begin_resize(struct span *span, size_t pages, size_t *counted_pages);
+/* Replaces the count of private_heap_begin_resize by the block's length after the resize, or after
+ * its failure.
+ * Locking: large_lock held for the block. */
+void private_heap_end_resize(struct span *span, size_t counted_pages);
+
+/* Gives back the memory that the heap keeps without need.
+ * Threads: any. */
+void private_heap_trim(struct private_heap *private_heap);
+
+#endif

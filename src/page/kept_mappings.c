@@ -1,0 +1,360 @@
+/* The ranges of kept mappings, see kept_mappings.h: a short list, which is searched linearly. */
+#include "page/kept_mappings.h"
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "os/memory.h"
+#include "page/arena.h"
+#include "page/state.h"
+
+/* Bits of `mark` of a range: it is right behind a block; no block has taken from it since the last
+ * decay interval began; none has taken from it in a whole interval. */
+enum { IS_BEHIND = 1, IS_AGED = 2, IS_DUE = 4 };
+
+static struct span *kept_ranges[KEPT_MAPPINGS_MAX]; /* page lock: all ranges, unordered */
+static unsigned kept_range_count;                   /* page lock: number of ranges */
+
+/* Changes the number of kept pages.
+ * Locking: page lock held. */
+static void kept_mapping_count(size_t more, size_t less)
+{
+    store_relaxed(&pages_state.kept_mapping_pages, pages_state.kept_mapping_pages + more - less);
+}
+
+/* Enters a range into the page map, or clears its entry. A range behind a block may be in a region
+ * that the page map does not cover; then only readers outside the process miss it. */
+static void kept_mapping_enter(struct span *range, struct span *value)
+{
+    uintptr_t address = (uintptr_t)range->base;
+    if (page_map_reaches(address) && load_acquire(&page_map.root[address >> REGION_SHIFT]) != 0)
+        page_map_set_page(range->base, value); /* the acquire above pairs with page_map_cover */
+}
+
+/* Adds a range to the list, with a value for `mark`.
+ * Locking: page lock held. */
+static void kept_mapping_add(struct span *range, uint8_t state)
+{
+    range->mark = state;
+    store_relaxed(&range->tag, (uint8_t)SPAN_KEPT);
+    kept_mapping_enter(range, range);
+    kept_ranges[kept_range_count++] = range;
+    kept_mapping_count(range->pages, 0);
+}
+
+/* Takes a range out of the list. The span of the range belongs to the caller.
+ * Locking: page lock held. */
+static void kept_mapping_withdraw(unsigned index)
+{
+    struct span *range = kept_ranges[index];
+    kept_mapping_enter(range, NULL);
+    kept_mapping_count(0, range->pages);
+    range->mark = 0;
+    kept_ranges[index] = kept_ranges[--kept_range_count];
+}
+
+/* The index of the range right behind a block; KEPT_MAPPINGS_MAX if there is none.
+ * Locking: page lock held. */
+static unsigned kept_mapping_find_behind(const struct span *block)
+{
+    for (unsigned i = 0; i < kept_range_count; i++)
+        if (kept_ranges[i]->base == span_end(block) && (kept_ranges[i]->mark & IS_BEHIND) != 0)
+            return i;
+    return KEPT_MAPPINGS_MAX;
+}
+
+/* Adds the range right behind a block to the block's span.
+ * Locking: page lock held.
+ * Returns: whether there was one. */
+static bool kept_mapping_join_locked(struct span *block)
+{
+    unsigned index = kept_mapping_find_behind(block);
+    if (index == KEPT_MAPPINGS_MAX)
+        return false;
+    struct span *range = kept_ranges[index];
+    kept_mapping_withdraw(index);
+    store_relaxed(&block->pages, block->pages + range->pages);
+    header_push(range);
+    return true;
+}
+
+size_t kept_mapping_cap_pages(void)
+{
+    return larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, cap_pages());
+}
+
+/* The number of pages that may be kept in addition, from a block that had grown (`grew`) or from
+ * another one. As with free runs, a program that uses more may keep more, but never more kept
+ * mappings than the cap. The limit for a block that had not grown is not higher: a block that grows
+ * can use any part of it, but a block of the same length only all of it.
+ * Locking: page lock held. */
+static size_t kept_mapping_allowed(bool grew)
+{
+    if (load_relaxed(&pages_state.pressed))
+        return 0;
+    size_t cap = grew ? kept_mapping_cap_pages() : cap_pages();
+    size_t used = load_relaxed(&pages_state.committed_pages) - pages_state.free_pages +
+                  load_relaxed(&pages_state.huge_pages);
+    size_t most = larger_of(cap, used);
+    size_t kept = pages_state.kept_mapping_pages;
+    size_t unused = smaller_of(kept + pages_state.dirty_pages, most);
+    return smaller_of(most - unused, cap - smaller_of(kept, cap));
+}
+
+static size_t kept_mapping_whole_pages_down(size_t pages)
+{
+    return align_down(pages << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
+}
+
+static size_t kept_mapping_whole_pages_up(size_t pages)
+{
+    return align_up(pages << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
+}
+
+static void kept_mapping_unmap(char *start, size_t pages)
+{
+    (void)os_unmap(start, pages << PAGE_SHIFT);
+}
+
+bool kept_mapping_put(struct span *span)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return false;
+    page_map_set_page(span->base, NULL);
+    fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
+    fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
+    (void)kept_mapping_join_locked(span);
+    size_t kept =
+        kept_mapping_whole_pages_down(smaller_of(span->pages, kept_mapping_allowed(span->grew)));
+    bool too_short = kept < KEPT_MAPPING_MIN_PAGES || (!span->grew && kept != span->pages);
+    if (too_short || kept_range_count == KEPT_MAPPINGS_MAX)
+        kept = 0;
+    char *rest = span->base + (kept << PAGE_SHIFT);
+    size_t rest_pages = span->pages - kept;
+    span->pages = (uint32_t)kept;
+    if (kept != 0)
+        kept_mapping_add(span, 0);
+    else
+        header_push(span);
+    lock_release(&pages_state.lock);
+    cap_note_given(rest_pages);
+    if (rest_pages != 0)
+        kept_mapping_unmap(rest, rest_pages);
+    return true;
+}
+
+/* The index of the shortest whole range of at least `pages` pages; KEPT_MAPPINGS_MAX if there is
+ * none.
+ * Locking: page lock held. */
+static unsigned kept_mapping_find_whole(size_t pages)
+{
+    unsigned best = KEPT_MAPPINGS_MAX;
+    for (unsigned i = 0; i < kept_range_count; i++)
+        if ((kept_ranges[i]->mark & IS_BEHIND) == 0 && kept_ranges[i]->pages >= pages &&
+            (best == KEPT_MAPPINGS_MAX || kept_ranges[i]->pages < kept_ranges[best]->pages))
+            best = i;
+    return best;
+}
+
+/* Takes a block from the front of a range. `rest` is an unused header for the remaining range; it
+ * is returned to its list if no range remains.
+ * Locking: page lock held. */
+static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
+{
+    unsigned index = kept_mapping_find_whole(pages);
+    struct span *span = index != KEPT_MAPPINGS_MAX ? kept_ranges[index] : NULL;
+    if (span == NULL || span->pages == pages) {
+        header_push(rest);
+        rest = NULL;
+    }
+    if (span == NULL)
+        return NULL;
+    kept_mapping_withdraw(index);
+    if (rest) {
+        rest->base = span->base + (pages << PAGE_SHIFT);
+        rest->pages = span->pages - (uint32_t)pages;
+        span->pages = (uint32_t)pages;
+        kept_mapping_add(rest, IS_BEHIND);
+    }
+    fetch_add_relaxed(&pages_state.huge_pages, (size_t)span->pages);
+    fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
+    return span;
+}
+
+struct span *kept_mapping_take(size_t pages)
+{
+    if (kept_mapping_pages() < pages)
+        return NULL;
+    struct span *rest = header_take(0);
+    if (rest == NULL)
+        return NULL;
+    if (!lock_acquire(&pages_state.lock)) {
+        rest->pages = 0;
+        defer(rest);
+        return NULL;
+    }
+    size_t free_pages = kept_mapping_pages() + pages_state.dirty_pages;
+    struct span *span = kept_mapping_take_locked(kept_mapping_whole_pages_up(pages), rest);
+    if (span)
+        cap_note_again(span->pages, free_pages);
+    lock_release(&pages_state.lock);
+    if (span == NULL)
+        return NULL;
+    store_relaxed(&span->dirty_pages, (size_t)0);
+    span->grew = true;
+    store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
+    page_map_set_page(span->base, span);
+    return span;
+}
+
+bool kept_mapping_extend(struct span *span, size_t pages)
+{
+    size_t more = kept_mapping_whole_pages_up(pages) - span->pages;
+    if (kept_mapping_pages() < more || !lock_acquire(&pages_state.lock))
+        return false;
+    unsigned index = kept_mapping_find_behind(span);
+    bool fits = index != KEPT_MAPPINGS_MAX && kept_ranges[index]->pages >= more;
+    if (fits) {
+        struct span *range = kept_ranges[index];
+        kept_mapping_withdraw(index);
+        range->base += more << PAGE_SHIFT;
+        range->pages -= (uint32_t)more;
+        if (range->pages != 0)
+            kept_mapping_add(range, IS_BEHIND);
+        else
+            header_push(range);
+        fetch_add_relaxed(&pages_state.huge_pages, more);
+        store_relaxed(&span->pages, span->pages + (uint32_t)more);
+    }
+    lock_release(&pages_state.lock);
+    return fits;
+}
+
+void kept_mapping_join(struct span *span)
+{
+    if (kept_mapping_pages() == 0 || !lock_acquire(&pages_state.lock))
+        return;
+    size_t before = span->pages;
+    if (kept_mapping_join_locked(span))
+        fetch_add_relaxed(&pages_state.huge_pages, span->pages - before);
+    lock_release(&pages_state.lock);
+}
+
+/* A part of a range that is being unmapped. */
+struct kept_purge {
+    char *start;
+    size_t pages;          /* 0: none */
+    size_t purging_resets; /* pages_state.purging_resets when the purge began */
+};
+
+/* Takes the last `pages` pages of a range out of the list. The pages stay counted, in
+ * purging_dirty, until they are unmapped.
+ * Locking: page lock held. */
+static struct kept_purge kept_mapping_begin_purge(unsigned index, size_t pages)
+{
+    struct span *range = kept_ranges[index];
+    uint8_t state = range->mark;
+    kept_mapping_withdraw(index);
+    fetch_add_relaxed(&pages_state.purging_dirty, pages);
+    range->pages -= (uint32_t)pages;
+    struct kept_purge purge = {span_end(range), pages, pages_state.purging_resets};
+    if (range->pages != 0)
+        kept_mapping_add(range, state);
+    else
+        header_push(range);
+    return purge;
+}
+
+/* Unmaps the pages and ends their count. If a signal handler has forked since
+ * kept_mapping_begin_purge, its child no longer counts them. */
+static void kept_mapping_end_purge(const struct kept_purge *purge)
+{
+    kept_mapping_unmap(purge->start, purge->pages);
+    fetch_add_relaxed(&pages_state.part_pages, purge->pages);
+    fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
+    bool locked = lock_acquire(&pages_state.lock);
+    if (pages_state.purging_resets == purge->purging_resets)
+        fetch_sub_relaxed(&pages_state.purging_dirty, purge->pages);
+    if (locked)
+        lock_release(&pages_state.lock);
+}
+
+/* The index of the shortest range whose `mark` has the bits `marks`; KEPT_MAPPINGS_MAX if there is
+ * none.
+ * Locking: page lock held. */
+static unsigned kept_mapping_find_shortest(uint8_t marks)
+{
+    unsigned best = KEPT_MAPPINGS_MAX;
+    for (unsigned i = 0; i < kept_range_count; i++)
+        if ((kept_ranges[i]->mark & marks) == marks &&
+            (best == KEPT_MAPPINGS_MAX || kept_ranges[i]->pages < kept_ranges[best]->pages))
+            best = i;
+    return best;
+}
+
+/* Unmaps about `wanted` pages from the end of the shortest range whose `mark` has the bits `marks`.
+ * Returns: the number of unmapped pages; 0 when there is no such range or the page lock is frozen.
+ */
+static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return 0;
+    struct kept_purge purge = {.pages = 0};
+    unsigned index = kept_mapping_find_shortest(marks);
+    if (index != KEPT_MAPPINGS_MAX) {
+        size_t all = kept_ranges[index]->pages;
+        size_t pages = smaller_of(wanted, all);
+        pages = kept_mapping_whole_pages_up(larger_of(pages, KEPT_MAPPING_STEP_PAGES));
+        if (pages + KEPT_MAPPING_MIN_PAGES > all)
+            pages = all;
+        purge = kept_mapping_begin_purge(index, pages);
+    }
+    lock_release(&pages_state.lock);
+    if (purge.pages != 0)
+        kept_mapping_end_purge(&purge);
+    return purge.pages;
+}
+
+static size_t kept_mapping_purge_marked(size_t pages, uint8_t marks)
+{
+    size_t purged = 0;
+    while (purged < pages && kept_mapping_pages() != 0) {
+        size_t step = kept_mapping_purge_one(pages - purged, marks);
+        if (step == 0)
+            break;
+        purged += step;
+    }
+    return purged;
+}
+
+size_t kept_mapping_purge(size_t pages) { return kept_mapping_purge_marked(pages, 0); }
+
+size_t kept_mapping_decay(size_t pages) { return kept_mapping_purge_marked(pages, IS_DUE); }
+
+void kept_mapping_age(void)
+{
+    if (kept_mapping_pages() == 0 || !lock_acquire(&pages_state.lock))
+        return;
+    for (unsigned i = 0; i < kept_range_count; i++)
+        kept_ranges[i]->mark |= (kept_ranges[i]->mark & IS_AGED) != 0 ? IS_DUE : IS_AGED;
+    lock_release(&pages_state.lock);
+}
+
+void kept_mapping_verify(void)
+{
+    size_t pages = 0;
+    for (unsigned i = 0; i < kept_range_count; i++) {
+        const struct span *range = kept_ranges[i];
+        check_internal(range->tag == SPAN_KEPT && range->pages != 0 && range->owner == 0);
+        check_internal(
+            ((size_t)range->base | (size_t)range->pages << PAGE_SHIFT) % os_page_size() == 0);
+        check_internal((range->mark & ~(IS_BEHIND | IS_AGED | IS_DUE)) == 0);
+        check_internal((range->mark & IS_BEHIND) != 0 || range->pages >= KEPT_MAPPING_MIN_PAGES);
+        check_internal(arena_find(range->base) == NULL);
+        for (unsigned j = 0; j < i; j++)
+            check_internal(span_end(range) <= kept_ranges[j]->base ||
+                           span_end(kept_ranges[j]) <= range->base);
+        pages += range->pages;
+    }
+    check_internal(pages == pages_state.kept_mapping_pages &&
+                   kept_range_count <= KEPT_MAPPINGS_MAX);
+}

@@ -1,0 +1,93 @@
+/* Kept mappings: the mappings of freed huge blocks, for the next huge blocks, above all for blocks
+ * that grow.
+ *
+ * A block that grows beyond the sizes for arenas becomes a mapping of its own. To make such a
+ * mapping, fault it in and unmap it costs many times more than to fill it, and a program that grows
+ * one block usually grows another. So the mapping of a freed block is kept as a *range*, whole or,
+ * if the block had grown, as much of it as may be kept. The next growing block takes the front of a
+ * range. The rest stays a range right behind the block, into which the block grows further without
+ * a system call.
+ *
+ *   a mapping = a block, a range, or a block and the range behind it
+ *
+ * Kept mappings do not make a process larger than it was:
+ *
+ *   kept pages + free dirty pages <= the larger one of the dirty cap and the learned cap (state.h),
+ *                                    or the pages in use where these are more
+ *   counted pages <= the most that were counted when no kept page was left to unmap (limits.h)
+ *
+ * So before the process grows beyond its peak, kept mappings are unmapped. Kept mappings are also
+ * unmapped when a decay interval has passed in which no block took from them, under memory
+ * pressure, near a limit, when the system refuses memory, and by a trim. The end of the shortest
+ * range is unmapped first, so that the others stay long.
+ *
+ * A range is a span with the tag SPAN_KEPT. The page map has its first page, as it had the first
+ * page of the freed block: so a second free is detected, and readers outside the process find the
+ * range. Its states, which change under the page lock:
+ *
+ *   none   -> whole    a huge block was freed
+ *   whole  -> behind   a block took its front
+ *   behind -> whole    that block was freed; the range is part of what it leaves
+ *   any    -> none     taken to its end, or unmapped
+ *
+ * Threads: any, no lock held. While another thread forks, no mapping is kept and none is
+ * taken. A child of fork has the ranges of its parent. Hardened builds keep none, because a block
+ * there has to end at the end of its mapping.
+ */
+#ifndef CAIRN_PAGE_KEPT_MAPPINGS_H
+#define CAIRN_PAGE_KEPT_MAPPINGS_H
+
+#include "base/atomic.h"
+#include "page/state.h"
+
+enum {
+    KEPT_MAPPINGS_MAX = 64,       /* ranges */
+    KEPT_MAPPING_MIN_PAGES = 256, /* pages of a whole range */
+    KEPT_MAPPING_STEP_PAGES = 64, /* pages that are unmapped at once */
+};
+
+enum { config_kept_mappings = !config_fences };
+
+/* The number of pages of all ranges; approximate without the page lock. */
+inline_always size_t kept_mapping_pages(void)
+{
+    return config_kept_mappings ? load_relaxed(&pages_state.kept_mapping_pages) : 0;
+}
+
+/* The cap for kept mappings and free runs together, in pages. */
+size_t kept_mapping_cap_pages(void);
+
+/* Keeps the mapping of a freed huge block, or as much of it as may be kept; the rest is unmapped.
+ * The block is no longer counted as huge.
+ * Returns: false when the page lock is frozen; then nothing has changed. */
+bool kept_mapping_put(struct span *span);
+
+/* Takes a huge block of `pages` pages, rounded up to whole system pages, from the front of a range.
+ * The content of the block is undefined, and it is counted as huge.
+ * Returns: NULL when no range is long enough. */
+struct span *kept_mapping_take(size_t pages);
+
+/* Extends a block to `pages` pages from the range right behind it.
+ * Returns: false when that range is too short. */
+bool kept_mapping_extend(struct span *span, size_t pages);
+
+/* Adds all of the range right behind a block to the block. */
+void kept_mapping_join(struct span *span);
+
+/* Unmaps about `pages` pages of ranges, the shortest range first.
+ * Returns: the number of unmapped pages. */
+size_t kept_mapping_purge(size_t pages);
+
+/* At the end of a decay interval: makes the ranges due from which no block has taken since the
+ * interval before. */
+void kept_mapping_age(void);
+
+/* Unmaps about `pages` pages of due ranges. A range is due until a block takes from it.
+ * Returns: the number of unmapped pages. */
+size_t kept_mapping_decay(size_t pages);
+
+/* Checks the ranges with assertions.
+ * Locking: page lock held. */
+void kept_mapping_verify(void);
+
+#endif

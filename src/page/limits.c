@@ -1,0 +1,234 @@
+/* The counts, the admission of takes, and the budget for a new peak: see limits.h. */
+#include "page/limits.h"
+
+#include "base/alone.h"
+#include "base/bits.h"
+#include "os/memory.h"
+#include "os/process.h"
+#include "page/kept_mappings.h"
+#include "page/purge.h"
+#include "page/state.h"
+
+enum {
+    WAIT_MS = 100, /* longest wait for other threads that purge, in ms */
+    /* pages purged for the next takes, too: one system call for several of them */
+    GROWTH_AHEAD = 16,
+    /* budget without threads, of memory that is purged and faults again: the peak times this */
+    GROWTH_TIMES = 2,
+    /* budget with threads, where each system call stops them all: the peak divided by this */
+    GROWTH_PART = 4,
+    GROWTH_A_MS = 4, /* pages by which the budget grows each millisecond: 16 MiB a second */
+};
+
+static size_t limits_in_pages(const size_t *limit_bytes)
+{
+    return load_relaxed(limit_bytes) >> PAGE_SHIFT;
+}
+
+/* The counted pages without free dirty ones and those kept outside the arenas. */
+static size_t limits_used_pages(void)
+{
+    size_t committed = load_relaxed(&pages_state.committed_pages);
+    size_t free = load_relaxed(&pages_state.free_pages) + load_relaxed(&pages_state.purging_pages);
+    free = smaller_of(free, committed);
+    size_t used = committed - free + load_relaxed(&pages_state.huge_pages) +
+                  load_relaxed(&pages_state.fork_run_pages);
+    return used - smaller_of(load_relaxed(&pages_state.swept_pages), used);
+}
+
+size_t limits_counted_pages(void)
+{
+    return limits_used_pages() + load_relaxed(&pages_state.dirty_pages) +
+           load_relaxed(&pages_state.purging_dirty) + pages_kept_outside();
+}
+
+/* Whether `bytes` is near a limit, above three quarters of it: the control group also holds
+ * memory outside the heap. */
+static bool limits_is_near(size_t limit_bytes, size_t bytes)
+{
+    return limit_bytes != 0 && bytes > limit_bytes / 4 * 3;
+}
+
+bool limits_are_far(size_t counted_bytes, size_t more_bytes, size_t limit_bytes)
+{
+    enum { PAGE_OF_2_MIB = 4096 }; /* with pages of 4 KiB a huge page has 2 MiB */
+    return os_page_size() == PAGE_OF_2_MIB &&
+           !limits_is_near(limit_bytes, counted_bytes + more_bytes);
+}
+
+bool limits_admit_huge_pages(size_t pages)
+{
+    if (load_relaxed(&pages_state.limits.huge_pages) != HUGE_PAGES_AUTO ||
+        load_relaxed(&pages_state.pressed))
+        return false;
+    size_t soft = load_relaxed(&pages_state.limits.soft_limit_bytes);
+    size_t hard = load_relaxed(&pages_state.limits.hard_limit_bytes);
+    size_t limit = soft == 0 || hard == 0 ? larger_of(soft, hard) : smaller_of(soft, hard);
+    return limits_are_far(limits_counted_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, limit);
+}
+
+bool limits_admit_hard(size_t pages)
+{
+    size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
+    if (likely(limit == 0))
+        return true;
+    size_t counted = limits_counted_pages();
+    return counted <= limit && pages <= limit - counted;
+}
+
+static bool (*give_kept)(void); /* const after the start */
+
+void pages_on_refusal(bool (*give)(void)) { give_kept = give; }
+
+/* Purges all free memory. */
+static void limits_purge_all(void)
+{
+    purge_pages(SIZE_MAX);
+    (void)purge_outside(SIZE_MAX);
+}
+
+/* The used pages at one moment: without the lock, a span between free and being purged is in
+ * neither count. */
+static size_t limits_used_pages_locked(void)
+{
+    bool locked = lock_acquire(&pages_state.lock);
+    size_t used = limits_used_pages();
+    if (locked)
+        lock_release(&pages_state.lock);
+    return used;
+}
+
+bool limits_purge_for_hard(size_t pages)
+{
+    size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
+    size_t used = limits_used_pages_locked();
+    if (pages <= limit && used > limit - pages && give_kept && give_kept())
+        used = limits_used_pages_locked();
+    if (pages > limit || used > limit - pages) {
+        fetch_add_relaxed(&pages_state.refusals, (size_t)1);
+        return false; /* purging all free memory would not be enough */
+    }
+    size_t counted = limits_counted_pages();
+    size_t over = counted + pages - smaller_of(limit, counted + pages);
+    size_t purged = purge_pages(over);
+    if (purged < over)
+        (void)purge_outside(over - purged);
+    for (unsigned waited = 0; waited < WAIT_MS && limits_counted_pages() + pages > limit &&
+                              load_relaxed(&pages_state.purging_dirty) != 0;
+         waited++)
+        os_sleep_ms(1); /* other threads are purging */
+    return true;
+}
+
+/* Changes a counter by `change`, which makes `pages` more pages count, if the hard limit admits
+ * them.
+ * Returns: whether they were admitted. */
+static bool limits_admit(size_t *counter, size_t change, size_t pages)
+{
+    if (likely(load_relaxed(&pages_state.limits.hard_limit_bytes) == 0)) {
+        fetch_add_relaxed(counter, change);
+        return true;
+    }
+    for (unsigned tries = 0;; tries++) {
+        bool locked = lock_acquire(&pages_state.lock);
+        bool admitted = limits_admit_hard(pages);
+        if (admitted)
+            fetch_add_relaxed(counter, change);
+        if (locked)
+            lock_release(&pages_state.lock);
+        if (admitted)
+            return true;
+        if (tries == LIMIT_TRIES || !limits_purge_for_hard(pages))
+            return false;
+    }
+}
+
+bool limits_claim_mapping(size_t pages)
+{
+    bool admitted = limits_admit(&pages_state.huge_pages, pages, pages);
+    if (admitted)
+        limits_enforce_peak(false);
+    return admitted;
+}
+
+void limits_unclaim_mapping(size_t pages) { fetch_sub_relaxed(&pages_state.huge_pages, pages); }
+
+void pages_note_swept(size_t pages) { fetch_add_relaxed(&pages_state.swept_pages, pages); }
+
+bool pages_take_swept(size_t pages)
+{
+    bool admitted = limits_admit(&pages_state.swept_pages, 0 - pages, pages);
+    if (admitted)
+        limits_enforce_peak(true);
+    return admitted;
+}
+
+void limits_enforce_soft(size_t pages)
+{
+    size_t limit = limits_in_pages(&pages_state.limits.soft_limit_bytes);
+    if (unlikely(limit != 0) && limits_counted_pages() + pages > limit)
+        limits_purge_all();
+}
+
+/* Reduces growth_pages once in each decay interval, by one thread. If another thread adds to it
+ * at the same moment, the next interval reduces it. */
+static void limits_forget_growth(void)
+{
+    uint64_t now = pages_interval_ms();
+    uint64_t then = load_relaxed(&pages_state.growth_ms);
+    if (now == then || !compare_swap_acq_rel(&pages_state.growth_ms, &then, now))
+        return;
+    size_t went = load_relaxed(&pages_state.growth_pages);
+    size_t forgotten = smaller_of((size_t)(now - then) * GROWTH_A_MS, went);
+    (void)compare_swap_acq_rel(&pages_state.growth_pages, &went, went - forgotten);
+}
+
+/* Purges free pages to avoid a higher peak. If a program frees and takes runs of changing lengths,
+ * purged pages are soon missed and others are purged for them, without end: so the amount is
+ * bounded. Nothing is purged while the heap grows in huge pages: the purge would divide them.
+ * Returns: the number of purged pages. */
+static size_t limits_purge_for_growth(size_t pages, size_t most)
+{
+    limits_forget_growth();
+    size_t bound = process_is_single_threaded() ? GROWTH_TIMES * most : most / GROWTH_PART;
+    size_t left = bound - smaller_of(load_relaxed(&pages_state.growth_pages), bound);
+    if (left == 0 || load_relaxed(&pages_state.dirty_pages) == 0 ||
+        load_relaxed(&pages_state.in_huge_pages))
+        return 0;
+    size_t purged = purge_pages_exactly(smaller_of(pages, left));
+    fetch_add_relaxed(&pages_state.growth_pages, purged);
+    return purged;
+}
+
+void limits_enforce_peak(bool of_runs)
+{
+    limits_enforce_soft(0);
+    if (!config_kept_mappings)
+        return;
+    size_t counted = limits_counted_pages();
+    size_t most = load_relaxed(&pages_state.most_pages);
+    if (likely(counted <= most))
+        return;
+    if (kept_mapping_pages() != 0)
+        counted -= smaller_of(kept_mapping_purge(counted - most), counted);
+    if (of_runs && counted > most)
+        counted -=
+            smaller_of(limits_purge_for_growth(counted - most + GROWTH_AHEAD, most), counted);
+    if (counted > most)
+        store_relaxed(&pages_state.most_pages, counted);
+}
+
+void pages_heed_limits(void)
+{
+    size_t hard = limits_in_pages(&pages_state.limits.hard_limit_bytes);
+    limits_enforce_soft(0);
+    if (hard != 0 && limits_counted_pages() > hard)
+        limits_purge_all();
+}
+
+void pages_press(bool pressed)
+{
+    store_relaxed(&pages_state.pressed, pressed);
+    if (pressed)
+        limits_purge_all();
+}

@@ -1,0 +1,391 @@
+/* Huge blocks, fork runs and void slabs, see mappings.h and page.h, and the functions of page.h
+ * that split a span and move the content of one.
+ *
+ * A huge block has one mapping, so that growing it moves page tables, not bytes. Only its first
+ * page is in the page map; the other allocators enter more pages of their runs themselves.
+ *
+ * Threads: a span belongs to the owner of the block. Counters are atomic.
+ */
+#include "page/mappings.h"
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "os/memory.h"
+#include "page/kept_mappings.h"
+#include "page/limits.h"
+#include "page/state.h"
+
+#include <string.h>
+
+/* Replaces `before` by `after` in the first place that has it.
+ * Returns: false if no place has it. */
+static bool span_table_replace(const struct span_table *list, struct span *before,
+                               struct span *after)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        struct span *seen = before;
+        if (load_relaxed(&list->places[i]) == before &&
+            compare_swap_acq_rel(&list->places[i], &seen, after))
+            return true;
+    }
+    return false;
+}
+
+bool span_table_add(const struct span_table *list, struct span *span)
+{
+    return span_table_replace(list, NULL, span);
+}
+
+bool span_table_remove(const struct span_table *list, struct span *span)
+{
+    return span_table_replace(list, span, NULL);
+}
+
+bool span_table_each(const struct span_table *list, span_visit *visit, void *context)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        /* acquire: pairs with span_table_replace */
+        struct span *span = load_acquire(&list->places[i]);
+        unsigned tag = span ? load_relaxed(&span->tag) : (unsigned)SPAN_NONE;
+        /* the base of a slab is one block early */
+        size_t before = tag >= SPAN_SLAB ? span->size_bytes : 0;
+        if (tag >= SPAN_LARGE && !visit(span, span->base + before, context))
+            return false;
+    }
+    return true;
+}
+
+/* Maps a run; in builds with fences, with an unmapped page behind it if there are addresses for
+ * it. */
+static char *mapping_with_guard(size_t size_bytes)
+{
+    char *run = config_fences ? os_map(size_bytes + os_page_size()) : NULL;
+    if (run == NULL)
+        return os_map(size_bytes);
+    (void)os_unmap(run + size_bytes, os_page_size()); /* a refusal costs one page */
+    return run;
+}
+
+/* Maps a run with any alignment: cuts an aligned piece out of a larger reservation. */
+static char *mapping_aligned(size_t size_bytes, size_t alignment_bytes)
+{
+    if (alignment_bytes <= os_page_size())
+        return mapping_with_guard(size_bytes);
+    char *start = os_reserve(size_bytes + alignment_bytes);
+    if (start == NULL)
+        return NULL;
+    char *run = (char *)align_up((uintptr_t)start, alignment_bytes);
+    size_t lead = (size_t)(run - start);
+    bool failed = os_commit(run, size_bytes) != 0;
+    if (failed) {
+        os_unmap(start, size_bytes + alignment_bytes);
+        return NULL;
+    }
+    if (lead > 0)
+        os_unmap(start, lead);
+    if (alignment_bytes - lead > 0)
+        os_unmap(run + size_bytes, alignment_bytes - lead);
+    return run;
+}
+
+struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_units,
+                          size_t covered_bytes)
+{
+    size_t bytes = align_up(pages << PAGE_SHIFT, os_page_size());
+    struct span *span = header_take(side_units);
+    if (span == NULL)
+        return NULL;
+    char *run = mapping_aligned(bytes, alignment_bytes);
+    if (run && page_map_cover(run, covered_bytes) != 0) {
+        os_unmap(run, bytes);
+        run = NULL;
+    }
+    span->pages = run ? (uint32_t)pages : 0;
+    store_relaxed(&span->dirty_pages, (size_t)0);
+    span->base = run;
+    if (run)
+        return span;
+    header_return(span);
+    return NULL;
+}
+
+void mapping_give(struct span *span)
+{
+    os_unmap(span->base, align_up((size_t)span->pages << PAGE_SHIFT, os_page_size()));
+    header_return(span);
+}
+
+enum { FORK_RUNS_MAX = 1024 };
+static struct span *fork_run_places[FORK_RUNS_MAX];
+static const struct span_table list = {fork_run_places, FORK_RUNS_MAX};
+
+struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units,
+                           size_t covered_bytes)
+{
+    if (!limits_admit_hard(pages))
+        return NULL;
+    struct span *span = mapping_take(pages, alignment_bytes, side_units, covered_bytes);
+    if (span)
+        fetch_add_relaxed(&pages_state.fork_run_pages, pages);
+    return span;
+}
+
+void fork_run_add(struct span *span) { (void)span_table_add(&list, span); }
+
+void fork_run_give(struct span *span)
+{
+    for (struct span *next; span; span = next) {
+        next = span->next;
+        (void)span_table_remove(&list, span);
+        fetch_sub_relaxed(&pages_state.fork_run_pages, (size_t)span->pages);
+        mapping_give(span);
+    }
+}
+
+bool fork_run_each(span_visit *visit, void *context)
+{
+    return span_table_each(&list, visit, context);
+}
+
+struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
+{
+    size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
+    if (pages > UINT32_MAX)
+        return NULL;
+    if (!limits_claim_mapping(pages))
+        return NULL;
+    struct span *span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
+    if (unlikely(span == NULL) && kept_mapping_purge(SIZE_MAX) != 0)
+        span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
+    if (span == NULL) {
+        limits_unclaim_mapping(pages);
+        return NULL;
+    }
+    store_relaxed(&span->zero, true);
+    store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
+    page_map_set_page(span->base, span);
+    fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
+    cap_note_taken(pages);
+    return span;
+}
+
+struct span *pages_map_kept(size_t size_bytes)
+{
+    struct span *span = kept_mapping_take((size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT);
+    if (span)
+        span->grew = false;
+    return span;
+}
+
+size_t pages_growing_bytes(size_t size_bytes)
+{
+    enum { HUGE_FROM_BYTES = 8 << 20 };
+    size_t bytes = size_bytes + size_bytes / 8;
+    return bytes < HUGE_FROM_BYTES ? bytes : align_up(bytes, HUGE_PAGE_BYTES);
+}
+
+struct span *pages_map_growing(size_t size_bytes)
+{
+    struct span *span = kept_mapping_take((size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT);
+    if (span)
+        return span;
+    span = pages_map_huge(pages_growing_bytes(size_bytes), PAGE_BYTES);
+    if (span)
+        span->grew = true;
+    return span;
+}
+
+bool pages_extend_huge(struct span *span, size_t pages)
+{
+    return pages > span->pages && kept_mapping_extend(span, pages);
+}
+
+void pages_give_huge(struct span *span)
+{
+    if (config_kept_mappings && kept_mapping_put(span))
+        return;
+    page_map_set_page(span->base, NULL);
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
+    fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
+    fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
+    mapping_give(span);
+}
+
+/* Asks for huge pages for all of the mapping: the kernel moves only a mapping with equal
+ * properties from its start to its end. */
+static void mapping_ask_for_huge_pages(struct span *span)
+{
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    if (limits_admit_huge_pages(0)) /* 0: the block is counted already */
+        (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
+}
+
+/* If the program does not fill the block after all, the process becomes larger by at most an
+ * eighth. */
+void pages_expect_filled(struct span *span)
+{
+    enum { PART = 8 };
+    if (!config_fences && load_relaxed(&span->tag) == SPAN_HUGE && load_relaxed(&span->zero) &&
+        load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / PART)
+        mapping_ask_for_huge_pages(span);
+}
+
+/* Whether a block that grows may have huge pages. Such a block was filled up to its old end and
+ * continues there, so it has at most one huge page too early. Not if most of the block is new. */
+static bool mapping_grows_into_huge_pages(size_t old_bytes, size_t new_bytes)
+{
+    /* A growing block asks for huge pages if it has this length, or if this much memory is counted
+     * for each such block: each may have one huge page too early. */
+    static const size_t FROM_BYTES = (size_t)32 << 20;
+    enum { MIN_PART = 4, TIMES = 3 };
+    if (likely(new_bytes < FROM_BYTES / MIN_PART) || new_bytes > TIMES * old_bytes)
+        return false;
+    size_t fronts = load_relaxed(&pages_state.huge_count) + 1; /* 1: the end of the arenas */
+    return new_bytes >= FROM_BYTES || limits_counted_pages() << PAGE_SHIFT >= fronts * FROM_BYTES;
+}
+
+/* Moves the mapping to addresses that the kernel chooses. The leaves of the page map for any place
+ * are prepared before anything moves, so that no failure leaves the block where free cannot find
+ * it.
+ * Returns: false when the system refuses; then nothing has changed. */
+static bool mapping_move(struct span *span, size_t old_bytes, size_t new_bytes)
+{
+    bool every_page = load_relaxed(&span->tag) == SPAN_RUN_HUGE;
+    size_t covered = every_page ? new_bytes : PAGE_BYTES;
+    struct page_map_spares spares;
+    if (page_map_prepare(covered, &spares) != 0)
+        return false;
+    /* Before the move, because afterwards another thread may map the old address. */
+    page_map_set_page(span->base, NULL);
+    char *place = os_move(span->base, old_bytes, new_bytes);
+    if (unlikely(place == NULL) && kept_mapping_purge(SIZE_MAX) != 0)
+        place = os_move(span->base, old_bytes, new_bytes);
+    if (place) {
+        page_map_cover_prepared(place, covered, &spares);
+        span->base = place;
+    }
+    page_map_set_page(span->base, span);
+    page_map_drop(&spares);
+    return place != NULL;
+}
+
+bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
+{
+    /* a range behind the block would be in the way, or would be behind nothing */
+    kept_mapping_join(span);
+    size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
+    size_t new_bytes = align_up(size_bytes, os_page_size());
+    if (new_bytes >> PAGE_SHIFT > UINT32_MAX)
+        return false;
+    size_t more = new_bytes > old_bytes ? (new_bytes - old_bytes) >> PAGE_SHIFT : 0;
+    if (more != 0 && !limits_claim_mapping(more))
+        return false;
+    bool in_place = os_resize(span->base, old_bytes, new_bytes) == 0;
+    /* Growing in place, the block may reach a region that the page map does not cover. Only its
+     * first page needs an entry. */
+    if (!in_place &&
+        (new_bytes < old_bytes || !may_move || !mapping_move(span, old_bytes, new_bytes))) {
+        limits_unclaim_mapping(more);
+        return false;
+    }
+    if (new_bytes < old_bytes)
+        limits_unclaim_mapping((old_bytes - new_bytes) >> PAGE_SHIFT);
+    store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
+    bool grew = more != 0 && load_relaxed(&span->tag) != SPAN_RUN_HUGE;
+    span->grew = span->grew || grew;
+    if (grew && !config_fences && mapping_grows_into_huge_pages(old_bytes, new_bytes))
+        mapping_ask_for_huge_pages(span);
+    return true;
+}
+
+void pages_move_bytes(struct span *destination, struct span *source, size_t size_bytes)
+{
+    enum { STEP_BYTES = 4 << 20 };
+    for (size_t done = 0; done < size_bytes; done += STEP_BYTES) {
+        size_t step = smaller_of(size_bytes - done, STEP_BYTES);
+        memcpy(destination->base + done, source->base + done, step);
+        char *from = (char *)align_up((uintptr_t)source->base + done, os_page_size());
+        char *to = (char *)align_down((uintptr_t)source->base + done + step, os_page_size());
+        if (size_bytes > 2 * (size_t)STEP_BYTES && to > from)
+            (void)os_purge(from,
+                           /* a refusal costs memory until the block is freed */
+                           (size_t)(to - from));
+    }
+}
+
+enum { ZERO_SIZE_SLABS_MAX = config_zero_size_blocks ? 1024 : 1 };
+
+static struct span *zero_size_places[ZERO_SIZE_SLABS_MAX];
+static const struct span_table slabs = {zero_size_places, ZERO_SIZE_SLABS_MAX};
+
+/* The size of a void slab in whole system pages. */
+static size_t zero_size_mapped_bytes(const struct slab_shape *shape)
+{
+    return align_up((size_t)shape->pages << PAGE_SHIFT, os_page_size());
+}
+
+/* Reserves the addresses of a void slab, covered by the page map.
+ * Returns: NULL when out of addresses or memory. */
+static char *zero_size_reserve(size_t size_bytes)
+{
+    char *start = os_reserve(size_bytes);
+    if (start && page_map_cover(start, size_bytes) != 0) {
+        os_unmap(start, size_bytes);
+        start = NULL;
+    }
+    return start;
+}
+
+struct span *pages_take_zero_size_slab(unsigned class)
+{
+    const struct slab_shape *shape = &pages_state.shapes[class];
+    struct span *span = header_take(shape->side_units);
+    if (span == NULL)
+        return NULL;
+    span->pages = 0;
+    span->base = zero_size_reserve(zero_size_mapped_bytes(shape));
+    if (span->base && !span_table_add(&slabs, span)) {
+        os_unmap(span->base, zero_size_mapped_bytes(shape));
+        span->base = NULL;
+    }
+    if (span->base == NULL) {
+        defer(span);
+        return NULL;
+    }
+    store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
+    page_map_set(span->base, shape->pages, span);
+    return span;
+}
+
+void pages_give_zero_size_slab(struct span *span)
+{
+    const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
+    span_table_remove(&slabs, span);
+    page_map_set(span->base, shape->pages, NULL);
+    os_unmap(span->base, zero_size_mapped_bytes(shape));
+    span->pages = 0;
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
+    defer(span);
+}
+
+bool zero_size_slabs_each(span_visit *visit, void *context)
+{
+    return span_table_each(&slabs, visit, context);
+}
+
+struct span *pages_split(struct span *span, size_t pages, bool huge)
+{
+    struct span *rest = header_take(0);
+    if (rest == NULL)
+        return NULL;
+    rest->base = span->base + (pages << PAGE_SHIFT);
+    rest->pages = span->pages - (uint32_t)pages;
+    store_relaxed(&rest->zero, span->zero);
+    rest->grew = span->grew;
+    rest->owner = 0;
+    store_relaxed(&rest->tag, load_relaxed(&span->tag));
+    store_relaxed(&span->pages, (uint32_t)pages);
+    if (huge)
+        fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
+    return rest;
+}

@@ -1,0 +1,71 @@
+/* Spans outside the arenas, each in a mapping of its own:
+ *
+ *   huge blocks    see page.h
+ *   fork runs      runs that are taken while the page lock is frozen for a fork
+ *   void slabs     slabs for blocks of 0 bytes, in builds with config_zero_size_blocks
+ *
+ * The page map does not lead a walk to them, so fork runs and void slabs are also entered into
+ * tables of a fixed length (struct span_table), for walks over all spans in use.
+ *
+ * A void slab is a range of addresses without permissions. Each of its pages is in the page map, so
+ * that its slots are found, checked and freed like those of any slab, and an access to one faults.
+ * A null span costs only its header and its entries.
+ *
+ * Threads: any, no lock held. A place of a table is taken and left by compare and swap.
+ * At any time, and for ever in the child of a fork, a place may have a span that another thread
+ * was just making or giving back, so a reader checks the tag.
+ */
+#ifndef CAIRN_PAGE_MAPPINGS_H
+#define CAIRN_PAGE_MAPPINGS_H
+
+#include "page/span.h"
+
+/* A table of spans in use, of fixed length. */
+struct span_table {
+    struct span **places; /* atomic: spans in use, else NULL */
+    size_t count;         /* const: number of places */
+};
+
+/* Adds a span to a table.
+ * Returns: false when the table is full. */
+bool span_table_add(const struct span_table *list, struct span *span);
+
+/* Removes a span from a table.
+ * Returns: false when the table does not have it. */
+bool span_table_remove(const struct span_table *list, struct span *span);
+
+/* Calls `visit` for each span in use in a table.
+ * Returns: false when `visit` stopped the walk. */
+bool span_table_each(const struct span_table *list, span_visit *visit, void *context);
+
+/* Makes a run of `pages` pages in a mapping of its own, zero. The page map covers its first
+ * `covered_bytes`. The caller sets the tag and the entries. `side_units` is the size of the
+ * header's cold area.
+ * Returns: NULL when out of memory. */
+struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_units,
+                          size_t covered_bytes);
+
+/* Unmaps the run of mapping_take and returns its header. */
+void mapping_give(struct span *span);
+
+/* Makes a fork run, like mapping_take.
+ * Returns: NULL when out of memory or above the hard limit. */
+struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units,
+                           size_t covered_bytes);
+
+/* Enters a fork run into the table, once it has its tag. If the table is full, statistics do not
+ * include the run, and walks do not visit it. */
+void fork_run_add(struct span *span);
+
+/* Unmaps a list of freed fork runs, linked by `next`. */
+void fork_run_give(struct span *span);
+
+/* Calls `visit` for each fork run in use that is in the table.
+ * Returns: false when `visit` stopped the walk. */
+bool fork_run_each(span_visit *visit, void *context);
+
+/* Calls `visit` for each void slab.
+ * Returns: false when `visit` stopped the walk. */
+bool zero_size_slabs_each(span_visit *visit, void *context);
+
+#endif

@@ -1,0 +1,368 @@
+/* The places of revoked, ready and backed addresses, and their memory: see revoked.h. */
+#include "page/revoked.h"
+
+#include "base/bits.h"
+#include "base/random.h"
+#include "os/memory.h"
+#include "os/process.h"
+#include "page/page_map.h"
+#include "page/state.h"
+
+enum { REVOKED_COUNT = 64, READY_COUNT = 16, READY_DEPTH = 4 };
+enum { BACKED_COUNT = READY_COUNT * READY_DEPTH, KEPT_COUNT = REVOKED_COUNT + BACKED_COUNT };
+
+/* Longer blocks are unmapped at once, because other mappings will hardly use their addresses. */
+static const size_t REVOKED_MAX_BYTES = (size_t)64 << 20;
+
+/* Longer addresses do not become ready or backed. When their memory has moved away they are mapped
+ * anew, because under vm.overcommit_memory=2 they would count as much as with it. */
+static const size_t READY_MAX_BYTES = (size_t)4 << 20;
+
+/* Up to this length, each length has READY_DEPTH places, because programs free several blocks of a
+ * length and then take as many. Longer ones have a single place. */
+static const size_t READY_SHORT_BYTES = (size_t)256 << 10;
+
+/* atomic: first REVOKED_COUNT places for revoked spans, then places for backed ones by the number
+ * of pages */
+static struct span *kept_spans[KEPT_COUNT];
+/* atomic: ready spans by the number of pages */
+static struct span *ready[READY_COUNT][READY_DEPTH];
+/* atomic, approximate: dirty_pages of the span at each place */
+static uint32_t kept_pages[KEPT_COUNT];
+size_t revoked_memory_pages; /* atomic: sum of dirty_pages over revoked and backed spans */
+/* atomic, approximate: lowest revoked_memory_pages in this decay interval */
+static size_t kept_low;
+static uint64_t revoked_random; /* atomic: random state; racing threads may use the same number */
+
+/* Notes that no memory is kept for the span any more. */
+static void revoked_forget_memory(struct span *span)
+{
+    size_t now = fetch_sub_relaxed(&revoked_memory_pages, span->dirty_pages) - span->dirty_pages;
+    if (now < load_relaxed(&kept_low))
+        store_relaxed(&kept_low, now);
+    store_relaxed(&span->dirty_pages, (size_t)0);
+}
+
+/* Unmaps the addresses of a span except the first `lost_bytes` of its block, which belong to
+ * another mapping already. The page map forgets the span first, because afterwards another thread
+ * may map these addresses. */
+static void revoked_release_rest(struct span *span, size_t lost_bytes)
+{
+    size_t guard = guard_before(span);
+    char *block = span->base;
+    size_t bytes = ((size_t)span->pages << PAGE_SHIFT) + span->behind_bytes;
+    revoked_forget_memory(span);
+    if (lost_bytes == 0) {
+        page_map_set_page(block, NULL);
+        (void)os_unmap(block - guard, guard + bytes);
+    } else {
+        if (guard != 0)
+            (void)os_unmap(block - guard, guard);
+        if (bytes > lost_bytes)
+            (void)os_unmap(block + lost_bytes, bytes - lost_bytes);
+    }
+    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
+    span->pages = 0;
+    defer(span);
+}
+
+static void revoked_release_one(struct span *span) { revoked_release_rest(span, 0); }
+
+static size_t revoked_depth_for(size_t pages)
+{
+    return pages <= READY_SHORT_BYTES >> PAGE_SHIFT ? READY_DEPTH : 1;
+}
+
+/* Makes the addresses of a span ready, between their guards. The former addresses are unmapped if
+ * they have memory, or if their length makes another use improbable. If all places are taken, the
+ * span in the first place is replaced and unmapped. */
+static void revoked_retire(struct span *span)
+{
+    bool is_plain = span->dirty_pages == 0 && span->behind_bytes == os_page_size() &&
+                    span->pages <= READY_MAX_BYTES >> PAGE_SHIFT;
+    if (is_plain) {
+        struct span **places = ready[span->pages % READY_COUNT];
+        for (size_t i = 0; i < revoked_depth_for(span->pages); i++) {
+            /* acquire and release: pairs with the exchange in revoked_take */
+            struct span *none = NULL;
+            if (load_relaxed(&places[i]) == NULL && compare_swap_acq_rel(&places[i], &none, span))
+                return;
+        }
+        span = exchange_acq_rel(&places[0], span); /* acquire and release: pairs with itself */
+    }
+    if (span)
+        revoked_release_one(span);
+}
+
+struct span *revoked_take(size_t pages)
+{
+    struct span **places = ready[pages % READY_COUNT];
+    for (size_t i = 0; i < READY_DEPTH; i++) {
+        if (load_relaxed(&places[i]) == NULL)
+            continue;
+        /* acquire and release: pairs with revoked_retire */
+        struct span *span = exchange_acq_rel(&places[i], (struct span *)NULL);
+        if (span && span->pages == pages)
+            return span;
+        if (span)
+            revoked_retire(span);
+    }
+    return NULL;
+}
+
+/* Puts a revoked span into a place and retires the span that was there. */
+static void revoked_put(size_t place, struct span *span)
+{
+    uint32_t kept = (uint32_t)span->dirty_pages;
+    span = exchange_acq_rel(&kept_spans[place], span); /* acquire and release: pairs with itself */
+    store_relaxed(&kept_pages[place], kept);
+    if (span)
+        revoked_retire(span);
+}
+
+/* Takes the span out of a place of `kept_spans`; NULL if it is empty. */
+static struct span *revoked_take_place(size_t place)
+{
+    store_relaxed(&kept_pages[place], (uint32_t)0);
+    return exchange_acq_rel(&kept_spans[place], (struct span *)NULL);
+}
+
+/* The first place for backed addresses of a length. */
+static size_t revoked_backed_place(size_t pages)
+{
+    return REVOKED_COUNT + pages % READY_COUNT * READY_DEPTH;
+}
+
+/* A free place for backed addresses of a length; KEPT_COUNT if there is none. */
+static size_t revoked_find_backed_place(size_t pages)
+{
+    size_t first = revoked_backed_place(pages);
+    for (size_t place = first; place < first + revoked_depth_for(pages); place++)
+        if (load_relaxed(&kept_spans[place]) == NULL)
+            return place;
+    return KEPT_COUNT;
+}
+
+/* Puts a backed span into a free place; unmaps it if there is none. */
+static void revoked_put_backed(struct span *span)
+{
+    size_t place = revoked_find_backed_place(span->pages);
+    /* acquire and release: pairs with the exchange in revoked_take_place */
+    struct span *none = NULL;
+    uint32_t kept = (uint32_t)span->dirty_pages;
+    if (place < KEPT_COUNT && compare_swap_acq_rel(&kept_spans[place], &none, span))
+        store_relaxed(&kept_pages[place], kept);
+    else
+        revoked_release_one(span);
+}
+
+struct span *revoked_take_backed(size_t pages)
+{
+    size_t first = revoked_backed_place(pages);
+    for (size_t place = first; place < first + READY_DEPTH; place++) {
+        if (load_relaxed(&kept_pages[place]) != pages)
+            continue;
+        struct span *span = revoked_take_place(place);
+        if (span && span->pages == pages) {
+            revoked_forget_memory(span);
+            return span;
+        }
+        if (span)
+            revoked_put_backed(span);
+    }
+    return NULL;
+}
+
+bool revoked_release(void)
+{
+    bool some = false;
+    for (size_t i = 0; i < KEPT_COUNT; i++) {
+        struct span *span = revoked_take_place(i);
+        if (span)
+            revoked_release_one(span);
+        some |= span != NULL;
+    }
+    for (size_t i = 0; i < READY_COUNT * READY_DEPTH; i++) {
+        struct span **place = &ready[i / READY_DEPTH][i % READY_DEPTH];
+        /* acquire and release: pairs with revoked_retire */
+        struct span *span = exchange_acq_rel(place, (struct span *)NULL);
+        if (span)
+            revoked_release_one(span);
+        some |= span != NULL;
+    }
+    return some;
+}
+
+/* Purges the memory of a span and makes its addresses fault. If the system refuses, the memory
+ * stays kept.
+ * Returns: the number of purged pages. */
+static size_t revoked_drop_memory(struct span *span)
+{
+    size_t pages = span->dirty_pages;
+    if (os_trap(span->base, (size_t)span->pages << PAGE_SHIFT) != 0)
+        return 0;
+    revoked_forget_memory(span);
+    return pages;
+}
+
+/* Returns a span to the place from which its memory was examined. A backed span that has lost its
+ * memory becomes ready. */
+static void revoked_put_back(size_t place, struct span *span)
+{
+    if (place < REVOKED_COUNT)
+        revoked_put(place, span);
+    else if (span->dirty_pages == 0)
+        revoked_retire(span);
+    else
+        revoked_put_backed(span);
+}
+
+size_t revoked_read_memory_pages(void) { return load_relaxed(&revoked_memory_pages); }
+
+size_t revoked_purge(size_t pages)
+{
+    size_t purged = 0;
+    for (size_t i = 0; i < KEPT_COUNT && purged < pages; i++) {
+        struct span *span = load_relaxed(&kept_pages[i]) != 0 ? revoked_take_place(i) : NULL;
+        if (span == NULL)
+            continue;
+        purged += revoked_drop_memory(span);
+        revoked_put_back(i, span);
+    }
+    return purged;
+}
+
+void revoked_decay(void)
+{
+    size_t unneeded = load_relaxed(&kept_low);
+    store_relaxed(&kept_low, load_relaxed(&revoked_memory_pages));
+    (void)revoked_purge(unneeded);
+}
+
+/* The place of the shortest kept memory of at least `pages` and at most twice as many pages, so
+ * that little of it is lost; KEPT_COUNT if there is none. */
+static size_t revoked_find_memory(size_t pages)
+{
+    size_t best = KEPT_COUNT;
+    size_t best_pages = 2 * pages + 1;
+    for (size_t i = 0; i < KEPT_COUNT; i++) {
+        size_t kept = load_relaxed(&kept_pages[i]);
+        if (kept >= pages && kept < best_pages) {
+            best = i;
+            best_pages = kept;
+        }
+    }
+    return best;
+}
+
+/* Moves the memory of a span away; its addresses stay reserved. If the system needs two calls for
+ * that, another thread may map the addresses between them; then `*ours` becomes false. */
+static enum os_moved revoked_move_away(struct span *span, size_t size_bytes, char *destination,
+                                       bool *ours)
+{
+    enum os_moved moved = os_move_leaving(span->base, size_bytes, destination);
+    if (moved != OS_KEPT)
+        return moved;
+    page_map_set_page(span->base, NULL);
+    moved = os_move_onto(span->base, size_bytes, destination);
+    *ours = moved != OS_MOVED || os_reserve_at(span->base, size_bytes);
+    if (*ours)
+        page_map_set_page(span->base, span);
+    return moved;
+}
+
+enum os_moved revoked_move(char *block, size_t size_bytes)
+{
+    size_t place = revoked_find_memory(size_bytes >> PAGE_SHIFT);
+    struct span *span = place < KEPT_COUNT ? revoked_take_place(place) : NULL;
+    if (span == NULL)
+        return OS_KEPT;
+    bool is_revoked = place < REVOKED_COUNT;
+    enum os_moved moved = OS_KEPT;
+    bool ours = true;
+    if (span->dirty_pages >= size_bytes >> PAGE_SHIFT)
+        moved = revoked_move_away(span, size_bytes, block, &ours);
+    if (ours) {
+        bool is_bare = moved == OS_MOVED && span->dirty_pages == size_bytes >> PAGE_SHIFT;
+        if (is_bare && is_revoked && size_bytes <= READY_MAX_BYTES)
+            revoked_forget_memory(span);
+        else
+            (void)revoked_drop_memory(span);
+        revoked_put_back(place, span);
+    } else {
+        revoked_release_rest(span, size_bytes);
+    }
+    return moved;
+}
+
+/* Decides whether to keep the memory of a freed block: up to the cap, or as many pages as huge
+ * blocks use. If so, it is counted. */
+static bool revoked_keep_memory(struct span *span)
+{
+    size_t used = load_relaxed(&pages_state.huge_pages);
+    size_t cap = larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, used);
+    if (load_relaxed(&pages_state.pressed))
+        cap = 0;
+    bool fits = fetch_add_relaxed(&revoked_memory_pages, (size_t)span->pages) + span->pages <= cap;
+    store_relaxed(&span->dirty_pages, (size_t)span->pages);
+    if (!fits)
+        revoked_forget_memory(span);
+    return fits;
+}
+
+/* Moves the kept memory of a freed block to ready addresses of its length, which then are backed.
+ * If there are none, or the system refuses, the memory stays. */
+static void revoked_back(struct span *span, size_t size_bytes)
+{
+    size_t pages = span->pages;
+    struct span *next = revoked_find_backed_place(pages) < KEPT_COUNT ? revoked_take(pages) : NULL;
+    if (next == NULL)
+        return;
+    enum os_moved moved = os_move_leaving(span->base, size_bytes, next->base);
+    if (moved == OS_LOST) {
+        revoked_release_rest(next, size_bytes);
+    } else if (moved == OS_KEPT) {
+        revoked_retire(next);
+    } else {
+        store_relaxed(&next->dirty_pages, pages);
+        store_relaxed(&span->dirty_pages, (size_t)0);
+        revoked_put_backed(next);
+    }
+}
+
+/* Revokes the access to a freed block, and purges its memory unless that is kept.
+ * Returns: false when the system refuses. */
+static bool revoked_revoke(struct span *span, size_t size_bytes)
+{
+    if (revoked_keep_memory(span)) {
+        revoked_back(span, size_bytes);
+        if (os_protect(span->base, size_bytes, OS_NONE) == 0)
+            return true;
+        revoked_forget_memory(span);
+    }
+    return os_trap(span->base, size_bytes) == 0;
+}
+
+void revoked_add(struct span *span)
+{
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    store_relaxed(&span->dirty_pages, (size_t)0);
+    store_relaxed(&span->tag, (uint8_t)SPAN_REVOKED);
+    if (bytes > REVOKED_MAX_BYTES) {
+        revoked_release_one(span);
+        return;
+    }
+    uint64_t state = load_relaxed(&revoked_random);
+    if (unlikely(state == 0))
+        state = os_random();
+    size_t place = random_below(&state, REVOKED_COUNT);
+    store_relaxed(&revoked_random, state);
+    /* The span that was in the place may have this block's length and get its memory. */
+    struct span *replaced = revoked_take_place(place);
+    if (replaced)
+        revoked_retire(replaced);
+    if (revoked_revoke(span, bytes))
+        revoked_put(place, span);
+    else
+        revoked_release_one(span);
+}

@@ -1,0 +1,297 @@
+// Blocks that a thread borrows from slabs of other threads: threads that take turns need memory for
+// the live blocks, not for the blocks that each of them made.
+
+#include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "heap/sweep_layer.h"
+
+extern "C" {
+#include "heap/refill.h"
+#include "heap/remote.h"
+}
+
+namespace
+{
+
+using heap_layer::allocate;
+using heap_layer::IdleThread;
+using heap_layer::kMiB;
+using heap_layer::span_of;
+
+class Borrow : public heap_layer::OwnHeap
+{
+  protected:
+    void SetUp() override
+    {
+        OwnHeap::SetUp();
+        if (config_hardened)
+            GTEST_SKIP() << "hardened builds do not borrow";
+    }
+
+    // Allocates blocks in another thread and frees all of them in this one.
+    void free_all_of(IdleThread &owner, size_t count, size_t size)
+    {
+        std::vector<void *> blocks;
+        owner.run([&] {
+            for (size_t i = 0; i < count; i++)
+                blocks.push_back(allocate(size));
+            heap = thread_heap;
+        });
+        lent = blocks;
+        for (void *block : blocks)
+            free_fast(block);
+    }
+    bool is_lent(void *block) const { return slab_heap(span_of(block)) == heap; }
+
+    struct heap *heap = nullptr; // the heap of the other thread
+    std::vector<void *> lent;
+};
+
+TEST_F(Borrow, AThreadThatNeedsAnotherSlabTakesWhatItFreedOfOthers)
+{
+    IdleThread owner;
+    free_all_of(owner, 5000, 100);
+    std::vector<void *> blocks;
+    size_t borrowed = 0;
+    for (int i = 0; i < 3000; i++) {
+        blocks.push_back(allocate(100));
+        borrowed += is_lent(blocks.back());
+    }
+    EXPECT_GE(borrowed, 2000u);
+    EXPECT_EQ(heap_layer::stats().live_blocks, blocks.size());
+    std::sort(blocks.begin(), blocks.end());
+    EXPECT_EQ(std::unique(blocks.begin(), blocks.end()), blocks.end());
+    owner.run([&] { // the owner collects and uses the rest
+        for (int i = 0; i < 5000; i++)
+            blocks.push_back(allocate(100));
+    });
+    std::sort(blocks.begin(), blocks.end());
+    EXPECT_EQ(std::unique(blocks.begin(), blocks.end()), blocks.end());
+    for (void *block : blocks)
+        free_fast(block);
+    (void)heap_release(0);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    owner.run([] { heap_layer::verify(); });
+}
+
+// Medium blocks, whose slabs count each block while they are current, and a class of which the
+// thread has no slab yet.
+TEST_F(Borrow, TheFirstBlocksOfAThreadToo)
+{
+    for (size_t size : {100, 1500, 4000}) {
+        IdleThread owner;
+        free_all_of(owner, 400, size);
+        std::vector<void *> blocks(1, allocate(size));
+        EXPECT_TRUE(is_lent(blocks.back())) << size;
+        while (is_lent(blocks.back()))
+            blocks.push_back(allocate(size));
+        EXPECT_GE(blocks.size(), std::min<size_t>(200, 60000 / size));
+        heap_layer::verify();
+        owner.run([&] { // the owner uses its slabs again, with the borrowed blocks in use
+            for (void *block : heap_layer::allocate_many(400, size))
+                free_fast(block);
+            heap_layer::verify();
+        });
+        for (void *block : blocks)
+            free_fast(block);
+        owner.run([] { heap_layer::verify(); });
+    }
+    (void)heap_release(0);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+TEST_F(Borrow, LongerBlocksAreNotBorrowed)
+{
+    IdleThread owner;
+    free_all_of(owner, 100, 5000);
+    void *block = allocate(5000);
+    EXPECT_FALSE(is_lent(block));
+    free_fast(block);
+}
+
+// The pages of a slab that a release gave count again once a block of the slab is borrowed, so the
+// next release gives them again.
+TEST_F(Borrow, AReleaseFindsTheSlabsThatWereBorrowedFrom)
+{
+    constexpr size_t kSize = 1000;
+    IdleThread owner;
+    std::vector<void *> blocks;
+    owner.run([&] {
+        blocks = heap_layer::allocate_many(2000, kSize);
+        heap = thread_heap;
+    });
+    void *last = blocks[500]; // the only block in use in its slab, which is aside
+    struct span *slab = span_of(last);
+    owner.run([&] {
+        for (void *&block : blocks)
+            if (block != last && span_of(block) == slab) {
+                free_fast(block);
+                block = nullptr;
+            }
+    });
+    (void)heap_release(0);
+    const size_t given = slab_count_given(slab);
+    ASSERT_GT(given, 0u);
+    free_fast(last);
+    struct heap *own = heap_layer::own_heap();
+    ASSERT_TRUE(borrow_fill(own, slab_class(slab)));
+    ASSERT_EQ(borrow_take(own, slab_class(slab)), last);
+    ASSERT_EQ(slab_count_given(slab), 0u);
+    owner.run([&] { heap_drain(heap); }); // so that nothing is left to collect
+    (void)heap_release(0);
+    EXPECT_GE(slab_count_given(slab), given);
+    free_fast(last);
+    owner.run([&] {
+        for (void *block : blocks)
+            if (block && block != last)
+                free_fast(block);
+    });
+}
+
+// Each thread in turn frees the blocks of the others and makes as many.
+TEST_F(Borrow, ThreadsThatTakeTurnsNeedMemoryForWhatIsLive)
+{
+    constexpr size_t kThreads = 8, kRounds = 3, kSize = 200, kCount = 4 * kMiB / kSize;
+    std::vector<IdleThread> threads(kThreads);
+    std::vector<void *> blocks(kCount);
+    const size_t before = heap_layer::stats().slab_bytes;
+    size_t most = 0;
+    for (size_t turn = 0; turn < kRounds * kThreads; turn++) {
+        threads[turn % kThreads].run([&] {
+            for (void *&block : blocks) {
+                free_fast(block);
+                block = allocate(kSize);
+            }
+        });
+        most = std::max(most, heap_layer::stats().slab_bytes - before);
+    }
+    EXPECT_LE(most, 4 * kMiB * 2) << "8 threads needed 8 times the live memory";
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// Each case is a process of its own: a child of a fork would not know the first free.
+TEST_F(Borrow, ASecondFreeOfABorrowedBlockIsReported)
+{
+    for (bool by_another : {false, true})
+        EXPECT_DEATH(
+            {
+                IdleThread owner;
+                free_all_of(owner, 1000, 100);
+                while (!is_lent(allocate(100)))
+                    ;
+                for (void *block : lent) {
+                    struct span *slab = span_of(block);
+                    if (*slab_link(slab, slab_slot(slab, block)) != LINK_BORROWED)
+                        continue;
+                    if (by_another)
+                        heap_layer::in_thread([&] { free_fast(block); });
+                    free_fast(block);
+                }
+            },
+            "double free of 0x");
+}
+
+TEST_F(Borrow, WhatIsNotHandedOutGoesBackWithATrim)
+{
+    IdleThread owner;
+    free_all_of(owner, 1000, 100);
+    std::vector<void *> blocks;
+    do
+        blocks.push_back(allocate(100));
+    while (!is_lent(blocks.back()));
+    heap_trim(heap_);
+    for (void *block : lent) {
+        struct span *slab = span_of(block);
+        ASSERT_NE(*slab_link(slab, slab_slot(slab, block)), LINK_BORROWED);
+    }
+    for (void *block : blocks)
+        free_fast(block);
+    owner.run([] {
+        heap_trim(thread_heap);
+        heap_layer::verify();
+    });
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// Sweeps treat the pages of a borrowed block as in use.
+TEST_F(Borrow, SweepsLeaveBorrowedBlocksAlone)
+{
+    IdleThread owner;
+    free_all_of(owner, 3000, 100);
+    std::vector<void *> blocks;
+    for (int i = 0; i < 1500; i++) {
+        blocks.push_back(allocate(100));
+        memset(blocks.back(), 0x5a, 100);
+    }
+    heap_layer::in_thread([] { (void)heap_release(0); });
+    for (void *block : blocks)
+        for (int i = 0; i < 100; i++)
+            ASSERT_EQ(static_cast<char *>(block)[i], 0x5a);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+TEST_F(Borrow, OwnersBorrowersAndSweepersStorm)
+{
+    constexpr size_t kSlots = 2000;
+    std::vector<std::atomic<unsigned char *>> slots(kSlots);
+    std::vector<std::thread> threads;
+    std::atomic<bool> stop{false};
+    for (unsigned i = 0; i < 4; i++)
+        threads.emplace_back([&, i] {
+            unsigned random = i + 1;
+            for (int round = 0; round < 60000; round++) {
+                random = random * 1664525 + 1013904223;
+                const size_t size = 32 + random / 64 % 4 * 32;
+                auto *block = static_cast<unsigned char *>(allocate(size));
+                if (round % 16 == 0) // threads that run at the same time would rarely borrow
+                    (void)borrow_fill(thread_heap, class_of_size(size));
+                memset(block, static_cast<int>(size), size);
+                unsigned char *old = slots[random / 8192 % kSlots].exchange(block);
+                if (old) {
+                    ASSERT_EQ(old[old[0] - 1], old[0]);
+                    free_fast(old);
+                }
+            }
+        });
+    std::thread sweeper([&] {
+        while (!stop)
+            (void)heap_release(0);
+    });
+    for (std::thread &thread : threads)
+        thread.join();
+    stop = true;
+    sweeper.join();
+    for (auto &slot : slots)
+        free_fast(slot.exchange(nullptr));
+    (void)heap_release(0);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// Two threads that run at the same time would write the lines of the same slabs again and again. It
+// is the last case, because the process remembers for some time how its threads run.
+TEST_F(Borrow, ThreadsThatRunAtTheSameTimeMakeSlabsOfTheirOwn)
+{
+    constexpr size_t kSteps = 80, kSize = 100, kEachStep = 300;
+    IdleThread owner;
+    free_all_of(owner, 2 * kSteps * kEachStep, kSize);
+    std::array<IdleThread, 2> threads;
+    std::vector<void *> blocks;
+    size_t borrowed = 0;
+    for (size_t step = 0; step < kSteps; step++)
+        threads[step % 2].run([&] {
+            for (size_t i = 0; i < kEachStep; i++) {
+                blocks.push_back(allocate(kSize));
+                borrowed += step >= kSteps / 2 && is_lent(blocks.back());
+            }
+        });
+    EXPECT_LE(borrowed, kSteps * kEachStep / 20);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+} // namespace

@@ -1,0 +1,427 @@
+// The life of heaps: made, ended, adopted, borrowed.
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "base/stopped_thread.h"
+#include "heap/sweep_layer.h"
+
+extern "C" {
+#include "base/alone.h"
+}
+
+namespace
+{
+
+using heap_layer::allocate;
+using heap_layer::in_thread;
+using heap_layer::kKiB;
+using heap_layer::span_of;
+
+class Lifecycle : public heap_layer::OwnHeap
+{
+};
+
+TEST_F(Lifecycle, AThreadHasNoneBeforeItsFirstBlock)
+{
+    in_thread([] {
+        EXPECT_EQ(thread_heap, &no_heap);
+        free_fast(nullptr);
+        EXPECT_EQ(thread_heap, &no_heap);
+        void *block = allocate(100);
+        EXPECT_NE(thread_heap, &no_heap);
+        EXPECT_EQ(load_relaxed(&thread_heap->state), uint32_t{HEAP_ACTIVE});
+        free_fast(block);
+    });
+}
+
+TEST_F(Lifecycle, FreeingAloneNeedsNone)
+{
+    void *block = allocate(100);
+    in_thread([block] {
+        free_fast(block);
+        EXPECT_EQ(thread_heap, &no_heap);
+    });
+}
+
+TEST_F(Lifecycle, AnEndedThreadsHeapIsAdoptedWholeByTheNext)
+{
+    struct heap *first = nullptr;
+    void *block = nullptr;
+    in_thread([&] {
+        block = allocate(100);
+        first = thread_heap;
+    });
+    EXPECT_EQ(load_relaxed(&first->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_EQ(slab_heap(span_of(block)), first) << "the blocks keep their heap";
+    in_thread([&] {
+        void *mine = allocate(100);
+        EXPECT_EQ(thread_heap, first);
+        EXPECT_EQ(span_of(mine), span_of(block)) << "the slab with free slots is used first";
+        free_fast(block); // its own slab now: the fast path
+        free_fast(mine);
+    });
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// The orphan that was left first is adopted: if it were the last one, blocks that outlive their
+// threads would spread over all heaps.
+TEST_F(Lifecycle, AThreadAdoptsTheFirstOrphanWhicheverWasLeftLast)
+{
+    struct heap *first = nullptr, *second = nullptr;
+    for (int round = 0; round < 2; round++) { // in the second round there are two orphans
+        std::thread other;
+        std::atomic<bool> ready{false}, over{false};
+        in_thread([&] {
+            free_fast(allocate(100));
+            first = thread_heap;
+            other = std::thread([&] {
+                free_fast(allocate(100));
+                second = thread_heap;
+                ready = true;
+                while (!over)
+                    std::this_thread::yield();
+            });
+            while (!ready)
+                std::this_thread::yield();
+        });
+        over = true;
+        other.join();
+        ASSERT_NE(first, second);
+    }
+    in_thread([&] {
+        free_fast(allocate(100));
+        EXPECT_EQ(thread_heap, first);
+    });
+}
+
+TEST_F(Lifecycle, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers)
+{
+    for (size_t size : {size_t{16}, size_t{100}, size_t{3000}})
+        for (int count = 1; count < 20; count++) {
+            std::vector<void *> blocks;
+            in_thread([&] {
+                for (int i = 0; i < count; i++)
+                    blocks.push_back(allocate(size));
+            });
+            for (void *block : blocks)
+                free_fast(block);
+            heap_layer::verify();
+        }
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+TEST_F(Lifecycle, ThreadsInTurnNeedOneHeap)
+{
+    const size_t before = heap_layer::stats().heaps;
+    for (int i = 0; i < 200; i++)
+        in_thread([] { free_fast(allocate(50)); });
+    EXPECT_LE(heap_layer::stats().heaps, before + 1);
+}
+
+// Most of the cost of a short-lived thread is that of making slabs and giving them back.
+class ReadyHeap : public Lifecycle
+{
+  protected:
+    void SetUp() override
+    {
+        Lifecycle::SetUp();
+        if (config_hardened)
+            GTEST_SKIP() << "hardened builds trim every heap";
+    }
+
+    // The heap of a thread that has ended.
+    static struct heap *leave()
+    {
+        struct heap *heap = nullptr;
+        in_thread([&] {
+            free_fast(allocate(100));
+            free_fast(allocate(2000));
+            free_fast(allocate(5000));
+            heap = thread_heap;
+        });
+        EXPECT_TRUE(heap->left_ready);
+        EXPECT_NE(heap->current[class_of_size(100)], &empty_slab.header);
+        for (size_t medium : {2000, 5000})
+            EXPECT_EQ(heap->current[class_of_size(medium)], &empty_slab.header)
+                << "the slabs are given back";
+        return heap;
+    }
+    static void expect_trimmed(const struct heap *heap)
+    {
+        EXPECT_FALSE(heap->left_ready);
+        EXPECT_EQ(heap->current[class_of_size(100)], &empty_slab.header);
+        EXPECT_EQ(heap->slab_pages, 0u);
+    }
+};
+
+TEST_F(ReadyHeap, ServesTheNextThread)
+{
+    struct heap *left = leave();
+    const struct span *slab = left->current[class_of_size(100)];
+    in_thread([&] {
+        void *block = allocate(100);
+        EXPECT_EQ(thread_heap, left);
+        EXPECT_FALSE(left->left_ready);
+        EXPECT_EQ(span_of(block), slab);
+        free_fast(block);
+    });
+    heap_layer::verify();
+}
+
+TEST_F(ReadyHeap, IsOneOnly)
+{
+    struct heap *outer = nullptr, *inner = nullptr;
+    in_thread([&] {
+        free_fast(allocate(100));
+        outer = thread_heap;
+        inner = leave();
+    });
+    EXPECT_TRUE(outer->left_ready);
+    expect_trimmed(inner);
+}
+
+TEST_F(ReadyHeap, GoesWhenOthersNeedMemory)
+{
+    struct heap *left = leave();
+    std::vector<void *> blocks(1000); // more than one slab
+    for (void *&block : blocks)
+        block = allocate(200);
+    expect_trimmed(left);
+    for (void *block : blocks)
+        free_fast(block);
+    left = leave();
+    EXPECT_TRUE(heaps_empty_run_caches());
+    expect_trimmed(left);
+    EXPECT_FALSE(heap_trim_ended());
+    left = leave();
+    (void)heap_release(0);
+    expect_trimmed(left);
+    left = leave();
+    heap_layer::end_interval();
+    heap_layer::tick_whole();
+    expect_trimmed(left);
+    heap_layer::verify();
+}
+
+TEST_F(ReadyHeap, HoldsWhatItsThreadLeftInUse)
+{
+    void *left = nullptr;
+    in_thread([&] { left = allocate(100); });
+    struct heap *heap = slab_heap(span_of(left));
+    free_fast(left);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u) << "the slab belongs to another heap";
+    EXPECT_TRUE(heap_trim_ended());
+    expect_trimmed(heap);
+}
+
+TEST_F(ReadyHeap, IsNobodysInTheChildOfAFork)
+{
+    const struct heap *left = leave();
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        const bool gone = !heap_trim_ended();
+        struct heap *heap = heap_borrow();
+        _exit(gone && heap != nullptr && heap != left ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(left->left_ready);
+}
+
+// Makes a block in a destructor that runs after that of the heap.
+pthread_key_t late_key;
+
+void allocate_late(void *round)
+{
+    const uintptr_t turn = reinterpret_cast<uintptr_t>(round);
+    for (size_t size : {size_t{10}, 5 * kKiB, 200 * kKiB}) {
+        void *block = allocate(size);
+        ASSERT_NE(block, nullptr);
+        memset(block, 1, size);
+        free_fast(block);
+    }
+    if (turn > 1)
+        pthread_setspecific(late_key, reinterpret_cast<void *>(turn - 1));
+}
+
+// The cost of a child must not depend on the number of spans.
+TEST_F(Lifecycle, AChildOfAForkLooksAtNoSpan)
+{
+    if (!stopped_thread::kCanStop)
+        GTEST_SKIP() << "needs x86-64's trap flag";
+    constexpr size_t kSpans = 6000, kInstructions = 3 * kSpans;
+    std::vector<void *> blocks;
+    for (size_t i = 0; i < kSpans; i++)
+        blocks.push_back(allocate(i % 2 == 0 ? 30 * kKiB : 40 * kKiB));
+    const pid_t child = fork();
+    if (child == 0) {
+        stopped_thread::StoppedThread forked( // its heap is made before
+            [] {
+                pages_freeze();
+                pages_thaw_in_child();
+                heaps_after_fork();
+            },
+            [] { (void)heap_layer::own_heap(); });
+        _exit(forked.stop_after(kInstructions) ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "more than " << kInstructions << " instructions";
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// The first slab of a child must not need a visit to every span.
+TEST_F(Lifecycle, AChildsFirstSlabNeedsNoLookAtAllSpans)
+{
+    if (!stopped_thread::kCanStop)
+        GTEST_SKIP() << "needs x86-64's trap flag";
+    // A visit takes at least ten instructions; in hardened builds shuffling the slots of a slab
+    // takes thousands.
+    constexpr size_t kSpans = 6000, kInstructions = 8 * kSpans;
+    const pid_t child = fork();
+    if (child == 0) {
+        stopped_thread::StoppedThread refilled([] { (void)allocate(3000); },
+                                               [] {
+                                                   for (size_t i = 0; i < kSpans; i++)
+                                                       (void)allocate(i % 2 == 0 ? 30 * kKiB
+                                                                                 : 40 * kKiB);
+                                                   pages_freeze();
+                                                   pages_thaw_in_child();
+                                                   heaps_after_fork();
+                                               });
+        _exit(refilled.stop_after(kInstructions) ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "more than " << kInstructions << " instructions";
+}
+
+// No free of another thread can be in progress then.
+TEST_F(Lifecycle, AChildOfAnOnlyThreadLooksForNoFrees)
+{
+    if (!process_is_single_threaded())
+        GTEST_SKIP() << "other threads may run";
+    EXPECT_EXIT(_exit(heap_->look_after_fork ? 1 : 0), testing::ExitedWithCode(0), "");
+    void *block = allocate(3000);
+    struct span *slab = span_of(block); // the state that an ended thread leaves
+    *slab_link(slab, slab_slot(slab, block)) = LINK_REMOTE;
+    EXPECT_TRUE(remote_post(heap_, slab));
+    EXPECT_EXIT(_exit(heap_->look_after_fork ? 0 : 1), testing::ExitedWithCode(0), "");
+}
+
+// Frees that other threads of the parent had not posted are found slab by slab.
+TEST_F(Lifecycle, AChildFindsTheFreesOfItsParentsOtherThreads)
+{
+    if (config_zero_freed)
+        GTEST_SKIP() << "the test marks the block without wiping it";
+    constexpr size_t kBlocks = 4000, kBytes = 3000;
+    std::vector<void *> blocks(kBlocks);
+    for (void *&block : blocks)
+        block = allocate(kBytes);
+    for (void *block : blocks) { // the state before the post
+        struct span *slab = span_of(block);
+        *slab_link(slab, slab_slot(slab, block)) = LINK_REMOTE;
+    }
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+        while (!over)
+            usleep(100);
+    });
+    EXPECT_EXIT(
+        {
+            alarm(100);
+            const size_t before = heap_layer::stats().slab_bytes;
+            if (!heap_->look_after_fork)
+                _exit(1);
+            for (size_t i = 0; i < 2 * kBlocks; i++)
+                (void)allocate(kBytes);
+            if (heap_->look_after_fork)
+                _exit(2);
+            const size_t grown = heap_layer::stats().slab_bytes - before;
+            // half of the new blocks fit into the freed ones
+            _exit(grown < kBlocks * kBytes * 5 / 4 ? 0 : 3);
+        },
+        testing::ExitedWithCode(0), "");
+    over = true;
+    other.join();
+    for (void *block : blocks)
+        *slab_link(span_of(block), slab_slot(span_of(block), block)) = LINK_LIVE;
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// A trim looks at all slabs.
+TEST_F(Lifecycle, AChildsTrimFindsAllFreesOfItsParentsOtherThreads)
+{
+    if (config_zero_freed)
+        GTEST_SKIP() << "the test marks the block without wiping it";
+    std::vector<void *> blocks(4000);
+    for (void *&block : blocks)
+        block = allocate(3000);
+    for (void *block : blocks)
+        *slab_link(span_of(block), slab_slot(span_of(block), block)) = LINK_REMOTE;
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+        while (!over)
+            usleep(100);
+    });
+    EXPECT_EXIT(
+        {
+            heap_trim(heap_);
+            heap_drain(heap_);
+            _exit(!heap_->look_after_fork && heap_layer::stats().live_blocks == 0 ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "");
+    over = true;
+    other.join();
+    for (void *block : blocks)
+        *slab_link(span_of(block), slab_slot(span_of(block), block)) = LINK_LIVE;
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+TEST_F(Lifecycle, AThreadThatEndsMayAllocateAndFree)
+{
+    ASSERT_EQ(pthread_key_create(&late_key, allocate_late), 0);
+    const size_t before = heap_layer::stats().heaps;
+    for (int i = 0; i < 50; i++)
+        in_thread([] {
+            free_fast(allocate(10));
+            pthread_setspecific(late_key, reinterpret_cast<void *>(
+                                              uintptr_t{3})); // below PTHREAD_DESTRUCTOR_ITERATIONS
+        });
+    EXPECT_LE(heap_layer::stats().heaps, before + 1) << "a heap remains";
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    pthread_key_delete(late_key);
+}
+
+TEST_F(Lifecycle, ABorrowedHeapIsNobodyElses)
+{
+    struct heap *heap = heap_borrow();
+    ASSERT_NE(heap, nullptr);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_BUSY});
+    struct heap *second = heap_borrow();
+    ASSERT_NE(second, nullptr);
+    EXPECT_NE(heap, second);
+    in_thread([&] {
+        free_fast(allocate(1));
+        EXPECT_NE(thread_heap, heap);
+        EXPECT_NE(thread_heap, second);
+    });
+    heap_return(second);
+    heap_return(heap);
+    EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
+}
+
+} // namespace

@@ -1,0 +1,97 @@
+// The choice of the next slab of a heap, and its trim.
+
+#include <vector>
+
+#include "heap/heap_layer.h"
+#include "os/resident.h"
+
+extern "C" {
+#include "os/memory.h"
+}
+
+namespace
+{
+
+using heap_layer::allocate;
+using heap_layer::in_thread;
+using heap_layer::kKiB;
+
+class Refill : public heap_layer::OwnHeap
+{
+};
+
+TEST_F(Refill, ASlabWithRoomIsUsedBeforeANewOne)
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 4000; i++)
+        blocks.push_back(allocate(64));
+    const size_t slab_bytes = heap_layer::stats().slab_bytes;
+    for (size_t i = 0; i < blocks.size(); i += 2)
+        free_fast(blocks[i]);
+    for (size_t i = 0; i < blocks.size(); i += 2)
+        blocks[i] = allocate(64);
+    // The quarantine keeps some slabs.
+    EXPECT_LE(heap_layer::stats().slab_bytes, slab_bytes + (config_quarantine ? 32 * kKiB : 0));
+    heap_layer::verify();
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// Otherwise each page has two faults: a block is read, since it must be zero, before it is written.
+TEST_F(Refill, AClassThatFillsSlabsHasTheNextOnesPagesAtOnce)
+{
+    if (!config_zero_freed || CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "full builds only";
+    void *probe = os_map(os_page_size());
+    const bool kernel_can = os_populate(probe, os_page_size()) == 0;
+    (void)os_unmap(probe, os_page_size());
+    if (!kernel_can)
+        GTEST_SKIP() << "the kernel is older than 5.14";
+    std::vector<void *> blocks;
+    while (thread_heap->slab_pages <= (3 << 20) / PAGE_BYTES)
+        blocks.push_back(allocate(56));
+    const struct span *last = page_map_find(blocks.back());
+    const struct span *next = last;
+    while (next == last) {
+        blocks.push_back(allocate(56));
+        next = page_map_find(blocks.back());
+    }
+    const size_t bytes = align_down(size_t{next->capacity} * next->size_bytes, os_page_size());
+    EXPECT_EQ(resident_in(slab_start(next), bytes), bytes);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+TEST_F(Refill, EmptySlabsGoBack)
+{
+    for (size_t size : {size_t{16}, size_t{1000}, 3 * kKiB, 30 * kKiB}) {
+        heap_trim(thread_heap);
+        const size_t before = heap_layer::stats().slab_bytes;
+        std::vector<void *> blocks;
+        for (int i = 0; i < 2000; i++)
+            blocks.push_back(allocate(size));
+        for (void *block : blocks)
+            free_fast(block);
+        quarantine_flush(thread_heap);
+        heap_layer::verify();
+        EXPECT_LE(heap_layer::stats().slab_bytes, before + 600 * kKiB) << size;
+        heap_trim(thread_heap);
+        EXPECT_LE(heap_layer::stats().slab_bytes, before) << size;
+    }
+}
+
+TEST_F(Refill, AnIdleHeapCostsLittle)
+{
+    in_thread([] {
+        const size_t before = heap_layer::stats().slab_bytes;
+        for (size_t size = 1; size < 2 * kKiB; size *= 2)
+            free_fast(allocate(size));
+        EXPECT_LE(heap_layer::stats().slab_bytes, before + 400 * kKiB);
+    });
+    EXPECT_LE(heap_layer::stats().slab_bytes, 200 * kKiB) << "small slabs stay for the next thread";
+    (void)heap_trim_ended();
+    EXPECT_LE(heap_layer::stats().slab_bytes, 100 * kKiB)
+        << "the slabs of the ended thread are given back";
+}
+
+} // namespace

@@ -1,0 +1,495 @@
+// Metadata memory: its pages, headers of spans, descriptors, and tables of spans. Each case needs
+// a process of its own, since a case may use up the memory of the next.
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "page/fence_kit.h"
+#include "page/page_layer.h"
+
+extern "C" {
+#include "os/fault.h"
+#include "os/memory.h"
+#include "page/mappings.h"
+#include "page/page.h"
+}
+
+namespace
+{
+
+// Metadata memory: dense, zero, aligned, never handed out twice, and its behaviour when memory runs
+// out. Each case needs a process of its own, since a case may use up the memory of the next.
+
+TEST(Meta, PiecesAreZeroAlignedAndDense)
+{
+    char *last = static_cast<char *>(meta_take(META_HOT, 1));
+    ASSERT_NE(last, nullptr);
+    size_t last_size = 128;
+    size_t gaps = 0;
+    for (size_t size = 1; size < 5000; size += 37) {
+        char *piece = static_cast<char *>(meta_take(META_HOT, size));
+        ASSERT_NE(piece, nullptr);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(piece) % 128, 0u);
+        EXPECT_TRUE(page_layer::reads(piece, size, 0));
+        gaps += piece != last + last_size; // only at the start of a chunk
+        memset(piece, 0xff, size);
+        last = piece;
+        last_size = (size + 127) / 128 * 128;
+    }
+    EXPECT_LE(gaps, 6u);
+}
+
+// Cold memory stays untouched, so no hot piece may be on its pages.
+TEST(Meta, KindsShareNoPage)
+{
+    const auto page = [](void *piece) { return reinterpret_cast<uintptr_t>(piece) / PAGE_BYTES; };
+    std::set<uintptr_t> hot_pages;
+    std::set<uintptr_t> cold_pages;
+    for (int i = 0; i < 20000; i++) {
+        hot_pages.insert(page(meta_take(META_HOT, 64)));
+        cold_pages.insert(page(meta_take(META_COLD, 64)));
+    }
+    for (uintptr_t each : hot_pages)
+        EXPECT_EQ(cold_pages.count(each), 0u);
+}
+
+TEST(Meta, PiecesMayBeLargerThanAChunk)
+{
+    for (size_t size : {size_t{META_CHUNK_BYTES}, size_t{5} * META_CHUNK_BYTES + 1}) {
+        char *piece = static_cast<char *>(meta_take(META_HOT, size));
+        ASSERT_NE(piece, nullptr);
+        EXPECT_TRUE(page_layer::reads(piece, size, 0));
+        memset(piece, 1, size);
+        EXPECT_NE(meta_take(META_HOT, 64), nullptr);
+    }
+}
+
+TEST(Meta, BytesInUseAreCounted)
+{
+    const size_t before = meta_bytes();
+    for (int i = 0; i < 8; i++)
+        ASSERT_NE(meta_take(META_COLD, META_CHUNK_BYTES), nullptr);
+    const size_t more = meta_bytes() - before;
+    EXPECT_GE(more, 8u * META_CHUNK_BYTES);
+    EXPECT_LE(more, 9u * META_CHUNK_BYTES);
+}
+
+TEST(Meta, RefusalGivesNullAndLaterWorks)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    for (enum meta_kind kind : {META_HOT, META_COLD}) {
+        const size_t before = meta_bytes();
+        os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
+        EXPECT_EQ(meta_take(kind, META_CHUNK_BYTES), nullptr);
+        EXPECT_EQ(meta_take(kind, META_CHUNK_BYTES), nullptr);
+        os_fault_plan(0, 0, 0);
+        EXPECT_EQ(meta_bytes(), before);
+        char *piece = static_cast<char *>(meta_take(kind, META_CHUNK_BYTES));
+        ASSERT_NE(piece, nullptr);
+        memset(piece, 1, META_CHUNK_BYTES);
+    }
+}
+
+TEST(Meta, ASmallerChunkWillDo)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    ASSERT_NE(meta_take(META_HOT, 64), nullptr);
+    for (int i = 0; i < 200; i++) { // one of them needs a new chunk
+        os_fault_plan(0, 1, ENOMEM);
+        void *piece = meta_take(META_HOT, 4096);
+        os_fault_plan(0, 0, 0);
+        ASSERT_NE(piece, nullptr);
+        memset(piece, 1, 4096);
+    }
+}
+
+// When the system refuses memory, free pages of an arena serve as metadata.
+TEST(Meta, FreePagesServeWhenTheSystemRefuses)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    page_layer::start();
+    struct span *run = pages_take(100 * os_page_size() >> PAGE_SHIFT, PAGE_BYTES);
+    ASSERT_NE(run, nullptr);
+    page_layer::fill(run, 0xf);
+    pages_give(run);
+    const size_t free_before = page_layer::stats().free_bytes;
+    os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
+    for (int i = 0; i < 60; i++) { // more than the rest of a chunk
+        char *piece = static_cast<char *>(meta_take(META_HOT, 4000));
+        ASSERT_NE(piece, nullptr);
+        EXPECT_TRUE(page_layer::reads(piece, 4000, 0));
+        memset(piece, 1, 4000);
+        pages_verify();
+    }
+    os_fault_plan(0, 0, 0);
+    EXPECT_LT(page_layer::stats().free_bytes, free_before);
+}
+
+// Lines are taken in pairs, and no pair has pieces of two threads, unless their rows are adjacent.
+TEST(Meta, SmallPiecesOfAThreadLieTogether)
+{
+    constexpr size_t kSizes[] = {64, 128, 320, 1088, 64, 192};
+    struct Taker {
+        uintptr_t row = 0;
+        size_t behind = 0; // pieces directly behind the piece before
+        std::set<uintptr_t> pairs;
+    };
+    for (enum meta_kind kind : {META_HOT, META_COLD}) {
+        std::vector<Taker> takers(2);
+        std::atomic<size_t> there = 0;
+        std::vector<std::thread> threads;
+        for (Taker &taker : takers)
+            threads.emplace_back([&] {
+                for (there++; there != takers.size();)
+                    sched_yield();
+                taker.row = (thread_identity() >> PAGE_SHIFT) % 8;
+                char *end = nullptr;
+                for (int round = 0; round < 200; round++)
+                    for (size_t size : kSizes) {
+                        char *piece = static_cast<char *>(meta_take_near(kind, size));
+                        ASSERT_NE(piece, nullptr);
+                        ASSERT_EQ(reinterpret_cast<uintptr_t>(piece) % 64, 0u);
+                        ASSERT_TRUE(page_layer::reads(piece, size, 0));
+                        memset(piece, 1, size);
+                        taker.behind += piece == end;
+                        end = piece + size;
+                        for (char *line = piece; line < end; line += 64)
+                            taker.pairs.insert(reinterpret_cast<uintptr_t>(line) / 128);
+                    }
+            });
+        for (std::thread &thread : threads)
+            thread.join();
+        if (takers[0].row == takers[1].row)
+            GTEST_SKIP() << "both threads take from one row";
+        for (const Taker &taker : takers)
+            EXPECT_GT(taker.behind, kind == META_COLD ? 600u : 200u);
+        for (uintptr_t pair : takers[0].pairs)
+            ASSERT_EQ(takers[1].pairs.count(pair), 0u) << "kind " << kind;
+    }
+}
+
+TEST(Meta, AForksChildTakesFromItsOwnChunks)
+{
+    char *before = static_cast<char *>(meta_take(META_HOT, 128));
+    char *near_before = static_cast<char *>(meta_take_near(META_HOT, 64));
+    meta_forget_chunks();
+    char *after = static_cast<char *>(meta_take(META_HOT, 128));
+    ASSERT_NE(after, nullptr);
+    EXPECT_NE(after, before + 128);
+    EXPECT_TRUE(page_layer::reads(after, 128, 0));
+    EXPECT_NE(meta_take_near(META_HOT, 64), near_before + 64);
+}
+
+TEST(Meta, ThreadsGetDifferentPieces)
+{
+    constexpr size_t kThreads = 8;
+    constexpr size_t kPieces = 4000;
+    std::vector<std::vector<uintptr_t>> taken(kThreads);
+    std::vector<std::thread> threads;
+    for (auto &mine : taken)
+        threads.emplace_back([&mine] {
+            for (size_t i = 0; i < kPieces; i++) {
+                char *piece = static_cast<char *>(meta_take(META_HOT, 192));
+                ASSERT_NE(piece, nullptr);
+                ASSERT_TRUE(page_layer::reads(piece, 192, 0));
+                memset(piece, 1, 192);
+                mine.push_back(reinterpret_cast<uintptr_t>(piece));
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    std::vector<uintptr_t> all;
+    for (const auto &mine : taken)
+        all.insert(all.end(), mine.begin(), mine.end());
+    std::sort(all.begin(), all.end());
+    for (size_t i = 1; i < all.size(); i++)
+        ASSERT_GE(all[i] - all[i - 1], 192u);
+}
+
+// Headers of spans: their alignment, their cold areas, and how they are recycled.
+
+class Header : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        page_layer::start();
+        ASSERT_TRUE(lock_acquire(&pages_state.lock));
+        lock_release(&pages_state.lock);
+    }
+};
+
+TEST_F(Header, EachHasItsLineAndItsColdArea)
+{
+    for (unsigned units = 0; units < SIDE_UNIT_KINDS; units++) {
+        struct span *span = header_make(units);
+        ASSERT_NE(span, nullptr);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(span) % 64, 0u);
+        EXPECT_EQ(span->side_units, units);
+        EXPECT_EQ(span->tag, SPAN_NONE);
+        EXPECT_EQ(span->owner, 0u);
+        char *behind = reinterpret_cast<char *>(span + 1);
+        EXPECT_TRUE(page_layer::reads(behind, units * 64, 0));
+        memset(behind, 0xff, units * 64);
+    }
+}
+
+TEST_F(Header, AreRecycledByTheSizeOfTheirColdArea)
+{
+    struct span *small = header_make(2);
+    struct span *large = header_make(6);
+    ASSERT_TRUE(lock_acquire(&pages_state.lock));
+    header_push(small);
+    header_push(large);
+    EXPECT_EQ(header_pop(6), large);
+    EXPECT_EQ(header_pop(2), small);
+    EXPECT_EQ(header_pop(6), nullptr);
+    lock_release(&pages_state.lock);
+}
+
+// Descriptors that are recycled: fresh ones, returned ones, and many threads at once.
+
+struct Descriptor {
+    uint64_t words[9];
+};
+
+TEST(Descriptors, AFreshOneIsZeroAndAlignedToALine)
+{
+    static struct descriptor_pool list = {0, sizeof(Descriptor)};
+    for (int i = 0; i < 100; i++) {
+        auto *cell = static_cast<Descriptor *>(descriptor_take_from(&list));
+        ASSERT_NE(cell, nullptr);
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(cell) % 64, 0u);
+        for (uint64_t word : cell->words)
+            ASSERT_EQ(word, 0u);
+        memset(cell, 1, sizeof *cell);
+    }
+}
+
+TEST(Descriptors, OneGivenBackKeepsItsContentAndIsTakenNext)
+{
+    static struct descriptor_pool list = {0, sizeof(Descriptor)};
+    static struct descriptor_pool other = {0, sizeof(Descriptor)};
+    auto *first = static_cast<Descriptor *>(descriptor_take_from(&list));
+    auto *second = static_cast<Descriptor *>(descriptor_take_from(&list));
+    memset(first, 7, sizeof *first);
+    descriptor_give_to(&list, second);
+    descriptor_give_to(&list, first);
+    EXPECT_NE(descriptor_take_from(&other), first);
+    EXPECT_EQ(descriptor_take_from(&list), first);
+    for (uint64_t word : first->words)
+        EXPECT_EQ(word, 0x0707070707070707u);
+    EXPECT_EQ(descriptor_take_from(&list), second);
+}
+
+TEST(Descriptors, ThreadsNeverHoldTheSameOne)
+{
+    static struct descriptor_pool list = {0, sizeof(Descriptor)};
+    constexpr int kThreads = 4;
+    std::vector<std::thread> threads;
+    int faults[kThreads] = {};
+    for (int self = 0; self < kThreads; self++)
+        threads.emplace_back([&, self] {
+            for (uint64_t round = 0; round < 20000; round++) {
+                Descriptor *held[3];
+                for (Descriptor *&cell : held) {
+                    cell = static_cast<Descriptor *>(descriptor_take_from(&list));
+                    cell->words[8] = round * kThreads + static_cast<uint64_t>(self);
+                }
+                for (Descriptor *cell : held) {
+                    faults[self] +=
+                        cell->words[8] != round * kThreads + static_cast<uint64_t>(self);
+                    descriptor_give_to(&list, cell);
+                }
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    for (int count : faults)
+        EXPECT_EQ(count, 0);
+}
+
+// Pages of an arena that become metadata: from behind the frontier or from a free run, between
+// fences.
+
+using fence_kit::expect_fenced;
+
+class MetadataPagesDeathTest : public testing::Test
+{
+  protected:
+    void SetUp() override { page_layer::start(); }
+
+    // Steals as if all of every arena were committed.
+    static char *steal_from_free_runs(size_t bytes)
+    {
+        std::vector<size_t> frontiers;
+        for (size_t i = 0; i < arena_count(); i++)
+            frontiers.push_back(std::exchange(arena_at(i)->frontier, arena_at(i)->pages));
+        char *stolen = arena_pages_for_metadata(bytes);
+        for (size_t i = 0; i < frontiers.size(); i++)
+            arena_at(i)->frontier = frontiers[i];
+        return stolen;
+    }
+};
+
+TEST_F(MetadataPagesDeathTest, PagesTakenAreBetweenFences)
+{
+    const size_t bytes = 2 * os_page_size();
+    const size_t taken = 5 * bytes;
+    struct span *first = pages_take(taken >> PAGE_SHIFT, PAGE_BYTES);
+    ASSERT_NE(first, nullptr);
+    const size_t committed = page_layer::stats().committed_bytes;
+    const size_t free_bytes = page_layer::stats().free_bytes;
+    char *fresh = arena_pages_for_metadata(bytes); // from behind the frontier
+    expect_fenced(fresh, bytes);
+    EXPECT_EQ(page_layer::stats().committed_bytes, committed);
+    page_layer::fill(first, 1);
+    pages_give(first);
+    char *used = steal_from_free_runs(bytes);
+    ASSERT_NE(used, nullptr);
+    EXPECT_TRUE(page_layer::reads(used, bytes, 0));
+    expect_fenced(used, bytes);
+    EXPECT_LE(page_layer::stats().free_bytes, free_bytes + taken - bytes);
+    pages_verify();
+}
+
+// A free run may end in the middle of a system page; pages that are stolen there need fences too.
+TEST_F(MetadataPagesDeathTest, AlsoFromTheMiddleOfASystemPage)
+{
+    const size_t bytes = 2 * os_page_size();
+    struct span *odd = pages_take((8 * bytes >> PAGE_SHIFT) + 1, os_page_size());
+    struct span *behind = pages_take(1, PAGE_BYTES);
+    ASSERT_TRUE(odd && behind);
+    pages_give(odd);
+    char *stolen = steal_from_free_runs(bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(stolen) % os_page_size(), 0u);
+    expect_fenced(stolen, bytes);
+    pages_give(behind);
+    pages_verify();
+}
+
+// No run is long enough before the loose runs of slabs are merged.
+TEST_F(MetadataPagesDeathTest, AlsoFromWhatSlabsLeft)
+{
+    if (config_random_runs)
+        GTEST_SKIP() << "the runs of slabs are merged at once";
+    const size_t bytes = 2 * os_page_size();
+    const size_t least = (bytes + 3 * os_page_size()) >> PAGE_SHIFT; // with fences, and a rest
+    std::vector<struct span *> slabs(40);
+    struct span *room = pages_take(slabs.size() * page_layer::kShapes[1].pages, PAGE_BYTES);
+    ASSERT_NE(room, nullptr);
+    pages_give(room);
+    for (struct span *&slab : slabs)
+        ASSERT_NE(slab = pages_take_slab(1), nullptr);
+    std::vector<struct span *> others;
+    for (struct span *span; (span = bins_find(least, 1)) != nullptr;)
+        ASSERT_NE(others.emplace_back(pages_take(span->pages, PAGE_BYTES)), nullptr);
+    for (struct span *slab : slabs)
+        pages_give_slab(slab);
+    ASSERT_EQ(bins_find(least, 1), nullptr);
+    expect_fenced(steal_from_free_runs(bytes), bytes);
+    for (struct span *span : others)
+        pages_give(span);
+    pages_verify();
+}
+
+TEST_F(MetadataPagesDeathTest, NothingIsTakenWhileTheLockIsFrozen)
+{
+    struct span *run = pages_take(100, PAGE_BYTES);
+    ASSERT_NE(run, nullptr);
+    pages_give(run);
+    const size_t bytes = 2 * os_page_size();
+    pages_freeze();
+    std::thread([=] { EXPECT_EQ(arena_pages_for_metadata(bytes), nullptr); }).join();
+    pages_thaw();
+    EXPECT_NE(arena_pages_for_metadata(bytes), nullptr);
+    pages_verify();
+}
+
+// Tables of spans outside the arenas: entries are used again, walks see the spans in use, and a
+// full table reports it.
+
+using page_layer::kMiB;
+
+bool collect(struct span *span, char *start, void *context)
+{
+    static_cast<std::vector<std::pair<struct span *, char *>> *>(context)->push_back({span, start});
+    return true;
+}
+
+std::vector<std::pair<struct span *, char *>> all(const struct span_table &list)
+{
+    std::vector<std::pair<struct span *, char *>> found;
+    EXPECT_TRUE(span_table_each(&list, collect, &found));
+    return found;
+}
+
+TEST(SpanTable, PlacesAreTakenAndLeft)
+{
+    struct span *places[2] = {};
+    const struct span_table list = {places, 2};
+    struct span large = {};
+    struct span slab = {};
+    char memory[64];
+    large.tag = SPAN_LARGE;
+    large.base = memory;
+    slab.tag = SPAN_SLAB + 3;
+    slab.base = memory;
+    slab.size_bytes = 16;
+    EXPECT_TRUE(span_table_add(&list, &large));
+    EXPECT_TRUE(span_table_add(&list, &slab));
+    EXPECT_FALSE(span_table_add(&list, &large)) << "the table is full";
+    ASSERT_EQ(all(list).size(), 2u);
+    EXPECT_EQ(all(list)[0].second, memory);
+    EXPECT_EQ(all(list)[1].second, memory + 16) << "the base of a slab is a block before its start";
+    slab.tag = SPAN_MOVING;
+    EXPECT_EQ(all(list).size(), 1u) << "the span is not in use";
+    EXPECT_TRUE(span_table_remove(&list, &large));
+    EXPECT_FALSE(span_table_remove(&list, &large));
+    EXPECT_TRUE(span_table_add(&list, &large));
+    EXPECT_EQ(all(list).size(), 1u);
+}
+
+// A run that was taken while another thread forked is found by walks until it is given back.
+TEST(SpanTable, WalksFindWhatWasTakenDuringAFork)
+{
+    page_layer::start();
+    struct span *run = nullptr;
+    struct span *slab = nullptr;
+    pages_freeze();
+    std::thread([&] {
+        run = pages_take(5, PAGE_BYTES);
+        slab = pages_take_slab(1);
+    }).join();
+    pages_thaw();
+    ASSERT_TRUE(run && slab);
+    const auto is_found = [](struct span *wanted) {
+        std::vector<std::pair<struct span *, char *>> found;
+        pages_each([](struct span *span, char *start,
+                      void *context) { return collect(span, start, context); },
+                   &found);
+        size_t times = 0;
+        for (auto &[span, start] : found)
+            times += span == wanted;
+        return times;
+    };
+    EXPECT_EQ(is_found(run), 1u);
+    EXPECT_EQ(is_found(slab), 1u);
+    pages_give(run);
+    pages_give_slab(slab);
+    EXPECT_EQ(is_found(run), 0u);
+    EXPECT_EQ(is_found(slab), 0u);
+}
+
+} // namespace
