@@ -264,21 +264,30 @@ bool large_resize_in_place(struct span *span, size_t size_bytes)
     return large_resize_counted(span, size_bytes, false) != NULL;
 }
 
+/* Whether the run has a length that slabs serve, as only aligned blocks and blocks that grew have.
+ */
+static bool large_is_short(const struct span *span)
+{
+    return span->pages <= MEDIUM_REQUEST_MAX >> PAGE_SHIFT;
+}
+
 bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes)
 {
     if (config_guarded_blocks)
         return size_bytes == span->asked_bytes;
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    bool for_slab = class_of_request(size_bytes, alignment_bytes) != CLASS_COUNT;
+    if (span->tag == SPAN_HUGE) { /* may have grown, or have taken the addresses of one that grew */
+        size_t most = align_up(size_bytes, os_page_size()) + bytes / 4 + PAGE_BYTES;
+        return size_bytes <= bytes && larger_of(most, pages_growing_bytes(size_bytes)) >= bytes &&
+               (!for_slab || (config_growth && size_bytes > GROWTH_MIN_BYTES));
+    }
     if (large_is_short(span)) /* blocks that grew have more than one page */
         return large_pages(larger_of(size_bytes, 1)) == span->pages &&
                (span->pages > 1 || alignment_bytes > PAGE_BYTES);
-    if (span->tag == SPAN_LARGE && large_suits(span, size_bytes))
-        return true;
-    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
     size_t most = align_up(large_least(size_bytes, alignment_bytes), os_page_size());
-    /* A mapping may have grown, or have taken the addresses of one that grew. */
-    if (span->tag == SPAN_HUGE)
-        most = larger_of(most + bytes / 4 + PAGE_BYTES, pages_growing_bytes(size_bytes));
-    return size_bytes <= bytes && most >= bytes;
+    return !for_slab &&
+           (large_suits(span, size_bytes) || (size_bytes <= bytes && most >= bytes));
 }
 
 /* Takes a run for a block of `pages` pages with room, while the thread has no run with room.

@@ -44,13 +44,6 @@ inline_always size_t large_least(size_t size_bytes, size_t alignment_bytes)
     return larger_of(size_bytes, alignment_bytes > PAGE_BYTES ? 1 : (size_t)MEDIUM_REQUEST_MAX + 1);
 }
 
-/* Whether the run has a length that slabs serve, as only aligned blocks and blocks that grew have.
- */
-inline_always bool large_is_short(const struct span *span)
-{
-    return span->tag == SPAN_LARGE && span->pages <= MEDIUM_REQUEST_MAX >> PAGE_SHIFT;
-}
-
 /* Allocates a block. `size_bytes` is the requested size, which may be small if the alignment is
  * large.
  * Returns: NULL when out of memory. */
@@ -125,8 +118,8 @@ void *large_resize(struct span *span, size_t size_bytes);
 bool large_resize_in_place(struct span *span, size_t size_bytes);
 
 /* Whether the span may be that of a block with this size and alignment. Exact to a quarter for
- * short runs of more than 8 pages (run_cache.h), otherwise to a page, except for mappings that
- * grew, which have spare pages; in full hardened builds exact to a byte. */
+ * short runs of more than 8 pages (run_cache.h) and for mappings, which have spare pages if they
+ * grew; otherwise to a page; in full hardened builds to a byte. */
 bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes);
 
 /* Allocates the destination of a block that grows and has to move, with room to grow in place.

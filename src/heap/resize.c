@@ -468,9 +468,7 @@ static no_inline void resize_free_sized_otherwise(void *pointer, size_t size_byt
     else if (span->tag == SPAN_GUARDED)
         matches = size_bytes == span->size_bytes;
     else if (span->tag == SPAN_LARGE || span->tag == SPAN_HUGE)
-        matches = (class_of_request(size_bytes, alignment_bytes) == CLASS_COUNT ||
-                   large_is_short(span)) &&
-                  large_matches(span, size_bytes, alignment_bytes);
+        matches = large_matches(span, size_bytes, alignment_bytes);
     else
         matches = true; /* no block: free reports it */
     if (likely(matches))

@@ -253,6 +253,17 @@ TEST(Resize, SizedFreeAfterResize)
     }
 }
 
+TEST(Resize, SizedFreeOfAnAlignedBlockAfterResize)
+{
+    for (size_t alignment = 8; alignment <= 16 * kMiB; alignment *= 2)
+        for (size_t before : {size_t{1}, size_t{6000}, 12 * kKiB, 20 * kKiB, 100 * kKiB})
+            for (size_t size = 1; size < 200 * kKiB; size = size * 9 / 8 + 1)
+                heap_free_sized(heap_resize(heap_allocate_aligned(before, alignment), size), size,
+                                1);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+    heap_layer::verify();
+}
+
 // Misuse.
 
 TEST(ResizeDeathTest, FreedAndInteriorAndForeignPointers)
