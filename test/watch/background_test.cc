@@ -96,7 +96,7 @@ TEST_F(Background, FreeMemoryGoesBackThoughNobodyCalls)
     EXPECT_EQ(background_start(), 0) << "the thread runs already";
     free_much(100000);
     EXPECT_TRUE(comes_true([] { return stats().dirty_bytes == 0; })) << stats().dirty_bytes;
-    EXPECT_TRUE(comes_true([] { return background_rounds() > 0; })) << "a round is counted at its end";
+    EXPECT_TRUE(comes_true([] { return background_rounds() > 0; })) << "it ends soon";
 }
 
 TEST_F(Background, SoDoesWhatASleepingThreadKeeps)
