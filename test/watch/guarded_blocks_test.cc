@@ -510,7 +510,7 @@ TEST_F(FaultReport, AChildDoesNotWaitForAThreadOfItsParent)
             return;
         const pid_t child = fork();
         if (child == 0) {
-            alarm(2);
+            alarm(100);
             report_guarded("free", slot_of(block), "child");
             _exit(0);
         }
