@@ -273,10 +273,10 @@ static bool large_is_short(const struct span *span)
 
 bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_bytes)
 {
-    if (config_guarded_blocks)
-        return size_bytes == span->asked_bytes;
-    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
     bool for_slab = class_of_request(size_bytes, alignment_bytes) != CLASS_COUNT;
+    if (config_guarded_blocks)
+        return !for_slab && size_bytes == span->asked_bytes;
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
     if (span->tag == SPAN_HUGE) { /* may have grown, or have taken the addresses of one that grew */
         size_t most = align_up(size_bytes, os_page_size()) + bytes / 4 + PAGE_BYTES;
         return size_bytes <= bytes && larger_of(most, pages_growing_bytes(size_bytes)) >= bytes &&
