@@ -498,11 +498,15 @@ void heap_start(void)
     }
     os_init();
     size_classes_init();
-    for (unsigned i = 0; i < CLASS_COUNT; i++)
-        shapes[i] = (struct slab_shape){
-            size_classes[i].pages, size_classes[i].side_units,
-            class_is_packed(i) ? (uint32_t)PACKED_SLOT_BYTES
-                               : (uint32_t)smaller_of(size_classes[i].size_bytes, PAGE_BYTES)};
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        const struct size_class *class = &size_classes[i];
+        size_t slot_bytes = class_is_packed(i) ? (size_t)PACKED_SLOT_BYTES : class->size_bytes;
+        size_t alignment = larger_of(class_alignment(class->size_bytes), PAGE_BYTES);
+        shapes[i] = (struct slab_shape){.pages = class->pages,
+                                        .side_units = class->side_units,
+                                        .unit_bytes = (uint16_t)smaller_of(slot_bytes, PAGE_BYTES),
+                                        .alignment_pages = (uint16_t)(alignment >> PAGE_SHIFT)};
+    }
     if (config_sealed) { /* if the system refuses, they stay writable */
         (void)os_protect(size_classes, sizeof size_classes, OS_READ);
         (void)os_protect(shapes, sizeof shapes, OS_READ);

@@ -107,9 +107,14 @@ void size_classes_init(void)
 
 unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes)
 {
-    if (alignment_bytes > PAGE_BYTES || size_bytes > MEDIUM_BLOCK_MAX)
+    if (size_bytes > MEDIUM_BLOCK_MAX || alignment_bytes > MEDIUM_REQUEST_MAX)
         return CLASS_COUNT;
-    unsigned class = class_of_size(align_up(larger_of(size_bytes, 1), alignment_bytes));
+    size_t size = larger_of(size_bytes, 1);
+    /* A large block has the pages of its size, also next to a canary. */
+    if (alignment_bytes > PAGE_BYTES &&
+        (config_hardened || align_up(size, PAGE_BYTES) % alignment_bytes != 0))
+        return CLASS_COUNT;
+    unsigned class = class_of_size(align_up(size, alignment_bytes));
     /* The step size is computed, because this may be the first call of all, before the table is
      * filled. */
     while (class < SIZED_CLASSES && size_class_step_size(class) % alignment_bytes != 0)

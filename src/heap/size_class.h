@@ -7,8 +7,8 @@
  * slabs. docs/dev/decisions/0040-medium-classes.md explains the spacing and the slab lengths.
  *
  * All sizes are multiples of 16 except that of packed blocks, so every block of more than 8 bytes
- * is aligned to 16. A block whose size is a multiple of a power of two up to a page is aligned to
- * that power, because slabs start on pages.
+ * is aligned to 16. A block whose size is a multiple of a power of two is aligned to that power,
+ * because slabs start on pages, and those of classes such as 8 and 24 KiB at multiples of 8 KiB.
  *
  * Threads: size_classes_init fills the table once, before other threads exist; it is constant
  * afterwards. The mappings are pure functions. */
@@ -124,9 +124,12 @@ inline_always unsigned class_of_size(size_t size_bytes)
                                          : (unsigned)medium_class(size_bytes);
 }
 
+/* The largest power of two that divides the size, and so the addresses of a class's blocks. */
+inline_always size_t class_alignment(size_t size_bytes) { return size_bytes & (0 - size_bytes); }
+
 /* The smallest class whose blocks hold `size_bytes` at a multiple of `alignment_bytes`, a power of
  * two.
- * Returns: CLASS_COUNT when only a large block does. */
+ * Returns: CLASS_COUNT when only a large block does, or when it has fewer pages. */
 unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes);
 
 /* The class of a request, with room for the canary.

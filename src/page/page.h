@@ -26,8 +26,9 @@ struct slab_shape {
     uint16_t pages;      /* const: length of the run */
     uint16_t side_units; /* const: size of the cold area behind the header in units of 64 bytes,
                          below SIDE_UNIT_KINDS */
-    uint32_t unit_bytes; /* const: bytes that one count of the span's `fresh_slot` stands for, at
+    uint16_t unit_bytes; /* const: bytes that one count of the span's `fresh_slot` stands for, at
                             most a page: see grow.h */
+    uint16_t alignment_pages; /* const: the run begins at a multiple of this power of two */
 };
 
 enum { SIDE_UNIT_KINDS = 18 };

@@ -176,9 +176,11 @@ struct span *pages_take_slab(unsigned class)
 {
     const struct slab_shape *shape = &pages_state.shapes[class];
     struct span *span;
-    enum outcome outcome = pages_take_run(shape->pages, 1, shape->side_units, shape->pages, &span);
+    size_t alignment = shape->alignment_pages;
+    enum outcome outcome = pages_take_run(shape->pages, alignment, shape->side_units,
+                                          shape->pages + alignment - 1, &span);
     if (outcome == FROZEN)
-        span = fork_run_take(shape->pages, PAGE_BYTES, shape->side_units,
+        span = fork_run_take(shape->pages, alignment << PAGE_SHIFT, shape->side_units,
                              (size_t)shape->pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
         return NULL;

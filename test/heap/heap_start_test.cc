@@ -39,6 +39,8 @@ TEST(HeapStart, ThePageLayerKnowsWhatIsHandedOut)
         const uint32_t slot_bytes = class_is_packed(i) ? uint32_t{PACKED_SLOT_BYTES} : bytes;
         EXPECT_EQ(pages_state.shapes[i].unit_bytes, std::min(slot_bytes, uint32_t{PAGE_BYTES}))
             << i;
+        EXPECT_EQ(pages_state.shapes[i].alignment_pages,
+                  std::max(bytes & (0 - bytes), uint32_t{PAGE_BYTES}) / PAGE_BYTES);
     }
 }
 

@@ -95,7 +95,14 @@ TEST_F(SizeClass, AlignedSizesGetAClassWithThatAlignment)
             ASSERT_EQ(size_classes[i].size_bytes % alignment, 0u) << size << " at " << alignment;
         }
     }
-    EXPECT_EQ(class_of_aligned(1, 2 * PAGE_BYTES), unsigned{CLASS_COUNT});
+    for (size_t alignment = 2 * PAGE_BYTES; alignment <= size_t{64} << 10; alignment *= 2) {
+        const bool in_slab = !config_hardened && alignment <= MEDIUM_REQUEST_MAX;
+        const size_t fewer_pages = alignment - PAGE_BYTES;
+        EXPECT_EQ(class_of_aligned(fewer_pages, alignment), unsigned{CLASS_COUNT}) << alignment;
+        EXPECT_EQ(class_of_aligned(fewer_pages + 1, alignment),
+                  in_slab ? class_of_size(alignment) : unsigned{CLASS_COUNT})
+            << alignment;
+    }
     EXPECT_EQ(class_of_aligned(MEDIUM_BLOCK_MAX + 1, 1), unsigned{CLASS_COUNT});
     EXPECT_EQ(class_of_aligned(SIZE_MAX, PAGE_BYTES), unsigned{CLASS_COUNT});
 }

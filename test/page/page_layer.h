@@ -27,7 +27,7 @@ namespace page_layer
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr slab_shape kShapes[] = {{1, 2, 64}, {4, 5, 256}, {10, 7, PAGE_BYTES}};
+constexpr slab_shape kShapes[] = {{1, 2, 64, 1}, {4, 5, 256, 1}, {10, 7, PAGE_BYTES, 2}};
 
 inline void start()
 {
