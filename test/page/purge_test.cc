@@ -246,8 +246,8 @@ TEST_F(Purge, NoTickPurgesMoreThanItsPart)
 TEST_F(Purge, ATickAfterALongTimePurgesMore)
 {
     configure(40, kNoCap);
-    pages_give(used(30 * kMiB));
-    pages_give(used(30 * kMiB));
+    pages_give(used(10 * kMiB));
+    pages_give(used(10 * kMiB));
     end_interval();
     pages_tick();
     end_interval();
