@@ -14,18 +14,18 @@
 #include "heap/slab_lists.h"
 #include "heap/thread_heap.h"
 
-enum { POST_TURNS = 16, DRAIN_TURNS = 64 };
+enum { POST_TURNS = 16, DRAIN_TURNS = 4 };
 
 void free_foreign(void *pointer) { report_bad_pointer(pointer, "free"); }
 
-/* Handles an expired count, and drains mailboxes once in DRAIN_TURNS calls: a thread that only
- * frees has no other occasion. A visit of a slab collects more frees if the slab has waited longer.
- */
+/* Handles an expired count, and drains a few slabs of mailboxes once in DRAIN_TURNS calls: a thread
+ * that only frees has no other occasion. Few, because each costs about 150 ns, and no single free
+ * should pay for the frees of all other threads. */
 static no_inline void free_count_expired(struct heap *heap, struct span *slab)
 {
     heap_count_expired_slab(heap, slab);
     if (++heap->attended % DRAIN_TURNS == 0)
-        (void)heap_drain_some(heap);
+        heap_drain_few(heap);
 }
 
 void free_attend(struct span *slab)

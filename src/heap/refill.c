@@ -279,7 +279,7 @@ void heap_verify(struct heap *heap)
 /* Draining mailboxes, and finding posts that a fork lost. */
 
 /* The slabs that one call collects. */
-enum { DRAIN_SLABS = 64 };
+enum { DRAIN_SLABS = 64, DRAIN_FEW_SLABS = 4 };
 
 /* Moves a slot that says REMOTE into the list or into quarantine. Acquire: the accesses of the
  * freeing thread to the block happen before this. */
@@ -404,6 +404,8 @@ static size_t mailbox_drain_all(struct heap *heap, size_t slabs)
 }
 
 bool heap_drain_some(struct heap *heap) { return mailbox_drain_all(heap, DRAIN_SLABS) != 0; }
+
+void heap_drain_few(struct heap *heap) { (void)mailbox_drain_all(heap, DRAIN_FEW_SLABS); }
 
 void heap_drain(struct heap *heap) { (void)mailbox_drain_all(heap, SIZE_MAX); }
 

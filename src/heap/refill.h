@@ -70,6 +70,8 @@ void heap_drain_mailbox(struct heap *heap, unsigned mailbox);
 /* Collects up to 64 slabs of all mailboxes; the others stay in theirs.
  * Returns: true if fewer than 64 were collected, so that no slab is left. */
 bool heap_drain_some(struct heap *heap);
+/* Collects up to 4 slabs of all mailboxes, in less than a microsecond. */
+void heap_drain_few(struct heap *heap);
 
 /* Empties the mailboxes of a private heap that ends. The slabs in the mailboxes are opened but not
  * collected, since none of them is used any more. */

@@ -78,6 +78,36 @@ TEST_F(Remote, ASlabIsQueuedOnce)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
+// No single free pays for all frees of another thread.
+TEST_F(Remote, AFreeCollectsFewSlabs)
+{
+    std::vector<void *> theirs, own;
+    for (struct span *last = nullptr; theirs.size() < 100;) {
+        void *block = allocate(512);
+        (span_of(block) == last ? own : theirs).push_back(block);
+        last = span_of(block);
+    }
+    in_thread([&] {
+        for (void *block : theirs)
+            free_fast(block);
+    });
+    const auto queued = [&] {
+        size_t slabs = 0;
+        for (struct span *slab = mailbox_of(heap_, class_of_size(512)); slab;
+             slab = slab->mail_next)
+            slabs++;
+        return slabs;
+    };
+    const size_t first = queued();
+    EXPECT_GE(first, 50u);
+    for (void *block : own) {
+        const size_t before = queued();
+        free_fast(block);
+        EXPECT_LE(before, queued() + 4);
+    }
+    EXPECT_LT(queued(), first) << "a thread that only frees collects, too";
+}
+
 // A full slab is in no list: enough frees by another thread list it again.
 TEST_F(Remote, AFullSlabServesAgain)
 {
