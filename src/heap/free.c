@@ -19,8 +19,8 @@ enum { POST_TURNS = 16, DRAIN_TURNS = 4 };
 void free_foreign(void *pointer) { report_bad_pointer(pointer, "free"); }
 
 /* Handles an expired count, and drains a few slabs of mailboxes once in DRAIN_TURNS calls: a thread
- * that only frees has no other occasion. Few, because each costs about 150 ns, and no single free
- * should pay for the frees of all other threads. */
+ * that only frees has no other occasion. They are few, so that no single free takes long: a slab
+ * costs about 150 ns. */
 static no_inline void free_count_expired(struct heap *heap, struct span *slab)
 {
     heap_count_expired_slab(heap, slab);

@@ -78,7 +78,7 @@ TEST_F(Remote, ASlabIsQueuedOnce)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-// No single free pays for all frees of another thread.
+// No single free collects all frees of another thread.
 TEST_F(Remote, AFreeCollectsFewSlabs)
 {
     if (config_quarantine)
