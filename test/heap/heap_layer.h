@@ -91,8 +91,8 @@ inline heap_stats stats()
     return stats;
 }
 
-// Makes decay intervals so long that none ends by chance while a case runs, not even on a machine
-// that stops the process for a second. Cases that need the end of an interval bring it about.
+// Sets decay intervals of ten seconds: none ends by chance while a case runs, even if the machine
+// stops the process for a second. Cases that need the end of an interval bring it about.
 inline void use_long_intervals()
 {
     page_limits limits;
