@@ -50,7 +50,7 @@ bool slab_is_swept(const struct span *slab);
 
 /* The work that one call may do in a sweep: a slab that is looked at counts 1, a purged page counts
  * SWEEP_PAGE_WORK. */
-enum { SWEEP_WORK = 1024, SWEEP_PAGE_WORK = 4 };
+enum { SWEEP_WORK = 2048, SWEEP_PAGE_WORK = 4 };
 
 /* Starts a pass over the heap's lists, unless one is under way or arenas are in huge pages. Called
  * once a decay interval, and when the slabs of the heap have grown by an eighth.

@@ -368,6 +368,7 @@ class GoalsTest(unittest.TestCase):
                 results.add(1, row.name, name, {figure: Figure(1, "") for figure in figures})
         known = {goal.text for goal in bench_goals.check(results)}
         page = (bench_path.ROOT / "bench" / "results" / "goals.md").read_text(encoding="utf-8")
+        page = page[:page.index("## What is missed")]  # that table groups several goals
         lines = [line for line in page.splitlines() if line.startswith("| ")]
         listed = {line.strip("| ").split(" | ")[0] for line in lines} - {"goal"}
         self.assertGreater(len(listed), 30)
