@@ -27,16 +27,15 @@
  *
  * A call purges PURGE_STEP_PAGES of the due memory, or PURGE_MS_PAGES for each millisecond since
  * the last purge of a part if that is more, for PURGE_MAX_US at most. The next call continues. So
- * the time of a call does not depend on the size of the heap: 2 MiB where calls are frequent, also
- * after a thread has waited some milliseconds for a processor, and 64 MiB after a pause. Either way
- * 1 GiB is returned within two seconds.
+ * the time of a call does not depend on the size of the heap: 2 MiB where calls are frequent,
+ * 256 MiB after a pause. Either way 1 GiB is returned within half a second, or with four calls.
  *
  * A give purges at most twice its own pages and PURGE_STEP_PAGES to stay below the cap. It moves
  * its pages from the used memory, which is a limit of the free memory, to the free memory. So free
  * memory that was below the cap before is below it afterwards. */
 enum {
     PURGE_STEP_PAGES = (2 << 20) >> PAGE_SHIFT,
-    PURGE_MS_PAGES = (512 << 10) >> PAGE_SHIFT,
+    PURGE_MS_PAGES = (2 << 20) >> PAGE_SHIFT,
     PURGE_MAX_US = 128000,
 };
 
