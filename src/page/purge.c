@@ -401,7 +401,7 @@ bool pages_purge_due(void)
 {
     uint64_t now = os_now_us();
     uint64_t passed = smaller_of(now - exchange_acq_rel(&due.us, now), (uint64_t)PURGE_MAX_US);
-    size_t bound = larger_of(PURGE_STEP_PAGES, (size_t)passed * PURGE_MS_PAGES / 1000);
+    size_t bound = larger_of(PURGE_STEP_PAGES, (size_t)passed * PURGE_STEP_PAGES / 1000);
     size_t purged = purge_pages_exactly(purge_take_due(bound));
     purged += kept_mapping_decay(bound - smaller_of(purged, bound));
     store_relaxed(&due.us, os_now_us()); /* the time of the purge itself does not count */

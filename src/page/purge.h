@@ -25,8 +25,8 @@
 
 /* The bounds of the calls that purge. Memory pressure, a limit and a trim have none.
  *
- * A call purges PURGE_STEP_PAGES of the due memory, or PURGE_MS_PAGES for each millisecond since
- * the last purge of a part if that is more, for PURGE_MAX_US at most. The next call continues. So
+ * A call purges PURGE_STEP_PAGES of the due memory, or as much for each millisecond since the last
+ * purge of a part if that is more, for PURGE_MAX_US at most. The next call continues. So
  * the time of a call does not depend on the size of the heap: 2 MiB where calls are frequent,
  * 256 MiB after a pause. Either way 1 GiB is returned within half a second, or with four calls.
  *
@@ -35,7 +35,6 @@
  * memory that was below the cap before is below it afterwards. */
 enum {
     PURGE_STEP_PAGES = (2 << 20) >> PAGE_SHIFT,
-    PURGE_MS_PAGES = (2 << 20) >> PAGE_SHIFT,
     PURGE_MAX_US = 128000,
 };
 

@@ -75,7 +75,7 @@ inline void purge_all_due()
 inline size_t due_most_bytes(uint64_t since_us)
 {
     const uint64_t passed = std::min(os_now_us() - since_us, uint64_t{PURGE_MAX_US});
-    return std::max(passed * PURGE_MS_PAGES / 1000, uint64_t{PURGE_STEP_PAGES}) << PAGE_SHIFT;
+    return std::max(passed * PURGE_STEP_PAGES / 1000, uint64_t{PURGE_STEP_PAGES}) << PAGE_SHIFT;
 }
 
 inline size_t bytes_of(const struct span *span) { return size_t{span->pages} << PAGE_SHIFT; }
