@@ -501,7 +501,7 @@ void heap_start(void)
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
         const struct size_class *class = &size_classes[i];
         size_t slot_bytes = class_is_packed(i) ? (size_t)PACKED_SLOT_BYTES : class->size_bytes;
-        size_t alignment = larger_of(class_alignment(class->size_bytes), PAGE_BYTES);
+        size_t alignment = larger_of((size_t)1 << lowest_bit(class->size_bytes), PAGE_BYTES);
         shapes[i] = (struct slab_shape){.pages = class->pages,
                                         .side_units = class->side_units,
                                         .unit_bytes = (uint16_t)smaller_of(slot_bytes, PAGE_BYTES),

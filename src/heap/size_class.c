@@ -114,10 +114,7 @@ unsigned class_of_aligned(size_t size_bytes, size_t alignment_bytes)
     if (alignment_bytes > PAGE_BYTES &&
         (config_hardened || align_up(size, PAGE_BYTES) % alignment_bytes != 0))
         return CLASS_COUNT;
-    unsigned class = class_of_size(align_up(size, alignment_bytes));
-    /* The step size is computed, because this may be the first call of all, before the table is
-     * filled. */
-    while (class < SIZED_CLASSES && size_class_step_size(class) % alignment_bytes != 0)
-        class ++;
-    return class < SIZED_CLASSES ? class : (unsigned)CLASS_COUNT;
+    /* A power of two that divides the requested size divides that of its class: the step from class
+     * to class is a multiple of the power, or the requested size is that of a class. */
+    return class_of_size(align_up(size, alignment_bytes));
 }

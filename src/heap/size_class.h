@@ -124,9 +124,6 @@ inline_always unsigned class_of_size(size_t size_bytes)
                                          : (unsigned)medium_class(size_bytes);
 }
 
-/* The largest power of two that divides the size, and so the addresses of a class's blocks. */
-inline_always size_t class_alignment(size_t size_bytes) { return size_bytes & (0 - size_bytes); }
-
 /* The smallest class whose blocks hold `size_bytes` at a multiple of `alignment_bytes`, a power of
  * two.
  * Returns: CLASS_COUNT when only a large block does, or when it has fewer pages. */
