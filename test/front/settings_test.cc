@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "heap/heap_layer.h"
+
 extern "C" {
 #include "front/settings.h"
 #include "watch/watch.h"
@@ -18,18 +20,13 @@ extern "C" {
 namespace
 {
 
+using heap_layer::limits;
+
 std::string get(const char *name)
 {
     char text[PROFILE_FILE_MAX];
     const int error = settings_get(name, text, sizeof text);
     return error == 0 ? text : "error " + std::to_string(error);
-}
-
-page_limits limits()
-{
-    page_limits now;
-    pages_read_limits(&now);
-    return now;
 }
 
 TEST(Settings, EachHasANameAndAValue)

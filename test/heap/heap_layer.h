@@ -91,25 +91,31 @@ inline heap_stats stats()
     return stats;
 }
 
-// Sets decay intervals of ten seconds: none ends by chance while a case runs, even if the machine
-// stops the process for a second. Cases that need the end of an interval bring it about.
-inline void use_long_intervals()
+inline page_limits limits()
 {
-    page_limits limits;
-    pages_read_limits(&limits);
-    limits.decay_ms = 20000;
-    pages_configure(&limits);
+    page_limits now;
+    pages_read_limits(&now);
+    return now;
+}
+
+inline void set_decay(uint64_t decay_ms)
+{
+    page_limits changed = limits();
+    changed.decay_ms = decay_ms;
+    pages_configure(&changed);
 }
 
 // For tests of this thread's heap: the heap exists before each case, and everything is verified
-// after it.
+// after it. A decay interval takes ten seconds, so that none ends by chance while a case runs, even
+// if the machine stops the process for a second. Cases that need the end of an interval bring it
+// about.
 class OwnHeap : public testing::Test
 {
   protected:
     void SetUp() override
     {
         heap_ = own_heap();
-        use_long_intervals();
+        set_decay(20000);
     }
     void TearDown() override { verify(); }
 

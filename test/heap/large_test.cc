@@ -192,11 +192,8 @@ TEST_F(Large, TheNextBlockThatGrowsUsesWhatTheLastOneLeft)
         EXPECT_EQ(span->tag, SPAN_HUGE);
         large_free(span, span->base);
     };
-    struct page_limits limits;
-    pages_read_limits(&limits);
-    struct page_limits no_decay = limits;
-    no_decay.decay_ms = 1000000;
-    pages_configure(&no_decay);
+    const page_limits limits = heap_layer::limits();
+    heap_layer::set_decay(1000000);
     read_file();
     read_file();
     const uint64_t before = calls();

@@ -270,9 +270,8 @@ TEST_F(RunCache, LongRunsTogetherAreBounded)
 
 TEST_F(RunCache, ALowCapOnFreeMemoryHoldsForLongRuns)
 {
-    struct page_limits limits;
-    pages_read_limits(&limits);
-    struct page_limits low = limits;
+    const page_limits limits = heap_layer::limits();
+    page_limits low = limits;
     low.dirty_cap_bytes = 1 << 20;
     pages_configure(&low);
     EXPECT_EQ(cycles_until_kept(&cache_, 300, 10), 10);
@@ -283,9 +282,8 @@ TEST_F(RunCache, ALowCapOnFreeMemoryHoldsForLongRuns)
 TEST_F(RunCache, LongRunsOfAllThreadsTogetherAreBounded)
 {
     constexpr size_t kPages = 300;
-    struct page_limits limits;
-    pages_read_limits(&limits);
-    struct page_limits low = limits;
+    const page_limits limits = heap_layer::limits();
+    page_limits low = limits;
     low.dirty_cap_bytes = 16 << 20;
     pages_configure(&low);
     std::vector<run_cache> caches(20);

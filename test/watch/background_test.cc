@@ -20,15 +20,17 @@
 
 #include "cairn/heap.h"
 #include "cairn/stats.h"
+#include "heap/heap_layer.h"
 
 extern "C" {
-#include "heap/heap.h"
 #include "os/process.h"
 #include "watch/watch.h"
 }
 
 namespace
 {
+
+using heap_layer::set_decay;
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr uint64_t kWaitMs = 30000; // more than any machine needs
@@ -49,14 +51,6 @@ page_stats stats()
     page_stats now;
     pages_read_stats(&now);
     return now;
-}
-
-void set_decay(uint64_t decay_ms)
-{
-    page_limits limits;
-    pages_read_limits(&limits);
-    limits.decay_ms = decay_ms;
-    pages_configure(&limits);
 }
 
 // Frees written memory, in this thread's heap and in the page layer.

@@ -15,23 +15,18 @@
 #include <thread>
 
 #include "cairn/heap.h"
+#include "heap/heap_layer.h"
 
 extern "C" {
-#include "heap/heap.h"
 #include "watch/watch.h"
 }
 
 namespace
 {
 
-constexpr size_t kMiB = size_t{1} << 20;
+using heap_layer::limits;
 
-page_limits limits()
-{
-    page_limits now;
-    pages_read_limits(&now);
-    return now;
-}
+constexpr size_t kMiB = size_t{1} << 20;
 
 page_stats stats()
 {
