@@ -251,6 +251,13 @@ static uint64_t *arena_whole_word(const struct arena *arena, uintptr_t huge_page
     return &arena->whole[index / 64];
 }
 
+bool arena_is_whole(const struct arena *arena, const char *huge_page)
+{
+    uint64_t bit;
+    const uint64_t *word = arena_whole_word(arena, (uintptr_t)huge_page, &bit);
+    return (load_relaxed(word) & bit) != 0;
+}
+
 bool pages_keep_huge_page(const char *address, size_t (*count_free)(const char *huge_page))
 {
     enum { FREE_PART = 4 };

@@ -100,6 +100,10 @@ bool arenas_begin_trim(void);
  * Locking: page lock held. */
 bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes);
 
+/* Whether the huge page at this address was requested and no part of it was purged since.
+ * Threads: any. */
+bool arena_is_whole(const struct arena *arena, const char *huge_page);
+
 /* Ends a trim, after it has purged. From now on only ranges count for which the request for huge
  * pages still exists.
  * Locking: page lock held. */

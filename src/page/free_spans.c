@@ -116,14 +116,15 @@ struct span *bins_longest_dirty(void)
     return NULL;
 }
 
-void bins_each_clean(void (*look)(struct span *span))
+void bins_each(void (*look)(struct span *span))
 {
-    for (unsigned bin = bins_next_filled(CLEAN, 0); bin < BIN_COUNT;
-         bin = bins_next_filled(CLEAN, bin + 1))
-        for (struct span *span = sets[CLEAN].heads[bin], *next; span; span = next) {
-            next = span->next;
-            look(span);
-        }
+    for (unsigned set = SETS; set-- > 0;) /* dirty spans first: clean ones may become dirty */
+        for (unsigned bin = bins_next_filled(set, 0); bin < BIN_COUNT;
+             bin = bins_next_filled(set, bin + 1))
+            for (struct span *span = sets[set].heads[bin], *next; span; span = next) {
+                next = span->next;
+                look(span);
+            }
 }
 
 size_t bins_verify(void)
@@ -297,19 +298,19 @@ bool spans_merge(void)
 static void free_spans_mark_rest(struct span *span)
 {
     struct arena *arena = arena_find(span->base);
-    size_t size_bytes = (size_t)span->pages << PAGE_SHIFT;
-    uintptr_t from = (uintptr_t)span->base;
-    uintptr_t to = from + size_bytes;
-    uintptr_t head_end = smaller_of(align_up(from, HUGE_PAGE_BYTES), to);
-    uintptr_t tail = larger_of(align_down(to, HUGE_PAGE_BYTES), head_end);
-    size_t head_pages = (head_end - from) >> PAGE_SHIFT;
-    size_t tail_pages = (to - tail) >> PAGE_SHIFT;
-    if (head_pages + tail_pages == 0 || !arena_may_hold_rests(arena, span->base, size_bytes))
+    char *end = span_end(span);
+    if (!arena_may_hold_rests(arena, span->base, (size_t)(end - span->base)))
         return;
     span_withdraw(span);
-    bitmap_set(arena->dirty, arena_page(arena, span->base), head_pages);
-    bitmap_set(arena->dirty, arena_page(arena, (char *)tail), tail_pages);
-    store_relaxed(&span->dirty_pages, head_pages + tail_pages);
+    for (char *part = span->base, *next; part < end; part = next) {
+        uintptr_t huge_end = align_down((uintptr_t)part, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
+        next = (char *)smaller_of(huge_end, (uintptr_t)end);
+        if (next - part == HUGE_PAGE_BYTES && !arena_is_whole(arena, part))
+            continue;
+        bitmap_set(arena->dirty, arena_page(arena, part), (size_t)(next - part) >> PAGE_SHIFT);
+    }
+    store_relaxed(&span->dirty_pages,
+                  bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
     free_spans_enter(span);
 }
 
@@ -318,7 +319,7 @@ void spans_mark_rests(void)
     if (!arenas_begin_trim())
         return;
     (void)spans_merge();
-    bins_each_clean(free_spans_mark_rest);
+    bins_each(free_spans_mark_rest);
 }
 
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)

@@ -45,9 +45,9 @@ struct span *bins_find(size_t pages, size_t alignment_pages);
  * Returns: NULL if no free span is dirty. */
 struct span *bins_longest_dirty(void);
 
-/* Calls `look` for each clean span. `look` may make that span dirty and must not change any other.
+/* Calls `look` for each free span. `look` may make that span dirty and must not change any other.
  * Locking: page lock held. */
-void bins_each_clean(void (*look)(struct span *span));
+void bins_each(void (*look)(struct span *span));
 
 /* Checks with assertions that bins and bitmaps agree.
  * Locking: page lock held.
@@ -89,8 +89,9 @@ bool span_has_place(const struct span *span);
  * Returns: whether there were any. */
 bool spans_merge(void);
 
-/* For a trim: begins it (arenas_begin_trim) and marks parts of clean spans as dirty: those that
- * share a huge page with other spans and may be resident with it.
+/* For a trim: begins it (arenas_begin_trim) and marks parts of free spans as dirty: huge pages that
+ * were touched when the heap grew, and parts that share a huge page with other spans and may be
+ * resident with it.
  * Locking: page lock held. */
 void spans_mark_rests(void);
 

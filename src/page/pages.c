@@ -242,6 +242,18 @@ static bool pages_give_fork_run(struct span *span, uint8_t was)
     return true;
 }
 
+/* Frees what is deferred.
+ * Returns: false while the lock is frozen for a fork. */
+static bool pages_settle(void)
+{
+    if (!lock_acquire(&pages_state.lock))
+        return false;
+    struct span *unmap = free_spans_settle_deferred();
+    lock_release(&pages_state.lock);
+    fork_run_give(unmap);
+    return true;
+}
+
 /* Frees a run. All of it counts as written. */
 static void pages_give_run(struct span *span, uint8_t was)
 {
@@ -251,12 +263,8 @@ static void pages_give_run(struct span *span, uint8_t was)
     span->mark = was;
     store_relaxed(&span->dirty_pages, pages);
     defer(span);
-    if (!lock_acquire(&pages_state.lock))
-        return;
-    struct span *unmap = free_spans_settle_deferred();
-    lock_release(&pages_state.lock);
-    fork_run_give(unmap);
-    purge_excess(pages);
+    if (pages_settle())
+        purge_excess(pages);
 }
 
 void pages_give_slab(struct span *span) { pages_give_swept_slab(span, 0); }
@@ -281,6 +289,13 @@ void pages_give(struct span *span)
     page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     pages_give_run(span, 0);
+}
+
+/* A growth that no thread has used may be deferred. */
+bool pages_trim(size_t keep_bytes)
+{
+    (void)pages_settle();
+    return purge_trim(keep_bytes);
 }
 
 struct span *pages_take_header(void) { return header_take(0); }

@@ -467,7 +467,7 @@ static void purge_locked(void (*of_rests)(void))
     lock_release(&pages_state.lock);
 }
 
-bool pages_trim(size_t keep_bytes)
+bool purge_trim(size_t keep_bytes)
 {
     purge_locked(spans_mark_rests);
     store_relaxed(&stuck_pages, (size_t)0);

@@ -167,6 +167,30 @@ TEST_F(HugePagesAuto, TheFirstHugePageOfAGrowthIsTouched)
                 resident_in(next, HUGE_PAGE_BYTES) == HUGE_PAGE_BYTES);
 }
 
+// Threads that grow the heap at the same time may use the pages of only one growth. The other one
+// may merge with memory that was freed.
+TEST_F(HugePagesAuto, ATrimPurgesTheHugePageOfAnUnusedGrowth)
+{
+    for (const bool merges : {false, true}) {
+        grow_to(large() + 24 * kMiB);
+        while (load_relaxed(&pages_state.free_pages) >= page_layer::kShapes[1].pages)
+            slabs_.push_back(page_layer::take_slab(1, true)); // the growth counts as touched
+        store_relaxed(&pages_state.small_pages, size_t{0});
+        ASSERT_TRUE(pages_grow(1));
+        const struct arena *arena = arena_of(newest());
+        const size_t end = load_relaxed(&arena->frontier);
+        char *growth = arena->base + (end << PAGE_SHIFT) - 2 * HUGE_PAGE_BYTES;
+        ASSERT_GE(resident_in(growth, 2 * HUGE_PAGE_BYTES), size_t{HUGE_PAGE_BYTES});
+        if (merges) {
+            pages_give_slab(slabs_.back());
+            slabs_.pop_back();
+        }
+        EXPECT_TRUE(pages_trim(0));
+        EXPECT_EQ(resident_in(growth, 2 * HUGE_PAGE_BYTES), 0u) << merges;
+        EXPECT_FALSE(pages_trim(0)) << "nothing is left";
+    }
+}
+
 TEST_F(HugePagesAuto, ASparseHeapDoesNotAsk)
 {
     grow_to(large() + 64 * kMiB, false);
