@@ -133,13 +133,15 @@ static no_inline void *malloc_hooked(size_t size_bytes, size_t alignment_bytes, 
                                      : block;
 }
 
-void *malloc_uncached(size_t size_bytes)
+inline_always void *malloc_uncached_at(size_t size_bytes, size_t alignment_bytes)
 {
     if (heap_is_hooked())
-        return malloc_hooked(size_bytes, 1, false);
+        return malloc_hooked(size_bytes, alignment_bytes, false);
     void *block = malloc_take_simple(size_bytes);
-    return likely(block != NULL) ? block : malloc_general(size_bytes, 1, false);
+    return likely(block != NULL) ? block : malloc_general(size_bytes, alignment_bytes, false);
 }
+
+void *malloc_uncached(size_t size_bytes) { return malloc_uncached_at(size_bytes, 1); }
 
 void *malloc_slow(size_t size_bytes) { return malloc_cached(size_bytes, malloc_uncached); }
 
@@ -172,6 +174,26 @@ void *heap_allocate_zeroed(size_t size_bytes)
     return block && !config_zero_freed ? memset(block, 0, size_bytes) : block;
 }
 
+/* A block at a multiple of the largest power of two that divides the size. */
+static no_inline void *malloc_uncached_aligned(size_t size_bytes)
+{
+    return malloc_uncached_at(size_bytes, size_bytes & -size_bytes);
+}
+
+/* Serves a request with an alignment above 16 from a slab, as a request of the rounded size; see
+ * class_of_aligned. */
+inline_always void *malloc_aligned(size_t size_bytes, size_t alignment_bytes)
+{
+    size_t least = larger_of(size_bytes, 1);
+    size_t rounded = align_up(least, alignment_bytes);
+    if (config_hardened || size_bytes > MEDIUM_REQUEST_MAX ||
+        alignment_bytes > MEDIUM_REQUEST_MAX || rounded > MEDIUM_REQUEST_MAX ||
+        rounded - least >= PAGE_BYTES)
+        return malloc_general(size_bytes, alignment_bytes, false);
+    return rounded > SMALL_REQUEST_MAX ? malloc_medium(rounded, malloc_uncached_aligned)
+                                       : malloc_fast(rounded, malloc_uncached_aligned);
+}
+
 void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= PACKED_BYTES)
@@ -179,7 +201,7 @@ void *heap_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     if (heap_is_hooked())
         return malloc_hooked(size_bytes, alignment_bytes, false);
     if (alignment_bytes > 16)
-        return malloc_general(size_bytes, alignment_bytes, false);
+        return malloc_aligned(size_bytes, alignment_bytes);
     /* Packed blocks are aligned to 8 only, so the request must be larger than they are. */
     size_t least = config_packed ? larger_of(size_bytes, PACKED_BYTES + 1) : size_bytes;
     return malloc_fast(least, malloc_slow);
