@@ -116,7 +116,8 @@ struct span *bins_longest_dirty(void)
     return NULL;
 }
 
-void bins_each(void (*look)(struct span *span))
+/* Calls `look` for each free span. `look` may make that span dirty and must change no other. */
+static void bins_each(void (*look)(struct span *span))
 {
     for (unsigned set = SETS; set-- > 0;) /* dirty spans first: clean ones may become dirty */
         for (unsigned bin = bins_next_filled(set, 0); bin < BIN_COUNT;
@@ -314,7 +315,7 @@ static void free_spans_mark_rest(struct span *span)
     free_spans_enter(span);
 }
 
-void spans_mark_rests(void)
+cold void spans_mark_rests(void)
 {
     if (!arenas_begin_trim())
         return;

@@ -45,10 +45,6 @@ struct span *bins_find(size_t pages, size_t alignment_pages);
  * Returns: NULL if no free span is dirty. */
 struct span *bins_longest_dirty(void);
 
-/* Calls `look` for each free span. `look` may make that span dirty and must not change any other.
- * Locking: page lock held. */
-void bins_each(void (*look)(struct span *span));
-
 /* Checks with assertions that bins and bitmaps agree.
  * Locking: page lock held.
  * Returns: the number of pages in all bins. */
