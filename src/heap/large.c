@@ -198,8 +198,13 @@ static bool large_extend(struct span *span, size_t pages)
 static bool large_shrink(struct span *span, size_t pages)
 {
     heaps_decay();
-    (void)growth_join(large_growth_of(thread_heap), span);
-    return pages_shrink(span, pages);
+    size_t before = span->pages;
+    uintptr_t *growth = large_growth_of(thread_heap);
+    bool joined = growth_join(growth, span);
+    bool fits = pages_shrink(span, pages);
+    if (joined && !fits)
+        growth_cut(growth, span, before);
+    return fits;
 }
 
 /* Whether a mapping keeps its length. One that has grown may have an eighth to spare for its next
@@ -279,7 +284,8 @@ bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_
     size_t bytes = (size_t)span->pages << PAGE_SHIFT;
     if (span->tag == SPAN_HUGE) { /* may have grown, or have taken the addresses of one that grew */
         size_t most = align_up(size_bytes, os_page_size()) + bytes / 4 + PAGE_BYTES;
-        return size_bytes <= bytes && larger_of(most, pages_growing_bytes(size_bytes)) >= bytes &&
+        return size_bytes <= bytes &&
+               (span->longer || larger_of(most, pages_growing_bytes(size_bytes)) >= bytes) &&
                (!for_slab || (config_growth && size_bytes > GROWTH_MIN_BYTES));
     }
     if (large_is_short(span)) /* blocks that grew have more than one page */

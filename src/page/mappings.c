@@ -273,6 +273,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
 {
     /* a range behind the block would be in the way, or would be behind nothing */
     kept_mapping_join(span);
+    span->longer = true; /* until the resize succeeds */
     size_t old_bytes = (size_t)span->pages << PAGE_SHIFT;
     size_t new_bytes = align_up(size_bytes, os_page_size());
     if (new_bytes >> PAGE_SHIFT > UINT32_MAX)
@@ -293,6 +294,7 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     store_relaxed(&span->pages, (uint32_t)(new_bytes >> PAGE_SHIFT));
     bool grew = more != 0 && load_relaxed(&span->tag) != SPAN_RUN_HUGE;
     span->grew = span->grew || grew;
+    span->longer = false;
     if (grew && !config_fences && mapping_grows_into_huge_pages(old_bytes, new_bytes))
         mapping_ask_for_huge_pages(span);
     return true;
@@ -382,6 +384,7 @@ struct span *pages_split(struct span *span, size_t pages, bool huge)
     rest->pages = span->pages - (uint32_t)pages;
     store_relaxed(&rest->zero, span->zero);
     rest->grew = span->grew;
+    rest->longer = span->longer;
     rest->owner = 0;
     store_relaxed(&rest->tag, load_relaxed(&span->tag));
     store_relaxed(&span->pages, (uint32_t)pages);

@@ -59,6 +59,7 @@ struct span {
         struct {       /* never in a slab's header: those have a cold area, and blocks' have none */
             bool zero; /* large, huge, owner: each byte read zero when the span was taken */
             bool grew; /* large, huge, owner: the block has grown, see kept_mappings.h */
+            bool longer; /* huge, owner: a resize failed and left it longer than its size needs */
         };
     };
     uintptr_t mail_state; /* slab, atomic: the heap, 0 for none; see heap/remote.c. Resized, atomic:

@@ -13,6 +13,7 @@
 extern "C" {
 #include "os/fault.h"
 #include "os/memory.h"
+#include "page/kept_mappings.h"
 }
 
 namespace
@@ -204,6 +205,37 @@ TEST_F(Large, TheNextBlockThatGrowsUsesWhatTheLastOneLeft)
     EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
     heap_release(0);
     EXPECT_EQ(heap_layer::stats().pages.dirty_bytes, 0u);
+}
+
+// A resize that fails leaves the block with the freed memory that was behind it. The size that the
+// program asked for is still right.
+TEST_F(Large, ASizeMatchesAfterAResizeThatFailed)
+{
+    if (!config_kept_mappings)
+        GTEST_SKIP() << "this build keeps no mappings";
+    const page_limits limits = heap_layer::limits();
+    struct span *grown = large_allocate(40 * kMiB, PAGE_BYTES);
+    for (size_t size = 44 * kMiB; size <= 72 * kMiB; size += 4 * kMiB) {
+        if (large_resize(grown, size) == nullptr) {
+            struct span *moved = large_allocate_growing(size);
+            large_free(grown, grown->base);
+            grown = moved;
+        }
+    }
+    large_free(grown, grown->base);
+    struct span *span = large_allocate_mapped(33 * kMiB, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
+    page_limits limited = limits;
+    limited.hard_limit_bytes = heap_layer::stats().pages.committed_bytes + 100 * kMiB;
+    pages_configure(&limited);
+    EXPECT_EQ(large_resize(span, 2048 * kMiB), nullptr);
+    pages_configure(&limits);
+    ASSERT_GT(span->pages, 50 * kMiB >> PAGE_SHIFT) << "it has what was behind it";
+    EXPECT_TRUE(large_matches(span, 33 * kMiB, 1));
+    EXPECT_FALSE(large_matches(span, (size_t{span->pages} << PAGE_SHIFT) + 1, 1));
+    ASSERT_NE(large_resize(span, 47 * kMiB), nullptr);
+    EXPECT_FALSE(large_matches(span, 33 * kMiB, 1)) << "after a resize that did not fail";
+    large_free(span, span->base);
 }
 
 TEST_F(Large, SizesThatMatchASpan)
