@@ -1,15 +1,10 @@
-/* The slow half of malloc, zeroed and aligned blocks, and batches. The fast half is fast.h. The
- * calls from there to the page layer:
+/* The slow half of malloc, and zeroed and aligned blocks. The fast half is fast.h. The calls from
+ * there to the page layer:
  *
  *   malloc_cached -> malloc_uncached -> heap_take -> heap_take_slow   a small block: the usual case
  *                                    -> malloc_general                all other requests
  *                                    -> malloc_hooked                 while a hook is on (hooks.h)
- *   malloc_general -> malloc_take_block -> heap_take, or malloc_take_large
- *
- * A batch does in a loop what the fast paths do for one block, with the slab in registers. A block
- * of a batch of frees is found by its address to be in the slab of the previous block, so the page
- * map is read once for a run of such blocks. Blocks that the loops do not serve are allocated and
- * freed one by one, as all blocks of hardened builds are. */
+ *   malloc_general -> malloc_take_block -> heap_take, or malloc_take_large */
 #include "heap/harden.h"
 #include "heap/heap.h"
 #include "heap/large.h"
@@ -186,9 +181,8 @@ inline_always void *malloc_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     size_t least = larger_of(size_bytes, 1);
     size_t rounded = align_up(least, alignment_bytes);
-    if (config_hardened || size_bytes > MEDIUM_REQUEST_MAX ||
-        alignment_bytes > MEDIUM_REQUEST_MAX || rounded > MEDIUM_REQUEST_MAX ||
-        rounded - least >= PAGE_BYTES)
+    /* `rounded` is 0 if it overflows. */
+    if (config_hardened || rounded - 1 >= MEDIUM_REQUEST_MAX || rounded - least >= PAGE_BYTES)
         return malloc_general(size_bytes, alignment_bytes, false);
     return rounded > SMALL_REQUEST_MAX ? malloc_medium(rounded, malloc_uncached_aligned)
                                        : malloc_fast(rounded, malloc_uncached_aligned);

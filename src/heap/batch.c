@@ -1,15 +1,10 @@
-/* Blocks of one size, many at once: heap_allocate_batch and heap_free_batch. These functions work
- * on the current slab and its list directly, and go through malloc and free for the rest. A file of
- * its own, because few programs execute it: see src/CMakeLists.txt.
- */
-#include "heap/harden.h"
+/* Blocks of one size, many at once: heap_allocate_batch and heap_free_batch. A batch does in a loop
+ * what the fast paths do for one block, with the slab in registers. A block of a batch of frees is
+ * found by its address to be in the slab of the previous block, so the page map is read once for a
+ * run of such blocks. Blocks that the loops do not serve are allocated and freed one by one, as all
+ * blocks of hardened builds are. A file of its own, because few programs execute it: see
+ * src/CMakeLists.txt. */
 #include "heap/heap.h"
-#include "heap/large.h"
-#include "heap/packed.h"
-#include "heap/refill.h"
-#include "os/memory.h"
-
-#include <string.h>
 
 /* Takes up to `count` free slots of the slab.
  * Returns: the number of blocks taken.

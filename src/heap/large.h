@@ -1,6 +1,7 @@
-/* Large blocks: requests above MEDIUM_REQUEST_MAX. A block is a run of pages of an arena, or above
- * HUGE_MIN_BYTES a mapping of its own. Blocks that grow may be smaller, down to GROWTH_MIN_BYTES;
- * blocks with an alignment of more than a page, which slabs do not have, may be as small as a page.
+/* Large blocks: requests above MEDIUM_REQUEST_MAX. A block is a run of pages of an arena, or from
+ * HUGE_MIN_BYTES on a mapping of its own. Blocks that grow may be smaller, down to
+ * GROWTH_MIN_BYTES. Blocks with an alignment of more than a page, which slabs do not have, may be
+ * as small as a page.
  *
  * Threads: any thread may free a block. A free and a resize exchange the tag of the span, so one of
  * two threads that do so at the same time fails. */

@@ -119,11 +119,8 @@ bool heap_reclaim(struct heap *ended, struct span *slab)
     struct heap *own = thread_heap;
     if (own == &no_heap || !heap_try_hold(ended))
         return false;
-    bool moved = false;
-    if (slab_heap(slab) == ended) {
-        quarantine_flush(ended);
-        moved = heap_move_slab(ended, own, slab);
-    }
+    quarantine_flush(ended); /* may retire the slab */
+    bool moved = slab_heap(slab) == ended && heap_move_slab(ended, own, slab);
     heap_return(ended);
     return moved;
 }

@@ -88,7 +88,7 @@ void private_heap_end_large(struct private_heap *private_heap)
 
 enum { SERIAL_MAX = 63 };
 static_check(__alignof__(struct private_heap) > SERIAL_MAX, "a handle has room for the serial");
-static_check(offsetof(struct private_heap, heap) == 0, "a heap's address is its program_heap's");
+static_check(offsetof(struct private_heap, heap) == 0, "a heap's address is its private heap's");
 
 /* All heaps ever made, and a queue of those that wait to be used again. Fork holds the lock. */
 static struct {

@@ -392,14 +392,15 @@ static bool mailbox_any_has_mail(const struct heap *heap)
     return any != 0;
 }
 
-/* Drains all mailboxes of at most `slabs` slabs.
+/* Drains mailboxes of at most `slabs` slabs, in turn.
  * Returns: the part of `slabs` that was not used. */
 static size_t mailbox_drain_all(struct heap *heap, size_t slabs)
 {
     if (likely(!mailbox_any_has_mail(heap)))
         return slabs;
-    for (unsigned mailbox = 0; mailbox < ALL_MAILBOXES; mailbox++)
-        slabs = mailbox_drain(heap, mailbox, slabs);
+    unsigned first = heap->attended; /* changes with each free that drains */
+    for (unsigned i = 0; i < ALL_MAILBOXES; i++)
+        slabs = mailbox_drain(heap, (first + i) % ALL_MAILBOXES, slabs);
     return slabs;
 }
 

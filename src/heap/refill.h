@@ -70,7 +70,7 @@ void heap_drain_mailbox(struct heap *heap, unsigned mailbox);
 /* Collects up to 64 slabs of all mailboxes; the others stay in theirs.
  * Returns: true if fewer than 64 were collected, so that no slab is left. */
 bool heap_drain_some(struct heap *heap);
-/* Collects up to 4 slabs of all mailboxes, in less than a microsecond. */
+/* Collects up to 4 slabs of all mailboxes. Usually takes less than a microsecond. */
 void heap_drain_few(struct heap *heap);
 
 /* Empties the mailboxes of a private heap that ends. The slabs in the mailboxes are opened but not
@@ -127,7 +127,7 @@ void *borrow_take(struct heap *heap, unsigned size_class);
 
 /* Borrows blocks of a small class.
  * Returns: true if the supply has a block now.
- * Cost: at most 32 heaps are looked at, and at most eight slabs of each. */
+ * Cost: at most 64 heaps are looked at, and at most eight slabs of each. */
 bool borrow_fill(struct heap *heap, unsigned size_class);
 
 /* Gives all borrowed blocks back to the heaps that own their slabs. */

@@ -70,8 +70,11 @@
  * The values of the use word, which says what other threads may do with a slab. The slabs of
  * private heaps stay IDLE. The word contains the process number next to PURGED and EMPTIED. With
  * the number of another process it counts as ASIDE, because the purging thread does not exist in
- * the child of a fork. IDLE     new, kept in a run cache, given back, or of a private heap CURRENT
- * its heap allocates from it ASIDE    it is LISTED or FULL: its owner hands out no block of it
+ * the child of a fork.
+ *
+ *   IDLE     new, kept in a run cache, given back, or of a private heap
+ *   CURRENT  its heap allocates from it
+ *   ASIDE    it is LISTED or FULL: its owner hands out no block of it
  *   PURGED   it is aside, and one thread purges free pages of it (lifecycle.c) or borrows blocks
  *   EMPTIED  it is PURGED, and its last block was freed meanwhile: the purging thread posts it
  *

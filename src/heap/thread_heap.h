@@ -6,7 +6,7 @@
  *   ORPHAN   its thread has ended
  *   BUSY     held for a moment by a thread that makes it, moves a slab out of it, drains or sweeps
  *            it, or allocates without a heap of its own
- *   PROGRAM  in a private heap (private_heap.h) that is in use
+ *   PRIVATE  in a private heap (private_heap.h) that is in use
  *   UNUSED   in a private heap that has ended or is new
  *
  *   new -> BUSY         heap_borrow
@@ -15,8 +15,8 @@
  *   BUSY -> ACTIVE      heap_enter
  *   ACTIVE -> BUSY      heap_leave
  *   new -> UNUSED       private_heap_make
- *   UNUSED -> PROGRAM   private_heap_new
- *   PROGRAM -> UNUSED   private_heap_end
+ *   UNUSED -> PRIVATE   private_heap_new
+ *   PRIVATE -> UNUSED   private_heap_end
  *
  * The holder of a heap is its own thread while it is ACTIVE, the thread that made it BUSY, or the
  * holder of the lock of its private heap. "Heap held" in a tag means that the calling thread is the

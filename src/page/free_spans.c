@@ -306,9 +306,10 @@ static void free_spans_mark_rest(struct span *span)
     for (char *part = span->base, *next; part < end; part = next) {
         uintptr_t huge_end = align_down((uintptr_t)part, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
         next = (char *)smaller_of(huge_end, (uintptr_t)end);
-        if (next - part == HUGE_PAGE_BYTES && !arena_is_whole(arena, part))
-            continue;
-        bitmap_set(arena->dirty, arena_page(arena, part), (size_t)(next - part) >> PAGE_SHIFT);
+        size_t bytes = (size_t)(next - part);
+        if (bytes == HUGE_PAGE_BYTES ? arena_is_whole(arena, part)
+                                     : arena_may_hold_rests(arena, part, bytes))
+            bitmap_set(arena->dirty, arena_page(arena, part), bytes >> PAGE_SHIFT);
     }
     store_relaxed(&span->dirty_pages,
                   bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));

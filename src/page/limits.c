@@ -176,7 +176,7 @@ static void limits_forget_growth(void)
 {
     uint64_t now = pages_interval_ms();
     uint64_t then = load_relaxed(&pages_state.growth_ms);
-    if (now == then || !compare_swap_acq_rel(&pages_state.growth_ms, &then, now))
+    if (now <= then || !compare_swap_acq_rel(&pages_state.growth_ms, &then, now))
         return;
     size_t went = load_relaxed(&pages_state.growth_pages);
     size_t forgotten = smaller_of((size_t)(now - then) * GROWTH_A_MS, went);

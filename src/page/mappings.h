@@ -9,7 +9,7 @@
  *
  * A void slab is a range of addresses without permissions. Each of its pages is in the page map, so
  * that its slots are found, checked and freed like those of any slab, and an access to one faults.
- * A null span costs only its header and its entries.
+ * A void slab costs only its header and its entries.
  *
  * Threads: any, no lock held. A place of a table is taken and left by compare and swap.
  * At any time, and for ever in the child of a fork, a place may have a span that another thread

@@ -400,7 +400,8 @@ static size_t purge_take_due(size_t most)
 bool pages_purge_due(void)
 {
     uint64_t now = os_now_us();
-    uint64_t passed = smaller_of(now - exchange_acq_rel(&due.us, now), (uint64_t)PURGE_MAX_US);
+    uint64_t before = exchange_acq_rel(&due.us, now);
+    uint64_t passed = now > before ? smaller_of(now - before, (uint64_t)PURGE_MAX_US) : 0;
     size_t bound = larger_of(PURGE_STEP_PAGES, (size_t)passed * PURGE_STEP_PAGES / 1000);
     size_t purged = purge_pages_exactly(purge_take_due(bound));
     purged += kept_mapping_decay(bound - smaller_of(purged, bound));
@@ -438,8 +439,8 @@ static void purge_end_interval(void)
 void pages_tick(void)
 {
     uint64_t decay = load_relaxed(&pages_state.limits.decay_ms);
-    uint64_t now = os_now_ms();
-    uint64_t start = load_relaxed(&pages_state.interval_start_ms);
+    uint64_t start = load_acquire(&pages_state.interval_start_ms);
+    uint64_t now = os_now_ms(); /* read second, so it is not earlier than the start */
     if (unlikely(now - start >= decay / 2 + 1) &&
         compare_swap_acq_rel(&pages_state.interval_start_ms, &start, now)) /* else another thread */
         purge_end_interval();

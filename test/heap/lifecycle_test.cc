@@ -117,6 +117,26 @@ TEST_F(Lifecycle, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
+// Full hardened builds: the quarantine of the ended heap holds the last block of the slab.
+TEST_F(Lifecycle, ASlabThatTheQuarantineKeptIsRetiredWhenItsHeapIsHeld)
+{
+    if (!config_quarantine)
+        GTEST_SKIP() << "this build has no quarantine";
+    free_fast(allocate(1));
+    void *block = nullptr;
+    in_thread([&] { block = allocate(100); });
+    struct span *slab = span_of(block);
+    struct heap *ended = slab_heap(slab);
+    ASSERT_TRUE(heap_try_hold(ended)); // so that the free below posts the slab
+    free_fast(block);
+    heap_drain(ended);
+    heap_return(ended);
+    ASSERT_EQ(slab_heap(slab), ended);
+    EXPECT_FALSE(heap_reclaim(ended, slab)) << "it is retired";
+    heap_layer::verify();
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
 TEST_F(Lifecycle, ThreadsInTurnNeedOneHeap)
 {
     const size_t before = heap_layer::stats().heaps;
