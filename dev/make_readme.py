@@ -162,7 +162,7 @@ def sources(measured):
            f"[mimalloc-bench](bench/results/{page}) at {commit}, "
            f"[{len(names)} programs](bench/results/programs/report.md) at "
            f"{facts['commit'][:7]}, "
-           f"[memory errors](bench/results/matrix.md).")
+           f"[memory errors](bench/results/matrix.md) with Debian's versions.")
 
 
 class Axis:

@@ -195,8 +195,9 @@ CAIRN_API void cairn_free_batch(size_t count, void *const *blocks) CAIRN_NOEXCEP
  * Cost: a look at every size class, and some hundred instructions for each slab handed over. */
 CAIRN_API void cairn_thread_idle(void) CAIRN_NOEXCEPT;
 
-/* Returns free memory to the system except `keep` bytes: memory of the arenas and of the calling
- * thread's heap, and large blocks that any thread keeps.
+/* Returns free memory to the system except `keep` bytes: free runs, kept large blocks, empty slabs
+ * of the caller, of private heaps and of ended threads, and free pages inside the slabs of all
+ * threads.
  * Returns: 1 if any memory was returned, else 0. */
 CAIRN_API int cairn_malloc_trim(size_t keep) CAIRN_NOEXCEPT;
 
