@@ -14,8 +14,12 @@
  *
  * Ended threads. The heap of an ended thread is idle: remote frees wait in its mailboxes until a
  * thread adopts it, or decay or a trim drains it. A thread that frees a block of it moves the
- * block's slab to its own heap (heap_reclaim). The other frees of that slab are then its own, and
- * the slab is retired with its last block.
+ * block's slab to its own heap (heap_reclaim), unless it has a listed slab of that class. The other
+ * frees of a slab that was moved are its own, and the slab is retired with its last block.
+ *
+ * Slabs that a heap cannot use soon stay where they are. Otherwise the slabs of many short threads
+ * gather in the heap of the thread that frees their last blocks, and the next threads make new
+ * ones. Full hardened builds take every slab, because their quarantine keeps slabs listed.
  *
  * Sweeps: purging free pages inside slabs. A free block contains no metadata, so any thread may
  * purge a page on which no block is in use. The page reads zero when it is used again.
@@ -117,7 +121,10 @@ void heap_return(struct heap *heap)
 bool heap_reclaim(struct heap *ended, struct span *slab)
 {
     struct heap *own = thread_heap;
-    if (own == &no_heap || !heap_try_hold(ended))
+    unsigned tag = load_relaxed(&slab->tag); /* no slab's if another thread retired it */
+    bool needs = own != &no_heap && tag >= SPAN_SLAB &&
+                 (config_quarantine || own->bins[tag - SPAN_SLAB].first == NULL);
+    if (!needs || !heap_try_hold(ended))
         return false;
     quarantine_flush(ended); /* may retire the slab */
     bool moved = slab_heap(slab) == ended && heap_move_slab(ended, own, slab);

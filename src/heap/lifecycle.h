@@ -57,8 +57,8 @@ inline_always bool heap_is_ended(const struct heap *heap)
 }
 
 /* Moves a slab to the calling thread's heap. The slab was `ended`'s when the caller read its owner.
- * Returns: false if another thread holds `ended` or purges the slab, if the slab is in a mailbox or
- * was retired, or if the calling thread has no heap.
+ * Returns: false if the calling thread has no heap or has a listed slab of that class, if another
+ * thread holds `ended` or purges the slab, or if the slab is in a mailbox or was retired.
  * Threads: any.
  * Cost: constant. */
 bool heap_reclaim(struct heap *ended, struct span *slab);

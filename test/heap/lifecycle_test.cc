@@ -118,6 +118,32 @@ TEST_F(Lifecycle, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers)
 }
 
 // Full hardened builds: the quarantine of the ended heap holds the last block of the slab.
+// Otherwise the slabs of many short threads gather in one heap, and the next threads make new ones.
+TEST_F(Lifecycle, AThreadReclaimsASlabOnlyIfItHasNoneOfTheClass)
+{
+    if (config_quarantine)
+        GTEST_SKIP() << "the quarantine keeps slabs listed, so every slab is taken";
+    for (bool has_one : {false, true}) {
+        void *own = allocate(100);
+        if (has_one) // listed, because only one slot of it is in use
+            heap_put_aside(thread_heap, slab_class(span_of(own)));
+        void *block = nullptr, *other = nullptr;
+        in_thread([&] {
+            block = allocate(100);
+            other = allocate(100);
+        });
+        struct span *slab = span_of(block);
+        struct heap *ended = slab_heap(slab);
+        ASSERT_NE(ended, thread_heap);
+        free_fast(block);
+        EXPECT_EQ(slab_heap(slab), has_one ? ended : thread_heap);
+        free_fast(other);
+        free_fast(own);
+        heap_release(0);
+        heap_layer::verify();
+    }
+}
+
 TEST_F(Lifecycle, ASlabThatTheQuarantineKeptIsRetiredWhenItsHeapIsHeld)
 {
     if (!config_quarantine)
