@@ -401,10 +401,8 @@ char *arena_commit(size_t *claimed, size_t least, enum arena_step step, int *err
     else if (step == ARENA_IN_SMALL_PAGES)
         (void)os_huge_pages(base, pages << PAGE_SHIFT, false); /* a refusal costs only memory */
     *error = os_commit(base, pages << PAGE_SHIFT);
-    if (*error == 0) {
-        fetch_add_relaxed(&pages_state.committed_pages, pages);
+    if (*error == 0)
         return base;
-    }
     if (lock_acquire(&pages_state.lock)) { /* frozen for a fork: the addresses are lost */
         arena_give_up_claim(arena, first, pages);
         lock_release(&pages_state.lock);

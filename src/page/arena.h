@@ -73,7 +73,8 @@ enum arena_step {
     ARENA_IN_SMALL_PAGES, /* like ARENA_TO_HUGE_END; the system must use no huge pages */
 };
 
-/* Claims `*pages` pages and commits them; they belong to the caller and read zero. Where no arena
+/* Claims `*pages` pages and commits them; they belong to the caller, read zero and are not counted
+ * yet (`committed_pages`). Where no arena
  * has that many, the rest of an arena is taken if it has at least `least`. `*pages` gets the
  * number.
  * Locking: takes the page lock.

@@ -396,6 +396,8 @@ struct span *free_spans_settle_deferred(void)
         } else if (arena) {
             if (span->mark == SPAN_WAS_PURGED)
                 span_end_purge(span);
+            else if (span->mark == SPAN_IS_NEW)
+                fetch_add_relaxed(&pages_state.committed_pages, (size_t)span->pages);
             if (span->dirty_pages != 0)
                 bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
             if (free_spans_is_loose(span)) {

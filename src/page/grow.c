@@ -118,8 +118,6 @@ static void grow_defer_fenced(struct span *span, size_t least)
            os_protect(span->base, fence << PAGE_SHIFT, OS_NONE) == 0) {
         span->base += fence << PAGE_SHIFT;
         span->pages -= (uint32_t)fence;
-        /* a fence is neither in use nor free */
-        fetch_sub_relaxed(&pages_state.committed_pages, fence);
         size_t stretch = STRETCH_PAGES + random_below(&random, STRETCH_PAGES);
         stretch = align_up(larger_of(stretch, least), fence);
         struct span *rest = span->pages > stretch + fence ? header_make(0) : NULL;
@@ -127,6 +125,7 @@ static void grow_defer_fenced(struct span *span, size_t least)
             break;
         rest->base = span->base + (stretch << PAGE_SHIFT);
         rest->pages = span->pages - (uint32_t)stretch;
+        rest->mark = SPAN_IS_NEW;
         store_relaxed(&rest->dirty_pages, (size_t)0);
         span->pages = (uint32_t)stretch;
         defer(span);
@@ -169,6 +168,7 @@ static int grow_by(size_t pages, size_t needed, enum arena_step step)
     char *base = arena_commit(&pages, needed + fence_pages(), step, &error);
     span->base = base;
     span->pages = base ? (uint32_t)pages : 0; /* 0 pages: the header returns to its list */
+    span->mark = SPAN_IS_NEW;
     store_relaxed(&span->dirty_pages, (size_t)0);
     /* a long run shows neither whether the heap is dense nor how it grows */
     if (base && pages >= HUGE_PAGES && needed <= MAX_BATCH) {
@@ -327,6 +327,8 @@ static cold char *grow_steal_free(size_t *pages)
         span_release(arena, span);
         free_spans_note_dirty_low();
         grow_note_place(stolen, end);
+        /* from now on neither free nor in use by a span */
+        fetch_sub_relaxed(&pages_state.committed_pages, *pages);
     }
     lock_release(&pages_state.lock);
     if (stolen)
@@ -340,11 +342,7 @@ static cold char *grow_steal(size_t pages)
 {
     int error = 0;
     char *start = arena_commit(&pages, pages, ARENA_EXACTLY, &error);
-    if (start == NULL)
-        start = grow_steal_free(&pages);
-    if (start) /* from now on neither free nor in use by a span */
-        fetch_sub_relaxed(&pages_state.committed_pages, pages);
-    return start;
+    return start ? start : grow_steal_free(&pages);
 }
 
 cold char *arena_pages_for_metadata(size_t size_bytes)

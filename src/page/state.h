@@ -23,7 +23,8 @@ struct page_state {
     struct lock lock cache_aligned;
     struct span
         *headers[SIDE_UNIT_KINDS]; /* page lock: unused headers by the size of their cold area */
-    size_t committed_pages;        /* atomic: committed pages of all arenas */
+    size_t committed_pages; /* page lock, atomic: committed pages of all arenas, from the moment
+                               when they were first free */
     size_t free_pages;             /* page lock, atomic: sum over free spans */
     size_t dirty_pages;            /* page lock, atomic: sum over free spans */
     size_t dirty_low;          /* page lock: lowest dirty_pages since the decay interval began */
@@ -62,8 +63,9 @@ static_check(offsetof(struct page_state, lock) == 64, "the limits have a line of
 extern struct page_state pages_state;
 
 /* Values of `mark` in a run on the stack `deferred`: the run was a slab's; the run was being
- * purged. */
-enum { SPAN_WAS_SLAB = 255, SPAN_WAS_PURGED = 254 };
+ * purged; the run was just committed. A new run counts from the moment when it becomes free.
+ * Otherwise the hard limit would refuse other threads what this growth is for. */
+enum { SPAN_WAS_SLAB = 255, SPAN_WAS_PURGED = 254, SPAN_IS_NEW = 253 };
 
 /* Puts a free run, or an unused header (with no pages), on the stack `deferred`. The next thread
  * that takes the page lock processes it. Lock-free, so it works while the lock is frozen. */

@@ -175,14 +175,15 @@ class SweepLimits : public heap_layer::OwnHeap, public testing::WithParamInterfa
     }
     static size_t counted() { return pages().counted_bytes; }
 
-    // The bytes that count and are not free, at one instant.
+    // The bytes that count and are not free, at one instant. Pages that a thread purges are free.
     static size_t used()
     {
         while (!lock_acquire(&pages_state.lock))
             std::this_thread::yield();
         const page_stats now = pages();
+        const size_t purging = load_relaxed(&pages_state.purging_dirty) << PAGE_SHIFT;
         lock_release(&pages_state.lock);
-        return now.counted_bytes - smaller_of(now.dirty_bytes, now.counted_bytes);
+        return now.counted_bytes - smaller_of(now.dirty_bytes + purging, now.counted_bytes);
     }
 
     void free_all()

@@ -125,6 +125,19 @@ TEST_F(Limits, NothingPassesTheHardLimit)
     EXPECT_EQ(take(100), 3u) << "released memory can be taken again";
 }
 
+// Otherwise threads would be refused memory while another one grows the heap.
+TEST_F(Limits, AGrowthCountsNotBeforeItIsFree)
+{
+    limit_hard(10 * kRunBytes);
+    const size_t before = counted();
+    ASSERT_TRUE(pages_grow(2 * kMiB >> PAGE_SHIFT)); // leaves it deferred
+    EXPECT_EQ(counted(), before);
+    const size_t committed = stats().committed_bytes;
+    EXPECT_EQ(take(100), 10u);
+    EXPECT_GE(stats().committed_bytes, committed + 2 * kMiB);
+    EXPECT_EQ(counted(), before + 10 * kRunBytes);
+}
+
 TEST_F(Limits, FreeMemoryThatWentBackDoesNotCountUntilItIsTakenAgain)
 {
     ASSERT_EQ(take(40), 40u);
