@@ -74,9 +74,8 @@ enum arena_step {
 };
 
 /* Claims `*pages` pages and commits them; they belong to the caller, read zero and are not counted
- * yet (`committed_pages`). Where no arena
- * has that many, the rest of an arena is taken if it has at least `least`. `*pages` gets the
- * number.
+ * yet (`committed_pages`). Where no arena has that many, the rest of an arena is taken if it has at
+ * least `least`. `*pages` gets the number.
  * Locking: takes the page lock.
  * Returns: NULL with a negative errno in `*error`: -ENOSPC when no arena has enough pages, -EAGAIN
  * while the lock is frozen for a fork. */

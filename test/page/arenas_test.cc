@@ -260,6 +260,16 @@ class Grow : public testing::Test
   protected:
     void SetUp() override { page_layer::start(); }
 
+    // The new pages are free, and so counted, at the end.
+    static bool grow(size_t pages)
+    {
+        const bool grown = pages_grow(pages);
+        EXPECT_TRUE(lock_acquire(&pages_state.lock));
+        EXPECT_EQ(free_spans_settle_deferred(), nullptr);
+        lock_release(&pages_state.lock);
+        return grown;
+    }
+
     static void touch(volatile char *at) { *at = 1; }
 };
 
@@ -278,7 +288,7 @@ TEST_F(Grow, WhatWasAskedForIsUndivided)
 {
     for (size_t pages : {size_t{1}, size_t{700}, size_t{5000}}) {
         const size_t committed = page_layer::stats().committed_bytes;
-        ASSERT_TRUE(pages_grow(pages));
+        ASSERT_TRUE(grow(pages));
         EXPECT_GE(page_layer::stats().committed_bytes, committed + (pages << PAGE_SHIFT));
         const size_t grown = page_layer::stats().committed_bytes;
         struct span *span = pages_take(pages, PAGE_BYTES);
@@ -295,12 +305,12 @@ TEST_F(Grow, FromAHugePageOnItIsByWholeOnes)
     if (config_fences)
         GTEST_SKIP() << "fences divide the steps of growth of this build";
     while (page_layer::stats().committed_bytes < HUGE_PAGE_BYTES)
-        ASSERT_TRUE(pages_grow(1));
+        ASSERT_TRUE(grow(1));
     size_t unaligned = 0;
     for (int i = 0; i < 40; i++) {
         const size_t before = page_layer::stats().committed_bytes;
         const size_t arenas = arena_count();
-        ASSERT_TRUE(pages_grow(1));
+        ASSERT_TRUE(grow(1));
         const struct arena *newest = arena_at(arenas - 1);
         const size_t left = newest->pages - newest->frontier;
         const size_t grown = page_layer::stats().committed_bytes - before;
@@ -320,7 +330,7 @@ TEST_F(Grow, ASmallHeapIsCommittedByAQuarterOfAMebibyte)
     if (page_layer::stats().committed_bytes >= HUGE_PAGE_BYTES / 2)
         GTEST_SKIP() << "other cases ran in this process";
     const size_t before = page_layer::stats().committed_bytes;
-    ASSERT_TRUE(pages_grow(1));
+    ASSERT_TRUE(grow(1));
     EXPECT_LT(page_layer::stats().committed_bytes, before + HUGE_PAGE_BYTES / 2);
 }
 
@@ -330,10 +340,10 @@ TEST_F(Grow, ARefusalIsFalseAndLosesNothing)
         GTEST_SKIP() << "faults are injected in debug builds";
     const size_t committed = page_layer::stats().committed_bytes;
     os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
-    EXPECT_FALSE(pages_grow(5000));
+    EXPECT_FALSE(grow(5000));
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(page_layer::stats().committed_bytes, committed);
-    EXPECT_TRUE(pages_grow(5000));
+    EXPECT_TRUE(grow(5000));
     pages_verify();
 }
 
