@@ -11,6 +11,7 @@
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
 #include "os/memory.h"
+#include "os/process.h"
 
 /* A class's mailbox is drained when the class has no other slab, and at one of DRAIN_TURNS refills:
  * the longer it waits, the more frees one visit of a slab collects. All mailboxes are drained
@@ -154,15 +155,17 @@ struct span *heap_refill(struct heap *heap, unsigned class)
     return slab;
 }
 
-/* How the threads run: the heap that came here last, the number of times in a row that it came, and
- * eight times the moving average of such numbers. Until threads are seen to run at the same time
- * they are taken to run in turn. All fields: any thread, atomic; a race makes them slightly wrong.
- */
-enum { ROW_MAX = 64, ROW_PART = 8 };
+/* How the threads run: the heap that came here last, when it came first without another one in
+ * between, the number of times in a row that it came, and eight times the moving average of such
+ * numbers. Until threads are seen to run at the same time they are taken to run in turn. All
+ * fields: any thread, atomic; a race makes them slightly wrong. */
+enum { ROW_MAX = 64, ROW_PART = 8, ALONE_MS = 1000, ALONE_PAGES = (16 << 20) >> PAGE_SHIFT };
 static struct {
     const struct heap *heap;
+    uint64_t since_ms;
     uint32_t row;
     uint32_t average;
+    uint32_t alone_pages; /* pages of the slabs that the heap has made because it runs alone */
 } rows = {.row = ROW_MAX, .average = ROW_MAX * ROW_PART};
 
 /* Whether threads run in turn, so that the heap should borrow. Threads that run at the same time
@@ -170,17 +173,35 @@ static struct {
  * one another, and each later free of the block would be a remote one. */
 static bool refill_is_in_turn(const struct heap *heap)
 {
+    if (process_is_single_threaded())
+        return false;
     uint32_t row = load_relaxed(&rows.row);
     uint32_t average = load_relaxed(&rows.average);
     if (load_relaxed(&rows.heap) != heap) {
         average += row - average / ROW_PART;
         store_relaxed(&rows.average, average);
         store_relaxed(&rows.heap, heap);
+        store_relaxed(&rows.since_ms, os_now_ms());
+        store_relaxed(&rows.alone_pages, 0u);
         row = 0;
     }
     if (row < ROW_MAX)
         store_relaxed(&rows.row, ++row);
     return row == ROW_MAX || average >= ROW_MAX / 2 * ROW_PART;
+}
+
+/* Whether the heap that came here last should make a slab of the class instead of borrowing,
+ * because it has run alone for some time. It would borrow the same blocks again and again, and each
+ * free of them would be a remote one. Such slabs are limited, because the slabs of the sleeping
+ * owners stay. */
+static bool refill_is_alone(unsigned class)
+{
+    int64_t alone_ms = (int64_t)(os_now_ms() - load_relaxed(&rows.since_ms));
+    uint32_t pages = load_relaxed(&rows.alone_pages) + size_classes[class].pages;
+    if (alone_ms < ALONE_MS || pages > ALONE_PAGES)
+        return false;
+    store_relaxed(&rows.alone_pages, pages);
+    return true;
 }
 
 /* The classes that borrow: of blocks up to 4 KiB. */
@@ -199,7 +220,8 @@ static void *refill_borrow(struct heap *heap, unsigned class)
     void *block = heap_take_current(heap, class);
     if (block)
         return block;
-    bool borrows = bin->first == NULL && refill_is_in_turn(heap) && borrow_fill(heap, class);
+    bool borrows = bin->first == NULL && refill_is_in_turn(heap) && !refill_is_alone(class) &&
+                   borrow_fill(heap, class);
     return borrows ? borrow_take(heap, class) : NULL;
 }
 
@@ -549,7 +571,7 @@ static void borrow_from(struct borrowed *to, struct heap *from, unsigned class)
 
 bool borrow_fill(struct heap *heap, unsigned class)
 {
-    if (config_hardened || process_is_single_threaded() || heap_is_hooked())
+    if (config_hardened || heap_is_hooked())
         return false;
     if (heap->borrowed == NULL)
         heap->borrowed = meta_take(META_COLD, BORROWED_CLASSES * sizeof *heap->borrowed);

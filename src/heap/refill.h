@@ -103,7 +103,8 @@ unsigned slab_collect(struct span *slab);
  * of the process would be its live memory times the number of its threads. So if threads take
  * turns, a thread that would make another slab of a small class first looks into the mailboxes that
  * other heaps have for that class. Threads that run at the same time rarely do so
- * (refill_is_in_turn). From a slab found there it takes the slots that say REMOTE. These slots say
+ * (refill_is_in_turn), and a thread that has run alone for a second makes slabs of its own first
+ * (refill_is_alone). From a slab found there it takes the slots that say REMOTE. These slots say
  * BORROWED from then on, and the thread hands them out before it takes a slab. The slab stays its
  * owner's, and a borrowed block is freed like every other block of that slab.
  *

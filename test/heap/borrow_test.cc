@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -270,6 +271,54 @@ TEST_F(Borrow, OwnersBorrowersAndSweepersStorm)
         free_fast(slot.exchange(nullptr));
     (void)heap_release(0);
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// A thread that replaces the blocks of a sleeping thread would borrow the same ones for ever.
+TEST_F(Borrow, AThreadThatRunsAloneSoonHasSlabsOfItsOwn)
+{
+    constexpr size_t kCount = 40000, kSize = 100;
+    IdleThread owner;
+    std::vector<void *> blocks(kCount);
+    owner.run([&] {
+        for (void *&block : blocks)
+            block = allocate(kSize);
+        heap = thread_heap;
+    });
+    size_t lent_blocks = kCount;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (lent_blocks > kCount / 20 && std::chrono::steady_clock::now() < end) {
+        lent_blocks = 0;
+        for (void *&block : blocks) {
+            free_fast(block);
+            block = allocate(kSize);
+            lent_blocks += is_lent(block);
+        }
+    }
+    EXPECT_LE(lent_blocks, kCount / 20);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// The slabs that it makes are limited, because those of the sleeping thread stay.
+TEST_F(Borrow, AThreadThatRunsAloneBorrowsWhereMuchIsLent)
+{
+    constexpr size_t kSize = 1000, kCount = 50 * kMiB / kSize;
+    IdleThread owner;
+    std::vector<void *> blocks(kCount);
+    owner.run([&] {
+        for (void *&block : blocks)
+            block = allocate(kSize);
+    });
+    const size_t before = heap_layer::stats().slab_bytes;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
+    while (std::chrono::steady_clock::now() < end)
+        for (void *&block : blocks) {
+            free_fast(block);
+            block = allocate(kSize);
+        }
+    EXPECT_LE(heap_layer::stats().slab_bytes, before + 17 * kMiB);
+    for (void *block : blocks)
+        free_fast(block);
 }
 
 // Two threads that run at the same time would write the lines of the same slabs again and again. It
