@@ -123,6 +123,30 @@ template <size_t size, bool at_random, bool has_ended> void free_of_other(Run &r
     });
 }
 
+// Blocks that a waiting thread has made are replaced at random, one after another, as where one
+// thread reads the data that another one then serves.
+void replace_of_other(Run &run)
+{
+    MappedArray<void *> blocks(5000);
+    Sizes sizes(8, 1000, Sizes::kUniform);
+    const size_t replaced = run.scaled(1'000'000);
+    Random random(4);
+    Team team(2);
+    team.run([&](unsigned index) {
+        for (size_t i = 0; index == 0 && i < blocks.size(); i++)
+            blocks[i] = allocate_touched(sizes[random.next()]);
+    });
+    run.time_passes(static_cast<double>(replaced), [&] {
+        return time_ns([&] {
+            for (size_t i = 0; i < replaced; i++) {
+                void *&block = blocks[random.below(blocks.size())];
+                free(block);
+                block = allocate_touched(sizes[random.next()]);
+            }
+        });
+    });
+}
+
 // Threads with one block each, one after another, while the process holds gigabytes that another
 // thread has left half free.
 void *live_shortly(void *argument)
@@ -244,6 +268,8 @@ const Workload kRows[] = {
      "peak_rss", 512, free_of_other<64, true, false>},
     {"alive-1000-bytes", "field", "free of its blocks of 1000 bytes, at random", "warm_ns",
      "peak_rss", 512, free_of_other<1000, true, false>},
+    {"alive-replaced", "field", "a waiting thread's blocks, replaced at random", "warm_ns",
+     "peak_rss", 64, replace_of_other},
     {"short-threads-0g", "scaling", "short threads, empty heap", "warm_ns", "peak_rss", 64,
      short_threads<0>},
     {"short-threads-1g", "scaling", "short threads next to 1 GiB, half free", "warm_ns", "peak_rss",
