@@ -78,7 +78,6 @@
 /* Whether this thread has no heap of its own for the rest of its life, because it has ended or its
  * end would not be noticed. Each of its calls holds a heap for a moment. */
 static thread_local_word bool goes_without;
-static size_t orphan_count;              /* atomic, relaxed: orphans; approximate */
 static struct heap *ready_heap;          /* atomic: the heap that may have been left ready */
 static void (*private_heaps_fork)(void); /* atomic: called in the child of a fork */
 
@@ -98,24 +97,6 @@ static struct heap *heap_make(void)
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
     heap_enlist(heap);
     return heap;
-}
-
-/* Changes the state from ORPHAN to BUSY. Acquire: pairs with the release of heap_return. */
-bool heap_try_hold(struct heap *heap)
-{
-    uint32_t expected = HEAP_ORPHAN;
-    if (load_relaxed(&heap->state) != HEAP_ORPHAN ||
-        !compare_swap_acq_rel(&heap->state, &expected, (uint32_t)HEAP_BUSY))
-        return false;
-    fetch_sub_relaxed(&orphan_count, (size_t)1);
-    return true;
-}
-
-/* Changes the state from BUSY to ORPHAN. Release: pairs with heap_try_hold. */
-void heap_return(struct heap *heap)
-{
-    fetch_add_relaxed(&orphan_count, (size_t)1);
-    store_release(&heap->state, (uint32_t)HEAP_ORPHAN);
 }
 
 bool heap_reclaim(struct heap *ended, struct span *slab)

@@ -42,20 +42,6 @@ bool heap_trim_ended(void);
  * Threads: any. */
 struct heap *heap_borrow(void);
 
-/* Ends heap_borrow or heap_try_hold: the heap is an orphan again. */
-void heap_return(struct heap *heap);
-
-/* Holds the heap if it is an orphan. heap_return must follow.
- * Returns: false if it is no orphan.
- * Threads: any. */
-bool heap_try_hold(struct heap *heap);
-
-/* Whether the heap's thread has ended and no other thread holds the heap. Approximate. */
-inline_always bool heap_is_ended(const struct heap *heap)
-{
-    return load_relaxed(&heap->state) == HEAP_ORPHAN;
-}
-
 /* Moves a slab to the calling thread's heap. The slab was `ended`'s when the caller read its owner.
  * Returns: false if the calling thread has no heap or has a listed slab of that class, if another
  * thread holds `ended` or purges the slab, or if the slab is in a mailbox or was retired.

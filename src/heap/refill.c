@@ -569,6 +569,20 @@ static void borrow_from(struct borrowed *to, struct heap *from, unsigned class)
         remote_return_mail(from, mailbox, slab);
 }
 
+/* Moves a slab of the class with free slots from the heap of a thread that has ended to `heap`. Its
+ * blocks need not be borrowed, and their frees are local from then on.
+ * Returns: false if that heap has none, or is held. */
+static bool refill_reclaim(struct heap *heap, struct heap *ended, unsigned class)
+{
+    if (!heap_is_ended(ended) || !heap_try_hold(ended))
+        return false;
+    heap_drain_mailbox(ended, remote_mailbox(class));
+    struct span *slab = ended->bins[class].first;
+    bool moved = slab != NULL && heap_move_slab(ended, heap, slab);
+    heap_return(ended);
+    return moved;
+}
+
 bool borrow_fill(struct heap *heap, unsigned class)
 {
     if (config_hardened || heap_is_hooked())
@@ -581,8 +595,11 @@ bool borrow_fill(struct heap *heap, unsigned class)
     struct heap *from = heap->lender;
     for (unsigned i = 0; i < HEAPS_LOOKED_AT; i++) {
         from = from ? from : load_acquire(&all_heaps); /* pairs with heap_enlist */
-        if (from != heap && from->private_heap == NULL && from->generation == heap_generation)
+        if (from != heap && from->private_heap == NULL && from->generation == heap_generation) {
+            if (refill_reclaim(heap, from, class))
+                break;
             borrow_from(to, from, class);
+        }
         if (to->count >= BORROW_MIN)
             break;
         from = from->next;

@@ -126,7 +126,8 @@ unsigned slab_collect(struct span *slab);
  * Returns: NULL if the supply is empty. */
 void *borrow_take(struct heap *heap, unsigned size_class);
 
-/* Borrows blocks of a small class.
+/* Borrows blocks of a small class. Where it comes to the heap of a thread that has ended, it moves
+ * a slab with free slots to the calling thread's heap instead.
  * Returns: true if the supply has a block now.
  * Cost: at most 64 heaps are looked at, and at most eight slabs of each. */
 bool borrow_fill(struct heap *heap, unsigned size_class);

@@ -11,6 +11,25 @@ const struct heap no_heap = {.current = {[0 ... CLASS_COUNT] = &empty_slab.heade
 thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 
 struct heap *all_heaps;
+size_t orphan_count;
+
+/* Changes the state from ORPHAN to BUSY. Acquire: pairs with the release of heap_return. */
+bool heap_try_hold(struct heap *heap)
+{
+    uint32_t expected = HEAP_ORPHAN;
+    if (load_relaxed(&heap->state) != HEAP_ORPHAN ||
+        !compare_swap_acq_rel(&heap->state, &expected, (uint32_t)HEAP_BUSY))
+        return false;
+    fetch_sub_relaxed(&orphan_count, (size_t)1);
+    return true;
+}
+
+/* Changes the state from BUSY to ORPHAN. Release: pairs with heap_try_hold. */
+void heap_return(struct heap *heap)
+{
+    fetch_add_relaxed(&orphan_count, (size_t)1);
+    store_release(&heap->state, (uint32_t)HEAP_ORPHAN);
+}
 
 void bin_append(struct bin *bin, struct span *slab)
 {

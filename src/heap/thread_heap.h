@@ -219,6 +219,21 @@ void heap_unlist(struct heap *heap, struct span *slab);
 void heap_enlist(struct heap *heap);
 
 extern hidden_data struct heap *all_heaps; /* atomic: stack that only grows, linked by `next` */
+extern hidden_data size_t orphan_count;    /* atomic, relaxed: orphans; approximate */
+
+/* Ends heap_borrow or heap_try_hold: the heap is an orphan again. */
+void heap_return(struct heap *heap);
+
+/* Holds the heap if it is an orphan. heap_return must follow.
+ * Returns: false if it is no orphan.
+ * Threads: any. */
+bool heap_try_hold(struct heap *heap);
+
+/* Whether the heap's thread has ended and no other thread holds the heap. Approximate. */
+inline_always bool heap_is_ended(const struct heap *heap)
+{
+    return load_relaxed(&heap->state) == HEAP_ORPHAN;
+}
 
 /* A function that heaps_each calls for each heap. */
 typedef void heap_visit(struct heap *heap, void *context);

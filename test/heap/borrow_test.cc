@@ -104,6 +104,35 @@ TEST_F(Borrow, TheFirstBlocksOfAThreadToo)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
+// Each free of a borrowed block would be remote, although no other thread uses the slab.
+TEST_F(Borrow, SlabsOfAnEndedThreadAreReclaimed)
+{
+    constexpr size_t kCount = 5000, kSize = 100;
+    void *own = allocate(kSize);
+    heap_put_aside(thread_heap, slab_class(span_of(own))); // listed: frees reclaim no slab
+    std::vector<void *> blocks(kCount);
+    heap_layer::in_thread([&] {
+        for (void *&block : blocks)
+            block = allocate(kSize);
+        heap = thread_heap;
+    });
+    for (void *block : blocks)
+        free_fast(block);
+    ASSERT_TRUE(is_lent(blocks.back()));
+    const size_t before = heap_layer::stats().slab_bytes;
+    size_t borrowed = 0;
+    for (void *&block : blocks) {
+        block = allocate(kSize);
+        borrowed += is_lent(block);
+    }
+    EXPECT_EQ(borrowed, 0u);
+    EXPECT_LE(heap_layer::stats().slab_bytes, before + 64 * heap_layer::kKiB);
+    heap_layer::verify();
+    for (void *block : blocks)
+        free_fast(block);
+    free_fast(own);
+}
+
 TEST_F(Borrow, LongerBlocksAreNotBorrowed)
 {
     IdleThread owner;
