@@ -12,6 +12,16 @@ namespace bench
 namespace
 {
 
+// Replaces `count` blocks, chosen at random, by new ones.
+void replace(MappedArray<void *> &blocks, size_t count, Sizes &sizes, Random &random)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *&block = blocks[random.below(blocks.size())];
+        free(block);
+        block = allocate_touched(sizes[random.next()]);
+    }
+}
+
 // Threads take turns, as under the lock of an interpreter: in a turn a thread replaces half of all
 // live blocks, whichever thread made them. 40 MiB are live.
 constexpr size_t kLiveBytes = 40 * kMiB, kLow = 16, kHigh = 256;
@@ -39,11 +49,7 @@ void *take_turns(void *argument)
     for (unsigned round = 0; round < turns.rounds; round++) {
         while (turns.turn % turns.threads != own)
             pthread_cond_wait(&turns.next, &turns.mutex);
-        for (size_t i = 0; i < turns.blocks.size() / 2; i++) {
-            void *&block = turns.blocks[random.below(turns.blocks.size())];
-            free(block);
-            block = allocate_touched(turns.sizes[random.next()]);
-        }
+        replace(turns.blocks, turns.blocks.size() / 2, turns.sizes, random);
         turns.turn++;
         pthread_cond_broadcast(&turns.next);
     }
@@ -137,13 +143,7 @@ void replace_of_other(Run &run)
             blocks[i] = allocate_touched(sizes[random.next()]);
     });
     run.time_passes(static_cast<double>(replaced), [&] {
-        return time_ns([&] {
-            for (size_t i = 0; i < replaced; i++) {
-                void *&block = blocks[random.below(blocks.size())];
-                free(block);
-                block = allocate_touched(sizes[random.next()]);
-            }
-        });
+        return time_ns([&] { replace(blocks, replaced, sizes, random); });
     });
 }
 

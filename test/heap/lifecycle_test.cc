@@ -117,7 +117,6 @@ TEST_F(Lifecycle, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-// Full hardened builds: the quarantine of the ended heap holds the last block of the slab.
 // Otherwise the slabs of many short threads gather in one heap, and the next threads make new ones.
 TEST_F(Lifecycle, AThreadReclaimsASlabOnlyIfItHasNoneOfTheClass)
 {
@@ -144,6 +143,7 @@ TEST_F(Lifecycle, AThreadReclaimsASlabOnlyIfItHasNoneOfTheClass)
     }
 }
 
+// Full hardened builds: the quarantine of the ended heap holds the last block of the slab.
 TEST_F(Lifecycle, ASlabThatTheQuarantineKeptIsRetiredWhenItsHeapIsHeld)
 {
     if (!config_quarantine)
