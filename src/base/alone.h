@@ -37,6 +37,11 @@ inline_always uintptr_t exchange_if_threaded(uintptr_t *word, uintptr_t read, ui
     return read;
 }
 
+/* Does what store_seq_cst does. */
+#define store_if_threaded(address, value)                                                          \
+    (likely(process_is_single_threaded()) ? store_release((address), (value))                      \
+                                          : store_seq_cst((address), (value)))
+
 /* Does what fetch_or_seq_cst does. */
 inline_always uint64_t fetch_or_if_threaded(uint64_t *word, uint64_t bits)
 {

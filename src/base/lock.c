@@ -1,6 +1,7 @@
 /* The futex lock: see lock.h. */
 #include "base/lock.h"
 
+#include "base/alone.h"
 #include "base/atomic.h"
 #include "base/check.h"
 #include "base/host.h"
@@ -21,6 +22,11 @@ static __thread uint16_t engaged;
 static uint32_t lock_try_take(struct lock *lock, uint32_t as)
 {
     uint32_t seen = FREE;
+    if (likely(process_is_single_threaded()) && load_relaxed(&lock->state) == FREE) {
+        store_relaxed(&lock->state, as);
+        __atomic_signal_fence(__ATOMIC_ACQUIRE); /* a signal handler may fork from here on */
+        return FREE;
+    }
     /* acquire: pairs with release in lock_release */
     (void)compare_swap_acq_rel(&lock->state, &seen, as);
     return seen;
@@ -68,7 +74,9 @@ void lock_release(struct lock *lock)
         held_ranks &= (uint16_t)~(1u << lock->rank);
     store_relaxed(&lock->owner, (uintptr_t)0);
     /* release: pairs with the acquire of the next holder */
-    if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
+    if (likely(process_is_single_threaded()))
+        store_release(&lock->state, (uint32_t)FREE);
+    else if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
         host_wake(&lock->state, 1);
     store_relaxed(&engaged, (uint16_t)(engaged - 1));
 }

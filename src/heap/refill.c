@@ -159,13 +159,13 @@ struct span *heap_refill(struct heap *heap, unsigned class)
  * between, the number of times in a row that it came, and eight times the moving average of such
  * numbers. Until threads are seen to run at the same time they are taken to run in turn. All
  * fields: any thread, atomic; a race makes them slightly wrong. */
-enum { ROW_MAX = 64, ROW_PART = 8, ALONE_MS = 1000, ALONE_PAGES = (16 << 20) >> PAGE_SHIFT };
+enum { ROW_MAX = 64, ROW_PART = 8, ALONE_MS = 1000, ALONE_PAGES = (64 << 20) >> PAGE_SHIFT };
 static struct {
     const struct heap *heap;
     uint64_t since_ms;
     uint32_t row;
     uint32_t average;
-    uint32_t alone_pages; /* pages of the slabs that the heap has made because it runs alone */
+    size_t slab_pages; /* the heap's at `since_ms` */
 } rows = {.row = ROW_MAX, .average = ROW_MAX * ROW_PART};
 
 /* Whether threads run in turn, so that the heap should borrow. Threads that run at the same time
@@ -182,7 +182,7 @@ static bool refill_is_in_turn(const struct heap *heap)
         store_relaxed(&rows.average, average);
         store_relaxed(&rows.heap, heap);
         store_relaxed(&rows.since_ms, os_now_ms());
-        store_relaxed(&rows.alone_pages, 0u);
+        store_relaxed(&rows.slab_pages, heap->slab_pages);
         row = 0;
     }
     if (row < ROW_MAX)
@@ -194,14 +194,11 @@ static bool refill_is_in_turn(const struct heap *heap)
  * because it has run alone for some time. It would borrow the same blocks again and again, and each
  * free of them would be a remote one. Such slabs are limited, because the slabs of the sleeping
  * owners stay. */
-static bool refill_is_alone(unsigned class)
+static bool refill_is_alone(const struct heap *heap, unsigned class)
 {
     int64_t alone_ms = (int64_t)(os_now_ms() - load_relaxed(&rows.since_ms));
-    uint32_t pages = load_relaxed(&rows.alone_pages) + size_classes[class].pages;
-    if (alone_ms < ALONE_MS || pages > ALONE_PAGES)
-        return false;
-    store_relaxed(&rows.alone_pages, pages);
-    return true;
+    size_t pages = heap->slab_pages + size_classes[class].pages;
+    return alone_ms >= ALONE_MS && pages <= load_relaxed(&rows.slab_pages) + ALONE_PAGES;
 }
 
 /* The classes that borrow: of blocks up to 4 KiB. */
@@ -220,7 +217,7 @@ static void *refill_borrow(struct heap *heap, unsigned class)
     void *block = heap_take_current(heap, class);
     if (block)
         return block;
-    bool borrows = bin->first == NULL && refill_is_in_turn(heap) && !refill_is_alone(class) &&
+    bool borrows = bin->first == NULL && refill_is_in_turn(heap) && !refill_is_alone(heap, class) &&
                    borrow_fill(heap, class);
     return borrows ? borrow_take(heap, class) : NULL;
 }

@@ -61,6 +61,7 @@
  */
 #include "heap/remote.h"
 
+#include "base/alone.h"
 #include "base/test_delay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
@@ -71,7 +72,7 @@
 
 void remote_open(struct heap *heap, struct span *slab)
 {
-    store_seq_cst(&slab->mail_state, (uintptr_t)heap);
+    store_if_threaded(&slab->mail_state, (uintptr_t)heap);
 }
 
 /* Replaces a `mail_state` that names `heap` and is not QUEUED.
@@ -82,8 +83,12 @@ static bool remote_exchange_mail_state(struct heap *heap, struct span *slab, uin
     uintptr_t is_queued = remote_queued(heap);
     uintptr_t seen = load_seq_cst(state);
     while (seen != is_queued && (seen & MAIL_HEAP_MASK) == (uintptr_t)heap)
-        if (compare_swap_seq_cst(state, &seen, word))
+        if (likely(process_is_single_threaded())) {
+            store_release(state, word);
             return true;
+        } else if (compare_swap_seq_cst(state, &seen, word)) {
+            return true;
+        }
     return false;
 }
 

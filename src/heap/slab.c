@@ -1,6 +1,7 @@
 /* The use words of slabs, counting, verifying and retiring: see slab.h. */
 #include "heap/slab.h"
 
+#include "base/alone.h"
 #include "base/check.h"
 
 uint32_t heap_generation __attribute__((aligned(64)));
@@ -38,7 +39,7 @@ bool slab_try_use(struct span *slab, enum slab_use use)
     uint32_t *word = &slab_cold(slab)->use;
     uint32_t seen = load_relaxed(word);
     uint32_t wanted = use == SLAB_PURGED ? slab_purged_word(use) : (uint32_t)use;
-    return slab_is_aside(seen) && compare_swap_acq_rel(word, &seen, wanted);
+    return slab_is_aside(seen) && compare_swap_if_threaded(word, &seen, wanted);
 }
 
 bool slab_take_given(struct span *slab, bool *refused)

@@ -92,8 +92,11 @@ struct slab_count heap_count_slab(const struct span *slab, unsigned class)
 
 /* The limit of a heap's spare bytes: its emptied medium slabs stay current for the next block of
  * their classes up to this sum. slab_lists_spare_count says what a slab counts for. One block of
- * each class has room. */
-enum { SPARE_MAX_BYTES = 768 << 10 };
+ * each class has room.
+ *
+ * A heap that has retired SPARE_SHORT_BYTES of spare slabs since it was settled last probably takes
+ * them again and again. Its limit is SPARE_RAISED_BYTES until it is settled. */
+enum { SPARE_MAX_BYTES = 768 << 10, SPARE_SHORT_BYTES = 4 << 20, SPARE_RAISED_BYTES = 3 << 20 };
 /* With more spare bytes than this, slab_lists_settle is called. A slab that alone counts for more
  * is not exempt from it. */
 enum { SETTLE_BYTES = 64 << 10 };
@@ -243,13 +246,20 @@ void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
     }
 }
 
+static size_t slab_lists_spare_max(const struct heap *heap)
+{
+    bool raised = heap->short_bytes >= SPARE_SHORT_BYTES &&
+                  pages_may_keep(SPARE_RAISED_BYTES >> PAGE_SHIFT);
+    return raised ? SPARE_RAISED_BYTES : SPARE_MAX_BYTES;
+}
+
 /* Retires spare slabs of the classes after `newest`, in turn, until the rest is within
- * SPARE_MAX_BYTES. The slab of `newest`, which was just emptied, stays, and so does a slab in the
- * mailbox. A slab that is in use again no longer counts as spare. */
+ * slab_lists_spare_max. The slab of `newest`, which was just emptied, stays, and so does a slab in
+ * the mailbox. A slab that is in use again no longer counts as spare. */
 static no_inline void slab_lists_retire_spares(struct heap *heap, unsigned newest)
 {
     unsigned class = newest;
-    while (heap->spare_bytes > SPARE_MAX_BYTES) {
+    while (heap->spare_bytes > slab_lists_spare_max(heap)) {
         class = class + 1 == CLASS_COUNT ? (unsigned)SMALL_CLASSES : class + 1;
         if (class == newest)
             return;
@@ -259,6 +269,7 @@ static no_inline void slab_lists_retire_spares(struct heap *heap, unsigned newes
         if (slab_hot(slab)->frees_to_attention != 0) {
             slab_lists_count_in_use(heap, class);
         } else if (remote_close(heap, slab)) {
+            heap->short_bytes += slab_lists_spare_count(class, heap->spare_limits[class]);
             heap_make_current(heap, class, &empty_slab.header);
             slab_set_use(slab, SLAB_IDLE);
             slab_lists_retire(heap, slab);
@@ -310,6 +321,7 @@ static void slab_lists_settle(struct heap *heap, unsigned kept)
     if (heap->retired_pages < heap->slab_pages && heap->settled_ms == interval)
         return;
     heap->settled_ms = interval;
+    heap->short_bytes = 0;
     for (unsigned class = 0; class < CLASS_COUNT; class ++)
         if (class != kept)
             heap_put_aside(heap, class);
@@ -341,7 +353,7 @@ void heap_count_expired_slab(struct heap *heap, struct span *slab)
         slab_lists_count_spare(heap, class, limit);
         slab->spare_mark = slab_spare_mark(limit);
         slab->cycles = TICK_CYCLES;
-        if (heap->spare_bytes > SPARE_MAX_BYTES)
+        if (heap->spare_bytes > slab_lists_spare_max(heap))
             slab_lists_retire_spares(heap, class);
         if (heap->spare_bytes > SETTLE_BYTES)
             slab_lists_settle(heap, counts > SETTLE_BYTES ? (unsigned)CLASS_COUNT : class);

@@ -377,17 +377,20 @@ static bool free_spans_is_loose(const struct span *span)
            loose.count < LOOSE_MAX;
 }
 
-struct span *free_spans_settle_deferred(void)
+struct span *free_spans_settle(struct span *given)
 {
-    if (likely(load_relaxed(&pages_state.deferred) == NULL))
-        return NULL;
-    /* acquire: pairs with defer */
-    struct span *span = exchange_acquire(&pages_state.deferred, (struct span *)NULL);
+    struct span *span = NULL;
+    if (unlikely(load_relaxed(&pages_state.deferred) != NULL))
+        span = exchange_acquire(&pages_state.deferred, (struct span *)NULL); /* pairs with defer */
+    if (given) {
+        given->next = span;
+        span = given;
+    }
     struct span *unmap = NULL;
     for (struct span *next; span; span = next) {
         next = span->next;
         struct arena *arena = arena_find(span->base);
-        if (span->pages != 0 && span->mark == SPAN_WAS_SLAB) {
+        if (span->pages != 0 && span->mark == SPAN_WAS_SLAB && span->swept_pages != 0) {
             fetch_sub_relaxed(&pages_state.swept_pages, (size_t)span->swept_pages);
             span->swept_pages = 0; /* the run may be deferred again, see pages_freeze */
         }

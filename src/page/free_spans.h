@@ -108,11 +108,12 @@ char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages);
  * Locking: page lock held. */
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages);
 
-/* Processes the stack of defer(): frees its runs and keeps its headers.
+/* Frees the run `given`, if it is not NULL, and processes the stack of defer(): frees its runs and
+ * keeps its headers.
  * Locking: page lock held.
  * Returns: the runs that are in no arena, linked by `next`. The caller passes them to fork_run_give
  * after it has released the lock. */
-struct span *free_spans_settle_deferred(void);
+struct span *free_spans_settle(struct span *given);
 
 /* Updates the lowest number of dirty pages in this interval. Called at the end of each operation
  * that takes dirty pages, not during it, because spans that leave the bins only to be cut or merged

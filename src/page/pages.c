@@ -37,7 +37,7 @@ void pages_freeze(void)
     if (!lock_is_frozen_whole(&pages_state.lock))
         return; /* a signal handler forks, and has interrupted a holder of the lock */
     headers_lend();
-    struct span *unmap = free_spans_settle_deferred();
+    struct span *unmap = free_spans_settle(NULL);
     for (struct span *next; unmap; unmap = next) {
         next = unmap->next;
         defer(unmap);
@@ -137,7 +137,7 @@ static enum outcome pages_take_run(size_t pages, size_t alignment_pages, unsigne
         if (!lock_acquire(&pages_state.lock))
             return FROZEN;
         size_t freezes = pages_state.freezes;
-        struct span *unmap = free_spans_settle_deferred();
+        struct span *unmap = free_spans_settle(NULL);
         struct span *spare = pages_state.headers[0];
         /* range_carve needs two headers, and the run may need one */
         bool spares = spare && spare->next && spare->next->next;
@@ -242,13 +242,16 @@ static bool pages_give_fork_run(struct span *span, uint8_t was)
     return true;
 }
 
-/* Frees what is deferred.
- * Returns: false while the lock is frozen for a fork. */
-static bool pages_settle(void)
+/* Frees the run `given`, if it is not NULL, and what is deferred.
+ * Returns: false while the lock is frozen for a fork; the run is deferred then. */
+static bool pages_settle(struct span *given)
 {
-    if (!lock_acquire(&pages_state.lock))
+    if (!lock_acquire(&pages_state.lock)) {
+        if (given)
+            defer(given);
         return false;
-    struct span *unmap = free_spans_settle_deferred();
+    }
+    struct span *unmap = free_spans_settle(given);
     lock_release(&pages_state.lock);
     fork_run_give(unmap);
     return true;
@@ -262,8 +265,7 @@ static void pages_give_run(struct span *span, uint8_t was)
     size_t pages = span->pages;
     span->mark = was;
     store_relaxed(&span->dirty_pages, pages);
-    defer(span);
-    if (pages_settle())
+    if (pages_settle(span))
         purge_excess(pages);
 }
 
@@ -294,7 +296,7 @@ void pages_give(struct span *span)
 /* A growth that no thread has used may be deferred. */
 bool pages_trim(size_t keep_bytes)
 {
-    (void)pages_settle();
+    (void)pages_settle(NULL);
     return purge_trim(keep_bytes);
 }
 

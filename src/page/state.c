@@ -15,7 +15,7 @@ void defer(struct span *span)
 {
     span->next = load_relaxed(&pages_state.deferred);
     while (!compare_swap_acq_rel(&pages_state.deferred, &span->next,
-                                 span)) /* release: pairs with free_spans_settle_deferred */
+                                 span)) /* release: pairs with free_spans_settle */
         pause_processor();
 }
 

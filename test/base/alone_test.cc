@@ -17,6 +17,8 @@ void swap()
     uintptr_t word = 1;
     EXPECT_EQ(exchange_if_threaded(&word, 1, 2), 1u);
     EXPECT_EQ(word, 2u);
+    store_if_threaded(&word, uintptr_t{3});
+    EXPECT_EQ(word, 3u);
     uint8_t byte = 3;
     uint8_t expected = 3;
     EXPECT_TRUE(compare_swap_if_threaded(&byte, &expected, uint8_t{4}));

@@ -64,6 +64,38 @@ TEST_F(SlabLists, SpareSlabsAreBounded)
     EXPECT_EQ(run_cache_kept_pages(&thread_heap->runs), 0u);
 }
 
+// Three blocks of each class count for 1.4 MiB. A limit that is reached again and again is raised.
+TEST_F(SlabLists, SlabsThatAreTakenAgainAndAgainStaySpare)
+{
+    if (config_hardened)
+        GTEST_SKIP() << "slots are handed out at random";
+    heap_trim(thread_heap);
+    void *aside = allocate(64);
+    heap_put_aside(thread_heap, class_of_size(64)); // otherwise the heap settles
+    const auto cycle = [](unsigned size_class) {
+        void *blocks[3];
+        for (void *&block : blocks)
+            block = allocate(size_classes[size_class].size_bytes);
+        struct span *slab = span_of(blocks[0]);
+        for (void *block : blocks)
+            free_fast(block);
+        return slab;
+    };
+    for (int round = 0; round < 20; round++)
+        for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
+            cycle(i);
+    EXPECT_GT(thread_heap->spare_bytes, kSpareMost);
+    EXPECT_LE(thread_heap->spare_bytes, 4 * kSpareMost);
+    for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++) {
+        struct span *slab = thread_heap->current[i];
+        EXPECT_EQ(cycle(i), slab) << "class " << i;
+    }
+    heap_layer::verify();
+    free_fast(aside);
+    heap_trim(thread_heap);
+    EXPECT_EQ(thread_heap->spare_bytes, 0u);
+}
+
 // Its thread may sleep next, and then no thread releases the slabs that it keeps.
 TEST_F(SlabLists, AHeapThatFreesNearlyAllKeepsNoEmptySlabs)
 {

@@ -265,7 +265,7 @@ class Grow : public testing::Test
     {
         const bool grown = pages_grow(pages);
         EXPECT_TRUE(lock_acquire(&pages_state.lock));
-        EXPECT_EQ(free_spans_settle_deferred(), nullptr);
+        EXPECT_EQ(free_spans_settle(nullptr), nullptr);
         lock_release(&pages_state.lock);
         return grown;
     }

@@ -22,7 +22,7 @@ class FreeSpans : public testing::Test
         for (struct span *&header : headers)
             header = header_make(0);
         ASSERT_TRUE(lock_acquire(&pages_state.lock));
-        ASSERT_EQ(free_spans_settle_deferred(), nullptr);
+        ASSERT_EQ(free_spans_settle(nullptr), nullptr);
         for (struct span *header : headers)
             header_push(header);
     }
