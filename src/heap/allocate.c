@@ -39,7 +39,7 @@ static no_inline void *malloc_take_block(unsigned class, size_t size_bytes, size
     if (unlikely(heap == &no_heap)) {
         heap_start();
         heap = heap_enter();
-        if (heap == NULL && (heap = heap_borrow()) == NULL)
+        if (heap == NULL && (heap = heap_hold_any()) == NULL)
             return NULL;
     }
     void *block = heap_is_hooked() && !class_is_zero_size(class)

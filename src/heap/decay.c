@@ -238,11 +238,11 @@ void heaps_decay(void)
 
 bool heaps_are_due(void) { return load_relaxed(&others_are_due) || thread_heap->sweep.left != 0; }
 
-bool heaps_trim_ended(void) { return ended_trim && ended_trim(); }
+bool decay_trim_ended(void) { return ended_trim && ended_trim(); }
 
 bool heaps_empty_run_caches(void)
 {
-    bool any = heaps_trim_ended();
+    bool any = decay_trim_ended();
     for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
         any = (heap->private_heap == NULL && run_cache_empty(&heap->runs)) || any;
     return any;

@@ -83,9 +83,9 @@ void heaps_on_decay(bool (*sweep)(void), bool (*trim_ended)(void));
  * takes more memory than the threads have.
  * Returns: true if there was any.
  * Threads: any, no lock held. */
-bool heaps_trim_ended(void);
+bool decay_trim_ended(void);
 
-/* Does what heaps_trim_ended does, and empties the run caches of all threads.
+/* Does what decay_trim_ended does, and empties the run caches of all threads.
  * Returns: true if there was any memory to give back.
  * Threads: any, no lock held. */
 bool heaps_empty_run_caches(void);

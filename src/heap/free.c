@@ -14,17 +14,17 @@
 #include "heap/slab_lists.h"
 #include "heap/thread_heap.h"
 
-enum { POST_TURNS = 16, DRAIN_TURNS = 4 };
+enum { POST_TURNS = 16, DRAIN_FREES = 4 };
 
 void free_foreign(void *pointer) { report_bad_pointer(pointer, "free"); }
 
-/* Handles an expired count, and drains a few slabs of mailboxes once in DRAIN_TURNS calls: a thread
+/* Handles an expired count, and drains a few slabs of mailboxes once in DRAIN_FREES calls: a thread
  * that only frees has no other occasion. They are few, so that no single free takes long: a slab
  * costs about 150 ns. */
 static no_inline void free_count_expired(struct heap *heap, struct span *slab)
 {
     heap_count_expired_slab(heap, slab);
-    if (++heap->attended % DRAIN_TURNS == 0)
+    if (++heap->attended % DRAIN_FREES == 0)
         heap_drain_few(heap);
 }
 
@@ -34,9 +34,9 @@ void free_attend(struct span *slab)
         free_count_expired(thread_heap, slab);
 }
 
-/* Frees a marked block of this thread's slab: reports the free to the hooks, then does the steps of
- * the fast path. */
-static void free_marked(struct span *slab, unsigned slot)
+/* Frees a block of this thread's slab whose link byte says PROFILED: reports the free to the hooks,
+ * then does the steps of the fast path. */
+static void free_profiled(struct span *slab, unsigned slot)
 {
     free_hooked(slab, slab_block(slab, slot));
     if (unlikely(load_relaxed(slab_link(slab, slot)) != LINK_LIVE)) {
@@ -64,7 +64,7 @@ void free_reject(uint32_t slot, struct span *slab)
     slab_hot(slab)->top = slab_block(slab, slab_hot(slab)->head);
     if (slot < load_relaxed(&slab->fresh_slot) &&
         load_relaxed(slab_link(slab, slot)) == LINK_PROFILED) {
-        free_marked(slab, slot);
+        free_profiled(slab, slot);
         return;
     }
     unsigned twos = lowest_bit(slab->size_bytes);
@@ -100,7 +100,7 @@ static no_inline void free_post_slab(struct heap *heap, struct span *slab)
 
 /* Frees a block of another heap's slab that could not be marked at once. `link` is the value that
  * its link byte had. */
-static no_inline void free_unmarked(void *pointer, struct span *slab, uint8_t link)
+static no_inline void free_remote_rare(void *pointer, struct span *slab, uint8_t link)
 {
     struct heap *heap = slab_heap(slab);
     if (unlikely(heap == NULL)) { /* the slab is being given back */
@@ -145,14 +145,14 @@ cache_aligned void free_slow(void *pointer, struct span *span)
     }
     uint8_t link = LINK_LIVE;
     if (unlikely(slab_is_packed(span))) {
-        free_unmarked(pointer, span, link);
+        free_remote_rare(pointer, span, link);
         return;
     }
     struct remote_place place = remote_place_of(span, pointer);
     struct heap *heap = slab_heap(span);
     if (unlikely(heap == NULL || !remote_needs_no_look(&place, heap) ||
                  !remote_mark(span, place.slot, &link)))
-        free_unmarked(pointer, span, link);
+        free_remote_rare(pointer, span, link);
     else if (!remote_is_posted(heap, span))
         free_post_slab(heap, span);
 }
@@ -189,19 +189,19 @@ void *harden_malloc_medium(struct span *slab, size_t size_bytes)
  * stack frame. */
 enum { CLEARED_IN_LINE = 256 };
 
-static no_inline void free_retire_long(struct span *slab, char *block, unsigned slot)
+static no_inline void free_quarantine_long(struct span *slab, char *block, unsigned slot)
 {
     memset(block, 0, slab->size_bytes);
     quarantine_retain(thread_heap, slab, slot);
 }
 
 /* Frees a block of this thread's slab, whose canaries have been checked. */
-inline_always void free_retire(struct span *slab, char *block, unsigned slot)
+inline_always void free_quarantine(struct span *slab, char *block, unsigned slot)
 {
     size_t size_bytes = slab->size_bytes;
     quarantine_mark(slab, slot);
     if (config_zero_freed && size_bytes > CLEARED_IN_LINE) {
-        free_retire_long(slab, block, slot);
+        free_quarantine_long(slab, block, slot);
         return;
     }
     if (config_zero_freed)
@@ -232,7 +232,7 @@ void harden_free(void *pointer)
         return;
     }
     (void)harden_slack(slab, pointer);
-    free_retire(slab, pointer, slot);
+    free_quarantine(slab, pointer, slot);
 }
 
 void harden_free_sized(void *pointer, struct span *slab, size_t size_bytes, size_t alignment_bytes,
@@ -244,5 +244,5 @@ void harden_free_sized(void *pointer, struct span *slab, size_t size_bytes, size
         slow(pointer, size_bytes, alignment_bytes); /* another size, or damaged canaries */
         return;
     }
-    free_retire(slab, pointer, slot);
+    free_quarantine(slab, pointer, slot);
 }

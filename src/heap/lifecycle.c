@@ -113,7 +113,7 @@ bool heap_reclaim(struct heap *ended, struct span *slab)
     return moved;
 }
 
-struct heap *heap_borrow(void)
+struct heap *heap_hold_any(void)
 {
     if (load_relaxed(&orphan_count) != 0)
         for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
@@ -198,7 +198,7 @@ struct heap *heap_enter(void)
 {
     if (goes_without)
         return NULL;
-    struct heap *heap = heap_borrow();
+    struct heap *heap = heap_hold_any();
     if (heap == NULL)
         return NULL;
     heap->left_ready = false;

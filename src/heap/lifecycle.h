@@ -3,7 +3,7 @@
  * heap layer. thread_heap.h has the states of a heap.
  *
  * A thread finds its heap with heap_at_hand. A thread that can have none holds one for a single
- * operation (heap_borrow). Sweeps purge pages inside slabs on which no block is in use, whichever
+ * operation (heap_hold_any). Sweeps purge pages inside slabs on which no block is in use, whichever
  * thread owns the slab; lifecycle.c has the argument.
  *
  * The heap layer must be started (heap_start) before any other call but heap_watch_threads.
@@ -40,7 +40,7 @@ bool heap_trim_ended(void);
 /* Holds a heap for one operation of a thread that has none. heap_return must follow.
  * Returns: NULL when out of memory.
  * Threads: any. */
-struct heap *heap_borrow(void);
+struct heap *heap_hold_any(void);
 
 /* Moves a slab to the calling thread's heap. The slab was `ended`'s when the caller read its owner.
  * Returns: false if the calling thread has no heap or has a listed slab of that class, if another

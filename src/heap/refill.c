@@ -76,7 +76,7 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
         slab_set_owner(slab, heap);
         return slab;
     }
-    (void)heaps_trim_ended();
+    (void)decay_trim_ended();
     slab = slab_make(heap, class);
     if (unlikely(slab == NULL) && heaps_empty_run_caches())
         slab = slab_make(heap, class);

@@ -175,7 +175,7 @@ static size_t run_cache_pages_of(const struct span *span)
 
 static bool run_cache_is_long(size_t place)
 {
-    return place >= RUN_CACHE_SHORT && place < RUN_CACHE_LARGE;
+    return place >= RUN_CACHE_SHORT && place < RUN_CACHE_SLABS;
 }
 
 /* Ends the claim of a word that was exchanged out of its place.
@@ -355,7 +355,7 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
 
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)
 {
-    struct span *slab = run_cache_empty_place(cache, RUN_CACHE_LARGE + class);
+    struct span *slab = run_cache_empty_place(cache, RUN_CACHE_SLABS + class);
     if (slab)
         run_cache_add_room(cache, (ptrdiff_t)run_cache_slab_pages(slab));
     return slab;
@@ -366,7 +366,7 @@ bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
     if (!run_cache_has_room(cache, run_cache_slab_pages(slab)))
         return false;
     store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
-    size_t place = RUN_CACHE_LARGE + slab_class(slab);
+    size_t place = RUN_CACHE_SLABS + slab_class(slab);
     (void)run_cache_give(cache, run_cache_empty_place(cache, place));
     run_cache_fill(cache, place, slab);
     return true;
@@ -406,7 +406,7 @@ void run_cache_age(struct run_cache *cache)
 size_t run_cache_claimed(const struct run_cache *cache)
 {
     size_t sum = 0;
-    for (size_t place = RUN_CACHE_SHORT; place < RUN_CACHE_LARGE; place++) {
+    for (size_t place = RUN_CACHE_SHORT; place < RUN_CACHE_SLABS; place++) {
         const struct span *span = run_cache_span_of(load_relaxed(&cache->places[place]));
         sum += span ? span->pages : 0;
     }

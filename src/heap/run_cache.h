@@ -157,12 +157,12 @@ enum {
     RUN_CACHE_ROWS = 2,                             /* places of each short length */
     RUN_CACHE_SHORT = RUN_CACHE_ROWS * RUN_LENGTHS, /* places of short runs */
     RUN_CACHE_LONG = 8,                             /* places of long runs, behind the short ones */
-    RUN_CACHE_LARGE = RUN_CACHE_SHORT + RUN_CACHE_LONG,
+    RUN_CACHE_SLABS = RUN_CACHE_SHORT + RUN_CACHE_LONG,
     RUN_CACHE_MAX_PAGES = 1024, /* longest long run */
     RUN_CACHE_CYCLES = 3,       /* cycles that a place sees before it keeps a long run */
     RUN_CACHE_FREES = 8,        /* short runs that are kept without a request between them */
     RUN_CACHE_TURNS = 64,       /* kept runs between two checks of what is due by age */
-    RUN_CACHE_GROWTH = RUN_CACHE_LARGE + CLASS_COUNT, /* the last place: the run with room */
+    RUN_CACHE_GROWTH = RUN_CACHE_SLABS + CLASS_COUNT, /* the last place: the run with room */
     RUN_CACHE_PLACES,
     RUN_CACHE_PAGES = 1024,      /* the sum up to which a short run or a slab is kept */
     RUN_CACHE_LONG_PAGES = 1536, /* the sum up to which a long run is kept */

@@ -9,7 +9,7 @@
  *   PRIVATE  in a private heap (private_heap.h) that is in use
  *   UNUSED   in a private heap that has ended or is new
  *
- *   new -> BUSY         heap_borrow
+ *   new -> BUSY         heap_hold_any
  *   ORPHAN -> BUSY      heap_try_hold
  *   BUSY -> ORPHAN      heap_return
  *   BUSY -> ACTIVE      heap_enter
@@ -222,7 +222,7 @@ void heap_enlist(struct heap *heap);
 extern hidden_data struct heap *all_heaps; /* atomic: stack that only grows, linked by `next` */
 extern hidden_data size_t orphan_count;    /* atomic, relaxed: orphans; approximate */
 
-/* Ends heap_borrow or heap_try_hold: the heap is an orphan again. */
+/* Ends heap_hold_any or heap_try_hold: the heap is an orphan again. */
 void heap_return(struct heap *heap);
 
 /* Holds the heap if it is an orphan. heap_return must follow.

@@ -47,7 +47,7 @@ void pages_freeze(void)
 void pages_thaw(void)
 {
     if (lock_is_frozen_whole(&pages_state.lock))
-        headers_reclaim(true);
+        headers_take_back(true);
     lock_thaw(&pages_state.lock);
 }
 
@@ -57,7 +57,7 @@ void pages_thaw_in_child(void)
         store_relaxed(&pages_state.deferred, (struct span *)NULL);
         spans_end_others_purges();
         meta_forget_chunks();
-        headers_reclaim(was_alone);
+        headers_take_back(was_alone);
     }
     lock_thaw(&pages_state.lock);
 }

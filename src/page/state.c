@@ -113,7 +113,7 @@ void headers_lend(void)
     store_release(&headers_are_lent, true); /* pairs with header_take and header_return */
 }
 
-void headers_reclaim(bool whole)
+void headers_take_back(bool whole)
 {
     store_relaxed(&headers_are_lent, false);
     for (unsigned kind = 0; kind < SIDE_UNIT_KINDS; kind++) {

@@ -123,13 +123,13 @@ struct span *header_take(unsigned side_units);
 void header_return(struct span *span);
 
 /* At the freeze for a fork: lends the lists, so that header_take and header_return use them without
- * the lock until headers_reclaim.
+ * the lock until headers_take_back.
  * Locking: page lock held. */
 void headers_lend(void);
 
 /* At the thaw: takes back the lent lists. If `whole` is false, their content is forgotten.
  * Locking: page lock held. */
-void headers_reclaim(bool whole);
+void headers_take_back(bool whole);
 
 /* The cap: how much free memory is kept instead of being purged at once. It learns.
  *

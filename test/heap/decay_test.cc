@@ -639,7 +639,7 @@ TEST_F(DueWork, PagesForAProgramAgeWhatThreadsKeep)
     constexpr size_t kBytes = 128 * kKiB;
     free_fast(malloc_slow(100 * kKiB));
     const auto keeps_any = [] {
-        for (size_t place = 0; place < RUN_CACHE_LARGE; place++)
+        for (size_t place = 0; place < RUN_CACHE_SLABS; place++)
             if (load_relaxed(&thread_heap->runs.places[place]) != 0)
                 return true;
         return false;

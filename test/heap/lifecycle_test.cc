@@ -275,7 +275,7 @@ TEST_F(ReadyHeap, IsNobodysInTheChildOfAFork)
     ASSERT_GE(child, 0);
     if (child == 0) {
         const bool gone = !heap_trim_ended();
-        struct heap *heap = heap_borrow();
+        struct heap *heap = heap_hold_any();
         _exit(gone && heap != nullptr && heap != left ? 0 : 1);
     }
     int status = -1;
@@ -454,10 +454,10 @@ TEST_F(Lifecycle, AThreadThatEndsMayAllocateAndFree)
 
 TEST_F(Lifecycle, ABorrowedHeapIsNobodyElses)
 {
-    struct heap *heap = heap_borrow();
+    struct heap *heap = heap_hold_any();
     ASSERT_NE(heap, nullptr);
     EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_BUSY});
-    struct heap *second = heap_borrow();
+    struct heap *second = heap_hold_any();
     ASSERT_NE(second, nullptr);
     EXPECT_NE(heap, second);
     in_thread([&] {

@@ -235,7 +235,7 @@ proctype forker(byte me)
 #endif
         mine = 0;
         store(me, LENT, RELEASE, 1);
-        store(me, LENT, RELAXED, 0); /* headers_reclaim */
+        store(me, LENT, RELAXED, 0); /* headers_take_back */
         modify(me, WORD, ACQ_REL, seen, NEXT_TAG(seen));
         mine = ADDRESS(seen);
         if
