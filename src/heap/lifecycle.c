@@ -103,9 +103,10 @@ bool heap_reclaim(struct heap *ended, struct span *slab)
 {
     struct heap *own = thread_heap;
     unsigned tag = load_relaxed(&slab->tag); /* no slab's if another thread retired it */
-    bool needs = own != &no_heap && tag >= SPAN_SLAB &&
-                 (config_quarantine || own->bins[tag - SPAN_SLAB].first == NULL);
-    if (!needs || !heap_try_hold(ended))
+    bool takes = own != &no_heap && tag >= SPAN_SLAB &&
+                 (config_quarantine || load_relaxed(&slab->fresh_slot) > slab->capacity ||
+                  own->bins[tag - SPAN_SLAB].first == NULL);
+    if (!takes || !heap_try_hold(ended))
         return false;
     quarantine_flush(ended); /* may retire the slab */
     bool moved = slab_heap(slab) == ended && heap_move_slab(ended, own, slab);
@@ -220,7 +221,7 @@ void heaps_after_fork(void)
     store_relaxed(&orphan_count, (size_t)0);
     store_relaxed(&ready_heap, (struct heap *)NULL);
     store_relaxed(&all_heaps, own);
-    pages_reset_kept(own ? run_cache_claimed(&own->runs) : 0);
+    pages_reset_kept(own ? run_cache_claimed(&own->runs) + heap_spare_claim(own) : 0);
     if (own) {
         own->generation = heap_generation;
         if (config_hardened)
@@ -456,6 +457,26 @@ bool sweep_idle(uint64_t since_ms)
     return all;
 }
 
+/* Trims the heap of an ended thread. For heaps_each. */
+static void heap_trim_orphan(struct heap *heap, void *context)
+{
+    bool *any = context;
+    if (!heap_try_hold(heap))
+        return;
+    size_t pages = heap->slab_pages;
+    heap_trim(heap);
+    *any = heap->slab_pages < pages || *any;
+    heap_return(heap);
+}
+
+/* Gives back what the heaps of ended threads and the run caches keep, for pages_on_refusal. */
+static bool heaps_give_kept(void)
+{
+    bool any = heaps_empty_run_caches();
+    heaps_each(heap_trim_orphan, &any);
+    return any;
+}
+
 bool sweep_all(void)
 {
     bool any = false;
@@ -500,7 +521,7 @@ void heap_start(void)
         canary_start();
     pages_init(shapes);
     pages_on_fork(heaps_after_fork);
-    pages_on_refusal(heaps_empty_run_caches);
+    pages_on_refusal(heaps_give_kept);
     heap_watch_threads();
     heaps_on_decay(sweep_others, heap_trim_ended);
     store_release(&started, (uint32_t)STARTED);

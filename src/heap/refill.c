@@ -165,8 +165,11 @@ static struct {
     uint64_t since_ms;
     uint32_t row;
     uint32_t average;
-    size_t slab_pages; /* the heap's at `since_ms` */
-} rows = {.row = ROW_MAX, .average = ROW_MAX * ROW_PART};
+    const struct heap *alone; /* heap that ran alone last, see refill_is_alone */
+    size_t slab_pages;        /* its pages when it began to be that */
+    size_t grown_pages;       /* the pages that it has made since, at most `left_pages` */
+    size_t left_pages;
+} rows = {.row = ROW_MAX, .average = ROW_MAX * ROW_PART, .left_pages = ALONE_PAGES};
 
 /* Whether threads run in turn, so that the heap should borrow. Threads that run at the same time
  * come here alternately. If they borrowed, they would write the same cache lines as the owner and
@@ -182,7 +185,6 @@ static bool refill_is_in_turn(const struct heap *heap)
         store_relaxed(&rows.average, average);
         store_relaxed(&rows.heap, heap);
         store_relaxed(&rows.since_ms, os_now_ms());
-        store_relaxed(&rows.slab_pages, heap->slab_pages);
         row = 0;
     }
     if (row < ROW_MAX)
@@ -192,13 +194,28 @@ static bool refill_is_in_turn(const struct heap *heap)
 
 /* Whether the heap that came here last should make a slab of the class instead of borrowing,
  * because it has run alone for some time. It would borrow the same blocks again and again, and each
- * free of them would be a remote one. Such slabs are limited, because the slabs of the sleeping
- * owners stay. */
+ * free of them would be a remote one. Such slabs are limited to ALONE_PAGES for all heaps together,
+ * because the slabs of the sleeping owners stay, and threads may take turns of seconds. */
 static bool refill_is_alone(const struct heap *heap, unsigned class)
 {
-    int64_t alone_ms = (int64_t)(os_now_ms() - load_relaxed(&rows.since_ms));
+    if (pages_have_hard_limit() ||
+        (int64_t)(os_now_ms() - load_relaxed(&rows.since_ms)) < ALONE_MS)
+        return false;
     size_t pages = heap->slab_pages + size_classes[class].pages;
-    return alone_ms >= ALONE_MS && pages <= load_relaxed(&rows.slab_pages) + ALONE_PAGES;
+    if (load_relaxed(&rows.alone) != heap) {
+        size_t left = load_relaxed(&rows.left_pages);
+        store_relaxed(&rows.left_pages, left - smaller_of(left, load_relaxed(&rows.grown_pages)));
+        store_relaxed(&rows.alone, heap);
+        store_relaxed(&rows.slab_pages, heap->slab_pages);
+        store_relaxed(&rows.grown_pages, (size_t)0);
+    }
+    size_t before = load_relaxed(&rows.slab_pages);
+    size_t grown = pages - smaller_of(pages, before);
+    if (grown > load_relaxed(&rows.left_pages))
+        return false;
+    if (grown > load_relaxed(&rows.grown_pages))
+        store_relaxed(&rows.grown_pages, grown);
+    return true;
 }
 
 /* The classes that borrow: of blocks up to 4 KiB. */
@@ -224,14 +241,17 @@ static void *refill_borrow(struct heap *heap, unsigned class)
 
 void *heap_take_slow(struct heap *heap, unsigned class)
 {
-    if (class < BORROWED_CLASSES && heap->private_heap == NULL) {
+    bool borrows = class < BORROWED_CLASSES && heap->private_heap == NULL;
+    if (borrows) {
         void *block = borrow_take(heap, class);
         if (block == NULL)
             block = refill_borrow(heap, class);
         if (block)
             return block;
     }
-    return heap_refill(heap, class) ? heap_take_current(heap, class) : NULL;
+    if (likely(heap_refill(heap, class) != NULL))
+        return heap_take_current(heap, class);
+    return borrows && borrow_fill(heap, class) ? borrow_take(heap, class) : NULL;
 }
 
 /* Whether a small slab should stay current, because making it again would cost more than it holds:
@@ -247,6 +267,7 @@ static bool refill_is_cheap_to_keep(const struct span *slab)
 static void refill_park(struct heap *heap, bool keeps_cheap)
 {
     heap->left_ready = keeps_cheap;
+    heap_lower_spare(heap);
     borrow_return(heap);
     quarantine_flush(heap);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
@@ -567,13 +588,15 @@ static void borrow_from(struct borrowed *to, struct heap *from, unsigned class)
 }
 
 /* Moves a slab of the class with free slots from the heap of a thread that has ended to `heap`. Its
- * blocks need not be borrowed, and their frees are local from then on.
+ * blocks need not be borrowed, and their frees are local from then on. Drains at most `*slabs`
+ * slabs, and subtracts what it has drained.
  * Returns: false if that heap has none, or is held. */
-static bool refill_reclaim(struct heap *heap, struct heap *ended, unsigned class)
+static bool refill_reclaim(struct heap *heap, struct heap *ended, unsigned class, size_t *slabs)
 {
     if (!heap_is_ended(ended) || !heap_try_hold(ended))
         return false;
-    heap_drain_mailbox(ended, remote_mailbox(class));
+    if (ended->bins[class].first == NULL)
+        *slabs = mailbox_drain(ended, remote_mailbox(class), *slabs);
     struct span *slab = ended->bins[class].first;
     bool moved = slab != NULL && heap_move_slab(ended, heap, slab);
     heap_return(ended);
@@ -590,10 +613,11 @@ bool borrow_fill(struct heap *heap, unsigned class)
         return false;
     struct borrowed *to = &heap->borrowed[class];
     struct heap *from = heap->lender;
-    for (unsigned i = 0; i < HEAPS_LOOKED_AT; i++) {
+    size_t slabs = DRAIN_SLABS;
+    for (unsigned i = 0; i < HEAPS_LOOKED_AT && slabs != 0; i++) {
         from = from ? from : load_acquire(&all_heaps); /* pairs with heap_enlist */
         if (from != heap && from->private_heap == NULL && from->generation == heap_generation) {
-            if (refill_reclaim(heap, from, class))
+            if (refill_reclaim(heap, from, class, &slabs))
                 break;
             borrow_from(to, from, class);
         }

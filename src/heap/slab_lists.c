@@ -94,9 +94,14 @@ struct slab_count heap_count_slab(const struct span *slab, unsigned class)
  * their classes up to this sum. slab_lists_spare_count says what a slab counts for. One block of
  * each class has room.
  *
- * A heap that has retired SPARE_SHORT_BYTES of spare slabs since it was settled last probably takes
- * them again and again. Its limit is SPARE_RAISED_BYTES until it is settled. */
-enum { SPARE_MAX_BYTES = 768 << 10, SPARE_SHORT_BYTES = 4 << 20, SPARE_RAISED_BYTES = 3 << 20 };
+ * A heap that retires SPARE_SHORT_BYTES of spare slabs in one decay interval probably takes them
+ * again and again. It raises the limit by SPARE_MORE_PAGES until it is settled or parked. It claims
+ * these pages, as a run cache does, so that all heaps together keep a bounded number. */
+enum {
+    SPARE_MAX_BYTES = 768 << 10,
+    SPARE_SHORT_BYTES = 4 << 20,
+    SPARE_MORE_PAGES = (2 << 20) >> PAGE_SHIFT
+};
 /* With more spare bytes than this, slab_lists_settle is called. A slab that alone counts for more
  * is not exempt from it. */
 enum { SETTLE_BYTES = 64 << 10 };
@@ -246,11 +251,37 @@ void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
     }
 }
 
+size_t heap_spare_claim(const struct heap *heap)
+{
+    return heap->spare_is_raised ? SPARE_MORE_PAGES : 0;
+}
+
+void heap_lower_spare(struct heap *heap)
+{
+    if (unlikely(heap->spare_is_raised))
+        pages_unclaim_kept(SPARE_MORE_PAGES);
+    heap->spare_is_raised = false;
+}
+
+/* Counts a spare slab that is retired, and raises the limit if there were many. A private heap has
+ * no interval that ends. */
+static void slab_lists_count_short(struct heap *heap, size_t bytes)
+{
+    uint64_t now = pages_interval_ms();
+    if (heap->short_ms != now) {
+        heap->short_ms = now;
+        heap->short_bytes = 0;
+    }
+    heap->short_bytes += bytes;
+    if (heap->short_bytes < SPARE_SHORT_BYTES || heap->spare_is_raised || heap->private_heap)
+        return;
+    heap->short_bytes = 0;
+    heap->spare_is_raised = !pages_have_hard_limit() && pages_claim_kept(SPARE_MORE_PAGES);
+}
+
 static size_t slab_lists_spare_max(const struct heap *heap)
 {
-    bool raised = heap->short_bytes >= SPARE_SHORT_BYTES &&
-                  pages_may_keep(SPARE_RAISED_BYTES >> PAGE_SHIFT);
-    return raised ? SPARE_RAISED_BYTES : SPARE_MAX_BYTES;
+    return SPARE_MAX_BYTES + (heap_spare_claim(heap) << PAGE_SHIFT);
 }
 
 /* Retires spare slabs of the classes after `newest`, in turn, until the rest is within
@@ -269,7 +300,7 @@ static no_inline void slab_lists_retire_spares(struct heap *heap, unsigned newes
         if (slab_hot(slab)->frees_to_attention != 0) {
             slab_lists_count_in_use(heap, class);
         } else if (remote_close(heap, slab)) {
-            heap->short_bytes += slab_lists_spare_count(class, heap->spare_limits[class]);
+            slab_lists_count_short(heap, slab_lists_spare_count(class, heap->spare_limits[class]));
             heap_make_current(heap, class, &empty_slab.header);
             slab_set_use(slab, SLAB_IDLE);
             slab_lists_retire(heap, slab);
@@ -321,7 +352,7 @@ static void slab_lists_settle(struct heap *heap, unsigned kept)
     if (heap->retired_pages < heap->slab_pages && heap->settled_ms == interval)
         return;
     heap->settled_ms = interval;
-    heap->short_bytes = 0;
+    heap_lower_spare(heap);
     for (unsigned class = 0; class < CLASS_COUNT; class ++)
         if (class != kept)
             heap_put_aside(heap, class);

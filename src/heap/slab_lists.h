@@ -77,6 +77,13 @@ void heap_recount_packed(struct heap *heap, struct span *slab);
  * being purged stays in the list too: the purging thread posts it afterwards. */
 void heap_retire_listed(struct heap *heap, struct span *slab);
 
+/* The pages by which the heap has raised its limit of spare slabs and that it has claimed from the
+ * page layer (pages_claim_kept). */
+size_t heap_spare_claim(const struct heap *heap);
+
+/* Ends that claim. */
+void heap_lower_spare(struct heap *heap);
+
 /* Makes another slab current, or none. The count of a small slab only has to stay above 0 while the
  * slab is current; the count of a medium slab stays exact. */
 void heap_make_current(struct heap *heap, unsigned size_class, struct span *slab);

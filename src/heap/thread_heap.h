@@ -131,7 +131,9 @@ struct heap {
     size_t spare_bytes;      /* holder: sum of what spare slabs count for, see slab_lists.c */
     uint8_t spare_limits[CLASS_COUNT]; /* holder: `fresh_slot` of a medium class's current slab when
                                           it was empty last; 0 if it does not count as spare */
-    size_t short_bytes; /* holder: spare bytes that were retired since the last settling */
+    size_t short_bytes;   /* holder: spare bytes retired in the decay interval `short_ms` */
+    uint64_t short_ms;    /* holder: the interval of short_bytes, see slab_lists.c */
+    bool spare_is_raised; /* holder: see heap_lower_spare */
     size_t looked_at;                  /* holder: progress of heap_look_after_fork */
     size_t slabs_aside;                /* holder: number of slabs that are not current */
     size_t retired_pages;              /* holder: pages of retired slabs since the last settling */

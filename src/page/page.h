@@ -113,6 +113,10 @@ void pages_limit_soft(size_t bytes);
 /* Sets the hard limit in bytes, 0 for none. */
 void pages_limit_hard(size_t bytes);
 
+/* Whether a hard limit is set. Then a heap keeps no memory beyond what the refusal of a take gives
+ * back (pages_on_refusal). */
+bool pages_have_hard_limit(void);
+
 /* Copies the current limits. */
 void pages_read_limits(struct page_limits *limits);
 

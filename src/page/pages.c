@@ -242,12 +242,18 @@ static bool pages_give_fork_run(struct span *span, uint8_t was)
     return true;
 }
 
-/* Frees the run `given`, if it is not NULL, and what is deferred.
- * Returns: false while the lock is frozen for a fork; the run is deferred then. */
+/* Frees the run `given`, if it is not NULL, and what is deferred. With other threads the run is
+ * deferred first: while this thread waits for the lock, another one may fork, and its child would
+ * not know the run.
+ * Returns: false while the lock is frozen for a fork. */
 static bool pages_settle(struct span *given)
 {
+    if (given && unlikely(!process_is_single_threaded())) {
+        defer(given);
+        given = NULL;
+    }
     if (!lock_acquire(&pages_state.lock)) {
-        if (given)
+        if (given) /* this thread forks, and a signal handler of it frees */
             defer(given);
         return false;
     }

@@ -352,8 +352,9 @@ size_t purge_pages_exactly(size_t pages) { return purge_up_to(pages, true); }
 
 void purge_excess(size_t pages)
 {
-    size_t used =
-        load_relaxed(&pages_state.committed_pages) - load_relaxed(&pages_state.free_pages);
+    size_t free = load_relaxed(&pages_state.free_pages);
+    size_t committed = load_relaxed(&pages_state.committed_pages);
+    size_t used = committed - smaller_of(free, committed); /* both may change meanwhile */
     bool pressed = load_relaxed(&pages_state.pressed);
     size_t cap = pressed ? 0 : larger_of(cap_pages(), used);
     size_t bound = pressed ? SIZE_MAX : 2 * pages + PURGE_STEP_PAGES;

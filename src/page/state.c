@@ -33,6 +33,11 @@ void pages_limit_soft(size_t bytes) { store_relaxed(&pages_state.limits.soft_lim
 
 void pages_limit_hard(size_t bytes) { store_relaxed(&pages_state.limits.hard_limit_bytes, bytes); }
 
+bool pages_have_hard_limit(void)
+{
+    return load_relaxed(&pages_state.limits.hard_limit_bytes) != 0;
+}
+
 void pages_read_limits(struct page_limits *limits)
 {
     const struct page_limits *own = &pages_state.limits;

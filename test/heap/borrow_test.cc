@@ -1,9 +1,11 @@
 // Blocks that a thread borrows from slabs of other threads: threads that take turns need memory for
 // the live blocks, not for the blocks that each of them made.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -108,16 +110,16 @@ TEST_F(Borrow, TheFirstBlocksOfAThreadToo)
 TEST_F(Borrow, SlabsOfAnEndedThreadAreReclaimed)
 {
     constexpr size_t kCount = 5000, kSize = 100;
-    void *own = allocate(kSize);
-    heap_put_aside(thread_heap, slab_class(span_of(own))); // listed: frees reclaim no slab
     std::vector<void *> blocks(kCount);
     heap_layer::in_thread([&] {
         for (void *&block : blocks)
             block = allocate(kSize);
         heap = thread_heap;
     });
+    ASSERT_TRUE(heap_try_hold(heap)); // so that the frees reclaim no slab
     for (void *block : blocks)
         free_fast(block);
+    heap_return(heap);
     ASSERT_TRUE(is_lent(blocks.back()));
     const size_t before = heap_layer::stats().slab_bytes;
     size_t borrowed = 0;
@@ -130,7 +132,35 @@ TEST_F(Borrow, SlabsOfAnEndedThreadAreReclaimed)
     heap_layer::verify();
     for (void *block : blocks)
         free_fast(block);
-    free_fast(own);
+}
+
+// The mailboxes of many ended threads hold empty slabs, and one malloc must not retire all of them.
+TEST_F(Borrow, OneCallDrainsAFewSlabsOfEndedThreads)
+{
+    constexpr size_t kHeaps = 20, kSlabs = 20, kSize = 4000;
+    const size_t slab_bytes = size_t{size_classes[class_of_size(kSize)].pages} << PAGE_SHIFT;
+    std::vector<std::unique_ptr<IdleThread>> threads;
+    std::vector<struct heap *> heaps;
+    std::vector<void *> blocks;
+    for (size_t i = 0; i < kHeaps; i++) {
+        threads.push_back(std::make_unique<IdleThread>());
+        threads.back()->run([&] {
+            for (size_t bytes = 0; bytes < kSlabs * slab_bytes; bytes += kSize)
+                blocks.push_back(allocate(kSize));
+            heaps.push_back(thread_heap);
+        });
+    }
+    threads.clear();
+    for (struct heap *ended : heaps)
+        ASSERT_TRUE(heap_try_hold(ended)); // so that the frees reclaim no slab
+    for (void *block : blocks)
+        free_fast(block);
+    for (struct heap *ended : heaps)
+        heap_return(ended);
+    const size_t before = heap_layer::stats().slab_bytes;
+    (void)borrow_fill(thread_heap, class_of_size(kSize));
+    EXPECT_GE(heap_layer::stats().slab_bytes + 64 * slab_bytes, before);
+    heap_release(0);
 }
 
 TEST_F(Borrow, LongerBlocksAreNotBorrowed)
@@ -328,8 +358,8 @@ TEST_F(Borrow, AThreadThatRunsAloneSoonHasSlabsOfItsOwn)
         free_fast(block);
 }
 
-// The slabs that it makes are limited, because those of the sleeping thread stay.
-TEST_F(Borrow, AThreadThatRunsAloneBorrowsWhereMuchIsLent)
+// The slabs that they make are limited together, because those of the sleeping threads stay.
+TEST_F(Borrow, ThreadsThatRunAloneBorrowWhereMuchIsLent)
 {
     constexpr size_t kSize = 1000, kCount = 150 * kMiB / kSize;
     IdleThread owner;
@@ -339,19 +369,25 @@ TEST_F(Borrow, AThreadThatRunsAloneBorrowsWhereMuchIsLent)
             block = allocate(kSize);
     });
     const size_t before = heap_layer::stats().slab_bytes;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
-    while (std::chrono::steady_clock::now() < end)
-        for (void *&block : blocks) {
-            free_fast(block);
-            block = allocate(kSize);
-        }
-    EXPECT_LE(heap_layer::stats().slab_bytes, before + 65 * kMiB);
+    std::array<IdleThread, 2> threads;
+    for (int turn = 0; turn < 4; turn++) {
+        threads[turn % 2].run([&] {
+            const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+            while (std::chrono::steady_clock::now() < end)
+                for (void *&block : blocks) {
+                    free_fast(block);
+                    block = allocate(kSize);
+                }
+        });
+        EXPECT_LE(heap_layer::stats().slab_bytes, before + 80 * kMiB) << turn;
+    }
     for (void *block : blocks)
         free_fast(block);
 }
 
-// Two threads that run at the same time would write the lines of the same slabs again and again. It
-// is the last case, because the process remembers for some time how its threads run.
+// Two threads that run at the same time would write the lines of the same slabs again and again.
+// This case and the next one are the last, because the process remembers for some time how its
+// threads run.
 TEST_F(Borrow, ThreadsThatRunAtTheSameTimeMakeSlabsOfTheirOwn)
 {
     constexpr size_t kSteps = 80, kSize = 100, kEachStep = 300;
@@ -368,6 +404,31 @@ TEST_F(Borrow, ThreadsThatRunAtTheSameTimeMakeSlabsOfTheirOwn)
             }
         });
     EXPECT_LE(borrowed, kSteps * kEachStep / 20);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// Where the hard limit refuses a slab, what others have freed is left.
+TEST_F(Borrow, AThreadBorrowsBeforeTheHardLimitRefuses)
+{
+    constexpr size_t kSize = 100;
+    IdleThread owner;
+    free_all_of(owner, 5000, kSize);
+    std::array<IdleThread, 2> threads; // they run at the same time, so they do not borrow
+    std::vector<void *> blocks;
+    for (size_t step = 0; step < 80; step++)
+        threads[step % 2].run([&] {
+            for (void *block : heap_layer::allocate_many(300, kSize))
+                blocks.push_back(block);
+        });
+    free_all_of(owner, 5000, kSize);
+    pages_limit_hard(PAGE_BYTES);
+    threads[0].run([&] {
+        for (size_t i = 0; i < 2000; i++)
+            blocks.push_back(allocate(kSize));
+    });
+    pages_limit_hard(0);
+    EXPECT_EQ(std::count(blocks.begin(), blocks.end(), nullptr), 0);
     for (void *block : blocks)
         free_fast(block);
 }

@@ -118,7 +118,7 @@ TEST_F(Lifecycle, TheLastBlocksOfAnEndedThreadMayBeFreedByOthers)
 }
 
 // Otherwise the slabs of many short threads gather in one heap, and the next threads make new ones.
-TEST_F(Lifecycle, AThreadReclaimsASlabOnlyIfItHasNoneOfTheClass)
+TEST_F(Lifecycle, AThreadReclaimsASlabOfFewBlocksOnlyIfItHasNoneOfTheClass)
 {
     if (config_quarantine)
         GTEST_SKIP() << "the quarantine keeps slabs listed, so every slab is taken";
@@ -141,6 +141,50 @@ TEST_F(Lifecycle, AThreadReclaimsASlabOnlyIfItHasNoneOfTheClass)
         heap_release(0);
         heap_layer::verify();
     }
+}
+
+// No later call would return the memory, if the thread that has freed it sleeps then.
+TEST_F(Lifecycle, TheMemoryOfAnEndedThreadGoesWithItsLastBlocks)
+{
+    if (config_quarantine)
+        GTEST_SKIP() << "freed blocks wait in quarantine";
+    for (size_t size : {size_t{100}, size_t{8000}}) {
+        const size_t count = 8000 * kKiB / size;
+        const size_t before = heap_layer::stats().slab_bytes;
+        std::vector<void *> blocks;
+        in_thread([&] {
+            for (size_t i = 0; i < count; i++)
+                blocks.push_back(allocate(size));
+        });
+        for (size_t i = 0; i < count; i++) // one block of each slab after another
+            free_fast(blocks[i * 7919 % count]);
+        EXPECT_LE(heap_layer::stats().slab_bytes, before + 1000 * kKiB) << size;
+        heap_release(0);
+    }
+}
+
+// The slabs are in the mailboxes of a heap that no thread has.
+TEST_F(Lifecycle, AHardLimitTakesWhatEndedThreadsHaveLeft)
+{
+    constexpr size_t kSize = 8000, kCount = 1000;
+    std::vector<void *> blocks;
+    struct heap *ended = nullptr;
+    in_thread([&] {
+        for (size_t i = 0; i < kCount; i++)
+            blocks.push_back(allocate(kSize));
+        ended = thread_heap;
+    });
+    ASSERT_TRUE(heap_try_hold(ended)); // so that the frees reclaim no slab
+    for (void *block : blocks)
+        free_fast(block);
+    heap_return(ended);
+    struct page_stats stats;
+    pages_read_stats(&stats);
+    pages_limit_hard(stats.counted_bytes + 100 * kKiB);
+    struct span *run = pages_take(4000 * kKiB >> PAGE_SHIFT, PAGE_BYTES);
+    pages_limit_hard(0);
+    ASSERT_NE(run, nullptr);
+    pages_give(run);
 }
 
 // Full hardened builds: the quarantine of the ended heap holds the last block of the slab.

@@ -84,16 +84,25 @@ TEST_F(SlabLists, SlabsThatAreTakenAgainAndAgainStaySpare)
     for (int round = 0; round < 20; round++)
         for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
             cycle(i);
+    EXPECT_GT(heap_spare_claim(thread_heap), 0u);
     EXPECT_GT(thread_heap->spare_bytes, kSpareMost);
-    EXPECT_LE(thread_heap->spare_bytes, 4 * kSpareMost);
+    EXPECT_LE(thread_heap->spare_bytes, kSpareMost + 2048 * kKiB);
     for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++) {
         struct span *slab = thread_heap->current[i];
         EXPECT_EQ(cycle(i), slab) << "class " << i;
     }
     heap_layer::verify();
-    free_fast(aside);
     heap_trim(thread_heap);
     EXPECT_EQ(thread_heap->spare_bytes, 0u);
+    EXPECT_EQ(heap_spare_claim(thread_heap), 0u);
+    pages_limit_hard(1000000 * kKiB);
+    for (int round = 0; round < 20; round++)
+        for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
+            cycle(i);
+    pages_limit_hard(0);
+    EXPECT_LE(thread_heap->spare_bytes, kSpareMost) << "a refusal does not give spare slabs back";
+    free_fast(aside);
+    heap_trim(thread_heap);
 }
 
 // Its thread may sleep next, and then no thread releases the slabs that it keeps.

@@ -1,8 +1,8 @@
 /* The page lock, its freeze for fork, and the stack of deferred runs: src/base/lock.c,
  * src/page/pages.c, src/page/free_spans.c.
  *
- * Each of WORKERS threads gives a run back TIMES times: it takes the lock, settles its run and the
- * deferred runs, and releases the lock; when the lock is frozen it defers its run. The first worker
+ * Each of WORKERS threads gives a run back TIMES times: it defers the run, takes the lock, settles
+ * the deferred runs, and releases the lock; when the lock is frozen it leaves. The first worker
  * does so while it holds libc's lock (a mutex of stdio). FORKERS threads, each of which forks once,
  * take that mutex between the freeze and the thaw, as libc does between the handlers and the clone.
  * A thread that forks sleeps while another one forks. A futex wait compares and sleeps in one step;
@@ -155,7 +155,7 @@ inline enter(me)
     }
 }
 
-/* free_spans_settle without a run of its own */
+/* free_spans_settle */
 inline settle(me)
 {
     modify(me, DEFERRED, ACQUIRE, seen, 0);
@@ -171,31 +171,26 @@ inline settle(me)
     }
 }
 
-/* pages_settle: settles the run when the lock is available, otherwise defers it. */
+/* Defers the run, and settles when the lock is available. */
 inline give(me, r)
 {
+    atomic {
+        alone(me, RUN(r));
+        following[(r) + 1] = newest(DEFERRED);
+        modify(me, DEFERRED, DEFER_ORDER, seen, (r) + 1);
+        seen = 0
+    }
     acquire(me);
     if
     :: held ->
         enter(me);
         settle(me);
-        atomic {
-            alone(me, RUN(r));
-            assert(!settled[r]);
-            settled[r] = true
-        }
         d_step {
             alone(me, GUARDED);
             inside--
         }
         release(me)
-    :: else ->
-        atomic {
-            alone(me, RUN(r));
-            following[(r) + 1] = newest(DEFERRED);
-            modify(me, DEFERRED, DEFER_ORDER, seen, (r) + 1);
-            seen = 0
-        }
+    :: else
     fi;
     held = false
 }
