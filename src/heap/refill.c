@@ -249,9 +249,15 @@ void *heap_take_slow(struct heap *heap, unsigned class)
         if (block)
             return block;
     }
-    if (likely(heap_refill(heap, class) != NULL))
-        return heap_take_current(heap, class);
-    return borrows && borrow_fill(heap, class) ? borrow_take(heap, class) : NULL;
+    if (unlikely(heap_refill(heap, class) == NULL)) { /* out of memory, or at the hard limit */
+        if (!borrows)
+            return NULL;
+        if (borrow_fill(heap, class))
+            return borrow_take(heap, class);
+        if (heap_refill(heap, class) == NULL) /* borrow_fill may have reclaimed a slab */
+            return NULL;
+    }
+    return heap_take_current(heap, class);
 }
 
 /* Whether a small slab should stay current, because making it again would cost more than it holds:
