@@ -103,13 +103,18 @@ bool heap_reclaim(struct heap *ended, struct span *slab)
 {
     struct heap *own = thread_heap;
     unsigned tag = load_relaxed(&slab->tag); /* no slab's if another thread retired it */
-    bool takes = own != &no_heap && tag >= SPAN_SLAB &&
-                 (config_quarantine || load_relaxed(&slab->fresh_slot) > slab->capacity ||
-                  own->bins[tag - SPAN_SLAB].first == NULL);
-    if (!takes || !heap_try_hold(ended))
+    if (own == &no_heap || tag < SPAN_SLAB)
+        return false;
+    unsigned class = tag - SPAN_SLAB;
+    bool takes_few = config_quarantine || own->bins[class].first == NULL;
+    if ((!takes_few && load_relaxed(&slab->fresh_slot) <= size_classes[class].capacity) ||
+        !heap_try_hold(ended))
         return false;
     quarantine_flush(ended); /* may retire the slab */
-    bool moved = slab_heap(slab) == ended && heap_move_slab(ended, own, slab);
+    /* Where slots have a random order, all of them count as handed out from the start. */
+    bool moved = slab_heap(slab) == ended &&
+                 (takes_few || !config_random_slots || slab_is_waiting(slab)) &&
+                 heap_move_slab(ended, own, slab);
     heap_return(ended);
     return moved;
 }
@@ -221,7 +226,8 @@ void heaps_after_fork(void)
     store_relaxed(&orphan_count, (size_t)0);
     store_relaxed(&ready_heap, (struct heap *)NULL);
     store_relaxed(&all_heaps, own);
-    pages_reset_kept(own ? run_cache_claimed(&own->runs) + heap_spare_claim(own) : 0);
+    pages_reset_kept(own ? run_cache_claimed(&own->runs) : 0);
+    heap_reset_raised(own);
     if (own) {
         own->generation = heap_generation;
         if (config_hardened)
@@ -457,14 +463,15 @@ bool sweep_idle(uint64_t since_ms)
     return all;
 }
 
-/* Trims the heap of an ended thread. For heaps_each. */
+/* Gives back what other threads have freed of an ended thread's blocks. For heaps_each. */
 static void heap_trim_orphan(struct heap *heap, void *context)
 {
     bool *any = context;
-    if (!heap_try_hold(heap))
+    if (!heap_is_ended(heap) || !heap_has_mail(heap) || !heap_try_hold(heap))
         return;
     size_t pages = heap->slab_pages;
-    heap_trim(heap);
+    heap_drain(heap);
+    heap_park(heap, false);
     *any = heap->slab_pages < pages || *any;
     heap_return(heap);
 }

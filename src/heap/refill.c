@@ -201,16 +201,21 @@ static bool refill_is_alone(const struct heap *heap, unsigned class)
     if (pages_have_hard_limit() ||
         (int64_t)(os_now_ms() - load_relaxed(&rows.since_ms)) < ALONE_MS)
         return false;
-    size_t pages = heap->slab_pages + size_classes[class].pages;
+    size_t pages = heap->slab_pages;
+    size_t grown = load_relaxed(&rows.grown_pages);
     if (load_relaxed(&rows.alone) != heap) {
         size_t left = load_relaxed(&rows.left_pages);
-        store_relaxed(&rows.left_pages, left - smaller_of(left, load_relaxed(&rows.grown_pages)));
+        store_relaxed(&rows.left_pages, left - smaller_of(left, grown));
         store_relaxed(&rows.alone, heap);
-        store_relaxed(&rows.slab_pages, heap->slab_pages);
+        store_relaxed(&rows.slab_pages, pages);
         store_relaxed(&rows.grown_pages, (size_t)0);
+    } else if (heap->lender == NULL) { /* no heap had blocks to lend, so the growth is its own */
+        store_relaxed(&rows.slab_pages, pages - smaller_of(pages, grown));
     }
-    size_t before = load_relaxed(&rows.slab_pages);
-    size_t grown = pages - smaller_of(pages, before);
+    if (heap->lender == NULL)
+        return false;
+    pages += size_classes[class].pages;
+    grown = pages - smaller_of(pages, load_relaxed(&rows.slab_pages));
     if (grown > load_relaxed(&rows.left_pages))
         return false;
     if (grown > load_relaxed(&rows.grown_pages))
@@ -254,7 +259,8 @@ void *heap_take_slow(struct heap *heap, unsigned class)
             return NULL;
         if (borrow_fill(heap, class))
             return borrow_take(heap, class);
-        if (heap_refill(heap, class) == NULL) /* borrow_fill may have reclaimed a slab */
+        bool reclaimed = heap->bins[class].first != NULL;
+        if (!reclaimed || heap_refill(heap, class) == NULL)
             return NULL;
     }
     return heap_take_current(heap, class);
@@ -273,7 +279,6 @@ static bool refill_is_cheap_to_keep(const struct span *slab)
 static void refill_park(struct heap *heap, bool keeps_cheap)
 {
     heap->left_ready = keeps_cheap;
-    heap_lower_spare(heap);
     borrow_return(heap);
     quarantine_flush(heap);
     for (unsigned class = 0; class < CLASS_COUNT; class ++) {
@@ -281,6 +286,7 @@ static void refill_park(struct heap *heap, bool keeps_cheap)
         if (current != &empty_slab.header && !(keeps_cheap && refill_is_cheap_to_keep(current)))
             heap_put_aside(heap, class);
     }
+    heap_lower_spare(heap);
     run_cache_empty(&heap->runs);
     heap_verify(heap);
 }
@@ -427,9 +433,9 @@ void heap_drain_mailbox(struct heap *heap, unsigned mailbox)
     (void)mailbox_drain(heap, mailbox_of_looked_at(mailbox), slabs);
 }
 
-/* Whether any mailbox holds a slab, as remote_has_mail says it of each. Usually none does when a
- * heap needs a new slab, and a test of each mailbox would take most of the instructions of that. */
-static bool mailbox_any_has_mail(const struct heap *heap)
+/* Usually no mailbox holds a slab when a heap needs a new one, and a test of each mailbox would
+ * take most of the instructions of that. */
+bool heap_has_mail(const struct heap *heap)
 {
     uintptr_t any = 0;
 #pragma GCC unroll 16
@@ -442,7 +448,7 @@ static bool mailbox_any_has_mail(const struct heap *heap)
  * Returns: the part of `slabs` that was not used. */
 static size_t mailbox_drain_all(struct heap *heap, size_t slabs)
 {
-    if (likely(!mailbox_any_has_mail(heap)))
+    if (likely(!heap_has_mail(heap)))
         return slabs;
     unsigned first = heap->attended; /* changes with each free that drains */
     for (unsigned i = 0; i < ALL_MAILBOXES; i++)
@@ -553,16 +559,16 @@ static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t mos
 
 /* Changes the use word of a slab that was taken out of a mailbox of `from` to PURGED, so that its
  * slots may be borrowed. The purged pages of the slab count again, and are to be purged anew: see
- * slab_is_swept.
+ * slab_is_swept. `*refused` says that the hard limit has refused pages, and is not asked again.
  * Returns: false if that is not possible now. */
-static bool borrow_try_slab(const struct heap *from, struct span *slab, unsigned class)
+static bool borrow_try_slab(const struct heap *from, struct span *slab, unsigned class,
+                            bool *refused)
 {
     if (slab_class(slab) != class ||
         load_acquire(&from->drains) % 2 != 0 || /* pairs with mailbox_drain */
         !slab_try_use(slab, SLAB_PURGED))
         return false;
-    bool refused = false;
-    if (slab_take_given(slab, &refused)) {
+    if (slab_take_given(slab, refused)) {
         store_relaxed(&slab_cold(slab)->swept.looked, UINT64_MAX);
         return true;
     }
@@ -571,7 +577,7 @@ static bool borrow_try_slab(const struct heap *from, struct span *slab, unsigned
 }
 
 /* Borrows slots of the class from slabs in the mailbox that `from` has for it. */
-static void borrow_from(struct borrowed *to, struct heap *from, unsigned class)
+static void borrow_from(struct borrowed *to, struct heap *from, unsigned class, bool *refused)
 {
     const size_t most =
         smaller_of(BORROW_MAX, (size_t)BORROW_MAX_BYTES / size_classes[class].size_bytes);
@@ -581,7 +587,7 @@ static void borrow_from(struct borrowed *to, struct heap *from, unsigned class)
     struct span *slab = remote_take_mail(from, mailbox);
     for (unsigned looks = 0; slab && looks < SLABS_LOOKED_AT && to->count < most; looks++) {
         struct span *next = slab->mail_next;
-        if (borrow_try_slab(from, slab, class)) {
+        if (borrow_try_slab(from, slab, class, refused)) {
             borrow_take_slots(to, slab, most);
             (void)slab_end_purge(slab); /* the slab is posted in any case */
         }
@@ -601,8 +607,11 @@ static bool refill_reclaim(struct heap *heap, struct heap *ended, unsigned class
 {
     if (!heap_is_ended(ended) || !heap_try_hold(ended))
         return false;
-    if (ended->bins[class].first == NULL)
-        *slabs = mailbox_drain(ended, remote_mailbox(class), *slabs);
+    unsigned mailbox = remote_mailbox(class);
+    if (ended->bins[class].first == NULL) {
+        *slabs = mailbox_drain(ended, mailbox, *slabs);
+        *slabs = mailbox_drain(ended, mailbox_of_looked_at(mailbox), *slabs);
+    }
     struct span *slab = ended->bins[class].first;
     bool moved = slab != NULL && heap_move_slab(ended, heap, slab);
     heap_return(ended);
@@ -620,12 +629,13 @@ bool borrow_fill(struct heap *heap, unsigned class)
     struct borrowed *to = &heap->borrowed[class];
     struct heap *from = heap->lender;
     size_t slabs = DRAIN_SLABS;
+    bool refused = false;
     for (unsigned i = 0; i < HEAPS_LOOKED_AT && slabs != 0; i++) {
         from = from ? from : load_acquire(&all_heaps); /* pairs with heap_enlist */
         if (from != heap && from->private_heap == NULL && from->generation == heap_generation) {
             if (refill_reclaim(heap, from, class, &slabs))
                 break;
-            borrow_from(to, from, class);
+            borrow_from(to, from, class, &refused);
         }
         if (to->count >= BORROW_MIN)
             break;

@@ -61,6 +61,10 @@ void heap_verify(struct heap *heap);
  * remotely freed slots enter the list of free slots. The count of free slots may then change the
  * slab's state (slab.h). */
 
+/* Whether any mailbox holds a slab, as remote_has_mail says it of each.
+ * Threads: any. */
+bool heap_has_mail(const struct heap *heap);
+
 /* Collects all slabs in the mailboxes. */
 void heap_drain(struct heap *heap);
 

@@ -95,13 +95,15 @@ struct slab_count heap_count_slab(const struct span *slab, unsigned class)
  * each class has room.
  *
  * A heap that retires SPARE_SHORT_BYTES of spare slabs in one decay interval probably takes them
- * again and again. It raises the limit by SPARE_MORE_PAGES until it is settled or parked. It claims
- * these pages, as a run cache does, so that all heaps together keep a bounded number. */
+ * again and again. It may raise the limit to SPARE_RAISED_BYTES until the end of the interval.
+ * A sleeping thread's heap stays raised, so at most RAISED_HEAPS are. */
 enum {
     SPARE_MAX_BYTES = 768 << 10,
     SPARE_SHORT_BYTES = 4 << 20,
-    SPARE_MORE_PAGES = (2 << 20) >> PAGE_SHIFT
+    SPARE_RAISED_BYTES = 3 << 20,
+    RAISED_HEAPS = 8
 };
+static uint32_t raised_heaps; /* atomic */
 /* With more spare bytes than this, slab_lists_settle is called. A slab that alone counts for more
  * is not exempt from it. */
 enum { SETTLE_BYTES = 64 << 10 };
@@ -149,14 +151,6 @@ static void slab_lists_retire(struct heap *heap, struct span *slab)
     bool keeps = given == 0 && heap == thread_heap && !slab_lists_shrinks(heap, pages);
     if (!keeps || !run_cache_put_slab(&heap->runs, slab))
         slab_retire_swept(slab, given);
-}
-
-/* Does a part of the work that is due by age, unless the caller holds the lock of a private heap.
- */
-static void slab_lists_ask_what_is_due(const struct heap *heap)
-{
-    if (likely(heap->private_heap == NULL))
-        heaps_decay();
 }
 
 /* Notes that the slab is no longer current. The use word of private heaps' slabs does not change,
@@ -251,20 +245,32 @@ void heap_make_current(struct heap *heap, unsigned class, struct span *slab)
     }
 }
 
-size_t heap_spare_claim(const struct heap *heap)
+void heap_reset_raised(const struct heap *own)
 {
-    return heap->spare_is_raised ? SPARE_MORE_PAGES : 0;
+    store_relaxed(&raised_heaps, own && own->spare_is_raised ? 1u : 0u);
 }
 
 void heap_lower_spare(struct heap *heap)
 {
-    if (unlikely(heap->spare_is_raised))
-        pages_unclaim_kept(SPARE_MORE_PAGES);
+    if (likely(!heap->spare_is_raised))
+        return;
     heap->spare_is_raised = false;
+    fetch_sub_relaxed(&raised_heaps, 1u);
 }
 
-/* Counts a spare slab that is retired, and raises the limit if there were many. A private heap has
- * no interval that ends. */
+/* Whether the heap may raise its limit. Spare slabs are not given back at a refusal of the hard
+ * limit, and under memory pressure nothing is kept. */
+static bool slab_lists_may_raise(void)
+{
+    if (pages_have_hard_limit() || !pages_may_keep(SPARE_RAISED_BYTES >> PAGE_SHIFT))
+        return false;
+    if (fetch_add_relaxed(&raised_heaps, 1u) < RAISED_HEAPS)
+        return true;
+    fetch_sub_relaxed(&raised_heaps, 1u);
+    return false;
+}
+
+/* Counts a spare slab that is retired, and raises the limit if there were many. */
 static void slab_lists_count_short(struct heap *heap, size_t bytes)
 {
     uint64_t now = pages_interval_ms();
@@ -276,12 +282,12 @@ static void slab_lists_count_short(struct heap *heap, size_t bytes)
     if (heap->short_bytes < SPARE_SHORT_BYTES || heap->spare_is_raised || heap->private_heap)
         return;
     heap->short_bytes = 0;
-    heap->spare_is_raised = !pages_have_hard_limit() && pages_claim_kept(SPARE_MORE_PAGES);
+    heap->spare_is_raised = slab_lists_may_raise();
 }
 
 static size_t slab_lists_spare_max(const struct heap *heap)
 {
-    return SPARE_MAX_BYTES + (heap_spare_claim(heap) << PAGE_SHIFT);
+    return heap->spare_is_raised ? SPARE_RAISED_BYTES : SPARE_MAX_BYTES;
 }
 
 /* Retires spare slabs of the classes after `newest`, in turn, until the rest is within
@@ -305,6 +311,19 @@ static no_inline void slab_lists_retire_spares(struct heap *heap, unsigned newes
             slab_set_use(slab, SLAB_IDLE);
             slab_lists_retire(heap, slab);
         }
+    }
+}
+
+/* Does a part of the work that is due by age, unless the caller holds the lock of a private heap.
+ */
+static void slab_lists_ask_what_is_due(struct heap *heap)
+{
+    if (unlikely(heap->private_heap != NULL))
+        return;
+    heaps_decay();
+    if (unlikely(heap->spare_is_raised) && heap->short_ms != pages_interval_ms()) {
+        heap_lower_spare(heap);
+        slab_lists_retire_spares(heap, SMALL_CLASSES);
     }
 }
 

@@ -77,12 +77,12 @@ void heap_recount_packed(struct heap *heap, struct span *slab);
  * being purged stays in the list too: the purging thread posts it afterwards. */
 void heap_retire_listed(struct heap *heap, struct span *slab);
 
-/* The pages by which the heap has raised its limit of spare slabs and that it has claimed from the
- * page layer (pages_claim_kept). */
-size_t heap_spare_claim(const struct heap *heap);
-
-/* Ends that claim. */
+/* Lowers the heap's limit of spare slabs to the usual one, if it was raised. */
 void heap_lower_spare(struct heap *heap);
+
+/* In the child of a fork: of the heaps that had a raised limit, only `own` is left, or none if it
+ * is NULL. */
+void heap_reset_raised(const struct heap *own);
 
 /* Makes another slab current, or none. The count of a small slab only has to stay above 0 while the
  * slab is current; the count of a medium slab stays exact. */

@@ -113,8 +113,7 @@ void pages_limit_soft(size_t bytes);
 /* Sets the hard limit in bytes, 0 for none. */
 void pages_limit_hard(size_t bytes);
 
-/* Whether a hard limit is set. Then a heap keeps no memory beyond what the refusal of a take gives
- * back (pages_on_refusal). */
+/* Whether a hard limit is set. */
 bool pages_have_hard_limit(void);
 
 /* Copies the current limits. */
