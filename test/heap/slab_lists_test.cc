@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "heap/heap_layer.h"
+#include "heap/sweep_layer.h"
 
 namespace
 {
@@ -64,7 +64,26 @@ TEST_F(SlabLists, SpareSlabsAreBounded)
     EXPECT_EQ(run_cache_kept_pages(&thread_heap->runs), 0u);
 }
 
-// Three blocks of each class count for 1.4 MiB. A limit that is reached again and again is raised.
+// Allocates three blocks of a class and frees them. Three of each class count for 1.4 MiB.
+struct span *cycle(unsigned size_class)
+{
+    void *blocks[3];
+    for (void *&block : blocks)
+        block = allocate(size_classes[size_class].size_bytes - CANARY_BYTES);
+    struct span *slab = span_of(blocks[0]);
+    for (void *block : blocks)
+        free_fast(block);
+    return slab;
+}
+
+void cycle_all()
+{
+    for (int round = 0; round < 20; round++)
+        for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
+            cycle(i);
+}
+
+// A limit that is reached again and again is raised.
 TEST_F(SlabLists, SlabsThatAreTakenAgainAndAgainStaySpare)
 {
     if (config_hardened)
@@ -72,18 +91,7 @@ TEST_F(SlabLists, SlabsThatAreTakenAgainAndAgainStaySpare)
     heap_trim(thread_heap);
     void *aside = allocate(64);
     heap_put_aside(thread_heap, class_of_size(64)); // otherwise the heap settles
-    const auto cycle = [](unsigned size_class) {
-        void *blocks[3];
-        for (void *&block : blocks)
-            block = allocate(size_classes[size_class].size_bytes);
-        struct span *slab = span_of(blocks[0]);
-        for (void *block : blocks)
-            free_fast(block);
-        return slab;
-    };
-    for (int round = 0; round < 20; round++)
-        for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
-            cycle(i);
+    cycle_all();
     EXPECT_TRUE(thread_heap->spare_is_raised);
     EXPECT_GT(thread_heap->spare_bytes, kSpareMost);
     EXPECT_LE(thread_heap->spare_bytes, 4 * kSpareMost);
@@ -96,13 +104,38 @@ TEST_F(SlabLists, SlabsThatAreTakenAgainAndAgainStaySpare)
     EXPECT_EQ(thread_heap->spare_bytes, 0u);
     EXPECT_FALSE(thread_heap->spare_is_raised);
     pages_limit_hard(1000000 * kKiB);
-    for (int round = 0; round < 20; round++)
-        for (unsigned i = SMALL_CLASSES; i < SIZED_CLASSES; i++)
-            cycle(i);
+    cycle_all();
     pages_limit_hard(0);
     EXPECT_LE(thread_heap->spare_bytes, kSpareMost) << "a refusal does not give spare slabs back";
+    cycle_all();
+    ASSERT_TRUE(thread_heap->spare_is_raised);
+    heap_layer::end_interval();
+    heaps_decay();
+    for (int i = 0; i < 1000; i++) // small blocks, which let their slab look at what is due
+        free_fast(allocate(100));
+    EXPECT_FALSE(thread_heap->spare_is_raised);
+    EXPECT_LE(thread_heap->spare_bytes, kSpareMost);
     free_fast(aside);
     heap_trim(thread_heap);
+}
+
+// Hardened builds too, where the quarantine is flushed when the thread ends.
+TEST_F(SlabLists, TheHeapOfAnEndedThreadHasTheUsualLimit)
+{
+    for (int thread = 0; thread < 20; thread++) { // more than may be raised at once
+        struct heap *ended = nullptr;
+        bool was_raised = false;
+        heap_layer::in_thread([&] {
+            void *aside = allocate(64);
+            heap_put_aside(thread_heap, class_of_size(64));
+            cycle_all();
+            ended = thread_heap;
+            was_raised = ended->spare_is_raised;
+            free_fast(aside);
+        });
+        EXPECT_FALSE(ended->spare_is_raised);
+        EXPECT_TRUE(config_hardened || was_raised) << "thread " << thread;
+    }
 }
 
 // Its thread may sleep next, and then no thread releases the slabs that it keeps.
