@@ -147,6 +147,25 @@ bool fork_run_each(span_visit *visit, void *context)
     return span_table_each(&list, visit, context);
 }
 
+/* Asks for huge pages for all of the mapping: the kernel moves only a mapping with equal
+ * properties from its start to its end. */
+static void mapping_ask_for_huge_pages(struct span *span)
+{
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    if (limits_admit_huge_pages(0)) /* 0: the block is counted already */
+        (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
+}
+
+/* If the program does not fill the block after all, the process becomes larger by at most an
+ * eighth. */
+void pages_expect_filled(struct span *span)
+{
+    enum { PART = 8 };
+    if (!config_fences && load_relaxed(&span->tag) == SPAN_HUGE && load_relaxed(&span->zero) &&
+        load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / PART)
+        mapping_ask_for_huge_pages(span);
+}
+
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
 {
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
@@ -209,25 +228,6 @@ void pages_give_huge(struct span *span)
     fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
     mapping_give(span);
-}
-
-/* Asks for huge pages for all of the mapping: the kernel moves only a mapping with equal
- * properties from its start to its end. */
-static void mapping_ask_for_huge_pages(struct span *span)
-{
-    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    if (limits_admit_huge_pages(0)) /* 0: the block is counted already */
-        (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
-}
-
-/* If the program does not fill the block after all, the process becomes larger by at most an
- * eighth. */
-void pages_expect_filled(struct span *span)
-{
-    enum { PART = 8 };
-    if (!config_fences && load_relaxed(&span->tag) == SPAN_HUGE && load_relaxed(&span->zero) &&
-        load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / PART)
-        mapping_ask_for_huge_pages(span);
 }
 
 /* Whether a block that grows may have huge pages. Such a block was filled up to its old end and

@@ -81,13 +81,18 @@ class MovingTest(unittest.TestCase):
         self.check_exact("renew")
 
     def test_a_thread_that_does_not_stop(self):
-        """A thread waits for a child in a system call: the command answers or reports a timeout."""
+        """A thread waits for a child in a system call: the command answers, or reports that the
+        threads did not stop in time. On a busy machine some holds end in time, and the minute for
+        all of them is over first."""
         with Moving("vfork") as (pid, lost):
             value = json.loads(leaks(pid, "--json", "--all").stdout)
         named = {leak["address"] for leak in value["leaks"] + value["held"]}
         self.assertLessEqual(named, lost)
         if value["unsure"]:
-            self.assertIn("threads stop within 4 ms", value["unsure"]["reason"])
+            self.assertRegex(
+                value["unsure"]["reason"],
+                "threads stop within 4 ms|within a minute of stops of 4 ms",
+            )
 
     def test_a_hold_ends_in_time_where_there_is_more_to_read(self):
         """Reading the mappings alone takes several times as long as the hold. On a busy machine one
