@@ -427,10 +427,17 @@ static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
     return slabs;
 }
 
+/* Drains a mailbox and the one of its slabs that sweeps looked at, of at most `slabs` slabs.
+ * Returns: the part of `slabs` that was not used. */
+static size_t mailbox_drain_pair(struct heap *heap, unsigned mailbox, size_t slabs)
+{
+    slabs = mailbox_drain(heap, mailbox, slabs);
+    return mailbox_drain(heap, mailbox_of_looked_at(mailbox), slabs);
+}
+
 void heap_drain_mailbox(struct heap *heap, unsigned mailbox)
 {
-    size_t slabs = mailbox_drain(heap, mailbox, DRAIN_SLABS);
-    (void)mailbox_drain(heap, mailbox_of_looked_at(mailbox), slabs);
+    (void)mailbox_drain_pair(heap, mailbox, DRAIN_SLABS);
 }
 
 /* Usually no mailbox holds a slab when a heap needs a new one, and a test of each mailbox would
@@ -607,11 +614,8 @@ static bool refill_reclaim(struct heap *heap, struct heap *ended, unsigned class
 {
     if (!heap_is_ended(ended) || !heap_try_hold(ended))
         return false;
-    unsigned mailbox = remote_mailbox(class);
-    if (ended->bins[class].first == NULL) {
-        *slabs = mailbox_drain(ended, mailbox, *slabs);
-        *slabs = mailbox_drain(ended, mailbox_of_looked_at(mailbox), *slabs);
-    }
+    if (ended->bins[class].first == NULL)
+        *slabs = mailbox_drain_pair(ended, remote_mailbox(class), *slabs);
     struct span *slab = ended->bins[class].first;
     bool moved = slab != NULL && heap_move_slab(ended, heap, slab);
     heap_return(ended);

@@ -116,10 +116,7 @@ TEST_F(Borrow, SlabsOfAnEndedThreadAreReclaimed)
             block = allocate(kSize);
         heap = thread_heap;
     });
-    ASSERT_TRUE(heap_try_hold(heap)); // so that the frees reclaim no slab
-    for (void *block : blocks)
-        free_fast(block);
-    heap_return(heap);
+    heap_layer::free_while_held({heap}, blocks);
     ASSERT_TRUE(is_lent(blocks.back()));
     const size_t before = heap_layer::stats().slab_bytes;
     size_t borrowed = 0;
@@ -151,12 +148,7 @@ TEST_F(Borrow, OneCallDrainsAFewSlabsOfEndedThreads)
         });
     }
     threads.clear();
-    for (struct heap *ended : heaps)
-        ASSERT_TRUE(heap_try_hold(ended)); // so that the frees reclaim no slab
-    for (void *block : blocks)
-        free_fast(block);
-    for (struct heap *ended : heaps)
-        heap_return(ended);
+    heap_layer::free_while_held(heaps, blocks);
     const size_t before = heap_layer::stats().slab_bytes;
     (void)borrow_fill(thread_heap, class_of_size(kSize));
     EXPECT_GE(heap_layer::stats().slab_bytes + 64 * slab_bytes, before);

@@ -174,10 +174,7 @@ TEST_F(Lifecycle, AHardLimitTakesWhatEndedThreadsHaveLeft)
             blocks.push_back(allocate(kSize));
         ended = thread_heap;
     });
-    ASSERT_TRUE(heap_try_hold(ended)); // so that the frees reclaim no slab
-    for (void *block : blocks)
-        free_fast(block);
-    heap_return(ended);
+    heap_layer::free_while_held({ended}, blocks);
     struct page_stats stats;
     pages_read_stats(&stats);
     pages_limit_hard(stats.counted_bytes + 100 * kKiB);

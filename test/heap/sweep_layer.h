@@ -109,6 +109,19 @@ inline void tick_whole()
         continue;
 }
 
+// Frees blocks of ended threads while their heaps are held, so that the frees reclaim no slab and
+// only post them.
+inline void free_while_held(const std::vector<struct heap *> &ended,
+                            const std::vector<void *> &blocks)
+{
+    for (struct heap *heap : ended)
+        ASSERT_TRUE(heap_try_hold(heap));
+    for (void *block : blocks)
+        free_fast(block);
+    for (struct heap *heap : ended)
+        heap_return(heap);
+}
+
 // A whole pass over the lists of the heap.
 inline void sweep_whole(struct heap *heap)
 {
