@@ -1,5 +1,8 @@
 // Blocks that a thread borrows from slabs of other threads: threads that take turns need memory for
 // the live blocks, not for the blocks that each of them made.
+//
+// Each case needs a process of its own, because a process remembers how its threads ran, and how
+// much the threads that ran alone have made.
 
 #include <algorithm>
 #include <array>
@@ -378,8 +381,6 @@ TEST_F(Borrow, ThreadsThatRunAloneBorrowWhereMuchIsLent)
 }
 
 // Two threads that run at the same time would write the lines of the same slabs again and again.
-// This case and the next one are the last, because the process remembers for some time how its
-// threads run.
 TEST_F(Borrow, ThreadsThatRunAtTheSameTimeMakeSlabsOfTheirOwn)
 {
     constexpr size_t kSteps = 80, kSize = 100, kEachStep = 300;
