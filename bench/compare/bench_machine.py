@@ -33,11 +33,15 @@ def _read(path):
 
 
 def touch_memory(mib):
-    """Writes to new memory of this size and frees it."""
-    if mib:
+    """Writes to new memory of this size and frees it: in huge pages, then in small ones.
+
+    The kernel takes small pages from pieces of free memory that are shorter than a huge page. In
+    huge pages alone these stay cold: afterwards 64 MiB in small pages took 3 to 30 times as long.
+    """
+    for advice in (mmap.MADV_HUGEPAGE, mmap.MADV_NOHUGEPAGE) if mib else ():
         with mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
             with contextlib.suppress(OSError):  # a kernel without huge pages
-                memory.madvise(mmap.MADV_HUGEPAGE)
+                memory.madvise(advice)
             for at in range(0, len(memory), mmap.PAGESIZE):
                 memory[at] = 1
 
