@@ -517,7 +517,7 @@ void heap_start(void)
         size_t alignment = larger_of((size_t)1 << lowest_bit(class->size_bytes), PAGE_BYTES);
         shapes[i] = (struct slab_shape){.pages = class->pages,
                                         .side_units = class->side_units,
-                                        .unit_bytes = (uint16_t)smaller_of(slot_bytes, PAGE_BYTES),
+                                        .unit_bytes = (uint16_t)slot_bytes,
                                         .alignment_pages = (uint16_t)(alignment >> PAGE_SHIFT)};
     }
     if (config_sealed) { /* if the system refuses, they stay writable */

@@ -65,27 +65,66 @@ void grow_note(const char *start, size_t pages)
     store_relaxed(&growths[place], (uintptr_t)start | pages);
 }
 
-/* The number of touched pages of a slab. `fresh_slot` is 1 in a slab that has handed out no block.
- */
-static size_t grow_touched_of(const struct span *slab, const struct slab_shape *shape)
+/* How often freed runs were filled: a score from 0 to FILLED_MAX. A filled run adds 1, another one
+ * subtracts FILLED_LOSS, so that a score of at least FILLED_MAX / 2 lasts only if three quarters of
+ * the runs are filled. */
+enum { FILLED_MAX = 16, FILLED_LOSS = 3 };
+static unsigned filled; /* atomic: the score; a race of two threads may lose a change */
+
+/* Whether a run is among one in eight, by its address. */
+static bool grow_is_sample(const char *start)
 {
+    enum { SAMPLE_BITS = 3 };
+    return (uint32_t)((uintptr_t)start >> PAGE_SHIFT) * 2654435769u >> (32 - SAMPLE_BITS) == 0;
+}
+
+void pages_note_freed(const char *start, size_t pages)
+{
+    unsigned before = load_relaxed(&filled);
+    if (before == FILLED_MAX && !grow_is_sample(start))
+        return;
+    const uint64_t *middle = (const uint64_t *)(const void *)(start + pages * PAGE_BYTES / 2);
+    unsigned after = before < FILLED_LOSS ? 0 : before - FILLED_LOSS;
+    if (*middle != 0)
+        after = before + (before < FILLED_MAX);
+    if (after != before)
+        store_relaxed(&filled, after);
+}
+
+/* Whether the program fills runs, and so probably blocks of several pages, too. */
+static bool grow_runs_are_filled(void) { return load_relaxed(&filled) >= FILLED_MAX / 2; }
+
+/* The number of touched pages of a slab. `fresh_slot` is 1 in a slab that has handed out no block.
+ * `all_filled`: blocks of any length count as filled. */
+static size_t grow_touched_of(const struct span *slab, const struct slab_shape *shape,
+                              bool all_filled)
+{
+    enum { FILLED_BYTES = 10 << 10 }; /* blocks of at most this size count as filled in any case */
     uint64_t limit = smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)PAGE_BYTES);
-    uint64_t bytes = (limit - (limit != 0)) * shape->unit_bytes;
+    size_t unit_bytes =
+        all_filled || shape->unit_bytes <= FILLED_BYTES ? shape->unit_bytes : PAGE_BYTES;
+    uint64_t bytes = (limit - (limit != 0)) * unit_bytes;
     return smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (uint64_t)shape->pages);
 }
 
-/* The number of touched pages in a range. */
+/* The number of touched pages in a range. The page map has the run of a block at its first page
+ * only, so the pages without a span that follow are its own. */
 static size_t grow_touched_between(const char *start, size_t pages)
 {
     size_t touched = 0;
+    bool all_filled = grow_runs_are_filled();
+    bool in_run = false;
     for (size_t page = 0; page < pages;) {
         struct span *span = page_map_find(start + (page << PAGE_SHIFT));
         unsigned tag = load_relaxed(&span->tag);
         if (tag >= SPAN_SLAB) {
             const struct slab_shape *shape = &pages_state.shapes[tag - SPAN_SLAB];
-            touched += grow_touched_of(span, shape);
+            touched += grow_touched_of(span, shape, all_filled);
             page += shape->pages;
+            in_run = false;
         } else {
+            in_run = tag == SPAN_NONE ? in_run : tag == SPAN_LARGE && all_filled;
+            touched += in_run;
             page++;
         }
     }

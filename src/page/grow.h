@@ -5,12 +5,14 @@
  * is requested before the heap is so large that one of them hardly counts. Then they are requested
  * only where memory will be filled from its start to its end: the growth of the heap while it is
  * dense, and large blocks that grow (mappings.c).
- * docs/dev/decisions/0034-huge-pages-from-16-mib-on.md has the figures.
+ * docs/dev/decisions/0047-huge-pages-from-8-mib-on.md has the figures.
  *
  * The heap is dense if the program has touched what was added last. This is computed without a
- * system call: a slab hands out its blocks from its start, and its `fresh_slot` counts them. A
- * block of at most a page has touched all of its pages, a longer block at least one. For other runs
- * the allocator does not know whether the program fills them, so they count as untouched.
+ * system call: a slab hands out its blocks from its start, and its `fresh_slot` counts them. Blocks
+ * of at most 10 KiB count as touched. Longer ones may be buffers or stacks that the program hardly
+ * uses. Freed runs show whether it does: the word in the middle of a run that was not filled is
+ * zero. Unless most runs are filled, a block above 10 KiB counts as one touched page, and a run as
+ * none.
  *
  * The system may refuse the request, or have no huge pages; then nothing changes.
  *
@@ -34,8 +36,8 @@
 bool pages_grow(size_t pages);
 
 /* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is
- * an eighth of it. */
-static const size_t HUGE_PAGES_FROM_BYTES = (size_t)16 << 20;
+ * a quarter of it. */
+static const size_t HUGE_PAGES_FROM_BYTES = (size_t)8 << 20;
 
 /* The longest growth, in pages, that can be recorded. */
 enum { GROW_NOTED_MAX = (1 << 12) - 1 };

@@ -26,8 +26,7 @@ struct slab_shape {
     uint16_t pages;      /* const: length of the run */
     uint16_t side_units; /* const: size of the cold area behind the header in units of 64 bytes,
                          below SIDE_UNIT_KINDS */
-    uint16_t unit_bytes; /* const: bytes that one count of the span's `fresh_slot` stands for, at
-                            most a page: see grow.h */
+    uint16_t unit_bytes; /* const: bytes that one count of the span's `fresh_slot` stands for */
     uint16_t alignment_pages; /* const: the run begins at a multiple of this power of two */
 };
 
@@ -172,6 +171,11 @@ struct span *pages_take(size_t pages, size_t alignment_bytes);
  * zero.
  * Returns: NULL when no free run fits or the hard limit refuses. */
 struct span *pages_take_free(size_t pages, size_t alignment_bytes);
+
+/* Records whether the program has filled the run of a large block that it has freed: see grow.h.
+ * Reads the word in the middle of the run; after many filled runs only that of one run in eight.
+ * Threads: the one that frees the block. */
+void pages_note_freed(const char *start, size_t pages);
 
 /* Gives back the run of a large block. All of it counts as written. */
 void pages_give(struct span *span);

@@ -37,8 +37,7 @@ TEST(HeapStart, ThePageLayerKnowsWhatIsHandedOut)
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
         const uint32_t bytes = size_classes[i].size_bytes;
         const uint32_t slot_bytes = class_is_packed(i) ? uint32_t{PACKED_SLOT_BYTES} : bytes;
-        EXPECT_EQ(pages_state.shapes[i].unit_bytes, std::min(slot_bytes, uint32_t{PAGE_BYTES}))
-            << i;
+        EXPECT_EQ(pages_state.shapes[i].unit_bytes, slot_bytes) << i;
         EXPECT_EQ(pages_state.shapes[i].alignment_pages,
                   std::max(bytes & (0 - bytes), uint32_t{PAGE_BYTES}) / PAGE_BYTES);
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <vector>
 
 #include "heap/heap_layer.h"
@@ -13,6 +14,7 @@
 extern "C" {
 #include "os/fault.h"
 #include "os/memory.h"
+#include "page/grow.h"
 #include "page/kept_mappings.h"
 }
 
@@ -55,6 +57,39 @@ TEST_F(Large, RunsAreForTheMiddleMappingsForTheTop)
         large_free(span, span->base);
     }
     EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
+}
+
+// Whether the program fills runs shows whether growth in huge pages would be filled.
+TEST_F(Large, TheHeapIsDenseIfFreedRunsWereFilled)
+{
+    if (config_fences)
+        GTEST_SKIP() << "this build never asks for huge pages";
+    constexpr size_t kBytes = 100 * kKiB;
+    for (const bool filled : {false, true}) {
+        std::vector<struct span *> blocks;
+        const auto allocate = [&] {
+            blocks.push_back(take(kBytes));
+            memset(blocks.back()->base, 1, filled ? kBytes : 1);
+        };
+        const auto free_all = [&] {
+            for (struct span *span : blocks)
+                large_free(span, span->base);
+            blocks.clear();
+        };
+        for (int i = 0; i < 64; i++)
+            allocate();
+        free_all();
+        bool dense = false; // when the heap grew last
+        const size_t committed = load_relaxed(&pages_state.committed_pages);
+        for (size_t now = committed; now < committed + (12 * kMiB >> PAGE_SHIFT);) {
+            const bool before = grow_is_touched();
+            allocate();
+            dense = load_relaxed(&pages_state.committed_pages) != now ? before : dense;
+            now = load_relaxed(&pages_state.committed_pages);
+        }
+        EXPECT_EQ(dense, filled);
+        free_all();
+    }
 }
 
 TEST_F(Large, AlignmentIsKept)
