@@ -135,8 +135,6 @@ bool large_free(struct span *span, const void *block)
         private_heap_lose_large(span);
     if (unlikely(span->mark != 0))
         free_hooked(span, span->base);
-    if (!config_fences && kind == SPAN_LARGE)
-        pages_note_freed(span->base, load_relaxed(&span->pages));
     struct heap *heap = thread_heap;
     if (config_guarded_blocks && kind == SPAN_HUGE)
         pages_give_guarded(span);

@@ -248,6 +248,13 @@ bool os_is_readable(const void *word)
            -EINVAL;
 }
 
+cold bool os_is_nonzero(const void *word)
+{
+    enum { CMP_REQUEUE_PRIVATE = 132, NO_THREAD = 0, ZERO = 0 }; /* of linux/futex.h */
+    return kernel_call(SYS_futex, (long)word, CMP_REQUEUE_PRIVATE, NO_THREAD, NO_THREAD, (long)word,
+                       ZERO) == -EAGAIN;
+}
+
 static bool naming_ended; /* atomic: never false again once it is true */
 
 void os_name(void *start, size_t size_bytes, const char *name)

@@ -11,6 +11,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/memory_marks.h"
 #include "base/random.h"
 #include "os/memory.h"
 #include "os/process.h"
@@ -65,86 +66,78 @@ void grow_note(const char *start, size_t pages)
     store_relaxed(&growths[place], (uintptr_t)start | pages);
 }
 
-/* How often freed runs were filled: a score from 0 to FILLED_MAX. A filled run adds 1, another one
- * subtracts FILLED_LOSS, so that a score of at least FILLED_MAX / 2 lasts only if three quarters of
- * the runs are filled. */
-enum { FILLED_MAX = 16, FILLED_LOSS = 3 };
-static unsigned filled; /* atomic: the score; a race of two threads may lose a change */
-
-/* Whether a run is among one in eight, by its address. */
-static bool grow_is_sample(const char *start)
+/* The number of untouched pages of a slab. `fresh_slot` is 1 in a slab that has handed out no
+ * block. */
+static cold size_t grow_untouched_of(const struct span *slab, const struct slab_shape *shape)
 {
-    enum { SAMPLE_BITS = 3 };
-    return (uint32_t)((uintptr_t)start >> PAGE_SHIFT) * 2654435769u >> (32 - SAMPLE_BITS) == 0;
-}
-
-void pages_note_freed(const char *start, size_t pages)
-{
-    unsigned before = load_relaxed(&filled);
-    if (before == FILLED_MAX && !grow_is_sample(start))
-        return;
-    const uint64_t *middle = (const uint64_t *)(const void *)(start + pages * PAGE_BYTES / 2);
-    unsigned after = before < FILLED_LOSS ? 0 : before - FILLED_LOSS;
-    if (*middle != 0)
-        after = before + (before < FILLED_MAX);
-    if (after != before)
-        store_relaxed(&filled, after);
-}
-
-/* Whether the program fills runs, and so probably blocks of several pages, too. */
-static bool grow_runs_are_filled(void) { return load_relaxed(&filled) >= FILLED_MAX / 2; }
-
-/* The number of touched pages of a slab. `fresh_slot` is 1 in a slab that has handed out no block.
- * `all_filled`: blocks of any length count as filled. */
-static size_t grow_touched_of(const struct span *slab, const struct slab_shape *shape,
-                              bool all_filled)
-{
-    enum { FILLED_BYTES = 10 << 10 }; /* blocks of at most this size count as filled in any case */
     uint64_t limit = smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)PAGE_BYTES);
-    size_t unit_bytes =
-        all_filled || shape->unit_bytes <= FILLED_BYTES ? shape->unit_bytes : PAGE_BYTES;
-    uint64_t bytes = (limit - (limit != 0)) * unit_bytes;
-    return smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (uint64_t)shape->pages);
+    uint64_t bytes = (limit - (limit != 0)) * shape->unit_bytes;
+    return shape->pages - smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (size_t)shape->pages);
 }
 
-/* The number of touched pages in a range. The page map has the run of a block at its first page
- * only, so the pages without a span that follow are its own. */
-static size_t grow_touched_between(const char *start, size_t pages)
+/* Whether one of a few words of a page is not zero. A memory checker would report words that the
+ * program has not written. */
+static cold bool grow_page_is_touched(const char *page)
 {
-    size_t touched = 0;
-    bool all_filled = grow_runs_are_filled();
-    bool in_run = false;
-    for (size_t page = 0; page < pages;) {
-        struct span *span = page_map_find(start + (page << PAGE_SHIFT));
+    static const uint16_t words[] = {264, 1288, 2312, 3336};
+    for (size_t i = 0; i < countof(words) && !memory_marks_active(); i++)
+        if (os_is_nonzero(page + words[i]))
+            return true;
+    return false;
+}
+
+/* The number of untouched pages in a range. Of the pages that are not in slabs of blocks of at most
+ * a page, one in SAMPLE is examined, and counts for SAMPLE: a prime, so that not always the same
+ * page of a block is examined. Stops when the number exceeds `most`. Without `examines` such pages
+ * count as untouched. */
+static cold size_t grow_untouched_between(const char *start, size_t pages, size_t most,
+                                          bool examines)
+{
+    enum { SAMPLE = 61 };
+    size_t untouched = 0;
+    for (size_t page = 0; page < pages && untouched <= most;) {
+        const char *address = start + (page << PAGE_SHIFT);
+        struct span *span = page_map_find(address);
         unsigned tag = load_relaxed(&span->tag);
-        if (tag >= SPAN_SLAB) {
-            const struct slab_shape *shape = &pages_state.shapes[tag - SPAN_SLAB];
-            touched += grow_touched_of(span, shape, all_filled);
+        const struct slab_shape *shape =
+            tag >= SPAN_SLAB ? &pages_state.shapes[tag - SPAN_SLAB] : NULL;
+        if (shape && shape->unit_bytes <= PAGE_BYTES) {
+            untouched += grow_untouched_of(span, shape);
             page += shape->pages;
-            in_run = false;
         } else {
-            in_run = tag == SPAN_NONE ? in_run : tag == SPAN_LARGE && all_filled;
-            touched += in_run;
+            if (page % SAMPLE == SAMPLE / 2 && !(examines && grow_page_is_touched(address)))
+                untouched += SAMPLE;
             page++;
         }
     }
-    return touched;
+    return untouched;
 }
 
-bool grow_is_touched(void)
+cold bool grow_is_touched(void)
 {
-    enum { PART = 4 }; /* one page in 4 may be untouched: slabs that were just opened, free runs */
+    /* PART: one page in 4 may be untouched: slabs that were just opened, free runs. AGAIN_PART: the
+     * pages of a sparse heap are examined again when it has grown by a 16th. */
+    enum { PART = 4, AGAIN_PART = 16 };
     size_t pages = 0;
-    size_t touched = 0;
     for (int i = 0; i < GROWTHS; i++) {
-        uintptr_t noted = load_relaxed(&growths[i]);
-        size_t length = noted % PAGE_BYTES;
+        size_t length = load_relaxed(&growths[i]) % PAGE_BYTES;
         if (length == 0)
             return false;
         pages += length;
-        touched += grow_touched_between((const char *)(noted - length), length);
     }
-    return touched >= pages - pages / PART;
+    size_t most = pages / PART;
+    size_t untouched = 0;
+    size_t committed = load_relaxed(&pages_state.committed_pages);
+    bool examines = committed >= load_relaxed(&pages_state.examine_from_pages);
+    for (int i = 0; i < GROWTHS && untouched <= most; i++) {
+        uintptr_t noted = load_relaxed(&growths[i]);
+        size_t length = noted % PAGE_BYTES;
+        untouched += grow_untouched_between((const char *)(noted - length), length,
+                                            most - untouched, examines);
+    }
+    if (examines && untouched > most)
+        store_relaxed(&pages_state.examine_from_pages, committed + committed / AGAIN_PART);
+    return untouched <= most;
 }
 
 /* Defers a new free run, divided by fences into stretches of at least `least` pages each. The

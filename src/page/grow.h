@@ -7,12 +7,12 @@
  * dense, and large blocks that grow (mappings.c).
  * docs/dev/decisions/0047-huge-pages-from-8-mib-on.md has the figures.
  *
- * The heap is dense if the program has touched what was added last. This is computed without a
- * system call: a slab hands out its blocks from its start, and its `fresh_slot` counts them. Blocks
- * of at most 10 KiB count as touched. Longer ones may be buffers or stacks that the program hardly
- * uses. Freed runs show whether it does: the word in the middle of a run that was not filled is
- * zero. Unless most runs are filled, a block above 10 KiB counts as one touched page, and a run as
- * none.
+ * The heap is dense if the program has touched what was added last. For blocks of at most a page
+ * this is computed without a system call: a slab hands out its blocks from its start, and its
+ * `fresh_slot` counts them. Longer blocks may be buffers or stacks that the program hardly uses. So
+ * of their pages, and of free ones, a few are examined: a page that was not touched since it was
+ * committed reads zero. The kernel reads them (os_is_nonzero), because a program may have protected
+ * its blocks.
  *
  * The system may refuse the request, or have no huge pages; then nothing changes.
  *

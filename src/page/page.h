@@ -172,11 +172,6 @@ struct span *pages_take(size_t pages, size_t alignment_bytes);
  * Returns: NULL when no free run fits or the hard limit refuses. */
 struct span *pages_take_free(size_t pages, size_t alignment_bytes);
 
-/* Records whether the program has filled the run of a large block that it has freed: see grow.h.
- * Reads the word in the middle of the run; after many filled runs only that of one run in eight.
- * Threads: the one that frees the block. */
-void pages_note_freed(const char *start, size_t pages);
-
 /* Gives back the run of a large block. All of it counts as written. */
 void pages_give(struct span *span);
 

@@ -39,6 +39,7 @@ struct page_state {
     size_t growth_pages; /* atomic: pages purged to avoid a higher peak and not forgotten yet */
     uint64_t growth_ms;  /* atomic: start of the interval in which growth_pages was last reduced */
     size_t small_pages;  /* atomic: pages to grow by before huge pages are used, see grow.c */
+    size_t examine_from_pages; /* atomic: committed pages from which grow.c examines pages again */
     bool in_huge_pages;  /* atomic: whether the last growth was in huge pages */
     size_t fork_run_pages; /* atomic: pages of runs that were taken while the lock was frozen */
     size_t swept_pages;    /* atomic: see pages_note_swept */

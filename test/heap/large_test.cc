@@ -14,8 +14,8 @@
 extern "C" {
 #include "os/fault.h"
 #include "os/memory.h"
-#include "page/grow.h"
 #include "page/kept_mappings.h"
+#include "page/state.h"
 }
 
 namespace
@@ -59,36 +59,21 @@ TEST_F(Large, RunsAreForTheMiddleMappingsForTheTop)
     EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
 }
 
-// Whether the program fills runs shows whether growth in huge pages would be filled.
-TEST_F(Large, TheHeapIsDenseIfFreedRunsWereFilled)
+TEST_F(Large, AHeapOfRunsGrowsInHugePagesWhereTheyAreFilled)
 {
-    if (config_fences)
-        GTEST_SKIP() << "this build never asks for huge pages";
-    constexpr size_t kBytes = 100 * kKiB;
+    if (config_fences || os_page_size() != PAGE_BYTES)
+        GTEST_SKIP() << "no huge pages are asked for";
     for (const bool filled : {false, true}) {
         std::vector<struct span *> blocks;
-        const auto allocate = [&] {
-            blocks.push_back(take(kBytes));
-            memset(blocks.back()->base, 1, filled ? kBytes : 1);
-        };
-        const auto free_all = [&] {
-            for (struct span *span : blocks)
-                large_free(span, span->base);
-            blocks.clear();
-        };
-        for (int i = 0; i < 64; i++)
-            allocate();
-        free_all();
-        bool dense = false; // when the heap grew last
         const size_t committed = load_relaxed(&pages_state.committed_pages);
-        for (size_t now = committed; now < committed + (12 * kMiB >> PAGE_SHIFT);) {
-            const bool before = grow_is_touched();
-            allocate();
-            dense = load_relaxed(&pages_state.committed_pages) != now ? before : dense;
-            now = load_relaxed(&pages_state.committed_pages);
+        while (load_relaxed(&pages_state.committed_pages) < committed + (40 * kMiB >> PAGE_SHIFT)) {
+            store_relaxed(&pages_state.small_pages, size_t{0}); // however slow huge pages are
+            blocks.push_back(take(100 * kKiB));
+            memset(blocks.back()->base, 1, filled ? 100 * kKiB : 1);
         }
-        EXPECT_EQ(dense, filled);
-        free_all();
+        EXPECT_EQ(load_relaxed(&pages_state.in_huge_pages), filled);
+        for (struct span *span : blocks)
+            large_free(span, span->base);
     }
 }
 

@@ -60,16 +60,6 @@ class Dense : public testing::Test
             store_relaxed(&slabs_[i]->fresh_slot, limit);
     }
 
-    // Frees runs of two pages at several addresses, which consist of bytes of the value.
-    static void free_runs(size_t count, char value)
-    {
-        static std::vector<char> memory(32 * PAGE_BYTES);
-        std::fill(memory.begin(), memory.end(), value);
-        static size_t at = 0;
-        for (size_t i = 0; i < count; i++, at++)
-            pages_note_freed(&memory[at % 31 * PAGE_BYTES], 2);
-    }
-
     static inline bool nothing_was_noted = true; // in this process
     struct span *run_ = nullptr;
     std::vector<struct span *> slabs_;
@@ -112,65 +102,58 @@ TEST_F(Dense, WhatALongRunWasMadeForIsNotNoted)
     EXPECT_TRUE(grow_is_touched());
 }
 
-// Blocks above 10 KiB may be buffers or stacks that the program hardly uses.
-TEST_F(Dense, LongBlocksAndRunsCountWhereFreedRunsWereFilled)
+// Notes a run or slab as the last two growths, and examines it.
+bool is_dense(const struct span *span, size_t pages)
 {
-    struct span *run = pages_take(kMiB >> PAGE_SHIFT, PAGE_BYTES);
-    struct span *slab = take_slab(2, true); // two blocks of 20 KiB
-    struct span *shorter = take_slab(3, true); // two blocks of 10 KiB
-    ASSERT_TRUE(run && slab && shorter);
-    const auto is_dense = [](const struct span *span, size_t pages) {
-        for (int i = 0; i < 2; i++)
-            grow_note(span->base, pages);
-        return grow_is_touched();
-    };
-    const auto expect = [&](bool dense) {
-        EXPECT_EQ(is_dense(run, kMiB >> PAGE_SHIFT), dense);
-        EXPECT_EQ(is_dense(slab, kShapes[2].pages), dense);
-        EXPECT_TRUE(is_dense(shorter, kShapes[3].pages));
-    };
-    expect(false);
-    free_runs(7, 1);
-    expect(false);
-    free_runs(1, 1);
-    expect(true);
-    free_runs(1, 0);
-    expect(false);
-    free_runs(100, 1);
-    expect(true);
-    store_relaxed(&slab->fresh_slot, uint64_t{1 + 1});
-    EXPECT_FALSE(is_dense(slab, kShapes[2].pages)) << "one of two blocks";
-    store_relaxed(&slab->fresh_slot, uint64_t{1 + 2});
-    for (int i = 0; i < 100; i++) { // three of four
-        free_runs(6, 1);
-        free_runs(2, 0);
-    }
-    expect(true);
-    for (int i = 0; i < 100; i++) { // half
-        free_runs(4, 0);
-        free_runs(4, 1);
-    }
-    expect(false);
-    pages_give(run);
-    pages_give_slab(slab);
-    pages_give_slab(shorter);
+    for (int i = 0; i < 2; i++)
+        grow_note(span->base, pages);
+    store_relaxed(&pages_state.examine_from_pages, size_t{0});
+    return grow_is_touched();
 }
 
-// Pages that belong to no block count as untouched, also behind a run.
-TEST_F(Dense, WhatIsFreeBehindARunIsUntouched)
+TEST_F(Dense, PagesOfRunsAreExamined)
 {
-    free_runs(16, 1);
-    struct span *run = pages_take(64, PAGE_BYTES);
-    struct span *behind = pages_take(64, PAGE_BYTES);
-    ASSERT_TRUE(run && behind);
-    ASSERT_EQ(behind->base, span_end(run));
-    for (int i = 0; i < 2; i++)
-        grow_note(run->base, 128);
-    EXPECT_TRUE(grow_is_touched());
-    pages_give(behind);
-    EXPECT_FALSE(grow_is_touched());
+    constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
+    struct span *run = pages_take(kPages, PAGE_BYTES);
+    ASSERT_NE(run, nullptr);
+    page_layer::fill(run, 0);
+    EXPECT_FALSE(is_dense(run, kPages));
+    memset(run->base, 1, 4 * kMiB / 2);
+    EXPECT_FALSE(is_dense(run, kPages));
+    memset(run->base, 1, 4 * kMiB / 8 * 7);
+    EXPECT_TRUE(is_dense(run, kPages));
+    ASSERT_EQ(os_protect(run->base, 4 * kMiB, OS_NONE), 0) << "as a program may do";
+    EXPECT_FALSE(is_dense(run, kPages));
+    ASSERT_EQ(os_protect(run->base, 4 * kMiB, OS_WRITE), 0);
     pages_give(run);
-    free_runs(100, 0);
+}
+
+// Such blocks may be buffers or stacks that the program hardly uses.
+TEST_F(Dense, PagesOfBlocksOfMoreThanAPageAreExamined)
+{
+    struct span *slab = take_slab(3, true);
+    ASSERT_NE(slab, nullptr);
+    memset(slab->base, 0, size_t{kShapes[3].pages} << PAGE_SHIFT);
+    EXPECT_FALSE(is_dense(slab, kShapes[3].pages));
+    memset(slab->base, 1, size_t{kShapes[3].pages} << PAGE_SHIFT);
+    EXPECT_TRUE(is_dense(slab, kShapes[3].pages));
+    pages_give_slab(slab);
+}
+
+TEST_F(Dense, ASparseHeapIsExaminedAgainWhenItHasGrown)
+{
+    constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
+    struct span *run = pages_take(kPages, PAGE_BYTES);
+    ASSERT_NE(run, nullptr);
+    page_layer::fill(run, 0);
+    EXPECT_FALSE(is_dense(run, kPages));
+    page_layer::fill(run, 1);
+    EXPECT_FALSE(grow_is_touched());
+    const size_t committed = load_relaxed(&pages_state.committed_pages);
+    EXPECT_EQ(load_relaxed(&pages_state.examine_from_pages), committed + committed / 16);
+    store_relaxed(&pages_state.examine_from_pages, committed);
+    EXPECT_TRUE(grow_is_touched());
+    pages_give(run);
 }
 
 // Slabs are taken and given back during the look. The case is for ThreadSanitizer.

@@ -27,8 +27,8 @@ namespace page_layer
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr slab_shape kShapes[] = {{1, 2, 64, 1}, {4, 5, 256, 1}, {10, 7, 5 * PAGE_BYTES, 2},
-                                  {5, 7, 10 << 10, 1}};
+constexpr slab_shape kShapes[] = {{1, 2, 64, 1}, {4, 5, 256, 1}, {10, 7, PAGE_BYTES, 2},
+                                  {64, 7, 20 << 10, 1}};
 
 inline void start()
 {
