@@ -87,14 +87,16 @@ static cold bool grow_page_is_touched(const char *page)
 }
 
 /* The number of untouched pages in a range. Of the pages that are not in slabs of blocks of at most
- * a page, one in SAMPLE is examined, and counts for SAMPLE: a prime, so that not always the same
- * page of a block is examined. Stops when the number exceeds `most`. Without `examines` such pages
- * count as untouched. */
+ * a page, one in SAMPLE counts for SAMPLE: a prime, so that not always the same page of a block
+ * counts. It is examined if it is in use and `examines` is set, and counts as untouched otherwise:
+ * an examination of free pages would bring in the kernel's huge page of zeros. The page map has the
+ * run of a large block at its first page only. Stops when the number exceeds `most`. */
 static cold size_t grow_untouched_between(const char *start, size_t pages, size_t most,
                                           bool examines)
 {
     enum { SAMPLE = 61 };
     size_t untouched = 0;
+    bool in_use = false;
     for (size_t page = 0; page < pages && untouched <= most;) {
         const char *address = start + (page << PAGE_SHIFT);
         struct span *span = page_map_find(address);
@@ -105,7 +107,9 @@ static cold size_t grow_untouched_between(const char *start, size_t pages, size_
             untouched += grow_untouched_of(span, shape);
             page += shape->pages;
         } else {
-            if (page % SAMPLE == SAMPLE / 2 && !(examines && grow_page_is_touched(address)))
+            in_use = tag == SPAN_NONE ? in_use : tag >= SPAN_KEPT;
+            if (page % SAMPLE == SAMPLE / 2 &&
+                !(in_use && examines && grow_page_is_touched(address)))
                 untouched += SAMPLE;
             page++;
         }

@@ -10,9 +10,9 @@
  * The heap is dense if the program has touched what was added last. For blocks of at most a page
  * this is computed without a system call: a slab hands out its blocks from its start, and its
  * `fresh_slot` counts them. Longer blocks may be buffers or stacks that the program hardly uses. So
- * of their pages, and of free ones, a few are examined: a page that was not touched since it was
- * committed reads zero. The kernel reads them (os_is_nonzero), because a program may have protected
- * its blocks.
+ * a few of their pages are examined: a page that was not touched since it was committed reads zero.
+ * The kernel reads them (os_is_nonzero), because a program may have protected its blocks. Free
+ * pages count as untouched.
  *
  * The system may refuse the request, or have no huge pages; then nothing changes.
  *

@@ -140,6 +140,25 @@ TEST_F(Dense, PagesOfBlocksOfMoreThanAPageAreExamined)
     pages_give_slab(slab);
 }
 
+// Free pages count as untouched, whatever they contain. An examination would bring in zero pages.
+TEST_F(Dense, FreePagesAreNotExamined)
+{
+    constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
+    struct span *run = pages_take(2 * kPages, PAGE_BYTES);
+    ASSERT_NE(run, nullptr);
+    page_layer::fill(run, 1);
+    EXPECT_TRUE(is_dense(run, 2 * kPages / 4 * 3));
+    const char *start = run->base;
+    pages_give(run);
+    struct span *half = pages_take(kPages, PAGE_BYTES);
+    ASSERT_NE(half, nullptr);
+    ASSERT_EQ(half->base, start);
+    page_layer::fill(half, 1);
+    EXPECT_TRUE(is_dense(half, kPages));
+    EXPECT_FALSE(is_dense(half, kPages * 3 / 2)) << "a third is free";
+    pages_give(half);
+}
+
 TEST_F(Dense, ASparseHeapIsExaminedAgainWhenItHasGrown)
 {
     constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
