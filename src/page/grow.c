@@ -79,7 +79,7 @@ static cold size_t grow_untouched_of(const struct span *slab, const struct slab_
  * program has not written. */
 static cold bool grow_page_is_touched(const char *page)
 {
-    static const uint16_t words[] = {264, 1288, 2312, 3336};
+    static const uint16_t words[] = {0, 1288, 2312, 3336};
     for (size_t i = 0; i < countof(words) && !memory_marks_active(); i++)
         if (os_is_nonzero(page + words[i]))
             return true;
@@ -88,15 +88,15 @@ static cold bool grow_page_is_touched(const char *page)
 
 /* The number of untouched pages in a range. Of the pages that are not in slabs of blocks of at most
  * a page, one in SAMPLE counts for SAMPLE: a prime, so that not always the same page of a block
- * counts. It is examined if it is in use and `examines` is set, and counts as untouched otherwise:
- * an examination of free pages would bring in the kernel's huge page of zeros. The page map has the
- * run of a large block at its first page only. Stops when the number exceeds `most`. */
+ * counts. It is examined if it is part of a block and `examines` is set, and counts as untouched
+ * otherwise: an examination of free pages would bring in the kernel's huge page of zeros. The page
+ * map has the run of a large block at its first page only. Stops when the number exceeds `most`. */
 static cold size_t grow_untouched_between(const char *start, size_t pages, size_t most,
                                           bool examines)
 {
     enum { SAMPLE = 61 };
     size_t untouched = 0;
-    bool in_use = false;
+    bool in_block = false;
     for (size_t page = 0; page < pages && untouched <= most;) {
         const char *address = start + (page << PAGE_SHIFT);
         struct span *span = page_map_find(address);
@@ -106,10 +106,11 @@ static cold size_t grow_untouched_between(const char *start, size_t pages, size_
         if (shape && shape->unit_bytes <= PAGE_BYTES) {
             untouched += grow_untouched_of(span, shape);
             page += shape->pages;
+            in_block = false;
         } else {
-            in_use = tag == SPAN_NONE ? in_use : tag >= SPAN_KEPT;
+            in_block = tag == SPAN_NONE ? in_block : tag == SPAN_LARGE || tag >= SPAN_SLAB;
             if (page % SAMPLE == SAMPLE / 2 &&
-                !(in_use && examines && grow_page_is_touched(address)))
+                !(in_block && examines && grow_page_is_touched(address)))
                 untouched += SAMPLE;
             page++;
         }

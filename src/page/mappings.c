@@ -17,6 +17,25 @@
 
 #include <string.h>
 
+/* Asks for huge pages for all of the mapping: the kernel moves only a mapping with equal
+ * properties from its start to its end. */
+static void mapping_ask_for_huge_pages(struct span *span)
+{
+    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
+    if (limits_admit_huge_pages(0)) /* 0: the block is counted already */
+        (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
+}
+
+/* If the program does not fill the block after all, the process becomes larger by at most an
+ * eighth. */
+void pages_expect_filled(struct span *span)
+{
+    enum { PART = 8 };
+    if (!config_fences && load_relaxed(&span->tag) == SPAN_HUGE && load_relaxed(&span->zero) &&
+        load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / PART)
+        mapping_ask_for_huge_pages(span);
+}
+
 /* Replaces `before` by `after` in the first place that has it.
  * Returns: false if no place has it. */
 static bool span_table_replace(const struct span_table *list, struct span *before,
@@ -119,6 +138,16 @@ enum { FORK_RUNS_MAX = 1024 };
 static struct span *fork_run_places[FORK_RUNS_MAX];
 static const struct span_table list = {fork_run_places, FORK_RUNS_MAX};
 
+void fork_run_give(struct span *span)
+{
+    for (struct span *next; span; span = next) {
+        next = span->next;
+        (void)span_table_remove(&list, span);
+        fetch_sub_relaxed(&pages_state.fork_run_pages, (size_t)span->pages);
+        mapping_give(span);
+    }
+}
+
 struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units,
                            size_t covered_bytes)
 {
@@ -132,38 +161,9 @@ struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_u
 
 void fork_run_add(struct span *span) { (void)span_table_add(&list, span); }
 
-void fork_run_give(struct span *span)
-{
-    for (struct span *next; span; span = next) {
-        next = span->next;
-        (void)span_table_remove(&list, span);
-        fetch_sub_relaxed(&pages_state.fork_run_pages, (size_t)span->pages);
-        mapping_give(span);
-    }
-}
-
 bool fork_run_each(span_visit *visit, void *context)
 {
     return span_table_each(&list, visit, context);
-}
-
-/* Asks for huge pages for all of the mapping: the kernel moves only a mapping with equal
- * properties from its start to its end. */
-static void mapping_ask_for_huge_pages(struct span *span)
-{
-    size_t bytes = (size_t)span->pages << PAGE_SHIFT;
-    if (limits_admit_huge_pages(0)) /* 0: the block is counted already */
-        (void)os_huge_pages(span->base, align_up(bytes, os_page_size()), true);
-}
-
-/* If the program does not fill the block after all, the process becomes larger by at most an
- * eighth. */
-void pages_expect_filled(struct span *span)
-{
-    enum { PART = 8 };
-    if (!config_fences && load_relaxed(&span->tag) == SPAN_HUGE && load_relaxed(&span->zero) &&
-        load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / PART)
-        mapping_ask_for_huge_pages(span);
 }
 
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
