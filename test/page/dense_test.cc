@@ -144,19 +144,16 @@ TEST_F(Dense, PagesOfBlocksOfMoreThanAPageAreExamined)
 TEST_F(Dense, FreePagesAreNotExamined)
 {
     constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
-    struct span *run = pages_take(2 * kPages, PAGE_BYTES);
+    struct span *run = pages_take(kPages, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
     page_layer::fill(run, 1);
-    EXPECT_TRUE(is_dense(run, 2 * kPages / 4 * 3));
-    const char *start = run->base;
+    EXPECT_TRUE(is_dense(run, kPages));
+    struct span *rest = pages_split(run, kPages / 2, false);
+    ASSERT_NE(rest, nullptr);
+    pages_give(rest);
+    EXPECT_FALSE(is_dense(run, kPages)) << "half is free";
+    EXPECT_TRUE(is_dense(run, kPages / 2));
     pages_give(run);
-    struct span *half = pages_take(kPages, PAGE_BYTES);
-    ASSERT_NE(half, nullptr);
-    ASSERT_EQ(half->base, start);
-    page_layer::fill(half, 1);
-    EXPECT_TRUE(is_dense(half, kPages));
-    EXPECT_FALSE(is_dense(half, kPages * 3 / 2)) << "a third is free";
-    pages_give(half);
 }
 
 TEST_F(Dense, ASparseHeapIsExaminedAgainWhenItHasGrown)
