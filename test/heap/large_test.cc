@@ -59,24 +59,6 @@ TEST_F(Large, RunsAreForTheMiddleMappingsForTheTop)
     EXPECT_EQ(heap_layer::stats().large_blocks, 0u);
 }
 
-TEST_F(Large, AHeapOfRunsGrowsInHugePagesWhereTheyAreFilled)
-{
-    if (config_fences || os_page_size() != PAGE_BYTES)
-        GTEST_SKIP() << "no huge pages are asked for";
-    for (const bool filled : {false, true}) {
-        std::vector<struct span *> blocks;
-        const size_t committed = load_relaxed(&pages_state.committed_pages);
-        while (load_relaxed(&pages_state.committed_pages) < committed + (40 * kMiB >> PAGE_SHIFT)) {
-            store_relaxed(&pages_state.small_pages, size_t{0}); // however slow huge pages are
-            blocks.push_back(take(100 * kKiB));
-            memset(blocks.back()->base, 1, filled ? 100 * kKiB : 1);
-        }
-        EXPECT_EQ(load_relaxed(&pages_state.in_huge_pages), filled);
-        for (struct span *span : blocks)
-            large_free(span, span->base);
-    }
-}
-
 TEST_F(Large, AlignmentIsKept)
 {
     for (size_t alignment = PAGE_BYTES; alignment <= 64 * kMiB; alignment *= 2) {
@@ -380,6 +362,25 @@ TEST(LargeDeathTest, AChildFreesWhatAThreadOfItsParentResizes)
         EXPECT_EQ(status, 0);
         large_unlock(span);
         free_fast(block);
+    }
+}
+
+// The last case, because it leaves much free memory.
+TEST_F(Large, AHeapOfRunsGrowsInHugePagesWhereTheyAreFilled)
+{
+    if (config_fences || os_page_size() != PAGE_BYTES)
+        GTEST_SKIP() << "no huge pages are asked for";
+    for (const bool filled : {false, true}) {
+        std::vector<struct span *> blocks;
+        const size_t committed = load_relaxed(&pages_state.committed_pages);
+        while (load_relaxed(&pages_state.committed_pages) < committed + (40 * kMiB >> PAGE_SHIFT)) {
+            store_relaxed(&pages_state.small_pages, size_t{0}); // however slow huge pages are
+            blocks.push_back(take(100 * kKiB));
+            memset(blocks.back()->base, 1, filled ? 100 * kKiB : 1);
+        }
+        EXPECT_EQ(load_relaxed(&pages_state.in_huge_pages), filled);
+        for (struct span *span : blocks)
+            large_free(span, span->base);
     }
 }
 
