@@ -102,6 +102,17 @@ TEST_F(Dense, WhatALongRunWasMadeForIsNotNoted)
     EXPECT_TRUE(grow_is_touched());
 }
 
+constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
+
+// Takes a run of kPages pages, of which each byte has the value.
+struct span *filled_run(char value)
+{
+    struct span *run = pages_take(kPages, PAGE_BYTES);
+    if (run)
+        page_layer::fill(run, value);
+    return run;
+}
+
 // Notes a run or slab as the last two growths, and examines it.
 bool is_dense(const struct span *span, size_t pages)
 {
@@ -113,10 +124,8 @@ bool is_dense(const struct span *span, size_t pages)
 
 TEST_F(Dense, PagesOfRunsAreExamined)
 {
-    constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
-    struct span *run = pages_take(kPages, PAGE_BYTES);
+    struct span *run = filled_run(0);
     ASSERT_NE(run, nullptr);
-    page_layer::fill(run, 0);
     EXPECT_FALSE(is_dense(run, kPages));
     memset(run->base, 1, 4 * kMiB / 2);
     EXPECT_FALSE(is_dense(run, kPages));
@@ -143,10 +152,8 @@ TEST_F(Dense, PagesOfBlocksOfMoreThanAPageAreExamined)
 // Free pages count as untouched, whatever they contain. An examination would bring in zero pages.
 TEST_F(Dense, FreePagesAreNotExamined)
 {
-    constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
-    struct span *run = pages_take(kPages, PAGE_BYTES);
+    struct span *run = filled_run(1);
     ASSERT_NE(run, nullptr);
-    page_layer::fill(run, 1);
     EXPECT_TRUE(is_dense(run, kPages));
     struct span *rest = pages_split(run, kPages / 2, false);
     ASSERT_NE(rest, nullptr);
@@ -158,10 +165,8 @@ TEST_F(Dense, FreePagesAreNotExamined)
 
 TEST_F(Dense, ASparseHeapIsExaminedAgainWhenItHasGrown)
 {
-    constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
-    struct span *run = pages_take(kPages, PAGE_BYTES);
+    struct span *run = filled_run(0);
     ASSERT_NE(run, nullptr);
-    page_layer::fill(run, 0);
     EXPECT_FALSE(is_dense(run, kPages));
     page_layer::fill(run, 1);
     EXPECT_FALSE(grow_is_touched());
