@@ -75,12 +75,11 @@ static cold size_t grow_untouched_of(const struct span *slab, const struct slab_
     return shape->pages - smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (size_t)shape->pages);
 }
 
-/* Whether one of a few words of a page is not zero. A memory checker would report words that the
- * program has not written. */
+/* Whether one of a few words of a page is not zero. */
 static cold bool grow_page_is_touched(const char *page)
 {
     static const uint16_t words[] = {0, 1288, 2312, 3336};
-    for (size_t i = 0; i < countof(words) && !memory_marks_active(); i++)
+    for (size_t i = 0; i < countof(words); i++)
         if (os_is_nonzero(page + words[i]))
             return true;
     return false;
@@ -133,7 +132,9 @@ cold bool grow_is_touched(void)
     size_t most = pages / PART;
     size_t untouched = 0;
     size_t committed = load_relaxed(&pages_state.committed_pages);
-    bool examines = committed >= load_relaxed(&pages_state.examine_from_pages);
+    /* a memory checker would report words that the program has not written */
+    bool examines = committed >= load_relaxed(&pages_state.examine_from_pages) &&
+                    !memory_marks_active();
     for (int i = 0; i < GROWTHS && untouched <= most; i++) {
         uintptr_t noted = load_relaxed(&growths[i]);
         size_t length = noted % PAGE_BYTES;
