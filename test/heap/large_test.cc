@@ -12,6 +12,7 @@
 #include "heap/heap_layer.h"
 
 extern "C" {
+#include "base/memory_marks.h"
 #include "os/fault.h"
 #include "os/memory.h"
 #include "page/kept_mappings.h"
@@ -370,6 +371,8 @@ TEST_F(Large, AHeapOfRunsGrowsInHugePagesWhereTheyAreFilled)
 {
     if (config_fences || os_page_size() != PAGE_BYTES)
         GTEST_SKIP() << "no huge pages are asked for";
+    if (memory_marks_active())
+        GTEST_SKIP() << "no page is examined under a memory checker";
     for (const bool filled : {false, true}) {
         std::vector<struct span *> blocks;
         const size_t committed = load_relaxed(&pages_state.committed_pages);

@@ -9,6 +9,10 @@
 
 #include "page/page_layer.h"
 
+extern "C" {
+#include "base/memory_marks.h"
+}
+
 namespace
 {
 
@@ -102,6 +106,17 @@ TEST_F(Dense, WhatALongRunWasMadeForIsNotNoted)
     EXPECT_TRUE(grow_is_touched());
 }
 
+class DenseByExamination : public Dense
+{
+  protected:
+    void SetUp() override
+    {
+        if (memory_marks_active())
+            GTEST_SKIP() << "no page is examined under a memory checker";
+        Dense::SetUp();
+    }
+};
+
 constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
 
 // Takes a run of kPages pages, of which each byte has the value.
@@ -122,7 +137,7 @@ bool is_dense(const struct span *span, size_t pages)
     return grow_is_touched();
 }
 
-TEST_F(Dense, PagesOfRunsAreExamined)
+TEST_F(DenseByExamination, PagesOfRunsAreExamined)
 {
     struct span *run = filled_run(0);
     ASSERT_NE(run, nullptr);
@@ -138,7 +153,7 @@ TEST_F(Dense, PagesOfRunsAreExamined)
 }
 
 // Such blocks may be buffers or stacks that the program hardly uses.
-TEST_F(Dense, PagesOfBlocksOfMoreThanAPageAreExamined)
+TEST_F(DenseByExamination, PagesOfBlocksOfMoreThanAPageAreExamined)
 {
     struct span *slab = take_slab(3, true);
     ASSERT_NE(slab, nullptr);
@@ -150,7 +165,7 @@ TEST_F(Dense, PagesOfBlocksOfMoreThanAPageAreExamined)
 }
 
 // Free pages count as untouched, whatever they contain. An examination would bring in zero pages.
-TEST_F(Dense, FreePagesAreNotExamined)
+TEST_F(DenseByExamination, FreePagesAreNotExamined)
 {
     struct span *run = filled_run(1);
     ASSERT_NE(run, nullptr);
@@ -163,7 +178,7 @@ TEST_F(Dense, FreePagesAreNotExamined)
     pages_give(run);
 }
 
-TEST_F(Dense, ASparseHeapIsExaminedAgainWhenItHasGrown)
+TEST_F(DenseByExamination, ASparseHeapIsExaminedAgainWhenItHasGrown)
 {
     struct span *run = filled_run(0);
     ASSERT_NE(run, nullptr);
