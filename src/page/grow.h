@@ -2,10 +2,9 @@
  * system provides no more.
  *
  * A huge page is resident as a whole once one byte of it was touched. So with HUGE_PAGES_AUTO none
- * is requested before the heap is so large that one of them hardly counts. Then they are requested
- * only where memory will be filled from its start to its end: the growth of the heap while it is
- * dense, and large blocks that grow (mappings.c).
- * docs/dev/decisions/0034-huge-pages-from-16-mib-on.md has the figures.
+ * is requested before the heap has a few MiB. Then they are requested only where memory will be
+ * filled from its start to its end: the growth of the heap while it is dense, and large blocks that
+ * grow (mappings.c). docs/dev/decisions/0047-examined-pages.md has the figures.
  *
  * The heap is dense if the program has touched what was added last. For blocks of at most a page
  * this is computed without a system call: a slab hands out its blocks from its start, and its
@@ -36,8 +35,8 @@
 bool pages_grow(size_t pages);
 
 /* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is
- * an eighth of it. */
-static const size_t HUGE_PAGES_FROM_BYTES = (size_t)16 << 20;
+ * a quarter of it. */
+static const size_t HUGE_PAGES_FROM_BYTES = (size_t)8 << 20;
 
 /* The longest growth, in pages, that can be recorded. */
 enum { GROW_NOTED_MAX = (1 << 12) - 1 };

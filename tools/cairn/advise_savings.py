@@ -7,6 +7,9 @@ dependencies between the two. So both extremes are replayed, with as much work b
 the program has (tools/replay/work.h): allocator and work never wait for each other, or they always
 do. The saving is the middle of the two, and its ± includes both.
 
+Memory is measured in further runs, without huge pages: otherwise the peak grows by 2 MiB at a time,
+which would hide smaller savings.
+
 The player takes longer for a trace than the program, because its records go through the caches too.
 So each avoided wait for memory may count for more than in the program: at most for as much more as
 the player is slower.
@@ -152,9 +155,10 @@ def work_ns(program, player_ns, events):
 
 
 def _saving(program, player_ns, base, proposed):
-    """The Saving of a change, from its sides and the sides on malloc, one for each kind of work."""
-    pairs = list(zip(base, proposed))
-    memory = [saved for pair in pairs for saved in _saved(*pair, lambda run: run["peak_bytes"])]
+    """The Saving of a change, from its sides and the sides on malloc: one for each kind of work,
+    and one for memory."""
+    *pairs, of_memory = zip(base, proposed)
+    memory = _saved(*of_memory, lambda run: run["peak_bytes"])
     # The program has code, files and stacks in addition to its blocks; the replay does not.
     held = max(program.peak_bytes,
                statistics.median(run["peak_bytes"] for side in base for run in side.runs))
@@ -180,10 +184,11 @@ def measured(trace, program, library, rounds, least, verdicts):
             player_ns = _time_ns(play_once(first, TOUCH))
             between = work_ns(program, player_ns, made.events)
 
+            kinds = [{"work": (work, between)} for work in WORKS] + [{"options": "huge_pages:off"}]
+
             def sides(number):
                 return [Side(f"{number}", library, made, sites_player=True,
-                             sites_by_malloc=not number, site=number, work=(work, between))
-                        for work in WORKS]
+                             sites_by_malloc=not number, site=number, **kind) for kind in kinds]
             base = sides(0)
             proposed = [sides(number) for number in range(1, len(verdicts) + 1)]
             savings, is_open = [None] * len(verdicts), [True] * len(verdicts)

@@ -60,7 +60,7 @@ def preload_value(libraries, environment):
     return ":".join([*map(str, libraries), *others])
 
 
-def _options_value(options):
+def options_value(options):
     given = os.environ.get("CAIRN_OPTIONS")
     return f"{given},{options}" if given else options
 
@@ -68,7 +68,7 @@ def _options_value(options):
 def with_cairn(library, options):
     """The environment of a program on this library, with these options after the user's."""
     return {**os.environ, "LD_PRELOAD": preload_value([library], os.environ),
-            "CAIRN_OPTIONS": _options_value(options)}
+            "CAIRN_OPTIONS": options_value(options)}
 
 
 def run_through(command, environment):
@@ -145,7 +145,7 @@ def _environment(library, probe_file, options):
     libraries = [library] if library else []
     environment = dict(os.environ)
     if options:
-        environment["CAIRN_OPTIONS"] = _options_value(options)
+        environment["CAIRN_OPTIONS"] = options_value(options)
     environment.pop("LD_PRELOAD", None)  # cairn-measure itself runs without it
     environment.pop("CAIRN_PROBE_FILE", None)
     if probe_file:

@@ -101,6 +101,7 @@ class Side:
     sites_by_malloc: bool = False  # take blocks of sites from malloc, with all other work for sites
     site: int = 0  # the only policy, numbered from 1, with its allocator; 0: all
     work: Optional[tuple] = None  # before each record: WORKS, ns
+    options: str = ""  # Cairn's, after the user's
     runs: List[dict] = field(default_factory=list)
     samples: List[tuple] = field(default_factory=list)  # window, ns, resident bytes
     sites: List[tuple] = field(default_factory=list)  # name, blocks served, blocks served by malloc
@@ -139,6 +140,8 @@ def play_once(side, touch="pages", samples=0):
     environment.pop("LD_PRELOAD", None)
     if preload:
         environment["LD_PRELOAD"] = preload
+    if side.options:
+        environment["CAIRN_OPTIONS"] = measure.options_value(side.options)
     lines = [line.split() for line in _run([*command, str(side.program.path)], environment)]
     side.sites = [(words[1], int(words[2]), int(words[3])) for words in lines
                   if words[0] == "site"]

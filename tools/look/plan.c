@@ -4,15 +4,15 @@
 //
 // A free run is returned as a whole if one of its pages may be nonzero, together with the parts of
 // the page map that describe only this run. In an arena with huge pages (src/page/arena.h) a run
-// that reads as zero is returned too if it has a part of a huge page at its start or end: that part
-// is resident since the rest was handed out. Runs and empty slabs in the caches of threads are
-// returned, and slabs without a live block in heaps that no thread holds: those of ended threads,
-// and private heaps.
+// that reads as zero is returned too if a page of it is resident: a huge page is resident as a
+// whole. Runs and empty slabs in the caches of threads are returned, and slabs without a live block
+// in heaps that no thread holds: those of ended threads, and private heaps.
 //
 // Of slabs that a running thread does not allocate from, and of all slabs of ended threads, pages
 // without a live block are returned. Of the other slabs only pages whose blocks were freed by other
 // threads and not collected by the owner are returned. Pages with a block that another thread has
-// borrowed remain.
+// borrowed remain. When the purge divides a huge page, Linux 6.12 and later return its pages of
+// zeros, too; they are counted among what remains.
 #include "look.h"
 
 #include <inttypes.h>
@@ -32,8 +32,6 @@ enum action {
     GIVES_PAGE_MAP,
     ACTIONS
 };
-
-enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 enum stay {
     STAYS_LIVE_PAGES,
@@ -172,15 +170,10 @@ static const struct arena_row *arena_of(uint64_t address)
     return NULL;
 }
 
-static bool has_rests(void)
-{
-    const struct arena_row *arena = arena_of(run.start);
-    return arena != NULL && arena->asked && (run.start | run.end) % HUGE_PAGE_BYTES != 0;
-}
-
 static void end_run(struct look *look)
 {
-    bool goes = run.dirty || (run.clean.bytes != 0 && has_rests());
+    const struct arena_row *arena = arena_of(run.start);
+    bool goes = run.dirty || (run.clean.bytes != 0 && arena != NULL && arena->asked);
     struct sum *sum = goes ? &actions[GIVES_FREE_RUNS] : &stays[STAYS_CLEAN];
     sum->count += run.clean.count;
     sum->bytes += run.clean.bytes;
