@@ -4,8 +4,8 @@
 usage: make_readme.py            writes README.md between its markers, and the picture
        make_readme.py --check    prints what differs from what it would write; exit status 1 then
 
-The figures come from bench/results/programs (`bench/cairn-bench`), bench/results/mimalloc-bench.md
-and bench/results/matrix.md (`bench/cairn-matrix`). Times and memory have one normalisation:
+The figures come from bench/results/programs and bench/results/mimalloc-bench (`bench/cairn-bench`),
+and from bench/results/matrix.md (`bench/cairn-matrix`). Times and memory have one normalisation:
 the geometric mean over the rows of (median of this allocator / best median of all, Cairn included).
 """
 import csv
@@ -49,23 +49,16 @@ class Measured:
         self.root = root
         self.results = root / "bench" / "results"
 
-    def facts(self, group="programs"):
+    def facts(self, group):
         lines = (self.results / group / "results.csv").read_text().splitlines()
         return dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
-
-    def mimalloc_bench(self):
-        """(the page of the figures of mimalloc-bench, commit of Cairn)"""
-        if (self.results / "mimalloc-bench" / "results.csv").exists():
-            return "mimalloc-bench/report.md", self.facts("mimalloc-bench")["commit"][:7]
-        text = (self.results / "mimalloc-bench.md").read_text()
-        return "mimalloc-bench.md", re.search(r"Cairn ([0-9a-f]{7}) was built", text).group(1)
 
     def rows(self, group):
         with (self.results / group / "results.csv").open() as file:
             return [row for row in csv.DictReader(line for line in file if line[0] != "#")
                     if row["group"] == group]
 
-    def real_programs(self, aspect, group="programs"):
+    def programs(self, group, aspect):
         """(figure by allocator, names of the programs) of those that all allocators ran."""
         medians = {}
         for row in self.rows(group):
@@ -78,22 +71,6 @@ class Measured:
                 for row, figures in ran.items()}
         return ({name: math.exp(sum(math.log(ran[row][name] / best[row]) for row in ran) / len(ran))
                  for name in every}, sorted(ran))
-
-    def programs(self, heading):
-        """(figure by allocator, number of programs) of mimalloc-bench: the last row of a table."""
-        text = (self.results / "mimalloc-bench.md").read_text()
-        head, *rows = table_after(text, heading)
-        if not rows[-1][0].startswith("geometric mean"):
-            raise KeyError(f"mimalloc-bench.md: the last row is {rows[-1][0]}")
-        return {name: float(cell) for name, cell in zip(head[1:9], rows[-1][1:9])}, len(rows) - 1
-
-    def programs_of(self, aspect):
-        """(figure by allocator, number of programs) of mimalloc-bench, of cairn-bench's results
-        if they exist."""
-        if (self.results / "mimalloc-bench" / "results.csv").exists():
-            figures, names = self.real_programs(aspect, "mimalloc-bench")
-            return figures, len(names)
-        return self.programs("| seconds |" if aspect == "time" else "| peak RSS, MiB |")
 
     def matrix(self, sections=None):
         """The outcomes of the misuse matrix by allocator, in all or some sections."""
@@ -138,12 +115,11 @@ def newest(figures):
 def table(measured):
     yield "| | " + " | ".join(COLUMNS) + " |"
     yield "|---" * (len(COLUMNS) + 1) + "|"
-    for aspect, what in (("time", "time"), ("memory", "peak memory")):
-        figures, rows = measured.programs_of(aspect)
-        yield line_of(f"{what}, {rows} programs of mimalloc-bench", newest(figures))
-    for aspect, what in (("time", "CPU time"), ("memory", "peak memory")):
-        figures, names = measured.real_programs(aspect)
-        yield line_of(f"{what}, {len(names)} real programs", newest(figures))
+    for group, time, kind in (("mimalloc-bench", "time", "programs of mimalloc-bench"),
+                              ("programs", "CPU time", "real programs")):
+        for aspect, what in (("time", time), ("memory", "peak memory")):
+            figures, names = measured.programs(group, aspect)
+            yield line_of(f"{what}, {len(names)} {kind}", newest(figures))
     wrong = measured.matrix(("Double free", "Free of no block"))
     yield line_of(f"invalid frees stopped at once, of {len(wrong['Cairn'])}",
                   {name: cells.count("at once") for name, cells in wrong.items()}, lowest=False)
@@ -153,13 +129,13 @@ def table(measured):
 
 
 def sources(measured):
-    facts = measured.facts()
-    _, names = measured.real_programs("time")
-    page, commit = measured.mimalloc_bench()
+    facts = measured.facts("programs")
+    _, names = measured.programs("programs", "time")
+    processor = re.sub(r"\(R\)| Processor", "", facts["processor"])
     yield ("Times and memory are geometric means of (this allocator / best of all), newest "
            "versions; lower is better, empty is not measured. "
-           f"Sources ({facts['processor']}, {facts['libc']}): "
-           f"[mimalloc-bench](bench/results/{page}) at {commit}, "
+           f"Sources ({processor}, {facts['libc']}): "
+           f"[mimalloc-bench](bench/results/mimalloc-bench/report.md) and "
            f"[{len(names)} programs](bench/results/programs/report.md) at "
            f"{facts['commit'][:7]}, "
            f"[memory errors](bench/results/matrix.md) with Debian's versions.")
@@ -211,16 +187,17 @@ def panel(left, title, times, memories):
 
 
 def picture(measured):
-    times, names = measured.real_programs("time")
-    memories, _ = measured.real_programs("memory")
-    newest_times, programs = measured.programs_of("time")
-    newest_memories, _ = measured.programs_of("memory")
+    times, names = measured.programs("programs", "time")
+    memories, _ = measured.programs("programs", "memory")
+    bench_times, bench_names = measured.programs("mimalloc-bench", "time")
+    bench_memories, _ = measured.programs("mimalloc-bench", "memory")
     times = {name: value for name, value in times.items() if name != "Cairn hardened"}
     lines = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="310" '
              'font-family="sans-serif" font-size="11">',
              '<rect width="760" height="310" fill="#fff"/>',
              *panel(0, f"{len(names)} real programs", times, memories),
-             *panel(385, f"{programs} programs of mimalloc-bench", newest_times, newest_memories),
+             *panel(385, f"{len(bench_names)} programs of mimalloc-bench", bench_times,
+                    bench_memories),
              "</svg>", ""]
     return "\n".join(lines)
 

@@ -10,7 +10,7 @@ import dev_path  # noqa: F401
 import make_readme
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MEASURED = ("README.md", "bench/results/matrix.md", "bench/results/mimalloc-bench.md",
+MEASURED = ("README.md", "bench/results/matrix.md", "bench/results/mimalloc-bench/results.csv",
             "bench/results/programs/results.csv", make_readme.PICTURE)
 
 
@@ -41,8 +41,8 @@ class ReadmeTest(unittest.TestCase):
         for name, old, new in (
                 ("bench/results/programs/results.csv", r"(\nredis,programs,cairn,cpu_s,time,s,)",
                  r"\g<1>9"),
-                ("bench/results/mimalloc-bench.md",
-                 r"(\| geometric mean over the best of all \| \d)\.", r"\g<1>9."),
+                ("bench/results/mimalloc-bench/results.csv",
+                 r"(\nmb-cfrac,mimalloc-bench,cairn,time_s,time,s,)", r"\g<1>9"),
                 ("bench/results/matrix.md", r"\| direct, 48 bytes \| at once",
                  "| direct, 48 bytes | late")):
             self.setUp()
@@ -72,10 +72,10 @@ class ReadmeTest(unittest.TestCase):
         path.write_text("\n".join([head, f"row,{columns}", *lines, ""]))
 
     def test_newest_peers(self):
-        """mimalloc's versions share a column; mimalloc-bench is read from cairn-bench's results."""
+        """mimalloc's versions share a column."""
         self.write_results("mimalloc-bench", {"mb-cfrac": {"cairn": 2, "mimalloc2": 1}})
-        figures, programs = make_readme.Measured(self.root).programs_of("time")
-        self.assertEqual((figures, programs), ({"Cairn": 2, "mimalloc 2": 1}, 1))
+        figures, names = make_readme.Measured(self.root).programs("mimalloc-bench", "time")
+        self.assertEqual((figures, names), ({"Cairn": 2, "mimalloc 2": 1}, ["mb-cfrac"]))
         figures["mimalloc 3"] = 1.5
         self.assertEqual(make_readme.newest(figures),
                          {"Cairn": "2.00", "mimalloc": "1.00 (v2), 1.50 (v3)"})
@@ -87,7 +87,7 @@ class ReadmeTest(unittest.TestCase):
         self.write_results("programs", {
             "lua": {"system": 4, "cairn": 2, "cairn-hardened": 1},
             "git": {"system": 1, "cairn": 8, "cairn-hardened": 8}, "perl": {"cairn": 1}})
-        figures, names = make_readme.Measured(self.root).real_programs("time")
+        figures, names = make_readme.Measured(self.root).programs("programs", "time")
         self.assertEqual(names, ["git", "lua"])
         self.assertAlmostEqual(figures["glibc"], 2 ** 0.5)
         self.assertAlmostEqual(figures["Cairn"], 8 ** 0.5)
