@@ -60,6 +60,20 @@ static void *allocate(const char *state, const char *kind, size_t size)
     return block;
 }
 
+/* An int in the stack next to the upper half of an old pointer reads as an address, often as a
+ * multiple of 4 GiB. So the block contains none. */
+static void lose_huge(size_t size)
+{
+    char *block = malloc(size);
+    if ((uintptr_t)block >> 32 != ((uintptr_t)block + size) >> 32) {
+        char *other = malloc(size);
+        free(block);
+        block = other;
+    }
+    note("lost", "huge", (uintptr_t)block);
+    memset(block, 'x', 4096);
+}
+
 /* Loses blocks with sizes of all paths, from all functions. */
 static __attribute__((noinline)) void lose_plainly(void)
 {
@@ -70,8 +84,8 @@ static __attribute__((noinline)) void lose_plainly(void)
     (void)allocate("lost", "small", 200);
     (void)allocate("lost", "medium", 5000);
     (void)allocate("lost", "large", 100000);
-    (void)allocate("lost", "huge", 40 << 20);
-    (void)allocate("lost", "huge", 36 << 20);
+    lose_huge(40 << 20);
+    lose_huge(36 << 20);
     note("lost", "aligned_alloc", (uintptr_t)aligned_alloc(256, 512));
     if (posix_memalign(&aligned, 4096, 100) != 0)
         exit(3);
