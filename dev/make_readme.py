@@ -135,7 +135,8 @@ def sources(measured):
     yield ("Times and memory are geometric means of (this allocator / best of all), newest "
            "versions; lower is better, empty is not measured. "
            f"Sources ({processor}, {facts['libc']}): "
-           f"[mimalloc-bench](bench/results/mimalloc-bench/report.md) and "
+           f"[mimalloc-bench](bench/results/mimalloc-bench/report.md) at "
+           f"{measured.facts('mimalloc-bench')['commit'][:7]}, "
            f"[{len(names)} programs](bench/results/programs/report.md) at "
            f"{facts['commit'][:7]}, "
            f"[memory errors](bench/results/matrix.md) with Debian's versions.")
