@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 14, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 15, LAYOUT_NOTE = 1 };
 
 /* Bits of a word of `heap_kept` that are not part of the address: the span has grown old; no
  * span is kept. */
@@ -50,6 +50,7 @@ struct page_layout {
     uint8_t unused[2];
     struct layout_field span_owner, span_base, span_fresh_slot, span_size_bytes, span_pages;
     struct layout_field span_dirty_pages, span_tag, span_capacity;
+    struct layout_field span_next; /* kept runs in a heap's run cache: the next one of the place */
     struct layout_field span_side_units; /* size of the cold area in units of 64 bytes */
     struct layout_field arena_base, arena_pages, arena_frontier, arena_hole_pages;
     struct layout_field arena_begun; /* 0: no page is resident that was not handed out */

@@ -67,8 +67,8 @@ struct span *large_allocate_mapped(size_t size_bytes, size_t alignment_bytes);
 /* Serves a malloc from any place of the run cache, or calls `slow`. */
 void *large_malloc_kept(size_t size_bytes, void *(*slow)(size_t));
 
-/* Serves a malloc from the first place of its length in the run cache, or from other places, or
- * calls `slow`. */
+/* Serves a malloc from the runs of its length in the run cache, or from other places, or calls
+ * `slow`. */
 inline_always void *large_malloc(size_t size_bytes, void *(*slow)(size_t))
 {
     if (config_guarded_blocks)

@@ -159,7 +159,7 @@ bool heap_trim_ended(void)
 static void heap_leave(struct heap *heap)
 {
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
-    bool keeps_cheap = !config_hardened && pages_may_keep(SMALL_CLASSES);
+    bool keeps_cheap = !config_hardened && pages_most_kept() >= SMALL_CLASSES;
     heap_park(heap, keeps_cheap);
     heap_return(heap);
     if (!keeps_cheap)

@@ -109,11 +109,12 @@ bool growth_put(uintptr_t *growth, struct span *span)
 {
     bool joined = growth_join(growth, span);
     size_t pages = span->pages;
-    if (pages > GROWTH_MAX_PAGES || !pages_may_keep(pages) || !growth_make_place(growth, pages))
+    if (pages > GROWTH_MAX_PAGES || pages > pages_most_kept() || !growth_make_place(growth, pages))
         return false;
     if (!joined && !pages_holds(span->base)) /* runs made during a fork are given back whole */
         return false;
     store_relaxed(&span->zero, false);
+    span->next = NULL;
     store_release(growth, (uintptr_t)span);
     return true;
 }
@@ -165,8 +166,6 @@ void growth_age(uintptr_t *growth)
 enum { LONG_BITS = 3 };
 static_check(RUN_CACHE_LONG == 1 << LONG_BITS, "LONG_BITS bits number the long places");
 
-static struct span *run_cache_span_of(uintptr_t kept) { return (struct span *)(kept & ~AGED); }
-
 /* The pages that a kept run or slab counts. */
 static size_t run_cache_pages_of(const struct span *span)
 {
@@ -188,7 +187,7 @@ static struct span *run_cache_leave_place(size_t place, uintptr_t kept)
     return span;
 }
 
-/* Empties a place. Acquire: pairs with run_cache_fill and run_cache_keep_short.
+/* Empties a place. Acquire: pairs with run_cache_fill and run_cache_push.
  * Returns: the span, or NULL if there was none. */
 static struct span *run_cache_empty_place(struct run_cache *cache, size_t place)
 {
@@ -198,31 +197,33 @@ static struct span *run_cache_empty_place(struct run_cache *cache, size_t place)
     return run_cache_leave_place(place, exchange_if_threaded(&cache->places[place], kept, 0));
 }
 
-/* Gives a run or slab that was exchanged out of its place to the pages.
- * Returns: whether there was one. */
-static bool run_cache_give(struct run_cache *cache, struct span *span)
+/* Gives the runs or the slab that were exchanged out of a place to the pages.
+ * Returns: whether there were any. */
+static bool run_cache_give(struct run_cache *cache, struct span *first)
 {
-    if (span == NULL)
-        return false;
-    fetch_add_relaxed(&cache->given_pages, run_cache_pages_of(span));
-    if (span_is_slab(span))
-        slab_retire(span);
-    else
-        pages_give(span);
-    return true;
+    for (struct span *span = first, *next; span; span = next) {
+        next = span_is_slab(span) ? NULL : span->next;
+        fetch_add_relaxed(&cache->given_pages, run_cache_pages_of(span));
+        if (span_is_slab(span))
+            slab_retire(span);
+        else
+            pages_give(span);
+    }
+    return first != NULL;
 }
 
-/* Fills an empty place. Release: pairs with the acquire in run_cache_empty_place. */
+/* Fills an empty place that has no list. Release: pairs with the acquire in run_cache_empty_place.
+ */
 static void run_cache_fill(struct run_cache *cache, size_t place, struct span *span)
 {
     run_cache_add_room(cache, -(ptrdiff_t)run_cache_pages_of(span));
     store_release(&cache->places[place], (uintptr_t)span);
 }
 
-/* Adds to the room what was given away, and adapts it to pages_may_keep. */
+/* Adds to the room what was given away, and adapts it to pages_most_kept. */
 static void run_cache_count_room(struct run_cache *cache)
 {
-    ptrdiff_t limit = pages_may_keep(RUN_CACHE_PAGES) ? RUN_CACHE_PAGES : 0;
+    ptrdiff_t limit = (ptrdiff_t)smaller_of((size_t)RUN_CACHE_PAGES, pages_most_kept());
     ptrdiff_t more = limit - cache->limit_pages;
     if (load_relaxed(&cache->given_pages) != 0)
         more += (ptrdiff_t)exchange_acq_rel(&cache->given_pages, (size_t)0);
@@ -230,12 +231,11 @@ static void run_cache_count_room(struct run_cache *cache)
     run_cache_add_room(cache, more);
 }
 
-/* Whether the cache may keep `pages` more, in a short run or a slab. */
+/* Whether the cache may keep `pages` more. */
 static bool run_cache_has_room(struct run_cache *cache, size_t pages)
 {
     run_cache_count_room(cache);
-    size_t sum = run_cache_kept_pages(cache) + pages;
-    return sum <= RUN_CACHE_PAGES && pages_may_keep(sum);
+    return cache->room_pages >= (ptrdiff_t)pages;
 }
 
 /* The place of a long length. Lengths are multiplied by the golden ratio, so that powers of two get
@@ -263,6 +263,8 @@ static struct span *run_cache_take_from(struct run_cache *cache, size_t place,
     uintptr_t kept = load_acquire(&cache->places[place]);
     if (kept == 0 || (alignment_bytes > PAGE_BYTES && !run_cache_is_aligned(kept, alignment_bytes)))
         return NULL;
+    if (place < RUN_CACHE_SHORT)
+        return run_cache_take_first(cache, place);
     struct span *span = run_cache_empty_place(cache, place);
     if (span) {
         run_cache_add_room(cache, (ptrdiff_t)run_cache_pages_of(span));
@@ -290,8 +292,7 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignm
     size_t most = length + (pages > RUN_EXACT_PAGES && length + 1 < RUN_LENGTHS);
     struct span *span = NULL;
     for (; length <= most && span == NULL; length++)
-        for (size_t place = length; place < RUN_CACHE_SHORT && span == NULL; place += RUN_LENGTHS)
-            span = run_cache_take_from(cache, place, alignment_bytes);
+        span = run_cache_take_from(cache, length, alignment_bytes);
     return span;
 }
 
@@ -319,10 +320,11 @@ static bool run_cache_put_long(struct run_cache *cache, struct span *span)
     size_t place = run_cache_long_place(pages);
     bool keeps = run_cache_keeps_long(cache, place, pages);
     (void)run_cache_give(cache, run_cache_empty_place(cache, place));
-    keeps = keeps && run_cache_kept_pages(cache) + pages <= RUN_CACHE_LONG_PAGES &&
-            pages_claim_kept(pages);
-    if (keeps)
+    keeps = keeps && run_cache_has_room(cache, pages) && pages_claim_kept(pages);
+    if (keeps) {
+        span->next = NULL;
         run_cache_fill(cache, place, span);
+    }
     return keeps;
 }
 
@@ -333,13 +335,10 @@ static bool run_cache_put_short(struct run_cache *cache, struct span *span)
     if (run_round(pages) != pages || cache->frees == RUN_CACHE_FREES ||
         !run_cache_has_room(cache, pages))
         return false;
-    for (size_t place = run_length(pages); place < RUN_CACHE_SHORT; place += RUN_LENGTHS)
-        if (load_relaxed(&cache->places[place]) == 0) {
-            run_cache_fill(cache, place, span);
-            cache->frees++;
-            return true;
-        }
-    return false;
+    run_cache_add_room(cache, -(ptrdiff_t)pages);
+    run_cache_push(&cache->places[run_length(pages)], span);
+    cache->frees++;
+    return true;
 }
 
 bool run_cache_put(struct run_cache *cache, struct span *span)

@@ -3,16 +3,16 @@
  * run is long, writes nothing that other threads read.
  *
  * Places. A short run has a length of which there are eight a doubling, as with size classes (see
- * run_length); each length has RUN_CACHE_ROWS places. A run serves its own length, and the next
- * shorter one if that is above 8 pages, so a block fills at least three quarters of its run. Long
- * runs have several places, by a hash of the length, and serve only their own length. There is one
- * place for the empty slabs of each class, and one for blocks that grow.
+ * run_length). The place of a length has a list of runs, linked by `next`; the run that was kept
+ * last is used first. A run serves its own length, and the next shorter one if that is above 8
+ * pages, so a block fills at least three quarters of its run. Long runs have several places, by a
+ * hash of the length, and serve only their own length. There is one place for the empty slab of
+ * each class, and one for blocks that grow. All places but those of short runs have one span.
  *
- * Budget. The pages of all kept runs and slabs are counted in one sum. A short run or a slab is
- * kept up to a sum of RUN_CACHE_PAGES, and up to the sum that pages_may_keep allows, which is
- * nothing under memory pressure. A long run is kept up to a sum of RUN_CACHE_LONG_PAGES. All others
- * are given to the pages. The owner counts in `room_pages`; other threads add what they gave to the
- * pages to `given_pages`, which the owner adds to `room_pages` now and then.
+ * Budget. The pages of all kept runs and slabs are counted in one sum, which is at most
+ * RUN_CACHE_PAGES and at most pages_most_kept, which is 0 under memory pressure. Other runs and
+ * slabs are given to the pages. The owner counts in `room_pages`; other threads add what they gave
+ * to the pages to `given_pages`, which the owner adds to `room_pages` now and then.
  *
  * A thread that only frees keeps little, because it may sleep afterwards: once RUN_CACHE_FREES
  * short runs were kept without a request between them, no further one is kept.
@@ -28,12 +28,16 @@
  * statistics and walks ignore it. A kept slab remains a slab, without owner and without a block in
  * use.
  *
- * A place is a word: 0, or a span; the bit AGED is set once an aging has seen the word:
+ * A place is a word: 0, or the first span; the bit AGED is set once an aging has seen the word:
  *
- *   0 -> a span      owner: the run is kept
+ *   any -> a span    owner: a run is kept; the bit AGED stays
  *   a span -> 0      owner: the run is used
+ *   0 -> the next    owner: if it was the first run of a list; the bit AGED is as before
  *   any -> AGED      any thread, once in a decay interval
- *   any -> 0         any thread: the run is given to the pages
+ *   any -> 0         any thread: all runs of the place are given to the pages
+ *
+ * So an aging gives the runs of a place to the pages if the place was never empty since the aging
+ * before.
  *
  * Blocks that grow. Programs often grow one buffer after another, and each step that moves the
  * buffer is a copy. So a block of more than a page that has to move while it grows becomes the
@@ -55,9 +59,11 @@
  * block that ends where the room begins may take the room.
  *
  * Threads: only the owner changes a word from 0, so a place that it finds empty stays empty, and a
- * store fills it. All other changes are atomic exchanges, and the thread that made one owns the run
- * or the room that the word named. So any thread may empty any cache: for trim, when out of memory,
- * and at the second aging. In a process of one thread loads and stores are enough (base/alone.h).
+ * store fills it. All other changes are atomic exchanges, and the thread that made one owns the
+ * runs or the room that the word named. So any thread may empty any cache: for trim, when out of
+ * memory, and at the second aging. The owner takes a run in the same way: it takes the whole list,
+ * and puts the rest back with a store. So `next` of a run is read only by a thread that owns the
+ * list. In a process of one thread loads and stores are enough (base/alone.h).
  *
  * Not here: blocks that grow in hardened builds, while a hook is on, or beyond GROWTH_MAX_PAGES;
  * they are moved as large.c describes. */
@@ -154,9 +160,8 @@ inline_always size_t run_round(size_t pages)
 }
 
 enum {
-    RUN_CACHE_ROWS = 2,                             /* places of each short length */
-    RUN_CACHE_SHORT = RUN_CACHE_ROWS * RUN_LENGTHS, /* places of short runs */
-    RUN_CACHE_LONG = 8,                             /* places of long runs, behind the short ones */
+    RUN_CACHE_SHORT = RUN_LENGTHS, /* places of short runs, one of each length */
+    RUN_CACHE_LONG = 8,            /* places of long runs, behind the short ones */
     RUN_CACHE_SLABS = RUN_CACHE_SHORT + RUN_CACHE_LONG,
     RUN_CACHE_MAX_PAGES = 1024, /* longest long run */
     RUN_CACHE_CYCLES = 3,       /* cycles that a place sees before it keeps a long run */
@@ -164,15 +169,14 @@ enum {
     RUN_CACHE_TURNS = 64,       /* kept runs between two checks of what is due by age */
     RUN_CACHE_GROWTH = RUN_CACHE_SLABS + CLASS_COUNT, /* the last place: the run with room */
     RUN_CACHE_PLACES,
-    RUN_CACHE_PAGES = 1024,      /* the sum up to which a short run or a slab is kept */
-    RUN_CACHE_LONG_PAGES = 1536, /* the sum up to which a long run is kept */
+    RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs */
 };
 
 struct run_cache {
     uintptr_t places[RUN_CACHE_PLACES]; /* atomic: see the states at the top */
     ptrdiff_t room_pages;               /* owner: pages that may be kept in addition */
     size_t given_pages; /* atomic: pages given away since the owner last added them to the room */
-    ptrdiff_t limit_pages; /* owner: RUN_CACHE_PAGES; 0 at first and where pages_may_keep refuses */
+    ptrdiff_t limit_pages; /* owner: the most pages; 0 at first */
     uint16_t pages[RUN_CACHE_LONG]; /* owner: length of the long run that was freed there last */
     bool asked[RUN_CACHE_LONG];     /* owner: that length was requested since */
     uint8_t cycles[RUN_CACHE_LONG]; /* owner: cycles of that length */
@@ -208,19 +212,44 @@ inline_always void run_cache_add_room(struct run_cache *cache, ptrdiff_t pages)
  * Threads: owner only. */
 struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes);
 
-/* Takes the run in the first place of a short length. The content of the block is undefined.
- * Returns: NULL when none is kept there.
+/* The first span of a place. */
+inline_always struct span *run_cache_span_of(uintptr_t kept)
+{
+    return (struct span *)(kept & ~(uintptr_t)LAYOUT_KEPT_AGED);
+}
+
+/* Puts a run before the others of its length.
+ * Threads: owner only. */
+inline_always void run_cache_push(uintptr_t *place, struct span *span)
+{
+    uintptr_t before = load_relaxed(place);
+    for (;;) {
+        span->next = run_cache_span_of(before);
+        uintptr_t after = (uintptr_t)span | (before & LAYOUT_KEPT_AGED);
+        if (before == 0 || process_is_single_threaded()) {
+            store_release(place, after);
+            return;
+        }
+        if (compare_swap_acq_rel(place, &before, after))
+            return;
+    }
+}
+
+/* Takes the run of a short length that was kept last. The content of the block is undefined.
+ * Returns: NULL when none is kept.
  * Threads: owner only. */
 inline_always struct span *run_cache_take_first(struct run_cache *cache, size_t length)
 {
-    uintptr_t kept = load_relaxed(&cache->places[length]);
+    uintptr_t *place = &cache->places[length];
+    uintptr_t kept = load_relaxed(place);
     if (kept == 0)
         return NULL;
-    if (likely(process_is_single_threaded()))
-        store_relaxed(&cache->places[length], (uintptr_t)0);
-    else if ((kept = exchange_acquire(&cache->places[length], (uintptr_t)0)) == 0)
-        return NULL; /* pairs with run_cache_keep_short and run_cache_put */
-    struct span *span = (struct span *)(kept & ~(uintptr_t)LAYOUT_KEPT_AGED);
+    if (unlikely(!process_is_single_threaded()) &&
+        (kept = exchange_acquire(place, (uintptr_t)0)) == 0) /* pairs with run_cache_push */
+        return NULL;
+    struct span *span = run_cache_span_of(kept);
+    uintptr_t rest = (uintptr_t)span->next;
+    store_release(place, rest == 0 ? 0 : rest | (kept & LAYOUT_KEPT_AGED));
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     run_cache_add_room(cache, span->pages);
     cache->frees = 0;
@@ -256,8 +285,8 @@ inline_always bool run_cache_mark(struct span *span, const void *base, size_t pa
     return false;
 }
 
-/* Frees a large block of more than RUN_EXACT_PAGES pages that has not grown into the first place of
- * its short length, if that place and the budget have room.
+/* Keeps the run of a large block of more than RUN_EXACT_PAGES pages that is freed and has not
+ * grown, if it is short and the budget has room.
  * Returns: false when run_cache_put has to be called, or another thread freed the block.
  * Threads: owner only. */
 inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *span,
@@ -266,15 +295,13 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     size_t pages = span->pages;
     if (pages - (RUN_EXACT_PAGES + 1) >= RUN_CACHE_SHORT_PAGES - RUN_EXACT_PAGES)
         return false;
-    uintptr_t *place = &cache->places[run_length(pages)];
-    if (load_relaxed(place) != 0 || cache->room_pages < (ptrdiff_t)pages ||
-        cache->frees == RUN_CACHE_FREES || --cache->turns == 0 ||
-        !run_cache_mark(span, base, pages, SPAN_LARGE))
+    if (cache->room_pages < (ptrdiff_t)pages || cache->frees == RUN_CACHE_FREES ||
+        --cache->turns == 0 || !run_cache_mark(span, base, pages, SPAN_LARGE))
         return false;
     cache->frees++;
     store_relaxed(&span->zero, false);
     run_cache_add_room(cache, -(ptrdiff_t)pages);
-    store_release(place, (uintptr_t)span);
+    run_cache_push(&cache->places[run_length(pages)], span);
     return true;
 }
 

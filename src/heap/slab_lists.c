@@ -262,7 +262,7 @@ void heap_lower_spare(struct heap *heap)
  * limit, and under memory pressure nothing is kept. */
 static bool slab_lists_may_raise(void)
 {
-    if (pages_have_hard_limit() || !pages_may_keep(SPARE_RAISED_BYTES >> PAGE_SHIFT))
+    if (pages_have_hard_limit() || pages_most_kept() < SPARE_RAISED_BYTES >> PAGE_SHIFT)
         return false;
     if (fetch_add_relaxed(&raised_heaps, 1u) < RAISED_HEAPS)
         return true;

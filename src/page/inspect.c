@@ -267,6 +267,7 @@ const struct page_layout page_layout = {
     .span_dirty_pages = layout_field_of(struct span, dirty_pages),
     .span_tag = layout_field_of(struct span, tag),
     .span_capacity = layout_field_of(struct span, capacity),
+    .span_next = layout_field_of(struct span, next),
     .span_side_units = layout_field_of(struct span, side_units),
     .arena_base = layout_field_of(struct arena, base),
     .arena_pages = layout_field_of(struct arena, pages),

@@ -326,9 +326,9 @@ bool pages_keep_huge_page(const char *address, size_t (*count_free)(const char *
  * Threads: any. */
 void pages_forget_dense(void);
 
-/* Whether a cache may retain `pages` free pages for its next need: false under memory pressure, or
- * if they are more than an eighth of the option `dirty_cap`. Approximate. */
-bool pages_may_keep(size_t pages);
+/* The number of free pages that one cache may retain for its next need: an eighth of the option
+ * `dirty_cap`, and 0 under memory pressure. Approximate. */
+size_t pages_most_kept(void);
 
 /* Claims `pages` free pages for a cache that retains them, until pages_unclaim_kept. All caches
  * together may claim half of the option `dirty_cap`. Lock-free.

@@ -147,10 +147,10 @@ uint64_t pages_whole_marked(const char *start, uint64_t marked)
 /* atomic: pages that all threads have claimed; slightly wrong after some forks */
 static ptrdiff_t kept_pages;
 
-bool pages_may_keep(size_t pages)
+size_t pages_most_kept(void)
 {
-    return pages <= load_relaxed(&pages_state.limits.dirty_cap_bytes) / 8 >> PAGE_SHIFT &&
-           !load_relaxed(&pages_state.pressed);
+    size_t cap_bytes = load_relaxed(&pages_state.limits.dirty_cap_bytes);
+    return load_relaxed(&pages_state.pressed) ? 0 : cap_bytes / 8 >> PAGE_SHIFT;
 }
 
 /* Adds to the claims; `pages` may be negative.
@@ -165,7 +165,7 @@ static ptrdiff_t purge_add_claim(ptrdiff_t pages)
 
 bool pages_claim_kept(size_t pages)
 {
-    if (!pages_may_keep(pages))
+    if (pages > pages_most_kept())
         return false;
     size_t most = load_relaxed(&pages_state.limits.dirty_cap_bytes) / 2 >> PAGE_SHIFT;
     if (purge_add_claim((ptrdiff_t)pages) <= (ptrdiff_t)most)

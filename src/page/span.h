@@ -66,7 +66,7 @@ struct span {
                        the span's other tag and the process, see heap/thread_heap.h */
     union {
         struct span *next; /* slab that is not current, owner: next in its bin; free, page lock:
-                              next in its bin */
+                              next in its bin; kept run: next of its place, see heap/run_cache.h */
         struct {
             uint32_t spare_mark; /* current slab of a medium class, owner: see heap/slab_lists.h */
             uint32_t cycles; /* current slab of a medium class, owner: cycles until the next check,

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -126,14 +127,13 @@ int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
     return most;
 }
 
-TEST_F(RunCache, TheShortWayUsesTheFirstPlaceOfALength)
+TEST_F(RunCache, RunsOfALengthAreAListLastInFirstOut)
 {
     const size_t length = run_length(10);
-    struct span *first = run(10), *second = run(10), *third = run(10);
+    struct span *first = run(10), *second = run(10);
     EXPECT_FALSE(run_cache_keep_short(&cache_, first, first->base)) << "the budget is not known";
     EXPECT_EQ(first->tag, SPAN_LARGE);
     (void)run_cache_put(&cache_, first);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, second, second->base)) << "the place is taken";
     EXPECT_EQ(run_cache_take_first(&cache_, length), first);
     EXPECT_EQ(first->tag, SPAN_LARGE);
     EXPECT_EQ(run_cache_guess(&cache_, first), first) << "the run that was taken last";
@@ -141,18 +141,18 @@ TEST_F(RunCache, TheShortWayUsesTheFirstPlaceOfALength)
     EXPECT_EQ(run_cache_take_first(&cache_, length), nullptr);
     EXPECT_TRUE(run_cache_keep_short(&cache_, first, first->base));
     EXPECT_EQ(first->tag, SPAN_KEPT);
-    EXPECT_FALSE(run_cache_keep_short(&cache_, first, first->base)) << "a double free";
     (void)run_cache_put(&cache_, second);
-    EXPECT_EQ(run_cache_kept_pages(&cache_), 20u) << "both have a place";
-    run_cache_age(&cache_);
-    EXPECT_EQ(run_cache_take_first(&cache_, length), first);
-    EXPECT_EQ(run_cache_take_first(&cache_, length), nullptr) << "only the slow way has the second";
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 20u);
     EXPECT_EQ(take(&cache_, 10), second);
+    EXPECT_TRUE(run_cache_keep_short(&cache_, second, second->base));
+    EXPECT_EQ(run_cache_take_first(&cache_, length), second);
+    EXPECT_EQ(run_cache_take_first(&cache_, length), first);
+    EXPECT_EQ(run_cache_take_first(&cache_, length), nullptr);
     EXPECT_EQ(run_cache_kept_pages(&cache_), 0u);
     (void)run_cache_put(&cache_, first);
     (void)run_cache_put(&cache_, second);
-    EXPECT_TRUE(run_cache_put(&cache_, third)) << "there is no third place";
     EXPECT_TRUE(run_cache_empty(&cache_));
+    EXPECT_EQ(first->tag, SPAN_FREE);
     EXPECT_EQ(run_cache_take_first(&cache_, length), nullptr);
     EXPECT_EQ(run_cache_kept_pages(&cache_), 0u);
 }
@@ -194,7 +194,7 @@ TEST_F(RunCache, AllThatIsKeptIsBounded)
     }
     EXPECT_GT(run_cache_kept_pages(&cache_), size_t{RUN_CACHE_PAGES} / 8);
     for (size_t pages = RUN_CACHE_SHORT_PAGES; pages > RUN_EXACT_PAGES; pages--)
-        for (int i = 0; i < RUN_CACHE_ROWS; i++) {
+        for (int i = 0; i < 3; i++) {
             (void)run_cache_put(&cache_, run(pages));
             (void)take(&cache_, 1); // a request, so that the next run may be kept
             longest = std::max(longest, run_cache_kept_pages(&cache_));
@@ -263,7 +263,7 @@ TEST_F(RunCache, LongRunsTogetherAreBounded)
         (void)cycles_until_kept(&cache_, pages, 10);
     const size_t kept = run_cache_claimed(&cache_);
     EXPECT_EQ(kept, run_cache_kept_pages(&cache_));
-    EXPECT_LE(kept, size_t{RUN_CACHE_LONG_PAGES});
+    EXPECT_LE(kept, size_t{RUN_CACHE_PAGES});
     EXPECT_GE(kept, size_t{300});
     EXPECT_TRUE(run_cache_empty(&cache_));
 }
@@ -359,6 +359,25 @@ TEST_F(RunCache, TheSecondAgingGivesARunBackUnlessItWasUsed)
     EXPECT_EQ(take(&cache_, 10), nullptr);
 }
 
+// A place that was empty since the aging before has only runs that the thread needs now and then.
+TEST_F(RunCache, AListGrowsOldUnlessItWasEmpty)
+{
+    struct span *first = run(10), *second = run(10);
+    (void)run_cache_put(&cache_, first);
+    (void)run_cache_put(&cache_, second);
+    run_cache_age(&cache_);
+    EXPECT_EQ(take(&cache_, 10), second);
+    EXPECT_EQ(take(&cache_, 10), first);
+    (void)run_cache_put(&cache_, first);
+    (void)run_cache_put(&cache_, second);
+    run_cache_age(&cache_);
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 20u) << "the place was empty";
+    EXPECT_EQ(take(&cache_, 10), second);
+    (void)run_cache_put(&cache_, second);
+    run_cache_age(&cache_);
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 0u) << "the first run was not needed";
+}
+
 TEST_F(RunCache, NowAndThenItIsTimeToLookForWhatIsOld)
 {
     int times = 0;
@@ -399,6 +418,59 @@ TEST_F(RunCache, TrimReachesTheCacheOfAnIdleThread)
     free_fast(malloc_slow(200 * kKiB));
     std::thread([] { EXPECT_TRUE(heaps_empty_run_caches()); }).join();
     EXPECT_FALSE(heaps_empty_run_caches());
+}
+
+size_t used_bytes()
+{
+    page_stats stats = {};
+    pages_read_stats(&stats);
+    return stats.committed_bytes - stats.free_bytes;
+}
+
+// Each owner replaces blocks of two lengths, while another thread ages and empties their caches.
+TEST_F(RunCache, ListsLoseNoRunWhileOthersTakeThem)
+{
+    constexpr unsigned kOwners = 2, kHeld = 8, kRounds = 100000;
+    const size_t before = used_bytes();
+    std::vector<run_cache> caches(kOwners);
+    std::atomic<unsigned> running{kOwners};
+    std::vector<std::thread> owners;
+    for (unsigned owner = 0; owner < kOwners; owner++)
+        owners.emplace_back([owner, &caches, &running] {
+            struct span *held[kHeld] = {};
+            uint32_t drawn = owner + 1;
+            for (unsigned round = 0; round < kRounds && !HasFailure(); round++) {
+                drawn = drawn * 1664525 + 1013904223;
+                struct span *&span = held[drawn >> 29];
+                if (span) {
+                    EXPECT_EQ(*reinterpret_cast<struct span ***>(span->base), &span);
+                    (void)run_cache_put(&caches[owner], span);
+                }
+                const size_t pages = 10 + (drawn >> 20) % 2;
+                span = take(&caches[owner], pages);
+                if (span == nullptr)
+                    span = run(pages);
+                *reinterpret_cast<struct span ***>(span->base) = &span;
+            }
+            for (struct span *span : held)
+                if (span)
+                    pages_give(span);
+            running--;
+        });
+    for (unsigned turn = 0; running != 0; turn++)
+        for (run_cache &cache : caches) {
+            run_cache_age(&cache);
+            if (turn % 8 == 0)
+                (void)run_cache_empty(&cache);
+            std::this_thread::yield();
+        }
+    for (std::thread &owner : owners)
+        owner.join();
+    for (run_cache &cache : caches) {
+        (void)run_cache_empty(&cache);
+        EXPECT_EQ(run_cache_kept_pages(&cache), 0u);
+    }
+    EXPECT_EQ(used_bytes(), before);
 }
 
 TEST_F(RunCache, OwnersAndThievesNeverShareARun)

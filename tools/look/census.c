@@ -200,21 +200,18 @@ static void print_classes(struct look *look)
     }
 }
 
+static void add_kept(struct look *look, const struct span_view *span, void *context)
+{
+    uint64_t *bytes = context;
+    (void)look;
+    *bytes += span->bytes < (uint64_t)1 << 32 ? span->bytes : 0;
+}
+
 // Returns: the bytes of the empty slabs and freed runs that the heap keeps.
 static uint64_t kept_of(struct look *look, uint64_t heap)
 {
-    uint64_t places[1024], bytes = 0;
-    uint32_t count = look->library->heap.kept_places;
-    if (!read_small(look->target, heap + look->library->heap.heap_kept.offset, places, count * 8))
-        return 0;
-    for (uint32_t i = 0; i < count; i++) {
-        struct span_view span;
-        uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED, torn = look->torn;
-        if (header != 0 && (header & LAYOUT_KEPT_NONE) == 0 &&
-            (view_span(look, header, 0, &span), span.bytes < (uint64_t)1 << 32))
-            bytes += span.bytes;
-        look->torn = torn; // the address was not checked here, so a mismatch does not count
-    }
+    uint64_t bytes = 0;
+    walk_kept(look, heap, add_kept, &bytes);
     return bytes;
 }
 

@@ -186,7 +186,8 @@ static bool fields_are_inside(const struct library *library)
     const struct layout_field of_span[] = {
         page->span_owner,      page->span_base,       page->span_fresh_slot,
         page->span_size_bytes, page->span_pages,      page->span_dirty_pages,
-        page->span_tag,        page->span_side_units, page->span_capacity};
+        page->span_tag,        page->span_side_units, page->span_capacity,
+        page->span_next};
     const struct layout_field of_class[] = {heap->class_size_bytes, heap->class_pages,
                                             heap->class_capacity};
     const struct layout_field of_cold_area[] = {heap->cold_generation, heap->cold_words,

@@ -210,6 +210,7 @@ struct span_view {
     uint64_t header, start, bytes;
     uint64_t owner, heap; // slab: the owner word, and the heap in it
     uint64_t limit, dirty_pages;
+    uint64_t next; // run in a run cache: the next one of its place
     uint64_t side, cold_area; // slab: the data behind its header, and the end of that data
     unsigned size_class;
     bool packed;
@@ -229,6 +230,9 @@ bool find_span(struct look *look, uint64_t address, struct span_view *span);
 uint64_t entries_resident(struct look *look, uint64_t start, uint64_t bytes);
 // Reads a span header. Returns: false when it contradicts the address that led to it.
 bool view_span(struct look *look, uint64_t header, uint64_t address, struct span_view *span);
+// Calls `seen` for each run and each empty slab in the run cache of a heap. Their addresses are not
+// checked.
+void walk_kept(struct look *look, uint64_t heap, span_seen *seen, void *context);
 
 // headers.c: finds the spans of a core file that lacks the page map, by their headers.
 bool has_whole_map(struct look *look);

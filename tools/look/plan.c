@@ -104,24 +104,22 @@ static bool is_known(uint64_t heap)
     return false;
 }
 
+static void list_kept(struct look *look, const struct span_view *span, void *context)
+{
+    const size_t *heap = context;
+    (void)look;
+    kept = with_room(kept, kept_count, &kept_most, sizeof *kept);
+    kept[kept_count++] = (struct kept_place){span->header, *heap};
+}
+
 // Lists a heap and the runs in its cache.
 static bool list_heap(struct look *look, uint64_t heap, void *context)
 {
-    uint64_t places[1024];
-    uint32_t count = look->library->heap.kept_places;
     (void)context;
     if (is_known(heap))
         return false;
     size_t number = (size_t)(row_of(look, heap) - heaps);
-    if (!read_small(look->target, heap + look->library->heap.heap_kept.offset, places, count * 8))
-        return true;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED;
-        if (header == 0 || (header & LAYOUT_KEPT_NONE) != 0)
-            continue;
-        kept = with_room(kept, kept_count, &kept_most, sizeof *kept);
-        kept[kept_count++] = (struct kept_place){header, number};
-    }
+    walk_kept(look, heap, list_kept, &number);
     return true;
 }
 

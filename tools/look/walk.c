@@ -64,6 +64,7 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
         span->dirty_pages = tag == page->tag_free || tag == page->tag_revoked
                                 ? field(bytes, page->span_dirty_pages)
                                 : 0;
+        span->next = tag == page->tag_kept ? field(bytes, page->span_next) : 0;
         span->kind = tag == page->tag_free                               ? SPAN_IS_FREE
                      : tag == page->tag_kept                             ? SPAN_IS_KEPT
                      : tag == page->tag_large                            ? SPAN_IS_LARGE
@@ -77,6 +78,27 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
     if (!agrees)
         look->torn++;
     return agrees;
+}
+
+// The length of a list is limited, because the heap may change meanwhile and lead in a circle.
+void walk_kept(struct look *look, uint64_t heap, span_seen *seen, void *context)
+{
+    enum { LIST_MOST = 1024 };
+    uint64_t places[1024], torn = look->torn;
+    uint32_t count = look->library->heap.kept_places;
+    if (!read_small(look->target, heap + look->library->heap.heap_kept.offset, places, count * 8))
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED;
+        struct span_view span;
+        if ((header & LAYOUT_KEPT_NONE) != 0)
+            continue;
+        for (unsigned length = 0; header != 0 && length < LIST_MOST; length++, header = span.next) {
+            (void)view_span(look, header, 0, &span);
+            seen(look, &span, context);
+        }
+    }
+    look->torn = torn; // no address was given, so each span seemed not to match
 }
 
 uint64_t entries_resident(struct look *look, uint64_t start, uint64_t bytes)
