@@ -153,7 +153,8 @@ static enum outcome pages_take_run(size_t pages, size_t alignment_pages, unsigne
             header_push(*header);
         }
         lock_release(&pages_state.lock);
-        fork_run_give(unmap);
+        if (unlikely(unmap != NULL))
+            fork_run_give(unmap);
         if (run && dirty_pages != 0)
             cap_note_again(dirty_pages, free_pages);
         if (run && dirty_pages < pages) {
@@ -259,7 +260,8 @@ static bool pages_settle(struct span *given)
     }
     struct span *unmap = free_spans_settle(given);
     lock_release(&pages_state.lock);
-    fork_run_give(unmap);
+    if (unlikely(unmap != NULL))
+        fork_run_give(unmap);
     return true;
 }
 
