@@ -73,7 +73,8 @@ struct heap_layout {
     uint32_t kept_places;     /* places in a heap's run cache */
     uint32_t owner_tags;      /* low bits of an owner word that are not part of the address */
     uint32_t state_active, state_orphan;  /* states of a heap */
-    uint32_t state_busy, padding;         /* state_busy: held by another thread */
+    uint32_t state_busy;                  /* held by another thread */
+    uint32_t kept_pages; /* the most pages of all kept runs of a heap */
     uint32_t state_private, state_unused; /* states of a private heap */
     uint32_t use_mask, use_aside;         /* use word of a slab: bits of the use, and one use */
     uint8_t link_live, link_profiled, link_end, link_remote, link_quarantined;

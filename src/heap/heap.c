@@ -219,6 +219,7 @@ const struct heap_layout heap_layout = {
     .packed_pages = PACKED_SLOTS * PACKED_SLOT_BYTES / PAGE_BYTES,
     .packed_words_at = LINKS_AT + 1,
     .kept_places = RUN_CACHE_PLACES,
+    .kept_pages = RUN_CACHE_PAGES,
     .owner_tags = (uint32_t)~OWNER_HEAP_MASK,
     .state_active = HEAP_ACTIVE,
     .state_orphan = HEAP_ORPHAN,

@@ -233,6 +233,8 @@ void heaps_after_fork(void)
         if (config_hardened)
             harden_seed(own);
         own->next = NULL;
+        if (!pages_forked_alone())
+            run_cache_recount(&own->runs);
         heap_lose_mail(own);
     }
     void (*after)(void) = load_relaxed(&private_heaps_fork);

@@ -232,7 +232,7 @@ static void run_cache_count_room(struct run_cache *cache)
 }
 
 /* Whether the cache may keep `pages` more. */
-static bool run_cache_has_room(struct run_cache *cache, size_t pages)
+static no_inline bool run_cache_has_room(struct run_cache *cache, size_t pages)
 {
     run_cache_count_room(cache);
     return cache->room_pages >= (ptrdiff_t)pages;
@@ -253,9 +253,26 @@ not_instrumented static no_inline bool run_cache_is_aligned(uintptr_t kept, size
     return ((uintptr_t)run_cache_span_of(kept)->base & (alignment_bytes - 1)) == 0;
 }
 
-/* Takes the run in a place if it is aligned. Only the owner puts runs into its places, so the run
- * that is examined is taken, or another thread has emptied the place. Acquire: pairs with
- * run_cache_fill.
+/* Reads the link of a run that another thread may have taken; see the top of run_cache.h. */
+not_instrumented static no_inline struct span *run_cache_next(const struct span *span)
+{
+    return load_relaxed(&span->next);
+}
+
+struct span *run_cache_pop(uintptr_t *place)
+{
+    uintptr_t kept = load_relaxed(place);
+    while (kept != 0) {
+        struct span *first = run_cache_span_of(kept);
+        if (compare_swap_acq_rel(place, &kept, run_cache_word(kept, run_cache_next(first))))
+            return first;
+    }
+    return NULL;
+}
+
+/* Takes the first run of a place if it is aligned. Only the owner puts runs into its places, so the
+ * run that is examined is taken, or another thread has emptied the place. Acquire: pairs with
+ * run_cache_fill and run_cache_push.
  * Returns: NULL when no such run is kept there. */
 static struct span *run_cache_take_from(struct run_cache *cache, size_t place,
                                         size_t alignment_bytes)
@@ -328,7 +345,7 @@ static bool run_cache_put_long(struct run_cache *cache, struct span *span)
     return keeps;
 }
 
-/* Keeps a short run in an empty place of its length. Blocks that grew may have other lengths. */
+/* Keeps a short run in the list of its length. Blocks that grew may have other lengths. */
 static bool run_cache_put_short(struct run_cache *cache, struct span *span)
 {
     size_t pages = span->pages;
@@ -400,6 +417,17 @@ void run_cache_age(struct run_cache *cache)
         if (kept != 0 && compare_swap_acq_rel(&cache->places[place], &kept, after) && after == 0)
             (void)run_cache_give(cache, run_cache_leave_place(place, kept));
     }
+}
+
+void run_cache_recount(struct run_cache *cache)
+{
+    size_t pages = 0;
+    for (size_t place = 0; place < RUN_CACHE_GROWTH; place++)
+        for (const struct span *span = run_cache_span_of(cache->places[place]); span;
+             span = span_is_slab(span) ? NULL : span->next)
+            pages += run_cache_pages_of(span);
+    store_relaxed(&cache->given_pages, (size_t)0);
+    cache->room_pages = cache->limit_pages - (ptrdiff_t)pages;
 }
 
 size_t run_cache_claimed(const struct run_cache *cache)

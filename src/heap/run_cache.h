@@ -31,8 +31,7 @@
  * A place is a word: 0, or the first span; the bit AGED is set once an aging has seen the word:
  *
  *   any -> a span    owner: a run is kept; the bit AGED stays
- *   a span -> 0      owner: the run is used
- *   0 -> the next    owner: if it was the first run of a list; the bit AGED is as before
+ *   any -> the next  owner: the first run is used; the bit AGED stays; 0 after the last run
  *   any -> AGED      any thread, once in a decay interval
  *   any -> 0         any thread: all runs of the place are given to the pages
  *
@@ -61,9 +60,10 @@
  * Threads: only the owner changes a word from 0, so a place that it finds empty stays empty, and a
  * store fills it. All other changes are atomic exchanges, and the thread that made one owns the
  * runs or the room that the word named. So any thread may empty any cache: for trim, when out of
- * memory, and at the second aging. The owner takes a run in the same way: it takes the whole list,
- * and puts the rest back with a store. So `next` of a run is read only by a thread that owns the
- * list. In a process of one thread loads and stores are enough (base/alone.h).
+ * memory, and at the second aging. The owner reads `next` of the first run before it takes the run,
+ * so the run may be another thread's by then, and `next` any value. But then the word is 0, and the
+ * owner's exchange fails: only the owner makes it another span. In a process of one thread loads
+ * and stores are enough (base/alone.h).
  *
  * Not here: blocks that grow in hardened builds, while a hook is on, or beyond GROWTH_MAX_PAGES;
  * they are moved as large.c describes. */
@@ -218,6 +218,12 @@ inline_always struct span *run_cache_span_of(uintptr_t kept)
     return (struct span *)(kept & ~(uintptr_t)LAYOUT_KEPT_AGED);
 }
 
+/* The word of a place of which the first span was taken; `first` is the next one, or NULL. */
+inline_always uintptr_t run_cache_word(uintptr_t before, struct span *first)
+{
+    return first ? (uintptr_t)first | (before & LAYOUT_KEPT_AGED) : 0;
+}
+
 /* Puts a run before the others of its length.
  * Threads: owner only. */
 inline_always void run_cache_push(uintptr_t *place, struct span *span)
@@ -235,6 +241,11 @@ inline_always void run_cache_push(uintptr_t *place, struct span *span)
     }
 }
 
+/* Takes the first run of a list in a process that has threads.
+ * Returns: NULL when the list is empty.
+ * Threads: owner only. */
+struct span *run_cache_pop(uintptr_t *place);
+
 /* Takes the run of a short length that was kept last. The content of the block is undefined.
  * Returns: NULL when none is kept.
  * Threads: owner only. */
@@ -244,12 +255,11 @@ inline_always struct span *run_cache_take_first(struct run_cache *cache, size_t 
     uintptr_t kept = load_relaxed(place);
     if (kept == 0)
         return NULL;
-    if (unlikely(!process_is_single_threaded()) &&
-        (kept = exchange_acquire(place, (uintptr_t)0)) == 0) /* pairs with run_cache_push */
-        return NULL;
     struct span *span = run_cache_span_of(kept);
-    uintptr_t rest = (uintptr_t)span->next;
-    store_release(place, rest == 0 ? 0 : rest | (kept & LAYOUT_KEPT_AGED));
+    if (likely(process_is_single_threaded()))
+        store_relaxed(place, run_cache_word(kept, span->next));
+    else if ((span = run_cache_pop(place)) == NULL)
+        return NULL;
     store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
     run_cache_add_room(cache, span->pages);
     cache->frees = 0;
@@ -343,6 +353,10 @@ inline_always bool run_cache_is_due(struct run_cache *cache)
     cache->turns = RUN_CACHE_TURNS;
     return true;
 }
+
+/* Counts anew what the cache keeps, in the child of a fork: another thread may have taken a list
+ * and not counted it yet. */
+void run_cache_recount(struct run_cache *cache);
 
 /* Pages of the long runs that this cache keeps. Exact only while no other thread uses the cache. */
 size_t run_cache_claimed(const struct run_cache *cache);

@@ -473,6 +473,53 @@ TEST_F(RunCache, ListsLoseNoRunWhileOthersTakeThem)
     EXPECT_EQ(used_bytes(), before);
 }
 
+// A run that is taken leaves the others of its list where other threads see them.
+TEST_F(RunCache, AnotherThreadFindsAllRunsButTheOneInUse)
+{
+    constexpr size_t kRuns = 30, kPages = 10;
+    for (int round = 0; round < 300 && !HasFailure(); round++) {
+        struct run_cache cache = {};
+        struct span *runs[kRuns];
+        for (struct span *&span : runs)
+            span = run(kPages);
+        for (struct span *span : runs) {
+            (void)run_cache_put(&cache, span);
+            (void)take(&cache, 1); // a request, so that the next run may be kept
+        }
+        std::atomic<bool> begun{false}, emptied{false};
+        std::thread owner([&cache, &begun, &emptied] {
+            do {
+                struct span *span = take(&cache, kPages);
+                (void)run_cache_put(&cache, span ? span : run(kPages));
+                begun = true;
+            } while (!emptied);
+        });
+        while (!begun)
+            std::this_thread::yield();
+        (void)run_cache_empty(&cache);
+        emptied = true;
+        owner.join();
+        EXPECT_LE(run_cache_kept_pages(&cache), 2 * kPages);
+        (void)run_cache_empty(&cache);
+    }
+}
+
+// As in the child of a fork, while another thread was giving a list to the pages.
+TEST_F(RunCache, ARecountFindsWhatIsStillKept)
+{
+    struct span *lost = run(12);
+    (void)run_cache_put(&cache_, run(10));
+    (void)run_cache_put(&cache_, run(10));
+    (void)run_cache_put(&cache_, lost);
+    store_relaxed(&cache_.places[run_length(12)], uintptr_t{0});
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 32u);
+    run_cache_recount(&cache_);
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 20u);
+    EXPECT_TRUE(run_cache_empty(&cache_));
+    EXPECT_EQ(run_cache_kept_pages(&cache_), 0u);
+    pages_give(lost);
+}
+
 TEST_F(RunCache, OwnersAndThievesNeverShareARun)
 {
     constexpr int kThreads = 4, kRounds = 20000;

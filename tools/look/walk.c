@@ -80,22 +80,27 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
     return agrees;
 }
 
-// The length of a list is limited, because the heap may change meanwhile and lead in a circle.
+// A list ends at the most pages that a heap keeps: the heap may change meanwhile and lead in a
+// circle.
 void walk_kept(struct look *look, uint64_t heap, span_seen *seen, void *context)
 {
-    enum { LIST_MOST = 1024 };
+    const struct library *library = look->library;
     uint64_t places[1024], torn = look->torn;
-    uint32_t count = look->library->heap.kept_places;
-    if (!read_small(look->target, heap + look->library->heap.heap_kept.offset, places, count * 8))
+    uint32_t count = library->heap.kept_places;
+    if (!read_small(look->target, heap + library->heap.heap_kept.offset, places, count * 8))
         return;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED;
         struct span_view span;
         if ((header & LAYOUT_KEPT_NONE) != 0)
             continue;
-        for (unsigned length = 0; header != 0 && length < LIST_MOST; length++, header = span.next) {
+        for (uint64_t pages = 0; header != 0 && pages < library->heap.kept_pages;) {
             (void)view_span(look, header, 0, &span);
-            seen(look, &span, context);
+            if (span.kind == SPAN_IS_KEPT || span.kind == SPAN_IS_SLAB)
+                seen(look, &span, context);
+            uint64_t more = span.bytes >> library->page.page_shift;
+            pages += more != 0 ? more : 1;
+            header = span.next;
         }
     }
     look->torn = torn; // no address was given, so each span seemed not to match
