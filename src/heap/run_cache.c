@@ -352,9 +352,7 @@ static bool run_cache_put_short(struct run_cache *cache, struct span *span)
     if (run_round(pages) != pages || cache->frees == RUN_CACHE_FREES ||
         !run_cache_has_room(cache, pages))
         return false;
-    run_cache_add_room(cache, -(ptrdiff_t)pages);
-    run_cache_push(&cache->places[run_length(pages)], span);
-    cache->frees++;
+    run_cache_push(cache, span);
     return true;
 }
 

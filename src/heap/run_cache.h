@@ -224,10 +224,13 @@ inline_always uintptr_t run_cache_word(uintptr_t before, struct span *first)
     return first ? (uintptr_t)first | (before & LAYOUT_KEPT_AGED) : 0;
 }
 
-/* Puts a run before the others of its length.
+/* Puts a run before the others of its short length, and counts it.
  * Threads: owner only. */
-inline_always void run_cache_push(uintptr_t *place, struct span *span)
+inline_always void run_cache_push(struct run_cache *cache, struct span *span)
 {
+    cache->frees++;
+    run_cache_add_room(cache, -(ptrdiff_t)span->pages);
+    uintptr_t *place = &cache->places[run_length(span->pages)];
     uintptr_t before = load_relaxed(place);
     for (;;) {
         span->next = run_cache_span_of(before);
@@ -308,10 +311,8 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     if (cache->room_pages < (ptrdiff_t)pages || cache->frees == RUN_CACHE_FREES ||
         --cache->turns == 0 || !run_cache_mark(span, base, pages, SPAN_LARGE))
         return false;
-    cache->frees++;
     store_relaxed(&span->zero, false);
-    run_cache_add_room(cache, -(ptrdiff_t)pages);
-    run_cache_push(&cache->places[run_length(pages)], span);
+    run_cache_push(cache, span);
     return true;
 }
 
