@@ -150,6 +150,16 @@ static void free_grown(void)
         exit(3);
 }
 
+/* A block whose pages are all the shared page of zeros: it was only read. */
+static void read_large(void)
+{
+    static volatile char sink;
+    blocks[0] = malloc(16u * MIB);
+    for (size_t i = 0; blocks[0] != NULL && i < 16u * MIB; i += 4096)
+        sink = blocks[0][i];
+    (void)sink;
+}
+
 static void answer(int client)
 {
     static const char purged[] = "{\"ok\":true,\"action\":\"purge\"}\n";
@@ -201,6 +211,8 @@ int main(int argc, char **argv)
         free_large();
     else if (strcmp(mode, "grown") == 0)
         free_grown();
+    else if (strcmp(mode, "read") == 0)
+        read_large();
     else
         fragment(strcmp(mode, "few") == 0 ? MANY / 10 : MANY);
     if (strcmp(mode, "ended") == 0 || strcmp(mode, "remote") == 0 || strcmp(mode, "borrowed") == 0)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static bool read_file(int file, void *buffer, size_t bytes, uint64_t offset)
@@ -147,6 +148,36 @@ static ssize_t read_residence(const struct target *target, uint64_t *entries, ui
     return done;
 }
 
+// Marks pages that are the shared page of zeros as not resident: the RSS does not count them. Linux
+// maps that page where memory was only read, and, from 6.12 on, for each page of zeros in a huge
+// page that it divides. PAGEMAP_SCAN finds them, from Linux 6.7 on.
+static void leave_out_zero_pages(const struct target *target, uint64_t *entries, uint64_t page,
+                                 uint64_t count)
+{
+    struct range {
+        uint64_t start, end, categories;
+    } ranges[64];
+    struct scan { // struct pm_scan_arg of linux/fs.h
+        uint64_t size, flags, start, end, walk_end, ranges, capacity, most_pages;
+        uint64_t inverted, all_of, any_of, returned;
+    } scan = {.size = sizeof scan,
+              .start = page * target->page_bytes,
+              .end = (page + count) * target->page_bytes,
+              .ranges = (uintptr_t)ranges,
+              .capacity = sizeof ranges / sizeof *ranges,
+              .all_of = 1 << 5, // PAGE_IS_PFNZERO
+              .returned = 1 << 5};
+    while (scan.start < scan.end) {
+        int found = ioctl(target->residence, _IOWR('f', 16, struct scan), &scan);
+        if (found < 0)
+            return;
+        for (int i = 0; i < found; i++)
+            for (uint64_t at = ranges[i].start; at < ranges[i].end; at += target->page_bytes)
+                entries[at / target->page_bytes - page] = 0;
+        scan.start = scan.walk_end;
+    }
+}
+
 bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uint64_t *resident)
 {
     enum { STEP = 8192 };
@@ -166,6 +197,7 @@ bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uin
                 return false;
             first = page;
             count = (uint64_t)done / 8;
+            leave_out_zero_pages(target, entries, first, count);
         }
         *resident += entries[page - first] >> 63;
     }
