@@ -61,12 +61,12 @@ inline_always void clear_if_threaded(uint64_t *word, uint64_t read, uint64_t bit
         store_relaxed(word, read & ~bits);
 }
 
-/* Does what compare_swap_acq_rel does, with a word whose value `*expected` this thread has just
+/* Does what compare_swap_seq_cst does, with a word whose value `*expected` this thread has just
  * read. */
 #define compare_swap_if_threaded(address, expected, desired)                                       \
     (likely(process_is_single_threaded())                                                          \
          ? (store_relaxed((address), (desired)), true)                                             \
-         : compare_swap_acq_rel((address), (expected), (desired)))
+         : compare_swap_seq_cst((address), (expected), (desired)))
 
 /* Does what fetch_add_relaxed of 1 does. A signal handler of this thread may count too: it runs
  * before or after the one instruction. */

@@ -22,6 +22,7 @@
 #define store_seq_cst(address, value)     __atomic_store_n((address), (value), __ATOMIC_SEQ_CST)
 #define exchange_acquire(address, value)  __atomic_exchange_n((address), (value), __ATOMIC_ACQUIRE)
 #define exchange_acq_rel(address, value)  __atomic_exchange_n((address), (value), __ATOMIC_ACQ_REL)
+#define exchange_seq_cst(address, value)  __atomic_exchange_n((address), (value), __ATOMIC_SEQ_CST)
 #define fetch_add_relaxed(address, value) __atomic_fetch_add((address), (value), __ATOMIC_RELAXED)
 #define fetch_sub_relaxed(address, value) __atomic_fetch_sub((address), (value), __ATOMIC_RELAXED)
 #define fetch_add_acq_rel(address, value) __atomic_fetch_add((address), (value), __ATOMIC_ACQ_REL)

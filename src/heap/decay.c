@@ -47,7 +47,7 @@ static uint64_t sweep_free_pages_of(const struct span *slab, unsigned class,
     for (unsigned slot = 1; slot <= shape->capacity && free != 0; slot++) {
         if (slot >= limit && unused == SLOTS_NOT_USED)
             break;
-        uint8_t link = load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
+        uint8_t link = load_seq_cst(slab_link(slab, slot)); /* pairs with (1) of remote.c */
         bool in_use = link_shows_use(link) || (!config_hardened && link == LINK_BORROWED);
         if (unused == SLOTS_NOT_USED ? in_use : link != LINK_REMOTE) {
             size_t end = (size_t)slot * shape->size_bytes;

@@ -489,7 +489,7 @@ static bool mailbox_look_visit(struct span *span, char *start, void *context)
     struct heap *heap = context;
     if (!span_is_slab(span) || slab_heap(span) != heap)
         return true;
-    if (slab_is_packed(span) || slab_has_remote(span))
+    if (slab_is_packed(span) || slab_remote(span) != 0)
         (void)remote_post(heap, span);
     return true;
 }
@@ -514,13 +514,15 @@ void heap_look_after_fork(struct heap *heap, size_t spans)
 
 /* BORROW_MAX, BORROW_MAX_BYTES: the blocks of a class that a heap may have borrowed. BORROW_MIN:
  * borrow_fill stops once it has this number. HEAPS_LOOKED_AT: the heaps that one call looks at.
- * SLABS_LOOKED_AT: the slabs of one heap that it looks at. */
+ * SLABS_LOOKED_AT: the slabs of one heap that it looks at. CURRENT_PART: a current slab lends if
+ * one in four of its slots can be borrowed; fewer are not worth the look. */
 enum {
     BORROW_MAX = 63,
     BORROW_MAX_BYTES = 64 << 10,
     BORROW_MIN = 8,
     HEAPS_LOOKED_AT = 64,
-    SLABS_LOOKED_AT = 8
+    SLABS_LOOKED_AT = 8,
+    CURRENT_PART = 4
 };
 
 /* The borrowed blocks of one class. All fields: holder of the heap. */
@@ -547,8 +549,8 @@ void *borrow_take(struct heap *heap, unsigned class)
     return block;
 }
 
-/* Borrows the slots that say REMOTE of a slab whose use word says PURGED and that is in no mailbox.
- */
+/* Borrows the slots that say REMOTE of a slab that is in no mailbox and whose use word says PURGED,
+ * or CURRENT. */
 static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t most)
 {
     unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
@@ -557,8 +559,8 @@ static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t mos
         for (; found != 0 && to->count < most; found &= found - 1) {
             unsigned slot = first + lowest_bit(found) / 8;
             uint8_t link = LINK_REMOTE;
-            /* Acquire: pairs with (1) of remote.c. */
-            if (compare_swap_acq_rel(slab_link(slab, slot), &link, (uint8_t)LINK_BORROWED))
+            /* Pairs with (1) of remote.c, and with slab_free_pages. */
+            if (compare_swap_seq_cst(slab_link(slab, slot), &link, (uint8_t)LINK_BORROWED))
                 to->blocks[to->count++] = slab_block(slab, slot);
         }
     }
@@ -583,6 +585,28 @@ static bool borrow_try_slab(const struct heap *from, struct span *slab, unsigned
     return false;
 }
 
+/* Borrows slots that say REMOTE of a current slab that was taken out of a mailbox of `from`. They
+ * are given back if the slab is no longer current then: another thread may be purging it. */
+static void borrow_of_current(struct borrowed *to, const struct heap *from, struct span *slab,
+                              unsigned class, size_t most)
+{
+    const uint32_t *use = &slab_cold(slab)->use;
+    if (slab_class(slab) != class || load_relaxed(use) != SLAB_CURRENT ||
+        load_acquire(&from->drains) % 2 != 0 || /* pairs with mailbox_drain */
+        slab_remote(slab) * CURRENT_PART < slab->capacity)
+        return;
+    size_t before = to->count;
+    test_delay();
+    borrow_take_slots(to, slab, most);
+    test_delay();
+    if (likely(load_seq_cst(use) == SLAB_CURRENT))
+        return;
+    while (to->count > before) { /* the slab is posted in any case */
+        void *block = to->blocks[--to->count];
+        store_seq_cst(slab_link(slab, (size_t)slab_slot(slab, block)), (uint8_t)LINK_REMOTE);
+    }
+}
+
 /* Borrows slots of the class from slabs in the mailbox that `from` has for it. */
 static void borrow_from(struct borrowed *to, struct heap *from, unsigned class, bool *refused)
 {
@@ -597,6 +621,8 @@ static void borrow_from(struct borrowed *to, struct heap *from, unsigned class, 
         if (borrow_try_slab(from, slab, class, refused)) {
             borrow_take_slots(to, slab, most);
             (void)slab_end_purge(slab); /* the slab is posted in any case */
+        } else {
+            borrow_of_current(to, from, slab, class, most);
         }
         test_delay();
         remote_push_mail(from, mailbox_of_looked_at(mailbox), slab);

@@ -116,8 +116,14 @@ unsigned slab_collect(struct span *slab);
  * other thread drains it until it is returned. The owner of the mailbox may still be draining it
  * since an earlier time; an odd `drains` shows that, and then nothing is borrowed (lifecycle.c has
  * the argument). A slot that says BORROWED is in no list, and only the borrower changes its link
- * byte. The pages of the slab are not purged either: the use word says PURGED while the link bytes
- * change, and sweeps count a borrowed slot as in use.
+ * byte.
+ *
+ * The pages of a borrowed block are not purged. Sweeps count a slot that says BORROWED as in use. A
+ * slab that is aside says PURGED while its link bytes change, so no other thread sweeps it. A
+ * current slab says CURRENT before and after they change; otherwise the slots say REMOTE again. A
+ * sweep that begins later finds the slots borrowed, because changes to and from PURGED, and the
+ * accesses to the link bytes and to the use word here, are sequentially consistent. A sweep that
+ * has ended took the content of free blocks only.
  *
  * A second free of a borrowed block is reported until the block is handed out again. The owner and
  * another thread may free one block at the same instant. If that thread's mark falls between the

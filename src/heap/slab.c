@@ -73,7 +73,7 @@ bool slab_try_leave(struct span *slab)
 {
     while (!slab_try_use(slab, SLAB_IDLE)) {
         uint32_t purged = slab_purged_word(SLAB_PURGED);
-        if (compare_swap_acq_rel(&slab_cold(slab)->use, &purged, slab_purged_word(SLAB_EMPTIED)) ||
+        if (compare_swap_seq_cst(&slab_cold(slab)->use, &purged, slab_purged_word(SLAB_EMPTIED)) ||
             purged == slab_purged_word(SLAB_EMPTIED))
             return false;
     }
@@ -82,17 +82,17 @@ bool slab_try_leave(struct span *slab)
 
 bool slab_end_purge(struct span *slab)
 {
-    uint32_t before = exchange_acq_rel(&slab_cold(slab)->use, (uint32_t)SLAB_ASIDE);
+    uint32_t before = exchange_seq_cst(&slab_cold(slab)->use, (uint32_t)SLAB_ASIDE);
     return before == slab_purged_word(SLAB_EMPTIED);
 }
 
-bool slab_has_remote(const struct span *slab)
+unsigned slab_remote(const struct span *slab)
 {
     unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
+    unsigned count = 0;
     for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
-        if (slab_remote_links(slab, first) != 0)
-            return true;
-    return false;
+        count += count_bits(slab_remote_links(slab, first));
+    return count;
 }
 
 /* Whether a link byte is that of a block in use, or of a remote free that is not collected. */

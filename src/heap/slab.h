@@ -434,8 +434,8 @@ inline_always uint64_t slab_remote_links(const struct span *slab, unsigned first
 }
 static_check((LINKS_AT + 1) % LINKS_A_WORD == 0, "the first link begins a word");
 
-/* Whether any slot was freed by another thread and not collected since. */
-bool slab_has_remote(const struct span *slab);
+/* The number of slots that other threads freed and the owner has not collected. */
+unsigned slab_remote(const struct span *slab);
 
 /* The number of blocks in use, including those that other threads freed and the owner has not
  * collected. */

@@ -109,6 +109,38 @@ TEST_F(Borrow, TheFirstBlocksOfAThreadToo)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
+// A sleeping thread has one current slab of each class. Those of many threads take as much memory
+// as all the live blocks.
+TEST_F(Borrow, FromCurrentSlabsToo)
+{
+    for (size_t size : {24, 100, 1500, 4000}) {
+        IdleThread owner;
+        const size_t count = size_classes[class_of_size(size)].capacity / 2;
+        free_all_of(owner, count, size);
+        std::vector<void *> blocks = heap_layer::allocate_many(count, size);
+        ptrdiff_t borrowed = 0;
+        for (void *block : blocks)
+            borrowed += is_lent(block);
+        EXPECT_GE(borrowed, std::min<ptrdiff_t>(count, 60)) << size;
+        std::sort(blocks.begin(), blocks.end());
+        EXPECT_EQ(std::unique(blocks.begin(), blocks.end()), blocks.end());
+        owner.run([&] { // the slab is current, is put aside, and is used again
+            std::vector<void *> own = heap_layer::allocate_many(1000, size);
+            heap_layer::verify();
+            for (void *block : own) {
+                EXPECT_FALSE(std::binary_search(blocks.begin(), blocks.end(), block));
+                free_fast(block);
+            }
+            heap_layer::verify();
+        });
+        for (void *block : blocks)
+            free_fast(block);
+        owner.run([] { heap_layer::verify(); });
+    }
+    (void)heap_release(0);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
 // Each free of a borrowed block would be remote, although no other thread uses the slab.
 TEST_F(Borrow, SlabsOfAnEndedThreadAreReclaimed)
 {

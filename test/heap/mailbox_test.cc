@@ -23,7 +23,7 @@ TEST_P(Mailbox, RemoteFreesAreCollected)
     const std::vector<char *> blocks = take_all();
     std::set<char *> freed;
     for (size_t i = 0; i < blocks.size(); i += 3) {
-        EXPECT_EQ(slab_has_remote(slab_), i > 0);
+        EXPECT_EQ(slab_remote(slab_) != 0, i > 0);
         *slab_link(slab_, slot(blocks[i])) = LINK_REMOTE;
         freed.insert(blocks[i]);
     }
@@ -33,7 +33,7 @@ TEST_P(Mailbox, RemoteFreesAreCollected)
     quarantine_flush(heap_of_test());
     EXPECT_EQ(slab_live(slab_), blocks.size() - freed.size());
     slab_verify(slab_);
-    EXPECT_FALSE(slab_has_remote(slab_));
+    EXPECT_EQ(slab_remote(slab_), 0u);
     EXPECT_EQ(slab_collect(slab_), 0u);
     while (void *block = slab_pop(slab_))
         EXPECT_EQ(freed.erase(static_cast<char *>(block)), 1u);
@@ -55,11 +55,11 @@ TEST(MailboxOfAHeap, DrainedItsSlotsAreFreeForgottenTheyWait)
     EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), slab);
     heap_forget_mail(heap);
     EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), nullptr);
-    EXPECT_TRUE(slab_has_remote(slab)) << "no thread has visited the slab";
+    EXPECT_NE(slab_remote(slab), 0u) << "no thread has visited the slab";
     free_there(1);
     EXPECT_EQ(heap_layer::mailbox_of(heap, slab_class(slab)), slab) << "the slab is posted again";
     heap_drain(heap);
-    EXPECT_FALSE(slab_has_remote(slab));
+    EXPECT_EQ(slab_remote(slab), 0u);
     for (size_t i = 2; i < blocks.size(); i++)
         free_fast(blocks[i]);
     heap_trim(heap);

@@ -45,7 +45,7 @@ TEST_F(Remote, TheFirstSinceTheCollectionPosts)
     EXPECT_EQ(slab->mail_next, nullptr) << "the second free needs no post";
     heap_drain(heap_);
     EXPECT_EQ(mailbox, nullptr);
-    EXPECT_FALSE(slab_has_remote(slab));
+    EXPECT_EQ(slab_remote(slab), 0u);
     ASSERT_TRUE(remote_close(heap_, slab));
     remote_post(heap_, slab);
     EXPECT_EQ(mailbox, nullptr) << "a late post finds the slab closed";
@@ -221,7 +221,7 @@ TEST_F(Remote, AReclaimedSlabBringsItsRemoteFrees)
     owner.join();
     free_fast(blocks[0]);
     EXPECT_EQ(slab_heap(slab), heap_);
-    EXPECT_FALSE(slab_has_remote(slab)) << "both frees are collected";
+    EXPECT_EQ(slab_remote(slab), 0u) << "both frees are collected";
     EXPECT_TRUE(remote_post(other, slab)) << "a late post reaches the heap that has the slab";
     EXPECT_TRUE(has_mail(heap_));
     EXPECT_FALSE(has_mail(other));

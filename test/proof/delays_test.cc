@@ -18,8 +18,11 @@ extern "C" {
 #include "cairn/fifo.h"
 #include "cairn/heap.h"
 #include "cairn/ring.h"
+#include "heap/decay.h"
 #include "heap/heap.h"
 #include "heap/refill.h"
+#include "heap/remote.h"
+#include "heap/slab_lists.h"
 }
 
 namespace
@@ -176,6 +179,84 @@ TEST_P(Delays, PackedBlocksAreFreedWhileTheirOwnerTakes)
     heap_trim(thread_heap);
     EXPECT_EQ(thread_heap->bins[PACKED_CLASS].first, nullptr);
     heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
+}
+
+// Takes all blocks that the calling thread can borrow, writes into them, and frees them.
+// Returns: how many it borrowed.
+size_t borrow_for_a_moment(unsigned size_class)
+{
+    std::vector<uint64_t *> taken;
+    (void)borrow_fill(thread_heap, size_class);
+    while (void *block = borrow_take(thread_heap, size_class))
+        taken.push_back(static_cast<uint64_t *>(block));
+    for (uint64_t *block : taken)
+        *block = reinterpret_cast<uintptr_t>(block);
+    std::this_thread::yield();
+    for (uint64_t *block : taken) {
+        EXPECT_EQ(*block, reinterpret_cast<uintptr_t>(block)) << "its page was purged";
+        cairn_free(block);
+    }
+    return taken.size();
+}
+
+// Purges the slab once it is aside, as sweeps do.
+void purge_soon(struct span *slab)
+{
+    for (int i = 0; i < 1000; i++)
+        if (slab_try_use(slab, SLAB_PURGED)) {
+            (void)slab_purge_aside(slab);
+            if (slab_end_purge(slab))
+                (void)remote_post(slab_heap(slab), slab);
+            return;
+        }
+}
+
+// A thread borrows blocks of a current slab while the owner puts the slab aside and a third thread
+// purges its free pages.
+TEST_P(Delays, ACurrentSlabThatLendsIsPutAsideAndPurged)
+{
+    constexpr size_t kRounds = 5000, kBytes = 4000;
+    const unsigned size_class = class_of_size(kBytes);
+    std::atomic<size_t> arrived{0};
+    const auto meet = [&](size_t number) {
+        arrived++;
+        while (arrived < 3 * number)
+            std::this_thread::yield();
+    };
+    const auto each_round = [&](const auto &first, const auto &last) {
+        cairn_free(cairn_malloc(8)); // so that the thread has a heap
+        for (size_t round = 0; round < kRounds; round++) {
+            first();
+            meet(2 * round + 1);
+            last();
+            meet(2 * round + 2);
+        }
+    };
+    uint64_t *blocks[6];
+    auto seed = static_cast<unsigned>(GetParam());
+    std::atomic<size_t> borrowed{0};
+    std::thread borrower([&] {
+        each_round([] {}, [&] { borrowed += borrow_for_a_moment(size_class); });
+    });
+    std::thread purger([&] { each_round([] {}, [&] { purge_soon(page_map_find(blocks[0])); }); });
+    each_round(
+        [&] {
+            for (uint64_t *&block : blocks)
+                block = static_cast<uint64_t *>(cairn_malloc(kBytes));
+            std::thread([&] { // remote frees
+                for (uint64_t *block : blocks)
+                    cairn_free(block);
+            }).join();
+        },
+        [&] {
+            for (unsigned turns = rand_r(&seed) % 256; turns > 0; turns--)
+                pause_processor();
+            heap_put_aside(thread_heap, size_class);
+        });
+    borrower.join();
+    purger.join();
+    heaps_each([](struct heap *heap, void *) { heap_verify(heap); }, nullptr);
+    EXPECT_TRUE(config_hardened || borrowed > kRounds);
 }
 
 constexpr size_t kReleasers = 3;

@@ -359,6 +359,17 @@ inline alone(me, c)
     }
 }
 
+/* A shared access that later exclusive ones come after, but which may run together with earlier
+ * ones. */
+inline unordered(me, o)
+{
+    d_step {
+        m_me = me;
+        m_place = OBJECT(o);
+        c_code { m_access(0, m_place + 1 + m_me); }
+    }
+}
+
 inline leave(me)
 {
     d_step {
@@ -405,6 +416,7 @@ inline compare_swap(me, l, order, expected, v, found)
 
 inline shared(me, o) { assert(!ended[o]) }
 inline exclusive(me, o) { assert(!ended[o]) }
+inline unordered(me, o) { skip }
 inline alone(me, c) { skip }
 inline leave(me) { skip }
 

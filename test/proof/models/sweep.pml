@@ -46,8 +46,9 @@
 #define LINK(b) (5 + (b))
 #define OWNER 7 /* 1: the slab is in its heap */
 #define ATOMICS 8
-#define PLAINS 1 /* the slab */
-#define CELLS 2  /* the blocks, and their pages */
+#define PLAINS 3 /* the slab, and the blocks with their pages */
+#define CELLS 0
+#define PAGE(b) (1 + (b))
 #define THREADS (2 + SWEEPERS)
 
 #include "memory.pml"
@@ -77,13 +78,21 @@
 #endif
 #ifdef MUTANT_END_RELAXED
 #define END_ORDER RELAXED
-#else
+#elif defined MUTANT_END_ACQ_REL
 #define END_ORDER ACQ_REL
+#else
+#define END_ORDER SEQ_CST
 #endif
 #ifdef MUTANT_RETURN_RELAXED
 #define RETURN_ORDER RELAXED
 #else
 #define RETURN_ORDER SEQ_CST
+#endif
+
+#ifdef MUTANT_STAYS_ACQUIRE
+#define STAYS_ORDER ACQUIRE
+#else
+#define STAYS_ORDER SEQ_CST
 #endif
 
 #ifdef MUTANT_DRAINS_RELAXED
@@ -126,7 +135,7 @@ inline retire()
     overwrite(0, USE, RELEASE, IDLE);
     word = ASIDE;
 #else
-    compare_swap(0, USE, ACQ_REL, ASIDE, IDLE, word);
+    compare_swap(0, USE, SEQ_CST, ASIDE, IDLE, word);
 #endif
     if
     :: word == ASIDE ->
@@ -157,7 +166,7 @@ inline retire()
 #ifdef MUTANT_TELLS_NOBODY
         told = true
 #else
-        compare_swap(0, USE, ACQ_REL, PURGED, EMPTIED, word);
+        compare_swap(0, USE, SEQ_CST, PURGED, EMPTIED, word);
         told = word != ASIDE
 #endif
     :: else -> assert(word == EMPTIED); told = true
@@ -192,7 +201,13 @@ inline drain()
 inline hand_out(n)
 {
     store(0, LINK(n), RELAXED, LIVE);
-    atomic { assert(!in_use[n]); alone(0, n); listed[n] = false; in_use[n] = true; hands-- }
+    atomic {
+        assert(!in_use[n]);
+        exclusive(0, PAGE(n));
+        listed[n] = false;
+        in_use[n] = true;
+        hands--
+    }
     if
     :: n == 1 -> store(0, HAND, RELEASE, 1)
     :: else
@@ -217,7 +232,7 @@ proctype owner()
         overwrite(0, USE, RELEASE, CURRENT);
         current = true;
 #else
-        compare_swap(0, USE, ACQ_REL, ASIDE, CURRENT, word);
+        compare_swap(0, USE, SEQ_CST, ASIDE, CURRENT, word);
         current = word == ASIDE;
 #endif
         word = 0
@@ -248,22 +263,29 @@ proctype freer()
     atomic { leave(1); done++ }
 }
 
-/* pages_purge_marked: the page of a block */
+/* pages_purge_marked: the page of a block that another thread freed */
 inline give(me, n)
 {
-    atomic { assert(!in_use[n]); shared(me, 0); alone(me, n) }
+    atomic { assert(!in_use[n]); shared(me, 0); shared(me, PAGE(n)) }
+}
+
+/* The page of a listed block. Late stores of its last user would only bring back a page without
+ * content. */
+inline give_listed(me, n)
+{
+    atomic { assert(!in_use[n]); shared(me, 0); unordered(me, PAGE(n)) }
 }
 
 /* slab_purge_aside of a slab in state PURGED */
 inline purge_aside(me)
 {
     for (b : 0 .. 1) {
-        load(me, LINK(b), ACQUIRE, word);
+        load(me, LINK(b), SEQ_CST, word);
         if
+        :: word == REMOTE -> give(me, b)
+        :: word == LISTED -> give_listed(me, b)
 #ifdef MUTANT_BORROWED_IS_FREE
-        :: word != LIVE -> give(me, b)
-#else
-        :: word != LIVE && word != BORROWED -> give(me, b)
+        :: word == BORROWED -> give(me, b)
 #endif
         :: else
         fi
@@ -277,8 +299,8 @@ inline end_purge(me)
     modify(me, USE, END_ORDER, word, ASIDE)
 }
 
-/* A slab that was taken out of the mailbox: borrow_try_slab, borrow_take_slots, borrow_take, and
- * the free of the block. */
+/* A slab that was taken out of the mailbox: borrow_try_slab, borrow_take_slots, borrow_of_current,
+ * borrow_take, and the free of the block. */
 inline borrow(me)
 {
 #ifdef MUTANT_BORROW_WHILE_DRAINED
@@ -291,14 +313,24 @@ inline borrow(me)
 #ifdef MUTANT_BORROW_UNPURGED
         word = ASIDE;
 #else
-        compare_swap(me, USE, ACQ_REL, ASIDE, PURGED, word);
+        compare_swap(me, USE, SEQ_CST, ASIDE, PURGED, word);
 #endif
         if
         :: word == ASIDE ->
-            compare_swap(me, LINK(1), ACQ_REL, REMOTE, BORROWED, word);
+            compare_swap(me, LINK(1), SEQ_CST, REMOTE, BORROWED, word);
             has = word == REMOTE;
 #ifndef MUTANT_BORROW_UNPURGED
             end_purge(me)
+#endif
+        :: word == CURRENT -> /* borrow_of_current */
+            compare_swap(me, LINK(1), SEQ_CST, REMOTE, BORROWED, word);
+            has = word == REMOTE;
+#ifndef MUTANT_STAYS_CURRENT
+            load(me, USE, STAYS_ORDER, word);
+            if
+            :: has && word != CURRENT -> store(me, LINK(1), SEQ_CST, REMOTE); has = false
+            :: else
+            fi
 #endif
         :: else
         fi
@@ -309,7 +341,7 @@ inline borrow(me)
     :: has ->
         has = false;
         store(me, LINK(1), RELAXED, LIVE);
-        atomic { assert(!in_use[1] && !listed[1]); alone(me, 1); in_use[1] = true }
+        atomic { assert(!in_use[1] && !listed[1]); exclusive(me, PAGE(1)); in_use[1] = true }
         in_use[1] = false;
         compare_swap(me, LINK(1), SEQ_CST, LIVE, REMOTE, word);
         assert(word == LIVE);
@@ -336,7 +368,7 @@ proctype sweeper(byte me)
 #endif
     :: turns > 0 -> /* sweep_visit */
         turns--;
-        compare_swap(me, USE, ACQ_REL, ASIDE, PURGED, word);
+        compare_swap(me, USE, SEQ_CST, ASIDE, PURGED, word);
         if
         :: word == ASIDE ->
             purge_aside(me);
@@ -363,7 +395,7 @@ proctype sweeper(byte me)
         modify(me, MAIL, ACQUIRE, word, 0);
         if
         :: word == 1 ->
-            compare_swap(me, USE, ACQ_REL, ASIDE, PURGED, word);
+            compare_swap(me, USE, SEQ_CST, ASIDE, PURGED, word);
             if
             :: word == ASIDE -> purge_aside(me); end_purge(me)
             :: else ->
