@@ -57,15 +57,14 @@ bool slab_take_given(struct span *slab, bool *refused)
     return !*refused;
 }
 
-/* While the use word says CURRENT, no other thread purges the slab, so `given` belongs to the
- * owner. */
+/* While the use word says IDLE, no other thread purges the slab, so `given` belongs to the owner.
+ * Other threads borrow blocks of CURRENT slabs, so the word does not say that before. */
 bool slab_try_current(struct span *slab, bool *refused)
 {
-    if (!slab_try_use(slab, SLAB_CURRENT))
+    if (!slab_try_use(slab, SLAB_IDLE))
         return false;
     bool taken = slab_take_given(slab, refused);
-    if (unlikely(!taken))
-        slab_set_use(slab, SLAB_ASIDE);
+    slab_set_use(slab, likely(taken) ? SLAB_CURRENT : SLAB_ASIDE);
     return taken;
 }
 

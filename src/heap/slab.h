@@ -72,19 +72,19 @@
  * the number of another process it counts as ASIDE, because the purging thread does not exist in
  * the child of a fork.
  *
- *   IDLE     new, kept in a run cache, given back, or of a private heap
- *   CURRENT  its heap allocates from it
+ *   IDLE     new, kept in a run cache, given back, or of a private heap; or its owner takes it or
+ *            moves it to another heap
+ *   CURRENT  its heap allocates from it, and none of its pages is purged and uncounted
  *   ASIDE    it is LISTED or FULL: its owner hands out no block of it
  *   PURGED   it is aside, and one thread purges free pages of it (lifecycle.c) or borrows blocks
  *   EMPTIED  it is PURGED, and its last block was freed meanwhile: the purging thread posts it
  *
  *   IDLE -> CURRENT     owner
  *   CURRENT -> ASIDE    owner
- *   ASIDE -> CURRENT    owner, compare-and-swap: purges happen before the next use of their pages.
+ *   ASIDE -> IDLE       owner, compare-and-swap: purges happen before the next use of their pages.
+ *                       The slab is made current, moved to another heap, or, when empty, retired.
  *                       Back to ASIDE if the hard limit refuses the purged pages, or if the slab
- *                       cannot be moved to another heap
- *   ASIDE -> IDLE       owner, compare-and-swap: the slab is empty and is retired. Back to ASIDE if
- *                       the slab is in a mailbox
+ *                       is in a mailbox and cannot be moved or retired
  *   CURRENT -> IDLE     owner
  *   ASIDE -> PURGED     any thread, compare-and-swap
  *   PURGED -> EMPTIED   owner, compare-and-swap
@@ -330,7 +330,7 @@ inline_always void slab_put_aside(struct span *slab)
  * Threads: any for PURGED, otherwise owner only. */
 bool slab_try_use(struct span *slab, enum slab_use use);
 
-/* Changes the use word from ASIDE to CURRENT, and counts the purged pages of the slab again. If the
+/* Counts the purged pages of the slab again, and changes the use word from ASIDE to CURRENT. If the
  * hard limit refuses these pages, the slab stays aside and *refused becomes true. If *refused is
  * true already, slabs with purged pages are refused without a check of the limit.
  * Returns: false if another thread purges the slab, or if its pages are refused.
@@ -341,7 +341,7 @@ bool slab_try_current(struct span *slab, bool *refused);
  * refuses them, nothing changes and *refused becomes true. If *refused is true already, purged
  * pages are refused without a check of the limit.
  * Returns: false if the pages are refused.
- * Threads: the one that changed the use word to CURRENT or PURGED.
+ * Threads: the one that changed the use word to IDLE or PURGED.
  * Locking: no lock held. */
 bool slab_take_given(struct span *slab, bool *refused);
 

@@ -448,7 +448,7 @@ bool heap_move_slab(struct heap *from, struct heap *to, struct span *slab)
     unsigned class = slab_class(slab);
     if (from->current[class] == slab)
         heap_put_aside(from, class);
-    if (slab_heap(slab) != from || !slab_try_use(slab, SLAB_CURRENT))
+    if (slab_heap(slab) != from || !slab_try_use(slab, SLAB_IDLE))
         return false; /* it was empty and was retired, or another thread purges it */
     if (!remote_move(from, to, slab)) {
         slab_set_use(slab, SLAB_ASIDE);

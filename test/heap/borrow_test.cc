@@ -17,6 +17,7 @@
 extern "C" {
 #include "heap/refill.h"
 #include "heap/remote.h"
+#include "page/limits.h"
 }
 
 namespace
@@ -456,6 +457,64 @@ TEST_F(Borrow, AThreadBorrowsBeforeTheHardLimitRefuses)
     EXPECT_EQ(std::count(blocks.begin(), blocks.end(), nullptr), 0);
     for (void *block : blocks)
         free_fast(block);
+}
+
+// Counts the pages with a block in use that do not count for the limits, of blocks of a page each.
+bool count_uncounted(struct span *slab, char *, void *context)
+{
+    if (slab_heap(slab) == nullptr || slab->size_bytes != PAGE_BYTES)
+        return true;
+    const uint64_t given = slab_cold(slab)->swept.given;
+    for (unsigned slot = 1; slot < slab->fresh_slot; slot++) {
+        const uint8_t link = *slab_link(slab, slot);
+        *static_cast<size_t *>(context) +=
+            (given >> (slot - 1) & 1) != 0 && (link_shows_use(link) || link == LINK_BORROWED);
+    }
+    return true;
+}
+
+// At the hard limit an owner tries to use a slab with purged pages, and its pages are refused. A
+// thread that borrows meanwhile must not find the slab current.
+TEST_F(Borrow, NoPagesThatTheHardLimitRefuses)
+{
+    constexpr size_t kSize = PAGE_BYTES - 96;
+    IdleThread owner, other;
+    const auto take = [](std::vector<void *> &to, std::atomic<int> &ready) {
+        for (ready++; ready < 2;)
+            ;
+        for (int i = 0; i < 200; i++)
+            to.push_back(allocate(kSize));
+    };
+    for (int round = 0; round < 400; round++) {
+        std::vector<void *> blocks, left, own, others;
+        owner.run([&] { blocks = heap_layer::allocate_many(64, kSize); });
+        for (size_t i = 0; i < blocks.size(); i++)
+            if (i % 4 != 1)
+                left.push_back(blocks[i]);
+            else
+                free_fast(blocks[i]);
+        owner.run([] { heap_drain(thread_heap); }); // lists the slabs
+        for (size_t i = 0; i < left.size(); i++)
+            if (i % 3 != 0)
+                free_fast(left[i]); // posts them
+            else
+                own.push_back(left[i]);
+        (void)heap_release(0);
+        pages_limit_hard(limits_counted_pages() << PAGE_SHIFT);
+        std::atomic<int> ready{0};
+        std::thread at_once([&] { other.run([&] { take(others, ready); }); });
+        owner.run([&] { take(own, ready); });
+        at_once.join();
+        size_t uncounted = 0;
+        pages_each_slab(count_uncounted, &uncounted);
+        pages_limit_hard(0);
+        for (const std::vector<void *> &some : {own, others})
+            for (void *block : some)
+                free_fast(block);
+        for (IdleThread *thread : {&owner, &other})
+            thread->run([] { heap_trim(thread_heap); });
+        ASSERT_EQ(uncounted, 0u) << "in round " << round;
+    }
 }
 
 } // namespace

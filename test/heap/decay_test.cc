@@ -562,7 +562,7 @@ TEST(SlabSweep, OneThatRanEmptyMeanwhileIsPostedToItsOwner)
     while (slab == thread_heap->current[slab_class(slab)])
         rest.push_back(allocate(8 * kKiB));
     ASSERT_TRUE(slab_try_use(slab, SLAB_PURGED));
-    EXPECT_FALSE(slab_try_use(slab, SLAB_CURRENT));
+    EXPECT_FALSE(slab_try_use(slab, SLAB_IDLE));
     for (void *block : blocks)
         free_fast(block);
     for (void *block : rest)

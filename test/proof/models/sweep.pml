@@ -11,8 +11,9 @@
  * instead borrow block 1 from the mailbox, hand it out, and free it.
  *
  * Asserted: no page is released while its block is in use; between being handed out and being
- * released a page has one user at a time; no slab is retired while its pages are being released;
- * the last slab is retired in the end, so none is lost; a posted slab has a heap.
+ * released a page has one user at a time; the page of a borrowed block counts for the limits; no
+ * slab is retired while its pages are being released; the last slab is retired in the end, so none
+ * is lost; a posted slab has a heap.
  *
  * Mutants: see the #ifdef at each.
  */
@@ -103,6 +104,7 @@
 
 bool in_use[2];
 bool listed[2]; /* in the owner's list */
+bool given[2];  /* the page was purged while the slab was aside, and does not count for the limits */
 bool current;
 bool told; /* the owner wrote EMPTIED, and waits for the mail */
 bool retired;
@@ -152,7 +154,14 @@ inline retire()
                 store(0, LINK(1), RELAXED, LIVE);
                 store(0, POST, SEQ_CST, OPEN);
                 store(0, OWNER, RELEASE, 1);
-                atomic { ended[0] = false; listed[0] = true; listed[1] = true; hands = HANDS }
+                atomic {
+                    ended[0] = false;
+                    listed[0] = true;
+                    listed[1] = true;
+                    given[0] = false;
+                    given[1] = false;
+                    hands = HANDS
+                }
                 store(0, USE, RELEASE, CURRENT);
                 current = true
             :: else -> retired = true
@@ -225,16 +234,24 @@ proctype owner()
     :: current && (asides > 0 || hands == 0) ->
         current = false;
         store(0, USE, ASIDE_ORDER, ASIDE)
-    :: !current && !retired && asides > 0 && hands > 0 -> /* heap_refill; put aside again at once
-                                                            where the hard limit refuses */
+    :: !current && !retired && asides > 0 && hands > 0 -> /* slab_try_current */
         asides--;
 #ifdef MUTANT_TAKES_BLINDLY
-        overwrite(0, USE, RELEASE, CURRENT);
-        current = true;
-#else
+        overwrite(0, USE, RELEASE, IDLE);
+        word = ASIDE;
+#elif defined MUTANT_CURRENT_AT_ONCE
         compare_swap(0, USE, SEQ_CST, ASIDE, CURRENT, word);
-        current = word == ASIDE;
+#else
+        compare_swap(0, USE, SEQ_CST, ASIDE, IDLE, word);
 #endif
+        if
+        :: word == ASIDE ->
+            atomic { given[0] = false; given[1] = false };
+            store(0, USE, RELEASE, CURRENT);
+            current = true
+        :: word == ASIDE -> store(0, USE, RELEASE, ASIDE) /* the hard limit refuses */
+        :: else
+        fi;
         word = 0
     :: !current && !retired && !told && listed[0] && listed[1] && newest(MAIL) == 0 &&
        newest(POST) == OPEN -> retire()
@@ -282,8 +299,8 @@ inline purge_aside(me)
     for (b : 0 .. 1) {
         load(me, LINK(b), SEQ_CST, word);
         if
-        :: word == REMOTE -> give(me, b)
-        :: word == LISTED -> give_listed(me, b)
+        :: word == REMOTE -> give(me, b); given[b] = true
+        :: word == LISTED -> give_listed(me, b); given[b] = true
 #ifdef MUTANT_BORROWED_IS_FREE
         :: word == BORROWED -> give(me, b)
 #endif
@@ -317,6 +334,7 @@ inline borrow(me)
 #endif
         if
         :: word == ASIDE ->
+            atomic { given[0] = false; given[1] = false };
             compare_swap(me, LINK(1), SEQ_CST, REMOTE, BORROWED, word);
             has = word == REMOTE;
 #ifndef MUTANT_BORROW_UNPURGED
@@ -341,7 +359,11 @@ inline borrow(me)
     :: has ->
         has = false;
         store(me, LINK(1), RELAXED, LIVE);
-        atomic { assert(!in_use[1] && !listed[1]); exclusive(me, PAGE(1)); in_use[1] = true }
+        atomic {
+            assert(!in_use[1] && !listed[1] && !given[1]);
+            exclusive(me, PAGE(1));
+            in_use[1] = true
+        }
         in_use[1] = false;
         compare_swap(me, LINK(1), SEQ_CST, LIVE, REMOTE, word);
         assert(word == LIVE);
