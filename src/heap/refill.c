@@ -607,8 +607,9 @@ static void borrow_of_current(struct borrowed *to, const struct heap *from, stru
     }
 }
 
-/* Borrows slots of the class from slabs in the mailbox that `from` has for it. */
-static void borrow_from(struct borrowed *to, struct heap *from, unsigned class, bool *refused)
+/* Borrows slots of the class from slabs in the mailbox that `from` has for it.
+ * Returns: whether slabs are left that it did not look at. */
+static bool borrow_from(struct borrowed *to, struct heap *from, unsigned class, bool *refused)
 {
     const size_t most =
         smaller_of(BORROW_MAX, (size_t)BORROW_MAX_BYTES / size_classes[class].size_bytes);
@@ -630,6 +631,7 @@ static void borrow_from(struct borrowed *to, struct heap *from, unsigned class, 
     }
     if (slab)
         remote_return_mail(from, mailbox, slab);
+    return slab != NULL;
 }
 
 /* Moves a slab of the class with free slots from the heap of a thread that has ended to `heap`. Its
@@ -658,14 +660,24 @@ bool borrow_fill(struct heap *heap, unsigned class)
         return false;
     struct borrowed *to = &heap->borrowed[class];
     struct heap *from = heap->lender;
+    const struct heap *round_start = NULL;
     size_t slabs = DRAIN_SLABS;
     bool refused = false;
+    bool any_left = false; /* whether a heap of this round has slabs that were not looked at */
     for (unsigned i = 0; i < HEAPS_LOOKED_AT && slabs != 0; i++) {
         from = from ? from : load_acquire(&all_heaps); /* pairs with heap_enlist */
+        if (from == round_start && !any_left) {
+            from = to->count != 0 ? from : NULL;
+            break;
+        }
+        if (round_start == NULL || from == round_start) {
+            round_start = from;
+            any_left = false;
+        }
         if (from != heap && from->private_heap == NULL && from->generation == heap_generation) {
             if (refill_reclaim(heap, from, class, &slabs))
                 break;
-            borrow_from(to, from, class, &refused);
+            any_left = borrow_from(to, from, class, &refused) || any_left;
         }
         if (to->count >= BORROW_MIN)
             break;

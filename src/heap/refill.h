@@ -139,8 +139,8 @@ void *borrow_take(struct heap *heap, unsigned size_class);
 /* Borrows blocks of a small class. Where it comes to the heap of a thread that has ended, it moves
  * a slab with free slots to the calling thread's heap instead.
  * Returns: true if the supply has a block now.
- * Cost: at most 64 heaps are looked at, and at most eight slabs of each. At most 64 slabs of ended
- * threads are drained, of all heaps together. */
+ * Cost: at most 64 looks at heaps, at up to eight slabs each; each slab, and each heap without such
+ * slabs, is looked at once. At most 64 slabs of ended threads are drained, of all heaps. */
 bool borrow_fill(struct heap *heap, unsigned size_class);
 
 /* Gives all borrowed blocks back to the heaps that own their slabs. */

@@ -152,7 +152,7 @@ struct heap {
     uint32_t drains; /* atomic, holder writes: odd while a mailbox is drained, wraps around */
     struct borrowed *borrowed; /* holder: by class, NULL before the first: see refill.h */
     struct span *retired;      /* holder: slabs that a private heap has to give back, by `next` */
-    struct heap *lender;       /* holder: heap whose mailbox it has looked at last, for borrowing */
+    struct heap *lender;       /* holder: heap that has lent last; NULL if none had any block */
     struct guard_choice guard_choice; /* holder */
     struct profiling *profiling;      /* holder: NULL before it is profiled */
     struct traced_thread traced;      /* owner thread */

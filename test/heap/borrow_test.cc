@@ -191,6 +191,20 @@ TEST_F(Borrow, OneCallDrainsAFewSlabsOfEndedThreads)
     heap_release(0);
 }
 
+// A thread that runs alone counts its growth only while a heap has blocks to lend.
+TEST_F(Borrow, NoHeapIsTheLenderWhereNothingIsLent)
+{
+    std::array<IdleThread, 4> owners;
+    struct heap *own = heap_layer::own_heap();
+    for (IdleThread &owner : owners) {
+        void *block = nullptr;
+        owner.run([&] { block = allocate(100); });
+        EXPECT_FALSE(borrow_fill(own, class_of_size(100)));
+        EXPECT_EQ(own->lender, nullptr);
+        owner.run([&] { free_fast(block); });
+    }
+}
+
 TEST_F(Borrow, LongerBlocksAreNotBorrowed)
 {
     IdleThread owner;
