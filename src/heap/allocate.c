@@ -78,7 +78,7 @@ static no_inline void *malloc_take_large(size_t size_bytes, size_t alignment_byt
         memset(span->base, 0, size_bytes);
     else if (zeroed)
         pages_clear(span, size_bytes);
-    else if (!kept)
+    else if (!kept && load_relaxed(&span->tag) == SPAN_HUGE)
         pages_expect_filled(span);
     return span->base;
 }

@@ -31,7 +31,7 @@ static void mapping_ask_for_huge_pages(struct span *span)
 void pages_expect_filled(struct span *span)
 {
     enum { PART = 8 };
-    if (!config_fences && load_relaxed(&span->tag) == SPAN_HUGE && load_relaxed(&span->zero) &&
+    if (!config_fences && load_relaxed(&span->zero) &&
         load_relaxed(&pages_state.huge_pages) <= limits_counted_pages() / PART)
         mapping_ask_for_huge_pages(span);
 }
