@@ -423,7 +423,7 @@ static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
     }
     if (slab)
         remote_return_mail(heap, mailbox, slab);
-    store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mailed, borrow_try_slab */
+    store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mailed, borrow_of_slab */
     return slabs;
 }
 
@@ -566,34 +566,24 @@ static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t mos
     }
 }
 
-/* Changes the use word of a slab that was taken out of a mailbox of `from` to PURGED, so that its
- * slots may be borrowed. The purged pages of the slab count again, and are to be purged anew: see
- * slab_is_swept. `*refused` says that the hard limit has refused pages, and is not asked again.
- * Returns: false if that is not possible now. */
-static bool borrow_try_slab(const struct heap *from, struct span *slab, unsigned class,
-                            bool *refused)
+/* Borrows slots of a slab whose use word this thread has changed from ASIDE to PURGED, and changes
+ * it back. The purged pages of the slab count again, and are to be purged anew: see slab_is_swept.
+ * `*refused` says that the hard limit has refused pages, and is not asked again. */
+static void borrow_of_aside(struct borrowed *to, struct span *slab, size_t most, bool *refused)
 {
-    if (slab_class(slab) != class ||
-        load_acquire(&from->drains) % 2 != 0 || /* pairs with mailbox_drain */
-        !slab_try_use(slab, SLAB_PURGED))
-        return false;
     if (slab_take_given(slab, refused)) {
         store_relaxed(&slab_cold(slab)->swept.looked, UINT64_MAX);
-        return true;
+        borrow_take_slots(to, slab, most);
     }
     (void)slab_end_purge(slab); /* the slab is posted in any case */
-    return false;
 }
 
-/* Borrows slots that say REMOTE of a current slab that was taken out of a mailbox of `from`. They
- * are given back if the slab is no longer current then: another thread may be purging it. */
-static void borrow_of_current(struct borrowed *to, const struct heap *from, struct span *slab,
-                              unsigned class, size_t most)
+/* Borrows slots of a slab if it is current. They are given back if it is no longer current then:
+ * another thread may be purging it. */
+static void borrow_of_current(struct borrowed *to, struct span *slab, size_t most)
 {
     const uint32_t *use = &slab_cold(slab)->use;
-    if (slab_class(slab) != class || load_relaxed(use) != SLAB_CURRENT ||
-        load_acquire(&from->drains) % 2 != 0 || /* pairs with mailbox_drain */
-        slab_remote(slab) * CURRENT_PART < slab->capacity)
+    if (load_relaxed(use) != SLAB_CURRENT || slab_remote(slab) * CURRENT_PART < slab->capacity)
         return;
     size_t before = to->count;
     test_delay();
@@ -605,6 +595,19 @@ static void borrow_of_current(struct borrowed *to, const struct heap *from, stru
         void *block = to->blocks[--to->count];
         store_seq_cst(slab_link(slab, (size_t)slab_slot(slab, block)), (uint8_t)LINK_REMOTE);
     }
+}
+
+/* Borrows slots from a slab that was taken out of a mailbox of `from`, if it has the class. */
+static void borrow_of_slab(struct borrowed *to, const struct heap *from, struct span *slab,
+                           unsigned class, size_t most, bool *refused)
+{
+    if (slab_class(slab) != class ||
+        load_acquire(&from->drains) % 2 != 0) /* pairs with mailbox_drain */
+        return;
+    if (slab_try_use(slab, SLAB_PURGED))
+        borrow_of_aside(to, slab, most, refused);
+    else
+        borrow_of_current(to, slab, most);
 }
 
 /* Borrows slots of the class from slabs in the mailbox that `from` has for it.
@@ -619,12 +622,7 @@ static bool borrow_from(struct borrowed *to, struct heap *from, unsigned class, 
     struct span *slab = remote_take_mail(from, mailbox);
     for (unsigned looks = 0; slab && looks < SLABS_LOOKED_AT && to->count < most; looks++) {
         struct span *next = slab->mail_next;
-        if (borrow_try_slab(from, slab, class, refused)) {
-            borrow_take_slots(to, slab, most);
-            (void)slab_end_purge(slab); /* the slab is posted in any case */
-        } else {
-            borrow_of_current(to, from, slab, class, most);
-        }
+        borrow_of_slab(to, from, slab, class, most, refused);
         test_delay();
         remote_push_mail(from, mailbox_of_looked_at(mailbox), slab);
         slab = next;

@@ -51,6 +51,25 @@ class Borrow : public heap_layer::OwnHeap
         for (void *block : blocks)
             free_fast(block);
     }
+    // The owner uses its slabs again, while borrowed blocks of them are in use. Then all blocks are
+    // freed.
+    static void use_again(IdleThread &owner, size_t count, size_t size, std::vector<void *> &blocks)
+    {
+        std::sort(blocks.begin(), blocks.end());
+        EXPECT_EQ(std::unique(blocks.begin(), blocks.end()), blocks.end());
+        owner.run([&] {
+            std::vector<void *> own = heap_layer::allocate_many(count, size);
+            heap_layer::verify();
+            for (void *block : own) {
+                EXPECT_FALSE(std::binary_search(blocks.begin(), blocks.end(), block));
+                free_fast(block);
+            }
+            heap_layer::verify();
+        });
+        for (void *block : blocks)
+            free_fast(block);
+        owner.run([] { heap_layer::verify(); });
+    }
     bool is_lent(void *block) const { return slab_heap(span_of(block)) == heap; }
 
     struct heap *heap = nullptr; // the heap of the other thread
@@ -97,14 +116,7 @@ TEST_F(Borrow, TheFirstBlocksOfAThreadToo)
             blocks.push_back(allocate(size));
         EXPECT_GE(blocks.size(), std::min<size_t>(200, 60000 / size));
         heap_layer::verify();
-        owner.run([&] { // the owner uses its slabs again, with the borrowed blocks in use
-            for (void *block : heap_layer::allocate_many(400, size))
-                free_fast(block);
-            heap_layer::verify();
-        });
-        for (void *block : blocks)
-            free_fast(block);
-        owner.run([] { heap_layer::verify(); });
+        use_again(owner, 400, size, blocks);
     }
     (void)heap_release(0);
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
@@ -123,20 +135,7 @@ TEST_F(Borrow, FromCurrentSlabsToo)
         for (void *block : blocks)
             borrowed += is_lent(block);
         EXPECT_GE(borrowed, std::min<ptrdiff_t>(count, 60)) << size;
-        std::sort(blocks.begin(), blocks.end());
-        EXPECT_EQ(std::unique(blocks.begin(), blocks.end()), blocks.end());
-        owner.run([&] { // the slab is current, is put aside, and is used again
-            std::vector<void *> own = heap_layer::allocate_many(1000, size);
-            heap_layer::verify();
-            for (void *block : own) {
-                EXPECT_FALSE(std::binary_search(blocks.begin(), blocks.end(), block));
-                free_fast(block);
-            }
-            heap_layer::verify();
-        });
-        for (void *block : blocks)
-            free_fast(block);
-        owner.run([] { heap_layer::verify(); });
+        use_again(owner, 1000, size, blocks); // it is put aside, and is current again
     }
     (void)heap_release(0);
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);

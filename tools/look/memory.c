@@ -168,7 +168,9 @@ static void leave_out_zero_pages(const struct target *target, uint64_t *entries,
               .all_of = 1 << 5, // PAGE_IS_PFNZERO
               .returned = 1 << 5};
     while (scan.start < scan.end) {
+        (void)go_first();
         int found = ioctl(target->residence, _IOWR('f', 16, struct scan), &scan);
+        go_as_before();
         if (found < 0)
             return;
         for (int i = 0; i < found; i++)

@@ -316,8 +316,8 @@ inline end_purge(me)
     modify(me, USE, END_ORDER, word, ASIDE)
 }
 
-/* A slab that was taken out of the mailbox: borrow_try_slab, borrow_take_slots, borrow_of_current,
- * borrow_take, and the free of the block. */
+/* A slab that was taken out of the mailbox: borrow_of_slab, borrow_of_aside, borrow_of_current,
+ * borrow_take_slots, borrow_take, and the free of the block. */
 inline borrow(me)
 {
 #ifdef MUTANT_BORROW_WHILE_DRAINED
