@@ -108,15 +108,50 @@ bool slab_is_swept(const struct span *slab)
     return !has_mail && looked == (sweep_swept_state(slab) | GIVEN);
 }
 
+/* A bit for each page of a slab of this class. */
+static uint64_t sweep_all_pages(unsigned class)
+{
+    return sweep_pages_between(0, size_classes[class].pages - (size_t)1);
+}
+
+bool purge_group_touches(const struct purge_group *group, const struct span *slab)
+{
+    unsigned class = load_relaxed(&slab->tag) - (unsigned)SPAN_SLAB;
+    if (group->slabs == NULL || group->process != heap_generation || !class_is_swept(class))
+        return false;
+    const char *start = slab_start(slab);
+    const char *end = start + ((size_t)size_classes[class].pages << PAGE_SHIFT);
+    uintptr_t huge_page = align_down((uintptr_t)group->start, HUGE_PAGE_BYTES);
+    return (end == group->start || start == group->start + (group->pages << PAGE_SHIFT)) &&
+           (uintptr_t)start >= huge_page && (uintptr_t)end <= huge_page + HUGE_PAGE_BYTES;
+}
+
+/* Adds a slab to a group that has no slabs or that it touches. */
+static void purge_group_add(struct purge_group *group, struct span *slab)
+{
+    char *start = slab_start(slab);
+    if (group->slabs == NULL)
+        *group = (struct purge_group){.start = start, .process = heap_generation};
+    slab->mail_next = group->slabs;
+    group->slabs = slab;
+    group->pages += size_classes[slab_class(slab)].pages;
+    if (start < group->start)
+        group->start = start;
+}
+
 /* The state is read before the links, so that a block that is freed during the purge counts as a
  * change of the slab. */
-unsigned slab_purge_aside(struct span *slab)
+unsigned slab_purge_aside(struct span *slab, struct purge_group *group)
 {
     uint64_t *given = &slab_cold(slab)->swept.given;
     uint64_t state = sweep_swept_state(slab);
     uint64_t before = load_relaxed(given);
     uint64_t free = slab_free_pages(slab, SLOTS_NOT_USED);
     uint64_t pages = pages_whole_marked(slab_start(slab), free) & ~before;
+    if (group && pages == sweep_all_pages(slab_class(slab))) {
+        purge_group_add(group, slab);
+        return 0;
+    }
     uint32_t process = heap_generation;
     test_delay();
     uint64_t went = pages_purge_marked(slab_start(slab), pages);
@@ -127,6 +162,28 @@ unsigned slab_purge_aside(struct span *slab)
             store_relaxed(&slab_cold(slab)->swept.looked, state | GIVEN);
     }
     return count_bits(went);
+}
+
+/* The state of a slab is read after the purge: no block of it is in use, so each change of the
+ * state was a collection of blocks that were free before. */
+unsigned purge_group_purge(const struct purge_group *group)
+{
+    test_delay();
+    bool purged = pages_purge_part(group->start, group->pages) == group->pages;
+    unsigned pages = 0;
+    for (struct span *slab = group->slabs, *next; slab; slab = next) {
+        next = slab->mail_next;
+        if (!purged) { /* as one locked page is enough for */
+            pages += slab_purge_aside(slab, NULL);
+        } else if (group->process == heap_generation) { /* as in slab_purge_aside */
+            uint64_t all = sweep_all_pages(slab_class(slab));
+            pages_note_swept(count_bits(all));
+            store_relaxed(&slab_cold(slab)->swept.given, all);
+            store_relaxed(&slab_cold(slab)->swept.looked, sweep_swept_state(slab) | GIVEN);
+            pages += count_bits(all);
+        }
+    }
+    return pages;
 }
 
 /* Whether the slab has not changed since the look before, and has not given its pages since. Notes
@@ -148,7 +205,7 @@ static unsigned sweep_slab(struct heap *heap, struct span *slab)
 {
     if (!sweep_is_due(slab) || slab_keeps_huge_page(slab) || !slab_try_use(slab, SLAB_PURGED))
         return 0;
-    unsigned pages = slab_purge_aside(slab);
+    unsigned pages = slab_purge_aside(slab, NULL);
     if (pages != 0) {
         struct bin *bin = &heap->bins[slab_class(slab)];
         bin_remove(bin, slab);

@@ -39,9 +39,29 @@ uint64_t slab_free_pages(const struct span *slab, enum slab_unused unused);
  * Threads: any. */
 bool slab_keeps_huge_page(const struct span *slab);
 
-/* Purges free pages of a slab. The caller has changed its use word to PURGED.
+/* Slabs whose pages are all free and that are next to one another in one huge page. One call purges
+ * them. If they were purged one by one, the kernel would first divide the huge page and then take
+ * its parts. */
+struct purge_group {
+    struct span *slabs; /* linked by `mail_next`; their use words say PURGED */
+    char *start;        /* the first byte of all of them */
+    size_t pages;       /* the pages of all of them */
+    uint32_t process;   /* number of the process in which the first slab was added */
+};
+
+/* Whether the group has slabs, and the slab is next to them in the same huge page.
+ * Threads: any. */
+bool purge_group_touches(const struct purge_group *group, const struct span *slab);
+
+/* Purges the pages of a group. The slabs are in the group and at PURGED until the caller ends that.
  * Returns: the number of purged pages. */
-unsigned slab_purge_aside(struct span *slab);
+unsigned purge_group_purge(const struct purge_group *group);
+
+/* Purges free pages of a slab, or adds it to a group if all its pages are free and none is purged.
+ * `group` is NULL, or a group that has no slabs or that the slab touches; then the caller has taken
+ * the slab out of a mailbox. The caller has changed the slab's use word to PURGED.
+ * Returns: the number of purged pages; 0 if the slab was added. */
+unsigned slab_purge_aside(struct span *slab, struct purge_group *group);
 
 /* Whether no block of the slab was freed since the slab gave all its free pages. Always false in
  * hardened builds, which do not know it.

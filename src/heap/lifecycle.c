@@ -29,7 +29,8 @@
  *
  *   1. A slab that is aside: its use word says PURGED during the purge, so its owner does not make
  *   it current (slab.h), and blocks are handed out of current slabs only. The owner may free blocks
- *   of it: that makes more of its pages free, not fewer.
+ *   of it: that makes more of its pages free, not fewer. Slabs of a group (decay.h) say PURGED from
+ *   the look at their links until their pages are purged.
  *
  *   2. A slab that was in a mailbox of its heap: the thread that took it out purges pages on which
  *   every slot says REMOTE, also while the slab is current. Only a thread that collects the slab
@@ -255,43 +256,78 @@ enum { VISIT_WORK = 16 };
  * then each 15 visits. */
 enum { RELOOK_WAIT_MAX = 15 };
 
-/* Purges free pages of a slab that was taken out of a mailbox of the heap.
- * Returns: the number of pages that were purged by rule 1 above. */
-static unsigned sweep_mailed(struct heap *heap, struct span *slab)
+/* Purges free pages of a slab that was taken out of a mailbox of the heap, or adds the slab to a
+ * group that has no slabs or that it touches. The first slab of a group is looked at for the whole
+ * huge page.
+ * Returns: the number of pages that were purged by rule 1 above; 0 if the slab was added. */
+static unsigned sweep_mailed(struct heap *heap, struct span *slab, struct purge_group *group)
 {
-    if (!class_is_swept(slab_class(slab)) || slab_keeps_huge_page(slab))
+    if (!class_is_swept(slab_class(slab)) || (group->slabs == NULL && slab_keeps_huge_page(slab)))
         return 0;
     unsigned pages = 0;
     if (slab_try_use(slab, SLAB_PURGED)) {
-        pages = slab_purge_aside(slab);
-        (void)slab_end_purge(slab);                    /* the slab is posted in any case */
+        pages = slab_purge_aside(slab, group);
+        if (group->slabs != slab)
+            (void)slab_end_purge(slab);                /* the slab is posted in any case */
     } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with mailbox_drain */
         (void)pages_purge_marked(slab_start(slab), slab_free_pages(slab, SLOTS_ALL_REMOTE));
     }
     return pages;
 }
 
-/* Looks at the slabs in the mailboxes of a heap that the caller does not hold, and moves them to
- * the mailboxes for slabs that were looked at. Adds the purged pages to `*pages`.
+/* Purges the pages of a group and moves its slabs to the mailbox for slabs that were looked at.
+ * Afterwards the group has no slabs.
+ * Returns: the number of purged pages. */
+static unsigned sweep_group(struct heap *heap, unsigned mailbox, struct purge_group *group)
+{
+    unsigned pages = group->slabs ? purge_group_purge(group) : 0;
+    for (struct span *slab = group->slabs, *next; slab; slab = next) {
+        next = slab->mail_next;
+        (void)slab_end_purge(slab); /* the slab is posted in any case */
+        test_delay();
+        remote_push_mail(heap, mailbox_of_looked_at(mailbox), slab);
+    }
+    group->slabs = NULL;
+    return pages;
+}
+
+/* Looks at the slabs in a mailbox of a heap that the caller does not hold, and moves them to the
+ * mailbox for slabs that were looked at. Adds the purged pages to `*pages`. The last group may
+ * exceed `work`.
  * Returns: the part of `work` that was not used, 0 or less if slabs may be left. */
+static long sweep_mailbox(struct heap *heap, unsigned mailbox, long work, unsigned *pages)
+{
+    struct purge_group group = {.slabs = NULL};
+    struct span *slab = remote_take_mail(heap, mailbox);
+    unsigned gave = 0;
+    while (slab) {
+        if (!purge_group_touches(&group, slab)) {
+            gave += sweep_group(heap, mailbox, &group);
+            if (work <= SWEEP_PAGE_WORK * (long)gave)
+                break;
+        }
+        struct span *next = slab->mail_next;
+        gave += sweep_mailed(heap, slab, &group);
+        test_delay();
+        if (group.slabs != slab)
+            remote_push_mail(heap, mailbox_of_looked_at(mailbox), slab);
+        work--;
+        slab = next;
+    }
+    if (slab)
+        remote_return_mail(heap, mailbox, slab);
+    else
+        gave += sweep_group(heap, mailbox, &group);
+    *pages += gave;
+    return work - SWEEP_PAGE_WORK * (long)gave;
+}
+
+/* Does what sweep_mailbox does with all mailboxes of the heap for slabs that no sweep has looked
+ * at. */
 static long sweep_mail(struct heap *heap, long work, unsigned *pages)
 {
-    for (unsigned mailbox = MAILBOXES; mailbox-- > 0;) {
-        if (work <= 0)
-            break;
-        struct span *slab = remote_take_mail(heap, mailbox);
-        while (slab && work > 0) {
-            struct span *next = slab->mail_next;
-            unsigned gave = sweep_mailed(heap, slab);
-            test_delay();
-            remote_push_mail(heap, mailbox_of_looked_at(mailbox), slab);
-            *pages += gave;
-            work -= 1 + SWEEP_PAGE_WORK * (long)gave;
-            slab = next;
-        }
-        if (slab)
-            remote_return_mail(heap, mailbox, slab);
-    }
+    for (unsigned mailbox = MAILBOXES; mailbox-- > 0 && work > 0;)
+        work = sweep_mailbox(heap, mailbox, work, pages);
     return work;
 }
 
@@ -326,18 +362,23 @@ static long sweep_visit_active(struct heap *heap, bool again, long work)
         }
         if (sweep_has_new_mail(heap))
             heap->visits_until_relook = heap->relook_wait = 0;
-        if (heap->visits_until_relook == 0) {
-            sweep_look_again(heap);
-            if (heap->relook_wait < RELOOK_WAIT_MAX)
-                heap->relook_wait = (uint8_t)(heap->relook_wait * 2 + 1);
-            heap->visits_until_relook = heap->relook_wait;
-        }
-        heap->visits_until_relook--;
+        else if (heap->visits_until_relook != 0)
+            heap->visits_until_relook--;
     }
     unsigned pages = 0;
     work = sweep_mail(heap, work, &pages);
-    if (pages != 0)
-        heap->visits_until_relook = heap->relook_wait = 0;
+    /* When the mailboxes are empty: to join two lists would take a step for each slab of one. */
+    if (work > 0 && heap->visits_until_relook == 0) {
+        sweep_look_again(heap);
+        if (heap->relook_wait < RELOOK_WAIT_MAX)
+            heap->relook_wait = (uint8_t)(heap->relook_wait * 2 + 1);
+        heap->visits_until_relook = heap->relook_wait;
+        work = sweep_mail(heap, work, &pages);
+    }
+    if (pages != 0 && heap->visits_until_relook != 0) {
+        heap->visits_until_relook = 1; /* the next visit looks again */
+        heap->relook_wait = 0;
+    }
     return work;
 }
 
@@ -434,7 +475,7 @@ static bool sweep_visit(struct span *span, char *start, void *context)
     if (!class_is_swept(class) || heap == NULL || heap->generation != heap_generation ||
         slab_is_swept(span) || !slab_try_use(span, SLAB_PURGED))
         return true;
-    *any = slab_purge_aside(span) != 0 || *any;
+    *any = slab_purge_aside(span, NULL) != 0 || *any;
     bool emptied = slab_end_purge(span);
     /* From then on its owner may give it back by itself: then no heap has it, and no post is
      * needed. */

@@ -77,7 +77,7 @@ struct span {
         struct span *prev; /* free, page lock: previous in its bin; being purged, page lock: next
                               span that is being purged */
         struct span *mail_next; /* slab: next in the mailbox; written by the posting thread until
-                                   the slab is there, then by the owner */
+                                   the slab is there, then by the thread that takes it out */
         size_t asked_bytes;     /* full hardened, large and huge, owner: requested size */
         size_t swept_pages; /* on its way into the bins, was a slab: its swept pages; written by the
                                giving thread, then page lock */

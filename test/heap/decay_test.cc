@@ -12,6 +12,7 @@
 
 extern "C" {
 #include "os/memory.h"
+#include "page/arena.h"
 }
 
 namespace
@@ -650,6 +651,101 @@ TEST_F(DueWork, PagesForAProgramAgeWhatThreadsKeep)
         EXPECT_EQ(cairn_pages_unmap(cairn_pages_map(kBytes, PAGE_BYTES, 0), kBytes), 0);
     }
     EXPECT_FALSE(keeps_any());
+}
+
+// Slabs of an idle thread whose blocks another thread frees.
+class PurgeGroups : public heap_layer::OwnHeap
+{
+  protected:
+    void SetUp() override
+    {
+        OwnHeap::SetUp();
+        if (config_random_runs || config_fences || os_page_size() != PAGE_BYTES)
+            GTEST_SKIP() << "slabs that are made one after another are not next to one another";
+    }
+
+    // Blocks of an idle thread, which the caller frees.
+    std::vector<void *> make(size_t bytes, size_t size)
+    {
+        std::vector<void *> blocks;
+        idle_.run([&] { blocks = allocate_many(bytes / size, size); });
+        return blocks;
+    }
+
+    static void pass_intervals(int count)
+    {
+        for (int i = 0; i < count; i++) {
+            end_interval();
+            heap_layer::tick_whole();
+        }
+    }
+
+    IdleThread idle_;
+};
+
+// 512 neighbouring slabs are purged by a few calls, not by one each.
+TEST_F(PurgeGroups, NeighboursArePurgedTogether)
+{
+    const std::vector<void *> blocks = make(16 * kMiB, 256);
+    for (void *block : blocks)
+        free_fast(block);
+    const size_t purges = load_relaxed(&pages_state.part_purges);
+    pass_intervals(3);
+    EXPECT_LE(load_relaxed(&pages_state.part_purges) - purges, 40u);
+    EXPECT_LE(resident(blocks, 256), 256 * kKiB);
+    idle_.run([] { heap_layer::verify(); });
+}
+
+// The system refuses to purge a range with a locked page.
+TEST_F(PurgeGroups, ALockedPageKeepsOnlyItsSlab)
+{
+    const std::vector<void *> blocks = make(16 * kMiB, 256);
+    std::vector<void *> locked;
+    for (size_t i = 0; i < blocks.size(); i += 2 * kMiB / 256)
+        locked.push_back(blocks[i]);
+    for (void *block : locked)
+        ASSERT_EQ(mlock(block, 1), 0);
+    for (void *block : blocks)
+        free_fast(block);
+    pass_intervals(4);
+    EXPECT_LE(resident(blocks, 256), locked.size() * 32 * kKiB + 256 * kKiB);
+    for (void *block : locked)
+        munlock(block, 1);
+    idle_.run([] { heap_layer::verify(); });
+}
+
+// Slabs of nine pages: some of them begin in one huge page and end in the next one.
+TEST_F(PurgeGroups, AHugePageInUseStaysWhole)
+{
+    constexpr size_t kSize = 3328;
+    const auto huge_page = [](const void *block) {
+        return align_down(reinterpret_cast<uintptr_t>(block), HUGE_PAGE_BYTES);
+    };
+    const std::vector<void *> blocks = make(64 * kMiB, kSize);
+    std::vector<uintptr_t> in_use;
+    for (size_t i = blocks.size(); i-- > 0;) {
+        const uintptr_t start = huge_page(slab_start(span_of(blocks[i])));
+        if (start / HUGE_PAGE_BYTES % 2 == 0)
+            free_fast(blocks[i]);
+        else if (in_use.empty() || in_use.back() != start)
+            in_use.push_back(start);
+    }
+    const auto whole = [&] {
+        return std::count_if(in_use.begin(), in_use.end(), [](uintptr_t start) {
+            const char *page = reinterpret_cast<const char *>(start);
+            const struct arena *arena = arena_of(page);
+            return arena != nullptr && arena_is_whole(arena, page);
+        });
+    };
+    const auto before = whole();
+    pass_intervals(3);
+    const auto after = whole();
+    for (void *block : blocks)
+        if (huge_page(slab_start(span_of(block))) / HUGE_PAGE_BYTES % 2 != 0)
+            free_fast(block);
+    if (before == 0)
+        GTEST_SKIP() << "the heap does not grow in huge pages here";
+    EXPECT_EQ(after, before);
 }
 
 } // namespace
