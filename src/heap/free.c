@@ -84,17 +84,13 @@ static void free_is_posted(void)
 }
 
 /* Posts a slab of which this thread has marked a block. If the owner's thread has ended, this
- * thread's heap reclaims the slab, posts it to itself and collects it; later frees of its blocks
- * are local. Otherwise the slab may be given back already, and only its `mail_state` is read. */
+ * thread's heap reclaims the slab instead; later frees of its blocks are local. Otherwise the slab
+ * may be given back already, and only its `mail_state` is read. */
 static no_inline void free_post_slab(struct heap *heap, struct span *slab)
 {
-    unsigned mailbox = MAILBOXES;
-    if (unlikely(heap_is_ended(heap)) && heap_reclaim(heap, slab))
-        mailbox = remote_mailbox(slab_class(slab));
-    if (unlikely(!remote_post(heap, slab)))
+    bool reclaimed = unlikely(heap_is_ended(heap)) && heap_reclaim(heap, slab);
+    if (!reclaimed && unlikely(!remote_post(heap, slab)))
         return;
-    if (mailbox != MAILBOXES)
-        heap_drain_mailbox(thread_heap, mailbox);
     free_is_posted();
 }
 

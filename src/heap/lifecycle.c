@@ -37,10 +37,10 @@
  *   changes such a link byte. A later drain can collect the slab only after it has taken it out of
  *   the mailbox; but the purging thread has it, and it is QUEUED, so no other thread pushes it
  *   again or retires it (remote.c). The holder may still be collecting it since an earlier drain,
- *   in which it opened the slab, and the slab was posted again at once. Then `drains` is odd. The
- *   odd value was written before the slab was opened, so the purging thread reads that value, or
- *   the one that was written when all was collected. Meanwhile the owner may miss the slab, as if
- *   its blocks were freed a little later.
+ *   in which it opened the slab, or since it reclaimed the slab, and the slab was posted again at
+ *   once. Then `drains` is odd. The odd value was written before the slab was opened or moved, so
+ *   the purging thread reads that value, or the one that was written when all was collected.
+ *   Meanwhile the owner may miss the slab, as if its blocks were freed a little later.
  *
  * The accesses of a block's last user happen before the purge. The free that marked the block is
  * read with acquire; or it was a free by the owner, whose late stores would only bring back a page
@@ -115,7 +115,7 @@ bool heap_reclaim(struct heap *ended, struct span *slab)
     /* Where slots have a random order, all of them count as handed out from the start. */
     bool moved = slab_heap(slab) == ended &&
                  (takes_few || !config_random_slots || slab_is_waiting(slab)) &&
-                 heap_move_slab(ended, own, slab);
+                 heap_take_over(ended, own, slab);
     heap_return(ended);
     return moved;
 }

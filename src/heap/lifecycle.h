@@ -42,8 +42,9 @@ bool heap_trim_ended(void);
  * Threads: any. */
 struct heap *heap_hold_any(void);
 
-/* Moves a slab to the calling thread's heap. The slab was `ended`'s when the caller read its owner.
- * Short threads leave slabs of a few blocks; of these, a heap takes only one of a class.
+/* Moves a slab to the calling thread's heap and collects it. The slab was `ended`'s when the caller
+ * read its owner. Short threads leave slabs of a few blocks; of these, a heap takes only one of a
+ * class.
  * Returns: false if the calling thread has no heap, if it has a listed slab of that class and
  * this slab has slots that were never handed out, if another thread holds `ended` or purges the
  * slab, or if the slab is in a mailbox or was retired.

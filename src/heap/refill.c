@@ -427,6 +427,17 @@ static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
     return slabs;
 }
 
+bool heap_take_over(struct heap *from, struct heap *to, struct span *slab)
+{
+    /* Odd before another thread can post the slab to `to`: see lifecycle.c. */
+    store_relaxed(&to->drains, to->drains + 1);
+    bool moved = heap_move_slab(from, to, slab);
+    if (moved)
+        mailbox_collect(to, slab);
+    store_release(&to->drains, to->drains + 1); /* pairs with sweep_mailed, borrow_of_slab */
+    return moved;
+}
+
 /* Drains a mailbox and the one of its slabs that sweeps looked at, of at most `slabs` slabs.
  * Returns: the part of `slabs` that was not used. */
 static size_t mailbox_drain_pair(struct heap *heap, unsigned mailbox, size_t slabs)

@@ -99,6 +99,12 @@ void heap_look_after_fork(struct heap *heap, size_t spans);
  * counts them. */
 unsigned slab_collect(struct span *slab);
 
+/* Moves a slab from the heap of an ended thread to the calling thread's, as heap_move_slab does,
+ * and collects it. The slab may be retired then.
+ * Returns: false if the slab was not moved.
+ * Locking: both heaps held. */
+bool heap_take_over(struct heap *from, struct heap *to, struct span *slab);
+
 /* Borrowing: blocks that a thread takes from other threads' slabs.
  *
  * A remote free marks its block and leaves it to the owner, which collects it when it allocates

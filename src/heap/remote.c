@@ -19,7 +19,7 @@
  *   reclaim: (e) the holder of two heaps, one of an ended thread: P: that heap -> its own heap by
  *                compare-and-swap. If that fails, the slab stays
  *            (f) the owner word becomes its own heap
- *            (g) the thread has marked a block of the slab: it does (2) and (3), and drains
+ *            (g) the thread has marked a block of the slab: instead of (2) and (3) it does (c)
  *
  * Steps (1), (2), (b) and (e) and the loads of (c) are sequentially consistent.
  *

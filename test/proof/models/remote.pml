@@ -369,7 +369,16 @@ inline reclaim(me, read, s)
                     alone(me, HEAP(1));
                     shared(me, s)
                 }
-                overwrite(me, OWNER(s), RELEASE, 2)
+                overwrite(me, OWNER(s), RELEASE, 2);
+                atomic { /* the blocks without a link are now thread 1's, which frees them */
+                    live[s] = live[s] - (s == 0 -> own : 0);
+                    own = (s == 0 -> 0 : own)
+                }
+                word = 0;
+                moved = true;
+#ifndef MUTANT_MOVE_UNCOLLECTED
+                collect(me, 1, s)
+#endif
             :: else
             fi
         :: else
@@ -431,7 +440,10 @@ inline free_remotely(me, b, wrong)
         fi;
 #endif
 #ifndef MUTANT_POST_FIRST
-        post(me, read, (b) / PER_SLAB);
+        if
+        :: moved -> moved = false
+        :: else -> post(me, read, (b) / PER_SLAB)
+        fi;
 #endif
         if
         :: (b) == 0 && DOUBLE >= 1 && DOUBLE <= 2 && !(wrong) -> store(me, FREED, RELEASE, 1)
@@ -526,7 +538,7 @@ inline use_heap(me)
     let_go(me, 0)
 }
 
-#define LOCALS short word, read; byte slab, following, i, to; bool held, posted
+#define LOCALS short word, read; byte slab, following, i, to; bool held, moved, posted
 
 proctype holder()
 {
