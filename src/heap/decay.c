@@ -114,7 +114,7 @@ static uint64_t sweep_all_pages(unsigned class)
     return sweep_pages_between(0, size_classes[class].pages - (size_t)1);
 }
 
-bool purge_group_touches(const struct purge_group *group, const struct span *slab)
+seldom_called bool purge_group_touches(const struct purge_group *group, const struct span *slab)
 {
     unsigned class = load_relaxed(&slab->tag) - (unsigned)SPAN_SLAB;
     if (group->slabs == NULL || group->process != heap_generation || !class_is_swept(class))
@@ -166,16 +166,18 @@ unsigned slab_purge_aside(struct span *slab, struct purge_group *group)
 
 /* The state of a slab is read after the purge: no block of it is in use, so each change of the
  * state was a collection of blocks that were free before. */
-unsigned purge_group_purge(const struct purge_group *group)
+seldom_called unsigned purge_group_purge(const struct purge_group *group)
 {
     test_delay();
     bool purged = pages_purge_part(group->start, group->pages) == group->pages;
     unsigned pages = 0;
     for (struct span *slab = group->slabs, *next; slab; slab = next) {
         next = slab->mail_next;
-        if (!purged) { /* as one locked page is enough for */
+        if (group->process != heap_generation)
+            break; /* a signal handler forked, as in slab_purge_aside */
+        if (!purged) { /* the system refuses all of a range with one locked page */
             pages += slab_purge_aside(slab, NULL);
-        } else if (group->process == heap_generation) { /* as in slab_purge_aside */
+        } else {
             uint64_t all = sweep_all_pages(slab_class(slab));
             pages_note_swept(count_bits(all));
             store_relaxed(&slab_cold(slab)->swept.given, all);

@@ -74,8 +74,8 @@ void free_reject(uint32_t slot, struct span *slab)
     report_bad_pointer(slab->base + offset, "free");
 }
 
-/* Counts a slab that this thread has posted. Once in POST_TURNS posts it handles what is due by
- * age, because a thread that only frees blocks of other threads has no other occasion. */
+/* Counts a slab that this thread has posted or reclaimed. Once in POST_TURNS slabs it handles what
+ * is due by age, because a thread that only frees blocks of other threads has no other occasion. */
 static void free_is_posted(void)
 {
     struct heap *heap = thread_heap;

@@ -113,11 +113,10 @@ bool heap_reclaim(struct heap *ended, struct span *slab)
         return false;
     quarantine_flush(ended); /* may retire the slab */
     /* Where slots have a random order, all of them count as handed out from the start. */
-    bool moved = slab_heap(slab) == ended &&
-                 (takes_few || !config_random_slots || slab_is_waiting(slab)) &&
-                 heap_take_over(ended, own, slab);
+    if (slab_heap(slab) == ended && (takes_few || !config_random_slots || slab_is_waiting(slab)))
+        return heap_take_over(ended, own, slab);
     heap_return(ended);
-    return moved;
+    return false;
 }
 
 struct heap *heap_hold_any(void)
@@ -260,7 +259,8 @@ enum { RELOOK_WAIT_MAX = 15 };
  * group that has no slabs or that it touches. The first slab of a group is looked at for the whole
  * huge page.
  * Returns: the number of pages that were purged by rule 1 above; 0 if the slab was added. */
-static unsigned sweep_mailed(struct heap *heap, struct span *slab, struct purge_group *group)
+static seldom_called unsigned sweep_mailed(struct heap *heap, struct span *slab,
+                                           struct purge_group *group)
 {
     if (!class_is_swept(slab_class(slab)) || (group->slabs == NULL && slab_keeps_huge_page(slab)))
         return 0;
@@ -269,7 +269,7 @@ static unsigned sweep_mailed(struct heap *heap, struct span *slab, struct purge_
         pages = slab_purge_aside(slab, group);
         if (group->slabs != slab)
             (void)slab_end_purge(slab);                /* the slab is posted in any case */
-    } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with mailbox_drain */
+    } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with refill.c */
         (void)pages_purge_marked(slab_start(slab), slab_free_pages(slab, SLOTS_ALL_REMOTE));
     }
     return pages;
@@ -278,7 +278,8 @@ static unsigned sweep_mailed(struct heap *heap, struct span *slab, struct purge_
 /* Purges the pages of a group and moves its slabs to the mailbox for slabs that were looked at.
  * Afterwards the group has no slabs.
  * Returns: the number of purged pages. */
-static unsigned sweep_group(struct heap *heap, unsigned mailbox, struct purge_group *group)
+static seldom_called unsigned sweep_group(struct heap *heap, unsigned mailbox,
+                                          struct purge_group *group)
 {
     unsigned pages = group->slabs ? purge_group_purge(group) : 0;
     for (struct span *slab = group->slabs, *next; slab; slab = next) {
@@ -360,9 +361,11 @@ static long sweep_visit_active(struct heap *heap, bool again, long work)
             heap->relook_wait = 0;
             return work;
         }
-        if (sweep_has_new_mail(heap))
-            heap->visits_until_relook = heap->relook_wait = 0;
-        else if (heap->visits_until_relook != 0)
+        if (sweep_has_new_mail(heap)) { /* the next visit looks again */
+            heap->visits_until_relook = (uint8_t)smaller_of(heap->visits_until_relook, 2);
+            heap->relook_wait = 0;
+        }
+        if (heap->visits_until_relook != 0)
             heap->visits_until_relook--;
     }
     unsigned pages = 0;
@@ -375,8 +378,8 @@ static long sweep_visit_active(struct heap *heap, bool again, long work)
         heap->visits_until_relook = heap->relook_wait;
         work = sweep_mail(heap, work, &pages);
     }
-    if (pages != 0 && heap->visits_until_relook != 0) {
-        heap->visits_until_relook = 1; /* the next visit looks again */
+    if (pages != 0 && heap->visits_until_relook != 0) { /* the next visit looks again */
+        heap->visits_until_relook = 1;
         heap->relook_wait = 0;
     }
     return work;
@@ -446,7 +449,7 @@ bool sweep_others(void)
 
 /* Trims the heap of an ended thread; of another heap, purges what its mailboxes allow. For
  * heaps_each. */
-static void sweep_trim_other(struct heap *heap, void *context)
+static seldom_called void sweep_trim_other(struct heap *heap, void *context)
 {
     bool *any = context;
     if (heap == thread_heap || heap->private_heap != NULL)
@@ -465,7 +468,7 @@ static void sweep_trim_other(struct heap *heap, void *context)
 /* Purges the free pages of a slab that is aside. The slab may be given back or become another one
  * until its use word says PURGED; headers and their cold areas serve nothing else. Slabs of a
  * parent process are inherited, and left alone. For pages_each_slab. */
-static bool sweep_visit(struct span *span, char *start, void *context)
+static seldom_called bool sweep_visit(struct span *span, char *start, void *context)
 {
     (void)start;
     bool *any = context;
@@ -486,7 +489,7 @@ static bool sweep_visit(struct span *span, char *start, void *context)
 
 /* Does what sweep_visit does with the slabs of idle heaps, whose owners began no sweep since
  * `*context`. For pages_each_slab. */
-static bool sweep_idle_visit(struct span *span, char *start, void *context)
+static seldom_called bool sweep_idle_visit(struct span *span, char *start, void *context)
 {
     const uint64_t *since_ms = context;
     struct heap *heap = (struct heap *)(load_acquire(&span->owner) & OWNER_HEAP_MASK);
@@ -497,7 +500,7 @@ static bool sweep_idle_visit(struct span *span, char *start, void *context)
     return sweep_visit(span, start, &any);
 }
 
-bool sweep_idle(uint64_t since_ms)
+seldom_called bool sweep_idle(uint64_t since_ms)
 {
     bool all = true;
     for (const struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
@@ -507,7 +510,7 @@ bool sweep_idle(uint64_t since_ms)
 }
 
 /* Gives back what other threads have freed of an ended thread's blocks. For heaps_each. */
-static void heap_trim_orphan(struct heap *heap, void *context)
+static seldom_called void heap_trim_orphan(struct heap *heap, void *context)
 {
     bool *any = context;
     if (!heap_is_ended(heap) || !heap_has_mail(heap) || !heap_try_hold(heap))
@@ -520,14 +523,14 @@ static void heap_trim_orphan(struct heap *heap, void *context)
 }
 
 /* Gives back what the heaps of ended threads and the run caches keep, for pages_on_refusal. */
-static bool heaps_give_kept(void)
+static seldom_called bool heaps_give_kept(void)
 {
     bool any = heaps_empty_run_caches();
     heaps_each(heap_trim_orphan, &any);
     return any;
 }
 
-bool sweep_all(void)
+seldom_called bool sweep_all(void)
 {
     bool any = false;
     heaps_each(sweep_trim_other, &any);

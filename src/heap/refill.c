@@ -429,12 +429,19 @@ static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
 
 bool heap_take_over(struct heap *from, struct heap *to, struct span *slab)
 {
+    unsigned class = slab_class(slab);
+    uint32_t drains = to->drains;
     /* Odd before another thread can post the slab to `to`: see lifecycle.c. */
-    store_relaxed(&to->drains, to->drains + 1);
+    store_relaxed(&to->drains, drains + 1);
     bool moved = heap_move_slab(from, to, slab);
+    heap_return(from);
+    test_delay();
     if (moved)
-        mailbox_collect(to, slab);
-    store_release(&to->drains, to->drains + 1); /* pairs with sweep_mailed, borrow_of_slab */
+        mailbox_collect(to, slab); /* may retire the slab */
+    /* Pairs with sweep_mailed and borrow_of_slab. An equal value says that nothing was drained. */
+    store_release(&to->drains, moved ? drains + 2 : drains);
+    if (moved)
+        heap_drain_mailbox(to, remote_mailbox(class));
     return moved;
 }
 

@@ -100,9 +100,9 @@ void heap_look_after_fork(struct heap *heap, size_t spans);
 unsigned slab_collect(struct span *slab);
 
 /* Moves a slab from the heap of an ended thread to the calling thread's, as heap_move_slab does,
- * and collects it. The slab may be retired then.
+ * and returns the first heap. Then collects the slab, which may be retired, and drains its mailbox.
  * Returns: false if the slab was not moved.
- * Locking: both heaps held. */
+ * Locking: both heaps held; then only `to`. */
 bool heap_take_over(struct heap *from, struct heap *to, struct span *slab);
 
 /* Borrowing: blocks that a thread takes from other threads' slabs.

@@ -36,7 +36,7 @@
  * free of a block that was handed out again.
  *
  * No free is lost. A free that finds QUEUED at (2) does so before the next (b), so its (1) comes
- * before the (c) after that. All other frees post.
+ * before the (c) after that. All other frees post or reclaim.
  *
  * No slab is retired or reclaimed during a push: from (2) to (b) it is QUEUED, and (d) and (e)
  * fail.

@@ -47,10 +47,10 @@ inline_always struct remote_place remote_place_of(const struct span *slab, const
 }
 
 /* Whether remote_mark may be the first access to the link byte, by the place and the owner's heap
- * that were read in this order. If remote_mark succeeds, remote_post must follow, unless
- * remote_is_posted. If it fails, remote_free must follow, with the value of the link byte. The byte
- * is not read first: if another processor has its cache line, the line would be fetched twice, to
- * be read and to be written. */
+ * that were read in this order. If remote_mark succeeds, remote_post or heap_reclaim must follow,
+ * unless remote_is_posted. If it fails, remote_free must follow, with the value of the link byte.
+ * The byte is not read first: if another processor has its cache line, the line would be fetched
+ * twice, to be read and to be written. */
 inline_always bool remote_needs_no_look(const struct remote_place *place, const struct heap *heap)
 {
     return !config_hardened && likely(heap->generation == heap_generation) &&
@@ -66,7 +66,7 @@ inline_always bool remote_is_posted(const struct heap *heap, const struct span *
 
 /* Frees a block of a slab that was `heap`'s when the caller read its owner. `link` is the value of
  * the link byte, LIVE if the caller did not read it. Dies unless `pointer` is a block in use.
- * Returns: true if the block was marked; then remote_post must follow.
+ * Returns: true if the block was marked; then remote_post or heap_reclaim must follow.
  * Threads: any, lock-free. */
 bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
 

@@ -125,7 +125,7 @@ struct heap {
     bool look_after_fork;    /* holder: see heap_look_after_fork */
     bool left_ready;         /* holder: heap of an ended thread that kept slabs: see lifecycle.c */
     uint8_t turns;           /* holder: number of refills, wraps around */
-    uint8_t posts;           /* holder: number of slabs that it posted to others, wraps around */
+    uint8_t posts;           /* holder: number of slabs that it posted or reclaimed, wraps around */
     uint8_t attended;        /* holder: number of expired counts in frees, wraps around */
     uint32_t smallest_slabs; /* holder: number of slabs of the first class */
     size_t spare_bytes;      /* holder: sum of what spare slabs count for, see slab_lists.c */
@@ -149,7 +149,7 @@ struct heap {
     uint32_t drained;    /* visitor: `drains` at its last visit; if equal, the owner was idle */
     uint8_t visits_until_relook; /* visitor: visits until slabs are looked at again */
     uint8_t relook_wait;         /* visitor: value with which that count begins */
-    uint32_t drains; /* atomic, holder writes: odd while a mailbox is drained, wraps around */
+    uint32_t drains; /* atomic, holder writes: odd while slabs are collected, wraps around */
     struct borrowed *borrowed; /* holder: by class, NULL before the first: see refill.h */
     struct span *retired;      /* holder: slabs that a private heap has to give back, by `next` */
     struct heap *lender;       /* holder: heap that has lent last; NULL if none had any block */

@@ -660,7 +660,8 @@ class PurgeGroups : public heap_layer::OwnHeap
     void SetUp() override
     {
         OwnHeap::SetUp();
-        if (config_random_runs || config_fences || os_page_size() != PAGE_BYTES)
+        constexpr bool kScattered = config_random_runs != 0 || config_fences != 0;
+        if (kScattered || os_page_size() != PAGE_BYTES)
             GTEST_SKIP() << "slabs that are made one after another are not next to one another";
     }
 

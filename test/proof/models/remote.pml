@@ -374,17 +374,19 @@ inline reclaim(me, read, s)
                     live[s] = live[s] - (s == 0 -> own : 0);
                     own = (s == 0 -> 0 : own)
                 }
-                word = 0;
-                moved = true;
-#ifndef MUTANT_MOVE_UNCOLLECTED
-                collect(me, 1, s)
-#endif
+                moved = true
             :: else
             fi
         :: else
         fi;
         word = 0;
-        let_go(me, 0)
+        let_go(me, 0);
+        if
+#ifndef MUTANT_MOVE_UNCOLLECTED /* the block that thread 1 has marked stays in use */
+        :: moved -> collect(me, 1, s)
+#endif
+        :: else
+        fi
     :: else
     fi
 }
