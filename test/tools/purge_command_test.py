@@ -1,6 +1,7 @@
 """`cairn purge` and `cairn inspect --pinned`: the forecast of the plan is compared with the process
 after the purge, and the pinned pages with a count from the list of live blocks."""
 
+import collections
 import json
 import os
 import pathlib
@@ -12,10 +13,14 @@ import subprocess
 import tempfile
 import threading
 import time
+import types
 import unittest
 
 from inspect_command_test import abort_in, cores_are_files, look, preload
 from tool_path import TOOLS
+
+# pylint: disable=wrong-import-position
+from cairn import plan_report
 
 COMMAND = TOOLS / "bin" / "cairn"
 PROGRAM = os.environ["CAIRN_PURGE_TARGET"]
@@ -328,6 +333,22 @@ class RefusalTest(unittest.TestCase):
                                       capture_output=True, text=True, check=True).stdout
                 self.assertTrue(re.search(sentence, said), said)
             thread.join()
+
+
+class PinnedBySite(unittest.TestCase):
+    def says_that_sites_are_missing(self, samples):
+        """Whether it says so where 80 samples of 300 KiB each are expected."""
+        unit = 300 << 10
+        pins = types.SimpleNamespace(
+            sites=[None], symbols=types.SimpleNamespace(remarks=[]), pinned_bytes=80 * unit,
+            samples=collections.defaultdict(int, interval_bytes=16384, in_slabs=samples),
+            estimate=lambda: (samples * unit, samples ** 0.5 * unit))
+        # pylint: disable-next=protected-access
+        return "no site is known" in " ".join(plan_report._sampling_lines(pins))
+
+    def test_few_samples_may_be_chance(self):
+        self.assertFalse(self.says_that_sites_are_missing(50))  # chance: one in 3,000
+        self.assertTrue(self.says_that_sites_are_missing(40))
 
 
 if __name__ == "__main__":

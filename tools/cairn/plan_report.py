@@ -1,6 +1,8 @@
 """Prints a plan: the memory that a purge returns, the memory that remains, and the blocks that pin
 it."""
 
+import math
+
 from rich.table import Table
 
 from cairn import profile_names
@@ -49,7 +51,9 @@ def _sampling_lines(pins):
     yield (f"{pins.samples['in_slabs']} samples{one_in}, stand for {bytes_text(round(estimated))} "
            f"± {bytes_text(round(error))} of the {bytes_text(pins.pinned_bytes)} pinned.")
     missing = pins.pinned_bytes - estimated
-    if missing > CHANCE_ERRORS * error:
+    # the error if each block had a site: few samples understate it
+    error_of_all = error * math.sqrt(pins.pinned_bytes / max(estimated, 1))
+    if missing > CHANCE_ERRORS * error_of_all:
         yield (f"Of some {bytes_text(round(missing))} no site is known: their blocks are from "
                "before the profiler was on, or from while it was off.")
     for name, what in (("stacks_lost", "stacks: (no stack)"), ("blocks_lost", "themselves")):
