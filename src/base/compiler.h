@@ -83,10 +83,10 @@ enum { LARGEST_PAGE_BYTES = 65536 };
 /* Functions that each process runs at its start, or at its end. The linker places them next to
  * the constructors and destructors, whose pages are resident in each process. */
 #define at_process_start __attribute__((section(".text.startup")))
+#define at_process_end   __attribute__((section(".text.exit")))
 /* Functions that few programs call. The linker places them behind the code that every program uses.
  */
 #define seldom_called __attribute__((section(".seldom_called"), noinline))
-#define at_process_end   __attribute__((section(".text.exit")))
 #define api              __attribute__((visibility("default")))
 /* A function that a program linked with the archive may define, too. In the shared library it is
  * not weak, because it need not be there, and Valgrind replaces no weak function. */

@@ -27,6 +27,7 @@ using heap_layer::end_interval;
 using heap_layer::IdleThread;
 using heap_layer::kKiB;
 using heap_layer::kMiB;
+using heap_layer::pass_intervals;
 using heap_layer::resident;
 using heap_layer::span_of;
 
@@ -52,10 +53,7 @@ TEST_P(Sweep, WhatOthersFreedOfAnIdleThreadGoesBackByTime)
     EXPECT_GE(resident(blocks, GetParam()), 3 * kMiB);
     for (void *block : blocks)
         free_fast(block);
-    for (int i = 0; i < 3; i++) {
-        end_interval();
-        heap_layer::tick_whole();
-    }
+    pass_intervals(3);
     EXPECT_LE(resident(blocks, GetParam()), 256 * kKiB);
     idle.run([] { heap_layer::verify(); });
 }
@@ -136,10 +134,7 @@ TEST_P(Sweep, FreePagesOfAnEndedThreadGoBackByTime)
     std::vector<void *> live;
     for (size_t i = 0; i < blocks.size(); i++)
         i % 10 == 0 ? live.push_back(blocks[i]) : free_fast(blocks[i]);
-    for (int i = 0; i < 3; i++) {
-        end_interval();
-        heap_layer::tick_whole();
-    }
+    pass_intervals(3);
     EXPECT_LE(resident(blocks, GetParam()),
               live.size() * (GetParam() + 2 * kKiB + os_page_size()) + 256 * kKiB);
     for (void *block : live)
@@ -671,14 +666,6 @@ class PurgeGroups : public heap_layer::OwnHeap
         std::vector<void *> blocks;
         idle_.run([&] { blocks = allocate_many(bytes / size, size); });
         return blocks;
-    }
-
-    static void pass_intervals(int count)
-    {
-        for (int i = 0; i < count; i++) {
-            end_interval();
-            heap_layer::tick_whole();
-        }
     }
 
     IdleThread idle_;

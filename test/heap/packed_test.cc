@@ -684,10 +684,7 @@ TEST_F(IdlePackedSweep, ATrimByAnotherThreadGivesThemBack)
 
 TEST_F(IdlePackedSweep, TheyGoBackByTime)
 {
-    for (int interval = 0; interval < 8; interval++) {
-        heap_layer::end_interval();
-        heap_layer::tick_whole();
-    }
+    heap_layer::pass_intervals(8);
     EXPECT_LE(heap_layer::resident(blocks_, 8), slack());
     heap_verify_given();
 }

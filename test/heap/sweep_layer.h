@@ -109,6 +109,15 @@ inline void tick_whole()
         continue;
 }
 
+// Ends `count` decay intervals, and does all work that is due after each.
+inline void pass_intervals(int count)
+{
+    for (int i = 0; i < count; i++) {
+        end_interval();
+        tick_whole();
+    }
+}
+
 // Frees blocks of ended threads while their heaps are held, so that the frees reclaim no slab and
 // only post them.
 inline void free_while_held(const std::vector<struct heap *> &ended,
