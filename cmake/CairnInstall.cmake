@@ -13,12 +13,17 @@ list(FILTER documents EXCLUDE REGEX "/index\\.md$")
 install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/reference ${PROJECT_SOURCE_DIR}/docs/pictures
   DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(FILES ${PROJECT_SOURCE_DIR}/docs/dev/COMPATIBILITY.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs/dev)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples TYPE DOC)
+# The check of the convention of cairn/scope.h.
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/dev/check_t_scope.py
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/cairn)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
 install(EXPORT cairn NAMESPACE cairn:: FILE cairn-targets.cmake DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/cairn-config-version.cmake
-  COMPATIBILITY SameMinorVersion)
+  COMPATIBILITY SameMajorVersion)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/cairn-config.cmake
   ${PROJECT_BINARY_DIR}/package/cairn-config.cmake COPYONLY)
 install(FILES

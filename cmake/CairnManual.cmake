@@ -18,7 +18,7 @@ endif()
 execute_process(COMMAND /usr/bin/python3 -c "import rich, typer"
   RESULT_VARIABLE no_typer OUTPUT_QUIET ERROR_QUIET)
 if(no_typer)
-  message(STATUS "No shell completion and no manual pages: they need python3-typer and python3-rich")
+  message(STATUS "No shell completion, no manual pages of commands: they need python3-typer and python3-rich")
   return()
 endif()
 set(completion ${PROJECT_BINARY_DIR}/completion)
@@ -34,13 +34,10 @@ install(FILES ${completion}/zsh
 install(FILES ${completion}/fish
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME cairn.fish)
 
-# The other manual pages need Debian's packages python3-click-man and lowdown.
+# Section 1 is made from the tool's own help. Section 7 is made from the documents, with lowdown.
 find_program(CAIRN_LOWDOWN lowdown)
-execute_process(COMMAND /usr/bin/python3 -c "import click_man.man, typer"
-  RESULT_VARIABLE no_click_man OUTPUT_QUIET ERROR_QUIET)
-if(no_click_man OR NOT CAIRN_LOWDOWN)
-  message(STATUS "No manual pages: they need python3-click-man and lowdown")
-  return()
+if(NOT CAIRN_LOWDOWN)
+  message(STATUS "No manual pages of section 7: they need lowdown")
 endif()
 set(script ${PROJECT_SOURCE_DIR}/dev/make_man.py)
 file(GLOB sources CONFIGURE_DEPENDS
@@ -48,6 +45,7 @@ file(GLOB sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/tools/cairn/*.py
   ${PROJECT_SOURCE_DIR}/tools/fleet/cairn_fleet/*.py)
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/stamp
+  COMMAND ${CMAKE_COMMAND} -E rm -rf ${PROJECT_BINARY_DIR}/man
   COMMAND /usr/bin/python3 -B ${script} ${PROJECT_BINARY_DIR}/man
   COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man/stamp
   DEPENDS ${script} ${sources} VERBATIM)

@@ -30,7 +30,8 @@ SHARE_LEAST = 0.9
 def compile_probe(directory):
     probe = pathlib.Path(directory) / "fast_path_probe"
     subprocess.run([os.environ.get("CC", "cc"), "-O1", "-std=gnu17", "-Wall", "-Wextra", "-Werror",
-                    str(HERE / "fast_path_probe.c"), "-o", str(probe), "-ldl"], check=True)
+                    "-rdynamic", str(HERE / "fast_path_probe.c"), "-o", str(probe), "-ldl"],
+                   check=True)
     return probe
 
 

@@ -8,13 +8,14 @@ runs the blocks of a page in order in one shell. HTML comments above a block cha
     <!-- long: REASON -->        only run by dev/prove-docs
     <!-- needs: PROGRAM… -->     skipped if one of these programs is not installed
     <!-- status: N -->           the exit status of the last command of the block
+    <!-- exact: REASON -->       the figures that are shown are those of each run
 """
 import dataclasses
 import re
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```",
                    re.S | re.M)
-MARKER = re.compile(r"<!-- (not run|long|needs|status): (\S.*?) -->\s*\Z")
+MARKER = re.compile(r"<!-- (not run|long|needs|status|exact): (\S.*?) -->\s*\Z")
 COMMANDS = ("sh", "console")
 # The beginning of a command line, in a block whose language is not one of commands.
 LOOKS_RUN = re.compile(
@@ -60,8 +61,9 @@ def blocks(text):
 
 
 def pages(root):
-    """README.md, CONTRIBUTING.md and the documents that describe what is so now."""
-    found = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+    """README.md, CONTRIBUTING.md, bench/README.md, and docs/ without its records."""
+    found = [*(root / name for name in ("README.md", "CONTRIBUTING.md", "bench/README.md")),
+             *sorted((root / "docs").rglob("*.md"))]
     return [page for page in found
             if page.is_file() and not set(page.relative_to(root).parts) & set(RECORDS)]
 

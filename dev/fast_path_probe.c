@@ -20,6 +20,7 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { WARM_UP_PAIRS = 100000 };
@@ -46,6 +47,15 @@ struct state {
     uintptr_t stack;
     uintptr_t return_address; // valid at a function's first instruction only
 };
+
+// The library's clock does not move: a call takes milliseconds here, and a heap looks at the clock
+// more often when its calls are rare.
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    (void)clock;
+    *now = (struct timespec){.tv_sec = 1000};
+    return 0;
+}
 
 static _Noreturn void fail(const char *what)
 {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes the manual pages of section 3 from the public headers: cairn(3), of what all of them
-share, one for each header, and for each function a page that leads to that of its header.
+share, one for each header, and for each function a symbolic link to that of its header.
 
 usage: make_man3.py DIRECTORY      writes DIRECTORY/man3/*.3
 
-A page is the header's first comment, then each declaration with the comment above it. A section
-comment that ends in "not for direct use" ends what is shown. Needs nothing but Python.
+A page is the header's first comment, then each declaration with the comment above it. Parts with
+"not for direct use" in its comment, and the headers in detail, are left out. Needs only Python.
 """
 import os
 import pathlib
@@ -16,12 +16,12 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INCLUDE = ROOT / "include" / "cairn"
 OVERVIEW = "api"
-# Declared for the inline functions and macros of a header, not for programs.
-INTERNAL = re.compile(r"_(?:slow|slowly|inline|head|end_page|JOIN|NAME|TYPED|FUNCTIONS)$"
-                      r"|^cairn_scope_end$|^cairn_thread_stack_(?:push|alloc|realloc)$"
-                      r"|^CAIRN_(?:[A-Z_]+_H|API|NODISCARD|NOEXCEPT|VERSION_TEXT|VERSION_EXPAND)$")
+# Not for programs.
+INTERNAL = re.compile(r"_(?:slow|slowly|end_page)$|^cairn_thread_stack_(?:head|push|alloc|realloc)$"
+                      r"|^CAIRN_(?:[A-Z_]+_(?:H|ALLOCATES)|API|NODISCARD|NOEXCEPT|ALIGNOF)$"
+                      r"|^CAIRN_VERSION_(?:TEXT|EXPAND)$")
 OUTSIDE_USE = re.compile(r"not for direct use|^(?:Parts of|For CAIRN_|The slow halves|The start of|"
-                         r"Everything that the inline)", re.M)
+                         r"Everything that the inline)", re.M | re.I)
 WORDS = re.compile(r"\b(?:CAIRN_API|CAIRN_NODISCARD|CAIRN_NOEXCEPT|static inline)\s*")
 ATTRIBUTE = re.compile(r"\b(?:__attribute__|CAIRN_[A-Z_]*(?:ALLOCATES|RESIZES))\s*\(")
 TAG = re.compile(r"(?:Returns|Threads|Cost): ")
@@ -110,8 +110,6 @@ def items(text):
         match = ITEM.fullmatch(part)
         comment = plain(match.group("comment") or "")
         heading = re.fullmatch(r"-+ (.*?) -+", comment)
-        if heading and "not for direct use" in comment:
-            return
         if heading:
             yield heading.group(1), []
         if OUTSIDE_USE.search(comment):
@@ -230,7 +228,9 @@ def main():
         (directory / f"{header.page}.3").write_text(page_text(header, headers))
         for name in header.functions:
             if name not in pages:
-                (directory / f"{name}.3").write_text(f".so man3/{header.page}.3\n")
+                link = directory / f"{name}.3"
+                link.unlink(missing_ok=True)
+                link.symlink_to(f"{header.page}.3")
 
 
 if __name__ == "__main__":

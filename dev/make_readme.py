@@ -9,6 +9,7 @@ and from bench/results/matrix.md (`bench/cairn-matrix`). Times and memory have o
 the geometric mean over the rows of (median of this allocator / best median of all, Cairn included).
 """
 import csv
+import dataclasses
 import difflib
 import math
 import pathlib
@@ -19,14 +20,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN = "<!-- made by dev/make_readme.py from what was measured: do not edit -->"
 END = "<!-- end of what is made -->"
 PICTURE = "bench/results/overview.svg"
-COLUMNS = ("Cairn", "glibc", "mimalloc", "snmalloc", "rpmalloc", "jemalloc", "tcmalloc")
+COLUMNS = ("Cairn", "glibc", "mimalloc", "snmalloc", "rpmalloc", "jemalloc",
+           "gperftools tcmalloc")
 BENCH_NAMES = {"cairn": "Cairn", "cairn-hardened": "Cairn hardened", "system": "glibc",
-               "mimalloc2": "mimalloc 2", "mimalloc3": "mimalloc 3"}
+               "mimalloc2": "mimalloc 2", "mimalloc3": "mimalloc 3",
+               "tcmalloc": "gperftools tcmalloc", "google-tcmalloc": "google/tcmalloc"}
 WEIGHT = ' font-weight="bold"'
 COLOURS = {"Cairn": "#c1272d", "Cairn hardened": "#e8903a", "glibc": "#7f7f7f",
            "jemalloc": "#1f77b4", "mimalloc": "#2ca02c", "mimalloc 2": "#7fc97f",
-           "mimalloc 3": "#2ca02c", "tcmalloc": "#9467bd", "snmalloc": "#17becf",
-           "rpmalloc": "#bcbd22"}
+           "mimalloc 3": "#2ca02c", "gperftools tcmalloc": "#9467bd", "snmalloc": "#17becf",
+           "google/tcmalloc": "#8c564b", "rpmalloc": "#bcbd22"}
 
 
 def table_after(text, heading):
@@ -162,6 +165,45 @@ class Axis:
             number += 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """A rectangle that a label or a point takes."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def covers(self, other):
+        return (self.left < other.right and other.left < self.right and
+                self.top < other.bottom and other.top < self.bottom)
+
+
+def label_places(name, x, y):
+    """(x, y, anchor, Box) of the places of a point's label: next to it, above and below."""
+    width, height = 6.2 * len(name), 11
+    for at, line, anchor, share in ((x + 10, y + 4, "start", 0), (x - 10, y + 4, "end", 1),
+                                    (x, y - 10, "middle", 0.5), (x, y + 18, "middle", 0.5),
+                                    (x + 6, y - 8, "start", 0), (x + 6, y + 16, "start", 0),
+                                    (x - 6, y - 8, "end", 1), (x - 6, y + 16, "end", 1)):
+        left = at - share * width
+        yield at, line, anchor, Box(left, line - height + 2, left + width, line + 3)
+
+
+def labels(points):
+    """{name: (x, y, anchor)}, each in the first place that is free of points and other labels."""
+    taken = [Box(x - 7, y - 7, x + 7, y + 7) for x, y in points.values()]
+    found = {}
+    for name, (x, y) in points.items():
+        places = list(label_places(name, x, y))
+        inside = [place for place in places if place[3].left > 56 and place[3].right < 372]
+        at, line, anchor, box = min(inside or places, key=lambda place: sum(
+            place[3].covers(other) for other in taken))
+        taken.append(box)
+        found[name] = (at, line, anchor)
+    return found
+
+
 def panel(left, title, times, memories):
     """One scatter of the picture, 330 pixels wide."""
     names = [name for name in times if name in memories]
@@ -179,11 +221,15 @@ def panel(left, title, times, memories):
     for value in upwards.ticks():
         yield (f'<text x="50" y="{upwards.place(value) + 4:.0f}" text-anchor="end" '
                f'fill="#888">{value:.2f}</text>')
-    for name in sorted(names, key=lambda name: (memories[name], name)):
-        x, y = across.place(times[name]), upwards.place(memories[name])
+    points = {name: (across.place(times[name]), upwards.place(memories[name]))
+              for name in sorted(names, key=lambda name: (memories[name], name))}
+    places = labels(points)
+    for name, (x, y) in points.items():
         own = name == "Cairn"
         yield f'<circle cx="{x:.0f}" cy="{y:.0f}" r="{7 if own else 5}" fill="{COLOURS[name]}"/>'
-        yield (f'<text x="{x + 10:.0f}" y="{y + 4:.0f}"{WEIGHT if own else ""}>{name}</text>')
+        at, line, anchor = places[name]
+        yield (f'<text x="{at:.0f}" y="{line:.0f}" text-anchor="{anchor}"{WEIGHT if own else ""}>'
+               f'{name}</text>')
     yield "</g>"
 
 

@@ -1,10 +1,13 @@
-"""The parts of a release: versions, comparison of builds, archives, bill of materials, notes."""
+"""The parts of a release: versions, comparison of builds, archives, notes, lists of contents."""
 import gzip
 import hashlib
+import io
 import json
 import re
 import subprocess
+import tarfile
 import time
+import zipfile
 
 # The places of the version: a file, and the text before the version in it. Missing files are
 # skipped, except for the header.
@@ -15,6 +18,8 @@ PLACES = (
     ("packaging/meson/cairn.wrap", r"^source_filename = cairn-"),
     ("packaging/rust/Cargo.toml", r'^version = "'),
     ("packaging/rust/cairn-alloc/Cargo.toml", r'^cairn-sys = \{ version = "='),
+    ("packaging/rust/Cargo.lock", r'^name = "cairn-sys"\nversion = "'),
+    ("packaging/rust/Cargo.lock", r'^name = "cairn-alloc"\nversion = "'),
 )
 HEADER = "include/cairn/api.h"
 NUMBER = r"(\d+\.\d+\.\d+)"
@@ -158,6 +163,63 @@ def notes(version, commit, text, checked):
              "`sha256sum -c SHA256SUMS` checks the files; `dev/release` in a clone of that commit",
              "makes the same files again, with the same compiler.", "", "## Changes", "", text, ""]
     return "\n".join(lines)
+
+
+# The published files by their names, which have the version in place of VERSION.
+KINDS = (
+    (r"cairn-VERSION\.tar\.gz", "the sources"),
+    (r"cairn-VERSION-linux-\w+\.tar\.gz", "the files that `make install` installs"),
+    (r"cairn-VERSION\.spdx\.json", "the contents of these two and their dependencies (SPDX 2.3)"),
+    (r"libcairn-malloc1_.*\.deb", "Debian: the library that replaces `malloc`"),
+    (r"libcairn-malloc-hardened1_.*\.deb", "Debian: its hardened forms"),
+    (r"libcairn1_.*\.deb", "Debian: the library with the `cairn_` functions only"),
+    (r"libcairn-dev_.*\.deb", "Debian: headers, static libraries, documents"),
+    (r"cairn-tools_.*\.deb", "Debian: the command `cairn`"),
+    (r".*-dbgsym_.*\.deb", "Debian: symbols for debuggers"),
+    (r"cairn_VERSION(?:-\w+)?\.(?:dsc|orig\.tar\.gz|debian\.tar\.xz)",
+     "Debian: the source package"),
+    (r"cairn_tools-VERSION-.*\.whl", "Python: the command `cairn` with the libraries"),
+    (r"cairn_tools-VERSION\.tar\.gz", "Python: the sources of the wheel"),
+    (r"cairn-sys-VERSION\.crate", "Rust: the library's sources and their declarations"),
+    (r"cairn-alloc-VERSION\.crate", "Rust: the safe interface"),
+    (r"NOTES\.md", "the changes, and the checks of this release"),
+)
+
+
+def kind(name, version):
+    """The description of a published file. A file that is not listed must not be published."""
+    for pattern, words in reversed(KINDS):
+        if re.fullmatch(pattern.replace("VERSION", re.escape(version)), name):
+            return words
+    raise ValueError(f"{name}: KINDS of dev/release_parts.py does not have such a file")
+
+
+def packed_files(path):
+    """The files in an archive or a package; none for other files."""
+    if path.suffix == ".deb":
+        tar = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(path)], check=True,
+                             stdout=subprocess.PIPE).stdout
+        with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+            return sorted(one.name for one in archive if not one.isdir())
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            return sorted(archive.namelist())
+    if path.suffix in (".gz", ".xz", ".crate"):
+        with tarfile.open(path) as archive:
+            return sorted(one.name for one in archive if not one.isdir())
+    return []
+
+
+def contents(folder, version):
+    """CONTENTS.md: a line for each published file, then the files in each."""
+    paths = sorted(folder.iterdir())
+    lines = [f"# Files of Cairn {version}", "", "| file | bytes | what it is |", "|---|---|---|"]
+    lines += [f"| {path.name} | {path.stat().st_size} | {kind(path.name, version)} |"
+              for path in paths]
+    for path in paths:
+        if names := packed_files(path):
+            lines += ["", f"## {path.name}", "", *(f"    {name}" for name in names)]
+    return "\n".join([*lines, ""])
 
 
 def write_sums(folder):

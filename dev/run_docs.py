@@ -7,7 +7,9 @@ PREFIX is an installation that replaces /usr/local. dev/doc_blocks.py defines wh
 The blocks of a page share a shell, in a new folder with links to the files of the source tree.
 --long also runs the blocks marked `long`, in a clone of the source tree that is built anew. The
 exit status is 1 if a command has another exit status than its block, or an output of another
-shape: numbers, units and addresses may differ, words may not.
+shape: numbers, units and addresses may differ, words may not. A process that is asleep may be
+running. A line … stands for any number of lines; it is for rows of tables and for lines that are
+not always printed. No line printed may contain a name in braces, as of an f-string without its f.
 
 Names that the documents use as examples are created: `program` and `service` (which exit at once),
 `server` (which does not), program.c, and the folder /path.
@@ -35,7 +37,10 @@ OWN_PROGRAMS = {"program": "exec echo \"$@\"", "service": "exec echo \"$@\"",
 OWN_SOURCE = "#include <stdlib.h>\nint main(void) { free(malloc(100)); return 0; }\n"
 NUMBER = r"[\d.,]+"
 GROUPED = re.compile(r"\b\d{1,3}(?: \d{3})+\b")
-TOKEN = re.compile(r"…|0x[0-9a-f]+|\b[0-9a-f]{12}\b|\b[0-9a-f]{16}\b|"
+UNFILLED = re.compile(r"\{[a-z_]\w*(?:[.\[][^{}]*)?\}")
+STATE = "(?:asleep|running)"
+TOKEN = re.compile(rf"…|(?<=\), ){STATE}(?=:)|"
+                   r"0x[0-9a-f]+|\b[0-9a-f]{12}\b|\b[0-9a-f]{16}\b|"
                    r"\d[\d.,]*\d|\d|\b(?:[KMG]i)?B\b|\b[nµm]?s\b|\s+")
 PRELUDE = """set -eE
 exec 2>&1
@@ -57,6 +62,8 @@ def shape(line):
         found = match.group(0)
         if found == "…":
             pattern += ".*"
+        elif re.fullmatch(STATE, found):
+            pattern += STATE
         elif found.isspace():
             pattern += r"\s+"
         elif found[0] == "0" and found[1:2] == "x":
@@ -73,9 +80,11 @@ def shape(line):
     return pattern + re.escape(line[end:])
 
 
-def same_shape(shown, printed):
+def same_shape(shown, printed, is_exact=False):
     """The first line shown that nothing printed has the shape of, or None. A line … stands for any
     number of lines."""
+    if is_exact:
+        return next((line for line in shown if line not in printed), None)
     lines = [ungrouped(line) for line in printed if line.strip()]
     place, skips = 0, False
     for line in shown:
@@ -186,7 +195,9 @@ def judge(found, output):
         if status and status.group(1) != block.markers["status"]:
             yield block, f"ended with {status.group(1)}, not {block.markers['status']}: {command}"
         printed = re.sub(r"^@@.*\n", "", text, flags=re.M).splitlines()
-        differs = shown and not failed and same_shape(shown, printed)
+        for line in filter(UNFILLED.search, printed if shown else []):
+            yield block, f"{command.strip()} prints a name in place of its value: {line}"
+        differs = shown and not failed and same_shape(shown, printed, "exact" in block.markers)
         if differs:
             yield block, "\n".join([f"{command.strip()} prints otherwise: {differs}", *printed])
     if not re.search(r"^@@end$", output, re.M) and not re.search(r"^@@failed", output, re.M):

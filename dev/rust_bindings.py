@@ -18,6 +18,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADERS = sorted(path.name for path in (ROOT / "include/cairn").glob("*.h"))
+# Which those include.
+DETAILS = sorted(f"detail/{path.name}" for path in (ROOT / "include/cairn/detail").glob("*.h"))
 TARGET = ROOT / "packaging/rust/cairn-sys"
 SHIM = ROOT / "packaging/rust/cairn-sys/shim.c"
 
@@ -244,7 +246,7 @@ class Bindings:
 
 
 def macro_constants():
-    for header in HEADERS:
+    for header in (*HEADERS, *DETAILS):
         text = (ROOT / "include/cairn" / header).read_text()
         for name, value in re.findall(r"(?m)^#define (CAIRN_\w+)\s+(\d+)$", text):
             yield f"pub const {name}: usize = {value};"

@@ -234,7 +234,7 @@ def bench(
     """Compare Cairn with the system's malloc and with the peers, in time and memory.
 
     Builds the release, and runs every row under every allocator that it finds in interleaved
-    rounds. docs/COMPARING.md explains the groups of rows.
+    rounds. bench/README.md explains the groups of rows.
     """
     every_peer = [*(allocator_libraries.read_peers(peers) if peers else []), *(peer or [])]
     options = Options(quick, rounds, words(rows), words(allocators), every_peer, seconds,
@@ -243,7 +243,7 @@ def bench(
         bench_options.check_alone(context)
         start = _resume(resume, rounds)
     elif list_rows:
-        _list_rows(select(bench_programs.all_units(), options.rows))
+        _list_rows(select(bench_programs.all_units(), options.rows or ["*"]))
         return
     else:
         start = _begin(options, out_directory, install, not no_build)

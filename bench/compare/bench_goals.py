@@ -58,6 +58,17 @@ OVER_BEST_OF_ALL = (
 )
 
 
+# Of services under OURS_FOR_SERVICES: figure, what it is called, its most over the best of all.
+SERVICES = "services"
+OURS_FOR_SERVICES = OURS + "-background"
+SERVICE_RATIOS = (
+    ("silent", "memory after the silence", 1.05),
+    ("peak", "peak memory", 1.05),
+    ("cpu_s", "CPU time", 1.03),
+)
+SERVICE_GROWTH_MOST = 3  # percent, from the first to the last of equal bursts
+
+
 @dataclass(frozen=True)
 class Goal:
     text: str
@@ -241,6 +252,28 @@ def _best_of_all_goals(results):
                            f"worst {worst:.2f} ({name})", worst <= row_most)
 
 
+def _service_goals(results):
+    rows = [row.name for row in results.rows if row.group == SERVICES]
+    for figure, what, most in SERVICE_RATIOS:
+        found = []
+        for row in rows:
+            medians = {name: results.median(row, name, figure) for name in results.names()}
+            ours = medians[OURS_FOR_SERVICES] if OURS_FOR_SERVICES in medians else None
+            if ours:
+                found.append((ours / min(filter(None, medians.values())), row))
+        if found:
+            worst, name = max(found)
+            yield Goal(f"services, background:on: {what} over the best of all at most {most}",
+                       f"worst {worst:.2f} ({name})", worst <= most)
+    growths = [(growth, row) for row in rows
+               if (growth := results.median(row, OURS_FOR_SERVICES, "growth")) is not None]
+    if growths:
+        worst, name = max(growths)
+        yield Goal("services, background:on: growth from the first to the last equal burst at most "
+                   f"{SERVICE_GROWTH_MOST} %", f"worst {worst:.1f} % ({name})",
+                   worst <= SERVICE_GROWTH_MOST)
+
+
 def _program_goals(results):
     for aspect, what in ((TIME, "CPU time"), (MEMORY, "memory")):
         peers = [(mean[0], name) for name in results.names(ours=False)
@@ -293,7 +326,8 @@ def check(results):
         return []
     return [*_all_goals(results), *_time_goals(results), *_limit_goals(results),
             *_scaling_goals(results), *_process_goals(results), *_ratio_goals(results),
-            *_call_goals(results), *_best_of_all_goals(results), *_program_goals(results)]
+            *_call_goals(results), *_best_of_all_goals(results), *_program_goals(results),
+            *_service_goals(results)]
 
 
 def written(page, results):

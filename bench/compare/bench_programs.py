@@ -8,6 +8,7 @@ import bench_files
 import bench_mimalloc
 from bench_rows import (CommandUnit, MicroUnit, Row, WorkloadUnit, process_figures, run_beside)
 from bench_servers import NginxUnit, PostgresUnit, RedisUnit
+from bench_services import service_units
 from bench_traces import trace_units
 
 
@@ -134,5 +135,5 @@ def program_units():
 
 
 def all_units():
-    return [*workload_units(), *program_units(), *bench_mimalloc.units(), *trace_units(),
-            micro_unit()]
+    return [*workload_units(), *program_units(), *service_units(), *bench_mimalloc.units(),
+            *trace_units(), micro_unit()]

@@ -171,7 +171,7 @@ def opening(session):
     return (f"{kind}{end}{runs} round{'s' if runs != 1 else ''}{part}"
             f"{' after a warm-up' if session.warm_up else ''}, interleaved, in shuffled order; "
             f"every run is a fresh process, on {'cold' if session.settings.cold else 'warm'} "
-            "memory. docs/COMPARING.md explains the groups of rows.")
+            "memory. bench/README.md explains the groups of rows.")
 
 
 def _markdown_table(table):

@@ -113,7 +113,7 @@ class Unit:
     """The work of one process."""
 
     rows = ()
-    extra_allocators = ()  # in addition to those that are compared everywhere
+    by_name_only = False  # measured only if --rows names its row or group
     output = None  # the digest of the first run's output, where all outputs must be equal
 
     def check_output(self, digest):
@@ -129,6 +129,10 @@ class Unit:
     def run(self, allocator, settings):
         """The figures of each row: {row name: {figure name: Figure}}. Raises RunFailed."""
         raise NotImplementedError
+
+    def more_allocators(self, allocators):  # pylint: disable=unused-argument
+        """Allocators in addition to those that are compared everywhere."""
+        return []
 
     def skip_reason(self, settings):  # pylint: disable=unused-argument
         """Why this unit cannot or should not run here, or None."""
@@ -274,8 +278,6 @@ class CommandUnit(Unit):
 class MicroUnit(Unit):
     """The micro-benchmarks: one process of Google Benchmark gives all rows."""
 
-    extra_allocators = (Allocator(API, None, "libcairn's own names"),)
-
     def __init__(self, program, api_program, listed):
         self._program, self._api_program = program, api_program
         self._names = {micro_row_name(name): name for name in listed}
@@ -286,6 +288,9 @@ class MicroUnit(Unit):
         if self._program.exists() and self._api_program.exists():
             return None
         return "Google Benchmark is not installed (Debian package libbenchmark-dev)"
+
+    def more_allocators(self, allocators):
+        return [Allocator(API, None, "libcairn's own names")]
 
     def restrict(self, names):
         """Keeps only the rows with these names."""
@@ -322,7 +327,7 @@ def micro_figures(entry):
 def select(units, patterns):
     """The units with rows whose name or group matches a shell pattern."""
     if not patterns:
-        return units
+        return [unit for unit in units if not unit.by_name_only]
     matched = set()
     names = set()
     for unit in units:

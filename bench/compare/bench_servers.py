@@ -140,17 +140,10 @@ class Server:
         return self._outcome
 
 
-class ServerUnit(Unit):
-    """A server and its clients. Derived classes define how they are started."""
+class InstalledUnit(Unit):
+    """A server that the system has or lacks."""
 
-    row = None
     needs = {}  # programs and their Debian packages
-    server = ""  # the program that is measured
-    stop_signal = signal.SIGTERM
-
-    def __init__(self):
-        self.rows = (self.row,)
-        self._checked = set()  # names of allocators that serve the server
 
     def find(self, name):
         """The path of a program, or None."""
@@ -168,6 +161,18 @@ class ServerUnit(Unit):
 
     def prepare(self, directory):
         """Writes the files that the server needs into the new folder."""
+
+
+class ServerUnit(InstalledUnit):
+    """A server and its clients. Derived classes define how they are started."""
+
+    row = None
+    server = ""  # the program that is measured
+    stop_signal = signal.SIGTERM
+
+    def __init__(self):
+        self.rows = (self.row,)
+        self._checked = set()  # names of allocators that serve the server
 
     def command(self, directory):
         """The command of the server, which listens on directory/socket and writes its process

@@ -51,7 +51,8 @@ class Session:
                 self.units.append(unit)
             else:
                 self.skipped.update({row.name: reason for row in unit.rows})
-        extra = [one for unit in self.units for one in unit.extra_allocators]
+        extra = dict.fromkeys(one for unit in self.units
+                              for one in unit.more_allocators(allocators))
         self.results = Results([row for unit in self.units for row in unit.rows],
                                [*allocators, *extra])
         self.rounds_done = 0
@@ -67,7 +68,10 @@ class Session:
                 yield sentence
 
     def runs_a_round(self):
-        return sum(len(self.allocators) + len(unit.extra_allocators) for unit in self.units)
+        return sum(len(self._allocators_of(unit)) for unit in self.units)
+
+    def _allocators_of(self, unit):
+        return [*self.allocators, *unit.more_allocators(self.allocators)]
 
     def _entry(self, unit, allocator, round_number):
         """The entry from the journal, or else measured and written there."""
@@ -95,7 +99,7 @@ class Session:
 
     def _round(self, number, on_run):
         for unit in self.units:
-            order = [*self.allocators, *unit.extra_allocators]
+            order = self._allocators_of(unit)
             self.random.shuffle(order)
             for allocator in order:
                 on_run(unit, allocator)

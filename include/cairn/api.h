@@ -23,8 +23,8 @@
  *     #include <cairn/api.h>
  *     #include <stdio.h>
  *
- *     #if CAIRN_VERSION_NUMBER < 200 // 0.2.0
- *     #error "this program needs Cairn 0.2"
+ *     #if CAIRN_VERSION_NUMBER < 10000 // 1.0.0
+ *     #error "this program needs Cairn 1.0"
  *     #endif
  *
  *     void print_version(void)
@@ -35,8 +35,8 @@
 #ifndef CAIRN_API_H
 #define CAIRN_API_H
 
-#define CAIRN_VERSION_MAJOR 0
-#define CAIRN_VERSION_MINOR 2
+#define CAIRN_VERSION_MAJOR 1
+#define CAIRN_VERSION_MINOR 0
 #define CAIRN_VERSION_PATCH 0
 
 /* CAIRN_VERSION_NUMBER is one number that grows with the version, for use in #if: 10000 times major

@@ -1,7 +1,7 @@
 /* Control of the heap at run time: options that can change, numbers that the heap counts, actions.
  *
  * Options, numbers and actions have names and values in text, so that a program can pass them on
- * from a configuration file, a command line or a network connection. docs/reference/CONTROL.md
+ * from a configuration file, a command line or a network connection. docs/reference/OPTIONS.md
  * lists the keys, the actions and the meaning of each number.
  *
  * Use this interface to change a limit while the program runs, to read one number, or to offer
@@ -79,7 +79,7 @@ CAIRN_API int cairn_do(const char *action, const char *argument) CAIRN_NOEXCEPT;
  * Returns: the name of the key, a constant; NULL after the last one. */
 CAIRN_API CAIRN_NODISCARD const char *cairn_key(size_t index) CAIRN_NOEXCEPT;
 
-/* Answers `request`, a line in the language of the control socket (docs/reference/CONTROL.md), with
+/* Answers `request`, a line in the language of the control socket (docs/reference/OPTIONS.md), with
  * a JSON object without a newline. `answer` is a buffer of `capacity` bytes; CAIRN_ANSWER_BYTES are
  * always enough. Use cairn_control to offer control over a connection of the program's own.
  * Returns: the length of the answer; 0 if not even an error message fits. */

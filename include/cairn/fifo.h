@@ -80,28 +80,8 @@
 extern "C" {
 #endif
 
-/* Constants of the inline functions, not for direct use. */
-#define CAIRN_FIFO_GROUP_BYTES  ((uintptr_t)1 << 21)
-#define CAIRN_FIFO_PAGE_SHIFT   12
-#define CAIRN_FIFO_PAGES        512
-#define CAIRN_FIFO_INLINE_ALIGN 4096
-
-/* The part of a FIFO on which the inline functions work. Its fields are not for direct use. Only
- * the owner thread writes them. */
-typedef struct cairn_fifo {
-    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow
-                           path */
-    uintptr_t limit;    /* end of the current page, or 0 */
-    void *owner;        /* atomic: its thread pointer; NULL while every free takes the slow path */
-    uint64_t made;      /* objects begun in the current page */
-} cairn_fifo;
-
-/* The start of a group, not for direct use. */
-struct cairn_fifo_group {
-    uintptr_t tag; /* const while in use: exclusive or of the addresses of FIFO and group */
-    int32_t live[CAIRN_FIFO_PAGES]; /* owner: live objects that began in each page; the current page
-                                       has a bias */
-};
+/* A FIFO. */
+typedef struct cairn_fifo cairn_fifo;
 
 /* Options of cairn_fifo_new. All zero: no limit, frees by the owner only. */
 typedef struct cairn_fifo_options {
@@ -132,7 +112,8 @@ typedef struct cairn_fifo_stats {
 CAIRN_API CAIRN_NODISCARD cairn_fifo *
 cairn_fifo_new(const cairn_fifo_options *options) CAIRN_NOEXCEPT;
 
-/* Ends a FIFO without live objects. NULL is ignored.
+/* Ends a FIFO without live objects. NULL is ignored. Live objects may be on their way to another
+ * thread, so the FIFO keeps them; after cairn_fifo_close it ends with the last free.
  * Returns: 0; EBUSY if it has live objects, then nothing has changed. */
 CAIRN_API int cairn_fifo_delete(cairn_fifo *fifo) CAIRN_NOEXCEPT;
 
@@ -166,91 +147,40 @@ CAIRN_API void cairn_fifo_read_stats(const cairn_fifo *fifo,
 CAIRN_API CAIRN_NODISCARD cairn_allocator
 cairn_fifo_allocator(cairn_fifo *fifo) CAIRN_NOEXCEPT;
 
-/* The slow halves of the inline functions, not for direct use. */
-CAIRN_API CAIRN_NODISCARD void *cairn_fifo_alloc_slow(cairn_fifo *fifo, size_t size,
-                                                      size_t align) CAIRN_NOEXCEPT;
-CAIRN_API void cairn_fifo_free_slow(cairn_fifo *fifo, void *pointer) CAIRN_NOEXCEPT;
-CAIRN_API void cairn_fifo_end_page(cairn_fifo *fifo, void *pointer) CAIRN_NOEXCEPT;
-
 /* Allocates an object of `size` bytes at a multiple of `align` bytes, a power of two up to 2 MiB,
  * with undefined contents. A size of 0 counts as 1.
  * Returns: the object, or NULL with errno ENOMEM or EINVAL.
  * Cost: about a nanosecond; inline if `align` is a constant. */
 CAIRN_NODISCARD static inline void *cairn_fifo_alloc(cairn_fifo *fifo, size_t size,
-                                                     size_t align) CAIRN_NOEXCEPT
-{
-    if (__builtin_constant_p(align) && align <= CAIRN_FIFO_INLINE_ALIGN && align != 0 &&
-        (align & (align - 1)) == 0) {
-        uintptr_t start = fifo->position; /* a multiple of 8 */
-        if (align > 8)
-            start = (start + align - 1) & ~(uintptr_t)(align - 1);
-        size_t rounded = (size + 7) & ~(size_t)7;
-        /* Position and limit are both 0, or the limit is a multiple of `align` and not below
-         * `start`. */
-        if (__builtin_expect(rounded - 1 < fifo->limit - start &&
-                                 __atomic_load_n(&fifo->owner, __ATOMIC_RELAXED) ==
-                                     __builtin_thread_pointer(),
-                             1)) {
-            fifo->position = start + rounded;
-            fifo->made++;
-            return (void *)start;
-        }
-    }
-    return cairn_fifo_alloc_slow(fifo, size, align);
-}
+                                                     size_t align) CAIRN_NOEXCEPT;
 
 /* Ends an object of this FIFO. NULL is ignored. Keeps errno.
  * Threads: the owner; with `any_thread_free` any thread.
  * Cost: about a nanosecond; more if a page or segment ends with it. */
-static inline void cairn_fifo_free(cairn_fifo *fifo, void *pointer) CAIRN_NOEXCEPT
-{
-    if (pointer == NULL)
-        return;
-    uintptr_t address = (uintptr_t)pointer;
-    struct cairn_fifo_group *group =
-        (struct cairn_fifo_group *)(address & ~(CAIRN_FIFO_GROUP_BYTES - 1));
-    if (__builtin_expect(__atomic_load_n(&fifo->owner, __ATOMIC_RELAXED) !=
-                                 __builtin_thread_pointer() ||
-                             group->tag != ((uintptr_t)fifo ^ (uintptr_t)group),
-                         0)) {
-        cairn_fifo_free_slow(fifo, pointer);
-        return;
-    }
-    if (__builtin_expect(
-            --group->live[address >> CAIRN_FIFO_PAGE_SHIFT & (CAIRN_FIFO_PAGES - 1)] <= 0, 0))
-        cairn_fifo_end_page(fifo, pointer);
-}
+static inline void cairn_fifo_free(cairn_fifo *fifo, void *pointer) CAIRN_NOEXCEPT;
 
 /* Allocates an object of `size` bytes at a multiple of `align` bytes and sets it to 0.
  * Returns: the object, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_NODISCARD static inline void *cairn_fifo_alloc_zero(cairn_fifo *fifo, size_t size,
-                                                          size_t align) CAIRN_NOEXCEPT
-{
-    void *object = cairn_fifo_alloc(fifo, size, align);
-    return object ? __builtin_memset(object, 0, size) : object;
-}
+                                                          size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates an array of `count` elements of `size` bytes each, at a multiple of `align` bytes, with
  * undefined contents.
  * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_fifo_alloc_array(cairn_fifo *fifo, size_t count,
-                                                           size_t size, size_t align) CAIRN_NOEXCEPT
-{
-    return cairn_fifo_alloc(fifo, cairn_array_bytes(count, size), align);
-}
+                                                           size_t size,
+                                                           size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates an array of `count` elements of `size` bytes each, at a multiple of `align` bytes, and
  * sets it to 0.
  * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_fifo_alloc_array_zero(cairn_fifo *fifo, size_t count,
                                                                 size_t size,
-                                                                size_t align) CAIRN_NOEXCEPT
-{
-    void *object = cairn_fifo_alloc_array(fifo, count, size, align);
-    return object ? __builtin_memset(object, 0, count * size) : object;
-}
+                                                                size_t align) CAIRN_NOEXCEPT;
 
 #ifdef __cplusplus
 }
 #endif
+
+#include <cairn/detail/fifo.h> /* the bodies of the inline functions */
 #endif

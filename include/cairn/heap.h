@@ -9,7 +9,7 @@
  *
  * If the lifetime of the blocks is known, other headers are faster: cairn/stack.h and cairn/scope.h
  * for blocks that end in reverse order, cairn/pool.h for blocks of one size, cairn/private_heap.h
- * for many blocks that end at once. docs/CHOOSING.md compares them.
+ * for many blocks that end at once. docs/TUTORIAL.md compares them.
  *
  * Example:
  *

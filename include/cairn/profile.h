@@ -67,10 +67,10 @@ CAIRN_API void cairn_profile_stop(void) CAIRN_NOEXCEPT;
  * profiler. */
 CAIRN_API void cairn_profile_reset(void) CAIRN_NOEXCEPT;
 
-/* Writes the profile to the file `path` and replaces an existing file; docs/PROFILING.md describes
- * the format. Other threads continue meanwhile. The call allocates no memory.
- * Returns: 0; ENODATA if the profiler was never started; EBUSY while another thread starts the
- * profiler or writes a file; else the error of the file system. */
+/* Writes the profile to the file `path` and replaces an existing file; the format is described in
+ * docs/dev/PROFILE-FORMAT.md of the sources. Other threads continue meanwhile. The call allocates
+ * no memory. Returns: 0; ENODATA if the profiler was never started; EBUSY while another thread
+ * starts the profiler or writes a file; else the error of the file system. */
 CAIRN_API CAIRN_NODISCARD int cairn_profile_dump(const char *path) CAIRN_NOEXCEPT;
 
 /* The numbers that the profiler has counted. */

@@ -52,8 +52,9 @@
  * be copied. A child of fork owns the rings of the forking thread.
  *
  * Failure: functions that allocate return NULL with errno ENOMEM when memory is out or `max_bytes`
- * is reached. The latter is backpressure: the call succeeds again after releases. EINVAL if an
- * alignment is no power of two.
+ * is reached. The latter is backpressure: the call succeeds again after releases. No function waits
+ * for them: let `out_of_memory` wait for a semaphore that consumers post after a release, and
+ * return true. EINVAL if an alignment is no power of two.
  *
  * Cost: less than a nanosecond for an allocation, inline; one atomic operation for a release.
  *
@@ -65,7 +66,8 @@
  *    a thread that is not the owner, use after the end as long as no other ring has taken the
  *    place.
  *  - Debug builds, and all builds under AddressSanitizer or Valgrind, also find uses of released
- *    frames.
+ *    frames, and at the seal a release before it. Other builds do not find such a release: the
+ *    chunk may be filled again while the frame is in use.
  *  - Frames that other threads held at the moment of a fork stay unreleased in the child.
  */
 #ifndef CAIRN_RING_H
@@ -77,14 +79,8 @@
 extern "C" {
 #endif
 
-/* The part of a ring on which the inline functions work. Its fields are not for direct use. Only
- * the owner thread writes them. */
-typedef struct cairn_ring {
-    uintptr_t position; /* next free byte, a multiple of 8; 0 while every allocation takes the slow
-                           path */
-    uintptr_t limit;    /* end of inline allocation, a multiple of 4096, or 0 */
-    void *owner;        /* atomic: its thread pointer; NULL after the end */
-} cairn_ring;
+/* A ring. */
+typedef struct cairn_ring cairn_ring;
 
 /* The handle of a frame, for its release. A handle of zeros means that the open failed. */
 typedef struct cairn_frame {
@@ -128,7 +124,9 @@ typedef struct cairn_ring_stats {
 CAIRN_API CAIRN_NODISCARD cairn_ring *
 cairn_ring_new(const cairn_ring_options *options) CAIRN_NOEXCEPT;
 
-/* Ends a ring without frames. NULL is ignored.
+/* Ends a ring without frames. NULL is ignored. Frames that are not released may be on their way to
+ * another thread, so the ring
+ * keeps them; after cairn_ring_close it ends with their last release.
  * Returns: 0; EBUSY while a frame is open or not released, then nothing has changed. */
 CAIRN_API int cairn_ring_delete(cairn_ring *ring) CAIRN_NOEXCEPT;
 
@@ -185,70 +183,36 @@ CAIRN_API void cairn_ring_read_stats(const cairn_ring *ring,
 CAIRN_API CAIRN_NODISCARD cairn_allocator
 cairn_ring_allocator(cairn_ring *ring) CAIRN_NOEXCEPT;
 
-/* The slow half of cairn_ring_alloc, not for direct use. */
-CAIRN_API CAIRN_NODISCARD void *cairn_ring_alloc_slow(cairn_ring *ring, size_t size,
-                                                      size_t align) CAIRN_NOEXCEPT;
-
-/* The largest constant alignment for which an allocation is inline. Not for direct use. */
-#define CAIRN_RING_INLINE_ALIGN 4096
-
 /* Allocates a block of `size` bytes in the open frame at a multiple of `align` bytes, a power of
  * two, with undefined contents. A size of 0 counts as 1.
  * Returns: the block, or NULL with errno ENOMEM or EINVAL.
  * Cost: less than a nanosecond; inline if `align` is a constant. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc(cairn_ring *ring, size_t size,
-                                                     size_t align) CAIRN_NOEXCEPT
-{
-    if (__builtin_constant_p(align) && align <= CAIRN_RING_INLINE_ALIGN && align != 0 &&
-        (align & (align - 1)) == 0) {
-        uintptr_t start = ring->position; /* a multiple of 8 */
-        if (align > 8)
-            start = (start + align - 1) & ~(uintptr_t)(align - 1);
-        size_t rounded = (size + 7) & ~(size_t)7;
-        /* Position and limit are both 0, or the limit is a multiple of `align` and not below
-         * `start`. */
-        if (__builtin_expect(rounded - 1 < ring->limit - start &&
-                                 __atomic_load_n(&ring->owner, __ATOMIC_RELAXED) ==
-                                     __builtin_thread_pointer(),
-                             1)) {
-            ring->position = start + rounded;
-            return (void *)start;
-        }
-    }
-    return cairn_ring_alloc_slow(ring, size, align);
-}
+                                                     size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates a block of `size` bytes in the open frame at a multiple of `align` bytes and sets it to
  * 0.
  * Returns: the block, or NULL with errno ENOMEM or EINVAL. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc_zero(cairn_ring *ring, size_t size,
-                                                          size_t align) CAIRN_NOEXCEPT
-{
-    void *block = cairn_ring_alloc(ring, size, align);
-    return block ? __builtin_memset(block, 0, size) : block;
-}
+                                                          size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates an array of `count` elements of `size` bytes each in the open frame, at a multiple of
  * `align` bytes, with undefined contents.
  * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc_array(cairn_ring *ring, size_t count,
-                                                           size_t size, size_t align) CAIRN_NOEXCEPT
-{
-    return cairn_ring_alloc(ring, cairn_array_bytes(count, size), align);
-}
+                                                           size_t size,
+                                                           size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates an array of `count` elements of `size` bytes each in the open frame, at a multiple of
  * `align` bytes, and sets it to 0.
  * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 CAIRN_NODISCARD static inline void *cairn_ring_alloc_array_zero(cairn_ring *ring, size_t count,
                                                                 size_t size,
-                                                                size_t align) CAIRN_NOEXCEPT
-{
-    void *block = cairn_ring_alloc_array(ring, count, size, align);
-    return block ? __builtin_memset(block, 0, count * size) : block;
-}
+                                                                size_t align) CAIRN_NOEXCEPT;
 
 #ifdef __cplusplus
 }
 #endif
+
+#include <cairn/detail/ring.h> /* the bodies of the inline functions */
 #endif

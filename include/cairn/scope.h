@@ -35,7 +35,9 @@
  *
  * Convention: a function that returns memory of the frame of its caller, or allocates in that
  * frame, has a name that begins with t_. Every other function opens a t_scope before it calls such
- * a function. dev/check_t_scope.py finds functions that do neither.
+ * a function. `python3 PREFIX/share/cairn/check_t_scope.py FOLDER` finds functions that do neither.
+ * A call without a t_scope allocates until the thread ends; when half a MiB has piled up in this
+ * way, one line on stderr reports it, once in a process.
  *
  * Threads: each thread uses its own stack, without a lock. A child of fork has the stack of the
  * forking thread; the stacks of other threads stay in memory unused.
@@ -67,45 +69,17 @@ extern "C" {
 #define CAIRN_ALIGNOF _Alignof
 #endif
 
-/* The stack of this thread, not for direct use. The variable is the structure itself, not a pointer
- * to it, so that a loop of allocations needs no load to find it. Until its first use every
- * operation takes the slow path. Only the functions of cairn/stack.h write to it. */
-CAIRN_API extern __thread cairn_stack cairn_thread_stack_head
-    __attribute__((tls_model("initial-exec")));
-
 /* Finds the stack of the calling thread, for the functions of cairn/stack.h. The library deletes it
  * at the end of the thread; the program must not delete it, and no other thread can adopt it.
  * Returns: the stack, or NULL with errno ENOMEM. */
 CAIRN_API cairn_stack *cairn_thread_stack(void) CAIRN_NOEXCEPT;
 
-/* The slow halves of the functions below, not for direct use. */
-CAIRN_API cairn_mark cairn_thread_stack_push(void) CAIRN_NOEXCEPT;
-CAIRN_API void *cairn_thread_stack_alloc(size_t size, size_t align) CAIRN_NOEXCEPT;
-CAIRN_API void *cairn_thread_stack_realloc(void *pointer, size_t old_size, size_t new_size,
-                                           size_t align) CAIRN_NOEXCEPT;
-
 /* Opens a frame that cairn_scope_pop ends. CAIRN_SCOPE is easier to use correctly.
  * Returns: the mark for its pop; all zero with errno ENOMEM if it could not open the frame. */
-static inline cairn_mark cairn_scope_push(void) CAIRN_NOEXCEPT
-{
-    cairn_mark mark;
-    if (__builtin_expect(cairn_stack_push_inline(&cairn_thread_stack_head, &mark), 1))
-        return mark;
-    return cairn_thread_stack_push();
-}
+static inline cairn_mark cairn_scope_push(void) CAIRN_NOEXCEPT;
 
 /* Ends the frame of `mark` and all frames above it. */
-static inline void cairn_scope_pop(cairn_mark mark) CAIRN_NOEXCEPT
-{
-    if (__builtin_expect(!cairn_stack_pop_inline(&cairn_thread_stack_head, mark), 0))
-        cairn_stack_pop_slow(&cairn_thread_stack_head, mark);
-}
-
-/* For CAIRN_SCOPE, not for direct use. */
-static inline void cairn_scope_end(cairn_mark *mark) CAIRN_NOEXCEPT { cairn_scope_pop(*mark); }
-
-#define CAIRN_SCOPE_JOIN(a, b)   a##b
-#define CAIRN_SCOPE_NAME(number) CAIRN_SCOPE_JOIN(cairn_scope_, number)
+static inline void cairn_scope_pop(cairn_mark mark) CAIRN_NOEXCEPT;
 
 /* Opens a frame that ends with the enclosing block. Write it like a declaration: CAIRN_SCOPE; */
 #define CAIRN_SCOPE                                                                                \
@@ -121,50 +95,27 @@ CAIRN_API CAIRN_NODISCARD int cairn_scope_defer(void (*function)(void *context),
 /* Allocates a block of `size` bytes in the newest frame at a multiple of `align` bytes, a power of
  * two, with undefined contents. A size of 0 counts as 1.
  * Returns: the block, or NULL with errno ENOMEM or EINVAL. */
-static inline void *cairn_scope_alloc_aligned(size_t size, size_t align) CAIRN_NOEXCEPT
-{
-    void *block = cairn_stack_alloc_inline(&cairn_thread_stack_head, size, align);
-    if (__builtin_expect(block != NULL, 1))
-        return block;
-    return cairn_thread_stack_alloc(size, align);
-}
+static inline void *cairn_scope_alloc_aligned(size_t size, size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates a block of `size` bytes in the newest frame, aligned for every type, with undefined
  * contents.
  * Returns: the block, or NULL with errno ENOMEM. */
-static inline void *cairn_scope_alloc(size_t size) CAIRN_NOEXCEPT
-{
-    return cairn_scope_alloc_aligned(size, CAIRN_ALIGNOF(max_align_t));
-}
+static inline void *cairn_scope_alloc(size_t size) CAIRN_NOEXCEPT;
 
 /* Allocates a block of `size` bytes in the newest frame, aligned for every type, and sets it to 0.
  * Returns: the block, or NULL with errno ENOMEM. */
-static inline void *cairn_scope_alloc_zero(size_t size) CAIRN_NOEXCEPT
-{
-    void *block = cairn_scope_alloc(size);
-    return block ? __builtin_memset(block, 0, size) : block;
-}
+static inline void *cairn_scope_alloc_zero(size_t size) CAIRN_NOEXCEPT;
 
 /* Allocates an array of `count` elements of `size` bytes each in the newest frame, at a multiple of
  * `align` bytes, with undefined contents.
  * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
-static inline void *cairn_scope_alloc_array(size_t count, size_t size, size_t align) CAIRN_NOEXCEPT
-{
-    return cairn_scope_alloc_aligned(cairn_array_bytes(count, size), align);
-}
+static inline void *cairn_scope_alloc_array(size_t count, size_t size, size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates an array of `count` elements of `size` bytes each in the newest frame, at a multiple of
  * `align` bytes, and sets it to 0.
  * Returns: the array, or NULL with errno ENOMEM or EINVAL; ENOMEM also if the product overflows. */
 static inline void *cairn_scope_alloc_array_zero(size_t count, size_t size,
-                                                 size_t align) CAIRN_NOEXCEPT
-{
-    size_t total;
-    if (__builtin_mul_overflow(count, size, &total))
-        return cairn_scope_alloc_array(count, size, align); /* fails */
-    void *block = cairn_scope_alloc_aligned(total, align);
-    return block ? __builtin_memset(block, 0, total) : block;
-}
+                                                 size_t align) CAIRN_NOEXCEPT;
 
 /* Allocates an array of `count` values of `type` in the newest frame. cairn_scope_new leaves them
  * undefined, cairn_scope_new_zero sets them to 0.
@@ -179,42 +130,19 @@ static inline void *cairn_scope_alloc_array_zero(size_t count, size_t size,
  * that of cairn_scope_alloc. With `pointer` NULL it allocates.
  * Returns: the block, or NULL with errno ENOMEM; then the old block is unchanged. */
 CAIRN_NODISCARD static inline void *cairn_scope_realloc(void *pointer, size_t old_size,
-                                                        size_t new_size) CAIRN_NOEXCEPT
-{
-    return cairn_thread_stack_realloc(pointer, old_size, new_size, CAIRN_ALIGNOF(max_align_t));
-}
+                                                        size_t new_size) CAIRN_NOEXCEPT;
 
 /* Copies `size` bytes to the newest frame, aligned for every type.
  * Returns: the copy, or NULL with errno ENOMEM. */
-static inline void *cairn_scope_dup(const void *from, size_t size) CAIRN_NOEXCEPT
-{
-    void *block = cairn_scope_alloc(size);
-    return block ? __builtin_memcpy(block, from, size) : block;
-}
+static inline void *cairn_scope_dup(const void *from, size_t size) CAIRN_NOEXCEPT;
 
 /* Copies at most `most` bytes of a string to the newest frame and appends a zero.
  * Returns: the copy, or NULL with errno ENOMEM. */
-static inline char *cairn_scope_strndup(const char *string, size_t most) CAIRN_NOEXCEPT
-{
-    size_t length = 0;
-    while (length < most && string[length] != '\0')
-        length++;
-    char *copy = (char *)cairn_scope_alloc_aligned(length + 1, 1);
-    if (copy != NULL) {
-        __builtin_memcpy(copy, string, length);
-        copy[length] = '\0';
-    }
-    return copy;
-}
+static inline char *cairn_scope_strndup(const char *string, size_t most) CAIRN_NOEXCEPT;
 
 /* Copies a string to the newest frame.
  * Returns: the copy, or NULL with errno ENOMEM. */
-static inline char *cairn_scope_strdup(const char *string) CAIRN_NOEXCEPT
-{
-    size_t size = __builtin_strlen(string) + 1;
-    char *copy = (char *)cairn_scope_alloc_aligned(size, 1);
-    return copy ? (char *)__builtin_memcpy(copy, string, size) : copy;
-}
+static inline char *cairn_scope_strdup(const char *string) CAIRN_NOEXCEPT;
 
 /* Formats a string as printf does, in the newest frame.
  * Returns: the string; NULL with errno ENOMEM or the error of vsnprintf for a wrong format. */
@@ -292,4 +220,6 @@ static inline char *t_strndup(const char *string, size_t most) CAIRN_NOEXCEPT
 #ifdef __cplusplus
 }
 #endif
+
+#include <cairn/detail/scope.h> /* the bodies of the inline functions */
 #endif

@@ -97,6 +97,10 @@ enum { LARGEST_PAGE_BYTES = 65536 };
 #endif
 #define hidden_data                                                                                \
     __attribute__((visibility("hidden"))) /* for declarations: accesses do not use the GOT */
+/* Of a variable or a field: it begins on a cache line. Of a type, right behind its closing brace:
+ * its objects begin on a line and also fill their last line, so no other variable shares a line
+ * with them. A variable that several threads write while the program runs has such a type:
+ * dev/check_lines.py finds those that have not. */
 #define cache_aligned __attribute__((aligned(64)))
 /* For functions that run before the runtime of a sanitizer is ready, and for reads that race with
  * writes of the program, which their contract allows. */

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYOUT_VERSION = 15, LAYOUT_NOTE = 1 };
+enum { LAYOUT_VERSION = 17, LAYOUT_NOTE = 1 };
 
 /* Bits of a word of `heap_kept` that are not part of the address: the span has grown old; no
  * span is kept. */
@@ -40,11 +40,12 @@ struct page_layout {
     const void *arenas;             /* array of pointers to struct arena */
     const void *arena_count;        /* size_t */
     const void *state;              /* struct page_state */
+    const void *shards;             /* array of struct page_shard */
     const void *meta_bytes;         /* size_t */
     const void *kept_outside_pages; /* size_t */
     uint32_t page_shift, address_bits, region_shift, region_count;
     uint32_t map_root, leaf_entries; /* offsets of arrays of uint64_t */
-    uint32_t span_bytes, arena_bytes, arena_limit;
+    uint32_t span_bytes, arena_bytes, arena_limit, shard_bytes, shard_limit;
     uint8_t tag_free, tag_moving, tag_kept, tag_large, tag_huge, tag_run, tag_run_huge;
     uint8_t tag_guarded, tag_revoked, tag_slab; /* tag_slab: of class 0 */
     uint8_t unused[2];
@@ -54,9 +55,9 @@ struct page_layout {
     struct layout_field span_side_units; /* size of the cold area in units of 64 bytes */
     struct layout_field arena_base, arena_pages, arena_frontier, arena_hole_pages;
     struct layout_field arena_begun; /* 0: no page is resident that was not handed out */
-    struct layout_field state_committed_pages, state_free_pages, state_dirty_pages;
-    struct layout_field state_purged_pages, state_purges, state_huge_pages, state_huge_count;
-    struct layout_field state_reserved_pages;
+    struct layout_field shard_free_pages, shard_dirty_pages;
+    struct layout_field state_committed_pages, state_purged_pages, state_purges;
+    struct layout_field state_huge_pages, state_huge_count, state_reserved_pages;
 };
 
 /* The heap's part. */
@@ -74,13 +75,13 @@ struct heap_layout {
     uint32_t owner_tags;      /* low bits of an owner word that are not part of the address */
     uint32_t state_active, state_orphan;  /* states of a heap */
     uint32_t state_busy;                  /* held by another thread */
-    uint32_t kept_pages; /* the most pages of all kept runs of a heap */
+    uint32_t kept_pages;                  /* the most pages of all kept runs of a heap */
     uint32_t state_private, state_unused; /* states of a private heap */
     uint32_t use_mask, use_aside;         /* use word of a slab: bits of the use, and one use */
     uint8_t link_live, link_profiled, link_end, link_remote, link_quarantined;
     uint8_t link_borrowed, unused[2]; /* link_live: no borrowed blocks */
     struct layout_field class_size_bytes, class_pages, class_capacity;
-    struct layout_field cold_generation, cold_words, cold_use; /* at a cold area's end */
+    struct layout_field cold_use; /* at a cold area's end */
     struct layout_field heap_next, heap_state, heap_generation_field, heap_kept;
     struct layout_field heap_mailboxes; /* array of pointers */
 };

@@ -8,14 +8,13 @@
 #include "base/test_delay.h"
 
 enum { FREE = 0, HELD = 1, WAITED = 2, FROZEN = 3 };
-enum { SPIN_LIMIT = 100 };
 
 /* Ranks of the locks that this thread holds, one bit each; only in debug builds. */
 static __thread uint16_t held_ranks;
 
 /* Not 0 while this thread takes, holds or releases a lock: a signal handler that forks may
  * interrupt it at any point of that. */
-static __thread uint16_t engaged;
+static __thread uint8_t engaged;
 
 /* Tries to take the lock.
  * Returns: the state before: FREE when the lock was taken. */
@@ -41,20 +40,32 @@ static void lock_note_acquired(struct lock *lock)
     }
 }
 
+bool lock_spin(const uint32_t *state, unsigned *pauses)
+{
+    while (*pauses <= LOCK_PAUSES_MAX) {
+        for (unsigned i = 0; i < *pauses; i++)
+            pause_processor();
+        *pauses *= 2;
+        test_delay();
+        uint32_t seen = load_relaxed(state);
+        if (seen != HELD && seen != WAITED)
+            return true;
+    }
+    return false;
+}
+
 bool lock_acquire(struct lock *lock)
 {
-    store_relaxed(&engaged, (uint16_t)(engaged + 1));
-    for (int spins = 0;; spins++) {
-        uint32_t seen = lock_try_take(lock, spins < SPIN_LIMIT ? HELD : WAITED);
+    store_relaxed(&engaged, (uint8_t)(engaged + 1));
+    for (unsigned pauses = 1;;) {
+        uint32_t seen = lock_try_take(lock, pauses <= LOCK_PAUSES_MAX ? HELD : WAITED);
         if (seen == FREE)
             break;
         if (seen == FROZEN) {
-            store_relaxed(&engaged, (uint16_t)(engaged - 1));
+            store_relaxed(&engaged, (uint8_t)(engaged - 1));
             return false;
         }
-        pause_processor();
-        test_delay();
-        if (spins < SPIN_LIMIT)
+        if (lock_spin(&lock->state, &pauses))
             continue;
         /* Never waits for a frozen lock: that is another state, both for this compare and swap
          * and for the kernel's comparison. */
@@ -68,17 +79,34 @@ bool lock_acquire(struct lock *lock)
     return true;
 }
 
-void lock_release(struct lock *lock)
+bool lock_try_acquire(struct lock *lock)
+{
+    store_relaxed(&engaged, (uint8_t)(engaged + 1));
+    if (lock_try_take(lock, HELD) == FREE) {
+        lock_note_acquired(lock);
+        return true;
+    }
+    store_relaxed(&engaged, (uint8_t)(engaged - 1));
+    return false;
+}
+
+/* Ends what lock_acquire has noted of this thread. */
+static void lock_note_left(const struct lock *lock)
 {
     if (config_debug)
         held_ranks &= (uint16_t)~(1u << lock->rank);
+    store_relaxed(&engaged, (uint8_t)(engaged - 1));
+}
+
+void lock_release(struct lock *lock)
+{
     store_relaxed(&lock->owner, (uintptr_t)0);
     /* release: pairs with the acquire of the next holder */
     if (likely(process_is_single_threaded()))
         store_release(&lock->state, (uint32_t)FREE);
     else if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
         host_wake(&lock->state, 1);
-    store_relaxed(&engaged, (uint16_t)(engaged - 1));
+    lock_note_left(lock);
 }
 
 bool lock_is_mine(const struct lock *lock)
@@ -106,6 +134,9 @@ void lock_freeze(struct lock *lock)
         }
         store_release(&lock->freezing, true);
         store_release(&lock->held_at_freeze, held);
+        /* A frozen lock does not count as held: this thread freezes the next lock. */
+        if (!held)
+            lock_note_left(lock);
     }
     test_delay();
     /* Wakes all threads, whatever the state is: a thread that a release has woken may find the
@@ -132,10 +163,12 @@ void lock_thaw(struct lock *lock)
     }
     bool held = lock->held_at_freeze;
     store_release(&lock->freezing, false);
-    if (held)
+    if (held) {
         store_release(&lock->state, (uint32_t)HELD);
-    else
+    } else {
+        store_relaxed(&engaged, (uint8_t)(engaged + 1));
         lock_release(lock);
+    }
     test_delay();
     /* Wakes the threads that wait to fork. This is the last step, because one of them may have
      * taken the wake-up of lock_release from a thread that waits for the lock. */

@@ -2,6 +2,8 @@
  *
  * Algorithm: three states (free, held, held with waiters) after Ulrich Drepper, "Futexes Are
  * Tricky", mutex 3. Not recursive, not fair, no system call unless the lock is contended or frozen.
+ * A thread that finds the lock held reads it a few times, with pauses that double, before it
+ * tries again; after that it sleeps.
  *
  * Ranks: a thread takes locks in rising rank only; debug builds check it.
  *
@@ -32,9 +34,23 @@ struct lock {
  * Returns: false when another thread has frozen the lock for a fork. */
 bool lock_acquire(struct lock *lock) __attribute__((warn_unused_result));
 
+/* Takes the lock if it is free. Acquire: pairs with lock_release.
+ * Returns: false when it is held or frozen. */
+bool lock_try_acquire(struct lock *lock) __attribute__((warn_unused_result));
+
 /* Releases the lock and wakes one waiting thread.
  * Locking: lock held. */
 void lock_release(struct lock *lock);
+
+/* The most pauses between two reads of lock_spin. */
+enum { LOCK_PAUSES_MAX = 64 };
+
+/* Waits for the end of a hold: reads the word of a lock of any kind while it is 1, held, or 2, held
+ * and waited for, with pauses between that double from `*pauses` to LOCK_PAUSES_MAX. A waiting
+ * thread only reads, because a compare-and-swap takes the cache line from the holder, which needs
+ * it to release the lock, and from all other waiting threads.
+ * Returns: false when the pauses are over and the lock is held. */
+bool lock_spin(const uint32_t *state, unsigned *pauses);
 
 /* Whether the calling thread holds the lock. */
 bool lock_is_mine(const struct lock *lock);

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-static struct descriptor_pool lists[DESCRIPTOR_KINDS] cache_aligned = {
+static struct descriptor_pool lists[DESCRIPTOR_KINDS] = {
     [DESCRIPTOR_STACK] = {.descriptor_bytes = DESCRIPTOR_BYTES_MAX},
     [DESCRIPTOR_STACK_BLOCK] = {.descriptor_bytes = DESCRIPTOR_BYTES_MAX},
     [DESCRIPTOR_FIFO] = {.descriptor_bytes = DESCRIPTOR_FIFO_BYTES_MAX},

@@ -407,6 +407,10 @@ api cairn_frame cairn_ring_seal(cairn_ring *head)
     uintptr_t at = ring_position(ring);
     struct ring_chunk *first = ring->first;
     uint32_t generation = load_relaxed(&first->generation);
+    /* only when checked: other threads write to these words */
+    if (unlikely(ring->checked) &&
+        (load_relaxed(&first->words[ring->open_index / 64]) >> ring->open_index % 64 & 1) == 0)
+        die("ring \"%s\": seal of a frame that is released already", ring->name);
     if (unlikely(first != ring->current))
         ring_retire_passed(ring);
     ring->sealed++;

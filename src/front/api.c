@@ -97,18 +97,18 @@ api int cairn_mallopt(int parameter, int value)
     return 0;
 }
 
+/* The words are those of cairn/stats.h and of the tool `cairn stats`. */
 void entry_report_stats(const char *who)
 {
-    struct heap_stats stats;
-    heap_read_stats(&stats);
-    report("%s%zu bytes in %zu blocks in use, %zu of them in %zu large blocks", who,
-           stats.live_bytes, stats.live_blocks, stats.large_bytes, stats.large_blocks);
-    report("%s%zu bytes reserved, %zu committed, %zu in slabs, %zu free, %zu of them not purged",
-           who, stats.pages.reserved_bytes, stats.pages.committed_bytes, stats.slab_bytes,
-           stats.pages.free_bytes, stats.pages.dirty_bytes);
-    report("%s%zu bytes in %zu own mappings, %zu metadata, %zu purged so far, %zu thread heaps",
-           who, stats.pages.huge_bytes, stats.pages.huge_count, stats.pages.meta_bytes,
-           stats.pages.purged_bytes, stats.heaps);
+    cairn_heap_stats stats;
+    cairn_heap_read_stats(&stats);
+    report("%sallocated %zu bytes in %zu blocks, large %zu bytes in %zu blocks", who,
+           stats.allocated_bytes, stats.allocated_blocks, stats.large_bytes, stats.large_blocks);
+    report("%sactive %zu bytes, dirty %zu, mapped %zu, retained %zu, metadata %zu", who,
+           stats.active_bytes, stats.dirty_bytes, stats.mapped_bytes, stats.retained_bytes,
+           stats.metadata_bytes);
+    report("%spurged %zu bytes in %zu purges, thread heaps %zu", who, (size_t)stats.purged_bytes,
+           (size_t)stats.purges, stats.thread_heaps);
     size_t wrong_frees = heap_count_wrong_frees();
     if (wrong_frees != 0)
         report("%s%zu wrong frees refused", who, wrong_frees);

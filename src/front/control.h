@@ -1,6 +1,6 @@
 /* Control by name: keys are settings (settings.h) and figures (counted numbers); actions are in
  * control.c. cairn/control.h and the control socket share these functions.
- * docs/reference/CONTROL.md documents keys, actions, requests and answers. No state.
+ * docs/reference/OPTIONS.md documents keys, actions, requests and answers. No state.
  *
  * Threads: any. */
 #ifndef CAIRN_FRONT_CONTROL_H

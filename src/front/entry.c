@@ -22,7 +22,7 @@ void *entry_no_memory(void)
     return NULL;
 }
 
-/* Starts the background thread of a fork's child, and keeps errno. The entry point has finished its
+/* Starts the background thread that is owed, and keeps errno. The entry point has finished its
  * work, so the functions called here may allocate. */
 static cold void entry_restart_background(void)
 {

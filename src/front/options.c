@@ -7,12 +7,21 @@
 #include "os/process.h"
 #include "watch/watch.h"
 
+#include <errno.h>
 #include <string.h>
+
+/* Upper case is read as lower case and - as _, since people write both. */
+static char options_fold(char letter)
+{
+    if (letter >= 'A' && letter <= 'Z')
+        return (char)(letter - 'A' + 'a');
+    return letter == '-' ? '_' : letter;
+}
 
 static bool options_text_is(struct option_text text, const char *word)
 {
     size_t i = 0;
-    while (i < text.length && word[i] != '\0' && word[i] == text.start[i])
+    while (i < text.length && word[i] != '\0' && word[i] == options_fold(text.start[i]))
         i++;
     return i == text.length && word[i] == '\0';
 }
@@ -34,35 +43,46 @@ static bool options_parse_number(struct option_text text, uint64_t *value)
 /* The functions below parse the value of one option and store it at `to`: a field of struct
  * options, or the whole structure. */
 
-/* Parses a number of bytes, with K, M or G for powers of 1024. */
+/* Parses a number of bytes, with K, M or G for powers of 1024. Ki and KiB are accepted; KB is not,
+ * since it may also be 1000 bytes. */
 static bool options_parse_bytes(struct option_text text, void *to)
 {
     size_t *value = to;
-    static const char units[] = "KMG";
-    unsigned shift = 0;
-    for (unsigned i = 0; i < 3 && text.length > 0; i++)
-        if (text.start[text.length - 1] == units[i])
-            shift = 10 * (i + 1);
-    if (shift != 0)
-        text.length--;
+    struct option_text digits = text;
+    for (size_t i = 0; i < text.length; i++)
+        if (text.start[i] < '0' || text.start[i] > '9') {
+            digits.length = i;
+            break;
+        }
+    struct option_text unit = {text.start + digits.length, text.length - digits.length};
+    if (unit.length == 2 || unit.length == 3) { /* "i" or "iB" follows the letter */
+        struct option_text rest = {unit.start + 1, unit.length - 1};
+        if (options_text_is(rest, "i") || options_text_is(rest, "ib"))
+            unit.length = 1;
+    }
+    static const char *const units[] = {"", "k", "m", "g"};
+    unsigned power = 0;
+    while (power < countof(units) && !options_text_is(unit, units[power]))
+        power++;
+    unsigned shift = 10 * power;
     uint64_t number;
-    if (!options_parse_number(text, &number) || number > (uint64_t)PTRDIFF_MAX >> shift)
+    if (power == countof(units) || !options_parse_number(digits, &number) ||
+        number > (uint64_t)PTRDIFF_MAX >> shift)
         return false;
     *value = (size_t)number << shift;
     return true;
 }
 
-/* Parses a switch: 1, on or true; 0, off or false. */
+/* Parses a switch: 1, on, true or yes; 0, off, false or no. */
 static bool options_parse_switch(struct option_text text, void *to)
 {
-    bool *value = to;
-    bool on =
-        options_text_is(text, "1") || options_text_is(text, "on") || options_text_is(text, "true");
-    bool off = options_text_is(text, "0") || options_text_is(text, "off") ||
-               options_text_is(text, "false");
-    if (on || off)
-        *value = on;
-    return on || off;
+    static const char words[][6] = {"0", "off", "false", "no", "1", "on", "true", "yes"};
+    for (size_t i = 0; i < countof(words); i++)
+        if (options_text_is(text, words[i])) {
+            *(bool *)to = i >= countof(words) / 2;
+            return true;
+        }
+    return false;
 }
 
 static bool options_parse_decay(struct option_text value, void *to)
@@ -165,37 +185,52 @@ static bool options_parse_on_error(struct option_text value, void *to)
     return true;
 }
 
+/* Opens the file of reports. A file that cannot be opened is reported here: its value is not bad.
+ */
 static bool options_parse_report_file(struct option_text value, void *to)
 {
     (void)to;
-    return os_report_to(value.start, value.length);
+    int error = os_report_to(value.start, value.length);
+    if (error == -EINVAL)
+        return false;
+    if (error != 0) {
+        char path[REPORT_PATH_BYTES] = "";
+        memcpy(path, value.start, value.length);
+        report("cannot open report file %s: %s", path, text_of_error(-error));
+    }
+    return true;
 }
 
 #define AT(field) offsetof(struct options, field)
 
+#define FORM_BYTES "bytes, or a number with K, M or G"
+#define FORM_ON_ERROR                                                                              \
+    (config_hardened ? "abort (hardened builds refuse report)" : "abort or report")
+
 static const struct key {
     const char *name;
     bool (*parse)(struct option_text value, void *to); /* NULL: options_parse_path */
+    const char *form;                                  /* right form of a value, for warnings */
     uint16_t at;                                       /* offset of `to` in struct options */
-    uint16_t path_max;
+    uint16_t path_max;                                 /* of a path, which has no form */
 } keys[] = {
-    {"decay_ms", options_parse_decay, AT(pages.decay_ms), 0},
-    {"dirty_cap", options_parse_bytes, AT(pages.dirty_cap_bytes), 0},
-    {"soft_limit", options_parse_soft_limit, 0, 0},
-    {"hard_limit", options_parse_hard_limit, 0, 0},
-    {"huge_pages", options_parse_huge_pages, AT(pages.huge_pages), 0},
-    {"guard", options_parse_guard, AT(guard), 0},
-    {"verbose", options_parse_switch, AT(verbose), 0},
-    {"on_error", options_parse_on_error, AT(goes_on), 0},
-    {"report_file", options_parse_report_file, 0, 0},
-    {"profile", options_parse_profile, AT(profile_bytes), 0},
-    {"profile_growth", options_parse_bytes, AT(profile_growth_bytes), 0},
-    {"profile_file", NULL, AT(profile_file), PROFILE_FILE_MAX},
-    {"trace", NULL, AT(trace), TRACE_PATH_MAX},
-    {"trace_limit", options_parse_bytes, AT(trace_limit_bytes), 0},
-    {"background", options_parse_switch, AT(background), 0},
-    {"control", NULL, AT(control), CONTROL_PATH_MAX + 1},
-    {"watch_root", NULL, AT(watch_root), MEMORY_PRESSURE_ROOT_MAX},
+    {"decay_ms", options_parse_decay, "milliseconds, 0 to 4294967295", AT(pages.decay_ms), 0},
+    {"dirty_cap", options_parse_bytes, FORM_BYTES, AT(pages.dirty_cap_bytes), 0},
+    {"soft_limit", options_parse_soft_limit, FORM_BYTES ", or cgroup", 0, 0},
+    {"hard_limit", options_parse_hard_limit, FORM_BYTES ", or cgroup", 0, 0},
+    {"huge_pages", options_parse_huge_pages, "auto, on or off", AT(pages.huge_pages), 0},
+    {"guard", options_parse_guard, "a number of blocks up to 4294967295, on or off", AT(guard), 0},
+    {"verbose", options_parse_switch, "on or off", AT(verbose), 0},
+    {"on_error", options_parse_on_error, FORM_ON_ERROR, AT(goes_on), 0},
+    {"report_file", options_parse_report_file, NULL, 0, REPORT_PATH_BYTES},
+    {"profile", options_parse_profile, FORM_BYTES ", or on or off", AT(profile_bytes), 0},
+    {"profile_growth", options_parse_bytes, FORM_BYTES, AT(profile_growth_bytes), 0},
+    {"profile_file", NULL, NULL, AT(profile_file), PROFILE_FILE_MAX},
+    {"trace", NULL, NULL, AT(trace), TRACE_PATH_MAX},
+    {"trace_limit", options_parse_bytes, FORM_BYTES, AT(trace_limit_bytes), 0},
+    {"background", options_parse_switch, "on or off", AT(background), 0},
+    {"control", NULL, NULL, AT(control), CONTROL_PATH_MAX + 1},
+    {"watch_root", NULL, NULL, AT(watch_root), MEMORY_PRESSURE_ROOT_MAX},
 };
 
 /* Parses the value of a key. */
@@ -206,7 +241,7 @@ static bool options_parse_value(struct options *options, const struct key *key,
     return key->parse ? key->parse(value, to) : options_parse_path(value, to, key->path_max);
 }
 
-enum { QUOTED_BYTES = 64 };
+enum { QUOTED_BYTES = 64, NAMES_BYTES = 256 };
 
 /* Copies a part of a text for a warning, cut if it is long. */
 static void options_copy_text(char *copy, struct option_text text)
@@ -217,46 +252,64 @@ static void options_copy_text(char *copy, struct option_text text)
     copy[length] = '\0';
 }
 
-static void options_warn(const char *what, struct option_text text, const char *source)
-{
-    char copy[QUOTED_BYTES];
-    options_copy_text(copy, text);
-    report("%s \"%s\" in %s, ignored", what, copy, source);
-}
-
-/* Warns about an item whose key is not known. If it is written as for other allocators,
- * "key=value", the warning shows the right form. */
+/* Warns about an item whose key is not known, and names all keys. */
 static void options_warn_unknown(struct option_text item, const char *source)
 {
     char copy[QUOTED_BYTES];
-    char right[QUOTED_BYTES];
+    char names[NAMES_BYTES];
+    size_t length = 0;
     options_copy_text(copy, item);
-    options_copy_text(right, item);
-    struct option_text key = {item.start, 0};
-    while (key.length < item.length && item.start[key.length] != '=')
-        key.length++;
     for (size_t i = 0; i < countof(keys); i++)
-        if (key.length < item.length && options_text_is(key, keys[i].name)) {
-            right[key.length] = ':';
-            report("unknown option \"%s\" in %s, ignored: write \"%s\"", copy, source, right);
-            return;
-        }
-    options_warn("unknown option", item, source);
+        length += format_text(names + length, sizeof names - length, i == 0 ? "%s" : ", %s",
+                              keys[i].name);
+    report("unknown option \"%s\" in %s, ignored: the options are %s", copy, source, names);
 }
 
-/* Applies one item, "key:value". */
+/* Warns about a bad value. Of a limit the warning also says which one holds, since a process that
+ * has no limit against its operator's intent is noticed too late. */
+static void options_warn_value(const struct options *options, const struct key *key,
+                               struct option_text item, const char *source)
+{
+    char copy[QUOTED_BYTES];
+    options_copy_text(copy, item);
+    bool is_soft = key->parse == options_parse_soft_limit;
+    if (key->form == NULL) {
+        report("bad value of option \"%s\" in %s, ignored: write an absolute path of less than %u "
+               "bytes",
+               copy, source, key->path_max);
+    } else if (!is_soft && key->parse != options_parse_hard_limit) {
+        report("bad value of option \"%s\" in %s, ignored: write %s", copy, source, key->form);
+    } else {
+        size_t bytes = is_soft ? options->pages.soft_limit_bytes : options->pages.hard_limit_bytes;
+        bool is_set = bytes != 0 || (is_soft ? options->soft_of_group : options->hard_of_group);
+        report("bad value of option \"%s\" in %s, ignored, so %s: write %s", copy, source,
+               is_set ? "the earlier limit holds" : "there is no limit", key->form);
+    }
+}
+
+/* Removes the spaces around a text. */
+static struct option_text options_trim(struct option_text text)
+{
+    while (text.length > 0 && text.start[0] == ' ')
+        text = (struct option_text){text.start + 1, text.length - 1};
+    while (text.length > 0 && text.start[text.length - 1] == ' ')
+        text.length--;
+    return text;
+}
+
+/* Applies one item, "key:value". "key=value", the form of other allocators, is accepted. */
 static void options_parse_item(struct options *options, struct option_text item, const char *source)
 {
     size_t colon = 0;
-    while (colon < item.length && item.start[colon] != ':')
+    while (colon < item.length && item.start[colon] != ':' && item.start[colon] != '=')
         colon++;
-    struct option_text key = {item.start, colon};
+    struct option_text key = options_trim((struct option_text){item.start, colon});
     struct option_text value = {item.start + smaller_of(colon + 1, item.length), 0};
     value.length = (size_t)(item.start + item.length - value.start);
     for (size_t i = 0; i < countof(keys); i++)
         if (options_text_is(key, keys[i].name)) {
-            if (colon == item.length || !options_parse_value(options, &keys[i], value))
-                options_warn("bad value of option", item, source);
+            if (!options_parse_value(options, &keys[i], options_trim(value)))
+                options_warn_value(options, &keys[i], item, source);
             return;
         }
     options_warn_unknown(item, source);
@@ -268,9 +321,10 @@ void options_parse(struct options *options, const char *text, const char *source
         struct option_text item = {text, 0};
         while (text[item.length] != '\0' && text[item.length] != ',')
             item.length++;
+        text += item.length;
+        item = options_trim(item);
         if (item.length > 0)
             options_parse_item(options, item, source);
-        text += item.length;
         text += *text == ',';
     }
 }

@@ -36,10 +36,16 @@ static void start_say_who(char *text)
     format_text(text, WHO_BYTES, "%u (%s): ", os_process_id(), name);
 }
 
-/* Starts the profiler as the options say. */
+/* Starts the profiler as the options say. A program may be given the file of its dumps and start
+ * the profiler later, through the control socket. */
 static void start_profile(void)
 {
-    if (options.profile_file.length != 0)
+    bool has_file = options.profile_file.length != 0;
+    if (has_file && options.profile_bytes == 0 && options.control.length == 0)
+        report("option profile_file writes no dump while the profiler is off: add profile:on");
+    if (options.profile_growth_bytes != 0 && !has_file && options.control.length == 0)
+        report("option profile_growth writes no dump without profile_file: add profile_file:PATH");
+    if (has_file)
         (void)profile_dump_to(options.profile_file.start, options.profile_file.length,
                               options.profile_growth_bytes);
     if (options.profile_bytes != 0 && profile_start(options.profile_bytes, 0) != 0)
@@ -67,7 +73,9 @@ static void start_background(void)
 {
     if (options.control.length != 0)
         (void)control_configure(options.control.start, options.control.length, control_reply);
-    int error = options.background || options.control.length != 0 ? background_start() : 0;
+    int error = options.control.length != 0 ? background_start()
+                : options.background        ? background_owe()
+                                            : 0;
     if (error != 0)
         report("cannot start the background thread: %s", text_of_error(-error));
 }

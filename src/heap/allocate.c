@@ -116,7 +116,7 @@ inline_always void *malloc_take_simple(size_t size_bytes)
 
 /* Any request, also seen by the tracer. Most traced requests concern no other hook and need not the
  * general path. */
-static no_inline void *malloc_hooked(size_t size_bytes, size_t alignment_bytes, bool zeroed)
+static seldom_called void *malloc_hooked(size_t size_bytes, size_t alignment_bytes, bool zeroed)
 {
     const uint32_t others = ~(uint32_t)(HOOK_TRACE | HOOK_TRACED);
     void *block = NULL;

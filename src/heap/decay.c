@@ -264,14 +264,16 @@ long sweep_lists(struct heap *heap, long work)
 
 static bool (*others_sweep)(void); /* const after the start */
 static bool (*ended_trim)(void);   /* const after the start; NULL before */
-static bool others_are_due;        /* atomic, relaxed: a visit to all heaps is not complete */
+static struct {
+    bool are_due; /* atomic, relaxed: a visit to all heaps is not complete */
+} cache_aligned others;
 
 /* Does a part of the visit to all heaps, which the end of a decay interval starts. */
 static void decay_visit_others(void)
 {
-    store_relaxed(&others_are_due, false);
+    store_relaxed(&others.are_due, false);
     if (others_sweep())
-        store_relaxed(&others_are_due, true);
+        store_relaxed(&others.are_due, true);
 }
 
 void heaps_on_decay(bool (*sweep)(void), bool (*trim_ended)(void))
@@ -291,11 +293,11 @@ void heaps_decay(void)
         if (own->sweep.left != 0)
             (void)sweep_lists(own, SWEEP_WORK);
     }
-    if (unlikely(load_relaxed(&others_are_due)))
+    if (unlikely(load_relaxed(&others.are_due)))
         decay_visit_others();
 }
 
-bool heaps_are_due(void) { return load_relaxed(&others_are_due) || thread_heap->sweep.left != 0; }
+bool heaps_are_due(void) { return load_relaxed(&others.are_due) || thread_heap->sweep.left != 0; }
 
 bool decay_trim_ended(void) { return ended_trim && ended_trim(); }
 

@@ -23,15 +23,20 @@ void free_foreign(void *pointer) { report_bad_pointer(pointer, "free"); }
  * costs about 150 ns. */
 static no_inline void free_count_expired(struct heap *heap, struct span *slab)
 {
-    heap_count_expired_slab(heap, slab);
+    heap_count_expired(heap, slab);
     if (++heap->attended % DRAIN_FREES == 0)
         heap_drain_few(heap);
+    heap_note_call(heap);
 }
 
+/* The usual case is a cycle of one medium block: its slab becomes empty, and stays current. */
 void free_attend(struct span *slab)
 {
-    if (unlikely(!slab_goes_in_cycles(slab)))
-        free_count_expired(thread_heap, slab);
+    struct heap *heap = thread_heap;
+    if (likely(slab == heap->emptied))
+        heap_note_call(heap);
+    else
+        free_count_expired(heap, slab);
 }
 
 /* Frees a block of this thread's slab whose link byte says PROFILED: reports the free to the hooks,
@@ -202,6 +207,8 @@ inline_always void free_quarantine(struct span *slab, char *block, unsigned slot
     }
     if (config_zero_freed)
         block_clear(block, size_bytes);
+    else
+        block_spoil(block);
     quarantine_retain(thread_heap, slab, slot);
 }
 

@@ -55,6 +55,18 @@ void harden_seed(struct heap *heap);
 
 /* Canaries, and checking and clearing blocks, inline for the fast paths of hardened builds. */
 
+/* In light builds the first word of a block that its own thread has freed: no processor takes it
+ * for an address. So a call through a freed object, or an access through its first pointer, ends in
+ * SIGSEGV. Another thread's free does not touch the block: it could have a new owner by then. */
+#define FREED_WORD UINT64_C(0xf1eeb10cf1eeb10c)
+
+/* Spoils the first word of a block that is freed. */
+inline_always void block_spoil(char *block)
+{
+    const uint64_t word = FREED_WORD;
+    memcpy(block, &word, sizeof word);
+}
+
 /* The place of the slack in the last word of a block. */
 enum { SLACK_SHIFT = 48 };
 static_check(MEDIUM_BLOCK_MAX < 1 << (64 - SLACK_SHIFT), "the slack has room above the canary");
@@ -139,17 +151,13 @@ no_return void canary_damaged(const struct span *slab, const void *block) cold;
 /* Dies because a free block is not zero. */
 no_return void block_written(const void *block, size_t block_bytes) cold;
 
-/* The slack of a block in use. Dies if a canary is damaged, except in an inherited slab: a copy
- * that a fork made of another thread's block may be older than the pointer to the block. Then the
- * slack is 0. */
+/* The slack of a block in use. Dies if a canary is damaged. */
 inline_always size_t harden_slack(const struct span *slab, const char *block)
 {
     size_t slack = canary_slack(block, slab->size_bytes);
-    if (likely(slack != SIZE_MAX))
-        return slack;
-    if (!slab_is_inherited(slab))
+    if (unlikely(slack == SIZE_MAX))
         canary_damaged(slab, block);
-    return 0;
+    return slack;
 }
 
 /* Two words of a block, for checking and clearing it. */

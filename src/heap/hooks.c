@@ -57,6 +57,7 @@ void heap_divert_class(struct heap *heap, unsigned class)
 
 at_process_start void heap_set_up_classes(struct heap *heap)
 {
+    heap->emptied = NULL;
     for (unsigned class = 0; class <= CLASS_COUNT; class ++)
         heap->current[class] = &empty_slab.header;
     for (size_t size = 0; size <= SMALL_BLOCK_MAX; size++)

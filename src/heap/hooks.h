@@ -19,7 +19,7 @@
  * in place of LINK_LIVE, or `mark` in the span of a large or guarded block. The fast path of free
  * does not accept a marked block; the slow path then finds the mark and calls free_hooked.
  *
- * Order of the tracer's events (docs/reference/TRACE-FORMAT.md): a block is reported after it was
+ * Order of the tracer's events (docs/dev/TRACE-FORMAT.md): a block is reported after it was
  * allocated, a free before it takes effect. A resize that may move the block reports its beginning
  * before another thread may get the old block, and then its end. Blocks of private heaps are not
  * reported, and neither is the free of a zero-size block without memory.

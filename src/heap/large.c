@@ -18,6 +18,7 @@
 #include "heap/decay.h"
 #include "heap/hooks.h"
 #include "heap/private_state.h"
+#include "heap/slab_lists.h"
 #include "heap/thread_heap.h"
 #include "os/memory.h"
 
@@ -70,7 +71,7 @@ static struct span *large_take(size_t size_bytes, size_t alignment_bytes)
     if (unlikely(span == NULL) && heaps_empty_run_caches())
         span = pages_take(large_pages(size_bytes), alignment_bytes);
     if (span && span->zero && thread_heap != &no_heap)
-        (void)run_cache_empty(&thread_heap->runs); /* new memory: see run_cache.h */
+        run_cache_give_runs(&thread_heap->runs); /* new memory: see run_cache.h */
     return span;
 }
 
@@ -145,6 +146,8 @@ bool large_free(struct span *span, const void *block)
     else if (!large_keep(heap, span))
         return true;
     heaps_decay();
+    if (heap != &no_heap)
+        heap_note_call(heap);
     return true;
 }
 

@@ -4,13 +4,11 @@
  * heap of the thread that ended last is left ready: its small current slabs that hold little stay
  * current, for the next thread. Only one heap is left ready, and only while no other thread needs
  * memory. The ready heap is trimmed by the next thread that ends, by a thread that takes a slab
- * from the pages, by decay, and when memory is out. `ready_heap` is a hint where to find it. A
+ * from the pages, by decay, and when memory is out. `ready.heap` is a hint where to find it. A
  * thread that trims it holds it first, like every orphan, and then `left_ready` is certain.
  *
- * Adoption. A new thread takes the first orphan of the list, ready or not. Threads that run one
- * after another then get the same heap each time, and a group of threads gets the same heaps in the
- * same order. Where threads take over blocks of ended threads, this needs less memory than to take
- * the heap that was left last.
+ * Adoption. A new thread takes an orphan, usually the one that was left last, which is the ready
+ * one (thread_heap.c). Threads that run one after another then get the same heap each time.
  *
  * Ended threads. The heap of an ended thread is idle: remote frees wait in its mailboxes until a
  * thread adopts it, or decay or a trim drains it. A thread that frees a block of it moves the
@@ -79,7 +77,9 @@
 /* Whether this thread has no heap of its own for the rest of its life, because it has ended or its
  * end would not be noticed. Each of its calls holds a heap for a moment. */
 static thread_local_word bool goes_without;
-static struct heap *ready_heap;          /* atomic: the heap that may have been left ready */
+static struct {
+    struct heap *heap; /* atomic: the heap that may have been left ready */
+} cache_aligned ready;
 static void (*private_heaps_fork)(void); /* atomic: called in the child of a fork */
 
 void heaps_on_fork(void (*in_child)(void)) { store_relaxed(&private_heaps_fork, in_child); }
@@ -93,6 +93,8 @@ static struct heap *heap_make(void)
         return NULL;
     heap_set_up_classes(heap);
     heap->generation = heap_generation;
+    heap->frees = heap->calls_to_look = 1;
+    heap->runs.turns = RUN_CACHE_TURNS;
     if (config_hardened)
         harden_seed(heap);
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
@@ -121,22 +123,19 @@ bool heap_reclaim(struct heap *ended, struct span *slab)
 
 struct heap *heap_hold_any(void)
 {
-    if (load_relaxed(&orphan_count) != 0)
-        for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-            if (heap_try_hold(heap))
-                return heap;
-    return heap_make();
+    struct heap *heap = heap_hold_orphan();
+    return heap ? heap : heap_make();
 }
 
-/* Replaces `ready_heap`. Acquire and release pair with one another; the content of the heap is
+/* Replaces `ready.heap`. Acquire and release pair with one another; the content of the heap is
  * published by its state.
  * Returns: the heap that it was. */
 static struct heap *heap_exchange_ready(struct heap *heap)
 {
-    return exchange_acq_rel(&ready_heap, heap);
+    return exchange_acq_rel(&ready.heap, heap);
 }
 
-/* Trims a heap that was taken out of `ready_heap`, if it is an orphan and still left ready.
+/* Trims a heap that was taken out of `ready.heap`, if it is an orphan and still left ready.
  * Returns: true if it was. */
 static bool heap_trim_ready(struct heap *heap)
 {
@@ -151,7 +150,7 @@ static bool heap_trim_ready(struct heap *heap)
 
 bool heap_trim_ended(void)
 {
-    return load_relaxed(&ready_heap) != NULL && heap_trim_ready(heap_exchange_ready(NULL));
+    return load_relaxed(&ready.heap) != NULL && heap_trim_ready(heap_exchange_ready(NULL));
 }
 
 /* Ends the calling thread's use of its heap. The heap becomes an orphan, and is left ready if free
@@ -161,6 +160,8 @@ static void heap_leave(struct heap *heap)
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
     bool keeps_cheap = !config_hardened && pages_most_kept() >= SMALL_CLASSES;
     heap_park(heap, keeps_cheap);
+    pages_leave_shard(heap->shard);
+    run_caches_add(-1);
     heap_return(heap);
     if (!keeps_cheap)
         return;
@@ -207,11 +208,13 @@ struct heap *heap_enter(void)
     struct heap *heap = heap_hold_any();
     if (heap == NULL)
         return NULL;
+    run_caches_add(1);
     heap->left_ready = false;
     store_relaxed(&heap->state, (uint32_t)HEAP_ACTIVE);
     heap->traced = (struct traced_thread){0};
     unwind_forget_thread();
     thread_heap = heap;
+    heap->shard = pages_enter_shard(heap->shard);
     if (likely(heap_end_is_noticed(heap)))
         return heap;
     thread_heap = (struct heap *)(uintptr_t)&no_heap;
@@ -223,16 +226,16 @@ void heaps_after_fork(void)
 {
     heap_generation++;
     struct heap *own = thread_heap == &no_heap ? NULL : thread_heap;
-    store_relaxed(&orphan_count, (size_t)0);
-    store_relaxed(&ready_heap, (struct heap *)NULL);
+    heaps_forget_orphans();
+    store_relaxed(&ready.heap, (struct heap *)NULL);
     store_relaxed(&all_heaps, own);
-    pages_reset_kept(own ? run_cache_claimed(&own->runs) : 0);
-    heap_reset_raised(own);
+    run_caches_reset(own ? 1 : 0);
     if (own) {
         own->generation = heap_generation;
         if (config_hardened)
             harden_seed(own);
         own->next = NULL;
+        store_relaxed(&own->is_stacked, 0u);
         if (!pages_forked_alone())
             run_cache_recount(&own->runs);
         heap_lose_mail(own);
@@ -269,7 +272,7 @@ static seldom_called unsigned sweep_mailed(struct heap *heap, struct span *slab,
         pages = slab_purge_aside(slab, group);
         if (group->slabs != slab)
             (void)slab_end_purge(slab);                /* the slab is posted in any case */
-    } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with refill.c */
+    } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with mailbox.c */
         (void)pages_purge_marked(slab_start(slab), slab_free_pages(slab, SLOTS_ALL_REMOTE));
     }
     return pages;
@@ -404,8 +407,10 @@ static long sweep_visit_ended(struct heap *heap, bool again, long work)
 static long sweep_visit_heap(struct heap *heap, bool again, long work)
 {
     work -= VISIT_WORK;
-    if (heap->private_heap == NULL && !again)
+    if (heap->private_heap == NULL && !again) {
         run_cache_age(&heap->runs);
+        borrow_age(heap);
+    }
     if (heap->private_heap != NULL || heap == thread_heap)
         return work > 0 ? work : 1;
     return heap_try_hold(heap) ? sweep_visit_ended(heap, again, work)
@@ -420,7 +425,7 @@ static struct {
     uint64_t interval_ms; /* visitor: decay interval in which the visit began */
     struct heap *heap;    /* visitor: heap to visit next; NULL when the visit is over */
     bool again;           /* visitor: a part of the visit to that heap was done */
-} tour;
+} cache_aligned tour;
 
 bool sweep_others(void)
 {
@@ -459,6 +464,7 @@ static seldom_called void sweep_trim_other(struct heap *heap, void *context)
         heap_return(heap);
     } else {
         unsigned pages = 0;
+        borrow_return(heap);
         sweep_look_again(heap);
         (void)sweep_mail(heap, LONG_MAX, &pages);
         *any = pages != 0 || *any;

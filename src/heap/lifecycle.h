@@ -52,12 +52,9 @@ struct heap *heap_hold_any(void);
  * Cost: constant. */
 bool heap_reclaim(struct heap *ended, struct span *slab);
 
-/* Takes over the heaps in the child of a fork. The heaps of the parent's other threads were in use
- * while the kernel copied the pages one after another. So the child sees a copy of different
- * instants: lists may contradict pointers that the program holds. Therefore their slabs are
- * inherited (thread_heap.h): nothing is allocated from them again, and their blocks stay valid. A
- * free of such a block is accepted without the checks that could fail falsely; a second free in
- * this process still dies. The calling thread's heap stays in use.
+/* Takes over the heaps in the child of a fork. The heaps of the parent's other threads may be
+ * inconsistent. Therefore their slabs are inherited (thread_heap.h): nothing is allocated from them
+ * again, and their blocks stay valid. The calling thread's heap stays in use.
  * Threads: the child of a fork.
  * Cost: a few stores, because most children start another program next. */
 void heaps_after_fork(void);

@@ -115,12 +115,7 @@ cold void report_freed(const void *block, const struct span *slab, const char *o
 unsigned checked_slot(const void *pointer, struct span *slab, const char *operation)
 {
     unsigned slot = (unsigned)slab_slot(slab, pointer);
-    if (unlikely(slab_is_inherited(slab)) && slot - 1 < slab->capacity) {
-        slab_begin_inherited(slab);
-        if (likely(!slab_inherited_freed(slab, slot)))
-            return slot; /* the slab's other state may be inconsistent */
-        report_freed(pointer, slab, operation);
-    } else if (unlikely(slot >= load_relaxed(&slab->fresh_slot))) {
+    if (unlikely(slot >= load_relaxed(&slab->fresh_slot))) {
         report_bad_pointer(pointer, operation);
     } else if (unlikely(!link_shows_use(load_relaxed(slab_link(slab, slot))))) {
         report_freed(pointer, slab, operation);
@@ -134,13 +129,8 @@ size_t checked_packed(const void *pointer, struct span *slab, const char *operat
 {
     size_t offset = (size_t)((const char *)pointer - slab_start(slab));
     size_t index = offset / PACKED_BYTES;
-    bool frozen = slab_is_inherited(slab); /* its fresh_slot may be inconsistent */
-    if (unlikely(frozen))
-        slab_begin_inherited(slab);
-    size_t slots = PACKED_SLOTS;
     /* Another thread may be giving the slab back. */
-    if (!frozen)
-        slots = smaller_of(slots, (size_t)load_relaxed(&slab->fresh_slot) - 1);
+    size_t slots = smaller_of((size_t)PACKED_SLOTS, (size_t)load_relaxed(&slab->fresh_slot) - 1);
     if (unlikely(offset % PACKED_BYTES != 0 || index / 64 >= slots)) {
         report_bad_pointer(pointer, operation);
         return INDEX_INVALID;

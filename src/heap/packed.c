@@ -74,33 +74,11 @@ static no_inline void packed_count_own(struct heap *heap, struct span *slab, siz
     else
         counts = slab_is_waiting(slab) == is_first;
     if (counts && --own->frees_to_attention == 0)
-        heap_count_expired_slab(heap, slab);
-}
-
-/* Frees a block of an inherited packed slab, and gives the slab back after its last block. The bits
- * of the slab were cleared for this process, so each bit that is set is a free in this process. */
-static no_inline void packed_free_inherited(void *pointer, struct heap *heap, struct span *slab)
-{
-    slab_begin_inherited(slab);
-    size_t index = checked_packed(pointer, slab, "free");
-    if (unlikely(index == INDEX_INVALID))
-        return;
-    if (unlikely(
-            !slab_set_inherited(heap, slab, packed_word(slab, index / 64), packed_bit(index)))) {
-        report_freed(pointer, slab, "free");
-        return;
-    }
-    for (size_t word = 0; word < PACKED_SLOTS; word++)
-        if (fetch_add_acq_rel(packed_word(slab, word), (uint64_t)0) != UINT64_MAX)
-            return;
-    uintptr_t owner = load_relaxed(&slab->owner);
-    if ((owner & OWNER_HEAP_MASK) == (uintptr_t)heap &&
-        compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
-        slab_retire(slab);
+        heap_count_expired(heap, slab);
 }
 
 /* Frees a block of a packed slab whose owner changed since the caller read it. */
-static no_inline bool packed_free_moved(void *pointer, struct span *slab)
+static seldom_called bool packed_free_moved(void *pointer, struct span *slab)
 {
     struct heap *now = slab_heap(slab);
     if (now != NULL && slab_is_packed(slab))
@@ -111,10 +89,6 @@ static no_inline bool packed_free_moved(void *pointer, struct span *slab)
 
 bool packed_free(void *pointer, struct heap *heap, struct span *slab)
 {
-    if (unlikely(heap->generation != heap_generation)) {
-        packed_free_inherited(pointer, heap, slab);
-        return false;
-    }
     size_t offset = (size_t)((char *)pointer - slab_start(slab));
     size_t index = offset / PACKED_BYTES;
     size_t word = index / 64;
@@ -136,5 +110,9 @@ bool packed_free(void *pointer, struct heap *heap, struct span *slab)
         return false;
     if (is_own)
         packed_count_own(heap, slab, word, old == 0);
-    return !is_own;
+    else if (unlikely(heap->generation != heap_generation))
+        slab_retire_inherited(heap, slab);
+    else
+        return true;
+    return false;
 }

@@ -96,7 +96,7 @@ static struct {
     bool watched;                       /* atomic: fork knows the lock */
     struct private_heap *all;           /* lock: linked by next_private_heap */
     struct private_heap *unused, *last; /* lock: linked by next_unused, the longest waiting first */
-} registry;
+} cache_aligned registry;
 
 /* Handles. */
 

@@ -16,7 +16,7 @@ void private_heap_lock(struct private_heap *private_heap)
 
 static struct span *private_state_prev_of(const struct span *slab)
 {
-    return load_relaxed(&slab_cold(slab)->of_heap.prev);
+    return slab_cold(slab)->of_heap.prev;
 }
 
 /* Links two slabs of the list. `prev` is NULL for the start of the list, `next` for its end. */
@@ -24,9 +24,9 @@ static void private_state_join(struct private_heap *private_heap, struct span *p
                                struct span *next)
 {
     if (next)
-        store_relaxed(&slab_cold(next)->of_heap.prev, prev);
+        slab_cold(next)->of_heap.prev = prev;
     if (prev)
-        store_relaxed(&slab_cold(prev)->of_heap.next, next);
+        slab_cold(prev)->of_heap.next = next;
     else
         private_heap->slabs = next;
 }

@@ -63,7 +63,7 @@ void private_heap_list_slab(struct private_heap *private_heap, struct span *slab
 /* The next slab of the heap. */
 inline_always struct span *private_heap_next_slab(const struct span *slab)
 {
-    return load_relaxed(&slab_cold(slab)->of_heap.next);
+    return slab_cold(slab)->of_heap.next;
 }
 
 /* Subtracts bytes from held_bytes. */

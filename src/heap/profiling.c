@@ -83,7 +83,7 @@ static void profiling_grant(struct heap *heap, unsigned class, struct span *slab
     int64_t room = clock->left - 1 - clock->unseen;
     bool diverts = room < GRANT_MIN;
     slab_hot(slab)->frees_to_attention =
-        diverts ? UINT8_MAX : (uint8_t)smaller_of((size_t)room, UINT8_MAX);
+        diverts ? FREES_MAX : (uint8_t)smaller_of((size_t)room, FREES_MAX);
     clock->granted = diverts ? 0 : slab_hot(slab)->frees_to_attention;
     if (diverts)
         clock->unseen = 0;
@@ -182,8 +182,8 @@ void heap_profile_attend(struct heap *heap, unsigned class)
         return;
     struct profile_clock *clock = &state->clocks[class];
     clock->unseen += clock->granted;
-    clock->granted = UINT8_MAX;
-    if (unlikely(clock->unseen + UINT8_MAX >= clock->left))
+    clock->granted = FREES_MAX;
+    if (unlikely(clock->unseen + FREES_MAX >= clock->left))
         profiling_renew(heap, class, heap->current[class]);
 }
 

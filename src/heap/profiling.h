@@ -77,7 +77,7 @@ void heap_profile_resized(struct heap *heap, struct span *span, struct span_samp
 inline_always unsigned heap_profile_granted(const struct heap *heap, unsigned size_class)
 {
     uint32_t granted = heap->profiling ? heap->profiling->clocks[size_class].granted : 0;
-    return granted != 0 ? granted : UINT8_MAX;
+    return granted != 0 ? granted : (uint32_t)FREES_MAX;
 }
 
 #endif

@@ -31,8 +31,10 @@ inline_always void quarantine_release(struct heap *heap, uint64_t entry, uint64_
 {
     struct span *slab = (struct span *)(uintptr_t)(entry & (((uint64_t)1 << ENTRY_SHIFT) - 1));
     quarantine_insert(slab, (unsigned)(entry >> ENTRY_SHIFT), random);
-    if (unlikely(--slab_hot(slab)->frees_to_attention == 0))
+    if (unlikely(--slab_hot(slab)->frees_to_attention == 0)) {
         heap_count_expired(heap, slab);
+        heap_note_call(heap);
+    }
 }
 
 /* Replaces a random one of `count` entries by the block. `count` is a constant and a power of two,

@@ -28,8 +28,10 @@ inline_always void quarantine_retain(struct heap *heap, struct span *slab, unsig
         return;
     }
     slab_push(slab, slot);
-    if (unlikely(--slab_hot(slab)->frees_to_attention == 0))
+    if (unlikely(--slab_hot(slab)->frees_to_attention == 0)) {
         heap_count_expired(heap, slab);
+        heap_note_call(heap);
+    }
 }
 
 /* Makes all blocks of the quarantine free. */

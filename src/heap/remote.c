@@ -159,45 +159,11 @@ void remote_return_mail(struct heap *heap, unsigned mailbox, struct span *first)
     }
 }
 
-/* Gives back an inherited slab once each of its slots was freed in this process: it has no owner
- * that collects. The thread that finds it so and removes the owner word does it; the header stays
- * readable for late threads. The words are counted by atomic operations that change nothing. Of two
- * threads that free the last slots of two words, loads could show each of them the other word as it
- * was before, and no thread would give the slab back. */
-static void remote_retire_inherited(struct heap *heap, struct span *slab)
-{
-    unsigned freed = 0;
-    for (unsigned i = 0; i < INHERITED_WORDS; i++)
-        freed += count_bits(fetch_add_acq_rel(&slab_cold(slab)->words[i], (uint64_t)0));
-    uintptr_t owner = load_relaxed(&slab->owner);
-    if (freed == slab->capacity && (owner & OWNER_HEAP_MASK) == (uintptr_t)heap &&
-        compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
-        slab_retire(slab);
-}
-
 /* Reports the free of a profiled block and removes its mark, before the block is freed. */
 inline_always void remote_report_sample(struct span *slab, unsigned slot)
 {
     if (unlikely(load_relaxed(slab_link(slab, slot)) == LINK_PROFILED))
         free_hooked(slab, slab_block(slab, slot));
-}
-
-/* Frees a block of an inherited slab by a bit in the slab's words: see thread_heap.h. Dies unless
- * `pointer` is a block in use. */
-static no_inline void remote_free_inherited(void *pointer, struct heap *heap, struct span *slab)
-{
-    slab_begin_inherited(slab);
-    unsigned slot = checked_slot(pointer, slab, "free");
-    if (unlikely(slot == SLOT_INVALID))
-        return;
-    remote_report_sample(slab, slot);
-    if (config_hardened)
-        harden_wipe(slab, slot);
-    uint64_t bit = slab_inherited_bit(slot);
-    if (unlikely(!slab_set_inherited(heap, slab, slab_inherited_word(slab, slot), bit)))
-        report_freed(pointer, slab, "free");
-    else
-        remote_retire_inherited(heap, slab);
 }
 
 /* Step (1) in builds that zero freed blocks. If the second swap fails, the owner's test and store
@@ -214,10 +180,6 @@ static bool remote_mark_wiped(struct span *slab, unsigned slot)
 
 bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link)
 {
-    if (unlikely(heap->generation != heap_generation)) {
-        remote_free_inherited(pointer, heap, slab);
-        return false;
-    }
     if (unlikely(!link_shows_use(link))) { /* whatever its value is by now */
         report_freed(pointer, slab, "free");
         return false;
@@ -241,5 +203,8 @@ bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t li
         report_freed(pointer, slab, "free");
         return false;
     }
-    return true;
+    if (likely(heap->generation == heap_generation))
+        return true;
+    slab_retire_inherited(heap, slab); /* it has no owner that collects */
+    return false;
 }

@@ -243,7 +243,7 @@ static void resize_end_traced(void *block, void *now, size_t size_bytes, struct 
         large_unlock(large);
 }
 
-static no_inline void *resize_traced(void *pointer, size_t size_bytes)
+static seldom_called void *resize_traced(void *pointer, size_t size_bytes)
 {
     struct span *span = checked_span(pointer, "realloc");
     if (span_private_heap(span) != NULL)
@@ -422,13 +422,13 @@ static no_inline size_t resize_usable_size_slow(const void *pointer)
 }
 
 /* The usable size of a large block, or of a block of another thread's slab, without the calls of
- * checked_span. All other pointers are checked; so are blocks of slabs that a fork has frozen. */
+ * checked_span. All other pointers are checked. */
 static no_inline size_t resize_usable_size_of_other(const struct span *span, const void *pointer)
 {
     if (span->tag == SPAN_LARGE && span->base == pointer)
         return (size_t)span->pages << PAGE_SHIFT;
     if (!config_canaries && span_is_slab(span) && !slab_is_packed(span) &&
-        !slab_is_inherited(span) && slab_shows_live(span, (unsigned)slab_slot(span, pointer)))
+        slab_shows_live(span, (unsigned)slab_slot(span, pointer)))
         return span->size_bytes;
     return resize_usable_size_slow(pointer);
 }
@@ -440,11 +440,10 @@ size_t heap_usable_size(const void *pointer)
                                         : resize_usable_size_of_other(span, pointer);
 }
 
-/* Whether the block was requested with that size, as far as hardened builds know it. A block of a
- * frozen slab (thread_heap.h) is not checked: its copy may be older than the pointer to it. */
+/* Whether the block was requested with that size, as far as hardened builds know it. */
 static bool resize_has_exact_size(struct span *slab, const void *block, size_t size_bytes)
 {
-    if (!config_canaries || slab_is_inherited(slab))
+    if (!config_canaries)
         return true;
     (void)checked_slot(block, slab, "free");
     return harden_size(slab, block) == size_bytes;
@@ -474,7 +473,7 @@ static no_inline void resize_free_sized_otherwise(void *pointer, size_t size_byt
     if (likely(matches))
         free_fast(pointer);
     else if (checked_span(pointer, "free"))
-        report_misuse("free", "free_sized of %p with size %zu (%zu-byte block)", pointer,
+        report_misuse("free", "sized free of %p with size %zu (%zu-byte block)", pointer,
                       size_bytes, resize_span_block_bytes(span));
 }
 

@@ -124,7 +124,7 @@ bool growth_put(uintptr_t *growth, struct span *span)
  * Returns: false when the word has changed, or no header is available. */
 static bool growth_leave(uintptr_t *growth, uintptr_t word)
 {
-    struct span *header = growth_is_room(word) ? pages_take_header() : NULL;
+    struct span *header = growth_is_room(word) ? pages_take_header(growth_room_start(word)) : NULL;
     if (growth_is_room(word) && header == NULL)
         return false;
     if (!compare_swap_acq_rel(growth, &word, (uintptr_t)0)) {
@@ -172,21 +172,6 @@ static size_t run_cache_pages_of(const struct span *span)
     return span_is_slab(span) ? run_cache_slab_pages(span) : span->pages;
 }
 
-static bool run_cache_is_long(size_t place)
-{
-    return place >= RUN_CACHE_SHORT && place < RUN_CACHE_SLABS;
-}
-
-/* Ends the claim of a word that was exchanged out of its place.
- * Returns: the span of the word, or NULL if it has none. */
-static struct span *run_cache_leave_place(size_t place, uintptr_t kept)
-{
-    struct span *span = run_cache_span_of(kept);
-    if (span && run_cache_is_long(place))
-        pages_unclaim_kept(span->pages);
-    return span;
-}
-
 /* Empties a place. Acquire: pairs with run_cache_fill and run_cache_push.
  * Returns: the span, or NULL if there was none. */
 static struct span *run_cache_empty_place(struct run_cache *cache, size_t place)
@@ -194,7 +179,7 @@ static struct span *run_cache_empty_place(struct run_cache *cache, size_t place)
     uintptr_t kept = load_relaxed(&cache->places[place]);
     if (kept == 0)
         return NULL;
-    return run_cache_leave_place(place, exchange_if_threaded(&cache->places[place], kept, 0));
+    return run_cache_span_of(exchange_if_threaded(&cache->places[place], kept, 0));
 }
 
 /* Gives the runs or the slab that were exchanged out of a place to the pages.
@@ -220,10 +205,25 @@ static void run_cache_fill(struct run_cache *cache, size_t place, struct span *s
     store_release(&cache->places[place], (uintptr_t)span);
 }
 
-/* Adds to the room what was given away, and adapts it to pages_most_kept. */
-static void run_cache_count_room(struct run_cache *cache)
+static struct {
+    size_t count; /* atomic: threads with a cache */
+} cache_aligned caches;
+
+void run_caches_add(ptrdiff_t count) { fetch_add_relaxed(&caches.count, (size_t)count); }
+
+void run_caches_reset(size_t count) { store_relaxed(&caches.count, count); }
+
+/* The most pages that the cache of one thread may keep. */
+static size_t run_cache_share(void)
 {
-    ptrdiff_t limit = (ptrdiff_t)smaller_of((size_t)RUN_CACHE_PAGES, pages_most_kept());
+    size_t most = pages_most_kept();
+    size_t count = larger_of(load_relaxed(&caches.count), (size_t)RUN_CACHES_TIMES);
+    return smaller_of(most * RUN_CACHES_TIMES / count, (size_t)RUN_CACHE_PAGES);
+}
+
+void run_cache_count_room(struct run_cache *cache)
+{
+    ptrdiff_t limit = (ptrdiff_t)run_cache_share();
     ptrdiff_t more = limit - cache->limit_pages;
     if (load_relaxed(&cache->given_pages) != 0)
         more += (ptrdiff_t)exchange_acq_rel(&cache->given_pages, (size_t)0);
@@ -232,8 +232,10 @@ static void run_cache_count_room(struct run_cache *cache)
 }
 
 /* Whether the cache may keep `pages` more. */
-static no_inline bool run_cache_has_room(struct run_cache *cache, size_t pages)
+static bool run_cache_has_room(struct run_cache *cache, size_t pages)
 {
+    if (likely(cache->room_pages >= (ptrdiff_t)pages) && pages_most_kept() != 0)
+        return true;
     run_cache_count_room(cache);
     return cache->room_pages >= (ptrdiff_t)pages;
 }
@@ -337,7 +339,7 @@ static bool run_cache_put_long(struct run_cache *cache, struct span *span)
     size_t place = run_cache_long_place(pages);
     bool keeps = run_cache_keeps_long(cache, place, pages);
     (void)run_cache_give(cache, run_cache_empty_place(cache, place));
-    keeps = keeps && run_cache_has_room(cache, pages) && pages_claim_kept(pages);
+    keeps = keeps && run_cache_has_room(cache, pages);
     if (keeps) {
         span->next = NULL;
         run_cache_fill(cache, place, span);
@@ -377,11 +379,11 @@ struct span *run_cache_take_slab(struct run_cache *cache, unsigned class)
 
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab)
 {
-    if (!run_cache_has_room(cache, run_cache_slab_pages(slab)))
+    size_t place = RUN_CACHE_SLABS + slab_class(slab);
+    if (load_relaxed(&cache->places[place]) != 0 ||
+        !run_cache_has_room(cache, run_cache_slab_pages(slab)))
         return false;
     store_relaxed(&slab->owner, (uintptr_t)0); /* a free of one of its blocks dies */
-    size_t place = RUN_CACHE_SLABS + slab_class(slab);
-    (void)run_cache_give(cache, run_cache_empty_place(cache, place));
     run_cache_fill(cache, place, slab);
     return true;
 }
@@ -394,14 +396,25 @@ not_instrumented static no_inline bool run_cache_is_empty(const struct run_cache
     return run_cache_kept_pages(cache) == 0;
 }
 
-bool run_cache_empty(struct run_cache *cache)
+/* Gives the run with room, and the runs or slabs of the first `places` places, to the pages. */
+static bool run_cache_give_first(struct run_cache *cache, size_t places)
 {
     bool any = growth_empty(&cache->places[RUN_CACHE_GROWTH]);
     if (run_cache_is_empty(cache))
         return any;
-    for (size_t place = 0; place < RUN_CACHE_GROWTH; place++)
+    for (size_t place = 0; place < places; place++)
         any = run_cache_give(cache, run_cache_empty_place(cache, place)) || any;
     return any;
+}
+
+bool run_cache_empty(struct run_cache *cache)
+{
+    return run_cache_give_first(cache, RUN_CACHE_GROWTH);
+}
+
+void run_cache_give_runs(struct run_cache *cache)
+{
+    (void)run_cache_give_first(cache, RUN_CACHE_SLABS);
 }
 
 void run_cache_age(struct run_cache *cache)
@@ -413,7 +426,7 @@ void run_cache_age(struct run_cache *cache)
         uintptr_t kept = load_relaxed(&cache->places[place]);
         uintptr_t after = (kept & AGED) != 0 ? 0 : kept | AGED;
         if (kept != 0 && compare_swap_acq_rel(&cache->places[place], &kept, after) && after == 0)
-            (void)run_cache_give(cache, run_cache_leave_place(place, kept));
+            (void)run_cache_give(cache, run_cache_span_of(kept));
     }
 }
 
@@ -426,14 +439,4 @@ void run_cache_recount(struct run_cache *cache)
             pages += run_cache_pages_of(span);
     store_relaxed(&cache->given_pages, (size_t)0);
     cache->room_pages = cache->limit_pages - (ptrdiff_t)pages;
-}
-
-size_t run_cache_claimed(const struct run_cache *cache)
-{
-    size_t sum = 0;
-    for (size_t place = RUN_CACHE_SHORT; place < RUN_CACHE_SLABS; place++) {
-        const struct span *span = run_cache_span_of(load_relaxed(&cache->places[place]));
-        sum += span ? span->pages : 0;
-    }
-    return sum;
 }

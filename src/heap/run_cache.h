@@ -1,6 +1,6 @@
 /* Kept runs: runs of pages that a heap's thread has freed and will probably need again, each heap
- * in a cache of its own. A cycle of malloc and free of such memory takes no lock, and unless the
- * run is long, writes nothing that other threads read.
+ * in a cache of its own. A cycle of malloc and free of such memory takes no lock, and writes
+ * nothing that other threads read.
  *
  * Places. A short run has a length of which there are eight a doubling, as with size classes (see
  * run_length). The place of a length has a list of runs, linked by `next`; the run that was kept
@@ -9,20 +9,23 @@
  * hash of the length, and serve only their own length. There is one place for the empty slab of
  * each class, and one for blocks that grow. All places but those of short runs have one span.
  *
- * Budget. The pages of all kept runs and slabs are counted in one sum, which is at most
- * RUN_CACHE_PAGES and at most pages_most_kept, which is 0 under memory pressure. Other runs and
- * slabs are given to the pages. The owner counts in `room_pages`; other threads add what they gave
- * to the pages to `given_pages`, which the owner adds to `room_pages` now and then.
+ * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
+ * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
+ * RUN_CACHES_TIMES pages_most_kept for the caches of all threads together. Other runs and slabs are
+ * given to the pages. A cache heeds a smaller share when its heap settles. The owner counts in
+ * `room_pages`; other threads add what they gave to the pages to `given_pages`, which the owner
+ * adds to `room_pages` now and then.
  *
  * A thread that only frees keeps little, because it may sleep afterwards: once RUN_CACHE_FREES
  * short runs were kept without a request between them, no further one is kept.
  *
  * Long runs are much memory, and most lengths are never needed again. A long run is kept only if
  * its place has seen that length freed and requested in turn, RUN_CACHE_CYCLES times and nothing
- * else, and if pages_claim_kept, which bounds the sum of the long runs of all caches, allows it.
+ * else.
  *
- * Peak. When a thread takes memory that the process did not hold before, it gives all its kept runs
- * to the pages. The next requests of the thread use that memory before the process grows further.
+ * Peak. When a thread takes memory that the process did not hold before, it gives all its kept
+ * runs, but not the slabs, to the pages. The next requests of the thread use that memory before the
+ * process grows further.
  *
  * State. A kept run of a large block has the tag SPAN_KEPT: a second free of the block dies, and
  * statistics and walks ignore it. A kept slab remains a slab, without owner and without a block in
@@ -169,14 +172,15 @@ enum {
     RUN_CACHE_TURNS = 64,       /* kept runs between two checks of what is due by age */
     RUN_CACHE_GROWTH = RUN_CACHE_SLABS + CLASS_COUNT, /* the last place: the run with room */
     RUN_CACHE_PLACES,
-    RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs */
+    RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs of one cache */
+    RUN_CACHES_TIMES = 4,   /* all caches together keep this number of times as much as one may */
 };
 
 struct run_cache {
     uintptr_t places[RUN_CACHE_PLACES]; /* atomic: see the states at the top */
     ptrdiff_t room_pages;               /* owner: pages that may be kept in addition */
     size_t given_pages; /* atomic: pages given away since the owner last added them to the room */
-    ptrdiff_t limit_pages; /* owner: the most pages; 0 at first */
+    ptrdiff_t limit_pages; /* owner: the cache's share as it was last; 0 at first */
     uint16_t pages[RUN_CACHE_LONG]; /* owner: length of the long run that was freed there last */
     bool asked[RUN_CACHE_LONG];     /* owner: that length was requested since */
     uint8_t cycles[RUN_CACHE_LONG]; /* owner: cycles of that length */
@@ -192,10 +196,11 @@ inline_always size_t run_cache_kept_pages(const struct run_cache *cache)
     return (size_t)(cache->limit_pages - cache->room_pages) - load_relaxed(&cache->given_pages);
 }
 
-/* The number of pages that a kept slab counts: for its slots that were handed out. */
+/* The number of pages that a kept slab counts: all, because pages that it has not handed out may
+ * have memory from an earlier use. */
 inline_always size_t run_cache_slab_pages(const struct span *slab)
 {
-    return (slab_used_bytes(slab) + PAGE_BYTES - 1) >> PAGE_SHIFT;
+    return size_classes[slab_class(slab)].pages;
 }
 
 /* Counts pages that the owner took out of the cache, or put into it if `pages` is negative.
@@ -328,9 +333,8 @@ bool run_cache_put(struct run_cache *cache, struct span *span);
  * Threads: owner only. */
 struct span *run_cache_take_slab(struct run_cache *cache, unsigned size_class);
 
-/* Keeps an empty slab that no free can reach any more. The slab that it replaces is given to the
- * pages.
- * Returns: false when the cache keeps enough.
+/* Keeps an empty slab that no free can reach any more.
+ * Returns: false when the cache keeps enough, or a slab of that class.
  * Threads: owner only. */
 bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
 
@@ -338,6 +342,10 @@ bool run_cache_put_slab(struct run_cache *cache, struct span *slab);
  * Returns: whether anything was given.
  * Threads: any. */
 bool run_cache_empty(struct run_cache *cache);
+/* Gives all kept runs but the slabs to the pages, because the thread has taken new memory. The
+ * slabs serve the next need of their classes.
+ * Threads: any. */
+void run_cache_give_runs(struct run_cache *cache);
 /* Marks all kept runs as aged, and gives those to the pages that were aged before.
  * Threads: any. */
 void run_cache_age(struct run_cache *cache);
@@ -359,7 +367,15 @@ inline_always bool run_cache_is_due(struct run_cache *cache)
  * and not counted it yet. */
 void run_cache_recount(struct run_cache *cache);
 
-/* Pages of the long runs that this cache keeps. Exact only while no other thread uses the cache. */
-size_t run_cache_claimed(const struct run_cache *cache);
+/* Adds to the cache's room what other threads gave away, and adapts it to the cache's share. Called
+ * when the room is used up, and from time to time.
+ * Threads: owner only. */
+void run_cache_count_room(struct run_cache *cache);
+
+/* Counts the caches of `count` more threads, which may be negative: their shares change.
+ * Threads: any. */
+void run_caches_add(ptrdiff_t count);
+/* Sets the number of threads with a cache, in the child of a fork. */
+void run_caches_reset(size_t count);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/alone.h"
 #include "base/check.h"
 
-uint32_t heap_generation __attribute__((aligned(64)));
+uint32_t heap_generation;
 
 void slab_retire(struct span *slab) { slab_retire_swept(slab, 0); }
 
@@ -94,11 +94,17 @@ unsigned slab_remote(const struct span *slab)
     return count;
 }
 
-/* Whether a link byte is that of a block in use, or of a remote free that is not collected. */
+/* Whether a link byte is that of a block in use, borrowed, or being freed. */
+static bool slab_link_is_held(uint8_t link)
+{
+    return link_shows_use(link) || (!config_hardened && link == LINK_BORROWED) ||
+           (config_zero_freed && link == LINK_TAKEN);
+}
+
+/* Whether a link byte is one of these, or of a remote free that is not collected. */
 static bool slab_link_is_live(uint8_t link)
 {
-    return link_shows_use(link) || link == LINK_REMOTE ||
-           (!config_hardened && link == LINK_BORROWED) || (config_zero_freed && link == LINK_TAKEN);
+    return slab_link_is_held(link) || link == LINK_REMOTE;
 }
 
 unsigned slab_live(const struct span *slab)
@@ -108,6 +114,17 @@ unsigned slab_live(const struct span *slab)
     for (unsigned slot = 1; slot <= handed_out; slot++)
         live += slab_link_is_live(load_relaxed(slab_link(slab, slot)));
     return live;
+}
+
+seldom_called bool slab_is_in_use(const struct span *slab)
+{
+    unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
+    bool packed = slab_is_packed(slab);
+    for (unsigned slot = 1; slot < limit; slot++)
+        if (packed ? load_seq_cst(packed_word(slab, slot - 1)) != UINT64_MAX
+                   : slab_link_is_held(load_seq_cst(slab_link(slab, slot))))
+            return true;
+    return false;
 }
 
 /* The number of words of a packed slab that blocks were ever handed out of. Another thread may see

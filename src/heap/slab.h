@@ -26,7 +26,7 @@
  *
  *   state           where           frees_to_attention counts   at 0
  *   SMALL CURRENT   heap->current   frees until the next check  starts again, due work is done
- *   MEDIUM CURRENT  heap->current   slots that are not free     stays, counts as spare
+ *   MEDIUM CURRENT  heap->current   slots that are not free     stays, or is retired
  *   LISTED          its class's     slots that are not free     is retired, unless it is in a
  *                   bin                                         mailbox or being purged
  *   FULL            no list, next   slab_relist_after, less     becomes LISTED
@@ -39,7 +39,7 @@
  *   FULL -> LISTED      heap_count_expired, or mailbox_collect: slab_relist_after slots are free
  *   LISTED -> CURRENT   heap_refill
  *   LISTED -> gone      heap_retire_listed, all its slots are free
- *   CURRENT -> gone     slab_lists_retire_spares, of a medium class, all its slots are free
+ *   CURRENT -> gone     heap_count_expired, of a medium class, all its slots are free
  *   any -> gone         private_heap_end, with all slabs of the private heap
  *   any -> LISTED, FULL heap_move_slab, the slab becomes another heap's
  *
@@ -47,7 +47,7 @@
  *   LIVE         in use, or never handed out
  *   PROFILED     in use, and its free is reported to the profiler or the tracer: see hooks.h
  *   REMOTE       freed by another thread, not collected yet
- *   BORROWED     freed by another thread, borrowed by a third one that will hand it out: refill.h
+ *   BORROWED     freed by another thread, borrowed by a third one that will hand it out: borrow.h
  *   QUARANTINED  freed, full hardened builds: waits to be listed
  *   TAKEN        freed by another thread, full hardened builds: that thread is wiping it
  *   a slot, END  free, and the next slot in the list
@@ -63,7 +63,7 @@
  *   REMOTE -> a slot, END, QUARANTINED  owner, the slot is collected
  *   REMOTE -> BORROWED                  borrower, compare-and-swap, the slab is out of the mailbox
  *   BORROWED -> LIVE                    borrower, the block is handed out
- *   BORROWED -> REMOTE                  borrower, the block is given back
+ *   BORROWED -> REMOTE                  holder of the supply's lock, the block is given back
  *   QUARANTINED -> a slot, END          owner
  *   a slot, END -> LIVE                 owner, the block is handed out
  *
@@ -125,6 +125,9 @@ enum { OWNER_LARGE = 4 };
 /* The bits of the owner word that are the address of a heap. */
 #define OWNER_HEAP_MASK (~(uintptr_t)63)
 
+/* The most frees until the current slab of a small class needs attention. */
+enum { FREES_MAX = 64 };
+
 /* The words that the owner writes with each malloc and free, behind the header and on the line of
  * the first links. The header therefore stays in the caches of other threads that free blocks of
  * the slab. */
@@ -136,31 +139,19 @@ struct slab_hot_line {
     uint8_t frees_to_attention; /* owner: frees until the slab needs attention, see above */
 };
 
-enum { INHERITED_WORDS = 4 };
-
 /* The words that are rarely accessed, at the end of the cold area behind the links. */
 struct slab_cold_area {
-    struct span *prev;   /* owner: previous in its bin; undefined for the first one */
-    uint32_t use;        /* atomic, see above: enum slab_use, and the process from USE_BITS on */
-    uint32_t generation; /* atomic, see thread_heap.c: the process whose frees `words` holds */
-    union {
-        uint64_t
-            words[INHERITED_WORDS]; /* inherited slab that is not packed, atomic: a bit for each
-                                    slot that was freed in this process, see thread_heap.h */
-        struct {
-            /* Slab of a private heap, lock: its neighbours in the list of all slabs of the heap.
-             * Accessed atomically, because a late free of an inherited slab may read a word. */
-            struct {
-                struct span *next, *prev;
-            } of_heap;
-            struct {
-                uint64_t given;  /* atomic: a bit for each page that is purged and not counted. The
-                                    thread that holds the use word at PURGED sets bits, the owner
-                                    clears them: see lifecycle.c */
-                uint64_t looked; /* atomic: state of the slab at its last sweep, see decay.c */
-            } swept;
-        };
-    };
+    struct span *prev; /* owner: previous in its bin; undefined for the first one */
+    uint32_t use;      /* atomic, see above: enum slab_use, and the process from USE_BITS on */
+    struct { /* slab of a private heap, lock: its neighbours in the list of all slabs of the heap */
+        struct span *next, *prev;
+    } of_heap;
+    struct {
+        uint64_t given;  /* atomic: a bit for each page that is purged and not counted. The thread
+                            that holds the use word at PURGED sets bits, the owner clears them:
+                            see lifecycle.c */
+        uint64_t looked; /* atomic: state of the slab at its last sweep, see decay.c */
+    } swept;
 };
 
 /* A header with the words of its cold area, but without links: the empty slab has this type. */
@@ -171,7 +162,6 @@ struct slab_header_parts {
 };
 static_check(sizeof(struct slab_hot_line) == LINKS_AT + 1, "the links come next; no slot is 0");
 static_check(sizeof(struct slab_cold_area) == SLAB_COLD_BYTES, "the cold area has room for it");
-static_check(CAPACITY_MAX <= INHERITED_WORDS * 64, "a bit for each slot");
 static_check((int)CAPACITY_MAX < (config_quarantine ? (int)LINK_TAKEN : (int)LINK_BORROWED),
              "no slot has the number of a state");
 
@@ -179,8 +169,9 @@ static_check((LINKS_AT + CAPACITY_MAX + 1 + SLAB_COLD_BYTES + 7 + 63) / 64 < SID
              "the page layer knows the cold area's size");
 
 /* The number of forks on the way from the first process to this one. A word with the number of
- * another process is void. The child of a fork writes it, before it has threads. The word starts a
- * cache line that is rarely written, because every remote free reads it. */
+ * another process is void. The child of a fork writes it, before it has threads. Every remote free
+ * reads it, so no variable that other threads write often shares its cache line:
+ * dev/check_lines.py. */
 extern hidden_data uint32_t heap_generation;
 
 /* The states of the use word. */
@@ -233,13 +224,6 @@ inline_always char *slab_block(const struct span *slab, unsigned slot)
 
 /* The first byte of the slab's run: `base` is one block before it. */
 inline_always char *slab_start(const struct span *slab) { return slab->base + slab->size_bytes; }
-
-/* The bytes of those slots of the slab that were handed out at least once. */
-inline_always size_t slab_used_bytes(const struct span *slab)
-{
-    size_t slot_bytes = slab_is_packed(slab) ? (size_t)PACKED_SLOT_BYTES : slab->size_bytes;
-    return (size_t)(load_relaxed(&slab->fresh_slot) - 1) * slot_bytes;
-}
 
 /* The number of free slots from which on a full slab is listed again. One free slot is not worth
  * the return to the slab; the rule keeps at most a sixteenth of the slots unused. */
@@ -440,6 +424,11 @@ unsigned slab_remote(const struct span *slab);
 /* The number of blocks in use, including those that other threads freed and the owner has not
  * collected. */
 unsigned slab_live(const struct span *slab);
+
+/* Whether any block is in use, borrowed, or being freed. Sequentially consistent, like remote
+ * frees: of two threads that free the last two blocks, at least one finds none in use.
+ * Threads: any. */
+bool slab_is_in_use(const struct span *slab);
 
 /* The number of slots that are not free, as `frees_to_attention` counts them: slab_live, and the
  * slots in quarantine. Of a packed slab, the number of slots with a block in use. */

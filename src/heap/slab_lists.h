@@ -1,10 +1,12 @@
 /* The slabs of a heap: making them, counting their blocks, and changing their states. A slab is
- * current, LISTED or FULL, or it stays current as a spare slab when it is empty. slab.h has the
- * table of these states and of what `frees_to_attention` counts in each.
+ * current, LISTED or FULL. slab.h has the table of these states and of what `frees_to_attention`
+ * counts in each.
  *
- * Empty slabs of medium classes stay current, up to a limit for the heap; then some are retired. A
- * heap whose slabs are all current puts them aside from time to time, so that each of them is
- * retired with its last block.
+ * Of the medium classes' slabs that are empty, only the one that became empty last stays current:
+ * it serves a cycle of malloc and free. The others are retired, because the thread may sleep next,
+ * and no other thread can use or purge a current slab. From time to time, and when it has returned
+ * a MiB and as much as it has left, a heap settles: it puts all its current slabs aside. Then each
+ * of them is retired with its last block.
  *
  * Locking: heap held, for all functions without another tag.
  */
@@ -40,28 +42,23 @@ struct slab_count {
 struct slab_count heap_count_slab(const struct span *slab, unsigned size_class);
 
 /* Acts on a slab whose `frees_to_attention` has reached 0: it is empty, or no longer full, or
- * current. */
-void heap_count_expired_slab(struct heap *heap, struct span *slab);
+ * current. The slab may be retired. */
+void heap_count_expired(struct heap *heap, struct span *slab);
 
-/* The value of `spare_mark` in the current slab of a medium class while the slab counts as spare
- * with this `fresh_slot`. Odd, so it differs from every `next`, which shares the word in slabs that
- * are not current. */
-inline_always uint32_t slab_spare_mark(uint64_t limit) { return (uint32_t)limit * 2 + 1; }
+/* Looks at the clock, does a part of the work that is due by age, and settles the heap if that is
+ * due. Does nothing unless the heap is the calling thread's, and while it drains a mailbox.
+ * Locking: heap held, no other lock. */
+void heap_look(struct heap *heap);
 
-/* Whether a slab whose `frees_to_attention` has reached 0 needs no action. The slab is then the
- * current slab of a medium class, and counts as spare with the slots that it had handed out when it
- * was empty last. All spare slabs were checked then. False after every TICK_CYCLES cycles. */
-inline_always bool slab_goes_in_cycles(struct span *slab)
+/* Whether the heap's thread comes to slow paths so rarely that each of them looks at the clock. */
+inline_always bool heap_looks_always(const struct heap *heap) { return heap->frees == 1; }
+
+/* Counts a call of a slow path, one in some of which looks at the clock. The caller holds no slab,
+ * because the look may retire slabs and put others aside. */
+inline_always void heap_note_call(struct heap *heap)
 {
-    return likely(slab->spare_mark == slab_spare_mark(load_relaxed(&slab->fresh_slot))) &&
-           likely(--slab->cycles != 0);
-}
-
-/* Does what heap_count_expired_slab does, unless slab_goes_in_cycles says that nothing is to do. */
-inline_always void heap_count_expired(struct heap *heap, struct span *slab)
-{
-    if (!slab_goes_in_cycles(slab))
-        heap_count_expired_slab(heap, slab);
+    if (unlikely(--heap->calls_to_look == 0))
+        heap_look(heap);
 }
 
 /* Puts a slab that is aside and has `used` slots in use into the list of its class, or retires it
@@ -76,13 +73,6 @@ void heap_recount_packed(struct heap *heap, struct span *slab);
  * the list: it is retired when the mailbox is drained, unless it is used again. A slab that is
  * being purged stays in the list too: the purging thread posts it afterwards. */
 void heap_retire_listed(struct heap *heap, struct span *slab);
-
-/* Lowers the heap's limit of spare slabs to the usual one, if it was raised. */
-void heap_lower_spare(struct heap *heap);
-
-/* In the child of a fork: of the heaps that had a raised limit, only `own` is left, or none if it
- * is NULL. */
-void heap_reset_raised(const struct heap *own);
 
 /* Makes another slab current, or none. The count of a small slab only has to stay above 0 while the
  * slab is current; the count of a medium slab stays exact. */
@@ -101,11 +91,12 @@ void heap_add_slab(struct heap *heap, struct span *slab);
 
 /* Moves a slab from one thread's heap to another's, into the state that it had.
  * Returns: false if the slab stays where it is, because another thread purges it, or it is in a
- * mailbox, or it was empty and was retired.
+ * mailbox, or it was empty and was retired. No slab moves to a heap that looks for what a fork
+ * lost: a thread of this process may have borrowed blocks of it, and the look would take them back.
  * Locking: both heaps held. */
 bool heap_move_slab(struct heap *from, struct heap *to, struct span *slab);
 
-/* Checks the lists, the counts and the spare slabs of a heap, with assertions. The caller checks
+/* Checks the lists, the counts and the current slabs of a heap, with assertions. The caller checks
  * config_debug. */
 void slab_lists_verify(struct heap *heap);
 

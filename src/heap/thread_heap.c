@@ -2,6 +2,8 @@
  * slabs: see thread_heap.h. */
 #include "heap/thread_heap.h"
 
+#include "base/tagged.h"
+
 struct slab_header_parts empty_slab = {
     .header = {.fresh_slot = 1, .side_units = 1},
     .hot_line = {.frees_to_attention = UINT8_MAX, .head = LINK_END}}; /* const: never written */
@@ -11,25 +13,61 @@ const struct heap no_heap = {.current = {[0 ... CLASS_COUNT] = &empty_slab.heade
 thread_local_word struct heap *thread_heap = (struct heap *)(uintptr_t)&no_heap;
 
 struct heap *all_heaps;
-size_t orphan_count;
 
-/* Changes the state from ORPHAN to BUSY. Acquire: pairs with the release of heap_return. */
+/* The stack of orphans. Each orphan is in it, or is about to be. Other heaps may be in it as well:
+ * heap_try_hold takes an orphan that it finds elsewhere and leaves it in the stack.
+ *
+ *   return: state = ORPHAN, then is_stacked: 0 -> 1; the thread that did that pushes the heap
+ *   take:   pops a heap, then is_stacked = 0, then state: ORPHAN -> BUSY. If that fails, the heap
+ *           is held, and the thread that returns it pushes it again
+ *
+ * No orphan is lost: these steps are sequentially consistent, so of a thread that returns a heap
+ * and a thread that has popped it, the second one finds ORPHAN, or the first one finds 0. If both
+ * do, the heap is in the stack while it is in use. A pop of it is in vain, and each push is popped
+ * once. */
+static struct {
+    uintptr_t head; /* atomic: see base/tagged.h */
+} cache_aligned orphans;
+
+/* Changes the state from ORPHAN to BUSY. Acquire: pairs with heap_return. */
 bool heap_try_hold(struct heap *heap)
 {
     uint32_t expected = HEAP_ORPHAN;
-    if (load_relaxed(&heap->state) != HEAP_ORPHAN ||
-        !compare_swap_acq_rel(&heap->state, &expected, (uint32_t)HEAP_BUSY))
-        return false;
-    fetch_sub_relaxed(&orphan_count, (size_t)1);
-    return true;
+    return load_seq_cst(&heap->state) == HEAP_ORPHAN &&
+           compare_swap_seq_cst(&heap->state, &expected, (uint32_t)HEAP_BUSY);
 }
 
 /* Changes the state from BUSY to ORPHAN. Release: pairs with heap_try_hold. */
 void heap_return(struct heap *heap)
 {
-    fetch_add_relaxed(&orphan_count, (size_t)1);
-    store_release(&heap->state, (uint32_t)HEAP_ORPHAN);
+    uint32_t expected = 0;
+    store_seq_cst(&heap->state, (uint32_t)HEAP_ORPHAN);
+    if (load_seq_cst(&heap->is_stacked) != 0 ||
+        !compare_swap_seq_cst(&heap->is_stacked, &expected, 1u))
+        return;
+    uintptr_t head = load_relaxed(&orphans.head);
+    do
+        store_relaxed(&heap->next_orphan, (struct heap *)tagged_address(head));
+    while (!compare_swap_acq_rel(&orphans.head, &head, (uintptr_t)heap | tagged_next_tag(head)));
 }
+
+struct heap *heap_hold_orphan(void)
+{
+    uintptr_t head = load_acquire(&orphans.head); /* pairs with heap_return */
+    while (tagged_address(head) != 0) {
+        struct heap *heap = (struct heap *)tagged_address(head);
+        uintptr_t next = (uintptr_t)load_relaxed(&heap->next_orphan);
+        if (!compare_swap_acq_rel(&orphans.head, &head, next | tagged_next_tag(head)))
+            continue;
+        store_seq_cst(&heap->is_stacked, 0u);
+        if (likely(heap_try_hold(heap)))
+            return heap;
+        head = load_acquire(&orphans.head);
+    }
+    return NULL;
+}
+
+void heaps_forget_orphans(void) { store_relaxed(&orphans.head, (uintptr_t)0); }
 
 void bin_append(struct bin *bin, struct span *slab)
 {
@@ -88,39 +126,13 @@ bool large_forget_resizer(struct span *span)
     return true;
 }
 
-/* The bit is set by compare-and-swap, because the memory of the word has another use once all bits
- * were set and the slab was given back: pointers, or the free blocks of a packed slab. The value
- * that was read before the owner was checked is a word of the inherited slab, with this bit clear.
- * If another free of the last block came first, all bits of the word were set since, and the swap
- * fails, unless the next user of the header had stored the earlier value again. A check of the
- * owner after the swap would not help: the thread that sets the last bit but one may find the slab
- * given back as well, and rightly so. */
-bool slab_set_inherited(const struct heap *heap, const struct span *slab, uint64_t *word,
-                        uint64_t bit)
+/* The thread that removes the owner word gives the slab back. Another thread may have done so
+ * before, and the header may serve another slab: then the owner is another one, and stays so. A
+ * header only serves slabs with as many links, so no other memory is read. */
+seldom_called void slab_retire_inherited(const struct heap *heap, struct span *slab)
 {
-    uint64_t seen = load_acquire(word); /* pairs with the swap */
-    while ((seen & bit) == 0 && slab_heap(slab) == heap)
-        if (compare_swap_seq_cst(word, &seen, seen | bit))
-            return true;
-    return false;
-}
-
-/* Clears the words once in each process: their content is of another process. Threads that come
- * meanwhile wait. A thread of the parent that was clearing them does not count, because `busy` has
- * the number of the process. */
-void slab_begin_inherited(struct span *slab)
-{
-    struct slab_cold_area *area = slab_cold(slab);
-    uint64_t *words = slab_is_packed(slab) ? packed_word(slab, 0) : area->words;
-    size_t count = slab_is_packed(slab) ? (size_t)PACKED_SLOTS : (size_t)INHERITED_WORDS;
-    uint32_t busy = heap_generation | (uint32_t)1 << 31;
-    uint32_t seen = load_acquire(&area->generation); /* pairs with the release below */
-    while (seen != heap_generation) {
-        if (seen != busy && compare_swap_acq_rel(&area->generation, &seen, busy)) {
-            for (size_t i = 0; i < count; i++)
-                store_relaxed(&words[i], (uint64_t)0);
-            store_release(&area->generation, heap_generation);
-        }
-        seen = load_acquire(&area->generation);
-    }
+    uintptr_t owner = load_acquire(&slab->owner);
+    if ((owner & OWNER_HEAP_MASK) == (uintptr_t)heap && !slab_is_in_use(slab) &&
+        compare_swap_acq_rel(&slab->owner, &owner, (uintptr_t)0))
+        slab_retire_swept(slab, slab_count_given(slab));
 }

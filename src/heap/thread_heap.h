@@ -93,7 +93,7 @@ enum heap_state { HEAP_ACTIVE, HEAP_PRIVATE, HEAP_UNUSED, HEAP_ORPHAN, HEAP_BUSY
 struct private_heap;
 
 /* A mailbox for each small class, which the other classes share. The second half is for slabs of
- * the first half that another thread has looked at: see lifecycle.c and refill.c. */
+ * the first half that another thread has looked at: see lifecycle.c and borrow.c. */
 enum { MAILBOXES = SMALL_CLASSES, ALL_MAILBOXES = 2 * MAILBOXES };
 
 /* The mailbox in the second half for slabs of `mailbox`, a mailbox of the first half. */
@@ -122,35 +122,37 @@ struct heap {
     struct bin bins[CLASS_COUNT];             /* holder */
     struct run_cache runs;                    /* see run_cache.h */
     bool packs;              /* holder: requests of up to 8 bytes are packed, see packed.h */
-    bool look_after_fork;    /* holder: see heap_look_after_fork */
     bool left_ready;         /* holder: heap of an ended thread that kept slabs: see lifecycle.c */
     uint8_t turns;           /* holder: number of refills, wraps around */
     uint8_t posts;           /* holder: number of slabs that it posted or reclaimed, wraps around */
     uint8_t attended;        /* holder: number of expired counts in frees, wraps around */
     uint32_t smallest_slabs; /* holder: number of slabs of the first class */
-    size_t spare_bytes;      /* holder: sum of what spare slabs count for, see slab_lists.c */
-    uint8_t spare_limits[CLASS_COUNT]; /* holder: `fresh_slot` of a medium class's current slab when
-                                          it was empty last; 0 if it does not count as spare */
-    size_t short_bytes;   /* holder: spare bytes retired in the decay interval `short_ms` */
-    uint64_t short_ms;    /* holder: the interval of short_bytes, see slab_lists.c */
-    bool spare_is_raised; /* holder: see heap_lower_spare */
-    size_t looked_at;                  /* holder: progress of heap_look_after_fork */
-    size_t slabs_aside;                /* holder: number of slabs that are not current */
-    size_t retired_pages;              /* holder: pages of retired slabs since the last settling */
-    uint64_t settled_ms; /* holder: decay interval of the last settling, see slab_lists.c */
-    size_t slab_pages;   /* holder: pages of its slabs */
-    size_t most_pages;   /* holder: most of slab_pages in the decay interval `most_ms` */
-    size_t most_before;  /* holder: most of slab_pages in the interval counted before */
-    uint64_t most_ms;    /* holder: decay interval of most_pages */
-    uint64_t shrunk_ms;  /* holder: decay interval in which it shrank, see slab_lists.c */
-    size_t sweep_pages;  /* holder: a sweep begins when slab_pages reaches this */
-    struct sweep sweep;  /* holder */
-    uint64_t swept_ms;   /* atomic, holder writes: decay interval in which the last sweep began */
-    uint32_t drained;    /* visitor: `drains` at its last visit; if equal, the owner was idle */
+    struct span *emptied;  /* holder: the current slab of a medium class that became empty last, or
+                              NULL; it may be in use again */
+    uint8_t shard;         /* owner: the shard of its runs, see page/state.h */
+    uint8_t frees;         /* holder: frees of a small current slab until it needs attention */
+    uint8_t calls_to_look; /* holder: slow calls until the next look; 0 stands for 256 */
+    uint64_t looked_ms;    /* holder: time of the last look */
+    size_t looked_at;      /* holder: progress of heap_look_after_fork */
+    size_t slabs_aside;    /* holder: number of slabs that are not current */
+    size_t returned_pages; /* holder: pages of slabs that it gave back since the last settling */
+    uint64_t settled_ms;   /* holder: time of the last settling, see slab_lists.c */
+    size_t slab_pages;     /* holder: pages of its slabs */
+    size_t sweep_pages;    /* holder: a sweep begins when slab_pages reaches this */
+    struct sweep sweep;    /* holder */
+    uint64_t swept_ms;     /* atomic, holder writes: decay interval in which the last sweep began */
+    uint32_t drained;      /* visitor: `drains` at its last visit; if equal, the owner was idle */
     uint8_t visits_until_relook; /* visitor: visits until slabs are looked at again */
     uint8_t relook_wait;         /* visitor: value with which that count begins */
     uint32_t drains; /* atomic, holder writes: odd while slabs are collected, wraps around */
-    struct borrowed *borrowed; /* holder: by class, NULL before the first: see refill.h */
+    struct borrowed *borrowed; /* atomic, holder writes: by class, NULL before the first: see
+                                  borrow.h */
+    uint32_t borrow_process;   /* holder: number of the process in which it borrowed last */
+    uint8_t borrow_turn;       /* holder: number of its turns, wraps around */
+    uint8_t refills_to_look;   /* holder: refills until it looks how threads run: see borrow.c */
+    bool in_turn;              /* holder: whether threads ran in turn when it looked last */
+    uint8_t borrow_age;        /* atomic: 1 if it borrowed since the last visit of sweep_others, 2
+                                  if the visit before saw that, else 0 */
     struct span *retired;      /* holder: slabs that a private heap has to give back, by `next` */
     struct heap *lender;       /* holder: heap that has lent last; NULL if none had any block */
     struct guard_choice guard_choice; /* holder */
@@ -167,6 +169,9 @@ struct heap {
     uint32_t generation; /* const after init, except in the child of a fork: number of the process
                             in which it is in use */
     uint32_t state;      /* atomic: enum heap_state */
+    struct heap *next_orphan; /* the next one of the stack; atomic, as a late thread may read it */
+    bool look_after_fork;     /* atomic, holder writes: see heap_look_after_fork */
+    uint32_t is_stacked;      /* atomic: 1 while it is in the stack of orphans, see thread_heap.c */
     struct span *mailboxes[ALL_MAILBOXES] __attribute__((aligned(64))); /* atomic: see above */
 };
 
@@ -222,8 +227,6 @@ void heap_unlist(struct heap *heap, struct span *slab);
 void heap_enlist(struct heap *heap);
 
 extern hidden_data struct heap *all_heaps; /* atomic: stack that only grows, linked by `next` */
-extern hidden_data size_t orphan_count;    /* atomic, relaxed: orphans; approximate */
-
 /* Ends heap_hold_any or heap_try_hold: the heap is an orphan again. */
 void heap_return(struct heap *heap);
 
@@ -231,6 +234,16 @@ void heap_return(struct heap *heap);
  * Returns: false if it is no orphan.
  * Threads: any. */
 bool heap_try_hold(struct heap *heap);
+
+/* Holds an orphan, which is usually the one that was returned last. heap_return must follow.
+ * Returns: NULL if there is none.
+ * Threads: any.
+ * Cost: constant, spread over the calls of heap_return. */
+struct heap *heap_hold_orphan(void);
+
+/* Forgets all orphans.
+ * Threads: the child of a fork. */
+void heaps_forget_orphans(void);
 
 /* Whether the heap's thread has ended and no other thread holds the heap. Approximate. */
 inline_always bool heap_is_ended(const struct heap *heap)
@@ -248,41 +261,16 @@ void heaps_each(heap_visit *visit, void *context);
 /* Inherited slabs: in the child of a fork, those of the parent's other threads, and blocks that
  * those threads were resizing.
  *
- * The state of an inherited slab is of different instants (see heaps_after_fork), so nothing is
- * allocated from it again. The slots that are freed in this process are marked in words of their
- * own, a bit for each slot: the words of the cold area, or the bits of a packed slab. The words are
- * cleared before their first use in this process. When all bits are set, the slab is given back
- * (remote.c, packed.c).
+ * The lists and counts of those threads' heaps may be inconsistent, so nothing is allocated from
+ * their slabs again. The link bytes and the words of packed slabs are right: the child sees what
+ * the threads wrote in the order in which they wrote it (decision 3). So a free in the child marks
+ * the block as a remote free does. A free that leaves no block in use gives the slab back. A block
+ * that another thread had borrowed, or was handing out, stays in use for ever.
  *
  * Threads: any, lock-free. */
 
-/* Whether the heap of the slab belongs to another process: the slab is inherited. */
-inline_always bool slab_is_inherited(const struct span *slab)
-{
-    struct heap *heap = slab_heap(slab);
-    return heap != NULL && heap->generation != heap_generation;
-}
-
-/* The word that has the bit of a slot of an inherited slab. Slots count from 1, bits from 0. */
-inline_always uint64_t *slab_inherited_word(const struct span *slab, unsigned slot)
-{
-    return &slab_cold(slab)->words[(slot - 1) / 64];
-}
-
-/* The bit of a slot in its word. */
-inline_always uint64_t slab_inherited_bit(unsigned slot) { return (uint64_t)1 << (slot - 1) % 64; }
-
-/* Whether the slot of an inherited slab was freed in this process. Acquire: pairs with
- * slab_set_inherited. */
-inline_always bool slab_inherited_freed(const struct span *slab, unsigned slot)
-{
-    return (load_acquire(slab_inherited_word(slab, slot)) & slab_inherited_bit(slot)) != 0;
-}
-
-/* Sets a bit in a word of an inherited slab of the heap.
- * Returns: false if it was set already, or the slab is no longer the heap's. */
-bool slab_set_inherited(const struct heap *heap, const struct span *slab, uint64_t *word,
-                        uint64_t bit);
+/* Gives an inherited slab of the heap back if no block of it is in use. Called after each free. */
+void slab_retire_inherited(const struct heap *heap, struct span *slab);
 
 /* Ends a resize of a large block by a thread that is not in this process: the block is in use
  * again.
@@ -305,9 +293,5 @@ inline_always bool large_is_in_use(struct span *span)
     return tag == SPAN_LARGE || tag == SPAN_HUGE ||
            (unlikely(tag == SPAN_RESIZED) && large_forget_resizer(span));
 }
-
-/* Prepares the words, or the bits, of an inherited slab for this process. Called before each look
- * at them. */
-void slab_begin_inherited(struct span *slab);
 
 #endif

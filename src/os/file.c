@@ -224,15 +224,31 @@ int os_file_extend(int file, uint64_t size_bytes)
     return result == -EOPNOTSUPP ? os_file_truncate(file, size_bytes) : kernel_result(result);
 }
 
+/* Allocates or releases the disk space of a range inside a file. */
+static long os_allocate(enum os_file_call call, int file, int how, uint64_t offset,
+                        uint64_t size_bytes)
+{
+    long result;
+    do {
+        size_t size = size_bytes;
+        result = os_watch(call, file, offset, NULL, &size);
+        if (result == 0)
+            result = kernel_call(SYS_fallocate, file, how | FALLOC_FL_KEEP_SIZE, (long)offset,
+                                 (long)size_bytes, 0, 0);
+    } while (result == -EINTR);
+    return result;
+}
+
+int os_file_reserve(int file, uint64_t offset, uint64_t size_bytes)
+{
+    long result = os_allocate(OS_CALL_RESERVE, file, 0, offset, size_bytes);
+    return result == -EOPNOTSUPP ? 0 : kernel_result(result);
+}
+
 int os_file_punch(int file, uint64_t offset, uint64_t size_bytes)
 {
-    size_t size = size_bytes;
-    int error = os_watch(OS_CALL_PUNCH, file, offset, NULL, &size);
-    if (error != 0)
-        return error;
-    return kernel_result(kernel_call(SYS_fallocate, file,
-                                     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (long)offset,
-                                     (long)size_bytes, 0, 0));
+    return kernel_result(
+        os_allocate(OS_CALL_PUNCH, file, FALLOC_FL_PUNCH_HOLE, offset, size_bytes));
 }
 
 int os_file_sync(int file)

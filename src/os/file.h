@@ -63,6 +63,10 @@ int os_file_truncate(int file, uint64_t size_bytes);
  * system cannot allocate, only the size is set. */
 int os_file_extend(int file, uint64_t size_bytes);
 
+/* Allocates disk space for a range inside a file, whose content stays. Where the file system cannot
+ * allocate, nothing happens. */
+int os_file_reserve(int file, uint64_t offset, uint64_t size_bytes);
+
 /* Makes a hole in a file: the range reads zero and has no space on the disk. The size stays. */
 int os_file_punch(int file, uint64_t offset, uint64_t size_bytes);
 
@@ -138,7 +142,14 @@ void os_file_close_own(struct os_own_file *own);
 
 /* A watcher for tests (debug builds). The watcher is called before each kernel call that changes a
  * file, and may shorten a write by `*size_bytes` or refuse the call by a negative errno. */
-enum os_file_call { OS_CALL_WRITE, OS_CALL_TRUNCATE, OS_CALL_EXTEND, OS_CALL_PUNCH, OS_CALL_SYNC };
+enum os_file_call {
+    OS_CALL_WRITE,
+    OS_CALL_TRUNCATE,
+    OS_CALL_EXTEND,
+    OS_CALL_RESERVE,
+    OS_CALL_PUNCH,
+    OS_CALL_SYNC
+};
 typedef int os_file_watcher(enum os_file_call call, int file, uint64_t offset, const void *data,
                             size_t *size_bytes);
 

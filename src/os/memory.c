@@ -31,7 +31,8 @@
 
 static size_t page_size_bytes = 4096; /* atomic: written by os_init */
 
-uint64_t os_calls[OS_CALL_KINDS];
+uint64_t os_calls[OS_CALL_PLACES] cache_aligned;
+static_check(OS_CALL_KINDS <= OS_CALL_PLACES && sizeof os_calls == 64, "a line of their own");
 
 static void os_count_call(enum os_call call) { fetch_add_relaxed(&os_calls[call], (uint64_t)1); }
 
@@ -246,13 +247,6 @@ bool os_is_readable(const void *word)
     enum { NOTHING_KNOWN = -1, SET_BYTES = 8 };
     return kernel_call(SYS_rt_sigprocmask, NOTHING_KNOWN, (long)word, 0, SET_BYTES, 0, 0) ==
            -EINVAL;
-}
-
-cold bool os_is_nonzero(const void *word)
-{
-    enum { CMP_REQUEUE_PRIVATE = 132, NO_THREAD = 0, ZERO = 0 }; /* of linux/futex.h */
-    return kernel_call(SYS_futex, (long)word, CMP_REQUEUE_PRIVATE, NO_THREAD, NO_THREAD, (long)word,
-                       ZERO) == -EAGAIN;
 }
 
 static bool naming_ended; /* atomic: never false again once it is true */

@@ -70,10 +70,6 @@ int os_trap(void *start, size_t size_bytes);
 /* Whether an aligned word can be read, without a fault if not. */
 bool os_is_readable(const void *word);
 
-/* Whether an aligned word of 32 bits can be read and is not zero. The kernel compares it, by a
- * futex call that wakes no thread, so there is no fault and no race. Makes no memory resident. */
-bool os_is_nonzero(const void *word);
-
 /* Makes all pages of a range resident with one call, from Linux 5.14 on. */
 int os_populate(void *start, size_t size_bytes);
 
@@ -106,7 +102,9 @@ enum os_call {
     OS_CALL_ADVISE,  /* madvise */
     OS_CALL_REMAP,   /* mremap */
     OS_CALL_KINDS,
+    OS_CALL_PLACES = 8, /* they fill a cache line */
 };
-extern hidden_data uint64_t os_calls[OS_CALL_KINDS]; /* atomic, by enum os_call: number of calls */
+/* atomic, by enum os_call: number of calls */
+extern hidden_data uint64_t os_calls[OS_CALL_PLACES];
 
 #endif

@@ -20,11 +20,13 @@
 #include "base/bits.h"
 #include "base/host.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "os/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +74,6 @@ static int os_other_stderr(void)
     return same ? kept_stderr.descriptor : -1;
 }
 
-enum { REPORT_PATH_BYTES = 256 };
-
 static char report_path[REPORT_PATH_BYTES]; /* const after os_report_to; empty: stderr */
 
 static int os_open_report(const char *path)
@@ -83,18 +83,18 @@ static int os_open_report(const char *path)
                             0, 0);
 }
 
-bool os_report_to(const char *path, size_t length_bytes)
+seldom_called int os_report_to(const char *path, size_t length_bytes)
 {
     char copy[REPORT_PATH_BYTES] = "";
     if (length_bytes == 0 || length_bytes >= sizeof copy || path[0] != '/')
-        return false;
+        return -EINVAL;
     memcpy(copy, path, length_bytes);
     int descriptor = os_open_report(copy);
     if (descriptor < 0)
-        return false;
+        return descriptor;
     kernel_call(SYS_close, descriptor, 0, 0, 0, 0, 0);
     memcpy(report_path, copy, sizeof copy);
-    return true;
+    return 0;
 }
 
 static void os_write_text(int descriptor, const char *text, size_t length_bytes)
@@ -182,6 +182,20 @@ uint64_t os_others_ran_us(void)
            (uint64_t)((all.tv_nsec - own.tv_nsec) / 1000);
 }
 
+/* libc's function, which tools that simulate a machine with more processors replace. */
+unsigned os_processor_count(void)
+{
+    unsigned long set[8192 / 8 / sizeof(unsigned long)] = {0};
+    int saved = errno;
+    unsigned count = 0;
+    if (sched_getaffinity(0, sizeof set, (cpu_set_t *)(void *)set) == 0)
+        for (size_t i = 0; i < countof(set); i++)
+            for (unsigned long bits = set[i]; bits != 0; bits &= bits - 1)
+                count++;
+    errno = saved;
+    return count != 0 ? count : 1;
+}
+
 at_process_start uint64_t os_entropy(void)
 {
     uint64_t value = 0;
@@ -229,6 +243,14 @@ void os_random_after_fork(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
     fetch_add_relaxed(&random_number, ns << 16);
+}
+
+/* The name of the program is at the very end of the stack, which then is the end of all addresses,
+ * a power of two. By chance that happens once in 2^18 processes. */
+at_process_start bool os_places_are_fixed(void)
+{
+    enum { STACK_END_BYTES = 64 << 10 };
+    return is_power_of_two(align_up(getauxval(AT_EXECFN), STACK_END_BYTES));
 }
 
 at_process_start bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
@@ -366,30 +388,57 @@ enum { STACK_BYTES = 256 << 10 }; /* only some pages of it are touched */
  * and to end timers. setuid would wait for ever for a thread that blocks them. */
 #define LIBC_SIGNALS ((uint64_t)7 << 31)
 
+enum { MASK_BYTES = 8 };
+
 static struct {
     void (*body)(void);
     const char *name;
-} starting; /* starting thread: one start at a time in a process; the new thread reads it */
+    uint64_t mask; /* signal mask of the starting thread */
+} starting;        /* starting thread: one start at a time in a process; the new thread reads it */
+
+/* The first thread stays in the process as a zombie until all others have ended. The file has the
+ * state of the first thread and the number of threads:
+ *
+ *     number (name) state parent ... threads ...
+ *
+ * The name may contain any character, a parenthesis too. No later field contains one. */
+bool os_is_last_thread(void)
+{
+    enum { STAT_BYTES = 512, FIELDS_BETWEEN = 17 };
+    char text[STAT_BYTES];
+    int length = os_read_file("/proc/self/stat", text, sizeof text);
+    const char *at = text + (length > 0 ? length : 0);
+    while (at > text && at[-1] != ')')
+        at--;
+    if (at == text || at[0] != ' ' || at[1] != 'Z')
+        return false;
+    for (unsigned field = 0; field < FIELDS_BETWEEN && *at != '\0'; field++) {
+        at++;
+        at += text_until(at, ' ');
+    }
+    return at[0] == ' ' && at[1] == '2' && at[2] == ' ';
+}
 
 static void *os_run(void *argument)
 {
     void (*body)(void) = starting.body;
+    uint64_t mask = starting.mask;
     (void)argument;
     kernel_call(SYS_prctl, PR_SET_NAME, (long)starting.name, 0, 0, 0, 0);
     body();
+    if (os_is_last_thread()) /* exit handlers may start programs, which inherit the mask */
+        kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, MASK_BYTES, 0, 0);
     return NULL;
 }
 
 int os_thread_start(void (*body)(void), const char *name)
 {
-    enum { MASK_BYTES = 8 };
     int error;
     if (fault_strikes(&error))
         return error;
     pthread_attr_t attributes;
     pthread_t thread;
     uint64_t all = ~LIBC_SIGNALS;
-    uint64_t before = 0;
     starting.body = body;
     starting.name = name;
     error = pthread_attr_init(&attributes);
@@ -398,13 +447,13 @@ int os_thread_start(void (*body)(void), const char *name)
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
     /* The new thread inherits the signal mask, so it is blocked from its first instruction on. */
-    kernel_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&all, (long)&before, MASK_BYTES, 0, 0);
+    kernel_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&all, (long)&starting.mask, MASK_BYTES, 0, 0);
     error = pthread_create(&thread, &attributes, os_run, NULL);
     if (error == EINVAL) { /* the program has much static thread-local memory */
         (void)pthread_attr_setstacksize(&attributes, (size_t)8 << 20);
         error = pthread_create(&thread, &attributes, os_run, NULL);
     }
-    kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, MASK_BYTES, 0, 0);
+    kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&starting.mask, 0, MASK_BYTES, 0, 0);
     return -error;
 }
 

@@ -19,6 +19,9 @@ uint64_t os_ticks_in_us(unsigned microseconds);
 uint64_t os_now_us(void);        /* monotonic clock, microseconds */
 uint64_t os_others_ran_us(void); /* CPU time of the process's other threads */
 
+/* The number of processors that may run the process, at least 1. */
+unsigned os_processor_count(void);
+
 /* A random value from the kernel, by a system call at each call. */
 uint64_t os_entropy(void);
 
@@ -28,6 +31,10 @@ uint64_t os_random(void);
 
 /* Called in the child of a fork, so that its values of os_random differ from its parent's. */
 void os_random_after_fork(void);
+
+/* Whether the kernel starts all programs at the same addresses, as it does for debuggers and under
+ * `setarch -R`. */
+bool os_places_are_fixed(void);
 
 /* Whether the program has more rights than its caller (set-uid and similar), so that the
  * environment must not be trusted. */
@@ -76,11 +83,13 @@ const char *os_program_name(void);
  * Threads: one, once in a process. */
 void os_keep_stderr(void);
 
+enum { REPORT_PATH_BYTES = 256 }; /* of the file of messages, with the final zero byte */
+
 /* Appends messages to a file instead of stderr; falls back to stderr when the file cannot be
  * opened. The file is opened for each message. `path` is absolute and has no final zero byte.
  * Threads: one, before other threads exist.
- * Returns: false when the file cannot be opened, or the path is too long or relative. */
-bool os_report_to(const char *path, size_t length_bytes);
+ * Returns: 0; -EINVAL when the path is too long or relative; or the negative errno of the open. */
+int os_report_to(const char *path, size_t length_bytes);
 
 uint32_t os_thread_id(void); /* the kernel's thread id, as tools show it */
 
@@ -103,9 +112,14 @@ int os_thread_end_arm(void *value);
 int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
 
 /* Starts a detached thread in which all signals except those of libc are blocked, with a name for
- * tools. libc allocates. One call at a time in a process.
+ * tools. libc allocates. One call at a time in a process. If `body` returns in the last thread of
+ * the process, the thread gets the signal mask of its starter, and libc calls exit(0).
  * Returns: 0 or a negative errno. */
 int os_thread_start(void (*body)(void), const char *name);
+
+/* Whether the calling thread is the only one that lives: the first thread has ended, and so has
+ * any other. Reads /proc/self/stat; false if it cannot be read. */
+bool os_is_last_thread(void);
 
 /* Whether a thread may be started from within malloc's slow path. Not where the lock of the
  * dynamic linker would be taken twice. */

@@ -22,7 +22,6 @@ enum {
 static const size_t LARGEST_PAGES = (size_t)1 << 20;
 
 struct arena *arenas_added[ARENA_LIMIT];
-static uint16_t sorted[ARENA_LIMIT]; /* page lock: indexes into arenas_added, sorted by address */
 size_t arenas_count;
 
 /* Acquire: pairs with arena_insert. */
@@ -49,28 +48,21 @@ bool pages_holds(const void *address)
     return arena && arena_page(arena, address) < load_relaxed(&arena->frontier);
 }
 
-struct arena *arena_find(const void *address)
+struct arena *span_arena(const struct span *span)
 {
-    size_t low = 0;
-    size_t high = arenas_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (arenas_added[sorted[middle]]->base <= (const char *)address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    struct arena *arena = low > 0 ? arenas_added[sorted[low - 1]] : NULL;
-    return arena && arena_holds(arena, address) ? arena : NULL;
+    for (struct arena *arena = shard_of(span)->arenas; arena; arena = arena->next)
+        if (arena_holds(arena, span->base))
+            return arena;
+    return NULL;
 }
 
-struct arena *arena_with_room(size_t pages)
+struct arena *arena_with_room(const struct page_shard *shard, size_t pages)
 {
     struct arena *best = NULL; /* the fullest one, so that the others stay whole */
-    for (size_t i = 0; i < arenas_count; i++) {
-        size_t room = arenas_added[i]->pages - arenas_added[i]->frontier;
+    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
+        size_t room = arena->pages - arena->frontier;
         if (room >= pages && (best == NULL || room < best->pages - best->frontier))
-            best = arenas_added[i];
+            best = arena;
     }
     return best;
 }
@@ -78,7 +70,7 @@ struct arena *arena_with_room(size_t pages)
 /* The number of words with a bit for each huge page of an arena. */
 static size_t arena_huge_words(size_t pages) { return (pages >> HUGE_PAGE_SHIFT) / 64 + 2; }
 
-static struct arena *arena_reserve(size_t pages)
+static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
 {
     size_t size_bytes = pages << PAGE_SHIFT;
     bool aligned = size_bytes >= ALIGNED_FROM_BYTES;
@@ -90,7 +82,7 @@ static struct arena *arena_reserve(size_t pages)
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     size_t words = pages / 64 + 1;
     size_t huge_words = arena_huge_words(pages);
-    size_t map_words = 2 * (words + huge_words);
+    size_t map_words = 3 * words + 2 * huge_words;
     uint64_t *dirty = arena ? meta_take(META_HOT, map_words * sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
         fenced_unmap(base, size_bytes);
@@ -99,47 +91,60 @@ static struct arena *arena_reserve(size_t pages)
     *arena = (struct arena){.base = base,
                             .pages = pages,
                             .dirty = dirty,
-                            .holes = dirty + words,
-                            .whole = dirty + 2 * words,
-                            .dense = dirty + 2 * words + huge_words};
+                            .purged = dirty + words,
+                            .holes = dirty + 2 * words,
+                            .whole = dirty + 3 * words,
+                            .dense = dirty + 3 * words + huge_words,
+                            .shard = shard};
     os_name(base, size_bytes, "cairn: arena");
     if (pages_are_huge())
         os_huge_pages(base, size_bytes, true);
     return arena;
 }
 
-static int arena_insert(struct arena *arena)
+static bool arena_insert_locked(struct arena *arena)
 {
-    if (!lock_acquire(&pages_state.lock))
-        return -EAGAIN;
-    bool room = arenas_count < ARENA_LIMIT;
-    if (room) {
-        size_t place = arenas_count;
-        for (; place > 0 && arenas_added[sorted[place - 1]]->base > arena->base; place--)
-            sorted[place] = sorted[place - 1];
-        sorted[place] = (uint16_t)arenas_count;
-        arenas_added[arenas_count] = arena;
-        test_delay();
-        store_release(&arenas_count, arenas_count + 1); /* release: pairs with arena_count */
-        store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
-    }
-    lock_release(&pages_state.lock);
-    return room ? 0 : -ENOMEM;
+    struct page_shard *shard = arena->shard;
+    size_t place = arenas_count;
+    if (place == ARENA_LIMIT)
+        return false;
+    arenas_added[place] = arena;
+    test_delay();
+    store_release(&arenas_count, place + 1); /* release: pairs with arena_count */
+    store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
+    arena->next = shard->arenas;
+    shard->arenas = arena;
+    store_relaxed(&shard->reserved_pages, shard->reserved_pages + arena->pages);
+    return true;
 }
 
-int arena_add(size_t pages)
+/* Adds an arena to the lists. Not shard_acquire, because the page lock is needed in any case. */
+static int arena_insert(struct arena *arena)
+{
+    int error = -EAGAIN;
+    if (!lock_acquire(&arena->shard->lock))
+        return error;
+    if (lock_acquire(&pages_state.lock)) {
+        error = arena_insert_locked(arena) ? 0 : -ENOMEM;
+        lock_release(&pages_state.lock);
+    }
+    lock_release(&arena->shard->lock);
+    return error;
+}
+
+int arena_add(struct page_shard *shard, size_t pages)
 {
     size_t least = larger_of(align_up(pages, os_page_size() >> PAGE_SHIFT), SMALLEST_PAGES);
     if (least > LARGEST_PAGES)
         return -ENOMEM;
-    size_t reserved = load_relaxed(&pages_state.reserved_pages);
+    size_t reserved = load_relaxed(&shard->reserved_pages);
     size_t step = reserved < 4 * STEP_PAGES
                       ? smaller_of(larger_of(GROWTH * reserved, FIRST_PAGES), STEP_PAGES)
                       : align_up(reserved / 4, STEP_PAGES);
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
     struct arena *arena = NULL;
     for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
-        arena = arena_reserve(step);
+        arena = arena_reserve(shard, step);
         if (arena == NULL && step <= least)
             return -ENOMEM;
     }
@@ -168,7 +173,7 @@ static size_t arena_find_hole(const struct arena *arena, size_t pages)
 
 /* The number of pages by which a claim of `pages` at the frontier must grow to end at the end of a
  * huge page; 0 where the arena ends before that.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 static size_t arena_pages_to_huge_end(const struct arena *arena, size_t pages)
 {
     uintptr_t end = (uintptr_t)arena->base + ((arena->frontier + pages) << PAGE_SHIFT);
@@ -178,13 +183,13 @@ static size_t arena_pages_to_huge_end(const struct arena *arena, size_t pages)
 
 /* Claims `*claimed` pages for arena_commit, from a hole or at a frontier; `*first` gets the first
  * page.
- * Locking: page lock held.
+ * Locking: shard's lock held.
  * Returns: NULL when no arena has enough pages. */
-static struct arena *arena_claim(size_t *claimed, size_t least, bool to_huge_end, size_t *first)
+static struct arena *arena_claim(struct page_shard *shard, size_t *claimed, size_t least,
+                                 bool to_huge_end, size_t *first)
 {
     size_t pages = *claimed;
-    for (size_t i = 0; i < arenas_count; i++) {
-        struct arena *arena = arenas_added[i];
+    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
         *first = arena->hole_pages >= pages ? arena_find_hole(arena, pages) : SIZE_MAX;
         if (*first == SIZE_MAX)
             continue;
@@ -192,10 +197,10 @@ static struct arena *arena_claim(size_t *claimed, size_t least, bool to_huge_end
         arena->hole_pages -= pages;
         return arena;
     }
-    struct arena *arena = arena_with_room(pages);
+    struct arena *arena = arena_with_room(shard, pages);
     if (arena)
         *claimed += to_huge_end ? arena_pages_to_huge_end(arena, pages) : 0;
-    else if ((arena = arena_with_room(least)) != NULL)
+    else if ((arena = arena_with_room(shard, least)) != NULL)
         *claimed = arena->pages - arena->frontier;
     if (arena) {
         *first = arena->frontier;
@@ -205,7 +210,7 @@ static struct arena *arena_claim(size_t *claimed, size_t least, bool to_huge_end
 }
 
 /* Returns a claim that the system refused to commit: makes it a hole, or moves the frontier back.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 static void arena_give_up_claim(struct arena *arena, size_t first, size_t pages)
 {
     bitmap_set(arena->holes, first, pages);
@@ -333,11 +338,10 @@ static void arena_ask_for_huge_pages(struct arena *arena, char *start, size_t pa
 /* Another thread may request huge pages at the same time. The other thread sets `asked` before
  * `begun`, so a bit of `begun` that is taken here is restored by arenas_end_trim. Two trims at the
  * same time work on the union of their bits. */
-bool arenas_begin_trim(void)
+bool arenas_begin_trim(struct page_shard *shard)
 {
     bool any = false;
-    for (size_t i = 0; i < arena_count(); i++) {
-        struct arena *arena = arenas_added[i];
+    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
         arena->trimmed |= exchange_acquire(&arena->begun, (uint64_t)0);
         any = any || arena->trimmed != 0;
     }
@@ -350,10 +354,9 @@ bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t s
     return (arena->trimmed & arena_parts_of(arena, from, from + size_bytes)) != 0;
 }
 
-void arenas_end_trim(void)
+void arenas_end_trim(struct page_shard *shard)
 {
-    for (size_t i = 0; i < arena_count(); i++) {
-        struct arena *arena = arenas_added[i];
+    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
         fetch_or_acq_rel(&arena->begun, arena->trimmed & load_acquire(&arena->asked));
         arena->trimmed = 0;
     }
@@ -383,15 +386,16 @@ size_t arena_withdraw_advice(const char *start, size_t size_bytes)
 
 /* Pages that another thread has claimed at the moment of a fork are addresses that the child never
  * uses. */
-char *arena_commit(size_t *claimed, size_t least, enum arena_step step, int *error)
+char *arena_commit(struct page_shard *shard, size_t *claimed, size_t least, enum arena_step step,
+                   int *error)
 {
     *error = -EAGAIN;
-    if (!lock_acquire(&pages_state.lock))
+    if (!lock_acquire(&shard->lock))
         return NULL;
     size_t first;
-    struct arena *arena = arena_claim(claimed, least, step != ARENA_EXACTLY, &first);
+    struct arena *arena = arena_claim(shard, claimed, least, step != ARENA_EXACTLY, &first);
     size_t pages = *claimed;
-    lock_release(&pages_state.lock);
+    lock_release(&shard->lock);
     *error = -ENOSPC;
     if (arena == NULL)
         return NULL;
@@ -403,9 +407,9 @@ char *arena_commit(size_t *claimed, size_t least, enum arena_step step, int *err
     *error = os_commit(base, pages << PAGE_SHIFT);
     if (*error == 0)
         return base;
-    if (lock_acquire(&pages_state.lock)) { /* frozen for a fork: the addresses are lost */
+    if (lock_acquire(&shard->lock)) { /* frozen for a fork: the addresses are lost */
         arena_give_up_claim(arena, first, pages);
-        lock_release(&pages_state.lock);
+        lock_release(&shard->lock);
     }
     return NULL;
 }

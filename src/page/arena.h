@@ -16,14 +16,16 @@
  * space before the frontier is filled from its start, so at most one huge page is resident before
  * it is needed.
  *
- * Threads: the page lock protects the sorted list, the frontiers and the holes. Arenas are never
- * given back. arena_at and arena_of need no lock: they read a second list, in the order of
- * addition, where an entry is stored before the count that admits it.
+ * Threads: an arena belongs to a shard (state.h), whose lock protects its list of arenas, the
+ * frontiers and the holes. Arenas are never given back. arena_at and arena_of need no lock: they
+ * read the list of all arenas, where an entry is stored before the count that admits it.
  */
 #ifndef CAIRN_PAGE_ARENA_H
 #define CAIRN_PAGE_ARENA_H
 
 #include "page/span.h"
+
+struct page_shard;
 
 enum { ARENA_LIMIT = 4096 };
 
@@ -31,39 +33,44 @@ enum { ARENA_LIMIT = 4096 };
 struct arena {
     char *base;        /* const after init: first byte */
     size_t pages;      /* const after init: number of reserved pages */
-    size_t frontier;   /* page lock, atomic: all pages before it are claimed */
-    size_t hole_pages; /* page lock: number of set bits in `holes` */
-    uint64_t *dirty;   /* page lock: a bit for each page, set when it may not read zero */
-    uint64_t *holes;   /* page lock: a bit for each page, set in holes */
-    uint64_t *whole;   /* atomic: a bit for each huge page, set when it was requested and no part of
-                          it was purged since */
-    uint64_t *dense;   /* atomic: a bit for each huge page, set when pages_keep_huge_page kept it
-                          since pages_forget_dense */
-    uint64_t asked; /* atomic: a bit for each 64th, set where huge pages may have been requested */
-    uint64_t begun; /* atomic: a bit for each 64th, set where a huge page may be resident that was
-                       not handed out whole */
-    uint64_t trimmed; /* page lock: bits of `begun` that the current trim examines */
+    size_t frontier;   /* shard's lock, atomic: all pages before it are claimed */
+    size_t hole_pages; /* shard's lock: number of set bits in `holes` */
+    uint64_t *dirty;   /* shard's lock: a bit for each page, set when it may not read zero */
+    uint64_t
+        *purged;     /* shard's lock: a bit for each page, set when it was ever purged while free */
+    uint64_t *holes; /* shard's lock: a bit for each page, set in holes */
+    uint64_t *whole; /* atomic: a bit for each huge page, set when it was requested and no part of
+                        it was purged since */
+    uint64_t *dense; /* atomic: a bit for each huge page, set when pages_keep_huge_page kept it
+                        since pages_forget_dense */
+    uint64_t asked;  /* atomic: a bit for each 64th, set where huge pages may have been requested */
+    uint64_t begun;  /* atomic: a bit for each 64th, set where a huge page may be resident that was
+                        not handed out whole */
+    uint64_t trimmed;         /* shard's lock: bits of `begun` that the current trim examines */
+    struct page_shard *shard; /* const after init: whose arena it is */
+    struct arena *next;       /* const once it is in the list of the shard: an older one */
 };
 
-/* Finds the arena that contains an address, by binary search.
- * Locking: page lock held.
- * Returns: NULL if there is none. */
-struct arena *arena_find(const void *address);
+/* Finds the arena of the span's run among those of its shard. A few steps: each arena is longer
+ * than the one before.
+ * Locking: shard's lock held.
+ * Returns: NULL if the run is in no arena. */
+struct arena *span_arena(const struct span *span);
 
-/* Finds the arena that contains an address, by a linear search without the lock.
+/* Finds the arena that contains an address, by a linear search without a lock.
  * Threads: any.
  * Returns: NULL if there is none. */
 struct arena *arena_of(const void *address);
 
-/* The fullest arena with at least `pages` pages behind its frontier.
- * Locking: page lock held.
+/* The fullest arena of the shard with at least `pages` pages behind its frontier.
+ * Locking: shard's lock held.
  * Returns: NULL if there is none. */
-struct arena *arena_with_room(size_t pages);
+struct arena *arena_with_room(const struct page_shard *shard, size_t pages);
 
-/* Reserves a new arena of at least `pages` pages and adds it to the lists.
- * Locking: page lock not held.
+/* Reserves a new arena of at least `pages` pages for the shard and adds it to the lists.
+ * Locking: none held.
  * Returns: 0 or a negative errno. */
-int arena_add(size_t pages);
+int arena_add(struct page_shard *shard, size_t pages);
 
 /* How much arena_commit claims. */
 enum arena_step {
@@ -73,13 +80,14 @@ enum arena_step {
     ARENA_IN_SMALL_PAGES, /* like ARENA_TO_HUGE_END; the system must use no huge pages */
 };
 
-/* Claims `*pages` pages and commits them; they belong to the caller, read zero and are not counted
- * yet (`committed_pages`). Where no arena has that many, the rest of an arena is taken if it has at
- * least `least`. `*pages` gets the number.
- * Locking: takes the page lock.
+/* Claims `*pages` pages of the shard and commits them; they belong to the caller, read zero and are
+ * not counted yet (`committed_pages`). Where no arena has that many, the rest of an arena is taken
+ * if it has at least `least`. `*pages` gets the number.
+ * Locking: takes the shard's lock.
  * Returns: NULL with a negative errno in `*error`: -ENOSPC when no arena has enough pages, -EAGAIN
  * while the lock is frozen for a fork. */
-char *arena_commit(size_t *pages, size_t least, enum arena_step step, int *error);
+char *arena_commit(struct page_shard *shard, size_t *pages, size_t least, enum arena_step step,
+                   int *error);
 
 /* Prepares the purge of a range: withdraws the request for huge pages there, because the kernel
  * (khugepaged) would otherwise merge the remaining pages into a huge page again and so bring the
@@ -89,25 +97,26 @@ char *arena_commit(size_t *pages, size_t least, enum arena_step step, int *error
  * Returns: the number of huge pages that were divided. */
 size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 
-/* Begins a trim, before it examines free memory. A huge page is resident whole once a part of it
- * was handed out. Until arenas_end_trim, arena_may_hold_rests says where that may have happened.
- * Locking: page lock held.
+/* Begins a trim of the shard's arenas, before it examines free memory. A huge page is resident
+ * whole once a part of it was handed out. Until arenas_end_trim, arena_may_hold_rests says where
+ * that may have happened.
+ * Locking: shard's lock held.
  * Returns: whether there is such a range in any arena. */
-bool arenas_begin_trim(void);
+bool arenas_begin_trim(struct page_shard *shard);
 
 /* During a trim: whether a huge page may be resident in the range because of a request for huge
  * pages, even if the request was withdrawn since.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes);
 
 /* Whether the huge page at this address was requested and no part of it was purged since.
  * Threads: any. */
 bool arena_is_whole(const struct arena *arena, const char *huge_page);
 
-/* Ends a trim, after it has purged. From now on only ranges count for which the request for huge
- * pages still exists.
- * Locking: page lock held. */
-void arenas_end_trim(void);
+/* Ends the trim of a shard, after it has purged. From now on only ranges count for which the
+ * request for huge pages still exists.
+ * Locking: shard's lock held. */
+void arenas_end_trim(struct page_shard *shard);
 
 /* All arenas in the order of their addition. The first arenas_count entries are const and may be
  * read without a lock. */

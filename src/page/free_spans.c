@@ -8,20 +8,7 @@
 #include "page/arena.h"
 #include "page/state.h"
 
-enum {
-    EXACT_BINS = 64, /* lengths below this have a bin each */
-    STEP_BITS = 4,   /* 16 bins for each doubling above */
-    BIN_COUNT = EXACT_BINS + (32 - 6) * (1 << STEP_BITS),
-    WORD_COUNT = (BIN_COUNT + 63) / 64,
-    PROBE_LIMIT = 16, /* spans that are examined in a bin whose members differ in length */
-};
-
-enum { CLEAN, DIRTY, SETS };
-
-static struct {
-    uint64_t filled[WORD_COUNT];   /* page lock: a bit for each bin, set when it has members */
-    struct span *heads[BIN_COUNT]; /* page lock: first span of each bin */
-} sets[SETS];
+enum { PROBE_LIMIT = 16 }; /* spans that are examined in a bin whose members differ in length */
 
 static unsigned bins_index_of(size_t pages)
 {
@@ -39,19 +26,21 @@ static unsigned bins_set_of(const struct span *span)
 
 void bins_insert(struct span *span)
 {
+    struct page_shard *shard = shard_of(span);
     unsigned set = bins_set_of(span);
     unsigned bin = bins_index_of(span->pages);
-    struct span *head = sets[set].heads[bin];
+    struct span *head = shard->heads[bin][set];
     span->next = head;
     span->prev = NULL;
     if (head)
         head->prev = span;
-    sets[set].heads[bin] = span;
-    sets[set].filled[bin / 64] |= (uint64_t)1 << bin % 64;
+    shard->heads[bin][set] = span;
+    shard->filled[set][bin / 64] |= (uint64_t)1 << bin % 64;
 }
 
 void bins_remove(struct span *span)
 {
+    struct page_shard *shard = shard_of(span);
     unsigned set = bins_set_of(span);
     unsigned bin = bins_index_of(span->pages);
     if (span->next)
@@ -59,22 +48,23 @@ void bins_remove(struct span *span)
     if (span->prev)
         span->prev->next = span->next;
     else
-        sets[set].heads[bin] = span->next;
-    if (sets[set].heads[bin] == NULL)
-        sets[set].filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
+        shard->heads[bin][set] = span->next;
+    if (shard->heads[bin][set] == NULL)
+        shard->filled[set][bin / 64] &= ~((uint64_t)1 << bin % 64);
 }
 
 /* The first filled bin at or above `bin`; BIN_COUNT if there is none. */
-static unsigned bins_next_filled(unsigned set, unsigned bin)
+static unsigned bins_next_filled(const struct page_shard *shard, unsigned set, unsigned bin)
 {
+    const uint64_t *filled = shard->filled[set];
     unsigned word = bin / 64;
-    if (word >= WORD_COUNT)
+    if (word >= BIN_WORDS)
         return BIN_COUNT;
-    uint64_t bits = sets[set].filled[word] & (~(uint64_t)0 << bin % 64);
+    uint64_t bits = filled[word] & (~(uint64_t)0 << bin % 64);
     while (bits == 0) {
-        if (++word == WORD_COUNT)
+        if (++word == BIN_WORDS)
             return BIN_COUNT;
-        bits = sets[set].filled[word];
+        bits = filled[word];
     }
     return word * 64 + lowest_bit(bits);
 }
@@ -85,13 +75,14 @@ static bool bins_span_fits(const struct span *span, size_t pages, size_t alignme
     return align_up(first, alignment_pages) - first + pages <= span->pages;
 }
 
-static struct span *bins_find_in(unsigned set, size_t pages, size_t alignment_pages)
+static struct span *bins_find_in(const struct page_shard *shard, unsigned set, size_t pages,
+                                 size_t alignment_pages)
 {
-    unsigned bin = bins_next_filled(set, bins_index_of(pages));
-    for (; bin < BIN_COUNT; bin = bins_next_filled(set, bin + 1)) {
+    unsigned bin = bins_next_filled(shard, set, bins_index_of(pages));
+    for (; bin < BIN_COUNT; bin = bins_next_filled(shard, set, bin + 1)) {
         struct span *best = NULL;
         unsigned probes = 0;
-        for (struct span *span = sets[set].heads[bin]; span && probes < PROBE_LIMIT;
+        for (struct span *span = shard->heads[bin][set]; span && probes < PROBE_LIMIT;
              span = span->next, probes++)
             if (bins_span_fits(span, pages, alignment_pages) &&
                 (best == NULL || span->pages < best->pages))
@@ -102,46 +93,46 @@ static struct span *bins_find_in(unsigned set, size_t pages, size_t alignment_pa
     return NULL;
 }
 
-struct span *bins_find(size_t pages, size_t alignment_pages)
+struct span *bins_find(const struct page_shard *shard, size_t pages, size_t alignment_pages)
 {
-    struct span *span = bins_find_in(DIRTY, pages, alignment_pages);
-    return span ? span : bins_find_in(CLEAN, pages, alignment_pages);
+    struct span *span = bins_find_in(shard, DIRTY, pages, alignment_pages);
+    return span ? span : bins_find_in(shard, CLEAN, pages, alignment_pages);
 }
 
-struct span *bins_longest_dirty(void)
+struct span *bins_longest_dirty(const struct page_shard *shard)
 {
-    for (unsigned word = WORD_COUNT; word-- > 0;)
-        if (sets[DIRTY].filled[word])
-            return sets[DIRTY].heads[word * 64 + highest_bit(sets[DIRTY].filled[word])];
+    for (unsigned word = BIN_WORDS; word-- > 0;)
+        if (shard->filled[DIRTY][word])
+            return shard->heads[word * 64 + highest_bit(shard->filled[DIRTY][word])][DIRTY];
     return NULL;
 }
 
 /* Calls `look` for each free span. `look` may make that span dirty and must change no other. */
-static void bins_each(void (*look)(struct span *span))
+static void bins_each(struct page_shard *shard, void (*look)(struct span *span))
 {
     for (unsigned set = SETS; set-- > 0;) /* dirty spans first: clean ones may become dirty */
-        for (unsigned bin = bins_next_filled(set, 0); bin < BIN_COUNT;
-             bin = bins_next_filled(set, bin + 1))
-            for (struct span *span = sets[set].heads[bin], *next; span; span = next) {
+        for (unsigned bin = bins_next_filled(shard, set, 0); bin < BIN_COUNT;
+             bin = bins_next_filled(shard, set, bin + 1))
+            for (struct span *span = shard->heads[bin][set], *next; span; span = next) {
                 next = span->next;
                 look(span);
             }
 }
 
-size_t bins_verify(void)
+size_t bins_verify(const struct page_shard *shard)
 {
     size_t pages = 0;
     for (unsigned set = 0; set < SETS; set++)
         for (unsigned bin = 0; bin < BIN_COUNT; bin++) {
             struct span *prev = NULL;
-            for (struct span *span = sets[set].heads[bin]; span; prev = span, span = span->next) {
+            for (struct span *span = shard->heads[bin][set]; span; prev = span, span = span->next) {
                 check_internal(span->prev == prev);
-                check_internal(span->tag == SPAN_FREE);
+                check_internal(span->tag == SPAN_FREE && shard_of(span) == shard);
                 check_internal(bins_index_of(span->pages) == bin && bins_set_of(span) == set);
                 pages += span->pages;
             }
-            check_internal((sets[set].heads[bin] != NULL) ==
-                           (sets[set].filled[bin / 64] >> bin % 64 & 1));
+            check_internal((shard->heads[bin][set] != NULL) ==
+                           (shard->filled[set][bin / 64] >> bin % 64 & 1));
         }
     return pages;
 }
@@ -158,36 +149,34 @@ static void free_spans_enter(struct span *span)
     store_relaxed(&span->tag, (uint8_t)SPAN_FREE);
     free_spans_tag_ends(span, span);
     bins_insert(span);
-    store_relaxed(&pages_state.free_pages, pages_state.free_pages + span->pages);
-    store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages + span->dirty_pages);
+    struct page_shard *shard = shard_of(span);
+    store_relaxed(&shard->free_pages, shard->free_pages + span->pages);
+    store_relaxed(&shard->dirty_pages, shard->dirty_pages + span->dirty_pages);
 }
 
-enum { LOOSE_MAX = 64, LOOSE_MAX_PAGES = 16 };
-
-/* page lock: the loose spans. The loose spans have cache lines of their own, so that a change does
- * not slow readers of other data. */
-static struct {
-    unsigned count;
-    struct span *spans[LOOSE_MAX];
-} loose cache_aligned;
+enum { LOOSE_MAX_PAGES = 16 };
 
 static void free_spans_loose_add(struct span *span)
 {
-    loose.spans[loose.count] = span;
-    span->mark = (uint8_t)++loose.count;
+    struct page_shard *shard = shard_of(span);
+    shard->loose[shard->loose_count] = span;
+    span->mark = (uint8_t)++shard->loose_count;
 }
 
 static void free_spans_loose_remove(struct span *span)
 {
-    struct span *last = loose.spans[--loose.count];
-    loose.spans[span->mark - 1] = last;
+    struct page_shard *shard = shard_of(span);
+    struct span *last = shard->loose[--shard->loose_count];
+    shard->loose[span->mark - 1] = last;
     last->mark = span->mark;
     span->mark = 0;
 }
 
 bool span_has_place(const struct span *span)
 {
-    return span->mark == 0 || (span->mark <= loose.count && loose.spans[span->mark - 1] == span);
+    const struct page_shard *shard = shard_of(span);
+    return span->mark == 0 ||
+           (span->mark <= shard->loose_count && shard->loose[span->mark - 1] == span);
 }
 
 void span_withdraw(struct span *span)
@@ -197,26 +186,33 @@ void span_withdraw(struct span *span)
     bins_remove(span);
     free_spans_tag_ends(span, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
-    store_relaxed(&pages_state.free_pages, pages_state.free_pages - span->pages);
-    store_relaxed(&pages_state.dirty_pages, pages_state.dirty_pages - span->dirty_pages);
+    struct page_shard *shard = shard_of(span);
+    store_relaxed(&shard->free_pages, shard->free_pages - span->pages);
+    store_relaxed(&shard->dirty_pages, shard->dirty_pages - span->dirty_pages);
 }
+
+/* Bits of the identity of the thread that purges. If two threads have the same bits, the child of a
+ * fork may lose a span. */
+static uint32_t free_spans_purger(void) { return (uint32_t)(thread_identity() >> 6); }
 
 void span_begin_purge(struct span *span)
 {
     fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
     fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
-    span->purger = thread_identity();
-    span->prev = pages_state.purging;
-    pages_state.purging = span;
+    span->purger = free_spans_purger();
+    struct page_shard *shard = shard_of(span);
+    span->prev = shard->purging;
+    shard->purging = span;
 }
 
 void span_end_purge(struct span *span)
 {
-    if (pages_state.purging == span) {
-        pages_state.purging = span->prev;
+    struct page_shard *shard = shard_of(span);
+    if (shard->purging == span) {
+        shard->purging = span->prev;
         return;
     }
-    struct span *before = pages_state.purging;
+    struct span *before = shard->purging;
     while (before->prev != span)
         before = before->prev;
     before->prev = span->prev;
@@ -224,34 +220,29 @@ void span_end_purge(struct span *span)
 
 /* A span that this thread was purging belongs to a call that a signal handler's fork interrupted.
  * That call continues in the child, so the span stays withdrawn. */
-void spans_end_others_purges(void)
+void spans_end_others_purges(struct page_shard *shard)
 {
-    size_t pages = 0;
-    size_t dirty_pages = 0;
-    struct span *span = pages_state.purging;
-    pages_state.purging = NULL;
+    struct span *span = shard->purging;
+    shard->purging = NULL;
     for (struct span *next; span; span = next) {
         next = span->prev;
-        if (span->purger == thread_identity()) {
-            pages += span->pages;
-            dirty_pages += span->dirty_pages;
-            span->prev = pages_state.purging;
-            pages_state.purging = span;
+        if (span->purger == free_spans_purger()) {
+            fetch_add_relaxed(&pages_state.purging_pages, (size_t)span->pages);
+            fetch_add_relaxed(&pages_state.purging_dirty, (size_t)span->dirty_pages);
+            span->prev = shard->purging;
+            shard->purging = span;
         } else { /* how much of it was purged is not known */
-            struct arena *arena = arena_find(span->base);
+            struct arena *arena = span_arena(span);
             bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
             store_relaxed(&span->dirty_pages, (size_t)span->pages);
             span_release(arena, span);
         }
     }
-    store_relaxed(&pages_state.purging_pages, pages);
-    store_relaxed(&pages_state.purging_dirty, dirty_pages);
-    pages_state.purging_resets++;
 }
 
-void free_spans_note_dirty_low(void)
+void free_spans_note_dirty_low(struct page_shard *shard)
 {
-    pages_state.dirty_low = smaller_of(pages_state.dirty_low, pages_state.dirty_pages);
+    shard->dirty_low = smaller_of(shard->dirty_low, shard->dirty_pages);
 }
 
 struct span *span_free_neighbour(const struct arena *arena, const char *page)
@@ -285,20 +276,20 @@ void span_release(struct arena *arena, struct span *span)
     free_spans_enter(span);
 }
 
-bool spans_merge(void)
+bool spans_merge(struct page_shard *shard)
 {
-    bool any = loose.count != 0;
-    while (loose.count != 0) {
-        struct span *span = loose.spans[loose.count - 1];
+    bool any = shard->loose_count != 0;
+    while (shard->loose_count != 0) {
+        struct span *span = shard->loose[shard->loose_count - 1];
         span_withdraw(span);
-        span_release(arena_find(span->base), span);
+        span_release(span_arena(span), span);
     }
     return any;
 }
 
 static void free_spans_mark_rest(struct span *span)
 {
-    struct arena *arena = arena_find(span->base);
+    struct arena *arena = span_arena(span);
     char *end = span_end(span);
     if (!arena_may_hold_rests(arena, span->base, (size_t)(end - span->base)))
         return;
@@ -307,8 +298,7 @@ static void free_spans_mark_rest(struct span *span)
         uintptr_t huge_end = align_down((uintptr_t)part, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
         next = (char *)smaller_of(huge_end, (uintptr_t)end);
         size_t bytes = (size_t)(next - part);
-        if (bytes == HUGE_PAGE_BYTES ? arena_is_whole(arena, part)
-                                     : arena_may_hold_rests(arena, part, bytes))
+        if (bytes != HUGE_PAGE_BYTES && arena_may_hold_rests(arena, part, bytes))
             bitmap_set(arena->dirty, arena_page(arena, part), bytes >> PAGE_SHIFT);
     }
     store_relaxed(&span->dirty_pages,
@@ -316,39 +306,42 @@ static void free_spans_mark_rest(struct span *span)
     free_spans_enter(span);
 }
 
-cold void spans_mark_rests(void)
+cold void spans_mark_rests(struct page_shard *shard)
 {
-    if (!arenas_begin_trim())
+    if (!arenas_begin_trim(shard))
         return;
-    (void)spans_merge();
-    bins_each(free_spans_mark_rest);
+    (void)spans_merge(shard);
+    bins_each(shard, free_spans_mark_rest);
 }
 
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages)
 {
-    struct span *span = header_pop(0);
+    struct span *span = header_pop(arena->shard, 0);
     span->base = base;
     span->pages = (uint32_t)pages;
     store_relaxed(&span->dirty_pages, dirty_pages);
     span_release(arena, span);
 }
 
-static struct span *free_spans_find(size_t pages, size_t alignment_pages)
+static struct span *free_spans_find(struct page_shard *shard, size_t pages, size_t alignment_pages,
+                                    bool only_dirty)
 {
-    struct span *span = bins_find(pages, alignment_pages);
-    bool grows = span == NULL || span->dirty_pages == 0;
-    return grows && spans_merge() ? bins_find(pages, alignment_pages) : span;
+    struct span *span = bins_find_in(shard, DIRTY, pages, alignment_pages);
+    if (span == NULL && spans_merge(shard))
+        span = bins_find_in(shard, DIRTY, pages, alignment_pages);
+    return span || only_dirty ? span : bins_find_in(shard, CLEAN, pages, alignment_pages);
 }
 
-char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
+char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages, bool only_dirty,
+                  size_t *dirty_pages)
 {
-    struct span *span = free_spans_find(pages, alignment_pages);
+    struct span *span = free_spans_find(shard, pages, alignment_pages, only_dirty);
     if (span == NULL)
         return NULL;
-    struct arena *arena = arena_find(span->base);
+    struct arena *arena = span_arena(span);
     span_withdraw(span);
     char *run = (char *)align_up((uintptr_t)span->base, alignment_pages << PAGE_SHIFT);
-    if (config_random_runs && random_next(&pages_state.random) % 2 != 0)
+    if (config_random_runs && random_next(&shard->random) % 2 != 0)
         run = (char *)align_down((uintptr_t)span->base + ((span->pages - pages) << PAGE_SHIFT),
                                  alignment_pages << PAGE_SHIFT);
     size_t lead = (size_t)(run - span->base) >> PAGE_SHIFT;
@@ -365,7 +358,7 @@ char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
         range_release(arena, run + (pages << PAGE_SHIFT), tail,
                       span->dirty_pages - lead_dirty - *dirty_pages);
     header_push(span);
-    free_spans_note_dirty_low();
+    free_spans_note_dirty_low(shard);
     return run;
 }
 
@@ -374,14 +367,14 @@ char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages)
 static bool free_spans_is_loose(const struct span *span)
 {
     return !config_random_runs && span->mark == SPAN_WAS_SLAB && span->pages <= LOOSE_MAX_PAGES &&
-           loose.count < LOOSE_MAX;
+           shard_of(span)->loose_count < LOOSE_MAX;
 }
 
-struct span *free_spans_settle(struct span *given)
+struct span *free_spans_settle(struct page_shard *shard, struct span *given)
 {
     struct span *span = NULL;
-    if (unlikely(load_relaxed(&pages_state.deferred) != NULL))
-        span = exchange_acquire(&pages_state.deferred, (struct span *)NULL); /* pairs with defer */
+    if (unlikely(load_relaxed(&shard->deferred) != NULL))
+        span = exchange_acquire(&shard->deferred, (struct span *)NULL); /* pairs with defer */
     if (given) {
         given->next = span;
         span = given;
@@ -389,7 +382,7 @@ struct span *free_spans_settle(struct span *given)
     struct span *unmap = NULL;
     for (struct span *next; span; span = next) {
         next = span->next;
-        struct arena *arena = arena_find(span->base);
+        struct arena *arena = span_arena(span); /* NULL for a header without pages */
         if (span->pages != 0 && span->mark == SPAN_WAS_SLAB && span->swept_pages != 0) {
             fetch_sub_relaxed(&pages_state.swept_pages, (size_t)span->swept_pages);
             span->swept_pages = 0; /* the run may be deferred again, see pages_freeze */
@@ -400,7 +393,7 @@ struct span *free_spans_settle(struct span *given)
             if (span->mark == SPAN_WAS_PURGED)
                 span_end_purge(span);
             else if (span->mark == SPAN_IS_NEW)
-                fetch_add_relaxed(&pages_state.committed_pages, (size_t)span->pages);
+                shard_count_committed(shard, span->pages);
             if (span->dirty_pages != 0)
                 bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
             if (free_spans_is_loose(span)) {

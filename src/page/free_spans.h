@@ -19,106 +19,108 @@
  *   - `mark` of a loose span is its place among the loose spans, counted from 1; of other free
  *     spans it is 0
  *
- * Locking: page lock held, in all functions.
+ * Locking: shard's lock held, in all functions.
  */
 #ifndef CAIRN_PAGE_FREE_SPANS_H
 #define CAIRN_PAGE_FREE_SPANS_H
 
 #include "page/span.h"
 
+struct arena;
+struct page_shard;
+
 /* Puts a free span into the bin for its length and set.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 void bins_insert(struct span *span);
 
 /* Takes a free span out of its bin.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 void bins_remove(struct span *span);
 
-/* Finds a free span that contains `pages` pages at a multiple of `alignment_pages`: the best fit of
- * a bounded search. The span stays in its bin.
- * Locking: page lock held.
+/* Finds a free span of the shard that contains `pages` pages at a multiple of `alignment_pages`:
+ * the best fit of a bounded search. The span stays in its bin.
+ * Locking: shard's lock held.
  * Returns: NULL if there is none. */
-struct span *bins_find(size_t pages, size_t alignment_pages);
+struct span *bins_find(const struct page_shard *shard, size_t pages, size_t alignment_pages);
 
 /* Finds a dirty span of the highest bin. The span stays in its bin.
- * Locking: page lock held.
+ * Locking: shard's lock held.
  * Returns: NULL if no free span is dirty. */
-struct span *bins_longest_dirty(void);
+struct span *bins_longest_dirty(const struct page_shard *shard);
 
 /* Checks with assertions that bins and bitmaps agree.
- * Locking: page lock held.
+ * Locking: shard's lock held.
  * Returns: the number of pages in all bins. */
-size_t bins_verify(void);
-
-struct arena;
+size_t bins_verify(const struct page_shard *shard);
 
 /* Merges `span`, a run of `arena` that is in no bin, with its free neighbours and puts the result
  * into the bins.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 void span_release(struct arena *arena, struct span *span);
 
 /* Takes a free span out of the bins and out of the page map, so that its neighbours do not merge
  * with it.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 void span_withdraw(struct span *span);
 
 /* Records that this thread purges the memory of a span, which is out of the bins. The purge itself
  * needs no lock.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 void span_begin_purge(struct span *span);
 
 /* Ends the record of span_begin_purge.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 void span_end_purge(struct span *span);
 
 /* In the child of a fork: makes the spans that other threads were purging free again, because those
  * threads do not exist in the child.
- * Locking: page lock held. */
-void spans_end_others_purges(void);
+ * Locking: shard's lock held. */
+void spans_end_others_purges(struct page_shard *shard);
 
 /* Whether `mark` of a free span satisfies the invariant.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 bool span_has_place(const struct span *span);
 
 /* Merges all loose spans with their free neighbours.
- * Locking: page lock held.
+ * Locking: shard's lock held.
  * Returns: whether there were any. */
-bool spans_merge(void);
+bool spans_merge(struct page_shard *shard);
 
-/* For a trim: begins it (arenas_begin_trim) and marks parts of free spans as dirty: huge pages that
- * were touched when the heap grew, and parts that share a huge page with other spans and may be
- * resident with it.
- * Locking: page lock held. */
-void spans_mark_rests(void);
+/* For a trim: begins it (arenas_begin_trim) and marks parts of free spans as dirty that share a
+ * huge page with other spans and may be resident with it.
+ * Locking: shard's lock held. */
+void spans_mark_rests(struct page_shard *shard);
 
 /* The free span that begins or ends with the given page.
- * Locking: page lock held.
+ * Locking: shard's lock held.
  * Returns: NULL if there is none. */
 struct span *span_free_neighbour(const struct arena *arena, const char *page);
 
-/* Cuts a run of `pages` pages out of a free span and returns the remaining pages to the bins.
+/* Cuts a run of `pages` pages out of a free span and returns the remaining pages to the bins. The
+ * span has memory if `only_dirty`, and if possible in any case.
  * `*dirty_pages` gets the number of pages of the run that may not read zero. The caller has made
  * sure that two unused headers without a cold area exist.
- * Locking: page lock held.
+ * Locking: shard's lock held.
  * Returns: NULL if no span fits. */
-char *range_carve(size_t pages, size_t alignment_pages, size_t *dirty_pages);
+char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages, bool only_dirty,
+                  size_t *dirty_pages);
 
 /* Makes a free span of a committed range that has no owner. The caller has made sure that an unused
  * header without a cold area exists.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_pages);
 
 /* Frees the run `given`, if it is not NULL, and processes the stack of defer(): frees its runs and
  * keeps its headers.
- * Locking: page lock held.
+ * Locking: shard's lock held.
  * Returns: the runs that are in no arena, linked by `next`. The caller passes them to fork_run_give
  * after it has released the lock. */
-struct span *free_spans_settle(struct span *given);
+struct span *free_spans_settle(struct page_shard *shard, struct span *given);
 
 /* Updates the lowest number of dirty pages in this interval. Called at the end of each operation
  * that takes dirty pages, not during it, because spans that leave the bins only to be cut or merged
  * were not needed.
- * Locking: page lock held. */
-void free_spans_note_dirty_low(void);
+ * Locking: shard's lock held. */
+void free_spans_note_dirty_low(struct page_shard *shard);
 
 #endif

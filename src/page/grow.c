@@ -2,16 +2,16 @@
  * grow.h.
  *
  * In hardened builds (docs/HARDENING.md) there are fences within arenas, too, at random
- * distances of STRETCH_PAGES to twice that many pages. Fences belong to no span and stay for ever,
- * so runs are taken and given without a system call for them. Each fence costs one division of the
- * kernel's mapping, and the kernel limits these (vm.max_map_count): where it refuses one, there is
- * no fence.
+ * distances of STRETCH_PAGES to twice that many pages, at first. Fences belong to no span and stay
+ * for ever, so runs are taken and given without a system call for them. Each fence costs two
+ * mappings of the kernel, which limits these (vm.max_map_count): where it refuses one, there is no
+ * fence. The program needs mappings too, for the stacks of its threads. So the distances double
+ * after each FENCES_TO_DOUBLE fences, up to the length of a growth.
  */
 #include "page/grow.h"
 
 #include "base/atomic.h"
 #include "base/bits.h"
-#include "base/memory_marks.h"
 #include "base/random.h"
 #include "os/memory.h"
 #include "os/process.h"
@@ -27,20 +27,14 @@
 
 /* No run is longer than a stretch, unless a longer one was requested. A stretch is long enough
  * for a slab of any class except the largest. */
-enum { STRETCH_PAGES = 32 };
+enum { STRETCH_PAGES = 32, FENCES_TO_DOUBLE = 2048, DOUBLINGS_MAX = 5 };
+static size_t fence_count; /* atomic: fences within all arenas */
 
 enum {
-    LONG_PART = 8,  /* long runs in huge pages are at most an eighth of the heap */
-    SLOW_US = 1500, /* a first touch that takes longer is slow */
-    /* slow ones in a row before small pages are used: a single one may have waited for the
-     * processor */
-    SLOW_TRIES = 2,
-    /* slow ones in a row that are counted: then 1 GiB in small pages until the next one */
-    SLOW_MAX = 8,
+    LONG_PART = 8, /* long runs in huge pages are at most an eighth of the heap */
 };
 
-static unsigned slow_in_a_row; /* atomic: slow huge pages in a row */
-static size_t long_pages;      /* atomic: pages of all long runs that were ever in huge pages */
+static size_t long_pages; /* atomic: pages of all long runs that were ever in huge pages */
 
 /* The lengths of a growth, in pages. */
 enum {
@@ -66,62 +60,35 @@ void grow_note(const char *start, size_t pages)
     store_relaxed(&growths[place], (uintptr_t)start | pages);
 }
 
-/* The number of untouched pages of a slab. `fresh_slot` is 1 in a slab that has handed out no
- * block. */
+/* The number of pages of a slab that are not known to be touched. `fresh_slot` is 1 in a slab that
+ * has handed out no block. */
 static cold size_t grow_untouched_of(const struct span *slab, const struct slab_shape *shape)
 {
     uint64_t limit = smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)PAGE_BYTES);
     uint64_t bytes = (limit - (limit != 0)) * shape->unit_bytes;
+    if (shape->unit_bytes > PAGE_BYTES)
+        bytes = 0;
     return shape->pages - smaller_of((bytes + PAGE_BYTES - 1) >> PAGE_SHIFT, (size_t)shape->pages);
 }
 
-/* Whether one of a few words of a page is not zero. */
-static cold bool grow_page_is_touched(const char *page)
+/* The number of pages in a range that are not known to be touched. Stops when it exceeds `most`. */
+static cold size_t grow_untouched_between(const char *start, size_t pages, size_t most)
 {
-    static const uint16_t words[] = {0, 1288, 2312, 3336};
-    for (size_t i = 0; i < countof(words); i++)
-        if (os_is_nonzero(page + words[i]))
-            return true;
-    return false;
-}
-
-/* The number of untouched pages in a range. Of the pages that are not in slabs of blocks of at most
- * a page, one in SAMPLE counts for SAMPLE: a prime, so that not always the same page of a block
- * counts. It is examined if it is part of a block and `examines` is set, and counts as untouched
- * otherwise: an examination of free pages would bring in the kernel's huge page of zeros. The page
- * map has the run of a large block at its first page only. Stops when the number exceeds `most`. */
-static cold size_t grow_untouched_between(const char *start, size_t pages, size_t most,
-                                          bool examines)
-{
-    enum { SAMPLE = 61 };
     size_t untouched = 0;
-    bool in_block = false;
     for (size_t page = 0; page < pages && untouched <= most;) {
-        const char *address = start + (page << PAGE_SHIFT);
-        struct span *span = page_map_find(address);
+        struct span *span = page_map_find(start + (page << PAGE_SHIFT));
         unsigned tag = load_relaxed(&span->tag);
         const struct slab_shape *shape =
             tag >= SPAN_SLAB ? &pages_state.shapes[tag - SPAN_SLAB] : NULL;
-        if (shape && shape->unit_bytes <= PAGE_BYTES) {
-            untouched += grow_untouched_of(span, shape);
-            page += shape->pages;
-            in_block = false;
-        } else {
-            in_block = tag == SPAN_NONE ? in_block : tag == SPAN_LARGE || tag >= SPAN_SLAB;
-            if (page % SAMPLE == SAMPLE / 2 &&
-                !(in_block && examines && grow_page_is_touched(address)))
-                untouched += SAMPLE;
-            page++;
-        }
+        untouched += shape ? grow_untouched_of(span, shape) : 1;
+        page += shape ? shape->pages : 1u;
     }
     return untouched;
 }
 
 cold bool grow_is_touched(void)
 {
-    /* PART: one page in 4 may be untouched: slabs that were just opened, free runs. AGAIN_PART: the
-     * pages of a sparse heap are examined again when it has grown by a 16th. */
-    enum { PART = 4, AGAIN_PART = 16 };
+    enum { PART = 4 }; /* one page in 4 may be untouched: slabs that were just opened, free runs */
     size_t pages = 0;
     for (int i = 0; i < GROWTHS; i++) {
         size_t length = load_relaxed(&growths[i]) % PAGE_BYTES;
@@ -131,18 +98,12 @@ cold bool grow_is_touched(void)
     }
     size_t most = pages / PART;
     size_t untouched = 0;
-    size_t committed = load_relaxed(&pages_state.committed_pages);
-    /* a memory checker would report words that the program has not written */
-    bool examines = committed >= load_relaxed(&pages_state.examine_from_pages) &&
-                    !memory_marks_active();
     for (int i = 0; i < GROWTHS && untouched <= most; i++) {
         uintptr_t noted = load_relaxed(&growths[i]);
         size_t length = noted % PAGE_BYTES;
-        untouched += grow_untouched_between((const char *)(noted - length), length,
-                                            most - untouched, examines);
+        untouched +=
+            grow_untouched_between((const char *)(noted - length), length, most - untouched);
     }
-    if (examines && untouched > most)
-        store_relaxed(&pages_state.examine_from_pages, committed + committed / AGAIN_PART);
     return untouched <= most;
 }
 
@@ -156,9 +117,11 @@ static void grow_defer_fenced(struct span *span, size_t least)
            os_protect(span->base, fence << PAGE_SHIFT, OS_NONE) == 0) {
         span->base += fence << PAGE_SHIFT;
         span->pages -= (uint32_t)fence;
+        size_t doubled = fetch_add_relaxed(&fence_count, (size_t)1) / FENCES_TO_DOUBLE;
         size_t stretch = STRETCH_PAGES + random_below(&random, STRETCH_PAGES);
+        stretch <<= smaller_of(doubled, (size_t)DOUBLINGS_MAX);
         stretch = align_up(larger_of(stretch, least), fence);
-        struct span *rest = span->pages > stretch + fence ? header_make(0) : NULL;
+        struct span *rest = span->pages > stretch + fence ? header_make(shard_of(span), 0) : NULL;
         if (rest == NULL)
             break;
         rest->base = span->base + (stretch << PAGE_SHIFT);
@@ -173,37 +136,16 @@ static void grow_defer_fenced(struct span *span, size_t least)
     defer(span);
 }
 
-void grow_note_huge_page(uint64_t took_us)
-{
-    unsigned before = load_relaxed(&slow_in_a_row);
-    unsigned slow = took_us < SLOW_US ? 0 : before + (before < SLOW_MAX);
-    store_relaxed(&slow_in_a_row, slow);
-    if (slow >= SLOW_TRIES)
-        fetch_add_relaxed(&pages_state.small_pages, (size_t)HUGE_PAGES << (slow + 1));
-}
-
-/* Touches the first huge page of a growth, which is needed at once, and measures the time. */
-static void grow_touch_huge_page(char *start, size_t pages)
-{
-    char *huge = (char *)align_up((uintptr_t)start, HUGE_PAGE_BYTES);
-    if (huge + HUGE_PAGE_BYTES > start + (pages << PAGE_SHIFT))
-        return;
-    uint64_t before = os_now_us();
-    /* from Linux 5.14 on; before, the program touches it */
-    if (os_populate(huge, HUGE_PAGE_BYTES) == 0)
-        grow_note_huge_page(os_now_us() - before);
-}
-
 /* Commits `pages` pages, or the rest of an arena, and defers them as free runs, `needed` of them in
  * one run.
  * Returns: 0 or a negative errno, -ENOSPC when no arena has enough pages. */
-static int grow_by(size_t pages, size_t needed, enum arena_step step)
+static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum arena_step step)
 {
-    struct span *span = header_take(0);
+    struct span *span = header_take(shard, 0);
     if (span == NULL)
         return -ENOMEM;
     int error = 0;
-    char *base = arena_commit(&pages, needed + fence_pages(), step, &error);
+    char *base = arena_commit(shard, &pages, needed + fence_pages(), step, &error);
     span->base = base;
     span->pages = base ? (uint32_t)pages : 0; /* 0 pages: the header returns to its list */
     span->mark = SPAN_IS_NEW;
@@ -213,8 +155,6 @@ static int grow_by(size_t pages, size_t needed, enum arena_step step)
         grow_note(base, pages);
         store_relaxed(&pages_state.in_huge_pages, step == ARENA_IN_HUGE_PAGES || pages_are_huge());
     }
-    if (base && step == ARENA_IN_HUGE_PAGES)
-        grow_touch_huge_page(base, pages);
     if (config_fences && base)
         grow_defer_fenced(span, needed);
     else
@@ -224,16 +164,16 @@ static int grow_by(size_t pages, size_t needed, enum arena_step step)
 
 /* Commits `pages` pages like grow_by, and adds an arena if none has enough pages.
  * Returns: 0 or a negative errno. */
-static int grow_anew(size_t pages, size_t needed, enum arena_step step)
+static int grow_anew(struct page_shard *shard, size_t pages, size_t needed, enum arena_step step)
 {
-    int error = grow_by(pages, needed, step);
-    while (error == -ENOSPC && (error = arena_add(pages)) == 0)
-        error = grow_by(pages, needed, step);
+    int error = grow_by(shard, pages, needed, step);
+    while (error == -ENOSPC && (error = arena_add(shard, pages)) == 0)
+        error = grow_by(shard, pages, needed, step);
     return error;
 }
 
-/* Whether the next growth has to be in small pages: after huge pages that were cut (purge.c),
- * and after slow ones. Subtracts the growth from what is still due. */
+/* Whether the next growth has to be in small pages, after huge pages that were cut (purge.c).
+ * Subtracts the growth from what is still due. */
 static bool grow_owes_small_pages(size_t pages)
 {
     size_t due = load_relaxed(&pages_state.small_pages);
@@ -252,7 +192,7 @@ static bool grow_long_run_fits(size_t pages, size_t committed)
 }
 
 /* Whether a large heap may grow in huge pages, if the program has touched the last growths: there
- * is no limit near, and huge pages were neither cut nor slow. */
+ * is no limit near, and no huge pages were cut. */
 static bool grow_may_be_huge(size_t pages, size_t committed)
 {
     bool huge = (pages <= MAX_BATCH || grow_long_run_fits(pages, committed)) &&
@@ -289,7 +229,7 @@ static size_t grow_batch_of(size_t committed_pages)
     return larger_of(least, smaller_of(committed_pages / 8, MAX_BATCH));
 }
 
-bool pages_grow(size_t pages)
+bool pages_grow(struct page_shard *shard, size_t pages)
 {
     size_t granule = os_page_size() >> PAGE_SHIFT;
     limits_enforce_soft(pages);
@@ -300,8 +240,10 @@ bool pages_grow(size_t pages)
     enum arena_step step = ARENA_EXACTLY;
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
         step = grow_step_of(batch, needed);
-    return grow_by(batch, needed, step) == 0 || grow_by(least, needed, ARENA_EXACTLY) == 0 ||
-           grow_anew(batch, needed, step) == 0 || grow_anew(least, needed, ARENA_EXACTLY) == 0;
+    return grow_by(shard, batch, needed, step) == 0 ||
+           grow_by(shard, least, needed, ARENA_EXACTLY) == 0 ||
+           grow_anew(shard, batch, needed, step) == 0 ||
+           grow_anew(shard, least, needed, ARENA_EXACTLY) == 0;
 }
 
 /* Pages of an arena for metadata, when the system gives no more addresses. Few programs execute
@@ -311,16 +253,16 @@ bool pages_grow(size_t pages)
  * scattered over the arenas they would leave no long runs, so further pages are taken right before
  * earlier ones. */
 enum { PLACES = 64 };
-static char *places[PLACES]; /* page lock: the last PLACES starts */
-static size_t place_count;   /* page lock: number of starts so far */
+static char *places[PLACES]; /* lock of the first shard: the last PLACES starts */
+static size_t place_count;   /* lock of the first shard: number of starts so far */
 
 /* A free span of at least `pages` pages right before one of these places.
- * Locking: page lock held.
+ * Locking: lock of the first shard held.
  * Returns: NULL if there is none. */
 static cold struct span *grow_find_beside(size_t pages)
 {
     for (size_t i = smaller_of(place_count, PLACES); i-- > 0;) {
-        struct span *span = span_free_neighbour(arena_find(places[i]), places[i] - PAGE_BYTES);
+        struct span *span = span_free_neighbour(arena_of(places[i]), places[i] - PAGE_BYTES);
         if (span && span->pages >= pages)
             return span;
     }
@@ -329,7 +271,7 @@ static cold struct span *grow_find_beside(size_t pages)
 
 /* Records the start of the pages that were taken. The new place replaces the place that begins at
  * their end, if there is one.
- * Locking: page lock held. */
+ * Locking: lock of the first shard held. */
 static cold void grow_note_place(char *stolen, const char *end)
 {
     size_t known = smaller_of(place_count, PLACES);
@@ -339,22 +281,23 @@ static cold void grow_note_place(char *stolen, const char *end)
     places[i < known ? i : place_count++ % PLACES] = stolen;
 }
 
-/* Takes `*pages` pages from the end of a free span. A part of the span always remains, so that no
- * header is needed or left over. The start is rounded down to a system page, so `*pages` may
- * increase.
- * Returns: NULL when no span is long enough, or while the page lock is frozen. */
-static cold char *grow_steal_free(size_t *pages)
+/* Takes `*pages` pages from the end of a free span of the shard. A part of the span always remains,
+ * so that no header is needed or left over. The start is rounded down to a system page, so `*pages`
+ * may increase.
+ * Returns: NULL when no span is long enough, or while the lock is frozen. */
+static cold char *grow_steal_free(struct page_shard *shard, size_t *pages)
 {
-    if (!lock_acquire(&pages_state.lock))
+    if (!shard_acquire(shard))
         return NULL;
     char *stolen = NULL;
-    (void)spans_merge();
+    (void)spans_merge(shard);
     size_t least = *pages + (os_page_size() >> PAGE_SHIFT);
-    struct span *span = grow_find_beside(least);
+    bool is_first = shard == &page_shards[0];
+    struct span *span = is_first ? grow_find_beside(least) : NULL;
     if (span == NULL)
-        span = bins_find(least, 1);
+        span = bins_find(shard, least, 1);
     if (span) {
-        struct arena *arena = arena_find(span->base);
+        struct arena *arena = span_arena(span);
         char *end = span_end(span);
         stolen = (char *)align_down((uintptr_t)end - (*pages << PAGE_SHIFT), os_page_size());
         *pages = (size_t)(end - stolen) >> PAGE_SHIFT;
@@ -363,24 +306,31 @@ static cold char *grow_steal_free(size_t *pages)
         store_relaxed(&span->dirty_pages,
                       bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages));
         span_release(arena, span);
-        free_spans_note_dirty_low();
-        grow_note_place(stolen, end);
+        free_spans_note_dirty_low(shard);
+        if (is_first)
+            grow_note_place(stolen, end);
         /* from now on neither free nor in use by a span */
-        fetch_sub_relaxed(&pages_state.committed_pages, *pages);
+        shard_count_committed(shard, 0 - *pages);
     }
-    lock_release(&pages_state.lock);
+    shard_release(shard);
     if (stolen)
         memset(stolen, 0, *pages << PAGE_SHIFT);
     return stolen;
 }
 
 /* Takes pages for ever, zero: from behind a frontier, or from a free span.
- * Returns: NULL when no arena has them, or while the page lock is frozen. */
+ * Returns: NULL when no arena has them, or while the locks are frozen. */
 static cold char *grow_steal(size_t pages)
 {
-    int error = 0;
-    char *start = arena_commit(&pages, pages, ARENA_EXACTLY, &error);
-    return start ? start : grow_steal_free(&pages);
+    char *start = NULL;
+    for (unsigned i = 0; i < shard_count() && start == NULL; i++) {
+        int error = 0;
+        size_t claimed = pages;
+        start = arena_commit(&page_shards[i], &claimed, pages, ARENA_EXACTLY, &error);
+    }
+    for (unsigned i = 0; i < shard_count() && start == NULL; i++)
+        start = grow_steal_free(&page_shards[i], &pages);
+    return start;
 }
 
 cold char *arena_pages_for_metadata(size_t size_bytes)

@@ -4,14 +4,12 @@
  * A huge page is resident as a whole once one byte of it was touched. So with HUGE_PAGES_AUTO none
  * is requested before the heap has a few MiB. Then they are requested only where memory will be
  * filled from its start to its end: the growth of the heap while it is dense, and large blocks that
- * grow (mappings.c). docs/dev/decisions/0047-examined-pages.md has the figures.
+ * grow (mappings.c). docs/dev/decisions/0050-no-look-at-blocks.md has the figures.
  *
- * The heap is dense if the program has touched what was added last. For blocks of at most a page
- * this is computed without a system call: a slab hands out its blocks from its start, and its
- * `fresh_slot` counts them. Longer blocks may be buffers or stacks that the program hardly uses. So
- * a few of their pages are examined: a page that was not touched since it was committed reads zero.
- * The kernel reads them (os_is_nonzero), because a program may have protected its blocks. Free
- * pages count as untouched.
+ * The heap is dense if three quarters of what was added last are blocks of at most a page. A slab
+ * hands out its blocks from its start, and its `fresh_slot` counts them, so this needs no system
+ * call and no look at a block. Longer blocks may be buffers or stacks that the program hardly uses,
+ * so their pages count as untouched, as free pages do.
  *
  * The system may refuse the request, or have no huge pages; then nothing changes.
  *
@@ -28,11 +26,13 @@
 
 #include <stdint.h>
 
-/* Commits more pages of an arena, or of a new one, at least `pages` of them in one run, and frees
- * them into the bins.
+struct page_shard;
+
+/* Commits more pages of an arena of the shard, or of a new one, at least `pages` of them in one
+ * run, and frees them into its bins.
  * Locking: none held.
  * Returns: false when out of memory. */
-bool pages_grow(size_t pages);
+bool pages_grow(struct page_shard *shard, size_t pages);
 
 /* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is
  * a quarter of it. */
@@ -48,16 +48,9 @@ void grow_note(const char *start, size_t pages);
  * slabs that were only just opened. */
 bool grow_is_touched(void);
 
-/* Records how long the first touch of a huge page took. A huge page of memory that the machine
- * has in use takes a fraction of a millisecond. One that the kernel first has to compact, or
- * that the host of a virtual machine has taken back, takes several milliseconds, more than 512
- * small pages; only the first touch shows that. After two slow ones in a row the heap grows by
- * 16 MiB in small pages, and by twice as much for each further one. */
-void grow_note_huge_page(uint64_t took_us);
-
 /* Takes pages from an arena for ever, zero and between fences.
  * Locking: none held.
- * Returns: NULL when no arena has the pages, or while the page lock is frozen. */
+ * Returns: NULL when no arena has the pages, or while the locks are frozen. */
 char *arena_pages_for_metadata(size_t size_bytes);
 
 #endif

@@ -1,10 +1,10 @@
 /* Guarded blocks: huge blocks between pages without permissions, in builds with
  * config_guarded_blocks. See page.h; revoked.h says what happens to a freed one.
  *
- * Behind the block are `behind_bytes` without permissions: at least one page, and the addresses
- * into which the block may still grow. Growing further moves page tables. All of a block stays one
- * mapping of the kernel, so that it can be moved again: unneeded parts are protected, not unmapped.
- * If a block could not be moved between guards, it has none, and `behind_bytes` is 0.
+ * Behind the block are `behind_pages` pages without permissions: at least one page, and the
+ * addresses into which the block may still grow. Growing further moves page tables. All of a block
+ * stays one mapping of the kernel, so that it can be moved again: unneeded parts are protected, not
+ * unmapped. If a block could not be moved between guards, it has none, and `behind_pages` is 0.
  *
  * Threads: a span belongs to the owner of the block.
  */
@@ -110,7 +110,7 @@ static struct span *guarded_map(size_t size_bytes, size_t alignment_bytes, size_
         return guarded_hand_out(span, bytes, true);
     span = is_plain ? revoked_take(bytes >> PAGE_SHIFT) : NULL;
     bool is_ready = span != NULL;
-    if (!is_ready && (span = header_take(0)) == NULL)
+    if (!is_ready && (span = header_take(shard_own(), 0)) == NULL)
         return NULL;
     char *block = is_ready ? span->base : NULL;
     if (is_ready)
@@ -134,7 +134,7 @@ static struct span *guarded_map(size_t size_bytes, size_t alignment_bytes, size_
         defer(span);
         return NULL;
     }
-    span->behind_bytes = behind;
+    span->behind_pages = (uint32_t)(behind >> PAGE_SHIFT);
     span->pages = (uint32_t)(bytes >> PAGE_SHIFT);
     return guarded_hand_out(span, bytes, moved == OS_MOVED);
 }
@@ -204,7 +204,7 @@ static bool guarded_move(struct span *span, size_t old_bytes, size_t new_bytes)
     page_map_set_page(old, NULL);
     char *block = os_move(old, old_bytes, new_bytes + spare);
     if (block) {
-        guarded_unmap_guards(old, old_bytes, span->behind_bytes);
+        guarded_unmap_guards(old, old_bytes, (size_t)span->behind_pages << PAGE_SHIFT);
         page_map_cover_prepared(block, PAGE_BYTES, &spares);
         char *place = guarded_reserve(new_bytes, spare + guard, guard);
         if (place && page_map_cover(place, PAGE_BYTES) != 0) {
@@ -215,7 +215,7 @@ static bool guarded_move(struct span *span, size_t old_bytes, size_t new_bytes)
         if (!settled)
             (void)os_unmap(block + new_bytes, spare);
         span->base = settled ? place : block;
-        span->behind_bytes = settled ? spare + guard : 0;
+        span->behind_pages = settled ? (uint32_t)((spare + guard) >> PAGE_SHIFT) : 0;
     }
     page_map_set_page(span->base, span);
     page_map_drop(&spares);
@@ -237,11 +237,11 @@ static bool guarded_resize(struct span *span, size_t size_bytes, bool may_move)
         if (os_protect(rest, old_bytes - new_bytes, OS_NONE) != 0)
             return false;
         (void)os_purge(rest, old_bytes - new_bytes);
-        span->behind_bytes += old_bytes - new_bytes;
-    } else if (new_bytes - old_bytes + guard <= span->behind_bytes) {
+        span->behind_pages += (uint32_t)((old_bytes - new_bytes) >> PAGE_SHIFT);
+    } else if (new_bytes - old_bytes + guard <= (size_t)span->behind_pages << PAGE_SHIFT) {
         if (os_commit(span->base + old_bytes, new_bytes - old_bytes) != 0)
             return false;
-        span->behind_bytes -= new_bytes - old_bytes;
+        span->behind_pages -= (uint32_t)((new_bytes - old_bytes) >> PAGE_SHIFT);
     } else if (!may_move || !guarded_move(span, old_bytes, new_bytes)) {
         return false;
     }

@@ -17,12 +17,17 @@
 
 void pages_read_stats(struct page_stats *stats)
 {
+    size_t free_pages, dirty_pages;
+    shards_count_free(&free_pages, &dirty_pages);
+    /* exact, too, although the counts of pages_state are not */
+    size_t counted = limits_counted_pages() + load_relaxed(&pages_state.free_pages) - free_pages +
+                     dirty_pages - load_relaxed(&pages_state.dirty_pages);
     size_t kept = pages_kept_outside() << PAGE_SHIFT;
     *stats = (struct page_stats){
         .reserved_bytes = (load_relaxed(&pages_state.reserved_pages) << PAGE_SHIFT) + kept,
         .committed_bytes = (load_relaxed(&pages_state.committed_pages) << PAGE_SHIFT) + kept,
-        .free_bytes = (load_relaxed(&pages_state.free_pages) << PAGE_SHIFT) + kept,
-        .dirty_bytes = (load_relaxed(&pages_state.dirty_pages) << PAGE_SHIFT) + kept,
+        .free_bytes = (free_pages << PAGE_SHIFT) + kept,
+        .dirty_bytes = (dirty_pages << PAGE_SHIFT) + kept,
         .huge_bytes = load_relaxed(&pages_state.huge_pages) << PAGE_SHIFT,
         .huge_count = load_relaxed(&pages_state.huge_count),
         .meta_bytes = meta_bytes(),
@@ -31,7 +36,7 @@ void pages_read_stats(struct page_stats *stats)
             << PAGE_SHIFT,
         .purges = load_relaxed(&pages_state.purges) + load_relaxed(&pages_state.part_purges),
         .swept_bytes = load_relaxed(&pages_state.swept_pages) << PAGE_SHIFT,
-        .counted_bytes = limits_counted_pages() << PAGE_SHIFT,
+        .counted_bytes = counted << PAGE_SHIFT,
         .refusals = load_relaxed(&pages_state.refusals),
         .intervals = load_relaxed(&pages_state.intervals),
         .interval_start_ms = load_relaxed(&pages_state.interval_start_ms),
@@ -202,6 +207,7 @@ static void inspect_arena_verify(struct arena *arena, size_t *free_pages, size_t
         bool is_free = span->tag == SPAN_FREE;
         if (is_free) {
             check_internal(span->base == start && span->owner == 0);
+            check_internal(shard_of(span) == arena->shard);
             check_internal(before == NULL || before->mark != 0 || span->mark != 0);
             check_internal(span_has_place(span));
             check_internal(page_map_find(start + ((size_t)(span->pages - 1) << PAGE_SHIFT)) ==
@@ -216,16 +222,29 @@ static void inspect_arena_verify(struct arena *arena, size_t *free_pages, size_t
     }
 }
 
-void pages_verify(void)
+static void inspect_shard_verify(struct page_shard *shard)
 {
-    if (!config_debug || !lock_acquire(&pages_state.lock))
+    if (!shard_acquire(shard))
         return;
     size_t free_pages = 0;
     size_t dirty_pages = 0;
-    for (size_t i = 0; i < arena_count(); i++)
-        inspect_arena_verify(arena_at(i), &free_pages, &dirty_pages);
-    check_internal(free_pages == pages_state.free_pages && dirty_pages == pages_state.dirty_pages);
-    check_internal(bins_verify() == free_pages);
+    for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
+        check_internal(arena->shard == shard);
+        inspect_arena_verify(arena, &free_pages, &dirty_pages);
+    }
+    check_internal(free_pages == shard->free_pages && dirty_pages == shard->dirty_pages);
+    check_internal(bins_verify(shard) == free_pages);
+    shard_release(shard);
+}
+
+void pages_verify(void)
+{
+    if (!config_debug)
+        return;
+    for (unsigned i = 0; i < shard_count(); i++)
+        inspect_shard_verify(&page_shards[i]);
+    if (!lock_acquire(&pages_state.lock))
+        return;
     kept_mapping_verify();
     lock_release(&pages_state.lock);
 }
@@ -237,6 +256,7 @@ const struct page_layout page_layout = {
     .arenas = arenas_added,
     .arena_count = &arenas_count,
     .state = &pages_state,
+    .shards = page_shards,
     .meta_bytes = &meta_total_bytes,
     .kept_outside_pages =
         config_guarded_blocks ? &revoked_memory_pages : &pages_state.kept_mapping_pages,
@@ -249,6 +269,8 @@ const struct page_layout page_layout = {
     .span_bytes = sizeof(struct span),
     .arena_bytes = sizeof(struct arena),
     .arena_limit = ARENA_LIMIT,
+    .shard_bytes = sizeof(struct page_shard),
+    .shard_limit = SHARDS_MAX,
     .tag_free = SPAN_FREE,
     .tag_moving = SPAN_MOVING,
     .tag_kept = SPAN_KEPT,
@@ -274,9 +296,9 @@ const struct page_layout page_layout = {
     .arena_frontier = layout_field_of(struct arena, frontier),
     .arena_hole_pages = layout_field_of(struct arena, hole_pages),
     .arena_begun = layout_field_of(struct arena, begun),
+    .shard_free_pages = layout_field_of(struct page_shard, free_pages),
+    .shard_dirty_pages = layout_field_of(struct page_shard, dirty_pages),
     .state_committed_pages = layout_field_of(struct page_state, committed_pages),
-    .state_free_pages = layout_field_of(struct page_state, free_pages),
-    .state_dirty_pages = layout_field_of(struct page_state, dirty_pages),
     .state_purged_pages = layout_field_of(struct page_state, purged_pages),
     .state_purges = layout_field_of(struct page_state, purges),
     .state_huge_pages = layout_field_of(struct page_state, huge_pages),

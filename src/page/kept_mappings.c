@@ -11,8 +11,8 @@
  * decay interval began; none has taken from it in a whole interval. */
 enum { IS_BEHIND = 1, IS_AGED = 2, IS_DUE = 4 };
 
-static struct span *kept_ranges[KEPT_MAPPINGS_MAX]; /* page lock: all ranges, unordered */
-static unsigned kept_range_count;                   /* page lock: number of ranges */
+/* page lock: all ranges, unordered; pages_state.kept_ranges is their number */
+static struct span *kept_ranges[KEPT_MAPPINGS_MAX] cache_aligned;
 
 /* Changes the number of kept pages.
  * Locking: page lock held. */
@@ -37,7 +37,7 @@ static void kept_mapping_add(struct span *range, uint8_t state)
     range->mark = state;
     store_relaxed(&range->tag, (uint8_t)SPAN_KEPT);
     kept_mapping_enter(range, range);
-    kept_ranges[kept_range_count++] = range;
+    kept_ranges[pages_state.kept_ranges++] = range;
     kept_mapping_count(range->pages, 0);
 }
 
@@ -49,14 +49,14 @@ static void kept_mapping_withdraw(unsigned index)
     kept_mapping_enter(range, NULL);
     kept_mapping_count(0, range->pages);
     range->mark = 0;
-    kept_ranges[index] = kept_ranges[--kept_range_count];
+    kept_ranges[index] = kept_ranges[--pages_state.kept_ranges];
 }
 
 /* The index of the range right behind a block; KEPT_MAPPINGS_MAX if there is none.
  * Locking: page lock held. */
 static unsigned kept_mapping_find_behind(const struct span *block)
 {
-    for (unsigned i = 0; i < kept_range_count; i++)
+    for (unsigned i = 0; i < pages_state.kept_ranges; i++)
         if (kept_ranges[i]->base == span_end(block) && (kept_ranges[i]->mark & IS_BEHIND) != 0)
             return i;
     return KEPT_MAPPINGS_MAX;
@@ -73,7 +73,7 @@ static bool kept_mapping_join_locked(struct span *block)
     struct span *range = kept_ranges[index];
     kept_mapping_withdraw(index);
     store_relaxed(&block->pages, block->pages + range->pages);
-    header_push(range);
+    header_return(range);
     return true;
 }
 
@@ -92,11 +92,12 @@ static size_t kept_mapping_allowed(bool grew)
     if (load_relaxed(&pages_state.pressed))
         return 0;
     size_t cap = grew ? kept_mapping_cap_pages() : cap_pages();
-    size_t used = load_relaxed(&pages_state.committed_pages) - pages_state.free_pages +
+    size_t committed = load_relaxed(&pages_state.committed_pages);
+    size_t used = committed - smaller_of(load_relaxed(&pages_state.free_pages), committed) +
                   load_relaxed(&pages_state.huge_pages);
     size_t most = larger_of(cap, used);
     size_t kept = pages_state.kept_mapping_pages;
-    size_t unused = smaller_of(kept + pages_state.dirty_pages, most);
+    size_t unused = smaller_of(kept + load_relaxed(&pages_state.dirty_pages), most);
     return smaller_of(most - unused, cap - smaller_of(kept, cap));
 }
 
@@ -126,7 +127,7 @@ bool kept_mapping_put(struct span *span)
     size_t kept =
         kept_mapping_whole_pages_down(smaller_of(span->pages, kept_mapping_allowed(span->grew)));
     bool too_short = kept < KEPT_MAPPING_MIN_PAGES || (!span->grew && kept != span->pages);
-    if (too_short || kept_range_count == KEPT_MAPPINGS_MAX)
+    if (too_short || pages_state.kept_ranges == KEPT_MAPPINGS_MAX)
         kept = 0;
     char *rest = span->base + (kept << PAGE_SHIFT);
     size_t rest_pages = span->pages - kept;
@@ -134,7 +135,7 @@ bool kept_mapping_put(struct span *span)
     if (kept != 0)
         kept_mapping_add(span, 0);
     else
-        header_push(span);
+        header_return(span);
     lock_release(&pages_state.lock);
     cap_note_given(rest_pages);
     if (rest_pages != 0)
@@ -148,7 +149,7 @@ bool kept_mapping_put(struct span *span)
 static unsigned kept_mapping_find_whole(size_t pages)
 {
     unsigned best = KEPT_MAPPINGS_MAX;
-    for (unsigned i = 0; i < kept_range_count; i++)
+    for (unsigned i = 0; i < pages_state.kept_ranges; i++)
         if ((kept_ranges[i]->mark & IS_BEHIND) == 0 && kept_ranges[i]->pages >= pages &&
             (best == KEPT_MAPPINGS_MAX || kept_ranges[i]->pages < kept_ranges[best]->pages))
             best = i;
@@ -163,7 +164,7 @@ static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
     unsigned index = kept_mapping_find_whole(pages);
     struct span *span = index != KEPT_MAPPINGS_MAX ? kept_ranges[index] : NULL;
     if (span == NULL || span->pages == pages) {
-        header_push(rest);
+        header_return(rest);
         rest = NULL;
     }
     if (span == NULL)
@@ -184,15 +185,14 @@ struct span *kept_mapping_take(size_t pages)
 {
     if (kept_mapping_pages() < pages)
         return NULL;
-    struct span *rest = header_take(0);
+    struct span *rest = header_take(shard_own(), 0);
     if (rest == NULL)
         return NULL;
     if (!lock_acquire(&pages_state.lock)) {
-        rest->pages = 0;
-        defer(rest);
+        header_return(rest);
         return NULL;
     }
-    size_t free_pages = kept_mapping_pages() + pages_state.dirty_pages;
+    size_t free_pages = kept_mapping_pages() + load_relaxed(&pages_state.dirty_pages);
     struct span *span = kept_mapping_take_locked(kept_mapping_whole_pages_up(pages), rest);
     if (span)
         cap_note_again(span->pages, free_pages);
@@ -221,7 +221,7 @@ bool kept_mapping_extend(struct span *span, size_t pages)
         if (range->pages != 0)
             kept_mapping_add(range, IS_BEHIND);
         else
-            header_push(range);
+            header_return(range);
         fetch_add_relaxed(&pages_state.huge_pages, more);
         store_relaxed(&span->pages, span->pages + (uint32_t)more);
     }
@@ -260,7 +260,7 @@ static struct kept_purge kept_mapping_begin_purge(unsigned index, size_t pages)
     if (range->pages != 0)
         kept_mapping_add(range, state);
     else
-        header_push(range);
+        header_return(range);
     return purge;
 }
 
@@ -284,7 +284,7 @@ static void kept_mapping_end_purge(const struct kept_purge *purge)
 static unsigned kept_mapping_find_shortest(uint8_t marks)
 {
     unsigned best = KEPT_MAPPINGS_MAX;
-    for (unsigned i = 0; i < kept_range_count; i++)
+    for (unsigned i = 0; i < pages_state.kept_ranges; i++)
         if ((kept_ranges[i]->mark & marks) == marks &&
             (best == KEPT_MAPPINGS_MAX || kept_ranges[i]->pages < kept_ranges[best]->pages))
             best = i;
@@ -334,7 +334,7 @@ void kept_mapping_age(void)
 {
     if (kept_mapping_pages() == 0 || !lock_acquire(&pages_state.lock))
         return;
-    for (unsigned i = 0; i < kept_range_count; i++)
+    for (unsigned i = 0; i < pages_state.kept_ranges; i++)
         kept_ranges[i]->mark |= (kept_ranges[i]->mark & IS_AGED) != 0 ? IS_DUE : IS_AGED;
     lock_release(&pages_state.lock);
 }
@@ -342,19 +342,19 @@ void kept_mapping_age(void)
 void kept_mapping_verify(void)
 {
     size_t pages = 0;
-    for (unsigned i = 0; i < kept_range_count; i++) {
+    for (unsigned i = 0; i < pages_state.kept_ranges; i++) {
         const struct span *range = kept_ranges[i];
         check_internal(range->tag == SPAN_KEPT && range->pages != 0 && range->owner == 0);
         check_internal(
             ((size_t)range->base | (size_t)range->pages << PAGE_SHIFT) % os_page_size() == 0);
         check_internal((range->mark & ~(IS_BEHIND | IS_AGED | IS_DUE)) == 0);
         check_internal((range->mark & IS_BEHIND) != 0 || range->pages >= KEPT_MAPPING_MIN_PAGES);
-        check_internal(arena_find(range->base) == NULL);
+        check_internal(arena_of(range->base) == NULL);
         for (unsigned j = 0; j < i; j++)
             check_internal(span_end(range) <= kept_ranges[j]->base ||
                            span_end(kept_ranges[j]) <= range->base);
         pages += range->pages;
     }
     check_internal(pages == pages_state.kept_mapping_pages &&
-                   kept_range_count <= KEPT_MAPPINGS_MAX);
+                   pages_state.kept_ranges <= KEPT_MAPPINGS_MAX);
 }

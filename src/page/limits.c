@@ -42,6 +42,8 @@ size_t limits_counted_pages(void)
            load_relaxed(&pages_state.purging_dirty) + pages_kept_outside();
 }
 
+size_t pages_counted_bytes(void) { return limits_counted_pages() << PAGE_SHIFT; }
+
 /* Whether `bytes` is near a limit, above three quarters of it: the control group also holds
  * memory outside the heap. */
 static bool limits_is_near(size_t limit_bytes, size_t bytes)
@@ -76,6 +78,11 @@ bool limits_admit_hard(size_t pages)
     return counted <= limit && pages <= limit - counted;
 }
 
+bool limits_is_peak(size_t pages)
+{
+    return limits_counted_pages() + pages > load_relaxed(&pages_state.most_pages);
+}
+
 static bool (*give_kept)(void); /* const after the start */
 
 void pages_on_refusal(bool (*give)(void)) { give_kept = give; }
@@ -98,7 +105,7 @@ static size_t limits_used_pages_locked(void)
     return used;
 }
 
-bool limits_purge_for_hard(size_t pages)
+seldom_called bool limits_purge_for_hard(size_t pages)
 {
     size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
     size_t used = limits_used_pages_locked();

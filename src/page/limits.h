@@ -13,10 +13,10 @@
  *   a slab is swept       by the thread that holds its use word at PURGED: first the sum, then
  *                         the bits of the slab
  *   it becomes current    by the holder of its heap: first the bits, then, if admitted, the sum
- *   it goes to the bins   under the page lock: its pages leave the sum when the run becomes free,
- *                         so no page is subtracted twice. The pages of the slab count as dirty,
- *                         like the rest of the run, because a late store may have made a page
- *                         resident again
+ *   it goes to the bins   under its shard's lock: its pages leave the sum when the run becomes
+ *                         free, so no page is subtracted twice. The pages of the slab count as
+ *                         dirty, like the rest of the run, because a late store may have made a
+ *                         page resident again
  *
  * In the child of a fork the slabs of other threads stay as they are, and their swept pages stay
  * without memory. Each such slab has a block that was free at the fork, so it never becomes empty
@@ -24,9 +24,9 @@
  * by the pages of one slab, never one that is smaller than the bits of its slabs.
  *
  * Above the soft limit all free memory is purged. The hard limit applies to each take, which is
- * admitted under the page lock. If a take would exceed it, first the necessary amount of free
- * memory is purged; if that is not enough, the take is refused. Swept pages count again without
- * admission when their slab is given back; then pages_heed_limits purges free memory. While
+ * admitted under the page lock (state.h). If a take would exceed it, first the necessary amount of
+ * free memory is purged; if that is not enough, the take is refused. Swept pages count again
+ * without admission when their slab is given back; then pages_heed_limits purges free memory. While
  * another thread forks there is no lock: then the counts are read as they are, and threads that
  * take at the same moment may exceed the limit by what they take.
  */
@@ -61,12 +61,16 @@ void limits_enforce_soft(size_t pages);
  * Locking: none held. */
 void limits_enforce_peak(bool of_runs);
 
+/* Whether `pages` more pages would be more than were ever counted.
+ * Threads: any. */
+bool limits_is_peak(size_t pages);
+
 /* How often a take is checked again after limits_purge_for_hard. */
 enum { LIMIT_TRIES = 3 };
 
 /* Whether `pages` more pages stay within the hard limit. If not, the caller releases the lock,
  * calls limits_purge_for_hard and checks again, at most LIMIT_TRIES times.
- * Locking: page lock held, except while another thread forks. */
+ * Locking: page lock held if there is a hard limit, except while another thread forks. */
 bool limits_admit_hard(size_t pages);
 
 /* Purges free memory until `pages` more pages are within the hard limit.

@@ -74,22 +74,24 @@ bool span_table_each(const struct span_table *list, span_visit *visit, void *con
     return true;
 }
 
-/* Maps a run; in builds with fences, with an unmapped page behind it if there are addresses for
- * it. */
-static char *mapping_with_guard(size_t size_bytes)
+/* Maps a run with unmapped addresses behind it, if there are enough, so that an overflow faults.
+ * The kernel aligns a mapping to huge pages if its length is a multiple of theirs. */
+static char *mapping_with_gap(size_t size_bytes)
 {
-    char *run = config_fences ? os_map(size_bytes + os_page_size()) : NULL;
+    size_t gap_bytes = size_bytes % HUGE_PAGE_BYTES == 0 ? HUGE_PAGE_BYTES : os_page_size();
+    char *run = os_map(size_bytes + gap_bytes);
     if (run == NULL)
         return os_map(size_bytes);
-    (void)os_unmap(run + size_bytes, os_page_size()); /* a refusal costs one page */
+    (void)os_unmap(run + size_bytes, gap_bytes); /* a refusal costs addresses */
     return run;
 }
 
-/* Maps a run with any alignment: cuts an aligned piece out of a larger reservation. */
+/* Maps a run with any alignment: cuts an aligned piece out of a larger reservation. At least a page
+ * of it is unmapped behind the run. */
 static char *mapping_aligned(size_t size_bytes, size_t alignment_bytes)
 {
     if (alignment_bytes <= os_page_size())
-        return mapping_with_guard(size_bytes);
+        return mapping_with_gap(size_bytes);
     char *start = os_reserve(size_bytes + alignment_bytes);
     if (start == NULL)
         return NULL;
@@ -102,8 +104,7 @@ static char *mapping_aligned(size_t size_bytes, size_t alignment_bytes)
     }
     if (lead > 0)
         os_unmap(start, lead);
-    if (alignment_bytes - lead > 0)
-        os_unmap(run + size_bytes, alignment_bytes - lead);
+    os_unmap(run + size_bytes, alignment_bytes - lead);
     return run;
 }
 
@@ -111,7 +112,7 @@ struct span *mapping_take(size_t pages, size_t alignment_bytes, unsigned side_un
                           size_t covered_bytes)
 {
     size_t bytes = align_up(pages << PAGE_SHIFT, os_page_size());
-    struct span *span = header_take(side_units);
+    struct span *span = header_take(shard_own(), side_units);
     if (span == NULL)
         return NULL;
     char *run = mapping_aligned(bytes, alignment_bytes);
@@ -341,7 +342,7 @@ static char *zero_size_reserve(size_t size_bytes)
 struct span *pages_take_zero_size_slab(unsigned class)
 {
     const struct slab_shape *shape = &pages_state.shapes[class];
-    struct span *span = header_take(shape->side_units);
+    struct span *span = header_take(shard_own(), shape->side_units);
     if (span == NULL)
         return NULL;
     span->pages = 0;
@@ -377,7 +378,7 @@ bool zero_size_slabs_each(span_visit *visit, void *context)
 
 struct span *pages_split(struct span *span, size_t pages, bool huge)
 {
-    struct span *rest = header_take(0);
+    struct span *rest = header_take(shard_of(span), 0);
     if (rest == NULL)
         return NULL;
     rest->base = span->base + (pages << PAGE_SHIFT);

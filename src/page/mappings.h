@@ -1,7 +1,7 @@
 /* Spans outside the arenas, each in a mapping of its own:
  *
  *   huge blocks    see page.h
- *   fork runs      runs that are taken while the page lock is frozen for a fork
+ *   fork runs      runs that are taken while the locks are frozen for a fork
  *   void slabs     slabs for blocks of 0 bytes, in builds with config_zero_size_blocks
  *
  * The page map does not lead a walk to them, so fork runs and void slabs are also entered into

@@ -26,31 +26,51 @@ static void *fence_random_place(void)
     return (void *)align_down(place | (uintptr_t)1 << LOWEST_SHIFT, os_page_size());
 }
 
-/* The place for the next piece of metadata: far below this library. The kernel places arenas below
- * the library as well, so metadata is below the arenas until these have 256 GiB. A core file has
- * memory in the order of addresses, so a truncated core file loses blocks before the metadata that
- * describes them.
- * Returns: NULL where the kernel should choose. */
-static void *fence_early_place(size_t size_bytes)
+/* Where metadata and arenas begin: at random distances below this library. An attacker who knows no
+ * address cannot guess the distance from a block to metadata or to the library's data. Metadata has
+ * the lower addresses. A core file has memory in the order of addresses, so a truncated core file
+ * loses blocks before the metadata that describes them. If the library has low addresses, the
+ * distance is from a stack. */
+enum { METADATA_SHIFT = 38, ARENAS_SHIFT = 37, KERNEL_CHOOSES = 1 };
+static uintptr_t fence_places[2]; /* atomic: next place for metadata, for an arena; 0: none yet */
+
+/* The first place for metadata or for an arena; KERNEL_CHOOSES where there is not enough room. */
+static uintptr_t fence_first_place(bool for_arena)
 {
-    enum { DISTANCE_SHIFT = 38 };
-    static uintptr_t taken_bytes; /* atomic: bytes of metadata that were placed so far */
-    uintptr_t here = (uintptr_t)&taken_bytes;
-    if (config_tsan || here >> DISTANCE_SHIFT < 2) /* the program is linked to low addresses */
-        return NULL;
-    uintptr_t place = align_down(here, 2 << 20) - ((uintptr_t)1 << DISTANCE_SHIFT);
-    return (void *)(place + fetch_add_relaxed(&taken_bytes, size_bytes));
+    enum { MIN_DISTANCES = 2 };
+    uintptr_t distance = (uintptr_t)1 << (for_arena ? ARENAS_SHIFT : METADATA_SHIFT);
+    uintptr_t end = (uintptr_t)fence_places;
+    if (end >> METADATA_SHIFT < MIN_DISTANCES)
+        end = (uintptr_t)__builtin_frame_address(0);
+    /* ThreadSanitizer has to know all places in advance. */
+    if (config_tsan || end >> METADATA_SHIFT < MIN_DISTANCES)
+        return KERNEL_CHOOSES;
+    if (!os_places_are_fixed())
+        distance += os_random() % (distance / 2);
+    return align_down(end - distance, LARGEST_PAGE_BYTES);
 }
 
-char *fenced_reserve(size_t size_bytes, bool anywhere)
+/* The place for the next range, right behind the last one.
+ * Returns: NULL where the kernel should choose. */
+static void *fence_next_place(size_t size_bytes, bool for_arena)
+{
+    uintptr_t *next = &fence_places[for_arena];
+    uintptr_t place = load_relaxed(next);
+    if (unlikely(place == 0)) {
+        uintptr_t first = fence_first_place(for_arena);
+        place = compare_swap_acq_rel(next, &place, first) ? first : place;
+    }
+    return place == KERNEL_CHOOSES ? NULL : (void *)fetch_add_relaxed(next, size_bytes);
+}
+
+char *fenced_reserve(size_t size_bytes, bool for_arena)
 {
     size_t fence = os_page_size();
     size_t bytes = size_bytes + 2 * fence;
     /* ThreadSanitizer has to know all places in advance. */
-    bool random = config_random_runs && anywhere && !config_tsan;
-    char *start = random     ? os_reserve_near(fence_random_place(), bytes)
-                  : anywhere ? os_reserve(bytes)
-                             : os_reserve_near(fence_early_place(bytes), bytes);
+    bool random = config_random_runs && for_arena && !config_tsan;
+    void *place = random ? fence_random_place() : fence_next_place(bytes, for_arena);
+    char *start = os_reserve_near(place, bytes);
     return start ? start + fence : NULL;
 }
 
@@ -112,7 +132,9 @@ enum {
 };
 static_check(RANGE_MAX <= UNITS_MASK, "they are counted in an address's low bits");
 
-static uintptr_t rows[META_KINDS][ROWS]; /* atomic: rows by kind and thread */
+static struct {
+    uintptr_t words[META_KINDS]; /* atomic: the rows of some threads, by kind */
+} cache_aligned rows[ROWS];
 static struct chunk *chunks[META_KINDS]; /* atomic: current chunk of each kind */
 size_t meta_total_bytes;
 
@@ -242,7 +264,7 @@ void *meta_take(enum meta_kind kind, size_t size_bytes)
 void *meta_take_near(enum meta_kind kind, size_t size_bytes)
 {
     uintptr_t lines = align_up(size_bytes, LINE_BYTES) / LINE_BYTES;
-    uintptr_t *row = &rows[kind][(thread_identity() >> PAGE_SHIFT) % ROWS];
+    uintptr_t *row = &rows[(thread_identity() >> PAGE_SHIFT) % ROWS].words[kind];
     uintptr_t next = load_relaxed(row);
     while (next % LINE_BYTES >= lines)
         if (compare_swap_acq_rel(row, &next, next + lines * LINE_BYTES - lines))
@@ -268,7 +290,7 @@ void meta_forget_chunks(void)
     for (int kind = 0; kind < META_KINDS; kind++) {
         store_relaxed(&chunks[kind], (struct chunk *)NULL);
         for (int i = 0; i < ROWS; i++)
-            store_relaxed(&rows[kind][i], (uintptr_t)0);
+            store_relaxed(&rows[i].words[kind], (uintptr_t)0);
     }
 }
 

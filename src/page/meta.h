@@ -26,11 +26,11 @@
  * Threads: any, no lock held.
  */
 
-/* Reserves addresses without permissions, between fences. `anywhere` is for arenas: hardened builds
- * choose a random place. Otherwise the range is for metadata, whose place precedes the heap in core
- * files.
+/* Reserves addresses without permissions, between fences, for an arena or for metadata. Metadata is
+ * before the arenas and so before the blocks in core files. Both begin at random places. In
+ * hardened builds each arena has a random place of its own.
  * Returns: NULL when out of addresses. */
-char *fenced_reserve(size_t size_bytes, bool anywhere);
+char *fenced_reserve(size_t size_bytes, bool for_arena);
 
 /* Reserves addresses without permissions for an arena, between fences, that begin at a multiple of
  * the alignment. If there are too few addresses for that, they begin at any page.

@@ -6,9 +6,10 @@
  * purged at once; free memory that a whole decay interval did not need is purged at the end of that
  * interval.
  *
- * The layer's own state has one lock, the page lock. The page lock is never held during a system
- * call, except that a forking thread freezes it. While another thread forks, the lock cannot be
- * taken: then each new run is a mapping of its own, and returned runs wait in a lock-free list.
+ * The layer consists of shards, as many as the process has processors, so that threads need not
+ * share a lock (state.h). No lock is held during a system call, except that a forking thread
+ * freezes all of them. While another thread forks, no lock can be taken: then each new run is a
+ * mapping of its own, and returned runs wait in lock-free lists.
  *
  * Functions that take memory return NULL or false when the system has none. Unless its comment says
  * otherwise, a function may be called by any thread that holds no lock of this layer.
@@ -175,8 +176,8 @@ struct span *pages_take_free(size_t pages, size_t alignment_bytes);
 /* Gives back the run of a large block. All of it counts as written. */
 void pages_give(struct span *span);
 
-/* Makes the first `size_bytes` of a large block read zero. Pages that are known to read zero are
- * not touched. */
+/* Makes the first `size_bytes` of a large block read zero. Pages that were never used are not
+ * touched. */
 void pages_clear(struct span *span, size_t size_bytes);
 
 /* Extends a large block in place to `pages` pages, which the free run behind it provides.
@@ -189,10 +190,10 @@ bool pages_extend(struct span *span, size_t pages);
  * nothing has changed. */
 bool pages_shrink(struct span *span, size_t pages);
 
-/* Takes a header for pages of an arena that belong to no span. Once its `base` and `pages` are set,
- * the header and the pages are given back by pages_give.
+/* Takes a header for pages of an arena that belong to no span and begin at `run`. Once its `base`
+ * and `pages` are set, the header and the pages are given back by pages_give.
  * Returns: NULL when out of memory. */
-struct span *pages_take_header(void);
+struct span *pages_take_header(const void *run);
 
 /* Gives back a header of pages_take_header that was not used. */
 void pages_give_header(struct span *span);
@@ -254,6 +255,14 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move);
  * remaining pages and the tag of the first. The caller updates the page map.
  * Returns: NULL when out of memory; then nothing has changed. */
 struct span *pages_split(struct span *span, size_t pages, bool huge);
+
+/* Lets the calling thread take its runs from a shard that no other thread uses, or the fewest
+ * threads: `last` if it is one of these. A thread that never calls this uses the first one.
+ * Returns: the number of the shard. */
+uint8_t pages_enter_shard(uint8_t last);
+
+/* Ends that. */
+void pages_leave_shard(uint8_t number);
 
 /* Purges all free memory but `keep_bytes`.
  * Returns: true when some memory was purged. */
@@ -330,17 +339,8 @@ void pages_forget_dense(void);
  * `dirty_cap`, and 0 under memory pressure. Approximate. */
 size_t pages_most_kept(void);
 
-/* Claims `pages` free pages for a cache that retains them, until pages_unclaim_kept. All caches
- * together may claim half of the option `dirty_cap`. Lock-free.
- * Returns: false when this cache may not retain the pages, or the claims would exceed that sum. */
-bool pages_claim_kept(size_t pages);
-
-/* Ends a claim of pages_claim_kept. Lock-free. */
-void pages_unclaim_kept(size_t pages);
-
-/* Sets the sum of all claims to the claims of the child's only thread.
- * Threads: the child of a fork. */
-void pages_reset_kept(size_t pages);
+/* The memory that the limits count. Approximate. */
+size_t pages_counted_bytes(void);
 
 /* When the current decay interval began, on the clock of os_now_ms. */
 uint64_t pages_interval_ms(void);
@@ -376,7 +376,7 @@ inline_always size_t run_bytes(const struct span *span)
 struct descriptor_pool {
     uintptr_t head;          /* atomic: tagged head of the free descriptors, see pages.c */
     size_t descriptor_bytes; /* const: size of one descriptor, a multiple of 8 */
-};
+} cache_aligned;
 
 /* Takes a descriptor. The content of the descriptor is zero, or the content with which it was given
  * back.
@@ -386,19 +386,19 @@ void *descriptor_take_from(struct descriptor_pool *list);
 /* Gives a descriptor back. The descriptor keeps its content. */
 void descriptor_give_to(struct descriptor_pool *list, void *descriptor);
 
-/* Before fork: takes and freezes the page lock, and lends the free headers (state.h). Calls nest:
- * see base/lock.h. */
+/* Before fork: takes and freezes the layer's locks, and lends the free headers (state.h). Calls
+ * nest: see base/lock.h. */
 void pages_freeze(void);
 
 /* After fork, in the parent: ends pages_freeze. */
 void pages_thaw(void);
 
 /* After fork, in the child: ends pages_freeze. Runs that other threads were purging become free;
- * runs and headers that waited in the lock-free list are lost. */
+ * runs and headers that waited in the lock-free lists are lost. */
 void pages_thaw_in_child(void);
 
-/* Checks tags, bins, counts and map entries of each arena, with assertions. Takes the page lock.
- * Does nothing in builds without config_debug. */
+/* Checks tags, bins, counts and map entries of each arena, with assertions. Takes the locks of
+ * the layer. Does nothing in builds without config_debug. */
 void pages_verify(void);
 
 /* Locks of private heaps and of the other allocators. fork takes all watched ones, so that the data
@@ -411,7 +411,7 @@ void pages_verify(void);
  * be among them.
  *
  * A thread that holds one of these locks takes no other of them and no lock of lower rank than the
- * page lock. Such a thread makes no system calls except those of the page layer.
+ * shards' locks. Such a thread makes no system calls except those of the page layer.
  *
  * A waiting thread waits until the fork is over. If it holds a lock that fork itself takes (a
  * lock of stdio), there is a deadlock; the public headers tell programs to avoid that.

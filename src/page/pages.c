@@ -24,42 +24,75 @@
 #include <string.h>
 
 static void (*on_fork)(void); /* const after the heap's start */
-/* page lock: whether the process had one thread at the current or last fork */
+/* page lock, frozen: whether the process had one thread at the current or last fork */
 static bool was_alone;
+
+/* Whether no thread was changing shared data when the locks were frozen. If a signal handler forks,
+ * this thread may have been. */
+static bool pages_frozen_whole(void)
+{
+    bool whole = lock_is_frozen_whole(&pages_state.lock);
+    for (unsigned i = 0; i < shard_count(); i++)
+        whole = whole && lock_is_frozen_whole(&page_shards[i].lock);
+    return whole;
+}
 
 void pages_on_fork(void (*in_child)(void)) { on_fork = in_child; }
 
-void pages_freeze(void)
+static void pages_freeze_shard(struct page_shard *shard)
 {
-    lock_freeze(&pages_state.lock);
-    store_relaxed(&pages_state.freezes, pages_state.freezes + 1);
-    was_alone = process_is_single_threaded();
-    if (!lock_is_frozen_whole(&pages_state.lock))
+    lock_freeze(&shard->lock);
+    if (!lock_is_frozen_whole(&shard->lock))
         return; /* a signal handler forks, and has interrupted a holder of the lock */
-    headers_lend();
-    struct span *unmap = free_spans_settle(NULL);
+    headers_lend(shard);
+    struct span *unmap = free_spans_settle(shard, NULL);
     for (struct span *next; unmap; unmap = next) {
         next = unmap->next;
         defer(unmap);
     }
 }
 
-void pages_thaw(void)
+/* The page lock is frozen before all others and thawed after them, so it says whether a fork is
+ * under way. The first shard is frozen before the others are counted: its lock is taken to begin a
+ * new one. */
+void pages_freeze(void)
 {
-    if (lock_is_frozen_whole(&pages_state.lock))
-        headers_take_back(true);
+    lock_freeze(&pages_state.lock);
+    fetch_add_relaxed(&pages_state.freezes, (size_t)1);
+    for (unsigned i = 0; i < shard_count(); i++)
+        pages_freeze_shard(&page_shards[i]);
+    was_alone = process_is_single_threaded();
+}
+
+/* Ends pages_freeze. If not `whole`, the headers that other threads took or returned meanwhile are
+ * forgotten. */
+static void pages_thaw_locks(bool whole)
+{
+    for (unsigned i = shard_count(); i-- > 0;) {
+        struct page_shard *shard = &page_shards[i];
+        if (lock_is_frozen_whole(&shard->lock))
+            headers_take_back(shard, whole);
+        lock_thaw(&shard->lock);
+    }
+    fetch_add_relaxed(&pages_state.freezes, (size_t)1);
     lock_thaw(&pages_state.lock);
 }
 
+void pages_thaw(void) { pages_thaw_locks(true); }
+
 void pages_thaw_in_child(void)
 {
-    if (lock_is_frozen_whole(&pages_state.lock)) {
-        store_relaxed(&pages_state.deferred, (struct span *)NULL);
-        spans_end_others_purges();
+    if (pages_frozen_whole()) {
+        store_relaxed(&pages_state.purging_pages, (size_t)0);
+        store_relaxed(&pages_state.purging_dirty, (size_t)0);
+        pages_state.purging_resets++;
+        for (unsigned i = 0; i < shard_count(); i++) {
+            store_relaxed(&page_shards[i].deferred, (struct span *)NULL);
+            spans_end_others_purges(&page_shards[i]);
+        }
         meta_forget_chunks();
-        headers_take_back(was_alone);
     }
-    lock_thaw(&pages_state.lock);
+    pages_thaw_locks(was_alone);
 }
 
 bool pages_forked_alone(void) { return was_alone; }
@@ -67,6 +100,7 @@ bool pages_forked_alone(void) { return was_alone; }
 static void pages_after_fork_in_child(void)
 {
     pages_thaw_in_child();
+    shards_forget_threads();
     os_random_after_fork();
     if (on_fork)
         on_fork();
@@ -87,17 +121,17 @@ void pages_init(const struct slab_shape *shapes)
     page_map_init();
     pages_state.shapes = shapes;
     if (config_random_runs)
-        pages_state.random = os_random();
+        page_shards[0].random = os_random();
     store_relaxed(&pages_state.interval_start_ms, os_now_ms());
 }
 
 /* Makes headers for a list that ran empty. The headers are deferred, and the next holder of the
  * lock puts them into the list.
  * Returns: false when out of memory. */
-static bool pages_refill_headers(unsigned side_units, unsigned count)
+static bool pages_refill_headers(struct page_shard *shard, unsigned side_units, unsigned count)
 {
     for (; count > 0; count--) {
-        struct span *span = header_make(side_units);
+        struct span *span = header_make(shard, side_units);
         if (span == NULL)
             return false;
         span->pages = 0;
@@ -112,60 +146,83 @@ enum { SHORT_PAGES = 64 };
 
 enum outcome { TAKEN, FROZEN, EXHAUSTED };
 
-/* Provides what pages_take_run lacked: admission by the hard limit, spare headers, a header, or
- * free pages. If `grow_pages` is 0, no arena grows.
- * Returns: whether pages_take_run should try again. */
-static bool pages_provide(bool admitted, bool spares, bool has_header, unsigned side_units,
-                          size_t pages, size_t grow_pages)
+/* A run that is wanted, and what a shard lacked for it. */
+struct want {
+    size_t pages;
+    size_t alignment_pages;
+    size_t grow_pages; /* by which an arena grows if no free run fits; 0: none grows */
+    unsigned side_units;
+    bool only_dirty; /* takes only a run that has memory */
+    bool admitted;   /* the hard limit admits it */
+    bool spares;     /* the shard has spare headers */
+    bool has_header; /* the shard has a header for it */
+};
+
+/* Takes a run and its header from a shard.
+ * Returns: TAKEN, FROZEN, or EXHAUSTED if `want` says that something is lacking. */
+static enum outcome pages_try(struct page_shard *shard, struct want *want, struct span **header)
 {
-    if (!admitted)
-        return limits_purge_for_hard(pages);
-    bool provided = !spares      ? pages_refill_headers(0, 8)
-                    : has_header ? grow_pages != 0 && pages_grow(grow_pages)
-                                 : pages_refill_headers(side_units, 1);
+    if (!shard_acquire(shard))
+        return FROZEN;
+    struct span *unmap = free_spans_settle(shard, NULL);
+    struct span *spare = shard->headers[0];
+    /* range_carve needs two headers, and the run may need one */
+    want->spares = spare && spare->next && spare->next->next;
+    want->admitted = limits_admit_hard(want->pages);
+    *header = want->spares && want->admitted ? header_pop(shard, want->side_units) : NULL;
+    want->has_header = *header != NULL;
+    size_t dirty_pages = 0;
+    size_t free_pages = shard->dirty_pages;
+    char *run = *header ? range_carve(shard, want->pages, want->alignment_pages, want->only_dirty,
+                                      &dirty_pages)
+                        : NULL;
+    if (run) {
+        (*header)->base = run;
+        store_relaxed(&(*header)->dirty_pages, dirty_pages);
+    } else if (*header) {
+        header_push(*header);
+    }
+    shard_release(shard);
+    if (unlikely(unmap != NULL))
+        fork_run_give(unmap);
+    if (run == NULL)
+        return EXHAUSTED;
+    if (dirty_pages != 0)
+        cap_note_again(dirty_pages, free_pages);
+    if (dirty_pages < want->pages) {
+        cap_note_taken(want->pages - dirty_pages);
+        limits_enforce_peak(want->pages <= SHORT_PAGES);
+    }
+    return TAKEN;
+}
+
+/* Provides what the shard lacked: admission by the hard limit, spare headers, a header, or free
+ * pages.
+ * Returns: whether pages_try should try again. */
+static bool pages_provide(struct page_shard *shard, const struct want *want)
+{
+    if (!want->admitted)
+        return limits_purge_for_hard(want->pages);
+    size_t grow = want->grow_pages;
+    bool provided = !want->spares      ? pages_refill_headers(shard, 0, 8)
+                    : want->has_header ? grow != 0 && pages_grow(shard, grow)
+                                       : pages_refill_headers(shard, want->side_units, 1);
     /* unmapped ranges may give the system what it lacked */
     return provided || kept_mapping_purge(SIZE_MAX) != 0;
 }
 
-/* Takes a run and its header for a span that the caller then owns. Refills the header lists and, by
- * `grow_pages`, the arenas as needed.
- * Returns: TAKEN, FROZEN while the lock is frozen for a fork, or EXHAUSTED. */
-static enum outcome pages_take_run(size_t pages, size_t alignment_pages, unsigned side_units,
-                                   size_t grow_pages, struct span **header)
+/* Takes a run from a shard. Refills its header lists and, by `grow_pages`, its arenas as needed.
+ * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
+static enum outcome pages_take_from(struct page_shard *shard, struct want *want,
+                                    struct span **header)
 {
     for (unsigned refused = 0;;) {
-        if (!lock_acquire(&pages_state.lock))
-            return FROZEN;
-        size_t freezes = pages_state.freezes;
-        struct span *unmap = free_spans_settle(NULL);
-        struct span *spare = pages_state.headers[0];
-        /* range_carve needs two headers, and the run may need one */
-        bool spares = spare && spare->next && spare->next->next;
-        bool admitted = limits_admit_hard(pages);
-        *header = spares && admitted ? header_pop(side_units) : NULL;
-        size_t dirty_pages = 0;
-        size_t free_pages = pages_state.dirty_pages;
-        char *run = *header ? range_carve(pages, alignment_pages, &dirty_pages) : NULL;
-        if (run) {
-            (*header)->base = run;
-            store_relaxed(&(*header)->dirty_pages, dirty_pages);
-        } else if (*header) {
-            header_push(*header);
-        }
-        lock_release(&pages_state.lock);
-        if (unlikely(unmap != NULL))
-            fork_run_give(unmap);
-        if (run && dirty_pages != 0)
-            cap_note_again(dirty_pages, free_pages);
-        if (run && dirty_pages < pages) {
-            cap_note_taken(pages - dirty_pages);
-            limits_enforce_peak(pages <= SHORT_PAGES);
-        }
-        if (run)
-            return TAKEN;
-        refused += !admitted;
-        bool more = refused <= LIMIT_TRIES &&
-                    pages_provide(admitted, spares, *header != NULL, side_units, pages, grow_pages);
+        size_t freezes = load_relaxed(&pages_state.freezes);
+        enum outcome outcome = pages_try(shard, want, header);
+        if (outcome != EXHAUSTED)
+            return outcome;
+        refused += !want->admitted;
+        bool more = refused <= LIMIT_TRIES && pages_provide(shard, want);
         /* A failure during a fork of another thread does not mean that memory is out. */
         if (!more && !lock_is_frozen(&pages_state.lock) &&
             load_relaxed(&pages_state.freezes) == freezes)
@@ -173,13 +230,63 @@ static enum outcome pages_take_run(size_t pages, size_t alignment_pages, unsigne
     }
 }
 
+/* Whether a shard may have a run for a thread of another one: by the counts that it told, it has
+ * more free memory than it uses. */
+static bool pages_shard_lends(const struct page_shard *shard, size_t pages)
+{
+    size_t dirty = load_relaxed(&shard->told_dirty);
+    size_t free_pages = load_relaxed(&shard->told_free);
+    return dirty >= pages && dirty + free_pages > load_relaxed(&shard->committed_pages);
+}
+
+/* Takes a run that has memory from a shard that lends. The count of all shards is compared first:
+ * this thread has just read its line.
+ * Returns: TAKEN, FROZEN, or EXHAUSTED if there is none. */
+static enum outcome pages_borrow(struct want *want, struct span **header)
+{
+    unsigned count = shard_count();
+    size_t dirty = load_relaxed(&pages_state.dirty_pages);
+    enum outcome outcome = EXHAUSTED;
+    if (dirty - load_relaxed(&shard_own()->told_dirty) < want->pages)
+        return outcome;
+    for (unsigned i = 1; i < count && outcome == EXHAUSTED; i++) {
+        struct page_shard *other = &page_shards[(own_shard + i) % count];
+        if (pages_shard_lends(other, want->pages))
+            outcome = pages_try(other, want, header);
+    }
+    return outcome;
+}
+
+/* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
+ * from others in the two cases that state.h names.
+ * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
+static enum outcome pages_take_run(struct want *want, struct span **header)
+{
+    unsigned count = shard_count();
+    enum outcome outcome = EXHAUSTED;
+    if (count > 1) {
+        want->only_dirty = true;
+        outcome = pages_try(shard_own(), want, header);
+        if (outcome == EXHAUSTED && limits_is_peak(want->pages))
+            outcome = pages_borrow(want, header);
+        want->only_dirty = false;
+    }
+    want->admitted = true;
+    for (unsigned i = 0; i < count && outcome == EXHAUSTED && want->admitted; i++)
+        outcome = pages_take_from(&page_shards[(own_shard + i) % count], want, header);
+    return outcome;
+}
+
 struct span *pages_take_slab(unsigned class)
 {
     const struct slab_shape *shape = &pages_state.shapes[class];
     struct span *span;
     size_t alignment = shape->alignment_pages;
-    enum outcome outcome = pages_take_run(shape->pages, alignment, shape->side_units,
-                                          shape->pages + alignment - 1, &span);
+    struct want want = {.pages = shape->pages,
+                        .alignment_pages = alignment,
+                        .grow_pages = shape->pages + alignment - 1,
+                        .side_units = shape->side_units};
+    enum outcome outcome = pages_take_run(&want, &span);
     if (outcome == FROZEN)
         span = fork_run_take(shape->pages, alignment << PAGE_SHIFT, shape->side_units,
                              (size_t)shape->pages << PAGE_SHIFT);
@@ -204,8 +311,10 @@ static struct span *pages_take_large(size_t pages, size_t alignment_bytes, bool 
         return NULL;
     struct span *span;
     size_t alignment_pages = larger_of(alignment_bytes >> PAGE_SHIFT, 1);
-    enum outcome outcome =
-        pages_take_run(pages, alignment_pages, 0, grows ? pages + alignment_pages - 1 : 0, &span);
+    struct want want = {.pages = pages,
+                        .alignment_pages = alignment_pages,
+                        .grow_pages = grows ? pages + alignment_pages - 1 : 0};
+    enum outcome outcome = pages_take_run(&want, &span);
     if (outcome == FROZEN)
         span = fork_run_take(pages, alignment_bytes, 0, pages << PAGE_SHIFT);
     if (outcome == EXHAUSTED || span == NULL)
@@ -243,23 +352,22 @@ static bool pages_give_fork_run(struct span *span, uint8_t was)
     return true;
 }
 
-/* Frees the run `given`, if it is not NULL, and what is deferred. With other threads the run is
- * deferred first: while this thread waits for the lock, another one may fork, and its child would
+/* Frees the run `given` of the shard, if it is not NULL, and what is deferred there. Before a
+ * thread waits for the lock, it defers the run: meanwhile another one may fork, and its child would
  * not know the run.
  * Returns: false while the lock is frozen for a fork. */
-static bool pages_settle(struct span *given)
+static bool pages_settle(struct page_shard *shard, struct span *given)
 {
-    if (given && unlikely(!process_is_single_threaded())) {
-        defer(given);
-        given = NULL;
-    }
-    if (!lock_acquire(&pages_state.lock)) {
-        if (given) /* this thread forks, and a signal handler of it frees */
+    bool acquired = given && shard_try_acquire(shard);
+    if (!acquired) {
+        if (given)
             defer(given);
-        return false;
+        given = NULL;
+        if (!shard_acquire(shard))
+            return false;
     }
-    struct span *unmap = free_spans_settle(given);
-    lock_release(&pages_state.lock);
+    struct span *unmap = free_spans_settle(shard, given);
+    shard_release(shard);
     if (unlikely(unmap != NULL))
         fork_run_give(unmap);
     return true;
@@ -273,8 +381,9 @@ static void pages_give_run(struct span *span, uint8_t was)
     size_t pages = span->pages;
     span->mark = was;
     store_relaxed(&span->dirty_pages, pages);
-    if (pages_settle(span))
-        purge_excess(pages);
+    struct page_shard *shard = shard_of(span);
+    if (pages_settle(shard, span))
+        purge_excess(shard, pages);
 }
 
 void pages_give_slab(struct span *span) { pages_give_swept_slab(span, 0); }
@@ -292,10 +401,16 @@ void pages_give_swept_slab(struct span *span, size_t swept_pages)
         pages_heed_limits();
 }
 
+/* Notes that free pages may not be zero. Written once, because each tick reads the line. */
+static void pages_note_unclean(void)
+{
+    if (config_cleared_slabs && !load_relaxed(&pages_state.unclean))
+        store_relaxed(&pages_state.unclean, true);
+}
+
 void pages_give(struct span *span)
 {
-    if (config_cleared_slabs)
-        store_relaxed(&pages_state.unclean, true);
+    pages_note_unclean();
     page_map_set_page(span->base, NULL);
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
     pages_give_run(span, 0);
@@ -304,11 +419,16 @@ void pages_give(struct span *span)
 /* A growth that no thread has used may be deferred. */
 bool pages_trim(size_t keep_bytes)
 {
-    (void)pages_settle(NULL);
+    for (unsigned i = 0; i < shard_count(); i++)
+        (void)pages_settle(&page_shards[i], NULL);
     return purge_trim(keep_bytes);
 }
 
-struct span *pages_take_header(void) { return header_take(0); }
+struct span *pages_take_header(const void *run)
+{
+    const struct arena *arena = arena_of(run);
+    return header_take(arena->shard, 0);
+}
 
 void pages_give_header(struct span *span)
 {
@@ -319,14 +439,15 @@ void pages_give_header(struct span *span)
 bool pages_extend(struct span *span, size_t pages)
 {
     size_t more = pages - span->pages;
-    if (!lock_acquire(&pages_state.lock))
+    struct page_shard *shard = shard_of(span);
+    if (!shard_acquire(shard))
         return false;
-    struct arena *arena = arena_find(span->base);
+    struct arena *arena = span_arena(span);
     char *end = span_end(span);
     struct span *right = arena ? span_free_neighbour(arena, end) : NULL;
-    if ((right == NULL || right->pages < more) && spans_merge())
+    if ((right == NULL || right->pages < more) && spans_merge(shard))
         right = arena ? span_free_neighbour(arena, end) : NULL;
-    bool fits = right && right->pages >= more && (right->pages == more || pages_state.headers[0]) &&
+    bool fits = right && right->pages >= more && (right->pages == more || shard->headers[0]) &&
                 limits_admit_hard(more);
     if (fits) {
         span_withdraw(right);
@@ -335,10 +456,10 @@ bool pages_extend(struct span *span, size_t pages)
             range_release(arena, end + (more << PAGE_SHIFT), right->pages - more,
                           right->dirty_pages - dirty_pages);
         header_push(right);
-        free_spans_note_dirty_low();
+        free_spans_note_dirty_low(shard);
         store_relaxed(&span->pages, (uint32_t)pages);
     }
-    lock_release(&pages_state.lock);
+    shard_release(shard);
     if (fits)
         limits_enforce_peak(false);
     return fits;
@@ -346,12 +467,12 @@ bool pages_extend(struct span *span, size_t pages)
 
 bool pages_shrink(struct span *span, size_t pages)
 {
-    if (config_cleared_slabs)
-        store_relaxed(&pages_state.unclean, true);
-    if (!lock_acquire(&pages_state.lock))
+    pages_note_unclean();
+    struct page_shard *shard = shard_of(span);
+    if (!shard_acquire(shard))
         return false;
-    struct arena *arena = arena_find(span->base);
-    bool can = arena && pages_state.headers[0];
+    struct arena *arena = span_arena(span);
+    bool can = arena && shard->headers[0];
     size_t rest = span->pages - pages;
     if (can) {
         char *end = span->base + (pages << PAGE_SHIFT);
@@ -359,34 +480,71 @@ bool pages_shrink(struct span *span, size_t pages)
         store_relaxed(&span->pages, (uint32_t)pages);
         range_release(arena, end, rest, rest);
     }
-    lock_release(&pages_state.lock);
-    purge_excess(rest);
+    shard_release(shard);
+    purge_excess(shard, rest);
     return can;
+}
+
+/* How a page becomes zero: it is already, it is purged once more, or it is written. */
+enum clearing { KEEP_PAGES, PURGE_PAGES, WRITE_PAGES };
+
+static bool pages_has_bit(const uint64_t *bits, size_t page)
+{
+    return (bits[page / 64] >> page % 64 & 1) != 0;
+}
+
+/* The number of pages from `start` on, at most `pages`, that become zero in the same way. A purged
+ * page reads zero unless a write to a block that was freed before has brought it back. While
+ * another thread forks, and outside the arenas, nothing is known. */
+static size_t pages_alike(const struct span *span, const char *start, size_t pages,
+                          enum clearing *way)
+{
+    *way = WRITE_PAGES;
+    struct page_shard *shard = shard_of(span);
+    if (!shard_acquire(shard))
+        return pages;
+    size_t count = pages;
+    struct arena *arena = span_arena(span);
+    if (arena) {
+        size_t first = arena_page(arena, start);
+        bool dirty = pages_has_bit(arena->dirty, first);
+        bool purged = pages_has_bit(arena->purged, first);
+        for (count = 1; count < pages && pages_has_bit(arena->dirty, first + count) == dirty &&
+                        (dirty || pages_has_bit(arena->purged, first + count) == purged);)
+            count++;
+        *way = dirty ? WRITE_PAGES : purged ? PURGE_PAGES : KEEP_PAGES;
+    }
+    shard_release(shard);
+    return count;
+}
+
+/* Purges pages again: those that are not resident stay so, which costs less than a write of all.
+ * If the system refuses, all are written. */
+static void pages_purge_again(char *start, size_t size_bytes)
+{
+    char *end = start + size_bytes;
+    char *from = (char *)align_up((uintptr_t)start, os_page_size());
+    char *to = (char *)align_down((uintptr_t)end, os_page_size());
+    if (from >= to || os_purge(from, (size_t)(to - from)) != 0)
+        from = to = end;
+    memset(start, 0, (size_t)(from - start));
+    memset(to, 0, (size_t)(end - to));
 }
 
 void pages_clear(struct span *span, size_t size_bytes)
 {
-    enum { WORDS = 16 };
-    size_t pages = (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT;
-    if (span->zero)
+    bool is_in_arena = load_relaxed(&span->tag) == SPAN_LARGE;
+    if (span->zero && (!is_in_arena || load_relaxed(&pages_state.purged_pages) == 0))
         return;
-    uint64_t dirty[WORDS];
-    for (size_t done = 0; done < pages;) {
-        size_t first = done;
-        size_t step = smaller_of(pages - done, (WORDS - 1) * 64);
-        struct arena *arena = NULL;
-        if (lock_acquire(&pages_state.lock)) {
-            arena = arena_find(span->base);
-            size_t page = arena_page(arena, span->base) + done;
-            first = page / 64 * 64;
-            for (size_t i = 0; i < WORDS && first + 64 * i < page + step; i++)
-                dirty[i] = arena->dirty[first / 64 + i];
-            first = page - first;
-            lock_release(&pages_state.lock);
-        }
-        for (size_t i = 0; i < step; i++, done++)
-            if (arena == NULL || (dirty[(first + i) / 64] >> (first + i) % 64 & 1) != 0)
-                memset(span->base + (done << PAGE_SHIFT), 0, PAGE_BYTES);
+    size_t pages = (size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT;
+    for (size_t done = 0, count; done < pages; done += count) {
+        char *start = span->base + (done << PAGE_SHIFT);
+        enum clearing way;
+        count = pages_alike(span, start, pages - done, &way);
+        if (way == PURGE_PAGES)
+            pages_purge_again(start, count << PAGE_SHIFT);
+        else if (way == WRITE_PAGES)
+            memset(start, 0, count << PAGE_SHIFT);
     }
 }
 
@@ -396,27 +554,26 @@ void pages_clear(struct span *span, size_t size_bytes)
  * handlers take that lock first and then each lock of the list. No other thread holds two of them,
  * so the order does not matter. The handlers are registered by the first fork_lock_watch and stay.
  */
-enum { FORK_LOCK_FREE, FORK_LOCK_HELD, FORK_LOCK_WAITED };
-enum { FORK_LOCK_SPINS = 100 };
+enum { FORK_LOCK_FREE, FORK_LOCK_HELD, FORK_LOCK_WAITED }; /* as lock_spin reads them */
 
 static struct fork_lock fork_lock_list = {.next = &fork_lock_list, .prev = &fork_lock_list};
 static bool fork_handlers_registered; /* lock: fork_lock_list; with libc */
 /* The fork handlers of this thread that have begun and not ended. Forks nest, because a signal
  * handler may fork while this thread is between its handlers. The outermost fork takes and releases
  * the locks; in the child of an inner fork the remaining handlers of the outer one still follow. */
-static thread_local_word uint16_t forks_begun;
+static thread_local_word uint8_t forks_begun;
 
 static uint32_t fork_generation; /* atomic: number of forks from the first process to this one */
 
 void fork_lock_acquire(struct fork_lock *lock)
 {
-    uint32_t seen = FORK_LOCK_FREE;
-    for (int spins = 0; spins < FORK_LOCK_SPINS; spins++, seen = FORK_LOCK_FREE) {
+    unsigned pauses = 1;
+    do {
+        uint32_t seen = FORK_LOCK_FREE;
         /* acquire: pairs with fork_lock_release */
         if (compare_swap_acq_rel(&lock->state, &seen, (uint32_t)FORK_LOCK_HELD))
             return;
-        pause_processor();
-    }
+    } while (lock_spin(&lock->state, &pauses));
     /* acquire: pairs with fork_lock_release */
     while (exchange_acq_rel(&lock->state, (uint32_t)FORK_LOCK_WAITED) != FORK_LOCK_FREE)
         host_wait(&lock->state, FORK_LOCK_WAITED);
@@ -495,7 +652,7 @@ void fork_lock_unwatch(struct fork_lock *lock)
  * list is tagged: see state.h.
  */
 
-struct span *run_take(size_t size_bytes, size_t alignment_bytes)
+seldom_called struct span *run_take(size_t size_bytes, size_t alignment_bytes)
 {
     pages_start();
     size_t granule = os_page_size();

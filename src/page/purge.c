@@ -2,7 +2,6 @@
  * purge.h. */
 #include "page/purge.h"
 
-#include "base/alone.h"
 #include "base/bits.h"
 #include "os/memory.h"
 #include "os/process.h"
@@ -30,31 +29,37 @@ enum { REFUSALS_MAX = 256, STUCK_MIN_PAGES = 256 };
  * small pages. */
 enum { SMALL_TIMES = 4 };
 
-/* atomic, approximate: dirty pages that remained after the last complete pass */
-static size_t stuck_pages;
-
 /* Whether a range has dirty pages. False while another thread forks. */
 static bool purge_range_is_dirty(const struct arena *arena, const char *start, size_t pages)
 {
-    if (!lock_acquire(&pages_state.lock))
+    if (!shard_acquire(arena->shard))
         return false;
     bool dirty = bitmap_count(arena->dirty, arena_page(arena, start), pages) != 0;
-    lock_release(&pages_state.lock);
+    shard_release(arena->shard);
     return dirty;
+}
+
+/* Marks a range as clean and as purged.
+ * Locking: shard's lock held. */
+static void purge_mark_clean(struct arena *arena, const char *start, size_t pages)
+{
+    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
+    bitmap_set(arena->purged, arena_page(arena, start), pages);
 }
 
 /* Marks a range as clean. While another thread forks it stays dirty in the bitmap. */
 static void purge_note_clean(struct arena *arena, const char *start, size_t pages)
 {
-    if (!lock_acquire(&pages_state.lock))
+    if (!shard_acquire(arena->shard))
         return;
-    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
-    lock_release(&pages_state.lock);
+    purge_mark_clean(arena, start, pages);
+    shard_release(arena->shard);
 }
 
 /* Purges the dirty pages of a range that the system refused as a whole, which one locked page is
  * enough for: halves it until the parts are accepted or clean. The span is out of the bins. */
-static void purge_halves(struct arena *arena, char *start, size_t pages, struct pass *pass)
+static seldom_called void purge_halves(struct arena *arena, char *start, size_t pages,
+                                       struct pass *pass)
 {
     size_t half = align_down((pages << PAGE_SHIFT) / 2, os_page_size()) >> PAGE_SHIFT;
     for (int i = 0; i < 2 && half != 0; i++) {
@@ -144,39 +149,11 @@ uint64_t pages_whole_marked(const char *start, uint64_t marked)
     return whole;
 }
 
-/* atomic: pages that all threads have claimed; slightly wrong after some forks */
-static ptrdiff_t kept_pages;
-
 size_t pages_most_kept(void)
 {
     size_t cap_bytes = load_relaxed(&pages_state.limits.dirty_cap_bytes);
     return load_relaxed(&pages_state.pressed) ? 0 : cap_bytes / 8 >> PAGE_SHIFT;
 }
-
-/* Adds to the claims; `pages` may be negative.
- * Returns: their sum. */
-static ptrdiff_t purge_add_claim(ptrdiff_t pages)
-{
-    if (unlikely(!process_is_single_threaded()))
-        return fetch_add_relaxed(&kept_pages, pages) + pages;
-    store_relaxed(&kept_pages, load_relaxed(&kept_pages) + pages);
-    return load_relaxed(&kept_pages);
-}
-
-bool pages_claim_kept(size_t pages)
-{
-    if (pages > pages_most_kept())
-        return false;
-    size_t most = load_relaxed(&pages_state.limits.dirty_cap_bytes) / 2 >> PAGE_SHIFT;
-    if (purge_add_claim((ptrdiff_t)pages) <= (ptrdiff_t)most)
-        return true;
-    pages_unclaim_kept(pages);
-    return false;
-}
-
-void pages_unclaim_kept(size_t pages) { (void)purge_add_claim(-(ptrdiff_t)pages); }
-
-void pages_reset_kept(size_t pages) { store_relaxed(&kept_pages, (ptrdiff_t)pages); }
 
 uint64_t pages_interval_ms(void) { return load_relaxed(&pages_state.interval_start_ms); }
 
@@ -206,10 +183,11 @@ static size_t purge_find_dirty(const uint64_t *dirty, size_t first, size_t end, 
 /* Shortens a span, which is out of the bins, to an end with `dirty_pages` dirty pages, without the
  * clean pages behind the last dirty one. The other pages become free spans. Without this cut each
  * purge of a part would pass the pages that the purges before it returned to the system again.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 static void purge_keep_end(struct span *span, size_t dirty_pages)
 {
-    struct arena *arena = arena_find(span->base);
+    struct page_shard *shard = shard_of(span);
+    struct arena *arena = span_arena(span);
     size_t first = arena_page(arena, span->base);
     size_t end = purge_find_dirty(arena->dirty, first, first + span->pages, 1) + 1;
     size_t start = purge_find_dirty(arena->dirty, first, end, dirty_pages);
@@ -218,12 +196,12 @@ static void purge_keep_end(struct span *span, size_t dirty_pages)
     uintptr_t from = align_down((uintptr_t)arena->base + (start << PAGE_SHIFT), granule);
     uintptr_t to = align_up((uintptr_t)arena->base + (end << PAGE_SHIFT), os_page_size());
     char *base = span->base;
-    if (to < (uintptr_t)span_end(span) && pages_state.headers[0]) {
+    if (to < (uintptr_t)span_end(span) && shard->headers[0]) {
         size_t rest = ((uintptr_t)span_end(span) - to) >> PAGE_SHIFT;
         span->pages -= (uint32_t)rest;
         range_release(arena, (char *)to, rest, 0);
     }
-    if (from > (uintptr_t)base && pages_state.headers[0]) {
+    if (from > (uintptr_t)base && shard->headers[0]) {
         size_t lead = (from - (uintptr_t)base) >> PAGE_SHIFT;
         size_t dirty = span->dirty_pages;
         span->base = (char *)from;
@@ -235,13 +213,13 @@ static void purge_keep_end(struct span *span, size_t dirty_pages)
 }
 
 /* Returns a purged span to the bins.
- * Locking: page lock held. */
+ * Locking: shard's lock held. */
 static void purge_put_back(struct span *span)
 {
     purge_end_purging(span->pages, span->dirty_pages);
     span_end_purge(span);
-    span_release(arena_find(span->base), span);
-    free_spans_note_dirty_low();
+    span_release(span_arena(span), span);
+    free_spans_note_dirty_low(shard_of(span));
 }
 
 /* Returns a purged span while another thread forks: defers it. */
@@ -253,51 +231,54 @@ static void purge_put_back_later(struct span *span)
     defer(span);
 }
 
-/* Takes the longest dirty span out of the bins, or only its end if fewer pages are wanted. `*start`
- * and `*pages` get the part that can be purged; `*pages` is 0 if that part is clean.
+/* Takes the longest dirty span of the shard out of the bins, or only its end if fewer pages are
+ * wanted. `*start` and `*pages` get the part that can be purged; `*pages` is 0 if that part is
+ * clean.
  * Returns: NULL when there is no dirty span, or while another thread forks. */
-static struct span *purge_take_dirty(size_t pages_wanted, char **start, size_t *pages)
+static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_wanted, char **start,
+                                     size_t *pages)
 {
-    if (!lock_acquire(&pages_state.lock))
+    if (!shard_acquire(shard))
         return NULL;
-    (void)spans_merge();
-    struct span *span = bins_longest_dirty();
+    (void)spans_merge(shard);
+    struct span *span = bins_longest_dirty(shard);
     if (span) {
         span_withdraw(span);
         purge_keep_end(span, smaller_of(pages_wanted, span->dirty_pages));
         span_begin_purge(span);
-        struct arena *arena = arena_find(span->base);
+        struct arena *arena = span_arena(span);
         *pages = purge_whole_inside(span, start);
         if (*pages != 0 && bitmap_count(arena->dirty, arena_page(arena, *start), *pages) == 0)
             *pages = 0;
     }
-    lock_release(&pages_state.lock);
+    shard_release(shard);
     return span;
 }
 
 /* Takes one dirty span, purges it, and returns it to the bins or keeps it until the end of the
  * pass. Adds the number of purged pages to `*purged`.
  * Returns: false when there is nothing more to do. */
-static bool purge_one(size_t pages_wanted, struct pass *pass, size_t *purged)
+static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass *pass,
+                      size_t *purged)
 {
     char *start;
     size_t pages = 0;
-    struct span *span = purge_take_dirty(pages_wanted, &start, &pages);
+    struct span *span = purge_take_dirty(shard, pages_wanted, &start, &pages);
     if (span == NULL)
         return false;
     struct arena *arena = arena_of(span->base);
     size_t cleaned = pages != 0 ? purge_inside(arena, start, pages, pass) : 0;
-    if (!lock_acquire(&pages_state.lock)) {
+    if (!shard_acquire(shard)) {
         purge_put_back_later(span);
         return false;
     }
-    bitmap_clear(arena->dirty, arena_page(arena, start), cleaned);
+    purge_mark_clean(arena, start, cleaned);
     size_t before = span->dirty_pages;
     size_t dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), span->pages);
     store_relaxed(&span->dirty_pages, dirty);
     fetch_sub_relaxed(&pages_state.purging_dirty, before - dirty);
-    store_relaxed(&pages_state.purged_pages, pages_state.purged_pages + before - dirty);
-    store_relaxed(&pages_state.purges, pages_state.purges + (before != dirty));
+    fetch_add_relaxed(&pages_state.purged_pages, before - dirty);
+    fetch_add_relaxed(&pages_state.purges, (size_t)(before != dirty));
     if (dirty == 0) {
         purge_put_back(span);
     } else {
@@ -305,15 +286,15 @@ static bool purge_one(size_t pages_wanted, struct pass *pass, size_t *purged)
         pass->left = span;
         pass->left_pages += dirty;
     }
-    lock_release(&pages_state.lock);
+    shard_release(shard);
     *purged += before - dirty;
     return true;
 }
 
 /* Returns the spans that the pass kept to the bins. */
-static void purge_end_pass(const struct pass *pass)
+static void purge_end_pass(struct page_shard *shard, const struct pass *pass)
 {
-    bool purge_locked = lock_acquire(&pages_state.lock);
+    bool purge_locked = shard_acquire(shard);
     for (struct span *span = pass->left, *next; span; span = next) {
         next = span->next;
         if (purge_locked)
@@ -322,27 +303,41 @@ static void purge_end_pass(const struct pass *pass)
             purge_put_back_later(span);
     }
     if (purge_locked)
-        lock_release(&pages_state.lock);
+        shard_release(shard);
 }
 
-/* Makes one pass until at least `pages` pages are purged; if `exact`, only the end of the last span
- * is purged.
+/* Makes one pass over a shard until at least `pages` pages are purged; if `exact`, only the end of
+ * the last span is purged.
  * Returns: the number of purged pages. */
-static size_t purge_up_to(size_t pages, bool exact)
+static size_t purge_shard(struct page_shard *shard, size_t pages, bool exact)
 {
-    size_t stuck = load_relaxed(&stuck_pages);
-    bool whole = stuck == 0 || load_relaxed(&pages_state.dirty_pages) > stuck + STUCK_MIN_PAGES;
+    size_t left = load_relaxed(&shard->stuck_pages);
+    bool whole = left == 0 || load_relaxed(&shard->dirty_pages) > left + STUCK_MIN_PAGES;
     struct pass pass = {.refusals = whole ? REFUSALS_MAX : 1};
     size_t purged = 0;
     while (purged < pages && pass.refusals != 0 && (whole || pass.left == NULL) &&
-           purge_one(exact ? pages - purged : SIZE_MAX, &pass, &purged))
+           purge_one(shard, exact ? pages - purged : SIZE_MAX, &pass, &purged))
         continue;
     if (pass.left == NULL)
         return purged;
-    purge_end_pass(&pass);
+    purge_end_pass(shard, &pass);
     if (whole)
-        store_relaxed(&stuck_pages, pass.refusals != 0 ? pass.left_pages
-                                                       : load_relaxed(&pages_state.dirty_pages));
+        store_relaxed(&shard->stuck_pages,
+                      pass.refusals != 0 ? pass.left_pages : load_relaxed(&shard->dirty_pages));
+    return purged;
+}
+
+/* Makes passes over the shards, this thread's own first, until at least `pages` pages are purged.
+ * Returns: the number of purged pages. */
+static size_t purge_up_to(size_t pages, bool exact)
+{
+    size_t purged = 0;
+    unsigned count = shard_count();
+    for (unsigned i = 0; i < count && purged < pages; i++) {
+        struct page_shard *shard = &page_shards[(own_shard + i) % count];
+        if (load_relaxed(&shard->dirty_pages) != 0)
+            purged += purge_shard(shard, pages - purged, exact);
+    }
     return purged;
 }
 
@@ -350,8 +345,11 @@ size_t purge_pages(size_t pages) { return purge_up_to(pages, false); }
 
 size_t purge_pages_exactly(size_t pages) { return purge_up_to(pages, true); }
 
-void purge_excess(size_t pages)
+void purge_excess(struct page_shard *shard, size_t pages)
 {
+    uint32_t tells = load_relaxed(&shard->tells);
+    if (likely(load_relaxed(&shard->compared) == tells))
+        return;
     size_t free = load_relaxed(&pages_state.free_pages);
     size_t committed = load_relaxed(&pages_state.committed_pages);
     size_t used = committed - smaller_of(free, committed); /* both may change meanwhile */
@@ -362,6 +360,8 @@ void purge_excess(size_t pages)
     /* a quarter of the cap more, so that the next give does not purge again */
     if (unlikely(dirty > cap))
         cap_note_given(purge_pages_exactly(smaller_of(dirty - cap + cap / 4, bound)));
+    else
+        store_relaxed(&shard->compared, tells); /* before that, each give compares them */
     if (likely(kept_mapping_pages() == 0))
         return;
     size_t most = pressed ? 0 : larger_of(kept_mapping_cap_pages(), used);
@@ -378,24 +378,25 @@ void pages_on_interval(void (*ended)(void))
     store_release(&on_interval, ended); /* release: pairs with pages_tick */
 }
 
-/* The memory that ended intervals did not need and that is not purged yet. */
+/* The memory that ended intervals did not need and that is not purged yet. Each shard counts its
+ * due pages. */
 static struct {
-    bool any;     /* atomic: whether there may be some */
-    size_t pages; /* page lock: number of due free pages */
-    uint64_t us;  /* atomic: end of the last purge of a part */
-} due;
+    bool any;    /* atomic: whether there may be some */
+    uint64_t us; /* atomic: end of the last purge of a part */
+} cache_aligned due;
 
-/* Takes up to `most` pages of the due ones. Pages that the program took since are not due any more.
- * Returns: their number; 0 while another thread forks. */
-static size_t purge_take_due(size_t most)
+/* Purges up to `most` pages of the due ones of a shard. Pages that the program took since are not
+ * due any more.
+ * Returns: the number of purged pages; 0 while another thread forks. */
+static size_t purge_due_of(struct page_shard *shard, size_t most)
 {
-    if (!lock_acquire(&pages_state.lock))
+    if (load_relaxed(&shard->due_pages) == 0 || !shard_acquire(shard))
         return 0;
-    due.pages = smaller_of(due.pages, pages_state.dirty_low);
-    size_t pages = smaller_of(due.pages, most);
-    due.pages -= pages;
-    lock_release(&pages_state.lock);
-    return pages;
+    size_t due_pages = smaller_of(shard->due_pages, shard->dirty_low);
+    size_t pages = smaller_of(due_pages, most);
+    store_relaxed(&shard->due_pages, due_pages - pages);
+    shard_release(shard);
+    return purge_shard(shard, pages, true);
 }
 
 bool pages_purge_due(void)
@@ -404,7 +405,9 @@ bool pages_purge_due(void)
     uint64_t before = exchange_acq_rel(&due.us, now);
     uint64_t passed = now > before ? smaller_of(now - before, (uint64_t)PURGE_MAX_US) : 0;
     size_t bound = larger_of(PURGE_STEP_PAGES, (size_t)passed * PURGE_STEP_PAGES / 1000);
-    size_t purged = purge_pages_exactly(purge_take_due(bound));
+    size_t purged = 0;
+    for (unsigned i = 0; i < shard_count() && purged < bound; i++)
+        purged += purge_due_of(&page_shards[i], bound - purged);
     purged += kept_mapping_decay(bound - smaller_of(purged, bound));
     store_relaxed(&due.us, os_now_us()); /* the time of the purge itself does not count */
     if (purged == 0) /* all is done, or refused: the next interval tries again */
@@ -419,12 +422,15 @@ static void purge_end_interval(void)
     void (*ended)(void) = load_acquire(&on_interval); /* acquire: pairs with pages_on_interval */
     if (ended)
         ended();
-    if (!lock_acquire(&pages_state.lock))
-        return; /* a fork is under way */
-    due.pages = pages_state.dirty_low;
-    pages_state.dirty_low = pages_state.dirty_pages;
-    lock_release(&pages_state.lock);
-    store_relaxed(&stuck_pages, (size_t)0);
+    for (unsigned i = 0; i < shard_count(); i++) {
+        struct page_shard *shard = &page_shards[i];
+        if (!shard_acquire(shard))
+            return; /* a fork is under way */
+        store_relaxed(&shard->due_pages, shard->dirty_low);
+        shard->dirty_low = shard->dirty_pages;
+        shard_release(shard);
+        store_relaxed(&shard->stuck_pages, (size_t)0);
+    }
     if (load_relaxed(&pages_state.pressed))
         (void)purge_pages(SIZE_MAX);
     kept_mapping_age();
@@ -459,28 +465,33 @@ size_t purge_outside(size_t pages)
     return config_guarded_blocks ? revoked_purge(pages) : kept_mapping_purge(pages);
 }
 
-/* Calls a function of the trim with the page lock held. Does nothing while another thread forks;
- * the next trim then finds the remaining pages. */
-static void purge_locked(void (*of_rests)(void))
+/* Calls a function of the trim for each shard, with its lock held. Does nothing while another
+ * thread forks; the next trim then finds the remaining pages. */
+static void purge_each_locked(void (*of_rests)(struct page_shard *shard))
 {
-    if (!lock_acquire(&pages_state.lock))
-        return;
-    of_rests();
-    lock_release(&pages_state.lock);
+    for (unsigned i = 0; i < shard_count(); i++) {
+        if (!shard_acquire(&page_shards[i]))
+            return;
+        of_rests(&page_shards[i]);
+        shard_release(&page_shards[i]);
+    }
 }
 
 bool purge_trim(size_t keep_bytes)
 {
-    purge_locked(spans_mark_rests);
-    store_relaxed(&stuck_pages, (size_t)0);
+    purge_each_locked(spans_mark_rests);
+    for (unsigned i = 0; i < shard_count(); i++)
+        store_relaxed(&page_shards[i].stuck_pages, (size_t)0);
     size_t keep = keep_bytes >> PAGE_SHIFT;
     size_t kept = pages_kept_outside();
-    size_t dirty = load_relaxed(&pages_state.dirty_pages) + kept;
+    size_t free_pages, dirty;
+    shards_count_free(&free_pages, &dirty);
+    dirty += kept;
     size_t purged = 0;
     if (dirty > keep) {
         purged = kept != 0 ? purge_outside(dirty - keep) : 0;
         purged += purge_pages(dirty - keep - smaller_of(purged, dirty - keep));
     }
-    purge_locked(arenas_end_trim);
+    purge_each_locked(arenas_end_trim);
     return purged != 0;
 }

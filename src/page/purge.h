@@ -23,6 +23,8 @@
 
 #include "page/span.h"
 
+struct page_shard;
+
 /* The bounds of the calls that purge. Memory pressure, a limit and a trim have none.
  *
  * A call purges PURGE_STEP_PAGES of the due memory, or as much for each millisecond since the last
@@ -49,10 +51,11 @@ size_t purge_pages(size_t pages);
  * Returns: the number of purged pages. */
 size_t purge_pages_exactly(size_t pages);
 
-/* Purges free memory and kept mappings above the cap. Called after `pages` pages were given back.
+/* Purges free memory and kept mappings above the cap, if the shard has told its counts since a
+ * call found them below. Called after `pages` pages were given back to the shard.
  * Locking: none held.
  * Cost: bounded, see PURGE_STEP_PAGES. */
-void purge_excess(size_t pages);
+void purge_excess(struct page_shard *shard, size_t pages);
 
 /* Does the work of pages_trim, except for deferred runs.
  * Locking: none held. */

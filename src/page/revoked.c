@@ -50,7 +50,7 @@ static void revoked_release_rest(struct span *span, size_t lost_bytes)
 {
     size_t guard = guard_before(span);
     char *block = span->base;
-    size_t bytes = ((size_t)span->pages << PAGE_SHIFT) + span->behind_bytes;
+    size_t bytes = ((size_t)span->pages + span->behind_pages) << PAGE_SHIFT;
     revoked_forget_memory(span);
     if (lost_bytes == 0) {
         page_map_set_page(block, NULL);
@@ -78,7 +78,8 @@ static size_t revoked_depth_for(size_t pages)
  * span in the first place is replaced and unmapped. */
 static void revoked_retire(struct span *span)
 {
-    bool is_plain = span->dirty_pages == 0 && span->behind_bytes == os_page_size() &&
+    bool is_plain = span->dirty_pages == 0 &&
+                    (size_t)span->behind_pages << PAGE_SHIFT == os_page_size() &&
                     span->pages <= READY_MAX_BYTES >> PAGE_SHIFT;
     if (is_plain) {
         struct span **places = ready[span->pages % READY_COUNT];

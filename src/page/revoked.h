@@ -60,7 +60,7 @@ void revoked_decay(void);
 /* The size of the guard before a block, 0 if it has no guards. */
 inline_always size_t guard_before(const struct span *span)
 {
-    return span->behind_bytes != 0 ? os_page_size() : 0;
+    return span->behind_pages != 0 ? os_page_size() : 0;
 }
 
 #endif

@@ -9,9 +9,9 @@
  * the unions say which kind of span uses which word. Headers are metadata memory that is never
  * given back or used otherwise, so a stray pointer can find a stale header and nothing else.
  *
- * Threads: the page lock protects all fields of a free span. In a slab all fields except `owner`
- * and `mail_state` belong to the owner of the slab (heap/slab.h); other threads read the fields
- * that are constant while the slab exists.
+ * Threads: the lock of its shard protects all fields of a free span. In a slab all fields except
+ * `owner` and `mail_state` belong to the owner of the slab (heap/slab.h); other threads read the
+ * fields that are constant while the slab exists.
  */
 #ifndef CAIRN_PAGE_SPAN_H
 #define CAIRN_PAGE_SPAN_H
@@ -46,16 +46,18 @@ struct span {
                    count from 1 */
     union {
         uint32_t
-            size_inverse;    /* slab, const: multiplier that divides an offset by the block size */
-        size_t behind_bytes; /* guarded huge, owner: inaccessible bytes behind the run */
-        uintptr_t purger;    /* being purged, page lock: thread identity of the purging thread */
+            size_inverse; /* slab, const: multiplier that divides an offset by the block size */
+        uint32_t behind_pages; /* guarded huge, owner: inaccessible pages behind the run */
+        uint32_t purger; /* being purged, shard's lock: bits of the purging thread's identity */
     };
+    uint8_t shard; /* const: the number of the shard of the header, and of its run if that is in an
+                      arena; see state.h */
     union {
         uint64_t fresh_slot; /* slab, atomic, owner writes: 1 + number of slots that were handed out
                            at least once; dirty_pages is stored atomically too, because grow.c
                            reads this word of any header that was a slab's */
-        size_t dirty_pages;  /* free, page lock: pages that may not read zero; revoked, the thread
-                                that took it from its place: pages of memory that are kept */
+        size_t dirty_pages; /* free, shard's lock: pages that may not read zero; revoked, the thread
+                               that took it from its place: pages of memory that are kept */
         struct {       /* never in a slab's header: those have a cold area, and blocks' have none */
             bool zero; /* large, huge, owner: each byte read zero when the span was taken */
             bool grew; /* large, huge, owner: the block has grown, see kept_mappings.h */
@@ -64,27 +66,20 @@ struct span {
     };
     uintptr_t mail_state; /* slab, atomic: the heap, 0 for none; see heap/remote.c. Resized, atomic:
                        the span's other tag and the process, see heap/thread_heap.h */
+    struct span *next; /* slab that is not current, owner: next in its bin; free, shard's lock: next
+                          in its bin; kept run: next of its place, see heap/run_cache.h */
     union {
-        struct span *next; /* slab that is not current, owner: next in its bin; free, page lock:
-                              next in its bin; kept run: next of its place, see heap/run_cache.h */
-        struct {
-            uint32_t spare_mark; /* current slab of a medium class, owner: see heap/slab_lists.h */
-            uint32_t cycles; /* current slab of a medium class, owner: cycles until the next check,
-                                see heap/slab_lists.h */
-        };
-    };
-    union {
-        struct span *prev; /* free, page lock: previous in its bin; being purged, page lock: next
-                              span that is being purged */
+        struct span *prev; /* free, shard's lock: previous in its bin; being purged, shard's lock:
+                              next span that is being purged */
         struct span *mail_next; /* slab: next in the mailbox; written by the posting thread until
                                    the slab is there, then by the thread that takes it out */
         size_t asked_bytes;     /* full hardened, large and huge, owner: requested size */
         size_t swept_pages; /* on its way into the bins, was a slab: its swept pages; written by the
-                               giving thread, then page lock */
+                               giving thread, then shard's lock */
     };
     union {
         uint32_t size_bytes; /* slab, const: size of a block; guarded: requested size */
-        uint32_t pages;      /* all others, owner or page lock: length of the run */
+        uint32_t pages;      /* all others, owner or shard's lock: length of the run */
     };
     uint8_t mark; /* not used in slabs. Large and guarded, owner: mark of heap/hooks.h; free, page
                       lock: see free_spans.h; kept mapping, page lock: see kept_mappings.c */

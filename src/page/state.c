@@ -4,17 +4,155 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "os/process.h"
 #include "page/page.h"
 
+#include <string.h>
+
+struct page_shard page_shards[SHARDS_MAX];
+thread_local_word uint8_t own_shard;
+
 struct page_state pages_state = {
-    .lock = {.rank = 1},
+    .lock = {.rank = 1}, /* shards have rank 0 */
     .limits = PAGE_LIMITS_DEFAULT,
+    .shard_count = 1,
 };
+
+/* Takes the lock of a shard by `take`, and the page lock if there is a hard limit. */
+inline_always bool shard_take(struct page_shard *shard, bool (*take)(struct lock *lock))
+{
+    if (!take(&shard->lock))
+        return false;
+    if (likely(!pages_have_hard_limit()) || take(&pages_state.lock))
+        return true;
+    lock_release(&shard->lock);
+    return false;
+}
+
+bool shard_acquire(struct page_shard *shard) { return shard_take(shard, lock_acquire); }
+
+bool shard_try_acquire(struct page_shard *shard) { return shard_take(shard, lock_try_acquire); }
+
+static bool shard_differs(size_t count, size_t told, size_t by)
+{
+    return larger_of(count, told) - smaller_of(count, told) > by;
+}
+
+/* Brings the counts of pages_state up to date. A shard that is the only one writes them without
+ * locked instructions: the lock of the first one is taken to begin another. */
+static void shard_tell(struct page_shard *shard)
+{
+    size_t free_pages = shard->free_pages;
+    size_t dirty_pages = shard->dirty_pages;
+    if (shard_count() == 1) {
+        store_relaxed(&pages_state.free_pages, free_pages);
+        store_relaxed(&pages_state.dirty_pages, dirty_pages);
+    } else {
+        const struct page_limits *limits = &pages_state.limits;
+        bool exactly = (load_relaxed(&limits->soft_limit_bytes) |
+                        load_relaxed(&limits->hard_limit_bytes)) != 0 ||
+                       load_relaxed(&pages_state.pressed);
+        size_t by = exactly ? 0 : TOLD_PAGES;
+        if (likely(!shard_differs(free_pages, shard->told_free, by) &&
+                   !shard_differs(dirty_pages, shard->told_dirty, by)))
+            return;
+        fetch_add_relaxed(&pages_state.free_pages, free_pages - shard->told_free);
+        fetch_add_relaxed(&pages_state.dirty_pages, dirty_pages - shard->told_dirty);
+    }
+    store_relaxed(&shard->told_free, free_pages);
+    store_relaxed(&shard->told_dirty, dirty_pages);
+    store_relaxed(&shard->tells, shard->tells + 1);
+}
+
+void shard_release(struct page_shard *shard)
+{
+    shard_tell(shard);
+    if (unlikely(lock_is_mine(&pages_state.lock)))
+        lock_release(&pages_state.lock);
+    lock_release(&shard->lock);
+}
+
+void shard_count_committed(struct page_shard *shard, size_t change)
+{
+    store_relaxed(&shard->committed_pages, shard->committed_pages + change);
+    fetch_add_relaxed(&pages_state.committed_pages, change);
+}
+
+void shards_count_free(size_t *free_pages, size_t *dirty_pages)
+{
+    *free_pages = *dirty_pages = 0;
+    for (unsigned i = 0; i < shard_count(); i++) {
+        *free_pages += load_relaxed(&page_shards[i].free_pages);
+        *dirty_pages += load_relaxed(&page_shards[i].dirty_pages);
+    }
+}
+
+/* Tells the counts of all shards, after a limit was set. While another thread forks, a shard tells
+ * its counts later. */
+static seldom_called void shards_tell(void)
+{
+    for (unsigned i = 0; i < shard_count(); i++)
+        if (shard_acquire(&page_shards[i]))
+            shard_release(&page_shards[i]);
+}
+
+/* The number of threads that take runs from each shard. */
+static struct {
+    uint16_t threads[SHARDS_MAX]; /* atomic */
+} cache_aligned shard_users;
+
+/* Begins to use shard `number`, the next one. The first thread asks nothing: a program with one
+ * thread may be in a sandbox that forbids the question. glibc asks for its second arena, too.
+ * Returns: false if the process has no more processors, or another thread forks. */
+static bool shard_open(unsigned number)
+{
+    static unsigned processors; /* atomic; 0 before the second thread */
+    if (load_relaxed(&processors) == 0)
+        store_relaxed(&processors, os_processor_count());
+    struct page_shard *first = &page_shards[0];
+    if (number >= smaller_of(load_relaxed(&processors), (unsigned)SHARDS_MAX) ||
+        !lock_acquire(&first->lock))
+        return false;
+    if (number >= shard_count()) { /* otherwise another thread was first */
+        if (config_random_runs)
+            page_shards[number].random = os_random();
+        store_relaxed(&pages_state.shard_count, number + 1);
+    }
+    lock_release(&first->lock);
+    return true;
+}
+
+uint8_t pages_enter_shard(uint8_t last)
+{
+    unsigned count = shard_count();
+    unsigned best = last;
+    for (unsigned i = 0; i < count; i++)
+        if (load_relaxed(&shard_users.threads[i]) < load_relaxed(&shard_users.threads[best]))
+            best = i;
+    if (load_relaxed(&shard_users.threads[best]) != 0 && shard_open(count))
+        best = count;
+    fetch_add_relaxed(&shard_users.threads[best], (uint16_t)1);
+    own_shard = (uint8_t)best;
+    return own_shard;
+}
+
+void pages_leave_shard(uint8_t number)
+{
+    fetch_sub_relaxed(&shard_users.threads[number], (uint16_t)1);
+    own_shard = 0;
+}
+
+void shards_forget_threads(void)
+{
+    memset(shard_users.threads, 0, sizeof shard_users.threads);
+    store_relaxed(&shard_users.threads[own_shard], (uint16_t)1);
+}
 
 void defer(struct span *span)
 {
-    span->next = load_relaxed(&pages_state.deferred);
-    while (!compare_swap_acq_rel(&pages_state.deferred, &span->next,
+    struct span **deferred = &shard_of(span)->deferred;
+    span->next = load_relaxed(deferred);
+    while (!compare_swap_acq_rel(deferred, &span->next,
                                  span)) /* release: pairs with free_spans_settle */
         pause_processor();
 }
@@ -25,18 +163,25 @@ at_process_start void pages_configure(const struct page_limits *limits)
     store_relaxed(&own->decay_ms, limits->decay_ms);
     store_relaxed(&own->dirty_cap_bytes, limits->dirty_cap_bytes);
     store_relaxed(&own->huge_pages, limits->huge_pages);
-    pages_limit_soft(limits->soft_limit_bytes);
-    pages_limit_hard(limits->hard_limit_bytes);
+    store_relaxed(&own->soft_limit_bytes, limits->soft_limit_bytes);
+    store_relaxed(&own->hard_limit_bytes, limits->hard_limit_bytes);
+    if (unlikely(shard_count() > 1)) /* not at the start of the process */
+        shards_tell();
 }
 
-void pages_limit_soft(size_t bytes) { store_relaxed(&pages_state.limits.soft_limit_bytes, bytes); }
-
-void pages_limit_hard(size_t bytes) { store_relaxed(&pages_state.limits.hard_limit_bytes, bytes); }
-
-bool pages_have_hard_limit(void)
+seldom_called void pages_limit_soft(size_t bytes)
 {
-    return load_relaxed(&pages_state.limits.hard_limit_bytes) != 0;
+    store_relaxed(&pages_state.limits.soft_limit_bytes, bytes);
+    shards_tell();
 }
+
+seldom_called void pages_limit_hard(size_t bytes)
+{
+    store_relaxed(&pages_state.limits.hard_limit_bytes, bytes);
+    shards_tell();
+}
+
+bool pages_have_hard_limit(void) { return load_relaxed(&pages_state.limits.hard_limit_bytes) != 0; }
 
 void pages_read_limits(struct page_limits *limits)
 {
@@ -54,10 +199,10 @@ bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages) 
 
 /* The lists of unused headers.
  *
- * The page lock protects the lists. While it is frozen for a fork, they are lent: the head of each
- * list is in a word of its own, where any thread takes and returns headers without a lock. The end
- * of a lent list stays its end, so the forking thread joins the remaining list to its own in
- * constant time. Only a list that became empty in between may have another end, and then it is
+ * The lock of the shard protects the lists. While it is frozen for a fork, they are lent: the head
+ * of each list is in a word of its own, where any thread takes and returns headers without a lock.
+ * The end of a lent list stays its end, so the forking thread joins the remaining list to its own
+ * in constant time. Only a list that became empty in between may have another end, and then it is
  * short.
  *
  * A thread that finds the lock frozen and nothing lent has arrived right before the lending or
@@ -68,71 +213,65 @@ bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages) 
 
 enum { HEADER_TRIES = 100 };
 
-static struct span *last_headers[SIDE_UNIT_KINDS]; /* page lock: last header of each list */
-static uintptr_t lent_headers[SIDE_UNIT_KINDS];    /* atomic: tagged head of each lent list */
-static struct span
-    *lent_last_headers[SIDE_UNIT_KINDS];      /* page lock: last headers at the time of lending */
-static bool headers_ran_out[SIDE_UNIT_KINDS]; /* atomic: maybe empty at a time since the lending */
-static bool headers_are_lent;                 /* atomic: whether the lists are lent */
-
-struct span *header_pop(unsigned side_units)
+struct span *header_pop(struct page_shard *shard, unsigned side_units)
 {
-    struct span *span = pages_state.headers[side_units];
+    struct span *span = shard->headers[side_units];
     if (span)
-        pages_state.headers[side_units] = span->next;
+        shard->headers[side_units] = span->next;
     return span;
 }
 
 void header_push(struct span *span)
 {
+    struct page_shard *shard = shard_of(span);
     store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
-    span->next = pages_state.headers[span->side_units];
+    span->next = shard->headers[span->side_units];
     if (span->next == NULL)
-        last_headers[span->side_units] = span;
-    pages_state.headers[span->side_units] = span;
+        shard->last_headers[span->side_units] = span;
+    shard->headers[span->side_units] = span;
 }
 
 /* Puts another list into the word and returns the list that was there. Acquire and release: pairs
  * with header_pop_lent and header_return. */
-static struct span *header_exchange_lent(unsigned kind, struct span *first)
+static struct span *header_exchange_lent(uintptr_t *lent, struct span *first)
 {
-    uintptr_t head = load_acquire(&lent_headers[kind]);
-    while (
-        !compare_swap_acq_rel(&lent_headers[kind], &head, (uintptr_t)first | tagged_next_tag(head)))
+    uintptr_t head = load_acquire(lent);
+    while (!compare_swap_acq_rel(lent, &head, (uintptr_t)first | tagged_next_tag(head)))
         continue;
     return (struct span *)tagged_address(head);
 }
 
-void headers_lend(void)
+void headers_lend(struct page_shard *shard)
 {
     for (unsigned kind = 0; kind < SIDE_UNIT_KINDS; kind++) {
-        struct span *first = pages_state.headers[kind];
-        lent_last_headers[kind] = last_headers[kind];
-        store_relaxed(&headers_ran_out[kind], first == NULL);
-        pages_state.headers[kind] = NULL;
-        for (struct span *late = header_exchange_lent(kind, first), *next; late; late = next) {
+        struct span *first = shard->headers[kind];
+        shard->lent_last_headers[kind] = shard->last_headers[kind];
+        store_relaxed(&shard->headers_ran_out[kind], first == NULL);
+        shard->headers[kind] = NULL;
+        struct span *late = header_exchange_lent(&shard->lent_headers[kind], first);
+        for (struct span *next; late; late = next) {
             next = late->next;
             header_push(late);
         }
     }
-    store_release(&headers_are_lent, true); /* pairs with header_take and header_return */
+    store_release(&shard->headers_are_lent, true); /* pairs with header_take and header_return */
 }
 
-void headers_take_back(bool whole)
+void headers_take_back(struct page_shard *shard, bool whole)
 {
-    store_relaxed(&headers_are_lent, false);
+    store_relaxed(&shard->headers_are_lent, false);
     for (unsigned kind = 0; kind < SIDE_UNIT_KINDS; kind++) {
-        struct span *first = header_exchange_lent(kind, NULL);
+        struct span *first = header_exchange_lent(&shard->lent_headers[kind], NULL);
         if (first == NULL || !whole)
             continue;
-        struct span *last = lent_last_headers[kind];
-        if (load_relaxed(&headers_ran_out[kind]))
+        struct span *last = shard->lent_last_headers[kind];
+        if (load_relaxed(&shard->headers_ran_out[kind]))
             for (last = first; last->next;)
                 last = last->next;
-        last->next = pages_state.headers[kind];
-        if (pages_state.headers[kind] == NULL)
-            last_headers[kind] = last;
-        pages_state.headers[kind] = first;
+        last->next = shard->headers[kind];
+        if (shard->headers[kind] == NULL)
+            shard->last_headers[kind] = last;
+        shard->headers[kind] = first;
     }
 }
 
@@ -143,13 +282,13 @@ not_instrumented static no_inline uintptr_t header_link_of(const struct span *sp
     return (uintptr_t)load_relaxed(&span->next);
 }
 
-static struct span *header_pop_lent(unsigned side_units)
+static struct span *header_pop_lent(uintptr_t *lent)
 {
-    uintptr_t head = load_acquire(&lent_headers[side_units]); /* pairs with headers_lend */
+    uintptr_t head = load_acquire(lent); /* pairs with headers_lend */
     while (tagged_address(head) != 0) {
         struct span *first = (struct span *)tagged_address(head);
         uintptr_t next = tagged_address(header_link_of(first));
-        if (compare_swap_acq_rel(&lent_headers[side_units], &head, next | tagged_next_tag(head)))
+        if (compare_swap_acq_rel(lent, &head, next | tagged_next_tag(head)))
             return first;
     }
     return NULL;
@@ -157,59 +296,62 @@ static struct span *header_pop_lent(unsigned side_units)
 
 void header_return(struct span *span)
 {
+    struct page_shard *shard = shard_of(span);
     span->pages = 0;
-    if (!load_acquire(&headers_are_lent)) { /* pairs with headers_lend */
+    if (!load_acquire(&shard->headers_are_lent)) { /* pairs with headers_lend */
         defer(span);
         return;
     }
     store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
     unsigned kind = span->side_units;
-    uintptr_t head = load_relaxed(&lent_headers[kind]);
+    uintptr_t *lent = &shard->lent_headers[kind];
+    uintptr_t head = load_relaxed(lent);
     do {
         span->next = (struct span *)tagged_address(head);
         if (span->next == NULL)
-            store_relaxed(&headers_ran_out[kind], true);
+            store_relaxed(&shard->headers_ran_out[kind], true);
         /* release: pairs with header_pop_lent and header_exchange_lent */
-    } while (
-        !compare_swap_acq_rel(&lent_headers[kind], &head, (uintptr_t)span | tagged_next_tag(head)));
+    } while (!compare_swap_acq_rel(lent, &head, (uintptr_t)span | tagged_next_tag(head)));
 }
 
-struct span *header_make(unsigned side_units)
+struct span *header_make(struct page_shard *shard, unsigned side_units)
 {
     enum meta_kind kind = side_units == 0 ? META_HOT : META_COLD;
     struct span *span = meta_take_near(kind, sizeof *span + (size_t)side_units * 64);
     if (span == NULL)
         return NULL;
     span->side_units = (uint8_t)side_units;
+    span->shard = shard_number(shard);
     store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
     return span;
 }
 
-struct span *header_take(unsigned side_units)
+struct span *header_take(struct page_shard *shard, unsigned side_units)
 {
     struct span *span = NULL;
     for (int tries = 0; span == NULL && tries < HEADER_TRIES; tries++) {
-        if (lock_acquire(&pages_state.lock)) {
-            span = header_pop(side_units);
-            lock_release(&pages_state.lock);
+        if (lock_acquire(&shard->lock)) {
+            span = header_pop(shard, side_units);
+            lock_release(&shard->lock);
             break;
         }
-        span = header_pop_lent(side_units);
-        if (load_acquire(&headers_are_lent)) /* pairs with headers_lend */
+        span = header_pop_lent(&shard->lent_headers[side_units]);
+        if (load_acquire(&shard->headers_are_lent)) /* pairs with headers_lend */
             break;
         pause_processor();
     }
-    return span ? span : header_make(side_units);
+    return span ? span : header_make(shard, side_units);
 }
 
 enum { CAP_RAISED_PART = 8, CAP_AGED_PART = 8 };
 
-static ptrdiff_t cap_learned_pages; /* atomic: the cap minus its first value */
-static size_t cap_missed_pages;     /* atomic: purged pages that may be taken again soon */
-static size_t cap_given_pages;      /* atomic: pages purged above the cap in this interval */
-static size_t
-    cap_most_free; /* atomic: most free pages before a take in this interval; 0: no take */
-static size_t cap_least_free; /* atomic: fewest free pages after a take in this interval */
+static struct {
+    ptrdiff_t learned_pages; /* atomic: the cap minus its first value */
+    size_t missed_pages;     /* atomic: purged pages that may be taken again soon */
+    size_t given_pages;      /* atomic: pages purged above the cap in this interval */
+    size_t most_free;  /* atomic: most free pages before a take in this interval; 0: no take */
+    size_t least_free; /* atomic: fewest free pages after a take in this interval */
+} cache_aligned cap;
 
 /* The option `dirty_cap` in pages, limited so that no computation overflows. */
 static size_t cap_option_pages(void)
@@ -218,7 +360,7 @@ static size_t cap_option_pages(void)
                       (size_t)PTRDIFF_MAX / CAP_MAX_TIMES);
 }
 
-/* The nearest value of cap_learned_pages for which the cap is between its lowest and its highest
+/* The nearest value of cap.learned_pages for which the cap is between its lowest and its highest
  * value.
  */
 static ptrdiff_t cap_within_bounds(ptrdiff_t learned)
@@ -232,31 +374,33 @@ static ptrdiff_t cap_within_bounds(ptrdiff_t learned)
 
 size_t cap_pages(void)
 {
-    ptrdiff_t learned = cap_within_bounds(load_relaxed(&cap_learned_pages));
+    ptrdiff_t learned = cap_within_bounds(load_relaxed(&cap.learned_pages));
     return cap_option_pages() / CAP_FIRST_PART + (size_t)learned;
 }
 
-/* Changes the cap by `pages`. A change that another thread makes at the same time may be lost. */
+/* Changes the cap by `pages`. */
 static void cap_learn(ptrdiff_t pages)
 {
-    store_relaxed(&cap_learned_pages, cap_within_bounds(load_relaxed(&cap_learned_pages) + pages));
+    ptrdiff_t before = load_relaxed(&cap.learned_pages);
+    while (!compare_swap_acq_rel(&cap.learned_pages, &before, cap_within_bounds(before + pages)))
+        pause_processor();
 }
 
 void cap_note_given(size_t pages)
 {
     if (pages == 0 || load_relaxed(&pages_state.pressed))
         return; /* under pressure memory is not purged because the program has too much of it */
-    fetch_add_relaxed(&cap_given_pages, pages);
-    fetch_add_relaxed(&cap_missed_pages, pages);
+    fetch_add_relaxed(&cap.given_pages, pages);
+    fetch_add_relaxed(&cap.missed_pages, pages);
     cap_learn(-(ptrdiff_t)(pages / CAP_LOWERED_PART));
 }
 
 void cap_note_taken(size_t pages)
 {
-    size_t missed = load_relaxed(&cap_missed_pages);
+    size_t missed = load_relaxed(&cap.missed_pages);
     size_t again = smaller_of(pages, missed);
     if (likely(again == 0) ||
-        !compare_swap_acq_rel(&cap_missed_pages, &missed, missed - again)) /* another thread does */
+        !compare_swap_acq_rel(&cap.missed_pages, &missed, missed - again)) /* another thread does */
         return;
     cap_learn((ptrdiff_t)(again + again / CAP_RAISED_PART));
 }
@@ -264,22 +408,22 @@ void cap_note_taken(size_t pages)
 void cap_note_again(size_t pages, size_t of_pages)
 {
     size_t left = of_pages - smaller_of(pages, of_pages);
-    size_t most = load_relaxed(&cap_most_free);
-    if (most == 0 || left < load_relaxed(&cap_least_free))
-        store_relaxed(&cap_least_free, left);
+    size_t most = load_relaxed(&cap.most_free);
+    if (most == 0 || left < load_relaxed(&cap.least_free))
+        store_relaxed(&cap.least_free, left);
     if (of_pages > most)
-        store_relaxed(&cap_most_free, of_pages);
+        store_relaxed(&cap.most_free, of_pages);
 }
 
 void cap_age(void)
 {
-    size_t given = exchange_acq_rel(&cap_given_pages, (size_t)0);
-    store_relaxed(&cap_missed_pages, smaller_of(load_relaxed(&cap_missed_pages), given));
-    size_t most = exchange_acq_rel(&cap_most_free, (size_t)0);
-    size_t swing = most - smaller_of(load_relaxed(&cap_least_free), most);
+    size_t given = exchange_acq_rel(&cap.given_pages, (size_t)0);
+    store_relaxed(&cap.missed_pages, smaller_of(load_relaxed(&cap.missed_pages), given));
+    size_t most = exchange_acq_rel(&cap.most_free, (size_t)0);
+    size_t swing = most - smaller_of(load_relaxed(&cap.least_free), most);
     ptrdiff_t used = (ptrdiff_t)swing - (ptrdiff_t)(cap_option_pages() / CAP_FIRST_PART);
-    ptrdiff_t learned = cap_within_bounds(load_relaxed(&cap_learned_pages));
+    ptrdiff_t learned = cap_within_bounds(load_relaxed(&cap.learned_pages));
     ptrdiff_t aged = learned - learned / CAP_AGED_PART;
     ptrdiff_t least = used < learned ? used : learned;
-    store_relaxed(&cap_learned_pages, aged > least ? aged : least);
+    cap_learn((aged > least ? aged : least) - learned);
 }

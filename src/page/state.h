@@ -1,136 +1,244 @@
-/* The shared state of the page layer, for the files of this folder only: its lock, counts and
- * limits, the unused headers of spans, and the cap on free memory.
+/* The state of the page layer, for the files of this folder only: its shards, limits and counts,
+ * the unused headers of spans, and the cap on free memory.
  *
- * Threads: each field says which lock protects it or that it is atomic. "page lock, atomic" is a
- * field that is written with the page lock held, and read without it where an approximate value
- * will do.
+ * A shard is a page layer of its own: a lock, arenas, bins of free spans, and unused headers. There
+ * are as many as the process has processors, at most SHARDS_MAX, and no more than it had threads
+ * at a time. A thread that gets a heap takes its runs from a shard that no other thread uses, if
+ * there is one. A header belongs to one shard for ever, and so does the run that it describes, if
+ * that is in an arena: each thread returns the run to that shard. So threads that allocate for
+ * themselves share no lock and no cache line of this layer. Neighbours of different shards are
+ * never merged, because each arena belongs to one shard.
+ *
+ * A thread takes from another shard in two cases: its own has no free run that has memory, the
+ * process would otherwise need more memory than ever before, and the other shard has more free
+ * memory than it uses; or the system refuses memory.
+ *
+ * The counts of free pages in pages_state, which all threads read, are approximate: a shard adds
+ * its changes when these exceed TOLD_PAGES. With one shard, and with a limit, it adds them after
+ * each operation, so the counts are exact. Otherwise a give compares the free memory with the cap
+ * only if the shard has told its counts since a give found them below.
+ *
+ * Locks: a shard's lock protects what belongs to the shard. The page lock protects the rest: kept
+ * mappings, the list of all arenas, and the admission by the hard limit. A thread holds one shard's
+ * lock at most, and may take the page lock while it does. With a hard limit each operation on a
+ * shard holds the page lock, too: so takes are admitted one at a time, by exact counts.
+ *
+ * Threads: each field says which lock protects it or that it is atomic. "shard's lock, atomic" is a
+ * field that is written with the lock held, and read without it where an approximate value will do.
  */
 #ifndef CAIRN_PAGE_STATE_H
 #define CAIRN_PAGE_STATE_H
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "base/tagged.h"
 #include "page/page.h"
 #include "page/span.h"
 
-/* The state of the page layer. */
+enum {
+    SHARDS_MAX = 64,
+    TOLD_PAGES = (1 << 20) >> PAGE_SHIFT,
+};
+
+/* The bins of free_spans.c. */
+enum {
+    EXACT_BINS = 64, /* lengths below this have a bin each */
+    STEP_BITS = 4,   /* 16 bins for each doubling above */
+    BIN_COUNT = EXACT_BINS + (32 - 6) * (1 << STEP_BITS),
+    BIN_WORDS = (BIN_COUNT + 63) / 64,
+    LOOSE_MAX = 64, /* spans */
+};
+
+enum { CLEAN, DIRTY, SETS }; /* sets of bins: spans without memory, spans with memory */
+
+/* A shard. Its fields are in the order in which they are used most: all that a thread needs for
+ * short runs is in the first system page. */
+struct page_shard {
+    struct lock lock;
+    /* Written with each span that leaves or enters the bins. */
+    size_t free_pages cache_aligned; /* shard's lock, atomic: sum over free spans */
+    size_t dirty_pages;              /* shard's lock, atomic: sum over free spans */
+    size_t dirty_low;      /* shard's lock: lowest dirty_pages since the decay interval began */
+    struct arena *arenas;  /* shard's lock: all arenas of the shard, the newest first */
+    struct span *purging;  /* shard's lock: spans that are being purged, see span_begin_purge */
+    size_t due_pages;      /* shard's lock, atomic: pages that are due, see purge.h */
+    size_t stuck_pages;    /* atomic, approximate: dirty pages that the last whole pass left */
+    size_t reserved_pages; /* shard's lock: address space of its arenas */
+    uint64_t random;       /* shard's lock: state of base/random.h, hardened builds */
+    uint32_t tells;        /* shard's lock, atomic: how often it told its counts, wraps around */
+    uint32_t compared;     /* atomic: `tells` when a give last found them below the cap */
+    /* Written with each header that is taken or becomes unused. */
+    struct span *headers[SIDE_UNIT_KINDS]; /* shard's lock: unused headers by the size of their cold
+                                              area */
+    /* Read by threads of other shards, written when the shard tells its counts or grows. */
+    size_t told_free cache_aligned; /* shard's lock, atomic: free pages that pages_state counts */
+    size_t told_dirty;      /* shard's lock, atomic: dirty pages that pages_state counts */
+    size_t committed_pages; /* shard's lock, atomic: committed pages of its arenas */
+    /* Written before the lock is taken. */
+    struct span *deferred cache_aligned; /* atomic: stack of free runs and headers, see defer() */
+    uint64_t filled[SETS][BIN_WORDS] cache_aligned; /* shard's lock: a bit for each bin, set when
+                                                       it has members */
+    unsigned loose_count;                           /* shard's lock: number of loose spans */
+    struct span *loose[LOOSE_MAX];                  /* shard's lock: the loose spans */
+    struct span *heads[BIN_COUNT][SETS];            /* shard's lock: first span of each bin */
+    /* Used around a fork, see state.c. */
+    uintptr_t lent_headers[SIDE_UNIT_KINDS];         /* atomic: tagged head of each lent list */
+    struct span *last_headers[SIDE_UNIT_KINDS];      /* shard's lock: last header of each list */
+    struct span *lent_last_headers[SIDE_UNIT_KINDS]; /* shard's lock: the last headers when the
+                                                        lists were lent */
+    bool headers_ran_out[SIDE_UNIT_KINDS]; /* atomic: maybe empty at a time since the lending */
+    bool headers_are_lent;                 /* atomic: whether the lists are lent */
+} __attribute__((aligned(PAGE_BYTES)));
+
+extern hidden_data struct page_shard page_shards[SHARDS_MAX];
+
+/* The number of the shard from which this thread takes runs. */
+extern hidden_data thread_local_word uint8_t own_shard;
+
+inline_always struct page_shard *shard_own(void) { return &page_shards[own_shard]; }
+
+/* The shard of a header. */
+inline_always struct page_shard *shard_of(const struct span *span)
+{
+    return &page_shards[span->shard];
+}
+
+/* The number of a shard. */
+inline_always uint8_t shard_number(const struct page_shard *shard)
+{
+    return (uint8_t)(shard - page_shards);
+}
+
+/* Takes the lock of a shard, and the page lock if there is a hard limit.
+ * Returns: false when another thread has frozen them for a fork. */
+bool shard_acquire(struct page_shard *shard) __attribute__((warn_unused_result));
+
+/* Does the same if no thread holds or has frozen any of them. */
+bool shard_try_acquire(struct page_shard *shard) __attribute__((warn_unused_result));
+
+/* Tells the counts of the shard and releases what shard_acquire took. */
+void shard_release(struct page_shard *shard);
+
+/* Changes the number of committed pages of a shard, and of the process.
+ * Locking: shard's lock held. */
+void shard_count_committed(struct page_shard *shard, size_t change);
+
+/* Counts no thread but the calling one as a user of shards.
+ * Threads: the child of a fork. */
+void shards_forget_threads(void);
+
+/* The exact numbers of free pages and of dirty ones, of all shards. */
+void shards_count_free(size_t *free_pages, size_t *dirty_pages);
+
+/* The state that shards share. Fields that threads write at the same points share cache lines. */
 struct page_state {
-    /* A cache line that hardly changes. */
+    /* Rarely written. */
     struct page_limits limits;       /* atomic, each field */
     const struct slab_shape *shapes; /* const after init: by size class */
+    unsigned shard_count;            /* atomic, lock of the first shard to write: shards in use */
     bool pressed;                    /* atomic: no free memory is kept */
-    /* Fields that change often. */
+    /* Read by all threads that wait for the lock. */
     struct lock lock cache_aligned;
-    struct span
-        *headers[SIDE_UNIT_KINDS]; /* page lock: unused headers by the size of their cold area */
-    size_t committed_pages; /* page lock, atomic: committed pages of all arenas, from the moment
-                               when they were first free */
-    size_t free_pages;             /* page lock, atomic: sum over free spans */
-    size_t dirty_pages;            /* page lock, atomic: sum over free spans */
-    size_t dirty_low;          /* page lock: lowest dirty_pages since the decay interval began */
-    size_t purged_pages;       /* page lock, atomic: purged pages since the start, of free spans */
-    size_t purges;             /* page lock, atomic: free spans that were purged, since the start */
-    size_t part_pages;         /* atomic: purged pages of runs in use and kept mappings */
-    size_t part_purges;        /* atomic: purges that part_pages counts */
-    size_t huge_pages;         /* atomic: pages of huge blocks */
-    size_t huge_count;         /* atomic: huge blocks */
+    /* Written when a shard tells its counts, and by growth and purges. */
+    size_t committed_pages cache_aligned; /* atomic: committed pages of all arenas, from the moment
+                                             when they were first free */
+    size_t free_pages;                    /* atomic, approximate: of all shards */
+    size_t dirty_pages;                   /* atomic, approximate: of all shards */
+    size_t purged_pages;                  /* atomic: purged pages since the start, of free spans */
+    size_t purges;                        /* atomic: free spans that were purged, since the start */
+    size_t reserved_pages;                /* page lock, atomic: address space of all arenas */
     size_t kept_mapping_pages; /* page lock, atomic: pages of kept mappings, see kept_mappings.h */
-    size_t most_pages;         /* atomic: highest count that limits_enforce_peak has accepted */
-    size_t growth_pages; /* atomic: pages purged to avoid a higher peak and not forgotten yet */
-    uint64_t growth_ms;  /* atomic: start of the interval in which growth_pages was last reduced */
-    size_t small_pages;  /* atomic: pages to grow by before huge pages are used, see grow.c */
-    size_t examine_from_pages; /* atomic: committed pages from which grow.c examines pages again */
-    bool in_huge_pages;  /* atomic: whether the last growth was in huge pages */
-    size_t fork_run_pages; /* atomic: pages of runs that were taken while the lock was frozen */
+    size_t kept_ranges;        /* page lock: number of kept mappings */
+    /* Counted by limits_counted_pages, and written by threads that sweep, purge or map. */
+    size_t huge_pages cache_aligned; /* atomic: pages of huge blocks */
+    size_t fork_run_pages; /* atomic: pages of runs that were taken while the locks were frozen */
     size_t swept_pages;    /* atomic: see pages_note_swept */
     size_t purging_pages;  /* atomic: pages of spans that are out of the bins to be purged */
     size_t purging_dirty; /* atomic: dirty pages of these spans, and pages of kept mappings that are
                              being unmapped */
-    size_t refusals;      /* atomic: takes that the hard limit refused */
-    size_t intervals;     /* atomic: decay intervals that have ended */
-    size_t reserved_pages;      /* page lock, atomic: address space of all arenas */
-    uint64_t interval_start_ms; /* atomic: start of the current decay interval */
-    struct span *deferred;      /* atomic: stack of free runs and headers, see defer() */
-    struct span *purging;       /* page lock: spans that are being purged, see span_begin_purge */
-    size_t purging_resets;      /* page lock: how often a child of fork has reset purging_dirty */
-    uint64_t random;            /* page lock: state of base/random.h, hardened builds */
-    bool unclean;   /* atomic: whether a run that was not a slab's was ever given back, so that free
-                       pages may not be zero */
-    size_t freezes; /* page lock, atomic: how often it was frozen for a fork */
+    size_t most_pages;    /* atomic: highest count that limits_enforce_peak has accepted */
+    size_t growth_pages;  /* atomic: pages purged to avoid a higher peak and not forgotten yet */
+    size_t huge_count;    /* atomic: huge blocks */
+    /* Read at each tick and each growth, written once in an interval or a growth. */
+    uint64_t interval_start_ms cache_aligned; /* atomic: start of the current decay interval */
+    size_t intervals;                         /* atomic: decay intervals that have ended */
+    uint64_t growth_ms; /* atomic: start of the interval in which growth_pages was last reduced */
+    size_t small_pages; /* atomic: pages to grow by before huge pages are used, see grow.c */
+    size_t refusals;           /* atomic: takes that the hard limit refused */
+    bool in_huge_pages;        /* atomic: whether the last growth was in huge pages */
+    bool unclean; /* atomic: whether a run that was not a slab's was ever given back, so that free
+                     pages may not be zero */
+    /* Counts for figures and forks only. */
+    size_t part_pages cache_aligned; /* atomic: purged pages of runs in use and kept mappings */
+    size_t part_purges;              /* atomic: purges that part_pages counts */
+    size_t freezes;                  /* atomic: freezes and thaws for forks */
+    size_t purging_resets; /* page lock: how often a child of fork has reset purging_dirty */
 };
 
 static_check(offsetof(struct page_state, lock) == 64, "the limits have a line of their own");
+static_check(offsetof(struct page_state, committed_pages) == 128, "the lock has, too");
+static_check(offsetof(struct page_state, huge_pages) == 192, "the counts of spans fill a line");
+static_check(offsetof(struct page_state, part_pages) ==
+                 offsetof(struct page_state, interval_start_ms) + 64,
+             "what each tick reads fills a line");
+static_check(offsetof(struct page_shard, heads[EXACT_BINS + 5 * 16]) <= PAGE_BYTES,
+             "the bins up to 8 MiB are in the first page");
 
 extern struct page_state pages_state;
+
+/* The number of shards in use. */
+inline_always unsigned shard_count(void) { return load_relaxed(&pages_state.shard_count); }
 
 /* Values of `mark` in a run on the stack `deferred`: the run was a slab's; the run was being
  * purged; the run was just committed. A new run counts from the moment when it becomes free.
  * Otherwise the hard limit would refuse other threads what this growth is for. */
 enum { SPAN_WAS_SLAB = 255, SPAN_WAS_PURGED = 254, SPAN_IS_NEW = 253 };
 
-/* Puts a free run, or an unused header (with no pages), on the stack `deferred`. The next thread
- * that takes the page lock processes it. Lock-free, so it works while the lock is frozen. */
+/* Puts a free run, or an unused header (with no pages), on the stack `deferred` of its shard. The
+ * next thread that takes or gives a run there processes it. Lock-free, so it works while the lock
+ * is frozen. */
 void defer(struct span *span);
 
-/* Unused headers of spans, and the tagged heads of lock-free lists.
+/* Unused headers of spans, in lists with tagged heads (base/tagged.h).
  *
  * A header has its cold area right behind it, so unused headers are kept in one list for each size
  * of the cold area. Headers are dense in metadata memory; one that was never used has cost no
  * memory.
  *
- * A tagged head is one word: the address of the first element, a multiple of 64 below 2^48, and in
- * the other 22 bits a tag. Each change of the head takes the next tag. So the head differs from an
- * earlier one even if the same element was taken and returned in between (the ABA problem).
- * Elements stay mapped for ever, so a late thread may still read the link of an element that
- * another thread took.
- *
  * Threads: see each function. state.c explains how the lists are used during a fork.
  */
 
-#define TAG_MASK ((uintptr_t)0xffff00000000003f)
-
-/* The address in a tagged head. */
-inline_always uintptr_t tagged_address(uintptr_t head) { return head & ~TAG_MASK; }
-
-/* The tag that follows the tag of `head`, in its place in the word. */
-inline_always uintptr_t tagged_next_tag(uintptr_t head)
-{
-    uintptr_t low = (head + 1) & 63;
-    uintptr_t high = low == 0 ? ((head >> 48) + 1) & 0xffff : head >> 48;
-    return high << 48 | low;
-}
-
-/* Takes a header from the list for this size of the cold area.
- * Locking: page lock held.
+/* Takes a header of the shard from the list for this size of the cold area.
+ * Locking: shard's lock held.
  * Returns: NULL when the list is empty. */
-struct span *header_pop(unsigned side_units);
+struct span *header_pop(struct page_shard *shard, unsigned side_units);
 
 /* Puts an unused header into its list.
- * Locking: page lock held. */
+ * Locking: lock of the header's shard held. */
 void header_push(struct span *span);
 
-/* Makes a new header.
+/* Makes a new header for a shard.
  * Threads: any.
  * Returns: NULL when out of memory. */
-struct span *header_make(unsigned side_units);
+struct span *header_make(struct page_shard *shard, unsigned side_units);
 
-/* Takes an unused header or makes a new one, also while the page lock is frozen.
+/* Takes an unused header of a shard or makes a new one, also while the lock is frozen.
  * Locking: none held.
  * Returns: NULL when out of memory. */
-struct span *header_take(unsigned side_units);
+struct span *header_take(struct page_shard *shard, unsigned side_units);
 
-/* Gives back a header that has no pages any more, also while the page lock is frozen.
+/* Gives back a header that has no pages any more, also while the lock is frozen.
  * Locking: none held. */
 void header_return(struct span *span);
 
 /* At the freeze for a fork: lends the lists, so that header_take and header_return use them without
  * the lock until headers_take_back.
- * Locking: page lock held. */
-void headers_lend(void);
+ * Locking: shard's lock held. */
+void headers_lend(struct page_shard *shard);
 
 /* At the thaw: takes back the lent lists. If `whole` is false, their content is forgotten.
- * Locking: page lock held. */
-void headers_take_back(bool whole);
+ * Locking: shard's lock held. */
+void headers_take_back(struct page_shard *shard, bool whole);
 
 /* The cap: how much free memory is kept instead of being purged at once. It learns.
  *

@@ -189,12 +189,13 @@ struct punching {
 static bool persist_punch_block(void *block, size_t size_bytes, bool used, void *context)
 {
     struct punching *punching = context;
-    const struct cairn_persist *heap = punching->heap;
+    struct cairn_persist *heap = punching->heap;
     size_t start = (size_t)((char *)block - heap->base);
     size_t first = align_up(start + sizeof(struct block) - BLOCK_WORD_BYTES, heap->page_bytes);
     size_t end = align_down(start + size_bytes - BLOCK_WORD_BYTES, heap->page_bytes);
     if (used || first >= end)
         return true;
+    bitmap_clear(heap->reserved, first / heap->page_bytes, (end - first) / heap->page_bytes);
     int error = os_file_punch(heap->file, PERSIST_DATA_OFFSET + first, end - first);
     punching->error = error == -EOPNOTSUPP ? 0 : error;
     return error == 0;
@@ -271,6 +272,31 @@ static int persist_make_room(struct cairn_persist *heap, uint64_t bytes)
     return 0;
 }
 
+/* Allocates disk space in the heap's file for all pages of the next commit that may lack it. So a
+ * log that has filled the disk can be moved to the file, by a checkpoint or by recovery.
+ * Locking: lock held.
+ * Returns: 0 or a negative errno. */
+static int persist_reserve_file(struct cairn_persist *heap)
+{
+    size_t words = (persist_pages(heap) + 63) / 64;
+    for (size_t i = 0; i < words; i++) {
+        uint64_t pages = heap->dirty[i] & ~heap->dead[i] & ~heap->reserved[i];
+        while (pages != 0) {
+            unsigned first = lowest_bit(pages);
+            uint64_t rest = ~(pages >> first);
+            unsigned count = rest == 0 ? 64 : lowest_bit(rest);
+            int error = os_file_reserve(heap->file,
+                                        PERSIST_DATA_OFFSET + (i * 64 + first) * heap->page_bytes,
+                                        count * heap->page_bytes);
+            if (error != 0)
+                return error;
+            bitmap_set(heap->reserved, i * 64 + first, count);
+            pages = first + count == 64 ? 0 : pages & ~(uint64_t)0 << (first + count);
+        }
+    }
+    return 0;
+}
+
 /* The number of pages to be logged. Sets *skipped to the number of dirty pages that hold free
  * memory only.
  * Locking: lock held. */
@@ -322,7 +348,7 @@ static int persist_turn_over(struct cairn_persist *heap)
     return error;
 }
 
-/* Step C1 of a commit.
+/* Step C1 of a commit. Space for its pages in the heap's file comes first.
  * Locking: lock held.
  * Returns: the number of pages that were logged, or a negative errno. */
 static int64_t persist_capture(struct cairn_persist *heap)
@@ -338,7 +364,9 @@ static int64_t persist_capture(struct cairn_persist *heap)
     size_t pages = persist_count_live(heap, &skipped);
     uint64_t bytes = 0;
     if (pages > 0) {
-        error = persist_make_room(heap, persist_bytes_for(heap, pages));
+        error = persist_reserve_file(heap);
+        if (error == 0)
+            error = persist_make_room(heap, persist_bytes_for(heap, pages));
         if (error == 0)
             error = log_append(heap, heap->written + 1, pages, &bytes);
         if (error != 0)

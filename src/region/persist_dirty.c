@@ -40,7 +40,8 @@ static struct cairn_persist *trapping[TRAPPING_HEAPS_MAX];
 static void persist_lock_traps(struct tracker *tracker)
 {
     while (exchange_acquire(&tracker->trap_lock, 1u) != 0) /* pairs with persist_unlock_traps */
-        pause_processor();
+        while (load_relaxed(&tracker->trap_lock) != 0)
+            pause_processor();
 }
 
 static void persist_unlock_traps(struct tracker *tracker)

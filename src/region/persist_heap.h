@@ -93,6 +93,7 @@ struct cairn_persist {
     uint64_t *dirty;     /* lock: bitmap, pages found written and not committed */
     uint64_t *dead;      /* lock: bitmap, pages that hold free memory only */
     uint64_t *kept;      /* lock: bitmap, committed pages that may have a private copy */
+    uint64_t *reserved;  /* lock: bitmap, pages that surely have disk space in the file */
     char *buffer;        /* lock: the chunk under construction, or a page for comparison */
     struct tracker tracker;
 

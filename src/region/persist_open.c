@@ -461,7 +461,7 @@ static int persist_take_tables(struct cairn_persist *heap)
     size_t bitmap = align_up((pages + 63) / 64 * 8, 64);
     size_t table = align_up(pages * 8, 64);
     size_t run = CHECKPOINT_RUN_PAGES * heap->page_bytes;
-    heap->own_bytes = align_up(7 * bitmap + 2 * table + BUFFER_BYTES + run, heap->page_bytes);
+    heap->own_bytes = align_up(8 * bitmap + 2 * table + BUFFER_BYTES + run, heap->page_bytes);
     char *at = os_map(heap->own_bytes);
     heap->own_memory = at;
     if (at == NULL)
@@ -469,6 +469,7 @@ static int persist_take_tables(struct cairn_persist *heap)
     uint64_t **bitmaps[] = {&heap->dirty,
                             &heap->dead,
                             &heap->kept,
+                            &heap->reserved,
                             &heap->tracker.faulted,
                             &heap->tracker.armed,
                             &heap->segments[0].logged,

@@ -144,9 +144,10 @@ static_check((size_t)OBJECT_MAX_BYTES *SLAB_MIN_OBJECTS * 2 <= UINT32_MAX, "offs
 
 /* Descriptors are recycled and never returned to the system, so an outdated handle finds one that
  * has ended. */
-static struct descriptor_pool pool_descriptors cache_aligned = {.descriptor_bytes =
-                                                                    sizeof(struct cairn_pool)};
-static struct descriptor_pool magazine_descriptors cache_aligned = {
+static struct descriptor_pool pool_descriptors = {
+    .descriptor_bytes = sizeof(struct cairn_pool),
+};
+static struct descriptor_pool magazine_descriptors = {
     .descriptor_bytes = sizeof(struct cairn_pool_magazine),
 };
 

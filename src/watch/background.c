@@ -26,6 +26,7 @@ static struct {
     struct os_own_file event; /* starting thread: wakes the background thread */
     bool handlers;            /* starting thread: the handlers of fork are registered */
     uint64_t forked_ms;       /* in a child of fork: time of the fork */
+    size_t from_bytes;        /* size of the heap from which on the thread that is owed starts */
 } background = {.event = {.number = -1}};
 
 /* The memory of the background thread about earlier rounds. Threads: background thread only. */
@@ -78,6 +79,19 @@ static void background_tend(struct memory *memory, uint64_t decay_ms, uint64_t n
         memory->sweep_again_us = end_us + SWEEP_SHARE * (end_us - start_us);
 }
 
+/* Makes the thread end if it is the last of the process. Looks only if no other thread ran since
+ * the last round.
+ *
+ * Returns: whether it is. */
+static bool background_end_if_last(const struct memory *memory, uint64_t now_ms)
+{
+    uint32_t seen = RUNNING;
+    if (memory->quiet_ms == now_ms || !os_is_last_thread())
+        return false;
+    (void)compare_swap_acq_rel(&background.state, &seen, (uint32_t)ENDING);
+    return true;
+}
+
 /* Does one round.
  *
  * Returns: the time at which the next round is due. */
@@ -93,6 +107,8 @@ static uint64_t background_look(struct memory *memory)
     background_note_activity(memory, now_ms);
     background_tend(memory, limits.decay_ms, now_ms);
     fetch_add_acq_rel(&background.rounds, (uint64_t)1); /* pairs with background_in_child */
+    if (background_end_if_last(memory, now_ms))
+        return now_ms;
     uint64_t wait = larger_of(smaller_of(limits.decay_ms / 4 + 1, MAX_MS), MIN_MS);
     return os_now_ms() + (memory->released ? (uint64_t)REST_MS : wait);
 }
@@ -100,7 +116,7 @@ static uint64_t background_look(struct memory *memory)
 /* The body of the thread. The thread opens the control socket once, and reports a failure once. */
 static void background_run(void)
 {
-    struct memory memory = {0};
+    struct memory memory = {.round_us = os_now_us(), .quiet_ms = os_now_ms()};
     uint32_t ending = ENDING;
     store_relaxed(&background.thread, os_thread_id());
     do {
@@ -154,6 +170,7 @@ static int background_make(void)
 static int background_begin(void)
 {
     store_relaxed(&background_is_owed, false);
+    background.from_bytes = 0;
     int error = background_make();
     if (error != 0)
         store_release(&background.state, (uint32_t)NONE);
@@ -168,6 +185,16 @@ int background_start(void)
         /* Acquire: pairs with the swap in background_run. Release: pairs with its loop. */
         if (compare_swap_acq_rel(&background.state, &seen, (uint32_t)RUNNING))
             return seen == ENDING ? 0 : background_begin(); /* 0: the thread continues */
+    return 0;
+}
+
+int background_owe(void)
+{
+    if (!os_may_start_within_malloc())
+        return background_start();
+    background.from_bytes = BACKGROUND_FROM_BYTES;
+    store_relaxed(&background.state, (uint32_t)OWED);
+    store_relaxed(&background_is_owed, true);
     return 0;
 }
 
@@ -192,7 +219,7 @@ void background_stop(void)
 
 void background_restart(void)
 {
-    if (!os_may_start_within_malloc() ||
+    if (!os_may_start_within_malloc() || pages_counted_bytes() < background.from_bytes ||
         os_now_ms() - background.forked_ms < BACKGROUND_CHILD_WAITS_MS)
         return;
     uint32_t seen = OWED;

@@ -1,4 +1,4 @@
-/* The control socket: a client sends a line and receives an answer. docs/reference/CONTROL.md
+/* The control socket: a client sends a line and receives an answer. docs/reference/OPTIONS.md
  * describes the protocol for clients. This module moves the bytes; a function of front/ interprets
  * the lines.
  *

@@ -1,5 +1,5 @@
-/* Dumps of the profile: a text, written with the system calls of os/ alone. docs/PROFILING.md
- * describes the format.
+/* Dumps of the profile: a text, written with the system calls of os/ alone.
+ * docs/dev/PROFILE-FORMAT.md describes the format.
  *
  * Threads: any; async-signal-safe. The state is in the table, because the stack may be small. */
 #include "base/bits.h"

@@ -49,9 +49,9 @@ struct profile_maps {
     unsigned char notes[1024];
 };
 
-/* Writes a line for each executable mapping of a file, as docs/PROFILING.md describes; none if
- * /proc cannot be read. Memory is read through /proc/self/mem, which cannot fault when another
- * thread unmaps it. */
+/* Writes a line for each executable mapping of a file, as docs/dev/PROFILE-FORMAT.md describes;
+ * none if /proc cannot be read. Memory is read through /proc/self/mem, which cannot fault when
+ * another thread unmaps it. */
 void profile_write_maps(struct profile_writer *writer, struct profile_maps *maps);
 
 enum { PROFILE_MODULES = 128, PROFILE_MODULE_TEXT = 16 << 10 };
@@ -76,7 +76,7 @@ struct profile_modules {
 /* Notes the libraries of a stack's return addresses. */
 void profile_modules_see(struct profile_modules *modules, const uintptr_t *frames, unsigned depth);
 
-/* Writes a line for each library, as docs/PROFILING.md describes. */
+/* Writes a line for each library, as docs/dev/PROFILE-FORMAT.md describes. */
 void profile_write_modules(struct profile_writer *writer, const struct profile_modules *modules);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * heap/hooks.h reports the events at moments that make their order right. trace_stacks.h finds the
  * number of the stack. A lane (trace_lanes.h) writes the event to a chunk of the file
- * (trace_file.h), in the bytes of trace_format.h. docs/reference/TRACE-FORMAT.md documents the
+ * (trace_file.h), in the bytes of trace_format.h. docs/dev/TRACE-FORMAT.md documents the
  * format and the argument for the order.
  *
  * A child of fork begins a file of its own with its first event. When a trace is over, the heap

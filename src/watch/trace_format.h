@@ -1,5 +1,5 @@
 /* The layout of a trace file, for its writer in the process and its readers elsewhere, and the
- * encoding of events and stacks. docs/reference/TRACE-FORMAT.md documents what the fields mean, and
+ * encoding of events and stacks. docs/dev/TRACE-FORMAT.md documents what the fields mean, and
  * why the order of events is right. Each change of the layout changes TRACE_VERSION.
  *
  *   header   TRACE_HEADER_BYTES

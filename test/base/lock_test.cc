@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +39,30 @@ TEST(Lock, ExcludesOtherThreads)
         thread.join();
     EXPECT_EQ(counter, 8u * 5000);
     EXPECT_EQ(lock.state, 0u);
+}
+
+// A waiting thread must not write the lock's cache line, which the holder needs.
+TEST(Lock, AWaitingThreadReadsAndPausesLongerEachTime)
+{
+    void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(page, MAP_FAILED);
+    auto *state = static_cast<uint32_t *>(page);
+    for (uint32_t held : {1u, 2u}) {
+        *state = held;
+        ASSERT_EQ(mprotect(page, 4096, PROT_READ), 0);
+        unsigned pauses = 1;
+        EXPECT_FALSE(lock_spin(state, &pauses));
+        EXPECT_EQ(pauses, 2u * LOCK_PAUSES_MAX);
+        EXPECT_FALSE(lock_spin(state, &pauses)) << "the pauses are over";
+        ASSERT_EQ(mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);
+    }
+    for (uint32_t other : {0u, 3u}) { // free, frozen
+        *state = other;
+        unsigned pauses = 4;
+        EXPECT_TRUE(lock_spin(state, &pauses));
+        EXPECT_EQ(pauses, 8u);
+    }
+    munmap(page, 4096);
 }
 
 TEST(Lock, KnowsItsOwner)
@@ -93,6 +118,51 @@ TEST(Lock, AForkWithinAForkLeavesTheLockFree)
 }
 
 // Threads that sleep on the lock when another one forks must wake up and use another way.
+// The lock that is frozen first does not make the second one look as if this thread held it.
+TEST(Lock, AForkFreezesSeveralInAnyOrder)
+{
+    struct lock locks[2] = {};
+    locks[0].rank = 1;
+    std::atomic<bool> over{false};
+    std::atomic<int> inside{0};
+    std::thread other([&] {
+        while (!over)
+            if (lock_acquire(&locks[1])) {
+                EXPECT_EQ(inside++, 0);
+                inside--;
+                lock_release(&locks[1]);
+            }
+    });
+    for (int round = 0; round < 20000; round++) {
+        lock_freeze(&locks[0]);
+        lock_freeze(&locks[1]);
+        EXPECT_EQ(inside++, 0);
+        EXPECT_TRUE(lock_is_frozen_whole(&locks[1]));
+        inside--;
+        lock_thaw(&locks[1]);
+        lock_thaw(&locks[0]);
+    }
+    over = true;
+    other.join();
+    EXPECT_TRUE(lock_acquire(&locks[1]));
+    lock_release(&locks[1]);
+}
+
+TEST(Lock, ATryDoesNotWait)
+{
+    struct lock lock = {};
+    ASSERT_TRUE(lock_try_acquire(&lock));
+    std::thread([&] { EXPECT_FALSE(lock_try_acquire(&lock)); }).join();
+    lock_release(&lock);
+    lock_freeze(&lock);
+    std::thread([&] { EXPECT_FALSE(lock_try_acquire(&lock)); }).join();
+    lock_thaw(&lock);
+    std::thread([&] {
+        ASSERT_TRUE(lock_try_acquire(&lock));
+        lock_release(&lock);
+    }).join();
+}
+
 TEST(Lock, FreezeSendsWaitersAway)
 {
     for (int round = 0; round < 20; round++) {

@@ -5,6 +5,9 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include <vector>
 
@@ -170,8 +173,11 @@ TEST(Footprint, SleepersKeepLittle) {
     pthread_barrier_wait(&barrier);
     usleep(100000);
     REQUIRE(full > 480 * 1024);
-    // A trim leaves 4.5 MiB of it, the descriptions of slabs.
-    require_at_most("freed by four threads that sleep", rss_kib() - before, 9 * 1024);
+    // A trim leaves 4.5 MiB of it, the descriptions of slabs. Each shard of the page layer may
+    // have a MiB that it has not told the others (decision 49).
+    const long shards = std::min(5L, sysconf(_SC_NPROCESSORS_ONLN));
+    require_at_most("freed by four threads that sleep", rss_kib() - before,
+                    static_cast<size_t>(9 + shards) * 1024);
   });
 }
 

@@ -2,7 +2,7 @@
 #
 # A program is run against one or more subjects:
 #   PRELOAD  unchanged, with libcairn-malloc.so in LD_PRELOAD
-#   STATIC   linked with libcairn-malloc.a
+#   STATIC   the same objects, linked with libcairn-malloc.a
 #   HARDENED unchanged, with the two hardened libraries where they are built;
 #            CAIRN_TEST_HARDENED says full or light
 #   SYSTEM   unchanged, with the system's malloc: shows that what we expect is what the libc does
@@ -45,11 +45,18 @@ function(cairn_subject_options target)
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
 
-# Precompiled headers of the programs with GoogleTest, with the options of these programs.
+# Of the programs with GoogleTest, with the options of these programs: the precompiled headers, and
+# the main function.
 if(CAIRN_TEST_HEADERS AND NOT TARGET cairn_subject_headers)
   cairn_precompile(cairn_subject_headers LIBRARIES GTest::gmock GTest::gtest
     HEADERS <gmock/gmock.h> <gtest/gtest.h> <atomic> <string> <thread> <vector>)
   cairn_subject_options(cairn_subject_headers)
+endif()
+if(NOT TARGET cairn_subject_main)
+  add_library(cairn_subject_main STATIC ${CAIRN_SUBJECT_DIR}/subject_main.cc)
+  cairn_subject_options(cairn_subject_main)
+  target_link_libraries(cairn_subject_main PUBLIC GTest::gmock GTest::gtest)
+  cairn_precompiled_headers(cairn_subject_main cairn_subject_headers)
 endif()
 
 # Registers a test. Every program has its own guard against hanging, and ctest's limit is an
@@ -74,8 +81,7 @@ function(cairn_subject_test name)
   endif()
   set(runtime "")
   if(NOT ARG_PLAIN)
-    list(APPEND ARG_SOURCES ${CAIRN_SUBJECT_DIR}/subject_main.cc)
-    set(runtime GTest::gmock GTest::gtest)
+    set(runtime cairn_subject_main)
   endif()
 
   add_executable(${name} ${ARG_SOURCES})
@@ -115,13 +121,15 @@ function(cairn_subject_test name)
       "CAIRN_TEST_SUBJECT=system;GTEST_FILTER=${ARG_SYSTEM_FILTER}")
   endif()
   if(STATIC IN_LIST ARG_SUBJECTS AND TARGET cairn-malloc-static)
-    add_executable(${name}_static ${ARG_SOURCES})
-    cairn_subject_options(${name}_static)
-    target_link_libraries(${name}_static PRIVATE cairn-malloc-static ${runtime})
-    cairn_needs(${ARG_LABEL} ${name}_static)
-    if(NOT ARG_PLAIN)
-      cairn_precompiled_headers(${name}_static cairn_subject_headers)
+    add_executable(${name}_static $<TARGET_OBJECTS:${name}>)
+    set(language C)
+    if(ARG_SOURCES MATCHES "\\.cc(;|$)")
+      set(language CXX)
     endif()
+    set_target_properties(${name}_static PROPERTIES LINKER_LANGUAGE ${language})
+    target_link_libraries(${name}_static PRIVATE cairn-malloc-static cairn_flags ${runtime}
+      Threads::Threads ${CMAKE_DL_LIBS})
+    cairn_needs(${ARG_LABEL} ${name}_static)
     add_test(NAME ${ARG_LABEL}.${name}.static COMMAND ${name}_static ${ARG_ARGUMENTS})
     cairn_subject_register(${ARG_LABEL}.${name}.static ${ARG_LABEL}
       "CAIRN_TEST_SUBJECT=self${CAIRN_SUBJECT_HARDENED}")

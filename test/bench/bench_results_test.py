@@ -334,6 +334,28 @@ class GoalsTest(unittest.TestCase):
             "short-threads-*: time over the best peer's at most 1.1":
                 ("worst 1.10 (short-threads-0g)", True)})
 
+    def test_services(self):
+        rows = [Row(name, "services", "", "cpu_s", "silent") for name in ("a", "b")]
+        names = ("system", "cairn", "cairn-background")
+        results = Results(rows, [Allocator(name, None) for name in names])
+        for row, name, silent, growth in (
+                ("a", "system", 100, 20), ("a", "cairn", 60, 5), ("a", "cairn-background", 50, -2),
+                ("b", "system", 40, 1), ("b", "cairn", 60, 9), ("b", "cairn-background", 42, 3)):
+            results.add(1, row, name, {"silent": Figure(silent, "MiB"), "peak": Figure(100, "MiB"),
+                                       "cpu_s": Figure(1, "s"), "growth": Figure(growth, "%")})
+        found = {goal.text.removeprefix("services, background:on: "): (goal.measured, goal.met)
+                 for goal in bench_goals.check(results)}
+        self.assertEqual(found, {
+            "memory after the silence over the best of all at most 1.05": ("worst 1.05 (b)", True),
+            "peak memory over the best of all at most 1.05": ("worst 1.00 (b)", True),
+            "CPU time over the best of all at most 1.03": ("worst 1.00 (b)", True),
+            "growth from the first to the last equal burst at most 3 %":
+                ("worst 3.0 % (b)", True)})
+        results.add(1, "a", "cairn-background", {"silent": Figure(80, "MiB")})
+        found = {goal.text: goal.met for goal in bench_goals.check(results)}
+        self.assertFalse(found["services, background:on: memory after the silence over the best of "
+                               "all at most 1.05"])
+
     def test_calls(self):
         found = self.goals_of({
             ("longest-pair-8g", "other"): {"longest_us": 100},
@@ -359,9 +381,11 @@ class GoalsTest(unittest.TestCase):
 
     def test_every_goal_of_the_page_is_measured_by_its_rows(self):
         rows = [row for unit in bench_programs.all_units() for row in unit.rows]
-        results = Results(rows, ALLOCATORS)
+        results = Results(rows, [*ALLOCATORS, Allocator("cairn-background", None)])
         extra = {figure for _, figures, _, _ in bench_goals.RATIOS for figure in figures} | {
-            figure for _, figure, _, _ in bench_goals.LIMITS} | {"longest_us", "faults"}
+            figure for _, figure, _, _ in bench_goals.LIMITS} | {
+                figure for figure, _, _ in bench_goals.SERVICE_RATIOS} | {
+                    "longest_us", "faults", "growth"}
         for row in rows:
             for name in results.names():
                 figures = extra | {figure for figure in (row.time, row.memory) if figure}

@@ -93,6 +93,9 @@ class ProseTest(unittest.TestCase):
             for number in range(check_prose.USER_PAGES_MAX + 1):
                 (root / "docs" / f"{number}.md").write_text("word")
             self.only(list(check_prose.check_limits(root)), "pages for users")
+            (root / "docs" / "0.md").unlink()
+            (root / "docs" / "1.md").write_text("word " * check_prose.USER_WORDS_MAX)
+            self.only(list(check_prose.check_limits(root)), "words for users")
 
 
 if __name__ == "__main__":

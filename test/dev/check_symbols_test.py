@@ -28,7 +28,7 @@ class CheckSymbolsTest(unittest.TestCase):
 
     def library(self, name, *lines, versioned="cairn_*"):
         script = self.build / "map"
-        script.write_text(f"CAIRN_0.2 {{ global: {versioned}; }};")
+        script.write_text(f"CAIRN_1.0 {{ global: {versioned}; }};")
         subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o",
                         str(self.build / name), f"-Wl,--version-script={script}"],
                        input="\n".join(lines), text=True, check=True)

@@ -187,7 +187,8 @@ class MakefileTest(unittest.TestCase):
             self.assertEqual(installers, [f"dev/install-packages --missing {groups}"])
 
     def test_run_and_test_install_at_first_and_at_once(self):
-        for target, groups in (("run", "build run"), ("test", "build run test")):
+        for target, groups in (("run", "build run"), ("test", "build run"),
+                               ("test-all", "build run test")):
             installers, commands = self.commands(target)
             self.assertEqual(installers, [f"dev/install-packages {groups}"])
             self.assertLess(commands.index(installers[0]),

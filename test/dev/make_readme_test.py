@@ -53,11 +53,36 @@ class ReadmeTest(unittest.TestCase):
         self.change(make_readme.PICTURE, 'cx="', 'cx="1')
         self.assertTrue(list(make_readme.check(self.root)))
 
+    def boxes(self, points):
+        """(name, whether it is the label, box) of the points and labels of a panel."""
+        places = make_readme.labels(points)
+        for name, (x, y) in points.items():
+            yield name, False, make_readme.Box(x - 5, y - 5, x + 5, y + 5)
+            yield name, True, next(place[3] for place in make_readme.label_places(name, x, y)
+                                   if place[:3] == places[name])
+
+    def test_labels_are_over_nothing_else(self):
+        crowd = {"Cairn": (100, 100), "glibc": (115, 103), "jemalloc": (130, 97)}
+        panels = [{"one": (200, 150)}, crowd]
+        picture = (ROOT / make_readme.PICTURE).read_text()
+        for panel in re.findall(r"<g .*?</g>", picture, re.S):
+            circles = re.findall(r'cx="(\d+)" cy="(\d+)"', panel)
+            names = [name for name in re.findall(r">([^<]*)</text>", panel)
+                     if name in make_readme.COLOURS]
+            self.assertEqual(len(names), len(circles))
+            panels.append({name: (int(x), int(y)) for name, (x, y) in zip(names, circles)})
+        for points in panels:
+            boxes = list(self.boxes(points))
+            for name, is_label, box in boxes:
+                for other, _, second in boxes:
+                    self.assertFalse(is_label and name != other and box.covers(second),
+                                     f"{name} over {other}")
+
     def test_the_best_is_bold_and_what_was_not_measured_is_empty(self):
         line = make_readme.line_of("what",
                                    {"Cairn": "1.13", "mimalloc": "1.20", "other": "0.50"})
         self.assertEqual(line, "| what | **1.13** |  | 1.20 |" + "  |" * 4)
-        line = make_readme.line_of("what", {"Cairn": 30, "tcmalloc": 32}, lowest=False)
+        line = make_readme.line_of("what", {"Cairn": 30, "gperftools tcmalloc": 32}, lowest=False)
         self.assertEqual(line, "| what | 30 |  |  |  |  |  | **32** |")
 
     def write_results(self, group, medians):

@@ -1,4 +1,4 @@
-"""The manual pages: as many as there are commands, and nothing that a reader of them minds."""
+"""The manual pages: one for each command with its subcommands, and nothing that a reader minds."""
 
 import os
 import pathlib
@@ -16,10 +16,13 @@ from cairn_fleet import cli as fleet_cli
 MANUAL = pathlib.Path(os.environ["CAIRN_TEST_MANUAL"])
 
 
-def commands_of(group, name):
-    yield name
-    for word, command in getattr(group, "commands", {}).items():
-        yield from commands_of(command, f"{name}-{word}")
+def options_of(command):
+    """The long options of a command and of its subcommands."""
+    for parameter in command.params:
+        if not getattr(parameter, "hidden", False):
+            yield from (word for word in parameter.opts if word.startswith("--"))
+    for inner in getattr(command, "commands", {}).values():
+        yield from options_of(inner)
 
 
 class ManualTest(unittest.TestCase):
@@ -27,17 +30,25 @@ class ManualTest(unittest.TestCase):
         pages = {page.stem: page.read_text() for page in (MANUAL / "man1").glob("*.1")}
         app = typer.main.get_command(cli.app)
         fleet = typer.main.get_command(fleet_cli.app)
-        self.assertEqual(set(pages), {*commands_of(app, "cairn"),
-                                      *commands_of(fleet, "cairn-fleet")})
-        for name, command in app.commands.items():
-            for option in command.params:
-                for word in option.opts:
-                    if word.startswith("--") and not option.hidden:
-                        shown = pages[f"cairn-{name}"].replace("\\-", "-")
-                        self.assertIn(word, shown, name)
+        commands = {f"cairn-{name}": command for name, command in app.commands.items()
+                    if not command.hidden}
+        self.assertEqual(set(pages), {"cairn", *commands, "cairn-fleet"})
+        for name, command in {**commands, "cairn-fleet": fleet}.items():
+            shown = re.sub(r"\\f[BR]", "", pages[name].replace("\\-", "-"))
+            for word in options_of(command):
+                self.assertRegex(shown, rf"(?<![\w-]){word}(?![\w-])", name)
+            for inner in getattr(command, "commands", {}):
+                self.assertIn(f"\n.SS {inner}\n", shown)
+
+    def test_the_line_name_is_a_whole_sentence(self):
+        for page in (MANUAL / "man1").glob("*.1"):
+            line = re.search(r"^\.SH NAME\n(.*)$", page.read_text(), re.M).group(1)
+            self.assertRegex(line, r"^[\w\\-]+ \\- \S.*[^.]$")
 
     def test_every_option_and_message_of_the_documents(self):
         for page, document, _ in make_man.DOCUMENTS:
+            if not shutil.which("lowdown"):
+                self.skipTest("no lowdown")
             text = (MANUAL / "man7" / f"{page}.7").read_text()
             source = (make_man.ROOT / "docs" / document).read_text()
             for key in re.findall(r"^\| `(\w+)` \|", source, re.M):
@@ -52,9 +63,9 @@ class ManualTest(unittest.TestCase):
             self.assertEqual(said, "", page.name)
 
     def test_links_become_pages(self):
-        text = "see [OPTIONS.md](reference/OPTIONS.md), [the tool](../COMPARING.md#a)"
+        text = "see [OPTIONS.md](reference/OPTIONS.md), [the tool](../SEEING.md#a)"
         self.assertEqual(make_man.without_links(text),
-                         "see cairn.options(7), the tool (share/doc/cairn/docs/COMPARING.md)")
+                         "see cairn.options(7), the tool (share/doc/cairn/docs/SEEING.md)")
 
 
 if __name__ == "__main__":

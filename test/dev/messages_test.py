@@ -6,9 +6,11 @@ that dev/check_prose.py refuses. A help text is a sentence with a full stop.
 """
 
 import ast
+import io
 import pathlib
 import re
 import tempfile
+import tokenize
 import unittest
 
 import dev_path  # noqa: F401
@@ -30,6 +32,9 @@ OBJECT = re.compile(r"%[a-z.]|\{|--[a-z]|^[^:]+: |\bits\b|\bthe (?:output|progra
 # Headers for C++ print these where no name or pointer is known.
 ALONE = ("out of memory in a program without exceptions",
          "an allocator's persistent heap is not open")
+# A value's place in an f-string. rich fills in its own.
+FILLED = re.compile(r"(?i)(?:f|rf|fr)['\"]|\"\"\"")
+PLACEHOLDER = re.compile(r"(?<![${])\{(?!task\.)([a-z_]\w*)(?:[.\[(:][^{}]*)?\}")
 NUMBERED_ERROR = re.compile(r"\berror (?:%|\{|\d)|%d\b.*errno|errno %")
 
 
@@ -58,6 +63,16 @@ def python_texts(root, kinds):
                 given += [word.value for word in node.keywords if word.arg in kinds]
                 for text in (text for argument in given for text in texts_of(argument)):
                     yield f"{path.name}:{node.lineno}", text
+
+
+def unfilled(text):
+    """(line, string) of each string that names a value in braces but is no f-string. Names that
+    the file gives to .format(), docstrings and the $ of a shell are left out."""
+    given = set(re.findall(r"\b(\w+)=", " ".join(re.findall(r"\.format\(([^)]*)", text))))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.STRING and not re.match(FILLED, token.string):
+            if set(PLACEHOLDER.findall(token.string)) - given:
+                yield token.start[0], token.string
 
 
 def c_texts(root):
@@ -120,6 +135,19 @@ class MessagesTest(unittest.TestCase):
         found = list(python_texts(ROOT, ("help",)))
         self.assertGreater(len(found), 100)
         self.assertEqual(self.findings(wrong_help, found), [])
+
+    def test_values_are_filled_in(self):
+        found = [f"{path.name}:{line}: {string}" for path in sorted((ROOT / "tools").rglob("*.py"))
+                 for line, string in unfilled(path.read_text(encoding="utf-8"))]
+        self.assertEqual(found, [])
+
+    def test_what_is_not_filled_in(self):
+        for text in ('a = f"{x} and " "{self.y[\'z\']} more"\n', 'say("held {count} times")\n',
+                     'f(f"a",\n  "at most {x[0] / 1000:.1f} ms")\n'):
+            self.assertEqual(len(list(unfilled(text))), 1, text)
+        for text in ('T = ("{a} of "\n     "{b}")\nsay(T.format(a=1, b=2))\n', 'f"{x}" f"{y}"\n',
+                     'run("${Version}")\n', '"{}" "{0}" "{ x }"\n'):
+            self.assertEqual(list(unfilled(text)), [], text)
 
     def test_what_is_wrong(self):
         for text, words in (("Cannot read %s", "capital"), ("cannot read %s.", "full stop"),

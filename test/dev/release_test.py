@@ -1,10 +1,11 @@
-"""dev/release_parts.py: different builds are distinguished, archives are reproducible, and the list
-of a release's contents is complete."""
+"""dev/release_parts.py: different builds are distinguished, archives are reproducible, the lists of
+a release's contents are complete, and one version is everywhere."""
 
 import json
 import pathlib
 import tempfile
 import unittest
+import zipfile
 
 import dev_path  # noqa: F401
 import release_parts as parts
@@ -62,6 +63,14 @@ class ReleaseTest(unittest.TestCase):
         self.assertIn(f"{parts.HEADER}: {parts.header_version(ROOT)}", found)
         self.assertTrue(any(line.startswith("tools/cairn/__init__.py") for line in found))
 
+    def test_options_of_version_1_stay(self):
+        source = (ROOT / "src/front/options.c").read_text()
+        for option in ("decay_ms", "dirty_cap", "soft_limit", "hard_limit", "huge_pages", "guard",
+                       "profile", "profile_file", "profile_growth", "trace", "trace_limit",
+                       "background", "control", "watch_root", "on_error", "report_file",
+                       "verbose"):
+            self.assertIn(f'{{"{option}", ', source)
+
     def test_the_changelog_has_this_version(self):
         text = parts.changes(ROOT, parts.header_version(ROOT))
         self.assertGreater(len(text), 1000)
@@ -69,11 +78,11 @@ class ReleaseTest(unittest.TestCase):
         self.assertEqual(parts.changes(ROOT, "99.0.0"), "")
 
     def test_a_version_that_is_not_dated(self):
-        (self.folder / "CHANGELOG.md").write_text("# Changes\n\n## 0.2.0, not yet released\n\nb\n\n"
-                                                  "## 0.1.0, 22 November 2026\n\na\n")
-        self.assertFalse(parts.is_dated(self.folder, "0.2.0"))
-        self.assertTrue(parts.is_dated(self.folder, "0.1.0"))
-        self.assertEqual(parts.changes(self.folder, "0.2.0"), "b")
+        (self.folder / "CHANGELOG.md").write_text("# Changes\n\n## 1.1.0, not yet released\n\nb\n\n"
+                                                  "## 1.0.0, 22 November 2026\n\na\n")
+        self.assertFalse(parts.is_dated(self.folder, "1.1.0"))
+        self.assertTrue(parts.is_dated(self.folder, "1.0.0"))
+        self.assertEqual(parts.changes(self.folder, "1.1.0"), "b")
 
     def test_the_list_has_every_file(self):
         tree = self.tree("one")
@@ -87,6 +96,22 @@ class ReleaseTest(unittest.TestCase):
             self.assertIn(relation["relatedSpdxElement"], known)
         self.assertEqual(bill["creationInfo"]["created"], "2023-11-14T22:13:20Z")
         json.dumps(bill)
+
+    def test_contents(self):
+        tree = self.tree("one")
+        (self.folder / "made").mkdir()
+        for name in ("cairn-1.2.3.tar.gz", "cairn-1.2.3-linux-x86_64.tar.gz"):
+            parts.archive_tree(tree, "cairn-1.2.3", "1700000000", self.folder / "made" / name)
+        with zipfile.ZipFile(self.folder / "made/cairn_tools-1.2.3-py3-none-any.whl", "w") as file:
+            file.writestr("cairn/cli.py", "pass")
+        text = parts.contents(self.folder / "made", "1.2.3")
+        self.assertIn(" | the sources |\n", text)
+        self.assertRegex(text, r"\| cairn-1.2.3-linux-x86_64.tar.gz \| \d+ \| the files that ")
+        self.assertEqual(text.count("\n    cairn-1.2.3/lib/a.so\n"), 2)
+        self.assertIn("\n\n    cairn/cli.py\n", text)
+        (self.folder / "made" / "cairn-1.2.4.tar.gz").write_text("")  # of another version
+        with self.assertRaises(ValueError):
+            parts.contents(self.folder / "made", "1.2.3")
 
     def test_the_notes_say_what_was_not_checked(self):
         text = parts.notes("1.2.3", "abc", "words", ["**.ci/run WAS NOT RUN**"])

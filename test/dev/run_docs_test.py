@@ -51,6 +51,18 @@ class PageTest(unittest.TestCase):
             findings = self.run_page(f"```console\n$ echo 1 apples\n{shown}```\n")[2]
             self.assertIn("prints otherwise", findings[0])
 
+    def test_figures_that_are_exact(self):
+        page = "<!-- exact: it always is -->\n```console\n$ echo 5 apples\n{} apples\n```\n"
+        self.assertEqual(self.run_page(page.format(5))[2], [])
+        self.assertIn("prints otherwise: 4 apples", self.run_page(page.format(4))[2][0])
+
+    def test_a_name_in_place_of_its_value(self):
+        page = "```console\n$ echo 'held {}'\n…\n```\n"
+        self.assertIn("a name in place of its value",
+                      self.run_page(page.format("{self.holds[0]} times"))[2][0])
+        for text in ("7 times", '{"key": 1}', "{}", "{2}"):
+            self.assertEqual(self.run_page(page.format(text))[2], [], text)
+
     def test_nothing_is_left_running(self):
         file = self.folder / "number"
         text = f"```sh\nsleep 600 &\necho $! >{file}\n```\n"
@@ -87,12 +99,17 @@ class PageTest(unittest.TestCase):
 
 class ShapeTest(unittest.TestCase):
     def test_numbers_units_and_addresses_may_differ(self):
-        for shown, printed in (("0x7fab 10.5 KiB", "0x1 9 MiB"), ("40 374  so many", "7 so many"),
-                               ("1.2 ms ± 3 %", "900 µs ± 12 %"), ("a … z", "a b c z")):
+        for shown, printed in (("0x7fab 10.5 KiB", "0x1 9 MiB"),
+                               ("7fa627a84b80  up", "00c0ffee0000  up"),
+                               ("40 374  so many", "7 so many"),
+                               ("1.2 ms ± 3 %", "900 µs ± 12 %"), ("a … z", "a b c z"),
+                               ("process 7 (a), asleep: C", "process 1234 (a), running: C"),
+                               ("held 3 times, at most 4.2 ms.", "held 12 times, at most 3.9 ms.")):
             self.assertIsNone(run_docs.same_shape([shown], [printed]), shown)
 
     def test_words_may_not(self):
-        for shown, printed in (("10 slabs", "10 spans"), ("live: 208", "live 208"), ("", "word")):
+        for shown, printed in (("10 slabs", "10 spans"), ("live: 208", "live 208"), ("", "word"),
+                               ("held 3 times", "held {self.holds} times")):
             self.assertIsNotNone(run_docs.same_shape([shown], [printed]), shown)
 
     def test_lines_left_out(self):

@@ -53,6 +53,24 @@ TEST(RingDeathTest, SecondRelease)
                       "ring: release of " + place + ", which is released already");
 }
 
+TEST(RingDeathTest, AReleaseBeforeTheSeal)
+{
+    if (!frame_checked())
+        GTEST_SKIP() << "found when checked only";
+    Ring ring = make();
+    cairn_frame held = cairn_ring_open(ring.get());
+    cairn_ring_retain(held, 1);
+    cairn_ring_release(held); // another hold remains
+    cairn_ring_release(cairn_ring_seal(ring.get()));
+    for (size_t bytes : {size_t{8}, size_t{100 << 10}}) { // in one chunk, and in several
+        cairn_frame frame = cairn_ring_open(ring.get());
+        ignore(cairn_ring_alloc(ring.get(), bytes, 8));
+        EXPECT_DEATH_LINE((cairn_ring_release(frame), cairn_ring_seal(ring.get())),
+                          "ring \"ring\": seal of a frame that is released already");
+        cairn_ring_release(cairn_ring_seal(ring.get()));
+    }
+}
+
 // Every operation ends the process, also on the inline path, except retain, release and the
 // allocator's free.
 TEST(RingDeathTest, WrongThread)

@@ -111,6 +111,30 @@ TEST(Scope, LongjmpOverScopesIsSurvived)
     EXPECT_EQ(used(), before);
 }
 
+/* The lines of a thread that allocates 3 MiB, in a frame or outside of all. */
+std::string said_by_a_thread(bool scoped)
+{
+    testing::internal::CaptureStderr();
+    std::thread([scoped] {
+        cairn_mark mark = {};
+        if (scoped)
+            mark = t_push();
+        for (int i = 0; i < 3 << 10; i++)
+            EXPECT_NE(t_printf("%1000d", i), nullptr);
+        t_pop(mark);
+    }).join();
+    return testing::internal::GetCapturedStderr();
+}
+
+TEST(Scope, AMissingOneIsReportedOnce)
+{
+    EXPECT_EQ(said_by_a_thread(true), "");
+    EXPECT_THAT(said_by_a_thread(false),
+                testing::MatchesRegex("cairn: stack \"thread\": [0-9]+ bytes without a t_scope, "
+                                      "which stay until the thread ends\n"));
+    EXPECT_EQ(said_by_a_thread(false), "");
+}
+
 TEST(ThreadStack, NewIsZeroAndAligned)
 {
     t_scope;

@@ -147,6 +147,32 @@ TEST(ControlAnswer, AllOfIt)
               std::string::npos);
 }
 
+// docs/dev/COMPATIBILITY.md promises that every version 1.x has the names of 1.0.
+TEST(ControlAnswer, NamesOfVersion1Stay)
+{
+    const std::string keys = ask("keys");
+    for (const char *key : {"decay_ms", "dirty_cap", "soft_limit", "hard_limit", "profile",
+                            "profile_file", "profile_growth", "background", "verbose", "huge_pages",
+                            "guard", "on_error", "control", "watch_root"})
+        EXPECT_NE(keys.find(R"({"key":")" + std::string(key) + '"'), std::string::npos) << key;
+    for (const char *action : {"purge", "thread.purge", "profile.start", "profile.stop",
+                               "profile.reset", "profile.dump"})
+        EXPECT_NE(keys.find('"' + std::string(action) + '"'), std::string::npos) << action;
+    EXPECT_NE(ask("version").find(R"("protocol":1,)"), std::string::npos);
+    const std::string stats = ask("stats");
+    for (const char *figure :
+         {"allocated_bytes",  "allocated_blocks",  "large_bytes",      "large_blocks",
+          "guarded_bytes",    "guarded_blocks",    "active_bytes",     "slab_bytes",
+          "free_bytes",       "dirty_bytes",       "mapped_bytes",     "retained_bytes",
+          "metadata_bytes",   "thread_heaps",      "purged_bytes",     "purges",
+          "map_calls",        "protect_calls",     "unmap_calls",      "advise_calls",
+          "remap_calls",      "counted_bytes",     "soft_limit_bytes", "hard_limit_bytes",
+          "cgroup_max_bytes", "cgroup_high_bytes", "refusals",         "pinned_bytes",
+          "decays",           "decay_age_ms",      "background",       "background_rounds",
+          "pressure",         "pressure_spells"})
+        EXPECT_NE(stats.find('"' + std::string(figure) + "\":"), std::string::npos) << figure;
+}
+
 TEST(ControlAnswer, ManyThreadsAreLeftOutByNumber)
 {
     std::vector<std::thread> threads;

@@ -106,7 +106,7 @@ TEST(CxxDeathTest, SizedDeleteOfAWrongSizeDies)
 {
     void *block = ::operator new(100);
     EXPECT_EXIT(::operator delete(block, 1000), testing::KilledBySignal(SIGABRT),
-                "cairn: free_sized of 0x[0-9a-f]+ with size 1000 \\(112-byte block\\)");
+                "cairn: sized free of 0x[0-9a-f]+ with size 1000 \\(112-byte block\\)");
     ::operator delete(block, 100);
 }
 

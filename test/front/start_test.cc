@@ -63,8 +63,19 @@ TEST(Start, TheEnvironmentWins) { EXPECT_EQ(errors_of("CAIRN_OPTIONS=decay_ms:99
 
 TEST(Start, WarnsOfWhatItDoesNotKnow)
 {
-    EXPECT_EQ(errors_of("CAIRN_OPTIONS=colour:red"),
-              "cairn: unknown option \"colour:red\" in CAIRN_OPTIONS, ignored\n");
+    EXPECT_EQ(errors_of("CAIRN_OPTIONS=colour:red")
+                  .rfind("cairn: unknown option \"colour:red\" in CAIRN_OPTIONS, ignored: ", 0),
+              0u);
+}
+
+TEST(Start, WarnsOfADumpThatIsNeverWritten)
+{
+    EXPECT_EQ(errors_of("CAIRN_OPTIONS=profile_file:/tmp/start"),
+              "cairn: option profile_file writes no dump while the profiler is off: add "
+              "profile:on\n");
+    EXPECT_EQ(errors_of("CAIRN_OPTIONS=profile:on,profile_growth:1M"),
+              "cairn: option profile_growth writes no dump without profile_file: add "
+              "profile_file:PATH\n");
 }
 
 // The process of a line: the number in "cairn: 1234 (start_test): …"; 0 for any other line.
@@ -94,7 +105,14 @@ TEST(Start, VerboseReportsTheSettingsAndTheEnd)
         EXPECT_EQ(process_of(line), process_of(lines[0])) << line;
     }
     EXPECT_NE(lines[0].find("): options: decay_ms:1234,dirty_cap:5242880,"), std::string::npos);
-    EXPECT_NE(lines[1].find("): 0 bytes in 0 blocks in use"), std::string::npos) << lines[1];
+    // The words of cairn/stats.h and of the tool.
+    EXPECT_NE(lines[1].find("): allocated 0 bytes in 0 blocks, large 0 bytes in 0 blocks"),
+              std::string::npos)
+        << lines[1];
+    for (const char *word : {"): active ", " dirty ", " mapped ", " retained ", " metadata "})
+        EXPECT_NE(lines[2].find(word), std::string::npos) << lines[2];
+    for (const char *word : {"): purged 0 bytes in 0 purges, ", "thread heaps "})
+        EXPECT_NE(lines[3].find(word), std::string::npos) << lines[3];
 }
 
 // Helpers of the cases below, which have an effect only in a process that one of those has started.
@@ -112,7 +130,7 @@ TEST(Start, VerboseReportsTheEndWhenStderrIsClosed)
     const std::vector<std::string> lines = lines_of(errors_of(
         "CAIRN_TEST_STARTED=1 CAIRN_OPTIONS=verbose:1", "Start.HelperThatClosesStderrAtExit"));
     ASSERT_EQ(lines.size(), 4u);
-    EXPECT_NE(lines[1].find("blocks in use"), std::string::npos) << lines[1];
+    EXPECT_NE(lines[1].find("): allocated "), std::string::npos) << lines[1];
 }
 
 // A program may close every descriptor and open files of its own: Cairn writes nothing into them.

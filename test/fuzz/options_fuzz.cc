@@ -38,14 +38,37 @@ bool number_of(const std::string &text, uint64_t most, uint64_t *value)
     return true;
 }
 
+// Lower case, with _ for -, as the words of options are compared.
+std::string folded(std::string text)
+{
+    for (char &letter : text)
+        letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a')
+                 : letter == '-'                ? '_'
+                                                : letter;
+    return text;
+}
+
+std::string trimmed(const std::string &text)
+{
+    const size_t first = text.find_first_not_of(' ');
+    return first == std::string::npos ? ""
+                                      : text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
 bool bytes_of(std::string text, size_t *value)
 {
-    const size_t unit = text.empty() ? 0 : std::string(" KMG").find(text.back(), 1);
-    const bool with_unit = unit != std::string::npos && unit != 0;
-    if (with_unit)
-        text.pop_back();
+    text = folded(text);
+    unsigned shift = 0;
+    for (const char *end : {"", "i", "ib"})
+        for (unsigned unit = 1; unit <= 3; unit++) {
+            const std::string tail = std::string(1, " kmg"[unit]) + end;
+            if (shift == 0 && text.size() >= tail.size() &&
+                text.compare(text.size() - tail.size(), tail.size(), tail) == 0) {
+                text.resize(text.size() - tail.size());
+                shift = 10 * unit;
+            }
+        }
     uint64_t number = 0;
-    const unsigned shift = with_unit ? static_cast<unsigned>(10 * unit) : 0;
     if (!number_of(text, static_cast<uint64_t>(PTRDIFF_MAX) >> shift, &number))
         return false;
     *value = static_cast<size_t>(number) << shift;
@@ -54,16 +77,18 @@ bool bytes_of(std::string text, size_t *value)
 
 bool switch_of(const std::string &text, bool *value)
 {
-    const bool on = text == "1" || text == "on" || text == "true";
-    if (on || text == "0" || text == "off" || text == "false")
+    const std::string word = folded(text);
+    const bool on = word == "1" || word == "on" || word == "true" || word == "yes";
+    const bool off = word == "0" || word == "off" || word == "false" || word == "no";
+    if (on || off)
         *value = on;
-    return on || text == "0" || text == "off" || text == "false";
+    return on || off;
 }
 
 bool huge_pages_of(const std::string &text, enum huge_pages *value)
 {
     bool on = false;
-    if (text == "auto")
+    if (folded(text) == "auto")
         *value = HUGE_PAGES_AUTO;
     else if (switch_of(text, &on))
         *value = on ? HUGE_PAGES_ON : HUGE_PAGES_OFF;
@@ -75,10 +100,11 @@ bool huge_pages_of(const std::string &text, enum huge_pages *value)
 bool limit_of(const std::string &text, size_t *bytes, bool *of_group)
 {
     size_t number = 0;
-    if (text != "cgroup" && !bytes_of(text, &number))
+    const bool group = folded(text) == "cgroup";
+    if (!group && !bytes_of(text, &number))
         return false;
     *bytes = number;
-    *of_group = text == "cgroup";
+    *of_group = group;
     return true;
 }
 
@@ -86,11 +112,11 @@ bool limit_of(const std::string &text, size_t *bytes, bool *of_group)
 // Returns: false when the item deserves a warning.
 bool apply(const std::string &item, options *wanted)
 {
-    const size_t colon = item.find(':');
+    const size_t colon = item.find_first_of(":=");
     if (colon == std::string::npos)
         return false;
-    const std::string key = item.substr(0, colon);
-    const std::string value = item.substr(colon + 1);
+    const std::string key = folded(trimmed(item.substr(0, colon)));
+    const std::string value = trimmed(item.substr(colon + 1));
     uint64_t decay = 0;
     if (key == "decay_ms") {
         const bool good = number_of(value, UINT32_MAX, &decay);
@@ -115,7 +141,7 @@ size_t parse_again(const std::string &text, options *wanted)
     size_t warnings = 0;
     for (size_t at = 0; at <= text.size();) {
         const size_t comma = text.find(',', at);
-        const std::string item = text.substr(at, comma - at);
+        const std::string item = trimmed(text.substr(at, comma - at));
         warnings += !item.empty() && !apply(item, wanted);
         if (comma == std::string::npos)
             break;
@@ -145,12 +171,12 @@ template <typename Body> std::string standard_error_of(Body body)
 void check_warnings(const std::string &lines, size_t wanted)
 {
     static const char kStart[] = "cairn: ";
-    static const char kEnd[] = "\" in fuzz, ignored"; // for "key=value" a hint follows
+    static const char kEnd[] = "\" in fuzz, ignored"; // the right form follows
     size_t ends = 0;
     for (size_t at = lines.find(kEnd); at != std::string::npos; at = lines.find(kEnd, at + 1))
         ends++;
     // The text may contain such an end itself.
-    require(ends >= wanted && lines.size() <= wanted * 256, lines.c_str(), nullptr, ends);
+    require(ends >= wanted && lines.size() <= wanted * 384, lines.c_str(), nullptr, ends);
     require(lines.compare(0, sizeof kStart - 1, kStart) == 0 || wanted == 0, lines.c_str());
     require(wanted != 0 || lines.empty(), lines.c_str());
 }

@@ -45,13 +45,13 @@ namespace
 char *commit(size_t pages)
 {
     int error = 0;
-    return arena_commit(&pages, pages, ARENA_EXACTLY, &error);
+    return arena_commit(&page_shards[0], &pages, pages, ARENA_EXACTLY, &error);
 }
 
 TEST(Claim, PagesAreCommittedOnce)
 {
     page_layer::start();
-    ASSERT_EQ(arena_add(4000), 0);
+    ASSERT_EQ(arena_add(&page_shards[0], 4000), 0);
     g_commits.reserve(100);
     for (int i = 0; i < 20; i++) {
         while_committing([] { EXPECT_NE(commit(40), nullptr); });
@@ -68,7 +68,7 @@ char *g_protected;
 TEST(Claim, WhatWasProtectedStaysSo)
 {
     page_layer::start();
-    ASSERT_EQ(arena_add(4000), 0);
+    ASSERT_EQ(arena_add(&page_shards[0], 4000), 0);
     while_committing([] {
         g_protected = commit(40);
         ASSERT_NE(g_protected, nullptr);

@@ -216,6 +216,92 @@ TEST(Clock, OneJumpOneInterval)
     g_now = kStart;
 }
 
+// Ten pairs of malloc and free a second, which the fast paths serve.
+void live_slowly(int seconds)
+{
+    for (int i = 0; i < 5 * seconds; i++) {
+        g_now += 200;
+        for (const size_t size : {300, 2000})
+            cairn_free(model::opaque(cairn_malloc(size)));
+    }
+}
+
+TEST(Clock, AFewCallsASecondReturnMemory)
+{
+    cairn_malloc_trim(0);
+    live_slowly(1);
+    for (int burst = 0; burst < 3; burst++) {
+        leave_dirty(130 * kMiB);
+        EXPECT_TRUE(burst != 0 || dirty_bytes() > 4 * kMiB) << "the cap learns from it";
+        live_slowly(6);
+        EXPECT_LE(dirty_bytes(), 4 * kMiB) << "burst " << burst;
+    }
+    g_now = kStart;
+}
+
+// Most calls before the quiet time are fast, so the counts of frees are as large as they get.
+TEST(Clock, AThreadThatBecomesSlowReturnsMemory)
+{
+    cairn_malloc_trim(0);
+    leave_dirty(130 * kMiB);
+    for (int i = 0; i < 100000; i++)
+        for (const size_t size : {300, 2000})
+            cairn_free(model::opaque(cairn_malloc(size)));
+    live_slowly(8); // 16 cycles of the longer block until the first look
+    EXPECT_LE(dirty_bytes(), 4 * kMiB);
+    g_now = kStart;
+}
+
+// Medium blocks in a slab with a block that stays in use, which was current before the quiet time.
+TEST(Clock, AFewCallsASecondNextToABlockInUseReturnMemory)
+{
+    cairn_malloc_trim(0);
+    for (const size_t size : {2000, 20000}) {
+        void *kept = cairn_malloc(size);
+        for (int i = 0; i < 1000; i++)
+            cairn_free(model::opaque(cairn_malloc(size)));
+        g_now += 100;
+        leave_dirty(130 * kMiB);
+        for (int i = 0; i < 5 * 6; i++) {
+            g_now += 200;
+            cairn_free(model::opaque(cairn_malloc(size)));
+        }
+        EXPECT_LE(dirty_bytes(), 4 * kMiB) << size;
+        cairn_free(kept);
+    }
+    g_now = kStart;
+}
+
+// The pages inside slabs, too: 40 pairs a second of a heap that is four fifths free.
+TEST(Clock, AHeapFullOfHolesReturnsThem)
+{
+    if (config_hardened)
+        GTEST_SKIP() << "freed blocks wait in quarantine, and slots have a random order";
+    cairn_malloc_trim(0);
+    std::vector<void *> blocks;
+    for (size_t bytes = 0; bytes < 100 * kMiB; bytes += 1000)
+        blocks.push_back(cairn_malloc(1000));
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i % 40 >= 8) {
+            cairn_free(blocks[i]);
+            blocks[i] = nullptr;
+        }
+    struct heap_stats before;
+    struct heap_stats after;
+    heap_read_stats(&before);
+    for (int i = 0; i < 40 * 10; i++) {
+        g_now += 25;
+        cairn_free(model::opaque(cairn_malloc(1000)));
+    }
+    heap_read_stats(&after);
+    EXPECT_GE(after.pages.swept_bytes + after.pages.purged_bytes - before.pages.swept_bytes -
+                  before.pages.purged_bytes,
+              50 * kMiB);
+    for (void *block : blocks)
+        cairn_free(block);
+    g_now = kStart;
+}
+
 } // namespace
 
 uint64_t __wrap_os_now_ms(void)

@@ -32,13 +32,13 @@ constexpr size_t kBytes = size_t{1} << 20;
 
 std::atomic<bool> g_held;
 
-void *hold_page_lock(void *)
+void *hold_shard(void *)
 {
-    if (!lock_acquire(&pages_state.lock))
+    if (!lock_acquire(&page_shards[0].lock))
         abort();
     g_held = true;
     usleep(50000);
-    lock_release(&pages_state.lock);
+    lock_release(&page_shards[0].lock);
     return nullptr;
 }
 
@@ -47,7 +47,7 @@ template <typename Use> [[noreturn]] void fork_while_pages_are_locked(Use use)
 {
     use();
     pthread_t thread;
-    if (pthread_create(&thread, nullptr, hold_page_lock, nullptr) != 0)
+    if (pthread_create(&thread, nullptr, hold_shard, nullptr) != 0)
         _exit(2);
     while (!g_held)
         usleep(100);

@@ -1,12 +1,15 @@
 // Use of the heap while the process ends: in atexit handlers, in destructors of static objects, of
 // function-local ones and of thread_local objects of the main thread, while the other threads work
 // or have ended. The argument chooses the way out: return, exit (from another thread),
-// pthread_exit, quick_exit.
+// pthread_exit, quick_exit. The last thread must not end with signals blocked: programs that an
+// atexit handler starts would inherit that.
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <memory>
@@ -51,6 +54,19 @@ void *leave(void *) {
   exit(0);
 }
 
+void *outlast(void *main_thread) {
+  exercise();
+  pthread_join(*static_cast<pthread_t *>(main_thread), nullptr);
+  exercise();
+  return nullptr;
+}
+
+void see_signals() {
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  if (sigismember(&blocked, SIGTERM)) abort();
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -59,7 +75,7 @@ int main(int argc, char **argv) {
   atexit(exercise);
   at_quick_exit(exercise);
   if (t_lasting.texts.size() != 1000) abort();
-  if (way != "alone") {
+  if (way != "alone" && way != "outlasted") {
     for (int i = 0; i < 6; i++) {
       pthread_t thread;
       if (pthread_create(&thread, nullptr, storm, nullptr) != 0) return 1;
@@ -72,6 +88,15 @@ int main(int argc, char **argv) {
     for (;;) exercise();
   }
   if (way == "quick_exit") quick_exit(0);
-  if (way == "alone") pthread_exit(nullptr);  // the last thread: exit(0) follows
+  static pthread_t main_thread = pthread_self();
+  if (way == "outlasted") {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, outlast, &main_thread) != 0) return 1;
+  }
+  if (way == "alone" || way == "outlasted") {
+    prctl(PR_SET_NAME, ") S 1 (");  // must not confuse a reader of /proc/self/stat
+    atexit(see_signals);
+    pthread_exit(nullptr);  // exit(0) follows in the last thread
+  }
   return 0;
 }

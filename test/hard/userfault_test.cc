@@ -122,4 +122,34 @@ TEST(Userfault, BlocksWithServedFaultsWorkAsOthers) {
   });
 }
 
+// No thread answers a fault here. If growth looked at a page of a live block, malloc would wait for
+// ever.
+TEST(Userfault, GrowthLooksAtNoBlock) {
+  if (const int fd = open_userfault(); fd < 0) {
+    GTEST_SKIP() << "userfaultfd is not permitted here";
+  } else {
+    close(fd);
+  }
+  EXPECT_CHILD(60, [] {
+    g_userfault = open_userfault();
+    REQUIRE(g_userfault >= 0);
+    const auto fill = [](int count) {
+      for (int i = 0; i < count; i++) {
+        char *volatile block = static_cast<char *>(malloc(9000));
+        REQUIRE(block != nullptr);
+        memset(block, 1, 9000);
+      }
+    };
+    fill(1500);
+    for (int i = 0; i < 400; i++) {
+      char *block = static_cast<char *>(malloc(40000));
+      REQUIRE(block != nullptr);
+      watch(block, 40000, true);
+    }
+    fill(4000);
+    struct pollfd fault = {g_userfault, POLLIN, 0};
+    REQUIRE(poll(&fault, 1, 0) == 0);
+  });
+}
+
 }  // namespace

@@ -159,13 +159,13 @@ TEST(Allocate, AnAlignedBlockIsKeptForTheNext)
 TEST(AllocateDeathTest, AnAlignedBlocksSizeIsItsOwn)
 {
     void *block = heap_allocate_aligned(100, 8 * kKiB);
-    EXPECT_DEATH(heap_free_sized(block, 100, 1), "free_sized of .* with size 100");
-    EXPECT_DEATH(heap_free_sized(block, 5000, 8 * kKiB), "free_sized of .* with size 5000");
-    EXPECT_DEATH(heap_free_sized(block, 40000, 1), "free_sized of .* with size 40000");
+    EXPECT_DEATH(heap_free_sized(block, 100, 1), "sized free of .* with size 100");
+    EXPECT_DEATH(heap_free_sized(block, 5000, 8 * kKiB), "sized free of .* with size 5000");
+    EXPECT_DEATH(heap_free_sized(block, 40000, 1), "sized free of .* with size 40000");
     heap_free_sized(block, 100, 8 * kKiB);
     block = heap_allocate_aligned(10000, 8 * kKiB);
-    EXPECT_DEATH(heap_free_sized(block, 100, 8 * kKiB), "free_sized of .* with size 100");
-    EXPECT_DEATH(heap_free_sized(block, 30000, 8 * kKiB), "free_sized of .* with size 30000");
+    EXPECT_DEATH(heap_free_sized(block, 100, 8 * kKiB), "sized free of .* with size 100");
+    EXPECT_DEATH(heap_free_sized(block, 30000, 8 * kKiB), "sized free of .* with size 30000");
     heap_free_sized(block, 10000, 8 * kKiB);
 }
 

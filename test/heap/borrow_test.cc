@@ -1,8 +1,10 @@
 // Blocks that a thread borrows from slabs of other threads: threads that take turns need memory for
 // the live blocks, not for the blocks that each of them made.
 //
-// Each case needs a process of its own, because a process remembers how its threads ran, and how
-// much the threads that ran alone have made.
+// Each case needs a process of its own, because a process remembers how its threads ran.
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -190,27 +192,187 @@ TEST_F(Borrow, OneCallDrainsAFewSlabsOfEndedThreads)
     heap_release(0);
 }
 
-// A thread that runs alone counts its growth only while a heap has blocks to lend.
-TEST_F(Borrow, NoHeapIsTheLenderWhereNothingIsLent)
+// Threads in turn needed their number times the live memory. Blocks of a page and more are borrowed
+// also by threads that run at the same time.
+TEST_F(Borrow, LongBlocksToo)
 {
-    std::array<IdleThread, 4> owners;
-    struct heap *own = heap_layer::own_heap();
-    for (IdleThread &owner : owners) {
+    for (size_t size : {5000, 9000, 20000, 32000}) {
+        IdleThread owner;
+        free_all_of(owner, 100, size);
+        std::array<IdleThread, 2> threads;
+        std::vector<void *> blocks;
+        size_t borrowed = 0;
+        for (size_t step = 0; step < 80; step++)
+            threads[step % 2].run([&] {
+                blocks.push_back(allocate(size));
+                borrowed += is_lent(blocks.back());
+            });
+        EXPECT_GE(borrowed, 60u) << size;
+        use_again(owner, 100, size, blocks);
+    }
+    (void)heap_release(0);
+    EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
+}
+
+// A heap that grows next to sleeping threads looked at their mail before each slab. The mail here
+// is of another class that shares the mailbox.
+TEST_F(Borrow, SearchesInVainBecomeRare)
+{
+    const unsigned own_class = class_of_size(1500);
+    unsigned other_class = own_class;
+    do
+        other_class = (other_class + 1) % SIZED_CLASSES;
+    while (remote_mailbox(other_class) != remote_mailbox(own_class));
+    IdleThread owner;
+    free_all_of(owner, 10, size_classes[other_class].size_bytes);
+    struct span *&mailbox = heap_layer::mailbox_of(heap, other_class);
+    ASSERT_NE(mailbox, nullptr);
+    std::vector<void *> blocks;
+    struct span *last = nullptr;
+    size_t slabs = 0, searches = 0;
+    while (slabs < 500) {
+        blocks.push_back(allocate(1500));
+        slabs += span_of(blocks.back()) != last;
+        last = span_of(blocks.back());
+        if (mailbox == nullptr) { // its slabs are among those that were looked at
+            searches++;
+            remote_look_again(heap, remote_mailbox(other_class));
+        }
+    }
+    EXPECT_GE(searches, 3u);
+    EXPECT_LE(searches, 20u) << "one in 63 slabs, after the first ones";
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// A thread finds at once what others have freed while it did not run.
+TEST_F(Borrow, ANewTurnSearchesAtOnce)
+{
+    constexpr size_t kSize = 1000;
+    IdleThread owner, other;
+    std::vector<void *> blocks = heap_layer::allocate_many(20000, kSize); // many searches in vain
+    other.run([&] {                                                       // so that a turn ends
+        for (void *block : heap_layer::allocate_many(20000, kSize))
+            blocks.push_back(block);
+    });
+    free_all_of(owner, 1000, kSize);
+    const unsigned size_class = class_of_size(kSize);
+    const size_t room = 2 * size_classes[size_class].capacity;
+    size_t tries = 0;
+    do
+        blocks.push_back(allocate(kSize));
+    while (!is_lent(blocks.back()) && ++tries < 10 * room);
+    EXPECT_LE(tries, room);
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// A block that was borrowed before the guards were on would be handed out without their choice.
+TEST_F(Borrow, NothingIsHandedOutWhileAHookIsOn)
+{
+    IdleThread owner;
+    free_all_of(owner, 1000, 100);
+    std::vector<void *> blocks;
+    do
+        blocks.push_back(allocate(100));
+    while (!is_lent(blocks.back()));
+    hooks_set(HOOK_TRACED);
+    size_t borrowed = 0;
+    for (int i = 0; i < 200; i++) {
+        blocks.push_back(allocate(100));
+        borrowed += is_lent(blocks.back());
+    }
+    EXPECT_EQ(borrowed, 0u);
+    for (void *block : lent) {
+        struct span *slab = span_of(block);
+        ASSERT_NE(*slab_link(slab, slab_slot(slab, block)), LINK_BORROWED);
+    }
+    for (void *block : blocks)
+        free_fast(block);
+}
+
+// No thread returned the blocks that another one had borrowed before it went to sleep.
+TEST_F(Borrow, ATrimAndDecayReturnWhatASleepingThreadHasBorrowed)
+{
+    for (bool by_trim : {true, false}) {
+        IdleThread owner, borrower;
+        free_all_of(owner, 1000, 100);
         void *block = nullptr;
-        owner.run([&] { block = allocate(100); });
-        EXPECT_FALSE(borrow_fill(own, class_of_size(100)));
-        EXPECT_EQ(own->lender, nullptr);
-        owner.run([&] { free_fast(block); });
+        borrower.run([&] { block = allocate(100); });
+        ASSERT_TRUE(is_lent(block));
+        const auto borrowed = [&] {
+            return std::count_if(lent.begin(), lent.end(), [](void *each) {
+                struct span *slab = span_of(each);
+                return slab_heap(slab) && *slab_link(slab, slab_slot(slab, each)) == LINK_BORROWED;
+            });
+        };
+        ASSERT_GE(borrowed(), 7);
+        if (by_trim)
+            (void)heap_release(0);
+        else
+            heap_layer::pass_intervals(3);
+        EXPECT_EQ(borrowed(), 0);
+        free_fast(block);
+        owner.run([] { heap_trim(thread_heap); });
+        borrower.run([] { heap_trim(thread_heap); });
+        EXPECT_EQ(heap_layer::stats().slab_bytes, 0u) << by_trim;
     }
 }
 
-TEST_F(Borrow, LongerBlocksAreNotBorrowed)
+// Runs `body` in the child of a fork. Returns: whether it returned true there.
+template <typename Body> bool in_child(Body body)
+{
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(body() ? 0 : 1);
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// No thread was left in the child that could return them.
+TEST_F(Borrow, TheChildOfAForkHasWhatOthersHadBorrowed)
+{
+    std::vector<void *> blocks = heap_layer::allocate_many(5000, 100);
+    IdleThread borrower;
+    for (void *block : blocks)
+        borrower.run([=] { free_fast(block); });
+    borrower.run([&] {
+        (void)borrow_fill(heap_layer::own_heap(), class_of_size(100));
+        EXPECT_NE(borrow_take(thread_heap, class_of_size(100)), nullptr);
+    });
+    const auto is_whole = [&] {
+        heap_trim(thread_heap);
+        const auto is_borrowed = [](void *block) {
+            struct span *slab = span_of(block);
+            return slab_heap(slab) == thread_heap &&
+                   *slab_link(slab, slab_slot(slab, block)) == LINK_BORROWED;
+        };
+        EXPECT_EQ(std::count_if(blocks.begin(), blocks.end(), is_borrowed), 0);
+        EXPECT_LE(heap_layer::stats().slab_bytes, size_t{64} << 10); // a block is in use
+        return !HasFailure();
+    };
+    EXPECT_TRUE(in_child(is_whole));
+}
+
+// Nothing is allocated from an inherited slab.
+TEST_F(Borrow, TheChildOfAForkHandsOutNoBlockOfAnInheritedSlab)
 {
     IdleThread owner;
-    free_all_of(owner, 100, 5000);
-    void *block = allocate(5000);
-    EXPECT_FALSE(is_lent(block));
-    free_fast(block);
+    free_all_of(owner, 1000, 100);
+    std::vector<void *> blocks;
+    do
+        blocks.push_back(allocate(100));
+    while (!is_lent(blocks.back()));
+    const auto borrows_none = [&] {
+        size_t borrowed = 0;
+        for (int i = 0; i < 200; i++)
+            borrowed += is_lent(allocate(100));
+        return borrowed == 0;
+    };
+    EXPECT_TRUE(in_child(borrows_none));
+    for (void *block : blocks)
+        free_fast(block);
 }
 
 // The pages of a slab that a release gave count again once a block of the slab is borrowed, so the
@@ -253,25 +415,34 @@ TEST_F(Borrow, AReleaseFindsTheSlabsThatWereBorrowedFrom)
 }
 
 // Each thread in turn frees the blocks of the others and makes as many.
-TEST_F(Borrow, ThreadsThatTakeTurnsNeedMemoryForWhatIsLive)
+void take_turns(size_t size)
 {
-    constexpr size_t kThreads = 8, kRounds = 3, kSize = 200, kCount = 4 * kMiB / kSize;
+    constexpr size_t kThreads = 8, kRounds = 3;
+    const size_t count = 4 * kMiB / size;
     std::vector<IdleThread> threads(kThreads);
-    std::vector<void *> blocks(kCount);
+    std::vector<void *> blocks(count);
     const size_t before = heap_layer::stats().slab_bytes;
     size_t most = 0;
     for (size_t turn = 0; turn < kRounds * kThreads; turn++) {
         threads[turn % kThreads].run([&] {
             for (void *&block : blocks) {
                 free_fast(block);
-                block = allocate(kSize);
+                block = allocate(size);
             }
         });
         most = std::max(most, heap_layer::stats().slab_bytes - before);
     }
-    EXPECT_LE(most, 4 * kMiB * 2) << "8 threads needed 8 times the live memory";
+    EXPECT_LE(most, 4 * kMiB * 2) << size << ": 8 threads needed 8 times the live memory";
     for (void *block : blocks)
         free_fast(block);
+}
+
+TEST_F(Borrow, ThreadsThatTakeTurnsNeedMemoryForWhatIsLive) { take_turns(200); }
+
+TEST_F(Borrow, ThreadsThatTakeTurnsNeedMemoryForLongBlocksToo)
+{
+    take_turns(5000);
+    take_turns(14000);
 }
 
 // Each case is a process of its own: a child of a fork would not know the first free.
@@ -373,8 +544,9 @@ TEST_F(Borrow, OwnersBorrowersAndSweepersStorm)
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u);
 }
 
-// A thread that replaces the blocks of a sleeping thread would borrow the same ones for ever.
-TEST_F(Borrow, AThreadThatRunsAloneSoonHasSlabsOfItsOwn)
+// A thread that ran alone for a second made slabs of its own, until 64 MiB were used up for the
+// life of the process.
+TEST_F(Borrow, AThreadThatRunsAloneForLongBorrowsAsBefore)
 {
     constexpr size_t kCount = 40000, kSize = 100;
     IdleThread owner;
@@ -384,9 +556,9 @@ TEST_F(Borrow, AThreadThatRunsAloneSoonHasSlabsOfItsOwn)
             block = allocate(kSize);
         heap = thread_heap;
     });
-    size_t lent_blocks = kCount;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    while (lent_blocks > kCount / 20 && std::chrono::steady_clock::now() < end) {
+    size_t lent_blocks = 0;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+    while (std::chrono::steady_clock::now() < end) {
         lent_blocks = 0;
         for (void *&block : blocks) {
             free_fast(block);
@@ -394,34 +566,7 @@ TEST_F(Borrow, AThreadThatRunsAloneSoonHasSlabsOfItsOwn)
             lent_blocks += is_lent(block);
         }
     }
-    EXPECT_LE(lent_blocks, kCount / 20);
-    for (void *block : blocks)
-        free_fast(block);
-}
-
-// The slabs that they make are limited together, because those of the sleeping threads stay.
-TEST_F(Borrow, ThreadsThatRunAloneBorrowWhereMuchIsLent)
-{
-    constexpr size_t kSize = 1000, kCount = 150 * kMiB / kSize;
-    IdleThread owner;
-    std::vector<void *> blocks(kCount);
-    owner.run([&] {
-        for (void *&block : blocks)
-            block = allocate(kSize);
-    });
-    const size_t before = heap_layer::stats().slab_bytes;
-    std::array<IdleThread, 2> threads;
-    for (int turn = 0; turn < 4; turn++) {
-        threads[turn % 2].run([&] {
-            const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
-            while (std::chrono::steady_clock::now() < end)
-                for (void *&block : blocks) {
-                    free_fast(block);
-                    block = allocate(kSize);
-                }
-        });
-        EXPECT_LE(heap_layer::stats().slab_bytes, before + 80 * kMiB) << turn;
-    }
+    EXPECT_GE(lent_blocks, kCount / 2);
     for (void *block : blocks)
         free_fast(block);
 }
@@ -527,6 +672,26 @@ TEST_F(Borrow, NoPagesThatTheHardLimitRefuses)
         for (IdleThread *thread : {&owner, &other})
             thread->run([] { heap_trim(thread_heap); });
         ASSERT_EQ(uncounted, 0u) << "in round " << round;
+    }
+}
+
+// Its look takes back all borrowed blocks of its slabs, as if threads of the parent had borrowed
+// them.
+TEST_F(Borrow, AHeapThatLooksAfterAForkReclaimsNoSlab)
+{
+    for (bool looks : {false, true}) {
+        void *block = nullptr;
+        struct heap *ended = nullptr;
+        heap_layer::in_thread([&] {
+            block = allocate(100);
+            ended = thread_heap;
+        });
+        store_relaxed(&heap_->look_after_fork, looks);
+        struct span *slab = heap_layer::span_of(block);
+        free_fast(block);
+        EXPECT_EQ(slab_heap(slab) == ended, looks);
+        heap_trim(heap_);
+        (void)heap_release(0);
     }
 }
 

@@ -279,7 +279,7 @@ TEST(GuardChoice, SizedFree)
     heap_free_sized(guarded.start, 100, 1);
     EXPECT_EQ(g_freed, guarded.start);
     EXPECT_DEATH(heap_free_sized(guarded.start, 101, 1),
-                 "^cairn: free_sized of 0x[0-9a-f]+ with size 101 \\(100-byte block\\)\n$");
+                 "^cairn: sized free of 0x[0-9a-f]+ with size 101 \\(100-byte block\\)\n$");
 }
 
 TEST(GuardChoice, StatisticsCountGuardedBlocks)

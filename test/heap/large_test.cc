@@ -7,12 +7,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "heap/heap_layer.h"
 
 extern "C" {
-#include "base/memory_marks.h"
+#include "base/bits.h"
 #include "os/fault.h"
 #include "os/memory.h"
 #include "page/kept_mappings.h"
@@ -78,13 +79,45 @@ TEST_F(Large, WhatCannotBeIsRefused)
     EXPECT_EQ(large_allocate(SIZE_MAX / 4, SIZE_MAX / 4 + 1), nullptr);
 }
 
+// Blocks that were written and freed before, of the same and of other sizes, with and without a
+// trim, and in the default builds written once more after it.
+TEST_F(Large, AZeroedBlockReadsZero)
+{
+    std::vector<std::pair<char *, size_t>> blocks;
+    for (int round = 0; round < 6; round++) {
+        for (size_t size = 40000; size <= 200000; size += 8009) {
+            for (size_t bytes : {size, size, size + 90000, size, size / 2 + 30000, size}) {
+                char *block = static_cast<char *>(heap_allocate_zeroed(bytes));
+                ASSERT_NE(block, nullptr);
+                ASSERT_TRUE(block[0] == 0 && memcmp(block, block + 1, bytes - 1) == 0) << bytes;
+                memset(block, 1, bytes);
+                blocks.emplace_back(block, bytes);
+            }
+            if (blocks.size() < 24)
+                continue;
+            for (const auto &[block, bytes] : blocks)
+                free_fast(block);
+            const bool trims = round % 2 != 0;
+            if (trims)
+                heap_release(0);
+            for (const auto &[block, bytes] : blocks)
+                if (trims && !config_guarded_blocks)
+                    memset(block + bytes / 2, 1, bytes / 4);
+            blocks.clear();
+        }
+    }
+    for (const auto &[block, bytes] : blocks)
+        free_fast(block);
+}
+
 TEST_F(Large, ARunResizesInPlaceWhereItsNeighbourIsFree)
 {
     struct span *span = take(kMiB);
     char *base = span->base;
     memset(base, 3, kMiB);
     EXPECT_EQ(large_resize(span, 200 * kKiB), base);
-    EXPECT_EQ(size_t{span->pages}, large_pages(200 * kKiB));
+    const size_t granule = config_guarded_blocks ? os_page_size() >> PAGE_SHIFT : 1;
+    EXPECT_EQ(size_t{span->pages}, align_up(large_pages(200 * kKiB), granule));
     EXPECT_EQ(large_resize(span, kMiB), base) << "the rest of the block's own run is free";
     EXPECT_EQ(large_resize(span, MEDIUM_REQUEST_MAX), nullptr) << "slabs serve that size";
     EXPECT_EQ(large_resize(span, SIZE_MAX / 2 + 1), nullptr);
@@ -363,27 +396,6 @@ TEST(LargeDeathTest, AChildFreesWhatAThreadOfItsParentResizes)
         EXPECT_EQ(status, 0);
         large_unlock(span);
         free_fast(block);
-    }
-}
-
-// The last case, because it leaves much free memory.
-TEST_F(Large, AHeapOfRunsGrowsInHugePagesWhereTheyAreFilled)
-{
-    if (config_fences || os_page_size() != PAGE_BYTES)
-        GTEST_SKIP() << "no huge pages are asked for";
-    if (memory_marks_active())
-        GTEST_SKIP() << "no page is examined under a memory checker";
-    for (const bool filled : {false, true}) {
-        std::vector<struct span *> blocks;
-        const size_t committed = load_relaxed(&pages_state.committed_pages);
-        while (load_relaxed(&pages_state.committed_pages) < committed + (40 * kMiB >> PAGE_SHIFT)) {
-            store_relaxed(&pages_state.small_pages, size_t{0}); // however slow huge pages are
-            blocks.push_back(take(100 * kKiB));
-            memset(blocks.back()->base, 1, filled ? 100 * kKiB : 1);
-        }
-        EXPECT_EQ(load_relaxed(&pages_state.in_huge_pages), filled);
-        for (struct span *span : blocks)
-            large_free(span, span->base);
     }
 }
 

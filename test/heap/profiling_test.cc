@@ -327,7 +327,7 @@ TEST(Profiling, SamplesAreLiveBlocksToStatisticsAndChecks)
             in_thread([&] { free_fast(block); });
         },
         "double free of");
-    EXPECT_DEATH(heap_free_sized(block, 300, 1), "free_sized of");
+    EXPECT_DEATH(heap_free_sized(block, 300, 1), "sized free of");
     free_fast(block);
 }
 

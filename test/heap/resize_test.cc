@@ -322,7 +322,7 @@ TEST(ResizeDeathTest, SizedFreeWithAWrongSize)
         void *block = allocate(size);
         for (size_t wrong : {size / 2, size * 2, size_t{0}})
             EXPECT_EXIT(heap_free_sized(block, wrong, 1), testing::KilledBySignal(SIGABRT),
-                        "^cairn: free_sized of 0x[0-9a-f]+ with size " + std::to_string(wrong) +
+                        "^cairn: sized free of 0x[0-9a-f]+ with size " + std::to_string(wrong) +
                             " \\([0-9]+-byte block\\)\n$")
                 << size;
         free_fast(block);
@@ -342,7 +342,7 @@ TEST(ResizeDeathTest, HardenedSizedFreeWithASizeOfTheSameClass)
                 if (known) {
                     EXPECT_EXIT(heap_free_sized(block, wrong, alignment),
                                 testing::KilledBySignal(SIGABRT),
-                                "^cairn: free_sized of 0x[0-9a-f]+ with size " +
+                                "^cairn: sized free of 0x[0-9a-f]+ with size " +
                                     std::to_string(wrong) + " \\([0-9]+-byte block\\)\n$")
                         << size << ", " << alignment;
                 }

@@ -10,6 +10,7 @@
 // up to that point.
 #pragma once
 
+#include <malloc.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -75,6 +76,14 @@ inline char *make(size_t size, char content) {
   if (!block) _exit(4);
   memset(block, content, size);
   return block;
+}
+
+// The size of a block that has no bytes to spare under the allocator at hand.
+inline size_t without_slack(size_t size) {
+  char *block = make(size, kOwn);
+  const size_t usable = malloc_usable_size(block);
+  free(block);
+  return usable;
 }
 
 inline bool holds(const char *block, size_t size, char content) {

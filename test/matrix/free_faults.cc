@@ -65,6 +65,16 @@ void with_all() {
   judge(kSmall);
 }
 
+// A write through the dangling pointer in between destroys what an allocator left in the block.
+void written_between() {
+  Neighbours blocks(kSmall);
+  free(blocks.faulty());
+  memset(opaque(blocks.faulty()), kWritten, kSmall);
+  begun();
+  free(opaque(blocks.faulty()));
+  judge(kSmall, blocks);
+}
+
 void first_in_thread() {
   Neighbours blocks(kSmall);
   in_thread(free, blocks.faulty());
@@ -251,6 +261,7 @@ const Fault kList[] = {
     {kTwice, "double-large", "direct, 200 KiB", true, twice<kLarge>},
     {kTwice, "double-huge", "direct, 64 MiB", true, twice<kHuge>},
     {kTwice, "double-interleaved", "another free between", true, interleaved},
+    {kTwice, "double-written", "a write to the freed block between", true, written_between},
     {kTwice, "double-delayed", "5,000 frees between", true, delayed},
     {kTwice, "double-with-all", "after all blocks around it", true, with_all},
     {kTwice, "double-first-in-thread", "the first in another thread", true, first_in_thread},

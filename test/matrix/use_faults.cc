@@ -1,4 +1,6 @@
 // Accesses to freed blocks, and content of freed blocks in new ones.
+#include <malloc.h>
+
 #include "faults.h"
 
 namespace faults {
@@ -35,6 +37,7 @@ void read_after_free_in_thread() {
 void read_after_resize() {
   Neighbours blocks(kSmall);
   char *block = make(kSmall, kSecret);
+  Neighbours more(kSmall);  // the block cannot grow where it is
   char *grown = static_cast<char *>(opaque(realloc(block, 5000)));
   if (grown == block) cannot();
   begun();
@@ -64,6 +67,43 @@ void write_after_free() {
   blocks.free_all();
   more.free_all();
   verdict(!works || !heap_works(size, g_decoy) || damaged);
+}
+
+// Calls through the first word of a freed object, as a virtual call does. The attacker has filled
+// other freed blocks with an address of his choice.
+void call_of_freed() {
+  using Method = void (*)();
+  struct Object {
+    const Method *methods;
+    char rest[kSmall - sizeof(const Method *)];
+  };
+  static bool called;
+  static const Method kMethods[] = {[] { called = true; }};
+  Object *object = static_cast<Object *>(opaque(malloc(sizeof(Object))));
+  object->methods = kMethods;
+  free(object);
+  begun();
+  (*opaque(object)->methods)();
+  done(called);
+  verdict(called);
+}
+
+// Writes to a freed block after the memory has returned to the system, and then wants zeros.
+void write_after_trim() {
+  constexpr size_t kBytes = 100 * kKiB;
+  static char *blocks[64];
+  for (char *&block : blocks) block = make(kBytes, kOwn);
+  for (char *block : blocks) free(block);
+  malloc_trim(0);
+  begun();
+  for (char *block : blocks) memset(opaque(block) + kBytes / 2, kWritten, 64);
+  done();
+  bool shown = false;
+  for (char *&block : blocks) {
+    block = static_cast<char *>(opaque(calloc(1, kBytes)));
+    for (size_t i = 0; i < kBytes; i++) shown |= block[i] != 0;
+  }
+  verdict(shown);
 }
 
 // Writes after the block has a new owner.
@@ -160,6 +200,8 @@ const Fault kList[] = {
      write_after_free<kMedium>},
     {kUse, "write-freed-large", "write after free, 200 KiB", false, write_after_free<kLarge>},
     {kUse, "write-freed-huge", "write after free, 64 MiB", false, write_after_free<kHuge>},
+    {kUse, "call-freed", "call through a freed object", false, call_of_freed},
+    {kUse, "write-trimmed", "write after free and a trim, then calloc", false, write_after_trim},
     {kUse, "write-reused", "write after the memory has a new owner", false, write_after_reuse},
     {kLeak, "leak-small", "malloc shows freed content, 48 bytes", false, uninitialised<kSmall>},
     {kLeak, "leak-medium", "malloc shows freed content, 10,000 bytes", false,

@@ -56,7 +56,7 @@ inline std::string foreign(const void *pointer) {
   return "cairn: free of " + hex(pointer) + ", which is not a Cairn block\n";
 }
 inline std::string wrong_size(const void *block, size_t given, size_t size) {
-  return "cairn: free_sized of " + hex(block) + " with size " + std::to_string(given) + " (" +
+  return "cairn: sized free of " + hex(block) + " with size " + std::to_string(given) + " (" +
          block_of(size) + ")\n";
 }
 inline std::string realloc_of_freed(const void *block, size_t size) {

@@ -42,8 +42,8 @@ INSTANTIATE_TEST_SUITE_P(
     Options, Unknown,
     testing::Values("nonsense:1", "nonsense", "decay_ms:abc", "decay_ms:", "decay_ms:-5x",
                     "dirty_cap:12Q", "dirty_cap:99999999999999999999999", "verbose:maybe",
-                    "huge_pages:sometimes", "soft_limit:lots", "DECAY_MS:5", " decay_ms:5",
-                    "decay_ms:5,nonsense:1", "nonsense:1,decay_ms:5", ":", "decay_ms=5"));
+                    "huge_pages:sometimes", "soft_limit:lots", "soft_limit:100mb", "decay_ms:5s",
+                    "decay_ms:5,nonsense:1", "nonsense:1,decay_ms:5", ":", "decay_ms5"));
 
 class Known : public testing::TestWithParam<const char *> {};
 
@@ -55,7 +55,8 @@ TEST_P(Known, IsSilent) {
 
 INSTANTIATE_TEST_SUITE_P(Options, Known,
                          testing::Values("", "decay_ms:100", "decay_ms:0", "verbose:0",
-                                         "decay_ms:100,verbose:0"));
+                                         "decay_ms:100,verbose:0", "DECAY_MS:5", " decay_ms:5",
+                                         "decay_ms=5"));
 
 // A very long value without a proper end causes at most a line of warning, and no crash.
 TEST(Options, OfAnyLength) {

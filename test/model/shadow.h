@@ -169,6 +169,33 @@ class Shadow
             trim();
     }
 
+    // Takes nearly all sizes from this range.
+    void prefer(size_t least, size_t most)
+    {
+        least_preferred_ = least;
+        most_preferred_ = most;
+    }
+
+    bool prefers() const { return most_preferred_ != 0; }
+
+    // Allocates and frees a block of a random size, a number of times.
+    void cycle(size_t times)
+    {
+        const size_t size = random_size();
+        for (size_t i = 0; i < times; i++) {
+            step_++;
+            errno = kErrno;
+            Block block = {static_cast<char *>(cairn_malloc(size)), size, 0, size, 1,
+                           random_.next(), Origin::kPlain};
+            if (!expect_block(block.address, size))
+                return;
+            welcome(block);
+            check(block);
+            remove(index_of(block));
+            cairn_free(block.address);
+        }
+    }
+
     // Whether a call may find no memory: then it must report that, and nothing else may have
     // changed.
     void allow_failures(bool allowed) { may_fail_ = allowed; }
@@ -201,11 +228,19 @@ class Shadow
             check(block);
     }
 
-    void release_all()
+    void grow_to(size_t blocks)
     {
-        while (!blocks_.empty())
+        while (blocks_.size() < std::min(blocks, most_blocks_))
+            allocate();
+    }
+
+    void shrink_to(size_t blocks)
+    {
+        while (blocks_.size() > blocks)
             release(pick());
     }
+
+    void release_all() { shrink_to(0); }
 
     // Takes all blocks of `other`.
     void absorb(Shadow &other)
@@ -233,6 +268,8 @@ class Shadow
     size_t random_size()
     {
         size_t size = 0;
+        if (most_preferred_ != 0 && !random_.one_in(100) && bytes_ + most_preferred_ <= most_bytes_)
+            return least_preferred_ + random_.below(most_preferred_ - least_preferred_ + 1);
         const size_t choice = random_.below(1000);
         if (choice < 550)
             size = random_.below(kKiB + 1);
@@ -370,6 +407,12 @@ class Shadow
         bytes_ += block.extent;
     }
 
+    size_t index_of(const Block &block) const
+    {
+        return static_cast<size_t>(std::lower_bound(blocks_.begin(), blocks_.end(), block, before) -
+                                   blocks_.begin());
+    }
+
     void remove(size_t index)
     {
         bytes_ -= blocks_[index].extent;
@@ -492,6 +535,8 @@ class Shadow
     Random random_;
     const size_t most_blocks_;
     const size_t most_bytes_;
+    size_t least_preferred_ = 0;
+    size_t most_preferred_ = 0; // 0: no range is preferred
     std::vector<Block> blocks_; // sorted by address
     size_t bytes_ = 0;
     size_t step_ = 0;

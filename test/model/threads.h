@@ -95,6 +95,13 @@ class Lanes
         }
     }
 
+    // Shadow::prefer() for all lanes. To be called before start.
+    void prefer(size_t least, size_t most)
+    {
+        for (auto &lane : lanes_)
+            lane->shadow.prefer(least, most);
+    }
+
     // Shadow::allow_failures() for all lanes. To be called before start.
     void allow_failures(bool allowed)
     {
@@ -140,6 +147,8 @@ class Lanes
             if (i % 64 == 0 && lanes->late())
                 break;
             shadow.step();
+            if (shadow.prefers() && shadow.random().one_in(100))
+                shadow.cycle(1 + shadow.random().below(200));
             if (!shadow.empty() && shadow.random().one_in(3))
                 lanes->hand_over(*lane);
             Block block;

@@ -1,7 +1,9 @@
-// A program of musl's with libcairn-malloc.a: the malloc family and C++'s operators (by their
-// mangled names: Debian has no C++ library for musl), threads that free each other's blocks, fork.
+// A program of musl's with libcairn-malloc.a or, with PRELOADED, with libcairn-malloc.so in
+// LD_PRELOAD: the malloc family and C++'s operators (by their mangled names: Debian has no C++
+// library for musl), threads that free each other's blocks, fork.
 
 #include <cairn/heap.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -17,6 +19,15 @@ void *_ZnwmSt11align_val_t(size_t size, size_t alignment);
 void _ZdlPv(void *pointer);
 void *pvalloc(size_t size);
 void *reallocarray(void *pointer, size_t count, size_t size);
+
+#ifdef PRELOADED
+#pragma weak cairn_mallinfo2
+#pragma weak cairn_malloc_trim
+#pragma weak _Znwm
+#pragma weak _ZnwmSt11align_val_t
+#pragma weak _ZdlPv
+#pragma weak pvalloc
+#endif
 
 enum { THREADS = 4, BLOCKS = 2000, ROUNDS = 5 };
 
@@ -121,6 +132,10 @@ static void a_child_goes_on(void)
 int main(void)
 {
     alarm(200);
+#ifdef PRELOADED
+    REQUIRE(cairn_mallinfo2 != NULL && cairn_malloc_trim != NULL && _Znwm != NULL);
+    REQUIRE(dlopen(NULL, RTLD_NOW) != NULL); // the library defines it, too
+#endif
     the_family();
     for (int round = 0; round < ROUNDS; round++) {
         in_threads(fill);

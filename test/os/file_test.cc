@@ -213,13 +213,26 @@ TEST_F(File, SettlingLosesNothing)
     EXPECT_EQ(os_file_settle(-1, 0), -EBADF);
 }
 
+TEST_F(File, ReservingKeepsContentAndSize)
+{
+    ASSERT_EQ(os_file_write(file_, "1234567", 7, 100), 0);
+    ASSERT_EQ(os_file_truncate(file_, 1 << 20), 0);
+    EXPECT_EQ(os_file_reserve(file_, 0, 1 << 19), 0);
+    EXPECT_EQ(os_file_reserve(file_, 0, 1 << 19), 0);
+    EXPECT_EQ(os_file_size(file_), 1 << 20);
+    char text[8] = "";
+    EXPECT_EQ(os_file_read(file_, text, 7, 100), 0);
+    EXPECT_STREQ(text, "1234567");
+    EXPECT_LT(os_file_reserve(-1, 0, 1), 0);
+}
+
 // The watcher.
 std::vector<std::string> g_calls;
 int g_interruptions;
 
 int watch(os_file_call call, int, uint64_t offset, const void *, size_t *size)
 {
-    static const char *const names[] = {"write", "truncate", "extend", "punch", "sync"};
+    static const char *const names[] = {"write", "truncate", "extend", "reserve", "punch", "sync"};
     g_calls.push_back(std::string(names[call]) + " " + std::to_string(offset) + " " +
                       std::to_string(*size));
     if (g_interruptions > 0) {
@@ -267,6 +280,7 @@ TEST_F(File, EveryCallCanBeMadeToFail)
     EXPECT_TRUE(fails([&] { return os_file_write(file_, "x", 1, 0); }));
     EXPECT_TRUE(fails([&] { return os_file_truncate(file_, 1); }));
     EXPECT_TRUE(fails([&] { return os_file_extend(file_, 1); }));
+    EXPECT_TRUE(fails([&] { return os_file_reserve(file_, 0, 1); }));
     EXPECT_TRUE(fails([&] { return os_file_punch(file_, 0, 1); }));
     EXPECT_TRUE(fails([&] { return os_file_sync(file_); }));
     EXPECT_TRUE(fails([&] { return os_file_lock(file_, true); }));

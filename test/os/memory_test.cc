@@ -83,41 +83,6 @@ TEST(Memory, KnowsWhatIsReadable)
     EXPECT_EQ(os_unmap(pages + 2 * kPage, kPage), 0);
 }
 
-TEST(Memory, KnowsWhichWordsAreNotZero)
-{
-    char *pages = static_cast<char *>(os_map(3 * kPage));
-    ASSERT_NE(pages, nullptr);
-    EXPECT_FALSE(os_is_nonzero(pages));
-    pages[4] = 1;
-    EXPECT_FALSE(os_is_nonzero(pages));
-    EXPECT_TRUE(os_is_nonzero(pages + 4));
-    pages[kPage] = 1;
-    EXPECT_EQ(os_protect(pages + kPage, kPage, OS_NONE), 0);
-    EXPECT_FALSE(os_is_nonzero(pages + kPage));
-    EXPECT_EQ(os_unmap(pages + 2 * kPage, kPage), 0);
-    EXPECT_FALSE(os_is_nonzero(pages + 2 * kPage));
-    EXPECT_EQ(resident(pages, kPage), 1u);
-    EXPECT_EQ(os_unmap(pages, 2 * kPage), 0);
-}
-
-TEST(Memory, AComparisonWakesNoThread)
-{
-    std::atomic<uint32_t> word{0};
-    std::atomic<bool> woken{false};
-    std::thread waiter([&] {
-        host_wait(reinterpret_cast<uint32_t *>(&word), 0);
-        woken = true;
-    });
-    for (int i = 0; i < 100; i++) {
-        EXPECT_FALSE(os_is_nonzero(&word));
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-    EXPECT_FALSE(woken);
-    word = 1;
-    host_wake(reinterpret_cast<uint32_t *>(&word), 1);
-    waiter.join();
-}
-
 TEST(Memory, AReservationTakesTheHintIfItIsFree)
 {
     char *start = static_cast<char *>(os_reserve(16 * kPage));

@@ -170,11 +170,21 @@ std::string content_of(const std::string &path)
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+TEST(System, AFileForReportsThatCannotBeOpened)
+{
+    const auto report_to = [](const std::string &name) {
+        return os_report_to(name.data(), name.size());
+    };
+    EXPECT_EQ(report_to("relative"), -EINVAL);
+    EXPECT_EQ(report_to("/no/such/file"), -ENOENT);
+    EXPECT_EQ(report_to("/"), -EISDIR);
+}
+
 TEST(SystemDeathTest, AFileForReports)
 {
     const std::string path = testing::TempDir() + "report-" + std::to_string(getpid());
     const auto report_to = [](const std::string &name) {
-        return os_report_to(name.data(), name.size());
+        return os_report_to(name.data(), name.size()) == 0;
     };
     EXPECT_EXIT(
         {

@@ -24,7 +24,7 @@ DEBIAN = ROOT / "packaging" / "debian"
 # Debian's folders, which debhelper and debian/rules choose, by those of a plain installation.
 FOLDERS = ((r"^lib(64)?/", "lib/ARCHITECTURE/"),
            (r"/zsh/site-functions/", "/zsh/vendor-completions/"))
-# Files that are made only if click-man, lowdown and typer are installed.
+# Files that are made only if lowdown and typer are installed.
 OPTIONAL = ("usr/share/man/man1", "usr/share/man/man7", "usr/share/zsh", "usr/share/fish",
             "usr/share/bash-completion")
 

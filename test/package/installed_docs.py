@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-NAMED = re.compile(r"(?<![\w/])((?:docs/|\.\./)?(?:reference/)?[A-Z][\w-]*\.md)\b")
+NAMED = re.compile(r"(?<![\w/-])((?:docs/|\.\./)?(?:reference/)?[A-Z][\w-]*\.md)\b")
 LINKED = re.compile(r"\[[^\]]*\]\(([^)#]+)[^)]*\)")
 
 

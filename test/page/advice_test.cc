@@ -81,7 +81,7 @@ class Advice : public testing::Test
     void grow_to(size_t bytes, bool filled = true)
     {
         while (page_layer::stats().committed_bytes < bytes) {
-            if (huge_pages_are_quick_)
+            if (forgets_cuts_)
                 store_relaxed(&pages_state.small_pages, size_t{0});
             slabs_.push_back(page_layer::take_slab(1, filled));
             ASSERT_NE(slabs_.back(), nullptr);
@@ -103,7 +103,7 @@ class Advice : public testing::Test
     }
     char *newest() const { return slabs_.back()->base; }
     std::vector<struct span *> slabs_;
-    bool huge_pages_are_quick_ = true; // independent of the speed of the machine's memory
+    bool forgets_cuts_ = true; // independent of the huge pages that earlier cases cut
 };
 
 // Cases in which the kernel supports the advice and the option is `auto`.
@@ -138,7 +138,7 @@ TEST_F(HugePagesAuto, OnlyALargeHeapAsks)
     EXPECT_FALSE(is_asked_for(slabs_.front()->base)) << "the former memory keeps its state";
     pages_verify();
 
-    const struct arena *arena = arena_find(newest());
+    const struct arena *arena = arena_of(newest());
     ASSERT_NE(arena, nullptr);
     const auto end = reinterpret_cast<uintptr_t>(arena->base) + (arena->frontier << PAGE_SHIFT);
     EXPECT_TRUE(end % HUGE_PAGE_BYTES == 0 || !is_asked_for(reinterpret_cast<char *>(end) - 1))
@@ -150,44 +150,6 @@ TEST_F(HugePagesAuto, OnlyALargeHeapAsks)
         configure(off ? HUGE_PAGES_OFF : HUGE_PAGES_AUTO, off ? 0 : counted + 24 * kMiB);
         grow_to(page_layer::stats().committed_bytes + 12 * kMiB);
         EXPECT_FALSE(is_asked_for(newest()));
-    }
-}
-
-// One page of each growth is touched at once, so that the kernel brings in a huge page before the
-// program's first access.
-TEST_F(HugePagesAuto, TheFirstHugePageOfAGrowthIsTouched)
-{
-    grow_to(large() + 24 * kMiB);
-    const size_t committed = page_layer::stats().committed_bytes;
-    grow_to(committed + 1);
-    ASSERT_TRUE(is_asked_for(newest()));
-    const auto address = reinterpret_cast<uintptr_t>(newest());
-    char *next = newest() + (HUGE_PAGE_BYTES - address % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
-    EXPECT_TRUE(resident_in(next - HUGE_PAGE_BYTES, HUGE_PAGE_BYTES) == HUGE_PAGE_BYTES ||
-                resident_in(next, HUGE_PAGE_BYTES) == HUGE_PAGE_BYTES);
-}
-
-// Threads that grow the heap at the same time may use the pages of only one growth. The other one
-// may merge with memory that was freed.
-TEST_F(HugePagesAuto, ATrimPurgesTheHugePageOfAnUnusedGrowth)
-{
-    for (const bool merges : {false, true}) {
-        grow_to(large() + 24 * kMiB);
-        while (load_relaxed(&pages_state.free_pages) >= page_layer::kShapes[1].pages)
-            slabs_.push_back(page_layer::take_slab(1, true)); // the growth counts as touched
-        store_relaxed(&pages_state.small_pages, size_t{0});
-        ASSERT_TRUE(pages_grow(1));
-        const struct arena *arena = arena_of(newest());
-        const size_t end = load_relaxed(&arena->frontier);
-        char *growth = arena->base + (end << PAGE_SHIFT) - 2 * HUGE_PAGE_BYTES;
-        ASSERT_GE(resident_in(growth, 2 * HUGE_PAGE_BYTES), size_t{HUGE_PAGE_BYTES});
-        if (merges) {
-            pages_give_slab(slabs_.back());
-            slabs_.pop_back();
-        }
-        EXPECT_TRUE(pages_trim(0));
-        EXPECT_EQ(resident_in(growth, 2 * HUGE_PAGE_BYTES), 0u) << merges;
-        EXPECT_FALSE(pages_trim(0)) << "nothing is left";
     }
 }
 
@@ -277,10 +239,10 @@ TEST_F(HugePagesAuto, ACutHugePageIsMadeUpForInSmallPages)
         << "the rest keeps its content";
 
     const size_t committed = page_layer::stats().committed_bytes;
-    huge_pages_are_quick_ = false;
+    forgets_cuts_ = false;
     grow_to(committed + 4 * kMiB);
     EXPECT_FALSE(is_asked_for(newest()));
-    huge_pages_are_quick_ = true;
+    forgets_cuts_ = true;
     grow_to(committed + 24 * kMiB);
     EXPECT_TRUE(is_asked_for(newest())) << "huge pages are tried again";
 }
@@ -309,47 +271,12 @@ TEST_F(HugePagesAuto, ANewPeakDividesNoHugePage)
     }
 }
 
-// Where the host has taken memory back, one huge page takes longer than 512 small ones.
-TEST_F(HugePagesAuto, AfterSlowOnesItGrowsInSmallPages)
-{
-    grow_to(large() + 24 * kMiB);
-    ASSERT_TRUE(is_asked_for(newest()));
-    store_relaxed(&pages_state.small_pages, size_t{0});
-    constexpr uint64_t kQuick = 250;
-    constexpr uint64_t kSlow = 4500;
-    const auto due_mib = [] { return load_relaxed(&pages_state.small_pages) >> 8; };
-    for (uint64_t us : {kQuick, kSlow, kQuick, kSlow})
-        grow_note_huge_page(us);
-    EXPECT_EQ(due_mib(), 0u) << "a single slow touch may be due to a busy processor";
-    grow_note_huge_page(kSlow);
-    EXPECT_EQ(due_mib(), 16u);
-    huge_pages_are_quick_ = false;
-    const size_t committed = page_layer::stats().committed_bytes;
-    grow_to(committed + 12 * kMiB);
-    EXPECT_FALSE(is_asked_for(newest()));
-    store_relaxed(&pages_state.small_pages, size_t{0});
-    grow_note_huge_page(kSlow);
-    EXPECT_EQ(due_mib(), 32u) << "each retry is later than the one before";
-    for (int i = 0; i < 100; i++) {
-        store_relaxed(&pages_state.small_pages, size_t{0});
-        grow_note_huge_page(kSlow);
-    }
-    EXPECT_EQ(due_mib(), 1024u) << "huge pages are tried again in the end";
-    store_relaxed(&pages_state.small_pages, size_t{0});
-    grow_note_huge_page(kQuick);
-    grow_note_huge_page(kSlow);
-    EXPECT_EQ(due_mib(), 0u) << "a fast huge page resets the delay";
-    huge_pages_are_quick_ = true;
-    grow_to(page_layer::stats().committed_bytes + 24 * kMiB);
-    EXPECT_TRUE(is_asked_for(newest()));
-}
-
 // A huge page of which a single block was handed out is wholly resident, also where nothing was
 // written.
 TEST_F(HugePagesAuto, ATrimGivesBackTheRestOfAHugePage)
 {
     grow_to(large() + 24 * kMiB);
-    const struct arena *arena = arena_find(newest());
+    const struct arena *arena = arena_of(newest());
     char *end = arena->base + (arena->frontier << PAGE_SHIFT);
     char *last = end - HUGE_PAGE_BYTES;
     const size_t bytes = size_t{page_layer::kShapes[1].pages} << PAGE_SHIFT;

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -35,7 +37,7 @@ class Arena : public testing::Test
         std::vector<struct arena *> known;
         for (size_t i = 0; i < before; i++)
             known.push_back(arena_at(i));
-        if (arena_add(pages) != 0 || arena_count() != before + 1)
+        if (arena_add(page_layer::shard, pages) != 0 || arena_count() != before + 1)
             return nullptr;
         for (size_t i = 0; i <= before; i++)
             if (i == before || known[i] != arena_at(i))
@@ -50,12 +52,12 @@ TEST_F(Arena, HoldsItsAddressesAndNoOthers)
     ASSERT_NE(arena, nullptr);
     const size_t bytes = arena->pages << PAGE_SHIFT;
     EXPECT_GE(bytes, page_layer::kMiB / 16);
-    EXPECT_EQ(arena_find(arena->base), arena);
-    EXPECT_EQ(arena_find(arena->base + bytes - 1), arena);
-    EXPECT_NE(arena_find(arena->base + bytes), arena);
-    EXPECT_NE(arena_find(arena->base - 1), arena);
-    EXPECT_EQ(arena_find(nullptr), nullptr);
-    EXPECT_EQ(arena_find(&arena), nullptr);
+    EXPECT_EQ(arena_of(arena->base), arena);
+    EXPECT_EQ(arena_of(arena->base + bytes - 1), arena);
+    EXPECT_NE(arena_of(arena->base + bytes), arena);
+    EXPECT_NE(arena_of(arena->base - 1), arena);
+    EXPECT_EQ(arena_of(nullptr), nullptr);
+    EXPECT_EQ(arena_of(&arena), nullptr);
     EXPECT_EQ(arena_of(arena->base), arena);
     EXPECT_EQ(arena_of(arena->base + bytes - 1), arena);
     EXPECT_NE(arena_of(arena->base + bytes), arena);
@@ -74,7 +76,7 @@ TEST_F(Arena, AllAreFoundByAddressAndListedByAge)
     for (size_t i = 0; i < 5; i++)
         EXPECT_EQ(arena_at(arena_count() - 5 + i), known[i]);
     for (size_t i = 0; i < arena_count(); i++)
-        EXPECT_EQ(arena_find(arena_at(i)->base + PAGE_BYTES), arena_at(i));
+        EXPECT_EQ(arena_of(arena_at(i)->base + PAGE_BYTES), arena_at(i));
 }
 
 // A reader must not see the raised count before the new entry is stored.
@@ -99,7 +101,7 @@ TEST_F(Arena, ReadersMeetOnlyWholeEntries)
         }
     });
     for (int i = 0; i < 40; i++)
-        EXPECT_EQ(arena_add(1 + static_cast<size_t>(i % 3)), 0);
+        EXPECT_EQ(arena_add(page_layer::shard, 1 + static_cast<size_t>(i % 3)), 0);
     done = true;
     reader.join();
 }
@@ -115,15 +117,15 @@ TEST_F(Arena, RefusedPagesAreNotLost)
     size_t whole = arena->pages;
     int error = 0;
     os_fault_plan(0, 1, ENOMEM);
-    EXPECT_EQ(arena_commit(&whole, whole, ARENA_EXACTLY, &error), nullptr);
+    EXPECT_EQ(arena_commit(page_layer::shard, &whole, whole, ARENA_EXACTLY, &error), nullptr);
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(error, -ENOMEM);
     EXPECT_EQ(arena->frontier, 0u);
     EXPECT_EQ(arena->hole_pages, 0u);
-    char *all = arena_commit(&whole, whole, ARENA_EXACTLY, &error);
+    char *all = arena_commit(page_layer::shard, &whole, whole, ARENA_EXACTLY, &error);
     ASSERT_EQ(all, arena->base);
     memset(all, 1, whole << PAGE_SHIFT);
-    EXPECT_EQ(arena_commit(&whole, whole, ARENA_EXACTLY, &error), nullptr);
+    EXPECT_EQ(arena_commit(page_layer::shard, &whole, whole, ARENA_EXACTLY, &error), nullptr);
     EXPECT_EQ(error, -ENOSPC);
 }
 
@@ -141,7 +143,7 @@ TEST_F(Arena, ThreadsThatAreRefusedLoseNothing)
             for (size_t round = 0; round < 600; round++) {
                 size_t pages = 1 + (round * 7 + i * 3) % 5;
                 int error = 0;
-                char *start = arena_commit(&pages, pages, ARENA_EXACTLY, &error);
+                char *start = arena_commit(page_layer::shard, &pages, pages, ARENA_EXACTLY, &error);
                 if (start == nullptr)
                     continue;
                 ASSERT_TRUE(page_layer::reads(start, pages << PAGE_SHIFT, 0))
@@ -167,19 +169,19 @@ TEST_F(Arena, TheRestOfAnArenaIsTakenAtOnce)
     const size_t granule = os_page_size() >> PAGE_SHIFT;
     size_t most = arena->pages - 4 * granule;
     int error = 0;
-    char *start = arena_commit(&most, most, ARENA_EXACTLY, &error);
+    char *start = arena_commit(page_layer::shard, &most, most, ARENA_EXACTLY, &error);
     ASSERT_NE(start, nullptr);
-    arena = arena_find(start);
+    arena = arena_of(start);
     ASSERT_EQ(arena->pages - arena->frontier, 4 * granule);
     size_t pages = size_t{1} << 20; // more than any arena has
-    start = arena_commit(&pages, 4 * granule, ARENA_EXACTLY, &error);
+    start = arena_commit(page_layer::shard, &pages, 4 * granule, ARENA_EXACTLY, &error);
     ASSERT_NE(start, nullptr);
     EXPECT_EQ(pages, 4 * granule);
-    EXPECT_EQ(arena_find(start), arena);
+    EXPECT_EQ(arena_of(start), arena);
     EXPECT_EQ(arena->frontier, arena->pages);
     memset(start, 1, pages << PAGE_SHIFT);
     pages = size_t{1} << 20;
-    EXPECT_EQ(arena_commit(&pages, pages, ARENA_EXACTLY, &error), nullptr);
+    EXPECT_EQ(arena_commit(page_layer::shard, &pages, pages, ARENA_EXACTLY, &error), nullptr);
     EXPECT_EQ(error, -ENOSPC);
 }
 
@@ -188,12 +190,13 @@ TEST_F(Arena, TheFullestWithRoomIsTaken)
     struct arena *first = added(1);
     struct arena *second = added(1);
     ASSERT_TRUE(first && second);
-    EXPECT_EQ(arena_with_room(first->pages + second->pages + (size_t{1} << 21)), nullptr);
+    EXPECT_EQ(arena_with_room(page_layer::shard, first->pages + second->pages + (size_t{1} << 21)),
+              nullptr);
     first->frontier = first->pages - 10; // as if all but ten pages were committed
-    EXPECT_EQ(arena_with_room(10), first);
-    EXPECT_NE(arena_with_room(11), first);
+    EXPECT_EQ(arena_with_room(page_layer::shard, 10), first);
+    EXPECT_NE(arena_with_room(page_layer::shard, 11), first);
     first->frontier = first->pages;
-    EXPECT_NE(arena_with_room(1), first);
+    EXPECT_NE(arena_with_room(page_layer::shard, 1), first);
     first->frontier = 0;
 }
 
@@ -209,7 +212,10 @@ TEST_F(Arena, StepsGrowWithTheHeapAndHoldWhatIsAsked)
     EXPECT_EQ(page_layer::stats().reserved_bytes, reserved + (next->pages << PAGE_SHIFT));
 }
 
-TEST_F(Arena, BeyondTheBitmapIsRefused) { EXPECT_EQ(arena_add((size_t{1} << 20) + 1), -ENOMEM); }
+TEST_F(Arena, BeyondTheBitmapIsRefused)
+{
+    EXPECT_EQ(arena_add(page_layer::shard, (size_t{1} << 20) + 1), -ENOMEM);
+}
 
 TEST_F(Arena, RefusedReservationsShrink)
 {
@@ -222,10 +228,10 @@ TEST_F(Arena, RefusedReservationsShrink)
     EXPECT_LT(small->pages << PAGE_SHIFT, 64 * page_layer::kMiB);
     const size_t count = arena_count();
     os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
-    EXPECT_EQ(arena_add(3), -ENOMEM);
+    EXPECT_EQ(arena_add(page_layer::shard, 3), -ENOMEM);
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(arena_count(), count);
-    EXPECT_EQ(arena_add(3), 0);
+    EXPECT_EQ(arena_add(page_layer::shard, 3), 0);
 }
 
 TEST_F(Arena, ThreadsAddTogether)
@@ -235,19 +241,19 @@ TEST_F(Arena, ThreadsAddTogether)
     for (int i = 0; i < 4; i++)
         threads.emplace_back([] {
             for (int round = 0; round < 5; round++)
-                EXPECT_EQ(arena_add(1), 0);
+                EXPECT_EQ(arena_add(page_layer::shard, 1), 0);
         });
     for (std::thread &thread : threads)
         thread.join();
     ASSERT_EQ(arena_count(), before + 20);
     for (size_t i = 0; i < arena_count(); i++)
-        EXPECT_EQ(arena_find(arena_at(i)->base), arena_at(i));
+        EXPECT_EQ(arena_of(arena_at(i)->base), arena_at(i));
 }
 
 TEST(ArenaDeathTest, ReservedMemoryIsNotUsable)
 {
     page_layer::start();
-    ASSERT_EQ(arena_add(1), 0);
+    ASSERT_EQ(arena_add(page_layer::shard, 1), 0);
     volatile char *inside = arena_at(arena_count() - 1)->base + 100 * PAGE_BYTES;
     EXPECT_DEATH(*inside = 1, "");
 }
@@ -263,10 +269,10 @@ class Grow : public testing::Test
     // The new pages are free, and so counted, at the end.
     static bool grow(size_t pages)
     {
-        const bool grown = pages_grow(pages);
-        EXPECT_TRUE(lock_acquire(&pages_state.lock));
-        EXPECT_EQ(free_spans_settle(nullptr), nullptr);
-        lock_release(&pages_state.lock);
+        const bool grown = pages_grow(page_layer::shard, pages);
+        EXPECT_TRUE(shard_acquire(page_layer::shard));
+        EXPECT_EQ(free_spans_settle(page_layer::shard, nullptr), nullptr);
+        shard_release(page_layer::shard);
         return grown;
     }
 
@@ -283,6 +289,30 @@ class HardenedGrowDeathTest : public Grow
         Grow::SetUp();
     }
 };
+
+size_t mappings_of_process()
+{
+    std::ifstream maps("/proc/self/maps");
+    size_t count = 0;
+    for (std::string line; std::getline(maps, line);)
+        count++;
+    return count;
+}
+
+// The program needs mappings, too: for libraries, files and the stacks of threads.
+TEST_F(HardenedGrowDeathTest, ALargeHeapLeavesMappingsToTheProgram)
+{
+    constexpr size_t kRunPages = 16;
+    const size_t before = mappings_of_process();
+    std::vector<struct span *> runs;
+    for (size_t pages = 0; pages < 3 * page_layer::kMiB / 4; pages += kRunPages) { // 3 GiB
+        runs.push_back(pages_take(kRunPages, PAGE_BYTES));
+        ASSERT_NE(runs.back(), nullptr);
+    }
+    EXPECT_LE(mappings_of_process() - before, 16000u);
+    for (struct span *run : runs)
+        pages_give(run);
+}
 
 TEST_F(Grow, WhatWasAskedForIsUndivided)
 {

@@ -59,37 +59,37 @@ bool fits(const struct span &span, size_t pages, size_t alignment)
 
 TEST_F(Bins, EmptyBinsHaveNothing)
 {
-    EXPECT_EQ(bins_find(1, 1), nullptr);
-    EXPECT_EQ(bins_longest_dirty(), nullptr);
-    EXPECT_EQ(bins_verify(), 0u);
+    EXPECT_EQ(bins_find(page_layer::shard, 1, 1), nullptr);
+    EXPECT_EQ(bins_longest_dirty(page_layer::shard), nullptr);
+    EXPECT_EQ(bins_verify(page_layer::shard), 0u);
 }
 
 TEST_F(Bins, TheTightestFitIsFound)
 {
     struct span *five = insert(100, 5, 5);
     struct span *seven = insert(200, 7, 7);
-    EXPECT_EQ(bins_find(4, 1), five);
-    EXPECT_EQ(bins_find(5, 1), five);
-    EXPECT_EQ(bins_find(6, 1), seven);
-    EXPECT_EQ(bins_find(8, 1), nullptr);
+    EXPECT_EQ(bins_find(page_layer::shard, 4, 1), five);
+    EXPECT_EQ(bins_find(page_layer::shard, 5, 1), five);
+    EXPECT_EQ(bins_find(page_layer::shard, 6, 1), seven);
+    EXPECT_EQ(bins_find(page_layer::shard, 8, 1), nullptr);
 }
 
 TEST_F(Bins, MemoryThatIsThereComesFirst)
 {
     struct span *clean = insert(100, 5, 0);
     struct span *dirty = insert(200, 500, 1);
-    EXPECT_EQ(bins_find(5, 1), dirty);
+    EXPECT_EQ(bins_find(page_layer::shard, 5, 1), dirty);
     remove(dirty);
-    EXPECT_EQ(bins_find(5, 1), clean);
+    EXPECT_EQ(bins_find(page_layer::shard, 5, 1), clean);
 }
 
 TEST_F(Bins, AlignmentCountsFromTheAddress)
 {
     insert(1001, 8, 8); // pages 1001 to 1008, of which 1008 is a multiple of 16
-    EXPECT_EQ(bins_find(2, 16), nullptr);
-    EXPECT_NE(bins_find(1, 16), nullptr);
+    EXPECT_EQ(bins_find(page_layer::shard, 2, 16), nullptr);
+    EXPECT_NE(bins_find(page_layer::shard, 1, 16), nullptr);
     struct span *aligned = insert(2048, 2, 2);
-    EXPECT_EQ(bins_find(2, 16), aligned);
+    EXPECT_EQ(bins_find(page_layer::shard, 2, 16), aligned);
 }
 
 TEST_F(Bins, LongestDirtySpanIsFromTheHighestBin)
@@ -97,19 +97,19 @@ TEST_F(Bins, LongestDirtySpanIsFromTheHighestBin)
     insert(100, 5000, 0);
     insert(10000, 20, 20);
     struct span *longest = insert(20000, 3000, 1);
-    EXPECT_EQ(bins_longest_dirty(), longest);
+    EXPECT_EQ(bins_longest_dirty(page_layer::shard), longest);
     remove(longest);
-    ASSERT_NE(bins_longest_dirty(), nullptr);
-    EXPECT_EQ(bins_longest_dirty()->pages, 20u);
+    ASSERT_NE(bins_longest_dirty(page_layer::shard), nullptr);
+    EXPECT_EQ(bins_longest_dirty(page_layer::shard)->pages, 20u);
 }
 
 TEST_F(Bins, EveryLengthHasABin)
 {
     for (uint64_t pages = 1; pages <= UINT32_MAX; pages = pages * 9 / 8 + 1) {
         struct span *span = insert(16, static_cast<uint32_t>(pages), 0);
-        EXPECT_EQ(bins_find(pages, 1), span) << pages;
-        EXPECT_EQ(bins_find(pages + pages / 4 + 1, 1), nullptr) << pages;
-        EXPECT_EQ(bins_verify(), pages);
+        EXPECT_EQ(bins_find(page_layer::shard, pages, 1), span) << pages;
+        EXPECT_EQ(bins_find(page_layer::shard, pages + pages / 4 + 1, 1), nullptr) << pages;
+        EXPECT_EQ(bins_verify(page_layer::shard), pages);
         remove(span);
     }
 }
@@ -129,7 +129,7 @@ TEST_F(Bins, RandomOperationsAgreeWithAList)
         }
         const size_t wanted = 1 + random() % (random() % 4 == 0 ? 3000 : 70);
         const size_t alignment = size_t{1} << (random() % 4 == 0 ? random() % 6 : 0);
-        const struct span *found = bins_find(wanted, alignment);
+        const struct span *found = bins_find(page_layer::shard, wanted, alignment);
         const struct span *model = nullptr; // the best span: dirty before clean, then the shortest
         bool roomy = false;                 // a span fits at any alignment, in a bin of its own
         for (const auto &span : spans_) {
@@ -153,7 +153,7 @@ TEST_F(Bins, RandomOperationsAgreeWithAList)
             ASSERT_TRUE(model == nullptr || wanted >= 64 || alignment > 1);
         }
         if (round % 100 == 0) {
-            ASSERT_EQ(bins_verify(), pages());
+            ASSERT_EQ(bins_verify(page_layer::shard), pages());
         }
     }
 }

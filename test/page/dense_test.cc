@@ -9,10 +9,6 @@
 
 #include "page/page_layer.h"
 
-extern "C" {
-#include "base/memory_marks.h"
-}
-
 namespace
 {
 
@@ -106,90 +102,32 @@ TEST_F(Dense, WhatALongRunWasMadeForIsNotNoted)
     EXPECT_TRUE(grow_is_touched());
 }
 
-class DenseByExamination : public Dense
-{
-  protected:
-    void SetUp() override
-    {
-        if (memory_marks_active())
-            GTEST_SKIP() << "no page is examined under a memory checker";
-        Dense::SetUp();
-    }
-};
-
-constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
-
-// Takes a run of kPages pages, of which each byte has the value.
-struct span *filled_run(char value)
-{
-    struct span *run = pages_take(kPages, PAGE_BYTES);
-    if (run)
-        page_layer::fill(run, value);
-    return run;
-}
-
-// Notes a run or slab as the last two growths, and examines it.
+// Notes a run or slab as the last two growths.
 bool is_dense(const struct span *span, size_t pages)
 {
     for (int i = 0; i < 2; i++)
         grow_note(span->base, pages);
-    store_relaxed(&pages_state.examine_from_pages, size_t{0});
     return grow_is_touched();
 }
 
-TEST_F(DenseByExamination, PagesOfRunsAreExamined)
+// Such blocks may be buffers or stacks that the program hardly uses. Nothing looks at them: a page
+// may be protected, or filled by the program itself when it is touched first.
+TEST_F(Dense, BlocksOfMoreThanAPageCountAsUntouched)
 {
-    struct span *run = filled_run(0);
+    constexpr size_t kPages = 4 * kMiB >> PAGE_SHIFT;
+    struct span *run = pages_take(kPages, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
+    page_layer::fill(run, 1);
     EXPECT_FALSE(is_dense(run, kPages));
-    memset(run->base, 1, 4 * kMiB / 2);
-    EXPECT_FALSE(is_dense(run, kPages));
-    memset(run->base, 1, 4 * kMiB / 8 * 7);
-    EXPECT_TRUE(is_dense(run, kPages));
-    ASSERT_EQ(os_protect(run->base, 4 * kMiB, OS_NONE), 0) << "as a program may do";
-    EXPECT_FALSE(is_dense(run, kPages));
-    ASSERT_EQ(os_protect(run->base, 4 * kMiB, OS_WRITE), 0);
     pages_give(run);
-}
-
-// Such blocks may be buffers or stacks that the program hardly uses.
-TEST_F(DenseByExamination, PagesOfBlocksOfMoreThanAPageAreExamined)
-{
     struct span *slab = take_slab(3, true);
     ASSERT_NE(slab, nullptr);
-    memset(slab->base, 0, size_t{kShapes[3].pages} << PAGE_SHIFT);
     EXPECT_FALSE(is_dense(slab, kShapes[3].pages));
-    memset(slab->base, 1, size_t{kShapes[3].pages} << PAGE_SHIFT);
-    EXPECT_TRUE(is_dense(slab, kShapes[3].pages));
     pages_give_slab(slab);
-}
-
-// Free pages count as untouched, whatever they contain. An examination would bring in zero pages.
-TEST_F(DenseByExamination, FreePagesAreNotExamined)
-{
-    struct span *run = filled_run(1);
-    ASSERT_NE(run, nullptr);
-    EXPECT_TRUE(is_dense(run, kPages));
-    struct span *rest = pages_split(run, kPages / 2, false);
-    ASSERT_NE(rest, nullptr);
-    pages_give(rest);
-    EXPECT_FALSE(is_dense(run, kPages)) << "half is free";
-    EXPECT_TRUE(is_dense(run, kPages / 2));
-    pages_give(run);
-}
-
-TEST_F(DenseByExamination, ASparseHeapIsExaminedAgainWhenItHasGrown)
-{
-    struct span *run = filled_run(0);
-    ASSERT_NE(run, nullptr);
-    EXPECT_FALSE(is_dense(run, kPages));
-    page_layer::fill(run, 1);
-    EXPECT_FALSE(grow_is_touched());
-    const size_t committed = load_relaxed(&pages_state.committed_pages);
-    EXPECT_EQ(load_relaxed(&pages_state.examine_from_pages), committed + committed / 16);
-    store_relaxed(&pages_state.examine_from_pages, committed);
-    EXPECT_TRUE(grow_is_touched());
-    pages_give(run);
+    slab = take_slab(1, true);
+    ASSERT_NE(slab, nullptr);
+    EXPECT_TRUE(is_dense(slab, kShapes[1].pages));
+    pages_give_slab(slab);
 }
 
 // Slabs are taken and given back during the look. The case is for ThreadSanitizer.

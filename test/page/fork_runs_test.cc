@@ -47,8 +47,8 @@ TEST_F(ForkRuns, RunsAreMappedWhileTheLockIsFrozen)
     }).join();
     pages_thaw();
     ASSERT_TRUE(run && slab);
-    EXPECT_EQ(arena_find(run->base), nullptr);
-    EXPECT_EQ(arena_find(slab->base), nullptr);
+    EXPECT_EQ(arena_of(run->base), nullptr);
+    EXPECT_EQ(arena_of(slab->base), nullptr);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(run->base) % (64 * PAGE_BYTES), 0u);
     EXPECT_TRUE(run->zero && page_layer::reads(run->base, 5 * PAGE_BYTES, 0));
     EXPECT_EQ(page_map_find(run->base), run);

@@ -1,4 +1,4 @@
-// Free spans, under the page lock: they are cut, merged and found as neighbours.
+// Free spans, under the lock of their shard: they are cut, merged and found as neighbours.
 
 #include <gtest/gtest.h>
 
@@ -13,23 +13,23 @@ namespace
 class FreeSpans : public testing::Test
 {
   protected:
-    // Takes the page lock, with spare headers for every cut.
+    // Takes the shard's lock, with spare headers for every cut.
     void SetUp() override
     {
         page_layer::start();
-        ASSERT_TRUE(pages_grow(512));
+        ASSERT_TRUE(pages_grow(page_layer::shard, 512));
         struct span *headers[8];
         for (struct span *&header : headers)
-            header = header_make(0);
-        ASSERT_TRUE(lock_acquire(&pages_state.lock));
-        ASSERT_EQ(free_spans_settle(nullptr), nullptr);
+            header = header_make(page_layer::shard, 0);
+        ASSERT_TRUE(shard_acquire(page_layer::shard));
+        ASSERT_EQ(free_spans_settle(page_layer::shard, nullptr), nullptr);
         for (struct span *header : headers)
             header_push(header);
     }
 
     void TearDown() override
     {
-        lock_release(&pages_state.lock);
+        shard_release(page_layer::shard);
         pages_verify();
     }
 };
@@ -37,28 +37,28 @@ class FreeSpans : public testing::Test
 TEST_F(FreeSpans, WhatIsCarvedComesBackMerged)
 {
     for (size_t alignment : {size_t{1}, size_t{16}, size_t{64}}) {
-        const size_t before = pages_state.free_pages;
+        const size_t before = page_layer::shard->free_pages;
         size_t dirty_pages = 0;
-        char *run = range_carve(10, alignment, &dirty_pages);
+        char *run = range_carve(page_layer::shard, 10, alignment, false, &dirty_pages);
         ASSERT_NE(run, nullptr);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(run) % (alignment << PAGE_SHIFT), 0u);
-        EXPECT_EQ(pages_state.free_pages, before - 10);
-        struct arena *arena = arena_find(run);
+        EXPECT_EQ(page_layer::shard->free_pages, before - 10);
+        struct arena *arena = arena_of(run);
         ASSERT_NE(arena, nullptr);
         EXPECT_EQ(span_free_neighbour(arena, run), nullptr);
-        EXPECT_EQ(bins_verify(), pages_state.free_pages);
+        EXPECT_EQ(bins_verify(page_layer::shard), page_layer::shard->free_pages);
         range_release(arena, run, 10, dirty_pages);
-        EXPECT_EQ(pages_state.free_pages, before);
-        EXPECT_EQ(bins_verify(), before);
+        EXPECT_EQ(page_layer::shard->free_pages, before);
+        EXPECT_EQ(bins_verify(page_layer::shard), before);
     }
 }
 
 TEST_F(FreeSpans, AWithdrawnSpanIsNoNeighbour)
 {
     size_t dirty_pages = 0;
-    char *run = range_carve(20, 1, &dirty_pages);
+    char *run = range_carve(page_layer::shard, 20, 1, false, &dirty_pages);
     ASSERT_NE(run, nullptr);
-    struct arena *arena = arena_find(run);
+    struct arena *arena = arena_of(run);
     range_release(arena, run, 8, 0);
     struct span *left = span_free_neighbour(arena, run + 7 * PAGE_BYTES);
     ASSERT_NE(left, nullptr);
@@ -76,7 +76,9 @@ TEST_F(FreeSpans, AWithdrawnSpanIsNoNeighbour)
 TEST_F(FreeSpans, NothingFitsIsNull)
 {
     size_t dirty_pages = 0;
-    EXPECT_EQ(range_carve(pages_state.free_pages + 1, 1, &dirty_pages), nullptr);
+    EXPECT_EQ(
+        range_carve(page_layer::shard, page_layer::shard->free_pages + 1, 1, false, &dirty_pages),
+        nullptr);
 }
 
 // Runs that slabs leave keep their length for the next slabs, and are merged when a longer run is

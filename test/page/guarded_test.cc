@@ -53,9 +53,9 @@ TEST_F(Guarded, GrowsAndShrinksWithItsContents)
         for (size_t i = old; i < size; i++)
             ASSERT_EQ(span->base[i], 0) << size;
         memset(span->base + 100 * kKiB, 1, size - 100 * kKiB);
-        ASSERT_GE(span->behind_bytes, PAGE_BYTES);
+        ASSERT_GE(span->behind_pages, 1u);
         EXPECT_DEATH(touch(span->base + size), "");
-        EXPECT_DEATH(touch(span->base + size + span->behind_bytes - 1), "");
+        EXPECT_DEATH(touch(span->base + size + (size_t{span->behind_pages} << PAGE_SHIFT) - 1), "");
     }
     pages_give_guarded(span);
 }

@@ -33,7 +33,7 @@ TEST_F(RunMappings, RunsAreAlignedZeroAndUsable)
         EXPECT_EQ(span->dirty_pages, 0u);
         EXPECT_TRUE(page_layer::reads(span->base, 20 * PAGE_BYTES, 0));
         page_layer::fill(span, 1);
-        EXPECT_EQ(arena_find(span->base), nullptr);
+        EXPECT_EQ(arena_of(span->base), nullptr);
         page_map_set(span->base, 20, span); // the map covers it
         EXPECT_EQ(page_map_find(span->base + 19 * PAGE_BYTES), span);
         page_map_set(span->base, 20, nullptr);
@@ -107,7 +107,7 @@ TEST_F(BlockMappings, IsZeroMappedAndCounted)
     EXPECT_GE(page_layer::bytes_of(span), 33 * kMiB + 1);
     EXPECT_EQ(page_map_find(span->base), span);
     EXPECT_EQ(page_map_find(span->base + PAGE_BYTES)->tag, SPAN_NONE);
-    EXPECT_EQ(arena_find(span->base), nullptr);
+    EXPECT_EQ(arena_of(span->base), nullptr);
     EXPECT_TRUE(reads(span->base, page_layer::bytes_of(span), 0));
     page_stats now = page_layer::stats();
     EXPECT_EQ(now.huge_count - before.huge_count, 1u);
@@ -132,18 +132,32 @@ TEST_F(BlockMappings, TakesAnyAlignment)
 }
 
 // A linear overflow of one block does not reach the next block.
-TEST_F(BlockMappings, HardenedOnesDoNotTouch)
+TEST_F(BlockMappings, DoNotTouch)
 {
-    if (!config_fences)
-        GTEST_SKIP() << "the default build has no fences";
-    struct span *spans[16];
-    for (struct span *&span : spans)
-        ASSERT_NE(span = pages_map_huge(64 * kMiB, PAGE_BYTES), nullptr);
-    for (struct span *one : spans)
-        for (struct span *other : spans)
-            EXPECT_NE(one->base + page_layer::bytes_of(one), other->base);
-    for (struct span *span : spans)
+    for (size_t size : {64 * kMiB, 64 * kMiB + os_page_size()}) {
+        for (size_t alignment : {os_page_size(), 8 * kMiB}) {
+            struct span *spans[16];
+            for (struct span *&span : spans)
+                ASSERT_NE(span = pages_map_huge(size, alignment), nullptr);
+            for (struct span *one : spans)
+                for (struct span *other : spans)
+                    EXPECT_NE(one->base + page_layer::bytes_of(one), other->base);
+            for (struct span *span : spans)
+                pages_give_huge(span);
+        }
+    }
+}
+
+// The addresses behind a block are released, so that blocks fit into an address space limit.
+TEST_F(BlockMappings, TheGapBehindABlockIsUnmapped)
+{
+    for (size_t size : {64 * kMiB, 64 * kMiB + os_page_size()}) {
+        struct span *span = pages_map_huge(size, os_page_size());
+        ASSERT_NE(span, nullptr);
+        unsigned char page;
+        EXPECT_NE(mincore(span->base + page_layer::bytes_of(span), os_page_size(), &page), 0);
         pages_give_huge(span);
+    }
 }
 
 TEST_F(BlockMappings, BeyondTheAddressSpaceIsRefused)

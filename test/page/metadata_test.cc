@@ -225,15 +225,15 @@ class Header : public testing::Test
     void SetUp() override
     {
         page_layer::start();
-        ASSERT_TRUE(lock_acquire(&pages_state.lock));
-        lock_release(&pages_state.lock);
+        ASSERT_TRUE(lock_acquire(&page_layer::shard->lock));
+        lock_release(&page_layer::shard->lock);
     }
 };
 
 TEST_F(Header, EachHasItsLineAndItsColdArea)
 {
     for (unsigned units = 0; units < SIDE_UNIT_KINDS; units++) {
-        struct span *span = header_make(units);
+        struct span *span = header_make(page_layer::shard, units);
         ASSERT_NE(span, nullptr);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(span) % 64, 0u);
         EXPECT_EQ(span->side_units, units);
@@ -247,15 +247,15 @@ TEST_F(Header, EachHasItsLineAndItsColdArea)
 
 TEST_F(Header, AreRecycledByTheSizeOfTheirColdArea)
 {
-    struct span *small = header_make(2);
-    struct span *large = header_make(6);
-    ASSERT_TRUE(lock_acquire(&pages_state.lock));
+    struct span *small = header_make(page_layer::shard, 2);
+    struct span *large = header_make(page_layer::shard, 6);
+    ASSERT_TRUE(lock_acquire(&page_layer::shard->lock));
     header_push(small);
     header_push(large);
-    EXPECT_EQ(header_pop(6), large);
-    EXPECT_EQ(header_pop(2), small);
-    EXPECT_EQ(header_pop(6), nullptr);
-    lock_release(&pages_state.lock);
+    EXPECT_EQ(header_pop(page_layer::shard, 6), large);
+    EXPECT_EQ(header_pop(page_layer::shard, 2), small);
+    EXPECT_EQ(header_pop(page_layer::shard, 6), nullptr);
+    lock_release(&page_layer::shard->lock);
 }
 
 // Descriptors that are recycled: fresh ones, returned ones, and many threads at once.
@@ -393,11 +393,11 @@ TEST_F(MetadataPagesDeathTest, AlsoFromWhatSlabsLeft)
     for (struct span *&slab : slabs)
         ASSERT_NE(slab = pages_take_slab(1), nullptr);
     std::vector<struct span *> others;
-    for (struct span *span; (span = bins_find(least, 1)) != nullptr;)
+    for (struct span *span; (span = bins_find(page_layer::shard, least, 1)) != nullptr;)
         ASSERT_NE(others.emplace_back(pages_take(span->pages, PAGE_BYTES)), nullptr);
     for (struct span *slab : slabs)
         pages_give_slab(slab);
-    ASSERT_EQ(bins_find(least, 1), nullptr);
+    ASSERT_EQ(bins_find(page_layer::shard, least, 1), nullptr);
     expect_fenced(steal_from_free_runs(bytes), bytes);
     for (struct span *span : others)
         pages_give(span);

@@ -117,7 +117,7 @@ TEST_F(PageFork, GrowthThatMeetsForksMakesNoHeaders)
     const size_t before = meta_bytes();
     for (int i = 0; i < 1000; i++) {
         pages_freeze();
-        std::thread([] { EXPECT_FALSE(pages_grow(1)); }).join();
+        std::thread([] { EXPECT_FALSE(pages_grow(page_layer::shard, 1)); }).join();
         pages_thaw();
     }
     EXPECT_EQ(meta_bytes(), before);
@@ -130,7 +130,7 @@ TEST_F(PageFork, ForksLoseNoHeaders)
     give_all(take_while_frozen());
     const auto spare = [] {
         size_t count = 0;
-        for (const struct span *header : pages_state.headers)
+        for (const struct span *header : page_layer::shard->headers)
             for (; header; header = header->next)
                 count++;
         return count;
@@ -151,8 +151,10 @@ TEST_F(PageFork, ThreadsThatReplaceRunsDuringForksMakeFewHeaders)
 {
     std::atomic<bool> over{false};
     std::vector<std::thread> threads;
-    for (int i = 0; i < 2; i++)
-        threads.emplace_back([&over] {
+    store_relaxed(&pages_state.shard_count, 3u);
+    for (uint8_t i = 0; i < 2; i++)
+        threads.emplace_back([&over, i] {
+            own_shard = i;
             std::vector<struct span *> slabs(16, nullptr);
             for (unsigned turn = 0; !over; turn++) {
                 struct span *&slab = slabs[turn * 7 % slabs.size()];

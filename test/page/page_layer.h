@@ -27,8 +27,8 @@ namespace page_layer
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr slab_shape kShapes[] = {{1, 2, 64, 1}, {4, 5, 256, 1}, {10, 7, PAGE_BYTES, 2},
-                                  {64, 7, 20 << 10, 1}};
+constexpr slab_shape kShapes[] = {
+    {1, 2, 64, 1}, {4, 5, 256, 1}, {10, 7, PAGE_BYTES, 2}, {64, 7, 20 << 10, 1}};
 
 inline void start()
 {
@@ -40,6 +40,9 @@ inline void start()
     }();
     (void)started;
 }
+
+// The shard of a process with one heap or none.
+inline struct page_shard *const shard = &page_shards[0];
 
 inline void configure(uint64_t decay_ms, size_t dirty_cap_bytes, size_t soft_limit_bytes = 0,
                       size_t hard_limit_bytes = 0)

@@ -450,7 +450,7 @@ TEST(InspectDeathTest, TheVerifierFindsBrokenInvariants)
     struct span *free_run = page_map_find(base);
     EXPECT_DEATH(
         {
-            pages_state.free_pages++;
+            page_layer::shard->free_pages++;
             pages_verify();
         },
         "internal error");

@@ -84,6 +84,47 @@ TEST_F(Purge, TrimGivesBackAllButWhatIsKept)
     EXPECT_GE(page_layer::stats().purged_bytes, 16 * kMiB);
 }
 
+// A write to a freed block after the purge of its pages makes them not zero.
+TEST_F(Purge, ALateWriteDoesNotShowInAClearedRun)
+{
+    constexpr size_t kBytes = 25 * PAGE_BYTES;
+    struct span *span = used(kBytes);
+    char *start = span->base;
+    pages_give(span);
+    EXPECT_TRUE(pages_trim(0));
+    memset(start + 7 * PAGE_BYTES, 1, 3 * PAGE_BYTES + 1);
+    std::vector<struct span *> spans;
+    do
+        spans.push_back(pages_take(kBytes >> PAGE_SHIFT, PAGE_BYTES));
+    while (spans.back()->base != start && spans.size() < 1000);
+    ASSERT_EQ(spans.back()->base, start);
+    pages_clear(spans.back(), kBytes);
+    EXPECT_EQ(resident(start, kBytes), 0u) << "what is cleared need not be resident";
+    EXPECT_TRUE(page_layer::reads(start, kBytes, 0));
+    for (struct span *taken : spans)
+        pages_give(taken);
+}
+
+TEST_F(Purge, ALateWriteToASlabDoesNotShowInAClearedRun)
+{
+    struct span *slab = page_layer::take_slab(3, true);
+    char *start = slab->base;
+    const size_t bytes = size_t{page_layer::kShapes[3].pages} << PAGE_SHIFT;
+    memset(start, 1, bytes);
+    pages_give_slab(slab);
+    EXPECT_TRUE(pages_trim(0));
+    memset(start, 1, bytes);
+    std::vector<struct span *> spans;
+    do
+        spans.push_back(pages_take(bytes >> PAGE_SHIFT, PAGE_BYTES));
+    while (spans.back()->base != start && spans.size() < 1000);
+    ASSERT_EQ(spans.back()->base, start);
+    pages_clear(spans.back(), bytes);
+    EXPECT_TRUE(page_layer::reads(start, bytes, 0));
+    for (struct span *taken : spans)
+        pages_give(taken);
+}
+
 TEST_F(Purge, ManySmallRunsAreTrimmedToo)
 {
     std::vector<struct span *> spans;

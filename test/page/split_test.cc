@@ -58,12 +58,12 @@ TEST(Split, TheRestHasGrownOnlyIfTheWholeHad)
 {
     struct span *first = pages_map_huge(40 << 20, PAGE_BYTES);
     ASSERT_NE(first, nullptr);
-    struct span *used_before = header_take(0);
+    struct span *used_before = header_take(&page_shards[0], 0);
     ASSERT_NE(used_before, nullptr);
     memset(&used_before->fresh_slot, true, sizeof used_before->fresh_slot);
-    ASSERT_TRUE(lock_acquire(&pages_state.lock));
+    ASSERT_TRUE(lock_acquire(&page_shards[0].lock));
     header_push(used_before);
-    lock_release(&pages_state.lock);
+    lock_release(&page_shards[0].lock);
     struct span *rest = pages_split(first, 100, true);
     ASSERT_EQ(rest, used_before);
     EXPECT_TRUE(rest->zero);

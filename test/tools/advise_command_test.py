@@ -205,7 +205,7 @@ class AdviseTest(unittest.TestCase):
     def test_a_killed_program(self):
         result = cairn("--once", "--", "/bin/sh", "-c", "kill -9 $$")
         self.assertEqual(result.returncode, 0, result)
-        self.assertIn("ended with status 137", result.stderr)
+        self.assertIn("was ended by SIGKILL", result.stderr)
         self.assertIn("Nothing to gain", result.stdout)
 
     @unittest.skipUnless(BROWSER, "chromium is not installed")

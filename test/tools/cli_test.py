@@ -31,6 +31,12 @@ class CommandLineTest(unittest.TestCase):
         result = start("--version")
         self.assertEqual((result.returncode, result.stdout), (0, f"cairn {cairn.VERSION}\n"))
 
+    def test_no_words_at_all(self):
+        result = start()
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        for word in ("Usage: cairn", "leaks", "inspect", "trace"):
+            self.assertIn(word, result.stdout)
+
     def test_completion(self):
         def complete(words):
             result = start(_CAIRN_COMPLETE="complete_bash", COMP_WORDS=words,
@@ -51,6 +57,15 @@ class CommandLineTest(unittest.TestCase):
             self.assertRegex(result.stderr, r"^cairn[ a-z]*: .*[;.?] ?see cairn[ a-z]* --help\n$")
         self.assertEqual(start("profile", "dump").stderr, "cairn profile dump: missing argument "
                          "'PID|SOCKET'; see cairn profile dump --help\n")
+
+    def test_no_word_becomes_a_picture(self):
+        script = ("import sys; sys.path.insert(0, sys.argv[1])\n"
+                  "from cairn.console import note, say\n"
+                  "say('background:on: a'); note('background:on: b')")
+        printed = subprocess.run([sys.executable, "-c", script, str(tool_path.TOOLS)],
+                                 capture_output=True, text=True, check=True)
+        self.assertEqual((printed.stdout, printed.stderr),
+                         ("background:on: a\n", "background:on: b\n"))
 
     def test_closed_and_narrow_streams(self):
         for redirection in (">&-", "2>&-", "<&- >&- 2>&-"):

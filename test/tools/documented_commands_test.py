@@ -19,9 +19,9 @@ from cairn_fleet import cli as fleet_cli  # pylint: disable=wrong-import-positio
 from doc_blocks import FENCE, blocks, pages  # pylint: disable=wrong-import-position
 
 # The page that lists the options of a command.
-PAGES = {"run": "COMPARING.md", "inspect": "SEEING.md", "stats": "SEEING.md",
-         "persist": "PERSISTENT.md", "cairn-bench": "COMPARING.md",
-         "cairn-matrix": "COMPARING.md", "leaks": "LEAKS.md", "purge": "TUNING.md",
+PAGES = {"run": "SWITCHING.md", "inspect": "SEEING.md", "stats": "SEEING.md",
+         "persist": "PERSISTENT.md", "cairn-bench": "../bench/README.md",
+         "cairn-matrix": "../bench/README.md", "leaks": "SEEING.md", "purge": "SEEING.md",
          "profile": "PROFILING.md", "cairn-fleet": "../tools/fleet/README.md",
          "replay": "TRACING.md", "advise": "TRACING.md", "trace": "TRACING.md"}
 # The command that a group runs for a word that is none of its commands.

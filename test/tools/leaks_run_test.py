@@ -97,11 +97,29 @@ class RunTest(unittest.TestCase):
             self.assertIn(sentence, result.stderr)
 
 
+class EndTest(unittest.TestCase):
+    def test_the_signal_is_named(self):
+        result = cairn("leaks", "run", "--", "sh", "-c", "kill -ABRT $$")
+        self.assertEqual(result.returncode, 128 + 6)
+        self.assertRegex(result.stdout, r"^process \d+ \(sh\), ended by SIGABRT: Cairn ")
+        result = cairn("leaks", "run", "--", "sh", "-c", "exit 3")
+        self.assertEqual(result.returncode, 3)
+        self.assertRegex(result.stdout, r"^process \d+ \(sh\), ended: Cairn ")
+
+
 class NamesTest(unittest.TestCase):
     def check_groups(self, text):
-        self.assertRegex(text, r"\n *100 +64 +6\.2 KiB +shop::Order ")
-        self.assertRegex(text, r"\n *50 +32 +1\.6 KiB +text, as 'customer number \d+'")
+        self.assertRegex(text, r"\n *100 +64 +6\.2 KiB +0x[0-9a-f]+  shop::Order\n")
+        self.assertRegex(text, r"\n *50 +32 +1\.6 KiB +0x[0-9a-f]+  text, as 'customer number \d+'")
         self.assertNotIn("Parcel", text)
+
+    def check_stacks(self, text):
+        """One row for each kind of block; its stack is below it, and ends with main."""
+        for name in ("orders", "names"):
+            self.assertRegex(text, r"\n    allocated by (?:.*strdup.*\n      )?"
+                                   rf"lose_{name} class_target\.cc:\d+"
+                                   r"\n      main class_target\.cc:\d+\n")
+        self.assertNotIn("libc_start", text)
 
     def test_lost_blocks_in_groups(self):
         with StoppedClasses("") as (pid, _):
@@ -112,8 +130,7 @@ class NamesTest(unittest.TestCase):
     def test_lost_blocks_at_the_end(self):
         text = cairn("leaks", "run", "--", CLASSES).stdout
         self.check_groups(text)
-        self.assertIn("lose_orders() class_target.cc:", text)
-        self.assertIn("lose_names() class_target.cc:", text)
+        self.check_stacks(text)
 
     def test_the_profiler_s_stacks(self):
         """The profiler's table has the addresses of blocks, which must not count as pointers."""
@@ -124,6 +141,28 @@ class NamesTest(unittest.TestCase):
             self.assertGreater(len(sampled), 10)
             for row in sampled:
                 self.assertTrue({"lose_orders()", "lose_names()"} & set(functions_of(value, row)))
+
+    def test_sampled_blocks_share_the_row_of_the_others(self):
+        with StoppedClasses("profile:512") as (pid, _), tempfile.TemporaryDirectory() as folder:
+            text = cairn("leaks", pid).stdout
+            self.check_groups(text)
+            self.assertRegex(text, r"allocated by lose_orders \S+ \(\d+ samples?\)\n")
+            self.assertNotIn("libc_start", text)
+            narrow = subprocess.run([str(COMMAND), "leaks", str(pid)], capture_output=True,
+                                    text=True, env={**ENVIRONMENT, "COLUMNS": "60"}, check=False)
+            stacks = [line for line in narrow.stdout.splitlines() if "class_target.cc:" in line]
+            self.assertGreater(len(stacks), 0)
+            for line in stacks:
+                self.assertRegex(line, r"^ {4}(?:allocated by |  )\S+ class_target\.cc:\d+")
+            value = json.loads(cairn("leaks", pid, "--json").stdout)
+            self.assertEqual([row["blocks"] for row in value["groups"]], [100, 50])
+            sites = value["groups"][0]["sites"]
+            self.assertLess(0, sum(site["blocks"] for site in sites))
+            self.assertLess(sum(site["blocks"] for site in sites), 100)
+            page = pathlib.Path(folder) / "page.html"
+            cairn("leaks", pid, "--html", page)
+            groups = re.search(r'"groups":(\[\[.*?\]\])', page.read_text())[1]
+            self.assertEqual([row[0] for row in json.loads(groups)], [100, 50])
 
     def test_the_stacks_of_a_trace(self):
         with tempfile.TemporaryDirectory() as folder:

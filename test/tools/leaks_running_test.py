@@ -71,6 +71,16 @@ class MovingTest(unittest.TestCase):
     def test_pointers_that_are_swapped(self):
         self.check_exact("swap")
 
+    def test_the_sentence_of_a_running_process(self):
+        with Moving("swap") as (pid, _):
+            for _ in range(TRIES):
+                result = leaks(pid)
+                if "threads stop within 4 ms" not in result.stdout:
+                    break
+        self.assertRegex(" ".join(result.stdout.split()),
+                         r"in two passes, and confirmed while the process was held for at "
+                         r"most \d+\.\d ms at a time \(holds: \d+\)\.")
+
     def test_a_queue_of_timers(self):
         self.check_exact("queue")
 

@@ -93,7 +93,7 @@ class Fleet:
             text_column(numpy.repeat(numpy.array(programs) * len(RELEASES) + releases, each),
                         builds),
             text_column(numpy.repeat(releases, each), RELEASES),
-            text_column(numpy.zeros(each * len(numbers), numpy.int32), ["0.2.0"]),
+            text_column(numpy.zeros(each * len(numbers), numpy.int32), ["1.0.0"]),
         ]
 
     def tables(self, numbers):

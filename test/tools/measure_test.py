@@ -10,9 +10,9 @@ import time
 import unittest
 from unittest import mock
 
-import tool_path  # noqa: F401
+import tool_path
 from cairn.errors import UserError
-from cairn.measure import check_loads, measure, preload_value
+from cairn.measure import check_loads, measure, preload_value, started
 
 
 class MeasureTest(unittest.TestCase):
@@ -132,6 +132,34 @@ class MeasureTest(unittest.TestCase):
                 measure(["sh", "-c", f"echo $$ >{file.name}; exec sleep 600"])
             with self.assertRaises(ProcessLookupError):
                 os.kill(int(file.read()), 0)
+
+    def test_second_request_to_end_kills_at_once(self):
+        with tempfile.NamedTemporaryFile("r") as file:
+            with started(["sh", "-c", f"trap '' TERM; echo $$ >{file.name}; "
+                          "while :; do sleep 0.05; done"], limit_s=1000, grace_s=1000) as one:
+                while os.stat(file.name).st_size == 0:
+                    time.sleep(0.02)
+                one.process.terminate()
+                self.assertFalse(one.has_ended(0.3))
+                one.process.terminate()
+                self.assertTrue(one.has_ended(200))
+                self.assertEqual((one.run().signal, one.run().killed), (9, True))
+
+    def test_end_of_a_tool_that_is_killed_ends_the_command(self):
+        with tempfile.NamedTemporaryFile("r") as file:
+            tool = ("import sys; sys.path.insert(0, sys.argv[1])\n"
+                    "from cairn.measure import measure\n"
+                    "measure(['sh', '-c', f'echo $$ >{sys.argv[2]}; exec sleep 600'])")
+            with subprocess.Popen(["/usr/bin/python3", "-c", tool, str(tool_path.TOOLS),
+                                   file.name]) as process:
+                while os.stat(file.name).st_size == 0:
+                    time.sleep(0.02)
+                process.kill()
+            pid, end = int(file.read()), time.monotonic() + 100
+            with self.assertRaises(ProcessLookupError):
+                while time.monotonic() < end:
+                    os.kill(pid, 0)
+                    time.sleep(0.02)
 
     def test_measuring_program_of_another_version(self):
         with tempfile.TemporaryDirectory() as directory:

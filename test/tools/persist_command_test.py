@@ -1,6 +1,7 @@
 """cairn persist: its report on sound and damaged heaps, which it does not change."""
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from cairn.errors import UserError
 
 TOOL = str(tool_path.TOOLS / "bin" / "cairn")
 PROGRAM = os.path.join(os.environ["CAIRN_BUILD"], "cairn-persist")
+TEST = pathlib.Path(__file__).resolve().parent
 MAKER = os.environ["CAIRN_TEST_MAKER"]
 LOOKING = ("info", "check", "dump")
 DATA_OFFSET = 65536  # of persist_format.h
@@ -82,6 +84,15 @@ class PersistCommandTest(unittest.TestCase):
         result = start("check", self.heap)
         self.assertEqual(result.returncode, 0)
         self.assertIn("sound: 5 blocks in use, 3 roots, commit 2", result.stdout)
+
+    # docs/dev/COMPATIBILITY.md promises that every version 1.x reads this file of 1.0.0.
+    def test_a_heap_of_version_1_0(self):
+        self.heap.write_bytes(gzip.decompress((TEST / "heap-2.gz").read_bytes()))
+        self.assertIn("version 2", start("info", self.heap).stdout)
+        self.assertEqual(start("check", self.heap).returncode, 0)
+        self.assertEqual(maker("read", self.heap), "1 behind the hole\n")
+        maker("grow", self.heap)
+        self.assertEqual(start("check", self.heap).returncode, 0)
 
     def test_dump(self):
         dump = json.loads(start("dump", self.heap, "--json", "--contents", "64").stdout)

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -396,7 +397,15 @@ class ProfileTest(browser.PageCase):
     def test_a_program_that_leaves_none(self):
         result = cairn("run", "--lib", LIBRARY, "--", "/bin/sh", "-c", "kill -9 $$")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("wrote no profile", result.stderr)
+        self.assertIn("wrote no profile: it was ended by SIGKILL", result.stderr)
+
+    def test_python_is_named_as_an_interpreter(self):
+        words = re.compile(r"CPython runs the program: functions of C are named here; memray")
+        result = cairn("run", "--lib", LIBRARY, "--interval", "4K", "--", sys.executable, "-c",
+                       "a = [bytearray(9999) for _ in range(999)]")
+        self.assertEqual(len(words.findall(result.stdout)), 1, result.stdout)
+        result = cairn("run", "--lib", LIBRARY, "--interval", "1K", "--", PROGRAM)
+        self.assertEqual(words.findall(result.stdout), [])
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 the width of the terminal, and several processes as one."""
 
 import io
+import pathlib
 import unittest
 from unittest import mock
 
 import tool_path  # pylint: disable=unused-import
 from rich.table import Table
-from cairn import console, profile_diff, profile_merge, profile_names, profile_report
+from cairn import console, profile_diff, profile_file, profile_merge, profile_names, profile_report
 from cairn.profile_file import Block, Map, Profile, Site, Sums
 from cairn.profile_symbols import Frame
 
@@ -46,6 +47,19 @@ def frame(function, path=PROGRAM, file="", line=0):
 
 def std(function):
     return frame(function, PROGRAM, "/usr/include/c++/12/bits/stl_vector.h", 1287)
+
+
+class FormatTest(unittest.TestCase):
+    # docs/dev/COMPATIBILITY.md promises that every version 1.x reads this file of 1.0.0.
+    def test_a_dump_of_version_1_0(self):
+        dump = profile_file.read(pathlib.Path(__file__).with_name("profile-1.dump"))
+        self.assertTrue(dump.is_whole)
+        self.assertEqual((dump.version, dump.program, dump.interval), ("1.0.0", "sort", 16384))
+        self.assertEqual((dump.sum(True).bytes, dump.sum(False).bytes), (16400, 411749))
+        site = dump.sites[0]
+        self.assertEqual((len(site.frames), site.live.objects), (9, 33587211 / 65536))
+        self.assertEqual([block.frames for block in dump.blocks], [site.frames])
+        self.assertEqual(dump.map_of(site.frames[5]).path, "/usr/bin/sort")
 
 
 class NamesTest(unittest.TestCase):

@@ -1,6 +1,6 @@
 /* A program for purge_command_test.py that has freed much memory, in the way that its first
  * argument selects. According to the second argument it stops, waits or aborts; or, given a path,
- * it serves a control socket there. The socket answers as docs/reference/CONTROL.md describes, as
+ * it serves a control socket there. The socket answers as docs/reference/OPTIONS.md describes, as
  * far as purge needs it, by malloc_trim in a thread without blocks. So the forecast is also tested
  * without the library's own thread.
  */
@@ -42,9 +42,10 @@ static void wait_for_ever(void)
         pause();
 }
 
-/* A thread that frees its blocks and sleeps. The blocks of its last turn are in memory that was
- * used before: a thread that gets new memory keeps nothing in its caches. With two turns the
- * threads could need most memory in the last one: one thread in two hundred then kept nothing. */
+/* A thread that frees its blocks, keeps an empty slab of some sizes, and sleeps. The blocks of its
+ * last turn are in memory that was used before: a thread that gets new memory keeps nothing in its
+ * caches. With two turns the threads could need most memory in the last one: one thread in two
+ * hundred then kept nothing. */
 static void *be_idle(void *number)
 {
     char **mine = of_threads[(size_t)number];
@@ -55,6 +56,9 @@ static void *be_idle(void *number)
             free(mine[i]);
         pthread_barrier_wait(&freed);
     }
+    for (int turn = 0; turn < 3; turn++)
+        for (size_t bytes = 1100; bytes <= 8000; bytes += 100)
+            free(pass_by(bytes));
     free(pass_by(40000));
     pthread_barrier_wait(&barrier);
     wait_for_ever();

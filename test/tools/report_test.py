@@ -54,6 +54,9 @@ class ReportTest(unittest.TestCase):
         text = "\n".join(report.remarks([system, rounds("Cairn", 0.9, 0.98, 0.82, 0.9)]))
         self.assertRegex(text, r"wall time: Cairn needs (?:9\.\d|10(?:\.0)?) % less "
                                r"\(95 % interval: -1\d % to -[89]\.\d %\)")
+        sides = [rounds("system", 1, 1, 1, 1, 1), rounds("Cairn", 0.72, 0.721, 0.72, 0.719, 0.66)]
+        self.assertEqual(self.row(self.render(*sides), "wall time")[-1], "0.72")
+        self.assertIn("wall time: Cairn needs 28 % less", "\n".join(report.remarks(sides)))
         text = "\n".join(report.remarks([system, rounds("Cairn", 0.5, 1.5, 0.9, 1.1)]))
         self.assertRegex(text, r"wall time: no significant difference "
                                r"\(95 % interval: -\d+ % to \+\d+ %\)")

@@ -292,16 +292,18 @@ class RunCommandTest(unittest.TestCase):
         self.assertIn("exit status 127: ", result.stderr)
         self.assertIn("libgone.so", result.stderr)
 
-    def test_program_at_a_fixed_address_that_takes_the_address_of_malloc(self):
-        with tempfile.TemporaryDirectory() as directory:
-            program = pathlib.Path(directory) / "fixed"
-            subprocess.run(
-                ["cc", "-x", "c", "-", "-o", str(program), "-no-pie", "-fno-pie"], text=True,
-                input="#include <stdlib.h>\nvoid *(*volatile allocate)(size_t) = malloc;\n"
-                      "int main(void) { return allocate(1) == 0; }\n", check=True)
-            result = run(str(program))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertNotIn("has its own malloc", result.stdout)
+    def test_program_at_a_fixed_address_that_takes_the_addresses_of_allocator_functions(self):
+        for functions in (["malloc"], ["malloc", "realloc", "calloc", "free"]):
+            taken = "".join(f"taken = (void *){function};\n" for function in functions)
+            with self.subTest(functions=functions), tempfile.TemporaryDirectory() as directory:
+                program = pathlib.Path(directory) / "fixed"
+                subprocess.run(
+                    ["cc", "-x", "c", "-", "-o", str(program), "-no-pie", "-fno-pie"], text=True,
+                    input="#include <stdlib.h>\nvoid *volatile taken;\n"
+                          f"int main(void) {{ {taken} return malloc(1) == 0; }}\n", check=True)
+                result = run(str(program))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertNotIn("has its own malloc", result.stdout)
 
     def test_child_that_the_library_does_not_serve(self):
         result = run("sh", "-c", "LD_PRELOAD=${LD_PRELOAD##*:} sort /dev/null")

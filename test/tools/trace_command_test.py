@@ -63,7 +63,7 @@ class TraceTest(unittest.TestCase):
 
     def test_a_killed_program_loses_nothing(self):
         done = self.trace("churn", "5000", "kill", status=137)
-        self.assertIn("was killed", done.stdout)
+        self.assertIn("was ended by SIGKILL", done.stdout)
         self.assertEqual(len([event for event in self.events() if event["size"] == "100"]), 5000)
 
     def test_a_child_has_a_trace_of_its_own(self):
@@ -147,6 +147,24 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("there was no room on the disk", done.stdout)
         self.assertEqual([each.name for each in self.file.parent.iterdir()], ["a.trace"])
+
+    def test_not_even_room_for_the_beginning(self):
+        self.file.write_text("an older trace")
+        done = subprocess.run(
+            [TOOLS / "bin" / "cairn", "trace", "-o", self.file, "--lib", LIBRARY, "--", PROGRAM,
+             "churn", "10"], check=False, capture_output=True, text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "^cairn: cannot create trace file .*: EFBIG\n"
+                                      "cairn: -o .*: the trace is empty: there was no room on the "
+                                      "disk\n$")
+        self.assertEqual(self.file.read_text(), "an older trace")
+        self.assertEqual([each.name for each in self.file.parent.iterdir()], ["a.trace"])
+
+    def test_a_signal_that_ends_the_program_is_named(self):
+        done = self.cairn("-o", self.file, "--lib", LIBRARY, "--", "sh", "-c", "kill -ABRT $$")
+        self.assertEqual(done.returncode, 128 + 6)
+        self.assertIn("The program was ended by SIGABRT; all that it did is there.", done.stdout)
 
     def test_a_device_is_not_replaced(self):
         for arguments in (("-o", "/dev/null", "--", "true"), ):

@@ -2,6 +2,7 @@
 // alone), since the profiler is the process's.
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
 #include <sys/stat.h>
@@ -289,7 +290,7 @@ TEST(ProfileMaps, HaveThisProgramAndItsBuildId)
         if (here < std::stoull(parts[0], nullptr, 16) || here >= std::stoull(parts[1], nullptr, 16))
             continue;
         found = true;
-        EXPECT_NE(parts[4].find("profile_dump_test"), std::string::npos) << line;
+        EXPECT_NE(parts[4].find(program_invocation_short_name), std::string::npos) << line;
         EXPECT_EQ(parts[3], g_own_id.empty() ? "-" : g_own_id);
     }
     EXPECT_TRUE(found);

@@ -1,3 +1,3 @@
 """Cairn's command line tool."""
 
-VERSION = "0.2.0"  # as in include/cairn/api.h; a test compares them
+VERSION = "1.0.0"  # as in include/cairn/api.h; a test compares them

@@ -10,11 +10,11 @@ from typing import List, Optional
 import typer
 
 from cairn import advise_summary, files, output, program
-from cairn.advise_report import Advice, Findings, json_text, page, print_advice
+from cairn.advise_report import Advice, Findings, findings_json, page, print_advice
 from cairn.advise_savings import Program, measured
 from cairn.advise_verdicts import LEAST_SHARE, merged, share, verdicts
 from cairn.console import note, out
-from cairn.errors import UserError, as_sentences
+from cairn.errors import UserError, as_sentences, ending
 from cairn.measure import measure, with_cairn
 
 MAGICS = (b"CairnTrc", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")  # plain, zstd, gzip
@@ -47,7 +47,7 @@ def record(command, folder, library):
         note("other processes wrote traces too: record them with cairn trace --all, and pass "
              "each to cairn advise")
     if status:
-        note(f"{command[0]} ended with status {status if status > 0 else 128 - status}")
+        note(f"{command[0]} {ending(status)}")
     return own[-1]
 
 
@@ -163,7 +163,7 @@ def advise(
         title = pathlib.Path(words[0]).name + ": advice"
         output.write("--html", html_file, page(findings.named, summary, title))
     if as_json:
-        out.file.write(json_text(findings, summary))
+        out.file.write(findings_json(findings, summary))
     elif not html_file:
         print_advice(findings, summary, cost, least / 100, frames, snippets)
     if fail_above is not None and any(each.is_measured and each.sure_share > fail_above / 100

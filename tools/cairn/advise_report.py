@@ -1,17 +1,14 @@
 """Prints advice as text, as JSON and as a page."""
 
 import dataclasses
-import json
 from typing import List, Optional
 
-from rich.markup import escape
-
-from cairn import html_page
+from cairn import html_page, profile_names
 from cairn.advise_savings import Saving
 from cairn.advise_snippets import snippet
 from cairn.advise_verdicts import Verdict, share
-from cairn.console import out
-from cairn.texts import bytes_text
+from cairn.console import columns, out, say
+from cairn.texts import bytes_text, json_text
 
 TITLES = {
     "scope": "a scope: all blocks are freed before a function returns",
@@ -26,6 +23,7 @@ TITLES = {
     "rounding": "another size: much of each block is lost to its size class",
     "hand-over": "an allocator for hand-over: another thread frees the blocks",
 }
+INDENTED, FRAME_INDENT = " " * 3, " " * 5
 SITES_SHOWN = 400  # on the page
 LINES = 7  # in the page's time line, next to the sum
 OTHERS_HINT = "Measured and not proposed, since the change saves too little or costs something:"
@@ -99,47 +97,51 @@ def evidence_text(verdict, summary):
     return verdict.evidence + (f"; the scope belongs into {frame}" if frame else "")
 
 
+def _place_text(summary, site):
+    return profile_names.fitted(summary.place(site), None)
+
+
 def _print_one(number, advice, summary, frames_shown):
     verdict, site = advice.verdict, advice.verdict.sites[0]
     whole = summary.data
-    out.print(f"\n[bold]{number}. {escape(str(summary.place(site)))}[/bold]: "
-              f"{escape(TITLES[verdict.kind])}", soft_wrap=True)
+    out.print()
+    say(f"{number}. {_place_text(summary, site)}: {TITLES[verdict.kind]}", indent=INDENTED,
+        style="bold")
     calls = sum(each["allocations"] for each in verdict.sites)
     held = sum(each["peak_bytes"] for each in verdict.sites)
-    out.print(f"   {calls} blocks, {_percent(share(calls, whole['allocations']))} of all; "
-              f"{_percent(share(held, whole['peak_bytes']))} of the peak's memory",
-              soft_wrap=True, markup=False)
-    out.print(f"   {evidence_text(verdict, summary)}", soft_wrap=True, markup=False)
-    out.print(f"   {saving_text(advice)}", soft_wrap=True, markup=False)
+    for sentence in (f"{calls} blocks, {_percent(share(calls, whole['allocations']))} of all; "
+                     f"{_percent(share(held, whole['peak_bytes']))} of the peak's memory",
+                     evidence_text(verdict, summary), saving_text(advice)):
+        say(sentence, INDENTED, INDENTED)
+    room = columns() and columns() - len(FRAME_INDENT)
     for frame in summary.frames(site)[:frames_shown]:
-        out.print(f"     {frame}", soft_wrap=True, markup=False)
+        say(profile_names.fitted(frame, room), FRAME_INDENT, FRAME_INDENT)
 
 
 def _print_others(others, summary):
     if others:
         names = "; ".join(dict.fromkeys(
-            f"{summary.place(advice.verdict.sites[0])} ({advice.verdict.kind})"
+            f"{_place_text(summary, advice.verdict.sites[0])} ({advice.verdict.kind})"
             for advice in others))
-        out.print(f"\n{OTHERS_HINT} {names}.", soft_wrap=True, markup=False)
+        out.print()
+        say(f"{OTHERS_HINT} {names}.")
 
 
 def print_advice(findings, summary, cost, least, frames_shown, with_snippets):
     """Prints all advice as text."""
     whole, found = summary.data, findings.named
-    out.print(f"{whole['allocations']} allocations, {whole['frees']} frees, {whole['resizes']} "
-              f"resizes by {whole['threads']} threads; peak {bytes_text(whole['peak_bytes'])}",
-              soft_wrap=True, markup=False)
+    say(f"{whole['allocations']} allocations, {whole['frees']} frees, {whole['resizes']} "
+        f"resizes by {whole['threads']} threads; peak {bytes_text(whole['peak_bytes'])}")
     if cost.is_measured:
-        out.print(f"without a trace: {cost.time_ns / 1e6:.1f} ms of processors, "
-                  f"{bytes_text(int(cost.peak_bytes))} resident", soft_wrap=True, markup=False)
+        say(f"without a trace: {cost.time_ns / 1e6:.1f} ms of processors, "
+            f"{bytes_text(int(cost.peak_bytes))} resident")
     elif any(advice.saving for advice in found):
-        out.print("shares refer to the program's time with its trace, so they are too small",
-                  soft_wrap=True, markup=False)
+        say("shares refer to the program's time with its trace, so they are too small")
     for remark in summary.remarks:
-        out.print(remark, soft_wrap=True, markup=False)
+        say(remark)
     if not found:
-        out.print(f"Nothing to gain: no site's change saves {100 * least:g} % of the time or the "
-                  "memory.", soft_wrap=True, markup=False)
+        say(f"Nothing to gain: no site's change saves {100 * least:g} % of the time or the "
+            "memory.")
     for number, advice in enumerate(found, 1):
         _print_one(number, advice, summary, frames_shown)
         if with_snippets:
@@ -147,11 +149,14 @@ def print_advice(findings, summary, cost, least, frames_shown, with_snippets):
                 out.print("\n" + "\n".join("   | " + line for line in text.splitlines()),
                           markup=False, soft_wrap=True)
     _print_others(findings.others, summary)
+    hints = []
     if not all(summary.place(advice.verdict.sites[0]).line for advice in found):
-        out.print(f"\n{LINES_HINT}", markup=False, soft_wrap=True)
+        hints.append(LINES_HINT)
     if any(advice.verdict.kind != "leak" for advice in found):
-        out.print("\n" + (BUILD_HINT if with_snippets else SNIPPETS_HINT), markup=False,
-                  soft_wrap=True)
+        hints.append(BUILD_HINT if with_snippets else SNIPPETS_HINT)
+    for hint in hints:
+        out.print()
+        say(hint)
 
 
 def _site_json(summary, site):
@@ -196,8 +201,8 @@ def as_json(findings, summary):
         "not_proposed": [_advice_json(advice, summary) for advice in findings.others]}
 
 
-def json_text(findings, summary):
-    return json.dumps(as_json(findings, summary), indent=2) + "\n"
+def findings_json(findings, summary):
+    return json_text(as_json(findings, summary), indent=2) + "\n"
 
 
 # ---- the page ----------------------------------------------------------------------------------

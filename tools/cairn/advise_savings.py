@@ -178,7 +178,7 @@ def measured(trace, program, library, rounds, least, verdicts):
     """
     with tempfile.TemporaryDirectory(prefix="cairn-advise-") as folder:
         policies = pathlib.Path(folder) / "policies"
-        policies.write_text(policy_text(verdicts), encoding="utf-8")
+        policies.write_text(policy_text(verdicts), encoding="utf-8", errors="surrogateescape")
         with prepared(trace, policies) as made:
             first = Side("malloc", library, made, sites_player=True, sites_by_malloc=True)
             player_ns = _time_ns(play_once(first, TOUCH))

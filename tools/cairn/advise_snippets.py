@@ -6,23 +6,27 @@ SNIPPETS = {
 
 void handle(const char *name)
 {
-    t_scope;                        // all that is taken from it ends with this block
-    char *copy = t_strdup(name);    // instead of strdup and free; t_alloc(n) for malloc(n)
+    // all that is taken from it ends with this block
+    t_scope;
+    // instead of strdup and free; t_alloc(n) for malloc(n)
+    char *copy = t_strdup(name);
     work_on(copy);
 }
 """, """#include <cairn/cairn.hpp>
 
 void handle(const char *name)
 {
-    cairn::scope scope;             // all that is taken from it ends with this block
-    std::vector<char, cairn::allocator<char>> copy(name, name + std::strlen(name) + 1,
-                                                   scope.allocator());
+    // all that is taken from it ends with this block
+    cairn::scope scope;
+    using letters = std::vector<char, cairn::allocator<char>>;
+    letters copy(name, name + std::strlen(name) + 1, scope.allocator());
     work_on(copy.data());
 }
 """),
     "temporary": ("""void handle(const char *name)
 {
-    char small[LARGEST];            // on the program's own stack: no malloc, no free
+    // on the program's own stack: no malloc, no free
+    char small[LARGEST];
     size_t size = strlen(name) + 1;
     char *buffer = size <= sizeof small ? small : malloc(size);
     if (buffer == NULL)
@@ -37,7 +41,8 @@ void handle(const char *name)
 
 void handle(const char *name)
 {
-    char small[LARGEST];            // on the program's own stack: new is only called beyond it
+    // on the program's own stack: new is only called beyond it
+    char small[LARGEST];
     std::pmr::monotonic_buffer_resource memory(small, sizeof small);
     std::pmr::string buffer(name, &memory);
     work_on(buffer.data());
@@ -49,7 +54,8 @@ static size_t buffer_room;
 bool handle(const char *name)
 {
     size_t size = strlen(name) + 1;
-    if (size > buffer_room) {       // rarely: when one is larger than all before
+    // rarely: when one is larger than all before
+    if (size > buffer_room) {
         char *larger = realloc(buffer, size);
         if (larger == NULL)
             return false;
@@ -62,21 +68,25 @@ bool handle(const char *name)
 }
 """, """#include <vector>
 
-static std::vector<char> buffer;    // kept; each thread that comes here needs its own
+// kept; each thread that comes here needs its own
+static std::vector<char> buffer;
 
 void handle(const char *name)
 {
-    buffer.assign(name, name + std::strlen(name) + 1);  // no new while it has room
+    // no new while it has room
+    buffer.assign(name, name + std::strlen(name) + 1);
     work_on(buffer.data());
 }
 """),
     "FIFO": ("""#include <cairn/fifo.h>
 
-static cairn_fifo *messages;        // one thread's: = cairn_fifo_new(NULL), at its start
+// one thread's: = cairn_fifo_new(NULL), at its start
+static cairn_fifo *messages;
 
 struct item *make_item(void)        // instead of malloc
 {
-    return cairn_fifo_alloc(messages, sizeof(struct item), _Alignof(struct item));
+    return cairn_fifo_alloc(messages, sizeof(struct item),
+                            _Alignof(struct item));
 }
 
 void end_item(struct item *item)    // instead of free
@@ -85,11 +95,13 @@ void end_item(struct item *item)    // instead of free
 }
 """, """#include <cairn/cairn.hpp>
 
-static cairn::fifo_ptr messages;    // one thread's: = cairn::make_fifo(), at its start
+// one thread's: = cairn::make_fifo(), at its start
+static cairn::fifo_ptr messages;
 
 item *make_item()                   // instead of new
 {
-    void *place = cairn_fifo_alloc(messages.get(), sizeof(item), alignof(item));
+    void *place =
+        cairn_fifo_alloc(messages.get(), sizeof(item), alignof(item));
     return place ? ::new (place) item() : nullptr;
 }
 
@@ -101,24 +113,28 @@ void end_item(item *object)         // instead of delete
 """),
     "ring frame": ("""#include <cairn/ring.h>
 
-static cairn_ring *ring;            // one thread's: = cairn_ring_new(NULL), at its start
+// one thread's: = cairn_ring_new(NULL), at its start
+static cairn_ring *ring;
 
 bool handle(void)
 {
     cairn_frame frame = cairn_ring_open(ring);
     if (frame.chunk == NULL)
         return false;
-    struct item *item = cairn_ring_alloc(ring, sizeof *item, _Alignof(struct item));
+    struct item *item =
+        cairn_ring_alloc(ring, sizeof *item, _Alignof(struct item));
     // … all else of the request, from the same frame …
     cairn_ring_seal(ring);
     if (item != NULL)
         work_on(item);
-    cairn_ring_release(frame);      // instead of a free for each; later, and in any thread
+    // instead of a free for each; later, and in any thread
+    cairn_ring_release(frame);
     return item != NULL;
 }
 """, """#include <cairn/cairn.hpp>
 
-static cairn::ring_ptr ring;        // one thread's: = cairn::make_ring(), at its start
+// one thread's: = cairn::make_ring(), at its start
+static cairn::ring_ptr ring;
 
 void handle()
 {
@@ -127,14 +143,16 @@ void handle()
     // … all else of the request, from the same frame …
     cairn::ring_hold hold = frame.seal();
     work_on(object);
-}                                   // the last hold, in any thread, ends all of it
+// the last hold, in any thread, ends all of it
+}
 """),
     "reserve": ("""struct list *grown(struct list *list, size_t wanted)
 {
     if (wanted <= list->room)
         return list;
     // At once what most of them reach.
-    size_t room = list->room ? 2 * list->room : ROOM / sizeof *list->values;
+    size_t first = ROOM / sizeof *list->values;
+    size_t room = list->room ? 2 * list->room : first;
     if (room < wanted)
         room = wanted;
     int *values = realloc(list->values, room * sizeof *values);
@@ -149,13 +167,15 @@ void handle()
 std::vector<int> read_all()
 {
     std::vector<int> values;
-    values.reserve(ROOM / sizeof values[0]);    // at once what most of them reach
+    // at once what most of them reach
+    values.reserve(ROOM / sizeof values[0]);
     return values;
 }
 """),
     "pins pages": ("""#include <cairn/private_heap.h>
 
-static cairn_private_heap *records;         // = cairn_private_heap_new(NULL), at the start
+// = cairn_private_heap_new(NULL), at the start
+static cairn_private_heap *records;
 
 struct item *make_item(void)        // long-lived blocks share pages
 {
@@ -168,15 +188,16 @@ void end_item(struct item *item)
 }
 """, """#include <cairn/cairn.hpp>
 
-static cairn::private_heap records;         // long-lived blocks share pages
+// long-lived blocks share pages
+static cairn::private_heap records;
 
 cairn::private_heap::pointer<item> make_item()
 {
     return records.make_unique<item>();
 }
 """),
-    "leak": ("""// Nothing frees these blocks. Find who is the last to use one; `cairn leaks PID`
-// says which are unreachable.
+    "leak": ("""// Nothing frees these blocks. Find the last function that uses one;
+// `cairn leaks PID` says which are unreachable.
 void end_item(struct item *item)
 {
     free(item->name);
@@ -184,14 +205,16 @@ void end_item(struct item *item)
 }
 """, """#include <memory>
 
-std::unique_ptr<item> make_item()   // an owner that ends it; nothing does so now
+// an owner that ends it; nothing does so now
+std::unique_ptr<item> make_item()
 {
     return std::make_unique<item>();
 }
 """),
     "rounding": ("""#include <cairn/pool.h>
 
-CAIRN_POOL(item, struct item);      // objects lie gapless; or make the structure a little smaller
+// objects lie gapless; or make the structure a little smaller
+CAIRN_POOL(item, struct item);
 
 static cairn_pool *items;           // = item_pool_new(NULL), at the start
 
@@ -206,7 +229,8 @@ void end_item(struct item *item)
 }
 """, """#include <cairn/cairn.hpp>
 
-static cairn::typed_pool<item> items;   // objects lie gapless; or make the class a little smaller
+// objects lie gapless; or make the class a little smaller
+static cairn::typed_pool<item> items;
 
 cairn::typed_pool<item>::pointer make_item()
 {
@@ -226,7 +250,8 @@ bool start(void)
 
 struct item *make_item(void)
 {
-    return cairn_fifo_alloc(jobs, sizeof(struct item), _Alignof(struct item));
+    return cairn_fifo_alloc(jobs, sizeof(struct item),
+                            _Alignof(struct item));
 }
 
 void end_item(struct item *item)    // in any thread
@@ -246,7 +271,8 @@ void start()
 
 item *make_item()
 {
-    void *place = cairn_fifo_alloc(jobs.get(), sizeof(item), alignof(item));
+    void *place =
+        cairn_fifo_alloc(jobs.get(), sizeof(item), alignof(item));
     return place ? ::new (place) item() : nullptr;
 }
 

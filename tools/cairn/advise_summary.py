@@ -9,7 +9,7 @@ import subprocess
 from typing import List
 
 from cairn import files
-from cairn.errors import UserError
+from cairn.errors import UserError, ending
 from cairn.profile_file import Map
 from cairn.profile_symbols import Symbols
 
@@ -123,9 +123,8 @@ def read(trace, folders=()):
     command = [str(files.program("cairn-advise")), str(trace)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if done.returncode:
-        words = done.stderr.decode(errors="replace").strip()
-        raise UserError(words if words else f"{os.path.basename(command[0])} ended by signal "
-                        f"{-done.returncode}")
+        words = done.stderr.decode(errors="surrogateescape").strip()
+        raise UserError(words or f"{os.path.basename(command[0])} {ending(done.returncode)}")
     data = json.loads(done.stdout.decode(errors="surrogateescape"))
     if data["version"] != ADVISE_VERSION:
         raise UserError(f"{command[0]} belongs to another version of Cairn: use the tools of one "

@@ -33,6 +33,7 @@ class Allocator:
     name: str
     library: Optional[pathlib.Path]  # the preloaded library; None: none
     version: str = ""
+    setting: str = ""  # NAME=VALUE for the environment of programs
 
     @property
     def is_ours(self):
@@ -43,7 +44,8 @@ class Allocator:
 
 def _command_output(*command):
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=False,
+                              errors="surrogateescape").stdout.strip()
     except OSError:
         return ""
 
@@ -81,9 +83,9 @@ def _parse_peer(text):
 def read_peers(path):
     """The peers of a file, as --peer has them: a line has the name, the version and the library."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise UserError(f"--peers {path}: {getattr(error, 'strerror', None) or error}") from None
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError as error:
+        raise UserError(f"--peers {path}: {error.strerror}") from None
     words = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     if any(len(each) != 3 for each in words):
         raise UserError(f"--peers {path}: a line has a name, a version and a library")

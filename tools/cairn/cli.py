@@ -1,6 +1,7 @@
 """The command line: its commands, its version, and its exit status."""
 
 import os
+import re
 import sys
 import traceback
 
@@ -15,7 +16,8 @@ from cairn.errors import UserError, listen_to_signals, os_sentence
 
 BUG_STATUS = 70  # EX_SOFTWARE of sysexits.h
 
-app = typer.Typer(help="Tools around Cairn's memory allocators.", pretty_exceptions_enable=False)
+app = typer.Typer(help="Tools around Cairn's memory allocators.", no_args_is_help=True,
+                  pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool):
@@ -63,6 +65,7 @@ def _usage_sentence(error, name):
     context = getattr(error, "ctx", None)
     command = context.command_path if context else name
     text = " ".join(error.format_message().split()).rstrip(".")
+    text = re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", text)  # click quotes with repr()
     text = text[:1].lower() + text[1:]
     return f"{command}: {text}; see {command} --help"
 

@@ -1,5 +1,10 @@
 """Compares one command under several allocators: interleaved rounds, medians, ratios, and the
-confidence interval of a ratio."""
+confidence interval of a ratio.
+
+The ratio is the median of the rounds' ratios, and the interval is around it. The two runs of a
+round are close in time, so a drift of the machine cancels out in their ratio; it does not in the
+ratio of two medians, which may be of different rounds. One round that is far off moves the mean of
+the rounds, and widens the interval here."""
 
 import math
 import statistics
@@ -18,6 +23,7 @@ QUANTITIES = (
 
 
 ROUNDS_LEAST = 3  # for an interval
+MEDIAN_ERROR = math.sqrt(math.pi / 2)  # standard error of a median, relative to that of a mean
 # 97.5 % of Student's t by the degrees of freedom; others use the next lower number.
 STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
            10: 2.228, 12: 2.179, 14: 2.145, 16: 2.120, 20: 2.086, 25: 2.060, 30: 2.042, 40: 2.021,
@@ -83,22 +89,24 @@ def keep_whole_rounds(sides):
 
 
 def ratio(ours, theirs, quantity):
-    """The ratio of the medians, or None when it is undefined."""
-    base = theirs.median(quantity)
-    return ours.median(quantity) / base if base else None
+    """The median of the rounds' ratios, or None when one is undefined."""
+    pairs = list(zip(ours.values(quantity), theirs.values(quantity)))
+    if not pairs or not all(other for _, other in pairs):
+        return None
+    return statistics.median(one / other for one, other in pairs)
 
 
 def interval(ours, theirs, quantity):
-    """The 95 % confidence interval of a round's ratio, (low, high), from the mean of the rounds'
-    logarithms. The two runs of a round are close in time, so a drift of the machine cancels out.
-    Returns None when there are too few rounds, or a run measured 0."""
+    """The 95 % confidence interval of the ratio, (low, high), from the spread of the rounds'
+    logarithms. Returns None when there are too few rounds, or a run measured 0."""
     pairs = list(zip(ours.values(quantity), theirs.values(quantity)))
     if len(pairs) < ROUNDS_LEAST or min(min(pair) for pair in pairs) <= 0:
         return None
     logs = [math.log(one / other) for one, other in pairs]
     student = STUDENT[max(each for each in STUDENT if each <= len(logs) - 1)]
-    half = student * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(statistics.mean(logs) - half), math.exp(statistics.mean(logs) + half)
+    half = MEDIAN_ERROR * student * statistics.stdev(logs) / math.sqrt(len(logs))
+    middle = math.log(ratio(ours, theirs, quantity))
+    return math.exp(middle - half), math.exp(middle + half)
 
 
 def compare_outputs(sides):

@@ -1,15 +1,17 @@
 """The terminal: results are written to stdout, remarks and progress to stderr."""
 
-import json
 import os
 import re
 import sys
+import textwrap
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from cairn.texts import ESCAPED, json_text
 
 SITE_COLUMNS_LEAST = 30  # columns of a site next to its figures
 INDENT = 4  # of a site below its figures
@@ -34,7 +36,7 @@ _fill_closed()
 # Names in another encoding, and characters that the terminal's encoding lacks, are escaped.
 for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
+        stream.reconfigure(errors=ESCAPED)
 
 
 class _Out(Console):
@@ -58,15 +60,16 @@ class _Out(Console):
                 roomy = self.options.update(max_width=PIPED_COLUMNS)
                 width = max(width, Measurement.get(self, roomy, table).maximum)
         if width > self.width:
-            wider = Console(highlight=False, width=width, file=self.file, force_terminal=True)
+            wider = Console(highlight=False, emoji=False, width=width, file=self.file,
+                            force_terminal=True)
             wider.print(*objects, crop=False, **options)
         else:
             super().print(*objects, **options)
 
 
 _columns_known = sys.stdout.isatty() or os.environ.get("COLUMNS")
-out = _Out(highlight=False, width=None if _columns_known else PIPED_COLUMNS)
-err = Console(stderr=True, highlight=False)
+out = _Out(highlight=False, emoji=False, width=None if _columns_known else PIPED_COLUMNS)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def columns():
@@ -103,13 +106,18 @@ def print_sites(titles, rows):
                 before = " " * used
 
 
-# A sentence is wrapped on a terminal, and stays one line for a program.
-def say(text):
-    out.print(text, markup=False, soft_wrap=not out.is_terminal)
+def say(text, first="", indent="", style=""):
+    """Prints a sentence. It is wrapped between words on a terminal, and stays one line for a
+    program. `first` and `indent` are put before the first line and the others."""
+    wrapper = textwrap.TextWrapper(out.width, first, indent, break_long_words=False,
+                                   break_on_hyphens=False, replace_whitespace=False)
+    lines = wrapper.wrap(text) if out.is_terminal and "\n" not in text else [first + text]
+    for line in lines or [first]:
+        out.print(Text(line, style=style), soft_wrap=True)
 
 
 def print_json(value):
-    out.file.write(json.dumps(value, indent=2) + "\n")
+    out.file.write(json_text(value, indent=2) + "\n")
 
 
 def note(text, style=None):

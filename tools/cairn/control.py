@@ -1,4 +1,4 @@
-"""Client of the control socket of a process; docs/reference/CONTROL.md documents the protocol."""
+"""Client of the control socket of a process; docs/reference/OPTIONS.md documents the protocol."""
 
 import contextlib
 import json
@@ -33,7 +33,8 @@ def is_socket(path):
 def _number_inside(pid):
     """The process's number in its own PID namespace, which may be that of a container."""
     with contextlib.suppress(OSError):
-        for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        text = pathlib.Path(f"/proc/{pid}/status").read_text(errors="surrogateescape")
+        for line in text.splitlines():
             if line.startswith("NSpid:"):
                 return line.split()[-1]
     return str(pid)

@@ -60,6 +60,11 @@ def signal_name(number):
         return f"signal {number}"
 
 
+def ending(status):
+    """How a process ended, by the status that subprocess gives: negative for a signal."""
+    return f"was ended by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
+
+
 def as_sentences(function):
     """Decorates a command so that its interrupts and system errors become UserError. Without it
     click would catch an interrupt and print only Aborted. A closed pipe is left to click."""

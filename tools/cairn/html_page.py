@@ -15,8 +15,9 @@ text, never as HTML.
 """
 
 import html
-import json
 import pathlib
+
+from cairn.texts import json_text
 
 PARTS = pathlib.Path(__file__).resolve().parent / "page"
 POLICY = ("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -36,7 +37,7 @@ def page(title, sentences, data, parts, keys="", search="search (/)"):
     """
     script = "\n".join(_part(name) for name in ("page.js", *parts))
     # A name must not end the element that contains it.
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    text = json_text(data, separators=(",", ":")).replace("<", "\\u003c")
     about = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
     field = (f'<input id="search" type="search" placeholder="{html.escape(search)}" '
              'aria-label="search">' if search else "")

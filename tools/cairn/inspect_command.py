@@ -7,10 +7,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cairn import output
+from cairn import other_malloc, output
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences
-from cairn.look import Census, look, pass_on
+from cairn.look import Census, NoCairn, look, pass_on
 from cairn.lost_blocks import contents, name_classes
 from cairn.plan_report import print_pinned
 from cairn.texts import bytes_text, share, target_text
@@ -111,7 +111,13 @@ def _print_free(census):
 
 
 def _inspect_all(target, every, as_json):
-    census = Census(target)
+    try:
+        census = Census(target)
+    except NoCairn:
+        if as_json or not target.isdigit():
+            raise
+        other_malloc.describe(target)
+        return
     if as_json:
         print_json({
             "target": census.target, "classes": census.classes, "heaps": census.heaps,
@@ -244,7 +250,8 @@ def inspect(  # pylint: disable=too-many-arguments, too-many-positional-argument
         as_json: bool = typer.Option(False, "--json", help="Print JSON.")):
     """Describe the heap of a process or a core file by size, thread and address.
 
-    The heap is read from outside: nothing runs in the process, which may be stopped.
+    The heap is read from outside: nothing runs in the process, which may be stopped. Of a process
+    that does not run on Cairn, the malloc and the memory by kind are printed.
     """
     if pointers and address is None:
         raise UserError("--pointers needs the ADDRESS of a block")

@@ -7,9 +7,10 @@ from typing import List
 import typer
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from cairn import files, html_page, output, program
-from cairn.console import out, print_json, say
+from cairn import files, html_page, output, profile_names, program
+from cairn.console import INDENT, columns, out, print_json, say
 from cairn.errors import UserError, as_sentences
 from cairn.look import Census, look
 from cairn.lost_blocks import Lost, at_end, contents
@@ -19,7 +20,8 @@ PAGE_LEAKS_MAX = 5000  # the largest ones
 PAGE_FRAMES_MAX = 6  # of a stack
 SIZES_SHOWN = 16
 GROUPS_SHOWN = 16
-FRAMES_SHOWN = 5
+STACKS_SHOWN = 3  # of a group
+ALLOCATED_COLUMNS = len("allocated by  (100 samples)")
 FOUND_STATUS = 1
 
 
@@ -44,27 +46,50 @@ def _print_sizes(lost):
         say(f"and {len(rows) - SIZES_SHOWN} more sizes (--json has all)")
 
 
+def _begins(row):
+    """How the blocks of a group begin."""
+    if row["blocks"] == 1 or "points_to" in row or "class" in row:
+        return contents(row)
+    return f"text, as {contents(row)}" if row["is_text"] else ""
+
+
+def _stack_lines(lost, row, every, room):
+    """The lines of a group's stacks, which say how many samples a stack of the profiler has."""
+    found = {}
+    for site in row["sites"]:
+        frames = lost.stacks.get(site["site"])
+        if frames:
+            lines = tuple(profile_names.lines(frames, len(frames) if every else None, room))
+            found[lines] = found.get(lines, 0) + site["blocks"]
+    stacks = sorted(found.items(), key=lambda stack: -stack[1])
+    for lines, blocks in stacks if every else stacks[:STACKS_SHOWN]:
+        samples = f" ({blocks} sample{'s' if blocks > 1 else ''})" if lost.sampled else ""
+        yield f"allocated by {lines[0]}{samples}"
+        yield from (f"  {line}" for line in lines[1:])
+    if not every and len(stacks) > STACKS_SHOWN:
+        yield f"and by {len(stacks) - STACKS_SHOWN} more stacks (--all)"
+
+
 def _print_groups(lost, every):
-    """Prints blocks of one size, kind and allocation stack as one row, with that stack below."""
-    rows = lost.groups if every else lost.groups[:GROUPS_SHOWN]
-    table = _table("Directly lost, similar blocks together", ("blocks", "right"), ("size", "right"),
-                   ("bytes", "right"), ("hold", "right"), ("begin with", "left"),
-                   ("for example", "left"))
-    for row in rows:
-        begins = contents(row)
-        if row["blocks"] > 1 and row["is_text"]:
-            begins = f"text, as {begins}"
-        elif row["blocks"] > 1 and "points_to" not in row and "class" not in row:
-            begins = ""
-        table.add_row(str(row["blocks"]), str(row["size_bytes"]),
-                      bytes_text(row["size_bytes"] * row["blocks"]),
-                      bytes_text(row["held_bytes"]) if row["held_bytes"] else "",
-                      escape(begins), f"{row['address']:#x}")
-        for frame in lost.stacks.get(row.get("site"), [])[:None if every else FRAMES_SHOWN]:
-            table.add_row("", "", "", "", escape(f"  {frame}"), "")
-    out.print(table)
-    if len(rows) < len(lost.groups):
-        say(f"and {len(lost.groups) - len(rows)} more kinds (--all)")
+    """Prints similar blocks as one row, with the stacks of their allocation below."""
+    groups = lost.groups if every else lost.groups[:GROUPS_SHOWN]
+    rows = [("blocks", "size", "bytes", "hold", "for example", "begin with")]
+    rows += [(str(row["blocks"]), str(row["size_bytes"]),
+              bytes_text(row["size_bytes"] * row["blocks"]),
+              bytes_text(row["held_bytes"]) if row["held_bytes"] else "",
+              f"{row['address']:#x}", _begins(row)) for row in groups]
+    widths = [max(map(len, column)) for column in list(zip(*rows))[:-1]]
+    room = columns()
+    out.print()
+    out.print("Directly lost, similar blocks together", style="bold")
+    for row, group in zip(rows, [None, *groups]):
+        line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths)) + f"  {row[-1]}"
+        out.print(Text(line[:room].rstrip(), style="" if group else "bold"), soft_wrap=True)
+        within = room and room - INDENT - ALLOCATED_COLUMNS
+        for line in _stack_lines(lost, group, every, within) if group else ():
+            out.print(Text(" " * INDENT + line), soft_wrap=True)
+    if len(groups) < len(lost.groups):
+        say(f"and {len(lost.groups) - len(groups)} more kinds (--all)")
     if not lost.stacks:
         say("Which calls allocated them: run the program with cairn leaks run, or with the "
             "profiler on.")
@@ -163,8 +188,8 @@ def _print(lost, page, every, as_json):
 
 def _stack_text(lost, row):
     """The functions that allocated a block, innermost first; "" when unknown."""
-    frames = lost.stacks.get(row.get("site"), [])[:PAGE_FRAMES_MAX]
-    return " < ".join(frame.function for frame in frames)
+    frames = lost.stacks.get(row.get("site"), [])
+    return " < ".join(profile_names.lines(frames, None, None)[:PAGE_FRAMES_MAX])
 
 
 def _page(lost, contents):
@@ -181,6 +206,9 @@ def _page(lost, contents):
                          "those that hold most.")
     data = {"sums": sums,
             "sizes": [[row["size_bytes"], row["blocks"], row["direct"]] for row in lost.sizes],
+            "groups": [[row["blocks"], row["size_bytes"], row["held_bytes"],
+                        f"{row['address']:#x}", _begins(row), _stack_text(lost, row)]
+                       for row in lost.groups[:PAGE_LEAKS_MAX]],
             "leaks": [[f"{row['address']:#x}", row["size_bytes"], row["held_bytes"],
                        row["held_blocks"], contents(row),
                        row.get("class") or row.get("points_to", ""), _stack_text(lost, row)]

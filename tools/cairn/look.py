@@ -9,6 +9,12 @@ import sys
 
 from cairn import control, files
 from cairn.errors import UserError, signal_name
+from cairn.texts import readable
+
+NO_CAIRN = "no Cairn library found: its memory belongs to another allocator"  # of cairn-look
+
+class NoCairn(UserError):
+    """The target's memory belongs to another allocator."""
 
 
 def _value(word):
@@ -22,6 +28,8 @@ def _value(word):
 def _failure(process, text):
     if process.returncode < 0:
         return UserError(f"cairn-look was ended by {signal_name(-process.returncode)}: {text}")
+    if NO_CAIRN in text:
+        return NoCairn(text)
     return UserError(text or f"cairn-look ended with status {process.returncode}")
 
 
@@ -35,12 +43,12 @@ def process_of(target):
     return str(connection.pid)
 
 
-def look_text(command, target, *arguments, errors="backslashreplace"):
+def look_text(command, target, *arguments):
     """The output of cairn-look."""
     process = subprocess.run([str(files.program("cairn-look")), command, process_of(target),
                               *arguments],
                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                             errors=errors, check=False)
+                             errors="surrogateescape", check=False)
     if process.returncode:
         raise _failure(process, process.stderr.strip())
     return process.stdout
@@ -60,6 +68,8 @@ def rows_of(text):
         for name in ("program", "library", "version", "name", "state", "owner", "path"):
             if name in values:
                 values[name] = str(values[name])
+        if "program" in values:
+            values["program"] = readable(values["program"])
         rows.append((sys.intern(kind), values))
     return rows
 
@@ -68,7 +78,7 @@ def pass_on(command, target):
     """Runs cairn-look with this process's output. A reader that ends early ends it too."""
     process = subprocess.run([str(files.program("cairn-look")), command, process_of(target)],
                              stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                             errors="backslashreplace", check=False)
+                             errors="surrogateescape", check=False)
     if process.returncode == -signal.SIGPIPE:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
     if process.returncode:

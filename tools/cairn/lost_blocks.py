@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from cairn import files
-from cairn.errors import UserError
+from cairn.errors import UserError, ending
 from cairn.look import cut_remarks, rows_of
 from cairn.measure import with_cairn
 from cairn.profile_file import Map
@@ -15,6 +15,7 @@ from cairn.profile_symbols import Symbols, demangle
 from cairn.texts import bytes_text
 
 TRACE_LIMIT = "4G"
+SIGNAL_STATUS = 128
 
 
 class Site:  # pylint: disable=too-few-public-methods
@@ -47,6 +48,7 @@ class Lost:
         self.leaks = [values for kind, values in rows if kind == "leak"]
         self.held = [values for kind, values in rows if kind == "held"]
         self.groups = [values for kind, values in rows if kind == "group"]
+        self.sampled = True  # the stacks are the profiler's, of a few blocks
         for row in (*self.leaks, *self.groups):
             row["begins"] = row["begins"].removeprefix("x")
         name_classes([*self.leaks, *self.groups])
@@ -56,9 +58,31 @@ class Lost:
         """Reads the profiler's stacks of lost blocks, by their sites."""
         sites = [Site(values["site"], values["frames"]) for kind, values in rows
                  if kind == "stack"]
+        self._merge_groups()
         self._name_stacks(sites, [
             Map(values["start"], values["end"], values["offset"], str(values["build_id"])[1:],
                 str(values["path"])) for kind, values in rows if kind == "map"])
+
+    def _merge_groups(self):
+        """Makes one group of the blocks of a size and kind: sampled blocks are those of a site, the
+        others may be of any. `sites` has the number of blocks of each site, the largest first."""
+        merged = {}
+        for row in self.groups:
+            group = merged.setdefault((row["size_bytes"], kind_of(row)), {
+                **row, "blocks": 0, "held_blocks": 0, "held_bytes": 0, "sites": []})
+            for name in ("blocks", "held_blocks", "held_bytes"):
+                group[name] += row[name]
+            if "site" in row:
+                group["sites"].append({"site": row["site"], "blocks": row["blocks"]})
+        for group in merged.values():
+            group["sites"].sort(key=lambda site: -site["blocks"])
+            if group["sites"]:
+                group["site"] = group["sites"][0]["site"]
+        self._sort_groups(merged)
+
+    def _sort_groups(self, groups):
+        self.groups = sorted(groups.values(), key=lambda row: (
+            -row["size_bytes"] * row["blocks"] - row["held_bytes"], row["address"]))
 
     def _name_stacks(self, sites, maps):
         self.sites, self.maps = sites, maps
@@ -93,23 +117,24 @@ class Lost:
                 maps.append(Map(int(start, 16), int(end, 16), int(offset, 16),
                                 "" if build == "-" else build, name))
         self._name_stacks(sites, maps)
+        self.sampled = False
         self._group()
 
     def _group(self):
         """Groups lost blocks of one size, kind and stack."""
         groups = {}
         for row in self.leaks:
-            begins = contents(row)
-            row_is_text = begins.startswith("'")
-            kind = row.get("class") or row.get("points_to") or row_is_text
-            group = groups.setdefault((row["size_bytes"], kind, row.get("site")), {
-                **row, "blocks": 0, "held_blocks": 0, "held_bytes": 0,
-                "is_text": int(row_is_text)})
+            row_is_text = contents(row).startswith("'")
+            row = {**row, "is_text": int(row_is_text)}
+            group = groups.setdefault((row["size_bytes"], kind_of(row), row.get("site")), {
+                **row, "blocks": 0, "held_blocks": 0, "held_bytes": 0})
             group["blocks"] += 1
             group["held_blocks"] += row["held_blocks"]
             group["held_bytes"] += row["held_bytes"]
-        self.groups = sorted(groups.values(), key=lambda row: (
-            -row["size_bytes"] * row["blocks"] - row["held_bytes"], row["address"]))
+        for group in groups.values():
+            group["sites"] = [{"site": group["site"], "blocks": group["blocks"]}
+                              ] if "site" in group else []
+        self._sort_groups(groups)
 
     def stack_json(self):
         """The stacks, each with its number in leaks and groups."""
@@ -129,8 +154,9 @@ class Lost:
             yield self.doubt()
         elif self.sums["looks"] > 1:
             yield ("The process was running: the blocks were found lost in two passes, and "
-                   "confirmed while the process was held, {self.holds['count']} times, for at "
-                   "most {self.holds['longest_us'] / 1000:.1f} ms.")
+                   "confirmed while the process was held for at most "
+                   f"{self.holds['longest_us'] / 1000:.1f} ms at a time "
+                   f"(holds: {self.holds['count']}).")
         if self.sums["threads_unread"]:
             yield (f"The registers of {self.sums['threads_unread']} threads could not be read (a "
                    "debugger has them): a block may be named that only they lead to.")
@@ -144,6 +170,11 @@ class Lost:
         if self.doubts["torn"] + self.doubts["unreadable"]:
             yield (f"{self.doubts['torn']} pieces of metadata were changing and "
                    f"{self.doubts['unreadable']} could not be read: their blocks are left out.")
+
+
+def kind_of(row):
+    """The part of a block's contents that similar blocks share."""
+    return row.get("class") or row.get("points_to") or bool(row["is_text"])
 
 
 def contents(leak):
@@ -163,7 +194,8 @@ def _read_trace(path):
     """The live blocks at the end of a trace, their stacks and the mapped files. A trace that is
     still written or was truncated is read as far as possible."""
     done = subprocess.run([files.program("cairn-trace"), "live", str(path)], check=False,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="surrogateescape")
     if done.returncode and not done.stdout:
         raise UserError(done.stderr.strip() or f"cannot read {path}")
     return done.stdout
@@ -177,6 +209,11 @@ def _trace_of(pid, prefix):
         if match:
             found[int(match[1])] = path
     return found[max(found)] if found else None
+
+
+def _ending(status):
+    """How the program of cairn-look at-end ended, which reports a signal as a shell does."""
+    return ending(SIGNAL_STATUS - status if status > SIGNAL_STATUS else status)
 
 
 def at_end(command, library):
@@ -194,10 +231,12 @@ def at_end(command, library):
                 except KeyboardInterrupt:  # the interrupt reaches the program too
                     continue
         if not report.is_file() or not report.stat().st_size:
-            raise UserError(f"{os.path.basename(command[0])} ended before its heap could be "
-                            "read: see its messages above")
-        lost = Lost(rows_of(report.read_text(encoding="utf-8", errors="backslashreplace")))
+            raise UserError(f"{os.path.basename(command[0])} {_ending(process.returncode)} before "
+                            "its heap could be read: see its messages above")
+        lost = Lost(rows_of(report.read_text(encoding="utf-8", errors="surrogateescape")))
         lost.target["state"] = "Z"  # the process has ended since
+        if process.returncode > SIGNAL_STATUS:
+            lost.target["end"] = _ending(process.returncode).removeprefix("was ")
         trace = _trace_of(lost.target["pid"], prefix)
         if trace is not None:
             lost.take_trace(trace)

@@ -47,7 +47,7 @@ class Run:
 def _tail(file):
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - STDERR_TAIL_BYTES))
-    return file.read().decode(errors="replace")
+    return file.read().decode(errors="surrogateescape")
 
 
 def preload_value(libraries, environment):
@@ -101,21 +101,6 @@ def run_through(command, environment):
     return process.pid, process.returncode
 
 
-def _wait(process):
-    """Waits for cairn-measure. An interrupt ends the command first, so that it does not remain."""
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        for seconds, end in ((INTERRUPT_GRACE_S, process.terminate), (STOP_S, process.kill)):
-            try:
-                process.wait(seconds)
-                break
-            except subprocess.TimeoutExpired:
-                end()
-        process.wait()
-        raise
-
-
 def _fields(text):
     fields = dict(word.split("=") for word in text.split())
     return {name: int(value) for name, value in fields.items()}
@@ -154,14 +139,67 @@ def _environment(library, probe_file, options):
     return environment, preload_value(libraries, os.environ)
 
 
-def measure(command, library=None, stdin=None, show_output=False, limit_s=None, probe_file=None,
-            grace_s=GRACE_S, options="", output=None, folder=None):
-    """Runs the command, under a library that replaces malloc if one is given. With a limit it
-    receives SIGTERM after that time, and SIGKILL if it does not end. With a probe file, each of its
-    processes records its malloc there (cairn.probe), which costs about 0.1 ms and 0.2 MiB.
-    `options` are Cairn's, after the user's. Its standard output goes to `output`, an empty file
-    that is open for writing and reading in bytes, if one is given; it runs in `folder`, if one is
-    given."""
+class Started:
+    """A command that runs under cairn-measure."""
+
+    def __init__(self, command, process, files_of):
+        self.command, self.process = command, process
+        self.out, self.err, self.result = files_of
+
+    def has_ended(self, within_s=0):
+        """Waits for at most that time. Returns whether the command has ended."""
+        try:
+            self.process.wait(within_s)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+
+    def wait(self):
+        """Waits for the end. An interrupt ends the command first, so that it does not remain."""
+        try:
+            self.process.wait()
+        except KeyboardInterrupt:
+            for seconds, end in ((INTERRUPT_GRACE_S, self.process.terminate),
+                                 (STOP_S, self.process.kill)):
+                if self.has_ended(seconds):
+                    break
+                end()
+            self.process.wait()
+            raise
+
+    def stop(self):
+        """Ends the command and, with a limit, all processes that it left behind: SIGTERM, and
+        SIGKILL after the grace time. An interrupt during the wait makes it SIGKILL at once."""
+        interrupt = None
+        while self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait()
+            except KeyboardInterrupt as caught:
+                interrupt = caught
+        if interrupt:
+            raise interrupt
+
+    def stderr_tail(self):
+        return _tail(self.err)
+
+    def run(self):
+        """The cost of the command, which has ended."""
+        status = self.process.returncode
+        if status < 0:
+            raise UserError(f"cairn-measure, which runs the command, was ended by "
+                            f"{signal_name(-status)}")
+        if status != 0:
+            raise UserError(_tail(self.err).strip() or f"{self.command[0]} could not be started")
+        self.result.seek(0)
+        return _run_of(self.result.read().decode(errors="surrogateescape"), self.out, self.err)
+
+
+@contextlib.contextmanager
+def started(command, library=None, stdin=None, show_output=False, limit_s=None, probe_file=None,
+            grace_s=GRACE_S, options="", output=None, folder=None, session=False):
+    """Starts the command, with the parameters of measure(), and yields it as Started. In a session
+    of its own the terminal's interrupt does not reach it. It is stopped at the end of the block."""
     environment, preload = _environment(library, probe_file, options)
     arguments = [str(files.program("cairn-measure"))]
     if preload:
@@ -177,22 +215,32 @@ def measure(command, library=None, stdin=None, show_output=False, limit_s=None, 
         with subprocess.Popen(arguments, env=environment, stdin=stdin_file, cwd=folder,
                               stdout=None if show_output else out,
                               stderr=None if show_output else err,
+                              start_new_session=session,
                               pass_fds=[result.fileno()]) as process:
-            status = _wait(process)
-        if status < 0:
-            raise UserError(f"cairn-measure, which runs the command, was ended by "
-                            f"{signal_name(-status)}")
-        if status != 0:
-            raise UserError(_tail(err).strip() or f"{command[0]} could not be started")
-        result.seek(0)
-        return _run_of(result.read().decode(), out, err)
+            one = Started(command, process, (out, err, result))
+            try:
+                yield one
+            finally:
+                one.stop()
+
+
+def measure(command, library=None, **parameters):
+    """Runs the command, under a library that replaces malloc if one is given. With `limit_s` it
+    receives SIGTERM after that time, and SIGKILL if it does not end. With `probe_file`, each of its
+    processes records its malloc there (cairn.probe), which costs about 0.1 ms and 0.2 MiB.
+    `options` are Cairn's, after the user's. Its standard output goes to `output`, an empty file
+    that is open for writing and reading in bytes, if one is given; it runs in `folder`, if one is
+    given."""
+    with started(command, library, **parameters) as one:
+        one.wait()
+        return one.run()
 
 
 def check_loads(library):
     """Raises UserError when the dynamic linker cannot preload the library into a program."""
     probe = subprocess.run([str(files.program("cairn-measure"))],
                            env={**os.environ, "LD_PRELOAD": str(library)},
-                           capture_output=True, text=True, errors="replace", check=False)
+                           capture_output=True, text=True, errors="surrogateescape", check=False)
     if "cannot be preloaded" in probe.stderr:
         raise UserError(probe.stderr.splitlines()[0])
     if probe.returncode < 0:

@@ -4,6 +4,7 @@ import os
 import stat
 
 from cairn.errors import UserError, os_sentence
+from cairn.texts import ESCAPED
 
 
 def check_writable(option, path):
@@ -64,7 +65,7 @@ def replace(path, fill):
 def write(option, path, text):
     """Writes a text file. UserError names the option when the system refuses."""
     try:
-        replace(path, lambda new: new.write_text(text, encoding="utf-8"))
+        replace(path, lambda new: new.write_text(text, encoding="utf-8", errors=ESCAPED))
     except OSError as error:
         error.filename = None
         raise UserError(f"{option} {path}: {os_sentence(error)}") from error

@@ -1,6 +1,5 @@
 """`cairn persist`: examines the file of a persistent heap."""
 
-import json
 import pathlib
 import subprocess
 
@@ -10,6 +9,7 @@ from rich.table import Table
 from cairn import files
 from cairn.console import out, print_json, say
 from cairn.errors import UserError, as_sentences, signal_name
+from cairn.texts import json_text
 
 DAMAGED = 1  # the exit status of cairn-persist, and of `check`, for a damaged heap
 MOST_BYTES = 4096
@@ -39,7 +39,7 @@ def look(command, path, *arguments):
     finding = None
     with subprocess.Popen([str(files.program("cairn-persist")), command, str(path), *arguments],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, errors="backslashreplace") as process:
+                          text=True, errors="surrogateescape") as process:
         try:
             for line in process.stdout:
                 words = line.rstrip("\n").split("\t")
@@ -133,7 +133,7 @@ def check(path: pathlib.Path = FILE, as_json: bool = JSON):
 
 
 def _name_of(text):
-    return bytes.fromhex(text).decode(errors="backslashreplace")
+    return bytes.fromhex(text).decode(errors="surrogateescape")
 
 
 def _as_value(words):
@@ -174,7 +174,7 @@ def _dump_json(lines):
         if words[0] != part:
             out.file.write((separator if separator.startswith("{") else "\n") + '], "blocks": [')
             part, separator = words[0], "\n"
-        out.file.write(separator + json.dumps(_as_value(words)))
+        out.file.write(separator + json_text(_as_value(words)))
         separator = ",\n"
     out.file.write("\n]}\n")
 

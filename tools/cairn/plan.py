@@ -44,7 +44,7 @@ def rss_of(pid):
     for name, word in (("smaps_rollup", "Rss"), ("status", "VmRSS")):
         with contextlib.suppress(OSError):
             text = pathlib.Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8",
-                                                                 errors="replace")
+                                                                 errors="surrogateescape")
             found = re.search(rf"^{word}:\s+(\d+) kB", text, re.MULTILINE)
             if found:
                 return int(found[1]) << 10

@@ -1,6 +1,5 @@
 """`cairn profile`: the call stacks that hold the memory of a program."""
 
-import json
 import pathlib
 import re
 import tempfile
@@ -11,7 +10,7 @@ from typer.core import TyperGroup
 
 from cairn import files, html_page, output, profile_control, program
 from cairn.console import note, out
-from cairn.errors import UserError, as_sentences
+from cairn.errors import UserError, as_sentences, ending
 from cairn.measure import run_through, with_cairn
 from cairn.profile_diff import differences, print_differences, to_values
 from cairn.profile_file import read, read_any
@@ -19,7 +18,7 @@ from cairn.profile_merge import is_forked, merged, newest
 from cairn.profile_pprof import folded, pprof, speedscope
 from cairn.profile_report import opening, print_top, remarks, to_json
 from cairn.profile_symbols import Symbols
-from cairn.texts import bytes_text
+from cairn.texts import bytes_text, json_text
 
 PAGE_SHARE_MIN = 1 / 20000  # of all bytes; smaller frames are left out, so that pages stay small
 
@@ -177,7 +176,7 @@ def diff(
     old, new = read_any(before), read_any(after)
     rows = differences(old, new, not allocated, symbols or ())
     if as_json:
-        out.file.write(json.dumps(to_values(rows), indent=2) + "\n")
+        out.file.write(json_text(to_values(rows), indent=2) + "\n")
     else:
         print_differences(old, new, rows, top, depth)
 
@@ -208,6 +207,12 @@ def _of_program(own, paths):
     others = newest([read(path) for path in paths])
     workers = [profile for profile in others if is_forked(own, profile)]
     return merged([own, *workers]), len(others) - len(workers)
+
+
+def _no_profile(name, status):
+    end = ending(status) if status < 0 else "ended by _exit"
+    return (f"{name} wrote no profile: it {end}, or its options were rejected; --growth BYTES "
+            "writes dumps while it runs")
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -254,8 +259,7 @@ def run(
         dumps = [path for path in _dumps(place) if path not in before]
         own = [path for path in dumps if path.name.startswith(f"{place.name}.{pid}.")]
         if not own:
-            raise UserError(f"{command[0]} wrote no profile: _exit or a signal ended it, or its "
-                            "options were rejected; --growth BYTES writes dumps while it runs")
+            raise UserError(_no_profile(command[0], status))
         profile, others = _of_program(
             read(own[-1]), [path for path in dumps if path not in own])
         symbols = Symbols(profile)

@@ -1,5 +1,5 @@
 """`cairn profile start`, `stop` and `dump`: controls the profiler of a running process through its
-control socket (docs/reference/CONTROL.md)."""
+control socket (docs/reference/OPTIONS.md)."""
 
 import pathlib
 import re
@@ -14,7 +14,7 @@ from cairn.look import look
 
 HOW_TO = ("no control socket of process {pid} found: start it with "
           "CAIRN_OPTIONS=background:on,control:/run/user/1000/cairn.%p, or name the socket "
-          "(docs/reference/CONTROL.md)")
+          "(docs/reference/OPTIONS.md)")
 NEVER_STARTED = "the profiler of {target} was never started: run cairn profile start {target}"
 CANNOT_WRITE = ("EACCES", "ENOENT", "ENOTDIR", "EISDIR", "ENOSPC", "EROFS", "EIO")
 TARGET = typer.Argument(..., metavar="PID|SOCKET", show_default=False,

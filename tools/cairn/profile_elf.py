@@ -15,14 +15,14 @@ def notes_in(data):
     while at + 12 <= len(data):
         name_bytes, text_bytes, kind = struct.unpack_from("<3I", data, at)
         text = at + 12 + (name_bytes + 3) // 4 * 4
-        name = data[at + 12:at + 12 + name_bytes].rstrip(b"\0").decode(errors="backslashreplace")
+        name = data[at + 12:at + 12 + name_bytes].rstrip(b"\0").decode(errors="surrogateescape")
         if text + text_bytes <= len(data):
             yield (name, kind), data[text:text + text_bytes]
         at = text + (text_bytes + 3) // 4 * 4
 
 
 def _name(strings, at):
-    return strings[at:strings.index(b"\0", at)].decode(errors="backslashreplace")
+    return strings[at:strings.index(b"\0", at)].decode(errors="surrogateescape")
 
 
 class Elf:

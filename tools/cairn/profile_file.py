@@ -1,5 +1,5 @@
-"""Reads a profile: a dump of the heap profiler, whose format docs/PROFILING.md documents, or the
-lines that cairn-look prints for a process or a core file."""
+"""Reads a profile: a dump of the heap profiler (docs/dev/PROFILE-FORMAT.md), or the lines
+ that cairn-look prints for a process or a core file."""
 
 import dataclasses
 import os
@@ -216,7 +216,7 @@ def read_any(target):
     target = process_of(str(target))
     if not target.isdecimal() and not _is_core(target):
         return read(target)
-    text = look_text("profile", target, errors="surrogateescape")
+    text = look_text("profile", target)
     profile = _parse(target, text, time.time_ns())
     profile.program = _whole_name(profile)
     if profile.is_of_process:

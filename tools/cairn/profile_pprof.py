@@ -6,9 +6,9 @@ their length.
 """
 
 import gzip
-import json
 import time
 
+from cairn.texts import ESCAPED, json_text
 
 
 def _varint(value):
@@ -113,7 +113,7 @@ class _Pprof:
         comment = self.text(f"Cairn {self.profile.version}, process {self.profile.pid}")
         period, default = self._type("space", "bytes"), self.text("inuse_space")
         for text, _ in self.text.items():
-            whole.data(6, text.encode(errors="backslashreplace"))
+            whole.data(6, text.encode(errors=ESCAPED))
         whole.number(9, self.time_ns).message(11, period).number(12, self.profile.interval)
         return bytes(whole.packed(13, [comment]).number(14, default).bytes)
 
@@ -151,7 +151,7 @@ def speedscope(profile, symbols):
         shown.append({"type": "sampled", "name": f"{profile.program}: {name}", "unit": "bytes",
                       "startValue": 0, "endValue": sum(weights), "weights": weights,
                       "samples": [[numbers(frame) for frame in frames] for frames, _ in rows]})
-    return json.dumps({"$schema": "https://www.speedscope.app/file-format-schema.json",
+    return json_text({"$schema": "https://www.speedscope.app/file-format-schema.json",
                        "exporter": f"cairn {profile.version}", "name": profile.program,
                        "activeProfileIndex": 0, "profiles": shown,
                        "shared": {"frames": [{"name": name} for name, _ in numbers.items()]}})

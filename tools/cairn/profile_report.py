@@ -1,12 +1,11 @@
 """Prints the sites of a profile that hold most memory."""
 
-import json
 import math
 
 from cairn import profile_names
 from cairn.console import out, print_sites, say
 from cairn.profile_file import Sums
-from cairn.texts import bytes_text, share
+from cairn.texts import bytes_text, json_text, share
 
 REASONS = {"end": "at its end", "growth": "after it grew", "call": "when it asked for it",
            "memory": "read from its memory", "core": "read from its core file"}
@@ -129,7 +128,7 @@ def _sums_json(sums):
 
 def to_json(profile, symbols):
     """All figures, in bytes, as JSON."""
-    return json.dumps({
+    return json_text({
         "process": {"pid": profile.pid, "program": profile.program, "version": profile.version},
         "processes": profile.processes,
         "reason": profile.reason, "interval_bytes": profile.interval, "whole": profile.is_whole,

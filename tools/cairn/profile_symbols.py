@@ -8,6 +8,7 @@ functions of the symbol table; without these the file's name and the offset in i
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -35,6 +36,14 @@ class Frame:
         return self.function + place
 
 
+def _python_remark(path):
+    """A sentence when a file is CPython, whose stacks are those of its loop."""
+    name = path.rpartition("/")[2]
+    if not re.fullmatch(r"python[\d.]*|libpython\d.*\.so.*", name):
+        return None
+    return "CPython runs the program: functions of C are named here; memray names those of Python"
+
+
 def demangle(names):
     """{mangled name: demangled name}"""
     mangled = sorted({name for name in names if name.startswith(("_Z", "_R"))})
@@ -42,7 +51,7 @@ def demangle(names):
     if not mangled or not tool:
         return {}
     done = subprocess.run([tool], input="\n".join(mangled), stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.DEVNULL, check=False)
+                          stderr=subprocess.DEVNULL, errors="surrogateescape", check=False)
     shown = done.stdout.splitlines()
     return dict(zip(mangled, shown)) if len(shown) == len(mangled) else {}
 
@@ -55,7 +64,7 @@ def _lines_of(path, addresses):
     text = "\n".join(f"{address:#x}" for address in addresses)
     done = subprocess.run([tool, "-a", "-f", "-i", "-C", "-e", str(path)], input=text,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                          errors="backslashreplace", check=False)
+                          errors="surrogateescape", check=False)
     found, rows, name = {}, None, None
     for line in done.stdout.splitlines():
         if line.startswith("0x") and name is None:
@@ -160,8 +169,9 @@ class Symbols:
                                   []).append((address, place))
         for (path, build_id, is_module), rows in sorted(by_map.items()):
             found = _Object(path, build_id, (*folders, *profile.folders))
-            if found.remark and found.remark not in self.remarks:
-                self.remarks.append(found.remark)
+            for remark in (found.remark, _python_remark(path)):
+                if remark and remark not in self.remarks:
+                    self.remarks.append(remark)
             # A return address may be behind the end of its function, so the address of the call is
             # used.
             offsets = {address: address - 1 - place.start + place.offset

@@ -12,7 +12,7 @@ from cairn.texts import bytes_text
 
 HOW_TO = ("cannot purge process {pid}: no control socket found. Start it with "
           "CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p, or name its socket: cairn purge "
-          "SOCKET (docs/reference/CONTROL.md)")
+          "SOCKET (docs/reference/OPTIONS.md)")
 
 
 def _given(target):

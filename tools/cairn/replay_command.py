@@ -107,8 +107,8 @@ def replay_command(
         help="A trace, or the replay program that --keep wrote."),
     on: Optional[List[str]] = typer.Option(
         None, "--on", metavar="NAME[=LIBRARY]", show_default=False,
-        help="Add an allocator; without LIBRARY, jemalloc, mimalloc and tcmalloc are those of "
-             "Debian. May be repeated."),
+        help="Add an allocator; without LIBRARY, jemalloc, mimalloc and tcmalloc (gperftools) are "
+             "those of Debian. May be repeated."),
     lib: Optional[pathlib.Path] = typer.Option(
         None, show_default=False, help="Preload this library instead of libcairn-malloc.so."),
     hardened: bool = typer.Option(

@@ -31,7 +31,7 @@ def _fields(words):
 
 def _run(command, environment=None):
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                             errors="backslashreplace", check=False, env=environment)
+                             errors="surrogateescape", check=False, env=environment)
     if process.returncode:
         words = process.stderr.strip().splitlines()
         end = (f"{signal_name(-process.returncode)} ended it" if process.returncode < 0

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import shlex
 
@@ -12,6 +11,7 @@ from rich.text import Text
 from cairn import probe
 from cairn.compare import QUANTITIES, ROUNDS_LEAST, compare_outputs, interval, ratio
 from cairn.errors import signal_name
+from cairn.texts import json_text
 
 RUN_FIELDS = ("wall_s", "cpu_s", "peak_rss_mib", "faults", "exit_code", "signal", "stopped",
               "killed")
@@ -52,7 +52,8 @@ def _columns(sides):
 
 
 def table(command, sides):
-    """A rich table of medians with half the range of the runs, and the ratios to the first side."""
+    """A rich table of medians with half the range of the runs, and the median ratios of a round to
+    the first side."""
     titles, *lines = _columns(sides)
     shown = Table(title=Text(shlex.join(command), overflow="fold"), title_justify="left",
                   show_lines=len(sides) > 2)
@@ -103,7 +104,7 @@ def _verdict(ours, theirs, quantity, what):
     within = f"(95 % interval: {_percent(low)} to {_percent(high)})"
     if low <= 1 <= high:
         return f"{what}: no significant difference {within}"
-    middle = math.sqrt(low * high)
+    middle = ratio(ours, theirs, quantity)
     return (f"{what}: {ours.name} needs {_percent(1 + abs(middle - 1), '')} "
             f"{'less' if middle < 1 else 'more'} {within}")
 
@@ -129,7 +130,7 @@ def remarks(sides, output_seen=True, limit_s=None):
     how = "medians of" if rounds > 1 else "figures of"
     below = f"{sides[1].name} needs less" if len(sides) == 2 else f"less than {sides[0].name} needs"
     yield (f"{how} {rounds} interleaved round{'s' if rounds > 1 else ''}, ± half the range; "
-           f"a ratio below 1: {below}")
+           f"a ratio{' (the median of the rounds)' if rounds > 1 else ''} below 1: {below}")
     yield from _verdicts(sides, limit_s)
     for side in sides:
         if side.library and side.processes:
@@ -146,7 +147,7 @@ def remarks(sides, output_seen=True, limit_s=None):
 
 def as_json(command, sides, sentences):
     """All measurements, for programs."""
-    return json.dumps({
+    return json_text({
         "command": list(command),
         "rounds": len(sides[0].runs),
         "units": {quantity: unit for quantity, _, unit, _ in QUANTITIES},

@@ -5,10 +5,10 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
-from cairn import metrics, output, stats_record
+from cairn import metrics, other_malloc, output, stats_record
 from cairn.console import out, print_json, say
 from cairn.errors import Interrupted, UserError, as_sentences
-from cairn.look import Census
+from cairn.look import Census, NoCairn
 from cairn.texts import bytes_text, target_text
 
 SHORTEST_SECONDS = 0.1
@@ -118,7 +118,13 @@ def stats(
     if page is not None:
         _write_page(page, stats_record.read(target))
         return
-    census, values = _read(target)
+    try:
+        census, values = _read(target)
+    except NoCairn:
+        if prometheus or as_json or not target.isdigit():
+            raise
+        other_malloc.describe(target)
+        return
     if prometheus:
         out.file.write(metrics.prometheus_text(census))
     elif as_json:

@@ -13,7 +13,7 @@ import time
 
 from cairn import html_page
 from cairn.errors import UserError, os_sentence
-from cairn.texts import target_text
+from cairn.texts import json_text, target_text
 
 FORM = 1
 SIZES_KEPT = 40  # of a snapshot
@@ -41,7 +41,7 @@ class Record:
             self._write({"cairn_stats": FORM, "target": target, "started": self.started})
 
     def _write(self, value):
-        line = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+        line = (json_text(value, separators=(",", ":")) + "\n").encode()
         try:
             if self.file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -69,7 +69,7 @@ def is_record(path):
 
 def read(path):
     """Reads a Record. A truncated last line is left out."""
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
         lines = file.read().split("\n")
     try:
         head = json.loads(lines[0])

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from cairn import files, output, program
 from cairn.console import note, out, print_json, say
-from cairn.errors import UserError, as_sentences, os_sentence
+from cairn.errors import UserError, as_sentences, ending, os_sentence
 from cairn.measure import run_through, with_cairn
 from cairn.texts import bytes_text
 
@@ -48,7 +48,8 @@ def _read(mode, path, *more):
     """The output of cairn-trace for a trace, and its message about damage."""
     try:
         done = subprocess.run([files.program("cairn-trace"), mode, str(path), *more], check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              errors="surrogateescape")
     except OSError as error:
         raise UserError(f"cairn-trace: {os_sentence(error)}") from error
     if done.returncode and not done.stdout:
@@ -134,6 +135,8 @@ def _state_sentence(summary):
         return "It ended with the program."
     if summary["state"] == "cut":
         return f"It is cut: {REASONS.get(summary['reason'], summary['reason'])}."
+    if summary["state"].startswith("was ended by"):
+        return f"The program {summary['state']}; all that it did is there."
     return "The program runs, was killed, or left by _exit; all that it did is there."
 
 
@@ -157,11 +160,13 @@ def _print_summary(path, summary, size):
 
 def _keep(traces, own, target, every):
     """Compresses the traces to be kept and removes the others. Returns the number of the others."""
+    if traces[own].stat().st_size == 0:
+        raise UserError(f"-o {target}: the trace is empty: there was no room on the disk")
     _compress(traces[own], target)
     others = [key for key in sorted(traces) if key != own]
     for process, number in others:
         path = traces[process, number]
-        if every:
+        if every and path.stat().st_size:
             _compress(path, target.with_name(f"{target.name}.{process}.{number}"))
         else:
             path.unlink()
@@ -189,7 +194,7 @@ def run(
                                       help="Preload libcairn-malloc-hardened.so.")):
     """Run a program and record its allocations. The exit status is the program's."""
     output.check_regular("-o", target)
-    if not re.fullmatch(r"\d+[KMG]?", limit):
+    if not re.fullmatch(r"\d+(?:[KMGkmg](?:i[Bb]?)?)?", limit):
         raise UserError(f"--limit {limit}: write a number of bytes, such as 500M or 4G")
     library = files.preloaded_library(lib, hardened)
     program.check_preloadable(command[0], [library])
@@ -210,6 +215,8 @@ def run(
         for path in _traces(prefix).values():
             path.unlink()
     summary, damage = _summary(target)
+    if summary["state"] not in ("ended", "cut") and status < 0:
+        summary["state"] = ending(status)
     _print_summary(target, summary, target.stat().st_size)
     if damage:
         note(damage)

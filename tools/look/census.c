@@ -47,11 +47,12 @@ static void note_metadata(const struct look *look, uint64_t address)
 
 // Returns the row of a heap. The search is linear: heaps are few, and slabs of one heap come in
 // runs.
-static struct heap_row *heap_row_of(uint64_t address)
+static struct heap_row *heap_row_of(struct look *look, uint64_t address)
 {
     static size_t last;
     if (last < heap_count && heaps[last].address == address)
         return &heaps[last];
+    spend(look->target, heap_count);
     for (last = 0; last < heap_count; last++)
         if (heaps[last].address == address)
             return &heaps[last];
@@ -109,7 +110,7 @@ static void see_slab(struct look *look, const struct span_view *slab, struct spa
     }
     use->idle_bytes = is_void ? 0 : idle_bytes_of(slab, &slots);
     row->idle_bytes += use->idle_bytes;
-    struct heap_row *heap = heap_row_of(slab->heap);
+    struct heap_row *heap = heap_row_of(look, slab->heap);
     heap->slabs++;
     heap->bytes += bytes;
     heap->live += use->live;
@@ -153,7 +154,7 @@ static void see(struct look *look, const struct span_view *span, void *context)
         return;
     note_largest(span);
     if (span->heap != 0) { // a block of a private heap
-        struct heap_row *heap = heap_row_of(span->heap);
+        struct heap_row *heap = heap_row_of(look, span->heap);
         heap->live++;
         heap->live_bytes += span->bytes;
         heap->large_bytes += span->bytes;
@@ -232,7 +233,7 @@ static bool has_mail(struct look *look, uint64_t heap)
 static bool list_heap(struct look *look, uint64_t heap, void *context)
 {
     (void)context;
-    struct heap_row *row = heap_row_of(heap);
+    struct heap_row *row = heap_row_of(look, heap);
     if (row->listed)
         return false;
     row->listed = true;
@@ -288,6 +289,21 @@ static uint64_t state_field(struct look *look, struct layout_field place)
     return value;
 }
 
+// Returns: the sum of a field over all shards of the page layer.
+static uint64_t shards_sum(struct look *look, struct layout_field place)
+{
+    enum { LIMIT = 4096 };
+    const struct page_layout *page = &look->library->page;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < page->shard_limit && i < LIMIT; i++) {
+        uint64_t value;
+        (void)read_field(look->target, address_of(page->shards) + i * page->shard_bytes, place,
+                         &value);
+        sum += value;
+    }
+    return sum;
+}
+
 static uint64_t word_at(struct look *look, const void *pointer)
 {
     uint64_t value;
@@ -325,8 +341,8 @@ static void print_pages(struct look *look)
            "\tkept_outside_bytes=%" PRIu64,
            state_field(look, page->state_reserved_pages) << shift,
            state_field(look, page->state_committed_pages) << shift,
-           state_field(look, page->state_free_pages) << shift,
-           state_field(look, page->state_dirty_pages) << shift,
+           shards_sum(look, page->shard_free_pages) << shift,
+           shards_sum(look, page->shard_dirty_pages) << shift,
            state_field(look, page->state_huge_pages) << shift,
            state_field(look, page->state_huge_count),
            state_field(look, page->state_purged_pages) << shift,

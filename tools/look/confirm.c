@@ -344,8 +344,7 @@ static void choose_items(struct hunt *hunt)
         struct item item = {mix(mix(slab->start) ^ hunt->salt), slab->start, 0, slab, false};
         add_item(hunt, &item, last);
     }
-    if (hunt->item_count > 0)
-        qsort(hunt->items, hunt->item_count, sizeof *hunt->items, by_place);
+    sort(hunt->items, hunt->item_count, sizeof *hunt->items, by_place);
     struct item end = {.place = last, .slab = NULL}; // the next hold continues after it
     hunt->items = with_room(hunt->items, hunt->item_count, &hunt->items_most, sizeof *hunt->items);
     hunt->items[hunt->item_count] = end;

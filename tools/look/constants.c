@@ -26,7 +26,7 @@ static bool is_inside(const struct image *image, uint64_t offset, uint64_t bytes
     return offset <= image->length && bytes <= image->length - offset;
 }
 
-static bool read_image(const char *path, struct image *image)
+static bool read_image(struct target *target, const char *path, struct image *image)
 {
     struct stat status;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -37,6 +37,7 @@ static bool read_image(const char *path, struct image *image)
                     status.st_size <= FILE_BYTES_MOST;
     if (is_whole) {
         image->length = (size_t)status.st_size;
+        spend(target, image->length / 1024);
         image->bytes = take_memory(NULL, image->length);
         is_whole = read(file, image->bytes, image->length) == (ssize_t)image->length;
     }
@@ -138,7 +139,7 @@ static void keep(struct target *target, const struct image *image, const Elf64_P
 bool take_constants(struct target *target, const struct mapping *mapping)
 {
     struct image image = {.bytes = NULL};
-    bool is_there = read_image(mapping->path, &image);
+    bool is_there = read_image(target, mapping->path, &image);
     size_t before = target->constants_count;
     image.bias = mapping->start;
     for (size_t i = 0; i < image.count && is_there; i++)

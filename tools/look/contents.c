@@ -19,17 +19,16 @@ static bool is_of_file(const struct target *target, uint64_t address)
 // Reads the mangled name of a class: "5Order", "N3app5OrderE".
 static bool read_name(struct target *target, uint64_t address, char *name)
 {
+    char first;
+    if (!read_small(target, address, &first, 1))
+        return false;
+    address += first == '*'; // the class is local to its file
     for (size_t i = 0; i < NAME_MOST; i++) {
         if (!read_small(target, address + i, name + i, 1))
             return false;
         char sign = name[i];
         if (sign == '\0')
             return i > 1;
-        if (sign == '*' && i == 0) { // the class is local to its file
-            address++;
-            i--;
-            continue;
-        }
         if (!(sign >= '0' && sign <= '9') && !(sign >= 'A' && sign <= 'Z') &&
             !(sign >= 'a' && sign <= 'z') && sign != '_' && sign != '.')
             return false;

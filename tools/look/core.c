@@ -44,6 +44,32 @@ static size_t header_count(const struct target *target, const Elf64_Ehdr *header
     return count;
 }
 
+static bool has_bytes(const Elf64_Phdr *entry)
+{
+    return (entry->p_type == PT_LOAD || entry->p_type == PT_NOTE) && entry->p_filesz > 0;
+}
+
+static int by_offset(const void *left, const void *right)
+{
+    const Elf64_Phdr *a = left, *b = right;
+    return a->p_offset < b->p_offset ? -1 : a->p_offset > b->p_offset;
+}
+
+// Sorts the program headers by their places in the file. Refuses a file in which two of them name
+// the same bytes: memory and work would no longer be bounded by its length.
+static void check_places(const char *path, Elf64_Phdr *entries, size_t count)
+{
+    uint64_t end = 0;
+    sort(entries, count, sizeof *entries, by_offset);
+    for (size_t i = 0; i < count; i++) {
+        if (!has_bytes(&entries[i]))
+            continue;
+        if (entries[i].p_offset < end || entries[i].p_offset + entries[i].p_filesz < end)
+            fail("%s: damaged: two of its program headers name the same bytes", path);
+        end = entries[i].p_offset + entries[i].p_filesz;
+    }
+}
+
 static int by_start(const void *left, const void *right)
 {
     const struct segment *a = left, *b = right;
@@ -67,6 +93,9 @@ static void add_segment(struct target *target, const Elf64_Phdr *entry, uint64_t
     if (bytes > 0)
         target->segments[target->segment_count++] =
             (struct segment){entry->p_vaddr, bytes, entry->p_offset};
+    if (entry->p_filesz == 0 && (entry->p_flags & PF_W) != 0)
+        target->unwritten[target->unwritten_count++] =
+            (struct segment){entry->p_vaddr, entry->p_memsz, 0};
 }
 
 // Reads NT_FILE: a count, the page size, three words for each mapping, then the names.
@@ -80,21 +109,26 @@ static void read_files(struct target *target, char *text, size_t bytes)
     if (head[0] > bytes / 24 || words > bytes)
         return;
     const char *name = text + words;
+    uint64_t lowest = 0;
     target->mappings = take_memory(NULL, (head[0] + 1) * sizeof *target->mappings);
     for (size_t i = 0; i < head[0]; i++) {
         const char *end = memchr(name, '\0', (size_t)(text + bytes - name));
         if (end == NULL)
             return;
         uint64_t range[3];
+        const char *path = name;
         memcpy(range, text + sizeof head + 24 * i, sizeof range);
+        name = end + 1;
+        if (range[0] < lowest || range[1] <= range[0]) // damaged: they are sorted and disjoint
+            continue;
+        lowest = range[1];
         target->mappings[target->mapping_count++] = (struct mapping){
             .start = range[0],
             .end = range[1],
             .file_offset = range[2] * head[1],
-            .path = name,
+            .path = path,
             .readable = true,
         };
-        name = end + 1;
     }
 }
 
@@ -162,13 +196,21 @@ void open_core(struct target *target, const char *path)
         fail("%s: too short for a core file", path);
     check_header(path, &header);
     size_t count = header_count(target, &header);
+    uint64_t file_bytes = (uint64_t)status.st_size;
+    if (count > file_bytes / sizeof(Elf64_Phdr))
+        fail("%s: truncated before the end of its program headers", path);
+    target->steps =
+        STEPS_LEAST +
+        (file_bytes < INT64_MAX / STEPS_OF_BYTE ? file_bytes * STEPS_OF_BYTE : INT64_MAX);
     Elf64_Phdr *entries = take_memory(NULL, (count + 1) * sizeof *entries);
     if (!read_at(target, header.e_phoff, entries, count * sizeof *entries))
         fail("%s: truncated before the end of its program headers", path);
+    check_places(path, entries, count);
     target->segments = take_memory(NULL, (count + 1) * sizeof *target->segments);
+    target->unwritten = take_memory(NULL, (count + 1) * sizeof *target->unwritten);
     for (size_t i = 0; i < count; i++) {
         if (entries[i].p_type == PT_LOAD)
-            add_segment(target, &entries[i], (uint64_t)status.st_size);
+            add_segment(target, &entries[i], file_bytes);
         else if (entries[i].p_type == PT_NOTE)
             read_notes(target, &entries[i]);
     }
@@ -176,5 +218,5 @@ void open_core(struct target *target, const char *path)
         if (entries[i].p_type == PT_LOAD && (entries[i].p_flags & PF_X))
             mark_code(target, entries[i].p_vaddr);
     free(entries);
-    qsort(target->segments, target->segment_count, sizeof *target->segments, by_start);
+    sort(target->segments, target->segment_count, sizeof *target->segments, by_start);
 }

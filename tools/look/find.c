@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -64,6 +65,7 @@ static bool find_note(const struct image *image, const Elf64_Phdr *entry, uint32
         return false;
     for (uint64_t at = 0; at + sizeof(Elf64_Nhdr) < entry->p_filesz;) {
         Elf64_Nhdr note;
+        spend(image->target, STEPS_OF_WORD);
         if (!read_image(image, entry->p_offset + at, &note, sizeof note))
             return false;
         uint64_t align = entry->p_align == 8 ? 7 : 3;
@@ -95,6 +97,7 @@ static uint64_t look_in_notes(const struct image *image, const Elf64_Phdr *entry
 static size_t read_heads(const struct image *image, Elf64_Phdr entries[HEADERS_MOST])
 {
     Elf64_Ehdr header;
+    spend(image->target, STEPS_OF_WORD);
     if (!read_image(image, 0, &header, sizeof header) ||
         memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
         header.e_phentsize != sizeof *entries)
@@ -138,8 +141,10 @@ size_t read_build_id(struct target *target, const struct mapping *mapping, unsig
 {
     const struct mapping *first = mapping;
     while (first > target->mappings && first->file_offset != 0 &&
-           strcmp(first[-1].path, mapping->path) == 0)
+           strcmp(first[-1].path, mapping->path) == 0) {
+        spend(target, STEPS_OF_WORD);
         first--;
+    }
     struct image image = {target, -1, first->start};
     return first->file_offset == 0 ? read_image_id(&image, id) : 0;
 }
@@ -149,6 +154,13 @@ static bool read_part(struct target *target, const void *from, uint32_t bytes, v
                       size_t expected)
 {
     return bytes == expected && read_large(target, address_of(from), part, expected);
+}
+
+bool class_fits(uint64_t size_bytes, uint64_t pages, uint64_t capacity)
+{
+    enum { SIZE_MOST = 1 << 20, CAPACITY_MOST = 255 };
+    return size_bytes > 0 && size_bytes <= SIZE_MOST && capacity <= CAPACITY_MOST &&
+           pages <= SLAB_PAGES_MAX && size_bytes * capacity <= pages * SLAB_PAGE_BYTES;
 }
 
 static bool read_classes(struct target *target, struct library *library)
@@ -166,8 +178,8 @@ static bool read_classes(struct target *target, struct library *library)
         library->class_bytes[i] = field(bytes, heap->class_size_bytes);
         library->class_pages[i] = field(bytes, heap->class_pages);
         library->class_capacity[i] = field(bytes, heap->class_capacity);
-        if (library->class_bytes[i] == 0 || library->class_bytes[i] > 1 << 20 ||
-            library->class_pages[i] > 1 << 12 || library->class_capacity[i] > 255)
+        if (!class_fits(library->class_bytes[i], library->class_pages[i],
+                        library->class_capacity[i]))
             return false;
     }
     return true;
@@ -184,14 +196,11 @@ static bool fields_are_inside(const struct library *library)
     const struct page_layout *page = &library->page;
     const struct heap_layout *heap = &library->heap;
     const struct layout_field of_span[] = {
-        page->span_owner,      page->span_base,       page->span_fresh_slot,
-        page->span_size_bytes, page->span_pages,      page->span_dirty_pages,
-        page->span_tag,        page->span_side_units, page->span_capacity,
-        page->span_next};
+        page->span_owner,    page->span_base,        page->span_fresh_slot, page->span_size_bytes,
+        page->span_pages,    page->span_dirty_pages, page->span_tag,        page->span_side_units,
+        page->span_capacity, page->span_next};
     const struct layout_field of_class[] = {heap->class_size_bytes, heap->class_pages,
                                             heap->class_capacity};
-    const struct layout_field of_cold_area[] = {heap->cold_generation, heap->cold_words,
-                                                heap->cold_use};
     const struct profile_layout *profile = &library->profile;
     const struct layout_field of_site[] = {profile->site_ready, profile->site_first_frame};
     const struct layout_field of_block[] = {profile->block_address, profile->block_site,
@@ -201,13 +210,23 @@ static bool fields_are_inside(const struct library *library)
         inside &= is_inside(of_span[i], page->span_bytes);
     for (size_t i = 0; i < sizeof of_class / sizeof *of_class; i++)
         inside &= is_inside(of_class[i], heap->size_class_bytes);
-    for (size_t i = 0; i < sizeof of_cold_area / sizeof *of_cold_area; i++)
-        inside &= is_inside(of_cold_area[i], heap->cold_area_bytes);
+    inside &= is_inside(heap->cold_use, heap->cold_area_bytes);
     for (size_t i = 0; i < sizeof of_site / sizeof *of_site; i++)
         inside &= is_inside(of_site[i], profile->site_bytes);
     for (size_t i = 0; i < sizeof of_block / sizeof *of_block; i++)
         inside &= is_inside(of_block[i], profile->block_bytes);
     return inside;
+}
+
+// Returns: whether packed slabs, if the library has them, fit the buffers of slab.c.
+static bool packed_fits(const struct heap_layout *heap)
+{
+    enum { WORDS_MOST = 512 };
+    uint64_t slots = (uint64_t)heap->packed_words * 64;
+    return heap->packed_class == UINT32_MAX ||
+           (heap->packed_bytes > 0 && heap->packed_words <= WORDS_MOST &&
+            heap->packed_pages <= SLAB_PAGES_MAX &&
+            slots * heap->packed_bytes <= (uint64_t)heap->packed_pages * SLAB_PAGE_BYTES);
 }
 
 // Returns: whether the library fits the limits of this program's tables and buffers.
@@ -216,11 +235,14 @@ static bool is_sound(const struct library *library)
     const struct page_layout *page = &library->page;
     const struct heap_layout *heap = &library->heap;
     const struct profile_layout *profile = &library->profile;
-    return page->page_shift == 12 && page->region_shift > 24 && page->region_shift < 40 &&
-           page->region_count <= 1 << 20 && page->region_count % 8192 == 0 &&
+    return page->page_shift == 12 && page->address_bits <= 48 && page->region_shift > 24 &&
+           page->region_shift < 40 && page->region_count <= 1 << 20 &&
+           page->region_count % 8192 == 0 &&
+           (uint64_t)page->region_count << page->region_shift <= (uint64_t)1 << 48 &&
+           page->tag_slab > 0 && // so that UINT32_MAX is the number of no class
            page->span_bytes <= 256 && page->arena_bytes <= 256 && page->arena_limit <= 1 << 16 &&
            heap->kept_places <= 1024 && heap->links_at <= 64 && heap->heap_bytes <= 1 << 16 &&
-           heap->cold_area_bytes <= 64 && heap->packed_words <= 512 &&
+           heap->cold_area_bytes <= 64 && packed_fits(heap) &&
            library->guarded.slot_count <= 1 << 16 && profile->site_count <= 1 << 20 &&
            profile->block_count <= 1 << 20 && profile->frame_count <= 1 << 24 &&
            profile->depth <= FRAMES_MOST && profile->site_bytes <= 256 &&
@@ -269,6 +291,7 @@ static void consider(struct target *target, uint64_t at, const char *path, struc
 {
     struct library *library = take_memory(NULL, sizeof *library);
     memset(library, 0, sizeof *library);
+    spend(target, at != 0 ? sizeof *library : 1);
     if (at != 0 && at != best->at && load(target, at, library, found)) {
         library->path = path;
         size_t others = best->others + (best->at != 0);
@@ -277,6 +300,16 @@ static void consider(struct target *target, uint64_t at, const char *path, struc
         best->others = others;
     }
     free(library);
+}
+
+// Opens a file that the target names. Returns: -1 for none, and for what is no regular file:
+// opening a device may act on it.
+static int open_image(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode)
+               ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+               : -1;
 }
 
 static void look_in_mappings(struct target *target, struct library *best, struct found *found)
@@ -289,7 +322,7 @@ static void look_in_mappings(struct target *target, struct library *best, struct
         uint64_t at = look_in_image(&image);
         unsigned char byte;
         if (at == 0 && target->pid == 0 && !read_small(target, mapping->start, &byte, 1)) {
-            image.file = open(mapping->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+            image.file = open_image(mapping->path);
             if (image.file >= 0) {
                 at = look_in_image(&image);
                 (void)close(image.file);
@@ -323,8 +356,7 @@ static void look_in_files(struct target *target, struct library *best, struct fo
         unsigned char theirs[BUILD_ID_MAX], ours[BUILD_ID_MAX];
         if (mapping->file_offset != 0 || mapping->path[0] != '/')
             continue;
-        struct image image = {target, open(mapping->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK),
-                              mapping->start};
+        struct image image = {target, open_image(mapping->path), mapping->start};
         if (image.file < 0)
             continue;
         uint64_t at = look_in_image(&image);

@@ -65,8 +65,7 @@ static int by_sum(const void *left, const void *right)
 
 void print_groups(struct look *look, struct groups *groups)
 {
-    if (groups->places > 0) // free entries are last
-        qsort(groups->table, groups->places, sizeof *groups->table, by_sum);
+    sort(groups->table, groups->places, sizeof *groups->table, by_sum); // free entries are last
     for (size_t i = 0, shown = 0; shown < groups->count && i < groups->places; i++) {
         const struct group *group = &groups->table[i];
         if (group->blocks == 0)

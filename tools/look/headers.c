@@ -46,6 +46,12 @@ struct vote {
     uint64_t size_bytes, capacity, count;
 };
 
+// A slab has as many pages as its slots need.
+static uint64_t pages_for(uint64_t size, uint64_t capacity)
+{
+    return (size * capacity + 4095) / 4096;
+}
+
 static void vote_on(struct look *look, const unsigned char *bytes, struct vote *votes)
 {
     const struct page_layout *page = &look->library->page;
@@ -56,8 +62,8 @@ static void vote_on(struct look *look, const unsigned char *bytes, struct vote *
     uint64_t base = field(bytes, page->span_base);
     uint64_t owner = field(bytes, page->span_owner) & ~(uint64_t)heap->owner_tags;
     if (size_class >= heap->class_count || size == 0 || size % 16 != 0 || size > 1 << 20 ||
-        capacity == 0 || base == 0 || (base + size) % 4096 != 0 || owner == 0 ||
-        !is_readable(look, owner, heap->heap_bytes))
+        capacity == 0 || !class_fits(size, pages_for(size, capacity), capacity) || base == 0 ||
+        (base + size) % 4096 != 0 || owner == 0 || !is_readable(look, owner, heap->heap_bytes))
         return;
     struct vote *vote = &votes[size_class];
     if (vote->count == 0)
@@ -79,8 +85,7 @@ static void learn_from(struct look *look, const struct segment *segment, struct 
     }
 }
 
-// Computes the table of classes for a core file that lacks it. A slab has as many pages as its
-// slots need.
+// Computes the table of classes for a core file that lacks it.
 static void learn_classes(struct look *look)
 {
     static struct vote votes[256];
@@ -91,8 +96,7 @@ static void learn_classes(struct look *look)
         bool is_known = votes[i].count > 0;
         library->class_bytes[i] = is_known ? votes[i].size_bytes : 16;
         library->class_capacity[i] = is_known ? votes[i].capacity : 0;
-        library->class_pages[i] =
-            is_known ? (votes[i].size_bytes * votes[i].capacity + 4095) / 4096 : 0;
+        library->class_pages[i] = is_known ? pages_for(votes[i].size_bytes, votes[i].capacity) : 0;
     }
 }
 
@@ -182,8 +186,7 @@ static void search_all(struct look *look)
     for (size_t i = 0; i < target->segment_count; i++)
         if (search(look, &target->segments[i], true) >= SLABS_LEAST)
             (void)search(look, &target->segments[i], false);
-    if (header_count > 0)
-        qsort(headers, header_count, sizeof *headers, by_start);
+    sort(headers, header_count, sizeof *headers, by_start);
     for (size_t i = 0; i < header_count; i++)
         if (headers[i].start >= end) {
             end = headers[i].start + headers[i].bytes;

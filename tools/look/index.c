@@ -56,6 +56,7 @@ static void add_metadata(struct look *look, struct index *index, uint64_t addres
     uint64_t page_map = address_of(look->library->page.page_map);
     // The page map of a static program is in its data segment.
     bool is_data = page_map >= last->start && page_map < last->end;
+    spend(look->target, index->own_count);
     for (size_t i = 0; i < index->own_count && !is_data; i++)
         if (last->start >= index->own[i].start && last->end <= index->own[i].end)
             return;
@@ -171,9 +172,9 @@ void make_index(struct look *look, struct index *index)
     add_records(look, index);
     for (size_t i = 0; i < index->apart_count; i++)
         add_own(index, index->apart[i].start, index->apart[i].end - index->apart[i].start);
-    qsort(index->spans, index->span_count, sizeof *index->spans, by_start);
-    qsort(index->own, index->own_count, sizeof *index->own, by_start);
-    qsort(index->metadata, index->metadata_count, sizeof *index->metadata, by_start);
+    sort(index->spans, index->span_count, sizeof *index->spans, by_start);
+    sort(index->own, index->own_count, sizeof *index->own, by_start);
+    sort(index->metadata, index->metadata_count, sizeof *index->metadata, by_start);
 }
 
 void free_index(struct index *index)

@@ -64,9 +64,10 @@ struct report {
     bool every;
 };
 
-static void count_size(struct report *report, uint64_t bytes, bool direct)
+static void count_size(struct marks *marks, struct report *report, uint64_t bytes, bool direct)
 {
     size_t i = 0;
+    spend(marks->look->target, report->size_count);
     while (i < report->size_count && report->sizes[i].bytes != bytes)
         i++;
     if (i == report->size_count) {
@@ -93,7 +94,7 @@ static void push_owned(struct marks *marks, uint64_t word, uint64_t place, void 
         span->start + (uint64_t)((size_t)block - span->first) * span->slot_bytes;
     holding->blocks++;
     holding->bytes += span->is_empty_blocks ? 0 : span->slot_bytes;
-    count_size(report, span->is_empty_blocks ? 0 : span->slot_bytes, false);
+    count_size(marks, report, span->is_empty_blocks ? 0 : span->slot_bytes, false);
 }
 
 static void own_from(struct marks *marks, struct report *report, uint64_t address)
@@ -138,14 +139,14 @@ static void note_leak(struct marks *marks, size_t block, const struct block_span
     set(report->direct, block);
     uint64_t bytes = span->is_empty_blocks ? 0 : span->slot_bytes;
     report->holding.blocks = report->holding.bytes = 0;
-    count_size(report, bytes, true);
+    count_size(marks, report, bytes, true);
     own_from(marks, report, address);
     report->blocks++;
     report->bytes += bytes;
     report->held_blocks += report->holding.blocks;
     report->held_bytes += report->holding.bytes;
     if (report->count == LIST_MOST && !report->every) { // only the largest are printed
-        qsort(report->list, report->count, sizeof *report->list, by_bytes);
+        sort(report->list, report->count, sizeof *report->list, by_bytes);
         report->count = SHOWN;
     }
     const struct leak leak = {address, bytes, site_of(report, address), report->holding.blocks,
@@ -211,7 +212,7 @@ static void print_report(struct marks *marks, struct report *report, int looks)
     uint64_t live = 0;
     if (marks->index.slots > 0)
         live = count_bits(marks->index.live, marks->index.slots - 1);
-    qsort(report->list, report->count, sizeof *report->list, by_bytes);
+    sort(report->list, report->count, sizeof *report->list, by_bytes);
     print_target(marks->look);
     printf("lost\tlooks=%d\tdirect_blocks=%" PRIu64 "\tdirect_bytes=%" PRIu64
            "\theld_blocks=%" PRIu64 "\theld_bytes=%" PRIu64 "\tlive_blocks=%" PRIu64

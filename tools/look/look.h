@@ -27,9 +27,14 @@
 //   profile_read.c  makes a dump of the profiler's tables
 //   look_tool.c     parses the arguments
 //
-// A running target changes while it is read. So every value is checked against a limit before it is
-// used, and each loop has a limit of its own. Contradictory metadata is counted (`torn`) and not
+// A running target changes while it is read, and a core file may be made to harm its reader. So
+// every value is checked before it is used: constants of the library in find.c when it is found, a
+// span in walk.c, a guarded block in slab.c. Contradictory metadata is counted (`torn`) and not
 // followed. A core file may lack pages: unreadable metadata is counted (`unreadable`).
+//
+// Everything that a walk visits has bits of its own in a sound core file: a slot has one, an entry
+// of the page map and the address of a header have 64. So each loop spends its steps from a sum
+// that the length of the file gives (spend), and the tool ends when it is spent.
 //
 // Output: lines of words separated by tabs. The first word is the kind of the line, the others are
 // name=value. Exit status: 0, or 2 with a sentence on stderr.
@@ -50,6 +55,8 @@ void *take_memory(void *old, size_t bytes); // Like realloc, but never returns N
 // Returns the array, which has `count` elements of `bytes` bytes, with space for at least one more.
 // `*most` is the capacity. The array may move. NULL is an empty array.
 void *with_room(void *array, size_t count, size_t *most, size_t bytes);
+// Like qsort, but NULL is an empty array.
+void sort(void *array, size_t count, size_t bytes, int (*compare)(const void *, const void *));
 
 // One mapping of the target. In a process it is a line of /proc/PID/maps; in a core file, an entry
 // of its list of files.
@@ -88,10 +95,13 @@ struct target {
     int residence;                     // /proc/PID/pagemap; -1: not readable
     uint64_t page_bytes;               // page size of the system
     uint64_t core_bytes, core_missing; // complete length of the core file, and its missing bytes
+    uint64_t steps;                    // steps that may still be spent; UINT64_MAX: a process
     struct mapping *mappings;
     size_t mapping_count;
     struct segment *segments;
     size_t segment_count;
+    struct segment *unwritten; // of a core file: mappings that the kernel left out as never written
+    size_t unwritten_count;
     struct constants constants[CONSTANTS_MOST];
     size_t constants_count;
     struct cache_page *cache;
@@ -111,12 +121,19 @@ bool read_large(struct target *target, uint64_t address, void *buffer, size_t by
 void forget_pages(struct target *target); // empties the cache
 const struct mapping *mapping_of(const struct target *target, uint64_t address);
 const struct segment *segment_of(const struct target *target, uint64_t address);
+// Returns: the first address from `address` on that is in a segment of a core file, UINT64_MAX for
+// none; `address` itself for a process.
+uint64_t next_in_file(const struct target *target, uint64_t address);
+// Spends steps of a loop whose length values of the target decide. Ends the program with a sentence
+// when a core file makes more steps than a file of its length can need.
+enum { STEPS_OF_WORD = 64, STEPS_OF_BYTE = 16, STEPS_LEAST = 1 << 24 };
+void spend(struct target *target, uint64_t steps);
 // Counts the resident bytes of the pages of the system from `address` on. Returns: false when
 // unknown.
 bool count_resident(struct target *target, uint64_t address, uint64_t bytes, uint64_t *resident);
 
 // Returns: false when the process never wrote to the range, so that it reads as zero. Reading such
-// a range would only make page tables.
+// a range of a process would only make page tables; a core file lacks it.
 bool was_touched(struct target *target, uint64_t address, uint64_t bytes);
 // For a private mapping of a file. Returns: false when the range is unchanged from the file.
 bool was_written(struct target *target, uint64_t address, uint64_t bytes);
@@ -184,6 +201,8 @@ struct library {
     bool is_from_file; // the constants are those of its file: the core file lacks them
 };
 void find_library(struct target *target, struct library *library);
+// Returns: whether slabs of a class fit the limits of this program's tables.
+bool class_fits(uint64_t size_bytes, uint64_t pages, uint64_t capacity);
 // Copies the build id of the file of the mapping to `id`, at most BUILD_ID_MAX bytes. Returns: its
 // length; 0 when unknown.
 size_t read_build_id(struct target *target, const struct mapping *mapping, unsigned char *id);
@@ -210,7 +229,7 @@ struct span_view {
     uint64_t header, start, bytes;
     uint64_t owner, heap; // slab: the owner word, and the heap in it
     uint64_t limit, dirty_pages;
-    uint64_t next; // run in a run cache: the next one of its place
+    uint64_t next;            // run in a run cache: the next one of its place
     uint64_t side, cold_area; // slab: the data behind its header, and the end of that data
     unsigned size_class;
     bool packed;
@@ -245,7 +264,7 @@ enum slot_state {
     SLOT_IS_FREE,
     SLOT_IS_REMOTE,
     SLOT_IS_QUARANTINED,
-    SLOT_IS_BORROWED, // free, and another thread will hand it out (src/heap/refill.h)
+    SLOT_IS_BORROWED, // free, and another thread will hand it out (src/heap/borrow.h)
     SLOT_IS_UNUSED,
     SLOT_STATES
 };
@@ -274,7 +293,6 @@ struct slab_page {
     uint16_t live_bytes;
     bool resident;   // in a core file: a block on this page was handed out at least once
     bool all_remote; // other threads freed all its blocks, which are not collected yet
-    bool borrowed;   // a block on this page is borrowed
 };
 struct slab_pages {
     uint64_t count, resident_bytes;

@@ -36,6 +36,12 @@ void *with_room(void *array, size_t count, size_t *most, size_t bytes)
     return take_memory(array, *most * bytes);
 }
 
+void sort(void *array, size_t count, size_t bytes, int (*compare)(const void *, const void *))
+{
+    if (count > 0)
+        qsort(array, count, bytes, compare);
+}
+
 // Prints a name of the target, with control characters replaced so that a line stays a line.
 void print_clean(const char *text)
 {

@@ -74,9 +74,12 @@ void see_words(struct marks *marks, uint64_t address, uint64_t bytes, word_seen 
         step = step < end - at ? step : end - at;
         if (step > CACHE_PAGE && !was_touched(marks->look->target, at, step))
             continue;
+        spend(marks->look->target, 1 + step / 8);
         if (!read_piece(marks, at, words, step)) {
             step = CACHE_PAGE - at % CACHE_PAGE < step ? CACHE_PAGE - at % CACHE_PAGE : step;
             if (!read_piece(marks, at, words, step)) {
+                uint64_t next = next_in_file(marks->look->target, at + step) & ~(uint64_t)7;
+                step = next < end ? next - at : end - at;
                 marks->unread_bytes += step;
                 continue;
             }
@@ -131,7 +134,9 @@ uint64_t start_in_use(const struct target *target, uint64_t start, uint64_t end)
 static void see_mapping(struct marks *marks, uint64_t start, uint64_t end, root_seen *seen,
                         void *context)
 {
-    start = start_in_use(marks->look->target, start, end);
+    struct target *target = marks->look->target;
+    spend(target, target->thread_count + marks->index.own_count);
+    start = start_in_use(target, start, end);
     for (size_t i = 0; i < marks->index.own_count && start < end; i++) {
         const struct address_range *own = &marks->index.own[i];
         if (own->end <= start || own->start >= end)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static bool read_file(int file, void *buffer, size_t bytes, uint64_t offset)
@@ -22,8 +23,8 @@ static bool read_file(int file, void *buffer, size_t bytes, uint64_t offset)
     return true;
 }
 
-// Returns: the segment that contains the address, or NULL.
-const struct segment *segment_of(const struct target *target, uint64_t address)
+// Returns: the number of the first segment that ends behind the address.
+static size_t segment_behind(const struct target *target, uint64_t address)
 {
     size_t low = 0, high = target->segment_count;
     while (low < high) {
@@ -34,8 +35,36 @@ const struct segment *segment_of(const struct target *target, uint64_t address)
         else
             high = middle;
     }
-    const struct segment *segment = &target->segments[low];
-    return low < target->segment_count && segment->start <= address ? segment : NULL;
+    return low;
+}
+
+const struct segment *segment_of(const struct target *target, uint64_t address)
+{
+    size_t number = segment_behind(target, address);
+    if (number == target->segment_count || target->segments[number].start > address)
+        return NULL;
+    return &target->segments[number];
+}
+
+uint64_t next_in_file(const struct target *target, uint64_t address)
+{
+    size_t number = segment_behind(target, address);
+    if (target->pid != 0)
+        return address;
+    if (number == target->segment_count)
+        return UINT64_MAX;
+    uint64_t start = target->segments[number].start;
+    return start > address ? start : address;
+}
+
+void spend(struct target *target, uint64_t steps)
+{
+    if (target->steps == UINT64_MAX)
+        return;
+    if (steps > target->steps)
+        fail("%s: damaged: its heap describes more than a file of its length can hold",
+             target->name);
+    target->steps -= steps;
 }
 
 static size_t copy_constants(const struct target *target, uint64_t address, char *to, size_t bytes)
@@ -135,8 +164,9 @@ const struct mapping *mapping_of(const struct target *target, uint64_t address)
         else
             high = middle;
     }
-    const struct mapping *mapping = &target->mappings[low];
-    return low < target->mapping_count && mapping->start <= address ? mapping : NULL;
+    if (low == target->mapping_count || target->mappings[low].start > address)
+        return NULL;
+    return &target->mappings[low];
 }
 
 static ssize_t read_residence(const struct target *target, uint64_t *entries, uint64_t page,
@@ -169,11 +199,11 @@ static void leave_out_zero_pages(const struct target *target, uint64_t *entries,
               .returned = 1 << 5};
     while (scan.start < scan.end) {
         (void)go_first();
-        int found = ioctl(target->residence, _IOWR('f', 16, struct scan), &scan);
+        long found = syscall(SYS_ioctl, target->residence, _IOWR('f', 16, struct scan), &scan);
         go_as_before();
         if (found < 0)
             return;
-        for (int i = 0; i < found; i++)
+        for (long i = 0; i < found; i++)
             for (uint64_t at = ranges[i].start; at < ranges[i].end; at += target->page_bytes)
                 entries[at / target->page_bytes - page] = 0;
         scan.start = scan.walk_end;
@@ -224,8 +254,24 @@ static bool one_has(struct target *target, uint64_t address, uint64_t bytes, uin
     return false;
 }
 
+// Returns: whether a core file lacks the range because no page of its mapping was ever written.
+// Writable mappings of files are left out for another reason.
+static bool is_unwritten(struct target *target, uint64_t address, uint64_t bytes)
+{
+    spend(target, target->unwritten_count);
+    for (size_t i = 0; i < target->unwritten_count; i++) {
+        const struct segment *range = &target->unwritten[i];
+        if (address >= range->start && address - range->start < range->bytes &&
+            bytes <= range->bytes - (address - range->start))
+            return mapping_of(target, address) == NULL;
+    }
+    return false;
+}
+
 bool was_touched(struct target *target, uint64_t address, uint64_t bytes)
 {
+    if (target->pid == 0)
+        return !is_unwritten(target, address, bytes);
     return one_has(target, address, bytes, (uint64_t)3 << 62, 0);
 }
 

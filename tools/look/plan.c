@@ -10,8 +10,8 @@
 //
 // Of slabs that a running thread does not allocate from, and of all slabs of ended threads, pages
 // without a live block are returned. Of the other slabs only pages whose blocks were freed by other
-// threads and not collected by the owner are returned. Pages with a block that another thread has
-// borrowed remain. When the purge divides a huge page, Linux 6.12 and later return its pages of
+// threads and not collected by the owner are returned, also blocks that another thread has
+// borrowed. When the purge divides a huge page, Linux 6.12 and later return its pages of
 // zeros, too; they are counted among what remains.
 #include "look.h"
 
@@ -88,6 +88,7 @@ static struct heap_row *row_of(struct look *look, uint64_t heap)
     static size_t last;
     if (last < heap_count && heaps[last].address == heap)
         return &heaps[last];
+    spend(look->target, heap_count);
     for (last = 0; last < heap_count; last++)
         if (heaps[last].address == heap)
             return &heaps[last];
@@ -96,8 +97,9 @@ static struct heap_row *row_of(struct look *look, uint64_t heap)
     return &heaps[heap_count++];
 }
 
-static bool is_known(uint64_t heap)
+static bool is_known(struct look *look, uint64_t heap)
 {
+    spend(look->target, heap_count);
     for (size_t i = 0; i < heap_count; i++)
         if (heaps[i].address == heap)
             return true;
@@ -116,7 +118,7 @@ static void list_kept(struct look *look, const struct span_view *span, void *con
 static bool list_heap(struct look *look, uint64_t heap, void *context)
 {
     (void)context;
-    if (is_known(heap))
+    if (is_known(look, heap))
         return false;
     size_t number = (size_t)(row_of(look, heap) - heaps);
     walk_kept(look, heap, list_kept, &number);
@@ -157,11 +159,12 @@ static void list_arenas(struct look *look)
 }
 
 // Returns: the arena that contains the address, or NULL.
-static const struct arena_row *arena_of(uint64_t address)
+static const struct arena_row *arena_of(struct look *look, uint64_t address)
 {
     static size_t last;
     if (last < arena_count && address - arenas[last].start < arenas[last].end - arenas[last].start)
         return &arenas[last];
+    spend(look->target, arena_count);
     for (last = 0; last < arena_count; last++)
         if (address - arenas[last].start < arenas[last].end - arenas[last].start)
             return &arenas[last];
@@ -170,7 +173,7 @@ static const struct arena_row *arena_of(uint64_t address)
 
 static void end_run(struct look *look)
 {
-    const struct arena_row *arena = arena_of(run.start);
+    const struct arena_row *arena = arena_of(look, run.start);
     bool goes = run.dirty || (run.clean.bytes != 0 && arena != NULL && arena->asked);
     struct sum *sum = goes ? &actions[GIVES_FREE_RUNS] : &stays[STAYS_CLEAN];
     sum->count += run.clean.count;
@@ -185,7 +188,7 @@ static void end_run(struct look *look)
 // Adds a span that the purge makes a free run, merged with adjacent free runs of its arena.
 static void see_free(struct look *look, const struct span_view *span, bool dirty)
 {
-    if (span->start != run.end || arena_of(span->start) != arena_of(run.start)) {
+    if (span->start != run.end || arena_of(look, span->start) != arena_of(look, run.start)) {
         end_run(look);
         run.start = span->start;
     }
@@ -201,7 +204,7 @@ static uint64_t resident_of(struct look *look, const struct span_view *span, uin
 
 static bool is_in_use(const struct slab_slots *slots)
 {
-    return slots->counts[SLOT_IS_LIVE] + slots->counts[SLOT_IS_BORROWED] != 0;
+    return slots->counts[SLOT_IS_LIVE] != 0;
 }
 
 // Returns: the reason why the pages of a slab without a live block remain; STAYS when they are
@@ -225,9 +228,6 @@ static void see_pages(struct look *look, const struct span_view *slab, struct sl
             continue;
         if (page->live_bytes != 0) {
             add(&stays[STAYS_LIVE_PAGES], SLAB_PAGE_BYTES);
-        } else if (page->borrowed) {
-            add(&stays[STAYS_CURRENT], SLAB_PAGE_BYTES); // the borrower allocates from it
-            add(&row->idle, SLAB_PAGE_BYTES);
         } else if (stay == STAYS || (stay == STAYS_CURRENT && page->all_remote)) {
             add(&actions[stay == STAYS ? GIVES_SLAB_PAGES : GIVES_UNCOLLECTED], SLAB_PAGE_BYTES);
             add(&row->gives, SLAB_PAGE_BYTES);
@@ -355,8 +355,7 @@ void plan(struct look *look)
 {
     list_arenas(look);
     walk_heaps(look, list_heap, NULL);
-    if (kept_count != 0)
-        qsort(kept, kept_count, sizeof *kept, by_header);
+    sort(kept, kept_count, sizeof *kept, by_header);
     walk_spans(look, see, NULL);
     end_run(look);
     walk_guarded(look, see_guarded, NULL);

@@ -38,6 +38,7 @@ static void see_root(struct marks *marks, uint64_t word, uint64_t place, void *c
     if (!points_there(search, word) || search->count++ >= search->shown_most)
         return;
     const struct mapping *mapping = mapping_of(marks->look->target, place);
+    spend(marks->look->target, marks->look->target->thread_count);
     bool stands_in_stack = mapping && is_stack(marks->look->target, mapping);
     print_place(search, stands_in_stack ? "stack" : "memory", place, word);
     if (mapping && mapping->path[0] == '/')

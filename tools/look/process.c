@@ -31,6 +31,11 @@ static noreturn void refuse(int pid)
         fail("cannot read process %d: kernel.yama.ptrace_scope is 3, which forbids it until the "
              "next boot; read a core file instead",
              pid);
+    if (geteuid() == 0)
+        fail("cannot read process %d: permission denied to root, since the tool lacks "
+             "CAP_SYS_PTRACE or another right of the process (a container needs "
+             "--cap-add=SYS_PTRACE; root of the host can read it)",
+             pid);
     fail("cannot read process %d: permission denied; run the tool as its user%s, as root, or "
          "with CAP_SYS_PTRACE%s",
          pid, scope == 1 ? " with kernel.yama.ptrace_scope 0 (it is 1)" : "",
@@ -114,6 +119,7 @@ void open_process(struct target *target, int pid)
 {
     char path[64];
     target->pid = pid;
+    target->steps = UINT64_MAX;
     target->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     read_state(target);
     snprintf(path, sizeof path, "/proc/%d/mem", pid);

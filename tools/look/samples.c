@@ -52,8 +52,7 @@ void read_samples(struct look *look, struct samples *samples)
     (void)read_small(look->target, table + profile->blocks_lost_at, &samples->blocks_lost, 8);
     for (uint32_t i = 0; i < profile->block_count; i++)
         read_block(look, table + profile->blocks_at + (uint64_t)i * profile->block_bytes, samples);
-    if (samples->count != 0)
-        qsort(samples->list, samples->count, sizeof *samples->list, by_block);
+    sort(samples->list, samples->count, sizeof *samples->list, by_block);
 }
 
 size_t first_sample(const struct samples *samples, uint64_t address)

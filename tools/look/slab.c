@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { SIDE_MAX = 64 + 512 * 8, COLD_AREA_MAX = 64, INHERITED_WORDS_MAX = 8 };
+enum { SIDE_MAX = 64 + 512 * 8 };
 
 bool heap_is_inherited(struct look *look, uint64_t heap)
 {
@@ -34,24 +34,11 @@ void walk_heaps(struct look *look, heap_seen *seen, void *context)
 {
     uint64_t heap = 0;
     (void)read_small(look->target, address_of(look->library->heap.all_heaps), &heap, 8);
-    for (size_t i = 0; heap != 0 && i < HEAPS_MOST && seen(look, heap, context); i++)
+    for (size_t i = 0; heap != 0 && i < HEAPS_MOST && seen(look, heap, context); i++) {
+        spend(look->target, STEPS_OF_WORD);
         if (!read_field(look->target, heap, look->library->heap.heap_next, &heap))
             return;
-}
-
-// Reads the blocks of an inherited heap's slab that this process has freed, one bit for each slot;
-// all bits are 0 for other slabs.
-static void read_inherited(struct look *look, const struct span_view *slab, uint64_t *words)
-{
-    const struct heap_layout *heap = &look->library->heap;
-    memset(words, 0, INHERITED_WORDS_MAX * sizeof *words);
-    unsigned char cold_area[COLD_AREA_MAX];
-    if (look->library->generation == 0 || !heap_is_inherited(look, slab->heap) ||
-        !read_small(look->target, slab->cold_area, cold_area, heap->cold_area_bytes) ||
-        field(cold_area, heap->cold_generation) != look->library->generation ||
-        heap->cold_words.bytes > INHERITED_WORDS_MAX * sizeof *words)
-        return;
-    memcpy(words, cold_area + heap->cold_words.offset, heap->cold_words.bytes);
+    }
 }
 
 static enum slot_state state_of(const struct heap_layout *heap, unsigned char link)
@@ -69,7 +56,6 @@ static bool read_plain(struct look *look, const struct span_view *slab, struct s
 {
     const struct heap_layout *heap = &look->library->heap;
     unsigned char cold[SIDE_MAX];
-    uint64_t inherited[INHERITED_WORDS_MAX];
     uint64_t capacity = look->library->class_capacity[slab->size_class];
     slots->size_bytes = look->library->class_bytes[slab->size_class];
     slots->count = capacity;
@@ -79,13 +65,10 @@ static bool read_plain(struct look *look, const struct span_view *slab, struct s
     } else {
         if (bytes > sizeof cold || !read_small(look->target, slab->side, cold, bytes))
             return false;
-        read_inherited(look, slab, inherited);
         const unsigned char *links = cold + heap->links_at;
         for (uint64_t slot = 1; slot <= capacity; slot++) {
             enum slot_state state =
                 slot < slab->limit ? state_of(heap, links[slot]) : SLOT_IS_UNUSED;
-            if (inherited[(slot - 1) / 64] >> (slot - 1) % 64 & 1)
-                state = SLOT_IS_FREE;
             slots->states[slot - 1] = (unsigned char)state;
         }
     }
@@ -121,6 +104,7 @@ bool read_slots(struct look *look, const struct span_view *slab, struct slab_slo
 {
     memset(slots->counts, 0, sizeof slots->counts);
     bool read = slab->packed ? read_packed(look, slab, slots) : read_plain(look, slab, slots);
+    spend(look->target, slots->count);
     if (!read)
         look->unreadable++;
     return read;
@@ -136,8 +120,7 @@ static void add_slot(struct slab_pages *pages, uint64_t start, uint64_t end, enu
         uint64_t piece = (page_end < end ? page_end : end) - at;
         if (state == SLOT_IS_LIVE)
             page->live_bytes = (uint16_t)(page->live_bytes + piece);
-        page->all_remote &= state == SLOT_IS_REMOTE;
-        page->borrowed |= state == SLOT_IS_BORROWED;
+        page->all_remote &= state == SLOT_IS_REMOTE || state == SLOT_IS_BORROWED;
         at += piece;
     }
 }
@@ -175,9 +158,10 @@ void walk_guarded(struct look *look, guarded_seen *seen, void *context)
 {
     const struct guarded_layout *guarded = &look->library->guarded;
     const struct page_layout *page = &look->library->page;
-    uint64_t pool = address_of(guarded->pool), slots = 0, start = 0;
+    uint64_t pool = address_of(guarded->pool), slots = 0, start = 0, places = 0;
     if (!read_field(look->target, pool, guarded->pool_slots, &slots) ||
-        !read_field(look->target, pool, guarded->pool_start, &start) || start == 0)
+        !read_field(look->target, pool, guarded->pool_start, &start) || start == 0 ||
+        !read_field(look->target, pool, guarded->pool_slot_bytes, &places))
         return;
     for (uint64_t i = 0; i < guarded->slot_count; i++) {
         uint64_t slot = slots + i * guarded->slot_bytes, state, turn, block, bytes;
@@ -188,7 +172,12 @@ void walk_guarded(struct look *look, guarded_seen *seen, void *context)
             look->unreadable++;
             return;
         }
-        if (state == guarded->state_live || turn != 0)
+        if (state != guarded->state_live && turn == 0)
+            continue;
+        uint64_t offset = block - (start + i * places); // in the pages of the slot
+        if (offset < places && bytes <= places - offset)
             seen(look, block, bytes, state == guarded->state_live, context);
+        else
+            look->torn++;
     }
 }

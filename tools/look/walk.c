@@ -48,6 +48,7 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
     unsigned char bytes[256];
     memset(span, 0, sizeof *span);
     span->header = header;
+    spend(look->target, STEPS_OF_WORD);
     if (!read_small(look->target, header, bytes, page->span_bytes)) {
         look->unreadable++;
         return false;
@@ -75,6 +76,8 @@ bool view_span(struct look *look, uint64_t header, uint64_t address, struct span
         agrees = span->kind != SPAN_KINDS && address >= span->start &&
                  address - span->start < span->bytes;
     }
+    uint64_t end = (uint64_t)1 << page->address_bits;
+    agrees = agrees && span->start <= end && span->bytes <= end - span->start;
     if (!agrees)
         look->torn++;
     return agrees;
@@ -92,6 +95,7 @@ void walk_kept(struct look *look, uint64_t heap, span_seen *seen, void *context)
     for (uint32_t i = 0; i < count; i++) {
         uint64_t header = places[i] & ~(uint64_t)LAYOUT_KEPT_AGED;
         struct span_view span;
+        spend(look->target, 1);
         if ((header & LAYOUT_KEPT_NONE) != 0)
             continue;
         for (uint64_t pages = 0; header != 0 && pages < library->heap.kept_pages;) {
@@ -113,6 +117,7 @@ uint64_t entries_resident(struct look *look, uint64_t start, uint64_t bytes)
     uint64_t granule = look->target->page_bytes, sum = 0, distance, resident;
     while (first < end && first / region_pages(look) < page->region_count) {
         uint64_t region = first / region_pages(look);
+        spend(look->target, STEPS_OF_WORD);
         uint64_t next =
             (region + 1) * region_pages(look) < end ? (region + 1) * region_pages(look) : end;
         if (!read_small(look->target, map_at(look) + page->map_root + 8 * region, &distance, 8) ||
@@ -153,6 +158,7 @@ static void walk_leaf(struct look *look, uint64_t region, uint64_t distance, uin
         uint64_t count = pages - first < PIECE ? pages - first : PIECE;
         if (!was_touched(look->target, entries_at(look, distance) + 8 * first, 8 * count))
             continue;
+        spend(look->target, count);
         if (!read_large(look->target, entries_at(look, distance) + 8 * first, entries,
                         count * sizeof *entries)) {
             look->unreadable++;
@@ -197,6 +203,7 @@ static bool last_entry(struct look *look, uint64_t region, uint64_t distance, ui
     static uint64_t entries[PIECE];
     for (uint64_t end = last + 1; end > 0;) {
         uint64_t first = (end - 1) / PIECE * PIECE;
+        spend(look->target, end - first);
         if (!read_large(look->target, entries_at(look, distance) + 8 * first, entries,
                         (end - first) * sizeof *entries))
             return false;

@@ -14,10 +14,9 @@
 // With --for, the command receives SIGTERM after that time, and SIGKILL if it has not ended after
 // the grace time (5 s). Processes that it leaves behind become children of this program (a
 // subreaper), are stopped in the same way, and are counted. SIGTERM to this program does this at
-// once.
+// once, and a second SIGTERM kills at once. The end of this program's parent counts as SIGTERM.
 //
 // Exit status: 0 when the command was run, however it ended; 1 when it could not be started; 2 for
-// wrong arguments.
 // wrong arguments.
 #define _GNU_SOURCE // pipe2, timeradd
 #include <errno.h>
@@ -161,8 +160,8 @@ static int wait_for_signal(const sigset_t *set, long long most_ns)
 
 // Waits for the command and, with a limit, for the processes that it leaves behind. SIGTERM is sent
 // at the limit, at this program's own SIGTERM, or when the command has ended and left processes.
-// SIGKILL follows after the grace time, repeatedly, since the children of killed processes become
-// children of this program.
+// SIGKILL follows after the grace time or at another SIGTERM, repeatedly, since the children of
+// killed processes become children of this program.
 static void await(pid_t command, const struct arguments *arguments, const sigset_t *watched,
                   struct outcome *outcome)
 {
@@ -173,7 +172,7 @@ static void await(pid_t command, const struct arguments *arguments, const sigset
         bool due = now_ns() >= due_ns || (ended && !sent);
         if (!due) {
             long long most_ns = due_ns == LLONG_MAX ? LLONG_MAX : due_ns - now_ns();
-            due = wait_for_signal(watched, most_ns < 0 ? 0 : most_ns) == SIGTERM && !sent;
+            due = wait_for_signal(watched, most_ns < 0 ? 0 : most_ns) == SIGTERM;
         }
         if (!due)
             continue;
@@ -228,6 +227,7 @@ int main(int argc, char **argv)
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGQUIT);
     sigprocmask(SIG_BLOCK, &blocked, &before);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); // a tool that is killed leaves no command behind
     signal(SIGCHLD, SIG_DFL); // if ignored, the children would have no status
 
     struct outcome outcome = {.start_ns = now_ns()};

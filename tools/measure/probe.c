@@ -21,10 +21,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
-// The functions of an allocator. A program rarely takes the address of all of them.
+// The functions of an allocator. Node.js takes the address of all of them.
 static const char *const functions[] = {"malloc", "realloc", "calloc", "free"};
+
+#ifdef __GLIBC__
 
 // Returns: the file that defines a function of an allocator, in the order of lookup. NULL when the
 // first definition is only a jump in the program: a program at a fixed address that takes the
@@ -42,6 +45,38 @@ static const char *file_of(void *from, const char *function, bool *in_program)
         return NULL;
     return info.dli_fname;
 }
+
+// Returns: the first file after the program that defines malloc, or NULL.
+static const char *file_after_program(void)
+{
+    for (const struct link_map *map = _r_debug.r_map->l_next; map; map = map->l_next) {
+        Dl_info info;
+        void *file = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        void *address = file ? dlsym(file, "malloc") : NULL; // also of what the file needs
+        bool is_own = address && dladdr(address, &info) && info.dli_fbase == (void *)map->l_addr;
+        if (file)
+            dlclose(file);
+        if (is_own)
+            return map->l_name;
+    }
+    return NULL;
+}
+
+#else // musl, whose dladdr names the file only: such a jump counts as the program's own function
+
+static const char *file_of(void *from, const char *function, bool *in_program)
+{
+    Dl_info info, program;
+    void *address = dlsym(from, function);
+    if (!address || !dladdr(address, &info) || !dladdr((void *)getauxval(AT_PHDR), &program))
+        return NULL;
+    *in_program = info.dli_fbase == program.dli_fbase;
+    return info.dli_fname;
+}
+
+static const char *file_after_program(void) { return NULL; }
+
+#endif
 
 static void write_line(const char *path, const char *owner, const char *without)
 {
@@ -70,6 +105,10 @@ __attribute__((constructor)) static void look(void)
         owner = file_of(RTLD_DEFAULT, functions[at], &in_program);
         bool unused;
         without = in_program ? owner : file_of(RTLD_NEXT, functions[at], &unused);
+    }
+    if (path && !owner) {
+        owner = file_after_program();
+        without = file_of(RTLD_NEXT, "malloc", &in_program);
     }
     if (owner)
         write_line(path, owner, without ? without : "");

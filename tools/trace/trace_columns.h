@@ -1,4 +1,4 @@
-// The second form of a trace, with events in columns. docs/reference/TRACE-FORMAT.md documents it.
+// The second form of a trace, with events in columns. docs/dev/TRACE-FORMAT.md documents it.
 #ifndef CAIRN_TOOLS_TRACE_COLUMNS_H
 #define CAIRN_TOOLS_TRACE_COLUMNS_H
 

@@ -1,11 +1,9 @@
-// Decodes the events of one chunk. docs/reference/TRACE-FORMAT.md documents the encoding.
+// Decodes the events of one chunk. docs/dev/TRACE-FORMAT.md documents the encoding.
 #include "trace_decode.h"
 
 #include "trace_stacks.h"
 
 #include <string.h>
-
-enum { THREADS_MOST = 1 << 24 };
 
 void lane_begin(struct trace_lane *lane, unsigned char *chunk)
 {
@@ -27,7 +25,7 @@ static bool decode_mark(struct trace_lane *lane, unsigned tag)
         lane->event.time_ns += first;
         return true;
     }
-    if (tag >> TRACE_MARK_SHIFT != TRACE_MARK_THREAD || first >= THREADS_MOST ||
+    if (tag >> TRACE_MARK_SHIFT != TRACE_MARK_THREAD || first > UINT32_MAX ||
         !take_varint(&lane->at, lane->end, &second))
         return false;
     lane->event.thread = (uint32_t)first;

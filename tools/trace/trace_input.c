@@ -8,10 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
+
+enum { EXPANSION_MOST = 1024 }; // of a compressed trace; gzip expands at most 1032 times
 
 char *sentence(const char *format, ...)
 {
@@ -92,9 +95,10 @@ char *input_open(struct trace_input *input, const char *path)
     if (input->file < 0)
         return sentence("%s", strerror(errno));
     unsigned char first[4] = {0};
+    struct stat status;
     ssize_t got = pread(input->file, first, sizeof first, 0);
     char *error = NULL;
-    if (got < 0)
+    if (got < 0 || fstat(input->file, &status) != 0)
         error = sentence("%s", strerror(errno));
     else if (memcmp(first, "\x28\xb5\x2f\xfd", 4) == 0)
         error = decompress(input, "zstd");
@@ -102,5 +106,7 @@ char *input_open(struct trace_input *input, const char *path)
         error = decompress(input, "gzip");
     if (error)
         input_close(input);
+    else
+        input->bytes_most = (uint64_t)status.st_size * (input->child ? EXPANSION_MOST : 1);
     return error;
 }

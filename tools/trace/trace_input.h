@@ -8,7 +8,8 @@
 
 struct trace_input {
     int file;
-    pid_t child; // the decompressing process; 0: none
+    pid_t child;         // the decompressing process; 0: none
+    uint64_t bytes_most; // the most bytes that the file can hold, decompressed
 };
 
 // Opens a trace file. Returns: NULL, or an error message to be freed.

@@ -1,5 +1,5 @@
 // Predicts the next event of a trace in columns from the previous events. Writer and reader update
-// it with the same events, so it is part of the format: docs/reference/TRACE-FORMAT.md. All tables
+// it with the same events, so it is part of the format: docs/dev/TRACE-FORMAT.md. All tables
 // except that of threads have a fixed size. A table that is too small only makes predictions fail.
 //
 // After value prediction compression: Burtscher and others, "The VPC Trace-Compression Algorithms",

@@ -12,6 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+// The shortest record of a stack or of a thread. Numbers are given in turn, so the file bounds them
+// by the number of its records, also the tables by number here and in the tools.
+enum { RECORD_BYTES_LEAST = 3, STACKS_MOST = (1 << 30) - 1, THREADS_MOST = (1 << 24) - 1 };
+
 struct thread {
     uint32_t id;       // kernel's number
     uint64_t resizing; // address of a TRACE_RESIZE_FROM without its end; 0: none
@@ -33,6 +37,7 @@ struct trace {
     bool ended;                // the last block was read
     struct trace_stacks stacks;
     struct thread *threads; // by number
+    uint64_t threads_most;  // a larger number is damage
     uint32_t thread_room, thread_count;
     char *text;
     size_t text_bytes;
@@ -243,6 +248,10 @@ bool trace_next(struct trace *trace, struct trace_event *event)
             return false;
     }
     *event = lane->event;
+    if (event->thread > trace->threads_most) {
+        damaged(trace, "the number of a thread is larger than the file allows");
+        return false;
+    }
     if (event->thread >= trace->thread_room || trace->threads[event->thread].id != lane->thread_id)
         (void)thread_of(trace, event->thread, lane->thread_id);
     if (event->operation >= TRACE_RESIZE_FROM)
@@ -297,8 +306,11 @@ struct trace *trace_open(const char *path, char **error)
         return NULL;
     }
     add_text(trace, (const unsigned char *)"", 0);
+    uint64_t records_most = trace->input.bytes_most / RECORD_BYTES_LEAST;
+    trace->stacks.numbers_most = records_most < STACKS_MOST ? records_most : STACKS_MOST;
+    trace->threads_most = records_most < THREADS_MOST ? records_most : THREADS_MOST;
     if (trace->header.version >= COLUMNS_VERSION_BEFORE)
-        trace->unpacker = unpack_new(&trace->header);
+        trace->unpacker = unpack_new(&trace->header, trace->threads_most);
     else
         read_chunk(trace);
     return trace;

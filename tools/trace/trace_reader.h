@@ -1,4 +1,4 @@
-// Reads a trace (docs/reference/TRACE-FORMAT.md): its events in the order in which they happened in
+// Reads a trace (docs/dev/TRACE-FORMAT.md): its events in the order in which they happened in
 // all threads, and their stacks and lines of text. The reader makes one pass in bounded memory: the
 // chunks that grew at the same time, and 16 bytes for each frame that no earlier stack had.
 //

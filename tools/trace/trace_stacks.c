@@ -7,8 +7,6 @@
 #include <string.h>
 #include <watch/trace_format.h>
 
-enum { NUMBERS_MAX = 1 << 30 };
-
 static uint32_t add_node(struct trace_stacks *stacks, uint64_t frame, uint32_t outer)
 {
     if (stacks->node_count == stacks->node_room) {
@@ -42,8 +40,8 @@ bool stacks_add(struct trace_stacks *stacks, uint32_t *before, uint64_t number, 
 {
     uint32_t node = *before;
     uint32_t depth = node ? stacks->nodes[node].depth : 0;
-    if (number == 0 || number >= NUMBERS_MAX || shared > depth || count > TRACE_DEPTH - shared ||
-        stacks->node_count > UINT32_MAX / 2 - TRACE_DEPTH)
+    if (number == 0 || number > stacks->numbers_most || shared > depth ||
+        count > TRACE_DEPTH - shared || stacks->node_count > UINT32_MAX / 2 - TRACE_DEPTH)
         return false;
     for (; depth > shared; depth--)
         node = stacks->nodes[node].outer;

@@ -19,6 +19,7 @@ struct trace_stacks {
     uint32_t *heads; // by number: 2 * node + (1 if cut); 0: not read
     uint32_t count;  // one more than the largest number
     uint32_t room;
+    uint64_t numbers_most; // set by the reader: a larger number is damage
 };
 
 // Decodes all records of a chunk, without its header. Returns: false when they are damaged.

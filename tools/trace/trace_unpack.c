@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS_MOST = 1 << 24 };
-
 struct part {
     const unsigned char *at, *end;
 };
@@ -20,7 +18,8 @@ struct unpacker {
     size_t room;
     struct part columns[COLUMNS];
     uint64_t all, order, time_ns;
-    uint64_t gap; // number of events before the next with an extra
+    uint64_t gap;          // number of events before the next with an extra
+    uint64_t threads_most; // a larger number of a thread is damage
     uint32_t thread, thread_id;
     struct model_thread *model_thread; // of that thread
     uint32_t stack_most;               // largest number in COLUMN_STACK
@@ -28,12 +27,13 @@ struct unpacker {
     uint64_t new_frame;
 };
 
-struct unpacker *unpack_new(const struct trace_header *header)
+struct unpacker *unpack_new(const struct trace_header *header, uint64_t threads_most)
 {
     struct unpacker *unpacker = more_memory(NULL, sizeof *unpacker);
     memset(unpacker, 0, sizeof *unpacker);
     unpacker->model = model_new(header->start_ns, header->version);
     unpacker->version = header->version;
+    unpacker->threads_most = threads_most;
     unpacker->time_ns = header->start_ns;
     unpacker->order = UINT64_MAX; // the first event is expected to have order 0
     return unpacker;
@@ -70,7 +70,7 @@ static bool unpack_thread(struct unpacker *unpacker)
 {
     uint64_t number, id;
     struct part *column = &unpacker->columns[COLUMN_THREAD];
-    if (!take(column, &number) || number == 0 || number >= THREADS_MOST)
+    if (!take(column, &number) || number == 0 || number > unpacker->threads_most)
         return false;
     unpacker->thread = (uint32_t)number;
     struct model_thread *thread = model_thread(unpacker->model, unpacker->thread);
@@ -313,6 +313,8 @@ static const char *read_columns(struct unpacker *unpacker, struct trace_input *i
             return "a block has an invalid length";
         bytes += head->bytes[i];
     }
+    if (bytes > input->bytes_most)
+        return "the file is truncated";
     if (bytes >= unpacker->room) { // a block may be empty, even the first one
         unpacker->bytes = more_memory(unpacker->bytes, bytes + 1);
         unpacker->room = bytes + 1;

@@ -16,7 +16,8 @@ struct unpacked_block {
     bool end;
 };
 
-struct unpacker *unpack_new(const struct trace_header *header);
+// Threads have numbers up to `threads_most`.
+struct unpacker *unpack_new(const struct trace_header *header, uint64_t threads_most);
 void unpack_free(struct unpacker *unpacker); // NULL is ignored
 
 // Reads a block. The stacks of the block are added to `stacks`.

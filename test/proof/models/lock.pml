@@ -100,7 +100,9 @@ inline wake_all()
     }
 }
 
-/* lock_acquire. The number of turns before it sleeps is arbitrary. */
+/* lock_acquire. The number of turns before it sleeps is arbitrary. A turn of lock_spin only reads
+ * the state: a thread that reads a value other than the newest one spins longer, sleeps, or fails
+ * in its compare-and-swap, and all of these happen here without the read, too. */
 inline acquire(me)
 {
     held = false;

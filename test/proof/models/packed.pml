@@ -1,5 +1,5 @@
 /* Packed slabs: src/heap/packed.c, and heap_recount_packed of slab_lists.c, with the mailbox of
- * remote.c and refill.c.
+ * remote.c and mailbox.c.
  *
  * Threads 0 to HEAPS - 1 each own a heap, and share the headers of SLABS slabs, of WORDS words of
  * two blocks. At the start heap 0 has a current slab in header 0, whose blocks are all handed out:

@@ -1,5 +1,5 @@
 /* Remote free, mailbox, retiring slabs, adopting heaps and reclaiming slabs of ended threads:
- * src/heap/remote.c, refill.c, slab_lists.c, lifecycle.c.
+ * src/heap/remote.c, mailbox.c, slab_lists.c, lifecycle.c.
  *
  * Heap 0 has SLABS slabs. Thread 0 holds the heap, frees blocks of its own, drains, hands block 0
  * out again up to REUSES times, makes a slab in a retired header up to REMAKES times, and ends.

@@ -1,5 +1,5 @@
 /* Releasing free pages of slabs and borrowing blocks, by any thread: src/heap/lifecycle.c,
- * refill.c, decay.c; slab_try_use, slab_try_leave and slab_end_purge of slab.h; heap_refill of
+ * borrow.c, mailbox.c, decay.c; slab_try_use, slab_try_leave and slab_end_purge of slab.h; heap_refill of
  * refill.c; heap_leave_current and heap_retire_listed of slab_lists.c.
  *
  * There is one slab of two blocks, with a page each. The owner of the slab, thread 0, hands blocks

@@ -37,7 +37,15 @@ makeTable({parent: content, label: 'sizes', sort: 3, most: 20, columns: [
   {name: 'size', kind: 'number'}, {name: 'blocks', kind: 'number'},
   {name: 'direct', kind: 'number'}, {name: 'bytes', kind: 'bytes'}],
 rows: data.sizes.map(row => [...row, row[0] * row[1]])});
-content.append(element('h2', {textContent: 'Lost directly, with what they hold'}));
+content.append(element('h2', {textContent: 'Directly lost, similar blocks together'}));
+makeTable({parent: content, label: 'groups', sort: 2, most: 50, columns: [
+  {name: 'blocks', kind: 'number'}, {name: 'size', kind: 'number'},
+  {name: 'bytes', kind: 'bytes'}, {name: 'hold', kind: 'bytes'},
+  {name: 'for example', kind: 'text'}, {name: 'begin with', kind: 'text'},
+  ...hasStacks ? [{name: 'allocated by', kind: 'text'}] : []],
+rows: data.groups.map(group => [group[0], group[1], group[0] * group[1], group[2], group[3],
+  group[4], ...hasStacks ? [group[5]] : []])});
+content.append(element('h2', {textContent: 'Each block, with what it holds'}));
 makeTable({parent: content, label: 'lost blocks', sort: 2, most: 50, columns: [
   {name: 'address', kind: 'text'}, {name: 'bytes', kind: 'bytes'},
   {name: 'with what it holds', kind: 'bytes'}, {name: 'in blocks', kind: 'number'},

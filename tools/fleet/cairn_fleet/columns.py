@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from cairn.metrics import METRICS
+from cairn.texts import ESCAPED
 
 WHO = (("time", pyarrow.timestamp("us", "UTC")), ("host", pyarrow.string()),
        ("pid", pyarrow.int64()), ("program", pyarrow.string()), ("build_id", pyarrow.string()),
@@ -39,7 +40,7 @@ def instant(seconds):
 
 def stack_id(stack):
     """The number of a stack, which is equal in all files."""
-    return int.from_bytes(hashlib.sha256(stack.encode(errors="backslashreplace")).digest()[:8],
+    return int.from_bytes(hashlib.sha256(stack.encode(errors=ESCAPED)).digest()[:8],
                           "little", signed=True)
 
 

@@ -6,6 +6,7 @@ import wsgiref.simple_server
 
 from cairn.errors import UserError, os_sentence
 from cairn.metrics import METRICS, family_text
+from cairn.texts import ESCAPED
 
 PAGE = b"Cairn's metrics, for Prometheus: /metrics\n"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,7 +54,7 @@ def _application(fleet, by_size):
             start("405 Method Not Allowed", [("Allow", "GET, HEAD")])
             return [b"GET it\n"]
         if path == "/metrics":
-            body = text(fleet, by_size).encode(errors="backslashreplace")
+            body = text(fleet, by_size).encode(errors=ESCAPED)
             start("200 OK", [("Content-Type", TEXT_TYPE), ("Content-Length", str(len(body)))])
             return [body]
         start("200 OK" if path == "/" else "404 Not Found", [("Content-Type", "text/plain")])

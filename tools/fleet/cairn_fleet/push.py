@@ -22,6 +22,7 @@ from cairn.errors import UserError, as_sentences
 from cairn.profile_file import read_any
 from cairn.profile_pprof import pprof
 from cairn.profile_symbols import Symbols
+from cairn.texts import json_text
 from cairn_fleet import find
 from cairn_fleet.parquet import build_id_of, release_of
 
@@ -34,7 +35,7 @@ ANSWER_BYTES_MOST = 1 << 16
 
 def request_of(series):
     """The body: [(labels, pprof's bytes)]"""
-    return json.dumps({"series": [{
+    return json_text({"series": [{
         "labels": [{"name": name, "value": value} for name, value in labels.items() if value],
         "samples": [{"rawProfile": base64.b64encode(data).decode(), "ID": str(uuid.uuid4())}],
     } for labels, data in series]}).encode()
@@ -42,7 +43,7 @@ def request_of(series):
 
 def _refusal(error):
     """The reason that the server gives: JSON with a message, or a line of text."""
-    text = error.read(ANSWER_BYTES_MOST).decode(errors="backslashreplace").strip()
+    text = error.read(ANSWER_BYTES_MOST).decode(errors="surrogateescape").strip()
     try:
         text = json.loads(text)["message"]
     except (ValueError, KeyError, TypeError):

@@ -41,7 +41,7 @@ impl Cairn {
     /// Returns the library's version.
     ///
     /// ```
-    /// assert_eq!(cairn_alloc::Cairn::version(), "0.2.0");
+    /// assert_eq!(cairn_alloc::Cairn::version(), env!("CARGO_PKG_VERSION"));
     /// ```
     #[must_use]
     pub fn version() -> &'static str {

@@ -216,7 +216,7 @@ fn a_wrong_size_ends_the_process_with_one_line() {
         .unwrap();
     let said = String::from_utf8_lossy(&child.stderr);
     assert!(!child.status.success());
-    assert!(said.starts_with("cairn: free_sized of 0x"), "{said}");
+    assert!(said.starts_with("cairn: sized free of 0x"), "{said}");
     // The size in the message depends on the build: hardened builds have larger blocks.
     assert!(said.contains(" with size 1000 ("), "{said}");
 }

@@ -217,6 +217,11 @@ unsafe extern "C" {
         align: usize,
     ) -> *mut c_void;
     pub fn cairn_thread_stack() -> *mut cairn_stack;
+    pub fn cairn_scope_defer(
+        function: Option<unsafe extern "C" fn(*mut c_void)>,
+        context: *mut c_void,
+    ) -> c_int;
+    pub fn cairn_scope_printf(format: *const c_char, ...) -> *mut c_char;
     pub fn cairn_thread_stack_push() -> cairn_mark;
     pub fn cairn_thread_stack_alloc(size: usize, align: usize) -> *mut c_void;
     pub fn cairn_thread_stack_realloc(
@@ -225,11 +230,6 @@ unsafe extern "C" {
         new_size: usize,
         align: usize,
     ) -> *mut c_void;
-    pub fn cairn_scope_defer(
-        function: Option<unsafe extern "C" fn(*mut c_void)>,
-        context: *mut c_void,
-    ) -> c_int;
-    pub fn cairn_scope_printf(format: *const c_char, ...) -> *mut c_char;
     pub fn cairn_heap_read_stats(stats: *mut cairn_heap_stats);
     pub fn cairn_heap_read_class_stats(rows: *mut cairn_heap_class_stats, count: usize) -> usize;
     pub fn cairn_heap_read_thread_stats(rows: *mut cairn_heap_thread_stats, count: usize) -> usize;

@@ -1,8 +1,8 @@
 // Made by dev/rust_bindings.py from the headers in include/cairn: change those.
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-pub const CAIRN_VERSION_MAJOR: usize = 0;
-pub const CAIRN_VERSION_MINOR: usize = 2;
+pub const CAIRN_VERSION_MAJOR: usize = 1;
+pub const CAIRN_VERSION_MINOR: usize = 0;
 pub const CAIRN_VERSION_PATCH: usize = 0;
 pub const CAIRN_FIFO_PAGE_SHIFT: usize = 12;
 pub const CAIRN_FIFO_PAGES: usize = 512;
@@ -46,12 +46,6 @@ pub struct cairn_fifo {
 }
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct cairn_fifo_group {
-    pub tag: usize,
-    pub live: [i32; 512],
-}
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
 pub struct cairn_fifo_options {
     pub max_bytes: usize,
     pub name: *const c_char,
@@ -66,6 +60,12 @@ pub struct cairn_fifo_stats {
     pub spare_bytes: usize,
     pub reserved_bytes: usize,
     pub returned_bytes: usize,
+}
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cairn_fifo_group {
+    pub tag: usize,
+    pub live: [i32; 512],
 }
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -286,12 +286,6 @@ pub struct cairn_ring_stats {
 }
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct cairn_stack_frame {
-    pub previous: *mut cairn_stack_frame,
-    pub serial: u64,
-}
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
 pub struct cairn_mark {
     pub frame: *mut cairn_stack_frame,
     pub serial: u64,
@@ -326,6 +320,12 @@ pub struct cairn_stack_stats {
     pub reserved_bytes: usize,
     pub blocks: usize,
     pub frames: usize,
+}
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cairn_stack_frame {
+    pub previous: *mut cairn_stack_frame,
+    pub serial: u64,
 }
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

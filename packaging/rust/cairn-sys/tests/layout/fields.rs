@@ -12,16 +12,6 @@
             context,
             operations
         }
-        cairn_fifo {
-            position,
-            limit,
-            owner,
-            made
-        }
-        cairn_fifo_group {
-            tag,
-            live
-        }
         cairn_fifo_options {
             max_bytes,
             name,
@@ -34,6 +24,16 @@
             spare_bytes,
             reserved_bytes,
             returned_bytes
+        }
+        cairn_fifo {
+            position,
+            limit,
+            owner,
+            made
+        }
+        cairn_fifo_group {
+            tag,
+            live
         }
         cairn_mallinfo2 {
             arena,
@@ -142,11 +142,6 @@
             lost_stacks,
             lost_blocks
         }
-        cairn_ring {
-            position,
-            limit,
-            owner
-        }
         cairn_frame {
             chunk,
             index,
@@ -171,21 +166,14 @@
             sealed,
             chunks
         }
-        cairn_stack_frame {
-            previous,
-            serial
+        cairn_ring {
+            position,
+            limit,
+            owner
         }
         cairn_mark {
             frame,
             serial
-        }
-        cairn_stack {
-            position,
-            limit,
-            frame,
-            owner,
-            serial,
-            inside
         }
         cairn_stack_options {
             reserve_bytes,
@@ -203,6 +191,18 @@
             reserved_bytes,
             blocks,
             frames
+        }
+        cairn_stack_frame {
+            previous,
+            serial
+        }
+        cairn_stack {
+            position,
+            limit,
+            frame,
+            owner,
+            serial,
+            inside
         }
         cairn_heap_stats {
             allocated_bytes,

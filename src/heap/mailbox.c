@@ -1,0 +1,221 @@
+/* Draining mailboxes, and finding posts that a fork lost: see mailbox.h. */
+#include "heap/mailbox.h"
+
+#include "base/bits.h"
+#include "base/test_delay.h"
+#include "heap/hooks.h"
+#include "heap/profiling.h"
+#include "heap/quarantine.h"
+#include "heap/remote.h"
+#include "heap/slab_lists.h"
+
+/* The slabs that heap_drain_few collects. */
+enum { DRAIN_FEW_SLABS = 4 };
+
+/* Moves a slot that says REMOTE into the list or into quarantine. Acquire: the accesses of the
+ * freeing thread to the block happen before this. */
+static void mailbox_collect_slot(struct span *slab, unsigned slot)
+{
+    (void)load_acquire(slab_link(slab, slot)); /* pairs with (1) of remote.c */
+    if (config_hardened) {
+        quarantine_mark(slab, slot);
+        /* The quarantine subtracts from frees_to_attention when the block leaves quarantine. */
+        quarantine_retain(slab_heap(slab), slab, slot);
+    } else {
+        slab_push(slab, slot);
+    }
+}
+
+/* Whether the slab was retired, and may be another heap's already. A light hardened build has no
+ * quarantine and retires a slab when its last slot is collected. */
+static bool mailbox_is_gone(const struct heap *heap, const struct span *slab)
+{
+    return config_hardened && slab_heap(slab) != heap;
+}
+
+unsigned slab_collect(struct span *slab)
+{
+    const struct heap *heap = slab_heap(slab);
+    unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
+    unsigned collected = 0;
+    for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
+        for (uint64_t found = slab_remote_links(slab, first); found != 0; found &= found - 1) {
+            mailbox_collect_slot(slab, first + lowest_bit(found) / 8);
+            collected++;
+            if (mailbox_is_gone(heap, slab))
+                return 0;
+        }
+    return config_hardened ? 0 : collected;
+}
+
+/* Collects a slab of a mailbox, and changes its state if its number of free slots says so. */
+static void mailbox_collect(struct heap *heap, struct span *slab)
+{
+    if (slab_is_packed(slab)) { /* its free blocks need no collecting */
+        if (heap->current[PACKED_CLASS] != slab)
+            heap_recount_packed(heap, slab);
+        return;
+    }
+    unsigned collected = slab_collect(slab);
+    if (mailbox_is_gone(heap, slab))
+        return;
+    if (heap->current[slab_class(slab)] == slab) {
+        if (class_is_small(slab_class(slab))) {
+            if (heap_is_hooked())
+                heap_profile_collect(heap, slab_class(slab), collected);
+        } else {
+            slab_hot(slab)->frees_to_attention =
+                (uint8_t)(slab_hot(slab)->frees_to_attention - collected);
+            if (slab_hot(slab)->frees_to_attention == 0) /* maybe since before the post */
+                heap_count_expired(heap, slab);
+        }
+    } else if (slab_is_waiting(slab)) {
+        unsigned freed =
+            slab_relist_after(slab) - (unsigned)slab_hot(slab)->frees_to_attention + collected;
+        if (freed < slab_relist_after(slab))
+            slab_hot(slab)->frees_to_attention =
+                (uint8_t)(slab_hot(slab)->frees_to_attention - collected);
+        else
+            heap_list_slab(heap, slab, slab->capacity - freed);
+    } else {
+        slab_hot(slab)->frees_to_attention =
+            (uint8_t)(slab_hot(slab)->frees_to_attention - collected);
+        if (slab_hot(slab)->frees_to_attention == 0)
+            heap_retire_listed(heap, slab);
+    }
+}
+
+/* Drains a mailbox of at most `slabs` slabs.
+ * Returns: the part of `slabs` that was not used. */
+static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
+{
+    if (slabs == 0 || !remote_has_mail(heap, mailbox))
+        return slabs;
+    store_relaxed(&heap->drains, heap->drains + 1); /* odd from now on: see lifecycle.c */
+    struct span *slab = remote_take_mail(heap, mailbox);
+    for (; slab && slabs != 0; slabs--) {
+        struct span *next = slab->mail_next;
+        test_delay();
+        remote_open(heap, slab); /* (b): a free that is missed from now on posts again */
+        test_delay();
+        mailbox_collect(heap, slab);
+        slab = next;
+    }
+    if (slab)
+        remote_return_mail(heap, mailbox, slab);
+    store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mailed, borrow_of_slab */
+    return slabs;
+}
+
+bool heap_take_over(struct heap *from, struct heap *to, struct span *slab)
+{
+    unsigned class = slab_class(slab);
+    uint32_t drains = to->drains;
+    /* Odd before another thread can post the slab to `to`: see lifecycle.c. */
+    store_relaxed(&to->drains, drains + 1);
+    bool moved = heap_move_slab(from, to, slab);
+    heap_return(from);
+    test_delay();
+    if (moved)
+        mailbox_collect(to, slab); /* may retire the slab */
+    /* Pairs with sweep_mailed and borrow_of_slab. An equal value says that nothing was drained. */
+    store_release(&to->drains, moved ? drains + 2 : drains);
+    if (moved)
+        heap_drain_mailbox(to, remote_mailbox(class));
+    return moved;
+}
+
+size_t mailbox_drain_pair(struct heap *heap, unsigned mailbox, size_t slabs)
+{
+    slabs = mailbox_drain(heap, mailbox, slabs);
+    return mailbox_drain(heap, mailbox_of_looked_at(mailbox), slabs);
+}
+
+void heap_drain_mailbox(struct heap *heap, unsigned mailbox)
+{
+    (void)mailbox_drain_pair(heap, mailbox, DRAIN_SLABS);
+}
+
+/* Usually no mailbox holds a slab when a heap needs a new one, and a test of each mailbox would
+ * take most of the instructions of that. */
+bool heap_has_mail(const struct heap *heap)
+{
+    uintptr_t any = 0;
+#pragma GCC unroll 16
+    for (unsigned mailbox = 0; mailbox < ALL_MAILBOXES; mailbox++)
+        any |= (uintptr_t)load_folded(&heap->mailboxes[mailbox]);
+    return any != 0;
+}
+
+/* Drains mailboxes of at most `slabs` slabs, in turn.
+ * Returns: the part of `slabs` that was not used. */
+static size_t mailbox_drain_all(struct heap *heap, size_t slabs)
+{
+    if (likely(!heap_has_mail(heap)))
+        return slabs;
+    unsigned first = heap->attended; /* changes with each free that drains */
+    for (unsigned i = 0; i < ALL_MAILBOXES; i++)
+        slabs = mailbox_drain(heap, (first + i) % ALL_MAILBOXES, slabs);
+    return slabs;
+}
+
+bool heap_drain_some(struct heap *heap) { return mailbox_drain_all(heap, DRAIN_SLABS) != 0; }
+
+void heap_drain_few(struct heap *heap) { (void)mailbox_drain_all(heap, DRAIN_FEW_SLABS); }
+
+void heap_drain(struct heap *heap) { (void)mailbox_drain_all(heap, SIZE_MAX); }
+
+void heap_forget_mail(struct heap *heap)
+{
+    for (unsigned mailbox = 0; mailbox < ALL_MAILBOXES; mailbox++) {
+        struct span *slab = remote_take_mail(heap, mailbox);
+        for (struct span *next; slab; slab = next) {
+            next = slab->mail_next;
+            remote_open(heap, slab);
+        }
+    }
+}
+
+/* In a slab of the heap, changes BORROWED to REMOTE: the threads of the parent that had borrowed
+ * these blocks do not exist in this process. Nothing was borrowed of the heap since the fork. */
+static void mailbox_take_back(struct span *slab)
+{
+    unsigned limit = (unsigned)load_relaxed(&slab->fresh_slot);
+    for (unsigned slot = 1; !config_hardened && slot < limit; slot++)
+        if (load_relaxed(slab_link(slab, slot)) == LINK_BORROWED)
+            store_seq_cst(slab_link(slab, slot), (uint8_t)LINK_REMOTE);
+}
+
+/* Posts a slab of the heap with remotely freed blocks. Other threads of the parent may have stopped
+ * anywhere within a free, and their posts are lost. Packed slabs do not show such frees, so each is
+ * posted. */
+static bool mailbox_look_visit(struct span *span, char *start, void *context)
+{
+    (void)start;
+    struct heap *heap = context;
+    if (!span_is_slab(span) || slab_heap(span) != heap)
+        return true;
+    if (!slab_is_packed(span))
+        mailbox_take_back(span);
+    if (slab_is_packed(span) || slab_remote(span) != 0)
+        (void)remote_post(heap, span);
+    return true;
+}
+
+void heap_lose_mail(struct heap *heap)
+{
+    bool has_mail = false;
+    for (unsigned mailbox = 0; mailbox < ALL_MAILBOXES; mailbox++) {
+        has_mail = has_mail || remote_has_mail(heap, mailbox);
+        store_relaxed(&heap->mailboxes[mailbox], (struct span *)NULL);
+    }
+    if (has_mail || !pages_forked_alone())
+        store_relaxed(&heap->look_after_fork, true);
+    heap->looked_at = 0;
+}
+
+void heap_look_after_fork(struct heap *heap, size_t spans)
+{
+    if (pages_each_part(&heap->looked_at, spans, mailbox_look_visit, heap))
+        store_relaxed(&heap->look_after_fork, false);
+}

@@ -1,0 +1,66 @@
+/* Draining the mailboxes of a heap, and what a fork lost of them. A mailbox holds slabs in which
+ * other threads have freed blocks; remote.c has the protocol by which they are posted.
+ *
+ * Draining takes all slabs of a mailbox, opens each one for further posts, and collects it: its
+ * remotely freed slots enter the list of free slots. The count of free slots may then change the
+ * slab's state (slab.h).
+ *
+ * Locking: heap held, for all functions without another tag.
+ */
+#ifndef CAIRN_HEAP_MAILBOX_H
+#define CAIRN_HEAP_MAILBOX_H
+
+#include "heap/thread_heap.h"
+
+/* Whether any mailbox holds a slab, as remote_has_mail says it of each.
+ * Threads: any. */
+bool heap_has_mail(const struct heap *heap);
+
+/* Collects all slabs in the mailboxes. */
+void heap_drain(struct heap *heap);
+
+/* Collects up to 64 slabs of one mailbox, also those that sweeps looked at; the others stay. */
+void heap_drain_mailbox(struct heap *heap, unsigned mailbox);
+
+/* Collects up to 64 slabs of all mailboxes; the others stay in theirs.
+ * Returns: true if fewer than 64 were collected, so that no slab is left. */
+bool heap_drain_some(struct heap *heap);
+/* Collects up to 4 slabs of all mailboxes. Usually takes less than a microsecond. */
+void heap_drain_few(struct heap *heap);
+
+/* Empties the mailboxes of a private heap that ends. The slabs in the mailboxes are opened but not
+ * collected, since none of them is used any more. */
+void heap_forget_mail(struct heap *heap);
+
+/* Empties the mailboxes in the child of a fork, since their posts are the parent's. The slabs that
+ * they held have to be looked for, and so do slabs in which other threads of the parent freed
+ * blocks without a post. Nothing has to be looked for if the parent had no other thread and the
+ * mailboxes are empty. */
+void heap_lose_mail(struct heap *heap);
+
+/* The spans that one refill looks at after a fork. */
+enum { LOOK_SPANS = 64 };
+
+/* Looks at the next `spans` spans for slabs of the heap with blocks that other threads freed before
+ * a fork, and posts them. Called before the heap takes a new slab, while look_after_fork is set. */
+void heap_look_after_fork(struct heap *heap, size_t spans);
+
+/* Moves remotely freed slots into the list of free slots, or in hardened builds into quarantine.
+ * Returns: the number of slots that entered the list; 0 in hardened builds, where the quarantine
+ * counts them. */
+unsigned slab_collect(struct span *slab);
+
+/* Moves a slab from the heap of an ended thread to the calling thread's, as heap_move_slab does,
+ * and returns the first heap. Then collects the slab, which may be retired, and drains its mailbox.
+ * Returns: false if the slab was not moved.
+ * Locking: both heaps held; then only `to`. */
+bool heap_take_over(struct heap *from, struct heap *to, struct span *slab);
+
+/* The slabs that one call collects, where there is no other number. */
+enum { DRAIN_SLABS = 64 };
+
+/* Drains a mailbox and the one of its slabs that sweeps looked at, of at most `slabs` slabs.
+ * Returns: the part of `slabs` that was not used. */
+size_t mailbox_drain_pair(struct heap *heap, unsigned mailbox, size_t slabs);
+
+#endif

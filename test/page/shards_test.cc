@@ -1,0 +1,284 @@
+// Shards: which one serves, where runs return to, and what all of them count together. Each case
+// needs a process of its own, because it depends on what all shards have free.
+
+#include <atomic>
+#include <gtest/gtest.h>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "page/page_layer.h"
+
+extern "C" {
+#include "os/fault.h"
+}
+
+namespace
+{
+
+using page_layer::configure;
+using page_layer::fill;
+using page_layer::kMiB;
+using page_layer::stats;
+
+constexpr uint64_t kDecayMs = 1000000; // nothing decays by age here
+constexpr unsigned kShards = 4;
+
+class Shards : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        page_layer::start();
+        configure(kDecayMs, 1024 * kMiB);
+        // as with four processors, whatever this machine has
+        store_relaxed(&pages_state.shard_count, kShards);
+        store_relaxed(&pages_state.most_pages, SIZE_MAX / 2); // no shard lends
+    }
+
+    void TearDown() override
+    {
+        own_shard = 0;
+        pages_verify();
+    }
+
+    static struct span *take(uint8_t shard, size_t pages)
+    {
+        own_shard = shard;
+        struct span *span = pages_take(pages, PAGE_BYTES);
+        if (span)
+            fill(span, 1);
+        return span;
+    }
+
+    static struct page_shard *home(const struct span *span)
+    {
+        const struct arena *arena = arena_of(span->base);
+        return arena ? arena->shard : nullptr;
+    }
+
+    // From now on any growth is a new peak.
+    static void be_at_the_peak()
+    {
+        store_relaxed(&pages_state.most_pages, stats().counted_bytes >> PAGE_SHIFT);
+        store_relaxed(&pages_state.growth_pages, size_t{1} << 40); // and nothing is purged for it
+    }
+};
+
+TEST_F(Shards, EachThreadGetsOneThatTheFewestUse)
+{
+    store_relaxed(&pages_state.shard_count, 1u);
+    const unsigned most = std::min(os_processor_count(), unsigned{SHARDS_MAX});
+    std::vector<unsigned> threads(most, 0);
+    for (unsigned i = 0; i < 2 * most; i++) {
+        const unsigned shard = pages_enter_shard(0);
+        ASSERT_LT(shard, most);
+        EXPECT_EQ(threads[shard]++, i / most);
+        EXPECT_EQ(own_shard, shard);
+    }
+    for (unsigned i = 0; i < 3; i++) { // the one that it had before, if another would not be better
+        pages_leave_shard(static_cast<uint8_t>(most - 1));
+        EXPECT_EQ(pages_enter_shard(static_cast<uint8_t>(most - 1)), most - 1);
+    }
+    shards_forget_threads();
+    for (unsigned i = 0; i < most - 1; i++)
+        EXPECT_NE(pages_enter_shard(0), most - 1) << "the one that this thread uses";
+}
+
+// A program with one thread may be in a sandbox that forbids to ask for processors.
+TEST_F(Shards, ThreadsOneAfterAnotherUseTheFirst)
+{
+    store_relaxed(&pages_state.shard_count, 1u);
+    for (unsigned i = 0; i < 3; i++) {
+        EXPECT_EQ(pages_enter_shard(0), 0u);
+        pages_leave_shard(0);
+    }
+    EXPECT_EQ(shard_count(), 1u);
+}
+
+TEST_F(Shards, RunsReturnToTheirsWhoeverFreesThem)
+{
+    for (uint8_t shard = 0; shard < kShards; shard++) {
+        struct span *span = take(shard, 10);
+        ASSERT_NE(span, nullptr);
+        EXPECT_EQ(home(span), &page_shards[shard]);
+        EXPECT_EQ(span->shard, shard);
+        const size_t before = page_shards[shard].free_pages;
+        std::thread([span] { pages_give(span); }).join();
+        EXPECT_EQ(page_shards[shard].free_pages, before + 10);
+        pages_verify();
+    }
+}
+
+TEST_F(Shards, PartsOfARunBelongToItsShard)
+{
+    struct span *span = take(1, 10);
+    ASSERT_NE(span, nullptr);
+    own_shard = 2;
+    struct span *rest = pages_split(span, 4, false);
+    ASSERT_NE(rest, nullptr);
+    EXPECT_EQ(rest->shard, 1u);
+    page_map_set_page(rest->base, rest);
+    struct span *header = pages_take_header(rest->base);
+    ASSERT_NE(header, nullptr);
+    EXPECT_EQ(header->shard, 1u);
+    pages_give_header(header);
+    EXPECT_TRUE(pages_shrink(rest, 2));
+    pages_give(span);
+    pages_give(rest);
+}
+
+// A thread uses what another one left, rather than make the process larger than ever.
+TEST_F(Shards, OneLendsAtTheProcesssPeakWhatItDoesNotUse)
+{
+    struct span *freed = take(0, 512);
+    ASSERT_NE(freed, nullptr);
+    char *base = freed->base;
+    pages_give(freed);
+    ASSERT_GE(page_shards[0].dirty_pages, 512u);
+    be_at_the_peak();
+    struct span *lent = take(1, 100);
+    ASSERT_NE(lent, nullptr);
+    EXPECT_EQ(home(lent), &page_shards[0]);
+    EXPECT_GE(lent->base, base);
+    pages_give(lent);
+
+    store_relaxed(&pages_state.most_pages, SIZE_MAX / 2);
+    struct span *own = take(2, 100);
+    EXPECT_EQ(home(own), &page_shards[2]) << "the process was larger before";
+    pages_give(own);
+}
+
+TEST_F(Shards, OneThatUsesMoreThanItHasFreeDoesNotLend)
+{
+    struct span *used = take(0, 2000);
+    struct span *freed = take(0, 512);
+    struct span *gap = take(0, 1); // keeps the next growth away from the free run
+    pages_give(freed);
+    be_at_the_peak();
+    struct span *own = take(3, 100);
+    ASSERT_NE(own, nullptr);
+    EXPECT_EQ(home(own), &page_shards[3]);
+    for (struct span *span : {used, gap, own})
+        pages_give(span);
+}
+
+TEST_F(Shards, TheOthersServeWhenTheSystemRefuses)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    struct span *freed = take(0, 4096);
+    ASSERT_NE(freed, nullptr);
+    pages_give(freed);
+    pages_trim(0); // shard 0 has free pages without memory
+    os_fault_plan(0, SIZE_MAX, ENOMEM);
+    std::vector<struct span *> spans;
+    for (size_t got = 0; got < 3000; got += 100)
+        spans.push_back(take(1, 100));
+    os_fault_plan(0, 0, 0);
+    for (struct span *span : spans) {
+        ASSERT_NE(span, nullptr);
+        EXPECT_EQ(home(span), &page_shards[0]);
+        pages_give(span);
+    }
+}
+
+// All threads read the counts of pages_state, so a shard does not write them at each operation.
+TEST_F(Shards, CountsAreToldInPortions)
+{
+    std::vector<struct span *> spans;
+    for (int i = 0; i < 2 * TOLD_PAGES / 8; i++) {
+        spans.push_back(take(1, 8));
+        ASSERT_NE(spans.back(), nullptr);
+    }
+    const auto difference = [] {
+        const size_t exact = stats().dirty_bytes >> PAGE_SHIFT;
+        const size_t told = load_relaxed(&pages_state.dirty_pages);
+        return std::max(exact, told) - std::min(exact, told);
+    };
+    std::set<size_t> told;
+    for (struct span *span : spans) {
+        const size_t exact = stats().dirty_bytes;
+        pages_give(span);
+        EXPECT_EQ(stats().dirty_bytes, exact + 8 * PAGE_BYTES) << "statistics are exact";
+        EXPECT_LE(difference(), size_t{kShards} * TOLD_PAGES);
+        told.insert(load_relaxed(&pages_state.dirty_pages));
+    }
+    EXPECT_LE(told.size(), 4u);
+    pages_limit_soft(1024 * kMiB);
+    EXPECT_EQ(difference(), 0u) << "a limit needs exact counts";
+    struct span *span = take(1, 8);
+    EXPECT_EQ(difference(), 0u);
+    pages_give(span);
+    EXPECT_EQ(difference(), 0u);
+    pages_limit_soft(0);
+}
+
+TEST_F(Shards, NoneOfThemPassesTheHardLimit)
+{
+    pages_trim(0);
+    const size_t most = stats().counted_bytes + 8 * kMiB;
+    pages_limit_hard(most);
+    std::vector<std::thread> threads;
+    std::atomic<size_t> served{0};
+    for (uint8_t i = 0; i < kShards; i++)
+        threads.emplace_back([i, most, &served] {
+            std::vector<struct span *> own;
+            for (int turn = 0; turn < 300; turn++) {
+                struct span *span = take(i, 1 + static_cast<size_t>(turn % 60));
+                if (span == nullptr || turn % 50 == 49) {
+                    for (struct span *each : own)
+                        pages_give(each);
+                    own.clear();
+                }
+                if (span) {
+                    served++;
+                    own.push_back(span);
+                }
+                while (!lock_acquire(&pages_state.lock)) // admissions hold it
+                    std::this_thread::yield();
+                EXPECT_LE(limits_counted_pages() << PAGE_SHIFT, most);
+                lock_release(&pages_state.lock);
+            }
+            for (struct span *each : own)
+                pages_give(each);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_GT(served, 600u);
+    pages_limit_hard(0);
+}
+
+TEST_F(Shards, ARefusalByTheHardLimitIsOneOnly)
+{
+    pages_limit_hard(stats().counted_bytes + kMiB);
+    const size_t before = stats().refusals;
+    EXPECT_EQ(take(1, 2 * kMiB >> PAGE_SHIFT), nullptr);
+    EXPECT_EQ(stats().refusals, before + 1);
+    pages_limit_hard(0);
+}
+
+TEST_F(Shards, ATrimReachesAll)
+{
+    for (uint8_t shard = 0; shard < kShards; shard++)
+        pages_give(take(shard, 100));
+    EXPECT_GE(stats().dirty_bytes, kShards * 100 * PAGE_BYTES);
+    own_shard = 2;
+    EXPECT_TRUE(pages_trim(0));
+    EXPECT_EQ(stats().dirty_bytes, 0u);
+}
+
+TEST_F(Shards, TheDecayReachesAll)
+{
+    configure(1, 1024 * kMiB);
+    for (uint8_t shard = 0; shard < kShards; shard++)
+        pages_give(take(shard, 100));
+    for (int i = 0; i < 2; i++) {
+        store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
+        pages_tick();
+    }
+    page_layer::purge_all_due();
+    EXPECT_EQ(stats().dirty_bytes, 0u);
+}
+
+} // namespace
