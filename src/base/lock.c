@@ -114,30 +114,35 @@ bool lock_is_mine(const struct lock *lock)
     return load_relaxed(&lock->owner) == thread_identity();
 }
 
-/* A signal may interrupt any two steps here, and its handler may fork. The handler's freeze and
- * thaw leave each word as the last step has written it, or the next step writes it again. */
-void lock_freeze(struct lock *lock)
+/* A signal may interrupt any two steps of a freeze or thaw, and its handler may fork. The handler's
+ * freeze and thaw leave each word as the last step has written it, or the next step writes it
+ * again. */
+void lock_begin_freeze(struct lock *lock)
 {
     if (lock_is_mine(lock) && lock->freezing) {
         lock->nested++;
-    } else {
-        /* Interrupted after the lock was taken and before the owner was stored, or after the
-         * owner was cleared and before the lock was released. Then no owner is recorded. Only a
-         * program of one thread may fork in a signal handler, so the holder is this thread. */
-        bool interrupted =
-            engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
-        bool held = interrupted || lock_is_mine(lock);
-        while (!held && !lock_acquire(lock)) {
-            test_delay();
-            /* another thread forks, and needs nothing from this one */
-            host_wait(&lock->state, FROZEN);
-        }
-        store_release(&lock->freezing, true);
-        store_release(&lock->held_at_freeze, held);
-        /* A frozen lock does not count as held: this thread freezes the next lock. */
-        if (!held)
-            lock_note_left(lock);
+        return;
     }
+    /* Interrupted after the lock was taken and before the owner was stored, or after the owner
+     * was cleared and before the lock was released. Then no owner is recorded. Only a program of
+     * one thread may fork in a signal handler, so the holder is this thread. */
+    bool interrupted =
+        engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
+    bool held = interrupted || lock_is_mine(lock);
+    while (!held && !lock_acquire(lock)) {
+        test_delay();
+        /* another thread forks, and needs nothing from this one */
+        host_wait(&lock->state, FROZEN);
+    }
+    store_release(&lock->freezing, true);
+    store_release(&lock->held_at_freeze, held);
+    /* From here on the lock does not count as held: this thread freezes the next lock. */
+    if (!held)
+        lock_note_left(lock);
+}
+
+void lock_end_freeze(struct lock *lock)
+{
     test_delay();
     /* Wakes all threads, whatever the state is: a thread that a release has woken may find the
      * lock frozen and leave, and then no other thread would wake the next one. */
@@ -155,7 +160,18 @@ bool lock_is_frozen_whole(const struct lock *lock)
     return !lock->held_at_freeze && lock->nested == 0;
 }
 
-void lock_thaw(struct lock *lock)
+void lock_begin_thaw(struct lock *lock)
+{
+    if (lock->nested > 0)
+        return;
+    store_release(&lock->state, (uint32_t)HELD);
+    test_delay();
+    /* Wakes the threads that wait to fork. None of them sleeps when lock_release wakes one thread,
+     * so it wakes one that waits for the lock. */
+    host_wake(&lock->state, UINT32_MAX);
+}
+
+void lock_end_thaw(struct lock *lock)
 {
     if (lock->nested > 0) {
         lock->nested--;
@@ -169,8 +185,4 @@ void lock_thaw(struct lock *lock)
         store_relaxed(&engaged, (uint8_t)(engaged + 1));
         lock_release(lock);
     }
-    test_delay();
-    /* Wakes the threads that wait to fork. This is the last step, because one of them may have
-     * taken the wake-up of lock_release from a thread that waits for the lock. */
-    host_wake(&lock->state, UINT32_MAX);
 }

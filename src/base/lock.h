@@ -27,7 +27,7 @@ struct lock {
     uint32_t rank;       /* const after init, below 16 */
     bool held_at_freeze; /* holder: the forking thread held it already, interrupted by a signal */
     bool freezing;       /* holder: true from the freeze to the thaw */
-    uint32_t nested;     /* holder: forks of signal handlers between lock_freeze and lock_thaw */
+    uint32_t nested;     /* holder: forks of signal handlers from the freeze to the thaw */
 };
 
 /* Takes the lock. Acquire: pairs with lock_release.
@@ -56,20 +56,35 @@ bool lock_spin(const uint32_t *state, unsigned *pauses);
 bool lock_is_mine(const struct lock *lock);
 
 /* Before fork: takes the lock, unless this thread was interrupted while it held it, and freezes
- * it. Pairs with lock_thaw. A signal handler may fork at any point between the two, so they
- * nest; the outermost thaw counts. */
-void lock_freeze(struct lock *lock);
+ * it. In between the thread holds the lock, and prepares what others use while it is frozen. A
+ * signal handler may fork at any point from the freeze to the thaw, so they nest; the outermost
+ * thaw counts. */
+void lock_begin_freeze(struct lock *lock);
+void lock_end_freeze(struct lock *lock);
 
-/* After fork: ends lock_freeze, in the parent and in the child, where this thread is the only
- * one. */
-void lock_thaw(struct lock *lock);
+/* After fork: ends the freeze, in the parent and in the child, where this thread is the only one.
+ * In between the thread holds the lock again. */
+void lock_begin_thaw(struct lock *lock);
+void lock_end_thaw(struct lock *lock);
+
+static inline void lock_freeze(struct lock *lock)
+{
+    lock_begin_freeze(lock);
+    lock_end_freeze(lock);
+}
+
+static inline void lock_thaw(struct lock *lock)
+{
+    lock_begin_thaw(lock);
+    lock_end_thaw(lock);
+}
 
 /* Whether the lock is frozen, approximately.
  * Threads: any. */
 bool lock_is_frozen(const struct lock *lock);
 
 /* Whether no thread was changing the protected data when the lock was frozen.
- * Threads: the forking thread, between lock_freeze and lock_thaw. */
+ * Threads: the forking thread, from lock_begin_freeze to lock_end_thaw. */
 bool lock_is_frozen_whole(const struct lock *lock);
 
 #endif

@@ -134,6 +134,8 @@ static int arena_insert(struct arena *arena)
 
 int arena_add(struct page_shard *shard, size_t pages)
 {
+    if (lock_is_frozen(&pages_state.lock))
+        return -EAGAIN; /* arena_insert would fail, and each try costs metadata */
     size_t least = larger_of(align_up(pages, os_page_size() >> PAGE_SHIFT), SMALLEST_PAGES);
     if (least > LARGEST_PAGES)
         return -ENOMEM;

@@ -41,10 +41,14 @@ void pages_on_fork(void (*in_child)(void)) { on_fork = in_child; }
 
 static void pages_freeze_shard(struct page_shard *shard)
 {
-    lock_freeze(&shard->lock);
-    if (!lock_is_frozen_whole(&shard->lock))
-        return; /* a signal handler forks, and has interrupted a holder of the lock */
-    headers_lend(shard);
+    lock_begin_freeze(&shard->lock);
+    /* or a signal handler forks, and has interrupted a holder of the lock */
+    bool whole = lock_is_frozen_whole(&shard->lock);
+    if (whole)
+        headers_lend(shard);
+    lock_end_freeze(&shard->lock);
+    if (!whole)
+        return;
     struct span *unmap = free_spans_settle(shard, NULL);
     for (struct span *next; unmap; unmap = next) {
         next = unmap->next;
@@ -70,9 +74,10 @@ static void pages_thaw_locks(bool whole)
 {
     for (unsigned i = shard_count(); i-- > 0;) {
         struct page_shard *shard = &page_shards[i];
+        lock_begin_thaw(&shard->lock);
         if (lock_is_frozen_whole(&shard->lock))
             headers_take_back(shard, whole);
-        lock_thaw(&shard->lock);
+        lock_end_thaw(&shard->lock);
     }
     fetch_add_relaxed(&pages_state.freezes, (size_t)1);
     lock_thaw(&pages_state.lock);
@@ -223,9 +228,11 @@ static enum outcome pages_take_from(struct page_shard *shard, struct want *want,
             return outcome;
         refused += !want->admitted;
         bool more = refused <= LIMIT_TRIES && pages_provide(shard, want);
-        /* A failure during a fork of another thread does not mean that memory is out. */
-        if (!more && !lock_is_frozen(&pages_state.lock) &&
-            load_relaxed(&pages_state.freezes) == freezes)
+        /* A failure during a fork of another thread does not mean that memory is out. The page lock
+         * is frozen before the shard's, so only a fork run needs none of them. */
+        if (!more && lock_is_frozen(&pages_state.lock))
+            return FROZEN;
+        if (!more && load_relaxed(&pages_state.freezes) == freezes)
             return EXHAUSTED;
     }
 }

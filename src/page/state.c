@@ -199,16 +199,21 @@ bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages) 
 
 /* The lists of unused headers.
  *
- * The lock of the shard protects the lists. While it is frozen for a fork, they are lent: the head
- * of each list is in a word of its own, where any thread takes and returns headers without a lock.
+ * The lock of the shard protects the lists. The thread that freezes it for a fork lends them while
+ * it still holds the lock: the head of each list is in a word of its own, where any thread takes
+ * and returns headers without a lock. It takes them back when it holds the lock again. Otherwise
+ * other threads could find the lock frozen and nothing lent, and make headers for as long as the
+ * forking thread does not run.
+ *
  * The end of a lent list stays its end, so the forking thread joins the remaining list to its own
  * in constant time. Only a list that became empty in between may have another end, and then it is
  * short.
  *
- * A thread that finds the lock frozen and nothing lent has arrived right before the lending or
- * right after it, and tries again for a short time. A header that is returned too late stays in its
- * word until the next fork. In the child of a fork the words and the links may be of different
- * instants, so the child forgets the lent lists if its parent had other threads.
+ * A thread that found the lock frozen and finds nothing lent comes after the fork, and tries again.
+ * Only if a signal handler forks that interrupted a holder of the lock, nothing is lent for longer.
+ * A header that is returned too late stays in its word until the next fork. In the child of a fork
+ * the words and the links may be of different instants, so the child forgets the lent lists if its
+ * parent had other threads.
  */
 
 enum { HEADER_TRIES = 100 };
@@ -338,7 +343,6 @@ struct span *header_take(struct page_shard *shard, unsigned side_units)
         span = header_pop_lent(&shard->lent_headers[side_units]);
         if (load_acquire(&shard->headers_are_lent)) /* pairs with headers_lend */
             break;
-        pause_processor();
     }
     return span ? span : header_make(shard, side_units);
 }

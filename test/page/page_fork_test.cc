@@ -145,6 +145,58 @@ TEST_F(PageFork, ForksLoseNoHeaders)
     pages_verify();
 }
 
+// A thread that meets a fork takes and returns headers in the word. If it found the lock frozen and
+// nothing lent, it would make a new header each time, for as long as the forking thread does not
+// run.
+TEST_F(PageFork, HeadersAreLentAsLongAsTheLockIsFrozen)
+{
+    std::atomic<bool> over{false};
+    size_t frozen = 0;
+    size_t not_lent = 0;
+    std::thread observer([&] {
+        struct page_shard *shard = page_layer::shard;
+        while (!over) {
+            const size_t freezes = load_acquire(&pages_state.freezes);
+            if (!lock_is_frozen(&shard->lock))
+                continue;
+            const bool lent = load_acquire(&shard->headers_are_lent);
+            if (!lock_is_frozen(&shard->lock) || load_acquire(&pages_state.freezes) != freezes)
+                continue;
+            frozen++;
+            not_lent += !lent;
+        }
+    });
+    for (int i = 0; i < 100000; i++) {
+        pages_freeze();
+        pages_thaw();
+    }
+    over = true;
+    observer.join();
+    EXPECT_GT(frozen, 0u);
+    EXPECT_EQ(not_lent, 0u);
+    pages_verify();
+}
+
+// The page lock is frozen first and thawed last. A thread whose shard is not frozen and has no room
+// adds no arena meanwhile, and does not wait for the forking thread.
+TEST_F(PageFork, AThreadThatNeedsAnArenaTakesAForkRun)
+{
+    enum { PAGES = 1 << 18 };
+    const size_t before = meta_bytes();
+    lock_freeze(&pages_state.lock);
+    std::thread([] {
+        for (int i = 0; i < 100; i++) {
+            struct span *run = pages_take(PAGES, PAGE_BYTES);
+            ASSERT_NE(run, nullptr);
+            EXPECT_EQ(arena_of(run->base), nullptr);
+            pages_give(run);
+        }
+    }).join();
+    lock_thaw(&pages_state.lock);
+    EXPECT_LE(meta_bytes(), before + 64 * 1024);
+    pages_verify();
+}
+
 // Two threads replace runs while the process forks often, like a server that forks for each
 // request.
 TEST_F(PageFork, ThreadsThatReplaceRunsDuringForksMakeFewHeaders)

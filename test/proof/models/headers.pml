@@ -64,7 +64,7 @@
 #define LEND_ORDER ACQ_REL
 #endif
 
-bool is_frozen;
+bool is_held, is_frozen;      /* the page lock, by the forker */
 byte list, list_last;         /* under the page lock */
 byte lent_last;               /* under the page lock */
 byte following[HEADERS + 1];  /* `next` */
@@ -102,7 +102,7 @@ inline take(me)
     mine = 0;
     if
     :: atomic {
-           !is_frozen ->
+           !is_held ->
            acquire(me);
            if
            :: list != 0 ->
@@ -156,7 +156,7 @@ inline give(me)
         if
         :: seen == 0 ->
             atomic { /* it is deferred, and settled */
-                !is_frozen ->
+                !is_held ->
                 acquire(me);
                 push(mine);
                 release(me)
@@ -213,7 +213,7 @@ proctype forker(byte me)
     for (time : 1 .. FORKS) {
         atomic {
             acquire(me);
-            is_frozen = true;
+            is_held = true;
             mine = list; /* headers_lend */
             lent_last = list_last;
             list = 0
@@ -235,6 +235,8 @@ proctype forker(byte me)
 #endif
         mine = 0;
         store(me, LENT, RELEASE, 1);
+        is_frozen = true;  /* lock_end_freeze */
+        is_frozen = false; /* lock_begin_thaw */
         store(me, LENT, RELAXED, 0); /* headers_take_back */
         modify(me, WORD, ACQ_REL, seen, NEXT_TAG(seen));
         mine = ADDRESS(seen);
@@ -266,7 +268,7 @@ proctype forker(byte me)
         fi;
         atomic {
             release(me);
-            is_frozen = false; /* lock_thaw */
+            is_held = false; /* lock_end_thaw */
             mine = 0;
             other = 0;
             word = 0;

@@ -5,8 +5,8 @@
  * the deferred runs, and releases the lock; when the lock is frozen it leaves. The first worker
  * does so while it holds libc's lock (a mutex of stdio). FORKERS threads, each of which forks once,
  * take that mutex between the freeze and the thaw, as libc does between the handlers and the clone.
- * A thread that forks sleeps while another one forks. A futex wait compares and sleeps in one step;
- * a wake-up wakes any of the sleepers.
+ * Such a thread holds the lock again before it releases it. It sleeps while another one forks. A
+ * futex wait compares and sleeps in one step; a wake-up wakes any of the sleepers.
  *
  * Asserted: one thread at a time is in the critical section, and sees everything that the thread
  * before did; no thread enters while the lock is frozen; no thread sleeps for ever (deadlock); at
@@ -223,7 +223,7 @@ proctype worker(byte me)
 proctype forker(byte me)
 {
     LOCALS;
-    do /* lock_freeze */
+    do /* lock_begin_freeze */
     :: acquire(me);
         if
         :: held -> break
@@ -234,7 +234,7 @@ proctype forker(byte me)
     held = false;
     d_step {
         enter(me);
-        is_frozen = true
+        is_frozen = true /* lock_end_freeze */
     }
 #ifdef MUTANT_FROZEN_AS_HELD
     modify(me, STATE, ACQ_REL, seen, HELD);
@@ -256,18 +256,19 @@ proctype forker(byte me)
     atomic { stdio == 0 -> stdio = 1 + me }
     assert(inside == 1 && is_frozen); /* clone */
     stdio = 0;
-    d_step {
-        alone(me, GUARDED);
-        is_frozen = false;
-        inside--
-    }
+    is_frozen = false;
 #ifdef MUTANT_THAW_WAKES_FIRST
     wake_all();
 #endif
-    release(me); /* lock_thaw */
+    store(me, STATE, RELEASE, HELD); /* lock_begin_thaw */
 #if !defined(MUTANT_THAW_WAKES_FIRST) && !defined(MUTANT_THAW_NO_WAKE)
     wake_all();
 #endif
+    d_step {
+        alone(me, GUARDED); /* headers_take_back */
+        inside--
+    }
+    release(me); /* lock_end_thaw */
     atomic {
         leave(me);
         done++
