@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the table of README.md, and its picture, from what was measured.
+"""Writes the table of README.md, and its pictures, from what was measured.
 
-usage: make_readme.py            writes README.md between its markers, and the picture
+usage: make_readme.py            writes README.md between its markers, and the pictures
        make_readme.py --check    prints what differs from what it would write; exit status 1 then
 
-The figures come from bench/results/programs and bench/results/mimalloc-bench (`bench/cairn-bench`),
-and from bench/results/matrix.md (`bench/cairn-matrix`). Times and memory have one normalisation:
-the geometric mean over the rows of (median of this allocator / best median of all, Cairn included).
+The figures come from bench/results/services, bench/results/programs and
+bench/results/mimalloc-bench (`bench/cairn-bench`), from bench/results/matrix.md
+(`bench/cairn-matrix`), and the curves of a service from bench/results/services/memory.csv
+(`cairn run --load --csv`). Times and memory have one normalisation: the geometric mean over the
+rows of (median of this allocator / best median of all, Cairn included).
 """
 import csv
 import dataclasses
@@ -20,13 +22,21 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN = "<!-- made by dev/make_readme.py from what was measured: do not edit -->"
 END = "<!-- end of what is made -->"
 PICTURE = "bench/results/overview.svg"
+SERVICE_PICTURE = "bench/results/services/memory.svg"
 COLUMNS = ("Cairn", "glibc", "mimalloc", "snmalloc", "rpmalloc", "jemalloc",
            "gperftools tcmalloc")
 BENCH_NAMES = {"cairn": "Cairn", "cairn-hardened": "Cairn hardened", "system": "glibc",
+               "cairn-background": "Cairn, background:on",
+               "system-two-arenas": "glibc, two arenas",
+               "jemalloc-background": "jemalloc, background_thread",
                "mimalloc2": "mimalloc 2", "mimalloc3": "mimalloc 3",
                "tcmalloc": "gperftools tcmalloc", "google-tcmalloc": "google/tcmalloc"}
+# The column and the label of those that share one with others.
+VARIANTS = {"mimalloc 2": ("mimalloc", "v2"), "mimalloc 3": ("mimalloc", "v3"),
+            "google/tcmalloc": ("gperftools tcmalloc", "google/tcmalloc"),
+            **{name: tuple(name.split(", ")) for name in BENCH_NAMES.values() if ", " in name}}
 WEIGHT = ' font-weight="bold"'
-COLOURS = {"Cairn": "#c1272d", "Cairn hardened": "#e8903a", "glibc": "#7f7f7f",
+COLOURS = {"Cairn": "#c1272d", "Cairn, background:on": "#c1272d", "Cairn hardened": "#e8903a", "glibc": "#7f7f7f",
            "jemalloc": "#1f77b4", "mimalloc": "#2ca02c", "mimalloc 2": "#7fc97f",
            "mimalloc 3": "#2ca02c", "gperftools tcmalloc": "#9467bd", "snmalloc": "#17becf",
            "google/tcmalloc": "#8c564b", "rpmalloc": "#bcbd22"}
@@ -75,6 +85,21 @@ class Measured:
         return ({name: math.exp(sum(math.log(ran[row][name] / best[row]) for row in ran) / len(ran))
                  for name in every}, sorted(ran))
 
+    def curves(self):
+        """({allocator: [(seconds, MiB)]}, [(start, end) of a burst]) of a service over time. The
+        bursts are those of the allocator that is measured first."""
+        sides, bursts = {}, {}
+        with (self.results / "services" / "memory.csv").open() as file:
+            for row in csv.DictReader(file):
+                name = row["side"].replace(" background:on", ", background:on")
+                at = float(row["seconds"])
+                sides.setdefault(BENCH_NAMES.get(name, name), []).append(
+                    (at, int(row["bytes"]) / (1 << 20)))
+                if len(sides) == 1 and row["phase"].startswith("burst"):
+                    first, _ = bursts.get(row["phase"], (at, at))
+                    bursts[row["phase"]] = first, at
+        return sides, list(bursts.values())
+
     def matrix(self, sections=None):
         """The outcomes of the misuse matrix by allocator, in all or some sections."""
         text = (self.results / "matrix.md").read_text()
@@ -100,29 +125,26 @@ def line_of(label, figures, lowest=True):
     return f"| {label} | " + " | ".join(cells) + " |"
 
 
-def two(figures):
-    return {name: f"{value:.2f}" for name, value in figures.items()}
-
-
-def newest(figures):
-    """If mimalloc has two versions, they share a column, the better one first."""
-    shown = two(figures)
-    if "mimalloc 2" not in shown:
-        return shown
-    older, newer = shown.pop("mimalloc 2"), shown.pop("mimalloc 3")
-    versions = sorted([(older, "v2"), (newer, "v3")])
-    shown["mimalloc"] = ", ".join(f"{value} ({version})" for value, version in versions)
-    return shown
+def shared(figures):
+    """The figures of each column. The settings and versions of an allocator share one, the best
+    first."""
+    columns = {}
+    for name, value in figures.items():
+        column, label = VARIANTS.get(name, (name, ""))
+        columns.setdefault(column, []).append((value, f"{value:.2f}" + (label and f" ({label})")))
+    return {column: ", ".join(text for _, text in sorted(kinds))
+            for column, kinds in columns.items()}
 
 
 def table(measured):
     yield "| | " + " | ".join(COLUMNS) + " |"
     yield "|---" * (len(COLUMNS) + 1) + "|"
-    for group, time, kind in (("mimalloc-bench", "time", "programs of mimalloc-bench"),
-                              ("programs", "CPU time", "real programs")):
-        for aspect, what in (("time", time), ("memory", "peak memory")):
+    for group, kind, time, memory in (
+            ("services", "services", "CPU time", "memory 30 s after the load"),
+            ("programs", "real programs", "CPU time", "peak memory")):
+        for aspect, what in (("memory", memory), ("time", time)):
             figures, names = measured.programs(group, aspect)
-            yield line_of(f"{what}, {len(names)} {kind}", newest(figures))
+            yield line_of(f"{what}, {len(names)} {kind}", shared(figures))
     wrong = measured.matrix(("Double free", "Free of no block"))
     yield line_of(f"invalid frees stopped at once, of {len(wrong['Cairn'])}",
                   {name: cells.count("at once") for name, cells in wrong.items()}, lowest=False)
@@ -131,13 +153,18 @@ def table(measured):
                   {name: cells.count("silent") for name, cells in faults.items()})
 
 
+def machine(facts):
+    return re.sub(r"\(R\)| Processor", "", facts["processor"])
+
+
 def sources(measured):
-    facts = measured.facts("programs")
+    facts, of_services = measured.facts("programs"), measured.facts("services")
     _, names = measured.programs("programs", "time")
-    processor = re.sub(r"\(R\)| Processor", "", facts["processor"])
     yield ("Times and memory are geometric means of (this allocator / best of all), newest "
-           "versions; lower is better, empty is not measured. "
-           f"Sources ({processor}, {facts['libc']}): "
+           "versions; lower is better. "
+           f"Sources ({machine(facts)}, {facts['libc']}): "
+           f"[services](bench/results/services/report.md) at {of_services['commit'][:7]} "
+           f"({machine(of_services)}), "
            f"[mimalloc-bench](bench/results/mimalloc-bench/report.md) at "
            f"{measured.facts('mimalloc-bench')['commit'][:7]}, "
            f"[{len(names)} programs](bench/results/programs/report.md) at "
@@ -148,8 +175,8 @@ def sources(measured):
 class Axis:
     """Figures from low to high, on a stretch of the picture from start to end."""
 
-    def __init__(self, values, start, end):
-        room = (max(values) - min(values)) * 0.15 or 0.1
+    def __init__(self, values, start, end, room=0.15):
+        room = (max(values) - min(values)) * room or 0.1
         self.low, self.high = min(values) - room, max(values) + room
         self.start, self.end = start, end
 
@@ -249,6 +276,51 @@ def picture(measured):
     return "\n".join(lines)
 
 
+def apart(places, least):
+    """Numbers in their order, raised so that each is at least so far from the one before."""
+    moved = []
+    for place in sorted(places):
+        moved.append(max(place, moved[-1] + least) if moved else place)
+    return dict(zip(sorted(places), moved))
+
+
+def service_picture(measured):
+    """The memory of one service over time, a line for each allocator."""
+    sides, phases = measured.curves()
+    end_s = max(points[-1][0] for points in sides.values())
+    most = max(mib for points in sides.values() for _, mib in points)
+    across = Axis([0, end_s], 50, 560, room=0)
+    upwards = Axis([0, most], 225, 30, room=0)
+    yield ('<svg xmlns="http://www.w3.org/2000/svg" width="760" height="275" '
+           'font-family="sans-serif" font-size="11">')
+    yield '<rect width="760" height="275" fill="#fff"/>'
+    yield ('<text x="50" y="18" font-weight="bold">Memory of a Python service of threads, MiB: '
+           'three bursts of requests, then silence</text>')
+    for start, end in phases:
+        left, right = across.place(start), across.place(end)
+        yield (f'<rect x="{left:.0f}" y="30" width="{right - left:.0f}" height="195" '
+               'fill="#f0f0f0"/>')
+    yield '<path d="M50 30V225H560" fill="none" stroke="#888"/>'
+    for seconds in range(0, int(end_s) + 1, 10):
+        yield (f'<text x="{across.place(seconds):.0f}" y="241" text-anchor="middle" fill="#888">'
+               f'{seconds}</text>')
+    for mib in range(0, int(most) + 1, 100):
+        yield (f'<text x="44" y="{upwards.place(mib) + 4:.0f}" text-anchor="end" fill="#888">'
+               f'{mib}</text>')
+    yield '<text x="305" y="261" text-anchor="middle">seconds; grey: requests</text>'
+    ends = {name: upwards.place(points[-1][1]) for name, points in sides.items()}
+    lines = apart(ends.values(), 15)
+    for name, points in sides.items():
+        path = " ".join(f"{across.place(at):.1f},{upwards.place(mib):.1f}" for at, mib in points)
+        own = name == "Cairn, background:on"
+        colour = COLOURS[name]
+        yield (f'<polyline points="{path}" fill="none" stroke="{colour}" '
+               f'stroke-width="{2.5 if own else 1.5}"/>')
+        yield (f'<text x="568" y="{lines[ends[name]] + 4:.0f}" fill="{colour}"'
+               f'{WEIGHT if own else ""}>{name}: {points[-1][1]:.0f}</text>')
+    yield "</svg>\n"
+
+
 def made(measured):
     """README's part between the markers."""
     parts = (table(measured), sources(measured))
@@ -264,6 +336,7 @@ def files(root):
         sys.exit("make_readme: README.md has not its two markers")
     yield readme, text[:text.index(BEGIN)] + made(measured) + text[text.index(END) + len(END):]
     yield root / PICTURE, picture(measured)
+    yield root / SERVICE_PICTURE, "\n".join(service_picture(measured))
 
 
 def check(root):

@@ -205,7 +205,7 @@ class JavaUnit(DocumentsUnit):
 
     def __init__(self):
         super().__init__("service-java", "Java, direct buffers, inflaters",
-                         ["java", "-Xmx256m", "-cp", "{folder}", "Documents"],
+                         ["java", "-Xmx512m", "-cp", "{folder}", "Documents"],
                          {name: "default-jdk-headless" for name in ("java", "javac")})
 
     def prepare(self, directory):

@@ -98,6 +98,11 @@ public final class Documents {
     }
 
     public static void main(String[] arguments) throws IOException {
+        /* HttpServer would never answer the request of a thread that ended for lack of memory. */
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        });
         InetSocketAddress address =
             new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0]));
         HttpServer server = HttpServer.create(address, 128);

@@ -1,4 +1,4 @@
-"""dev/make_readme.py: README.md's table, claims and picture are what was measured."""
+"""dev/make_readme.py: README.md's table and pictures are what was measured."""
 
 import pathlib
 import re
@@ -11,7 +11,8 @@ import make_readme
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED = ("README.md", "bench/results/matrix.md", "bench/results/mimalloc-bench/results.csv",
-            "bench/results/programs/results.csv", make_readme.PICTURE)
+            "bench/results/programs/results.csv", "bench/results/services/results.csv",
+            "bench/results/services/memory.csv", make_readme.PICTURE, make_readme.SERVICE_PICTURE)
 
 
 class ReadmeTest(unittest.TestCase):
@@ -43,6 +44,9 @@ class ReadmeTest(unittest.TestCase):
                  r"\g<1>9"),
                 ("bench/results/mimalloc-bench/results.csv",
                  r"(\nmb-cfrac,mimalloc-bench,cairn,time_s,time,s,)", r"\g<1>9"),
+                ("bench/results/services/results.csv",
+                 r"(\nservice-python,services,cairn,silent,memory,MiB,)", r"\g<1>9"),
+                ("bench/results/services/memory.csv", r"(\nsystem,[\d.]+,silence,)", r"\g<1>9"),
                 ("bench/results/matrix.md", r"\| direct, 48 bytes \| at once",
                  "| direct, 48 bytes | late")):
             self.setUp()
@@ -50,8 +54,28 @@ class ReadmeTest(unittest.TestCase):
             self.assertTrue(list(make_readme.check(self.root)), name)
 
     def test_a_picture_of_other_figures(self):
-        self.change(make_readme.PICTURE, 'cx="', 'cx="1')
-        self.assertTrue(list(make_readme.check(self.root)))
+        for picture, old in ((make_readme.PICTURE, 'cx="'),
+                             (make_readme.SERVICE_PICTURE, 'points="')):
+            self.setUp()
+            self.change(picture, old, old + "1")
+            self.assertTrue(list(make_readme.check(self.root)), picture)
+
+    def test_curves_of_a_service(self):
+        path = self.root / "bench/results/services/memory.csv"
+        path.write_text("side,seconds,phase,bytes,lazy_bytes\n"
+                        "system,0.5,burst 1,1048576,0\nsystem,2.5,burst 1,2097152,0\n"
+                        "system,3,silence,2097152,0\nCairn background:on,1,burst 1,3145728,0\n")
+        self.assertEqual(make_readme.Measured(self.root).curves(), (
+            {"glibc": [(0.5, 1), (2.5, 2), (3, 2)], "Cairn, background:on": [(1, 3)]},
+            [(0.5, 2.5)]))
+
+    def test_labels_of_curves_are_apart(self):
+        self.assertEqual(make_readme.apart([30, 10, 12], 15), {10: 10, 12: 25, 30: 40})
+        lines = [int(line) for line in re.findall(
+            r'<text x="568" y="(\d+)"', (ROOT / make_readme.SERVICE_PICTURE).read_text())]
+        self.assertGreater(len(lines), 3)
+        for above, below in zip(sorted(lines), sorted(lines)[1:]):
+            self.assertGreaterEqual(below - above, 14)
 
     def boxes(self, points):
         """(name, whether it is the label, box) of the points and labels of a panel."""
@@ -96,15 +120,16 @@ class ReadmeTest(unittest.TestCase):
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join([head, f"row,{columns}", *lines, ""]))
 
-    def test_newest_peers(self):
-        """mimalloc's versions share a column."""
+    def test_settings_and_versions_share_a_column(self):
         self.write_results("mimalloc-bench", {"mb-cfrac": {"cairn": 2, "mimalloc2": 1}})
         figures, names = make_readme.Measured(self.root).programs("mimalloc-bench", "time")
         self.assertEqual((figures, names), ({"Cairn": 2, "mimalloc 2": 1}, ["mb-cfrac"]))
         figures["mimalloc 3"] = 1.5
-        self.assertEqual(make_readme.newest(figures),
-                         {"Cairn": "2.00", "mimalloc": "1.00 (v2), 1.50 (v3)"})
-        self.assertEqual(make_readme.newest({"mimalloc": 1}), {"mimalloc": "1.00"})
+        figures["Cairn, background:on"] = 1.1
+        self.assertEqual(make_readme.shared(figures), {
+            "Cairn": "1.10 (background:on), 2.00", "mimalloc": "1.00 (v2), 1.50 (v3)"})
+        self.assertEqual(make_readme.shared({"mimalloc": 1, "google/tcmalloc": 2}), {
+            "mimalloc": "1.00", "gperftools tcmalloc": "2.00 (google/tcmalloc)"})
 
     def test_one_normalisation(self):
         """Each row is divided by its best, Cairn's among them; hardened Cairn is none of them, and
