@@ -64,14 +64,16 @@ bool settled[RUNS];
 bool with_forker[RUNS];
 byte done;
 
-/* host_wait */
+/* host_wait. The kernel reads the newest state for this thread, which then reads no older one. */
 inline sleep(me, compared)
 {
     atomic {
+        load_newest(me, STATE, RELAXED, seen);
         if
-        :: newest(STATE) == compared -> asleep[me] = true
+        :: seen == compared -> asleep[me] = true
         :: else
-        fi
+        fi;
+        seen = 0
     }
     !asleep[me]
 }
