@@ -36,10 +36,10 @@ VARIANTS = {"mimalloc 2": ("mimalloc", "v2"), "mimalloc 3": ("mimalloc", "v3"),
             "google/tcmalloc": ("gperftools tcmalloc", "google/tcmalloc"),
             **{name: tuple(name.split(", ")) for name in BENCH_NAMES.values() if ", " in name}}
 WEIGHT = ' font-weight="bold"'
-COLOURS = {"Cairn": "#c1272d", "Cairn, background:on": "#c1272d", "Cairn hardened": "#e8903a", "glibc": "#7f7f7f",
-           "jemalloc": "#1f77b4", "mimalloc": "#2ca02c", "mimalloc 2": "#7fc97f",
-           "mimalloc 3": "#2ca02c", "gperftools tcmalloc": "#9467bd", "snmalloc": "#17becf",
-           "google/tcmalloc": "#8c564b", "rpmalloc": "#bcbd22"}
+COLOURS = {"Cairn": "#c1272d", "Cairn, background:on": "#c1272d", "Cairn hardened": "#e8903a",
+           "glibc": "#7f7f7f", "jemalloc": "#1f77b4", "mimalloc": "#2ca02c",
+           "mimalloc 2": "#7fc97f", "mimalloc 3": "#2ca02c", "gperftools tcmalloc": "#9467bd",
+           "snmalloc": "#17becf", "google/tcmalloc": "#8c564b", "rpmalloc": "#bcbd22"}
 
 
 def table_after(text, heading):
