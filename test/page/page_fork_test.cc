@@ -180,7 +180,7 @@ TEST_F(PageFork, HeadersAreLentAsLongAsTheLockIsFrozen)
 // adds no arena meanwhile, and does not wait for the forking thread.
 TEST_F(PageFork, AThreadThatNeedsAnArenaTakesAForkRun)
 {
-    enum { PAGES = 1 << 18 };
+    enum { PAGES = 1 << 16 };
     const size_t before = meta_bytes();
     lock_freeze(&pages_state.lock);
     std::thread([] {
