@@ -184,9 +184,9 @@ class Axis:
         return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
 
     def ticks(self):
-        step = next(step for step in (0.05, 0.1, 0.2, 0.5, 1, 5)
+        step = next(step for step in (0.05, 0.1, 0.2, 0.5, 1, 5, 10, 20, 50, 100, 200)
                     if (self.high - self.low) / step <= 7)
-        number = int(self.low / step) + 1
+        number = math.ceil(self.low / step)
         while number * step < self.high:
             yield number * step
             number += 1
@@ -260,20 +260,23 @@ def panel(left, title, times, memories):
     yield "</g>"
 
 
+def svg(height, parts):
+    """A picture, 760 pixels wide."""
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="760" height="{height}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<rect width="760" height="{height}" fill="#fff"/>', *parts, "</svg>", ""])
+
+
 def picture(measured):
     times, names = measured.programs("programs", "time")
     memories, _ = measured.programs("programs", "memory")
     bench_times, bench_names = measured.programs("mimalloc-bench", "time")
     bench_memories, _ = measured.programs("mimalloc-bench", "memory")
     times = {name: value for name, value in times.items() if name != "Cairn hardened"}
-    lines = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="310" '
-             'font-family="sans-serif" font-size="11">',
-             '<rect width="760" height="310" fill="#fff"/>',
-             *panel(0, f"{len(names)} real programs", times, memories),
-             *panel(385, f"{len(bench_names)} programs of mimalloc-bench", bench_times,
-                    bench_memories),
-             "</svg>", ""]
-    return "\n".join(lines)
+    return svg(310, [*panel(0, f"{len(names)} real programs", times, memories),
+                     *panel(385, f"{len(bench_names)} programs of mimalloc-bench", bench_times,
+                            bench_memories)])
 
 
 def apart(places, least):
@@ -291,9 +294,6 @@ def service_picture(measured):
     most = max(mib for points in sides.values() for _, mib in points)
     across = Axis([0, end_s], 50, 560, room=0)
     upwards = Axis([0, most], 225, 30, room=0)
-    yield ('<svg xmlns="http://www.w3.org/2000/svg" width="760" height="275" '
-           'font-family="sans-serif" font-size="11">')
-    yield '<rect width="760" height="275" fill="#fff"/>'
     yield ('<text x="50" y="18" font-weight="bold">Memory of a Python service of threads, MiB: '
            'three bursts of requests, then silence</text>')
     for start, end in phases:
@@ -301,10 +301,10 @@ def service_picture(measured):
         yield (f'<rect x="{left:.0f}" y="30" width="{right - left:.0f}" height="195" '
                'fill="#f0f0f0"/>')
     yield '<path d="M50 30V225H560" fill="none" stroke="#888"/>'
-    for seconds in range(0, int(end_s) + 1, 10):
+    for seconds in across.ticks():
         yield (f'<text x="{across.place(seconds):.0f}" y="241" text-anchor="middle" fill="#888">'
                f'{seconds}</text>')
-    for mib in range(0, int(most) + 1, 100):
+    for mib in upwards.ticks():
         yield (f'<text x="44" y="{upwards.place(mib) + 4:.0f}" text-anchor="end" fill="#888">'
                f'{mib}</text>')
     yield '<text x="305" y="261" text-anchor="middle">seconds; grey: requests</text>'
@@ -318,7 +318,6 @@ def service_picture(measured):
                f'stroke-width="{2.5 if own else 1.5}"/>')
         yield (f'<text x="568" y="{lines[ends[name]] + 4:.0f}" fill="{colour}"'
                f'{WEIGHT if own else ""}>{name}: {points[-1][1]:.0f}</text>')
-    yield "</svg>\n"
 
 
 def made(measured):
@@ -336,7 +335,7 @@ def files(root):
         sys.exit("make_readme: README.md has not its two markers")
     yield readme, text[:text.index(BEGIN)] + made(measured) + text[text.index(END) + len(END):]
     yield root / PICTURE, picture(measured)
-    yield root / SERVICE_PICTURE, "\n".join(service_picture(measured))
+    yield root / SERVICE_PICTURE, svg(275, service_picture(measured))
 
 
 def check(root):
