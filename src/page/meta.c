@@ -15,7 +15,16 @@
 #include "base/bits.h"
 #include "os/memory.h"
 #include "os/process.h"
+#include "page/page_map.h"
 #include "page/span.h"
+
+/* The place, or the same place in the lower half of its region of the page map: an arena that
+ * begins there needs one leaf. A second leaf has more than a MiB of addresses, which is too much
+ * for a small program that locks its memory. */
+static uintptr_t fence_lower_half(uintptr_t place)
+{
+    return place & ~((uintptr_t)1 << (REGION_SHIFT - 1));
+}
 
 /* A random place for an arena in hardened builds: below the stacks and mappings of the program,
  * which the kernel places in the upper half, and above mappings at low addresses. */
@@ -23,7 +32,8 @@ static void *fence_random_place(void)
 {
     enum { LOWEST_SHIFT = 40, HIGHEST_SHIFT = ADDRESS_BITS - 1 };
     uintptr_t place = os_random() & (((uintptr_t)1 << HIGHEST_SHIFT) - 1);
-    return (void *)align_down(place | (uintptr_t)1 << LOWEST_SHIFT, os_page_size());
+    place = fence_lower_half(place | (uintptr_t)1 << LOWEST_SHIFT);
+    return (void *)align_down(place, os_page_size());
 }
 
 /* Where metadata and arenas begin: at random distances below this library. An attacker who knows no
@@ -47,7 +57,7 @@ static uintptr_t fence_first_place(bool for_arena)
         return KERNEL_CHOOSES;
     if (!os_places_are_fixed())
         distance += os_random() % (distance / 2);
-    return align_down(end - distance, LARGEST_PAGE_BYTES);
+    return align_down(fence_lower_half(end - distance), LARGEST_PAGE_BYTES);
 }
 
 /* The place for the next range, right behind the last one.

@@ -2,6 +2,7 @@
 // each other's arenas.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cerrno>
@@ -63,6 +64,26 @@ TEST_F(Arena, HoldsItsAddressesAndNoOthers)
     EXPECT_NE(arena_of(arena->base + bytes), arena);
     EXPECT_EQ(arena_of(&arena), nullptr);
     EXPECT_EQ(arena_page(arena, arena->base + 5 * PAGE_BYTES + 17), 5u);
+}
+
+// At the border of two regions of the page map an arena would need two leaves, more than a MiB each.
+TEST(ArenaPlace, TheFirstBeginsInTheLowerHalfOfARegion)
+{
+    if (config_tsan)
+        GTEST_SKIP() << "ThreadSanitizer has fixed places";
+    for (int process = 0; process < 12; process++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            page_layer::start();
+            if (arena_add(page_layer::shard, 1) != 0)
+                _exit(1);
+            const auto base = reinterpret_cast<uintptr_t>(arena_at(0)->base);
+            _exit(base >> (REGION_SHIFT - 1) & 1 ? 2 : 0);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_EQ(status, 0);
+    }
 }
 
 TEST_F(Arena, AllAreFoundByAddressAndListedByAge)
