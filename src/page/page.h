@@ -55,7 +55,7 @@ struct page_limits {
 
 /* The limits before pages_configure is called: docs/reference/OPTIONS.md. */
 #define PAGE_LIMITS_DEFAULT                                                                        \
-    {.decay_ms = 1000, .dirty_cap_bytes = (size_t)64 << 20, .huge_pages = HUGE_PAGES_AUTO}
+    {.decay_ms = 2000, .dirty_cap_bytes = (size_t)64 << 20, .huge_pages = HUGE_PAGES_AUTO}
 
 /* The statistics of pages_read_stats. */
 struct page_stats {

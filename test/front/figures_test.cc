@@ -82,7 +82,7 @@ TEST(Figures, DecaysAreCountedAndAged)
 {
     cairn_free(cairn_malloc(100000));
     const struct figures before = read();
-    os_sleep_ms(600); // more than half of the decay
+    os_sleep_ms(1100); // more than half of the decay
     EXPECT_GE(read().steering.decay_age_ms, before.steering.decay_age_ms + 500)
         << "without a call nothing decays";
     const uint64_t called_ms = os_now_ms();

@@ -30,7 +30,7 @@ using model::kMiB;
 using model::Lanes;
 using model::Shadow;
 
-constexpr uint64_t kIntervalMs = 501; // with the usual decay_ms
+constexpr uint64_t kIntervalMs = 1001; // with the usual decay_ms
 std::atomic<uint64_t> g_now{1000000};
 std::atomic<uint64_t> g_looks;
 std::atomic<uint64_t> g_ends{64}; // one look in this number ends an interval

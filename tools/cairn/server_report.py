@@ -132,8 +132,8 @@ def remarks(job, results):
     if all(result.latency(50) is None for result in results):
         yield ("The load command printed no line such as `50% 1.8ms`, so the time of requests is "
                "not known.")
-    if job.idle_s < 2:
-        yield "Cairn returns memory that stayed free for a second (decay_ms): the silence is short."
+    if job.idle_s < 3:
+        yield "Cairn returns memory that stayed free for two seconds (decay_ms): the silence is short."
 
 
 def as_json(job, results, sentences):
