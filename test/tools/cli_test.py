@@ -31,6 +31,14 @@ class CommandLineTest(unittest.TestCase):
         result = start("--version")
         self.assertEqual((result.returncode, result.stdout), (0, f"cairn {cairn.VERSION}\n"))
 
+    def test_full_disk(self):
+        for arguments in ((), ("--version",), ("run", "--help"), ("--show-completion", "bash")):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([TOOL, *arguments], stdout=full, stderr=subprocess.PIPE,
+                                        text=True, timeout=200, check=False)
+            self.assertEqual((result.returncode, result.stderr), (
+                2, "cairn: cannot write the output: No space left on device\n"), arguments)
+
     def test_no_words_at_all(self):
         result = start()
         self.assertEqual((result.returncode, result.stderr), (0, ""))

@@ -12,7 +12,7 @@ from unittest import mock
 
 import tool_path
 from cairn.errors import UserError
-from cairn.measure import check_loads, measure, preload_value, started
+from cairn.measure import check_loads, measure, preload_value, run_through, started
 
 
 class MeasureTest(unittest.TestCase):
@@ -132,6 +132,11 @@ class MeasureTest(unittest.TestCase):
                 measure(["sh", "-c", f"echo $$ >{file.name}; exec sleep 600"])
             with self.assertRaises(ProcessLookupError):
                 os.kill(int(file.read()), 0)
+
+    def test_interrupt_that_ends_the_command_leaves_its_status(self):
+        for _ in range(50):
+            _, status = run_through(["sh", "-c", "kill -INT $PPID; kill -INT $$"], os.environ)
+            self.assertEqual(status, -signal.SIGINT)
 
     def test_second_request_to_end_kills_at_once(self):
         with tempfile.NamedTemporaryFile("r") as file:

@@ -86,19 +86,24 @@ def run_through(command, environment):
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
         raise UserError(f"{command[0]} cannot be started: {error.strerror}") from error
+    # An interrupt inside Popen.wait may lose the status, so Popen waits only for a command that has
+    # ended.
     with process:
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
-            process.wait()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         except KeyboardInterrupt as interrupt:
             if isinstance(interrupt, Interrupt):  # the terminal's reaches the command too
                 process.send_signal(interrupt.number)
             try:
-                process.wait()
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             except KeyboardInterrupt:
                 process.kill()
                 raise
-    return process.pid, process.returncode
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        status = process.wait()
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+    return process.pid, status
 
 
 def _fields(text):
