@@ -244,14 +244,15 @@ inline_always void slab_wait(struct span *slab)
 }
 
 /* The heap that has the slab, or the private heap that has the large block. NULL if there is none.
- */
+ * Acquire: pairs with slab_set_owner, because nothing else orders the caller's reads of a heap that
+ * is younger than its block. */
 inline_always struct heap *slab_heap(const struct span *slab)
 {
-    return (struct heap *)(load_relaxed(&slab->owner) & OWNER_HEAP_MASK);
+    return (struct heap *)(load_acquire(&slab->owner) & OWNER_HEAP_MASK);
 }
 
-/* Gives the slab to the heap. Release: pairs with the acquiring loads of `owner` by walks over
- * slabs (lifecycle.c). */
+/* Gives the slab to the heap. Release: pairs with slab_heap, and with the acquiring loads of `owner`
+ * by walks over slabs (lifecycle.c). */
 inline_always void slab_set_owner(struct span *slab, struct heap *heap)
 {
     uintptr_t tag = slab_is_packed(slab) ? OWNER_PACKED : 0;

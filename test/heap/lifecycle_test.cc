@@ -177,6 +177,52 @@ TEST_F(Lifecycle, AThreadReclaimsASlabOfFewBlocksOnlyIfItHasNoneOfTheClass)
     }
 }
 
+// A slab was reclaimed by a thread whose heap is younger than all that the freeing thread knows. Only
+// the slab's owner leads there, so reading it has to order the reads of the heap: ThreadSanitizer
+// reports the test otherwise.
+TEST_F(Lifecycle, AFreeMeetsTheHeapThatHasReclaimedTheSlab)
+{
+    if (config_quarantine)
+        GTEST_SKIP() << "the quarantine keeps slabs listed";
+    enum { START, MADE, KNOWN, READY, ENDED, DONE };
+    std::atomic<int> step{START}, reclaimed{0};
+    const auto wait_for = [&step](int wanted) {
+        while (step.load(std::memory_order_acquire) < wanted)
+            std::this_thread::yield();
+    };
+    void *block = nullptr, *other = nullptr;
+    std::thread owner([&] {
+        block = allocate(100);
+        other = allocate(100);
+        step.store(MADE, std::memory_order_release);
+        wait_for(READY);
+    });
+    wait_for(MADE);
+    std::thread freeing([&, other] {
+        step.store(KNOWN, std::memory_order_release);
+        while (reclaimed.load(std::memory_order_relaxed) == 0)
+            std::this_thread::yield();
+        free_fast(other);
+    });
+    wait_for(KNOWN);
+    std::thread reclaiming([&] {
+        void *own = allocate(3000);
+        step.store(READY, std::memory_order_release);
+        wait_for(ENDED);
+        free_fast(block);
+        EXPECT_EQ(slab_heap(span_of(other)), thread_heap);
+        reclaimed.store(1, std::memory_order_relaxed);
+        wait_for(DONE);
+        free_fast(own);
+    });
+    owner.join();
+    step.store(ENDED, std::memory_order_release);
+    freeing.join();
+    step.store(DONE, std::memory_order_release);
+    reclaiming.join();
+    heap_layer::verify();
+}
+
 // No later call would return the memory, if the thread that has freed it sleeps then.
 TEST_F(Lifecycle, TheMemoryOfAnEndedThreadGoesWithItsLastBlocks)
 {
