@@ -102,7 +102,7 @@ install: missing+build+tools configure
 	cmake --install $(BUILD) --prefix $(PREFIX)
 	@# So that the loader finds the libraries for programs that are linked with them.
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$DESTDIR" ] && command -v ldconfig >/dev/null; then ldconfig; fi
-	@dev/after-install $(BUILD) $(DESTDIR)$(PREFIX)
+	@dev/after-install $(BUILD) $(PREFIX) $(DESTDIR)
 
 clean:
 	rm -rf build

@@ -46,7 +46,14 @@ def without_links(text):
         words, target = match.groups()
         place = page_of(target)
         return place if words == pathlib.PurePath(target).name else f"{words} ({place})"
+    text = re.sub(r"\[([^\]]+)\]\(#[\w-]*\)", r"\1", text)
     return re.sub(r"\[([^\]]+)\]\(([\w./-]+\.md)(?:#[\w-]*)?\)", named, text)
+
+
+def roomy_tables(made):
+    """Tables without lines, whose last column takes the rest of the width."""
+    return re.sub(r"^tab\(\|\) expand allbox;\n(.*)b\n(.*)\.$", r"tab(|) expand;\n\1bx\n\2x.", made,
+                  flags=re.M)
 
 
 def day():
@@ -62,12 +69,13 @@ def write(page, text):
 def write_document(directory, page, document, what):
     text = without_links((ROOT / "docs" / document).read_text())
     text = text.split("\n", 1)[1]  # the heading: NAME stands for it
-    made = subprocess.run(["lowdown", "-Tman", "--parse-no-metadata"], input=text, text=True,
-                          check=True, stdout=subprocess.PIPE).stdout
+    made = subprocess.run(["lowdown", "-Tman", "--parse-no-metadata", "--parse-no-super"],
+                          input=text, text=True, check=True, stdout=subprocess.PIPE).stdout
     made = made.replace("\\fC", "\\fB")  # bold is what pages use for what is typed
+    made = roomy_tables(made.replace("\\e|", "|"))
     # The first line names the preprocessor that a page needs.
     tables = "'\\\" t\n" if "\n.TS" in made else ""
-    head = (f'{tables}.TH "{page}" 7 "{day()}" "Cairn {VERSION}"\n.SH NAME\n'
+    head = (f'{tables}.TH "{page}" 7 "{day()}" "Cairn {VERSION}"\n.ad l\n.nh\n.SH NAME\n'
             f"{page} \\- {what}\n.SH DESCRIPTION\n")
     write(directory / f"{page}.7", head + made)
 

@@ -63,9 +63,20 @@ class ManualTest(unittest.TestCase):
             self.assertEqual(said, "", page.name)
 
     def test_links_become_pages(self):
-        text = "see [OPTIONS.md](reference/OPTIONS.md), [the tool](../SEEING.md#a)"
+        text = "see [OPTIONS.md](reference/OPTIONS.md), [the tool](../SEEING.md#a), [b](#b)"
         self.assertEqual(make_man.without_links(text),
-                         "see cairn.options(7), the tool (share/doc/cairn/docs/SEEING.md)")
+                         "see cairn.options(7), the tool (share/doc/cairn/docs/SEEING.md), b")
+
+    def test_powers_bars_and_tables_are_as_in_the_documents(self):
+        if not (shutil.which("lowdown") and shutil.which("mandoc")):
+            self.skipTest("no lowdown or no mandoc")
+        shown = "".join(subprocess.run(
+            ["mandoc", "-Tutf8", "-Owidth=80", str(MANUAL / "man7" / f"cairn.{page}.7")], text=True,
+            check=True, stdout=subprocess.PIPE).stdout for page in ("options", "switching"))
+        shown = re.sub(".\b", "", shown)
+        for text in ("0 to 2^32-1", "COMMAND|PORT"):
+            self.assertIn(text, shown)
+        self.assertRegex(shown, r"(?m)^ +decay_ms +0 to 2\^32-1 +\d+ +free memory that was")
 
 
 if __name__ == "__main__":

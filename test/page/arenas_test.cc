@@ -66,7 +66,7 @@ TEST_F(Arena, HoldsItsAddressesAndNoOthers)
     EXPECT_EQ(arena_page(arena, arena->base + 5 * PAGE_BYTES + 17), 5u);
 }
 
-// At the border of two regions of the page map an arena would need two leaves, more than a MiB each.
+// At the border of two regions of the page map an arena would need two leaves, each above a MiB.
 TEST(ArenaPlace, TheFirstBeginsInTheLowerHalfOfARegion)
 {
     if (config_tsan)

@@ -197,6 +197,7 @@ class AdviseTest(unittest.TestCase):
         gone = self.path("gone") / "page.html"
         for words, sentence in (([cut], "the file is truncated"),
                                 (["/none/there"], "no such program"),
+                                (["/etc/passwd"], "neither a trace of Cairn nor an executable"),
                                 (["--html", gone, self.pins], "there is no folder")):
             result = cairn(*words)
             self.assertEqual(result.returncode, 2, result)

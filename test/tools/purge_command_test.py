@@ -263,6 +263,17 @@ class RefusalTest(unittest.TestCase):
             result = cairn("purge", target.process.pid, "--plan")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
 
+    def test_a_stopped_process(self):
+        with Target("large", by_library=True) as target:
+            pid = target.process.pid
+            wait_for(target.socket)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                os.waitid(os.P_PID, pid, os.WSTOPPED)
+                self.check_refused(f"process {pid} is stopped .*: kill -CONT {pid} ", "purge", pid)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+
     def test_a_child_of_a_fork(self):
         """A child has the memory of its parent, but not its socket."""
         script = ("import os, sys, time\nsys.stdin.readline()\npid = os.fork()\n"

@@ -1,6 +1,7 @@
 """`cairn advise`: the call sites that would gain from another allocator, and their gains."""
 
 import functools
+import os
 import pathlib
 import statistics
 import subprocess
@@ -149,6 +150,9 @@ def advise(
     _check_files({"--html": html_file}, symbols)
     library = files.preloaded_library(lib)
     is_trace = len(words) == 1 and _is_trace(words[0])
+    if len(words) == 1 and os.path.isfile(words[0]) and not (
+            is_trace or os.access(words[0], os.X_OK)):
+        raise UserError(f"{words[0]}: neither a trace of Cairn nor an executable program")
     with tempfile.TemporaryDirectory(prefix="cairn-advise-") as folder:
         trace = pathlib.Path(words[0]) if is_trace else record(words, folder, library)
         summary = advise_summary.read(trace, symbols or ())

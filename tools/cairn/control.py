@@ -40,6 +40,14 @@ def _number_inside(pid):
     return str(pid)
 
 
+def _is_stopped(pid):
+    """Whether the process waits for SIGCONT or for a debugger."""
+    with contextlib.suppress(OSError):
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="surrogateescape")
+        return text.rpartition(")")[2].split()[0] in ("T", "t")
+    return False
+
+
 def path_of(pid, place):
     """The path of the socket that a process serves, as seen from here. `place` is what cairn-look
     read, or None. A child of a fork has a copy of its parent's memory, but not its socket."""
@@ -87,6 +95,9 @@ class Control:
 
     def ask(self, request):
         """Returns the members of the answer. Raises Refused when the request is refused."""
+        if _is_stopped(self.pid):
+            raise UserError(f"process {self.pid} is stopped and cannot answer: kill -CONT "
+                            f"{self.pid} lets it continue")
         try:
             self._socket.sendall(request.encode() + b"\n")
             answer = json.loads(self._line())

@@ -152,7 +152,7 @@ class Lost:
         """Sentences that a reader needs to interpret the result."""
         if self.unsure:
             yield self.doubt()
-        elif self.sums["looks"] > 1:
+        elif self.holds.get("count"):
             yield ("The process was running: the blocks were found lost in two passes, and "
                    "confirmed while the process was held for at most "
                    f"{self.holds['longest_us'] / 1000:.1f} ms at a time "

@@ -13,7 +13,7 @@ from cairn.errors import UserError, as_sentences
 from cairn.look import look
 
 HOW_TO = ("no control socket of process {pid} found: start it with "
-          "CAIRN_OPTIONS=background:on,control:/run/user/1000/cairn.%p, or name the socket "
+          "CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p, or name the socket "
           "(docs/reference/OPTIONS.md)")
 NEVER_STARTED = "the profiler of {target} was never started: run cairn profile start {target}"
 CANNOT_WRITE = ("EACCES", "ENOENT", "ENOTDIR", "EISDIR", "ENOSPC", "EROFS", "EIO")

@@ -135,7 +135,7 @@ def replay_command(
     thousand events. The program's own work between its calls is not played.
     """
     if not trace.is_file():
-        raise UserError(f"{trace}: no such file")
+        raise UserError(f"{trace}: {'not a file' if trace.exists() else 'no such file'}")
     if touch not in TOUCHES:
         raise UserError(f"--touch {touch}: write one of " + ", ".join(TOUCHES))
     if html:

@@ -133,7 +133,8 @@ def remarks(job, results):
         yield ("The load command printed no line such as `50% 1.8ms`, so the time of requests is "
                "not known.")
     if job.idle_s < 3:
-        yield "Cairn returns memory that stayed free for two seconds (decay_ms): the silence is short."
+        yield ("Cairn returns memory that stayed free for two seconds (decay_ms): the silence is "
+               "short.")
 
 
 def as_json(job, results, sentences):
