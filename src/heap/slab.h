@@ -251,8 +251,8 @@ inline_always struct heap *slab_heap(const struct span *slab)
     return (struct heap *)(load_acquire(&slab->owner) & OWNER_HEAP_MASK);
 }
 
-/* Gives the slab to the heap. Release: pairs with slab_heap, and with the acquiring loads of `owner`
- * by walks over slabs (lifecycle.c). */
+/* Gives the slab to the heap. Release: pairs with slab_heap, and with walks over slabs that load
+ * `owner` with acquire (lifecycle.c). */
 inline_always void slab_set_owner(struct span *slab, struct heap *heap)
 {
     uintptr_t tag = slab_is_packed(slab) ? OWNER_PACKED : 0;

@@ -177,9 +177,9 @@ TEST_F(Lifecycle, AThreadReclaimsASlabOfFewBlocksOnlyIfItHasNoneOfTheClass)
     }
 }
 
-// A slab was reclaimed by a thread whose heap is younger than all that the freeing thread knows. Only
-// the slab's owner leads there, so reading it has to order the reads of the heap: ThreadSanitizer
-// reports the test otherwise.
+// A slab was reclaimed by a thread whose heap is younger than all that the freeing thread knows.
+// Only the slab's owner leads there, so reading it has to order the reads of the heap. Otherwise
+// ThreadSanitizer reports the test.
 TEST_F(Lifecycle, AFreeMeetsTheHeapThatHasReclaimedTheSlab)
 {
     if (config_quarantine)
