@@ -15,7 +15,6 @@
 #include "base/bits.h"
 #include "os/memory.h"
 #include "os/process.h"
-#include "page/page_map.h"
 #include "page/span.h"
 
 /* The place, or the same place in the lower half of its region of the page map: an arena that

@@ -28,12 +28,6 @@
 #include "base/atomic.h"
 #include "page/span.h"
 
-enum {
-    REGION_COUNT = 1 << 18,
-    REGION_SHIFT = ADDRESS_BITS - 18,
-    REGION_PAGES = 1 << (REGION_SHIFT - PAGE_SHIFT),
-};
-
 /* The part of the map for one region. The null span is read-only, so it has pages of its own. */
 struct page_leaf {
     struct span null_span;                       /* const: zero */

@@ -23,6 +23,13 @@ enum {
     PAGE_BYTES = 1 << PAGE_SHIFT,
 };
 
+/* The regions of the page map (page_map.h). */
+enum {
+    REGION_COUNT = 1 << 18,
+    REGION_SHIFT = ADDRESS_BITS - 18,
+    REGION_PAGES = 1 << (REGION_SHIFT - PAGE_SHIFT),
+};
+
 /* Values of `tag`. The null span has tag 0, so it needs no initialiser. */
 enum {
     SPAN_NONE,
