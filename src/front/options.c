@@ -343,9 +343,10 @@ void options_report(const struct options *options, const char *who)
 {
     report("%soptions: "
            "decay_ms:%zu,dirty_cap:%zu,soft_limit:%zu,hard_limit:%zu,huge_pages:%s,guard:%u,"
-           "profile:%zu,verbose:%u,on_error:%s",
+           "profile:%zu,background:%s,verbose:%u,on_error:%s",
            who, (size_t)options->pages.decay_ms, options->pages.dirty_cap_bytes,
            options->pages.soft_limit_bytes, options->pages.hard_limit_bytes,
            options_huge_pages_word(options->pages.huge_pages), options->guard,
-           options->profile_bytes, options->verbose, options->goes_on ? "report" : "abort");
+           options->profile_bytes, options->background ? "on" : "off", options->verbose,
+           options->goes_on ? "report" : "abort");
 }

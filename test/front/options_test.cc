@@ -382,6 +382,7 @@ TEST(Options, TheReportCanBeParsedAgain)
     EXPECT_EQ(second.options.pages.soft_limit_bytes, 2048 * kMiB);
     EXPECT_EQ(second.options.guard, 4321u);
     EXPECT_EQ(second.options.pages.huge_pages, HUGE_PAGES_ON);
+    EXPECT_EQ(second.options.background, first.options.background);
     EXPECT_TRUE(second.options.verbose);
 }
 

@@ -146,6 +146,10 @@ class VerdictsTest(unittest.TestCase):
 
     def test_what_looks_like_rounding_or_a_pool(self):
         self.assertEqual(kinds(**{**ROUNDING, "sizes": [[257, 2000], [300, 2000]]}), [])
+        few = {"allocations": 20, "frees": 20, "peak_live": 20, "sizes": [[100, 20]],
+               "peak_bytes": 2000, "peak_lost": 240}
+        self.assertEqual(kinds({"peak_bytes": 2000, "peak_lost_bytes": 240}, **{**ROUNDING, **few}),
+                         [], "less than a page")
         self.assertEqual(kinds(**{**ROUNDING, "peak_lost": 19000}), [("pool", "pool:257")])
         for change in ({"runs": 2}, {"live_most": 100}, {"sizes": [[48, 12000]]},
                        {"last_in": 20000}, {"live_most": 15000}):

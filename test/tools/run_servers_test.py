@@ -262,6 +262,10 @@ class RefusedTest(ServerCase):
                                                              self.mark]),
                                  f"python3 under system did not answer within 0.3 s: .*{words}")
 
+    def test_ready_command_that_is_none(self):
+        self.check_fails(self.run_it("--ready", "/none/there"),
+                         "--ready /none/there: the command was not found")
+
     def test_ready_command_that_hangs(self):
         with mock.patch("cairn.server_ready.COMMAND_S", 0.2), \
                 mock.patch("cairn.server_load.READY_S", 0.3):

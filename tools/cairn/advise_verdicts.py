@@ -14,6 +14,7 @@ NEARLY_ALL = 0.95
 MOST = 0.9
 ROUNDS = 32  # a rare event may have happened by chance
 TRACE_CUT = 2  # the state of a trace without an end
+PAGE_BYTES = 4096
 CHUNK_LEAST = 1024  # least bytes of a block that the program's own allocator divides
 
 
@@ -199,7 +200,7 @@ def rounding(site, whole):
     whole_bytes = whole["peak_bytes"] + whole["peak_lost_bytes"]
     common = sum(count for _, count in site["sizes"])
     if site["peak_lost"] < LEAST_SHARE * whole_bytes or common < 0.8 * site["allocations"] or \
-            site["peak_lost"] < 0.1 * site["peak_bytes"]:
+            site["peak_lost"] < max(0.1 * site["peak_bytes"], PAGE_BYTES):
         return None
     size, _ = max(site["sizes"], key=lambda row: row[1])
     exact = -(-size // 8) * 8

@@ -12,6 +12,7 @@ from cairn.server_memory import read_text
 LOOPBACK = ("127.0.0.1", "::1")  # a bare system cannot look up localhost
 CONNECT_S = 1
 COMMAND_S = 5
+NOT_FOUND = 127  # status of a shell
 TCP_LISTENS = "0A"
 UNIX_LISTENS = 0x10000
 
@@ -49,6 +50,8 @@ def _accepts(port):
 
 def _succeeds(command):
     run = measure.measure(["/bin/sh", "-c", command], limit_s=COMMAND_S, grace_s=0.5)
+    if run.status == NOT_FOUND:
+        raise UserError(f"--ready {command}: the command was not found")
     return not run.stopped and run.status == 0
 
 
