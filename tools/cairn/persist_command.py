@@ -93,7 +93,7 @@ def info(path: pathlib.Path = FILE, as_json: bool = JSON):
         values["closed"] = bool(values["closed"])
         print_json({"file": str(path), **values})
         return
-    table = Table(show_header=False, box=None)
+    table = Table(show_header=False, box=None, pad_edge=False)
     for name, text in (
             ("format", f"version {values['version']}, pages of {values['page_bytes']} bytes"),
             ("file", f"{size_text(values['file_bytes'])} "
