@@ -231,6 +231,16 @@ def labels(points):
     return found
 
 
+def ticks(across, line, upwards, end, form=""):
+    """The figures of both axes: those across at the height `line`, the others left of `end`."""
+    for value in across.ticks():
+        yield (f'<text x="{across.place(value):.0f}" y="{line}" text-anchor="middle" '
+               f'fill="#888">{value:{form}}</text>')
+    for value in upwards.ticks():
+        yield (f'<text x="{end}" y="{upwards.place(value) + 4:.0f}" text-anchor="end" '
+               f'fill="#888">{value:{form}}</text>')
+
+
 def panel(left, title, times, memories):
     """One scatter of the picture, 330 pixels wide."""
     names = [name for name in times if name in memories]
@@ -242,12 +252,7 @@ def panel(left, title, times, memories):
     yield '<text x="195" y="298" text-anchor="middle">time, less is better</text>'
     yield ('<text x="15" y="150" text-anchor="middle" transform="rotate(-90 15 150)">'
            'peak memory, less is better</text>')
-    for value in across.ticks():
-        yield (f'<text x="{across.place(value):.0f}" y="275" text-anchor="middle" '
-               f'fill="#888">{value:.2f}</text>')
-    for value in upwards.ticks():
-        yield (f'<text x="50" y="{upwards.place(value) + 4:.0f}" text-anchor="end" '
-               f'fill="#888">{value:.2f}</text>')
+    yield from ticks(across, 275, upwards, 50, ".2f")
     points = {name: (across.place(times[name]), upwards.place(memories[name]))
               for name in sorted(names, key=lambda name: (memories[name], name))}
     places = labels(points)
@@ -301,12 +306,7 @@ def service_picture(measured):
         yield (f'<rect x="{left:.0f}" y="30" width="{right - left:.0f}" height="195" '
                'fill="#f0f0f0"/>')
     yield '<path d="M50 30V225H560" fill="none" stroke="#888"/>'
-    for seconds in across.ticks():
-        yield (f'<text x="{across.place(seconds):.0f}" y="241" text-anchor="middle" fill="#888">'
-               f'{seconds}</text>')
-    for mib in upwards.ticks():
-        yield (f'<text x="44" y="{upwards.place(mib) + 4:.0f}" text-anchor="end" fill="#888">'
-               f'{mib}</text>')
+    yield from ticks(across, 241, upwards, 44)
     yield '<text x="305" y="261" text-anchor="middle">seconds; grey: requests</text>'
     ends = {name: upwards.place(points[-1][1]) for name, points in sides.items()}
     lines = apart(ends.values(), 15)

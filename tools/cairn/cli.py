@@ -12,7 +12,7 @@ from cairn import (VERSION, advise_command, inspect_command, leaks_command, pers
                    profile_command, purge_command, replay_command, run_command, stats_command,
                    trace_command)
 from cairn.console import note, out
-from cairn.errors import NO_ROOM, UserError, listen_to_signals, os_sentence
+from cairn.errors import UserError, is_of_output, listen_to_signals, output_sentence
 
 BUG_STATUS = 70  # EX_SOFTWARE of sysexits.h
 
@@ -55,7 +55,7 @@ def _close_stdout(name):
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            note(f"{name}: cannot write the output: {os_sentence(error)}", style="red")
+            note(f"{name}: {output_sentence(error)}", style="red")
         return False
     return True
 
@@ -88,8 +88,8 @@ def _run(commands=app, name="cairn"):
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # pylint: disable=broad-except
-        if getattr(error, "errno", None) in NO_ROOM and not error.filename:
-            note(f"{name}: cannot write the output: {os_sentence(error)}", style="red")
+        if is_of_output(error):
+            note(f"{name}: {output_sentence(error)}", style="red")
             return UserError.status
         place = traceback.extract_tb(error.__traceback__)[-1]
         note(f"{name}: internal error: {type(error).__name__}: {error} "

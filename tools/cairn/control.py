@@ -12,6 +12,7 @@ from cairn.errors import UserError, os_sentence
 
 ANSWER_SECONDS = 120  # a purge of much memory takes long
 ANSWER_MOST = 1 << 20
+SETTING = "CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p"  # for a process without a socket
 
 
 class Refused(UserError):
@@ -30,22 +31,24 @@ def is_socket(path):
         return False
 
 
-def _number_inside(pid):
-    """The process's number in its own PID namespace, which may be that of a container."""
+def _status(pid, name):
+    """The words of a line in the process's status; none if the line cannot be read."""
     with contextlib.suppress(OSError):
         text = pathlib.Path(f"/proc/{pid}/status").read_text(errors="surrogateescape")
         for line in text.splitlines():
-            if line.startswith("NSpid:"):
-                return line.split()[-1]
-    return str(pid)
+            if line.startswith(name + ":"):
+                return line.split()[1:]
+    return []
+
+
+def _number_inside(pid):
+    """The process's number in its own PID namespace, which may be that of a container."""
+    return (_status(pid, "NSpid") or [str(pid)])[-1]
 
 
 def _is_stopped(pid):
     """Whether the process waits for SIGCONT or for a debugger."""
-    with contextlib.suppress(OSError):
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="surrogateescape")
-        return text.rpartition(")")[2].split()[0] in ("T", "t")
-    return False
+    return _status(pid, "State")[:1] in (["T"], ["t"])
 
 
 def path_of(pid, place):
@@ -112,3 +115,17 @@ class Control:
         if not answer.get("ok"):
             raise Refused(self.shown, answer)
         return answer
+
+
+def connected(pid, place):
+    """A connection to the socket that a process serves; None if it serves none. `place` as in
+    path_of."""
+    path = path_of(pid, place)
+    if path is None:
+        return None
+    connection = Control(path)
+    if connection.pid != pid:
+        connection.close()
+        raise UserError(f"the control socket {path} belongs to process {connection.pid}, not to "
+                        f"{pid}")
+    return connection

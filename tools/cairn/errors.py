@@ -65,6 +65,15 @@ def ending(status):
     return f"was ended by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
 
 
+def is_of_output(error):
+    """Whether the error is one of the standard output: an error of a file has the file's name."""
+    return isinstance(error, OSError) and not error.filename and error.errno in NO_ROOM
+
+
+def output_sentence(error):
+    return f"cannot write the output: {os_sentence(error)}"
+
+
 def as_sentences(function):
     """Decorates a command so that its interrupts and system errors become UserError. Without it
     click would catch an interrupt and print only Aborted. A closed pipe is left to click."""
@@ -77,7 +86,6 @@ def as_sentences(function):
         except BrokenPipeError:
             raise
         except OSError as error:
-            # The error of a file has a name; one without a name is an error of the standard output.
-            what = "cannot write the output: " if error.errno in NO_ROOM else ""
-            raise UserError(("" if error.filename else what) + os_sentence(error)) from error
+            text = output_sentence(error) if is_of_output(error) else os_sentence(error)
+            raise UserError(text) from error
     return command

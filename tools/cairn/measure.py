@@ -100,10 +100,7 @@ def run_through(command, environment):
             except KeyboardInterrupt:
                 process.kill()
                 raise
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        status = process.wait()
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
-    return process.pid, status
+    return process.pid, process.returncode
 
 
 def _fields(text):

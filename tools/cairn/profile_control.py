@@ -12,9 +12,8 @@ from cairn.console import say
 from cairn.errors import UserError, as_sentences
 from cairn.look import look
 
-HOW_TO = ("no control socket of process {pid} found: start it with "
-          "CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p, or name the socket "
-          "(docs/reference/OPTIONS.md)")
+HOW_TO = (f"no control socket of process {{pid}} found: start it with {control.SETTING}, or name "
+          "the socket (docs/reference/OPTIONS.md)")
 NEVER_STARTED = "the profiler of {target} was never started: run cairn profile start {target}"
 CANNOT_WRITE = ("EACCES", "ENOENT", "ENOTDIR", "EISDIR", "ENOSPC", "EROFS", "EIO")
 TARGET = typer.Argument(..., metavar="PID|SOCKET", show_default=False,
@@ -27,14 +26,9 @@ def _connection(target):
     if not target.isdigit():
         raise UserError(f"{target}: neither a process number nor a socket")
     socket = next((values for kind, values in look("plan", target) if kind == "socket"), None)
-    path = control.path_of(int(target), socket)
-    if path is None:
+    connection = control.connected(int(target), socket)
+    if connection is None:
         raise UserError(HOW_TO.format(pid=target))
-    connection = control.Control(path)
-    if connection.pid != int(target):
-        connection.close()
-        raise UserError(f"the control socket {path} belongs to process {connection.pid}, not to "
-                        f"{target}")
     return connection
 
 

@@ -11,8 +11,7 @@ from cairn.plan_report import print_plan
 from cairn.texts import bytes_text
 
 HOW_TO = ("cannot purge process {pid}: no control socket found. Start it with "
-          "CAIRN_OPTIONS=background:on,control:/tmp/cairn.%p, or name its socket: cairn purge "
-          "SOCKET (docs/reference/OPTIONS.md)")
+          f"{control.SETTING}, or name its socket: cairn purge SOCKET (docs/reference/OPTIONS.md)")
 
 
 def _given(target):
@@ -29,13 +28,7 @@ def _given(target):
 def _found(plan):
     """A connection to the socket of the planned process; None when it has none."""
     pid = plan.target.get("pid")
-    path = control.path_of(pid, plan.socket) if pid else None
-    if path is None:
-        return None
-    connection = control.Control(path)
-    if connection.pid != pid:
-        raise UserError(f"the control socket {path} belongs to process {connection.pid}, not {pid}")
-    return connection
+    return control.connected(pid, plan.socket) if pid else None
 
 
 def _purge(connection, plan):
