@@ -213,7 +213,7 @@ static void borrow_take_slots(struct borrowed *to, struct span *slab, size_t mos
 }
 
 /* Borrows slots of a slab whose use word this thread has changed from ASIDE to PURGED, and changes
- * it back. The purged pages of the slab count again, and are to be purged anew: see slab_is_swept.
+ * it back. The purged pages of the slab count again, and are to be purged anew: see sweep_is_due.
  * `*refused` says that the hard limit has refused pages, and is not asked again. */
 static void borrow_of_aside(struct borrowed *to, struct span *slab, size_t most, bool *refused)
 {

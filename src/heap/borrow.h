@@ -11,10 +11,12 @@
  * owner's, and a borrowed block is freed like every other block of that slab.
  *
  * No other thread hands out or collects such a slot. The slab was taken out of the mailbox, so no
- * other thread drains it until it is returned. The owner of the mailbox may still be draining it
- * since an earlier time; an odd `drains` shows that, and then nothing is borrowed (lifecycle.c has
- * the argument). A slot that says BORROWED is in no list, and only the borrower changes its link
- * byte.
+ * other thread drains it until it is returned, and it is QUEUED, so no other thread pushes it again
+ * or retires it (remote.c). The owner may still be collecting it since an earlier drain, in which
+ * it opened the slab, or since it reclaimed the slab, and the slab was posted again at once. Then
+ * `drains` is odd, and nothing is borrowed: the odd value was written before the slab was opened or
+ * moved, so the borrower reads that value, or the one that was written when all was collected. A
+ * slot that says BORROWED is in no list, and only the borrower changes its link byte.
  *
  * The pages of a borrowed block are not purged. Sweeps count a slot that says BORROWED as in use. A
  * slab that is aside says PURGED while its link bytes change, so no other thread sweeps it. A

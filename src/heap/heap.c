@@ -9,6 +9,7 @@
 #include "base/layout.h"
 #include "heap/lifecycle.h"
 #include "heap/refill.h"
+#include "heap/sweep.h"
 #include "heap/thread_heap.h"
 
 void heap_idle(void)
@@ -18,12 +19,11 @@ void heap_idle(void)
     heaps_decay();
 }
 
-bool heap_housekeep(bool sweeps, uint64_t since_ms)
+void heap_housekeep(void)
 {
     heaps_decay();
-    while (pages_purge_due()) /* no caller of malloc waits for this thread */
+    while (pages_purge_due() || heaps_visit_due()) /* no caller waits for this thread */
         continue;
-    return sweeps && !pages_are_huge() && sweep_idle(since_ms);
 }
 
 bool heap_release(size_t keep_bytes)
@@ -31,7 +31,8 @@ bool heap_release(size_t keep_bytes)
     if (thread_heap != &no_heap)
         heap_trim(thread_heap);
     private_heaps_trim();
-    bool swept = sweep_all();
+    heaps_trim_others();
+    bool swept = sweep_slabs();
     (void)heaps_empty_run_caches();
     return pages_trim(keep_bytes) || swept;
 }

@@ -58,10 +58,8 @@ void heap_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes);
 /* Gives free memory back to the system, except for `keep_bytes`.
  * Returns: whether some memory was given back. */
 bool heap_release(size_t keep_bytes);
-/* Handles what is due by age. With `sweeps` it also gives back free pages in slabs of heaps whose
- * owners took no slow path since `since_ms`.
- * Returns: whether no owner took a slow path since then; false without `sweeps`. */
-bool heap_housekeep(bool sweeps, uint64_t since_ms);
+/* Does all work that is due by age, however long it takes. */
+void heap_housekeep(void);
 
 struct heap_stats {
     struct page_stats pages;

@@ -1,4 +1,4 @@
-/* The life of heaps, sweeps of other threads' heaps, and the start of the layer: see lifecycle.h.
+/* The life of heaps, the visit to all heaps, and the start of the layer: see lifecycle.h.
  *
  * The ready heap. To make slabs and to give them back is most of what a short thread costs. So the
  * heap of the thread that ended last is left ready: its small current slabs that hold little stay
@@ -19,60 +19,23 @@
  * gather in the heap of the thread that frees their last blocks, and the next threads make new
  * ones. Full hardened builds take every slab, because their quarantine keeps slabs listed.
  *
- * Sweeps: purging free pages inside slabs. A free block contains no metadata, so any thread may
- * purge a page on which no block is in use. The page reads zero when it is used again.
- *
- * The owner does not know of a purge and takes no lock. Two rules make sure that it hands out no
- * block of such a page during the purge.
- *
- *   1. A slab that is aside: its use word says PURGED during the purge, so its owner does not make
- *   it current (slab.h), and blocks are handed out of current slabs only. The owner may free blocks
- *   of it: that makes more of its pages free, not fewer. Slabs of a group (decay.h) say PURGED from
- *   the look at their links until their pages are purged.
- *
- *   2. A slab that was in a mailbox of its heap: the thread that took it out purges pages on which
- *   every slot says REMOTE, also while the slab is current. Only a thread that collects the slab
- *   changes such a link byte. A later drain can collect the slab only after it has taken it out of
- *   the mailbox; but the purging thread has it, and it is QUEUED, so no other thread pushes it
- *   again or retires it (remote.c). The holder may still be collecting it since an earlier drain,
- *   in which it opened the slab, or since it reclaimed the slab, and the slab was posted again at
- *   once. Then `drains` is odd. The odd value was written before the slab was opened or moved, so
- *   the purging thread reads that value, or the one that was written when all was collected.
- *   Meanwhile the owner may miss the slab, as if its blocks were freed a little later.
- *
- * The accesses of a block's last user happen before the purge. The free that marked the block is
- * read with acquire; or it was a free by the owner, whose late stores would only bring back a page
- * without content.
- *
- * `given` holds the pages of a slab that were purged since it was put aside, so that the system is
- * not called for them again. These pages do not count for the limits (page/limits.h) until the slab
- * becomes current. Pages that were purged while the slab was current are not in it and still count;
- * only one slab of each class is current.
- *
- * A slab that gave all its free pages is looked at again once a block of it was freed. The sweep of
- * a heap's own lists (decay.h) leaves alone a slab that changed between two looks, so the slabs
- * that are empty longest give their pages first, and busy slabs keep theirs.
- *
- * A packed slab is swept by rule 1 only: its bits do not say which thread freed a block. Slabs of
- * blocks of 0 bytes are not swept, because they have no memory. Slabs of private heaps are not
- * swept, because these heaps have a lock of their own and can end with blocks in use; the use word
- * of their slabs never says ASIDE.
+ * The visit. Once a decay interval a thread visits all heaps, in parts: the runs and the borrowed
+ * blocks that a heap keeps without use are given back, and the heap of an ended thread is drained.
+ * Then it walks over the slabs (sweep.h).
  */
 #include "heap/lifecycle.h"
 
-#include "base/test_delay.h"
 #include "heap/decay.h"
 #include "heap/harden.h"
 #include "heap/hooks.h"
 #include "heap/quarantine.h"
 #include "heap/refill.h"
-#include "heap/remote.h"
+#include "heap/sweep.h"
 #include "os/memory.h"
 #include "os/process.h"
 #include "unwind/unwind.h"
 
 #include <errno.h>
-#include <limits.h>
 
 /* Whether this thread has no heap of its own for the rest of its life, because it has ended or its
  * end would not be noticed. Each of its calls holds a heap for a moment. */
@@ -251,170 +214,29 @@ struct traced_thread *heap_traced_thread(void)
     return heap ? &heap->traced : NULL;
 }
 
-/* The work that a visit to a heap counts for, in addition to what is found there: see SWEEP_WORK.
- */
+/* The work that a visit to one heap counts for: see SWEEP_WORK. */
 enum { VISIT_WORK = 16 };
-/* Slabs of a mailbox that were looked at and gave nothing are looked at again after 1, 3, 7, and
- * then each 15 visits. */
-enum { RELOOK_WAIT_MAX = 15 };
-
-/* Purges free pages of a slab that was taken out of a mailbox of the heap, or adds the slab to a
- * group that has no slabs or that it touches. The first slab of a group is looked at for the whole
- * huge page.
- * Returns: the number of pages that were purged by rule 1 above; 0 if the slab was added. */
-static seldom_called unsigned sweep_mailed(struct heap *heap, struct span *slab,
-                                           struct purge_group *group)
-{
-    if (!class_is_swept(slab_class(slab)) || (group->slabs == NULL && slab_keeps_huge_page(slab)))
-        return 0;
-    unsigned pages = 0;
-    if (slab_try_use(slab, SLAB_PURGED)) {
-        pages = slab_purge_aside(slab, group);
-        if (group->slabs != slab)
-            (void)slab_end_purge(slab);                /* the slab is posted in any case */
-    } else if (load_acquire(&heap->drains) % 2 == 0) { /* pairs with mailbox.c */
-        (void)pages_purge_marked(slab_start(slab), slab_free_pages(slab, SLOTS_ALL_REMOTE));
-    }
-    return pages;
-}
-
-/* Purges the pages of a group and moves its slabs to the mailbox for slabs that were looked at.
- * Afterwards the group has no slabs.
- * Returns: the number of purged pages. */
-static seldom_called unsigned sweep_group(struct heap *heap, unsigned mailbox,
-                                          struct purge_group *group)
-{
-    unsigned pages = group->slabs ? purge_group_purge(group) : 0;
-    for (struct span *slab = group->slabs, *next; slab; slab = next) {
-        next = slab->mail_next;
-        (void)slab_end_purge(slab); /* the slab is posted in any case */
-        test_delay();
-        remote_push_mail(heap, mailbox_of_looked_at(mailbox), slab);
-    }
-    group->slabs = NULL;
-    return pages;
-}
-
-/* Looks at the slabs in a mailbox of a heap that the caller does not hold, and moves them to the
- * mailbox for slabs that were looked at. Adds the purged pages to `*pages`. The last group may
- * exceed `work`.
- * Returns: the part of `work` that was not used, 0 or less if slabs may be left. */
-static long sweep_mailbox(struct heap *heap, unsigned mailbox, long work, unsigned *pages)
-{
-    struct purge_group group = {.slabs = NULL};
-    struct span *slab = remote_take_mail(heap, mailbox);
-    unsigned gave = 0;
-    while (slab) {
-        if (!purge_group_touches(&group, slab)) {
-            gave += sweep_group(heap, mailbox, &group);
-            if (work <= SWEEP_PAGE_WORK * (long)gave)
-                break;
-        }
-        struct span *next = slab->mail_next;
-        gave += sweep_mailed(heap, slab, &group);
-        test_delay();
-        if (group.slabs != slab)
-            remote_push_mail(heap, mailbox_of_looked_at(mailbox), slab);
-        work--;
-        slab = next;
-    }
-    if (slab)
-        remote_return_mail(heap, mailbox, slab);
-    else
-        gave += sweep_group(heap, mailbox, &group);
-    *pages += gave;
-    return work - SWEEP_PAGE_WORK * (long)gave;
-}
-
-/* Does what sweep_mailbox does with all mailboxes of the heap for slabs that no sweep has looked
- * at. */
-static long sweep_mail(struct heap *heap, long work, unsigned *pages)
-{
-    for (unsigned mailbox = MAILBOXES; mailbox-- > 0 && work > 0;)
-        work = sweep_mailbox(heap, mailbox, work, pages);
-    return work;
-}
-
-/* Whether a mailbox of the heap holds slabs that no sweep has looked at. */
-static bool sweep_has_new_mail(const struct heap *heap)
-{
-    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
-        if (remote_has_mail(heap, mailbox))
-            return true;
-    return false;
-}
-
-/* Moves all slabs of the heap that were looked at back to their mailboxes. */
-static void sweep_look_again(struct heap *heap)
-{
-    for (unsigned mailbox = 0; mailbox < MAILBOXES; mailbox++)
-        remote_look_again(heap, mailbox);
-}
-
-/* Visits a heap whose thread may be running: looks at its mailboxes if the owner has drained none
- * since the visit before. `again` says that a part of the visit was done.
- * Returns: the part of `work` that was not used, 0 or less if slabs may be left. */
-static long sweep_visit_active(struct heap *heap, bool again, long work)
-{
-    if (!again) {
-        uint32_t drains = load_relaxed(&heap->drains);
-        bool is_idle = heap->drained == drains;
-        heap->drained = drains;
-        if (!is_idle) {
-            heap->relook_wait = 0;
-            return work;
-        }
-        if (sweep_has_new_mail(heap)) { /* the next visit looks again */
-            heap->visits_until_relook = (uint8_t)smaller_of(heap->visits_until_relook, 2);
-            heap->relook_wait = 0;
-        }
-        if (heap->visits_until_relook != 0)
-            heap->visits_until_relook--;
-    }
-    unsigned pages = 0;
-    work = sweep_mail(heap, work, &pages);
-    /* When the mailboxes are empty: to join two lists would take a step for each slab of one. */
-    if (work > 0 && heap->visits_until_relook == 0) {
-        sweep_look_again(heap);
-        if (heap->relook_wait < RELOOK_WAIT_MAX)
-            heap->relook_wait = (uint8_t)(heap->relook_wait * 2 + 1);
-        heap->visits_until_relook = heap->relook_wait;
-        work = sweep_mail(heap, work, &pages);
-    }
-    if (pages != 0 && heap->visits_until_relook != 0) { /* the next visit looks again */
-        heap->visits_until_relook = 1;
-        heap->relook_wait = 0;
-    }
-    return work;
-}
-
-/* Visits the heap of an ended thread, which the caller holds, and returns the heap: drains it and
- * sweeps its lists.
- * Returns: the part of `work` that was not used, 0 or less if a part is left. */
-static long sweep_visit_ended(struct heap *heap, bool again, long work)
-{
-    if (heap->left_ready)
-        heap_park(heap, false);
-    if (!again)
-        sweep_begin(heap);
-    work = heap_drain_some(heap) ? sweep_lists(heap, work - VISIT_WORK) : 0;
-    heap_return(heap);
-    return work;
-}
 
 /* Visits a heap. `again` says that a part of the visit was done.
- * Returns: the part of `work` that was not used, 0 or less if a part of the visit is left. */
-static long sweep_visit_heap(struct heap *heap, bool again, long work)
+ * Returns: false if a part is left. */
+static bool heap_tend(struct heap *heap, bool again)
 {
-    work -= VISIT_WORK;
-    if (heap->private_heap == NULL && !again) {
+    if (heap->private_heap != NULL)
+        return true;
+    if (!again) {
+        uint32_t drains = load_relaxed(&heap->drains);
+        heap->drains_never = heap->drained == drains;
+        heap->drained = drains;
         run_cache_age(&heap->runs);
         borrow_age(heap);
     }
-    if (heap->private_heap != NULL || heap == thread_heap)
-        return work > 0 ? work : 1;
-    return heap_try_hold(heap) ? sweep_visit_ended(heap, again, work)
-                               : sweep_visit_active(heap, again, work);
+    if (heap == thread_heap || !heap_try_hold(heap))
+        return true;
+    if (heap->left_ready)
+        heap_park(heap, false);
+    bool all = heap_drain_some(heap);
+    heap_return(heap);
+    return all;
 }
 
 /* The visit to all heaps, which one thread at a time makes. */
@@ -423,97 +245,58 @@ static struct {
                              the visit; 0 for none. That thread writes the other fields */
     uint32_t generation;  /* visitor: number of the process that began the visit */
     uint64_t interval_ms; /* visitor: decay interval in which the visit began */
-    struct heap *heap;    /* visitor: heap to visit next; NULL when the visit is over */
+    struct heap *heap;    /* visitor: heap to visit next; NULL after the last one */
     bool again;           /* visitor: a part of the visit to that heap was done */
-} cache_aligned tour;
+    bool walks;           /* visitor: the walk over the slabs is not complete */
+} cache_aligned visit;
 
-bool sweep_others(void)
+/* Does a part of the visit. For heaps_on_decay. */
+static bool heaps_visit(bool *left)
 {
-    uint32_t seen = load_relaxed(&tour.visitor);
+    uint32_t seen = load_relaxed(&visit.visitor);
     uint32_t own = heap_generation + 1;
-    if (seen == own || !compare_swap_acq_rel(&tour.visitor, &seen, own))
-        return true;
-    bool begins = tour.generation != heap_generation ||
-                  (tour.heap == NULL && tour.interval_ms != pages_interval_ms());
-    if (begins) {
-        tour.generation = heap_generation;
-        tour.interval_ms = pages_interval_ms();
-        tour.heap = load_acquire(&all_heaps);
-        tour.again = false;
+    *left = true;
+    if (seen == own || !compare_swap_acq_rel(&visit.visitor, &seen, own))
+        return false;
+    bool is_over = visit.heap == NULL && !visit.walks;
+    if (visit.generation != heap_generation ||
+        (is_over && visit.interval_ms != pages_interval_ms())) {
+        visit.generation = heap_generation;
+        visit.interval_ms = pages_interval_ms();
+        visit.heap = load_acquire(&all_heaps);
+        visit.again = false;
+        visit.walks = true;
+        sweep_begin();
     }
-    for (long work = SWEEP_WORK; tour.heap && work > 0;) {
-        work = sweep_visit_heap(tour.heap, tour.again, work);
-        tour.again = work <= 0;
-        if (!tour.again)
-            tour.heap = tour.heap->next;
+    long work = SWEEP_WORK;
+    for (bool goes_on = true; visit.heap && goes_on && work > 0; work -= VISIT_WORK) {
+        goes_on = heap_tend(visit.heap, visit.again);
+        visit.again = !goes_on;
+        if (goes_on)
+            visit.heap = visit.heap->next;
     }
-    bool goes_on = tour.heap != NULL;
-    store_release(&tour.visitor, (uint32_t)0); /* pairs with the compare-and-swap above */
-    return goes_on;
+    if (visit.heap == NULL && visit.walks)
+        visit.walks = sweep_walk(work);
+    *left = visit.heap != NULL || visit.walks;
+    store_release(&visit.visitor, (uint32_t)0); /* pairs with the compare-and-swap above */
+    return true;
 }
 
-/* Trims the heap of an ended thread; of another heap, purges what its mailboxes allow. For
- * heaps_each. */
-static seldom_called void sweep_trim_other(struct heap *heap, void *context)
+/* Trims the heap of an ended thread; takes back what another one has borrowed. For heaps_each. */
+static seldom_called void heap_trim_other(struct heap *heap, void *context)
 {
-    bool *any = context;
+    (void)context;
     if (heap == thread_heap || heap->private_heap != NULL)
         return;
     if (heap_try_hold(heap)) {
         heap_trim(heap);
         heap_return(heap);
     } else {
-        unsigned pages = 0;
         borrow_return(heap);
-        sweep_look_again(heap);
-        (void)sweep_mail(heap, LONG_MAX, &pages);
-        *any = pages != 0 || *any;
     }
 }
 
-/* Purges the free pages of a slab that is aside. The slab may be given back or become another one
- * until its use word says PURGED; headers and their cold areas serve nothing else. Slabs of a
- * parent process are inherited, and left alone. For pages_each_slab. */
-static seldom_called bool sweep_visit(struct span *span, char *start, void *context)
-{
-    (void)start;
-    bool *any = context;
-    unsigned class = load_relaxed(&span->tag) - (unsigned)SPAN_SLAB;
-    uintptr_t owner = load_acquire(&span->owner); /* pairs with slab_set_owner */
-    struct heap *heap = (struct heap *)(owner & OWNER_HEAP_MASK);
-    if (!class_is_swept(class) || heap == NULL || heap->generation != heap_generation ||
-        slab_is_swept(span) || !slab_try_use(span, SLAB_PURGED))
-        return true;
-    *any = slab_purge_aside(span, NULL) != 0 || *any;
-    bool emptied = slab_end_purge(span);
-    /* From then on its owner may give it back by itself: then no heap has it, and no post is
-     * needed. */
-    if (emptied && (heap = slab_heap(span)) != NULL)
-        (void)remote_post(heap, span);
-    return true;
-}
-
-/* Does what sweep_visit does with the slabs of idle heaps, whose owners began no sweep since
- * `*context`. For pages_each_slab. */
-static seldom_called bool sweep_idle_visit(struct span *span, char *start, void *context)
-{
-    const uint64_t *since_ms = context;
-    struct heap *heap = (struct heap *)(load_acquire(&span->owner) & OWNER_HEAP_MASK);
-    bool any = false;
-    /* Heaps are never unmapped, so at worst a stale owner is read in vain. */
-    if (heap == NULL || heap->private_heap != NULL || load_relaxed(&heap->swept_ms) >= *since_ms)
-        return true;
-    return sweep_visit(span, start, &any);
-}
-
-seldom_called bool sweep_idle(uint64_t since_ms)
-{
-    bool all = true;
-    for (const struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
-        all = all && (heap->private_heap != NULL || load_relaxed(&heap->swept_ms) < since_ms);
-    pages_each_slab(sweep_idle_visit, &since_ms);
-    return all;
-}
+seldom_called void heaps_trim_others(void) { heaps_each(heap_trim_other, NULL); }
 
 /* Gives back what other threads have freed of an ended thread's blocks. For heaps_each. */
 static seldom_called void heap_trim_orphan(struct heap *heap, void *context)
@@ -533,14 +316,6 @@ static seldom_called bool heaps_give_kept(void)
 {
     bool any = heaps_empty_run_caches();
     heaps_each(heap_trim_orphan, &any);
-    return any;
-}
-
-seldom_called bool sweep_all(void)
-{
-    bool any = false;
-    heaps_each(sweep_trim_other, &any);
-    pages_each_slab(sweep_visit, &any);
     return any;
 }
 
@@ -582,7 +357,7 @@ void heap_start(void)
     pages_on_fork(heaps_after_fork);
     pages_on_refusal(heaps_give_kept);
     heap_watch_threads();
-    heaps_on_decay(sweep_others, heap_trim_ended);
+    heaps_on_decay(heaps_visit, heap_trim_ended);
     store_release(&started, (uint32_t)STARTED);
     pages_start();
 }

@@ -1,10 +1,9 @@
 /* The life of heaps: they are made, adopted by new threads, held for a moment, left by threads that
- * end, and inherited through a fork. Also the sweep of other threads' heaps, and the start of the
- * heap layer. thread_heap.h has the states of a heap.
+ * end, and inherited through a fork. Also the visit to all heaps, and the start of the heap layer.
+ * thread_heap.h has the states of a heap.
  *
  * A thread finds its heap with heap_at_hand. A thread that can have none holds one for a single
- * operation (heap_hold_any). Sweeps purge pages inside slabs on which no block is in use, whichever
- * thread owns the slab; lifecycle.c has the argument.
+ * operation (heap_hold_any).
  *
  * The heap layer must be started (heap_start) before any other call but heap_watch_threads.
  */
@@ -67,28 +66,10 @@ void heaps_on_fork(void (*in_child)(void));
  * Returns: NULL where heap_enter does. */
 struct traced_thread *heap_traced_thread(void);
 
-/* Does a part of the visit to all heaps, which takes place once a decay interval. The visit ages
- * the runs that the heaps keep, and drains and sweeps the heaps of ended threads. In heaps whose
- * owners have drained no mailbox since the visit before, it purges pages of blocks that other
- * threads freed.
- * Returns: true if a part is left.
- * Threads: any; one at a time makes the visit.
- * Cost: bounded by SWEEP_WORK. */
-bool sweep_others(void);
-
-/* Purges the free pages of all slabs that are aside, in heaps whose owners have begun no sweep
- * since `since_ms`, on the clock of pages_interval_ms.
- * Returns: true if all heaps but private ones were such.
+/* Trims the heaps of ended threads, and gives back what other threads have borrowed.
  * Threads: any.
- * Cost: a look at every slab. */
-bool sweep_idle(uint64_t since_ms);
-
-/* Trims the heaps of ended threads, and purges the free pages of all slabs that are aside or in the
- * mailbox of another thread's heap.
- * Returns: true if a page of a slab was purged.
- * Threads: any.
- * Cost: a look at every slab. */
-bool sweep_all(void);
+ * Cost: grows with the slabs in mailboxes. */
+void heaps_trim_others(void);
 
 /* Starts the heap layer and the layers below, before the first block. Further calls do nothing.
  * Threads: any. */

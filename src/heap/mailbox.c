@@ -91,7 +91,7 @@ static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
 {
     if (slabs == 0 || !remote_has_mail(heap, mailbox))
         return slabs;
-    store_relaxed(&heap->drains, heap->drains + 1); /* odd from now on: see lifecycle.c */
+    store_relaxed(&heap->drains, heap->drains + 1); /* odd from now on: see borrow.h */
     struct span *slab = remote_take_mail(heap, mailbox);
     for (; slab && slabs != 0; slabs--) {
         struct span *next = slab->mail_next;
@@ -103,7 +103,7 @@ static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
     }
     if (slab)
         remote_return_mail(heap, mailbox, slab);
-    store_release(&heap->drains, heap->drains + 1); /* pairs with sweep_mailed, borrow_of_slab */
+    store_release(&heap->drains, heap->drains + 1); /* pairs with borrow_of_slab */
     return slabs;
 }
 
@@ -111,14 +111,14 @@ bool heap_take_over(struct heap *from, struct heap *to, struct span *slab)
 {
     unsigned class = slab_class(slab);
     uint32_t drains = to->drains;
-    /* Odd before another thread can post the slab to `to`: see lifecycle.c. */
+    /* Odd before another thread can post the slab to `to`: see borrow.h. */
     store_relaxed(&to->drains, drains + 1);
     bool moved = heap_move_slab(from, to, slab);
     heap_return(from);
     test_delay();
     if (moved)
         mailbox_collect(to, slab); /* may retire the slab */
-    /* Pairs with sweep_mailed and borrow_of_slab. An equal value says that nothing was drained. */
+    /* Pairs with borrow_of_slab. An equal value says that nothing was drained. */
     store_release(&to->drains, moved ? drains + 2 : drains);
     if (moved)
         heap_drain_mailbox(to, remote_mailbox(class));

@@ -19,7 +19,7 @@ bool heap_has_mail(const struct heap *heap);
 /* Collects all slabs in the mailboxes. */
 void heap_drain(struct heap *heap);
 
-/* Collects up to 64 slabs of one mailbox, also those that sweeps looked at; the others stay. */
+/* Collects up to 64 slabs of one mailbox, also those that borrowers looked at; the others stay. */
 void heap_drain_mailbox(struct heap *heap, unsigned mailbox);
 
 /* Collects up to 64 slabs of all mailboxes; the others stay in theirs.
@@ -59,7 +59,7 @@ bool heap_take_over(struct heap *from, struct heap *to, struct span *slab);
 /* The slabs that one call collects, where there is no other number. */
 enum { DRAIN_SLABS = 64 };
 
-/* Drains a mailbox and the one of its slabs that sweeps looked at, of at most `slabs` slabs.
+/* Drains a mailbox and the one of its slabs that borrowers looked at, of at most `slabs` slabs.
  * Returns: the part of `slabs` that was not used. */
 size_t mailbox_drain_pair(struct heap *heap, unsigned mailbox, size_t slabs);
 

@@ -40,19 +40,6 @@ static void refill_fault_in(const struct heap *heap, struct span *slab)
     (void)os_populate((void *)start, align_down(bytes, os_page_size()));
 }
 
-/* Drains mailboxes, purges memory that is due, and sweeps if the heap has grown, before pages are
- * taken.
- * Locking: heap held, no other lock. */
-static void refill_attend_all(struct heap *heap)
-{
-    (void)heap_drain_some(heap);
-    heaps_decay();
-    if (heap->slab_pages >= heap->sweep_pages) {
-        sweep_begin(heap);
-        (void)sweep_lists(heap, SWEEP_WORK);
-    }
-}
-
 /* Takes an empty slab of the class out of the run cache.
  * Returns: NULL if none is kept. */
 static struct span *refill_take_kept(struct heap *heap, unsigned class)
@@ -98,8 +85,10 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
         return NULL;
     }
     struct span *slab = refill_take_kept(heap, class);
-    if (slab == NULL || run_cache_is_due(&heap->runs))
-        refill_attend_all(heap);
+    if (slab == NULL || run_cache_is_due(&heap->runs)) {
+        (void)heap_drain_some(heap);
+        heaps_decay();
+    }
     if (slab == NULL)
         slab = refill_take_kept(heap, class); /* a drained mailbox may have emptied one */
     if (slab)
@@ -113,19 +102,32 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
     return slab;
 }
 
+/* The first slab of a list. If it has purged pages and another slab follows, it becomes the last
+ * one: such slabs are used last.
+ * Returns: NULL if the list is empty. */
+static struct span *refill_first_listed(struct bin *bin)
+{
+    struct span *slab = bin->first;
+    if (slab && slab->next && slab_count_given(slab) != 0) {
+        bin_remove_first(bin);
+        bin_append(bin, slab);
+    }
+    return bin->first;
+}
+
 /* The usual refill, in fewer instructions: the next slab of the list becomes current, the current
  * one was full, and nothing else is due. Returns NULL in all other cases; then nothing has changed.
  */
 static struct span *refill_take_listed(struct heap *heap, unsigned class, bool *refused)
 {
     struct bin *bin = &heap->bins[class];
-    struct span *slab = bin->first;
+    struct span *slab = refill_first_listed(bin);
     struct span *full = heap->current[class];
     if (slab == NULL || full == &empty_slab.header || (heap->turns + 1) % DRAIN_TURNS == 0 ||
         class_is_packed(class) || !slab_try_current(slab, refused))
         return NULL;
     heap->turns++;
-    heap_unlist_first(heap, bin);
+    bin_remove_first(bin);
     slab_wait(full);
     slab_put_aside(full); /* slabs_aside stays: one slab comes, another one leaves */
     heap_make_current(heap, class, slab);

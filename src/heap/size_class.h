@@ -31,7 +31,7 @@ enum {
     /* Slots of a slab that may have a number. A link is a byte, and the values above this one are
      * states: see slab.h. */
     CAPACITY_MAX = config_quarantine ? 250 : 251,
-    /* The most pages of a slab whose blocks have memory: decay.c has a bit for each page. */
+    /* The most pages of a slab whose blocks have memory: sweep.c has a bit for each page. */
     SLAB_PAGES_MAX = 64,
     /* In a slab's cold area the link of slot 1 is right behind struct slab_hot_line. */
     LINKS_AT = 15,

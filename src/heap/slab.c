@@ -20,7 +20,7 @@ void slab_retire_swept(struct span *slab, size_t given_pages)
 
 /* Whether the use word says ASIDE. PURGED and EMPTIED of another process count as ASIDE, because
  * the purging thread does not exist in this process. */
-static bool slab_is_aside(uint32_t word)
+static bool slab_says_aside(uint32_t word)
 {
     uint32_t use = word & ((1 << USE_BITS) - 1);
     bool purged = use == SLAB_PURGED || use == SLAB_EMPTIED;
@@ -39,7 +39,7 @@ bool slab_try_use(struct span *slab, enum slab_use use)
     uint32_t *word = &slab_cold(slab)->use;
     uint32_t seen = load_relaxed(word);
     uint32_t wanted = use == SLAB_PURGED ? slab_purged_word(use) : (uint32_t)use;
-    return slab_is_aside(seen) && compare_swap_if_threaded(word, &seen, wanted);
+    return slab_says_aside(seen) && compare_swap_if_threaded(word, &seen, wanted);
 }
 
 bool slab_take_given(struct span *slab, bool *refused)

@@ -76,7 +76,7 @@
  *            moves it to another heap
  *   CURRENT  its heap allocates from it, and none of its pages is purged and uncounted
  *   ASIDE    it is LISTED or FULL: its owner hands out no block of it
- *   PURGED   it is aside, and one thread purges free pages of it (lifecycle.c) or borrows blocks
+ *   PURGED   it is aside, and one thread purges free pages of it (sweep.h) or borrows blocks
  *   EMPTIED  it is PURGED, and its last block was freed meanwhile: the purging thread posts it
  *
  *   IDLE -> CURRENT     owner
@@ -149,8 +149,8 @@ struct slab_cold_area {
     struct {
         uint64_t given;  /* atomic: a bit for each page that is purged and not counted. The thread
                             that holds the use word at PURGED sets bits, the owner clears them:
-                            see lifecycle.c */
-        uint64_t looked; /* atomic: state of the slab at its last sweep, see decay.c */
+                            see sweep.h */
+        uint64_t looked; /* atomic: state of the slab at its last sweep, see sweep.c */
     } swept;
 };
 
@@ -252,7 +252,7 @@ inline_always struct heap *slab_heap(const struct span *slab)
 }
 
 /* Gives the slab to the heap. Release: pairs with slab_heap, and with walks over slabs that load
- * `owner` with acquire (lifecycle.c). */
+ * `owner` with acquire (sweep.c). */
 inline_always void slab_set_owner(struct span *slab, struct heap *heap)
 {
     uintptr_t tag = slab_is_packed(slab) ? OWNER_PACKED : 0;
@@ -307,6 +307,13 @@ inline_always void slab_put_aside(struct span *slab)
 {
     store_relaxed(&slab_cold(slab)->swept.looked, UINT64_MAX);
     slab_set_use(slab, SLAB_ASIDE);
+}
+
+/* Whether the slab is aside; another thread may be purging it.
+ * Threads: any. */
+inline_always bool slab_is_aside(const struct span *slab)
+{
+    return (load_relaxed(&slab_cold(slab)->use) & ((1 << USE_BITS) - 1)) >= SLAB_ASIDE;
 }
 
 /* Changes the use word from ASIDE to `use`. Acquire: pairs with slab_end_purge, so all purges

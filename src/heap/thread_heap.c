@@ -95,8 +95,6 @@ void bin_remove(struct bin *bin, struct span *slab)
 
 void heap_unlist(struct heap *heap, struct span *slab)
 {
-    if (unlikely(heap->sweep.at == slab))
-        heap->sweep.at = slab->next;
     bin_remove(&heap->bins[slab_class(slab)], slab);
 }
 

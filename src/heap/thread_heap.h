@@ -4,8 +4,8 @@
  * The states of a heap:
  *   ACTIVE   a thread's own
  *   ORPHAN   its thread has ended
- *   BUSY     held for a moment by a thread that makes it, moves a slab out of it, drains or sweeps
- *            it, or allocates without a heap of its own
+ *   BUSY     held for a moment by a thread that makes it, moves a slab out of it, drains it,
+ *            or allocates without a heap of its own
  *   PRIVATE  in a private heap (private_heap.h) that is in use
  *   UNUSED   in a private heap that has ended or is new
  *
@@ -26,11 +26,11 @@
  * valid for ever. A new thread adopts an orphan with all its slabs.
  *
  * A mailbox is a lock-free stack of slabs with remote frees. Any thread pushes a slab. A thread
- * that takes slabs takes all of them at once, so there is no ABA problem. lifecycle.c says what
- * happens to mail that no holder takes. Each small class has a mailbox of its own. While the class
- * has slabs to allocate from, other threads continue to mark blocks of the slabs in the mailbox,
- * and one visit of a slab collects all of its blocks. The class of a slab is read after its
- * `mail_state` became QUEUED, and stays until the slab is out of the mailbox.
+ * that takes slabs takes all of them at once, so there is no ABA problem. The pages of slabs that
+ * no holder takes are swept all the same (sweep.h). Each small class has a mailbox of its own.
+ * While the class has slabs to allocate from, other threads continue to mark blocks of the slabs in
+ * the mailbox, and one visit of a slab collects all of its blocks. The class of a slab is read
+ * after its `mail_state` became QUEUED, and stays until the slab is out of the mailbox.
  */
 #ifndef CAIRN_HEAP_THREAD_HEAP_H
 #define CAIRN_HEAP_THREAD_HEAP_H
@@ -93,25 +93,15 @@ enum heap_state { HEAP_ACTIVE, HEAP_PRIVATE, HEAP_UNUSED, HEAP_ORPHAN, HEAP_BUSY
 struct private_heap;
 
 /* A mailbox for each small class, which the other classes share. The second half is for slabs of
- * the first half that another thread has looked at: see lifecycle.c and borrow.c. */
+ * the first half that a borrower has looked at: see borrow.c. */
 enum { MAILBOXES = SMALL_CLASSES, ALL_MAILBOXES = 2 * MAILBOXES };
 
 /* The mailbox in the second half for slabs of `mailbox`, a mailbox of the first half. */
 inline_always unsigned mailbox_of_looked_at(unsigned mailbox) { return mailbox + MAILBOXES; }
 
-/* The progress of the sweep of a heap's lists: see decay.h. All fields: holder of the heap. */
-struct sweep {
-    struct span *at;     /* next slab; NULL at the end of its class's list */
-    uint32_t left;       /* slabs to look at until the pass ends; 0: no pass is under way */
-    uint32_t looks_max;  /* slabs to look at in one pass; 0 before the first pass */
-    uint32_t gave;       /* slabs that gave pages in this pass */
-    uint32_t size_class; /* class of the list in which `at` is */
-};
-
 struct borrowed;
 
-/* The heap of a thread, or the first part of a private heap. The visitor is the thread that visits
- * all heaps for sweep_others (lifecycle.c). */
+/* The heap of a thread, or the first part of a private heap. */
 struct heap {
     /* holder: slabs that are allocated from; the empty slab where there is none, and always in the
      * last element, for diverted classes */
@@ -138,20 +128,16 @@ struct heap {
     size_t returned_pages; /* holder: pages of slabs that it gave back since the last settling */
     uint64_t settled_ms;   /* holder: time of the last settling, see slab_lists.c */
     size_t slab_pages;     /* holder: pages of its slabs */
-    size_t sweep_pages;    /* holder: a sweep begins when slab_pages reaches this */
-    struct sweep sweep;    /* holder */
-    uint64_t swept_ms;     /* atomic, holder writes: decay interval in which the last sweep began */
-    uint32_t drained;      /* visitor: `drains` at its last visit; if equal, the owner was idle */
-    uint8_t visits_until_relook; /* visitor: visits until slabs are looked at again */
-    uint8_t relook_wait;         /* visitor: value with which that count begins */
-    uint32_t drains; /* atomic, holder writes: odd while slabs are collected, wraps around */
+    uint32_t drains;       /* atomic, holder writes: odd while slabs are collected, wraps around */
+    uint32_t drained;      /* visitor (lifecycle.c): `drains` at the last visit */
+    bool drains_never;     /* visitor: it drained no mailbox between the last two visits */
     struct borrowed *borrowed; /* atomic, holder writes: by class, NULL before the first: see
                                   borrow.h */
     uint32_t borrow_process;   /* holder: number of the process in which it borrowed last */
     uint8_t borrow_turn;       /* holder: number of its turns, wraps around */
     uint8_t refills_to_look;   /* holder: refills until it looks how threads run: see borrow.c */
     bool in_turn;              /* holder: whether threads ran in turn when it looked last */
-    uint8_t borrow_age;        /* atomic: 1 if it borrowed since the last visit of sweep_others, 2
+    uint8_t borrow_age;        /* atomic: 1 if it borrowed since the last visit (lifecycle.c), 2
                                   if the visit before saw that, else 0 */
     struct span *retired;      /* holder: slabs that a private heap has to give back, by `next` */
     struct heap *lender;       /* holder: heap that has lent last; NULL if none had any block */
@@ -204,21 +190,16 @@ void bin_append(struct bin *bin, struct span *slab);
  * Locking: heap held. */
 void bin_remove(struct bin *bin, struct span *slab);
 
-/* Removes the first slab from the list of its class. If the next slab of a sweep is this
- * slab, the sweep continues with the slab behind it.
+/* Removes the first slab from a list.
  * Locking: heap held. */
-inline_always void heap_unlist_first(struct heap *heap, struct bin *bin)
+inline_always void bin_remove_first(struct bin *bin)
 {
-    struct span *slab = bin->first;
-    if (unlikely(heap->sweep.at == slab))
-        heap->sweep.at = slab->next;
-    bin->first = slab->next;
+    bin->first = bin->first->next;
     if (bin->first == NULL)
         bin->last = NULL;
 }
 
-/* Removes a slab from the list of its class. If a sweep is about to look at this slab, it continues
- * behind it.
+/* Removes a slab from the list of its class.
  * Locking: heap held. */
 void heap_unlist(struct heap *heap, struct span *slab);
 

@@ -67,9 +67,6 @@ struct arena *arena_with_room(const struct page_shard *shard, size_t pages)
     return best;
 }
 
-/* The number of words with a bit for each huge page of an arena. */
-static size_t arena_huge_words(size_t pages) { return (pages >> HUGE_PAGE_SHIFT) / 64 + 2; }
-
 static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
 {
     size_t size_bytes = pages << PAGE_SHIFT;
@@ -81,8 +78,8 @@ static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
     bool covered = page_map_cover(base, size_bytes) == 0;
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     size_t words = pages / 64 + 1;
-    size_t huge_words = arena_huge_words(pages);
-    size_t map_words = 3 * words + 2 * huge_words;
+    size_t huge_words = (pages >> HUGE_PAGE_SHIFT) / 64 + 2;
+    size_t map_words = 3 * words + huge_words;
     uint64_t *dirty = arena ? meta_take(META_HOT, map_words * sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
         fenced_unmap(base, size_bytes);
@@ -94,7 +91,6 @@ static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
                             .purged = dirty + words,
                             .holes = dirty + 2 * words,
                             .whole = dirty + 3 * words,
-                            .dense = dirty + 3 * words + huge_words,
                             .shard = shard};
     os_name(base, size_bytes, "cairn: arena");
     if (pages_are_huge())
@@ -258,40 +254,14 @@ static uint64_t *arena_whole_word(const struct arena *arena, uintptr_t huge_page
     return &arena->whole[index / 64];
 }
 
-bool arena_is_whole(const struct arena *arena, const char *huge_page)
+bool pages_in_huge_page(const char *address)
 {
-    uint64_t bit;
-    const uint64_t *word = arena_whole_word(arena, (uintptr_t)huge_page, &bit);
-    return (load_relaxed(word) & bit) != 0;
-}
-
-bool pages_keep_huge_page(const char *address, size_t (*count_free)(const char *huge_page))
-{
-    enum { FREE_PART = 4 };
     struct arena *arena = load_relaxed(&any_asked) ? arena_of(address) : NULL;
     if (arena == NULL || load_relaxed(&pages_state.pressed))
         return false;
     uint64_t bit;
     uintptr_t huge_page = align_down((uintptr_t)address, HUGE_PAGE_BYTES);
-    const uint64_t *whole = arena_whole_word(arena, huge_page, &bit);
-    if ((load_relaxed(whole) & bit) == 0)
-        return false;
-    uint64_t *dense = &arena->dense[whole - arena->whole];
-    if ((load_relaxed(dense) & bit) != 0)
-        return true;
-    if (count_free((const char *)huge_page) >= (HUGE_PAGE_BYTES >> PAGE_SHIFT) / FREE_PART)
-        return false;
-    fetch_or_acq_rel(dense, bit);
-    return true;
-}
-
-void pages_forget_dense(void)
-{
-    if (!load_relaxed(&any_asked))
-        return;
-    for (size_t i = 0; i < arena_count(); i++)
-        for (size_t word = 0; word < arena_huge_words(arena_at(i)->pages); word++)
-            store_relaxed(&arena_at(i)->dense[word], (uint64_t)0);
+    return (load_relaxed(arena_whole_word(arena, huge_page, &bit)) & bit) != 0;
 }
 
 /* Divides the huge pages in a range before a part of each is purged: otherwise the kernel keeps the

@@ -41,8 +41,6 @@ struct arena {
     uint64_t *holes; /* shard's lock: a bit for each page, set in holes */
     uint64_t *whole; /* atomic: a bit for each huge page, set when it was requested and no part of
                         it was purged since */
-    uint64_t *dense; /* atomic: a bit for each huge page, set when pages_keep_huge_page kept it
-                        since pages_forget_dense */
     uint64_t asked;  /* atomic: a bit for each 64th, set where huge pages may have been requested */
     uint64_t begun;  /* atomic: a bit for each 64th, set where a huge page may be resident that was
                         not handed out whole */
@@ -108,10 +106,6 @@ bool arenas_begin_trim(struct page_shard *shard);
  * pages, even if the request was withdrawn since.
  * Locking: shard's lock held. */
 bool arena_may_hold_rests(const struct arena *arena, const char *start, size_t size_bytes);
-
-/* Whether the huge page at this address was requested and no part of it was purged since.
- * Threads: any. */
-bool arena_is_whole(const struct arena *arena, const char *huge_page);
 
 /* Ends the trim of a shard, after it has purged. From now on only ranges count for which the
  * request for huge pages still exists.

@@ -114,22 +114,6 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
     return true;
 }
 
-void pages_each_slab(span_visit *visit, void *context)
-{
-    for (size_t i = 0; i < arena_count(); i++) {
-        struct arena *arena = arena_at(i);
-        size_t frontier = load_relaxed(&arena->frontier);
-        for (size_t page = 0; page < frontier;) {
-            char *start = arena->base + (page << PAGE_SHIFT);
-            struct span *span = page_map_find(start);
-            unsigned tag = load_relaxed(&span->tag);
-            if (tag >= SPAN_SLAB && !visit(span, start, context))
-                return;
-            page += tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages : 1u;
-        }
-    }
-}
-
 struct search {
     const char *address;
     struct span *found;

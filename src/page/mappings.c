@@ -164,7 +164,7 @@ void fork_run_add(struct span *span) { (void)span_table_add(&list, span); }
 
 bool fork_run_each(span_visit *visit, void *context)
 {
-    return span_table_each(&list, visit, context);
+    return load_relaxed(&pages_state.fork_run_pages) == 0 || span_table_each(&list, visit, context);
 }
 
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)

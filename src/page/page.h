@@ -297,10 +297,6 @@ void pages_each(span_visit *visit, void *context);
  * Returns: true when the walk is over. */
 bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context);
 
-/* Calls `visit` for each slab in the arenas, during any activity of other threads: a visited slab
- * may be given back or become another one at any time. The walk reads headers atomically. */
-void pages_each_slab(span_visit *visit, void *context);
-
 /* Finds the span in use that holds `address`, which may be in the middle of a large block. `*start`
  * gets the first byte of the span.
  * Returns: NULL if there is none.
@@ -325,15 +321,10 @@ uint64_t pages_purge_marked(char *start, uint64_t marked);
  * Returns: the bits of these pages. */
 uint64_t pages_whole_marked(const char *start, uint64_t marked);
 
-/* Whether free pages of the huge page at `address` should stay in memory: it was requested and no
- * part of it was purged since, less than a quarter of it is free, and memory is not short.
- * `count_free` counts its free pages; the answer that it stays holds until pages_forget_dense.
+/* Whether the huge page of the address was requested and no part of it was purged since, and memory
+ * is not short.
  * Threads: any. */
-bool pages_keep_huge_page(const char *address, size_t (*count_free)(const char *huge_page));
-
-/* Lets pages_keep_huge_page count the free pages of each huge page anew.
- * Threads: any. */
-void pages_forget_dense(void);
+bool pages_in_huge_page(const char *address);
 
 /* The number of free pages that one cache may retain for its next need: an eighth of the option
  * `dirty_cap`, and 0 under memory pressure. Approximate. */

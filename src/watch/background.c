@@ -14,7 +14,7 @@
 #include <errno.h>
 
 enum { NONE, RUNNING, ENDING, OWED };
-enum { MIN_MS = 10, MAX_MS = 250, REST_MS = 1000, LOOK_MS = 450, SWEEP_SHARE = 100 };
+enum { MIN_MS = 10, MAX_MS = 250, REST_MS = 1000, LOOK_MS = 450 };
 enum { STOP_WAITS_MS = 1000, IDLE_SHARE = 1000, UNWOKEN_MS = 100 };
 
 bool background_is_owed;
@@ -31,14 +31,11 @@ static struct {
 
 /* The memory of the background thread about earlier rounds. Threads: background thread only. */
 struct memory {
-    uint64_t looked_ms;      /* time of the last look at the memory pressure */
-    uint64_t round_us;       /* time of the last round */
-    uint64_t others_us;      /* CPU time of the other threads by then */
-    uint64_t quiet_ms;       /* time since which the other threads have not run */
-    bool released;           /* all free memory was released since then */
-    uint64_t interval_ms;    /* decay interval of the last round */
-    uint64_t earlier_ms;     /* decay interval before that one */
-    uint64_t sweep_again_us; /* no sweep before this time: sweeping has used its share */
+    uint64_t looked_ms; /* time of the last look at the memory pressure */
+    uint64_t round_us;  /* time of the last round */
+    uint64_t others_us; /* CPU time of the other threads by then */
+    uint64_t quiet_ms;  /* time since which the other threads have not run */
+    bool released;      /* all free memory was released since then */
 };
 
 bool background_runs(void) { return load_relaxed(&background.state) == RUNNING; }
@@ -62,21 +59,11 @@ static void background_note_activity(struct memory *memory, uint64_t now_ms)
 /* Does the purging and sweeping of a round. */
 static void background_tend(struct memory *memory, uint64_t decay_ms, uint64_t now_ms)
 {
-    uint64_t start_us = os_now_us();
-    bool ended = memory->interval_ms != pages_interval_ms();
-    bool sweeps = ended && start_us >= memory->sweep_again_us && !memory->released;
-    if (ended) {
-        memory->earlier_ms = memory->interval_ms;
-        memory->interval_ms = pages_interval_ms();
-    }
-    (void)heap_housekeep(sweeps, memory->earlier_ms);
+    heap_housekeep();
     if (!memory->released && now_ms - memory->quiet_ms >= decay_ms) {
         (void)heap_release(0);
         memory->released = true;
     }
-    uint64_t end_us = os_now_us();
-    if (sweeps)
-        memory->sweep_again_us = end_us + SWEEP_SHARE * (end_us - start_us);
 }
 
 /* Makes the thread end if it is the last of the process. Looks only if no other thread ran since

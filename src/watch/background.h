@@ -5,9 +5,7 @@
  * other thread runs and no free memory is left to release, it does one round a second. A round does
  * this:
  *
- *   decay        purges memory that is due by age, although no thread calls the heap
- *   idle threads sweeps the slabs of threads that took no slow path for an interval; sweeping takes
- *                at most a hundredth of a processor
+ *   decay        does what is due by age (heap/decay.h), although no thread calls the heap
  *   idle process releases all free memory when no other thread ran for the decay time
  *   pressure     follows the limits of the control group and the pressure on memory, see
  *                memory_pressure.h

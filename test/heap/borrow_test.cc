@@ -620,7 +620,7 @@ TEST_F(Borrow, AThreadBorrowsBeforeTheHardLimitRefuses)
 // Counts the pages with a block in use that do not count for the limits, of blocks of a page each.
 bool count_uncounted(struct span *slab, char *, void *context)
 {
-    if (slab_heap(slab) == nullptr || slab->size_bytes != PAGE_BYTES)
+    if (!span_is_slab(slab) || slab_heap(slab) == nullptr || slab->size_bytes != PAGE_BYTES)
         return true;
     const uint64_t given = slab_cold(slab)->swept.given;
     for (unsigned slot = 1; slot < slab->fresh_slot; slot++) {
@@ -664,7 +664,7 @@ TEST_F(Borrow, NoPagesThatTheHardLimitRefuses)
         owner.run([&] { take(own, ready); });
         at_once.join();
         size_t uncounted = 0;
-        pages_each_slab(count_uncounted, &uncounted);
+        pages_each(count_uncounted, &uncounted);
         pages_limit_hard(0);
         for (const std::vector<void *> &some : {own, others})
             for (void *block : some)

@@ -10,14 +10,13 @@
 
 extern "C" {
 #include "base/atomic.h"
-#include "heap/misuse_report.h"
-#include "heap/hooks.h"
-#include "heap/thread_heap.h"
 #include "heap/heap.h"
-#include "heap/lifecycle.h"
-#include "heap/refill.h"
+#include "heap/hooks.h"
 #include "heap/large.h"
+#include "heap/lifecycle.h"
+#include "heap/misuse_report.h"
 #include "heap/quarantine.h"
+#include "heap/refill.h"
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
 #include "heap/thread_heap.h"

@@ -555,9 +555,9 @@ TEST_F(PackedSweep, ByTimeWhatStayedFree)
     const size_t all = resident_pages(blocks_);
     free_most();
     const size_t freed = resident_pages(blocks_);
-    heap_layer::sweep_whole(heap_);
+    heap_layer::sweep_whole();
     EXPECT_EQ(resident_pages(blocks_), freed) << "the first sweep only records the free pages";
-    heap_layer::sweep_whole(heap_);
+    heap_layer::sweep_whole();
     EXPECT_LE(resident_pages(blocks_), kept_pages() + slack());
     EXPECT_LT(resident_pages(blocks_), all / 2);
 }

@@ -13,11 +13,12 @@
 #include "heap/heap_layer.h"
 
 extern "C" {
-#include "heap/lifecycle.h"
 #include "heap/decay.h"
-#include "page/state.h"
-#include "os/process.h"
+#include "heap/lifecycle.h"
+#include "heap/sweep.h"
 #include "os/memory.h"
+#include "os/process.h"
+#include "page/state.h"
 }
 
 namespace heap_layer
@@ -100,14 +101,7 @@ inline void end_interval()
 }
 
 // Does all work that is due.
-inline void tick_whole()
-{
-    heaps_decay();
-    while (heaps_are_due())
-        heaps_decay();
-    while (pages_purge_due())
-        continue;
-}
+inline void tick_whole() { heap_housekeep(); }
 
 // Ends `count` decay intervals, and does all work that is due after each.
 inline void pass_intervals(int count)
@@ -131,11 +125,11 @@ inline void free_while_held(const std::vector<struct heap *> &ended,
         heap_return(heap);
 }
 
-// A whole pass over the lists of the heap.
-inline void sweep_whole(struct heap *heap)
+// A whole walk over the slabs.
+inline void sweep_whole()
 {
-    sweep_begin(heap);
-    while (sweep_lists(heap, SWEEP_WORK) <= 0)
+    sweep_begin();
+    while (sweep_walk(SWEEP_WORK))
         ;
 }
 

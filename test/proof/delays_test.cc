@@ -204,7 +204,7 @@ void purge_soon(struct span *slab)
 {
     for (int i = 0; i < 1000; i++)
         if (slab_try_use(slab, SLAB_PURGED)) {
-            (void)slab_purge_aside(slab, nullptr);
+            (void)slab_purge_aside(slab);
             if (slab_end_purge(slab))
                 (void)remote_post(slab_heap(slab), slab);
             return;
@@ -235,9 +235,8 @@ TEST_P(Delays, ACurrentSlabThatLendsIsPutAsideAndPurged)
     uint64_t *blocks[6];
     auto seed = static_cast<unsigned>(GetParam());
     std::atomic<size_t> borrowed{0};
-    std::thread borrower([&] {
-        each_round([] {}, [&] { borrowed += borrow_for_a_moment(size_class); });
-    });
+    std::thread borrower(
+        [&] { each_round([] {}, [&] { borrowed += borrow_for_a_moment(size_class); }); });
     std::thread purger([&] { each_round([] {}, [&] { purge_soon(page_map_find(blocks[0])); }); });
     each_round(
         [&] {
@@ -246,7 +245,8 @@ TEST_P(Delays, ACurrentSlabThatLendsIsPutAsideAndPurged)
             std::thread([&] { // remote frees
                 for (uint64_t *block : blocks)
                     cairn_free(block);
-            }).join();
+            })
+                .join();
         },
         [&] {
             for (unsigned turns = rand_r(&seed) % 256; turns > 0; turns--)

@@ -1,5 +1,5 @@
-/* Releasing free pages of slabs and borrowing blocks, by any thread: src/heap/lifecycle.c,
- * borrow.c, mailbox.c, decay.c; slab_try_use, slab_try_leave and slab_end_purge of slab.h; heap_refill of
+/* Releasing free pages of slabs and borrowing blocks, by any thread: src/heap/sweep.c,
+ * borrow.c, mailbox.c; slab_try_use, slab_try_leave and slab_end_purge of slab.h; heap_refill of
  * refill.c; heap_leave_current and heap_retire_listed of slab_lists.c.
  *
  * There is one slab of two blocks, with a page each. The owner of the slab, thread 0, hands blocks
@@ -7,7 +7,7 @@
  * frees block 0, empties the mailbox, and retires the slab when it is empty; in its header it makes
  * another slab, REMAKES times. Where the owner must be notified first, it waits for that, except
  * for TRIMS times. Thread 1 frees block 1 whenever it gets it. Each of SWEEPERS threads releases
- * pages, TURNS times, of a slab that is aside or in the mailbox. With BORROWS each of them may
+ * pages, TURNS times, of a slab that is aside. With BORROWS each of them may
  * instead borrow block 1 from the mailbox, hand it out, and free it.
  *
  * Asserted: no page is released while its block is in use; between being handed out and being
@@ -409,38 +409,6 @@ proctype sweeper(byte me)
 #endif
             :: else
             fi
-        :: else
-        fi;
-        word = 0
-    :: turns > 0 -> /* sweep_mail */
-        turns--;
-        modify(me, MAIL, ACQUIRE, word, 0);
-        if
-        :: word == 1 ->
-            compare_swap(me, USE, SEQ_CST, ASIDE, PURGED, word);
-            if
-            :: word == ASIDE -> purge_aside(me); end_purge(me)
-            :: else ->
-#ifdef MUTANT_MAIL_ANY_FREE
-                purge_aside(me)
-#else
-#ifdef MUTANT_WHILE_DRAINED
-                word = 0;
-#else
-                load(me, DRAINS, ACQUIRE, word);
-#endif
-                if
-                :: word == 0 ->
-                    load(me, LINK(1), ACQUIRE, word);
-                    if
-                    :: word == REMOTE -> give(me, 1)
-                    :: else
-                    fi
-                :: else
-                fi
-#endif
-            fi;
-            modify(me, MAIL, RETURN_ORDER, word, 1)
         :: else
         fi;
         word = 0
