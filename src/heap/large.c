@@ -84,7 +84,8 @@ struct span *large_allocate(size_t size_bytes, size_t alignment_bytes)
 struct span *large_allocate_kept(size_t size_bytes, size_t alignment_bytes)
 {
     struct heap *heap = thread_heap;
-    if (config_guarded_blocks || size_bytes > RUN_CACHE_MAX_PAGES * PAGE_BYTES || heap == &no_heap)
+    if (config_guarded_blocks || size_bytes > RUN_CACHE_SHORT_PAGES * PAGE_BYTES ||
+        heap == &no_heap)
         return NULL;
     return run_cache_take(&heap->runs, large_pages(larger_of(size_bytes, 1)), alignment_bytes);
 }
@@ -295,8 +296,7 @@ bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_
         return large_pages(larger_of(size_bytes, 1)) == span->pages &&
                (span->pages > 1 || alignment_bytes > PAGE_BYTES);
     size_t most = align_up(large_least(size_bytes, alignment_bytes), os_page_size());
-    return !for_slab &&
-           (large_suits(span, size_bytes) || (size_bytes <= bytes && most >= bytes));
+    return !for_slab && (large_suits(span, size_bytes) || (size_bytes <= bytes && most >= bytes));
 }
 
 /* Takes a run for a block of `pages` pages with room, while the thread has no run with room.

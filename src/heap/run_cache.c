@@ -163,9 +163,6 @@ void growth_age(uintptr_t *growth)
         (void)compare_swap_acq_rel(growth, &word, word | AGED);
 }
 
-enum { LONG_BITS = 3 };
-static_check(RUN_CACHE_LONG == 1 << LONG_BITS, "LONG_BITS bits number the long places");
-
 /* The pages that a kept run or slab counts. */
 static size_t run_cache_pages_of(const struct span *span)
 {
@@ -240,13 +237,6 @@ static bool run_cache_has_room(struct run_cache *cache, size_t pages)
     return cache->room_pages >= (ptrdiff_t)pages;
 }
 
-/* The place of a long length. Lengths are multiplied by the golden ratio, so that powers of two get
- * different places. */
-static size_t run_cache_long_place(size_t pages)
-{
-    return RUN_CACHE_SHORT + ((uint32_t)pages * 2654435769u >> (32 - LONG_BITS));
-}
-
 /* Whether the kept run is aligned, and the result is of use only if the run is still in its place
  * afterwards: another thread may have emptied the place, and the page layer may write the header,
  * which stays mapped. */
@@ -282,30 +272,13 @@ static struct span *run_cache_take_from(struct run_cache *cache, size_t place,
     uintptr_t kept = load_acquire(&cache->places[place]);
     if (kept == 0 || (alignment_bytes > PAGE_BYTES && !run_cache_is_aligned(kept, alignment_bytes)))
         return NULL;
-    if (place < RUN_CACHE_SHORT)
-        return run_cache_take_first(cache, place);
-    struct span *span = run_cache_empty_place(cache, place);
-    if (span) {
-        run_cache_add_room(cache, (ptrdiff_t)run_cache_pages_of(span));
-        store_relaxed(&span->tag, (uint8_t)SPAN_LARGE);
-    }
-    return span;
-}
-
-static struct span *run_cache_take_long(struct run_cache *cache, size_t pages,
-                                        size_t alignment_bytes)
-{
-    size_t place = run_cache_long_place(pages);
-    if (cache->pages[place - RUN_CACHE_SHORT] != pages)
-        return NULL;
-    cache->asked[place - RUN_CACHE_SHORT] = true;
-    return run_cache_take_from(cache, place, alignment_bytes);
+    return run_cache_take_first(cache, place);
 }
 
 struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes)
 {
     if (pages > RUN_CACHE_SHORT_PAGES)
-        return run_cache_take_long(cache, pages, alignment_bytes);
+        return NULL;
     cache->frees = 0;
     size_t length = run_length(pages);
     size_t most = length + (pages > RUN_EXACT_PAGES && length + 1 < RUN_LENGTHS);
@@ -315,44 +288,12 @@ struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignm
     return span;
 }
 
-/* Notes that a long run of that length was freed.
- * Returns: whether its place may keep it. */
-static bool run_cache_keeps_long(struct run_cache *cache, size_t place, size_t pages)
-{
-    size_t i = place - RUN_CACHE_SHORT;
-    bool again = cache->pages[i] == pages && cache->asked[i];
-    cache->pages[i] = (uint16_t)pages;
-    cache->asked[i] = false;
-    if (!again)
-        cache->cycles[i] = 0;
-    else if (cache->cycles[i] < RUN_CACHE_CYCLES)
-        cache->cycles[i]++;
-    return cache->cycles[i] == RUN_CACHE_CYCLES;
-}
-
-/* Keeps a long run in its place, which gives the one before to the pages. */
-static bool run_cache_put_long(struct run_cache *cache, struct span *span)
+/* Keeps a run in the list of its length. Blocks that grew may have other lengths. */
+static bool run_cache_keep(struct run_cache *cache, struct span *span)
 {
     size_t pages = span->pages;
-    if (pages > RUN_CACHE_MAX_PAGES)
-        return false;
-    size_t place = run_cache_long_place(pages);
-    bool keeps = run_cache_keeps_long(cache, place, pages);
-    (void)run_cache_give(cache, run_cache_empty_place(cache, place));
-    keeps = keeps && run_cache_has_room(cache, pages);
-    if (keeps) {
-        span->next = NULL;
-        run_cache_fill(cache, place, span);
-    }
-    return keeps;
-}
-
-/* Keeps a short run in the list of its length. Blocks that grew may have other lengths. */
-static bool run_cache_put_short(struct run_cache *cache, struct span *span)
-{
-    size_t pages = span->pages;
-    if (run_round(pages) != pages || cache->frees == RUN_CACHE_FREES ||
-        !run_cache_has_room(cache, pages))
+    if (pages > RUN_CACHE_SHORT_PAGES || run_round(pages) != pages ||
+        cache->frees == RUN_CACHE_FREES || !run_cache_has_room(cache, pages))
         return false;
     run_cache_push(cache, span);
     return true;
@@ -362,8 +303,7 @@ bool run_cache_put(struct run_cache *cache, struct span *span)
 {
     store_relaxed(&span->zero, false);
     store_relaxed(&span->tag, (uint8_t)SPAN_KEPT);
-    bool kept = span->pages > RUN_CACHE_SHORT_PAGES ? run_cache_put_long(cache, span)
-                                                    : run_cache_put_short(cache, span);
+    bool kept = run_cache_keep(cache, span);
     if (!kept)
         pages_give(span);
     return !kept || run_cache_is_due(cache);

@@ -5,9 +5,9 @@
  * Places. A short run has a length of which there are eight a doubling, as with size classes (see
  * run_length). The place of a length has a list of runs, linked by `next`; the run that was kept
  * last is used first. A run serves its own length, and the next shorter one if that is above 8
- * pages, so a block fills at least three quarters of its run. Long runs have several places, by a
- * hash of the length, and serve only their own length. There is one place for the empty slab of
- * each class, and one for blocks that grow. All places but those of short runs have one span.
+ * pages, so a block fills at least three quarters of its run. Longer runs are not kept, because a
+ * program that writes such a block takes much longer than the page layer. There is one place for
+ * the empty slab of each class, and one for blocks that grow; these have one span each.
  *
  * Budget. The pages of all kept runs and slabs are counted in one sum. It is at most the cache's
  * share: pages_most_kept, which is 0 under memory pressure, at most RUN_CACHE_PAGES, and at most
@@ -18,10 +18,6 @@
  *
  * A thread that only frees keeps little, because it may sleep afterwards: once RUN_CACHE_FREES
  * short runs were kept without a request between them, no further one is kept.
- *
- * Long runs are much memory, and most lengths are never needed again. A long run is kept only if
- * its place has seen that length freed and requested in turn, RUN_CACHE_CYCLES times and nothing
- * else.
  *
  * Peak. When a thread takes memory that the process did not hold before, it gives all its kept
  * runs, but not the slabs, to the pages. The next requests of the thread use that memory before the
@@ -154,7 +150,7 @@ static_check(MEDIUM_REQUEST_MAX == RUN_EXACT_PAGES * PAGE_BYTES,
              "only longer runs serve a request");
 
 /* Rounds a number of pages up to the length of a run: a short run has one of RUN_LENGTHS lengths, a
- * long run any length. */
+ * longer one any length. */
 inline_always size_t run_round(size_t pages)
 {
     if (pages > RUN_CACHE_SHORT_PAGES)
@@ -163,13 +159,9 @@ inline_always size_t run_round(size_t pages)
 }
 
 enum {
-    RUN_CACHE_SHORT = RUN_LENGTHS, /* places of short runs, one of each length */
-    RUN_CACHE_LONG = 8,            /* places of long runs, behind the short ones */
-    RUN_CACHE_SLABS = RUN_CACHE_SHORT + RUN_CACHE_LONG,
-    RUN_CACHE_MAX_PAGES = 1024, /* longest long run */
-    RUN_CACHE_CYCLES = 3,       /* cycles that a place sees before it keeps a long run */
-    RUN_CACHE_FREES = 8,        /* short runs that are kept without a request between them */
-    RUN_CACHE_TURNS = 64,       /* kept runs between two checks of what is due by age */
+    RUN_CACHE_SLABS = RUN_LENGTHS, /* the places of slabs are behind those of short runs */
+    RUN_CACHE_FREES = 8,           /* runs that are kept without a request between them */
+    RUN_CACHE_TURNS = 64,          /* kept runs between two checks of what is due by age */
     RUN_CACHE_GROWTH = RUN_CACHE_SLABS + CLASS_COUNT, /* the last place: the run with room */
     RUN_CACHE_PLACES,
     RUN_CACHE_PAGES = 2048, /* the most pages of all kept runs and slabs of one cache */
@@ -181,12 +173,9 @@ struct run_cache {
     ptrdiff_t room_pages;               /* owner: pages that may be kept in addition */
     size_t given_pages; /* atomic: pages given away since the owner last added them to the room */
     ptrdiff_t limit_pages; /* owner: the cache's share as it was last; 0 at first */
-    uint16_t pages[RUN_CACHE_LONG]; /* owner: length of the long run that was freed there last */
-    bool asked[RUN_CACHE_LONG];     /* owner: that length was requested since */
-    uint8_t cycles[RUN_CACHE_LONG]; /* owner: cycles of that length */
-    uint8_t frees;                  /* owner: short runs that were kept since the last request */
-    uint8_t turns;     /* owner: kept runs until the next check of what is due by age */
-    struct span *last; /* owner: the span that run_cache_take_first took last */
+    uint8_t frees;         /* owner: runs that were kept since the last request */
+    uint8_t turns;         /* owner: kept runs until the next check of what is due by age */
+    struct span *last;     /* owner: the span that run_cache_take_first took last */
 };
 
 /* The pages of all kept runs and slabs. Approximate while other threads empty the cache.
@@ -211,8 +200,7 @@ inline_always void run_cache_add_room(struct run_cache *cache, ptrdiff_t pages)
 }
 
 /* Takes a kept run that is aligned to `alignment_bytes`, a power of two, and has `pages` pages, a
- * result of run_round, or the next longer length of a short run. The content of the block is
- * undefined.
+ * result of run_round, or the next longer length. The content of the block is undefined.
  * Returns: NULL when none is kept.
  * Threads: owner only. */
 struct span *run_cache_take(struct run_cache *cache, size_t pages, size_t alignment_bytes);
@@ -321,8 +309,7 @@ inline_always bool run_cache_keep_short(struct run_cache *cache, struct span *sp
     return true;
 }
 
-/* Keeps the run of a freed large block, or gives it to the pages. A long run replaces the one in
- * its place.
+/* Keeps the run of a freed large block, or gives it to the pages.
  * Returns: whether to check what is due by age: always when a run was given to the pages, else once
  * in RUN_CACHE_TURNS calls.
  * Threads: owner only. */

@@ -179,8 +179,8 @@ unsigned slab_purge_aside(struct span *slab)
     return sweep_purge(slab, sweep_pages_to_purge(slab), state);
 }
 
-/* Ends the purge of a slab. If it ran empty meanwhile, its owner is told; as soon as the use word
- * is changed the owner may give the slab back by itself, and then no heap has it. */
+/* Ends the purge of a slab. A slab that ran empty meanwhile is posted, unless its owner has
+ * given it back by itself since the use word changed; then no heap has it. */
 static void sweep_end_slab(struct span *slab)
 {
     struct heap *heap = slab_end_purge(slab) ? slab_heap(slab) : NULL;
@@ -254,7 +254,7 @@ static bool sweep_visit(struct span *slab, char *start, void *context)
 
 /* The walk. Threads: the one that makes the visit of lifecycle.c. */
 static struct {
-    size_t at;   /* where it goes on, for pages_each_part */
+    size_t at;   /* where it continues, for pages_each_part */
     size_t left; /* steps; 0 when it is over */
 } cache_aligned walk;
 

@@ -4,12 +4,11 @@
  *
  * Once a decay interval a thread walks over the slabs in the order of their addresses, in parts
  * (sweep_walk). A slab that is aside and has not changed since the walk before gives its free
- * pages. So memory that is freed and used again within an interval stays. What others freed of the
- * slabs of an idle thread is given at once. Slabs that are next to
- * one another and have only free pages are purged by one call. A huge page that Cairn asked for is
- * left whole while less than a quarter of it is free. A walk takes WALK_STEPS steps at most, and
- * the next one goes on where it ended: a heap of 2 GiB takes one interval, a heap of 64 GiB half a
- * minute.
+ * pages. So memory that is freed and used again within an interval stays. Pages that others freed
+ * of an idle thread's slabs are given at once. Slabs that are next to one another and have only
+ * free pages are purged by one call. A huge page that Cairn asked for is left whole while less than
+ * a quarter of it is free. A walk takes WALK_STEPS steps, half a GiB to 2 GiB of slabs, and the
+ * next one continues behind them.
  *
  * The owner does not know of a purge and takes no lock. The use word of the slab says PURGED from
  * the look at its links until its pages are purged. Meanwhile its owner does not make it current
@@ -45,7 +44,7 @@ enum { SWEEP_WORK = 2048, SWEEP_PAGE_WORK = 4 };
  * Threads: one at a time. */
 void sweep_begin(void);
 
-/* Goes on with the walk.
+/* Continues the walk.
  * Returns: whether a part of it is left.
  * Threads: one at a time.
  * Cost: bounded by `work`; the last neighbours that are purged together may exceed it. */

@@ -442,7 +442,6 @@ TEST(SweepStep, TheOwnerGivesASlabBackBeforeItIsPosted)
 
 // Checks for work that is due by age happen in every kind of program.
 
-
 class DueWork : public heap_layer::OwnHeap
 {
 };

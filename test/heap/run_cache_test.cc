@@ -112,21 +112,6 @@ TEST_F(RunCache, AnAlignedRequestTakesOnlyARunThatIsAligned)
     pages_give(odd);
 }
 
-// Takes, makes and puts back runs until one is kept.
-// Returns: the number of times the cache had none.
-int cycles_until_kept(struct run_cache *cache, size_t pages, int most)
-{
-    for (int i = 0; i < most; i++) {
-        struct span *span = take(cache, pages);
-        if (span) {
-            (void)run_cache_put(cache, span);
-            return i;
-        }
-        (void)run_cache_put(cache, pages_take(pages, PAGE_BYTES));
-    }
-    return most;
-}
-
 TEST_F(RunCache, RunsOfALengthAreAListLastInFirstOut)
 {
     const size_t length = run_length(10);
@@ -221,72 +206,34 @@ TEST_F(RunCache, UnderPressureNothingIsKept)
     pages_give(span);
 }
 
-TEST_F(RunCache, TheLongestRunsAreNotKept)
+TEST_F(RunCache, LongerRunsAreNotKept)
 {
-    for (int i = 0; i < 2 * RUN_CACHE_CYCLES; i++) {
-        EXPECT_EQ(take(&cache_, RUN_CACHE_MAX_PAGES + 1), nullptr);
-        EXPECT_TRUE(run_cache_put(&cache_, run(RUN_CACHE_MAX_PAGES + 1)));
+    for (size_t pages : {RUN_CACHE_SHORT_PAGES + 1, 300, 1000}) {
+        EXPECT_TRUE(run_cache_put(&cache_, run(pages)));
+        EXPECT_EQ(take(&cache_, pages), nullptr);
     }
     EXPECT_FALSE(run_cache_empty(&cache_));
 }
 
-TEST_F(RunCache, ALongRunIsKeptAsPartOfACycle)
-{
-    constexpr size_t kPages = RUN_CACHE_SHORT_PAGES + 1;
-    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), RUN_CACHE_CYCLES + 1);
-    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), 0);
-    run_cache_age(&cache_);
-    run_cache_age(&cache_);
-    EXPECT_EQ(cycles_until_kept(&cache_, kPages, 10), 1) << "the length is still known";
-    EXPECT_TRUE(run_cache_empty(&cache_));
-}
-
-TEST_F(RunCache, LongRunsThatAreOnlyFreedAreNotKept)
-{
-    for (int i = 0; i < 10; i++)
-        (void)run_cache_put(&cache_, run(300));
-    EXPECT_FALSE(run_cache_empty(&cache_));
-}
-
-TEST_F(RunCache, AnotherLengthInItsPlaceEndsTheCycle)
-{
-    EXPECT_LT(cycles_until_kept(&cache_, 300, 10), 10);
-    for (size_t pages = 301; pages < 340; pages++) // at least one of them has that place
-        EXPECT_TRUE(run_cache_put(&cache_, run(pages)));
-    EXPECT_EQ(take(&cache_, 300), nullptr);
-    EXPECT_FALSE(run_cache_empty(&cache_));
-}
-
-TEST_F(RunCache, LongRunsTogetherAreBounded)
-{
-    for (size_t pages : {65, 128, 200, 300, 400, 512, 1000})
-        (void)cycles_until_kept(&cache_, pages, 10);
-    const size_t kept = run_cache_kept_pages(&cache_);
-    EXPECT_LE(kept, size_t{RUN_CACHE_PAGES});
-    EXPECT_GE(kept, size_t{300});
-    EXPECT_TRUE(run_cache_empty(&cache_));
-}
-
-TEST_F(RunCache, ALowCapOnFreeMemoryHoldsForLongRuns)
+TEST_F(RunCache, ALowCapOnFreeMemoryHolds)
 {
     const page_limits limits = heap_layer::limits();
     page_limits low = limits;
-    low.dirty_cap_bytes = 1 << 20;
+    low.dirty_cap_bytes = 256 << 10;
     pages_configure(&low);
-    EXPECT_EQ(cycles_until_kept(&cache_, 300, 10), 10);
+    EXPECT_TRUE(run_cache_put(&cache_, run(RUN_CACHE_SHORT_PAGES)));
+    EXPECT_FALSE(run_cache_empty(&cache_));
     pages_configure(&limits);
 }
 
 // The more threads there are, the less each of them keeps.
 TEST_F(RunCache, AllThreadsTogetherAreBounded)
 {
-    constexpr size_t kPages = 300;
     constexpr ptrdiff_t kThreads = 100;
     std::vector<run_cache> caches(kThreads);
     run_caches_add(kThreads);
     size_t kept = 0;
     for (run_cache &cache : caches) {
-        (void)cycles_until_kept(&cache, kPages, 10);
         for (size_t pages = RUN_CACHE_SHORT_PAGES; pages > RUN_EXACT_PAGES; pages--) {
             (void)run_cache_put(&cache, run(pages));
             (void)take(&cache, 1); // a request, so that the next run may be kept
@@ -296,17 +243,21 @@ TEST_F(RunCache, AllThreadsTogetherAreBounded)
     EXPECT_LE(kept * PAGE_BYTES, heap_layer::limits().dirty_cap_bytes / 2);
     EXPECT_GE(kept * PAGE_BYTES, heap_layer::limits().dirty_cap_bytes / 4);
     run_caches_add(-kThreads);
-    EXPECT_LT(cycles_until_kept(&caches[0], kPages, 10), 10) << "the shares of the others are free";
+    const size_t before = run_cache_kept_pages(&caches[0]);
+    run_cache_count_room(&caches[0]);
+    (void)take(&caches[0], 1);
+    (void)run_cache_put(&caches[0], run(RUN_CACHE_SHORT_PAGES));
+    EXPECT_EQ(run_cache_kept_pages(&caches[0]), before + RUN_CACHE_SHORT_PAGES)
+        << "the shares of the others are free";
     for (run_cache &cache : caches)
         (void)run_cache_empty(&cache);
 }
 
-// Several sizes, which give long and short runs.
 TEST_F(RunCache, ACycleOfLargeBlocksIsOneBlockHoweverItIsAskedFor)
 {
     if (config_guarded_blocks)
         GTEST_SKIP() << "large blocks are mappings";
-    for (size_t size : {40 * kKiB, 300 * kKiB, 4096 * kKiB}) {
+    for (size_t size : {40 * kKiB, 100 * kKiB, 256 * kKiB}) {
         for (int i = 0; i < 6; i++)
             free_fast(malloc_slow(size));
         void *block = malloc_slow(size);

@@ -13,7 +13,6 @@
 #include "heap/heap_layer.h"
 
 extern "C" {
-#include "heap/decay.h"
 #include "heap/lifecycle.h"
 #include "heap/sweep.h"
 #include "os/memory.h"

@@ -18,11 +18,11 @@ extern "C" {
 #include "cairn/fifo.h"
 #include "cairn/heap.h"
 #include "cairn/ring.h"
-#include "heap/decay.h"
 #include "heap/heap.h"
 #include "heap/refill.h"
 #include "heap/remote.h"
 #include "heap/slab_lists.h"
+#include "heap/sweep.h"
 }
 
 namespace
