@@ -216,6 +216,8 @@ void heap_lose_mail(struct heap *heap)
 
 void heap_look_after_fork(struct heap *heap, size_t spans)
 {
-    if (pages_each_part(&heap->looked_at, spans, mailbox_look_visit, heap))
-        store_relaxed(&heap->look_after_fork, false);
+    if (!pages_each_part(&heap->looked_at, spans, mailbox_look_visit, heap))
+        return;
+    pages_each_outside(mailbox_look_visit, heap);
+    store_relaxed(&heap->look_after_fork, false);
 }

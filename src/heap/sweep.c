@@ -227,7 +227,7 @@ static void sweep_add(struct sweep *sweep, const struct span *slab)
 }
 
 /* Sweeps a slab. The slab may be given back or become another one until its use word says PURGED;
- * headers and their cold areas serve nothing else. For pages_each. */
+ * headers and their cold areas serve nothing else. For pages_each_part. */
 static bool sweep_visit(struct span *slab, char *start, void *context)
 {
     struct sweep *sweep = context;
@@ -278,7 +278,8 @@ bool sweep_walk(long work)
 seldom_called bool sweep_slabs(void)
 {
     struct sweep sweep = {.all = true};
-    pages_each(sweep_visit, &sweep);
+    size_t at = 0;
+    (void)pages_each_part(&at, SIZE_MAX, sweep_visit, &sweep);
     sweep_end_group(&sweep);
     return sweep.purged_pages != 0;
 }

@@ -44,8 +44,9 @@ void pages_read_stats(struct page_stats *stats)
     };
 }
 
-/* The length of the run of a span in pages. */
-static size_t inspect_span_pages(const struct span *span)
+/* The length of the run of a span in pages. Another thread may change it meanwhile; then the walk
+ * passes over other pages than it would otherwise. */
+not_instrumented static no_inline size_t inspect_span_pages(const struct span *span)
 {
     unsigned tag = load_relaxed(&span->tag);
     return tag >= SPAN_SLAB ? pages_state.shapes[tag - SPAN_SLAB].pages
@@ -81,7 +82,7 @@ static bool inspect_arena_each(struct arena *arena, span_visit *visit, void *con
     return inspect_arena_walk(arena, 0, &steps, visit, context) != SIZE_MAX;
 }
 
-static void inspect_others_each(span_visit *visit, void *context)
+void pages_each_outside(span_visit *visit, void *context)
 {
     if (fork_run_each(visit, context) && config_zero_size_blocks)
         (void)zero_size_slabs_each(visit, context);
@@ -92,7 +93,7 @@ void pages_each(span_visit *visit, void *context)
     for (size_t i = 0; i < arena_count(); i++)
         if (!inspect_arena_each(arena_at(i), visit, context))
             return;
-    inspect_others_each(visit, context);
+    pages_each_outside(visit, context);
 }
 
 bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
@@ -110,7 +111,6 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
         }
         before += arena->pages;
     }
-    inspect_others_each(visit, context);
     return true;
 }
 

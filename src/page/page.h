@@ -292,8 +292,11 @@ void pages_read_stats(struct page_stats *stats);
  * unless the layer is frozen. */
 void pages_each(span_visit *visit, void *context);
 
-/* Walks like pages_each, in parts: each call takes at most `spans` steps and continues at `*at`,
- * which is 0 at first.
+/* Does what pages_each does, but only for spans outside the arenas. */
+void pages_each_outside(span_visit *visit, void *context);
+
+/* Does what pages_each does for the spans in the arenas, in parts: each call takes at most `spans`
+ * steps and continues at `*at`, which is 0 at first.
  * Returns: true when the walk is over. */
 bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context);
 
