@@ -39,11 +39,9 @@ void heaps_decay(void)
     (void)heaps_visit_due();
 }
 
-bool decay_trim_ended(void) { return ended_trim && ended_trim(); }
-
 bool heaps_empty_run_caches(void)
 {
-    bool any = decay_trim_ended();
+    bool any = ended_trim && ended_trim();
     for (struct heap *heap = load_acquire(&all_heaps); heap; heap = heap->next)
         any = (heap->private_heap == NULL && run_cache_empty(&heap->runs)) || any;
     return any;

@@ -1,14 +1,11 @@
 /* The life of heaps, the visit to all heaps, and the start of the layer: see lifecycle.h.
  *
- * The ready heap. To make slabs and to give them back is most of what a short thread costs. So the
- * heap of the thread that ended last is left ready: its small current slabs that hold little stay
- * current, for the next thread. Only one heap is left ready, and only while no other thread needs
- * memory. The ready heap is trimmed by the next thread that ends, by a thread that takes a slab
- * from the pages, by decay, and when memory is out. `ready.heap` is a hint where to find it. A
- * thread that trims it holds it first, like every orphan, and then `left_ready` is certain.
+ * Ready heaps. To make slabs and to give them back is most of what a short thread costs. So the
+ * heap of a thread that ends is left ready: its small current slabs that hold little stay current,
+ * for the thread that adopts it. The next visit trims it, and so do a trim and a lack of memory.
  *
- * Adoption. A new thread takes an orphan, usually the one that was left last, which is the ready
- * one (thread_heap.c). Threads that run one after another then get the same heap each time.
+ * Adoption. A new thread takes an orphan, usually the one that was left last (thread_heap.c).
+ * Threads that run one after another then get the same heap each time.
  *
  * Ended threads. The heap of an ended thread is idle: remote frees wait in its mailboxes until a
  * thread adopts it, or decay or a trim drains it. A thread that frees a block of it moves the
@@ -40,9 +37,6 @@
 /* Whether this thread has no heap of its own for the rest of its life, because it has ended or its
  * end would not be noticed. Each of its calls holds a heap for a moment. */
 static thread_local_word bool goes_without;
-static struct {
-    struct heap *heap; /* atomic: the heap that may have been left ready */
-} cache_aligned ready;
 static void (*private_heaps_fork)(void); /* atomic: called in the child of a fork */
 
 void heaps_on_fork(void (*in_child)(void)) { store_relaxed(&private_heaps_fork, in_child); }
@@ -90,47 +84,15 @@ struct heap *heap_hold_any(void)
     return heap ? heap : heap_make();
 }
 
-/* Replaces `ready.heap`. Acquire and release pair with one another; the content of the heap is
- * published by its state.
- * Returns: the heap that it was. */
-static struct heap *heap_exchange_ready(struct heap *heap)
-{
-    return exchange_acq_rel(&ready.heap, heap);
-}
-
-/* Trims a heap that was taken out of `ready.heap`, if it is an orphan and still left ready.
- * Returns: true if it was. */
-static bool heap_trim_ready(struct heap *heap)
-{
-    if (heap == NULL || !heap_try_hold(heap))
-        return false;
-    bool was_ready = heap->left_ready;
-    if (was_ready)
-        heap_park(heap, false);
-    heap_return(heap);
-    return was_ready;
-}
-
-bool heap_trim_ended(void)
-{
-    return load_relaxed(&ready.heap) != NULL && heap_trim_ready(heap_exchange_ready(NULL));
-}
-
 /* Ends the calling thread's use of its heap. The heap becomes an orphan, and is left ready if free
  * pages may be kept. */
 static void heap_leave(struct heap *heap)
 {
     store_relaxed(&heap->state, (uint32_t)HEAP_BUSY);
-    bool keeps_cheap = !config_hardened && pages_most_kept() >= SMALL_CLASSES;
-    heap_park(heap, keeps_cheap);
+    heap_park(heap, !config_hardened && pages_most_kept() >= SMALL_CLASSES);
     pages_leave_shard(heap->shard);
     run_caches_add(-1);
     heap_return(heap);
-    if (!keeps_cheap)
-        return;
-    struct heap *before = heap_exchange_ready(heap);
-    if (before != heap)
-        (void)heap_trim_ready(before);
 }
 
 /* Called when a thread ends, with the heap that it had. The thread may still allocate afterwards.
@@ -190,7 +152,6 @@ void heaps_after_fork(void)
     heap_generation++;
     struct heap *own = thread_heap == &no_heap ? NULL : thread_heap;
     heaps_forget_orphans();
-    store_relaxed(&ready.heap, (struct heap *)NULL);
     store_relaxed(&all_heaps, own);
     run_caches_reset(own ? 1 : 0);
     if (own) {
@@ -298,23 +259,26 @@ static seldom_called void heap_trim_other(struct heap *heap, void *context)
 
 seldom_called void heaps_trim_others(void) { heaps_each(heap_trim_other, NULL); }
 
-/* Gives back what other threads have freed of an ended thread's blocks. For heaps_each. */
+/* Gives back what an ended thread left ready, and what others have freed of its blocks. For
+ * heaps_each. */
 static seldom_called void heap_trim_orphan(struct heap *heap, void *context)
 {
     bool *any = context;
-    if (!heap_is_ended(heap) || !heap_has_mail(heap) || !heap_try_hold(heap))
+    if (!heap_is_ended(heap) || !heap_try_hold(heap))
         return;
     size_t pages = heap->slab_pages;
-    heap_drain(heap);
-    heap_park(heap, false);
+    if (heap->left_ready || heap_has_mail(heap)) {
+        heap_drain(heap);
+        heap_park(heap, false);
+    }
     *any = heap->slab_pages < pages || *any;
     heap_return(heap);
 }
 
-/* Gives back what the heaps of ended threads and the run caches keep, for pages_on_refusal. */
-static seldom_called bool heaps_give_kept(void)
+/* For heaps_on_decay. */
+static seldom_called bool heaps_trim_ended(void)
 {
-    bool any = heaps_empty_run_caches();
+    bool any = false;
     heaps_each(heap_trim_orphan, &any);
     return any;
 }
@@ -355,9 +319,9 @@ void heap_start(void)
         canary_start();
     pages_init(shapes);
     pages_on_fork(heaps_after_fork);
-    pages_on_refusal(heaps_give_kept);
+    pages_on_refusal(heaps_empty_run_caches);
     heap_watch_threads();
-    heaps_on_decay(heaps_visit, heap_trim_ended);
+    heaps_on_decay(heaps_visit, heaps_trim_ended);
     store_release(&started, (uint32_t)STARTED);
     pages_start();
 }

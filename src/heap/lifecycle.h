@@ -30,12 +30,6 @@ inline_always struct heap *heap_at_hand(void)
     return thread_heap == &no_heap ? heap_enter() : thread_heap;
 }
 
-/* Trims the heap that the thread which ended last has left ready for the next one, unless it was
- * adopted or trimmed since.
- * Returns: true if it was trimmed.
- * Threads: any. */
-bool heap_trim_ended(void);
-
 /* Holds a heap for one operation of a thread that has none. heap_return must follow.
  * Returns: NULL when out of memory.
  * Threads: any. */

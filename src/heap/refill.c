@@ -93,7 +93,6 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
         slab = refill_take_kept(heap, class); /* a drained mailbox may have emptied one */
     if (slab)
         return slab;
-    (void)decay_trim_ended();
     slab = slab_make(heap, class);
     if (unlikely(slab == NULL) && heaps_empty_run_caches())
         slab = slab_make(heap, class);

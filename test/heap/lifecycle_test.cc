@@ -342,38 +342,27 @@ TEST_F(ReadyHeap, ServesTheNextThread)
     heap_layer::verify();
 }
 
-TEST_F(ReadyHeap, IsOneOnly)
+// Each visit, and whatever gives back free memory, trims all of them.
+TEST_F(ReadyHeap, GoesByTimeAndWhenMemoryIsShort)
 {
-    struct heap *outer = nullptr, *inner = nullptr;
-    in_thread([&] {
-        free_fast(allocate(100));
-        outer = thread_heap;
-        inner = leave();
+    const auto leave_two = [](auto &&trim) {
+        struct heap *outer = nullptr, *inner = nullptr;
+        in_thread([&] {
+            free_fast(allocate(100));
+            outer = thread_heap;
+            inner = leave();
+        });
+        EXPECT_TRUE(outer->left_ready);
+        trim();
+        expect_trimmed(outer);
+        expect_trimmed(inner);
+    };
+    leave_two([] { EXPECT_TRUE(heaps_empty_run_caches()); });
+    leave_two([] { (void)heap_release(0); });
+    leave_two([] {
+        heap_layer::end_interval();
+        heap_layer::tick_whole();
     });
-    EXPECT_TRUE(outer->left_ready);
-    expect_trimmed(inner);
-}
-
-TEST_F(ReadyHeap, GoesWhenOthersNeedMemory)
-{
-    struct heap *left = leave();
-    std::vector<void *> blocks(1000); // more than one slab
-    for (void *&block : blocks)
-        block = allocate(200);
-    expect_trimmed(left);
-    for (void *block : blocks)
-        free_fast(block);
-    left = leave();
-    EXPECT_TRUE(heaps_empty_run_caches());
-    expect_trimmed(left);
-    EXPECT_FALSE(heap_trim_ended());
-    left = leave();
-    (void)heap_release(0);
-    expect_trimmed(left);
-    left = leave();
-    heap_layer::end_interval();
-    heap_layer::tick_whole();
-    expect_trimmed(left);
     heap_layer::verify();
 }
 
@@ -385,7 +374,7 @@ TEST_F(ReadyHeap, HoldsWhatItsThreadLeftInUse)
     free_fast(left);
     EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
     EXPECT_EQ(heap_layer::stats().live_blocks, 0u) << "the slab belongs to another heap";
-    EXPECT_TRUE(heap_trim_ended());
+    EXPECT_TRUE(heaps_empty_run_caches());
     expect_trimmed(heap);
 }
 
@@ -395,9 +384,9 @@ TEST_F(ReadyHeap, IsNobodysInTheChildOfAFork)
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-        const bool gone = !heap_trim_ended();
+        (void)heaps_empty_run_caches();
         struct heap *heap = heap_hold_any();
-        _exit(gone && heap != nullptr && heap != left ? 0 : 1);
+        _exit(left->left_ready && heap != nullptr && heap != left ? 0 : 1);
     }
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);

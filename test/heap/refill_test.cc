@@ -89,7 +89,7 @@ TEST_F(Refill, AnIdleHeapCostsLittle)
         EXPECT_LE(heap_layer::stats().slab_bytes, before + 400 * kKiB);
     });
     EXPECT_LE(heap_layer::stats().slab_bytes, 200 * kKiB) << "small slabs stay for the next thread";
-    (void)heap_trim_ended();
+    (void)heaps_empty_run_caches();
     EXPECT_LE(heap_layer::stats().slab_bytes, 100 * kKiB)
         << "the slabs of the ended thread are given back";
 }
