@@ -150,11 +150,8 @@ static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum a
     span->pages = base ? (uint32_t)pages : 0; /* 0 pages: the header returns to its list */
     span->mark = SPAN_IS_NEW;
     store_relaxed(&span->dirty_pages, (size_t)0);
-    /* a long run shows neither whether the heap is dense nor how it grows */
-    if (base && pages >= HUGE_PAGES && needed <= MAX_BATCH) {
+    if (base && pages >= HUGE_PAGES && needed <= MAX_BATCH) /* a long run does not show density */
         grow_note(base, pages);
-        store_relaxed(&pages_state.in_huge_pages, step == ARENA_IN_HUGE_PAGES || pages_are_huge());
-    }
     if (config_fences && base)
         grow_defer_fenced(span, needed);
     else
@@ -233,6 +230,7 @@ bool pages_grow(struct page_shard *shard, size_t pages)
 {
     size_t granule = os_page_size() >> PAGE_SHIFT;
     limits_enforce_soft(pages);
+    limits_enforce_peak();
     size_t needed = align_up(pages, granule);
     size_t batch = grow_batch_of(load_relaxed(&pages_state.committed_pages));
     size_t least = needed + fence_pages();

@@ -14,10 +14,9 @@
  *
  *   kept pages + free dirty pages <= the larger one of the dirty cap and the learned cap (state.h),
  *                                    or the pages in use where these are more
- *   counted pages <= the most that were counted when no kept page was left to unmap (limits.h)
  *
- * So before the process grows beyond its peak, kept mappings are unmapped. Kept mappings are also
- * unmapped when a decay interval has passed in which no block took from them, under memory
+ * Before the process grows beyond its peak, kept mappings are unmapped (limits_enforce_peak). They
+ * are also unmapped when a decay interval has passed in which no block took from them, under memory
  * pressure, near a limit, when the system refuses memory, and by a trim. The end of the shortest
  * range is unmapped first, so that the others stay long.
  *

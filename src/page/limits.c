@@ -1,7 +1,6 @@
-/* The counts, the admission of takes, and the budget for a new peak: see limits.h. */
+/* The counts, and the admission of takes: see limits.h. */
 #include "page/limits.h"
 
-#include "base/alone.h"
 #include "base/bits.h"
 #include "os/memory.h"
 #include "os/process.h"
@@ -9,16 +8,7 @@
 #include "page/purge.h"
 #include "page/state.h"
 
-enum {
-    WAIT_MS = 100, /* longest wait for other threads that purge, in ms */
-    /* pages purged for the next takes, too: one system call for several of them */
-    GROWTH_AHEAD = 16,
-    /* budget without threads, of memory that is purged and faults again: the peak times this */
-    GROWTH_TIMES = 2,
-    /* budget with threads, where each system call stops them all: the peak divided by this */
-    GROWTH_PART = 4,
-    GROWTH_A_MS = 4, /* pages by which the budget grows each millisecond: 16 MiB a second */
-};
+enum { WAIT_MS = 100 }; /* longest wait for other threads that purge */
 
 static size_t limits_in_pages(const size_t *limit_bytes)
 {
@@ -153,8 +143,10 @@ static bool limits_admit(size_t *counter, size_t change, size_t pages)
 bool limits_claim_mapping(size_t pages)
 {
     bool admitted = limits_admit(&pages_state.huge_pages, pages, pages);
-    if (admitted)
-        limits_enforce_peak(false);
+    if (admitted) {
+        limits_enforce_soft(0);
+        limits_enforce_peak();
+    }
     return admitted;
 }
 
@@ -166,7 +158,7 @@ bool pages_take_swept(size_t pages)
 {
     bool admitted = limits_admit(&pages_state.swept_pages, 0 - pages, pages);
     if (admitted)
-        limits_enforce_peak(true);
+        limits_enforce_soft(0);
     return admitted;
 }
 
@@ -177,39 +169,8 @@ void limits_enforce_soft(size_t pages)
         limits_purge_all();
 }
 
-/* Reduces growth_pages once in each decay interval, by one thread. If another thread adds to it
- * at the same moment, the next interval reduces it. */
-static void limits_forget_growth(void)
+void limits_enforce_peak(void)
 {
-    uint64_t now = pages_interval_ms();
-    uint64_t then = load_relaxed(&pages_state.growth_ms);
-    if (now <= then || !compare_swap_acq_rel(&pages_state.growth_ms, &then, now))
-        return;
-    size_t went = load_relaxed(&pages_state.growth_pages);
-    size_t forgotten = smaller_of((size_t)(now - then) * GROWTH_A_MS, went);
-    (void)compare_swap_acq_rel(&pages_state.growth_pages, &went, went - forgotten);
-}
-
-/* Purges free pages to avoid a higher peak. If a program frees and takes runs of changing lengths,
- * purged pages are soon missed and others are purged for them, without end: so the amount is
- * bounded. Nothing is purged while the heap grows in huge pages: the purge would divide them.
- * Returns: the number of purged pages. */
-static size_t limits_purge_for_growth(size_t pages, size_t most)
-{
-    limits_forget_growth();
-    size_t bound = process_is_single_threaded() ? GROWTH_TIMES * most : most / GROWTH_PART;
-    size_t left = bound - smaller_of(load_relaxed(&pages_state.growth_pages), bound);
-    if (left == 0 || load_relaxed(&pages_state.dirty_pages) == 0 ||
-        load_relaxed(&pages_state.in_huge_pages))
-        return 0;
-    size_t purged = purge_pages_exactly(smaller_of(pages, left));
-    fetch_add_relaxed(&pages_state.growth_pages, purged);
-    return purged;
-}
-
-void limits_enforce_peak(bool of_runs)
-{
-    limits_enforce_soft(0);
     if (!config_kept_mappings)
         return;
     size_t counted = limits_counted_pages();
@@ -218,9 +179,6 @@ void limits_enforce_peak(bool of_runs)
         return;
     if (kept_mapping_pages() != 0)
         counted -= smaller_of(kept_mapping_purge(counted - most), counted);
-    if (of_runs && counted > most)
-        counted -=
-            smaller_of(limits_purge_for_growth(counted - most + GROWTH_AHEAD, most), counted);
     if (counted > most)
         store_relaxed(&pages_state.most_pages, counted);
 }

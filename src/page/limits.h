@@ -51,17 +51,12 @@ bool limits_admit_huge_pages(size_t pages);
  * Locking: none held. */
 void limits_enforce_soft(size_t pages);
 
-/* Enforces the limits after the counted pages may have grown: first the soft limit. In builds that
- * keep mappings, it then avoids a new peak: it unmaps kept mappings and, if `of_runs`, purges free
- * pages, which were too short or had other lengths.
- *
- * The purge of free pages has a budget: twice the peak (a quarter of it in a process with threads),
- * and 16 MiB more each second. A new mapping is taken with `of_runs` false, because it is rarely
- * filled at once: most of its pages are not touched yet.
+/* Unmaps kept mappings, in builds that keep them, before the process becomes larger than ever.
+ * Called when an arena grows or a mapping is made.
  * Locking: none held. */
-void limits_enforce_peak(bool of_runs);
+void limits_enforce_peak(void);
 
-/* Whether `pages` more pages would be more than were ever counted.
+/* Whether `pages` more pages would be more than were counted at any call of limits_enforce_peak.
  * Threads: any. */
 bool limits_is_peak(size_t pages);
 

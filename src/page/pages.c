@@ -145,10 +145,6 @@ static bool pages_refill_headers(struct page_shard *shard, unsigned side_units, 
     return true;
 }
 
-/* The longest run that may purge others for a new peak: as long as any slab. Longer runs often
- * change their lengths, and the next one would need what was purged for one of them. */
-enum { SHORT_PAGES = 64 };
-
 enum outcome { TAKEN, FROZEN, EXHAUSTED };
 
 /* A run that is wanted, and what a shard lacked for it. */
@@ -196,7 +192,7 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, struc
         cap_note_again(dirty_pages, free_pages);
     if (dirty_pages < want->pages) {
         cap_note_taken(want->pages - dirty_pages);
-        limits_enforce_peak(want->pages <= SHORT_PAGES);
+        limits_enforce_soft(0);
     }
     return TAKEN;
 }
@@ -468,7 +464,7 @@ bool pages_extend(struct span *span, size_t pages)
     }
     shard_release(shard);
     if (fits)
-        limits_enforce_peak(false);
+        limits_enforce_soft(0);
     return fits;
 }
 

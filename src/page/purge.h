@@ -6,9 +6,6 @@
  * left alone. This layer has no thread or signal for this. So a process without calls of pages_tick
  * keeps its free memory: at most the cap, or as much as it has in use, whichever is more.
  *
- * Growth also purges (limits.h). Before short runs would raise the peak, an equal number of free
- * pages, which were too short, is purged.
- *
  * A span is out of the bins while its memory is purged, so the system call is made without the
  * lock.
  *

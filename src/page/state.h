@@ -72,8 +72,8 @@ struct page_shard {
                                               area */
     /* Read by threads of other shards, written when the shard tells its counts or grows. */
     size_t told_free cache_aligned; /* shard's lock, atomic: free pages that pages_state counts */
-    size_t told_dirty;      /* shard's lock, atomic: dirty pages that pages_state counts */
-    size_t committed_pages; /* shard's lock, atomic: committed pages of its arenas */
+    size_t told_dirty;              /* shard's lock, atomic: dirty pages that pages_state counts */
+    size_t committed_pages;         /* shard's lock, atomic: committed pages of its arenas */
     /* Written before the lock is taken. */
     struct span *deferred cache_aligned; /* atomic: stack of free runs and headers, see defer() */
     uint64_t filled[SETS][BIN_WORDS] cache_aligned; /* shard's lock: a bit for each bin, set when
@@ -156,16 +156,13 @@ struct page_state {
     size_t purging_pages;  /* atomic: pages of spans that are out of the bins to be purged */
     size_t purging_dirty; /* atomic: dirty pages of these spans, and pages of kept mappings that are
                              being unmapped */
-    size_t most_pages;    /* atomic: highest count that limits_enforce_peak has accepted */
-    size_t growth_pages;  /* atomic: pages purged to avoid a higher peak and not forgotten yet */
+    size_t most_pages;    /* atomic: highest count at a call of limits_enforce_peak */
     size_t huge_count;    /* atomic: huge blocks */
     /* Read at each tick and each growth, written once in an interval or a growth. */
     uint64_t interval_start_ms cache_aligned; /* atomic: start of the current decay interval */
     size_t intervals;                         /* atomic: decay intervals that have ended */
-    uint64_t growth_ms; /* atomic: start of the interval in which growth_pages was last reduced */
     size_t small_pages; /* atomic: pages to grow by before huge pages are used, see grow.c */
-    size_t refusals;           /* atomic: takes that the hard limit refused */
-    bool in_huge_pages;        /* atomic: whether the last growth was in huge pages */
+    size_t refusals;    /* atomic: takes that the hard limit refused */
     bool unclean; /* atomic: whether a run that was not a slab's was ever given back, so that free
                      pages may not be zero */
     /* Counts for figures and forks only. */

@@ -247,30 +247,6 @@ TEST_F(HugePagesAuto, ACutHugePageIsMadeUpForInSmallPages)
     EXPECT_TRUE(is_asked_for(newest())) << "huge pages are tried again";
 }
 
-// At a new peak, free pages are purged for the pages that are taken (purge_test), but not where
-// that would divide huge pages.
-TEST_F(HugePagesAuto, ANewPeakDividesNoHugePage)
-{
-    if (!config_kept_mappings)
-        GTEST_SKIP() << "growth is not watched in this build";
-    for (const bool huge : {true, false}) {
-        configure(huge ? HUGE_PAGES_AUTO : HUGE_PAGES_OFF);
-        grow_to(page_layer::stats().committed_bytes + large() + 24 * kMiB);
-        ASSERT_EQ(is_asked_for(newest()), huge);
-        for (int i = 0; i < 8; i++) { // leaves free runs that are too short
-            pages_give_slab(slabs_[slabs_.size() - 3 - i]);
-            slabs_.erase(slabs_.end() - 3 - i);
-        }
-        store_relaxed(&pages_state.most_pages, limits_counted_pages());
-        store_relaxed(&pages_state.growth_pages, size_t{0});
-        const size_t purged = page_layer::stats().purged_bytes;
-        struct span *longer = pages_take(16, PAGE_BYTES);
-        ASSERT_NE(longer, nullptr);
-        EXPECT_EQ(page_layer::stats().purged_bytes == purged, huge);
-        pages_give(longer);
-    }
-}
-
 // A huge page of which a single block was handed out is wholly resident, also where nothing was
 // written.
 TEST_F(HugePagesAuto, ATrimGivesBackTheRestOfAHugePage)
