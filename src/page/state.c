@@ -23,10 +23,13 @@ inline_always bool shard_take(struct page_shard *shard, bool (*take)(struct lock
 {
     if (!take(&shard->lock))
         return false;
-    if (likely(!pages_have_hard_limit()) || take(&pages_state.lock))
+    if (likely(!pages_have_hard_limit()))
         return true;
-    lock_release(&shard->lock);
-    return false;
+    bool taken = take(&pages_state.lock);
+    shard->has_page_lock = taken;
+    if (!taken)
+        lock_release(&shard->lock);
+    return taken;
 }
 
 bool shard_acquire(struct page_shard *shard) { return shard_take(shard, lock_acquire); }
@@ -67,8 +70,10 @@ static void shard_tell(struct page_shard *shard)
 void shard_release(struct page_shard *shard)
 {
     shard_tell(shard);
-    if (unlikely(lock_is_mine(&pages_state.lock)))
+    if (unlikely(shard->has_page_lock)) {
+        shard->has_page_lock = false;
         lock_release(&pages_state.lock);
+    }
     lock_release(&shard->lock);
 }
 

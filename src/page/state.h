@@ -65,6 +65,7 @@ struct page_shard {
     size_t stuck_pages;    /* atomic, approximate: dirty pages that the last whole pass left */
     size_t reserved_pages; /* shard's lock: address space of its arenas */
     uint64_t random;       /* shard's lock: state of base/random.h, hardened builds */
+    bool has_page_lock;    /* shard's lock: whether its holder has taken the page lock as well */
     uint32_t tells;        /* shard's lock, atomic: how often it told its counts, wraps around */
     uint32_t compared;     /* atomic: `tells` when a give last found them below the cap */
     /* Written with each header that is taken or becomes unused. */
