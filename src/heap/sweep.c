@@ -44,7 +44,7 @@ static uint64_t sweep_all_pages(unsigned class)
 }
 
 /* The free pages of a packed slab. The bits of the slab do not say which thread freed a block. */
-static uint64_t sweep_packed_free_pages(const struct span *slab)
+not_instrumented static no_inline uint64_t sweep_packed_free_pages(const struct span *slab)
 {
     enum { WORDS_A_PAGE = PAGE_BYTES / PACKED_SLOT_BYTES };
     uint64_t free = 0;
@@ -60,9 +60,10 @@ static uint64_t sweep_packed_free_pages(const struct span *slab)
 }
 
 /* Finds the pages of a slab that contain only parts of slots which are free, or which other threads
- * freed and no thread has collected or borrowed. The slab was seen to have this class.
+ * freed and no thread has collected or borrowed. The slab was seen to have this class; it may
+ * become another one during a call for sweep_count_free.
  * Returns: a bit for each page. */
-static uint64_t sweep_free_pages(const struct span *slab, unsigned class)
+not_instrumented static no_inline uint64_t sweep_free_pages(const struct span *slab, unsigned class)
 {
     if (class_is_packed(class))
         return sweep_packed_free_pages(slab);
@@ -113,15 +114,25 @@ static bool sweep_keeps_huge_page(struct sweep *sweep, const char *address)
     return sweep->huge_page_kept;
 }
 
-/* The state of a slab that is aside. The owner changes the count with each block that it frees or
- * collects, maybe during this call. */
+/* The state of a slab that is aside: the owner's count, and the number of slots in which others
+ * have freed blocks since, or of blocks in a packed slab. All of it may change during this call,
+ * and the slab may become another one. */
 not_instrumented static no_inline uint64_t sweep_state(const struct span *slab)
 {
+    uint64_t state =
+        slab_hot(slab)->frees_to_attention | (slab_is_waiting(slab) ? (uint64_t)FULL : 0);
+    if ((load_relaxed(&slab->mail_state) & MAIL_QUEUED) == 0)
+        return state;
+    unsigned limit =
+        (unsigned)smaller_of(load_relaxed(&slab->fresh_slot), (uint64_t)CAPACITY_MAX + 1);
     uint64_t remote = 0;
-    if ((load_relaxed(&slab->mail_state) & MAIL_QUEUED) != 0)
-        remote = slab_is_packed(slab) ? packed_live(slab) : slab_remote(slab);
-    return slab_hot(slab)->frees_to_attention | (slab_is_waiting(slab) ? (uint64_t)FULL : 0) |
-           remote << REMOTE_SHIFT;
+    if (slab_is_packed(slab))
+        for (unsigned slot = 1; slot < smaller_of(limit, PACKED_SLOTS + 1u); slot++)
+            remote += count_bits(load_relaxed(packed_word(slab, slot - 1)));
+    else
+        for (unsigned first = 1; first < limit; first += LINKS_A_WORD)
+            remote += count_bits(slab_remote_links(slab, first));
+    return state | remote << REMOTE_SHIFT;
 }
 
 /* Whether the sweep should purge the slab of the heap: it has not changed since the walk before, or
