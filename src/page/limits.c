@@ -68,11 +68,6 @@ bool limits_admit_hard(size_t pages)
     return counted <= limit && pages <= limit - counted;
 }
 
-bool limits_is_peak(size_t pages)
-{
-    return limits_counted_pages() + pages > load_relaxed(&pages_state.most_pages);
-}
-
 static bool (*give_kept)(void); /* const after the start */
 
 void pages_on_refusal(bool (*give)(void)) { give_kept = give; }

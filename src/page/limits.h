@@ -56,10 +56,6 @@ void limits_enforce_soft(size_t pages);
  * Locking: none held. */
 void limits_enforce_peak(void);
 
-/* Whether `pages` more pages would be more than were counted at any call of limits_enforce_peak.
- * Threads: any. */
-bool limits_is_peak(size_t pages);
-
 /* How often a take is checked again after limits_purge_for_hard. */
 enum { LIMIT_TRIES = 3 };
 

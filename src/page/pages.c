@@ -268,9 +268,9 @@ static enum outcome pages_take_run(struct want *want, struct span **header)
     unsigned count = shard_count();
     enum outcome outcome = EXHAUSTED;
     if (count > 1) {
-        want->only_dirty = true;
         outcome = pages_try(shard_own(), want, header);
-        if (outcome == EXHAUSTED && limits_is_peak(want->pages))
+        want->only_dirty = true;
+        if (outcome == EXHAUSTED)
             outcome = pages_borrow(want, header);
         want->only_dirty = false;
     }

@@ -9,9 +9,8 @@
  * themselves share no lock and no cache line of this layer. Neighbours of different shards are
  * never merged, because each arena belongs to one shard.
  *
- * A thread takes from another shard in two cases: its own has no free run that has memory, the
- * process would otherwise need more memory than ever before, and the other shard has more free
- * memory than it uses; or the system refuses memory.
+ * A thread takes from another shard in two cases: its own would have to grow, and the other one has
+ * more free memory than it uses; or the system refuses memory.
  *
  * The counts of free pages in pages_state, which all threads read, are approximate: a shard adds
  * its changes when these exceed TOLD_PAGES. With one shard, and with a limit, it adds them after

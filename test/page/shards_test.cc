@@ -33,7 +33,7 @@ class Shards : public testing::Test
         configure(kDecayMs, 1024 * kMiB);
         // as with four processors, whatever this machine has
         store_relaxed(&pages_state.shard_count, kShards);
-        store_relaxed(&pages_state.most_pages, SIZE_MAX / 2); // no shard lends
+        pages_trim(0); // no shard has memory to lend
     }
 
     void TearDown() override
@@ -55,12 +55,6 @@ class Shards : public testing::Test
     {
         const struct arena *arena = arena_of(span->base);
         return arena ? arena->shard : nullptr;
-    }
-
-    // From now on any growth is a new peak.
-    static void be_at_the_peak()
-    {
-        store_relaxed(&pages_state.most_pages, stats().counted_bytes >> PAGE_SHIFT);
     }
 };
 
@@ -127,24 +121,23 @@ TEST_F(Shards, PartsOfARunBelongToItsShard)
     pages_give(rest);
 }
 
-// A thread uses what another one left, rather than make the process larger than ever.
-TEST_F(Shards, OneLendsAtTheProcesssPeakWhatItDoesNotUse)
+// A thread uses memory that another one left, rather than let its own shard grow.
+TEST_F(Shards, OneLendsToAThreadWhoseShardWouldGrow)
 {
+    pages_give(take(2, 100));
     struct span *freed = take(0, 512);
     ASSERT_NE(freed, nullptr);
     char *base = freed->base;
     pages_give(freed);
     ASSERT_GE(page_shards[0].dirty_pages, 512u);
-    be_at_the_peak();
     struct span *lent = take(1, 100);
     ASSERT_NE(lent, nullptr);
     EXPECT_EQ(home(lent), &page_shards[0]);
     EXPECT_GE(lent->base, base);
     pages_give(lent);
 
-    store_relaxed(&pages_state.most_pages, SIZE_MAX / 2);
     struct span *own = take(2, 100);
-    EXPECT_EQ(home(own), &page_shards[2]) << "the process was larger before";
+    EXPECT_EQ(home(own), &page_shards[2]) << "it has a free run";
     pages_give(own);
 }
 
@@ -154,7 +147,6 @@ TEST_F(Shards, OneThatUsesMoreThanItHasFreeDoesNotLend)
     struct span *freed = take(0, 512);
     struct span *gap = take(0, 1); // keeps the next growth away from the free run
     pages_give(freed);
-    be_at_the_peak();
     struct span *own = take(3, 100);
     ASSERT_NE(own, nullptr);
     EXPECT_EQ(home(own), &page_shards[3]);
