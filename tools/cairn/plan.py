@@ -19,7 +19,6 @@ GIVES = {
     "empty_slabs": "empty slabs of threads that ended",
     "heaps": "empty slabs of private heaps",
     "slab_pages": "free pages inside slabs",
-    "uncollected": "free pages inside slabs, freed by other threads",
     "revoked": "freed, addresses fault",
     "page_map": "page map of free runs",
 }

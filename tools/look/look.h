@@ -291,8 +291,7 @@ void walk_heaps(struct look *look, heap_seen *seen, void *context);
 enum { SLAB_PAGE_BYTES = 4096, SLAB_PAGES_MAX = 4096 };
 struct slab_page {
     uint16_t live_bytes;
-    bool resident;   // in a core file: a block on this page was handed out at least once
-    bool all_remote; // other threads freed all its blocks, which are not collected yet
+    bool resident; // in a core file: a block on this page was handed out at least once
 };
 struct slab_pages {
     uint64_t count, resident_bytes;

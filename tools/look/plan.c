@@ -27,7 +27,6 @@ enum action {
     GIVES_EMPTY_SLABS,
     GIVES_PRIVATE_SLABS,
     GIVES_SLAB_PAGES,
-    GIVES_UNCOLLECTED,
     GIVES_REVOKED,
     GIVES_PAGE_MAP,
     ACTIONS
@@ -202,10 +201,7 @@ static uint64_t resident_of(struct look *look, const struct span_view *span, uin
     return count_resident(look->target, span->start, span->bytes, &resident) ? resident : otherwise;
 }
 
-static bool is_in_use(const struct slab_slots *slots)
-{
-    return slots->counts[SLOT_IS_LIVE] != 0;
-}
+static bool is_in_use(const struct slab_slots *slots) { return slots->counts[SLOT_IS_LIVE] != 0; }
 
 // Returns: the reason why the pages of a slab without a live block remain; STAYS when they are
 // returned.
@@ -228,8 +224,8 @@ static void see_pages(struct look *look, const struct span_view *slab, struct sl
             continue;
         if (page->live_bytes != 0) {
             add(&stays[STAYS_LIVE_PAGES], SLAB_PAGE_BYTES);
-        } else if (stay == STAYS || (stay == STAYS_CURRENT && page->all_remote)) {
-            add(&actions[stay == STAYS ? GIVES_SLAB_PAGES : GIVES_UNCOLLECTED], SLAB_PAGE_BYTES);
+        } else if (stay == STAYS) {
+            add(&actions[GIVES_SLAB_PAGES], SLAB_PAGE_BYTES);
             add(&row->gives, SLAB_PAGE_BYTES);
         } else {
             add(&stays[stay], SLAB_PAGE_BYTES);
@@ -309,11 +305,10 @@ static void see_guarded(struct look *look, uint64_t block, uint64_t bytes, bool 
 static void print_sums(void)
 {
     static const char *const gives[ACTIONS] = {
-        [GIVES_FREE_RUNS] = "free_runs",     [GIVES_KEPT_RUNS] = "kept_blocks",
-        [GIVES_KEPT_SLABS] = "kept_slabs",   [GIVES_EMPTY_SLABS] = "empty_slabs",
-        [GIVES_PRIVATE_SLABS] = "heaps",     [GIVES_SLAB_PAGES] = "slab_pages",
-        [GIVES_UNCOLLECTED] = "uncollected", [GIVES_REVOKED] = "revoked",
-        [GIVES_PAGE_MAP] = "page_map",
+        [GIVES_FREE_RUNS] = "free_runs",   [GIVES_KEPT_RUNS] = "kept_blocks",
+        [GIVES_KEPT_SLABS] = "kept_slabs", [GIVES_EMPTY_SLABS] = "empty_slabs",
+        [GIVES_PRIVATE_SLABS] = "heaps",   [GIVES_SLAB_PAGES] = "slab_pages",
+        [GIVES_REVOKED] = "revoked",       [GIVES_PAGE_MAP] = "page_map",
     };
     static const char *const words[STAYS] = {
         [STAYS_LIVE_PAGES] = "live_pages",

@@ -110,8 +110,7 @@ bool read_slots(struct look *look, const struct span_view *slab, struct slab_slo
     return read;
 }
 
-// Adds a slot to its pages, of which there may be several. A page without slots counts as
-// all_remote.
+// Adds a slot to its pages, of which there may be several.
 static void add_slot(struct slab_pages *pages, uint64_t start, uint64_t end, enum slot_state state)
 {
     for (uint64_t at = start; at < end;) {
@@ -120,7 +119,6 @@ static void add_slot(struct slab_pages *pages, uint64_t start, uint64_t end, enu
         uint64_t piece = (page_end < end ? page_end : end) - at;
         if (state == SLOT_IS_LIVE)
             page->live_bytes = (uint16_t)(page->live_bytes + piece);
-        page->all_remote &= state == SLOT_IS_REMOTE || state == SLOT_IS_BORROWED;
         at += piece;
     }
 }
@@ -138,7 +136,7 @@ void read_slab_pages(struct look *look, const struct span_view *slab,
         uint64_t start = i * SLAB_PAGE_BYTES, resident;
         bool known = count_resident(look->target, slab->start + start, SLAB_PAGE_BYTES, &resident);
         bool is_there = known ? resident != 0 : start < used_bytes;
-        pages->pages[i] = (struct slab_page){.resident = is_there, .all_remote = true};
+        pages->pages[i] = (struct slab_page){.resident = is_there};
         pages->resident_bytes += is_there ? SLAB_PAGE_BYTES : 0;
     }
     for (uint64_t i = 0; i < slots->count && pages->count != 0; i++)
