@@ -252,11 +252,13 @@ static enum outcome pages_borrow(struct want *want, struct span **header)
     enum outcome outcome = EXHAUSTED;
     if (dirty - load_relaxed(&shard_own()->told_dirty) < want->pages)
         return outcome;
+    want->only_dirty = true;
     for (unsigned i = 1; i < count && outcome == EXHAUSTED; i++) {
         struct page_shard *other = &page_shards[(own_shard + i) % count];
         if (pages_shard_lends(other, want->pages))
             outcome = pages_try(other, want, header);
     }
+    want->only_dirty = false;
     return outcome;
 }
 
@@ -267,13 +269,10 @@ static enum outcome pages_take_run(struct want *want, struct span **header)
 {
     unsigned count = shard_count();
     enum outcome outcome = EXHAUSTED;
-    if (count > 1) {
+    if (count > 1)
         outcome = pages_try(shard_own(), want, header);
-        want->only_dirty = true;
-        if (outcome == EXHAUSTED)
-            outcome = pages_borrow(want, header);
-        want->only_dirty = false;
-    }
+    if (count > 1 && outcome == EXHAUSTED)
+        outcome = pages_borrow(want, header);
     want->admitted = true;
     for (unsigned i = 0; i < count && outcome == EXHAUSTED && want->admitted; i++)
         outcome = pages_take_from(&page_shards[(own_shard + i) % count], want, header);

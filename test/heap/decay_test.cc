@@ -12,7 +12,6 @@
 
 extern "C" {
 #include "os/memory.h"
-#include "page/arena.h"
 }
 
 namespace

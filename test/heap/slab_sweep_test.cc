@@ -9,10 +9,6 @@
 
 #include "heap/sweep_layer.h"
 
-extern "C" {
-#include "page/arena.h"
-}
-
 namespace
 {
 
