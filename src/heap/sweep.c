@@ -199,15 +199,21 @@ static void sweep_end_slab(struct span *slab)
         (void)remote_post(heap, slab);
 }
 
+/* The end of a group that has slabs. */
+static const char *sweep_group_end(const struct sweep *sweep)
+{
+    return sweep->group + (sweep->group_pages << PAGE_SHIFT);
+}
+
 /* Purges the group, which has no slabs afterwards. The system refuses all of a range with one
  * locked page; then the slabs are purged one by one. The state of a slab is read after the purge:
  * no block of it is in use, so each change was a collection of blocks that were free before. */
 static void sweep_end_group(struct sweep *sweep)
 {
-    char *at = sweep->group;
-    char *end = at + (sweep->group_pages << PAGE_SHIFT);
-    if (at == end)
+    if (sweep->group_pages == 0)
         return;
+    char *at = sweep->group;
+    const char *end = sweep_group_end(sweep);
     test_delay();
     bool purged = pages_purge_part(at, sweep->group_pages) == sweep->group_pages;
     sweep->group_pages = 0;
@@ -228,7 +234,7 @@ static void sweep_add(struct sweep *sweep, const struct span *slab)
     char *start = slab_start(slab);
     char *end = start + ((size_t)size_classes[slab_class(slab)].pages << PAGE_SHIFT);
     uintptr_t last = align_down((uintptr_t)end - 1, HUGE_PAGE_BYTES);
-    if (start != sweep->group + (sweep->group_pages << PAGE_SHIFT) ||
+    if (sweep->group_pages == 0 || start != sweep_group_end(sweep) ||
         align_down((uintptr_t)sweep->group, HUGE_PAGE_BYTES) != last) {
         sweep_end_group(sweep);
         sweep->group = start;
