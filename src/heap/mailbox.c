@@ -96,7 +96,7 @@ static size_t mailbox_drain(struct heap *heap, unsigned mailbox, size_t slabs)
     for (; slab && slabs != 0; slabs--) {
         struct span *next = slab->mail_next;
         test_delay();
-        remote_open(heap, slab); /* (b): a free that is missed from now on posts again */
+        remote_reopen(heap, slab); /* (b): a free that is missed from now on posts again */
         test_delay();
         mailbox_collect(heap, slab);
         slab = next;
@@ -171,7 +171,7 @@ void heap_forget_mail(struct heap *heap)
         struct span *slab = remote_take_mail(heap, mailbox);
         for (struct span *next; slab; slab = next) {
             next = slab->mail_next;
-            remote_open(heap, slab);
+            remote_reopen(heap, slab);
         }
     }
 }

@@ -70,7 +70,7 @@
 
 #define MAIL_HEAP_MASK ((((uintptr_t)1 << MAIL_PROCESS_SHIFT) - 1) & ~(uintptr_t)63)
 
-void remote_open(struct heap *heap, struct span *slab)
+void remote_reopen(struct heap *heap, struct span *slab)
 {
     store_if_threaded(&slab->mail_state, (uintptr_t)heap);
 }

@@ -70,10 +70,17 @@ inline_always bool remote_is_posted(const struct heap *heap, const struct span *
  * Threads: any, lock-free. */
 bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
 
-/* Sets `mail_state` to the heap: from now on a remote free posts the slab. Called when the slab is
- * made, and before its remote frees are collected.
+/* Sets `mail_state` from 0 to the heap, of a slab without a block in use: from now on a remote free
+ * posts the slab. Release: pairs with remote_post. No other thread changes the 0.
  * Threads: owner only. */
-void remote_open(struct heap *heap, struct span *slab);
+inline_always void remote_open(struct heap *heap, struct span *slab)
+{
+    store_release(&slab->mail_state, (uintptr_t)heap);
+}
+
+/* Sets `mail_state` to the heap, before the remote frees of the slab are collected: (b).
+ * Threads: owner only. */
+void remote_reopen(struct heap *heap, struct span *slab);
 
 /* Sets `mail_state` to 0, before the slab is retired.
  * Returns: false if the slab is in a mailbox or about to be; then it stays open.
@@ -104,7 +111,7 @@ inline_always bool remote_has_mail(const struct heap *heap, unsigned mailbox)
 }
 
 /* Takes all slabs of a mailbox, linked by `mail_next`. No other thread retires or collects them
- * until the caller has opened them (remote_open) or returned them.
+ * until the caller has reopened them (remote_reopen) or returned them.
  * Threads: any. */
 struct span *remote_take_mail(struct heap *heap, unsigned mailbox);
 

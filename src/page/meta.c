@@ -126,10 +126,7 @@ struct chunk {
     size_t used_bytes; /* atomic: cursor, which may exceed the size */
 };
 
-/* A row is some cache lines for the small pieces of some threads. The word of a row has the address
- * of the next line and, in its low bits, the number of remaining lines, an even number below 64 at
- * first. The word is exchanged as a whole, so any thread may take from any row. */
-enum { LINE_BYTES = 64, PAIR_BYTES = 2 * LINE_BYTES, ROWS = 8, HOT_LINES = 8, COLD_LINES = 62 };
+enum { PAIR_BYTES = 2 * 64 }; /* two cache lines */
 
 /* The unit of the lengths of ranges and chunks: the largest page of any supported kernel. */
 enum {
@@ -141,9 +138,6 @@ enum {
 };
 static_check(RANGE_MAX <= UNITS_MASK, "they are counted in an address's low bits");
 
-static struct {
-    uintptr_t words[META_KINDS]; /* atomic: the rows of some threads, by kind */
-} cache_aligned rows[ROWS];
 static struct chunk *chunks[META_KINDS]; /* atomic: current chunk of each kind */
 size_t meta_total_bytes;
 
@@ -270,24 +264,6 @@ void *meta_take(enum meta_kind kind, size_t size_bytes)
     }
 }
 
-void *meta_take_near(enum meta_kind kind, size_t size_bytes)
-{
-    uintptr_t lines = align_up(size_bytes, LINE_BYTES) / LINE_BYTES;
-    uintptr_t *row = &rows[(thread_identity() >> PAGE_SHIFT) % ROWS].words[kind];
-    uintptr_t next = load_relaxed(row);
-    while (next % LINE_BYTES >= lines)
-        if (compare_swap_acq_rel(row, &next, next + lines * LINE_BYTES - lines))
-            return (void *)align_down(next, LINE_BYTES);
-    size_t whole = kind == META_COLD ? COLD_LINES : HOT_LINES;
-    char *fresh = lines <= whole / 2 ? meta_take(kind, whole * LINE_BYTES) : NULL;
-    if (fresh == NULL)
-        return meta_take(kind, size_bytes);
-    /* The rest of the previous row is lost, or the rest of this one if another thread published
-     * first. */
-    (void)compare_swap_acq_rel(row, &next, (uintptr_t)fresh + lines * LINE_BYTES + whole - lines);
-    return fresh;
-}
-
 void meta_start(char *(*steal_pages)(size_t size_bytes))
 {
     store_release(&last_resort, steal_pages); /* release: pairs with meta_take_from_arena */
@@ -296,11 +272,8 @@ void meta_start(char *(*steal_pages)(size_t size_bytes))
 void meta_forget_chunks(void)
 {
     store_relaxed(&range, (uintptr_t)0);
-    for (int kind = 0; kind < META_KINDS; kind++) {
+    for (int kind = 0; kind < META_KINDS; kind++)
         store_relaxed(&chunks[kind], (struct chunk *)NULL);
-        for (int i = 0; i < ROWS; i++)
-            store_relaxed(&rows[i].words[kind], (uintptr_t)0);
-    }
 }
 
 size_t meta_bytes(void) { return load_relaxed(&meta_total_bytes); }

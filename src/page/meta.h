@@ -54,17 +54,12 @@ enum meta_kind { META_HOT, META_COLD, META_KINDS };
  * Returns: NULL when out of memory. */
 void *meta_take(enum meta_kind kind, size_t size_bytes);
 
-/* Takes a small piece, aligned to one cache line. Pieces that one thread takes in sequence are
- * adjacent, as far as possible.
- * Returns: NULL when out of memory. */
-void *meta_take_near(enum meta_kind kind, size_t size_bytes);
-
 /* Sets the function that provides pages, zero and between fences, when the system provides none.
  * The arenas provide it, and they need metadata themselves. The function returns NULL when it has
  * no pages. Before this call a refusal of the system is final. */
 void meta_start(char *(*steal_pages)(size_t size_bytes));
 
-/* In the child of a fork: forgets all ranges, chunks and rows in use, because other threads may
+/* In the child of a fork: forgets all ranges and chunks in use, because other threads may
  * have moved their cursors while the kernel copied the pages one after another. */
 void meta_forget_chunks(void);
 

@@ -130,21 +130,6 @@ void pages_init(const struct slab_shape *shapes)
     store_relaxed(&pages_state.interval_start_ms, os_now_ms());
 }
 
-/* Makes headers for a list that ran empty. The headers are deferred, and the next holder of the
- * lock puts them into the list.
- * Returns: false when out of memory. */
-static bool pages_refill_headers(struct page_shard *shard, unsigned side_units, unsigned count)
-{
-    for (; count > 0; count--) {
-        struct span *span = header_make(shard, side_units);
-        if (span == NULL)
-            return false;
-        span->pages = 0;
-        defer(span);
-    }
-    return true;
-}
-
 enum outcome { TAKEN, FROZEN, EXHAUSTED };
 
 /* A run that is wanted, and what a shard lacked for it. */
@@ -205,32 +190,11 @@ static bool pages_provide(struct page_shard *shard, const struct want *want)
     if (!want->admitted)
         return limits_purge_for_hard(want->pages);
     size_t grow = want->grow_pages;
-    bool provided = !want->spares      ? pages_refill_headers(shard, 0, 8)
+    bool provided = !want->spares      ? headers_refill(shard, 0)
                     : want->has_header ? grow != 0 && pages_grow(shard, grow)
-                                       : pages_refill_headers(shard, want->side_units, 1);
+                                       : headers_refill(shard, want->side_units);
     /* unmapped ranges may give the system what it lacked */
     return provided || kept_mapping_purge(SIZE_MAX) != 0;
-}
-
-/* Takes a run from a shard. Refills its header lists and, by `grow_pages`, its arenas as needed.
- * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
-static enum outcome pages_take_from(struct page_shard *shard, struct want *want,
-                                    struct span **header)
-{
-    for (unsigned refused = 0;;) {
-        size_t freezes = load_relaxed(&pages_state.freezes);
-        enum outcome outcome = pages_try(shard, want, header);
-        if (outcome != EXHAUSTED)
-            return outcome;
-        refused += !want->admitted;
-        bool more = refused <= LIMIT_TRIES && pages_provide(shard, want);
-        /* A failure during a fork of another thread does not mean that memory is out. The page lock
-         * is frozen before the shard's, so only a fork run needs none of them. */
-        if (!more && lock_is_frozen(&pages_state.lock))
-            return FROZEN;
-        if (!more && load_relaxed(&pages_state.freezes) == freezes)
-            return EXHAUSTED;
-    }
 }
 
 /* Whether a shard may have a run for a thread of another one: by the counts that it told, it has
@@ -245,21 +209,45 @@ static bool pages_shard_lends(const struct page_shard *shard, size_t pages)
 /* Takes a run that has memory from a shard that lends. The count of all shards is compared first:
  * this thread has just read its line.
  * Returns: TAKEN, FROZEN, or EXHAUSTED if there is none. */
-static enum outcome pages_borrow(struct want *want, struct span **header)
+static enum outcome pages_borrow(const struct want *wanted, struct span **header)
 {
     unsigned count = shard_count();
     size_t dirty = load_relaxed(&pages_state.dirty_pages);
     enum outcome outcome = EXHAUSTED;
-    if (dirty - load_relaxed(&shard_own()->told_dirty) < want->pages)
+    if (dirty - load_relaxed(&shard_own()->told_dirty) < wanted->pages)
         return outcome;
-    want->only_dirty = true;
+    struct want want = *wanted;
+    want.only_dirty = true;
     for (unsigned i = 1; i < count && outcome == EXHAUSTED; i++) {
         struct page_shard *other = &page_shards[(own_shard + i) % count];
-        if (pages_shard_lends(other, want->pages))
-            outcome = pages_try(other, want, header);
+        if (pages_shard_lends(other, want.pages))
+            outcome = pages_try(other, &want, header);
     }
-    want->only_dirty = false;
     return outcome;
+}
+
+/* Takes a run from a shard, or from one that lends. Refills the header lists of the shard and, by
+ * `grow_pages`, its arenas as needed.
+ * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
+static enum outcome pages_take_from(struct page_shard *shard, struct want *want,
+                                    struct span **header)
+{
+    for (unsigned refused = 0;;) {
+        size_t freezes = load_relaxed(&pages_state.freezes);
+        enum outcome outcome = pages_try(shard, want, header);
+        if (outcome == EXHAUSTED && want->has_header)
+            outcome = pages_borrow(want, header);
+        if (outcome != EXHAUSTED)
+            return outcome;
+        refused += !want->admitted;
+        bool more = refused <= LIMIT_TRIES && pages_provide(shard, want);
+        /* A failure during a fork of another thread does not mean that memory is out. The page lock
+         * is frozen before the shard's, so only a fork run needs none of them. */
+        if (!more && lock_is_frozen(&pages_state.lock))
+            return FROZEN;
+        if (!more && load_relaxed(&pages_state.freezes) == freezes)
+            return EXHAUSTED;
+    }
 }
 
 /* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
@@ -269,10 +257,6 @@ static enum outcome pages_take_run(struct want *want, struct span **header)
 {
     unsigned count = shard_count();
     enum outcome outcome = EXHAUSTED;
-    if (count > 1)
-        outcome = pages_try(shard_own(), want, header);
-    if (count > 1 && outcome == EXHAUSTED)
-        outcome = pages_borrow(want, header);
     want->admitted = true;
     for (unsigned i = 0; i < count && outcome == EXHAUSTED && want->admitted; i++)
         outcome = pages_take_from(&page_shards[(own_shard + i) % count], want, header);

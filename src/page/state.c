@@ -153,14 +153,17 @@ void shards_forget_threads(void)
     store_relaxed(&shard_users.threads[own_shard], (uint16_t)1);
 }
 
-void defer(struct span *span)
+/* Puts a list of runs or headers of one shard on the stack `deferred`. */
+static void defer_list(struct span *first, struct span *last)
 {
-    struct span **deferred = &shard_of(span)->deferred;
-    span->next = load_relaxed(deferred);
-    while (!compare_swap_acq_rel(deferred, &span->next,
-                                 span)) /* release: pairs with free_spans_settle */
+    struct span **deferred = &shard_of(first)->deferred;
+    last->next = load_relaxed(deferred);
+    while (!compare_swap_acq_rel(deferred, &last->next,
+                                 first)) /* release: pairs with free_spans_settle */
         pause_processor();
 }
+
+void defer(struct span *span) { defer_list(span, span); }
 
 at_process_start void pages_configure(const struct page_limits *limits)
 {
@@ -221,7 +224,8 @@ bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages) 
  * parent had other threads.
  */
 
-enum { HEADER_TRIES = 100 };
+/* A small shard makes the header of a slab when it needs it, others make some at once. */
+enum { HEADER_TRIES = 100, HEADERS_AT_ONCE = 8, MANY_FROM_PAGES = 1 << HUGE_PAGE_SHIFT };
 
 struct span *header_pop(struct page_shard *shard, unsigned side_units)
 {
@@ -324,16 +328,41 @@ void header_return(struct span *span)
     } while (!compare_swap_acq_rel(lent, &head, (uintptr_t)span | tagged_next_tag(head)));
 }
 
-struct span *header_make(struct page_shard *shard, unsigned side_units)
+/* Makes `count` adjacent headers, linked by `next`.
+ * Returns: the first; NULL when out of memory. */
+static struct span *headers_make(const struct page_shard *shard, unsigned side_units,
+                                 unsigned count)
 {
-    enum meta_kind kind = side_units == 0 ? META_HOT : META_COLD;
-    struct span *span = meta_take_near(kind, sizeof *span + (size_t)side_units * 64);
-    if (span == NULL)
-        return NULL;
-    span->side_units = (uint8_t)side_units;
-    span->shard = shard_number(shard);
-    store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
-    return span;
+    size_t bytes = sizeof(struct span) + (size_t)side_units * 64;
+    char *at = meta_take(side_units == 0 ? META_HOT : META_COLD, count * bytes);
+    struct span *first = NULL;
+    for (unsigned i = count; at && i-- > 0;) {
+        struct span *span = (struct span *)(void *)(at + i * bytes);
+        span->side_units = (uint8_t)side_units;
+        span->shard = shard_number(shard);
+        store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
+        span->next = first;
+        first = span;
+    }
+    return first;
+}
+
+struct span *header_make(const struct page_shard *shard, unsigned side_units)
+{
+    return headers_make(shard, side_units, 1);
+}
+
+bool headers_refill(const struct page_shard *shard, unsigned side_units)
+{
+    bool many = side_units == 0 || load_relaxed(&shard->committed_pages) >= MANY_FROM_PAGES;
+    unsigned count = many ? HEADERS_AT_ONCE : 1;
+    struct span *first = headers_make(shard, side_units, count);
+    struct span *last = first;
+    while (last && last->next)
+        last = last->next;
+    if (first)
+        defer_list(first, last);
+    return first != NULL;
 }
 
 struct span *header_take(struct page_shard *shard, unsigned side_units)

@@ -217,7 +217,13 @@ void header_push(struct span *span);
 /* Makes a new header for a shard.
  * Threads: any.
  * Returns: NULL when out of memory. */
-struct span *header_make(struct page_shard *shard, unsigned side_units);
+struct span *header_make(const struct page_shard *shard, unsigned side_units);
+
+/* Makes headers for a list that ran empty. They are deferred, and the next holder of the lock puts
+ * them into the list.
+ * Threads: any.
+ * Returns: false when out of memory. */
+bool headers_refill(const struct page_shard *shard, unsigned side_units);
 
 /* Takes an unused header of a shard or makes a new one, also while the lock is frozen.
  * Locking: none held.

@@ -136,59 +136,14 @@ TEST(Meta, FreePagesServeWhenTheSystemRefuses)
     EXPECT_LT(page_layer::stats().free_bytes, free_before);
 }
 
-// Lines are taken in pairs, and no pair has pieces of two threads, unless their rows are adjacent.
-TEST(Meta, SmallPiecesOfAThreadLieTogether)
-{
-    constexpr size_t kSizes[] = {64, 128, 320, 1088, 64, 192};
-    struct Taker {
-        uintptr_t row = 0;
-        size_t behind = 0; // pieces directly behind the piece before
-        std::set<uintptr_t> pairs;
-    };
-    for (enum meta_kind kind : {META_HOT, META_COLD}) {
-        std::vector<Taker> takers(2);
-        std::atomic<size_t> there = 0;
-        std::vector<std::thread> threads;
-        for (Taker &taker : takers)
-            threads.emplace_back([&] {
-                for (there++; there != takers.size();)
-                    sched_yield();
-                taker.row = (thread_identity() >> PAGE_SHIFT) % 8;
-                char *end = nullptr;
-                for (int round = 0; round < 200; round++)
-                    for (size_t size : kSizes) {
-                        char *piece = static_cast<char *>(meta_take_near(kind, size));
-                        ASSERT_NE(piece, nullptr);
-                        ASSERT_EQ(reinterpret_cast<uintptr_t>(piece) % 64, 0u);
-                        ASSERT_TRUE(page_layer::reads(piece, size, 0));
-                        memset(piece, 1, size);
-                        taker.behind += piece == end;
-                        end = piece + size;
-                        for (char *line = piece; line < end; line += 64)
-                            taker.pairs.insert(reinterpret_cast<uintptr_t>(line) / 128);
-                    }
-            });
-        for (std::thread &thread : threads)
-            thread.join();
-        if (takers[0].row == takers[1].row)
-            GTEST_SKIP() << "both threads take from one row";
-        for (const Taker &taker : takers)
-            EXPECT_GT(taker.behind, kind == META_COLD ? 600u : 200u);
-        for (uintptr_t pair : takers[0].pairs)
-            ASSERT_EQ(takers[1].pairs.count(pair), 0u) << "kind " << kind;
-    }
-}
-
 TEST(Meta, AForksChildTakesFromItsOwnChunks)
 {
     char *before = static_cast<char *>(meta_take(META_HOT, 128));
-    char *near_before = static_cast<char *>(meta_take_near(META_HOT, 64));
     meta_forget_chunks();
     char *after = static_cast<char *>(meta_take(META_HOT, 128));
     ASSERT_NE(after, nullptr);
     EXPECT_NE(after, before + 128);
     EXPECT_TRUE(page_layer::reads(after, 128, 0));
-    EXPECT_NE(meta_take_near(META_HOT, 64), near_before + 64);
 }
 
 TEST(Meta, ThreadsGetDifferentPieces)
@@ -242,6 +197,37 @@ TEST_F(Header, EachHasItsLineAndItsColdArea)
         char *behind = reinterpret_cast<char *>(span + 1);
         EXPECT_TRUE(page_layer::reads(behind, units * 64, 0));
         memset(behind, 0xff, units * 64);
+    }
+}
+
+// A refill makes adjacent headers. No other shard has a header in one of their pairs of lines.
+TEST_F(Header, ARefillMakesSomeThatLieTogether)
+{
+    for (unsigned units : {0u, 3u}) {
+        struct page_shard *shard = page_layer::shard;
+        ASSERT_TRUE(lock_acquire(&shard->lock));
+        (void)free_spans_settle(shard, nullptr);
+        while (header_pop(shard, units))
+            continue;
+        store_relaxed(&shard->committed_pages, size_t{1} << 20);
+        lock_release(&shard->lock);
+        char *before = static_cast<char *>(meta_take(units == 0 ? META_HOT : META_COLD, 64));
+        ASSERT_TRUE(headers_refill(shard, units));
+        char *after = static_cast<char *>(meta_take(units == 0 ? META_HOT : META_COLD, 64));
+        ASSERT_TRUE(lock_acquire(&shard->lock));
+        (void)free_spans_settle(shard, nullptr);
+        std::set<struct span *> headers;
+        while (struct span *span = header_pop(shard, units)) {
+            EXPECT_EQ(span->side_units, units);
+            EXPECT_EQ(shard_of(span), shard);
+            headers.insert(span);
+        }
+        lock_release(&shard->lock);
+        ASSERT_EQ(headers.size(), 8u);
+        size_t bytes = sizeof(struct span) + units * 64;
+        EXPECT_EQ(*headers.rbegin() - *headers.begin(), ptrdiff_t(7 * bytes / sizeof(struct span)));
+        EXPECT_GE(reinterpret_cast<char *>(*headers.begin()) - before, 128);
+        EXPECT_GE(after - reinterpret_cast<char *>(*headers.rbegin()), ptrdiff_t(bytes));
     }
 }
 
