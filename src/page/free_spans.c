@@ -349,6 +349,8 @@ char *range_carve(struct page_shard *shard, size_t pages, size_t alignment_pages
     *dirty_pages = 0;
     if (span->dirty_pages != 0)
         *dirty_pages = bitmap_count(arena->dirty, arena_page(arena, run), pages);
+    if (*dirty_pages != 0)
+        shard->dirty_high = larger_of(shard->dirty_high, shard->dirty_pages + span->dirty_pages);
     size_t lead_dirty = 0;
     if (lead > 0) {
         lead_dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), lead);

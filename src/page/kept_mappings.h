@@ -78,8 +78,9 @@ void kept_mapping_join(struct span *span);
 size_t kept_mapping_purge(size_t pages);
 
 /* At the end of a decay interval: makes the ranges due from which no block has taken since the
- * interval before. */
-void kept_mapping_age(void);
+ * interval before.
+ * Returns: the most kept pages before a block took some in this interval. */
+size_t kept_mapping_age(void);
 
 /* Unmaps about `pages` pages of due ranges. A range is due until a block takes from it.
  * Returns: the number of unmapped pages. */

@@ -158,7 +158,6 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, struc
     *header = want->spares && want->admitted ? header_pop(shard, want->side_units) : NULL;
     want->has_header = *header != NULL;
     size_t dirty_pages = 0;
-    size_t free_pages = shard->dirty_pages;
     char *run = *header ? range_carve(shard, want->pages, want->alignment_pages, want->only_dirty,
                                       &dirty_pages)
                         : NULL;
@@ -173,8 +172,6 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, struc
         fork_run_give(unmap);
     if (run == NULL)
         return EXHAUSTED;
-    if (dirty_pages != 0)
-        cap_note_again(dirty_pages, free_pages);
     if (dirty_pages < want->pages) {
         cap_note_taken(want->pages - dirty_pages);
         limits_enforce_soft(0);
@@ -197,33 +194,20 @@ static bool pages_provide(struct page_shard *shard, const struct want *want)
     return provided || kept_mapping_purge(SIZE_MAX) != 0;
 }
 
-/* Whether a shard may have a run for a thread of another one: by the counts that it told, it has
- * more free memory than it uses. */
-static bool pages_shard_lends(const struct page_shard *shard, size_t pages)
-{
-    size_t dirty = load_relaxed(&shard->told_dirty);
-    size_t free_pages = load_relaxed(&shard->told_free);
-    return dirty >= pages && dirty + free_pages > load_relaxed(&shard->committed_pages);
-}
-
-/* Takes a run that has memory from a shard that lends. The count of all shards is compared first:
- * this thread has just read its line.
+/* Takes a run that has memory from a shard that lends, the next one first.
  * Returns: TAKEN, FROZEN, or EXHAUSTED if there is none. */
 static enum outcome pages_borrow(const struct want *wanted, struct span **header)
 {
-    unsigned count = shard_count();
-    size_t dirty = load_relaxed(&pages_state.dirty_pages);
-    enum outcome outcome = EXHAUSTED;
-    if (dirty - load_relaxed(&shard_own()->told_dirty) < wanted->pages)
-        return outcome;
     struct want want = *wanted;
     want.only_dirty = true;
-    for (unsigned i = 1; i < count && outcome == EXHAUSTED; i++) {
-        struct page_shard *other = &page_shards[(own_shard + i) % count];
-        if (pages_shard_lends(other, want.pages))
-            outcome = pages_try(other, &want, header);
+    uint64_t others = rotate_right(load_relaxed(&pages_state.lending), own_shard) & ~(uint64_t)1;
+    for (; unlikely(others != 0); others &= others - 1) {
+        struct page_shard *other = &page_shards[(own_shard + lowest_bit(others)) % SHARDS_MAX];
+        enum outcome outcome = pages_try(other, &want, header);
+        if (outcome != EXHAUSTED)
+            return outcome;
     }
-    return outcome;
+    return EXHAUSTED;
 }
 
 /* Takes a run from a shard, or from one that lends. Refills the header lists of the shard and, by

@@ -422,23 +422,26 @@ static void purge_end_interval(void)
     void (*ended)(void) = load_acquire(&on_interval); /* acquire: pairs with pages_on_interval */
     if (ended)
         ended();
+    size_t swing = 0;
     for (unsigned i = 0; i < shard_count(); i++) {
         struct page_shard *shard = &page_shards[i];
         if (!shard_acquire(shard))
             return; /* a fork is under way */
         store_relaxed(&shard->due_pages, shard->dirty_low);
+        swing += shard->dirty_high - smaller_of(shard->dirty_low, shard->dirty_high);
         shard->dirty_low = shard->dirty_pages;
+        shard->dirty_high = 0;
         shard_release(shard);
         store_relaxed(&shard->stuck_pages, (size_t)0);
     }
     if (load_relaxed(&pages_state.pressed))
         (void)purge_pages(SIZE_MAX);
-    kept_mapping_age();
+    swing += kept_mapping_age();
     if (!load_relaxed(&due.any)) {
         store_relaxed(&due.us, os_now_us());
         store_relaxed(&due.any, true);
     }
-    cap_age();
+    cap_age(swing);
     if (config_guarded_blocks)
         revoked_decay();
 }

@@ -41,6 +41,17 @@ static bool shard_differs(size_t count, size_t told, size_t by)
     return larger_of(count, told) - smaller_of(count, told) > by;
 }
 
+/* Says whether others may take runs from the shard: it has more free memory than it uses.
+ * Locking: shard's lock held. */
+static void shard_lend(const struct page_shard *shard)
+{
+    uint64_t bit = (uint64_t)1 << shard_number(shard);
+    bool lends = shard->dirty_pages >= TOLD_PAGES &&
+                 shard->dirty_pages + shard->free_pages > shard->committed_pages;
+    if (lends != ((load_relaxed(&pages_state.lending) & bit) != 0))
+        fetch_add_relaxed(&pages_state.lending, lends ? bit : 0 - bit);
+}
+
 /* Brings the counts of pages_state up to date. A shard that is the only one writes them without
  * locked instructions: the lock of the first one is taken to begin another. */
 static void shard_tell(struct page_shard *shard)
@@ -61,6 +72,7 @@ static void shard_tell(struct page_shard *shard)
             return;
         fetch_add_relaxed(&pages_state.free_pages, free_pages - shard->told_free);
         fetch_add_relaxed(&pages_state.dirty_pages, dirty_pages - shard->told_dirty);
+        shard_lend(shard);
     }
     store_relaxed(&shard->told_free, free_pages);
     store_relaxed(&shard->told_dirty, dirty_pages);
@@ -387,8 +399,6 @@ static struct {
     ptrdiff_t learned_pages; /* atomic: the cap minus its first value */
     size_t missed_pages;     /* atomic: purged pages that may be taken again soon */
     size_t given_pages;      /* atomic: pages purged above the cap in this interval */
-    size_t most_free;  /* atomic: most free pages before a take in this interval; 0: no take */
-    size_t least_free; /* atomic: fewest free pages after a take in this interval */
 } cache_aligned cap;
 
 /* The option `dirty_cap` in pages, limited so that no computation overflows. */
@@ -443,22 +453,10 @@ void cap_note_taken(size_t pages)
     cap_learn((ptrdiff_t)(again + again / CAP_RAISED_PART));
 }
 
-void cap_note_again(size_t pages, size_t of_pages)
-{
-    size_t left = of_pages - smaller_of(pages, of_pages);
-    size_t most = load_relaxed(&cap.most_free);
-    if (most == 0 || left < load_relaxed(&cap.least_free))
-        store_relaxed(&cap.least_free, left);
-    if (of_pages > most)
-        store_relaxed(&cap.most_free, of_pages);
-}
-
-void cap_age(void)
+void cap_age(size_t swing)
 {
     size_t given = exchange_acq_rel(&cap.given_pages, (size_t)0);
     store_relaxed(&cap.missed_pages, smaller_of(load_relaxed(&cap.missed_pages), given));
-    size_t most = exchange_acq_rel(&cap.most_free, (size_t)0);
-    size_t swing = most - smaller_of(load_relaxed(&cap.least_free), most);
     ptrdiff_t used = (ptrdiff_t)swing - (ptrdiff_t)(cap_option_pages() / CAP_FIRST_PART);
     ptrdiff_t learned = cap_within_bounds(load_relaxed(&cap.learned_pages));
     ptrdiff_t aged = learned - learned / CAP_AGED_PART;

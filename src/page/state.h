@@ -58,6 +58,7 @@ struct page_shard {
     size_t free_pages cache_aligned; /* shard's lock, atomic: sum over free spans */
     size_t dirty_pages;              /* shard's lock, atomic: sum over free spans */
     size_t dirty_low;      /* shard's lock: lowest dirty_pages since the decay interval began */
+    size_t dirty_high;     /* shard's lock: highest dirty_pages before a take of some since then */
     struct arena *arenas;  /* shard's lock: all arenas of the shard, the newest first */
     struct span *purging;  /* shard's lock: spans that are being purged, see span_begin_purge */
     size_t due_pages;      /* shard's lock, atomic: pages that are due, see purge.h */
@@ -144,11 +145,11 @@ struct page_state {
                                              when they were first free */
     size_t free_pages;                    /* atomic, approximate: of all shards */
     size_t dirty_pages;                   /* atomic, approximate: of all shards */
+    uint64_t lending;                     /* atomic: a bit for each shard that lends runs */
     size_t purged_pages;                  /* atomic: purged pages since the start, of free spans */
     size_t purges;                        /* atomic: free spans that were purged, since the start */
     size_t reserved_pages;                /* page lock, atomic: address space of all arenas */
     size_t kept_mapping_pages; /* page lock, atomic: pages of kept mappings, see kept_mappings.h */
-    size_t kept_ranges;        /* page lock: number of kept mappings */
     /* Counted by limits_counted_pages, and written by threads that sweep, purge or map. */
     size_t huge_pages cache_aligned; /* atomic: pages of huge blocks */
     size_t fork_run_pages; /* atomic: pages of runs that were taken while the locks were frozen */
@@ -163,6 +164,7 @@ struct page_state {
     size_t intervals;                         /* atomic: decay intervals that have ended */
     size_t small_pages; /* atomic: pages to grow by before huge pages are used, see grow.c */
     size_t refusals;    /* atomic: takes that the hard limit refused */
+    size_t kept_ranges; /* page lock: number of kept mappings */
     bool unclean; /* atomic: whether a run that was not a slab's was ever given back, so that free
                      pages may not be zero */
     /* Counts for figures and forks only. */
@@ -172,6 +174,7 @@ struct page_state {
     size_t purging_resets; /* page lock: how often a child of fork has reset purging_dirty */
 };
 
+static_check(SHARDS_MAX == 64, "`lending` has a bit for each");
 static_check(offsetof(struct page_state, lock) == 64, "the limits have a line of their own");
 static_check(offsetof(struct page_state, committed_pages) == 128, "the lock has, too");
 static_check(offsetof(struct page_state, huge_pages) == 192, "the counts of spans fill a line");
@@ -255,8 +258,9 @@ void headers_take_back(struct page_shard *shard, bool whole);
  *   raised      by the memory that was purged above it in this decay interval or the one before
  *               and was taken again, and an eighth more, up to 16 times the option
  *   at the end  of each interval its distance from the first value becomes smaller by an eighth,
- *               but the cap does not fall below the swing of the free memory: from the largest
- *               amount before a take to the smallest amount after one
+ *               but the cap does not fall below the swing of the free memory: the sum, over the
+ *               shards, of the largest amount before a take less the smallest one, and the most
+ *               kept mappings before a take
  *
  * So memory that is freed and taken again faster than the decay is purged once or twice and then
  * stays. Once it is not taken again, the cap falls and the decay purges the rest. Whatever the cap,
@@ -283,10 +287,7 @@ void cap_note_given(size_t pages);
 /* Notes pages that were taken without finding free memory for them. */
 void cap_note_taken(size_t pages);
 
-/* Notes that `pages` of the `of_pages` free pages with memory were taken. */
-void cap_note_again(size_t pages, size_t of_pages);
-
-/* Ends a decay interval: moves the cap towards its first value. */
-void cap_age(void);
+/* Ends a decay interval: moves the cap towards its first value, but not below the swing. */
+void cap_age(size_t swing_pages);
 
 #endif

@@ -603,6 +603,13 @@ TEST_F(Trap, AWriteThatIsResolvedIsRepeated)
         exited(0));
 }
 
+// Sanitizers add many instructions of their own to each call.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kStep = 7;
+#else
+constexpr size_t kStep = 1;
+#endif
+
 // Where os_catch_faults has returned, faults are caught, although another thread began to install
 // the handler. That thread is stopped after its n-th instruction.
 int catch_beside_another(size_t n)
@@ -630,7 +637,7 @@ TEST_F(Trap, TwoThreadsInstallTheHandler)
     if (!stopped_thread::kCanStop)
         GTEST_SKIP() << "needs x86-64's trap flag";
     int status = 0;
-    for (size_t n = 0; status == 0; n++) {
+    for (size_t n = 0; status == 0; n += kStep) {
         const pid_t child = fork();
         if (child == 0) {
             alarm(100);
@@ -650,7 +657,7 @@ TEST_F(Trap, AChildInstallsWhatItsParentHasBegun)
     if (!stopped_thread::kCanStop)
         GTEST_SKIP() << "needs x86-64's trap flag";
     bool stopped = true;
-    for (size_t n = 0; stopped; n += 3) {
+    for (size_t n = 0; stopped; n += 3 * kStep) {
         const pid_t parent = fork();
         if (parent == 0) {
             alarm(100);

@@ -270,7 +270,7 @@ TEST_F(BlockMappings, WhatComesAgainIsKept)
             EXPECT_TRUE(reads(span->base, kMiB, 5));
             pages_give_huge(span);
             if (round % 4 == 3)
-                cap_age(); // the decay leaves it, since it is in use
+                cap_age(kept_mapping_age()); // the decay leaves it, since it is in use
         }
         EXPECT_EQ(os_calls[OS_CALL_MAP] + os_calls[OS_CALL_UNMAP], before);
     }

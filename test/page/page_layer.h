@@ -56,7 +56,7 @@ inline void configure(uint64_t decay_ms, size_t dirty_cap_bytes, size_t soft_lim
 inline void forget_cap()
 {
     for (int i = 0; i < 200; i++)
-        cap_age();
+        cap_age(0);
 }
 
 inline page_stats stats()

@@ -560,11 +560,11 @@ TEST_F(Cap, IsRaisedByWhatWasNeededAgain)
 TEST_F(Cap, WhatWentLongAgoIsNotMissed)
 {
     cap_note_given(8000);
-    cap_age();
+    cap_age(0);
     const size_t lowered = cap_pages();
     cap_note_taken(800);
     EXPECT_GE(cap_pages(), lowered + 800) << "the release was in the interval before";
-    cap_age();
+    cap_age(0);
     const size_t before = cap_pages();
     cap_note_taken(800);
     EXPECT_EQ(cap_pages(), before);
@@ -576,7 +576,7 @@ TEST_F(Cap, ComesBackToTheFirst)
     cap_note_taken(80000);
     EXPECT_GT(cap_pages(), kFirst + 60000);
     for (int i = 0; i < 10; i++)
-        cap_age();
+        cap_age(0);
     EXPECT_LT(cap_pages(), kFirst + 30000);
     page_layer::forget_cap();
     EXPECT_TRUE(is_first());
@@ -591,16 +591,33 @@ TEST_F(Cap, StaysAtTheSwingOfWhatIsFree)
     cap_note_given(80000);
     cap_note_taken(80000);
     for (int i = 0; i < 60; i++) {
-        for (size_t left = 80000; left != 20000; left -= 10000)
-            cap_note_again(10000, left);
-        cap_age();
+        cap_age(60000);
     }
     EXPECT_GE(cap_pages(), 60000u);
     EXPECT_LE(cap_pages(), 60100u);
     for (int i = 0; i < 200; i++) {
-        for (int j = 0; j < 1000; j++)
-            cap_note_again(10, 80000); // the same ten
-        cap_age();
+        cap_age(10);
+    }
+    EXPECT_TRUE(is_first());
+}
+
+TEST_F(Cap, TheSwingIsThatOfTheTakes)
+{
+    constexpr size_t kPages = 3 * kFirst;
+    cap_note_given(5 * kFirst);
+    cap_note_taken(5 * kFirst);
+    pages_give(pages_take(kPages, PAGE_BYTES));
+    for (int i = 0; i < 60; i++) {
+        pages_give(pages_take(kPages, PAGE_BYTES));
+        end_interval();
+        pages_tick();
+    }
+    EXPECT_GE(cap_pages(), kPages);
+    EXPECT_LE(cap_pages(), kPages + 8);
+    for (int i = 0; i < 60; i++) {
+        pages_give(pages_take(1, PAGE_BYTES)); // the same one
+        end_interval();
+        pages_tick();
     }
     EXPECT_TRUE(is_first());
 }

@@ -124,8 +124,11 @@ inline void copy_files(const std::string &from, const std::string &to)
 
 inline std::string read_file(const std::string &path)
 {
-    std::ifstream in(path, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(in), {});
+    std::error_code missing;
+    const auto bytes = std::filesystem::file_size(path, missing);
+    std::string content(missing ? 0 : bytes, '\0');
+    std::ifstream(path, std::ios::binary).read(content.data(), std::streamsize(content.size()));
+    return content;
 }
 inline void write_file(const std::string &path, const std::string &bytes)
 {

@@ -303,8 +303,10 @@ void expect_equal(const std::string &path)
 
 std::string contents(const std::string &path)
 {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    std::string bytes(size_t(std::max<std::streamoff>(file.tellg(), 0)), '\0');
+    file.seekg(0).read(bytes.data(), std::streamsize(bytes.size()));
+    return bytes;
 }
 
 void put_contents(const std::string &path, const std::string &bytes)
