@@ -41,13 +41,19 @@ static bool shard_differs(size_t count, size_t told, size_t by)
     return larger_of(count, told) - smaller_of(count, told) > by;
 }
 
-/* Says whether others may take runs from the shard: it has more free memory than it uses.
+/* Whether others may take runs from the shard: it has more free memory than it uses.
  * Locking: shard's lock held. */
-static void shard_lend(const struct page_shard *shard)
+static bool shard_lends(const struct page_shard *shard)
+{
+    return shard->dirty_pages >= TOLD_PAGES &&
+           shard->dirty_pages + shard->free_pages > shard->committed_pages;
+}
+
+/* Tells others whether the shard lends. Only the holder of its lock changes its bit. */
+static void shard_tell_lending(const struct page_shard *shard)
 {
     uint64_t bit = (uint64_t)1 << shard_number(shard);
-    bool lends = shard->dirty_pages >= TOLD_PAGES &&
-                 shard->dirty_pages + shard->free_pages > shard->committed_pages;
+    bool lends = shard_lends(shard);
     if (lends != ((load_relaxed(&pages_state.lending) & bit) != 0))
         fetch_add_relaxed(&pages_state.lending, lends ? bit : 0 - bit);
 }
@@ -61,6 +67,7 @@ static void shard_tell(struct page_shard *shard)
     if (shard_count() == 1) {
         store_relaxed(&pages_state.free_pages, free_pages);
         store_relaxed(&pages_state.dirty_pages, dirty_pages);
+        store_relaxed(&pages_state.lending, (uint64_t)shard_lends(shard));
     } else {
         const struct page_limits *limits = &pages_state.limits;
         bool exactly = (load_relaxed(&limits->soft_limit_bytes) |
@@ -72,7 +79,7 @@ static void shard_tell(struct page_shard *shard)
             return;
         fetch_add_relaxed(&pages_state.free_pages, free_pages - shard->told_free);
         fetch_add_relaxed(&pages_state.dirty_pages, dirty_pages - shard->told_dirty);
-        shard_lend(shard);
+        shard_tell_lending(shard);
     }
     store_relaxed(&shard->told_free, free_pages);
     store_relaxed(&shard->told_dirty, dirty_pages);

@@ -141,6 +141,17 @@ TEST_F(Shards, OneLendsToAThreadWhoseShardWouldGrow)
     pages_give(own);
 }
 
+// The first shard has told its counts when there was no other one, and does nothing since.
+TEST_F(Shards, TheFirstLendsWhatItFreedWhenItWasTheOnlyOne)
+{
+    store_relaxed(&pages_state.shard_count, 1u);
+    pages_give(take(0, 512));
+    store_relaxed(&pages_state.shard_count, kShards);
+    struct span *lent = take(1, 100);
+    EXPECT_EQ(home(lent), &page_shards[0]);
+    pages_give(lent);
+}
+
 TEST_F(Shards, OneThatUsesMoreThanItHasFreeDoesNotLend)
 {
     struct span *used = take(0, 2000);
