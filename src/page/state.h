@@ -164,13 +164,13 @@ struct page_state {
     size_t intervals;                         /* atomic: decay intervals that have ended */
     size_t small_pages; /* atomic: pages to grow by before huge pages are used, see grow.c */
     size_t refusals;    /* atomic: takes that the hard limit refused */
-    size_t kept_ranges; /* page lock: number of kept mappings */
+    size_t freezes;     /* atomic: freezes and thaws for forks */
     bool unclean; /* atomic: whether a run that was not a slab's was ever given back, so that free
                      pages may not be zero */
-    /* Counts for figures and forks only. */
+    /* For figures, forks and kept mappings only. */
     size_t part_pages cache_aligned; /* atomic: purged pages of runs in use and kept mappings */
     size_t part_purges;              /* atomic: purges that part_pages counts */
-    size_t freezes;                  /* atomic: freezes and thaws for forks */
+    size_t kept_ranges;              /* page lock: number of kept mappings */
     size_t purging_resets; /* page lock: how often a child of fork has reset purging_dirty */
 };
 
