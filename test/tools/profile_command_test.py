@@ -384,6 +384,11 @@ class ProfileTest(browser.PageCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("damaged", result.stderr)
 
+    def test_an_empty_name_is_shown(self):
+        run = cairn("")
+        self.assertEqual(run.stderr, "cairn: '': No such file or directory\n")
+        self.assertEqual(run.returncode, 2)
+
     def test_a_dump_that_was_cut_is_read_as_far_as_it_goes(self):
         cut = self.path("cut")
         text = self.before.read_text()

@@ -153,7 +153,8 @@ class ReplayTest(unittest.TestCase):
                             self.damaged("cut", lambda data: data[:100000]))
         self.assert_refused("no trace|not a trace", self.damaged("text", lambda _: b"hello" * 99))
         self.assert_refused("no such file", self.path("missing"))
-        self.assert_refused("/: not a file", "/")
+        self.assert_refused("it is a folder", "")
+        self.assert_refused("/: it is a folder", "/")
 
     @unittest.skipUnless(BROWSER, "chromium is not installed")
     def test_html_in_a_browser(self):

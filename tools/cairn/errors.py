@@ -37,7 +37,9 @@ def status_of(interrupt):
 def os_sentence(error):
     """The text of an OSError, with its file."""
     words = error.strerror or str(error)
-    return f"{error.filename}: {words}" if error.filename else words
+    if error.filename is None:
+        return words
+    return f"{error.filename or repr('')}: {words}"
 
 
 def listen_to_signals():

@@ -135,7 +135,8 @@ def replay_command(
     thousand events. The program's own work between its calls is not played.
     """
     if not trace.is_file():
-        raise UserError(f"{trace}: {'not a file' if trace.exists() else 'no such file'}")
+        what = "it is a folder" if trace.is_dir() else "not a file"
+        raise UserError(f"{trace}: {what if trace.exists() else 'no such file'}")
     if touch not in TOUCHES:
         raise UserError(f"--touch {touch}: write one of " + ", ".join(TOUCHES))
     if html:
