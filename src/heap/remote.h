@@ -70,8 +70,9 @@ inline_always bool remote_is_posted(const struct heap *heap, const struct span *
  * Threads: any, lock-free. */
 bool remote_free(void *pointer, struct heap *heap, struct span *slab, uint8_t link);
 
-/* Sets `mail_state` from 0 to the heap, of a slab without a block in use: from now on a remote free
- * posts the slab. Release: pairs with remote_post. No other thread changes the 0.
+/* Sets `mail_state` of a slab without a block in use to the heap: from now on a remote free posts
+ * the slab. A store is enough, because there is no free that it could hide. Release: pairs with
+ * remote_post.
  * Threads: owner only. */
 inline_always void remote_open(struct heap *heap, struct span *slab)
 {
