@@ -81,8 +81,8 @@ static void shard_tell(struct page_shard *shard)
         fetch_add_relaxed(&pages_state.dirty_pages, dirty_pages - shard->told_dirty);
         shard_tell_lending(shard);
     }
-    store_relaxed(&shard->told_free, free_pages);
-    store_relaxed(&shard->told_dirty, dirty_pages);
+    shard->told_free = free_pages;
+    shard->told_dirty = dirty_pages;
     store_relaxed(&shard->tells, shard->tells + 1);
 }
 

@@ -57,24 +57,23 @@ struct page_shard {
     /* Written with each span that leaves or enters the bins. */
     size_t free_pages cache_aligned; /* shard's lock, atomic: sum over free spans */
     size_t dirty_pages;              /* shard's lock, atomic: sum over free spans */
-    size_t dirty_low;      /* shard's lock: lowest dirty_pages since the decay interval began */
-    size_t dirty_high;     /* shard's lock: highest dirty_pages before a take of some since then */
-    struct arena *arenas;  /* shard's lock: all arenas of the shard, the newest first */
-    struct span *purging;  /* shard's lock: spans that are being purged, see span_begin_purge */
-    size_t due_pages;      /* shard's lock, atomic: pages that are due, see purge.h */
-    size_t stuck_pages;    /* atomic, approximate: dirty pages that the last whole pass left */
-    size_t reserved_pages; /* shard's lock: address space of its arenas */
-    uint64_t random;       /* shard's lock: state of base/random.h, hardened builds */
-    bool has_page_lock;    /* shard's lock: whether its holder has taken the page lock as well */
-    uint32_t tells;        /* shard's lock, atomic: how often it told its counts, wraps around */
-    uint32_t compared;     /* atomic: `tells` when a give last found them below the cap */
+    size_t dirty_low;       /* shard's lock: lowest dirty_pages since the decay interval began */
+    size_t dirty_high;      /* shard's lock: highest dirty_pages before a take of some since then */
+    struct arena *arenas;   /* shard's lock: all arenas of the shard, the newest first */
+    struct span *purging;   /* shard's lock: spans that are being purged, see span_begin_purge */
+    size_t due_pages;       /* shard's lock, atomic: pages that are due, see purge.h */
+    size_t stuck_pages;     /* atomic, approximate: dirty pages that the last whole pass left */
+    size_t told_free;       /* shard's lock: free pages that pages_state counts */
+    size_t told_dirty;      /* shard's lock: dirty pages that pages_state counts */
+    size_t committed_pages; /* shard's lock, atomic: committed pages of its arenas */
+    size_t reserved_pages;  /* shard's lock: address space of its arenas */
+    uint64_t random;        /* shard's lock: state of base/random.h, hardened builds */
+    bool has_page_lock;     /* shard's lock: whether its holder has taken the page lock as well */
+    uint32_t tells;         /* shard's lock, atomic: how often it told its counts, wraps around */
+    uint32_t compared;      /* atomic: `tells` when a give last found them below the cap */
     /* Written with each header that is taken or becomes unused. */
     struct span *headers[SIDE_UNIT_KINDS]; /* shard's lock: unused headers by the size of their cold
                                               area */
-    /* Read by threads of other shards, written when the shard tells its counts or grows. */
-    size_t told_free cache_aligned; /* shard's lock, atomic: free pages that pages_state counts */
-    size_t told_dirty;              /* shard's lock, atomic: dirty pages that pages_state counts */
-    size_t committed_pages;         /* shard's lock, atomic: committed pages of its arenas */
     /* Written before the lock is taken. */
     struct span *deferred cache_aligned; /* atomic: stack of free runs and headers, see defer() */
     uint64_t filled[SETS][BIN_WORDS] cache_aligned; /* shard's lock: a bit for each bin, set when
