@@ -45,10 +45,10 @@ inline_always unsigned count_bits(uint64_t value)
 #endif
 }
 
-/* Rotates 64 bits, by 1 to 63. */
+/* Rotates 64 bits, by 0 to 63. */
 inline_always uint64_t rotate_right(uint64_t value, unsigned count)
 {
-    return (value >> count) | (value << (64 - count));
+    return (value >> count) | (value << (64 - count) % 64);
 }
 
 /* Rotates 32 bits. On x86 by an instruction of its own: gcc does not know that the rotation

@@ -13,8 +13,6 @@ enum { IS_BEHIND = 1, IS_AGED = 2, IS_DUE = 4 };
 
 /* page lock: all ranges, unordered; pages_state.kept_ranges is their number */
 static struct span *kept_ranges[KEPT_MAPPINGS_MAX] cache_aligned;
-/* page lock, atomic: most kept pages before a block took some in this decay interval */
-static size_t kept_high;
 
 /* Changes the number of kept pages.
  * Locking: page lock held. */
@@ -196,8 +194,8 @@ struct span *kept_mapping_take(size_t pages)
     }
     size_t kept = kept_mapping_pages();
     struct span *span = kept_mapping_take_locked(kept_mapping_whole_pages_up(pages), rest);
-    if (span && kept > kept_high)
-        store_relaxed(&kept_high, kept);
+    if (span && kept > pages_state.kept_high)
+        store_relaxed(&pages_state.kept_high, kept);
     lock_release(&pages_state.lock);
     if (span == NULL)
         return NULL;
@@ -334,10 +332,11 @@ size_t kept_mapping_decay(size_t pages) { return kept_mapping_purge_marked(pages
 
 size_t kept_mapping_age(void)
 {
-    if ((kept_mapping_pages() | load_relaxed(&kept_high)) == 0 || !lock_acquire(&pages_state.lock))
+    if ((kept_mapping_pages() | load_relaxed(&pages_state.kept_high)) == 0 ||
+        !lock_acquire(&pages_state.lock))
         return 0;
-    size_t high = kept_high;
-    store_relaxed(&kept_high, (size_t)0);
+    size_t high = pages_state.kept_high;
+    store_relaxed(&pages_state.kept_high, (size_t)0);
     for (unsigned i = 0; i < pages_state.kept_ranges; i++)
         kept_ranges[i]->mark |= (kept_ranges[i]->mark & IS_AGED) != 0 ? IS_DUE : IS_AGED;
     lock_release(&pages_state.lock);

@@ -170,6 +170,8 @@ struct page_state {
     size_t part_pages cache_aligned; /* atomic: purged pages of runs in use and kept mappings */
     size_t part_purges;              /* atomic: purges that part_pages counts */
     size_t kept_ranges;              /* page lock: number of kept mappings */
+    size_t kept_high;      /* page lock, atomic: most kept pages before a block took some in this
+                              interval */
     size_t purging_resets; /* page lock: how often a child of fork has reset purging_dirty */
 };
 

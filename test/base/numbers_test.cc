@@ -52,6 +52,7 @@ TEST(Bits, RotationAndOrder)
 {
     EXPECT_EQ(rotate_right(1, 1), uint64_t{1} << 63);
     EXPECT_EQ(rotate_right(0xf0, 4), 0xfu);
+    EXPECT_EQ(rotate_right(0xf0, 0), 0xf0u);
     EXPECT_EQ(rotate_right(rotate_right(0x123456789abcdefu, 15), 64 - 15), 0x123456789abcdefu);
     EXPECT_EQ(smaller_of(2, 3), 2u);
     EXPECT_EQ(larger_of(2, 3), 3u);
