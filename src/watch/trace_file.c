@@ -106,7 +106,6 @@ int trace_file_begin(uint32_t parent, uint64_t fork_order)
     void *header = error == 0 ? os_file_share(file, 0, TRACE_HEADER_BYTES) : NULL;
     if (header == NULL) {
         os_file_close(file);
-        (void)os_file_remove(trace_file.path); /* it is empty */
         return error != 0 ? error : -ENOMEM;
     }
     trace_file.device = identity.device;

@@ -351,17 +351,6 @@ TEST(Trace, AFullDiskEndsIt)
     EXPECT_LE(replay(reading).size(), 1U);
 }
 
-TEST(Trace, AFullDiskAtTheStartLeavesNoFile)
-{
-    const Place place;
-    struct rlimit limit = {};
-    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    limit.rlim_cur = 100;
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    EXPECT_LT(place.start(), 0);
-    EXPECT_NE(access(place.file(getpid()).c_str(), F_OK), 0);
-}
-
 TEST(Trace, NoAddressSpaceEndsIt)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
