@@ -590,14 +590,12 @@ TEST_F(Cap, StaysAtTheSwingOfWhatIsFree)
 {
     cap_note_given(80000);
     cap_note_taken(80000);
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 60; i++)
         cap_age(60000);
-    }
     EXPECT_GE(cap_pages(), 60000u);
     EXPECT_LE(cap_pages(), 60100u);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 200; i++)
         cap_age(10);
-    }
     EXPECT_TRUE(is_first());
 }
 
