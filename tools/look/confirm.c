@@ -363,7 +363,8 @@ static void search_items(struct hunt *hunt)
         done++;
         follow(hunt);
     }
-    hunt->late = done == 0 && hunt->item_count > 0 ? hunt->late + 1 : 0;
+    if (done > 0 || hunt->item_count == 0)
+        hunt->late = 0;
     uint64_t next = hunt->items[done].place; // items with equal places stay together
     hunt->is_done = done == hunt->item_count && next == UINT64_MAX;
     hunt->at = done == hunt->item_count ? next + 1 : next;
@@ -389,8 +390,9 @@ static const char *search_held(struct hunt *hunt, uint64_t *since)
 {
     struct target *target = hunt->marks->look->target;
     forget_threads(target);
+    hunt->late++;
     if (!hold_threads(target, HOLD_NS, since))
-        return ++hunt->late > LATE_MOST ? "not all of its threads stop within 4 ms" : NULL;
+        return NULL;
     if (target->threads_unread != 0 || target->thread_count == 0)
         return "it cannot be stopped, or another program such as a debugger traces it";
     uint64_t release_ns = RELEASE_NS + target->thread_count * DETACH_NS;
@@ -401,11 +403,8 @@ static const char *search_held(struct hunt *hunt, uint64_t *since)
         follow(hunt);
         choose_items(hunt);
         search_items(hunt);
-    } else {
-        hunt->late++;
     }
-    return hunt->late > LATE_MOST ? "it has too many threads or mappings to read within 4 ms"
-                                  : NULL;
+    return NULL;
 }
 
 static const char *hold_once(struct hunt *hunt)
@@ -464,6 +463,8 @@ const char *confirm_lost(struct marks *marks, struct holds *held)
             const char *reason = hold_once(&hunt);
             if (reason)
                 return reason;
+            if (hunt.late > LATE_MOST)
+                return "its threads cannot be stopped and its mappings read within 4 ms";
             if (now_ns() - begin > TIME_MOST_NS)
                 return "it has too much memory, or writes too much, to confirm within a minute "
                        "of stops of 4 ms";
