@@ -304,8 +304,7 @@ bool large_matches(const struct span *span, size_t size_bytes, size_t alignment_
 static struct span *large_take_with_room(uintptr_t *growth, size_t pages)
 {
     struct span *span = large_take(GROWTH_NEW_PAGES * PAGE_BYTES, PAGE_BYTES);
-    /* A run that was taken while another thread forks has to be given back whole. */
-    if (span && !pages_holds(span->base)) {
+    if (span && !pages_in_arena(span)) {
         pages_give(span);
         return NULL;
     }

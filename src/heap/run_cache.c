@@ -111,7 +111,7 @@ bool growth_put(uintptr_t *growth, struct span *span)
     size_t pages = span->pages;
     if (pages > GROWTH_MAX_PAGES || pages > pages_most_kept() || !growth_make_place(growth, pages))
         return false;
-    if (!joined && !pages_holds(span->base)) /* runs made during a fork are given back whole */
+    if (!joined && !pages_in_arena(span))
         return false;
     store_relaxed(&span->zero, false);
     span->next = NULL;

@@ -50,7 +50,8 @@ bool pages_holds(const void *address)
 
 struct arena *span_arena(const struct span *span)
 {
-    for (struct arena *arena = shard_of(span)->arenas; arena; arena = arena->next)
+    /* Acquire: pairs with arena_insert_locked. */
+    for (struct arena *arena = load_acquire(&shard_of(span)->arenas); arena; arena = arena->next)
         if (arena_holds(arena, span->base))
             return arena;
     return NULL;
@@ -109,7 +110,7 @@ static bool arena_insert_locked(struct arena *arena)
     store_release(&arenas_count, place + 1); /* release: pairs with arena_count */
     store_relaxed(&pages_state.reserved_pages, pages_state.reserved_pages + arena->pages);
     arena->next = shard->arenas;
-    shard->arenas = arena;
+    store_release(&shard->arenas, arena); /* pairs with span_arena */
     store_relaxed(&shard->reserved_pages, shard->reserved_pages + arena->pages);
     return true;
 }

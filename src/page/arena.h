@@ -17,8 +17,8 @@
  * it is needed.
  *
  * Threads: an arena belongs to a shard (state.h), whose lock protects its list of arenas, the
- * frontiers and the holes. Arenas are never given back. arena_at and arena_of need no lock: they
- * read the list of all arenas, where an entry is stored before the count that admits it.
+ * frontiers and the holes. Arenas are never given back. arena_at, arena_of and span_arena need no
+ * lock: they read a list where an entry is stored before the count or the pointer that admits it.
  */
 #ifndef CAIRN_PAGE_ARENA_H
 #define CAIRN_PAGE_ARENA_H
@@ -51,7 +51,7 @@ struct arena {
 
 /* Finds the arena of the span's run among those of its shard. A few steps: each arena is longer
  * than the one before.
- * Locking: shard's lock held.
+ * Threads: the owner of the span, or shard's lock held.
  * Returns: NULL if the run is in no arena. */
 struct arena *span_arena(const struct span *span);
 

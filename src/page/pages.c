@@ -309,12 +309,14 @@ struct span *pages_take_free(size_t pages, size_t alignment_bytes)
     return pages_take_large(pages, alignment_bytes, false);
 }
 
+bool pages_in_arena(const struct span *span) { return span_arena(span) != NULL; }
+
 /* Unmaps a fork run at once if the lock of its shard is frozen, because the fork may take long. Not
  * the page lock, whose cache line other threads write.
  * Returns: whether the run was a fork run and the lock frozen; otherwise nothing has changed. */
 static bool pages_give_fork_run(struct span *span, uint8_t was)
 {
-    if (likely(!lock_is_frozen(&shard_of(span)->lock)) || arena_of(span->base))
+    if (likely(!lock_is_frozen(&shard_of(span)->lock)) || pages_in_arena(span))
         return false;
     if (was == SPAN_WAS_SLAB)
         fetch_sub_relaxed(&pages_state.swept_pages, (size_t)span->swept_pages);

@@ -266,7 +266,7 @@ static bool purge_one(struct page_shard *shard, size_t pages_wanted, struct pass
     struct span *span = purge_take_dirty(shard, pages_wanted, &start, &pages);
     if (span == NULL)
         return false;
-    struct arena *arena = arena_of(span->base);
+    struct arena *arena = span_arena(span);
     size_t cleaned = pages != 0 ? purge_inside(arena, start, pages, pass) : 0;
     if (!shard_acquire(shard)) {
         purge_put_back_later(span);

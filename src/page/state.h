@@ -59,7 +59,7 @@ struct page_shard {
     size_t dirty_pages;              /* shard's lock, atomic: sum over free spans */
     size_t dirty_low;       /* shard's lock: lowest dirty_pages since the decay interval began */
     size_t dirty_high;      /* shard's lock: highest dirty_pages before a take of some since then */
-    struct arena *arenas;   /* shard's lock: all arenas of the shard, the newest first */
+    struct arena *arenas;   /* atomic, shard's lock to write: its arenas, the newest first */
     struct span *purging;   /* shard's lock: spans that are being purged, see span_begin_purge */
     size_t due_pages;       /* shard's lock, atomic: pages that are due, see purge.h */
     size_t stuck_pages;     /* atomic, approximate: dirty pages that the last whole pass left */
