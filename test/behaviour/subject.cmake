@@ -32,7 +32,7 @@ endif()
 # deliberate errors.
 function(cairn_subject_options target)
   target_link_libraries(${target} PRIVATE cairn_flags cairn_test_flags)
-  target_compile_options(${target} PRIVATE -fno-builtin -O1 -g
+  target_compile_options(${target} PRIVATE -fno-builtin -g1
     -Wno-unused-result -Wno-deprecated-declarations)
   if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE
@@ -86,6 +86,7 @@ function(cairn_subject_test name)
 
   add_executable(${name} ${ARG_SOURCES})
   cairn_subject_options(${name})
+  cairn_optimize_loops(${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${runtime})
   cairn_needs(${ARG_LABEL} ${name})
   if(NOT ARG_PLAIN)

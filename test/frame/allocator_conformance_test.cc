@@ -2,6 +2,9 @@
 
 #include "cairn/allocator.h"
 
+#include <algorithm>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "cairn/fifo.h"
@@ -20,132 +23,134 @@ namespace
 
 using namespace frame_kit;
 
-// Each subject holds an allocator with room for some MiB. kMostSize and kMostAlign are the largest
-// size and alignment that it must serve.
-struct StackSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 64 * kKiB;
-    cairn_stack *stack = cairn_stack_new(nullptr);
-    cairn_allocator get() { return cairn_stack_allocator(stack); }
-    ~StackSubject() { cairn_stack_delete(stack); }
+// An allocator with room for some MiB, and the largest size and alignment that it must serve.
+struct Subject {
+    size_t most_size = kMiB, most_align = 2 * kMiB;
+    cairn_allocator allocator = {};
+    virtual ~Subject() = default;
 };
-struct BufferStackSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 4 * kKiB;
+
+struct HeapSubject : Subject {
+    HeapSubject() { allocator = cairn_heap_allocator(); }
+};
+struct OwnHeapSubject : Subject {
+    cairn_private_heap *heap = cairn_private_heap_new(nullptr);
+    OwnHeapSubject() { allocator = cairn_private_heap_allocator(heap); }
+    ~OwnHeapSubject() override { cairn_private_heap_delete(heap); }
+};
+struct StackSubject : Subject {
+    cairn_stack *stack = cairn_stack_new(nullptr);
+    StackSubject() { most_align = 64 * kKiB, allocator = cairn_stack_allocator(stack); }
+    ~StackSubject() override { cairn_stack_delete(stack); }
+};
+struct BufferStackSubject : Subject {
     std::vector<char> memory = std::vector<char>(32 * kMiB);
-    static cairn_stack *make(std::vector<char> &memory)
+    cairn_stack *stack = nullptr;
+    BufferStackSubject()
     {
         cairn_stack_options options = {};
         options.buffer = memory.data();
         options.buffer_bytes = memory.size();
         options.fixed = true;
-        return cairn_stack_new(&options);
+        stack = cairn_stack_new(&options);
+        most_align = 4 * kKiB, allocator = cairn_stack_allocator(stack);
     }
-    cairn_stack *stack = make(memory);
-    cairn_allocator get() { return cairn_stack_allocator(stack); }
-    ~BufferStackSubject() { cairn_stack_delete(stack); }
+    ~BufferStackSubject() override { cairn_stack_delete(stack); }
 };
-struct ScopeSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 64 * kKiB;
+struct ScopeSubject : Subject {
     cairn_mark mark = cairn_scope_push();
-    cairn_allocator get() { return cairn_stack_allocator(cairn_thread_stack()); }
-    ~ScopeSubject() { cairn_scope_pop(mark); }
+    ScopeSubject()
+    {
+        most_align = 64 * kKiB, allocator = cairn_stack_allocator(cairn_thread_stack());
+    }
+    ~ScopeSubject() override { cairn_scope_pop(mark); }
 };
-struct FifoSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
-    cairn_fifo *fifo = cairn_fifo_new(nullptr);
-    cairn_allocator get() { return cairn_fifo_allocator(fifo); }
-    ~FifoSubject() { cairn_fifo_close(fifo); }
-};
-struct SharedFifoSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
-    static cairn_fifo *make()
+struct FifoSubject : Subject {
+    cairn_fifo *fifo;
+    explicit FifoSubject(bool any_thread_free)
     {
         cairn_fifo_options options = {};
-        options.any_thread_free = true;
-        return cairn_fifo_new(&options);
+        options.any_thread_free = any_thread_free;
+        fifo = cairn_fifo_new(&options);
+        allocator = cairn_fifo_allocator(fifo);
     }
-    cairn_fifo *fifo = make();
-    cairn_allocator get() { return cairn_fifo_allocator(fifo); }
-    ~SharedFifoSubject() { cairn_fifo_close(fifo); }
+    ~FifoSubject() override { cairn_fifo_close(fifo); }
 };
-struct RingSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 64 * kKiB;
+struct RingSubject : Subject {
     cairn_ring *ring = cairn_ring_new(nullptr);
     cairn_frame frame = cairn_ring_open(ring);
-    cairn_allocator get() { return cairn_ring_allocator(ring); }
-    ~RingSubject()
+    RingSubject() { most_align = 64 * kKiB, allocator = cairn_ring_allocator(ring); }
+    ~RingSubject() override
     {
         cairn_ring_release(cairn_ring_seal(ring));
         cairn_ring_close(ring);
     }
 };
-struct PagesSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
-    cairn_allocator get() { return cairn_pages_allocator(); }
+struct PagesSubject : Subject {
+    PagesSubject() { allocator = cairn_pages_allocator(); }
 };
-struct TlsfSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 4 * kKiB;
+struct TlsfSubject : Subject {
     std::vector<char> memory = std::vector<char>(64 * kMiB);
     cairn_tlsf *tlsf = cairn_tlsf_init(memory.data(), memory.size());
-    cairn_allocator get() { return cairn_tlsf_allocator(tlsf); }
+    TlsfSubject() { most_align = 4 * kKiB, allocator = cairn_tlsf_allocator(tlsf); }
 };
-struct PoolSubject {
-    static constexpr size_t kMostSize = 200, kMostAlign = 16;
-    cairn_pool *pool = cairn_pool_new(200, 16, nullptr);
-    cairn_allocator get() { return cairn_pool_allocator(pool); }
-    ~PoolSubject() { cairn_pool_delete(pool); }
-};
-
-struct HeapSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
-    cairn_allocator get() { return cairn_heap_allocator(); }
-};
-struct OwnHeapSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 2 * kMiB;
-    cairn_private_heap *heap = cairn_private_heap_new(nullptr);
-    cairn_allocator get() { return cairn_private_heap_allocator(heap); }
-    ~OwnHeapSubject() { cairn_private_heap_delete(heap); }
-};
-struct SharedPoolSubject {
-    static constexpr size_t kMostSize = 200, kMostAlign = 16;
-    static cairn_pool *make()
-    {
-        cairn_pool_options options = {};
-        options.shared = true;
-        return cairn_pool_new(200, 16, &options);
-    }
-    cairn_pool *pool = make();
-    cairn_allocator get() { return cairn_pool_allocator(pool); }
-    ~SharedPoolSubject() { cairn_pool_delete(pool); }
-};
-struct SharedTlsfSubject {
-    static constexpr size_t kMostSize = kMiB, kMostAlign = 4 * kKiB;
+struct SharedTlsfSubject : Subject {
     std::vector<char> memory = std::vector<char>(64 * kMiB);
     cairn_tlsf_shared *tlsf = cairn_tlsf_share(cairn_tlsf_init(memory.data(), memory.size()));
-    cairn_allocator get() { return cairn_tlsf_shared_allocator(tlsf); }
-    ~SharedTlsfSubject() { cairn_tlsf_unshare(tlsf); }
+    SharedTlsfSubject() { most_align = 4 * kKiB, allocator = cairn_tlsf_shared_allocator(tlsf); }
+    ~SharedTlsfSubject() override { cairn_tlsf_unshare(tlsf); }
+};
+struct PoolSubject : Subject {
+    cairn_pool *pool;
+    explicit PoolSubject(bool shared)
+    {
+        cairn_pool_options options = {};
+        options.shared = shared;
+        pool = cairn_pool_new(200, 16, &options);
+        most_size = 200, most_align = 16, allocator = cairn_pool_allocator(pool);
+    }
+    ~PoolSubject() override { cairn_pool_delete(pool); }
 };
 
-template <class Subject> class AllocatorConformance : public testing::Test
+struct Kind {
+    const char *name;
+    std::unique_ptr<Subject> (*make)();
+};
+template <class Type, auto... kArguments> std::unique_ptr<Subject> make()
+{
+    return std::make_unique<Type>(kArguments...);
+}
+const Kind kKinds[] = {
+    {"Heap", make<HeapSubject>},
+    {"OwnHeap", make<OwnHeapSubject>},
+    {"Stack", make<StackSubject>},
+    {"BufferStack", make<BufferStackSubject>},
+    {"Scope", make<ScopeSubject>},
+    {"Fifo", make<FifoSubject, false>},
+    {"SharedFifo", make<FifoSubject, true>},
+    {"Ring", make<RingSubject>},
+    {"Pages", make<PagesSubject>},
+    {"Tlsf", make<TlsfSubject>},
+    {"SharedTlsf", make<SharedTlsfSubject>},
+    {"Pool", make<PoolSubject, false>},
+    {"SharedPool", make<PoolSubject, true>},
+};
+
+class AllocatorConformance : public testing::TestWithParam<Kind>
 {
   protected:
-    Subject subject_;
-    cairn_allocator allocator_ = subject_.get();
+    std::unique_ptr<Subject> subject_ = GetParam().make();
+    cairn_allocator allocator_ = subject_->allocator;
+    size_t most_size_ = subject_->most_size, most_align_ = subject_->most_align;
     Random random_{7};
 
     bool can(unsigned what) const { return cairn_allocator_can(allocator_, what); }
-    size_t random_size()
-    {
-        return random_.size(Subject::kMostSize > 20000 ? 20000 : Subject::kMostSize);
-    }
+    size_t random_size() { return random_.size(std::min<size_t>(most_size_, 20000)); }
 };
+INSTANTIATE_TEST_SUITE_P(Kinds, AllocatorConformance, testing::ValuesIn(kKinds),
+                         [](const auto &kind) { return std::string(kind.param.name); });
 
-using Subjects =
-    testing::Types<HeapSubject, OwnHeapSubject, StackSubject, BufferStackSubject, ScopeSubject,
-                   FifoSubject, SharedFifoSubject, RingSubject, PagesSubject, TlsfSubject,
-                   SharedTlsfSubject, PoolSubject, SharedPoolSubject>;
-TYPED_TEST_SUITE(AllocatorConformance, Subjects);
-
-TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)
+TEST_P(AllocatorConformance, BlocksAreAlignedAndTheirOwn)
 {
     struct Block {
         void *pointer;
@@ -153,10 +158,9 @@ TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)
     };
     std::vector<Block> blocks;
     for (int i = 0; i < 300; i++) {
-        Block block = {nullptr, this->random_size()};
-        size_t align =
-            this->random_.align(static_cast<unsigned>(__builtin_ctzll(TypeParam::kMostAlign) % 13));
-        block.pointer = cairn_allocator_alloc(this->allocator_, block.size, align);
+        Block block = {nullptr, random_size()};
+        size_t align = random_.align(static_cast<unsigned>(__builtin_ctzll(most_align_) % 13));
+        block.pointer = cairn_allocator_alloc(allocator_, block.size, align);
         ASSERT_NE(block.pointer, nullptr);
         ASSERT_TRUE(is_aligned(block.pointer, align));
         paint(block.pointer, block.size, blocks.size());
@@ -164,62 +168,62 @@ TYPED_TEST(AllocatorConformance, BlocksAreAlignedAndTheirOwn)
     }
     for (size_t i = 0; i < blocks.size(); i++) {
         ASSERT_TRUE(is_painted(blocks[i].pointer, blocks[i].size, i));
-        cairn_allocator_free(this->allocator_, blocks[i].pointer, blocks[i].size);
+        cairn_allocator_free(allocator_, blocks[i].pointer, blocks[i].size);
     }
 }
 
-TYPED_TEST(AllocatorConformance, LargestSizeAndAlignment)
+TEST_P(AllocatorConformance, LargestSizeAndAlignment)
 {
-    void *large = cairn_allocator_alloc(this->allocator_, TypeParam::kMostSize, 8);
+    void *large = cairn_allocator_alloc(allocator_, most_size_, 8);
     ASSERT_NE(large, nullptr);
-    memset(large, 1, TypeParam::kMostSize);
-    void *aligned = cairn_allocator_alloc(this->allocator_, 8, TypeParam::kMostAlign);
+    memset(large, 1, most_size_);
+    void *aligned = cairn_allocator_alloc(allocator_, 8, most_align_);
     ASSERT_NE(aligned, nullptr);
-    EXPECT_TRUE(is_aligned(aligned, TypeParam::kMostAlign));
-    cairn_allocator_free(this->allocator_, large, TypeParam::kMostSize);
-    cairn_allocator_free(this->allocator_, aligned, 8);
+    EXPECT_TRUE(is_aligned(aligned, most_align_));
+    cairn_allocator_free(allocator_, large, most_size_);
+    cairn_allocator_free(allocator_, aligned, 8);
 }
 
-TYPED_TEST(AllocatorConformance, SizeZeroIsABlock)
+TEST_P(AllocatorConformance, SizeZeroIsABlock)
 {
-    void *first = cairn_allocator_alloc(this->allocator_, 0, 1);
-    void *second = cairn_allocator_alloc(this->allocator_, 0, 1);
+    void *first = cairn_allocator_alloc(allocator_, 0, 1);
+    void *second = cairn_allocator_alloc(allocator_, 0, 1);
     EXPECT_NE(first, nullptr);
     EXPECT_NE(second, nullptr);
     EXPECT_NE(first, second);
-    cairn_allocator_free(this->allocator_, first, 0);
-    cairn_allocator_free(this->allocator_, second, 0);
+    cairn_allocator_free(allocator_, first, 0);
+    cairn_allocator_free(allocator_, second, 0);
 }
 
-TYPED_TEST(AllocatorConformance, RefusalsAreAlike)
+TEST_P(AllocatorConformance, RefusalsAreAlike)
 {
     for (size_t size : {SIZE_MAX, SIZE_MAX - 15, size_t{PTRDIFF_MAX}, size_t{PTRDIFF_MAX} + 1}) {
         errno = 0;
-        EXPECT_EQ(cairn_allocator_alloc(this->allocator_, size, 8), nullptr);
+        EXPECT_EQ(cairn_allocator_alloc(allocator_, size, 8), nullptr);
         EXPECT_EQ(errno, ENOMEM);
     }
     errno = 0;
-    EXPECT_EQ(cairn_allocator_alloc_array(this->allocator_, SIZE_MAX / 2, 3, 8), nullptr);
+    EXPECT_EQ(cairn_allocator_alloc_array(allocator_, SIZE_MAX / 2, 3, 8), nullptr);
     EXPECT_EQ(errno, ENOMEM);
     for (size_t align : {0, 3, 24}) {
         errno = 0;
-        EXPECT_EQ(cairn_allocator_alloc(this->allocator_, 8, align), nullptr);
+        EXPECT_EQ(cairn_allocator_alloc(allocator_, 8, align), nullptr);
         EXPECT_EQ(errno, EINVAL);
     }
 }
 
 // Some of the memory was used before, where the allocator has such memory.
-TYPED_TEST(AllocatorConformance, ZeroFormsAreZeroAndOnlyThey)
+TEST_P(AllocatorConformance, ZeroFormsAreZeroAndOnlyThey)
 {
-    size_t most = TypeParam::kMostSize < 3000 ? TypeParam::kMostSize : 3000;
+    size_t most = std::min<size_t>(most_size_, 3000);
     for (int round = 0; round < 50; round++) {
-        void *used = cairn_allocator_alloc(this->allocator_, most, 8);
+        void *used = cairn_allocator_alloc(allocator_, most, 8);
         memset(used, 0xff, most);
-        cairn_allocator_free(this->allocator_, used, most);
-        size_t count = 1 + this->random_.below(most / 4);
+        cairn_allocator_free(allocator_, used, most);
+        size_t count = 1 + random_.below(most / 4);
         void *blocks[] = {
-            cairn_allocator_alloc_zero(this->allocator_, count, 8),
-            cairn_allocator_alloc_array_zero(this->allocator_, count, 4, 8),
+            cairn_allocator_alloc_zero(allocator_, count, 8),
+            cairn_allocator_alloc_array_zero(allocator_, count, 4, 8),
         };
         size_t sizes[] = {count, count * 4};
         for (int i = 0; i < 2; i++) {
@@ -228,90 +232,90 @@ TYPED_TEST(AllocatorConformance, ZeroFormsAreZeroAndOnlyThey)
             for (size_t j = 0; j < sizes[i]; j++)
                 ASSERT_EQ(bytes[j], 0);
             memset(blocks[i], 0xff, sizes[i]);
-            cairn_allocator_free(this->allocator_, blocks[i], sizes[i]);
+            cairn_allocator_free(allocator_, blocks[i], sizes[i]);
         }
     }
     errno = 0;
-    EXPECT_EQ(cairn_allocator_alloc_array_zero(this->allocator_, SIZE_MAX / 2, 3, 8), nullptr);
+    EXPECT_EQ(cairn_allocator_alloc_array_zero(allocator_, SIZE_MAX / 2, 3, 8), nullptr);
     EXPECT_EQ(errno, ENOMEM);
     errno = 0;
-    EXPECT_EQ(cairn_allocator_alloc_zero(this->allocator_, 8, 24), nullptr);
+    EXPECT_EQ(cairn_allocator_alloc_zero(allocator_, 8, 24), nullptr);
     EXPECT_EQ(errno, EINVAL);
 }
 
-TYPED_TEST(AllocatorConformance, NullIsIgnored)
+TEST_P(AllocatorConformance, NullIsIgnored)
 {
     errno = 77;
-    cairn_allocator_free(this->allocator_, nullptr, 8);
-    EXPECT_EQ(cairn_allocator_resize(this->allocator_, nullptr, 0, 8), nullptr);
+    cairn_allocator_free(allocator_, nullptr, 8);
+    EXPECT_EQ(cairn_allocator_resize(allocator_, nullptr, 0, 8), nullptr);
     EXPECT_EQ(errno, 77);
 }
 
-TYPED_TEST(AllocatorConformance, ResizeStaysInPlaceOrSaysNo)
+TEST_P(AllocatorConformance, ResizeStaysInPlaceOrSaysNo)
 {
     size_t size = 100;
-    void *block = cairn_allocator_alloc(this->allocator_, size, 8);
+    void *block = cairn_allocator_alloc(allocator_, size, 8);
     paint(block, size, 1);
     errno = 77;
     for (size_t next : {size_t{150}, size_t{50}, size_t{0}, size_t{100}, size_t{100000}, SIZE_MAX,
                         size_t{PTRDIFF_MAX}}) {
-        void *resized = cairn_allocator_resize(this->allocator_, block, size, next);
+        void *resized = cairn_allocator_resize(allocator_, block, size, next);
         size_t kept = resized != nullptr && next < size ? next : size;
         ASSERT_TRUE(is_painted(block, kept, 1));
         if (resized == nullptr)
             continue;
         ASSERT_EQ(resized, block);
-        ASSERT_TRUE(this->can(CAIRN_CAN_RESIZE));
+        ASSERT_TRUE(can(CAIRN_CAN_RESIZE));
         size = next;
         paint(block, size, 1);
     }
     EXPECT_EQ(errno, 77);
-    cairn_allocator_free(this->allocator_, block, size);
+    cairn_allocator_free(allocator_, block, size);
 }
 
-TYPED_TEST(AllocatorConformance, ReallocKeepsContents)
+TEST_P(AllocatorConformance, ReallocKeepsContents)
 {
-    size_t most = TypeParam::kMostSize < 50000 ? TypeParam::kMostSize : 50000;
+    size_t most = std::min<size_t>(most_size_, 50000);
     size_t size = 10;
-    void *block = cairn_allocator_realloc(this->allocator_, nullptr, 0, size, 8);
+    void *block = cairn_allocator_realloc(allocator_, nullptr, 0, size, 8);
     paint(block, size, 1);
     for (int i = 0; i < 50; i++) {
-        size_t next = 1 + this->random_.below(most);
-        void *moved = cairn_allocator_realloc(this->allocator_, block, size, next, 8);
+        size_t next = 1 + random_.below(most);
+        void *moved = cairn_allocator_realloc(allocator_, block, size, next, 8);
         ASSERT_NE(moved, nullptr);
         ASSERT_TRUE(is_painted(moved, size < next ? size : next, 1));
         block = moved;
         size = next;
         paint(block, size, 1);
     }
-    EXPECT_EQ(cairn_allocator_realloc(this->allocator_, block, size, SIZE_MAX / 2 + 1, 8), nullptr);
+    EXPECT_EQ(cairn_allocator_realloc(allocator_, block, size, SIZE_MAX / 2 + 1, 8), nullptr);
     EXPECT_TRUE(is_painted(block, size, 1));
-    cairn_allocator_free(this->allocator_, block, size);
+    cairn_allocator_free(allocator_, block, size);
 }
 
-TYPED_TEST(AllocatorConformance, FreedMemoryServesAgainWhereItSaysSo)
+TEST_P(AllocatorConformance, FreedMemoryServesAgainWhereItSaysSo)
 {
-    if (!this->can(CAIRN_CAN_FREE))
-        GTEST_SKIP() << this->allocator_.operations->name << " frees together";
+    if (!can(CAIRN_CAN_FREE))
+        GTEST_SKIP() << allocator_.operations->name << " frees together";
     for (int i = 0; i < 200000; i++) {
-        void *block = cairn_allocator_alloc(this->allocator_, 100, 8);
+        void *block = cairn_allocator_alloc(allocator_, 100, 8);
         ASSERT_NE(block, nullptr);
-        cairn_allocator_free(this->allocator_, block, 100);
+        cairn_allocator_free(allocator_, block, 100);
     }
 }
 
-TYPED_TEST(AllocatorConformance, AnyThreadWhereItSaysSo)
+TEST_P(AllocatorConformance, AnyThreadWhereItSaysSo)
 {
-    if (!this->can(CAIRN_ANY_THREAD_FREE))
-        GTEST_SKIP() << this->allocator_.operations->name << " belongs to one thread";
+    if (!can(CAIRN_ANY_THREAD_FREE))
+        GTEST_SKIP() << allocator_.operations->name << " belongs to one thread";
     for (int i = 0; i < 100; i++) {
-        void *block = cairn_allocator_alloc(this->allocator_, 100, 8);
+        void *block = cairn_allocator_alloc(allocator_, 100, 8);
         ASSERT_NE(block, nullptr);
-        in_thread([&] { cairn_allocator_free(this->allocator_, block, 100); });
+        in_thread([&] { cairn_allocator_free(allocator_, block, 100); });
     }
 }
 
-TYPED_TEST(AllocatorConformance, HasAName) { EXPECT_STRNE(this->allocator_.operations->name, ""); }
+TEST_P(AllocatorConformance, HasAName) { EXPECT_STRNE(allocator_.operations->name, ""); }
 
 // All delete functions ignore NULL and keep errno.
 TEST(Ends, IgnoreNull)

@@ -3,7 +3,6 @@
 #ifndef TEST_FRAME_FRAME_KIT_H
 #define TEST_FRAME_FRAME_KIT_H
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 // The thread's own stack: scopes and their ends, the t_ functions, threads that start and end.
 
+#include <gmock/gmock.h>
 #include <sys/wait.h>
 
 #include <csetjmp>
