@@ -9,7 +9,7 @@ extern "C" {
 #include "base/alone.h"
 }
 
-namespace
+namespace alone_test
 {
 
 void swap()
@@ -63,4 +63,4 @@ TEST(Alone, ThreadsCountTogether)
     EXPECT_EQ(count, 2u * ROUNDS);
 }
 
-} // namespace
+} // namespace alone_test

@@ -17,7 +17,7 @@ extern "C" {
 #include "base/lock.h"
 }
 
-namespace
+namespace lock_test
 {
 
 TEST(Lock, ExcludesOtherThreads)
@@ -337,4 +337,4 @@ TEST(LockDeathTest, RanksRise)
     EXPECT_EXIT(acquire(&high, &low), testing::KilledBySignal(SIGABRT), "internal error");
 }
 
-} // namespace
+} // namespace lock_test

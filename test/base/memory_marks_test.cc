@@ -8,7 +8,7 @@ extern "C" {
 #include "base/memory_marks.h"
 }
 
-namespace
+namespace memory_marks_test
 {
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -48,4 +48,4 @@ TEST(MemoryMarksDeathTest, InaccessibleMemoryIsReported)
     mark_defined(block, sizeof block);
 }
 
-} // namespace
+} // namespace memory_marks_test

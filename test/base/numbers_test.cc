@@ -15,7 +15,7 @@ extern "C" {
 #include "base/random.h"
 }
 
-namespace
+namespace numbers_test
 {
 
 // Bit arithmetic and bitmap ranges.
@@ -174,4 +174,4 @@ TEST(Random, BelowStaysBelow)
         ASSERT_LT(random_below(&state, 7), 7u);
 }
 
-} // namespace
+} // namespace numbers_test

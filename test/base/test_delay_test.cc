@@ -8,7 +8,7 @@ extern "C" {
 #include "base/test_delay.h"
 }
 
-namespace
+namespace test_delay_test
 {
 
 #if CAIRN_TEST_DELAYS
@@ -38,4 +38,4 @@ TEST(TestDelay, FollowsTheSeed)
 #endif
 }
 
-} // namespace
+} // namespace test_delay_test

@@ -14,7 +14,7 @@ extern "C" {
 #include "base/text.h"
 }
 
-namespace
+namespace text_test
 {
 
 // Text that ends with a zero byte, compared with the functions of libc.
@@ -131,4 +131,4 @@ TEST(CheckDeathTest, InternalChecksAreForDebugBuilds)
         check_internal(1 + 1 == 3);
 }
 
-} // namespace
+} // namespace text_test

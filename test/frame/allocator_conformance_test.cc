@@ -18,7 +18,7 @@
 #include "cairn/tlsf.h"
 #include "frame/frame_kit.h"
 
-namespace
+namespace allocator_conformance_test
 {
 
 using namespace frame_kit;
@@ -347,4 +347,4 @@ TEST(Ends, IgnoreNull)
     EXPECT_EQ(errno, 77);
 }
 
-} // namespace
+} // namespace allocator_conformance_test

@@ -9,7 +9,7 @@
 
 #include "frame/frame_kit.h"
 
-namespace
+namespace cairn_hpp_test
 {
 
 using namespace frame_kit;
@@ -313,4 +313,4 @@ TEST(TypedPool, WhatIsNotConstructedGoesBack)
     pool.destroy(even);
 }
 
-} // namespace
+} // namespace cairn_hpp_test

@@ -11,7 +11,7 @@
 #include "cairn/cairn.hpp"
 #include "frame/frame_kit.h"
 
-namespace
+namespace containers_test
 {
 
 using namespace frame_kit;
@@ -165,4 +165,4 @@ TEST(ContainersOfPairs, OfDifferentAllocatorsAreNotEqual)
     EXPECT_TRUE(moved.get_allocator() == other);
 }
 
-} // namespace
+} // namespace containers_test

@@ -3,7 +3,7 @@
 #include "cairn/fifo.h"
 #include "frame/frame_kit.h"
 
-namespace
+namespace fifo_checked_test
 {
 
 using namespace frame_kit;
@@ -67,4 +67,4 @@ TEST_F(FifoCheckedDeathTest, ReallocWithAWrongSize)
                           " with old size 32 (24-byte object)");
 }
 
-} // namespace
+} // namespace fifo_checked_test

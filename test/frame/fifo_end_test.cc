@@ -4,7 +4,7 @@
 
 #include "frame/fifo_kit.h"
 
-namespace
+namespace fifo_end_test
 {
 
 using namespace fifo_kit;
@@ -122,4 +122,4 @@ TEST(FifoEndDeathTest, InteriorOfALargeObject)
     cairn_fifo_free(fifo.get(), object);
 }
 
-} // namespace
+} // namespace fifo_end_test

@@ -6,7 +6,7 @@ extern "C" {
 
 #include "frame/fifo_kit.h"
 
-namespace
+namespace fifo_group_test
 {
 
 using namespace fifo_kit;
@@ -65,4 +65,4 @@ TEST(FifoGroup, TheGroupWithTheLongestRunIsChosen)
     EXPECT_EQ(group_with_run(&fifo, RUN_FREE, 3), nullptr);
 }
 
-} // namespace
+} // namespace fifo_group_test

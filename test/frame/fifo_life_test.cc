@@ -6,7 +6,7 @@
 
 #include "frame/fifo_kit.h"
 
-namespace
+namespace fifo_life_test
 {
 
 using namespace fifo_kit;
@@ -174,4 +174,4 @@ TEST(FifoLifeDeathTest, UseAfterTheEnd)
     }
 }
 
-} // namespace
+} // namespace fifo_life_test

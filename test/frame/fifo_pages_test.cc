@@ -15,7 +15,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace fifo_pages_test
 {
 
 using namespace frame_kit;
@@ -244,4 +244,4 @@ TEST(FifoSegment, EveryRefusalOfTheSystemIsSurvived)
     });
 }
 
-} // namespace
+} // namespace fifo_pages_test

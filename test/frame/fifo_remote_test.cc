@@ -16,7 +16,7 @@ extern "C" {
 #include "frame/fifo_state.h"
 }
 
-namespace
+namespace fifo_remote_test
 {
 
 using namespace frame_kit;
@@ -227,4 +227,4 @@ TEST(FifoRemoteDeathTest, ForeignPointer)
     EXPECT_EQ(cairn_fifo_delete(other), 0);
 }
 
-} // namespace
+} // namespace fifo_remote_test

@@ -6,7 +6,7 @@
 
 #include "frame/fifo_kit.h"
 
-namespace
+namespace fifo_run_test
 {
 
 using namespace fifo_kit;
@@ -232,4 +232,4 @@ TEST(FifoRunModel, RandomUse)
         random_runs(seed);
 }
 
-} // namespace
+} // namespace fifo_run_test

@@ -2,7 +2,7 @@
 
 #include "frame/fifo_kit.h"
 
-namespace
+namespace fifo_state_test
 {
 
 using namespace fifo_kit;
@@ -30,4 +30,4 @@ TEST(FifoStateDeathTest, WrongThread)
     cairn_fifo_free(used, object);
 }
 
-} // namespace
+} // namespace fifo_state_test

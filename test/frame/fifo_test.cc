@@ -5,7 +5,7 @@
 
 #include "frame/fifo_kit.h"
 
-namespace
+namespace fifo_test
 {
 
 using namespace fifo_kit;
@@ -256,4 +256,4 @@ TEST(FifoModel, RandomUse)
         random_use(seed);
 }
 
-} // namespace
+} // namespace fifo_test

@@ -5,7 +5,7 @@
 
 #include "frame/frame_kit.h"
 
-namespace
+namespace frame_test
 {
 
 using namespace frame_kit;
@@ -76,4 +76,4 @@ TEST(Frame, NamesAreCutToFit)
     EXPECT_STREQ(name, "other");
 }
 
-} // namespace
+} // namespace frame_test

@@ -9,7 +9,7 @@
 #include "cairn/ring.h"
 #include "frame/frame_kit.h"
 
-namespace
+namespace ring_chunk_test
 {
 
 using namespace frame_kit;
@@ -185,4 +185,4 @@ TEST(RingThreads, BackpressureEndsWithReleases)
     cairn_ring_close(ring);
 }
 
-} // namespace
+} // namespace ring_chunk_test

@@ -2,7 +2,7 @@
 
 #include "frame/ring_kit.h"
 
-namespace
+namespace ring_misuse_test
 {
 
 using namespace ring_kit;
@@ -145,4 +145,4 @@ TEST(RingDeathTest, UndoneCheckpoint)
     cairn_ring_release(cairn_ring_seal(ring.get()));
 }
 
-} // namespace
+} // namespace ring_misuse_test

@@ -11,7 +11,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace ring_test
 {
 
 using namespace ring_kit;
@@ -485,4 +485,4 @@ TEST(RingModel, RandomUse)
         random_use(seed);
 }
 
-} // namespace
+} // namespace ring_test

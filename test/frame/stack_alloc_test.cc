@@ -11,7 +11,7 @@ extern "C" {
 #include "os/fault.h"
 }
 
-namespace
+namespace stack_alloc_test
 {
 
 using namespace frame_kit;
@@ -361,4 +361,4 @@ TEST(StackOutOfMemory, WhatItFreesServes)
     EXPECT_EQ(reserve.asked, (std::vector<size_t>{3 * kMiB}));
 }
 
-} // namespace
+} // namespace stack_alloc_test

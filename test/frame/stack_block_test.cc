@@ -13,7 +13,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace stack_block_test
 {
 
 using namespace frame_kit;
@@ -292,4 +292,4 @@ TEST(StackBlock, EveryRefusalOfTheSystemIsSurvived)
     });
 }
 
-} // namespace
+} // namespace stack_block_test

@@ -4,7 +4,7 @@
 #include "cairn/stack.h"
 #include "frame/frame_kit.h"
 
-namespace
+namespace stack_checked_test
 {
 
 using namespace frame_kit;
@@ -90,4 +90,4 @@ TEST(StackChecked, MemoryOfEndedFramesServesAgain)
     cairn_stack_delete(stack);
 }
 
-} // namespace
+} // namespace stack_checked_test

@@ -5,7 +5,7 @@
 #include "frame/frame_kit.h"
 #include "frame/stack_kit.h"
 
-namespace
+namespace stack_misuse_test
 {
 
 using namespace frame_kit;
@@ -74,4 +74,4 @@ TEST(StackDeathTest, AThreadsOwnStackStaysWithIt)
     EXPECT_NE(t_alloc(8), nullptr); /* t_scope: not needed */
 }
 
-} // namespace
+} // namespace stack_misuse_test

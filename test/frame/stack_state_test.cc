@@ -5,7 +5,7 @@
 #include "frame/frame_kit.h"
 #include "frame/stack_kit.h"
 
-namespace
+namespace stack_state_test
 {
 
 using namespace frame_kit;
@@ -74,4 +74,4 @@ TEST(StackStateDeathTest, UseAfterDeleteInEveryOperation)
     EXPECT_DEATH_LINE(cairn_allocator_free(allocator, block, 8), line);
 }
 
-} // namespace
+} // namespace stack_state_test

@@ -16,7 +16,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace stack_test
 {
 
 using namespace frame_kit;
@@ -424,4 +424,4 @@ TEST(StackBuffer, RefusesWhatIsNone)
     ASSERT_NE(stack, nullptr);
 }
 
-} // namespace
+} // namespace stack_test

@@ -7,7 +7,7 @@
 #include "frame/frame_kit.h"
 #include "frame/stack_kit.h"
 
-namespace
+namespace stack_text_test
 {
 
 using namespace frame_kit;
@@ -49,4 +49,4 @@ TEST(StackText, FailsWithoutMemory)
     EXPECT_STREQ(cairn_stack_printf(stack.get(), "%d", 1), "1");
 }
 
-} // namespace
+} // namespace stack_text_test

@@ -10,7 +10,7 @@
 #include "cairn/scope.h"
 #include "frame/frame_kit.h"
 
-namespace
+namespace thread_stack_test
 {
 
 using namespace frame_kit;
@@ -320,4 +320,4 @@ TEST(ThreadStack, EveryRefusalOfTheSystemIsSurvived)
     });
 }
 
-} // namespace
+} // namespace thread_stack_test

@@ -14,7 +14,7 @@ extern "C" {
 #include "watch/watch.h"
 }
 
-namespace
+namespace api_test
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -205,4 +205,4 @@ TEST(Api, MallocStatsGoToStderr)
     cairn_free(block);
 }
 
-} // namespace
+} // namespace api_test

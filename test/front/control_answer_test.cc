@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace
+namespace control_answer_test
 {
 
 std::string ask(const std::string &request, size_t capacity = CAIRN_ANSWER_BYTES)
@@ -210,4 +210,4 @@ TEST(ControlAnswer, AnyBytesAreAnsweredByJson)
               R"({"ok":true,"key":"profile_file","value":"/tmp/\"\\\u0001\u00c3\u00a9"})");
 }
 
-} // namespace
+} // namespace control_answer_test

@@ -16,7 +16,7 @@ extern "C" {
 #include "front/control.h"
 }
 
-namespace
+namespace control_test
 {
 
 std::string get(const std::string &key)
@@ -140,4 +140,4 @@ TEST(Control, TheProfilersActions)
     EXPECT_EQ(cairn_do("profile.stop", nullptr), 0);
 }
 
-} // namespace
+} // namespace control_test

@@ -8,7 +8,7 @@
 
 extern "C" void (*const front_early)(void);
 
-namespace
+namespace early_test
 {
 
 using heap_layer::allocate;
@@ -62,4 +62,4 @@ TEST(Early, FreeOfNullBeforeTheWordHasItsValue)
     });
 }
 
-} // namespace
+} // namespace early_test

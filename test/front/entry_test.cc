@@ -11,7 +11,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace entry_test
 {
 
 constexpr int kErrno = 4321;
@@ -164,4 +164,4 @@ TEST(Entry, RefusalsOfTheKernelAreEnomem)
     entry_free(kept);
 }
 
-} // namespace
+} // namespace entry_test

@@ -12,7 +12,7 @@
 #include "cairn/private_heap.h"
 #include "cairn/stats.h"
 
-namespace
+namespace extend_test
 {
 
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
@@ -190,4 +190,4 @@ TEST(Idle, GivesSlabsBack)
     cairn_free(cairn_malloc(10));
 }
 
-} // namespace
+} // namespace extend_test

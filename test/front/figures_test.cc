@@ -15,7 +15,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace figures_test
 {
 
 uint64_t value_of(const struct figures &figures, const std::string &name)
@@ -92,4 +92,4 @@ TEST(Figures, DecaysAreCountedAndAged)
     EXPECT_LE(age_ms, os_now_ms() - called_ms);
 }
 
-} // namespace
+} // namespace figures_test

@@ -9,7 +9,7 @@
 
 #include "cairn/heap.h"
 
-namespace
+namespace heap_allocator_test
 {
 
 const cairn_allocator heap = cairn_heap_allocator();
@@ -77,4 +77,4 @@ TEST(HeapAllocatorDeathTest, MisuseEndsAsInTheHeapsOwnFunctions)
     EXPECT_DEATH(cairn_allocator_resize(heap, local, 64, 65), "which is not a Cairn block\n$");
 }
 
-} // namespace
+} // namespace heap_allocator_test

@@ -11,7 +11,7 @@ extern "C" {
 #include "front/options.h"
 }
 
-namespace
+namespace options_test
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -394,4 +394,4 @@ TEST(Options, HugePagesHaveThreeWords)
     EXPECT_NE(parse("huge_pages:aut").warnings, "");
 }
 
-} // namespace
+} // namespace options_test

@@ -19,7 +19,7 @@ extern "C" {
 #include "front/out_of_memory.h"
 }
 
-namespace
+namespace out_of_memory_test
 {
 
 // More than any machine has, and less than PTRDIFF_MAX.
@@ -224,4 +224,4 @@ TEST(LinesDeathTest, AnErrorIsToldOnceItIsWritten)
     cairn_free(block);
 }
 
-} // namespace
+} // namespace out_of_memory_test

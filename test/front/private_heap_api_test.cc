@@ -13,7 +13,7 @@
 #include "cairn/heap.h"
 #include "cairn/stats.h"
 
-namespace
+namespace private_heap_api_test
 {
 
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
@@ -238,4 +238,4 @@ TEST(PrivateHeapEnd, AllMemoryGoesBack)
     EXPECT_EQ(after.slab_bytes, before.slab_bytes);
 }
 
-} // namespace
+} // namespace private_heap_api_test

@@ -10,7 +10,7 @@
 
 #include <string>
 
-namespace
+namespace profile_api_test
 {
 
 cairn_profile_stats stats()
@@ -46,4 +46,4 @@ TEST(ProfileApi, OnOffAndForgotten)
     EXPECT_EQ(errno, 77);
 }
 
-} // namespace
+} // namespace profile_api_test

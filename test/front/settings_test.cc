@@ -17,7 +17,7 @@ extern "C" {
 #include "watch/watch.h"
 }
 
-namespace
+namespace settings_test
 {
 
 using heap_layer::limits;
@@ -145,4 +145,4 @@ TEST(Settings, AChildOfForkHasThemToo)
     EXPECT_EQ(get("decay_ms"), "777");
 }
 
-} // namespace
+} // namespace settings_test

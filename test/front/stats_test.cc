@@ -6,7 +6,7 @@
 #include "cairn/heap.h"
 #include "cairn/stats.h"
 
-namespace
+namespace stats_test
 {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -98,4 +98,4 @@ TEST(Stats, RowsAddUpToTheWhole)
         cairn_free(block);
 }
 
-} // namespace
+} // namespace stats_test

@@ -7,7 +7,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace allocate_test
 {
 
 // Allocation: every size and alignment, zeroing, and the requests that the fast path passes to the
@@ -309,4 +309,4 @@ TEST_F(BatchDeathTest, ABlockTwiceInOneBatch)
     heap_free_batch(9, blocks);
 }
 
-} // namespace
+} // namespace allocate_test

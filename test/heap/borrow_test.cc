@@ -22,7 +22,7 @@ extern "C" {
 #include "page/limits.h"
 }
 
-namespace
+namespace borrow_test
 {
 
 using heap_layer::allocate;
@@ -695,4 +695,4 @@ TEST_F(Borrow, AHeapThatLooksAfterAForkReclaimsNoSlab)
     }
 }
 
-} // namespace
+} // namespace borrow_test

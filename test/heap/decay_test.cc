@@ -14,7 +14,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace decay_test
 {
 
 // Memory that is released without its owner: free pages inside slabs of idle threads' heaps, of
@@ -507,4 +507,4 @@ TEST_F(DueWork, PagesForAProgramAgeWhatThreadsKeep)
     EXPECT_FALSE(keeps_any());
 }
 
-} // namespace
+} // namespace decay_test

@@ -7,7 +7,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace free_test
 {
 
 // Free: the pointers that it accepts, and every kind of pointer that it refuses, with its message.
@@ -262,4 +262,4 @@ TEST_P(MisuseReport, FreesOfWhatIsNoBlockInUse)
 INSTANTIATE_TEST_SUITE_P(Kinds, MisuseReport,
                          testing::Values(24, 200, 3000, 20 * kKiB, 40 * kKiB, kMiB, 64 * kMiB));
 
-} // namespace
+} // namespace free_test

@@ -8,7 +8,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace growth_test
 {
 
 using heap_layer::allocate;
@@ -319,4 +319,4 @@ TEST_F(Growth, OwnersAndThievesNeverShareAPage)
         thread.join();
 }
 
-} // namespace
+} // namespace growth_test

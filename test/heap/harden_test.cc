@@ -15,7 +15,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace harden_test
 {
 
 // Hardened blocks: exact sizes, random order, blocks of 0 bytes.
@@ -547,4 +547,4 @@ TEST_F(Quarantine, BlocksOfOtherThreadsWaitToo)
     heap_layer::verify();
 }
 
-} // namespace
+} // namespace harden_test

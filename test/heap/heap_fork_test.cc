@@ -10,7 +10,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace heap_fork_test
 {
 
 // The heap as a whole: its sums, the memory that it releases, and its life in the child of a fork.
@@ -365,4 +365,4 @@ TEST(Heap, TheChildOfAForkSeesWritesInTheirOrder)
     writer.join();
 }
 
-} // namespace
+} // namespace heap_fork_test

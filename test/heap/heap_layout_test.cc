@@ -6,7 +6,7 @@ extern "C" {
 #include "base/layout.h"
 }
 
-namespace
+namespace heap_layout_test
 {
 
 using heap_layer::allocate;
@@ -80,4 +80,4 @@ TEST(HeapLayout, LeadsToTheThreadHeaps)
     EXPECT_EQ(value_of(own, heap_layout.heap_state), heap_layout.state_active);
 }
 
-} // namespace
+} // namespace heap_layout_test

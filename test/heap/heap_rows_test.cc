@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-namespace
+namespace heap_rows_test
 {
 
 using heap_layer::allocate;
@@ -86,4 +86,4 @@ TEST(HeapRows, AThreadsBlocksAreItsHeaps)
         free_fast(block);
 }
 
-} // namespace
+} // namespace heap_rows_test

@@ -10,7 +10,7 @@ extern "C" {
 #include "page/state.h"
 }
 
-namespace
+namespace heap_start_test
 {
 
 using heap_layer::allocate;
@@ -51,4 +51,4 @@ TEST(HeapStartDeathTest, TablesAreReadOnly)
     EXPECT_EXIT(size_classes[0].size_bytes = 8, testing::KilledBySignal(SIGSEGV), "");
 }
 
-} // namespace
+} // namespace heap_start_test

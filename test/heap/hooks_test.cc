@@ -19,7 +19,7 @@ extern "C" {
 #include "watch/watch.h"
 }
 
-namespace
+namespace hooks_test
 {
 
 // The sizes that the fast path of malloc serves.
@@ -534,4 +534,4 @@ TEST_F(Tracing, TheFastPathComesBack)
     expect({});
 }
 
-} // namespace
+} // namespace hooks_test

@@ -20,7 +20,7 @@ extern "C" {
 #include "page/state.h"
 }
 
-namespace
+namespace large_test
 {
 
 using heap_layer::kKiB;
@@ -399,4 +399,4 @@ TEST(LargeDeathTest, AChildFreesWhatAThreadOfItsParentResizes)
     }
 }
 
-} // namespace
+} // namespace large_test

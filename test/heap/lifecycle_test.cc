@@ -17,7 +17,7 @@ extern "C" {
 #include "base/alone.h"
 }
 
-namespace
+namespace lifecycle_test
 {
 
 using heap_layer::allocate;
@@ -580,4 +580,4 @@ TEST_F(Lifecycle, ABorrowedHeapIsNobodyElses)
     EXPECT_EQ(load_relaxed(&heap->state), uint32_t{HEAP_ORPHAN});
 }
 
-} // namespace
+} // namespace lifecycle_test

@@ -5,7 +5,7 @@
 
 #include "heap/slab_layer.h"
 
-namespace
+namespace mailbox_test
 {
 
 using heap_layer::allocate;
@@ -66,4 +66,4 @@ TEST(MailboxOfAHeap, DrainedItsSlotsAreFreeForgottenTheyWait)
     heap_layer::verify();
 }
 
-} // namespace
+} // namespace mailbox_test

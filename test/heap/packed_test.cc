@@ -22,7 +22,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace packed_test
 {
 
 // Packed slabs: when a heap begins to pack; no block is handed out twice, lost or misaligned; which
@@ -710,4 +710,4 @@ TEST_F(IdlePackedSweep, TheOwnerGoesOn)
     give(again);
 }
 
-} // namespace
+} // namespace packed_test

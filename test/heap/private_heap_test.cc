@@ -12,7 +12,7 @@
 #include "base/stopped_thread.h"
 #include "heap/private_layer.h"
 
-namespace
+namespace private_heap_test
 {
 
 using heap_layer::in_thread;
@@ -329,4 +329,4 @@ TEST(PrivateHeapStepped, ForkKnowsTheFirstHeapsOfTwoThreads)
     }
 }
 
-} // namespace
+} // namespace private_heap_test

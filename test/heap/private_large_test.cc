@@ -7,7 +7,7 @@
 
 #include "heap/private_layer.h"
 
-namespace
+namespace private_large_test
 {
 
 using heap_layer::in_thread;
@@ -75,4 +75,4 @@ TEST_F(PrivateLarge, ARequestBeyondEverythingFails)
     EXPECT_EQ(held(), 0u) << "the freed block no longer counts";
 }
 
-} // namespace
+} // namespace private_large_test

@@ -8,7 +8,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace private_limit_test
 {
 
 using heap_layer::kKiB;
@@ -72,4 +72,4 @@ TEST_F(PrivateLimit, TheLimitHoldsForSlabsLargeBlocksAndGrowth)
     free_fast(large);
 }
 
-} // namespace
+} // namespace private_limit_test

@@ -4,7 +4,7 @@
 
 #include "heap/private_layer.h"
 
-namespace
+namespace private_notes_test
 {
 
 using heap_layer::in_thread;
@@ -70,4 +70,4 @@ TEST_F(PrivateNotes, AForksChildDoesNotCountABlockThatWasJustBeingFreed)
     private_heap_unreserve(private_heap_, held() - (size_t{stays->pages} << PAGE_SHIFT));
 }
 
-} // namespace
+} // namespace private_notes_test

@@ -4,7 +4,7 @@
 
 #include "heap/private_layer.h"
 
-namespace
+namespace private_state_test
 {
 
 using heap_layer::allocate;
@@ -53,4 +53,4 @@ TEST_F(PrivateState, TheBlockLeadsToItsHeap)
     free_fast(other);
 }
 
-} // namespace
+} // namespace private_state_test

@@ -18,7 +18,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace profiling_test
 {
 
 using heap_layer::allocate;
@@ -415,4 +415,4 @@ TEST(Profiling, GuardedBlocksAreCountedToo)
     expect_within_3_sigma(g_by_size[100], 50000, chance(rounded(100), 4096), "blocks", 100);
 }
 
-} // namespace
+} // namespace profiling_test

@@ -9,7 +9,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace refill_test
 {
 
 using heap_layer::allocate;
@@ -94,4 +94,4 @@ TEST_F(Refill, AnIdleHeapCostsLittle)
         << "the slabs of the ended thread are given back";
 }
 
-} // namespace
+} // namespace refill_test

@@ -12,7 +12,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace remote_test
 {
 
 using heap_layer::allocate;
@@ -409,4 +409,4 @@ TEST(RemoteDeathTest, TheOwnersSecondFreeOfWhatOthersFreedWithAllOfItsSlab)
     }
 }
 
-} // namespace
+} // namespace remote_test

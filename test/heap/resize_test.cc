@@ -8,7 +8,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace resize_test
 {
 
 using heap_layer::allocate;
@@ -373,4 +373,4 @@ TEST(ResizeDeathTest, SizedFreeTwice)
     free_fast(block);
 }
 
-} // namespace
+} // namespace resize_test

@@ -15,7 +15,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace run_cache_test
 {
 
 using heap_layer::kKiB;
@@ -638,4 +638,4 @@ TEST_F(KeptWhileGrowing, MemoryThatWasUsedBeforeLeavesItThere)
     EXPECT_TRUE(large_free(large, large->base));
 }
 
-} // namespace
+} // namespace run_cache_test

@@ -9,7 +9,7 @@ extern "C" {
 #include "heap/slab.h"
 }
 
-namespace
+namespace size_class_test
 {
 
 class SizeClass : public testing::Test
@@ -134,4 +134,4 @@ TEST_F(SizeClass, TheSlotFormulaIsExactForEveryOffset)
     }
 }
 
-} // namespace
+} // namespace size_class_test

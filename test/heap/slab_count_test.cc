@@ -6,7 +6,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace slab_count_test
 {
 
 using heap_layer::allocate;
@@ -55,4 +55,4 @@ TEST(SlabCount, StatisticsMayBeReadWhileSlabsComeAndGo)
     changer.join();
 }
 
-} // namespace
+} // namespace slab_count_test

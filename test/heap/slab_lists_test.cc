@@ -5,7 +5,7 @@
 
 #include "heap/sweep_layer.h"
 
-namespace
+namespace slab_lists_test
 {
 
 using heap_layer::allocate;
@@ -215,4 +215,4 @@ TEST_F(Settling, ASlowThreadLooksAtTheClockAtEachFree)
     heap_trim(thread_heap);
 }
 
-} // namespace
+} // namespace slab_lists_test

@@ -4,7 +4,7 @@
 
 #include "heap/slab_layer.h"
 
-namespace
+namespace slab_make_test
 {
 
 using heap_layer::heap_of_test;
@@ -36,4 +36,4 @@ TEST_P(SlabMake, AReusedHeaderStartsClean)
 
 INSTANTIATE_TEST_SUITE_P(Classes, SlabMake, heap_layer::some_classes());
 
-} // namespace
+} // namespace slab_make_test

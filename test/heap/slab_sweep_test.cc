@@ -9,7 +9,7 @@
 
 #include "heap/sweep_layer.h"
 
-namespace
+namespace slab_sweep_test
 {
 
 using heap_layer::allocate;
@@ -332,4 +332,4 @@ TEST_F(PurgeGroups, AHugePageInUseStaysWhole)
     EXPECT_EQ(after, before);
 }
 
-} // namespace
+} // namespace slab_sweep_test

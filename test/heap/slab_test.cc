@@ -9,7 +9,7 @@
 
 #include "heap/slab_layer.h"
 
-namespace
+namespace slab_test
 {
 
 using heap_layer::heap_of_test;
@@ -103,4 +103,4 @@ TEST(SlabDeathTest, TheVerifierFindsABrokenList)
     EXPECT_DEATH(with_link(3, LINK_END), "internal error") << "a free slot that is in no list";
 }
 
-} // namespace
+} // namespace slab_test

@@ -2,7 +2,7 @@
 
 #include "heap/heap_layer.h"
 
-namespace
+namespace thread_heap_test
 {
 
 using heap_layer::in_thread;
@@ -59,4 +59,4 @@ TEST(ThreadHeap, EveryHeapIsVisitedOnce)
     EXPECT_EQ(seen.times, 1);
 }
 
-} // namespace
+} // namespace thread_heap_test

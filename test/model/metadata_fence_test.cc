@@ -20,7 +20,7 @@ extern "C" {
 #include "page/state.h"
 }
 
-namespace
+namespace metadata_fence_test
 {
 
 using model::kKiB;
@@ -209,4 +209,4 @@ TEST(MetadataFence, StandsBeforeAndBehindAllOfIt)
             cairn_free(block);
 }
 
-} // namespace
+} // namespace metadata_fence_test

@@ -20,7 +20,7 @@ extern "C" {
 extern "C" const char *__tsan_default_options();
 extern "C" const char *__tsan_default_options() { return "report_thread_leaks=0"; }
 
-namespace
+namespace parallel_test
 {
 
 using model::kMiB;
@@ -178,4 +178,4 @@ TEST(Parallel, ForkedChildrenGoOn)
     finish(lanes, kSeed);
 }
 
-} // namespace
+} // namespace parallel_test

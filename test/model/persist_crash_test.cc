@@ -23,7 +23,7 @@ extern "C" {
 #include "os/file.h"
 }
 
-namespace
+namespace persist_crash_test
 {
 
 using namespace persist;
@@ -436,4 +436,4 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"ByProtecting", 5, 8000, 60, 2, CAIRN_PERSIST_WRITERS_PAUSE, CAIRN_PERSIST_PROTECT}),
     [](const auto &shape) { return shape.param.name; });
 
-} // namespace
+} // namespace persist_crash_test

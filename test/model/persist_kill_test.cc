@@ -18,7 +18,7 @@
 #include <shared_mutex>
 #include <thread>
 
-namespace
+namespace persist_kill_test
 {
 
 using namespace persist;
@@ -287,4 +287,4 @@ TEST(PersistKill, AtRandomInstants)
     munmap(shared, sizeof *shared);
 }
 
-} // namespace
+} // namespace persist_kill_test

@@ -27,7 +27,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_places_test
 {
 
 using namespace persist;
@@ -449,4 +449,4 @@ TEST(PersistPlaces, AnOlderKernelGetsTheNextWay)
 INSTANTIATE_TEST_SUITE_P(PersistPlaces, Ways, testing::ValuesIn(kWays),
                          [](const auto &way) { return kWayNames[way.param]; });
 
-} // namespace
+} // namespace persist_places_test

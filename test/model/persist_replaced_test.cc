@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-namespace
+namespace persist_replaced_test
 {
 
 using namespace persist;
@@ -258,4 +258,4 @@ TEST_F(Replaced, MixesHoldWhatTheHeapsFileKnowsOrAreRefused)
             }
 }
 
-} // namespace
+} // namespace persist_replaced_test

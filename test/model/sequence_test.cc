@@ -13,7 +13,7 @@ extern "C" {
 #include "heap/heap.h"
 }
 
-namespace
+namespace sequence_test
 {
 
 using model::kMiB;
@@ -60,4 +60,4 @@ TEST(Sequence, Seed3FewBlocks) { run_sequence(3, 12, 128 * kMiB, 40000); }
 
 TEST(Sequence, FreshSeed) { run_sequence(fresh_seed(), 1500, 200 * kMiB, 40000); }
 
-} // namespace
+} // namespace sequence_test

@@ -14,7 +14,7 @@ extern "C" {
 #include "heap/heap.h"
 }
 
-namespace
+namespace tenants_test
 {
 
 using model::kKiB;
@@ -180,4 +180,4 @@ TEST(Tenants, EndAsTheyAreWhileOthersGoOn)
     EXPECT_EQ(after.live_blocks, before.live_blocks);
 }
 
-} // namespace
+} // namespace tenants_test

@@ -10,7 +10,7 @@ extern "C" {
 #include "page/page.h"
 }
 
-namespace
+namespace hard_limit_test
 {
 
 using oom::Holder;
@@ -81,4 +81,4 @@ TEST_P(HardLimit, IsNeverPassed)
 INSTANTIATE_TEST_SUITE_P(Workloads, HardLimit, testing::ValuesIn(oom::kWorkloads),
                          [](const auto &each) { return each.param.name; });
 
-} // namespace
+} // namespace hard_limit_test

@@ -7,7 +7,7 @@
 
 #include "oom/holder.h"
 
-namespace
+namespace limit_test
 {
 
 using oom::Holder;
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(Workloads, Limit,
                                            oom::kWorkloads + std::size(oom::kWorkloads) - 1),
                          [](const auto &each) { return each.param.name; });
 
-} // namespace
+} // namespace limit_test

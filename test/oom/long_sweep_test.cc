@@ -26,7 +26,7 @@ extern "C" {
 #include "os/fault.h"
 }
 
-namespace
+namespace long_sweep_test
 {
 
 using model::kMiB;
@@ -224,4 +224,4 @@ INSTANTIATE_TEST_SUITE_P(Tests, LongSweep,
                                          LongTest{"Lanes", run_lanes}),
                          [](const auto &each) { return each.param.name; });
 
-} // namespace
+} // namespace long_sweep_test

@@ -10,7 +10,7 @@ extern "C" {
 #include "os/file.h"
 }
 
-namespace
+namespace persist_error_test
 {
 
 using namespace persist;
@@ -117,4 +117,4 @@ INSTANTIATE_TEST_SUITE_P(Plans, Errors,
                                          Plan{"Interrupted", EINTR, 3}, Plan{"ShortWrites", 0, 5}),
                          [](const auto &plan) { return plan.param.name; });
 
-} // namespace
+} // namespace persist_error_test

@@ -14,7 +14,7 @@ extern "C" {
 #include "os/fault.h"
 }
 
-namespace
+namespace sweep_test
 {
 
 using oom::Holder;
@@ -139,4 +139,4 @@ TEST_P(Sweep, AllCallsFailFromSomeOn) { sweep(kToTheEnd, 5, ENOMEM); }
 INSTANTIATE_TEST_SUITE_P(Workloads, Sweep, testing::ValuesIn(oom::kWorkloads),
                          [](const auto &each) { return each.param.name; });
 
-} // namespace
+} // namespace sweep_test

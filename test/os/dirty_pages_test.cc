@@ -15,7 +15,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace dirty_pages_test
 {
 
 constexpr size_t kPages = 600;
@@ -207,4 +207,4 @@ TEST_F(Written, ErrorsAreReturned)
     EXPECT_LT(os_userfault_watch(file_, start_, page_), 0);
 }
 
-} // namespace
+} // namespace dirty_pages_test

@@ -12,7 +12,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace fault_test
 {
 
 class Fault : public testing::Test
@@ -113,4 +113,4 @@ TEST_F(Fault, ThreadsShareThePlan)
     EXPECT_EQ(os_fault_plan(0, 0, 0), 400u);
 }
 
-} // namespace
+} // namespace fault_test

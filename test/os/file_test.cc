@@ -21,7 +21,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace file_test
 {
 
 class File : public testing::Test
@@ -289,4 +289,4 @@ TEST_F(File, EveryCallCanBeMadeToFail)
     EXPECT_EQ(os_file_size(file_), 0);
 }
 
-} // namespace
+} // namespace file_test

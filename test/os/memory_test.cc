@@ -25,7 +25,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace memory_test
 {
 
 // Address space and memory from the kernel.
@@ -682,4 +682,4 @@ TEST_F(Trap, AChildInstallsWhatItsParentHasBegun)
     }
 }
 
-} // namespace
+} // namespace memory_test

@@ -11,7 +11,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace own_file_test
 {
 
 os_own_file make()
@@ -70,4 +70,4 @@ TEST(OwnFile, NoneWhereTheSystemHasNone)
     EXPECT_EQ(own.number, -1);
 }
 
-} // namespace
+} // namespace own_file_test

@@ -29,7 +29,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace process_test
 {
 
 // The clock, entropy, the environment, files, the limit of the control group, and the functions
@@ -575,4 +575,4 @@ TEST(Module, OfNothing)
     EXPECT_EQ(os_locate(0, &base), nullptr);
 }
 
-} // namespace
+} // namespace process_test

@@ -16,7 +16,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace shared_test
 {
 
 constexpr size_t part = 65536;
@@ -131,4 +131,4 @@ TEST(Clocks, GoForward)
     EXPECT_GT(os_date_s(), 1600000000U);
 }
 
-} // namespace
+} // namespace shared_test

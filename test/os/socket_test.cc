@@ -18,7 +18,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace socket_test
 {
 
 std::string path_of(const std::string &name)
@@ -168,4 +168,4 @@ TEST(Socket, AnEventLeavesOtherFilesAlone)
     close(ends[1]);
 }
 
-} // namespace
+} // namespace socket_test

@@ -16,7 +16,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace advice_test
 {
 
 using page_layer::kMiB;
@@ -347,4 +347,4 @@ TEST_F(HugePagesAuto, ABlockThatGrowsIsAsLongAsHugePages)
     EXPECT_EQ(pages_growing_bytes(SIZE_MAX / 4) % HUGE_PAGE_BYTES, 0u);
 }
 
-} // namespace
+} // namespace advice_test

@@ -20,7 +20,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace arenas_test
 {
 
 // Arenas: they are found by address, and reserved in steps that shrink when the kernel refuses.
@@ -428,4 +428,4 @@ TEST_F(HardenedGrowDeathTest, LongRunsAreNotDivided)
     pages_verify();
 }
 
-} // namespace
+} // namespace arenas_test

@@ -9,7 +9,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace bins_test
 {
 
 class Bins : public testing::Test
@@ -158,4 +158,4 @@ TEST_F(Bins, RandomOperationsAgreeWithAList)
     }
 }
 
-} // namespace
+} // namespace bins_test

@@ -9,7 +9,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace dense_test
 {
 
 using page_layer::kMiB;
@@ -152,4 +152,4 @@ TEST_F(Dense, LooksWhileSpansComeAndGo)
     pages_verify();
 }
 
-} // namespace
+} // namespace dense_test

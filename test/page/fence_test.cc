@@ -11,7 +11,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace fence_test
 {
 
 using fence_kit::expect_fenced;
@@ -83,4 +83,4 @@ TEST_F(FenceDeathTest, PlacesAreRandomInHardenedBuilds)
     EXPECT_GT(places.size(), 15u) << "the places are not random";
 }
 
-} // namespace
+} // namespace fence_test

@@ -13,7 +13,7 @@ extern "C" {
 #include "page/page.h"
 }
 
-namespace
+namespace fork_locks_test
 {
 
 TEST(ForkLocks, ExcludeEachOther)
@@ -171,4 +171,4 @@ TEST(ForkLocks, AnUnwatchedLockIsNotTouched)
     fork_lock_unwatch(&second);
 }
 
-} // namespace
+} // namespace fork_locks_test

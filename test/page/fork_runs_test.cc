@@ -7,7 +7,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace fork_runs_test
 {
 
 class ForkRuns : public testing::Test
@@ -100,4 +100,4 @@ TEST_F(ForkRuns, TheyAreUnmappedAtOnceWhenTheyAreGivenBackWhileFrozen)
     pages_thaw();
 }
 
-} // namespace
+} // namespace fork_runs_test

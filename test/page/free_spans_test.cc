@@ -7,7 +7,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace free_spans_test
 {
 
 class FreeSpans : public testing::Test
@@ -163,4 +163,4 @@ TEST(LooseSpans, ManyAreMergedAsTheyCome)
     pages_verify();
 }
 
-} // namespace
+} // namespace free_spans_test

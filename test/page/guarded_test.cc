@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-namespace
+namespace guarded_test
 {
 
 constexpr size_t kKiB = 1024;
@@ -99,4 +99,4 @@ TEST_F(Guarded, WhatCannotBeIsRefused)
     pages_give_guarded(span);
 }
 
-} // namespace
+} // namespace guarded_test

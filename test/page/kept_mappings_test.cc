@@ -20,7 +20,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace kept_mappings_test
 {
 
 using page_layer::configure;
@@ -550,4 +550,4 @@ TEST_F(KeptMappings, ThreadsSeeOnlyTheirOwnBytes)
     pages_verify();
 }
 
-} // namespace
+} // namespace kept_mappings_test

@@ -13,7 +13,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace limits_test
 {
 
 // Setting of the limits: each alone, and all at once.
@@ -326,4 +326,4 @@ TEST_F(Limits, AChangeIsHeededAtOnce)
     EXPECT_EQ(limits.hard_limit_bytes, 0u);
 }
 
-} // namespace
+} // namespace limits_test

@@ -12,7 +12,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace mappings_test
 {
 
 // Mappings: runs of pages with a kernel mapping of their own, outside the arenas.
@@ -297,4 +297,4 @@ TEST_F(BlockMappings, MovingBytesGivesTheSourceBackOnTheWay)
     pages_give_huge(destination);
 }
 
-} // namespace
+} // namespace mappings_test

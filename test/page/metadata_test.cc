@@ -22,7 +22,7 @@ extern "C" {
 #include "page/page.h"
 }
 
-namespace
+namespace metadata_test
 {
 
 // Metadata memory: dense, zero, aligned, never handed out twice, and its behaviour when memory runs
@@ -478,4 +478,4 @@ TEST(SpanTable, WalksFindWhatWasTakenDuringAFork)
     EXPECT_EQ(is_found(slab), 0u);
 }
 
-} // namespace
+} // namespace metadata_test

@@ -10,7 +10,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace page_fork_test
 {
 
 class PageFork : public testing::Test
@@ -260,4 +260,4 @@ TEST_F(PageFork, GrowthDuringForksDoesNotFail)
     grower.join();
 }
 
-} // namespace
+} // namespace page_fork_test

@@ -17,7 +17,7 @@ extern "C" {
 #include "page/state.h"
 }
 
-namespace
+namespace page_map_test
 {
 
 // The page map: an entry that was set is found, and every other address leads to the null span.
@@ -294,4 +294,4 @@ TEST(PageLayout, LeadsToTheArenasAndTheirCounts)
     pages_give(span);
 }
 
-} // namespace
+} // namespace page_map_test

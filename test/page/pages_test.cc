@@ -8,7 +8,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace pages_test
 {
 
 // Runs of pages: they are split, merged, grown and shrunk in place; which pages are known to be
@@ -475,4 +475,4 @@ TEST(InspectDeathTest, TheVerifierFindsBrokenInvariants)
     pages_give(behind);
 }
 
-} // namespace
+} // namespace pages_test

@@ -19,7 +19,7 @@ extern "C" {
 #include "page/page_map.h"
 }
 
-namespace
+namespace places_test
 {
 
 using page_layer::kMiB;
@@ -100,4 +100,4 @@ TEST(Places, TheyAreFixedWhereTheKernelsAre)
     EXPECT_EQ(places_of_process(), first);
 }
 
-} // namespace
+} // namespace places_test

@@ -18,7 +18,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace purge_test
 {
 
 // Release of memory: the cap, decay by low-water mark, the soft limit, trim, and a kernel that
@@ -636,4 +636,4 @@ TEST_F(Cap, FollowsTheOption)
     EXPECT_GT(cap_pages(), SIZE_MAX / PAGE_BYTES / 1024);
 }
 
-} // namespace
+} // namespace purge_test

@@ -11,7 +11,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace revoked_test
 {
 
 using page_layer::kMiB;
@@ -306,4 +306,4 @@ TEST_F(Revoked, KeptMemoryGoesBackOnDemandAndByAge)
     }
 }
 
-} // namespace
+} // namespace revoked_test

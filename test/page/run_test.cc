@@ -11,7 +11,7 @@ extern "C" {
 #include "page/page.h"
 }
 
-namespace
+namespace run_test
 {
 
 TEST(Run, WholePagesAlignedAsAsked)
@@ -42,4 +42,4 @@ TEST(Run, TheHeapTakesNoneForABlock)
     run_give(span);
 }
 
-} // namespace
+} // namespace run_test

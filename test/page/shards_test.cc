@@ -13,7 +13,7 @@ extern "C" {
 #include "os/fault.h"
 }
 
-namespace
+namespace shards_test
 {
 
 using page_layer::configure;
@@ -283,4 +283,4 @@ TEST_F(Shards, TheDecayReachesAll)
     EXPECT_EQ(stats().dirty_bytes, 0u);
 }
 
-} // namespace
+} // namespace shards_test

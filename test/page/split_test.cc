@@ -10,7 +10,7 @@ extern "C" {
 #include "page/state.h"
 }
 
-namespace
+namespace split_test
 {
 
 TEST(Split, BothPartsAreSpansOfTheirOwn)
@@ -73,4 +73,4 @@ TEST(Split, TheRestHasGrownOnlyIfTheWholeHad)
     pages_give_huge(rest);
 }
 
-} // namespace
+} // namespace split_test

@@ -8,7 +8,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace state_test
 {
 
 TEST(State, WhatThreadsDeferIsInTheListOnce)
@@ -44,4 +44,4 @@ TEST(State, WhatThreadsDeferIsInTheListOnce)
     pages_verify();
 }
 
-} // namespace
+} // namespace state_test

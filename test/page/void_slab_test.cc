@@ -7,7 +7,7 @@
 
 #include "page/page_layer.h"
 
-namespace
+namespace void_slab_test
 {
 
 constexpr unsigned kClass = 2;
@@ -105,4 +105,4 @@ TEST_F(VoidSlab, ThereIsAnEndToThem)
     EXPECT_TRUE(listed().empty());
 }
 
-} // namespace
+} // namespace void_slab_test

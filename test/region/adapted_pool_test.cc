@@ -6,7 +6,7 @@
 
 #include "region/pool_holder.h"
 
-namespace
+namespace adapted_pool_test
 {
 
 using pool_test::Pool;
@@ -52,4 +52,4 @@ TEST(AdaptedPool, Capabilities)
     EXPECT_TRUE(cairn_allocator_can(cairn_pool_allocator(shared), CAIRN_ANY_THREAD));
 }
 
-} // namespace
+} // namespace adapted_pool_test

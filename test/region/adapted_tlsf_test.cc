@@ -7,7 +7,7 @@
 
 #include "region/tlsf_arena.h"
 
-namespace
+namespace adapted_tlsf_test
 {
 
 using tlsf_test::Arena;
@@ -76,4 +76,4 @@ TEST_P(AdaptedTlsf, Capabilities)
     EXPECT_STREQ(allocator().operations->name, GetParam() ? "tlsf_shared" : "tlsf");
 }
 
-} // namespace
+} // namespace adapted_tlsf_test

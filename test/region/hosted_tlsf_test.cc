@@ -6,7 +6,7 @@
 
 #include "region/tlsf_arena.h"
 
-namespace
+namespace hosted_tlsf_test
 {
 
 using tlsf_test::Arena;
@@ -31,4 +31,4 @@ TEST(HostedTlsf, WhatNoMemoryWouldCureIsEinval)
     EXPECT_EQ(errno, EINVAL);
 }
 
-} // namespace
+} // namespace hosted_tlsf_test

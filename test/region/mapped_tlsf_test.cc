@@ -15,7 +15,7 @@ extern "C" {
 #include "os/fault.h"
 }
 
-namespace
+namespace mapped_tlsf_test
 {
 
 using tlsf_test::fault;
@@ -108,4 +108,4 @@ TEST(MappedTlsf, AnySystemCallMayFail)
     EXPECT_GE(refused, 1);
 }
 
-} // namespace
+} // namespace mapped_tlsf_test

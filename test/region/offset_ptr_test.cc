@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <unordered_set>
 
-namespace
+namespace offset_ptr_test
 {
 
 using cairn::offset_ptr;
@@ -121,4 +121,4 @@ TEST(OffsetPtr, CastsHashAndPointerTo)
     EXPECT_EQ(std::hash<offset_ptr<Base>>()(base), std::hash<Base *>()(&object));
 }
 
-} // namespace
+} // namespace offset_ptr_test

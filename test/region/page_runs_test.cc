@@ -8,7 +8,7 @@
 #include "frame/frame_kit.h"
 #include "os/resident.h"
 
-namespace
+namespace page_runs_test
 {
 
 using namespace frame_kit;
@@ -384,4 +384,4 @@ TEST(PagesDeathTest, UnmapOfWhatIsNotMapped)
     EXPECT_EQ(cairn_pages_unmap(run + 6 * kPage, 4 * kPage), 0);
 }
 
-} // namespace
+} // namespace page_runs_test

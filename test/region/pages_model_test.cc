@@ -7,7 +7,7 @@
 #include "cairn/pages.h"
 #include "frame/frame_kit.h"
 
-namespace
+namespace pages_model_test
 {
 
 using namespace frame_kit;
@@ -172,4 +172,4 @@ TEST(PagesModel, RandomUse)
     }
 }
 
-} // namespace
+} // namespace pages_model_test

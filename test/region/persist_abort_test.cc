@@ -9,7 +9,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_abort_test
 {
 
 using namespace persist;
@@ -161,4 +161,4 @@ TEST_P(Abort, TrimGivesBackWhatWasFreeAtOpen)
 INSTANTIATE_TEST_SUITE_P(Ways, Abort, testing::ValuesIn(kWays),
                          [](const auto &way) { return kWayNames[way.param]; });
 
-} // namespace
+} // namespace persist_abort_test

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-namespace
+namespace persist_allocator_test
 {
 
 using namespace persist;
@@ -179,4 +179,4 @@ TEST_F(Allocator, RandomRunsWithCommitsAbortsAndReopens)
     }
 }
 
-} // namespace
+} // namespace persist_allocator_test

@@ -11,7 +11,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_checkpoint_test
 {
 
 using namespace persist;
@@ -134,4 +134,4 @@ TEST_F(Checkpoint, WithoutRoomForTheFileTheLogKeepsAll)
     EXPECT_EQ(contents_after_crash(), contents());
 }
 
-} // namespace
+} // namespace persist_checkpoint_test

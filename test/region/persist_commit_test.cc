@@ -12,7 +12,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_commit_test
 {
 
 using namespace persist;
@@ -261,4 +261,4 @@ TEST_P(Commit, OfAForksChildIsRefused)
 INSTANTIATE_TEST_SUITE_P(Ways, Commit, testing::ValuesIn(kWays),
                          [](const auto &way) { return kWayNames[way.param]; });
 
-} // namespace
+} // namespace persist_commit_test

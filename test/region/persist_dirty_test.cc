@@ -12,7 +12,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_dirty_test
 {
 
 using namespace persist;
@@ -152,4 +152,4 @@ TEST(DirtyAuto, TakesTheFirstThatWorks)
     }
 }
 
-} // namespace
+} // namespace persist_dirty_test

@@ -13,7 +13,7 @@ extern "C" {
 #include "os/file.h"
 }
 
-namespace
+namespace persist_files_test
 {
 
 using namespace persist;
@@ -161,4 +161,4 @@ TEST_F(Files, AreFoundWhileAnotherOneTakesTheirPlace)
     printf("%d opened, %d replaced\n", opened, replaced.load());
 }
 
-} // namespace
+} // namespace persist_files_test

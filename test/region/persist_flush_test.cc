@@ -7,7 +7,7 @@ extern "C" {
 #include "os/file.h"
 }
 
-namespace
+namespace persist_flush_test
 {
 
 using namespace persist;
@@ -104,4 +104,4 @@ TEST_F(Flush, OfWhatIsDurableAsksNothing)
     g_failing = 0;
 }
 
-} // namespace
+} // namespace persist_flush_test

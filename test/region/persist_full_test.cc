@@ -13,7 +13,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_full_test
 {
 
 using namespace persist;
@@ -181,4 +181,4 @@ TEST_F(FullDisk, ATrimMakesPagesNeedSpaceAgain)
     EXPECT_GE(g_disk.pages["heap"].size(), used + kPages - 2);
 }
 
-} // namespace
+} // namespace persist_full_test

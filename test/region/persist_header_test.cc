@@ -8,7 +8,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_header_test
 {
 
 using namespace persist;
@@ -111,4 +111,4 @@ TEST_F(Header, RefusedInOneSentence)
     EXPECT_STREQ(why_, "the file is too short for a heap");
 }
 
-} // namespace
+} // namespace persist_header_test

@@ -23,7 +23,7 @@
 
 #include "region/persist_kit.h"
 
-namespace
+namespace persist_hpp_test
 {
 
 using namespace persist;
@@ -276,13 +276,13 @@ struct Version2 {
     int number;
 };
 
-} // namespace
+} // namespace persist_hpp_test
 
-template <> struct cairn::persistent_layout<Version2> {
+template <> struct cairn::persistent_layout<persist_hpp_test::Version2> {
     static constexpr std::uint64_t number = 2;
 };
 
-namespace
+namespace persist_hpp_test
 {
 
 TEST(PersistHpp, RootsAreFoundByNameAndType)
@@ -414,4 +414,4 @@ TEST(PersistHpp, AnAllocatorWhoseHeapIsClosedEndsTheProgram)
                  "^cairn: an allocator's persistent heap is not open\n$");
 }
 
-} // namespace
+} // namespace persist_hpp_test

@@ -9,7 +9,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_inspect_test
 {
 
 using namespace persist;
@@ -102,4 +102,4 @@ TEST(PersistInspect, MetadataFlippedAtEachByteIsFoundOrDoesNoHarm)
     EXPECT_GT(found, 100u);
 }
 
-} // namespace
+} // namespace persist_inspect_test

@@ -8,7 +8,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_log_test
 {
 
 using namespace persist;
@@ -133,4 +133,4 @@ TEST(Bits, AreFoundInOrder)
     EXPECT_EQ(bit_find(words, 131, 150), 150u);
 }
 
-} // namespace
+} // namespace persist_log_test

@@ -7,7 +7,7 @@ extern "C" {
 #include "os/file.h"
 }
 
-namespace
+namespace persist_mark_test
 {
 
 using namespace persist;
@@ -117,4 +117,4 @@ TEST_F(Mark, ALogsHeadFitsOneLogOfOneOpening)
     EXPECT_EQ(heap_->header.opening, 2u);
 }
 
-} // namespace
+} // namespace persist_mark_test

@@ -8,7 +8,7 @@ extern "C" {
 #include "os/file.h"
 }
 
-namespace
+namespace persist_open_test
 {
 
 using namespace persist;
@@ -142,4 +142,4 @@ TEST(PersistOpen, TheOptionCheckFindsDamage)
     cairn_persist_close(heap);
 }
 
-} // namespace
+} // namespace persist_open_test

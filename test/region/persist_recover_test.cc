@@ -9,7 +9,7 @@ extern "C" {
 #include "os/file.h"
 }
 
-namespace
+namespace persist_recover_test
 {
 
 using namespace persist;
@@ -234,4 +234,4 @@ TEST_F(Recover, WritesNothingBeforeTheLogAndTheHeadersThatItReadAreDurable)
     cairn_persist_close(heap);
 }
 
-} // namespace
+} // namespace persist_recover_test

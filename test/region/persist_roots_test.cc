@@ -2,7 +2,7 @@
 
 #include "region/persist_kit.h"
 
-namespace
+namespace persist_roots_test
 {
 
 using namespace persist;
@@ -123,4 +123,4 @@ TEST(Offsets, NullSelfAndBothWays)
     EXPECT_EQ(cairn_offset_get(&place.link), nullptr);
 }
 
-} // namespace
+} // namespace persist_roots_test

@@ -6,7 +6,7 @@ extern "C" {
 #include "os/memory.h"
 }
 
-namespace
+namespace persist_space_test
 {
 
 using namespace persist;
@@ -131,4 +131,4 @@ TEST_F(Space, HugeAndSparse)
         EXPECT_EQ(block[i << 30], static_cast<char>(i + 1));
 }
 
-} // namespace
+} // namespace persist_space_test

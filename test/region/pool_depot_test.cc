@@ -18,7 +18,7 @@ extern "C" {
 #include "region/pool_layout.h"
 }
 
-namespace
+namespace pool_depot_test
 {
 
 using pool_test::fault;
@@ -272,4 +272,4 @@ TEST(PoolDepot, TheMagazineThatAThreadLeftIsDetachedByAnother)
     EXPECT_EQ(stats(pool).live_objects, 0u);
 }
 
-} // namespace
+} // namespace pool_depot_test

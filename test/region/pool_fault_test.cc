@@ -12,7 +12,7 @@ extern "C" {
 #include "region/pool_layout.h"
 }
 
-namespace
+namespace pool_fault_test
 {
 
 using pool_test::hex;
@@ -141,6 +141,7 @@ TEST(PoolFault, AnyUseAfterTheEnd)
         EXPECT_ENDED(cairn_pool_attach(pool));
         EXPECT_ENDED(cairn_pool_delete(pool));
         EXPECT_ENDED(cairn_pool_allocator(pool).context);
+#undef EXPECT_ENDED
         if (!shared)
             continue;
         const std::string of_magazine =
@@ -233,4 +234,4 @@ TEST(PoolFault, FreeOfAnObject)
                     "^cairn: free of (interior pointer )?" + hex(pointer));
 }
 
-} // namespace
+} // namespace pool_fault_test

@@ -11,7 +11,7 @@ extern "C" {
 #include "region/pool_layout.h"
 }
 
-namespace
+namespace pool_inspect_test
 {
 
 using pool_test::fault;
@@ -89,4 +89,4 @@ TEST_F(PoolDamage, TheWalkStopsWhenTold)
     EXPECT_EQ(calls, 2);
 }
 
-} // namespace
+} // namespace pool_inspect_test

@@ -9,7 +9,7 @@
 #include "region/pool_holder.h"
 #include "region/tlsf_arena.h"
 
-namespace
+namespace pool_model_test
 {
 
 using pool_test::fault;
@@ -97,4 +97,4 @@ void run(bool shared, uint64_t seed)
 TEST_P(PoolModel, OneThread) { run(false, GetParam()); }
 TEST_P(PoolModel, SeveralMagazines) { run(true, GetParam()); }
 
-} // namespace
+} // namespace pool_model_test

@@ -15,7 +15,7 @@ extern "C" {
 #include "page/page.h"
 }
 
-namespace
+namespace pool_oom_test
 {
 
 using pool_test::fault;
@@ -92,4 +92,4 @@ TEST(PoolOom, AnySystemCallMayFail)
     EXPECT_GT(struck, 10);
 }
 
-} // namespace
+} // namespace pool_oom_test

@@ -11,7 +11,7 @@
 
 #include "region/pool_holder.h"
 
-namespace
+namespace pool_set_up_test
 {
 
 using pool_test::fault;
@@ -174,4 +174,4 @@ TEST(PoolSetUp, TheNameIsKept)
     cairn_pool_delete(pool);
 }
 
-} // namespace
+} // namespace pool_set_up_test

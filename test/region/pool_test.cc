@@ -13,7 +13,7 @@
 
 #include "region/pool_holder.h"
 
-namespace
+namespace pool_test
 {
 
 using pool_test::fault;
@@ -233,4 +233,4 @@ TEST(Pool, AMaximumIsExactAndNotSticky)
     }
 }
 
-} // namespace
+} // namespace pool_test

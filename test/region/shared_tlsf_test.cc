@@ -14,7 +14,7 @@
 extern "C" {
 }
 
-namespace
+namespace shared_tlsf_test
 {
 
 using tlsf_test::Arena;
@@ -132,6 +132,7 @@ TEST(SharedTlsf, AnyUseAfterUnshareDies)
     EXPECT_ENDED(cairn_tlsf_shared_check(shared));
     EXPECT_ENDED((cairn_tlsf_shared_read_stats(shared, &stats), 0));
     EXPECT_ENDED(cairn_tlsf_unshare(shared));
+#undef EXPECT_ENDED
 }
 
 struct Reserve {
@@ -253,4 +254,4 @@ TEST(SharedTlsf, ForkAmidTheStorm)
     EXPECT_EQ(fault(heap), "");
 }
 
-} // namespace
+} // namespace shared_tlsf_test

@@ -6,7 +6,7 @@
 
 #include "region/tlsf_arena.h"
 
-namespace
+namespace tlsf_block_test
 {
 
 using tlsf_test::Arena;
@@ -40,4 +40,4 @@ TEST(TlsfBlock, NeighbouringRegionsDoNotMerge)
     EXPECT_EQ(stats(heap).regions, 3u);
 }
 
-} // namespace
+} // namespace tlsf_block_test

@@ -20,7 +20,7 @@ extern "C" {
 #include "region/tlsf.h"
 }
 
-namespace
+namespace tlsf_cost_test
 {
 
 using tlsf_test::Arena;
@@ -230,4 +230,4 @@ TEST_F(TlsfCost, RandomOperationsStayBelow)
            most_free, sum / kCounted);
 }
 
-} // namespace
+} // namespace tlsf_cost_test

@@ -8,7 +8,7 @@ extern "C" {
 #include "region/tlsf.h"
 }
 
-namespace
+namespace tlsf_extend_test
 {
 
 class Extend : public testing::Test
@@ -90,4 +90,4 @@ TEST_F(Extend, IsCutAtItsEndAgain)
     EXPECT_EQ(stats().free_bytes, stats().total_bytes);
 }
 
-} // namespace
+} // namespace tlsf_extend_test

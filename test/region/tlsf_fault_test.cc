@@ -9,7 +9,7 @@
 
 #include "region/tlsf_arena.h"
 
-namespace
+namespace tlsf_fault_test
 {
 
 using testing::Eq;
@@ -336,4 +336,4 @@ TEST_F(TlsfFault, DeleteOfAHeapOverTheCallersMemory)
                                                      ", which is not a heap of cairn_tlsf_new");
 }
 
-} // namespace
+} // namespace tlsf_fault_test

@@ -7,7 +7,7 @@
 
 #include "region/tlsf_arena.h"
 
-namespace
+namespace tlsf_forms_test
 {
 
 using tlsf_test::Arena;
@@ -153,4 +153,4 @@ TEST_F(TlsfOutOfMemory, NoneAnyMore)
     EXPECT_EQ(calls_, 0);
 }
 
-} // namespace
+} // namespace tlsf_forms_test

@@ -11,7 +11,7 @@ extern "C" {
 #include "region/tlsf.h"
 }
 
-namespace
+namespace tlsf_inspect_test
 {
 
 using tlsf_test::Arena;
@@ -193,4 +193,4 @@ TEST_F(TlsfDamage, AnyDamageIsSurvived)
     EXPECT_EQ(fault(heap_), "");
 }
 
-} // namespace
+} // namespace tlsf_inspect_test

@@ -8,7 +8,7 @@
 
 #include "region/tlsf_arena.h"
 
-namespace
+namespace tlsf_model_test
 {
 
 using tlsf_test::Arena;
@@ -265,4 +265,4 @@ TEST_P(TlsfModel, AMovedHeapGoesOn)
         std::free(memory);
 }
 
-} // namespace
+} // namespace tlsf_model_test

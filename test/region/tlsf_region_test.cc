@@ -7,7 +7,7 @@
 
 #include "region/tlsf_arena.h"
 
-namespace
+namespace tlsf_region_test
 {
 
 using tlsf_test::Arena;
@@ -155,4 +155,4 @@ TEST(TlsfRegion, ARegionLargerThanPreparedForIsRefused)
     EXPECT_EQ(fault(prepared), "");
 }
 
-} // namespace
+} // namespace tlsf_region_test

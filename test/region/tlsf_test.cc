@@ -14,7 +14,7 @@ extern "C" {
 #include "region/tlsf.h"
 }
 
-namespace
+namespace tlsf_test
 {
 
 using tlsf_test::Arena;
@@ -357,4 +357,4 @@ TEST(Tlsf, ResizeNeverMovesAndKeepsErrno)
     EXPECT_EQ(errno, 0);
 }
 
-} // namespace
+} // namespace tlsf_test

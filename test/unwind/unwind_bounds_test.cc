@@ -13,7 +13,7 @@ extern "C" {
 #include "unwind/unwind_bounds.h"
 }
 
-namespace
+namespace unwind_bounds_test
 {
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -142,4 +142,4 @@ TEST_F(StackBounds, NoFrameIsSoLarge)
     munmap(pages, 128 * kPage);
 }
 
-} // namespace
+} // namespace unwind_bounds_test

@@ -18,7 +18,7 @@ extern "C" {
 #include "unwind/unwind.h"
 }
 
-namespace
+namespace unwind_cache_test
 {
 
 enum { FRAMES = 300 };
@@ -480,4 +480,4 @@ TEST_F(UnwindCache, AFullCacheBeginsAnew)
     check(looker);
 }
 
-} // namespace
+} // namespace unwind_cache_test

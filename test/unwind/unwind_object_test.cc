@@ -9,7 +9,7 @@ extern "C" {
 #include "unwind/unwind_rules.h"
 }
 
-namespace
+namespace unwind_object_test
 {
 
 void here() {}
@@ -65,4 +65,4 @@ TEST_F(StackObject, NoObjectHoldsData)
     free(block);
 }
 
-} // namespace
+} // namespace unwind_object_test

@@ -12,7 +12,7 @@ extern "C" {
 #include "unwind/unwind_rules.h"
 }
 
-namespace
+namespace unwind_rules_test
 {
 
 #if defined(__x86_64__)
@@ -216,4 +216,4 @@ TEST(StackRules, DamageIsNeverReadOutside)
     EXPECT_GT(known, 0u);
 }
 
-} // namespace
+} // namespace unwind_rules_test

@@ -17,7 +17,7 @@ extern "C" {
 #include "unwind/unwind.h"
 }
 
-namespace
+namespace unwind_test
 {
 
 constexpr unsigned kMost = 32;
@@ -141,4 +141,4 @@ TEST_F(StackTrace, ThreadsHaveNumbers)
     EXPECT_NE(other, 0u);
 }
 
-} // namespace
+} // namespace unwind_test

@@ -21,7 +21,7 @@ extern "C" {
 #include "unwind/unwind_walk.h"
 }
 
-namespace
+namespace unwind_walk_test
 {
 
 constexpr unsigned kMost = 200;
@@ -245,4 +245,4 @@ TEST_F(StackWalk, EndsWhereAFramePointerLeadsNowhere)
     munmap(gone, BYTES);
 }
 
-} // namespace
+} // namespace unwind_walk_test

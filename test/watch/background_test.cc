@@ -27,7 +27,7 @@ extern "C" {
 #include "watch/watch.h"
 }
 
-namespace
+namespace background_test
 {
 
 using heap_layer::set_decay;
@@ -317,4 +317,4 @@ TEST_F(Background, ItsDescriptorsMayBeClosedAndTheirNumbersUsed)
     close(ends[1]);
 }
 
-} // namespace
+} // namespace background_test

@@ -22,7 +22,7 @@ extern "C" {
 #include "watch/control_socket.h"
 }
 
-namespace
+namespace control_socket_test
 {
 
 std::atomic<size_t> answered{0};
@@ -236,4 +236,4 @@ TEST_F(ControlSocket, AChildSaysNothingOfWhatItsParentHasSince)
     EXPECT_EQ(access(path_.c_str(), F_OK), 0);
 }
 
-} // namespace
+} // namespace control_socket_test

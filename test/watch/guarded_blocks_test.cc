@@ -18,7 +18,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace guarded_blocks_test
 {
 
 // Guarded blocks: their addresses, accessible bytes, the stacks that are kept, misuse. Each case
@@ -528,4 +528,4 @@ TEST_F(FaultReport, AChildDoesNotWaitForAThreadOfItsParent)
     give_back(block);
 }
 
-} // namespace
+} // namespace guarded_blocks_test

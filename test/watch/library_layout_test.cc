@@ -11,7 +11,7 @@ extern "C" {
 #include "watch/control_socket.h"
 }
 
-namespace
+namespace library_layout_test
 {
 
 struct search {
@@ -105,4 +105,4 @@ TEST(LibraryLayout, LeadsToTheProfilersRecords)
     free_fast(block);
 }
 
-} // namespace
+} // namespace library_layout_test

@@ -21,7 +21,7 @@ extern "C" {
 #include "watch/watch.h"
 }
 
-namespace
+namespace memory_pressure_test
 {
 
 using heap_layer::limits;
@@ -204,4 +204,4 @@ INSTANTIATE_TEST_SUITE_P(Files, Pressure,
                                          "/sys/fs/cgroup/a/memory.pressure"),
                          [](const auto &each) { return each.index == 0 ? "System" : "Group"; });
 
-} // namespace
+} // namespace memory_pressure_test

@@ -21,7 +21,7 @@ extern "C" {
 #include "watch/profile_writer.h"
 }
 
-namespace
+namespace profile_dump_test
 {
 
 // The tables of the profiler: sums by stack, samples in use, weights, and full tables.
@@ -556,4 +556,4 @@ TEST(ProfileDump, AFailureIsSaidOnce)
                   ".0: ENOENT\n");
 }
 
-} // namespace
+} // namespace profile_dump_test

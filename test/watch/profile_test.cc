@@ -14,7 +14,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace profile_test
 {
 
 // The profiler in a process: its switch, stacks of samples, threads, forks and signals. Each case
@@ -256,4 +256,4 @@ TEST(ProfileState, AChildTakesNoHeedOfItsParents)
     os_unclaim(&profile_state.busy);
 }
 
-} // namespace
+} // namespace profile_test

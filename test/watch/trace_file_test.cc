@@ -22,7 +22,7 @@ extern "C" {
 #include "watch/trace_file.h"
 }
 
-namespace
+namespace trace_file_test
 {
 
 using trace_kit::Place;
@@ -161,4 +161,4 @@ TEST(TraceFile, RefusesWhatCannotBe)
     EXPECT_EQ(trace_file_begin(0, 0), -ENOENT);
 }
 
-} // namespace
+} // namespace trace_file_test

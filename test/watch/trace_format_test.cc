@@ -16,7 +16,7 @@ extern "C" {
 #include "watch/trace_format.h"
 }
 
-namespace
+namespace trace_format_test
 {
 
 struct alignas(64) Chunk {
@@ -279,4 +279,4 @@ TEST(TraceEncode, DamagedFilesAreSaidToBe)
     EXPECT_NE(read_all(path).error.find("not a trace of Cairn"), std::string::npos);
 }
 
-} // namespace
+} // namespace trace_format_test

@@ -13,7 +13,7 @@ extern "C" {
 #include "watch/trace_stacks.h"
 }
 
-namespace
+namespace trace_lanes_test
 {
 
 using trace_kit::Place;
@@ -116,4 +116,4 @@ TEST(TraceLanes, AHandlerInterruptsItsOwnThread)
     }
 }
 
-} // namespace
+} // namespace trace_lanes_test

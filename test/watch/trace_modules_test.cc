@@ -14,7 +14,7 @@ extern "C" {
 #include "watch/trace_stacks.h"
 }
 
-namespace
+namespace trace_modules_test
 {
 
 using trace_kit::Place;
@@ -103,4 +103,4 @@ TEST(TraceModules, MappingsHoldForAStackThatIsNumberedMeanwhile)
     }
 }
 
-} // namespace
+} // namespace trace_modules_test

@@ -18,7 +18,7 @@ extern "C" {
 #include "watch/trace_stacks.h"
 }
 
-namespace
+namespace trace_stacks_test
 {
 
 using trace_kit::Place;
@@ -219,4 +219,4 @@ TEST(TraceStacks, BelievesNothingOfAThreadThatIsGone)
     munmap(own->place + LONG - SHORT, SHORT);
 }
 
-} // namespace
+} // namespace trace_stacks_test

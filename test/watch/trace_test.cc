@@ -20,7 +20,7 @@ extern "C" {
 #include "os/process.h"
 }
 
-namespace
+namespace trace_test
 {
 
 using trace_kit::get;
@@ -398,4 +398,4 @@ TEST(Trace, AProgramThatClosesAllFilesKeepsItsOwn)
     EXPECT_EQ(reading.events.size(), 100002U);
 }
 
-} // namespace
+} // namespace trace_test
