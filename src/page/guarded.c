@@ -151,6 +151,8 @@ struct span *pages_map_guarded(size_t size_bytes, size_t alignment_bytes, size_t
         span = guarded_map(size_bytes, alignment_bytes, spare_bytes);
     if (span == NULL)
         limits_unclaim_mapping(claimed);
+    else
+        limits_heed_mapping();
     return span;
 }
 
@@ -258,5 +260,7 @@ bool pages_resize_guarded(struct span *span, size_t size_bytes, bool may_move)
         return false;
     bool resized = guarded_resize(span, size_bytes, may_move);
     limits_unclaim_mapping(!resized ? more : old_pages - smaller_of(pages, old_pages));
+    if (resized && more != 0)
+        limits_heed_mapping();
     return resized;
 }

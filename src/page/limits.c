@@ -93,6 +93,9 @@ static size_t limits_used_pages_locked(void)
 seldom_called bool limits_purge_for_hard(size_t pages)
 {
     size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
+    if (limit == 0) /* removed since the check */
+        return true;
+    shards_settle();
     size_t used = limits_used_pages_locked();
     if (pages <= limit && used > limit - pages && give_kept && give_kept())
         used = limits_used_pages_locked();
@@ -137,12 +140,13 @@ static bool limits_admit(size_t *counter, size_t change, size_t pages)
 
 bool limits_claim_mapping(size_t pages)
 {
-    bool admitted = limits_admit(&pages_state.huge_pages, pages, pages);
-    if (admitted) {
-        limits_enforce_soft(0);
-        limits_enforce_peak();
-    }
-    return admitted;
+    return limits_admit(&pages_state.huge_pages, pages, pages);
+}
+
+void limits_heed_mapping(void)
+{
+    limits_enforce_soft(0);
+    limits_enforce_peak();
 }
 
 void limits_unclaim_mapping(size_t pages) { fetch_sub_relaxed(&pages_state.huge_pages, pages); }

@@ -52,7 +52,7 @@ bool limits_admit_huge_pages(size_t pages);
 void limits_enforce_soft(size_t pages);
 
 /* Unmaps kept mappings, in builds that keep them, before the process becomes larger than ever.
- * Called when an arena grows or a mapping is made.
+ * Called before an arena grows, and when a mapping was made.
  * Locking: none held. */
 void limits_enforce_peak(void);
 
@@ -73,6 +73,11 @@ bool limits_purge_for_hard(size_t pages);
  * Locking: none held.
  * Returns: false when the hard limit refuses. */
 bool limits_claim_mapping(size_t pages);
+
+/* Purges free memory if a mapping that was claimed, and made, exceeds the soft limit or the former
+ * peak. It has no memory yet.
+ * Locking: none held. */
+void limits_heed_mapping(void);
 
 /* Ends the count of pages of a mapping that was not made, was shortened, or is counted
  * otherwise. */

@@ -186,6 +186,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     page_map_set_page(span->base, span);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     cap_note_taken(pages);
+    limits_heed_mapping();
     return span;
 }
 
@@ -298,6 +299,8 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     span->longer = false;
     if (grew && !config_fences && mapping_grows_into_huge_pages(old_bytes, new_bytes))
         mapping_ask_for_huge_pages(span);
+    if (more != 0)
+        limits_heed_mapping();
     return true;
 }
 

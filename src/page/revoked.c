@@ -116,7 +116,8 @@ static void revoked_put(size_t place, struct span *span)
 {
     uint32_t kept = (uint32_t)span->dirty_pages;
     span = exchange_acq_rel(&kept_spans[place], span); /* acquire and release: pairs with itself */
-    store_relaxed(&kept_pages[place], kept);
+    if (kept != 0) /* a 0 may be stored after another span, with memory, came here */
+        store_relaxed(&kept_pages[place], kept);
     if (span)
         revoked_retire(span);
 }

@@ -421,6 +421,21 @@ TEST_F(KeptMappings, DoesNotMakeTheProcessLargerThanItWas)
     pages_give_huge(other);
 }
 
+// One impossible request does not end the rule.
+TEST_F(KeptMappings, ARefusedMappingIsNoPeak)
+{
+    if (!config_debug)
+        GTEST_SKIP() << "faults are injected in debug builds";
+    struct span *span = pages_map_huge(2 * kMiB, PAGE_BYTES);
+    const size_t most = load_relaxed(&pages_state.most_pages);
+    os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
+    EXPECT_EQ(pages_map_huge(1024 * kMiB, PAGE_BYTES), nullptr);
+    EXPECT_FALSE(pages_resize_huge(span, 1024 * kMiB, true));
+    os_fault_plan(0, 0, 0);
+    EXPECT_EQ(load_relaxed(&pages_state.most_pages), most);
+    pages_give_huge(span);
+}
+
 TEST_F(KeptMappings, ItGoesWhereTheSystemRefusesMemory)
 {
     if (!config_debug)

@@ -11,6 +11,7 @@
 
 extern "C" {
 #include "os/process.h"
+#include "page/limits.h"
 }
 
 namespace limits_test
@@ -123,6 +124,29 @@ TEST_F(Limits, NothingPassesTheHardLimit)
     EXPECT_GT(stats().refusals, refused);
     give(3);
     EXPECT_EQ(take(100), 3u) << "released memory can be taken again";
+}
+
+// As when another thread removes the limit between the check and the purge.
+TEST_F(Limits, ARemovedLimitRefusesNothing)
+{
+    const size_t refused = stats().refusals;
+    EXPECT_TRUE(limits_purge_for_hard(kPages));
+    EXPECT_EQ(stats().refusals, refused);
+}
+
+TEST_F(Limits, AMappingThatIsRefusedPurgesNothing)
+{
+    EXPECT_EQ(take(10), 10u);
+    give(5);
+    const size_t dirty = stats().dirty_bytes;
+    EXPECT_GT(dirty, 0u);
+    configure(kDecayMs, 1024 * kMiB, counted() + kMiB);
+    span *huge = pages_map_huge(8 * 1024 * 1024 * kMiB, PAGE_BYTES);
+    if (huge) {
+        pages_give_huge(huge);
+        GTEST_SKIP() << "this system gives 8 TiB";
+    }
+    EXPECT_EQ(stats().dirty_bytes, dirty);
 }
 
 // Otherwise threads would be refused memory while another one grows the heap.

@@ -283,4 +283,47 @@ TEST_F(Shards, TheDecayReachesAll)
     EXPECT_EQ(stats().dirty_bytes, 0u);
 }
 
+// A run that is freed during a fork is deferred, and maybe no thread uses its shard afterwards.
+class DeferredInAShard : public Shards
+{
+  protected:
+    static constexpr size_t kPages = kMiB >> PAGE_SHIFT;
+
+    static void free_during_a_fork()
+    {
+        struct span *span = take(2, kPages);
+        own_shard = 1;
+        pages_freeze();
+        std::thread([span] { pages_give(span); }).join();
+        pages_thaw();
+        ASSERT_NE(page_shards[2].deferred, nullptr);
+    }
+};
+
+TEST_F(DeferredInAShard, GoesBackByTime)
+{
+    configure(1, 1024 * kMiB);
+    const size_t before = stats().counted_bytes;
+    free_during_a_fork();
+    for (int i = 0; i < 2; i++) {
+        store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
+        pages_tick();
+    }
+    page_layer::purge_all_due();
+    EXPECT_LE(stats().counted_bytes, before);
+}
+
+TEST_F(DeferredInAShard, ServesAtTheHardLimit)
+{
+    struct span *first = take(1, 1); // the shard has an arena and headers
+    free_during_a_fork();
+    pages_limit_hard(stats().counted_bytes + kMiB / 4);
+    struct span *span = take(1, kPages / 2);
+    EXPECT_NE(span, nullptr);
+    pages_limit_hard(0);
+    pages_give(first);
+    if (span)
+        pages_give(span);
+}
+
 } // namespace shards_test
