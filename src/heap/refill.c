@@ -84,13 +84,16 @@ static struct span *refill_take_empty(struct heap *heap, unsigned class, bool fi
         (void)heap_drain_some(heap);
         return NULL;
     }
-    struct span *slab = refill_take_kept(heap, class);
-    if (slab == NULL || run_cache_is_due(&heap->runs)) {
+    /* No mailbox is drained between a take and the moment when the slab is current: a thread that
+     * freed a block of an earlier life of the slab may post it late, and a drain would retire it.
+     */
+    bool due = run_cache_is_due(&heap->runs);
+    struct span *slab = due ? NULL : refill_take_kept(heap, class);
+    if (slab == NULL) {
         (void)heap_drain_some(heap);
         heaps_decay();
-    }
-    if (slab == NULL)
         slab = refill_take_kept(heap, class); /* a drained mailbox may have emptied one */
+    }
     if (slab)
         return slab;
     slab = slab_make(heap, class);

@@ -1,11 +1,16 @@
 // The choice of the next slab of a heap, and its trim.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <vector>
 
+#include "base/stopped_thread.h"
 #include "heap/heap_layer.h"
 #include "os/resident.h"
 
 extern "C" {
+#include "heap/remote.h"
 #include "os/memory.h"
 }
 
@@ -92,6 +97,77 @@ TEST_F(Refill, AnIdleHeapCostsLittle)
     (void)heaps_empty_run_caches();
     EXPECT_LE(heap_layer::stats().slab_bytes, 100 * kKiB)
         << "the slabs of the ended thread are given back";
+}
+
+// A thread that frees a block may be stopped before it posts the slab, while the owner collects the
+// block, retires the slab, and takes it again. The post may then arrive at any instruction of the
+// call that takes it. Each try, at every third, is a process of its own.
+class RefillStepped : public testing::Test
+{
+  protected:
+    static constexpr int kOver = 2, kNotOpen = 3, kNotKept = 4;
+    static inline struct heap *heap;
+    static inline struct span *kept; // a slab in the run cache
+    static inline std::vector<void *> blocks;
+
+    static void prepare()
+    {
+        std::vector<struct span *> slabs;
+        while (slabs.size() < 3) { // the third one has one block
+            blocks.push_back(allocate(200));
+            struct span *slab = page_map_find(blocks.back());
+            if (slabs.empty() || slabs.back() != slab)
+                slabs.push_back(slab);
+        }
+        kept = slabs[1];
+        for (void *block : blocks)
+            if (page_map_find(block) == kept)
+                free_fast(block);
+        quarantine_flush(thread_heap);
+        for (unsigned i = 1; i < slabs[2]->capacity; i++)
+            blocks.push_back(allocate(200));
+        heap = thread_heap;
+        heap->runs.turns = 1; // the next taken slab is one at which what is due by age is looked at
+    }
+
+    static int run(size_t n)
+    {
+        stopped_thread::StoppedThread owner([] { blocks.push_back(allocate(200)); }, prepare,
+                                            [] { heap_verify(thread_heap); });
+        if (load_relaxed(&kept->mail_state) != 0)
+            _exit(kNotKept);
+        if (!owner.stop_after(n))
+            _exit(kOver);
+        const bool open = load_relaxed(&kept->mail_state) == reinterpret_cast<uintptr_t>(heap);
+        if (open)
+            (void)remote_post(heap, kept);
+        owner.finish();
+        return open ? 0 : kNotOpen;
+    }
+};
+
+TEST_F(RefillStepped, ALatePostOfASlabThatIsTaken)
+{
+    if (!stopped_thread::kCanStop)
+        GTEST_SKIP() << "needs x86-64's trap flag";
+    size_t posted = 0;
+    for (size_t n = 1;; n += 3) {
+        const pid_t process = fork();
+        if (process == 0) {
+            alarm(20);
+            _exit(run(n));
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(process, &status, 0), process);
+        ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status) << " after " << n;
+        if (WEXITSTATUS(status) == kNotKept)
+            GTEST_SKIP() << "this build keeps no empty slab of this size";
+        if (WEXITSTATUS(status) == kOver)
+            break;
+        ASSERT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kNotOpen) << n;
+        posted += WEXITSTATUS(status) == 0;
+    }
+    EXPECT_GT(posted, 7u);
 }
 
 } // namespace refill_test
