@@ -411,3 +411,18 @@ struct span *free_spans_settle(struct page_shard *shard, struct span *given)
     }
     return unmap;
 }
+
+void free_spans_settle_all(void)
+{
+    for (unsigned i = 0; i < shard_count(); i++) {
+        struct page_shard *shard = &page_shards[i];
+        if (load_relaxed(&shard->deferred) == NULL || !shard_acquire(shard))
+            continue;
+        struct span *unmap = free_spans_settle(shard, NULL);
+        shard_release(shard);
+        for (struct span *next; unlikely(unmap != NULL); unmap = next) {
+            next = unmap->next;
+            defer(unmap);
+        }
+    }
+}

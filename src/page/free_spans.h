@@ -117,6 +117,11 @@ void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_p
  * after it has released the lock. */
 struct span *free_spans_settle(struct page_shard *shard, struct span *given);
 
+/* Processes what is deferred in any shard, for maybe no thread will use that shard again. Runs that
+ * are in no arena stay deferred.
+ * Locking: none held. */
+void free_spans_settle_all(void);
+
 /* Updates the lowest number of dirty pages in this interval. Called at the end of each operation
  * that takes dirty pages, not during it, because spans that leave the bins only to be cut or merged
  * were not needed.

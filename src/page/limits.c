@@ -4,6 +4,7 @@
 #include "base/bits.h"
 #include "os/memory.h"
 #include "os/process.h"
+#include "page/free_spans.h"
 #include "page/kept_mappings.h"
 #include "page/purge.h"
 #include "page/state.h"
@@ -95,7 +96,7 @@ seldom_called bool limits_purge_for_hard(size_t pages)
     size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
     if (limit == 0) /* removed since the check */
         return true;
-    shards_settle();
+    free_spans_settle_all();
     size_t used = limits_used_pages_locked();
     if (pages <= limit && used > limit - pages && give_kept && give_kept())
         used = limits_used_pages_locked();

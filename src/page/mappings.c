@@ -255,7 +255,8 @@ static bool mapping_move(struct span *span, size_t old_bytes, size_t new_bytes)
     bool every_page = load_relaxed(&span->tag) == SPAN_RUN_HUGE;
     size_t covered = every_page ? new_bytes : PAGE_BYTES;
     struct page_map_spares spares;
-    if (page_map_prepare(covered, &spares) != 0)
+    if (page_map_prepare(covered, &spares) != 0 &&
+        (kept_mapping_purge(SIZE_MAX) == 0 || page_map_prepare(covered, &spares) != 0))
         return false;
     /* Before the move, because afterwards another thread may map the old address. */
     page_map_set_page(span->base, NULL);

@@ -389,16 +389,10 @@ void pages_give(struct span *span)
     pages_give_run(span, 0);
 }
 
-void shards_settle(void)
-{
-    for (unsigned i = 0; i < shard_count(); i++)
-        if (load_relaxed(&page_shards[i].deferred))
-            (void)pages_settle(&page_shards[i], NULL);
-}
-
 bool pages_trim(size_t keep_bytes)
 {
-    shards_settle();
+    for (unsigned i = 0; i < shard_count(); i++)
+        (void)pages_settle(&page_shards[i], NULL);
     return purge_trim(keep_bytes);
 }
 

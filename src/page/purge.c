@@ -419,7 +419,7 @@ bool pages_purge_due(void)
 static void purge_end_interval(void)
 {
     fetch_add_relaxed(&pages_state.intervals, (size_t)1);
-    shards_settle();
+    free_spans_settle_all();
     void (*ended)(void) = load_acquire(&on_interval); /* acquire: pairs with pages_on_interval */
     if (ended)
         ended();

@@ -196,13 +196,9 @@ inline_always unsigned shard_count(void) { return load_relaxed(&pages_state.shar
 enum { SPAN_WAS_SLAB = 255, SPAN_WAS_PURGED = 254, SPAN_IS_NEW = 253 };
 
 /* Puts a free run, or an unused header (with no pages), on the stack `deferred` of its shard. The
- * next thread that takes or gives a run there processes it, or shards_settle. Lock-free, so it
- * works while the lock is frozen. */
+ * next thread that takes or gives a run there processes it, or free_spans_settle_all. Lock-free, so
+ * it works while the lock is frozen. */
 void defer(struct span *span);
-
-/* Processes what is deferred in any shard: maybe no thread will use that shard again.
- * Locking: none held. */
-void shards_settle(void);
 
 /* Unused headers of spans, in lists with tagged heads (base/tagged.h).
  *
