@@ -50,8 +50,9 @@
  * the block and retire the slab. Headers and their cold areas never serve anything else, so P is
  * still the `mail_state` of a header. If it is 0, the late thread has nothing to post. Otherwise it
  * names the heap that has the header's slab now, and that heap visits a slab of its own once more
- * than it needs. A private heap may end with blocks in use, so a late free of its block posts to no
- * other heap, and no other late free posts to it.
+ * than it needs. So no mailbox is drained while a slab is open and neither current nor listed: the
+ * drain would retire it. A private heap may end with blocks in use, so a late free of its block
+ * posts to no other heap, and no other late free posts to it.
  *
  * Fork: P holds the number of the process in which it became QUEUED, and is not QUEUED in any other
  * process. The child's mailboxes are empty. The blocks that the parent's other threads had freed

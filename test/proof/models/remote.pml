@@ -195,6 +195,9 @@ inline retire(me, h, s)
             store(me, LINK((s) * PER_SLAB), RELAXED, LIVE);
             store(me, POST(s), OPEN_ORDER, OPEN(h));
             store(me, OWNER(s), RELEASE, 1 + (h));
+#ifdef MUTANT_DRAIN_TAKEN /* refill_take_empty: the slab is not current yet; a drain retires it */
+            assert(newest(MAILBOX(h, s)) != 1 + (s));
+#endif
             atomic {
                 store(me, HAND, RELEASE, 1 + (s) * PER_SLAB);
                 remakes--
