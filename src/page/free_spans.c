@@ -412,17 +412,22 @@ struct span *free_spans_settle(struct page_shard *shard, struct span *given)
     return unmap;
 }
 
+void free_spans_settle_arenas(struct page_shard *shard)
+{
+    struct span *unmap = free_spans_settle(shard, NULL);
+    for (struct span *next; unmap; unmap = next) {
+        next = unmap->next;
+        defer(unmap);
+    }
+}
+
 void free_spans_settle_all(void)
 {
     for (unsigned i = 0; i < shard_count(); i++) {
         struct page_shard *shard = &page_shards[i];
         if (load_relaxed(&shard->deferred) == NULL || !shard_acquire(shard))
             continue;
-        struct span *unmap = free_spans_settle(shard, NULL);
+        free_spans_settle_arenas(shard);
         shard_release(shard);
-        for (struct span *next; unlikely(unmap != NULL); unmap = next) {
-            next = unmap->next;
-            defer(unmap);
-        }
     }
 }

@@ -117,8 +117,11 @@ void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_p
  * after it has released the lock. */
 struct span *free_spans_settle(struct page_shard *shard, struct span *given);
 
-/* Processes what is deferred in any shard, for maybe no thread will use that shard again. Runs that
- * are in no arena stay deferred.
+/* Processes the stack too, but runs that are in no arena stay deferred.
+ * Locking: shard's lock held. */
+void free_spans_settle_arenas(struct page_shard *shard);
+
+/* Does the same in all shards, for maybe no thread will use one of them again.
  * Locking: none held. */
 void free_spans_settle_all(void);
 

@@ -47,13 +47,8 @@ static void pages_freeze_shard(struct page_shard *shard)
     if (whole)
         headers_lend(shard);
     lock_end_freeze(&shard->lock);
-    if (!whole)
-        return;
-    struct span *unmap = free_spans_settle(shard, NULL);
-    for (struct span *next; unmap; unmap = next) {
-        next = unmap->next;
-        defer(unmap);
-    }
+    if (whole)
+        free_spans_settle_arenas(shard);
 }
 
 /* The page lock is frozen before all others and thawed after them, so it says whether a fork is

@@ -291,7 +291,7 @@ TEST_F(KeptMappings, NoTickUnmapsMoreThanItsPart)
             << "it was free for less than an interval";
     kept_mapping_age();
     configure(40, 1024 * kMiB);
-    store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
+    page_layer::end_interval();
     for (int calls = 0; calls < 200 && left != 0; calls++) {
         const uint64_t begin_us = os_now_us();
         pages_tick();

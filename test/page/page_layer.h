@@ -66,6 +66,9 @@ inline page_stats stats()
     return stats;
 }
 
+// Ends the decay interval; the next tick does what is due at its end.
+inline void end_interval() { store_relaxed(&pages_state.interval_start_ms, uint64_t{0}); }
+
 // Purges all that is due.
 inline void purge_all_due()
 {

@@ -25,6 +25,7 @@ namespace purge_test
 // refuses. mincore decides which memory counts as released.
 
 using page_layer::configure;
+using page_layer::end_interval;
 using page_layer::kMiB;
 
 constexpr uint64_t kNever = 1000000;
@@ -249,9 +250,6 @@ TEST_F(Purge, MemoryInTurnoverIsLeftAlone)
     }
     EXPECT_EQ(page_layer::stats().purged_bytes, purged);
 }
-
-// Ends the decay interval; the next tick does what is due at its end.
-void end_interval() { store_relaxed(&pages_state.interval_start_ms, uint64_t{0}); }
 
 // Memory that becomes due at once is purged by many calls.
 TEST_F(Purge, NoTickPurgesMoreThanItsPart)

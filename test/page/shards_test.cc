@@ -51,6 +51,16 @@ class Shards : public testing::Test
         return span;
     }
 
+    // Purges all memory that two intervals did not need.
+    static void decay_all()
+    {
+        for (int i = 0; i < 2; i++) {
+            page_layer::end_interval();
+            pages_tick();
+        }
+        page_layer::purge_all_due();
+    }
+
     static struct page_shard *home(const struct span *span)
     {
         const struct arena *arena = arena_of(span->base);
@@ -275,11 +285,7 @@ TEST_F(Shards, TheDecayReachesAll)
     configure(1, 1024 * kMiB);
     for (uint8_t shard = 0; shard < kShards; shard++)
         pages_give(take(shard, 100));
-    for (int i = 0; i < 2; i++) {
-        store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
-        pages_tick();
-    }
-    page_layer::purge_all_due();
+    decay_all();
     EXPECT_EQ(stats().dirty_bytes, 0u);
 }
 
@@ -305,11 +311,7 @@ TEST_F(DeferredInAShard, GoesBackByTime)
     configure(1, 1024 * kMiB);
     const size_t before = stats().counted_bytes;
     free_during_a_fork();
-    for (int i = 0; i < 2; i++) {
-        store_relaxed(&pages_state.interval_start_ms, uint64_t{0});
-        pages_tick();
-    }
-    page_layer::purge_all_due();
+    decay_all();
     EXPECT_LE(stats().counted_bytes, before);
 }
 
