@@ -137,6 +137,9 @@ class ReplayTest(unittest.TestCase):
         policy.write_text("site-policy 1\neven arena 1\n")
         self.assert_refused(r"policy:2: arena is not a verdict", self.traces["peak"],
                             "--site-policy", policy)
+        policy.write_text("site-policy 1\neven heap 1\nnone fifo 77\n")
+        self.assert_refused(r"policy: the trace has no block of policy none", self.traces["peak"],
+                            "--site-policy", policy)
 
     def test_damaged_traces(self):
         def version(data):

@@ -7,7 +7,7 @@
 
 enum { THREADS_MOST = 1 << 20 };
 
-void prepare_start(struct prepare *prepare, const char *path, const struct site_policies *policies)
+void prepare_start(struct prepare *prepare, const char *path, struct site_policies *policies)
 {
     *prepare = (struct prepare){.policies = policies};
     streams_start(&prepare->streams, path);

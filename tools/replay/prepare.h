@@ -50,8 +50,8 @@ struct prepare {
     struct streams streams;
     struct slots slots;
     struct live_table live;
-    const struct site_policies *policies; // NULL: none
-    struct prepare_thread *threads;       // by the trace's number
+    struct site_policies *policies; // NULL: none
+    struct prepare_thread *threads; // by the trace's number
     uint32_t thread_capacity;
     uint32_t last_thread;  // program's number of the thread of the previous event
     uint64_t window_bytes; // bytes allocated in the window
@@ -59,7 +59,7 @@ struct prepare {
     uint64_t time_ns; // time of the last event
 };
 
-void prepare_start(struct prepare *prepare, const char *path, const struct site_policies *policies);
+void prepare_start(struct prepare *prepare, const char *path, struct site_policies *policies);
 void prepare_event(struct prepare *prepare, const struct replay_event *event);
 void prepare_finish(struct prepare *prepare);
 

@@ -44,6 +44,14 @@ static _Noreturn void give_up(const char *program, const char *trace, const char
     exit(1);
 }
 
+static _Noreturn void give_up_policy(const char *program, const char *policies, const char *name)
+{
+    unlink(program);
+    fprintf(stderr, "cairn-replay-prepare: %s: the trace has no block of policy %s\n", policies,
+            name);
+    exit(1);
+}
+
 static void read_events(struct prepare *prepare, struct trace *trace)
 {
     static struct trace_event events[BATCH];
@@ -97,6 +105,9 @@ int main(int argc, char **argv)
     prepare_finish(&prepare);
     if (!prepare.streams.header.events)
         give_up(program, argv[at], "the trace has no events");
+    for (uint32_t policy = 0; policy < policies.count; policy++)
+        if (!policies.used[policy + 1])
+            give_up_policy(program, argv[2], policies.list[policy].name);
     print_header(&prepare.streams.header, trace_head(trace));
     trace_close(trace);
     return 0;
