@@ -37,8 +37,8 @@ static no_inline void *malloc_take_block(unsigned class, size_t size_bytes, size
 {
     struct heap *heap = thread_heap;
     if (unlikely(heap == &no_heap)) {
-        heap_start();
-        heap = heap_enter();
+        heap_start(); /* libc may allocate within */
+        heap = heap_at_hand();
         if (heap == NULL && (heap = heap_hold_any()) == NULL)
             return NULL;
     }

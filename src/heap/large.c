@@ -247,7 +247,7 @@ static void *large_resize_span(struct span *span, size_t size_bytes, bool may_mo
     return in_place ? span->base : NULL;
 }
 
-static void *large_resize_counted(struct span *span, size_t size_bytes, bool may_move)
+void *large_resize(struct span *span, size_t size_bytes, bool may_move)
 {
     if (!large_serves(span, size_bytes) || size_bytes > PTRDIFF_MAX)
         return NULL;
@@ -261,16 +261,6 @@ static void *large_resize_counted(struct span *span, size_t size_bytes, bool may
     if (config_guarded_blocks && block)
         span->asked_bytes = size_bytes;
     return block;
-}
-
-void *large_resize(struct span *span, size_t size_bytes)
-{
-    return large_resize_counted(span, size_bytes, true);
-}
-
-bool large_resize_in_place(struct span *span, size_t size_bytes)
-{
-    return large_resize_counted(span, size_bytes, false) != NULL;
 }
 
 /* Whether the run has a length that slabs serve, as only aligned blocks and blocks that grew have.

@@ -106,15 +106,10 @@ bool large_lock(struct span *span, const void *block);
 /* Ends large_lock. */
 void large_unlock(struct span *span);
 
-/* Resizes a block in place, or a mapping by moving its page tables.
+/* Resizes a block in place or, if it `may_move`, a mapping by moving its page tables.
  * Returns: the block's address, or NULL when neither is possible.
  * Locking: large_lock held, where other threads may free the block. */
-void *large_resize(struct span *span, size_t size_bytes);
-
-/* Resizes a block in place.
- * Returns: whether it has the size now.
- * Locking: large_lock held, where other threads may free the block. */
-bool large_resize_in_place(struct span *span, size_t size_bytes);
+void *large_resize(struct span *span, size_t size_bytes, bool may_move);
 
 /* Whether the span may be that of a block with this size and alignment. Exact to a quarter for
  * short runs of more than 8 pages (run_cache.h) and for mappings, which have spare pages if they

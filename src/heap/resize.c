@@ -127,16 +127,15 @@ static no_inline void *resize_move_own(const struct span *slab, void *pointer, s
     return block;
 }
 
-/* Resizes a locked large block while a hook is on. For the profiler a block of another length is
- * another block.
+/* Resizes a locked large block. For the profiler a block of another length is another block.
  * Locking: large_lock held. */
-static no_inline void *resize_watched(struct span *span, size_t size_bytes, bool may_move)
+static no_inline void *resize_locked(struct span *span, size_t size_bytes, bool may_move)
 {
+    if (likely(!heap_is_hooked()))
+        return large_resize(span, size_bytes, may_move);
     size_t pages = span->pages;
     struct span_sample held = hooks_hold_sample(span);
-    void *block = may_move                                  ? large_resize(span, size_bytes)
-                  : large_resize_in_place(span, size_bytes) ? span->base
-                                                            : NULL;
+    void *block = large_resize(span, size_bytes, may_move);
     if (span->pages == pages)
         hooks_resume_sample(span, held);
     else if (span_private_heap(span) == NULL)
@@ -157,8 +156,7 @@ static void resize_lock(struct span *span, const void *pointer, const char *oper
 static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
 {
     resize_lock(span, pointer, "realloc");
-    void *block =
-        heap_is_hooked() ? resize_watched(span, size_bytes, true) : large_resize(span, size_bytes);
+    void *block = resize_locked(span, size_bytes, true);
     bool moves = block == NULL && size_bytes > MEDIUM_REQUEST_MAX && size_bytes <= PTRDIFF_MAX &&
                  span_private_heap(span) == NULL;
     struct span *fresh = moves ? resize_copy_large(span, size_bytes) : NULL;
@@ -174,8 +172,7 @@ static void *resize_large(struct span *span, void *pointer, size_t size_bytes)
 static bool resize_large_in_place(struct span *span, const void *pointer, size_t size_bytes)
 {
     resize_lock(span, pointer, "resize");
-    bool stays = heap_is_hooked() ? resize_watched(span, size_bytes, false) != NULL
-                                  : large_resize_in_place(span, size_bytes);
+    bool stays = resize_locked(span, size_bytes, false) != NULL;
     large_unlock(span);
     return stays;
 }

@@ -66,22 +66,26 @@ void growth_cut(uintptr_t *growth, struct span *span, size_t pages)
 bool growth_extend(uintptr_t *growth, struct span *span, size_t pages)
 {
     size_t more = pages - span->pages;
-    uintptr_t word = growth_room_behind(growth, span);
-    if (word == 0 || growth_room_length(word) < more)
-        return false;
     char *end = span_end(span) + (more << PAGE_SHIFT);
-    if (!compare_swap_acq_rel(growth, &word,
-                              growth_room_word(end, growth_room_length(word) - more)))
-        return false;
+    uintptr_t word;
+    do { /* an aging may change the word meanwhile */
+        word = growth_room_behind(growth, span);
+        if (word == 0 || growth_room_length(word) < more)
+            return false;
+    } while (!compare_swap_acq_rel(growth, &word,
+                                   growth_room_word(end, growth_room_length(word) - more)));
     store_relaxed(&span->pages, (uint32_t)pages);
     return true;
 }
 
 bool growth_join(uintptr_t *growth, struct span *span)
 {
-    uintptr_t word = growth_room_behind(growth, span);
-    if (word == 0 || !compare_swap_acq_rel(growth, &word, (uintptr_t)0))
-        return false;
+    uintptr_t word;
+    do {
+        word = growth_room_behind(growth, span);
+        if (word == 0)
+            return false;
+    } while (!compare_swap_acq_rel(growth, &word, (uintptr_t)0));
     store_relaxed(&span->pages, span->pages + (uint32_t)growth_room_length(word));
     return true;
 }

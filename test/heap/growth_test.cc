@@ -86,6 +86,31 @@ TEST_F(Growth, ABlockGrowsThroughTheRunThatTheLastOneLeft)
     pages_give(span);
 }
 
+// An aging of another thread changes the word, and takes nothing.
+TEST_F(Growth, AnAgingAtTheSameTimeStopsNoBlock)
+{
+    std::atomic<bool> over{false};
+    std::thread visitor([&] {
+        while (!over) {
+            uintptr_t word = load_relaxed(&growth_);
+            if (word != 0)
+                (void)compare_swap_acq_rel(&growth_, &word, word | LAYOUT_KEPT_AGED);
+        }
+    });
+    struct span *block = run(10);
+    size_t stopped = 0;
+    for (int i = 0; i < 200000; i++) {
+        growth_cut(&growth_, block, 1);
+        for (size_t pages = 2; pages < 10; pages++)
+            stopped += !growth_extend(&growth_, block, pages);
+        stopped += !growth_join(&growth_, block);
+    }
+    over = true;
+    visitor.join();
+    EXPECT_EQ(stopped, 0u);
+    pages_give(block);
+}
+
 TEST_F(Growth, FreedWithItsRoomTheRunIsWholeAgain)
 {
     ASSERT_TRUE(growth_put(&growth_, run(10)));

@@ -115,12 +115,12 @@ TEST_F(Large, ARunResizesInPlaceWhereItsNeighbourIsFree)
     struct span *span = take(kMiB);
     char *base = span->base;
     memset(base, 3, kMiB);
-    EXPECT_EQ(large_resize(span, 200 * kKiB), base);
+    EXPECT_EQ(large_resize(span, 200 * kKiB, true), base);
     const size_t granule = config_guarded_blocks ? os_page_size() >> PAGE_SHIFT : 1;
     EXPECT_EQ(size_t{span->pages}, align_up(large_pages(200 * kKiB), granule));
-    EXPECT_EQ(large_resize(span, kMiB), base) << "the rest of the block's own run is free";
-    EXPECT_EQ(large_resize(span, MEDIUM_REQUEST_MAX), nullptr) << "slabs serve that size";
-    EXPECT_EQ(large_resize(span, SIZE_MAX / 2 + 1), nullptr);
+    EXPECT_EQ(large_resize(span, kMiB, true), base) << "the rest of the block's own run is free";
+    EXPECT_EQ(large_resize(span, MEDIUM_REQUEST_MAX, true), nullptr) << "slabs serve that size";
+    EXPECT_EQ(large_resize(span, SIZE_MAX / 2 + 1, true), nullptr);
     for (size_t i = 0; i < 200 * kKiB; i++)
         ASSERT_EQ(base[i], 3);
     large_free(span, span->base);
@@ -135,13 +135,13 @@ TEST_F(Large, AShortRunStaysWhileMostOfItIsFilled)
     const size_t bytes = size_t{span->pages} << PAGE_SHIFT;
     EXPECT_EQ(bytes, 144 * kKiB);
     for (size_t size : {bytes, bytes / 4 * 3 + 1, 129 * kKiB}) {
-        EXPECT_TRUE(large_resize_in_place(span, size)) << size;
+        EXPECT_NE(large_resize(span, size, false), nullptr) << size;
         EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, bytes) << size;
         EXPECT_TRUE(large_matches(span, size, 1)) << size;
     }
     EXPECT_FALSE(large_matches(span, bytes + 1, 1));
     EXPECT_FALSE(large_matches(span, bytes / 4 * 3, 1));
-    EXPECT_TRUE(large_resize_in_place(span, bytes / 4 * 3));
+    EXPECT_NE(large_resize(span, bytes / 4 * 3, false), nullptr);
     EXPECT_EQ(size_t{span->pages}, large_pages(bytes / 4 * 3)) << "its tail is given back";
     large_free(span, span->base);
 }
@@ -150,14 +150,14 @@ TEST_F(Large, AMappingGrowsWithoutACopyAndShrinks)
 {
     struct span *span = take(40 * kMiB);
     memset(span->base, 4, 40 * kMiB);
-    ASSERT_NE(large_resize(span, 100 * kMiB), nullptr);
+    ASSERT_NE(large_resize(span, 100 * kMiB, true), nullptr);
     EXPECT_GE(size_t{span->pages} << PAGE_SHIFT, 100 * kMiB);
     EXPECT_EQ(page_map_find(span->base), span);
     for (size_t i = 0; i < 40 * kMiB; i += 512)
         ASSERT_EQ(span->base[i], 4);
     char *base = span->base;
-    EXPECT_EQ(large_resize(span, 99 * kMiB), base);
-    EXPECT_EQ(large_resize(span, 3 * kMiB), base);
+    EXPECT_EQ(large_resize(span, 99 * kMiB, true), base);
+    EXPECT_EQ(large_resize(span, 3 * kMiB, true), base);
     EXPECT_LT(size_t{span->pages} << PAGE_SHIFT, 5 * kMiB)
         << "the block keeps memory that it does not need";
     EXPECT_EQ(base[3 * kMiB - 1], 4);
@@ -171,7 +171,7 @@ TEST_F(Large, AMappingThatShrinksGivesItsTailBack)
     char *base = span->base;
     memset(base, 5, 64 * kMiB);
     for (size_t size : {60 * kMiB, 50 * kMiB, 45 * kMiB}) {
-        EXPECT_EQ(large_resize(span, size), base);
+        EXPECT_EQ(large_resize(span, size, true), base);
         EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, size);
         EXPECT_TRUE(large_matches(span, size, 1));
         unsigned char resident;
@@ -179,7 +179,7 @@ TEST_F(Large, AMappingThatShrinksGivesItsTailBack)
             EXPECT_NE(mincore(base + size, 1, &resident), 0) << "the tail is still mapped";
         }
     }
-    EXPECT_EQ(large_resize(span, 44 * kMiB), base);
+    EXPECT_EQ(large_resize(span, 44 * kMiB, true), base);
     if (!config_guarded_blocks) {
         EXPECT_EQ(size_t{span->pages} << PAGE_SHIFT, 45 * kMiB)
             << "so small a difference needs no system call";
@@ -217,7 +217,7 @@ TEST_F(Large, TheNextBlockThatGrowsUsesWhatTheLastOneLeft)
         struct span *span = large_allocate(100 * kKiB, PAGE_BYTES);
         for (size_t size = 200 * kKiB; size < 16 * kMiB; size += size / 2) {
             memset(span->base, 1, size_t{span->pages} << PAGE_SHIFT);
-            if (large_resize(span, size) == nullptr) {
+            if (large_resize(span, size, true) == nullptr) {
                 struct span *moved = large_allocate_growing(size);
                 ASSERT_NE(moved, nullptr);
                 large_free(span, span->base);
@@ -252,7 +252,7 @@ TEST_F(Large, ASizeMatchesAfterAResizeThatFailed)
     const page_limits limits = heap_layer::limits();
     struct span *grown = large_allocate(40 * kMiB, PAGE_BYTES);
     for (size_t size = 44 * kMiB; size <= 72 * kMiB; size += 4 * kMiB) {
-        if (large_resize(grown, size) == nullptr) {
+        if (large_resize(grown, size, true) == nullptr) {
             struct span *moved = large_allocate_growing(size);
             large_free(grown, grown->base);
             grown = moved;
@@ -264,12 +264,12 @@ TEST_F(Large, ASizeMatchesAfterAResizeThatFailed)
     page_limits limited = limits;
     limited.hard_limit_bytes = heap_layer::stats().pages.committed_bytes + 100 * kMiB;
     pages_configure(&limited);
-    EXPECT_EQ(large_resize(span, 2048 * kMiB), nullptr);
+    EXPECT_EQ(large_resize(span, 2048 * kMiB, true), nullptr);
     pages_configure(&limits);
     ASSERT_GT(span->pages, 50 * kMiB >> PAGE_SHIFT) << "it has what was behind it";
     EXPECT_TRUE(large_matches(span, 33 * kMiB, 1));
     EXPECT_FALSE(large_matches(span, (size_t{span->pages} << PAGE_SHIFT) + 1, 1));
-    ASSERT_NE(large_resize(span, 47 * kMiB), nullptr);
+    ASSERT_NE(large_resize(span, 47 * kMiB, true), nullptr);
     EXPECT_FALSE(large_matches(span, 33 * kMiB, 1)) << "after a resize that did not fail";
     large_free(span, span->base);
 }
