@@ -12,9 +12,13 @@ enum { FREE = 0, HELD = 1, WAITED = 2, FROZEN = 3 };
 /* Ranks of the locks that this thread holds, one bit each; only in debug builds. */
 static __thread uint16_t held_ranks;
 
-/* Not 0 while this thread takes, holds or releases a lock: a signal handler that forks may
- * interrupt it at any point of that. */
+/* Not 0 while this thread takes or releases a lock: a signal handler that forks may interrupt it at
+ * any point of that. */
 static __thread uint8_t engaged;
+
+static void lock_engage(void) { store_relaxed(&engaged, (uint8_t)(engaged + 1)); }
+
+static void lock_disengage(void) { store_relaxed(&engaged, (uint8_t)(engaged - 1)); }
 
 /* Tries to take the lock.
  * Returns: the state before: FREE when the lock was taken. */
@@ -31,13 +35,12 @@ static uint32_t lock_try_take(struct lock *lock, uint32_t as)
     return seen;
 }
 
-static void lock_note_acquired(struct lock *lock)
+static void lock_note_rank(const struct lock *lock)
 {
-    store_relaxed(&lock->owner, thread_identity());
-    if (config_debug) {
-        check_internal(held_ranks >> lock->rank == 0);
-        held_ranks |= (uint16_t)(1u << lock->rank);
-    }
+    if (!config_debug)
+        return;
+    check_internal(held_ranks >> lock->rank == 0);
+    held_ranks |= (uint16_t)(1u << lock->rank);
 }
 
 bool lock_spin(const uint32_t *state, unsigned *pauses)
@@ -54,15 +57,17 @@ bool lock_spin(const uint32_t *state, unsigned *pauses)
     return false;
 }
 
-bool lock_acquire(struct lock *lock)
+/* Takes the lock, of any rank.
+ * Returns: false when another thread has frozen it for a fork. */
+inline_always bool lock_take(struct lock *lock)
 {
-    store_relaxed(&engaged, (uint8_t)(engaged + 1));
+    lock_engage();
     for (unsigned pauses = 1;;) {
         uint32_t seen = lock_try_take(lock, pauses <= LOCK_PAUSES_MAX ? HELD : WAITED);
         if (seen == FREE)
             break;
         if (seen == FROZEN) {
-            store_relaxed(&engaged, (uint8_t)(engaged - 1));
+            lock_disengage();
             return false;
         }
         if (lock_spin(&lock->state, &pauses))
@@ -75,38 +80,52 @@ bool lock_acquire(struct lock *lock)
             host_wait(&lock->state, WAITED);
         }
     }
-    lock_note_acquired(lock);
+    store_relaxed(&lock->owner, thread_identity());
+    lock_disengage();
     return true;
+}
+
+bool lock_acquire(struct lock *lock)
+{
+    bool taken = lock_take(lock);
+    if (taken)
+        lock_note_rank(lock);
+    return taken;
 }
 
 bool lock_try_acquire(struct lock *lock)
 {
-    store_relaxed(&engaged, (uint8_t)(engaged + 1));
-    if (lock_try_take(lock, HELD) == FREE) {
-        lock_note_acquired(lock);
-        return true;
+    lock_engage();
+    bool taken = lock_try_take(lock, HELD) == FREE;
+    if (taken) {
+        store_relaxed(&lock->owner, thread_identity());
+        lock_note_rank(lock);
     }
-    store_relaxed(&engaged, (uint8_t)(engaged - 1));
-    return false;
+    lock_disengage();
+    return taken;
 }
 
-/* Ends what lock_acquire has noted of this thread. */
-static void lock_note_left(const struct lock *lock)
+void lock_acquire_after_fork(struct lock *lock)
 {
-    if (config_debug)
-        held_ranks &= (uint16_t)~(1u << lock->rank);
-    store_relaxed(&engaged, (uint8_t)(engaged - 1));
+    while (!lock_take(lock)) {
+        test_delay();
+        host_wait(&lock->state, FROZEN);
+    }
 }
 
 void lock_release(struct lock *lock)
 {
+    unsigned rank = lock->rank;
+    lock_engage();
     store_relaxed(&lock->owner, (uintptr_t)0);
     /* release: pairs with the acquire of the next holder */
     if (likely(process_is_single_threaded()))
         store_release(&lock->state, (uint32_t)FREE);
     else if (exchange_acq_rel(&lock->state, (uint32_t)FREE) == WAITED)
         host_wake(&lock->state, 1);
-    lock_note_left(lock);
+    if (config_debug)
+        held_ranks &= (uint16_t)~(1u << rank);
+    lock_disengage();
 }
 
 bool lock_is_mine(const struct lock *lock)
@@ -114,40 +133,41 @@ bool lock_is_mine(const struct lock *lock)
     return load_relaxed(&lock->owner) == thread_identity();
 }
 
+/* Wakes all threads that wait for a change of the state. */
+static void lock_wake_all(struct lock *lock)
+{
+    test_delay();
+    if (!process_is_single_threaded())
+        host_wake(&lock->state, UINT32_MAX);
+}
+
+/* Whether this thread was interrupted after it took the lock and before the owner was stored, or
+ * after the owner was cleared and before the lock was released. Then no owner is recorded. Only a
+ * program of one thread may fork in a signal handler, so the holder is this thread. */
+static bool lock_is_interrupted(const struct lock *lock)
+{
+    return engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
+}
+
 /* A signal may interrupt any two steps of a freeze or thaw, and its handler may fork. The handler's
  * freeze and thaw leave each word as the last step has written it, or the next step writes it
  * again. */
-void lock_begin_freeze(struct lock *lock)
+void lock_freeze(struct lock *lock)
 {
-    if (lock_is_mine(lock) && lock->freezing) {
+    bool held = lock_is_mine(lock) || lock_is_interrupted(lock);
+    if (held && lock->freezing) {
         lock->nested++;
-        return;
+    } else {
+        if (!held)
+            lock_acquire_after_fork(lock);
+        store_release(&lock->freezing, true);
+        store_release(&lock->held_at_freeze, held);
     }
-    /* Interrupted after the lock was taken and before the owner was stored, or after the owner
-     * was cleared and before the lock was released. Then no owner is recorded. Only a program of
-     * one thread may fork in a signal handler, so the holder is this thread. */
-    bool interrupted =
-        engaged != 0 && load_relaxed(&lock->state) != FREE && load_relaxed(&lock->owner) == 0;
-    bool held = interrupted || lock_is_mine(lock);
-    while (!held && !lock_acquire(lock)) {
-        test_delay();
-        /* another thread forks, and needs nothing from this one */
-        host_wait(&lock->state, FROZEN);
-    }
-    store_release(&lock->freezing, true);
-    store_release(&lock->held_at_freeze, held);
-    /* From here on the lock does not count as held: this thread freezes the next lock. */
-    if (!held)
-        lock_note_left(lock);
-}
-
-void lock_end_freeze(struct lock *lock)
-{
     test_delay();
     /* Wakes all threads, whatever the state is: a thread that a release has woken may find the
      * lock frozen and leave, and then no other thread would wake the next one. */
     exchange_acq_rel(&lock->state, (uint32_t)FROZEN);
-    host_wake(&lock->state, UINT32_MAX);
+    lock_wake_all(lock);
 }
 
 bool lock_is_frozen(const struct lock *lock)
@@ -160,18 +180,7 @@ bool lock_is_frozen_whole(const struct lock *lock)
     return !lock->held_at_freeze && lock->nested == 0;
 }
 
-void lock_begin_thaw(struct lock *lock)
-{
-    if (lock->nested > 0)
-        return;
-    store_release(&lock->state, (uint32_t)HELD);
-    test_delay();
-    /* Wakes the threads that wait to fork. None of them sleeps when lock_release wakes one thread,
-     * so it wakes one that waits for the lock. */
-    host_wake(&lock->state, UINT32_MAX);
-}
-
-void lock_end_thaw(struct lock *lock)
+void lock_thaw(struct lock *lock)
 {
     if (lock->nested > 0) {
         lock->nested--;
@@ -179,10 +188,10 @@ void lock_end_thaw(struct lock *lock)
     }
     bool held = lock->held_at_freeze;
     store_release(&lock->freezing, false);
-    if (held) {
-        store_release(&lock->state, (uint32_t)HELD);
-    } else {
-        store_relaxed(&engaged, (uint8_t)(engaged + 1));
+    store_release(&lock->state, (uint32_t)HELD);
+    /* None of the woken threads sleeps when lock_release wakes one thread, so it wakes one that
+     * waits for the lock. */
+    lock_wake_all(lock);
+    if (!held)
         lock_release(lock);
-    }
 }

@@ -5,15 +5,15 @@
  * A thread that finds the lock held reads it a few times, with pauses that double, before it
  * tries again; after that it sleeps.
  *
- * Ranks: a thread takes locks in rising rank only; debug builds check it.
+ * Ranks: lock_acquire takes locks in rising rank only; debug builds check it.
  *
  * Fork: the forking thread holds the lock over clone(). Between, libc takes its stdio locks,
- * which a thread that waits for this lock may hold. So no thread waits for a frozen lock to do
- * its work: lock_acquire returns false, and the caller uses its lock-free alternative. Frozen is
+ * which a thread that waits for this lock may hold. So the heap never waits for a frozen lock to
+ * do its work: lock_acquire returns false, and the caller uses its lock-free alternative. Frozen is
  * a state of its own. If it had the value of a held lock, a thread that announces itself late
  * and then does not wait could make another thread fall asleep that announced itself before the
- * freeze. Only a thread that forks, too, waits for the end of a freeze; each thaw wakes all of
- * these.
+ * freeze. Only a thread that forks, too, or calls lock_acquire_after_fork, waits for the end of a
+ * freeze; each thaw wakes all of these.
  */
 #ifndef CAIRN_BASE_LOCK_H
 #define CAIRN_BASE_LOCK_H
@@ -33,6 +33,10 @@ struct lock {
 /* Takes the lock. Acquire: pairs with lock_release.
  * Returns: false when another thread has frozen the lock for a fork. */
 bool lock_acquire(struct lock *lock) __attribute__((warn_unused_result));
+
+/* Takes the lock. Waits for the end of a fork, too, so the caller may hold no lock that fork takes
+ * in between. The rank is not checked. Acquire: pairs with lock_release. */
+void lock_acquire_after_fork(struct lock *lock);
 
 /* Takes the lock if it is free. Acquire: pairs with lock_release.
  * Returns: false when it is held or frozen. */
@@ -56,35 +60,20 @@ bool lock_spin(const uint32_t *state, unsigned *pauses);
 bool lock_is_mine(const struct lock *lock);
 
 /* Before fork: takes the lock, unless this thread was interrupted while it held it, and freezes
- * it. In between the thread holds the lock, and prepares what others use while it is frozen. A
- * signal handler may fork at any point from the freeze to the thaw, so they nest; the outermost
- * thaw counts. */
-void lock_begin_freeze(struct lock *lock);
-void lock_end_freeze(struct lock *lock);
+ * it. A signal handler may fork at any point from the freeze to the thaw, so they nest; the
+ * outermost thaw counts. */
+void lock_freeze(struct lock *lock);
 
 /* After fork: ends the freeze, in the parent and in the child, where this thread is the only one.
- * In between the thread holds the lock again. */
-void lock_begin_thaw(struct lock *lock);
-void lock_end_thaw(struct lock *lock);
-
-static inline void lock_freeze(struct lock *lock)
-{
-    lock_begin_freeze(lock);
-    lock_end_freeze(lock);
-}
-
-static inline void lock_thaw(struct lock *lock)
-{
-    lock_begin_thaw(lock);
-    lock_end_thaw(lock);
-}
+ */
+void lock_thaw(struct lock *lock);
 
 /* Whether the lock is frozen, approximately.
  * Threads: any. */
 bool lock_is_frozen(const struct lock *lock);
 
 /* Whether no thread was changing the protected data when the lock was frozen.
- * Threads: the forking thread, from lock_begin_freeze to lock_end_thaw. */
+ * Threads: the forking thread, from lock_freeze to lock_thaw. */
 bool lock_is_frozen_whole(const struct lock *lock);
 
 #endif

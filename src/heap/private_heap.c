@@ -278,7 +278,7 @@ static void private_heap_after_fork(void)
         heap->look_after_fork = heap->look_after_fork && in_use;
         if (config_hardened)
             harden_seed(heap);
-        if (in_use)
+        if (in_use && !pages_forked_alone()) /* else a call of this thread continues */
             store_relaxed(&private_heap->held_bytes,
                           private_heap->slab_bytes + private_heap_recount_large(private_heap));
         heap_enlist(heap);
@@ -312,9 +312,9 @@ static struct private_heap *private_heap_make(void)
     private_heap->heap.generation = heap_generation;
     store_relaxed(&private_heap->heap.state, (uint32_t)HEAP_UNUSED);
     fork_lock_acquire(&registry.lock);
+    heap_enlist(&private_heap->heap); /* first: the child of a fork enlists those of the registry */
     private_heap->next_private_heap = registry.all;
-    registry.all = private_heap;
-    heap_enlist(&private_heap->heap);
+    store_release(&registry.all, private_heap); /* pairs with a signal handler that forks */
     fork_lock_release(&registry.lock);
     return private_heap;
 }

@@ -45,26 +45,18 @@ void heap_return(struct heap *heap)
     if (load_seq_cst(&heap->is_stacked) != 0 ||
         !compare_swap_seq_cst(&heap->is_stacked, &expected, 1u))
         return;
-    uintptr_t head = load_relaxed(&orphans.head);
-    do
-        store_relaxed(&heap->next_orphan, (struct heap *)tagged_address(head));
-    while (!compare_swap_acq_rel(&orphans.head, &head, (uintptr_t)heap | tagged_next_tag(head)));
+    tagged_push(&orphans.head, heap, offsetof(struct heap, next_orphan));
 }
 
 struct heap *heap_hold_orphan(void)
 {
-    uintptr_t head = load_acquire(&orphans.head); /* pairs with heap_return */
-    while (tagged_address(head) != 0) {
-        struct heap *heap = (struct heap *)tagged_address(head);
-        uintptr_t next = (uintptr_t)load_relaxed(&heap->next_orphan);
-        if (!compare_swap_acq_rel(&orphans.head, &head, next | tagged_next_tag(head)))
-            continue;
+    struct heap *heap;
+    while ((heap = tagged_pop(&orphans.head, offsetof(struct heap, next_orphan))) != NULL) {
         store_seq_cst(&heap->is_stacked, 0u);
         if (likely(heap_try_hold(heap)))
-            return heap;
-        head = load_acquire(&orphans.head);
+            break;
     }
-    return NULL;
+    return heap;
 }
 
 void heaps_forget_orphans(void) { store_relaxed(&orphans.head, (uintptr_t)0); }

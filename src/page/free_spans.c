@@ -372,7 +372,25 @@ static bool free_spans_is_loose(const struct span *span)
            shard_of(span)->loose_count < LOOSE_MAX;
 }
 
-struct span *free_spans_settle(struct page_shard *shard, struct span *given)
+/* Frees a run that was on the stack of defer(), or could have been. */
+static void free_spans_free(struct page_shard *shard, struct span *span)
+{
+    struct arena *arena = span_arena(span);
+    if (span->mark == SPAN_WAS_PURGED)
+        span_end_purge(span);
+    else if (span->mark == SPAN_IS_NEW)
+        shard_count_committed(shard, span->pages);
+    if (span->dirty_pages != 0)
+        bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
+    if (free_spans_is_loose(span)) {
+        free_spans_loose_add(span);
+        free_spans_enter(span);
+    } else {
+        span_release(arena, span);
+    }
+}
+
+void free_spans_settle(struct page_shard *shard, struct span *given)
 {
     struct span *span = NULL;
     if (unlikely(load_relaxed(&shard->deferred) != NULL))
@@ -381,43 +399,12 @@ struct span *free_spans_settle(struct page_shard *shard, struct span *given)
         given->next = span;
         span = given;
     }
-    struct span *unmap = NULL;
     for (struct span *next; span; span = next) {
         next = span->next;
-        struct arena *arena = span_arena(span); /* NULL for a header without pages */
-        if (span->pages != 0 && span->mark == SPAN_WAS_SLAB && span->swept_pages != 0) {
-            fetch_sub_relaxed(&pages_state.swept_pages, (size_t)span->swept_pages);
-            span->swept_pages = 0; /* the run may be deferred again, see pages_freeze */
-        }
-        if (span->pages == 0) {
+        if (span->pages == 0)
             header_push(span);
-        } else if (arena) {
-            if (span->mark == SPAN_WAS_PURGED)
-                span_end_purge(span);
-            else if (span->mark == SPAN_IS_NEW)
-                shard_count_committed(shard, span->pages);
-            if (span->dirty_pages != 0)
-                bitmap_set(arena->dirty, arena_page(arena, span->base), span->pages);
-            if (free_spans_is_loose(span)) {
-                free_spans_loose_add(span);
-                free_spans_enter(span);
-            } else {
-                span_release(arena, span);
-            }
-        } else {
-            span->next = unmap;
-            unmap = span;
-        }
-    }
-    return unmap;
-}
-
-void free_spans_settle_arenas(struct page_shard *shard)
-{
-    struct span *unmap = free_spans_settle(shard, NULL);
-    for (struct span *next; unmap; unmap = next) {
-        next = unmap->next;
-        defer(unmap);
+        else
+            free_spans_free(shard, span);
     }
 }
 
@@ -427,7 +414,7 @@ void free_spans_settle_all(void)
         struct page_shard *shard = &page_shards[i];
         if (load_relaxed(&shard->deferred) == NULL || !shard_acquire(shard))
             continue;
-        free_spans_settle_arenas(shard);
+        free_spans_settle(shard, NULL);
         shard_release(shard);
     }
 }

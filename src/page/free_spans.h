@@ -112,16 +112,10 @@ void range_release(struct arena *arena, char *base, size_t pages, size_t dirty_p
 
 /* Frees the run `given`, if it is not NULL, and processes the stack of defer(): frees its runs and
  * keeps its headers.
- * Locking: shard's lock held.
- * Returns: the runs that are in no arena, linked by `next`. The caller passes them to fork_run_give
- * after it has released the lock. */
-struct span *free_spans_settle(struct page_shard *shard, struct span *given);
-
-/* Processes the stack too, but runs that are in no arena stay deferred.
  * Locking: shard's lock held. */
-void free_spans_settle_arenas(struct page_shard *shard);
+void free_spans_settle(struct page_shard *shard, struct span *given);
 
-/* Does the same in all shards, for maybe no thread will use one of them again.
+/* Processes the stacks of all shards, for maybe no thread will use one of them again.
  * Locking: none held. */
 void free_spans_settle_all(void);
 

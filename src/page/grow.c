@@ -146,17 +146,21 @@ static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum a
         return -ENOMEM;
     int error = 0;
     char *base = arena_commit(shard, &pages, needed + fence_pages(), step, &error);
+    if (base == NULL) {
+        header_return(span);
+        return error;
+    }
     span->base = base;
-    span->pages = base ? (uint32_t)pages : 0; /* 0 pages: the header returns to its list */
+    span->pages = (uint32_t)pages;
     span->mark = SPAN_IS_NEW;
     store_relaxed(&span->dirty_pages, (size_t)0);
-    if (base && pages >= HUGE_PAGES && needed <= MAX_BATCH) /* a long run does not show density */
+    if (pages >= HUGE_PAGES && needed <= MAX_BATCH) /* a long run does not show density */
         grow_note(base, pages);
-    if (config_fences && base)
+    if (config_fences)
         grow_defer_fenced(span, needed);
     else
         defer(span);
-    return base ? 0 : error;
+    return 0;
 }
 
 /* Commits `pages` pages like grow_by, and adds an arena if none has enough pages.
@@ -247,36 +251,19 @@ bool pages_grow(struct page_shard *shard, size_t pages)
 /* Pages of an arena for metadata, when the system gives no more addresses. Few programs execute
  * this, so it is apart from the code that every program loads. */
 
-/* The starts of the pages that were taken for metadata. Pages for metadata never return, and
- * scattered over the arenas they would leave no long runs, so further pages are taken right before
- * earlier ones. */
-enum { PLACES = 64 };
-static char *places[PLACES]; /* lock of the first shard: the last PLACES starts */
-static size_t place_count;   /* lock of the first shard: number of starts so far */
+/* lock of the first shard: the start of the last pages that were taken for metadata. Pages for
+ * metadata never return, and scattered over the arenas they would leave no long runs, so further
+ * ones are taken right before them. */
+static char *last_place;
 
-/* A free span of at least `pages` pages right before one of these places.
+/* A free span of at least `pages` pages right before the last place.
  * Locking: lock of the first shard held.
  * Returns: NULL if there is none. */
 static cold struct span *grow_find_beside(size_t pages)
 {
-    for (size_t i = smaller_of(place_count, PLACES); i-- > 0;) {
-        struct span *span = span_free_neighbour(arena_of(places[i]), places[i] - PAGE_BYTES);
-        if (span && span->pages >= pages)
-            return span;
-    }
-    return NULL;
-}
-
-/* Records the start of the pages that were taken. The new place replaces the place that begins at
- * their end, if there is one.
- * Locking: lock of the first shard held. */
-static cold void grow_note_place(char *stolen, const char *end)
-{
-    size_t known = smaller_of(place_count, PLACES);
-    size_t i = 0;
-    while (i < known && places[i] != end)
-        i++;
-    places[i < known ? i : place_count++ % PLACES] = stolen;
+    struct span *span =
+        last_place ? span_free_neighbour(arena_of(last_place), last_place - PAGE_BYTES) : NULL;
+    return span && span->pages >= pages ? span : NULL;
 }
 
 /* Takes `*pages` pages from the end of a free span of the shard. A part of the span always remains,
@@ -306,7 +293,7 @@ static cold char *grow_steal_free(struct page_shard *shard, size_t *pages)
         span_release(arena, span);
         free_spans_note_dirty_low(shard);
         if (is_first)
-            grow_note_place(stolen, end);
+            last_place = stolen;
         /* from now on neither free nor in use by a span */
         shard_count_committed(shard, 0 - *pages);
     }

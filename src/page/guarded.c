@@ -131,7 +131,7 @@ static struct span *guarded_map(size_t size_bytes, size_t alignment_bytes, size_
     }
     span->base = block;
     if (block == NULL) {
-        defer(span);
+        header_return(span);
         return NULL;
     }
     span->behind_pages = (uint32_t)(behind >> PAGE_SHIFT);

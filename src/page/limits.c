@@ -11,9 +11,11 @@
 
 enum { WAIT_MS = 100 }; /* longest wait for other threads that purge */
 
+/* A limit in pages; 0 only if there is none. */
 static size_t limits_in_pages(const size_t *limit_bytes)
 {
-    return load_relaxed(limit_bytes) >> PAGE_SHIFT;
+    size_t bytes = load_relaxed(limit_bytes);
+    return bytes == 0 ? 0 : larger_of(bytes >> PAGE_SHIFT, 1);
 }
 
 /* The counted pages without free dirty ones and those kept outside the arenas. */

@@ -13,15 +13,14 @@
  *   a slab is swept       by the thread that holds its use word at PURGED: first the sum, then
  *                         the bits of the slab
  *   it becomes current    by the holder of its heap: first the bits, then, if admitted, the sum
- *   it goes to the bins   under its shard's lock: its pages leave the sum when the run becomes
- *                         free, so no page is subtracted twice. The pages of the slab count as
- *                         dirty, like the rest of the run, because a late store may have made a
- *                         page resident again
+ *   it is given back      by its owner: its pages leave the sum before the run becomes free, so no
+ *                         page is subtracted twice. The pages of the slab count as dirty, like the
+ *                         rest of the run, because a late store may have made a page resident again
  *
  * In the child of a fork the slabs of other threads stay as they are, and their swept pages stay
  * without memory. Each such slab has a block that was free at the fork, so it never becomes empty
  * (heap/thread_heap.h). A fork between two of these steps leaves the child a sum that is too large
- * by the pages of one slab, never one that is smaller than the bits of its slabs.
+ * by the pages of one slab, never one that is smaller than the bits of the slabs in use.
  *
  * Above the soft limit all free memory is purged. The hard limit applies to each take, which is
  * admitted under the page lock (state.h). If a take would exceed it, first the necessary amount of

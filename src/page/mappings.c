@@ -141,12 +141,9 @@ static const struct span_table list = {fork_run_places, FORK_RUNS_MAX};
 
 void fork_run_give(struct span *span)
 {
-    for (struct span *next; span; span = next) {
-        next = span->next;
-        (void)span_table_remove(&list, span);
-        fetch_sub_relaxed(&pages_state.fork_run_pages, (size_t)span->pages);
-        mapping_give(span);
-    }
+    (void)span_table_remove(&list, span);
+    fetch_sub_relaxed(&pages_state.fork_run_pages, (size_t)span->pages);
+    mapping_give(span);
 }
 
 struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_units,
@@ -356,7 +353,7 @@ struct span *pages_take_zero_size_slab(unsigned class)
         span->base = NULL;
     }
     if (span->base == NULL) {
-        defer(span);
+        header_return(span);
         return NULL;
     }
     store_relaxed(&span->tag, (uint8_t)(SPAN_SLAB + class));
@@ -370,9 +367,7 @@ void pages_give_zero_size_slab(struct span *span)
     span_table_remove(&slabs, span);
     page_map_set(span->base, shape->pages, NULL);
     os_unmap(span->base, zero_size_mapped_bytes(shape));
-    span->pages = 0;
-    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
-    defer(span);
+    header_return(span);
 }
 
 bool zero_size_slabs_each(span_visit *visit, void *context)

@@ -57,7 +57,7 @@ struct span *fork_run_take(size_t pages, size_t alignment_bytes, unsigned side_u
  * include the run, and walks do not visit it. */
 void fork_run_add(struct span *span);
 
-/* Unmaps a list of freed fork runs, linked by `next`. */
+/* Unmaps a freed fork run. */
 void fork_run_give(struct span *span);
 
 /* Calls `visit` for each fork run in use that is in the table.

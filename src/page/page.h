@@ -17,6 +17,7 @@
 #ifndef CAIRN_PAGE_PAGE_H
 #define CAIRN_PAGE_PAGE_H
 
+#include "base/lock.h"
 #include "page/meta.h"
 #include "page/page_map.h"
 #include "page/span.h"
@@ -372,7 +373,7 @@ inline_always size_t run_bytes(const struct span *span)
  * within their kind and never given back: a stale handle can read an old descriptor with its last
  * content, and nothing else. Lock-free, so it works in any state of a fork. */
 struct descriptor_pool {
-    uintptr_t head;          /* atomic: tagged head of the free descriptors, see pages.c */
+    uintptr_t head;          /* atomic: the free descriptors, see base/tagged.h */
     size_t descriptor_bytes; /* const: size of one descriptor, a multiple of 8 */
 } cache_aligned;
 
@@ -384,8 +385,7 @@ void *descriptor_take_from(struct descriptor_pool *list);
 /* Gives a descriptor back. The descriptor keeps its content. */
 void descriptor_give_to(struct descriptor_pool *list, void *descriptor);
 
-/* Before fork: takes and freezes the layer's locks, and lends the free headers (state.h). Calls
- * nest: see base/lock.h. */
+/* Before fork: takes and freezes the layer's locks. Calls nest: see base/lock.h. */
 void pages_freeze(void);
 
 /* After fork, in the parent: ends pages_freeze. */
@@ -402,14 +402,8 @@ void pages_verify(void);
 /* Locks of private heaps and of the other allocators. fork takes all watched ones, so that the data
  * that they protect is consistent in the child.
  *
- * Algorithm: three states (free, held, held and waited for) after Ulrich Drepper, "Futexes Are
- * Tricky", mutex 3. base/lock.h does not serve here: there may be any number of these locks, all of
- * one rank, and the forking thread holds all of them at once. base/lock.h also distinguishes an
- * interrupted holder from another thread by the locks that a thread holds, so these locks must not
- * be among them.
- *
- * A thread that holds one of these locks takes no other of them and no lock of lower rank than the
- * shards' locks. Such a thread makes no system calls except those of the page layer.
+ * A thread that holds one of these locks may take locks of the page layer, and makes no system
+ * calls except those of the page layer. A signal handler that interrupts it may fork: base/lock.h.
  *
  * A waiting thread waits until the fork is over. If it holds a lock that fork itself takes (a
  * lock of stdio), there is a deadlock; the public headers tell programs to avoid that.
@@ -417,7 +411,7 @@ void pages_verify(void);
 
 /* One lock, in memory of its user. Zero while it is free and not watched. */
 struct fork_lock {
-    uint32_t state;         /* atomic: 0 free, 1 held, 2 held and waited for */
+    struct lock lock;       /* its rank is not checked: there may be any number of them */
     struct fork_lock *next; /* lock: list in pages.c; NULL while it is not watched */
     struct fork_lock *prev; /* lock: list in pages.c */
 };

@@ -1,14 +1,14 @@
 /* Taking and giving runs of pages, the start of the layer, and fork: see page.h.
  *
- * While the lock is frozen for a fork, other threads defer the runs and headers that they give.
- * The child forgets all of these. Runs that were deferred before the freeze are processed by it,
- * and runs that other threads were purging are free in the child.
+ * While the locks are frozen for a fork, other threads defer the runs that they give. The child
+ * forgets these, and the headers in lists without a lock. Runs that were deferred before the freeze
+ * are processed by it, and runs that other threads were purging are free in the child.
  */
 #include "base/alone.h"
 #include "base/atomic.h"
 #include "base/bits.h"
-#include "base/host.h"
 #include "base/memory_marks.h"
+#include "base/tagged.h"
 #include "os/memory.h"
 #include "os/process.h"
 #include "page/arena.h"
@@ -41,14 +41,12 @@ void pages_on_fork(void (*in_child)(void)) { on_fork = in_child; }
 
 static void pages_freeze_shard(struct page_shard *shard)
 {
-    lock_begin_freeze(&shard->lock);
+    lock_freeze(&shard->lock);
     /* or a signal handler forks, and has interrupted a holder of the lock */
-    bool whole = lock_is_frozen_whole(&shard->lock);
-    if (whole)
-        headers_lend(shard);
-    lock_end_freeze(&shard->lock);
-    if (whole)
-        free_spans_settle_arenas(shard);
+    if (!lock_is_frozen_whole(&shard->lock))
+        return;
+    free_spans_settle(shard, NULL);
+    headers_share(shard);
 }
 
 /* The page lock is frozen before all others and thawed after them, so it says whether a fork is
@@ -60,25 +58,17 @@ void pages_freeze(void)
     fetch_add_relaxed(&pages_state.freezes, (size_t)1);
     for (unsigned i = 0; i < shard_count(); i++)
         pages_freeze_shard(&page_shards[i]);
-    was_alone = process_is_single_threaded();
+    if (pages_state.lock.nested == 0)
+        was_alone = process_is_single_threaded();
 }
 
-/* Ends pages_freeze. If not `whole`, the headers that other threads took or returned meanwhile are
- * forgotten. */
-static void pages_thaw_locks(bool whole)
+void pages_thaw(void)
 {
-    for (unsigned i = shard_count(); i-- > 0;) {
-        struct page_shard *shard = &page_shards[i];
-        lock_begin_thaw(&shard->lock);
-        if (lock_is_frozen_whole(&shard->lock))
-            headers_take_back(shard, whole);
-        lock_end_thaw(&shard->lock);
-    }
+    for (unsigned i = shard_count(); i-- > 0;)
+        lock_thaw(&page_shards[i].lock);
     fetch_add_relaxed(&pages_state.freezes, (size_t)1);
     lock_thaw(&pages_state.lock);
 }
-
-void pages_thaw(void) { pages_thaw_locks(true); }
 
 void pages_thaw_in_child(void)
 {
@@ -92,7 +82,9 @@ void pages_thaw_in_child(void)
         }
         meta_forget_chunks();
     }
-    pages_thaw_locks(was_alone);
+    for (unsigned i = 0; !was_alone && i < shard_count(); i++)
+        headers_forget(&page_shards[i]);
+    pages_thaw();
 }
 
 bool pages_forked_alone(void) { return was_alone; }
@@ -145,7 +137,7 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, struc
 {
     if (!shard_acquire(shard))
         return FROZEN;
-    struct span *unmap = free_spans_settle(shard, NULL);
+    free_spans_settle(shard, NULL);
     struct span *spare = shard->headers[0];
     /* range_carve needs two headers, and the run may need one */
     want->spares = spare && spare->next && spare->next->next;
@@ -163,8 +155,6 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, struc
         header_push(*header);
     }
     shard_release(shard);
-    if (unlikely(unmap != NULL))
-        fork_run_give(unmap);
     if (run == NULL)
         return EXHAUSTED;
     if (dirty_pages < want->pages) {
@@ -182,9 +172,8 @@ static bool pages_provide(struct page_shard *shard, const struct want *want)
     if (!want->admitted)
         return limits_purge_for_hard(want->pages);
     size_t grow = want->grow_pages;
-    bool provided = !want->spares      ? headers_refill(shard, 0)
-                    : want->has_header ? grow != 0 && pages_grow(shard, grow)
-                                       : headers_refill(shard, want->side_units);
+    bool provided = want->has_header ? grow != 0 && pages_grow(shard, grow)
+                                     : headers_refill(shard, want->spares ? want->side_units : 0);
     /* unmapped ranges may give the system what it lacked */
     return provided || kept_mapping_purge(SIZE_MAX) != 0;
 }
@@ -198,7 +187,11 @@ static enum outcome pages_borrow(const struct want *wanted, struct span **header
     uint64_t others = rotate_right(load_relaxed(&pages_state.lending), own_shard) & ~(uint64_t)1;
     for (; unlikely(others != 0); others &= others - 1) {
         struct page_shard *other = &page_shards[(own_shard + lowest_bit(others)) % SHARDS_MAX];
-        enum outcome outcome = pages_try(other, &want, header);
+        enum outcome outcome;
+        do
+            outcome = pages_try(other, &want, header);
+        while (outcome == EXHAUSTED && want.admitted && !want.has_header &&
+               pages_provide(other, &want));
         if (outcome != EXHAUSTED)
             return outcome;
     }
@@ -306,46 +299,29 @@ struct span *pages_take_free(size_t pages, size_t alignment_bytes)
 
 bool pages_in_arena(const struct span *span) { return span_arena(span) != NULL; }
 
-/* Unmaps a fork run at once if the lock of its shard is frozen, because the fork may take long. Not
- * the page lock, whose cache line other threads write.
- * Returns: whether the run was a fork run and the lock frozen; otherwise nothing has changed. */
-static bool pages_give_fork_run(struct span *span, uint8_t was)
-{
-    if (likely(!lock_is_frozen(&shard_of(span)->lock)) || pages_in_arena(span))
-        return false;
-    if (was == SPAN_WAS_SLAB)
-        fetch_sub_relaxed(&pages_state.swept_pages, (size_t)span->swept_pages);
-    span->next = NULL;
-    fork_run_give(span);
-    return true;
-}
-
-/* Frees the run `given` of the shard, if it is not NULL, and what is deferred there. Before a
- * thread waits for the lock, it defers the run: meanwhile another one may fork, and its child would
- * not know the run.
+/* Frees a run of an arena, and what is deferred in its shard. Before a thread waits for the lock,
+ * it defers the run: meanwhile another one may fork, and its child would not know the run.
  * Returns: false while the lock is frozen for a fork. */
 static bool pages_settle(struct page_shard *shard, struct span *given)
 {
-    bool acquired = given && shard_try_acquire(shard);
-    if (!acquired) {
-        if (given)
-            defer(given);
+    if (!shard_try_acquire(shard)) {
+        defer(given);
         given = NULL;
         if (!shard_acquire(shard))
             return false;
     }
-    struct span *unmap = free_spans_settle(shard, given);
+    free_spans_settle(shard, given);
     shard_release(shard);
-    if (unlikely(unmap != NULL))
-        fork_run_give(unmap);
     return true;
 }
 
 /* Frees a run. All of it counts as written. */
 static void pages_give_run(struct span *span, uint8_t was)
 {
-    if (pages_give_fork_run(span, was))
+    if (unlikely(!pages_in_arena(span))) {
+        fork_run_give(span);
         return;
+    }
     size_t pages = span->pages;
     span->mark = was;
     store_relaxed(&span->dirty_pages, pages);
@@ -361,8 +337,9 @@ void pages_give_swept_slab(struct span *span, size_t swept_pages)
     const struct slab_shape *shape = &pages_state.shapes[slab_class(span)];
     page_map_set(span->base, shape->pages, NULL);
     span->pages = shape->pages;
-    span->swept_pages = swept_pages;
     store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
+    if (unlikely(swept_pages != 0))
+        fetch_sub_relaxed(&pages_state.swept_pages, swept_pages);
     pages_give_run(span, SPAN_WAS_SLAB);
     if (unlikely(swept_pages != 0))
         /* the swept pages count again, as dirty ones, without having been admitted */
@@ -386,8 +363,7 @@ void pages_give(struct span *span)
 
 bool pages_trim(size_t keep_bytes)
 {
-    for (unsigned i = 0; i < shard_count(); i++)
-        (void)pages_settle(&page_shards[i], NULL);
+    free_spans_settle_all();
     return purge_trim(keep_bytes);
 }
 
@@ -397,11 +373,7 @@ struct span *pages_take_header(const void *run)
     return header_take(arena->shard, 0);
 }
 
-void pages_give_header(struct span *span)
-{
-    span->pages = 0;
-    defer(span);
-}
+void pages_give_header(struct span *span) { header_return(span); }
 
 bool pages_extend(struct span *span, size_t pages)
 {
@@ -517,72 +489,40 @@ void pages_clear(struct span *span, size_t size_bytes)
 
 /* The locks that fork takes, and their list.
  *
- * Invariant: the list is consistent whenever its own lock, `fork_lock_list`, is free. The fork
- * handlers take that lock first and then each lock of the list. No other thread holds two of them,
- * so the order does not matter. The handlers are registered by the first fork_lock_watch and stay.
+ * The fork handlers freeze the list's own lock first and then each lock of the list. No thread
+ * waits for one of these locks while it holds another, so the order does not matter. The handlers
+ * are registered by the first fork_lock_watch and stay. Each step of a change of the list leaves it
+ * whole from `next` to `next`, for a signal handler that forks.
  */
-enum { FORK_LOCK_FREE, FORK_LOCK_HELD, FORK_LOCK_WAITED }; /* as lock_spin reads them */
-
 static struct fork_lock fork_lock_list = {.next = &fork_lock_list, .prev = &fork_lock_list};
 static bool fork_handlers_registered; /* lock: fork_lock_list; with libc */
-/* The fork handlers of this thread that have begun and not ended. Forks nest, because a signal
- * handler may fork while this thread is between its handlers. The outermost fork takes and releases
- * the locks; in the child of an inner fork the remaining handlers of the outer one still follow. */
-static thread_local_word uint8_t forks_begun;
 
 static uint32_t fork_generation; /* atomic: number of forks from the first process to this one */
 
-void fork_lock_acquire(struct fork_lock *lock)
-{
-    unsigned pauses = 1;
-    do {
-        uint32_t seen = FORK_LOCK_FREE;
-        /* acquire: pairs with fork_lock_release */
-        if (compare_swap_acq_rel(&lock->state, &seen, (uint32_t)FORK_LOCK_HELD))
-            return;
-    } while (lock_spin(&lock->state, &pauses));
-    /* acquire: pairs with fork_lock_release */
-    while (exchange_acq_rel(&lock->state, (uint32_t)FORK_LOCK_WAITED) != FORK_LOCK_FREE)
-        host_wait(&lock->state, FORK_LOCK_WAITED);
-}
+void fork_lock_acquire(struct fork_lock *lock) { lock_acquire_after_fork(&lock->lock); }
 
-void fork_lock_release(struct fork_lock *lock)
-{
-    /* release: pairs with the next holder's acquire */
-    if (exchange_acq_rel(&lock->state, (uint32_t)FORK_LOCK_FREE) == FORK_LOCK_WAITED)
-        host_wake(&lock->state, 1);
-}
+void fork_lock_release(struct fork_lock *lock) { lock_release(&lock->lock); }
 
 static void fork_lock_before(void)
 {
-    if (forks_begun++ != 0)
-        return;
-    fork_lock_acquire(&fork_lock_list);
+    lock_freeze(&fork_lock_list.lock);
     for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
          entry = entry->next)
-        fork_lock_acquire(entry);
+        lock_freeze(&entry->lock);
 }
 
-static void fork_lock_in_parent(void)
+static void fork_lock_after(void)
 {
-    if (--forks_begun != 0)
-        return;
     for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
          entry = entry->next)
-        fork_lock_release(entry);
-    fork_lock_release(&fork_lock_list);
+        lock_thaw(&entry->lock);
+    lock_thaw(&fork_lock_list.lock);
 }
 
-/* Releases the locks without a wake-up: all waiting threads are in the parent. */
 static void fork_lock_in_child(void)
 {
     store_relaxed(&fork_generation, fork_generation + 1);
-    if (--forks_begun != 0)
-        return;
-    for (struct fork_lock *entry = fork_lock_list.next; entry != &fork_lock_list;
-         entry = entry->next)
-        store_release(&entry->state, (uint32_t)FORK_LOCK_FREE);
-    store_release(&fork_lock_list.state, (uint32_t)FORK_LOCK_FREE);
+    fork_lock_after();
 }
 
 uint32_t fork_lock_process(void) { return load_relaxed(&fork_generation); }
@@ -592,12 +532,13 @@ int fork_lock_watch(struct fork_lock *lock)
     fork_lock_acquire(&fork_lock_list);
     int error = fork_handlers_registered
                     ? 0
-                    : os_fork_register(fork_lock_before, fork_lock_in_parent, fork_lock_in_child);
+                    : os_fork_register(fork_lock_before, fork_lock_after, fork_lock_in_child);
     fork_handlers_registered = error == 0;
     if (error == 0 && lock->next == NULL) {
         lock->next = &fork_lock_list;
         lock->prev = fork_lock_list.prev;
-        fork_lock_list.prev->next = lock;
+        store_release(&fork_lock_list.prev->next,
+                      lock); /* pairs with a signal handler that forks */
         fork_lock_list.prev = lock;
     }
     fork_lock_release(&fork_lock_list);
@@ -615,8 +556,7 @@ void fork_lock_unwatch(struct fork_lock *lock)
 
 /* Runs of pages and descriptors for the allocators other than the heap: see page.h.
  *
- * A free descriptor is linked by a word behind it, so that it keeps its content. The head of the
- * list is tagged: see state.h.
+ * A free descriptor is linked by a word behind it, so that it keeps its content.
  */
 
 seldom_called struct span *run_take(size_t size_bytes, size_t alignment_bytes)
@@ -638,33 +578,15 @@ void run_give(struct span *span)
     pages_give(span);
 }
 
-/* The word behind a descriptor, which has the address of the next free one. */
-static uintptr_t *descriptor_link_of(const struct descriptor_pool *list, uintptr_t descriptor)
-{
-    return (uintptr_t *)(descriptor + list->descriptor_bytes);
-}
-
 void *descriptor_take_from(struct descriptor_pool *list)
 {
     pages_start();
-    uintptr_t head = load_acquire(&list->head); /* acquire: pairs with descriptor_give_to */
-    while (tagged_address(head) != 0) {
-        uintptr_t descriptor = tagged_address(head);
-        /* Another thread may have taken it; then the exchange fails. Descriptors stay mapped, so
-         * reading it is safe. */
-        uintptr_t next = load_relaxed(descriptor_link_of(list, descriptor));
-        if (compare_swap_acq_rel(&list->head, &head, next | tagged_next_tag(head)))
-            return (void *)descriptor;
-    }
-    return meta_take(META_HOT, list->descriptor_bytes + sizeof(uintptr_t));
+    void *descriptor = tagged_pop(&list->head, list->descriptor_bytes);
+    return descriptor ? descriptor
+                      : meta_take(META_HOT, list->descriptor_bytes + sizeof(uintptr_t));
 }
 
 void descriptor_give_to(struct descriptor_pool *list, void *descriptor)
 {
-    uintptr_t given = (uintptr_t)descriptor;
-    uintptr_t head = load_relaxed(&list->head);
-    do {
-        store_relaxed(descriptor_link_of(list, given), tagged_address(head));
-        /* release: pairs with descriptor_take_from */
-    } while (!compare_swap_acq_rel(&list->head, &head, given | tagged_next_tag(head)));
+    tagged_push(&list->head, descriptor, list->descriptor_bytes);
 }

@@ -61,9 +61,7 @@ static void revoked_release_rest(struct span *span, size_t lost_bytes)
         if (bytes > lost_bytes)
             (void)os_unmap(block + lost_bytes, bytes - lost_bytes);
     }
-    store_relaxed(&span->tag, (uint8_t)SPAN_MOVING);
-    span->pages = 0;
-    defer(span);
+    header_return(span);
 }
 
 static void revoked_release_one(struct span *span) { revoked_release_rest(span, 0); }

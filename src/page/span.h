@@ -81,8 +81,6 @@ struct span {
         struct span *mail_next; /* slab: next in the mailbox; written by the posting thread until
                                    the slab is there, then by the thread that takes it out */
         size_t asked_bytes;     /* full hardened, large and huge, owner: requested size */
-        size_t swept_pages; /* on its way into the bins, was a slab: its swept pages; written by the
-                               giving thread, then shard's lock */
     };
     union {
         uint32_t size_bytes; /* slab, const: size of a block; guarded: requested size */

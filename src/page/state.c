@@ -4,6 +4,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/tagged.h"
 #include "os/process.h"
 #include "page/page.h"
 
@@ -224,27 +225,8 @@ void pages_read_limits(struct page_limits *limits)
 
 bool pages_are_huge(void) { return load_relaxed(&pages_state.limits.huge_pages) == HUGE_PAGES_ON; }
 
-/* The lists of unused headers.
- *
- * The lock of the shard protects the lists. The thread that freezes it for a fork lends them while
- * it still holds the lock: the head of each list is in a word of its own, where any thread takes
- * and returns headers without a lock. It takes them back when it holds the lock again. Otherwise
- * other threads could find the lock frozen and nothing lent, and make headers for as long as the
- * forking thread does not run.
- *
- * The end of a lent list stays its end, so the forking thread joins the remaining list to its own
- * in constant time. Only a list that became empty in between may have another end, and then it is
- * short.
- *
- * A thread that found the lock frozen and finds nothing lent comes after the fork, and tries again.
- * Only if a signal handler forks that interrupted a holder of the lock, nothing is lent for longer.
- * A header that is returned too late stays in its word until the next fork. In the child of a fork
- * the words and the links may be of different instants, so the child forgets the lent lists if its
- * parent had other threads.
- */
-
 /* A small shard makes the header of a slab when it needs it, others make some at once. */
-enum { HEADER_TRIES = 100, HEADERS_AT_ONCE = 8, MANY_FROM_PAGES = 1 << HUGE_PAGE_SHIFT };
+enum { HEADERS_AT_ONCE = 8, MANY_FROM_PAGES = 1 << HUGE_PAGE_SHIFT };
 
 struct span *header_pop(struct page_shard *shard, unsigned side_units)
 {
@@ -259,92 +241,29 @@ void header_push(struct span *span)
     struct page_shard *shard = shard_of(span);
     store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
     span->next = shard->headers[span->side_units];
-    if (span->next == NULL)
-        shard->last_headers[span->side_units] = span;
     shard->headers[span->side_units] = span;
-}
-
-/* Puts another list into the word and returns the list that was there. Acquire and release: pairs
- * with header_pop_lent and header_return. */
-static struct span *header_exchange_lent(uintptr_t *lent, struct span *first)
-{
-    uintptr_t head = load_acquire(lent);
-    while (!compare_swap_acq_rel(lent, &head, (uintptr_t)first | tagged_next_tag(head)))
-        continue;
-    return (struct span *)tagged_address(head);
-}
-
-void headers_lend(struct page_shard *shard)
-{
-    for (unsigned kind = 0; kind < SIDE_UNIT_KINDS; kind++) {
-        struct span *first = shard->headers[kind];
-        shard->lent_last_headers[kind] = shard->last_headers[kind];
-        store_relaxed(&shard->headers_ran_out[kind], first == NULL);
-        shard->headers[kind] = NULL;
-        struct span *late = header_exchange_lent(&shard->lent_headers[kind], first);
-        for (struct span *next; late; late = next) {
-            next = late->next;
-            header_push(late);
-        }
-    }
-    store_release(&shard->headers_are_lent, true); /* pairs with header_take and header_return */
-}
-
-void headers_take_back(struct page_shard *shard, bool whole)
-{
-    store_relaxed(&shard->headers_are_lent, false);
-    for (unsigned kind = 0; kind < SIDE_UNIT_KINDS; kind++) {
-        struct span *first = header_exchange_lent(&shard->lent_headers[kind], NULL);
-        if (first == NULL || !whole)
-            continue;
-        struct span *last = shard->lent_last_headers[kind];
-        if (load_relaxed(&shard->headers_ran_out[kind]))
-            for (last = first; last->next;)
-                last = last->next;
-        last->next = shard->headers[kind];
-        if (shard->headers[kind] == NULL)
-            shard->last_headers[kind] = last;
-        shard->headers[kind] = first;
-    }
-}
-
-/* Reads the link of a header that another thread may have taken and be using. The link is any value
- * then, and the exchange that follows fails. */
-not_instrumented static no_inline uintptr_t header_link_of(const struct span *span)
-{
-    return (uintptr_t)load_relaxed(&span->next);
-}
-
-static struct span *header_pop_lent(uintptr_t *lent)
-{
-    uintptr_t head = load_acquire(lent); /* pairs with headers_lend */
-    while (tagged_address(head) != 0) {
-        struct span *first = (struct span *)tagged_address(head);
-        uintptr_t next = tagged_address(header_link_of(first));
-        if (compare_swap_acq_rel(lent, &head, next | tagged_next_tag(head)))
-            return first;
-    }
-    return NULL;
 }
 
 void header_return(struct span *span)
 {
-    struct page_shard *shard = shard_of(span);
     span->pages = 0;
-    if (!load_acquire(&shard->headers_are_lent)) { /* pairs with headers_lend */
-        defer(span);
-        return;
-    }
     store_relaxed(&span->tag, (uint8_t)SPAN_NONE);
-    unsigned kind = span->side_units;
-    uintptr_t *lent = &shard->lent_headers[kind];
-    uintptr_t head = load_relaxed(lent);
-    do {
-        span->next = (struct span *)tagged_address(head);
-        if (span->next == NULL)
-            store_relaxed(&shard->headers_ran_out[kind], true);
-        /* release: pairs with header_pop_lent and header_exchange_lent */
-    } while (!compare_swap_acq_rel(lent, &head, (uintptr_t)span | tagged_next_tag(head)));
+    tagged_push(&shard_of(span)->shared_headers[span->side_units], span,
+                offsetof(struct span, next));
+}
+
+void headers_share(struct page_shard *shard)
+{
+    if (!tagged_is_empty(&shard->shared_headers[0]))
+        return;
+    for (int i = 0; i < HEADERS_AT_ONCE && shard->headers[0]; i++)
+        header_return(header_pop(shard, 0));
+}
+
+void headers_forget(struct page_shard *shard)
+{
+    for (unsigned kind = 0; kind < SIDE_UNIT_KINDS; kind++)
+        (void)tagged_pop_all(&shard->shared_headers[kind]);
 }
 
 /* Makes `count` adjacent headers, linked by `next`.
@@ -371,11 +290,12 @@ struct span *header_make(const struct page_shard *shard, unsigned side_units)
     return headers_make(shard, side_units, 1);
 }
 
-bool headers_refill(const struct page_shard *shard, unsigned side_units)
+bool headers_refill(struct page_shard *shard, unsigned side_units)
 {
+    struct span *first = tagged_pop_all(&shard->shared_headers[side_units]);
     bool many = side_units == 0 || load_relaxed(&shard->committed_pages) >= MANY_FROM_PAGES;
-    unsigned count = many ? HEADERS_AT_ONCE : 1;
-    struct span *first = headers_make(shard, side_units, count);
+    if (first == NULL)
+        first = headers_make(shard, side_units, many ? HEADERS_AT_ONCE : 1);
     struct span *last = first;
     while (last && last->next)
         last = last->next;
@@ -386,16 +306,10 @@ bool headers_refill(const struct page_shard *shard, unsigned side_units)
 
 struct span *header_take(struct page_shard *shard, unsigned side_units)
 {
-    struct span *span = NULL;
-    for (int tries = 0; span == NULL && tries < HEADER_TRIES; tries++) {
-        if (lock_acquire(&shard->lock)) {
-            span = header_pop(shard, side_units);
-            lock_release(&shard->lock);
-            break;
-        }
-        span = header_pop_lent(&shard->lent_headers[side_units]);
-        if (load_acquire(&shard->headers_are_lent)) /* pairs with headers_lend */
-            break;
+    struct span *span = tagged_pop(&shard->shared_headers[side_units], offsetof(struct span, next));
+    if (span == NULL && lock_acquire(&shard->lock)) {
+        span = header_pop(shard, side_units);
+        lock_release(&shard->lock);
     }
     return span ? span : header_make(shard, side_units);
 }

@@ -30,7 +30,6 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
-#include "base/tagged.h"
 #include "page/page.h"
 #include "page/span.h"
 
@@ -81,13 +80,8 @@ struct page_shard {
     unsigned loose_count;                           /* shard's lock: number of loose spans */
     struct span *loose[LOOSE_MAX];                  /* shard's lock: the loose spans */
     struct span *heads[BIN_COUNT][SETS];            /* shard's lock: first span of each bin */
-    /* Used around a fork, see state.c. */
-    uintptr_t lent_headers[SIDE_UNIT_KINDS];         /* atomic: tagged head of each lent list */
-    struct span *last_headers[SIDE_UNIT_KINDS];      /* shard's lock: last header of each list */
-    struct span *lent_last_headers[SIDE_UNIT_KINDS]; /* shard's lock: the last headers when the
-                                                        lists were lent */
-    bool headers_ran_out[SIDE_UNIT_KINDS]; /* atomic: maybe empty at a time since the lending */
-    bool headers_are_lent;                 /* atomic: whether the lists are lent */
+    uintptr_t shared_headers[SIDE_UNIT_KINDS];      /* atomic: tagged heads of the lists of
+                                                       header_return */
 } __attribute__((aligned(PAGE_BYTES)));
 
 extern hidden_data struct page_shard page_shards[SHARDS_MAX];
@@ -200,13 +194,16 @@ enum { SPAN_WAS_SLAB = 255, SPAN_WAS_PURGED = 254, SPAN_IS_NEW = 253 };
  * it works while the lock is frozen. */
 void defer(struct span *span);
 
-/* Unused headers of spans, in lists with tagged heads (base/tagged.h).
+/* Unused headers of spans.
  *
  * A header has its cold area right behind it, so unused headers are kept in one list for each size
  * of the cold area. Headers are dense in metadata memory; one that was never used has cost no
  * memory.
  *
- * Threads: see each function. state.c explains how the lists are used during a fork.
+ * Each shard has such lists twice. The lock of the shard protects those from which pages_take and
+ * the bins get their headers. All others, such as spans outside the arenas, use lists that need no
+ * lock (base/tagged.h), so also while another thread forks. Where one list is empty, the other
+ * serves; before a fork, the list without a lock gets some.
  */
 
 /* Takes a header of the shard from the list for this size of the cold area.
@@ -223,11 +220,11 @@ void header_push(struct span *span);
  * Returns: NULL when out of memory. */
 struct span *header_make(const struct page_shard *shard, unsigned side_units);
 
-/* Makes headers for a list that ran empty. They are deferred, and the next holder of the lock puts
- * them into the list.
+/* Takes or makes headers for a list that ran empty. They are deferred, and the next holder of the
+ * lock puts them into the list.
  * Threads: any.
  * Returns: false when out of memory. */
-bool headers_refill(const struct page_shard *shard, unsigned side_units);
+bool headers_refill(struct page_shard *shard, unsigned side_units);
 
 /* Takes an unused header of a shard or makes a new one, also while the lock is frozen.
  * Locking: none held.
@@ -238,14 +235,13 @@ struct span *header_take(struct page_shard *shard, unsigned side_units);
  * Locking: none held. */
 void header_return(struct span *span);
 
-/* At the freeze for a fork: lends the lists, so that header_take and header_return use them without
- * the lock until headers_take_back.
+/* Before a fork: provides headers in the list without a lock, because the other cannot be used
+ * meanwhile.
  * Locking: shard's lock held. */
-void headers_lend(struct page_shard *shard);
+void headers_share(struct page_shard *shard);
 
-/* At the thaw: takes back the lent lists. If `whole` is false, their content is forgotten.
- * Locking: shard's lock held. */
-void headers_take_back(struct page_shard *shard, bool whole);
+/* In the child of a fork: forgets the lists without a lock. */
+void headers_forget(struct page_shard *shard);
 
 /* The cap: how much free memory is kept instead of being purged at once. It learns.
  *

@@ -32,7 +32,7 @@ TEST(ForkLocks, ExcludeEachOther)
     for (auto &thread : threads)
         thread.join();
     EXPECT_EQ(counter, 8 * 20000);
-    EXPECT_EQ(lock.state, 0u);
+    EXPECT_EQ(lock.lock.state, 0u);
 }
 
 // Several threads may watch one lock.
@@ -43,7 +43,7 @@ TEST(ForkLocks, ALockIsWatchedOnce)
         ASSERT_EQ(fork_lock_watch(lock), 0);
     const pid_t child = fork();
     if (child == 0)
-        _exit(locks[0].state == 0 && locks[1].state == 0 ? 0 : 1);
+        _exit(locks[0].lock.state == 0 && locks[1].lock.state == 0 ? 0 : 1);
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
@@ -136,7 +136,7 @@ TEST(ForkLocks, AForkAmidAFork)
     ForkAmidAFork::wanted = true;
     const pid_t child = fork();
     ASSERT_GE(child, 0);
-    EXPECT_EQ(lock.state, 0u);
+    EXPECT_EQ(lock.lock.state, 0u);
     if (child == 0) {
         fork_lock_acquire(&lock);
         fork_lock_release(&lock);
@@ -153,6 +153,29 @@ TEST(ForkLocks, AForkAmidAFork)
     fork_lock_unwatch(&lock);
 }
 
+// As a signal handler that interrupts the holder of a watched lock.
+TEST(ForkLocks, TheHolderMayFork)
+{
+    struct fork_lock lock = {};
+    ASSERT_EQ(fork_lock_watch(&lock), 0);
+    alarm(100);
+    fork_lock_acquire(&lock);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    const bool held = lock_is_mine(&lock.lock) && lock.lock.state == 1;
+    fork_lock_release(&lock);
+    fork_lock_acquire(&lock);
+    fork_lock_release(&lock);
+    if (child == 0)
+        _exit(held ? 0 : 1);
+    EXPECT_TRUE(held);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    alarm(0);
+    fork_lock_unwatch(&lock);
+}
+
 TEST(ForkLocks, AnUnwatchedLockIsNotTouched)
 {
     struct fork_lock first = {};
@@ -163,7 +186,7 @@ TEST(ForkLocks, AnUnwatchedLockIsNotTouched)
     fork_lock_acquire(&first); // otherwise fork would wait for ever
     const pid_t child = fork();
     if (child == 0)
-        _exit(first.state != 1 || second.state != 0);
+        _exit(first.lock.state != 1 || second.lock.state != 0);
     int status;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);

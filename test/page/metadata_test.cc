@@ -206,7 +206,7 @@ TEST_F(Header, ARefillMakesSomeThatLieTogether)
     for (unsigned units : {0u, 3u}) {
         struct page_shard *shard = page_layer::shard;
         ASSERT_TRUE(lock_acquire(&shard->lock));
-        (void)free_spans_settle(shard, nullptr);
+        free_spans_settle(shard, nullptr);
         while (header_pop(shard, units))
             continue;
         store_relaxed(&shard->committed_pages, size_t{1} << 20);
@@ -215,7 +215,7 @@ TEST_F(Header, ARefillMakesSomeThatLieTogether)
         ASSERT_TRUE(headers_refill(shard, units));
         char *after = static_cast<char *>(meta_take(units == 0 ? META_HOT : META_COLD, 64));
         ASSERT_TRUE(lock_acquire(&shard->lock));
-        (void)free_spans_settle(shard, nullptr);
+        free_spans_settle(shard, nullptr);
         std::set<struct span *> headers;
         while (struct span *span = header_pop(shard, units)) {
             EXPECT_EQ(span->side_units, units);
@@ -229,6 +229,31 @@ TEST_F(Header, ARefillMakesSomeThatLieTogether)
         EXPECT_GE(reinterpret_cast<char *>(*headers.begin()) - before, 128);
         EXPECT_GE(after - reinterpret_cast<char *>(*headers.rbegin()), ptrdiff_t(bytes));
     }
+}
+
+// The lists that need no lock, and those of the lock, fill each other.
+TEST_F(Header, ListsOfOneKindAreFilledFromTheOther)
+{
+    struct page_shard *shard = page_layer::shard;
+    ASSERT_TRUE(lock_acquire(&shard->lock));
+    free_spans_settle(shard, nullptr);
+    while (header_pop(shard, 5))
+        continue;
+    struct span *one = header_make(shard, 5);
+    header_push(one);
+    lock_release(&shard->lock);
+    EXPECT_EQ(header_take(shard, 5), one);
+    struct span *two = header_take(shard, 5);
+    header_return(one);
+    header_return(two);
+    ASSERT_TRUE(headers_refill(shard, 5));
+    ASSERT_TRUE(lock_acquire(&shard->lock));
+    free_spans_settle(shard, nullptr);
+    std::set<struct span *> found;
+    while (struct span *span = header_pop(shard, 5))
+        found.insert(span);
+    lock_release(&shard->lock);
+    EXPECT_EQ(found, (std::set<struct span *>{one, two}));
 }
 
 TEST_F(Header, AreRecycledByTheSizeOfTheirColdArea)

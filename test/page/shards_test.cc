@@ -151,6 +151,23 @@ TEST_F(Shards, OneLendsToAThreadWhoseShardWouldGrow)
     pages_give(own);
 }
 
+TEST_F(Shards, ALenderMakesTheHeadersThatItLacks)
+{
+    pages_give(take(0, 512));
+    struct page_shard *lender = &page_shards[0];
+    ASSERT_TRUE(lock_acquire(&lender->lock));
+    for (unsigned kind : {0u, unsigned{page_layer::kShapes[1].side_units}})
+        while (header_pop(lender, kind))
+            continue;
+    lock_release(&lender->lock);
+    own_shard = 1;
+    struct span *slab = pages_take_slab(1);
+    ASSERT_NE(slab, nullptr);
+    EXPECT_EQ(home(slab), lender);
+    slab->owner = 0;
+    pages_give_slab(slab);
+}
+
 // The first shard has told its counts when there was no other one, and does nothing since.
 TEST_F(Shards, TheFirstLendsWhatItFreedWhenItWasTheOnlyOne)
 {

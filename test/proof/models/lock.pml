@@ -225,7 +225,7 @@ proctype worker(byte me)
 proctype forker(byte me)
 {
     LOCALS;
-    do /* lock_begin_freeze */
+    do /* lock_freeze */
     :: acquire(me);
         if
         :: held -> break
@@ -236,7 +236,7 @@ proctype forker(byte me)
     held = false;
     d_step {
         enter(me);
-        is_frozen = true /* lock_end_freeze */
+        is_frozen = true
     }
 #ifdef MUTANT_FROZEN_AS_HELD
     modify(me, STATE, ACQ_REL, seen, HELD);
@@ -262,15 +262,15 @@ proctype forker(byte me)
 #ifdef MUTANT_THAW_WAKES_FIRST
     wake_all();
 #endif
-    store(me, STATE, RELEASE, HELD); /* lock_begin_thaw */
+    store(me, STATE, RELEASE, HELD); /* lock_thaw */
 #if !defined(MUTANT_THAW_WAKES_FIRST) && !defined(MUTANT_THAW_NO_WAKE)
     wake_all();
 #endif
     d_step {
-        alone(me, GUARDED); /* headers_take_back */
+        alone(me, GUARDED);
         inside--
     }
-    release(me); /* lock_end_thaw */
+    release(me);
     atomic {
         leave(me);
         done++
