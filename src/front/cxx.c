@@ -118,6 +118,7 @@ static cold void *cxx_new_failing(size_t size, size_t alignment, bool throws)
 static void *cxx_new_heap(size_t size, bool throws)
 {
     void *block = malloc_slow(size);
+    entry_pay_background();
     return likely(block != NULL) ? block : cxx_new_failing(size, 1, throws);
 }
 
@@ -125,6 +126,7 @@ static void *cxx_new_heap(size_t size, bool throws)
 static void *cxx_new_heap_aligned(size_t size, size_t alignment, bool throws)
 {
     void *block = heap_allocate_aligned(size, alignment);
+    entry_pay_background();
     return likely(block != NULL) ? block : cxx_new_failing(size, alignment, throws);
 }
 

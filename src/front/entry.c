@@ -22,9 +22,7 @@ void *entry_no_memory(void)
     return NULL;
 }
 
-/* Starts the background thread that is owed, and keeps errno. The entry point has finished its
- * work, so the functions called here may allocate. */
-static cold void entry_restart_background(void)
+void entry_restart_background(void)
 {
     int error = errno;
     background_restart();
@@ -38,8 +36,7 @@ static no_inline void *entry_malloc_uncached_retried(size_t size_bytes)
     void *block = malloc_uncached(size_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
         block = malloc_slow(size_bytes);
-    if (unlikely(load_relaxed(&background_is_owed)))
-        entry_restart_background();
+    entry_pay_background();
     return likely(block != NULL) ? block : entry_no_memory();
 }
 
@@ -53,6 +50,7 @@ void *entry_calloc_slow(size_t size_bytes)
     void *block = heap_allocate_zeroed(size_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
         block = heap_allocate_zeroed(size_bytes);
+    entry_pay_background();
     return likely(block != NULL) ? block : entry_no_memory();
 }
 
@@ -92,6 +90,7 @@ static void *entry_allocate_aligned(size_t size_bytes, size_t alignment_bytes)
     void *block = heap_allocate_aligned(size_bytes, alignment_bytes);
     for (int tries = 0; unlikely(block == NULL) && memory_asked_of_process(size_bytes, &tries);)
         block = heap_allocate_aligned(size_bytes, alignment_bytes);
+    entry_pay_background();
     return block;
 }
 

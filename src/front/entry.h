@@ -8,6 +8,7 @@
 #define CAIRN_FRONT_ENTRY_H
 
 #include "heap/heap.h"
+#include "watch/watch.h"
 
 /* Serves the mallocs that the fast path does not serve, and sets errno. */
 void *entry_malloc_slow(size_t size_bytes);
@@ -20,6 +21,16 @@ inline_always void entry_free(void *pointer) { free_fast(pointer); }
 inline_always void entry_free_sized(void *pointer, size_t size_bytes, size_t alignment_bytes)
 {
     heap_free_sized(pointer, size_bytes, alignment_bytes);
+}
+
+/* Starts the background thread that is owed, and keeps errno. The entry point has finished its
+ * work, so the functions called there may allocate. */
+void entry_restart_background(void) cold;
+
+inline_always void entry_pay_background(void)
+{
+    if (unlikely(load_relaxed(&background_is_owed)))
+        entry_restart_background();
 }
 
 /* Sets errno to ENOMEM and returns NULL. */

@@ -246,20 +246,26 @@ TEST_F(Background, AChildOfForkStartsItsOwnWhenItGoesOn)
     if (CAIRN_TEST_EMULATED)
         GTEST_SKIP() << "the emulator ends a child that starts a thread";
     ASSERT_EQ(background_start(), 0);
-    EXPECT_EQ(in_child([] {
-                  if (background_runs())
-                      return 1;
-                  if (!os_may_start_within_malloc())
-                      return 0;
-                  std::vector<void *> kept;
-                  return comes_true([&kept] {
-                      kept.push_back(cairn_malloc(50000));
-                      return background_runs();
-                  })
-                             ? 0
-                             : 2;
-              }),
-              0);
+    static void *(*allocate)(); // a child has its value, too
+    for (void *(*one)() :
+         {+[] { return cairn_malloc(50000); }, +[] { return cairn_calloc(2, 25000); },
+          +[] { return cairn_aligned_alloc(4096, 50000); }}) {
+        allocate = one;
+        EXPECT_EQ(in_child([] {
+                      if (background_runs())
+                          return 1;
+                      if (!os_may_start_within_malloc())
+                          return 0;
+                      std::vector<void *> kept;
+                      return comes_true([&kept] {
+                          kept.push_back(allocate());
+                          return background_runs();
+                      })
+                                 ? 0
+                                 : 2;
+                  }),
+                  0);
+    }
     EXPECT_TRUE(background_runs());
 }
 
