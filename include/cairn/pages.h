@@ -28,7 +28,8 @@
  * Real, ECRTS 2004), in the page layer that the heap uses, too. A few single pages are kept in
  * front of it, taken and returned by an atomic exchange.
  *
- * Threads: any thread may call any function at any time. A child of fork has all runs.
+ * Threads: any thread may call any function at any time, but two threads must not unmap or remap
+ * parts of one run at the same time. A child of fork has all runs.
  *
  * Failure: functions that map return NULL with errno ENOMEM and change nothing.
  *

@@ -177,7 +177,7 @@ CAIRN_API int cairn_persist_remove_root(cairn_persist *heap, const char *name) C
 typedef bool cairn_persist_visit(const char *name, void *block, void *context);
 
 /* Calls `visit` with `context` for all roots, the newest name first, until it returns false.
- * `visit` must not change roots. */
+ * `visit` must not call a function of this heap. */
 CAIRN_API void cairn_persist_walk_roots(cairn_persist *heap, cairn_persist_visit *visit,
                                         void *context);
 

@@ -258,16 +258,18 @@ static_check(TLSF_EBUSY == EBUSY && TLSF_EINVAL == EINVAL && TLSF_EFBIG == EFBIG
 api struct cairn_tlsf *cairn_tlsf_new(size_t size)
 {
     os_init();
-    size = align_up(cairn_tlsf_bytes_for(size != 0 ? size : CAIRN_TLSF_NEW_BYTES), os_page_size());
-    void *memory = size != 0 ? os_map(size) : NULL;
+    /* A heap of all mapped bytes could have one level more, and less room than promised. */
+    size_t used = cairn_tlsf_bytes_for(size != 0 ? size : CAIRN_TLSF_NEW_BYTES);
+    size_t mapped = align_up(used, os_page_size());
+    void *memory = mapped != 0 ? os_map(mapped) : NULL;
     if (memory == NULL) {
         errno = ENOMEM;
         return NULL;
     }
-    if (size >= HUGE_PAGES_FROM_BYTES)
-        (void)os_huge_pages(memory, size, true);
-    struct cairn_tlsf *heap = cairn_tlsf_init(memory, size);
-    heap->mapped_bytes = size;
+    if (mapped >= HUGE_PAGES_FROM_BYTES)
+        (void)os_huge_pages(memory, mapped, true);
+    struct cairn_tlsf *heap = cairn_tlsf_init(memory, used);
+    heap->mapped_bytes = mapped;
     return heap;
 }
 

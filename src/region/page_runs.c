@@ -6,7 +6,7 @@
  * at a place that a hash of its identity chooses. A waiting page has the tag SPAN_MOVING, so a
  * second unmap finds no run there.
  *
- * Threads: any thread may call any function at any time.
+ * Threads: any thread may call any function at any time; a run is one thread's at a time.
  */
 #include "cairn/pages.h"
 
@@ -173,7 +173,8 @@ static char *page_runs_range_end(const char *pointer, size_t size)
     if (unlikely(start != pointer))
         die("pages: unmap of %p, which is inside a page", (const void *)pointer);
     char *end = (char *)align_up((uintptr_t)pointer + larger_of(size, 1), granule);
-    if (size % granule != 0 && unlikely(span_end(page_runs_find_run(end - granule)) != end))
+    if (larger_of(size, 1) % granule != 0 &&
+        unlikely(span_end(page_runs_find_run(end - granule)) != end))
         die("pages: unmap of %zu bytes at %p, which end inside a page of a longer run", size,
             (const void *)pointer);
     return end;

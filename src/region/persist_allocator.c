@@ -467,7 +467,8 @@ static bool persist_tlsf_is_sound(const struct cairn_persist *heap)
     size_t size = persist_state_of(heap)->size_bytes - PERSIST_STATE_BYTES;
     if (tlsf->magic != TLSF_MAGIC || tlsf->levels != levels || tlsf->regions != region ||
         tlsf->region_count != 1 || tlsf->mapped_bytes != 0 || tlsf->low != region_first(region) ||
-        tlsf->largest_bytes + TLSF_GRAIN_BYTES != tlsf_class_floor(levels * TLSF_SECOND_LEVELS))
+        tlsf->largest_bytes + TLSF_GRAIN_BYTES != tlsf_class_floor(levels * TLSF_SECOND_LEVELS) ||
+        tlsf->out_of_memory != NULL || tlsf->out_of_memory_context != NULL)
         return false;
     size_t blocks =
         align_down(size - (size_t)region_first(region) - BLOCK_WORD_BYTES, TLSF_GRAIN_BYTES);

@@ -78,6 +78,18 @@ TEST(MappedTlsf, AHeapThatIsSharedIsBusy)
     EXPECT_EQ(cairn_tlsf_delete(cairn_tlsf_unshare(shared)), 0);
 }
 
+// The largest capacities for which a heap has 15 levels. Rounded up to pages it would have 16,
+// whose descriptor leaves less room.
+TEST(MappedTlsf, ABlockOfTheWholeCapacityFits)
+{
+    for (size_t size = 8 * kMiB - 400; size <= 8 * kMiB; size += 8) {
+        cairn_tlsf *heap = cairn_tlsf_new(size);
+        ASSERT_NE(heap, nullptr);
+        EXPECT_NE(cairn_tlsf_alloc(heap, size), nullptr) << size;
+        EXPECT_EQ(cairn_tlsf_delete(heap), 0);
+    }
+}
+
 TEST(MappedTlsf, WhatTheSystemRefusesIsEnomem)
 {
     for (size_t size : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 40}) {

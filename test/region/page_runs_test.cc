@@ -336,7 +336,7 @@ TEST(PagesDeathTest, UnmapOfAPartOfAPage)
         for (char *start : {run + 1, run + 100, run + 3 * kPage - 8})
             EXPECT_DEATH_LINE(cairn_pages_unmap(start, kPage),
                               "pages: unmap of " + hex(start) + ", which is inside a page");
-        for (size_t part : {size_t{1}, size_t{100}, 3 * kPage + 1, size - kPage})
+        for (size_t part : {size_t{0}, size_t{1}, size_t{100}, 3 * kPage + 1, size - kPage})
             EXPECT_DEATH_LINE(cairn_pages_unmap(run, part),
                               "pages: unmap of " + std::to_string(part) + " bytes at " + hex(run) +
                                   ", which end inside a page of a longer run");

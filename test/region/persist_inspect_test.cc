@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "os/memory.h"
+#include "region/tlsf.h"
 }
 
 namespace persist_inspect_test
@@ -59,6 +60,25 @@ int open_and_use(const std::string &path)
     int status = 0;
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+// A heap in a file has no function for the case that it is full: the address would be another
+// process's.
+TEST(PersistInspect, AFunctionInTheFileIsRefused)
+{
+    Directory directory;
+    const std::string path = directory.file();
+    cairn_persist *heap = open_heap(path);
+    ASSERT_EQ(cairn_persist_commit(heap), 0);
+    cairn_persist_close(heap);
+    const std::string bytes = read_file(path);
+    for (const size_t field : {offsetof(struct cairn_tlsf, out_of_memory),
+                               offsetof(struct cairn_tlsf, out_of_memory_context)}) {
+        std::string damaged = bytes;
+        damaged[PERSIST_DATA_OFFSET + PERSIST_STATE_BYTES + field] = 64;
+        write_file(path, damaged);
+        EXPECT_EQ(open_and_use(path), 1) << field;
+    }
 }
 
 TEST(PersistInspect, MetadataFlippedAtEachByteIsFoundOrDoesNoHarm)
