@@ -14,7 +14,7 @@
 
 #include <errno.h>
 
-enum { PATH_BYTES = 256, NUMBERED_BYTES = PATH_BYTES + 32, DUMPS_MAX = 16, NUMBERS_MAX = 1000 };
+enum { PATH_BYTES = 256, NUMBERED_BYTES = PATH_BYTES + 32, DUMPS_MAX = 16, TRIES_MAX = 1000 };
 
 static struct {
     char path[PATH_BYTES]; /* atomic, written by the claiming thread; empty: none */
@@ -144,7 +144,7 @@ bool profile_dumps(void) { return load_relaxed(&places.path[0]) != '\0'; }
 static int profile_dump_open_next(char *path)
 {
     int file = -EEXIST;
-    while (file == -EEXIST && places.number < NUMBERS_MAX) {
+    for (unsigned tries = 0; file == -EEXIST && tries < TRIES_MAX; tries++) {
         (void)format_text(path, NUMBERED_BYTES, "%s.%u.%u", places.path, places.process,
                           places.number++);
         file = os_file_open(path, OS_FILE_NEW_SECRET);

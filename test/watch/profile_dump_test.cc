@@ -491,6 +491,17 @@ TEST(ProfileDump, NotMoreThanAFew)
     EXPECT_EQ(files, 17) << "16 and the one at the end";
 }
 
+TEST(ProfileDump, AThousandCallsAreServed)
+{
+    const File file("profile_dump");
+    start_afresh(1);
+    profile_dump_to(file.path(), strlen(file.path()), 1);
+    for (int number = 0; number < 1005; number++) {
+        ASSERT_EQ(profile_dump_next("call"), 0) << number;
+        ASSERT_EQ(unlink(numbered(file, getpid(), number).c_str()), 0);
+    }
+}
+
 TEST(ProfileDump, NearALimitOnce)
 {
     const File file("profile_dump");
