@@ -266,9 +266,11 @@ static void private_heap_put_unused(struct private_heap *private_heap)
 
 /* In the child of fork: makes each heap one of this process and empties its mailboxes, and counts
  * held_bytes anew. A heap that another thread of the parent was ending stays unused for ever,
- * because its lists are inconsistent. */
+ * because its lists are inconsistent. The heaps are enlisted by one store, because a signal handler
+ * may fork here. */
 static void private_heap_after_fork(void)
 {
+    struct heap *first = load_relaxed(&all_heaps);
     for (struct private_heap *private_heap = registry.all; private_heap;
          private_heap = private_heap->next_private_heap) {
         struct heap *heap = &private_heap->heap;
@@ -281,8 +283,10 @@ static void private_heap_after_fork(void)
         if (in_use && !pages_forked_alone()) /* else a call of this thread continues */
             store_relaxed(&private_heap->held_bytes,
                           private_heap->slab_bytes + private_heap_recount_large(private_heap));
-        heap_enlist(heap);
+        heap->next = first;
+        first = heap;
     }
+    store_release(&all_heaps, first); /* pairs with the acquiring loads of all_heaps */
 }
 
 /* Makes fork hold the registry's lock. No lock is held over fork_lock_watch, which may allocate.
@@ -315,6 +319,8 @@ static struct private_heap *private_heap_make(void)
     heap_enlist(&private_heap->heap); /* first: the child of a fork enlists those of the registry */
     private_heap->next_private_heap = registry.all;
     store_release(&registry.all, private_heap); /* pairs with a signal handler that forks */
+    while (private_heap->heap.generation != load_relaxed(&heap_generation))
+        private_heap->heap.generation = heap_generation; /* it forked before the store */
     fork_lock_release(&registry.lock);
     return private_heap;
 }

@@ -182,6 +182,7 @@ class Header : public testing::Test
         page_layer::start();
         ASSERT_TRUE(lock_acquire(&page_layer::shard->lock));
         lock_release(&page_layer::shard->lock);
+        headers_forget(page_layer::shard);
     }
 };
 
