@@ -260,7 +260,7 @@ class MariaDbUnit(ServiceUnit):
                            "--auto-generate-sql-load-type=mixed", "--number-char-cols=20",
                            f"--auto-generate-sql-write-number={10 * load.percent}",
                            f"--concurrency={load.connections}",
-                           f"--number-of-queries={30 * load.requests}"])
+                           f"--number-of-queries={8 * load.requests}"])
 
 
 class PostgresServiceUnit(ServiceUnit):
