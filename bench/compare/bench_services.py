@@ -6,6 +6,9 @@ A row compares CPU time, and the memory at the end of the silence. Further figur
 memory after each phase and after five seconds of silence, lazily free memory, the growth of the
 most memory from the first to the last burst, and the time of the requests of the bursts.
 
+The rows of Ruby, Node.js and Java show mainly what their last garbage collection has left: in the
+silence none runs, and what they hold is in use for an allocator.
+
 Some allocators are measured in another setting, too: see SETTINGS. The rows take hours, so they are
 measured only if --rows names them.
 """
