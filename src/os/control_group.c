@@ -121,7 +121,7 @@ static void os_read_line(const char *root, const char *line, struct os_group *fo
     }
 }
 
-void os_read_group(const char *root, struct os_group *found)
+bool os_read_group(const char *root, struct os_group *found)
 {
     char text[GROUPS_BYTES];
     char path[PATH_BYTES];
@@ -130,7 +130,7 @@ void os_read_group(const char *root, struct os_group *found)
     (void)os_read_stall(path, &found->system_stall_us);
     (void)format_text(path, sizeof path, "%s/proc/self/cgroup", root);
     if (os_read_file(path, text, sizeof text) <= 0)
-        return;
+        return false;
     for (char *line = text; *line != '\0';) {
         char *end = line + text_until(line, '\n');
         bool is_last = *end == '\0';
@@ -138,4 +138,5 @@ void os_read_group(const char *root, struct os_group *found)
         os_read_line(root, line, found);
         line = is_last ? end : end + 1;
     }
+    return true;
 }

@@ -53,8 +53,9 @@ struct os_group {
 };
 
 /* Reads the state of the process's control group. `root` is prefixed to the paths of its files:
- * "", except in tests and where the files of the host are elsewhere. */
-void os_read_group(const char *root, struct os_group *group);
+ * "", except in tests and where the files of the host are elsewhere.
+ * Returns: false when the group's name cannot be read. */
+bool os_read_group(const char *root, struct os_group *group);
 
 /* Reads a small file as text with a final zero byte, cut to the capacity.
  * Returns: the length or a negative errno. */

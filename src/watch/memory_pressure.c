@@ -25,6 +25,7 @@ static struct {
     uint64_t system_stall_us; /* looking thread: stall time of the system at the last look */
     uint64_t group_stall_us;  /* looking thread: stall time of the group at the last look */
     bool pressed;             /* looking thread: there is pressure */
+    bool knows_group;         /* looking thread: the group was read once */
 } state;
 
 bool memory_pressure_root(const char *root, size_t length_bytes)
@@ -64,7 +65,7 @@ static int memory_pressure_follow(bool *which, bool follows)
         return -EBUSY;
     *which = follows;
     if (follows) {
-        os_read_group(state.root, &group);
+        (void)os_read_group(state.root, &group);
         memory_pressure_set_limits(&group);
     }
     os_unclaim(&state.busy);
@@ -128,7 +129,10 @@ static void memory_pressure_look_at_pressure(const struct os_group *group, uint6
 void memory_pressure_look(uint64_t now_ms)
 {
     struct os_group group;
-    os_read_group(state.root, &group);
+    bool is_read = os_read_group(state.root, &group);
+    if (!is_read && state.knows_group)
+        return; /* no free descriptor, or another root: what is known stays */
+    state.knows_group = is_read;
     if (os_claim(&state.busy, 0)) { /* otherwise another thread is setting them */
         memory_pressure_set_limits(&group);
         os_unclaim(&state.busy);

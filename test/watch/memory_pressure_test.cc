@@ -125,6 +125,21 @@ TEST_F(MemoryPressure, TheLimitsFollowTheGroup)
     EXPECT_EQ(limits().hard_limit_bytes, 0u);
 }
 
+TEST_F(MemoryPressure, LimitsStayWhileTheGroupCannotBeRead)
+{
+    group("1000000000", "max");
+    (void)memory_pressure_follow_soft(true);
+    (void)memory_pressure_follow_hard(true);
+    memory_pressure_look(clock_ms_ += 1000);
+    std::filesystem::rename(root() + "/proc/self/cgroup", root() + "/hidden");
+    memory_pressure_look(clock_ms_ += 1000);
+    EXPECT_EQ(limits().soft_limit_bytes, 900000000u);
+    EXPECT_EQ(limits().hard_limit_bytes, 950000000u);
+    group("500000000", "max");
+    memory_pressure_look(clock_ms_ += 1000);
+    EXPECT_EQ(limits().hard_limit_bytes, 475000000u);
+}
+
 TEST_F(MemoryPressure, WhatDoesNotFollowStays)
 {
     pages_limit_soft(77);
