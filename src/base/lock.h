@@ -49,10 +49,10 @@ void lock_release(struct lock *lock);
 /* The most pauses between two reads of lock_spin. */
 enum { LOCK_PAUSES_MAX = 64 };
 
-/* Waits for the end of a hold: reads the word of a lock of any kind while it is 1, held, or 2, held
- * and waited for, with pauses between that double from `*pauses` to LOCK_PAUSES_MAX. A waiting
- * thread only reads, because a compare-and-swap takes the cache line from the holder, which needs
- * it to release the lock, and from all other waiting threads.
+/* Waits for the end of a hold: reads the state of a lock while it is 1, held, or 2, held and waited
+ * for, with pauses between that double from `*pauses` to LOCK_PAUSES_MAX. A waiting thread only
+ * reads, because a compare-and-swap takes the cache line from the holder, which needs it to release
+ * the lock, and from all other waiting threads.
  * Returns: false when the pauses are over and the lock is held. */
 bool lock_spin(const uint32_t *state, unsigned *pauses);
 

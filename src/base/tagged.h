@@ -8,8 +8,8 @@
  *
  * Algorithm: the stack of R. K. Treiber, "Systems Programming: Coping with Parallelism", 1986.
  *
- * Threads: any. In the child of a fork a list may have a head and links of different instants, if
- * its parent had other threads, so the child forgets it.
+ * Threads: any. In the child of a fork the elements that other threads held are lost, and the owner
+ * of a list may forget all (headers_forget, heaps_forget_orphans).
  */
 #ifndef CAIRN_BASE_TAGGED_H
 #define CAIRN_BASE_TAGGED_H
