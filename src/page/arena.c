@@ -68,14 +68,15 @@ struct arena *arena_with_room(const struct page_shard *shard, size_t pages)
     return best;
 }
 
-static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
+/* Returns: 0; -ENOSPC when out of addresses, -ENOMEM when out of memory to describe them. */
+static int arena_reserve(struct page_shard *shard, size_t pages, struct arena **reserved)
 {
     size_t size_bytes = pages << PAGE_SHIFT;
     bool aligned = size_bytes >= ALIGNED_FROM_BYTES;
     char *base = aligned ? fenced_reserve_aligned(size_bytes, HUGE_PAGE_BYTES)
                          : fenced_reserve(size_bytes, true);
     if (base == NULL)
-        return NULL;
+        return -ENOSPC;
     bool covered = page_map_cover(base, size_bytes) == 0;
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     size_t words = pages / 64 + 1;
@@ -84,7 +85,7 @@ static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
     uint64_t *dirty = arena ? meta_take(META_HOT, map_words * sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
         fenced_unmap(base, size_bytes);
-        return NULL;
+        return -ENOMEM;
     }
     *arena = (struct arena){.base = base,
                             .pages = pages,
@@ -96,7 +97,8 @@ static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
     os_name(base, size_bytes, "cairn: arena");
     if (pages_are_huge())
         os_huge_pages(base, size_bytes, true);
-    return arena;
+    *reserved = arena;
+    return 0;
 }
 
 static bool arena_insert_locked(struct arena *arena)
@@ -122,7 +124,7 @@ static int arena_insert(struct arena *arena)
     if (!lock_acquire(&arena->shard->lock))
         return error;
     if (lock_acquire(&pages_state.lock)) {
-        error = arena_insert_locked(arena) ? 0 : -ENOMEM;
+        error = arena_insert_locked(arena) ? 0 : -ENOSPC;
         lock_release(&pages_state.lock);
     }
     lock_release(&arena->shard->lock);
@@ -135,19 +137,21 @@ int arena_add(struct page_shard *shard, size_t pages)
         return -EAGAIN; /* arena_insert would fail, and each try costs metadata */
     size_t least = larger_of(align_up(pages, os_page_size() >> PAGE_SHIFT), SMALLEST_PAGES);
     if (least > LARGEST_PAGES)
-        return -ENOMEM;
+        return -ENOSPC;
     size_t reserved = load_relaxed(&shard->reserved_pages);
     size_t step = reserved < 4 * STEP_PAGES
                       ? smaller_of(larger_of(GROWTH * reserved, FIRST_PAGES), STEP_PAGES)
                       : align_up(reserved / 4, STEP_PAGES);
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
-    struct arena *arena = NULL;
-    for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
-        arena = arena_reserve(shard, step);
-        if (arena == NULL && step <= least)
-            return -ENOMEM;
+    struct arena *arena;
+    int error = arena_reserve(shard, step, &arena);
+    while (error != 0 && step > least) {
+        step = larger_of(align_up(step / 4, SMALLEST_PAGES), least);
+        error = arena_reserve(shard, step, &arena);
     }
-    int error = arena_insert(arena);
+    if (error != 0)
+        return error;
+    error = arena_insert(arena);
     if (error != 0) /* rare: the arena's metadata is lost */
         fenced_unmap(arena->base, arena->pages << PAGE_SHIFT);
     return error;
@@ -219,6 +223,15 @@ static void arena_give_up_claim(struct arena *arena, size_t first, size_t pages)
         arena->hole_pages--;
     bitmap_clear(arena->holes, frontier, arena->frontier - frontier);
     store_relaxed(&arena->frontier, frontier);
+}
+
+bool arena_uncommit(struct arena *arena, char *start, size_t pages)
+{
+    (void)arena_withdraw_advice(start, pages << PAGE_SHIFT);
+    if (os_trap(start, pages << PAGE_SHIFT) != 0)
+        return false;
+    arena_give_up_claim(arena, arena_page(arena, start), pages);
+    return true;
 }
 
 /* Requests for huge pages are recorded for each 64th of an arena, rounded up to whole huge pages.

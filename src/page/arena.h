@@ -8,7 +8,9 @@
  *
  * A thread that needs more pages first claims them: it moves the frontier, or takes a hole. Then it
  * commits them without the lock. So each page is committed once, by one thread, before any thread
- * uses it. When the system refuses, the pages become a hole, or the frontier moves back.
+ * uses it. When the system refuses, the pages become a hole, or the frontier moves back. Then the
+ * longest free runs become holes, too, if that is memory the system lacks: it has promised memory
+ * for each committed page (RLIMIT_DATA, vm.overcommit_memory=2), whether it is resident or not.
  *
  * The kernel uses a huge page only where all of it is accessible at the first touch. So an arena of
  * some MiB begins at the start of a huge page, and a heap of 2 MiB or more grows by whole huge
@@ -67,7 +69,8 @@ struct arena *arena_with_room(const struct page_shard *shard, size_t pages);
 
 /* Reserves a new arena of at least `pages` pages for the shard and adds it to the lists.
  * Locking: none held.
- * Returns: 0 or a negative errno. */
+ * Returns: 0 or a negative errno: -ENOSPC when out of addresses, -ENOMEM when out of memory to
+ * describe them, -EAGAIN while the lock is frozen for a fork. */
 int arena_add(struct page_shard *shard, size_t pages);
 
 /* How much arena_commit claims. */
@@ -86,6 +89,12 @@ enum arena_step {
  * while the lock is frozen for a fork. */
 char *arena_commit(struct page_shard *shard, size_t *pages, size_t least, enum arena_step step,
                    int *error);
+
+/* Makes clean pages that belong to the caller a hole, whole system pages, so that the system may
+ * commit as many others. They are no longer counted.
+ * Locking: shard's lock held.
+ * Returns: false when the system refuses; then nothing has changed. */
+bool arena_uncommit(struct arena *arena, char *start, size_t pages);
 
 /* Prepares the purge of a range: withdraws the request for huge pages there, because the kernel
  * (khugepaged) would otherwise merge the remaining pages into a huge page again and so bring the

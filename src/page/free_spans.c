@@ -99,11 +99,11 @@ struct span *bins_find(const struct page_shard *shard, size_t pages, size_t alig
     return span ? span : bins_find_in(shard, CLEAN, pages, alignment_pages);
 }
 
-struct span *bins_longest_dirty(const struct page_shard *shard)
+struct span *bins_longest(const struct page_shard *shard, unsigned set)
 {
     for (unsigned word = BIN_WORDS; word-- > 0;)
-        if (shard->filled[DIRTY][word])
-            return shard->heads[word * 64 + highest_bit(shard->filled[DIRTY][word])][DIRTY];
+        if (shard->filled[set][word])
+            return shard->heads[word * 64 + highest_bit(shard->filled[set][word])][set];
     return NULL;
 }
 

@@ -43,10 +43,10 @@ void bins_remove(struct span *span);
  * Returns: NULL if there is none. */
 struct span *bins_find(const struct page_shard *shard, size_t pages, size_t alignment_pages);
 
-/* Finds a dirty span of the highest bin. The span stays in its bin.
+/* Finds a span of the highest bin of a set, DIRTY or CLEAN. The span stays in its bin.
  * Locking: shard's lock held.
- * Returns: NULL if no free span is dirty. */
-struct span *bins_longest_dirty(const struct page_shard *shard);
+ * Returns: NULL if the set is empty. */
+struct span *bins_longest(const struct page_shard *shard, unsigned set);
 
 /* Checks with assertions that bins and bitmaps agree.
  * Locking: shard's lock held.

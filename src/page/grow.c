@@ -230,7 +230,7 @@ static size_t grow_batch_of(size_t committed_pages)
     return larger_of(least, smaller_of(committed_pages / 8, MAX_BATCH));
 }
 
-bool pages_grow(struct page_shard *shard, size_t pages)
+int pages_grow(struct page_shard *shard, size_t pages)
 {
     size_t granule = os_page_size() >> PAGE_SHIFT;
     limits_enforce_soft(pages);
@@ -242,10 +242,53 @@ bool pages_grow(struct page_shard *shard, size_t pages)
     enum arena_step step = ARENA_EXACTLY;
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
         step = grow_step_of(batch, needed);
-    return grow_by(shard, batch, needed, step) == 0 ||
-           grow_by(shard, least, needed, ARENA_EXACTLY) == 0 ||
-           grow_anew(shard, batch, needed, step) == 0 ||
-           grow_anew(shard, least, needed, ARENA_EXACTLY) == 0;
+    int error = grow_by(shard, batch, needed, step);
+    if (error != 0)
+        error = grow_by(shard, least, needed, ARENA_EXACTLY);
+    if (error != 0)
+        error = grow_anew(shard, batch, needed, step);
+    if (error != 0)
+        error = grow_anew(shard, least, needed, ARENA_EXACTLY);
+    return error;
+}
+
+/* Makes a hole of whole system pages of a free span. Of the span, up to two parts remain.
+ * Locking: shard's lock held, which has a header without a cold area.
+ * Returns: the number of pages; 0 when the system refuses. */
+static cold size_t grow_uncommit_span(struct span *span)
+{
+    struct arena *arena = span_arena(span);
+    char *start = (char *)align_up((uintptr_t)span->base, os_page_size());
+    char *end = (char *)align_down((uintptr_t)span_end(span), os_page_size());
+    if (start >= end || !arena_uncommit(arena, start, (size_t)(end - start) >> PAGE_SHIFT))
+        return 0;
+    struct page_shard *shard = arena->shard;
+    size_t lead = (size_t)(start - span->base) >> PAGE_SHIFT;
+    size_t tail = (size_t)(span_end(span) - end) >> PAGE_SHIFT;
+    char *base = span->base;
+    span_withdraw(span);
+    header_push(span);
+    if (lead != 0)
+        range_release(arena, base, lead, 0);
+    if (tail != 0)
+        range_release(arena, end, tail, 0);
+    shard_count_committed(shard, 0 - ((size_t)(end - start) >> PAGE_SHIFT));
+    return (size_t)(end - start) >> PAGE_SHIFT;
+}
+
+cold size_t pages_uncommit(struct page_shard *shard, size_t pages)
+{
+    if (!shard_acquire(shard))
+        return 0;
+    free_spans_settle(shard, NULL);
+    (void)spans_merge(shard);
+    size_t done = 0;
+    for (size_t step = 1; step != 0 && done < pages && shard->headers[0]; done += step) {
+        struct span *span = bins_longest(shard, CLEAN);
+        step = span ? grow_uncommit_span(span) : 0;
+    }
+    shard_release(shard);
+    return done;
 }
 
 /* Pages of an arena for metadata, when the system gives no more addresses. Few programs execute

@@ -31,8 +31,15 @@ struct page_shard;
 /* Commits more pages of an arena of the shard, or of a new one, at least `pages` of them in one
  * run, and frees them into its bins.
  * Locking: none held.
- * Returns: false when out of memory. */
-bool pages_grow(struct page_shard *shard, size_t pages);
+ * Returns: 0 or a negative errno: -ENOMEM when the system refuses memory, -ENOSPC when it refuses
+ * addresses. */
+int pages_grow(struct page_shard *shard, size_t pages);
+
+/* Makes the longest clean free spans of a shard holes until they have at least `pages` pages, so
+ * that the system may commit as many others.
+ * Locking: none held.
+ * Returns: the number of pages. */
+size_t pages_uncommit(struct page_shard *shard, size_t pages);
 
 /* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is
  * a quarter of it. */

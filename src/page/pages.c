@@ -21,6 +21,7 @@
 #include "page/purge.h"
 #include "page/state.h"
 
+#include <errno.h>
 #include <string.h>
 
 static void (*on_fork)(void); /* const after the heap's start */
@@ -164,6 +165,20 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, struc
     return TAKEN;
 }
 
+/* Lets the system commit `pages` other pages, or more: free spans that are clean become holes, then
+ * those that are purged for it.
+ * Returns: whether there were any. */
+static seldom_called bool pages_make_room(size_t pages)
+{
+    size_t done = 0;
+    for (unsigned i = 0; i < shard_count() && done < pages; i++)
+        done += pages_uncommit(&page_shards[i], pages - done);
+    if (done < pages && purge_pages(pages - done) != 0)
+        for (unsigned i = 0; i < shard_count() && done < pages; i++)
+            done += pages_uncommit(&page_shards[i], pages - done);
+    return done != 0;
+}
+
 /* Provides what the shard lacked: admission by the hard limit, spare headers, a header, or free
  * pages.
  * Returns: whether pages_try should try again. */
@@ -172,10 +187,14 @@ static bool pages_provide(struct page_shard *shard, const struct want *want)
     if (!want->admitted)
         return limits_purge_for_hard(want->pages);
     size_t grow = want->grow_pages;
-    bool provided = want->has_header ? grow != 0 && pages_grow(shard, grow)
-                                     : headers_refill(shard, want->spares ? want->side_units : 0);
+    int error = -ENOMEM;
+    if (want->has_header)
+        error = grow != 0 ? pages_grow(shard, grow) : -ENOSPC;
+    else if (headers_refill(shard, want->spares ? want->side_units : 0))
+        error = 0;
     /* unmapped ranges may give the system what it lacked */
-    return provided || kept_mapping_purge(SIZE_MAX) != 0;
+    return error == 0 || kept_mapping_purge(SIZE_MAX) != 0 ||
+           (error == -ENOMEM && pages_make_room(larger_of(grow, 1)));
 }
 
 /* Takes a run that has memory from a shard that lends, the next one first.

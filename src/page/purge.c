@@ -241,7 +241,7 @@ static struct span *purge_take_dirty(struct page_shard *shard, size_t pages_want
     if (!shard_acquire(shard))
         return NULL;
     (void)spans_merge(shard);
-    struct span *span = bins_longest_dirty(shard);
+    struct span *span = bins_longest(shard, DIRTY);
     if (span) {
         span_withdraw(span);
         purge_keep_end(span, smaller_of(pages_wanted, span->dirty_pages));

@@ -140,6 +140,8 @@ TEST(Overcommit, FreedAddressesArePromisedLittle) {
   });
 }
 
+// The threads use other shards in each run, so the memory that is committed differs, too. Memory that
+// is free in one place must give way to what another lacks.
 TEST(Overcommit, UnderADataLimit) {
   for (const char *threads : {"threads", "alone"}) {
     const subject::Outcome outcome =

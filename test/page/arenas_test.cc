@@ -2,6 +2,7 @@
 // each other's arenas.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -235,7 +236,7 @@ TEST_F(Arena, StepsGrowWithTheHeapAndHoldWhatIsAsked)
 
 TEST_F(Arena, BeyondTheBitmapIsRefused)
 {
-    EXPECT_EQ(arena_add(page_layer::shard, (size_t{1} << 20) + 1), -ENOMEM);
+    EXPECT_EQ(arena_add(page_layer::shard, (size_t{1} << 20) + 1), -ENOSPC);
 }
 
 TEST_F(Arena, RefusedReservationsShrink)
@@ -249,7 +250,7 @@ TEST_F(Arena, RefusedReservationsShrink)
     EXPECT_LT(small->pages << PAGE_SHIFT, 64 * page_layer::kMiB);
     const size_t count = arena_count();
     os_fault_plan(0, SIZE_MAX / 2, ENOMEM);
-    EXPECT_EQ(arena_add(page_layer::shard, 3), -ENOMEM);
+    EXPECT_EQ(arena_add(page_layer::shard, 3), -ENOSPC);
     os_fault_plan(0, 0, 0);
     EXPECT_EQ(arena_count(), count);
     EXPECT_EQ(arena_add(page_layer::shard, 3), 0);
@@ -290,7 +291,7 @@ class Grow : public testing::Test
     // The new pages are free, and so counted, at the end.
     static bool grow(size_t pages)
     {
-        const bool grown = pages_grow(page_layer::shard, pages);
+        const bool grown = pages_grow(page_layer::shard, pages) == 0;
         EXPECT_TRUE(shard_acquire(page_layer::shard));
         free_spans_settle(page_layer::shard, nullptr);
         shard_release(page_layer::shard);
@@ -299,6 +300,52 @@ class Grow : public testing::Test
 
     static void touch(volatile char *at) { *at = 1; }
 };
+
+size_t data_bytes_of_process()
+{
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+        if (size_t kib; word == "VmData:" && status >> kib)
+            return kib << 10;
+    return 0;
+}
+
+// A limit on the data segment counts committed pages, also those of free runs.
+TEST_F(Grow, FreeRunsGiveWayToALongerOneAtADataLimit)
+{
+    constexpr size_t kPages = 64, kLongPages = 1024;
+    std::vector<struct span *> taken, freed;
+    for (size_t pages = 0; pages < 8 * kLongPages; pages += kPages) {
+        struct span *span = pages_take(kPages, PAGE_BYTES);
+        page_layer::fill(span, 1);
+        (pages / kPages % 2 == 0 ? freed : taken).push_back(span); // each holds two others apart
+    }
+    while (struct span *rest = pages_take_free(kLongPages, PAGE_BYTES))
+        taken.push_back(rest);
+    for (struct span *span : freed)
+        pages_give(span);
+    const size_t committed = load_relaxed(&pages_state.committed_pages);
+
+    struct rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+    const struct rlimit limit = {data_bytes_of_process() + page_layer::kMiB, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+    for (int i = 0; i < 3; i++) {
+        struct span *span = pages_take(kLongPages, PAGE_BYTES);
+        ASSERT_NE(span, nullptr) << i;
+        EXPECT_TRUE(page_layer::reads(span->base, page_layer::bytes_of(span), 0));
+        page_layer::fill(span, 2);
+        taken.push_back(span);
+        pages_verify();
+    }
+    EXPECT_EQ(pages_take(16 * kLongPages, PAGE_BYTES), nullptr);
+    EXPECT_LE(load_relaxed(&pages_state.committed_pages),
+              committed + page_layer::kMiB / PAGE_BYTES);
+    ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
+    for (struct span *span : taken)
+        pages_give(span);
+    pages_verify();
+}
 
 class HardenedGrowDeathTest : public Grow
 {

@@ -60,7 +60,7 @@ bool fits(const struct span &span, size_t pages, size_t alignment)
 TEST_F(Bins, EmptyBinsHaveNothing)
 {
     EXPECT_EQ(bins_find(page_layer::shard, 1, 1), nullptr);
-    EXPECT_EQ(bins_longest_dirty(page_layer::shard), nullptr);
+    EXPECT_EQ(bins_longest(page_layer::shard, DIRTY), nullptr);
     EXPECT_EQ(bins_verify(page_layer::shard), 0u);
 }
 
@@ -97,10 +97,10 @@ TEST_F(Bins, LongestDirtySpanIsFromTheHighestBin)
     insert(100, 5000, 0);
     insert(10000, 20, 20);
     struct span *longest = insert(20000, 3000, 1);
-    EXPECT_EQ(bins_longest_dirty(page_layer::shard), longest);
+    EXPECT_EQ(bins_longest(page_layer::shard, DIRTY), longest);
     remove(longest);
-    ASSERT_NE(bins_longest_dirty(page_layer::shard), nullptr);
-    EXPECT_EQ(bins_longest_dirty(page_layer::shard)->pages, 20u);
+    ASSERT_NE(bins_longest(page_layer::shard, DIRTY), nullptr);
+    EXPECT_EQ(bins_longest(page_layer::shard, DIRTY)->pages, 20u);
 }
 
 TEST_F(Bins, EveryLengthHasABin)

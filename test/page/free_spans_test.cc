@@ -17,7 +17,7 @@ class FreeSpans : public testing::Test
     void SetUp() override
     {
         page_layer::start();
-        ASSERT_TRUE(pages_grow(page_layer::shard, 512));
+        ASSERT_EQ(pages_grow(page_layer::shard, 512), 0);
         struct span *headers[8];
         for (struct span *&header : headers)
             header = header_make(page_layer::shard, 0);
