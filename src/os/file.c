@@ -356,16 +356,25 @@ void *os_file_share(int file, uint64_t offset, size_t size_bytes)
     int error;
     if (fault_strikes(&error))
         return NULL;
+    size_t lead = (size_t)offset % os_page_size();
+    offset -= lead;
+    size_bytes += lead;
     if (config_tsan) {
         int saved = errno;
         void *seen =
             mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
         errno = saved;
-        return seen == MAP_FAILED ? NULL : seen;
+        return seen == MAP_FAILED ? NULL : (char *)seen + lead;
     }
     long result = kernel_call(SYS_mmap, 0, (long)size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                               file, (long)offset);
-    return kernel_failed(result) ? NULL : (void *)result;
+    return kernel_failed(result) ? NULL : (char *)result + lead;
+}
+
+void os_file_unshare(void *start, size_t size_bytes)
+{
+    size_t lead = (uintptr_t)start % os_page_size();
+    (void)os_unmap((char *)start - lead, lead + size_bytes);
 }
 
 int os_file_identify(int file, struct os_file_identity *identity)

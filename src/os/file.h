@@ -98,9 +98,12 @@ int os_file_map(int file, uint64_t offset, void *at, size_t size_bytes, enum os_
  * longer if necessary and never shorter. */
 int os_file_allot(int file, uint64_t offset, size_t size_bytes);
 
-/* Maps a range of a file as shared memory, after os_file_allot. os_unmap ends the mapping.
+/* Maps a range of a file as shared memory, after os_file_allot. It may begin within a system page.
  * Returns: NULL when out of memory or refused. */
 void *os_file_share(int file, uint64_t offset, size_t size_bytes);
+
+/* Unmaps what os_file_share returned. */
+void os_file_unshare(void *start, size_t size_bytes);
 
 /* The largest file that this process may write, in bytes; -1 for no limit. */
 int64_t os_file_size_limit(void);

@@ -390,6 +390,18 @@ enum { STACK_BYTES = 256 << 10 }; /* only some pages of it are touched */
 
 enum { MASK_BYTES = 8 };
 
+uint64_t os_signals_block(void)
+{
+    uint64_t all = ~LIBC_SIGNALS, former = 0;
+    kernel_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&all, (long)&former, MASK_BYTES, 0, 0);
+    return former;
+}
+
+void os_signals_restore(uint64_t mask)
+{
+    kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, MASK_BYTES, 0, 0);
+}
+
 static struct {
     void (*body)(void);
     const char *name;
@@ -427,7 +439,7 @@ static void *os_run(void *argument)
     kernel_call(SYS_prctl, PR_SET_NAME, (long)starting.name, 0, 0, 0, 0);
     body();
     if (os_is_last_thread()) /* exit handlers may start programs, which inherit the mask */
-        kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, MASK_BYTES, 0, 0);
+        os_signals_restore(mask);
     return NULL;
 }
 
@@ -438,7 +450,6 @@ int os_thread_start(void (*body)(void), const char *name)
         return error;
     pthread_attr_t attributes;
     pthread_t thread;
-    uint64_t all = ~LIBC_SIGNALS;
     starting.body = body;
     starting.name = name;
     error = pthread_attr_init(&attributes);
@@ -447,13 +458,13 @@ int os_thread_start(void (*body)(void), const char *name)
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
     /* The new thread inherits the signal mask, so it is blocked from its first instruction on. */
-    kernel_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&all, (long)&starting.mask, MASK_BYTES, 0, 0);
+    starting.mask = os_signals_block();
     error = pthread_create(&thread, &attributes, os_run, NULL);
     if (error == EINVAL) { /* the program has much static thread-local memory */
         (void)pthread_attr_setstacksize(&attributes, (size_t)8 << 20);
         error = pthread_create(&thread, &attributes, os_run, NULL);
     }
-    kernel_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&starting.mask, 0, MASK_BYTES, 0, 0);
+    os_signals_restore(starting.mask);
     return -error;
 }
 

@@ -112,6 +112,11 @@ int os_thread_end_arm(void *value);
  * Returns: 0 or a negative errno. */
 int os_fork_register(void (*before)(void), void (*in_parent)(void), void (*in_child)(void));
 
+/* Blocks all signals of the calling thread except those of libc.
+ * Returns: the former mask, for os_signals_restore. */
+uint64_t os_signals_block(void);
+void os_signals_restore(uint64_t mask);
+
 /* Starts a detached thread in which all signals except those of libc are blocked, with a name for
  * tools. libc allocates. One call at a time in a process. If `body` returns in the last thread of
  * the process, the thread gets the signal mask of its starter, and libc calls exit(0).

@@ -72,20 +72,27 @@ static struct os_fault os_describe(const siginfo_t *info, const void *context)
     return fault;
 }
 
+/* Whether the former action was for one signal only, and has had it. */
+static bool os_former_is_over(void)
+{
+    static bool called; /* atomic */
+    return (former.sa_flags & (int)SA_RESETHAND) != 0 && exchange_acq_rel(&called, true);
+}
+
 /* Calls the former action as the kernel would have called it. */
 static void os_pass_on(int number, siginfo_t *info, void *context, bool by_kernel)
 {
-    if ((former.sa_flags & SA_SIGINFO) != 0) {
+    bool is_default = former.sa_handler == SIG_DFL || os_former_is_over();
+    if (!is_default && (former.sa_flags & SA_SIGINFO) != 0) {
         former.sa_sigaction(number, info, context);
-    } else if (former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN) {
+    } else if (!is_default && former.sa_handler != SIG_IGN) {
         former.sa_handler(number);
+    } else if (by_kernel || is_default) {
         /* ends the process when the fault is repeated, even if it was to be ignored */
-    } else if (by_kernel) {
         struct sigaction standard = {.sa_handler = SIG_DFL};
         (void)sigaction(number, &standard, NULL);
-    } else if (former.sa_handler == SIG_DFL) {
-        (void)sigaction(number, &former, NULL);
-        (void)raise(number); /* is delivered when this handler returns */
+        if (!by_kernel)
+            (void)raise(number); /* is delivered when this handler returns */
     }
 }
 

@@ -148,7 +148,7 @@ static int persist_grow(struct cairn_persist *heap, size_t size_bytes)
 }
 
 /* Grows the heap by a quarter, by more if the request needs more, or by the rest of the capacity if
- * that is less.
+ * that is less. If the system refuses, by as much as the request needs.
  * Locking: lock held. */
 static int persist_grow_for(struct cairn_persist *heap, size_t size, size_t align)
 {
@@ -158,11 +158,13 @@ static int persist_grow_for(struct cairn_persist *heap, size_t size, size_t alig
     size_t needed = size + align + 2 * BLOCK_MIN_BYTES;
     size_t missing = needed - smaller_of(needed, tlsf_free_at_end(persist_tlsf_of(heap)));
     /* The size class rounds up, so TLSF might not look at a block of exactly this size. */
-    size_t wanted = larger_of(missing + needed / TLSF_SECOND_LEVELS, before / GROWTH_SHARE);
     size_t most = heap->capacity_bytes - before;
+    size_t least = smaller_of(missing + needed / TLSF_SECOND_LEVELS, most);
+    size_t wanted = larger_of(least, smaller_of(before / GROWTH_SHARE, most));
     if (missing > most || most == 0)
         return -ENOMEM;
-    return persist_grow(heap, before + smaller_of(wanted, most));
+    int error = persist_grow(heap, before + wanted);
+    return error != 0 && wanted > least ? persist_grow(heap, before + least) : error;
 }
 
 /* Marks the pages of [start, end] as not dead. */

@@ -20,7 +20,9 @@
  * Threads: heap->lock, except in the handler of SIGSEGV. The handler notes a page and makes it
  *     writable; the capture removes the note and makes the page read-only. Both hold trap_lock for
  *     their two steps, because interleaved steps could leave a page writable and not noted. With
- *     trap_lock held neither writes to the heap's pages.
+ *     trap_lock held neither writes to the heap's pages, and signals wait: the handler of one
+ *     might write to them. The handler of SIGSEGV reads the header of a heap only if the written
+ *     page is the heap's, because another one may be closed meanwhile.
  */
 #include "base/atomic.h"
 #include "os/dirty_pages.h"
@@ -33,21 +35,28 @@
 
 enum { RANGES_MAX = 512, TRAPPING_HEAPS_MAX = 64 };
 
-/* The heaps with the way PROTECT, for the handler of SIGSEGV. A NULL entry is free. */
-/* atomic: compare and swap from NULL; store of NULL */
-static struct cairn_persist *trapping[TRAPPING_HEAPS_MAX];
+/* The heaps with the way PROTECT, for the handler of SIGSEGV. A place with 0 bytes is free. */
+static struct trapping {
+    size_t bytes;    /* atomic: the heap's capacity; written first, and last at its end */
+    uintptr_t start; /* atomic: the heap's first byte */
+    struct cairn_persist *heap; /* atomic: NULL outside the heap's life */
+} trapping[TRAPPING_HEAPS_MAX];
 
-static void persist_lock_traps(struct tracker *tracker)
+/* Returns: what persist_unlock_traps gets. */
+static uint64_t persist_lock_traps(struct tracker *tracker)
 {
+    uint64_t signals = os_signals_block();
     while (exchange_acquire(&tracker->trap_lock, 1u) != 0) /* pairs with persist_unlock_traps */
         while (load_relaxed(&tracker->trap_lock) != 0)
             pause_processor();
+    return signals;
 }
 
-static void persist_unlock_traps(struct tracker *tracker)
+static void persist_unlock_traps(struct tracker *tracker, uint64_t signals)
 {
     /* pairs with persist_lock_traps */
     store_release(&tracker->trap_lock, 0u);
+    os_signals_restore(signals);
 }
 
 /* Makes all pages writable and notes them all. This function is called when one page cannot be made
@@ -68,11 +77,24 @@ static bool persist_open_page(struct cairn_persist *heap, size_t page)
     /* in a child of fork a thread that is gone may hold trap_lock */
     if (os_process_id() != heap->process)
         return os_protect(start, heap->page_bytes, OS_WRITE) == 0;
-    persist_lock_traps(&heap->tracker);
+    uint64_t signals = persist_lock_traps(&heap->tracker);
     bitmap_set(heap->tracker.faulted, page, 1);
     bool resolved = os_protect(start, heap->page_bytes, OS_WRITE) == 0 || persist_open_all(heap);
-    persist_unlock_traps(&heap->tracker);
+    persist_unlock_traps(&heap->tracker, signals);
     return resolved;
+}
+
+/* The heap of a place if its address space has the address, without a look at its header. A thread
+ * that writes to a heap keeps it open, so the place of that heap does not change here. Another one
+ * may; then its range is read in two parts, of which the first has changed at the second look.
+ * Returns: NULL if it has not. */
+static struct cairn_persist *persist_trapping_at(const struct trapping *place, uintptr_t address)
+{
+    struct cairn_persist *heap = load_acquire(&place->heap); /* pairs with persist_start_trapping */
+    uintptr_t start = load_acquire(&place->start);
+    size_t bytes = load_acquire(&place->bytes);
+    bool is_whole = load_relaxed(&place->heap) == heap && load_relaxed(&place->start) == start;
+    return heap != NULL && is_whole && address - start < bytes ? heap : NULL;
 }
 
 /* The handler of SIGSEGV: handles a write to a page of a heap.
@@ -80,14 +102,12 @@ static bool persist_open_page(struct cairn_persist *heap, size_t page)
 static bool persist_note_write(const void *address)
 {
     for (unsigned i = 0; i < TRAPPING_HEAPS_MAX; i++) {
-        /* pairs with persist_start_trapping */
-        struct cairn_persist *heap = load_acquire(&trapping[i]);
+        struct cairn_persist *heap = persist_trapping_at(&trapping[i], (uintptr_t)address);
         if (heap == NULL)
             continue;
-        uintptr_t offset = (uintptr_t)address - (uintptr_t)heap->base;
-        if (offset >= load_relaxed(&heap->mapped_bytes))
-            continue;
-        return persist_open_page(heap, offset / heap->page_bytes);
+        size_t offset = (size_t)((const char *)address - heap->base);
+        return offset < load_relaxed(&heap->mapped_bytes) &&
+               persist_open_page(heap, offset / heap->page_bytes);
     }
     return false;
 }
@@ -96,10 +116,12 @@ static int persist_start_trapping(struct cairn_persist *heap)
 {
     int error = os_catch_writes(persist_note_write);
     for (unsigned i = 0; error == 0 && i < TRAPPING_HEAPS_MAX; i++) {
-        struct cairn_persist *none = NULL;
-        /* release: pairs with persist_note_write */
-        if (compare_swap_acq_rel(&trapping[i], &none, heap))
-            return 0;
+        size_t none = 0;
+        if (!compare_swap_acq_rel(&trapping[i].bytes, &none, heap->capacity_bytes))
+            continue;
+        store_release(&trapping[i].start, (uintptr_t)heap->base);
+        store_release(&trapping[i].heap, heap); /* both pair with persist_trapping_at */
+        return 0;
     }
     return error != 0 ? error : -EMFILE;
 }
@@ -107,8 +129,10 @@ static int persist_start_trapping(struct cairn_persist *heap)
 static void persist_stop_trapping(const struct cairn_persist *heap)
 {
     for (unsigned i = 0; i < TRAPPING_HEAPS_MAX; i++)
-        if (load_relaxed(&trapping[i]) == heap)
-            store_release(&trapping[i], (struct cairn_persist *)NULL);
+        if (load_relaxed(&trapping[i].heap) == heap) {
+            store_relaxed(&trapping[i].heap, (struct cairn_persist *)NULL);
+            store_release(&trapping[i].bytes, (size_t)0); /* the place is free */
+        }
 }
 
 static bool persist_can_scan(struct cairn_persist *heap)
@@ -128,8 +152,8 @@ static int persist_start_way(struct cairn_persist *heap, enum cairn_persist_trac
     if (way == CAIRN_PERSIST_PROTECT)
         return persist_start_trapping(heap);
     tracker->pagemap = os_pagemap_open();
-    if (tracker->pagemap < 0)
-        return tracker->pagemap;
+    if (tracker->pagemap < 0) /* -ENOENT: without /proc */
+        return tracker->pagemap == -ENOENT ? -ENOTSUP : tracker->pagemap;
     if (way != CAIRN_PERSIST_PAGEMAP && !persist_can_scan(heap))
         return -ENOTSUP;
     if (way != CAIRN_PERSIST_USERFAULT)
@@ -213,13 +237,13 @@ static int persist_take_traps(struct cairn_persist *heap, size_t word)
 static void persist_find_faulted(struct cairn_persist *heap)
 {
     size_t words = (persist_pages(heap) + 63) / 64;
-    persist_lock_traps(&heap->tracker);
+    uint64_t signals = persist_lock_traps(&heap->tracker);
     for (size_t i = 0; i < words; i++) {
         uint64_t taken = heap->tracker.faulted[i];
         if (taken != 0 && persist_take_traps(heap, i) != 0)
             heap->tracker.faulted[i] |= taken;
     }
-    persist_unlock_traps(&heap->tracker);
+    persist_unlock_traps(&heap->tracker, signals);
 }
 
 /* Adds those of the copied pages from `first` up to `end` to heap->dirty that differ from their

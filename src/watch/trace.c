@@ -15,7 +15,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "heap/heap.h"
-#include "os/memory.h"
+#include "os/file.h"
 #include "os/process.h"
 #include "unwind/unwind.h"
 #include "watch/trace_file.h"
@@ -41,8 +41,9 @@ static no_inline bool trace_begin_in_child(void)
     uint64_t order = load_relaxed(&trace_file.order.value);
     trace_lanes_forget();
     trace_stacks_forget();
-    (void)os_unmap(trace_file.header, TRACE_HEADER_BYTES);
+    os_file_unshare(trace_file.header, TRACE_HEADER_BYTES);
     if (trace_file_begin(parent, order) != 0) {
+        store_relaxed(&trace_file.ends, 1u); /* a child of this process has no header to unmap */
         trace_file_set_state(TRACE_FILE_OFF);
         return false;
     }

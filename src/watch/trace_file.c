@@ -206,7 +206,7 @@ struct trace_chunk *trace_file_next_chunk(struct trace_chunk **chunk, uint64_t *
 void trace_file_unmap(struct trace_chunk *chunk)
 {
     if (chunk)
-        (void)os_unmap(chunk, TRACE_CHUNK_BYTES);
+        os_file_unshare(chunk, TRACE_CHUNK_BYTES);
 }
 
 void trace_file_end(uint32_t state, uint32_t reason)

@@ -140,8 +140,8 @@ TEST(Overcommit, FreedAddressesArePromisedLittle) {
   });
 }
 
-// The threads use other shards in each run, so the memory that is committed differs, too. Memory that
-// is free in one place must give way to what another lacks.
+// The threads use other shards in each run, so they commit other memory. Free pages must give way
+// to pages that another shard lacks.
 TEST(Overcommit, UnderADataLimit) {
   for (const char *threads : {"threads", "alone"}) {
     const subject::Outcome outcome =

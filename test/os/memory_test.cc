@@ -493,6 +493,36 @@ TEST_F(Trap, ForeignFaultsGoToTheFormerHandler)
         exited(0));
 }
 
+// Such a handler returns, and counts on the repeated fault to end the process.
+TEST_F(Trap, AFormerHandlerForOneSignalIsCalledOnce)
+{
+    const auto install = [](int flags) {
+        struct sigaction former = {};
+        former.sa_flags = static_cast<int>(SA_RESETHAND) | flags;
+        if (flags != 0)
+            former.sa_sigaction = [](int, siginfo_t *, void *) { (void)!write(2, "once;", 5); };
+        else
+            former.sa_handler = [](int) { (void)!write(2, "once;", 5); };
+        check(sigaction(SIGSEGV, &former, nullptr) == 0 && os_catch_faults(see) == 0);
+    };
+    for (const int flags : {0, SA_SIGINFO}) {
+        EXPECT_EXIT(
+            {
+                install(flags);
+                *static_cast<volatile char *>(g_page) = 1;
+            },
+            by_fault, "^once;$");
+        EXPECT_EXIT(
+            {
+                install(flags);
+                raise(SIGSEGV);
+                raise(SIGSEGV);
+                _exit(1);
+            },
+            by_fault, "^once;$");
+    }
+}
+
 TEST_F(Trap, OwnFaultsAreRepeatedUnderTheFormerHandler)
 {
     in_child(

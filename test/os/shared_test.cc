@@ -56,6 +56,25 @@ TEST_F(Shared, WhatIsStoredIsInTheFile)
     EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, 2 * part); // no holes
 }
 
+// A file's layout does not depend on the size of the system's pages.
+TEST_F(Shared, ARangeMayBeginWithinASystemPage)
+{
+    ASSERT_EQ(os_file_allot(file_, 0, 2 * part), 0);
+    const size_t offset = part + 104, size = part - 104;
+    auto *memory = static_cast<char *>(os_file_share(file_, offset, size));
+    ASSERT_NE(memory, nullptr);
+    memcpy(memory, "first", 6);
+    memory[size - 1] = 'x';
+    char text[6], last;
+    ASSERT_EQ(os_file_read(file_, text, sizeof text, offset), 0);
+    EXPECT_STREQ(text, "first");
+    ASSERT_EQ(os_file_read(file_, &last, 1, 2 * part - 1), 0);
+    EXPECT_EQ(last, 'x');
+    os_file_unshare(memory, size);
+    EXPECT_FALSE(os_is_readable(memory));
+    EXPECT_FALSE(os_is_readable(memory + size - 8));
+}
+
 TEST_F(Shared, ALimitOfFilesIsRefusedWithoutASignal)
 {
     struct rlimit old;

@@ -4,8 +4,10 @@
 #include "region/persist_kit.h"
 
 #include <fcntl.h>
+#include <sys/time.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 
 extern "C" {
@@ -133,6 +135,65 @@ TEST_P(Dirty, WritesBesideCommitsAreNotLost)
 
 INSTANTIATE_TEST_SUITE_P(Ways, Dirty, testing::ValuesIn(kWays),
                          [](const auto &way) { return kWayNames[way.param]; });
+
+// The handler of a signal may interrupt a commit anywhere, and its own writes are found, too.
+TEST_P(Dirty, ASignalHandlerWritesDuringCommits)
+{
+    static char *volatile g_block;
+    static volatile size_t g_page_bytes, g_writes;
+    constexpr size_t kPages = 64;
+    g_page_bytes = page_;
+    g_block = allocate(heap_, kPages * page_, page_);
+    ASSERT_NE(g_block, nullptr);
+    ASSERT_EQ(cairn_persist_set_root(heap_, "block", g_block), 0);
+    struct sigaction action = {}, former;
+    action.sa_handler = [](int) {
+        const size_t write = g_writes;
+        auto *page = reinterpret_cast<volatile size_t *>(g_block + write % kPages * g_page_bytes);
+        *page = *page + 1;
+        g_writes = write + 1;
+    };
+    ASSERT_EQ(sigaction(SIGALRM, &action, &former), 0);
+    const struct itimerval often = {{0, 100}, {0, 100}}, never = {};
+    ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+    for (int round = 0; round < 300; round++)
+        ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    while (g_writes < 1000)
+        ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    ASSERT_EQ(setitimer(ITIMER_REAL, &never, nullptr), 0);
+    ASSERT_EQ(sigaction(SIGALRM, &former, nullptr), 0);
+    ASSERT_EQ(cairn_persist_commit(heap_), 0);
+    EXPECT_EQ(dirty(), 0u);
+    ASSERT_EQ(cairn_persist_close(heap_), 0);
+    heap_ = open_heap(directory_.file(), Options().by(GetParam()));
+    ASSERT_NE(heap_, nullptr);
+    auto *block = static_cast<char *>(cairn_persist_get_root(heap_, "block"));
+    size_t found = 0;
+    for (size_t i = 0; i < kPages; i++)
+        found += *reinterpret_cast<size_t *>(block + i * page_);
+    EXPECT_EQ(found, g_writes);
+}
+
+TEST_P(Dirty, AnotherHeapIsOpenedAndClosedBesideWrites)
+{
+    char *block = allocate(heap_, 64 * page_, page_);
+    ASSERT_NE(block, nullptr);
+    ASSERT_EQ(cairn_persist_set_root(heap_, "block", block), 0);
+    std::atomic<bool> ends{false};
+    std::thread writer([&] {
+        for (size_t i = 0; !ends; i++)
+            reinterpret_cast<std::atomic<size_t> *>(block + i % 64 * page_)->store(i);
+    });
+    const Directory other;
+    for (int round = 0; round < 100; round++) {
+        cairn_persist *second = open_heap(other.file(), Options().by(GetParam()));
+        EXPECT_NE(second, nullptr);
+        EXPECT_EQ(cairn_persist_commit(heap_), 0); // the writer's next writes are faults
+        EXPECT_EQ(cairn_persist_close(second), 0);
+    }
+    ends = true;
+    writer.join();
+}
 
 TEST(DirtyAuto, TakesTheFirstThatWorks)
 {

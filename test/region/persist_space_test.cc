@@ -2,6 +2,11 @@
 
 #include "region/persist_kit.h"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <vector>
+
 extern "C" {
 #include "os/memory.h"
 }
@@ -98,6 +103,28 @@ TEST_F(Space, GrowsToItsCapacityAndNoFurther)
     ASSERT_NE(reopen(), nullptr) << "with more address space";
     EXPECT_NE(allocate(heap_, 8 << 20), nullptr);
     EXPECT_EQ(static_cast<char *>(cairn_persist_get_root(heap_, "block"))[(3500 << 10) - 1], 3);
+}
+
+TEST_F(Space, GrowsByWhatIsNeededWhereTheFileMayHaveNoMore)
+{
+    ASSERT_NE(allocate(heap_, 16 << 20), nullptr);
+    struct stat file;
+    ASSERT_EQ(stat(directory_.file().c_str(), &file), 0);
+    struct rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit limit = {static_cast<rlim_t>(file.st_size) + (1 << 20), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    std::vector<char *> blocks;
+    while (char *block = allocate(heap_, 100'000))
+        blocks.push_back(block);
+    EXPECT_EQ(errno, ENOMEM);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ASSERT_EQ(stat(directory_.file().c_str(), &file), 0);
+    EXPECT_GT(static_cast<rlim_t>(file.st_size), limit.rlim_cur - 200'000);
+    for (char *block : blocks)
+        cairn_allocator_free(cairn_persist_allocator(heap_), block, 0);
+    EXPECT_EQ(cairn_persist_check(heap_), nullptr);
+    EXPECT_NE(allocate(heap_, 4 << 20), nullptr);
 }
 
 TEST_F(Space, AddressSpaceIsReservedForFourTimesTheFile)

@@ -287,6 +287,39 @@ TEST(Trace, AChildHasAFileOfItsOwn)
     }
 }
 
+// A child that cannot begin its trace has unmapped its parent's header. Another mapping may be
+// there when that child forks.
+TEST(Trace, AChildWithoutATraceLeavesMappingsToItsChildren)
+{
+    const Place place;
+    ASSERT_EQ(place.start(), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        void *header = trace_file.header;
+        const struct rlimit none = {0, RLIM_INFINITY};
+        if (setrlimit(RLIMIT_FSIZE, &none) != 0)
+            _exit(1);
+        (void)get(100); // the next event would stop the tracing
+        auto *mine = static_cast<volatile char *>(
+            mmap(header, 4096, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+        if (mine != header)
+            _exit(2);
+        *mine = 1;
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            free_fast(get(100));
+            _exit(*mine == 1 ? 0 : 3);
+        }
+        int status = -1;
+        _exit(waitpid(grandchild, &status, 0) == grandchild && status == 0 ? 0 : 4);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    trace_stop();
+}
+
 TEST(Trace, ManyThreadsThatEndTakeFewLanes)
 {
     const Place place;
