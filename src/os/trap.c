@@ -72,24 +72,23 @@ static struct os_fault os_describe(const siginfo_t *info, const void *context)
     return fault;
 }
 
-/* Whether the former action was for one signal only, and has had it. */
-static bool os_former_is_over(void)
-{
-    static bool called; /* atomic */
-    return (former.sa_flags & (int)SA_RESETHAND) != 0 && exchange_acq_rel(&called, true);
-}
+/* atomic: whether a former action for one signal only (SA_RESETHAND) was called; then it is over */
+static bool former_called;
+
+static const struct sigaction standard = {.sa_handler = SIG_DFL};
 
 /* Calls the former action as the kernel would have called it. */
 static void os_pass_on(int number, siginfo_t *info, void *context, bool by_kernel)
 {
-    bool is_default = former.sa_handler == SIG_DFL || os_former_is_over();
-    if (!is_default && (former.sa_flags & SA_SIGINFO) != 0) {
+    bool is_function = former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN;
+    bool is_over = is_function && (former.sa_flags & (int)SA_RESETHAND) != 0 &&
+                   exchange_acq_rel(&former_called, true);
+    if (is_function && !is_over && (former.sa_flags & SA_SIGINFO) != 0) {
         former.sa_sigaction(number, info, context);
-    } else if (!is_default && former.sa_handler != SIG_IGN) {
+    } else if (is_function && !is_over) {
         former.sa_handler(number);
-    } else if (by_kernel || is_default) {
+    } else if (by_kernel || is_over || former.sa_handler == SIG_DFL) {
         /* ends the process when the fault is repeated, even if it was to be ignored */
-        struct sigaction standard = {.sa_handler = SIG_DFL};
         (void)sigaction(number, &standard, NULL);
         if (!by_kernel)
             (void)raise(number); /* is delivered when this handler returns */
@@ -108,7 +107,7 @@ static void os_on_fault(int number, siginfo_t *info, void *context)
     if (by_kernel && resolve && fault.kind != OS_FAULT_READ && resolve(fault.address))
         ;
     else if (by_kernel && report && report(&fault))
-        (void)sigaction(number, &former, NULL);
+        (void)sigaction(number, load_relaxed(&former_called) ? &standard : &former, NULL);
     else
         os_pass_on(number, info, context, by_kernel);
     errno = saved;

@@ -68,6 +68,14 @@ struct arena *arena_with_room(const struct page_shard *shard, size_t pages)
     return best;
 }
 
+/* Gives reserved addresses what each part of an arena has. */
+static void arena_prepare(char *start, size_t size_bytes)
+{
+    os_name(start, size_bytes, "cairn: arena");
+    if (pages_are_huge())
+        (void)os_huge_pages(start, size_bytes, true);
+}
+
 /* Returns: 0; -ENOSPC when out of addresses, -ENOMEM when out of memory to describe them. */
 static int arena_reserve(struct page_shard *shard, size_t pages, struct arena **reserved)
 {
@@ -94,9 +102,7 @@ static int arena_reserve(struct page_shard *shard, size_t pages, struct arena **
                             .holes = dirty + 2 * words,
                             .whole = dirty + 3 * words,
                             .shard = shard};
-    os_name(base, size_bytes, "cairn: arena");
-    if (pages_are_huge())
-        os_huge_pages(base, size_bytes, true);
+    arena_prepare(base, size_bytes);
     *reserved = arena;
     return 0;
 }
@@ -167,6 +173,8 @@ static size_t arena_find_hole(const struct arena *arena, size_t pages)
 {
     size_t length = 0;
     for (size_t page = 0; page < arena->frontier && arena->hole_pages >= pages; page++) {
+        if (arena->holes[page / 64] == 0)
+            page |= 63; /* the next word */
         length = arena_is_hole(arena, page) ? length + 1 : 0;
         if (length == pages)
             return page + 1 - pages;
@@ -184,14 +192,11 @@ static size_t arena_pages_to_huge_end(const struct arena *arena, size_t pages)
     return more <= arena->pages - arena->frontier - pages ? more : 0;
 }
 
-/* Claims `*claimed` pages for arena_commit, from a hole or at a frontier; `*first` gets the first
- * page.
+/* Claims a hole, or a part of one; `*first` gets the first page.
  * Locking: shard's lock held.
- * Returns: NULL when no arena has enough pages. */
-static struct arena *arena_claim(struct page_shard *shard, size_t *claimed, size_t least,
-                                 bool to_huge_end, size_t *first)
+ * Returns: NULL if no hole has enough pages. */
+static struct arena *arena_claim_hole(struct page_shard *shard, size_t pages, size_t *first)
 {
-    size_t pages = *claimed;
     for (struct arena *arena = shard->arenas; arena; arena = arena->next) {
         *first = arena->hole_pages >= pages ? arena_find_hole(arena, pages) : SIZE_MAX;
         if (*first == SIZE_MAX)
@@ -200,7 +205,23 @@ static struct arena *arena_claim(struct page_shard *shard, size_t *claimed, size
         arena->hole_pages -= pages;
         return arena;
     }
-    struct arena *arena = arena_with_room(shard, pages);
+    return NULL;
+}
+
+/* Claims `*claimed` pages for arena_commit, from a hole or at a frontier; `*first` gets the first
+ * page. A hole of the `least` pages serves before a frontier.
+ * Locking: shard's lock held.
+ * Returns: NULL when no arena has enough pages. */
+static struct arena *arena_claim(struct page_shard *shard, size_t *claimed, size_t least,
+                                 bool to_huge_end, size_t *first)
+{
+    size_t pages = *claimed;
+    struct arena *arena = arena_claim_hole(shard, pages, first);
+    if (arena == NULL && (arena = arena_claim_hole(shard, least, first)) != NULL)
+        *claimed = least;
+    if (arena)
+        return arena;
+    arena = arena_with_room(shard, pages);
     if (arena)
         *claimed += to_huge_end ? arena_pages_to_huge_end(arena, pages) : 0;
     else if ((arena = arena_with_room(shard, least)) != NULL)
@@ -230,6 +251,8 @@ bool arena_uncommit(struct arena *arena, char *start, size_t pages)
     (void)arena_withdraw_advice(start, pages << PAGE_SHIFT);
     if (os_trap(start, pages << PAGE_SHIFT) != 0)
         return false;
+    arena_prepare(start, pages << PAGE_SHIFT);
+    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
     arena_give_up_claim(arena, arena_page(arena, start), pages);
     return true;
 }

@@ -8,9 +8,9 @@
  *
  * A thread that needs more pages first claims them: it moves the frontier, or takes a hole. Then it
  * commits them without the lock. So each page is committed once, by one thread, before any thread
- * uses it. When the system refuses, the pages become a hole, or the frontier moves back. Then the
- * longest free runs become holes, too, if that is memory the system lacks: it has promised memory
- * for each committed page (RLIMIT_DATA, vm.overcommit_memory=2), whether it is resident or not.
+ * uses it. When the system refuses, the pages become a hole, or the frontier moves back. Where the
+ * system counts committed pages, resident or not (RLIMIT_DATA, vm.overcommit_memory=2), the longest
+ * free runs then become holes, too, before a take fails.
  *
  * The kernel uses a huge page only where all of it is accessible at the first touch. So an arena of
  * some MiB begins at the start of a huge page, and a heap of 2 MiB or more grows by whole huge
@@ -90,17 +90,17 @@ enum arena_step {
 char *arena_commit(struct page_shard *shard, size_t *pages, size_t least, enum arena_step step,
                    int *error);
 
-/* Makes clean pages that belong to the caller a hole, whole system pages, so that the system may
- * commit as many others. They are no longer counted.
+/* Makes pages that belong to the caller a hole, whole system pages, so that the system may commit
+ * as many others. Their memory is lost.
  * Locking: shard's lock held.
- * Returns: false when the system refuses; then nothing has changed. */
+ * Returns: false when the system refuses; then the pages still belong to the caller. */
 bool arena_uncommit(struct arena *arena, char *start, size_t pages);
 
 /* Prepares the purge of a range: withdraws the request for huge pages there, because the kernel
  * (khugepaged) would otherwise merge the remaining pages into a huge page again and so bring the
  * purged memory back. A huge page that loses its first part is divided into small pages, because
  * the system would otherwise keep all of its memory.
- * Locking: none held.
+ * Locking: none needed.
  * Returns: the number of huge pages that were divided. */
 size_t arena_withdraw_advice(const char *start, size_t size_bytes);
 

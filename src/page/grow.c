@@ -230,6 +230,11 @@ static size_t grow_batch_of(size_t committed_pages)
     return larger_of(least, smaller_of(committed_pages / 8, MAX_BATCH));
 }
 
+size_t pages_to_grow(size_t pages)
+{
+    return align_up(pages, os_page_size() >> PAGE_SHIFT) + fence_pages();
+}
+
 int pages_grow(struct page_shard *shard, size_t pages)
 {
     size_t granule = os_page_size() >> PAGE_SHIFT;
@@ -237,7 +242,7 @@ int pages_grow(struct page_shard *shard, size_t pages)
     limits_enforce_peak();
     size_t needed = align_up(pages, granule);
     size_t batch = grow_batch_of(load_relaxed(&pages_state.committed_pages));
-    size_t least = needed + fence_pages();
+    size_t least = pages_to_grow(pages);
     batch = larger_of(align_up(batch, granule), least);
     enum arena_step step = ARENA_EXACTLY;
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
@@ -252,28 +257,42 @@ int pages_grow(struct page_shard *shard, size_t pages)
     return error;
 }
 
-/* Makes a hole of whole system pages of a free span. Of the span, up to two parts remain.
- * Locking: shard's lock held, which has a header without a cold area.
- * Returns: the number of pages; 0 when the system refuses. */
+/* Makes the whole system pages of a free span a hole. Up to two parts of the span remain.
+ * Locking: shard's lock held.
+ * Returns: the number of pages; 0 if there are none, or no header for a second part, or if the
+ * system refuses. */
 static cold size_t grow_uncommit_span(struct span *span)
 {
     struct arena *arena = span_arena(span);
     char *start = (char *)align_up((uintptr_t)span->base, os_page_size());
     char *end = (char *)align_down((uintptr_t)span_end(span), os_page_size());
-    if (start >= end || !arena_uncommit(arena, start, (size_t)(end - start) >> PAGE_SHIFT))
-        return 0;
-    struct page_shard *shard = arena->shard;
     size_t lead = (size_t)(start - span->base) >> PAGE_SHIFT;
     size_t tail = (size_t)(span_end(span) - end) >> PAGE_SHIFT;
-    char *base = span->base;
+    struct page_shard *shard = arena->shard;
+    if (start >= end || (lead != 0 && tail != 0 && shard->headers[0] == NULL))
+        return 0;
+    size_t pages = (size_t)(end - start) >> PAGE_SHIFT;
     span_withdraw(span);
-    header_push(span);
-    if (lead != 0)
-        range_release(arena, base, lead, 0);
-    if (tail != 0)
-        range_release(arena, end, tail, 0);
-    shard_count_committed(shard, 0 - ((size_t)(end - start) >> PAGE_SHIFT));
-    return (size_t)(end - start) >> PAGE_SHIFT;
+    size_t lead_dirty = bitmap_count(arena->dirty, arena_page(arena, span->base), lead);
+    size_t dirty = bitmap_count(arena->dirty, arena_page(arena, start), pages);
+    size_t tail_dirty = span->dirty_pages - lead_dirty - dirty;
+    if (!arena_uncommit(arena, start, pages)) {
+        span_release(arena, span);
+        return 0;
+    }
+    shard_count_committed(shard, 0 - pages);
+    fetch_add_relaxed(&pages_state.purged_pages, dirty);
+    if (lead + tail == 0) {
+        header_push(span);
+        return pages;
+    }
+    if (lead != 0 && tail != 0)
+        range_release(arena, end, tail, tail_dirty);
+    span->base = lead != 0 ? span->base : end;
+    span->pages = (uint32_t)(lead != 0 ? lead : tail);
+    store_relaxed(&span->dirty_pages, lead != 0 ? lead_dirty : tail_dirty);
+    span_release(arena, span);
+    return pages;
 }
 
 cold size_t pages_uncommit(struct page_shard *shard, size_t pages)
@@ -283,10 +302,13 @@ cold size_t pages_uncommit(struct page_shard *shard, size_t pages)
     free_spans_settle(shard, NULL);
     (void)spans_merge(shard);
     size_t done = 0;
-    for (size_t step = 1; step != 0 && done < pages && shard->headers[0]; done += step) {
-        struct span *span = bins_longest(shard, CLEAN);
-        step = span ? grow_uncommit_span(span) : 0;
+    for (unsigned set = CLEAN; set < SETS; set++) {
+        struct span *span;
+        size_t step = 1;
+        while (step != 0 && done < pages && (span = bins_longest(shard, set)) != NULL)
+            done += step = grow_uncommit_span(span);
     }
+    free_spans_note_dirty_low(shard);
     shard_release(shard);
     return done;
 }

@@ -32,13 +32,16 @@ struct page_shard;
  * run, and frees them into its bins.
  * Locking: none held.
  * Returns: 0 or a negative errno: -ENOMEM when the system refuses memory, -ENOSPC when it refuses
- * addresses. */
+ * addresses, -EAGAIN while the lock is frozen for a fork. */
 int pages_grow(struct page_shard *shard, size_t pages);
 
-/* Makes the longest clean free spans of a shard holes until they have at least `pages` pages, so
- * that the system may commit as many others.
+/* The number of pages that the system has to commit for pages_grow. */
+size_t pages_to_grow(size_t pages);
+
+/* Makes the longest free spans of a shard holes, clean ones first, until they have at least `pages`
+ * pages, so that the system may commit as many others.
  * Locking: none held.
- * Returns: the number of pages. */
+ * Returns: the number of pages, which may be less. */
 size_t pages_uncommit(struct page_shard *shard, size_t pages);
 
 /* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is

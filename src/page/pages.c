@@ -130,6 +130,7 @@ struct want {
     bool admitted;   /* the hard limit admits it */
     bool spares;     /* the shard has spare headers */
     bool has_header; /* the shard has a header for it */
+    bool no_memory;  /* the system refused to commit more */
 };
 
 /* Takes a run and its header from a shard.
@@ -165,24 +166,10 @@ static enum outcome pages_try(struct page_shard *shard, struct want *want, struc
     return TAKEN;
 }
 
-/* Lets the system commit `pages` other pages, or more: free spans that are clean become holes, then
- * those that are purged for it.
- * Returns: whether there were any. */
-static seldom_called bool pages_make_room(size_t pages)
-{
-    size_t done = 0;
-    for (unsigned i = 0; i < shard_count() && done < pages; i++)
-        done += pages_uncommit(&page_shards[i], pages - done);
-    if (done < pages && purge_pages(pages - done) != 0)
-        for (unsigned i = 0; i < shard_count() && done < pages; i++)
-            done += pages_uncommit(&page_shards[i], pages - done);
-    return done != 0;
-}
-
 /* Provides what the shard lacked: admission by the hard limit, spare headers, a header, or free
  * pages.
  * Returns: whether pages_try should try again. */
-static bool pages_provide(struct page_shard *shard, const struct want *want)
+static bool pages_provide(struct page_shard *shard, struct want *want)
 {
     if (!want->admitted)
         return limits_purge_for_hard(want->pages);
@@ -192,9 +179,9 @@ static bool pages_provide(struct page_shard *shard, const struct want *want)
         error = grow != 0 ? pages_grow(shard, grow) : -ENOSPC;
     else if (headers_refill(shard, want->spares ? want->side_units : 0))
         error = 0;
+    want->no_memory |= error == -ENOMEM;
     /* unmapped ranges may give the system what it lacked */
-    return error == 0 || kept_mapping_purge(SIZE_MAX) != 0 ||
-           (error == -ENOMEM && pages_make_room(larger_of(grow, 1)));
+    return error == 0 || kept_mapping_purge(SIZE_MAX) != 0;
 }
 
 /* Takes a run that has memory from a shard that lends, the next one first.
@@ -241,16 +228,38 @@ static enum outcome pages_take_from(struct page_shard *shard, struct want *want,
     }
 }
 
-/* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
- * from others in the two cases that state.h names.
- * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
-static enum outcome pages_take_run(struct want *want, struct span **header)
+static enum outcome pages_take_from_any(struct want *want, struct span **header)
 {
     unsigned count = shard_count();
     enum outcome outcome = EXHAUSTED;
     want->admitted = true;
     for (unsigned i = 0; i < count && outcome == EXHAUSTED && want->admitted; i++)
         outcome = pages_take_from(&page_shards[(own_shard + i) % count], want, header);
+    return outcome;
+}
+
+/* Lets the system commit other pages in place of free ones.
+ * Returns: whether there were any. */
+static seldom_called bool pages_make_room(size_t pages)
+{
+    size_t done = 0;
+    for (unsigned i = 0; i < shard_count() && done < pages; i++)
+        done += pages_uncommit(&page_shards[(own_shard + i) % shard_count()], pages - done);
+    return done != 0;
+}
+
+/* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
+ * from others in the cases that state.h names. If there is none and the system commits no more,
+ * shorter free runs make room.
+ * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
+static enum outcome pages_take_run(struct want *want, struct span **header)
+{
+    enum outcome outcome = pages_take_from_any(want, header);
+    for (unsigned tries = 0;
+         unlikely(outcome == EXHAUSTED) && want->admitted && want->no_memory &&
+         tries < LIMIT_TRIES && pages_make_room(pages_to_grow(want->grow_pages));
+         tries++)
+        outcome = pages_take_from_any(want, header);
     return outcome;
 }
 

@@ -84,16 +84,17 @@ static bool persist_open_page(struct cairn_persist *heap, size_t page)
     return resolved;
 }
 
-/* The heap of a place if its address space has the address, without a look at its header. A thread
- * that writes to a heap keeps it open, so the place of that heap does not change here. Another one
- * may; then its range is read in two parts, of which the first has changed at the second look.
+/* The heap of a place if its address space has the address, without a look at its header. The place
+ * of the heap with the address does not change, because the writing thread keeps that heap open.
+ * Another place may change meanwhile: `heap` is cleared first and set last. So if `start` and
+ * `bytes` are of two heaps, the second reads differ from the first ones.
  * Returns: NULL if it has not. */
 static struct cairn_persist *persist_trapping_at(const struct trapping *place, uintptr_t address)
 {
     struct cairn_persist *heap = load_acquire(&place->heap); /* pairs with persist_start_trapping */
     uintptr_t start = load_acquire(&place->start);
     size_t bytes = load_acquire(&place->bytes);
-    bool is_whole = load_relaxed(&place->heap) == heap && load_relaxed(&place->start) == start;
+    bool is_whole = load_acquire(&place->heap) == heap && load_relaxed(&place->start) == start;
     return heap != NULL && is_whole && address - start < bytes ? heap : NULL;
 }
 
