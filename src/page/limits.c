@@ -9,8 +9,6 @@
 #include "page/purge.h"
 #include "page/state.h"
 
-enum { WAIT_MS = 100 }; /* longest wait for other threads that purge */
-
 /* A limit in pages; 0 only if there is none. */
 static size_t limits_in_pages(const size_t *limit_bytes)
 {
@@ -111,7 +109,7 @@ seldom_called bool limits_purge_for_hard(size_t pages)
     size_t purged = purge_pages(over);
     if (purged < over)
         (void)purge_outside(over - purged);
-    for (unsigned waited = 0; waited < WAIT_MS && limits_counted_pages() + pages > limit &&
+    for (unsigned waited = 0; waited < LIMIT_WAIT_MS && limits_counted_pages() + pages > limit &&
                               load_relaxed(&pages_state.purging_dirty) != 0;
          waited++)
         os_sleep_ms(1); /* other threads are purging */

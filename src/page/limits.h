@@ -55,8 +55,9 @@ void limits_enforce_soft(size_t pages);
  * Locking: none held. */
 void limits_enforce_peak(void);
 
-/* How often a take is checked again after limits_purge_for_hard. */
-enum { LIMIT_TRIES = 3 };
+/* How often a take is checked again after limits_purge_for_hard, and the longest wait for other
+ * threads that purge. */
+enum { LIMIT_TRIES = 3, LIMIT_WAIT_MS = 100 };
 
 /* Whether `pages` more pages stay within the hard limit. If not, the caller releases the lock,
  * calls limits_purge_for_hard and checks again, at most LIMIT_TRIES times.

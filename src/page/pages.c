@@ -238,13 +238,19 @@ static enum outcome pages_take_from_any(struct want *want, struct span **header)
     return outcome;
 }
 
-/* Lets the system commit other pages in place of free ones.
+/* Lets the system commit other pages in place of free ones. Waits for those that another thread is
+ * purging if there are no others.
  * Returns: whether there were any. */
 static seldom_called bool pages_make_room(size_t pages)
 {
     size_t done = 0;
-    for (unsigned i = 0; i < shard_count() && done < pages; i++)
-        done += pages_uncommit(&page_shards[(own_shard + i) % shard_count()], pages - done);
+    for (unsigned waited = 0; done == 0; waited++) {
+        for (unsigned i = 0; i < shard_count() && done < pages; i++)
+            done += pages_uncommit(&page_shards[(own_shard + i) % shard_count()], pages - done);
+        if (done != 0 || waited == LIMIT_WAIT_MS || load_relaxed(&pages_state.purging_dirty) == 0)
+            break;
+        os_sleep_ms(1);
+    }
     return done != 0;
 }
 

@@ -90,6 +90,16 @@ void run_threads(int count, void *(*body)(void *)) {
   }
 }
 
+// The growth in KiB since `settled`. Free memory that is not purged yet counts in both, so what is
+// too much is looked at again after some time and some more threads. A leak remains.
+long grown_since(long settled, void *(*body)(void *)) {
+  for (int tries = 0; tries < 20 && subject::rss_kib() - settled >= 4096; tries++) {
+    run_threads(400, body);
+    usleep(200000);
+  }
+  return subject::rss_kib() - settled;
+}
+
 TEST(ThreadEnd, DestructorsThatRearm) {
   EXPECT_CHILD(250, [] {
     for (int i = kKeys / 2; i < kKeys; i++) pthread_key_create(&g_keys[i], destroy);
@@ -100,7 +110,7 @@ TEST(ThreadEnd, DestructorsThatRearm) {
     REQUIRE(g_destructor_calls == 4400 * kKeys * PTHREAD_DESTRUCTOR_ITERATIONS);
     // A heap that was made for an ending thread must be released again, block by block and page by
     // page.
-    REQUIRE(subject::rss_kib() - settled < 4096);
+    REQUIRE(grown_since(settled, armed_thread) < 4096);
     REQUIRE(mallinfo2().uordblks + mallinfo2().hblkhd < live + 256 * kKiB);
   });
 }
@@ -121,7 +131,7 @@ TEST(ThreadEnd, FirstUseInADestructor) {
     run_threads(400, body);
     const long settled = subject::rss_kib();
     run_threads(20000, body);
-    REQUIRE(subject::rss_kib() - settled < 4096);
+    REQUIRE(grown_since(settled, body) < 4096);
   });
 }
 
@@ -148,10 +158,10 @@ TEST(ThreadEnd, HundredThousandShortThreads) {
     run_threads(10000, body);
     const long settled = subject::rss_kib();
     run_threads(90000, body);
-    const long grown = subject::rss_kib() - settled;
+    const long grown = grown_since(settled, body);
     // 4096 live blocks of 250 bytes on average, which is one megabyte.
-    if (grown > 4096) fprintf(stderr, "grown by %ld KiB over 90,000 threads\n", grown);
-    REQUIRE(grown <= 4096);
+    if (grown >= 4096) fprintf(stderr, "grown by %ld KiB over 90,000 threads\n", grown);
+    REQUIRE(grown < 4096);
   });
 }
 

@@ -5,6 +5,7 @@ The server forks a process a connection from a parent with a large heap. It refu
 so as root the test runs it as `postgres`, Debian's account for it.
 """
 
+import contextlib
 import glob
 import os
 import pathlib
@@ -79,7 +80,8 @@ class PostgresTest(preload.RealProgramTest):
         children = pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
         pids = [server.pid, *map(int, children.split())]
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the children notice the first end
+                os.kill(pid, signal.SIGKILL)
         self.stop_server(server, None, status=-signal.SIGKILL)
         self.wait_until(lambda: not any(map(preload.is_running, pids)),
                         "all processes of PostgreSQL are gone")

@@ -85,7 +85,8 @@ class RedisTest(preload.RealProgramTest):
         server = self.start_server(
             [self.server_path, "--port", "0", "--unixsocket", self.socket, "--dir", self.directory,
              "--save", "", "--io-threads", "2", "--io-threads-do-reads", "yes",
-             "--enable-debug-command", "yes", "--list-max-listpack-size", "16"], allocator)
+             "--enable-debug-command", "yes", "--list-max-listpack-size", "16",
+             "--auto-aof-rewrite-percentage", "0"], allocator)
         self.wait_until(self.answers, "redis answers", server)
         redis = Connection(self.socket)
         self.addCleanup(redis.close)

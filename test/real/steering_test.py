@@ -1,6 +1,7 @@
 """The background thread and the control socket under preload: a Python program holds memory, forks
 and sleeps; limits of address space, set-user-ID, exec, a control group that changes."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -81,6 +82,13 @@ class Client:
         return json.loads(self.file.readline())
 
 
+def listens(path):
+    """Whether a server listens. The path exists a moment before."""
+    with contextlib.suppress(OSError), Client(path):
+        return True
+    return False
+
+
 class SteeringTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-steering-"))
@@ -105,7 +113,7 @@ class SteeringTest(unittest.TestCase):
 
     def socket_of(self, process):
         path = self.folder / f"s.{process}"
-        self.assertTrue(comes_true(path.exists), f"no {path}")
+        self.assertTrue(comes_true(lambda: listens(path)), f"nothing listens at {path}")
         return path
 
     @property

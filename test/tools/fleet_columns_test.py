@@ -93,7 +93,11 @@ class ColumnsTest(unittest.TestCase):
         rows = table.to_pylist()
         self.assertEqual({row["stack"]: [row["inuse_bytes"], row["alloc_bytes"],
                                          row["inuse_samples"]] for row in rows}, wanted)
-        self.assertEqual({row["site"] for row in rows}, {"keep_small", "keep_large", "waste"})
+        # A block of the start of the C library may be sampled, too.
+        known = {"keep_small", "keep_large", "waste"}
+        self.assertLessEqual(known, {row["site"] for row in rows})
+        self.assertLess(sum(row["alloc_bytes"] for row in rows if row["site"] not in known),
+                        sum(row["alloc_bytes"] for row in rows) / 100)
         self.assertEqual(len({row["stack_id"] for row in rows}), len(rows))
         first = rows[0]
         self.assertEqual(first["time"], datetime.datetime.fromtimestamp(

@@ -28,10 +28,13 @@ def leaks(*arguments):
 def leaks_found(*arguments):
     """The result in JSON. The command is repeated while a busy machine does not let the threads
     stop in time."""
+    end = time.monotonic() + 300
     for _ in range(TRIES):
         result = leaks(*arguments, "--json", "--all")
         value = json.loads(result.stdout)
-        if "within 4 ms" not in value["unsure"].get("reason", ""):
+        reason = value["unsure"].get("reason", "")
+        if ("within 4 ms" not in reason and "of stops of 4 ms" not in reason
+                or time.monotonic() > end):
             break
     return result, value
 
@@ -169,16 +172,16 @@ class SignalTest(unittest.TestCase):
                               stdout=subprocess.PIPE) as process:
             try:
                 process.stdout.readline()
-                look = subprocess.Popen([str(COMMAND), "leaks", str(process.pid), "--json"],
-                                        stdout=subprocess.DEVNULL)
                 sent = 0
-                while look.poll() is None:  # one at a time: the kernel merges those that wait
-                    os.kill(process.pid, signal.SIGUSR1)
-                    sent += 1
-                    end = time.monotonic() + 10
-                    while int(process.stdout.readline()) < sent:
-                        self.assertLess(time.monotonic(), end, f"signal {sent} did not come")
-                self.assertGreater(sent, 100)
+                while sent <= 100:
+                    look = subprocess.Popen([str(COMMAND), "leaks", str(process.pid), "--json"],
+                                            stdout=subprocess.DEVNULL)
+                    while look.poll() is None:  # one at a time: the kernel merges those that wait
+                        os.kill(process.pid, signal.SIGUSR1)
+                        sent += 1
+                        end = time.monotonic() + 10
+                        while int(process.stdout.readline()) < sent:
+                            self.assertLess(time.monotonic(), end, f"signal {sent} did not come")
             finally:
                 process.kill()
 

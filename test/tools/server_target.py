@@ -8,7 +8,8 @@ lazy       at the first connection 20 MiB that the kernel may take, and that it 
 child      a child in a session of its own, with 20 MiB
 stubborn   it and its child ignore SIGTERM
 abort      at the second connection it ends by SIGABRT
-leave      at the second connection it ends half a second later, with exit status 5
+leave      at the second connection it ends five seconds later, with exit status 5
+leave-soon as leave, half a second later
 """
 
 import mmap
@@ -67,8 +68,9 @@ def main(place, words):
                 held.append(filled())
             if count == 2 and "abort" in words:
                 os.abort()
-            if count == 2 and "leave" in words:
-                threading.Timer(0.5, os._exit, [5]).start()
+            for word, seconds in (("leave", 5), ("leave-soon", 0.5)):
+                if count == 2 and word in words:
+                    threading.Timer(seconds, os._exit, [5]).start()
             connection.sendall(b"ok")
             connection.close()
 
