@@ -153,6 +153,8 @@ void os_unclaim(uint32_t *word) { store_release(word, 0u); }
 
 uint32_t os_process_id(void) { return (uint32_t)kernel_call(SYS_getpid, 0, 0, 0, 0, 0, 0); }
 
+uint32_t os_parent_id(void) { return (uint32_t)kernel_call(SYS_getppid, 0, 0, 0, 0, 0, 0); }
+
 const char *os_program_name(void)
 {
     return program_invocation_short_name ? program_invocation_short_name : "";

@@ -76,15 +76,14 @@ static void arena_prepare(char *start, size_t size_bytes)
         (void)os_huge_pages(start, size_bytes, true);
 }
 
-/* Returns: 0; -ENOSPC when out of addresses, -ENOMEM when out of memory to describe them. */
-static int arena_reserve(struct page_shard *shard, size_t pages, struct arena **reserved)
+static struct arena *arena_reserve(struct page_shard *shard, size_t pages)
 {
     size_t size_bytes = pages << PAGE_SHIFT;
     bool aligned = size_bytes >= ALIGNED_FROM_BYTES;
     char *base = aligned ? fenced_reserve_aligned(size_bytes, HUGE_PAGE_BYTES)
                          : fenced_reserve(size_bytes, true);
     if (base == NULL)
-        return -ENOSPC;
+        return NULL;
     bool covered = page_map_cover(base, size_bytes) == 0;
     struct arena *arena = covered ? meta_take(META_HOT, sizeof *arena) : NULL;
     size_t words = pages / 64 + 1;
@@ -93,7 +92,7 @@ static int arena_reserve(struct page_shard *shard, size_t pages, struct arena **
     uint64_t *dirty = arena ? meta_take(META_HOT, map_words * sizeof(uint64_t)) : NULL;
     if (dirty == NULL) {
         fenced_unmap(base, size_bytes);
-        return -ENOMEM;
+        return NULL;
     }
     *arena = (struct arena){.base = base,
                             .pages = pages,
@@ -103,8 +102,7 @@ static int arena_reserve(struct page_shard *shard, size_t pages, struct arena **
                             .whole = dirty + 3 * words,
                             .shard = shard};
     arena_prepare(base, size_bytes);
-    *reserved = arena;
-    return 0;
+    return arena;
 }
 
 static bool arena_insert_locked(struct arena *arena)
@@ -149,15 +147,13 @@ int arena_add(struct page_shard *shard, size_t pages)
                       ? smaller_of(larger_of(GROWTH * reserved, FIRST_PAGES), STEP_PAGES)
                       : align_up(reserved / 4, STEP_PAGES);
     step = smaller_of(larger_of(step, least), LARGEST_PAGES);
-    struct arena *arena;
-    int error = arena_reserve(shard, step, &arena);
-    while (error != 0 && step > least) {
-        step = larger_of(align_up(step / 4, SMALLEST_PAGES), least);
-        error = arena_reserve(shard, step, &arena);
+    struct arena *arena = NULL;
+    for (; arena == NULL; step = larger_of(align_up(step / 4, SMALLEST_PAGES), least)) {
+        arena = arena_reserve(shard, step);
+        if (arena == NULL && step <= least)
+            return -ENOSPC;
     }
-    if (error != 0)
-        return error;
-    error = arena_insert(arena);
+    int error = arena_insert(arena);
     if (error != 0) /* rare: the arena's metadata is lost */
         fenced_unmap(arena->base, arena->pages << PAGE_SHIFT);
     return error;

@@ -69,8 +69,8 @@ struct arena *arena_with_room(const struct page_shard *shard, size_t pages);
 
 /* Reserves a new arena of at least `pages` pages for the shard and adds it to the lists.
  * Locking: none held.
- * Returns: 0 or a negative errno: -ENOSPC when out of addresses, -ENOMEM when out of memory to
- * describe them, -EAGAIN while the lock is frozen for a fork. */
+ * Returns: 0 or a negative errno: -ENOSPC when out of addresses or of metadata, -EAGAIN while the
+ * lock is frozen for a fork. */
 int arena_add(struct page_shard *shard, size_t pages);
 
 /* How much arena_commit claims. */

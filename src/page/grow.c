@@ -143,7 +143,7 @@ static int grow_by(struct page_shard *shard, size_t pages, size_t needed, enum a
 {
     struct span *span = header_take(shard, 0);
     if (span == NULL)
-        return -ENOMEM;
+        return -ENOBUFS;
     int error = 0;
     char *base = arena_commit(shard, &pages, needed + fence_pages(), step, &error);
     if (base == NULL) {
@@ -248,13 +248,15 @@ int pages_grow(struct page_shard *shard, size_t pages)
     if (batch >= HUGE_PAGES && !config_fences) /* fences would divide huge pages */
         step = grow_step_of(batch, needed);
     int error = grow_by(shard, batch, needed, step);
+    bool no_memory = error == -ENOMEM;
     if (error != 0)
         error = grow_by(shard, least, needed, ARENA_EXACTLY);
+    no_memory |= error == -ENOMEM;
     if (error != 0)
         error = grow_anew(shard, batch, needed, step);
     if (error != 0)
         error = grow_anew(shard, least, needed, ARENA_EXACTLY);
-    return error;
+    return error != 0 && no_memory ? -ENOMEM : error;
 }
 
 /* Makes the whole system pages of a free span a hole. Up to two parts of the span remain.

@@ -31,8 +31,9 @@ struct page_shard;
 /* Commits more pages of an arena of the shard, or of a new one, at least `pages` of them in one
  * run, and frees them into its bins.
  * Locking: none held.
- * Returns: 0 or a negative errno: -ENOMEM when the system refuses memory, -ENOSPC when it refuses
- * addresses, -EAGAIN while the lock is frozen for a fork. */
+ * Returns: 0 or a negative errno: -ENOMEM when the system refuses to commit, -ENOSPC when out of
+ * addresses or of metadata, -ENOBUFS without a header, -EAGAIN while the lock is frozen for a
+ * fork. */
 int pages_grow(struct page_shard *shard, size_t pages);
 
 /* The number of pages that the system has to commit for pages_grow. */

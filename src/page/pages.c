@@ -174,7 +174,7 @@ static bool pages_provide(struct page_shard *shard, struct want *want)
     if (!want->admitted)
         return limits_purge_for_hard(want->pages);
     size_t grow = want->grow_pages;
-    int error = -ENOMEM;
+    int error = -ENOBUFS;
     if (want->has_header)
         error = grow != 0 ? pages_grow(shard, grow) : -ENOSPC;
     else if (headers_refill(shard, want->spares ? want->side_units : 0))
@@ -238,11 +238,12 @@ static enum outcome pages_take_from_any(struct want *want, struct span **header)
     return outcome;
 }
 
-/* Lets the system commit other pages in place of free ones. Waits for those that another thread is
- * purging if there are no others.
+/* Lets the system commit other pages in place of free ones, as many as a growth by `grow_pages`
+ * needs, or in place of all. Waits for those that another thread is purging if there are no others.
  * Returns: whether there were any. */
-static seldom_called bool pages_make_room(size_t pages)
+static seldom_called bool pages_make_room(size_t grow_pages, bool all)
 {
+    size_t pages = all ? SIZE_MAX : pages_to_grow(grow_pages);
     size_t done = 0;
     for (unsigned waited = 0; done == 0; waited++) {
         for (unsigned i = 0; i < shard_count() && done < pages; i++)
@@ -256,14 +257,13 @@ static seldom_called bool pages_make_room(size_t pages)
 
 /* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
  * from others in the cases that state.h names. If there is none and the system commits no more,
- * shorter free runs make room.
+ * shorter free runs make room: as many as are needed; then all, for others may have used the room.
  * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
 static enum outcome pages_take_run(struct want *want, struct span **header)
 {
     enum outcome outcome = pages_take_from_any(want, header);
-    for (unsigned tries = 0;
-         unlikely(outcome == EXHAUSTED) && want->admitted && want->no_memory &&
-         tries < LIMIT_TRIES && pages_make_room(pages_to_grow(want->grow_pages));
+    for (unsigned tries = 0; unlikely(outcome == EXHAUSTED) && want->no_memory &&
+                             tries < LIMIT_TRIES && pages_make_room(want->grow_pages, tries != 0);
          tries++)
         outcome = pages_take_from_any(want, header);
     return outcome;

@@ -109,6 +109,7 @@ static void background_run(void)
     do {
         (void)control_open();
         while (load_acquire(&background.state) == RUNNING) { /* pairs with background_stop */
+            control_retry();
             uint64_t due_ms = background_look(&memory);
             int event = os_file_own_number(&background.event);
             if (event < 0) /* the program closed the event, so nothing can wake this thread */

@@ -43,6 +43,7 @@ static struct {
     struct client *clients; /* CONTROL_CLIENTS entries, or NULL */
     uint64_t rest_until_us; /* no client is answered before this time */
     bool inherits;          /* the parent of this process has a socket */
+    uint32_t parent;        /* the parent when control_open was called last */
 } control = {.listener = {.number = -1}};
 
 /* Whether the socket is open. */
@@ -92,6 +93,7 @@ int control_open(void)
     char path[CONTROL_FULL_PATH_BYTES] = "";
     if (!control_is_wanted() || control_socket_listens())
         return 0;
+    control.parent = os_parent_id();
     size_t bytes = align_up(CONTROL_CLIENTS * sizeof(struct client), os_page_size());
     if (control.clients == NULL)
         control.clients = os_map(bytes);
@@ -100,7 +102,7 @@ int control_open(void)
                                                  : -ENAMETOOLONG;
     int listener = error == 0 ? os_socket_listen(path) : error;
     if (listener == -EADDRINUSE && control.inherits)
-        return listener; /* the parent or a sibling serves the path */
+        return listener; /* the parent or a sibling serves the path: see control_retry */
     if (listener < 0) {
         report("cannot open control socket %s: %s", path[0] != '\0' ? path : control.path,
                text_of_error(-listener));
@@ -115,6 +117,12 @@ int control_open(void)
     memcpy(control_place.path, path, sizeof path);
     store_release(&control_place.owner, os_process_id()); /* pairs with control_remove */
     return 0;
+}
+
+void control_retry(void)
+{
+    if (control.inherits && !control_socket_listens() && os_parent_id() != control.parent)
+        (void)control_open();
 }
 
 /* Closes the connection of a client and purges the pages of a long answer. */

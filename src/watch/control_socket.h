@@ -50,6 +50,9 @@ bool control_is_wanted(void);
  * Returns: 0 or a negative errno; then there is no socket. */
 int control_open(void);
 
+/* Opens the socket in a child whose parent served its path, once the parent has ended. */
+void control_retry(void);
+
 /* Closes the socket of this process and its connections, and removes its file. */
 void control_close(void);
 

@@ -218,6 +218,39 @@ os._exit(0)
         os.kill(child, signal.SIGKILL)
         self.assertEqual(process.communicate()[1], "")
 
+    def test_a_child_with_a_thread_takes_over_from_its_parent(self):
+        text = """
+kept = []
+child = os.fork()
+if child == 0:
+    for _ in range(3000):
+        kept.append(bytearray(20000)); time.sleep(0.01)
+    os._exit(0)
+print(child, flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+os._exit(0)
+"""
+        asked = self.folder / "asked"
+        process = self.start([sys.executable, "-c", HOLDER + text, str(asked)],
+                             f"control:{self.folder}/s.one")
+        child = int(process.stdout.readline())
+        self.assertTrue(comes_true(lambda: "cairn" in threads(child)))
+        with Client(self.socket_of("one")) as client:
+            self.assertEqual(client.ask("version")["pid"], process.pid)
+        asked.touch()
+        process.wait(timeout=WAIT_SECONDS)
+
+        def serves():
+            try:
+                with Client(self.folder / "s.one") as client:
+                    return client.ask("version")["pid"] == child
+            except OSError:
+                return False
+        self.assertTrue(comes_true(serves))
+        os.kill(child, signal.SIGKILL)
+        self.assertEqual(process.communicate()[1], "")
+
     def test_a_child_is_silent_about_its_parents_socket(self):
         text = """
 if os.fork() == 0:
