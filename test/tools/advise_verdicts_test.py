@@ -231,6 +231,12 @@ class SavingTest(unittest.TestCase):
         self.assertLess(saving.time.noise, 2e6)
         self.assertFalse(self.saving([-3, 0, 3], [-3, 0.3, 3]).time.is_gain)
 
+    def test_a_program_saves_at_most_what_it_took(self):
+        saving = self.saving([9], [9], program_ms=5)
+        self.assertGreater(saving.time.value, 5e6, "the replay is slower than the program")
+        self.assertEqual(saving.share, 1)
+        self.assertLess(saving.sure_share, 0.6)
+
     def test_what_is_open_is_played_more_often(self):
         self.measured(([2], [3]), ([0.5], [1.5]))
         self.assertEqual(self.plays, 1 + 3 * 3 * (1 + 2) + 2 * 3 * 3 * (1 + 1))

@@ -54,12 +54,13 @@ class Figure:
 
     @property
     def share(self):
-        return self.value / self.whole
+        """At most 1: on a busy machine the replay may save more time than the program took."""
+        return min(1.0, self.value / self.whole)
 
     @property
     def sure_share(self):
         """The lower limit of the share."""
-        return (self.value - self.noise) / self.whole
+        return self.share - self.noise / self.whole
 
     @property
     def is_gain(self):
