@@ -144,6 +144,7 @@ TEST_P(Dirty, ASignalHandlerWritesDuringCommits)
     static char *volatile g_block;
     static volatile size_t g_page_bytes, g_writes;
     constexpr size_t kPages = 64;
+    g_writes = 0;
     g_page_bytes = page_;
     g_block = allocate(heap_, kPages * page_, page_);
     ASSERT_NE(g_block, nullptr);
