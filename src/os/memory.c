@@ -173,7 +173,9 @@ int os_trap(void *start, size_t size_bytes)
 
 int os_populate(void *start, size_t size_bytes)
 {
-    return os_call_on_range(SYS_madvise, start, size_bytes, MADV_POPULATE_WRITE);
+    size_t lead = (uintptr_t)start % os_page_size();
+    return os_call_on_range(SYS_madvise, (char *)start - lead, lead + size_bytes,
+                            MADV_POPULATE_WRITE);
 }
 
 int os_huge_pages(void *start, size_t size_bytes, bool wanted)

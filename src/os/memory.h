@@ -70,7 +70,7 @@ int os_trap(void *start, size_t size_bytes);
 /* Whether an aligned word can be read, without a fault if not. */
 bool os_is_readable(const void *word);
 
-/* Makes all pages of a range resident with one call, from Linux 5.14 on. */
+/* Makes all pages that a range touches resident with one call, from Linux 5.14 on. */
 int os_populate(void *start, size_t size_bytes);
 
 /* Requests transparent huge pages for a range, or excludes it from them. */

@@ -9,6 +9,8 @@
 #include "page/purge.h"
 #include "page/state.h"
 
+enum { WAIT_MS = 100 }; /* longest wait for other threads that purge */
+
 /* A limit in pages; 0 only if there is none. */
 static size_t limits_in_pages(const size_t *limit_bytes)
 {
@@ -91,6 +93,15 @@ static size_t limits_used_pages_locked(void)
     return used;
 }
 
+bool limits_wait_for_purges(unsigned *waited)
+{
+    if (*waited == WAIT_MS || load_relaxed(&pages_state.purging_dirty) == 0)
+        return false;
+    os_sleep_ms(1);
+    (*waited)++;
+    return true;
+}
+
 seldom_called bool limits_purge_for_hard(size_t pages)
 {
     size_t limit = limits_in_pages(&pages_state.limits.hard_limit_bytes);
@@ -109,10 +120,9 @@ seldom_called bool limits_purge_for_hard(size_t pages)
     size_t purged = purge_pages(over);
     if (purged < over)
         (void)purge_outside(over - purged);
-    for (unsigned waited = 0; waited < LIMIT_WAIT_MS && limits_counted_pages() + pages > limit &&
-                              load_relaxed(&pages_state.purging_dirty) != 0;
-         waited++)
-        os_sleep_ms(1); /* other threads are purging */
+    unsigned waited = 0;
+    while (limits_counted_pages() + pages > limit && limits_wait_for_purges(&waited))
+        continue;
     return true;
 }
 

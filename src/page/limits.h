@@ -55,9 +55,13 @@ void limits_enforce_soft(size_t pages);
  * Locking: none held. */
 void limits_enforce_peak(void);
 
-/* How often a take is checked again after limits_purge_for_hard, and the longest wait for other
- * threads that purge. */
-enum { LIMIT_TRIES = 3, LIMIT_WAIT_MS = 100 };
+/* How often a take is checked again after limits_purge_for_hard. */
+enum { LIMIT_TRIES = 3 };
+
+/* Waits a millisecond for other threads that purge, of which `*waited` counts.
+ * Locking: none held.
+ * Returns: false if none purges, or after a tenth of a second. */
+bool limits_wait_for_purges(unsigned *waited);
 
 /* Whether `pages` more pages stay within the hard limit. If not, the caller releases the lock,
  * calls limits_purge_for_hard and checks again, at most LIMIT_TRIES times.

@@ -245,13 +245,11 @@ static seldom_called bool pages_make_room(size_t grow_pages, bool all)
 {
     size_t pages = all ? SIZE_MAX : pages_to_grow(grow_pages);
     size_t done = 0;
-    for (unsigned waited = 0; done == 0; waited++) {
+    unsigned waited = 0;
+    do
         for (unsigned i = 0; i < shard_count() && done < pages; i++)
             done += pages_uncommit(&page_shards[(own_shard + i) % shard_count()], pages - done);
-        if (done != 0 || waited == LIMIT_WAIT_MS || load_relaxed(&pages_state.purging_dirty) == 0)
-            break;
-        os_sleep_ms(1);
-    }
+    while (done == 0 && limits_wait_for_purges(&waited));
     return done != 0;
 }
 

@@ -189,8 +189,7 @@ struct trace_chunk *trace_file_chunk(uint64_t *first_order)
         return NULL;
     }
     /* One call costs less than a fault for each page. */
-    size_t lead = (uintptr_t)chunk % os_page_size();
-    (void)os_populate((char *)chunk - lead, lead + TRACE_CHUNK_BYTES);
+    (void)os_populate(chunk, TRACE_CHUNK_BYTES);
     trace_file_show_count(number + 1);
     return chunk;
 }

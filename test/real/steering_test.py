@@ -89,6 +89,15 @@ def listens(path):
     return False
 
 
+def served_by(path):
+    """The process that answers there; 0 if none does."""
+    try:
+        with Client(path) as client:
+            return client.ask("version")["pid"]
+    except OSError:
+        return 0
+
+
 class SteeringTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-steering-"))
@@ -182,47 +191,14 @@ print('up', flush=True); sys.stdin.readline()
         process.communicate("\n", timeout=WAIT_SECONDS)
         self.assertFalse(own.exists(), "the file goes at the end")
 
-    def test_a_daemon_takes_over_its_parents_socket(self):
-        text = """
-kept = []
-if os.fork() == 0:
-    sys.stdin.readline()
-    for _ in range(3000):
-        kept.append(bytearray(20000)); time.sleep(0.01)
-    os._exit(0)
-print(os.getpid(), flush=True)
-while not os.path.exists(sys.argv[1]):
-    time.sleep(0.01)
-os._exit(0)
-"""
-        asked = self.folder / "asked"
-        process = self.start([sys.executable, "-c", HOLDER + text, str(asked)],
-                             f"control:{self.folder}/s.one")
-        parent = int(process.stdout.readline())
-        path = self.socket_of("one")
-        with Client(path) as client:
-            self.assertEqual(client.ask("version")["pid"], parent)
-        asked.touch()
-        process.wait(timeout=WAIT_SECONDS)
-        process.stdin.write("\n")
-        process.stdin.flush()
-
-        def served_by():
-            try:
-                with Client(path) as client:
-                    return client.ask("version")["pid"]
-            except OSError:
-                return 0
-        child = comes_true(served_by)
-        self.assertNotIn(child, (0, parent))
-        os.kill(child, signal.SIGKILL)
-        self.assertEqual(process.communicate()[1], "")
-
-    def test_a_child_with_a_thread_takes_over_from_its_parent(self):
-        text = """
+    def start_parent(self, child_begins):
+        """A process that serves a socket, and its child, which begins with these words: (process,
+        child's number, function that ends the parent)."""
+        text = f"""
 kept = []
 child = os.fork()
 if child == 0:
+    {child_begins}
     for _ in range(3000):
         kept.append(bytearray(20000)); time.sleep(0.01)
     os._exit(0)
@@ -234,22 +210,31 @@ os._exit(0)
         asked = self.folder / "asked"
         process = self.start([sys.executable, "-c", HOLDER + text, str(asked)],
                              f"control:{self.folder}/s.one")
-        child = int(process.stdout.readline())
-        self.assertTrue(comes_true(lambda: "cairn" in threads(child)))
-        with Client(self.socket_of("one")) as client:
-            self.assertEqual(client.ask("version")["pid"], process.pid)
-        asked.touch()
-        process.wait(timeout=WAIT_SECONDS)
 
-        def serves():
-            try:
-                with Client(self.folder / "s.one") as client:
-                    return client.ask("version")["pid"] == child
-            except OSError:
-                return False
-        self.assertTrue(comes_true(serves))
+        def end_parent():
+            with Client(self.socket_of("one")) as client:
+                self.assertEqual(client.ask("version")["pid"], process.pid)
+            asked.touch()
+            process.wait(timeout=WAIT_SECONDS)
+        return process, int(process.stdout.readline()), end_parent
+
+    def check_takes_over(self, process, child):
+        self.assertTrue(comes_true(lambda: served_by(self.folder / "s.one") == child))
         os.kill(child, signal.SIGKILL)
         self.assertEqual(process.communicate()[1], "")
+
+    def test_a_daemon_takes_over_its_parents_socket(self):
+        process, child, end_parent = self.start_parent("sys.stdin.readline()")
+        end_parent()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        self.check_takes_over(process, child)
+
+    def test_a_child_with_a_thread_takes_over_from_its_parent(self):
+        process, child, end_parent = self.start_parent("pass")
+        self.assertTrue(comes_true(lambda: "cairn" in threads(child)))
+        end_parent()
+        self.check_takes_over(process, child)
 
     def test_a_child_is_silent_about_its_parents_socket(self):
         text = """
@@ -276,14 +261,7 @@ os.execv(sys.executable, [sys.executable, '-c', 'print("again", flush=True); inp
             process.stdin.flush()
             self.assertEqual(process.stdout.readline(), "again\n")
             self.assertEqual(client.file.readline(), "", "the old connection ended")
-
-        def answers():
-            try:
-                with Client(path) as client:
-                    return client.ask("version")["pid"] == process.pid
-            except OSError:
-                return False
-        self.assertTrue(comes_true(answers))
+        self.assertTrue(comes_true(lambda: served_by(path) == process.pid))
 
     def check_gets_thread(self, process):
         """The program runs BURST, and ends well with the thread."""
