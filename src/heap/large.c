@@ -1,7 +1,7 @@
 /* The choice between the two kinds of large blocks (large.h), and their resizing. The page layer
  * does the work.
  *
- * Runs of an arena are cheap to take and to give, without a system call while the dirty cap is not
+ * Runs of an arena are cheap to take and to give, without a system call while the cap is not
  * exceeded. Up to RUN_CACHE_SHORT_PAGES they have the lengths of the run cache, so that a freed run
  * serves other blocks; longer ones pack to a page. Mappings grow by moving page tables. So a block
  * below HUGE_MIN_BYTES is a run, except that a block above GROWING_MAX_BYTES that has to move while

@@ -62,6 +62,14 @@ static unsigned kept_mapping_find_behind(const struct span *block)
     return KEPT_MAPPINGS_MAX;
 }
 
+/* Notes that a block took some of the `before` kept pages.
+ * Locking: page lock held. */
+static void kept_mapping_note_take(size_t before)
+{
+    store_relaxed(&pages_state.kept_high, larger_of(pages_state.kept_high, before));
+    pages_state.kept_low = smaller_of(pages_state.kept_low, pages_state.kept_mapping_pages);
+}
+
 /* Adds the range right behind a block to the block's span.
  * Locking: page lock held.
  * Returns: whether there was one. */
@@ -77,33 +85,22 @@ static bool kept_mapping_join_locked(struct span *block)
     return true;
 }
 
-size_t kept_mapping_cap_pages(void)
-{
-    return larger_of(load_relaxed(&pages_state.limits.dirty_cap_bytes) >> PAGE_SHIFT, cap_pages());
-}
-
-/* The number of pages that may be kept in addition, from a block that had grown (`grew`) or from
- * another one. As with free runs, a program that uses more may keep more, but never more kept
- * mappings than the cap. The limit for a block that had not grown is not higher: a block that grows
- * can use any part of it, but a block of the same length only all of it.
+/* The number of pages that may be kept in addition, from a block that is counted as `huge_pages`
+ * still. As with free runs, a program that uses more may keep more, but never more kept mappings
+ * than the cap.
  * Locking: page lock held. */
-static size_t kept_mapping_allowed(bool grew)
+static size_t kept_mapping_allowed(size_t huge_pages)
 {
     if (load_relaxed(&pages_state.pressed))
         return 0;
-    size_t cap = grew ? kept_mapping_cap_pages() : cap_pages();
+    size_t cap = cap_pages();
     size_t committed = load_relaxed(&pages_state.committed_pages);
     size_t used = committed - smaller_of(load_relaxed(&pages_state.free_pages), committed) +
-                  load_relaxed(&pages_state.huge_pages);
+                  load_relaxed(&pages_state.huge_pages) - huge_pages;
     size_t most = larger_of(cap, used);
     size_t kept = pages_state.kept_mapping_pages;
     size_t unused = smaller_of(kept + load_relaxed(&pages_state.dirty_pages), most);
     return smaller_of(most - unused, cap - smaller_of(kept, cap));
-}
-
-static size_t kept_mapping_whole_pages_down(size_t pages)
-{
-    return align_down(pages << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
 }
 
 static size_t kept_mapping_whole_pages_up(size_t pages)
@@ -111,9 +108,34 @@ static size_t kept_mapping_whole_pages_up(size_t pages)
     return align_up(pages << PAGE_SHIFT, os_page_size()) >> PAGE_SHIFT;
 }
 
-static void kept_mapping_unmap(char *start, size_t pages)
+/* Pages that are being unmapped. */
+struct kept_purge {
+    char *start;
+    size_t pages;          /* 0: none */
+    size_t purging_resets; /* pages_state.purging_resets when the purge began */
+};
+
+/* Begins to unmap pages that are in no list. They are counted in purging_dirty until they are
+ * unmapped.
+ * Locking: page lock held. */
+static struct kept_purge kept_mapping_begin_purge(char *start, size_t pages)
 {
-    (void)os_unmap(start, pages << PAGE_SHIFT);
+    fetch_add_relaxed(&pages_state.purging_dirty, pages);
+    return (struct kept_purge){start, pages, pages_state.purging_resets};
+}
+
+/* Unmaps the pages and ends their count. If a signal handler has forked since
+ * kept_mapping_begin_purge, its child no longer counts them. */
+static void kept_mapping_end_purge(const struct kept_purge *purge)
+{
+    if (purge->pages == 0)
+        return;
+    (void)os_unmap(purge->start, purge->pages << PAGE_SHIFT);
+    bool locked = lock_acquire(&pages_state.lock);
+    if (pages_state.purging_resets == purge->purging_resets)
+        fetch_sub_relaxed(&pages_state.purging_dirty, purge->pages);
+    if (locked)
+        lock_release(&pages_state.lock);
 }
 
 bool kept_mapping_put(struct span *span)
@@ -121,36 +143,38 @@ bool kept_mapping_put(struct span *span)
     if (!lock_acquire(&pages_state.lock))
         return false;
     page_map_set_page(span->base, NULL);
-    fetch_sub_relaxed(&pages_state.huge_pages, (size_t)span->pages);
-    fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
+    size_t huge_pages = span->pages;
     (void)kept_mapping_join_locked(span);
-    size_t kept =
-        kept_mapping_whole_pages_down(smaller_of(span->pages, kept_mapping_allowed(span->grew)));
-    bool too_short = kept < KEPT_MAPPING_MIN_PAGES || (!span->grew && kept != span->pages);
-    if (too_short || pages_state.kept_ranges == KEPT_MAPPINGS_MAX)
+    size_t most_bytes = smaller_of(span->pages, kept_mapping_allowed(huge_pages)) << PAGE_SHIFT;
+    size_t kept = align_down(most_bytes, os_page_size()) >> PAGE_SHIFT;
+    bool may_keep =
+        span->pages >= KEPT_MAPPING_MIN_PAGES && pages_state.kept_ranges != KEPT_MAPPINGS_MAX;
+    if (!may_keep || kept < KEPT_MAPPING_MIN_PAGES || (!span->grew && kept != span->pages))
         kept = 0;
-    char *rest = span->base + (kept << PAGE_SHIFT);
-    size_t rest_pages = span->pages - kept;
+    struct kept_purge rest =
+        kept_mapping_begin_purge(span->base + (kept << PAGE_SHIFT), span->pages - kept);
     span->pages = (uint32_t)kept;
     if (kept != 0)
         kept_mapping_add(span, 0);
     else
         header_return(span);
+    fetch_sub_relaxed(&pages_state.huge_pages, huge_pages);
+    fetch_sub_relaxed(&pages_state.huge_count, (size_t)1);
     lock_release(&pages_state.lock);
-    cap_note_given(rest_pages);
-    if (rest_pages != 0)
-        kept_mapping_unmap(rest, rest_pages);
+    if (may_keep) /* otherwise a higher cap would not help */
+        cap_note_given(rest.pages);
+    kept_mapping_end_purge(&rest);
     return true;
 }
 
-/* The index of the shortest whole range of at least `pages` pages; KEPT_MAPPINGS_MAX if there is
- * none.
+/* The index of the shortest range of at least `pages` pages that has, of the bits `mask` of its
+ * mark, the bits `marks`; KEPT_MAPPINGS_MAX if there is none.
  * Locking: page lock held. */
-static unsigned kept_mapping_find_whole(size_t pages)
+static unsigned kept_mapping_find(uint8_t mask, uint8_t marks, size_t pages)
 {
     unsigned best = KEPT_MAPPINGS_MAX;
     for (unsigned i = 0; i < pages_state.kept_ranges; i++)
-        if ((kept_ranges[i]->mark & IS_BEHIND) == 0 && kept_ranges[i]->pages >= pages &&
+        if ((kept_ranges[i]->mark & mask) == marks && kept_ranges[i]->pages >= pages &&
             (best == KEPT_MAPPINGS_MAX || kept_ranges[i]->pages < kept_ranges[best]->pages))
             best = i;
     return best;
@@ -161,7 +185,7 @@ static unsigned kept_mapping_find_whole(size_t pages)
  * Locking: page lock held. */
 static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
 {
-    unsigned index = kept_mapping_find_whole(pages);
+    unsigned index = kept_mapping_find(IS_BEHIND, 0, pages);
     struct span *span = index != KEPT_MAPPINGS_MAX ? kept_ranges[index] : NULL;
     if (span == NULL || span->pages == pages) {
         header_return(rest);
@@ -169,6 +193,7 @@ static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
     }
     if (span == NULL)
         return NULL;
+    size_t kept = pages_state.kept_mapping_pages;
     kept_mapping_withdraw(index);
     if (rest) {
         rest->base = span->base + (pages << PAGE_SHIFT);
@@ -176,6 +201,7 @@ static struct span *kept_mapping_take_locked(size_t pages, struct span *rest)
         span->pages = (uint32_t)pages;
         kept_mapping_add(rest, IS_BEHIND);
     }
+    kept_mapping_note_take(kept);
     fetch_add_relaxed(&pages_state.huge_pages, (size_t)span->pages);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
     return span;
@@ -192,10 +218,7 @@ struct span *kept_mapping_take(size_t pages)
         header_return(rest);
         return NULL;
     }
-    size_t kept = kept_mapping_pages();
     struct span *span = kept_mapping_take_locked(kept_mapping_whole_pages_up(pages), rest);
-    if (span && kept > pages_state.kept_high)
-        store_relaxed(&pages_state.kept_high, kept);
     lock_release(&pages_state.lock);
     if (span == NULL)
         return NULL;
@@ -215,6 +238,7 @@ bool kept_mapping_extend(struct span *span, size_t pages)
     bool fits = index != KEPT_MAPPINGS_MAX && kept_ranges[index]->pages >= more;
     if (fits) {
         struct span *range = kept_ranges[index];
+        size_t kept = pages_state.kept_mapping_pages;
         kept_mapping_withdraw(index);
         range->base += more << PAGE_SHIFT;
         range->pages -= (uint32_t)more;
@@ -222,6 +246,7 @@ bool kept_mapping_extend(struct span *span, size_t pages)
             kept_mapping_add(range, IS_BEHIND);
         else
             header_return(range);
+        kept_mapping_note_take(kept);
         fetch_add_relaxed(&pages_state.huge_pages, more);
         store_relaxed(&span->pages, span->pages + (uint32_t)more);
     }
@@ -234,61 +259,12 @@ void kept_mapping_join(struct span *span)
     if (kept_mapping_pages() == 0 || !lock_acquire(&pages_state.lock))
         return;
     size_t before = span->pages;
-    if (kept_mapping_join_locked(span))
+    size_t kept = pages_state.kept_mapping_pages;
+    if (kept_mapping_join_locked(span)) {
+        kept_mapping_note_take(kept);
         fetch_add_relaxed(&pages_state.huge_pages, span->pages - before);
+    }
     lock_release(&pages_state.lock);
-}
-
-/* A part of a range that is being unmapped. */
-struct kept_purge {
-    char *start;
-    size_t pages;          /* 0: none */
-    size_t purging_resets; /* pages_state.purging_resets when the purge began */
-};
-
-/* Takes the last `pages` pages of a range out of the list. The pages stay counted, in
- * purging_dirty, until they are unmapped.
- * Locking: page lock held. */
-static struct kept_purge kept_mapping_begin_purge(unsigned index, size_t pages)
-{
-    struct span *range = kept_ranges[index];
-    uint8_t state = range->mark;
-    kept_mapping_withdraw(index);
-    fetch_add_relaxed(&pages_state.purging_dirty, pages);
-    range->pages -= (uint32_t)pages;
-    struct kept_purge purge = {span_end(range), pages, pages_state.purging_resets};
-    if (range->pages != 0)
-        kept_mapping_add(range, state);
-    else
-        header_return(range);
-    return purge;
-}
-
-/* Unmaps the pages and ends their count. If a signal handler has forked since
- * kept_mapping_begin_purge, its child no longer counts them. */
-static void kept_mapping_end_purge(const struct kept_purge *purge)
-{
-    kept_mapping_unmap(purge->start, purge->pages);
-    fetch_add_relaxed(&pages_state.part_pages, purge->pages);
-    fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
-    bool locked = lock_acquire(&pages_state.lock);
-    if (pages_state.purging_resets == purge->purging_resets)
-        fetch_sub_relaxed(&pages_state.purging_dirty, purge->pages);
-    if (locked)
-        lock_release(&pages_state.lock);
-}
-
-/* The index of the shortest range whose `mark` has the bits `marks`; KEPT_MAPPINGS_MAX if there is
- * none.
- * Locking: page lock held. */
-static unsigned kept_mapping_find_shortest(uint8_t marks)
-{
-    unsigned best = KEPT_MAPPINGS_MAX;
-    for (unsigned i = 0; i < pages_state.kept_ranges; i++)
-        if ((kept_ranges[i]->mark & marks) == marks &&
-            (best == KEPT_MAPPINGS_MAX || kept_ranges[i]->pages < kept_ranges[best]->pages))
-            best = i;
-    return best;
 }
 
 /* Unmaps about `wanted` pages from the end of the shortest range whose `mark` has the bits `marks`.
@@ -299,18 +275,26 @@ static size_t kept_mapping_purge_one(size_t wanted, uint8_t marks)
     if (!lock_acquire(&pages_state.lock))
         return 0;
     struct kept_purge purge = {.pages = 0};
-    unsigned index = kept_mapping_find_shortest(marks);
+    unsigned index = kept_mapping_find(marks, marks, 0);
     if (index != KEPT_MAPPINGS_MAX) {
-        size_t all = kept_ranges[index]->pages;
-        size_t pages = smaller_of(wanted, all);
+        struct span *range = kept_ranges[index];
+        uint8_t state = range->mark;
+        size_t pages = smaller_of(wanted, range->pages);
         pages = kept_mapping_whole_pages_up(larger_of(pages, KEPT_MAPPING_STEP_PAGES));
-        if (pages + KEPT_MAPPING_MIN_PAGES > all)
-            pages = all;
-        purge = kept_mapping_begin_purge(index, pages);
+        if (pages + KEPT_MAPPING_MIN_PAGES > range->pages)
+            pages = range->pages;
+        purge = kept_mapping_begin_purge(span_end(range) - (pages << PAGE_SHIFT), pages);
+        kept_mapping_withdraw(index);
+        range->pages -= (uint32_t)pages;
+        if (range->pages != 0)
+            kept_mapping_add(range, state);
+        else
+            header_return(range);
+        fetch_add_relaxed(&pages_state.part_pages, pages);
+        fetch_add_relaxed(&pages_state.part_purges, (size_t)1);
     }
     lock_release(&pages_state.lock);
-    if (purge.pages != 0)
-        kept_mapping_end_purge(&purge);
+    kept_mapping_end_purge(&purge);
     return purge.pages;
 }
 
@@ -336,11 +320,13 @@ size_t kept_mapping_age(void)
         !lock_acquire(&pages_state.lock))
         return 0;
     size_t high = pages_state.kept_high;
+    size_t swing = high - smaller_of(pages_state.kept_low, high);
     store_relaxed(&pages_state.kept_high, (size_t)0);
+    pages_state.kept_low = SIZE_MAX;
     for (unsigned i = 0; i < pages_state.kept_ranges; i++)
         kept_ranges[i]->mark |= (kept_ranges[i]->mark & IS_AGED) != 0 ? IS_DUE : IS_AGED;
     lock_release(&pages_state.lock);
-    return high;
+    return swing;
 }
 
 void kept_mapping_verify(void)

@@ -12,8 +12,7 @@
  *
  * Kept mappings do not make a process larger than it was:
  *
- *   kept pages + free dirty pages <= the larger one of the dirty cap and the learned cap (state.h),
- *                                    or the pages in use where these are more
+ *   kept pages + free dirty pages <= the cap (state.h), or the pages in use where these are more
  *
  * Before the process grows beyond its peak, kept mappings are unmapped (limits_enforce_peak). They
  * are also unmapped when a decay interval has passed in which no block took from them, under memory
@@ -53,9 +52,6 @@ inline_always size_t kept_mapping_pages(void)
     return config_kept_mappings ? load_relaxed(&pages_state.kept_mapping_pages) : 0;
 }
 
-/* The cap for kept mappings and free runs together, in pages. */
-size_t kept_mapping_cap_pages(void);
-
 /* Keeps the mapping of a freed huge block, or as much of it as may be kept; the rest is unmapped.
  * The block is no longer counted as huge.
  * Returns: false when the page lock is frozen; then nothing has changed. */
@@ -79,7 +75,7 @@ size_t kept_mapping_purge(size_t pages);
 
 /* At the end of a decay interval: makes the ranges due from which no block has taken since the
  * interval before.
- * Returns: the most kept pages before a block took some in this interval. */
+ * Returns: the swing of the kept pages in the ended interval, for cap_age. */
 size_t kept_mapping_age(void);
 
 /* Unmaps about `pages` pages of due ranges. A range is due until a block takes from it.

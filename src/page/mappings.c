@@ -164,6 +164,13 @@ bool fork_run_each(span_visit *visit, void *context)
     return load_relaxed(&pages_state.fork_run_pages) == 0 || span_table_each(&list, visit, context);
 }
 
+/* Notes memory for which no kept mapping served. As many pages as are kept nevertheless are no
+ * reason to keep more. */
+static void mapping_note_taken(size_t pages)
+{
+    cap_note_taken(pages - smaller_of(pages, kept_mapping_pages()));
+}
+
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
 {
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
@@ -182,7 +189,7 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
     store_relaxed(&span->tag, (uint8_t)SPAN_HUGE);
     page_map_set_page(span->base, span);
     fetch_add_relaxed(&pages_state.huge_count, (size_t)1);
-    cap_note_taken(pages);
+    mapping_note_taken(pages);
     limits_heed_mapping();
     return span;
 }
@@ -215,7 +222,9 @@ struct span *pages_map_growing(size_t size_bytes)
 
 bool pages_extend_huge(struct span *span, size_t pages)
 {
-    return pages > span->pages && kept_mapping_extend(span, pages);
+    bool extended = pages > span->pages && kept_mapping_extend(span, pages);
+    span->grew = span->grew || extended;
+    return extended;
 }
 
 void pages_give_huge(struct span *span)
@@ -297,8 +306,10 @@ bool pages_resize_huge(struct span *span, size_t size_bytes, bool may_move)
     span->longer = false;
     if (grew && !config_fences && mapping_grows_into_huge_pages(old_bytes, new_bytes))
         mapping_ask_for_huge_pages(span);
-    if (more != 0)
+    if (more != 0) {
+        mapping_note_taken(more);
         limits_heed_mapping();
+    }
     return true;
 }
 

@@ -47,7 +47,7 @@ enum { HUGE_PAGE_BYTES = 2 << 20, HUGE_PAGE_SHIFT = 9 /* of a number of pages */
 struct page_limits {
     uint64_t decay_ms;       /* free memory without use goes to the system after at most this time:
                                 pages_tick */
-    size_t dirty_cap_bytes;  /* free memory that is kept, before the cap learns: see state.h */
+    size_t dirty_cap_bytes;  /* scales how much free memory is kept: see the cap, state.h */
     size_t soft_limit_bytes; /* when more is counted, all free memory is purged; 0: no limit; see
                                 limits.h */
     size_t hard_limit_bytes; /* takes that would exceed it are refused; 0: no limit; see limits.h */

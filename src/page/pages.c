@@ -420,9 +420,10 @@ bool pages_extend(struct span *span, size_t pages)
         right = arena ? span_free_neighbour(arena, end) : NULL;
     bool fits = right && right->pages >= more && (right->pages == more || shard->headers[0]) &&
                 limits_admit_hard(more);
+    size_t dirty_pages = 0;
     if (fits) {
         span_withdraw(right);
-        size_t dirty_pages = bitmap_count(arena->dirty, arena_page(arena, end), more);
+        dirty_pages = bitmap_count(arena->dirty, arena_page(arena, end), more);
         if (right->pages > more)
             range_release(arena, end + (more << PAGE_SHIFT), right->pages - more,
                           right->dirty_pages - dirty_pages);
@@ -431,8 +432,10 @@ bool pages_extend(struct span *span, size_t pages)
         store_relaxed(&span->pages, (uint32_t)pages);
     }
     shard_release(shard);
-    if (fits)
+    if (fits) {
+        cap_note_taken(more - dirty_pages);
         limits_enforce_soft(0);
+    }
     return fits;
 }
 

@@ -364,10 +364,10 @@ void purge_excess(struct page_shard *shard, size_t pages)
         store_relaxed(&shard->compared, tells); /* before that, each give compares them */
     if (likely(kept_mapping_pages() == 0))
         return;
-    size_t most = pressed ? 0 : larger_of(kept_mapping_cap_pages(), used);
+    size_t most = pressed ? 0 : larger_of(cap, used + load_relaxed(&pages_state.huge_pages));
     size_t kept = load_relaxed(&pages_state.dirty_pages) + kept_mapping_pages();
     if (unlikely(kept > most))
-        (void)kept_mapping_purge(smaller_of(kept - most, bound));
+        cap_note_given(kept_mapping_purge(smaller_of(kept - most, bound)));
 }
 
 /* atomic: NULL before the heap has started; other allocators may call pages_tick earlier */

@@ -166,6 +166,7 @@ struct page_state {
     size_t kept_ranges;              /* page lock: number of kept mappings */
     size_t kept_high;      /* page lock, atomic: most kept pages before a block took some in this
                               interval */
+    size_t kept_low;       /* page lock: fewest kept pages after that */
     size_t purging_resets; /* page lock: how often a child of fork has reset purging_dirty */
 };
 
@@ -256,8 +257,8 @@ void headers_forget(struct page_shard *shard);
  *               and was taken again, and an eighth more, up to 16 times the option
  *   at the end  of each interval its distance from the first value becomes smaller by an eighth,
  *               but the cap does not fall below the swing of the free memory: the sum, over the
- *               shards, of the largest amount before a take less the smallest one, and the most
- *               kept mappings before a take
+ *               shards and for kept mappings, of the largest amount before a take less the
+ *               smallest one
  *
  * So memory that is freed and taken again faster than the decay is purged once or twice and then
  * stays. Once it is not taken again, the cap falls and the decay purges the rest. Whatever the cap,

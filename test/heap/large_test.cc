@@ -249,7 +249,10 @@ TEST_F(Large, ASizeMatchesAfterAResizeThatFailed)
 {
     if (!config_kept_mappings)
         GTEST_SKIP() << "this build keeps no mappings";
-    const page_limits limits = heap_layer::limits();
+    const page_limits before = heap_layer::limits();
+    page_limits limits = before;
+    limits.dirty_cap_bytes = 512 * kMiB;
+    pages_configure(&limits);
     struct span *grown = large_allocate(40 * kMiB, PAGE_BYTES);
     for (size_t size = 44 * kMiB; size <= 72 * kMiB; size += 4 * kMiB) {
         if (large_resize(grown, size, true) == nullptr) {
@@ -272,6 +275,7 @@ TEST_F(Large, ASizeMatchesAfterAResizeThatFailed)
     ASSERT_NE(large_resize(span, 47 * kMiB, true), nullptr);
     EXPECT_FALSE(large_matches(span, 33 * kMiB, 1)) << "after a resize that did not fail";
     large_free(span, span->base);
+    pages_configure(&before);
 }
 
 TEST_F(Large, SizesThatMatchASpan)

@@ -15,6 +15,7 @@
 #include "page/page_layer.h"
 
 extern "C" {
+#include "base/bits.h"
 #include "os/fault.h"
 #include "os/memory.h"
 #include "os/process.h"
@@ -29,6 +30,7 @@ using page_layer::reads;
 using page_layer::stats;
 
 constexpr uint64_t kNever = 1000000;
+constexpr size_t kOption = CAP_FIRST_PART * 64 * kMiB; // of which 64 MiB are the cap at first
 
 size_t pages_in(size_t bytes) { return bytes >> PAGE_SHIFT; }
 size_t room_bytes() { return kept_mapping_pages() << PAGE_SHIFT; }
@@ -60,7 +62,7 @@ class KeptMappings : public testing::Test
         if (!config_kept_mappings)
             GTEST_SKIP() << "hardened builds keep no mappings";
         page_layer::start();
-        configure(kNever, 64 * kMiB);
+        configure(kNever, kOption);
         pages_trim(0);
         ASSERT_EQ(kept_mapping_pages(), 0u);
         // Raises the peak, so that the mappings that a case keeps stay below it.
@@ -78,7 +80,7 @@ class KeptMappings : public testing::Test
         pages_verify();
         EXPECT_EQ(stats().huge_count, 0u);
         EXPECT_EQ(stats().huge_bytes, 0u);
-        configure(kNever, 64 * kMiB);
+        configure(kNever, kOption);
         pages_trim(0);
         EXPECT_EQ(kept_mapping_pages(), 0u);
         pages_verify();
@@ -183,8 +185,9 @@ TEST_F(KeptMappings, ABlockThatShrinksLeavesNoneBehindAHole)
     pages_give_huge(span);
 }
 
-TEST_F(KeptMappings, WhatHasGrownIsKeptAtOnce)
+TEST_F(KeptMappings, OfABlockThatHadGrownAPartIsKept)
 {
+    configure(kNever, CAP_FIRST_PART * 16 * kMiB);
     struct span *span = pages_map_huge(20 * kMiB, PAGE_BYTES);
     ASSERT_NE(span, nullptr);
     const char *base = span->base;
@@ -195,8 +198,10 @@ TEST_F(KeptMappings, WhatHasGrownIsKeptAtOnce)
     span = pages_map_huge(20 * kMiB, PAGE_BYTES);
     ASSERT_NE(span, nullptr);
     ASSERT_TRUE(pages_resize_huge(span, 21 * kMiB, true));
+    const size_t cap_bytes = align_down(cap_pages() << PAGE_SHIFT, os_page_size());
+    ASSERT_LT(cap_bytes, 20 * kMiB);
     pages_give_huge(span);
-    EXPECT_EQ(room_bytes(), 21 * kMiB);
+    EXPECT_EQ(room_bytes(), cap_bytes);
     span = pages_map_huge(20 * kMiB, PAGE_BYTES);
     ASSERT_NE(span, nullptr);
     EXPECT_TRUE(span->zero) << "kept mappings do not serve fixed blocks";
@@ -222,24 +227,119 @@ TEST_F(KeptMappings, IsCountedAsFreeAndDirty)
 
 TEST_F(KeptMappings, TheCapHoldsForItAndForFreeRunsTogether)
 {
-    configure(kNever, 8 * kMiB);
-    struct span *span = grown(32 * kMiB);
-    const char *base = span->base;
-    pages_give_huge(span);
-    EXPECT_EQ(room_bytes(), 8 * kMiB) << "the first part is a kept mapping";
-    EXPECT_TRUE(is_mapped(base + 8 * kMiB - os_page_size()));
-    EXPECT_FALSE(is_mapped(base + 8 * kMiB));
+    configure(kNever, 32 * kMiB);
     struct span *run = pages_take(pages_in(4 * kMiB), PAGE_BYTES);
     ASSERT_NE(run, nullptr);
     page_layer::fill(run, 1);
+    struct span *span = grown(32 * kMiB);
+    const char *base = span->base;
+    const size_t cap_bytes = align_down(cap_pages() << PAGE_SHIFT, os_page_size());
+    ASSERT_LE(cap_bytes, 8 * kMiB);
+    pages_give_huge(span);
+    EXPECT_EQ(room_bytes(), cap_bytes) << "the first part is a kept mapping";
+    EXPECT_TRUE(is_mapped(base + cap_bytes - os_page_size()));
+    EXPECT_FALSE(is_mapped(base + cap_bytes));
     pages_give(run);
-    EXPECT_LE(stats().dirty_bytes, 8 * kMiB);
+    EXPECT_LE(stats().dirty_bytes, cap_bytes);
     EXPECT_GT(kept_mapping_pages(), 0u);
     configure(kNever, 0);
     pages_trim(0);
     pages_give_huge(grown(4 * kMiB));
     EXPECT_EQ(kept_mapping_pages(), 0u);
-    configure(kNever, 64 * kMiB);
+}
+
+// Growth of a block counts as memory that is taken.
+TEST_F(KeptMappings, TheCapLearnsFromBlocksThatGrow)
+{
+    constexpr size_t kMost = 32 * kMiB;
+    configure(kNever, 8 * kMiB);
+    for (int round = 0; round < 3; round++) {
+        struct span *span = grown(kMiB);
+        for (size_t size = 2 * kMiB; size <= kMost; size *= 2)
+            ASSERT_TRUE(pages_extend_huge(span, pages_in(size)) ||
+                        pages_resize_huge(span, size, true));
+        ASSERT_EQ(page_layer::bytes_of(span), kMost);
+        pages_give_huge(span);
+        EXPECT_LE(room_bytes(), kMost);
+    }
+    EXPECT_EQ(room_bytes(), kMost);
+}
+
+// The free runs push the mapping above the cap in each round, until the cap has learned.
+TEST_F(KeptMappings, TheCapLearnsFromMappingsThatLeaveForFreeRuns)
+{
+    configure(kNever, CAP_FIRST_PART * 16 * kMiB);
+    for (int round = 0; round < 4; round++) {
+        std::vector<struct span *> runs;
+        for (int i = 0; i < 5; i++) {
+            runs.push_back(pages_take(pages_in(2 * kMiB), PAGE_BYTES));
+            page_layer::fill(runs.back(), 1);
+        }
+        pages_give_huge(grown(12 * kMiB));
+        for (struct span *run : runs)
+            pages_give(run);
+    }
+    EXPECT_GE(room_bytes(), 12 * kMiB);
+}
+
+TEST_F(KeptMappings, BlocksInUseCountWhenFreeRunsArrive)
+{
+    configure(kNever, CAP_FIRST_PART * 16 * kMiB);
+    struct span *used = pages_map_huge(100 * kMiB, PAGE_BYTES);
+    struct span *run = pages_take(pages_in(8 * kMiB), PAGE_BYTES);
+    ASSERT_TRUE(used && run);
+    page_layer::fill(run, 1);
+    pages_give_huge(grown(12 * kMiB));
+    const size_t before = room_bytes();
+    EXPECT_GE(before, 12 * kMiB);
+    pages_give(run);
+    EXPECT_EQ(room_bytes(), before);
+    pages_give_huge(used);
+}
+
+TEST_F(KeptMappings, ASmallTakeIsNoReasonToKeepALongRange)
+{
+    cap_note_given(pages_in(200 * kMiB));
+    cap_note_taken(pages_in(200 * kMiB));
+    pages_give_huge(grown(200 * kMiB));
+    ASSERT_GE(room_bytes(), 200 * kMiB);
+    for (int interval = 0; interval < 60; interval++) {
+        pages_give_huge(grown(2 * kMiB));
+        cap_age(kept_mapping_age());
+    }
+    EXPECT_LE(room_bytes(), kOption / CAP_FIRST_PART + kMiB);
+    EXPECT_GT(room_bytes(), 0u);
+}
+
+// A kept mapping does not serve zeroed or aligned blocks.
+TEST_F(KeptMappings, WhatServesNoneOfThemDoesNotPileUp)
+{
+    configure(kNever, CAP_FIRST_PART * 16 * kMiB);
+    for (int round = 0; round < 30; round++) {
+        struct span *span = pages_map_huge(40 * kMiB, PAGE_BYTES);
+        ASSERT_NE(span, nullptr);
+        pages_give_huge(span);
+    }
+    EXPECT_LE(room_bytes(), 80 * kMiB);
+}
+
+TEST_F(KeptMappings, ABlockThatExtendsHasGrown)
+{
+    pages_give_huge(grown(40 * kMiB));
+    struct span *span = pages_map_kept(20 * kMiB);
+    ASSERT_NE(span, nullptr);
+    EXPECT_FALSE(span->grew);
+    EXPECT_TRUE(pages_extend_huge(span, pages_in(30 * kMiB)));
+    EXPECT_TRUE(span->grew);
+    pages_give_huge(span);
+}
+
+TEST_F(KeptMappings, ABlockThatIsTooShortToBeKeptTeachesNothing)
+{
+    const size_t before = cap_pages();
+    for (int round = 0; round < 30; round++)
+        pages_give_huge(pages_map_huge(KEPT_MAPPING_MIN_PAGES / 2 * PAGE_BYTES, PAGE_BYTES));
+    EXPECT_EQ(cap_pages(), before);
 }
 
 TEST_F(KeptMappings, NoRangeIsKeptThatServesNobody)
@@ -314,6 +414,7 @@ TEST_F(KeptMappings, ARefusedUnmapReturnsTheMemory)
     constexpr size_t kBytes = 20 * kMiB;
     unsigned char resident[kBytes / PAGE_BYTES];
     for (int kind = 0; kind < 2; kind++) {
+        configure(kNever, kind == 0 ? kOption : 0); // with 0 no mapping is kept
         struct span *span = kind == 0 ? grown(kBytes) : pages_map_huge(kBytes, PAGE_BYTES);
         page_layer::fill(span, 1);
         char *base = span->base;
@@ -360,7 +461,7 @@ TEST_F(KeptMappings, TrimPressureAndTheSoftLimitTakeIt)
     pages_press(false);
     pages_give_huge(grown(4 * kMiB));
     ASSERT_NE(kept_mapping_pages(), 0u);
-    configure(kNever, 64 * kMiB, stats().counted_bytes + kMiB);
+    configure(kNever, kOption, stats().counted_bytes + kMiB);
     struct span *span = pages_map_huge(2 * kMiB, PAGE_BYTES);
     EXPECT_EQ(kept_mapping_pages(), 0u);
     pages_give_huge(span);
@@ -379,7 +480,7 @@ TEST_F(KeptMappings, TrimKeepsAsMuchAsItIsTold)
 TEST_F(KeptMappings, TheHardLimitCountsItAndTakesItBeforeItRefuses)
 {
     const size_t base = stats().counted_bytes;
-    configure(kNever, 64 * kMiB, 0, base + 20 * kMiB);
+    configure(kNever, kOption, 0, base + 20 * kMiB);
     pages_give_huge(grown(16 * kMiB));
     EXPECT_GE(room_bytes(), 16 * kMiB);
     struct span *span = pages_map_huge(19 * kMiB, PAGE_BYTES);
