@@ -229,7 +229,7 @@ static struct arena *arena_claim(struct page_shard *shard, size_t *claimed, size
     return arena;
 }
 
-/* Returns a claim that the system refused to commit: makes it a hole, or moves the frontier back.
+/* Makes pages that are not committed a hole, or moves the frontier back.
  * Locking: shard's lock held. */
 static void arena_give_up_claim(struct arena *arena, size_t first, size_t pages)
 {
@@ -240,17 +240,6 @@ static void arena_give_up_claim(struct arena *arena, size_t first, size_t pages)
         arena->hole_pages--;
     bitmap_clear(arena->holes, frontier, arena->frontier - frontier);
     store_relaxed(&arena->frontier, frontier);
-}
-
-bool arena_uncommit(struct arena *arena, char *start, size_t pages)
-{
-    (void)arena_withdraw_advice(start, pages << PAGE_SHIFT);
-    if (os_trap(start, pages << PAGE_SHIFT) != 0)
-        return false;
-    arena_prepare(start, pages << PAGE_SHIFT);
-    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
-    arena_give_up_claim(arena, arena_page(arena, start), pages);
-    return true;
 }
 
 /* Requests for huge pages are recorded for each 64th of an arena, rounded up to whole huge pages.
@@ -318,6 +307,20 @@ static size_t arena_divide_huge_pages(const struct arena *arena, uintptr_t from,
         divided++;
     }
     return divided;
+}
+
+bool arena_uncommit(struct arena *arena, char *start, size_t pages)
+{
+    size_t size_bytes = pages << PAGE_SHIFT;
+    if (load_relaxed(&any_asked))
+        (void)arena_divide_huge_pages(arena, (uintptr_t)start, (uintptr_t)start + size_bytes);
+    if (os_trap(start, size_bytes) != 0)
+        return false;
+    arena_prepare(start, size_bytes);
+    bitmap_clear(arena->dirty, arena_page(arena, start), pages);
+    bitmap_set(arena->purged, arena_page(arena, start), pages);
+    arena_give_up_claim(arena, arena_page(arena, start), pages);
+    return true;
 }
 
 /* Asks the system for huge pages for the whole huge pages within a run. A refusal costs only speed.
@@ -412,6 +415,9 @@ char *arena_commit(struct page_shard *shard, size_t *claimed, size_t least, enum
     *error = os_commit(base, pages << PAGE_SHIFT);
     if (*error == 0)
         return base;
+    /* the system may have committed a part */
+    if (os_trap(base, pages << PAGE_SHIFT) == 0)
+        arena_prepare(base, pages << PAGE_SHIFT);
     if (lock_acquire(&shard->lock)) { /* frozen for a fork: the addresses are lost */
         arena_give_up_claim(arena, first, pages);
         lock_release(&shard->lock);

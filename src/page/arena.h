@@ -7,8 +7,8 @@
  * to one, or is a hole. One bit for each page says whether the page may contain anything but zeros.
  *
  * A thread that needs more pages first claims them: it moves the frontier, or takes a hole. Then it
- * commits them without the lock. So each page is committed once, by one thread, before any thread
- * uses it. When the system refuses, the pages become a hole, or the frontier moves back. Where the
+ * commits them without the lock. So each page is committed by one thread, before any thread uses
+ * it. When the system refuses, the pages become a hole, or the frontier moves back. Where the
  * system counts committed pages, resident or not (RLIMIT_DATA, vm.overcommit_memory=2), the longest
  * free runs then become holes, too, before a take fails.
  *
@@ -82,8 +82,8 @@ enum arena_step {
 };
 
 /* Claims `*pages` pages of the shard and commits them; they belong to the caller, read zero and are
- * not counted yet (`committed_pages`). Where no arena has that many, the rest of an arena is taken
- * if it has at least `least`. `*pages` gets the number.
+ * not counted yet (`committed_pages`). If no hole has that many, a hole of at least `least` serves;
+ * if no arena has that many either, the rest of one that has `least`. `*pages` gets the number.
  * Locking: takes the shard's lock.
  * Returns: NULL with a negative errno in `*error`: -ENOSPC when no arena has enough pages, -EAGAIN
  * while the lock is frozen for a fork. */

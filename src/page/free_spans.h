@@ -13,7 +13,7 @@
  * spans is limited.
  *
  * Invariants, checked by pages_verify:
- *   - the spans before each arena's frontier have no gaps but its holes
+ *   - between the spans before each arena's frontier are only holes, fences, and pages for metadata
  *   - of two adjacent free spans at least one is loose (a span that is being purged is not free)
  *   - the first and the last page of a free span map to it
  *   - `mark` of a loose span is its place among the loose spans, counted from 1; of other free

@@ -297,7 +297,10 @@ static cold size_t grow_uncommit_span(struct span *span)
     return pages;
 }
 
-cold size_t pages_uncommit(struct page_shard *shard, size_t pages)
+/* Makes the longest free spans of a shard holes, clean ones first, until they have at least `pages`
+ * pages. Spans below `least` pages stay: a hole divides a mapping of the kernel.
+ * Returns: the number of pages, which may be less. */
+static cold size_t grow_uncommit(struct page_shard *shard, size_t pages, size_t least)
 {
     if (!shard_acquire(shard))
         return 0;
@@ -307,12 +310,31 @@ cold size_t pages_uncommit(struct page_shard *shard, size_t pages)
     for (unsigned set = CLEAN; set < SETS; set++) {
         struct span *span;
         size_t step = 1;
-        while (step != 0 && done < pages && (span = bins_longest(shard, set)) != NULL)
+        while (step != 0 && done < pages && (span = bins_longest(shard, set)) != NULL &&
+               span->pages >= least)
             done += step = grow_uncommit_span(span);
     }
     free_spans_note_dirty_low(shard);
     shard_release(shard);
     return done;
+}
+
+cold bool grow_make_room(size_t pages, bool all)
+{
+    enum { HOLES = 256 };
+    size_t most = all ? SIZE_MAX : pages;
+    size_t done = 0;
+    size_t freezes = load_relaxed(&pages_state.freezes);
+    bool purging = load_relaxed(&pages_state.purging_dirty) != 0;
+    unsigned waited = 0;
+    do
+        for (unsigned i = 0; i < shard_count() && done < most; i++)
+            done += grow_uncommit(&page_shards[(own_shard + i) % shard_count()], most - done,
+                                  pages / HOLES);
+    while (done == 0 && limits_wait_for_purges(&waited));
+    /* shards are skipped while their locks are frozen */
+    return done != 0 || purging || lock_is_frozen(&pages_state.lock) ||
+           load_relaxed(&pages_state.freezes) != freezes;
 }
 
 /* Pages of an arena for metadata, when the system gives no more addresses. Few programs execute

@@ -1,5 +1,5 @@
-/* Growth of the arenas: commits more pages for the bins, and provides pages for metadata when the
- * system provides no more.
+/* Growth of the arenas: commits more pages for the bins, makes free ones holes when the system
+ * commits no more, and provides pages for metadata when it has no more addresses.
  *
  * A huge page is resident as a whole once one byte of it was touched. So with HUGE_PAGES_AUTO none
  * is requested before the heap has a few MiB. Then they are requested only where memory will be
@@ -39,11 +39,12 @@ int pages_grow(struct page_shard *shard, size_t pages);
 /* The number of pages that the system has to commit for pages_grow. */
 size_t pages_to_grow(size_t pages);
 
-/* Makes the longest free spans of a shard holes, clean ones first, until they have at least `pages`
- * pages, so that the system may commit as many others.
+/* Lets the system commit `pages` other pages in place of free ones: as many free ones, or all, of
+ * all shards become holes. Only long ones if many pages are needed. Waits for the pages that
+ * another thread is purging if there are no others.
  * Locking: none held.
- * Returns: the number of pages, which may be less. */
-size_t pages_uncommit(struct page_shard *shard, size_t pages);
+ * Returns: whether to try again. */
+bool grow_make_room(size_t pages, bool all);
 
 /* With HUGE_PAGES_AUTO, a heap of this size asks for huge pages for its growth. One huge page is
  * a quarter of it. */

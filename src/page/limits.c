@@ -75,6 +75,8 @@ static bool (*give_kept)(void); /* const after the start */
 
 void pages_on_refusal(bool (*give)(void)) { give_kept = give; }
 
+bool limits_give_kept(void) { return give_kept && give_kept(); }
+
 /* Purges all free memory. */
 static void limits_purge_all(void)
 {
@@ -109,7 +111,7 @@ seldom_called bool limits_purge_for_hard(size_t pages)
         return true;
     free_spans_settle_all();
     size_t used = limits_used_pages_locked();
-    if (pages <= limit && used > limit - pages && give_kept && give_kept())
+    if (pages <= limit && used > limit - pages && limits_give_kept())
         used = limits_used_pages_locked();
     if (pages > limit || used > limit - pages) {
         fetch_add_relaxed(&pages_state.refusals, (size_t)1);

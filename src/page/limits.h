@@ -58,6 +58,11 @@ void limits_enforce_peak(void);
 /* How often a take is checked again after limits_purge_for_hard. */
 enum { LIMIT_TRIES = 3 };
 
+/* Returns the runs that the heaps' caches keep to the bins.
+ * Locking: none held.
+ * Returns: whether there were any. */
+bool limits_give_kept(void);
+
 /* Waits a millisecond for other threads that purge, of which `*waited` counts.
  * Locking: none held.
  * Returns: false if none purges, or after a tenth of a second. */

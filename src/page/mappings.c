@@ -11,6 +11,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "os/memory.h"
+#include "page/grow.h"
 #include "page/kept_mappings.h"
 #include "page/limits.h"
 #include "page/state.h"
@@ -171,6 +172,16 @@ static void mapping_note_taken(size_t pages)
     cap_note_taken(pages - smaller_of(pages, kept_mapping_pages()));
 }
 
+/* Whether there are addresses for a mapping. If it failed nevertheless, the system refused to
+ * commit it. */
+static bool mapping_is_addressable(size_t pages)
+{
+    char *start = os_reserve(pages << PAGE_SHIFT);
+    if (start)
+        os_unmap(start, pages << PAGE_SHIFT);
+    return start != NULL;
+}
+
 struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
 {
     size_t pages = align_up(size_bytes, os_page_size()) >> PAGE_SHIFT;
@@ -180,6 +191,8 @@ struct span *pages_map_huge(size_t size_bytes, size_t alignment_bytes)
         return NULL;
     struct span *span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (unlikely(span == NULL) && kept_mapping_purge(SIZE_MAX) != 0)
+        span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
+    if (unlikely(span == NULL) && mapping_is_addressable(pages) && grow_make_room(pages, false))
         span = mapping_take(pages, alignment_bytes, 0, PAGE_BYTES);
     if (span == NULL) {
         limits_unclaim_mapping(pages);

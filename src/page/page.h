@@ -307,7 +307,7 @@ bool pages_each_part(size_t *at, size_t spans, span_visit *visit, void *context)
  * Cost: a walk over one arena or backwards through the page map; for messages only. */
 struct span *pages_search(const void *address, char **start);
 
-/* Whether `address` is in the committed part of an arena. Lock-free. */
+/* Whether `address` is in an arena, before its frontier. Lock-free. */
 bool pages_holds(const void *address);
 
 /* Whether the caller's run is in an arena. One that was taken while another thread forked is not,

@@ -233,37 +233,31 @@ static enum outcome pages_take_from_any(struct want *want, struct span **header)
     unsigned count = shard_count();
     enum outcome outcome = EXHAUSTED;
     want->admitted = true;
+    want->no_memory = false;
     for (unsigned i = 0; i < count && outcome == EXHAUSTED && want->admitted; i++)
         outcome = pages_take_from(&page_shards[(own_shard + i) % count], want, header);
     return outcome;
 }
 
-/* Lets the system commit other pages in place of free ones, as many as a growth by `grow_pages`
- * needs, or in place of all. Waits for those that another thread is purging if there are no others.
- * Returns: whether there were any. */
-static seldom_called bool pages_make_room(size_t grow_pages, bool all)
-{
-    size_t pages = all ? SIZE_MAX : pages_to_grow(grow_pages);
-    size_t done = 0;
-    unsigned waited = 0;
-    do
-        for (unsigned i = 0; i < shard_count() && done < pages; i++)
-            done += pages_uncommit(&page_shards[(own_shard + i) % shard_count()], pages - done);
-    while (done == 0 && limits_wait_for_purges(&waited));
-    return done != 0;
-}
-
 /* Takes a run and its header for a span that the caller then owns: from this thread's shard, and
- * from others in the cases that state.h names. If there is none and the system commits no more,
- * shorter free runs make room: as many as are needed; then all, for others may have used the room.
+ * from others in the cases that state.h names. If there is none and the system commits no more, the
+ * threads' caches give theirs. Then free runs make room: as many as are needed, then all, for
+ * others may have used the room.
  * Returns: TAKEN, FROZEN while the locks are frozen for a fork, or EXHAUSTED. */
 static enum outcome pages_take_run(struct want *want, struct span **header)
 {
     enum outcome outcome = pages_take_from_any(want, header);
-    for (unsigned tries = 0; unlikely(outcome == EXHAUSTED) && want->no_memory &&
-                             tries < LIMIT_TRIES && pages_make_room(want->grow_pages, tries != 0);
-         tries++)
+    bool all = false;
+    for (unsigned tries = 0;
+         unlikely(outcome == EXHAUSTED) && want->no_memory && want->admitted && tries < LIMIT_TRIES;
+         tries++) {
+        if (tries != 0 || !limits_give_kept()) {
+            if (!grow_make_room(pages_to_grow(want->grow_pages), all))
+                break;
+            all = true;
+        }
         outcome = pages_take_from_any(want, header);
+    }
     return outcome;
 }
 

@@ -349,6 +349,64 @@ TEST_F(Grow, FreeRunsGiveWayToALongerOneAtADataLimit)
     pages_verify();
 }
 
+TEST_F(Grow, FreeRunsGiveWayToAHugeBlockAtADataLimit)
+{
+    if (config_tsan || CAIRN_TEST_EMULATED)
+        GTEST_SKIP() << "ThreadSanitizer needs memory of its own; qemu-user has no such limit";
+    constexpr size_t kPages = 256;
+    std::vector<struct span *> taken, freed;
+    for (size_t i = 0; i < 256; i++) { // half of 256 MiB, in runs of a MiB
+        struct span *span = pages_take(kPages, PAGE_BYTES);
+        ASSERT_NE(span, nullptr);
+        (i % 2 == 0 ? freed : taken).push_back(span);
+    }
+    for (struct span *span : freed)
+        pages_give(span);
+    struct rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+    const struct rlimit limit = {data_bytes_of_process() + page_layer::kMiB, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+    struct span *huge = pages_map_huge(64 * page_layer::kMiB, PAGE_BYTES);
+    EXPECT_NE(huge, nullptr);
+    EXPECT_EQ(pages_map_huge(512 * page_layer::kMiB, PAGE_BYTES), nullptr);
+    ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
+    if (huge)
+        pages_give_huge(huge);
+    for (struct span *span : taken)
+        pages_give(span);
+    pages_verify();
+}
+
+// A hole that is committed again reads zero, until a block that was freed before is written.
+TEST_F(Grow, WhatIsWrittenLateToAHoleIsCleared)
+{
+    constexpr size_t kPages = 512;
+    struct span *span = pages_take(kPages, PAGE_BYTES);
+    ASSERT_NE(span, nullptr);
+    char *base = span->base;
+    page_layer::fill(span, 1);
+    pages_give(span);
+    ASSERT_TRUE(grow_make_room(kPages, true));
+    struct span *first = pages_take(16, PAGE_BYTES);
+    ASSERT_NE(first, nullptr);
+    char *late = span_end(first);
+    struct span *behind = page_map_find(late); // a free run says so at its first page
+    if (first->base < base || late >= base + (kPages << PAGE_SHIFT) ||
+        load_relaxed(&behind->tag) != SPAN_FREE) {
+        pages_give(first);
+        GTEST_SKIP() << "no more than the block was committed again";
+    }
+    *late = 1;
+    struct span *next = pages_take_free(16, PAGE_BYTES);
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(next->base, late);
+    pages_clear(next, 16 * PAGE_BYTES);
+    EXPECT_TRUE(page_layer::reads(next->base, 16 * PAGE_BYTES, 0));
+    pages_give(next);
+    pages_give(first);
+    pages_verify();
+}
+
 class HardenedGrowDeathTest : public Grow
 {
   protected:
