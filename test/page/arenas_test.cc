@@ -380,6 +380,8 @@ TEST_F(Grow, FreeRunsGiveWayToAHugeBlockAtADataLimit)
 // A hole that is committed again reads zero, until a block that was freed before is written.
 TEST_F(Grow, WhatIsWrittenLateToAHoleIsCleared)
 {
+    if (config_fences)
+        GTEST_SKIP() << "fences decide where the next run is";
     constexpr size_t kPages = 512;
     struct span *span = pages_take(kPages, PAGE_BYTES);
     ASSERT_NE(span, nullptr);

@@ -620,6 +620,8 @@ TEST_F(Cap, TheSwingIsThatOfTheTakes)
 
 TEST_F(Cap, LearnsFromARunThatExtendsIntoPurgedPages)
 {
+    if (config_fences)
+        GTEST_SKIP() << "a fence may be right behind the run";
     constexpr size_t kPages = 8 * kFirst;
     struct span *run = pages_take(kPages, PAGE_BYTES);
     ASSERT_NE(run, nullptr);
